@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+# One folder, one library: continuo_library(engine SRCS ... DEPS ...) makes continuo::engine.
+
+set(CONTINUO_WARNINGS -Wall -Wextra -Werror -Wno-missing-field-initializers)
+
+function(continuo_library name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  if(ARG_SRCS)
+    add_library(continuo_${name} STATIC ${ARG_SRCS})
+    target_include_directories(continuo_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+    target_compile_options(continuo_${name} PRIVATE ${CONTINUO_WARNINGS})
+    target_link_libraries(continuo_${name} PUBLIC ${ARG_DEPS})
+  else()
+    add_library(continuo_${name} INTERFACE)
+    target_include_directories(continuo_${name} INTERFACE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(continuo_${name} INTERFACE ${ARG_DEPS})
+  endif()
+  add_library(continuo::${name} ALIAS continuo_${name})
+endfunction()
+
+# continuo_binary(continuo-worker SRCS main.cc DEPS continuo::worker_server)
+function(continuo_binary name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${name} PRIVATE ${CONTINUO_WARNINGS})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+endfunction()
+
+# continuo_test(engine/scheduler_test.cc continuo::engine) in tests/worker makes the
+# test program worker_engine_scheduler_test; each of its cases is a ctest of its own.
+# continuo_test(... LABELS slow) marks what only `scripts/test.sh --all` runs.
+function(continuo_test source)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS" ${ARGN})
+  if(NOT CONTINUO_TESTS)
+    return()
+  endif()
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
+  string(REGEX REPLACE "\\.cc$" "" name ${folder}/${source})
+  string(REGEX REPLACE "[/.]" "_" name ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${source})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${name} PRIVATE ${CONTINUO_WARNINGS})
+  target_link_libraries(${name} PRIVATE ${ARG_UNPARSED_ARGUMENTS} GTest::gmock_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  gtest_discover_tests(${name} TEST_PREFIX ${folder}/ DISCOVERY_MODE PRE_TEST
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+    ENVIRONMENT "CONTINUO_SHARED=${CONTINUO_SHARED};CONTINUO_SOURCE=${PROJECT_SOURCE_DIR};CONTINUO_BIN=${PROJECT_BINARY_DIR}/bin")
+endfunction()
+
+# continuo_bench(matmul_bench.cc continuo::kernels) makes build/<preset>/bench/matmul_bench.
+function(continuo_bench source)
+  if(NOT CONTINUO_TESTS)
+    return()
+  endif()
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${name} PRIVATE ${CONTINUO_WARNINGS})
+  target_link_libraries(${name} PRIVATE ${ARGN} benchmark::benchmark)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
+endfunction()
+
+# continuo_fuzzer(safetensors_fuzz.cc continuo::model): a libFuzzer program where
+# CONTINUO_FUZZERS is on; else a program that runs each file given to it once, so that the
+# corpus is a regression test in every build.
+function(continuo_fuzzer source)
+  if(NOT CONTINUO_TESTS)
+    return()
+  endif()
+  get_filename_component(name ${source} NAME_WE)
+  if(CONTINUO_FUZZERS)
+    add_executable(${name} ${source})
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  else()
+    add_executable(${name} ${source} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cc)
+  endif()
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARGN})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+  if(NOT CONTINUO_FUZZERS AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
+    add_test(NAME fuzz/${name} COMMAND ${name} ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
+  endif()
+endfunction()

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+struct ContinuoText;
+
+namespace continuo {
+
+// Raised whenever the same ids could become other text or the same text other ids: encoding,
+// detokenising, stop strings, template rendering. Part of the worker's fingerprint.
+inline constexpr int kTextVersion = 1;
+
+struct ChatMessage {
+  std::string role, content;
+  std::string reasoning;     // the template sees it where not empty
+  std::string tool_call_id;  // likewise
+  std::string name;          // likewise
+};
+
+struct ChatPrompt {
+  std::vector<ChatMessage> messages;
+  std::string template_arguments;       // a JSON object; empty: none
+  bool continue_final_message = false;  // the last message is the beginning of the answer
+  int64_t now_seconds = 0;              // Unix time that the template's clock tells (UTC)
+};
+
+// Everything that depends on a model's vocabulary: tokenizer.json, tokenizer_config.json and chat
+// template of one HF directory. Immutable and thread-safe. A thin wrapper over the C functions of
+// continuo_text.h, which Rust implements.
+class TextModel {
+ public:
+  // Errors name the file: NotFound (no tokenizer.json), InvalidArgument (cannot be read).
+  static absl::StatusOr<std::unique_ptr<TextModel>> Open(const std::string& model_dir);
+  ~TextModel();
+  TextModel(const TextModel&) = delete;
+  TextModel& operator=(const TextModel&) = delete;
+
+  // Ids of the vocabulary are below this (largest id + 1, added tokens included).
+  int32_t vocab_size() const;
+  bool has_chat_template() const;
+
+  // `text` must be UTF-8 (InvalidArgument otherwise). With `add_special` the tokenizer adds what it
+  // adds by itself (such as BOS). Special tokens written in the text count as such.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special) const;
+
+  // FailedPrecondition without a chat template; InvalidArgument where the template refuses the
+  // conversation (raise_exception), the arguments are no JSON object, or rendering exceeds its
+  // bounds on steps and output bytes.
+  absl::StatusOr<std::string> RenderChat(const ChatPrompt& prompt) const;
+
+  // The text of `ids` as an answer continues a prompt (a decoder's strip at the start is not
+  // applied); bytes that can be no character become one U+FFFD per maximal subpart. Special tokens
+  // have no text unless `keep_special`. InvalidArgument names an id outside the vocabulary.
+  absl::StatusOr<std::string> Decode(std::span<const int32_t> ids, bool keep_special) const;
+
+  // Bytes of one token, perhaps part of a character; empty for a special token and for an id
+  // that names no token. `id` must be in [0, vocab_size()).
+  std::string_view TokenBytes(int32_t id) const;
+  // Same, with the text of special tokens.
+  std::string_view TokenBytesKeepSpecial(int32_t id) const;
+  bool IsSpecial(int32_t id) const;
+  // -1 where the vocabulary has no such token.
+  int32_t TokenToId(std::string_view token) const;
+
+  // Lower-case hex digests, equal where encoding and decoding (respectively the chat template) are
+  // equal. kTextVersion is not part of them.
+  const std::string& tokenizer_digest() const { return tokenizer_digest_; }
+  const std::string& template_digest() const { return template_digest_; }
+
+ private:
+  explicit TextModel(ContinuoText* text);
+
+  ContinuoText* text_;
+  std::string tokenizer_digest_, template_digest_;
+};
+
+}  // namespace continuo

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace continuo::testing {
+
+// Path of a file or folder of the shared test data ($CONTINUO_SHARED, which ctest sets).
+inline std::string SharedPath(std::string_view relative) {
+  const char* root = std::getenv("CONTINUO_SHARED");
+  return (std::filesystem::path(root != nullptr ? root : "../shared") / relative).string();
+}
+
+inline bool SharedExists(std::string_view relative) {
+  return std::filesystem::exists(SharedPath(relative));
+}
+
+// Path inside the project's source tree ($CONTINUO_SOURCE, which ctest sets).
+inline std::string SourcePath(std::string_view relative) {
+  const char* root = std::getenv("CONTINUO_SOURCE");
+  return (std::filesystem::path(root != nullptr ? root : ".") / relative).string();
+}
+
+// Path of a program built with the tests ($CONTINUO_BIN, which ctest sets).
+inline std::string BinaryPath(std::string_view name) {
+  const char* root = std::getenv("CONTINUO_BIN");
+  return (std::filesystem::path(root != nullptr ? root : "build/release/bin") / name).string();
+}
+
+}  // namespace continuo::testing
+
+// Ends the current test as skipped, naming what is missing. `scripts/test.sh` fails in CI when a
+// conformance test was skipped.
+#define CONTINUO_NEED_SHARED(relative)              \
+  if (!::continuo::testing::SharedExists(relative)) \
+  GTEST_SKIP() << "shared data not found: " << ::continuo::testing::SharedPath(relative)
