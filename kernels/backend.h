@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/tensor.h"
+
+namespace continuo {
+
+// Raised whenever any op's bits change for some input; part of the worker's fingerprint.
+inline constexpr int kArithmeticVersion = 1;
+
+// Where tensor parallelism splits K, K is cut into this many pieces whatever the number of ranks
+// (exactness rule 1). Ranks own whole subtrees, so sizes 1, 2, 4 and 8 give the same bits.
+inline constexpr int kNumPieces = 8;
+
+// Tokens whose attention is reduced by itself before spans are merged in ascending order
+// (exactness rule 2). Independent of the KV cache's block size.
+inline constexpr int kAttentionSpan = 64;
+
+// Where each sequence of a step keeps its keys and values. All device arrays.
+struct PagedKv {
+  Tensor keys, values;  // [num_blocks, block_size, num_kv_heads * head_dim]
+  Tensor block_tables;  // [num_seqs, max_blocks] i32, -1 padded
+  Tensor kv_len;        // [num_seqs] i32: tokens in the cache, this step's included
+  Tensor query_begin;   // [num_seqs + 1] i32: rows of each sequence, back to back
+};
+
+struct AttentionParams {
+  int num_heads = 0;     // of q and out: [rows, num_heads * head_dim]
+  int num_kv_heads = 0;  // of keys and values
+  int head_dim = 0;
+  // Query head h of this rank reads kv head (first_head + h) / heads_per_kv_head - first_kv_head;
+  // with one rank both firsts are 0.
+  int heads_per_kv_head = 1;
+  int first_head = 0, first_kv_head = 0;
+  float scale = 1.0f;  // of q·k
+  int window = 0;      // a query at p sees positions in (p - window, p]; 0: all up to p
+};
+
+// One device and one in-order queue of work. Calls enqueue and return; only Synchronize() waits.
+// Not thread-safe: each rank owns its own Backend.
+//
+// Shapes are row-major; `rows` is the number of tokens in the step. Activations are f32 or bf16 as
+// the tensors say; sums are f32, rounded to the output's type once, at the end. Every row's result
+// is independent of the other rows, of their number and of the number of threads.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // "cpu/avx2": device and instruction-set path, part of the worker's fingerprint.
+  virtual std::string name() const = 0;
+
+  // Memory, 64-byte aligned, zeroed. ResourceExhausted with the number of bytes where there is
+  // not enough.
+  virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
+  virtual void Free(void* data) = 0;
+  virtual void CopyIn(Tensor dst, const void* host) = 0;
+  virtual void CopyOut(void* host, Tensor src) = 0;
+  virtual absl::Status Synchronize() = 0;
+  // Runs body(0) … body(n-1) on the host threads that belong to this device, for host work that
+  // the step waits for (sampling). Returns when all are done.
+  virtual void ParallelFor(int n, absl::FunctionRef<void(int)> body) = 0;
+
+  // out[r] = table[token_ids[r] - first_id]; a row of -0.0 (the neutral element of addition) where
+  // the id is outside this rank's part of the table.
+  virtual void Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id) = 0;
+  // out[r] = x[r] / sqrt(mean(x[r]²) + eps) * gain, per row of gain's length: x may be
+  // [rows, heads * gain] for a norm per head. In place allowed.
+  virtual void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) = 0;
+  // out = x · wᵀ (+ bias, f32 [out], may be empty). out's type: activations' or f32.
+  virtual void MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) = 0;
+  // As MatMul, for a K that tensor parallelism splits: x and w hold this rank's columns;
+  // piece i is columns [piece_begin[i], piece_begin[i+1]) of them (perhaps empty), their number a
+  // power of two. The pieces' f32 sums meet in a balanced binary tree; out is f32. No bias.
+  virtual void MatMulPieces(Tensor out, Tensor x, const Weight& w,
+                            std::span<const int64_t> piece_begin) = 0;
+  // x = round(x + round(sum + bias)): sum f32 [rows, cols], bias f32 [cols] or empty; the inner
+  // rounding is to x's type.
+  virtual void AddSum(Tensor x, Tensor sum, Tensor bias) = 0;
+  // angles f32 [rows, 2 * num_frequencies]: the cosines then the sines of
+  // positions[r] * frequencies[i] (f64 product and reduction, rounded to f32), times `scale`.
+  virtual void RopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) = 0;
+  // Rotates pairs (i, i + n) of the first 2n elements of each head (Hugging Face's half-split
+  // layout), n = num_frequencies. x: [rows, num_heads * head_dim], in place.
+  virtual void Rope(Tensor x, Tensor angles, int head_dim) = 0;
+  // keys/values[slot[r]] = k[r], v[r]; a slot is block * block_size + offset.
+  virtual void WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) = 0;
+  // Copies whole KV blocks of one layer: pairs i32 [n, 2] of (from, to), in order.
+  virtual void CopyKvBlocks(const PagedKv& kv, Tensor pairs) = 0;
+  // Causal attention of each row over its sequence's cache. out, q: [rows, num_heads * head_dim].
+  virtual void PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
+                              const AttentionParams& params) = 0;
+  // out = silu(gate) * up. In place allowed.
+  virtual void SiluMul(Tensor out, Tensor gate, Tensor up) = 0;
+  // out[i] = x[rows[i]].
+  virtual void GatherRows(Tensor out, Tensor x, Tensor rows) = 0;
+};
+
+struct BackendOptions {
+  std::string device = "cpu";
+  int num_threads = 1;       // host threads of this device, the caller's included
+  std::string isa = "auto";  // cpu: auto, scalar, avx2, avx512, …
+};
+
+// InvalidArgument names a device or instruction set that this build or machine does not have.
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options);
+
+}  // namespace continuo

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace continuo {
+
+enum class DType : uint8_t { kF32, kBF16, kF16, kI8, kI32 };
+
+constexpr size_t SizeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kBF16:
+    case DType::kF16:
+      return 2;
+    case DType::kI8:
+      return 1;
+  }
+  return 0;
+}
+
+// A view of a row-major array in device memory. Owns nothing; cheap to copy. Unused trailing
+// dimensions are 1. A dimension may be 0 (a rank that owns no head): the ops then do nothing, or
+// write zeros where a sum over nothing is asked for.
+struct Tensor {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  std::array<int64_t, 3> shape = {0, 1, 1};
+
+  int64_t rows() const { return shape[0]; }
+  int64_t cols() const { return shape[1] * shape[2]; }  // elements of one row
+  int64_t size() const { return rows() * cols(); }
+  size_t bytes() const { return static_cast<size_t>(size()) * SizeOf(dtype); }
+};
+
+// How a weight matrix is packed. A new quantisation is a new value here, a case in each backend's
+// MatMul, and a packer in model/weights.cc.
+enum class WeightFormat : uint8_t { kDense };
+
+struct Weight {
+  Tensor data;  // [out, in], packed as `format` says
+  WeightFormat format = WeightFormat::kDense;
+};
+
+}  // namespace continuo

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/base/clock.h"
+#include "services/worker/engine/metrics.h"
+#include "services/worker/engine/request.h"
+#include "services/worker/model/executor.h"
+
+namespace continuo {
+
+struct EngineOptions {
+  int num_blocks = 0;  // of the KV cache
+  int block_size = 16;
+  int vocab_size = 0;
+  int max_batch_tokens = 2048;                           // rows a step
+  int max_prefill_chunk = 512;                           // rows of one prompt a step
+  int max_running = 256;                                 // sequences a step
+  int64_t max_queued_tokens = 262144;                    // prompt tokens waiting; more is refused
+  absl::Duration target_step = absl::Milliseconds(200);  // predicted cost that cuts a step
+  std::array<uint64_t, 2> hash_key = {0, 0};  // keys the prefix hash; random in production
+};
+
+// The load as WatchLoad reports it. Requests count once for each of their sequences.
+struct EngineLoad {
+  int running = 0, waiting = 0;
+  int64_t pending_prompt_tokens = 0;
+  int used_blocks = 0, cached_blocks = 0, total_blocks = 0;
+  int block_size = 0, max_running = 0;
+  uint64_t steps = 0;
+  float prefill_tokens_per_second = 0, decode_tokens_per_second = 0;  // over the last second
+};
+
+// What a step ran, without any token: WatchSteps is made from it.
+struct StepRecord {
+  struct SequenceRow {
+    std::string label;  // the client's request_id
+    int index = 0;
+    int prompt_tokens = 0, cached_tokens = 0, new_tokens = 0, generated_tokens = 0;
+    bool preempted = false;
+    FinishReason finish = FinishReason::kNone;
+  };
+  uint64_t number = 0;
+  absl::Time start;
+  absl::Duration duration;
+  std::vector<SequenceRow> sequences;
+  int waiting = 0, used_blocks = 0;
+};
+
+// Owns every sequence and KV block id, and runs the loop: take in, schedule, run, hand out.
+// Run() is the only thread that touches the scheduler; everything else may be called from any
+// thread and returns at once.
+class Engine {
+ public:
+  // `executor`, `clock` and `metrics` outlive the engine.
+  Engine(const EngineOptions& options, Executor* executor, const Clock* clock,
+         EngineMetrics* metrics);
+  ~Engine();
+
+  // ResourceExhausted (max_queued_tokens; not for moves, which may always queue),
+  // InvalidArgument (can never fit the KV cache, with both numbers), Unavailable (draining or
+  // stopped), DeadlineExceeded. After OK, `sink` gets events until one with `ended`, and is then
+  // destroyed on the engine thread.
+  absl::Status Submit(Request request, RequestSink sink);
+  // Ends the request with `why` and frees its blocks within one step. Unknown ids are ignored.
+  void Cancel(RequestId id, absl::Status why);
+  // The edge met a stop string: ends one sequence quietly; no more deltas of it follow.
+  void FinishSequence(RequestId id, int index);
+  // From now on Submit refuses, with Unavailable.
+  void BeginDrain();
+  // Ends everything live with `why`, each after the events it already has.
+  void EndAll(absl::Status why);
+
+  EngineLoad Load() const;
+  // Called on the engine thread after changes of the load, at most once a step. Set before Run().
+  void SetLoadListener(absl::AnyInvocable<void(const EngineLoad&)> listener);
+  // Requests run and no step ended for max(2 s, 10 × predicted); the first step is exempt
+  // (exactness rule 16).
+  bool Hung() const;
+
+  // The engine thread: returns after Stop(), or with the executor's error.
+  absl::Status Run();
+  // Lets Run() return; what is live ends Unavailable.
+  void Stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace continuo

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace continuo {
+
+// Names one sequence (one of a request's num_sequences) while it lives. Unique in the process.
+using SequenceId = uint64_t;
+
+// How one token is drawn from its row of logits. Everything a draw depends on is here, in the
+// StepPlan's arrays for the sample, and in the logits (exactness rule 4).
+struct SamplingParams {
+  float temperature = 1.0f;  // 0: greedy
+  int32_t top_k = 0;         // 0: all
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  uint64_t seed = 0;
+  int32_t sequence_index = 0;  // which of num_sequences
+  int32_t num_logprobs = -1;   // -1: none; n ≥ 0: of the chosen token and the n most likely
+  bool masked = false;         // the mask filler is asked which tokens may be picked
+};
+
+struct LogitBias {
+  int32_t token_id = 0;
+  float bias = 0;
+};
+
+// A token that occurred: in the prompt only (answer_count 0) or answer_count times in the answer.
+struct SeenToken {
+  int32_t token_id = 0;
+  int32_t answer_count = 0;
+};
+
+// A whole KV block to copy before the step's rows run (a sequence forks).
+struct BlockCopy {
+  int32_t from = 0, to = 0;
+};
+
+// Everything one forward pass needs, as flat arrays: what to compute, where keys and values live,
+// which rows become tokens. The scheduler builds it, every rank reads it, nobody changes it in
+// between; it can be copied to another host.
+//
+// Prefill, decode, scoring a prompt and speculative verification are the same thing here: a
+// sequence contributes some rows and asks for some samples.
+struct StepPlan {
+  // Per row, all sequences back to back.
+  std::vector<int32_t> token_ids;
+  std::vector<int32_t> positions;
+  std::vector<int32_t> kv_slots;  // block * block_size + offset, where the row's K and V go
+
+  // Per sequence. A sequence has at least one row.
+  std::vector<SequenceId> sequence_ids;
+  std::vector<int32_t> query_begin = {0};  // one extra entry: the end
+  std::vector<int32_t> kv_len;             // tokens in the cache after this step's rows
+  std::vector<int32_t> block_tables;       // [num_seqs, max_blocks], -1 padded
+  int32_t max_blocks = 0;
+  std::vector<int32_t> sample_begin = {0};  // one extra entry: the end
+
+  // Per sample. Several samples may read one row (num_sequences > 1 at the prompt's last row).
+  std::vector<int32_t> sample_rows;  // index of a row, ascending
+  // -1: draw. Else the token is not drawn: this one is scored (prompt log-probabilities).
+  std::vector<int32_t> sample_targets;
+  std::vector<SamplingParams> sampling;
+  std::vector<int32_t> bias_begin = {0};  // one extra entry
+  std::vector<LogitBias> biases;          // of each sample, ids ascending and distinct
+  std::vector<int32_t> seen_begin = {0};  // one extra entry
+  std::vector<SeenToken> seen;            // of each sample with a penalty, ids ascending, distinct
+
+  std::vector<BlockCopy> block_copies;
+
+  int num_seqs() const { return static_cast<int>(sequence_ids.size()); }
+  int num_rows() const { return static_cast<int>(token_ids.size()); }
+  int num_samples() const { return static_cast<int>(sample_rows.size()); }
+};
+
+struct TokenAlternative {
+  int32_t token_id = 0;
+  float logprob = 0;
+};
+
+// Natural logarithms, before temperature, penalties, bias and masks (exactness rule 6).
+struct TokenScore {
+  float logprob = 0;                           // of the drawn or scored token
+  std::vector<TokenAlternative> alternatives;  // num_logprobs of them, most likely first
+};
+
+// In the order of StepPlan::sample_rows.
+struct StepResult {
+  std::vector<int32_t> token_ids;  // drawn, or the target
+  std::vector<TokenScore> scores;  // default where num_logprobs is -1
+};
+
+}  // namespace continuo
