@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/common/error.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/strings/cord.h"
+#include "google/rpc/error_details.pb.h"
+
+namespace continuo {
+namespace {
+
+template <typename Message>
+std::string TypeUrl() {
+  return "type.googleapis.com/" + Message::descriptor()->full_name();
+}
+
+template <typename Message>
+void SetDetail(absl::Status& status, const Message& message) {
+  status.SetPayload(TypeUrl<Message>(), absl::Cord(message.SerializeAsString()));
+}
+
+template <typename Message>
+std::optional<Message> GetDetail(const absl::Status& status) {
+  const auto payload = status.GetPayload(TypeUrl<Message>());
+  Message message;
+  if (!payload.has_value() || !message.ParseFromString(std::string(*payload))) return std::nullopt;
+  return message;
+}
+
+}  // namespace
+
+absl::Status WithReason(absl::Status status, std::string_view reason) {
+  google::rpc::ErrorInfo info;
+  info.set_reason(std::string(reason));
+  info.set_domain(std::string(kErrorDomain));
+  SetDetail(status, info);
+  return status;
+}
+
+absl::Status WithRetryInfo(absl::Status status, absl::Duration delay) {
+  // The largest that google.protobuf.Duration holds is 10,000 years; a day is enough to say.
+  const int64_t nanos =
+      absl::ToInt64Nanoseconds(std::clamp(delay, absl::ZeroDuration(), absl::Hours(24)));
+  google::rpc::RetryInfo info;
+  info.mutable_retry_delay()->set_seconds(nanos / 1'000'000'000);
+  info.mutable_retry_delay()->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+  SetDetail(status, info);
+  return status;
+}
+
+absl::Status FieldError(std::string_view field, std::string_view message) {
+  google::rpc::BadRequest bad;
+  google::rpc::BadRequest::FieldViolation& violation = *bad.add_field_violations();
+  violation.set_field(std::string(field));
+  violation.set_description(std::string(message));
+  absl::Status status = absl::InvalidArgumentError(violation.field() + ": " + violation.description());
+  SetDetail(status, bad);
+  return status;
+}
+
+std::string ReasonOf(const absl::Status& status) {
+  const auto info = GetDetail<google::rpc::ErrorInfo>(status);
+  return info.has_value() && info->domain() == kErrorDomain ? info->reason() : "";
+}
+
+std::optional<absl::Duration> RetryDelayOf(const absl::Status& status) {
+  const auto info = GetDetail<google::rpc::RetryInfo>(status);
+  if (!info.has_value()) return std::nullopt;
+  return std::max(absl::ZeroDuration(), absl::Seconds(info->retry_delay().seconds()) +
+                                            absl::Nanoseconds(info->retry_delay().nanos()));
+}
+
+std::string FieldOf(const absl::Status& status) {
+  const auto bad = GetDetail<google::rpc::BadRequest>(status);
+  return bad.has_value() && bad->field_violations_size() > 0 ? bad->field_violations(0).field()
+                                                             : "";
+}
+
+}  // namespace continuo

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One JSON object a line on stderr: {"time":"2025-01-31T12:00:00.123456Z","severity":"INFO",
+// "message":"serving","port":50051}. Never with prompt text, generated text or keys.
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "absl/base/log_severity.h"
+#include "absl/time/time.h"
+
+namespace continuo {
+
+using LogSeverity = absl::LogSeverity;  // kInfo, kWarning, kError
+
+// A view, for the length of the Log call.
+class LogValue {
+ public:
+  LogValue(const char* value) : value_(std::string_view(value)) {}  // NOLINT: implicit by design
+  LogValue(std::string_view value) : value_(value) {}               // NOLINT
+  LogValue(const std::string& value) : value_(std::string_view(value)) {}  // NOLINT
+  LogValue(bool value) : value_(value) {}                                  // NOLINT
+  template <std::signed_integral T>
+  LogValue(T value) : value_(static_cast<int64_t>(value)) {}  // NOLINT
+  template <std::unsigned_integral T>
+  LogValue(T value) : value_(static_cast<uint64_t>(value)) {}                       // NOLINT
+  LogValue(std::floating_point auto value) : value_(static_cast<double>(value)) {}  // NOLINT
+  LogValue(absl::Duration value) : value_(absl::ToDoubleSeconds(value)) {}  // NOLINT: in seconds
+
+ private:
+  friend std::string FormatLogLine(absl::Time, LogSeverity, std::string_view,
+                                   std::initializer_list<struct LogField>);
+  std::variant<std::string_view, bool, int64_t, uint64_t, double> value_;
+};
+
+struct LogField {
+  std::string_view key;
+  LogValue value;
+};
+
+// Thread-safe; a line is one write, so lines of several threads do not mix.
+void Log(LogSeverity severity, std::string_view message,
+         std::initializer_list<LogField> fields = {});
+
+// The line without its end. Bytes that are no UTF-8 become U+FFFD; what is not finite, null.
+std::string FormatLogLine(absl::Time time, LogSeverity severity, std::string_view message,
+                          std::initializer_list<LogField> fields);
+
+// Lets gRPC's own log lines, errors and warnings, come out through Log, with "source" set to
+// file:line. Call once, before the first channel or server.
+void InstallGrpcLogSink();
+
+}  // namespace continuo

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+namespace continuo {
+
+// The project's version, such as "0.1.0".
+std::string_view Version();
+
+}  // namespace continuo
