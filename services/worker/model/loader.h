@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/tensor.h"
+#include "services/worker/model/config.h"
+#include "services/worker/model/executor.h"
+#include "services/worker/model/fingerprint.h"
+
+namespace continuo {
+
+struct LoadOptions {
+  std::string dir;                // of config.json and the safetensors
+  std::string device = "cpu";     // as BackendOptions::device
+  std::string isa = "auto";       // as BackendOptions::isa
+  int tensor_parallel = 1;        // ranks: 1, 2, 4 or 8
+  int threads = 1;                // of all ranks together; each has at least one
+  std::string weights = "auto";   // auto (as stored; fp16 becomes fp32), fp32, bf16
+  std::string kv_dtype = "auto";  // auto (as the activations), fp32, bf16
+  int max_context_tokens = 0;     // 0: the model's; more than the model's is refused
+  int num_blocks = 0;             // of the KV cache; 0: what kv_cache_memory holds
+  int64_t kv_cache_memory = 0;    // bytes, of all ranks together; read where num_blocks is 0
+  int block_size = 16;            // tokens of a KV block
+  int max_batch_tokens = 2048;    // rows of one step at most
+};
+
+// What one rank holds.
+struct RankMemory {
+  int64_t weight_bytes = 0;
+  int64_t kv_bytes = 0;
+  int64_t scratch_bytes = 0;  // activations of the largest step, and logits
+};
+
+// A model ready to run. `executor` owns everything; the rest describes it.
+struct LoadedModel {
+  ModelConfig config;  // context_length cut to max_context_tokens
+  std::unique_ptr<Executor> executor;
+  FingerprintParts fingerprint;  // MakeFingerprint() joins it with the text's digests
+  int64_t num_parameters = 0;
+  int num_blocks = 0;
+  int block_size = 0;
+  std::string weight_format;  // "fp32" or "bf16": as computed, so fp16 is "fp32"
+  std::string kv_format;
+  std::string backend_name;  // "cpu/avx2"
+  std::vector<RankMemory> ranks;
+};
+
+// Reads config.json, maps the weights, gives each rank its shard and a KV cache, and starts the
+// ranks. InvalidArgument names the option, file, field or tensor and the limit (a KV cache that
+// cannot hold one sequence of max_context_tokens too, with both numbers); NotFound a missing file;
+// ResourceExhausted the bytes that were not to be had.
+absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options);
+
+// What LoadExecutor will need, so that a caller can size it from the memory it has. Reads the
+// headers of the files only.
+struct LoadEstimate {
+  ModelConfig config;           // context_length cut to max_context_tokens
+  int64_t weight_bytes = 0;     // of all ranks together, replicated parts as often as held
+  int64_t scratch_bytes = 0;    // likewise
+  int64_t bytes_per_block = 0;  // of all ranks together
+  int min_blocks = 0;           // that hold one sequence of max_context_tokens
+};
+absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options);
+
+}  // namespace continuo
