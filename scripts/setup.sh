@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what building and testing Continuo needs on Debian 12, from the package registries.
+# Safe to run again: what is there stays.
+#
+#   scripts/setup.sh          compilers, libraries, Rust, the tests' Python packages
+#   scripts/setup.sh --all    also what `scripts/test.sh --all` needs: clang, buf
+#   scripts/setup.sh --cuda   also the CUDA toolkit and NCCL, below build/cuda
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+want_all=0 want_cuda=0
+for argument in "$@"; do
+  case "$argument" in
+    --all) want_all=1 ;;
+    --cuda) want_cuda=1 ;;
+    *) sed -n '3,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  esac
+done
+
+packages=(
+  build-essential ca-certificates ccache cmake git ninja-build patch pkg-config
+  libabsl-dev libbenchmark-dev libc-ares-dev libcli11-dev libcurl4-openssl-dev libgmock-dev
+  libgrpc++-dev libgtest-dev libprotobuf-dev libre2-dev libssl-dev libxxhash-dev
+  nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
+  python3 python3-venv
+)
+# A Rust new enough for the tokenizer crates: the one at hand, else Debian's.
+rust_is_new() {
+  command -v cargo >/dev/null && command -v rustc >/dev/null &&
+    rustc --version | awk '{split($2, v, "."); exit !(v[1] > 1 || v[2] >= 85)}'
+}
+rust_is_new || packages+=(rustc-web cargo-web)
+[ "$want_all" = 1 ] && packages+=(clang-14 libclang-rt-14-dev clang-format iproute2 npm)
+
+missing=()
+for package in "${packages[@]}"; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
+    missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "setup: installing ${missing[*]}"
+  as_root=()
+  [ "$(id -u)" = 0 ] || as_root=(sudo)
+  "${as_root[@]}" apt-get -qq update
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+# The tests' Python packages, in a virtual environment of their own.
+venv=build/venv
+if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
+  echo "setup: Python packages of tests/requirements.txt"
+  mkdir -p build
+  /usr/bin/python3 -m venv --clear "$venv"
+  "$venv/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt
+  cp tests/requirements.txt "$venv/installed.txt"
+fi
+
+if [ "$want_all" = 1 ] && ! [ -x build/npm/node_modules/.bin/buf ]; then
+  echo "setup: buf"
+  npm install --silent --no-audit --no-fund --prefix build/npm @bufbuild/buf@1.50.0 >/dev/null
+fi
+
+if [ "$want_cuda" = 1 ] && ! [ -f build/cuda/.done ]; then
+  echo "setup: CUDA 13.0 toolkit and NCCL"
+  /usr/bin/python3 -m venv --clear build/cuda/venv
+  build/cuda/venv/bin/pip install -q --disable-pip-version-check --no-deps \
+    nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 \
+    nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96 nvidia-cublas==13.1.0.3 \
+    nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvrtc==13.0.88
+  site=$(echo build/cuda/venv/lib/python3.*/site-packages/nvidia)
+  # The wheels have no development links.
+  ln -sfn "$PWD/$site/cu13" build/cuda/toolkit
+  ln -sfn "$PWD/$site/nccl" build/cuda/nccl
+  for library in cublas cublasLt cudart nvrtc; do
+    so=$(ls "$site"/cu13/lib/lib$library.so.* | head -1)
+    ln -sf "$(basename "$so")" "$site/cu13/lib/lib$library.so"
+  done
+  ln -sf libnccl.so.2 "$site/nccl/lib/libnccl.so"
+  touch build/cuda/.done
+fi
+echo "setup: ready"

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Sets up, builds the release preset and runs its tests.
+#
+#   scripts/test.sh         everything that CI runs (at most 25 minutes cold on two cores)
+#   scripts/test.sh --all   also the slow tests, AddressSanitizer and UndefinedBehaviorSanitizer,
+#                           ThreadSanitizer, fuzzing, buf and format checks
+#
+# CONTINUO_SHARED names the folder of models and goldens that the conformance tests read (default
+# ../shared); with CONTINUO_REQUIRE_SHARED=1 a conformance test that was skipped is a failure.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+all=0
+case "${1:-}" in
+  '') ;;
+  --all) all=1 ;;
+  *) sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
+export CONTINUO_SHARED=${CONTINUO_SHARED:-$PWD/../shared}
+jobs=${JOBS:-$(nproc)}
+
+# build PRESET: configures and builds it.
+build() {
+  cmake --preset "$1" >"build/configure-$1.log" 2>&1 || { cat "build/configure-$1.log"; exit 1; }
+  ninja -C "build/$1" -j "$jobs" --quiet
+}
+
+# run_tests PRESET CTEST_OPTIONS...: fails on a failed test, and where required on a skipped one.
+run_tests() {
+  local preset=$1; shift
+  local report=$PWD/build/tests-$preset.xml
+  ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
+    --output-junit "$report" "$@" | grep -vE '^ *Start +[0-9]+:|^ *[0-9]+/[0-9]+ Test +#[0-9]+: .* Passed '
+  /usr/bin/python3 scripts/check_skipped.py "$report"
+}
+
+if [ "$all" = 1 ]; then scripts/setup.sh --all; else scripts/setup.sh; fi
+mkdir -p build
+echo "== build: release"
+build release
+if [ "$all" = 0 ]; then
+  echo "== tests"
+  run_tests release -LE slow
+  exit 0
+fi
+
+echo "== tests, the slow ones included"
+run_tests release
+echo "== protos: buf lint"
+(cd proto && ../build/npm/node_modules/.bin/buf lint)
+echo "== format"
+git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run --Werror
+echo "== AddressSanitizer and UndefinedBehaviorSanitizer"
+build asan
+run_tests asan -LE slow
+echo "== ThreadSanitizer"
+scripts/build_tsan_abseil.sh
+build tsan
+run_tests tsan -LE 'slow|no_tsan'
+echo "== fuzzing, ${FUZZ_SECONDS:-60} s a target"
+build fuzz
+for target in build/fuzz/fuzz/*_fuzz; do
+  name=$(basename "$target")
+  mkdir -p "build/fuzz-corpus/$name"
+  "$target" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=10 -rss_limit_mb=4096 -verbosity=0 \
+    -artifact_prefix="build/fuzz-corpus/$name-" "build/fuzz-corpus/$name" "tests/fuzz/corpus/$name"
+done
+echo "all passed"
