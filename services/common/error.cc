@@ -54,7 +54,8 @@ absl::Status FieldError(std::string_view field, std::string_view message) {
   google::rpc::BadRequest::FieldViolation& violation = *bad.add_field_violations();
   violation.set_field(std::string(field));
   violation.set_description(std::string(message));
-  absl::Status status = absl::InvalidArgumentError(violation.field() + ": " + violation.description());
+  absl::Status status =
+      absl::InvalidArgumentError(violation.field() + ": " + violation.description());
   SetDetail(status, bad);
   return status;
 }

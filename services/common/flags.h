@@ -67,10 +67,15 @@ class Flags {
   // An argument without a name; needed where `required`.
   void Positional(std::string_view name, std::string* value, bool required, std::string_view help);
 
+  // The flag has to be given, here or in the environment.
+  void Require(std::string_view name);
+
   // A command of its own with its own flags, `continuo generate …`. One has to be given then.
   Flags& Subcommand(std::string_view name, std::string_view description);
   // After the parse: this subcommand was given.
   bool chosen() const;
+  // After the parse: the flag was given, here or in the environment.
+  bool given(std::string_view name) const;
   // A paragraph below the flags in --help.
   void Footer(std::string_view text);
 
@@ -82,13 +87,15 @@ class Flags {
 
  private:
   struct Impl;
+  struct Flag;
   explicit Flags(std::unique_ptr<Impl> impl);
 
-  // `set` takes the text or says what is allowed.
-  void Add(std::string_view name, std::string_view type, std::string_view default_text,
-           std::string_view help, std::function<absl::Status(std::string_view)> set);
-  void AddInteger(std::string_view name, std::optional<std::string> default_text, int64_t min,
-                  uint64_t max, std::string_view help, std::function<void(uint64_t)> set);
+  // `set` takes the text, or its status says what is allowed: "an integer from 1 to 8".
+  Flag& Add(std::string_view name, std::string_view type, std::string_view default_text,
+            std::string_view help, std::function<absl::Status(const std::string&)> set);
+  // [min, max] in two's complement for negative values.
+  void AddInteger(std::string_view name, std::string_view default_text, int64_t min, uint64_t max,
+                  std::string_view help, std::function<void(uint64_t)> set);
 
   std::unique_ptr<Impl> impl_;
 };
@@ -102,7 +109,7 @@ void Flags::Integer(std::string_view name, T* value, T min, T max, std::string_v
 template <typename T>
 void Flags::Integer(std::string_view name, std::optional<T>* value, T min, T max,
                     std::string_view help) {
-  AddInteger(name, std::nullopt, static_cast<int64_t>(min), static_cast<uint64_t>(max), help,
+  AddInteger(name, "", static_cast<int64_t>(min), static_cast<uint64_t>(max), help,
              [value](uint64_t v) { *value = static_cast<T>(v); });
 }
 

@@ -10,10 +10,13 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/common/tls.h"
 
@@ -74,6 +77,8 @@ class GrpcServer {
   std::string listen_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
+  absl::Mutex mutex_;
+  std::set<std::string> health_names_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace continuo

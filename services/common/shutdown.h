@@ -3,6 +3,7 @@
 
 // SIGTERM and SIGINT as something to wait for instead of something that interrupts.
 
+#include <csignal>
 #include <optional>
 
 #include "absl/time/time.h"
@@ -28,6 +29,7 @@ class ShutdownSignal {
   void Trigger();
 
  private:
+  sigset_t previous_mask_;
   int signal_fd_ = -1;
   int trigger_fd_ = -1;
 };

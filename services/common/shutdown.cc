@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/common/shutdown.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <csignal>
+#include <cstdint>
+
+#include "absl/time/clock.h"
+#include "services/base/check.h"
+
+namespace continuo {
+namespace {
+
+sigset_t Signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+}  // namespace
+
+ShutdownSignal::ShutdownSignal() {
+  const sigset_t set = Signals();
+  CONTINUO_CHECK(pthread_sigmask(SIG_BLOCK, &set, &previous_mask_) == 0);
+  // Non-blocking: of several threads that wait, one reads and the others go on waiting.
+  signal_fd_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  trigger_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+  CONTINUO_CHECK(signal_fd_ >= 0 && trigger_fd_ >= 0);
+}
+
+ShutdownSignal::~ShutdownSignal() {
+  close(signal_fd_);
+  close(trigger_fd_);
+  pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
+}
+
+int ShutdownSignal::Wait() { return *WaitFor(absl::InfiniteDuration()); }
+
+std::optional<int> ShutdownSignal::WaitFor(absl::Duration timeout) {
+  const absl::Time end = absl::Now() + timeout;
+  while (true) {
+    int milliseconds = -1;
+    if (end != absl::InfiniteFuture()) {
+      const absl::Duration left = std::max(end - absl::Now(), absl::ZeroDuration());
+      milliseconds = static_cast<int>(std::min<int64_t>(
+          absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))), int64_t{INT_MAX}));
+    }
+    pollfd fds[] = {{signal_fd_, POLLIN, 0}, {trigger_fd_, POLLIN, 0}};
+    if (poll(fds, 2, milliseconds) == 0 && absl::Now() >= end) return std::nullopt;
+    signalfd_siginfo info;
+    if (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
+      return static_cast<int>(info.ssi_signo);
+    }
+    uint64_t one;
+    if (read(trigger_fd_, &one, sizeof(one)) == sizeof(one)) return 0;
+  }
+}
+
+void ShutdownSignal::Trigger() {
+  const uint64_t one = 1;
+  // It can only fail where 2^64 triggers are already pending.
+  [[maybe_unused]] const ssize_t written = write(trigger_fd_, &one, sizeof(one));
+}
+
+}  // namespace continuo

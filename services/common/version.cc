@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/common/version.h"
+
+namespace continuo {
+
+std::string_view Version() { return CONTINUO_VERSION; }
+
+}  // namespace continuo
