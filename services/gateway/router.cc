@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/router.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/common/error.h"
+
+namespace continuo::gateway {
+namespace {
+
+bool IsKnown(const LoadSnapshot& snapshot, std::string_view model) {
+  return std::ranges::find(snapshot.known_models, model) != snapshot.known_models.end();
+}
+
+absl::Status NoWorker(const std::string& message) {
+  return WithReason(absl::UnavailableError(message), kReasonNoWorker);
+}
+
+}  // namespace
+
+Lease& Lease::operator=(Lease&& other) noexcept {
+  if (this != &other) {
+    Release();
+    router_ = std::exchange(other.router_, nullptr);
+    load_ = std::move(other.load_);
+    id_ = other.id_;
+  }
+  return *this;
+}
+
+void Lease::Release() {
+  if (Router* router = std::exchange(router_, nullptr)) router->Release(load_->address, id_);
+}
+
+Router::Router(Policy policy, const LoadView* view, const Clock* clock, absl::BitGenRef random,
+               const RouterOptions& options)
+    : policy_(policy), view_(view), clock_(clock), options_(options), random_(random) {}
+
+absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on_lost) {
+  const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
+  const absl::Time now = clock_->Now();
+
+  std::string model(key.model);
+  if (model.empty()) {
+    if (snapshot->known_models.size() > 1) {
+      return FieldError("model", absl::StrCat("is needed: ", snapshot->known_models.size(),
+                                              " models are served here"));
+    }
+    if (snapshot->known_models.empty()) return NoWorker("no worker is there");
+    model = snapshot->known_models.front();
+  } else if (!IsKnown(*snapshot, model)) {
+    if (snapshot->settled && !snapshot->known_models.empty()) {
+      return absl::NotFoundError(absl::StrCat("model \"", model, "\" is not served here"));
+    }
+    return NoWorker("no worker is there");
+  }
+
+  std::vector<std::shared_ptr<const WorkerLoad>> loads;
+  bool same_fingerprint_lost = false;
+  for (const auto& load : snapshot->workers) {
+    if (load->model != model) continue;
+    const bool fresh = now - load->report_time <= options_.max_report_age;
+    if (load->state == WorkerState::kServing && fresh) {
+      loads.push_back(load);
+    } else if (load->state != WorkerState::kDraining && !key.fingerprint.empty() &&
+               load->fingerprint == key.fingerprint) {
+      same_fingerprint_lost = true;
+    }
+  }
+  if (loads.empty()) {
+    return NoWorker(absl::StrCat("no worker serves model \"", model, "\" now"));
+  }
+
+  absl::MutexLock lock(&mutex_);
+  std::vector<Candidate> candidates;
+  candidates.reserve(loads.size());
+  for (const auto& load : loads) {
+    Candidate& candidate = candidates.emplace_back(Candidate{.load = load.get()});
+    const auto record = in_flight_.find(load->address);
+    if (record == in_flight_.end()) continue;
+    Settle(record->second, load->report_time);
+    candidate.unreported_requests = record->second.unreported_requests;
+    candidate.unreported_prompt_tokens = record->second.unreported_prompt_tokens;
+    candidate.in_flight_requests = static_cast<int64_t>(record->second.open.size());
+  }
+  const std::optional<size_t> pick = policy_(key, candidates, random_);
+  const bool continued = !key.fingerprint.empty() || !key.tokenizer_fingerprint.empty();
+  const bool exact =
+      pick.has_value() &&
+      (!continued || (!key.fingerprint.empty() && loads[*pick]->fingerprint == key.fingerprint));
+  if (!exact && continued && !key.allow_inexact && same_fingerprint_lost) {
+    return NoWorker("the workers that can go on exactly are lost for the moment");
+  }
+  if (!pick.has_value()) {
+    if (continued && !key.exact_only && key.refused.empty()) {
+      return WithReason(
+          absl::FailedPreconditionError(absl::StrCat(
+              "model \"", model, "\" now has another tokenizer; the generation cannot go on")),
+          kReasonModelChanged);
+    }
+    return NoWorker(key.exact_only && continued
+                        ? "no worker is left that can go on exactly"
+                        : absl::StrCat("no other worker serves model \"", model, "\" now"));
+  }
+
+  const uint64_t id = next_id_++;
+  InFlightRecord& record = in_flight_[loads[*pick]->address];
+  record.open.emplace(id, Open{.prompt_tokens = key.prompt_tokens,
+                               .unreported = true,
+                               .incarnation = loads[*pick]->incarnation,
+                               .on_lost = std::move(on_lost)});
+  record.unreported.emplace_back(now, id);
+  record.unreported_requests += 1;
+  record.unreported_prompt_tokens += key.prompt_tokens;
+  return Lease(this, loads[*pick], id);
+}
+
+void Router::Settle(InFlightRecord& record, absl::Time report_time) {
+  while (!record.unreported.empty() &&
+         record.unreported.front().first + options_.report_lag < report_time) {
+    const auto open = record.open.find(record.unreported.front().second);
+    if (open != record.open.end() && open->second.unreported) {
+      open->second.unreported = false;
+      record.unreported_requests -= 1;
+      record.unreported_prompt_tokens -= open->second.prompt_tokens;
+    }
+    record.unreported.pop_front();
+  }
+}
+
+void Router::Release(const std::string& address, uint64_t id) {
+  std::function<void()> on_lost;  // destroyed without the lock
+  absl::MutexLock lock(&mutex_);
+  const auto record = in_flight_.find(address);
+  const auto open = record->second.open.find(id);
+  if (open->second.unreported) {
+    record->second.unreported_requests -= 1;
+    record->second.unreported_prompt_tokens -= open->second.prompt_tokens;
+  }
+  on_lost = std::move(open->second.on_lost);
+  record->second.open.erase(open);
+  if (record->second.open.empty()) in_flight_.erase(record);
+}
+
+void Router::WaitForChange(std::function<void()> on_change) {
+  absl::MutexLock lock(&mutex_);
+  waiters_.push_back(std::move(on_change));
+}
+
+void Router::ViewChanged() {
+  std::vector<std::function<void()>> waiters;
+  {
+    absl::MutexLock lock(&mutex_);
+    waiters.swap(waiters_);
+  }
+  for (const auto& waiter : waiters) waiter();
+}
+
+void Router::WorkerLost(std::string_view address, std::string_view alive_incarnation) {
+  std::vector<std::function<void()>> lost;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto record = in_flight_.find(std::string(address));
+    if (record == in_flight_.end()) return;
+    for (auto& [id, open] : record->second.open) {
+      if (open.on_lost && (alive_incarnation.empty() || open.incarnation != alive_incarnation)) {
+        lost.push_back(std::exchange(open.on_lost, nullptr));
+      }
+    }
+  }
+  for (const auto& on_lost : lost) on_lost();
+}
+
+Fate Router::FateOf(std::string_view address, std::string_view incarnation,
+                    absl::Time since) const {
+  const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
+  const absl::Time now = clock_->Now();
+  for (const auto& load : snapshot->workers) {
+    if (load->address != address) continue;
+    if (load->incarnation != incarnation || load->refused) return Fate::kGone;
+    if (load->state != WorkerState::kLost && load->report_time > since) return Fate::kAlive;
+    return now - load->report_time > options_.max_report_age ? Fate::kGone : Fate::kUnknown;
+  }
+  return Fate::kGone;
+}
+
+int64_t Router::InFlight(std::string_view address) const {
+  absl::MutexLock lock(&mutex_);
+  const auto record = in_flight_.find(std::string(address));
+  return record == in_flight_.end() ? 0 : static_cast<int64_t>(record->second.open.size());
+}
+
+}  // namespace continuo::gateway
