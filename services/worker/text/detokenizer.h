@@ -3,10 +3,11 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "services/worker/text/stop_matcher.h"
 #include "services/worker/text/text_model.h"
+#include "services/worker/text/utf8.h"
 
 namespace continuo {
 
@@ -20,16 +21,24 @@ class Detokenizer {
   Detokenizer(const TextModel* model, std::vector<std::string> stop_strings, bool include_stop);
 
   struct Piece {
-    std::string text;     // whole characters only; what this token released
+    std::string text;       // whole characters only; what this token released
     int matched_stop = -1;  // index of the stop string that this token completed; else -1
   };
-  // After a match nothing more may be pushed. `stops_active` false (before min_tokens): a stop
-  // string that this token completes is plain text. Stop strings are judged by character: the
-  // first to be complete ends the text, of several that end at the same character the longest.
+  // An id that names no token has no text. After a match nothing more may be pushed. `stops_active`
+  // false (before min_tokens): a stop string that this token completes is plain text. Stop strings
+  // are judged by character: the first to be complete ends the text, of several that end at the
+  // same character the longest.
   Piece Push(int32_t token, bool stops_active);
 
   // The held-back rest at a limit: half a character becomes U+FFFD. Nothing may follow.
   std::string Flush();
+
+ private:
+  const TextModel* model_;
+  Utf8Assembler assembler_;
+  StopMatcher stops_;
+  bool include_stop_;
+  int32_t previous_token_ = -1;
 };
 
 }  // namespace continuo

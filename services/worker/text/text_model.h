@@ -10,8 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-
-struct ContinuoText;
+#include "services/worker/text/continuo_text.h"
 
 namespace continuo {
 
@@ -40,6 +39,14 @@ class TextModel {
  public:
   // Errors name the file: NotFound (no tokenizer.json), InvalidArgument (cannot be read).
   static absl::StatusOr<std::unique_ptr<TextModel>> Open(const std::string& model_dir);
+
+  // The contents of a model directory's files; an absent one is empty, tokenizer.json may not be.
+  // `chat_template` goes before the one of tokenizer_config.json.
+  struct Buffers {
+    std::string_view tokenizer_json, tokenizer_config_json, special_tokens_map_json, chat_template;
+  };
+  static absl::StatusOr<std::unique_ptr<TextModel>> FromBuffers(const Buffers& buffers);
+
   ~TextModel();
   TextModel(const TextModel&) = delete;
   TextModel& operator=(const TextModel&) = delete;
@@ -63,10 +70,13 @@ class TextModel {
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids, bool keep_special) const;
 
   // Bytes of one token, perhaps part of a character; empty for a special token and for an id
-  // that names no token. `id` must be in [0, vocab_size()).
+  // that names no token (a model's logits may have more columns than its tokenizer has tokens).
   std::string_view TokenBytes(int32_t id) const;
   // Same, with the text of special tokens.
   std::string_view TokenBytesKeepSpecial(int32_t id) const;
+  // TokenBytes in a text whose token before is `previous` (-1: none). The same, but for decoders
+  // in which a repeated token adds nothing.
+  std::string_view TokenBytesAfter(int32_t id, int32_t previous) const;
   bool IsSpecial(int32_t id) const;
   // -1 where the vocabulary has no such token.
   int32_t TokenToId(std::string_view token) const;
@@ -79,7 +89,10 @@ class TextModel {
  private:
   explicit TextModel(ContinuoText* text);
 
+  bool HasToken(int32_t id) const { return id >= 0 && id < vocab_size(); }
+
   ContinuoText* text_;
+  ContinuoTokenTable table_;  // of text_
   std::string tokenizer_digest_, template_digest_;
 };
 

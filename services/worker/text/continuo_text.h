@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The C functions that rust/ implements: tokenizers and chat templates. Only TextModel and the
+ * tests of this folder call them.
+ *
+ * Strings are (pointer, length), never NUL-terminated; NULL with length 0 is the empty string.
+ * What a call puts into an `out` argument belongs to the caller, who frees it with the matching
+ * _free. A call that fails returns its code, or NULL, leaves `out` as it was, and keeps a message
+ * for continuo_text_error() on the same thread. A ContinuoText never changes: calls on one may run
+ * in parallel. A panic inside becomes CONTINUO_TEXT_INVALID_ARGUMENT; nothing unwinds through here.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ContinuoText ContinuoText;
+
+/* Numbered as absl::StatusCode. */
+enum {
+  CONTINUO_TEXT_OK = 0,
+  CONTINUO_TEXT_INVALID_ARGUMENT = 3,
+  CONTINUO_TEXT_NOT_FOUND = 5,
+  CONTINUO_TEXT_FAILED_PRECONDITION = 9,
+  CONTINUO_TEXT_INTERNAL = 13,
+};
+
+typedef struct {
+  const char* data;
+  size_t size;
+} ContinuoSlice;
+
+typedef struct {
+  char* data;
+  size_t size;
+} ContinuoString;
+
+typedef struct {
+  int32_t* data;
+  size_t size;
+} ContinuoIds;
+
+/* The bytes of every token: token `id` has bytes[ends[id - 1]] up to bytes[ends[id]] (from 0 for
+ * id 0), those of special tokens included. Lives as long as its ContinuoText. */
+typedef struct {
+  const uint8_t* bytes;
+  const uint32_t* ends;      /* [num_tokens] */
+  const uint8_t* is_special; /* [num_tokens], 0 or 1 */
+  size_t num_tokens;         /* largest id + 1 */
+  int collapses_repeats;     /* 1: a token equal to the one before it has no bytes (CTC) */
+  int has_chat_template;     /* 0 or 1 */
+} ContinuoTokenTable;
+
+/* The contents of the files of a model directory; an absent one is empty, tokenizer.json may not
+ * be. `chat_template` goes before the one of tokenizer_config.json. */
+typedef struct {
+  ContinuoSlice tokenizer_json;
+  ContinuoSlice tokenizer_config_json;
+  ContinuoSlice special_tokens_map_json;
+  ContinuoSlice chat_template;
+} ContinuoTextFiles;
+
+/* Code and message of this thread's last failed call; the message lives until its next one. */
+int continuo_text_error_code(void);
+ContinuoSlice continuo_text_error(void);
+
+ContinuoText* continuo_text_open(ContinuoSlice model_dir);
+ContinuoText* continuo_text_open_buffers(const ContinuoTextFiles* files);
+void continuo_text_free(ContinuoText* text);
+
+void continuo_text_token_table(const ContinuoText* text, ContinuoTokenTable* out);
+
+/* 64 lower-case hex digits each. Live as long as `text`. */
+ContinuoSlice continuo_text_tokenizer_digest(const ContinuoText* text);
+ContinuoSlice continuo_text_template_digest(const ContinuoText* text);
+
+/* -1 where the vocabulary has no such token. */
+int32_t continuo_text_token_to_id(const ContinuoText* text, ContinuoSlice token);
+
+int continuo_text_encode(const ContinuoText* text, ContinuoSlice utf8, int add_special,
+                         ContinuoIds* out);
+
+/* `request_json` is an object: messages (array), tools and documents (any; null where absent),
+ * add_generation_prompt and continue_final_message (booleans), template_arguments (a string that
+ * holds a JSON object, or the empty string), now_seconds (integer). */
+int continuo_text_render_chat(const ContinuoText* text, ContinuoSlice request_json,
+                              ContinuoString* out);
+
+void continuo_string_free(ContinuoString string);
+void continuo_ids_free(ContinuoIds ids);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The files of a Hugging Face model directory that text depends on, read and parsed.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::error::{Code, Error, Result};
+
+const MIB: u64 = 1 << 20;
+const MAX_TOKENIZER_BYTES: u64 = 256 * MIB;
+const MAX_CONFIG_BYTES: u64 = 64 * MIB;
+const MAX_TEMPLATE_BYTES: usize = MIB as usize;
+
+/// Contents as they are on disk. An absent file is empty.
+#[derive(Default)]
+pub struct Files {
+    pub tokenizer: Vec<u8>,
+    pub config: Vec<u8>,
+    pub special_tokens_map: Vec<u8>,
+    pub chat_template: Vec<u8>,
+}
+
+impl Files {
+    pub fn read(model_dir: &str) -> Result<Files> {
+        let dir = Path::new(model_dir);
+        let tokenizer = read_file(&dir.join("tokenizer.json"), MAX_TOKENIZER_BYTES)?;
+        if tokenizer.is_empty() {
+            return Err(Error::new(
+                Code::NotFound,
+                format!("{}: no such file, or an empty one", dir.join("tokenizer.json").display()),
+            ));
+        }
+        let mut chat_template = read_file(&dir.join("chat_template.jinja"), MAX_CONFIG_BYTES)?;
+        if chat_template.is_empty() {
+            let json = read_file(&dir.join("chat_template.json"), MAX_CONFIG_BYTES)?;
+            if let Some(template) = template_of(&parse_object(&json, "chat_template.json")?) {
+                chat_template = template.into_bytes();
+            }
+        }
+        Ok(Files {
+            tokenizer,
+            config: read_file(&dir.join("tokenizer_config.json"), MAX_CONFIG_BYTES)?,
+            special_tokens_map: read_file(&dir.join("special_tokens_map.json"), MAX_CONFIG_BYTES)?,
+            chat_template,
+        })
+    }
+
+    /// Parses all but tokenizer.json.
+    pub fn config(&self) -> Result<Config> {
+        let config = parse_object(&self.config, "tokenizer_config.json")?;
+        let special_map = parse_object(&self.special_tokens_map, "special_tokens_map.json")?;
+        let template = if self.chat_template.is_empty() {
+            template_of(&config)
+        } else {
+            let template = std::str::from_utf8(&self.chat_template)
+                .map_err(|_| Error::invalid("chat template: not UTF-8"))?;
+            Some(template.to_owned())
+        };
+        if let Some(size) = template.as_ref().map(String::len).filter(|n| *n > MAX_TEMPLATE_BYTES) {
+            return Err(Error::invalid(format!(
+                "chat template: has {size} bytes, the limit is {MAX_TEMPLATE_BYTES}"
+            )));
+        }
+        Ok(Config { special_tokens: special_tokens(&config, &special_map), template, config })
+    }
+}
+
+/// What tokenizer_config.json, special_tokens_map.json and the template files say.
+pub struct Config {
+    pub config: Map<String, Value>,
+    /// Variable name (bos_token, additional_special_tokens, …) to a string or an array of strings.
+    pub special_tokens: Map<String, Value>,
+    pub template: Option<String>,
+}
+
+impl Config {
+    pub fn special_token(&self, name: &str) -> Option<&str> {
+        self.special_tokens.get(name)?.as_str()
+    }
+}
+
+/// Empty where there is no such file.
+fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let fail = |e: std::io::Error| Error::invalid(format!("{}: {e}", path.display()));
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(fail(e)),
+    };
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(fail)?;
+    if bytes.len() as u64 > limit {
+        return Err(Error::invalid(format!(
+            "{}: larger than the limit of {limit} bytes",
+            path.display()
+        )));
+    }
+    Ok(bytes)
+}
+
+fn parse_object(bytes: &[u8], file: &str) -> Result<Map<String, Value>> {
+    if bytes.is_empty() {
+        return Ok(Map::new());
+    }
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Error::invalid("not a JSON object").in_file(file)),
+        Err(e) => Err(Error::invalid(format!("not JSON: {e}")).in_file(file)),
+    }
+}
+
+/// "chat_template": one string, or a list of {name, template} of which "default" counts.
+fn template_of(config: &Map<String, Value>) -> Option<String> {
+    match config.get("chat_template")? {
+        Value::String(template) => Some(template.clone()),
+        Value::Array(named) => named
+            .iter()
+            .find(|t| t["name"] == "default")
+            .and_then(|t| t["template"].as_str())
+            .map(str::to_owned),
+        _ => None,
+    }
+}
+
+/// A token is written as a string or as an object with "content".
+pub fn token_content(value: &Value) -> Option<&str> {
+    value.as_str().or_else(|| value.get("content")?.as_str())
+}
+
+const SPECIAL_NAMES: [&str; 7] = [
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
+];
+
+fn special_tokens(config: &Map<String, Value>, map: &Map<String, Value>) -> Map<String, Value> {
+    let mut tokens = Map::new();
+    for source in [map, config] {
+        for name in SPECIAL_NAMES {
+            if let Some(content) = source.get(name).and_then(token_content) {
+                tokens.insert(name.to_owned(), content.into());
+            }
+        }
+        if let Some(Value::Array(extra)) = source.get("additional_special_tokens") {
+            let extra: Vec<Value> =
+                extra.iter().filter_map(token_content).map(Value::from).collect();
+            tokens.insert("additional_special_tokens".to_owned(), extra.into());
+        }
+        // Of newer files: further names, each with its token.
+        if let Some(Value::Object(extra)) = source.get("extra_special_tokens") {
+            for (name, token) in extra {
+                if let Some(content) = token_content(token) {
+                    tokens.insert(name.clone(), content.into());
+                }
+            }
+        }
+    }
+    tokens
+}

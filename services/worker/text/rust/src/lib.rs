@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The functions of continuo_text.h.
+#![deny(warnings)]
+
+mod decoder;
+mod digest;
+mod error;
+mod files;
+mod json;
+mod template;
+mod tokenizer;
+
+use std::cell::RefCell;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Once;
+
+use error::{Error, Result};
+use files::Files;
+use template::{ChatRequest, ChatTemplate};
+use tokenizer::Tokenizer;
+
+pub struct ContinuoText {
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+}
+
+impl ContinuoText {
+    fn new(files: &Files) -> Result<Self> {
+        let config = files.config()?;
+        let tokenizer = Tokenizer::new(&files.tokenizer, &config)
+            .map_err(|e| e.in_file("tokenizer.json"))?;
+        Ok(ContinuoText { tokenizer, template: ChatTemplate::new(config)? })
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Slice {
+    data: *const u8,
+    size: usize,
+}
+
+impl Slice {
+    fn of(bytes: &[u8]) -> Slice {
+        Slice { data: bytes.as_ptr(), size: bytes.len() }
+    }
+
+    /// # Safety
+    /// The caller's slice is readable for as long as the result is used.
+    unsafe fn bytes<'a>(self) -> &'a [u8] {
+        if self.size == 0 {
+            return &[];
+        }
+        std::slice::from_raw_parts(self.data, self.size)
+    }
+
+    /// # Safety
+    /// As of `bytes`.
+    unsafe fn utf8<'a>(self, what: &str) -> Result<&'a str> {
+        std::str::from_utf8(self.bytes()).map_err(|e| {
+            Error::invalid(format!("{what} is not UTF-8 (at byte {})", e.valid_up_to()))
+        })
+    }
+}
+
+#[repr(C)]
+pub struct TextFiles {
+    tokenizer_json: Slice,
+    tokenizer_config_json: Slice,
+    special_tokens_map_json: Slice,
+    chat_template: Slice,
+}
+
+#[repr(C)]
+pub struct OutString {
+    data: *mut u8,
+    size: usize,
+}
+
+#[repr(C)]
+pub struct OutIds {
+    data: *mut i32,
+    size: usize,
+}
+
+#[repr(C)]
+pub struct OutTokenTable {
+    bytes: *const u8,
+    ends: *const u32,
+    is_special: *const u8,
+    num_tokens: usize,
+    collapses_repeats: i32,
+    has_chat_template: i32,
+}
+
+thread_local! {
+    static LAST_ERROR: RefCell<(i32, String)> = const { RefCell::new((0, String::new())) };
+}
+
+/// Runs `work`; a panic in it becomes an error. The code that panics is that of other people
+/// (regular expressions at their limits, character maps that were never checked); its locks are
+/// those of a cache, which is done without when they are poisoned.
+fn guard<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    static QUIET: Once = Once::new();
+    // A panic's message may quote the text at hand, which belongs in no log.
+    QUIET.call_once(|| std::panic::set_hook(Box::new(|_| {})));
+    let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(Error::invalid(format!("{what} is beyond the limits of a library that reads it")))
+    });
+    if let Err(error) = &result {
+        LAST_ERROR.set((error.code as i32, error.message.clone()));
+    }
+    result
+}
+
+fn code_of(result: Result<()>) -> i32 {
+    result.map_or_else(|error| error.code as i32, |()| 0)
+}
+
+fn handle_of(result: Result<ContinuoText>) -> *mut ContinuoText {
+    result.map_or(std::ptr::null_mut(), |text| Box::into_raw(Box::new(text)))
+}
+
+#[no_mangle]
+pub extern "C" fn continuo_text_error_code() -> i32 {
+    LAST_ERROR.with_borrow(|(code, _)| *code)
+}
+
+#[no_mangle]
+pub extern "C" fn continuo_text_error() -> Slice {
+    LAST_ERROR.with_borrow(|(_, message)| Slice::of(message.as_bytes()))
+}
+
+/// # Safety
+/// Of this and the functions below: arguments are as continuo_text.h says.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_open(model_dir: Slice) -> *mut ContinuoText {
+    handle_of(guard("tokenizer.json", || {
+        let dir = model_dir.utf8("the model's path")?;
+        ContinuoText::new(&Files::read(dir)?).map_err(|e| e.in_file(dir))
+    }))
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_open_buffers(files: *const TextFiles) -> *mut ContinuoText {
+    handle_of(guard("tokenizer.json", || {
+        let files = &*files;
+        ContinuoText::new(&Files {
+            tokenizer: files.tokenizer_json.bytes().to_vec(),
+            config: files.tokenizer_config_json.bytes().to_vec(),
+            special_tokens_map: files.special_tokens_map_json.bytes().to_vec(),
+            chat_template: files.chat_template.bytes().to_vec(),
+        })
+    }))
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_free(text: *mut ContinuoText) {
+    if !text.is_null() {
+        drop(Box::from_raw(text));
+    }
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_token_table(
+    text: *const ContinuoText,
+    out: *mut OutTokenTable,
+) {
+    let table = &(*text).tokenizer.table;
+    *out = OutTokenTable {
+        bytes: table.bytes.as_ptr(),
+        ends: table.ends.as_ptr(),
+        is_special: table.is_special.as_ptr(),
+        num_tokens: table.num_tokens(),
+        collapses_repeats: table.collapses_repeats.into(),
+        has_chat_template: (*text).template.exists().into(),
+    };
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_tokenizer_digest(text: *const ContinuoText) -> Slice {
+    Slice::of((*text).tokenizer.digest.as_bytes())
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_template_digest(text: *const ContinuoText) -> Slice {
+    Slice::of((*text).template.digest.as_bytes())
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_token_to_id(text: *const ContinuoText, token: Slice) -> i32 {
+    let id = guard("the token", || Ok((*text).tokenizer.token_to_id(token.utf8("the token")?)));
+    id.ok().flatten().and_then(|id| i32::try_from(id).ok()).unwrap_or(-1)
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_encode(
+    text: *const ContinuoText,
+    utf8: Slice,
+    add_special: i32,
+    out: *mut OutIds,
+) -> i32 {
+    code_of(guard("the text", || {
+        let ids = (*text).tokenizer.encode(utf8.utf8("the text")?, add_special != 0)?;
+        let ids = Box::leak(ids.into_boxed_slice());
+        *out = OutIds { data: ids.as_mut_ptr(), size: ids.len() };
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_render_chat(
+    text: *const ContinuoText,
+    request_json: Slice,
+    out: *mut OutString,
+) -> i32 {
+    code_of(guard("the conversation", || {
+        let request = ChatRequest::parse(request_json.utf8("the conversation")?)?;
+        let rendered = (*text).template.render(request)?.into_bytes();
+        let rendered = Box::leak(rendered.into_boxed_slice());
+        *out = OutString { data: rendered.as_mut_ptr(), size: rendered.len() };
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// `string` is one that a function above gave, and is used no more.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_string_free(string: OutString) {
+    if !string.data.is_null() {
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(string.data, string.size)));
+    }
+}
+
+/// # Safety
+/// As of `continuo_string_free`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_ids_free(ids: OutIds) {
+    if !ids.data.is_null() {
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(ids.data, ids.size)));
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! tokenizer.json as Hugging Face reads it, with what tokenizer_config.json adds.
+
+use serde::Deserialize;
+use serde_json::{json, Map, Value};
+use tokenizers::Tokenizer as HfTokenizer;
+
+use crate::decoder::TokenTable;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::files::{token_content, Config};
+
+/// Ids are below this; tables are as large as the largest id.
+const MAX_VOCAB: usize = 1 << 22;
+
+pub struct Tokenizer {
+    tokenizer: HfTokenizer,
+    pub table: TokenTable,
+    pub digest: String,
+}
+
+impl Tokenizer {
+    pub fn new(json: &[u8], config: &Config) -> Result<Tokenizer> {
+        let mut value: Value =
+            serde_json::from_slice(json).map_err(|e| Error::invalid(format!("not JSON: {e}")))?;
+        let object = value.as_object_mut().ok_or_else(|| Error::invalid("not a JSON object"))?;
+        adjust(object, config);
+        let mut digest = Digest::new("continuo tokenizer");
+        digest.object(object);
+
+        let tokenizer =
+            HfTokenizer::deserialize(value).map_err(|e| Error::invalid(e.to_string()))?;
+        let tokens = tokens_by_id(&tokenizer)?;
+        let table = TokenTable::new(&tokenizer, tokens)?;
+        Ok(Tokenizer { tokenizer, table, digest: digest.hex() })
+    }
+
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(token)
+    }
+
+    pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
+        let encoding = self
+            .tokenizer
+            .encode_fast(text, add_special)
+            .map_err(|e| Error::invalid(format!("the tokenizer refuses the text: {e}")))?;
+        let num_tokens = self.table.num_tokens();
+        encoding
+            .get_ids()
+            .iter()
+            .map(|&id| match i32::try_from(id) {
+                Ok(id) if (id as usize) < num_tokens => Ok(id),
+                _ => Err(Error::invalid(format!(
+                    "tokenizer.json: the tokenizer gives id {id}, its vocabulary has {num_tokens}"
+                ))),
+            })
+            .collect()
+    }
+}
+
+/// Makes the JSON say what loading it through transformers would mean: no truncation, no padding,
+/// no dropout (an encoding is a function of its text), special tokens marked as such.
+fn adjust(tokenizer: &mut Map<String, Value>, config: &Config) {
+    tokenizer.insert("truncation".to_owned(), Value::Null);
+    tokenizer.insert("padding".to_owned(), Value::Null);
+    if let Some(model) = tokenizer.get_mut("model").and_then(Value::as_object_mut) {
+        if model.contains_key("dropout") {
+            model.insert("dropout".to_owned(), Value::Null);
+        }
+    }
+    mark_special(tokenizer, config);
+    if let Some(processor) = llama_post_processor(tokenizer, config) {
+        tokenizer.insert("post_processor".to_owned(), processor);
+    }
+}
+
+/// Tokens that tokenizer_config.json or special_tokens_map.json call special are special, also
+/// where tokenizer.json has them as ordinary ones. Names that the vocabulary lacks are ignored.
+fn mark_special(tokenizer: &mut Map<String, Value>, config: &Config) {
+    let mut special: Vec<&str> = Vec::new();
+    for token in config.special_tokens.values() {
+        match token {
+            Value::Array(tokens) => special.extend(tokens.iter().filter_map(Value::as_str)),
+            token => special.extend(token.as_str()),
+        }
+    }
+    if let Some(Value::Object(added)) = config.config.get("added_tokens_decoder") {
+        let added = added.values().filter(|token| token["special"] == true);
+        special.extend(added.filter_map(token_content));
+    }
+    special.sort_unstable();
+    special.dedup();
+
+    for content in special {
+        let id = id_of(tokenizer, content);
+        if let Some(Value::Array(added)) = tokenizer.get_mut("added_tokens") {
+            match (added.iter_mut().find(|token| token["content"] == content), id) {
+                (Some(Value::Object(token)), _) => {
+                    token.insert("special".to_owned(), true.into());
+                }
+                (None, Some(id)) => added.push(json!({
+                    "id": id, "content": content, "single_word": false, "lstrip": false,
+                    "rstrip": false, "normalized": false, "special": true})),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The id of a token by the JSON alone.
+fn id_of(tokenizer: &Map<String, Value>, content: &str) -> Option<u64> {
+    let added = tokenizer.get("added_tokens").and_then(Value::as_array);
+    let found = added.and_then(|a| a.iter().find(|token| token["content"] == content));
+    if let Some(token) = found {
+        return token["id"].as_u64();
+    }
+    match tokenizer.get("model")?.get("vocab")? {
+        Value::Object(vocab) => vocab.get(content)?.as_u64(),
+        Value::Array(pieces) => {
+            pieces.iter().position(|piece| piece[0] == content).map(|index| index as u64)
+        }
+        _ => None,
+    }
+}
+
+/// Tokenizers of the Llama class add BOS and EOS as tokenizer_config.json says, whatever
+/// tokenizer.json has: transformers replaces the post-processor of that class.
+fn llama_post_processor(tokenizer: &Map<String, Value>, config: &Config) -> Option<Value> {
+    const CLASSES: [&str; 4] =
+        ["LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizer", "CodeLlamaTokenizerFast"];
+    let class = config.config.get("tokenizer_class")?.as_str()?;
+    if !CLASSES.contains(&class) {
+        return None;
+    }
+    let adds = |key: &str, default: bool| match config.config.get(key) {
+        Some(value) => value.as_bool().unwrap_or(default),
+        None => default,
+    };
+    let mut single = vec![json!({"Sequence": {"id": "A", "type_id": 0}})];
+    let mut special_tokens = Map::new();
+    let mut special = |name: &str| -> Option<Value> {
+        let content = config.special_token(name)?;
+        let id = id_of(tokenizer, content)?;
+        special_tokens
+            .insert(content.to_owned(), json!({"id": content, "ids": [id], "tokens": [content]}));
+        Some(json!({"SpecialToken": {"id": content, "type_id": 0}}))
+    };
+    if adds("add_bos_token", true) {
+        single.insert(0, special("bos_token")?);
+    }
+    if adds("add_eos_token", false) {
+        single.push(special("eos_token")?);
+    }
+    Some(json!({"type": "TemplateProcessing", "single": single, "pair": single,
+                "special_tokens": special_tokens}))
+}
+
+/// Every token's content by id. Two tokens of the model with one id are refused: which of them
+/// the id would be is left to chance.
+fn tokens_by_id(tokenizer: &HfTokenizer) -> Result<Vec<Option<String>>> {
+    let mut tokens: Vec<Option<String>> = Vec::new();
+    let mut put = |token: String, id: u32, replace: bool| -> Result<()> {
+        let id = id as usize;
+        if id >= MAX_VOCAB {
+            return Err(Error::invalid(format!("token id {id}, the limit is {}", MAX_VOCAB - 1)));
+        }
+        if id >= tokens.len() {
+            tokens.resize(id + 1, None);
+        }
+        if tokens[id].is_some() && !replace {
+            return Err(Error::invalid(format!("two tokens have the id {id}")));
+        }
+        tokens[id] = Some(token);
+        Ok(())
+    };
+    for (token, id) in tokenizer.get_vocab(false) {
+        put(token, id, false)?;
+    }
+    for (id, token) in tokenizer.get_added_tokens_decoder() {
+        put(token.content, id, true)?;
+    }
+    Ok(tokens)
+}
