@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes THIRD_PARTY_NOTICES.md: what the programs link, with licences.
+
+The Rust crates come from `cargo metadata` of the committed lock file; the Debian packages are
+listed here, with the licences that their copyright files state.
+"""
+import json
+import pathlib
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+MANIFEST = ROOT / "services/worker/text/rust/Cargo.toml"
+PACKAGES = [
+    ("Abseil", "Apache-2.0"), ("c-ares", "MIT"), ("CivetWeb (in prometheus-cpp)", "MIT"),
+    ("CLI11", "BSD-3-Clause"), ("gRPC", "Apache-2.0"), ("nlohmann-json", "MIT"),
+    ("OpenSSL", "Apache-2.0"), ("prometheus-cpp", "MIT"), ("Protocol Buffers", "BSD-3-Clause"),
+    ("RE2", "BSD-3-Clause"), ("xxHash", "BSD-2-Clause"), ("zlib", "Zlib"),
+]
+
+
+def main():
+    metadata = json.loads(subprocess.run(
+        ["cargo", "metadata", "--format-version=1", "--locked", "--filter-platform",
+         "x86_64-unknown-linux-gnu", "--manifest-path", MANIFEST],
+        check=True, capture_output=True, text=True).stdout)
+    nodes = {n["id"]: n for n in metadata["resolve"]["nodes"]}
+    packages = {p["id"]: p for p in metadata["packages"]}
+    linked, queue = set(), [metadata["resolve"]["root"]]
+    while queue:
+        node = queue.pop()
+        if node in linked:
+            continue
+        linked.add(node)
+        # Normal dependencies only: build scripts are not linked.
+        queue += [d["pkg"] for d in nodes[node]["deps"]
+                  if any(k["kind"] is None for k in d["dep_kinds"])]
+    linked.discard(metadata["resolve"]["root"])
+    lines = ["# Third-party notices", "",
+             "The programs link these; their licence texts are in the packages named.",
+             "Made by `scripts/third_party_notices.py`.", "",
+             "## From Debian's packages", "", "| library | licence |", "| --- | --- |"]
+    lines += [f"| {name} | {licence} |" for name, licence in PACKAGES]
+    lines += ["", "## Rust crates in the text library", "",
+              "| crate | version | licence |", "| --- | --- | --- |"]
+    for package in sorted((packages[i] for i in linked), key=lambda p: (p["name"], p["version"])):
+        lines.append(f"| {package['name']} | {package['version']} | {package['license'] or '?'} |")
+    (ROOT / "THIRD_PARTY_NOTICES.md").write_text("\n".join(lines) + "\n")
+
+
+main()
