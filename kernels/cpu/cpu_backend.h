@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace continuo::cpu {
+
+// The Backend of the host's CPU. Every call has done its work when it returns. A KernelTable does
+// the arithmetic; this class divides rows and columns among the threads of its pool, which changes
+// no bit since no sum crosses a division. Activations are f32 or bf16; weights, keys and values
+// f32, bf16 or f16.
+class CpuBackend : public Backend {
+ public:
+  CpuBackend(const KernelTable& kernels, int num_threads);
+  ~CpuBackend() override;
+
+  std::string name() const override;
+  absl::StatusOr<void*> Allocate(size_t bytes) override;
+  void Free(void* data) override;
+  void CopyIn(Tensor dst, const void* host) override;
+  void CopyOut(void* host, Tensor src) override;
+  absl::Status Synchronize() override;
+  void ParallelFor(int n, absl::FunctionRef<void(int)> body) override;
+
+  void Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id) override;
+  void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) override;
+  void MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
+  void MatMulPieces(Tensor out, Tensor x, const Weight& w,
+                    std::span<const int64_t> piece_begin) override;
+  void AddSum(Tensor x, Tensor sum, Tensor bias) override;
+  void RopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) override;
+  void Rope(Tensor x, Tensor angles, int head_dim) override;
+  void WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) override;
+  void CopyKvBlocks(const PagedKv& kv, Tensor pairs) override;
+  void PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
+                      const AttentionParams& params) override;
+  void SiluMul(Tensor out, Tensor gate, Tensor up) override;
+  void GatherRows(Tensor out, Tensor x, Tensor rows) override;
+
+ private:
+  // Query rows of one sequence that attend to one key-value head together.
+  struct AttentionItem {
+    int seq, kv_head, first_head, num_heads, first_row, num_rows;
+  };
+
+  // Runs body(begin, end, thread) over parts of [0, n); `cost` is elements touched per unit. Small
+  // work stays on the calling thread.
+  void ForParts(int64_t n, int64_t cost, absl::FunctionRef<void(int64_t, int64_t, int)> body);
+
+  void MultiplyPieces(Tensor out, Tensor x, const Weight& w, std::span<const int64_t> piece_begin,
+                      Tensor bias);
+  void Attend(const AttentionItem& item, Tensor out, Tensor q, const PagedKv& kv,
+              const AttentionParams& params, int thread);
+
+  const KernelTable& kernels_;
+  ThreadPool pool_;
+  std::unordered_map<void*, size_t> allocations_;  // bytes mapped at each address
+  Scratch packed_;                                 // the packed activations of a MatMul
+  std::vector<Scratch> scratch_;                   // one per thread
+  std::vector<AttentionItem> items_;               // of the current PagedAttention
+};
+
+}  // namespace continuo::cpu

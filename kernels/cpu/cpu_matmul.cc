@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// MatMul and MatMulPieces. Weights stay as they lie, [out, in] row-major: each output is a dot
+// product of a row of x and a row of w in lanes over k. Rows of x are widened to f32 and ordered
+// for the weights' type once; a part of the work is a block of outputs' columns, for all rows.
+//
+// Up to about 16 rows the weights are read from memory once and bound the time
+// (out · in · bytes per weight / bandwidth); from there on the multiply-adds do.
+
+#include <algorithm>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/rows.h"
+#include "services/base/check.h"
+
+namespace continuo::cpu {
+namespace {
+
+constexpr int64_t kMaxSlab = 512;         // rows of x packed at a time
+constexpr int64_t kRowBlock = 64;         // rows whose results a thread holds before rounding them
+constexpr int64_t kColumnUnit = 24;       // a multiple of every table's tiles
+constexpr int64_t kWeightBytes = 131072;  // of weights per part: stays in the second cache
+constexpr int64_t kFewRows = 16;
+
+int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Columns of the output that one part computes.
+int64_t ColumnBlock(int64_t rows, int64_t k, DType dtype) {
+  const int64_t bytes_per_column = std::max<int64_t>(1, k * static_cast<int64_t>(SizeOf(dtype)));
+  const int64_t columns = kWeightBytes / bytes_per_column / kColumnUnit * kColumnUnit;
+  return std::clamp(columns, kColumnUnit, (rows > kFewRows ? 2 : 10) * kColumnUnit);
+}
+
+}  // namespace
+
+void CpuBackend::MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) {
+  const int64_t begins[] = {0, x.cols()};
+  MultiplyPieces(out, x, w, begins, bias);
+}
+
+void CpuBackend::MatMulPieces(Tensor out, Tensor x, const Weight& w,
+                              std::span<const int64_t> piece_begin) {
+  CONTINUO_CHECK(out.dtype == DType::kF32);
+  MultiplyPieces(out, x, w, piece_begin, Tensor());
+}
+
+void CpuBackend::MultiplyPieces(Tensor out, Tensor x, const Weight& w,
+                                std::span<const int64_t> piece_begin, Tensor bias) {
+  const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();
+  const int64_t num_pieces = static_cast<int64_t>(piece_begin.size()) - 1;
+  CONTINUO_CHECK(w.format == WeightFormat::kDense);
+  CONTINUO_CHECK(num_pieces >= 1 && (num_pieces & (num_pieces - 1)) == 0);
+  CONTINUO_CHECK(piece_begin.front() == 0 && piece_begin.back() == k);
+  CONTINUO_CHECK(std::is_sorted(piece_begin.begin(), piece_begin.end()));
+  CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(x.dtype) && x.rows() == rows);
+  CONTINUO_CHECK(w.data.rows() == columns && (columns == 0 || w.data.cols() == k));
+  CONTINUO_CHECK(bias.size() == 0 || (bias.dtype == DType::kF32 && bias.size() == columns));
+  if (rows == 0 || columns == 0) return;
+
+  const int element = ElementOf(w.data.dtype);
+  const int64_t unit = static_cast<int64_t>(kernels_.pack_block);
+  int64_t packed_k = 0;
+  for (int64_t i = 0; i < num_pieces; ++i) {
+    packed_k += RoundUp(piece_begin[i + 1] - piece_begin[i], unit);
+  }
+  const bool as_it_is =
+      x.dtype == DType::kF32 && element != kElementBF16 && num_pieces == 1 && packed_k == k;
+  const bool direct = out.dtype == DType::kF32 && bias.size() == 0 && num_pieces == 1;
+  const int64_t column_block = ColumnBlock(rows, k, w.data.dtype);
+  const int64_t num_blocks = (columns + column_block - 1) / column_block;
+
+  for (int64_t first = 0; first < rows; first += kMaxSlab) {
+    const int64_t slab = std::min(kMaxSlab, rows - first);
+    const float* packed;
+    if (as_it_is) {
+      packed = reinterpret_cast<const float*>(At(x, first * k));
+    } else {
+      float* const to = packed_.Get(slab * packed_k);
+      packed = to;
+      ForParts(slab, k, [&](int64_t begin, int64_t end, int thread) {
+        float* buffer = scratch_[thread].Get(k);
+        for (int64_t r = begin; r < end; ++r) {
+          const float* in = Read(kernels_, x, (first + r) * k, k, buffer);
+          float* row = to + r * packed_k;
+          for (int64_t i = 0; i < num_pieces; ++i) {
+            const int64_t length = piece_begin[i + 1] - piece_begin[i];
+            kernels_.pack[element](row, in + piece_begin[i], length);
+            row += RoundUp(length, unit);
+          }
+        }
+      });
+    }
+
+    pool_.Run(static_cast<int>(num_blocks), [&](int block, int thread) {
+      const int64_t col = block * column_block;
+      const int64_t num_cols = std::min(column_block, columns - col);
+      const int64_t row_block = direct ? slab : std::min(slab, kRowBlock);
+      float* buffer = direct ? nullptr : scratch_[thread].Get(num_pieces * row_block * num_cols);
+      for (int64_t r = 0; r < slab; r += row_block) {
+        const int64_t num_rows = std::min(row_block, slab - r);
+        const int64_t piece_size = num_rows * num_cols;
+        const float* piece_x = packed + r * packed_k;
+        for (int64_t i = 0; i < num_pieces; ++i) {
+          const int64_t length = piece_begin[i + 1] - piece_begin[i];
+          DotBlock args;
+          args.out = direct ? reinterpret_cast<float*>(At(out, (first + r) * columns + col))
+                            : buffer + i * piece_size;
+          args.out_stride = direct ? columns : num_cols;
+          args.x = piece_x;
+          args.x_stride = packed_k;
+          args.num_rows = num_rows;
+          args.w = At(w.data, col * k + piece_begin[i]);
+          args.w_stride = k;
+          args.num_cols = num_cols;
+          args.k = length;
+          kernels_.dots[element](args);
+          piece_x += RoundUp(length, unit);
+        }
+        if (direct) continue;
+        for (int64_t step = 1; step < num_pieces; step *= 2) {
+          for (int64_t i = 0; i < num_pieces; i += 2 * step) {
+            float* sum = buffer + i * piece_size;
+            kernels_.add(sum, sum, buffer + (i + step) * piece_size, piece_size);
+          }
+        }
+        for (int64_t i = 0; i < num_rows; ++i) {
+          float* row = buffer + i * num_cols;
+          if (bias.size() > 0) {
+            kernels_.add(row, row, static_cast<const float*>(bias.data) + col, num_cols);
+          }
+          kernels_.narrow[ElementOf(out.dtype)](At(out, (first + r + i) * columns + col), row,
+                                                num_cols);
+        }
+      }
+    });
+  }
+}
+
+}  // namespace continuo::cpu

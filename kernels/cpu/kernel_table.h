@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace continuo::cpu {
+
+// Types of elements in memory, in the order of DType; indices of the arrays below. What is
+// computed is always f32.
+enum Element : int { kElementF32 = 0, kElementBF16 = 1, kElementF16 = 2, kNumElements = 3 };
+
+// Positions reduced together by attention; equals kAttentionSpan.
+constexpr int kSpan = 64;
+
+// Queries that one call of attend_span takes at most.
+constexpr int kMaxQueries = 32;
+
+// out[i * out_stride + j] = x row i · w row j, over k elements. x rows are packed for w's type by
+// KernelTable::pack and x_stride floats apart; w rows are w_stride elements apart, any alignment.
+struct DotBlock {
+  float* out;
+  size_t out_stride;
+  const float* x;
+  size_t x_stride;
+  size_t num_rows;
+  const void* w;
+  size_t w_stride;
+  size_t num_cols;
+  size_t k;
+};
+
+// One span of attention for queries that share a key-value head.
+struct SpanArgs {
+  const float* q;  // [num_queries, q_stride], packed for the keys' type
+  size_t q_stride;
+  size_t num_queries;
+  const void* const* keys;    // kSpan pointers to head_dim elements; read in [begin, end) only
+  const void* const* values;  // likewise
+  const int* begin;           // per query: the positions of the span that it sees, [begin, end),
+  const int* end;             // perhaps none. Neither decreases from query to query.
+  size_t head_dim;
+  float scale;
+  float* scores;    // scratch [num_queries, kSpan]
+  float* span_out;  // scratch [num_queries, out_stride]
+  // What the spans before gave, updated: maximum, sum of e^(score - maximum) (0: nothing seen
+  // yet) and values weighted by them, [num_queries, out_stride].
+  float* max;
+  float* sum;
+  float* out;
+  size_t out_stride;
+};
+
+// The inner loops that differ per instruction set, chosen once when the backend is made. Every
+// sum has one order, which is part of the set's arithmetic (kernels/README.md).
+//
+// The files that fill a table are compiled with that instruction set's flags, so they include
+// only C headers: an inline std:: function compiled there could be the copy the linker keeps for
+// the whole program.
+struct KernelTable {
+  const char* name;
+  size_t pack_block;  // packed rows are padded with zeros to a multiple of this
+  size_t row_tile;    // dots is fastest at multiples of these
+  size_t col_tile;
+
+  void (*widen[kNumElements])(float* out, const void* in, size_t n);
+  void (*narrow[2])(void* out, const float* in, size_t n);  // to f32 (a copy), bf16
+  // Orders n floats as `dots` wants them beside rows of the given type.
+  void (*pack[kNumElements])(float* out, const float* in, size_t n);
+  void (*dots[kNumElements])(const DotBlock& block);
+  void (*attend_span[kNumElements])(const SpanArgs& args);
+
+  float (*sum_squares)(const float* x, size_t n);
+  // out = (x * factor) * gain
+  void (*scale)(float* out, const float* x, float factor, const float* gain, size_t n);
+  // out = gate / (1 + e^-gate) * up
+  void (*silu_mul)(float* out, const float* gate, const float* up, size_t n);
+  // out = a + b
+  void (*add)(float* out, const float* a, const float* b, size_t n);
+  // out = in / divisor
+  void (*divide)(float* out, const float* in, float divisor, size_t n);
+  // (low, high) = (low·cos − high·sin, high·cos + low·sin), in place
+  void (*rotate)(float* low, float* high, const float* cos, const float* sin, size_t n);
+};
+
+extern const KernelTable kScalarKernels;
+#if defined(__x86_64__)
+extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvx512Kernels;
+#endif
+
+}  // namespace continuo::cpu

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the files of every instruction set begin with. C headers only; see kernel_table.h.
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/cpu/kernel_table.h"
+
+#define INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace continuo::cpu {
+
+// Adding this to |x| < 2^22 leaves the nearest integer in the low bits, ties to even.
+constexpr float kRoundShift = 12582912.0f;  // 1.5 · 2^23
+
+}  // namespace continuo::cpu

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+// Included once per instruction set, inside that set's unnamed namespace, after it has defined
+// the words below. It defines the loops and `MakeTable`. No include guard: not a header.
+//
+//   Vec, kLanes                        a vector of floats
+//   Zero Set Load Store Add Sub Mul Div Max
+//   MulAdd(a, b, c)                    a·b + c: fused where the set has it, else rounded twice
+//   IfLess(a, b, yes, no)              per lane a < b ? yes : no
+//   PowerOfTwo(z)                      2^n for z = kRoundShift + n, -126 <= n <= 127
+//   Sum, MaxOf                         over lanes: i with i + kLanes/2, then halves of that, …
+//   LoadBF16 LoadF16 StoreBF16         kLanes 16-bit elements
+//   LoadBF16Even LoadBF16Odd           every second of 2·kLanes elements
+//   kRowTile, kColTile, kColTile1      dot products done at once: rows × columns, and of one row
+//   kValueTile                         vectors of a value row done at once by attention
+
+constexpr size_t kBlock = 2 * kLanes;
+
+// How rows of each element type are read, kBlock elements at a time as two vectors. bf16 comes as
+// even and odd elements, which are cheaper to widen than neighbours; packed rows have that order.
+struct F32 {
+  using T = float;
+  INLINE static Vec First(const T* p) { return Load(p); }
+  INLINE static Vec Second(const T* p) { return Load(p + kLanes); }
+  INLINE static Vec Widen(const T* p) { return Load(p); }
+};
+struct BF16 {
+  using T = uint16_t;
+  INLINE static Vec First(const T* p) { return LoadBF16Even(p); }
+  INLINE static Vec Second(const T* p) { return LoadBF16Odd(p); }
+  INLINE static Vec Widen(const T* p) { return LoadBF16(p); }
+};
+struct F16 {
+  using T = uint16_t;
+  INLINE static Vec First(const T* p) { return LoadF16(p); }
+  INLINE static Vec Second(const T* p) { return LoadF16(p + kLanes); }
+  INLINE static Vec Widen(const T* p) { return LoadF16(p); }
+};
+
+// The first n < kLanes elements, then zeros.
+template <class E>
+INLINE Vec WidenPart(const void* p, size_t n) {
+  typename E::T part[kLanes] = {};
+  memcpy(part, p, n * sizeof(part[0]));
+  return E::Widen(part);
+}
+INLINE Vec LoadPart(const float* p, size_t n) { return WidenPart<F32>(p, n); }
+INLINE void StorePart(float* p, Vec v, size_t n) {
+  float part[kLanes];
+  Store(part, v);
+  memcpy(p, part, n * sizeof(float));
+}
+
+// e^x within 2 ulp; 0 where the result would be below 2^-126, infinity from 88.37 on.
+INLINE Vec Exp(Vec x) {
+  const Vec z = MulAdd(x, Set(0x1.715476p+0f), Set(kRoundShift));
+  const Vec n = Sub(z, Set(kRoundShift));
+  // ln 2 in two parts; n times the first is exact.
+  const Vec r = MulAdd(n, Set(-0x1.0bfbe8p-15f), MulAdd(n, Set(-0x1.62ep-1f), x));
+  Vec p = Set(1.0f / 5040);
+  p = MulAdd(p, r, Set(1.0f / 720));
+  p = MulAdd(p, r, Set(1.0f / 120));
+  p = MulAdd(p, r, Set(1.0f / 24));
+  p = MulAdd(p, r, Set(1.0f / 6));
+  p = MulAdd(p, r, Set(0.5f));
+  p = MulAdd(p, r, Set(1.0f));
+  p = MulAdd(p, r, Set(1.0f));
+  const Vec y = Mul(p, PowerOfTwo(z));
+  return IfLess(x, Set(-87.33654f), Zero(), IfLess(Set(88.37f), x, Set(__builtin_inff()), y));
+}
+
+// ---- Conversions ----
+
+template <class E>
+static void WidenRow(float* out, const void* in, size_t n) {
+  const typename E::T* p = static_cast<const typename E::T*>(in);
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(out + i, E::Widen(p + i));
+  if (i < n) StorePart(out + i, WidenPart<E>(p + i, n - i), n - i);
+}
+
+static void NarrowF32(void* out, const float* in, size_t n) { memcpy(out, in, n * sizeof(float)); }
+
+static void NarrowBF16(void* out, const float* in, size_t n) {
+  uint16_t* p = static_cast<uint16_t*>(out);
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) StoreBF16(p + i, Load(in + i));
+  if (i < n) {
+    uint16_t part[kLanes];
+    StoreBF16(part, LoadPart(in + i, n - i));
+    memcpy(p + i, part, (n - i) * sizeof(uint16_t));
+  }
+}
+
+static size_t Padded(size_t n) { return (n + kBlock - 1) / kBlock * kBlock; }
+
+static void PackPlain(float* out, const float* in, size_t n) {
+  memcpy(out, in, n * sizeof(float));
+  for (size_t i = n; i < Padded(n); ++i) out[i] = 0;
+}
+
+static void PackEvenOdd(float* out, const float* in, size_t n) {
+  for (size_t b = 0; b < n; b += kBlock) {
+    if (b + kBlock <= n) {
+      for (size_t i = 0; i < kLanes; ++i) {
+        out[b + i] = in[b + 2 * i];
+        out[b + kLanes + i] = in[b + 2 * i + 1];
+      }
+    } else {
+      for (size_t i = 0; i < kLanes; ++i) {
+        out[b + i] = b + 2 * i < n ? in[b + 2 * i] : 0;
+        out[b + kLanes + i] = b + 2 * i + 1 < n ? in[b + 2 * i + 1] : 0;
+      }
+    }
+  }
+}
+
+// ---- Dot products ----
+
+// One accumulator per output, over k in blocks: its order does not depend on the tile's shape.
+template <class E, size_t kM, size_t kN>
+INLINE void DotSteps(Vec (&acc)[kM][kN], const float* x, size_t x_stride,
+                     const typename E::T* const* w, size_t begin, size_t end) {
+  for (size_t k = begin; k < end; k += kBlock) {
+    for (size_t half = 0; half < 2; ++half) {
+      if constexpr (kM <= kN) {
+        Vec xs[kM];
+        UNROLL for (size_t i = 0; i < kM; ++i) xs[i] = Load(x + i * x_stride + k + half * kLanes);
+        UNROLL for (size_t j = 0; j < kN; ++j) {
+          const Vec v = half == 0 ? E::First(w[j] + k) : E::Second(w[j] + k);
+          UNROLL for (size_t i = 0; i < kM; ++i) acc[i][j] = MulAdd(xs[i], v, acc[i][j]);
+        }
+      } else {
+        Vec ws[kN];
+        UNROLL for (size_t j = 0; j < kN; ++j) {
+          ws[j] = half == 0 ? E::First(w[j] + k) : E::Second(w[j] + k);
+        }
+        UNROLL for (size_t i = 0; i < kM; ++i) {
+          const Vec v = Load(x + i * x_stride + k + half * kLanes);
+          UNROLL for (size_t j = 0; j < kN; ++j) acc[i][j] = MulAdd(v, ws[j], acc[i][j]);
+        }
+      }
+    }
+  }
+}
+
+// out[i][j] = x row i · w[j], over k elements.
+template <class E, size_t kM, size_t kN>
+static void DotTile(float* out, size_t out_stride, const float* x, size_t x_stride,
+                    const typename E::T* const* rows, size_t k) {
+  const typename E::T* w[kN];
+  UNROLL for (size_t j = 0; j < kN; ++j) w[j] = rows[j];
+  Vec acc[kM][kN];
+  UNROLL for (size_t i = 0; i < kM; ++i) {
+    UNROLL for (size_t j = 0; j < kN; ++j) acc[i][j] = Zero();
+  }
+  const size_t whole = k / kBlock * kBlock;
+  DotSteps<E, kM, kN>(acc, x, x_stride, w, 0, whole);
+  if (whole < k) {
+    typename E::T part[kN][kBlock] = {};
+    const typename E::T* parts[kN];
+    UNROLL for (size_t j = 0; j < kN; ++j) {
+      memcpy(part[j], w[j] + whole, (k - whole) * sizeof(part[0][0]));
+      parts[j] = part[j];
+    }
+    DotSteps<E, kM, kN>(acc, x + whole, x_stride, parts, 0, kBlock);
+  }
+  UNROLL for (size_t i = 0; i < kM; ++i) {
+    UNROLL for (size_t j = 0; j < kN; ++j) out[i * out_stride + j] = Sum(acc[i][j]);
+  }
+}
+
+// All rows of x beside kN rows of w.
+template <class E, size_t kN>
+static void DotColumns(float* out, size_t out_stride, const float* x, size_t x_stride,
+                       size_t num_rows, const typename E::T* const* rows, size_t k) {
+  size_t i = 0;
+  for (; i + kRowTile <= num_rows; i += kRowTile) {
+    DotTile<E, kRowTile, kN>(out + i * out_stride, out_stride, x + i * x_stride, x_stride, rows, k);
+  }
+  out += i * out_stride;
+  x += i * x_stride;
+  switch (num_rows - i) {
+    case 1:
+      return DotTile<E, 1, kN>(out, out_stride, x, x_stride, rows, k);
+    case 2:
+      return DotTile<E, 2, kN>(out, out_stride, x, x_stride, rows, k);
+    case 3:
+      return DotTile<E, 3, kN>(out, out_stride, x, x_stride, rows, k);
+    default:
+      return;
+  }
+}
+static_assert(kRowTile == 4, "DotColumns names the remainders");
+
+template <class E>
+static void Dots(const DotBlock& b) {
+  using T = typename E::T;
+  const T* w = static_cast<const T*>(b.w);
+  size_t j = 0;
+  const T* rows[kColTile > kColTile1 ? kColTile : kColTile1];
+  const auto point = [&](size_t n) {
+    for (size_t i = 0; i < n; ++i) rows[i] = w + (j + i) * b.w_stride;
+  };
+  if (b.num_rows == 1) {
+    for (; j + kColTile1 <= b.num_cols; j += kColTile1) {
+      point(kColTile1);
+      DotTile<E, 1, kColTile1>(b.out + j, b.out_stride, b.x, b.x_stride, rows, b.k);
+    }
+  } else if (b.num_rows <= 4 * kRowTile) {
+    // Few rows: they stay in the cache, and each row of w is read once.
+    for (; j + kColTile <= b.num_cols; j += kColTile) {
+      point(kColTile);
+      DotColumns<E, kColTile>(b.out + j, b.out_stride, b.x, b.x_stride, b.num_rows, rows, b.k);
+    }
+  } else {
+    // Many rows: a tile of them stays in the first cache, w in the second.
+    const size_t whole = b.num_cols / kColTile * kColTile;
+    for (size_t i = 0; i < b.num_rows; i += kRowTile) {
+      const size_t m = b.num_rows - i < kRowTile ? b.num_rows - i : kRowTile;
+      for (j = 0; j < whole; j += kColTile) {
+        point(kColTile);
+        DotColumns<E, kColTile>(b.out + i * b.out_stride + j, b.out_stride, b.x + i * b.x_stride,
+                                b.x_stride, m, rows, b.k);
+      }
+    }
+    j = whole;
+  }
+  for (; j < b.num_cols; ++j) {
+    point(1);
+    DotColumns<E, 1>(b.out + j, b.out_stride, b.x, b.x_stride, b.num_rows, rows, b.k);
+  }
+}
+
+// ---- Attention ----
+
+// scores = keys · q for the positions [begin, end) of the span.
+template <class E>
+static void Scores(const SpanArgs& a, size_t begin, size_t end) {
+  using T = typename E::T;
+  const T* const* keys = reinterpret_cast<const T* const*>(a.keys);
+  size_t j = begin;
+  for (; j + kColTile <= end; j += kColTile) {
+    DotColumns<E, kColTile>(a.scores + j, kSpan, a.q, a.q_stride, a.num_queries, keys + j,
+                            a.head_dim);
+  }
+  for (; j < end; ++j) {
+    DotColumns<E, 1>(a.scores + j, kSpan, a.q, a.q_stride, a.num_queries, keys + j, a.head_dim);
+  }
+}
+
+// Turns one query's scores into e^(score - maximum), zero where not seen; returns the sum.
+static float Softmax(float* scores, size_t begin, size_t end, float scale, float* maximum) {
+  Vec top = Set(-__builtin_inff());
+  for (size_t j = 0; j < kSpan; j += kLanes) {
+    const Vec s = Mul(Load(scores + j), Set(scale));
+    Store(scores + j, s);
+  }
+  for (size_t j = 0; j < begin; ++j) scores[j] = -__builtin_inff();
+  for (size_t j = end; j < kSpan; ++j) scores[j] = -__builtin_inff();
+  for (size_t j = 0; j < kSpan; j += kLanes) top = Max(top, Load(scores + j));
+  *maximum = MaxOf(top);
+  Vec sum = Zero();
+  for (size_t j = 0; j < kSpan; j += kLanes) {
+    const Vec e = Exp(Sub(Load(scores + j), Set(*maximum)));
+    Store(scores + j, e);
+    sum = Add(sum, e);
+  }
+  return Sum(sum);
+}
+
+// span_out[i][d...] += Σ scores[i][j] · values[j][d...], j ascending in [begin, end), for kM
+// queries and kD vectors from element d on; `part` > 0: one vector of that many elements.
+template <class E, size_t kM, size_t kD>
+INLINE void AddValues(const SpanArgs& a, size_t query, size_t d, size_t part, size_t begin,
+                      size_t end) {
+  using T = typename E::T;
+  float* out = a.span_out + query * a.out_stride + d;
+  const float* weights = a.scores + query * kSpan;
+  Vec acc[kM][kD];
+  UNROLL for (size_t i = 0; i < kM; ++i) {
+    UNROLL for (size_t v = 0; v < kD; ++v) acc[i][v] = Load(out + i * a.out_stride + v * kLanes);
+  }
+  for (size_t j = begin; j < end; ++j) {
+    const T* value = static_cast<const T*>(a.values[j]) + d;
+    Vec values[kD];
+    UNROLL for (size_t v = 0; v < kD; ++v) {
+      values[v] = part > 0 ? WidenPart<E>(value, part) : E::Widen(value + v * kLanes);
+    }
+    UNROLL for (size_t i = 0; i < kM; ++i) {
+      const Vec weight = Set(weights[i * kSpan + j]);
+      UNROLL for (size_t v = 0; v < kD; ++v) acc[i][v] = MulAdd(weight, values[v], acc[i][v]);
+    }
+  }
+  UNROLL for (size_t i = 0; i < kM; ++i) {
+    UNROLL for (size_t v = 0; v < kD; ++v) Store(out + i * a.out_stride + v * kLanes, acc[i][v]);
+  }
+}
+
+// All elements of the values, for kM queries that see the same positions.
+template <class E, size_t kM>
+static void AddValueRows(const SpanArgs& a, size_t query, size_t begin, size_t end) {
+  if (begin >= end) return;
+  size_t d = 0;
+  for (; d + kValueTile * kLanes <= a.head_dim; d += kValueTile * kLanes) {
+    AddValues<E, kM, kValueTile>(a, query, d, 0, begin, end);
+  }
+  for (; d + kLanes <= a.head_dim; d += kLanes) AddValues<E, kM, 1>(a, query, d, 0, begin, end);
+  if (d < a.head_dim) AddValues<E, kM, 1>(a, query, d, a.head_dim - d, begin, end);
+}
+
+// kM queries, each over the positions it sees: those that all see share the values' loads.
+template <class E, size_t kM>
+static void WeighValues(const SpanArgs& a, size_t query) {
+  const int* begin = a.begin + query;
+  const int* end = a.end + query;
+  const int common_begin = begin[kM - 1];
+  const int common_end = end[0];
+  if (common_begin >= common_end) {
+    for (size_t i = 0; i < kM; ++i) AddValueRows<E, 1>(a, query + i, begin[i], end[i]);
+    return;
+  }
+  for (size_t i = 0; i < kM; ++i) AddValueRows<E, 1>(a, query + i, begin[i], common_begin);
+  AddValueRows<E, kM>(a, query, common_begin, common_end);
+  for (size_t i = 0; i < kM; ++i) AddValueRows<E, 1>(a, query + i, common_end, end[i]);
+}
+
+// With m = max(m1, m2): sum = s1·e^(m1-m) + s2·e^(m2-m), out likewise.
+static void Merge(const SpanArgs& a, size_t query, float max, float sum) {
+  float* out = a.out + query * a.out_stride;
+  const float* span_out = a.span_out + query * a.out_stride;
+  if (a.sum[query] == 0) {
+    a.max[query] = max;
+    a.sum[query] = sum;
+    memcpy(out, span_out, a.out_stride * sizeof(float));
+    return;
+  }
+  const Vec top = Max(Set(a.max[query]), Set(max));
+  const Vec before = Exp(Sub(Set(a.max[query]), top));
+  const Vec here = Exp(Sub(Set(max), top));
+  float lanes[kLanes];
+  Store(lanes, MulAdd(Set(sum), here, Mul(Set(a.sum[query]), before)));
+  a.sum[query] = lanes[0];
+  Store(lanes, top);
+  a.max[query] = lanes[0];
+  for (size_t d = 0; d < a.out_stride; d += kLanes) {
+    Store(out + d, MulAdd(Load(span_out + d), here, Mul(Load(out + d), before)));
+  }
+}
+
+template <class E>
+static void AttendSpan(const SpanArgs& a) {
+  // Ranges do not decrease from query to query, so the union is from the first to the last.
+  const size_t last = a.num_queries - 1;
+  if (a.begin[0] >= a.end[last]) return;
+  Scores<E>(a, a.begin[0], a.end[last]);
+  memset(a.span_out, 0, a.num_queries * a.out_stride * sizeof(float));
+  float max[kMaxQueries], sum[kMaxQueries];
+  for (size_t i = 0; i < a.num_queries; ++i) {
+    if (a.begin[i] >= a.end[i]) continue;
+    sum[i] = Softmax(a.scores + i * kSpan, a.begin[i], a.end[i], a.scale, &max[i]);
+  }
+  size_t i = 0;
+  for (; i + 4 <= a.num_queries; i += 4) WeighValues<E, 4>(a, i);
+  switch (a.num_queries - i) {
+    case 1:
+      WeighValues<E, 1>(a, i);
+      break;
+    case 2:
+      WeighValues<E, 2>(a, i);
+      break;
+    case 3:
+      WeighValues<E, 3>(a, i);
+      break;
+  }
+  for (i = 0; i < a.num_queries; ++i) {
+    if (a.begin[i] < a.end[i]) Merge(a, i, max[i], sum[i]);
+  }
+}
+
+// ---- Rows ----
+
+// Four accumulators over k in turn; (0 + 1) + (2 + 3), then over lanes.
+static float SumSquares(const float* x, size_t n) {
+  Vec acc[4] = {Zero(), Zero(), Zero(), Zero()};
+  size_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    UNROLL for (size_t a = 0; a < 4; ++a) {
+      const Vec v = Load(x + i + a * kLanes);
+      acc[a] = MulAdd(v, v, acc[a]);
+    }
+  }
+  for (size_t a = 0; i < n; i += kLanes, ++a) {
+    const Vec v = i + kLanes <= n ? Load(x + i) : LoadPart(x + i, n - i);
+    acc[a] = MulAdd(v, v, acc[a]);
+  }
+  return Sum(Add(Add(acc[0], acc[1]), Add(acc[2], acc[3])));
+}
+
+static void Scale(float* out, const float* x, float factor, const float* gain, size_t n) {
+  const Vec f = Set(factor);
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(out + i, Mul(Mul(Load(x + i), f), Load(gain + i)));
+  if (i < n) {
+    const size_t m = n - i;
+    StorePart(out + i, Mul(Mul(LoadPart(x + i, m), f), LoadPart(gain + i, m)), m);
+  }
+}
+
+INLINE Vec Silu(Vec gate, Vec up) {
+  return Mul(Div(gate, Add(Set(1.0f), Exp(Sub(Zero(), gate)))), up);
+}
+
+static void SiluMul(float* out, const float* gate, const float* up, size_t n) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(out + i, Silu(Load(gate + i), Load(up + i)));
+  if (i < n) {
+    const size_t m = n - i;
+    StorePart(out + i, Silu(LoadPart(gate + i, m), LoadPart(up + i, m)), m);
+  }
+}
+
+static void AddRows(float* out, const float* a, const float* b, size_t n) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(out + i, Add(Load(a + i), Load(b + i)));
+  for (; i < n; ++i) out[i] = a[i] + b[i];
+}
+
+static void Divide(float* out, const float* in, float divisor, size_t n) {
+  const Vec d = Set(divisor);
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(out + i, Div(Load(in + i), d));
+  for (; i < n; ++i) out[i] = in[i] / divisor;
+}
+
+// Products and sums are rounded one by one: the same bits on every instruction set.
+static void Rotate(float* low, float* high, const float* cos, const float* sin, size_t n) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vec l = Load(low + i), h = Load(high + i), c = Load(cos + i), s = Load(sin + i);
+    Store(low + i, Sub(Mul(l, c), Mul(h, s)));
+    Store(high + i, Add(Mul(h, c), Mul(l, s)));
+  }
+  for (; i < n; ++i) {
+    const float l = low[i], h = high[i];
+    low[i] = l * cos[i] - h * sin[i];
+    high[i] = h * cos[i] + l * sin[i];
+  }
+}
+
+constexpr KernelTable MakeTable(const char* name) {
+  return {
+      name,
+      kBlock,
+      kRowTile,
+      kColTile,
+      {WidenRow<F32>, WidenRow<BF16>, WidenRow<F16>},
+      {NarrowF32, NarrowBF16},
+      {PackPlain, PackEvenOdd, PackPlain},
+      {Dots<F32>, Dots<BF16>, Dots<F16>},
+      {AttendSpan<F32>, AttendSpan<BF16>, AttendSpan<F16>},
+      SumSquares,
+      Scale,
+      SiluMul,
+      AddRows,
+      Divide,
+      Rotate,
+  };
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled with -mavx512f -mavx512bw -mavx512vl -mavx512dq and what they imply.
+
+#include <immintrin.h>
+
+#include "kernels/cpu/kernel_words.h"
+
+namespace continuo::cpu {
+namespace {
+
+using Vec = __m512;
+constexpr size_t kLanes = 16;
+constexpr size_t kRowTile = 4;
+constexpr size_t kColTile = 6;
+constexpr size_t kColTile1 = 8;
+constexpr size_t kValueTile = 4;
+
+INLINE Vec Zero() { return _mm512_setzero_ps(); }
+INLINE Vec Set(float x) { return _mm512_set1_ps(x); }
+INLINE Vec Load(const float* p) { return _mm512_loadu_ps(p); }
+INLINE void Store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
+INLINE Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+INLINE Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+INLINE Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+INLINE Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+INLINE Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+INLINE Vec MulAdd(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE Vec IfLess(Vec a, Vec b, Vec yes, Vec no) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
+}
+INLINE Vec PowerOfTwo(Vec z) {
+  const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(z), 23);
+  return _mm512_castsi512_ps(_mm512_add_epi32(n, _mm512_set1_epi32(0x3f800000)));
+}
+INLINE float Sum(Vec v) {
+  const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+INLINE float MaxOf(Vec v) {
+  const __m256 h = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  __m128 s = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+
+INLINE __m256i LoadHalves(const uint16_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+INLINE Vec LoadBF16(const uint16_t* p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(LoadHalves(p)), 16));
+}
+INLINE Vec LoadBF16Even(const uint16_t* p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+}
+INLINE Vec LoadBF16Odd(const uint16_t* p) {
+  return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(0xaaaaaaaa, p));
+}
+INLINE Vec LoadF16(const uint16_t* p) { return _mm512_cvtph_ps(LoadHalves(p)); }
+
+// Round to nearest, ties to even; a NaN stays one.
+INLINE void StoreBF16(uint16_t* p, Vec v) {
+  const __m512i bits = _mm512_castps_si512(v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+  const __m512i high = _mm512_srli_epi32(_mm512_mask_blend_epi32(nan, rounded, quiet), 16);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(high));
+}
+
+#include "kernels/cpu/kernels-inl.h"
+
+}  // namespace
+
+const KernelTable kAvx512Kernels = MakeTable("avx512");
+
+}  // namespace continuo::cpu

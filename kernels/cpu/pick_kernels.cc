@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/pick_kernels.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace continuo::cpu {
+
+std::vector<const KernelTable*> AvailableKernels() {
+  std::vector<const KernelTable*> tables = {&kScalarKernels};
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c");
+  if (avx2) tables.push_back(&kAvx2Kernels);
+  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+    tables.push_back(&kAvx512Kernels);
+  }
+#endif
+  return tables;
+}
+
+absl::StatusOr<const KernelTable*> PickKernels(std::string_view isa) {
+  const std::vector<const KernelTable*> tables = AvailableKernels();
+  if (isa == "auto") return tables.back();
+  std::string names;
+  for (const KernelTable* table : tables) {
+    if (isa == table->name) return table;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", table->name);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("instruction set \"", std::string(isa),
+                   "\" is not available: this build and machine have ", names, " (or auto)"));
+}
+
+}  // namespace continuo::cpu

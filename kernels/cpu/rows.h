@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/tensor.h"
+#include "services/base/check.h"
+
+namespace continuo::cpu {
+
+static_assert(static_cast<int>(DType::kF32) == kElementF32);
+static_assert(static_cast<int>(DType::kBF16) == kElementBF16);
+static_assert(static_cast<int>(DType::kF16) == kElementF16);
+
+// Index of a float type in a KernelTable's arrays.
+inline int ElementOf(DType dtype) {
+  CONTINUO_CHECK(dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16);
+  return static_cast<int>(dtype);
+}
+
+inline bool IsActivation(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
+
+inline char* At(const Tensor& t, int64_t element) {
+  return static_cast<char*>(t.data) + element * static_cast<int64_t>(SizeOf(t.dtype));
+}
+
+// n elements of t from `element` on as floats: in place where they are, else widened to `buffer`.
+inline const float* Read(const KernelTable& k, const Tensor& t, int64_t element, int64_t n,
+                         float* buffer) {
+  if (t.dtype == DType::kF32) return reinterpret_cast<const float*>(At(t, element));
+  k.widen[ElementOf(t.dtype)](buffer, At(t, element), static_cast<size_t>(n));
+  return buffer;
+}
+
+// Where to compute n floats that belong in t: in place, or `buffer`, to be passed to Finish.
+inline float* Begin(const Tensor& t, int64_t element, float* buffer) {
+  return t.dtype == DType::kF32 ? reinterpret_cast<float*>(At(t, element)) : buffer;
+}
+inline void Finish(const KernelTable& k, const Tensor& t, int64_t element, int64_t n,
+                   const float* values) {
+  if (t.dtype == DType::kF32) return;
+  CONTINUO_CHECK(t.dtype == DType::kBF16);
+  k.narrow[kElementBF16](At(t, element), values, static_cast<size_t>(n));
+}
+
+}  // namespace continuo::cpu

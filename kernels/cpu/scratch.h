@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+
+#include "services/base/check.h"
+
+namespace continuo::cpu {
+
+// A float array that only grows, so that a steady state allocates nothing. Contents are lost when
+// it grows.
+class Scratch {
+ public:
+  float* Get(size_t n) {
+    if (n > size_) {
+      const size_t bytes = (n * sizeof(float) + 63) / 64 * 64;
+      data_.reset();
+      data_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
+      CONTINUO_CHECK(data_ != nullptr);
+      size_ = n;
+    }
+    return data_.get();
+  }
+
+ private:
+  struct Deleter {
+    void operator()(float* p) const { std::free(p); }
+  };
+  std::unique_ptr<float, Deleter> data_;
+  size_t size_ = 0;
+};
+
+}  // namespace continuo::cpu

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/thread_pool.h"
+
+#include "kernels/cpu/float_state.h"
+#include "kernels/cpu/spin_wait.h"
+#include "services/base/check.h"
+
+namespace continuo::cpu {
+
+ThreadPool::ThreadPool(int num_threads) {
+  CONTINUO_CHECK(num_threads >= 1);
+  threads_.reserve(num_threads - 1);
+  for (int i = 1; i < num_threads; ++i) {
+    threads_.emplace_back([this, i] { Work(i); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  wake_.fetch_add(1);
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::Run(int n, absl::FunctionRef<void(int, int)> body) {
+  if (n <= 0) return;
+  const FloatState float_state;
+  if (n == 1 || threads_.empty()) {
+    for (int i = 0; i < n; ++i) body(i, 0);
+    return;
+  }
+  CONTINUO_CHECK(!running_);
+  running_ = true;
+  Job job{body, static_cast<uint32_t>(n)};
+  job_.store(&job, std::memory_order_relaxed);
+  const uint64_t generation = (state_.load(std::memory_order_relaxed) >> 32) + 1;
+  state_.store(generation << 32 | static_cast<uint32_t>(n), std::memory_order_release);
+  wake_.fetch_add(1);
+  wake_.notify_all();
+  TakePieces(0);
+  Spinner spinner;
+  while (job.num_done.load(std::memory_order_acquire) != job.num_pieces) spinner.OnceOrYield();
+  running_ = false;
+}
+
+void ThreadPool::TakePieces(int thread) {
+  Job* mine = nullptr;
+  uint32_t num_done = 0;
+  uint64_t state = state_.load(std::memory_order_acquire);
+  while (static_cast<uint32_t>(state) != 0) {
+    Job* const job = job_.load(std::memory_order_relaxed);
+    if (!state_.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel,
+                                      std::memory_order_acquire)) {
+      continue;
+    }
+    // A job is not over while a piece of it is unclaimed or unreported: the claim succeeded, so
+    // `job` was this one's, and it is the same one until the report below.
+    mine = job;
+    mine->body(static_cast<int>(mine->num_pieces - static_cast<uint32_t>(state)), thread);
+    ++num_done;
+    state = state_.load(std::memory_order_acquire);
+  }
+  if (mine != nullptr) mine->num_done.fetch_add(num_done, std::memory_order_release);
+}
+
+void ThreadPool::Work(int thread) {
+  const FloatState float_state;
+  uint32_t seen = wake_.load(std::memory_order_acquire);
+  // A job may have come before this thread read wake_.
+  TakePieces(thread);
+  while (!stop_.load(std::memory_order_acquire)) {
+    WaitForChange(wake_, seen);
+    seen = wake_.load(std::memory_order_acquire);
+    TakePieces(thread);
+  }
+}
+
+}  // namespace continuo::cpu

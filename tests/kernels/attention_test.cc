@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "tests/kernels/host_tensor.h"
+#include "tests/kernels/paged_case.h"
+
+namespace continuo::testing {
+namespace {
+
+using AttentionTest = IsaTest;
+INSTANTIATE_FOR_ISAS(AttentionTest);
+
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
+
+// Scores are sums of head_dim products of at most 4 each times the scale, weights at most 1 that
+// sum to 1, values at most 2: an error of e in a score moves the result by at most 4e.
+void ExpectMatches(const HostTensor& out, const PagedCase& c, DType type) {
+  const AttentionParams& p = c.params();
+  const double score_error = p.head_dim * 4 * p.scale * (p.head_dim / 8.0 + 8) * 0x1p-24;
+  ExpectNear(out, c.Reference(), RoundingOf(type), {4 * score_error + 64 * 2 * 0x1p-23});
+}
+
+TEST_P(AttentionTest, MatchesReference) {
+  for (const DType type : kTypes) {
+    for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{
+             {1, 1, 1}, {4, 4, 8}, {8, 4, 8}, {6, 2, 20}, {3, 1, 33}, {4, 2, 64}, {2, 1, 128}}) {
+      for (const int window : {0, 1, 4, 70}) {
+        SCOPED_TRACE(::testing::Message() << NameOf(type) << " " << heads << "/" << kv_heads << "x"
+                                          << dim << " window " << window);
+        const PagedCase c({{1, 1}, {5, 5}, {64, 1}, {65, 3}, {200, 37}, {130, 130}},
+                          Heads(heads, kv_heads, dim, window), type, 21, /*block_size=*/7);
+        ExpectMatches(c.Run(*backend_), c, type);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, MoreHeadsThanOnePartTakes) {
+  const PagedCase c({{70, 9}}, Heads(40, 1, 16), DType::kF32, 22, 16);
+  ExpectMatches(c.Run(*backend_), c, DType::kF32);
+}
+
+TEST_P(AttentionTest, BitsDoNotDependOnBlockSizeOrChunks) {
+  for (const DType type : kTypes) {
+    for (const int window : {0, 50}) {
+      const std::vector<PagedCase::Sequence> sequences = {{190, 90}, {66, 66}, {1, 1}};
+      const AttentionParams params = Heads(6, 2, 24, window);
+      const PagedCase whole(sequences, params, type, 23, /*block_size=*/16);
+      const HostTensor expected = whole.Run(*backend_);
+      for (const int64_t block_size : {1, 7, 16, 256}) {
+        const PagedCase c(sequences, params, type, 23, block_size);
+        EXPECT_TRUE(c.Run(*backend_).SameBits(expected)) << block_size;
+        for (const int64_t chunk : {1, 5, 33, 64}) {
+          EXPECT_TRUE(c.RunInChunks(*backend_, chunk).SameBits(expected))
+              << "block size " << block_size << ", chunk " << chunk;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, BitsDoNotDependOnThreads) {
+  const PagedCase c({{190, 90}, {300, 1}, {66, 66}}, Heads(6, 2, 40), DType::kBF16, 24, 16);
+  const HostTensor expected = c.Run(*backend_);
+  for (const int threads : {2, 3, 4}) {
+    EXPECT_TRUE(c.Run(*MakeCpu(GetParam(), threads)).SameBits(expected)) << threads;
+  }
+}
+
+TEST_P(AttentionTest, ARowDoesNotSeeLaterPositionsEvenIfTheyAreNan) {
+  // The last rows' keys and values are NaN; rows before them must not notice.
+  for (const DType type : kTypes) {
+    const AttentionParams params = Heads(4, 2, 16);
+    PagedCase c({{80, 40}}, params, type, 25, 16);
+    const HostTensor expected = c.Run(*backend_);
+    const HostTensor nan = HostTensor::Poisoned(type, 10, 32);
+    std::vector<int32_t> slots;
+    const int32_t* table = static_cast<const int32_t*>(c.kv().block_tables.data);
+    for (int p = 70; p < 80; ++p) slots.push_back(table[p / 16] * 16 + p % 16);
+    backend_->WriteKv(c.kv(), nan, nan, HostTensor::OfInts(slots));
+    const HostTensor out = c.Run(*backend_);
+    const size_t unaffected = 30 * 64 * SizeOf(type);
+    EXPECT_TRUE(std::equal(out.bytes().begin(), out.bytes().begin() + unaffected,
+                           expected.bytes().begin()));
+    EXPECT_TRUE(std::isnan(out.matrix().back()));
+  }
+}
+
+TEST_P(AttentionTest, ARanksHeadsReadTheirKvHeads) {
+  // 6 query heads on 2 kv heads, cut into ranks of 2: the middle rank straddles both kv heads,
+  // which it holds both.
+  const PagedCase whole({{70, 5}}, Heads(6, 2, 8), DType::kF32, 26, 16);
+  const Matrix expected = whole.Run(*backend_).matrix();
+  for (const int rank : {0, 1, 2}) {
+    AttentionParams params = whole.params();
+    params.num_heads = 2;
+    params.first_head = 2 * rank;
+    HostTensor q(DType::kF32, 5, 16);
+    for (int r = 0; r < 5; ++r) {
+      for (int i = 0; i < 16; ++i) {
+        q.Set(r * 16 + i, static_cast<float>(whole.q().matrix()[r * 48 + rank * 16 + i]));
+      }
+    }
+    HostTensor out = HostTensor::Poisoned(DType::kF32, 5, 16);
+    backend_->PagedAttention(out, q, whole.kv(), params);
+    for (int r = 0; r < 5; ++r) {
+      for (int i = 0; i < 16; ++i) {
+        EXPECT_EQ(out.matrix()[r * 16 + i], expected[r * 48 + rank * 16 + i]);
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, NoHeadsAndNoRowsAreFine) {
+  AttentionParams params = Heads(2, 1, 8);
+  params.num_heads = 0;
+  PagedKv kv;
+  const HostTensor keys(DType::kF32, {2, 16, 8}), table = HostTensor::OfInts({0}, 1);
+  const HostTensor lengths = HostTensor::OfInts({3}), begins = HostTensor::OfInts({0, 3});
+  kv.keys = kv.values = keys;
+  kv.block_tables = table;
+  kv.kv_len = lengths;
+  kv.query_begin = begins;
+  const HostTensor none(DType::kF32, 3, 0);
+  backend_->PagedAttention(none, none, kv, params);
+}
+
+}  // namespace
+}  // namespace continuo::testing

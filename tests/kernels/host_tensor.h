@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "kernels/bfloat16.h"
+#include "kernels/cpu/pick_kernels.h"
+#include "services/base/check.h"
+#include "tests/testing/reference_ops.h"
+
+namespace continuo::testing {
+
+// Numbers for inputs: splitmix64, integers only, the same on every machine.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t Next() {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  int Below(int n) { return static_cast<int>(Next() % static_cast<uint64_t>(n)); }
+  // A multiple of 2^-10 in [-2, 2).
+  float Value() { return static_cast<float>(Below(4096) - 2048) * 0x1p-10f; }
+
+ private:
+  uint64_t state_;
+};
+
+// A tensor in memory of exactly its size, so that a sanitizer sees the element after the last.
+class HostTensor {
+ public:
+  HostTensor() = default;
+  HostTensor(DType dtype, std::array<int64_t, 3> shape) : dtype_(dtype), shape_(shape) {
+    bytes_ = std::make_shared<std::vector<std::byte>>(tensor().bytes());
+  }
+  HostTensor(DType dtype, int64_t rows, int64_t cols) : HostTensor(dtype, {rows, cols, 1}) {}
+
+  static HostTensor OfInts(const std::vector<int32_t>& values, int64_t cols = 1) {
+    HostTensor t(DType::kI32, static_cast<int64_t>(values.size()) / cols, cols);
+    if (!values.empty()) std::memcpy(t.bytes_->data(), values.data(), t.bytes_->size());
+    return t;
+  }
+  static HostTensor Of(DType dtype, int64_t rows, int64_t cols, Random& random, float factor = 1) {
+    HostTensor t(dtype, rows, cols);
+    for (int64_t i = 0; i < rows * cols; ++i) t.Set(i, random.Value() * factor);
+    return t;
+  }
+  // Filled with NaN: what an op does not write, or reads from its output, shows.
+  static HostTensor Poisoned(DType dtype, int64_t rows, int64_t cols) {
+    HostTensor t(dtype, rows, cols);
+    std::memset(t.bytes_->data(), 0xff, t.bytes_->size());
+    return t;
+  }
+  HostTensor Clone() const {
+    HostTensor t = *this;
+    t.bytes_ = std::make_shared<std::vector<std::byte>>(*bytes_);
+    return t;
+  }
+
+  Tensor tensor() const { return {bytes_ ? bytes_->data() : nullptr, dtype_, shape_}; }
+  operator Tensor() const { return tensor(); }  // NOLINT
+  Weight weight() const { return {tensor(), WeightFormat::kDense}; }
+  Matrix matrix() const { return ToMatrix(tensor()); }
+  std::vector<int32_t> ints() const {
+    const int32_t* p = reinterpret_cast<const int32_t*>(bytes_->data());
+    return {p, p + tensor().size()};
+  }
+  // Rows [begin, end), sharing memory.
+  Tensor Rows(int64_t begin, int64_t end) const {
+    Tensor t = tensor();
+    t.data = bytes_->data() + begin * t.cols() * static_cast<int64_t>(SizeOf(dtype_));
+    t.shape[0] = end - begin;
+    return t;
+  }
+
+  // Rounds to f16 towards zero; inputs are small multiples of 2^-10, which are exact.
+  void Set(int64_t i, float value) {
+    std::byte* p = bytes_->data() + i * static_cast<int64_t>(SizeOf(dtype_));
+    if (dtype_ == DType::kF32) {
+      std::memcpy(p, &value, 4);
+    } else if (dtype_ == DType::kBF16) {
+      const uint16_t bits = ToBF16(value);
+      std::memcpy(p, &bits, 2);
+    } else {
+      CONTINUO_CHECK(dtype_ == DType::kF16);
+      const uint32_t bits = std::bit_cast<uint32_t>(value);
+      const int exponent = static_cast<int>((bits >> 23) & 0xff) - 112;
+      uint16_t half = static_cast<uint16_t>((bits >> 16) & 0x8000u);
+      if (exponent > 0) {
+        half = static_cast<uint16_t>(half | (exponent << 10) | ((bits >> 13) & 0x3ffu));
+      }
+      std::memcpy(p, &half, 2);
+    }
+  }
+
+  bool SameBits(const HostTensor& other) const { return *bytes_ == *other.bytes_; }
+  const std::vector<std::byte>& bytes() const { return *bytes_; }
+
+ private:
+  DType dtype_ = DType::kF32;
+  std::array<int64_t, 3> shape_ = {0, 1, 1};
+  std::shared_ptr<std::vector<std::byte>> bytes_;
+};
+
+// The most that rounding to the type loses, relative.
+inline double RoundingOf(DType dtype) { return dtype == DType::kF32 ? 0x1p-24 : 0x1p-8; }
+
+// Each element within `relative` of its size plus `absolute[i]` (or absolute[0] for all).
+inline void ExpectNear(const HostTensor& actual, const Matrix& expected, double relative,
+                       const Matrix& absolute) {
+  const Matrix got = actual.matrix();
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double bound = relative * std::fabs(expected[i]) + absolute[absolute.size() == 1 ? 0 : i];
+    ASSERT_LE(std::fabs(got[i] - expected[i]), bound)
+        << "element " << i << " is " << got[i] << ", expected " << expected[i];
+  }
+}
+
+inline std::vector<std::string> AvailableIsas() {
+  std::vector<std::string> names;
+  for (const cpu::KernelTable* table : cpu::AvailableKernels()) names.push_back(table->name);
+  return names;
+}
+
+inline std::unique_ptr<Backend> MakeCpu(const std::string& isa, int num_threads = 1) {
+  auto backend = MakeBackend({.device = "cpu", .num_threads = num_threads, .isa = isa});
+  CONTINUO_CHECK(backend.ok());
+  return *std::move(backend);
+}
+
+inline const char* NameOf(DType dtype) {
+  return dtype == DType::kF32 ? "f32" : dtype == DType::kBF16 ? "bf16" : "f16";
+}
+
+// A fact about every instruction set that this machine runs.
+class IsaTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<Backend> backend_ = MakeCpu(GetParam());
+};
+
+#define INSTANTIATE_FOR_ISAS(Test)                                          \
+  INSTANTIATE_TEST_SUITE_P(Isa, Test, ::testing::ValuesIn(AvailableIsas()), \
+                           [](const auto& info) { return info.param; })
+
+}  // namespace continuo::testing

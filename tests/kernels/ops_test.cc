@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops that treat rows or elements by themselves, beside their float64 definitions.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "tests/kernels/host_tensor.h"
+
+namespace continuo::testing {
+namespace {
+
+using OpsTest = IsaTest;
+INSTANTIATE_FOR_ISAS(OpsTest);
+
+constexpr DType kActivations[] = {DType::kF32, DType::kBF16};
+constexpr DType kWeights[] = {DType::kF32, DType::kBF16, DType::kF16};
+
+TEST_P(OpsTest, EmbedCopiesRowsAndLeavesForeignIdsNeutral) {
+  Random random(1);
+  const std::vector<int32_t> ids = {10, 14, 9, 15, 12, -1, 1 << 30};
+  for (const DType type : kActivations) {
+    for (const DType table_type : kWeights) {
+      for (const int64_t cols : {1, 7, 33, 64}) {
+        const HostTensor table = HostTensor::Of(table_type, 5, cols, random);
+        HostTensor out = HostTensor::Poisoned(type, 7, cols);
+        backend_->Embed(out, table.weight(), HostTensor::OfInts(ids), /*first_id=*/10);
+        const Matrix expected = ReferenceEmbed(table.matrix(), 5, cols, ids, 10);
+        ExpectNear(out, expected, RoundingOf(type), {0});
+        const Matrix got = out.matrix();
+        for (size_t i = 0; i < got.size(); ++i) {
+          if (expected[i] == 0) {
+            EXPECT_EQ(std::signbit(got[i]), std::signbit(expected[i]));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, EmbedOnARankWithoutRowsIsNeutral) {
+  HostTensor table(DType::kBF16, 0, 8);
+  HostTensor out = HostTensor::Poisoned(DType::kF32, 2, 8);
+  backend_->Embed(out, table.weight(), HostTensor::OfInts({0, 1}), 0);
+  for (const double value : out.matrix()) {
+    EXPECT_EQ(value, 0);
+    EXPECT_TRUE(std::signbit(value));
+  }
+}
+
+TEST_P(OpsTest, RmsNormMatchesReference) {
+  Random random(2);
+  for (const DType type : kActivations) {
+    for (const DType gain_type : kActivations) {
+      for (const int64_t n : {1, 5, 8, 17, 64, 100, 1000}) {
+        const int64_t heads = 3;
+        HostTensor x = HostTensor::Of(type, 4, heads * n, random);
+        const HostTensor gain = HostTensor::Of(gain_type, 1, n, random);
+        HostTensor out = HostTensor::Poisoned(type, 4, heads * n);
+        const Matrix expected = ReferenceRmsNorm(x.matrix(), gain.matrix(), 1e-5f);
+        backend_->RmsNorm(out, x, gain, 1e-5f);
+        // A sum of n squares, then a division, a root, a division and two products.
+        const double relative = (static_cast<double>(n) / 8 + 12) * 0x1p-24;
+        ExpectNear(out, expected, relative + RoundingOf(type), {1e-30});
+        backend_->RmsNorm(x, x, gain, 1e-5f);
+        EXPECT_TRUE(x.SameBits(out)) << "in place";
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, AddSumRoundsTwice) {
+  Random random(3);
+  for (const DType type : kActivations) {
+    for (const bool with_bias : {false, true}) {
+      for (const int64_t cols : {1, 9, 64, 130}) {
+        HostTensor x = HostTensor::Of(type, 5, cols, random);
+        const HostTensor sum = HostTensor::Of(DType::kF32, 5, cols, random, 0.37f);
+        const HostTensor bias =
+            with_bias ? HostTensor::Of(DType::kF32, 1, cols, random, 0.11f) : HostTensor();
+        const Matrix before = x.matrix(), s = sum.matrix();
+        const Matrix b = with_bias ? bias.matrix() : Matrix();
+        backend_->AddSum(x, sum, with_bias ? bias.tensor() : Tensor());
+        const Matrix got = x.matrix();
+        for (size_t i = 0; i < got.size(); ++i) {
+          float addend = static_cast<float>(s[i]);
+          if (with_bias) addend += static_cast<float>(b[i % cols]);
+          if (type == DType::kBF16) addend = FromBF16(ToBF16(addend));
+          float expected = static_cast<float>(before[i]) + addend;
+          if (type == DType::kBF16) expected = FromBF16(ToBF16(expected));
+          ASSERT_EQ(got[i], expected);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, RopeAnglesAreRightFarOut) {
+  const std::vector<int32_t> positions = {0, 1, 2, 77, 4095, 131071, 1000003};
+  HostTensor frequencies(DType::kF32, 1, 5);
+  const float values[] = {1.0f, 0.1f, 0.0123f, 1e-4f, 2.5e-6f};
+  for (int i = 0; i < 5; ++i) frequencies.Set(i, values[i]);
+  HostTensor angles = HostTensor::Poisoned(DType::kF32, 7, 10);
+  backend_->RopeAngles(angles, HostTensor::OfInts(positions), frequencies, 1.25f);
+  ExpectNear(angles, ReferenceRopeAngles(positions, frequencies.matrix(), 1.25), 0, {0x1.1p-23});
+}
+
+TEST_P(OpsTest, RopeRotatesTheFirstPartOfEachHead) {
+  Random random(5);
+  for (const DType type : kActivations) {
+    for (const int64_t n : {1, 3, 8, 16, 37}) {
+      for (const int64_t rest : {0, 5}) {
+        const int64_t head_dim = 2 * n + rest, cols = 3 * head_dim;
+        HostTensor x = HostTensor::Of(type, 4, cols, random);
+        const HostTensor angles = HostTensor::Of(DType::kF32, 4, 2 * n, random, 0.5f);
+        const Matrix expected = ReferenceRope(x.matrix(), angles.matrix(), 4, cols, head_dim);
+        backend_->Rope(x, angles, static_cast<int>(head_dim));
+        ExpectNear(x, expected, RoundingOf(type), {3 * 4 * 0x1p-24});
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, WriteKvPutsRowsIntoTheirSlots) {
+  Random random(6);
+  for (const DType type : kActivations) {
+    for (const DType cache_type : kActivations) {
+      HostTensor keys(cache_type, {3, 4, 5}), values(cache_type, {3, 4, 5});
+      const HostTensor k = HostTensor::Of(type, 3, 5, random),
+                       v = HostTensor::Of(type, 3, 5, random);
+      const std::vector<int32_t> slots = {11, 0, 6};
+      PagedKv kv;
+      kv.keys = keys;
+      kv.values = values;
+      backend_->WriteKv(kv, k, v, HostTensor::OfInts(slots));
+      Matrix expected_keys(60, 0.0), expected_values(60, 0.0);
+      for (int r = 0; r < 3; ++r) {
+        for (int c = 0; c < 5; ++c) {
+          expected_keys[slots[r] * 5 + c] = k.matrix()[r * 5 + c];
+          expected_values[slots[r] * 5 + c] = v.matrix()[r * 5 + c];
+        }
+      }
+      ExpectNear(keys, expected_keys, RoundingOf(cache_type), {0});
+      ExpectNear(values, expected_values, RoundingOf(cache_type), {0});
+    }
+  }
+}
+
+TEST_P(OpsTest, CopyKvBlocksCopiesInOrder) {
+  Random random(7);
+  HostTensor keys(DType::kBF16, {4, 2, 3}), values(DType::kBF16, {4, 2, 3});
+  for (int i = 0; i < 24; ++i) {
+    keys.Set(i, random.Value());
+    values.Set(i, random.Value());
+  }
+  const Matrix k = keys.matrix(), v = values.matrix();
+  PagedKv kv;
+  kv.keys = keys;
+  kv.values = values;
+  backend_->CopyKvBlocks(kv, HostTensor::OfInts({0, 2, 2, 3, 1, 1}, 2));
+  for (int i = 0; i < 6; ++i) {
+    for (const int block : {2, 3}) {
+      EXPECT_EQ(keys.matrix()[block * 6 + i], k[i]);
+      EXPECT_EQ(values.matrix()[block * 6 + i], v[i]);
+    }
+    EXPECT_EQ(keys.matrix()[6 + i], k[6 + i]);
+  }
+}
+
+TEST_P(OpsTest, SiluMulMatchesReference) {
+  Random random(8);
+  for (const DType type : kActivations) {
+    for (const int64_t cols : {1, 15, 16, 1000, 2500}) {
+      HostTensor gate = HostTensor::Of(type, 3, cols, random, 12.0f);
+      const HostTensor up = HostTensor::Of(type, 3, cols, random);
+      HostTensor out = HostTensor::Poisoned(type, 3, cols);
+      const Matrix expected = ReferenceSiluMul(gate.matrix(), up.matrix());
+      backend_->SiluMul(out, gate, up);
+      // The exponential's 2 ulp and three roundings.
+      ExpectNear(out, expected, 5 * 0x1p-23 + RoundingOf(type), {1e-30});
+      backend_->SiluMul(gate, gate, up);
+      EXPECT_TRUE(gate.SameBits(out)) << "in place";
+    }
+  }
+}
+
+TEST_P(OpsTest, SiluMulOfExtremes) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const float gates[] = {0.0f, -0.0f, 90.0f, -90.0f, -200.0f, 3e38f, -3e38f, kInf, -100.0f};
+  HostTensor gate(DType::kF32, 1, 9), up(DType::kF32, 1, 9);
+  HostTensor out = HostTensor::Poisoned(DType::kF32, 1, 9);
+  for (int i = 0; i < 9; ++i) {
+    gate.Set(i, gates[i]);
+    up.Set(i, 1.0f);
+  }
+  backend_->SiluMul(out, gate, up);
+  const double expected[] = {0, 0, 90, 0, 0, 3e38f, 0, kInf, 0};
+  for (int i = 0; i < 9; ++i) {
+    const double got = out.matrix()[i];
+    EXPECT_TRUE(got == expected[i] || std::fabs(got - expected[i]) < 1e-30) << gates[i];
+  }
+  gate.Set(0, std::numeric_limits<float>::quiet_NaN());
+  backend_->SiluMul(out, gate, up);
+  EXPECT_TRUE(std::isnan(out.matrix()[0]));
+}
+
+TEST_P(OpsTest, GatherRowsCopiesRows) {
+  Random random(9);
+  for (const DType type : kActivations) {
+    const HostTensor x = HostTensor::Of(type, 6, 11, random);
+    HostTensor out = HostTensor::Poisoned(type, 4, 11);
+    backend_->GatherRows(out, x, HostTensor::OfInts({5, 0, 0, 3}));
+    int i = 0;
+    for (const int row : {5, 0, 0, 3}) {
+      for (int c = 0; c < 11; ++c) EXPECT_EQ(out.matrix()[i++], x.matrix()[row * 11 + c]);
+    }
+  }
+}
+
+TEST_P(OpsTest, RoundingToBF16IsNearestEvenAndKeepsNan) {
+  // Through GatherRows no rounding happens; Embed of f32 rounds.
+  const uint32_t patterns[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff, 0x7f7fffff,
+                               0x7f800000, 0xff800001, 0x7fffffff, 0x00000001, 0x80008000};
+  HostTensor table(DType::kF32, 1, 10);
+  for (int i = 0; i < 10; ++i) table.Set(i, std::bit_cast<float>(patterns[i]));
+  HostTensor out(DType::kBF16, 1, 10);
+  backend_->Embed(out, table.weight(), HostTensor::OfInts({0}), 0);
+  for (int i = 0; i < 10; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, out.bytes().data() + 2 * i, 2);
+    EXPECT_EQ(bits, ToBF16(std::bit_cast<float>(patterns[i]))) << i;
+  }
+  EXPECT_EQ(ToBF16(std::bit_cast<float>(0x3f808000u)), 0x3f80);
+  EXPECT_EQ(ToBF16(std::bit_cast<float>(0x3f818000u)), 0x3f82);
+  EXPECT_EQ(ToBF16(std::bit_cast<float>(0x7f7fffffu)), 0x7f80);
+}
+
+TEST_P(OpsTest, EveryF16IsWidenedExactly) {
+  HostTensor table(DType::kF16, 1, 65536);
+  for (uint32_t i = 0; i < 65536; ++i) {
+    const uint16_t bits = static_cast<uint16_t>(i);
+    std::memcpy(const_cast<std::byte*>(table.bytes().data()) + 2 * i, &bits, 2);
+  }
+  HostTensor out = HostTensor::Poisoned(DType::kF32, 1, 65536);
+  backend_->Embed(out, table.weight(), HostTensor::OfInts({0}), 0);
+  const Matrix got = out.matrix();
+  for (int i = 0; i < 65536; ++i) {
+    const int exponent = (i >> 10) & 31, fraction = i & 1023;
+    const double sign = (i & 0x8000) != 0 ? -1 : 1;
+    if (exponent == 31) {
+      EXPECT_TRUE(fraction != 0 ? std::isnan(got[i]) : got[i] == sign * INFINITY) << i;
+    } else {
+      const double magnitude =
+          exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+      ASSERT_EQ(got[i], sign * magnitude) << i;
+    }
+  }
+}
+
+TEST_P(OpsTest, NothingHappensToNoRows) {
+  for (const DType type : kActivations) {
+    HostTensor none(type, 0, 8), gain(type, 1, 8), sum(DType::kF32, 0, 8);
+    backend_->RmsNorm(none, none, gain, 1e-5f);
+    backend_->SiluMul(none, none, none);
+    backend_->AddSum(none, sum, Tensor());
+    backend_->GatherRows(none, none, HostTensor::OfInts({}));
+    HostTensor no_columns(type, 3, 0);
+    backend_->Rope(no_columns, HostTensor(DType::kF32, 3, 8), 8);
+  }
+}
+
+TEST(MakeBackendTest, UnknownNamesAreListedWithWhatThereIs) {
+  const auto isa = MakeBackend({.device = "cpu", .isa = "mmx"});
+  EXPECT_EQ(isa.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(isa.status().message()), ::testing::HasSubstr("mmx"));
+  EXPECT_THAT(std::string(isa.status().message()), ::testing::HasSubstr("scalar"));
+  const auto device = MakeBackend({.device = "tpu"});
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(device.status().message()), ::testing::HasSubstr("cpu"));
+  EXPECT_EQ(MakeBackend({.device = "cpu", .num_threads = 0}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(MakeBackendTest, MemoryIsZeroedAlignedAndRefusedWithItsSize) {
+  const auto backend = MakeCpu("auto");
+  EXPECT_THAT(backend->name(), ::testing::StartsWith("cpu/"));
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{5} << 20}) {
+    const auto data = backend->Allocate(bytes);
+    ASSERT_TRUE(data.ok());
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(*data) % 64, 0u);
+    for (size_t i = 0; i < bytes; i += 97) EXPECT_EQ(static_cast<char*>(*data)[i], 0);
+    backend->Free(*data);
+  }
+  const auto much = backend->Allocate(size_t{1} << 60);
+  EXPECT_EQ(much.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(much.status().message()), ::testing::HasSubstr("1152921504606846976"));
+}
+
+}  // namespace
+}  // namespace continuo::testing

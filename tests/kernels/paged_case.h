@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "tests/kernels/host_tensor.h"
+
+namespace continuo::testing {
+
+// Sequences with keys and values in a paged cache whose blocks are shuffled; cells that belong to
+// nobody hold NaN.
+class PagedCase {
+ public:
+  struct Sequence {
+    int64_t kv_len;
+    int64_t rows;  // the last ones of kv_len
+  };
+
+  PagedCase(std::vector<Sequence> sequences, AttentionParams params, DType type, uint64_t seed,
+            int64_t block_size)
+      : sequences_(std::move(sequences)), params_(params) {
+    Random random(seed);
+    const int64_t width = int64_t{params.num_kv_heads} * params.head_dim;
+    int64_t num_blocks = 2, max_blocks = 0, rows = 0;
+    for (const Sequence& s : sequences_) {
+      const int64_t blocks = (s.kv_len + block_size - 1) / block_size;
+      num_blocks += blocks;
+      max_blocks = std::max(max_blocks, blocks);
+      rows += s.rows;
+    }
+    // Inputs first, so that they do not depend on the block size.
+    q_ = HostTensor(type, rows, int64_t{params.num_heads} * params.head_dim);
+    for (int64_t i = 0; i < q_.tensor().size(); ++i) q_.Set(i, random.Value());
+    for (const Sequence& s : sequences_) {
+      keys_.push_back(HostTensor::Of(type, s.kv_len, width, random));
+      values_.push_back(HostTensor::Of(type, s.kv_len, width, random));
+    }
+    std::vector<int32_t> order(num_blocks);
+    for (int64_t i = 0; i < num_blocks; ++i) order[i] = static_cast<int32_t>(i);
+    for (int64_t i = num_blocks; i > 1; --i) {
+      std::swap(order[i - 1], order[random.Below(static_cast<int>(i))]);
+    }
+    cache_keys_ = HostTensor::Poisoned(type, num_blocks * block_size, width);
+    cache_values_ = HostTensor::Poisoned(type, num_blocks * block_size, width);
+    std::vector<int32_t> tables(sequences_.size() * max_blocks, -1), lengths, begins = {0};
+    int64_t next = 0;
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      for (int64_t p = 0; p < sequences_[i].kv_len; ++p) {
+        if (p % block_size == 0) tables[i * max_blocks + p / block_size] = order[next++];
+        const int64_t slot = tables[i * max_blocks + p / block_size] * block_size + p % block_size;
+        for (int64_t c = 0; c < width; ++c) {
+          cache_keys_.Set(slot * width + c,
+                          static_cast<float>(ToMatrix(keys_[i].Rows(p, p + 1))[c]));
+          cache_values_.Set(slot * width + c,
+                            static_cast<float>(ToMatrix(values_[i].Rows(p, p + 1))[c]));
+        }
+      }
+      lengths.push_back(static_cast<int32_t>(sequences_[i].kv_len));
+      begins.push_back(begins.back() + static_cast<int32_t>(sequences_[i].rows));
+    }
+    tables_ = HostTensor::OfInts(tables, std::max<int64_t>(max_blocks, 1));
+    lengths_ = HostTensor::OfInts(lengths);
+    begins_ = HostTensor::OfInts(begins);
+    kv_.keys = cache_keys_;
+    kv_.values = cache_values_;
+    kv_.keys.shape = kv_.values.shape = {num_blocks, block_size, width};
+    kv_.block_tables = tables_;
+    kv_.kv_len = lengths_;
+    kv_.query_begin = begins_;
+  }
+
+  const PagedKv& kv() const { return kv_; }
+  const HostTensor& q() const { return q_; }
+  const AttentionParams& params() const { return params_; }
+
+  HostTensor Run(Backend& backend) const {
+    HostTensor out =
+        HostTensor::Poisoned(q_.tensor().dtype, q_.tensor().rows(), q_.tensor().cols());
+    backend.PagedAttention(out, q_, kv_, params_);
+    return out;
+  }
+
+  // The same rows, at most `chunk` of each sequence at a time.
+  HostTensor RunInChunks(Backend& backend, int64_t chunk) const {
+    HostTensor out =
+        HostTensor::Poisoned(q_.tensor().dtype, q_.tensor().rows(), q_.tensor().cols());
+    int64_t first = 0;
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      const auto [kv_len, rows] = sequences_[i];
+      for (int64_t r = 0; r < rows; r += chunk) {
+        const int64_t n = std::min(chunk, rows - r);
+        PagedKv kv = kv_;
+        const HostTensor length = HostTensor::OfInts({static_cast<int32_t>(kv_len - rows + r + n)});
+        const HostTensor begin = HostTensor::OfInts({0, static_cast<int32_t>(n)});
+        kv.kv_len = length;
+        kv.query_begin = begin;
+        kv.block_tables = tables_.Rows(static_cast<int64_t>(i), static_cast<int64_t>(i) + 1);
+        backend.PagedAttention(out.Rows(first + r, first + r + n),
+                               q_.Rows(first + r, first + r + n), kv, params_);
+      }
+      first += rows;
+    }
+    return out;
+  }
+
+  Matrix Reference() const {
+    Matrix out;
+    int64_t first = 0;
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      const auto [kv_len, rows] = sequences_[i];
+      const Matrix part =
+          ReferenceAttention(ToMatrix(q_.Rows(first, first + rows)), keys_[i].matrix(),
+                             values_[i].matrix(), rows, kv_len, params_);
+      out.insert(out.end(), part.begin(), part.end());
+      first += rows;
+    }
+    return out;
+  }
+
+ private:
+  std::vector<Sequence> sequences_;
+  AttentionParams params_;
+  HostTensor q_, cache_keys_, cache_values_, tables_, lengths_, begins_;
+  std::vector<HostTensor> keys_, values_;
+  PagedKv kv_;
+};
+
+inline AttentionParams Heads(int num_heads, int num_kv_heads, int head_dim, int window = 0) {
+  AttentionParams params;
+  params.num_heads = num_heads;
+  params.num_kv_heads = num_kv_heads;
+  params.head_dim = head_dim;
+  params.heads_per_kv_head = num_heads / num_kv_heads;
+  params.scale = 0.25f;
+  params.window = window;
+  return params;
+}
+
+}  // namespace continuo::testing

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/reference_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/bfloat16.h"
+#include "services/base/check.h"
+
+namespace continuo::testing {
+
+Matrix ToMatrix(const Tensor& t) {
+  Matrix result(t.size());
+  for (int64_t i = 0; i < t.size(); ++i) {
+    switch (t.dtype) {
+      case DType::kF32:
+        result[i] = static_cast<const float*>(t.data)[i];
+        break;
+      case DType::kBF16:
+        result[i] = FromBF16(static_cast<const uint16_t*>(t.data)[i]);
+        break;
+      case DType::kF16:
+        result[i] = FromF16(static_cast<const uint16_t*>(t.data)[i]);
+        break;
+      default:
+        CONTINUO_CHECK(false);
+    }
+  }
+  return result;
+}
+
+Matrix ReferenceEmbed(const Matrix& table, int64_t table_rows, int64_t cols,
+                      std::span<const int32_t> ids, int first_id) {
+  Matrix out;
+  for (const int32_t id : ids) {
+    const int64_t row = static_cast<int64_t>(id) - first_id;
+    const bool mine = row >= 0 && row < table_rows;
+    for (int64_t c = 0; c < cols; ++c) out.push_back(mine ? table[row * cols + c] : -0.0);
+  }
+  return out;
+}
+
+Matrix ReferenceRmsNorm(const Matrix& x, const Matrix& gain, double eps) {
+  Matrix out(x.size());
+  const size_t n = gain.size();
+  for (size_t row = 0; row < x.size(); row += n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) sum += x[row + i] * x[row + i];
+    const double factor = 1.0 / std::sqrt(sum / static_cast<double>(n) + eps);
+    for (size_t i = 0; i < n; ++i) out[row + i] = x[row + i] * factor * gain[i];
+  }
+  return out;
+}
+
+Matrix ReferenceMatMul(const Matrix& x, const Matrix& w, const Matrix& bias, int64_t rows,
+                       int64_t columns, int64_t k) {
+  Matrix out(rows * columns);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      double sum = 0;
+      for (int64_t i = 0; i < k; ++i) sum += x[r * k + i] * w[c * k + i];
+      out[r * columns + c] = sum + (bias.empty() ? 0.0 : bias[c]);
+    }
+  }
+  return out;
+}
+
+Matrix ReferenceAddSum(const Matrix& x, const Matrix& sum, const Matrix& bias) {
+  Matrix out(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    out[i] = x[i] + sum[i] + (bias.empty() ? 0.0 : bias[i % bias.size()]);
+  }
+  return out;
+}
+
+Matrix ReferenceRopeAngles(std::span<const int32_t> positions, const Matrix& frequencies,
+                           double scale) {
+  Matrix out;
+  for (const int32_t position : positions) {
+    for (const double f : frequencies) out.push_back(std::cos(position * f) * scale);
+    for (const double f : frequencies) out.push_back(std::sin(position * f) * scale);
+  }
+  return out;
+}
+
+Matrix ReferenceRope(const Matrix& x, const Matrix& angles, int64_t rows, int64_t cols,
+                     int64_t head_dim) {
+  Matrix out = x;
+  const int64_t n = static_cast<int64_t>(angles.size()) / rows / 2;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t head = 0; head < cols; head += head_dim) {
+      for (int64_t i = 0; i < n; ++i) {
+        const double low = x[r * cols + head + i], high = x[r * cols + head + n + i];
+        const double cos = angles[r * 2 * n + i], sin = angles[r * 2 * n + n + i];
+        out[r * cols + head + i] = low * cos - high * sin;
+        out[r * cols + head + n + i] = high * cos + low * sin;
+      }
+    }
+  }
+  return out;
+}
+
+Matrix ReferenceSiluMul(const Matrix& gate, const Matrix& up) {
+  Matrix out(gate.size());
+  for (size_t i = 0; i < gate.size(); ++i) out[i] = gate[i] / (1.0 + std::exp(-gate[i])) * up[i];
+  return out;
+}
+
+Matrix ReferenceAttention(const Matrix& q, const Matrix& keys, const Matrix& values, int64_t rows,
+                          int64_t kv_len, const AttentionParams& params) {
+  const int64_t dim = params.head_dim;
+  Matrix out(q.size(), 0.0);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t position = kv_len - rows + r;
+    const int64_t first =
+        params.window == 0 ? 0 : std::max<int64_t>(0, position - params.window + 1);
+    for (int64_t h = 0; h < params.num_heads; ++h) {
+      const int64_t kv_head =
+          (params.first_head + h) / params.heads_per_kv_head - params.first_kv_head;
+      const double* query = &q[(r * params.num_heads + h) * dim];
+      std::vector<double> weights;
+      double max = -std::numeric_limits<double>::infinity();
+      for (int64_t p = first; p <= position; ++p) {
+        double dot = 0;
+        for (int64_t d = 0; d < dim; ++d) {
+          dot += query[d] * keys[(p * params.num_kv_heads + kv_head) * dim + d];
+        }
+        weights.push_back(dot * params.scale);
+        max = std::max(max, weights.back());
+      }
+      double sum = 0;
+      for (double& w : weights) sum += w = std::exp(w - max);
+      for (int64_t p = first; p <= position; ++p) {
+        for (int64_t d = 0; d < dim; ++d) {
+          out[(r * params.num_heads + h) * dim + d] +=
+              weights[p - first] / sum * values[(p * params.num_kv_heads + kv_head) * dim + d];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace continuo::testing

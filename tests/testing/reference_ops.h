@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace continuo::testing {
+
+// What every op of Backend means: plain loops in float64 over plain vectors, row-major, with the
+// shapes of kernels/backend.h. Slow and obviously right; nothing is rounded on the way.
+using Matrix = std::vector<double>;
+
+// Elements of a host tensor of any float type, exactly.
+Matrix ToMatrix(const Tensor& t);
+
+Matrix ReferenceEmbed(const Matrix& table, int64_t table_rows, int64_t cols,
+                      std::span<const int32_t> ids, int first_id);
+Matrix ReferenceRmsNorm(const Matrix& x, const Matrix& gain, double eps);
+// x [rows, k], w [columns, k], bias [columns] or empty.
+Matrix ReferenceMatMul(const Matrix& x, const Matrix& w, const Matrix& bias, int64_t rows,
+                       int64_t columns, int64_t k);
+Matrix ReferenceAddSum(const Matrix& x, const Matrix& sum, const Matrix& bias);
+// [rows, 2 * frequencies]
+Matrix ReferenceRopeAngles(std::span<const int32_t> positions, const Matrix& frequencies,
+                           double scale);
+Matrix ReferenceRope(const Matrix& x, const Matrix& angles, int64_t rows, int64_t cols,
+                     int64_t head_dim);
+Matrix ReferenceSiluMul(const Matrix& gate, const Matrix& up);
+
+// Attention of one sequence whose keys and values lie in order: q [rows, num_heads * head_dim],
+// keys and values [kv_len, num_kv_heads * head_dim]; the rows are the last `rows` of the kv_len
+// positions.
+Matrix ReferenceAttention(const Matrix& q, const Matrix& keys, const Matrix& values, int64_t rows,
+                          int64_t kv_len, const AttentionParams& params);
+
+}  // namespace continuo::testing
