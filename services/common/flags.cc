@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/common/flags.h"
 
-#include <CLI/App.hpp>
-#include <cmath>
+#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <iostream>
@@ -11,6 +11,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -97,6 +98,23 @@ std::string Describe(const CLI::ParseError& error) {
     if (c == '\n') c = ' ';
   }
   return std::string(absl::StripAsciiWhitespace(text)) + "; see --help";
+}
+
+// The arguments in CLI11's order, the last one first. "--name=" becomes two, because CLI11 would
+// take the next argument for its value.
+std::vector<std::string> Arguments(int argc, const char* const* argv) {
+  std::vector<std::string> result;
+  for (int i = 1; i < argc; ++i) {
+    std::string argument = argv[i];
+    if (argument.size() > 3 && absl::StartsWith(argument, "--") && argument.back() == '=') {
+      argument.pop_back();
+      result.push_back(argument);
+      argument.clear();
+    }
+    result.push_back(argument);
+  }
+  std::reverse(result.begin(), result.end());
+  return result;
 }
 
 std::string Num(double value) {
@@ -381,7 +399,7 @@ std::optional<int> Flags::Parse(int argc, const char* const* argv, std::ostream&
     return 2;
   };
   try {
-    impl_->app->parse(argc, argv);
+    impl_->app->parse(Arguments(argc, argv));
   } catch (const CLI::CallForHelp&) {
     current()->PrintHelp(out);
     return 0;

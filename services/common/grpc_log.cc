@@ -52,7 +52,10 @@ void Receive(gpr_log_func_args* args) {
         args->message, args->file, args->line);
 }
 
-void Install() { gpr_set_log_function(Receive); }
+void Install() {
+  gpr_log_verbosity_init();  // GRPC_VERBOSITY; else errors alone.
+  gpr_set_log_function(Receive);
+}
 #endif
 
 }  // namespace

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The /metrics page and what turns our own counters into it. A module counts in its own atomics
-// and histograms; when Prometheus asks, a Collectable reads them. So every series is there, with
-// 0, from the start.
+// What turns our own counters into Prometheus' format. A module counts in its own atomics and
+// histograms; when Prometheus asks, a Collectable reads them. So every series is there, with 0,
+// from the start.
 
 #include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>
@@ -18,9 +18,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-
-class CivetServer;
-class CivetHandler;
 
 namespace continuo {
 
@@ -52,8 +49,13 @@ void AddHistogram(MetricFamilies& families, std::string_view name, std::string_v
 std::shared_ptr<prometheus::Collectable> MakeCollectable(
     std::function<void(MetricFamilies&)> collect);
 
-// HTTP: GET /metrics (Prometheus text format) and GET /healthz (200 "ok" or 503 "unhealthy").
-// Families of the same name from several collectables are joined. Thread-safe.
+// All of what several collectables count, families of the same name joined, in Prometheus' text
+// format.
+std::string FormatMetrics(
+    const std::vector<std::shared_ptr<prometheus::Collectable>>& collectables);
+
+// HTTP: GET /metrics (all collectables) and GET /healthz (200 "ok" or 503 "unhealthy"). Runs on a
+// thread of its own, from which it calls the collectables. Thread-safe.
 class MetricsServer {
  public:
   // `listen` is "host:port"; port 0 takes a free one. `healthy` is called on every /healthz,
@@ -68,10 +70,10 @@ class MetricsServer {
   int port() const { return port_; }
 
  private:
-  MetricsServer() = default;
+  struct Impl;
+  MetricsServer();
 
-  std::vector<std::unique_ptr<CivetHandler>> handlers_;
-  std::unique_ptr<CivetServer> server_;
+  std::unique_ptr<Impl> impl_;
   int port_ = 0;
 };
 

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/common/shutdown.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <future>
+
+namespace continuo {
+namespace {
+
+TEST(ShutdownSignalTest, TellsWhichSignalCame) {
+  ShutdownSignal shutdown;
+  kill(getpid(), SIGTERM);
+  EXPECT_EQ(shutdown.Wait(), SIGTERM);
+  kill(getpid(), SIGINT);
+  EXPECT_EQ(shutdown.Wait(), SIGINT);
+}
+
+TEST(ShutdownSignalTest, AnotherThreadCanTriggerIt) {
+  ShutdownSignal shutdown;
+  std::future<int> waited = std::async(std::launch::async, [&] { return shutdown.Wait(); });
+  shutdown.Trigger();
+  EXPECT_EQ(waited.get(), 0);
+}
+
+TEST(ShutdownSignalTest, ATriggerBeforeTheWaitIsKept) {
+  ShutdownSignal shutdown;
+  shutdown.Trigger();
+  EXPECT_EQ(shutdown.Wait(), 0);
+  EXPECT_EQ(shutdown.WaitFor(absl::ZeroDuration()), std::nullopt);
+}
+
+TEST(ShutdownSignalTest, EveryWaitTakesOne) {
+  ShutdownSignal shutdown;
+  shutdown.Trigger();
+  shutdown.Trigger();
+  EXPECT_EQ(shutdown.Wait(), 0);
+  EXPECT_EQ(shutdown.Wait(), 0);
+}
+
+TEST(ShutdownSignalTest, WaitForEndsWithoutASignal) {
+  ShutdownSignal shutdown;
+  EXPECT_EQ(shutdown.WaitFor(absl::Milliseconds(1)), std::nullopt);
+}
+
+TEST(ShutdownSignalTest, TheSignalActsAgainAfterTheDestructor) {
+  const pid_t child = fork();
+  if (child == 0) {
+    { ShutdownSignal shutdown; }
+    raise(SIGTERM);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+}
+
+}  // namespace
+}  // namespace continuo
