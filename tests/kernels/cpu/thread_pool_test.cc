@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/thread_pool.h"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace continuo::cpu {
+namespace {
+
+TEST(ThreadPoolTest, EveryPieceRunsOnceAndItsWorkIsSeenAfterwards) {
+  for (const int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.num_threads(), threads);
+    for (int round = 0; round < 300; ++round) {
+      const int n = round % 50;
+      std::vector<int> runs(n, 0);  // plain: a race would be one of the pool's
+      pool.Run(n, [&](int piece, int thread) {
+        EXPECT_GE(thread, 0);
+        EXPECT_LT(thread, threads);
+        ++runs[piece];
+      });
+      EXPECT_EQ(runs, std::vector<int>(n, 1));
+    }
+  }
+}
+
+TEST(ThreadPoolTest, PiecesGoToThreadsThatAreFree) {
+  // Piece 0 ends only after all others ran: the other thread must take them.
+  ThreadPool pool(2);
+  std::atomic<int> done{0};
+  pool.Run(20, [&](int piece, int) {
+    if (piece == 0) {
+      while (done.load() != 19) std::this_thread::yield();
+    } else {
+      ++done;
+    }
+  });
+  EXPECT_EQ(done.load(), 19);
+}
+
+TEST(ThreadPoolTest, ThreadsWorkAgainAfterTheySlept) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 3; ++round) {
+    // Long enough on one thread for the others to fall asleep.
+    pool.Run(1, [](int, int) {
+      for (int i = 0; i < 20000; ++i) std::this_thread::yield();
+    });
+    // Ends only if a second thread wakes up.
+    std::atomic<int> inside{0};
+    pool.Run(2, [&](int, int) {
+      ++inside;
+      while (inside.load() < 2) std::this_thread::yield();
+    });
+  }
+}
+
+TEST(ThreadPoolTest, PoolsOfManyRanksDoNotDisturbEachOther) {
+  std::vector<std::thread> ranks;
+  std::atomic<int64_t> total{0};
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.emplace_back([&total] {
+      ThreadPool pool(2);
+      for (int round = 0; round < 200; ++round) {
+        pool.Run(7, [&](int piece, int) { total += piece; });
+      }
+    });
+  }
+  for (std::thread& t : ranks) t.join();
+  EXPECT_EQ(total.load(), 4 * 200 * 21);
+}
+
+#if defined(__x86_64__)
+TEST(ThreadPoolTest, EveryThreadRoundsToNearestAndKeepsSubnormals) {
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(0xffc0 | 0x1f80);  // round to zero, flush to zero, subnormals are zero
+  ThreadPool pool(2);
+  std::atomic<int> inside{0};
+  pool.Run(2, [&](int, int) {
+    EXPECT_EQ(_mm_getcsr() & ~0x3fu, 0x1f80u);
+    ++inside;
+    while (inside.load() < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(_mm_getcsr() & 0xffc0u, 0xffc0u) << "the caller's state is restored";
+  _mm_setcsr(before);
+}
+#endif
+
+}  // namespace
+}  // namespace continuo::cpu

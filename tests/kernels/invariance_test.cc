@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// A row's bits depend on that row alone: not on its neighbours in the batch, not on threads, and
+// where tensor parallelism splits K, not on the number of ranks (exactness rule 1).
+#include <cstring>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/thread_communicator.h"
+#include "tests/kernels/host_tensor.h"
+
+namespace continuo::testing {
+namespace {
+
+using InvarianceTest = IsaTest;
+INSTANTIATE_FOR_ISAS(InvarianceTest);
+
+constexpr DType kActivations[] = {DType::kF32, DType::kBF16};
+constexpr DType kWeights[] = {DType::kF32, DType::kBF16, DType::kF16};
+
+// The bytes of rows [begin, end) of t.
+std::vector<std::byte> BytesOf(const HostTensor& t, int64_t begin, int64_t end) {
+  const Tensor rows = t.Rows(begin, end);
+  const std::byte* p = static_cast<const std::byte*>(rows.data);
+  return {p, p + rows.bytes()};
+}
+
+TEST_P(InvarianceTest, ARowOfMatMulIsTheSameAloneAndInAnyBatch) {
+  Random random(41);
+  const int64_t k = 150, columns = 103, most = 600;
+  for (const DType type : kActivations) {
+    for (const DType weight_type : kWeights) {
+      const HostTensor x = HostTensor::Of(type, most, k, random);
+      const HostTensor w = HostTensor::Of(weight_type, columns, k, random);
+      HostTensor all = HostTensor::Poisoned(type, most, columns);
+      backend_->MatMul(all, x, w.weight(), Tensor());
+      for (const int64_t rows : {1, 2, 3, 4, 5, 8, 15, 16, 17, 33, 65, 513}) {
+        for (const int64_t first : {int64_t{0}, most - rows}) {
+          HostTensor out = HostTensor::Poisoned(type, rows, columns);
+          backend_->MatMul(out, x.Rows(first, first + rows), w.weight(), Tensor());
+          ASSERT_EQ(BytesOf(out, 0, rows), BytesOf(all, first, first + rows))
+              << rows << " rows from " << first << ", " << NameOf(type) << " "
+              << NameOf(weight_type);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(InvarianceTest, AColumnOfMatMulIsTheSameInAnyShard) {
+  Random random(42);
+  const int64_t k = 150, columns = 103;
+  const HostTensor x = HostTensor::Of(DType::kBF16, 6, k, random);
+  const HostTensor w = HostTensor::Of(DType::kBF16, columns, k, random);
+  HostTensor all = HostTensor::Poisoned(DType::kF32, 6, columns);
+  backend_->MatMul(all, x, w.weight(), Tensor());
+  for (const auto& [begin, end] : {std::pair{0, 1}, {5, 30}, {30, 103}}) {
+    HostTensor out = HostTensor::Poisoned(DType::kF32, 6, end - begin);
+    backend_->MatMul(out, x, {w.Rows(begin, end)}, Tensor());
+    for (int r = 0; r < 6; ++r) {
+      for (int c = begin; c < end; ++c) {
+        ASSERT_EQ(out.matrix()[r * (end - begin) + c - begin], all.matrix()[r * columns + c]);
+      }
+    }
+  }
+}
+
+TEST_P(InvarianceTest, ThreadsChangeNothing) {
+  // Runs every op once; large enough that work is divided.
+  const auto run = [&](int threads) {
+    const auto backend = MakeCpu(GetParam(), threads);
+    Random random(43);
+    std::vector<std::byte> bytes;
+    const auto take = [&](const HostTensor& t) {
+      bytes.insert(bytes.end(), t.bytes().begin(), t.bytes().end());
+    };
+    for (const DType type : kActivations) {
+      const HostTensor x = HostTensor::Of(type, 40, 700, random);
+      const HostTensor w = HostTensor::Of(DType::kBF16, 300, 700, random);
+      const HostTensor gain = HostTensor::Of(type, 1, 700, random);
+      const HostTensor sum = HostTensor::Of(DType::kF32, 40, 700, random);
+      const HostTensor angles(DType::kF32, 40, 64),
+          frequencies = HostTensor::Of(DType::kF32, 1, 32, random);
+      std::vector<int32_t> positions;
+      for (int i = 0; i < 40; ++i) positions.push_back(random.Below(5000));
+      HostTensor out = HostTensor::Poisoned(type, 40, 300);
+      backend->MatMul(out, x, w.weight(), Tensor());
+      take(out);
+      HostTensor pieces = HostTensor::Poisoned(DType::kF32, 40, 300);
+      backend->MatMulPieces(pieces, x, w.weight(), std::vector<int64_t>{0, 100, 350, 351, 700});
+      take(pieces);
+      HostTensor same = x.Clone();
+      backend->RmsNorm(same, same, gain, 1e-6f);
+      take(same);
+      backend->AddSum(same, sum, Tensor());
+      take(same);
+      backend->RopeAngles(angles, HostTensor::OfInts(positions), frequencies, 1.0f);
+      take(angles);
+      backend->Rope(same, angles, 70);
+      take(same);
+      backend->SiluMul(same, same, x);
+      take(same);
+      HostTensor embedded = HostTensor::Poisoned(type, 40, 700);
+      backend->Embed(embedded, w.weight(), HostTensor::OfInts(positions), 2000);
+      take(embedded);
+    }
+    return bytes;
+  };
+  const std::vector<std::byte> expected = run(1);
+  for (const int threads : {2, 3, 4}) EXPECT_TRUE(run(threads) == expected) << threads;
+}
+
+TEST_P(InvarianceTest, RanksThatShareASumGiveTheBitsOfOne) {
+  Random random(44);
+  const int64_t rows = 5, columns = 37, k = 172;
+  // Cuts at multiples of a unit, as exactness rule 1 makes them: of MLP columns, of heads of 20
+  // (some pieces empty).
+  for (const int64_t unit : {1, 20}) {
+    std::vector<int64_t> cut;
+    const int64_t units = k / unit;
+    for (int i = 0; i <= kNumPieces; ++i) cut.push_back(i * units / kNumPieces * unit);
+    const int64_t width = cut.back();
+    for (const DType type : kActivations) {
+      for (const DType weight_type : kWeights) {
+        const HostTensor x = HostTensor::Of(type, rows, width, random);
+        const HostTensor w = HostTensor::Of(weight_type, columns, width, random);
+        const auto slice = [&](const HostTensor& t, int64_t begin, int64_t end) {
+          const int64_t n = t.tensor().rows();
+          HostTensor part(t.tensor().dtype, n, end - begin);
+          const Matrix m = t.matrix();
+          for (int64_t r = 0; r < n; ++r) {
+            for (int64_t c = begin; c < end; ++c) {
+              part.Set(r * (end - begin) + c - begin, static_cast<float>(m[r * width + c]));
+            }
+          }
+          return part;
+        };
+        HostTensor expected = HostTensor::Poisoned(DType::kF32, rows, columns);
+        backend_->MatMulPieces(expected, x, w.weight(), cut);
+        for (const int size : {1, 2, 4, 8}) {
+          const auto communicators = MakeThreadCommunicators(size);
+          std::vector<std::thread> threads;
+          for (int rank = 0; rank < size; ++rank) {
+            threads.emplace_back([&, rank] {
+              const int first = rank * kNumPieces / size, last = (rank + 1) * kNumPieces / size;
+              std::vector<int64_t> own;
+              for (int i = first; i <= last; ++i) own.push_back(cut[i] - cut[first]);
+              const auto backend = MakeCpu(GetParam());
+              HostTensor out = HostTensor::Poisoned(DType::kF32, rows, columns);
+              backend->MatMulPieces(out, slice(x, cut[first], cut[last]),
+                                    slice(w, cut[first], cut[last]).weight(), own);
+              communicators[rank]->AllReduceSum(out);
+              EXPECT_TRUE(out.SameBits(expected)) << "rank " << rank << " of " << size;
+            });
+          }
+          for (std::thread& t : threads) t.join();
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace continuo::testing
