@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -25,6 +27,7 @@ struct EngineOptions {
   int64_t max_queued_tokens = 262144;                    // prompt tokens waiting; more is refused
   absl::Duration target_step = absl::Milliseconds(200);  // predicted cost that cuts a step
   std::array<uint64_t, 2> hash_key = {0, 0};  // keys the prefix hash; random in production
+  bool calibrate = true;  // Run() begins with a few small steps that measure the executor
 };
 
 // The load as WatchLoad reports it. Requests count once for each of their sequences.
@@ -80,6 +83,8 @@ class Engine {
   EngineLoad Load() const;
   // Called on the engine thread after changes of the load, at most once a step. Set before Run().
   void SetLoadListener(absl::AnyInvocable<void(const EngineLoad&)> listener);
+  // Called on the engine thread after every step; must not block. Set before Run().
+  void SetStepListener(absl::AnyInvocable<void(const StepRecord&)> listener);
   // Requests run and no step ended for max(2 s, 10 × predicted); the first step is exempt
   // (exactness rule 16).
   bool Hung() const;

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/engine/plan_builder.h"
+
+#include <algorithm>
+
+#include "services/base/check.h"
+#include "services/worker/model/executor.h"
+
+namespace continuo {
+namespace {
+
+bool IsMasked(const Sequence& s) {
+  const Request& r = s.request->request;
+  return !r.stop_ids.empty() && static_cast<int64_t>(s.answer.size()) < r.min_tokens;
+}
+
+// The prompt's last row draws the first token of every sequence that has none yet.
+bool DrawsFirst(const Sequence& s) {
+  return s.state != SequenceState::kFinished && s.answer.empty() &&
+         s.request->request.max_tokens > 0;
+}
+
+}  // namespace
+
+int NumSamples(const Sequence& s, int begin, int rows) {
+  const LiveRequest& r = *s.request;
+  const int last = r.prompt_tokens() - 1, end = begin + rows;
+  int count = 0;
+  if (r.request.num_prompt_logprobs >= 0) {
+    count += std::max(0, std::min(end, last) - std::max(begin, r.num_scored));
+  }
+  if (begin <= last && last < end) {
+    count += static_cast<int>(std::ranges::count_if(r.sequences, DrawsFirst));
+  }
+  if (end == NumTokens(s) && !s.answer.empty()) ++count;
+  return count;
+}
+
+void PlanBuilder::Clear() {
+  plan_.token_ids.clear();
+  plan_.positions.clear();
+  plan_.kv_slots.clear();
+  plan_.sequence_ids.clear();
+  plan_.query_begin.assign(1, 0);
+  plan_.kv_len.clear();
+  plan_.block_tables.clear();
+  plan_.max_blocks = 0;
+  plan_.sample_begin.assign(1, 0);
+  plan_.sample_rows.clear();
+  plan_.sample_targets.clear();
+  plan_.sampling.clear();
+  plan_.bias_begin.assign(1, 0);
+  plan_.biases.clear();
+  plan_.seen_begin.assign(1, 0);
+  plan_.seen.clear();
+  plan_.block_copies.clear();
+  samples_.clear();
+}
+
+void PlanBuilder::Add(Sequence& s, int rows) {
+  LiveRequest& r = *s.request;
+  const int begin = s.num_computed, end = begin + rows;
+  const int num_blocks = BlocksFor(end, block_size_);
+  CONTINUO_CHECK(rows > 0 && end <= NumTokens(s));
+  CONTINUO_CHECK(num_blocks <= static_cast<int>(s.blocks.size()));
+  CONTINUO_CHECK(num_blocks <= plan_.max_blocks);
+
+  const TokenRange tokens = TokensOf(s);
+  for (int at = begin; at < end; ++at) {
+    plan_.token_ids.push_back(tokens[at]);
+    plan_.positions.push_back(at);
+    plan_.kv_slots.push_back(s.blocks[at / block_size_] * block_size_ + at % block_size_);
+  }
+  plan_.sequence_ids.push_back(s.id);
+  plan_.query_begin.push_back(plan_.num_rows());
+  plan_.kv_len.push_back(end);
+  plan_.block_tables.insert(plan_.block_tables.end(), s.blocks.begin(),
+                            s.blocks.begin() + num_blocks);
+  plan_.block_tables.resize(plan_.sequence_ids.size() * plan_.max_blocks, kNoBlock);
+
+  const int first_row = plan_.num_rows() - rows;
+  const int last = r.prompt_tokens() - 1;
+  if (r.request.num_prompt_logprobs >= 0) {
+    for (int at = std::max(begin, r.num_scored); at < std::min(end, last); ++at) {
+      AddScored(s, first_row + at - begin, at);
+    }
+  }
+  if (begin <= last && last < end) {
+    for (Sequence& sibling : r.sequences) {
+      if (DrawsFirst(sibling)) AddDraw(sibling, first_row + last - begin);
+    }
+  }
+  if (end == NumTokens(s) && !s.answer.empty()) AddDraw(s, first_row + rows - 1);
+  plan_.sample_begin.push_back(plan_.num_samples());
+}
+
+void PlanBuilder::AddScored(Sequence& s, int32_t row, int position) {
+  const Request& r = s.request->request;
+  plan_.sample_rows.push_back(row);
+  plan_.sample_targets.push_back(r.prompt[position + 1]);
+  plan_.sampling.push_back({.num_logprobs = r.num_prompt_logprobs});
+  plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
+  plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
+  samples_.push_back({&s, true});
+}
+
+void PlanBuilder::AddDraw(Sequence& s, int32_t row) {
+  const Request& r = s.request->request;
+  plan_.sample_rows.push_back(row);
+  plan_.sample_targets.push_back(-1);
+  SamplingParams& sampling = plan_.sampling.emplace_back(r.sampling);
+  sampling.sequence_index = s.index;
+  sampling.masked = IsMasked(s);
+  plan_.biases.insert(plan_.biases.end(), r.biases.begin(), r.biases.end());
+  plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
+  if (HasPenalty(r.sampling)) {
+    BuildSeen(s);
+    plan_.seen.insert(plan_.seen.end(), s.seen.begin(), s.seen.end());
+  }
+  plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
+  samples_.push_back({&s, false});
+}
+
+void PlanBuilder::FillMask(std::span<uint32_t> mask, int vocab_size) const {
+  const size_t words = MaskWords(vocab_size);
+  size_t at = 0;
+  for (size_t k = 0; k < samples_.size(); ++k) {
+    if (!plan_.sampling[k].masked) continue;
+    CONTINUO_CHECK(at + words <= mask.size());
+    for (const int32_t id : samples_[k].sequence->request->request.stop_ids) {
+      if (id < 0 || id >= vocab_size) continue;
+      mask[at + id / 32] &= ~(uint32_t{1} << (id % 32));
+    }
+    at += words;
+  }
+}
+
+}  // namespace continuo

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/engine/prefix_hash.h"
+
+#include "services/base/check.h"
+
+#define XXH_STATIC_LINKING_ONLY
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace continuo {
+
+PrefixHash::PrefixHash(const std::array<uint64_t, 2>& key) {
+  CONTINUO_CHECK(XXH3_generateSecret(secret_.data(), secret_.size(), key.data(), sizeof(key)) ==
+                 XXH_OK);
+}
+
+PrefixDigest PrefixHash::Root(const std::array<uint64_t, 2>& salt) const {
+  const XXH128_hash_t h =
+      XXH3_128bits_withSecret(salt.data(), sizeof(salt), secret_.data(), secret_.size());
+  return {h.low64, h.high64};
+}
+
+PrefixDigest PrefixHash::Extend(const PrefixDigest& parent, std::span<const int32_t> tokens) const {
+  // Two passes rather than one over a joined buffer: the tokens' digest is mixed with the parent's.
+  const XXH128_hash_t h =
+      XXH3_128bits_withSecret(tokens.data(), tokens.size_bytes(), secret_.data(), secret_.size());
+  const std::array<uint64_t, 4> link = {parent.low, parent.high, h.low64, h.high64};
+  const XXH128_hash_t chained =
+      XXH3_128bits_withSecret(link.data(), sizeof(link), secret_.data(), secret_.size());
+  return {chained.low64, chained.high64};
+}
+
+}  // namespace continuo

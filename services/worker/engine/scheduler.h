@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/worker/engine/admission.h"
+#include "services/worker/engine/block_pool.h"
+#include "services/worker/engine/engine.h"
+#include "services/worker/engine/length_history.h"
+#include "services/worker/engine/live_requests.h"
+#include "services/worker/engine/plan_builder.h"
+#include "services/worker/engine/step_cost.h"
+#include "services/worker/engine/waiting_queue.h"
+
+namespace continuo {
+
+// Decides which tokens of which sequences run in each step, and which sequences hold blocks.
+// Reads no clock, knows no thread: a caller passes the time in and runs the plans. README.md of
+// this folder tells the rules. Not thread-safe.
+//
+//   Add, End, FinishSequence, Expire → Schedule → (run the plan) → Commit → Deliver → …
+class Scheduler {
+ public:
+  Scheduler(const EngineOptions& options, EngineMetrics* metrics);
+
+  // `submitted` is the Clock::Elapsed of Submit.
+  void Add(Request request, RequestSink sink, absl::Duration submitted, const Moment& now);
+  void End(RequestId id, absl::Status why, const Moment& now);
+  void EndAll(const absl::Status& why, const Moment& now);
+  void FinishSequence(RequestId id, int index, const Moment& now);
+  // Ends what is past its deadline or time limit.
+  void Expire(const Moment& now);
+
+  // The next step; has rows unless idle(). Valid until the next call.
+  const StepPlan& Schedule(const Moment& now);
+  // Of the plan of the last Schedule().
+  absl::Duration predicted() const { return predicted_; }
+  void FillMask(std::span<uint32_t> mask) const { plan_.FillMask(mask, options_.vocab_size); }
+  // What the last plan gave, and how long it took. Internal where the result does not fit the
+  // plan; nothing is changed then.
+  absl::Status Commit(StepResult result, const Moment& now, absl::Duration measured);
+  // Calls the sinks of all that have news. No method of this class may be called from a sink.
+  void Deliver() { live_.Deliver(); }
+
+  bool idle() const { return live_.empty(); }
+  int num_running() const { return static_cast<int>(running_.size()); }
+  int num_waiting() const { return num_unfinished_ - num_running(); }
+  // Prompt and received tokens of requests that were never admitted.
+  int64_t waiting_tokens() const { return waiting_tokens_; }
+  // Still to be computed before every live sequence generates.
+  int64_t pending_prompt_tokens() const;
+  const BlockPool& pool() const { return pool_; }
+  StepCost& cost() { return cost_; }
+  // Rows of prompts in the last plan, and tokens drawn by its Commit.
+  int64_t prompt_rows() const { return prompt_rows_; }
+  int64_t drawn_tokens() const { return drawn_tokens_; }
+  // References that no running sequence holds; 0 between steps.
+  int64_t unaccounted_blocks() const;
+
+  // Fills `record` with what the last step ran, after its Commit and before Deliver.
+  void Describe(StepRecord& record) const;
+
+  // Walks everything; Internal with the first broken invariant. For tests.
+  absl::Status CheckInvariants() const;
+
+ private:
+  // What one sequence computes in the step.
+  struct Chosen {
+    Sequence* sequence = nullptr;
+    int rows = 0;
+  };
+
+  // Who holds blocks.
+  bool TryAdmit(Sequence& s);
+  bool Fits(const Sequence& s, int min_priority);
+  const Sequence* FindDonor(const Sequence& s) const;
+  void AcquireKnown(Sequence& s, const Sequence* donor);
+  void JoinRunning(Sequence& s);
+  void LeaveRunning(Sequence& s);
+  void Preempt(Sequence& s);
+  void ReleaseBlocks(Sequence& s);
+  void PublishBlocks(Sequence& s);
+  void PreemptForArrivals();
+  void ReserveNextRows();
+
+  // What runs in the step.
+  int RowsThatFit(const Sequence& s, int begin, int wanted) const;
+  bool Choose(Sequence& s, int limit);
+  void ChooseDecodes();
+  void AdmitSiblings();
+  void ChoosePrompts();
+  void WidenPrompts();
+
+  // Where requests stand.
+  void Enqueue(Sequence& s);
+  void Dequeue(Sequence& s);
+  void BecomeReader(Sequence& s);
+  void PromptRead(LiveRequest& r);
+  void FinishOne(Sequence& s, const Moment& now);
+  bool HandOver(Sequence& from);
+  void EndRequest(LiveRequest& r, absl::Status why, const Moment& now);
+  void CountAdmitted(LiveRequest& r);
+  void UpdateGauges();
+
+  const EngineOptions options_;
+  EngineMetrics& metrics_;
+  BlockPool pool_;
+  LiveRequests live_;
+  StepCost cost_;
+  LengthHistory lengths_;
+
+  WaitingQueue waiting_;
+  // By rank: higher priority, then guaranteed, then older. The last is the first to be preempted.
+  std::vector<Sequence*> running_;
+  int num_unfinished_ = 0;  // sequences
+  int64_t waiting_tokens_ = 0, waiting_rows_ = 0;
+
+  // The step.
+  uint64_t step_ = 0;
+  PlanBuilder plan_;
+  std::vector<Chosen> chosen_;
+  StepLoad load_;
+  absl::Duration predicted_;
+  int64_t prompt_rows_ = 0, drawn_tokens_ = 0;
+  std::vector<Sequence*> preempted_;  // in this step
+  bool decodes_were_cut_ = false;
+
+  // The head of the queue that did not fit, and the number of releases then: it is looked at again
+  // after the next release.
+  const Sequence* blocked_ = nullptr;
+  uint64_t blocked_at_ = 0, num_releases_ = 0;
+
+  // Reused memory.
+  std::vector<Sequence*> decodes_, finished_;
+  std::vector<Footprint> footprints_;
+  std::vector<int32_t> block_tokens_;
+};
+
+}  // namespace continuo

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/engine/sequence.h"
+
+#include <algorithm>
+
+namespace continuo {
+
+FinishReason WhyFinished(const Request& request, const std::vector<int32_t>& answer) {
+  const auto n = static_cast<int64_t>(answer.size());
+  if (n > 0 && n > request.min_tokens &&
+      std::ranges::binary_search(request.stop_ids, answer.back())) {
+    return FinishReason::kStop;
+  }
+  return n > 0 && n >= request.max_tokens ? FinishReason::kLength : FinishReason::kNone;
+}
+
+void BuildSeen(Sequence& s) {
+  if (s.seen_is_built) return;
+  s.seen_is_built = true;
+  s.seen.clear();
+  // Only the repetition penalty looks at the prompt.
+  if (s.request->request.sampling.repetition_penalty != 1.0f) {
+    std::vector<int32_t> ids = s.request->request.prompt;
+    std::ranges::sort(ids);
+    ids.erase(std::ranges::unique(ids).begin(), ids.end());
+    s.seen.reserve(ids.size() + 16);
+    for (const int32_t id : ids) s.seen.push_back({.token_id = id});
+  }
+  for (const int32_t id : s.answer) AddSeen(s, id);
+}
+
+void AddSeen(Sequence& s, int32_t token) {
+  auto it = std::ranges::lower_bound(s.seen, token, {}, &SeenToken::token_id);
+  if (it == s.seen.end() || it->token_id != token) it = s.seen.insert(it, {.token_id = token});
+  ++it->answer_count;
+}
+
+}  // namespace continuo

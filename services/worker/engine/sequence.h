@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "services/worker/engine/block_pool.h"
+#include "services/worker/engine/request.h"
+
+namespace continuo {
+
+struct LiveRequest;
+
+enum class SequenceState : uint8_t {
+  kPending,   // a sibling reads the prompt that this one will share
+  kWaiting,   // in the waiting queue, holds no block
+  kRunning,   // holds blocks, takes part in steps
+  kFinished,  // nothing is left to compute
+};
+
+// One generation in progress. Plain state, touched only by the engine thread.
+struct Sequence {
+  SequenceId id = 0;
+  LiveRequest* request = nullptr;
+  int index = 0;  // which of num_sequences
+  SequenceState state = SequenceState::kPending;
+  FinishReason finish = FinishReason::kNone;
+
+  std::vector<int32_t> answer;  // received, then generated here
+  std::vector<SeenToken> seen;  // what penalties see; only where a penalty is set
+  bool seen_is_built = false;
+
+  // Only while running:
+  std::vector<BlockId> blocks;
+  int num_computed = 0;   // leading tokens whose keys and values are in `blocks`
+  int num_shared = 0;     // leading blocks that were found rather than computed
+  int num_published = 0;  // leading blocks that the pool can find
+  bool publishes = true;  // false from the first block on that the pool did not take
+  uint64_t admitted_in = 0;
+  uint64_t last_step = 0;  // of this sequence, for turns among decodes
+
+  // Has given its blocks back once: it is admitted again only with all that it may ever need.
+  bool guaranteed = false;
+  absl::Duration last_token;  // when it was reported, by Clock::Elapsed
+};
+
+// One request from Submit to its last event. Owned by the scheduler.
+struct LiveRequest {
+  Request request;
+  RequestSink sink;
+  uint64_t order = 0;                                // of arrival
+  absl::Duration submitted, first_row, first_token;  // by Clock::Elapsed
+  bool started = false, has_token = false, admitted = false, prompt_counted = false;
+
+  std::vector<Sequence> sequences;  // by index; never resized
+  int num_unfinished = 0;
+  // Reads the prompt for all; null while no running or waiting sequence has to for others.
+  Sequence* reader = nullptr;
+  int num_scored = 0;  // leading prompt log-probabilities that need no computing
+  int cached_prompt_tokens = 0;
+  int queue_position = -1;  // as last reported
+
+  RequestEvent event;  // since the last delivery
+  bool has_event = false;
+
+  int prompt_tokens() const { return static_cast<int>(request.prompt.size()); }
+  // Prompt log-probabilities are still to be computed, so no row of the prompt may be skipped.
+  bool scores_prompt() const {
+    return request.num_prompt_logprobs >= 0 && num_scored < prompt_tokens() - 1;
+  }
+};
+
+inline int NumTokens(const Sequence& s) {
+  return s.request->prompt_tokens() + static_cast<int>(s.answer.size());
+}
+inline int NumRemaining(const Sequence& s) { return NumTokens(s) - s.num_computed; }
+inline TokenRange TokensOf(const Sequence& s) { return {s.request->request.prompt, s.answer}; }
+
+// The last token generated is reported but never computed.
+inline int64_t MostTokens(const Request& r) {
+  return static_cast<int64_t>(r.prompt.size()) + (r.max_tokens > 0 ? r.max_tokens - 1 : 0);
+}
+inline int BlocksFor(int64_t tokens, int block_size) {
+  return static_cast<int>((tokens + block_size - 1) / block_size);
+}
+
+inline bool HasPenalty(const SamplingParams& p) {
+  return p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f;
+}
+
+// Whether `answer` is complete by itself. A stop id counts only after min_tokens others.
+FinishReason WhyFinished(const Request& request, const std::vector<int32_t>& answer);
+
+// Brings `seen` up to date with the prompt and the answer; builds it where there is none.
+void BuildSeen(Sequence& s);
+void AddSeen(Sequence& s, int32_t token);
+
+}  // namespace continuo

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/fake_executor.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+
+namespace continuo {
+namespace {
+
+constexpr uint64_t kFirstCell = 0x6a09e667f3bcc908;
+
+uint64_t Mix(uint64_t h, uint64_t x) {
+  h ^= x + 0x9e3779b97f4a7c15 + (h << 6) + (h >> 2);
+  h *= 0xff51afd7ed558ccd;
+  return h ^ (h >> 33);
+}
+uint64_t Mix(uint64_t h, float x) { return Mix(h, uint64_t{std::bit_cast<uint32_t>(x)}); }
+
+uint64_t CellAfter(uint64_t before, int32_t token) {
+  return Mix(before, static_cast<uint64_t>(token) + 1);
+}
+
+bool MayPick(std::span<const uint32_t> mask, int32_t id) {
+  return mask.empty() || (mask[id / 32] >> (id % 32) & 1) != 0;
+}
+
+// `context` is the hash of every visible cell; `position` that of the token drawn.
+int32_t Draw(uint64_t context, int position, const SamplingParams& p,
+             std::span<const LogitBias> biases, std::span<const SeenToken> seen,
+             std::span<const uint32_t> mask, int vocab_size) {
+  uint64_t h = Mix(context, static_cast<uint64_t>(position));
+  h = Mix(h, p.temperature);
+  if (p.temperature > 0) h = Mix(Mix(h, p.seed), static_cast<uint64_t>(p.sequence_index));
+  for (const LogitBias& bias : biases) {
+    h = Mix(Mix(h, static_cast<uint64_t>(bias.token_id)), bias.bias);
+  }
+  const bool answer_counts = p.presence_penalty != 0 || p.frequency_penalty != 0;
+  if (p.repetition_penalty != 1 || answer_counts) {
+    for (const SeenToken& token : seen) {
+      if (p.repetition_penalty == 1 && token.answer_count == 0) continue;
+      h = Mix(Mix(h, static_cast<uint64_t>(token.token_id)),
+              static_cast<uint64_t>(token.answer_count));
+    }
+  }
+  const auto first = static_cast<int32_t>(h % static_cast<uint64_t>(vocab_size));
+  for (int32_t i = 0; i < vocab_size; ++i) {
+    const int32_t id = (first + i) % vocab_size;
+    if (MayPick(mask, id)) return id;
+  }
+  return first;
+}
+
+TokenScore Score(uint64_t context, int32_t token, int num_logprobs, int vocab_size) {
+  TokenScore score;
+  const auto hash = [&](int x) { return Mix(context, static_cast<uint64_t>(x)); };
+  const auto logprob = [&](int32_t id) { return -static_cast<float>(hash(id) % 4096) / 256; };
+  score.logprob = logprob(token);
+  for (int i = 0; i < num_logprobs; ++i) {
+    const auto id = static_cast<int32_t>(hash(-1 - i) % static_cast<uint64_t>(vocab_size));
+    score.alternatives.push_back({.token_id = id, .logprob = logprob(id)});
+  }
+  return score;
+}
+
+// The hash of every cell that the last of `tokens` sees.
+uint64_t ContextOf(std::span<const int32_t> tokens) {
+  uint64_t cell = kFirstCell, context = 0;
+  for (const int32_t token : tokens) {
+    cell = CellAfter(cell, token);
+    context = Mix(context, cell);
+  }
+  return context;
+}
+
+absl::Status Malformed(const char* what, int64_t where) {
+  return absl::InternalError(absl::StrCat("malformed plan: ", what, " at ", where));
+}
+
+bool IsOffsets(const std::vector<int32_t>& begin, int count, size_t total) {
+  return static_cast<int>(begin.size()) == count + 1 && begin.front() == 0 &&
+         begin.back() == static_cast<int32_t>(total) && std::ranges::is_sorted(begin);
+}
+
+}  // namespace
+
+FakeExecutor::FakeExecutor(const FakeExecutorOptions& options)
+    : options_(options),
+      cells_(static_cast<size_t>(options.num_blocks) * options.block_size),
+      written_in_(cells_.size()),
+      read_in_(options.num_blocks),
+      reader_(options.num_blocks) {}
+
+void FakeExecutor::FailWith(absl::Status status) {
+  failure_ = std::move(status);
+  fails_ = true;
+}
+
+absl::Status FakeExecutor::Check(const StepPlan& p) {
+  const size_t rows = p.token_ids.size(), seqs = p.sequence_ids.size();
+  const size_t samples = p.sample_rows.size();
+  if (rows == 0) return Malformed("no rows", 0);
+  if (p.positions.size() != rows || p.kv_slots.size() != rows) return Malformed("row arrays", 0);
+  if (p.kv_len.size() != seqs || p.block_tables.size() != seqs * p.max_blocks) {
+    return Malformed("sequence arrays", 0);
+  }
+  if (p.sample_targets.size() != samples || p.sampling.size() != samples) {
+    return Malformed("sample arrays", 0);
+  }
+  if (!IsOffsets(p.query_begin, p.num_seqs(), rows) ||
+      !IsOffsets(p.sample_begin, p.num_seqs(), samples) ||
+      !IsOffsets(p.bias_begin, p.num_samples(), p.biases.size()) ||
+      !IsOffsets(p.seen_begin, p.num_samples(), p.seen.size())) {
+    return Malformed("offsets", 0);
+  }
+  if (!std::ranges::is_sorted(p.sample_rows)) return Malformed("sample rows", 0);
+  std::vector<SequenceId> ids = p.sequence_ids;
+  std::ranges::sort(ids);
+  if (std::ranges::adjacent_find(ids) != ids.end()) return Malformed("a sequence twice", 0);
+  for (int i = 0; i < p.num_seqs(); ++i) RETURN_IF_ERROR(CheckRows(p, i));
+  for (int k = 0; k < p.num_samples(); ++k) {
+    const auto strictly = [](const auto& list, int begin, int end) {
+      for (int j = begin + 1; j < end; ++j) {
+        if (list[j - 1].token_id >= list[j].token_id) return false;
+      }
+      return true;
+    };
+    if (!strictly(p.biases, p.bias_begin[k], p.bias_begin[k + 1])) return Malformed("biases", k);
+    if (!strictly(p.seen, p.seen_begin[k], p.seen_begin[k + 1])) return Malformed("seen", k);
+    if (p.sample_targets[k] >= options_.vocab_size) return Malformed("sample target", k);
+  }
+  // The order of copies does not matter: nothing is written twice, or read after it was written.
+  std::vector<int32_t> to;
+  for (const BlockCopy& copy : p.block_copies) {
+    if (copy.from < 0 || copy.from >= options_.num_blocks || copy.to < 0 ||
+        copy.to >= options_.num_blocks) {
+      return Malformed("copied block", copy.to);
+    }
+    to.push_back(copy.to);
+  }
+  std::ranges::sort(to);
+  if (std::ranges::adjacent_find(to) != to.end()) return Malformed("a block copied to twice", 0);
+  for (const BlockCopy& copy : p.block_copies) {
+    if (std::ranges::binary_search(to, copy.from)) return Malformed("a chain of copies", copy.from);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeExecutor::CheckRows(const StepPlan& p, int i) {
+  const int begin = p.query_begin[i], end = p.query_begin[i + 1];
+  if (begin >= end) return Malformed("a sequence without rows", i);
+  const int blocks = (p.kv_len[i] + options_.block_size - 1) / options_.block_size;
+  if (blocks > p.max_blocks) return Malformed("kv_len", i);
+  const auto table = std::span(p.block_tables).subspan(i * p.max_blocks, p.max_blocks);
+  for (int b = 0; b < p.max_blocks; ++b) {
+    if (b < blocks ? table[b] < 0 || table[b] >= options_.num_blocks : table[b] != -1) {
+      return Malformed("block table", i);
+    }
+  }
+  for (int r = begin; r < end; ++r) {
+    const int position = p.positions[r];
+    if (p.token_ids[r] < 0 || p.token_ids[r] >= options_.vocab_size) return Malformed("token", r);
+    if (position != p.kv_len[i] - (end - r)) return Malformed("position", r);
+    const int slot = p.kv_slots[r];
+    if (slot != table[position / options_.block_size] * options_.block_size +
+                    position % options_.block_size) {
+      return Malformed("slot outside its block table", r);
+    }
+    if (written_in_[slot] == step_) return Malformed("a slot written twice", r);
+    written_in_[slot] = step_;
+  }
+  for (int k = p.sample_begin[i]; k < p.sample_begin[i + 1]; ++k) {
+    if (p.sample_rows[k] < begin || p.sample_rows[k] >= end) return Malformed("sample row", k);
+  }
+  // What several sequences see, none may write.
+  const int first_written = p.positions[begin] / options_.block_size;
+  for (int b = 0; b < blocks; ++b) {
+    const int block = table[b];
+    const int32_t writes = b >= first_written ? 1 : 0;
+    if (read_in_[block] == step_ && (writes != 0 || reader_[block] != 0)) {
+      return Malformed("a shared block written", i);
+    }
+    read_in_[block] = step_;
+    reader_[block] = writes;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> FakeExecutor::Run(const StepPlan& p, MaskFiller fill_mask) {
+  if (fails_) return failure_;
+  ++step_;
+  RETURN_IF_ERROR(Check(p));
+  const int size = options_.block_size;
+  const int words = MaskWords(options_.vocab_size);
+  const auto num_masked = std::ranges::count_if(p.sampling, &SamplingParams::masked);
+  mask_.assign(static_cast<size_t>(num_masked) * words, ~uint32_t{0});
+  if (num_masked > 0) fill_mask(std::span(mask_));
+
+  for (const BlockCopy& copy : p.block_copies) {
+    std::copy_n(cells_.begin() + copy.from * size, size, cells_.begin() + copy.to * size);
+  }
+  StepResult result;
+  std::span<const uint32_t> masks = mask_;
+  for (int i = 0; i < p.num_seqs(); ++i) {
+    const auto table = std::span(p.block_tables).subspan(i * p.max_blocks, p.max_blocks);
+    const auto cell = [&](int position) {
+      return cells_[table[position / size] * size + position % size];
+    };
+    for (int r = p.query_begin[i]; r < p.query_begin[i + 1]; ++r) {
+      const int position = p.positions[r];
+      cells_[p.kv_slots[r]] =
+          CellAfter(position == 0 ? kFirstCell : cell(position - 1), p.token_ids[r]);
+    }
+    uint64_t context = 0;
+    int hashed = 0;
+    for (int k = p.sample_begin[i]; k < p.sample_begin[i + 1]; ++k) {
+      const int position = p.positions[p.sample_rows[k]];
+      for (; hashed <= position; ++hashed) context = Mix(context, cell(hashed));
+      std::span<const uint32_t> mask;
+      if (p.sampling[k].masked) {
+        mask = masks.first(words);
+        masks = masks.subspan(words);
+      }
+      const auto biases =
+          std::span(p.biases).subspan(p.bias_begin[k], p.bias_begin[k + 1] - p.bias_begin[k]);
+      const auto seen =
+          std::span(p.seen).subspan(p.seen_begin[k], p.seen_begin[k + 1] - p.seen_begin[k]);
+      const int32_t token =
+          p.sample_targets[k] >= 0
+              ? p.sample_targets[k]
+              : Draw(context, position + 1, p.sampling[k], biases, seen, mask, options_.vocab_size);
+      result.token_ids.push_back(token);
+      result.scores.push_back(
+          p.sampling[k].num_logprobs < 0
+              ? TokenScore()
+              : Score(context, token, p.sampling[k].num_logprobs, options_.vocab_size));
+    }
+  }
+  if (options_.clock != nullptr && options_.cost) options_.clock->Advance(options_.cost(p));
+  ++num_steps_;
+  num_rows_ += p.num_rows();
+  return result;
+}
+
+std::vector<int32_t> FakeAnswer(const Request& request, int index, int vocab_size) {
+  std::vector<int32_t> answer;
+  if (!request.received.empty()) {
+    answer = request.received[index].tokens;
+    if (request.received[index].finished) return answer;
+  }
+  SamplingParams sampling = request.sampling;
+  sampling.sequence_index = index;
+  std::vector<uint32_t> mask(MaskWords(vocab_size), ~uint32_t{0});
+  for (const int32_t id : request.stop_ids) mask[id / 32] &= ~(uint32_t{1} << (id % 32));
+
+  uint64_t cell = kFirstCell, context = 0;
+  std::map<int32_t, int32_t> counts;
+  const auto read = [&](int32_t token) {
+    cell = CellAfter(cell, token);
+    context = Mix(context, cell);
+  };
+  for (const int32_t token : request.prompt) {
+    counts[token] += 0;
+    read(token);
+  }
+  for (const int32_t token : answer) {
+    ++counts[token];
+    read(token);
+  }
+  const auto stops = [&] {
+    return !answer.empty() && static_cast<int>(answer.size()) > request.min_tokens &&
+           std::ranges::binary_search(request.stop_ids, answer.back());
+  };
+  while (static_cast<int>(answer.size()) < request.max_tokens && !stops()) {
+    const bool masked =
+        static_cast<int>(answer.size()) < request.min_tokens && !request.stop_ids.empty();
+    std::vector<SeenToken> seen;
+    for (const auto& [id, count] : counts) seen.push_back({id, count});
+    const auto position = static_cast<int>(request.prompt.size() + answer.size());
+    answer.push_back(Draw(context, position, sampling, request.biases, seen,
+                          masked ? std::span<const uint32_t>(mask) : std::span<const uint32_t>(),
+                          vocab_size));
+    ++counts[answer.back()];
+    read(answer.back());
+  }
+  return answer;
+}
+
+TokenScore FakeAnswerScore(const Request& request, const std::vector<int32_t>& answer, int i,
+                           int vocab_size) {
+  std::vector<int32_t> tokens = request.prompt;
+  tokens.insert(tokens.end(), answer.begin(), answer.begin() + i);
+  return Score(ContextOf(tokens), answer[i], request.sampling.num_logprobs, vocab_size);
+}
+
+TokenScore FakePromptScore(const Request& request, int i, int vocab_size) {
+  return Score(ContextOf(std::span(request.prompt).first(i + 1)), request.prompt[i + 1],
+               request.num_prompt_logprobs, vocab_size);
+}
+
+}  // namespace continuo

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "services/worker/engine/request.h"
+#include "services/worker/model/executor.h"
+#include "tests/testing/manual_clock.h"
+
+namespace continuo {
+
+struct FakeExecutorOptions {
+  int num_blocks = 64;
+  int block_size = 4;
+  int vocab_size = 50;
+  // Virtual time: each step moves `clock` on by what `cost` says of its plan.
+  ManualClock* clock = nullptr;
+  std::function<absl::Duration(const StepPlan&)> cost;
+};
+
+// A model whose KV cell holds a hash of its token and of the cell before it, read back through the
+// block table, and whose next token is a hash of every cell it can see and of how it is sampled
+// (seed, index, position, penalties, bias, mask). Any mistake in paging, chunking, preemption,
+// forks, copies or prefix reuse changes the text; FakeAnswer is the same function without a cache.
+// A badly formed plan is an Internal error.
+class FakeExecutor : public Executor {
+ public:
+  explicit FakeExecutor(const FakeExecutorOptions& options);
+
+  absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override;
+
+  // From now on every Run fails with `status`. Any thread.
+  void FailWith(absl::Status status);
+  // Steps and rows so far. Any thread.
+  int64_t num_steps() const { return num_steps_; }
+  int64_t num_rows() const { return num_rows_; }
+
+ private:
+  absl::Status Check(const StepPlan& plan);
+  absl::Status CheckRows(const StepPlan& plan, int sequence);
+
+  const FakeExecutorOptions options_;
+  std::vector<uint64_t> cells_;      // [num_blocks, block_size]
+  std::vector<int64_t> written_in_;  // per slot: the last step that wrote it
+  std::vector<int64_t> read_in_;     // per block: the last step that had it in a table …
+  std::vector<int32_t> reader_;      // … and the last sequence that had
+  std::vector<uint32_t> mask_;
+  int64_t step_ = 0;
+  std::atomic<int64_t> num_steps_ = 0, num_rows_ = 0;
+  std::atomic<bool> fails_ = false;
+  absl::Status failure_;
+};
+
+// The whole answer of one sequence, received tokens included, computed without a cache: what the
+// engine must give whatever it did on the way. Ends by stop ids, min_tokens and max_tokens alone.
+std::vector<int32_t> FakeAnswer(const Request& request, int index, int vocab_size);
+// The score of the i-th token of an answer, or of prompt[i + 1] given prompt[0…i].
+TokenScore FakeAnswerScore(const Request& request, const std::vector<int32_t>& answer, int i,
+                           int vocab_size);
+TokenScore FakePromptScore(const Request& request, int i, int vocab_size);
+
+}  // namespace continuo
