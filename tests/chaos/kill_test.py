@@ -41,7 +41,8 @@ def make_request(i):
     if i % 5 == 1:
         request.sampling.num_sequences = 2
     if i % 5 == 2:
-        request.stopping.strings.extend(["xyzzy", "the end of it", "."])
+        # Text is held back after every letter that could begin one.
+        request.stopping.strings.extend([f"{c} Q" for c in "aeinorst."] + ["the end of it"])
         request.stopping.min_tokens = 20
     if i % 5 == 3:
         request.sampling.repetition_penalty = 1.2
@@ -66,6 +67,7 @@ class Round:
     def __init__(self, client, requests, suffix):
         self.client, self.requests, self.suffix = client, requests, suffix
         self.delivered = [0] * len(requests)
+        self.held_back = [False] * len(requests)  # the last ids came without their text
         self.done = [False] * len(requests)
         self.at_kill = None
         self.changed = threading.Condition()
@@ -78,6 +80,8 @@ class Round:
         def seen(response):
             with self.changed:
                 self.delivered[i] += sum(len(d.token_ids) for d in response.deltas)
+                self.held_back[i] = bool(self.requests[i].stopping.strings) and any(
+                    d.token_ids and not d.text for d in response.deltas)
                 self.changed.notify_all()
         try:
             return self.client.generate(request, on_response=seen)
@@ -92,7 +96,7 @@ class Round:
                 lambda: all(self.done) or (
                     sum(self.delivered) >= num_tokens and
                     (not every_stream or all(n > 0 for n in self.delivered))), timeout=120)
-            self.at_kill = list(self.delivered), list(self.done)
+            self.at_kill = list(self.delivered), list(self.done), list(self.held_back)
 
 
 def main():
@@ -117,7 +121,7 @@ def main():
     gateway = fleet.start_gateway(",".join(f"127.0.0.1:{p}" for p in ports))
     client = fleet.Client(gateway.address)
     client.wait_for_model()
-    kills = moves = between = in_prefill = differ = number = 0
+    kills = moves = between = held_back = in_prefill = differ = number = 0
     while kills < options.kills:
         number += 1
         live = 0 if workers[0] else 1
@@ -139,7 +143,8 @@ def main():
                 if late:
                     workers[1 - live] = fleet.start_worker(options.model, *flags,
                                                            port=ports[1 - live], wait=False)
-                tokens, done = streams.at_kill
+                tokens, done, held = streams.at_kill
+                held_back += sum(1 for h, d in zip(held, done) if h and not d)
                 between += sum(1 for n, d in zip(tokens, done) if n > 0 and not d)
                 in_prefill += sum(1 for n in tokens if n == 0)
                 workers[live], live = None, 1 - live
@@ -160,11 +165,11 @@ def main():
     series = fleet.scrape(gateway.metrics_address)
     counted = sum(v for k, v in series.items()
                   if k.startswith("continuo_gateway_migrations_total"))
-    print(f"{kills} kills, {number * 16} streams, {between} cut between ids, {in_prefill} before "
-          f"the first, {moves} moves in summaries, {counted:.0f} counted by the gateway, "
+    print(f"{kills} kills, {number * 16} streams, {between} cut between ids, {held_back} "
+          f"with text held back, {in_prefill} before the first, {moves} moves in summaries, {counted:.0f} counted by the gateway, "
           f"{differ} differ", flush=True)
     status = gateway.terminate()
-    ok = differ == 0 and moves >= min(50, options.kills // 2) and between > 0 and status == 0
+    ok = differ == 0 and moves >= min(50, options.kills // 2) and between > 0 and held_back > 0 and status == 0
     return 0 if ok else 1
 
 

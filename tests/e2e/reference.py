@@ -50,6 +50,9 @@ class Model:
             self.cache[key] = self._forward(ids)
         return self.cache[key]
 
+    def next_logits(self, ids):
+        return self.logits(ids)[-1]
+
     def _forward(self, ids):
         c, w = self.config, self.weights
         heads, kv_heads = c["num_attention_heads"], c["num_key_value_heads"]
@@ -93,6 +96,97 @@ class Model:
         return self._norm(x, "model.norm.weight") @ head.T
 
 
-def log_softmax(row):
-    shifted = row - row.max()
-    return shifted - math.log(np.exp(shifted).sum())
+def log_softmax_rows(rows):
+    shifted = rows - rows.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+# The sampler.
+
+def philox4x32(counter, key):
+    """Philox4x32-10 of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011)."""
+    word = 0xFFFFFFFF
+    for _ in range(10):
+        a, b = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        counter = [(b >> 32) ^ counter[1] ^ key[0], b & word, (a >> 32) ^ counter[3] ^ key[1],
+                   a & word]
+        key = [(key[0] + 0x9E3779B9) & word, (key[1] + 0xBB67AE85) & word]
+    return counter
+
+
+def uniform(seed, index, position):
+    words = philox4x32([position, index, 0, 0], [seed & 0xFFFFFFFF, seed >> 32])
+    return ((words[0] << 32 | words[1]) >> 11) / 2**53
+
+
+def pick(logits, sampling, prompt, answer, banned, index):
+    """The next token by Sampling's comments; the other fields have their proto defaults."""
+    logits = logits.copy()
+    logits[sorted(banned)] = -np.inf
+    for token, bias in sampling.logit_bias.items():
+        logits[token] += bias
+    repetition = sampling.repetition_penalty if sampling.HasField("repetition_penalty") else 1
+    for token in set(prompt) | set(answer):
+        logits[token] = logits[token] / repetition if logits[token] > 0 else \
+            logits[token] * repetition
+    for token in set(answer):
+        logits[token] -= sampling.presence_penalty
+        logits[token] -= sampling.frequency_penalty * answer.count(token)
+    temperature = sampling.temperature if sampling.HasField("temperature") else 1
+    if temperature == 0:
+        return int(np.argmax(logits))
+    weights = np.exp((logits - logits.max()) / temperature)
+    weights /= weights.sum()
+    # Heaviest first, of equals the lowest id.
+    order = sorted(range(len(weights)), key=lambda t: (-weights[t], t))
+    order = [t for t in order if weights[t] >= sampling.min_p * weights[order[0]]]
+    if sampling.top_k > 0:
+        order = order[:sampling.top_k]
+    if sampling.HasField("top_p") and sampling.top_p < 1:
+        enough, total, kept = sampling.top_p * weights[order].sum(), 0.0, []
+        for token in order:
+            kept.append(token)
+            total += weights[token]
+            if total >= enough:
+                break
+        order = kept
+    order.sort()
+    target = uniform(sampling.seed, index, len(prompt) + len(answer)) * weights[order].sum()
+    total = 0.0
+    for token in order:
+        total += weights[token]
+        if total > target:
+            return token
+    return order[-1]
+
+
+def generate(model, request, index, eos):
+    """The ids of one sequence of a request whose prompt is token_ids; no text, no time."""
+    prompt = list(request.token_ids.ids)
+    stopping = request.stopping
+    stops = set(stopping.token_ids) | (set() if stopping.ignore_eos else {eos})
+    room = model.config["max_position_embeddings"] - len(prompt)
+    limit = min(stopping.max_tokens, room) if stopping.HasField("max_tokens") else room
+    answer = []
+    while len(answer) < limit:
+        banned = stops if len(answer) < stopping.min_tokens else set()
+        row = model.next_logits(prompt + answer)
+        answer.append(pick(row, request.sampling, prompt, answer, banned, index))
+        if answer[-1] in stops:
+            break
+    return answer
+
+
+def token_bytes(directory):
+    """{id: bytes} of a byte-level tokenizer.json: GPT-2's printable stand-ins undone."""
+    stand_ins, extra = {}, 0
+    for byte in range(256):
+        if 33 <= byte <= 126 or 161 <= byte <= 172 or 174 <= byte <= 255:
+            stand_ins[chr(byte)] = byte
+        else:
+            stand_ins[chr(256 + extra)] = byte
+            extra += 1
+    tokenizer = json.loads((pathlib.Path(directory) / "tokenizer.json").read_text())
+    return {i: bytes(stand_ins[c] for c in token)
+            for token, i in tokenizer["model"]["vocab"].items()
+            if all(c in stand_ins for c in token)}
