@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "services/base/status_macros.h"
+
+namespace continuo {
+
+// An i32 array in device memory that grows when more is uploaded than ever before, so that steady
+// steps allocate nothing.
+class DeviceArray {
+ public:
+  explicit DeviceArray(Backend& backend) : backend_(backend) {}
+  ~DeviceArray() {
+    if (data_ != nullptr) backend_.Free(data_);
+  }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  // The view [host.size() / cols, cols] of a copy of `host`, which stays as it is until the
+  // backend has synchronised. Ends earlier views.
+  absl::StatusOr<Tensor> Upload(std::span<const int32_t> host, int64_t cols = 1) {
+    if (host.size() > capacity_) {
+      RETURN_IF_ERROR(backend_.Synchronize());
+      if (data_ != nullptr) backend_.Free(data_);
+      data_ = nullptr;
+      capacity_ = std::max<size_t>(host.size(), std::max<size_t>(256, capacity_ * 2));
+      ASSIGN_OR_RETURN(data_, backend_.Allocate(capacity_ * sizeof(int32_t)));
+    }
+    const Tensor tensor = {data_, DType::kI32, {static_cast<int64_t>(host.size()) / cols, cols, 1}};
+    if (!host.empty()) backend_.CopyIn(tensor, host.data());
+    return tensor;
+  }
+
+ private:
+  Backend& backend_;
+  void* data_ = nullptr;
+  size_t capacity_ = 0;  // elements
+};
+
+}  // namespace continuo

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+
+namespace continuo {
+
+// The bytes behind the engine's block ids: one rank's keys and values of all layers. A block id
+// names the same place in every layer.
+class KvCache {
+ public:
+  // `width`: elements of one token's keys, num_kv_heads * head_dim of this rank; 0 where it owns
+  // no head. ResourceExhausted where the memory is not to be had. `backend` outlives the result.
+  static absl::StatusOr<std::unique_ptr<KvCache>> Make(Backend& backend, int num_layers,
+                                                       int num_blocks, int block_size, int width,
+                                                       DType dtype);
+  ~KvCache();
+  KvCache(const KvCache&) = delete;
+  KvCache& operator=(const KvCache&) = delete;
+
+  // Bytes of one block in all layers.
+  static int64_t BlockBytes(int num_layers, int block_size, int width, DType dtype);
+
+  // `kv` with this layer's keys and values filled in.
+  PagedKv Layer(int layer, PagedKv kv) const;
+  // Copies whole blocks in every layer; pairs i32 [n, 2] of (from, to), in order.
+  void CopyBlocks(Tensor pairs);
+
+  int num_blocks() const { return num_blocks_; }
+  int block_size() const { return block_size_; }
+  int64_t bytes() const { return num_blocks_ * block_bytes_; }
+
+ private:
+  explicit KvCache(Backend& backend) : backend_(backend) {}
+
+  Backend& backend_;
+  uint8_t* memory_ = nullptr;  // per layer: all keys, then all values
+  int num_layers_ = 0, num_blocks_ = 0, block_size_ = 0, width_ = 0;
+  DType dtype_ = DType::kF32;
+  int64_t block_bytes_ = 0;
+};
+
+}  // namespace continuo

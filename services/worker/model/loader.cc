@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/loader.h"
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/thread_communicator.h"
+#include "services/base/status_macros.h"
+#include "services/worker/model/kv_cache.h"
+#include "services/worker/model/model.h"
+#include "services/worker/model/model_runner.h"
+#include "services/worker/model/rank_group.h"
+#include "services/worker/model/safetensors.h"
+#include "services/worker/model/shard.h"
+#include "services/worker/model/weights.h"
+
+namespace continuo {
+namespace {
+
+constexpr int kMaxBlockSize = 1024;
+constexpr int kMaxBatchTokens = 1 << 17;
+constexpr int kMaxThreads = 1024;
+
+std::string FormatName(DType dtype) { return dtype == DType::kBF16 ? "bf16" : "fp32"; }
+
+absl::StatusOr<DType> PickType(const std::string& option, const std::string& value,
+                               DType automatic) {
+  if (value == "auto") return automatic;
+  if (value == "fp32") return DType::kF32;
+  if (value == "bf16") return DType::kBF16;
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, " is \"", value, "\"; it must be auto, fp32 or bf16"));
+}
+
+absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, " is ", value, "; it must be from ", min, " to ", max));
+}
+
+// Everything decided before memory is taken.
+struct LoadPlan {
+  ModelConfig config;
+  Checkpoint checkpoint;
+  DType dtype = DType::kF32, kv_dtype = DType::kF32;
+  std::vector<Shard> shards;
+  int min_blocks = 0;
+
+  int64_t BlockBytes(const Shard& shard, int block_size) const {
+    const int width = static_cast<int>(shard.kv_heads.size()) * config.head_dim;
+    return KvCache::BlockBytes(config.num_layers, block_size, width, kv_dtype);
+  }
+  int64_t BlockBytes(int block_size) const {
+    int64_t bytes = 0;
+    for (const Shard& shard : shards) bytes += BlockBytes(shard, block_size);
+    return bytes;
+  }
+};
+
+absl::StatusOr<LoadPlan> PlanLoad(const LoadOptions& options) {
+  RETURN_IF_ERROR(CheckTensorParallel(options.tensor_parallel));
+  RETURN_IF_ERROR(CheckRange("threads", options.threads, 1, kMaxThreads));
+  RETURN_IF_ERROR(CheckRange("block_size", options.block_size, 1, kMaxBlockSize));
+  RETURN_IF_ERROR(CheckRange("max_batch_tokens", options.max_batch_tokens, 1, kMaxBatchTokens));
+  ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(options.dir));
+  if (options.max_context_tokens != 0) {
+    RETURN_IF_ERROR(
+        CheckRange("max_context_tokens", options.max_context_tokens, 1, config.context_length));
+    config.context_length = options.max_context_tokens;
+  }
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));
+  RETURN_IF_ERROR(CheckWeights(config, checkpoint));
+  LoadPlan plan{.config = std::move(config), .checkpoint = std::move(checkpoint)};
+  ASSIGN_OR_RETURN(plan.dtype,
+                   PickType("weights", options.weights, StoredType(plan.config, plan.checkpoint)));
+  ASSIGN_OR_RETURN(plan.kv_dtype, PickType("kv_dtype", options.kv_dtype, plan.dtype));
+  for (int rank = 0; rank < options.tensor_parallel; ++rank) {
+    plan.shards.push_back(MakeShard(plan.config, rank, options.tensor_parallel));
+  }
+  plan.min_blocks = (plan.config.context_length + options.block_size - 1) / options.block_size;
+  return plan;
+}
+
+// The number of KV blocks that the options ask for; enough for one whole sequence.
+absl::StatusOr<int> NumBlocks(const LoadOptions& options, const LoadPlan& plan) {
+  // Slots are counted in 32 bits.
+  const int64_t max_blocks = std::numeric_limits<int32_t>::max() / options.block_size;
+  int64_t blocks = options.num_blocks;
+  if (blocks == 0) {
+    RETURN_IF_ERROR(CheckRange("kv_cache_memory", options.kv_cache_memory, 1,
+                               std::numeric_limits<int64_t>::max()));
+    blocks = std::min(options.kv_cache_memory / plan.BlockBytes(options.block_size), max_blocks);
+  } else {
+    RETURN_IF_ERROR(CheckRange("kv_blocks", blocks, 1, max_blocks));
+  }
+  if (blocks < plan.min_blocks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the KV cache has ", blocks, " blocks of ", options.block_size, " tokens, ",
+                     blocks * options.block_size, " tokens; one sequence of max_context_tokens, ",
+                     plan.config.context_length, ", needs ", plan.min_blocks, " blocks, ",
+                     plan.min_blocks * plan.BlockBytes(options.block_size), " bytes"));
+  }
+  return static_cast<int>(blocks);
+}
+
+// Threads of one rank: their sum is options.threads, but each has at least one.
+int RankThreads(const LoadOptions& options, int rank) {
+  const int size = options.tensor_parallel;
+  return std::max(1, options.threads * (rank + 1) / size - options.threads * rank / size);
+}
+
+absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
+    const LoadOptions& options, const LoadPlan& plan, int num_blocks,
+    std::unique_ptr<Communicator> communicator) {
+  const int threads = RankThreads(options, communicator->rank());
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<Backend> backend,
+      MakeBackend({.device = options.device, .num_threads = threads, .isa = options.isa}));
+  return ModelRunner::Make(plan.config, plan.checkpoint,
+                           {.dtype = plan.dtype,
+                            .kv_dtype = plan.kv_dtype,
+                            .num_blocks = num_blocks,
+                            .block_size = options.block_size,
+                            .max_rows = options.max_batch_tokens,
+                            .num_threads = threads},
+                           std::move(backend), std::move(communicator));
+}
+
+// All ranks, each made by a thread of its own while this one digests the weights.
+absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const LoadOptions& options,
+                                                                      const LoadPlan& plan,
+                                                                      int num_blocks,
+                                                                      Digest128* digest) {
+  std::vector<std::unique_ptr<Communicator>> communicators =
+      MakeThreadCommunicators(options.tensor_parallel);
+  std::vector<absl::StatusOr<std::unique_ptr<ModelRunner>>> made(communicators.size());
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < communicators.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      made[rank] = MakeRunner(options, plan, num_blocks, std::move(communicators[rank]));
+    });
+  }
+  *digest = WeightsDigest(DigestWeights(plan.config, plan.checkpoint, options.threads));
+  for (std::thread& thread : threads) thread.join();
+  std::vector<std::unique_ptr<ModelRunner>> runners;
+  for (auto& runner : made) {
+    RETURN_IF_ERROR(runner.status());
+    runners.push_back(*std::move(runner));
+  }
+  return runners;
+}
+
+}  // namespace
+
+absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
+  ASSIGN_OR_RETURN(LoadPlan plan, PlanLoad(options));
+  LoadEstimate estimate;
+  for (const Shard& shard : plan.shards) {
+    estimate.weight_bytes += WeightBytes(plan.config, shard, plan.dtype);
+    estimate.scratch_bytes +=
+        ScratchBytes(plan.config, shard, plan.dtype, options.max_batch_tokens);
+  }
+  estimate.bytes_per_block = plan.BlockBytes(options.block_size);
+  estimate.min_blocks = plan.min_blocks;
+  estimate.config = std::move(plan.config);
+  return estimate;
+}
+
+absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
+  ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoad(options));
+  ASSIGN_OR_RETURN(const int num_blocks, NumBlocks(options, plan));
+  LoadedModel loaded;
+  ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ModelRunner>> runners,
+                   MakeRunners(options, plan, num_blocks, &loaded.fingerprint.weights));
+  loaded.backend_name = runners[0]->backend_name();
+  loaded.weight_format = FormatName(plan.dtype);
+  loaded.kv_format = FormatName(plan.kv_dtype);
+  loaded.fingerprint.config = ConfigSummary(plan.config);
+  loaded.fingerprint.weight_format = loaded.weight_format;
+  loaded.fingerprint.kv_format = loaded.kv_format;
+  loaded.fingerprint.backend = loaded.backend_name;
+  loaded.num_parameters = NumParameters(plan.config);
+  loaded.num_blocks = num_blocks;
+  loaded.block_size = options.block_size;
+  for (const std::unique_ptr<ModelRunner>& runner : runners) {
+    loaded.ranks.push_back({.weight_bytes = runner->weight_bytes(),
+                            .kv_bytes = runner->kv_bytes(),
+                            .scratch_bytes = runner->scratch_bytes()});
+  }
+  loaded.config = plan.config;
+  if (runners.size() == 1) {
+    loaded.executor = std::move(runners[0]);
+  } else {
+    loaded.executor = std::make_unique<RankGroup>(std::move(runners));
+  }
+  return loaded;
+}
+
+}  // namespace continuo

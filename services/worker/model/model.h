@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/communicator.h"
+#include "services/worker/model/config.h"
+#include "services/worker/model/kv_cache.h"
+#include "services/worker/model/shard.h"
+#include "services/worker/model/weights.h"
+
+namespace continuo {
+
+// Rows of the head computed at a time, so that logits take bounded memory whatever the number of
+// samples (exactness rule 15).
+inline constexpr int kLogitRows = 64;
+
+// The arrays of a StepPlan after they reached the device, all i32.
+struct DeviceStep {
+  Tensor token_ids, positions, kv_slots;  // [rows]
+  PagedKv kv;                             // `keys` and `values` are filled in per layer
+};
+
+// One rank's transformer, as a list of Backend calls. Every rank of a replica makes the same calls
+// in the same order.
+class Model {
+ public:
+  virtual ~Model() = default;
+  // Enqueues one pass. The rows' hidden states live until the next one.
+  virtual void Forward(const DeviceStep& step) = 0;
+  // Enqueues the head for some rows of the last pass, i32 [n], n ≤ kLogitRows. The logits f32
+  // [n, vocab], the same on every rank, live until the next call.
+  virtual Tensor Logits(Tensor rows) = 0;
+};
+
+// What a model is made from; the references outlive it.
+struct ModelParts {
+  const ModelConfig& config;
+  const Shard& shard;
+  const ModelWeights& weights;
+  DType activations = DType::kF32;  // f32 or bf16
+  int max_rows = 0;                 // of one pass
+  Backend& backend;
+  Communicator& communicator;
+  const KvCache& cache;
+};
+
+// Bytes that a model will ask the backend for.
+int64_t ScratchBytes(const ModelConfig& config, const Shard& shard, DType activations,
+                     int max_rows);
+
+// The factory of the architecture, from the table in registry.cc. Unimplemented names one that is
+// not in it; ResourceExhausted where the backend has not enough memory.
+absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelParts& parts);
+
+}  // namespace continuo

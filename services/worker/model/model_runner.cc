@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/model_runner.h"
+
+#include <algorithm>
+#include <atomic>
+#include <type_traits>
+#include <utility>
+
+#include "services/base/check.h"
+#include "services/base/status_macros.h"
+
+namespace continuo {
+namespace {
+
+// True for n + 1 offsets that begin at 0, do not decrease and end at `total`.
+bool AreOffsets(std::span<const int32_t> begin, size_t n, size_t total) {
+  return begin.size() == n + 1 && begin.front() == 0 &&
+         begin.back() == static_cast<int32_t>(total) && std::is_sorted(begin.begin(), begin.end());
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(const ModelConfig& config, const ModelRunnerOptions& options,
+                         std::unique_ptr<Backend> backend,
+                         std::unique_ptr<Communicator> communicator)
+    : config_(config),
+      options_(options),
+      shard_(MakeShard(config, communicator->rank(), communicator->size())),
+      backend_(std::move(backend)),
+      communicator_(std::move(communicator)),
+      token_ids_(*backend_),
+      positions_(*backend_),
+      kv_slots_(*backend_),
+      block_tables_(*backend_),
+      kv_len_(*backend_),
+      query_begin_(*backend_),
+      block_copies_(*backend_),
+      sampled_rows_(*backend_) {}
+
+absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
+    const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
+    std::unique_ptr<Backend> backend, std::unique_ptr<Communicator> communicator) {
+  std::unique_ptr<ModelRunner> runner(
+      new ModelRunner(config, options, std::move(backend), std::move(communicator)));
+  ModelRunner& r = *runner;
+  ASSIGN_OR_RETURN(r.weights_,
+                   Weights::Load(r.config_, r.shard_, checkpoint, options.dtype, *r.backend_));
+  const int width = static_cast<int>(r.shard_.kv_heads.size()) * config.head_dim;
+  ASSIGN_OR_RETURN(r.cache_, KvCache::Make(*r.backend_, config.num_layers, options.num_blocks,
+                                           options.block_size, width, options.kv_dtype));
+  ASSIGN_OR_RETURN(r.model_, MakeModel({.config = r.config_,
+                                        .shard = r.shard_,
+                                        .weights = r.weights_->model(),
+                                        .activations = options.dtype,
+                                        .max_rows = options.max_rows,
+                                        .backend = *r.backend_,
+                                        .communicator = *r.communicator_,
+                                        .cache = *r.cache_}));
+  if (r.shard_.rank == 0) {
+    r.logits_.resize(static_cast<size_t>(kLogitRows) * static_cast<size_t>(config.vocab_size));
+    r.scratch_.resize(static_cast<size_t>(std::max(1, options.num_threads)));
+  }
+  return runner;
+}
+
+int64_t ModelRunner::scratch_bytes() const {
+  return ScratchBytes(config_, shard_, options_.dtype, options_.max_rows);
+}
+
+void ModelRunner::CheckPlan(const StepPlan& plan) const {
+  const size_t rows = plan.token_ids.size(), samples = plan.sample_rows.size();
+  const size_t seqs = plan.sequence_ids.size();
+  const auto in_vocabulary = [this](int32_t id) { return id >= 0 && id < config_.vocab_size; };
+  CONTINUO_CHECK(rows <= static_cast<size_t>(options_.max_rows));
+  CONTINUO_CHECK(plan.positions.size() == rows && plan.kv_slots.size() == rows);
+  CONTINUO_CHECK(AreOffsets(plan.query_begin, seqs, rows));
+  CONTINUO_CHECK(plan.kv_len.size() == seqs && plan.max_blocks >= 0);
+  CONTINUO_CHECK(plan.block_tables.size() == seqs * static_cast<size_t>(plan.max_blocks));
+  CONTINUO_CHECK(std::all_of(plan.token_ids.begin(), plan.token_ids.end(), in_vocabulary));
+
+  CONTINUO_CHECK(plan.sample_targets.size() == samples && plan.sampling.size() == samples);
+  CONTINUO_CHECK(AreOffsets(plan.bias_begin, samples, plan.biases.size()));
+  CONTINUO_CHECK(AreOffsets(plan.seen_begin, samples, plan.seen.size()));
+  CONTINUO_CHECK(std::is_sorted(plan.sample_rows.begin(), plan.sample_rows.end()));
+  CONTINUO_CHECK(samples == 0 || (plan.sample_rows.front() >= 0 &&
+                                  plan.sample_rows.back() < static_cast<int32_t>(rows)));
+  for (const int32_t target : plan.sample_targets) {
+    CONTINUO_CHECK(target == -1 || in_vocabulary(target));
+  }
+  for (const LogitBias& bias : plan.biases) CONTINUO_CHECK(in_vocabulary(bias.token_id));
+  for (const SeenToken& seen : plan.seen) CONTINUO_CHECK(in_vocabulary(seen.token_id));
+}
+
+absl::StatusOr<DeviceStep> ModelRunner::Upload(const StepPlan& plan) {
+  DeviceStep step;
+  ASSIGN_OR_RETURN(step.token_ids, token_ids_.Upload(plan.token_ids));
+  ASSIGN_OR_RETURN(step.positions, positions_.Upload(plan.positions));
+  ASSIGN_OR_RETURN(step.kv_slots, kv_slots_.Upload(plan.kv_slots));
+  ASSIGN_OR_RETURN(step.kv.block_tables,
+                   block_tables_.Upload(plan.block_tables, std::max(1, plan.max_blocks)));
+  ASSIGN_OR_RETURN(step.kv.kv_len, kv_len_.Upload(plan.kv_len));
+  ASSIGN_OR_RETURN(step.kv.query_begin, query_begin_.Upload(plan.query_begin));
+  return step;
+}
+
+absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fill_mask) {
+  CheckPlan(plan);
+  if (!plan.block_copies.empty()) {
+    static_assert(sizeof(BlockCopy) == 2 * sizeof(int32_t) && std::is_standard_layout_v<BlockCopy>);
+    const std::span<const int32_t> pairs(&plan.block_copies[0].from, 2 * plan.block_copies.size());
+    ASSIGN_OR_RETURN(const Tensor copies, block_copies_.Upload(pairs, 2));
+    cache_->CopyBlocks(copies);
+  }
+  if (plan.num_rows() > 0) {
+    ASSIGN_OR_RETURN(const DeviceStep step, Upload(plan));
+    model_->Forward(step);
+  }
+
+  const int num_samples = plan.num_samples();
+  distinct_rows_.clear();
+  row_of_sample_.clear();
+  for (const int32_t row : plan.sample_rows) {
+    if (distinct_rows_.empty() || distinct_rows_.back() != row) distinct_rows_.push_back(row);
+    row_of_sample_.push_back(static_cast<int32_t>(distinct_rows_.size()) - 1);
+  }
+  ASSIGN_OR_RETURN(const Tensor all_rows, sampled_rows_.Upload(distinct_rows_));
+
+  StepResult result;
+  const bool samples_here = shard_.rank == 0;
+  if (samples_here) {
+    int num_masked = 0;
+    mask_of_sample_.clear();
+    for (const SamplingParams& params : plan.sampling) {
+      mask_of_sample_.push_back(params.masked ? num_masked++ : -1);
+    }
+    if (num_masked > 0) {
+      mask_.assign(
+          static_cast<size_t>(num_masked) * static_cast<size_t>(MaskWords(config_.vocab_size)),
+          ~uint32_t{0});
+      fill_mask(std::span<uint32_t>(mask_));
+    }
+    result.token_ids.resize(static_cast<size_t>(num_samples));
+    result.scores.resize(static_cast<size_t>(num_samples));
+  }
+
+  int sample = 0;
+  const int num_distinct = static_cast<int>(distinct_rows_.size());
+  for (int first = 0; first < num_distinct; first += kLogitRows) {
+    const int count = std::min(kLogitRows, num_distinct - first);
+    Tensor rows = all_rows;
+    rows.data = static_cast<int32_t*>(all_rows.data) + first;
+    rows.shape[0] = count;
+    const Tensor logits = model_->Logits(rows);
+    if (!samples_here) continue;
+    backend_->CopyOut(logits_.data(), logits);
+    RETURN_IF_ERROR(backend_->Synchronize());
+    // Logits that a failed rank left half-done are not sampled from.
+    RETURN_IF_ERROR(communicator_->status());
+    int end = sample;
+    while (end < num_samples && row_of_sample_[static_cast<size_t>(end)] < first + count) ++end;
+    Sample(plan, sample, end, first, result);
+    sample = end;
+  }
+  RETURN_IF_ERROR(backend_->Synchronize());
+  RETURN_IF_ERROR(communicator_->status());
+  return result;
+}
+
+void ModelRunner::Sample(const StepPlan& plan, int begin, int end, int first_row,
+                         StepResult& result) {
+  const size_t vocab = static_cast<size_t>(config_.vocab_size);
+  const size_t mask_words = static_cast<size_t>(MaskWords(config_.vocab_size));
+  const auto sample = [&](size_t i, SamplerScratch& scratch) {
+    const auto part = [i](const auto& values, const std::vector<int32_t>& offsets) {
+      return std::span(values).subspan(static_cast<size_t>(offsets[i]),
+                                       static_cast<size_t>(offsets[i + 1] - offsets[i]));
+    };
+    SampleInput input;
+    const size_t row = static_cast<size_t>(row_of_sample_[i] - first_row);
+    input.logits = std::span<const float>(logits_).subspan(row * vocab, vocab);
+    input.params = plan.sampling[i];
+    input.position = plan.positions[static_cast<size_t>(plan.sample_rows[i])] + 1;
+    input.target = plan.sample_targets[i];
+    input.biases = part(plan.biases, plan.bias_begin);
+    input.seen = part(plan.seen, plan.seen_begin);
+    if (mask_of_sample_[i] >= 0) {
+      input.mask = std::span<const uint32_t>(mask_).subspan(
+          static_cast<size_t>(mask_of_sample_[i]) * mask_words, mask_words);
+    }
+    SampleOutput output = SampleToken(input, scratch);
+    result.token_ids[i] = output.token_id;
+    result.scores[i] = std::move(output.score);
+  };
+  // Each worker takes the next sample that none has taken; which one does not matter.
+  std::atomic<int> next = begin;
+  const int workers = std::min(static_cast<int>(scratch_.size()), end - begin);
+  backend_->ParallelFor(workers, [&](int worker) {
+    for (int i = next.fetch_add(1); i < end; i = next.fetch_add(1)) {
+      sample(static_cast<size_t>(i), scratch_[static_cast<size_t>(worker)]);
+    }
+  });
+}
+
+}  // namespace continuo

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/communicator.h"
+#include "services/worker/model/config.h"
+#include "services/worker/model/device_array.h"
+#include "services/worker/model/executor.h"
+#include "services/worker/model/kv_cache.h"
+#include "services/worker/model/model.h"
+#include "services/worker/model/safetensors.h"
+#include "services/worker/model/sampler.h"
+#include "services/worker/model/shard.h"
+#include "services/worker/model/weights.h"
+
+namespace continuo {
+
+struct ModelRunnerOptions {
+  DType dtype = DType::kF32;     // of weights and activations: f32 or bf16
+  DType kv_dtype = DType::kF32;  // of the KV cache: f32 or bf16
+  int num_blocks = 0;
+  int block_size = 16;
+  int max_rows = 0;     // of one step
+  int num_threads = 1;  // that the backend has for ParallelFor
+};
+
+// One rank: uploads a StepPlan, runs the model, samples. With several ranks, RankGroup gives each
+// its own ModelRunner and thread and hands all the same plan; rank 0 alone asks for masks and
+// samples, the others return an empty result. One thread at a time.
+class ModelRunner : public Executor {
+ public:
+  // Loads this rank's shard; `checkpoint` has passed CheckWeights and is not read after the
+  // return. ResourceExhausted where the backend has not enough memory.
+  static absl::StatusOr<std::unique_ptr<ModelRunner>> Make(
+      const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
+      std::unique_ptr<Backend> backend, std::unique_ptr<Communicator> communicator);
+
+  absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override;
+
+  int vocab_size() const { return config_.vocab_size; }
+  std::string backend_name() const { return backend_->name(); }
+  Communicator& communicator() { return *communicator_; }
+  int64_t weight_bytes() const { return weights_->bytes(); }
+  int64_t kv_bytes() const { return cache_->bytes(); }
+  int64_t scratch_bytes() const;
+
+ private:
+  ModelRunner(const ModelConfig& config, const ModelRunnerOptions& options,
+              std::unique_ptr<Backend> backend, std::unique_ptr<Communicator> communicator);
+
+  // A broken plan is the engine's mistake, not a client's: it ends the process.
+  void CheckPlan(const StepPlan& plan) const;
+  absl::StatusOr<DeviceStep> Upload(const StepPlan& plan);
+  // Samples [begin, end) read rows of logits_, the first of which is distinct row `first_row`.
+  void Sample(const StepPlan& plan, int begin, int end, int first_row, StepResult& result);
+
+  const ModelConfig config_;
+  const ModelRunnerOptions options_;
+  const Shard shard_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Model> model_;
+
+  DeviceArray token_ids_, positions_, kv_slots_, block_tables_, kv_len_, query_begin_;
+  DeviceArray block_copies_, sampled_rows_;
+
+  std::vector<int32_t> distinct_rows_;   // that samples read, ascending
+  std::vector<int32_t> row_of_sample_;   // index into distinct_rows_
+  std::vector<int32_t> mask_of_sample_;  // index among the masked samples, or -1
+  std::vector<float> logits_;            // [kLogitRows, vocab], rank 0 only
+  std::vector<uint32_t> mask_;           // [masked samples, MaskWords(vocab)]
+  std::vector<SamplerScratch> scratch_;  // one per thread
+};
+
+}  // namespace continuo

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "services/worker/model/config.h"
+#include "services/worker/model/fingerprint.h"
+#include "services/worker/model/safetensors.h"
+#include "services/worker/model/shard.h"
+
+namespace continuo {
+
+// One rank's part of a layer. Gains and biases are f32; biases and q_gain, k_gain are empty where
+// the model has none. H, D: heads and head_dim, I: inner columns, of this rank.
+struct LayerWeights {
+  Tensor attention_gain, mlp_gain;  // [hidden]
+  Weight q, k, v;                   // [H * D, hidden]
+  Tensor q_bias, k_bias, v_bias;
+  Tensor q_gain, k_gain;  // [D]
+  Weight o;               // [hidden, H * D]
+  Tensor o_bias;
+  Weight gate, up;  // [I, hidden]
+  Tensor gate_bias, up_bias;
+  Weight down;  // [hidden, I]
+  Tensor down_bias;
+};
+
+struct ModelWeights {
+  Weight embedding;  // [V, hidden]: rows of this rank's part of the vocabulary
+  std::vector<LayerWeights> layers;
+  Tensor final_gain;  // [hidden]
+  Weight head;        // [V, hidden]; the embedding itself where they are tied
+};
+
+// Which part of a stored tensor a rank takes.
+enum class Cut : uint8_t {
+  kWhole,
+  kHeadRows,
+  kKvHeadRows,
+  kInnerRows,
+  kVocabRows,
+  kHeadColumns,
+  kInnerColumns,
+};
+
+// One tensor of the model by its name in the file.
+struct WeightSpec {
+  std::string name;            // "model.layers.0.self_attn.q_proj.weight"
+  std::vector<int64_t> shape;  // whole: [out, in] of a matrix, [n] of a gain or bias
+  Cut cut = Cut::kWhole;
+  Tensor* tensor = nullptr;  // its place in the ModelWeights that was passed
+};
+
+// Every tensor that the model reads, in the order in which it reads them. Resizes
+// `weights.layers`; the places stay valid as long as it is not resized again.
+std::vector<WeightSpec> ListWeights(const ModelConfig& config, ModelWeights& weights);
+
+// InvalidArgument naming the tensor that is missing, of another shape (both are told), or of a
+// type that is not F32, F16 or BF16.
+absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// The type that `auto` computes in: bf16 where every matrix is stored so, else f32.
+DType StoredType(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// Digests of the tensors that the model reads, by `num_threads` threads.
+std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+                                        int num_threads);
+
+// Bytes that Weights::Load will ask the backend for.
+int64_t WeightBytes(const ModelConfig& config, const Shard& shard, DType dtype);
+
+// One rank's weights in the memory of its backend, converted to `dtype` (bf16 or f32). A copy: the
+// files may be replaced under a running worker.
+class Weights {
+ public:
+  // `checkpoint` has passed CheckWeights; it is not read after the return. ResourceExhausted
+  // where the backend has not enough memory. `backend` outlives the result.
+  static absl::StatusOr<std::unique_ptr<Weights>> Load(const ModelConfig& config,
+                                                       const Shard& shard,
+                                                       const Checkpoint& checkpoint, DType dtype,
+                                                       Backend& backend);
+  ~Weights();
+  Weights(const Weights&) = delete;
+  Weights& operator=(const Weights&) = delete;
+
+  const ModelWeights& model() const { return model_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  explicit Weights(Backend& backend) : backend_(backend) {}
+
+  Backend& backend_;
+  void* memory_ = nullptr;
+  int64_t bytes_ = 0;
+  ModelWeights model_;
+};
+
+}  // namespace continuo

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/worker/model/model_harness.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "kernels/cpu/thread_communicator.h"
+#include "services/base/check.h"
+#include "services/base/status_macros.h"
+#include "services/worker/model/device_array.h"
+#include "services/worker/model/safetensors.h"
+
+namespace continuo::testing {
+
+absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::string& dir,
+                                                                 const HarnessOptions& options) {
+  std::unique_ptr<ModelHarness> harness(new ModelHarness);
+  ASSIGN_OR_RETURN(harness->config_, ReadModelConfig(dir));
+  const ModelConfig& config = harness->config_;
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(dir));
+  RETURN_IF_ERROR(CheckWeights(config, checkpoint));
+  auto communicators = MakeThreadCommunicators(options.tensor_parallel);
+  for (int i = 0; i < options.tensor_parallel; ++i) {
+    auto rank = std::make_unique<Rank>();
+    rank->shard = MakeShard(config, i, options.tensor_parallel);
+    rank->communicator = std::move(communicators[static_cast<size_t>(i)]);
+    ASSIGN_OR_RETURN(rank->backend,
+                     MakeBackend({.num_threads = options.threads, .isa = options.isa}));
+    ASSIGN_OR_RETURN(rank->weights,
+                     Weights::Load(config, rank->shard, checkpoint, options.dtype, *rank->backend));
+    const int width = static_cast<int>(rank->shard.kv_heads.size()) * config.head_dim;
+    ASSIGN_OR_RETURN(rank->cache,
+                     KvCache::Make(*rank->backend, config.num_layers, options.num_blocks,
+                                   options.block_size, width, options.kv_dtype));
+    ASSIGN_OR_RETURN(rank->model, MakeModel({.config = config,
+                                             .shard = rank->shard,
+                                             .weights = rank->weights->model(),
+                                             .activations = options.dtype,
+                                             .max_rows = options.max_rows,
+                                             .backend = *rank->backend,
+                                             .communicator = *rank->communicator,
+                                             .cache = *rank->cache}));
+    harness->ranks_.push_back(std::move(rank));
+  }
+  return harness;
+}
+
+ModelHarness::~ModelHarness() = default;
+
+std::vector<float> ModelHarness::Run(const StepPlan& plan) {
+  std::vector<std::vector<float>> logits(ranks_.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    threads.emplace_back([&, i] { logits[i] = RunRank(*ranks_[i], plan); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 1; i < logits.size(); ++i) {
+    EXPECT_EQ(std::memcmp(logits[0].data(), logits[i].data(), logits[0].size() * sizeof(float)), 0)
+        << "rank " << i << " has other logits than rank 0";
+  }
+  return logits[0];
+}
+
+std::vector<float> ModelHarness::RunRank(Rank& rank, const StepPlan& plan) {
+  Backend& backend = *rank.backend;
+  DeviceArray ids(backend), positions(backend), slots(backend), tables(backend), lengths(backend),
+      begins(backend), rows(backend), copies(backend);
+  if (!plan.block_copies.empty()) {
+    rank.cache->CopyBlocks(
+        *copies.Upload({&plan.block_copies[0].from, 2 * plan.block_copies.size()}, 2));
+  }
+  DeviceStep step;
+  step.token_ids = *ids.Upload(plan.token_ids);
+  step.positions = *positions.Upload(plan.positions);
+  step.kv_slots = *slots.Upload(plan.kv_slots);
+  step.kv.block_tables = *tables.Upload(plan.block_tables, plan.max_blocks);
+  step.kv.kv_len = *lengths.Upload(plan.kv_len);
+  step.kv.query_begin = *begins.Upload(plan.query_begin);
+  rank.model->Forward(step);
+  const size_t vocab = static_cast<size_t>(config_.vocab_size);
+  std::vector<float> all(plan.sample_rows.size() * vocab);
+  for (size_t first = 0; first < plan.sample_rows.size(); first += kLogitRows) {
+    const size_t n = std::min<size_t>(kLogitRows, plan.sample_rows.size() - first);
+    const Tensor logits =
+        rank.model->Logits(*rows.Upload(std::span(plan.sample_rows).subspan(first, n)));
+    backend.CopyOut(all.data() + first * vocab, logits);
+    EXPECT_TRUE(backend.Synchronize().ok());
+  }
+  return all;
+}
+
+std::vector<std::string> UsableIsas() {
+  std::vector<std::string> isas;
+  for (const char* isa : {"scalar", "avx2", "avx512", "avx512_bf16", "neon"}) {
+    if (MakeBackend({.isa = isa}).ok()) isas.push_back(isa);
+  }
+  CONTINUO_CHECK(!isas.empty());
+  return isas;
+}
+
+}  // namespace continuo::testing
