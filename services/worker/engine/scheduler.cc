@@ -91,7 +91,11 @@ void Scheduler::FinishSequence(RequestId id, int index, const Moment& now) {
   LiveRequest* r = live_.Find(id);
   if (r == nullptr || index < 0 || index >= static_cast<int>(r->sequences.size())) return;
   Sequence& s = r->sequences[index];
-  if (s.state != SequenceState::kFinished) FinishOne(s, now);
+  if (s.state != SequenceState::kFinished) {
+    FinishOne(s, now);
+  } else if (!r->started) {
+    s.finish = FinishReason::kNone;  // an end that a continuation brought is no longer told
+  }
 }
 
 void Scheduler::Expire(const Moment& now) {
@@ -155,6 +159,7 @@ void Scheduler::FinishOne(Sequence& s, const Moment& now) {
     ReleaseBlocks(s);
   }
   if (r.num_unfinished == 0) {
+    live_.Start(r, now);
     EndRequest(r, absl::OkStatus(), now);
   } else if (was_reader && !handed_over) {
     for (Sequence& sibling : r.sequences) {
@@ -572,7 +577,6 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
     plan_.Add(*s, rows);
   }
   predicted_ = cost_.Predict(load_);
-  UpdateGauges();
   return plan_.plan();
 }
 
@@ -639,8 +643,12 @@ absl::Status Scheduler::Commit(StepResult result, const Moment& now, absl::Durat
     PromptRead(r);
   }
   for (Sequence* s : finished_) FinishOne(*s, now);
-  UpdateGauges();
   return absl::OkStatus();
+}
+
+void Scheduler::Deliver() {
+  UpdateGauges();
+  live_.Deliver();
 }
 
 void Scheduler::UpdateGauges() {

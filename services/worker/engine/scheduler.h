@@ -43,8 +43,9 @@ class Scheduler {
   // What the last plan gave, and how long it took. Internal where the result does not fit the
   // plan; nothing is changed then.
   absl::Status Commit(StepResult result, const Moment& now, absl::Duration measured);
-  // Calls the sinks of all that have news. No method of this class may be called from a sink.
-  void Deliver() { live_.Deliver(); }
+  // Brings the gauges up to date and calls the sinks of all that have news. No method of this class
+  // may be called from a sink.
+  void Deliver();
 
   bool idle() const { return live_.empty(); }
   int num_running() const { return static_cast<int>(running_.size()); }

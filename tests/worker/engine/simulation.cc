@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/worker/engine/simulation.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace continuo {
+
+// What one client sent, received and may expect.
+struct Simulation::Client {
+  Request request;
+  std::vector<std::vector<int32_t>> want;  // whole answers, without time limit or cancel
+  std::vector<std::vector<int32_t>> got;   // received tokens included
+  std::vector<FinishReason> finish;
+  std::vector<bool> closed;  // no delta may follow
+  std::vector<bool> edge_finished;
+  int num_prompt_scores = 0;
+  bool started = false, ended = false, cancelled = false;
+};
+
+namespace {
+
+bool Equal(const TokenScore& a, const TokenScore& b) {
+  return a.logprob == b.logprob &&
+         std::ranges::equal(a.alternatives, b.alternatives, [](const auto& x, const auto& y) {
+           return x.token_id == y.token_id && x.logprob == y.logprob;
+         });
+}
+
+FinishReason NaturalFinish(const Request& r, const std::vector<int32_t>& answer) {
+  const auto n = static_cast<int>(answer.size());
+  const bool stop =
+      n > 0 && n > r.min_tokens && std::ranges::binary_search(r.stop_ids, answer.back());
+  return stop ? FinishReason::kStop : FinishReason::kLength;
+}
+
+}  // namespace
+
+Simulation::Simulation(uint32_t seed, SimulationTally* tally) : rng_(seed), tally_(*tally) {
+  vocab_size_ = Chance(20) ? 3 : 50;  // with few tokens, answers repeat each other's blocks
+  options_.vocab_size = vocab_size_;
+  options_.block_size = Pick(1, 9);
+  const int least = 45 / options_.block_size + 2;  // holds the longest request
+  options_.num_blocks = Chance(30) ? least : Pick(least, 200 / options_.block_size + least);
+  options_.max_batch_tokens = Chance(20) ? 1 : Pick(1, 60);
+  options_.max_prefill_chunk = Chance(50) ? 512 : Pick(1, 20);
+  options_.max_running = Pick(1, 12);
+  options_.hash_key = {rng_(), rng_()};
+  options_.target_step = absl::Milliseconds(Pick(5, 300));
+  FakeExecutorOptions fake;
+  fake.num_blocks = options_.num_blocks;
+  fake.block_size = options_.block_size;
+  fake.vocab_size = vocab_size_;
+  fake.clock = &clock_;
+  const auto per_row = absl::Microseconds(Pick(0, 20000));
+  fake.cost = [per_row](const StepPlan& plan) {
+    return absl::Milliseconds(2) + plan.num_rows() * per_row;
+  };
+  executor_ = std::make_unique<FakeExecutor>(fake);
+  scheduler_ = std::make_unique<Scheduler>(options_, &metrics_);
+  priorities_ = Chance(30);
+  for (int i = 0; i < 3; ++i) {
+    prefixes_.emplace_back();
+    for (int n = Pick(0, 16); n > 0; --n) prefixes_.back().push_back(PickToken());
+  }
+  to_submit_ = Pick(1, 22);
+}
+
+Simulation::~Simulation() = default;
+
+void Simulation::Fail(const std::string& what) {
+  if (failure_.empty()) failure_ = what;
+}
+
+Request Simulation::MakeRequest() {
+  Request r;
+  r.id = clients_.size() + 1;
+  r.label = absl::StrCat(r.id);
+  r.prompt = prefixes_[Pick(0, 2)];
+  for (int n = Pick(r.prompt.empty() ? 1 : 0, 8); n > 0; --n) r.prompt.push_back(PickToken());
+  r.max_tokens = Chance(5) ? 0 : Pick(1, 16);
+  r.num_sequences = Chance(25) ? Pick(2, 6) : 1;
+  r.sampling.temperature = Chance(50) ? 0.0f : 1.0f;
+  r.sampling.seed = Pick(0, 3);
+  if (Chance(20)) r.sampling.repetition_penalty = 1.5f;
+  if (Chance(20)) r.sampling.frequency_penalty = 0.5f;
+  if (Chance(20)) r.sampling.num_logprobs = Pick(0, 2);
+  if (Chance(10)) r.biases = {{.token_id = 1, .bias = 2}, {.token_id = 2, .bias = -1}};
+  std::set<int32_t> stops;
+  for (int n = Chance(60) ? Pick(1, 2) : 0; n > 0; --n) stops.insert(PickToken());
+  r.stop_ids.assign(stops.begin(), stops.end());
+  if (Chance(20)) r.min_tokens = Pick(0, r.max_tokens);
+  if (Chance(15)) {
+    r.num_prompt_logprobs = Pick(0, 2);
+    if (Chance(30)) r.prompt_logprobs_received = Pick(0, static_cast<int>(r.prompt.size()) - 1);
+  }
+  if (priorities_) r.priority = Pick(-1, 1);
+  r.is_move = Chance(10);
+  if (Chance(5)) r.deadline = clock_.Now() + absl::Milliseconds(Pick(1, 2000));
+  if (Chance(5)) r.time_limit = clock_.Now() + absl::Milliseconds(Pick(0, 2000));
+  r.cache_salt = {0, static_cast<uint64_t>(Chance(20) ? Pick(1, 2) : 0)};
+  r.cache_bypass = Chance(15);
+  r.want_progress = Chance(10);
+  if (Chance(20)) MakeContinuation(r);
+  return r;
+}
+
+// Cuts the true answers at random places.
+void Simulation::MakeContinuation(Request& r) {
+  if (r.prompt_logprobs_received > 0) return;
+  std::vector<ReceivedSequence> received(r.num_sequences);
+  for (int i = 0; i < r.num_sequences; ++i) {
+    std::vector<int32_t>& tokens = received[i].tokens;
+    tokens = FakeAnswer(r, i, vocab_size_);
+    if (Chance(20)) {
+      received[i].finished = Chance(70);  // else it has to be seen from the tokens
+    } else {
+      tokens.resize(Pick(0, static_cast<int>(tokens.size())));
+    }
+  }
+  r.received = std::move(received);
+  ++tally_.continued;
+}
+
+void Simulation::Submit() {
+  auto client = std::make_unique<Client>();
+  Client& c = *client;
+  c.request = MakeRequest();
+  const int n = c.request.num_sequences;
+  c.got.resize(n);
+  c.finish.resize(n);
+  c.closed.resize(n);
+  c.edge_finished.resize(n);
+  c.num_prompt_scores = c.request.prompt_logprobs_received;
+  for (int i = 0; i < n; ++i) {
+    c.want.push_back(FakeAnswer(c.request, i, vocab_size_));
+    if (c.request.received.empty()) continue;
+    c.got[i] = c.request.received[i].tokens;
+    c.closed[i] = c.request.received[i].finished;
+  }
+  ++tally_.requests;
+  tally_.forked += n - 1;
+  clients_[c.request.id] = std::move(client);
+  scheduler_->Add(
+      c.request, [this, &c](RequestEvent event) { Receive(c, std::move(event)); }, clock_.Elapsed(),
+      Now());
+  scheduler_->Deliver();
+}
+
+void Simulation::Receive(Client& c, RequestEvent event) {
+  const RequestId id = c.request.id;
+  if (c.ended) Fail(absl::StrCat("request ", id, ": an event after the end"));
+  if (event.started && c.started) Fail(absl::StrCat("request ", id, " started twice"));
+  c.started |= event.started;
+  if (!c.started && (!event.prompt_scores.empty() || !event.deltas.empty())) {
+    Fail(absl::StrCat("request ", id, ": results before the start"));
+  }
+  if (event.progress &&
+      (!c.request.want_progress ||
+       event.progress->prompt_tokens != static_cast<int>(c.request.prompt.size()))) {
+    Fail(absl::StrCat("request ", id, ": wrong progress"));
+  }
+  for (const TokenScore& score : event.prompt_scores) {
+    if (c.num_prompt_scores + 1 >= static_cast<int>(c.request.prompt.size()) ||
+        !Equal(score, FakePromptScore(c.request, c.num_prompt_scores, vocab_size_))) {
+      Fail(absl::StrCat("request ", id, ": wrong prompt score ", c.num_prompt_scores));
+      return;
+    }
+    ++c.num_prompt_scores;
+    ++tally_.prompt_scores;
+  }
+  for (SequenceDelta& delta : event.deltas) ReceiveDelta(c, delta);
+  if (!event.ended) return;
+  c.ended = true;
+  CheckEnd(c, event);
+}
+
+void Simulation::ReceiveDelta(Client& c, SequenceDelta& delta) {
+  const std::string name = absl::StrCat("request ", c.request.id, ".", delta.index);
+  if (c.closed[delta.index]) Fail(absl::StrCat(name, ": a delta after the end"));
+  const size_t scores = c.request.sampling.num_logprobs < 0 ? 0 : delta.tokens.size();
+  if (delta.scores.size() != scores) Fail(absl::StrCat(name, ": ", scores, " scores expected"));
+  std::vector<int32_t>& got = c.got[delta.index];
+  for (size_t i = 0; i < delta.tokens.size(); ++i) {
+    got.push_back(delta.tokens[i]);
+    const auto at = static_cast<int>(got.size()) - 1;
+    if (!delta.scores.empty() &&
+        !Equal(delta.scores[i], FakeAnswerScore(c.request, got, at, vocab_size_))) {
+      Fail(absl::StrCat(name, ": wrong score ", at));
+    }
+  }
+  if (delta.finish != FinishReason::kNone) {
+    c.finish[delta.index] = delta.finish;
+    c.closed[delta.index] = true;
+  }
+}
+
+void Simulation::CheckEnd(Client& c, const RequestEvent& event) {
+  const std::string name = absl::StrCat("request ", c.request.id);
+  for (int i = 0; i < c.request.num_sequences; ++i) {
+    if (c.got[i].size() > c.want[i].size() ||
+        !std::equal(c.got[i].begin(), c.got[i].end(), c.want[i].begin())) {
+      Fail(absl::StrCat(name, ".", i, ": the text differs"));
+    }
+  }
+  if (event.ended->code() == absl::StatusCode::kCancelled && c.cancelled) return;
+  if (event.ended->code() == absl::StatusCode::kDeadlineExceeded) {
+    ++tally_.timed_out;
+    if (clock_.Now() < c.request.deadline) Fail(absl::StrCat(name, ": early deadline"));
+    return;
+  }
+  if (!event.ended->ok()) Fail(absl::StrCat(name, ": ", event.ended->ToString()));
+  bool limited = false, edge = false;
+  for (int i = 0; i < c.request.num_sequences; ++i) {
+    edge |= c.edge_finished[i];
+    limited |= c.finish[i] == FinishReason::kTimeLimit;
+    if (c.finish[i] == FinishReason::kTimeLimit) {
+      if (clock_.Now() < c.request.time_limit) Fail(absl::StrCat(name, ": early time limit"));
+      continue;
+    }
+    if (c.edge_finished[i]) continue;
+    const bool was_finished = !c.request.received.empty() && c.request.received[i].finished;
+    if (c.got[i] != c.want[i] ||
+        (!was_finished && c.finish[i] != NaturalFinish(c.request, c.want[i]))) {
+      Fail(absl::StrCat(name, ".", i, ": the answer is not whole"));
+    }
+  }
+  tally_.time_limited += limited;
+  tally_.edge_finished += edge;
+  const bool all_received = std::ranges::all_of(c.request.received, &ReceivedSequence::finished) &&
+                            !c.request.received.empty();
+  if (c.request.num_prompt_logprobs >= 0 && !limited && !edge && !all_received &&
+      std::ranges::none_of(c.want, [](const auto& w) { return w.empty(); }) &&
+      c.request.received.empty() &&
+      c.num_prompt_scores + 1 != static_cast<int>(c.request.prompt.size())) {
+    Fail(absl::StrCat(name, ": prompt scores are missing"));
+  }
+}
+
+void Simulation::Disturb() {
+  while (to_submit_ > 0 && Chance(60)) {
+    --to_submit_;
+    Submit();
+  }
+  if (clients_.empty()) return;
+  Client& c = *clients_[Pick(1, static_cast<int>(clients_.size()))];
+  if (Chance(3)) {
+    if (!c.ended) {
+      c.cancelled = true;
+      ++tally_.cancelled;
+    }
+    scheduler_->End(c.request.id, absl::CancelledError("the client left"), Now());
+  } else if (Chance(5)) {
+    const int index = Pick(0, c.request.num_sequences - 1);
+    scheduler_->FinishSequence(c.request.id, index, Now());
+    if (!c.closed[index]) c.edge_finished[index] = c.closed[index] = true;
+  }
+  scheduler_->Expire(Now());
+  scheduler_->Deliver();
+}
+
+void Simulation::Step() {
+  const StepPlan& plan = scheduler_->Schedule(Now());
+  if (const absl::Status status = scheduler_->CheckInvariants(); !status.ok()) {
+    Fail(absl::StrCat("after Schedule: ", status.ToString()));
+  }
+  scheduler_->Deliver();
+  if (plan.num_rows() > options_.max_batch_tokens) Fail("too many rows");
+  if (plan.num_seqs() > options_.max_running) Fail("too many sequences");
+  if (plan.num_rows() > 1 && scheduler_->predicted() > options_.target_step) {
+    Fail("a step of several rows is predicted to take too long");
+  }
+  ++tally_.steps;
+  tally_.rows += plan.num_rows();
+  tally_.copies += static_cast<int64_t>(plan.block_copies.size());
+  tally_.masked += std::ranges::count_if(plan.sampling, &SamplingParams::masked);
+  const absl::Duration begin = clock_.Elapsed();
+  auto result =
+      executor_->Run(plan, [this](std::span<uint32_t> mask) { scheduler_->FillMask(mask); });
+  if (!result.ok()) return Fail(result.status().ToString());
+  const absl::Status committed =
+      scheduler_->Commit(*std::move(result), Now(), clock_.Elapsed() - begin);
+  if (!committed.ok()) return Fail(committed.ToString());
+  StepRecord record;
+  scheduler_->Describe(record);
+  for (const StepRecord::SequenceRow& row : record.sequences) {
+    if (!row.preempted) continue;
+    ++tally_.preemptions;
+    if (++preempted_[{row.label, row.index}] > 1 && !priorities_) {
+      Fail(absl::StrCat("request ", row.label, ".", row.index, " is preempted twice"));
+    }
+  }
+  scheduler_->Deliver();
+  if (const absl::Status status = scheduler_->CheckInvariants(); !status.ok()) {
+    Fail(absl::StrCat("after Commit: ", status.ToString()));
+  }
+}
+
+std::string Simulation::Run() {
+  for (int step = 0; failure_.empty() && (to_submit_ > 0 || !scheduler_->idle()); ++step) {
+    if (step > 20000) Fail("it does not end");
+    Disturb();
+    if (!scheduler_->idle()) Step();
+  }
+  if (!failure_.empty()) return failure_;
+  for (const auto& [id, client] : clients_) {
+    if (!client->ended) return absl::StrCat("request ", id, " never ended");
+  }
+  if (scheduler_->pool().num_used() != 0) return "blocks are leaked";
+  if (metrics_.running_requests != 0 || metrics_.waiting_requests != 0 ||
+      metrics_.waiting_prompt_tokens != 0) {
+    return "gauges are not 0 at the end";
+  }
+  tally_.hit_tokens += static_cast<int64_t>(metrics_.prefix_cache_hit_tokens.load());
+  return "";
+}
+
+}  // namespace continuo

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "services/worker/engine/scheduler.h"
+#include "tests/testing/fake_executor.h"
+#include "tests/testing/manual_clock.h"
+
+namespace continuo {
+
+// What many simulations have met, to show that they meet everything.
+struct SimulationTally {
+  int64_t requests = 0, steps = 0, rows = 0, preemptions = 0, hit_tokens = 0, copies = 0;
+  int64_t cancelled = 0, edge_finished = 0, timed_out = 0, time_limited = 0, continued = 0;
+  int64_t forked = 0, masked = 0, prompt_scores = 0, cut_steps = 0;
+};
+
+// One random schedule, drawn from a seed: requests of every kind come, are cancelled and finished,
+// while the real scheduler runs them on a FakeExecutor with a pool, batch and chunk of random,
+// small size, on a virtual clock. Every answer is compared with FakeAnswer, every event with the
+// protocol of RequestEvent, every state with CheckInvariants.
+class Simulation {
+ public:
+  Simulation(uint32_t seed, SimulationTally* tally);
+  ~Simulation();
+
+  // What went wrong first; empty: nothing.
+  std::string Run();
+
+ private:
+  struct Client;
+
+  int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng_); }
+  bool Chance(int percent) { return Pick(1, 100) <= percent; }
+  int32_t PickToken() { return Pick(0, vocab_size_ - 1); }
+  Moment Now() const { return {clock_.Now(), clock_.Elapsed()}; }
+  void Fail(const std::string& what);
+
+  Request MakeRequest();
+  void MakeContinuation(Request& request);
+  void Submit();
+  void Receive(Client& client, RequestEvent event);
+  void ReceiveDelta(Client& client, SequenceDelta& delta);
+  void CheckEnd(Client& client, const RequestEvent& event);
+  void Disturb();
+  void Step();
+
+  std::mt19937 rng_;
+  SimulationTally& tally_;
+  std::string failure_;
+  int vocab_size_ = 0;
+  bool priorities_ = false;
+  ManualClock clock_;
+  EngineMetrics metrics_;
+  EngineOptions options_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<FakeExecutor> executor_;
+  std::vector<std::vector<int32_t>> prefixes_;
+  std::map<RequestId, std::unique_ptr<Client>> clients_;
+  std::map<std::pair<std::string, int>, int> preempted_;
+  int to_submit_ = 0;
+};
+
+}  // namespace continuo

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/worker/engine/simulation.h"
+
+#include <gtest/gtest.h>
+
+namespace continuo {
+namespace {
+
+constexpr int kSeedsPerShard = 1000;
+
+class SimulationTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(SimulationTest, EveryAnswerEqualsTheUncachedOne) {
+  SimulationTally tally;
+  const uint32_t first = GetParam() * kSeedsPerShard;
+  for (uint32_t seed = first; seed < first + kSeedsPerShard; ++seed) {
+    const std::string failure = Simulation(seed, &tally).Run();
+    ASSERT_EQ(failure, "") << "seed " << seed;
+  }
+  // The schedules have met what they are for.
+  for (const int64_t count : {tally.preemptions, tally.hit_tokens, tally.copies, tally.cancelled,
+                              tally.edge_finished, tally.timed_out, tally.time_limited,
+                              tally.continued, tally.forked, tally.masked, tally.prompt_scores}) {
+    EXPECT_GT(count, 20);
+  }
+  RecordProperty("requests", static_cast<int>(tally.requests));
+  RecordProperty("steps", static_cast<int>(tally.steps));
+  RecordProperty("preemptions", static_cast<int>(tally.preemptions));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shard, SimulationTest, ::testing::Range(0, 24));
+
+}  // namespace
+}  // namespace continuo
