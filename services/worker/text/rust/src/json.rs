@@ -6,8 +6,7 @@ use std::fmt::Write as _;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-/// Deeper values are refused.
-const MAX_DEPTH: usize = 100;
+use crate::python::{float_repr, MAX_DEPTH};
 
 /// tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)
 pub fn tojson(value: &Value, indent: Option<usize>, kwargs: Kwargs) -> Result<String, Error> {
@@ -72,7 +71,13 @@ impl Writer {
         if value.is_integer() {
             let _ = write!(self.out, "{value}");
         } else {
-            self.out.push_str(&float_repr(f64::try_from(value.clone()).unwrap_or(f64::NAN)));
+            let x = f64::try_from(value.clone()).unwrap_or(f64::NAN);
+            self.out.push_str(match x {
+                x if x.is_nan() => "NaN",
+                f64::INFINITY => "Infinity",
+                f64::NEG_INFINITY => "-Infinity",
+                x => return self.out.push_str(&float_repr(x)),
+            });
         }
     }
 
@@ -156,30 +161,5 @@ impl Writer {
             }
         }
         self.out.push('"');
-    }
-}
-
-/// Python's repr: the shortest digits that read back the same, with an exponent from 1e16 on and
-/// below 1e-4.
-fn float_repr(x: f64) -> String {
-    if x.is_nan() {
-        return "NaN".to_owned();
-    }
-    if x.is_infinite() {
-        return if x > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
-    }
-    if x == 0.0 || (1e-4..1e16).contains(&x.abs()) {
-        return format!("{x:?}");
-    }
-    let scientific = format!("{x:e}");
-    match scientific.split_once('e') {
-        Some((digits, exponent)) => {
-            let (sign, exponent) = match exponent.strip_prefix('-') {
-                Some(exponent) => ('-', exponent),
-                None => ('+', exponent),
-            };
-            format!("{digits}e{sign}{exponent:0>2}")
-        }
-        None => scientific,
     }
 }

@@ -7,6 +7,8 @@ mod digest;
 mod error;
 mod files;
 mod json;
+mod python;
+mod rewrite;
 mod template;
 mod tokenizer;
 

@@ -15,6 +15,8 @@ use crate::digest::Digest;
 use crate::error::{Code, Error, Result};
 use crate::files::Config;
 use crate::json::tojson;
+use crate::python;
+use crate::rewrite::rewrite;
 
 /// Instructions of one rendering: about a second.
 const MAX_STEPS: u64 = 10_000_000;
@@ -121,40 +123,15 @@ fn environment(source: String) -> Result<Environment<'static>> {
     environment.set_fuel(Some(MAX_STEPS));
     environment.set_recursion_limit(MAX_RECURSION);
     environment.set_unknown_method_callback(unknown_method_callback);
+    python::add_to(&mut environment);
     environment.add_filter("tojson", tojson);
     environment.add_function("raise_exception", |message: String| -> std::result::Result<Value, _> {
         Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
     });
     environment
-        .add_template_owned(NAME, without_generation_tags(&source))
+        .add_template_owned(NAME, rewrite(&source))
         .map_err(|e| Error::invalid(format!("chat template: {e}")))?;
     Ok(environment)
-}
-
-/// {% generation %} … {% endgeneration %} tell a trainer which text is the assistant's; for
-/// rendering they are a scope without effect.
-fn without_generation_tags(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let (before, tag) = rest.split_at(start + 2);
-        out.push_str(before);
-        rest = tag;
-        let marked = tag.strip_prefix(['-', '+']).unwrap_or(tag);
-        let name = marked.trim_start();
-        for (generation, scope) in [("generation", "with"), ("endgeneration", "endwith")] {
-            let Some(after) = name.strip_prefix(generation) else { continue };
-            let end = after.trim_start();
-            if end.starts_with("%}") || end.starts_with("-%}") || end.starts_with("+%}") {
-                out.push_str(&tag[..tag.len() - name.len()]);
-                out.push_str(scope);
-                out.push(' ');
-                rest = end;
-            }
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 fn arguments(json: &str) -> Result<Vec<(String, Value)>> {

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "services/base/check.h"
+#include "services/worker/text/text_model.h"
+#include "tests/testing/shared_data.h"
+
+namespace continuo::testing {
+
+inline std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in.good()) << path;
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+// One of the models of tests/worker/text/testdata, which make_testdata.py writes.
+inline std::unique_ptr<TextModel> OpenTestModel(const std::string& name) {
+  auto model = TextModel::Open(SourcePath("tests/worker/text/testdata/" + name));
+  EXPECT_TRUE(model.ok()) << model.status();
+  CONTINUO_CHECK(model.ok());
+  return *std::move(model);
+}
+
+}  // namespace continuo::testing
