@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/tiny_model.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "nlohmann/json.hpp"
+#include "services/base/check.h"
+#include "services/worker/model/make_model.h"
+
+namespace continuo::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ConfigJson(const TinyModelOptions& o) {
+  const std::string architecture = o.family == "llama"     ? "LlamaForCausalLM"
+                                   : o.family == "mistral" ? "MistralForCausalLM"
+                                   : o.family == "qwen2"   ? "Qwen2ForCausalLM"
+                                                           : "Qwen3ForCausalLM";
+  nlohmann::json config = {{"architectures", {architecture}},
+                           {"model_type", o.family},
+                           {"vocab_size", o.vocab_size},
+                           {"hidden_size", o.hidden_size},
+                           {"intermediate_size", o.intermediate_size},
+                           {"num_hidden_layers", o.num_layers},
+                           {"num_attention_heads", o.num_heads},
+                           {"num_key_value_heads", o.num_kv_heads},
+                           {"head_dim", o.head_dim},
+                           {"max_position_embeddings", o.context_length},
+                           {"rms_norm_eps", 1e-5},
+                           {"rope_theta", 10000.0},
+                           {"tie_word_embeddings", o.tied_embeddings},
+                           {"eos_token_id", o.vocab_size - 1}};
+  if (o.family == "mistral") config["sliding_window"] = 24;
+  config.update(nlohmann::json::parse(o.extra_config));
+  return config.dump();
+}
+
+}  // namespace
+
+TinyModel::TinyModel(const TinyModelOptions& options) {
+  static std::atomic<int> count = 0;
+  const fs::path dir = fs::temp_directory_path() / ("continuo_tiny_" + std::to_string(getpid()) +
+                                                    "_" + std::to_string(count.fetch_add(1)));
+  dir_ = dir.string();
+  const absl::Status status = WriteRandomModel({.config_json = ConfigJson(options),
+                                                .out_dir = dir_,
+                                                .seed = options.seed,
+                                                .dtype = options.dtype,
+                                                .shard_bytes = options.shard_bytes});
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  CONTINUO_CHECK(status.ok());
+}
+
+TinyModel::~TinyModel() {
+  std::error_code ignored;
+  fs::remove_all(dir_, ignored);
+}
+
+void TinyModel::Write(std::string_view file, std::string_view text) const {
+  std::ofstream(fs::path(dir_) / file, std::ios::binary) << text;
+}
+
+std::string TinyModel::Read(std::string_view file) const {
+  std::ifstream in(fs::path(dir_) / file, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+}
+
+}  // namespace continuo::testing
