@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/common/container.h"
+#include "services/common/flags.h"
+
+namespace continuo {
+namespace {
+
+constexpr int kMaxInt = std::numeric_limits<int>::max();
+
+std::string NameOfFolder(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::path folder = std::filesystem::absolute(path, ignored).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  std::string name = folder.filename().string();
+  return name.empty() ? "model" : name;
+}
+
+// The host's name, which is the pod's, with what tells several workers of one host apart.
+std::string NameOfWorker(const std::string& listen) {
+  std::array<char, 256> host = {};
+  if (gethostname(host.data(), host.size() - 1) != 0) return "worker";
+  const std::string port = listen.substr(listen.rfind(':') + 1);
+  if (port == "50051") return host.data();
+  if (port == "0") return absl::StrCat(host.data(), "#", getpid());
+  return absl::StrCat(host.data(), ":", port);
+}
+
+void AddFlags(Flags& flags, WorkerConfig& c) {
+  flags.Text("model", &c.model, "Folder of a Hugging Face model (required)");
+  flags.Text("model_name", &c.model_name, "Name that clients use; default: the folder's name");
+  flags.Text("worker_name", &c.worker_name, "Name for people and metrics; default: the host's");
+  flags.Text("device", &c.device, "cpu");
+  flags.Address("listen", &c.listen, "Address of the gRPC server");
+  flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz");
+  flags.Text("tls_cert_file", &c.tls.cert_file, "PEM certificate of this server");
+  flags.Text("tls_key_file", &c.tls.key_file, "PEM key of the certificate");
+  flags.Text("tls_ca_file", &c.tls.ca_file, "PEM CA that clients have to be of (mutual TLS)");
+  flags.Bytes("max_receive_bytes", &c.max_receive_bytes, 1 << 20, 1 << 30,
+              "Largest message taken from a client");
+  flags.Integer("tensor_parallel", &c.tensor_parallel, 1, 8,
+                "Ranks that the model is split over: 1, 2, 4 or 8");
+  flags.Integer("threads", &c.threads, 1, 1024,
+                "Threads that compute, of all ranks together; default: what the container has");
+  flags.Choice("isa", &c.isa, {"auto", "scalar", "avx2", "avx512", "avx512_bf16", "neon"},
+               "Instruction set; pins a mixed fleet to one arithmetic path");
+  flags.Choice("weights", &c.weights, {"auto", "fp32", "bf16", "int8", "int4"},
+               "Format that weights are computed in; auto is as stored");
+  flags.Choice("kv_dtype", &c.kv_dtype, {"auto", "fp32", "bf16", "int8"},
+               "Format of the KV cache; auto is the activations'");
+  flags.Integer("max_context_tokens", &c.max_context_tokens, 0, kMaxInt,
+                "Tokens of one sequence, prompt and answer; 0 is the model's");
+  flags.Bytes("kv_cache_memory", &c.kv_cache_memory, 0, uint64_t{1} << 50,
+              "KV cache of all ranks together; 0 is what the container's memory leaves");
+  flags.Integer("kv_blocks", &c.kv_blocks, 0, kMaxInt,
+                "KV cache in blocks instead; 0 is what kv_cache_memory holds");
+  flags.Integer("block_size", &c.block_size, 1, 1024, "Tokens of a KV block");
+  flags.Integer("max_batch_tokens", &c.max_batch_tokens, 1, 1 << 20, "Rows of a step");
+  flags.Integer("max_prefill_chunk", &c.max_prefill_chunk, 1, 1 << 20,
+                "Rows of one prompt in a step");
+  flags.Integer("max_running", &c.max_running, 1, 1 << 16, "Sequences in the batch");
+  flags.Integer<int64_t>("max_queued_tokens", &c.max_queued_tokens, 1, int64_t{1} << 40,
+                         "Prompt tokens that may wait; more is refused");
+  flags.Duration("drain_grace", &c.drain_grace, absl::ZeroDuration(), absl::Seconds(30),
+                 "How long streams may go on after SIGTERM before they are handed over");
+  flags.Switch("deterministic", &c.deterministic,
+               "Tokens do not depend on the load; always so on the CPU");
+}
+
+int BadCommandLine(std::string_view text) {
+  std::cerr << "continuo-worker: " << text << "\n";
+  return 2;
+}
+
+}  // namespace
+
+ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
+  ParsedConfig parsed;
+  WorkerConfig& c = parsed.config;
+  c.threads = AvailableThreads();
+  Flags flags("continuo-worker", "Serves one model: continuous batching over a paged KV cache.");
+  AddFlags(flags, c);
+  parsed.exit_code = flags.Parse(argc, argv);
+  if (parsed.exit_code.has_value()) return parsed;
+  if (c.model.empty()) {
+    parsed.exit_code = BadCommandLine("--model is missing: the folder of the model to serve");
+  } else if ((c.tensor_parallel & (c.tensor_parallel - 1)) != 0) {
+    parsed.exit_code = BadCommandLine(
+        absl::StrCat("--tensor_parallel=", c.tensor_parallel, " is not 1, 2, 4 or 8"));
+  } else if (c.weights == "int8" || c.weights == "int4") {
+    parsed.exit_code = BadCommandLine(absl::StrCat(
+        "--weights=", c.weights, " is not available in this build; auto, fp32 and bf16 are"));
+  } else if (c.kv_dtype == "int8") {
+    parsed.exit_code =
+        BadCommandLine("--kv_dtype=int8 is not available in this build; auto, fp32 and bf16 are");
+  }
+  if (c.model_name.empty()) c.model_name = NameOfFolder(c.model);
+  if (c.worker_name.empty()) c.worker_name = NameOfWorker(c.listen);
+  return parsed;
+}
+
+absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t available_bytes) {
+  LoadOptions load;
+  load.dir = config.model;
+  load.device = config.device;
+  load.isa = config.isa;
+  load.tensor_parallel = config.tensor_parallel;
+  load.threads = config.threads;
+  load.weights = config.weights;
+  load.kv_dtype = config.kv_dtype;
+  load.max_context_tokens = config.max_context_tokens;
+  load.block_size = config.block_size;
+  load.max_batch_tokens = config.max_batch_tokens;
+  ASSIGN_OR_RETURN(const LoadEstimate estimate, EstimateLoad(load));
+
+  const auto fixed = static_cast<uint64_t>(estimate.weight_bytes + estimate.scratch_bytes);
+  const auto block = static_cast<uint64_t>(std::max<int64_t>(estimate.bytes_per_block, 1));
+  const uint64_t left = available_bytes > fixed ? available_bytes - fixed : 0;
+  uint64_t blocks = static_cast<uint64_t>(config.kv_blocks);
+  if (blocks == 0 && config.kv_cache_memory > 0) blocks = config.kv_cache_memory / block;
+  const bool by_flags = config.kv_blocks > 0 || config.kv_cache_memory > 0;
+  if (by_flags && blocks > left / block) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the KV cache would take ", FormatBytes(blocks * block), ", beside ",
+                     FormatBytes(fixed), " of weights and activations the container has ",
+                     FormatBytes(left), "; lower --kv_cache_memory or --kv_blocks"));
+  }
+  if (!by_flags) {
+    // A tenth stays free for prompts, answers and what else the process needs.
+    const uint64_t useful = static_cast<uint64_t>(config.max_running) *
+                            static_cast<uint64_t>(std::max(estimate.min_blocks, 1));
+    blocks = std::min(left / 10 * 9 / block, useful);
+  }
+  if (blocks < static_cast<uint64_t>(estimate.min_blocks)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a KV cache of ", blocks, " blocks cannot hold one sequence of ",
+                     estimate.config.context_length, " tokens, which needs ", estimate.min_blocks,
+                     " blocks (", FormatBytes(static_cast<uint64_t>(estimate.min_blocks) * block),
+                     "); raise --kv_blocks or --kv_cache_memory, or lower --max_context_tokens"));
+  }
+  load.num_blocks = static_cast<int>(std::min<uint64_t>(blocks, kMaxInt));
+  return load;
+}
+
+EngineOptions MakeEngineOptions(const WorkerConfig& config, const LoadedModel& model) {
+  EngineOptions options;
+  options.num_blocks = model.num_blocks;
+  options.block_size = model.block_size;
+  options.vocab_size = model.config.vocab_size;
+  options.max_batch_tokens = config.max_batch_tokens;
+  options.max_prefill_chunk = config.max_prefill_chunk;
+  options.max_running = config.max_running;
+  options.max_queued_tokens = config.max_queued_tokens;
+  return options;
+}
+
+ServedModel DescribeModel(const WorkerConfig& config, const LoadedModel& model,
+                          const TextModel* text) {
+  ServedModel served;
+  served.name = config.model_name;
+  served.architecture = model.config.architecture;
+  served.worker = config.worker_name;
+  served.max_context_tokens = model.config.context_length;
+  served.vocab_size = model.config.vocab_size;
+  served.num_parameters = static_cast<uint64_t>(model.num_parameters);
+  served.weight_format = model.weight_format;
+  const std::vector<std::string> text_parts = {absl::StrCat(kTextVersion), text->tokenizer_digest(),
+                                               text->template_digest()};
+  served.fingerprint = MakeFingerprint(model.fingerprint, text_parts);
+  served.tokenizer_fingerprint = text->tokenizer_digest();
+  const GenerationDefaults& d = model.config.defaults;
+  served.defaults.temperature = d.temperature;
+  served.defaults.top_p = d.top_p;
+  served.defaults.min_p = d.min_p;
+  served.defaults.repetition_penalty = d.repetition_penalty;
+  if (d.top_k.has_value()) served.defaults.top_k = static_cast<uint32_t>(*d.top_k);
+  served.eos_ids = d.eos_token_ids;
+  served.text = text;
+  FinishServedModel(served);
+  return served;
+}
+
+}  // namespace continuo

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/tls.h"
+#include "services/worker/engine/engine.h"
+#include "services/worker/model/loader.h"
+#include "services/worker/server/served_model.h"
+
+namespace continuo {
+
+// What the flags of continuo-worker say; README.md lists them.
+struct WorkerConfig {
+  std::string model;       // folder of the model
+  std::string model_name;  // default: the folder's name
+  std::string worker_name;
+  std::string device = "cpu";
+  std::string listen = "0.0.0.0:50051";
+  std::string metrics_listen = "0.0.0.0:9090";
+  TlsFiles tls;
+  uint64_t max_receive_bytes = 32 << 20;
+
+  int tensor_parallel = 1;
+  int threads = 1;
+  std::string isa = "auto";
+  std::string weights = "auto";
+  std::string kv_dtype = "auto";
+  int max_context_tokens = 0;    // 0: the model's
+  uint64_t kv_cache_memory = 0;  // 0: what the container has
+  int kv_blocks = 0;             // 0: what kv_cache_memory holds
+  int block_size = 16;
+  int max_batch_tokens = 2048;
+  int max_prefill_chunk = 512;
+  int max_running = 256;
+  int64_t max_queued_tokens = 262144;
+  absl::Duration drain_grace = absl::Seconds(5);
+  bool deterministic = false;
+};
+
+// Either a configuration or the exit code: 0 after --help or --version, 2 after a bad command
+// line, of which one line on stderr tells.
+struct ParsedConfig {
+  WorkerConfig config;
+  std::optional<int> exit_code;
+};
+ParsedConfig ParseWorkerConfig(int argc, const char* const* argv);
+
+// What the loader is to do, KV blocks included: as many as the flags say, else as the container's
+// memory holds beside weights and activations, but no more than max_running sequences of the
+// whole context can fill. ResourceExhausted where the flags ask for more than `available_bytes`
+// hold, with both numbers.
+absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t available_bytes);
+
+EngineOptions MakeEngineOptions(const WorkerConfig& config, const LoadedModel& model);
+
+// `text` outlives the result.
+ServedModel DescribeModel(const WorkerConfig& config, const LoadedModel& model,
+                          const TextModel* text);
+
+}  // namespace continuo

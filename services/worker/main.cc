@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// continuo-worker: flags, then the port, then the model, then requests until SIGTERM.
+
+#include <google/protobuf/stubs/logging.h>
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "services/base/clock.h"
+#include "services/base/status_macros.h"
+#include "services/common/container.h"
+#include "services/common/log.h"
+#include "services/common/shutdown.h"
+#include "services/common/version.h"
+#include "services/worker/config.h"
+#include "services/worker/model/loader.h"
+#include "services/worker/server/worker_server.h"
+#include "services/worker/text/text_model.h"
+
+namespace continuo {
+namespace {
+
+// A model and its text, loaded.
+struct Loaded {
+  std::unique_ptr<TextModel> text;
+  LoadedModel model;
+};
+
+absl::StatusOr<Loaded> Load(const WorkerConfig& config) {
+  Loaded loaded;
+  ASSIGN_OR_RETURN(const LoadOptions options, PlanLoad(config, AvailableMemoryBytes()));
+  ASSIGN_OR_RETURN(loaded.text, TextModel::Open(config.model));
+  ASSIGN_OR_RETURN(loaded.model, LoadExecutor(options));
+  return loaded;
+}
+
+[[noreturn]] void Fail(const absl::Status& status) {
+  Log(LogSeverity::kError, "the worker ends", {{"reason", status.ToString()}});
+  std::_Exit(1);
+}
+
+void LogProtobuf(google::protobuf::LogLevel level, const char*, int, const std::string& message) {
+  const bool severe = level >= google::protobuf::LOGLEVEL_ERROR;
+  Log(severe ? LogSeverity::kWarning : LogSeverity::kInfo, message, {{"source", "protobuf"}});
+}
+
+int Main(int argc, char** argv) {
+  ParsedConfig parsed = ParseWorkerConfig(argc, argv);
+  if (parsed.exit_code.has_value()) return *parsed.exit_code;
+  const WorkerConfig& config = parsed.config;
+  ShutdownSignal shutdown;
+  InstallGrpcLogSink();
+  google::protobuf::SetLogHandler(LogProtobuf);
+
+  const SystemClock clock;
+  // Declared before the server, so that it outlives it.
+  absl::StatusOr<Loaded> loaded = absl::UnavailableError("not loaded yet");
+  WorkerServerOptions options;
+  options.listen = config.listen;
+  options.metrics_listen = config.metrics_listen;
+  options.tls = config.tls;
+  options.worker_name = config.worker_name;
+  options.model_name = config.model_name;
+  options.drain_grace = config.drain_grace;
+  options.max_receive_bytes = static_cast<int>(config.max_receive_bytes);
+  auto started = WorkerServer::Start(options, &clock);
+  if (!started.ok()) Fail(started.status());
+  WorkerServer& server = **started;
+  Log(LogSeverity::kInfo, "loading",
+      {{"address", server.address()}, {"model", config.model_name}, {"version", Version()}});
+
+  absl::Notification done;
+  std::thread loader([&] {
+    loaded = Load(config);
+    done.Notify();
+  });
+  while (!done.HasBeenNotified()) {
+    if (!shutdown.WaitFor(absl::Milliseconds(10)).has_value()) continue;
+    Log(LogSeverity::kInfo, "ended while loading");
+    std::_Exit(0);
+  }
+  loader.join();
+  if (!loaded.ok()) Fail(loaded.status());
+  LoadedModel& model = loaded->model;
+  const ServedModel served = DescribeModel(config, model, loaded->text.get());
+  Log(LogSeverity::kInfo, "loaded",
+      {{"architecture", served.architecture},
+       {"parameters", model.num_parameters},
+       {"weights", model.weight_format},
+       {"kv", model.kv_format},
+       {"backend", model.backend_name},
+       {"threads", config.threads},
+       {"ranks", model.ranks.size()},
+       {"kv_blocks", model.num_blocks},
+       {"block_size", model.block_size},
+       {"context", served.max_context_tokens},
+       {"fingerprint", served.fingerprint}});
+  server.Serve(served, MakeEngineOptions(config, model), model.executor.get(), Fail);
+  Log(LogSeverity::kInfo, "listening",
+      {{"address", server.address()},
+       {"metrics_address", "127.0.0.1:" + std::to_string(server.metrics_port())},
+       {"worker", config.worker_name}});
+
+  shutdown.Wait();
+  Log(LogSeverity::kInfo, "draining", {{"grace", config.drain_grace}});
+  server.BeginDrain(config.drain_grace);
+  // A second signal ends the wait.
+  while (!server.drained() && !shutdown.WaitFor(absl::Milliseconds(10)).has_value()) {
+  }
+  server.Shutdown();
+  Log(LogSeverity::kInfo, "ended");
+  return 0;
+}
+
+}  // namespace
+}  // namespace continuo
+
+int main(int argc, char** argv) { return continuo::Main(argc, argv); }

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/server_context.h>
+
+#include "absl/status/statusor.h"
+#include "services/worker/server/convert.h"
+
+namespace continuo {
+
+// Tenant, request id, move and deadline of a call. Peers are believed what they say of tenant and
+// move where they proved to be of the configured CA, or where TLS is off (exactness rule 12);
+// others belong to the tenant "default". INVALID_ARGUMENT names the metadata key. `now` and
+// `random` are the caller's to set.
+absl::StatusOr<CallInfo> ReadCallInfo(const grpc::CallbackServerContext& context, bool tls);
+
+}  // namespace continuo

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/generate_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+#include "services/common/grpc_status.h"
+#include "services/worker/server/call_metadata.h"
+#include "services/worker/server/wire.h"
+
+namespace continuo {
+namespace {
+
+// Requests of up to this many bytes are read at once, on gRPC's own thread.
+constexpr size_t kShortRequestBytes = 4096;
+
+// What the engine's refusals mean to a gateway.
+absl::Status Refusal(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:
+      return WithRetryInfo(WithReason(status, kReasonOverloaded), absl::Seconds(1));
+    case absl::StatusCode::kUnavailable:
+      return DrainingError();
+    default:
+      return status;
+  }
+}
+
+}  // namespace
+
+GenerateCall::GenerateCall(const grpc::CallbackServerContext* context,
+                           const grpc::ByteBuffer& request, WorkerCore* core)
+    : core_(core),
+      info_(ReadCallInfo(*context, core->identity().tls)),
+      bytes_(request),
+      id_(core->NextId()) {
+  // An end is passed on once the engine has the request, so serving() is set then.
+  control_ = std::make_shared<RequestControl>(
+      [core, id = id_](absl::Status why) { core->serving()->engine->Cancel(id, std::move(why)); });
+  const size_t size = bytes_.Length();
+  if (size <= kShortRequestBytes) {
+    Run();
+    return;
+  }
+  const bool is_move = info_.ok() && info_->is_move;
+  if (!is_move && core_->text_pool().waiting_weight() > WorkerCore::kMaxWaitingPromptBytes) {
+    Finish(WithRetryInfo(WithReason(absl::ResourceExhaustedError(
+                                        absl::StrCat("over ", WorkerCore::kMaxWaitingPromptBytes,
+                                                     " bytes of prompts wait to be encoded")),
+                                    kReasonOverloaded),
+                         absl::Seconds(1)));
+    return;
+  }
+  core_->text_pool().Post([this] { Run(); }, size);
+}
+
+void GenerateCall::Run() {
+  absl::Status status = Start();
+  if (!status.ok()) Finish(std::move(status));
+}
+
+absl::Status GenerateCall::Start() {
+  RETURN_IF_ERROR(core_->CheckServing());
+  RETURN_IF_ERROR(info_.status());
+  if (const auto why = control_->ended_early(); why.has_value()) return *why;
+  const Serving& serving = *core_->serving();
+  info_->now = core_->clock().Now();
+  info_->random = [this] { return core_->Random(); };
+  if (info_->deadline <= info_->now) {
+    return absl::DeadlineExceededError("the deadline has passed");
+  }
+
+  v1::GenerateRequest request;
+  RETURN_IF_ERROR(ParseRequest(std::exchange(bytes_, {}), &request));
+  ASSIGN_OR_RETURN(Generation generation,
+                   PrepareGeneration(request, *info_, serving.model, core_->salt_key()));
+  const std::string label = generation.accepted.request_id();
+  const ArrivalKind kind = !request.has_continuation() ? ArrivalKind::kNew
+                           : info_->is_move            ? ArrivalKind::kMove
+                                                       : ArrivalKind::kClientContinuation;
+  RETURN_IF_ERROR(core_->registry().Add(info_->tenant, label, kind, control_));
+  label_ = label;
+
+  generation.request.id = id_;
+  Engine* const engine = serving.engine;
+  EngineHooks hooks;
+  hooks.finish_sequence = [engine, id = id_](int index) { engine->FinishSequence(id, index); };
+  hooks.cancel = [engine, id = id_](absl::Status why) { engine->Cancel(id, std::move(why)); };
+  session_ = GenerateSession::Create(generation, this, std::move(hooks), &core_->delivery_pool(),
+                                     &serving.model, &core_->clock());
+  // The call may be gone as soon as the session has something to finish.
+  const std::shared_ptr<GenerateSession> session = session_;
+  const std::shared_ptr<RequestControl> control = control_;
+  if (!session->needs_engine()) {
+    session->AnswerFromReceived();
+    return absl::OkStatus();
+  }
+  const absl::Status submitted =
+      engine->Submit(std::move(generation.request),
+                     [session](RequestEvent event) { session->OnEvent(std::move(event)); });
+  if (!submitted.ok()) return Refusal(submitted);
+  control->Submitted();
+  return absl::OkStatus();
+}
+
+void GenerateCall::Write(v1::GenerateResponse response) {
+  outgoing_ = Serialize(response);
+  StartWrite(&outgoing_);
+}
+
+void GenerateCall::OnWriteDone(bool ok) {
+  // Held here too: finishing may delete the call before the session has returned.
+  const std::shared_ptr<GenerateSession> session = session_;
+  session->WriteDone(ok);
+}
+
+void GenerateCall::OnCancel() {
+  const bool late = info_.ok() && core_->clock().Now() >= info_->deadline;
+  control_->End(late ? absl::DeadlineExceededError("the deadline has passed")
+                     : absl::CancelledError("the client cancelled"));
+}
+
+void GenerateCall::Finish(absl::Status status) {
+  if (!label_.empty()) core_->registry().Remove(info_->tenant, label_, control_.get());
+  core_->CountRequest(status.code());
+  Reactor::Finish(ToGrpcStatus(status));
+}
+
+}  // namespace continuo

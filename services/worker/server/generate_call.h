@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "services/worker/server/convert.h"
+#include "services/worker/server/generate_session.h"
+#include "services/worker/server/request_registry.h"
+#include "services/worker/server/worker_core.h"
+
+namespace continuo {
+
+// One call of Generate: gRPC's callbacks on one side, a GenerateSession on the other. Deletes
+// itself when gRPC is done with it.
+class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public ResponseWriter {
+ public:
+  // `core` outlives the call. Long prompts are read on the core's text pool.
+  GenerateCall(const grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
+               WorkerCore* core);
+
+  // grpc::ServerWriteReactor
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override { delete this; }
+
+  // ResponseWriter
+  void Write(v1::GenerateResponse response) override;
+  void Finish(absl::Status status) override;
+
+ private:
+  using Reactor = grpc::ServerWriteReactor<grpc::ByteBuffer>;
+
+  ~GenerateCall() override = default;
+  void Run();
+  // Hands the request to the engine, or answers it right away. Not OK: nothing was started.
+  absl::Status Start();
+
+  WorkerCore* const core_;
+  absl::StatusOr<CallInfo> info_;
+  grpc::ByteBuffer bytes_;     // of the request, until it is parsed
+  grpc::ByteBuffer outgoing_;  // of the write in flight
+  const RequestId id_;
+  std::string label_;
+  std::shared_ptr<RequestControl> control_;
+  std::shared_ptr<GenerateSession> session_;
+};
+
+}  // namespace continuo

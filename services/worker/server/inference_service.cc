@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/inference_service.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+#include "services/worker/server/generate_call.h"
+#include "services/worker/server/prompt.h"
+#include "services/worker/server/unary_call.h"
+#include "services/worker/server/validate.h"
+
+namespace continuo {
+namespace {
+
+// Unary responses are not split; stock clients take 4 MiB.
+constexpr size_t kMaxUnaryBytes = kMaxCollectedBytes;
+
+absl::Status CheckSize(std::string_view field, size_t bytes) {
+  if (bytes <= kMaxUnaryBytes) return absl::OkStatus();
+  return FieldError(field, absl::StrCat("the answer would have ", bytes, " bytes, the limit is ",
+                                        kMaxUnaryBytes));
+}
+
+// The model, once it is loaded; also while the worker drains.
+absl::StatusOr<const ServedModel*> Loaded(const WorkerCore& core) {
+  const Serving* serving = core.serving();
+  if (serving == nullptr) return core.CheckServing();
+  return &serving->model;
+}
+
+absl::StatusOr<v1::TokenizeResponse> TokenizeWith(const v1::TokenizeRequest& request,
+                                                  absl::Time now, const ServedModel& model) {
+  RETURN_IF_ERROR(ValidateModelName(request.model(), model));
+  if (request.prompt_case() == v1::TokenizeRequest::PROMPT_NOT_SET) {
+    return FieldError("prompt", "is missing: one of text and conversation");
+  }
+  if (request.has_conversation()) {
+    RETURN_IF_ERROR(ValidateConversation(request.conversation(), "conversation", model));
+  }
+  ASSIGN_OR_RETURN(EncodedPrompt prompt, EncodePrompt(request, now, *model.text));
+  v1::TokenizeResponse response;
+  response.mutable_token_ids()->Add(prompt.tokens.begin(), prompt.tokens.end());
+  response.set_rendered_prompt(std::move(prompt.rendered));
+  RETURN_IF_ERROR(CheckSize(prompt.field, response.ByteSizeLong()));
+  return response;
+}
+
+absl::StatusOr<v1::DetokenizeResponse> DetokenizeWith(const v1::DetokenizeRequest& request,
+                                                      const ServedModel& model) {
+  RETURN_IF_ERROR(ValidateModelName(request.model(), model));
+  std::vector<int32_t> ids;
+  ids.reserve(request.token_ids_size());
+  for (int i = 0; i < request.token_ids_size(); ++i) {
+    const uint32_t id = request.token_ids(i);
+    if (id >= static_cast<uint32_t>(model.vocab_size)) {
+      return FieldError(
+          absl::StrCat("token_ids[", i, "]"),
+          absl::StrCat("id ", id, " is outside the vocabulary of ", model.vocab_size, " tokens"));
+    }
+    // An id that only pads the model's rows names no token and has no text.
+    if (id < static_cast<uint32_t>(model.text->vocab_size())) {
+      ids.push_back(static_cast<int32_t>(id));
+    }
+  }
+  RETURN_IF_ERROR(CheckSize("token_ids", ids.size() * model.max_text_bytes_per_token));
+  ASSIGN_OR_RETURN(std::string text, model.text->Decode(ids, request.keep_special_tokens()));
+  v1::DetokenizeResponse response;
+  response.set_text(std::move(text));
+  return response;
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return new GenerateCall(context, *request, core_);
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) {
+  return AnswerUnary<v1::TokenizeRequest>(
+      context, request, response, &core_->text_pool(),
+      [this](const v1::TokenizeRequest& r) -> absl::StatusOr<v1::TokenizeResponse> {
+        ASSIGN_OR_RETURN(const ServedModel* model, Loaded(*core_));
+        return TokenizeWith(r, core_->clock().Now(), *model);
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return AnswerUnary<v1::DetokenizeRequest>(
+      context, request, response, &core_->text_pool(),
+      [this](const v1::DetokenizeRequest& r) -> absl::StatusOr<v1::DetokenizeResponse> {
+        ASSIGN_OR_RETURN(const ServedModel* model, Loaded(*core_));
+        return DetokenizeWith(r, *model);
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  return AnswerUnary<v1::EmbedRequest>(
+      context, request, response, nullptr,
+      [](const v1::EmbedRequest&) -> absl::StatusOr<v1::EmbedResponse> {
+        return absl::UnimplementedError("the model has no embeddings");
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return AnswerUnary<v1::ListModelsRequest>(
+      context, request, response, nullptr,
+      [this](const v1::ListModelsRequest&) -> absl::StatusOr<v1::ListModelsResponse> {
+        v1::ListModelsResponse list;
+        if (const Serving* s = core_->serving(); s != nullptr)
+          *list.add_models() = ToProto(s->model);
+        return list;
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) {
+  return AnswerUnary<v1::GetModelRequest>(
+      context, request, response, nullptr,
+      [this](const v1::GetModelRequest& r) -> absl::StatusOr<v1::GetModelResponse> {
+        ASSIGN_OR_RETURN(const ServedModel* model, Loaded(*core_));
+        RETURN_IF_ERROR(ValidateModelName(r.name(), *model));
+        v1::GetModelResponse found;
+        *found.mutable_model() = ToProto(*model);
+        return found;
+      });
+}
+
+}  // namespace continuo

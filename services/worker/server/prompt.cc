@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/prompt.h"
+
+#include <string_view>
+#include <utility>
+
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+
+namespace continuo {
+namespace {
+
+// The text module's refusals name no field; they are of this one.
+absl::Status At(std::string_view field, const absl::Status& status) {
+  if (status.code() == absl::StatusCode::kInvalidArgument ||
+      status.code() == absl::StatusCode::kFailedPrecondition) {
+    return FieldError(field, std::string(status.message()));
+  }
+  return status;
+}
+
+absl::StatusOr<EncodedPrompt> Encode(std::string field, std::string rendered, bool add_special,
+                                     const TextModel& text) {
+  auto tokens = text.Encode(rendered, add_special);
+  if (!tokens.ok()) return At(field, tokens.status());
+  return EncodedPrompt{std::move(field), std::move(rendered), *std::move(tokens)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RenderConversation(const v1::Conversation& conversation,
+                                               std::string_view field, absl::Time now,
+                                               const TextModel& text) {
+  ChatPrompt prompt;
+  prompt.messages.reserve(conversation.messages_size());
+  for (const v1::ChatMessage& message : conversation.messages()) {
+    prompt.messages.push_back({.role = message.role(),
+                               .content = message.content(),
+                               .reasoning = message.reasoning(),
+                               .tool_call_id = message.tool_call_id(),
+                               .name = message.name()});
+  }
+  prompt.template_arguments = conversation.template_arguments();
+  prompt.continue_final_message = conversation.continue_final_message();
+  prompt.now_seconds = absl::ToUnixSeconds(now);
+  auto rendered = text.RenderChat(prompt);
+  if (!rendered.ok()) return At(field, rendered.status());
+  return rendered;
+}
+
+absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::GenerateRequest& request, absl::Time now,
+                                           const TextModel& text) {
+  if (request.has_token_ids()) {
+    const auto& ids = request.token_ids().ids();
+    return EncodedPrompt{"token_ids", "", std::vector<int32_t>(ids.begin(), ids.end())};
+  }
+  if (request.has_text()) return Encode("text", request.text(), /*add_special=*/true, text);
+  ASSIGN_OR_RETURN(std::string rendered,
+                   RenderConversation(request.conversation(), "conversation", now, text));
+  return Encode("conversation", std::move(rendered), /*add_special=*/false, text);
+}
+
+absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::TokenizeRequest& request, absl::Time now,
+                                           const TextModel& text) {
+  if (request.has_text()) {
+    return Encode("text", request.text(), !request.omit_special_tokens(), text);
+  }
+  ASSIGN_OR_RETURN(std::string rendered,
+                   RenderConversation(request.conversation(), "conversation", now, text));
+  return Encode("conversation", std::move(rendered), /*add_special=*/false, text);
+}
+
+}  // namespace continuo

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <google/protobuf/message.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include "absl/status/status.h"
+
+namespace continuo {
+
+// A received message. The services take bytes and parse them here, so that a request which is no
+// message gets INVALID_ARGUMENT with the field's name; unknown fields are refused likewise.
+absl::Status ParseRequest(const grpc::ByteBuffer& bytes, google::protobuf::Message* request);
+
+grpc::ByteBuffer Serialize(const google::protobuf::Message& response);
+
+}  // namespace continuo

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/random/random.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "services/base/clock.h"
+#include "services/worker/engine/engine.h"
+#include "services/worker/server/convert.h"
+#include "services/worker/server/lifecycle.h"
+#include "services/worker/server/load_board.h"
+#include "services/worker/server/request_registry.h"
+#include "services/worker/server/served_model.h"
+#include "services/worker/server/work_pool.h"
+
+namespace continuo {
+
+// What is there once the model is loaded.
+struct Serving {
+  ServedModel model;
+  Engine* engine = nullptr;
+};
+
+// What the services of one worker share. Thread-safe. Members are made in the order in which they
+// depend on each other.
+class WorkerCore {
+ public:
+  // Prompts that wait for a thread to encode them, beyond which new ones are shed.
+  static constexpr size_t kMaxWaitingPromptBytes = 64 << 20;
+
+  struct Identity {
+    std::string worker;      // name of this worker, for people and metrics
+    std::string model_name;  // known before the model is loaded
+    bool tls = false;
+    absl::Duration drain_grace = absl::Seconds(5);
+  };
+  // `clock` outlives the core; `set_health` is called from any thread.
+  WorkerCore(Identity identity, const Clock* clock, int text_threads,
+             std::function<void(bool)> set_health);
+  ~WorkerCore();
+
+  // The model is loaded; `serving` stays valid until the core ends.
+  void StartServing(Serving serving);
+  // Null while the model is being loaded.
+  const Serving* serving() const { return serving_.load(std::memory_order_acquire); }
+
+  // Why nothing new is taken now: loading, or draining.
+  absl::Status CheckServing() const;
+  void CountRequest(absl::StatusCode code);
+  uint64_t num_requests(absl::StatusCode code) const;
+
+  uint64_t Random();
+  RequestId NextId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
+  v1::WatchLoadResponse ReadLoad() const;
+
+  const Identity& identity() const { return identity_; }
+  const std::string& incarnation() const { return incarnation_; }
+  const SaltKey& salt_key() const { return salt_key_; }
+  const Clock& clock() const { return *clock_; }
+  RequestRegistry& registry() { return registry_; }
+  Lifecycle& lifecycle() { return lifecycle_; }
+  LoadBoard& load_board() { return load_board_; }
+  // For what takes time with a prompt's length.
+  WorkPool& text_pool() { return text_pool_; }
+  // For what follows a step.
+  WorkPool& delivery_pool() { return delivery_pool_; }
+
+ private:
+  const Identity identity_;
+  const Clock* const clock_;
+  absl::Mutex random_mutex_;
+  absl::BitGen random_ ABSL_GUARDED_BY(random_mutex_);
+  const std::string incarnation_;
+  const SaltKey salt_key_;
+  std::atomic<RequestId> next_id_ = 1;
+  std::array<std::atomic<uint64_t>, 17> requests_by_code_ = {};
+
+  std::unique_ptr<Serving> serving_owner_;
+  std::atomic<const Serving*> serving_ = nullptr;
+  RequestRegistry registry_;
+  LoadBoard load_board_;
+  Lifecycle lifecycle_;
+  WorkPool text_pool_;
+  WorkPool delivery_pool_;
+};
+
+}  // namespace continuo

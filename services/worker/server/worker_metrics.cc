@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/worker_metrics.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+
+#include "services/common/version.h"
+
+namespace continuo {
+namespace {
+
+template <typename T>
+double Read(const std::atomic<T>& value) {
+  return static_cast<double>(value.load(std::memory_order_relaxed));
+}
+
+void CollectOwn(const EngineMetrics& e, const WorkerCore& core, MetricFamilies& f) {
+  const MetricLabels model = {{"model", core.identity().model_name}};
+  AddGauge(f, "continuo_running_requests", "Sequences in the batch.", model,
+           Read(e.running_requests));
+  AddGauge(f, "continuo_waiting_requests", "Sequences that wait for the batch.", model,
+           Read(e.waiting_requests));
+  AddGauge(f, "continuo_waiting_prompt_tokens", "Prompt tokens that wait to be read.", model,
+           Read(e.waiting_prompt_tokens));
+  AddGauge(f, "continuo_kv_blocks_used", "KV blocks in use by running sequences.", model,
+           Read(e.kv_blocks_used));
+  AddGauge(f, "continuo_kv_blocks_cached", "KV blocks kept for their prefix only.", model,
+           Read(e.kv_blocks_cached));
+  AddGauge(f, "continuo_kv_blocks_total", "KV blocks of the pool.", model, Read(e.kv_blocks_total));
+  AddGauge(f, "continuo_kv_blocks_unaccounted",
+           "KV blocks that are neither used, cached nor free; 0 unless something is broken.", model,
+           Read(e.kv_blocks_unaccounted));
+  AddHistogram(f, "continuo_step_seconds", "Duration of a step.", model, e.step_seconds);
+  AddHistogram(f, "continuo_step_rows", "Rows of a step.", model, e.step_rows);
+  AddCounter(f, "continuo_prompt_tokens_total", "Prompt tokens of started requests.", model,
+             Read(e.prompt_tokens));
+  AddCounter(f, "continuo_generated_tokens_total", "Tokens generated.", model,
+             Read(e.generated_tokens));
+  AddCounter(f, "continuo_preemptions_total",
+             "Times that a sequence gave its blocks back to be computed again.", model,
+             Read(e.preemptions));
+  AddCounter(f, "continuo_prefix_cache_queried_tokens_total",
+             "Prompt tokens looked up in the prefix cache.", model,
+             Read(e.prefix_cache_queried_tokens));
+  AddCounter(f, "continuo_prefix_cache_hit_tokens_total",
+             "Prompt tokens found in the prefix cache.", model, Read(e.prefix_cache_hit_tokens));
+  for (int code = 0; code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
+    const auto status = static_cast<absl::StatusCode>(code);
+    MetricLabels labels = model;
+    labels.emplace_back("code", absl::StatusCodeToString(status));
+    AddCounter(f, "continuo_requests_total", "Generate calls that ended, by gRPC status.", labels,
+               static_cast<double>(core.num_requests(status)));
+  }
+  AddHistogram(f, "continuo_queue_seconds", "From arrival to the first step.", model,
+               e.queue_seconds);
+  AddHistogram(f, "continuo_time_to_first_token_seconds", "From arrival to the first token.", model,
+               e.time_to_first_token_seconds);
+  AddHistogram(f, "continuo_inter_token_seconds", "Between tokens of a sequence.", model,
+               e.inter_token_seconds);
+  AddHistogram(f, "continuo_request_seconds", "From arrival to the end.", model, e.request_seconds);
+  const Serving* serving = core.serving();
+  MetricLabels build = model;
+  build.emplace_back("version", std::string(Version()));
+  build.emplace_back("fingerprint", serving == nullptr ? "" : serving->model.fingerprint);
+  AddGauge(f, "continuo_build_info", "1; the labels say what runs.", build, 1);
+}
+
+// The same numbers under vLLM's names and labels.
+void CollectVllm(const EngineMetrics& e, const WorkerCore& core, MetricFamilies& f) {
+  const MetricLabels labels = {{"model_name", core.identity().model_name}, {"engine", "0"}};
+  AddGauge(f, "vllm:num_requests_running", "Sequences in the batch.", labels,
+           Read(e.running_requests));
+  AddGauge(f, "vllm:num_requests_waiting", "Sequences that wait for the batch.", labels,
+           Read(e.waiting_requests));
+  const double total = Read(e.kv_blocks_total);
+  AddGauge(f, "vllm:kv_cache_usage_perc", "Share of the KV blocks in use; 1 is all.", labels,
+           total > 0 ? Read(e.kv_blocks_used) / total : 0);
+  const Serving* serving = core.serving();
+  const EngineLoad load = serving == nullptr ? EngineLoad() : serving->engine->Load();
+  MetricLabels config = labels;
+  config.emplace_back("block_size", std::to_string(load.block_size));
+  config.emplace_back("num_gpu_blocks", std::to_string(load.total_blocks));
+  config.emplace_back("enable_prefix_caching", "True");
+  AddGauge(f, "vllm:cache_config_info", "1; the labels say how the KV cache is set up.", config, 1);
+  AddHistogram(f, "vllm:time_to_first_token_seconds", "From arrival to the first token.", labels,
+               e.time_to_first_token_seconds);
+  AddHistogram(f, "vllm:inter_token_latency_seconds", "Between tokens of a sequence.", labels,
+               e.inter_token_seconds);
+  AddHistogram(f, "vllm:e2e_request_latency_seconds", "From arrival to the end.", labels,
+               e.request_seconds);
+  AddHistogram(f, "vllm:request_queue_time_seconds", "From arrival to the first step.", labels,
+               e.queue_seconds);
+  AddCounter(f, "vllm:prompt_tokens_total", "Prompt tokens of started requests.", labels,
+             Read(e.prompt_tokens));
+  AddCounter(f, "vllm:generation_tokens_total", "Tokens generated.", labels,
+             Read(e.generated_tokens));
+  AddCounter(f, "vllm:num_preemptions_total", "Preemptions.", labels, Read(e.preemptions));
+  AddCounter(f, "vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
+             labels, Read(e.prefix_cache_queried_tokens));
+  AddCounter(f, "vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", labels,
+             Read(e.prefix_cache_hit_tokens));
+}
+
+}  // namespace
+
+void CollectWorkerMetrics(const EngineMetrics& engine, const WorkerCore& core,
+                          MetricFamilies& families) {
+  CollectOwn(engine, core, families);
+  CollectVllm(engine, core, families);
+}
+
+}  // namespace continuo

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/worker_server.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "services/base/status_macros.h"
+#include "services/worker/server/worker_metrics.h"
+
+namespace continuo {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(20);
+
+}  // namespace
+
+WorkerServer::WorkerServer(const WorkerServerOptions& options, const Clock* clock)
+    : clock_(clock),
+      core_(std::make_unique<WorkerCore>(WorkerCore::Identity{.worker = options.worker_name,
+                                                              .model_name = options.model_name,
+                                                              .tls = options.tls.any(),
+                                                              .drain_grace = options.drain_grace},
+                                         clock, options.text_threads,
+                                         [this](bool serving) {
+                                           if (GrpcServer* server = health_; server != nullptr)
+                                             server->SetAllServing(serving);
+                                         })),
+      inference_(std::make_unique<InferenceService>(core_.get())),
+      worker_(std::make_unique<WorkerService>(core_.get())) {}
+
+absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
+    const WorkerServerOptions& options, const Clock* clock) {
+  std::unique_ptr<WorkerServer> server(new WorkerServer(options, clock));
+  GrpcServerOptions grpc;
+  grpc.listen = options.listen;
+  grpc.tls = options.tls;
+  grpc.max_receive_bytes = options.max_receive_bytes;
+  grpc.health_names = {v1::InferenceService::service_full_name(),
+                       v1::WorkerService::service_full_name(), options.model_name};
+  grpc.serving = false;
+  ASSIGN_OR_RETURN(server->grpc_,
+                   GrpcServer::Start(grpc, {server->inference_.get(), server->worker_.get()}));
+  server->health_ = server->grpc_.get();
+  WorkerServer* const s = server.get();
+  if (!options.metrics_listen.empty()) {
+    ASSIGN_OR_RETURN(server->metrics_server_,
+                     MetricsServer::Start(options.metrics_listen,
+                                          {MakeCollectable([s](MetricFamilies& families) {
+                                            CollectWorkerMetrics(s->metrics_, *s->core_, families);
+                                          })},
+                                          [s] { return s->core_->lifecycle().healthy(); }));
+  }
+  server->ticker_ = std::thread([s] {
+    while (!s->stopping_.WaitForNotificationWithTimeout(kTick)) {
+      s->core_->lifecycle().Tick(s->clock_->Now());
+    }
+  });
+  return server;
+}
+
+void WorkerServer::Serve(ServedModel model, EngineOptions options, Executor* executor,
+                         std::function<void(absl::Status)> on_failure) {
+  options.hash_key = {core_->Random(), core_->Random()};
+  engine_ = std::make_unique<Engine>(options, executor, clock_, &metrics_);
+  engine_->SetLoadListener([this](const EngineLoad& load) { core_->load_board().Update(load); });
+  engine_thread_ = std::thread([this, on_failure = std::move(on_failure)] {
+    const absl::Status status = engine_->Run();
+    if (!status.ok()) on_failure(status);
+  });
+  core_->StartServing({std::move(model), engine_.get()});
+}
+
+void WorkerServer::BeginDrain(absl::Duration grace) {
+  core_->lifecycle().BeginDrain(clock_->Now(), grace);
+}
+
+void WorkerServer::Shutdown() {
+  if (stopping_.HasBeenNotified()) return;
+  if (grpc_ != nullptr) {
+    BeginDrain(absl::ZeroDuration());
+    if (engine_ != nullptr) engine_->EndAll(DrainingError());
+    core_->load_board().Close();
+    // Long enough for statuses to be written to readers who are there.
+    grpc_->Shutdown(absl::Now() + absl::Seconds(1));
+  }
+  stopping_.Notify();
+  if (ticker_.joinable()) ticker_.join();
+  metrics_server_.reset();
+  if (engine_ != nullptr) {
+    engine_->Stop();
+    engine_thread_.join();
+  }
+}
+
+WorkerServer::~WorkerServer() {
+  Shutdown();
+  // Calls end before what they use.
+  grpc_.reset();
+  engine_.reset();
+}
+
+}  // namespace continuo

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
+#include "services/base/clock.h"
+#include "services/common/grpc_server.h"
+#include "services/common/metrics.h"
+#include "services/worker/engine/engine.h"
+#include "services/worker/server/inference_service.h"
+#include "services/worker/server/worker_core.h"
+#include "services/worker/server/worker_service.h"
+
+namespace continuo {
+
+struct WorkerServerOptions {
+  std::string listen = "0.0.0.0:50051";
+  std::string metrics_listen;  // empty: none
+  TlsFiles tls;
+  std::string worker_name;
+  std::string model_name;
+  absl::Duration drain_grace = absl::Seconds(5);
+  int max_receive_bytes = 32 << 20;
+  int text_threads = 2;
+};
+
+// A whole worker but for the model: the gRPC server with both services, the metrics page, and,
+// once Serve() brings a model, the engine on its thread. From Start() on the port answers, with
+// NOT_SERVING and WORKER_STATE_LOADING until the model is there. Thread-safe.
+class WorkerServer {
+ public:
+  // `clock` outlives the server.
+  static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerServerOptions& options,
+                                                             const Clock* clock);
+  // As Shutdown().
+  ~WorkerServer();
+
+  // Begins to serve. `executor` and what `model` points to outlive the server. `on_failure` is
+  // called on the engine's thread if the executor fails. Call once.
+  void Serve(ServedModel model, EngineOptions engine, Executor* executor,
+             std::function<void(absl::Status)> on_failure);
+
+  // NOT_SERVING at once, nothing new; what still runs after the grace is handed over.
+  void BeginDrain(absl::Duration grace);
+  // True once the drain is over: nothing is left to do.
+  bool drained() const { return core_->lifecycle().drained(); }
+
+  // Ends everything that is still open.
+  void Shutdown();
+
+  int port() const { return grpc_->port(); }
+  // For a client on this host.
+  std::string address() const { return grpc_->address(); }
+  // 0 where there is none.
+  int metrics_port() const { return metrics_server_ == nullptr ? 0 : metrics_server_->port(); }
+  const EngineMetrics& metrics() const { return metrics_; }
+  WorkerCore& core() { return *core_; }
+
+ private:
+  WorkerServer(const WorkerServerOptions& options, const Clock* clock);
+
+  const Clock* const clock_;
+  EngineMetrics metrics_;
+  std::atomic<GrpcServer*> health_ = nullptr;  // where health is told
+  std::unique_ptr<WorkerCore> core_;
+  std::unique_ptr<InferenceService> inference_;
+  std::unique_ptr<WorkerService> worker_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<GrpcServer> grpc_;
+  std::unique_ptr<MetricsServer> metrics_server_;
+  std::thread engine_thread_;
+  absl::Notification stopping_;
+  std::thread ticker_;  // Lifecycle::Tick
+};
+
+}  // namespace continuo

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/worker_service.h"
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+#include "services/common/grpc_status.h"
+#include "services/worker/server/call_metadata.h"
+#include "services/worker/server/unary_call.h"
+#include "services/worker/server/validate.h"
+#include "services/worker/server/watch_load_call.h"
+
+namespace continuo {
+namespace {
+
+constexpr absl::Duration kMaxDrainGrace = absl::Seconds(30);
+
+// A stream that ends with `status` and nothing else.
+class RefusedStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  explicit RefusedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+  void OnDone() override { delete this; }
+};
+
+absl::StatusOr<absl::Duration> ReadGrace(const v1::DrainRequest& request,
+                                         absl::Duration otherwise) {
+  if (!request.has_grace()) return otherwise;
+  const auto& d = request.grace();
+  if (d.seconds() < 0 || d.nanos() < 0 || d.nanos() > 999'999'999) {
+    return FieldError("grace", "is negative or no valid Duration");
+  }
+  if (d.seconds() > absl::ToInt64Seconds(kMaxDrainGrace)) {
+    return FieldError("grace", absl::StrCat(d.seconds(), " s is above the limit of ",
+                                            absl::FormatDuration(kMaxDrainGrace)));
+  }
+  return absl::Seconds(d.seconds()) + absl::Nanoseconds(d.nanos());
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* WorkerService::WatchLoad(
+    grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
+  return WatchLoadCall::Start(*request, &core_->load_board());
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* WorkerService::WatchSteps(grpc::CallbackServerContext*,
+                                                                      const grpc::ByteBuffer*) {
+  return new RefusedStream(absl::UnimplementedError("this worker does not tell its steps"));
+}
+
+grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context,
+                                               const grpc::ByteBuffer* request,
+                                               grpc::ByteBuffer* response) {
+  return AnswerUnary<v1::DrainRequest>(
+      context, request, response, nullptr,
+      [this](const v1::DrainRequest& r) -> absl::StatusOr<v1::DrainResponse> {
+        ASSIGN_OR_RETURN(const absl::Duration grace, ReadGrace(r, core_->identity().drain_grace));
+        v1::DrainResponse answer;
+        answer.set_running_requests(
+            static_cast<uint32_t>(core_->lifecycle().BeginDrain(core_->clock().Now(), grace)));
+        return answer;
+      });
+}
+
+grpc::ServerUnaryReactor* WorkerService::Abort(grpc::CallbackServerContext* context,
+                                               const grpc::ByteBuffer* request,
+                                               grpc::ByteBuffer* response) {
+  absl::StatusOr<CallInfo> info = ReadCallInfo(*context, core_->identity().tls);
+  return AnswerUnary<v1::AbortRequest>(
+      context, request, response, nullptr,
+      [this, info](const v1::AbortRequest& r) -> absl::StatusOr<v1::AbortResponse> {
+        RETURN_IF_ERROR(info.status());
+        RETURN_IF_ERROR(ValidateId(r.request_id(), "request_id"));
+        v1::AbortResponse answer;
+        answer.set_aborted(core_->registry().Abort(info->tenant, r.request_id()));
+        return answer;
+      });
+}
+
+}  // namespace continuo
