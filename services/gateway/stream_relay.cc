@@ -40,6 +40,7 @@ StreamRelay::StreamRelay(const RelayEnvironment& environment, RelayRequest reque
       wait_begin_(start_time_) {
   if (request_.continuation().has_received()) received_.Begin(request_.continuation().received());
   tokens_before_ = received_.num_tokens();
+  report_.model = received_.accepted().model();
 }
 
 void StreamRelay::Start() { Post({.kind = Event::Kind::kStart}); }
@@ -97,7 +98,6 @@ void StreamRelay::Handle(Event& event) {
                    ? absl::DeadlineExceededError("the deadline has passed")
                    : absl::CancelledError("the client cancelled"));
       to_client_.clear();
-      writing_ = false;
       break;
     case Event::Kind::kResponse:
       if (event.id == attempt_ && call_ != nullptr) HandleResponse(std::move(event.response));

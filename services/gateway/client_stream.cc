@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/client_stream.h"
+
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+#include "services/base/check.h"
+#include "services/common/grpc_status.h"
+
+namespace continuo::gateway {
+
+void ClientStream::Start(std::shared_ptr<StreamRelay> relay) {
+  relay_ = std::move(relay);
+  relay_->Start();
+}
+
+void ClientStream::Write(const v1::GenerateResponse& response) {
+  bool own_buffer;
+  CONTINUO_CHECK(
+      grpc::SerializationTraits<v1::GenerateResponse>::Serialize(response, &buffer_, &own_buffer)
+          .ok());
+  StartWrite(&buffer_);
+}
+
+void ClientStream::Finish(const absl::Status& status, const RelayReport& report) {
+  on_finish_(status, report);
+  ServerWriteReactor::Finish(ToGrpcStatus(status));
+}
+
+RefusedStream::RefusedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+
+}  // namespace continuo::gateway

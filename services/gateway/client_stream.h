@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <functional>
+#include <memory>
+
+#include "services/gateway/stream_relay.h"
+
+namespace continuo::gateway {
+
+// The client's side of one Generate call over gRPC. Owns itself until gRPC is done with it.
+class ClientStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public RelayClient {
+ public:
+  // Called once, before the status is sent.
+  using OnFinish = std::function<void(const absl::Status&, const RelayReport&)>;
+  explicit ClientStream(OnFinish on_finish) : on_finish_(std::move(on_finish)) {}
+
+  // Begins to relay; gRPC may call back from now on.
+  void Start(std::shared_ptr<StreamRelay> relay);
+
+  void Write(const v1::GenerateResponse& response) override;
+  void Finish(const absl::Status& status, const RelayReport& report) override;
+
+  void OnWriteDone(bool ok) override { relay_->OnWritten(ok); }
+  void OnCancel() override { relay_->OnCancelled(); }
+  void OnDone() override { delete this; }
+
+ private:
+  const OnFinish on_finish_;
+  std::shared_ptr<StreamRelay> relay_;
+  grpc::ByteBuffer buffer_;  // being written
+};
+
+// Ends a call that is not relayed.
+class RefusedStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  explicit RefusedStream(const absl::Status& status);
+  void OnDone() override { delete this; }
+};
+
+}  // namespace continuo::gateway

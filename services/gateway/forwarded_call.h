@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "services/base/check.h"
+#include "services/common/grpc_status.h"
+#include "services/gateway/router.h"
+#include "services/gateway/worker_pool.h"
+#include "services/gateway/worker_stream.h"
+
+namespace continuo::gateway {
+
+// A message out of the bytes of a call. INVALID_ARGUMENT where they are none.
+template <typename Message>
+absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes) {
+  grpc::ByteBuffer copy(bytes);  // shares the bytes
+  Message message;
+  if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
+    return absl::InvalidArgumentError(
+        "the request does not parse: it is cut off, or has text that is not UTF-8");
+  }
+  return message;
+}
+
+template <typename Message>
+void SerializeMessage(const Message& message, grpc::ByteBuffer* bytes) {
+  bool own_buffer;
+  CONTINUO_CHECK(grpc::SerializationTraits<Message>::Serialize(message, bytes, &own_buffer).ok());
+}
+
+// One unary call, sent to one worker at a time. Owns itself until gRPC is done with it. Method is
+// called with (stub, client context, request, response, callback).
+template <typename Request, typename Response, typename Method>
+class ForwardedCall : public grpc::ServerUnaryReactor {
+ public:
+  ForwardedCall(Router* router, const WorkerPool* pool, Request request, CallContext context,
+                grpc::ByteBuffer* bytes, Method method)
+      : router_(router),
+        pool_(pool),
+        request_(std::move(request)),
+        call_context_(std::move(context)),
+        bytes_(bytes),
+        method_(method) {}
+
+  void TryNext() {
+    const RouteKey key = {.model = request_.model(), .failures = failures_};
+    absl::StatusOr<Lease> lease = router_->Pick(key);
+    std::shared_ptr<WorkerChannel> channel;
+    if (lease.ok()) channel = pool_->Find(lease->address());
+    if (channel == nullptr) {
+      Finish(
+          ToGrpcStatus(lease.ok() ? absl::UnavailableError("the worker is gone") : lease.status()));
+      return;
+    }
+    lease_ = *std::move(lease);
+    grpc::ClientContext* context;
+    {
+      absl::MutexLock lock(&mutex_);
+      context_.emplace();
+      context = &*context_;
+      SetCallContext(call_context_, /*is_move=*/false, context);
+      if (cancelled_) context->TryCancel();
+    }
+    response_.Clear();
+    // The channel lives as long as the call.
+    method_(channel->inference.get(), context, &request_, &response_,
+            [this, channel](const grpc::Status& status) { OnAnswer(status); });
+  }
+
+  void OnCancel() override {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    if (context_.has_value()) context_->TryCancel();
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  static constexpr int kMaxTries = 3;
+
+  void OnAnswer(const grpc::Status& status) {
+    failures_.push_back({lease_->address(), 1});
+    lease_.reset();
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+        static_cast<int>(failures_.size()) < kMaxTries) {
+      TryNext();
+      return;
+    }
+    if (status.ok()) SerializeMessage(response_, bytes_);
+    Finish(status);
+  }
+
+  Router* const router_;
+  const WorkerPool* const pool_;
+  const Request request_;
+  const CallContext call_context_;
+  grpc::ByteBuffer* const bytes_;
+  const Method method_;
+  Response response_;
+  std::optional<Lease> lease_;
+  std::vector<Failure> failures_;
+
+  absl::Mutex mutex_;
+  std::optional<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace continuo::gateway

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/gateway.h"
+
+#include <map>
+#include <utility>
+
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+
+namespace continuo::gateway {
+namespace {
+
+constexpr char kServiceName[] = "continuo.v1.InferenceService";
+// For streams to take in that the gateway ends.
+constexpr absl::Duration kGoodbye = absl::Seconds(2);
+
+}  // namespace
+
+Gateway::Gateway(const GatewayConfig& config)
+    : config_(config),
+      admission_(config.admission),
+      metrics_(&admission_, &view_, &clock_),
+      router_(&LeastLoadedOfTwo, &view_, &clock_, random_),
+      timer_(std::make_unique<TimerThread>()) {}
+
+absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& config) {
+  std::unique_ptr<Gateway> g(new Gateway(config));
+  ASSIGN_OR_RETURN(g->resolver_, MakeResolver(config.workers, config.resolver));
+  WorkerPoolOptions pool_options;
+  ASSIGN_OR_RETURN(pool_options.credentials, MakeChannelCredentials(config.tls));
+  pool_options.tls_server_name = config.worker_tls_server_name;
+  pool_options.on_lost = [resolver = g->resolver_.get()] { resolver->Refresh(); };
+  pool_options.on_change = [gateway = g.get()] { gateway->UpdateHealth(); };
+  g->pool_ = std::make_unique<WorkerPool>(std::move(pool_options), &g->view_, &g->router_,
+                                          g->timer_.get(), &g->clock_);
+  g->transport_ = std::make_unique<GrpcWorkerTransport>(g->pool_.get());
+  g->service_ = std::make_unique<InferenceService>(
+      InferenceService::Parts{.relay = {.router = &g->router_,
+                                        .transport = g->transport_.get(),
+                                        .timer = g->timer_.get(),
+                                        .clock = &g->clock_,
+                                        .observer = &g->metrics_,
+                                        .options = config.relay},
+                              .pool = g->pool_.get(),
+                              .admission = &g->admission_,
+                              .metrics = &g->metrics_},
+      InferenceServiceOptions{.trust_tenant_header = config.trust_tenant_header});
+
+  GrpcServerOptions server_options;
+  server_options.listen = config.listen;
+  server_options.tls = config.tls;
+  server_options.max_receive_bytes = static_cast<int>(config.max_request_bytes);
+  server_options.max_connection_age = absl::Hours(1);
+  ASSIGN_OR_RETURN(g->server_, GrpcServer::Start(server_options, {g->service_.get()}));
+  // A gateway without workers is well, so that scaling from zero works; its models are not.
+  g->server_->SetServing("", true);
+  {
+    absl::MutexLock lock(&g->health_mutex_);
+    g->health_ = g->server_.get();
+  }
+  g->UpdateHealth();
+  ASSIGN_OR_RETURN(g->metrics_server_,
+                   MetricsServer::Start(config.metrics_listen, g->metrics_.collectables()));
+  g->resolver_->Start([gateway = g.get()](const std::vector<std::string>& addresses) {
+    gateway->pool_->SetAddresses(addresses);
+  });
+  return g;
+}
+
+Gateway::~Gateway() {
+  if (server_ != nullptr) Shutdown();
+  metrics_server_.reset();
+  server_.reset();
+  service_.reset();
+  transport_.reset();
+  // The pool asks it to refresh, it gives the pool addresses: its thread ends first, itself last.
+  if (pool_ != nullptr) resolver_->Stop();
+  pool_.reset();
+  resolver_.reset();
+  timer_.reset();
+}
+
+void Gateway::UpdateHealth() {
+  absl::MutexLock lock(&health_mutex_);
+  if (health_ == nullptr) return;
+  const std::shared_ptr<const LoadSnapshot> snapshot = view_.Get();
+  std::map<std::string, bool> serving;
+  for (const std::string& model : snapshot->known_models) serving[model] = false;
+  bool any = false;
+  for (const auto& load : snapshot->workers) {
+    if (load->state != WorkerState::kServing) continue;
+    any = serving[load->model] = true;
+  }
+  health_->SetServing(kServiceName, any);
+  for (const auto& [model, is_serving] : serving) {
+    if (!model.empty()) health_->SetServing(model, is_serving);
+  }
+}
+
+void Gateway::BeginDrain() {
+  service_->BeginDrain();
+  absl::MutexLock lock(&health_mutex_);
+  health_ = nullptr;
+  server_->SetAllServing(false);
+}
+
+void Gateway::Shutdown() {
+  BeginDrain();
+  service_->EndStreams(WithReason(
+      absl::UnavailableError("the gateway is shutting down; go on elsewhere"), kReasonContinue));
+  server_->Shutdown(absl::Now() + kGoodbye);
+}
+
+}  // namespace continuo::gateway

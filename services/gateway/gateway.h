@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/random/random.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "services/base/clock.h"
+#include "services/common/grpc_server.h"
+#include "services/common/metrics.h"
+#include "services/gateway/admission.h"
+#include "services/gateway/config.h"
+#include "services/gateway/gateway_metrics.h"
+#include "services/gateway/inference_service.h"
+#include "services/gateway/load_view.h"
+#include "services/gateway/resolver.h"
+#include "services/gateway/router.h"
+#include "services/gateway/timer.h"
+#include "services/gateway/worker_pool.h"
+#include "services/gateway/worker_stream.h"
+
+namespace continuo::gateway {
+
+// One gateway: its objects, put together bottom-up, and their order of ending. Thread-safe.
+class Gateway {
+ public:
+  // Listening on return. INVALID_ARGUMENT and UNAVAILABLE name the flag or the address.
+  static absl::StatusOr<std::unique_ptr<Gateway>> Start(const GatewayConfig& config);
+  // Ends what is open at once.
+  ~Gateway();
+
+  std::string address() const { return server_->address(); }
+  int metrics_port() const { return metrics_server_->port(); }
+
+  // NOT_SERVING, nothing new; open streams go on.
+  void BeginDrain();
+  int64_t num_streams() const { return service_->num_streams(); }
+  // Ends open streams UNAVAILABLE, reason CONTINUE, then the server. Returns when all is quiet.
+  void Shutdown();
+
+ private:
+  explicit Gateway(const GatewayConfig& config);
+  // Tells health what can be served now.
+  void UpdateHealth();
+
+  const GatewayConfig config_;
+  const SystemClock clock_;
+  LoadView view_;
+  absl::BitGen random_;
+  Admission admission_;
+  GatewayMetrics metrics_;
+  Router router_;
+  // Ends first to last: server, service, resolver, transport, pool, timer.
+  std::unique_ptr<TimerThread> timer_;
+  std::unique_ptr<Resolver> resolver_;
+  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<GrpcWorkerTransport> transport_;
+  std::unique_ptr<InferenceService> service_;
+  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<MetricsServer> metrics_server_;
+
+  absl::Mutex health_mutex_;
+  // Null until it listens and from the drain on: health is no longer touched.
+  GrpcServer* health_ ABSL_GUARDED_BY(health_mutex_) = nullptr;
+};
+
+}  // namespace continuo::gateway

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/inference_service.h"
+
+#include <grpcpp/server_context.h>
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+#include "services/common/grpc_status.h"
+#include "services/common/log.h"
+#include "services/gateway/client_stream.h"
+#include "services/gateway/forwarded_call.h"
+#include "services/gateway/request_check.h"
+
+namespace continuo::gateway {
+namespace {
+
+// The client's value of a metadata key; "" where it sent none.
+std::string Metadata(const grpc::CallbackServerContext& context, const char* key) {
+  const auto at = context.client_metadata().find(key);
+  if (at == context.client_metadata().end()) return "";
+  return std::string(at->second.data(), at->second.size());
+}
+
+// A unary call that is answered at once.
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+}  // namespace
+
+InferenceService::InferenceService(const Parts& parts, const InferenceServiceOptions& options)
+    : parts_(parts), options_(options) {}
+
+absl::StatusOr<CallContext> InferenceService::ContextOf(
+    const grpc::CallbackServerContext& context) const {
+  CallContext result;
+  result.request_id = Metadata(context, "x-request-id");
+  if (!result.request_id.empty()) {
+    RETURN_IF_ERROR(CheckName("x-request-id", result.request_id));
+  }
+  if (options_.trust_tenant_header) result.tenant = Metadata(context, "x-tenant-id");
+  if (result.tenant.empty()) {
+    result.tenant = "default";
+  } else {
+    RETURN_IF_ERROR(CheckName("x-tenant-id", result.tenant));
+  }
+  for (const char* key : {"traceparent", "tracestate", "x-session-id"}) {
+    if (std::string value = Metadata(context, key); !value.empty()) {
+      result.forwarded.emplace_back(key, std::move(value));
+    }
+  }
+  const std::chrono::system_clock::time_point deadline = context.deadline();
+  if (deadline != std::chrono::system_clock::time_point::max()) {
+    result.deadline = absl::FromChrono(deadline);
+  }
+  return result;
+}
+
+std::string InferenceService::MakeRequestId() {
+  absl::MutexLock lock(&mutex_);
+  return absl::StrCat("req-", absl::Hex(absl::Uniform<uint64_t>(random_), absl::kZeroPad16),
+                      absl::Hex(absl::Uniform<uint64_t>(random_), absl::kZeroPad16));
+}
+
+absl::StatusOr<RelayRequest> InferenceService::Admit(grpc::CallbackServerContext& context,
+                                                     v1::GenerateRequest request,
+                                                     int64_t num_bytes) {
+  if (draining_) {
+    return WithReason(absl::UnavailableError("the gateway is shutting down"), kReasonContinue);
+  }
+  RelayRequest result;
+  ASSIGN_OR_RETURN(result.context, ContextOf(context));
+  RETURN_IF_ERROR(CheckGenerate(request));
+  // The worker reads the id in the same order.
+  const std::string& received_id = request.continuation().received().accepted().request_id();
+  if (!request.request_id().empty()) {
+    result.context.request_id = request.request_id();
+  } else if (!received_id.empty()) {
+    RETURN_IF_ERROR(CheckName("continuation.received.accepted.request_id", received_id));
+    result.context.request_id = received_id;
+  } else if (result.context.request_id.empty()) {
+    result.context.request_id = MakeRequestId();
+  }
+  result.prompt_tokens = EstimatePromptTokens(request);
+  ASSIGN_OR_RETURN(result.ticket, parts_.admission->Admit(num_bytes, result.prompt_tokens));
+  result.request = std::move(request);
+  absl::MutexLock lock(&mutex_);
+  result.seed = absl::Uniform<uint64_t>(random_);
+  return result;
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
+  absl::StatusOr<v1::GenerateRequest> message = ParseMessage<v1::GenerateRequest>(*bytes);
+  const std::string model = message.ok() ? message->model() : "";
+  absl::StatusOr<RelayRequest> request = message.status();
+  if (message.ok()) {
+    request = Admit(*context, *std::move(message), static_cast<int64_t>(bytes->Length()));
+  }
+  if (!request.ok()) {
+    parts_.metrics->OnRequestEnd(model, request.status());
+    Log(LogSeverity::kInfo, "request",
+        {{"code", std::string(CodeName(request.status().code()))},
+         {"model", model},
+         {"reason", ReasonOf(request.status())},
+         {"error", std::string(request.status().message())}});
+    return new RefusedStream(request.status());
+  }
+  // Which stream ends is known only once its relay is made.
+  auto relay_of = std::make_shared<const StreamRelay*>(nullptr);
+  auto* const client =
+      new ClientStream([this, relay_of](const absl::Status& status, const RelayReport& report) {
+        OnStreamEnd(*relay_of, status, report);
+      });
+  auto relay = std::make_shared<StreamRelay>(parts_.relay, *std::move(request), client);
+  *relay_of = relay.get();
+  {
+    absl::MutexLock lock(&mutex_);
+    open_.emplace(relay.get(), relay);
+  }
+  client->Start(std::move(relay));
+  return client;
+}
+
+void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status& status,
+                                   const RelayReport& report) {
+  parts_.metrics->OnRequestEnd(report.model, status);
+  parts_.metrics->OnTenantTokens(report.tenant, report.prompt_tokens, report.completion_tokens);
+  const bool has_token = report.time_to_first_token != absl::InfiniteDuration();
+  Log(status.ok() || absl::IsCancelled(status) ? LogSeverity::kInfo : LogSeverity::kWarning,
+      "request",
+      {{"request_id", report.request_id},
+       {"tenant", report.tenant},
+       {"model", report.model},
+       {"worker", report.worker},
+       {"code", std::string(CodeName(status.code()))},
+       {"reason", ReasonOf(status)},
+       {"error", std::string(status.message())},
+       {"moves", report.moves},
+       {"prompt_tokens", report.prompt_tokens},
+       {"completion_tokens", report.completion_tokens},
+       {"time_to_first_token",
+        has_token ? absl::ToDoubleSeconds(report.time_to_first_token) : -1.0},
+       {"duration", report.duration}});
+  absl::MutexLock lock(&mutex_);
+  open_.erase(relay);
+}
+
+void InferenceService::EndStreams(const absl::Status& status) {
+  std::vector<std::shared_ptr<StreamRelay>> relays;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [key, weak] : open_) {
+      if (auto relay = weak.lock()) relays.push_back(std::move(relay));
+    }
+  }
+  for (const auto& relay : relays) relay->End(status);
+}
+
+int64_t InferenceService::num_streams() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int64_t>(open_.size());
+}
+
+template <typename Request, typename Response, typename Method>
+grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer& bytes,
+                                                    grpc::ByteBuffer* response, Method method) {
+  absl::StatusOr<Request> request = ParseMessage<Request>(bytes);
+  if (!request.ok()) return Answer(context, request.status());
+  absl::StatusOr<CallContext> call_context = ContextOf(*context);
+  if (!call_context.ok()) return Answer(context, call_context.status());
+  if (call_context->request_id.empty()) call_context->request_id = MakeRequestId();
+  auto* const call = new ForwardedCall<Request, Response, Method>(
+      parts_.relay.router, parts_.pool, *std::move(request), *std::move(call_context), response,
+      method);
+  call->TryNext();
+  return call;
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* bytes,
+                                                     grpc::ByteBuffer* response) {
+  return Forward<v1::TokenizeRequest, v1::TokenizeResponse>(
+      context, *bytes, response, [](auto* stub, auto* ctx, auto* req, auto* res, auto done) {
+        stub->async()->Tokenize(ctx, req, res, std::move(done));
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* bytes,
+                                                       grpc::ByteBuffer* response) {
+  return Forward<v1::DetokenizeRequest, v1::DetokenizeResponse>(
+      context, *bytes, response, [](auto* stub, auto* ctx, auto* req, auto* res, auto done) {
+        stub->async()->Detokenize(ctx, req, res, std::move(done));
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer* bytes,
+                                                  grpc::ByteBuffer* response) {
+  return Forward<v1::EmbedRequest, v1::EmbedResponse>(
+      context, *bytes, response, [](auto* stub, auto* ctx, auto* req, auto* res, auto done) {
+        stub->async()->Embed(ctx, req, res, std::move(done));
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* /*bytes*/,
+                                                       grpc::ByteBuffer* response) {
+  v1::ListModelsResponse list;
+  for (v1::Model& model : parts_.pool->Models()) *list.add_models() = std::move(model);
+  SerializeMessage(list, response);
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* bytes,
+                                                     grpc::ByteBuffer* response) {
+  const absl::StatusOr<v1::GetModelRequest> request = ParseMessage<v1::GetModelRequest>(*bytes);
+  if (!request.ok()) return Answer(context, request.status());
+  std::vector<v1::Model> models = parts_.pool->Models();
+  if (request->name().empty() && models.size() > 1) {
+    return Answer(context, FieldError("name", absl::StrCat("is needed: ", models.size(),
+                                                           " models are served here")));
+  }
+  for (v1::Model& model : models) {
+    if (!request->name().empty() && model.name() != request->name()) continue;
+    v1::GetModelResponse found;
+    *found.mutable_model() = std::move(model);
+    SerializeMessage(found, response);
+    return Answer(context, absl::OkStatus());
+  }
+  return Answer(context, absl::NotFoundError(
+                             absl::StrCat("model \"", request->name(), "\" is not served here")));
+}
+
+}  // namespace continuo::gateway

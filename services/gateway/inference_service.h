@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/random/random.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "continuo/v1/inference.grpc.pb.h"
+#include "services/gateway/admission.h"
+#include "services/gateway/gateway_metrics.h"
+#include "services/gateway/stream_relay.h"
+#include "services/gateway/worker_pool.h"
+
+namespace continuo::gateway {
+
+struct InferenceServiceOptions {
+  // Believe x-tenant-id from clients; else everybody is "default".
+  bool trust_tenant_header = false;
+};
+
+// continuo.v1.InferenceService for clients: Generate is relayed, Tokenize, Detokenize and Embed
+// are forwarded to one worker, models are told from what all workers say. Requests arrive as bytes,
+// so that one that does not parse gets a status of ours. Thread-safe.
+class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Generate<
+                             v1::InferenceService::WithRawCallbackMethod_Tokenize<
+                                 v1::InferenceService::WithRawCallbackMethod_Detokenize<
+                                     v1::InferenceService::WithRawCallbackMethod_Embed<
+                                         v1::InferenceService::WithRawCallbackMethod_ListModels<
+                                             v1::InferenceService::WithRawCallbackMethod_GetModel<
+                                                 v1::InferenceService::Service>>>>>> {
+ public:
+  // What the calls need. All of it outlives the service, and the service the server.
+  struct Parts {
+    RelayEnvironment relay;
+    const WorkerPool* pool = nullptr;
+    Admission* admission = nullptr;
+    GatewayMetrics* metrics = nullptr;
+  };
+  InferenceService(const Parts& parts, const InferenceServiceOptions& options);
+
+  // From now on calls of Generate are refused, UNAVAILABLE with reason CONTINUE.
+  void BeginDrain() { draining_ = true; }
+  // Ends all open streams with `status`, each after what is on its way to the client.
+  void EndStreams(const absl::Status& status);
+  int64_t num_streams() const;
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* bytes) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* bytes,
+                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* bytes,
+                                       grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Embed(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* bytes,
+                                  grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* bytes,
+                                       grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* bytes,
+                                     grpc::ByteBuffer* response) override;
+
+ private:
+  absl::StatusOr<RelayRequest> Admit(grpc::CallbackServerContext& context,
+                                     v1::GenerateRequest request, int64_t num_bytes);
+  // Tenant, deadline and trace of a call; the request id where the client sent one.
+  absl::StatusOr<CallContext> ContextOf(const grpc::CallbackServerContext& context) const;
+  // Sends the request to one worker of its model, and to others where that one is gone.
+  template <typename Request, typename Response, typename Method>
+  grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* context,
+                                    const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
+                                    Method method);
+  std::string MakeRequestId();
+  void OnStreamEnd(const StreamRelay* relay, const absl::Status& status, const RelayReport& report);
+
+  const Parts parts_;
+  const InferenceServiceOptions options_;
+  std::atomic<bool> draining_ = false;
+
+  mutable absl::Mutex mutex_;
+  absl::BitGen random_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<const StreamRelay*, std::weak_ptr<StreamRelay>> open_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace continuo::gateway

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// continuo-gateway: flags, one gateway, and its end.
+#include <algorithm>
+#include <iostream>
+#include <limits>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "services/common/flags.h"
+#include "services/common/log.h"
+#include "services/common/shutdown.h"
+#include "services/gateway/gateway.h"
+
+namespace continuo::gateway {
+namespace {
+
+// How often it is looked whether the last stream has ended.
+constexpr absl::Duration kDrainPoll = absl::Milliseconds(50);
+
+int Main(int argc, char** argv) {
+  GatewayConfig config;
+  Flags flags("continuo-gateway", "Routes gRPC streams to workers and keeps them alive.");
+  flags.Text("workers", &config.workers,
+             "where the workers are: host:port,host:port or dns:///NAME:PORT or "
+             "dns://SERVER:PORT/NAME:PORT");
+  flags.Address("listen", &config.listen, "address for clients; port 0 takes a free one");
+  flags.Address("metrics_listen", &config.metrics_listen, "address of /metrics and /healthz");
+  flags.Integer<int64_t>("max_open_requests", &config.admission.max_open_requests, 1,
+                         std::numeric_limits<int64_t>::max(), "generations open at a time");
+  flags.Integer<int64_t>("max_queued_tokens", &config.admission.max_queued_tokens, 1,
+                         std::numeric_limits<int64_t>::max(),
+                         "prompt tokens, estimated, of requests that have no answer yet");
+  auto open_bytes = static_cast<uint64_t>(config.admission.max_open_bytes);
+  flags.Bytes("max_open_bytes", &open_bytes, 1 << 20, uint64_t{1} << 50,
+              "size of all open requests together");
+  flags.Bytes("max_request_bytes", &config.max_request_bytes, 1 << 10, 1 << 30,
+              "size of one request");
+  flags.Duration("no_worker_wait", &config.relay.no_worker_wait, absl::ZeroDuration(),
+                 absl::Hours(24), "how long a stream waits while no worker can take it");
+  flags.Duration("drain_grace", &config.drain_grace, absl::ZeroDuration(), absl::Hours(24 * 7),
+                 "how long open streams may go on after SIGTERM");
+  flags.Text("tls_cert_file", &config.tls.cert_file, "certificate, towards clients and workers");
+  flags.Text("tls_key_file", &config.tls.key_file, "its key");
+  flags.Text("tls_ca_file", &config.tls.ca_file,
+             "CA that clients' and workers' certificates have to be of");
+  flags.Text("worker_tls_server_name", &config.worker_tls_server_name,
+             "name in the workers' certificates, where it is not their address");
+  flags.Switch("trust_tenant_header", &config.trust_tenant_header,
+               "believe x-tenant-id from clients; else all belong to one tenant");
+  if (const std::optional<int> code = flags.Parse(argc, argv)) return *code;
+  config.admission.max_open_bytes = static_cast<int64_t>(open_bytes);
+  if (config.workers.empty()) {
+    std::cerr << "--workers is needed: host:port,host:port or dns:///NAME:PORT\n";
+    return 2;
+  }
+
+  ShutdownSignal signal;
+  InstallGrpcLogSink();
+  absl::StatusOr<std::unique_ptr<Gateway>> gateway = Gateway::Start(config);
+  if (!gateway.ok()) {
+    std::cerr << gateway.status().message() << "\n";
+    return absl::IsInvalidArgument(gateway.status()) ? 2 : 1;
+  }
+  const std::string metrics_host =
+      config.metrics_listen.substr(0, config.metrics_listen.rfind(':'));
+  Log(LogSeverity::kInfo, "listening",
+      {{"address", (*gateway)->address()},
+       {"metrics_address", absl::StrCat(metrics_host, ":", (*gateway)->metrics_port())},
+       {"workers", config.workers}});
+
+  signal.Wait();
+  (*gateway)->BeginDrain();
+  Log(LogSeverity::kInfo, "draining",
+      {{"streams", (*gateway)->num_streams()}, {"grace", config.drain_grace}});
+  const absl::Time end = absl::Now() + config.drain_grace;
+  // A second signal ends the wait.
+  while ((*gateway)->num_streams() > 0 && absl::Now() < end) {
+    if (signal.WaitFor(std::min(kDrainPoll, end - absl::Now())).has_value()) break;
+  }
+  const int64_t cut = (*gateway)->num_streams();
+  (*gateway)->Shutdown();
+  gateway->reset();
+  Log(LogSeverity::kInfo, "stopped", {{"streams_cut", cut}});
+  return 0;
+}
+
+}  // namespace
+}  // namespace continuo::gateway
+
+int main(int argc, char** argv) { return continuo::gateway::Main(argc, argv); }

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/worker_pool.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/support/channel_arguments.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "services/common/grpc_status.h"
+#include "services/common/log.h"
+
+namespace continuo::gateway {
+namespace {
+
+constexpr absl::Duration kSilenceCheck = absl::Milliseconds(200);
+constexpr absl::Duration kModelQueryTimeout = absl::Seconds(5);
+
+void SetDuration(absl::Duration from, google::protobuf::Duration* to) {
+  to->set_seconds(absl::IDivDuration(from, absl::Seconds(1), &from));
+  to->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(from)));
+}
+
+std::shared_ptr<WorkerChannel> MakeWorkerChannel(const std::string& address,
+                                                 const WorkerPoolOptions& options) {
+  grpc::ChannelArguments arguments;
+  // A connection of its own, whatever other channels of this process there are.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // also how long connecting may take
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetMaxReceiveMessageSize(16 << 20);
+  arguments.SetMaxSendMessageSize(-1);
+  // Routing is by address: a proxy in between would undo it.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  if (!options.tls_server_name.empty()) {
+    arguments.SetSslTargetNameOverride(options.tls_server_name);
+  }
+  return std::make_shared<WorkerChannel>(
+      address, grpc::CreateCustomChannel(address, options.credentials, arguments));
+}
+
+WorkerState StateOf(const v1::WatchLoadResponse& report, bool listed) {
+  switch (report.state()) {
+    case v1::WORKER_STATE_SERVING:
+      return listed ? WorkerState::kServing : WorkerState::kDraining;
+    case v1::WORKER_STATE_DRAINING:
+      return WorkerState::kDraining;
+    default:
+      return WorkerState::kLoading;
+  }
+}
+
+// The same for routing, whatever the counts.
+bool SameRoute(const WorkerLoad& a, const WorkerLoad& b) {
+  return a.state == b.state && a.incarnation == b.incarnation && a.fingerprint == b.fingerprint &&
+         a.tokenizer_fingerprint == b.tokenizer_fingerprint;
+}
+
+}  // namespace
+
+// Lets timers find out that the pool is gone.
+struct WorkerPool::Alive {
+  absl::Mutex mutex;
+  bool alive ABSL_GUARDED_BY(mutex) = true;
+};
+
+// One WatchLoad call. Owns itself until it is done.
+class WorkerPool::LoadWatch : public grpc::ClientReadReactor<v1::WatchLoadResponse> {
+ public:
+  LoadWatch(WorkerPool* pool, std::shared_ptr<WorkerChannel> channel, uint64_t id)
+      : pool_(pool), channel_(std::move(channel)), id_(id) {}
+
+  void Start(std::shared_ptr<LoadWatch> self) {
+    self_ = std::move(self);
+    SetDuration(pool_->options_.min_report_interval, request_.mutable_min_interval());
+    SetDuration(pool_->options_.max_report_interval, request_.mutable_max_interval());
+    channel_->worker->async()->WatchLoad(&context_, &request_, this);
+    StartRead(&report_);
+    StartCall();
+  }
+  void Cancel() { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    pool_->OnReport(channel_->address, id_, report_);
+    StartRead(&report_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<LoadWatch> self = std::move(self_);
+    pool_->OnWatchEnd(channel_->address, id_, status);
+  }
+
+ private:
+  WorkerPool* const pool_;
+  const std::shared_ptr<WorkerChannel> channel_;
+  const uint64_t id_;
+  std::shared_ptr<LoadWatch> self_;
+  grpc::ClientContext context_;
+  v1::WatchLoadRequest request_;
+  v1::WatchLoadResponse report_;
+};
+
+WorkerPool::WorkerPool(WorkerPoolOptions options, LoadView* view, Router* router, Timer* timer,
+                       const Clock* clock)
+    : options_(std::move(options)),
+      view_(view),
+      router_(router),
+      timer_(timer),
+      clock_(clock),
+      alive_(std::make_shared<Alive>()) {
+  After(kSilenceCheck, [this] { CheckSilence(); });
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    absl::MutexLock lock(&alive_->mutex);
+    alive_->alive = false;
+  }
+  std::vector<std::shared_ptr<LoadWatch>> watches;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto& [address, worker] : workers_) {
+      if (worker.watch != nullptr) watches.push_back(worker.watch);
+    }
+    workers_.clear();
+  }
+  for (const auto& watch : watches) watch->Cancel();
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(
+      +[](int* num_calls) { return *num_calls == 0; }, &num_calls_));
+}
+
+void WorkerPool::After(absl::Duration delay, std::function<void()> method) {
+  timer_->After(delay, [alive = alive_, method = std::move(method)] {
+    absl::MutexLock lock(&alive->mutex);
+    if (alive->alive) method();
+  });
+}
+
+void WorkerPool::SetAddresses(const std::vector<std::string>& addresses) {
+  std::vector<std::string> added;
+  std::vector<std::shared_ptr<LoadWatch>> dropped;
+  {
+    absl::MutexLock lock(&mutex_);
+    resolved_ = true;
+    for (auto& [address, worker] : workers_) {
+      const bool listed = std::ranges::find(addresses, address) != addresses.end();
+      if (listed == worker.listed) continue;
+      worker.listed = listed;
+      // It may be listed again: SERVING returns with its next report.
+      if (!listed) {
+        for (auto& [model, load] : worker.loads) {
+          if (load->state != WorkerState::kServing) continue;
+          auto draining = std::make_shared<WorkerLoad>(*load);
+          draining->state = WorkerState::kDraining;
+          load = std::move(draining);
+        }
+      }
+    }
+    for (const std::string& address : addresses) {
+      const auto [at, is_new] = workers_.try_emplace(address);
+      if (!is_new) continue;
+      at->second.channel = MakeWorkerChannel(address, options_);
+      added.push_back(address);
+    }
+    // Not listed and not alive: nothing holds it.
+    for (auto at = workers_.begin(); at != workers_.end();) {
+      if (at->second.listed || at->second.has_report) {
+        ++at;
+        continue;
+      }
+      if (at->second.watch != nullptr) dropped.push_back(std::move(at->second.watch));
+      at = workers_.erase(at);
+    }
+    Publish();
+  }
+  for (const auto& watch : dropped) watch->Cancel();
+  for (const std::string& address : added) StartWatch(address);
+  TellChange();
+}
+
+void WorkerPool::StartWatch(const std::string& address) {
+  std::shared_ptr<LoadWatch> watch;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto at = workers_.find(address);
+    if (at == workers_.end() || at->second.watch != nullptr) return;
+    Worker& worker = at->second;
+    worker.watch_id = next_watch_id_++;
+    worker.has_report = false;
+    worker.watch = std::make_shared<LoadWatch>(this, worker.channel, worker.watch_id);
+    watch = worker.watch;
+    ++num_calls_;
+  }
+  watch->Start(watch);
+}
+
+void WorkerPool::OnReport(const std::string& address, uint64_t watch_id,
+                          const v1::WatchLoadResponse& report) {
+  bool changed = false, replaced = false, ask_models = false;
+  std::shared_ptr<WorkerChannel> channel;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto at = workers_.find(address);
+    if (at == workers_.end() || at->second.watch_id != watch_id) return;
+    Worker& worker = at->second;
+    if (worker.incarnation != report.incarnation()) {
+      replaced = !worker.incarnation.empty();
+      worker.incarnation = report.incarnation();
+      worker.loads.clear();
+      changed = true;
+    }
+    worker.tried = worker.has_report = true;
+    worker.failures = 0;
+    worker.report_time = clock_->Now();
+
+    auto load = std::make_shared<WorkerLoad>();
+    load->address = address;
+    load->worker = report.worker();
+    load->incarnation = report.incarnation();
+    load->model = report.model();
+    load->fingerprint = report.fingerprint();
+    load->tokenizer_fingerprint = report.tokenizer_fingerprint();
+    load->state = StateOf(report, worker.listed);
+    load->running_requests = report.running_requests();
+    load->waiting_requests = report.waiting_requests();
+    load->pending_prompt_tokens = static_cast<int64_t>(report.pending_prompt_tokens());
+    load->used_kv_blocks = report.used_kv_blocks();
+    load->total_kv_blocks = report.total_kv_blocks();
+    load->block_size_tokens = report.block_size_tokens();
+    load->max_running_requests = report.max_running_requests();
+    load->report_time = worker.report_time;
+    std::shared_ptr<const WorkerLoad>& slot = worker.loads[report.model()];
+    changed = changed || slot == nullptr || !SameRoute(*slot, *load);
+    slot = std::move(load);
+    if (!report.model().empty()) known_models_.insert(report.model());
+
+    if (report.state() == v1::WORKER_STATE_SERVING && worker.models_of != worker.incarnation) {
+      worker.models_of = worker.incarnation;
+      ask_models = true;
+      channel = worker.channel;
+      ++num_calls_;
+    }
+    Publish();
+  }
+  if (replaced) router_->WorkerLost(address, report.incarnation());
+  if (changed) TellChange();
+  if (!ask_models) return;
+
+  struct Query {
+    grpc::ClientContext context;
+    v1::ListModelsRequest request;
+    v1::ListModelsResponse response;
+  };
+  auto query = std::make_shared<Query>();
+  query->context.set_deadline(absl::ToChronoTime(absl::Now() + kModelQueryTimeout));
+  channel->inference->async()->ListModels(
+      &query->context, &query->request, &query->response,
+      [this, query, channel, address, incarnation = report.incarnation()](grpc::Status status) {
+        OnModels(address, incarnation, status, query->response);
+      });
+}
+
+void WorkerPool::OnModels(const std::string& address, const std::string& incarnation,
+                          const grpc::Status& status, const v1::ListModelsResponse& response) {
+  absl::MutexLock lock(&mutex_);
+  --num_calls_;
+  if (status.ok()) {
+    for (const v1::Model& model : response.models()) models_[model.name()] = model;
+    return;
+  }
+  // Asked again with the next report.
+  const auto at = workers_.find(address);
+  if (at != workers_.end() && at->second.models_of == incarnation) at->second.models_of.clear();
+}
+
+void WorkerPool::OnWatchEnd(const std::string& address, uint64_t watch_id,
+                            const grpc::Status& status) {
+  bool was_connected = false, again = false;
+  absl::Duration delay;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto at = workers_.find(address);
+    if (at != workers_.end() && at->second.watch_id == watch_id) {
+      Worker& worker = at->second;
+      was_connected = worker.has_report;
+      worker.tried = true;
+      worker.watch = nullptr;
+      MarkLost(worker, /*refused=*/!worker.has_report);
+      worker.has_report = false;
+      if (worker.listed) {
+        again = true;
+        delay = options_.min_reconnect * (1 << std::min(worker.failures, 8));
+        delay = std::min(delay, options_.max_reconnect);
+        worker.failures += 1;
+      } else {
+        workers_.erase(at);
+      }
+      Publish();
+    }
+  }
+  if (was_connected) {
+    const absl::Status why = FromGrpcStatus(status);
+    Log(LogSeverity::kWarning, "worker lost",
+        {{"worker", address}, {"error", std::string(why.message())}});
+    if (options_.on_lost) options_.on_lost();
+  }
+  TellChange();
+  if (again) After(delay, [this, address] { StartWatch(address); });
+  // The last thing: the destructor waits for it.
+  absl::MutexLock lock(&mutex_);
+  --num_calls_;
+}
+
+void WorkerPool::CheckSilence() {
+  std::vector<std::string> silent;
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    for (auto& [address, worker] : workers_) {
+      if (worker.has_report && now - worker.report_time > options_.max_silence) {
+        const bool news = std::ranges::any_of(
+            worker.loads, [](const auto& l) { return l.second->state != WorkerState::kLost; });
+        if (!news) continue;
+        MarkLost(worker, /*refused=*/false);
+        silent.push_back(address);
+      }
+    }
+    if (!silent.empty()) Publish();
+  }
+  for (const std::string& address : silent) {
+    Log(LogSeverity::kWarning, "worker silent", {{"worker", address}});
+    router_->WorkerLost(address, /*alive_incarnation=*/"");
+  }
+  if (!silent.empty()) {
+    TellChange();
+    if (options_.on_lost) options_.on_lost();
+  }
+  After(kSilenceCheck, [this] { CheckSilence(); });
+}
+
+void WorkerPool::TellChange() {
+  router_->ViewChanged();
+  if (options_.on_change) options_.on_change();
+}
+
+void WorkerPool::MarkLost(Worker& worker, bool refused) {
+  for (auto& [model, load] : worker.loads) {
+    if (load->state == WorkerState::kLost && load->refused == refused) continue;
+    auto lost = std::make_shared<WorkerLoad>(*load);
+    lost->state = WorkerState::kLost;
+    lost->refused = lost->refused || refused;
+    load = std::move(lost);
+  }
+}
+
+void WorkerPool::Publish() {
+  LoadSnapshot snapshot;
+  snapshot.settled = resolved_;
+  for (const auto& [address, worker] : workers_) {
+    snapshot.settled = snapshot.settled && worker.tried;
+    for (const auto& [model, load] : worker.loads) snapshot.workers.push_back(load);
+  }
+  snapshot.known_models.assign(known_models_.begin(), known_models_.end());
+  view_->Set(std::move(snapshot));
+}
+
+std::shared_ptr<WorkerChannel> WorkerPool::Find(const std::string& address) const {
+  absl::MutexLock lock(&mutex_);
+  const auto at = workers_.find(address);
+  return at == workers_.end() ? nullptr : at->second.channel;
+}
+
+std::vector<v1::Model> WorkerPool::Models() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<v1::Model> result;
+  for (const std::string& name : known_models_) {
+    v1::Model& model = result.emplace_back();
+    if (const auto told = models_.find(name); told != models_.end()) model = told->second;
+    model.set_name(name);
+    model.clear_fingerprints();
+    std::set<std::string> fingerprints;
+    uint32_t num_workers = 0;
+    for (const auto& [address, worker] : workers_) {
+      const auto at = worker.loads.find(name);
+      if (at == worker.loads.end() || at->second->state != WorkerState::kServing) continue;
+      ++num_workers;
+      if (!at->second->fingerprint.empty()) fingerprints.insert(at->second->fingerprint);
+    }
+    for (const std::string& fingerprint : fingerprints) model.add_fingerprints(fingerprint);
+    model.set_num_workers(num_workers);
+  }
+  return result;
+}
+
+}  // namespace continuo::gateway

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "continuo/v1/inference.grpc.pb.h"
+#include "continuo/v1/worker.grpc.pb.h"
+#include "services/base/clock.h"
+#include "services/gateway/load_view.h"
+#include "services/gateway/router.h"
+#include "services/gateway/timer.h"
+
+namespace continuo::gateway {
+
+// The connection to one worker. Immutable; the stubs are thread-safe.
+struct WorkerChannel {
+  WorkerChannel(const std::string& address, std::shared_ptr<grpc::Channel> channel)
+      : address(address),
+        inference(v1::InferenceService::NewStub(channel)),
+        worker(v1::WorkerService::NewStub(channel)) {}
+
+  const std::string address;
+  const std::unique_ptr<v1::InferenceService::Stub> inference;
+  const std::unique_ptr<v1::WorkerService::Stub> worker;
+};
+
+struct WorkerPoolOptions {
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  // Name in the workers' certificates; empty: their address.
+  std::string tls_server_name;
+  // A worker is silent when it has reported nothing for this long.
+  absl::Duration max_silence = absl::Seconds(2);
+  absl::Duration min_report_interval = absl::Milliseconds(100);
+  absl::Duration max_report_interval = absl::Milliseconds(500);
+  // Between attempts to reach a worker; doubles from min to max.
+  absl::Duration min_reconnect = absl::Milliseconds(50);
+  absl::Duration max_reconnect = absl::Seconds(1);
+  // Called when a worker is lost: the addresses may have changed.
+  std::function<void()> on_lost;
+  // Called when it may have changed which workers take requests.
+  std::function<void()> on_change;
+};
+
+// The workers: a channel to each address, its WatchLoad followed for as long as it is listed or
+// alive, and what that says written to the LoadView. A worker that left the list while it reports
+// is draining. Thread-safe; one mutex, never held while calling out.
+class WorkerPool {
+ public:
+  // Everything passed outlives the pool.
+  WorkerPool(WorkerPoolOptions options, LoadView* view, Router* router, Timer* timer,
+             const Clock* clock);
+  // Ends all watches and waits for them.
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  // From the resolver: all addresses there are now.
+  void SetAddresses(const std::vector<std::string>& addresses);
+
+  // Null where the address is no longer known.
+  std::shared_ptr<WorkerChannel> Find(const std::string& address) const;
+
+  // What is served now, sorted by name: of each known model what its workers say of it, the
+  // fingerprints and number of those that take requests.
+  std::vector<v1::Model> Models() const;
+
+ private:
+  class LoadWatch;
+  // One address.
+  struct Worker {
+    std::shared_ptr<WorkerChannel> channel;
+    bool listed = true;
+    bool tried = false;       // it has reported or failed once
+    bool has_report = false;  // of the current watch
+    int failures = 0;         // watches in a row without a report
+    uint64_t watch_id = 0;    // of the current watch; others are late
+    std::shared_ptr<LoadWatch> watch;
+    std::string incarnation;
+    std::string models_of;  // the incarnation whose models were asked for
+    absl::Time report_time = absl::InfinitePast();
+    std::map<std::string, std::shared_ptr<const WorkerLoad>> loads;  // by model
+  };
+  // Shared with callbacks that outlive a watch, and with timers that outlive the pool.
+  struct Alive;
+
+  void StartWatch(const std::string& address);
+  void OnReport(const std::string& address, uint64_t watch_id, const v1::WatchLoadResponse& report);
+  void OnWatchEnd(const std::string& address, uint64_t watch_id, const grpc::Status& status);
+  void OnModels(const std::string& address, const std::string& incarnation,
+                const grpc::Status& status, const v1::ListModelsResponse& response);
+  // Marks silent workers as lost; runs again after a while.
+  void CheckSilence();
+  // Calls `method` later, unless the pool is gone by then.
+  void After(absl::Duration delay, std::function<void()> method);
+
+  void TellChange();
+  void MarkLost(Worker& worker, bool refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const WorkerPoolOptions options_;
+  LoadView* const view_;
+  Router* const router_;
+  Timer* const timer_;
+  const Clock* const clock_;
+  const std::shared_ptr<Alive> alive_;
+
+  mutable absl::Mutex mutex_;
+  bool resolved_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> known_models_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, v1::Model> models_ ABSL_GUARDED_BY(mutex_);  // as last told
+  uint64_t next_watch_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  int num_calls_ ABSL_GUARDED_BY(mutex_) = 0;  // watches and queries that have not ended
+};
+
+}  // namespace continuo::gateway
