@@ -46,9 +46,13 @@ function(continuo_test source)
   target_compile_options(${name} PRIVATE ${CONTINUO_WARNINGS})
   target_link_libraries(${name} PRIVATE ${ARG_UNPARSED_ARGUMENTS} GTest::gmock_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  # One variable only: a list inside PROPERTIES does not reach the test.
+  set(properties TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT CONTINUO_SHARED=${CONTINUO_SHARED})
+  if(ARG_LABELS)
+    list(APPEND properties LABELS "${ARG_LABELS}")
+  endif()
   gtest_discover_tests(${name} TEST_PREFIX ${folder}/ DISCOVERY_MODE PRE_TEST
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
-    ENVIRONMENT "CONTINUO_SHARED=${CONTINUO_SHARED};CONTINUO_SOURCE=${PROJECT_SOURCE_DIR};CONTINUO_BIN=${PROJECT_BINARY_DIR}/bin")
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES ${properties})
 endfunction()
 
 # continuo_bench(matmul_bench.cc continuo::kernels) makes build/<preset>/bench/matmul_bench.

@@ -18,16 +18,21 @@ inline bool SharedExists(std::string_view relative) {
   return std::filesystem::exists(SharedPath(relative));
 }
 
-// Path inside the project's source tree ($CONTINUO_SOURCE, which ctest sets).
+// Path inside the project's source tree: $CONTINUO_SOURCE, else the working directory, which is
+// the tree's root under ctest.
 inline std::string SourcePath(std::string_view relative) {
   const char* root = std::getenv("CONTINUO_SOURCE");
   return (std::filesystem::path(root != nullptr ? root : ".") / relative).string();
 }
 
-// Path of a program built with the tests ($CONTINUO_BIN, which ctest sets).
+// Path of a program built with the tests: $CONTINUO_BIN, else the folder bin beside the test's own.
 inline std::string BinaryPath(std::string_view name) {
   const char* root = std::getenv("CONTINUO_BIN");
-  return (std::filesystem::path(root != nullptr ? root : "build/release/bin") / name).string();
+  const std::filesystem::path bin =
+      root != nullptr
+          ? std::filesystem::path(root)
+          : std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "bin";
+  return (bin / name).string();
 }
 
 }  // namespace continuo::testing
