@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/text/test_files.h"
+
+namespace continuo {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using testing::OpenTestModel;
+using testing::ReadFile;
+using testing::SourcePath;
+
+std::string Tokenizer() {
+  return ReadFile(SourcePath("tests/worker/text/testdata/byte_level/tokenizer.json"));
+}
+
+absl::StatusOr<std::unique_ptr<TextModel>> WithTemplate(const std::string& chat_template) {
+  return TextModel::FromBuffers({.tokenizer_json = Tokenizer(), .chat_template = chat_template});
+}
+
+absl::StatusOr<std::string> Render(const std::string& chat_template, const ChatPrompt& prompt) {
+  auto model = WithTemplate(chat_template);
+  if (!model.ok()) return model.status();
+  return (*model)->RenderChat(prompt);
+}
+
+const ChatPrompt kHello = {.messages = {{.role = "user", .content = "hello"}}};
+
+TEST(ChatTemplateTest, RendersMessagesAndGenerationPrompt) {
+  const auto model = OpenTestModel("byte_level");
+  EXPECT_TRUE(model->has_chat_template());
+  EXPECT_EQ(model->RenderChat(kHello).value(), "<|user|>hello<|end|><|assistant|>");
+}
+
+TEST(ChatTemplateTest, TheTemplateSeesOptionalFieldsWhereTheyAreNotEmpty) {
+  const auto model = OpenTestModel("byte_level");
+  const ChatPrompt prompt = {.messages = {{.role = "assistant",
+                                           .content = "x",
+                                           .reasoning = "r",
+                                           .tool_call_id = "7",
+                                           .name = "n"}}};
+  EXPECT_EQ(model->RenderChat(prompt).value(), "<|assistant|><think>r(n)#7x<|end|><|assistant|>");
+}
+
+TEST(ChatTemplateTest, WithoutATemplateAConversationIsRefused) {
+  const auto model = OpenTestModel("byte_fallback");
+  EXPECT_FALSE(model->has_chat_template());
+  EXPECT_EQ(model->RenderChat(kHello).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(ChatTemplateTest, WhatTheTemplateRaisesIsTheMessage) {
+  const auto model = OpenTestModel("byte_level");
+  const auto rendered = model->RenderChat({.messages = {{.role = "wizard", .content = "x"}}});
+  EXPECT_EQ(rendered.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(rendered.status().message()), HasSubstr("no role wizard"));
+}
+
+TEST(ChatTemplateTest, TheClockTellsTheTimeOfThePrompt) {
+  const auto model = OpenTestModel("byte_level");
+  ChatPrompt prompt = {.messages = {},
+                       .template_arguments = R"({"date": "%Y-%m-%d %H:%M"})",
+                       .continue_final_message = false,
+                       .now_seconds = 1752105661};
+  EXPECT_EQ(model->RenderChat(prompt).value(), "2025-07-10 00:01<|assistant|>");
+  prompt.now_seconds = INT64_MAX;
+  EXPECT_EQ(model->RenderChat(prompt).status().code(), absl::StatusCode::kInvalidArgument);
+  prompt.now_seconds = 0;
+  prompt.template_arguments = R"({"date": "%"})";
+  EXPECT_EQ(model->RenderChat(prompt).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ChatTemplateTest, ArgumentsAreVariablesOfTheTemplate) {
+  ChatPrompt prompt = kHello;
+  prompt.template_arguments = R"({"thinking": false, "bos_token": "B", "deep": {"x": [1, 2.5]}})";
+  EXPECT_EQ(Render("{{ thinking }} {{ bos_token }} {{ deep.x[1] }}", prompt).value(),
+            "False B 2.5");
+}
+
+TEST(ChatTemplateTest, ArgumentsThatAreNoObjectOrSetWhatIsNotTheirsAreRefused) {
+  const std::string deep = absl::StrCat(R"({"a":)", std::string(100000, '['));
+  for (const std::string bad : {"[]", "3", "{", "null", R"({"messages": []})", R"({"tools": 1})",
+                                R"({"raise_exception": 1})", "{\"\xFF\": 1}", deep.c_str()}) {
+    ChatPrompt prompt = kHello;
+    prompt.template_arguments = bad;
+    EXPECT_EQ(Render("x", prompt).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+}
+
+TEST(ChatTemplateTest, MessagesThatAreNotUtf8AreRefusedByName) {
+  for (const ChatMessage& message :
+       {ChatMessage{.role = "\xFF"}, ChatMessage{.content = "\xFF"}, ChatMessage{.name = "\xFF"}}) {
+    const auto rendered = Render("x", {.messages = {{}, message}});
+    EXPECT_EQ(rendered.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(rendered.status().message()), HasSubstr("messages[1]"));
+  }
+}
+
+TEST(ChatTemplateTest, AFinalMessageIsContinuedWhereItsContentEnds) {
+  const auto model = OpenTestModel("byte_level");
+  const ChatPrompt prompt = {
+      .messages = {{.role = "user", .content = "say he"}, {.role = "assistant", .content = "he "}},
+      .template_arguments = "",
+      .continue_final_message = true};
+  EXPECT_EQ(model->RenderChat(prompt).value(), "<|user|>say he<|end|><|assistant|>he ");
+  // A template that trims what it is given: the space is gone, the answer goes on after "he".
+  EXPECT_EQ(Render("{{ messages[-1].content|trim }}END", prompt).value(), "he");
+  // One that does not show the final message.
+  EXPECT_EQ(Render("END", prompt).status().code(), absl::StatusCode::kInvalidArgument);
+  ChatPrompt empty = prompt;
+  empty.messages.clear();
+  EXPECT_EQ(Render("END", empty).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ChatTemplateTest, RenderingIsBoundedInStepsBytesAndDepth) {
+  const std::string steps =
+      "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
+  EXPECT_THAT(std::string(Render(steps, kHello).status().message()), HasSubstr("steps"));
+  const std::string bytes = "{% set x = 'x' * 9999 %}{% for a in range(9999) %}{{ x }}{% endfor %}";
+  EXPECT_THAT(std::string(Render(bytes, kHello).status().message()), HasSubstr("bytes"));
+  const std::string depth = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
+  EXPECT_EQ(Render(depth, kHello).status().code(), absl::StatusCode::kInvalidArgument);
+  const std::string nested =
+      "{% set n = namespace(x=[]) %}{% for i in range(5000) %}"
+      "{% set n.x = [n.x] %}{% endfor %}";
+  EXPECT_EQ(Render(nested + "{{ n.x }}", kHello).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Render(nested + "{{ n.x|tojson }}", kHello).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ChatTemplateTest, ATemplateThatIsNoneIsRefusedWhenTheModelIsOpened) {
+  for (const std::string bad :
+       {"{% if %}", "{{", "{% endfor %}", "{{ 'a' ", "\xFF", "{% for x in %}{% endfor %}"}) {
+    const auto model = WithTemplate(bad);
+    EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_THAT(std::string(model.status().message()), HasSubstr("chat template")) << bad;
+  }
+  EXPECT_FALSE(WithTemplate(std::string(100000, '(').insert(0, "{{ ")).ok());
+  EXPECT_FALSE(WithTemplate(std::string((1 << 20) + 1, 'x')).ok());
+}
+
+// What templates rely on beyond minijinja's own behaviour; equal to Jinja2 3.1 with the settings
+// of transformers.
+TEST(ChatTemplateTest, ValuesBehaveAsInPython) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"{{ none }} {{ true }} {{ 1.0 }} {{ 1e20 }} {{ 0.00001 }}", "None True 1.0 1e+20 1e-05"},
+      {"{{ ['a', 1, none, {'x': \"it's\"}] }}", "['a', 1, None, {'x': \"it's\"}]"},
+      {"{{ {'b': 1, 'a': [1, 'é<']}|tojson }}", "{\"b\": 1, \"a\": [1, \"é<\"]}"},
+      {"{{ {'a': [1, {}]}|tojson(indent=2) }}", "{\n  \"a\": [\n    1,\n    {}\n  ]\n}"},
+      {"{{ 'é😀'|tojson(ensure_ascii=true) }}", "\"\\u00e9\\ud83d\\ude00\""},
+      {"{{ {'b': 1, 'a': 2}|tojson(sort_keys=true, separators=(',', ':')) }}", "{\"a\":2,\"b\":1}"},
+      {"{{ none is iterable }}{{ [] is iterable }}", "FalseTrue"},
+      {"{% if []|select %}generators are true{% endif %}", "generators are true"},
+      {"{% generation %}x{% endgeneration %}{%- generation -%} y {%- endgeneration %}", "xy"},
+      {"{% raw %}{% generation %}{% endraw %}", "{% generation %}"},
+      {"{% for x in [3, 1] if x > 1 %}{{ x }}{% endfor %}", "3"},
+      {"{% for x in [1] + [2] %}{{ x }}{% endfor %}", "12"},
+      {"{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{% endfor %}", "a1"},
+      {"  {% if true %}\n  x\n  {% endif %}\ny\n", "  x\ny"},
+      {"{{ ' a b '.strip().split(' ') }}", "['a', 'b']"},
+      {"{{ messages[0].content[::-1] }}", "olleh"},
+      {"{{ tools is none }}{{ documents is none }}{{ custom is defined }}", "TrueTrueFalse"},
+  };
+  for (const auto& [chat_template, expected] : cases) {
+    EXPECT_EQ(Render(chat_template, kHello).value_or("error"), expected) << chat_template;
+  }
+  for (const std::string refused : {"{% for x in none %}{% endfor %}", "{{ undefined.x }}",
+                                    "{{ undefined|tojson }}", "{{ ([1]|map('string'))|tojson }}",
+                                    "{{ 'a' + 1 }}", "{% include 'x' %}", "{{ nofunc() }}"}) {
+    EXPECT_EQ(Render(refused, kHello).status().code(), absl::StatusCode::kInvalidArgument)
+        << refused;
+  }
+}
+
+// A template may be in either of three files; the first that exists counts.
+TEST(ChatTemplateTest, TheTemplateFileGoesBeforeItsJsonAndTheConfiguration) {
+  const std::filesystem::path dir =
+      std::filesystem::path(::testing::TempDir()) / absl::StrCat("chat_template_test", getpid());
+  std::filesystem::create_directories(dir);
+  std::ofstream(dir / "tokenizer.json") << Tokenizer();
+  const auto render = [&] {
+    return TextModel::Open(dir.string()).value()->RenderChat(kHello).value();
+  };
+  std::ofstream(dir / "tokenizer_config.json") << json{{"chat_template", "config"}};
+  EXPECT_EQ(render(), "config");
+  std::ofstream(dir / "chat_template.json") << json{{"chat_template", "json"}};
+  EXPECT_EQ(render(), "json");
+  std::ofstream(dir / "chat_template.jinja") << "jinja";
+  EXPECT_EQ(render(), "jinja");
+}
+
+TEST(ChatTemplateTest, SpecialTokensComeFromEitherFileAsTextOrObject) {
+  const auto model = TextModel::FromBuffers(
+      {.tokenizer_json = Tokenizer(),
+       .tokenizer_config_json = R"({"bos_token": "B", "eos_token": null})",
+       .special_tokens_map_json =
+           R"({"bos_token": "other", "eos_token": {"content": "E"}, "additional_special_tokens": ["x", {"content": "y"}]})",
+       .chat_template = "{{ bos_token }}{{ eos_token }}{{ additional_special_tokens[1] }}"
+                        "{{ pad_token is defined }}"});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->RenderChat(kHello).value(), "BEyFalse");
+}
+
+}  // namespace
+}  // namespace continuo

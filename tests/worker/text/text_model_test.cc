@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/text/text_model.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/worker/text/test_files.h"
+
+namespace continuo {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::OpenTestModel;
+using testing::ReadFile;
+using testing::SourcePath;
+
+std::string TestFile(const std::string& name) {
+  return ReadFile(SourcePath("tests/worker/text/testdata/" + name));
+}
+
+absl::StatusOr<std::unique_ptr<TextModel>> WithTokenizer(const std::string& tokenizer_json) {
+  return TextModel::FromBuffers({.tokenizer_json = tokenizer_json});
+}
+
+// An empty folder of this test.
+std::filesystem::path TestFolder() {
+  const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+  const std::filesystem::path dir = std::filesystem::path(::testing::TempDir()) /
+                                    absl::StrCat("text_model_test_", info->name(), getpid());
+  std::filesystem::remove_all(dir);
+  std::filesystem::create_directories(dir);
+  return dir;
+}
+
+TEST(TextModelTest, AMissingTokenizerIsNotFoundAndNamed) {
+  const auto model = TextModel::Open(TestFolder().string());
+  EXPECT_EQ(model.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(model.status().message()), HasSubstr("tokenizer.json"));
+}
+
+TEST(TextModelTest, AFileThatCannotBeReadIsInvalidAndNamed) {
+  const std::filesystem::path dir = TestFolder();
+  std::ofstream(dir / "tokenizer.json") << TestFile("byte_level/tokenizer.json");
+  std::ofstream(dir / "tokenizer_config.json") << "{";
+  const auto model = TextModel::Open(dir.string());
+  EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(model.status().message()), HasSubstr("tokenizer_config.json"));
+}
+
+TEST(TextModelTest, HostileTokenizersAreRefused) {
+  const std::string good = TestFile("byte_level/tokenizer.json");
+  ASSERT_TRUE(WithTokenizer(good).ok());
+  const std::pair<std::string, std::string> edits[] = {
+      {"\"he\": 256", "\"he\": 4194304"},              // an id beyond the limit
+      {"\"he\": 256", "\"he\": 4294967295"},           // the largest id of its type
+      {"\"he\": 256", "\"he\": 255"},                  // an id twice
+      {"\"he\": 256", "\"he\": -1"},                   // no id
+      {"\"h e\"", "\"h 語\""},                         // a merge of what is no token
+      {"\"version\": \"1.0\"", "\"version\": \"9\""},  // another format
+      {"\"normalizer\": null",
+       "\"normalizer\": {\"type\": \"Precompiled\", "
+       "\"precompiled_charsmap\": \"AAAA\"}"},  // panics in its library
+      {"\"normalizer\": null", "\"normalizer\": {\"type\": \"None\"}"},
+      {"\"continuing_subword_prefix\": null", "\"continuing_subword_prefix\": \"######\""},
+  };
+  for (const auto& [from, to] : edits) {
+    const std::string bad = absl::StrReplaceAll(good, {{from, to}});
+    ASSERT_NE(bad, good) << from;
+    const auto model = WithTokenizer(bad);
+    EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument) << to;
+    EXPECT_THAT(std::string(model.status().message()), HasSubstr("tokenizer.json")) << to;
+  }
+  for (const std::string bad : {"", "[]", "{", "{}", "null", "\xFF"}) {
+    EXPECT_EQ(WithTokenizer(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+  const std::string deep(100000, '[');
+  EXPECT_EQ(WithTokenizer(deep).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TextModelTest, VocabSizeCountsAddedTokens) {
+  const auto model = OpenTestModel("byte_level");
+  EXPECT_EQ(model->TokenToId("<think>"), model->vocab_size() - 1);
+  EXPECT_EQ(model->TokenToId("nothing of the kind"), -1);
+  EXPECT_EQ(model->TokenToId("\xFF"), -1);
+}
+
+TEST(TextModelTest, SpecialTokensInTheTextCountAsSuch) {
+  const auto model = OpenTestModel("byte_level");
+  EXPECT_THAT(model->Encode("hello<|end|> world", false).value(),
+              ElementsAre(model->TokenToId("hello"), model->TokenToId("<|end|>"),
+                          model->TokenToId("Ġworld")));
+}
+
+TEST(TextModelTest, WhatTheTokenizerAddsByItselfIsAddedOnRequest) {
+  const auto model = OpenTestModel("byte_fallback");
+  const int32_t cat = model->TokenToId("▁cat");
+  EXPECT_THAT(model->Encode("cat", true).value(), ElementsAre(1, cat));
+  EXPECT_THAT(model->Encode("cat", false).value(), ElementsAre(cat));
+  EXPECT_THAT(model->Encode("", false).value(), IsEmpty());
+}
+
+TEST(TextModelTest, ConfigDecidesWhatALlamaTokenizerAdds) {
+  const std::string tokenizer = TestFile("byte_fallback/tokenizer.json");
+  const auto encode = [&](std::string_view config) {
+    const auto model =
+        TextModel::FromBuffers({.tokenizer_json = tokenizer, .tokenizer_config_json = config});
+    EXPECT_TRUE(model.ok()) << model.status();
+    return (*model)->Encode("t", true).value();
+  };
+  const std::string names = R"("tokenizer_class": "LlamaTokenizer", "bos_token": "<s>",
+                               "eos_token": "</s>")";
+  const int32_t t = encode("").back();
+  EXPECT_THAT(encode(""), ElementsAre(1, t));
+  EXPECT_THAT(encode("{" + names + "}"), ElementsAre(1, t));
+  EXPECT_THAT(encode("{" + names + R"(, "add_bos_token": false})"), ElementsAre(t));
+  EXPECT_THAT(encode("{" + names + R"(, "add_eos_token": true})"), ElementsAre(1, t, 2));
+}
+
+TEST(TextModelTest, TextThatIsNotUtf8IsRefused) {
+  const auto model = OpenTestModel("byte_level");
+  EXPECT_EQ(model->Encode("a\xFF", false).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TextModelTest, AnIdOutsideTheVocabularyIsNamed) {
+  const auto model = OpenTestModel("byte_level");
+  for (const int32_t id : {-1, model->vocab_size(), 2147483647}) {
+    const auto text = model->Decode(std::vector<int32_t>{0, id}, false);
+    EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(text.status().message()), HasSubstr(absl::StrCat(id)));
+    EXPECT_EQ(model->TokenBytes(id), "");
+    EXPECT_EQ(model->TokenBytesKeepSpecial(id), "");
+    EXPECT_FALSE(model->IsSpecial(id));
+  }
+}
+
+TEST(TextModelTest, DecodeLeavesSpecialTokensOutUnlessTheyAreToBeKept) {
+  const auto model = OpenTestModel("byte_level");
+  const std::vector<int32_t> ids = model->Encode("hello<|end|><think>", false).value();
+  EXPECT_EQ(model->Decode(ids, false).value(), "hello<think>");
+  EXPECT_EQ(model->Decode(ids, true).value(), "hello<|end|><think>");
+}
+
+TEST(TextModelTest, DecodeReplacesWhatIsNoCharacter) {
+  const auto model = OpenTestModel("byte_level");
+  const std::vector<int32_t> ids = {0xE2, 0x82, 'a', 0xFF, 0xF0, 0x9F};
+  EXPECT_EQ(model->Decode(ids, false).value(), "\uFFFDa\uFFFD\uFFFD");
+}
+
+TEST(TextModelTest, TokensThatTheConfigurationCallsSpecialAreSpecial) {
+  const auto model = TextModel::FromBuffers(
+      {.tokenizer_json = TestFile("byte_level/tokenizer.json"),
+       .tokenizer_config_json = R"({"eos_token": "hello", "added_tokens_decoder":
+           {"271": {"content": "<think>", "special": true}, "1": {"content": "b"}}})",
+       .special_tokens_map_json = R"({"pad_token": {"content": "ld"}, "unk_token": "absent"})"});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE((*model)->IsSpecial((*model)->TokenToId("hello")));
+  EXPECT_TRUE((*model)->IsSpecial((*model)->TokenToId("<think>")));
+  EXPECT_TRUE((*model)->IsSpecial((*model)->TokenToId("ld")));
+  EXPECT_FALSE((*model)->IsSpecial((*model)->TokenToId("b")));
+  EXPECT_EQ((*model)->vocab_size(), OpenTestModel("byte_level")->vocab_size());
+  EXPECT_EQ((*model)->TokenBytes((*model)->TokenToId("hello")), "");
+}
+
+TEST(TextModelTest, TruncationPaddingAndDropoutOfTheFileAreNotApplied) {
+  const std::string good = TestFile("byte_level/tokenizer.json");
+  const std::string edited = absl::StrReplaceAll(
+      good, {{"\"truncation\": null",
+              R"("truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst",
+                 "stride": 0})"},
+             {"\"padding\": null",
+              R"("padding": {"strategy": {"Fixed": 64}, "direction": "Right", "pad_id": 0,
+                 "pad_type_id": 0, "pad_token": "a", "pad_to_multiple_of": null})"},
+             {"\"dropout\": null", "\"dropout\": 0.9"}});
+  ASSERT_NE(edited, good);
+  const auto model = WithTokenizer(edited);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto plain = OpenTestModel("byte_level");
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ((*model)->Encode("hello world", true).value(),
+              plain->Encode("hello world", true).value());
+  }
+}
+
+TEST(TextModelTest, TextAtWhichTheRegularExpressionGivesUpIsRefusedAndTheNextOneWorks) {
+  const std::string tokenizer =
+      absl::StrReplaceAll(TestFile("byte_level/tokenizer.json"),
+                          {{R"("pre_tokenizer": {)",
+                            R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a|a)*b"},
+            "behavior": "Isolated", "invert": false}, "unused": {)"}});
+  const auto model = WithTokenizer(tokenizer);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto ids = (*model)->Encode(std::string(40, 'a') + "cb", false);
+  EXPECT_EQ(ids.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ((*model)->Encode("b", false).value(), std::vector<int32_t>{'b'});
+}
+
+TEST(TextModelTest, DigestsDoNotDependOnHowTheJsonIsWritten) {
+  const std::string tokenizer = TestFile("byte_level/tokenizer.json");
+  const std::string config = TestFile("byte_level/tokenizer_config.json");
+  const auto open = [](std::string_view tokenizer, std::string_view config) {
+    return TextModel::FromBuffers({.tokenizer_json = tokenizer, .tokenizer_config_json = config})
+        .value();
+  };
+  const auto model = open(tokenizer, config);
+  EXPECT_EQ(model->tokenizer_digest().size(), 64);
+  EXPECT_EQ(model->template_digest().size(), 64);
+
+  const std::string spaced = absl::StrReplaceAll(tokenizer, {{"\n", " \n "}});
+  EXPECT_EQ(open(spaced, config)->tokenizer_digest(), model->tokenizer_digest());
+  const std::string other = absl::StrReplaceAll(tokenizer, {{"\"<think>\"", "\"<thunk>\""}});
+  EXPECT_NE(open(other, config)->tokenizer_digest(), model->tokenizer_digest());
+  EXPECT_EQ(open(other, config)->template_digest(), model->template_digest());
+
+  const std::string template_edit = absl::StrReplaceAll(config, {{"no role", "NO role"}});
+  ASSERT_NE(template_edit, config);
+  EXPECT_EQ(open(tokenizer, template_edit)->tokenizer_digest(), model->tokenizer_digest());
+  EXPECT_NE(open(tokenizer, template_edit)->template_digest(), model->template_digest());
+  const std::string special_edit =
+      absl::StrReplaceAll(config, {{"\"bos_token\": null", "\"bos_token\": \"<|user|>\""}});
+  ASSERT_NE(special_edit, config);
+  EXPECT_NE(open(tokenizer, special_edit)->template_digest(), model->template_digest());
+  // Only what changes an encoding or a rendering counts.
+  const std::string length = absl::StrReplaceAll(config, {{"{\n", "{\"model_max_length\": 7,\n"}});
+  EXPECT_EQ(open(tokenizer, length)->tokenizer_digest(), model->tokenizer_digest());
+}
+
+TEST(TextModelTest, ManyThreadsMayUseItAtOnce) {
+  const auto model = OpenTestModel("byte_level");
+  const ChatPrompt prompt{.messages = {{.role = "user", .content = "hello world"}}};
+  const auto ids = model->Encode("hello world", true).value();
+  const std::string rendered = model->RenderChat(prompt).value();
+  std::vector<std::thread> threads;
+  std::atomic<int> num_equal = 0;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 100; ++i) {
+        if (model->Encode("hello world", true).value() == ids &&
+            model->RenderChat(prompt).value() == rendered && !model->Encode("\xFF", true).ok()) {
+          ++num_equal;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_equal, 400);
+}
+
+}  // namespace
+}  // namespace continuo
