@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a bench measured, request by request, and its summary as table and JSON.
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace continuo {
+
+// One request. Times in seconds.
+struct RequestRecord {
+  absl::Status status;
+  double time_to_first_token = 0;  // From sending the request; only where a token came.
+  double duration = 0;
+  // For every token but the first: the gap between responses, divided evenly among the tokens
+  // that came together.
+  std::vector<float> inter_token;
+  uint64_t prompt_tokens = 0;
+  uint64_t cached_prompt_tokens = 0;
+  uint64_t output_tokens = 0;
+  uint32_t migrations = 0;
+};
+
+struct Distribution {
+  uint64_t count = 0;
+  double mean = 0, p50 = 0, p90 = 0, p95 = 0, p99 = 0, max = 0;
+};
+// Nearest rank: the smallest value that at least that part of the values does not exceed.
+Distribution Summarize(std::vector<float> values);
+
+struct BenchReport {
+  double seconds = 0;  // From the first request sent to the last answer.
+  uint64_t sent = 0;
+  uint64_t ok = 0;
+  uint64_t shed = 0;                       // RESOURCE_EXHAUSTED
+  uint64_t failed = 0;                     // The rest.
+  uint64_t cut = 0;                        // Made shorter to fit into the context.
+  std::map<std::string, uint64_t> errors;  // How often each error was told, shed ones included.
+  uint64_t prompt_tokens = 0, cached_prompt_tokens = 0, output_tokens = 0, migrations = 0;
+  Distribution time_to_first_token, inter_token, duration;  // Of requests that ended well.
+};
+
+// Tokens of failed requests count as output, their times do not.
+BenchReport MakeReport(const std::vector<RequestRecord>& records, double seconds);
+
+std::string FormatReport(const BenchReport& report);
+nlohmann::ordered_json ReportJson(const BenchReport& report);
+
+}  // namespace continuo

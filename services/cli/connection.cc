@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/cli/connection.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+
+namespace continuo {
+
+void AddSecurityFlags(Flags& flags, Connection* c) {
+  flags.Switch("tls", &c->tls, "use TLS, with the system's root certificates unless a CA is given");
+  flags.Text("tls_ca_file", &c->tls_files.ca_file,
+             "PEM file of the CA that signed the server's certificate");
+  flags.Text("tls_cert_file", &c->tls_files.cert_file,
+             "PEM file of the client's certificate, for mutual TLS");
+  flags.Text("tls_key_file", &c->tls_files.key_file, "PEM file of its key");
+  flags.Text("tls_server_name", &c->tls_server_name,
+             "name in the server's certificate, if not that of the address");
+  flags.Text("api_key", &c->api_key,
+             "sent as a bearer token; better given as CONTINUO_API_KEY, as arguments are visible "
+             "to others");
+  flags.Text("tenant", &c->tenant, "on whose account; sent as x-tenant-id");
+}
+
+void AddConnectionFlags(Flags& flags, Connection* c) {
+  flags.Text("server", &c->server, "gateway or worker, HOST:PORT");
+  AddSecurityFlags(flags, c);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Connection& connection,
+                                                           int number) {
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  if (connection.tls && !connection.tls_files.any()) {
+    credentials = grpc::SslCredentials(grpc::SslCredentialsOptions());
+  } else {
+    ASSIGN_OR_RETURN(credentials, MakeChannelCredentials(connection.tls_files));
+  }
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
+  // Channels with equal arguments would share a connection.
+  arguments.SetInt("continuo.channel_number", number);
+  if (!connection.tls_server_name.empty()) {
+    arguments.SetSslTargetNameOverride(connection.tls_server_name);
+  }
+  return grpc::CreateCustomChannel(connection.server, credentials, arguments);
+}
+
+void AddMetadata(const Connection& connection, grpc::ClientContext& context) {
+  if (!connection.api_key.empty()) {
+    context.AddMetadata("authorization", "Bearer " + connection.api_key);
+  }
+  if (!connection.tenant.empty()) context.AddMetadata("x-tenant-id", connection.tenant);
+}
+
+std::string DescribeError(const absl::Status& status) {
+  std::string text = absl::StatusCodeToString(status.code());
+  const std::string reason = ReasonOf(status);
+  if (!reason.empty()) absl::StrAppend(&text, " (", reason, ")");
+  // A server's message may hold anything; the terminal sees one line of plain text.
+  if (!status.message().empty()) {
+    absl::StrAppend(&text, ": ", absl::Utf8SafeCHexEscape(status.message()));
+  }
+  const auto delay = RetryDelayOf(status);
+  if (delay.has_value()) absl::StrAppend(&text, "; try again in ", absl::FormatDuration(*delay));
+  return text;
+}
+
+}  // namespace continuo

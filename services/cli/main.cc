@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// continuo: a client for people. Flags, then one command.
+#include <unistd.h>
+
+#include <iostream>
+#include <thread>
+
+#include "services/cli/answer.h"
+#include "services/cli/bench.h"
+#include "services/cli/fleet.h"
+#include "services/cli/interrupt.h"
+#include "services/common/flags.h"
+#include "services/common/shutdown.h"
+
+int main(int argc, char** argv) {
+  using namespace continuo;
+  Flags flags("continuo",
+              "A client for people: streams to the terminal, shows the fleet, benches.");
+  AnswerFlags generate_flags, chat_flags;
+  FleetFlags fleet_flags;
+  BenchFlags bench_flags;
+  Flags& generate = flags.Subcommand("generate", "Continues a text, streaming.");
+  AddGenerateFlags(generate, &generate_flags);
+  Flags& chat = flags.Subcommand("chat", "Converses, in turns.");
+  AddChatFlags(chat, &chat_flags);
+  Flags& fleet = flags.Subcommand("fleet", "Shows workers: state, KV cache, running and waiting.");
+  AddFleetFlags(fleet, &fleet_flags);
+  Flags& bench = flags.Subcommand("bench", "Drives load and reports throughput and latencies.");
+  AddBenchFlags(bench, &bench_flags);
+  if (const std::optional<int> code = flags.Parse(argc, argv)) return *code;
+
+  // Before any other thread. SIGTERM and Ctrl-C cancel what is in progress; where nothing is, or
+  // at the third time in one answer, they end the program.
+  ShutdownSignal shutdown;
+  Interrupt interrupt;
+  std::thread([&] {
+    while (true) {
+      const int signal = shutdown.Wait();
+      if (!interrupt.Signal()) _exit(128 + signal);
+    }
+  }).detach();
+
+  std::ios::sync_with_stdio(false);
+  const Console console = {std::cin, std::cout, std::cerr, isatty(STDOUT_FILENO) != 0};
+  int code = 2;
+  if (generate.chosen()) code = RunGenerate(generate_flags, interrupt, console);
+  if (chat.chosen()) code = RunChat(chat_flags, interrupt, console);
+  if (fleet.chosen()) code = RunFleet(fleet_flags, interrupt, console);
+  if (bench.chosen()) code = RunBench(bench_flags, interrupt, console);
+  std::cout.flush();
+  // Not past the thread that still waits for signals.
+  _exit(code);
+}
