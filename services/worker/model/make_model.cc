@@ -231,7 +231,7 @@ absl::Status WriteTokenizer(const RandomModelOptions& options, const ModelConfig
 std::string ByteLevelTokenizerJson(int vocab_size, const std::vector<int32_t>& special_ids) {
   const std::vector<std::string> bytes = ByteStandIns();
   const std::string space = bytes[' '];
-  nlohmann::ordered_json vocab, added = nlohmann::ordered_json::array();
+  nlohmann::json vocab = nlohmann::json::object(), added = nlohmann::json::array();
   size_t next_byte = 0;
   for (int id = 0; id < vocab_size; ++id) {
     std::string name;
@@ -249,30 +249,30 @@ std::string ByteLevelTokenizerJson(int vocab_size, const std::vector<int32_t>& s
     } else {
       name = absl::StrCat(space, "w", id);
     }
-    vocab.push_back({name, id});
+    vocab[name] = id;
   }
-  const nlohmann::ordered_json byte_level = {{"type", "ByteLevel"},
-                                             {"add_prefix_space", false},
-                                             {"trim_offsets", true},
-                                             {"use_regex", true}};
-  const nlohmann::ordered_json tokenizer = {{"version", "1.0"},
-                                            {"truncation", nullptr},
-                                            {"padding", nullptr},
-                                            {"added_tokens", added},
-                                            {"normalizer", nullptr},
-                                            {"pre_tokenizer", byte_level},
-                                            {"post_processor", nullptr},
-                                            {"decoder", byte_level},
-                                            {"model",
-                                             {{"type", "BPE"},
-                                              {"dropout", nullptr},
-                                              {"unk_token", nullptr},
-                                              {"continuing_subword_prefix", nullptr},
-                                              {"end_of_word_suffix", nullptr},
-                                              {"fuse_unk", false},
-                                              {"byte_fallback", false},
-                                              {"vocab", vocab},
-                                              {"merges", nlohmann::ordered_json::array()}}}};
+  const nlohmann::json byte_level = {{"type", "ByteLevel"},
+                                     {"add_prefix_space", false},
+                                     {"trim_offsets", true},
+                                     {"use_regex", true}};
+  const nlohmann::json tokenizer = {{"version", "1.0"},
+                                    {"truncation", nullptr},
+                                    {"padding", nullptr},
+                                    {"added_tokens", added},
+                                    {"normalizer", nullptr},
+                                    {"pre_tokenizer", byte_level},
+                                    {"post_processor", nullptr},
+                                    {"decoder", byte_level},
+                                    {"model",
+                                     {{"type", "BPE"},
+                                      {"dropout", nullptr},
+                                      {"unk_token", nullptr},
+                                      {"continuing_subword_prefix", nullptr},
+                                      {"end_of_word_suffix", nullptr},
+                                      {"fuse_unk", false},
+                                      {"byte_fallback", false},
+                                      {"vocab", vocab},
+                                      {"merges", nlohmann::json::array()}}}};
   return tokenizer.dump(1);
 }
 

@@ -178,14 +178,20 @@ void KeepTopP(double top_p, double total, std::vector<Candidate>& kept) {
   kept.resize(std::max<size_t>(n, 1));
 }
 
-// The same over all weights, looking only at as many of the heaviest as are needed.
+// The same over all weights, of which only the heaviest are gathered and sorted: weights are first
+// added up by their leading bits, which order them.
 void KeepTopP(double top_p, std::span<const float> weights, std::vector<Candidate>& kept) {
-  const double total = Sum(weights);
-  for (float floor = 0x1p-4f; floor > 0x1p-40f; floor *= 0x1p-4f) {
-    GatherAtLeast(weights, floor, kept);
-    if (SumOf(kept) >= top_p * total) return KeepTopP(top_p, total, kept);
+  constexpr int kShift = 21;  // leaves the exponent and two bits: steps of a quarter or less
+  constexpr size_t kNumBuckets = (std::bit_cast<uint32_t>(1.0f) >> kShift) + 1;
+  std::array<double, kNumBuckets> mass = {};
+  for (const float weight : weights) {
+    mass[std::bit_cast<uint32_t>(weight) >> kShift] += static_cast<double>(weight);
   }
-  GatherAtLeast(weights, 0, kept);
+  const double total = Sum(weights);
+  double sum = 0;
+  size_t bucket = kNumBuckets;
+  while (bucket > 0 && sum < top_p * total) sum += mass[--bucket];
+  GatherAtLeast(weights, std::bit_cast<float>(static_cast<uint32_t>(bucket) << kShift), kept);
   KeepTopP(top_p, total, kept);
 }
 
