@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/client_stream.h"
 
-#include <grpcpp/impl/codegen/proto_utils.h>
-
-#include "services/base/check.h"
 #include "services/common/grpc_status.h"
+#include "services/gateway/message_bytes.h"
 
 namespace continuo::gateway {
 
@@ -14,10 +12,7 @@ void ClientStream::Start(std::shared_ptr<StreamRelay> relay) {
 }
 
 void ClientStream::Write(const v1::GenerateResponse& response) {
-  bool own_buffer;
-  CONTINUO_CHECK(
-      grpc::SerializationTraits<v1::GenerateResponse>::Serialize(response, &buffer_, &own_buffer)
-          .ok());
+  SerializeMessage(response, &buffer_);
   StartWrite(&buffer_);
 }
 

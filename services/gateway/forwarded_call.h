@@ -2,7 +2,6 @@
 #pragma once
 
 #include <grpcpp/client_context.h>
-#include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
@@ -12,34 +11,15 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "services/base/check.h"
 #include "services/common/grpc_status.h"
+#include "services/gateway/message_bytes.h"
 #include "services/gateway/router.h"
 #include "services/gateway/worker_pool.h"
 #include "services/gateway/worker_stream.h"
 
 namespace continuo::gateway {
-
-// A message out of the bytes of a call. INVALID_ARGUMENT where they are none.
-template <typename Message>
-absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes) {
-  grpc::ByteBuffer copy(bytes);  // shares the bytes
-  Message message;
-  if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
-    return absl::InvalidArgumentError(
-        "the request does not parse: it is cut off, or has text that is not UTF-8");
-  }
-  return message;
-}
-
-template <typename Message>
-void SerializeMessage(const Message& message, grpc::ByteBuffer* bytes) {
-  bool own_buffer;
-  CONTINUO_CHECK(grpc::SerializationTraits<Message>::Serialize(message, bytes, &own_buffer).ok());
-}
 
 // One unary call, sent to one worker at a time. Owns itself until gRPC is done with it. Method is
 // called with (stub, client context, request, response, callback).

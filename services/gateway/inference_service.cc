@@ -14,6 +14,7 @@
 #include "services/common/log.h"
 #include "services/gateway/client_stream.h"
 #include "services/gateway/forwarded_call.h"
+#include "services/gateway/message_bytes.h"
 #include "services/gateway/request_check.h"
 
 namespace continuo::gateway {
@@ -100,10 +101,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
   absl::StatusOr<v1::GenerateRequest> message = ParseMessage<v1::GenerateRequest>(*bytes);
   const std::string model = message.ok() ? message->model() : "";
-  absl::StatusOr<RelayRequest> request = message.status();
-  if (message.ok()) {
-    request = Admit(*context, *std::move(message), static_cast<int64_t>(bytes->Length()));
-  }
+  absl::StatusOr<RelayRequest> request =
+      message.ok() ? Admit(*context, *std::move(message), static_cast<int64_t>(bytes->Length()))
+                   : message.status();
   if (!request.ok()) {
     parts_.metrics->OnRequestEnd(model, request.status());
     Log(LogSeverity::kInfo, "request",
