@@ -112,6 +112,9 @@ void CpuBackend::MultiplyPieces(Tensor out, Tensor x, const Weight& w,
           args.w_stride = k;
           args.num_cols = num_cols;
           args.k = length;
+          // Threads claim blocks in order.
+          args.gap = static_cast<size_t>((pool_.num_threads() - 1) * column_block * k) *
+                     SizeOf(w.data.dtype);
           kernels_.dots[element](args);
           piece_x += RoundUp(length, unit);
         }

@@ -28,6 +28,7 @@ struct DotBlock {
   size_t w_stride;
   size_t num_cols;
   size_t k;
+  size_t gap;  // bytes from the last row of w to the rows that this thread likely reads next
 };
 
 // One span of attention for queries that share a key-value head.

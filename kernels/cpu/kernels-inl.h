@@ -8,6 +8,7 @@
 //   IfLess(a, b, yes, no)              per lane a < b ? yes : no
 //   PowerOfTwo(z)                      2^n for z = kRoundShift + n, -126 <= n <= 127
 //   Sum, MaxOf                         over lanes: i with i + kLanes/2, then halves of that, …
+//   SumEach<n>(out, vectors)           Sum of each of n vectors, the same bits
 //   LoadBF16 LoadF16 StoreBF16         kLanes 16-bit elements
 //   LoadBF16Even LoadBF16Odd           every second of 2·kLanes elements
 //   kRowTile, kColTile, kColTile1      dot products done at once: rows × columns, and of one row
@@ -116,11 +117,26 @@ static void PackEvenOdd(float* out, const float* in, size_t n) {
 
 // ---- Dot products ----
 
+// Asks for the cache line that lies `ahead` bytes after p, which need not exist. To the second
+// cache: the first is full of what is in use, and lines put there early are gone before their turn.
+INLINE void Prefetch(const void* p, size_t ahead) {
+  constexpr int kToRead = 0, kSecondCache = 2;
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + ahead), kToRead,
+                     kSecondCache);
+}
+
+// Weights are asked for this many bytes before they are needed.
+constexpr size_t kAheadBytes = 65536;
+
 // One accumulator per output, over k in blocks: its order does not depend on the tile's shape.
-template <class E, size_t kM, size_t kN>
+// `ahead`: bytes from each row of w to one that will be read soon; 0: none.
+template <class E, size_t kM, size_t kN, bool kAhead>
 INLINE void DotSteps(Vec (&acc)[kM][kN], const float* x, size_t x_stride,
-                     const typename E::T* const* w, size_t begin, size_t end) {
+                     const typename E::T* const* w, size_t begin, size_t end, size_t ahead) {
   for (size_t k = begin; k < end; k += kBlock) {
+    if constexpr (kAhead) {
+      UNROLL for (size_t j = 0; j < kN; ++j) Prefetch(w[j] + k, ahead);
+    }
     for (size_t half = 0; half < 2; ++half) {
       if constexpr (kM <= kN) {
         Vec xs[kM];
@@ -144,9 +160,9 @@ INLINE void DotSteps(Vec (&acc)[kM][kN], const float* x, size_t x_stride,
 }
 
 // out[i][j] = x row i · w[j], over k elements.
-template <class E, size_t kM, size_t kN>
+template <class E, size_t kM, size_t kN, bool kAhead>
 static void DotTile(float* out, size_t out_stride, const float* x, size_t x_stride,
-                    const typename E::T* const* rows, size_t k) {
+                    const typename E::T* const* rows, size_t k, size_t ahead) {
   const typename E::T* w[kN];
   UNROLL for (size_t j = 0; j < kN; ++j) w[j] = rows[j];
   Vec acc[kM][kN];
@@ -154,7 +170,7 @@ static void DotTile(float* out, size_t out_stride, const float* x, size_t x_stri
     UNROLL for (size_t j = 0; j < kN; ++j) acc[i][j] = Zero();
   }
   const size_t whole = k / kBlock * kBlock;
-  DotSteps<E, kM, kN>(acc, x, x_stride, w, 0, whole);
+  DotSteps<E, kM, kN, kAhead>(acc, x, x_stride, w, 0, whole, ahead);
   if (whole < k) {
     typename E::T part[kN][kBlock] = {};
     const typename E::T* parts[kN];
@@ -162,30 +178,43 @@ static void DotTile(float* out, size_t out_stride, const float* x, size_t x_stri
       memcpy(part[j], w[j] + whole, (k - whole) * sizeof(part[0][0]));
       parts[j] = part[j];
     }
-    DotSteps<E, kM, kN>(acc, x + whole, x_stride, parts, 0, kBlock);
+    DotSteps<E, kM, kN, false>(acc, x + whole, x_stride, parts, 0, kBlock, 0);
   }
+  // A copy, so that the accumulators above never need an address.
+  Vec flat[kM * kN];
   UNROLL for (size_t i = 0; i < kM; ++i) {
-    UNROLL for (size_t j = 0; j < kN; ++j) out[i * out_stride + j] = Sum(acc[i][j]);
+    UNROLL for (size_t j = 0; j < kN; ++j) flat[i * kN + j] = acc[i][j];
+  }
+  float sums[kM * kN];
+  SumEach<kM * kN>(sums, flat);
+  UNROLL for (size_t i = 0; i < kM; ++i) {
+    memcpy(out + i * out_stride, sums + i * kN, kN * sizeof(float));
   }
 }
 
-// All rows of x beside kN rows of w.
+// All rows of x beside kN rows of w; `ahead` != 0: prefetches on the way.
 template <class E, size_t kN>
 static void DotColumns(float* out, size_t out_stride, const float* x, size_t x_stride,
-                       size_t num_rows, const typename E::T* const* rows, size_t k) {
+                       size_t num_rows, const typename E::T* const* rows, size_t k, size_t ahead) {
   size_t i = 0;
-  for (; i + kRowTile <= num_rows; i += kRowTile) {
-    DotTile<E, kRowTile, kN>(out + i * out_stride, out_stride, x + i * x_stride, x_stride, rows, k);
+  if (ahead != 0 && num_rows >= kRowTile) {
+    DotTile<E, kRowTile, kN, true>(out, out_stride, x, x_stride, rows, k, ahead);
+    i = kRowTile;
   }
+  for (; i + kRowTile <= num_rows; i += kRowTile) {
+    DotTile<E, kRowTile, kN, false>(out + i * out_stride, out_stride, x + i * x_stride, x_stride,
+                                    rows, k, 0);
+  }
+  const size_t ahead_left = i == 0 ? ahead : 0;
   out += i * out_stride;
   x += i * x_stride;
   switch (num_rows - i) {
     case 1:
-      return DotTile<E, 1, kN>(out, out_stride, x, x_stride, rows, k);
+      return DotTile<E, 1, kN, true>(out, out_stride, x, x_stride, rows, k, ahead_left);
     case 2:
-      return DotTile<E, 2, kN>(out, out_stride, x, x_stride, rows, k);
+      return DotTile<E, 2, kN, true>(out, out_stride, x, x_stride, rows, k, ahead_left);
     case 3:
-      return DotTile<E, 3, kN>(out, out_stride, x, x_stride, rows, k);
+      return DotTile<E, 3, kN, true>(out, out_stride, x, x_stride, rows, k, ahead_left);
     default:
       return;
   }
@@ -201,16 +230,25 @@ static void Dots(const DotBlock& b) {
   const auto point = [&](size_t n) {
     for (size_t i = 0; i < n; ++i) rows[i] = w + (j + i) * b.w_stride;
   };
+  // Bytes from a row of the tile at j to the row that is asked for meanwhile: whole tiles, and
+  // past the end of this block in the one that comes next.
+  const auto ahead = [&](size_t tile) {
+    const size_t bytes = tile * b.w_stride * sizeof(T);
+    const size_t tiles = (kAheadBytes + bytes - 1) / bytes;
+    return tiles * bytes + (j + tiles * tile >= b.num_cols ? b.gap : 0);
+  };
   if (b.num_rows == 1) {
     for (; j + kColTile1 <= b.num_cols; j += kColTile1) {
       point(kColTile1);
-      DotTile<E, 1, kColTile1>(b.out + j, b.out_stride, b.x, b.x_stride, rows, b.k);
+      DotTile<E, 1, kColTile1, true>(b.out + j, b.out_stride, b.x, b.x_stride, rows, b.k,
+                                     ahead(kColTile1));
     }
   } else if (b.num_rows <= 4 * kRowTile) {
     // Few rows: they stay in the cache, and each row of w is read once.
     for (; j + kColTile <= b.num_cols; j += kColTile) {
       point(kColTile);
-      DotColumns<E, kColTile>(b.out + j, b.out_stride, b.x, b.x_stride, b.num_rows, rows, b.k);
+      DotColumns<E, kColTile>(b.out + j, b.out_stride, b.x, b.x_stride, b.num_rows, rows, b.k,
+                              ahead(kColTile));
     }
   } else {
     // Many rows: a tile of them stays in the first cache, w in the second.
@@ -220,31 +258,40 @@ static void Dots(const DotBlock& b) {
       for (j = 0; j < whole; j += kColTile) {
         point(kColTile);
         DotColumns<E, kColTile>(b.out + i * b.out_stride + j, b.out_stride, b.x + i * b.x_stride,
-                                b.x_stride, m, rows, b.k);
+                                b.x_stride, m, rows, b.k, i == 0 ? ahead(kColTile) : 0);
       }
     }
     j = whole;
   }
   for (; j < b.num_cols; ++j) {
     point(1);
-    DotColumns<E, 1>(b.out + j, b.out_stride, b.x, b.x_stride, b.num_rows, rows, b.k);
+    DotColumns<E, 1>(b.out + j, b.out_stride, b.x, b.x_stride, b.num_rows, rows, b.k, 0);
   }
 }
 
 // ---- Attention ----
 
-// scores = keys · q for the positions [begin, end) of the span.
+// scores = keys · q for the positions [begin, end) of the span. Keys and values lie scattered, so
+// they are asked for in advance: keys two tiles ahead, the values of these positions.
 template <class E>
 static void Scores(const SpanArgs& a, size_t begin, size_t end) {
   using T = typename E::T;
   const T* const* keys = reinterpret_cast<const T* const*>(a.keys);
+  const size_t bytes = a.head_dim * sizeof(T);
   size_t j = begin;
   for (; j + kColTile <= end; j += kColTile) {
+    for (size_t i = j; i < j + kColTile; ++i) {
+      const size_t later = i + 2 * kColTile;
+      for (size_t at = 0; at < bytes; at += 64) {
+        Prefetch(a.values[i], at);
+        if (later < end) Prefetch(a.keys[later], at);
+      }
+    }
     DotColumns<E, kColTile>(a.scores + j, kSpan, a.q, a.q_stride, a.num_queries, keys + j,
-                            a.head_dim);
+                            a.head_dim, 0);
   }
   for (; j < end; ++j) {
-    DotColumns<E, 1>(a.scores + j, kSpan, a.q, a.q_stride, a.num_queries, keys + j, a.head_dim);
+    DotColumns<E, 1>(a.scores + j, kSpan, a.q, a.q_stride, a.num_queries, keys + j, a.head_dim, 0);
   }
 }
 

@@ -37,6 +37,32 @@ INLINE float Sum(Vec v) {
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
+
+// The steps of Sum for two vectors at a time: the halves of a and of b added, and so on.
+INLINE Vec FoldHalves(Vec a, Vec b) {
+  return Add(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+INLINE Vec FoldPairs(Vec a, Vec b) {
+  return Add(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+}
+INLINE Vec FoldNeighbours(Vec a, Vec b) {
+  return Add(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+}
+template <size_t n>
+INLINE void SumEach(float* out, const Vec* v) {
+  UNROLL for (size_t at = 0; at < n; at += 8) {
+    const auto in = [&](size_t i) { return v[at + i < n ? at + i : at]; };
+    const Vec sums = FoldNeighbours(FoldPairs(FoldHalves(in(0), in(4)), FoldHalves(in(1), in(5))),
+                                    FoldPairs(FoldHalves(in(2), in(6)), FoldHalves(in(3), in(7))));
+    if (at + 8 <= n) {
+      Store(out + at, sums);
+    } else {
+      float part[8];
+      Store(part, sums);
+      memcpy(out + at, part, (n - at) * sizeof(float));
+    }
+  }
+}
 INLINE float MaxOf(Vec v) {
   __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   s = _mm_max_ps(s, _mm_movehl_ps(s, s));

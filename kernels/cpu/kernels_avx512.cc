@@ -38,6 +38,32 @@ INLINE float Sum(Vec v) {
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
+
+// The steps of Sum for two vectors at a time: the halves of a and of b added, and so on.
+INLINE Vec FoldHalves(Vec a, Vec b) {
+  return Add(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+INLINE Vec FoldQuarters(Vec a, Vec b) {
+  return Add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+INLINE Vec FoldPairs(Vec a, Vec b) {
+  return Add(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+}
+INLINE Vec FoldNeighbours(Vec a, Vec b) {
+  return Add(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+}
+template <size_t n>
+INLINE void SumEach(float* out, const Vec* v) {
+  UNROLL for (size_t at = 0; at < n; at += 16) {
+    const auto in = [&](size_t i) { return v[at + i < n ? at + i : at]; };
+    const auto four = [&](size_t i) {
+      return FoldQuarters(FoldHalves(in(i), in(4 + i)), FoldHalves(in(8 + i), in(12 + i)));
+    };
+    const Vec sums = FoldNeighbours(FoldPairs(four(0), four(1)), FoldPairs(four(2), four(3)));
+    const size_t left = n - at < 16 ? n - at : 16;
+    _mm512_mask_storeu_ps(out + at, static_cast<__mmask16>((1u << left) - 1), sums);
+  }
+}
 INLINE float MaxOf(Vec v) {
   const __m256 h = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
   __m128 s = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));

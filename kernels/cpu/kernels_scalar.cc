@@ -46,6 +46,10 @@ INLINE float Sum(Vec v) {
   const V4 s = v.a + v.b;
   return (s[0] + s[2]) + (s[1] + s[3]);
 }
+template <size_t n>
+INLINE void SumEach(float* out, const Vec* v) {
+  for (size_t i = 0; i < n; ++i) out[i] = Sum(v[i]);
+}
 INLINE float Larger(float x, float y) { return x > y ? x : y; }
 INLINE float MaxOf(Vec v) {
   const V4 s = If((U4)(v.a > v.b), v.a, v.b);

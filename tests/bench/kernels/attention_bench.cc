@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention_bench --isa=auto --threads=2 --heads=16 --kv_heads=8 --head_dim=128
+//   --context=512,4096 [--rounds=7] [--clock=cpu] [--json=FILE]
+// PagedAttention over bf16 keys and values in blocks of 16: 16 sequences that decode one row each,
+// and one sequence that prefills 512 rows, at each context length. Beside them, in turn, the read
+// bandwidth and the multiply-add peak of the same moment.
+#include <cstdio>
+#include <string>
+
+#include "kernels/backend.h"
+#include "tests/bench/kernels/ceilings.h"
+
+namespace continuo::bench {
+namespace {
+
+int Main(const Flags& flags) {
+  const int threads = flags.Get("threads", 2), rounds = flags.Get("rounds", 7);
+  AttentionParams params;
+  params.num_heads = flags.Get("heads", 16);
+  params.num_kv_heads = flags.Get("kv_heads", 8);
+  params.head_dim = flags.Get("head_dim", 128);
+  params.heads_per_kv_head = params.num_heads / params.num_kv_heads;
+  params.scale = 0.088f;
+  auto made = MakeBackend({.num_threads = threads, .isa = flags.Get("isa", std::string("auto"))});
+  if (!made.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(made.status().message()).c_str());
+    return 2;
+  }
+  Backend& backend = **made;
+  const bool avx512 = backend.name() == "cpu/avx512";
+  Ceilings ceilings(threads);
+  const auto allocate = [&](DType d, int64_t a, int64_t b, int64_t c) {
+    Tensor t{nullptr, d, {a, b, c}};
+    t.data = *backend.Allocate(t.bytes());
+    std::memset(t.data, d == DType::kI32 ? 0 : 0x3c, t.bytes());
+    return t;
+  };
+
+  nlohmann::json results;
+  results["path"] = backend.name();
+  results["threads"] = threads;
+  std::printf("%s, %d threads, %d/%d heads of %d\n", backend.name().c_str(), threads,
+              params.num_heads, params.num_kv_heads, params.head_dim);
+  std::printf("%8s %8s %10s %8s %8s | %8s %8s\n", "context", "rows", "us", "GB/s", "GFLOP/s",
+              "read", "fma");
+  constexpr int64_t kBlock = 16;
+  const int64_t width = int64_t{params.num_kv_heads} * params.head_dim;
+  for (const int context : flags.GetList("context", "512,4096")) {
+    for (const bool decode : {true, false}) {
+      const int64_t seqs = decode ? 16 : 1, rows_each = decode ? 1 : std::min(512, context);
+      const int64_t blocks = (context + kBlock - 1) / kBlock, rows = seqs * rows_each;
+      PagedKv kv;
+      kv.keys = allocate(DType::kBF16, seqs * blocks, kBlock, width);
+      kv.values = allocate(DType::kBF16, seqs * blocks, kBlock, width);
+      kv.block_tables = allocate(DType::kI32, seqs, blocks, 1);
+      kv.kv_len = allocate(DType::kI32, seqs, 1, 1);
+      kv.query_begin = allocate(DType::kI32, seqs + 1, 1, 1);
+      for (int64_t i = 0; i < seqs * blocks; ++i) {
+        // Scattered: 7 and the number of blocks have no common factor where it is a power of two.
+        static_cast<int32_t*>(kv.block_tables.data)[i] =
+            static_cast<int32_t>(i * 7 % (seqs * blocks));
+      }
+      for (int64_t i = 0; i < seqs; ++i) {
+        static_cast<int32_t*>(kv.kv_len.data)[i] = context;
+        static_cast<int32_t*>(kv.query_begin.data)[i + 1] =
+            static_cast<int32_t>((i + 1) * rows_each);
+      }
+      const Tensor q = allocate(DType::kBF16, rows, params.num_heads, params.head_dim);
+      const Tensor out = allocate(DType::kBF16, rows, params.num_heads, params.head_dim);
+      std::vector<double> read, fma, seconds;
+      for (int round = -1; round < rounds; ++round) {
+        const double bandwidth = ceilings.ReadBandwidth();
+        const double peak = ceilings.MultiplyAdds(avx512);
+        int calls = 0;
+        const double start = Seconds();
+        do {
+          backend.PagedAttention(out, q, kv, params);
+          ++calls;
+        } while (Seconds() - start < 0.03);
+        if (round < 0) continue;  // warms up
+        seconds.push_back((Seconds() - start) / calls);
+        read.push_back(bandwidth);
+        fma.push_back(peak);
+      }
+      const double t = Median(seconds);
+      const double pairs =
+          static_cast<double>(rows) * (context - static_cast<double>(rows_each - 1) / 2);
+      const double flops = 4.0 * pairs * params.num_heads * params.head_dim / t * 1e-9;
+      const double moved = static_cast<double>(kv.keys.bytes() + kv.values.bytes()) / t * 1e-9;
+      std::printf("%8d %8lld %10.1f %8.1f %8.1f | %8.1f %8.1f\n", context,
+                  static_cast<long long>(rows), t * 1e6, moved, flops, Median(read), Median(fma));
+      results["cases"].push_back({{"context", context},
+                                  {"sequences", seqs},
+                                  {"rows", rows},
+                                  {"seconds", t},
+                                  {"gb_per_s", moved},
+                                  {"gflop_per_s", flops},
+                                  {"read_gb_per_s", Median(read)},
+                                  {"fma_gflop_per_s", Median(fma)}});
+      for (const Tensor& tensor :
+           {kv.keys, kv.values, kv.block_tables, kv.kv_len, kv.query_begin, q, out}) {
+        backend.Free(tensor.data);
+      }
+    }
+  }
+  flags.WriteJson(results);
+  return 0;
+}
+
+}  // namespace
+}  // namespace continuo::bench
+
+int main(int argc, char** argv) {
+  return continuo::bench::Main(continuo::bench::Flags(argc, argv));
+}

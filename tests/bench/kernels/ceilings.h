@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/thread_pool.h"
+#include "nlohmann/json.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace continuo::bench {
+
+// Wall time; or, with --clock=cpu --threads=1, time that this process ran, which neighbours that
+// share the cores change less.
+inline clockid_t bench_clock = CLOCK_MONOTONIC;
+
+inline double Seconds() {
+  timespec time;
+  clock_gettime(bench_clock, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+inline double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// What the machine gives right now on the given threads: measured beside every figure, since
+// neighbours change it.
+class Ceilings {
+ public:
+  explicit Ceilings(int num_threads) : pool_(num_threads), bytes_(size_t{256} << 20) {
+    memory_.reset(static_cast<char*>(std::aligned_alloc(64, bytes_)));
+    std::memset(memory_.get(), 1, bytes_);
+  }
+
+  // GB/s of reading memory in order.
+  double ReadBandwidth() {
+    constexpr int kParts = 256;
+    const size_t part = bytes_ / kParts;
+    const double start = Seconds();
+    pool_.Run(kParts, [&](int i, int) { Sink(ReadAll(memory_.get() + i * part, part)); });
+    return static_cast<double>(bytes_) / (Seconds() - start) * 1e-9;
+  }
+
+  // GFLOP/s of fused multiply-adds on floats, in the widest vectors the path has.
+  double MultiplyAdds(bool avx512) {
+    constexpr int kParts = 64, kRounds = 20000;
+    const double start = Seconds();
+    double flops = 0;
+    pool_.Run(kParts, [&](int, int) { Sink(avx512 ? Fma512(kRounds) : Fma256(kRounds)); });
+    flops = double{kParts} * kRounds * 12 * (avx512 ? 16 : 8) * 2;
+    return flops / (Seconds() - start) * 1e-9;
+  }
+
+ private:
+  static void Sink(float value) { asm volatile("" : : "x"(value)); }
+
+#if defined(__x86_64__)
+  __attribute__((target("avx2"))) static float ReadAll(const char* p, size_t n) {
+    __m256i sum[4] = {};
+    for (size_t i = 0; i < n; i += 128) {
+      for (int k = 0; k < 4; ++k) {
+        sum[k] = _mm256_xor_si256(
+            sum[k], _mm256_load_si256(reinterpret_cast<const __m256i*>(p + i + k * 32)));
+      }
+    }
+    const __m256i all =
+        _mm256_xor_si256(_mm256_xor_si256(sum[0], sum[1]), _mm256_xor_si256(sum[2], sum[3]));
+    return _mm256_cvtss_f32(_mm256_castsi256_ps(all));
+  }
+  __attribute__((target("avx2,fma"))) static float Fma256(int rounds) {
+    __m256 a[12] = {}, x = _mm256_set1_ps(0.5f);
+    asm volatile("" : "+x"(x));
+    for (int i = 0; i < 12; ++i) asm volatile("" : "+x"(a[i]));  // unknown, so not the same
+    for (int r = 0; r < rounds; ++r) {
+#pragma GCC unroll 12
+      for (int i = 0; i < 12; ++i) a[i] = _mm256_fmadd_ps(x, x, a[i]);
+    }
+    for (int i = 1; i < 12; ++i) a[0] = _mm256_add_ps(a[0], a[i]);
+    return _mm256_cvtss_f32(a[0]);
+  }
+  __attribute__((target("avx512f"))) static float Fma512(int rounds) {
+    __m512 a[12] = {}, x = _mm512_set1_ps(0.5f);
+    asm volatile("" : "+v"(x));
+    for (int i = 0; i < 12; ++i) asm volatile("" : "+v"(a[i]));  // unknown, so not the same
+    for (int r = 0; r < rounds; ++r) {
+#pragma GCC unroll 12
+      for (int i = 0; i < 12; ++i) a[i] = _mm512_fmadd_ps(x, x, a[i]);
+    }
+    for (int i = 1; i < 12; ++i) a[0] = _mm512_add_ps(a[0], a[i]);
+    return _mm512_cvtss_f32(a[0]);
+  }
+#else
+  static float ReadAll(const char* p, size_t n) {
+    uint64_t sum = 0, word;
+    for (size_t i = 0; i < n; i += 8) {
+      std::memcpy(&word, p + i, 8);
+      sum ^= word;
+    }
+    return static_cast<float>(sum);
+  }
+  static float Fma256(int) { return 0; }
+  static float Fma512(int) { return 0; }
+#endif
+
+  struct Deleter {
+    void operator()(char* p) const { std::free(p); }
+  };
+  cpu::ThreadPool pool_;
+  size_t bytes_;
+  std::unique_ptr<char, Deleter> memory_;
+};
+
+// Flags of every benchmark here: --isa, --threads, --rounds, --json FILE, and others by name.
+class Flags {
+ public:
+  Flags(int argc, char** argv) {
+    for (int i = 1; i < argc; ++i) {
+      const std::string arg = argv[i];
+      const size_t equals = arg.find('=');
+      if (arg.rfind("--", 0) != 0 || equals == std::string::npos) {
+        std::fprintf(stderr, "flags are --name=value, not %s\n", argv[i]);
+        std::exit(2);
+      }
+      values_[arg.substr(2, equals - 2)] = arg.substr(equals + 1);
+    }
+    if (Get("clock", std::string()) == "cpu") bench_clock = CLOCK_PROCESS_CPUTIME_ID;
+  }
+  std::string Get(const std::string& name, const std::string& otherwise) const {
+    const auto it = values_.find(name);
+    return it == values_.end() ? otherwise : it->second;
+  }
+  int Get(const std::string& name, int otherwise) const {
+    return std::atoi(Get(name, std::to_string(otherwise)).c_str());
+  }
+  // "1,2,4" as numbers.
+  std::vector<int> GetList(const std::string& name, const std::string& otherwise) const {
+    std::vector<int> list;
+    const std::string text = Get(name, otherwise);
+    for (size_t at = 0; at < text.size(); at = text.find(',', at) + 1) {
+      list.push_back(std::atoi(text.c_str() + at));
+      if (text.find(',', at) == std::string::npos) break;
+    }
+    return list;
+  }
+  void WriteJson(const nlohmann::json& results) const {
+    const std::string path = Get("json", "");
+    if (!path.empty()) std::ofstream(path) << results.dump(2) << "\n";
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+}  // namespace continuo::bench

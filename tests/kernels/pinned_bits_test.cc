@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bits of every op on fixed inputs, per instruction set. They must be the same in every build
+// type, under every sanitizer and compiler. Whoever means to change them raises kArithmeticVersion
+// (kernels/backend.h) and writes the new ones here; a failure prints them.
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "kernels/exact_math.h"
+#include "tests/kernels/host_tensor.h"
+#include "tests/kernels/paged_case.h"
+
+namespace continuo::testing {
+namespace {
+
+using PinnedBitsTest = IsaTest;
+INSTANTIATE_FOR_ISAS(PinnedBitsTest);
+
+uint64_t Hash(uint64_t hash, const std::vector<std::byte>& bytes) {  // FNV-1a
+  for (const std::byte b : bytes) hash = (hash ^ static_cast<uint64_t>(b)) * 0x100000001b3u;
+  return hash;
+}
+
+std::string Hex(uint64_t value) {
+  char text[20];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+using Hashes = std::map<std::string, uint64_t>;
+
+Hashes HashOps(Backend& backend) {
+  Hashes hashes;
+  const auto take = [&](const std::string& op, const HostTensor& t) {
+    const auto [it, is_new] = hashes.emplace(op, 0xcbf29ce484222325u);
+    it->second = Hash(it->second, t.bytes());
+  };
+  Random random(20261121);
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    const int64_t rows = 7, cols = 172;
+    const HostTensor x = HostTensor::Of(type, rows, cols, random, 1.7f);
+    const HostTensor gain = HostTensor::Of(type, 1, cols, random);
+    const HostTensor bias = HostTensor::Of(DType::kF32, 1, 45, random);
+    for (const DType weight_type : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const HostTensor w = HostTensor::Of(weight_type, 45, cols, random);
+      HostTensor out = HostTensor::Poisoned(type, rows, 45);
+      backend.MatMul(out, x, w.weight(), bias);
+      take("MatMul", out);
+      HostTensor sum = HostTensor::Poisoned(DType::kF32, rows, 45);
+      backend.MatMulPieces(sum, x, w.weight(),
+                           std::vector<int64_t>{0, 21, 43, 64, 86, 107, 129, 150, 172});
+      take("MatMulPieces", sum);
+    }
+    HostTensor y = HostTensor::Poisoned(type, rows, cols);
+    backend.RmsNorm(y, x, gain, 1e-5f);
+    take("RmsNorm", y);
+    y = x.Clone();
+    backend.AddSum(y, HostTensor::Of(DType::kF32, rows, cols, random, 0.3f),
+                   HostTensor::Of(DType::kF32, 1, cols, random, 0.7f));
+    take("AddSum", y);
+    HostTensor frequencies(DType::kF32, 1, 32), angles(DType::kF32, rows, 64);
+    for (int i = 0; i < 32; ++i) {
+      frequencies.Set(i, static_cast<float>(ExactPow(10000.0, -i / 32.0)));
+    }
+    take("ExactPow", frequencies);
+    backend.RopeAngles(angles, HostTensor::OfInts({0, 1, 5, 77, 1000, 40000, 131071}), frequencies,
+                       1.1f);
+    take("RopeAngles", angles);
+    y = x.Clone();
+    backend.Rope(y, angles, 86);
+    take("Rope", y);
+    backend.SiluMul(y, HostTensor::Of(type, rows, cols, random, 20.0f), x);
+    take("SiluMul", y);
+    HostTensor embedded = HostTensor::Poisoned(type, 3, cols);
+    backend.Embed(embedded, gain.weight(), HostTensor::OfInts({0, 1, -1}), 0);
+    take("Embed", embedded);
+    for (const int window : {0, 70}) {
+      const PagedCase c({{150, 40}, {3, 3}}, Heads(6, 2, 40, window), type, random.Next(), 16);
+      take("PagedAttention", c.Run(backend));
+    }
+  }
+  HostTensor functions(DType::kF32, 3, 1000);
+  for (int i = 0; i < 1000; ++i) {
+    const float value = random.Value() * 20;
+    functions.Set(i, ExactExp(value));
+    functions.Set(1000 + i, ExactLog(value < 0 ? -value : value));
+    functions.Set(2000 + i, static_cast<float>(SinCos(value).sin));
+  }
+  take("exact_math", functions);
+  return hashes;
+}
+
+const std::map<std::string, Hashes>& Pinned();
+
+TEST_P(PinnedBitsTest, AreThoseOfTheArithmeticVersion) {
+  EXPECT_EQ(kArithmeticVersion, 1) << "pin the new bits below";
+  const Hashes hashes = HashOps(*backend_);
+  const auto pinned = Pinned().find(GetParam());
+  ASSERT_NE(pinned, Pinned().end()) << "no bits are pinned for " << GetParam();
+  std::string table;
+  for (const auto& [op, hash] : hashes) table += "    {\"" + op + "\", 0x" + Hex(hash) + "},\n";
+  EXPECT_EQ(hashes, pinned->second) << GetParam() << " gives\n" << table;
+}
+
+const std::map<std::string, Hashes>& Pinned() {
+  static const auto* const pinned = new std::map<std::string, Hashes>{
+      {"scalar", {}},
+      {"avx2", {}},
+      {"avx512", {}},
+  };
+  return *pinned;
+}
+
+}  // namespace
+}  // namespace continuo::testing

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Op-level values that vLLM gives (tolerances are those of the golden files' manifests).
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "tests/kernels/host_tensor.h"
+#include "tests/kernels/paged_case.h"
+#include "tests/testing/shared_data.h"
+
+namespace continuo::testing {
+namespace {
+
+using VllmOpsTest = IsaTest;
+INSTANTIATE_FOR_ISAS(VllmOpsTest);
+
+// An .npy file (version 1) as one of our types; 64-bit integers become 32-bit ones.
+HostTensor ReadNpy(const std::string& path, int64_t rows, int64_t cols) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  CONTINUO_CHECK(bytes.size() > 10);
+  const size_t at = 10 + static_cast<unsigned char>(bytes[8]) +
+                    256 * static_cast<size_t>(static_cast<unsigned char>(bytes[9]));
+  const std::string header = bytes.substr(0, at);
+  const size_t count = static_cast<size_t>(rows * cols);
+  if (header.find("'<i8'") != std::string::npos) {
+    CONTINUO_CHECK(bytes.size() == at + 8 * count);
+    std::vector<int32_t> values;
+    for (size_t i = 0; i < count; ++i) {
+      int64_t value;
+      std::memcpy(&value, bytes.data() + at + 8 * i, 8);
+      values.push_back(static_cast<int32_t>(value));
+    }
+    return HostTensor::OfInts(values, cols);
+  }
+  const bool bf16 = header.find("'<u2'") != std::string::npos;
+  CONTINUO_CHECK(bf16 || header.find("'<f4'") != std::string::npos);
+  HostTensor t(bf16 ? DType::kBF16 : DType::kF32, rows, cols);
+  CONTINUO_CHECK(bytes.size() == at + t.bytes().size());
+  std::memcpy(t.tensor().data, bytes.data() + at, t.bytes().size());
+  return t;
+}
+
+class Golden {
+ public:
+  explicit Golden(const std::string& name) : path_("data/goldens/vllm_ops/" + name) {}
+  HostTensor Read(const std::string& tensor, int64_t rows, int64_t cols) const {
+    return ReadNpy(SharedPath(path_ + "/" + tensor + ".npy"), rows, cols);
+  }
+
+ private:
+  const std::string path_;
+};
+
+constexpr char kData[] = "data/goldens/vllm_ops";
+
+TEST_P(VllmOpsTest, RmsNorm) {
+  CONTINUO_NEED_SHARED(kData);
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    const Golden golden(std::string("rmsnorm_") + NameOf(type) + "_8x128");
+    HostTensor out = HostTensor::Poisoned(type, 8, 128);
+    backend_->RmsNorm(out, golden.Read("x", 8, 128), golden.Read("weight", 1, 128), 1e-6f);
+    const double tolerance = type == DType::kF32 ? 1e-5 : 0.008;
+    ExpectNear(out, golden.Read("out", 8, 128).matrix(), tolerance, {tolerance});
+  }
+}
+
+TEST_P(VllmOpsTest, RmsNormAfterResidual) {
+  CONTINUO_NEED_SHARED(kData);
+  const Golden golden("rmsnorm_fused_residual_f32_8x128");
+  HostTensor x = golden.Read("residual_in", 8, 128);
+  backend_->AddSum(x, golden.Read("x", 8, 128), Tensor());
+  ExpectNear(x, golden.Read("residual_out", 8, 128).matrix(), 1e-5, {1e-5});
+  backend_->RmsNorm(x, x, golden.Read("weight", 1, 128), 1e-6f);
+  ExpectNear(x, golden.Read("out", 8, 128).matrix(), 1e-5, {1e-5});
+}
+
+// The frequencies of plain rotary embedding.
+HostTensor Frequencies(double base, int rotary_dim) {
+  HostTensor t(DType::kF32, 1, rotary_dim / 2);
+  for (int i = 0; i < rotary_dim / 2; ++i) {
+    t.Set(i, static_cast<float>(std::pow(base, -2.0 * i / rotary_dim)));
+  }
+  return t;
+}
+
+TEST_P(VllmOpsTest, Rope) {
+  CONTINUO_NEED_SHARED(kData);
+  // Angles of theirs are f32 products: far out they are off by what the second tolerance allows.
+  for (const auto& [name, tolerance] :
+       {std::pair<std::string, double>{"rope_f32_pos_short", 1e-4}, {"rope_f32_pos_131k", 0.02}}) {
+    const Golden golden(name);
+    HostTensor q = golden.Read("q_in", 8, 256), k = golden.Read("k_in", 8, 128);
+    HostTensor angles(DType::kF32, 8, 32);
+    backend_->RopeAngles(angles, golden.Read("positions", 8, 1), Frequencies(10000, 32), 1.0f);
+    backend_->Rope(q, angles, 64);
+    backend_->Rope(k, angles, 64);
+    ExpectNear(q, golden.Read("q_out", 8, 256).matrix(), 0, {tolerance});
+    ExpectNear(k, golden.Read("k_out", 8, 128).matrix(), 0, {tolerance});
+  }
+}
+
+TEST_P(VllmOpsTest, SiluMul) {
+  CONTINUO_NEED_SHARED(kData);
+  const Golden golden("silu_and_mul_bf16_8x256");
+  const Matrix x = golden.Read("x", 8, 256).matrix();
+  HostTensor gate(DType::kBF16, 8, 128), up(DType::kBF16, 8, 128);
+  for (int i = 0; i < 8 * 128; ++i) {
+    gate.Set(i, static_cast<float>(x[i / 128 * 256 + i % 128]));
+    up.Set(i, static_cast<float>(x[i / 128 * 256 + 128 + i % 128]));
+  }
+  HostTensor out = HostTensor::Poisoned(DType::kBF16, 8, 128);
+  backend_->SiluMul(out, gate, up);
+  ExpectNear(out, golden.Read("out", 8, 128).matrix(), 0.008, {0.008});
+}
+
+TEST_P(VllmOpsTest, MatMul) {
+  CONTINUO_NEED_SHARED(kData);
+  const Golden golden("matmul_bf16_16x64x32");
+  const HostTensor b = golden.Read("b", 64, 32);
+  HostTensor w(DType::kBF16, 32, 64);
+  for (int i = 0; i < 64 * 32; ++i) w.Set(i % 32 * 64 + i / 32, static_cast<float>(b.matrix()[i]));
+  HostTensor out = HostTensor::Poisoned(DType::kF32, 16, 32);
+  backend_->MatMul(out, golden.Read("a", 16, 64), w.weight(), Tensor());
+  ExpectNear(out, golden.Read("out", 16, 32).matrix(), 1e-5, {1e-5});
+}
+
+TEST_P(VllmOpsTest, Embed) {
+  CONTINUO_NEED_SHARED(kData);
+  const Golden golden("embedding_bf16_32ids");
+  HostTensor out = HostTensor::Poisoned(DType::kF32, 32, 32);
+  backend_->Embed(out, golden.Read("table", 64, 32).weight(), golden.Read("ids", 32, 1), 0);
+  ExpectNear(out, golden.Read("out", 32, 32).matrix(), 0, {0});
+}
+
+// Weights that are stored less one, as this model's norms are.
+HostTensor PlusOne(const HostTensor& t) {
+  HostTensor result = t.Clone();
+  for (int64_t i = 0; i < t.tensor().size(); ++i) {
+    result.Set(i, static_cast<float>(1 + t.matrix()[i]));
+  }
+  return result;
+}
+
+// Norm per head, rotation of a part of each head, causal attention with grouped heads.
+TEST_P(VllmOpsTest, DenseAttention) {
+  CONTINUO_NEED_SHARED(kData);
+  struct Case {
+    const char* name;
+    int rows, head_dim, rotary_dim;
+    double base;
+    float scale;
+  };
+  for (const Case& c : {Case{"dense_attention_f32_small", 6, 8, 4, 1e4, 0.35355338f},
+                        Case{"dense_attention_f32_realdims", 9, 256, 64, 1e7, 0.0625f}}) {
+    const Golden golden(c.name);
+    HostTensor q = golden.Read("q", c.rows, 4 * c.head_dim);
+    HostTensor k = golden.Read("k", c.rows, 2 * c.head_dim);
+    const HostTensor v = golden.Read("v", c.rows, 2 * c.head_dim);
+    backend_->RmsNorm(q, q, PlusOne(golden.Read("q_norm_weight", 1, c.head_dim)), 1e-6f);
+    backend_->RmsNorm(k, k, PlusOne(golden.Read("k_norm_weight", 1, c.head_dim)), 1e-6f);
+    HostTensor angles(DType::kF32, c.rows, c.rotary_dim);
+    backend_->RopeAngles(angles, golden.Read("positions", c.rows, 1),
+                         Frequencies(c.base, c.rotary_dim), 1.0f);
+    backend_->Rope(q, angles, c.head_dim);
+    backend_->Rope(k, angles, c.head_dim);
+    const HostTensor keys = HostTensor(DType::kF32, {4, 3, 2 * c.head_dim}), values = keys.Clone();
+    const HostTensor table = HostTensor::OfInts({2, 0, 3}, 3),
+                     length = HostTensor::OfInts({c.rows});
+    const HostTensor begin = HostTensor::OfInts({0, c.rows});
+    PagedKv kv{keys, values, table, length, begin};
+    std::vector<int32_t> slots;
+    for (int p = 0; p < c.rows; ++p) slots.push_back(table.ints()[p / 3] * 3 + p % 3);
+    backend_->WriteKv(kv, k, v, HostTensor::OfInts(slots));
+    AttentionParams params = Heads(4, 2, c.head_dim);
+    params.scale = c.scale;
+    HostTensor out = HostTensor::Poisoned(DType::kF32, c.rows, 4 * c.head_dim);
+    backend_->PagedAttention(out, q, kv, params);
+    SCOPED_TRACE(c.name);
+    ExpectNear(out, golden.Read("attn", c.rows, 4 * c.head_dim).matrix(), 2e-4, {2e-4});
+  }
+}
+
+}  // namespace
+}  // namespace continuo::testing
