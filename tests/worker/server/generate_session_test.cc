@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/generate_session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "services/common/error.h"
+#include "tests/testing/manual_clock.h"
+#include "tests/worker/server/answer.h"
+#include "tests/worker/server/session_harness.h"
+
+namespace continuo {
+namespace {
+
+using testing::Answer;
+using testing::AnswerOf;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using testing::kEos;
+using testing::RecordingWriter;
+
+std::vector<int32_t> Bytes(std::string_view text) {
+  std::vector<int32_t> ids;
+  for (const unsigned char c : text) ids.push_back(c);
+  return ids;
+}
+
+// A session whose engine is the test.
+class GenerateSessionTest : public ::testing::Test {
+ protected:
+  GenerateSessionTest()
+      : text_(testing::OpenTestModel("byte_level")), model_(testing::MakeServedModel(text_.get())) {
+    request_.set_text("hi");
+    request_.mutable_stopping()->set_max_tokens(100);
+  }
+
+  // Writes end by themselves unless `manual`.
+  void Start(bool manual = false) {
+    writer_ = std::make_unique<RecordingWriter>(manual ? nullptr : &writes_);
+    const CallInfo call = {.now = clock_.Now(), .random = testing::CountingRandom()};
+    auto generation = PrepareGeneration(request_, call, model_, SaltKey(call.random));
+    ASSERT_TRUE(generation.ok()) << generation.status();
+    session_ = GenerateSession::Create(
+        *generation, writer_.get(),
+        {.finish_sequence = [this](int index) { finished_by_edge_.push_back(index); },
+         .cancel = [this](absl::Status why) { cancelled_.push_back(why); }},
+        &pool_, &model_, &clock_);
+    writer_->Attach(session_);
+    Send({.started = true});
+  }
+
+  void Send(RequestEvent event) { session_->OnEvent(std::move(event)); }
+  void SendTokens(const std::vector<int32_t>& tokens, FinishReason finish = FinishReason::kNone,
+                  int index = 0) {
+    RequestEvent event;
+    event.deltas.push_back({.index = index, .tokens = tokens, .finish = finish});
+    Send(std::move(event));
+  }
+  void SendEnd(absl::Status status = absl::OkStatus()) {
+    RequestEvent event;
+    event.ended = std::move(status);
+    Send(std::move(event));
+  }
+  Answer Finish(absl::Status status = absl::OkStatus()) {
+    SendEnd(status);
+    writer_->Wait();
+    return AnswerOf(writer_->responses(), request_.output().collect());
+  }
+  // What was posted so far has run.
+  void Settle() {
+    absl::Notification done;
+    pool_.Post([&] { done.Notify(); });
+    done.WaitForNotification();
+  }
+
+  ManualClock clock_;
+  std::unique_ptr<TextModel> text_;
+  ServedModel model_;
+  v1::GenerateRequest request_;
+  std::unique_ptr<RecordingWriter> writer_;
+  std::vector<int> finished_by_edge_;
+  std::vector<absl::Status> cancelled_;
+  WorkPool pool_{1};
+  WorkPool writes_{1};
+  std::shared_ptr<GenerateSession> session_;
+};
+
+TEST_F(GenerateSessionTest, TokensBecomeTextIdsAndASummary) {
+  Start();
+  SendTokens(Bytes("ab"));
+  SendTokens(Bytes("c"), FinishReason::kLength);
+  const Answer answer = Finish();
+  EXPECT_TRUE(writer_->Wait().ok());
+  EXPECT_EQ(answer.sequences.at(0).text, "abc");
+  EXPECT_THAT(answer.sequences.at(0).ids, ElementsAre('a', 'b', 'c'));
+  EXPECT_EQ(answer.sequences.at(0).finish, v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(answer.summary.usage().prompt_tokens(), 2u);
+  EXPECT_EQ(answer.summary.usage().completion_tokens(), 3u);
+  EXPECT_EQ(answer.accepted.fingerprint(), "F");
+  EXPECT_EQ(answer.accepted.worker(), "w0");
+}
+
+TEST_F(GenerateSessionTest, AcceptedIsInTheFirstResponseAlone) {
+  Start();
+  SendTokens(Bytes("a"), FinishReason::kLength);
+  Finish();
+  const auto responses = writer_->responses();
+  for (size_t i = 0; i < responses.size(); ++i) {
+    EXPECT_EQ(responses[i].has_accepted(), i == 0) << i;
+  }
+}
+
+TEST_F(GenerateSessionTest, EventsDuringAWriteGoOutAsOneMessage) {
+  Start(/*manual=*/true);
+  Settle();
+  ASSERT_EQ(writer_->responses().size(), 1u);  // Accepted
+  for (const char c : std::string("hello")) SendTokens({c});
+  Settle();
+  EXPECT_EQ(writer_->responses().size(), 1u) << "a write is in flight";
+  session_->WriteDone(true);
+  ASSERT_EQ(writer_->responses().size(), 2u);
+  ASSERT_EQ(writer_->responses()[1].deltas_size(), 1);
+  EXPECT_EQ(writer_->responses()[1].deltas(0).text(), "hello");
+  EXPECT_EQ(writer_->responses()[1].deltas(0).token_ids_size(), 5);
+}
+
+TEST_F(GenerateSessionTest, StopStringEndsInOneDeltaWithWhatWasHeldBack) {
+  request_.mutable_stopping()->add_strings("stop");
+  Start(/*manual=*/true);
+  Settle();
+  session_->WriteDone(true);
+  SendTokens(Bytes("xst"));
+  Settle();
+  EXPECT_EQ(writer_->responses()[1].deltas(0).text(), "x");
+  EXPECT_EQ(writer_->responses()[1].deltas(0).token_ids_size(), 3);
+  session_->WriteDone(true);
+  SendTokens(Bytes("opyz"));  // one step generated beyond the stop
+  Settle();
+  const v1::Delta last = writer_->responses()[2].deltas(0);
+  EXPECT_EQ(last.text(), "");
+  EXPECT_THAT(last.token_ids(), ElementsAre('o', 'p'));
+  EXPECT_EQ(last.finish_reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(last.stop_sequence(), "stop");
+  EXPECT_THAT(finished_by_edge_, ElementsAre(0));
+  SendTokens(Bytes("late"));  // the engine heard of it late
+  session_->WriteDone(true);
+  SendEnd();
+  Settle();
+  const v1::GenerateResponse summary = writer_->responses().back();
+  EXPECT_EQ(summary.deltas_size(), 0);
+  EXPECT_EQ(summary.summary().usage().completion_tokens(), 5u);
+  session_->WriteDone(true);
+  EXPECT_TRUE(writer_->Wait().ok());
+}
+
+TEST_F(GenerateSessionTest, IncludeStopKeepsTheStopStringInTheText) {
+  request_.mutable_stopping()->add_strings("stop");
+  request_.mutable_stopping()->set_include_stop(true);
+  Start();
+  SendTokens(Bytes("a stop!"));
+  EXPECT_EQ(Finish().sequences.at(0).text, "a stop");
+}
+
+TEST_F(GenerateSessionTest, EndOfSequenceIsDeliveredWithoutText) {
+  request_.mutable_stopping()->add_strings("bc");
+  Start();
+  SendTokens({'a', 'b', kEos}, FinishReason::kStop);
+  const Answer answer = Finish();
+  EXPECT_EQ(answer.sequences.at(0).text, "ab");
+  EXPECT_THAT(answer.sequences.at(0).ids, ElementsAre('a', 'b', kEos));
+  EXPECT_EQ(answer.sequences.at(0).finish, v1::FINISH_REASON_STOP);
+  EXPECT_EQ(answer.sequences.at(0).matched, "");
+  EXPECT_EQ(answer.summary.usage().completion_tokens(), 3u);
+  EXPECT_THAT(finished_by_edge_, IsEmpty()) << "the engine ended it itself";
+}
+
+TEST_F(GenerateSessionTest, StopIdIsNamedAndItsTextCutOff) {
+  request_.mutable_stopping()->add_token_ids('c');
+  Start();
+  SendTokens({'a', 'b', 'c'}, FinishReason::kStop);
+  const Answer answer = Finish();
+  EXPECT_EQ(answer.sequences.at(0).text, "ab");
+  EXPECT_EQ(answer.sequences.at(0).matched, "id 99");
+}
+
+TEST_F(GenerateSessionTest, HalfACharacterIsFlushedAtALimit) {
+  Start();
+  SendTokens({'a', 0xC3}, FinishReason::kLength);
+  EXPECT_EQ(Finish().sequences.at(0).text, "a\xEF\xBF\xBD");
+}
+
+TEST_F(GenerateSessionTest, StopCompletedByTheLastAllowedTokenIsAStop) {
+  request_.mutable_stopping()->add_strings("bc");
+  Start();
+  SendTokens({'a', 'b', 'c'}, FinishReason::kLength);
+  const Answer answer = Finish();
+  EXPECT_EQ(answer.sequences.at(0).finish, v1::FINISH_REASON_STOP);
+  EXPECT_EQ(answer.sequences.at(0).text, "a");
+}
+
+TEST_F(GenerateSessionTest, StopBeforeMinTokensIsPlainText) {
+  request_.mutable_stopping()->add_strings("a");
+  request_.mutable_stopping()->set_min_tokens(2);
+  Start();
+  SendTokens(Bytes("aba"));
+  const Answer answer = Finish();
+  EXPECT_EQ(answer.sequences.at(0).text, "ab");
+  EXPECT_EQ(answer.sequences.at(0).ids.size(), 3u);
+}
+
+TEST_F(GenerateSessionTest, TimeLimitEndsWithoutATokenOfItsOwn) {
+  request_.mutable_stopping()->add_strings("bc");
+  Start();
+  SendTokens(Bytes("ab"));
+  RequestEvent event;
+  event.deltas.push_back({.index = 0, .finish = FinishReason::kTimeLimit});
+  Send(std::move(event));
+  const Answer answer = Finish();
+  EXPECT_EQ(answer.sequences.at(0).text, "ab");
+  EXPECT_EQ(answer.sequences.at(0).finish, v1::FINISH_REASON_TIME_LIMIT);
+}
+
+TEST_F(GenerateSessionTest, SequencesEndAlone) {
+  request_.mutable_sampling()->set_num_sequences(3);
+  request_.mutable_stopping()->add_strings("!");
+  Start();
+  SendTokens(Bytes("a!"), FinishReason::kNone, 1);
+  SendTokens(Bytes("b"), FinishReason::kNone, 0);
+  SendTokens({kEos}, FinishReason::kStop, 2);
+  SendTokens(Bytes("c"), FinishReason::kLength, 0);
+  const Answer answer = Finish();
+  EXPECT_EQ(answer.sequences.at(0).text, "bc");
+  EXPECT_EQ(answer.sequences.at(1).text, "a");
+  EXPECT_EQ(answer.sequences.at(2).text, "");
+  EXPECT_THAT(finished_by_edge_, ElementsAre(1));
+  EXPECT_EQ(answer.summary.usage().completion_tokens(), 5u);
+}
+
+TEST_F(GenerateSessionTest, LogprobsCarryTheBytesOfTheirTokens) {
+  request_.mutable_output()->set_logprobs(1);
+  Start();
+  RequestEvent event;
+  event.deltas.push_back({.index = 0,
+                          .tokens = {0xC3, kEos},
+                          .scores = {{.logprob = -1.5f, .alternatives = {{'x', -0.5f}}},
+                                     {.logprob = -2, .alternatives = {{kEos, -2}}}},
+                          .finish = FinishReason::kStop});
+  Send(std::move(event));
+  Finish();
+  const v1::Delta delta = writer_->responses().back().deltas(0);
+  ASSERT_EQ(delta.logprobs_size(), 2);
+  EXPECT_EQ(delta.logprobs(0).token(), "\xC3") << "part of a character";
+  EXPECT_EQ(delta.logprobs(0).logprob(), -1.5f);
+  EXPECT_EQ(delta.logprobs(0).alternatives(0).token(), "x");
+  EXPECT_EQ(delta.logprobs(1).token(), "") << "a special token";
+}
+
+TEST_F(GenerateSessionTest, PromptLogprobsNameTheTokensAfterTheFirst) {
+  request_.set_text("abc");
+  request_.mutable_output()->set_prompt_logprobs(0);
+  Start();
+  Send({.prompt_scores = {{.logprob = -1}}});
+  Send({.prompt_scores = {{.logprob = -2}}});
+  SendTokens(Bytes("x"), FinishReason::kLength);
+  const Answer answer = Finish();
+  ASSERT_EQ(answer.prompt_logprobs.size(), 2u);
+  v1::TokenLogprob logprob;
+  ASSERT_TRUE(logprob.ParseFromString(answer.prompt_logprobs[1]));
+  EXPECT_EQ(logprob.token_id(), static_cast<uint32_t>('c'));
+  EXPECT_EQ(logprob.logprob(), -2);
+}
+
+TEST_F(GenerateSessionTest, CollectGivesOneResponseWithEverything) {
+  request_.mutable_output()->set_collect(true);
+  request_.mutable_stopping()->set_max_tokens(50);
+  Start();
+  SendTokens(Bytes("ab"));
+  SendTokens(Bytes("c"), FinishReason::kLength);
+  const Answer answer = Finish();
+  ASSERT_EQ(writer_->responses().size(), 1u);
+  EXPECT_TRUE(writer_->responses()[0].has_accepted());
+  EXPECT_EQ(writer_->responses()[0].deltas_size(), 1);
+  EXPECT_EQ(answer.sequences.at(0).text, "abc");
+  EXPECT_TRUE(answer.has_summary);
+}
+
+TEST_F(GenerateSessionTest, CollectThatFailsGivesTheStatusAlone) {
+  request_.mutable_output()->set_collect(true);
+  request_.mutable_stopping()->set_max_tokens(50);
+  Start();
+  SendTokens(Bytes("ab"));
+  Finish(absl::DeadlineExceededError("late"));
+  EXPECT_THAT(writer_->responses(), IsEmpty());
+  EXPECT_EQ(writer_->Wait().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(GenerateSessionTest, ProgressComesWithAcceptedWhileTheRequestWaits) {
+  request_.mutable_output()->set_progress(true);
+  writer_ = std::make_unique<RecordingWriter>(&writes_);
+  const CallInfo call = {.now = clock_.Now(), .random = testing::CountingRandom()};
+  auto generation = PrepareGeneration(request_, call, model_, SaltKey(call.random));
+  ASSERT_TRUE(generation.ok());
+  EXPECT_TRUE(generation->request.want_progress);
+  session_ = GenerateSession::Create(*generation, writer_.get(), {}, &pool_, &model_, &clock_);
+  writer_->Attach(session_);
+  Send({.progress = PromptProgress{.queue_position = 3, .prompt_tokens = 2}});
+  Settle();
+  ASSERT_EQ(writer_->responses().size(), 1u);
+  EXPECT_TRUE(writer_->responses()[0].has_accepted());
+  EXPECT_EQ(writer_->responses()[0].progress().queue_position(), 3u);
+  Send({.started = true});
+  SendTokens(Bytes("x"), FinishReason::kLength);
+  EXPECT_EQ(Finish().sequences.at(0).text, "x");
+}
+
+TEST_F(GenerateSessionTest, WhatWasGeneratedIsFlushedBeforeAnError) {
+  Start();
+  SendTokens(Bytes("ab"));
+  const Answer answer = Finish(WithReason(absl::UnavailableError("drains"), kReasonDraining));
+  EXPECT_EQ(answer.sequences.at(0).text, "ab");
+  EXPECT_FALSE(answer.has_summary);
+  EXPECT_EQ(ReasonOf(writer_->Wait()), kReasonDraining);
+}
+
+TEST_F(GenerateSessionTest, AWholeAnswerIsNotSpoiltByALateError) {
+  request_.mutable_stopping()->add_strings("b");
+  Start();
+  SendTokens(Bytes("ab"));
+  const Answer answer = Finish(absl::UnavailableError("drains"));
+  EXPECT_TRUE(answer.has_summary);
+  EXPECT_TRUE(writer_->Wait().ok());
+}
+
+TEST_F(GenerateSessionTest, AReaderWhoIsGoneCancelsTheRequestAndGetsNothingMore) {
+  Start(/*manual=*/true);
+  Settle();
+  session_->WriteDone(false);
+  ASSERT_EQ(cancelled_.size(), 1u);
+  EXPECT_EQ(cancelled_[0].code(), absl::StatusCode::kCancelled);
+  SendTokens(Bytes("ab"));
+  SendEnd(cancelled_[0]);
+  EXPECT_EQ(writer_->Wait().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(writer_->responses().size(), 1u);
+}
+
+TEST_F(GenerateSessionTest, AReaderWhoDoesNotReadIsGivenUpAtTheBound) {
+  request_.mutable_output()->set_logprobs(20);
+  Start(/*manual=*/true);
+  Settle();
+  int events = 0;
+  while (cancelled_.empty() && events < 10000) {
+    RequestEvent event;
+    event.deltas.push_back({.index = 0,
+                            .tokens = std::vector<int32_t>(256, 'a'),
+                            .scores = std::vector<TokenScore>(
+                                256, {.alternatives = std::vector<TokenAlternative>(20)})});
+    Send(std::move(event));
+    ++events;
+  }
+  ASSERT_EQ(cancelled_.size(), 1u);
+  EXPECT_EQ(cancelled_[0].code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_LT(events * 256 * 20 * sizeof(TokenAlternative), 2 * GenerateSession::kMaxUnreadBytes);
+}
+
+TEST_F(GenerateSessionTest, LargeAnswersAreSplitWithoutLoss) {
+  model_.max_context_tokens = 100000;
+  request_.mutable_stopping()->set_max_tokens(50000);
+  request_.mutable_output()->set_logprobs(20);
+  Start(/*manual=*/true);
+  Settle();
+  constexpr int kTokens = 5000;
+  std::string text;
+  for (int i = 0; i < kTokens; ++i) text.push_back(static_cast<char>('a' + i % 26));
+  RequestEvent event;
+  SequenceDelta delta = {.index = 0, .tokens = Bytes(text), .finish = FinishReason::kLength};
+  for (int i = 0; i < kTokens; ++i) {
+    delta.scores.push_back({.logprob = static_cast<float>(-i),
+                            .alternatives = std::vector<TokenAlternative>(20, {'z', -1})});
+  }
+  event.deltas.push_back(std::move(delta));
+  Send(std::move(event));
+  SendEnd();
+  Settle();
+  while (!writer_->finished()) session_->WriteDone(true);
+  const Answer answer = AnswerOf(writer_->responses());  // checks the sizes
+  EXPECT_GT(writer_->responses().size(), 2u);
+  EXPECT_EQ(answer.sequences.at(0).text, text);
+  EXPECT_EQ(answer.sequences.at(0).logprobs.size(), static_cast<size_t>(kTokens));
+}
+
+TEST_F(GenerateSessionTest, GroupingIntoEventsChangesNothing) {
+  std::mt19937 random(5);
+  const std::string alphabet = "ab \xC3\xA9\xF0\x9F";
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int32_t> tokens(random() % 40);
+    for (int32_t& token : tokens) {
+      token = static_cast<unsigned char>(alphabet[random() % alphabet.size()]);
+    }
+    request_.mutable_stopping()->clear_strings();
+    for (int i = 0; i < 2; ++i) {
+      std::string stop;
+      for (size_t k = 0; k < 1 + random() % 4; ++k) stop.push_back("ab "[random() % 3]);
+      request_.mutable_stopping()->add_strings(stop);
+    }
+    std::string first;
+    for (int grouping = 0; grouping < 3; ++grouping) {
+      finished_by_edge_.clear();
+      Start();
+      size_t sent = 0;
+      while (sent < tokens.size()) {
+        const size_t count =
+            grouping == 0 ? 1 : std::min<size_t>(1 + random() % 7, tokens.size() - sent);
+        SendTokens({tokens.begin() + sent, tokens.begin() + sent + count});
+        sent += count;
+      }
+      RequestEvent end;
+      end.deltas.push_back({.index = 0, .finish = FinishReason::kTimeLimit});
+      Send(std::move(end));
+      const std::string whole = Finish().Comparable();
+      if (grouping == 0) first = whole;
+      ASSERT_EQ(whole, first) << "round " << round;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace continuo
