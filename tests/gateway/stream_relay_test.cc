@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/stream_relay.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/base/check.h"
+#include "services/common/error.h"
+#include "tests/gateway/relay_simulation.h"
+
+namespace continuo::gateway {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
+
+v1::GenerateRequest Request(const std::string& text = "once", uint32_t max_tokens = 20) {
+  v1::GenerateRequest request;
+  request.set_text(text);
+  request.mutable_stopping()->set_max_tokens(max_tokens);
+  return request;
+}
+
+// Every field that changes what has to be kept over a move.
+v1::GenerateRequest RandomRequest(Simulation& sim) {
+  v1::GenerateRequest request = Request("p" + std::to_string(sim.Draw(1000)), 1 + sim.Draw(40));
+  request.mutable_sampling()->set_seed(sim.random());
+  if (sim.Draw(2)) request.mutable_sampling()->set_num_sequences(1 + sim.Draw(4));
+  if (sim.Draw(3) == 0) request.mutable_output()->set_logprobs(1);
+  if (sim.Draw(3) == 0) request.mutable_output()->set_prompt_logprobs(1);
+  if (sim.Draw(8) == 0) request.mutable_output()->set_collect(true);
+  return request;
+}
+
+// A fault at the first calls and none later.
+auto FaultsAt(std::vector<Fault> faults) {
+  return [faults](const SimulatedFleet::Try&, int number) {
+    return number < static_cast<int>(faults.size()) ? std::optional(faults[number]) : std::nullopt;
+  };
+}
+
+TEST(StreamRelayTest, AnUndisturbedStreamPassesAsItIs) {
+  RelayWorld world(1);
+  world.Run(Request());
+  EXPECT_EQ(*world.client.status, absl::OkStatus());
+  EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request()));
+  EXPECT_THAT(world.fleet.tries, SizeIs(1));
+  EXPECT_FALSE(world.fleet.tries[0].request.has_continuation());
+  EXPECT_FALSE(world.fleet.tries[0].is_move);
+  EXPECT_EQ(world.client.report.moves, 0);
+  EXPECT_EQ(world.client.report.completion_tokens, Join(world.client.responses).completion_tokens);
+}
+
+TEST(StreamRelayTest, AStreamCutAnywhereGoesOnExactly) {
+  for (const Fault::Kind kind :
+       {Fault::Kind::kCut, Fault::Kind::kCancelled, Fault::Kind::kReset, Fault::Kind::kEarlyOk,
+        Fault::Kind::kDrain, Fault::Kind::kGap, Fault::Kind::kKill, Fault::Kind::kHang}) {
+    // The last of these cuts come between summary and status, and after the end.
+    for (int cut = 0; cut < 16; ++cut) {
+      RelayWorld world(100 + cut);
+      world.fleet.faults = FaultsAt({{kind, cut}});
+      world.Run(Request("cut", 24));
+      SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(kind) << " after " << cut);
+      ASSERT_EQ(*world.client.status, absl::OkStatus());
+      ASSERT_EQ(Join(world.client.responses), UndisturbedAnswer(Request("cut", 24)));
+    }
+  }
+}
+
+TEST(StreamRelayTest, RandomFaultsNeverChangeWhatTheClientGets) {
+  int moves = 0, kills = 0;
+  for (uint64_t seed = 0; seed < 6000; ++seed) {
+    RelayWorld world(seed, 1 + static_cast<int>(seed % 4));
+    Simulation& sim = world.sim;
+    const v1::GenerateRequest request = RandomRequest(sim);
+    int left = sim.Draw(6);
+    world.fleet.faults = [&](const SimulatedFleet::Try&, int) -> std::optional<Fault> {
+      if (left-- <= 0) return std::nullopt;
+      constexpr Fault::Kind kKinds[] = {Fault::Kind::kCut,     Fault::Kind::kCancelled,
+                                        Fault::Kind::kEarlyOk, Fault::Kind::kDrain,
+                                        Fault::Kind::kKill,    Fault::Kind::kHang};
+      // After at least one token where the process dies: no query of death.
+      const Fault::Kind kind = kKinds[sim.Draw(6)];
+      const bool dies = kind == Fault::Kind::kKill || kind == Fault::Kind::kHang;
+      kills += kind == Fault::Kind::kKill;
+      return Fault{kind, (dies ? 4 : 0) + sim.Draw(10)};
+    };
+    world.Run(request);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    ASSERT_TRUE(world.client.status.has_value());
+    ASSERT_EQ(*world.client.status, absl::OkStatus());
+    ASSERT_EQ(Join(world.client.responses), UndisturbedAnswer(request));
+    ASSERT_EQ(world.InFlight(), 0);
+    ASSERT_EQ(world.fleet.num_live, 0);
+    ASSERT_EQ(world.fleet.max_live, 1);
+    ASSERT_EQ(world.admission.counts().open_requests, 0);
+    for (size_t i = 1; i < world.fleet.tries.size(); ++i) {
+      ASSERT_TRUE(world.fleet.tries[i].is_move);
+      ASSERT_TRUE(world.fleet.tries[i].request.has_continuation());
+      ASSERT_EQ(world.fleet.tries[i].context.request_id, "id");
+    }
+    moves += world.client.report.moves;
+  }
+  EXPECT_GT(moves, 6000);
+  EXPECT_GT(kills, 1000);
+}
+
+TEST(StreamRelayTest, NothingIsLeftBehindWhereverTheClientCancels) {
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    RelayWorld world(seed);
+    world.fleet.faults = FaultsAt({{Fault::Kind::kCut, world.sim.Draw(5)}});
+    world.Start(Request());
+    world.sim.After(world.sim.Delay(absl::Milliseconds(400)), [&] {
+      world.client.gone = true;
+      world.client.relay->OnCancelled();
+    });
+    world.sim.Run();
+    ASSERT_TRUE(world.client.status.has_value());
+    ASSERT_EQ(world.InFlight(), 0);
+    ASSERT_EQ(world.fleet.num_live, 0);
+    ASSERT_EQ(world.admission.counts().open_requests, 0);
+  }
+}
+
+TEST(StreamRelayTest, AMoveCarriesWhatWasReceivedWithoutText) {
+  RelayWorld world(3);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kCut, 4}});
+  world.Run(Request());
+  ASSERT_THAT(world.fleet.tries, SizeIs(2));
+  const v1::GenerateResponse& received = world.fleet.tries[1].request.continuation().received();
+  EXPECT_EQ(received.sequence(), 3);
+  EXPECT_EQ(received.accepted().request_id(), "id");
+  ASSERT_THAT(received.deltas(), SizeIs(1));
+  EXPECT_GE(received.deltas(0).token_ids_size(), 3);
+  EXPECT_EQ(received.deltas(0).text(), "");
+  EXPECT_THAT(world.observer.moves, ElementsAre("lost"));
+  EXPECT_THAT(world.observer.stalls, SizeIs(1));
+  EXPECT_LT(world.observer.stalls[0], absl::Milliseconds(100));
+}
+
+TEST(StreamRelayTest, AMoveBeforeAnythingArrivedHasAnEmptyContinuation) {
+  RelayWorld world(3);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kCut, 0}});
+  world.Run(Request());
+  ASSERT_THAT(world.fleet.tries, SizeIs(2));
+  EXPECT_TRUE(world.fleet.tries[1].request.has_continuation());
+  EXPECT_FALSE(world.fleet.tries[1].request.continuation().has_received());
+  EXPECT_NE(world.fleet.tries[0].address, world.fleet.tries[1].address);
+}
+
+TEST(StreamRelayTest, AClientsOwnContinuationIsTheBeginningOfWhatWasReceived) {
+  // The first four responses of an undisturbed worker, brought along by a client that lost them.
+  FakeGeneration first({.name = "elsewhere"}, Request(), "id");
+  v1::GenerateRequest request = Request();
+  std::vector<v1::GenerateResponse> before;
+  for (int i = 0; i < 4; ++i) {
+    before.push_back(*first.Next());
+    request.mutable_continuation()->mutable_received()->MergeFrom(before.back());
+  }
+  RelayWorld world(5);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kCut, 2}, {Fault::Kind::kCut, 0}});
+  world.Run(request);
+  ASSERT_EQ(*world.client.status, absl::OkStatus());
+  EXPECT_EQ(world.client.responses[0].sequence(), 4);
+  before.insert(before.end(), world.client.responses.begin(), world.client.responses.end());
+  EXPECT_EQ(Join(before), UndisturbedAnswer(Request()));
+  EXPECT_FALSE(world.fleet.tries[0].is_move);
+  EXPECT_TRUE(world.fleet.tries[1].is_move);
+}
+
+TEST(StreamRelayTest, ARequestThatKillsThreeWorkersInARowIsPoison) {
+  RelayWorld world(1, 5);
+  world.fleet.faults = [](const SimulatedFleet::Try&, int) {
+    return Fault{Fault::Kind::kKill, 1};  // after Accepted
+  };
+  world.Run(Request());
+  EXPECT_TRUE(absl::IsInternal(*world.client.status)) << *world.client.status;
+  EXPECT_EQ(ReasonOf(*world.client.status), kReasonPoison);
+  EXPECT_THAT(world.fleet.tries, SizeIs(3));
+}
+
+TEST(StreamRelayTest, CutsDrainsAndDeathsBeforeAcceptedAreNoPoison) {
+  for (const Fault fault : {Fault{Fault::Kind::kCut, 1}, Fault{Fault::Kind::kDrain, 1},
+                            Fault{Fault::Kind::kKill, 0}, Fault{Fault::Kind::kEarlyOk, 1}}) {
+    RelayWorld world(1, 5);
+    world.fleet.faults = FaultsAt({fault, fault, fault, fault, fault});
+    world.Run(Request());
+    EXPECT_EQ(*world.client.status, absl::OkStatus()) << static_cast<int>(fault.kind);
+    EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request()));
+  }
+}
+
+TEST(StreamRelayTest, DeathsWithProgressInBetweenAreNoPoison) {
+  RelayWorld world(1, 6);
+  const Fault dies = {Fault::Kind::kKill, 1}, dies_later = {Fault::Kind::kKill, 3};
+  world.fleet.faults = FaultsAt({dies, dies, dies_later, dies, dies, dies_later, dies, dies});
+  world.Run(Request("once", 40));
+  EXPECT_EQ(*world.client.status, absl::OkStatus());
+  EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request("once", 40)));
+  EXPECT_THAT(world.fleet.tries, SizeIs(9));
+}
+
+TEST(StreamRelayTest, AWorkerThatStartsLateRescuesTheStream) {
+  RelayWorld world(1, 1);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}});
+  world.fleet.restart_after = std::nullopt;
+  world.Start(Request());
+  world.sim.After(absl::Seconds(20), [&] { world.fleet.AddWorker("late:1"); });
+  world.sim.Run();
+  EXPECT_EQ(*world.client.status, absl::OkStatus());
+  EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request()));
+}
+
+TEST(StreamRelayTest, WithoutAnyWorkerTheStreamEndsAfterTheWait) {
+  RelayWorld world(1, 1);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}});
+  world.fleet.restart_after = std::nullopt;
+  const absl::Time start = world.sim.clock.Now();
+  world.Run(Request());
+  EXPECT_TRUE(absl::IsUnavailable(*world.client.status));
+  EXPECT_EQ(ReasonOf(*world.client.status), kReasonNoWorker);
+  EXPECT_NEAR(absl::ToDoubleSeconds(world.client.finish_time - start), 30, 1);
+}
+
+TEST(StreamRelayTest, TheDeadlineBoundsTheWaitForAWorker) {
+  RelayWorld world(1, 0);
+  world.Start(Request(), absl::Seconds(3));
+  const absl::Time start = world.sim.clock.Now();
+  world.sim.Run();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(*world.client.status)) << *world.client.status;
+  EXPECT_EQ(world.client.finish_time - start, absl::Seconds(3));
+}
+
+TEST(StreamRelayTest, AWorkerThatAlwaysFailsIsGivenUpInTheEnd) {
+  RelayWorld world(1, 1);
+  world.fleet.faults = [](const SimulatedFleet::Try&, int) { return Fault{Fault::Kind::kCut, 1}; };
+  const absl::Time start = world.sim.clock.Now();
+  world.Run(Request());
+  EXPECT_TRUE(absl::IsUnavailable(*world.client.status));
+  EXPECT_EQ(ReasonOf(*world.client.status), kReasonWorkerLost);
+  EXPECT_LT(world.client.finish_time - start, absl::Seconds(60));
+  EXPECT_LT(world.fleet.tries.size(), 60);
+}
+
+TEST(StreamRelayTest, WithoutAnEqualFingerprintItGoesOnInexactly) {
+  RelayWorld world(1, 1);
+  world.fleet.AddWorker("other:1", {.fingerprint = "G"});
+  world.fleet.SetState("other:1", WorkerState::kDraining);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}});
+  world.fleet.restart_after = std::nullopt;
+  world.Start(Request());
+  world.sim.After(absl::Milliseconds(1),
+                  [&] { world.fleet.SetState("other:1", WorkerState::kServing); });
+  world.sim.Run();
+  ASSERT_EQ(*world.client.status, absl::OkStatus());
+  EXPECT_EQ(world.fleet.tries[1].address, "other:1");
+  EXPECT_TRUE(world.client.responses.back().summary().inexact());
+  EXPECT_TRUE(Join(world.client.responses).gapless);
+}
+
+TEST(StreamRelayTest, ExactOnlyEndsWhereItCouldOnlyGoOnInexactly) {
+  RelayWorld world(1, 1);
+  world.fleet.AddWorker("other:1", {.fingerprint = "G"});
+  world.fleet.SetState("other:1", WorkerState::kDraining);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}});
+  world.fleet.restart_after = std::nullopt;
+  v1::GenerateRequest request = Request();
+  request.set_exact_only(true);
+  world.Start(request);
+  world.sim.After(absl::Milliseconds(1),
+                  [&] { world.fleet.SetState("other:1", WorkerState::kServing); });
+  world.sim.Run();
+  EXPECT_TRUE(absl::IsUnavailable(*world.client.status));
+  EXPECT_EQ(ReasonOf(*world.client.status), kReasonNoWorker);
+  EXPECT_THAT(world.fleet.tries, SizeIs(1));
+}
+
+TEST(StreamRelayTest, AnotherTokenizerEndsTheStream) {
+  RelayWorld world(1, 1);
+  world.fleet.AddWorker("other:1", {.fingerprint = "G", .tokenizer_fingerprint = "U"});
+  world.fleet.SetState("other:1", WorkerState::kDraining);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}});
+  world.fleet.restart_after = std::nullopt;
+  world.Start(Request());
+  world.sim.After(absl::Milliseconds(1),
+                  [&] { world.fleet.SetState("other:1", WorkerState::kServing); });
+  world.sim.Run();
+  EXPECT_TRUE(absl::IsFailedPrecondition(*world.client.status)) << *world.client.status;
+  EXPECT_EQ(ReasonOf(*world.client.status), kReasonModelChanged);
+}
+
+TEST(StreamRelayTest, AnotherFingerprintIsNotTakenWhileItsOwnWorkerReconnects) {
+  RelayWorld world(1, 1);
+  world.fleet.AddWorker("other:1", {.fingerprint = "G"});
+  world.fleet.SetState("other:1", WorkerState::kDraining);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}});
+  world.fleet.restart_after = absl::Milliseconds(300);
+  world.Start(Request());
+  world.sim.After(absl::Milliseconds(1),
+                  [&] { world.fleet.SetState("other:1", WorkerState::kServing); });
+  world.sim.Run();
+  ASSERT_EQ(*world.client.status, absl::OkStatus());
+  EXPECT_EQ(world.fleet.tries[1].address, "w0:1");
+  EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request()));
+}
+
+TEST(StreamRelayTest, AWorkerThatRefusesNewWorkIsReplacedOnce) {
+  RelayWorld world(1, 2);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kOverloaded, 0}});
+  world.Run(Request());
+  ASSERT_EQ(*world.client.status, absl::OkStatus());
+  // Nothing had begun: the second worker may refuse it as well.
+  EXPECT_FALSE(world.fleet.tries[1].is_move);
+  EXPECT_FALSE(world.fleet.tries[1].request.has_continuation());
+  EXPECT_NE(world.fleet.tries[0].address, world.fleet.tries[1].address);
+  EXPECT_EQ(world.client.report.moves, 0);
+}
+
+TEST(StreamRelayTest, WhereAllRefuseTheClientIsToldWhenToComeBack) {
+  RelayWorld world(1, 2);
+  world.fleet.faults = [](const SimulatedFleet::Try&, int) {
+    return Fault{Fault::Kind::kOverloaded, 0};
+  };
+  const absl::Time start = world.sim.clock.Now();
+  world.Run(Request());
+  EXPECT_TRUE(absl::IsResourceExhausted(*world.client.status));
+  EXPECT_EQ(ReasonOf(*world.client.status), kReasonOverloaded);
+  EXPECT_TRUE(RetryDelayOf(*world.client.status).has_value());
+  EXPECT_LT(world.client.finish_time - start, absl::Milliseconds(100));
+}
+
+TEST(StreamRelayTest, AnErrorOfTheRequestPassesThrough) {
+  RelayWorld world(1);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kRefused, 0}});
+  world.Run(Request());
+  EXPECT_EQ(*world.client.status, absl::InvalidArgumentError("sampling.top_k: no"));
+  EXPECT_THAT(world.fleet.tries, SizeIs(1));
+}
+
+TEST(StreamRelayTest, AnInternalErrorThatComesEverywhereReachesTheClient) {
+  RelayWorld world(1);
+  world.fleet.faults = [](const SimulatedFleet::Try&, int) {
+    return Fault{Fault::Kind::kReset, 1};
+  };
+  world.Run(Request());
+  EXPECT_TRUE(absl::IsInternal(*world.client.status));
+  EXPECT_THAT(world.fleet.tries, SizeIs(3));
+}
+
+TEST(StreamRelayTest, ASlowReaderStopsTheWorkersStream) {
+  RelayWorld world(1);
+  world.client.stalled = true;
+  world.options.max_buffered_responses = 4;
+  world.Start(Request("long", 5000));
+  world.sim.Run(world.sim.clock.Now() + absl::Seconds(60));
+  EXPECT_THAT(world.client.responses, SizeIs(1));
+  EXPECT_EQ(world.fleet.num_reads, 5);  // one written, four waiting
+  world.client.stalled = false;
+  world.client.Written(true);
+  world.sim.Run();
+  EXPECT_EQ(*world.client.status, absl::OkStatus());
+  EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request("long", 5000)));
+}
+
+TEST(StreamRelayTest, AGatewayThatEndsDeliversWhatItHasAndThenSaysContinue) {
+  RelayWorld world(1);
+  world.Start(Request("long", 500));
+  world.sim.After(absl::Milliseconds(300), [&] {
+    world.client.relay->End(WithReason(absl::UnavailableError("ends"), kReasonContinue));
+  });
+  world.sim.Run();
+  EXPECT_EQ(ReasonOf(*world.client.status), kReasonContinue);
+  EXPECT_TRUE(Join(world.client.responses).gapless);
+  EXPECT_EQ(world.InFlight(), 0);
+
+  // The client goes on elsewhere with what it got.
+  v1::GenerateRequest request = Request("long", 500);
+  for (const auto& response : world.client.responses) {
+    request.mutable_continuation()->mutable_received()->MergeFrom(response);
+  }
+  RelayWorld elsewhere(2);
+  elsewhere.Run(request);
+  std::vector<v1::GenerateResponse> all = world.client.responses;
+  all.insert(all.end(), elsewhere.client.responses.begin(), elsewhere.client.responses.end());
+  EXPECT_EQ(Join(all), UndisturbedAnswer(Request("long", 500)));
+}
+
+}  // namespace
+}  // namespace continuo::gateway
