@@ -188,6 +188,7 @@ absl::Status Answer(const AnswerFlags& flags, v1::InferenceService::StubInterfac
     options.deadline = absl::Now() + flags.request.timeout;
   }
   options.reconnect_for = flags.request.reconnect_for;
+  options.first_backoff = flags.request.first_backoff;
   options.prepare = [&](grpc::ClientContext& context) { AddMetadata(flags.connection, context); };
   if (flags.verbose) {
     options.on_retry = [&](const absl::Status& status) {

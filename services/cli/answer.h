@@ -27,6 +27,7 @@ struct RequestFlags {
   bool include_stop = false, ignore_eos = false, exact_only = false;
   absl::Duration timeout = absl::InfiniteDuration();
   absl::Duration reconnect_for = absl::Seconds(60);
+  absl::Duration first_backoff = absl::Milliseconds(100);  // Not a flag.
 };
 
 struct AnswerFlags {

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Streams an answer with nothing but stock gRPC, and goes on where it was after a lost connection.
+
+    python3 -m venv venv && venv/bin/pip install -r requirements.txt
+    venv/bin/python generate.py --server=localhost:50050 "Once upon a time"
+
+Exit code: 0, 1 after an error, 2 for bad usage, 130 after Ctrl-C.
+"""
+import argparse
+import importlib
+import pathlib
+import sys
+import tempfile
+import time
+
+import grpc
+from grpc_tools import protoc
+
+PROTO = pathlib.Path(__file__).resolve().parents[4] / "proto"
+
+
+def load_stubs(proto):
+    """Compiles the .proto files into a temporary folder and imports what comes out."""
+    with tempfile.TemporaryDirectory(prefix="continuo-stubs-") as out:
+        well_known = pathlib.Path(protoc.__file__).parent / "_proto"
+        files = sorted(str(path) for path in pathlib.Path(proto).rglob("*.proto"))
+        arguments = [f"-I{proto}", f"-I{well_known}", f"--python_out={out}",
+                     f"--grpc_python_out={out}", *files]
+        if not files or protoc.main(["protoc", *arguments]) != 0:
+            raise SystemExit(f"generate.py: cannot compile the protos in {proto}")
+        sys.path.insert(0, out)
+        names = ("continuo.v1.inference_pb2", "continuo.v1.inference_pb2_grpc",
+                 "google.rpc.status_pb2", "google.rpc.error_details_pb2")
+        return [importlib.import_module(name) for name in names]
+
+
+def remember(response, received):
+    """Adds a response to what a continuation tells. Text could stay; only ids are needed."""
+    received.MergeFrom(response)
+    for delta in received.deltas:
+        delta.ClearField("text")
+
+
+def generate(stub, request, deadline, reconnect_for=60.0, on_lost=lambda error: None):
+    """Yields every response exactly once and in order, over as many connections as it takes.
+
+    `deadline` is a time.monotonic(). Raises grpc.RpcError when that has passed, when nothing new
+    came for `reconnect_for` seconds, or after an error that another try cannot mend.
+    """
+    give_up, pause = None, 0.1
+    while True:
+        # gRPC's own deadline: the server knows it too, and does not work beyond it.
+        call = stub.Generate(request, timeout=max(0.0, deadline - time.monotonic()),
+                             wait_for_ready=give_up is not None)
+        try:
+            for response in call:
+                remember(response, request.continuation.received)
+                give_up, pause = None, 0.1
+                yield response
+            return
+        except grpc.RpcError as error:
+            received = request.continuation.received
+            if received.HasField("summary"):
+                return  # Everything is here, whatever became of the connection.
+            now = time.monotonic()
+            give_up = give_up or now + reconnect_for
+            lost = error.code() == grpc.StatusCode.UNAVAILABLE and received.deltas
+            if not lost or now + pause > min(give_up, deadline):
+                raise
+            on_lost(error)
+            time.sleep(pause)
+            pause = min(2 * pause, 5.0)
+        finally:
+            call.cancel()  # Also where the caller stops early: the server then stops too.
+
+
+def describe(error, status_pb, details_pb):
+    """One line: code, reason and message; and when to try again, where the server says so."""
+    text = error.code().name
+    details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
+    hint = ""
+    for any_message in status_pb.Status.FromString(details).details if details else ():
+        info, retry = details_pb.ErrorInfo(), details_pb.RetryInfo()
+        if any_message.Unpack(info):
+            text += f" ({info.reason})"
+        elif any_message.Unpack(retry):
+            hint = f"; try again in {retry.retry_delay.ToMilliseconds()} ms"
+    return f"{text}: {error.details()}{hint}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Streams the continuation of a text.")
+    parser.add_argument("prompt")
+    parser.add_argument("--server", default="localhost:50050")
+    parser.add_argument("--model", default="")
+    parser.add_argument("--max_tokens", type=int)
+    parser.add_argument("--temperature", type=float)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--ignore_eos", action="store_true")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds")
+    parser.add_argument("--proto", default=PROTO, help="folder of the .proto files")
+    flags = parser.parse_args()
+    pb, pb_grpc, status_pb, details_pb = load_stubs(flags.proto)
+
+    request = pb.GenerateRequest(model=flags.model, text=flags.prompt)
+    # Unset fields take the model's own defaults.
+    if flags.max_tokens is not None:
+        request.stopping.max_tokens = flags.max_tokens
+    if flags.temperature is not None:
+        request.sampling.temperature = flags.temperature
+    if flags.seed is not None:
+        request.sampling.seed = flags.seed
+    request.stopping.ignore_eos = flags.ignore_eos
+
+    def on_lost(error):
+        num_tokens = sum(len(d.token_ids) for d in request.continuation.received.deltas)
+        print(f"[lost after {num_tokens} tokens, {error.code().name}; going on]", file=sys.stderr)
+
+    # Pings find a connection that broke without a word; a local pool makes the channel's own.
+    options = [("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 5_000),
+               ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 2_000)]
+    deadline = time.monotonic() + flags.timeout
+    with grpc.insecure_channel(flags.server, options=options) as channel:
+        stub = pb_grpc.InferenceServiceStub(channel)
+        try:
+            for response in generate(stub, request, deadline, on_lost=on_lost):
+                for delta in response.deltas:
+                    sys.stdout.write(delta.text)
+                sys.stdout.flush()
+            print()
+        except grpc.RpcError as error:
+            print(f"generate.py: {describe(error, status_pb, details_pb)}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:  # The call was cancelled on the way here.
+            print()
+            return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

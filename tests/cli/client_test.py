@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The command line client and the Python example against a real gateway and worker: text survives
+broken connections, Ctrl-C cancels, errors are one line."""
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+import fleet  # noqa: E402
+from breaking_proxy import BreakingProxy  # noqa: E402
+
+EXAMPLE = fleet.ROOT / "services/cli/examples/python/generate.py"
+PROMPT = "Mira lives in Oslo and plays the violin."
+LONG = ["--max_tokens=200", "--temperature=1", "--seed=11", "--ignore_eos"]
+# Bytes from the server on each connection: inside headers, early and late in the stream.
+LIMITS = [2500, 40, 1800, 4100]
+
+
+class ClientTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.worker = fleet.start_worker()
+        cls.gateway = fleet.start_gateway([cls.worker])
+        fleet.Client(cls.gateway.address).wait_for_model()
+
+    def cli(self, command, *arguments, address=None, **keywords):
+        server = [f"--server={address or self.gateway.address}"] if command != "fleet" else []
+        return subprocess.run([fleet.BIN / "continuo", command, *server, *arguments], timeout=120,
+                              capture_output=True, text=True, **keywords)
+
+    def example(self, *arguments, address=None):
+        return subprocess.run([sys.executable, EXAMPLE,
+                               f"--server={address or self.gateway.address}", *arguments],
+                              timeout=120, capture_output=True, text=True)
+
+    def assert_survives(self, run, lost_line):
+        undisturbed = run(*LONG, PROMPT)
+        self.assertEqual(undisturbed.returncode, 0, undisturbed.stderr)
+        self.assertGreater(len(undisturbed.stdout), 200)
+        proxy = BreakingProxy(self.gateway.address, LIMITS)
+        broken = run(*LONG, PROMPT, address=proxy.address)
+        proxy.close()
+        self.assertEqual(broken.returncode, 0, broken.stderr)
+        self.assertEqual(broken.stdout, undisturbed.stdout)
+        self.assertEqual(proxy.num_broken, len(LIMITS))
+        self.assertGreaterEqual(broken.stderr.count(lost_line), 3, broken.stderr)
+
+    def test_example_goes_on_after_broken_connections(self):
+        self.assert_survives(self.example, "; going on]")
+
+    def test_cli_goes_on_after_broken_connections(self):
+        def run(*arguments, address=None):
+            return self.cli("generate", "--verbose", *arguments, address=address)
+        self.assert_survives(run, "; going on]")
+
+    def test_both_show_the_same_text(self):
+        flags = ["--max_tokens=40", "--temperature=0", "--ignore_eos", PROMPT]
+        self.assertEqual(self.cli("generate", *flags).stdout, self.example(*flags).stdout)
+
+    def interrupt(self, command):
+        """Starts a long answer, interrupts it after its first character."""
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True)
+        self.assertTrue(process.stdout.read(1))
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, errors)
+        self.assertEqual(errors, "")
+        self.wait_until_idle()
+
+    def wait_until_idle(self):
+        """The worker gives a cancelled request's room back; fails by the stream's deadline."""
+        stub = fleet.Client(self.worker.address).worker
+        for load in stub.WatchLoad(fleet.worker_pb.WatchLoadRequest(), timeout=60):
+            if load.running_requests == 0 and load.waiting_requests == 0:
+                return
+
+    def test_interrupt_cancels(self):
+        server = f"--server={self.gateway.address}"
+        flags = [server, "--max_tokens=100000", "--ignore_eos", PROMPT]
+        self.interrupt([str(fleet.BIN / "continuo"), "generate", *flags])
+        self.interrupt([sys.executable, str(EXAMPLE), *flags])
+
+    def test_deadline_is_told(self):
+        flags = ["--max_tokens=100000", "--ignore_eos", PROMPT]
+        for result in (self.cli("generate", "--timeout=10ms", *flags),
+                       self.example("--timeout=0.01", *flags)):
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("DEADLINE_EXCEEDED", result.stderr)
+
+    def test_errors_are_one_line(self):
+        for result in (self.cli("generate", "--model=nobody", PROMPT),
+                       self.example("--model=nobody", PROMPT)):
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("NOT_FOUND", result.stderr)
+            self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+
+    def test_chat_takes_piped_turns(self):
+        result = self.cli("chat", "--temperature=0", "--max_tokens=30",
+                          input="Mira lives in Oslo. Where does Mira live?\n/reset\nAnd Tom?\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertGreaterEqual(len(result.stdout.splitlines()), 2)
+
+    def test_fleet_shows_the_worker(self):
+        workers = f"--workers={self.worker.address}"
+        table = self.cli("fleet", workers)
+        self.assertEqual(table.returncode, 0, table.stdout)
+        self.assertIn("SERVING", table.stdout)
+        report = json.loads(self.cli("fleet", workers, "--json").stdout)
+        self.assertEqual(report["workers"][0]["state"], "SERVING")
+        self.assertGreater(report["workers"][0]["total_kv_blocks"], 0)
+
+    def test_bench_counts_what_it_asked_for(self):
+        result = self.cli("bench", "--requests=12", "--concurrency=4", "--prompt_tokens=8",
+                          "--output_tokens=10", "--shared_prefix_tokens=64", "--json=-")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        report = json.loads(result.stdout)
+        self.assertEqual(report["requests"]["ok"], 12)
+        self.assertEqual(report["tokens"]["output"], 120)
+        self.assertEqual(report["tokens"]["prompt"], 12 * 72)
+        self.assertGreater(report["tokens"]["cached_prompt"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
