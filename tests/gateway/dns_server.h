@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "services/base/check.h"
+
+namespace continuo::gateway {
+
+// A DNS server on a loopback port that answers every question for A with the addresses it was last
+// given, and every other one with none. Thread-safe.
+class DnsServer {
+ public:
+  explicit DnsServer(std::vector<std::string> addresses) : addresses_(std::move(addresses)) {
+    socket_ = socket(AF_INET, SOCK_DGRAM, 0);
+    stop_ = eventfd(0, 0);
+    sockaddr_in at = {};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CONTINUO_CHECK(bind(socket_, reinterpret_cast<sockaddr*>(&at), sizeof(at)) == 0);
+    socklen_t size = sizeof(at);
+    getsockname(socket_, reinterpret_cast<sockaddr*>(&at), &size);
+    port_ = ntohs(at.sin_port);
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~DnsServer() {
+    const uint64_t one = 1;
+    CONTINUO_CHECK(write(stop_, &one, sizeof(one)) == sizeof(one));
+    thread_.join();
+    close(socket_);
+    close(stop_);
+  }
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  void Set(std::vector<std::string> addresses) {
+    absl::MutexLock lock(&mutex_);
+    addresses_ = std::move(addresses);
+  }
+  // 0 answers; 2 is SERVFAIL, 3 NXDOMAIN.
+  void SetCode(uint8_t code) {
+    absl::MutexLock lock(&mutex_);
+    code_ = code;
+  }
+  void SetTtl(uint32_t seconds) {
+    absl::MutexLock lock(&mutex_);
+    ttl_ = seconds;
+  }
+  int num_questions() const {
+    absl::MutexLock lock(&mutex_);
+    return num_questions_;
+  }
+  // False after a minute.
+  bool WaitForQuestions(int number) const {
+    absl::MutexLock lock(&mutex_);
+    const auto asked = [&]()
+                           ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return num_questions_ >= number; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&asked), absl::Minutes(1));
+  }
+
+ private:
+  void Run() {
+    while (true) {
+      pollfd fds[2] = {{socket_, POLLIN, 0}, {stop_, POLLIN, 0}};
+      poll(fds, 2, -1);
+      if (fds[1].revents != 0) return;
+      uint8_t packet[512];
+      sockaddr_in from;
+      socklen_t from_size = sizeof(from);
+      const ssize_t size = recvfrom(socket_, packet, sizeof(packet), 0,
+                                    reinterpret_cast<sockaddr*>(&from), &from_size);
+      if (size < 17) continue;
+      const std::string answer = Answer(packet, static_cast<size_t>(size));
+      sendto(socket_, answer.data(), answer.size(), 0, reinterpret_cast<sockaddr*>(&from),
+             from_size);
+    }
+  }
+  // Header, the question as it came, and for each address a record whose name points to it.
+  std::string Answer(const uint8_t* packet, size_t size) {
+    size_t end = 12;
+    while (end < size && packet[end] != 0) end += packet[end] + 1u;
+    end += 5;
+    CONTINUO_CHECK(end <= size);
+    const bool wants_a = packet[end - 4] == 0 && packet[end - 3] == 1;
+    absl::MutexLock lock(&mutex_);
+    if (wants_a) ++num_questions_;
+    const bool answers = wants_a && code_ == 0;
+    std::string out(reinterpret_cast<const char*>(packet), end);
+    out[2] = static_cast<char>(0x84);  // a response, authoritative
+    out[3] = static_cast<char>(code_);
+    out[6] = 0;
+    out[7] = static_cast<char>(answers ? addresses_.size() : 0);
+    for (int i = 8; i < 12; ++i) out[i] = 0;
+    if (!answers) return out;
+    for (const std::string& address : addresses_) {
+      out.append("\xc0\x0c\x00\x01\x00\x01", 6);
+      const uint32_t ttl = htonl(ttl_);
+      out.append(reinterpret_cast<const char*>(&ttl), 4);
+      out.append("\x00\x04", 2);
+      in_addr ip;
+      CONTINUO_CHECK(inet_pton(AF_INET, address.c_str(), &ip) == 1);
+      out.append(reinterpret_cast<const char*>(&ip), 4);
+    }
+    return out;
+  }
+
+  int socket_, stop_, port_;
+  std::thread thread_;
+  mutable absl::Mutex mutex_;
+  std::vector<std::string> addresses_ ABSL_GUARDED_BY(mutex_);
+  uint8_t code_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t ttl_ ABSL_GUARDED_BY(mutex_) = 1;
+  int num_questions_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace continuo::gateway

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/fake_worker.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/check.h"
+#include "services/common/grpc_status.h"
+
+namespace continuo {
+namespace {
+
+constexpr absl::Duration kReportEvery = absl::Milliseconds(100);
+
+}  // namespace
+
+class FakeWorker::Inference : public v1::InferenceService::Service {
+ public:
+  explicit Inference(FakeWorker* worker) : w_(worker) {}
+
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                        grpc::ServerWriter<v1::GenerateResponse>* writer) override {
+    Call call = {.request = *request};
+    std::string request_id;
+    for (const auto& [key, value] : context->client_metadata()) {
+      call.metadata.emplace(std::string(key.data(), key.size()),
+                            std::string(value.data(), value.size()));
+      if (key == "x-request-id") request_id.assign(value.data(), value.size());
+    }
+    call.time_left = absl::FromChrono(context->deadline()) - absl::Now();
+    size_t number;
+    Script script;
+    {
+      absl::MutexLock lock(&w_->mutex_);
+      number = w_->calls_.size();
+      w_->calls_.push_back(call);
+      script = w_->script_;
+    }
+    FakeGeneration generation(w_->worker_, *request, request_id);
+    if (!generation.status().ok()) return ToGrpcStatus(generation.status());
+    for (int i = 0;; ++i) {
+      if (script) {
+        if (const std::optional<absl::Status> status = script(call, i)) {
+          return ToGrpcStatus(*status);
+        }
+      }
+      if (context->IsCancelled()) {
+        absl::MutexLock lock(&w_->mutex_);
+        w_->calls_[number].cancelled = true;
+        return grpc::Status::CANCELLED;
+      }
+      const std::optional<v1::GenerateResponse> response = generation.Next();
+      if (!response.has_value()) return grpc::Status::OK;
+      writer->Write(*response);
+    }
+  }
+
+  grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,
+                        v1::TokenizeResponse* response) override {
+    for (const char c : request->text()) response->add_token_ids(static_cast<unsigned char>(c));
+    response->set_rendered_prompt(request->text());
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Detokenize(grpc::ServerContext*, const v1::DetokenizeRequest* request,
+                          v1::DetokenizeResponse* response) override {
+    for (const uint32_t id : request->token_ids()) {
+      response->mutable_text()->push_back(static_cast<char>(id));
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
+                          v1::ListModelsResponse* response) override {
+    v1::Model& model = *response->add_models();
+    model.set_name(w_->worker_.model);
+    model.set_architecture("FakeForCausalLM");
+    model.set_max_context_tokens(1024);
+    model.add_fingerprints(w_->worker_.fingerprint);
+    model.set_num_workers(1);
+    return grpc::Status::OK;
+  }
+
+ private:
+  FakeWorker* const w_;
+};
+
+class FakeWorker::Load : public v1::WorkerService::Service {
+ public:
+  explicit Load(FakeWorker* worker) : w_(worker) {}
+
+  grpc::Status WatchLoad(grpc::ServerContext* context, const v1::WatchLoadRequest*,
+                         grpc::ServerWriter<v1::WatchLoadResponse>* writer) override {
+    uint64_t seen = 0;
+    while (!context->IsCancelled()) {
+      v1::WatchLoadResponse report;
+      bool silent;
+      {
+        absl::MutexLock lock(&w_->mutex_);
+        if (w_->killed_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "killed");
+        seen = w_->report_version_;
+        report = w_->report_;
+        silent = w_->silent_;
+      }
+      if (!silent && !writer->Write(report)) break;
+      absl::MutexLock lock(&w_->mutex_);
+      const auto news = [&]() ABSL_SHARED_LOCKS_REQUIRED(w_->mutex_) {
+        return w_->killed_ || w_->report_version_ != seen;
+      };
+      w_->mutex_.AwaitWithTimeout(absl::Condition(&news), kReportEvery);
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  FakeWorker* const w_;
+};
+
+FakeWorker::FakeWorker(FakeGeneration::Worker worker, int port)
+    : worker_(std::move(worker)), port_(port) {
+  report_.set_worker(worker_.name);
+  report_.set_model(worker_.model);
+  report_.set_fingerprint(worker_.fingerprint);
+  report_.set_tokenizer_fingerprint(worker_.tokenizer_fingerprint);
+  report_.set_state(v1::WORKER_STATE_SERVING);
+  report_.set_total_kv_blocks(1000);
+  report_.set_block_size_tokens(16);
+  report_.set_max_running_requests(64);
+  Start();
+}
+
+FakeWorker::~FakeWorker() { Kill(); }
+
+void FakeWorker::Start() {
+  {
+    absl::MutexLock lock(&mutex_);
+    killed_ = false;
+    report_.set_incarnation(absl::StrCat(worker_.name, "-", ++incarnation_));
+  }
+  inference_ = std::make_unique<Inference>(this);
+  load_ = std::make_unique<Load>(this);
+  auto server = GrpcServer::Start({.listen = absl::StrCat("127.0.0.1:", port_)},
+                                  {inference_.get(), load_.get()});
+  CONTINUO_CHECK(server.ok());
+  server_ = *std::move(server);
+  port_ = server_->port();
+}
+
+void FakeWorker::Kill() {
+  if (server_ == nullptr) return;
+  {
+    absl::MutexLock lock(&mutex_);
+    killed_ = true;
+  }
+  // Cancels what is open at once; the client sees the connection close.
+  server_->Shutdown(absl::InfinitePast());
+  server_.reset();
+}
+
+void FakeWorker::Restart() {
+  Kill();
+  Start();
+}
+
+std::string FakeWorker::address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+void FakeWorker::SetScript(Script script) {
+  absl::MutexLock lock(&mutex_);
+  script_ = std::move(script);
+}
+
+void FakeWorker::SetReport(const std::function<void(v1::WatchLoadResponse&)>& change) {
+  absl::MutexLock lock(&mutex_);
+  change(report_);
+  ++report_version_;
+}
+
+void FakeWorker::SetState(v1::WorkerState state) {
+  SetReport([&](v1::WatchLoadResponse& report) { report.set_state(state); });
+}
+
+void FakeWorker::SetSilent(bool silent) {
+  absl::MutexLock lock(&mutex_);
+  silent_ = silent;
+  ++report_version_;
+}
+
+std::vector<FakeWorker::Call> FakeWorker::calls() const {
+  absl::MutexLock lock(&mutex_);
+  return calls_;
+}
+
+size_t FakeWorker::num_calls() const { return calls().size(); }
+
+bool FakeWorker::WaitForCalls(const std::function<bool(const std::vector<Call>&)>& done) const {
+  absl::MutexLock lock(&mutex_);
+  const auto condition = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return done(calls_); };
+  return mutex_.AwaitWithTimeout(absl::Condition(&condition), absl::Minutes(1));
+}
+
+}  // namespace continuo
