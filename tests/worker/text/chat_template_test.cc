@@ -135,6 +135,13 @@ TEST(ChatTemplateTest, RenderingIsBoundedInStepsBytesAndDepth) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ChatTemplateTest, AMillionNestedValuesAreDroppedAgain) {
+  const std::string nested = "{% set n = namespace(x=[]) %}{% for a in range(99) %}"
+                             "{% for i in range(99999) %}{% set n.x = [n.x] %}{% endfor %}"
+                             "{% endfor %}";
+  EXPECT_THAT(std::string(Render(nested, kHello).status().message()), HasSubstr("steps"));
+}
+
 TEST(ChatTemplateTest, ATemplateThatIsNoneIsRefusedWhenTheModelIsOpened) {
   for (const std::string bad :
        {"{% if %}", "{{", "{% endfor %}", "{{ 'a' ", "\xFF", "{% for x in %}{% endfor %}"}) {

@@ -8,6 +8,7 @@ use std::fmt;
 pub enum Code {
     InvalidArgument = 3,
     NotFound = 5,
+    ResourceExhausted = 8,
     FailedPrecondition = 9,
     Internal = 13,
 }

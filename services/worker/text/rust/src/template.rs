@@ -18,8 +18,11 @@ use crate::json::tojson;
 use crate::python;
 use crate::rewrite::rewrite;
 
-/// Instructions of one rendering: about a second.
-const MAX_STEPS: u64 = 10_000_000;
+/// Instructions of one rendering: about half a second.
+const MAX_STEPS: u64 = 5_000_000;
+/// So many steps can nest so many values that dropping them needs most of this. Only what is used
+/// of it costs memory.
+const STACK_BYTES: usize = 256 << 20;
 const MAX_RENDERED_BYTES: usize = 32 << 20;
 /// Macros inside macros, and blocks inside blocks.
 const MAX_RECURSION: usize = 100;
@@ -73,7 +76,19 @@ impl ChatTemplate {
         self.environment.is_some()
     }
 
+    /// On a thread of its own, whose stack is large enough for whatever a template can do.
     pub fn render(&self, request: ChatRequest) -> Result<String> {
+        std::thread::scope(|scope| {
+            std::thread::Builder::new()
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, || self.render_here(request))
+                .map_err(|e| Error::new(Code::ResourceExhausted, format!("no thread: {e}")))?
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    fn render_here(&self, request: ChatRequest) -> Result<String> {
         let Some(environment) = &self.environment else {
             let message = "the model has no chat template";
             return Err(Error::new(Code::FailedPrecondition, message));

@@ -24,6 +24,7 @@ impl Tokenizer {
         let mut value: Value =
             serde_json::from_slice(json).map_err(|e| Error::invalid(format!("not JSON: {e}")))?;
         let object = value.as_object_mut().ok_or_else(|| Error::invalid("not a JSON object"))?;
+        check_character_maps(object.get("normalizer").unwrap_or(&Value::Null))?;
         adjust(object, config);
         let mut digest = Digest::new("continuo tokenizer");
         digest.object(object);
@@ -55,6 +56,25 @@ impl Tokenizer {
                 ))),
             })
             .collect()
+    }
+}
+
+/// A map of SentencePiece begins with the size of a table, which its library allocates before it
+/// looks for it.
+fn check_character_maps(normalizer: &Value) -> Result<()> {
+    match normalizer {
+        Value::Array(parts) => parts.iter().try_for_each(check_character_maps),
+        Value::Object(object) => {
+            if let Some(map) = object.get("precompiled_charsmap").and_then(Value::as_str) {
+                let bytes = base64::decode(map).unwrap_or_default();
+                let size = bytes.first_chunk().map(|head| u32::from_le_bytes(*head) as usize);
+                if size.is_none_or(|size| size > bytes.len() - 4) {
+                    return Err(Error::invalid("precompiled_charsmap: not a character map"));
+                }
+            }
+            object.values().try_for_each(check_character_maps)
+        }
+        _ => Ok(()),
     }
 }
 
