@@ -4,9 +4,11 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
-#include "absl/strings/escaping.h"
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/cli/terminal.h"
 #include "services/common/error.h"
 
 namespace continuo {
@@ -65,9 +67,11 @@ std::string DescribeError(const absl::Status& status) {
   std::string text = absl::StatusCodeToString(status.code());
   const std::string reason = ReasonOf(status);
   if (!reason.empty()) absl::StrAppend(&text, " (", reason, ")");
-  // A server's message may hold anything; the terminal sees one line of plain text.
   if (!status.message().empty()) {
-    absl::StrAppend(&text, ": ", absl::Utf8SafeCHexEscape(status.message()));
+    // A server's message may hold anything; the terminal sees one line of plain text.
+    std::string message(status.message());
+    std::replace(message.begin(), message.end(), '\n', ' ');
+    absl::StrAppend(&text, ": ", ForTerminal(message));
   }
   const auto delay = RetryDelayOf(status);
   if (delay.has_value()) absl::StrAppend(&text, "; try again in ", absl::FormatDuration(*delay));

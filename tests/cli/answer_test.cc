@@ -156,7 +156,7 @@ TEST_F(AnswerTest, AnErrorIsOneLineWithItsReason) {
       {{0, WithReason(absl::UnavailableError("no worker\x1b[2J\n"), kReasonNoWorker)}});
   EXPECT_EQ(Generate(), 1);
   EXPECT_EQ(out_.str(), "");
-  EXPECT_EQ(err_.str(), "continuo generate: UNAVAILABLE (NO_WORKER): no worker\\x1b[2J\\n\n");
+  EXPECT_EQ(err_.str(), "continuo generate: UNAVAILABLE (NO_WORKER): no worker\ufffd[2J \n");
 }
 
 TEST_F(AnswerTest, WhatIsNotUnavailableIsNotRetried) {

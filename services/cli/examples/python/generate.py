@@ -65,7 +65,7 @@ def generate(stub, request, deadline, reconnect_for=60.0, on_lost=lambda error: 
                 return  # Everything is here, whatever became of the connection.
             now = time.monotonic()
             give_up = give_up or now + reconnect_for
-            lost = error.code() == grpc.StatusCode.UNAVAILABLE and received.deltas
+            lost = error.code() == grpc.StatusCode.UNAVAILABLE and request.HasField("continuation")
             if not lost or now + pause > min(give_up, deadline):
                 raise
             on_lost(error)
