@@ -19,20 +19,21 @@ from fleet import pb  # noqa: E402
 MODELS = ["stories260K", "babyllama105"]
 
 
-def request_of(case, bypass=False):
+def request_of(case, bypass, priority):
     request = pb.GenerateRequest()
     request.token_ids.ids.extend(case["prompt_ids"])
     request.sampling.temperature = 0
     request.sampling.repetition_penalty = 1
     request.stopping.max_tokens = len(case["greedy_ids"])
     request.cache.bypass = bypass
+    request.priority = priority
     return request
 
 
 class GoldensTest(unittest.TestCase):
     def check(self, model, *flags, at_once=32, needs_preemptions=False):
-        directory = fleet.SHARED / "models" / model / "hf"
-        goldens = fleet.SHARED / "goldens" / f"{model}.json"
+        directory = fleet.SHARED / "data/models" / model / "hf"
+        goldens = fleet.SHARED / "data/goldens" / f"{model}.json"
         if not directory.exists() or not goldens.exists():
             self.skipTest(f"shared data not found: {directory}")
         cases = json.loads(goldens.read_text())["cases"]
@@ -42,8 +43,8 @@ class GoldensTest(unittest.TestCase):
             client = fleet.Client(gateway.address)
             client.wait_for_model()
 
-            def run(case, bypass):
-                got = client.generate(request_of(case, bypass)).ids.get(0, [])
+            def run(case, bypass, priority=0):
+                got = client.generate(request_of(case, bypass, priority)).ids.get(0, [])
                 self.assertEqual(got, case["greedy_ids"],
                                  f"{model} {flags} {case['prompt']!r} bypass={bypass}")
 
@@ -53,8 +54,10 @@ class GoldensTest(unittest.TestCase):
             else:
                 work = list(itertools.islice(itertools.cycle(
                     itertools.product(cases, (False, True))), max(at_once, 2 * len(cases))))
+                # What arrives later and ranks higher takes the room of what runs.
+                ranks = [i * 7 % 100 if needs_preemptions else 0 for i in range(len(work))]
                 with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-                    for done in [pool.submit(run, *w) for w in work]:
+                    for done in [pool.submit(run, *w, rank) for w, rank in zip(work, ranks)]:
                         done.result()
             if needs_preemptions:
                 series = fleet.scrape(worker.metrics_address)
@@ -80,7 +83,7 @@ for chunk in (1, 7, 512):
 for size in (2, 4):
     add(f"tensor_parallel_{size}", f"--tensor_parallel={size}")
 # Room for the longest sequence (--max_context_tokens) and little more.
-add("pool_that_preempts", "--max_context_tokens=192", "--kv_blocks=26", "--block_size=8",
+add("pool_that_preempts", "--max_context_tokens=256", "--kv_blocks=36", "--block_size=8",
     needs_preemptions=True)
 
 if __name__ == "__main__":
