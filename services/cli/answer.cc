@@ -147,13 +147,10 @@ class UsageLine {
         absl::StrCat("[", usage.prompt_tokens(), " prompt tokens (", usage.cached_prompt_tokens(),
                      " cached), ", usage.completion_tokens(), " generated");
     if (first_ != absl::InfiniteFuture()) {
-      const double decode = absl::ToDoubleSeconds(end - first_);
       absl::StrAppend(&text, ", first after ",
-                      FormatSeconds(absl::ToDoubleSeconds(first_ - begin_)));
-      if (usage.completion_tokens() > 1 && decode > 0) {
-        absl::StrAppend(&text, ", then ", FormatCount((usage.completion_tokens() - 1) / decode),
-                        " tokens/s");
-      }
+                      FormatSeconds(absl::ToDoubleSeconds(first_ - begin_)), ", ",
+                      FormatCount(usage.completion_tokens() / absl::ToDoubleSeconds(end - begin_)),
+                      " tokens/s");
     }
     absl::StrAppend(&text, ", ", FinishName(finish_), ", seed ", accepted_.seed(), ", worker ",
                     accepted_.worker());
