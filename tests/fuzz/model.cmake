@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+if(TARGET continuo::model)
+  continuo_fuzzer(model_config_fuzz.cc continuo::model)
+  continuo_fuzzer(model_safetensors_fuzz.cc continuo::model)
+endif()

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exactness rules 1 and 2 through the whole model: a row's logits have the same bits whatever runs
+// beside it, however its prompt was cut, and on however many ranks and threads.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "services/worker/model/fingerprint.h"
+#include "tests/testing/tiny_model.h"
+#include "tests/worker/model/model_harness.h"
+#include "tests/worker/model/plan_builder.h"
+
+namespace continuo::testing {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+std::vector<Tokens> RandomSequences(uint32_t seed, int vocab) {
+  std::mt19937 random(seed);
+  std::vector<Tokens> sequences;
+  for (const size_t length : {1u, 2u, 17u, 65u, 130u, 200u}) {
+    Tokens tokens(length);
+    for (int32_t& id : tokens) {
+      id = static_cast<int32_t>(random() % static_cast<uint32_t>(vocab));
+    }
+    sequences.push_back(tokens);
+  }
+  return sequences;
+}
+
+using Logits = std::vector<float>;
+
+// Of each sequence the logits of its last row, each run alone and whole.
+std::vector<Logits> Alone(ModelHarness& harness, const std::vector<Tokens>& sequences,
+                          int block_size) {
+  std::vector<Logits> all;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    PlanBuilder builder(block_size, 256 / block_size);
+    builder.Add(static_cast<int>(i), 0, sequences[i], LastOf(sequences[i]));
+    all.push_back(harness.Run(builder.plan()));
+  }
+  return all;
+}
+
+// The same, in random chunks, all sequences mixed in every step.
+std::vector<Logits> Mixed(ModelHarness& harness, const std::vector<Tokens>& sequences,
+                          uint32_t seed, int block_size) {
+  std::mt19937 random(seed);
+  std::vector<Logits> all(sequences.size());
+  std::vector<size_t> done(sequences.size(), 0);
+  while (true) {
+    PlanBuilder builder(block_size, 256 / block_size);
+    std::vector<size_t> ended;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const size_t left = sequences[i].size() - done[i];
+      const size_t n = std::min<size_t>(left, random() % 3 == 0 ? 1 : random() % 40);
+      if (n == 0) continue;
+      const auto tokens = std::span(sequences[i]).subspan(done[i], n);
+      builder.Add(static_cast<int>(i), static_cast<int>(done[i]), tokens,
+                  n == left ? LastOf(tokens) : Tokens{});
+      done[i] += n;
+      if (n == left) ended.push_back(i);
+    }
+    if (builder.plan().num_rows() == 0) {
+      if (std::all_of(all.begin(), all.end(), [](const Logits& l) { return !l.empty(); })) break;
+      continue;
+    }
+    const Logits logits = harness.Run(builder.plan());
+    const size_t vocab = static_cast<size_t>(harness.config().vocab_size);
+    for (size_t e = 0; e < ended.size(); ++e) {
+      const auto row = std::span(logits).subspan(e * vocab, vocab);
+      all[ended[e]].assign(row.begin(), row.end());
+    }
+  }
+  return all;
+}
+
+void ExpectSameBits(const std::vector<Logits>& a, const std::vector<Logits>& b,
+                    const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(a[i].size(), b[i].size());
+    EXPECT_EQ(std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)), 0)
+        << what << ", sequence " << i;
+  }
+}
+
+std::unique_ptr<ModelHarness> Harness(const TinyModel& model, HarnessOptions options) {
+  options.num_blocks = 6 * 256 / options.block_size;
+  auto harness = ModelHarness::Make(model.dir(), options);
+  EXPECT_TRUE(harness.ok()) << harness.status();
+  return *std::move(harness);
+}
+
+struct Case {
+  std::string family;
+  DType dtype;
+};
+
+class ExactBitsTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ExactBitsTest, DoNotDependOnBatchChunksBlocksThreadsOrRanks) {
+  const Case& c = GetParam();
+  const TinyModel model({.family = c.family, .tied_embeddings = c.family != "mistral"});
+  for (const std::string& isa : UsableIsas()) {
+    const auto base = Harness(model, {.isa = isa, .dtype = c.dtype, .kv_dtype = c.dtype});
+    const std::vector<Tokens> sequences = RandomSequences(7, base->config().vocab_size);
+    const std::vector<Logits> expected = Alone(*base, sequences, 16);
+    ExpectSameBits(expected, Mixed(*base, sequences, 1, 16), isa + ", mixed");
+    for (const int ranks : {2, 4, 8}) {
+      const auto harness = Harness(
+          model, {.isa = isa, .tensor_parallel = ranks, .dtype = c.dtype, .kv_dtype = c.dtype});
+      ExpectSameBits(expected, Mixed(*harness, sequences, 2, 16),
+                     isa + ", " + std::to_string(ranks) + " ranks");
+    }
+    const auto threads = Harness(
+        model, {.isa = isa, .threads = 3, .dtype = c.dtype, .kv_dtype = c.dtype, .block_size = 4});
+    ExpectSameBits(expected, Mixed(*threads, sequences, 3, 4), isa + ", threads, small blocks");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ExactBitsTest,
+                         ::testing::Values(Case{"llama", DType::kF32}, Case{"llama", DType::kBF16},
+                                           Case{"mistral", DType::kF32}, Case{"qwen2", DType::kF32},
+                                           Case{"qwen3", DType::kBF16}),
+                         [](const auto& info) {
+                           return info.param.family +
+                                  (info.param.dtype == DType::kF32 ? "_fp32" : "_bf16");
+                         });
+
+TEST(Bf16Test, LogitsAreNearThoseInFp32) {
+  const TinyModel model({.family = "qwen3", .dtype = "bf16"});
+  const auto sequences = RandomSequences(3, 301);
+  const auto f32 = Harness(model, {.dtype = DType::kF32});
+  const std::vector<Logits> exact = Alone(*f32, sequences, 16);
+  double scale = 0;
+  for (const Logits& logits : exact) {
+    for (const float l : logits) scale = std::max(scale, std::abs(static_cast<double>(l)));
+  }
+  for (const auto& [dtype, kv_dtype] :
+       {std::pair{DType::kBF16, DType::kBF16}, std::pair{DType::kF32, DType::kBF16},
+        std::pair{DType::kBF16, DType::kF32}}) {
+    const auto bf16 = Harness(model, {.dtype = dtype, .kv_dtype = kv_dtype});
+    const std::vector<Logits> rounded = Alone(*bf16, sequences, 16);
+    double error = 0;
+    for (size_t i = 0; i < exact.size(); ++i) {
+      for (size_t j = 0; j < exact[i].size(); ++j) {
+        error = std::max(error, std::abs(static_cast<double>(exact[i][j]) - rounded[i][j]));
+      }
+    }
+    // A rounding to 8 bits moves a value by 2^-9 of it at most; about a dozen in a row per layer
+    // add up like a random walk.
+    EXPECT_LE(error, scale * 12 * 0x1p-9);
+    EXPECT_GT(error, 0);
+  }
+}
+
+// The bits of the logits of fixed models, per instruction set. Whoever changes one must raise
+// kArithmeticVersion, since workers of both builds may serve one stream.
+TEST(PinnedBitsTest, LogitsAreThoseOfTheArithmeticVersion) {
+  EXPECT_EQ(kArithmeticVersion, 1);
+  struct Pinned {
+    const char* isa;
+    const char* digest;
+  };
+  constexpr Pinned kPinned[] = {
+      {"scalar", "b2261f7625e38b8947ff3be3d95f134d"},
+      {"avx2", "a1524459a85929d2c353e053874dada9"},
+      {"avx512", "33169fde15a4c424050a38cf026e4d82"},
+  };
+  for (const std::string& isa : UsableIsas()) {
+    std::string bytes;
+    for (const std::string family : {"llama", "mistral", "qwen2", "qwen3"}) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        const TinyModel model({.family = family,
+                               .hidden_size = 72,
+                               .intermediate_size = 152,
+                               .head_dim = 20,
+                               .seed = 5});
+        const auto harness = Harness(model, {.isa = isa, .dtype = dtype, .kv_dtype = dtype});
+        for (const Logits& logits : Alone(*harness, RandomSequences(5, 301), 16)) {
+          bytes.append(reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
+        }
+      }
+    }
+    const auto* pinned = std::find_if(std::begin(kPinned), std::end(kPinned),
+                                      [&](const Pinned& p) { return isa == p.isa; });
+    ASSERT_NE(pinned, std::end(kPinned)) << "no bits are pinned for " << isa;
+    EXPECT_EQ(ToHex(DigestOf(bytes)), pinned->digest) << isa;
+  }
+}
+
+}  // namespace
+}  // namespace continuo::testing

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/rank_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu/thread_communicator.h"
+#include "tests/testing/tiny_model.h"
+#include "tests/worker/model/plan_builder.h"
+
+namespace continuo::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A rank's collectives that fail from the n-th sum on, as a lost device would.
+class FailingCommunicator : public Communicator {
+ public:
+  FailingCommunicator(std::unique_ptr<Communicator> inner, int calls)
+      : inner_(std::move(inner)), calls_left_(calls) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void AllReduceSum(Tensor x) override {
+    if (calls_left_-- <= 0) {
+      failed_ = true;
+      return;  // the others wait for this rank
+    }
+    inner_->AllReduceSum(x);
+  }
+  void AllGather(Tensor out, Tensor part, std::span<const int64_t> column_begin) override {
+    if (!failed_) inner_->AllGather(out, part, column_begin);
+  }
+  void Abort() override { inner_->Abort(); }
+  absl::Status status() const override {
+    return failed_ ? absl::DataLossError("device lost") : inner_->status();
+  }
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+  int calls_left_;
+  bool failed_ = false;
+};
+
+std::unique_ptr<RankGroup> Group(const TinyModel& model, int size, int failing_rank, int calls) {
+  const ModelConfig config = *ReadModelConfig(model.dir());
+  const Checkpoint checkpoint = *Checkpoint::Open(model.dir());
+  auto communicators = MakeThreadCommunicators(size);
+  std::vector<std::unique_ptr<ModelRunner>> runners;
+  for (int rank = 0; rank < size; ++rank) {
+    std::unique_ptr<Communicator> communicator =
+        std::move(communicators[static_cast<size_t>(rank)]);
+    if (rank == failing_rank) {
+      communicator = std::make_unique<FailingCommunicator>(std::move(communicator), calls);
+    }
+    runners.push_back(*ModelRunner::Make(config, checkpoint, {.num_blocks = 32, .max_rows = 64},
+                                         *MakeBackend({}), std::move(communicator)));
+  }
+  return std::make_unique<RankGroup>(std::move(runners));
+}
+
+StepPlan Plan(bool masked) {
+  const std::vector<int32_t> tokens = {1, 2, 3};
+  PlanBuilder builder(16, 16);
+  builder.Add(0, 0, tokens, LastOf(tokens), {.temperature = 0, .masked = masked});
+  return builder.plan();
+}
+
+TEST(RankGroupTest, ARankThatFailsFailsTheStepOfAllAndEveryLaterOne) {
+  const TinyModel model;
+  for (const int failing : {0, 1, 3}) {
+    // A step has one sum for the embedding and two per layer, 5 in all: the third step's second.
+    const auto group = Group(model, 4, failing, 11);
+    for (const bool masked : {false, true}) {
+      EXPECT_TRUE(group->Run(Plan(masked), [](std::span<uint32_t>) {}).ok());
+    }
+    const auto failed = group->Run(Plan(true), [](std::span<uint32_t>) {});
+    ASSERT_FALSE(failed.ok()) << failing;
+    EXPECT_THAT(std::string(failed.status().message()), HasSubstr("rank"));
+    EXPECT_EQ(group->Run(Plan(false), [](std::span<uint32_t>) {}).status(), failed.status());
+  }
+}
+
+TEST(RankGroupTest, ManyStepsAndAnEndWithoutAny) {
+  const TinyModel model;
+  { const auto unused = Group(model, 2, -1, 0); }
+  const auto group = Group(model, 2, -1, 0);
+  std::vector<int32_t> first;
+  for (int step = 0; step < 200; ++step) {
+    const auto result = group->Run(Plan(step % 2 == 0), [](std::span<uint32_t>) {});
+    ASSERT_TRUE(result.ok());
+    if (step == 0) first = result->token_ids;
+    ASSERT_EQ(result->token_ids, first);
+  }
+}
+
+TEST(RankGroupTest, SizesAreOneTwoFourEight) {
+  for (const int size : {1, 2, 4, 8}) EXPECT_TRUE(CheckTensorParallel(size).ok());
+  for (const int size : {-8, 0, 3, 5, 6, 7, 16}) {
+    EXPECT_EQ(CheckTensorParallel(size).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace continuo::testing
