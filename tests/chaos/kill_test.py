@@ -22,15 +22,15 @@ NAMES = ["Mira", "Tom", "Ada", "Leo", "Nora", "Finn", "Ines", "Omar"]
 PLACES = ["Oslo", "Lima", "Rome", "Cairo", "Kyoto", "Quito", "Turin", "Perth"]
 
 
-def make_request(i):
-    """The i-th of the 16 kinds of stream."""
+def make_request(i, chat):
+    """The i-th of the 16 kinds of stream; `chat`: the model has a chat template."""
     rng = random.Random(1000 + i)
     request = pb.GenerateRequest()
     facts = " ".join(f"{n} lives in {p}." for n, p in zip(rng.sample(NAMES, 4),
                                                          rng.sample(PLACES, 4)))
     if i % 3 == 0:
         request.text = facts + " One day"
-    elif i % 3 == 1:
+    elif i % 3 == 1 and chat:
         request.conversation.messages.add(role="user", content=facts + " Tell a story.")
     else:
         request.token_ids.ids.extend(rng.randrange(10, 400) for _ in range(5 + 9 * i))
@@ -106,12 +106,13 @@ def main():
     parser.add_argument("--model", default=str(fleet.DEMO_MODEL))
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    requests = [make_request(i) for i in range(16)]
     flags = ["--kv_blocks=1024", "--threads=1"]
 
     reference_worker = fleet.start_worker(options.model, *flags)
-    reference = [fleet.Client(reference_worker.address).generate(r).comparable()
-                 for r in requests]
+    client = fleet.Client(reference_worker.address)
+    chat = pb.CAPABILITY_CHAT in client.wait_for_model().capabilities
+    requests = [make_request(i, chat) for i in range(16)]
+    reference = [client.generate(r).comparable() for r in requests]
     reference_worker.terminate()
     total = sum(len(ids) for r in reference for ids in r["ids"].values())
     print(f"undisturbed: {total} tokens", flush=True)

@@ -251,8 +251,10 @@ class FieldsTest(unittest.TestCase):
         self.assertEqual(none.ids.get(0, []), [])
         self.assertEqual(none.finish[0], pb.FINISH_REASON_TIME_LIMIT)
         request.stopping.time_limit.FromSeconds(3600)
-        self.assertEqual(self.check(request).finish[0], pb.FINISH_REASON_LENGTH)
+        answer = self.check(request)
+        self.assertEqual(answer.finish[0], pb.FINISH_REASON_LENGTH)
         # A limit that a continuation finds passed: the generation began long ago.
+        request.continuation.received.accepted.CopyFrom(answer.accepted[0])
         request.continuation.received.accepted.reference_time.FromSeconds(int(time.time()) - 7200)
         self.assertEqual(self.client.generate(request).finish[0], pb.FINISH_REASON_TIME_LIMIT)
 
