@@ -27,6 +27,7 @@ class FakeWorker::Inference : public v1::InferenceService::Service {
                             std::string(value.data(), value.size()));
       if (key == "x-request-id") request_id.assign(value.data(), value.size());
     }
+    call.is_cancelled = [context] { return context->IsCancelled(); };
     call.time_left = absl::FromChrono(context->deadline()) - absl::Now();
     size_t number;
     Script script;
@@ -116,8 +117,8 @@ class FakeWorker::Load : public v1::WorkerService::Service {
   FakeWorker* const w_;
 };
 
-FakeWorker::FakeWorker(FakeGeneration::Worker worker, int port)
-    : worker_(std::move(worker)), port_(port) {
+FakeWorker::FakeWorker(FakeGeneration::Worker worker, int port, const std::string& host)
+    : worker_(std::move(worker)), host_(host), port_(port) {
   report_.set_worker(worker_.name);
   report_.set_model(worker_.model);
   report_.set_fingerprint(worker_.fingerprint);
@@ -139,7 +140,7 @@ void FakeWorker::Start() {
   }
   inference_ = std::make_unique<Inference>(this);
   load_ = std::make_unique<Load>(this);
-  auto server = GrpcServer::Start({.listen = absl::StrCat("127.0.0.1:", port_)},
+  auto server = GrpcServer::Start({.listen = absl::StrCat(host_, ":", port_)},
                                   {inference_.get(), load_.get()});
   CONTINUO_CHECK(server.ok());
   server_ = *std::move(server);
@@ -162,7 +163,7 @@ void FakeWorker::Restart() {
   Start();
 }
 
-std::string FakeWorker::address() const { return absl::StrCat("127.0.0.1:", port_); }
+std::string FakeWorker::address() const { return absl::StrCat(host_, ":", port_); }
 
 void FakeWorker::SetScript(Script script) {
   absl::MutexLock lock(&mutex_);

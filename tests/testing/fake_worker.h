@@ -27,14 +27,16 @@ class FakeWorker {
   struct Call {
     v1::GenerateRequest request;
     std::multimap<std::string, std::string> metadata;
-    absl::Duration time_left;  // until its deadline
+    absl::Duration time_left;            // until its deadline
+    std::function<bool()> is_cancelled;  // for scripts, while the call is open
     bool cancelled = false;
   };
   // What to do before the response of this number (of one call, from 0) is sent; runs on the call's
   // own thread and may block. A status ends the call with it.
   using Script = std::function<std::optional<absl::Status>(const Call& call, int response)>;
 
-  explicit FakeWorker(FakeGeneration::Worker worker = {.name = "fake"}, int port = 0);
+  explicit FakeWorker(FakeGeneration::Worker worker = {.name = "fake"}, int port = 0,
+                      const std::string& host = "127.0.0.1");
   // As Kill.
   ~FakeWorker();
 
@@ -64,6 +66,7 @@ class FakeWorker {
   void Start();
 
   const FakeGeneration::Worker worker_;
+  const std::string host_;
   int port_;
   std::unique_ptr<Inference> inference_;
   std::unique_ptr<Load> load_;
