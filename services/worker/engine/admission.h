@@ -5,6 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "services/worker/engine/length_history.h"
+#include "services/worker/engine/sequence.h"
+
 namespace continuo {
 
 // What one sequence takes of the KV cache now and will take later, in tokens.
@@ -18,5 +21,31 @@ struct Footprint {
 // of the one with r remaining, those with at least r hold their tokens and r more each; the
 // largest of these moments is the answer. `shared` is held throughout. Sorts `footprints`.
 int64_t PeakTokens(int64_t shared, std::vector<Footprint>& footprints);
+
+// Decides whether one more sequence may have blocks: looks at whole prompts and at how long answers
+// turn out to be. Not thread-safe.
+class Admission {
+ public:
+  Admission(int num_blocks, int block_size, int expected_answer_tokens)
+      : num_blocks_(num_blocks), block_size_(block_size), lengths_(expected_answer_tokens) {}
+
+  // Whether `s` fits beside those of `running` with at least `min_priority`, the others taken as
+  // gone, in a pool of which `num_used` blocks are in use. What `s` already references counts as
+  // its own.
+  bool Fits(const Sequence& s, std::span<Sequence* const> running, int num_used, int min_priority);
+
+  // An answer has ended by itself.
+  void Record(int answer_tokens) { lengths_.Record(answer_tokens); }
+
+ private:
+  void AddFootprint(const Sequence& s, int64_t shared_blocks, bool worst);
+  // Also of the siblings that will share the prompt that `s` reads.
+  void AddFootprints(const Sequence& s, int64_t shared_blocks, bool worst);
+  int64_t ReservedBlocks(const Sequence& s) const;
+
+  const int num_blocks_, block_size_;
+  LengthHistory lengths_;
+  std::vector<Footprint> footprints_;
+};
 
 }  // namespace continuo

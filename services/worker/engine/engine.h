@@ -26,6 +26,7 @@ struct EngineOptions {
   int max_running = 256;                                 // sequences a step
   int64_t max_queued_tokens = 262144;                    // prompt tokens waiting; more is refused
   absl::Duration target_step = absl::Milliseconds(200);  // predicted cost that cuts a step
+  int expected_answer_tokens = 512;  // of each sequence, as long as no answers have shown better
   std::array<uint64_t, 2> hash_key = {0, 0};  // keys the prefix hash; random in production
   bool calibrate = true;  // Run() begins with a few small steps that measure the executor
 };

@@ -18,17 +18,27 @@ void LengthHistory::Record(int answer_tokens) {
   std::copy_backward(at, begin + size_, begin + size_ + 1);
   *at = answer_tokens;
   ++size_;
-  sum_from_[size_] = 0;
-  for (int i = size_ - 1; i >= 0; --i) sum_from_[i] = sum_from_[i + 1] + sorted_[i];
 }
 
-int64_t LengthHistory::ExpectedRemaining(int64_t have, int64_t most) const {
+int64_t LengthHistory::Remaining(int64_t have, int64_t most, double quantile) const {
   if (have >= most) return 0;
   const auto begin = sorted_.begin();
   const auto longer = std::upper_bound(begin, begin + size_, have);
-  const int64_t count = begin + size_ - longer;
-  const int64_t total = (sum_from_[longer - begin] + most) / (count + 1);
+  const int known = static_cast<int>(begin + size_ - longer);
+  const int imagined = std::max(1, kEnough - size_);
+  const int pick = static_cast<int>(quantile * (known + imagined));
+  const int64_t total =
+      pick < known ? *(longer + pick) : std::max<int64_t>(expected_, 2 * Longest(have));
   return std::clamp<int64_t>(total - have, 1, most - have);
+}
+
+int64_t LengthHistory::Bound(int64_t have, int64_t most) const {
+  if (size_ < kEnough) return most;
+  return std::min(most, 2 * Longest(have));
+}
+
+int64_t LengthHistory::Longest(int64_t have) const {
+  return std::max<int64_t>(size_ == 0 ? 0 : sorted_[size_ - 1], have);
 }
 
 }  // namespace continuo

@@ -9,19 +9,29 @@ namespace continuo {
 // How long answers turn out to be: the last 128 that ended by themselves. Not thread-safe.
 class LengthHistory {
  public:
+  // Before any answer has ended, `expected` tokens are expected of each.
+  explicit LengthHistory(int expected) : expected_(expected) {}
+
   void Record(int answer_tokens);
 
-  // How many tokens an answer that has `have` of at most `most` is still expected to get: the mean
-  // of the recorded ones that were longer, with one imagined answer of `most` among them. So with
-  // no history, or past all of it, everything that is allowed is expected.
-  int64_t ExpectedRemaining(int64_t have, int64_t most) const;
+  // How many tokens an answer that has `have` of at most `most` will still get: the `quantile`, in
+  // [0, 1), of the recorded lengths above `have`. Imagined lengths complete the record, up to 32
+  // while little is known, later one: twice the longest seen, at least what is expected. At least 1
+  // where have < most, else 0.
+  int64_t Remaining(int64_t have, int64_t most, double quantile) const;
+  // What such an answer will hardly exceed: twice the longest seen, itself included; `most` while
+  // little is known.
+  int64_t Bound(int64_t have, int64_t most) const;
 
  private:
   static constexpr int kSize = 128;
+  static constexpr int kEnough = 32;
 
-  std::array<int32_t, kSize> recent_ = {};        // a ring
-  std::array<int32_t, kSize> sorted_ = {};        // the same, ascending
-  std::array<int64_t, kSize + 1> sum_from_ = {};  // sum_from_[i]: of sorted_[i…]
+  int64_t Longest(int64_t have) const;
+
+  const int expected_;
+  std::array<int32_t, kSize> recent_ = {};  // a ring
+  std::array<int32_t, kSize> sorted_ = {};  // the same, ascending
   int size_ = 0, next_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -10,7 +11,6 @@
 #include "services/worker/engine/admission.h"
 #include "services/worker/engine/block_pool.h"
 #include "services/worker/engine/engine.h"
-#include "services/worker/engine/length_history.h"
 #include "services/worker/engine/live_requests.h"
 #include "services/worker/engine/plan_builder.h"
 #include "services/worker/engine/step_cost.h"
@@ -77,7 +77,9 @@ class Scheduler {
 
   // Who holds blocks.
   bool TryAdmit(Sequence& s);
-  bool Fits(const Sequence& s, int min_priority);
+  bool Fits(const Sequence& s, int min_priority = std::numeric_limits<int>::min()) {
+    return admission_.Fits(s, running_, pool_.num_used(), min_priority);
+  }
   const Sequence* FindDonor(const Sequence& s) const;
   void AcquireKnown(Sequence& s, const Sequence* donor);
   void JoinRunning(Sequence& s);
@@ -105,6 +107,7 @@ class Scheduler {
   bool HandOver(Sequence& from);
   void EndRequest(LiveRequest& r, absl::Status why, const Moment& now);
   void CountAdmitted(LiveRequest& r);
+  void TellQueuePositions();
   void UpdateGauges();
 
   const EngineOptions options_;
@@ -112,13 +115,15 @@ class Scheduler {
   BlockPool pool_;
   LiveRequests live_;
   StepCost cost_;
-  LengthHistory lengths_;
+  Admission admission_;
 
   WaitingQueue waiting_;
   // By rank: higher priority, then guaranteed, then older. The last is the first to be preempted.
   std::vector<Sequence*> running_;
   int num_unfinished_ = 0;  // sequences
   int64_t waiting_tokens_ = 0, waiting_rows_ = 0;
+  int num_watched_ = 0;  // requests never admitted that want progress
+  absl::Duration positions_told_;
 
   // The step.
   uint64_t step_ = 0;
@@ -137,7 +142,6 @@ class Scheduler {
 
   // Reused memory.
   std::vector<Sequence*> decodes_, finished_;
-  std::vector<Footprint> footprints_;
   std::vector<int32_t> block_tokens_;
 };
 

@@ -23,12 +23,11 @@ void Submit(Scheduler& scheduler, RequestId id, int prompt_tokens, bool penalty)
   request.stop_ids = {2};
   if (penalty) request.sampling.frequency_penalty = 0.5f;
   int64_t* tokens = new int64_t(0);
-  scheduler.Add(
-      std::move(request),
-      [tokens = std::unique_ptr<int64_t>(tokens)](RequestEvent event) {
-        for (const SequenceDelta& delta : event.deltas) *tokens += delta.tokens.size();
-      },
-      absl::ZeroDuration(), {});
+  scheduler.Add(std::move(request),
+                [tokens = std::unique_ptr<int64_t>(tokens)](RequestEvent event) {
+                  for (const SequenceDelta& delta : event.deltas) *tokens += delta.tokens.size();
+                },
+                absl::ZeroDuration(), {});
 }
 
 // Arguments: sequences, prompt tokens of each, whether a penalty is set.
@@ -59,8 +58,7 @@ void BM_DecodeStep(benchmark::State& state) {
     result.scores.resize(samples);
     next = next % 30000 + 3;
     now.elapsed += absl::Microseconds(10);
-    const absl::Status status =
-        scheduler.Commit(std::move(result), now, absl::Microseconds(10));
+    const absl::Status status = scheduler.Commit(std::move(result), now, absl::Microseconds(10));
     if (!status.ok()) state.SkipWithError("commit failed");
     scheduler.Deliver();
     return samples;

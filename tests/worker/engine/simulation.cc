@@ -47,6 +47,7 @@ Simulation::Simulation(uint32_t seed, SimulationTally* tally) : rng_(seed), tall
   options_.max_prefill_chunk = Chance(50) ? 512 : Pick(1, 20);
   options_.max_running = Pick(1, 12);
   options_.hash_key = {rng_(), rng_()};
+  options_.expected_answer_tokens = Pick(1, 20);
   options_.target_step = absl::Milliseconds(Pick(5, 300));
   FakeExecutorOptions fake;
   fake.num_blocks = options_.num_blocks;

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who holds blocks: admission, sharing, preemption, publishing.
+#include <algorithm>
+
+#include "services/worker/engine/rank.h"
+#include "services/worker/engine/scheduler.h"
+
+namespace continuo {
+
+void Scheduler::JoinRunning(Sequence& s) {
+  s.state = SequenceState::kRunning;
+  running_.insert(std::ranges::upper_bound(running_, &s, RanksBefore), &s);
+  if (s.num_computed < s.request->prompt_tokens()) {
+    BecomeReader(s);
+  } else if (s.request->reader == &s) {
+    PromptRead(*s.request);
+  }
+}
+
+void Scheduler::LeaveRunning(Sequence& s) { running_.erase(std::ranges::find(running_, &s)); }
+
+void Scheduler::ReleaseBlocks(Sequence& s) {
+  // Last block first, so that the start of a prefix outlives its end.
+  for (auto it = s.blocks.rbegin(); it != s.blocks.rend(); ++it) pool_.Release(*it);
+  s.blocks.clear();
+  s.num_computed = s.num_shared = s.num_published = 0;
+  s.publishes = true;
+  ++num_releases_;
+}
+
+void Scheduler::Preempt(Sequence& s) {
+  LeaveRunning(s);
+  ReleaseBlocks(s);
+  s.guaranteed = true;
+  LiveRequest& r = *s.request;
+  if (r.reader == nullptr || r.reader == &s) {
+    Enqueue(s);
+  } else {
+    s.state = SequenceState::kPending;
+  }
+  preempted_.push_back(&s);
+  metrics_.preemptions.fetch_add(1, std::memory_order_relaxed);
+}
+
+// A running sibling whose computed prompt `s` can share. One admitted in this step may itself wait
+// for a copy.
+const Sequence* Scheduler::FindDonor(const Sequence& s) const {
+  for (const Sequence& sibling : s.request->sequences) {
+    if (sibling.state == SequenceState::kRunning && sibling.admitted_in != step_ &&
+        sibling.num_computed >= s.request->prompt_tokens()) {
+      return &sibling;
+    }
+  }
+  return nullptr;
+}
+
+// References what is already computed of the beginning of `s`; its last token never is: its logits
+// are what we come for.
+void Scheduler::AcquireKnown(Sequence& s, const Sequence* donor) {
+  const LiveRequest& r = *s.request;
+  if (!r.request.cache_bypass && !r.scores_prompt()) {
+    pool_.AcquirePrefix(TokensOf(s), r.request.cache_salt, (NumTokens(s) - 1) / options_.block_size,
+                        s.blocks);
+    s.num_published = static_cast<int>(s.blocks.size());
+  }
+  if (donor != nullptr) {
+    const int full = std::min(r.prompt_tokens(), NumTokens(s) - 1) / options_.block_size;
+    for (int b = static_cast<int>(s.blocks.size()); b < full; ++b) {
+      pool_.AddReference(donor->blocks[b]);
+      s.blocks.push_back(donor->blocks[b]);
+      if (b < donor->num_published) ++s.num_published;
+    }
+    s.publishes = donor->publishes;
+  }
+  s.num_shared = static_cast<int>(s.blocks.size());
+  s.num_computed = s.num_shared * options_.block_size;
+}
+
+bool Scheduler::TryAdmit(Sequence& s) {
+  if (num_running() >= options_.max_running) return false;
+  if (blocked_ == &s && blocked_at_ == num_releases_ && !running_.empty()) return false;
+  LiveRequest& r = *s.request;
+  const Sequence* donor = FindDonor(s);
+  AcquireKnown(s, donor);
+  if (!running_.empty() && !Fits(s)) {
+    ReleaseBlocks(s);
+    blocked_ = &s;
+    blocked_at_ = num_releases_;
+    return false;
+  }
+  const int known = std::min(r.prompt_tokens(), NumTokens(s) - 1);
+  if (donor != nullptr && s.num_computed < known && pool_.num_free() > 0) {
+    // The sibling keeps the block that the prompt ends in; this one continues in a copy.
+    const BlockId copy = pool_.Allocate();
+    plan_.Copy(donor->blocks[s.blocks.size()], copy);
+    s.blocks.push_back(copy);
+    s.num_computed = known;
+  }
+  Dequeue(s);
+  if (!r.admitted) {
+    CountAdmitted(r);
+    r.cached_prompt_tokens = std::min(s.num_computed, r.prompt_tokens());
+    if (!r.request.cache_bypass && !r.scores_prompt()) {
+      metrics_.prefix_cache_queried_tokens.fetch_add(r.prompt_tokens(), std::memory_order_relaxed);
+      metrics_.prefix_cache_hit_tokens.fetch_add(r.cached_prompt_tokens, std::memory_order_relaxed);
+    }
+  }
+  s.admitted_in = step_;
+  JoinRunning(s);
+  return true;
+}
+
+// A waiting sequence of higher priority than running ones takes their place, where that helps.
+void Scheduler::PreemptForArrivals() {
+  if (waiting_.empty() || running_.empty()) return;
+  Sequence& s = *waiting_.front();
+  const int priority = Priority(s);
+  if (Priority(*running_.back()) >= priority) return;
+  const auto fits_now = [&] {
+    return running_.empty() || (num_running() < options_.max_running && Fits(s));
+  };
+  const auto keeps =
+      std::ranges::count_if(running_, [&](const Sequence* t) { return Priority(*t) >= priority; });
+  if (keeps >= options_.max_running || (keeps > 0 && !Fits(s, priority))) return;
+  while (!fits_now() && Priority(*running_.back()) < priority) Preempt(*running_.back());
+}
+
+// Every running sequence gets room for its next row. What generates may take it from those that
+// rank behind; what still reads its prompt, only from those that it outranks.
+void Scheduler::ReserveNextRows() {
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Sequence& s = *running_[i];
+    if (static_cast<int>(s.blocks.size()) * options_.block_size > s.num_computed) continue;
+    const bool generates = NumRemaining(s) == 1;
+    while (pool_.num_free() == 0) {
+      Sequence& last = *running_.back();
+      if (!generates && !Outranks(s, last)) break;
+      Preempt(last);
+      if (&last == &s) return;
+    }
+    if (pool_.num_free() > 0) s.blocks.push_back(pool_.Allocate());
+  }
+}
+
+void Scheduler::PublishBlocks(Sequence& s) {
+  if (s.request->request.cache_bypass || !s.publishes) return;
+  const int size = options_.block_size;
+  const TokenRange tokens = TokensOf(s);
+  while ((s.num_published + 1) * size <= s.num_computed) {
+    const int b = s.num_published;
+    for (int i = 0; i < size; ++i) block_tokens_[i] = tokens[b * size + i];
+    s.blocks[b] = pool_.Publish(s.blocks[b], b == 0 ? kNoBlock : s.blocks[b - 1], block_tokens_,
+                                s.request->request.cache_salt);
+    if (!pool_.IsPublished(s.blocks[b])) {
+      s.publishes = false;
+      return;
+    }
+    ++s.num_published;
+  }
+}
+
+}  // namespace continuo
