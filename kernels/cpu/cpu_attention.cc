@@ -67,8 +67,9 @@ void CpuBackend::Attend(const AttentionItem& item, Tensor out, Tensor q, const P
   float* sums = span_out + num_queries * stride;
   float max[kMaxQueries], sum[kMaxQueries];
   int begin[kMaxQueries], end[kMaxQueries];
-  const void* keys[kSpan];
-  const void* values[kSpan];
+  // Where the keys and values of this span and the next lie.
+  const void* keys[2][kSpan];
+  const void* values[2][kSpan];
 
   const int32_t* query_begin = static_cast<const int32_t*>(kv.query_begin.data);
   const int64_t first_row = query_begin[item.seq] + item.first_row;
@@ -86,8 +87,6 @@ void CpuBackend::Attend(const AttentionItem& item, Tensor out, Tensor q, const P
   args.q = packed;
   args.q_stride = stride;
   args.num_queries = num_queries;
-  args.keys = keys;
-  args.values = values;
   args.begin = begin;
   args.end = end;
   args.head_dim = head_dim;
@@ -109,21 +108,42 @@ void CpuBackend::Attend(const AttentionItem& item, Tensor out, Tensor q, const P
   const int32_t* table =
       static_cast<const int32_t*>(kv.block_tables.data) + item.seq * kv.block_tables.cols();
 
-  for (int64_t span = first_seen(first_position) / kSpan * kSpan; span <= last_position;
-       span += kSpan) {
+  // The positions of a span that any of the queries sees.
+  const auto seen_begin = [&](int64_t span) {
+    return static_cast<int>(std::clamp<int64_t>(first_seen(first_position) - span, 0, kSpan));
+  };
+  const auto seen_end = [&](int64_t span) {
+    return static_cast<int>(std::clamp<int64_t>(last_position + 1 - span, 0, kSpan));
+  };
+  const int64_t position_stride = params.num_kv_heads * head_dim;
+  const auto locate = [&](int64_t span, const void** key, const void** value) {
+    const int stop = seen_end(span);
+    for (int j = seen_begin(span); j < stop;) {
+      const int64_t block = table[(span + j) / block_size];
+      CONTINUO_CHECK(block >= 0 && block < kv.keys.rows());
+      const int64_t offset = (span + j) % block_size;
+      int64_t at = ((block * block_size + offset) * params.num_kv_heads + item.kv_head) * head_dim;
+      const int64_t in_block = std::min<int64_t>(stop - j, block_size - offset);
+      for (int64_t i = 0; i < in_block; ++i, ++j, at += position_stride) {
+        key[j] = At(kv.keys, at);
+        value[j] = At(kv.values, at);
+      }
+    }
+  };
+
+  const int64_t first_span = first_seen(first_position) / kSpan * kSpan;
+  locate(first_span, keys[0], values[0]);
+  for (int64_t span = first_span, which = 0; span <= last_position; span += kSpan, which ^= 1) {
     for (int i = 0; i < num_queries; ++i) {
       const int64_t position = first_position + i / item.num_heads;
       begin[i] = static_cast<int>(std::clamp<int64_t>(first_seen(position) - span, 0, kSpan));
       end[i] = static_cast<int>(std::clamp<int64_t>(position + 1 - span, 0, kSpan));
     }
-    for (int j = begin[0]; j < end[num_queries - 1]; ++j) {
-      const int64_t block = table[(span + j) / block_size];
-      CONTINUO_CHECK(block >= 0 && block < kv.keys.rows());
-      const int64_t slot = block * block_size + (span + j) % block_size;
-      const int64_t at = (slot * params.num_kv_heads + item.kv_head) * head_dim;
-      keys[j] = At(kv.keys, at);
-      values[j] = At(kv.values, at);
-    }
+    locate(span + kSpan, keys[which ^ 1], values[which ^ 1]);
+    args.keys = keys[which];
+    args.values = values[which];
+    args.next_keys = keys[which ^ 1];
+    args.num_next = seen_end(span + kSpan);
     kernels_.attend_span[element](args);
   }
 

@@ -36,10 +36,12 @@ struct SpanArgs {
   const float* q;  // [num_queries, q_stride], packed for the keys' type
   size_t q_stride;
   size_t num_queries;
-  const void* const* keys;    // kSpan pointers to head_dim elements; read in [begin, end) only
-  const void* const* values;  // likewise
-  const int* begin;           // per query: the positions of the span that it sees, [begin, end),
-  const int* end;             // perhaps none. Neither decreases from query to query.
+  const void* const* keys;       // kSpan pointers to head_dim elements; read in [begin, end) only
+  const void* const* values;     // likewise
+  const void* const* next_keys;  // of the next span, which will be read soon; num_next of them
+  int num_next;
+  const int* begin;  // per query: the positions of the span that it sees, [begin, end),
+  const int* end;    // perhaps none. Neither decreases from query to query.
   size_t head_dim;
   float scale;
   float* scores;    // scratch [num_queries, kSpan]

@@ -9,6 +9,8 @@
 //   PowerOfTwo(z)                      2^n for z = kRoundShift + n, -126 <= n <= 127
 //   Sum, MaxOf                         over lanes: i with i + kLanes/2, then halves of that, …
 //   SumEach<n>(out, vectors)           Sum of each of n vectors, the same bits
+//   Evens(a, b), Odds(a, b)            every second lane of a, then of b
+//   Keep(v)                            v, in a register: not loaded again for each use
 //   LoadBF16 LoadF16 StoreBF16         kLanes 16-bit elements
 //   LoadBF16Even LoadBF16Odd           every second of 2·kLanes elements
 //   kRowTile, kColTile, kColTile1      dot products done at once: rows × columns, and of one row
@@ -100,17 +102,16 @@ static void PackPlain(float* out, const float* in, size_t n) {
 }
 
 static void PackEvenOdd(float* out, const float* in, size_t n) {
-  for (size_t b = 0; b < n; b += kBlock) {
-    if (b + kBlock <= n) {
-      for (size_t i = 0; i < kLanes; ++i) {
-        out[b + i] = in[b + 2 * i];
-        out[b + kLanes + i] = in[b + 2 * i + 1];
-      }
-    } else {
-      for (size_t i = 0; i < kLanes; ++i) {
-        out[b + i] = b + 2 * i < n ? in[b + 2 * i] : 0;
-        out[b + kLanes + i] = b + 2 * i + 1 < n ? in[b + 2 * i + 1] : 0;
-      }
+  size_t b = 0;
+  for (; b + kBlock <= n; b += kBlock) {
+    const Vec first = Load(in + b), second = Load(in + b + kLanes);
+    Store(out + b, Evens(first, second));
+    Store(out + b + kLanes, Odds(first, second));
+  }
+  if (b < n) {
+    for (size_t i = 0; i < kLanes; ++i) {
+      out[b + i] = b + 2 * i < n ? in[b + 2 * i] : 0;
+      out[b + kLanes + i] = b + 2 * i + 1 < n ? in[b + 2 * i + 1] : 0;
     }
   }
 }
@@ -124,6 +125,9 @@ INLINE void Prefetch(const void* p, size_t ahead) {
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + ahead), kToRead,
                      kSecondCache);
 }
+
+// Up to this many rows MatMul is bound by memory.
+constexpr size_t kFewRows = 16;
 
 // Weights are asked for this many bytes before they are needed.
 constexpr size_t kAheadBytes = 65536;
@@ -151,7 +155,7 @@ INLINE void DotSteps(Vec (&acc)[kM][kN], const float* x, size_t x_stride,
           ws[j] = half == 0 ? E::First(w[j] + k) : E::Second(w[j] + k);
         }
         UNROLL for (size_t i = 0; i < kM; ++i) {
-          const Vec v = Load(x + i * x_stride + k + half * kLanes);
+          const Vec v = Keep(Load(x + i * x_stride + k + half * kLanes));
           UNROLL for (size_t j = 0; j < kN; ++j) acc[i][j] = MulAdd(v, ws[j], acc[i][j]);
         }
       }
@@ -192,31 +196,30 @@ static void DotTile(float* out, size_t out_stride, const float* x, size_t x_stri
   }
 }
 
-// All rows of x beside kN rows of w; `ahead` != 0: prefetches on the way.
-template <class E, size_t kN>
+// All rows of x beside kN rows of w.
+template <class E, size_t kN, bool kAhead>
 static void DotColumns(float* out, size_t out_stride, const float* x, size_t x_stride,
                        size_t num_rows, const typename E::T* const* rows, size_t k, size_t ahead) {
-  size_t i = 0;
-  if (ahead != 0 && num_rows >= kRowTile) {
-    DotTile<E, kRowTile, kN, true>(out, out_stride, x, x_stride, rows, k, ahead);
-    i = kRowTile;
+  if (num_rows >= kRowTile) {
+    DotTile<E, kRowTile, kN, kAhead>(out, out_stride, x, x_stride, rows, k, ahead);
+    size_t i = kRowTile;
+    for (; i + kRowTile <= num_rows; i += kRowTile) {
+      DotTile<E, kRowTile, kN, false>(out + i * out_stride, out_stride, x + i * x_stride, x_stride,
+                                      rows, k, 0);
+    }
+    if (i < num_rows) {
+      DotColumns<E, kN, false>(out + i * out_stride, out_stride, x + i * x_stride, x_stride,
+                               num_rows - i, rows, k, 0);
+    }
+    return;
   }
-  for (; i + kRowTile <= num_rows; i += kRowTile) {
-    DotTile<E, kRowTile, kN, false>(out + i * out_stride, out_stride, x + i * x_stride, x_stride,
-                                    rows, k, 0);
-  }
-  const size_t ahead_left = i == 0 ? ahead : 0;
-  out += i * out_stride;
-  x += i * x_stride;
-  switch (num_rows - i) {
+  switch (num_rows) {
     case 1:
-      return DotTile<E, 1, kN, true>(out, out_stride, x, x_stride, rows, k, ahead_left);
+      return DotTile<E, 1, kN, kAhead>(out, out_stride, x, x_stride, rows, k, ahead);
     case 2:
-      return DotTile<E, 2, kN, true>(out, out_stride, x, x_stride, rows, k, ahead_left);
+      return DotTile<E, 2, kN, kAhead>(out, out_stride, x, x_stride, rows, k, ahead);
     case 3:
-      return DotTile<E, 3, kN, true>(out, out_stride, x, x_stride, rows, k, ahead_left);
-    default:
-      return;
+      return DotTile<E, 3, kN, kAhead>(out, out_stride, x, x_stride, rows, k, ahead);
   }
 }
 static_assert(kRowTile == 4, "DotColumns names the remainders");
@@ -234,6 +237,7 @@ static void Dots(const DotBlock& b) {
   // past the end of this block in the one that comes next.
   const auto ahead = [&](size_t tile) {
     const size_t bytes = tile * b.w_stride * sizeof(T);
+    if (bytes == 0) return bytes;  // a rank without columns
     const size_t tiles = (kAheadBytes + bytes - 1) / bytes;
     return tiles * bytes + (j + tiles * tile >= b.num_cols ? b.gap : 0);
   };
@@ -243,12 +247,12 @@ static void Dots(const DotBlock& b) {
       DotTile<E, 1, kColTile1, true>(b.out + j, b.out_stride, b.x, b.x_stride, rows, b.k,
                                      ahead(kColTile1));
     }
-  } else if (b.num_rows <= 4 * kRowTile) {
+  } else if (b.num_rows <= kFewRows) {
     // Few rows: they stay in the cache, and each row of w is read once.
     for (; j + kColTile <= b.num_cols; j += kColTile) {
       point(kColTile);
-      DotColumns<E, kColTile>(b.out + j, b.out_stride, b.x, b.x_stride, b.num_rows, rows, b.k,
-                              ahead(kColTile));
+      DotColumns<E, kColTile, true>(b.out + j, b.out_stride, b.x, b.x_stride, b.num_rows, rows, b.k,
+                                    ahead(kColTile));
     }
   } else {
     // Many rows: a tile of them stays in the first cache, w in the second.
@@ -257,22 +261,35 @@ static void Dots(const DotBlock& b) {
       const size_t m = b.num_rows - i < kRowTile ? b.num_rows - i : kRowTile;
       for (j = 0; j < whole; j += kColTile) {
         point(kColTile);
-        DotColumns<E, kColTile>(b.out + i * b.out_stride + j, b.out_stride, b.x + i * b.x_stride,
-                                b.x_stride, m, rows, b.k, i == 0 ? ahead(kColTile) : 0);
+        float* out = b.out + i * b.out_stride + j;
+        const float* x = b.x + i * b.x_stride;
+        if (i == 0) {
+          DotColumns<E, kColTile, true>(out, b.out_stride, x, b.x_stride, m, rows, b.k,
+                                        ahead(kColTile));
+        } else {
+          DotColumns<E, kColTile, false>(out, b.out_stride, x, b.x_stride, m, rows, b.k, 0);
+        }
       }
     }
     j = whole;
   }
   for (; j < b.num_cols; ++j) {
     point(1);
-    DotColumns<E, 1>(b.out + j, b.out_stride, b.x, b.x_stride, b.num_rows, rows, b.k, 0);
+    DotColumns<E, 1, false>(b.out + j, b.out_stride, b.x, b.x_stride, b.num_rows, rows, b.k, 0);
   }
 }
 
 // ---- Attention ----
 
-// scores = keys · q for the positions [begin, end) of the span. Keys and values lie scattered, so
-// they are asked for in advance: keys two tiles ahead, the values of these positions.
+// Asks for the rows [begin, end) in advance: they lie scattered.
+INLINE void PrefetchRows(const void* const* rows, size_t begin, size_t end, size_t bytes) {
+  for (size_t i = begin; i < end; ++i) {
+    for (size_t at = 0; at < bytes; at += 64) Prefetch(rows[i], at);
+  }
+}
+
+// scores = keys · q for the positions [begin, end) of the span. Meanwhile the values of these
+// positions are on their way, as the next span's keys are while values are added.
 template <class E>
 static void Scores(const SpanArgs& a, size_t begin, size_t end) {
   using T = typename E::T;
@@ -280,18 +297,14 @@ static void Scores(const SpanArgs& a, size_t begin, size_t end) {
   const size_t bytes = a.head_dim * sizeof(T);
   size_t j = begin;
   for (; j + kColTile <= end; j += kColTile) {
-    for (size_t i = j; i < j + kColTile; ++i) {
-      const size_t later = i + 2 * kColTile;
-      for (size_t at = 0; at < bytes; at += 64) {
-        Prefetch(a.values[i], at);
-        if (later < end) Prefetch(a.keys[later], at);
-      }
-    }
-    DotColumns<E, kColTile>(a.scores + j, kSpan, a.q, a.q_stride, a.num_queries, keys + j,
-                            a.head_dim, 0);
+    PrefetchRows(a.values, j, j + kColTile, bytes);
+    DotColumns<E, kColTile, false>(a.scores + j, kSpan, a.q, a.q_stride, a.num_queries, keys + j,
+                                   a.head_dim, 0);
   }
+  PrefetchRows(a.values, j, end, bytes);
   for (; j < end; ++j) {
-    DotColumns<E, 1>(a.scores + j, kSpan, a.q, a.q_stride, a.num_queries, keys + j, a.head_dim, 0);
+    DotColumns<E, 1, false>(a.scores + j, kSpan, a.q, a.q_stride, a.num_queries, keys + j,
+                            a.head_dim, 0);
   }
 }
 
@@ -316,19 +329,26 @@ static float Softmax(float* scores, size_t begin, size_t end, float scale, float
 }
 
 // span_out[i][d...] += Σ scores[i][j] · values[j][d...], j ascending in [begin, end), for kM
-// queries and kD vectors from element d on; `part` > 0: one vector of that many elements.
+// queries and kD vectors from element d on; `part` > 0: one vector of that many elements. The
+// first queries of a span ask for the same part of the next keys.
 template <class E, size_t kM, size_t kD>
 INLINE void AddValues(const SpanArgs& a, size_t query, size_t d, size_t part, size_t begin,
                       size_t end) {
   using T = typename E::T;
   float* out = a.span_out + query * a.out_stride + d;
   const float* weights = a.scores + query * kSpan;
+  const size_t num_next = query == 0 ? static_cast<size_t>(a.num_next) : 0;
   Vec acc[kM][kD];
   UNROLL for (size_t i = 0; i < kM; ++i) {
     UNROLL for (size_t v = 0; v < kD; ++v) acc[i][v] = Load(out + i * a.out_stride + v * kLanes);
   }
   for (size_t j = begin; j < end; ++j) {
     const T* value = static_cast<const T*>(a.values[j]) + d;
+    if (j < num_next) {
+      for (size_t at = 0; at < kD * kLanes * sizeof(T); at += 64) {
+        Prefetch(a.next_keys[j], d * sizeof(T) + at);
+      }
+    }
     Vec values[kD];
     UNROLL for (size_t v = 0; v < kD; ++v) {
       values[v] = part > 0 ? WidenPart<E>(value, part) : E::Widen(value + v * kLanes);

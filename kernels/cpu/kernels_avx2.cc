@@ -11,14 +11,23 @@ namespace {
 using Vec = __m256;
 constexpr size_t kLanes = 8;
 constexpr size_t kRowTile = 4;
-constexpr size_t kColTile = 3;
+constexpr size_t kColTile = 2;
 constexpr size_t kColTile1 = 8;
 constexpr size_t kValueTile = 2;
 
 INLINE Vec Zero() { return _mm256_setzero_ps(); }
 INLINE Vec Set(float x) { return _mm256_set1_ps(x); }
 INLINE Vec Load(const float* p) { return _mm256_loadu_ps(p); }
+INLINE Vec Keep(Vec v) {
+  asm("" : "+x"(v));
+  return v;
+}
 INLINE void Store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
+INLINE Vec InOrder(Vec v) {  // undoes the halves that shuffle_ps keeps apart
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8));
+}
+INLINE Vec Evens(Vec a, Vec b) { return InOrder(_mm256_shuffle_ps(a, b, 0x88)); }
+INLINE Vec Odds(Vec a, Vec b) { return InOrder(_mm256_shuffle_ps(a, b, 0xdd)); }
 INLINE Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
 INLINE Vec Sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
 INLINE Vec Mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }

@@ -18,7 +18,18 @@ constexpr size_t kValueTile = 4;
 INLINE Vec Zero() { return _mm512_setzero_ps(); }
 INLINE Vec Set(float x) { return _mm512_set1_ps(x); }
 INLINE Vec Load(const float* p) { return _mm512_loadu_ps(p); }
+INLINE Vec Keep(Vec v) {
+  asm("" : "+v"(v));
+  return v;
+}
 INLINE void Store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
+INLINE __m512i EveryOther(int first) {
+  return _mm512_add_epi32(
+      _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
+      _mm512_set1_epi32(first));
+}
+INLINE Vec Evens(Vec a, Vec b) { return _mm512_permutex2var_ps(a, EveryOther(0), b); }
+INLINE Vec Odds(Vec a, Vec b) { return _mm512_permutex2var_ps(a, EveryOther(1), b); }
 INLINE Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 INLINE Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
 INLINE Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }

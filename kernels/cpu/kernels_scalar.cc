@@ -26,7 +26,14 @@ INLINE Vec Load(const float* p) {
   memcpy(&v, p, sizeof(v));
   return v;
 }
+INLINE Vec Keep(Vec v) { return v; }
 INLINE void Store(float* p, Vec v) { memcpy(p, &v, sizeof(v)); }
+INLINE Vec Evens(Vec x, Vec y) {
+  return {V4{x.a[0], x.a[2], x.b[0], x.b[2]}, V4{y.a[0], y.a[2], y.b[0], y.b[2]}};
+}
+INLINE Vec Odds(Vec x, Vec y) {
+  return {V4{x.a[1], x.a[3], x.b[1], x.b[3]}, V4{y.a[1], y.a[3], y.b[1], y.b[3]}};
+}
 INLINE Vec Add(Vec x, Vec y) { return {x.a + y.a, x.b + y.b}; }
 INLINE Vec Sub(Vec x, Vec y) { return {x.a - y.a, x.b - y.b}; }
 INLINE Vec Mul(Vec x, Vec y) { return {x.a * y.a, x.b * y.b}; }

@@ -106,9 +106,48 @@ TEST_P(PinnedBitsTest, AreThoseOfTheArithmeticVersion) {
 
 const std::map<std::string, Hashes>& Pinned() {
   static const auto* const pinned = new std::map<std::string, Hashes>{
-      {"scalar", {}},
-      {"avx2", {}},
-      {"avx512", {}},
+      {"scalar",
+       {
+           {"AddSum", 0x32fd869af8cbd558},
+           {"Embed", 0xf0bec4a7968fd132},
+           {"ExactPow", 0xe75012329adbcf6d},
+           {"MatMul", 0x113543ea1d2f2e33},
+           {"MatMulPieces", 0x2ca4cc51d0c6c0b0},
+           {"PagedAttention", 0xdd27e10382e98b06},
+           {"RmsNorm", 0xf1d1d5d81fc4d86f},
+           {"Rope", 0x3034ce25ac6a84a8},
+           {"RopeAngles", 0x040c8560742d0ced},
+           {"SiluMul", 0xb397270c29316732},
+           {"exact_math", 0x843916fcafa5100c},
+       }},
+      {"avx2",
+       {
+           {"AddSum", 0x32fd869af8cbd558},
+           {"Embed", 0xf0bec4a7968fd132},
+           {"ExactPow", 0xe75012329adbcf6d},
+           {"MatMul", 0xbaf97b38afd46a75},
+           {"MatMulPieces", 0xcc5be3c7428779a7},
+           {"PagedAttention", 0xf276e3387ede80c2},
+           {"RmsNorm", 0x786301dd4caca13b},
+           {"Rope", 0x3034ce25ac6a84a8},
+           {"RopeAngles", 0x040c8560742d0ced},
+           {"SiluMul", 0xad76841e5f8afc79},
+           {"exact_math", 0x843916fcafa5100c},
+       }},
+      {"avx512",
+       {
+           {"AddSum", 0x32fd869af8cbd558},
+           {"Embed", 0xf0bec4a7968fd132},
+           {"ExactPow", 0xe75012329adbcf6d},
+           {"MatMul", 0xa8ded1904be15f73},
+           {"MatMulPieces", 0x592d1c75b2bf79a1},
+           {"PagedAttention", 0x8506569927679ea7},
+           {"RmsNorm", 0x4ed9b41131d0a843},
+           {"Rope", 0x3034ce25ac6a84a8},
+           {"RopeAngles", 0x040c8560742d0ced},
+           {"SiluMul", 0xad76841e5f8afc79},
+           {"exact_math", 0x843916fcafa5100c},
+       }},
   };
   return *pinned;
 }
