@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/text/text_model.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -73,6 +74,9 @@ TextModel::TextModel(ContinuoText* text)
       tokenizer_digest_(ViewOf(continuo_text_tokenizer_digest(text))),
       template_digest_(ViewOf(continuo_text_template_digest(text))) {
   continuo_text_token_table(text, &table_);
+  for (int32_t id = 0; id < vocab_size(); ++id) {
+    max_token_bytes_ = std::max(max_token_bytes_, TokenBytesKeepSpecial(id).size());
+  }
 }
 
 TextModel::~TextModel() { continuo_text_free(text_); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -53,6 +54,10 @@ class TextModel {
 
   // Ids of the vocabulary are below this (largest id + 1, added tokens included).
   int32_t vocab_size() const;
+  // Bytes of the longest token: a text of n bytes has about n / max_token_bytes() tokens or more,
+  // so that one far beyond the context need not be encoded (which takes some 130 bytes of memory
+  // and half a microsecond a byte) to be refused. At least 1.
+  size_t max_token_bytes() const { return max_token_bytes_; }
   bool has_chat_template() const;
 
   // `text` must be UTF-8 (InvalidArgument otherwise). With `add_special` the tokenizer adds what it
@@ -93,6 +98,7 @@ class TextModel {
 
   ContinuoText* text_;
   ContinuoTokenTable table_;  // of text_
+  size_t max_token_bytes_ = 1;
   std::string tokenizer_digest_, template_digest_;
 };
 

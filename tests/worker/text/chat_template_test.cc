@@ -136,9 +136,10 @@ TEST(ChatTemplateTest, RenderingIsBoundedInStepsBytesAndDepth) {
 }
 
 TEST(ChatTemplateTest, AMillionNestedValuesAreDroppedAgain) {
-  const std::string nested = "{% set n = namespace(x=[]) %}{% for a in range(99) %}"
-                             "{% for i in range(99999) %}{% set n.x = [n.x] %}{% endfor %}"
-                             "{% endfor %}";
+  const std::string nested =
+      "{% set n = namespace(x=[]) %}{% for a in range(99) %}"
+      "{% for i in range(99999) %}{% set n.x = [n.x] %}{% endfor %}"
+      "{% endfor %}";
   EXPECT_THAT(std::string(Render(nested, kHello).status().message()), HasSubstr("steps"));
 }
 
@@ -172,6 +173,10 @@ TEST(ChatTemplateTest, ValuesBehaveAsInPython) {
       {"{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{% endfor %}", "a1"},
       {"  {% if true %}\n  x\n  {% endif %}\ny\n", "  x\ny"},
       {"{{ ' a b '.strip().split(' ') }}", "['a', 'b']"},
+      {"{{ 'abc'.removeprefix('a') }}{{ 'abc'.removesuffix('c') }}", "bcab"},
+      {"{{ 'a/b/c'.rsplit('/', 1) }}{{ 'a/b/c'.rsplit('/') }}", "['a/b', 'c']['a', 'b', 'c']"},
+      {"{{ 'a/b/c'.partition('/')|join(',') }}{{ 'abc'.rpartition('/')|join(',') }}",
+       "a,/,b/c,,abc"},
       {"{{ messages[0].content[::-1] }}", "olleh"},
       {"{{ tools is none }}{{ documents is none }}{{ custom is defined }}", "TrueTrueFalse"},
   };

@@ -91,6 +91,10 @@ TEST(TextModelTest, VocabSizeCountsAddedTokens) {
   EXPECT_EQ(model->TokenToId("\xFF"), -1);
 }
 
+TEST(TextModelTest, TheLongestTokenIsKnown) {
+  EXPECT_EQ(OpenTestModel("byte_level")->max_token_bytes(), std::string("<|assistant|>").size());
+}
+
 TEST(TextModelTest, SpecialTokensInTheTextCountAsSuch) {
   const auto model = OpenTestModel("byte_level");
   EXPECT_THAT(model->Encode("hello<|end|> world", false).value(),

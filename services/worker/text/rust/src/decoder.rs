@@ -64,7 +64,11 @@ enum Step<'a> {
     ByteFallback,
     /// No decoder at all: words with a space between them.
     SpaceBetween,
-    Ctc { pad: &'a str, delimiter: &'a str, cleanup: bool },
+    Ctc {
+        pad: &'a str,
+        delimiter: &'a str,
+        cleanup: bool,
+    },
     /// One that turns each token into one text by itself.
     Text(&'a DecoderWrapper),
 }
@@ -117,8 +121,8 @@ impl<'a> Steps<'a> {
                 Step::Ctc { pad, delimiter, cleanup } => {
                     text = text.replace(pad, "");
                     if *cleanup {
-                        text = tokenizers::decoders::wordpiece::cleanup(&text)
-                            .replace(delimiter, " ");
+                        text =
+                            tokenizers::decoders::wordpiece::cleanup(&text).replace(delimiter, " ");
                     }
                 }
                 Step::ByteLevel | Step::ByteFallback => {

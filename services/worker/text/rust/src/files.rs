@@ -130,9 +130,8 @@ pub fn token_content(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content")?.as_str())
 }
 
-const SPECIAL_NAMES: [&str; 7] = [
-    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
-];
+const SPECIAL_NAMES: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 fn special_tokens(config: &Map<String, Value>, map: &Map<String, Value>) -> Map<String, Value> {
     let mut tokens = Map::new();

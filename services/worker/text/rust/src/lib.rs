@@ -29,8 +29,8 @@ pub struct ContinuoText {
 impl ContinuoText {
     fn new(files: &Files) -> Result<Self> {
         let config = files.config()?;
-        let tokenizer = Tokenizer::new(&files.tokenizer, &config)
-            .map_err(|e| e.in_file("tokenizer.json"))?;
+        let tokenizer =
+            Tokenizer::new(&files.tokenizer, &config).map_err(|e| e.in_file("tokenizer.json"))?;
         Ok(ContinuoText { tokenizer, template: ChatTemplate::new(config)? })
     }
 }

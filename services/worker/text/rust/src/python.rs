@@ -2,11 +2,15 @@
 //! Where Python's values behave otherwise than minijinja's: what templates print, generators, and
 //! what can be looped over.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use minijinja::value::{Enumerator, Kwargs, Object, ObjectExt as _, ObjectRepr, Rest, Value, ValueKind};
+use minijinja::value::{
+    Enumerator, Kwargs, Object, ObjectExt as _, ObjectRepr, Rest, Value, ValueKind,
+};
 use minijinja::{filters, Environment, Error, ErrorKind, State};
+use minijinja_contrib::pycompat::unknown_method_callback;
 
 use crate::rewrite::LOOP_ITEMS;
 
@@ -14,6 +18,7 @@ use crate::rewrite::LOOP_ITEMS;
 pub const MAX_DEPTH: usize = 100;
 
 pub fn add_to(environment: &mut Environment) {
+    environment.set_unknown_method_callback(method);
     environment.set_formatter(|out, _, value| {
         if let Some(text) = value.as_str() {
             return out.write_str(text).map_err(Error::from);
@@ -53,7 +58,40 @@ pub fn add_to(environment: &mut Environment) {
     });
 }
 
-fn test_and_args(mut args: Rest<Value>) -> (Option<std::borrow::Cow<'static, str>>, Rest<Value>) {
+/// Methods of Python's values: those of pycompat, and of strings some more.
+fn method(state: &State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
+    let (Some(s), Some(Some(arg))) = (value.as_str(), args.first().map(Value::as_str)) else {
+        return unknown_method_callback(state, value, name, args);
+    };
+    let parts = match (name, args.len()) {
+        ("removeprefix", 1) => return Ok(s.strip_prefix(arg).unwrap_or(s).into()),
+        ("removesuffix", 1) => return Ok(s.strip_suffix(arg).unwrap_or(s).into()),
+        ("partition" | "rpartition" | "rsplit", _) if arg.is_empty() => {
+            return Err(invalid("an empty separator"));
+        }
+        ("partition", 1) => match s.split_once(arg) {
+            Some((head, tail)) => vec![head, arg, tail],
+            None => vec![s, "", ""],
+        },
+        ("rpartition", 1) => match s.rsplit_once(arg) {
+            Some((head, tail)) => vec![head, arg, tail],
+            None => vec!["", "", s],
+        },
+        ("rsplit", 1 | 2) => {
+            let limit = match args.get(1) {
+                Some(limit) => usize::try_from(i64::try_from(limit.clone())?).unwrap_or(usize::MAX),
+                None => usize::MAX,
+            };
+            let mut parts: Vec<&str> = s.rsplitn(limit.saturating_add(1), arg).collect();
+            parts.reverse();
+            parts
+        }
+        _ => return unknown_method_callback(state, value, name, args),
+    };
+    Ok(parts.into_iter().map(Value::from).collect())
+}
+
+fn test_and_args(mut args: Rest<Value>) -> (Option<Cow<'static, str>>, Rest<Value>) {
     if args.is_empty() {
         return (None, args);
     }

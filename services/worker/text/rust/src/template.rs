@@ -7,7 +7,6 @@ use std::io;
 use chrono::DateTime;
 use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind};
-use minijinja_contrib::pycompat::unknown_method_callback;
 use serde::Deserialize;
 use serde_json::Map;
 
@@ -137,12 +136,14 @@ fn environment(source: String) -> Result<Environment<'static>> {
     environment.set_lstrip_blocks(true);
     environment.set_fuel(Some(MAX_STEPS));
     environment.set_recursion_limit(MAX_RECURSION);
-    environment.set_unknown_method_callback(unknown_method_callback);
     python::add_to(&mut environment);
     environment.add_filter("tojson", tojson);
-    environment.add_function("raise_exception", |message: String| -> std::result::Result<Value, _> {
-        Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
-    });
+    environment.add_function(
+        "raise_exception",
+        |message: String| -> std::result::Result<Value, _> {
+            Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+        },
+    );
     environment
         .add_template_owned(NAME, rewrite(&source))
         .map_err(|e| Error::invalid(format!("chat template: {e}")))?;
@@ -153,9 +154,8 @@ fn arguments(json: &str) -> Result<Vec<(String, Value)>> {
     if json.is_empty() {
         return Ok(Vec::new());
     }
-    let object: Map<String, serde_json::Value> = serde_json::from_str(json).map_err(|e| {
-        Error::invalid(format!("template_arguments is not a JSON object: {e}"))
-    })?;
+    let object: Map<String, serde_json::Value> = serde_json::from_str(json)
+        .map_err(|e| Error::invalid(format!("template_arguments is not a JSON object: {e}")))?;
     for name in RESERVED {
         if object.contains_key(name) {
             return Err(Error::invalid(format!("template_arguments may not set \"{name}\"")));
