@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -51,12 +52,9 @@ class PagedCase {
       for (int64_t p = 0; p < sequences_[i].kv_len; ++p) {
         if (p % block_size == 0) tables[i * max_blocks + p / block_size] = order[next++];
         const int64_t slot = tables[i * max_blocks + p / block_size] * block_size + p % block_size;
-        for (int64_t c = 0; c < width; ++c) {
-          cache_keys_.Set(slot * width + c,
-                          static_cast<float>(ToMatrix(keys_[i].Rows(p, p + 1))[c]));
-          cache_values_.Set(slot * width + c,
-                            static_cast<float>(ToMatrix(values_[i].Rows(p, p + 1))[c]));
-        }
+        const size_t bytes = keys_[i].Rows(p, p + 1).bytes();
+        std::memcpy(cache_keys_.Rows(slot, slot + 1).data, keys_[i].Rows(p, p + 1).data, bytes);
+        std::memcpy(cache_values_.Rows(slot, slot + 1).data, values_[i].Rows(p, p + 1).data, bytes);
       }
       lengths.push_back(static_cast<int32_t>(sequences_[i].kv_len));
       begins.push_back(begins.back() + static_cast<int32_t>(sequences_[i].rows));
