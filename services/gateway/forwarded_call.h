@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "services/common/error.h"
 #include "services/common/grpc_status.h"
 #include "services/gateway/message_bytes.h"
 #include "services/gateway/router.h"
@@ -73,9 +74,14 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
   void OnAnswer(const grpc::Status& status) {
     failures_.push_back({lease_->address(), 1});
     lease_.reset();
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE &&
-        static_cast<int>(failures_.size()) < kMaxTries) {
-      TryNext();
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+      if (static_cast<int>(failures_.size()) < kMaxTries) {
+        TryNext();
+        return;
+      }
+      // gRPC's own message would tell an address.
+      Finish(ToGrpcStatus(
+          WithReason(absl::UnavailableError("worker after worker was lost"), kReasonWorkerLost)));
       return;
     }
     if (status.ok()) SerializeMessage(response_, bytes_);

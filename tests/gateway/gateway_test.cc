@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -105,6 +106,28 @@ class GatewayTest : public ::testing::Test {
     }
     answer.status = FromGrpcStatus(reader->Finish());
     return answer;
+  }
+  // A call with one request and at most one response, as bytes.
+  grpc::Status CallRaw(const std::string& method, const std::string& request,
+                       std::string* response) {
+    grpc::GenericStub stub(
+        grpc::CreateChannel(gateway_->address(), grpc::InsecureChannelCredentials()));
+    const grpc::Slice slice(request);
+    const grpc::ByteBuffer bytes(&slice, 1);
+    grpc::ByteBuffer answer;
+    grpc::ClientContext context;
+    absl::Notification done;
+    grpc::Status status;
+    stub.UnaryCall(&context, method, {}, &bytes, &answer, [&](grpc::Status s) {
+      status = std::move(s);
+      done.Notify();
+    });
+    done.WaitForNotification();
+    grpc::Slice flat;
+    if (answer.DumpToSingleSlice(&flat).ok()) {
+      response->assign(reinterpret_cast<const char*>(flat.begin()), flat.size());
+    }
+    return status;
   }
   void ExpectUndisturbed(const Answer& answer, const v1::GenerateRequest& request) {
     EXPECT_EQ(answer.status, absl::OkStatus());
@@ -419,6 +442,49 @@ TEST_F(GatewayTest, BadRequestsAreRefusedByFieldBeforeAnyWorkerSeesThem) {
   unknown.set_model("nobody");
   EXPECT_TRUE(absl::IsNotFound(Generate(unknown).status));
   EXPECT_EQ(NumCalls(), 0);
+}
+
+TEST_F(GatewayTest, BytesThatAreNoRequestGetAStatusAndHarmNobody) {
+  AddWorkers(1);
+  StartGateway();
+  for (const std::string& bytes : {std::string("\x1a\x01\xff"), std::string("\xff\xff\xff\xff")}) {
+    for (const char* method : {"Generate", "Tokenize"}) {
+      std::string response;
+      const grpc::Status status =
+          CallRaw(absl::StrCat("/continuo.v1.InferenceService/", method), bytes, &response);
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    }
+  }
+  ExpectUndisturbed(Generate(Request()), Request());
+}
+
+TEST_F(GatewayTest, HealthFollowsTheWorkersButTheGatewayItselfIsWell) {
+  AddWorkers(1);
+  workers_[0]->SetState(v1::WORKER_STATE_LOADING);
+  StartGateway();
+  const auto is_serving = [&](const std::string& service) {
+    std::string response;
+    const std::string request =
+        absl::StrCat("\n", std::string(1, static_cast<char>(service.size())), service);
+    return CallRaw("/grpc.health.v1.Health/Check", request, &response).ok() &&
+           response == "\x08\x01";
+  };
+  const auto wait_until = [&](const std::string& service, bool serving) {
+    const absl::Time end = absl::Now() + absl::Minutes(1);
+    while (is_serving(service) != serving && absl::Now() < end) std::this_thread::yield();
+    EXPECT_EQ(is_serving(service), serving) << service;
+  };
+  EXPECT_TRUE(is_serving(""));
+  EXPECT_FALSE(is_serving("fake"));
+  EXPECT_FALSE(is_serving("continuo.v1.InferenceService"));
+  workers_[0]->SetState(v1::WORKER_STATE_SERVING);
+  wait_until("fake", true);
+  wait_until("continuo.v1.InferenceService", true);
+  workers_[0]->Kill();
+  wait_until("fake", false);
+  EXPECT_TRUE(is_serving(""));
+  gateway_->BeginDrain();
+  EXPECT_FALSE(is_serving(""));
 }
 
 TEST_F(GatewayTest, OverloadIsRefusedAtOnce) {
