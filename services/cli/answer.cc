@@ -95,7 +95,7 @@ class Printer {
         console_.out << "--- " << current_ + 1 << " of " << num_sequences_ << "\n";
         sequence.titled = true;
       }
-      console_.out << (console_.terminal ? ForTerminal(sequence.pending) : sequence.pending);
+      console_.out << (console_.out_terminal ? ForTerminal(sequence.pending) : sequence.pending);
       sequence.pending.clear();
       if (!sequence.finished || current_ + 1 >= num_sequences_) break;
       EndLine(sequence);
@@ -272,7 +272,7 @@ bool ReadMessage(const Console& console, std::string* message) {
   std::string line;
   const char* prompt = "> ";
   while (true) {
-    if (console.terminal) console.out << prompt << std::flush;
+    if (console.interactive) console.out << prompt << std::flush;
     if (!std::getline(console.in, line)) return !message->empty();
     if (line.empty() || line.back() != '\\') break;
     line.back() = '\n';
@@ -317,7 +317,7 @@ int RunChat(const AnswerFlags& flags, Interrupt& interrupt, const Console& conso
       conversation = NewConversation(system);
       continue;
     }
-    if (message[0] == '/' && console.terminal) {
+    if (message[0] == '/' && console.interactive) {
       console.err << "/reset begins anew, /system TEXT also changes the system message, /exit ends"
                   << std::endl;
       continue;
@@ -335,12 +335,12 @@ int RunChat(const AnswerFlags& flags, Interrupt& interrupt, const Console& conso
       conversation.mutable_messages()->RemoveLast();
     }
     if (status.ok()) continue;
-    if (absl::IsCancelled(status) && console.terminal) continue;
+    if (absl::IsCancelled(status) && console.interactive) continue;
     if (absl::IsCancelled(status) && interrupt.num_signals() > 0) return kInterrupted;
     const int code = Fail(console, kCommand, status);
-    if (!console.terminal) return code;
+    if (!console.interactive) return code;
   }
-  if (console.terminal) console.out << std::endl;
+  if (console.interactive) console.out << std::endl;
   return 0;
 }
 

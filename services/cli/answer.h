@@ -42,12 +42,14 @@ struct AnswerFlags {
 void AddGenerateFlags(Flags& flags, AnswerFlags* values);
 void AddChatFlags(Flags& flags, AnswerFlags* values);
 
-// Where a command reads and writes. `terminal` says that a person sees `out`.
+// Where a command reads and writes.
 struct Console {
   std::istream& in;
   std::ostream& out;
   std::ostream& err;
-  bool terminal = false;
+  bool interactive = false;   // A person types `in` and sees `out`.
+  bool out_terminal = false;  // A person sees `out`.
+  bool err_terminal = false;
 };
 
 // Each returns the exit code: 0, 1 after an error (one line on `err`), 130 where it was

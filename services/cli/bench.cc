@@ -213,7 +213,7 @@ class Progress {
   }
   void Show(const Load& load) {
     const Clock::time_point now = Clock::now();
-    if (!console_.terminal || now < next_) return;
+    if (!console_.err_terminal || now < next_) return;
     next_ = now + std::chrono::milliseconds(100);
     shown_ = true;
     const double seconds = SecondsBetween(begin_, now);

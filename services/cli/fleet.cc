@@ -266,7 +266,7 @@ int RunFleet(const FleetFlags& flags, Interrupt& interrupt, const Console& conso
     std::vector<WorkerRow> rows;
     for (const auto& watcher : watchers) rows.push_back(watcher->row());
     // Home, then clear what is below.
-    if (flags.watch && console.terminal && !flags.json) console.out << "\x1b[H\x1b[J";
+    if (flags.watch && console.out_terminal && !flags.json) console.out << "\x1b[H\x1b[J";
     console.out << (flags.json ? FormatFleetJson(rows) : FormatFleet(rows)) << std::flush;
   };
 

@@ -41,7 +41,10 @@ int main(int argc, char** argv) {
   }).detach();
 
   std::ios::sync_with_stdio(false);
-  const Console console = {std::cin, std::cout, std::cerr, isatty(STDOUT_FILENO) != 0};
+  Console console = {std::cin, std::cout, std::cerr};
+  console.out_terminal = isatty(STDOUT_FILENO) != 0;
+  console.err_terminal = isatty(STDERR_FILENO) != 0;
+  console.interactive = console.out_terminal && isatty(STDIN_FILENO) != 0;
   int code = 2;
   if (generate.chosen()) code = RunGenerate(generate_flags, interrupt, console);
   if (chat.chosen()) code = RunChat(chat_flags, interrupt, console);

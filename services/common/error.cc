@@ -6,6 +6,7 @@
 
 #include "absl/strings/cord.h"
 #include "google/rpc/error_details.pb.h"
+#include "services/common/utf8.h"
 
 namespace continuo {
 namespace {
@@ -52,8 +53,8 @@ absl::Status WithRetryInfo(absl::Status status, absl::Duration delay) {
 absl::Status FieldError(std::string_view field, std::string_view message) {
   google::rpc::BadRequest bad;
   google::rpc::BadRequest::FieldViolation& violation = *bad.add_field_violations();
-  violation.set_field(std::string(field));
-  violation.set_description(std::string(message));
+  violation.set_field(ToValidUtf8(field));
+  violation.set_description(ToValidUtf8(message));
   absl::Status status =
       absl::InvalidArgumentError(violation.field() + ": " + violation.description());
   SetDetail(status, bad);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/cord.h"
 #include "google/rpc/status.pb.h"
+#include "services/common/utf8.h"
 
 namespace continuo {
 namespace {
@@ -26,8 +27,9 @@ std::string Cut(std::string text, size_t limit) {
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  const auto code = static_cast<grpc::StatusCode>(status.raw_code());
-  const std::string message = Cut(std::string(status.message()), kMaxMessageBytes);
+  const auto code = static_cast<grpc::StatusCode>(status.code());
+  const std::string message =
+      Cut(ToValidUtf8({status.message().data(), status.message().size()}), kMaxMessageBytes);
 
   google::rpc::Status rpc;
   rpc.set_code(code);

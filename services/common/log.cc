@@ -8,32 +8,15 @@
 #include <cstdio>
 
 #include "absl/time/clock.h"
+#include "services/common/utf8.h"
 
 namespace continuo {
 namespace {
 
-// Length of the well-formed UTF-8 character at the start of `text`, or 0.
-size_t CharacterLength(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates and what is beyond U+10FFFF.
-  if (first == 0xE0 && byte(1) < 0xA0) return 0;
-  if (first == 0xED && byte(1) > 0x9F) return 0;
-  if (first == 0xF0 && byte(1) < 0x90) return 0;
-  if (first == 0xF4 && byte(1) > 0x8F) return 0;
-  return length;
-}
-
 void AppendString(std::string& line, std::string_view text) {
   line += '"';
   while (!text.empty()) {
-    const size_t length = CharacterLength(text);
+    const size_t length = Utf8CharacterLength(text);
     const auto c = static_cast<unsigned char>(text[0]);
     if (length == 0) {
       line += "\\ufffd";

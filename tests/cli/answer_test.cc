@@ -75,7 +75,7 @@ class AnswerTest : public ::testing::Test {
     std::ostream out(&out_);
     out_.clear();
     err_.str("");
-    return RunGenerate(flags_, interrupt_, Console{in_, out, err_, terminal});
+    return RunGenerate(flags_, interrupt_, Console{in_, out, err_, terminal, terminal});
   }
   int Chat(const std::string& input, bool terminal = false) {
     std::ostream out(&out_);
@@ -83,7 +83,7 @@ class AnswerTest : public ::testing::Test {
     in_.str(input);
     out_.clear();
     err_.str("");
-    return RunChat(flags_, interrupt_, Console{in_, out, err_, terminal});
+    return RunChat(flags_, interrupt_, Console{in_, out, err_, terminal, terminal});
   }
 
   testing::FakeInference service_;

@@ -32,7 +32,7 @@ class BenchTest : public ::testing::Test {
   int Run() {
     out_.str("");
     err_.str("");
-    return RunBench(flags_, interrupt_, Console{in_, out_, err_, false});
+    return RunBench(flags_, interrupt_, Console{in_, out_, err_});
   }
   nlohmann::json report() { return nlohmann::json::parse(out_.str()); }
 

@@ -39,7 +39,7 @@ class FleetTest : public ::testing::Test {
     server_ = *std::move(server);
     flags_.workers = {server_->address()};
   }
-  int Run() { return RunFleet(flags_, interrupt_, Console{in_, out_, err_, false}); }
+  int Run() { return RunFleet(flags_, interrupt_, Console{in_, out_, err_}); }
 
   testing::FakeWorkerService service_;
   std::unique_ptr<GrpcServer> server_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/cord.h"
 #include "google/rpc/error_details.pb.h"
+#include "services/common/utf8.h"
 
 namespace continuo {
 namespace {
@@ -76,6 +77,19 @@ TEST(ErrorTest, BytesThatAreNoMessageAreIgnored) {
   EXPECT_EQ(ReasonOf(status), "");
   EXPECT_EQ(RetryDelayOf(status), std::nullopt);
   EXPECT_EQ(FieldOf(status), "");
+}
+
+TEST(ErrorTest, BytesThatAreNoTextDoNotReachTheDetails) {
+  const absl::Status status = FieldError("a\xff", "is \"\xc3\"");
+  EXPECT_EQ(FieldOf(status), "a\ufffd");
+  EXPECT_EQ(status.message(), "a\ufffd: is \"\ufffd\"");
+}
+
+TEST(Utf8Test, CharactersStayAndOtherBytesAreReplaced) {
+  EXPECT_EQ(ToValidUtf8("aé€😀"), "aé€😀");
+  EXPECT_EQ(ToValidUtf8("a\xe2\x82z"), "a\ufffd\ufffdz");
+  EXPECT_EQ(ToValidUtf8("\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80").size(), 9 * 3);
+  EXPECT_EQ(Utf8CharacterLength(""), 0);
 }
 
 }  // namespace

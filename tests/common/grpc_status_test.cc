@@ -53,6 +53,14 @@ TEST(GrpcStatusTest, DetailsThatDoNotFitIntoTrailersAreLeftOut) {
   EXPECT_EQ(ToGrpcStatus(status).error_details(), "");
 }
 
+TEST(GrpcStatusTest, AMessageThatIsNoTextIsMadeText) {
+  const grpc::Status grpc = ToGrpcStatus(WithReason(absl::InternalError("a\xff"), kReasonPoison));
+  EXPECT_EQ(grpc.error_message(), "a\ufffd");
+  google::rpc::Status rpc;
+  ASSERT_TRUE(rpc.ParseFromString(grpc.error_details()));
+  EXPECT_EQ(rpc.message(), "a\ufffd");
+}
+
 TEST(GrpcStatusTest, UnknownCodesAndDetailsAreTaken) {
   const grpc::Status strange(static_cast<grpc::StatusCode>(99), "x", "\xff\xff");
   EXPECT_EQ(FromGrpcStatus(strange), absl::UnknownError("x"));
