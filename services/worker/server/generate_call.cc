@@ -64,7 +64,7 @@ void GenerateCall::Run() {
 absl::Status GenerateCall::Start() {
   RETURN_IF_ERROR(core_->CheckServing());
   RETURN_IF_ERROR(info_.status());
-  if (const auto why = control_->ended_early(); why.has_value()) return *why;
+  if (const auto why = control_->reason(); why.has_value()) return *why;
   const Serving& serving = *core_->serving();
   info_->now = core_->clock().Now();
   info_->random = [this] { return core_->Random(); };

@@ -54,7 +54,7 @@ void Lifecycle::Tick(absl::Time now) {
         handing_over_ = true;
         leaving_ = registry_->All();
       }
-      const double part = (now - drain_end_) / kSpread;
+      const double part = absl::FDivDuration(now - drain_end_, kSpread);
       const size_t due = part >= 1
                              ? leaving_.size()
                              : static_cast<size_t>(part * static_cast<double>(leaving_.size())) + 1;

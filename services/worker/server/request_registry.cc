@@ -26,9 +26,9 @@ void RequestControl::Submitted() {
   cancel_(std::move(why));
 }
 
-std::optional<absl::Status> RequestControl::ended_early() const {
+std::optional<absl::Status> RequestControl::reason() const {
   absl::MutexLock lock(&mutex_);
-  return submitted_ ? std::nullopt : why_;
+  return why_;
 }
 
 absl::Status RequestRegistry::Add(const std::string& tenant, const std::string& id,

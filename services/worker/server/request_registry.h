@@ -26,8 +26,8 @@ class RequestControl {
   void End(absl::Status why);
   // The engine has the request; passes on an end that came before.
   void Submitted();
-  // The reason, if it came before the engine had the request.
-  std::optional<absl::Status> ended_early() const;
+  // Why it was ended, if it was.
+  std::optional<absl::Status> reason() const;
 
  private:
   const std::function<void(absl::Status)> cancel_;

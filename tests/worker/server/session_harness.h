@@ -94,8 +94,8 @@ class SessionHarness {
   SessionHarness()
       : text_(OpenTestModel("byte_level")),
         model_(MakeServedModel(text_.get())),
-        executor_({.num_blocks = 256, .block_size = 4, .vocab_size = kVocab}),
-        engine_({.num_blocks = 256,
+        executor_({.num_blocks = 2048, .block_size = 4, .vocab_size = kVocab}),
+        engine_({.num_blocks = 2048,
                  .block_size = 4,
                  .vocab_size = kVocab,
                  .max_batch_tokens = 64,

@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole worker in this process, with a FakeExecutor for a model, through gRPC.
+#include "services/worker/server/worker_server.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "absl/strings/match.h"
+#include "services/common/error.h"
+#include "services/common/grpc_status.h"
+#include "services/worker/server/worker_metrics.h"
+#include "tests/worker/server/answer.h"
+#include "tests/worker/server/session_harness.h"
+
+namespace continuo {
+namespace {
+
+using testing::Answer;
+using testing::AnswerOf;
+using testing::kVocab;
+
+// A model whose steps wait for the test, so that requests can be met while they run.
+class GatedExecutor : public Executor {
+ public:
+  explicit GatedExecutor(Executor* model) : model_(*model) {}
+
+  absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&open_));
+    }
+    return model_.Run(plan, fill_mask);
+  }
+  void SetOpen(bool open) {
+    absl::MutexLock lock(&mutex_);
+    open_ = open;
+  }
+
+ private:
+  Executor& model_;
+  absl::Mutex mutex_;
+  bool open_ ABSL_GUARDED_BY(mutex_) = true;
+};
+
+class WorkerServerTest : public ::testing::Test {
+ protected:
+  WorkerServerTest()
+      : text_(testing::OpenTestModel("byte_level")),
+        fake_({.num_blocks = 4096, .block_size = 4, .vocab_size = kVocab}),
+        executor_(&fake_) {
+    WorkerServerOptions options;
+    options.listen = "127.0.0.1:0";
+    options.worker_name = "w0";
+    options.model_name = "bytes";
+    auto server = WorkerServer::Start(options, &clock_);
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    auto channel = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+    inference_ = v1::InferenceService::NewStub(channel);
+    worker_ = v1::WorkerService::NewStub(channel);
+  }
+  ~WorkerServerTest() override {
+    executor_.SetOpen(true);
+    server_->Shutdown();
+  }
+
+  void Serve() {
+    ServedModel model = testing::MakeServedModel(text_.get());
+    model.max_context_tokens = 4000;
+    server_->Serve(std::move(model),
+                   {.num_blocks = 4096, .block_size = 4, .vocab_size = kVocab, .calibrate = false},
+                   &executor_, [](const absl::Status& status) { ADD_FAILURE() << status; });
+  }
+
+  static v1::GenerateRequest BaseRequest(int max_tokens = 20) {
+    v1::GenerateRequest request;
+    request.set_text("hello world");
+    request.mutable_sampling()->set_seed(4);
+    request.mutable_stopping()->set_max_tokens(static_cast<uint32_t>(max_tokens));
+    request.mutable_stopping()->set_ignore_eos(true);
+    return request;
+  }
+
+  // One call of Generate.
+  struct Call {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader;
+    std::vector<v1::GenerateResponse> responses;
+
+    // Reads on until tokens came; false if the stream ended before.
+    bool ReadToTokens() {
+      v1::GenerateResponse response;
+      while (reader->Read(&response)) {
+        responses.push_back(response);
+        if (response.deltas_size() > 0) return true;
+      }
+      return false;
+    }
+    absl::Status Finish() {
+      v1::GenerateResponse response;
+      while (reader->Read(&response)) responses.push_back(response);
+      return FromGrpcStatus(reader->Finish());
+    }
+  };
+  std::unique_ptr<Call> Start(const v1::GenerateRequest& request,
+                              const std::map<std::string, std::string>& metadata = {}) {
+    auto call = std::make_unique<Call>();
+    for (const auto& [key, value] : metadata) call->context.AddMetadata(key, value);
+    call->context.set_wait_for_ready(true);
+    call->reader = inference_->Generate(&call->context, request);
+    return call;
+  }
+  Answer Generate(const v1::GenerateRequest& request) {
+    auto call = Start(request);
+    const absl::Status status = call->Finish();
+    EXPECT_TRUE(status.ok()) << status;
+    return AnswerOf(call->responses, request.output().collect());
+  }
+  absl::Status Failure(const v1::GenerateRequest& request,
+                       const std::map<std::string, std::string>& metadata = {}) {
+    return Start(request, metadata)->Finish();
+  }
+  static void WaitUntil(const std::function<bool()>& condition) {
+    while (!condition()) std::this_thread::yield();
+  }
+  // Watches the load until nothing runs and no block is in use.
+  void WaitUntilIdle() {
+    grpc::ClientContext context;
+    v1::WatchLoadRequest request;
+    request.mutable_min_interval();
+    auto reader = worker_->WatchLoad(&context, request);
+    v1::WatchLoadResponse load;
+    while (reader->Read(&load)) {
+      if (load.running_requests() == 0 && load.waiting_requests() == 0 &&
+          load.used_kv_blocks() == 0) {
+        context.TryCancel();
+        return;
+      }
+    }
+    ADD_FAILURE() << "the watch ended";
+  }
+  v1::AbortResponse Abort(const std::string& id) {
+    grpc::ClientContext context;
+    v1::AbortRequest request;
+    request.set_request_id(id);
+    v1::AbortResponse response;
+    EXPECT_TRUE(worker_->Abort(&context, request, &response).ok());
+    return response;
+  }
+  absl::Status Drain(absl::Duration grace, v1::DrainResponse* response) {
+    grpc::ClientContext context;
+    v1::DrainRequest request;
+    *request.mutable_grace() = ToProto(grace);
+    return FromGrpcStatus(worker_->Drain(&context, request, response));
+  }
+
+  const SystemClock clock_;
+  std::unique_ptr<TextModel> text_;
+  FakeExecutor fake_;
+  GatedExecutor executor_;
+  std::unique_ptr<WorkerServer> server_;
+  std::unique_ptr<v1::InferenceService::Stub> inference_;
+  std::unique_ptr<v1::WorkerService::Stub> worker_;
+};
+
+TEST_F(WorkerServerTest, RefusesWorkWhileItLoads) {
+  const absl::Status status = Failure(BaseRequest());
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(RetryDelayOf(status).has_value());
+  grpc::ClientContext context;
+  auto reader = worker_->WatchLoad(&context, v1::WatchLoadRequest());
+  v1::WatchLoadResponse load;
+  ASSERT_TRUE(reader->Read(&load));
+  EXPECT_EQ(load.state(), v1::WORKER_STATE_LOADING);
+  EXPECT_EQ(load.fingerprint(), "");
+  Serve();
+  while (load.state() == v1::WORKER_STATE_LOADING) ASSERT_TRUE(reader->Read(&load));
+  EXPECT_EQ(load.state(), v1::WORKER_STATE_SERVING);
+  EXPECT_EQ(load.fingerprint(), "F");
+  EXPECT_EQ(load.total_kv_blocks(), 4096u);
+  EXPECT_EQ(load.worker(), "w0");
+  EXPECT_FALSE(load.incarnation().empty());
+  context.TryCancel();
+}
+
+TEST_F(WorkerServerTest, StreamsTheModelsTokens) {
+  Serve();
+  v1::GenerateRequest request = BaseRequest();
+  request.mutable_sampling()->set_num_sequences(2);
+  const Answer answer = Generate(request);
+  Request engine;
+  engine.prompt = *text_->Encode("hello world", true);
+  engine.sampling.seed = 4;
+  engine.max_tokens = 20;
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<int32_t> want = FakeAnswer(engine, i, kVocab);
+    EXPECT_THAT(answer.sequences.at(i).ids, ::testing::ElementsAreArray(want));
+    EXPECT_EQ(answer.sequences.at(i).text, *text_->Decode(want, false));
+  }
+  EXPECT_EQ(answer.summary.usage().completion_tokens(), 40u);
+}
+
+TEST_F(WorkerServerTest, CollectHasOneResponseWithTheSame) {
+  Serve();
+  v1::GenerateRequest request = BaseRequest();
+  request.mutable_output()->set_logprobs(2);
+  request.mutable_output()->set_prompt_logprobs(1);
+  request.set_request_id("r");
+  const std::string streamed = Generate(request).Comparable();
+  request.mutable_output()->set_collect(true);
+  auto call = Start(request);
+  ASSERT_TRUE(call->Finish().ok());
+  ASSERT_EQ(call->responses.size(), 1u);
+  EXPECT_EQ(AnswerOf(call->responses, true).Comparable(), streamed);
+}
+
+TEST_F(WorkerServerTest, ProgressIsToldBeforeTheFirstToken) {
+  Serve();
+  executor_.SetOpen(false);
+  v1::GenerateRequest request = BaseRequest();
+  request.mutable_output()->set_progress(true);
+  auto call = Start(request);
+  v1::GenerateResponse first;
+  ASSERT_TRUE(call->reader->Read(&first));
+  EXPECT_TRUE(first.has_accepted());
+  EXPECT_EQ(first.progress().prompt_tokens(), 2u);
+  executor_.SetOpen(true);
+  EXPECT_TRUE(call->Finish().ok());
+}
+
+TEST_F(WorkerServerTest, CancelFreesTheBlocks) {
+  Serve();
+  auto call = Start(BaseRequest(3900));
+  ASSERT_TRUE(call->ReadToTokens());
+  executor_.SetOpen(false);
+  const auto live = server_->core().registry().All();
+  ASSERT_EQ(live.size(), 1u);
+  call->context.TryCancel();
+  EXPECT_EQ(call->Finish().code(), absl::StatusCode::kCancelled);
+  WaitUntil([&] { return live[0]->reason().has_value(); });
+  EXPECT_EQ(live[0]->reason()->code(), absl::StatusCode::kCancelled);
+  executor_.SetOpen(true);
+  WaitUntilIdle();
+}
+
+TEST_F(WorkerServerTest, TheDeadlineEndsARequestThatWaits) {
+  Serve();
+  executor_.SetOpen(false);
+  auto call = std::make_unique<Call>();
+  call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
+  call->reader = inference_->Generate(&call->context, BaseRequest());
+  EXPECT_EQ(call->Finish().code(), absl::StatusCode::kDeadlineExceeded);
+  executor_.SetOpen(true);
+  WaitUntilIdle();
+}
+
+TEST_F(WorkerServerTest, ALiveIdIsRefusedUnlessContinuedAndOnlyForItsTenant) {
+  Serve();
+  executor_.SetOpen(false);
+  RequestRegistry& live = server_->core().registry();
+  v1::GenerateRequest request = BaseRequest();
+  request.set_request_id("twice");
+  auto first = Start(request);
+  WaitUntil([&] { return live.size() == 1; });
+  EXPECT_EQ(Failure(request).code(), absl::StatusCode::kAlreadyExists);
+  auto other_tenant = Start(request, {{"x-tenant-id", "other"}});
+  WaitUntil([&] { return live.size() == 2; });
+
+  // A client's continuation takes its place; a gateway's move does not take that one's.
+  request.mutable_continuation();
+  const auto controls = [&] {
+    const auto all = live.All();
+    return std::set(all.begin(), all.end());
+  };
+  const auto before = controls();
+  auto second = Start(request);
+  WaitUntil([&] { return controls() != before; });
+  EXPECT_EQ(Failure(request, {{"x-continuo-move", "1"}}).code(), absl::StatusCode::kAborted);
+  executor_.SetOpen(true);
+  EXPECT_EQ(first->Finish().code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(second->Finish().ok());
+  EXPECT_TRUE(other_tenant->Finish().ok());
+}
+
+TEST_F(WorkerServerTest, AbortEndsOneRequest) {
+  Serve();
+  executor_.SetOpen(false);
+  v1::GenerateRequest request = BaseRequest();
+  request.set_request_id("one");
+  request.mutable_output()->set_progress(true);
+  auto call = Start(request);
+  v1::GenerateResponse response;
+  ASSERT_TRUE(call->reader->Read(&response));
+  EXPECT_TRUE(Abort("one").aborted());
+  executor_.SetOpen(true);
+  const absl::Status status = call->Finish();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(ReasonOf(status), kReasonAborted);
+  EXPECT_FALSE(Abort("one").aborted());
+}
+
+TEST_F(WorkerServerTest, DrainFlushesAndHandsOverWhatTheNextWorkerGoesOnWith) {
+  Serve();
+  v1::GenerateRequest request = BaseRequest(3900);
+  request.set_request_id("moved");
+  auto call = Start(request);
+  ASSERT_TRUE(call->ReadToTokens());
+  executor_.SetOpen(false);
+  const auto live = server_->core().registry().All();
+  ASSERT_EQ(live.size(), 1u);
+  v1::DrainResponse drained;
+  ASSERT_TRUE(Drain(absl::ZeroDuration(), &drained).ok());
+  EXPECT_EQ(drained.running_requests(), 1u);
+  const absl::Status refused = Failure(BaseRequest());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReasonOf(refused), kReasonDraining);
+  WaitUntil([&] { return live[0]->reason().has_value(); });
+  executor_.SetOpen(true);
+  const absl::Status ended = call->Finish();
+  EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReasonOf(ended), kReasonDraining);
+  EXPECT_FALSE(AnswerOf(call->responses).has_summary);
+  WaitUntil([&] { return server_->drained(); });
+
+  // Another worker of the same fingerprint gives the rest.
+  v1::GenerateResponse& received = *request.mutable_continuation()->mutable_received();
+  for (const auto& response : call->responses) received.MergeFrom(response);
+  testing::SessionHarness other;
+  other.model().max_context_tokens = 4000;
+  request.mutable_stopping()->set_max_tokens(AnswerOf(call->responses).sequences.at(0).ids.size() +
+                                             8);
+  Answer joined = AnswerOf(call->responses);
+  for (const auto& response : other.Run(request).responses) joined.Add(response);
+  request.clear_continuation();
+  EXPECT_EQ(joined.Comparable(), AnswerOf(other.Run(request).responses).Comparable());
+}
+
+TEST_F(WorkerServerTest, DrainAboveItsLimitIsRefused) {
+  Serve();
+  v1::DrainResponse response;
+  const absl::Status status = Drain(absl::Seconds(31), &response);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(FieldOf(status), "grace");
+}
+
+TEST_F(WorkerServerTest, AFullQueueIsOverloadWithARetryHint) {
+  ServedModel model = testing::MakeServedModel(text_.get());
+  model.max_context_tokens = 4000;
+  server_->Serve(std::move(model),
+                 {.num_blocks = 4096,
+                  .block_size = 4,
+                  .vocab_size = kVocab,
+                  .max_running = 1,
+                  .max_queued_tokens = 35,
+                  .calibrate = false},
+                 &executor_, [](const absl::Status& status) { ADD_FAILURE() << status; });
+  executor_.SetOpen(false);
+  v1::GenerateRequest request = BaseRequest();
+  for (int i = 0; i < 15; ++i) request.mutable_token_ids()->add_ids(i);
+  const WorkerCore& core = server_->core();
+  const auto num_refused = [&] { return core.num_requests(absl::StatusCode::kResourceExhausted); };
+  std::vector<std::unique_ptr<Call>> calls;
+  while (num_refused() == 0) {
+    ASSERT_LT(calls.size(), 5u) << "the queue has no bound";
+    calls.push_back(Start(request));
+    WaitUntil(
+        [&] { return server_->core().registry().size() == calls.size() || num_refused() > 0; });
+  }
+  const absl::Status refused = calls.back()->Finish();
+  calls.pop_back();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(refused), kReasonOverloaded);
+  EXPECT_TRUE(RetryDelayOf(refused).has_value());
+  executor_.SetOpen(true);
+  for (auto& call : calls) EXPECT_TRUE(call->Finish().ok());
+}
+
+TEST_F(WorkerServerTest, TokenizeAndDetokenizeAreInverse) {
+  Serve();
+  grpc::ClientContext first, second, third;
+  v1::TokenizeRequest request;
+  request.set_text("hello world");
+  v1::TokenizeResponse tokens;
+  ASSERT_TRUE(inference_->Tokenize(&first, request, &tokens).ok());
+  EXPECT_EQ(tokens.rendered_prompt(), "hello world");
+  v1::DetokenizeRequest back;
+  *back.mutable_token_ids() = tokens.token_ids();
+  v1::DetokenizeResponse text;
+  ASSERT_TRUE(inference_->Detokenize(&second, back, &text).ok());
+  EXPECT_EQ(text.text(), "hello world");
+  back.add_token_ids(kVocab);
+  const absl::Status status = FromGrpcStatus(inference_->Detokenize(&third, back, &text));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(WorkerServerTest, TellsOfItsModel) {
+  Serve();
+  grpc::ClientContext first, second, third;
+  v1::ListModelsResponse list;
+  ASSERT_TRUE(inference_->ListModels(&first, {}, &list).ok());
+  ASSERT_EQ(list.models_size(), 1);
+  EXPECT_EQ(list.models(0).name(), "bytes");
+  EXPECT_EQ(list.models(0).num_workers(), 1u);
+  v1::GetModelResponse got;
+  ASSERT_TRUE(inference_->GetModel(&second, {}, &got).ok());
+  v1::GetModelRequest other;
+  other.set_name("other");
+  EXPECT_EQ(inference_->GetModel(&third, other, &got).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(WorkerServerTest, BytesThatAreNoMessageAreInvalid) {
+  Serve();
+  v1::GenerateRequest request = BaseRequest();
+  request.set_text("XX");
+  std::string bytes = request.SerializeAsString();
+  bytes.replace(bytes.find("XX"), 2, "\xC3(");
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer buffer(&slice, 1);
+  auto channel = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  auto call = stub.PrepareCall(&context, "/continuo.v1.InferenceService/Generate", &queue);
+  call->StartCall(nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  call->WriteLast(buffer, {}, nullptr);
+  queue.Next(&tag, &ok);
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  queue.Next(&tag, &ok);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(FieldOf(FromGrpcStatus(status)), "text");
+}
+
+TEST_F(WorkerServerTest, WatchIntervalsAreChecked) {
+  Serve();
+  const auto refused = [&](int64_t min_ms, int64_t max_ms) {
+    grpc::ClientContext context;
+    v1::WatchLoadRequest request;
+    *request.mutable_min_interval() = ToProto(absl::Milliseconds(min_ms));
+    *request.mutable_max_interval() = ToProto(absl::Milliseconds(max_ms));
+    auto reader = worker_->WatchLoad(&context, request);
+    v1::WatchLoadResponse load;
+    EXPECT_FALSE(reader->Read(&load));
+    return FromGrpcStatus(reader->Finish());
+  };
+  EXPECT_EQ(FieldOf(refused(-1, 5)), "min_interval");
+  EXPECT_EQ(FieldOf(refused(0, -5)), "max_interval");
+  EXPECT_EQ(FieldOf(refused(9, 5)), "min_interval");
+}
+
+TEST_F(WorkerServerTest, TheNamesOfTheMetricsAreFrozen) {
+  const std::set<std::string> names = {"continuo_running_requests",
+                                       "continuo_waiting_requests",
+                                       "continuo_waiting_prompt_tokens",
+                                       "continuo_kv_blocks_used",
+                                       "continuo_kv_blocks_cached",
+                                       "continuo_kv_blocks_total",
+                                       "continuo_kv_blocks_unaccounted",
+                                       "continuo_step_seconds",
+                                       "continuo_step_rows",
+                                       "continuo_prompt_tokens_total",
+                                       "continuo_generated_tokens_total",
+                                       "continuo_preemptions_total",
+                                       "continuo_prefix_cache_queried_tokens_total",
+                                       "continuo_prefix_cache_hit_tokens_total",
+                                       "continuo_requests_total",
+                                       "continuo_queue_seconds",
+                                       "continuo_time_to_first_token_seconds",
+                                       "continuo_inter_token_seconds",
+                                       "continuo_request_seconds",
+                                       "continuo_build_info",
+                                       "vllm:num_requests_running",
+                                       "vllm:num_requests_waiting",
+                                       "vllm:kv_cache_usage_perc",
+                                       "vllm:cache_config_info",
+                                       "vllm:time_to_first_token_seconds",
+                                       "vllm:inter_token_latency_seconds",
+                                       "vllm:e2e_request_latency_seconds",
+                                       "vllm:request_queue_time_seconds",
+                                       "vllm:prompt_tokens_total",
+                                       "vllm:generation_tokens_total",
+                                       "vllm:num_preemptions_total",
+                                       "vllm:prefix_cache_queries_total",
+                                       "vllm:prefix_cache_hits_total"};
+  const auto collect = [&] {
+    MetricFamilies families;
+    CollectWorkerMetrics(server_->metrics(), server_->core(), families);
+    return families;
+  };
+  std::set<std::string> found;
+  for (const auto& family : collect()) found.insert(family.name);
+  EXPECT_EQ(found, names) << "before the model is loaded";
+  Serve();
+  Generate(BaseRequest());
+  WaitUntilIdle();
+  found.clear();
+  double ok_requests = 0, generated = 0;
+  for (const auto& family : collect()) {
+    found.insert(family.name);
+    for (const auto& metric : family.metric) {
+      if (family.name == "continuo_generated_tokens_total") generated = metric.counter.value;
+      if (family.name != "continuo_requests_total") continue;
+      for (const auto& label : metric.label) {
+        if (label.name == "code" && label.value == "OK") ok_requests = metric.counter.value;
+      }
+    }
+  }
+  EXPECT_EQ(found, names);
+  EXPECT_EQ(ok_requests, 1);
+  EXPECT_EQ(generated, 20);
+}
+
+TEST_F(WorkerServerTest, BadMetadataIsRefusedByName) {
+  Serve();
+  const absl::Status status = Failure(BaseRequest(), {{"x-request-id", std::string(129, 'x')}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(FieldOf(status), "x-request-id");
+}
+
+TEST_F(WorkerServerTest, ManyStreamsAtOnceAreEachAsAlone) {
+  Serve();
+  std::vector<std::string> alone;
+  constexpr int kStreams = 24;
+  const auto request_of = [](int i) {
+    v1::GenerateRequest request = BaseRequest(40);
+    request.set_request_id(std::to_string(i));
+    request.mutable_sampling()->set_seed(static_cast<uint64_t>(i));
+    return request;
+  };
+  for (int i = 0; i < kStreams; ++i) alone.push_back(Generate(request_of(i)).Comparable());
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int i = 0; i < kStreams; ++i) calls.push_back(Start(request_of(i)));
+  for (int i = 0; i < kStreams; ++i) {
+    EXPECT_TRUE(calls[i]->Finish().ok());
+    EXPECT_EQ(AnswerOf(calls[i]->responses).Comparable(), alone[i]);
+  }
+}
+
+}  // namespace
+}  // namespace continuo
