@@ -148,7 +148,16 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
       Post([this] { Step(); });
     }
   }
-  void Abandon() override { Close(); }
+  // What was on its way may still arrive.
+  void Abandon() override {
+    Close();
+    fleet_->sim->After(fleet_->sim->Delay(fleet_->response_delay), [self = shared_from_this()] {
+      if (std::optional<v1::GenerateResponse> late = self->generation_.Next()) {
+        self->relay_->OnResponse(self->attempt_, *std::move(late));
+      }
+      self->relay_->OnWorkerEnd(self->attempt_, absl::CancelledError("abandoned"));
+    });
+  }
   // The process is gone.
   void Die() {
     end_ = absl::UnavailableError("Connection reset by peer");

@@ -226,6 +226,15 @@ TEST(StreamRelayTest, WithoutAnyWorkerTheStreamEndsAfterTheWait) {
   EXPECT_NEAR(absl::ToDoubleSeconds(world.client.finish_time - start), 30, 1);
 }
 
+TEST(StreamRelayTest, TheWaitIsCountedAnewAfterProgress) {
+  RelayWorld world(1, 1);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}, {Fault::Kind::kKill, 3}});
+  world.fleet.restart_after = absl::Seconds(20);
+  world.Run(Request("once", 40));
+  EXPECT_EQ(*world.client.status, absl::OkStatus());
+  EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request("once", 40)));
+}
+
 TEST(StreamRelayTest, TheDeadlineBoundsTheWaitForAWorker) {
   RelayWorld world(1, 0);
   world.Start(Request(), absl::Seconds(3));
