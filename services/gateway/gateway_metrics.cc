@@ -131,6 +131,7 @@ GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view,
   for (const std::string_view reason : kRejectReasons) {
     rejected_.Add({{"reason", std::string(reason)}});
   }
+  OnTenantTokens("default", 0, 0);
 }
 
 std::string GatewayMetrics::Known(std::string_view model) const {

