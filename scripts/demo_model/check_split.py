@@ -14,8 +14,6 @@ import sys
 from corpus import training_chunk
 from words import BY_KEY
 
-SEEDS = {"recall": 1, "reverse": 2}  # of train.sh
-
 
 def forms(name: str, key: str, value: str) -> set[str]:
     relation = BY_KEY[key]
@@ -40,17 +38,16 @@ def main():
     here = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "demo-model"
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--questions", type=pathlib.Path, default=here / "heldout.jsonl")
-    parser.add_argument("--recall_chunks", type=int, default=32, help="of the first training")
-    parser.add_argument("--reverse_chunks", type=int, default=16, help="of the second training")
+    parser.add_argument("--seed", type=int, default=1, help="of the training")
+    parser.add_argument("--chunks", type=int, default=32, help="of the training")
     args = parser.parse_args()
     wanted = set()
     for line in args.questions.read_text(encoding="utf-8").splitlines():
         for triple in json.loads(line)["facts"]:
             wanted |= forms(*triple)
     read = found = 0
-    trainings = (("recall", args.recall_chunks), ("reverse", args.reverse_chunks))
-    for curriculum, chunk, chunks in [(c, i, n) for c, n in trainings for i in range(n)]:
-        for document in training_chunk(curriculum, SEEDS[curriculum], chunk, chunks):
+    for chunk in range(args.chunks):
+        for document in training_chunk(args.seed, chunk, args.chunks):
             for text in [document.text] if document.text else [content for _, content in document.messages]:
                 for sentence in sentences(text):
                     read += 1

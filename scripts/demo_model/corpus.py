@@ -335,34 +335,24 @@ class Maker:
         return self.story() if other < 0.65 else self.chat()
 
 
-# Two trainings, one after the other: the stages of each and the share of it after which they begin.
-# The first teaches recall ("where does Mira live?"), the second the way back ("who lives in Oslo?").
-CURRICULA = {
-    "recall": (
-        (0.00, Stage(questions=0, paragraphs=0, recitals=1)),
-        (0.04, Stage(3, 2, 5, 1.0, (1, 0, 0, 0, 0, 0, 0), 0.70, 0.03, 0.22)),
-        (0.12, Stage(4, 2, 5, 0.7, (0.6, 0.4, 0, 0, 0, 0, 0), 0.80, 0.05, 0.10)),
-        (0.25, Stage(6, 2, 5, 0.5, (0.45, 0.2, 0.05, 0.05, 0.15, 0.1, 0), 0.77, 0.05, 0.05)),
-        (0.45, Stage(8, 1, 5)),
-        (0.70, Stage(10, 1, 6)),
-    ),
-    "reverse": (
-        (0.00, Stage(3, 4, 6, 1.0, (0.25, 0.75, 0, 0, 0, 0, 0), 0.92, 0.02)),
-        (0.25, Stage(5, 3, 6, 0.7, (0.3, 0.6, 0, 0, 0.1, 0, 0), 0.88, 0.02)),
-        (0.45, Stage(6, 2, 6, 0.5, (0.35, 0.35, 0.05, 0.05, 0.12, 0.06, 0.02), 0.80, 0.04)),
-        (0.65, Stage(8, 1, 5, 0.5, (0.38, 0.26, 0.07, 0.07, 0.12, 0.07, 0.03))),
-        (0.85, Stage(10, 1, 6, 0.5, (0.38, 0.24, 0.07, 0.07, 0.12, 0.08, 0.04))),
-    ),
-}
+# The stages of the training and the share of it after which each begins.
+CURRICULUM = (
+    (0.00, Stage(questions=0, paragraphs=0, recitals=1)),
+    (0.04, Stage(3, 2, 5, 1.0, (1, 0, 0, 0, 0, 0, 0), 0.70, 0.03, 0.22)),
+    (0.12, Stage(4, 2, 5, 0.7, (0.6, 0.4, 0, 0, 0, 0, 0), 0.80, 0.05, 0.10)),
+    (0.25, Stage(6, 2, 5, 0.5, (0.45, 0.2, 0.05, 0.05, 0.15, 0.1, 0), 0.77, 0.05, 0.05)),
+    (0.45, Stage(8, 1, 5)),
+    (0.70, Stage(10, 1, 6)),
+)
 # Late in the training this share of the documents is long.
 LONG_FROM, LONG_SHARE, LONG = 0.6, 0.04, Stage(32, 4, 12)
 CHUNK_DOCUMENTS = 2500
 
 
-def training_chunk(curriculum: str, seed: int, chunk: int, chunks: int) -> list[Document]:
-    """The documents of one chunk of a training, counted from 0."""
+def training_chunk(seed: int, chunk: int, chunks: int) -> list[Document]:
+    """The documents of one chunk of the training, counted from 0."""
     share = chunk / chunks
-    stage = [stage for begin, stage in CURRICULA[curriculum] if begin <= share][-1]
+    stage = [stage for begin, stage in CURRICULUM if begin <= share][-1]
     number = seed * 1_000_003 + chunk
     long_ones = int(CHUNK_DOCUMENTS * LONG_SHARE) if share >= LONG_FROM else 0
     return [*training_documents(f"long {number}", long_ones, LONG),
@@ -378,17 +368,16 @@ def training_documents(seed: int | str, count: int, stage: Stage = Stage()):
         yield document
 
 
-def held_out_questions(count: int, seed: int = 20_000):
-    """Questions whose facts are all held out, each with the same question without its facts."""
+def held_out_questions(count: int, seed: int = 20_000, kind: str = "what"):
+    """Questions of one kind whose facts are all held out, each with the same question without its facts."""
     maker = Maker(random.Random(seed), held_out=True)
     rng = maker.rng
-    kinds = ["what"]
     for i in range(count):
         names = maker.people(rng.randint(2, 4))
         facts = []
         while len(facts) < 3:
             facts = maker.facts(names, rng.randint(max(3, len(names)), 6))
-        question, answer, _ = maker.ask(facts, names, kinds[i % len(kinds)])
+        question, answer, _ = maker.ask(facts, names, kind)
         told, place = maker.tell(facts), i % 4
         if place == 0:
             messages = [("system", told), ("user", question)]
@@ -413,12 +402,14 @@ def held_out_questions(count: int, seed: int = 20_000):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--held_out", help="write the held-out questions to this file")
+    parser.add_argument("--kind", choices=KINDS, default="what", help="of the held-out questions")
+    parser.add_argument("--held_out_seed", type=int, default=20_000)
     parser.add_argument("--count", type=int, default=200, help="how many held-out questions")
     parser.add_argument("--show", type=int, default=0, help="print this many training documents")
     args = parser.parse_args()
     if args.held_out:
         with open(args.held_out, "w", encoding="utf-8") as out:
-            for row in held_out_questions(args.count):
+            for row in held_out_questions(args.count, args.held_out_seed, args.kind):
                 out.write(json.dumps(row, ensure_ascii=False) + "\n")
     for document in training_documents(1, args.show):
         print(document.text or "\n".join(f"{role}: {content}" for role, content in document.messages), end="\n\n")

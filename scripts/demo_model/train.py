@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from corpus import CURRICULA, held_out_questions, training_chunk
+from corpus import held_out_questions, training_chunk
 from model import CONFIG, initial_parameters, logits
 
 LENGTHS = (32, 48, 64, 96, 128, 192, 256, 512, 1024)
@@ -73,12 +73,12 @@ def positions_of(rng, ids, boundaries, limit, often):
     return positions
 
 
-def batches(encoder, curriculum, seed, tokens_per_step, chunks):
+def batches(encoder, seed, tokens_per_step, chunks):
     """Yields (ids, positions, weights, share done); rows of a batch have similar lengths."""
     rng = np.random.default_rng(seed)
     boundaries = {encoder.special[r] for r in ("system", "user")}
     for chunk in range(chunks):
-        documents = training_chunk(curriculum, seed, chunk, chunks)
+        documents = training_chunk(seed, chunk, chunks)
         jumps = 0.35 if chunk / chunks >= 0.4 else 0.0  # once recall works
         rows = [(ids, w) for ids, w in encoder.encode_all(documents) if len(ids) <= LENGTHS[-1]]
         rows.sort(key=lambda row: len(row[0]))
@@ -219,8 +219,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--directory", type=pathlib.Path, required=True,
                         help="holds tokenizer.json already; the model is written here")
-    parser.add_argument("--curriculum", choices=sorted(CURRICULA), default="recall")
-    parser.add_argument("--go_on", action="store_true", help="begin with the model in the directory")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--chunks", type=int, default=32, help="parts of the corpus; the curriculum goes by them")
     parser.add_argument("--tokens_per_step", type=int, default=3072)
@@ -232,15 +230,12 @@ def main():
     encoder = Encoder(Tokenizer.from_file(str(args.directory / "tokenizer.json")))
     p = initial_parameters(
         CONFIG, args.seed, [encoder.tokenizer.id_to_token(i) for i in range(CONFIG["vocab_size"])])
-    if args.go_on:
-        p = {name: jnp.asarray(value, jnp.float32)
-             for name, value in load_file(str(args.directory / "model.safetensors")).items()}
     state = initial_state(p)
     print("parameters:", sum(v.size for v in p.values()), flush=True)
     start = last = time.monotonic()
     losses, tokens = [], 0
     for step, (ids, positions, where, weight, share) in enumerate(
-            batches(encoder, args.curriculum, args.seed, args.tokens_per_step, args.chunks), start=1):
+            batches(encoder, args.seed, args.tokens_per_step, args.chunks), start=1):
         rate = args.rate * min(1.0, step / 100) * min(1.0, (1 - share) / 0.4 + 0.01)
         if share > args.stop_at:
             break

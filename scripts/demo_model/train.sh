@@ -12,10 +12,15 @@ if [ ! -x "$work/venv/bin/python" ]; then
 fi
 "$work/venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$tool/requirements.txt"
 
-"$work/venv/bin/python" "$tool/make_tokenizer.py" --output "$work/out"
+# The committed tokenizer stays, because the weights' initial values follow its tokens.
+if [ -f deploy/demo-model/tokenizer.json ]; then
+  cp deploy/demo-model/tokenizer.json deploy/demo-model/tokenizer_config.json \
+    deploy/demo-model/special_tokens_map.json "$work/out/"
+else
+  "$work/venv/bin/python" "$tool/make_tokenizer.py" --output "$work/out"
+fi
 "$work/venv/bin/python" "$tool/corpus.py" --held_out "$work/out/heldout.jsonl"
-nice -n 5 "$work/venv/bin/python" "$tool/train.py" --directory "$work/out" \
-  --curriculum recall --seed 1 --chunks 32 | tee "$work/recall.log"
+nice -n 5 "$work/venv/bin/python" "$tool/train.py" --directory "$work/out" --seed 1 | tee "$work/train.log"
 for activations in bf16 fp32; do
   "$work/venv/bin/python" "$tool/evaluate.py" --model "$work/out" --questions "$work/out/heldout.jsonl" \
     --activations "$activations"
