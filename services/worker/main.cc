@@ -24,6 +24,9 @@
 namespace continuo {
 namespace {
 
+// Beyond the drain's own time.
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
 // A model and its text, loaded.
 struct Loaded {
   std::unique_ptr<TextModel> text;
@@ -108,8 +111,11 @@ int Main(int argc, char** argv) {
   shutdown.Wait();
   Log(LogSeverity::kInfo, "draining", {{"grace", config.drain_grace}});
   server.BeginDrain(config.drain_grace);
-  // A second signal ends the wait.
-  while (!server.drained() && !shutdown.WaitFor(absl::Milliseconds(10)).has_value()) {
+  // An engine that hangs never ends what it has.
+  const absl::Time last = clock.Now() + config.drain_grace + Lifecycle::kSpread + kPatience;
+  while (!server.drained()) {
+    if (shutdown.WaitFor(absl::Milliseconds(10)).has_value()) break;  // a second signal
+    if (clock.Now() > last) Fail(absl::DeadlineExceededError("the drain does not end"));
   }
   server.Shutdown();
   Log(LogSeverity::kInfo, "ended");

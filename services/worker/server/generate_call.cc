@@ -23,6 +23,8 @@ absl::Status Refusal(const absl::Status& status) {
       return WithRetryInfo(WithReason(status, kReasonOverloaded), absl::Seconds(1));
     case absl::StatusCode::kUnavailable:
       return DrainingError();
+    case absl::StatusCode::kInvalidArgument:  // never fits the KV cache
+      return FieldError("stopping.max_tokens", std::string(status.message()));
     default:
       return status;
   }

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/config.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "services/common/flags.h"
+#include "services/worker/text/text_model.h"
+#include "tests/testing/tiny_model.h"
+
+namespace continuo {
+namespace {
+
+using testing::TinyModel;
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+int ExitCode(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "continuo-worker");
+  return ParseWorkerConfig(static_cast<int>(arguments.size()), arguments.data())
+      .exit_code.value_or(-1);
+}
+
+TEST(WorkerConfigTest, NamesTheModelAfterItsFolder) {
+  for (const char* folder : {"--model=/some/where/tiny", "--model=/some/where/tiny/"}) {
+    const std::vector<const char*> arguments = {"continuo-worker", folder};
+    EXPECT_EQ(ParseWorkerConfig(2, arguments.data()).config.model_name, "tiny");
+  }
+}
+
+TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
+  EXPECT_EQ(ExitCode({}), 2) << "no model";
+  for (const char* flag :
+       {"--threads=0", "--threads=x", "--tensor_parallel=3", "--isa=sse9", "--weights=int8",
+        "--weights=int4", "--kv_dtype=int8", "--drain_grace=31s", "--listen=nowhere",
+        "--block_size=-1", "--kv_cache_memory=much", "--nonsense=1"}) {
+    EXPECT_EQ(ExitCode({"--model=m", flag}), 2) << flag;
+  }
+  EXPECT_EQ(ExitCode({"--help"}), 0);
+  EXPECT_EQ(ExitCode({"--version"}), 0);
+  EXPECT_EQ(ExitCode({"--model=m", "--isa=scalar", "--drain_grace=30s"}), -1);
+}
+
+TEST(PlanLoadTest, TheKvCacheTakesWhatTheContainerHasAndNeverMore) {
+  const TinyModel model;
+  WorkerConfig config;
+  config.model = model.dir();
+  config.max_batch_tokens = 16;
+  config.max_running = 1 << 16;
+  const LoadOptions probe = {.dir = model.dir(), .max_batch_tokens = 16};
+  const auto estimate = EstimateLoad(probe);
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  const auto fixed = static_cast<uint64_t>(estimate->weight_bytes + estimate->scratch_bytes);
+  const auto block = static_cast<uint64_t>(estimate->bytes_per_block);
+
+  const auto plan = PlanLoad(config, fixed + 1000 * block);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->num_blocks, 900);
+
+  config.max_running = 2;
+  EXPECT_EQ(PlanLoad(config, kGiB)->num_blocks, 2 * estimate->min_blocks)
+      << "more than the batch can fill is of no use";
+
+  config.kv_blocks = 1000;
+  EXPECT_EQ(PlanLoad(config, fixed + 1000 * block)->num_blocks, 1000);
+  const absl::Status refused = PlanLoad(config, fixed + 999 * block).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(absl::StrContains(refused.message(), FormatBytes(1000 * block))) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), FormatBytes(999 * block))) << refused;
+}
+
+TEST(PlanLoadTest, APoolThatCannotHoldOneSequenceIsRefusedWithBothNumbers) {
+  const TinyModel model;
+  WorkerConfig config;
+  config.model = model.dir();
+  config.kv_blocks = 3;
+  const absl::Status refused = PlanLoad(config, kGiB).status();
+  EXPECT_FALSE(refused.ok());
+  EXPECT_TRUE(absl::StrContains(refused.message(), "3 blocks")) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "256 tokens")) << refused;
+}
+
+TEST(PlanLoadTest, AMissingFolderIsNamed) {
+  WorkerConfig config;
+  config.model = "/no-such-folder";
+  EXPECT_TRUE(absl::StrContains(PlanLoad(config, kGiB).status().message(), "no-such-folder"));
+}
+
+TEST(DescribeModelTest, TheFingerprintDependsOnTextAndContextButNotOnBatchLimits) {
+  const TinyModel tiny;
+  const auto text = TextModel::Open(tiny.dir());
+  ASSERT_TRUE(text.ok()) << text.status();
+  const auto describe = [&](WorkerConfig config) {
+    config.model = tiny.dir();
+    config.isa = "scalar";
+    auto plan = PlanLoad(config, kGiB);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    const auto loaded = LoadExecutor(*plan);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return DescribeModel(config, *loaded, text->get());
+  };
+  const ServedModel base = describe({});
+  EXPECT_EQ(base.fingerprint.size(), 32u);
+  EXPECT_EQ(base.tokenizer_fingerprint, (*text)->tokenizer_digest());
+  EXPECT_EQ(base.eos_ids, std::vector<int32_t>{300});
+  EXPECT_EQ(base.max_context_tokens, 256);
+  EXPECT_EQ(describe({.block_size = 8, .max_batch_tokens = 64}).fingerprint, base.fingerprint);
+  EXPECT_EQ(describe({.tensor_parallel = 2, .threads = 2}).fingerprint, base.fingerprint);
+  EXPECT_NE(describe({.max_context_tokens = 128}).fingerprint, base.fingerprint);
+  EXPECT_NE(describe({.kv_dtype = "bf16"}).fingerprint, base.fingerprint);
+}
+
+}  // namespace
+}  // namespace continuo
