@@ -117,7 +117,9 @@ void Scheduler::ChoosePrompts() {
   while (!waiting_.empty()) {
     Sequence& s = *waiting_.front();
     const int least = std::min(kMinChunk, NumTokens(s));
-    if (RowsThatFit(s, 0, least) < least && !chosen_.empty()) break;
+    const int left = RowsThatFit(s, 0, least);
+    // No crumbs for it beside another prompt; beside decodes alone, whatever there is.
+    if (left == 0 || (left < least && chosen_.size() > first)) break;
     if (!TryAdmit(s)) break;
     Choose(s, half(s, !waiting_.empty()));
   }

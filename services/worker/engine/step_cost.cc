@@ -7,12 +7,13 @@
 namespace continuo {
 namespace {
 
-constexpr double kKeep = 0.97;      // of a class's past at each of its observations: about 33 steps
+constexpr double kKeep = 0.9;       // of a class's past at each of its observations
 constexpr int kSweeps = 16;         // of coordinate descent; starts from the last solution
 constexpr double kMaxSurprise = 4;  // a step counts as at most this multiple of its prediction
-constexpr int kSurpriseAfter = 8;   // observations
-constexpr int64_t kGrowth = 4;      // see max_rows()
-constexpr double kShortest = 1e-7;  // seconds; keeps relative errors finite
+constexpr double kSurprising = 1.5;
+constexpr int kSurpriseAfter = 8;                   // observations
+constexpr int64_t kGrowth = 4;                      // see max_rows()
+constexpr double kShortest = 1e-7, kLongest = 1e4;  // seconds
 
 }  // namespace
 
@@ -25,28 +26,44 @@ StepCost::Terms StepCost::TermsOf(const StepLoad& load) {
 void StepCost::Observe(const StepLoad& load, absl::Duration measured) {
   double seconds = absl::ToDoubleSeconds(measured);
   if (load.rows <= 0 || !(seconds >= 0)) return;
-  // A neighbour's hiccup should not change the fit at once; a machine that has really become
-  // slower is believed within a few steps, as the prediction grows with each.
+  seconds = std::clamp(seconds, kShortest, kLongest);
+  // A neighbour's hiccup should not change the fit.
   if (num_observed_ >= kSurpriseAfter) {
-    const double predicted = absl::ToDoubleSeconds(Predict(load));
-    if (predicted > 0) seconds = std::min(seconds, kMaxSurprise * predicted);
+    NoteSurprise(seconds / std::max(kShortest, absl::ToDoubleSeconds(Predict(load))));
+    seconds =
+        std::min(seconds, kMaxSurprise * std::max(kShortest, absl::ToDoubleSeconds(Predict(load))));
   }
-  seconds = std::max(seconds, kShortest);
   ++num_observed_;
   max_rows_ = std::max(max_rows_, kGrowth * load.rows);
 
   const Terms x = TermsOf(load);
-  const double weight = 1 / (seconds * seconds);
   const int size =
       std::min(static_cast<int>(std::bit_width(static_cast<uint64_t>(load.rows))), kClasses - 1);
   Sums& sums = classes_[size];
+  sums.n = kKeep * sums.n + 1;
+  sums.yy = kKeep * sums.yy + seconds * seconds;
   for (int i = 0; i < kTerms; ++i) {
     for (int j = 0; j < kTerms; ++j) {
-      sums.xx[i][j] = kKeep * sums.xx[i][j] + weight * x[i] * x[j];
+      sums.xx[i][j] = kKeep * sums.xx[i][j] + x[i] * x[j];
     }
-    sums.xy[i] = kKeep * sums.xy[i] + weight * x[i] * seconds;
+    sums.xy[i] = kKeep * sums.xy[i] + x[i] * seconds;
   }
   Fit();
+}
+
+// All that is known is about a machine of another speed if three steps agree on it.
+void StepCost::NoteSurprise(double ratio) {
+  std::ranges::rotate(surprises_, surprises_.begin() + 1);
+  surprises_.back() = ratio;
+  const auto [least, most] = std::ranges::minmax(surprises_);
+  const double scale = least > kSurprising ? least : most < 1 / kSurprising ? most : 1;
+  if (scale == 1) return;
+  for (Sums& sums : classes_) {
+    for (double& xy : sums.xy) xy *= scale;
+    sums.yy *= scale * scale;
+  }
+  for (double& c : coefficients_) c *= scale;
+  surprises_.fill(1);
 }
 
 // Non-negative least squares by coordinate descent. Directions that nothing was measured in stay
@@ -54,9 +71,11 @@ void StepCost::Observe(const StepLoad& load, absl::Duration measured) {
 void StepCost::Fit() {
   Sums all;
   for (const Sums& sums : classes_) {
+    if (sums.n == 0) continue;
+    const double weight = sums.n / sums.yy;
     for (int i = 0; i < kTerms; ++i) {
-      for (int j = 0; j < kTerms; ++j) all.xx[i][j] += sums.xx[i][j];
-      all.xy[i] += sums.xy[i];
+      for (int j = 0; j < kTerms; ++j) all.xx[i][j] += weight * sums.xx[i][j];
+      all.xy[i] += weight * sums.xy[i];
     }
   }
   for (int sweep = 0; sweep < kSweeps; ++sweep) {

@@ -25,10 +25,12 @@ struct StepLoad {
 //
 //   seconds = c0 + c1 rows + c2 attention + c3 samples,   every c ≥ 0
 //
-// fitted by least squares of the relative error to the steps measured so far. Steps are kept as
-// sums in classes by size (powers of two of their rows); a class forgets only as it is measured
-// anew, so a day of decoding alone leaves known what a prompt costs. Memory is constant, an
-// observation costs about a microsecond. Not thread-safe.
+// fitted to the steps measured so far by least squares, of errors relative to what steps of about
+// the same size take. Steps are kept as sums in classes by size (powers of two of their rows); a
+// class forgets only as it is measured anew, so a day of decoding alone leaves known what a prompt
+// costs. Where three steps in a row take more than 1.5 times as long as predicted, or less than
+// 1/1.5, the machine is taken to have changed, and everything known is scaled. Memory is constant,
+// an observation costs about a microsecond. Not thread-safe.
 class StepCost {
  public:
   void Observe(const StepLoad& load, absl::Duration measured);
@@ -43,17 +45,21 @@ class StepCost {
   static constexpr int kClasses = 16;
   using Terms = std::array<double, kTerms>;
 
-  // Decayed sums over the steps of one size: x xᵀ and x y, each step divided by its length.
+  // Decayed sums over the steps of one size: of 1, x xᵀ, x y and y².
   struct Sums {
+    double n = 0;
     std::array<Terms, kTerms> xx = {};
     Terms xy = {};
+    double yy = 0;
   };
   static Terms TermsOf(const StepLoad& load);
+  void NoteSurprise(double ratio);
   void Fit();
 
   std::array<Sums, kClasses> classes_ = {};
   Terms coefficients_ = {};
   int64_t num_observed_ = 0;
+  std::array<double, 3> surprises_ = {1, 1, 1};  // measured / predicted, of the last steps
   int64_t max_rows_ = 16;
 };
 
