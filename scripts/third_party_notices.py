@@ -12,7 +12,7 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MANIFEST = ROOT / "services/worker/text/rust/Cargo.toml"
 PACKAGES = [
-    ("Abseil", "Apache-2.0"), ("c-ares", "MIT"), ("CivetWeb (in prometheus-cpp)", "MIT"),
+    ("Abseil", "Apache-2.0"), ("Boost", "BSL-1.0"), ("c-ares", "MIT"),
     ("CLI11", "BSD-3-Clause"), ("gRPC", "Apache-2.0"), ("nlohmann-json", "MIT"),
     ("OpenSSL", "Apache-2.0"), ("prometheus-cpp", "MIT"), ("Protocol Buffers", "BSD-3-Clause"),
     ("RE2", "BSD-3-Clause"), ("xxHash", "BSD-2-Clause"), ("zlib", "Zlib"),
