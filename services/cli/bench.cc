@@ -33,7 +33,8 @@ class Call;
 // The calls in flight and what became of the others. Thread-safe.
 class Load {
  public:
-  Load(const BenchFlags& flags, const Workload* workload) : flags_(flags), workload_(*workload) {}
+  // Without a workload nothing can be started.
+  Load(const BenchFlags& flags, const Workload* workload) : flags_(flags), workload_(workload) {}
 
   // One stub for each connection; calls take them in turn.
   absl::Status Connect();
@@ -59,7 +60,7 @@ class Load {
  private:
   friend class Call;
   const BenchFlags& flags_;
-  const Workload& workload_;
+  const Workload* const workload_;
   std::vector<std::unique_ptr<v1::InferenceService::Stub>> stubs_;
   std::atomic<uint64_t> output_tokens_ = 0;  // As they come, for the progress bar.
 
@@ -75,7 +76,7 @@ class Call : public grpc::ClientReadReactor<v1::GenerateResponse> {
   Call(Load* load, const PlannedRequest& planned) : load_(load) {
     const BenchFlags& flags = load->flags_;
     request_.set_model(flags.model);
-    const std::vector<uint32_t> ids = load->workload_.PromptIds(planned);
+    const std::vector<uint32_t> ids = load->workload_->PromptIds(planned);
     request_.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
     request_.mutable_sampling()->set_temperature(static_cast<float>(flags.temperature));
     request_.mutable_sampling()->set_seed(flags.seed + planned.index);
