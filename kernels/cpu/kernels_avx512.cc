@@ -111,6 +111,6 @@ INLINE void StoreBF16(uint16_t* p, Vec v) {
 
 }  // namespace
 
-const KernelTable kAvx512Kernels = MakeTable("avx512");
+constinit const KernelTable kAvx512Kernels = MakeTable("avx512");
 
 }  // namespace continuo::cpu

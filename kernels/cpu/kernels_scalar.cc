@@ -126,6 +126,6 @@ INLINE void StoreBF16(uint16_t* p, Vec v) {
 
 }  // namespace
 
-const KernelTable kScalarKernels = MakeTable("scalar");
+constinit const KernelTable kScalarKernels = MakeTable("scalar");
 
 }  // namespace continuo::cpu
