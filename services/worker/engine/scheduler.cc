@@ -74,9 +74,7 @@ void Scheduler::ChooseDecodes() {
     }
   }
   if (decodes_were_cut_) {
-    std::ranges::sort(decodes_, [](const Sequence* a, const Sequence* b) {
-      return a->last_step != b->last_step ? a->last_step < b->last_step : RanksBefore(a, b);
-    });
+    std::ranges::sort(decodes_, {}, &Sequence::last_turn);
   }
   decodes_were_cut_ = false;
   for (Sequence* s : decodes_) {
@@ -166,7 +164,7 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
   prompt_rows_ = 0;
   for (const auto& [s, rows] : chosen_) {
     live_.Start(*s->request, now);
-    s->last_step = step_;
+    s->last_turn = ++num_turns_;
     if (NumRemaining(*s) > 1 || s->answer.empty()) prompt_rows_ += rows;
     plan_.Add(*s, rows);
   }

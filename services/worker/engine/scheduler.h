@@ -134,6 +134,7 @@ class Scheduler {
   int64_t prompt_rows_ = 0, drawn_tokens_ = 0;
   std::vector<Sequence*> preempted_;  // in this step
   bool decodes_were_cut_ = false;
+  uint64_t num_turns_ = 0;
 
   // The head of the queue that did not fit, and the number of releases then: it is looked at again
   // after the next release.

@@ -38,7 +38,7 @@ struct Sequence {
   int num_published = 0;  // leading blocks that the pool can find
   bool publishes = true;  // false from the first block on that the pool did not take
   uint64_t admitted_in = 0;
-  uint64_t last_step = 0;  // of this sequence, for turns among decodes
+  uint64_t last_turn = 0;  // when it was last in a step, for turns among decodes
 
   // Has given its blocks back once: it is admitted again only with all that it may ever need.
   bool guaranteed = false;
