@@ -162,7 +162,7 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
   for (const Shard& shard : plan.shards) {
     estimate.weight_bytes += WeightBytes(plan.config, shard, plan.dtype);
     estimate.scratch_bytes +=
-        ScratchBytes(plan.config, shard, plan.dtype, options.max_batch_tokens);
+        RunnerScratchBytes(plan.config, shard, plan.dtype, options.max_batch_tokens);
   }
   estimate.bytes_per_block = plan.BlockBytes(options.block_size);
   estimate.min_blocks = plan.min_blocks;

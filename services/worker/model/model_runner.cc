@@ -63,8 +63,14 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
   return runner;
 }
 
+int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard, DType activations,
+                           int max_rows) {
+  const int64_t logits = int64_t{kLogitRows} * config.vocab_size * int64_t{sizeof(float)};
+  return ScratchBytes(config, shard, activations, max_rows) + (shard.rank == 0 ? logits : 0);
+}
+
 int64_t ModelRunner::scratch_bytes() const {
-  return ScratchBytes(config_, shard_, options_.dtype, options_.max_rows);
+  return RunnerScratchBytes(config_, shard_, options_.dtype, options_.max_rows);
 }
 
 void ModelRunner::CheckPlan(const StepPlan& plan) const {

@@ -30,6 +30,11 @@ struct ModelRunnerOptions {
   int num_threads = 1;  // that the backend has for ParallelFor
 };
 
+// Bytes that a rank needs besides weights and KV cache: the model's buffers, and on rank 0 the
+// logits on the host.
+int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard, DType activations,
+                           int max_rows);
+
 // One rank: uploads a StepPlan, runs the model, samples. With several ranks, RankGroup gives each
 // its own ModelRunner and thread and hands all the same plan; rank 0 alone asks for masks and
 // samples, the others return an empty result. One thread at a time.

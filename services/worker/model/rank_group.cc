@@ -26,21 +26,23 @@ RankGroup::RankGroup(std::vector<std::unique_ptr<ModelRunner>> runners)
 
 RankGroup::~RankGroup() {
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
+  changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
 absl::StatusOr<StepResult> RankGroup::Run(const StepPlan& plan, MaskFiller fill_mask) {
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     if (!failure_.ok()) return failure_;
     plan_ = &plan;
     mask_ready_ = false;
     num_running_ = runners_.size();
     ++step_;
   }
+  changed_.notify_all();
   const int64_t num_masked =
       std::count_if(plan.sampling.begin(), plan.sampling.end(),
                     [](const SamplingParams& params) { return params.masked; });
@@ -51,31 +53,28 @@ absl::StatusOr<StepResult> RankGroup::Run(const StepPlan& plan, MaskFiller fill_
     fill_mask(std::span<uint32_t>(mask_));
   }
 
-  absl::MutexLock lock(&mutex_);
+  std::unique_lock lock(mutex_);
   mask_ready_ = true;
-  mutex_.Await(absl::Condition(
-      +[](size_t* num_running) { return *num_running == 0; }, &num_running_));
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return num_running_ == 0; });
   if (!failure_.ok()) return failure_;
   return std::move(result_);
 }
 
 void RankGroup::CopyMask(std::span<uint32_t> mask) {
-  absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(&mask_ready_));
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return mask_ready_; });
   CONTINUO_CHECK(mask.size() == mask_.size());
   std::copy(mask_.begin(), mask_.end(), mask.begin());
 }
 
 void RankGroup::RankLoop(size_t rank) {
   int64_t done = 0;
-  const auto has_work = [this, &done]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || step_ != done;
-  };
   while (true) {
     const StepPlan* plan = nullptr;
     {
-      absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(&has_work));
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this, done] { return stopping_ || step_ != done; });
       if (step_ == done) return;  // stopping
       done = step_;
       plan = plan_;
@@ -84,14 +83,14 @@ void RankGroup::RankLoop(size_t rank) {
         runners_[rank]->Run(*plan, [this](std::span<uint32_t> mask) { CopyMask(mask); });
     // Before this rank counts as finished: the others may wait for it in a collective.
     if (!result.ok()) runners_[rank]->communicator().Abort();
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     if (result.ok()) {
       if (rank == 0) result_ = *std::move(result);
     } else if (failure_.ok()) {
       failure_ = absl::Status(result.status().code(),
                               absl::StrCat("rank ", rank, ": ", result.status().message()));
     }
-    --num_running_;
+    if (--num_running_ == 0) changed_.notify_all();
   }
 }
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <condition_variable>
+#include <cstdint>
 #include <memory>
-#include <optional>
+#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "services/worker/model/executor.h"
 #include "services/worker/model/model_runner.h"
 
@@ -38,14 +38,17 @@ class RankGroup : public Executor {
   void CopyMask(std::span<uint32_t> mask);
 
   const std::vector<std::unique_ptr<ModelRunner>> runners_;
-  absl::Mutex mutex_;
-  const StepPlan* plan_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;  // counts plans; a change starts the ranks
-  size_t num_running_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool mask_ready_ ABSL_GUARDED_BY(mutex_) = false;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  StepResult result_ ABSL_GUARDED_BY(mutex_);
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the first rank that failed
+  // Guards what follows up to mask_. The standard library's, since ThreadSanitizer takes the memory
+  // that Abseil maps for a thread that first waits in a Mutex for a race.
+  std::mutex mutex_;
+  std::condition_variable changed_;  // notified after every change below
+  const StepPlan* plan_ = nullptr;
+  int64_t step_ = 0;  // counts plans; a change starts the ranks
+  size_t num_running_ = 0;
+  bool mask_ready_ = false;
+  bool stopping_ = false;
+  StepResult result_;
+  absl::Status failure_;  // of the first rank that failed
   // Written by the caller before mask_ready_, read by rank 0 after.
   std::vector<uint32_t> mask_;
   std::vector<std::thread> threads_;

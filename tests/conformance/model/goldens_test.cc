@@ -91,6 +91,8 @@ TEST_P(GoldenTest, GreedyIdsAreEqualOnEveryInstructionSetAndNumberOfRanks) {
   const std::string dir = SharedPath("data/models/" + name + "/hf");
   for (const std::string& isa : UsableIsas()) {
     for (const int ranks : {1, 4}) {
+      if (ranks > 1 && isa != UsableIsas().back())
+        continue;  // ranks change no bit: exact_bits_test
       LoadOptions options;
       options.dir = dir;
       options.isa = isa;

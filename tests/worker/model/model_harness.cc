@@ -59,7 +59,7 @@ std::vector<float> ModelHarness::Run(const StepPlan& plan) {
     threads.emplace_back([&, i] { logits[i] = RunRank(*ranks_[i], plan); });
   }
   for (std::thread& thread : threads) thread.join();
-  for (size_t i = 1; i < logits.size(); ++i) {
+  for (size_t i = 1; i < logits.size() && !logits[0].empty(); ++i) {
     EXPECT_EQ(std::memcmp(logits[0].data(), logits[i].data(), logits[0].size() * sizeof(float)), 0)
         << "rank " << i << " has other logits than rank 0";
   }
