@@ -6,8 +6,10 @@ import threading
 
 
 class BreakingProxy:
-    """Forwards to `target` ("host:port"). The k-th connection is reset once `limits[k]` bytes went
-    from server to client; connections beyond the list live on. `num_broken` counts."""
+    """Forwards to `target` ("host:port"). A connection is reset once the first of `limits` bytes
+    went from server to client, the next one with the second limit, and so on; connections beyond
+    the list live on. A limit that a connection ended without reaching is for the next connection.
+    `num_broken` counts the resets."""
 
     def __init__(self, target, limits=()):
         host, port = target.rsplit(":", 1)
@@ -40,6 +42,7 @@ class BreakingProxy:
         self._forward(server, client, limit)
 
     def _forward(self, source, sink, limit):
+        whole = limit
         try:
             while limit is None or limit > 0:
                 data = source.recv(4096 if limit is None else min(limit, 4096))
@@ -50,6 +53,8 @@ class BreakingProxy:
                 sink.sendall(data)
         except OSError:
             pass
+        if limit:
+            self._limits.insert(0, whole)
         if limit == 0:
             self.num_broken += 1
             for end in (source, sink):  # Reset, not an orderly end.
