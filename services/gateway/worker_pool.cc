@@ -239,7 +239,10 @@ void WorkerPool::OnReport(const std::string& address, uint64_t watch_id,
     std::shared_ptr<const WorkerLoad>& slot = worker.loads[report.model()];
     changed = changed || slot == nullptr || !SameRoute(*slot, *load);
     slot = std::move(load);
-    if (!report.model().empty()) known_models_.insert(report.model());
+    if (!report.model().empty()) {
+      known_models_.insert(report.model());
+      worker.loads.erase("");  // what it was called while it could not tell yet
+    }
 
     if (report.state() == v1::WORKER_STATE_SERVING && worker.models_of != worker.incarnation) {
       worker.models_of = worker.incarnation;

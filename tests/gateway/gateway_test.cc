@@ -257,8 +257,9 @@ TEST_F(GatewayTest, AWorkerThatStartsLateRescuesTheStream) {
 }
 
 TEST_F(GatewayTest, WithoutAWorkerTheStreamEndsAfterTheWait) {
+  AddWorkers(1);
+  workers_[0]->Kill();  // its port refuses from now on
   GatewayConfig config;
-  config.workers = "127.0.0.1:1";
   config.relay.no_worker_wait = absl::Milliseconds(50);
   StartGateway(config);
   const Answer answer = Generate(Request());

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/worker_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "tests/testing/fake_worker.h"
+
+namespace continuo::gateway {
+namespace {
+
+class WorkerPoolTest : public ::testing::Test {
+ protected:
+  // Looks until it holds of the only worker; false after a minute.
+  bool WaitFor(const std::function<bool(const WorkerLoad&)>& holds) {
+    const absl::Time end = absl::Now() + absl::Minutes(1);
+    while (absl::Now() < end) {
+      const auto snapshot = view_.Get();
+      if (snapshot->workers.size() == 1 && holds(*snapshot->workers[0])) return true;
+      std::this_thread::yield();
+    }
+    return false;
+  }
+  bool WaitForState(WorkerState state) {
+    return WaitFor([=](const WorkerLoad& load) { return load.state == state; });
+  }
+
+  SystemClock clock_;
+  LoadView view_;
+  std::mt19937_64 random_{1};
+  Router router_{&LeastLoadedOfTwo, &view_, &clock_, random_};
+  TimerThread timer_;
+  FakeWorker worker_{{.name = "w"}};
+  WorkerPool pool_{
+      {.credentials = grpc::InsecureChannelCredentials()}, &view_, &router_, &timer_, &clock_};
+};
+
+TEST_F(WorkerPoolTest, WhatAWorkerReportsIsInTheView) {
+  worker_.SetReport([](v1::WatchLoadResponse& report) {
+    report.set_used_kv_blocks(7);
+    report.set_pending_prompt_tokens(11);
+  });
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  const auto load = view_.Get()->workers[0];
+  EXPECT_EQ(load->address, worker_.address());
+  EXPECT_EQ(load->model, "fake");
+  EXPECT_EQ(load->fingerprint, "F");
+  EXPECT_EQ(load->used_kv_blocks, 7);
+  EXPECT_EQ(load->total_kv_blocks, 1000);
+  EXPECT_EQ(load->pending_prompt_tokens, 11);
+  EXPECT_TRUE(view_.Get()->settled);
+}
+
+TEST_F(WorkerPoolTest, AWorkerThatCouldNotNameItsModelAtFirstIsThereOnce) {
+  worker_.SetReport([](v1::WatchLoadResponse& report) {
+    report.set_state(v1::WORKER_STATE_LOADING);
+    report.clear_model();
+  });
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kLoading));
+  worker_.SetReport([](v1::WatchLoadResponse& report) {
+    report.set_state(v1::WORKER_STATE_SERVING);
+    report.set_model("fake");
+  });
+  EXPECT_TRUE(WaitForState(WorkerState::kServing));
+}
+
+TEST_F(WorkerPoolTest, ADeadWorkerIsRefusedAndItsSuccessorAnotherIncarnation) {
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  const std::string first = view_.Get()->workers[0]->incarnation;
+  const absl::Time died = clock_.Now();
+  worker_.Kill();
+  ASSERT_TRUE(WaitFor(
+      [](const WorkerLoad& load) { return load.state == WorkerState::kLost && load.refused; }));
+  EXPECT_EQ(router_.FateOf(worker_.address(), first, died), Fate::kGone);
+  worker_.Restart();
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  EXPECT_NE(view_.Get()->workers[0]->incarnation, first);
+  EXPECT_EQ(router_.FateOf(worker_.address(), first, died), Fate::kGone);
+}
+
+TEST_F(WorkerPoolTest, AnUnlistedWorkerDrainsWhileItLivesAndIsForgottenAfterwards) {
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  pool_.SetAddresses({});
+  EXPECT_EQ(view_.Get()->workers[0]->state, WorkerState::kDraining);
+  EXPECT_NE(pool_.Find(worker_.address()), nullptr);
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  pool_.SetAddresses({});
+  worker_.Kill();
+  const absl::Time end = absl::Now() + absl::Minutes(1);
+  while (!view_.Get()->workers.empty() && absl::Now() < end) std::this_thread::yield();
+  EXPECT_TRUE(view_.Get()->workers.empty());
+  EXPECT_EQ(pool_.Find(worker_.address()), nullptr);
+  ASSERT_EQ(pool_.Models().size(), 1);
+  EXPECT_EQ(pool_.Models()[0].num_workers(), 0);
+}
+
+}  // namespace
+}  // namespace continuo::gateway
