@@ -8,8 +8,11 @@ namespace continuo {
 namespace {
 
 constexpr double kKeep = 0.9;       // of a class's past at each of its observations
-constexpr int kSweeps = 16;         // of coordinate descent; starts from the last solution
+constexpr int kSweeps = 48;         // of coordinate descent; starts from the last solution
 constexpr double kMaxSurprise = 4;  // a step counts as at most this multiple of its prediction
+// Attention and samples cost what constant and rows cannot explain: steps that measure them apart
+// may come late.
+constexpr double kRidge = 0.01;
 constexpr double kSurprising = 1.5;
 constexpr int kSurpriseAfter = 8;                   // observations
 constexpr int64_t kGrowth = 4;                      // see max_rows()
@@ -85,7 +88,8 @@ void StepCost::Fit() {
       for (int j = 0; j < kTerms; ++j) {
         if (j != i) rest -= all.xx[i][j] * coefficients_[j];
       }
-      coefficients_[i] = std::max(0.0, rest / all.xx[i][i]);
+      const double weight = all.xx[i][i] * (i < 2 ? 1 : 1 + kRidge);
+      coefficients_[i] = std::max(0.0, rest / weight);
     }
   }
 }

@@ -3,18 +3,20 @@
 
 #include <gmock/gmock.h>
 
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "services/worker/engine/calibration.h"
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/manual_clock.h"
 
 namespace continuo {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kVocab = 50;
@@ -93,6 +95,338 @@ TEST_F(EngineTest, SubmittedPromptsAreAnswered) {
   EXPECT_TRUE(a.ended.ok()) << a.ended;
   EXPECT_EQ(a.answers[0], FakeAnswer(SmallRequest(1), 0, kVocab));
   EXPECT_EQ(b.answers[0], FakeAnswer(SmallRequest(2), 0, kVocab));
+}
+
+TEST_F(EngineTest, ManyThreadsSubmitCancelAndFinishAtOnce) {
+  Start(SmallOptions());
+  constexpr int kThreads = 6, kEach = 60;
+  std::vector<std::unique_ptr<Collector>> collectors(kThreads * kEach);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        const int n = t * kEach + i;
+        collectors[n] = std::make_unique<Collector>(2);
+        Request request = SmallRequest(n + 1);
+        request.num_sequences = 2;
+        request.cache_bypass = i % 5 == 0;
+        ASSERT_TRUE(engine_->Submit(request, collectors[n]->Sink()).ok());
+        if (i % 3 == 0) engine_->Cancel(n + 1, absl::CancelledError("gone"));
+        if (i % 3 == 1) engine_->FinishSequence(n + 1, 1);
+        if (i % 7 == 0) {
+          engine_->Load();
+          engine_->Hung();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int n = 0; n < kThreads * kEach; ++n) {
+    collectors[n]->done.WaitForNotification();
+    Request request = SmallRequest(n + 1);
+    request.num_sequences = 2;
+    const int kind = n % kEach % 3;
+    if (kind != 0 || collectors[n]->ended.ok()) {
+      EXPECT_TRUE(collectors[n]->ended.ok()) << collectors[n]->ended;
+      EXPECT_EQ(collectors[n]->answers[0], FakeAnswer(request, 0, kVocab));
+    }
+    if (kind == 2) {
+      EXPECT_EQ(collectors[n]->answers[1], FakeAnswer(request, 1, kVocab));
+    }
+  }
+  engine_->Stop();
+  thread_.join();
+  EXPECT_EQ(metrics_.kv_blocks_used, 0);
+  EXPECT_EQ(metrics_.kv_blocks_unaccounted, 0);
+  EXPECT_EQ(engine_->Load().running + engine_->Load().waiting, 0);
+}
+
+TEST_F(EngineTest, ASinkMayCallTheEngine) {
+  Start(SmallOptions());
+  Collector a, b;
+  RequestSink forward = a.Sink();
+  Request request = SmallRequest(1);
+  request.max_tokens = 200;
+  ASSERT_TRUE(engine_
+                  ->Submit(request,
+                           [&, forward = std::move(forward)](RequestEvent event) mutable {
+                             const bool has_token = !event.deltas.empty();
+                             forward(std::move(event));
+                             if (!has_token) return;
+                             engine_->FinishSequence(1, 0);
+                             engine_->Load();
+                             engine_->Submit(SmallRequest(2), b.Sink()).IgnoreError();
+                           })
+                  .ok());
+  a.done.WaitForNotification();
+  b.done.WaitForNotification();
+  EXPECT_TRUE(a.ended.ok());
+  EXPECT_LT(a.answers[0].size(), 5u);
+}
+
+// What is submitted before Run waits in the inbox, so that these need no timing.
+class UnstartedEngineTest : public ::testing::Test {
+ protected:
+  static constexpr int kBlocks = 64;
+
+  explicit UnstartedEngineTest(EngineOptions options = SmallOptions())
+      : executor_({.num_blocks = kBlocks, .block_size = 4, .vocab_size = kVocab, .clock = &clock_}),
+        engine_(options, &executor_, &clock_, &metrics_) {}
+
+  ManualClock clock_;
+  EngineMetrics metrics_;
+  FakeExecutor executor_;
+  Engine engine_;
+};
+
+EngineOptions ShortQueue() {
+  EngineOptions options = SmallOptions();
+  options.max_queued_tokens = 10;
+  return options;
+}
+
+class ShortQueueTest : public UnstartedEngineTest {
+ protected:
+  ShortQueueTest() : UnstartedEngineTest(ShortQueue()) {}
+};
+
+TEST_F(ShortQueueTest, MoreWaitingTokensThanAllowedAreRefusedExceptForMoves) {
+  const auto ignore = [](RequestEvent) {};
+  EXPECT_TRUE(engine_.Submit(SmallRequest(1), ignore).ok());  // 4 tokens each
+  EXPECT_TRUE(engine_.Submit(SmallRequest(2), ignore).ok());
+  const absl::Status refused = engine_.Submit(SmallRequest(3), ignore);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("10"));
+  Request move = SmallRequest(4);
+  move.is_move = true;
+  move.received = {{{1, 2, 3}}};
+  EXPECT_TRUE(engine_.Submit(move, ignore).ok());
+  EXPECT_EQ(engine_.Load().waiting, 3);
+  EXPECT_EQ(engine_.Load().pending_prompt_tokens, 4 + 4 + 7);
+}
+
+TEST_F(ShortQueueTest, OneRequestMayAlwaysWaitHoweverLong) {
+  Request request = SmallRequest(1);
+  request.prompt.assign(100, 1);
+  EXPECT_TRUE(engine_.Submit(request, [](RequestEvent) {}).ok());
+}
+
+TEST_F(UnstartedEngineTest, WhatCanNeverFitIsRefusedWithBothNumbers) {
+  Request request = SmallRequest(1);
+  request.prompt.assign(200, 1);
+  request.max_tokens = 58;  // the last one is never computed: 257 of 256
+  const absl::Status status = engine_.Submit(request, [](RequestEvent) {});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("257"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("256"));
+  request.max_tokens = 57;
+  EXPECT_TRUE(engine_.Submit(request, [](RequestEvent) {}).ok());
+}
+
+TEST_F(UnstartedEngineTest, RequestsThatMakeNoSenseAreRefused) {
+  const auto ignore = [](RequestEvent) {};
+  Request empty = SmallRequest(1), none = SmallRequest(2), two = SmallRequest(3);
+  empty.prompt.clear();
+  none.num_sequences = 0;
+  two.num_sequences = 2;
+  two.received.resize(1);
+  for (const Request& request : {empty, none, two}) {
+    EXPECT_EQ(engine_.Submit(request, ignore).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_F(UnstartedEngineTest, APassedDeadlineIsRefused) {
+  Request request = SmallRequest(1);
+  request.deadline = clock_.Now();
+  EXPECT_EQ(engine_.Submit(request, [](RequestEvent) {}).code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(UnstartedEngineTest, ADrainingEngineRefusesNewWork) {
+  engine_.BeginDrain();
+  EXPECT_EQ(engine_.Submit(SmallRequest(1), [](RequestEvent) {}).code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST_F(UnstartedEngineTest, AStoppedEngineEndsWhatItHasAndRefusesMore) {
+  Collector a;
+  ASSERT_TRUE(engine_.Submit(SmallRequest(1), a.Sink()).ok());
+  engine_.Stop();
+  EXPECT_TRUE(engine_.Run().ok());
+  EXPECT_EQ(a.ended.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(engine_.Submit(SmallRequest(2), [](RequestEvent) {}).code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(engine_.Load().waiting, 0);
+}
+
+TEST_F(UnstartedEngineTest, AnExecutorErrorEndsEverythingUnavailableAndTheRun) {
+  Collector a, b;
+  executor_.FailWith(absl::InternalError("the device is lost"));
+  ASSERT_TRUE(engine_.Submit(SmallRequest(1), a.Sink()).ok());
+  ASSERT_TRUE(engine_.Submit(SmallRequest(2), b.Sink()).ok());
+  EXPECT_EQ(engine_.Run().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(a.ended.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(b.ended.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(UnstartedEngineTest, EndAllEndsEachAfterTheEventsItHas) {
+  std::vector<int> tokens;
+  absl::Status ended;
+  Request request = SmallRequest(1);
+  request.max_tokens = 100;
+  ASSERT_TRUE(engine_
+                  .Submit(request,
+                          [&](RequestEvent event) {
+                            tokens.push_back(static_cast<int>(event.deltas.size()));
+                            if (tokens.size() == 4) engine_.EndAll(absl::AbortedError("drained"));
+                            if (!event.ended) return;
+                            ended = *event.ended;
+                            engine_.Stop();
+                          })
+                  .ok());
+  EXPECT_TRUE(engine_.Run().ok());
+  EXPECT_EQ(ended.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(tokens.back(), 0);
+  EXPECT_EQ(metrics_.kv_blocks_used, 0);
+}
+
+TEST_F(UnstartedEngineTest, ListenersHearOfStepsAndOfTheLoad) {
+  std::vector<EngineLoad> loads;
+  std::vector<StepRecord> steps;
+  engine_.SetLoadListener([&](const EngineLoad& load) { loads.push_back(load); });
+  engine_.SetStepListener([&](const StepRecord& step) { steps.push_back(step); });
+  Request request = SmallRequest(1);
+  request.label = "a";
+  ASSERT_TRUE(engine_
+                  .Submit(request,
+                          [&](RequestEvent event) {
+                            if (event.ended) engine_.Stop();
+                          })
+                  .ok());
+  EXPECT_TRUE(engine_.Run().ok());
+  ASSERT_EQ(steps.size(), 6u);
+  EXPECT_EQ(steps[0].sequences[0].new_tokens, 4);
+  EXPECT_EQ(steps[1].sequences[0].cached_tokens, 4);
+  EXPECT_EQ(steps[5].sequences[0].generated_tokens, 6);
+  EXPECT_EQ(steps[5].sequences[0].finish, FinishReason::kLength);
+  EXPECT_EQ(steps[0].sequences[0].label, "a");
+  ASSERT_GE(loads.size(), 2u);
+  EXPECT_EQ(loads.front().running, 1);
+  EXPECT_EQ(loads.back().running, 0);
+  EXPECT_GT(loads.front().decode_tokens_per_second, 0);
+  EXPECT_EQ(engine_.Load().total_blocks, kBlocks);
+  EXPECT_EQ(engine_.Load().steps, 6u);
+}
+
+// An executor that a test holds in the middle of a step.
+class HeldExecutor : public Executor {
+ public:
+  explicit HeldExecutor(FakeExecutor* executor) : executor_(*executor) {}
+
+  absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      ++entered_;
+      mutex_.Await(absl::Condition(
+          +[](HeldExecutor* self) { return self->entered_ <= self->allowed_; }, this));
+    }
+    return executor_.Run(plan, fill_mask);
+  }
+  void Allow(int steps) {
+    absl::MutexLock lock(&mutex_);
+    allowed_ = steps;
+  }
+  void WaitUntilEntered(int step) {
+    absl::MutexLock lock(&mutex_);
+    waited_for_ = step;
+    mutex_.Await(absl::Condition(
+        +[](HeldExecutor* self) { return self->entered_ >= self->waited_for_; }, this));
+  }
+
+ private:
+  FakeExecutor& executor_;
+  absl::Mutex mutex_;
+  int entered_ = 0, allowed_ = 0, waited_for_ = 0;
+};
+
+TEST(EngineHealthTest, AStepThatDoesNotEndIsHungExceptTheFirst) {
+  ManualClock clock;
+  EngineMetrics metrics;
+  EngineOptions options = SmallOptions();
+  options.calibrate = false;
+  FakeExecutor fake({.num_blocks = 64, .block_size = 4, .vocab_size = kVocab, .clock = &clock});
+  HeldExecutor executor(&fake);
+  Engine engine(options, &executor, &clock, &metrics);
+  std::thread thread([&] { EXPECT_TRUE(engine.Run().ok()); });
+  Collector a;
+  ASSERT_TRUE(engine.Submit(SmallRequest(1), a.Sink()).ok());
+  executor.WaitUntilEntered(1);
+  clock.Advance(absl::Hours(1));
+  EXPECT_FALSE(engine.Hung());  // the first step after loading
+  executor.Allow(1);
+  executor.WaitUntilEntered(2);
+  EXPECT_FALSE(engine.Hung());
+  // The first step took an hour, so ten of them are waited for; nothing is hung before that.
+  clock.Advance(absl::Hours(9));
+  EXPECT_FALSE(engine.Hung());
+  clock.Advance(absl::Hours(2));
+  EXPECT_TRUE(engine.Hung());
+  executor.Allow(100);
+  a.done.WaitForNotification();
+  engine.Stop();
+  thread.join();
+  EXPECT_FALSE(engine.Hung());
+}
+
+TEST(EngineHealthTest, AnIdleEngineIsNeverHung) {
+  ManualClock clock;
+  EngineMetrics metrics;
+  FakeExecutor fake({.num_blocks = 64, .block_size = 4, .vocab_size = kVocab, .clock = &clock});
+  Engine engine(SmallOptions(), &fake, &clock, &metrics);
+  absl::Notification idle;
+  engine.SetLoadListener([&idle](const EngineLoad& load) {
+    if (load.running + load.waiting == 0) idle.Notify();
+  });
+  std::thread thread([&] { EXPECT_TRUE(engine.Run().ok()); });
+  Collector a;
+  ASSERT_TRUE(engine.Submit(SmallRequest(1), a.Sink()).ok());
+  a.done.WaitForNotification();
+  idle.WaitForNotification();
+  clock.Advance(absl::Hours(1));
+  EXPECT_FALSE(engine.Hung());
+  engine.Stop();
+  thread.join();
+}
+
+TEST(CalibrationTest, AFewSmallStepsTeachTheCostOfTheFirstOnes) {
+  ManualClock clock;
+  EngineMetrics metrics;
+  FakeExecutor fake({.num_blocks = 64,
+                     .block_size = 4,
+                     .vocab_size = kVocab,
+                     .clock = &clock,
+                     .cost = [](const StepPlan& plan) {
+                       return absl::Milliseconds(5) + plan.num_rows() * absl::Milliseconds(1);
+                     }});
+  EngineOptions options = SmallOptions();
+  options.max_batch_tokens = 512;
+  StepCost cost;
+  ASSERT_TRUE(Calibrate(options, fake, clock, cost).ok());
+  EXPECT_EQ(fake.num_steps(), 6);
+  EXPECT_GE(cost.max_rows(), 256);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(cost.Predict(StepLoad{}.WithRows(0, 100, 1))), 105, 30);
+}
+
+TEST(CalibrationTest, OnASlowMachineItIsTwoSteps) {
+  ManualClock clock;
+  FakeExecutor fake({.num_blocks = 64,
+                     .block_size = 4,
+                     .vocab_size = kVocab,
+                     .clock = &clock,
+                     .cost = [](const StepPlan&) { return absl::Seconds(1); }});
+  StepCost cost;
+  ASSERT_TRUE(Calibrate(SmallOptions(), fake, clock, cost).ok());
+  EXPECT_EQ(fake.num_steps(), 2);
 }
 
 }  // namespace
