@@ -7,6 +7,7 @@
 #include "services/base/status_macros.h"
 #include "services/common/error.h"
 #include "services/common/grpc_status.h"
+#include "services/common/log.h"
 #include "services/worker/server/call_metadata.h"
 #include "services/worker/server/wire.h"
 
@@ -36,6 +37,7 @@ GenerateCall::GenerateCall(const grpc::CallbackServerContext* context,
                            const grpc::ByteBuffer& request, WorkerCore* core)
     : core_(core),
       info_(ReadCallInfo(*context, core->identity().tls)),
+      start_(core->clock().Elapsed()),
       bytes_(request),
       id_(core->NextId()) {
   // An end is passed on once the engine has the request, so serving() is set then.
@@ -127,6 +129,11 @@ void GenerateCall::OnCancel() {
 void GenerateCall::Finish(absl::Status status) {
   if (!label_.empty()) core_->registry().Remove(info_->tenant, label_, control_.get());
   core_->CountRequest(status.code());
+  Log(LogSeverity::kInfo, "generate",
+      {{"request_id", label_},
+       {"tenant", info_.ok() ? info_->tenant : std::string()},
+       {"code", absl::StatusCodeToString(status.code())},
+       {"seconds", core_->clock().Elapsed() - start_}});
   Reactor::Finish(ToGrpcStatus(status));
 }
 

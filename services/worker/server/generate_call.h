@@ -7,6 +7,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "services/worker/server/convert.h"
 #include "services/worker/server/generate_session.h"
 #include "services/worker/server/request_registry.h"
@@ -41,6 +43,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
 
   WorkerCore* const core_;
   absl::StatusOr<CallInfo> info_;
+  const absl::Duration start_;
   grpc::ByteBuffer bytes_;     // of the request, until it is parsed
   grpc::ByteBuffer outgoing_;  // of the write in flight
   const RequestId id_;

@@ -3,20 +3,34 @@
 
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/random/random.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "services/common/error.h"
 
 namespace continuo {
+
+struct WorkerCore::RandomState {
+  absl::Mutex mutex;
+  absl::BitGen bits ABSL_GUARDED_BY(mutex);
+};
 
 WorkerCore::WorkerCore(Identity identity, const Clock* clock, int text_threads,
                        std::function<void(bool)> set_health)
     : identity_(std::move(identity)),
       clock_(clock),
+      random_(std::make_unique<RandomState>()),
       incarnation_(absl::StrFormat("%016x%016x", Random(), Random())),
       salt_key_([this] { return Random(); }),
       load_board_([this] { return ReadLoad(); }),
       lifecycle_(&registry_, {.begin_drain = [this] { serving()->engine->BeginDrain(); },
-                              .hung = [this] { return serving()->engine->Hung(); },
+                              .hung =
+                                  [this] {
+                                    // A drain may begin while the model still loads.
+                                    const Serving* s = serving();
+                                    return s != nullptr && s->engine->Hung();
+                                  },
                               .running =
                                   [this] {
                                     const Serving* s = serving();
@@ -59,8 +73,8 @@ uint64_t WorkerCore::num_requests(absl::StatusCode code) const {
 }
 
 uint64_t WorkerCore::Random() {
-  absl::MutexLock lock(&random_mutex_);
-  return absl::Uniform<uint64_t>(random_);
+  absl::MutexLock lock(&random_->mutex);
+  return absl::Uniform<uint64_t>(random_->bits);
 }
 
 v1::WatchLoadResponse WorkerCore::ReadLoad() const {

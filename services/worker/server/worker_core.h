@@ -4,13 +4,11 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/random/random.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "services/base/clock.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/server/convert.h"
@@ -75,8 +73,8 @@ class WorkerCore {
  private:
   const Identity identity_;
   const Clock* const clock_;
-  absl::Mutex random_mutex_;
-  absl::BitGen random_ ABSL_GUARDED_BY(random_mutex_);
+  struct RandomState;  // keeps a costly header out of this one
+  const std::unique_ptr<RandomState> random_;
   const std::string incarnation_;
   const SaltKey salt_key_;
   std::atomic<RequestId> next_id_ = 1;

@@ -248,13 +248,15 @@ TEST_F(GenerateSessionTest, LogprobsCarryTheBytesOfTheirTokens) {
                                      {.logprob = -2, .alternatives = {{kEos, -2}}}},
                           .finish = FinishReason::kStop});
   Send(std::move(event));
-  Finish();
-  const v1::Delta delta = writer_->responses().back().deltas(0);
-  ASSERT_EQ(delta.logprobs_size(), 2);
-  EXPECT_EQ(delta.logprobs(0).token(), "\xC3") << "part of a character";
-  EXPECT_EQ(delta.logprobs(0).logprob(), -1.5f);
-  EXPECT_EQ(delta.logprobs(0).alternatives(0).token(), "x");
-  EXPECT_EQ(delta.logprobs(1).token(), "") << "a special token";
+  const std::vector<std::string> logprobs = Finish().sequences.at(0).logprobs;
+  ASSERT_EQ(logprobs.size(), 2u);
+  v1::TokenLogprob first, second;
+  ASSERT_TRUE(first.ParseFromString(logprobs[0]));
+  ASSERT_TRUE(second.ParseFromString(logprobs[1]));
+  EXPECT_EQ(first.token(), "\xC3") << "part of a character";
+  EXPECT_EQ(first.logprob(), -1.5f);
+  EXPECT_EQ(first.alternatives(0).token(), "x");
+  EXPECT_EQ(second.token(), "") << "a special token";
 }
 
 TEST_F(GenerateSessionTest, PromptLogprobsNameTheTokensAfterTheFirst) {
