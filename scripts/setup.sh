@@ -31,7 +31,7 @@ rust_is_new() {
     rustc --version | awk '{split($2, v, "."); exit !(v[1] > 1 || v[2] >= 85)}'
 }
 rust_is_new || packages+=(rustc-web cargo-web)
-[ "$want_all" = 1 ] && packages+=(clang-14 libclang-rt-14-dev clang-format iproute2 npm)
+[ "$want_all" = 1 ] && packages+=(clang libclang-rt-14-dev clang-format iproute2 npm)
 
 missing=()
 for package in "${packages[@]}"; do

@@ -53,7 +53,9 @@ absl::StatusOr<CallContext> InferenceService::ContextOf(
     RETURN_IF_ERROR(CheckName("x-tenant-id", result.tenant));
   }
   for (const char* key : {"traceparent", "tracestate", "x-session-id"}) {
-    if (std::string value = Metadata(context, key); !value.empty()) {
+    // What gRPC takes from a client it may refuse to send on, and end the process; a trace must not
+    // cost a request, so such a value is dropped.
+    if (std::string value = Metadata(context, key); IsForwardable(value)) {
       result.forwarded.emplace_back(key, std::move(value));
     }
   }

@@ -40,7 +40,8 @@ class Received {
     std::vector<uint32_t> token_ids;
     v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
   };
-  absl::Status Merge(const v1::GenerateResponse& response);
+  absl::Status Check(const v1::GenerateResponse& response) const;
+  void Merge(const v1::GenerateResponse& response);
 
   bool has_any_ = false;
   uint64_t sequence_ = 0;

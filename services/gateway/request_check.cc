@@ -66,6 +66,11 @@ absl::Status CheckStopping(const v1::Stopping& s) {
 
 }  // namespace
 
+bool IsForwardable(std::string_view value) {
+  return !value.empty() && value.size() <= 1024 &&
+         std::ranges::all_of(value, [](char c) { return c >= 0x20 && c <= 0x7e; });
+}
+
 absl::Status CheckName(std::string_view field, std::string_view value) {
   if (value.empty() || value.size() > 128) {
     return FieldError(field, absl::StrCat("has ", value.size(), " characters, must have 1 to 128"));

@@ -15,6 +15,10 @@ namespace continuo::gateway {
 // From 1 to 128 printable ASCII characters; `field` names it in the error.
 absl::Status CheckName(std::string_view field, std::string_view value);
 
+// Whether a header's value that a client sent may be sent on: 1 to 1,024 printable ASCII
+// characters. gRPC takes other bytes from a client, but not for sending.
+bool IsForwardable(std::string_view value);
+
 // INVALID_ARGUMENT names the first field that is out of the range the proto states.
 absl::Status CheckGenerate(const v1::GenerateRequest& request);
 

@@ -145,18 +145,22 @@ void Router::Release(const std::string& address, uint64_t id) {
   if (record->second.open.empty()) in_flight_.erase(record);
 }
 
-void Router::WaitForChange(std::function<void()> on_change) {
+void Router::WaitForChange(std::weak_ptr<const void> owner, std::function<void()> on_change) {
   absl::MutexLock lock(&mutex_);
-  waiters_.push_back(std::move(on_change));
+  if (waiters_.size() >= prune_at_) {
+    std::erase_if(waiters_, [](const Waiter& waiter) { return waiter.owner.expired(); });
+    prune_at_ = std::max<size_t>(64, 2 * waiters_.size());
+  }
+  waiters_.push_back({std::move(owner), std::move(on_change)});
 }
 
 void Router::ViewChanged() {
-  std::vector<std::function<void()>> waiters;
+  std::vector<Waiter> waiters;
   {
     absl::MutexLock lock(&mutex_);
     waiters.swap(waiters_);
   }
-  for (const auto& waiter : waiters) waiter();
+  for (const Waiter& waiter : waiters) waiter.on_change();
 }
 
 void Router::WorkerLost(std::string_view address, std::string_view alive_incarnation) {

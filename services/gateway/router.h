@@ -78,8 +78,9 @@ class Router {
   // the worker's process is gone or silent.
   absl::StatusOr<Lease> Pick(const RouteKey& key, std::function<void()> on_lost = nullptr);
 
-  // Calls back once, at the next change of which workers take requests.
-  void WaitForChange(std::function<void()> on_change);
+  // Calls back once, at the next change of which workers take requests; perhaps not at all once
+  // `owner` is gone.
+  void WaitForChange(std::weak_ptr<const void> owner, std::function<void()> on_change);
 
   Fate FateOf(std::string_view address, std::string_view incarnation, absl::Time since) const;
 
@@ -119,7 +120,14 @@ class Router {
   mutable absl::Mutex mutex_;
   absl::BitGenRef random_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, InFlightRecord> in_flight_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::function<void()>> waiters_ ABSL_GUARDED_BY(mutex_);
+  struct Waiter {
+    std::weak_ptr<const void> owner;
+    std::function<void()> on_change;
+  };
+  std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
+  // Waiters whose owners are gone are dropped when there are this many: at most twice as many are
+  // kept as wait.
+  size_t prune_at_ ABSL_GUARDED_BY(mutex_) = 64;
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
 };
 

@@ -40,6 +40,7 @@ StreamRelay::StreamRelay(const RelayEnvironment& environment, RelayRequest reque
       wait_begin_(start_time_) {
   if (request_.continuation().has_received()) received_.Begin(request_.continuation().received());
   tokens_before_ = received_.num_tokens();
+  report_.model = request_.model();
   report_.model = received_.accepted().model();
 }
 
@@ -149,7 +150,7 @@ void StreamRelay::TryNext() {
   if (!lease.ok() && absl::IsUnavailable(lease.status())) {
     // Ask for the next change first, then look again: nothing is missed in between.
     const int64_t wait = wait_ + 1;
-    env_.router->WaitForChange([weak = weak_from_this(), wait] {
+    env_.router->WaitForChange(weak_from_this(), [weak = weak_from_this(), wait] {
       if (auto self = weak.lock()) self->Post({.kind = Event::Kind::kRetry, .id = wait});
     });
     lease = Pick();
@@ -311,15 +312,17 @@ void StreamRelay::HandleWorkerEnd(const absl::Status& status) {
       }
       // Nothing has begun: the next worker gets it as new, so that it may refuse it as well.
       refused_.push_back(lease_->address());
+      last_error_ =
+          RetryDelayOf(status).has_value() ? status : WithRetryInfo(status, absl::Seconds(1));
       if (static_cast<int>(refused_.size()) < options_.max_refusals) {
-        last_error_ =
-            RetryDelayOf(status).has_value() ? status : WithRetryInfo(status, absl::Seconds(1));
         DropCall(/*abandon=*/false);
         admitted_ = false;
         TryNext();
         return;
       }
-      break;
+      DropCall(/*abandon=*/false);
+      Conclude(last_error_);
+      return;
     case WorkerEnd::kFinal:
       break;
   }
@@ -343,8 +346,8 @@ void StreamRelay::Move(std::string_view reason, const absl::Status& status) {
   last_error_ = status;
   if (!lost_at_.has_value()) lost_at_ = env_.clock->Now();
   const absl::Duration delay = Backoff();
-  ++fruitless_;
-  if (waited_ + delay > options_.no_worker_wait) {
+  // The first move after progress is always tried.
+  if (fruitless_++ > 0 && waited_ + delay > options_.no_worker_wait) {
     // Workers are there, but none brings it further.
     Conclude(absl::IsResourceExhausted(status)
                  ? status

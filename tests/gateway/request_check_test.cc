@@ -81,5 +81,17 @@ TEST(EstimatePromptTokensTest, IdsAreCountedAndTextIsFourBytesAToken) {
   EXPECT_EQ(EstimatePromptTokens(request), 1001);
 }
 
+TEST(IsForwardableTest, OnlyPrintableAsciiOfBoundedLengthIsSentOn) {
+  EXPECT_TRUE(IsForwardable("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"));
+  EXPECT_FALSE(IsForwardable(""));
+  EXPECT_FALSE(
+      IsForwardable("a\x01"
+                    "b"));
+  EXPECT_FALSE(IsForwardable("caf\xc3\xa9"));
+  EXPECT_FALSE(IsForwardable("a\nb"));
+  EXPECT_TRUE(IsForwardable(std::string(1024, 'x')));
+  EXPECT_FALSE(IsForwardable(std::string(1025, 'x')));
+}
+
 }  // namespace
 }  // namespace continuo::gateway

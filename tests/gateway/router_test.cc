@@ -181,7 +181,7 @@ TEST_F(RouterTest, HoldersOfALeaseAreToldOnceThatTheirWorkerIsLost) {
 
 TEST_F(RouterTest, WaitersAreCalledOnceAtTheNextChange) {
   int calls = 0;
-  router_.WaitForChange([&] { ++calls; });
+  router_.WaitForChange({}, [&] { ++calls; });
   EXPECT_EQ(calls, 0);
   router_.ViewChanged();
   router_.ViewChanged();
