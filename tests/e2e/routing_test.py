@@ -64,10 +64,12 @@ class RoutingTest(unittest.TestCase):
         except fleet.grpc.RpcError:
             pass  # cancelled at the end
 
-    def load(self, worker):
+    def load_without_queue(self, worker):
+        """What the worker reports while nobody waits; a report may be from just before the last
+        request was admitted, so the first that shows no queue counts. A lasting queue fails."""
         call = fleet.Client(worker.address).worker.WatchLoad(worker_pb.WatchLoadRequest(),
                                                              timeout=30)
-        load = next(call)
+        load = next(load for load in call if load.waiting_requests == 0)
         call.cancel()
         return load
 
@@ -81,12 +83,11 @@ class RoutingTest(unittest.TestCase):
         calls = [self.hold(full, CONTEXT * 9 // 10), self.hold(light, CONTEXT // 10)]
         num_requests = 0
         while num_requests < 400:
-            loads = [self.load(w) for w in self.workers]
+            loads = [self.load_without_queue(w) for w in self.workers]
             if not all(reader.is_alive() for _, reader in calls):
                 break
             self.assertGreaterEqual(loads[0].used_kv_blocks, 0.88 * loads[0].total_kv_blocks)
             self.assertLess(loads[1].used_kv_blocks, 0.3 * loads[1].total_kv_blocks)
-            self.assertEqual([l.waiting_requests for l in loads], [0, 0])
             for _ in range(10):
                 request = pb.GenerateRequest()
                 request.token_ids.ids.extend([10 + num_requests % 200, 30, 40])

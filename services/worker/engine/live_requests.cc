@@ -98,7 +98,8 @@ void LiveRequests::AddToken(Sequence& s, int32_t token, TokenScore score, const 
     }
   }
   if (s.last_token != absl::ZeroDuration()) {
-    metrics_.inter_token_seconds.Observe(absl::ToDoubleSeconds(now.elapsed - s.last_token));
+    const int64_t gap = absl::ToInt64Nanoseconds(now.elapsed - s.last_token);
+    metrics_.inter_token_seconds.Observe(static_cast<double>(gap) * 1e-9);
   }
   s.last_token = now.elapsed;
 }
