@@ -3,7 +3,5 @@
 // with mmap, which counts as a write, and hands them to other threads inside its Mutex, where
 // ThreadSanitizer is told not to look: a thread's first wait then seems to race with its waker.
 
-#ifdef __SANITIZE_THREAD__
 extern "C" const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() { return "race:DoAllocWithArena\n"; }
-#endif
