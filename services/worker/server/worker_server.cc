@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/server/worker_server.h"
 
+#include <pthread.h>
+
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -64,6 +66,7 @@ void WorkerServer::Serve(ServedModel model, EngineOptions options, Executor* exe
   engine_ = std::make_unique<Engine>(options, executor, clock_, &metrics_);
   engine_->SetLoadListener([this](const EngineLoad& load) { core_->load_board().Update(load); });
   engine_thread_ = std::thread([this, on_failure = std::move(on_failure)] {
+    pthread_setname_np(pthread_self(), "engine");  // for `top -H`, debuggers and tests
     const absl::Status status = engine_->Run();
     if (!status.ok()) on_failure(status);
   });
