@@ -31,7 +31,10 @@ rust_is_new() {
     rustc --version | awk '{split($2, v, "."); exit !(v[1] > 1 || v[2] >= 85)}'
 }
 rust_is_new || packages+=(rustc-web cargo-web)
-[ "$want_all" = 1 ] && packages+=(clang libclang-rt-14-dev clang-format iproute2 npm)
+if [ "$want_all" = 1 ]; then
+  packages+=(clang libclang-rt-14-dev clang-format iproute2)
+  command -v npm >/dev/null || packages+=(npm)  # other packages of Node.js bring their own
+fi
 
 missing=()
 for package in "${packages[@]}"; do
