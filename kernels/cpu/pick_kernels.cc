@@ -6,14 +6,28 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace continuo::cpu {
+#if defined(__x86_64__)
+namespace {
+
+// Clang 14's __builtin_cpu_supports does not know it. Intel SDM, CPUID leaf 1: ECX bit 29.
+bool HasF16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+}  // namespace
+#endif
 
 std::vector<const KernelTable*> AvailableKernels() {
   std::vector<const KernelTable*> tables = {&kScalarKernels};
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
   if (avx2) tables.push_back(&kAvx2Kernels);
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
