@@ -63,7 +63,7 @@ void CollectGauges(const Admission& admission, const LoadView& view, const Clock
   absl::Duration age = absl::ZeroDuration();
   for (const auto& load : snapshot->workers) {
     workers[{load->model, load->state}] += 1;
-    if (load->state != WorkerState::kLost) age = std::max(age, clock.Now() - load->report_time);
+    if (load->state != WorkerState::kLost) age = std::max(age, clock.Elapsed() - load->report_time);
   }
   for (const auto& [key, count] : workers) {
     AddGauge(families, "continuo_gateway_workers", "Workers by what they can do now",

@@ -39,7 +39,8 @@ struct WorkerLoad {
   int64_t block_size_tokens = 0;
   int64_t max_running_requests = 0;
 
-  absl::Time report_time = absl::InfinitePast();  // when the last report arrived
+  // When the last report arrived, as Clock::Elapsed tells it.
+  absl::Duration report_time = -absl::InfiniteDuration();
 };
 
 struct LoadSnapshot {

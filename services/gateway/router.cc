@@ -41,7 +41,7 @@ Router::Router(Policy policy, const LoadView* view, const Clock* clock, absl::Bi
 
 absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on_lost) {
   const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
-  const absl::Time now = clock_->Now();
+  const absl::Duration now = clock_->Elapsed();
 
   std::string model(key.model);
   if (model.empty()) {
@@ -118,7 +118,7 @@ absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on
   return Lease(this, loads[*pick], id);
 }
 
-void Router::Settle(InFlightRecord& record, absl::Time report_time) {
+void Router::Settle(InFlightRecord& record, absl::Duration report_time) {
   while (!record.unreported.empty() &&
          record.unreported.front().first + options_.report_lag < report_time) {
     const auto open = record.open.find(record.unreported.front().second);
@@ -179,9 +179,9 @@ void Router::WorkerLost(std::string_view address, std::string_view alive_incarna
 }
 
 Fate Router::FateOf(std::string_view address, std::string_view incarnation,
-                    absl::Time since) const {
+                    absl::Duration since) const {
   const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
-  const absl::Time now = clock_->Now();
+  const absl::Duration now = clock_->Elapsed();
   for (const auto& load : snapshot->workers) {
     if (load->address != address) continue;
     if (load->incarnation != incarnation || load->refused) return Fate::kGone;

@@ -82,7 +82,8 @@ class Router {
   // `owner` is gone.
   void WaitForChange(std::weak_ptr<const void> owner, std::function<void()> on_change);
 
-  Fate FateOf(std::string_view address, std::string_view incarnation, absl::Time since) const;
+  // `since`: when it was last heard of, as Clock::Elapsed tells it.
+  Fate FateOf(std::string_view address, std::string_view incarnation, absl::Duration since) const;
 
   // Requests of ours that are open at the address.
   int64_t InFlight(std::string_view address) const;
@@ -103,14 +104,15 @@ class Router {
   // What this gateway has open at one address.
   struct InFlightRecord {
     absl::flat_hash_map<uint64_t, Open> open;
-    std::deque<std::pair<absl::Time, uint64_t>> unreported;  // oldest first; ended ones too
+    std::deque<std::pair<absl::Duration, uint64_t>> unreported;  // oldest first; ended ones too
     int64_t unreported_requests = 0;
     int64_t unreported_prompt_tokens = 0;
   };
 
   void Release(const std::string& address, uint64_t id);
   // Requests that the report must show are no longer counted beside it.
-  void Settle(InFlightRecord& record, absl::Time report_time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Settle(InFlightRecord& record, absl::Duration report_time)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Policy policy_;
   const LoadView* const view_;

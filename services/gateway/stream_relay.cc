@@ -36,7 +36,7 @@ StreamRelay::StreamRelay(const RelayEnvironment& environment, RelayRequest reque
       prompt_tokens_(request.prompt_tokens),
       random_state_(request.seed),
       ticket_(std::move(request.ticket)),
-      start_time_(env_.clock->Now()),
+      start_time_(env_.clock->Elapsed()),
       wait_begin_(start_time_) {
   if (request_.continuation().has_received()) received_.Begin(request_.continuation().received());
   tokens_before_ = received_.num_tokens();
@@ -112,7 +112,7 @@ void StreamRelay::Handle(Event& event) {
           Conclude(absl::OkStatus());
         } else {
           if (accepted_here_ && !progress_here_) {
-            deaths_.push_back({lease_->address(), lease_->incarnation(), env_.clock->Now()});
+            deaths_.push_back({lease_->address(), lease_->incarnation(), env_.clock->Elapsed()});
           }
           Move("silent", absl::UnavailableError("the worker is silent"));
         }
@@ -130,8 +130,8 @@ void StreamRelay::Handle(Event& event) {
 
 void StreamRelay::TryNext() {
   if (conclusion_.has_value()) return;
-  const absl::Time now = env_.clock->Now();
-  if (now >= context_.deadline) {
+  const absl::Duration now = env_.clock->Elapsed();
+  if (env_.clock->Now() >= context_.deadline) {
     Conclude(absl::DeadlineExceededError("the deadline has passed"));
     return;
   }
@@ -173,7 +173,7 @@ void StreamRelay::TryNext() {
     return;
   }
   // At the latest when one of the limits is reached; before, at the next change.
-  absl::Duration delay = std::min(left, context_.deadline - now);
+  absl::Duration delay = std::min(left, context_.deadline - env_.clock->Now());
   const absl::Duration exact_left = wait_begin_ + options_.exact_wait - now;
   if (exact_left > absl::ZeroDuration()) delay = std::min(delay, exact_left);
   RetryAfter(delay);
@@ -199,7 +199,7 @@ absl::StatusOr<Lease> StreamRelay::Pick() {
       .fingerprint = accepted.fingerprint(),
       .tokenizer_fingerprint = accepted.tokenizer_fingerprint(),
       .exact_only = request_.exact_only(),
-      .allow_inexact = env_.clock->Now() - wait_begin_ >= options_.exact_wait,
+      .allow_inexact = env_.clock->Elapsed() - wait_begin_ >= options_.exact_wait,
       .prompt_tokens = prompt_tokens_ + received_.num_tokens(),
       .failures = failures_,
       .refused = refused_,
@@ -213,7 +213,7 @@ void StreamRelay::StartCall(Lease lease) {
   ++attempt_;
   ++wait_;
   waiting_ = false;
-  waited_ += env_.clock->Now() - wait_begin_;
+  waited_ += env_.clock->Elapsed() - wait_begin_;
   lease_ = std::move(lease);
   accepted_here_ = progress_here_ = false;
   report_.worker = lease_->load().worker;
@@ -249,7 +249,7 @@ void StreamRelay::HandleResponse(v1::GenerateResponse response) {
     }
     return;
   }
-  const absl::Time now = env_.clock->Now();
+  const absl::Duration now = env_.clock->Elapsed();
   if (response.has_accepted()) {
     accepted_here_ = true;
     report_.model = response.accepted().model();
@@ -295,7 +295,7 @@ void StreamRelay::HandleWorkerEnd(const absl::Status& status) {
       return;
     case WorkerEnd::kLost:
       if (absl::IsUnavailable(status) && accepted_here_ && !progress_here_) {
-        deaths_.push_back({lease_->address(), lease_->incarnation(), env_.clock->Now()});
+        deaths_.push_back({lease_->address(), lease_->incarnation(), env_.clock->Elapsed()});
       }
       Move("lost", status);
       return;
@@ -344,7 +344,7 @@ void StreamRelay::Move(std::string_view reason, const absl::Status& status) {
   refused_.clear();
   move_reason_ = reason;
   last_error_ = status;
-  if (!lost_at_.has_value()) lost_at_ = env_.clock->Now();
+  if (!lost_at_.has_value()) lost_at_ = env_.clock->Elapsed();
   const absl::Duration delay = Backoff();
   // The first move after progress is always tried.
   if (fruitless_++ > 0 && waited_ + delay > options_.no_worker_wait) {
@@ -365,7 +365,7 @@ void StreamRelay::DropCall(bool abandon) {
   lease_.reset();
   reading_ = false;
   waiting_ = true;
-  wait_begin_ = env_.clock->Now();
+  wait_begin_ = env_.clock->Elapsed();
 }
 
 void StreamRelay::RetryAfter(absl::Duration delay) {
@@ -390,7 +390,7 @@ void StreamRelay::Pump() {
     report_.tenant = context_.tenant;
     if (report_.request_id.empty()) report_.request_id = context_.request_id;
     report_.completion_tokens = received_.num_tokens() - tokens_before_;
-    report_.duration = env_.clock->Now() - start_time_;
+    report_.duration = env_.clock->Elapsed() - start_time_;
     client_->Finish(*conclusion_, report_);
     return;
   }

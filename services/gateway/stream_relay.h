@@ -174,7 +174,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   // A worker process that perhaps died of this request.
   struct Death {
     std::string address, incarnation;
-    absl::Time time;
+    absl::Duration time;
   };
 
   void Post(Event event);
@@ -213,7 +213,8 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   uint64_t random_state_;
   Admission::Ticket ticket_;
   Received received_;
-  const absl::Time start_time_;
+  // Moments are as Clock::Elapsed tells them; only the deadline is wall time.
+  const absl::Duration start_time_;
 
   int attempt_ = 0;        // of the current call; events of others are late
   bool admitted_ = false;  // a worker may have taken the request: from here on calls are moves
@@ -225,7 +226,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
 
   int64_t wait_ = 0;     // the current retry; earlier ones are late
   bool waiting_ = true;  // no call is open
-  absl::Time wait_begin_;
+  absl::Duration wait_begin_;
   absl::Duration waited_;  // without a call, since the last progress
   int fruitless_ = 0;      // moves since the last progress
   int suspects_ = 0;
@@ -234,7 +235,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   std::vector<Death> deaths_;
   std::string_view move_reason_;
   absl::Status last_error_;
-  std::optional<absl::Time> lost_at_;
+  std::optional<absl::Duration> lost_at_;
 
   std::deque<v1::GenerateResponse> to_client_;
   size_t to_client_bytes_ = 0;
@@ -244,7 +245,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
 
   RelayReport report_;
   int64_t tokens_before_ = 0;  // that the client brought
-  std::optional<absl::Time> last_token_time_;
+  std::optional<absl::Duration> last_token_time_;
 };
 
 }  // namespace continuo::gateway

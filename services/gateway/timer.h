@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace continuo::gateway {
@@ -21,8 +22,8 @@ class Timer {
   virtual void After(absl::Duration delay, std::function<void()> callback) = 0;
 };
 
-// One thread that sleeps until the next callback is due. What is not due when it is destroyed is
-// dropped.
+// One thread that sleeps until the next callback is due, by a clock that nobody can set. What is
+// not due when it is destroyed is dropped.
 class TimerThread : public Timer {
  public:
   TimerThread();
@@ -30,13 +31,16 @@ class TimerThread : public Timer {
   void After(absl::Duration delay, std::function<void()> callback) override;
 
  private:
+  using Clock = std::chrono::steady_clock;
   void Run();
 
-  absl::Mutex mutex_;
-  absl::CondVar changed_;
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::pair<absl::Time, uint64_t>, std::function<void()>> due_ ABSL_GUARDED_BY(mutex_);
+  // Not absl's: absl::CondVar sleeps by the clock on the wall.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Both under mutex_.
+  bool stopped_ = false;
+  uint64_t next_id_ = 0;
+  std::map<std::pair<Clock::time_point, uint64_t>, std::function<void()>> due_;
   std::thread thread_;
 };
 

@@ -218,7 +218,7 @@ void WorkerPool::OnReport(const std::string& address, uint64_t watch_id,
     }
     worker.tried = worker.has_report = true;
     worker.failures = 0;
-    worker.report_time = clock_->Now();
+    worker.report_time = clock_->Elapsed();
 
     auto load = std::make_shared<WorkerLoad>();
     load->address = address;
@@ -325,7 +325,7 @@ void WorkerPool::CheckSilence() {
   std::vector<std::string> silent;
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
+    const absl::Duration now = clock_->Elapsed();
     for (auto& [address, worker] : workers_) {
       if (worker.has_report && now - worker.report_time > options_.max_silence) {
         const bool news = std::ranges::any_of(

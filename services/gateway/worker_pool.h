@@ -90,7 +90,7 @@ class WorkerPool {
     std::shared_ptr<LoadWatch> watch;
     std::string incarnation;
     std::string models_of;  // the incarnation whose models were asked for
-    absl::Time report_time = absl::InfinitePast();
+    absl::Duration report_time = -absl::InfiniteDuration();          // Clock::Elapsed
     std::map<std::string, std::shared_ptr<const WorkerLoad>> loads;  // by model
   };
   // Shared with callbacks that outlive a watch, and with timers that outlive the pool.

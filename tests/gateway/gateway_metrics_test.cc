@@ -23,7 +23,7 @@ class GatewayMetricsTest : public ::testing::Test {
     LoadSnapshot snapshot;
     snapshot.known_models = {"m"};
     snapshot.workers.push_back(std::make_shared<const WorkerLoad>(
-        WorkerLoad{.model = "m", .state = WorkerState::kServing, .report_time = clock_.Now()}));
+        WorkerLoad{.model = "m", .state = WorkerState::kServing, .report_time = clock_.Elapsed()}));
     view_.Set(std::move(snapshot));
   }
   std::vector<prometheus::MetricFamily> Collect() const {

@@ -295,7 +295,7 @@ inline void SimulatedFleet::Publish() {
         .tokenizer_fingerprint = process.worker.tokenizer_fingerprint,
         .state = process.state,
         .refused = process.refused,
-        .report_time = sim->clock.Now(),
+        .report_time = sim->clock.Elapsed(),
     }));
   }
   snapshot.known_models.assign(models.begin(), models.end());

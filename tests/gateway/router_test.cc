@@ -31,7 +31,7 @@ class RouterTest : public ::testing::Test {
             .total_kv_blocks = 1000,
             .block_size_tokens = 16,
             .max_running_requests = 64,
-            .report_time = clock_.Now()};
+            .report_time = clock_.Elapsed()};
   }
   void Publish() {
     LoadSnapshot snapshot;
@@ -44,7 +44,7 @@ class RouterTest : public ::testing::Test {
   }
   // A worker that reports now.
   void Report(WorkerLoad& worker) {
-    worker.report_time = clock_.Now();
+    worker.report_time = clock_.Elapsed();
     Publish();
   }
   std::string PickAddress(const RouteKey& key) {
@@ -109,6 +109,14 @@ TEST_F(RouterTest, SilentLoadingAndDrainingWorkersTakeNothing) {
   Report(workers_[1]);
   clock_.Advance(absl::Milliseconds(200));
   for (int i = 0; i < 20; ++i) EXPECT_EQ(PickAddress({.model = "m"}), "b:1");
+}
+
+TEST_F(RouterTest, AJumpOfTheWallClockLosesNobody) {
+  for (const absl::Duration jump : {absl::Hours(1), -absl::Hours(2)}) {
+    clock_.JumpWallClock(jump);
+    EXPECT_NE(PickAddress({.model = "m"}), "");
+    EXPECT_NE(router_.FateOf("a:1", "a:1-1", clock_.Elapsed() - absl::Seconds(1)), Fate::kGone);
+  }
 }
 
 TEST_F(RouterTest, NoWorkerIsUnavailableAndAnUnknownModelNotFound) {
@@ -189,7 +197,7 @@ TEST_F(RouterTest, WaitersAreCalledOnceAtTheNextChange) {
 }
 
 TEST_F(RouterTest, TheFateOfAProcessIsReadFromWhatIsHeardAfterwards) {
-  const absl::Time died = clock_.Now();
+  const absl::Duration died = clock_.Elapsed();
   EXPECT_EQ(router_.FateOf("a:1", "a:1-1", died), Fate::kUnknown);
   clock_.Advance(absl::Milliseconds(100));
   Report(workers_[0]);

@@ -175,7 +175,7 @@ TEST(StreamRelayThreadsTest, ManyStreamsAreExactAmongManyThreads) {
                      .fingerprint = "F",
                      .tokenizer_fingerprint = "T",
                      .state = i > 0 || first_serves ? WorkerState::kServing : WorkerState::kLost,
-                     .report_time = clock.Now()}));
+                     .report_time = clock.Elapsed()}));
     }
     view.Set(std::move(snapshot));
     router.ViewChanged();

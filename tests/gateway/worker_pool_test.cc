@@ -6,11 +6,36 @@
 #include <functional>
 #include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/testing/fake_worker.h"
+#include "tests/testing/manual_clock.h"
 
 namespace continuo::gateway {
 namespace {
+
+// Calls back when the test says so, whatever the delay.
+class FiredTimer : public Timer {
+ public:
+  void After(absl::Duration, std::function<void()> callback) override {
+    absl::MutexLock lock(&mutex_);
+    due_.push_back(std::move(callback));
+  }
+  // Everything that was asked for before; what that asks for stays for the next time.
+  void Fire() {
+    std::vector<std::function<void()>> due;
+    {
+      absl::MutexLock lock(&mutex_);
+      due.swap(due_);
+    }
+    for (const auto& callback : due) callback();
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<std::function<void()>> due_;
+};
 
 class WorkerPoolTest : public ::testing::Test {
  protected:
@@ -20,6 +45,7 @@ class WorkerPoolTest : public ::testing::Test {
     while (absl::Now() < end) {
       const auto snapshot = view_.Get();
       if (snapshot->workers.size() == 1 && holds(*snapshot->workers[0])) return true;
+      timer_.Fire();
       std::this_thread::yield();
     }
     return false;
@@ -28,11 +54,11 @@ class WorkerPoolTest : public ::testing::Test {
     return WaitFor([=](const WorkerLoad& load) { return load.state == state; });
   }
 
-  SystemClock clock_;
+  ManualClock clock_;
   LoadView view_;
   std::mt19937_64 random_{1};
   Router router_{&LeastLoadedOfTwo, &view_, &clock_, random_};
-  TimerThread timer_;
+  FiredTimer timer_;
   FakeWorker worker_{{.name = "w"}};
   WorkerPool pool_{
       {.credentials = grpc::InsecureChannelCredentials()}, &view_, &router_, &timer_, &clock_};
@@ -73,7 +99,7 @@ TEST_F(WorkerPoolTest, ADeadWorkerIsRefusedAndItsSuccessorAnotherIncarnation) {
   pool_.SetAddresses({worker_.address()});
   ASSERT_TRUE(WaitForState(WorkerState::kServing));
   const std::string first = view_.Get()->workers[0]->incarnation;
-  const absl::Time died = clock_.Now();
+  const absl::Duration died = clock_.Elapsed();
   worker_.Kill();
   ASSERT_TRUE(WaitFor(
       [](const WorkerLoad& load) { return load.state == WorkerState::kLost && load.refused; }));
@@ -100,6 +126,17 @@ TEST_F(WorkerPoolTest, AnUnlistedWorkerDrainsWhileItLivesAndIsForgottenAfterward
   EXPECT_EQ(pool_.Find(worker_.address()), nullptr);
   ASSERT_EQ(pool_.Models().size(), 1);
   EXPECT_EQ(pool_.Models()[0].num_workers(), 0);
+}
+
+TEST_F(WorkerPoolTest, SilenceIsNotMeasuredByTheClockOnTheWall) {
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  worker_.SetSilent(true);
+  clock_.JumpWallClock(absl::Hours(1));
+  timer_.Fire();
+  EXPECT_EQ(view_.Get()->workers[0]->state, WorkerState::kServing);
+  clock_.Advance(absl::Milliseconds(2001));
+  EXPECT_TRUE(WaitForState(WorkerState::kLost));
 }
 
 }  // namespace

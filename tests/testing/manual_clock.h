@@ -14,11 +14,15 @@ class ManualClock : public Clock {
   explicit ManualClock(absl::Time start = absl::UnixEpoch() + absl::Hours(1))
       : nanoseconds_(absl::ToUnixNanos(start)) {}
 
-  absl::Time Now() const override { return absl::FromUnixNanos(nanoseconds_); }
+  absl::Time Now() const override { return absl::FromUnixNanos(nanoseconds_ + wall_ahead_); }
+  absl::Duration Elapsed() const override { return absl::Nanoseconds(nanoseconds_.load()); }
   void Advance(absl::Duration by) { nanoseconds_ += absl::ToInt64Nanoseconds(by); }
+  // As when somebody sets the clock on the wall; Elapsed goes on as before.
+  void JumpWallClock(absl::Duration by) { wall_ahead_ += absl::ToInt64Nanoseconds(by); }
 
  private:
   std::atomic<int64_t> nanoseconds_;
+  std::atomic<int64_t> wall_ahead_ = 0;
 };
 
 }  // namespace continuo
