@@ -4,15 +4,18 @@
 #include <algorithm>
 #include <bit>
 
+#include "services/worker/engine/quadratic.h"
+
 namespace continuo {
 namespace {
 
 constexpr double kKeep = 0.9;       // of a class's past at each of its observations
-constexpr int kSweeps = 48;         // of coordinate descent; starts from the last solution
 constexpr double kMaxSurprise = 4;  // a step counts as at most this multiple of its prediction
 // Attention and samples cost what constant and rows cannot explain: steps that measure them apart
 // may come late.
 constexpr double kRidge = 0.01;
+constexpr int kFirstRidged = 2;
+constexpr double kInertia = 1e-4;  // of the pull towards the last solution, to a class's weight
 constexpr double kSurprising = 1.5;
 constexpr int kSurpriseAfter = 8;                   // observations
 constexpr int64_t kGrowth = 4;                      // see max_rows()
@@ -69,29 +72,25 @@ void StepCost::NoteSurprise(double ratio) {
   surprises_.fill(1);
 }
 
-// Non-negative least squares by coordinate descent. Directions that nothing was measured in stay
-// where they were.
+// Least squares over the classes, each weighted by the inverse of its mean square, so that errors
+// are relative. The pull towards the last solution decides where nothing was measured.
 void StepCost::Fit() {
-  Sums all;
+  Quadratic<kTerms> all;
   for (const Sums& sums : classes_) {
     if (sums.n == 0) continue;
     const double weight = sums.n / sums.yy;
     for (int i = 0; i < kTerms; ++i) {
-      for (int j = 0; j < kTerms; ++j) all.xx[i][j] += weight * sums.xx[i][j];
-      all.xy[i] += weight * sums.xy[i];
+      for (int j = 0; j <= i; ++j) all.a[i][j] += weight * sums.xx[i][j];
+      all.b[i] += weight * sums.xy[i];
     }
   }
-  for (int sweep = 0; sweep < kSweeps; ++sweep) {
-    for (int i = 0; i < kTerms; ++i) {
-      if (all.xx[i][i] <= 0) continue;
-      double rest = all.xy[i];
-      for (int j = 0; j < kTerms; ++j) {
-        if (j != i) rest -= all.xx[i][j] * coefficients_[j];
-      }
-      const double weight = all.xx[i][i] * (i < 2 ? 1 : 1 + kRidge);
-      coefficients_[i] = std::max(0.0, rest / weight);
-    }
+  const double inertia = kInertia * all.a[0][0];
+  for (int i = 0; i < kTerms; ++i) {
+    if (i >= kFirstRidged) all.a[i][i] *= 1 + kRidge;
+    all.a[i][i] += inertia;
+    all.b[i] += inertia * coefficients_[i];
   }
+  MinimiseNonNegative(all, coefficients_);
 }
 
 absl::Duration StepCost::Predict(const StepLoad& load) const {

@@ -30,7 +30,7 @@ struct StepLoad {
 // class forgets only as it is measured anew, so a day of decoding alone leaves known what a prompt
 // costs. Where three steps in a row take more than 1.5 times as long as predicted, or less than
 // 1/1.5, the machine is taken to have changed, and everything known is scaled. Memory is constant,
-// an observation costs about a microsecond. Not thread-safe.
+// an observation costs about 0.3 µs. Not thread-safe.
 class StepCost {
  public:
   void Observe(const StepLoad& load, absl::Duration measured);

@@ -81,6 +81,7 @@ void BM_DecodeStep(benchmark::State& state) {
 }
 BENCHMARK(BM_DecodeStep)
     ->ArgNames({"batch", "prompt", "penalty"})
+    ->Args({1, 512, 0})
     ->Args({64, 32, 0})
     ->Args({64, 512, 0})
     ->Args({64, 4096, 0})
