@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "services/base/check.h"
@@ -11,8 +13,28 @@
 namespace continuo {
 namespace {
 
+using ::testing::Truly;
+
 TEST(CheckTest, AFalseConditionEndsTheProcessAndSaysWhere) {
   EXPECT_DEATH(CONTINUO_CHECK(1 + 1 == 3), "1 \\+ 1 == 3.*base_test.cc");
+}
+
+TEST(CheckTest, TheLineIsJsonWhateverTheConditionHas) {
+  const auto says = [](const std::string& output, const std::string& condition) {
+    const size_t begin = output.find('{');
+    if (begin == std::string::npos) return false;
+    const auto line = nlohmann::json::parse(output.substr(begin, output.find('\n') - begin),
+                                            /*callback=*/nullptr, /*allow_exceptions=*/false);
+    return line.is_object() && line["message"] == "check failed: " + condition;
+  };
+  EXPECT_DEATH(CONTINUO_CHECK(std::string("a\"b\\") == "\t"), Truly([&](const std::string& output) {
+                 return says(output, R"(std::string("a\"b\\") == "\t")");
+               }));
+  EXPECT_DEATH(CheckFailed("file", 1, "a tab\t"),
+               Truly([&](const std::string& output) { return says(output, "a tab\t"); }));
+  EXPECT_DEATH(
+      CheckFailed("file", 1, std::string(5000, '"').c_str()),
+      Truly([&](const std::string& output) { return says(output, std::string(509, '"')); }));
 }
 
 TEST(CheckTest, ATrueConditionIsEvaluatedOnce) {
