@@ -15,6 +15,14 @@ bool IsKnown(const LoadSnapshot& snapshot, std::string_view model) {
   return std::ranges::find(snapshot.known_models, model) != snapshot.known_models.end();
 }
 
+// The process that the load tells of is not known to be lost.
+bool IsThere(const LoadSnapshot& snapshot, const WorkerLoad& load) {
+  return std::ranges::any_of(snapshot.workers, [&](const auto& now) {
+    return now->address == load.address && now->incarnation == load.incarnation &&
+           now->state != WorkerState::kLost;
+  });
+}
+
 absl::Status NoWorker(const std::string& message) {
   return WithReason(absl::UnavailableError(message), kReasonNoWorker);
 }
@@ -74,48 +82,58 @@ absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on
     return NoWorker(absl::StrCat("no worker serves model \"", model, "\" now"));
   }
 
-  absl::MutexLock lock(&mutex_);
-  std::vector<Candidate> candidates;
-  candidates.reserve(loads.size());
-  for (const auto& load : loads) {
-    Candidate& candidate = candidates.emplace_back(Candidate{.load = load.get()});
-    const auto record = in_flight_.find(load->address);
-    if (record == in_flight_.end()) continue;
-    Settle(record->second, load->report_time);
-    candidate.unreported_requests = record->second.unreported_requests;
-    candidate.unreported_prompt_tokens = record->second.unreported_prompt_tokens;
-    candidate.in_flight_requests = static_cast<int64_t>(record->second.open.size());
-  }
-  const std::optional<size_t> pick = policy_(key, candidates, random_);
-  const bool continued = !key.fingerprint.empty() || !key.tokenizer_fingerprint.empty();
-  const bool exact =
-      pick.has_value() &&
-      (!continued || (!key.fingerprint.empty() && loads[*pick]->fingerprint == key.fingerprint));
-  if (!exact && continued && !key.allow_inexact && same_fingerprint_lost) {
-    return NoWorker("the workers that can go on exactly are lost for the moment");
-  }
-  if (!pick.has_value()) {
-    if (continued && !key.exact_only && key.refused.empty()) {
-      return WithReason(
-          absl::FailedPreconditionError(absl::StrCat(
-              "model \"", model, "\" now has another tokenizer; the generation cannot go on")),
-          kReasonModelChanged);
+  std::optional<Lease> lease;
+  std::function<void()> lost;
+  {
+    absl::MutexLock lock(&mutex_);
+    std::vector<Candidate> candidates;
+    candidates.reserve(loads.size());
+    for (const auto& load : loads) {
+      Candidate& candidate = candidates.emplace_back(Candidate{.load = load.get()});
+      const auto record = in_flight_.find(load->address);
+      if (record == in_flight_.end()) continue;
+      Settle(record->second, load->report_time);
+      candidate.unreported_requests = record->second.unreported_requests;
+      candidate.unreported_prompt_tokens = record->second.unreported_prompt_tokens;
+      candidate.in_flight_requests = static_cast<int64_t>(record->second.open.size());
     }
-    return NoWorker(key.exact_only && continued
-                        ? "no worker is left that can go on exactly"
-                        : absl::StrCat("no other worker serves model \"", model, "\" now"));
-  }
+    const std::optional<size_t> pick = policy_(key, candidates, random_);
+    const bool continued = !key.fingerprint.empty() || !key.tokenizer_fingerprint.empty();
+    const bool exact =
+        pick.has_value() &&
+        (!continued || (!key.fingerprint.empty() && loads[*pick]->fingerprint == key.fingerprint));
+    if (!exact && continued && !key.allow_inexact && same_fingerprint_lost) {
+      return NoWorker("the workers that can go on exactly are lost for the moment");
+    }
+    if (!pick.has_value()) {
+      if (continued && !key.exact_only && key.refused.empty()) {
+        return WithReason(
+            absl::FailedPreconditionError(absl::StrCat(
+                "model \"", model, "\" now has another tokenizer; the generation cannot go on")),
+            kReasonModelChanged);
+      }
+      return NoWorker(key.exact_only && continued
+                          ? "no worker is left that can go on exactly"
+                          : absl::StrCat("no other worker serves model \"", model, "\" now"));
+    }
 
-  const uint64_t id = next_id_++;
-  InFlightRecord& record = in_flight_[loads[*pick]->address];
-  record.open.emplace(id, Open{.prompt_tokens = key.prompt_tokens,
-                               .unreported = true,
-                               .incarnation = loads[*pick]->incarnation,
-                               .on_lost = std::move(on_lost)});
-  record.unreported.emplace_back(now, id);
-  record.unreported_requests += 1;
-  record.unreported_prompt_tokens += key.prompt_tokens;
-  return Lease(this, loads[*pick], id);
+    const uint64_t id = next_id_++;
+    InFlightRecord& record = in_flight_[loads[*pick]->address];
+    record.open.emplace(id, Open{.prompt_tokens = key.prompt_tokens,
+                                 .unreported = true,
+                                 .incarnation = loads[*pick]->incarnation,
+                                 .on_lost = std::move(on_lost)});
+    record.unreported.emplace_back(now, id);
+    record.unreported_requests += 1;
+    record.unreported_prompt_tokens += key.prompt_tokens;
+    lease = Lease(this, loads[*pick], id);
+    // The worker may have been lost since the snapshot was taken, and its holders told before this
+    // one was among them. Who writes the view tells afterwards, so it is seen here or told there.
+    if (!IsThere(*view_->Get(), *loads[*pick]))
+      lost = std::exchange(record.open[id].on_lost, nullptr);
+  }
+  if (lost) lost();
+  return *std::move(lease);
 }
 
 void Router::Settle(InFlightRecord& record, absl::Duration report_time) {

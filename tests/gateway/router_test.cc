@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 #include <string>
 #include <utility>
@@ -185,6 +186,46 @@ TEST_F(RouterTest, HoldersOfALeaseAreToldOnceThatTheirWorkerIsLost) {
   EXPECT_EQ(kept, 0);
   router_.WorkerLost("a:1", "");
   EXPECT_EQ(kept, 1);
+}
+
+// Lets something happen when it is next asked for the time.
+class ClockWithHook : public ManualClock {
+ public:
+  absl::Duration Elapsed() const override {
+    if (auto hook = std::exchange(hook_, nullptr)) hook();
+    return ManualClock::Elapsed();
+  }
+  void OnNextUse(std::function<void()> hook) { hook_ = std::move(hook); }
+
+ private:
+  mutable std::function<void()> hook_;
+};
+
+TEST_F(RouterTest, AHolderIsToldOfALossBetweenTheLookAndTheLease) {
+  ClockWithHook clock;
+  Router router(&LeastLoadedOfTwo, &view_, &clock, random_);
+  workers_.pop_back();
+  const std::vector<std::function<void()>> losses = {
+      [&] { workers_[0].state = WorkerState::kLost; },
+      [&] { workers_[0].incarnation = "a:1-2"; },
+      [&] { workers_.clear(); },
+  };
+  for (const auto& lose : losses) {
+    workers_ = {Worker("a:1")};
+    Publish();
+    int lost = 0;
+    // After the snapshot was taken, before the lease is among those that are told.
+    clock.OnNextUse([&] {
+      lose();
+      Publish();
+      router.WorkerLost("a:1", "");
+    });
+    const absl::StatusOr<Lease> lease = router.Pick({.model = "m"}, [&] { ++lost; });
+    ASSERT_TRUE(lease.ok());
+    EXPECT_EQ(lost, 1);
+    router.WorkerLost("a:1", "");
+    EXPECT_EQ(lost, 1);
+  }
 }
 
 TEST_F(RouterTest, WaitersAreCalledOnceAtTheNextChange) {
