@@ -193,7 +193,8 @@ void WorkerPool::StartWatch(const std::string& address) {
     if (at == workers_.end() || at->second.watch != nullptr) return;
     Worker& worker = at->second;
     worker.watch_id = next_watch_id_++;
-    worker.has_report = false;
+    worker.has_report = worker.silent = false;
+    worker.heard_time = clock_->Elapsed();
     worker.watch = std::make_shared<LoadWatch>(this, worker.channel, worker.watch_id);
     watch = worker.watch;
     ++num_calls_;
@@ -218,7 +219,8 @@ void WorkerPool::OnReport(const std::string& address, uint64_t watch_id,
     }
     worker.tried = worker.has_report = true;
     worker.failures = 0;
-    worker.report_time = clock_->Elapsed();
+    worker.silent = false;
+    worker.heard_time = clock_->Elapsed();
 
     auto load = std::make_shared<WorkerLoad>();
     load->address = address;
@@ -235,7 +237,7 @@ void WorkerPool::OnReport(const std::string& address, uint64_t watch_id,
     load->total_kv_blocks = report.total_kv_blocks();
     load->block_size_tokens = report.block_size_tokens();
     load->max_running_requests = report.max_running_requests();
-    load->report_time = worker.report_time;
+    load->report_time = worker.heard_time;
     std::shared_ptr<const WorkerLoad>& slot = worker.loads[report.model()];
     changed = changed || slot == nullptr || !SameRoute(*slot, *load);
     slot = std::move(load);
@@ -327,13 +329,14 @@ void WorkerPool::CheckSilence() {
     absl::MutexLock lock(&mutex_);
     const absl::Duration now = clock_->Elapsed();
     for (auto& [address, worker] : workers_) {
-      if (worker.has_report && now - worker.report_time > options_.max_silence) {
-        const bool news = std::ranges::any_of(
-            worker.loads, [](const auto& l) { return l.second->state != WorkerState::kLost; });
-        if (!news) continue;
-        MarkLost(worker, /*refused=*/false);
-        silent.push_back(address);
+      // A watch that was opened and has never reported is silent as well.
+      if (worker.watch == nullptr || worker.silent ||
+          now - worker.heard_time <= options_.max_silence) {
+        continue;
       }
+      worker.tried = worker.silent = true;
+      MarkLost(worker, /*refused=*/false);
+      silent.push_back(address);
     }
     if (!silent.empty()) Publish();
   }

@@ -85,12 +85,14 @@ class WorkerPool {
     bool listed = true;
     bool tried = false;       // it has reported or failed once
     bool has_report = false;  // of the current watch
+    bool silent = false;      // what it had is lost, until it reports again
     int failures = 0;         // watches in a row without a report
     uint64_t watch_id = 0;    // of the current watch; others are late
     std::shared_ptr<LoadWatch> watch;
     std::string incarnation;
     std::string models_of;  // the incarnation whose models were asked for
-    absl::Duration report_time = -absl::InfiniteDuration();          // Clock::Elapsed
+    // When the current watch was opened or last reported, as Clock::Elapsed tells it.
+    absl::Duration heard_time;
     std::map<std::string, std::shared_ptr<const WorkerLoad>> loads;  // by model
   };
   // Shared with callbacks that outlive a watch, and with timers that outlive the pool.

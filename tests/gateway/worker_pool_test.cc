@@ -39,16 +39,22 @@ class FiredTimer : public Timer {
 
 class WorkerPoolTest : public ::testing::Test {
  protected:
-  // Looks until it holds of the only worker; false after a minute.
-  bool WaitFor(const std::function<bool(const WorkerLoad&)>& holds) {
+  // Looks until it holds, while timers go off; false after a minute.
+  bool WaitUntil(const std::function<bool()>& holds) {
     const absl::Time end = absl::Now() + absl::Minutes(1);
     while (absl::Now() < end) {
-      const auto snapshot = view_.Get();
-      if (snapshot->workers.size() == 1 && holds(*snapshot->workers[0])) return true;
+      if (holds()) return true;
       timer_.Fire();
       std::this_thread::yield();
     }
     return false;
+  }
+  // Until it holds of the only worker.
+  bool WaitFor(const std::function<bool(const WorkerLoad&)>& holds) {
+    return WaitUntil([&] {
+      const auto snapshot = view_.Get();
+      return snapshot->workers.size() == 1 && holds(*snapshot->workers[0]);
+    });
   }
   bool WaitForState(WorkerState state) {
     return WaitFor([=](const WorkerLoad& load) { return load.state == state; });
@@ -137,6 +143,35 @@ TEST_F(WorkerPoolTest, SilenceIsNotMeasuredByTheClockOnTheWall) {
   EXPECT_EQ(view_.Get()->workers[0]->state, WorkerState::kServing);
   clock_.Advance(absl::Milliseconds(2001));
   EXPECT_TRUE(WaitForState(WorkerState::kLost));
+}
+
+TEST_F(WorkerPoolTest, AWatchThatNeverReportsIsSilent) {
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  int lost = 0;
+  const absl::StatusOr<Lease> lease = router_.Pick({.model = "fake"}, [&] { ++lost; });
+  ASSERT_TRUE(lease.ok());
+  // The same process: its watch ends, and the next one says nothing. Calls that are open on the
+  // connection hang.
+  worker_.SetSilent(true);
+  worker_.EndWatches();
+  ASSERT_TRUE(WaitForState(WorkerState::kLost));
+  ASSERT_TRUE(WaitUntil([&] { return worker_.num_watches() == 2; }));
+  EXPECT_EQ(lost, 0);
+  clock_.Advance(absl::Milliseconds(2001));
+  timer_.Fire();
+  EXPECT_EQ(lost, 1);
+}
+
+TEST_F(WorkerPoolTest, AWorkerThatHasNeverReportedHoldsNoAnswerUp) {
+  worker_.SetSilent(true);
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitUntil([&] { return worker_.num_watches() == 1; }));
+  EXPECT_FALSE(view_.Get()->settled);
+  clock_.Advance(absl::Milliseconds(2001));
+  timer_.Fire();
+  EXPECT_TRUE(view_.Get()->settled);
+  EXPECT_TRUE(absl::IsUnavailable(router_.Pick({.model = "fake"}).status()));
 }
 
 }  // namespace

@@ -93,12 +93,18 @@ class FakeWorker::Load : public v1::WorkerService::Service {
   grpc::Status WatchLoad(grpc::ServerContext* context, const v1::WatchLoadRequest*,
                          grpc::ServerWriter<v1::WatchLoadResponse>* writer) override {
     uint64_t seen = 0;
+    int number;
+    {
+      absl::MutexLock lock(&w_->mutex_);
+      number = ++w_->num_watches_;
+    }
     while (!context->IsCancelled()) {
       v1::WatchLoadResponse report;
       bool silent;
       {
         absl::MutexLock lock(&w_->mutex_);
         if (w_->killed_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "killed");
+        if (number <= w_->end_watches_) return grpc::Status::OK;
         seen = w_->report_version_;
         report = w_->report_;
         silent = w_->silent_;
@@ -184,6 +190,17 @@ void FakeWorker::SetSilent(bool silent) {
   absl::MutexLock lock(&mutex_);
   silent_ = silent;
   ++report_version_;
+}
+
+void FakeWorker::EndWatches() {
+  absl::MutexLock lock(&mutex_);
+  end_watches_ = num_watches_;
+  ++report_version_;
+}
+
+int FakeWorker::num_watches() const {
+  absl::MutexLock lock(&mutex_);
+  return num_watches_;
 }
 
 std::vector<FakeWorker::Call> FakeWorker::calls() const {

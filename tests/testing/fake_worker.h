@@ -49,6 +49,10 @@ class FakeWorker {
   void SetState(v1::WorkerState state);
   // WatchLoad goes on, without reports.
   void SetSilent(bool silent);
+  // The WatchLoads that are open end; the process and its other calls go on.
+  void EndWatches();
+  // WatchLoads that were opened so far.
+  int num_watches() const;
   // All streams break and the port is closed, as when the process dies.
   void Kill();
   // A new process at the same port.
@@ -77,6 +81,8 @@ class FakeWorker {
   v1::WatchLoadResponse report_ ABSL_GUARDED_BY(mutex_);
   uint64_t report_version_ ABSL_GUARDED_BY(mutex_) = 0;
   bool silent_ ABSL_GUARDED_BY(mutex_) = false;
+  int num_watches_ ABSL_GUARDED_BY(mutex_) = 0;
+  int end_watches_ ABSL_GUARDED_BY(mutex_) = 0;  // those up to this one end
   bool killed_ ABSL_GUARDED_BY(mutex_) = false;
   int incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);
