@@ -16,8 +16,7 @@ void ClientStream::Write(const v1::GenerateResponse& response) {
   StartWrite(&buffer_);
 }
 
-void ClientStream::Finish(const absl::Status& status, const RelayReport& report) {
-  on_finish_(status, report);
+void ClientStream::Finish(const absl::Status& status, const RelayReport& /*report*/) {
   ServerWriteReactor::Finish(ToGrpcStatus(status));
 }
 

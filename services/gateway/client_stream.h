@@ -4,7 +4,6 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
-#include <functional>
 #include <memory>
 
 #include "services/gateway/stream_relay.h"
@@ -14,10 +13,6 @@ namespace continuo::gateway {
 // The client's side of one Generate call over gRPC. Owns itself until gRPC is done with it.
 class ClientStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public RelayClient {
  public:
-  // Called once, before the status is sent.
-  using OnFinish = std::function<void(const absl::Status&, const RelayReport&)>;
-  explicit ClientStream(OnFinish on_finish) : on_finish_(std::move(on_finish)) {}
-
   // Begins to relay; gRPC may call back from now on.
   void Start(std::shared_ptr<StreamRelay> relay);
 
@@ -29,7 +24,6 @@ class ClientStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   void OnDone() override { delete this; }
 
  private:
-  const OnFinish on_finish_;
   std::shared_ptr<StreamRelay> relay_;
   grpc::ByteBuffer buffer_;  // being written
 };

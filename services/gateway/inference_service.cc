@@ -20,11 +20,20 @@
 namespace continuo::gateway {
 namespace {
 
-// The client's value of a metadata key; "" where it sent none.
-std::string Metadata(const grpc::CallbackServerContext& context, const char* key) {
-  const auto at = context.client_metadata().find(key);
-  if (at == context.client_metadata().end()) return "";
-  return std::string(at->second.data(), at->second.size());
+// A gRPC call; the context outlives what is returned.
+ClientCall CallOf(const grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes) {
+  ClientCall call;
+  call.metadata = [&context](const char* key) {
+    const auto at = context.client_metadata().find(key);
+    if (at == context.client_metadata().end()) return std::string();
+    return std::string(at->second.data(), at->second.size());
+  };
+  const std::chrono::system_clock::time_point deadline = context.deadline();
+  if (deadline != std::chrono::system_clock::time_point::max()) {
+    call.deadline = absl::FromChrono(deadline);
+  }
+  call.num_bytes = static_cast<int64_t>(bytes.Length());
+  return call;
 }
 
 // A unary call that is answered at once.
@@ -36,17 +45,36 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 
 }  // namespace
 
+// The client of one relay: the service learns of its end before the client does. Owns itself until
+// then.
+class InferenceService::OpenStream : public RelayClient {
+ public:
+  OpenStream(InferenceService* service, RelayClient* client) : service_(service), client_(client) {}
+
+  void set_relay(const StreamRelay* relay) { relay_ = relay; }
+  void Write(const v1::GenerateResponse& response) override { client_->Write(response); }
+  void Finish(const absl::Status& status, const RelayReport& report) override {
+    service_->OnStreamEnd(relay_, status, report);
+    client_->Finish(status, report);
+    delete this;
+  }
+
+ private:
+  InferenceService* const service_;
+  RelayClient* const client_;
+  const StreamRelay* relay_ = nullptr;
+};
+
 InferenceService::InferenceService(const Parts& parts, const InferenceServiceOptions& options)
     : parts_(parts), options_(options) {}
 
-absl::StatusOr<CallContext> InferenceService::ContextOf(
-    const grpc::CallbackServerContext& context) const {
+absl::StatusOr<CallContext> InferenceService::ContextOf(const ClientCall& call) const {
   CallContext result;
-  result.request_id = Metadata(context, "x-request-id");
+  result.request_id = call.metadata("x-request-id");
   if (!result.request_id.empty()) {
     RETURN_IF_ERROR(CheckName("x-request-id", result.request_id));
   }
-  if (options_.trust_tenant_header) result.tenant = Metadata(context, "x-tenant-id");
+  if (options_.trust_tenant_header) result.tenant = call.metadata("x-tenant-id");
   if (result.tenant.empty()) {
     result.tenant = "default";
   } else {
@@ -55,14 +83,11 @@ absl::StatusOr<CallContext> InferenceService::ContextOf(
   for (const char* key : {"traceparent", "tracestate", "x-session-id"}) {
     // What gRPC takes from a client it may refuse to send on, and end the process; a trace must not
     // cost a request, so such a value is dropped.
-    if (std::string value = Metadata(context, key); IsForwardable(value)) {
+    if (std::string value = call.metadata(key); IsForwardable(value)) {
       result.forwarded.emplace_back(key, std::move(value));
     }
   }
-  const std::chrono::system_clock::time_point deadline = context.deadline();
-  if (deadline != std::chrono::system_clock::time_point::max()) {
-    result.deadline = absl::FromChrono(deadline);
-  }
+  result.deadline = call.deadline;
   return result;
 }
 
@@ -72,14 +97,13 @@ std::string InferenceService::MakeRequestId() {
                       absl::Hex(absl::Uniform<uint64_t>(random_), absl::kZeroPad16));
 }
 
-absl::StatusOr<RelayRequest> InferenceService::Admit(grpc::CallbackServerContext& context,
-                                                     v1::GenerateRequest request,
-                                                     int64_t num_bytes) {
+absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
+                                                     v1::GenerateRequest request) {
   if (draining_) {
     return WithReason(absl::UnavailableError("the gateway is shutting down"), kReasonContinue);
   }
   RelayRequest result;
-  ASSIGN_OR_RETURN(result.context, ContextOf(context));
+  ASSIGN_OR_RETURN(result.context, ContextOf(call));
   RETURN_IF_ERROR(CheckGenerate(request));
   // The worker reads the id in the same order.
   const std::string& received_id = request.continuation().received().accepted().request_id();
@@ -92,43 +116,52 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(grpc::CallbackServerContext
     result.context.request_id = MakeRequestId();
   }
   result.prompt_tokens = EstimatePromptTokens(request);
-  ASSIGN_OR_RETURN(result.ticket, parts_.admission->Admit(num_bytes, result.prompt_tokens));
+  ASSIGN_OR_RETURN(result.ticket, parts_.admission->Admit(call.num_bytes, result.prompt_tokens));
   result.request = std::move(request);
   absl::MutexLock lock(&mutex_);
   result.seed = absl::Uniform<uint64_t>(random_);
   return result;
 }
 
+void InferenceService::Refused(const std::string& model, const absl::Status& status) {
+  parts_.metrics->OnRequestEnd(model, status);
+  Log(LogSeverity::kInfo, "request",
+      {{"code", std::string(CodeName(status.code()))},
+       {"model", model},
+       {"reason", ReasonOf(status)},
+       {"error", std::string(status.message())}});
+}
+
+absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const ClientCall& call,
+                                                                    v1::GenerateRequest request,
+                                                                    RelayClient* client) {
+  const std::string model = request.model();
+  absl::StatusOr<RelayRequest> admitted = Admit(call, std::move(request));
+  if (!admitted.ok()) {
+    Refused(model, admitted.status());
+    return admitted.status();
+  }
+  auto* const stream = new OpenStream(this, client);
+  auto relay = std::make_shared<StreamRelay>(parts_.relay, *std::move(admitted), stream);
+  stream->set_relay(relay.get());
+  absl::MutexLock lock(&mutex_);
+  open_.emplace(relay.get(), relay);
+  return relay;
+}
+
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
-  absl::StatusOr<v1::GenerateRequest> message = ParseMessage<v1::GenerateRequest>(*bytes);
-  const std::string model = message.ok() ? message->model() : "";
-  absl::StatusOr<RelayRequest> request =
-      message.ok() ? Admit(*context, *std::move(message), static_cast<int64_t>(bytes->Length()))
-                   : message.status();
+  absl::StatusOr<v1::GenerateRequest> request = ParseMessage<v1::GenerateRequest>(*bytes);
   if (!request.ok()) {
-    parts_.metrics->OnRequestEnd(model, request.status());
-    Log(LogSeverity::kInfo, "request",
-        {{"code", std::string(CodeName(request.status().code()))},
-         {"model", model},
-         {"reason", ReasonOf(request.status())},
-         {"error", std::string(request.status().message())}});
+    Refused("", request.status());
     return new RefusedStream(request.status());
   }
-  // Which stream ends is known only once its relay is made.
-  auto relay_of = std::make_shared<const StreamRelay*>(nullptr);
-  auto* const client =
-      new ClientStream([this, relay_of](const absl::Status& status, const RelayReport& report) {
-        OnStreamEnd(*relay_of, status, report);
-      });
-  auto relay = std::make_shared<StreamRelay>(parts_.relay, *std::move(request), client);
-  *relay_of = relay.get();
-  {
-    absl::MutexLock lock(&mutex_);
-    open_.emplace(relay.get(), relay);
-  }
-  client->Start(std::move(relay));
-  return client;
+  auto client = std::make_unique<ClientStream>();
+  absl::StatusOr<std::shared_ptr<StreamRelay>> relay =
+      Open(CallOf(*context, *bytes), *std::move(request), client.get());
+  if (!relay.ok()) return new RefusedStream(relay.status());
+  client->Start(*std::move(relay));
+  return client.release();
 }
 
 void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status& status,
@@ -177,7 +210,7 @@ grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext*
                                                     grpc::ByteBuffer* response, Method method) {
   absl::StatusOr<Request> request = ParseMessage<Request>(bytes);
   if (!request.ok()) return Answer(context, request.status());
-  absl::StatusOr<CallContext> call_context = ContextOf(*context);
+  absl::StatusOr<CallContext> call_context = ContextOf(CallOf(*context, bytes));
   if (!call_context.ok()) return Answer(context, call_context.status());
   if (call_context->request_id.empty()) call_context->request_id = MakeRequestId();
   auto* const call = new ForwardedCall<Request, Response, Method>(

@@ -17,6 +17,7 @@
 #include "continuo/v1/inference.grpc.pb.h"
 #include "services/gateway/admission.h"
 #include "services/gateway/gateway_metrics.h"
+#include "services/gateway/generate_front.h"
 #include "services/gateway/stream_relay.h"
 #include "services/gateway/worker_pool.h"
 
@@ -36,7 +37,8 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
                                      v1::InferenceService::WithRawCallbackMethod_Embed<
                                          v1::InferenceService::WithRawCallbackMethod_ListModels<
                                              v1::InferenceService::WithRawCallbackMethod_GetModel<
-                                                 v1::InferenceService::Service>>>>>> {
+                                                 v1::InferenceService::Service>>>>>>,
+                         public GenerateFront {
  public:
   // What the calls need. All of it outlives the service, and the service the server.
   struct Parts {
@@ -52,6 +54,12 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   // Ends all open streams with `status`, each after what is on its way to the client.
   void EndStreams(const absl::Status& status);
   int64_t num_streams() const;
+
+  absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
+                                                    v1::GenerateRequest request,
+                                                    RelayClient* client) override;
+  void Refused(const std::string& model, const absl::Status& status) override;
+  std::string MakeRequestId() override;
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* bytes) override;
@@ -72,16 +80,16 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
                                      grpc::ByteBuffer* response) override;
 
  private:
-  absl::StatusOr<RelayRequest> Admit(grpc::CallbackServerContext& context,
-                                     v1::GenerateRequest request, int64_t num_bytes);
+  class OpenStream;
+
+  absl::StatusOr<RelayRequest> Admit(const ClientCall& call, v1::GenerateRequest request);
   // Tenant, deadline and trace of a call; the request id where the client sent one.
-  absl::StatusOr<CallContext> ContextOf(const grpc::CallbackServerContext& context) const;
+  absl::StatusOr<CallContext> ContextOf(const ClientCall& call) const;
   // Sends the request to one worker of its model, and to others where that one is gone.
   template <typename Request, typename Response, typename Method>
   grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
                                     Method method);
-  std::string MakeRequestId();
   void OnStreamEnd(const StreamRelay* relay, const absl::Status& status, const RelayReport& report);
 
   const Parts parts_;
