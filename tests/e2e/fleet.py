@@ -5,6 +5,7 @@ Programs come from $CONTINUO_BIN. Ports are the system's to choose (":0"); a pro
 its log says where it listens. Everything started is stopped at exit.
 """
 import atexit
+import fcntl
 import json
 import os
 import pathlib
@@ -55,18 +56,38 @@ def _stop_all():
         program.kill()
 
 
+_port_locks = []
+
+
 def free_port():
-    """A port that nobody listens on now; for programs that must come back at one address."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port for programs that must come back at one address. It is below those that the system
+    gives to ":0" and to outgoing connections, so nobody gets it meanwhile, and it is this process's
+    until it ends: other tests that ask here are given others."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
+        first_ephemeral = int(f.read().split()[0])
+    lowest = max(1024, first_ephemeral - 16384)
+    count = first_ephemeral - lowest
+    for i in range(count):
+        port = lowest + (os.getpid() * 97 + i) % count
+        lock = open(pathlib.Path(tempfile.gettempdir()) / f"continuo-port-{port}.lock", "w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", port))
+        except OSError:
+            lock.close()
+            continue
+        _port_locks.append(lock)
+        return port
+    raise RuntimeError(f"no port from {lowest} to {first_ephemeral - 1} is free")
 
 
 class Program:
-    """One process; its stderr is kept as lines and, where they are JSON, as log records."""
+    """One process; its stderr is kept as lines and, where they are JSON, as log records.
+    `prefix` is a command that becomes the program, such as nsenter."""
 
-    def __init__(self, name, *arguments, env=None):
-        self.arguments = [str(BIN / name), *[str(a) for a in arguments]]
+    def __init__(self, name, *arguments, env=None, prefix=()):
+        self.arguments = [*prefix, str(BIN / name), *[str(a) for a in arguments]]
         self.lines, self._records = [], queue.Queue()
         self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
