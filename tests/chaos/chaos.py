@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Two gateways, three workers, 40 kinds of requests at once, and faults at random moments: see
+README.md. Start it with run.sh, which makes the network namespace that this needs."""
+import argparse
+import json
+import pathlib
+import random
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+import fleet  # noqa: E402
+from fleet import pb  # noqa: E402
+from clients import Clients  # noqa: E402
+from faults import Faults  # noqa: E402
+from network import Namespace  # noqa: E402
+from nodes import GatewayNode, WorkerNode  # noqa: E402
+from traffic import NUM_KINDS, make_request  # noqa: E402
+
+# Scalar: slow enough that faults meet streams in the middle, and a full cache now and then.
+WORKER_FLAGS = ["--kv_blocks=512", "--threads=1", "--isa=scalar", "--drain_grace=200ms"]
+GATEWAY_FLAGS = ["--drain_grace=300ms"]
+QUIET_TIMEOUT_S = 60
+FAULTS_BEFORE_MEMORY_COUNTS = 100
+MAX_GROWTH = 0.02
+
+
+def undisturbed(model):
+    """The requests, and what each one's answer must be."""
+    worker = fleet.start_worker(model, *WORKER_FLAGS)
+    client = fleet.Client(worker.address)
+    chat = pb.CAPABILITY_CHAT in client.wait_for_model().capabilities
+    requests = [make_request(i, chat) for i in range(NUM_KINDS)]
+    references = [client.generate(request).comparable() for request in requests]
+    worker.terminate()
+    return requests, references
+
+
+class Fleet:
+    def __init__(self, model):
+        self.workers = [WorkerNode(i, Namespace(i + 1), model, WORKER_FLAGS) for i in range(3)]
+        self.gateways = [GatewayNode(i, self.workers, GATEWAY_FLAGS) for i in range(2)]
+        for node in self.nodes():
+            node.start()
+        for gateway in self.gateways:
+            gateway.client.wait_for_model(len(self.workers))
+
+    def nodes(self):
+        return self.gateways + self.workers
+
+    def at_rest(self, expected=None):
+        """What each node holds once nothing runs and no client is connected; with `expected`,
+        once it is that, or after a minute what it is instead."""
+        for gateway in self.gateways:
+            gateway.client.wait_for_model(len(self.workers))
+            gateway.reconnect()  # lazily: no connection until the next call
+        give_up = time.monotonic() + QUIET_TIMEOUT_S
+        previous, since = None, time.monotonic()
+        while True:
+            # Before holds(), whose own connection takes a moment to be closed at the other end.
+            descriptors = {node.name: node.descriptors() for node in self.nodes()}
+            now = {node.name: {**node.holds(), "descriptors": descriptors[node.name]}
+                   for node in self.nodes()}
+            if now != previous:
+                previous, since = now, time.monotonic()
+            steady = time.monotonic() - since > 3
+            if (now == expected if expected else steady) or time.monotonic() > give_up:
+                break
+            time.sleep(0.3)  # polls other processes; nothing to be notified by
+        return now
+
+    def resident_kib(self):
+        return {node.name: node.resident_kib() for node in (self.gateways[0], self.workers[0])}
+
+
+def percentile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+def print_table(report):
+    def row(*cells):
+        print(f"{cells[0]:<34}{cells[1]:>14}" + "".join(f"{c:>14}" for c in cells[2:]))
+    for kind, count in sorted(report["faults"].items()):
+        row(kind, count)
+    for key in ("seed", "seconds", "streams", "tokens", "moves", "reconnects", "different",
+                "errors"):
+        row(key, report[key])
+    for key, value in report["longest_pause_ms"].items():
+        row(f"longest pause of a stream, {key}", f"{value} ms")
+    for name, memory in report["resident_kib"].items():
+        row(f"{name}: resident KiB", *(f"{k} {v}" for k, v in memory.items()))
+    row("at rest as before the faults", "yes" if report["at_rest_as_before"] else "NO")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--faults", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--streams", type=int, default=12, help="open at a time")
+    parser.add_argument("--model", default=str(fleet.DEMO_MODEL))
+    parser.add_argument("--json", help="file for the report")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    rng = random.Random(options.seed)
+    requests, references = undisturbed(options.model)
+    nodes = Fleet(options.model)
+    clients = Clients(nodes.gateways, requests, references, options.streams, options.seed)
+    faults = Faults(clients, nodes.gateways, nodes.workers, rng)
+
+    # Connections, threads and buffers that stay are made by the first streams.
+    clients.resume()
+    clients.wait_for_tokens(30_000, timeout=60)
+    clients.pause()
+    before = nodes.at_rest()
+    memory = {}
+    begin = time.monotonic()
+    clients.resume()
+    for number in range(1, options.faults + 1):
+        faults.inject()
+        faults.go_on()
+        if number % 50 == 0:
+            print(f"{number} faults, {time.monotonic() - begin:.0f} s, {clients.num_streams} "
+                  f"streams, {len(clients.differences)} differ, {len(clients.errors)} errors",
+                  flush=True)
+        if number in (FAULTS_BEFORE_MEMORY_COUNTS, options.faults):
+            faults.repair()
+            clients.pause()
+            memory[number] = nodes.resident_kib()
+            clients.resume()
+    clients.end()
+    print(f"{options.faults} faults done after {time.monotonic() - begin:.0f} s", flush=True)
+    after = nodes.at_rest(before)
+
+    seconds = time.monotonic() - begin
+    report = {
+        "seed": options.seed, "seconds": round(seconds), "faults": dict(faults.counts),
+        "streams": clients.num_streams, "tokens": clients.tokens, "moves": clients.moves,
+        "reconnects": clients.reconnects, "different": len(clients.differences),
+        "errors": len(clients.errors),
+        "longest_pause_ms": {f"p{100 * share:g}": round(1000 * percentile(clients.gaps, share))
+                             for share in (0.5, 0.99, 1)},
+        "resident_kib": {name: {f"after {n}": values[name] for n, values in memory.items()}
+                         for name in nodes.resident_kib()},
+        "at_rest_as_before": after == before, "at_rest": {"before": before, "after": after},
+    }
+    print_table(report)
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
+    failures = clients.differences + clients.errors
+    for name in after:
+        if after[name] != before[name]:
+            failures.append(f"{name} at rest: {after[name]} instead of {before[name]}")
+    if options.faults > FAULTS_BEFORE_MEMORY_COUNTS:
+        for name, values in report["resident_kib"].items():
+            first, last = values.values()
+            if last > first * (1 + MAX_GROWTH):
+                failures.append(f"{name} grew from {first} to {last} KiB")
+    for failure in failures[:20]:
+        print(f"FAILED: {failure}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws faults, does them, and mends what they broke. At any time one gateway and one worker are
+whole, and no stream loses a third worker in a row without a token in between (exactness.md, rule
+14: it would be taken for the cause)."""
+import collections
+import time
+
+# How often each is drawn.
+WEIGHTS = {"worker killed": 6, "worker stopped": 3, "engine blocked": 3, "worker terminated": 2,
+           "link cut": 3, "gateway killed": 2, "gateway terminated": 1}
+PROGRESS_TIMEOUT_S = 60
+MAX_WORKERS_DOWN = 2
+
+
+class Faults:
+    """Worker 0 and gateway 0 never end, so that what they hold can be compared over the whole
+    run; worker 0 is stopped, blocked and cut off like the others. One thread calls all of it."""
+
+    def __init__(self, clients, gateways, workers, rng):
+        self.clients, self.gateways, self.workers, self.rng = clients, gateways, workers, rng
+        self.counts = collections.Counter()
+        self._repairs = []  # (when, function)
+        self._last_progress = time.monotonic()
+
+    def inject(self):
+        """One fault, as soon as one may happen."""
+        kind = self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        give_up = time.monotonic() + PROGRESS_TIMEOUT_S
+        while True:
+            self._repair_what_is_due()
+            for node in self.gateways + self.workers:
+                if not node.down:
+                    node.check_alive()
+            node = self._victim(kind)
+            if node is not None:
+                break
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"a stream has made no progress for {PROGRESS_TIMEOUT_S} s")
+            self.clients.wait_for_tokens(1, timeout=0.05)
+        self.counts[kind] += 1
+        if node in self.workers:
+            self.clients.count_loss()
+        self._do(kind, node)
+        return kind, node.name
+
+    def repair(self):
+        """Everything is whole again on return."""
+        while self._repairs:
+            self._repair_what_is_due()
+            self.clients.wait_for_tokens(1, timeout=0.05)
+
+    def go_on(self):
+        """Lets the streams run for a while: some tokens, or some time where none come."""
+        tokens = self.rng.randrange(1, 3000)
+        until = time.monotonic() + self.rng.uniform(0.05, 0.7)
+        self.clients.wait_for_tokens(tokens, timeout=max(0.0, until - time.monotonic()))
+
+    def _victim(self, kind):
+        """None where the fault may not happen now."""
+        if kind.startswith("gateway"):
+            up = [g for g in self.gateways if not g.down]
+            nodes = [g for g in up if g is not self.gateways[0]] if len(up) > 1 else []
+        else:
+            up = [w for w in self.workers if not w.down]
+            nodes = up if len(self.workers) - len(up) < MAX_WORKERS_DOWN else []
+            if kind in ("worker killed", "worker terminated"):
+                nodes = [w for w in nodes if w is not self.workers[0]]
+            if self.clients.most_losses() >= 2:
+                nodes = []
+        return self.rng.choice(nodes) if nodes else None
+
+    def _do(self, kind, node):
+        seconds = self.rng.choice([self.rng.uniform(0.05, 1), self.rng.uniform(2, 5)])
+        if kind.endswith("killed"):
+            node.kill()
+            self._after(self.rng.choice([0.0, self.rng.uniform(0, 1)]), node.start)
+        elif kind.endswith("terminated"):
+            node.begin_end()
+            self._after_end_of(node)
+        elif kind == "worker stopped":
+            node.stop()
+            self._after(seconds, node.go_on)
+        elif kind == "engine blocked":
+            node.block_engine()
+            self._after(seconds, node.unblock_engine)
+        elif kind == "link cut":
+            node.cut()
+            self._after(seconds, node.join)
+
+    def _after(self, seconds, function):
+        self._repairs.append((time.monotonic() + seconds, function))
+
+    def _after_end_of(self, node):
+        def restart():
+            if node.program.process.poll() is None and time.monotonic() < give_up:
+                self._after(0.05, restart)
+                return
+            node.end()
+            node.start()
+        give_up = time.monotonic() + PROGRESS_TIMEOUT_S
+        self._after(0, restart)
+
+    def _repair_what_is_due(self):
+        now = time.monotonic()
+        due = [function for when, function in self._repairs if when <= now]
+        self._repairs = [(when, function) for when, function in self._repairs if when > now]
+        for function in due:
+            function()

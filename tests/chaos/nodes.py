@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gateways and workers that come back at the same address after every end, and what they hold:
+descriptors, memory, requests, KV blocks."""
+import collections
+import os
+import pathlib
+import re
+import signal
+
+import fleet
+from stopped_thread import StoppedThread
+
+# Free for sure: the network namespaces are our own.
+WORKER_PORT, GATEWAY_PORT, METRICS_PORT = 50051, 50050, 9090
+EXIT_TIMEOUT_S = 60
+
+
+class Node:
+    """A program in its place. `down`: not to be counted on, until it listens again."""
+
+    def __init__(self, name, start):
+        self.name, self._start = name, start
+        self.program, self.down, self.epoch = None, True, 0
+
+    def start(self):
+        self.program = self._start()
+        self.program.wait_until_listening()
+        self.down = False
+
+    def check_alive(self):
+        status = self.program.process.poll()
+        if status is not None:
+            raise RuntimeError(f"{self.name} ended by itself with {status}:\n" +
+                               "\n".join(self.program.lines[-20:]))
+
+    def lose(self):
+        """Just before it ends, or can no longer be reached."""
+        self.epoch += 1
+        self.down = True
+
+    def kill(self):
+        self.lose()
+        self.program.kill()
+
+    def begin_end(self):
+        self.lose()
+        self.program.signal(signal.SIGTERM)
+
+    def end(self):
+        """After begin_end()."""
+        status = self.program.process.wait(EXIT_TIMEOUT_S)
+        if status != 0:
+            raise RuntimeError(f"{self.name} ended with {status} after SIGTERM:\n" +
+                               "\n".join(self.program.lines[-20:]))
+        self.program.kill()  # forgets it
+
+    @property
+    def pid(self):
+        return self.program.process.pid
+
+    def descriptors(self):
+        """Open files by kind."""
+        kinds = collections.Counter()
+        for entry in pathlib.Path(f"/proc/{self.pid}/fd").iterdir():
+            try:
+                kinds[re.sub(r":?\[?\d+\]?$", "", os.readlink(entry))] += 1
+            except FileNotFoundError:
+                pass
+        return dict(sorted(kinds.items()))
+
+    def resident_kib(self):
+        status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", status)[1])
+
+    def sum_of(self, *names):
+        """The sum of a metric's series, for each name."""
+        series = fleet.scrape(self.metrics_address)
+        return {name: sum(v for k, v in series.items() if k.split("{")[0] == name)
+                for name in names}
+
+
+class WorkerNode(Node):
+    def __init__(self, number, namespace, model, flags):
+        self.namespace, self.address = namespace, f"{namespace.address}:{WORKER_PORT}"
+        self.metrics_address = f"{namespace.address}:{METRICS_PORT}"
+        self._stopped = None
+        super().__init__(f"worker {number}", lambda: fleet.Program(
+            "continuo-worker", f"--model={model}", f"--listen={self.address}",
+            f"--metrics_listen={self.metrics_address}", f"--worker_name=worker-{number}", *flags,
+            prefix=namespace.prefix))
+
+    def stop(self):
+        self.lose()
+        self.program.signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.program.signal(signal.SIGCONT)
+        self.down = False
+
+    def block_engine(self):
+        self.lose()
+        self._stopped = StoppedThread(self.pid, "engine")
+
+    def unblock_engine(self):
+        self._stopped.resume()
+        self.down = False
+
+    def cut(self):
+        self.lose()
+        self.namespace.cut()
+
+    def join(self):
+        self.namespace.join()
+        self.down = False
+
+    def holds(self):
+        """What it has in hand for requests: all 0 when there are none."""
+        return self.sum_of("continuo_running_requests", "continuo_waiting_requests",
+                           "continuo_waiting_prompt_tokens", "continuo_kv_blocks_used",
+                           "continuo_kv_blocks_unaccounted")
+
+
+class GatewayNode(Node):
+    def __init__(self, number, workers, flags):
+        self.address = f"127.0.0.1:{GATEWAY_PORT + number}"
+        self.metrics_address = f"127.0.0.1:{METRICS_PORT + number}"
+        addresses = ",".join(worker.address for worker in workers)
+        super().__init__(f"gateway {number}", lambda: fleet.Program(
+            "continuo-gateway", f"--workers={addresses}", f"--listen={self.address}",
+            f"--metrics_listen={self.metrics_address}", *flags))
+        self.client = None
+
+    def start(self):
+        super().start()
+        # A channel that has seen the last one's end would go on failing for a while.
+        self.client = fleet.Client(self.address)
+
+    def reconnect(self):
+        self.client.channel.close()
+        self.client = fleet.Client(self.address)
+
+    def holds(self):
+        return self.sum_of("continuo_gateway_open_streams", "continuo_gateway_queued_requests",
+                           "continuo_gateway_queued_prompt_tokens")

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A request whose worker's process dies three times in a row without a new token is taken for the
+cause and fails with POISON; one whose worker died twice, or made progress in between, goes on."""
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+import fleet  # noqa: E402
+from fleet import grpc, pb  # noqa: E402
+from lifecycle_test import reason_of  # noqa: E402
+
+# One row a step: reading the prompt takes as many steps as it has tokens, so that a worker is
+# surely killed before the first token.
+FLAGS = ["--threads=1", "--max_prefill_chunk=1", "--isa=scalar"]
+PROMPT_TOKENS = 800
+
+
+class PoisonTest(unittest.TestCase):
+    def setUp(self):
+        names = [f"worker-{i}" for i in range(4)]
+        self.workers = {name: fleet.start_worker(fleet.DEMO_MODEL, f"--worker_name={name}", *FLAGS)
+                        for name in names}
+        self.gateway = fleet.start_gateway(list(self.workers.values()))
+        self.client = fleet.Client(self.gateway.address)
+        self.client.wait_for_model(len(names))
+        self.request = pb.GenerateRequest()
+        self.request.token_ids.ids.extend(10 + i % 300 for i in range(PROMPT_TOKENS))
+        self.request.sampling.seed = 5
+        self.request.stopping.max_tokens = 30
+        self.request.stopping.ignore_eos = True
+        self.request.cache.bypass = True  # so that every worker reads all of it
+
+    def tearDown(self):
+        for program in [*self.workers.values(), self.gateway]:
+            program.kill()
+
+    def run_killing(self, deaths_before_token, deaths_after_token=0):
+        """Each worker that accepts is killed at once, so many times; then so many times again,
+        after tokens came."""
+        left = [deaths_before_token, deaths_after_token]
+        self.num_killed = num_tokens = 0
+        worker = None
+        responses = []
+        for response in self.client.inference.Generate(self.request, timeout=120):
+            responses.append(response)
+            num_tokens += sum(len(d.token_ids) for d in response.deltas)
+            if response.HasField("accepted"):
+                worker = response.accepted.worker
+            phase = 1 if num_tokens > 0 else 0
+            if worker and left[phase] > 0:
+                left[phase] -= 1
+                self.workers[worker].kill()
+                self.num_killed += 1
+                worker = None
+        return fleet.Answer(responses)
+
+    def test_third_death_in_a_row_is_poison(self):
+        with self.assertRaises(grpc.RpcError) as raised:
+            self.run_killing(deaths_before_token=4)
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.INTERNAL)
+        self.assertEqual(reason_of(raised.exception), "POISON")
+        self.assertEqual(self.num_killed, 3)
+        # The worker that is left serves others.
+        other = pb.GenerateRequest(text="Mira lives in Oslo.")
+        other.stopping.max_tokens = 5
+        self.assertIsNotNone(self.client.generate(other).summary)
+
+    def test_two_deaths_in_a_row_are_survived(self):
+        undisturbed = self.client.generate(self.request).comparable()
+        answer = self.run_killing(deaths_before_token=2)
+        self.assertEqual(self.num_killed, 2)
+        self.assertEqual(answer.comparable(), undisturbed)
+
+    def test_deaths_with_progress_between_them_do_not_add_up(self):
+        undisturbed = self.client.generate(self.request).comparable()
+        answer = self.run_killing(deaths_before_token=2, deaths_after_token=1)
+        self.assertEqual(self.num_killed, 3)
+        self.assertEqual(answer.comparable(), undisturbed)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
