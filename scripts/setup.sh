@@ -32,7 +32,7 @@ rust_is_new() {
 }
 rust_is_new || packages+=(rustc-web cargo-web)
 if [ "$want_all" = 1 ]; then
-  packages+=(clang libclang-rt-14-dev clang-format iproute2)
+  packages+=(clang-19 libclang-rt-19-dev clang-format iproute2)
   command -v npm >/dev/null || packages+=(npm)  # other packages of Node.js bring their own
 fi
 

@@ -400,7 +400,6 @@ TEST(EngineHealthTest, AnIdleEngineIsNeverHung) {
 
 TEST(CalibrationTest, AFewSmallStepsTeachTheCostOfTheFirstOnes) {
   ManualClock clock;
-  EngineMetrics metrics;
   FakeExecutor fake({.num_blocks = 64,
                      .block_size = 4,
                      .vocab_size = kVocab,
