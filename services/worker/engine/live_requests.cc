@@ -133,7 +133,8 @@ void LiveRequests::End(LiveRequest& r, absl::Status why, const Moment& now) {
 void LiveRequests::Deliver() {
   for (LiveRequest* r : news_) {
     r->has_event = false;
-    r->sink(std::exchange(r->event, {}));
+    r->sink(std::move(r->event));
+    r->event = {};
   }
   news_.clear();
   ended_.clear();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -62,10 +63,10 @@ struct PromptProgress {
   int cached_prompt_tokens = 0;
 };
 
-// New tokens of one sequence.
+// New tokens of one sequence. A step's one token needs no memory of its own.
 struct SequenceDelta {
   int index = 0;
-  std::vector<int32_t> tokens;
+  absl::InlinedVector<int32_t, 2> tokens;
   std::vector<TokenScore> scores;  // one per token where log-probabilities were asked for
   FinishReason finish = FinishReason::kNone;  // kStop: the last token is one of stop_ids
 };
@@ -81,7 +82,7 @@ struct RequestEvent {
   bool started = false;  // the first row enters a step; reported once, before everything else
   std::optional<PromptProgress> progress;
   std::vector<TokenScore> prompt_scores;  // in order, from the second prompt token on
-  std::vector<SequenceDelta> deltas;
+  absl::InlinedVector<SequenceDelta, 1> deltas;
   // Set in the last event: OK when every sequence has finished, else why it ended early.
   std::optional<absl::Status> ended;
   int cached_prompt_tokens = 0;  // with `ended`

@@ -31,11 +31,14 @@ Scheduler::Scheduler(const EngineOptions& options, EngineMetrics* metrics)
   UpdateGauges();
 }
 
+int64_t Scheduler::MostRows() const {
+  return std::min<int64_t>(options_.max_batch_tokens, cost_.max_rows());
+}
+
 // How many of the `wanted` rows from `begin` on the step can still take: at least one in an empty
 // step, however much that costs.
 int Scheduler::RowsThatFit(const Sequence& s, int begin, int wanted) const {
-  const int64_t most = std::min<int64_t>(options_.max_batch_tokens, cost_.max_rows());
-  wanted = static_cast<int>(std::min<int64_t>(wanted, most - load_.rows));
+  wanted = static_cast<int>(std::min<int64_t>(wanted, MostRows() - load_.rows));
   const auto fits = [&](int rows) {
     return cost_.Predict(load_.WithRows(begin, rows, NumSamples(s, begin, rows))) <=
            options_.target_step;
@@ -67,11 +70,19 @@ bool Scheduler::Choose(Sequence& s, int limit) {
 // Sequences that generate come first; where a step cannot hold them all, they take turns.
 void Scheduler::ChooseDecodes() {
   decodes_.clear();
+  StepLoad all = load_;
   for (Sequence* s : running_) {
     if (NumRemaining(*s) == 1 &&
         static_cast<int>(s->blocks.size()) * options_.block_size > s->num_computed) {
       decodes_.push_back(s);
+      all = all.WithRows(s->num_computed, 1, NumSamples(*s, s->num_computed, 1));
     }
+  }
+  if (all.rows <= MostRows() && cost_.Predict(all) <= options_.target_step) {
+    for (Sequence* s : decodes_) chosen_.push_back({s, 1});
+    load_ = all;
+    decodes_were_cut_ = false;
+    return;
   }
   if (decodes_were_cut_) {
     std::ranges::sort(decodes_, {}, &Sequence::last_turn);

@@ -91,6 +91,7 @@ class Scheduler {
   void ReserveNextRows();
 
   // What runs in the step.
+  int64_t MostRows() const;
   int RowsThatFit(const Sequence& s, int begin, int wanted) const;
   bool Choose(Sequence& s, int limit);
   void ChooseDecodes();

@@ -9,6 +9,12 @@ namespace continuo {
 
 void Scheduler::JoinRunning(Sequence& s) {
   s.state = SequenceState::kRunning;
+  // Room for an answer of the usual length, so that steps allocate nothing.
+  const int have = static_cast<int>(s.answer.size());
+  const int more =
+      std::clamp(s.request->request.max_tokens - have, 0, options_.expected_answer_tokens);
+  s.answer.reserve(have + more);
+  s.blocks.reserve(BlocksFor(NumTokens(s) + more, options_.block_size));
   running_.insert(std::ranges::upper_bound(running_, &s, RanksBefore), &s);
   if (s.num_computed < s.request->prompt_tokens()) {
     BecomeReader(s);

@@ -18,12 +18,13 @@ void BuildSeen(Sequence& s) {
   if (s.seen_is_built) return;
   s.seen_is_built = true;
   s.seen.clear();
+  s.seen.reserve(s.answer.capacity());
   // Only the repetition penalty looks at the prompt.
   if (s.request->request.sampling.repetition_penalty != 1.0f) {
     std::vector<int32_t> ids = s.request->request.prompt;
     std::ranges::sort(ids);
     ids.erase(std::ranges::unique(ids).begin(), ids.end());
-    s.seen.reserve(ids.size() + 16);
+    s.seen.reserve(ids.size() + s.answer.capacity());
     for (const int32_t id : ids) s.seen.push_back({.token_id = id});
   }
   for (const int32_t id : s.answer) AddSeen(s, id);

@@ -21,8 +21,10 @@ using ::testing::IsEmpty;
 using testing::kEos;
 using testing::RecordingWriter;
 
-std::vector<int32_t> Bytes(std::string_view text) {
-  std::vector<int32_t> ids;
+using Ids = decltype(SequenceDelta::tokens);
+
+Ids Bytes(std::string_view text) {
+  Ids ids;
   for (const unsigned char c : text) ids.push_back(c);
   return ids;
 }
@@ -52,8 +54,7 @@ class GenerateSessionTest : public ::testing::Test {
   }
 
   void Send(RequestEvent event) { session_->OnEvent(std::move(event)); }
-  void SendTokens(const std::vector<int32_t>& tokens, FinishReason finish = FinishReason::kNone,
-                  int index = 0) {
+  void SendTokens(const Ids& tokens, FinishReason finish = FinishReason::kNone, int index = 0) {
     RequestEvent event;
     event.deltas.push_back({.index = index, .tokens = tokens, .finish = finish});
     Send(std::move(event));
@@ -355,7 +356,7 @@ TEST_F(GenerateSessionTest, AReaderWhoDoesNotReadIsGivenUpAtTheBound) {
   while (cancelled_.empty() && events < 10000) {
     RequestEvent event;
     event.deltas.push_back({.index = 0,
-                            .tokens = std::vector<int32_t>(256, 'a'),
+                            .tokens = Ids(256, 'a'),
                             .scores = std::vector<TokenScore>(
                                 256, {.alternatives = std::vector<TokenAlternative>(20)})});
     Send(std::move(event));
