@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "services/common/tls.h"
 #include "services/gateway/admission.h"
+#include "services/gateway/auth.h"
 #include "services/gateway/resolver.h"
 #include "services/gateway/stream_relay.h"
 
@@ -19,7 +20,7 @@ struct GatewayConfig {
   std::string metrics_listen = "0.0.0.0:9091";
   TlsFiles tls;  // of the gateway, towards clients and workers
   std::string worker_tls_server_name;
-  bool trust_tenant_header = false;
+  AuthOptions auth;
   AdmissionLimits admission;
   RelayOptions relay;
   ResolverOptions resolver;

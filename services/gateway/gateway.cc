@@ -6,6 +6,7 @@
 
 #include "services/base/status_macros.h"
 #include "services/common/error.h"
+#include "services/common/log.h"
 
 namespace continuo::gateway {
 namespace {
@@ -13,6 +14,15 @@ namespace {
 constexpr char kServiceName[] = "continuo.v1.InferenceService";
 // For streams to take in that the gateway ends.
 constexpr absl::Duration kGoodbye = absl::Seconds(2);
+
+void LogKeys(const absl::StatusOr<int>& num_keys) {
+  if (num_keys.ok()) {
+    Log(LogSeverity::kInfo, "new keys", {{"keys", *num_keys}});
+  } else {
+    Log(LogSeverity::kError, "new keys are bad, the ones before stay",
+        {{"error", std::string(num_keys.status().message())}});
+  }
+}
 
 }  // namespace
 
@@ -25,6 +35,9 @@ Gateway::Gateway(const GatewayConfig& config)
 
 absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& config) {
   std::unique_ptr<Gateway> g(new Gateway(config));
+  AuthOptions auth = config.auth;
+  auth.on_change = LogKeys;
+  ASSIGN_OR_RETURN(g->auth_, Authenticator::Open(std::move(auth)));
   ASSIGN_OR_RETURN(g->resolver_, MakeResolver(config.workers, config.resolver));
   WorkerPoolOptions pool_options;
   ASSIGN_OR_RETURN(pool_options.credentials, MakeChannelCredentials(config.tls));
@@ -43,8 +56,8 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
                                         .options = config.relay},
                               .pool = g->pool_.get(),
                               .admission = &g->admission_,
-                              .metrics = &g->metrics_},
-      InferenceServiceOptions{.trust_tenant_header = config.trust_tenant_header});
+                              .metrics = &g->metrics_,
+                              .auth = g->auth_.get()});
 
   GrpcServerOptions server_options;
   server_options.listen = config.listen;

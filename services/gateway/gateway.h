@@ -13,6 +13,7 @@
 #include "services/common/grpc_server.h"
 #include "services/common/metrics.h"
 #include "services/gateway/admission.h"
+#include "services/gateway/auth.h"
 #include "services/gateway/config.h"
 #include "services/gateway/gateway_metrics.h"
 #include "services/gateway/inference_service.h"
@@ -51,6 +52,7 @@ class Gateway {
   const SystemClock clock_;
   LoadView view_;
   absl::BitGen random_;
+  std::unique_ptr<Authenticator> auth_;
   Admission admission_;
   GatewayMetrics metrics_;
   Router router_;

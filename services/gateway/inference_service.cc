@@ -65,20 +65,18 @@ class InferenceService::OpenStream : public RelayClient {
   const StreamRelay* relay_ = nullptr;
 };
 
-InferenceService::InferenceService(const Parts& parts, const InferenceServiceOptions& options)
-    : parts_(parts), options_(options) {}
+InferenceService::InferenceService(const Parts& parts) : parts_(parts) {}
+
+absl::StatusOr<std::string> InferenceService::Authenticate(const ClientCall& call) const {
+  return parts_.auth->Authenticate(call.metadata("authorization"), call.metadata("x-tenant-id"));
+}
 
 absl::StatusOr<CallContext> InferenceService::ContextOf(const ClientCall& call) const {
   CallContext result;
+  ASSIGN_OR_RETURN(result.tenant, Authenticate(call));
   result.request_id = call.metadata("x-request-id");
   if (!result.request_id.empty()) {
     RETURN_IF_ERROR(CheckName("x-request-id", result.request_id));
-  }
-  if (options_.trust_tenant_header) result.tenant = call.metadata("x-tenant-id");
-  if (result.tenant.empty()) {
-    result.tenant = "default";
-  } else {
-    RETURN_IF_ERROR(CheckName("x-tenant-id", result.tenant));
   }
   for (const char* key : {"traceparent", "tracestate", "x-session-id"}) {
     // What gRPC takes from a client it may refuse to send on, and end the process; a trace must not
@@ -151,14 +149,18 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
-  absl::StatusOr<v1::GenerateRequest> request = ParseMessage<v1::GenerateRequest>(*bytes);
+  // A stranger's bytes are not parsed.
+  const ClientCall call = CallOf(*context, *bytes);
+  const absl::Status stranger = Authenticate(call).status();
+  absl::StatusOr<v1::GenerateRequest> request =
+      stranger.ok() ? ParseMessage<v1::GenerateRequest>(*bytes) : stranger;
   if (!request.ok()) {
     Refused("", request.status());
     return new RefusedStream(request.status());
   }
   auto client = std::make_unique<ClientStream>();
   absl::StatusOr<std::shared_ptr<StreamRelay>> relay =
-      Open(CallOf(*context, *bytes), *std::move(request), client.get());
+      Open(call, *std::move(request), client.get());
   if (!relay.ok()) return new RefusedStream(relay.status());
   client->Start(*std::move(relay));
   return client.release();
@@ -208,10 +210,10 @@ template <typename Request, typename Response, typename Method>
 grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext* context,
                                                     const grpc::ByteBuffer& bytes,
                                                     grpc::ByteBuffer* response, Method method) {
-  absl::StatusOr<Request> request = ParseMessage<Request>(bytes);
-  if (!request.ok()) return Answer(context, request.status());
   absl::StatusOr<CallContext> call_context = ContextOf(CallOf(*context, bytes));
   if (!call_context.ok()) return Answer(context, call_context.status());
+  absl::StatusOr<Request> request = ParseMessage<Request>(bytes);
+  if (!request.ok()) return Answer(context, request.status());
   if (call_context->request_id.empty()) call_context->request_id = MakeRequestId();
   auto* const call = new ForwardedCall<Request, Response, Method>(
       parts_.relay.router, parts_.pool, *std::move(request), *std::move(call_context), response,
@@ -248,8 +250,10 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* /*bytes*/,
+                                                       const grpc::ByteBuffer* bytes,
                                                        grpc::ByteBuffer* response) {
+  const absl::Status stranger = Authenticate(CallOf(*context, *bytes)).status();
+  if (!stranger.ok()) return Answer(context, stranger);
   v1::ListModelsResponse list;
   for (v1::Model& model : parts_.pool->Models()) *list.add_models() = std::move(model);
   SerializeMessage(list, response);
@@ -259,6 +263,8 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* bytes,
                                                      grpc::ByteBuffer* response) {
+  const absl::Status stranger = Authenticate(CallOf(*context, *bytes)).status();
+  if (!stranger.ok()) return Answer(context, stranger);
   const absl::StatusOr<v1::GetModelRequest> request = ParseMessage<v1::GetModelRequest>(*bytes);
   if (!request.ok()) return Answer(context, request.status());
   std::vector<v1::Model> models = parts_.pool->Models();

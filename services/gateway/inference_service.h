@@ -16,17 +16,13 @@
 #include "absl/time/time.h"
 #include "continuo/v1/inference.grpc.pb.h"
 #include "services/gateway/admission.h"
+#include "services/gateway/auth.h"
 #include "services/gateway/gateway_metrics.h"
 #include "services/gateway/generate_front.h"
 #include "services/gateway/stream_relay.h"
 #include "services/gateway/worker_pool.h"
 
 namespace continuo::gateway {
-
-struct InferenceServiceOptions {
-  // Believe x-tenant-id from clients; else everybody is "default".
-  bool trust_tenant_header = false;
-};
 
 // continuo.v1.InferenceService for clients: Generate is relayed, Tokenize, Detokenize and Embed
 // are forwarded to one worker, models are told from what all workers say. Requests arrive as bytes,
@@ -46,8 +42,9 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
     const WorkerPool* pool = nullptr;
     Admission* admission = nullptr;
     GatewayMetrics* metrics = nullptr;
+    const Authenticator* auth = nullptr;
   };
-  InferenceService(const Parts& parts, const InferenceServiceOptions& options);
+  explicit InferenceService(const Parts& parts);
 
   // From now on calls of Generate are refused, UNAVAILABLE with reason CONTINUE.
   void BeginDrain() { draining_ = true; }
@@ -55,6 +52,7 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   void EndStreams(const absl::Status& status);
   int64_t num_streams() const;
 
+  absl::StatusOr<std::string> Authenticate(const ClientCall& call) const override;
   absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
                                                     v1::GenerateRequest request,
                                                     RelayClient* client) override;
@@ -93,7 +91,6 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   void OnStreamEnd(const StreamRelay* relay, const absl::Status& status, const RelayReport& report);
 
   const Parts parts_;
-  const InferenceServiceOptions options_;
   std::atomic<bool> draining_ = false;
 
   mutable absl::Mutex mutex_;

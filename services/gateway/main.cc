@@ -45,8 +45,12 @@ int Main(int argc, char** argv) {
              "CA that clients' and workers' certificates have to be of");
   flags.Text("worker_tls_server_name", &config.worker_tls_server_name,
              "name in the workers' certificates, where it is not their address");
-  flags.Switch("trust_tenant_header", &config.trust_tenant_header,
-               "believe x-tenant-id from clients; else all belong to one tenant");
+  flags.Text(
+      "api_keys_file", &config.auth.keys_file,
+      "keys that clients need, a line each: TENANT KEY or TENANT sha256:HEX; read again when "
+      "it changes");
+  flags.Switch("trust_tenant_header", &config.auth.trust_tenant_header,
+               "without keys: believe x-tenant-id from clients; else all belong to one tenant");
   if (const std::optional<int> code = flags.Parse(argc, argv)) return *code;
   config.admission.max_open_bytes = static_cast<int64_t>(open_bytes);
   if (config.workers.empty()) {

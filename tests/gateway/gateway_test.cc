@@ -228,7 +228,7 @@ TEST_F(GatewayTest, AMoveTellsTheNextWorkerAllItNeeds) {
 TEST_F(GatewayTest, ATrustedTenantHeaderIsPassedOn) {
   AddWorkers(1);
   GatewayConfig config;
-  config.trust_tenant_header = true;
+  config.auth.trust_tenant_header = true;
   StartGateway(config);
   Generate(Request(), [](grpc::ClientContext& c) { c.AddMetadata("x-tenant-id", "somebody"); });
   ASSERT_EQ(workers_[0]->calls()[0].metadata.count("x-tenant-id"), 1);
