@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "continuo/v1/inference.pb.h"
+#include "services/base/clock.h"
+#include "services/gateway/generate_front.h"
+#include "services/gateway/openai/generation_queue.h"
+#include "services/gateway/openai/http_connection.h"
+#include "services/gateway/openai/request_json.h"
+#include "services/gateway/openai/response_json.h"
+
+namespace continuo::gateway::openai {
+
+// What is behind the paths. All of it is thread-safe and outlives the Api.
+struct ApiParts {
+  GenerateFront* front = nullptr;
+  const Clock* clock = nullptr;
+  std::function<std::vector<v1::Model>()> models;
+  std::function<bool()> ready;           // takes requests
+  std::function<std::string()> metrics;  // in Prometheus' text format
+};
+
+// The paths: /v1/chat/completions, /v1/completions, /v1/models, /v1/models/{id}, /healthz, /readyz,
+// /metrics. Thread-safe.
+class Api : public HttpHandler {
+ public:
+  explicit Api(ApiParts parts);
+  // Waits until every generation has ended; all have been cancelled or ended before.
+  ~Api() override;
+
+  std::optional<HttpResponse> Refuse(const HttpRequest& header) override;
+  boost::asio::awaitable<void> Handle(HttpConnection& connection, HttpRequest request) override;
+  HttpResponse Error(int status, std::string_view message) override;
+
+ private:
+  boost::asio::awaitable<void> Generate(HttpConnection& connection, Endpoint endpoint,
+                                        HttpRequest request);
+  boost::asio::awaitable<void> Collect(HttpConnection& connection, GenerationQueue& queue,
+                                       const AnswerForm& form, Answer& answer, size_t num_prompts,
+                                       absl::Time deadline, HttpHeaders headers);
+  boost::asio::awaitable<void> Stream(HttpConnection& connection, GenerationQueue& queue,
+                                      const AnswerForm& form, Answer& answer, size_t num_prompts,
+                                      absl::Time deadline, HttpHeaders headers);
+  HttpResponse Get(std::string_view path);
+  HttpResponse ErrorOf(Endpoint endpoint, const absl::Status& status, HttpHeaders headers) const;
+  // A queue whose responses wake the connection.
+  std::shared_ptr<GenerationQueue> MakeQueue(HttpConnection& connection);
+
+  const ApiParts parts_;
+  const int64_t start_seconds_;  // of the server, Unix time
+  absl::Mutex mutex_;
+  int num_queues_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace continuo::gateway::openai

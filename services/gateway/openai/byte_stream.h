@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/system/error_code.hpp>
+#include <cstddef>
+#include <memory>
+
+namespace continuo::gateway::openai {
+
+// One accepted connection as bytes, in the clear or over TLS. Used on the thread of its executor
+// only; at most one read and one write at a time.
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  // Before the first byte.
+  virtual boost::asio::awaitable<void> Handshake(boost::system::error_code& error) = 0;
+  // At least one byte, or an error.
+  virtual boost::asio::awaitable<size_t> ReadSome(boost::asio::mutable_buffer to,
+                                                  boost::system::error_code& error) = 0;
+  // All of them, or an error.
+  virtual boost::asio::awaitable<void> Write(boost::asio::const_buffer from,
+                                             boost::system::error_code& error) = 0;
+  // Tells the other side that nothing more comes.
+  virtual boost::asio::awaitable<void> EndWrites(boost::system::error_code& error) = 0;
+  // What is under way ends with an error.
+  virtual void Cancel() = 0;
+};
+
+std::unique_ptr<ByteStream> MakeTcpStream(boost::asio::ip::tcp::socket socket);
+
+}  // namespace continuo::gateway::openai
