@@ -8,6 +8,7 @@
 #include "services/common/tls.h"
 #include "services/gateway/admission.h"
 #include "services/gateway/auth.h"
+#include "services/gateway/openai/http_limits.h"
 #include "services/gateway/resolver.h"
 #include "services/gateway/stream_relay.h"
 
@@ -18,13 +19,21 @@ struct GatewayConfig {
   std::string workers;  // "dns:///NAME:PORT" or "host:port,host:port"
   std::string listen = "0.0.0.0:50050";
   std::string metrics_listen = "0.0.0.0:9091";
+  std::string http_listen = "0.0.0.0:8080";  // OpenAI's interface; "" or "off": none
+  openai::HttpLimits http;
   TlsFiles tls;  // of the gateway, towards clients and workers
   std::string worker_tls_server_name;
   AuthOptions auth;
   AdmissionLimits admission;
+  // Of Tokenize, Detokenize and Embed: a text and its answer are held while a worker reads it.
+  AdmissionLimits forwarded = {.max_open_requests = 1024, .max_open_bytes = 256 << 20};
   RelayOptions relay;
   ResolverOptions resolver;
   uint64_t max_request_bytes = 8 << 20;
+  // What all client connections may hold together, whoever they are: nobody is authenticated
+  // before a request has arrived. Beyond, gRPC reads less and ends streams.
+  uint64_t max_buffer_bytes = 1 << 30;
+  int max_streams_per_connection = 1024;
   absl::Duration drain_grace = absl::Minutes(10);
 };
 

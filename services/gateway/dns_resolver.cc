@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "services/base/check.h"
+#include "services/base/clock.h"
 #include "services/common/log.h"
 
 namespace continuo::gateway {
@@ -116,6 +116,7 @@ void DnsResolver::Wait(void* channel, absl::Duration timeout) {
 void DnsResolver::Run() {
   std::optional<std::vector<std::string>> last;
   bool told_failure = false;
+  const SystemClock clock;
   while (!stopped_) {
     // A channel for each question: c-ares reads resolv.conf when it makes one, so that a changed
     // one is followed, and a server that failed once is asked again.
@@ -128,7 +129,7 @@ void DnsResolver::Run() {
     if (status == ARES_SUCCESS && !server_.empty()) {
       status = ares_set_servers_ports_csv(channel, server_.c_str());
     }
-    const absl::Time asked = absl::Now();
+    const absl::Duration asked = clock.Elapsed();
     refresh_ = false;
     if (status == ARES_SUCCESS) {
       ares_addrinfo_hints hints = {};
@@ -164,7 +165,7 @@ void DnsResolver::Run() {
 
     while (!stopped_) {
       const absl::Duration wait =
-          asked + (refresh_ ? options_.refresh_interval : interval) - absl::Now();
+          asked + (refresh_ ? options_.refresh_interval : interval) - clock.Elapsed();
       if (wait <= absl::ZeroDuration()) break;
       Wait(nullptr, wait);
     }

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "services/common/error.h"
 #include "services/common/grpc_status.h"
+#include "services/gateway/admission.h"
 #include "services/gateway/message_bytes.h"
 #include "services/gateway/router.h"
 #include "services/gateway/worker_pool.h"
@@ -28,11 +29,12 @@ template <typename Request, typename Response, typename Method>
 class ForwardedCall : public grpc::ServerUnaryReactor {
  public:
   ForwardedCall(Router* router, const WorkerPool* pool, Request request, CallContext context,
-                grpc::ByteBuffer* bytes, Method method)
+                Admission::Ticket ticket, grpc::ByteBuffer* bytes, Method method)
       : router_(router),
         pool_(pool),
         request_(std::move(request)),
         call_context_(std::move(context)),
+        ticket_(std::move(ticket)),
         bytes_(bytes),
         method_(method) {}
 
@@ -92,6 +94,7 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
   const WorkerPool* const pool_;
   const Request request_;
   const CallContext call_context_;
+  const Admission::Ticket ticket_;
   grpc::ByteBuffer* const bytes_;
   const Method method_;
   Response response_;

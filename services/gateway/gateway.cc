@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/gateway.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -29,6 +30,7 @@ void LogKeys(const absl::StatusOr<int>& num_keys) {
 Gateway::Gateway(const GatewayConfig& config)
     : config_(config),
       admission_(config.admission),
+      forwarded_(config.forwarded),
       metrics_(&admission_, &view_, &clock_),
       router_(&LeastLoadedOfTwo, &view_, &clock_, random_),
       timer_(std::make_unique<TimerThread>()) {}
@@ -56,6 +58,7 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
                                         .options = config.relay},
                               .pool = g->pool_.get(),
                               .admission = &g->admission_,
+                              .forwarded = &g->forwarded_,
                               .metrics = &g->metrics_,
                               .auth = g->auth_.get()});
 
@@ -63,6 +66,8 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   server_options.listen = config.listen;
   server_options.tls = config.tls;
   server_options.max_receive_bytes = static_cast<int>(config.max_request_bytes);
+  server_options.max_buffer_bytes = config.max_buffer_bytes;
+  server_options.max_concurrent_streams = config.max_streams_per_connection;
   server_options.max_connection_age = absl::Hours(1);
   ASSIGN_OR_RETURN(g->server_, GrpcServer::Start(server_options, {g->service_.get()}));
   // A gateway without workers is well, so that scaling from zero works; its models are not.
@@ -72,6 +77,7 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
     g->health_ = g->server_.get();
   }
   g->UpdateHealth();
+  RETURN_IF_ERROR(g->StartHttp());
   ASSIGN_OR_RETURN(g->metrics_server_,
                    MetricsServer::Start(config.metrics_listen, g->metrics_.collectables()));
   g->resolver_->Start([gateway = g.get()](const std::vector<std::string>& addresses) {
@@ -80,9 +86,32 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   return g;
 }
 
+absl::Status Gateway::StartHttp() {
+  if (config_.http_listen.empty() || config_.http_listen == "off") return absl::OkStatus();
+  openai::HttpServerOptions options;
+  options.listen = config_.http_listen;
+  options.limits = config_.http;
+  options.limits.max_body_bytes = config_.max_request_bytes;
+  http_api_ = std::make_unique<openai::Api>(openai::ApiParts{
+      .front = service_.get(),
+      .clock = &clock_,
+      .models = [this] { return pool_->Models(); },
+      .ready =
+          [this] {
+            return std::ranges::any_of(view_.Get()->workers, [](const auto& load) {
+              return load->state == WorkerState::kServing;
+            });
+          },
+      .metrics = [this] { return FormatMetrics(metrics_.collectables()); }});
+  ASSIGN_OR_RETURN(http_server_, openai::HttpServer::Start(options, http_api_.get()));
+  return absl::OkStatus();
+}
+
 Gateway::~Gateway() {
   if (server_ != nullptr) Shutdown();
   metrics_server_.reset();
+  http_server_.reset();
+  http_api_.reset();
   server_.reset();
   service_.reset();
   transport_.reset();
@@ -112,6 +141,7 @@ void Gateway::UpdateHealth() {
 
 void Gateway::BeginDrain() {
   service_->BeginDrain();
+  if (http_server_ != nullptr) http_server_->BeginDrain();
   absl::MutexLock lock(&health_mutex_);
   health_ = nullptr;
   server_->SetAllServing(false);
@@ -121,7 +151,9 @@ void Gateway::Shutdown() {
   BeginDrain();
   service_->EndStreams(WithReason(
       absl::UnavailableError("the gateway is shutting down; go on elsewhere"), kReasonContinue));
-  server_->Shutdown(absl::Now() + kGoodbye);
+  const absl::Time end = absl::Now() + kGoodbye;
+  server_->Shutdown(end);
+  if (http_server_ != nullptr) http_server_->Shutdown(end);
 }
 
 }  // namespace continuo::gateway

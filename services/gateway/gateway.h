@@ -18,6 +18,8 @@
 #include "services/gateway/gateway_metrics.h"
 #include "services/gateway/inference_service.h"
 #include "services/gateway/load_view.h"
+#include "services/gateway/openai/api.h"
+#include "services/gateway/openai/http_server.h"
 #include "services/gateway/resolver.h"
 #include "services/gateway/router.h"
 #include "services/gateway/timer.h"
@@ -35,6 +37,8 @@ class Gateway {
   ~Gateway();
 
   std::string address() const { return server_->address(); }
+  // 0 where there is no HTTP.
+  int http_port() const { return http_server_ == nullptr ? 0 : http_server_->port(); }
   int metrics_port() const { return metrics_server_->port(); }
 
   // NOT_SERVING, nothing new; open streams go on.
@@ -45,6 +49,7 @@ class Gateway {
 
  private:
   explicit Gateway(const GatewayConfig& config);
+  absl::Status StartHttp();
   // Tells health what can be served now.
   void UpdateHealth();
 
@@ -54,15 +59,18 @@ class Gateway {
   absl::BitGen random_;
   std::unique_ptr<Authenticator> auth_;
   Admission admission_;
+  Admission forwarded_;
   GatewayMetrics metrics_;
   Router router_;
-  // Ends first to last: server, service, resolver, transport, pool, timer.
+  // Ends first to last: servers, service, resolver, transport, pool, timer.
   std::unique_ptr<TimerThread> timer_;
   std::unique_ptr<Resolver> resolver_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<GrpcWorkerTransport> transport_;
   std::unique_ptr<InferenceService> service_;
   std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<openai::Api> http_api_;
+  std::unique_ptr<openai::HttpServer> http_server_;
   std::unique_ptr<MetricsServer> metrics_server_;
 
   absl::Mutex health_mutex_;

@@ -95,11 +95,14 @@ std::string InferenceService::MakeRequestId() {
                       absl::Hex(absl::Uniform<uint64_t>(random_), absl::kZeroPad16));
 }
 
+absl::Status InferenceService::CheckOpen() const {
+  if (!draining_) return absl::OkStatus();
+  return WithReason(absl::UnavailableError("the gateway is shutting down"), kReasonContinue);
+}
+
 absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
                                                      v1::GenerateRequest request) {
-  if (draining_) {
-    return WithReason(absl::UnavailableError("the gateway is shutting down"), kReasonContinue);
-  }
+  RETURN_IF_ERROR(CheckOpen());
   RelayRequest result;
   ASSIGN_OR_RETURN(result.context, ContextOf(call));
   RETURN_IF_ERROR(CheckGenerate(request));
@@ -142,9 +145,17 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
   auto* const stream = new OpenStream(this, client);
   auto relay = std::make_shared<StreamRelay>(parts_.relay, *std::move(admitted), stream);
   stream->set_relay(relay.get());
-  absl::MutexLock lock(&mutex_);
-  open_.emplace(relay.get(), relay);
-  return relay;
+  absl::Status ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    ended = ended_;
+    if (ended.ok()) open_.emplace(relay.get(), relay);
+  }
+  if (ended.ok()) return relay;
+  // Admitted before the drain began, and too late to be among those that were ended.
+  delete stream;
+  Refused(model, ended);
+  return ended;
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
@@ -194,6 +205,7 @@ void InferenceService::EndStreams(const absl::Status& status) {
   std::vector<std::shared_ptr<StreamRelay>> relays;
   {
     absl::MutexLock lock(&mutex_);
+    ended_ = status;
     for (const auto& [key, weak] : open_) {
       if (auto relay = weak.lock()) relays.push_back(std::move(relay));
     }
@@ -210,14 +222,18 @@ template <typename Request, typename Response, typename Method>
 grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext* context,
                                                     const grpc::ByteBuffer& bytes,
                                                     grpc::ByteBuffer* response, Method method) {
+  if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
   absl::StatusOr<CallContext> call_context = ContextOf(CallOf(*context, bytes));
   if (!call_context.ok()) return Answer(context, call_context.status());
+  absl::StatusOr<Admission::Ticket> ticket =
+      parts_.forwarded->Admit(static_cast<int64_t>(bytes.Length()), /*tokens=*/0);
+  if (!ticket.ok()) return Answer(context, ticket.status());
   absl::StatusOr<Request> request = ParseMessage<Request>(bytes);
   if (!request.ok()) return Answer(context, request.status());
   if (call_context->request_id.empty()) call_context->request_id = MakeRequestId();
   auto* const call = new ForwardedCall<Request, Response, Method>(
-      parts_.relay.router, parts_.pool, *std::move(request), *std::move(call_context), response,
-      method);
+      parts_.relay.router, parts_.pool, *std::move(request), *std::move(call_context),
+      *std::move(ticket), response, method);
   call->TryNext();
   return call;
 }

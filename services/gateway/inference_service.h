@@ -40,15 +40,17 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   struct Parts {
     RelayEnvironment relay;
     const WorkerPool* pool = nullptr;
-    Admission* admission = nullptr;
+    Admission* admission = nullptr;  // of Generate
+    Admission* forwarded = nullptr;  // of Tokenize, Detokenize and Embed
     GatewayMetrics* metrics = nullptr;
     const Authenticator* auth = nullptr;
   };
   explicit InferenceService(const Parts& parts);
 
-  // From now on calls of Generate are refused, UNAVAILABLE with reason CONTINUE.
+  // From now on calls that need a worker are refused, UNAVAILABLE with reason CONTINUE.
   void BeginDrain() { draining_ = true; }
-  // Ends all open streams with `status`, each after what is on its way to the client.
+  // Ends all open streams with `status`, an error, each after what is on its way to the client; no
+  // other is opened from now on.
   void EndStreams(const absl::Status& status);
   int64_t num_streams() const;
 
@@ -80,6 +82,8 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
  private:
   class OpenStream;
 
+  // An error from the drain on.
+  absl::Status CheckOpen() const;
   absl::StatusOr<RelayRequest> Admit(const ClientCall& call, v1::GenerateRequest request);
   // Tenant, deadline and trace of a call; the request id where the client sent one.
   absl::StatusOr<CallContext> ContextOf(const ClientCall& call) const;
@@ -95,6 +99,7 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
 
   mutable absl::Mutex mutex_;
   absl::BitGen random_ ABSL_GUARDED_BY(mutex_);
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // OK until EndStreams
   absl::flat_hash_map<const StreamRelay*, std::weak_ptr<StreamRelay>> open_ ABSL_GUARDED_BY(mutex_);
 };
 

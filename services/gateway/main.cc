@@ -24,6 +24,11 @@ int Main(int argc, char** argv) {
              "where the workers are: host:port,host:port or dns:///NAME:PORT or "
              "dns://SERVER:PORT/NAME:PORT");
   flags.Address("listen", &config.listen, "address for clients; port 0 takes a free one");
+  flags.Text("http_listen", &config.http_listen,
+             "address for clients of OpenAI's interface over HTTP; port 0 takes a free one, off "
+             "turns it off");
+  flags.Integer<int>("http_max_connections", &config.http.max_connections, 1, 1 << 20,
+                     "HTTP connections open at a time");
   flags.Address("metrics_listen", &config.metrics_listen, "address of /metrics and /healthz");
   flags.Integer<int64_t>("max_open_requests", &config.admission.max_open_requests, 1,
                          std::numeric_limits<int64_t>::max(), "generations open at a time");
@@ -35,6 +40,10 @@ int Main(int argc, char** argv) {
               "size of all open requests together");
   flags.Bytes("max_request_bytes", &config.max_request_bytes, 1 << 10, 1 << 30,
               "size of one request");
+  flags.Bytes("max_buffer_bytes", &config.max_buffer_bytes, 16 << 20, uint64_t{1} << 50,
+              "memory for what clients send and have not been sent, of all connections together");
+  flags.Integer<int>("max_streams_per_connection", &config.max_streams_per_connection, 1, 1 << 20,
+                     "calls at a time on one connection; a client waits with those beyond");
   flags.Duration("no_worker_wait", &config.relay.no_worker_wait, absl::ZeroDuration(),
                  absl::Hours(24), "how long a stream waits while no worker can take it");
   flags.Duration("drain_grace", &config.drain_grace, absl::ZeroDuration(), absl::Hours(24 * 7),
@@ -67,8 +76,11 @@ int Main(int argc, char** argv) {
   }
   const std::string metrics_host =
       config.metrics_listen.substr(0, config.metrics_listen.rfind(':'));
+  const std::string http_host = config.http_listen.substr(0, config.http_listen.rfind(':'));
+  const int http_port = (*gateway)->http_port();
   Log(LogSeverity::kInfo, "listening",
       {{"address", (*gateway)->address()},
+       {"http_address", http_port == 0 ? "" : absl::StrCat(http_host, ":", http_port)},
        {"metrics_address", absl::StrCat(metrics_host, ":", (*gateway)->metrics_port())},
        {"workers", config.workers}});
 
@@ -76,10 +88,11 @@ int Main(int argc, char** argv) {
   (*gateway)->BeginDrain();
   Log(LogSeverity::kInfo, "draining",
       {{"streams", (*gateway)->num_streams()}, {"grace", config.drain_grace}});
-  const absl::Time end = absl::Now() + config.drain_grace;
+  const SystemClock clock;
+  const absl::Duration end = clock.Elapsed() + config.drain_grace;
   // A second signal ends the wait.
-  while ((*gateway)->num_streams() > 0 && absl::Now() < end) {
-    if (signal.WaitFor(std::min(kDrainPoll, end - absl::Now())).has_value()) break;
+  while ((*gateway)->num_streams() > 0 && clock.Elapsed() < end) {
+    if (signal.WaitFor(std::min(kDrainPoll, end - clock.Elapsed())).has_value()) break;
   }
   const int64_t cut = (*gateway)->num_streams();
   (*gateway)->Shutdown();

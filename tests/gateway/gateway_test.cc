@@ -68,6 +68,7 @@ class GatewayTest : public ::testing::Test {
   }
   void StartGateway(GatewayConfig config = {}) {
     config.listen = "127.0.0.1:0";
+    config.http_listen = "127.0.0.1:0";
     config.metrics_listen = "127.0.0.1:0";
     if (config.workers.empty()) config.workers = Addresses();
     absl::StatusOr<std::unique_ptr<Gateway>> gateway = Gateway::Start(config);
@@ -412,6 +413,54 @@ TEST_F(GatewayTest, TokenizeAndDetokenizeAreAnsweredByAWorker) {
   v1::EmbedResponse embeddings;
   EXPECT_EQ(stub_->Embed(&embed_context, {}, &embeddings).error_code(),
             grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(GatewayTest, TokenizeBeyondTheLimitIsRefusedAtOnce) {
+  AddWorkers(1);
+  GatewayConfig config;
+  config.forwarded.max_open_bytes = 1000;
+  StartGateway(config);
+  WaitForWorkers(1);
+  absl::Notification entered;
+  workers_[0]->SetTokenizeScript([&] {
+    entered.Notify();
+    release_.WaitForNotification();
+  });
+  v1::TokenizeRequest request;
+  request.set_text(std::string(600, 'x'));
+  std::thread first([&] {
+    grpc::ClientContext context;
+    v1::TokenizeResponse response;
+    EXPECT_TRUE(stub_->Tokenize(&context, request, &response).ok());
+  });
+  entered.WaitForNotification();
+  grpc::ClientContext context;
+  v1::TokenizeResponse response;
+  const absl::Status refused = FromGrpcStatus(stub_->Tokenize(&context, request, &response));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_EQ(ReasonOf(refused), kReasonOverloaded);
+  EXPECT_TRUE(RetryDelayOf(refused).has_value());
+  release_.Notify();
+  first.join();
+  ExpectUndisturbed(Generate(Request()), Request());
+}
+
+TEST_F(GatewayTest, AGatewayThatDrainsTakesNoCallThatNeedsAWorker) {
+  AddWorkers(1);
+  StartGateway();
+  WaitForWorkers(1);
+  gateway_->BeginDrain();
+  EXPECT_EQ(ReasonOf(Generate(Request()).status), kReasonContinue);
+  grpc::ClientContext tokenize, detokenize, embed;
+  v1::TokenizeResponse ids;
+  v1::DetokenizeResponse text;
+  v1::EmbedResponse embeddings;
+  for (const grpc::Status& status :
+       {stub_->Tokenize(&tokenize, {}, &ids), stub_->Detokenize(&detokenize, {}, &text),
+        stub_->Embed(&embed, {}, &embeddings)}) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(ReasonOf(FromGrpcStatus(status)), kReasonContinue);
+  }
 }
 
 TEST_F(GatewayTest, BadRequestsAreRefusedByFieldBeforeAnyWorkerSeesThem) {

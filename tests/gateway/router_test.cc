@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "services/common/error.h"
+#include "tests/gateway/clock_with_hook.h"
 #include "tests/testing/manual_clock.h"
 
 namespace continuo::gateway {
@@ -187,19 +188,6 @@ TEST_F(RouterTest, HoldersOfALeaseAreToldOnceThatTheirWorkerIsLost) {
   router_.WorkerLost("a:1", "");
   EXPECT_EQ(kept, 1);
 }
-
-// Lets something happen when it is next asked for the time.
-class ClockWithHook : public ManualClock {
- public:
-  absl::Duration Elapsed() const override {
-    if (auto hook = std::exchange(hook_, nullptr)) hook();
-    return ManualClock::Elapsed();
-  }
-  void OnNextUse(std::function<void()> hook) { hook_ = std::move(hook); }
-
- private:
-  mutable std::function<void()> hook_;
-};
 
 TEST_F(RouterTest, AHolderIsToldOfALossBetweenTheLookAndTheLease) {
   ClockWithHook clock;

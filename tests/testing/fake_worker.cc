@@ -58,6 +58,12 @@ class FakeWorker::Inference : public v1::InferenceService::Service {
 
   grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,
                         v1::TokenizeResponse* response) override {
+    std::function<void()> script;
+    {
+      absl::MutexLock lock(&w_->mutex_);
+      script = w_->tokenize_script_;
+    }
+    if (script) script();
     for (const char c : request->text()) response->add_token_ids(static_cast<unsigned char>(c));
     response->set_rendered_prompt(request->text());
     return grpc::Status::OK;
@@ -174,6 +180,11 @@ std::string FakeWorker::address() const { return absl::StrCat(host_, ":", port_)
 void FakeWorker::SetScript(Script script) {
   absl::MutexLock lock(&mutex_);
   script_ = std::move(script);
+}
+
+void FakeWorker::SetTokenizeScript(std::function<void()> script) {
+  absl::MutexLock lock(&mutex_);
+  tokenize_script_ = std::move(script);
 }
 
 void FakeWorker::SetReport(const std::function<void(v1::WatchLoadResponse&)>& change) {

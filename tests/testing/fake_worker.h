@@ -44,6 +44,8 @@ class FakeWorker {
   int port() const { return port_; }
 
   void SetScript(Script script);
+  // Called before Tokenize is answered, on the call's own thread; may block.
+  void SetTokenizeScript(std::function<void()> script);
   // What WatchLoad reports, at once and then again and again.
   void SetReport(const std::function<void(v1::WatchLoadResponse&)>& change);
   void SetState(v1::WorkerState state);
@@ -78,6 +80,7 @@ class FakeWorker {
 
   mutable absl::Mutex mutex_;
   Script script_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> tokenize_script_ ABSL_GUARDED_BY(mutex_);
   v1::WatchLoadResponse report_ ABSL_GUARDED_BY(mutex_);
   uint64_t report_version_ ABSL_GUARDED_BY(mutex_) = 0;
   bool silent_ ABSL_GUARDED_BY(mutex_) = false;
