@@ -44,7 +44,7 @@ for i in 1 2; do
   echo "worker $i at $address"
 done
 start gateway "$bin/continuo-gateway" --workers="$workers" --listen=127.0.0.1:0 \
-  --metrics_listen=127.0.0.1:0
+  --http_listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0
 gateway=$address
 echo "gateway at $gateway"
 
@@ -65,4 +65,5 @@ It works. To serve a model of your own (Llama, Mistral, Qwen2 or Qwen3 as a Hugg
   $bin/continuo-worker --model=/path/to/folder &
   $bin/continuo-gateway --workers=localhost:50051 &
   $bin/continuo chat
+  curl localhost:8080/v1/chat/completions -d '{"messages":[{"role":"user","content":"Hello"}]}'
 END

@@ -37,7 +37,7 @@ start() {
 start worker "$bin/continuo-worker" --model="$model" --listen=127.0.0.1:0 \
   --metrics_listen=127.0.0.1:0 --kv_cache_memory=4GiB --max_context_tokens=8192
 start gateway "$bin/continuo-gateway" --workers="$address" --listen=127.0.0.1:0 \
-  --metrics_listen=127.0.0.1:0
+  --http_listen=off --metrics_listen=127.0.0.1:0
 for streams in 1 16; do
   echo "== $streams at once: 128 prompt tokens, 96 output tokens"
   "$bin/continuo" bench --server="$address" --concurrency="$streams" --requests=$((streams * 3 + 1)) \

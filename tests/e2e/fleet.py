@@ -121,6 +121,7 @@ class Program:
         record = self.wait_for_log("listening")
         self.address = record["address"].replace("0.0.0.0", "127.0.0.1")
         self.metrics_address = record.get("metrics_address", "")
+        self.http_address = record.get("http_address", "")
         return self
 
     def signal(self, number):
@@ -153,7 +154,8 @@ def start_gateway(workers, *flags, port=0, **keywords):
     if not isinstance(workers, str):
         workers = ",".join(w if isinstance(w, str) else w.address for w in workers)
     return Program("continuo-gateway", f"--workers={workers}", f"--listen=127.0.0.1:{port}",
-                   "--metrics_listen=127.0.0.1:0", *flags, **keywords).wait_until_listening()
+                   "--http_listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", *flags,
+                   **keywords).wait_until_listening()
 
 
 class Client:

@@ -105,6 +105,12 @@ std::optional<HttpResponse> Api::Refuse(const HttpRequest& header) {
       !encoding.empty() && encoding != "identity") {
     return Error(415, "a body is taken without Content-Encoding only");
   }
+  if (path.starts_with("/v1/")) {
+    const auto tenant = parts_.front->Authenticate(CallOf(header, parts_.clock->Now()));
+    if (!tenant.ok()) {
+      return ErrorOf(EndpointOf(path).value_or(Endpoint::kChat), tenant.status(), {});
+    }
+  }
   return std::nullopt;
 }
 
@@ -139,11 +145,9 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
   ClientCall call = CallOf(request, parts_.clock->Now());
   HttpHeaders headers;
   const absl::StatusOr<std::string> id = RequestIdOf(request, *parts_.front);
-  absl::StatusOr<ParsedCall> parsed = id.status();
-  if (id.ok()) {
-    headers.emplace_back("x-request-id", *id);
-    parsed = ParseCall(endpoint, request.body());
-  }
+  if (id.ok()) headers.emplace_back("x-request-id", *id);
+  absl::StatusOr<ParsedCall> parsed =
+      id.ok() ? ParseCall(endpoint, request.body()) : absl::StatusOr<ParsedCall>(id.status());
   if (!parsed.ok()) {
     parts_.front->Refused("", parsed.status());
     HttpResponse response = ErrorOf(endpoint, parsed.status(), std::move(headers));

@@ -21,27 +21,10 @@
 
 #include "absl/time/time.h"
 #include "services/gateway/openai/byte_stream.h"
+#include "services/gateway/openai/http_limits.h"
 #include "services/gateway/openai/signal.h"
 
 namespace continuo::gateway::openai {
-
-struct HttpLimits {
-  uint64_t max_body_bytes = 8 << 20;
-  uint32_t max_header_bytes = 16 << 10;
-  // Bodies that are being received or read, of all connections together.
-  int64_t max_bodies_bytes = int64_t{256} << 20;
-  int max_connections = 4096;
-  absl::Duration handshake_timeout = absl::Seconds(10);
-  // Between requests.
-  absl::Duration idle_timeout = absl::Seconds(75);
-  // From a request's first byte to the end of its header, and from there to the end of its body.
-  absl::Duration header_timeout = absl::Seconds(10);
-  absl::Duration body_timeout = absl::Seconds(60);
-  // How long a reader may take nothing at all of what is sent, at least 64 KiB of it buffered.
-  absl::Duration write_timeout = absl::Seconds(30);
-  // A stream that has been silent for this long gets a comment, so that proxies keep it open.
-  absl::Duration keepalive_interval = absl::Seconds(15);
-};
 
 // What the connections of one server share. Thread-safe.
 struct HttpShared {
