@@ -49,6 +49,8 @@ void CompletionLogprobs::Add(const v1::TokenLogprob& logprob, OrderedJson* array
     // Of several that read alike, the most likely one.
     top.emplace(CompletionToken(alternative.token()), alternative.logprob());
   }
+  // The chosen token is always among them.
+  top.emplace(CompletionToken(logprob.token()), logprob.logprob());
   (*arrays)["tokens"].push_back(CompletionToken(logprob.token()));
   (*arrays)["token_logprobs"].push_back(logprob.logprob());
   (*arrays)["top_logprobs"].push_back(std::move(top));
