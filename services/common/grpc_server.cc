@@ -59,11 +59,11 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
-  std::shared_ptr<grpc::ServerCredentials> credentials;
-  ASSIGN_OR_RETURN(credentials, MakeServerCredentials(options.tls));
-
   // Not make_unique: the constructor is private.
   std::unique_ptr<GrpcServer> result(new GrpcServer);
+  ASSIGN_OR_RETURN(result->tls_, ReloadedTls::Open(options.tls));
+  std::shared_ptr<grpc::ServerCredentials> credentials;
+  ASSIGN_OR_RETURN(credentials, result->tls_->ForServer());
   result->listen_ = options.listen;
   grpc::ServerBuilder builder;
   builder.AddListeningPort(options.listen, credentials, &result->port_);

@@ -75,6 +75,7 @@ class GrpcServer {
   GrpcServer() = default;
 
   std::string listen_;
+  std::unique_ptr<ReloadedTls> tls_;  // the server's
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
   absl::Mutex mutex_;

@@ -11,8 +11,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "continuo/v1/inference.grpc.pb.h"
 #include "services/common/grpc_server.h"
@@ -38,15 +40,20 @@ void AddExtension(X509* certificate, int nid, const char* value) {
 }
 
 // A fresh key with a certificate for `name`, signed by `ca` or by itself.
-std::unique_ptr<KeyAndCertificate> Make(const char* name, const KeyAndCertificate* ca) {
+struct Validity {
+  long serial = 2;
+  long from = -3600, to = 3600;  // seconds from now
+};
+std::unique_ptr<KeyAndCertificate> Make(const char* name, const KeyAndCertificate* ca,
+                                        Validity validity = {}) {
   auto made = std::make_unique<KeyAndCertificate>();
   made->key = EVP_EC_gen("P-256");
   made->certificate = X509_new();
   X509* c = made->certificate;
   X509_set_version(c, 2);
-  ASN1_INTEGER_set(X509_get_serialNumber(c), ca == nullptr ? 1 : 2);
-  X509_gmtime_adj(X509_getm_notBefore(c), -3600);
-  X509_gmtime_adj(X509_getm_notAfter(c), 3600);
+  ASN1_INTEGER_set(X509_get_serialNumber(c), ca == nullptr ? 1 : validity.serial);
+  X509_gmtime_adj(X509_getm_notBefore(c), validity.from);
+  X509_gmtime_adj(X509_getm_notAfter(c), validity.to);
   X509_set_pubkey(c, made->key);
   X509_NAME* subject = X509_get_subject_name(c);
   X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
@@ -66,10 +73,10 @@ class TlsTest : public ::testing::Test {
   TlsTest() {
     std::string name = (std::filesystem::temp_directory_path() / "tls_test.XXXXXX").string();
     folder_ = mkdtemp(name.data());
-    const auto ca = Make("ca", nullptr);
-    Write("ca", *ca);
-    Write("server", *Make("server", ca.get()));
-    Write("client", *Make("client", ca.get()));
+    ca_ = Make("ca", nullptr);
+    Write("ca", *ca_);
+    Write("server", *Make("server", ca_.get()));
+    Write("client", *Make("client", ca_.get()));
     Write("stranger", *Make("stranger", nullptr));
   }
   ~TlsTest() override { std::filesystem::remove_all(folder_); }
@@ -91,22 +98,46 @@ class TlsTest : public ::testing::Test {
   // A connection comes to be. With TLS 1.3 a server refuses a client's certificate after the
   // client is done, so the connection has to hold for an answer too: any status but UNAVAILABLE.
   bool Connects(const GrpcServer& server, const TlsFiles& tls) {
+    return Serial(server.address(), tls) != 0;
+  }
+  // Of the certificate that a new connection is served; 0 where none comes to be.
+  long Serial(const std::string& address, const TlsFiles& tls) {
     auto credentials = MakeChannelCredentials(tls);
     EXPECT_TRUE(credentials.ok()) << credentials.status();
+    return Serial(address, *credentials);
+  }
+  long Serial(const std::string& address,
+              const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
     grpc::ChannelArguments arguments;
     arguments.SetSslTargetNameOverride("worker.test");
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    const auto channel = grpc::CreateCustomChannel(server.address(), *credentials, arguments);
+    const auto channel = grpc::CreateCustomChannel(address, credentials, arguments);
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
     v1::GetModelResponse response;
     const grpc::Status status = v1::InferenceService::NewStub(channel)->GetModel(
         &context, v1::GetModelRequest(), &response);
-    return status.error_code() != grpc::StatusCode::UNAVAILABLE &&
-           status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED;
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+        status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      return 0;
+    }
+    const auto pem = context.auth_context()->FindPropertyValues("x509_pem_cert");
+    if (pem.empty()) return -1;  // no TLS
+    BIO* bytes = BIO_new_mem_buf(pem[0].data(), static_cast<int>(pem[0].size()));
+    X509* certificate = PEM_read_bio_X509(bytes, nullptr, nullptr, nullptr);
+    const long serial = ASN1_INTEGER_get(X509_get_serialNumber(certificate));
+    X509_free(certificate);
+    BIO_free(bytes);
+    return serial;
+  }
+  // Connects until that certificate is served.
+  void WaitForSerial(const std::string& address, const TlsFiles& tls, long serial) {
+    const absl::Time end = absl::Now() + absl::Minutes(1);
+    while (Serial(address, tls) != serial) ASSERT_LT(absl::Now(), end) << serial;
   }
 
   std::string folder_;
+  std::unique_ptr<KeyAndCertificate> ca_;
 };
 
 TEST_F(TlsTest, ClientsThatTrustTheCaConnect) {
@@ -129,10 +160,98 @@ TEST_F(TlsTest, WhatIsMissingIsNamed) {
   };
   EXPECT_THAT(message({Path("client.crt"), "", ""}), HasSubstr("--tls_key_file is needed"));
   EXPECT_THAT(message({"", Path("client.key"), ""}), HasSubstr("--tls_cert_file is needed"));
-  EXPECT_THAT(message({"", "", Path("none")}), HasSubstr("--tls_ca_file: cannot read"));
+  EXPECT_THAT(message({"", "", Path("none")}),
+              AllOf(HasSubstr("--tls_ca_file"), HasSubstr("cannot be read")));
+  EXPECT_THAT(message({"", "", folder_}), HasSubstr("cannot be read"));
+  EXPECT_THAT(message({"", "", Path("none"), "worker_tls"}), HasSubstr("--worker_tls_ca_file"));
   std::ofstream(Path("text")) << "hello";
-  EXPECT_THAT(message({"", "", Path("text")}), HasSubstr("is not PEM"));
-  EXPECT_FALSE(MakeServerCredentials({"", "", Path("ca.crt")}).ok());
+  EXPECT_THAT(message({"", "", Path("text")}), HasSubstr("has no certificate"));
+  EXPECT_THAT(message({Path("client.crt"), Path("text"), ""}), HasSubstr("no private key"));
+  EXPECT_THAT(message({Path("client.crt"), Path("server.key"), ""}),
+              HasSubstr("the key is not that of the certificate"));
+  Write("old", *Make("old", ca_.get(), {.to = -60}));
+  EXPECT_THAT(message({Path("old.crt"), Path("old.key"), ""}), HasSubstr("has expired"));
+  const auto server =
+      GrpcServer::Start({.listen = "127.0.0.1:0", .tls = {"", "", Path("ca.crt")}}, {});
+  EXPECT_THAT(std::string(server.status().message()),
+              HasSubstr("--tls_cert_file and --tls_key_file are needed where --tls_ca_file is"));
+}
+
+TEST_F(TlsTest, ARenewedCertificateIsServed) {
+  const TlsFiles client = {Path("client.crt"), Path("client.key"), Path("ca.crt")};
+  const auto server = Start({Path("server.crt"), Path("server.key"), Path("ca.crt")});
+  ASSERT_EQ(Serial(server->address(), client), 2);
+  Write("server", *Make("server", ca_.get(), {.serial = 7}));
+  WaitForSerial(server->address(), client, 7);
+  // What is broken meanwhile does not matter.
+  std::ofstream(Path("server.crt")) << "hello";
+  Write("server", *Make("server", ca_.get(), {.serial = 8}));
+  WaitForSerial(server->address(), client, 8);
+}
+
+TEST_F(TlsTest, AChannelShowsARenewedCertificate) {
+  const auto server = Start({Path("server.crt"), Path("server.key"), Path("ca.crt")});
+  auto tls = ReloadedTls::Open({Path("client.crt"), Path("client.key"), Path("ca.crt")});
+  ASSERT_TRUE(tls.ok()) << tls.status();
+  const auto credentials = (*tls)->ForChannel();
+  EXPECT_EQ(Serial(server->address(), credentials), 2);
+  // The server's next certificate, and the CA, are of another CA, and so has to be the client's.
+  const auto ca = Make("ca2", nullptr);
+  Write("client", *Make("client", ca.get()));
+  Write("server", *Make("server", ca.get(), {.serial = 9}));
+  Write("ca", *ca);
+  const absl::Time end = absl::Now() + absl::Minutes(1);
+  while (Serial(server->address(), credentials) != 9) ASSERT_LT(absl::Now(), end);
+}
+
+TEST_F(TlsTest, ABrokenFileIsNotServed) {
+  const TlsFiles client = {Path("client.crt"), Path("client.key"), Path("ca.crt")};
+  const auto tls = ReloadedTls::Open({Path("server.crt"), Path("server.key"), Path("ca.crt")});
+  ASSERT_TRUE(tls.ok()) << tls.status();
+  const auto served = [&] {
+    (*tls)->Reload();
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", *(*tls)->ForServer(), &port);
+    const auto server = builder.BuildAndStart();
+    return Serial(absl::StrCat("127.0.0.1:", port), client);
+  };
+  ASSERT_EQ(served(), 2);
+  std::ofstream(Path("server.crt")) << "hello";
+  EXPECT_EQ(served(), 2);
+  Write("server", *Make("server", ca_.get(), {.serial = 3, .to = -60}));  // has expired
+  EXPECT_EQ(served(), 2);
+  Write("server", *Make("server", ca_.get(), {.serial = 4}));
+  std::filesystem::copy_file(Path("client.key"), Path("server.key"),
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(served(), 2);
+  std::filesystem::remove(Path("server.key"));
+  EXPECT_EQ(served(), 2);
+  Write("server", *Make("server", ca_.get(), {.serial = 5}));
+  EXPECT_EQ(served(), 5);
+}
+
+TEST_F(TlsTest, AnExpiredCertificateIsRefusedByBothSides) {
+  const auto server = Start({Path("server.crt"), Path("server.key"), Path("ca.crt")});
+  const auto old = Make("old", ca_.get(), {.to = -60});
+  Write("old", *old);
+  const auto read = [this](const std::string& name) {
+    std::ifstream file(Path(name));
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  grpc::SslCredentialsOptions client;
+  client.pem_root_certs = read("ca.crt");
+  client.pem_cert_chain = read("old.crt");
+  client.pem_private_key = read("old.key");
+  EXPECT_EQ(Serial(server->address(), grpc::SslCredentials(client)), 0);
+
+  grpc::SslServerCredentialsOptions options;
+  options.pem_key_cert_pairs.push_back({read("old.key"), read("old.crt")});
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port);
+  const auto expired = builder.BuildAndStart();
+  EXPECT_EQ(Serial(absl::StrCat("127.0.0.1:", port), {"", "", Path("ca.crt")}), 0);
 }
 
 TEST_F(TlsTest, WithoutFilesThereIsNoTls) {
