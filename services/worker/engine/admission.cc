@@ -59,16 +59,13 @@ int64_t Admission::ReservedBlocks(const Sequence& s) const {
 }
 
 bool Admission::Fits(const Sequence& s, std::span<Sequence* const> running, int num_used,
-                     int min_priority) {
-  const auto counts = [&](const Sequence& t) {
-    return t.request->request.priority >= min_priority;
-  };
+                     absl::FunctionRef<bool(const Sequence&)> stays) {
   // Sequences that were preempted once can reserve the pool together: whatever others hold is
   // taken back for them.
   if (s.guaranteed) {
     int64_t reserved = ReservedBlocks(s);
     for (const Sequence* t : running) {
-      if (t->guaranteed && counts(*t)) reserved += ReservedBlocks(*t);
+      if (t->guaranteed && stays(*t)) reserved += ReservedBlocks(*t);
     }
     if (reserved > num_blocks_) return false;
   }
@@ -81,7 +78,7 @@ bool Admission::Fits(const Sequence& s, std::span<Sequence* const> running, int 
   const auto peak = [&](bool worst) {
     footprints_.clear();
     for (const Sequence* t : running) {
-      if (counts(*t)) AddFootprints(*t, t->num_shared, worst);
+      if (stays(*t)) AddFootprints(*t, t->num_shared, worst);
     }
     AddFootprints(s, static_cast<int64_t>(s.blocks.size()), worst);
     return PeakTokens(shared, footprints_);

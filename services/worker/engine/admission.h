@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "services/worker/engine/length_history.h"
 #include "services/worker/engine/sequence.h"
 
@@ -29,10 +30,10 @@ class Admission {
   Admission(int num_blocks, int block_size, int expected_answer_tokens)
       : num_blocks_(num_blocks), block_size_(block_size), lengths_(expected_answer_tokens) {}
 
-  // Whether `s` fits beside those of `running` with at least `min_priority`, the others taken as
-  // gone, in a pool of which `num_used` blocks are in use. What `s` already references counts as
-  // its own.
-  bool Fits(const Sequence& s, std::span<Sequence* const> running, int num_used, int min_priority);
+  // Whether `s` fits beside those of `running` that `stays` holds for, the others taken as gone, in
+  // a pool of which `num_used` blocks are in use. What `s` already references counts as its own.
+  bool Fits(const Sequence& s, std::span<Sequence* const> running, int num_used,
+            absl::FunctionRef<bool(const Sequence&)> stays);
 
   // An answer has ended by itself.
   void Record(int answer_tokens) { lengths_.Record(answer_tokens); }

@@ -41,6 +41,9 @@ int64_t TokensToRead(const Request& r) {
   return tokens;
 }
 
+// In max_queued_tokens: every sequence takes room, however short the prompt.
+int64_t QueueCost(const Request& r) { return std::max<int64_t>(TokensToRead(r), r.num_sequences); }
+
 constexpr absl::Duration kShortestHang = absl::Seconds(2);
 constexpr int kHangFactor = 10;  // times the predicted step (exactness rule 16)
 
@@ -83,6 +86,7 @@ struct Engine::Impl {
   // Submitted and not taken in yet.
   int inbox_sequences ABSL_GUARDED_BY(mutex) = 0;
   int64_t inbox_tokens ABSL_GUARDED_BY(mutex) = 0;
+  int64_t inbox_cost ABSL_GUARDED_BY(mutex) = 0;
   // As of the last step, but for the inbox and the rates.
   EngineLoad load ABSL_GUARDED_BY(mutex);
   int64_t queued_tokens ABSL_GUARDED_BY(mutex) = 0;
@@ -182,8 +186,8 @@ absl::Status Engine::Impl::Loop() {
       if (stopped) return absl::OkStatus();
       commands.swap(inbox);
       load.waiting += std::exchange(inbox_sequences, 0);
-      load.pending_prompt_tokens += inbox_tokens;
-      queued_tokens += std::exchange(inbox_tokens, 0);
+      load.pending_prompt_tokens += std::exchange(inbox_tokens, 0);
+      queued_tokens += std::exchange(inbox_cost, 0);
     }
     const Moment now = Now();
     for (Command& command : commands) Apply(std::move(command), now);
@@ -204,6 +208,7 @@ void Engine::Impl::Shut(const absl::Status& why) {
     rest.swap(inbox);
     inbox_sequences = 0;
     inbox_tokens = 0;
+    inbox_cost = 0;
   }
   const Moment now = Now();
   for (Command& command : rest) Apply(std::move(command), now);
@@ -237,22 +242,23 @@ absl::Status Engine::Submit(Request request, RequestSink sink) {
   if (request.deadline <= now.wall) {
     return absl::DeadlineExceededError("the deadline has passed");
   }
-  const int64_t tokens = TokensToRead(request);
+  const int64_t cost = QueueCost(request);
 
   absl::MutexLock lock(&impl_->mutex);
   if (impl_->stopped || impl_->closed) return absl::UnavailableError("the worker has stopped");
   if (impl_->draining) return absl::UnavailableError("the worker is draining");
-  const int64_t queued = impl_->queued_tokens + impl_->inbox_tokens;
+  const int64_t queued = impl_->queued_tokens + impl_->inbox_cost;
   // One request may always wait, however long, so that an idle worker takes what fits its cache.
-  if (!request.is_move && queued > 0 && queued + tokens > impl_->options.max_queued_tokens) {
-    return absl::ResourceExhaustedError(absl::StrCat(queued, " prompt tokens are waiting, ", tokens,
+  if (!request.is_move && queued > 0 && queued + cost > impl_->options.max_queued_tokens) {
+    return absl::ResourceExhaustedError(absl::StrCat(queued, " prompt tokens are waiting, ", cost,
                                                      " more would exceed ",
                                                      impl_->options.max_queued_tokens));
   }
   if (impl_->load.running + impl_->load.waiting + impl_->inbox_sequences == 0) {
     impl_->progress = now.elapsed;
   }
-  impl_->inbox_tokens += tokens;
+  impl_->inbox_tokens += TokensToRead(request);
+  impl_->inbox_cost += cost;
   impl_->inbox_sequences += request.num_sequences;
   impl_->inbox.push_back(SubmitCommand{std::move(request), std::move(sink), now.elapsed});
   return absl::OkStatus();

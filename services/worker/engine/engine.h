@@ -21,10 +21,11 @@ struct EngineOptions {
   int num_blocks = 0;  // of the KV cache
   int block_size = 16;
   int vocab_size = 0;
-  int max_batch_tokens = 2048;                           // rows a step
-  int max_prefill_chunk = 512;                           // rows of one prompt a step
-  int max_running = 256;                                 // sequences a step
-  int64_t max_queued_tokens = 262144;                    // prompt tokens waiting; more is refused
+  int max_batch_tokens = 2048;  // rows a step
+  int max_prefill_chunk = 512;  // rows of one prompt a step
+  int max_running = 256;        // sequences a step
+  // Prompt tokens waiting, at least one for each sequence; more is refused.
+  int64_t max_queued_tokens = 262144;
   absl::Duration target_step = absl::Milliseconds(200);  // predicted cost that cuts a step
   int expected_answer_tokens = 512;  // of each sequence, as long as no answers have shown better
   std::array<uint64_t, 2> hash_key = {0, 0};  // keys the prefix hash; random in production

@@ -26,7 +26,7 @@ class LiveRequests {
  public:
   explicit LiveRequests(EngineMetrics* metrics) : metrics_(*metrics) {}
 
-  // Null where the id is already live; `sink` is told so then.
+  // Null where the id is already live; `sink` is told so then. The caller sets the tenant.
   LiveRequest* Add(Request request, RequestSink sink, absl::Duration submitted);
   LiveRequest* Find(RequestId id);
   // Null: none. The order is arbitrary.

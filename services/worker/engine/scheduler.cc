@@ -2,6 +2,7 @@
 #include "services/worker/engine/scheduler.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,13 @@ namespace {
 // A prompt gets at least this many rows where it gets any, if there is room in the step at all.
 constexpr int kMinChunk = 16;
 
+// Of a step that others want for a prompt: what is left to the decodes of tenants that owe them.
+constexpr int kLeastPart = 8;
+
+// How many rows an absent tenant saves up, and how far apart tenants have to be for one to push
+// another aside, both of the most that a step may have.
+constexpr double kBurst = 4, kSlack = 0.125;
+
 constexpr absl::Duration kTellPositionsEvery = absl::Milliseconds(100);
 
 }  // namespace
@@ -24,6 +32,8 @@ Scheduler::Scheduler(const EngineOptions& options, EngineMetrics* metrics)
       pool_(options.num_blocks, options.block_size, options.hash_key),
       live_(metrics),
       admission_(options.num_blocks, options.block_size, options.expected_answer_tokens),
+      tenants_(static_cast<int64_t>(kBurst * options.max_batch_tokens),
+               static_cast<int64_t>(kSlack * options.max_batch_tokens)),
       plan_(options.block_size),
       block_tokens_(options.block_size) {
   CONTINUO_CHECK(options.max_batch_tokens >= 1 && options.max_prefill_chunk >= 1 &&
@@ -40,8 +50,7 @@ int64_t Scheduler::MostRows() const {
 int Scheduler::RowsThatFit(const Sequence& s, int begin, int wanted) const {
   wanted = static_cast<int>(std::min<int64_t>(wanted, MostRows() - load_.rows));
   const auto fits = [&](int rows) {
-    return cost_.Predict(load_.WithRows(begin, rows, NumSamples(s, begin, rows))) <=
-           options_.target_step;
+    return cost_.Predict(load_.WithRows(begin, rows, NumSamples(s, begin, rows))) <= limit_;
   };
   if (wanted <= 0) return 0;
   if (fits(wanted)) return wanted;
@@ -63,23 +72,47 @@ bool Scheduler::Choose(Sequence& s, int limit) {
   const int need = BlocksFor(s.num_computed + rows, options_.block_size);
   while (static_cast<int>(s.blocks.size()) < need) s.blocks.push_back(pool_.Allocate());
   load_ = load_.WithRows(s.num_computed, rows, NumSamples(s, s.num_computed, rows));
-  chosen_.push_back({&s, rows});
+  TakeRows(s, rows);
   return true;
 }
 
-// Sequences that generate come first; where a step cannot hold them all, they take turns.
+void Scheduler::TakeRows(Sequence& s, int rows) {
+  chosen_.push_back({&s, rows});
+  tenants_.Charge(*s.request->tenant, rows);
+}
+
+// Whose prompt will be read next; null: nobody's.
+const Tenant* Scheduler::TenantWithPrompt() {
+  const Tenant* next = waiting_.empty() ? nullptr : waiting_.front()->request->tenant;
+  for (const Sequence* s : running_) {
+    const Tenant* tenant = s->request->tenant;
+    if (NumRemaining(*s) > 1 && (next == nullptr || tenant->served < next->served)) next = tenant;
+  }
+  return next;
+}
+
+// Sequences that generate come first; where a step cannot hold them all, they take turns. While the
+// prompt of a tenant that is owed much is to be read, those of tenants that owe it leave most of
+// the step to it.
 void Scheduler::ChooseDecodes() {
+  const Tenant* owed = tenants_.num_live() > 1 ? TenantWithPrompt() : nullptr;
+  const auto owes = [&](const Sequence* s) {
+    return owed != nullptr && tenants_.IsOwed(*owed, *s->request->tenant);
+  };
   decodes_.clear();
   StepLoad all = load_;
+  bool any_owes = false;
   for (Sequence* s : running_) {
     if (NumRemaining(*s) == 1 &&
         static_cast<int>(s->blocks.size()) * options_.block_size > s->num_computed) {
       decodes_.push_back(s);
       all = all.WithRows(s->num_computed, 1, NumSamples(*s, s->num_computed, 1));
+      any_owes |= owes(s);
     }
   }
-  if (all.rows <= MostRows() && cost_.Predict(all) <= options_.target_step) {
-    for (Sequence* s : decodes_) chosen_.push_back({s, 1});
+  const absl::Duration least = options_.target_step / kLeastPart;
+  if (all.rows <= MostRows() && cost_.Predict(all) <= (any_owes ? least : options_.target_step)) {
+    for (Sequence* s : decodes_) TakeRows(*s, 1);
     load_ = all;
     decodes_were_cut_ = false;
     return;
@@ -88,11 +121,14 @@ void Scheduler::ChooseDecodes() {
     std::ranges::sort(decodes_, {}, &Sequence::last_turn);
   }
   decodes_were_cut_ = false;
+  if (any_owes) std::ranges::stable_partition(decodes_, std::not_fn(owes));
   for (Sequence* s : decodes_) {
+    limit_ = owes(s) ? least : options_.target_step;
     if (Choose(*s, 1)) continue;
     decodes_were_cut_ = true;
-    return;
+    break;
   }
+  limit_ = options_.target_step;
 }
 
 // Siblings whose prompt has just been read need one row each, like the one that read it.
@@ -106,33 +142,60 @@ void Scheduler::AdmitSiblings() {
   }
 }
 
-// What is left is for prompts, in order of rank, then for those that wait. While others are behind
-// it, a prompt takes at most half of what is left, so that a short one is not held up by a long
-// one.
+// Whether `waiting` reads before `running` goes on with its prompt.
+bool Scheduler::Precedes(const Sequence& waiting, const Sequence& running) const {
+  return Priority(waiting) >= Priority(running) &&
+         tenants_.IsOwed(*waiting.request->tenant, *running.request->tenant);
+}
+
+// While another is behind it, a prompt takes at most half of what is left, so that a short one is
+// not held up by a long one; unless its tenant is owed much by the one behind.
+int Scheduler::ShareFor(const Sequence& s, const Sequence* behind) const {
+  const int left = RowsThatFit(s, s.num_computed, options_.max_batch_tokens);
+  const bool halves = behind != nullptr && !Precedes(s, *behind);
+  return halves ? std::max(kMinChunk, (left + 1) / 2) : left;
+}
+
+// What is left is for prompts: of higher priority, then of the tenant that was served least, then
+// in order of rank; after them for those that wait, unless their tenant is owed much.
 void Scheduler::ChoosePrompts() {
   const size_t first = chosen_.size();
-  const auto half = [&](const Sequence& s, bool others) {
-    const int left = RowsThatFit(s, s.num_computed, options_.max_batch_tokens);
-    return others ? std::max(kMinChunk, (left + 1) / 2) : left;
-  };
-  int behind = 0;
-  for (const Sequence* s : running_) behind += NumRemaining(*s) > 1;
-  for (size_t i = 0; i < running_.size() && behind > 0; ++i) {
-    Sequence& s = *running_[i];
-    if (NumRemaining(s) == 1) continue;
-    --behind;
-    Choose(s, half(s, behind > 0 || !waiting_.empty()));
+  prompts_.clear();
+  for (Sequence* s : running_) {
+    if (NumRemaining(*s) > 1) prompts_.push_back(s);
   }
-  while (!waiting_.empty()) {
-    Sequence& s = *waiting_.front();
-    const int least = std::min(kMinChunk, NumTokens(s));
-    const int left = RowsThatFit(s, 0, least);
+  if (tenants_.num_live() > 1) {
+    std::ranges::stable_sort(prompts_, [](const Sequence* a, const Sequence* b) {
+      if (Priority(*a) != Priority(*b)) return Priority(*a) > Priority(*b);
+      return a->request->tenant->served < b->request->tenant->served;
+    });
+  }
+  size_t next = 0;
+  bool admits = true;
+  for (;;) {
+    Sequence* running = next < prompts_.size() ? prompts_[next] : nullptr;
+    Sequence* waiting = admits && !waiting_.empty() ? waiting_.front() : nullptr;
+    if (running != nullptr && (waiting == nullptr || !Precedes(*waiting, *running))) {
+      ++next;
+      Sequence* behind = next < prompts_.size() ? prompts_[next] : waiting;
+      Choose(*running, ShareFor(*running, behind));
+      continue;
+    }
+    if (waiting == nullptr) break;
+    const int least = std::min(kMinChunk, NumTokens(*waiting));
+    const int left = RowsThatFit(*waiting, 0, least);
     // No crumbs for it beside another prompt; beside decodes alone, whatever there is.
-    if (left == 0 || (left < least && chosen_.size() > first)) break;
-    if (!TryAdmit(s)) break;
-    Choose(s, half(s, !waiting_.empty()));
+    admits = left > 0 && (left == least || chosen_.size() == first) && TryAdmit(*waiting);
+    if (!admits) continue;
+    const Sequence* behind = running;
+    if (behind == nullptr && !waiting_.empty()) behind = waiting_.front();
+    Choose(*waiting, ShareFor(*waiting, behind));
   }
-  // What nobody behind has taken.
+  WidenPrompts(first);
+}
+
+// What nobody behind has taken.
+void Scheduler::WidenPrompts(size_t first) {
   for (size_t i = first; i < chosen_.size(); ++i) {
     auto& [s, rows] = chosen_[i];
     const int begin = s->num_computed + rows;
@@ -144,6 +207,7 @@ void Scheduler::ChoosePrompts() {
             std::min<int64_t>({NumTokens(*s) - begin, options_.max_prefill_chunk - rows, room})));
     if (more <= 0) continue;
     rows += more;
+    tenants_.Charge(*s->request->tenant, more);
     const int need = BlocksFor(begin + more, options_.block_size);
     while (static_cast<int>(s->blocks.size()) < need) s->blocks.push_back(pool_.Allocate());
     load_ = load_.WithRows(begin, more, NumSamples(*s, begin, more));
@@ -156,7 +220,9 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
   chosen_.clear();
   preempted_.clear();
   load_ = {};
+  limit_ = options_.target_step;
   PreemptForArrivals();
+  PreemptForTenants();
   for (;;) {
     ReserveNextRows();
     ChooseDecodes();

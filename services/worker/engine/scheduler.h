@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "services/worker/engine/admission.h"
@@ -14,6 +14,7 @@
 #include "services/worker/engine/live_requests.h"
 #include "services/worker/engine/plan_builder.h"
 #include "services/worker/engine/step_cost.h"
+#include "services/worker/engine/tenant_shares.h"
 #include "services/worker/engine/waiting_queue.h"
 
 namespace continuo {
@@ -77,8 +78,11 @@ class Scheduler {
 
   // Who holds blocks.
   bool TryAdmit(Sequence& s);
-  bool Fits(const Sequence& s, int min_priority = std::numeric_limits<int>::min()) {
-    return admission_.Fits(s, running_, pool_.num_used(), min_priority);
+  bool Fits(const Sequence& s) {
+    return FitsBeside(s, [](const Sequence&) { return true; });
+  }
+  bool FitsBeside(const Sequence& s, absl::FunctionRef<bool(const Sequence&)> stays) {
+    return admission_.Fits(s, running_, pool_.num_used(), stays);
   }
   const Sequence* FindDonor(const Sequence& s) const;
   void AcquireKnown(Sequence& s, const Sequence* donor);
@@ -88,16 +92,23 @@ class Scheduler {
   void ReleaseBlocks(Sequence& s);
   void PublishBlocks(Sequence& s);
   void PreemptForArrivals();
+  void PreemptForTenants();
+  bool MarkYielding(const Sequence& s);
+  bool TakePlace(const Sequence& s);
   void ReserveNextRows();
 
   // What runs in the step.
   int64_t MostRows() const;
   int RowsThatFit(const Sequence& s, int begin, int wanted) const;
   bool Choose(Sequence& s, int limit);
+  void TakeRows(Sequence& s, int rows);
+  const Tenant* TenantWithPrompt();
+  bool Precedes(const Sequence& waiting, const Sequence& running) const;
   void ChooseDecodes();
   void AdmitSiblings();
   void ChoosePrompts();
-  void WidenPrompts();
+  int ShareFor(const Sequence& s, const Sequence* behind) const;
+  void WidenPrompts(size_t first);
 
   // Where requests stand.
   void Enqueue(Sequence& s);
@@ -118,6 +129,7 @@ class Scheduler {
   StepCost cost_;
   Admission admission_;
 
+  TenantShares tenants_;
   WaitingQueue waiting_;
   // By rank: higher priority, then guaranteed, then older. The last is the first to be preempted.
   std::vector<Sequence*> running_;
@@ -131,6 +143,7 @@ class Scheduler {
   PlanBuilder plan_;
   std::vector<Chosen> chosen_;
   StepLoad load_;
+  absl::Duration limit_;  // of what is chosen now, predicted
   absl::Duration predicted_;
   int64_t prompt_rows_ = 0, drawn_tokens_ = 0;
   std::vector<Sequence*> preempted_;  // in this step
@@ -141,9 +154,12 @@ class Scheduler {
   // after the next release.
   const Sequence* blocked_ = nullptr;
   uint64_t blocked_at_ = 0, num_releases_ = 0;
+  // The same of the one for which taking others' blocks did not help.
+  const Sequence* unhelped_ = nullptr;
+  uint64_t unhelped_at_ = 0;
 
   // Reused memory.
-  std::vector<Sequence*> decodes_, finished_;
+  std::vector<Sequence*> decodes_, prompts_, finished_;
   std::vector<int32_t> block_tokens_;
 };
 

@@ -119,16 +119,66 @@ bool Scheduler::TryAdmit(Sequence& s) {
 // A waiting sequence of higher priority than running ones takes their place, where that helps.
 void Scheduler::PreemptForArrivals() {
   if (waiting_.empty() || running_.empty()) return;
-  Sequence& s = *waiting_.front();
-  const int priority = Priority(s);
-  if (Priority(*running_.back()) >= priority) return;
+  const Sequence& s = *waiting_.front();
+  if (Priority(*running_.back()) >= Priority(s)) return;
+  for (Sequence* t : running_) t->may_yield = Priority(*t) < Priority(s);
+  TakePlace(s);
+}
+
+// So does one whose tenant is owed much: it takes the places of the youngest of tenants that hold
+// more than an equal share of the blocks or of the places. Each gives way once at most.
+void Scheduler::PreemptForTenants() {
+  if (waiting_.empty() || running_.empty() || tenants_.num_live() < 2) return;
+  const Sequence& s = *waiting_.front();
+  if (s.guaranteed || (unhelped_ == &s && unhelped_at_ == num_releases_)) return;
+  if (!MarkYielding(s) || TakePlace(s)) return;
+  unhelped_ = &s;
+  unhelped_at_ = num_releases_;
+}
+
+// Whether any running sequence may yield to `s`.
+bool Scheduler::MarkYielding(const Sequence& s) {
+  for (Sequence* t : running_) t->request->tenant->held = t->request->tenant->num_running = 0;
+  for (Sequence* t : running_) {
+    t->request->tenant->held += static_cast<int64_t>(t->blocks.size());
+    ++t->request->tenant->num_running;
+  }
+  const int num_tenants = tenants_.num_live();
+  bool any = false;
+  for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
+    Sequence& t = **it;
+    Tenant& tenant = *t.request->tenant;
+    t.may_yield = !t.guaranteed && Priority(t) <= Priority(s) &&
+                  tenants_.IsOwed(*s.request->tenant, tenant) &&
+                  (tenant.held * num_tenants > pool_.num_blocks() ||
+                   int64_t{tenant.num_running} * num_tenants > options_.max_running);
+    if (!t.may_yield) continue;
+    tenant.held -= static_cast<int64_t>(t.blocks.size());
+    --tenant.num_running;
+    any = true;
+  }
+  return any;
+}
+
+// Preempts those that may yield, the last in rank first, until `s` fits; none if it would not fit
+// without all of them. Whether it fits.
+bool Scheduler::TakePlace(const Sequence& s) {
   const auto fits_now = [&] {
     return running_.empty() || (num_running() < options_.max_running && Fits(s));
   };
-  const auto keeps =
-      std::ranges::count_if(running_, [&](const Sequence* t) { return Priority(*t) >= priority; });
-  if (keeps >= options_.max_running || (keeps > 0 && !Fits(s, priority))) return;
-  while (!fits_now() && Priority(*running_.back()) < priority) Preempt(*running_.back());
+  const auto stays = [](const Sequence& t) { return !t.may_yield; };
+  const auto num_staying =
+      std::ranges::count_if(running_, [&](const Sequence* t) { return stays(*t); });
+  if (num_staying >= options_.max_running || (num_staying > 0 && !FitsBeside(s, stays))) {
+    return false;
+  }
+  while (!fits_now()) {
+    const auto last = std::ranges::find_if(running_.rbegin(), running_.rend(),
+                                           [](const Sequence* t) { return t->may_yield; });
+    if (last == running_.rend()) return false;
+    Preempt(**last);
+  }
+  return true;
 }
 
 // Every running sequence gets room for its next row. What generates may take it from those that

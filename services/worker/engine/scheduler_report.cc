@@ -80,7 +80,7 @@ absl::Status Scheduler::CheckInvariants() const {
     return absl::InternalError(absl::StrCat(unaccounted_blocks(), " block references are lost"));
   }
   int64_t waiting_rows = 0;
-  for (const Sequence* s : waiting_) {
+  for (const Sequence* s : waiting_.InOrder()) {
     if (s->state != SequenceState::kWaiting) return absl::InternalError("the queue is wrong");
     waiting_rows += NumTokens(*s);
   }
@@ -99,8 +99,9 @@ absl::Status Scheduler::CheckInvariants() const {
     status.Update(CheckRequest(r, options_.block_size));
     num_unfinished += r.num_unfinished;
     if (r.admitted) return;
-    waiting_tokens += r.prompt_tokens();
-    for (const Sequence& s : r.sequences) waiting_tokens += static_cast<int64_t>(s.answer.size());
+    int64_t tokens = r.prompt_tokens();
+    for (const Sequence& s : r.sequences) tokens += static_cast<int64_t>(s.answer.size());
+    waiting_tokens += std::max<int64_t>(tokens, r.request.num_sequences);
   });
   if (!status.ok()) return status;
   if (num_unfinished != num_unfinished_) return absl::InternalError("sequences are miscounted");

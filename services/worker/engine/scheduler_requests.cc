@@ -9,10 +9,11 @@
 namespace continuo {
 namespace {
 
-int64_t TokensToRead(const LiveRequest& r) {
+// In max_queued_tokens: every sequence takes room, however short the prompt.
+int64_t QueueCost(const LiveRequest& r) {
   int64_t tokens = r.prompt_tokens();
   for (const Sequence& s : r.sequences) tokens += static_cast<int64_t>(s.answer.size());
-  return tokens;
+  return std::max<int64_t>(tokens, r.request.num_sequences);
 }
 
 }  // namespace
@@ -21,8 +22,9 @@ void Scheduler::Add(Request request, RequestSink sink, absl::Duration submitted,
                     const Moment& now) {
   LiveRequest* r = live_.Add(std::move(request), std::move(sink), submitted);
   if (r == nullptr) return;
+  r->tenant = tenants_.Enter(r->request.tenant);
   num_unfinished_ += r->num_unfinished;
-  waiting_tokens_ += TokensToRead(*r);
+  waiting_tokens_ += QueueCost(*r);
   if (r->request.want_progress) ++num_watched_;
   if (r->num_unfinished == 0) {
     live_.Start(*r, now);
@@ -43,7 +45,7 @@ void Scheduler::Add(Request request, RequestSink sink, absl::Duration submitted,
 void Scheduler::TellQueuePositions() {
   int ahead = 0;
   const LiveRequest* before = nullptr;
-  for (const Sequence* s : waiting_) {
+  for (const Sequence* s : waiting_.InOrder()) {
     LiveRequest& r = *s->request;
     if (r.request.want_progress && !r.admitted && r.queue_position != ahead) {
       r.queue_position = ahead;
@@ -188,13 +190,14 @@ void Scheduler::EndRequest(LiveRequest& r, absl::Status why, const Moment& now) 
     s.state = SequenceState::kFinished;
   }
   CountAdmitted(r);  // or will never be
+  tenants_.Leave(*r.tenant);
   live_.End(r, std::move(why), now);
 }
 
 void Scheduler::CountAdmitted(LiveRequest& r) {
   if (r.admitted) return;
   r.admitted = true;
-  waiting_tokens_ -= TokensToRead(r);
+  waiting_tokens_ -= QueueCost(r);
   if (r.request.want_progress) --num_watched_;
 }
 

@@ -11,6 +11,7 @@
 namespace continuo {
 
 struct LiveRequest;
+struct Tenant;
 
 enum class SequenceState : uint8_t {
   kPending,   // a sibling reads the prompt that this one will share
@@ -40,6 +41,8 @@ struct Sequence {
   uint64_t admitted_in = 0;
   uint64_t last_turn = 0;  // when it was last in a step, for turns among decodes
 
+  // Scratch of one decision: whether its blocks may be taken.
+  bool may_yield = false;
   // Has given its blocks back once: it is admitted again only with all that it may ever need.
   bool guaranteed = false;
   absl::Duration last_token;  // when it was reported, by Clock::Elapsed
@@ -49,6 +52,7 @@ struct Sequence {
 struct LiveRequest {
   Request request;
   RequestSink sink;
+  Tenant* tenant = nullptr;                          // whose it is, while it lives
   uint64_t order = 0;                                // of arrival
   absl::Duration submitted, first_row, first_token;  // by Clock::Elapsed
   bool started = false, has_token = false, admitted = false, prompt_counted = false;

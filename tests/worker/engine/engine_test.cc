@@ -205,6 +205,15 @@ TEST_F(ShortQueueTest, MoreWaitingTokensThanAllowedAreRefusedExceptForMoves) {
   EXPECT_EQ(engine_.Load().pending_prompt_tokens, 4 + 4 + 7);
 }
 
+TEST_F(ShortQueueTest, EverySequenceTakesRoomHoweverShortThePrompt) {
+  Request many = SmallRequest(1);
+  many.num_sequences = 8;
+  EXPECT_TRUE(engine_.Submit(many, [](RequestEvent) {}).ok());
+  EXPECT_EQ(engine_.Load().pending_prompt_tokens, 4);
+  EXPECT_EQ(engine_.Submit(SmallRequest(2), [](RequestEvent) {}).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
 TEST_F(ShortQueueTest, OneRequestMayAlwaysWaitHoweverLong) {
   Request request = SmallRequest(1);
   request.prompt.assign(100, 1);

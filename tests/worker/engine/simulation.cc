@@ -2,6 +2,7 @@
 #include "tests/worker/engine/simulation.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -61,6 +62,8 @@ Simulation::Simulation(uint32_t seed, SimulationTally* tally) : rng_(seed), tall
   executor_ = std::make_unique<FakeExecutor>(fake);
   scheduler_ = std::make_unique<Scheduler>(options_, &metrics_);
   priorities_ = Chance(30);
+  extremes_ = Chance(20);
+  num_tenants_ = Chance(50) ? 1 : Pick(2, 5);
   for (int i = 0; i < 3; ++i) {
     prefixes_.emplace_back();
     for (int n = Pick(0, 16); n > 0; --n) prefixes_.back().push_back(PickToken());
@@ -97,14 +100,36 @@ Request Simulation::MakeRequest() {
     if (Chance(30)) r.prompt_logprobs_received = Pick(0, static_cast<int>(r.prompt.size()) - 1);
   }
   if (priorities_) r.priority = Pick(-1, 1);
+  r.tenant = absl::StrCat(Pick(1, num_tenants_));
   r.is_move = Chance(10);
   if (Chance(5)) r.deadline = clock_.Now() + absl::Milliseconds(Pick(1, 2000));
   if (Chance(5)) r.time_limit = clock_.Now() + absl::Milliseconds(Pick(0, 2000));
   r.cache_salt = {0, static_cast<uint64_t>(Chance(20) ? Pick(1, 2) : 0)};
   r.cache_bypass = Chance(15);
   r.want_progress = Chance(10);
+  if (extremes_) MakeExtreme(r);
   if (Chance(20)) MakeContinuation(r);
   return r;
+}
+
+// Whatever the server lets through: it knows limits of fields, not what they do together.
+void Simulation::MakeExtreme(Request& r) {
+  if (Chance(20)) r.num_sequences = Pick(1, 128);
+  if (Chance(30)) {  // the longest answer that the pool holds
+    const int capacity = options_.num_blocks * options_.block_size;
+    r.max_tokens = capacity - static_cast<int>(r.prompt.size()) + 1;
+    if (r.num_sequences > 6) r.num_sequences = 6;
+    if (Chance(50)) r.min_tokens = r.max_tokens;
+    ++tally_.longest;
+  }
+  if (r.num_sequences > 6) ++tally_.widely_forked;
+  if (priorities_ && Chance(50)) {
+    r.priority = Chance(50) ? std::numeric_limits<int>::min() : std::numeric_limits<int>::max();
+  }
+  const absl::Time times[] = {absl::InfinitePast(), clock_.Now() - absl::Seconds(1), clock_.Now()};
+  if (Chance(10)) r.deadline = times[Pick(0, 2)];
+  if (Chance(10)) r.time_limit = times[Pick(0, 2)];
+  if (r.deadline <= clock_.Now() || r.time_limit <= clock_.Now()) ++tally_.late;
 }
 
 // Cuts the true answers at random places.
@@ -288,7 +313,8 @@ void Simulation::Step() {
   for (const StepRecord::SequenceRow& row : record.sequences) {
     if (!row.preempted) continue;
     ++tally_.preemptions;
-    if (++preempted_[{row.label, row.index}] > 1 && !priorities_) {
+    // Extreme answers are many times longer than all before, which is what promises rest on.
+    if (++preempted_[{row.label, row.index}] > 1 && !priorities_ && !extremes_) {
       Fail(absl::StrCat("request ", row.label, ".", row.index, " is preempted twice"));
     }
   }

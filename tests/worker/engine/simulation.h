@@ -21,6 +21,7 @@ struct SimulationTally {
   int64_t requests = 0, steps = 0, rows = 0, preemptions = 0, hit_tokens = 0, copies = 0;
   int64_t cancelled = 0, edge_finished = 0, timed_out = 0, time_limited = 0, continued = 0;
   int64_t forked = 0, masked = 0, prompt_scores = 0, cut_steps = 0;
+  int64_t late = 0, widely_forked = 0, longest = 0;
 };
 
 // One random schedule, drawn from a seed: requests of every kind come, are cancelled and finished,
@@ -46,6 +47,7 @@ class Simulation {
 
   Request MakeRequest();
   void MakeContinuation(Request& request);
+  void MakeExtreme(Request& request);
   void Submit();
   void Receive(Client& client, RequestEvent event);
   void ReceiveDelta(Client& client, SequenceDelta& delta);
@@ -58,6 +60,8 @@ class Simulation {
   std::string failure_;
   int vocab_size_ = 0;
   bool priorities_ = false;
+  bool extremes_ = false;  // of every field that a client can set
+  int num_tenants_ = 1;
   ManualClock clock_;
   EngineMetrics metrics_;
   EngineOptions options_;

@@ -18,9 +18,10 @@ TEST_P(SimulationTest, EveryAnswerEqualsTheUncachedOne) {
     ASSERT_EQ(failure, "") << "seed " << seed;
   }
   // The schedules have met what they are for.
-  for (const int64_t count : {tally.preemptions, tally.hit_tokens, tally.copies, tally.cancelled,
-                              tally.edge_finished, tally.timed_out, tally.time_limited,
-                              tally.continued, tally.forked, tally.masked, tally.prompt_scores}) {
+  for (const int64_t count :
+       {tally.preemptions, tally.hit_tokens, tally.copies, tally.cancelled, tally.edge_finished,
+        tally.timed_out, tally.time_limited, tally.continued, tally.forked, tally.masked,
+        tally.prompt_scores, tally.late, tally.widely_forked, tally.longest}) {
     EXPECT_GT(count, 20);
   }
   RecordProperty("requests", static_cast<int>(tally.requests));
