@@ -63,8 +63,11 @@ absl::StatusOr<std::optional<AnswerSequence::Output>> ReplaySequence(
       return FieldError(kDeltas, absl::StrCat("sequence ", index,
                                               " has ids after its end, which is token ", k + 1));
     }
-    // Text up to a stop string is deliverable without the end; it was delivered with these ids.
-    if (output.matched_string >= 0) output.text.clear();
+    if (output.matched_string >= 0) {
+      // What comes before a stop string is deliverable without the end: it was, with these ids. The
+      // stop string itself was held back.
+      output.text = rules.include_stop ? rules.strings[output.matched_string] : "";
+    }
     return output;
   }
   if (count > 0 && count >= rules.max_tokens) return sequence.End(v1::FINISH_REASON_LENGTH);

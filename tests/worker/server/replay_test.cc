@@ -88,6 +88,22 @@ TEST_F(ReplayTest, AStopStringWithoutItsFinishIsNamed) {
   EXPECT_EQ(replay->endings[0]->text, "");
 }
 
+TEST_F(ReplayTest, AStopStringThatIsPartOfTheTextWasHeldBack) {
+  rules_.strings = {"zz", "bc"};
+  rules_.include_stop = true;
+  Had({'a', 'b', 'c'});
+  auto replay = Run();
+  ASSERT_TRUE(replay->endings[0].has_value());
+  EXPECT_EQ(replay->endings[0]->text, "bc");
+
+  // With the text that ids without an end give, it is the text of the undisturbed run.
+  AnswerSequence undisturbed(&model_, &rules_), unfinished(&model_, &rules_);
+  std::string whole, before;
+  for (const int32_t id : {'a', 'b', 'c'}) whole += undisturbed.Push(id).text;
+  for (const int32_t id : {'a', 'b'}) before += unfinished.Push(id).text;
+  EXPECT_EQ(before + replay->endings[0]->text, whole);
+}
+
 TEST_F(ReplayTest, IdsThatCannotHaveBeenGivenAreRefused) {
   const auto refused = [&](const char* field) {
     const absl::Status status = Run().status();
