@@ -17,6 +17,7 @@
 #include "services/base/status_macros.h"
 #include "services/common/container.h"
 #include "services/common/flags.h"
+#include "services/worker/server/lifecycle.h"
 
 namespace continuo {
 namespace {
@@ -53,6 +54,10 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Text("tls_ca_file", &c.tls.ca_file, "PEM CA that clients have to be of (mutual TLS)");
   flags.Bytes("max_receive_bytes", &c.max_receive_bytes, 1 << 20, 1 << 30,
               "Largest message taken from a client");
+  flags.Bytes("max_buffer_bytes", &c.max_buffer_bytes, 1 << 20, uint64_t{1} << 40,
+              "What all connections may hold in memory, before it is known who sends it");
+  flags.Integer("max_concurrent_streams", &c.max_concurrent_streams, 1, kMaxInt,
+                "Calls at a time on one connection");
   flags.Integer("tensor_parallel", &c.tensor_parallel, 1, 8,
                 "Ranks that the model is split over: 1, 2, 4 or 8");
   flags.Integer("threads", &c.threads, 1, 1024,
@@ -70,13 +75,14 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Integer("kv_blocks", &c.kv_blocks, 0, kMaxInt,
                 "KV cache in blocks instead; 0 is what kv_cache_memory holds");
   flags.Integer("block_size", &c.block_size, 1, 1024, "Tokens of a KV block");
-  flags.Integer("max_batch_tokens", &c.max_batch_tokens, 1, 1 << 20, "Rows of a step");
-  flags.Integer("max_prefill_chunk", &c.max_prefill_chunk, 1, 1 << 20,
+  flags.Integer("max_batch_tokens", &c.max_batch_tokens, 1, kMaxBatchTokens, "Rows of a step");
+  flags.Integer("max_prefill_chunk", &c.max_prefill_chunk, 1, kMaxBatchTokens,
                 "Rows of one prompt in a step");
   flags.Integer("max_running", &c.max_running, 1, 1 << 16, "Sequences in the batch");
   flags.Integer<int64_t>("max_queued_tokens", &c.max_queued_tokens, 1, int64_t{1} << 40,
-                         "Prompt tokens that may wait; more is refused");
-  flags.Duration("drain_grace", &c.drain_grace, absl::ZeroDuration(), absl::Seconds(30),
+                         "Prompt tokens that may wait, at least one for each sequence; more is "
+                         "refused");
+  flags.Duration("drain_grace", &c.drain_grace, absl::ZeroDuration(), kMaxDrainGrace,
                  "How long streams may go on after SIGTERM before they are handed over");
   flags.Switch("deterministic", &c.deterministic,
                "Tokens do not depend on the load; always so on the CPU");
@@ -105,6 +111,10 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
   } else if (c.weights == "int8" || c.weights == "int4") {
     parsed.exit_code = BadCommandLine(absl::StrCat(
         "--weights=", c.weights, " is not available in this build; auto, fp32 and bf16 are"));
+  } else if (c.max_buffer_bytes < c.max_receive_bytes) {
+    parsed.exit_code = BadCommandLine(
+        absl::StrCat("--max_buffer_bytes=", c.max_buffer_bytes,
+                     " does not hold one message of --max_receive_bytes=", c.max_receive_bytes));
   } else if (c.kv_dtype == "int8") {
     parsed.exit_code =
         BadCommandLine("--kv_dtype=int8 is not available in this build; auto, fp32 and bf16 are");

@@ -24,7 +24,7 @@
 namespace continuo {
 namespace {
 
-// Beyond the drain's own time.
+// Beyond the drain's own time, until the server is shut down; and for that.
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
 // A model and its text, loaded.
@@ -70,6 +70,8 @@ int Main(int argc, char** argv) {
   options.model_name = config.model_name;
   options.drain_grace = config.drain_grace;
   options.max_receive_bytes = static_cast<int>(config.max_receive_bytes);
+  options.max_buffer_bytes = config.max_buffer_bytes;
+  options.max_concurrent_streams = config.max_concurrent_streams;
   auto started = WorkerServer::Start(options, &clock);
   if (!started.ok()) Fail(started.status());
   WorkerServer& server = **started;
@@ -105,19 +107,25 @@ int Main(int argc, char** argv) {
   server.Serve(served, MakeEngineOptions(config, model), model.executor.get(), Fail);
   Log(LogSeverity::kInfo, "listening",
       {{"address", server.address()},
-       {"metrics_address", "127.0.0.1:" + std::to_string(server.metrics_port())},
+       {"metrics_address", server.metrics_address()},
        {"worker", config.worker_name}});
 
   shutdown.Wait();
   Log(LogSeverity::kInfo, "draining", {{"grace", config.drain_grace}});
   server.BeginDrain(config.drain_grace);
-  // An engine that hangs never ends what it has.
-  const absl::Time last = clock.Now() + config.drain_grace + Lifecycle::kSpread + kPatience;
-  while (!server.drained()) {
+  const absl::Duration last = clock.Elapsed() + config.drain_grace + Lifecycle::kSpread + kPatience;
+  while (!server.drained() && clock.Elapsed() < last) {
     if (shutdown.WaitFor(absl::Milliseconds(10)).has_value()) break;  // a second signal
-    if (clock.Now() > last) Fail(absl::DeadlineExceededError("the drain does not end"));
   }
+  // An engine that hangs never ends what it has, nor itself.
+  absl::Notification ended;
+  std::thread watchdog([&] {
+    if (ended.WaitForNotificationWithTimeout(kPatience)) return;
+    Fail(absl::DeadlineExceededError("the engine hangs"));
+  });
   server.Shutdown();
+  ended.Notify();
+  watchdog.join();
   Log(LogSeverity::kInfo, "ended");
   return 0;
 }

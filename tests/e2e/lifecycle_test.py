@@ -4,6 +4,8 @@
 import concurrent.futures
 import pathlib
 import signal
+import socket
+import struct
 import sys
 import threading
 import unittest
@@ -147,6 +149,40 @@ class LifecycleTest(unittest.TestCase):
         ids = fleet.Answer(responses).ids[0]
         self.assertEqual(ids, undisturbed.ids[0][:len(ids)])
         self.assertEqual(worker.process.wait(30), 0)
+
+    def test_sigterm_of_a_worker_does_not_wait_for_a_reader_who_does_not_read(self):
+        worker = self.worker("--drain_grace=0s")
+        channel = grpc.insecure_channel(worker.address, options=[
+            ("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)])
+        request = long_request()
+        request.sampling.num_sequences = 8
+        request.output.logprobs = 20
+        call = fleet.pb_grpc.InferenceServiceStub(channel).Generate(request)
+        # Some megabytes are made and wait for a window of 64 KiB.
+        for load in fleet.Client(worker.address).worker.WatchLoad(
+                worker_pb.WatchLoadRequest(), timeout=60):
+            if load.steps > 0 and load.running_requests == 0:
+                break
+        worker.signal(signal.SIGTERM)
+        self.assertEqual(worker.process.wait(30), 0)
+        with self.assertRaises(grpc.RpcError) as raised:
+            list(call)
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAVAILABLE)
+        channel.close()
+
+    def test_streams_of_a_connection_are_bounded(self):
+        worker = self.worker("--max_concurrent_streams=17")
+        host, port = worker.address.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            # The preface and empty SETTINGS; the server answers with its own SETTINGS first.
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+                               + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            with connection.makefile("rb") as stream:
+                head = stream.read(9)
+                payload = stream.read(int.from_bytes(head[:3], "big"))
+        self.assertEqual(head[3], 4)
+        settings = dict(struct.iter_unpack(">HI", payload))
+        self.assertEqual(settings[3], 17)  # SETTINGS_MAX_CONCURRENT_STREAMS
 
     def test_drain_moves_streams_to_another_worker(self):
         workers = [self.worker(), self.worker()]

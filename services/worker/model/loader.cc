@@ -22,7 +22,6 @@ namespace continuo {
 namespace {
 
 constexpr int kMaxBlockSize = 1024;
-constexpr int kMaxBatchTokens = 1 << 17;
 constexpr int kMaxThreads = 1024;
 
 std::string FormatName(DType dtype) { return dtype == DType::kBF16 ? "bf16" : "fp32"; }

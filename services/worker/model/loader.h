@@ -14,6 +14,9 @@
 
 namespace continuo {
 
+// Rows of one step at most, whatever the options ask for.
+inline constexpr int kMaxBatchTokens = 1 << 17;
+
 struct LoadOptions {
   std::string dir;                // of config.json and the safetensors
   std::string device = "cpu";     // as BackendOptions::device

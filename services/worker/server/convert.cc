@@ -200,7 +200,7 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
   }
   ASSIGN_OR_RETURN(const absl::Time reference,
                    FromProto(g.accepted.reference_time(), "reference_time"));
-  ASSIGN_OR_RETURN(EncodedPrompt prompt, EncodePrompt(request, reference, *model.text));
+  ASSIGN_OR_RETURN(EncodedPrompt prompt, EncodePrompt(request, reference, model));
   RETURN_IF_ERROR(ValidatePromptTokens(prompt.tokens, prompt.field, model));
   ASSIGN_OR_RETURN(StopRules rules,
                    ConvertStopping(request.stopping(), prompt.tokens.size(), model));

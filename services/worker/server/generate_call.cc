@@ -21,7 +21,7 @@ constexpr size_t kShortRequestBytes = 4096;
 absl::Status Refusal(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
-      return WithRetryInfo(WithReason(status, kReasonOverloaded), absl::Seconds(1));
+      return OverloadedError(std::string(status.message()));
     case absl::StatusCode::kUnavailable:
       return DrainingError();
     case absl::StatusCode::kInvalidArgument:  // never fits the KV cache
@@ -33,16 +33,20 @@ absl::Status Refusal(const absl::Status& status) {
 
 }  // namespace
 
-GenerateCall::GenerateCall(const grpc::CallbackServerContext* context,
-                           const grpc::ByteBuffer& request, WorkerCore* core)
+GenerateCall::GenerateCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
+                           WorkerCore* core)
     : core_(core),
       info_(ReadCallInfo(*context, core->identity().tls)),
       start_(core->clock().Elapsed()),
       bytes_(request),
-      id_(core->NextId()) {
-  // An end is passed on once the engine has the request, so serving() is set then.
-  control_ = std::make_shared<RequestControl>(
-      [core, id = id_](absl::Status why) { core->serving()->engine->Cancel(id, std::move(why)); });
+      id_(core->NextId()),
+      cutter_(std::make_shared<CallCutter>(*context)),
+      // An end is passed on once the engine has the request, so serving() is set then.
+      control_(std::make_shared<RequestControl>(RequestControl::Hooks{
+          .cancel = [core, id = id_](
+                        absl::Status why) { core->serving()->engine->Cancel(id, std::move(why)); },
+          .cut = [cutter = cutter_](const absl::Status& why) { cutter->Cut(why); }})) {
+  core_->open_calls().Add(control_);
   const size_t size = bytes_.Length();
   if (size <= kShortRequestBytes) {
     Run();
@@ -50,11 +54,8 @@ GenerateCall::GenerateCall(const grpc::CallbackServerContext* context,
   }
   const bool is_move = info_.ok() && info_->is_move;
   if (!is_move && core_->text_pool().waiting_weight() > WorkerCore::kMaxWaitingPromptBytes) {
-    Finish(WithRetryInfo(WithReason(absl::ResourceExhaustedError(
-                                        absl::StrCat("over ", WorkerCore::kMaxWaitingPromptBytes,
-                                                     " bytes of prompts wait to be encoded")),
-                                    kReasonOverloaded),
-                         absl::Seconds(1)));
+    Finish(OverloadedError(absl::StrCat("over ", WorkerCore::kMaxWaitingPromptBytes,
+                                        " bytes of prompts wait to be encoded")));
     return;
   }
   core_->text_pool().Post([this] { Run(); }, size);
@@ -89,9 +90,10 @@ absl::Status GenerateCall::Start() {
 
   generation.request.id = id_;
   Engine* const engine = serving.engine;
-  EngineHooks hooks;
+  SessionHooks hooks;
   hooks.finish_sequence = [engine, id = id_](int index) { engine->FinishSequence(id, index); };
   hooks.cancel = [engine, id = id_](absl::Status why) { engine->Cancel(id, std::move(why)); };
+  hooks.cut = [cutter = cutter_](const absl::Status& why) { cutter->Cut(why); };
   session_ = GenerateSession::Create(generation, this, std::move(hooks), &core_->delivery_pool(),
                                      &serving.model, &core_->clock());
   // The call may be gone as soon as the session has something to finish.
@@ -126,7 +128,14 @@ void GenerateCall::OnCancel() {
                      : absl::CancelledError("the client cancelled"));
 }
 
+void GenerateCall::OnDone() {
+  core_->open_calls().Remove(control_.get());
+  delete this;
+}
+
 void GenerateCall::Finish(absl::Status status) {
+  // A reader may be gone because the call was cut.
+  if (absl::IsCancelled(status)) status = control_->reason().value_or(status);
   if (!label_.empty()) core_->registry().Remove(info_->tenant, label_, control_.get());
   core_->CountRequest(status.code());
   Log(LogSeverity::kInfo, "generate",

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/worker/server/call_cutter.h"
 #include "services/worker/server/convert.h"
 #include "services/worker/server/generate_session.h"
 #include "services/worker/server/request_registry.h"
@@ -21,13 +22,13 @@ namespace continuo {
 class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public ResponseWriter {
  public:
   // `core` outlives the call. Long prompts are read on the core's text pool.
-  GenerateCall(const grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
+  GenerateCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
                WorkerCore* core);
 
   // grpc::ServerWriteReactor
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
-  void OnDone() override { delete this; }
+  void OnDone() override;
 
   // ResponseWriter
   void Write(v1::GenerateResponse response) override;
@@ -48,7 +49,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   grpc::ByteBuffer outgoing_;  // of the write in flight
   const RequestId id_;
   std::string label_;
-  std::shared_ptr<RequestControl> control_;
+  const std::shared_ptr<const CallCutter> cutter_;
+  const std::shared_ptr<RequestControl> control_;
   std::shared_ptr<GenerateSession> session_;
 };
 

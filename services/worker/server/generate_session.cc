@@ -12,20 +12,22 @@
 namespace continuo {
 
 std::shared_ptr<GenerateSession> GenerateSession::Create(Generation& generation,
-                                                         ResponseWriter* writer, EngineHooks hooks,
+                                                         ResponseWriter* writer, SessionHooks hooks,
                                                          WorkPool* pool, const ServedModel* model,
-                                                         const Clock* clock) {
-  return std::shared_ptr<GenerateSession>(
-      new GenerateSession(generation, writer, std::move(hooks), pool, model, clock));
+                                                         const Clock* clock,
+                                                         size_t max_unread_bytes) {
+  return std::shared_ptr<GenerateSession>(new GenerateSession(
+      generation, writer, std::move(hooks), pool, model, clock, max_unread_bytes));
 }
 
-GenerateSession::GenerateSession(Generation& generation, ResponseWriter* writer, EngineHooks hooks,
-                                 WorkPool* pool, const ServedModel* model, const Clock* clock)
+GenerateSession::GenerateSession(Generation& generation, ResponseWriter* writer, SessionHooks hooks,
+                                 WorkPool* pool, const ServedModel* model, const Clock* clock,
+                                 size_t max_unread_bytes)
     : writer_(writer),
       hooks_(std::move(hooks)),
       pool_(pool),
-      model_(model),
       clock_(clock),
+      max_unread_bytes_(max_unread_bytes),
       needs_engine_(!generation.complete && !generation.replay.all_finished()),
       start_(generation.start),
       rules_(std::move(generation.rules)),
@@ -74,13 +76,16 @@ void GenerateSession::OnEvent(RequestEvent event) {
   bool give_up = false;
   {
     absl::MutexLock lock(&mutex_);
-    unread_bytes_ += BytesOf(event);
+    event_bytes_ += BytesOf(event);
     events_.push_back(std::move(event));
-    if (unread_bytes_ > kMaxUnreadBytes && !gave_up_) give_up = gave_up_ = true;
+    if (event_bytes_ + queued_bytes_ > max_unread_bytes_ && !gave_up_) give_up = gave_up_ = true;
   }
-  if (give_up && hooks_.cancel) {
-    hooks_.cancel(absl::ResourceExhaustedError(
-        absl::StrCat("the stream is not read: over ", kMaxUnreadBytes, " bytes wait")));
+  if (give_up) {
+    const absl::Status why = absl::ResourceExhaustedError(
+        absl::StrCat("the stream is not read: over ", max_unread_bytes_, " bytes wait"));
+    hooks_.cancel(why);
+    // Not from here: what the cut makes way for is text work.
+    pool_->Post([self = shared_from_this(), why] { self->hooks_.cut(why); });
   }
   Wake();
 }
@@ -98,7 +103,7 @@ void GenerateSession::WriteDone(bool ok) {
   // A reader who is gone gets nothing more; the request ends when the engine says so.
   if (!ok && !reader_gone_) {
     reader_gone_ = true;
-    if (hooks_.cancel) hooks_.cancel(absl::CancelledError("the client is gone"));
+    hooks_.cancel(absl::CancelledError("the client is gone"));
   }
   Deliver();
 }
@@ -107,10 +112,11 @@ void GenerateSession::WriteDone(bool ok) {
 void GenerateSession::Deliver() {
   while (true) {
     std::deque<RequestEvent> events;
+    size_t taken_bytes = 0;
     {
       absl::MutexLock lock(&mutex_);
       events.swap(events_);
-      unread_bytes_ = 0;
+      taken_bytes = event_bytes_;
       if (events.empty() && !queue_.ready() && !status_.has_value()) {
         busy_ = false;
         return;
@@ -120,11 +126,19 @@ void GenerateSession::Deliver() {
       if (!status_.has_value()) Process(std::move(event));
     }
     while (reader_gone_ && queue_.ready()) queue_.Pop();
-    if (queue_.ready()) {
-      writer_->Write(queue_.Pop());
+    std::optional<v1::GenerateResponse> response;
+    if (queue_.ready()) response = queue_.Pop();
+    {
+      absl::MutexLock lock(&mutex_);
+      event_bytes_ -= taken_bytes;
+      queued_bytes_ = queue_.bytes();
+    }
+    if (response.has_value()) {
+      writer_->Write(*std::move(response));
       return;
     }
     if (status_.has_value()) {
+      if (reader_gone_ && status_->ok()) status_ = absl::CancelledError("the client is gone");
       writer_->Finish(*std::move(status_));
       return;
     }

@@ -33,12 +33,15 @@ class ResponseWriter {
   virtual void Finish(absl::Status status) = 0;
 };
 
-// What a session tells the engine. Both are called without locks held, from any thread.
-struct EngineHooks {
-  // A stop string was met: the sequence ends quietly.
+// What a session tells others. All are called without locks held, from any thread.
+struct SessionHooks {
+  // To the engine: a stop string was met, the sequence ends quietly.
   std::function<void(int index)> finish_sequence;
-  // The request is given up.
+  // To the engine: the request is given up.
   std::function<void(absl::Status why)> cancel;
+  // To the call: the write in flight has to end though the reader does not read; WriteDone(false)
+  // follows, perhaps from inside. Also called where the stream has just finished.
+  std::function<void(const absl::Status& why)> cut;
 };
 
 // One generation's answer: events of the engine in, responses out. Knows neither gRPC nor the
@@ -53,8 +56,9 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   // Takes all of `generation` but its request, which is left for the engine. Writer, pool, model
   // and clock outlive the session's work, which ends with the writer's Finish.
   static std::shared_ptr<GenerateSession> Create(Generation& generation, ResponseWriter* writer,
-                                                 EngineHooks hooks, WorkPool* pool,
-                                                 const ServedModel* model, const Clock* clock);
+                                                 SessionHooks hooks, WorkPool* pool,
+                                                 const ServedModel* model, const Clock* clock,
+                                                 size_t max_unread_bytes = kMaxUnreadBytes);
 
   // False where nothing is left to compute, because all was received before: then
   // AnswerFromReceived() does it all. Else the engine's events do.
@@ -67,8 +71,9 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   void WriteDone(bool ok);
 
  private:
-  GenerateSession(Generation& generation, ResponseWriter* writer, EngineHooks hooks, WorkPool* pool,
-                  const ServedModel* model, const Clock* clock);
+  GenerateSession(Generation& generation, ResponseWriter* writer, SessionHooks hooks,
+                  WorkPool* pool, const ServedModel* model, const Clock* clock,
+                  size_t max_unread_bytes);
 
   void Deliver();
   void Wake();
@@ -81,10 +86,10 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
 
   // Set by the constructor.
   ResponseWriter* const writer_;
-  const EngineHooks hooks_;
+  const SessionHooks hooks_;
   WorkPool* const pool_;
-  const ServedModel* const model_;
   const Clock* const clock_;
+  const size_t max_unread_bytes_;
   const bool needs_engine_;
   const absl::Time start_;
 
@@ -104,7 +109,8 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
 
   absl::Mutex mutex_;
   std::deque<RequestEvent> events_ ABSL_GUARDED_BY(mutex_);
-  size_t unread_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t event_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // of events not yet in queue_
+  size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of queue_, without the write in flight
   // A thread is delivering, or a write is in flight.
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool gave_up_ ABSL_GUARDED_BY(mutex_) = false;

@@ -41,7 +41,7 @@ absl::StatusOr<v1::TokenizeResponse> TokenizeWith(const v1::TokenizeRequest& req
   if (request.has_conversation()) {
     RETURN_IF_ERROR(ValidateConversation(request.conversation(), "conversation", model));
   }
-  ASSIGN_OR_RETURN(EncodedPrompt prompt, EncodePrompt(request, now, *model.text));
+  ASSIGN_OR_RETURN(EncodedPrompt prompt, EncodePrompt(request, now, model));
   v1::TokenizeResponse response;
   response.mutable_token_ids()->Add(prompt.tokens.begin(), prompt.tokens.end());
   response.set_rendered_prompt(std::move(prompt.rendered));
@@ -83,8 +83,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
-  return AnswerUnary<v1::TokenizeRequest>(
-      context, request, response, &core_->text_pool(),
+  return AnswerText<v1::TokenizeRequest>(
+      core_, context, request, response,
       [this](const v1::TokenizeRequest& r) -> absl::StatusOr<v1::TokenizeResponse> {
         ASSIGN_OR_RETURN(const ServedModel* model, Loaded(*core_));
         return TokenizeWith(r, core_->clock().Now(), *model);
@@ -94,8 +94,8 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
-  return AnswerUnary<v1::DetokenizeRequest>(
-      context, request, response, &core_->text_pool(),
+  return AnswerText<v1::DetokenizeRequest>(
+      core_, context, request, response,
       [this](const v1::DetokenizeRequest& r) -> absl::StatusOr<v1::DetokenizeResponse> {
         ASSIGN_OR_RETURN(const ServedModel* model, Loaded(*core_));
         return DetokenizeWith(r, *model);
@@ -103,20 +103,15 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
 }
 
 grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
-                                                  const grpc::ByteBuffer* request,
-                                                  grpc::ByteBuffer* response) {
-  return AnswerUnary<v1::EmbedRequest>(
-      context, request, response, nullptr,
-      [](const v1::EmbedRequest&) -> absl::StatusOr<v1::EmbedResponse> {
-        return absl::UnimplementedError("the model has no embeddings");
-      });
+                                                  const grpc::ByteBuffer*, grpc::ByteBuffer*) {
+  return RefuseUnary(context, absl::UnimplementedError("the model has no embeddings"));
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
   return AnswerUnary<v1::ListModelsRequest>(
-      context, request, response, nullptr,
+      context, request, response,
       [this](const v1::ListModelsRequest&) -> absl::StatusOr<v1::ListModelsResponse> {
         v1::ListModelsResponse list;
         if (const Serving* s = core_->serving(); s != nullptr)
@@ -129,7 +124,7 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
   return AnswerUnary<v1::GetModelRequest>(
-      context, request, response, nullptr,
+      context, request, response,
       [this](const v1::GetModelRequest& r) -> absl::StatusOr<v1::GetModelResponse> {
         ASSIGN_OR_RETURN(const ServedModel* model, Loaded(*core_));
         RETURN_IF_ERROR(ValidateModelName(r.name(), *model));

@@ -13,58 +13,64 @@ absl::Status DrainingError() {
                     kReasonDraining);
 }
 
-Lifecycle::Lifecycle(RequestRegistry* registry, Hooks hooks)
-    : registry_(registry), hooks_(std::move(hooks)) {}
+Lifecycle::Lifecycle(OpenCalls* calls, Hooks hooks) : calls_(calls), hooks_(std::move(hooks)) {}
 
 void Lifecycle::StartServing() {
-  bool draining = false;
   {
+    absl::MutexLock change_lock(&change_mutex_);
+    // A drain may have begun while the model was loading.
+    if (draining()) hooks_.begin_drain();
     absl::MutexLock lock(&mutex_);
-    draining = state_ == v1::WORKER_STATE_DRAINING;
-    if (!draining) state_ = v1::WORKER_STATE_SERVING;
+    if (state_ == v1::WORKER_STATE_LOADING) state_ = v1::WORKER_STATE_SERVING;
   }
-  if (draining) hooks_.begin_drain();  // it began while the model was loading
   UpdateHealth(false);
   hooks_.state_changed();
 }
 
-int Lifecycle::BeginDrain(absl::Time now, absl::Duration grace) {
+int Lifecycle::BeginDrain(absl::Duration now, absl::Duration grace) {
   v1::WorkerState before;
   {
+    absl::MutexLock change_lock(&change_mutex_);
+    // The engine refuses before anybody can read that the worker drains. So what it still took is
+    // among the open calls when these are handed over.
+    if (state() == v1::WORKER_STATE_SERVING) hooks_.begin_drain();
     absl::MutexLock lock(&mutex_);
     before = std::exchange(state_, v1::WORKER_STATE_DRAINING);
     if (!handing_over_) drain_end_ = now + grace;
   }
   if (before != v1::WORKER_STATE_DRAINING) {
     UpdateHealth(false);
-    if (before == v1::WORKER_STATE_SERVING) hooks_.begin_drain();
     hooks_.state_changed();
   }
   return before == v1::WORKER_STATE_LOADING ? 0 : hooks_.running();
 }
 
-void Lifecycle::Tick(absl::Time now) {
+std::vector<std::shared_ptr<RequestControl>> Lifecycle::TakeEnding(absl::Duration now) {
+  absl::MutexLock lock(&mutex_);
+  if (state_ != v1::WORKER_STATE_DRAINING || now < drain_end_) return {};
+  if (!handing_over_) {
+    handing_over_ = true;
+    for (const auto& control : calls_->All()) leaving_.push_back(control);
+  }
+  const double part = absl::FDivDuration(now - drain_end_, kSpread);
+  // Calls that came in meanwhile are not among the leaving ones. To end again does nothing.
+  if (part >= 1) {
+    leaving_.clear();
+    return calls_->All();
+  }
+  const auto due = static_cast<size_t>(part * static_cast<double>(leaving_.size())) + 1;
   std::vector<std::shared_ptr<RequestControl>> ending;
-  v1::WorkerState state;
-  {
-    absl::MutexLock lock(&mutex_);
-    state = state_;
-    if (state_ == v1::WORKER_STATE_DRAINING && now >= drain_end_) {
-      if (!handing_over_) {
-        handing_over_ = true;
-        leaving_ = registry_->All();
-      }
-      const double part = absl::FDivDuration(now - drain_end_, kSpread);
-      const size_t due = part >= 1
-                             ? leaving_.size()
-                             : static_cast<size_t>(part * static_cast<double>(leaving_.size())) + 1;
-      while (num_left_ < std::min(due, leaving_.size())) {
-        ending.push_back(std::move(leaving_[num_left_++]));
-      }
+  while (num_left_ < std::min(due, leaving_.size())) {
+    if (auto control = leaving_[num_left_++].lock(); control != nullptr) {
+      ending.push_back(std::move(control));
     }
   }
-  for (const auto& control : ending) control->End(DrainingError());
-  if (state != v1::WORKER_STATE_LOADING) UpdateHealth(hooks_.hung());
+  return ending;
+}
+
+void Lifecycle::Tick(absl::Duration now) {
+  for (const auto& control : TakeEnding(now)) control->End(DrainingError());
+  if (state() != v1::WORKER_STATE_LOADING) UpdateHealth(hooks_.hung());
 }
 
 void Lifecycle::UpdateHealth(bool hung) {
@@ -85,7 +91,7 @@ v1::WorkerState Lifecycle::state() const {
   return state_;
 }
 
-bool Lifecycle::drained() const { return draining() && registry_->size() == 0; }
+bool Lifecycle::drained() const { return draining() && calls_->size() == 0; }
 
 bool Lifecycle::healthy() const {
   absl::MutexLock lock(&mutex_);

@@ -2,27 +2,31 @@
 #include "services/worker/server/load_board.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
-#include "absl/time/clock.h"
-
 namespace continuo {
+namespace {
 
-absl::Time WatchPace::NextDue(uint64_t changes, uint64_t state_changes) const {
-  if (told_at_ == absl::InfinitePast() || state_changes != state_changes_) {
-    return absl::InfinitePast();
-  }
+// Longer waits are cut into pieces of this.
+constexpr absl::Duration kLongestWait = absl::Hours(1);
+
+}  // namespace
+
+absl::Duration WatchPace::NextDue(uint64_t changes, uint64_t state_changes) const {
+  constexpr absl::Duration kAtOnce = -absl::InfiniteDuration();
+  if (told_at_ == kAtOnce || state_changes != state_changes_) return kAtOnce;
   return told_at_ + (changes != changes_ ? min_interval_ : max_interval_);
 }
 
-void WatchPace::Told(absl::Time now, uint64_t changes, uint64_t state_changes) {
+void WatchPace::Told(absl::Duration now, uint64_t changes, uint64_t state_changes) {
   told_at_ = now;
   changes_ = changes;
   state_changes_ = state_changes;
 }
 
-LoadBoard::LoadBoard(std::function<v1::WatchLoadResponse()> read)
-    : read_(std::move(read)), thread_([this] { Run(); }) {}
+LoadBoard::LoadBoard(std::function<v1::WatchLoadResponse()> read, const Clock* clock)
+    : read_(std::move(read)), clock_(clock), thread_([this] { Run(); }) {}
 
 LoadBoard::~LoadBoard() {
   Close();
@@ -31,10 +35,11 @@ LoadBoard::~LoadBoard() {
 
 void LoadBoard::Watch(std::shared_ptr<LoadWatcher> watcher, WatchPace pace) {
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     if (!closed_) {
       watchers_.push_back({std::move(watcher), pace});
       news_ = true;
+      changed_.notify_one();
       return;
     }
   }
@@ -42,12 +47,12 @@ void LoadBoard::Watch(std::shared_ptr<LoadWatcher> watcher, WatchPace pace) {
 }
 
 void LoadBoard::Unwatch(const LoadWatcher* watcher) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   std::erase_if(watchers_, [&](const Entry& entry) { return entry.watcher.get() == watcher; });
 }
 
 void LoadBoard::Update(const EngineLoad& load) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   const auto key = [](const EngineLoad& l) {
     return std::tie(l.running, l.waiting, l.pending_prompt_tokens, l.used_blocks, l.cached_blocks);
   };
@@ -55,20 +60,23 @@ void LoadBoard::Update(const EngineLoad& load) {
   load_ = load;
   ++changes_;
   news_ = true;
+  changed_.notify_one();
 }
 
 void LoadBoard::StateChanged() {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   ++state_changes_;
   news_ = true;
+  changed_.notify_one();
 }
 
 void LoadBoard::Close() {
   std::vector<Entry> watchers;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     closed_ = true;
     watchers.swap(watchers_);
+    changed_.notify_one();
   }
   for (const Entry& entry : watchers) entry.watcher->Close();
 }
@@ -77,12 +85,12 @@ void LoadBoard::Run() {
   while (true) {
     std::vector<std::shared_ptr<LoadWatcher>> due;
     {
-      absl::MutexLock lock(&mutex_);
+      std::unique_lock lock(mutex_);
       if (closed_) return;
-      const absl::Time now = absl::Now();
-      absl::Time wake = absl::InfiniteFuture();
+      const absl::Duration now = clock_->Elapsed();
+      absl::Duration wake = now + kLongestWait;
       for (Entry& entry : watchers_) {
-        absl::Time next = entry.pace.NextDue(changes_, state_changes_);
+        absl::Duration next = entry.pace.NextDue(changes_, state_changes_);
         if (next <= now) {
           due.push_back(entry.watcher);
           entry.pace.Told(now, changes_, state_changes_);
@@ -92,7 +100,8 @@ void LoadBoard::Run() {
       }
       news_ = false;
       if (due.empty()) {
-        mutex_.AwaitWithDeadline(absl::Condition(this, &LoadBoard::MustLook), wake);
+        changed_.wait_for(lock, absl::ToChronoNanoseconds(wake - now),
+                          [this] { return closed_ || news_; });
         continue;
       }
     }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "continuo/v1/worker.pb.h"
+#include "services/base/clock.h"
 #include "services/worker/engine/engine.h"
 
 namespace continuo {
@@ -24,13 +25,14 @@ class WatchPace {
   WatchPace(absl::Duration min_interval, absl::Duration max_interval)
       : min_interval_(min_interval), max_interval_(max_interval) {}
 
-  // When to tell next, given the counts of changes and of state changes so far.
-  absl::Time NextDue(uint64_t changes, uint64_t state_changes) const;
-  void Told(absl::Time now, uint64_t changes, uint64_t state_changes);
+  // When to tell next, given the counts of changes and of state changes so far. Times here are of
+  // a clock that never goes back (Clock::Elapsed).
+  absl::Duration NextDue(uint64_t changes, uint64_t state_changes) const;
+  void Told(absl::Duration now, uint64_t changes, uint64_t state_changes);
 
  private:
   absl::Duration min_interval_, max_interval_;
-  absl::Time told_at_ = absl::InfinitePast();
+  absl::Duration told_at_ = -absl::InfiniteDuration();
   uint64_t changes_ = 0, state_changes_ = 0;
 };
 
@@ -47,8 +49,9 @@ class LoadWatcher {
 // Tells every watcher of the load. Has a thread of its own. Thread-safe.
 class LoadBoard {
  public:
-  // `read` fills in the load as it is now; called on the board's thread.
-  explicit LoadBoard(std::function<v1::WatchLoadResponse()> read);
+  // `read` fills in the load as it is now; called on the board's thread. `clock` outlives the
+  // board.
+  LoadBoard(std::function<v1::WatchLoadResponse()> read, const Clock* clock);
   // Closes the watchers that are left.
   ~LoadBoard();
 
@@ -66,15 +69,17 @@ class LoadBoard {
     WatchPace pace;
   };
   void Run();
-  bool MustLook() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || news_; }
 
   const std::function<v1::WatchLoadResponse()> read_;
-  absl::Mutex mutex_;
-  std::vector<Entry> watchers_ ABSL_GUARDED_BY(mutex_);
-  EngineLoad load_ ABSL_GUARDED_BY(mutex_);
-  uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0, state_changes_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool news_ ABSL_GUARDED_BY(mutex_) = false;  // since the thread looked
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  const Clock* const clock_;
+  // Not absl's: waits of these do not follow the wall clock when it is set.
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::vector<Entry> watchers_;
+  EngineLoad load_;
+  uint64_t changes_ = 0, state_changes_ = 0;
+  bool news_ = false;  // since the thread looked
+  bool closed_ = false;
   std::thread thread_;
 };
 

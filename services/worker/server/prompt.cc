@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/common/error.h"
 
@@ -24,6 +25,22 @@ absl::StatusOr<EncodedPrompt> Encode(std::string field, std::string rendered, bo
   auto tokens = text.Encode(rendered, add_special);
   if (!tokens.ok()) return At(field, tokens.status());
   return EncodedPrompt{std::move(field), std::move(rendered), *std::move(tokens)};
+}
+
+absl::Status CheckFitsContext(std::string_view field, size_t bytes, const ServedModel& model) {
+  const size_t longest = model.text->max_token_bytes();
+  const size_t most = static_cast<size_t>(model.max_context_tokens) * longest;
+  if (bytes <= most) return absl::OkStatus();
+  return WithReason(
+      FieldError(field, absl::StrCat("the prompt has ", bytes, " bytes; the model takes ",
+                                     model.max_context_tokens, " tokens, which have at most ", most,
+                                     " bytes")),
+      kReasonContextTooLong);
+}
+
+absl::Status CheckTokenizeBytes(std::string_view field, size_t bytes) {
+  if (bytes <= kMaxTokenizeBytes) return absl::OkStatus();
+  return FieldError(field, absl::StrCat("has ", bytes, " bytes, the limit is ", kMaxTokenizeBytes));
 }
 
 }  // namespace
@@ -49,25 +66,31 @@ absl::StatusOr<std::string> RenderConversation(const v1::Conversation& conversat
 }
 
 absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::GenerateRequest& request, absl::Time now,
-                                           const TextModel& text) {
+                                           const ServedModel& model) {
   if (request.has_token_ids()) {
     const auto& ids = request.token_ids().ids();
     return EncodedPrompt{"token_ids", "", std::vector<int32_t>(ids.begin(), ids.end())};
   }
-  if (request.has_text()) return Encode("text", request.text(), /*add_special=*/true, text);
+  if (request.has_text()) {
+    RETURN_IF_ERROR(CheckFitsContext("text", request.text().size(), model));
+    return Encode("text", request.text(), /*add_special=*/true, *model.text);
+  }
   ASSIGN_OR_RETURN(std::string rendered,
-                   RenderConversation(request.conversation(), "conversation", now, text));
-  return Encode("conversation", std::move(rendered), /*add_special=*/false, text);
+                   RenderConversation(request.conversation(), "conversation", now, *model.text));
+  RETURN_IF_ERROR(CheckFitsContext("conversation", rendered.size(), model));
+  return Encode("conversation", std::move(rendered), /*add_special=*/false, *model.text);
 }
 
 absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::TokenizeRequest& request, absl::Time now,
-                                           const TextModel& text) {
+                                           const ServedModel& model) {
   if (request.has_text()) {
-    return Encode("text", request.text(), !request.omit_special_tokens(), text);
+    RETURN_IF_ERROR(CheckTokenizeBytes("text", request.text().size()));
+    return Encode("text", request.text(), !request.omit_special_tokens(), *model.text);
   }
   ASSIGN_OR_RETURN(std::string rendered,
-                   RenderConversation(request.conversation(), "conversation", now, text));
-  return Encode("conversation", std::move(rendered), /*add_special=*/false, text);
+                   RenderConversation(request.conversation(), "conversation", now, *model.text));
+  RETURN_IF_ERROR(CheckTokenizeBytes("conversation", rendered.size()));
+  return Encode("conversation", std::move(rendered), /*add_special=*/false, *model.text);
 }
 
 }  // namespace continuo

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "continuo/v1/inference.pb.h"
+#include "services/worker/server/served_model.h"
 #include "services/worker/text/text_model.h"
 
 namespace continuo {
@@ -25,10 +27,17 @@ absl::StatusOr<std::string> RenderConversation(const v1::Conversation& conversat
                                                std::string_view field, absl::Time now,
                                                const TextModel& text);
 
-// Renders and encodes the prompt of a valid request. Takes time that grows with the prompt.
+// Text that Tokenize takes, rendered conversations included. Encoding takes some 130 bytes of
+// memory for each.
+inline constexpr size_t kMaxTokenizeBytes = 1 << 20;
+
+// Renders and encodes the prompt of a valid request. Takes time that grows with the prompt. Text
+// that cannot fit the context, because it has more bytes than that many of the longest tokens, is
+// refused unread: INVALID_ARGUMENT, reason CONTEXT_TOO_LONG.
 absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::GenerateRequest& request, absl::Time now,
-                                           const TextModel& text);
+                                           const ServedModel& model);
+// Likewise; the limit is kMaxTokenizeBytes.
 absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::TokenizeRequest& request, absl::Time now,
-                                           const TextModel& text);
+                                           const ServedModel& model);
 
 }  // namespace continuo

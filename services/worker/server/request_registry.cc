@@ -5,32 +5,6 @@
 
 namespace continuo {
 
-void RequestControl::End(absl::Status why) {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (why_.has_value()) return;
-    why_ = why;
-    if (!submitted_) return;
-  }
-  cancel_(std::move(why));
-}
-
-void RequestControl::Submitted() {
-  absl::Status why;
-  {
-    absl::MutexLock lock(&mutex_);
-    submitted_ = true;
-    if (!why_.has_value()) return;
-    why = *why_;
-  }
-  cancel_(std::move(why));
-}
-
-std::optional<absl::Status> RequestControl::reason() const {
-  absl::MutexLock lock(&mutex_);
-  return why_;
-}
-
 absl::Status RequestRegistry::Add(const std::string& tenant, const std::string& id,
                                   ArrivalKind kind, std::shared_ptr<RequestControl> control) {
   std::shared_ptr<RequestControl> replaced;
@@ -78,14 +52,6 @@ bool RequestRegistry::Abort(const std::string& tenant, const std::string& id) {
 size_t RequestRegistry::size() const {
   absl::MutexLock lock(&mutex_);
   return live_.size();
-}
-
-std::vector<std::shared_ptr<RequestControl>> RequestRegistry::All() const {
-  absl::MutexLock lock(&mutex_);
-  std::vector<std::shared_ptr<RequestControl>> all;
-  all.reserve(live_.size());
-  for (const auto& [key, entry] : live_) all.push_back(entry.control);
-  return all;
 }
 
 }  // namespace continuo

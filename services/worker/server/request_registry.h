@@ -2,39 +2,17 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "services/worker/server/request_control.h"
 
 namespace continuo {
-
-// Ends one request from outside, also while the engine does not have it yet. Thread-safe.
-class RequestControl {
- public:
-  // `cancel` ends the request in the engine.
-  explicit RequestControl(std::function<void(absl::Status)> cancel) : cancel_(std::move(cancel)) {}
-
-  // The first reason counts.
-  void End(absl::Status why);
-  // The engine has the request; passes on an end that came before.
-  void Submitted();
-  // Why it was ended, if it was.
-  std::optional<absl::Status> reason() const;
-
- private:
-  const std::function<void(absl::Status)> cancel_;
-  mutable absl::Mutex mutex_;
-  std::optional<absl::Status> why_ ABSL_GUARDED_BY(mutex_);
-  bool submitted_ ABSL_GUARDED_BY(mutex_) = false;
-};
 
 // Who asks for an id that may be live (exactness rule 12).
 enum class ArrivalKind {
@@ -43,7 +21,7 @@ enum class ArrivalKind {
   kMove,                // likewise, but gives way to a client's continuation
 };
 
-// The requests that live in this process, by tenant and id. Thread-safe.
+// The requests that live in this process and have not finished, by tenant and id. Thread-safe.
 class RequestRegistry {
  public:
   // ALREADY_EXISTS or ABORTED where the newcomer has to give way; otherwise a live request of the
@@ -56,7 +34,6 @@ class RequestRegistry {
   bool Abort(const std::string& tenant, const std::string& id);
 
   size_t size() const;
-  std::vector<std::shared_ptr<RequestControl>> All() const;
 
  private:
   struct Entry {

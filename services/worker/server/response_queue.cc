@@ -25,19 +25,22 @@ ResponseQueue::ResponseQueue(v1::Accepted accepted, uint64_t next_sequence, int 
       delta_of_(num_sequences, -1) {}
 
 v1::GenerateResponse& ResponseQueue::Open(size_t bytes) {
-  if (responses_.empty() || (!collect_ && last_bytes_ + bytes > kMaxResponseBytes)) {
-    v1::GenerateResponse& response = responses_.emplace_back();
+  if (responses_.empty() || (!collect_ && responses_.back().bytes + bytes > kMaxResponseBytes)) {
+    v1::GenerateResponse& response = responses_.emplace_back().response;
     response.set_sequence(next_sequence_++);
-    last_bytes_ = kFrameBytes;
     std::fill(delta_of_.begin(), delta_of_.end(), -1);
+    size_t own = kFrameBytes;
     if (!accepted_sent_) {
       *response.mutable_accepted() = accepted_;
-      last_bytes_ += kFrameBytes + accepted_.ByteSizeLong();
+      own += kFrameBytes + accepted_.ByteSizeLong();
       accepted_sent_ = true;
     }
+    responses_.back().bytes = own;
+    bytes_ += own;
   }
-  last_bytes_ += bytes;
-  return responses_.back();
+  responses_.back().bytes += bytes;
+  bytes_ += bytes;
+  return responses_.back().response;
 }
 
 v1::Delta& ResponseQueue::OpenDelta(int index, size_t bytes) {
@@ -107,7 +110,8 @@ bool ResponseQueue::ready() const { return !responses_.empty() && (!collect_ || 
 
 v1::GenerateResponse ResponseQueue::Pop() {
   CONTINUO_CHECK(ready());
-  v1::GenerateResponse response = std::move(responses_.front());
+  v1::GenerateResponse response = std::move(responses_.front().response);
+  bytes_ -= responses_.front().bytes;
   responses_.pop_front();
   return response;
 }

@@ -37,6 +37,8 @@ class ResponseQueue {
   bool ready() const;
   // The next response; only when ready.
   v1::GenerateResponse Pop();
+  // Of all that waits, on the wire, at most.
+  size_t bytes() const { return bytes_; }
 
  private:
   // The response that `bytes` more fit into.
@@ -44,14 +46,19 @@ class ResponseQueue {
   v1::Delta& OpenDelta(int index, size_t bytes);
   void Append(v1::Delta& delta, const AnswerSequence::Output& output, const StopRules& rules);
 
+  struct Waiting {
+    v1::GenerateResponse response;
+    size_t bytes = 0;  // at most
+  };
+
   v1::Accepted accepted_;
   uint64_t next_sequence_;
   const bool collect_;
   const ServedModel* model_;
   bool accepted_sent_ = false;
   bool complete_ = false;  // the summary is in
-  std::deque<v1::GenerateResponse> responses_;
-  size_t last_bytes_ = 0;      // at most, of the last response
+  std::deque<Waiting> responses_;
+  size_t bytes_ = 0;           // sum of theirs
   std::vector<int> delta_of_;  // index in the last response's deltas, -1: none; by sequence
 };
 

@@ -11,6 +11,12 @@
 
 namespace continuo {
 
+absl::Status OverloadedError(std::string_view message) {
+  return WithRetryInfo(
+      WithReason(absl::ResourceExhaustedError(std::string(message)), kReasonOverloaded),
+      absl::Seconds(1));
+}
+
 struct WorkerCore::RandomState {
   absl::Mutex mutex;
   absl::BitGen bits ABSL_GUARDED_BY(mutex);
@@ -23,21 +29,22 @@ WorkerCore::WorkerCore(Identity identity, const Clock* clock, int text_threads,
       random_(std::make_unique<RandomState>()),
       incarnation_(absl::StrFormat("%016x%016x", Random(), Random())),
       salt_key_([this] { return Random(); }),
-      load_board_([this] { return ReadLoad(); }),
-      lifecycle_(&registry_, {.begin_drain = [this] { serving()->engine->BeginDrain(); },
-                              .hung =
-                                  [this] {
-                                    // A drain may begin while the model still loads.
-                                    const Serving* s = serving();
-                                    return s != nullptr && s->engine->Hung();
-                                  },
-                              .running =
-                                  [this] {
-                                    const Serving* s = serving();
-                                    return s == nullptr ? 0 : s->engine->Load().running;
-                                  },
-                              .set_health = std::move(set_health),
-                              .state_changed = [this] { load_board_.StateChanged(); }}),
+      open_calls_(identity_.end_patience),
+      load_board_([this] { return ReadLoad(); }, clock),
+      lifecycle_(&open_calls_, {.begin_drain = [this] { serving()->engine->BeginDrain(); },
+                                .hung =
+                                    [this] {
+                                      // A drain may begin while the model still loads.
+                                      const Serving* s = serving();
+                                      return s != nullptr && s->engine->Hung();
+                                    },
+                                .running =
+                                    [this] {
+                                      const Serving* s = serving();
+                                      return s == nullptr ? 0 : s->engine->Load().running;
+                                    },
+                                .set_health = std::move(set_health),
+                                .state_changed = [this] { load_board_.StateChanged(); }}),
       text_pool_(text_threads),
       delivery_pool_(1) {}
 

@@ -7,13 +7,16 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "services/base/clock.h"
 #include "services/worker/engine/engine.h"
+#include "services/worker/server/byte_budget.h"
 #include "services/worker/server/convert.h"
 #include "services/worker/server/lifecycle.h"
 #include "services/worker/server/load_board.h"
+#include "services/worker/server/open_calls.h"
 #include "services/worker/server/request_registry.h"
 #include "services/worker/server/served_model.h"
 #include "services/worker/server/work_pool.h"
@@ -32,12 +35,17 @@ class WorkerCore {
  public:
   // Prompts that wait for a thread to encode them, beyond which new ones are shed.
   static constexpr size_t kMaxWaitingPromptBytes = 64 << 20;
+  // Requests of Tokenize and Detokenize that are being worked on, together. Some 2 s of work for
+  // one thread.
+  static constexpr size_t kMaxTextCallBytes = 4 << 20;
 
   struct Identity {
     std::string worker;      // name of this worker, for people and metrics
     std::string model_name;  // known before the model is loaded
     bool tls = false;
     absl::Duration drain_grace = absl::Seconds(5);
+    // How long a call that was told to end may take before it is cut.
+    absl::Duration end_patience = absl::Seconds(3);
   };
   // `clock` outlives the core; `set_health` is called from any thread.
   WorkerCore(Identity identity, const Clock* clock, int text_threads,
@@ -63,10 +71,13 @@ class WorkerCore {
   const SaltKey& salt_key() const { return salt_key_; }
   const Clock& clock() const { return *clock_; }
   RequestRegistry& registry() { return registry_; }
+  OpenCalls& open_calls() { return open_calls_; }
   Lifecycle& lifecycle() { return lifecycle_; }
   LoadBoard& load_board() { return load_board_; }
   // For what takes time with a prompt's length.
   WorkPool& text_pool() { return text_pool_; }
+  // Of the unary calls among it.
+  ByteBudget& text_budget() { return text_budget_; }
   // For what follows a step.
   WorkPool& delivery_pool() { return delivery_pool_; }
 
@@ -83,10 +94,16 @@ class WorkerCore {
   std::unique_ptr<Serving> serving_owner_;
   std::atomic<const Serving*> serving_ = nullptr;
   RequestRegistry registry_;
+  OpenCalls open_calls_;
   LoadBoard load_board_;
   Lifecycle lifecycle_;
+  ByteBudget text_budget_{kMaxTextCallBytes};
   WorkPool text_pool_;
   WorkPool delivery_pool_;
 };
+
+// What a request is refused with where there is too much to do: RESOURCE_EXHAUSTED, reason
+// OVERLOADED, to be tried again in a second.
+absl::Status OverloadedError(std::string_view message);
 
 }  // namespace continuo

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "services/base/status_macros.h"
 #include "services/worker/server/worker_metrics.h"
@@ -18,10 +19,12 @@ constexpr absl::Duration kTick = absl::Milliseconds(20);
 
 WorkerServer::WorkerServer(const WorkerServerOptions& options, const Clock* clock)
     : clock_(clock),
+      metrics_host_(options.metrics_listen.substr(0, options.metrics_listen.rfind(':'))),
       core_(std::make_unique<WorkerCore>(WorkerCore::Identity{.worker = options.worker_name,
                                                               .model_name = options.model_name,
                                                               .tls = options.tls.any(),
-                                                              .drain_grace = options.drain_grace},
+                                                              .drain_grace = options.drain_grace,
+                                                              .end_patience = options.end_patience},
                                          clock, options.text_threads,
                                          [this](bool serving) {
                                            if (GrpcServer* server = health_; server != nullptr)
@@ -37,6 +40,8 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   grpc.listen = options.listen;
   grpc.tls = options.tls;
   grpc.max_receive_bytes = options.max_receive_bytes;
+  grpc.max_buffer_bytes = options.max_buffer_bytes;
+  grpc.max_concurrent_streams = options.max_concurrent_streams;
   grpc.health_names = {v1::InferenceService::service_full_name(),
                        v1::WorkerService::service_full_name(), options.model_name};
   grpc.serving = false;
@@ -53,8 +58,12 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
                                           [s] { return s->core_->lifecycle().healthy(); }));
   }
   server->ticker_ = std::thread([s] {
-    while (!s->stopping_.WaitForNotificationWithTimeout(kTick)) {
-      s->core_->lifecycle().Tick(s->clock_->Now());
+    // Slept, not awaited: absl's waits with a timeout follow the wall clock when it is set.
+    while (!s->stopping_) {
+      const absl::Duration now = s->clock_->Elapsed();
+      s->core_->lifecycle().Tick(now);
+      s->core_->open_calls().Tick(now);
+      std::this_thread::sleep_for(absl::ToChronoMilliseconds(kTick));
     }
   });
   return server;
@@ -73,12 +82,17 @@ void WorkerServer::Serve(ServedModel model, EngineOptions options, Executor* exe
   core_->StartServing({std::move(model), engine_.get()});
 }
 
+std::string WorkerServer::metrics_address() const {
+  if (metrics_server_ == nullptr) return "";
+  return absl::StrCat(metrics_host_, ":", metrics_server_->port());
+}
+
 void WorkerServer::BeginDrain(absl::Duration grace) {
-  core_->lifecycle().BeginDrain(clock_->Now(), grace);
+  core_->lifecycle().BeginDrain(clock_->Elapsed(), grace);
 }
 
 void WorkerServer::Shutdown() {
-  if (stopping_.HasBeenNotified()) return;
+  if (stopping_) return;
   if (grpc_ != nullptr) {
     BeginDrain(absl::ZeroDuration());
     if (engine_ != nullptr) engine_->EndAll(DrainingError());
@@ -86,7 +100,7 @@ void WorkerServer::Shutdown() {
     // Long enough for statuses to be written to readers who are there.
     grpc_->Shutdown(absl::Now() + absl::Seconds(1));
   }
-  stopping_.Notify();
+  stopping_ = true;
   if (ticker_.joinable()) ticker_.join();
   metrics_server_.reset();
   if (engine_ != nullptr) {

@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
 #include "services/base/clock.h"
 #include "services/common/grpc_server.h"
 #include "services/common/metrics.h"
@@ -26,7 +25,14 @@ struct WorkerServerOptions {
   std::string worker_name;
   std::string model_name;
   absl::Duration drain_grace = absl::Seconds(5);
+  // How long a call that was told to end may take, by a reader who does not read, before it is cut.
+  absl::Duration end_patience = absl::Seconds(3);
   int max_receive_bytes = 32 << 20;
+  // What gRPC may hold of all connections together, before it is known who sends it. Above, gRPC
+  // ends streams.
+  size_t max_buffer_bytes = size_t{1} << 30;
+  // Calls at a time on one connection; a gateway has one.
+  int max_concurrent_streams = 4096;
   int text_threads = 2;
 };
 
@@ -57,8 +63,8 @@ class WorkerServer {
   int port() const { return grpc_->port(); }
   // For a client on this host.
   std::string address() const { return grpc_->address(); }
-  // 0 where there is none.
-  int metrics_port() const { return metrics_server_ == nullptr ? 0 : metrics_server_->port(); }
+  // "host:port" of the metrics page as it listens; empty where there is none.
+  std::string metrics_address() const;
   const EngineMetrics& metrics() const { return metrics_; }
   WorkerCore& core() { return *core_; }
 
@@ -66,6 +72,7 @@ class WorkerServer {
   WorkerServer(const WorkerServerOptions& options, const Clock* clock);
 
   const Clock* const clock_;
+  const std::string metrics_host_;
   EngineMetrics metrics_;
   std::atomic<GrpcServer*> health_ = nullptr;  // where health is told
   std::unique_ptr<WorkerCore> core_;
@@ -75,8 +82,8 @@ class WorkerServer {
   std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<MetricsServer> metrics_server_;
   std::thread engine_thread_;
-  absl::Notification stopping_;
-  std::thread ticker_;  // Lifecycle::Tick
+  std::atomic<bool> stopping_ = false;
+  std::thread ticker_;  // Lifecycle::Tick, OpenCalls::Tick
 };
 
 }  // namespace continuo

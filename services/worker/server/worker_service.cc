@@ -13,8 +13,6 @@
 namespace continuo {
 namespace {
 
-constexpr absl::Duration kMaxDrainGrace = absl::Seconds(30);
-
 // A stream that ends with `status` and nothing else.
 class RefusedStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
@@ -29,11 +27,12 @@ absl::StatusOr<absl::Duration> ReadGrace(const v1::DrainRequest& request,
   if (d.seconds() < 0 || d.nanos() < 0 || d.nanos() > 999'999'999) {
     return FieldError("grace", "is negative or no valid Duration");
   }
-  if (d.seconds() > absl::ToInt64Seconds(kMaxDrainGrace)) {
-    return FieldError("grace", absl::StrCat(d.seconds(), " s is above the limit of ",
+  const absl::Duration grace = absl::Seconds(d.seconds()) + absl::Nanoseconds(d.nanos());
+  if (grace > kMaxDrainGrace) {
+    return FieldError("grace", absl::StrCat(absl::FormatDuration(grace), " is above the limit of ",
                                             absl::FormatDuration(kMaxDrainGrace)));
   }
-  return absl::Seconds(d.seconds()) + absl::Nanoseconds(d.nanos());
+  return grace;
 }
 
 }  // namespace
@@ -52,12 +51,12 @@ grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* cont
                                                const grpc::ByteBuffer* request,
                                                grpc::ByteBuffer* response) {
   return AnswerUnary<v1::DrainRequest>(
-      context, request, response, nullptr,
+      context, request, response,
       [this](const v1::DrainRequest& r) -> absl::StatusOr<v1::DrainResponse> {
         ASSIGN_OR_RETURN(const absl::Duration grace, ReadGrace(r, core_->identity().drain_grace));
         v1::DrainResponse answer;
         answer.set_running_requests(
-            static_cast<uint32_t>(core_->lifecycle().BeginDrain(core_->clock().Now(), grace)));
+            static_cast<uint32_t>(core_->lifecycle().BeginDrain(core_->clock().Elapsed(), grace)));
         return answer;
       });
 }
@@ -67,7 +66,7 @@ grpc::ServerUnaryReactor* WorkerService::Abort(grpc::CallbackServerContext* cont
                                                grpc::ByteBuffer* response) {
   absl::StatusOr<CallInfo> info = ReadCallInfo(*context, core_->identity().tls);
   return AnswerUnary<v1::AbortRequest>(
-      context, request, response, nullptr,
+      context, request, response,
       [this, info](const v1::AbortRequest& r) -> absl::StatusOr<v1::AbortResponse> {
         RETURN_IF_ERROR(info.status());
         RETURN_IF_ERROR(ValidateId(r.request_id(), "request_id"));

@@ -36,9 +36,19 @@ TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
         "--block_size=-1", "--kv_cache_memory=much", "--nonsense=1"}) {
     EXPECT_EQ(ExitCode({"--model=m", flag}), 2) << flag;
   }
+  EXPECT_EQ(ExitCode({"--model=m", "--drain_grace=30001ms"}), 2);
+  EXPECT_EQ(ExitCode({"--model=m", "--max_buffer_bytes=16MiB"}), 2) << "less than one message";
   EXPECT_EQ(ExitCode({"--help"}), 0);
   EXPECT_EQ(ExitCode({"--version"}), 0);
   EXPECT_EQ(ExitCode({"--model=m", "--isa=scalar", "--drain_grace=30s"}), -1);
+}
+
+TEST(WorkerConfigTest, ABatchIsAsLargeAsTheLoaderTakesAndNoLarger) {
+  const TinyModel model;
+  const auto flag = [](int rows) { return "--max_batch_tokens=" + std::to_string(rows); };
+  EXPECT_EQ(ExitCode({"--model=m", flag(kMaxBatchTokens).c_str()}), -1);
+  EXPECT_EQ(ExitCode({"--model=m", flag(kMaxBatchTokens + 1).c_str()}), 2);
+  EXPECT_TRUE(EstimateLoad({.dir = model.dir(), .max_batch_tokens = kMaxBatchTokens}).ok());
 }
 
 TEST(PlanLoadTest, TheKvCacheTakesWhatTheContainerHasAndNeverMore) {

@@ -47,8 +47,9 @@ class GenerateSessionTest : public ::testing::Test {
     session_ = GenerateSession::Create(
         *generation, writer_.get(),
         {.finish_sequence = [this](int index) { finished_by_edge_.push_back(index); },
-         .cancel = [this](absl::Status why) { cancelled_.push_back(why); }},
-        &pool_, &model_, &clock_);
+         .cancel = [this](absl::Status why) { cancelled_.push_back(why); },
+         .cut = [this](const absl::Status& why) { cut_.push_back(why); }},
+        &pool_, &model_, &clock_, max_unread_bytes_);
     writer_->Attach(session_);
     Send({.started = true});
   }
@@ -56,7 +57,16 @@ class GenerateSessionTest : public ::testing::Test {
   void Send(RequestEvent event) { session_->OnEvent(std::move(event)); }
   void SendTokens(const Ids& tokens, FinishReason finish = FinishReason::kNone, int index = 0) {
     RequestEvent event;
-    event.deltas.push_back({.index = index, .tokens = tokens, .finish = finish});
+    event.deltas.push_back(
+        {.index = index, .tokens = {tokens.begin(), tokens.end()}, .finish = finish});
+    Send(std::move(event));
+  }
+  // `count` tokens with twenty alternatives each.
+  void SendScored(size_t count) {
+    RequestEvent event;
+    SequenceDelta& delta = event.deltas.emplace_back();
+    delta.tokens.assign(count, 'a');
+    delta.scores.assign(count, {.alternatives = std::vector<TokenAlternative>(20)});
     Send(std::move(event));
   }
   void SendEnd(absl::Status status = absl::OkStatus()) {
@@ -80,9 +90,10 @@ class GenerateSessionTest : public ::testing::Test {
   std::unique_ptr<TextModel> text_;
   ServedModel model_;
   v1::GenerateRequest request_;
+  size_t max_unread_bytes_ = GenerateSession::kMaxUnreadBytes;
   std::unique_ptr<RecordingWriter> writer_;
   std::vector<int> finished_by_edge_;
-  std::vector<absl::Status> cancelled_;
+  std::vector<absl::Status> cancelled_, cut_;
   WorkPool pool_{1};
   WorkPool writes_{1};
   std::shared_ptr<GenerateSession> session_;
@@ -349,22 +360,59 @@ TEST_F(GenerateSessionTest, AReaderWhoIsGoneCancelsTheRequestAndGetsNothingMore)
 }
 
 TEST_F(GenerateSessionTest, AReaderWhoDoesNotReadIsGivenUpAtTheBound) {
+  max_unread_bytes_ = 1 << 20;
   request_.mutable_output()->set_logprobs(20);
   Start(/*manual=*/true);
   Settle();
   int events = 0;
-  while (cancelled_.empty() && events < 10000) {
-    RequestEvent event;
-    event.deltas.push_back({.index = 0,
-                            .tokens = Ids(256, 'a'),
-                            .scores = std::vector<TokenScore>(
-                                256, {.alternatives = std::vector<TokenAlternative>(20)})});
-    Send(std::move(event));
+  while (cancelled_.empty() && events < 100) {
+    SendScored(256);
     ++events;
   }
   ASSERT_EQ(cancelled_.size(), 1u);
   EXPECT_EQ(cancelled_[0].code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_LT(events * 256 * 20 * sizeof(TokenAlternative), 2 * GenerateSession::kMaxUnreadBytes);
+  EXPECT_GT(events, 1);
+  Settle();
+  ASSERT_EQ(cut_.size(), 1u) << "the write in flight would never end";
+  EXPECT_EQ(cut_[0].code(), absl::StatusCode::kResourceExhausted);
+  SendEnd(cancelled_[0]);
+  session_->WriteDone(false);
+  EXPECT_EQ(writer_->Wait().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(GenerateSessionTest, WhatWaitsAsResponsesCountsAsUnreadToo) {
+  max_unread_bytes_ = 4 << 20;
+  request_.mutable_output()->set_logprobs(20);
+  Start(/*manual=*/true);
+  Settle();
+  // Each round is far below the bound as events; one response of it is read.
+  int rounds = 0;
+  while (cancelled_.empty() && rounds < 20) {
+    SendScored(5000);
+    Settle();
+    session_->WriteDone(true);
+    ++rounds;
+  }
+  ASSERT_EQ(cancelled_.size(), 1u);
+  EXPECT_EQ(cancelled_[0].code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(GenerateSessionTest, WhatWasReadIsForgotten) {
+  max_unread_bytes_ = 4 << 20;
+  request_.mutable_output()->set_logprobs(20);
+  Start(/*manual=*/true);
+  Settle();
+  session_->WriteDone(true);
+  for (int round = 0; round < 6; ++round) {
+    SendScored(5000);
+    Settle();
+    size_t written = 0;
+    while (written != writer_->responses().size()) {
+      written = writer_->responses().size();
+      session_->WriteDone(true);
+    }
+  }
+  EXPECT_THAT(cancelled_, IsEmpty());
 }
 
 TEST_F(GenerateSessionTest, LargeAnswersAreSplitWithoutLoss) {
@@ -377,7 +425,8 @@ TEST_F(GenerateSessionTest, LargeAnswersAreSplitWithoutLoss) {
   std::string text;
   for (int i = 0; i < kTokens; ++i) text.push_back(static_cast<char>('a' + i % 26));
   RequestEvent event;
-  SequenceDelta delta = {.index = 0, .tokens = Bytes(text), .finish = FinishReason::kLength};
+  SequenceDelta delta = {.index = 0, .finish = FinishReason::kLength};
+  for (const char c : text) delta.tokens.push_back(c);
   for (int i = 0; i < kTokens; ++i) {
     delta.scores.push_back({.logprob = static_cast<float>(-i),
                             .alternatives = std::vector<TokenAlternative>(20, {'z', -1})});

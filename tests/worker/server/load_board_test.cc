@@ -3,17 +3,20 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "absl/synchronization/notification.h"
+#include "tests/testing/manual_clock.h"
 
 namespace continuo {
 namespace {
 
 constexpr absl::Duration kMin = absl::Milliseconds(100), kMax = absl::Seconds(1);
-const absl::Time kStart = absl::FromUnixSeconds(1000);
+constexpr absl::Duration kStart = absl::Seconds(1000);
 
 TEST(WatchPaceTest, TellsAtOnceThenEveryMaxInterval) {
   WatchPace pace(kMin, kMax);
-  EXPECT_EQ(pace.NextDue(0, 0), absl::InfinitePast());
+  EXPECT_EQ(pace.NextDue(0, 0), -absl::InfiniteDuration());
   pace.Told(kStart, 0, 0);
   EXPECT_EQ(pace.NextDue(0, 0), kStart + kMax);
 }
@@ -27,7 +30,7 @@ TEST(WatchPaceTest, AChangeWaitsForTheMinInterval) {
 TEST(WatchPaceTest, AChangeOfStateDoesNotWait) {
   WatchPace pace(kMin, kMax);
   pace.Told(kStart, 0, 0);
-  EXPECT_EQ(pace.NextDue(0, 1), absl::InfinitePast());
+  EXPECT_EQ(pace.NextDue(0, 1), -absl::InfiniteDuration());
   pace.Told(kStart + absl::Milliseconds(1), 0, 1);
   EXPECT_EQ(pace.NextDue(0, 1), kStart + absl::Milliseconds(1) + kMax);
 }
@@ -55,11 +58,14 @@ class FakeWatcher : public LoadWatcher {
 
 TEST(LoadBoardTest, AChangeOfStateReachesAWatcherWithLongIntervals) {
   std::atomic<v1::WorkerState> state = v1::WORKER_STATE_SERVING;
-  LoadBoard board([&] {
-    v1::WatchLoadResponse response;
-    response.set_state(state);
-    return response;
-  });
+  const SystemClock clock;
+  LoadBoard board(
+      [&] {
+        v1::WatchLoadResponse response;
+        response.set_state(state);
+        return response;
+      },
+      &clock);
   auto watcher = std::make_shared<FakeWatcher>();
   board.Watch(watcher, WatchPace(absl::Hours(1), absl::Hours(1)));
   watcher->WaitFor(v1::WORKER_STATE_SERVING);
@@ -70,11 +76,14 @@ TEST(LoadBoardTest, AChangeOfStateReachesAWatcherWithLongIntervals) {
 
 TEST(LoadBoardTest, AChangeOfTheLoadReachesAWatcher) {
   std::atomic<int> running = 0;
-  LoadBoard board([&] {
-    v1::WatchLoadResponse response;
-    response.set_state(running == 0 ? v1::WORKER_STATE_SERVING : v1::WORKER_STATE_DRAINING);
-    return response;
-  });
+  const SystemClock clock;
+  LoadBoard board(
+      [&] {
+        v1::WatchLoadResponse response;
+        response.set_state(running == 0 ? v1::WORKER_STATE_SERVING : v1::WORKER_STATE_DRAINING);
+        return response;
+      },
+      &clock);
   auto watcher = std::make_shared<FakeWatcher>();
   board.Watch(watcher, WatchPace(absl::ZeroDuration(), absl::Hours(1)));
   watcher->WaitFor(v1::WORKER_STATE_SERVING);
@@ -85,8 +94,38 @@ TEST(LoadBoardTest, AChangeOfTheLoadReachesAWatcher) {
   watcher->WaitFor(v1::WORKER_STATE_DRAINING);
 }
 
+// Set back while the time goes on.
+class SetBackClock : public Clock {
+ public:
+  absl::Time Now() const override { return absl::UnixEpoch(); }
+  absl::Duration Elapsed() const override { return elapsed_.Elapsed(); }
+  ManualClock elapsed_;
+};
+
+TEST(LoadBoardTest, IntervalsGoOnThoughTheWallClockIsSetBack) {
+  SetBackClock clock;
+  std::atomic<v1::WorkerState> state = v1::WORKER_STATE_SERVING;
+  LoadBoard board(
+      [&] {
+        v1::WatchLoadResponse response;
+        response.set_state(state);
+        return response;
+      },
+      &clock);
+  auto watcher = std::make_shared<FakeWatcher>();
+  board.Watch(watcher, WatchPace(absl::Hours(1), absl::Hours(1)));
+  watcher->WaitFor(v1::WORKER_STATE_SERVING);
+  state = v1::WORKER_STATE_DRAINING;
+  clock.elapsed_.Advance(absl::Hours(1));
+  EngineLoad load;
+  load.running = 1;
+  board.Update(load);
+  watcher->WaitFor(v1::WORKER_STATE_DRAINING);
+}
+
 TEST(LoadBoardTest, CloseEndsWatchersAndLaterOnes) {
-  LoadBoard board([] { return v1::WatchLoadResponse(); });
+  const SystemClock clock;
+  LoadBoard board([] { return v1::WatchLoadResponse(); }, &clock);
   auto first = std::make_shared<FakeWatcher>(), second = std::make_shared<FakeWatcher>();
   board.Watch(first, WatchPace(kMin, kMax));
   board.Close();

@@ -10,7 +10,9 @@ namespace {
 
 // A live request that remembers how it was ended.
 struct Live {
-  Live() : control(std::make_shared<RequestControl>([this](absl::Status why) { ended = why; })) {
+  Live()
+      : control(std::make_shared<RequestControl>(RequestControl::Hooks{
+            .cancel = [this](absl::Status why) { ended = why; }, .cut = nullptr})) {
     control->Submitted();
   }
   std::optional<absl::Status> ended;
@@ -59,18 +61,6 @@ TEST(RequestRegistryTest, AMoveGivesWayToAClientsContinuation) {
   EXPECT_FALSE(client.ended.has_value());
   EXPECT_TRUE(registry.Add("t", "id", ArrivalKind::kClientContinuation, again.control).ok());
   EXPECT_TRUE(client.ended.has_value());
-}
-
-TEST(RequestControlTest, AnEndBeforeTheEngineHasTheRequestIsPassedOnLater) {
-  std::vector<absl::Status> ended;
-  RequestControl control([&](absl::Status why) { ended.push_back(why); });
-  control.End(absl::CancelledError("first"));
-  control.End(absl::AbortedError("second"));
-  EXPECT_TRUE(ended.empty());
-  ASSERT_TRUE(control.reason().has_value());
-  control.Submitted();
-  ASSERT_EQ(ended.size(), 1u);
-  EXPECT_EQ(ended[0].message(), "first");
 }
 
 }  // namespace

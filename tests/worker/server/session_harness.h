@@ -124,7 +124,8 @@ class SessionHarness {
     auto session = GenerateSession::Create(
         *generation, &writer,
         {.finish_sequence = [this, id](int index) { engine_.FinishSequence(id, index); },
-         .cancel = [this, id](absl::Status why) { engine_.Cancel(id, std::move(why)); }},
+         .cancel = [this, id](absl::Status why) { engine_.Cancel(id, std::move(why)); },
+         .cut = [](const absl::Status&) {}},
         &deliveries_, &model_, &clock_);
     writer.Attach(session);
     if (!session->needs_engine()) {

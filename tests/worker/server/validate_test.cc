@@ -10,6 +10,7 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "services/common/error.h"
 #include "services/worker/server/convert.h"
 #include "tests/worker/server/session_harness.h"
@@ -207,6 +208,19 @@ TEST_F(ValidateTest, AnOverLongPromptSaysWhyInItsReason) {
   EXPECT_EQ(ReasonOf(status), kReasonContextTooLong);
   EXPECT_TRUE(absl::StrContains(status.message(), "500"));
   EXPECT_TRUE(absl::StrContains(status.message(), "128"));
+}
+
+TEST_F(ValidateTest, TextThatCannotFitIsRefusedByItsBytes) {
+  const size_t most = 128 * text_->max_token_bytes();
+  good_.set_text(std::string(most + 1, 'a'));
+  const absl::Status status = Prepare(good_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(status), kReasonContextTooLong);
+  EXPECT_EQ(FieldOf(status), "text");
+  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(most + 1, " bytes"))) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("at most ", most))) << status;
+  good_.set_text(std::string(most, 'a'));  // one that perhaps fits is counted in tokens
+  EXPECT_TRUE(absl::StrContains(Prepare(good_).status().message(), "tokens, the model takes 128"));
 }
 
 TEST_F(ValidateTest, APromptAsLongAsTheContextIsTaken) {

@@ -7,14 +7,18 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <set>
 
-#include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
 #include "services/common/error.h"
 #include "services/common/grpc_status.h"
+#include "services/worker/server/prompt.h"
 #include "services/worker/server/worker_metrics.h"
 #include "tests/worker/server/answer.h"
 #include "tests/worker/server/session_harness.h"
+#include "tests/worker/server/worker_server_harness.h"
 
 namespace continuo {
 namespace {
@@ -23,149 +27,7 @@ using testing::Answer;
 using testing::AnswerOf;
 using testing::kVocab;
 
-// A model whose steps wait for the test, so that requests can be met while they run.
-class GatedExecutor : public Executor {
- public:
-  explicit GatedExecutor(Executor* model) : model_(*model) {}
-
-  absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override {
-    {
-      absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(&open_));
-    }
-    return model_.Run(plan, fill_mask);
-  }
-  void SetOpen(bool open) {
-    absl::MutexLock lock(&mutex_);
-    open_ = open;
-  }
-
- private:
-  Executor& model_;
-  absl::Mutex mutex_;
-  bool open_ ABSL_GUARDED_BY(mutex_) = true;
-};
-
-class WorkerServerTest : public ::testing::Test {
- protected:
-  WorkerServerTest()
-      : text_(testing::OpenTestModel("byte_level")),
-        fake_({.num_blocks = 4096, .block_size = 4, .vocab_size = kVocab}),
-        executor_(&fake_) {
-    WorkerServerOptions options;
-    options.listen = "127.0.0.1:0";
-    options.worker_name = "w0";
-    options.model_name = "bytes";
-    auto server = WorkerServer::Start(options, &clock_);
-    EXPECT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    auto channel = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
-    inference_ = v1::InferenceService::NewStub(channel);
-    worker_ = v1::WorkerService::NewStub(channel);
-  }
-  ~WorkerServerTest() override {
-    executor_.SetOpen(true);
-    server_->Shutdown();
-  }
-
-  void Serve() {
-    ServedModel model = testing::MakeServedModel(text_.get());
-    model.max_context_tokens = 4000;
-    server_->Serve(std::move(model),
-                   {.num_blocks = 4096, .block_size = 4, .vocab_size = kVocab, .calibrate = false},
-                   &executor_, [](const absl::Status& status) { ADD_FAILURE() << status; });
-  }
-
-  static v1::GenerateRequest BaseRequest(int max_tokens = 20) {
-    v1::GenerateRequest request;
-    request.set_text("hello world");
-    request.mutable_sampling()->set_seed(4);
-    request.mutable_stopping()->set_max_tokens(static_cast<uint32_t>(max_tokens));
-    request.mutable_stopping()->set_ignore_eos(true);
-    return request;
-  }
-
-  // One call of Generate.
-  struct Call {
-    grpc::ClientContext context;
-    std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader;
-    std::vector<v1::GenerateResponse> responses;
-
-    // Reads on until tokens came; false if the stream ended before.
-    bool ReadToTokens() {
-      v1::GenerateResponse response;
-      while (reader->Read(&response)) {
-        responses.push_back(response);
-        if (response.deltas_size() > 0) return true;
-      }
-      return false;
-    }
-    absl::Status Finish() {
-      v1::GenerateResponse response;
-      while (reader->Read(&response)) responses.push_back(response);
-      return FromGrpcStatus(reader->Finish());
-    }
-  };
-  std::unique_ptr<Call> Start(const v1::GenerateRequest& request,
-                              const std::map<std::string, std::string>& metadata = {}) {
-    auto call = std::make_unique<Call>();
-    for (const auto& [key, value] : metadata) call->context.AddMetadata(key, value);
-    call->context.set_wait_for_ready(true);
-    call->reader = inference_->Generate(&call->context, request);
-    return call;
-  }
-  Answer Generate(const v1::GenerateRequest& request) {
-    auto call = Start(request);
-    const absl::Status status = call->Finish();
-    EXPECT_TRUE(status.ok()) << status;
-    return AnswerOf(call->responses, request.output().collect());
-  }
-  absl::Status Failure(const v1::GenerateRequest& request,
-                       const std::map<std::string, std::string>& metadata = {}) {
-    return Start(request, metadata)->Finish();
-  }
-  static void WaitUntil(const std::function<bool()>& condition) {
-    while (!condition()) std::this_thread::yield();
-  }
-  // Watches the load until nothing runs and no block is in use.
-  void WaitUntilIdle() {
-    grpc::ClientContext context;
-    v1::WatchLoadRequest request;
-    request.mutable_min_interval();
-    auto reader = worker_->WatchLoad(&context, request);
-    v1::WatchLoadResponse load;
-    while (reader->Read(&load)) {
-      if (load.running_requests() == 0 && load.waiting_requests() == 0 &&
-          load.used_kv_blocks() == 0) {
-        context.TryCancel();
-        return;
-      }
-    }
-    ADD_FAILURE() << "the watch ended";
-  }
-  v1::AbortResponse Abort(const std::string& id) {
-    grpc::ClientContext context;
-    v1::AbortRequest request;
-    request.set_request_id(id);
-    v1::AbortResponse response;
-    EXPECT_TRUE(worker_->Abort(&context, request, &response).ok());
-    return response;
-  }
-  absl::Status Drain(absl::Duration grace, v1::DrainResponse* response) {
-    grpc::ClientContext context;
-    v1::DrainRequest request;
-    *request.mutable_grace() = ToProto(grace);
-    return FromGrpcStatus(worker_->Drain(&context, request, response));
-  }
-
-  const SystemClock clock_;
-  std::unique_ptr<TextModel> text_;
-  FakeExecutor fake_;
-  GatedExecutor executor_;
-  std::unique_ptr<WorkerServer> server_;
-  std::unique_ptr<v1::InferenceService::Stub> inference_;
-  std::unique_ptr<v1::WorkerService::Stub> worker_;
-};
+using WorkerServerTest = testing::WorkerServerTest;
 
 TEST_F(WorkerServerTest, RefusesWorkWhileItLoads) {
   const absl::Status status = Failure(BaseRequest());
@@ -237,7 +99,7 @@ TEST_F(WorkerServerTest, CancelFreesTheBlocks) {
   auto call = Start(BaseRequest(3900));
   ASSERT_TRUE(call->ReadToTokens());
   executor_.SetOpen(false);
-  const auto live = server_->core().registry().All();
+  const auto live = server_->core().open_calls().All();
   ASSERT_EQ(live.size(), 1u);
   call->context.TryCancel();
   EXPECT_EQ(call->Finish().code(), absl::StatusCode::kCancelled);
@@ -272,13 +134,12 @@ TEST_F(WorkerServerTest, ALiveIdIsRefusedUnlessContinuedAndOnlyForItsTenant) {
 
   // A client's continuation takes its place; a gateway's move does not take that one's.
   request.mutable_continuation();
-  const auto controls = [&] {
-    const auto all = live.All();
-    return std::set(all.begin(), all.end());
-  };
-  const auto before = controls();
+  const auto before = server_->core().open_calls().All();
   auto second = Start(request);
-  WaitUntil([&] { return controls() != before; });
+  WaitUntil([&] {
+    return std::any_of(before.begin(), before.end(),
+                       [](const auto& control) { return control->reason().has_value(); });
+  });
   EXPECT_EQ(Failure(request, {{"x-continuo-move", "1"}}).code(), absl::StatusCode::kAborted);
   executor_.SetOpen(true);
   EXPECT_EQ(first->Finish().code(), absl::StatusCode::kAborted);
@@ -310,7 +171,7 @@ TEST_F(WorkerServerTest, DrainFlushesAndHandsOverWhatTheNextWorkerGoesOnWith) {
   auto call = Start(request);
   ASSERT_TRUE(call->ReadToTokens());
   executor_.SetOpen(false);
-  const auto live = server_->core().registry().All();
+  const auto live = server_->core().open_calls().All();
   ASSERT_EQ(live.size(), 1u);
   v1::DrainResponse drained;
   ASSERT_TRUE(Drain(absl::ZeroDuration(), &drained).ok());
@@ -342,9 +203,10 @@ TEST_F(WorkerServerTest, DrainFlushesAndHandsOverWhatTheNextWorkerGoesOnWith) {
 TEST_F(WorkerServerTest, DrainAboveItsLimitIsRefused) {
   Serve();
   v1::DrainResponse response;
-  const absl::Status status = Drain(absl::Seconds(31), &response);
+  const absl::Status status = Drain(absl::Seconds(30) + absl::Nanoseconds(1), &response);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(FieldOf(status), "grace");
+  EXPECT_TRUE(Drain(absl::Seconds(30), &response).ok());
 }
 
 TEST_F(WorkerServerTest, AFullQueueIsOverloadWithARetryHint) {
@@ -367,8 +229,10 @@ TEST_F(WorkerServerTest, AFullQueueIsOverloadWithARetryHint) {
   while (num_refused() == 0) {
     ASSERT_LT(calls.size(), 5u) << "the queue has no bound";
     calls.push_back(Start(request));
-    WaitUntil(
-        [&] { return server_->core().registry().size() == calls.size() || num_refused() > 0; });
+    WaitUntil([&] {
+      const EngineLoad load = core.serving()->engine->Load();
+      return load.running + load.waiting == static_cast<int>(calls.size()) || num_refused() > 0;
+    });
   }
   const absl::Status refused = calls.back()->Finish();
   calls.pop_back();
@@ -395,6 +259,73 @@ TEST_F(WorkerServerTest, TokenizeAndDetokenizeAreInverse) {
   back.add_token_ids(kVocab);
   const absl::Status status = FromGrpcStatus(inference_->Detokenize(&third, back, &text));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(WorkerServerTest, TextTooLongToTokenizeIsRefusedUnread) {
+  Serve();
+  grpc::ClientContext context;
+  v1::TokenizeRequest request;
+  request.set_text(std::string(kMaxTokenizeBytes + 1, 'a'));
+  v1::TokenizeResponse response;
+  const absl::Status status = FromGrpcStatus(inference_->Tokenize(&context, request, &response));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(FieldOf(status), "text");
+}
+
+TEST_F(WorkerServerTest, TextCallsBeyondTheirBudgetAreOverload) {
+  Serve();
+  // Nothing is worked off while the pool's threads are held.
+  absl::Notification go_on;
+  for (int i = 0; i < WorkerServerOptions().text_threads; ++i) {
+    server_->core().text_pool().Post([&] { go_on.WaitForNotification(); });
+  }
+  struct TextCall {
+    grpc::ClientContext context;
+    v1::TokenizeResponse response;
+    absl::Status status;
+    absl::Notification done;
+  };
+  v1::TokenizeRequest request;
+  request.set_text(std::string(kMaxTokenizeBytes, 'a'));
+  constexpr size_t kCalls = WorkerCore::kMaxTextCallBytes / kMaxTokenizeBytes;
+  std::array<TextCall, kCalls + 1> calls;
+  for (TextCall& call : calls) {
+    inference_->async()->Tokenize(&call.context, &request, &call.response,
+                                  [&call](const grpc::Status& status) {
+                                    call.status = FromGrpcStatus(status);
+                                    call.done.Notify();
+                                  });
+  }
+  const auto num_done = [&] {
+    return std::count_if(calls.begin(), calls.end(),
+                         [](const TextCall& call) { return call.done.HasBeenNotified(); });
+  };
+  WaitUntil([&] { return num_done() > 0; });
+  for (const TextCall& call : calls) {
+    if (!call.done.HasBeenNotified()) continue;
+    EXPECT_EQ(call.status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(ReasonOf(call.status), kReasonOverloaded);
+    EXPECT_TRUE(RetryDelayOf(call.status).has_value());
+  }
+  go_on.Notify();
+  for (TextCall& call : calls) call.done.WaitForNotification();
+  grpc::ClientContext context;
+  request.set_text("a");
+  v1::TokenizeResponse response;
+  EXPECT_TRUE(inference_->Tokenize(&context, request, &response).ok());
+}
+
+TEST_F(WorkerServerTest, RequestsThatNeedNoLengthHaveNone) {
+  Serve();
+  grpc::ClientContext first, second;
+  v1::GetModelRequest request;
+  request.set_name(std::string(100'000, 'a'));
+  v1::GetModelResponse response;
+  EXPECT_EQ(inference_->GetModel(&first, request, &response).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  v1::EmbedResponse embedded;
+  EXPECT_EQ(inference_->Embed(&second, {}, &embedded).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(WorkerServerTest, TellsOfItsModel) {
