@@ -3,18 +3,20 @@
 # Installs what building and testing Continuo needs on Debian 12, from the package registries.
 # Safe to run again: what is there stays.
 #
-#   scripts/setup.sh          compilers, libraries, Rust, the tests' Python packages
-#   scripts/setup.sh --all    also what `scripts/test.sh --all` needs: clang, buf
-#   scripts/setup.sh --cuda   also the CUDA toolkit and NCCL, below build/cuda
+#   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages
+#   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, buf
+#   scripts/setup.sh --clients  also Go, Node.js, Java and Maven, for services/cli/examples
+#   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-want_all=0 want_cuda=0
+want_all=0 want_clients=0 want_cuda=0
 for argument in "$@"; do
   case "$argument" in
     --all) want_all=1 ;;
+    --clients) want_clients=1 ;;
     --cuda) want_cuda=1 ;;
-    *) sed -n '3,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -34,6 +36,14 @@ rust_is_new || packages+=(rustc-web cargo-web)
 if [ "$want_all" = 1 ]; then
   packages+=(clang-19 libclang-rt-19-dev clang-format iproute2)
   command -v npm >/dev/null || packages+=(npm)  # other packages of Node.js bring their own
+fi
+# What is at hand already serves too; services/cli/examples/README.md tells from which version.
+if [ "$want_clients" = 1 ]; then
+  command -v go >/dev/null || packages+=(golang-go)
+  command -v node >/dev/null || packages+=(nodejs)
+  command -v npm >/dev/null || packages+=(npm)
+  command -v javac >/dev/null || packages+=(default-jdk-headless)
+  command -v mvn >/dev/null || packages+=(maven)
 fi
 
 missing=()

@@ -34,7 +34,7 @@ run_tests() {
   /usr/bin/python3 scripts/check_skipped.py "$report"
 }
 
-if [ "$all" = 1 ]; then scripts/setup.sh --all; else scripts/setup.sh; fi
+if [ "$all" = 1 ]; then scripts/setup.sh --all --clients; else scripts/setup.sh; fi
 mkdir -p build
 echo "== build: release"
 build release

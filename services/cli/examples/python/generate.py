@@ -9,6 +9,7 @@ Exit code: 0, 1 after an error, 2 for bad usage, 130 after Ctrl-C.
 """
 import argparse
 import importlib
+import itertools
 import pathlib
 import sys
 import tempfile
@@ -35,42 +36,35 @@ def load_stubs(proto):
         return [importlib.import_module(name) for name in names]
 
 
-def remember(response, received):
-    """Adds a response to what a continuation tells. Text could stay; only ids are needed."""
-    received.MergeFrom(response)
-    for delta in received.deltas:
-        delta.ClearField("text")
-
-
-def generate(stub, request, deadline, reconnect_for=60.0, on_lost=lambda error: None):
-    """Yields every response exactly once and in order, over as many connections as it takes.
+def generate(stubs, request, deadline, reconnect_for=60.0, on_lost=lambda error: None):
+    """Yields every response exactly once and in order, over as many connections as it takes, each
+    to the next of the servers. It adds what was received to the request's continuation: a server
+    that gets that goes on exactly after it.
 
     `deadline` is a time.monotonic(). Raises grpc.RpcError when that has passed, when nothing new
     came for `reconnect_for` seconds, or after an error that another try cannot mend.
     """
-    give_up, pause = None, 0.1
-    while True:
+    last, pause = time.monotonic(), 0.1
+    for attempt in itertools.count():
         # gRPC's own deadline: the server knows it too, and does not work beyond it.
-        call = stub.Generate(request, timeout=max(0.0, deadline - time.monotonic()),
-                             wait_for_ready=give_up is not None)
+        call = stubs[attempt % len(stubs)].Generate(
+            request, timeout=max(0.0, deadline - time.monotonic()))
         try:
             for response in call:
-                remember(response, request.continuation.received)
-                give_up, pause = None, 0.1
+                request.continuation.received.MergeFrom(response)
+                last, pause = time.monotonic(), 0.1
                 yield response
             return
         except grpc.RpcError as error:
-            received = request.continuation.received
-            if received.HasField("summary"):
+            if request.continuation.received.HasField("summary"):
                 return  # Everything is here, whatever became of the connection.
-            now = time.monotonic()
-            give_up = give_up or now + reconnect_for
-            lost = error.code() == grpc.StatusCode.UNAVAILABLE and request.HasField("continuation")
-            if not lost or now + pause > min(give_up, deadline):
+            go_on = request.HasField("continuation") or attempt + 1 < len(stubs)
+            lost = error.code() == grpc.StatusCode.UNAVAILABLE and go_on
+            if not lost or time.monotonic() - last > reconnect_for:
                 raise
             on_lost(error)
             time.sleep(pause)
-            pause = min(2 * pause, 5.0)
+            pause = min(2 * pause, 3.0)
         finally:
             call.cancel()  # Also where the caller stops early: the server then stops too.
 
@@ -92,7 +86,8 @@ def describe(error, status_pb, details_pb):
 def main():
     parser = argparse.ArgumentParser(description="Streams the continuation of a text.")
     parser.add_argument("prompt")
-    parser.add_argument("--server", default="localhost:50050")
+    parser.add_argument("--server", default="localhost:50050",
+                        help="host:port, or several with commas")
     parser.add_argument("--model", default="")
     parser.add_argument("--max_tokens", type=int)
     parser.add_argument("--temperature", type=float)
@@ -117,24 +112,25 @@ def main():
         num_tokens = sum(len(d.token_ids) for d in request.continuation.received.deltas)
         print(f"[lost after {num_tokens} tokens, {error.code().name}; going on]", file=sys.stderr)
 
-    # Pings find a connection that broke without a word; a local pool makes the channel's own.
+    # Pings find a connection that broke without a word.
     options = [("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 5_000),
                ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 2_000)]
     deadline = time.monotonic() + flags.timeout
-    with grpc.insecure_channel(flags.server, options=options) as channel:
-        stub = pb_grpc.InferenceServiceStub(channel)
-        try:
-            for response in generate(stub, request, deadline, on_lost=on_lost):
-                for delta in response.deltas:
-                    sys.stdout.write(delta.text)
-                sys.stdout.flush()
-            print()
-        except grpc.RpcError as error:
-            print(f"generate.py: {describe(error, status_pb, details_pb)}", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:  # The call was cancelled on the way here.
-            print()
-            return 130
+    channels = [grpc.insecure_channel(address, options=options)
+                for address in flags.server.split(",")]
+    stubs = [pb_grpc.InferenceServiceStub(channel) for channel in channels]
+    try:
+        for response in generate(stubs, request, deadline, on_lost=on_lost):
+            for delta in response.deltas:
+                sys.stdout.write(delta.text)
+            sys.stdout.flush()
+        print()
+    except grpc.RpcError as error:
+        print(f"generate.py: {describe(error, status_pb, details_pb)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:  # The call was cancelled on the way here.
+        print()
+        return 130
     return 0
 
 
