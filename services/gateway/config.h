@@ -21,7 +21,8 @@ struct GatewayConfig {
   std::string metrics_listen = "0.0.0.0:9091";
   std::string http_listen = "0.0.0.0:8080";  // OpenAI's interface; "" or "off": none
   openai::HttpLimits http;
-  TlsFiles tls;  // of the gateway, towards clients and workers
+  TlsFiles tls;  // towards clients, and towards workers where the next is unset
+  TlsFiles worker_tls = {.flag_prefix = "worker_tls"};
   std::string worker_tls_server_name;
   AuthOptions auth;
   AdmissionLimits admission;

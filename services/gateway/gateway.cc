@@ -16,6 +16,17 @@ constexpr char kServiceName[] = "continuo.v1.InferenceService";
 // For streams to take in that the gateway ends.
 constexpr absl::Duration kGoodbye = absl::Seconds(2);
 
+// What TLS towards workers is made of.
+absl::StatusOr<TlsFiles> WorkerTls(const GatewayConfig& config) {
+  const TlsFiles& files = config.worker_tls.any() ? config.worker_tls : config.tls;
+  if (!files.any() && !config.worker_tls_server_name.empty()) {
+    return absl::InvalidArgumentError(
+        "--worker_tls_server_name is of no use without TLS: --worker_tls_ca_file or --tls_ca_file "
+        "is needed");
+  }
+  return files;
+}
+
 void LogKeys(const absl::StatusOr<int>& num_keys) {
   if (num_keys.ok()) {
     Log(LogSeverity::kInfo, "new keys", {{"keys", *num_keys}});
@@ -42,7 +53,9 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   ASSIGN_OR_RETURN(g->auth_, Authenticator::Open(std::move(auth)));
   ASSIGN_OR_RETURN(g->resolver_, MakeResolver(config.workers, config.resolver));
   WorkerPoolOptions pool_options;
-  ASSIGN_OR_RETURN(pool_options.credentials, MakeChannelCredentials(config.tls));
+  ASSIGN_OR_RETURN(const TlsFiles worker_tls, WorkerTls(config));
+  ASSIGN_OR_RETURN(g->worker_tls_, ReloadedTls::Open(worker_tls));
+  pool_options.credentials = g->worker_tls_->ForChannel();
   pool_options.tls_server_name = config.worker_tls_server_name;
   pool_options.on_lost = [resolver = g->resolver_.get()] { resolver->Refresh(); };
   pool_options.on_change = [gateway = g.get()] { gateway->UpdateHealth(); };

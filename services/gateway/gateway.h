@@ -58,6 +58,7 @@ class Gateway {
   LoadView view_;
   absl::BitGen random_;
   std::unique_ptr<Authenticator> auth_;
+  std::unique_ptr<ReloadedTls> worker_tls_;
   Admission admission_;
   Admission forwarded_;
   GatewayMetrics metrics_;

@@ -52,6 +52,11 @@ int Main(int argc, char** argv) {
   flags.Text("tls_key_file", &config.tls.key_file, "its key");
   flags.Text("tls_ca_file", &config.tls.ca_file,
              "CA that clients' and workers' certificates have to be of");
+  flags.Text("worker_tls_cert_file", &config.worker_tls.cert_file,
+             "certificate towards workers, where it is not tls_cert_file");
+  flags.Text("worker_tls_key_file", &config.worker_tls.key_file, "its key");
+  flags.Text("worker_tls_ca_file", &config.worker_tls.ca_file,
+             "CA that workers' certificates have to be of, where it is not tls_ca_file");
   flags.Text("worker_tls_server_name", &config.worker_tls_server_name,
              "name in the workers' certificates, where it is not their address");
   flags.Text(
