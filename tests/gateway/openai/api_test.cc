@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generations over HTTP: answers, streams, errors, and clients that leave.
+#include "services/gateway/openai/api.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/gateway/openai/call_headers.h"
+#include "tests/gateway/openai/server_fixture.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr char kPrompt[] = R"({"prompt":"once"})";
+constexpr char kStream[] = R"({"prompt":"once","stream":true})";
+
+class ApiTest : public ServerTest {};
+
+TEST_F(ApiTest, AnAnswerIsTheWorkers) {
+  StartServer();
+  const HttpClient::Response response = Post(kCompletionsPath, R"({"prompt":"once","n":2})");
+  ASSERT_EQ(response.result_int(), 200);
+  EXPECT_EQ(response["x-request-id"], "made-1");
+  const Json body = Json::parse(response.body());
+  EXPECT_EQ(body["id"], "cmpl-made-1");
+  EXPECT_EQ(body["model"], "fake");
+  ASSERT_THAT(body["choices"], SizeIs(2));
+  EXPECT_EQ(body["choices"][0]["text"], ExpectedText(0, 0));
+  EXPECT_EQ(body["choices"][1]["text"], ExpectedText(0, 1));
+}
+
+TEST_F(ApiTest, AStreamIsTheWorkers) {
+  StartServer();
+  const HttpClient::Response response = Post(
+      kChatPath, R"({"messages":[{"role":"user","content":"Hi"}],"stream":true,"max_tokens":50})");
+  EXPECT_EQ(response["Content-Type"], "text/event-stream; charset=utf-8");
+  EXPECT_THAT(response.body(), ::testing::EndsWith("\n\ndata: [DONE]\n\n"));
+  EXPECT_EQ(TextOf(response.body()), ExpectedText());
+  EXPECT_THAT(ExpectedText(), Not(::testing::IsEmpty()));
+}
+
+TEST_F(ApiTest, SeveralPromptsAreSeveralRequestsWithIdsOfTheirOwn) {
+  StartServer();
+  const HttpClient::Response response =
+      Post(kCompletionsPath, R"({"prompt":["a","b","c"]})", "x-request-id: mine\r\n");
+  EXPECT_EQ(response["x-request-id"], "mine");
+  const Json body = Json::parse(response.body());
+  ASSERT_THAT(body["choices"], SizeIs(3));
+  const std::vector<v1::GenerateRequest> requests = front_.requests();
+  const char* const ids[] = {"mine", "mine-1", "mine-2"};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(requests[i].request_id(), ids[i]);
+    EXPECT_EQ(body["choices"][i]["text"], ExpectedText(i));
+  }
+}
+
+TEST_F(ApiTest, WhereOnePromptIsRefusedTheOthersDoNotRun) {
+  StartServer();
+  front_.RefuseOpen(1, WithRetryInfo(absl::ResourceExhaustedError("full"), absl::Seconds(7)));
+  const HttpClient::Response response = Post(kCompletionsPath, R"({"prompt":["a","b","c"]})");
+  EXPECT_EQ(response.result_int(), 429);
+  EXPECT_EQ(response["Retry-After"], "7");
+  EXPECT_EQ(front_.num_responses(), 0);
+}
+
+TEST_F(ApiTest, AnErrorBeforeTheFirstResponseIsOneOfHttp) {
+  StartServer();
+  front_.SetScript({.fail_at = 0, .failure = FieldError("sampling.top_p", "is odd")});
+  for (const char* body : {kPrompt, kStream}) {
+    const HttpClient::Response response = Post(kCompletionsPath, body);
+    EXPECT_EQ(response.result_int(), 400);
+    EXPECT_EQ(Json::parse(response.body())["error"]["param"], "top_p");
+  }
+}
+
+TEST_F(ApiTest, AnErrorInAStreamIsItsLastEvent) {
+  StartServer();
+  front_.SetScript({.fail_at = 3, .failure = absl::DataLossError("at 10.0.0.7:50051")});
+  HttpClient client = Connect();
+  client.Post(kCompletionsPath, kStream);
+  const std::string events = client.Read().body();
+  EXPECT_THAT(events, HasSubstr(R"(data: {"error":{"message":"the server had an error)"));
+  EXPECT_THAT(events, Not(HasSubstr("10.0.0.7")));
+  EXPECT_THAT(events, Not(HasSubstr("[DONE]")));
+  client.Get("/healthz");
+  EXPECT_EQ(client.Read().result_int(), 200);
+}
+
+TEST_F(ApiTest, AStreamThatTheGatewayEndsSaysSo) {
+  StartServer();
+  front_.SetScript({.hold_at = 3});
+  HttpClient client = Connect();
+  client.Post(kCompletionsPath, kStream);
+  ASSERT_TRUE(front_.WaitForHeld(1));
+  front_.EndAll(WithReason(absl::UnavailableError("go on elsewhere"), kReasonContinue));
+  EXPECT_THAT(client.Read().body(), HasSubstr(R"("code":"continue")"));
+}
+
+TEST_F(ApiTest, AClientThatLeavesCancels) {
+  StartServer();
+  front_.SetScript({.hold_at = 2});
+  int left = 0;
+  for (const char* body : {kPrompt, kStream}) {
+    HttpClient client = Connect();
+    client.Post(kCompletionsPath, body);
+    ASSERT_TRUE(front_.WaitForHeld(left + 1));
+    client.Close();
+    EXPECT_TRUE(front_.WaitForAbandoned(++left));
+  }
+}
+
+TEST_F(ApiTest, AClientThatLeavesAnEndlessStreamCancelsIt) {
+  StartServer();
+  front_.SetScript({.endless = true});
+  HttpClient client = Connect();
+  client.Post(kCompletionsPath, kStream);
+  client.ReadUntil("xxxx");
+  client.Close();
+  EXPECT_TRUE(front_.WaitForAbandoned(1));
+}
+
+TEST_F(ApiTest, AReaderThatTakesNothingIsBoundedAndCut) {
+  HttpLimits limits;
+  limits.write_timeout = absl::Milliseconds(100);
+  StartServer(limits);
+  front_.SetScript({.endless = true});
+  HttpClient client = Connect();
+  client.Post(kCompletionsPath, kStream);
+  EXPECT_TRUE(front_.WaitForAbandoned(1));
+  // Of 4 KiB each: what the kernel's buffers take, and at most 300 KiB of ours.
+  EXPECT_LT(front_.num_responses(), 4096);
+}
+
+TEST_F(ApiTest, ASilentStreamIsKeptOpenByComments) {
+  HttpLimits limits;
+  limits.keepalive_interval = absl::Milliseconds(5);
+  StartServer(limits);
+  front_.SetScript({.hold_at = 2});
+  HttpClient client = Connect();
+  client.Post(kCompletionsPath, kStream);
+  EXPECT_THAT(client.ReadUntil("\r\n:\n\n\r\n"), HasSubstr("\r\n:\n\n\r\n"));
+  front_.Release();
+  EXPECT_THAT(client.ReadUntil("0\r\n\r\n"), HasSubstr("[DONE]"));
+}
+
+TEST_F(ApiTest, ADeadlineEndsAGeneration) {
+  StartServer();
+  front_.SetScript({.hold_at = 0});
+  EXPECT_EQ(Post(kCompletionsPath, kPrompt, "grpc-timeout: 20m\r\n").result_int(), 504);
+  front_.SetScript({.hold_at = 2});
+  const HttpClient::Response response = Post(kCompletionsPath, kStream, "grpc-timeout: 50m\r\n");
+  EXPECT_THAT(response.body(), HasSubstr(R"("code":"timeout")"));
+}
+
+TEST_F(ApiTest, KeysAreAskedForAtEveryPathOfTheInterface) {
+  StartServer();
+  front_.SetKey("0123456789abcdef");
+  EXPECT_EQ(Get("/v1/models").result_int(), 401);
+  const HttpClient::Response refused =
+      Post(kCompletionsPath, kPrompt, "Authorization: Bearer wrong\r\n");
+  EXPECT_EQ(refused.result_int(), 401);
+  EXPECT_EQ(Json::parse(refused.body())["error"]["code"], "invalid_api_key");
+  EXPECT_EQ(
+      Post(kCompletionsPath, kPrompt, "authorization: Bearer 0123456789abcdef\r\n").result_int(),
+      200);
+  EXPECT_EQ(Get("/healthz").result_int(), 200);
+}
+
+TEST_F(ApiTest, ARequestIdThatCannotBeOneIsRefused) {
+  StartServer();
+  const HttpClient::Response response = Post(
+      kCompletionsPath, kPrompt, absl::StrCat("x-request-id: ", std::string(129, 'x'), "\r\n"));
+  EXPECT_EQ(response.result_int(), 400);
+  EXPECT_EQ(Json::parse(response.body())["error"]["param"], "x-request-id");
+  EXPECT_EQ(response["x-request-id"], "");
+}
+
+TEST_F(ApiTest, WhatCannotBeReadIsRefused) {
+  StartServer();
+  EXPECT_EQ(Post(kChatPath, "{").result_int(), 400);
+  EXPECT_EQ(Post(kChatPath, kPrompt).result_int(), 400);
+  EXPECT_EQ(Post(kCompletionsPath, kPrompt, "Content-Encoding: gzip\r\n").result_int(), 415);
+  EXPECT_EQ(Post(kCompletionsPath, R"({"prompt":"a","temperature":101})").result_int(), 400);
+}
+
+TEST_F(ApiTest, ModelsAreFoundByNamesWithSlashes) {
+  StartServer();
+  EXPECT_EQ(Json::parse(Get("/v1/models").body())["data"][0]["id"], "org/fake");
+  EXPECT_EQ(Get("/v1/models/org/fake").result_int(), 200);
+  EXPECT_EQ(Get("/v1/models/org%2ffake?x=y").result_int(), 200);
+  const HttpClient::Response other = Get("/v1/models/other");
+  EXPECT_EQ(other.result_int(), 404);
+  EXPECT_EQ(Json::parse(other.body())["error"]["code"], "model_not_found");
+}
+
+TEST_F(ApiTest, MetricsAndHealthAreThere) {
+  StartServer();
+  EXPECT_EQ(Get("/metrics").body(), "a 1\n");
+  EXPECT_EQ(Get("/readyz").result_int(), 200);
+}
+
+TEST_F(ApiTest, ManyClientsThatComeAndGoGetWhatIsTheirs) {
+  StartServer();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([this, t] {
+      std::mt19937 random(t);
+      for (int i = 0; i < 25; ++i) {
+        const std::string text = absl::StrCat("client ", t, " request ", i);
+        const bool stream = random() % 2 == 0;
+        HttpClient client = Connect();
+        client.Post(kCompletionsPath, absl::StrCat(R"({"prompt":")", text, R"(","stream":)",
+                                                   stream ? "true" : "false", "}"));
+        if (random() % 4 == 0) continue;  // leaves
+        const HttpClient::Response response = client.Read();
+        v1::GenerateRequest request;
+        request.set_text(text);
+        request.mutable_stopping()->set_max_tokens(16);
+        const std::string expected = UndisturbedAnswer(request).sequences[0].text;
+        EXPECT_EQ(stream ? TextOf(response.body())
+                         : Json::parse(response.body())["choices"][0].value("text", ""),
+                  expected);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  server_->Shutdown(absl::InfiniteFuture());
+  EXPECT_EQ(server_->num_connections(), 0);
+}
+
+TEST(CallHeadersTest, TimeoutsAreGrpcs) {
+  EXPECT_EQ(ParseGrpcTimeout("2H"), absl::Hours(2));
+  EXPECT_EQ(ParseGrpcTimeout("3M"), absl::Minutes(3));
+  EXPECT_EQ(ParseGrpcTimeout("99999999S"), absl::Seconds(99999999));
+  EXPECT_EQ(ParseGrpcTimeout("5m"), absl::Milliseconds(5));
+  EXPECT_EQ(ParseGrpcTimeout("6u"), absl::Microseconds(6));
+  EXPECT_EQ(ParseGrpcTimeout("7n"), absl::Nanoseconds(7));
+  for (const char* bad : {"", "S", "1", "1s", "-1S", " 1S", "123456789S", "1.5S", "+1S"}) {
+    EXPECT_EQ(ParseGrpcTimeout(bad), absl::InfiniteDuration()) << bad;
+  }
+}
+
+TEST(CallHeadersTest, PathsAreDecoded) {
+  EXPECT_EQ(DecodePath("a%2Fb%2f%20"), "a/b/ ");
+  EXPECT_EQ(DecodePath("%%4%zz%4"), "%%4%zz%4");
+}
+
+}  // namespace
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The gateway behind the HTTP server, without gRPC: real relays over workers that answer from
+// threads of their own as a test says.
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "services/base/clock.h"
+#include "services/common/error.h"
+#include "services/gateway/generate_front.h"
+#include "services/gateway/request_check.h"
+#include "services/gateway/router.h"
+#include "services/gateway/stream_relay.h"
+#include "services/gateway/timer.h"
+#include "tests/testing/fake_generation.h"
+
+namespace continuo::gateway::openai {
+
+// What the workers do.
+struct FakeScript {
+  int hold_at = -1;  // before this response of a call, until Release
+  int fail_at = -1;  // instead of this response the call ends with `failure`
+  absl::Status failure = absl::InvalidArgumentError("too bad");
+  bool endless = false;  // responses of 4 KiB without end
+};
+
+class FakeFront : public GenerateFront, public WorkerTransport, public RelayObserver {
+ public:
+  FakeFront() : router_(&LeastLoadedOfTwo, &view_, &clock_, random_) {
+    LoadSnapshot snapshot;
+    snapshot.known_models = {"fake"};
+    snapshot.workers.push_back(std::make_shared<const WorkerLoad>(
+        WorkerLoad{.address = "w",
+                   .incarnation = "1",
+                   .model = "fake",
+                   .fingerprint = "F",
+                   .tokenizer_fingerprint = "T",
+                   .state = WorkerState::kServing,
+                   .report_time = absl::InfiniteFuture() - absl::UnixEpoch()}));
+    view_.Set(std::move(snapshot));
+    for (int i = 0; i < 2; ++i) threads_.emplace_back([this] { Run(); });
+  }
+  ~FakeFront() override {
+    {
+      absl::MutexLock lock(&mutex_);
+      stopped_ = true;
+    }
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void SetScript(const FakeScript& script) {
+    absl::MutexLock lock(&mutex_);
+    script_ = script;
+  }
+  void SetKey(const std::string& key) {
+    absl::MutexLock lock(&mutex_);
+    key_ = key;
+  }
+  // The open of this number, from 0, is refused.
+  void RefuseOpen(int number, absl::Status status) {
+    absl::MutexLock lock(&mutex_);
+    refuse_at_ = number;
+    refusal_ = std::move(status);
+  }
+  // Calls that are held go on, and none is held any more.
+  void Release() {
+    absl::MutexLock lock(&mutex_);
+    script_.hold_at = -1;
+    for (auto& call : held_) queue_.push_back(std::move(call));
+    held_.clear();
+  }
+  void EndAll(const absl::Status& status) {
+    std::vector<std::shared_ptr<StreamRelay>> relays;
+    {
+      absl::MutexLock lock(&mutex_);
+      for (const auto& weak : relays_) {
+        if (auto relay = weak.lock()) relays.push_back(std::move(relay));
+      }
+    }
+    for (const auto& relay : relays) relay->End(status);
+  }
+  // Each waits until so many have been counted, for at most a minute.
+  bool WaitForHeld(int number) { return WaitFor(&num_held_, number); }
+  bool WaitForAbandoned(int number) { return WaitFor(&num_abandoned_, number); }
+  int num_responses() {
+    absl::MutexLock lock(&mutex_);
+    return num_responses_;
+  }
+  std::vector<v1::GenerateRequest> requests() {
+    absl::MutexLock lock(&mutex_);
+    return requests_;
+  }
+
+  absl::StatusOr<std::string> Authenticate(const ClientCall& call) const override {
+    absl::MutexLock lock(&mutex_);
+    if (key_.empty() || call.metadata("authorization") == "Bearer " + key_) return "default";
+    return absl::UnauthenticatedError("a valid key is needed");
+  }
+  absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
+                                                    v1::GenerateRequest request,
+                                                    RelayClient* client) override {
+    if (absl::Status status = CheckGenerate(request); !status.ok()) return status;
+    absl::MutexLock lock(&mutex_);
+    if (static_cast<int>(requests_.size()) == refuse_at_) return refusal_;
+    requests_.push_back(request);
+    RelayRequest relay_request;
+    relay_request.context.request_id = request.request_id();
+    relay_request.context.deadline = call.deadline;
+    relay_request.request = std::move(request);
+    auto relay = std::make_shared<StreamRelay>(RelayEnvironment{.router = &router_,
+                                                                .transport = this,
+                                                                .timer = &timer_,
+                                                                .clock = &clock_,
+                                                                .observer = this},
+                                               std::move(relay_request), client);
+    relays_.push_back(relay);
+    return relay;
+  }
+  void Refused(const std::string&, const absl::Status&) override {}
+  std::string MakeRequestId() override {
+    absl::MutexLock lock(&mutex_);
+    return absl::StrCat("made-", ++num_ids_);
+  }
+
+  std::shared_ptr<WorkerCall> Start(std::shared_ptr<StreamRelay> relay, int attempt,
+                                    const Lease& /*lease*/, const v1::GenerateRequest& request,
+                                    const CallContext& context, bool /*is_move*/) override {
+    return std::make_shared<Call>(this, std::move(relay), attempt,
+                                  FakeGeneration({.name = "w"}, request, context.request_id));
+  }
+  void OnFirstToken(std::string_view, absl::Duration) override {}
+  void OnTokens(std::string_view, absl::Duration, int) override {}
+  void OnMove(std::string_view, std::string_view) override {}
+  void OnStall(std::string_view, absl::Duration) override {}
+
+ private:
+  class Call : public WorkerCall, public std::enable_shared_from_this<Call> {
+   public:
+    Call(FakeFront* front, std::shared_ptr<StreamRelay> relay, int attempt,
+         FakeGeneration generation)
+        : front_(front),
+          relay_(std::move(relay)),
+          attempt_(attempt),
+          generation_(std::move(generation)) {}
+    void StartRead() override {
+      absl::MutexLock lock(&front_->mutex_);
+      if (number_ == front_->script_.hold_at) {
+        ++front_->num_held_;
+        front_->held_.push_back([self = shared_from_this()] { self->Step(); });
+      } else {
+        front_->queue_.push_back([self = shared_from_this()] { self->Step(); });
+      }
+    }
+    void Abandon() override {
+      absl::MutexLock lock(&front_->mutex_);
+      ++front_->num_abandoned_;
+    }
+
+   private:
+    void Step() {
+      FakeScript script;
+      {
+        absl::MutexLock lock(&front_->mutex_);
+        script = front_->script_;
+        ++front_->num_responses_;
+      }
+      if (number_ == script.fail_at) {
+        relay_->OnWorkerEnd(attempt_, script.failure);
+        return;
+      }
+      std::optional<v1::GenerateResponse> response;
+      if (script.endless && number_ > 0) {
+        response.emplace().set_sequence(number_);
+        v1::Delta* const delta = response->add_deltas();
+        delta->add_token_ids(1);
+        delta->set_text(std::string(4096, 'x'));
+      } else {
+        response = generation_.Next();
+      }
+      ++number_;
+      if (response.has_value()) {
+        relay_->OnResponse(attempt_, *std::move(response));
+      } else {
+        relay_->OnWorkerEnd(attempt_, generation_.status());
+      }
+    }
+
+    FakeFront* const front_;
+    const std::shared_ptr<StreamRelay> relay_;
+    const int attempt_;
+    FakeGeneration generation_;
+    int number_ = 0;
+  };
+
+  void Run() {
+    while (true) {
+      std::function<void()> f;
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto ready = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+          return stopped_ || !queue_.empty();
+        };
+        mutex_.Await(absl::Condition(&ready));
+        if (queue_.empty()) return;
+        f = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      f();
+    }
+  }
+  bool WaitFor(const int* count, int number) {
+    absl::MutexLock lock(&mutex_);
+    const auto reached = [&] { return *count >= number; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
+  }
+
+  const SystemClock clock_;
+  LoadView view_;
+  std::mt19937_64 random_{1};
+  Router router_;
+  TimerThread timer_;
+
+  mutable absl::Mutex mutex_;
+  FakeScript script_ ABSL_GUARDED_BY(mutex_);
+  std::string key_ ABSL_GUARDED_BY(mutex_);
+  int refuse_at_ ABSL_GUARDED_BY(mutex_) = -1;
+  absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
+  int num_ids_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_held_ = 0, num_abandoned_ = 0, num_responses_ = 0;  // under mutex_
+  std::vector<v1::GenerateRequest> requests_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<StreamRelay>> relays_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::function<void()>> held_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/gateway/openai/api.h"
+#include "services/gateway/openai/http_server.h"
+#include "tests/gateway/openai/fake_front.h"
+#include "tests/gateway/openai/http_client.h"
+
+namespace continuo::gateway::openai {
+
+inline constexpr char kChatPath[] = "/v1/chat/completions";
+inline constexpr char kCompletionsPath[] = "/v1/completions";
+
+// A server on a port of its own in front of a FakeFront.
+class ServerTest : public ::testing::Test {
+ protected:
+  using Json = nlohmann::json;
+
+  void StartServer(HttpLimits limits = {}) {
+    api_ = std::make_unique<Api>(ApiParts{.front = &front_,
+                                          .clock = &clock_,
+                                          .models =
+                                              [] {
+                                                v1::Model model;
+                                                model.set_name("org/fake");
+                                                return std::vector{model};
+                                              },
+                                          .ready = [] { return true; },
+                                          .metrics = [] { return std::string("a 1\n"); }});
+    auto server = HttpServer::Start({.listen = "127.0.0.1:0", .num_threads = 2, .limits = limits},
+                                    api_.get());
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void TearDown() override {
+    front_.Release();
+    server_.reset();
+    api_.reset();
+  }
+
+  HttpClient Connect() { return HttpClient(server_->port()); }
+  HttpClient::Response Post(const std::string& path, const std::string& body,
+                            const std::string& headers = "") {
+    HttpClient client = Connect();
+    client.Post(path, body, headers);
+    return client.Read();
+  }
+  HttpClient::Response Get(const std::string& path) {
+    HttpClient client = Connect();
+    client.Get(path);
+    return client.Read();
+  }
+  // What the worker answers to the request of this number.
+  std::string ExpectedText(size_t number = 0, uint32_t sequence = 0) {
+    return UndisturbedAnswer(front_.requests().at(number)).sequences[sequence].text;
+  }
+  // The text of a stream's first choice.
+  static std::string TextOf(const std::string& events) {
+    std::string text;
+    for (size_t at = 0; (at = events.find("data: {", at)) != std::string::npos; ++at) {
+      const size_t begin = at + 6;
+      const Json event = Json::parse(events.substr(begin, events.find('\n', begin) - begin));
+      if (!event.contains("choices") || event["choices"].empty()) continue;
+      const Json& choice = event["choices"][0];
+      text +=
+          choice.contains("text") ? choice.value("text", "") : choice["delta"].value("content", "");
+    }
+    return text;
+  }
+
+  const SystemClock clock_;
+  FakeFront front_;
+  std::unique_ptr<Api> api_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace continuo::gateway::openai
