@@ -31,6 +31,8 @@ std::string_view StateName(WorkerState state) {
   switch (state) {
     case WorkerState::kLost:
       return "lost";
+    case WorkerState::kHung:
+      return "hung";
     case WorkerState::kLoading:
       return "loading";
     case WorkerState::kServing:
@@ -55,7 +57,7 @@ void CollectGauges(const Admission& admission, const LoadView& view, const Clock
   const std::shared_ptr<const LoadSnapshot> snapshot = view.Get();
   std::map<std::pair<std::string, WorkerState>, int> workers;
   for (const std::string& model : snapshot->known_models) {
-    for (const WorkerState state : {WorkerState::kLost, WorkerState::kLoading,
+    for (const WorkerState state : {WorkerState::kLost, WorkerState::kHung, WorkerState::kLoading,
                                     WorkerState::kServing, WorkerState::kDraining}) {
       workers[{model, state}] = 0;
     }

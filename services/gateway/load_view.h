@@ -14,6 +14,7 @@ namespace continuo::gateway {
 
 enum class WorkerState {
   kLost,      // its WatchLoad is broken or silent
+  kHung,      // its port answers and its health says that nothing is computed
   kLoading,   // alive, not ready
   kServing,   // takes requests
   kDraining,  // alive, takes nothing new: it says so, or it left DNS
@@ -38,6 +39,7 @@ struct WorkerLoad {
   int64_t total_kv_blocks = 0;
   int64_t block_size_tokens = 0;
   int64_t max_running_requests = 0;
+  bool slow = false;  // beyond reason, beside its peers
 
   // When the last report arrived, as Clock::Elapsed tells it.
   absl::Duration report_time = -absl::InfiniteDuration();

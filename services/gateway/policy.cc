@@ -52,7 +52,8 @@ double Cost(const RouteKey& key, const Candidate& candidate) {
                candidate.in_flight_requests);
   const int64_t limit =
       load.max_running_requests > 0 ? load.max_running_requests : kDefaultMaxRunning;
-  return occupancy + ahead / kTokensPerUnit + static_cast<double>(sequences) / limit;
+  return occupancy + ahead / kTokensPerUnit + static_cast<double>(sequences) / limit +
+         (load.slow ? kSlowCost : 0);
 }
 
 std::optional<size_t> LeastLoadedOfTwo(const RouteKey& key, std::span<const Candidate> candidates,

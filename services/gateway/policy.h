@@ -49,10 +49,13 @@ struct Candidate {
 int Preference(const RouteKey& key, const WorkerLoad& load);
 
 // What the request would meet there, in units of a full worker: KV occupancy with the request in
-// it, plus prompt tokens ahead of it over kTokensPerUnit, plus sequences over the batch's limit.
+// it, plus prompt tokens ahead of it over kTokensPerUnit, plus sequences over the batch's limit,
+// plus kSlowCost where the worker is slow beyond reason: it gets little more than what shows
+// whether it still is.
 // Each of our own requests counts once: those that the report shows only there.
 double Cost(const RouteKey& key, const Candidate& candidate);
 inline constexpr double kTokensPerUnit = 4096;
+inline constexpr double kSlowCost = 2;
 
 // An index into candidates, or nothing where none may take the request.
 using Policy = std::optional<size_t> (*)(const RouteKey& key, std::span<const Candidate> candidates,

@@ -15,11 +15,11 @@ bool IsKnown(const LoadSnapshot& snapshot, std::string_view model) {
   return std::ranges::find(snapshot.known_models, model) != snapshot.known_models.end();
 }
 
-// The process that the load tells of is not known to be lost.
+// The process that the load tells of is not known to be lost or hung.
 bool IsThere(const LoadSnapshot& snapshot, const WorkerLoad& load) {
   return std::ranges::any_of(snapshot.workers, [&](const auto& now) {
     return now->address == load.address && now->incarnation == load.incarnation &&
-           now->state != WorkerState::kLost;
+           now->state != WorkerState::kLost && now->state != WorkerState::kHung;
   });
 }
 
@@ -203,6 +203,7 @@ Fate Router::FateOf(std::string_view address, std::string_view incarnation,
   for (const auto& load : snapshot->workers) {
     if (load->address != address) continue;
     if (load->incarnation != incarnation || load->refused) return Fate::kGone;
+    if (load->state == WorkerState::kHung) return Fate::kGone;
     if (load->state != WorkerState::kLost && load->report_time > since) return Fate::kAlive;
     return now - load->report_time > options_.max_report_age ? Fate::kGone : Fate::kUnknown;
   }

@@ -51,7 +51,7 @@ class Lease {
 // What became of the process that a worker was.
 enum class Fate {
   kAlive,    // it has reported since
-  kGone,     // refused, replaced by another incarnation, silent for long, or no longer listed
+  kGone,     // refused, replaced by another incarnation, silent for long, hung, or not listed
   kUnknown,  // nothing heard since
 };
 
@@ -75,7 +75,7 @@ class Router {
   // unknown. INVALID_ARGUMENT: no model is named and there are several. FAILED_PRECONDITION, reason
   // MODEL_CHANGED: only workers with another tokenizer are left.
   // `on_lost`, where given, is called at most once, while the lease lives or shortly after, when
-  // the worker's process is gone or silent; from within Pick, where that has just happened.
+  // the worker's process is gone, silent or hung; from within Pick, where that has just happened.
   absl::StatusOr<Lease> Pick(const RouteKey& key, std::function<void()> on_lost = nullptr);
 
   // Calls back once, at the next change of which workers take requests; perhaps not at all once

@@ -8,13 +8,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "services/common/grpc_status.h"
 #include "services/common/log.h"
 
 namespace continuo::gateway {
 namespace {
 
-constexpr absl::Duration kSilenceCheck = absl::Milliseconds(200);
+constexpr absl::Duration kCheckInterval = absl::Milliseconds(200);
+// A drain shows in a worker's health a little before its report of it arrives, and the other way
+// round after loading.
+constexpr absl::Duration kHungConfirm = absl::Milliseconds(400);
+constexpr absl::Duration kHungReport = absl::Milliseconds(200);
 constexpr absl::Duration kModelQueryTimeout = absl::Seconds(5);
 
 void SetDuration(absl::Duration from, google::protobuf::Duration* to) {
@@ -114,7 +120,7 @@ WorkerPool::WorkerPool(WorkerPoolOptions options, LoadView* view, Router* router
       timer_(timer),
       clock_(clock),
       alive_(std::make_shared<Alive>()) {
-  After(kSilenceCheck, [this] { CheckSilence(); });
+  After(kCheckInterval, [this] { CheckWorkers(); });
 }
 
 WorkerPool::~WorkerPool() {
@@ -123,14 +129,17 @@ WorkerPool::~WorkerPool() {
     alive_->alive = false;
   }
   std::vector<std::shared_ptr<LoadWatch>> watches;
+  std::vector<std::shared_ptr<HealthWatch>> healths;
   {
     absl::MutexLock lock(&mutex_);
     for (auto& [address, worker] : workers_) {
       if (worker.watch != nullptr) watches.push_back(worker.watch);
+      if (worker.health != nullptr) healths.push_back(worker.health);
     }
     workers_.clear();
   }
   for (const auto& watch : watches) watch->Cancel();
+  for (const auto& health : healths) health->Cancel();
   absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(
       +[](int* num_calls) { return *num_calls == 0; }, &num_calls_));
@@ -146,6 +155,7 @@ void WorkerPool::After(absl::Duration delay, std::function<void()> method) {
 void WorkerPool::SetAddresses(const std::vector<std::string>& addresses) {
   std::vector<std::string> added;
   std::vector<std::shared_ptr<LoadWatch>> dropped;
+  std::vector<std::shared_ptr<HealthWatch>> dropped_health;
   {
     absl::MutexLock lock(&mutex_);
     resolved_ = true;
@@ -176,17 +186,21 @@ void WorkerPool::SetAddresses(const std::vector<std::string>& addresses) {
         continue;
       }
       if (at->second.watch != nullptr) dropped.push_back(std::move(at->second.watch));
+      if (at->second.health != nullptr) dropped_health.push_back(std::move(at->second.health));
+      slow_.Forget(at->first);
       at = workers_.erase(at);
     }
     Publish();
   }
   for (const auto& watch : dropped) watch->Cancel();
+  for (const auto& health : dropped_health) health->Cancel();
   for (const std::string& address : added) StartWatch(address);
   TellChange();
 }
 
 void WorkerPool::StartWatch(const std::string& address) {
   std::shared_ptr<LoadWatch> watch;
+  std::shared_ptr<HealthWatch> health;
   {
     absl::MutexLock lock(&mutex_);
     const auto at = workers_.find(address);
@@ -197,14 +211,46 @@ void WorkerPool::StartWatch(const std::string& address) {
     worker.heard_time = clock_->Elapsed();
     worker.watch = std::make_shared<LoadWatch>(this, worker.channel, worker.watch_id);
     watch = worker.watch;
-    ++num_calls_;
+    worker.not_serving = worker.hung = false;
+    const uint64_t id = worker.watch_id;
+    worker.health = std::make_shared<HealthWatch>(
+        worker.channel->channel,
+        [this, address, id](bool not_serving) { OnHealth(address, id, not_serving); },
+        [this, address, id] {
+          OnHealth(address, id, /*not_serving=*/false);
+          // The last thing: the destructor waits for it.
+          absl::MutexLock lock(&mutex_);
+          --num_calls_;
+        });
+    health = worker.health;
+    num_calls_ += 2;
   }
   watch->Start(watch);
+  health->Start(health);
+}
+
+void WorkerPool::OnHealth(const std::string& address, uint64_t watch_id, bool not_serving) {
+  absl::MutexLock lock(&mutex_);
+  const auto at = workers_.find(address);
+  if (at == workers_.end() || at->second.watch_id != watch_id) return;
+  Worker& worker = at->second;
+  if (not_serving && !worker.not_serving) worker.contradicts_time = clock_->Elapsed();
+  worker.not_serving = not_serving;
+  // What it had as hung serves again with its next report.
+  if (!not_serving) worker.hung = false;
+}
+
+bool WorkerPool::IsHung(const Worker& worker) const {
+  if (!worker.not_serving || worker.hung || worker.silent) return false;
+  if (worker.heard_time - worker.contradicts_time < kHungReport) return false;
+  if (clock_->Elapsed() - worker.contradicts_time < kHungConfirm) return false;
+  return std::ranges::any_of(
+      worker.loads, [](const auto& load) { return load.second->state == WorkerState::kServing; });
 }
 
 void WorkerPool::OnReport(const std::string& address, uint64_t watch_id,
                           const v1::WatchLoadResponse& report) {
-  bool changed = false, replaced = false, ask_models = false;
+  bool changed = false, replaced = false, ask_models = false, became_slow = false;
   std::shared_ptr<WorkerChannel> channel;
   {
     absl::MutexLock lock(&mutex_);
@@ -215,6 +261,7 @@ void WorkerPool::OnReport(const std::string& address, uint64_t watch_id,
       replaced = !worker.incarnation.empty();
       worker.incarnation = report.incarnation();
       worker.loads.clear();
+      slow_.Forget(address);
       changed = true;
     }
     worker.tried = worker.has_report = true;
@@ -230,6 +277,7 @@ void WorkerPool::OnReport(const std::string& address, uint64_t watch_id,
     load->fingerprint = report.fingerprint();
     load->tokenizer_fingerprint = report.tokenizer_fingerprint();
     load->state = StateOf(report, worker.listed);
+    if (load->state == WorkerState::kServing && worker.hung) load->state = WorkerState::kHung;
     load->running_requests = report.running_requests();
     load->waiting_requests = report.waiting_requests();
     load->pending_prompt_tokens = static_cast<int64_t>(report.pending_prompt_tokens());
@@ -238,7 +286,14 @@ void WorkerPool::OnReport(const std::string& address, uint64_t watch_id,
     load->block_size_tokens = report.block_size_tokens();
     load->max_running_requests = report.max_running_requests();
     load->report_time = worker.heard_time;
+    load->slow = slow_.Report(address, absl::StrCat(load->model, "\n", load->fingerprint),
+                              report.steps(), report.running_requests(), worker.heard_time);
     std::shared_ptr<const WorkerLoad>& slot = worker.loads[report.model()];
+    if (load->state == WorkerState::kServing &&
+        (slot == nullptr || slot->state != WorkerState::kServing)) {
+      worker.contradicts_time = worker.heard_time;
+    }
+    if (load->slow && (slot == nullptr || !slot->slow)) became_slow = true;
     changed = changed || slot == nullptr || !SameRoute(*slot, *load);
     slot = std::move(load);
     if (!report.model().empty()) {
@@ -255,6 +310,7 @@ void WorkerPool::OnReport(const std::string& address, uint64_t watch_id,
     Publish();
   }
   if (replaced) router_->WorkerLost(address, report.incarnation());
+  if (became_slow) Log(LogSeverity::kWarning, "worker slow", {{"worker", address}});
   if (changed) TellChange();
   if (!ask_models) return;
 
@@ -288,6 +344,7 @@ void WorkerPool::OnModels(const std::string& address, const std::string& incarna
 void WorkerPool::OnWatchEnd(const std::string& address, uint64_t watch_id,
                             const grpc::Status& status) {
   bool was_connected = false, again = false;
+  std::shared_ptr<HealthWatch> health;
   absl::Duration delay;
   {
     absl::MutexLock lock(&mutex_);
@@ -297,6 +354,8 @@ void WorkerPool::OnWatchEnd(const std::string& address, uint64_t watch_id,
       was_connected = worker.has_report;
       worker.tried = true;
       worker.watch = nullptr;
+      health = std::move(worker.health);
+      slow_.Forget(address);
       MarkLost(worker, /*refused=*/!worker.has_report);
       worker.has_report = false;
       if (worker.listed) {
@@ -310,6 +369,7 @@ void WorkerPool::OnWatchEnd(const std::string& address, uint64_t watch_id,
       Publish();
     }
   }
+  if (health != nullptr) health->Cancel();
   if (was_connected) {
     const absl::Status why = FromGrpcStatus(status);
     Log(LogSeverity::kWarning, "worker lost",
@@ -323,37 +383,49 @@ void WorkerPool::OnWatchEnd(const std::string& address, uint64_t watch_id,
   --num_calls_;
 }
 
-void WorkerPool::CheckSilence() {
-  std::vector<std::string> silent;
+void WorkerPool::CheckWorkers() {
+  std::vector<std::pair<std::string, const char*>> lost;
   {
     absl::MutexLock lock(&mutex_);
     const absl::Duration now = clock_->Elapsed();
     for (auto& [address, worker] : workers_) {
+      if (worker.watch == nullptr) continue;
       // A watch that was opened and has never reported is silent as well.
-      if (worker.watch == nullptr || worker.silent ||
-          now - worker.heard_time <= options_.max_silence) {
-        continue;
+      if (!worker.silent && now - worker.heard_time > options_.max_silence) {
+        worker.tried = worker.silent = true;
+        MarkLost(worker, /*refused=*/false);
+        lost.emplace_back(address, "worker silent");
+      } else if (IsHung(worker)) {
+        worker.hung = true;
+        MarkHung(worker);
+        lost.emplace_back(address, "worker hung");
       }
-      worker.tried = worker.silent = true;
-      MarkLost(worker, /*refused=*/false);
-      silent.push_back(address);
     }
-    if (!silent.empty()) Publish();
+    if (!lost.empty()) Publish();
   }
-  for (const std::string& address : silent) {
-    Log(LogSeverity::kWarning, "worker silent", {{"worker", address}});
+  for (const auto& [address, message] : lost) {
+    Log(LogSeverity::kWarning, message, {{"worker", address}});
     router_->WorkerLost(address, /*alive_incarnation=*/"");
   }
-  if (!silent.empty()) {
+  if (!lost.empty()) {
     TellChange();
     if (options_.on_lost) options_.on_lost();
   }
-  After(kSilenceCheck, [this] { CheckSilence(); });
+  After(kCheckInterval, [this] { CheckWorkers(); });
 }
 
 void WorkerPool::TellChange() {
   router_->ViewChanged();
   if (options_.on_change) options_.on_change();
+}
+
+void WorkerPool::MarkHung(Worker& worker) {
+  for (auto& [model, load] : worker.loads) {
+    if (load->state != WorkerState::kServing) continue;
+    auto hung = std::make_shared<WorkerLoad>(*load);
+    hung->state = WorkerState::kHung;
+    load = std::move(hung);
+  }
 }
 
 void WorkerPool::MarkLost(Worker& worker, bool refused) {

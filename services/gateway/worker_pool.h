@@ -21,7 +21,9 @@
 #include "services/base/clock.h"
 #include "services/gateway/load_view.h"
 #include "services/gateway/router.h"
+#include "services/gateway/slow_workers.h"
 #include "services/gateway/timer.h"
+#include "services/gateway/worker_health.h"
 
 namespace continuo::gateway {
 
@@ -29,10 +31,12 @@ namespace continuo::gateway {
 struct WorkerChannel {
   WorkerChannel(const std::string& address, std::shared_ptr<grpc::Channel> channel)
       : address(address),
+        channel(channel),
         inference(v1::InferenceService::NewStub(channel)),
         worker(v1::WorkerService::NewStub(channel)) {}
 
   const std::string address;
+  const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::InferenceService::Stub> inference;
   const std::unique_ptr<v1::WorkerService::Stub> worker;
 };
@@ -54,9 +58,9 @@ struct WorkerPoolOptions {
   std::function<void()> on_change;
 };
 
-// The workers: a channel to each address, its WatchLoad followed for as long as it is listed or
-// alive, and what that says written to the LoadView. A worker that left the list while it reports
-// is draining. Thread-safe; one mutex, never held while calling out.
+// The workers: a channel to each address, its WatchLoad and its health followed for as long as it
+// is listed or alive, and what they say written to the LoadView. A worker that left the list while
+// it reports is draining. Thread-safe; one mutex, never held while calling out.
 class WorkerPool {
  public:
   // Everything passed outlives the pool.
@@ -89,6 +93,11 @@ class WorkerPool {
     int failures = 0;         // watches in a row without a report
     uint64_t watch_id = 0;    // of the current watch; others are late
     std::shared_ptr<LoadWatch> watch;
+    std::shared_ptr<HealthWatch> health;  // beside `watch`
+    bool not_serving = false;             // says `health`
+    bool hung = false;                    // until `health` says SERVING again
+    // When it last began to say NOT_SERVING over there or SERVING in its reports.
+    absl::Duration contradicts_time;
     std::string incarnation;
     std::string models_of;  // the incarnation whose models were asked for
     // When the current watch was opened or last reported, as Clock::Elapsed tells it.
@@ -100,15 +109,19 @@ class WorkerPool {
 
   void StartWatch(const std::string& address);
   void OnReport(const std::string& address, uint64_t watch_id, const v1::WatchLoadResponse& report);
+  void OnHealth(const std::string& address, uint64_t watch_id, bool not_serving);
+  // Serving by its reports and not by its health, for longer than a drain needs to show in both.
+  bool IsHung(const Worker& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnWatchEnd(const std::string& address, uint64_t watch_id, const grpc::Status& status);
   void OnModels(const std::string& address, const std::string& incarnation,
                 const grpc::Status& status, const v1::ListModelsResponse& response);
-  // Marks silent workers as lost; runs again after a while.
-  void CheckSilence();
+  // Marks silent and hung workers; runs again after a while.
+  void CheckWorkers();
   // Calls `method` later, unless the pool is gone by then.
   void After(absl::Duration delay, std::function<void()> method);
 
   void TellChange();
+  static void MarkHung(Worker& worker);
   void MarkLost(Worker& worker, bool refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -121,6 +134,7 @@ class WorkerPool {
 
   mutable absl::Mutex mutex_;
   bool resolved_ ABSL_GUARDED_BY(mutex_) = false;
+  SlowWorkers slow_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> known_models_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, v1::Model> models_ ABSL_GUARDED_BY(mutex_);  // as last told

@@ -78,8 +78,8 @@ TEST_F(GatewayMetricsTest, TheSeriesOfAServedModelAreThereFromTheStart) {
       for (const auto& label : metric.label) series += label.name == "model" && label.value == "m";
     }
   }
-  // requests 1, migrations 5, three histograms, workers 4.
-  EXPECT_EQ(series, 13);
+  // requests 1, migrations 5, three histograms, workers 5.
+  EXPECT_EQ(series, 14);
   EXPECT_EQ(Value("continuo_gateway_workers", {{"state", "serving"}}), 1);
   EXPECT_EQ(Value("continuo_gateway_workers", {{"state", "lost"}}), 0);
 }

@@ -287,6 +287,25 @@ TEST_F(GatewayTest, ASilentWorkerIsLeft) {
   release_.Notify();
 }
 
+TEST_F(GatewayTest, AHungWorkerThatStillReportsIsLeft) {
+  const v1::GenerateRequest request = LongRequest("hung");
+  AddWorkers(2);
+  StartGateway();
+  WaitForWorkers(2);
+  std::atomic<bool> armed = true;
+  for (const auto& worker : workers_) {
+    worker->SetScript([&, w = worker.get()](const FakeWorker::Call&,
+                                            int response) -> std::optional<absl::Status> {
+      if (response != 3 || !armed.exchange(false)) return std::nullopt;
+      w->SetHealth(false);
+      release_.WaitForNotification();
+      return std::nullopt;
+    });
+  }
+  ExpectUndisturbed(Generate(request), request);
+  release_.Notify();
+}
+
 TEST_F(GatewayTest, CancellingReachesTheWorker) {
   const v1::GenerateRequest request = LongRequest("cancel");
   AddWorkers(1);

@@ -65,6 +65,13 @@ TEST(LeastLoadedOfTwoTest, TheFullerCacheGetsFewerRequests) {
   EXPECT_NEAR(hits.at(0) / 1e4, 0.25, 0.02);
 }
 
+TEST(LeastLoadedOfTwoTest, ASlowWorkerAmongFourIsPickedOnceInSixteenDraws) {
+  Fleet fleet(4);
+  fleet.loads[3].slow = true;
+  fleet.loads[3].used_kv_blocks = 0;
+  EXPECT_NEAR(fleet.Draw({.model = "m"}, 100000).at(3) / 1e5, 0.0625, 0.004);
+}
+
 TEST(LeastLoadedOfTwoTest, NobodyIsPickedWhereNobodyMay) {
   Fleet fleet(2);
   std::mt19937_64 random(1);

@@ -56,6 +56,15 @@ class WorkerPoolTest : public ::testing::Test {
       return snapshot->workers.size() == 1 && holds(*snapshot->workers[0]);
     });
   }
+  // Lets time pass in small steps, each with a report, until it holds; false after 5 s of it.
+  bool PassUntil(const std::function<bool(const WorkerLoad&)>& holds) {
+    for (int i = 0; i < 50; ++i) {
+      if (holds(*view_.Get()->workers[0])) return true;
+      clock_.Advance(absl::Milliseconds(100));
+      if (!WaitFor([&](const auto& load) { return load.report_time == clock_.Elapsed(); })) break;
+    }
+    return false;
+  }
   bool WaitForState(WorkerState state) {
     return WaitFor([=](const WorkerLoad& load) { return load.state == state; });
   }
@@ -161,6 +170,39 @@ TEST_F(WorkerPoolTest, AWatchThatNeverReportsIsSilent) {
   clock_.Advance(absl::Milliseconds(2001));
   timer_.Fire();
   EXPECT_EQ(lost, 1);
+}
+
+TEST_F(WorkerPoolTest, AWorkerThatReportsAndComputesNothingIsHung) {
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  int lost = 0;
+  const absl::StatusOr<Lease> lease = router_.Pick({.model = "fake"}, [&] { ++lost; });
+  ASSERT_TRUE(lease.ok());
+  worker_.SetHealth(false);
+  ASSERT_TRUE(PassUntil([](const auto& load) { return load.state == WorkerState::kHung; }));
+  EXPECT_EQ(lost, 1);
+  EXPECT_TRUE(absl::IsUnavailable(router_.Pick({.model = "fake"}).status()));
+  EXPECT_EQ(router_.FateOf(lease->address(), lease->incarnation(), absl::ZeroDuration()),
+            Fate::kGone);
+  // Its reports go on, and change nothing.
+  EXPECT_FALSE(PassUntil([](const auto& load) { return load.state != WorkerState::kHung; }));
+  worker_.SetHealth(true);
+  EXPECT_TRUE(PassUntil([](const auto& load) { return load.state == WorkerState::kServing; }));
+}
+
+TEST_F(WorkerPoolTest, ADrainThatShowsInTheHealthFirstLosesNobody) {
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  int lost = 0;
+  const absl::StatusOr<Lease> lease = router_.Pick({.model = "fake"}, [&] { ++lost; });
+  ASSERT_TRUE(lease.ok());
+  worker_.SetHealth(false);
+  clock_.Advance(absl::Milliseconds(150));
+  ASSERT_TRUE(WaitFor([&](const auto& load) { return load.report_time == clock_.Elapsed(); }));
+  worker_.SetState(v1::WORKER_STATE_DRAINING);
+  ASSERT_TRUE(WaitForState(WorkerState::kDraining));
+  EXPECT_FALSE(PassUntil([](const auto& load) { return load.state != WorkerState::kDraining; }));
+  EXPECT_EQ(lost, 0);
 }
 
 TEST_F(WorkerPoolTest, AWorkerThatHasNeverReportedHoldsNoAnswerUp) {

@@ -197,6 +197,8 @@ void FakeWorker::SetState(v1::WorkerState state) {
   SetReport([&](v1::WatchLoadResponse& report) { report.set_state(state); });
 }
 
+void FakeWorker::SetHealth(bool serving) { server_->SetServing("", serving); }
+
 void FakeWorker::SetSilent(bool silent) {
   absl::MutexLock lock(&mutex_);
   silent_ = silent;

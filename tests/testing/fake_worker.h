@@ -49,6 +49,8 @@ class FakeWorker {
   // What WatchLoad reports, at once and then again and again.
   void SetReport(const std::function<void(v1::WatchLoadResponse&)>& change);
   void SetState(v1::WorkerState state);
+  // What grpc.health.v1 says; the load is reported as before. True after each start.
+  void SetHealth(bool serving);
   // WatchLoad goes on, without reports.
   void SetSilent(bool silent);
   // The WatchLoads that are open end; the process and its other calls go on.
