@@ -44,6 +44,7 @@ Gateway::Gateway(const GatewayConfig& config)
       forwarded_(config.forwarded),
       metrics_(&admission_, &view_, &clock_),
       router_(&LeastLoadedOfTwo, &view_, &clock_, random_),
+      budget_(&clock_),
       timer_(std::make_unique<TimerThread>()) {}
 
 absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& config) {
@@ -68,6 +69,7 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
                                         .timer = g->timer_.get(),
                                         .clock = &g->clock_,
                                         .observer = &g->metrics_,
+                                        .budget = &g->budget_,
                                         .options = config.relay},
                               .pool = g->pool_.get(),
                               .admission = &g->admission_,
@@ -105,17 +107,17 @@ absl::Status Gateway::StartHttp() {
   options.listen = config_.http_listen;
   options.limits = config_.http;
   options.limits.max_body_bytes = config_.max_request_bytes;
-  http_api_ = std::make_unique<openai::Api>(openai::ApiParts{
-      .front = service_.get(),
-      .clock = &clock_,
-      .models = [this] { return pool_->Models(); },
-      .ready =
-          [this] {
-            return std::ranges::any_of(view_.Get()->workers, [](const auto& load) {
-              return load->state == WorkerState::kServing;
-            });
-          },
-      .metrics = [this] { return FormatMetrics(metrics_.collectables()); }});
+  http_api_ = std::make_unique<openai::Api>(
+      openai::ApiParts{.front = service_.get(),
+                       .clock = &clock_,
+                       .models = [this] { return pool_->Models(); },
+                       .ready =
+                           [this] {
+                             return std::ranges::any_of(view_.Get()->workers, [](const auto& load) {
+                               return load->state == WorkerState::kServing;
+                             });
+                           },
+                       .metrics = [this] { return FormatMetrics(metrics_.collectables()); }});
   ASSIGN_OR_RETURN(http_server_, openai::HttpServer::Start(options, http_api_.get()));
   return absl::OkStatus();
 }

@@ -21,6 +21,7 @@
 #include "services/gateway/openai/api.h"
 #include "services/gateway/openai/http_server.h"
 #include "services/gateway/resolver.h"
+#include "services/gateway/retry_budget.h"
 #include "services/gateway/router.h"
 #include "services/gateway/timer.h"
 #include "services/gateway/worker_pool.h"
@@ -63,6 +64,7 @@ class Gateway {
   Admission forwarded_;
   GatewayMetrics metrics_;
   Router router_;
+  RetryBudget budget_;
   // Ends first to last: servers, service, resolver, transport, pool, timer.
   std::unique_ptr<TimerThread> timer_;
   std::unique_ptr<Resolver> resolver_;

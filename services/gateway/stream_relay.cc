@@ -44,7 +44,10 @@ StreamRelay::StreamRelay(const RelayEnvironment& environment, RelayRequest reque
   report_.model = received_.accepted().model();
 }
 
-void StreamRelay::Start() { Post({.kind = Event::Kind::kStart}); }
+void StreamRelay::Start() {
+  if (env_.budget != nullptr) env_.budget->Earn();
+  Post({.kind = Event::Kind::kStart});
+}
 void StreamRelay::OnWritten(bool ok) { Post({.kind = Event::Kind::kWritten, .id = ok}); }
 void StreamRelay::OnCancelled() { Post({.kind = Event::Kind::kCancelled}); }
 void StreamRelay::OnResponse(int attempt, v1::GenerateResponse response) {
@@ -146,6 +149,15 @@ void StreamRelay::TryNext() {
     return;
   }
 
+  if (!MayTry()) {
+    if (waited_ + (now - wait_begin_) >= options_.no_worker_wait) {
+      Conclude(
+          WithReason(absl::UnavailableError("worker after worker was lost"), kReasonWorkerLost));
+    } else {
+      RetryAfter(Backoff());
+    }
+    return;
+  }
   absl::StatusOr<Lease> lease = Pick();
   if (!lease.ok() && absl::IsUnavailable(lease.status())) {
     // Ask for the next change first, then look again: nothing is missed in between.
@@ -192,6 +204,12 @@ std::optional<bool> StreamRelay::IsPoison() {
   return true;
 }
 
+bool StreamRelay::MayTry() {
+  if (fruitless_ <= 1 || env_.budget == nullptr) return true;
+  may_try_ = may_try_ || env_.budget->Take();
+  return may_try_;
+}
+
 absl::StatusOr<Lease> StreamRelay::Pick() {
   const v1::Accepted& accepted = received_.accepted();
   const RouteKey key = {
@@ -215,7 +233,7 @@ void StreamRelay::StartCall(Lease lease) {
   waiting_ = false;
   waited_ += env_.clock->Elapsed() - wait_begin_;
   lease_ = std::move(lease);
-  accepted_here_ = progress_here_ = false;
+  accepted_here_ = progress_here_ = may_try_ = false;
   report_.worker = lease_->load().worker;
   if (report_.model.empty()) report_.model = lease_->load().model;
 
@@ -314,7 +332,8 @@ void StreamRelay::HandleWorkerEnd(const absl::Status& status) {
       refused_.push_back(lease_->address());
       last_error_ =
           RetryDelayOf(status).has_value() ? status : WithRetryInfo(status, absl::Seconds(1));
-      if (static_cast<int>(refused_.size()) < options_.max_refusals) {
+      if (static_cast<int>(refused_.size()) < options_.max_refusals &&
+          (env_.budget == nullptr || env_.budget->Take())) {
         DropCall(/*abandon=*/false);
         admitted_ = false;
         TryNext();

@@ -21,6 +21,7 @@
 #include "services/base/clock.h"
 #include "services/gateway/admission.h"
 #include "services/gateway/received.h"
+#include "services/gateway/retry_budget.h"
 #include "services/gateway/router.h"
 #include "services/gateway/timer.h"
 #include "services/gateway/worker_end.h"
@@ -117,6 +118,7 @@ struct RelayEnvironment {
   Timer* timer = nullptr;
   const Clock* clock = nullptr;
   RelayObserver* observer = nullptr;
+  RetryBudget* budget = nullptr;  // none: there is no bound
   RelayOptions options;
 };
 
@@ -184,6 +186,9 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   // True where the request has ended as many processes as it may; false: go on. nullopt: not known
   // yet, ask again.
   std::optional<bool> IsPoison();
+  // Whether the next call may be made now: the first, and the first move since the last progress,
+  // always; more only as the budget of all streams has it.
+  bool MayTry();
   absl::StatusOr<Lease> Pick();
   void StartCall(Lease lease);
   void HandleResponse(v1::GenerateResponse response);
@@ -229,6 +234,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   absl::Duration wait_begin_;
   absl::Duration waited_;  // without a call, since the last progress
   int fruitless_ = 0;      // moves since the last progress
+  bool may_try_ = false;   // the budget has allowed the next call
   int suspects_ = 0;
   std::vector<Failure> failures_;
   std::vector<std::string> refused_;

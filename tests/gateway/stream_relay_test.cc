@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -253,6 +254,93 @@ TEST(StreamRelayTest, AWorkerThatAlwaysFailsIsGivenUpInTheEnd) {
   EXPECT_EQ(ReasonOf(*world.client.status), kReasonWorkerLost);
   EXPECT_LT(world.client.finish_time - start, absl::Seconds(60));
   EXPECT_LT(world.fleet.tries.size(), 60);
+}
+
+// Streams that begin together and share a fleet.
+struct Crowd {
+  Crowd(RelayWorld& world, int size, RetryBudget* budget) {
+    const RelayEnvironment environment = {.router = &world.fleet.router,
+                                          .transport = &world.fleet,
+                                          .timer = &world.sim,
+                                          .clock = &world.sim.clock,
+                                          .observer = &world.observer,
+                                          .budget = budget};
+    for (int i = 0; i < size; ++i) {
+      clients.push_back(std::make_unique<SimulatedClient>(&world.sim));
+      RelayRequest request;
+      request.request = Request("crowd " + std::to_string(i));
+      request.context.request_id = std::to_string(i);
+      request.context.tenant = "default";
+      request.seed = world.sim.random();
+      clients.back()->relay =
+          std::make_shared<StreamRelay>(environment, std::move(request), clients.back().get());
+    }
+    for (const auto& client : clients) client->relay->Start();
+    // Workers report for as long as anybody needs them.
+    Report(world);
+  }
+  void Report(RelayWorld& world) {
+    world.fleet.Publish();
+    for (const auto& client : clients) {
+      if (client->status.has_value()) continue;
+      world.sim.After(absl::Milliseconds(250), [&] { Report(world); });
+      return;
+    }
+  }
+  std::vector<std::unique_ptr<SimulatedClient>> clients;
+};
+
+TEST(StreamRelayTest, WhereEverythingFailsTriesAreBoundedByTheBudgetOfAllStreams) {
+  constexpr int kStreams = 300;
+  for (const bool has_budget : {true, false}) {
+    RelayWorld world(1);
+    RetryBudget budget(&world.sim.clock);
+    world.fleet.faults = [](const SimulatedFleet::Try&, int) {
+      return Fault{Fault::Kind::kCut, 1};
+    };
+    Crowd crowd(world, kStreams, has_budget ? &budget : nullptr);
+    world.sim.Run();
+    for (const auto& client : crowd.clients) {
+      ASSERT_TRUE(client->status.has_value());
+      EXPECT_EQ(ReasonOf(*client->status), kReasonWorkerLost);
+    }
+    // Each stream once, and once more; then 100 saved, 0.2 a request, and 10 a second for 30 s.
+    if (has_budget) {
+      EXPECT_LT(world.fleet.tries.size(), 2 * kStreams + 100 + 60 + 350);
+    } else {
+      EXPECT_GT(world.fleet.tries.size(), 10 * kStreams);
+    }
+  }
+}
+
+TEST(StreamRelayTest, ManyStreamsOfOneDeadWorkerMoveAtOnceWhateverTheBudgetHas) {
+  RelayWorld world(1);
+  RetryBudget budget(&world.sim.clock, {.per_request = 0, .per_second = 0, .max = 0});
+  Crowd crowd(world, 300, &budget);
+  world.sim.After(absl::Milliseconds(150), [&] { world.fleet.Kill("w0:1", std::nullopt); });
+  world.sim.Run();
+  for (const auto& client : crowd.clients) {
+    ASSERT_EQ(*client->status, absl::OkStatus());
+    EXPECT_LE(client->report.moves, 1);
+  }
+  EXPECT_GT(world.observer.moves.size(), 60);
+  for (const absl::Duration stall : world.observer.stalls) {
+    EXPECT_LT(stall, absl::Milliseconds(200));
+  }
+}
+
+TEST(StreamRelayTest, WhereTheBudgetIsSpentARefusalIsPassedOnAtOnce) {
+  RelayWorld world(1);
+  RetryBudget budget(&world.sim.clock, {.per_request = 0, .per_second = 0, .max = 0});
+  world.fleet.faults = [](const SimulatedFleet::Try&, int) {
+    return Fault{Fault::Kind::kOverloaded, 0};
+  };
+  Crowd crowd(world, 10, &budget);
+  world.sim.Run();
+  for (const auto& client : crowd.clients) {
+    EXPECT_TRUE(absl::IsResourceExhausted(*client->status));
+  }
+  EXPECT_THAT(world.fleet.tries, SizeIs(10));
 }
 
 TEST(StreamRelayTest, WithoutAnEqualFingerprintItGoesOnInexactly) {
