@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "services/base/status_macros.h"
 #include "services/worker/engine/calibration.h"
+#include "services/worker/engine/queue_quota.h"
 #include "services/worker/engine/rate_meter.h"
 #include "services/worker/engine/scheduler.h"
 
@@ -35,15 +36,6 @@ struct EndAllCommand {
 };
 using Command = std::variant<SubmitCommand, CancelCommand, FinishCommand, EndAllCommand>;
 
-int64_t TokensToRead(const Request& r) {
-  auto tokens = static_cast<int64_t>(r.prompt.size());
-  for (const ReceivedSequence& s : r.received) tokens += static_cast<int64_t>(s.tokens.size());
-  return tokens;
-}
-
-// In max_queued_tokens: every sequence takes room, however short the prompt.
-int64_t QueueCost(const Request& r) { return std::max<int64_t>(TokensToRead(r), r.num_sequences); }
-
 constexpr absl::Duration kShortestHang = absl::Seconds(2);
 constexpr int kHangFactor = 10;  // times the predicted step (exactness rule 16)
 
@@ -51,7 +43,11 @@ constexpr int kHangFactor = 10;  // times the predicted step (exactness rule 16)
 
 struct Engine::Impl {
   Impl(const EngineOptions& options, Executor* executor, const Clock* clock, EngineMetrics* metrics)
-      : options(options), executor(*executor), clock(*clock), scheduler(options, metrics) {
+      : options(options),
+        executor(*executor),
+        clock(*clock),
+        scheduler(options, metrics),
+        quota(options.max_queued_tokens) {
     load.total_blocks = options.num_blocks;
     load.block_size = options.block_size;
     load.max_running = options.max_running;
@@ -86,10 +82,9 @@ struct Engine::Impl {
   // Submitted and not taken in yet.
   int inbox_sequences ABSL_GUARDED_BY(mutex) = 0;
   int64_t inbox_tokens ABSL_GUARDED_BY(mutex) = 0;
-  int64_t inbox_cost ABSL_GUARDED_BY(mutex) = 0;
   // As of the last step, but for the inbox and the rates.
   EngineLoad load ABSL_GUARDED_BY(mutex);
-  int64_t queued_tokens ABSL_GUARDED_BY(mutex) = 0;
+  QueueQuota quota ABSL_GUARDED_BY(mutex);  // of the inbox and of what the scheduler has waiting
   RateMeter prefilled ABSL_GUARDED_BY(mutex), decoded ABSL_GUARDED_BY(mutex);
   // When the engine last showed progress: a step ended, or work came while it had none.
   absl::Duration progress ABSL_GUARDED_BY(mutex);
@@ -132,7 +127,7 @@ void Engine::Impl::PublishLoad() {
     load.pending_prompt_tokens = scheduler.pending_prompt_tokens();
     load.used_blocks = scheduler.pool().num_used();
     load.cached_blocks = scheduler.pool().num_cached();
-    queued_tokens = scheduler.waiting_tokens();
+    for (const auto& [tenant, cost] : scheduler.TakeLeftQueue()) quota.Remove(tenant, cost);
     if (!load_listener) return;
     now = LoadLocked();
   }
@@ -187,7 +182,6 @@ absl::Status Engine::Impl::Loop() {
       commands.swap(inbox);
       load.waiting += std::exchange(inbox_sequences, 0);
       load.pending_prompt_tokens += std::exchange(inbox_tokens, 0);
-      queued_tokens += std::exchange(inbox_cost, 0);
     }
     const Moment now = Now();
     for (Command& command : commands) Apply(std::move(command), now);
@@ -208,7 +202,6 @@ void Engine::Impl::Shut(const absl::Status& why) {
     rest.swap(inbox);
     inbox_sequences = 0;
     inbox_tokens = 0;
-    inbox_cost = 0;
   }
   const Moment now = Now();
   for (Command& command : rest) Apply(std::move(command), now);
@@ -247,18 +240,12 @@ absl::Status Engine::Submit(Request request, RequestSink sink) {
   absl::MutexLock lock(&impl_->mutex);
   if (impl_->stopped || impl_->closed) return absl::UnavailableError("the worker has stopped");
   if (impl_->draining) return absl::UnavailableError("the worker is draining");
-  const int64_t queued = impl_->queued_tokens + impl_->inbox_cost;
-  // One request may always wait, however long, so that an idle worker takes what fits its cache.
-  if (!request.is_move && queued > 0 && queued + cost > impl_->options.max_queued_tokens) {
-    return absl::ResourceExhaustedError(absl::StrCat(queued, " prompt tokens are waiting, ", cost,
-                                                     " more would exceed ",
-                                                     impl_->options.max_queued_tokens));
-  }
+  if (!request.is_move) RETURN_IF_ERROR(impl_->quota.Check(request.tenant, cost));
   if (impl_->load.running + impl_->load.waiting + impl_->inbox_sequences == 0) {
     impl_->progress = now.elapsed;
   }
   impl_->inbox_tokens += TokensToRead(request);
-  impl_->inbox_cost += cost;
+  impl_->quota.Add(request.tenant, cost);
   impl_->inbox_sequences += request.num_sequences;
   impl_->inbox.push_back(SubmitCommand{std::move(request), std::move(sink), now.elapsed});
   return absl::OkStatus();

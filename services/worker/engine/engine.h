@@ -24,7 +24,7 @@ struct EngineOptions {
   int max_batch_tokens = 2048;  // rows a step
   int max_prefill_chunk = 512;  // rows of one prompt a step
   int max_running = 256;        // sequences a step
-  // Prompt tokens waiting, at least one for each sequence; more is refused.
+  // Prompt tokens waiting, at least one for each sequence; more is refused (see QueueQuota).
   int64_t max_queued_tokens = 262144;
   absl::Duration target_step = absl::Milliseconds(200);  // predicted cost that cuts a step
   int expected_answer_tokens = 512;  // of each sequence, as long as no answers have shown better

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -55,6 +56,17 @@ struct Request {
   bool cache_bypass = false;                       // neither use nor fill the prefix cache
   bool want_progress = false;
 };
+
+// Of prompt and received tokens.
+inline int64_t TokensToRead(const Request& r) {
+  auto tokens = static_cast<int64_t>(r.prompt.size());
+  for (const ReceivedSequence& s : r.received) tokens += static_cast<int64_t>(s.tokens.size());
+  return tokens;
+}
+// In max_queued_tokens: every sequence takes room, however short the prompt.
+inline int64_t QueueCost(const Request& r) {
+  return std::max<int64_t>(TokensToRead(r), r.num_sequences);
+}
 
 struct PromptProgress {
   int queue_position = 0;  // requests ahead; 0 once the prompt is being read

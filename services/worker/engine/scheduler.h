@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -53,6 +55,11 @@ class Scheduler {
   int num_waiting() const { return num_unfinished_ - num_running(); }
   // Prompt and received tokens of requests that were never admitted.
   int64_t waiting_tokens() const { return waiting_tokens_; }
+  // What has left the queue since the last call: tenant and tokens of each request that was
+  // admitted, ended or never taken in.
+  std::vector<std::pair<std::string, int64_t>> TakeLeftQueue() {
+    return std::exchange(left_queue_, {});
+  }
   // Still to be computed before every live sequence generates.
   int64_t pending_prompt_tokens() const;
   const BlockPool& pool() const { return pool_; }
@@ -135,6 +142,7 @@ class Scheduler {
   std::vector<Sequence*> running_;
   int num_unfinished_ = 0;  // sequences
   int64_t waiting_tokens_ = 0, waiting_rows_ = 0;
+  std::vector<std::pair<std::string, int64_t>> left_queue_;
   int num_watched_ = 0;  // requests never admitted that want progress
   absl::Duration positions_told_;
 

@@ -7,24 +7,19 @@
 #include "services/worker/engine/scheduler.h"
 
 namespace continuo {
-namespace {
-
-// In max_queued_tokens: every sequence takes room, however short the prompt.
-int64_t QueueCost(const LiveRequest& r) {
-  int64_t tokens = r.prompt_tokens();
-  for (const Sequence& s : r.sequences) tokens += static_cast<int64_t>(s.answer.size());
-  return std::max<int64_t>(tokens, r.request.num_sequences);
-}
-
-}  // namespace
-
 void Scheduler::Add(Request request, RequestSink sink, absl::Duration submitted,
                     const Moment& now) {
+  const std::string tenant = request.tenant;
+  const int64_t cost = QueueCost(request);
   LiveRequest* r = live_.Add(std::move(request), std::move(sink), submitted);
-  if (r == nullptr) return;
+  if (r == nullptr) {
+    left_queue_.emplace_back(tenant, cost);
+    return;
+  }
+  r->queue_cost = cost;
   r->tenant = tenants_.Enter(r->request.tenant);
   num_unfinished_ += r->num_unfinished;
-  waiting_tokens_ += QueueCost(*r);
+  waiting_tokens_ += cost;
   if (r->request.want_progress) ++num_watched_;
   if (r->num_unfinished == 0) {
     live_.Start(*r, now);
@@ -197,7 +192,8 @@ void Scheduler::EndRequest(LiveRequest& r, absl::Status why, const Moment& now) 
 void Scheduler::CountAdmitted(LiveRequest& r) {
   if (r.admitted) return;
   r.admitted = true;
-  waiting_tokens_ -= QueueCost(r);
+  waiting_tokens_ -= r.queue_cost;
+  left_queue_.emplace_back(r.request.tenant, r.queue_cost);
   if (r.request.want_progress) --num_watched_;
 }
 

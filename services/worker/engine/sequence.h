@@ -59,6 +59,7 @@ struct LiveRequest {
 
   std::vector<Sequence> sequences;  // by index; never resized
   int num_unfinished = 0;
+  int64_t queue_cost = 0;
   // Reads the prompt for all; null while no running or waiting sequence has to for others.
   Sequence* reader = nullptr;
   int num_scored = 0;  // leading prompt log-probabilities that need no computing

@@ -214,6 +214,16 @@ TEST_F(ShortQueueTest, EverySequenceTakesRoomHoweverShortThePrompt) {
             absl::StatusCode::kResourceExhausted);
 }
 
+TEST_F(ShortQueueTest, ATenantThatFillsTheQueueDoesNotLockOthersOut) {
+  Request first = SmallRequest(1), more = SmallRequest(2), other = SmallRequest(3);
+  first.tenant = more.tenant = "flood";
+  first.prompt.assign(10, 1);
+  other.tenant = "light";
+  EXPECT_TRUE(engine_.Submit(first, [](RequestEvent) {}).ok());
+  EXPECT_EQ(engine_.Submit(more, [](RequestEvent) {}).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(engine_.Submit(other, [](RequestEvent) {}).ok());
+}
+
 TEST_F(ShortQueueTest, OneRequestMayAlwaysWaitHoweverLong) {
   Request request = SmallRequest(1);
   request.prompt.assign(100, 1);
