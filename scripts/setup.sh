@@ -21,7 +21,7 @@ for argument in "$@"; do
 done
 
 packages=(
-  build-essential ca-certificates ccache cmake git ninja-build patch pkg-config
+  build-essential ca-certificates ccache cmake curl git ninja-build patch pkg-config
   libabsl-dev libbenchmark-dev libboost1.81-dev libc-ares-dev libcli11-dev libcurl4-openssl-dev libgmock-dev
   libgrpc++-dev libgtest-dev libprotobuf-dev libre2-dev libssl-dev libxxhash-dev
   nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
@@ -70,9 +70,10 @@ if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
   cp tests/requirements.txt "$venv/installed.txt"
 fi
 
-if [ "$want_all" = 1 ] && ! [ -x build/npm/node_modules/.bin/buf ]; then
-  echo "setup: buf"
-  npm install --silent --no-audit --no-fund --prefix build/npm @bufbuild/buf@1.50.0 >/dev/null
+if [ "$want_all" = 1 ] && ! { [ -x build/npm/node_modules/.bin/buf ] && [ -d build/npm/node_modules/openai ]; }; then
+  echo "setup: buf, the OpenAI SDK for Node"
+  # The last major version of the SDK that takes Debian's Node.
+  npm install --silent --no-audit --no-fund --prefix build/npm @bufbuild/buf@1.50.0 openai@4.104.0 >/dev/null
 fi
 
 if [ "$want_cuda" = 1 ] && ! [ -f build/cuda/.done ]; then

@@ -85,10 +85,14 @@ TEST_F(ApiTest, AnErrorBeforeTheFirstResponseIsOneOfHttp) {
 
 TEST_F(ApiTest, AnErrorInAStreamIsItsLastEvent) {
   StartServer();
-  front_.SetScript({.fail_at = 3, .failure = absl::DataLossError("at 10.0.0.7:50051")});
+  front_.SetScript(
+      {.hold_at = 3, .fail_at = 3, .failure = absl::DataLossError("at 10.0.0.7:50051")});
   HttpClient client = Connect();
   client.Post(kCompletionsPath, kStream);
-  const std::string events = client.Read().body();
+  client.ReadUntil("\r\n\r\n");
+  ASSERT_TRUE(front_.WaitForHeld(1));
+  front_.Release();
+  const std::string events = client.ReadUntil("\r\n0\r\n\r\n");
   EXPECT_THAT(events, HasSubstr(R"(data: {"error":{"message":"the server had an error)"));
   EXPECT_THAT(events, Not(HasSubstr("10.0.0.7")));
   EXPECT_THAT(events, Not(HasSubstr("[DONE]")));
