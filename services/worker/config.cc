@@ -56,7 +56,7 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
               "Largest message taken from a client");
   flags.Bytes("max_buffer_bytes", &c.max_buffer_bytes, 1 << 20, uint64_t{1} << 40,
               "What all connections may hold in memory, before it is known who sends it");
-  flags.Integer("max_concurrent_streams", &c.max_concurrent_streams, 1, kMaxInt,
+  flags.Integer("max_streams_per_connection", &c.max_streams_per_connection, 1, kMaxInt,
                 "Calls at a time on one connection");
   flags.Integer("tensor_parallel", &c.tensor_parallel, 1, 8,
                 "Ranks that the model is split over: 1, 2, 4 or 8");

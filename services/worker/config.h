@@ -25,7 +25,7 @@ struct WorkerConfig {
   TlsFiles tls;
   uint64_t max_receive_bytes = 32 << 20;
   uint64_t max_buffer_bytes = uint64_t{1} << 30;
-  int max_concurrent_streams = 4096;
+  int max_streams_per_connection = 4096;
 
   int tensor_parallel = 1;
   int threads = 1;

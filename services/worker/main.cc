@@ -71,7 +71,7 @@ int Main(int argc, char** argv) {
   options.drain_grace = config.drain_grace;
   options.max_receive_bytes = static_cast<int>(config.max_receive_bytes);
   options.max_buffer_bytes = config.max_buffer_bytes;
-  options.max_concurrent_streams = config.max_concurrent_streams;
+  options.max_concurrent_streams = config.max_streams_per_connection;
   auto started = WorkerServer::Start(options, &clock);
   if (!started.ok()) Fail(started.status());
   WorkerServer& server = **started;

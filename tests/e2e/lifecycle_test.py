@@ -171,7 +171,7 @@ class LifecycleTest(unittest.TestCase):
         channel.close()
 
     def test_streams_of_a_connection_are_bounded(self):
-        worker = self.worker("--max_concurrent_streams=17")
+        worker = self.worker("--max_streams_per_connection=17")
         host, port = worker.address.rsplit(":", 1)
         with socket.create_connection((host, int(port)), timeout=30) as connection:
             # The preface and empty SETTINGS; the server answers with its own SETTINGS first.
