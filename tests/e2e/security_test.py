@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Keys and tenants of a real fleet: who comes in, as whom, and what tenants see of each other."""
+import os
+import pathlib
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import certificates  # noqa: E402
+import fleet  # noqa: E402
+from fleet import grpc, pb  # noqa: E402
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (  # noqa: E402
+    ProtoReflectionDescriptorDatabase)
+
+ALICE = (("authorization", "Bearer key-of-alice-0123"),)
+BOB = (("authorization", "Bearer key-of-bob-456789"),)
+WAIT_S = 60
+
+
+def request(text, max_tokens=4, request_id="", salt=""):
+    result = pb.GenerateRequest(request_id=request_id)
+    result.text = text
+    result.sampling.seed = 1
+    result.stopping.max_tokens = max_tokens
+    result.stopping.ignore_eos = True
+    result.cache.salt = salt
+    return result
+
+
+def prompt(name):
+    """Of more than a KV block, and nobody else's."""
+    return f"{name} " + "lives in Oslo and likes the sea. " * 20
+
+
+def code_of(call):
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def cached(client, text, metadata=(), salt=""):
+    """Prompt tokens that were found in the prefix cache."""
+    answer = client.generate(request(text, salt=salt), metadata=metadata)
+    return answer.summary.usage.cached_prompt_tokens
+
+
+class Keys(unittest.TestCase):
+    def setUp(self):
+        authority = certificates.Authority()
+        self.keys = authority.folder / "keys"
+        self.write("alice key-of-alice-0123\n")
+        self.worker = fleet.start_worker()
+        self.gateway = fleet.start_gateway([self.worker], f"--api_keys_file={self.keys}")
+        self.client = fleet.Client(self.gateway.address)
+        for _ in range(WAIT_S * 50):
+            if self.num_workers() == 1:
+                break
+            threading.Event().wait(0.02)  # polls another process
+
+    def tearDown(self):
+        self.gateway.kill()
+        self.worker.kill()
+
+    def write(self, text):
+        new = self.keys.with_suffix(".new")
+        new.write_text(text)
+        os.replace(new, self.keys)
+
+    def num_workers(self):
+        models = self.client.inference.ListModels(pb.ListModelsRequest(), metadata=ALICE,
+                                                  timeout=WAIT_S).models
+        return models[0].num_workers if models else 0
+
+    def code(self, metadata):
+        return code_of(lambda: self.client.generate(request("once"), metadata=metadata))
+
+    def test_keys_change_without_a_restart(self):
+        denied, ok = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.OK
+        self.assertEqual([self.code(ALICE), self.code(BOB), self.code(())], [ok, denied, denied])
+        self.write("alice key-of-alice-0123\nbob key-of-bob-456789\n")
+        self.gateway.wait_for_log("new keys", WAIT_S)
+        self.assertEqual([self.code(ALICE), self.code(BOB), self.code(())], [ok, ok, denied])
+        self.write("alice\n")
+        record = self.gateway.wait_for_log("new keys are bad, the ones before stay", WAIT_S)
+        self.assertEqual(record["severity"], "ERROR")
+        self.assertEqual([self.code(ALICE), self.code(BOB)], [ok, ok])
+        self.write("bob key-of-bob-456789\n")
+        self.gateway.wait_for_log("new keys", WAIT_S)
+        self.assertEqual([self.code(ALICE), self.code(BOB)], [denied, ok])
+
+    def test_health_and_reflection_need_no_key(self):
+        health = health_pb2_grpc.HealthStub(self.client.channel)
+        answer = health.Check(health_pb2.HealthCheckRequest(), timeout=WAIT_S)
+        self.assertEqual(answer.status, health_pb2.HealthCheckResponse.SERVING)
+        services = ProtoReflectionDescriptorDatabase(self.client.channel).get_services()
+        self.assertIn("continuo.v1.InferenceService", services)
+
+    def test_a_key_sees_its_own_tenants_prefixes_and_no_others(self):
+        self.write("alice key-of-alice-0123\nalice second-of-alice-01\nbob key-of-bob-456789\n")
+        self.gateway.wait_for_log("new keys", WAIT_S)
+        text = prompt("Mira")
+        self.assertEqual(cached(self.client, text, ALICE), 0)
+        self.assertEqual(cached(self.client, text, BOB), 0)
+        self.assertEqual(cached(self.client, prompt("Nora"), BOB), 0)
+        self.assertEqual(cached(self.client, prompt("Nora"),
+                                ALICE + (("x-tenant-id", "bob"),)), 0)
+        self.assertGreater(cached(self.client, text, ALICE), 0)
+        second = (("authorization", "Bearer second-of-alice-01"),)
+        self.assertGreater(cached(self.client, text, second), 0)
+        self.assertEqual(cached(self.client, text, ALICE, salt="other"), 0)
+
+
+class WorkersTrust(unittest.TestCase):
+    """What a worker believes of x-tenant-id and x-continuo-move, called without a gateway."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.authority = certificates.Authority()
+        for serial, name in enumerate(("worker", "client"), start=1):
+            cls.authority.issue(name, serial)
+
+    def worker(self, *flags):
+        worker = fleet.start_worker(fleet.DEMO_MODEL, *flags)
+        self.addCleanup(worker.kill)
+        return worker
+
+    def expect(self, client, believed):
+        client.wait_for_model()
+        alice, bob = (("x-tenant-id", "alice"),), (("x-tenant-id", "bob"),)
+        self.assertEqual(cached(client, prompt("Mira"), alice), 0)
+        self.assertEqual(cached(client, prompt("Mira"), bob) == 0, believed)
+        self.assertGreater(cached(client, prompt("Mira"), alice), 0)
+
+        # A client's own continuation is replaced by another one of its tenant, never by a move.
+        first = request("Nora", max_tokens=900, request_id="one")
+        first.continuation.SetInParent()
+        begun, codes = threading.Event(), []
+        live = threading.Thread(target=lambda: codes.append(code_of(
+            lambda: client.generate(first, metadata=alice, on_response=lambda _: begun.set()))))
+        live.start()
+        self.assertTrue(begun.wait(WAIT_S))
+        move = code_of(lambda: client.generate(
+            first, metadata=alice + (("x-continuo-move", "1"),)))
+        live.join()
+        ok, aborted = grpc.StatusCode.OK, grpc.StatusCode.ABORTED
+        self.assertEqual([codes[0], move], [ok, aborted] if believed else [aborted, ok])
+
+    def test_without_tls_everybody_is_believed(self):
+        self.expect(fleet.Client(self.worker().address), believed=True)
+
+    def test_with_tls_strangers_are_not(self):
+        worker = self.worker(*certificates.flags(self.authority, "worker", mutual=False))
+        self.expect(certificates.client(worker.address, self.authority), believed=False)
+
+    def test_with_tls_a_certificate_that_no_ca_vouches_for_is_not(self):
+        worker = self.worker(*certificates.flags(self.authority, "worker", mutual=False))
+        self.expect(certificates.client(worker.address, self.authority,
+                                        self.authority.files("client")), believed=False)
+
+    def test_with_mutual_tls_peers_are(self):
+        worker = self.worker(*certificates.flags(self.authority, "worker"))
+        self.expect(certificates.client(worker.address, self.authority,
+                                        self.authority.files("client")), believed=True)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
