@@ -46,8 +46,8 @@ fi
 
 echo "== tests, the slow ones included"
 run_tests release
-echo "== protos: buf lint"
-(cd proto && ../build/npm/node_modules/.bin/buf lint)
+echo "== protos: lint, breaking changes"
+scripts/check_protos.sh
 echo "== format"
 git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run --Werror
 echo "== AddressSanitizer and UndefinedBehaviorSanitizer"
