@@ -69,11 +69,10 @@ struct Engine::Impl {
 
   // Of the engine thread.
   Scheduler scheduler;
-  StepRecord record;
   EngineLoad told;  // to the load listener
   absl::AnyInvocable<void(const EngineLoad&)> load_listener;
-  absl::AnyInvocable<void(const StepRecord&)> step_listener;
 
+  StepLog step_log;  // has its own lock
   mutable absl::Mutex mutex;
   std::vector<Command> inbox ABSL_GUARDED_BY(mutex);
   bool draining ABSL_GUARDED_BY(mutex) = false;
@@ -153,11 +152,12 @@ absl::Status Engine::Impl::RunStep(const Moment& start) {
   }));
   const Moment end = Now();
   RETURN_IF_ERROR(scheduler.Commit(std::move(result), end, end.elapsed - begin));
-  if (step_listener) {
+  if (step_log.watched()) {
+    StepRecord record;
     scheduler.Describe(record);
     record.start = start.wall;
     record.duration = end.elapsed - begin;
-    step_listener(record);
+    step_log.Add(std::move(record));
   }
   scheduler.Deliver();
   absl::MutexLock lock(&mutex);
@@ -273,9 +273,7 @@ void Engine::SetLoadListener(absl::AnyInvocable<void(const EngineLoad&)> listene
   impl_->load_listener = std::move(listener);
 }
 
-void Engine::SetStepListener(absl::AnyInvocable<void(const StepRecord&)> listener) {
-  impl_->step_listener = std::move(listener);
-}
+StepLog& Engine::step_log() { return impl_->step_log; }
 
 bool Engine::Hung() const {
   absl::MutexLock lock(&impl_->mutex);

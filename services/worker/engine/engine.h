@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -13,6 +12,7 @@
 #include "services/base/clock.h"
 #include "services/worker/engine/metrics.h"
 #include "services/worker/engine/request.h"
+#include "services/worker/engine/step_log.h"
 #include "services/worker/model/executor.h"
 
 namespace continuo {
@@ -42,22 +42,6 @@ struct EngineLoad {
   float prefill_tokens_per_second = 0, decode_tokens_per_second = 0;  // over the last second
 };
 
-// What a step ran, without any token: WatchSteps is made from it.
-struct StepRecord {
-  struct SequenceRow {
-    std::string label;  // the client's request_id
-    int index = 0;
-    int prompt_tokens = 0, cached_tokens = 0, new_tokens = 0, generated_tokens = 0;
-    bool preempted = false;
-    FinishReason finish = FinishReason::kNone;
-  };
-  uint64_t number = 0;
-  absl::Time start;
-  absl::Duration duration;
-  std::vector<SequenceRow> sequences;
-  int waiting = 0, used_blocks = 0;
-};
-
 // Owns every sequence and KV block id, and runs the loop: take in, schedule, run, hand out.
 // Run() is the only thread that touches the scheduler; everything else may be called from any
 // thread and returns at once.
@@ -85,8 +69,8 @@ class Engine {
   EngineLoad Load() const;
   // Called on the engine thread after changes of the load, at most once a step. Set before Run().
   void SetLoadListener(absl::AnyInvocable<void(const EngineLoad&)> listener);
-  // Called on the engine thread after every step; must not block. Set before Run().
-  void SetStepListener(absl::AnyInvocable<void(const StepRecord&)> listener);
+  // What the last steps ran. Lives as long as the engine.
+  StepLog& step_log();
   // Requests run and no step ended for max(2 s, 10 × predicted); the first step is exempt
   // (exactness rule 16).
   bool Hung() const;

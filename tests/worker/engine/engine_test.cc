@@ -309,11 +309,10 @@ TEST_F(UnstartedEngineTest, EndAllEndsEachAfterTheEventsItHas) {
   EXPECT_EQ(metrics_.kv_blocks_used, 0);
 }
 
-TEST_F(UnstartedEngineTest, ListenersHearOfStepsAndOfTheLoad) {
+TEST_F(UnstartedEngineTest, WatchersSeeStepsAndListenersTheLoad) {
   std::vector<EngineLoad> loads;
-  std::vector<StepRecord> steps;
+  const StepLog::Watch watch(&engine_.step_log());
   engine_.SetLoadListener([&](const EngineLoad& load) { loads.push_back(load); });
-  engine_.SetStepListener([&](const StepRecord& step) { steps.push_back(step); });
   Request request = SmallRequest(1);
   request.label = "a";
   ASSERT_TRUE(engine_
@@ -323,12 +322,13 @@ TEST_F(UnstartedEngineTest, ListenersHearOfStepsAndOfTheLoad) {
                           })
                   .ok());
   EXPECT_TRUE(engine_.Run().ok());
+  const auto steps = watch.Read().records;
   ASSERT_EQ(steps.size(), 6u);
-  EXPECT_EQ(steps[0].sequences[0].new_tokens, 4);
-  EXPECT_EQ(steps[1].sequences[0].cached_tokens, 4);
-  EXPECT_EQ(steps[5].sequences[0].generated_tokens, 6);
-  EXPECT_EQ(steps[5].sequences[0].finish, FinishReason::kLength);
-  EXPECT_EQ(steps[0].sequences[0].label, "a");
+  EXPECT_EQ(steps[0]->sequences[0].new_tokens, 4);
+  EXPECT_EQ(steps[1]->sequences[0].cached_tokens, 4);
+  EXPECT_EQ(steps[5]->sequences[0].generated_tokens, 6);
+  EXPECT_EQ(steps[5]->sequences[0].finish, FinishReason::kLength);
+  EXPECT_EQ(steps[0]->sequences[0].label, "a");
   ASSERT_GE(loads.size(), 2u);
   EXPECT_EQ(loads.front().running, 1);
   EXPECT_EQ(loads.back().running, 0);
