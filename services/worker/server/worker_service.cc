@@ -9,16 +9,10 @@
 #include "services/worker/server/unary_call.h"
 #include "services/worker/server/validate.h"
 #include "services/worker/server/watch_load_call.h"
+#include "services/worker/server/watch_steps_call.h"
 
 namespace continuo {
 namespace {
-
-// A stream that ends with `status` and nothing else.
-class RefusedStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
- public:
-  explicit RefusedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
-  void OnDone() override { delete this; }
-};
 
 absl::StatusOr<absl::Duration> ReadGrace(const v1::DrainRequest& request,
                                          absl::Duration otherwise) {
@@ -42,9 +36,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* WorkerService::WatchLoad(
   return WatchLoadCall::Start(*request, &core_->load_board());
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* WorkerService::WatchSteps(grpc::CallbackServerContext*,
-                                                                      const grpc::ByteBuffer*) {
-  return new RefusedStream(absl::UnimplementedError("this worker does not tell its steps"));
+grpc::ServerWriteReactor<grpc::ByteBuffer>* WorkerService::WatchSteps(
+    grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
+  return WatchStepsCall::Start(*request, core_);
 }
 
 grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context,
