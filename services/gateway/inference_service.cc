@@ -128,7 +128,7 @@ void InferenceService::Refused(const std::string& model, const absl::Status& sta
   parts_.metrics->OnRequestEnd(model, status);
   Log(LogSeverity::kInfo, "request",
       {{"code", std::string(CodeName(status.code()))},
-       {"model", model},
+       {"model", std::string_view(model).substr(0, 256)},  // unchecked yet
        {"reason", ReasonOf(status)},
        {"error", std::string(status.message())}});
 }

@@ -14,6 +14,8 @@ namespace {
 
 constexpr int64_t kBytesPerToken = 4;
 
+constexpr size_t kMaxModelBytes = 256;
+
 template <typename T>
 absl::Status CheckRange(std::string_view field, T value, T min, T max) {
   if (value >= min && value <= max) return absl::OkStatus();  // never for a NaN
@@ -84,6 +86,10 @@ absl::Status CheckName(std::string_view field, std::string_view value) {
 absl::Status CheckGenerate(const v1::GenerateRequest& request) {
   if (!request.request_id().empty()) {
     RETURN_IF_ERROR(CheckName("request_id", request.request_id()));
+  }
+  if (request.model().size() > kMaxModelBytes) {
+    return FieldError("model", absl::StrCat("has ", request.model().size(), " bytes, the limit is ",
+                                            kMaxModelBytes));
   }
   if (request.prompt_case() == v1::GenerateRequest::PROMPT_NOT_SET) {
     return FieldError("prompt", "is needed: text, token_ids or conversation");
