@@ -22,8 +22,8 @@ from traffic import NUM_KINDS, make_request  # noqa: E402
 WORKER_FLAGS = ["--kv_blocks=512", "--threads=1", "--isa=scalar", "--drain_grace=200ms"]
 GATEWAY_FLAGS = ["--drain_grace=300ms"]
 QUIET_TIMEOUT_S = 60
-FAULTS_BEFORE_MEMORY_COUNTS = 100
-MAX_GROWTH = 0.02
+MEMORY_EVERY = 100  # faults
+MAX_GROWTH = 0.02  # from the first measurement to the last
 
 
 def undisturbed(model):
@@ -70,8 +70,9 @@ class Fleet:
             time.sleep(0.3)  # polls other processes; nothing to be notified by
         return now
 
-    def resident_kib(self):
-        return {node.name: node.resident_kib() for node in (self.gateways[0], self.workers[0])}
+    def memory_kib(self):
+        """Of those that never end."""
+        return {node.name: node.memory_kib() for node in (self.gateways[0], self.workers[0])}
 
 
 def percentile(values, share):
@@ -89,8 +90,10 @@ def print_table(report):
         row(key, report[key])
     for key, value in report["longest_pause_ms"].items():
         row(f"longest pause of a stream, {key}", f"{value} ms")
-    for name, memory in report["resident_kib"].items():
-        row(f"{name}: resident KiB", *(f"{k} {v}" for k, v in memory.items()))
+    for number, nodes in report["memory_kib"].items():
+        for name, memory in nodes.items():
+            row(f"{name}, KiB after {number} faults",
+                ", ".join(f"{kind} {kib}" for kind, kib in memory.items()))
     row("at rest as before the faults", "yes" if report["at_rest_as_before"] else "NO")
 
 
@@ -114,6 +117,7 @@ def main():
     clients.wait_for_tokens(30_000, timeout=60)
     clients.pause()
     before = nodes.at_rest()
+    clients.gaps.clear()
     memory = {}
     begin = time.monotonic()
     clients.resume()
@@ -124,10 +128,11 @@ def main():
             print(f"{number} faults, {time.monotonic() - begin:.0f} s, {clients.num_streams} "
                   f"streams, {len(clients.differences)} differ, {len(clients.errors)} errors",
                   flush=True)
-        if number in (FAULTS_BEFORE_MEMORY_COUNTS, options.faults):
+        if number % MEMORY_EVERY == 0 or number == options.faults:
             faults.repair()
             clients.pause()
-            memory[number] = nodes.resident_kib()
+            memory[number] = nodes.memory_kib()
+            print(f"{number} faults, KiB: {memory[number]}", flush=True)
             clients.resume()
     clients.end()
     print(f"{options.faults} faults done after {time.monotonic() - begin:.0f} s", flush=True)
@@ -139,24 +144,27 @@ def main():
         "streams": clients.num_streams, "tokens": clients.tokens, "moves": clients.moves,
         "reconnects": clients.reconnects, "different": len(clients.differences),
         "errors": len(clients.errors),
-        "longest_pause_ms": {f"p{100 * share:g}": round(1000 * percentile(clients.gaps, share))
+        "longest_pause_ms": {f"p{100 * share:g}": round(1000 * percentile([gap for gap, _, _ in clients.gaps], share))
                              for share in (0.5, 0.99, 1)},
-        "resident_kib": {name: {f"after {n}": values[name] for n, values in memory.items()}
-                         for name in nodes.resident_kib()},
+        "longest_pauses": [{"seconds": round(gap, 3), "until": round(when - begin, 3), "of": name}
+                           for gap, when, name in sorted(clients.gaps, reverse=True)[:20]],
+        "history": [{"at": round(when - begin, 3), "what": what} for when, what in faults.history],
+        "memory_kib": memory,
         "at_rest_as_before": after == before, "at_rest": {"before": before, "after": after},
     }
     print_table(report)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
-    failures = clients.differences + clients.errors
+    failures = clients.differences + [f"at {when - begin:.1f} s: {error}"
+                                      for when, error in clients.errors]
     for name in after:
         if after[name] != before[name]:
             failures.append(f"{name} at rest: {after[name]} instead of {before[name]}")
-    if options.faults > FAULTS_BEFORE_MEMORY_COUNTS:
-        for name, values in report["resident_kib"].items():
-            first, last = values.values()
-            if last > first * (1 + MAX_GROWTH):
-                failures.append(f"{name} grew from {first} to {last} KiB")
+    if options.faults > MEMORY_EVERY:
+        for name, first in memory[MEMORY_EVERY].items():
+            for kind, kib in memory[options.faults][name].items():
+                if kib > first[kind] * (1 + MAX_GROWTH):
+                    failures.append(f"{name}: {kind} memory grew from {first[kind]} to {kib} KiB")
     for failure in failures[:20]:
         print(f"FAILED: {failure}")
     return 1 if failures else 0

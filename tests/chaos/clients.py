@@ -21,7 +21,7 @@ class Stream:
         self.responses = []
         self.reconnects = 0
         self.losses = 0  # workers lost since the last new token
-        self.worst_gap = 0.0  # seconds between two responses
+        self.worst_gap = 0.0, 0.0  # seconds between two responses, and when they ended
 
 
 class Clients:
@@ -96,13 +96,15 @@ class Clients:
                 self._compare(stream)
             except Exception as error:  # told at the end; the thread goes on
                 with self.changed:
-                    self.errors.append(f"{request.request_id} of kind {kind}: {describe(error)}")
+                    self.errors.append((time.monotonic(), (
+                        f"{request.request_id} of kind {kind}, from gateway {stream.gateway}, after "
+                        f"{len(stream.responses)} responses: {describe(error)}")))
             finally:
                 with self.changed:
                     self.active.discard(stream)
                     self.num_streams += 1
                     self.reconnects += stream.reconnects
-                    self.gaps.append(stream.worst_gap)
+                    self.gaps.append((*stream.worst_gap, request.request_id))
                     self.changed.notify_all()
 
     def _run(self, stream, slow):
@@ -117,7 +119,7 @@ class Clients:
             try:
                 for response in call:
                     now = time.monotonic()
-                    stream.worst_gap, last = max(stream.worst_gap, now - last), now
+                    stream.worst_gap, last = max(stream.worst_gap, (now - last, now)), now
                     self._add(stream, response)
                     if slow:
                         threading.Event().wait(0.005)
@@ -164,5 +166,5 @@ class Clients:
 
 def describe(error):
     if isinstance(error, grpc.RpcError):
-        return f"{error.code().name}: {error.details()}"
+        return f"{error.code().name}: {error.details()} ({error.debug_error_string()})"
     return f"{type(error).__name__}: {error}"

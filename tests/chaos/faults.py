@@ -19,8 +19,8 @@ class Faults:
     def __init__(self, clients, gateways, workers, rng):
         self.clients, self.gateways, self.workers, self.rng = clients, gateways, workers, rng
         self.counts = collections.Counter()
-        self._repairs = []  # (when, function)
-        self._last_progress = time.monotonic()
+        self.history = []  # (when, what)
+        self._repairs = []  # (when, node, method)
 
     def inject(self):
         """One fault, as soon as one may happen."""
@@ -38,10 +38,10 @@ class Faults:
                 raise TimeoutError(f"a stream has made no progress for {PROGRESS_TIMEOUT_S} s")
             self.clients.wait_for_tokens(1, timeout=0.05)
         self.counts[kind] += 1
+        self.history.append((time.monotonic(), f"{node.name}: {kind}"))
         if node in self.workers:
             self.clients.count_loss()
         self._do(kind, node)
-        return kind, node.name
 
     def repair(self):
         """Everything is whole again on return."""
@@ -73,36 +73,33 @@ class Faults:
         seconds = self.rng.choice([self.rng.uniform(0.05, 1), self.rng.uniform(2, 5)])
         if kind.endswith("killed"):
             node.kill()
-            self._after(self.rng.choice([0.0, self.rng.uniform(0, 1)]), node.start)
+            self._after(self.rng.choice([0.0, self.rng.uniform(0, 1)]), node, node.start)
         elif kind.endswith("terminated"):
             node.begin_end()
-            self._after_end_of(node)
+            self._after(0.0, node, node.restart)
         elif kind == "worker stopped":
             node.stop()
-            self._after(seconds, node.go_on)
+            self._after(seconds, node, node.go_on)
         elif kind == "engine blocked":
             node.block_engine()
-            self._after(seconds, node.unblock_engine)
+            self._after(seconds, node, node.unblock_engine)
         elif kind == "link cut":
             node.cut()
-            self._after(seconds, node.join)
+            self._after(seconds, node, node.join)
 
-    def _after(self, seconds, function):
-        self._repairs.append((time.monotonic() + seconds, function))
+    def _after(self, seconds, node, mend):
+        self._repairs.append((time.monotonic() + seconds, node, mend))
 
-    def _after_end_of(self, node):
-        def restart():
-            if node.program.process.poll() is None and time.monotonic() < give_up:
-                self._after(0.05, restart)
-                return
-            node.end()
-            node.start()
-        give_up = time.monotonic() + PROGRESS_TIMEOUT_S
-        self._after(0, restart)
+    def _is_due(self, when, node, mend):
+        now = time.monotonic()
+        if mend == node.restart and not node.has_ended() and now < when + PROGRESS_TIMEOUT_S:
+            return False
+        return now >= when
 
     def _repair_what_is_due(self):
-        now = time.monotonic()
-        due = [function for when, function in self._repairs if when <= now]
-        self._repairs = [(when, function) for when, function in self._repairs if when > now]
-        for function in due:
-            function()
+        due = [repair for repair in self._repairs if self._is_due(*repair)]
+        for repair in due:
+            self._repairs.remove(repair)
+            _, node, mend = repair
+            mend()
+            self.history.append((time.monotonic(), f"{node.name}: {mend.__name__}"))

@@ -6,13 +6,26 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
+import tempfile
 
 import fleet
 from stopped_thread import StoppedThread
 
 # Free for sure: the network namespaces are our own.
-WORKER_PORT, GATEWAY_PORT, METRICS_PORT = 50051, 50050, 9090
+WORKER_PORT, GATEWAY_PORT, HTTP_PORT, METRICS_PORT = 50051, 50050, 8080, 9090
 EXIT_TIMEOUT_S = 60
+
+
+def _build_heap_probe():
+    library = pathlib.Path(tempfile.mkdtemp(prefix="continuo-chaos-")) / "heap_probe.so"
+    source = pathlib.Path(__file__).with_name("heap_probe.c")
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, source, "-pthread"], check=True)
+    return str(library)
+
+
+ENVIRONMENT = {"LD_PRELOAD": _build_heap_probe(),
+               "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 
 
 class Node:
@@ -46,13 +59,17 @@ class Node:
         self.lose()
         self.program.signal(signal.SIGTERM)
 
-    def end(self):
+    def has_ended(self):
+        return self.program.process.poll() is not None
+
+    def restart(self):
         """After begin_end()."""
         status = self.program.process.wait(EXIT_TIMEOUT_S)
         if status != 0:
             raise RuntimeError(f"{self.name} ended with {status} after SIGTERM:\n" +
                                "\n".join(self.program.lines[-20:]))
         self.program.kill()  # forgets it
+        self.start()
 
     @property
     def pid(self):
@@ -68,9 +85,14 @@ class Node:
                 pass
         return dict(sorted(kinds.items()))
 
-    def resident_kib(self):
+    def memory_kib(self):
+        """What the heap has in use, and what is resident: of that, what no file backs."""
+        self.program.signal(signal.SIGUSR2)
+        heap = self.program.wait_for_log("heap")["in_use_bytes"] // 1024
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", status)[1])
+        return {"heap": heap, **{name: int(re.search(rf"{field}:\s+(\d+)", status)[1])
+                                 for name, field in (("anonymous", "RssAnon"),
+                                                     ("resident", "VmRSS"))}}
 
     def sum_of(self, *names):
         """The sum of a metric's series, for each name."""
@@ -87,7 +109,7 @@ class WorkerNode(Node):
         super().__init__(f"worker {number}", lambda: fleet.Program(
             "continuo-worker", f"--model={model}", f"--listen={self.address}",
             f"--metrics_listen={self.metrics_address}", f"--worker_name=worker-{number}", *flags,
-            prefix=namespace.prefix))
+            prefix=namespace.prefix, env=ENVIRONMENT))
 
     def stop(self):
         self.lose()
@@ -127,7 +149,8 @@ class GatewayNode(Node):
         addresses = ",".join(worker.address for worker in workers)
         super().__init__(f"gateway {number}", lambda: fleet.Program(
             "continuo-gateway", f"--workers={addresses}", f"--listen={self.address}",
-            f"--metrics_listen={self.metrics_address}", *flags))
+            f"--http_listen=127.0.0.1:{HTTP_PORT + number}",
+            f"--metrics_listen={self.metrics_address}", *flags, env=ENVIRONMENT))
         self.client = None
 
     def start(self):
