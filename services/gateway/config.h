@@ -16,7 +16,8 @@ namespace continuo::gateway {
 
 // What one gateway is started with; the defaults of the flags.
 struct GatewayConfig {
-  std::string workers;  // "dns:///NAME:PORT" or "host:port,host:port"
+  std::string workers;                          // as ParsePools takes it
+  std::string routing_policy = "least_loaded";  // of kPolicies
   std::string listen = "0.0.0.0:50050";
   std::string metrics_listen = "0.0.0.0:9091";
   std::string http_listen = "0.0.0.0:8080";  // OpenAI's interface; "" or "off": none

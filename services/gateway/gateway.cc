@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/common/error.h"
 #include "services/common/log.h"
@@ -43,22 +44,35 @@ Gateway::Gateway(const GatewayConfig& config)
       admission_(config.admission),
       forwarded_(config.forwarded),
       metrics_(&admission_, &view_, &clock_),
-      router_(&LeastLoadedOfTwo, &view_, &clock_, random_),
+      router_(FindPolicy(config.routing_policy), &view_, &clock_, random_),
       budget_(&clock_),
       timer_(std::make_unique<TimerThread>()) {}
 
 absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& config) {
+  if (FindPolicy(config.routing_policy) == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--routing_policy: there is no \"", config.routing_policy, "\""));
+  }
   std::unique_ptr<Gateway> g(new Gateway(config));
+  ASSIGN_OR_RETURN(g->pools_, ParsePools(config.workers));
+  {
+    absl::MutexLock lock(&g->addresses_mutex_);
+    g->addresses_.resize(g->pools_.size());
+  }
   AuthOptions auth = config.auth;
   auth.on_change = LogKeys;
   ASSIGN_OR_RETURN(g->auth_, Authenticator::Open(std::move(auth)));
-  ASSIGN_OR_RETURN(g->resolver_, MakeResolver(config.workers, config.resolver));
+  for (const PoolSpec& pool : g->pools_) {
+    ASSIGN_OR_RETURN(g->resolvers_.emplace_back(), MakeResolver(pool.target, config.resolver));
+  }
   WorkerPoolOptions pool_options;
   ASSIGN_OR_RETURN(const TlsFiles worker_tls, WorkerTls(config));
   ASSIGN_OR_RETURN(g->worker_tls_, ReloadedTls::Open(worker_tls));
   pool_options.credentials = g->worker_tls_->ForChannel();
   pool_options.tls_server_name = config.worker_tls_server_name;
-  pool_options.on_lost = [resolver = g->resolver_.get()] { resolver->Refresh(); };
+  pool_options.on_lost = [gateway = g.get()] {
+    for (const auto& resolver : gateway->resolvers_) resolver->Refresh();
+  };
   pool_options.on_change = [gateway = g.get()] { gateway->UpdateHealth(); };
   g->pool_ = std::make_unique<WorkerPool>(std::move(pool_options), &g->view_, &g->router_,
                                           g->timer_.get(), &g->clock_);
@@ -95,9 +109,11 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   RETURN_IF_ERROR(g->StartHttp());
   ASSIGN_OR_RETURN(g->metrics_server_,
                    MetricsServer::Start(config.metrics_listen, g->metrics_.collectables()));
-  g->resolver_->Start([gateway = g.get()](const std::vector<std::string>& addresses) {
-    gateway->pool_->SetAddresses(addresses);
-  });
+  for (size_t i = 0; i < g->resolvers_.size(); ++i) {
+    g->resolvers_[i]->Start([gateway = g.get(), i](std::vector<std::string> addresses) {
+      gateway->SetAddresses(i, std::move(addresses));
+    });
+  }
   return g;
 }
 
@@ -107,6 +123,14 @@ absl::Status Gateway::StartHttp() {
   options.listen = config_.http_listen;
   options.limits = config_.http;
   options.limits.max_body_bytes = config_.max_request_bytes;
+  if (config_.tls.any()) {
+    options.read_tls = [files = config_.tls]() -> absl::StatusOr<openai::TlsPem> {
+      ASSIGN_OR_RETURN(TlsContents contents, ReadTlsFiles(files));
+      return openai::TlsPem{.certificates = std::move(contents.certificates),
+                            .key = std::move(contents.key),
+                            .roots = std::move(contents.roots)};
+    };
+  }
   http_api_ = std::make_unique<openai::Api>(
       openai::ApiParts{.front = service_.get(),
                        .clock = &clock_,
@@ -131,10 +155,27 @@ Gateway::~Gateway() {
   service_.reset();
   transport_.reset();
   // The pool asks it to refresh, it gives the pool addresses: its thread ends first, itself last.
-  if (pool_ != nullptr) resolver_->Stop();
+  if (pool_ != nullptr) {
+    for (const auto& resolver : resolvers_) resolver->Stop();
+  }
   pool_.reset();
-  resolver_.reset();
+  resolvers_.clear();
   timer_.reset();
+}
+
+void Gateway::SetAddresses(size_t pool, std::vector<std::string> addresses) {
+  absl::MutexLock lock(&addresses_mutex_);
+  addresses_[pool] = std::move(addresses);
+  std::vector<WorkerAddress> all;
+  bool complete = true;
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    complete = complete && addresses_[i].has_value();
+    if (!addresses_[i].has_value()) continue;
+    for (const std::string& address : *addresses_[i]) {
+      all.emplace_back(address, static_cast<int>(i), pools_[i].weight);
+    }
+  }
+  pool_->SetAddresses(all, complete);
 }
 
 void Gateway::UpdateHealth() {

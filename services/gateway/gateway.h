@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/random/random.h"
@@ -20,6 +22,7 @@
 #include "services/gateway/load_view.h"
 #include "services/gateway/openai/api.h"
 #include "services/gateway/openai/http_server.h"
+#include "services/gateway/pool_spec.h"
 #include "services/gateway/resolver.h"
 #include "services/gateway/retry_budget.h"
 #include "services/gateway/router.h"
@@ -51,6 +54,8 @@ class Gateway {
  private:
   explicit Gateway(const GatewayConfig& config);
   absl::Status StartHttp();
+  // From the resolver of one pool.
+  void SetAddresses(size_t pool, std::vector<std::string> addresses);
   // Tells health what can be served now.
   void UpdateHealth();
 
@@ -67,7 +72,7 @@ class Gateway {
   RetryBudget budget_;
   // Ends first to last: servers, service, resolver, transport, pool, timer.
   std::unique_ptr<TimerThread> timer_;
-  std::unique_ptr<Resolver> resolver_;
+  std::vector<std::unique_ptr<Resolver>> resolvers_;  // one a pool
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<GrpcWorkerTransport> transport_;
   std::unique_ptr<InferenceService> service_;
@@ -75,6 +80,11 @@ class Gateway {
   std::unique_ptr<openai::Api> http_api_;
   std::unique_ptr<openai::HttpServer> http_server_;
   std::unique_ptr<MetricsServer> metrics_server_;
+
+  std::vector<PoolSpec> pools_;
+  absl::Mutex addresses_mutex_;  // held while the pool of workers is told, so that nobody goes back
+  // By pool; nothing until its resolver has answered.
+  std::vector<std::optional<std::vector<std::string>>> addresses_ ABSL_GUARDED_BY(addresses_mutex_);
 
   absl::Mutex health_mutex_;
   // Null until it listens and from the drain on: health is no longer touched.

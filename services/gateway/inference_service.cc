@@ -16,6 +16,7 @@
 #include "services/gateway/forwarded_call.h"
 #include "services/gateway/message_bytes.h"
 #include "services/gateway/request_check.h"
+#include "services/gateway/route_hash.h"
 
 namespace continuo::gateway {
 namespace {
@@ -117,6 +118,8 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
     result.context.request_id = MakeRequestId();
   }
   result.prompt_tokens = EstimatePromptTokens(request);
+  result.prefix_hash = PrefixHash(request, result.context.tenant);
+  result.session_hash = SessionHash(call.metadata("x-session-id"), result.context.tenant);
   ASSIGN_OR_RETURN(result.ticket, parts_.admission->Admit(call.num_bytes, result.prompt_tokens));
   result.request = std::move(request);
   absl::MutexLock lock(&mutex_);

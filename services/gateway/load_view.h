@@ -39,6 +39,9 @@ struct WorkerLoad {
   int64_t total_kv_blocks = 0;
   int64_t block_size_tokens = 0;
   int64_t max_running_requests = 0;
+  // Where the address comes from, and that pool's share of new requests (PoolSpec).
+  int pool = 0;
+  double pool_weight = 1;
   bool slow = false;  // beyond reason, beside its peers
 
   // When the last report arrived, as Clock::Elapsed tells it.

@@ -4,6 +4,8 @@
 #include <iostream>
 #include <limits>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "services/common/flags.h"
@@ -22,7 +24,10 @@ int Main(int argc, char** argv) {
   Flags flags("continuo-gateway", "Routes gRPC streams to workers and keeps them alive.");
   flags.Text("workers", &config.workers,
              "where the workers are: host:port,host:port or dns:///NAME:PORT or "
-             "dns://SERVER:PORT/NAME:PORT");
+             "dns://SERVER:PORT/NAME:PORT; or several pools by weight, TARGET@95;TARGET@5");
+  std::vector<std::string> policies;
+  for (const NamedPolicy& policy : kPolicies) policies.emplace_back(policy.name);
+  flags.Choice("routing_policy", &config.routing_policy, policies, "which worker takes a request");
   flags.Address("listen", &config.listen, "address for clients; port 0 takes a free one");
   flags.Text("http_listen", &config.http_listen,
              "address for clients of OpenAI's interface over HTTP; port 0 takes a free one, off "

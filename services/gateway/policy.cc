@@ -2,9 +2,11 @@
 #include "services/gateway/policy.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "absl/random/distributions.h"
+#include "services/gateway/route_hash.h"
 
 namespace continuo::gateway {
 namespace {
@@ -56,8 +58,11 @@ double Cost(const RouteKey& key, const Candidate& candidate) {
          (load.slow ? kSlowCost : 0);
 }
 
-std::optional<size_t> LeastLoadedOfTwo(const RouteKey& key, std::span<const Candidate> candidates,
-                                       absl::BitGenRef random) {
+namespace {
+
+// The candidates that a policy chooses from; see kPolicies. Empty where none may be taken.
+std::vector<size_t> Choices(const RouteKey& key, std::span<const Candidate> candidates,
+                            absl::BitGenRef random) {
   std::vector<size_t> best;
   int best_preference = 0;
   for (size_t i = 0; i < candidates.size(); ++i) {
@@ -69,10 +74,91 @@ std::optional<size_t> LeastLoadedOfTwo(const RouteKey& key, std::span<const Cand
     }
     if (preference == best_preference) best.push_back(i);
   }
-  if (best.empty()) return std::nullopt;
-  const size_t a = best[absl::Uniform<size_t>(random, 0, best.size())];
-  const size_t b = best[absl::Uniform<size_t>(random, 0, best.size())];
+  // By pool, in ascending order: the same for every gateway.
+  std::map<int, double> weights;
+  double sum = 0;
+  for (const size_t i : best) {
+    const auto [at, is_new] =
+        weights.emplace(candidates[i].load->pool, candidates[i].load->pool_weight);
+    if (is_new) sum += at->second;
+  }
+  if (weights.size() <= 1 || sum <= 0) return best;
+  double draw = key.session_hash != 0 ? static_cast<double>(key.session_hash >> 11) * 0x1.0p-53
+                                      : absl::Uniform<double>(random, 0, 1);
+  draw *= sum;
+  int pool = weights.begin()->first;
+  for (const auto& [number, weight] : weights) {
+    if (weight > 0) pool = number;  // the last one, where rounding leaves something
+    if (draw < weight) break;
+    draw -= weight;
+  }
+  std::erase_if(best, [&](size_t i) { return candidates[i].load->pool != pool; });
+  return best;
+}
+
+std::optional<size_t> LighterOfTwo(const RouteKey& key, std::span<const Candidate> candidates,
+                                   const std::vector<size_t>& choices, absl::BitGenRef random) {
+  if (choices.empty()) return std::nullopt;
+  const size_t a = choices[absl::Uniform<size_t>(random, 0, choices.size())];
+  const size_t b = choices[absl::Uniform<size_t>(random, 0, choices.size())];
   return Cost(key, candidates[a]) <= Cost(key, candidates[b]) ? a : b;
+}
+
+std::optional<size_t> AtHome(uint64_t hash, const RouteKey& key,
+                             std::span<const Candidate> candidates, absl::BitGenRef random) {
+  const std::vector<size_t> choices = Choices(key, candidates, random);
+  if (hash == 0 || choices.empty()) return LighterOfTwo(key, candidates, choices, random);
+  std::vector<double> costs;
+  double sum = 0;
+  for (const size_t i : choices) sum += costs.emplace_back(Cost(key, candidates[i]));
+  const double bound = sum / static_cast<double>(choices.size()) * kLoadBound + kLoadSlack;
+  std::optional<size_t> home;
+  uint64_t best_score = 0;
+  for (size_t k = 0; k < choices.size(); ++k) {
+    if (costs[k] > bound) continue;
+    const uint64_t score = RendezvousScore(hash, candidates[choices[k]].load->address);
+    if (home.has_value() && score <= best_score) continue;
+    home = choices[k];
+    best_score = score;
+  }
+  return home;  // the lightest is within the bound
+}
+
+}  // namespace
+
+std::optional<size_t> LeastLoadedOfTwo(const RouteKey& key, std::span<const Candidate> candidates,
+                                       absl::BitGenRef random) {
+  return LighterOfTwo(key, candidates, Choices(key, candidates, random), random);
+}
+
+std::optional<size_t> PrefixAffinity(const RouteKey& key, std::span<const Candidate> candidates,
+                                     absl::BitGenRef random) {
+  return AtHome(key.prefix_hash, key, candidates, random);
+}
+
+std::optional<size_t> SessionAffinity(const RouteKey& key, std::span<const Candidate> candidates,
+                                      absl::BitGenRef random) {
+  return AtHome(key.session_hash, key, candidates, random);
+}
+
+std::optional<size_t> Affinity(const RouteKey& key, std::span<const Candidate> candidates,
+                               absl::BitGenRef random) {
+  return AtHome(key.session_hash != 0 ? key.session_hash : key.prefix_hash, key, candidates,
+                random);
+}
+
+std::optional<size_t> Random(const RouteKey& key, std::span<const Candidate> candidates,
+                             absl::BitGenRef random) {
+  const std::vector<size_t> choices = Choices(key, candidates, random);
+  if (choices.empty()) return std::nullopt;
+  return choices[absl::Uniform<size_t>(random, 0, choices.size())];
+}
+
+Policy FindPolicy(std::string_view name) {
+  for (const NamedPolicy& policy : kPolicies) {
+    if (policy.name == name) return policy.policy;
+  }
+  return nullptr;
 }
 
 }  // namespace continuo::gateway

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "absl/random/bit_gen_ref.h"
 #include "services/gateway/load_view.h"
@@ -30,6 +31,9 @@ struct RouteKey {
   bool exact_only = false;    // only the same fingerprint will do
   bool allow_inexact = true;  // false: rather wait for a lost worker of the same fingerprint
   int64_t prompt_tokens = 0;  // estimate of what has to be computed
+  // Where its like should meet (route_hash.h); 0: anywhere.
+  uint64_t prefix_hash = 0;
+  uint64_t session_hash = 0;
   std::span<const Failure> failures;     // avoided where others are left
   std::span<const std::string> refused;  // addresses that must not be picked
 };
@@ -57,6 +61,9 @@ double Cost(const RouteKey& key, const Candidate& candidate);
 inline constexpr double kTokensPerUnit = 4096;
 inline constexpr double kSlowCost = 2;
 
+// Every policy looks only at the most preferred candidates, and of those at the ones of one pool,
+// drawn by the pools' weights: a session's always the same while its pool has a worker.
+
 // An index into candidates, or nothing where none may take the request.
 using Policy = std::optional<size_t> (*)(const RouteKey& key, std::span<const Candidate> candidates,
                                          absl::BitGenRef random);
@@ -65,5 +72,35 @@ using Policy = std::optional<size_t> (*)(const RouteKey& key, std::span<const Ca
 // the time they are used: the minimum of all would send everybody to the same place.
 std::optional<size_t> LeastLoadedOfTwo(const RouteKey& key, std::span<const Candidate> candidates,
                                        absl::BitGenRef random);
+
+// The highest by RendezvousScore of those that are not much busier than the rest: Cost at most
+// kLoadBound times the mean, plus kLoadSlack. So a request goes where its prefix is cached, and a
+// popular prefix spreads as far as its load needs. Without a hash as LeastLoadedOfTwo.
+std::optional<size_t> PrefixAffinity(const RouteKey& key, std::span<const Candidate> candidates,
+                                     absl::BitGenRef random);
+// The same by x-session-id.
+std::optional<size_t> SessionAffinity(const RouteKey& key, std::span<const Candidate> candidates,
+                                      absl::BitGenRef random);
+// By session, where there is none by prefix, else as LeastLoadedOfTwo.
+std::optional<size_t> Affinity(const RouteKey& key, std::span<const Candidate> candidates,
+                               absl::BitGenRef random);
+inline constexpr double kLoadBound = 1.25;
+inline constexpr double kLoadSlack = 0.25;
+
+// Blind; to compare with.
+std::optional<size_t> Random(const RouteKey& key, std::span<const Candidate> candidates,
+                             absl::BitGenRef random);
+
+struct NamedPolicy {
+  std::string_view name;  // of --routing_policy
+  Policy policy;
+};
+inline constexpr NamedPolicy kPolicies[] = {{"least_loaded", &LeastLoadedOfTwo},
+                                            {"prefix_affinity", &PrefixAffinity},
+                                            {"session_affinity", &SessionAffinity},
+                                            {"affinity", &Affinity},
+                                            {"random", &Random}};
+// Null where there is none of that name.
+Policy FindPolicy(std::string_view name);
 
 }  // namespace continuo::gateway

@@ -34,6 +34,8 @@ StreamRelay::StreamRelay(const RelayEnvironment& environment, RelayRequest reque
       request_(std::move(request.request)),
       context_(std::move(request.context)),
       prompt_tokens_(request.prompt_tokens),
+      prefix_hash_(request.prefix_hash),
+      session_hash_(request.session_hash),
       random_state_(request.seed),
       ticket_(std::move(request.ticket)),
       start_time_(env_.clock->Elapsed()),
@@ -219,6 +221,8 @@ absl::StatusOr<Lease> StreamRelay::Pick() {
       .exact_only = request_.exact_only(),
       .allow_inexact = env_.clock->Elapsed() - wait_begin_ >= options_.exact_wait,
       .prompt_tokens = prompt_tokens_ + received_.num_tokens(),
+      .prefix_hash = prefix_hash_,
+      .session_hash = session_hash_,
       .failures = failures_,
       .refused = refused_,
   };

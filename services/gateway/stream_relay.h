@@ -126,8 +126,9 @@ struct RelayEnvironment {
 struct RelayRequest {
   v1::GenerateRequest request;
   CallContext context;
-  int64_t prompt_tokens = 0;  // estimate, for routing
-  uint64_t seed = 0;          // of the jitter
+  int64_t prompt_tokens = 0;                   // estimate, for routing
+  uint64_t prefix_hash = 0, session_hash = 0;  // for routing, see RouteKey
+  uint64_t seed = 0;                           // of the jitter
   Admission::Ticket ticket;
 };
 
@@ -215,6 +216,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   v1::GenerateRequest request_;
   CallContext context_;
   int64_t prompt_tokens_;
+  const uint64_t prefix_hash_, session_hash_;
   uint64_t random_state_;
   Admission::Ticket ticket_;
   Received received_;

@@ -152,15 +152,16 @@ void WorkerPool::After(absl::Duration delay, std::function<void()> method) {
   });
 }
 
-void WorkerPool::SetAddresses(const std::vector<std::string>& addresses) {
+void WorkerPool::SetAddresses(const std::vector<WorkerAddress>& addresses, bool complete) {
   std::vector<std::string> added;
   std::vector<std::shared_ptr<LoadWatch>> dropped;
   std::vector<std::shared_ptr<HealthWatch>> dropped_health;
   {
     absl::MutexLock lock(&mutex_);
-    resolved_ = true;
+    resolved_ = resolved_ || complete;
     for (auto& [address, worker] : workers_) {
-      const bool listed = std::ranges::find(addresses, address) != addresses.end();
+      const bool listed =
+          std::ranges::find(addresses, address, &WorkerAddress::address) != addresses.end();
       if (listed == worker.listed) continue;
       worker.listed = listed;
       // It may be listed again: SERVING returns with its next report.
@@ -173,8 +174,13 @@ void WorkerPool::SetAddresses(const std::vector<std::string>& addresses) {
         }
       }
     }
-    for (const std::string& address : addresses) {
+    std::set<std::string> seen;
+    for (const auto& [address, pool, weight] : addresses) {
+      if (!seen.insert(address).second) continue;
       const auto [at, is_new] = workers_.try_emplace(address);
+      // The loads follow with the next report.
+      at->second.pool = pool;
+      at->second.pool_weight = weight;
       if (!is_new) continue;
       at->second.channel = MakeWorkerChannel(address, options_);
       added.push_back(address);
@@ -285,6 +291,8 @@ void WorkerPool::OnReport(const std::string& address, uint64_t watch_id,
     load->total_kv_blocks = report.total_kv_blocks();
     load->block_size_tokens = report.block_size_tokens();
     load->max_running_requests = report.max_running_requests();
+    load->pool = worker.pool;
+    load->pool_weight = worker.pool_weight;
     load->report_time = worker.heard_time;
     load->slow = slow_.Report(address, absl::StrCat(load->model, "\n", load->fingerprint),
                               report.steps(), report.running_requests(), worker.heard_time);

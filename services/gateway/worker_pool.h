@@ -41,6 +41,16 @@ struct WorkerChannel {
   const std::unique_ptr<v1::WorkerService::Stub> worker;
 };
 
+// Where a worker is, and the pool that it belongs to (PoolSpec).
+struct WorkerAddress {
+  WorkerAddress(std::string address, int pool = 0, double weight = 1)  // NOLINT: by address alone
+      : address(std::move(address)), pool(pool), weight(weight) {}
+
+  std::string address;
+  int pool;
+  double weight;
+};
+
 struct WorkerPoolOptions {
   std::shared_ptr<grpc::ChannelCredentials> credentials;
   // Name in the workers' certificates; empty: their address.
@@ -71,8 +81,9 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // From the resolver: all addresses there are now.
-  void SetAddresses(const std::vector<std::string>& addresses);
+  // From the resolvers: all addresses there are now. An address in two pools belongs to the first.
+  // `complete`: each resolver has answered once.
+  void SetAddresses(const std::vector<WorkerAddress>& addresses, bool complete = true);
 
   // Null where the address is no longer known.
   std::shared_ptr<WorkerChannel> Find(const std::string& address) const;
@@ -87,6 +98,8 @@ class WorkerPool {
   struct Worker {
     std::shared_ptr<WorkerChannel> channel;
     bool listed = true;
+    int pool = 0;
+    double pool_weight = 1;
     bool tried = false;       // it has reported or failed once
     bool has_report = false;  // of the current watch
     bool silent = false;      // what it had is lost, until it reports again

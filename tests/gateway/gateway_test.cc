@@ -356,6 +356,40 @@ TEST_F(GatewayTest, TheFullerWorkerReceivesFewerRequests) {
   EXPECT_GT(workers_[0]->num_calls(), 20);
 }
 
+TEST_F(GatewayTest, ACanaryGetsItsShareAndTakesOverWhereTheOthersAreGone) {
+  AddWorkers(2);
+  GatewayConfig config;
+  config.workers = absl::StrCat(workers_[0]->address(), "@9;", workers_[1]->address(), "@1");
+  StartGateway(config);
+  WaitForWorkers(2);
+  for (int i = 0; i < 300; ++i) Generate(Request("x", 1));
+  // 30 expected, sigma 5.
+  EXPECT_GT(workers_[1]->num_calls(), 8);
+  EXPECT_LT(workers_[1]->num_calls(), 60);
+  workers_[0]->Kill();
+  ExpectUndisturbed(Generate(Request()), Request());
+}
+
+TEST_F(GatewayTest, PromptsWithOneBeginningAndSessionsMeetOneWorker) {
+  AddWorkers(4);
+  GatewayConfig config;
+  config.routing_policy = "affinity";
+  StartGateway(config);
+  WaitForWorkers(4);
+  const std::string prefix(5000, 'x');
+  for (int i = 0; i < 20; ++i) Generate(Request(absl::StrCat(prefix, i), 1));
+  std::vector<size_t> calls;
+  for (const auto& worker : workers_) calls.push_back(worker->num_calls());
+  EXPECT_EQ(*std::ranges::max_element(calls), 20);
+  for (int i = 0; i < 20; ++i) {
+    Generate(Request(absl::StrCat(i, prefix), 1),
+             [](grpc::ClientContext& context) { context.AddMetadata("x-session-id", "s"); });
+  }
+  size_t session = 0;
+  for (size_t i = 0; i < 4; ++i) session = std::max(session, workers_[i]->num_calls() - calls[i]);
+  EXPECT_EQ(session, 20);
+}
+
 TEST_F(GatewayTest, AWorkerThatLeftDnsDrainsAndAnotherIsFound) {
   const v1::GenerateRequest request = LongRequest("open");
   // Two loopback addresses with one port, as pods have.

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,128 @@ TEST(LeastLoadedOfTwoTest, AWorkerThatFailedIsAvoidedWhileAnotherIsLeft) {
   const std::vector<Failure> all = {
       {fleet.loads[0].address, 2}, {fleet.loads[1].address, 1}, {fleet.loads[2].address, 1}};
   EXPECT_EQ(fleet.Draw({.model = "m", .failures = all}, 200).size(), 3);
+}
+
+TEST(PrefixAffinityTest, ALostWorkerMovesOnlyWhatWasItsOwn) {
+  Fleet all(5), left(5);
+  left.candidates.erase(left.candidates.begin() + 2);
+  std::mt19937_64 random(1);
+  std::map<std::string, int> hits;
+  int moved_from_it = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const RouteKey key = {.model = "m", .prefix_hash = random() | 1};
+    const std::string before =
+        all.candidates[*PrefixAffinity(key, all.candidates, random)].load->address;
+    const std::string after =
+        left.candidates[*PrefixAffinity(key, left.candidates, random)].load->address;
+    hits[before]++;
+    if (before == all.loads[2].address) {
+      ++moved_from_it;
+    } else {
+      ASSERT_EQ(before, after);
+    }
+  }
+  // 4,000 each, sigma 57.
+  EXPECT_EQ(hits.size(), 5);
+  for (const auto& [address, count] : hits) EXPECT_NEAR(count, 4000, 300) << address;
+  EXPECT_NEAR(moved_from_it, 4000, 300);
+}
+
+TEST(PrefixAffinityTest, ItYieldsToLoadAndReturns) {
+  Fleet fleet(4);
+  std::mt19937_64 random(1);
+  const RouteKey key = {.model = "m", .prefix_hash = 12345};
+  const size_t home = *PrefixAffinity(key, fleet.candidates, random);
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(*PrefixAffinity(key, fleet.candidates, random), home);
+  }
+  fleet.loads[home].pending_prompt_tokens = 8192;
+  const size_t second = *PrefixAffinity(key, fleet.candidates, random);
+  EXPECT_NE(second, home);
+  EXPECT_EQ(*PrefixAffinity(key, fleet.candidates, random), second);
+  fleet.loads[home].pending_prompt_tokens = 0;
+  EXPECT_EQ(*PrefixAffinity(key, fleet.candidates, random), home);
+}
+
+TEST(PrefixAffinityTest, APrefixThatAllShareSpreadsAsFarAsItsLoad) {
+  Fleet fleet(4);
+  std::mt19937_64 random(1);
+  const RouteKey key = {.model = "m", .prompt_tokens = 1000, .prefix_hash = 12345};
+  std::map<size_t, int> hits;
+  for (int i = 0; i < 400; ++i) {
+    const size_t pick = *PrefixAffinity(key, fleet.candidates, random);
+    fleet.candidates[pick].unreported_prompt_tokens += 1000;
+    hits[pick]++;
+  }
+  EXPECT_EQ(hits.size(), 4);
+  for (const auto& [worker, count] : hits) EXPECT_LE(count, 400 / 4 * kLoadBound + 2) << worker;
+}
+
+TEST(PrefixAffinityTest, WithoutAHashAndForSessionsWithoutOneLoadDecides) {
+  Fleet fleet(4);
+  fleet.loads[3].pending_prompt_tokens = 100000;
+  for (const Policy policy : {&PrefixAffinity, &SessionAffinity, &Affinity}) {
+    std::mt19937_64 random(1);
+    std::map<size_t, int> hits;
+    for (int i = 0; i < 100000; ++i) hits[*policy({.model = "m"}, fleet.candidates, random)]++;
+    EXPECT_NEAR(hits.at(3) / 1e5, 0.0625, 0.004);
+  }
+}
+
+TEST(AffinityTest, ASessionStaysTogetherWhateverItsPromptsAre) {
+  Fleet fleet(8);
+  std::mt19937_64 random(1);
+  std::map<size_t, int> hits;
+  for (int i = 0; i < 100; ++i) {
+    hits[*Affinity({.model = "m", .prefix_hash = random() | 1, .session_hash = 99},
+                   fleet.candidates, random)]++;
+  }
+  EXPECT_EQ(hits.size(), 1);
+}
+
+TEST(PoolTest, NewRequestsAreDividedByWeight) {
+  Fleet fleet(4);
+  for (int i = 0; i < 3; ++i) fleet.loads[i].pool_weight = 90;
+  fleet.loads[3].pool = 1;
+  fleet.loads[3].pool_weight = 10;
+  EXPECT_NEAR(fleet.Draw({.model = "m"}, 100000).at(3) / 1e5, 0.1, 0.005);
+  // A session always meets the same pool.
+  std::mt19937_64 random(1);
+  int canary = 0;
+  for (int session = 0; session < 2000; ++session) {
+    const RouteKey key = {.model = "m", .session_hash = random() | 1};
+    std::set<int> pools;
+    for (int i = 0; i < 5; ++i) {
+      pools.insert(fleet.loads[*LeastLoadedOfTwo(key, fleet.candidates, random)].pool);
+    }
+    ASSERT_EQ(pools.size(), 1);
+    canary += *pools.begin();
+  }
+  EXPECT_NEAR(canary, 200, 60);
+}
+
+TEST(PoolTest, AnEmptyPoolsShareGoesToTheOthersAndWeightZeroTakesTheRest) {
+  Fleet fleet(2);
+  fleet.loads[0].pool_weight = 1;
+  fleet.loads[1].pool = 1;
+  fleet.loads[1].pool_weight = 0;
+  EXPECT_THAT(fleet.Draw({.model = "m"}, 200), ElementsAre(std::pair(0, 200)));
+  const std::vector<std::string> refused = {fleet.loads[0].address};
+  EXPECT_THAT(fleet.Draw({.model = "m", .refused = refused}, 200), ElementsAre(std::pair(1, 200)));
+}
+
+TEST(PoolTest, AStreamStaysWithItsFingerprintWhateverTheWeights) {
+  Fleet fleet(2);
+  fleet.loads[0].pool_weight = 99;
+  fleet.loads[1].pool = 1;
+  fleet.loads[1].fingerprint = "G";
+  const RouteKey key = {.model = "m", .fingerprint = "G", .tokenizer_fingerprint = "T"};
+  EXPECT_THAT(fleet.Draw(key, 200), ElementsAre(std::pair(1, 200)));
+}
+
+TEST(FindPolicyTest, EveryNameIsFoundAndNoOther) {
+  for (const NamedPolicy& policy : kPolicies) EXPECT_EQ(FindPolicy(policy.name), policy.policy);
+  EXPECT_EQ(FindPolicy("nearest"), nullptr);
 }
 
 TEST(PreferenceTest, FingerprintGoesBeforeTokenizerAndNothingElseWillDo) {
