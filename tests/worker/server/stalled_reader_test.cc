@@ -54,6 +54,7 @@ TEST_F(StalledReaderTest, AbortEndsItsCall) {
   auto call = StartStalled();
   EXPECT_TRUE(Abort("large").aborted());
   WaitUntilAllHasEnded();
+  EXPECT_EQ(server_->core().num_requests(absl::StatusCode::kAborted), 1u);
   EXPECT_EQ(call->Finish().code(), absl::StatusCode::kAborted);
 }
 
@@ -73,6 +74,7 @@ TEST_F(StalledReaderTest, ADrainEnds) {
   ASSERT_TRUE(Drain(absl::ZeroDuration(), &drained).ok());
   WaitUntil([&] { return server_->drained(); });
   WaitUntilAllHasEnded();
+  EXPECT_EQ(server_->core().num_requests(absl::StatusCode::kUnavailable), 1u);
   EXPECT_EQ(call->Finish().code(), absl::StatusCode::kUnavailable);
 }
 
