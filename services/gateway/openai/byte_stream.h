@@ -4,6 +4,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
 #include <boost/system/error_code.hpp>
 #include <cstddef>
 #include <memory>
@@ -30,5 +31,7 @@ class ByteStream {
 };
 
 std::unique_ptr<ByteStream> MakeTcpStream(boost::asio::ip::tcp::socket socket);
+std::unique_ptr<ByteStream> MakeTlsStream(boost::asio::ip::tcp::socket socket,
+                                          std::shared_ptr<boost::asio::ssl::context> context);
 
 }  // namespace continuo::gateway::openai

@@ -19,6 +19,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "services/base/status_macros.h"
 #include "services/gateway/openai/byte_stream.h"
 
 namespace continuo::gateway::openai {
@@ -36,7 +37,8 @@ struct HttpServer::Impl {
     std::thread thread;
   };
 
-  Impl(const HttpServerOptions& options, HttpHandler* handler) : handler(handler) {
+  Impl(const HttpServerOptions& options, HttpHandler* handler)
+      : options(options), handler(handler) {
     shared.limits = options.limits;
     for (int i = 0; i < std::max(options.num_threads, 1); ++i) {
       loops.push_back(std::make_unique<Loop>());
@@ -45,6 +47,9 @@ struct HttpServer::Impl {
   }
 
   asio::awaitable<void> Accept();
+  // Reads certificate and key, and makes a context of them where they are new.
+  absl::Status LoadTls();
+  asio::awaitable<void> WatchTls();
   void Serve(Loop& loop, tcp::socket socket);
   void CountConnection(int change) {
     absl::MutexLock lock(&mutex);
@@ -62,12 +67,16 @@ struct HttpServer::Impl {
     }
   }
 
+  const HttpServerOptions options;
   HttpHandler* const handler;
   HttpShared shared;
   std::vector<std::unique_ptr<Loop>> loops;
   std::optional<tcp::acceptor> acceptor;  // of the first loop
 
+  TlsPem pem;  // of the first loop
+
   absl::Mutex mutex;
+  std::shared_ptr<asio::ssl::context> tls ABSL_GUARDED_BY(mutex);  // null: in the clear
   int num_connections ABSL_GUARDED_BY(mutex) = 0;
 };
 
@@ -92,14 +101,39 @@ asio::awaitable<void> HttpServer::Impl::Accept() {
   }
 }
 
+absl::Status HttpServer::Impl::LoadTls() {
+  ASSIGN_OR_RETURN(TlsPem now, options.read_tls());
+  if (now == pem) return absl::OkStatus();
+  ASSIGN_OR_RETURN(auto context, MakeTlsContext(now));
+  pem = std::move(now);
+  absl::MutexLock lock(&mutex);
+  tls = std::move(context);
+  return absl::OkStatus();
+}
+
+asio::awaitable<void> HttpServer::Impl::WatchTls() {
+  asio::steady_timer timer(loops[0]->context);
+  while (true) {
+    timer.expires_after(absl::ToChronoNanoseconds(options.tls_poll_interval));
+    co_await timer.async_wait(asio::use_awaitable);
+    // What is bad now may be good the next time.
+    LoadTls().IgnoreError();
+  }
+}
+
 void HttpServer::Impl::Serve(Loop& loop, tcp::socket socket) {
   bool full;
+  std::shared_ptr<asio::ssl::context> context;
   {
     absl::MutexLock lock(&mutex);
+    context = tls;
     full = num_connections > shared.limits.max_connections;
   }
   error_code ignored;
   if (full || shared.draining) {
+    CountConnection(-1);
+    // A handshake would be work for nothing.
+    if (context != nullptr) return;
     // Without waiting: what the socket does not take at once is not sent.
     const HttpResponse response = handler->Error(503, "too many connections are open");
     const std::string bytes = absl::StrCat(
@@ -108,12 +142,13 @@ void HttpServer::Impl::Serve(Loop& loop, tcp::socket socket) {
         response.body.size(), "\r\n\r\n", response.body);
     socket.non_blocking(true, ignored);
     socket.write_some(asio::buffer(bytes), ignored);
-    CountConnection(-1);
     return;
   }
   socket.set_option(tcp::no_delay(true), ignored);
   const auto connection = std::make_shared<HttpConnection>(
-      MakeTcpStream(std::move(socket)), loop.context.get_executor(), &shared, handler);
+      context == nullptr ? MakeTcpStream(std::move(socket))
+                         : MakeTlsStream(std::move(socket), std::move(context)),
+      loop.context.get_executor(), &shared, handler);
   loop.connections.insert(connection);
   asio::co_spawn(loop.context, connection->Run(),
                  [this, &loop, connection](std::exception_ptr /*out of memory*/) {
@@ -139,6 +174,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
   }
   std::unique_ptr<HttpServer> server(new HttpServer(std::make_unique<Impl>(options, handler)));
   Impl& impl = *server->impl_;
+  int port = 0;
   try {
     const tcp::endpoint endpoint =
         *tcp::resolver(impl.loops[0]->context)
@@ -148,12 +184,17 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
     impl.acceptor->set_option(tcp::acceptor::reuse_address(true));
     impl.acceptor->bind(endpoint);
     impl.acceptor->listen();
-    server->port_ = impl.acceptor->local_endpoint().port();
+    port = impl.acceptor->local_endpoint().port();
   } catch (const boost::system::system_error& error) {
     return absl::UnavailableError(
         absl::StrCat("cannot listen on \"", listen, "\" for HTTP: ", error.code().message()));
   }
+  if (options.read_tls) {
+    RETURN_IF_ERROR(impl.LoadTls());
+    asio::co_spawn(impl.loops[0]->context, impl.WatchTls(), asio::detached);
+  }
   asio::co_spawn(impl.loops[0]->context, impl.Accept(), asio::detached);
+  server->port_ = port;
   for (const auto& loop : impl.loops) {
     loop->thread = std::thread([&context = loop->context] { context.run(); });
   }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/gateway/openai/http_connection.h"
+#include "services/gateway/openai/tls_context.h"
 
 namespace continuo::gateway::openai {
 
@@ -14,6 +16,10 @@ struct HttpServerOptions {
   std::string listen;  // "host:port" or "[v6]:port"; port 0 takes a free one
   int num_threads = 2;
   HttpLimits limits;
+  // Certificate and key; unset: no TLS. Asked for again every second: connections made from then on
+  // get what is new, and an error leaves what was before.
+  std::function<absl::StatusOr<TlsPem>()> read_tls;
+  absl::Duration tls_poll_interval = absl::Seconds(1);
 };
 
 // Accepts connections and serves them on threads of its own, each connection on one of them.
@@ -21,7 +27,7 @@ struct HttpServerOptions {
 class HttpServer {
  public:
   // Listening on return. The handler outlives the server. UNAVAILABLE and INVALID_ARGUMENT name the
-  // address.
+  // address, or are those of read_tls.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options,
                                                            HttpHandler* handler);
   // Ends what is open at once.
