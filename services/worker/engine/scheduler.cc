@@ -22,8 +22,6 @@ constexpr int kLeastPart = 8;
 // another aside, both of the most that a step may have.
 constexpr double kBurst = 4, kSlack = 0.125;
 
-constexpr absl::Duration kTellPositionsEvery = absl::Milliseconds(100);
-
 }  // namespace
 
 Scheduler::Scheduler(const EngineOptions& options, EngineMetrics* metrics)
@@ -246,10 +244,7 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
     plan_.Add(*s, rows);
   }
   predicted_ = cost_.Predict(load_);
-  if (num_watched_ > 0 && now.elapsed - positions_told_ >= kTellPositionsEvery) {
-    positions_told_ = now.elapsed;
-    TellQueuePositions();
-  }
+  TellQueuePositions(now);
   return plan_.plan();
 }
 

@@ -126,7 +126,7 @@ class Scheduler {
   bool HandOver(Sequence& from);
   void EndRequest(LiveRequest& r, absl::Status why, const Moment& now);
   void CountAdmitted(LiveRequest& r);
-  void TellQueuePositions();
+  void TellQueuePositions(const Moment& now);
   void UpdateGauges();
 
   const EngineOptions options_;
@@ -144,7 +144,7 @@ class Scheduler {
   int64_t waiting_tokens_ = 0, waiting_rows_ = 0;
   std::vector<std::pair<std::string, int64_t>> left_queue_;
   int num_watched_ = 0;  // requests never admitted that want progress
-  absl::Duration positions_told_;
+  absl::Duration positions_told_ = -absl::InfiniteDuration();
 
   // The step.
   uint64_t step_ = 0;

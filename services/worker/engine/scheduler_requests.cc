@@ -7,6 +7,13 @@
 #include "services/worker/engine/scheduler.h"
 
 namespace continuo {
+namespace {
+
+constexpr absl::Duration kTellPositionsEvery = absl::Milliseconds(100);
+constexpr absl::Duration kTellOneTakes = absl::Microseconds(20);  // a hundred times what it takes
+
+}  // namespace
+
 void Scheduler::Add(Request request, RequestSink sink, absl::Duration submitted,
                     const Moment& now) {
   const std::string tenant = request.tenant;
@@ -33,11 +40,15 @@ void Scheduler::Add(Request request, RequestSink sink, absl::Duration submitted,
     Enqueue(s);
     break;
   }
-  if (r->request.want_progress) TellQueuePositions();
+  TellQueuePositions(now);
 }
 
-// To those that are not admitted yet and want to know.
-void Scheduler::TellQueuePositions() {
+// To those that are not admitted yet and want to know. Walks the whole queue, so less often where
+// it is long.
+void Scheduler::TellQueuePositions(const Moment& now) {
+  const absl::Duration pause = kTellPositionsEvery + num_waiting() * kTellOneTakes;
+  if (num_watched_ == 0 || now.elapsed - positions_told_ < pause) return;
+  positions_told_ = now.elapsed;
   int ahead = 0;
   const LiveRequest* before = nullptr;
   for (const Sequence* s : waiting_.InOrder()) {

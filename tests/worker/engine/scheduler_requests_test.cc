@@ -243,5 +243,17 @@ TEST(SchedulerTest, ProgressTellsTheQueueAndThePrompt) {
   EXPECT_THAT(done, ElementsAre(8, 16));
 }
 
+TEST(SchedulerTest, ManyWhoWantProgressAreNotToldAtEveryArrival) {
+  Harness h;
+  for (int i = 0; i < 100; ++i) {
+    Request request = RequestOf(Tokens(4, i), 2);
+    request.want_progress = true;
+    h.Add(request);
+  }
+  int told = 0;
+  for (RequestId id = 1; id <= 100; ++id) told += static_cast<int>(h.heard(id).progress.size());
+  EXPECT_EQ(told, 1);  // all came in the same moment
+}
+
 }  // namespace
 }  // namespace continuo
