@@ -10,7 +10,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import certificates  # noqa: E402
 import fleet  # noqa: E402
-from fleet import grpc, pb  # noqa: E402
+from fleet import grpc, pb, worker_pb  # noqa: E402
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (  # noqa: E402
     ProtoReflectionDescriptorDatabase)
@@ -149,6 +149,9 @@ class WorkersTrust(unittest.TestCase):
         live.join()
         ok, aborted = grpc.StatusCode.OK, grpc.StatusCode.ABORTED
         self.assertEqual([codes[0], move], [ok, aborted] if believed else [aborted, ok])
+
+        drained = code_of(lambda: client.worker.Drain(worker_pb.DrainRequest(), timeout=WAIT_S))
+        self.assertEqual(drained, ok if believed else grpc.StatusCode.PERMISSION_DENIED)
 
     def test_without_tls_everybody_is_believed(self):
         self.expect(fleet.Client(self.worker().address), believed=True)

@@ -17,10 +17,13 @@ std::string Value(const grpc::CallbackServerContext& context, const char* key) {
 
 }  // namespace
 
+bool IsTrustedPeer(const grpc::CallbackServerContext& context, bool tls) {
+  return !tls || context.auth_context()->IsPeerAuthenticated();
+}
+
 absl::StatusOr<CallInfo> ReadCallInfo(const grpc::CallbackServerContext& context, bool tls) {
   CallInfo call;
-  const bool believed = !tls || context.auth_context()->IsPeerAuthenticated();
-  if (believed) {
+  if (IsTrustedPeer(context, tls)) {
     if (std::string tenant = Value(context, "x-tenant-id"); !tenant.empty()) {
       RETURN_IF_ERROR(ValidateId(tenant, "x-tenant-id"));
       call.tenant = std::move(tenant);

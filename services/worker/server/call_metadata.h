@@ -8,6 +8,9 @@
 
 namespace continuo {
 
+// Whether this peer may speak for others: it proved to be of the configured CA, or TLS is off.
+bool IsTrustedPeer(const grpc::CallbackServerContext& context, bool tls);
+
 // Tenant, request id, move and deadline of a call. Peers are believed what they say of tenant and
 // move where they proved to be of the configured CA, or where TLS is off (exactness rule 12);
 // others belong to the tenant "default". INVALID_ARGUMENT names the metadata key. `now` and

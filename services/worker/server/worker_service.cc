@@ -44,9 +44,13 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* WorkerService::WatchSteps(
 grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context,
                                                const grpc::ByteBuffer* request,
                                                grpc::ByteBuffer* response) {
+  const bool trusted = IsTrustedPeer(*context, core_->identity().tls);
   return AnswerUnary<v1::DrainRequest>(
       context, request, response,
-      [this](const v1::DrainRequest& r) -> absl::StatusOr<v1::DrainResponse> {
+      [this, trusted](const v1::DrainRequest& r) -> absl::StatusOr<v1::DrainResponse> {
+        if (!trusted) {
+          return absl::PermissionDeniedError("a certificate of the worker's CA is needed to drain");
+        }
         ASSIGN_OR_RETURN(const absl::Duration grace, ReadGrace(r, core_->identity().drain_grace));
         v1::DrainResponse answer;
         answer.set_running_requests(
