@@ -85,7 +85,7 @@ def print_table(report):
         print(f"{cells[0]:<34}{cells[1]:>14}" + "".join(f"{c:>14}" for c in cells[2:]))
     for kind, count in sorted(report["faults"].items()):
         row(kind, count)
-    for key in ("seed", "seconds", "streams", "tokens", "moves", "reconnects", "different",
+    for key in ("seed", "seconds", "streams", "tokens", "moves", "reconnects", "cuts", "different",
                 "errors"):
         row(key, report[key])
     for key, value in report["longest_pause_ms"].items():
@@ -142,7 +142,8 @@ def main():
     report = {
         "seed": options.seed, "seconds": round(seconds), "faults": dict(faults.counts),
         "streams": clients.num_streams, "tokens": clients.tokens, "moves": clients.moves,
-        "reconnects": clients.reconnects, "different": len(clients.differences),
+        "reconnects": clients.reconnects, "cuts": clients.cuts,
+        "different": len(clients.differences),
         "errors": len(clients.errors),
         "longest_pause_ms": {f"p{100 * share:g}": round(1000 * percentile([gap for gap, _, _ in clients.gaps], share))
                              for share in (0.5, 0.99, 1)},

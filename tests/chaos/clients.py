@@ -19,7 +19,7 @@ class Stream:
     def __init__(self, kind, request, gateway):
         self.kind, self.request, self.gateway = kind, request, gateway
         self.responses = []
-        self.reconnects = 0
+        self.reconnects = self.cuts = 0  # a cut is a reconnect with something received
         self.losses = 0  # workers lost since the last new token
         self.worst_gap = 0.0, 0.0  # seconds between two responses, and when they ended
 
@@ -32,7 +32,7 @@ class Clients:
         self.gateways, self.requests, self.references = gateways, requests, references
         self.changed = threading.Condition()
         self.active = set()
-        self.tokens = self.num_streams = self.reconnects = self.moves = 0
+        self.tokens = self.num_streams = self.reconnects = self.cuts = self.moves = 0
         self.differences, self.errors, self.gaps = [], [], []
         self._open, self._ended = False, False
         self._threads = [threading.Thread(target=self._work, args=(i, f"{seed}-{i}"), daemon=True)
@@ -70,6 +70,12 @@ class Clients:
         with self.changed:
             return max((stream.losses for stream in self.active), default=0)
 
+    def is_midway(self, gateway):
+        """Whether an answer that has begun is coming from this gateway."""
+        with self.changed:
+            return any(stream.responses and self.gateways[stream.gateway] is gateway
+                       for stream in self.active)
+
     def wait_for_tokens(self, count, timeout):
         """Until `count` more tokens were delivered, or `timeout` seconds."""
         with self.changed:
@@ -95,15 +101,17 @@ class Clients:
                 self._run(stream, slow=number % 4 == 0)
                 self._compare(stream)
             except Exception as error:  # told at the end; the thread goes on
+                text = (f"{request.request_id} of kind {kind}, from gateway {stream.gateway}, after "
+                        f"{len(stream.responses)} responses: {describe(error)}")
+                print(f"ERROR: {text}", flush=True)
                 with self.changed:
-                    self.errors.append((time.monotonic(), (
-                        f"{request.request_id} of kind {kind}, from gateway {stream.gateway}, after "
-                        f"{len(stream.responses)} responses: {describe(error)}")))
+                    self.errors.append((time.monotonic(), text))
             finally:
                 with self.changed:
                     self.active.discard(stream)
                     self.num_streams += 1
                     self.reconnects += stream.reconnects
+                    self.cuts += stream.cuts
                     self.gaps.append((*stream.worst_gap, request.request_id))
                     self.changed.notify_all()
 
@@ -132,6 +140,7 @@ class Clients:
                 if error.code() != grpc.StatusCode.UNAVAILABLE or not excused:
                     raise
             stream.reconnects += 1
+            stream.cuts += bool(stream.responses)
             stream.losses = 0  # the new call counts from nothing
             stream.gateway = (stream.gateway + 1) % len(self.gateways)
             continuation = stream.request.continuation

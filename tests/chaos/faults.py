@@ -9,6 +9,7 @@ import time
 WEIGHTS = {"worker killed": 6, "worker stopped": 3, "engine blocked": 3, "worker terminated": 2,
            "link cut": 3, "gateway killed": 2, "gateway terminated": 1}
 PROGRESS_TIMEOUT_S = 60
+PATIENCE_S = 3  # for a moment at which a gateway's end cuts a stream
 MAX_WORKERS_DOWN = 2
 
 
@@ -25,16 +26,17 @@ class Faults:
     def inject(self):
         """One fault, as soon as one may happen."""
         kind = self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        give_up = time.monotonic() + PROGRESS_TIMEOUT_S
+        begin = time.monotonic()
         while True:
             self._repair_what_is_due()
             for node in self.gateways + self.workers:
                 if not node.down:
                     node.check_alive()
-            node = self._victim(kind)
+            waited = time.monotonic() - begin
+            node = self._victim(kind, waited)
             if node is not None:
                 break
-            if time.monotonic() > give_up:
+            if waited > PROGRESS_TIMEOUT_S:
                 raise TimeoutError(f"a stream has made no progress for {PROGRESS_TIMEOUT_S} s")
             self.clients.wait_for_tokens(1, timeout=0.05)
         self.counts[kind] += 1
@@ -55,11 +57,13 @@ class Faults:
         until = time.monotonic() + self.rng.uniform(0.05, 0.7)
         self.clients.wait_for_tokens(tokens, timeout=max(0.0, until - time.monotonic()))
 
-    def _victim(self, kind):
-        """None where the fault may not happen now."""
+    def _victim(self, kind, waited):
+        """None where the fault may not happen now, or would hit nothing."""
         if kind.startswith("gateway"):
             up = [g for g in self.gateways if not g.down]
             nodes = [g for g in up if g is not self.gateways[0]] if len(up) > 1 else []
+            if waited < PATIENCE_S:
+                nodes = [g for g in nodes if self.clients.is_midway(g)]
         else:
             up = [w for w in self.workers if not w.down]
             nodes = up if len(self.workers) - len(up) < MAX_WORKERS_DOWN else []
