@@ -1,42 +1,149 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/admission.h"
 
-#include <string>
+#include <algorithm>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
+#include "services/base/status_macros.h"
 #include "services/common/error.h"
 
 namespace continuo::gateway {
 namespace {
 
-absl::Status Overloaded(std::string_view what, int64_t limit) {
-  return WithRetryInfo(
-      WithReason(absl::ResourceExhaustedError(
-                     absl::StrCat("the gateway has its limit of ", limit, " ", std::string(what))),
-                 kReasonOverloaded),
-      absl::Seconds(1));
+// How much of what is free one tenant may queue.
+constexpr int64_t kTenantShare = 4;
+// The newest wait counts this much.
+constexpr double kNewest = 0.2;
+// Older waits tell nothing.
+constexpr absl::Duration kMaxWaitAge = absl::Seconds(10);
+
+absl::Status Exhausted(const std::string& message, std::string_view reason, absl::Duration retry) {
+  return WithRetryInfo(WithReason(absl::ResourceExhaustedError(message), reason), retry);
 }
+
+absl::Status Overloaded(std::string_view what, int64_t limit) {
+  return Exhausted(absl::StrCat("the gateway has its limit of ", limit, " ", std::string(what)),
+                   kReasonOverloaded, absl::Seconds(1));
+}
+
+// What may be saved up; 0 where there is no limit.
+double Most(double rate, double burst) { return rate > 0 ? std::max(1.0, rate * burst) : 0; }
 
 }  // namespace
 
-absl::StatusOr<Admission::Ticket> Admission::Admit(int64_t bytes, int64_t tokens) {
-  absl::MutexLock lock(&mutex_);
+bool Admission::IsFresh(const Tenant& tenant, absl::Duration now) const {
+  if (tenant.open_requests > 0) return false;
+  const TenantLimits& limits = limits_.tenant;
+  const absl::Duration passed = now - tenant.time;
+  const double most_requests = Most(limits.requests_per_second, limits.burst_seconds);
+  const double most_tokens = Most(limits.prompt_tokens_per_second, limits.burst_seconds);
+  return tenant.requests + limits.requests_per_second * absl::ToDoubleSeconds(passed) >=
+             most_requests &&
+         tenant.prompt_tokens + limits.prompt_tokens_per_second * absl::ToDoubleSeconds(passed) >=
+             most_tokens;
+}
+
+Admission::Tenant& Admission::FindTenant(const std::string& name, absl::Duration now) {
+  if (tenants_.size() >= prune_at_) {
+    std::erase_if(tenants_, [&](const auto& entry) { return IsFresh(entry.second, now); });
+    prune_at_ = std::max<size_t>(64, 2 * tenants_.size());
+  }
+  const TenantLimits& limits = limits_.tenant;
+  const double most_requests = Most(limits.requests_per_second, limits.burst_seconds);
+  const double most_tokens = Most(limits.prompt_tokens_per_second, limits.burst_seconds);
+  const auto [at, is_new] = tenants_.try_emplace(
+      name, Tenant{.requests = most_requests, .prompt_tokens = most_tokens, .time = now});
+  Tenant& tenant = at->second;
+  const double seconds = absl::ToDoubleSeconds(now - tenant.time);
+  tenant.requests = std::min(most_requests, tenant.requests + limits.requests_per_second * seconds);
+  tenant.prompt_tokens =
+      std::min(most_tokens, tenant.prompt_tokens + limits.prompt_tokens_per_second * seconds);
+  tenant.time = now;
+  return tenant;
+}
+
+absl::Status Admission::CheckAll(const AdmissionRequest& request) const {
   if (counts_.open_requests >= limits_.max_open_requests) {
     return Overloaded("open requests", limits_.max_open_requests);
   }
-  if (counts_.open_bytes + bytes > limits_.max_open_bytes && counts_.open_requests > 0) {
+  if (counts_.open_bytes + request.bytes > limits_.max_open_bytes && counts_.open_requests > 0) {
     return Overloaded("bytes of open requests", limits_.max_open_bytes);
   }
-  if (counts_.queued_tokens + tokens > limits_.max_queued_tokens && counts_.queued_requests > 0) {
-    return Overloaded("queued prompt tokens", limits_.max_queued_tokens);
+  return absl::OkStatus();
+}
+
+absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant& tenant,
+                                   absl::Duration now) const {
+  if (counts_.queued_requests == 0) return absl::OkStatus();
+  const int64_t limit = limits_.max_queued_tokens;
+  if (counts_.queued_tokens + request.tokens > limit) {
+    return Overloaded("queued prompt tokens", limit);
   }
+  if (request.priority < 0 && counts_.queued_tokens + request.tokens > limit / 2) {
+    return Overloaded("queued prompt tokens for requests of negative priority", limit / 2);
+  }
+  if (tenant.queued_tokens > 0 &&
+      tenant.queued_tokens + request.tokens > kTenantShare * (limit - counts_.queued_tokens)) {
+    return Overloaded("queued prompt tokens for one tenant beside others",
+                      kTenantShare * (limit - counts_.queued_tokens));
+  }
+  if (!waits_.has_value() || now - waits_->time > kMaxWaitAge) return absl::OkStatus();
+  const double ahead = static_cast<double>(counts_.queued_tokens);
+  const double shorter = waits_->tokens_ahead > ahead ? ahead / waits_->tokens_ahead : 1;
+  const absl::Duration wait = absl::Seconds(waits_->seconds * shorter);
+  if (wait <= request.time_left) return absl::OkStatus();
+  return Exhausted(
+      absl::StrCat("the deadline is in ",
+                   absl::FormatDuration(absl::Trunc(request.time_left, absl::Milliseconds(1))),
+                   ", requests wait ",
+                   absl::FormatDuration(absl::Trunc(wait, absl::Milliseconds(1))),
+                   " for their first token now"),
+      kReasonOverloaded, std::max(wait - request.time_left, absl::Milliseconds(100)));
+}
+
+absl::Status Admission::CheckTenant(const Tenant& tenant) const {
+  const TenantLimits& limits = limits_.tenant;
+  if (limits.max_open_requests > 0 && tenant.open_requests >= limits.max_open_requests) {
+    return Exhausted(
+        absl::StrCat("the tenant has its limit of ", limits.max_open_requests, " open requests"),
+        kReasonRateLimited, absl::Seconds(1));
+  }
+  if (limits.requests_per_second > 0 && tenant.requests < 1) {
+    return Exhausted(absl::StrCat("the tenant has its limit of ", limits.requests_per_second,
+                                  " requests a second"),
+                     kReasonRateLimited,
+                     absl::Seconds((1 - tenant.requests) / limits.requests_per_second));
+  }
+  // A prompt may take more than there is: the next one waits for that.
+  if (limits.prompt_tokens_per_second > 0 && tenant.prompt_tokens < 1) {
+    return Exhausted(absl::StrCat("the tenant has its limit of ", limits.prompt_tokens_per_second,
+                                  " prompt tokens a second"),
+                     kReasonRateLimited,
+                     absl::Seconds((1 - tenant.prompt_tokens) / limits.prompt_tokens_per_second));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  const absl::Duration now = clock_->Elapsed();
+  RETURN_IF_ERROR(CheckAll(request));
+  Tenant& tenant = FindTenant(request.tenant, now);
+  RETURN_IF_ERROR(CheckTenant(tenant));
+  RETURN_IF_ERROR(CheckQueue(request, tenant, now));
+  Ticket ticket(this, request, now, counts_.queued_tokens);
+  if (limits_.tenant.requests_per_second > 0) tenant.requests -= 1;
+  if (limits_.tenant.prompt_tokens_per_second > 0) {
+    tenant.prompt_tokens -= static_cast<double>(request.tokens);
+  }
+  tenant.open_requests += 1;
+  tenant.queued_tokens += request.tokens;
   counts_.open_requests += 1;
-  counts_.open_bytes += bytes;
+  counts_.open_bytes += request.bytes;
   counts_.queued_requests += 1;
-  counts_.queued_tokens += tokens;
-  return Ticket(this, bytes, tokens);
+  counts_.queued_tokens += request.tokens;
+  return ticket;
 }
 
 Admission::Counts Admission::counts() const {
@@ -44,31 +151,58 @@ Admission::Counts Admission::counts() const {
   return counts_;
 }
 
+size_t Admission::num_tenants() const {
+  absl::MutexLock lock(&mutex_);
+  return tenants_.size();
+}
+
 Admission::Ticket& Admission::Ticket::operator=(Ticket&& other) noexcept {
   if (this != &other) {
     Release();
     admission_ = std::exchange(other.admission_, nullptr);
+    tenant_ = std::move(other.tenant_);
     bytes_ = other.bytes_;
     queued_tokens_ = other.queued_tokens_;
+    time_ = other.time_;
+    tokens_ahead_ = other.tokens_ahead_;
     queued_ = other.queued_;
   }
   return *this;
 }
 
 void Admission::Ticket::MarkStarted() {
-  if (admission_ == nullptr || !std::exchange(queued_, false)) return;
+  if (admission_ == nullptr || !queued_) return;
+  const absl::Duration now = admission_->clock_->Elapsed();
   absl::MutexLock lock(&admission_->mutex_);
+  std::optional<Waits>& waits = admission_->waits_;
+  const Waits mine = {.seconds = absl::ToDoubleSeconds(now - time_),
+                      .tokens_ahead = static_cast<double>(tokens_ahead_),
+                      .time = now};
+  if (waits.has_value() && now - waits->time <= kMaxWaitAge) {
+    waits->seconds += (mine.seconds - waits->seconds) * kNewest;
+    waits->tokens_ahead += (mine.tokens_ahead - waits->tokens_ahead) * kNewest;
+    waits->time = now;
+  } else {
+    waits = mine;
+  }
+  LeaveQueue();
+}
+
+void Admission::Ticket::LeaveQueue() {
+  if (!std::exchange(queued_, false)) return;
   admission_->counts_.queued_requests -= 1;
   admission_->counts_.queued_tokens -= queued_tokens_;
+  admission_->tenants_[tenant_].queued_tokens -= queued_tokens_;
 }
 
 void Admission::Ticket::Release() {
   if (admission_ == nullptr) return;
-  MarkStarted();
-  Admission* const admission = std::exchange(admission_, nullptr);
-  absl::MutexLock lock(&admission->mutex_);
-  admission->counts_.open_requests -= 1;
-  admission->counts_.open_bytes -= bytes_;
+  absl::MutexLock lock(&admission_->mutex_);
+  LeaveQueue();
+  admission_->counts_.open_requests -= 1;
+  admission_->counts_.open_bytes -= bytes_;
+  admission_->tenants_[tenant_].open_requests -= 1;
+  admission_ = nullptr;
 }
 
 }  // namespace continuo::gateway

@@ -41,8 +41,8 @@ void LogKeys(const absl::StatusOr<int>& num_keys) {
 
 Gateway::Gateway(const GatewayConfig& config)
     : config_(config),
-      admission_(config.admission),
-      forwarded_(config.forwarded),
+      admission_(config.admission, &clock_),
+      forwarded_(config.forwarded, &clock_),
       metrics_(&admission_, &view_, &clock_),
       router_(FindPolicy(config.routing_policy), &view_, &clock_, random_),
       budget_(&clock_),

@@ -120,7 +120,13 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
   result.prompt_tokens = EstimatePromptTokens(request);
   result.prefix_hash = PrefixHash(request, result.context.tenant);
   result.session_hash = SessionHash(call.metadata("x-session-id"), result.context.tenant);
-  ASSIGN_OR_RETURN(result.ticket, parts_.admission->Admit(call.num_bytes, result.prompt_tokens));
+  ASSIGN_OR_RETURN(
+      result.ticket,
+      parts_.admission->Admit({.bytes = call.num_bytes,
+                               .tokens = result.prompt_tokens,
+                               .tenant = result.context.tenant,
+                               .priority = request.priority(),
+                               .time_left = result.context.deadline - parts_.relay.clock->Now()}));
   result.request = std::move(request);
   absl::MutexLock lock(&mutex_);
   result.seed = absl::Uniform<uint64_t>(random_);

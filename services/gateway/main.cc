@@ -40,6 +40,17 @@ int Main(int argc, char** argv) {
   flags.Integer<int64_t>("max_queued_tokens", &config.admission.max_queued_tokens, 1,
                          std::numeric_limits<int64_t>::max(),
                          "prompt tokens, estimated, of requests that have no answer yet");
+  flags.Integer<int64_t>("tenant_max_open_requests", &config.admission.tenant.max_open_requests, 0,
+                         std::numeric_limits<int64_t>::max(),
+                         "generations of one tenant open at a time on this gateway; 0 is no limit");
+  flags.Number(
+      "tenant_requests_per_second", &config.admission.tenant.requests_per_second, 0, 1e9,
+      "generations of one tenant that begin on this gateway, ten seconds' worth at once; 0 "
+      "is no limit");
+  flags.Number(
+      "tenant_prompt_tokens_per_second", &config.admission.tenant.prompt_tokens_per_second, 0, 1e12,
+      "prompt tokens, estimated, of one tenant on this gateway, ten seconds' worth at once; "
+      "0 is no limit");
   auto open_bytes = static_cast<uint64_t>(config.admission.max_open_bytes);
   flags.Bytes("max_open_bytes", &open_bytes, 1 << 20, uint64_t{1} << 50,
               "size of all open requests together");

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "services/common/error.h"
+#include "tests/testing/manual_clock.h"
 
 namespace continuo::gateway {
 namespace {
@@ -55,6 +58,143 @@ TEST(AdmissionTest, APromptLargerThanTheQueueIsTakenAlone) {
   EXPECT_TRUE(admission.Admit(1, 500).ok());
   const auto small = *admission.Admit(1, 1);
   EXPECT_FALSE(admission.Admit(1, 500).ok());
+}
+
+AdmissionRequest Of(const std::string& tenant, int64_t tokens = 1) {
+  return {.bytes = 1, .tokens = tokens, .tenant = tenant};
+}
+
+absl::Duration RetryOf(const absl::Status& status) {
+  return RetryDelayOf(status).value_or(absl::ZeroDuration());
+}
+
+TEST(AdmissionTest, ATenantHasSoManyRequestsOpenAndOthersAreNotAsked) {
+  Admission admission({.tenant = {.max_open_requests = 2}});
+  auto a = *admission.Admit(Of("a"));
+  const auto b = *admission.Admit(Of("a"));
+  const absl::Status refused = admission.Admit(Of("a")).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_EQ(ReasonOf(refused), kReasonRateLimited);
+  EXPECT_TRUE(RetryDelayOf(refused).has_value());
+  EXPECT_TRUE(admission.Admit(Of("b")).ok());
+  a = Admission::Ticket();
+  EXPECT_TRUE(admission.Admit(Of("a")).ok());
+}
+
+TEST(AdmissionTest, ARateIsKeptAndTheHintIsWhenThereIsRoom) {
+  ManualClock clock;
+  Admission admission({.tenant = {.requests_per_second = 2, .burst_seconds = 2}}, &clock);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(admission.Admit(Of("a")).ok()) << i;
+  const absl::Status refused = admission.Admit(Of("a")).status();
+  EXPECT_EQ(ReasonOf(refused), kReasonRateLimited);
+  EXPECT_EQ(RetryOf(refused), absl::Milliseconds(500));
+  EXPECT_TRUE(admission.Admit(Of("b")).ok());
+  clock.Advance(absl::Milliseconds(499));
+  EXPECT_FALSE(admission.Admit(Of("a")).ok());
+  clock.Advance(absl::Milliseconds(2));
+  EXPECT_TRUE(admission.Admit(Of("a")).ok());
+  EXPECT_FALSE(admission.Admit(Of("a")).ok());
+  clock.Advance(absl::Hours(1));
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(admission.Admit(Of("a")).ok()) << i;
+  EXPECT_FALSE(admission.Admit(Of("a")).ok());
+}
+
+TEST(AdmissionTest, ALongPromptIsTakenOnceAndPaidOffAfterwards) {
+  ManualClock clock;
+  Admission admission({.tenant = {.prompt_tokens_per_second = 100, .burst_seconds = 1}}, &clock);
+  EXPECT_TRUE(admission.Admit(Of("a", 1100)).ok());
+  EXPECT_GT(RetryOf(admission.Admit(Of("a", 1)).status()), absl::Seconds(9.9));
+  clock.Advance(absl::Seconds(9.9));
+  EXPECT_FALSE(admission.Admit(Of("a", 1)).ok());
+  clock.Advance(absl::Seconds(0.2));
+  EXPECT_TRUE(admission.Admit(Of("a", 1)).ok());
+}
+
+TEST(AdmissionTest, TenantsThatAreGoneAreForgotten) {
+  ManualClock clock;
+  Admission admission({.tenant = {.requests_per_second = 1, .burst_seconds = 1}}, &clock);
+  const auto open = *admission.Admit(Of("stays"));
+  for (int i = 0; i < 10000; ++i) {
+    EXPECT_TRUE(admission.Admit(Of("t" + std::to_string(i))).ok());
+    clock.Advance(absl::Milliseconds(100));
+  }
+  EXPECT_LT(admission.num_tenants(), 200);
+}
+
+TEST(AdmissionTest, WhoFloodsLeavesRoomForWhoComesBesideIt) {
+  Admission admission({.max_queued_tokens = 1000});
+  std::vector<Admission::Ticket> tickets;
+  while (true) {
+    auto ticket = admission.Admit(Of("flood", 10));
+    if (!ticket.ok()) break;
+    tickets.push_back(*std::move(ticket));
+  }
+  EXPECT_EQ(admission.counts().queued_tokens, 800);
+  // A light one gets in, and a second flood as far as is free four times.
+  for (int i = 0; i < 5; ++i) {
+    auto light = admission.Admit(Of("light", 10));
+    ASSERT_TRUE(light.ok()) << light.status();
+    tickets.push_back(*std::move(light));
+  }
+  EXPECT_EQ(ReasonOf(admission.Admit(Of("flood", 10)).status()), kReasonOverloaded);
+}
+
+TEST(AdmissionTest, NegativePriorityStopsAtHalfTheQueue) {
+  Admission admission({.max_queued_tokens = 1000});
+  const auto a = *admission.Admit(Of("a", 400));
+  AdmissionRequest batch = Of("b", 200);
+  batch.priority = -1;
+  EXPECT_EQ(ReasonOf(admission.Admit(batch).status()), kReasonOverloaded);
+  EXPECT_TRUE(admission.Admit(Of("b", 200)).ok());
+  batch.tokens = 50;
+  EXPECT_TRUE(admission.Admit(batch).ok());
+}
+
+class AdmissionDeadlineTest : public ::testing::Test {
+ protected:
+  // Ten requests of 100 tokens, one begun each second, and each followed by another.
+  void SetUp() override {
+    for (int i = 0; i < 10; ++i) tickets_.push_back(*admission_.Admit(Of("a", 100)));
+    for (int i = 0; i < 30; ++i) {
+      clock_.Advance(absl::Seconds(1));
+      tickets_.front().MarkStarted();
+      tickets_.erase(tickets_.begin());
+      tickets_.push_back(*admission_.Admit(Of("a", 100)));
+    }
+  }
+  AdmissionRequest WithTime(absl::Duration left) {
+    AdmissionRequest request = Of("b", 100);
+    request.time_left = left;
+    return request;
+  }
+
+  ManualClock clock_;
+  Admission admission_{AdmissionLimits{}, &clock_};
+  std::vector<Admission::Ticket> tickets_;
+};
+
+TEST_F(AdmissionDeadlineTest, ADeadlineThatWouldPassInTheQueueIsRefusedAtOnce) {
+  // Requests wait 10 s now.
+  const absl::Status refused = admission_.Admit(WithTime(absl::Seconds(4))).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_EQ(ReasonOf(refused), kReasonOverloaded);
+  EXPECT_GT(RetryOf(refused), absl::Seconds(4));
+  EXPECT_LT(RetryOf(refused), absl::Seconds(7));
+  EXPECT_TRUE(admission_.Admit(WithTime(absl::Seconds(12))).ok());
+  EXPECT_TRUE(admission_.Admit(WithTime(absl::InfiniteDuration())).ok());
+}
+
+TEST_F(AdmissionDeadlineTest, AShorterQueueMeansAShorterWait) {
+  tickets_.resize(3);
+  EXPECT_TRUE(admission_.Admit(WithTime(absl::Seconds(4))).ok());
+  EXPECT_FALSE(admission_.Admit(WithTime(absl::Seconds(1))).ok());
+  tickets_.clear();
+  EXPECT_TRUE(admission_.Admit(WithTime(absl::Milliseconds(1))).ok());
+}
+
+TEST_F(AdmissionDeadlineTest, WhatWasLongAgoTellsNothing) {
+  clock_.Advance(absl::Seconds(11));
+  EXPECT_TRUE(admission_.Admit(WithTime(absl::Milliseconds(1))).ok());
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ class GatewayAuthTest : public ::testing::Test {
     folder_ = mkdtemp(name.data());
     std::ofstream(folder_ + "/keys") << "alice key-of-alice-0123\nbob key-of-bob-456789\n";
     GatewayConfig config;
-    config.listen = config.metrics_listen = "127.0.0.1:0";
+    config.listen = config.http_listen = config.metrics_listen = "127.0.0.1:0";
     config.workers = worker_.address();
     config.auth.keys_file = folder_ + "/keys";
     auto gateway = Gateway::Start(config);

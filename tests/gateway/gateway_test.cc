@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole gateway on loopback ports in front of fake workers.
 #include "services/gateway/gateway.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -16,12 +12,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "continuo/v1/inference.grpc.pb.h"
 #include "services/common/error.h"
-#include "services/common/grpc_status.h"
-#include "tests/gateway/dns_server.h"
+#include "tests/gateway/gateway_fixture.h"
 #include "tests/testing/fake_worker.h"
 
 namespace continuo::gateway {
@@ -32,120 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
-
-v1::GenerateRequest Request(const std::string& text = "once", uint32_t max_tokens = 30) {
-  v1::GenerateRequest request;
-  request.set_text(text);
-  request.mutable_stopping()->set_max_tokens(max_tokens);
-  return request;
-}
-
-// One whose answer does not stop before its limit, so that a script may count on its length.
-v1::GenerateRequest LongRequest(const std::string& text, uint32_t max_tokens = 40) {
-  for (int i = 0;; ++i) {
-    v1::GenerateRequest request = Request(absl::StrCat(text, " ", i), max_tokens);
-    if (UndisturbedAnswer(request).completion_tokens == max_tokens) return request;
-  }
-}
-
-struct Answer {
-  std::vector<v1::GenerateResponse> responses;
-  absl::Status status;
-};
-
-class GatewayTest : public ::testing::Test {
- protected:
-  void AddWorkers(int number) {
-    for (int i = 0; i < number; ++i) {
-      workers_.push_back(
-          std::make_unique<FakeWorker>(FakeGeneration::Worker{.name = absl::StrCat("worker-", i)}));
-    }
-  }
-  std::string Addresses() const {
-    return absl::StrJoin(workers_, ",", [](std::string* out, const auto& worker) {
-      out->append(worker->address());
-    });
-  }
-  void StartGateway(GatewayConfig config = {}) {
-    config.listen = "127.0.0.1:0";
-    config.http_listen = "127.0.0.1:0";
-    config.metrics_listen = "127.0.0.1:0";
-    if (config.workers.empty()) config.workers = Addresses();
-    absl::StatusOr<std::unique_ptr<Gateway>> gateway = Gateway::Start(config);
-    ASSERT_TRUE(gateway.ok()) << gateway.status();
-    gateway_ = *std::move(gateway);
-    stub_ = v1::InferenceService::NewStub(
-        grpc::CreateChannel(gateway_->address(), grpc::InsecureChannelCredentials()));
-  }
-  // Asks until so many workers take requests.
-  void WaitForWorkers(size_t number) {
-    const absl::Time end = absl::Now() + absl::Minutes(1);
-    while (absl::Now() < end) {
-      const v1::ListModelsResponse models = ListModels();
-      if (models.models_size() > 0 && models.models(0).num_workers() == number) return;
-      std::this_thread::yield();
-    }
-    FAIL() << number << " workers did not come";
-  }
-  v1::ListModelsResponse ListModels() {
-    grpc::ClientContext context;
-    v1::ListModelsResponse response;
-    EXPECT_TRUE(stub_->ListModels(&context, {}, &response).ok());
-    return response;
-  }
-  Answer Generate(const v1::GenerateRequest& request,
-                  const std::function<void(grpc::ClientContext&)>& prepare = nullptr,
-                  const std::function<void(int)>& on_response = nullptr) {
-    grpc::ClientContext context;
-    if (prepare) prepare(context);
-    Answer answer;
-    auto reader = stub_->Generate(&context, request);
-    v1::GenerateResponse response;
-    while (reader->Read(&response)) {
-      answer.responses.push_back(response);
-      if (on_response) on_response(static_cast<int>(answer.responses.size()));
-    }
-    answer.status = FromGrpcStatus(reader->Finish());
-    return answer;
-  }
-  // A call with one request and at most one response, as bytes.
-  grpc::Status CallRaw(const std::string& method, const std::string& request,
-                       std::string* response) {
-    grpc::GenericStub stub(
-        grpc::CreateChannel(gateway_->address(), grpc::InsecureChannelCredentials()));
-    const grpc::Slice slice(request);
-    const grpc::ByteBuffer bytes(&slice, 1);
-    grpc::ByteBuffer answer;
-    grpc::ClientContext context;
-    absl::Notification done;
-    grpc::Status status;
-    stub.UnaryCall(&context, method, {}, &bytes, &answer, [&](grpc::Status s) {
-      status = std::move(s);
-      done.Notify();
-    });
-    done.WaitForNotification();
-    grpc::Slice flat;
-    if (answer.DumpToSingleSlice(&flat).ok()) {
-      response->assign(reinterpret_cast<const char*>(flat.begin()), flat.size());
-    }
-    return status;
-  }
-  void ExpectUndisturbed(const Answer& answer, const v1::GenerateRequest& request) {
-    EXPECT_EQ(answer.status, absl::OkStatus());
-    EXPECT_EQ(Join(answer.responses), UndisturbedAnswer(request));
-  }
-  size_t NumCalls() const {
-    size_t calls = 0;
-    for (const auto& worker : workers_) calls += worker->num_calls();
-    return calls;
-  }
-
-  // For scripts to wait for; outlives the workers, whose threads may still be about to wake.
-  absl::Notification release_;
-  std::vector<std::unique_ptr<FakeWorker>> workers_;
-  std::unique_ptr<Gateway> gateway_;
-  std::unique_ptr<v1::InferenceService::Stub> stub_;
-};
 
 TEST_F(GatewayTest, AStreamPassesThroughUnchanged) {
   AddWorkers(1);
@@ -342,88 +222,6 @@ TEST_F(GatewayTest, TheDeadlineReachesTheWorkerAndEndsTheCall) {
   EXPECT_GT(workers_[0]->calls()[0].time_left, absl::ZeroDuration());
   // gRPC rounds what it sends up.
   EXPECT_LE(workers_[0]->calls()[0].time_left, absl::Milliseconds(310));
-}
-
-TEST_F(GatewayTest, TheFullerWorkerReceivesFewerRequests) {
-  AddWorkers(2);
-  workers_[0]->SetReport([](v1::WatchLoadResponse& report) { report.set_used_kv_blocks(900); });
-  workers_[1]->SetReport([](v1::WatchLoadResponse& report) { report.set_used_kv_blocks(100); });
-  StartGateway();
-  WaitForWorkers(2);
-  for (int i = 0; i < 200; ++i) Generate(Request("x", 1));
-  // Both draws have to hit the full one: 50 of 200 expected, sigma 6.
-  EXPECT_LT(workers_[0]->num_calls(), 80);
-  EXPECT_GT(workers_[0]->num_calls(), 20);
-}
-
-TEST_F(GatewayTest, ACanaryGetsItsShareAndTakesOverWhereTheOthersAreGone) {
-  AddWorkers(2);
-  GatewayConfig config;
-  config.workers = absl::StrCat(workers_[0]->address(), "@9;", workers_[1]->address(), "@1");
-  StartGateway(config);
-  WaitForWorkers(2);
-  for (int i = 0; i < 300; ++i) Generate(Request("x", 1));
-  // 30 expected, sigma 5.
-  EXPECT_GT(workers_[1]->num_calls(), 8);
-  EXPECT_LT(workers_[1]->num_calls(), 60);
-  workers_[0]->Kill();
-  ExpectUndisturbed(Generate(Request()), Request());
-}
-
-TEST_F(GatewayTest, PromptsWithOneBeginningAndSessionsMeetOneWorker) {
-  AddWorkers(4);
-  GatewayConfig config;
-  config.routing_policy = "affinity";
-  StartGateway(config);
-  WaitForWorkers(4);
-  const std::string prefix(5000, 'x');
-  for (int i = 0; i < 20; ++i) Generate(Request(absl::StrCat(prefix, i), 1));
-  std::vector<size_t> calls;
-  for (const auto& worker : workers_) calls.push_back(worker->num_calls());
-  EXPECT_EQ(*std::ranges::max_element(calls), 20);
-  for (int i = 0; i < 20; ++i) {
-    Generate(Request(absl::StrCat(i, prefix), 1),
-             [](grpc::ClientContext& context) { context.AddMetadata("x-session-id", "s"); });
-  }
-  size_t session = 0;
-  for (size_t i = 0; i < 4; ++i) session = std::max(session, workers_[i]->num_calls() - calls[i]);
-  EXPECT_EQ(session, 20);
-}
-
-TEST_F(GatewayTest, AWorkerThatLeftDnsDrainsAndAnotherIsFound) {
-  const v1::GenerateRequest request = LongRequest("open");
-  // Two loopback addresses with one port, as pods have.
-  auto first = std::make_unique<FakeWorker>(FakeGeneration::Worker{.name = "first"});
-  auto second = std::make_unique<FakeWorker>(FakeGeneration::Worker{.name = "second"},
-                                             first->port(), "127.0.0.2");
-  DnsServer dns({"127.0.0.1"});
-  GatewayConfig config;
-  config.workers = absl::StrCat("dns://", dns.address(), "/workers.test:", first->port());
-  config.resolver = {.min_interval = absl::Milliseconds(10),
-                     .max_interval = absl::Milliseconds(20)};
-  StartGateway(config);
-  WaitForWorkers(1);
-
-  absl::Notification moved_on;
-  std::atomic<bool> armed = true;
-  first->SetScript([&](const FakeWorker::Call&, int response) -> std::optional<absl::Status> {
-    if (response == 3 && armed.exchange(false)) moved_on.WaitForNotification();
-    return std::nullopt;
-  });
-  Answer open;
-  std::thread stream([&] { open = Generate(request); });
-  first->WaitForCalls([](const auto& calls) { return calls.size() == 1; });
-
-  dns.Set({"127.0.0.2"});
-  // Only the one that is listed takes new work, while the other one is alive.
-  while (second->num_calls() < 5) ExpectUndisturbed(Generate(Request("new")), Request("new"));
-  const size_t before = first->num_calls();
-  for (int i = 0; i < 20; ++i) Generate(Request("new", 1));
-  EXPECT_EQ(first->num_calls(), before);
-  moved_on.Notify();
-  stream.join();
-  ExpectUndisturbed(open, request);
-  EXPECT_EQ(open.responses.back().summary().migrations(), 0);
 }
 
 TEST_F(GatewayTest, ModelsAreMergedFromAllWorkers) {
