@@ -5,8 +5,12 @@
 Greedy, seeded, several sequences, stops, penalties, log-probabilities and text prompts are mixed;
 text, ids, log-probabilities and usage (but cached_prompt_tokens) of every stream equal those of an
 undisturbed run. One worker serves all streams; its successor is started before or after it dies.
+Counted, and required of a run of 100 kills: each of the 16 streams cut with some but not all ids
+received, and kills in prefill, between ids that hold text back, of two workers in a row, and with
+the only other worker starting late.
 """
 import argparse
+import collections
 import concurrent.futures
 import pathlib
 import random
@@ -19,15 +23,29 @@ import fleet  # noqa: E402
 from fleet import pb  # noqa: E402
 from traffic import make_request  # noqa: E402
 
+NUM_STREAMS = 16
+LONG_PROMPT = 14  # its prompt takes many steps
+
+
+def make_requests(chat):
+    requests = [make_request(i, chat) for i in range(NUM_STREAMS)]
+    for request in requests:
+        request.output.progress = True
+    rng = random.Random(1)
+    requests[LONG_PROMPT].token_ids.ids[:] = [rng.randrange(10, 400) for _ in range(700)]
+    requests[LONG_PROMPT].cache.bypass = True
+    return requests
+
+
 class Round:
-    """16 streams at once; tells when enough has been delivered."""
+    """All streams at once; tells when enough has been delivered."""
 
     def __init__(self, client, requests, suffix):
         self.client, self.requests, self.suffix = client, requests, suffix
         self.delivered = [0] * len(requests)
         self.held_back = [False] * len(requests)  # the last ids came without their text
+        self.in_prefill = [False] * len(requests)  # some of the prompt is computed, not all
         self.done = [False] * len(requests)
-        self.at_kill = None
         self.changed = threading.Condition()
 
     def run_one(self, i):
@@ -40,6 +58,8 @@ class Round:
                 self.delivered[i] += sum(len(d.token_ids) for d in response.deltas)
                 self.held_back[i] = bool(self.requests[i].stopping.strings) and any(
                     d.token_ids and not d.text for d in response.deltas)
+                prompt = response.progress
+                self.in_prefill[i] = 0 < prompt.prompt_tokens_done < prompt.prompt_tokens
                 self.changed.notify_all()
         try:
             return self.client.generate(request, on_response=seen)
@@ -48,13 +68,27 @@ class Round:
                 self.done[i] = True
                 self.changed.notify_all()
 
-    def wait_for(self, num_tokens, every_stream):
+    def wait_for_prefill(self):
+        with self.changed:
+            self.changed.wait_for(lambda: all(self.done) or any(self.in_prefill), timeout=120)
+
+    def wait_for_tokens(self, count):
+        """Until so many were delivered, and some to every stream."""
         with self.changed:
             self.changed.wait_for(
-                lambda: all(self.done) or (
-                    sum(self.delivered) >= num_tokens and
-                    (not every_stream or all(n > 0 for n in self.delivered))), timeout=120)
-            self.at_kill = list(self.delivered), list(self.done), list(self.held_back)
+                lambda: all(self.done) or (sum(self.delivered) >= count and
+                                           all(n > 0 for n in self.delivered)), timeout=120)
+
+    def count_cuts(self, cuts):
+        """What a kill at this moment cuts."""
+        with self.changed:
+            for i, done in enumerate(self.done):
+                if done:
+                    continue
+                if self.delivered[i] > 0:
+                    cuts[f"stream {i} between ids"] += 1
+                cuts["in prefill"] += self.in_prefill[i]
+                cuts["with text held back"] += self.held_back[i]
 
 
 def main():
@@ -64,12 +98,12 @@ def main():
     parser.add_argument("--model", default=str(fleet.DEMO_MODEL))
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    flags = ["--kv_blocks=1024", "--threads=1"]
+    flags = ["--kv_blocks=1024", "--threads=1", "--max_prefill_chunk=16"]
 
     reference_worker = fleet.start_worker(options.model, *flags)
     client = fleet.Client(reference_worker.address)
     chat = pb.CAPABILITY_CHAT in client.wait_for_model().capabilities
-    requests = [make_request(i, chat) for i in range(16)]
+    requests = make_requests(chat)
     reference = [client.generate(r).comparable() for r in requests]
     reference_worker.terminate()
     total = sum(len(ids) for r in reference for ids in r["ids"].values())
@@ -80,34 +114,36 @@ def main():
     gateway = fleet.start_gateway(",".join(f"127.0.0.1:{p}" for p in ports))
     client = fleet.Client(gateway.address)
     client.wait_for_model()
-    kills = moves = between = held_back = in_prefill = differ = number = 0
+    cuts = collections.Counter()
+    kills = moves = differ = number = 0
     while kills < options.kills:
         number += 1
         live = 0 if workers[0] else 1
         streams = Round(client, requests, number)
-        with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            futures = [pool.submit(streams.run_one, i) for i in range(16)]
-            # Two workers in a row in every fourth round.
-            for _ in range(2 if number % 4 == 0 else 1):
+        with concurrent.futures.ThreadPoolExecutor(NUM_STREAMS) as pool:
+            futures = [pool.submit(streams.run_one, i) for i in range(NUM_STREAMS)]
+            in_a_row = 2 if number % 4 == 0 else 1
+            for _ in range(in_a_row):
                 late = rng.random() < 0.3
-                prefill = rng.random() < 0.1
+                already = sum(streams.delivered)
+                count = already + rng.randrange(1, max(2, (total - already) // 2))
                 if not late:
                     workers[1 - live] = fleet.start_worker(options.model, *flags,
                                                            port=ports[1 - live], wait=False)
-                already = sum(streams.delivered)
-                streams.wait_for(0 if prefill else already + rng.randrange(1, max(2, (
-                    total - already) // 2)), every_stream=not prefill)
+                if rng.random() < 0.15:
+                    streams.wait_for_prefill()
+                else:
+                    streams.wait_for_tokens(count)
+                streams.count_cuts(cuts)
                 workers[live].kill()
                 kills += 1
                 if late:
+                    cuts["with the other worker late"] += not all(streams.done)
                     workers[1 - live] = fleet.start_worker(options.model, *flags,
                                                            port=ports[1 - live], wait=False)
-                tokens, done, held = streams.at_kill
-                held_back += sum(1 for h, d in zip(held, done) if h and not d)
-                between += sum(1 for n, d in zip(tokens, done) if n > 0 and not d)
-                in_prefill += sum(1 for n in tokens if n == 0)
                 workers[live], live = None, 1 - live
                 workers[live].wait_until_listening()
+            cuts["two workers in a row"] += in_a_row == 2
             answers = [f.result() for f in futures]
         for i, answer in enumerate(answers):
             moves += answer.summary.migrations
@@ -124,11 +160,18 @@ def main():
     series = fleet.scrape(gateway.metrics_address)
     counted = sum(v for k, v in series.items()
                   if k.startswith("continuo_gateway_migrations_total"))
-    print(f"{kills} kills, {number * 16} streams, {between} cut between ids, {held_back} "
-          f"with text held back, {in_prefill} before the first, {moves} moves in summaries, {counted:.0f} counted by the gateway, "
-          f"{differ} differ", flush=True)
     status = gateway.terminate()
-    ok = differ == 0 and moves >= min(50, options.kills // 2) and between > 0 and held_back > 0 and status == 0
+    print(f"{kills} kills, {number * NUM_STREAMS} streams, {moves} moves in summaries, "
+          f"{counted:.0f} counted by the gateway, {differ} differ", flush=True)
+    wanted = [f"stream {i} between ids" for i in range(NUM_STREAMS)] + [
+        "in prefill", "with text held back", "two workers in a row", "with the other worker late"]
+    for what in wanted:
+        print(f"  {cuts[what]:5} {what}")
+    missing = [what for what in wanted if cuts[what] == 0]
+    if options.kills >= 100 and missing:
+        print("never happened:", ", ".join(missing))
+        return 1
+    ok = differ == 0 and moves >= min(50, options.kills // 2) and counted >= moves and status == 0
     return 0 if ok else 1
 
 
