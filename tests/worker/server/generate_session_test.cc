@@ -54,9 +54,7 @@ class GenerateSessionTest : public ::testing::Test {
     Send({.started = true});
   }
 
-  // Not inlined: GCC 12 with sanitizers takes the move of an empty InlinedVector that it sees
-  // through for a use of uninitialised memory.
-  [[gnu::noinline]] void Send(RequestEvent&& event) { session_->OnEvent(std::move(event)); }
+  void Send(RequestEvent event) { session_->OnEvent(std::move(event)); }
   void SendTokens(const Ids& tokens, FinishReason finish = FinishReason::kNone, int index = 0) {
     RequestEvent event;
     event.deltas.push_back(
