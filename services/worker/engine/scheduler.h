@@ -158,8 +158,8 @@ class Scheduler {
   bool decodes_were_cut_ = false;
   uint64_t num_turns_ = 0;
 
-  // The head of the queue that did not fit, and the number of releases then: it is looked at again
-  // after the next release.
+  // The head of the queue that did not fit, and the number of releases then: while it waits, it is
+  // looked at again after the next release. Null once it has left the queue.
   const Sequence* blocked_ = nullptr;
   uint64_t blocked_at_ = 0, num_releases_ = 0;
   // The same of the one for which taking others' blocks did not help.

@@ -105,6 +105,8 @@ void Scheduler::Enqueue(Sequence& s) {
 void Scheduler::Dequeue(Sequence& s) {
   waiting_.Erase(&s);
   waiting_rows_ -= NumTokens(s);
+  if (blocked_ == &s) blocked_ = nullptr;
+  if (unhelped_ == &s) unhelped_ = nullptr;
 }
 
 // Of a request's sequences that lack the prompt only one computes it; the others wait for that.

@@ -171,6 +171,26 @@ TEST(SchedulerTest, ALiveIdIsRefusedTwice) {
   EXPECT_EQ(h.heard(id).answers[0], h.Expected(id));
 }
 
+// What did not fit is looked at again only after a release; that must not be taken for another one
+// that happens to get its memory.
+TEST(SchedulerTest, WhatComesAfterACancelledHeadThatDidNotFitIsAdmitted) {
+  EngineOptions options;
+  options.num_blocks = 40;  // 160 tokens
+  Harness h(options);
+  h.Add(RequestOf(Tokens(8, 1), 60));
+  h.Step();
+  const RequestId large = h.Add(RequestOf(Tokens(120, 2), 20));
+  h.Step();
+  ASSERT_FALSE(h.heard(large).started);
+  h.scheduler().End(large, absl::CancelledError("gone"), h.now());
+  h.scheduler().Deliver();
+  std::vector<RequestId> small;
+  for (int i = 0; i < 4; ++i) small.push_back(h.Add(RequestOf(Tokens(4, 10 + i), 1)));
+  h.Step();
+  for (const RequestId id : small) EXPECT_TRUE(h.heard(id).started) << id;
+  EXPECT_TRUE(h.status().ok()) << h.status();
+}
+
 // ---- Prompt log-probabilities, penalties, progress.
 
 TEST(SchedulerTest, PromptScoresComeInOrderAndOnce) {

@@ -127,6 +127,27 @@ TEST(SchedulerTenantsTest, ALightTenantTakesThePlaceOfTheYoungestOfTheFlood) {
   for (RequestId id = 1; id <= light; ++id) EXPECT_EQ(h.heard(id).answers[0], h.Expected(id));
 }
 
+// That it did not help one must not be taken to be known of another that gets its memory.
+TEST(SchedulerTenantsTest, ATenantIsHelpedThoughItWasNotWhileItWantedTooMuch) {
+  EngineOptions options;
+  options.num_blocks = 80;  // 320 tokens
+  options.max_batch_tokens = 64;
+  options.max_running = 2;
+  Harness h(options);
+  for (int i = 0; i < 2; ++i) h.Add(Of("flood", Tokens(8, i), 120));
+  for (int i = 0; i < 30; ++i) h.Step();
+  const RequestId large = h.Add(Of("light", Tokens(290, 60), 4));
+  h.Step();
+  ASSERT_FALSE(h.heard(large).started);
+  h.scheduler().End(large, absl::CancelledError("gone"), h.now());
+  h.scheduler().Deliver();
+  const RequestId small = h.Add(Of("light", Tokens(8, 61), 4));
+  h.Step();
+  EXPECT_TRUE(h.heard(small).started);
+  EXPECT_EQ(h.metrics().preemptions, 1u);
+  EXPECT_TRUE(h.status().ok()) << h.status();
+}
+
 TEST(SchedulerTenantsTest, ATenantThatHoldsItsShareOnlyIsNotPreempted) {
   Harness h(SmallSteps());
   for (int i = 0; i < 8; ++i) h.Add(Of("a", Tokens(8, i), 180));
