@@ -5,18 +5,20 @@
 #
 #   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages
 #   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, buf
+#   scripts/setup.sh --peers    also the programs that benches measure beside ours
 #   scripts/setup.sh --clients  also Go, Node.js, Java and Maven, for services/cli/examples
 #   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-want_all=0 want_clients=0 want_cuda=0
+want_all=0 want_clients=0 want_cuda=0 want_peers=0
 for argument in "$@"; do
   case "$argument" in
     --all) want_all=1 ;;
     --clients) want_clients=1 ;;
     --cuda) want_cuda=1 ;;
-    *) sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    --peers) want_peers=1 ;;
+    *) sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -37,6 +39,7 @@ if [ "$want_all" = 1 ]; then
   packages+=(clang-19 libclang-rt-19-dev clang-format iproute2)
   command -v npm >/dev/null || packages+=(npm)  # other packages of Node.js bring their own
 fi
+[ "$want_peers" = 0 ] || packages+=(nghttp2-client nginx-light)
 # What is at hand already serves too; services/cli/examples/README.md tells from which version.
 if [ "$want_clients" = 1 ]; then
   command -v go >/dev/null || packages+=(golang-go)
@@ -68,6 +71,13 @@ if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
   /usr/bin/python3 -m venv --clear "$venv"
   "$venv/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt
   cp tests/requirements.txt "$venv/installed.txt"
+fi
+
+if [ "$want_peers" = 1 ] && ! [ -f build/peers/.done ]; then
+  echo "setup: smg"
+  /usr/bin/python3 -m venv --clear build/peers
+  build/peers/bin/pip install -q --disable-pip-version-check smg==1.13.0
+  touch build/peers/.done
 fi
 
 if [ "$want_all" = 1 ] && ! { [ -x build/npm/node_modules/.bin/buf ] && [ -d build/npm/node_modules/openai ]; }; then

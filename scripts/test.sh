@@ -4,7 +4,7 @@
 #
 #   scripts/test.sh         everything that CI runs (at most 25 minutes cold on two cores)
 #   scripts/test.sh --all   also the slow tests, AddressSanitizer and UndefinedBehaviorSanitizer,
-#                           ThreadSanitizer, fuzzing, buf and format checks
+#                           ThreadSanitizer, fuzzing, buf and format checks, and peers
 #
 # CONTINUO_SHARED names the folder of models and goldens that the conformance tests read (default
 # ../shared); with CONTINUO_REQUIRE_SHARED=1 a conformance test that was skipped is a failure.
@@ -34,7 +34,7 @@ run_tests() {
   /usr/bin/python3 scripts/check_skipped.py "$report"
 }
 
-if [ "$all" = 1 ]; then scripts/setup.sh --all --clients; else scripts/setup.sh; fi
+if [ "$all" = 1 ]; then scripts/setup.sh --all --clients --peers; else scripts/setup.sh; fi
 mkdir -p build
 echo "== build: release"
 build release
@@ -50,6 +50,8 @@ echo "== protos: lint, breaking changes"
 scripts/check_protos.sh
 echo "== format"
 git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run --Werror
+echo "== the gateway beside nginx and smg"
+CONTINUO_SOURCE=$PWD CONTINUO_BIN=$PWD/build/release/bin build/venv/bin/python tests/bench/gateway/gateway.py
 echo "== AddressSanitizer and UndefinedBehaviorSanitizer"
 build asan
 run_tests asan -LE slow
