@@ -39,6 +39,12 @@ bool IsGetPath(std::string_view path) {
           path[kModelsPath.size()] == '/');
 }
 
+// Nothing of the request is looked at any more.
+void DropBody(HttpConnection& connection, HttpRequest& request) {
+  request = {};
+  connection.OnBodyDropped();
+}
+
 HttpResponse Text(int status, std::string body) {
   return {.status = status,
           .content_type = "text/plain; version=0.0.4; charset=utf-8",
@@ -137,6 +143,7 @@ asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest reques
     co_return;
   }
   HttpResponse response = Get(path);
+  DropBody(connection, request);
   co_await connection.Respond(std::move(response));
 }
 
@@ -150,40 +157,41 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
       id.ok() ? ParseCall(endpoint, request.body()) : absl::StatusOr<ParsedCall>(id.status());
   if (!parsed.ok()) {
     parts_.front->Refused("", parsed.status());
+    DropBody(connection, request);
     HttpResponse response = ErrorOf(endpoint, parsed.status(), std::move(headers));
     co_await connection.Respond(std::move(response));
     co_return;
   }
   const size_t num_prompts = parsed->requests.size();
-  call.num_bytes = static_cast<int64_t>(request.body().size() / num_prompts);
   for (size_t i = 0; i < num_prompts; ++i) {
     // Two generations with one id at a time would be refused.
     parsed->requests[i].set_request_id(i == 0 ? *id : absl::StrCat(*id, "-", i));
   }
   const std::string model = parsed->requests[0].model();
   const std::shared_ptr<GenerationQueue> queue = MakeQueue(connection);
-  const absl::Status opened = queue->Open(parts_.front, call, std::move(parsed->requests));
-  request = {};
+  // What is to be echoed is kept beside the prompt.
+  const int num_copies = parsed->form.echo.empty() ? 1 : 2;
+  const absl::Status opened =
+      queue->Open(parts_.front, call, std::move(parsed->requests), num_copies);
+  DropBody(connection, request);
   if (!opened.ok()) {
     HttpResponse response = ErrorOf(endpoint, opened, std::move(headers));
     co_await connection.Respond(std::move(response));
     co_return;
   }
   connection.WatchClient();
-  Answer answer(parsed->form, *id, model, absl::ToUnixSeconds(parts_.clock->Now()));
-  if (parsed->form.stream) {
-    co_await Stream(connection, *queue, parsed->form, answer, num_prompts, call.deadline,
-                    std::move(headers));
+  Answer answer(std::move(parsed->form), *id, model, absl::ToUnixSeconds(parts_.clock->Now()));
+  if (answer.form().stream) {
+    co_await Stream(connection, *queue, answer, num_prompts, call.deadline, std::move(headers));
   } else {
-    co_await Collect(connection, *queue, parsed->form, answer, num_prompts, call.deadline,
-                     std::move(headers));
+    co_await Collect(connection, *queue, answer, num_prompts, call.deadline, std::move(headers));
   }
   queue->Cancel();
 }
 
 asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& queue,
-                                   const AnswerForm& form, Answer& answer, size_t num_prompts,
-                                   absl::Time deadline, HttpHeaders headers) {
+                                   Answer& answer, size_t num_prompts, absl::Time deadline,
+                                   HttpHeaders headers) {
   absl::Status status;
   while (num_prompts > 0 && status.ok()) {
     const absl::Duration left = deadline - parts_.clock->Now();
@@ -211,14 +219,14 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
     response.headers = std::move(headers);
     response.body = answer.Body();
   } else {
-    response = ErrorOf(form.endpoint, status, std::move(headers));
+    response = ErrorOf(answer.form().endpoint, status, std::move(headers));
   }
   co_await connection.Respond(std::move(response));
 }
 
 asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& queue,
-                                  const AnswerForm& form, Answer& answer, size_t num_prompts,
-                                  absl::Time deadline, HttpHeaders headers) {
+                                  Answer& answer, size_t num_prompts, absl::Time deadline,
+                                  HttpHeaders headers) {
   bool begun = false;
   std::string events;
   while (num_prompts > 0) {
@@ -244,7 +252,7 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
     if (!begun) {
       // Before the first response a refusal is still an error of HTTP.
       if (!status.ok()) {
-        HttpResponse response = ErrorOf(form.endpoint, status, std::move(headers));
+        HttpResponse response = ErrorOf(answer.form().endpoint, status, std::move(headers));
         co_await connection.Respond(std::move(response));
         co_return;
       }
@@ -255,7 +263,7 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
       co_await connection.BeginStream("text/event-stream; charset=utf-8", std::move(headers));
     }
     if (!status.ok()) {
-      events.append(ErrorEvent(ErrorJson(form.endpoint, status)));
+      events.append(ErrorEvent(ErrorJson(answer.form().endpoint, status)));
       num_prompts = 0;
     } else if (num_prompts == 0) {
       answer.AddEnd(&events);

@@ -46,11 +46,11 @@ class Api : public HttpHandler {
   boost::asio::awaitable<void> Generate(HttpConnection& connection, Endpoint endpoint,
                                         HttpRequest request);
   boost::asio::awaitable<void> Collect(HttpConnection& connection, GenerationQueue& queue,
-                                       const AnswerForm& form, Answer& answer, size_t num_prompts,
-                                       absl::Time deadline, HttpHeaders headers);
+                                       Answer& answer, size_t num_prompts, absl::Time deadline,
+                                       HttpHeaders headers);
   boost::asio::awaitable<void> Stream(HttpConnection& connection, GenerationQueue& queue,
-                                      const AnswerForm& form, Answer& answer, size_t num_prompts,
-                                      absl::Time deadline, HttpHeaders headers);
+                                      Answer& answer, size_t num_prompts, absl::Time deadline,
+                                      HttpHeaders headers);
   HttpResponse Get(std::string_view path);
   HttpResponse ErrorOf(Endpoint endpoint, const absl::Status& status, HttpHeaders headers) const;
   // A queue whose responses wake the connection.

@@ -25,7 +25,6 @@ ClientCall CallOf(const HttpRequest& request, absl::Time now) {
   };
   const absl::Duration timeout = ParseGrpcTimeout(call.metadata("grpc-timeout"));
   call.deadline = now + timeout;
-  call.num_bytes = static_cast<int64_t>(request.body().size());
   return call;
 }
 

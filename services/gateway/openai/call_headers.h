@@ -14,7 +14,8 @@
 namespace continuo::gateway::openai {
 
 // Headers are read as metadata of the same names, `grpc-timeout` as the deadline; one that does not
-// parse counts as none. The request outlives what is returned; num_bytes is its body's size.
+// parse counts as none. The request outlives what is returned; num_bytes is to be set by who knows
+// how many generations it becomes.
 ClientCall CallOf(const HttpRequest& request, absl::Time now);
 
 // x-request-id, else a new one. INVALID_ARGUMENT where it cannot be an id.

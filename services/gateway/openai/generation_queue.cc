@@ -43,13 +43,14 @@ GenerationQueue::GenerationQueue(std::function<void()> notify, std::shared_ptr<v
 
 GenerationQueue::~GenerationQueue() = default;
 
-absl::Status GenerationQueue::Open(GenerateFront* front, const ClientCall& call,
-                                   std::vector<v1::GenerateRequest> requests) {
+absl::Status GenerationQueue::Open(GenerateFront* front, ClientCall call,
+                                   std::vector<v1::GenerateRequest> requests, int num_copies) {
   // Admitted all or none, so that no prompt runs for nothing.
   std::vector<std::shared_ptr<StreamRelay>> relays;
   absl::Status status;
   for (v1::GenerateRequest& request : requests) {
     clients_.push_back(std::make_unique<Client>(this, static_cast<int>(clients_.size())));
+    call.num_bytes = num_copies * static_cast<int64_t>(request.ByteSizeLong());
     auto relay = front->Open(call, std::move(request), clients_.back().get());
     if (!relay.ok()) {
       status = relay.status();

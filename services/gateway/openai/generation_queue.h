@@ -32,9 +32,10 @@ class GenerationQueue : public std::enable_shared_from_this<GenerationQueue> {
   GenerationQueue(std::function<void()> notify, std::shared_ptr<void> keep);
   ~GenerationQueue();
 
-  // Opens and starts a generation for each request. Where one is refused the others are cancelled.
-  absl::Status Open(GenerateFront* front, const ClientCall& call,
-                    std::vector<v1::GenerateRequest> requests);
+  // Opens and starts a generation for each request, of which `num_copies` are kept and counted.
+  // Where one is refused the others are cancelled.
+  absl::Status Open(GenerateFront* front, ClientCall call,
+                    std::vector<v1::GenerateRequest> requests, int num_copies = 1);
 
   // Everything since the last call, of which nothing waits any more from now on.
   std::vector<Item> Take();

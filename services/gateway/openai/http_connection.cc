@@ -27,23 +27,18 @@ constexpr size_t kMaxPipelined = 16 << 10;
 constexpr size_t kMaxLinger = 32 << 20;
 constexpr absl::Duration kLinger = absl::Seconds(2);
 
-// Gives back the room of a body.
-class BodyRoom {
- public:
-  BodyRoom(HttpShared* shared, int64_t bytes) : shared_(shared), bytes_(bytes) {
-    shared_->bodies_bytes += bytes_;
-  }
-  BodyRoom(const BodyRoom&) = delete;
-  BodyRoom& operator=(const BodyRoom&) = delete;
-  ~BodyRoom() { shared_->bodies_bytes -= bytes_; }
-  bool ok() const { return shared_->bodies_bytes <= shared_->limits.max_bodies_bytes; }
-
- private:
-  HttpShared* const shared_;
-  const int64_t bytes_;
-};
-
 }  // namespace
+
+bool BodyRoom::HasFor(uint64_t bytes) const {
+  const int64_t free = shared_->limits.max_bodies_bytes - shared_->bodies_bytes;
+  return bytes == 0 || (free > 0 && bytes <= static_cast<uint64_t>(free));
+}
+
+bool BodyRoom::GrowTo(uint64_t bytes) {
+  const int64_t change = static_cast<int64_t>(bytes) - bytes_;
+  bytes_ += change;
+  return shared_->bodies_bytes.fetch_add(change) + change <= shared_->limits.max_bodies_bytes;
+}
 
 HttpConnection::HttpConnection(std::unique_ptr<ByteStream> stream,
                                const asio::any_io_executor& executor, HttpShared* shared,
@@ -52,6 +47,7 @@ HttpConnection::HttpConnection(std::unique_ptr<ByteStream> stream,
       executor_(executor),
       shared_(shared),
       handler_(handler),
+      body_room_(shared),
       deadline_(executor),
       signal_(executor),
       buffer_(2 * kReadBytes) {}
@@ -173,17 +169,31 @@ asio::awaitable<bool> HttpConnection::ReadHeader(Parser& parser) {
 asio::awaitable<bool> HttpConnection::ReadBody(Parser& parser) {
   parser.eager(true);
   Arm(limits().body_timeout);
+  std::string& body = parser.get().body();
+  const auto drop = [&] {
+    Disarm();
+    body = std::string();
+    body_room_.Release();
+  };
+  // Memory of an announced size is set aside and not touched before it is received.
+  const bool is_announced = parser.content_length().has_value();
   while (!parser.is_done()) {
     error_code error = http::error::need_more;
     if (buffer_.size() > 0) buffer_.consume(parser.put(buffer_.data(), error));
+    if (!body.empty() && !body_room_.GrowTo(is_announced ? body.size() : body.capacity())) {
+      drop();
+      co_await RejectForRoom();
+      co_return false;
+    }
     if (!error) continue;
     if (error != http::error::need_more) {
-      Disarm();
+      drop();
       co_await RejectParse(error);
       co_return false;
     }
     if (!co_await Fill()) {
       keep_alive_ = false;
+      drop();
       if (expired_) {
         gone_ = false;
         co_await Reject(handler_->Error(408, "the request's body took too long"));
@@ -193,6 +203,12 @@ asio::awaitable<bool> HttpConnection::ReadBody(Parser& parser) {
   }
   Disarm();
   co_return true;
+}
+
+asio::awaitable<void> HttpConnection::RejectForRoom() {
+  HttpResponse response = handler_->Error(503, "too many bodies are being received");
+  response.headers.emplace_back("Retry-After", "1");
+  co_await Reject(std::move(response));
 }
 
 asio::awaitable<void> HttpConnection::RejectParse(const error_code& error) {
@@ -238,16 +254,11 @@ asio::awaitable<void> HttpConnection::ServeOne() {
     }
     co_return;
   }
-  const uint64_t body_bytes =
-      parser->is_done() ? 0 : parser->content_length().value_or(limits().max_body_bytes);
-  const BodyRoom room(shared_, static_cast<int64_t>(body_bytes));
-  if (body_bytes > 0 && !room.ok()) {
-    HttpResponse response = handler_->Error(503, "too many bodies are being received");
-    response.headers.emplace_back("Retry-After", "1");
-    co_await Reject(std::move(response));
-    co_return;
-  }
   if (!parser->is_done()) {
+    if (!body_room_.HasFor(parser->content_length().value_or(1))) {
+      co_await RejectForRoom();
+      co_return;
+    }
     if (continues) co_await Write("HTTP/1.1 100 Continue\r\n\r\n");
     if (!co_await ReadBody(*parser)) {
       keep_alive_ = false;
@@ -257,6 +268,7 @@ asio::awaitable<void> HttpConnection::ServeOne() {
   HttpRequest request = parser->release();
   parser.reset();
   co_await handler_->Handle(*this, std::move(request));
+  body_room_.Release();
 }
 
 std::string HttpConnection::Head(int status, std::string_view content_type,

@@ -43,6 +43,25 @@ struct HttpResponse {
   std::string body;
 };
 
+// The room that one body takes of what all bodies together may. Not thread-safe.
+class BodyRoom {
+ public:
+  explicit BodyRoom(HttpShared* shared) : shared_(shared) {}
+  BodyRoom(const BodyRoom&) = delete;
+  BodyRoom& operator=(const BodyRoom&) = delete;
+  ~BodyRoom() { Release(); }
+
+  // Whether there is room for so much more now; takes none.
+  bool HasFor(uint64_t bytes) const;
+  // The body has grown to `bytes`; false where that is more than there is room for.
+  bool GrowTo(uint64_t bytes);
+  void Release() { GrowTo(0); }
+
+ private:
+  HttpShared* const shared_;
+  int64_t bytes_ = 0;
+};
+
 class HttpConnection;
 
 // What is served. Called on the connections' threads.
@@ -51,7 +70,8 @@ class HttpHandler {
   virtual ~HttpHandler() = default;
   // Looks at a header before the body is read: what to answer instead of reading it.
   virtual std::optional<HttpResponse> Refuse(const HttpRequest& header) = 0;
-  // Answers the request with one call of Respond, or with BeginStream and EndStream.
+  // Answers the request with one call of Respond, or with BeginStream and EndStream. Tells the
+  // connection as soon as the body is let go of.
   virtual boost::asio::awaitable<void> Handle(HttpConnection& connection, HttpRequest request) = 0;
   // The answer to what is no valid request.
   virtual HttpResponse Error(int status, std::string_view message) = 0;
@@ -74,6 +94,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void CloseIfIdle();
 
   // For handlers. Nothing is sent any more once the client is gone.
+  void OnBodyDropped() { body_room_.Release(); }
   boost::asio::awaitable<void> Respond(HttpResponse response);
   // A body of unknown length, in pieces.
   boost::asio::awaitable<void> BeginStream(std::string_view content_type, HttpHeaders headers);
@@ -100,6 +121,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Answers and ends the connection, in such a way that the client can read the answer.
   boost::asio::awaitable<void> Reject(HttpResponse response);
   boost::asio::awaitable<void> RejectParse(const boost::system::error_code& error);
+  boost::asio::awaitable<void> RejectForRoom();
   boost::asio::awaitable<void> Linger();
   std::string Head(int status, std::string_view content_type, const HttpHeaders& headers) const;
 
@@ -112,6 +134,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpShared* const shared_;
   HttpHandler* const handler_;
 
+  BodyRoom body_room_;
   boost::asio::steady_timer deadline_;
   uint64_t deadline_number_ = 0;
   bool expired_ = false;

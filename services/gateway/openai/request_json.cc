@@ -19,6 +19,8 @@ namespace {
 constexpr int64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
 // OpenAI's default for completions; chats take what the context leaves.
 constexpr uint32_t kCompletionsMaxTokens = 16;
+// Of what is not the prompt, all prompts of a call together.
+constexpr size_t kMaxRepeatedBytes = 1 << 20;
 
 // Members that would change the answer and are not supported. Empty values ask for nothing.
 absl::Status RefuseUnsupported(Endpoint endpoint, const Json& body) {
@@ -221,6 +223,13 @@ absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body) {
     return FieldError(
         "n", absl::StrCat("asks for ", call.form.num_sequences, " answers to each of ",
                           call.requests.size(), " prompts, the limit is ", kMaxChoices, " in all"));
+  }
+  if (call.requests.size() > 1 &&
+      call.requests.size() * common.ByteSizeLong() > kMaxRepeatedBytes) {
+    return FieldError(
+        "prompt", absl::StrCat("has ", call.requests.size(), " parts with ", common.ByteSizeLong(),
+                               " bytes of other members each, the limit is ", kMaxRepeatedBytes,
+                               " bytes in all"));
   }
   for (v1::GenerateRequest& request : call.requests) request.MergeFrom(common);
   return call;

@@ -32,6 +32,7 @@ class Answer {
   // After the last response, else.
   std::string Body() const;
 
+  const AnswerForm& form() const { return form_; }
   // Size of what is kept.
   size_t num_bytes() const { return num_bytes_; }
 

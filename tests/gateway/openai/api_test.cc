@@ -157,6 +157,27 @@ TEST_F(ApiTest, ASilentStreamIsKeptOpenByComments) {
   EXPECT_THAT(client.ReadUntil("0\r\n\r\n"), HasSubstr("[DONE]"));
 }
 
+TEST_F(ApiTest, EachPromptIsCountedWithAllThatItKeeps) {
+  StartServer();
+  // Every prompt has the stop strings to itself.
+  const std::string stops = absl::StrCat(R"("stop":[")", std::string(200, 's'), R"("])");
+  EXPECT_EQ(
+      Post(kCompletionsPath, absl::StrCat(R"({"prompt":["a","bcd"],)", stops, "}")).result_int(),
+      200);
+  EXPECT_EQ(Post(kCompletionsPath,
+                 absl::StrCat(R"({"prompt":")", std::string(500, 'p'), R"(","echo":true})"))
+                .result_int(),
+            200);
+  const std::vector<v1::GenerateRequest> requests = front_.requests();
+  const std::vector<int64_t> num_bytes = front_.num_bytes();
+  ASSERT_THAT(num_bytes, SizeIs(3));
+  EXPECT_EQ(num_bytes[0], static_cast<int64_t>(requests[0].ByteSizeLong()));
+  EXPECT_EQ(num_bytes[1], static_cast<int64_t>(requests[1].ByteSizeLong()));
+  EXPECT_GT(num_bytes[1], 200);
+  // What is echoed is kept apart from the prompt.
+  EXPECT_EQ(num_bytes[2], 2 * static_cast<int64_t>(requests[2].ByteSizeLong()));
+}
+
 TEST_F(ApiTest, ADeadlineEndsAGeneration) {
   StartServer();
   front_.SetScript({.hold_at = 0});

@@ -99,6 +99,11 @@ class FakeFront : public GenerateFront, public WorkerTransport, public RelayObse
     absl::MutexLock lock(&mutex_);
     return num_responses_;
   }
+  // What each request is counted as.
+  std::vector<int64_t> num_bytes() {
+    absl::MutexLock lock(&mutex_);
+    return num_bytes_;
+  }
   std::vector<v1::GenerateRequest> requests() {
     absl::MutexLock lock(&mutex_);
     return requests_;
@@ -116,6 +121,7 @@ class FakeFront : public GenerateFront, public WorkerTransport, public RelayObse
     absl::MutexLock lock(&mutex_);
     if (static_cast<int>(requests_.size()) == refuse_at_) return refusal_;
     requests_.push_back(request);
+    num_bytes_.push_back(call.num_bytes);
     RelayRequest relay_request;
     relay_request.context.request_id = request.request_id();
     relay_request.context.deadline = call.deadline;
@@ -241,6 +247,7 @@ class FakeFront : public GenerateFront, public WorkerTransport, public RelayObse
   int num_ids_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_held_ = 0, num_abandoned_ = 0, num_responses_ = 0;  // under mutex_
   std::vector<v1::GenerateRequest> requests_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int64_t> num_bytes_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<StreamRelay>> relays_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> held_ ABSL_GUARDED_BY(mutex_);

@@ -34,6 +34,11 @@ class HttpClient {
     Send(absl::StrCat("POST ", path, " HTTP/1.1\r\nHost: test\r\n", headers,
                       "Content-Length: ", body.size(), "\r\n\r\n", body));
   }
+  // In one chunk.
+  void PostChunked(const std::string& path, const std::string& body) {
+    Send(absl::StrCat("POST ", path, " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+                      absl::Hex(body.size()), "\r\n", body, "\r\n0\r\n\r\n"));
+  }
   // The next response, whole; 0 as the status where there is none.
   Response Read(bool to_head = false) {
     boost::beast::http::response_parser<boost::beast::http::string_body> parser;

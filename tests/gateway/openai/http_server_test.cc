@@ -138,6 +138,44 @@ TEST_F(HttpServerTest, BodiesTakeABoundedRoomTogether) {
   EXPECT_EQ(response["Retry-After"], "1");
 }
 
+TEST_F(HttpServerTest, ABodyTakesNoRoomWhileItsGenerationRuns) {
+  HttpLimits limits;
+  limits.max_bodies_bytes = 1000;
+  StartServer(limits);
+  front_.SetScript({.hold_at = 1});
+  const std::string body = absl::StrCat(kPrompt, std::string(600, ' '));
+  HttpClient first = Connect(), second = Connect(), third = Connect();
+  first.Post(kCompletionsPath, body);
+  ASSERT_TRUE(front_.WaitForHeld(1));
+  second.PostChunked(kCompletionsPath, body);
+  EXPECT_TRUE(front_.WaitForHeld(2));
+  third.PostChunked(kCompletionsPath, body);
+  EXPECT_TRUE(front_.WaitForHeld(3));
+  front_.Release();
+  for (HttpClient* client : {&first, &second, &third}) {
+    EXPECT_EQ(client->Read().result_int(), 200);
+  }
+}
+
+TEST_F(HttpServerTest, ABodyIsChargedAsItArrives) {
+  HttpLimits limits;
+  limits.max_bodies_bytes = 1000;
+  StartServer(limits);
+  // Says that it will send more than it does; another one does not say.
+  HttpClient slow = Connect();
+  slow.Send("POST /v1/completions HTTP/1.1\r\nContent-Length: 900\r\nExpect: 100-continue\r\n\r\n");
+  slow.ReadUntil("\r\n\r\n");
+  EXPECT_EQ(Post(kCompletionsPath, kPrompt).result_int(), 200);
+  HttpClient client = Connect();
+  client.PostChunked(kCompletionsPath, kPrompt);
+  EXPECT_EQ(client.Read().result_int(), 200);
+  HttpClient large = Connect();
+  large.PostChunked(kCompletionsPath, std::string(1001, ' '));
+  EXPECT_EQ(large.Read().result_int(), 503);
+  // What is over has given its room back.
+  EXPECT_EQ(Post(kCompletionsPath, absl::StrCat(kPrompt, std::string(900, ' '))).result_int(), 200);
+}
+
 TEST_F(HttpServerTest, AClientThatWaitsForContinueIsTold) {
   StartServer();
   HttpClient client = Connect();

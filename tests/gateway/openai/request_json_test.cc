@@ -34,7 +34,8 @@ ParsedCall Completions(const std::string& members) {
 // The field that the refusal names.
 std::string RefusedBy(Endpoint endpoint, const std::string& body) {
   const auto call = ParseCall(endpoint, body);
-  EXPECT_TRUE(absl::IsInvalidArgument(call.status())) << call.status() << " of " << body;
+  EXPECT_TRUE(absl::IsInvalidArgument(call.status()))
+      << call.status() << " of " << body.substr(0, 1000);
   return FieldOf(call.status());
 }
 std::string RefusedChat(const std::string& more) {
@@ -52,6 +53,18 @@ TEST(RequestJsonTest, AChatBecomesAConversation) {
   EXPECT_FALSE(call.requests[0].stopping().has_max_tokens());
   EXPECT_FALSE(call.requests[0].sampling().has_temperature());
   EXPECT_FALSE(call.requests[0].output().has_logprobs());
+}
+
+TEST(RequestJsonTest, WhatEveryPromptRepeatsIsBounded) {
+  std::string prompts = R"("prompt":["a")";
+  for (int i = 1; i < kMaxChoices; ++i) prompts += R"(,"a")";
+  prompts += "],";
+  EXPECT_EQ(RefusedBy(Endpoint::kCompletions, absl::StrCat("{", prompts, R"("stop":[")",
+                                                           std::string(1 << 20, 's'), R"("]})")),
+            "prompt");
+  EXPECT_THAT(Completions(absl::StrCat(prompts, R"("stop":[")", std::string(1 << 10, 's'), R"("])"))
+                  .requests,
+              SizeIs(kMaxChoices));
 }
 
 TEST(RequestJsonTest, EverySamplingMemberHasItsField) {
