@@ -90,18 +90,24 @@ absl::Status WatchStepsCall::Begin(const grpc::ByteBuffer& bytes) {
   return absl::OkStatus();
 }
 
+// gRPC runs what is called back when it likes, for a cancelled alarm also after the server has
+// ended. The alarm, which is the call's, keeps the callback: one that kept the call would keep it
+// for ever.
 void WatchStepsCall::LookLater() {
   alarm_ = std::make_unique<grpc::Alarm>();
-  alarm_->Set(absl::ToChronoTime(absl::Now() + interval_), [self = self_](bool) { self->Look(); });
+  alarm_->Set(absl::ToChronoTime(absl::Now() + interval_), [self = self_](bool ok) mutable {
+    const std::shared_ptr<WatchStepsCall> call = std::move(self);
+    if (ok) call->Look();
+  });
 }
 
 void WatchStepsCall::Look() {
+  absl::MutexLock lock(&mutex_);
+  if (ended_) return;  // else the call is open, so what `core_` points to is there
   if (core_->lifecycle().drained()) {
-    End(absl::UnavailableError("the worker ends"));
+    FinishWith(absl::UnavailableError("the worker ends"));
     return;
   }
-  absl::MutexLock lock(&mutex_);
-  if (ended_) return;
   v1::WatchStepsResponse response;
   if (!NextSteps(*watch_, response)) {
     LookLater();
@@ -120,7 +126,11 @@ void WatchStepsCall::OnCancel() { End(absl::CancelledError("the watcher is gone"
 
 void WatchStepsCall::End(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
-  if (std::exchange(ended_, true)) return;
+  if (!ended_) FinishWith(status);
+}
+
+void WatchStepsCall::FinishWith(const absl::Status& status) {
+  ended_ = true;
   watch_.reset();
   if (alarm_ != nullptr) alarm_->Cancel();
   Finish(ToGrpcStatus(status));

@@ -38,6 +38,7 @@ class WatchStepsCall : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void LookLater() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Look();
   void End(const absl::Status& status);
+  void FinishWith(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   WorkerCore* const core_;
   std::shared_ptr<WatchStepsCall> self_;  // until OnDone

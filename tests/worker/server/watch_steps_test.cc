@@ -95,6 +95,18 @@ TEST_F(WatchStepsTest, AWatcherDoesNotOutliveTheWorker) {
   EXPECT_EQ(watcher.Refusal().code(), absl::StatusCode::kUnavailable);
 }
 
+// For AddressSanitizer: gRPC calls back for a cancelled alarm when it likes, also after the end.
+TEST_F(WatchStepsTest, WatchersWhoAreThereAtTheEndAreReleasedAndTouchNothing) {
+  Serve();
+  std::vector<std::unique_ptr<Watcher>> watchers;
+  for (int i = 0; i < 300; ++i) {
+    watchers.push_back(std::make_unique<Watcher>(*worker_, absl::Hours(1)));
+  }
+  for (const auto& watcher : watchers) watcher->reader->WaitForInitialMetadata();
+  server_.reset();
+  for (const auto& watcher : watchers) EXPECT_FALSE(watcher->Refusal().ok());
+}
+
 TEST(NextStepsTest, AResponseIsNoLargerThanAMebibyteAndTheRestFollows) {
   StepLog log;
   StepLog::Watch watch(&log);

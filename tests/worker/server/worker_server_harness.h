@@ -64,7 +64,7 @@ class WorkerServerTest : public ::testing::Test {
   }
   ~WorkerServerTest() override {
     executor_.SetOpen(true);
-    server_->Shutdown();
+    if (server_ != nullptr) server_->Shutdown();
   }
 
   void Serve() {
