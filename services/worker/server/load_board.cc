@@ -28,11 +28,6 @@ void WatchPace::Told(absl::Duration now, uint64_t changes, uint64_t state_change
 LoadBoard::LoadBoard(std::function<v1::WatchLoadResponse()> read, const Clock* clock)
     : read_(std::move(read)), clock_(clock), thread_([this] { Run(); }) {}
 
-LoadBoard::~LoadBoard() {
-  Close();
-  thread_.join();
-}
-
 void LoadBoard::Watch(std::shared_ptr<LoadWatcher> watcher, WatchPace pace) {
   {
     const std::lock_guard lock(mutex_);
@@ -79,6 +74,7 @@ void LoadBoard::Close() {
     changed_.notify_one();
   }
   for (const Entry& entry : watchers) entry.watcher->Close();
+  if (thread_.joinable()) thread_.join();
 }
 
 void LoadBoard::Run() {

@@ -52,15 +52,15 @@ class LoadBoard {
   // `read` fills in the load as it is now; called on the board's thread. `clock` outlives the
   // board.
   LoadBoard(std::function<v1::WatchLoadResponse()> read, const Clock* clock);
-  // Closes the watchers that are left.
-  ~LoadBoard();
+  ~LoadBoard() { Close(); }
 
   void Watch(std::shared_ptr<LoadWatcher> watcher, WatchPace pace);
   void Unwatch(const LoadWatcher* watcher);
   // The engine's load listener; counts a change only where something that matters differs.
   void Update(const EngineLoad& load);
   void StateChanged();
-  // Ends all streams; new ones end at once.
+  // Ends all streams; new ones end at once. Nothing is read afterwards. May be called again, by one
+  // thread at a time.
   void Close();
 
  private:

@@ -10,12 +10,13 @@ WorkPool::WorkPool(int num_threads) {
   for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
-WorkPool::~WorkPool() {
+void WorkPool::Join() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void WorkPool::Post(Work work, size_t weight) {

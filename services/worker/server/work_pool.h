@@ -18,13 +18,15 @@ class WorkPool {
   using Work = absl::AnyInvocable<void()>;
 
   explicit WorkPool(int num_threads);
-  // Runs what was posted before, then joins.
-  ~WorkPool();
+  ~WorkPool() { Join(); }
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
 
   // Returns at once. `weight` is counted, in what unit the caller likes, until the work begins.
   void Post(Work work, size_t weight = 0);
+  // Returns when all that was posted has run; what is posted later never does. May be called again,
+  // by one thread at a time.
+  void Join();
   // Of the work that has not begun.
   size_t waiting_weight() const;
 

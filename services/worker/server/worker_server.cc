@@ -107,6 +107,9 @@ void WorkerServer::Shutdown() {
     engine_->Stop();
     engine_thread_.join();
   }
+  // What still follows the last calls may speak to the engine.
+  core_->text_pool().Join();
+  core_->delivery_pool().Join();
 }
 
 WorkerServer::~WorkerServer() {

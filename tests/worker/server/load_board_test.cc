@@ -134,5 +134,34 @@ TEST(LoadBoardTest, CloseEndsWatchersAndLaterOnes) {
   EXPECT_TRUE(second->closed());
 }
 
+// Opens a gate when it is closed itself.
+class GateKeeper : public LoadWatcher {
+ public:
+  explicit GateKeeper(absl::Notification* gate) : gate_(gate) {}
+  void Send(const v1::WatchLoadResponse&) override {}
+  void Close() override { gate_->Notify(); }
+
+ private:
+  absl::Notification* const gate_;
+};
+
+TEST(LoadBoardTest, NothingIsReadAfterClose) {
+  const SystemClock clock;
+  absl::Notification reading, gate;
+  std::atomic<bool> done = false;
+  LoadBoard board(
+      [&] {
+        reading.Notify();
+        gate.WaitForNotification();
+        done = true;
+        return v1::WatchLoadResponse();
+      },
+      &clock);
+  board.Watch(std::make_shared<GateKeeper>(&gate), WatchPace(kMin, kMax));
+  reading.WaitForNotification();
+  board.Close();
+  EXPECT_TRUE(done);
+}
+
 }  // namespace
 }  // namespace continuo
