@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/common/error.h"
+#include "services/gateway/openai/answer_room.h"
 #include "services/gateway/openai/call_headers.h"
 #include "services/gateway/openai/error_json.h"
 
@@ -19,8 +20,8 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
 constexpr std::string_view kModelsPath = "/v1/models";
-// An answer that is sent in one piece; longer ones have to be streamed.
-constexpr size_t kMaxAnswerBytes = 64 << 20;
+// Of a stream, what is made before it is sent.
+constexpr size_t kMaxEventsBytes = 64 << 10;
 
 std::string_view PathOf(const HttpRequest& request) {
   const std::string_view target(request.target().data(), request.target().size());
@@ -192,6 +193,8 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
 asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& queue,
                                    Answer& answer, size_t num_prompts, absl::Time deadline,
                                    HttpHeaders headers) {
+  const HttpLimits& limits = connection.limits();
+  AnswerRoom room(&answers_bytes_, limits.max_answers_bytes);
   absl::Status status;
   while (num_prompts > 0 && status.ok()) {
     const absl::Duration left = deadline - parts_.clock->Now();
@@ -209,16 +212,27 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
       --num_prompts;
       status.Update(*item.end);
     }
-    if (answer.num_bytes() > kMaxAnswerBytes) {
-      status = absl::InvalidArgumentError(absl::StrCat("the answer is over ", kMaxAnswerBytes,
-                                                       " bytes; it can be had with stream only"));
+    const auto num_bytes = static_cast<int64_t>(answer.num_bytes());
+    if (num_bytes > limits.max_answer_bytes) {
+      status.Update(
+          absl::InvalidArgumentError(absl::StrCat("the answer is over ", limits.max_answer_bytes,
+                                                  " bytes; it can be had with stream only")));
+    } else if (!room.GrowTo(num_bytes)) {
+      status.Update(
+          WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                         "answers in one piece have taken their ", limits.max_answers_bytes,
+                         " bytes together; this one can be had with stream, or later")),
+                     kReasonOverloaded));
     }
   }
   HttpResponse response;
   if (status.ok()) {
     response.headers = std::move(headers);
-    response.body = answer.Body();
+    response.more = answer.TakeBody();
   } else {
+    queue.Cancel(status);
+    answer.TakeBody();
+    room.GrowTo(0);
     response = ErrorOf(answer.form().endpoint, status, std::move(headers));
   }
   co_await connection.Respond(std::move(response));
@@ -245,9 +259,15 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
     events.clear();
     for (GenerationQueue::Item& item : items) {
       answer.Add(item.prompt, item.response, &events);
-      if (!item.end.has_value()) continue;
-      --num_prompts;
-      status.Update(*item.end);
+      item.response.Clear();
+      if (item.end.has_value()) {
+        --num_prompts;
+        status.Update(*item.end);
+      }
+      if (!begun || events.size() < kMaxEventsBytes) continue;
+      co_await connection.SendStream(events);
+      if (connection.client_gone()) co_return;
+      events.clear();
     }
     if (!begun) {
       // Before the first response a refusal is still an error of HTTP.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -58,6 +59,7 @@ class Api : public HttpHandler {
 
   const ApiParts parts_;
   const int64_t start_seconds_;  // of the server, Unix time
+  std::atomic<int64_t> answers_bytes_ = 0;
   absl::Mutex mutex_;
   int num_queues_ ABSL_GUARDED_BY(mutex_) = 0;
 };

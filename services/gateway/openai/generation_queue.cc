@@ -100,7 +100,7 @@ std::vector<GenerationQueue::Item> GenerationQueue::Take() {
   return items;
 }
 
-void GenerationQueue::Cancel() {
+void GenerationQueue::Cancel(const absl::Status& error) {
   std::vector<Client*> owed;
   {
     absl::MutexLock lock(&mutex_);
@@ -109,7 +109,13 @@ void GenerationQueue::Cancel() {
     owed.swap(owed_);
   }
   const std::shared_ptr<GenerationQueue> self = shared_from_this();
-  for (const auto& client : clients_) client->relay()->OnCancelled();
+  for (const auto& client : clients_) {
+    if (error.ok()) {
+      client->relay()->OnCancelled();
+    } else {
+      client->relay()->End(error);
+    }
+  }
   for (Client* client : owed) client->relay()->OnWritten(false);
 }
 

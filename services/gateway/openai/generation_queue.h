@@ -39,8 +39,9 @@ class GenerationQueue : public std::enable_shared_from_this<GenerationQueue> {
 
   // Everything since the last call, of which nothing waits any more from now on.
   std::vector<Item> Take();
-  // The client is gone: every generation ends, and nothing is to be taken any more.
-  void Cancel();
+  // Every generation ends, and nothing is to be taken any more: the client is gone, or gets this
+  // error of ours.
+  void Cancel(const absl::Status& error = absl::OkStatus());
   // The deadline has passed: every generation ends, and says so.
   void Expire();
 

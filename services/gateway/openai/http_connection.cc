@@ -285,8 +285,22 @@ std::string HttpConnection::Head(int status, std::string_view content_type,
 asio::awaitable<void> HttpConnection::Respond(HttpResponse response) {
   if (shared_->draining) keep_alive_ = false;
   std::string bytes = Head(response.status, response.content_type, response.headers);
-  absl::StrAppend(&bytes, "Content-Length: ", response.body.size(), "\r\n\r\n");
-  if (!is_head_) bytes.append(response.body);
+  size_t size = response.body.size();
+  for (const std::string& piece : response.more) size += piece.size();
+  absl::StrAppend(&bytes, "Content-Length: ", size, "\r\n\r\n");
+  if (!is_head_) {
+    bytes.append(response.body);
+    // Small pieces leave together.
+    for (std::string& piece : response.more) {
+      if (bytes.size() + piece.size() <= kReadBytes) {
+        bytes.append(piece);
+      } else {
+        co_await Write(bytes);
+        bytes = std::move(piece);
+      }
+      piece = std::string();
+    }
+  }
   co_await Write(bytes);
 }
 

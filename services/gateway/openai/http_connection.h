@@ -41,6 +41,7 @@ struct HttpResponse {
   std::string content_type = "application/json";
   HttpHeaders headers;
   std::string body;
+  std::vector<std::string> more;  // of the body; each is let go of when it is sent
 };
 
 // The room that one body takes of what all bodies together may. Not thread-safe.

@@ -13,6 +13,9 @@ struct HttpLimits {
   uint32_t max_header_bytes = 16 << 10;
   // Bodies that are being received or read, of all connections together.
   int64_t max_bodies_bytes = int64_t{256} << 20;
+  // What an answer in one piece may take, and what all of them take together until they are sent.
+  int64_t max_answer_bytes = int64_t{64} << 20;
+  int64_t max_answers_bytes = int64_t{256} << 20;
   int max_connections = 4096;
   absl::Duration handshake_timeout = absl::Seconds(10);
   // Between requests.

@@ -2,18 +2,35 @@
 #include "services/gateway/openai/logprobs_json.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/common/utf8.h"
+#include "services/gateway/openai/json_text.h"
 
 namespace continuo::gateway::openai {
 namespace {
 
-OrderedJson ChatToken(const std::string& token, float logprob) {
-  OrderedJson bytes = OrderedJson::array();
-  for (const char c : token) bytes.push_back(static_cast<unsigned char>(c));
-  return {{"token", ToValidUtf8(token)}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+// Before each element of a list but the first.
+void Separate(std::string* list) {
+  if (!list->empty()) list->push_back(',');
+}
+
+// An object's members without its end.
+void AppendChatToken(const std::string& token, float logprob, std::string* json) {
+  json->append(R"({"token":)");
+  AppendString(token, json);
+  json->append(R"(,"logprob":)");
+  AppendNumber(logprob, json);
+  json->append(R"(,"bytes":[)");
+  bool first = true;
+  for (const char c : token) {
+    absl::StrAppend(json, first ? "" : ",", static_cast<int>(static_cast<unsigned char>(c)));
+    first = false;
+  }
+  json->push_back(']');
 }
 
 std::string CompletionToken(const std::string& token) {
@@ -27,37 +44,69 @@ std::string CompletionToken(const std::string& token) {
 
 }  // namespace
 
-OrderedJson ChatLogprob(const v1::TokenLogprob& logprob) {
-  OrderedJson entry = ChatToken(logprob.token(), logprob.logprob());
-  OrderedJson top = OrderedJson::array();
+void ChatLogprobs::Add(const v1::TokenLogprob& logprob) {
+  Separate(&entries_);
+  AppendChatToken(logprob.token(), logprob.logprob(), &entries_);
+  entries_.append(R"(,"top_logprobs":[)");
+  bool first = true;
   for (const v1::TokenLogprob::Alternative& alternative : logprob.alternatives()) {
-    top.push_back(ChatToken(alternative.token(), alternative.logprob()));
+    if (!std::exchange(first, false)) entries_.push_back(',');
+    AppendChatToken(alternative.token(), alternative.logprob(), &entries_);
+    entries_.push_back('}');
   }
-  entry["top_logprobs"] = std::move(top);
-  return entry;
+  entries_.append("]}");
 }
 
-void CompletionLogprobs::Add(const v1::TokenLogprob& logprob, OrderedJson* arrays) {
-  if (arrays->is_null()) {
-    *arrays = {{"tokens", OrderedJson::array()},
-               {"token_logprobs", OrderedJson::array()},
-               {"top_logprobs", OrderedJson::array()},
-               {"text_offset", OrderedJson::array()}};
-  }
-  OrderedJson top = OrderedJson::object();
+std::string ChatLogprobs::Take() {
+  if (entries_.empty()) return "null";
+  std::string json = std::exchange(entries_, {});
+  json.insert(0, R"({"content":[)").append(R"(],"refusal":null})");
+  return json;
+}
+
+void CompletionLogprobs::Add(const v1::TokenLogprob& logprob) {
+  const std::string chosen = CompletionToken(logprob.token());
+  Separate(&tokens_);
+  AppendString(chosen, &tokens_);
+  Separate(&logprobs_);
+  AppendNumber(logprob.logprob(), &logprobs_);
+
+  // Of several that read alike, the most likely one.
+  std::vector<std::string> names;
+  Separate(&top_);
+  top_.push_back('{');
+  const auto add = [&](std::string name, float value) {
+    if (std::ranges::find(names, name) != names.end()) return;
+    if (!names.empty()) top_.push_back(',');
+    AppendString(name, &top_);
+    top_.push_back(':');
+    AppendNumber(value, &top_);
+    names.push_back(std::move(name));
+  };
   for (const v1::TokenLogprob::Alternative& alternative : logprob.alternatives()) {
-    // Of several that read alike, the most likely one.
-    top.emplace(CompletionToken(alternative.token()), alternative.logprob());
+    add(CompletionToken(alternative.token()), alternative.logprob());
   }
   // The chosen token is always among them.
-  top.emplace(CompletionToken(logprob.token()), logprob.logprob());
-  (*arrays)["tokens"].push_back(CompletionToken(logprob.token()));
-  (*arrays)["token_logprobs"].push_back(logprob.logprob());
-  (*arrays)["top_logprobs"].push_back(std::move(top));
-  (*arrays)["text_offset"].push_back(offset_);
+  add(chosen, logprob.logprob());
+  top_.push_back('}');
+
+  Separate(&offsets_);
+  absl::StrAppend(&offsets_, offset_);
   // A character counts where its first byte is.
   offset_ += std::ranges::count_if(
       logprob.token(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+std::string CompletionLogprobs::Take() {
+  if (tokens_.empty()) return "null";
+  std::string json = std::exchange(top_, {});
+  json.insert(0, absl::StrCat(R"({"tokens":[)", tokens_, R"(],"token_logprobs":[)", logprobs_,
+                              R"(],"top_logprobs":[)"));
+  absl::StrAppend(&json, R"(],"text_offset":[)", offsets_, "]}");
+  tokens_.clear();
+  logprobs_.clear();
+  offsets_.clear();
+  return json;
 }
 
 }  // namespace continuo::gateway::openai

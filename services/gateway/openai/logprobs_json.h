@@ -1,30 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 
 #include "continuo/v1/inference.pb.h"
 
 namespace continuo::gateway::openai {
 
-using OrderedJson = nlohmann::ordered_json;
-
-// A chat's entry of logprobs.content: token, logprob, bytes, top_logprobs. A part of a character
-// is U+FFFD in `token` and exact in `bytes`.
-OrderedJson ChatLogprob(const v1::TokenLogprob& logprob);
-
-// A completion's logprobs, in four arrays that go on from delta to delta.
-class CompletionLogprobs {
+// A choice's log-probabilities in the form of its endpoint, as JSON's text from the first token on.
+class LogprobsJson {
  public:
-  // Adds to `arrays` (null: makes it): tokens, token_logprobs, top_logprobs, text_offset. The
-  // offset counts characters from the beginning of the answer. A part of a character is written as
-  // "bytes:\xe2\x82".
-  void Add(const v1::TokenLogprob& logprob, OrderedJson* arrays);
+  virtual ~LogprobsJson() = default;
+  virtual void Add(const v1::TokenLogprob& logprob) = 0;
+  // What was added since the last call, as one value; "null" where that is nothing.
+  virtual std::string Take() = 0;
+  // Memory of what Take would give.
+  virtual size_t num_bytes() const = 0;
+};
+
+// A chat's, {"content":[{token, logprob, bytes, top_logprobs} …],"refusal":null}. A part of a
+// character is U+FFFD in `token` and exact in `bytes`.
+class ChatLogprobs : public LogprobsJson {
+ public:
+  void Add(const v1::TokenLogprob& logprob) override;
+  std::string Take() override;
+  size_t num_bytes() const override { return entries_.capacity(); }
 
  private:
+  std::string entries_;
+};
+
+// A completion's, four arrays: tokens, token_logprobs, top_logprobs, text_offset. The offset counts
+// characters from the beginning of the answer. A part of a character is written as
+// "bytes:\xe2\x82".
+class CompletionLogprobs : public LogprobsJson {
+ public:
+  void Add(const v1::TokenLogprob& logprob) override;
+  std::string Take() override;
+  size_t num_bytes() const override {
+    return tokens_.capacity() + logprobs_.capacity() + top_.capacity() + offsets_.capacity();
+  }
+
+ private:
+  std::string tokens_, logprobs_, top_, offsets_;
   int64_t offset_ = 0;
 };
 

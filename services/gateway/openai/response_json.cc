@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/gateway/openai/json_text.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -26,8 +27,13 @@ std::string_view FinishReasonOf(v1::FinishReason reason) {
   }
 }
 
-OrderedJson FinishReasonJson(std::string_view reason) {
-  return reason.empty() ? OrderedJson() : OrderedJson(reason);
+std::string FinishReasonJson(std::string_view reason) {
+  return reason.empty() ? "null" : absl::StrCat("\"", std::string(reason), "\"");
+}
+
+void AppendMember(std::string_view name, std::string_view text, std::string* json) {
+  json->append(R"(,")").append(name).append(R"(":)");
+  AppendString(text, json);
 }
 
 OrderedJson ModelObject(const v1::Model& model, int64_t created) {
@@ -46,10 +52,17 @@ Answer::Answer(AnswerForm form, std::string id, std::string model, int64_t creat
       model_(std::move(model)),
       created_(created) {}
 
-OrderedJson Answer::Head(std::string_view object) const {
+size_t Answer::Choice::num_bytes() const {
+  return sizeof(Choice) + text.capacity() + reasoning.capacity() +
+         (logprobs == nullptr ? 0 : logprobs->num_bytes());
+}
+
+std::string Answer::Head(std::string_view object) const {
   OrderedJson head = {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}};
   head["system_fingerprint"] = fingerprint_.empty() ? OrderedJson() : OrderedJson(fingerprint_);
-  return head;
+  std::string json = Dump(head);
+  json.pop_back();
+  return json.append(R"(,"choices":)");
 }
 
 OrderedJson Answer::Usage() const {
@@ -60,49 +73,48 @@ OrderedJson Answer::Usage() const {
           {"completion_tokens_details", {{"reasoning_tokens", usage_.reasoning_tokens()}}}};
 }
 
-void Answer::AddEvent(OrderedJson choices, std::string* events) const {
-  OrderedJson event = Head(is_chat() ? "chat.completion.chunk" : "text_completion");
-  event["choices"] = std::move(choices);
-  if (form_.include_usage) event["usage"] = nullptr;
-  absl::StrAppend(events, "data: ", Dump(event), "\n\n");
+void Answer::AddEvent(std::string_view choice, std::string* events) const {
+  absl::StrAppend(events, "data: ", Head(is_chat() ? "chat.completion.chunk" : "text_completion"));
+  events->append("[").append(choice).append("]");
+  if (form_.include_usage) events->append(R"(,"usage":null)");
+  events->append("}\n\n");
 }
 
-OrderedJson Answer::ChunkChoice(int index, const Choice& choice, const v1::Delta& delta,
-                                OrderedJson logprobs) const {
-  OrderedJson json = {{"index", index}};
+std::string Answer::ChunkChoice(int index, const Choice& choice, const v1::Delta& delta,
+                                std::string_view logprobs) const {
+  std::string json = absl::StrCat(R"({"index":)", index);
   if (is_chat()) {
     OrderedJson what = OrderedJson::object();
     if (!delta.reasoning().empty()) what["reasoning_content"] = delta.reasoning();
     if (!delta.text().empty()) what["content"] = delta.text();
-    json["delta"] = std::move(what);
-    if (!logprobs.is_null()) logprobs = {{"content", std::move(logprobs)}, {"refusal", nullptr}};
+    absl::StrAppend(&json, R"(,"delta":)", Dump(what));
   } else {
-    json["text"] = delta.text();
+    AppendMember("text", delta.text(), &json);
   }
-  json["logprobs"] = std::move(logprobs);
-  json["finish_reason"] = FinishReasonJson(choice.finish_reason);
-  return json;
+  json.append(R"(,"logprobs":)").append(logprobs);
+  return absl::StrCat(json, R"(,"finish_reason":)", FinishReasonJson(choice.finish_reason), "}");
 }
 
 void Answer::Begin(int index, Choice& choice, std::string* events) {
   if (choice.begun) return;
   choice.begun = true;
+  if (form_.logprobs && is_chat()) choice.logprobs = std::make_unique<ChatLogprobs>();
+  if (form_.logprobs && !is_chat()) choice.logprobs = std::make_unique<CompletionLogprobs>();
   const bool echoes = !form_.echo.empty();
   const std::string& echo = echoes ? form_.echo[index / form_.num_sequences] : id_;
   if (!form_.stream) {
-    if (echoes) choice.text = echo;
+    if (echoes) AppendCharacters(echo, &choice.text);
     return;
   }
   if (is_chat()) {
-    OrderedJson json = {{"index", index},
-                        {"delta", {{"role", "assistant"}, {"content", ""}}},
-                        {"logprobs", nullptr},
-                        {"finish_reason", nullptr}};
-    AddEvent(OrderedJson::array({std::move(json)}), events);
+    AddEvent(absl::StrCat(R"({"index":)", index,
+                          R"(,"delta":{"role":"assistant","content":""},"logprobs":null,)",
+                          R"("finish_reason":null})"),
+             events);
   } else if (echoes) {
     v1::Delta delta;
     delta.set_text(echo);
-    AddEvent(OrderedJson::array({ChunkChoice(index, choice, delta, nullptr)}), events);
+    AddEvent(ChunkChoice(index, choice, delta, "null"), events);
   }
 }
 
@@ -119,35 +131,24 @@ void Answer::Add(int prompt, const v1::GenerateResponse& response, std::string* 
     const int index = prompt * form_.num_sequences + static_cast<int>(delta.index());
     if (choices_.size() <= static_cast<size_t>(index)) choices_.resize(index + 1);
     Choice& choice = choices_[index];
+    const size_t bytes_before = choice.begun ? choice.num_bytes() : 0;
     Begin(index, choice, events);
     choice.finish_reason = FinishReasonOf(delta.finish_reason());
-    OrderedJson* const kept = &choice.logprobs;
-    OrderedJson fresh;
-    OrderedJson* const logprobs = form_.stream ? &fresh : kept;
-    if (form_.logprobs) {
-      for (const v1::TokenLogprob& logprob : delta.logprobs()) {
-        if (is_chat()) {
-          logprobs->push_back(ChatLogprob(logprob));
-        } else {
-          choice.completion_logprobs.Add(logprob, logprobs);
-        }
-      }
+    if (choice.logprobs != nullptr) {
+      for (const v1::TokenLogprob& logprob : delta.logprobs()) choice.logprobs->Add(logprob);
     }
     if (form_.stream) {
       // Tokens whose text is held back have nothing to show.
-      if (delta.text().empty() && delta.reasoning().empty() && fresh.is_null() &&
-          choice.finish_reason.empty()) {
+      if (delta.text().empty() && delta.reasoning().empty() && choice.finish_reason.empty() &&
+          (choice.logprobs == nullptr || delta.logprobs().empty())) {
         continue;
       }
-      AddEvent(OrderedJson::array({ChunkChoice(index, choice, delta, std::move(fresh))}), events);
+      const std::string logprobs = choice.logprobs == nullptr ? "null" : choice.logprobs->Take();
+      AddEvent(ChunkChoice(index, choice, delta, logprobs), events);
     } else {
-      choice.text += delta.text();
-      choice.reasoning += delta.reasoning();
-      // Of what logprobs take in memory, about half.
-      num_bytes_ += delta.text().size() + delta.reasoning().size();
-      for (const v1::TokenLogprob& logprob : delta.logprobs()) {
-        num_bytes_ += 64 * (1 + logprob.alternatives_size());
-      }
+      AppendCharacters(delta.text(), &choice.text);
+      AppendCharacters(delta.reasoning(), &choice.reasoning);
+      num_bytes_ += choice.num_bytes() - bytes_before;
     }
   }
   if (response.has_summary()) {
@@ -161,36 +162,41 @@ void Answer::Add(int prompt, const v1::GenerateResponse& response, std::string* 
 
 void Answer::AddEnd(std::string* events) const {
   if (form_.include_usage) {
-    OrderedJson event = Head(is_chat() ? "chat.completion.chunk" : "text_completion");
-    event["choices"] = OrderedJson::array();
-    event["usage"] = Usage();
-    absl::StrAppend(events, "data: ", Dump(event), "\n\n");
+    absl::StrAppend(events, "data: ", Head(is_chat() ? "chat.completion.chunk" : "text_completion"),
+                    R"([],"usage":)", Dump(Usage()), "}\n\n");
   }
   events->append("data: [DONE]\n\n");
 }
 
-std::string Answer::Body() const {
-  OrderedJson body = Head(is_chat() ? "chat.completion" : "text_completion");
-  OrderedJson choices = OrderedJson::array();
+std::vector<std::string> Answer::TakeBody() {
+  std::vector<std::string> pieces;
+  std::string json = Head(is_chat() ? "chat.completion" : "text_completion").append("[");
+  const auto add = [&](std::string piece) {
+    pieces.push_back(std::exchange(json, {}));
+    pieces.push_back(std::move(piece));
+  };
   for (size_t i = 0; i < choices_.size(); ++i) {
-    const Choice& choice = choices_[i];
-    OrderedJson json = {{"index", i}};
-    OrderedJson logprobs = choice.logprobs;
+    Choice& choice = choices_[i];
+    absl::StrAppend(&json, i == 0 ? "" : ",", R"({"index":)", i,
+                    is_chat() ? R"(,"message":{"role":"assistant","content":")" : R"(,"text":")");
+    add(std::move(choice.text));
+    json.append("\"");
     if (is_chat()) {
-      OrderedJson message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
-      if (!choice.reasoning.empty()) message["reasoning_content"] = choice.reasoning;
-      json["message"] = std::move(message);
-      if (!logprobs.is_null()) logprobs = {{"content", std::move(logprobs)}, {"refusal", nullptr}};
-    } else {
-      json["text"] = choice.text;
+      json.append(R"(,"refusal":null)");
+      if (!choice.reasoning.empty()) {
+        json.append(R"(,"reasoning_content":")");
+        add(std::move(choice.reasoning));
+        json.append("\"");
+      }
+      json.append("}");
     }
-    json["logprobs"] = std::move(logprobs);
-    json["finish_reason"] = FinishReasonJson(choice.finish_reason);
-    choices.push_back(std::move(json));
+    json.append(R"(,"logprobs":)");
+    add(choice.logprobs == nullptr ? "null" : choice.logprobs->Take());
+    absl::StrAppend(&json, R"(,"finish_reason":)", FinishReasonJson(choice.finish_reason), "}");
   }
-  body["choices"] = std::move(choices);
-  body["usage"] = Usage();
-  return Dump(body);
+  absl::StrAppend(&json, R"(],"usage":)", Dump(Usage()), "}");
+  pieces.push_back(std::move(json));
+  return pieces;
 }
 
 std::string ErrorEvent(std::string_view error_json) {

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +18,8 @@
 
 namespace continuo::gateway::openai {
 
+using OrderedJson = nlohmann::ordered_json;
+
 // What one call answers, with the responses to all its prompts in any order.
 class Answer {
  public:
@@ -24,35 +28,37 @@ class Answer {
   Answer(AnswerForm form, std::string id, std::string model, int64_t created);
 
   // Takes in the next response to one prompt. A stream's events are added to `events`, each
-  // "data: {…}\n\n"; else everything is kept until Body.
+  // "data: {…}\n\n"; else everything is kept until TakeBody, as the text that it will be.
   void Add(int prompt, const v1::GenerateResponse& response, std::string* events);
 
   // After the last response, of a stream: usage where asked for, and "data: [DONE]".
   void AddEnd(std::string* events) const;
-  // After the last response, else.
-  std::string Body() const;
+  // After the last response, else: what the body is put together of. Nothing is kept from now on.
+  std::vector<std::string> TakeBody();
 
   const AnswerForm& form() const { return form_; }
-  // Size of what is kept.
+  // Memory that what is kept takes.
   size_t num_bytes() const { return num_bytes_; }
 
  private:
   // One choice.
   struct Choice {
-    bool begun = false;  // an event of it was made
-    std::string text, reasoning;
-    std::string_view finish_reason;  // empty until it is known
-    OrderedJson logprobs;            // in the endpoint's form; null: none
-    CompletionLogprobs completion_logprobs;
+    bool begun = false;                      // an event of it was made
+    std::string text, reasoning;             // as in a JSON string
+    std::string_view finish_reason;          // empty until it is known
+    std::unique_ptr<LogprobsJson> logprobs;  // where asked for
+
+    size_t num_bytes() const;
   };
 
   bool is_chat() const { return form_.endpoint == Endpoint::kChat; }
-  OrderedJson Head(std::string_view object) const;
+  // A JSON object's text up to its member `choices`, which follows.
+  std::string Head(std::string_view object) const;
   OrderedJson Usage() const;
-  void AddEvent(OrderedJson choices, std::string* events) const;
+  void AddEvent(std::string_view choice, std::string* events) const;
   // The choice as part of an event: what is new.
-  OrderedJson ChunkChoice(int index, const Choice& choice, const v1::Delta& delta,
-                          OrderedJson logprobs) const;
+  std::string ChunkChoice(int index, const Choice& choice, const v1::Delta& delta,
+                          std::string_view logprobs) const;
   void Begin(int index, Choice& choice, std::string* events);
 
   const AnswerForm form_;

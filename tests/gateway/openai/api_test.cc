@@ -178,6 +178,50 @@ TEST_F(ApiTest, EachPromptIsCountedWithAllThatItKeeps) {
   EXPECT_EQ(num_bytes[2], 2 * static_cast<int64_t>(requests[2].ByteSizeLong()));
 }
 
+TEST_F(ApiTest, AnswersInOnePieceTakeABoundedRoomTogether) {
+  HttpLimits limits;
+  limits.max_answers_bytes = 200 << 10;
+  StartServer(limits);
+  front_.SetScript({.endless = true});
+  const HttpClient::Response response = Post(kCompletionsPath, kPrompt);
+  EXPECT_EQ(response.result_int(), 429);
+  EXPECT_EQ(response["Retry-After"], "1");
+  EXPECT_EQ(Json::parse(response.body())["error"]["code"], "overloaded");
+  EXPECT_TRUE(front_.WaitForAbandoned(1));
+  // Long ones that are still being made leave room for short ones.
+  front_.SetScript({.hold_at = 11, .endless = true});
+  HttpClient first = Connect(), second = Connect();
+  first.Post(kCompletionsPath, kPrompt);
+  ASSERT_TRUE(front_.WaitForHeld(1));
+  second.Post(kCompletionsPath, kPrompt);
+  ASSERT_TRUE(front_.WaitForHeld(2));
+  front_.SetScript({});
+  EXPECT_EQ(Post(kCompletionsPath, kPrompt).result_int(), 200);
+  first.Close();
+  second.Close();
+  ASSERT_TRUE(front_.WaitForAbandoned(3));
+}
+
+TEST_F(ApiTest, AnAnswerThatIsTooLongCanBeHadAsAStream) {
+  HttpLimits limits;
+  limits.max_answer_bytes = 100 << 10;
+  StartServer(limits);
+  front_.SetScript({.endless = true});
+  const HttpClient::Response response = Post(kCompletionsPath, kPrompt);
+  EXPECT_EQ(response.result_int(), 400);
+  EXPECT_THAT(response.body(), HasSubstr("over 102400 bytes"));
+}
+
+TEST_F(ApiTest, ALongAnswerArrivesWhole) {
+  StartServer();
+  const HttpClient::Response response =
+      Post(kCompletionsPath, R"({"prompt":"once","n":128,"max_tokens":500})");
+  ASSERT_EQ(response.result_int(), 200);
+  const Json body = Json::parse(response.body());
+  ASSERT_THAT(body["choices"], SizeIs(128));
+  for (int i = 0; i < 128; ++i) EXPECT_EQ(body["choices"][i]["text"], ExpectedText(0, i));
+}
+
 TEST_F(ApiTest, ADeadlineEndsAGeneration) {
   StartServer();
   front_.SetScript({.hold_at = 0});

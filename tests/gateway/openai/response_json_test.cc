@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
+
 namespace continuo::gateway::openai {
 namespace {
 
@@ -63,13 +65,15 @@ void AddLogprob(v1::GenerateResponse& response, const std::string& token, float 
   other->set_logprob(logprob);
 }
 
+std::string BodyOf(Answer& answer) { return absl::StrJoin(answer.TakeBody(), ""); }
+
 TEST(ResponseJsonTest, AChatIsOneBody) {
   Answer answer({}, "id", "asked", 5);
   for (const auto& response :
        {Accepted(), Text(0, "Hel"), Text(0, "lo", v1::FINISH_REASON_STOP), Summary(7, 4, 2)}) {
     answer.Add(0, response, nullptr);
   }
-  EXPECT_EQ(Json::parse(answer.Body()), Json::parse(R"({
+  EXPECT_EQ(Json::parse(BodyOf(answer)), Json::parse(R"({
       "id":"chatcmpl-id","object":"chat.completion","created":77,"model":"served",
       "system_fingerprint":"F",
       "choices":[{"index":0,"message":{"role":"assistant","content":"Hello","refusal":null},
@@ -135,7 +139,7 @@ TEST(ResponseJsonTest, ChoicesAreNumberedThroughThePrompts) {
   answer.Add(0, Text(2, "not asked for"), nullptr);
   answer.Add(0, Summary(1, 0, 2), nullptr);
   answer.Add(1, Summary(2, 0, 3), nullptr);
-  const Json body = Json::parse(answer.Body());
+  const Json body = Json::parse(BodyOf(answer));
   EXPECT_EQ(body["object"], "text_completion");
   EXPECT_EQ(body["model"], "asked");
   EXPECT_EQ(body["system_fingerprint"], nullptr);
@@ -167,7 +171,7 @@ TEST(ResponseJsonTest, ChatLogprobsHaveTheBytesOfHalfACharacter) {
     std::string events;
     answer.Add(0, response, &events);
     const Json choice =
-        stream ? Events(events).back()["choices"][0] : Json::parse(answer.Body())["choices"][0];
+        stream ? Events(events).back()["choices"][0] : Json::parse(BodyOf(answer))["choices"][0];
     const Json& entry = choice["logprobs"]["content"][0];
     EXPECT_EQ(entry["token"], "\xef\xbf\xbd\xef\xbf\xbd");
     EXPECT_EQ(entry["logprob"], -0.5);
@@ -187,7 +191,7 @@ TEST(ResponseJsonTest, CompletionLogprobsCountCharacters) {
   second.mutable_deltas(0)->mutable_logprobs(1)->mutable_alternatives(0)->set_token("d");
   answer.Add(0, first, nullptr);
   answer.Add(0, second, nullptr);
-  const Json logprobs = Json::parse(answer.Body())["choices"][0]["logprobs"];
+  const Json logprobs = Json::parse(BodyOf(answer))["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs, Json::parse(R"({
       "tokens":["ab","bytes:\\xe2\\x82","bytes:\\xac","c"],
       "token_logprobs":[-1.0,-2.0,-3.0,-4.0],
@@ -195,12 +199,36 @@ TEST(ResponseJsonTest, CompletionLogprobsCountCharacters) {
       "text_offset":[0,2,3,3]})"));
 }
 
+TEST(ResponseJsonTest, WhatIsKeptIsCountedAsWhatItTakes) {
+  for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
+    Answer answer({.endpoint = endpoint, .logprobs = true, .num_sequences = 2}, "id", "m", 5);
+    size_t last = answer.num_bytes();
+    for (int i = 0; i < 100; ++i) {
+      v1::GenerateResponse response = Text(i % 2, "\x01 and more");
+      AddLogprob(response, "token", -0.123f);
+      for (int j = 0; j < 19; ++j) {
+        *response.mutable_deltas(0)->mutable_logprobs(0)->add_alternatives() =
+            response.deltas(0).logprobs(0).alternatives(0);
+        response.mutable_deltas(0)->mutable_logprobs(0)->mutable_alternatives(j)->set_token(
+            std::string(1 + j, 'a'));
+      }
+      answer.Add(0, response, nullptr);
+      EXPECT_GE(answer.num_bytes(), last);
+      last = answer.num_bytes();
+    }
+    const size_t size = BodyOf(answer).size();
+    EXPECT_GT(size, 100 * 20 * 20u);
+    EXPECT_GE(answer.num_bytes() + 1000, size);
+    EXPECT_LE(answer.num_bytes(), 2 * size + 1000);
+  }
+}
+
 TEST(ResponseJsonTest, ThoughtsAreApartFromTheAnswer) {
   v1::GenerateResponse response = Text(0, "42", v1::FINISH_REASON_STOP);
   response.mutable_deltas(0)->set_reasoning("6 x 7");
   Answer answer({}, "id", "m", 5);
   answer.Add(0, response, nullptr);
-  const Json message = Json::parse(answer.Body())["choices"][0]["message"];
+  const Json message = Json::parse(BodyOf(answer))["choices"][0]["message"];
   EXPECT_EQ(message["content"], "42");
   EXPECT_EQ(message["reasoning_content"], "6 x 7");
 }
