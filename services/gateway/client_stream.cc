@@ -20,6 +20,8 @@ void ClientStream::Finish(const absl::Status& status, const RelayReport& /*repor
   ServerWriteReactor::Finish(ToGrpcStatus(status));
 }
 
-RefusedStream::RefusedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+RefusedStream::RefusedStream(OpenCalls* open, const absl::Status& status) : open_(open) {
+  Finish(ToGrpcStatus(status));
+}
 
 }  // namespace continuo::gateway

@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "services/gateway/open_calls.h"
 #include "services/gateway/stream_relay.h"
 
 namespace continuo::gateway {
@@ -13,6 +14,8 @@ namespace continuo::gateway {
 // The client's side of one Generate call over gRPC. Owns itself until gRPC is done with it.
 class ClientStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public RelayClient {
  public:
+  explicit ClientStream(OpenCalls* open) : open_(open) {}
+
   // Begins to relay; gRPC may call back from now on.
   void Start(std::shared_ptr<StreamRelay> relay);
 
@@ -24,6 +27,7 @@ class ClientStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   void OnDone() override { delete this; }
 
  private:
+  const OpenCalls::Call open_;
   std::shared_ptr<StreamRelay> relay_;
   grpc::ByteBuffer buffer_;  // being written
 };
@@ -31,8 +35,11 @@ class ClientStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
 // Ends a call that is not relayed.
 class RefusedStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  explicit RefusedStream(const absl::Status& status);
+  RefusedStream(OpenCalls* open, const absl::Status& status);
   void OnDone() override { delete this; }
+
+ private:
+  const OpenCalls::Call open_;
 };
 
 }  // namespace continuo::gateway

@@ -17,6 +17,7 @@
 #include "services/common/grpc_status.h"
 #include "services/gateway/admission.h"
 #include "services/gateway/message_bytes.h"
+#include "services/gateway/open_calls.h"
 #include "services/gateway/router.h"
 #include "services/gateway/worker_pool.h"
 #include "services/gateway/worker_stream.h"
@@ -28,9 +29,11 @@ namespace continuo::gateway {
 template <typename Request, typename Response, typename Method>
 class ForwardedCall : public grpc::ServerUnaryReactor {
  public:
-  ForwardedCall(Router* router, const WorkerPool* pool, Request request, CallContext context,
-                Admission::Ticket ticket, grpc::ByteBuffer* bytes, Method method)
-      : router_(router),
+  ForwardedCall(OpenCalls* open, Router* router, const WorkerPool* pool, Request request,
+                CallContext context, Admission::Ticket ticket, grpc::ByteBuffer* bytes,
+                Method method)
+      : open_(open),
+        router_(router),
         pool_(pool),
         request_(std::move(request)),
         call_context_(std::move(context)),
@@ -90,6 +93,7 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
     Finish(status);
   }
 
+  const OpenCalls::Call open_;
   Router* const router_;
   const WorkerPool* const pool_;
   const Request request_;

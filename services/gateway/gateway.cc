@@ -16,6 +16,7 @@ namespace {
 constexpr char kServiceName[] = "continuo.v1.InferenceService";
 // For streams to take in that the gateway ends.
 constexpr absl::Duration kGoodbye = absl::Seconds(2);
+constexpr absl::Duration kQuiet = absl::Milliseconds(100), kLongestUnquiet = absl::Seconds(1);
 
 // What TLS towards workers is made of.
 absl::StatusOr<TlsFiles> WorkerTls(const GatewayConfig& config) {
@@ -89,6 +90,7 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
                               .admission = &g->admission_,
                               .forwarded = &g->forwarded_,
                               .metrics = &g->metrics_,
+                              .open_calls = &g->open_calls_,
                               .auth = g->auth_.get()});
 
   GrpcServerOptions server_options;
@@ -207,9 +209,14 @@ void Gateway::Shutdown() {
   BeginDrain();
   service_->EndStreams(WithReason(
       absl::UnavailableError("the gateway is shutting down; go on elsewhere"), kReasonContinue));
-  const absl::Time end = absl::Now() + kGoodbye;
-  server_->Shutdown(end);
-  if (http_server_ != nullptr) http_server_->Shutdown(end);
+  // Once its server shuts down, gRPC itself answers calls that are on their way, with CANCELLED,
+  // which no client takes for a reason to try again. So clients first get the time to go elsewhere.
+  service_->WaitForQuiet(kQuiet, kLongestUnquiet);
+  // A client without a call may not read, so its connection would not end by itself: only calls are
+  // waited for.
+  open_calls_.WaitForNone(kGoodbye);
+  server_->Shutdown(absl::Now());
+  if (http_server_ != nullptr) http_server_->Shutdown(absl::Now() + kGoodbye);
 }
 
 }  // namespace continuo::gateway

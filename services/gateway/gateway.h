@@ -20,6 +20,7 @@
 #include "services/gateway/gateway_metrics.h"
 #include "services/gateway/inference_service.h"
 #include "services/gateway/load_view.h"
+#include "services/gateway/open_calls.h"
 #include "services/gateway/openai/api.h"
 #include "services/gateway/openai/http_server.h"
 #include "services/gateway/pool_spec.h"
@@ -70,6 +71,7 @@ class Gateway {
   GatewayMetrics metrics_;
   Router router_;
   RetryBudget budget_;
+  OpenCalls open_calls_;
   // Ends first to last: servers, service, resolver, transport, pool, timer.
   std::unique_ptr<TimerThread> timer_;
   std::vector<std::unique_ptr<Resolver>> resolvers_;  // one a pool

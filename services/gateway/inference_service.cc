@@ -98,6 +98,10 @@ std::string InferenceService::MakeRequestId() {
 
 absl::Status InferenceService::CheckOpen() const {
   if (!draining_) return absl::OkStatus();
+  {
+    absl::MutexLock lock(&mutex_);
+    refused_.SignalAll();
+  }
   return WithReason(absl::UnavailableError("the gateway is shutting down"), kReasonContinue);
 }
 
@@ -125,6 +129,7 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
       parts_.admission->Admit({.bytes = call.num_bytes,
                                .tokens = result.prompt_tokens,
                                .tenant = result.context.tenant,
+                               .model = request.model(),
                                .priority = request.priority(),
                                .time_left = result.context.deadline - parts_.relay.clock->Now()}));
   result.request = std::move(request);
@@ -176,12 +181,12 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
       stranger.ok() ? ParseMessage<v1::GenerateRequest>(*bytes) : stranger;
   if (!request.ok()) {
     Refused("", request.status());
-    return new RefusedStream(request.status());
+    return new RefusedStream(parts_.open_calls, request.status());
   }
-  auto client = std::make_unique<ClientStream>();
+  auto client = std::make_unique<ClientStream>(parts_.open_calls);
   absl::StatusOr<std::shared_ptr<StreamRelay>> relay =
       Open(call, *std::move(request), client.get());
-  if (!relay.ok()) return new RefusedStream(relay.status());
+  if (!relay.ok()) return new RefusedStream(parts_.open_calls, relay.status());
   client->Start(*std::move(relay));
   return client.release();
 }
@@ -222,6 +227,14 @@ void InferenceService::EndStreams(const absl::Status& status) {
   for (const auto& relay : relays) relay->End(status);
 }
 
+void InferenceService::WaitForQuiet(absl::Duration quiet, absl::Duration longest) const {
+  const absl::Duration end = parts_.relay.clock->Elapsed() + longest;
+  absl::MutexLock lock(&mutex_);
+  while (parts_.relay.clock->Elapsed() < end) {
+    if (refused_.WaitWithTimeout(&mutex_, quiet)) return;
+  }
+}
+
 int64_t InferenceService::num_streams() const {
   absl::MutexLock lock(&mutex_);
   return static_cast<int64_t>(open_.size());
@@ -241,7 +254,7 @@ grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext*
   if (!request.ok()) return Answer(context, request.status());
   if (call_context->request_id.empty()) call_context->request_id = MakeRequestId();
   auto* const call = new ForwardedCall<Request, Response, Method>(
-      parts_.relay.router, parts_.pool, *std::move(request), *std::move(call_context),
+      parts_.open_calls, parts_.relay.router, parts_.pool, *std::move(request), *std::move(call_context),
       *std::move(ticket), response, method);
   call->TryNext();
   return call;

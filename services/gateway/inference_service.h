@@ -19,6 +19,7 @@
 #include "services/gateway/auth.h"
 #include "services/gateway/gateway_metrics.h"
 #include "services/gateway/generate_front.h"
+#include "services/gateway/open_calls.h"
 #include "services/gateway/stream_relay.h"
 #include "services/gateway/worker_pool.h"
 
@@ -43,6 +44,7 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
     Admission* admission = nullptr;  // of Generate
     Admission* forwarded = nullptr;  // of Tokenize, Detokenize and Embed
     GatewayMetrics* metrics = nullptr;
+    OpenCalls* open_calls = nullptr;
     const Authenticator* auth = nullptr;
   };
   explicit InferenceService(const Parts& parts);
@@ -53,6 +55,8 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   // other is opened from now on.
   void EndStreams(const absl::Status& status);
   int64_t num_streams() const;
+  // From BeginDrain on: returns when no call was refused for `quiet`, or after `longest`.
+  void WaitForQuiet(absl::Duration quiet, absl::Duration longest) const;
 
   absl::StatusOr<std::string> Authenticate(const ClientCall& call) const override;
   absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
@@ -98,6 +102,7 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   std::atomic<bool> draining_ = false;
 
   mutable absl::Mutex mutex_;
+  mutable absl::CondVar refused_ ABSL_GUARDED_BY(mutex_);  // signalled by CheckOpen
   absl::BitGen random_ ABSL_GUARDED_BY(mutex_);
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // OK until EndStreams
   absl::flat_hash_map<const StreamRelay*, std::weak_ptr<StreamRelay>> open_ ABSL_GUARDED_BY(mutex_);

@@ -439,5 +439,31 @@ TEST_F(GatewayTest, AGatewayThatEndsTellsClientsToContinueElsewhere) {
   EXPECT_EQ(gateway_->num_streams(), 0);
 }
 
+TEST_F(GatewayTest, NoClientOfAGatewayThatEndsIsCancelled) {
+  AddWorkers(1);
+  StartGateway();
+  WaitForWorkers(1);
+  // Each calls without pause until it is told to go elsewhere, and then once more.
+  std::vector<std::thread> clients;
+  std::atomic<int> answers = 0, others = 0;
+  for (int i = 0; i < 16; ++i) {
+    clients.emplace_back([&] {
+      for (int told = 0; told < 2;) {
+        const absl::StatusCode code = Generate(Request("x", 2)).status.code();
+        if (code == absl::StatusCode::kOk) ++answers;
+        if (code == absl::StatusCode::kUnavailable) ++told;
+        if (code != absl::StatusCode::kOk && code != absl::StatusCode::kUnavailable) {
+          ++others;
+          break;
+        }
+      }
+    });
+  }
+  while (answers < 100) std::this_thread::yield();
+  gateway_->Shutdown();
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(others, 0);
+}
+
 }  // namespace
 }  // namespace continuo::gateway

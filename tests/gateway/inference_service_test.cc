@@ -47,11 +47,13 @@ class InferenceServiceTest : public ::testing::Test {
   Admission admission_{AdmissionLimits{}}, forwarded_{AdmissionLimits{}};
   GatewayMetrics metrics_{&admission_, &view_, &clock_};
   std::unique_ptr<Authenticator> auth_ = *Authenticator::Open({});
+  OpenCalls open_calls_;
   InferenceService service_{InferenceService::Parts{
       .relay = {.router = &router_, .timer = &timer_, .clock = &clock_, .observer = &metrics_},
       .admission = &admission_,
       .forwarded = &forwarded_,
       .metrics = &metrics_,
+      .open_calls = &open_calls_,
       .auth = auth_.get()}};
 };
 
