@@ -254,8 +254,8 @@ grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext*
   if (!request.ok()) return Answer(context, request.status());
   if (call_context->request_id.empty()) call_context->request_id = MakeRequestId();
   auto* const call = new ForwardedCall<Request, Response, Method>(
-      parts_.open_calls, parts_.relay.router, parts_.pool, *std::move(request), *std::move(call_context),
-      *std::move(ticket), response, method);
+      parts_.open_calls, parts_.relay.router, parts_.pool, *std::move(request),
+      *std::move(call_context), *std::move(ticket), response, method);
   call->TryNext();
   return call;
 }
