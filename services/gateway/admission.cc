@@ -13,10 +13,8 @@ namespace {
 
 // How much of what is free one tenant may queue.
 constexpr int64_t kTenantShare = 4;
-// The newest wait counts this much.
-constexpr double kNewest = 0.2;
-// Older waits tell nothing.
-constexpr absl::Duration kMaxWaitAge = absl::Seconds(10);
+// A wait is predicted only so well: it has to be this many times shorter than the time left.
+constexpr double kWaitSlack = 1.25;
 
 absl::Status Exhausted(const std::string& message, std::string_view reason, absl::Duration retry) {
   return WithRetryInfo(WithReason(absl::ResourceExhaustedError(message), reason), retry);
@@ -45,9 +43,9 @@ bool Admission::IsFresh(const Tenant& tenant, absl::Duration now) const {
 }
 
 Admission::Tenant& Admission::FindTenant(const std::string& name, absl::Duration now) {
-  if (tenants_.size() >= prune_at_) {
+  if (tenants_.size() >= prune_tenants_at_) {
     std::erase_if(tenants_, [&](const auto& entry) { return IsFresh(entry.second, now); });
-    prune_at_ = std::max<size_t>(64, 2 * tenants_.size());
+    prune_tenants_at_ = std::max<size_t>(64, 2 * tenants_.size());
   }
   const TenantLimits& limits = limits_.tenant;
   const double most_requests = Most(limits.requests_per_second, limits.burst_seconds);
@@ -63,6 +61,14 @@ Admission::Tenant& Admission::FindTenant(const std::string& name, absl::Duration
   return tenant;
 }
 
+QueueWait& Admission::FindWait(const AdmissionRequest& request, absl::Duration now) {
+  if (waits_.size() >= prune_waits_at_) {
+    std::erase_if(waits_, [&](const auto& entry) { return entry.second.IsIdle(now); });
+    prune_waits_at_ = std::max<size_t>(64, 2 * waits_.size());
+  }
+  return waits_[{request.model, request.priority}];
+}
+
 absl::Status Admission::CheckAll(const AdmissionRequest& request) const {
   if (counts_.open_requests >= limits_.max_open_requests) {
     return Overloaded("open requests", limits_.max_open_requests);
@@ -73,8 +79,7 @@ absl::Status Admission::CheckAll(const AdmissionRequest& request) const {
   return absl::OkStatus();
 }
 
-absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant& tenant,
-                                   absl::Duration now) const {
+absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant& tenant) const {
   if (counts_.queued_requests == 0) return absl::OkStatus();
   const int64_t limit = limits_.max_queued_tokens;
   if (counts_.queued_tokens + request.tokens > limit) {
@@ -88,15 +93,20 @@ absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant
     return Overloaded("queued prompt tokens for one tenant beside others",
                       kTenantShare * (limit - counts_.queued_tokens));
   }
-  if (!waits_.has_value() || now - waits_->time > kMaxWaitAge) return absl::OkStatus();
-  const double ahead = static_cast<double>(counts_.queued_tokens);
-  const double shorter = waits_->tokens_ahead > ahead ? ahead / waits_->tokens_ahead : 1;
-  const absl::Duration wait = absl::Seconds(waits_->seconds * shorter);
+  return absl::OkStatus();
+}
+
+absl::Status Admission::CheckDeadline(const AdmissionRequest& request, const QueueWait& queue,
+                                      absl::Duration now) const {
+  if (counts_.queued_requests == 0 || request.time_left == absl::InfiniteDuration()) {
+    return absl::OkStatus();
+  }
+  const absl::Duration wait = queue.Predict(request.tenant, request.tokens, now) * kWaitSlack;
   if (wait <= request.time_left) return absl::OkStatus();
   return Exhausted(
       absl::StrCat("the deadline is in ",
                    absl::FormatDuration(absl::Trunc(request.time_left, absl::Milliseconds(1))),
-                   ", requests wait ",
+                   ", requests wait up to ",
                    absl::FormatDuration(absl::Trunc(wait, absl::Milliseconds(1))),
                    " for their first token now"),
       kReasonOverloaded, std::max(wait - request.time_left, absl::Milliseconds(100)));
@@ -131,8 +141,13 @@ absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& reque
   RETURN_IF_ERROR(CheckAll(request));
   Tenant& tenant = FindTenant(request.tenant, now);
   RETURN_IF_ERROR(CheckTenant(tenant));
-  RETURN_IF_ERROR(CheckQueue(request, tenant, now));
-  Ticket ticket(this, request, now, counts_.queued_tokens);
+  RETURN_IF_ERROR(CheckQueue(request, tenant));
+  QueueWait& wait = FindWait(request, now);
+  RETURN_IF_ERROR(CheckDeadline(request, wait, now));
+  wait.Join(request.tenant, request.tokens);
+  Ticket ticket(
+      this,
+      {.tenant = request.tenant, .bytes = request.bytes, .tokens = request.tokens, .wait = &wait});
   if (limits_.tenant.requests_per_second > 0) tenant.requests -= 1;
   if (limits_.tenant.prompt_tokens_per_second > 0) {
     tenant.prompt_tokens -= static_cast<double>(request.tokens);
@@ -160,48 +175,60 @@ Admission::Ticket& Admission::Ticket::operator=(Ticket&& other) noexcept {
   if (this != &other) {
     Release();
     admission_ = std::exchange(other.admission_, nullptr);
-    tenant_ = std::move(other.tenant_);
-    bytes_ = other.bytes_;
-    queued_tokens_ = other.queued_tokens_;
-    time_ = other.time_;
-    tokens_ahead_ = other.tokens_ahead_;
-    queued_ = other.queued_;
+    claim_ = std::move(other.claim_);
   }
   return *this;
 }
 
-void Admission::Ticket::MarkStarted() {
-  if (admission_ == nullptr || !queued_) return;
+void Admission::Ticket::SetSent(bool sent) {
+  if (admission_ == nullptr || claim_.wait == nullptr || claim_.sent == sent) return;
   const absl::Duration now = admission_->clock_->Elapsed();
   absl::MutexLock lock(&admission_->mutex_);
-  std::optional<Waits>& waits = admission_->waits_;
-  const Waits mine = {.seconds = absl::ToDoubleSeconds(now - time_),
-                      .tokens_ahead = static_cast<double>(tokens_ahead_),
-                      .time = now};
-  if (waits.has_value() && now - waits->time <= kMaxWaitAge) {
-    waits->seconds += (mine.seconds - waits->seconds) * kNewest;
-    waits->tokens_ahead += (mine.tokens_ahead - waits->tokens_ahead) * kNewest;
-    waits->time = now;
+  claim_.sent = sent;
+  if (sent) {
+    claim_.wait->Sent(now);
   } else {
-    waits = mine;
+    claim_.wait->Unsent();
   }
+}
+
+void Admission::Ticket::MarkRead() {
+  if (admission_ == nullptr || claim_.wait == nullptr) return;
+  const absl::Duration now = admission_->clock_->Elapsed();
+  absl::MutexLock lock(&admission_->mutex_);
+  if (std::exchange(claim_.sent, false)) claim_.wait->Read(claim_.tokens, now);
+  LeaveWait();
+}
+
+void Admission::Ticket::MarkStarted() {
+  if (admission_ == nullptr || !claim_.queued) return;
+  MarkRead();
+  absl::MutexLock lock(&admission_->mutex_);
   LeaveQueue();
 }
 
+void Admission::Ticket::LeaveWait() {
+  QueueWait* const wait = std::exchange(claim_.wait, nullptr);
+  if (wait == nullptr) return;
+  if (std::exchange(claim_.sent, false)) wait->Unsent();
+  wait->Leave(claim_.tenant, claim_.tokens);
+}
+
 void Admission::Ticket::LeaveQueue() {
-  if (!std::exchange(queued_, false)) return;
+  if (!std::exchange(claim_.queued, false)) return;
   admission_->counts_.queued_requests -= 1;
-  admission_->counts_.queued_tokens -= queued_tokens_;
-  admission_->tenants_[tenant_].queued_tokens -= queued_tokens_;
+  admission_->counts_.queued_tokens -= claim_.tokens;
+  admission_->tenants_[claim_.tenant].queued_tokens -= claim_.tokens;
 }
 
 void Admission::Ticket::Release() {
   if (admission_ == nullptr) return;
   absl::MutexLock lock(&admission_->mutex_);
+  LeaveWait();
   LeaveQueue();
   admission_->counts_.open_requests -= 1;
-  admission_->counts_.open_bytes -= bytes_;
-  admission_->tenants_[tenant_].open_requests -= 1;
+  admission_->counts_.open_bytes -= claim_.bytes;
+  admission_->tenants_[claim_.tenant].open_requests -= 1;
   admission_ = nullptr;
 }
 

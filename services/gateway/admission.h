@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/base/clock.h"
+#include "services/gateway/queue_wait.h"
 
 namespace continuo::gateway {
 
@@ -40,6 +40,7 @@ struct AdmissionRequest {
   int64_t bytes = 0;
   int64_t tokens = 0;  // of the prompt, estimated
   std::string tenant;
+  std::string model;
   int32_t priority = 0;
   absl::Duration time_left = absl::InfiniteDuration();  // until its deadline
 };
@@ -48,37 +49,37 @@ struct AdmissionRequest {
 // tickets.
 class Admission {
  public:
-  // One admitted request; gives everything back when destroyed.
+  // One admitted request; gives everything back when destroyed. One thread at a time.
   class Ticket {
    public:
     Ticket() = default;
     Ticket(Ticket&& other) noexcept { *this = std::move(other); }
     Ticket& operator=(Ticket&& other) noexcept;
     ~Ticket() { Release(); }
+    // A worker has it and will tell when it reads the prompt, or it has no worker any more.
+    void SetSent(bool sent);
+    // A worker reads the prompt.
+    void MarkRead();
     // The answer has begun: the prompt is no longer queued. Further calls do nothing.
     void MarkStarted();
 
    private:
     friend class Admission;
-    Ticket(Admission* admission, const AdmissionRequest& request, absl::Duration time,
-           int64_t tokens_ahead)
-        : admission_(admission),
-          tenant_(request.tenant),
-          bytes_(request.bytes),
-          queued_tokens_(request.tokens),
-          time_(time),
-          tokens_ahead_(tokens_ahead) {}
+    struct Claim {
+      std::string tenant;
+      int64_t bytes = 0, tokens = 0;
+      QueueWait* wait = nullptr;  // until it is read
+      bool sent = false;
+      bool queued = true;
+    };
+    Ticket(Admission* admission, Claim claim) : admission_(admission), claim_(std::move(claim)) {}
     void Release();
     // The admission's lock is held.
+    void LeaveWait();
     void LeaveQueue();
 
     Admission* admission_ = nullptr;
-    std::string tenant_;
-    int64_t bytes_ = 0;
-    int64_t queued_tokens_ = 0;
-    absl::Duration time_;       // of admission
-    int64_t tokens_ahead_ = 0;  // that were queued then
-    bool queued_ = true;
+    Claim claim_;
   };
 
   struct Counts {
@@ -90,9 +91,9 @@ class Admission {
       : limits_(limits), clock_(clock != nullptr ? clock : &system_clock_) {}
 
   // RESOURCE_EXHAUSTED with RetryInfo, naming the limit. Reason RATE_LIMITED: a limit of the
-  // tenant. OVERLOADED: one of all, or the deadline would pass in the queue: what began lately
-  // waited longer than that behind no more than is queued now. A request larger than
-  // max_queued_tokens is taken where nothing else is queued.
+  // tenant. OVERLOADED: one of all, or the deadline would pass in the queue of its model and
+  // priority, as QueueWait tells, with a fifth of the time kept for what it does not know. A
+  // request larger than max_queued_tokens is taken where nothing else is queued.
   absl::StatusOr<Ticket> Admit(const AdmissionRequest& request);
   absl::StatusOr<Ticket> Admit(int64_t bytes, int64_t tokens) {
     return Admit({.bytes = bytes, .tokens = tokens});
@@ -108,20 +109,17 @@ class Admission {
     double requests = 0, prompt_tokens = 0;
     absl::Duration time;
   };
-  // How long requests waited that began to answer lately; recent ones count more.
-  struct Waits {
-    double seconds = 0;
-    double tokens_ahead = 0;
-    absl::Duration time;  // of the latest
-  };
-
   absl::Status CheckAll(const AdmissionRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckQueue(const AdmissionRequest& request, const Tenant& tenant,
-                          absl::Duration now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckQueue(const AdmissionRequest& request, const Tenant& tenant) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckDeadline(const AdmissionRequest& request, const QueueWait& wait,
+                             absl::Duration now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckTenant(const Tenant& tenant) const;
   // The tenant with its rates filled up to now.
   Tenant& FindTenant(const std::string& name, absl::Duration now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  QueueWait& FindWait(const AdmissionRequest& request, absl::Duration now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Nothing is open and nothing was used lately: it is as if it had never been there.
   bool IsFresh(const Tenant& tenant, absl::Duration now) const;
@@ -132,8 +130,11 @@ class Admission {
   mutable absl::Mutex mutex_;
   Counts counts_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mutex_);
-  size_t prune_at_ ABSL_GUARDED_BY(mutex_) = 64;
-  std::optional<Waits> waits_ ABSL_GUARDED_BY(mutex_);
+  // By model and priority.
+  std::map<std::pair<std::string, int32_t>, QueueWait> waits_ ABSL_GUARDED_BY(mutex_);
+  // Tenants and waits that nothing is to be kept of are dropped when there are so many.
+  size_t prune_tenants_at_ ABSL_GUARDED_BY(mutex_) = 64;
+  size_t prune_waits_at_ ABSL_GUARDED_BY(mutex_) = 64;
 };
 
 }  // namespace continuo::gateway

@@ -255,6 +255,12 @@ void StreamRelay::StartCall(Lease lease) {
     call_ = env_.transport->Start(shared_from_this(), attempt_, *lease_, request_, context_, false);
   }
   admitted_ = true;
+  if (request_.output().collect()) {
+    // It tells nothing before its end.
+    ticket_.MarkRead();
+  } else {
+    ticket_.SetSent(true);
+  }
   reading_ = true;
   call_->StartRead();
 }
@@ -272,6 +278,9 @@ void StreamRelay::HandleResponse(v1::GenerateResponse response) {
     return;
   }
   const absl::Duration now = env_.clock->Elapsed();
+  // Accepted is sent when a worker begins to read the prompt; where progress is asked for, already
+  // when it is queued.
+  if (!response.has_progress() || response.progress().queue_position() == 0) ticket_.MarkRead();
   if (response.has_accepted()) {
     accepted_here_ = true;
     report_.model = response.accepted().model();
@@ -385,6 +394,7 @@ void StreamRelay::DropCall(bool abandon) {
   if (call_ == nullptr) return;
   if (abandon) call_->Abandon();
   call_ = nullptr;
+  ticket_.SetSent(false);
   lease_.reset();
   reading_ = false;
   waiting_ = true;

@@ -154,16 +154,20 @@ class AdmissionDeadlineTest : public ::testing::Test {
  protected:
   // Ten requests of 100 tokens, one begun each second, and each followed by another.
   void SetUp() override {
-    for (int i = 0; i < 10; ++i) tickets_.push_back(*admission_.Admit(Of("a", 100)));
+    for (int i = 0; i < 10; ++i) Send();
     for (int i = 0; i < 30; ++i) {
       clock_.Advance(absl::Seconds(1));
       tickets_.front().MarkStarted();
       tickets_.erase(tickets_.begin());
-      tickets_.push_back(*admission_.Admit(Of("a", 100)));
+      Send();
     }
   }
+  void Send() {
+    tickets_.push_back(*admission_.Admit(Of("a", 100)));
+    tickets_.back().SetSent(true);
+  }
   AdmissionRequest WithTime(absl::Duration left) {
-    AdmissionRequest request = Of("b", 100);
+    AdmissionRequest request = Of("a", 100);
     request.time_left = left;
     return request;
   }
@@ -174,17 +178,20 @@ class AdmissionDeadlineTest : public ::testing::Test {
 };
 
 TEST_F(AdmissionDeadlineTest, ADeadlineThatWouldPassInTheQueueIsRefusedAtOnce) {
-  // Requests wait 10 s now.
+  // Requests wait 10 s now, and a little more may be.
   const absl::Status refused = admission_.Admit(WithTime(absl::Seconds(4))).status();
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   EXPECT_EQ(ReasonOf(refused), kReasonOverloaded);
-  EXPECT_GT(RetryOf(refused), absl::Seconds(4));
-  EXPECT_LT(RetryOf(refused), absl::Seconds(7));
-  EXPECT_TRUE(admission_.Admit(WithTime(absl::Seconds(12))).ok());
+  EXPECT_GT(RetryOf(refused), absl::Seconds(6));
+  EXPECT_LT(RetryOf(refused), absl::Seconds(9));
+  EXPECT_TRUE(admission_.Admit(WithTime(absl::Seconds(13))).ok());
   EXPECT_TRUE(admission_.Admit(WithTime(absl::InfiniteDuration())).ok());
 }
 
-TEST_F(AdmissionDeadlineTest, AShorterQueueMeansAShorterWait) {
+TEST_F(AdmissionDeadlineTest, AShorterQueueMeansAShorterWaitAndALongerOneALonger) {
+  for (int i = 0; i < 90; ++i) Send();
+  EXPECT_FALSE(admission_.Admit(WithTime(absl::Seconds(90))).ok());
+  EXPECT_TRUE(admission_.Admit(WithTime(absl::Seconds(130))).ok());
   tickets_.resize(3);
   EXPECT_TRUE(admission_.Admit(WithTime(absl::Seconds(4))).ok());
   EXPECT_FALSE(admission_.Admit(WithTime(absl::Seconds(1))).ok());
@@ -192,8 +199,19 @@ TEST_F(AdmissionDeadlineTest, AShorterQueueMeansAShorterWait) {
   EXPECT_TRUE(admission_.Admit(WithTime(absl::Milliseconds(1))).ok());
 }
 
+TEST_F(AdmissionDeadlineTest, OfOtherModelsAndPrioritiesItTellsNothing) {
+  AdmissionRequest other = WithTime(absl::Seconds(4));
+  other.model = "other";
+  EXPECT_TRUE(admission_.Admit(other).ok());
+  other.model.clear();
+  other.priority = 1;
+  EXPECT_TRUE(admission_.Admit(other).ok());
+}
+
 TEST_F(AdmissionDeadlineTest, WhatWasLongAgoTellsNothing) {
+  tickets_.clear();
   clock_.Advance(absl::Seconds(11));
+  Send();
   EXPECT_TRUE(admission_.Admit(WithTime(absl::Milliseconds(1))).ok());
 }
 
