@@ -2,6 +2,7 @@
 #include "services/gateway/admission.h"
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -11,8 +12,12 @@
 namespace continuo::gateway {
 namespace {
 
-// How much of what is free one tenant may queue.
-constexpr int64_t kTenantShare = 4;
+// What one tenant may have where so much is free: four times that.
+int64_t TenantShare(int64_t free) {
+  return free > std::numeric_limits<int64_t>::max() / 4 ? std::numeric_limits<int64_t>::max()
+                                                        : 4 * free;
+}
+
 // A wait is predicted only so well: it has to be this many times shorter than the time left.
 constexpr double kWaitSlack = 1.25;
 
@@ -88,10 +93,9 @@ absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant
   if (request.priority < 0 && counts_.queued_tokens + request.tokens > limit / 2) {
     return Overloaded("queued prompt tokens for requests of negative priority", limit / 2);
   }
-  if (tenant.queued_tokens > 0 &&
-      tenant.queued_tokens + request.tokens > kTenantShare * (limit - counts_.queued_tokens)) {
-    return Overloaded("queued prompt tokens for one tenant beside others",
-                      kTenantShare * (limit - counts_.queued_tokens));
+  const int64_t share = TenantShare(limit - counts_.queued_tokens);
+  if (tenant.queued_tokens > 0 && tenant.queued_tokens + request.tokens > share) {
+    return Overloaded("queued prompt tokens for one tenant beside others", share);
   }
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -137,6 +138,15 @@ TEST(AdmissionTest, WhoFloodsLeavesRoomForWhoComesBesideIt) {
     tickets.push_back(*std::move(light));
   }
   EXPECT_EQ(ReasonOf(admission.Admit(Of("flood", 10)).status()), kReasonOverloaded);
+}
+
+TEST(AdmissionTest, NoLimitIsTooLargeToCompareWith) {
+  for (const int64_t limit :
+       {int64_t{1} << 61, int64_t{1} << 62, std::numeric_limits<int64_t>::max()}) {
+    Admission admission({.max_queued_tokens = limit});
+    const auto a = *admission.Admit(Of("a", 10));
+    EXPECT_EQ(admission.Admit(Of("a", 10)).status(), absl::OkStatus()) << limit;
+  }
 }
 
 TEST(AdmissionTest, NegativePriorityStopsAtHalfTheQueue) {
