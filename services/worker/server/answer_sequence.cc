@@ -32,7 +32,9 @@ AnswerSequence::Output AnswerSequence::Push(int32_t token, bool stops_active) {
     return output;
   }
   Detokenizer::Piece piece = detokenizer_.Push(token, stops_active);
-  Output output{.text = std::move(piece.text), .matched_string = piece.matched_stop};
+  Output output{.text = std::move(piece.text),
+                .matched_string = piece.matched_stop,
+                .num_held = piece.num_held};
   if (piece.matched_stop >= 0) {
     output.finish = v1::FINISH_REASON_STOP;
     finished_ = true;
@@ -43,7 +45,9 @@ AnswerSequence::Output AnswerSequence::Push(int32_t token, bool stops_active) {
 AnswerSequence::Output AnswerSequence::End(v1::FinishReason why) {
   CONTINUO_CHECK(!finished_);
   finished_ = true;
-  return {.text = detokenizer_.Flush(), .finish = why};
+  Output output{.text = detokenizer_.Flush(), .finish = why};
+  output.num_held = output.text.size();
+  return output;
 }
 
 v1::FinishReason ToProto(FinishReason reason) {

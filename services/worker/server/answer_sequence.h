@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -39,6 +40,8 @@ class AnswerSequence {
     v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
     int matched_string = -1;        // index of the stop string that was met
     int32_t matched_token_id = -1;  // stop id that was met
+    // Of an end: so many bytes at the end of `text` are held back by a sequence that has not ended.
+    size_t num_held = 0;
   };
 
   // The next token. With FINISH_REASON_STOP the sequence has ended; what a limit ends is told by

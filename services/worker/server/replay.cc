@@ -63,11 +63,8 @@ absl::StatusOr<std::optional<AnswerSequence::Output>> ReplaySequence(
       return FieldError(kDeltas, absl::StrCat("sequence ", index,
                                               " has ids after its end, which is token ", k + 1));
     }
-    if (output.matched_string >= 0) {
-      // What comes before a stop string is deliverable without the end: it was, with these ids. The
-      // stop string itself was held back.
-      output.text = rules.include_stop ? rules.strings[output.matched_string] : "";
-    }
+    // What is deliverable without the end was delivered with these ids.
+    output.text.erase(0, output.text.size() - output.num_held);
     return output;
   }
   if (count > 0 && count >= rules.max_tokens) return sequence.End(v1::FINISH_REASON_LENGTH);

@@ -16,6 +16,7 @@ Detokenizer::Piece Detokenizer::Push(int32_t token, bool stops_active) {
   assembler_.Push(bytes, &characters);
   Piece piece;
   piece.matched_stop = stops_.Push(characters, stops_active, include_stop_, &piece.text);
+  if (piece.matched_stop >= 0) piece.num_held = stops_.num_held_at_match();
   return piece;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ class Detokenizer {
   struct Piece {
     std::string text;       // whole characters only; what this token released
     int matched_stop = -1;  // index of the stop string that this token completed; else -1
+    // Of a match: so many bytes at the end of `text` would be held back without it.
+    size_t num_held = 0;
   };
   // An id that names no token has no text. After a match nothing more may be pushed. `stops_active`
   // false (before min_tokens): a stop string that this token completes is plain text. Stop strings

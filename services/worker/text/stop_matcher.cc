@@ -37,11 +37,13 @@ int StopMatcher::Push(std::string_view text, bool active, bool include_stop,
   for (const char c : text) {
     held_.push_back(c);
     int longest = -1;
-    size_t num_held = 0;
+    size_t num_held = 0;  // once a stop string that is complete is plain text
+    size_t num_in_stop = 0;
     for (size_t i = 0; i < matched_.size(); ++i) {
       const Pattern& pattern = (*patterns_)[i];
       matched_[i] = Advance(pattern, matched_[i], c);
       if (pattern.text.empty()) continue;
+      num_in_stop = std::max(num_in_stop, matched_[i]);
       if (matched_[i] < pattern.text.size()) {
         num_held = std::max(num_held, matched_[i]);
         continue;
@@ -50,7 +52,9 @@ int StopMatcher::Push(std::string_view text, bool active, bool include_stop,
       if (longest < 0 || pattern.text.size() > (*patterns_)[longest].text.size()) longest = i;
     }
     if (active && longest >= 0) {
-      if (!include_stop) held_.resize(held_.size() - (*patterns_)[longest].text.size());
+      const size_t num_cut = include_stop ? 0 : (*patterns_)[longest].text.size();
+      held_.resize(held_.size() - num_cut);
+      num_held_at_match_ = num_in_stop - num_cut;
       Flush(released);
       return longest;
     }

@@ -24,6 +24,10 @@ class StopMatcher {
   // more. While not `active` a complete stop string is plain text.
   int Push(std::string_view text, bool active, bool include_stop, std::string* released);
 
+  // After a match: so many bytes at the end of what it released were, or would be, held back as
+  // what is or may become a stop string. The rest is out without the end.
+  size_t num_held_at_match() const { return num_held_at_match_; }
+
   // Releases what is held back: no stop string comes any more.
   void Flush(std::string* released);
 
@@ -37,6 +41,7 @@ class StopMatcher {
   std::shared_ptr<const std::vector<Pattern>> patterns_;
   std::vector<size_t> matched_;  // per pattern: bytes of it that the text ends with
   std::string held_;             // the end of the text that is not released yet
+  size_t num_held_at_match_ = 0;
 };
 
 }  // namespace continuo

@@ -3,8 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_join.h"
 #include "services/common/error.h"
 #include "tests/worker/server/session_harness.h"
+#include "tests/worker/text/stop_reference.h"
 
 namespace continuo {
 namespace {
@@ -102,6 +108,54 @@ TEST_F(ReplayTest, AStopStringThatIsPartOfTheTextWasHeldBack) {
   for (const int32_t id : {'a', 'b', 'c'}) whole += undisturbed.Push(id).text;
   for (const int32_t id : {'a', 'b'}) before += unfinished.Push(id).text;
   EXPECT_EQ(before + replay->endings[0]->text, whole);
+}
+
+TEST_F(ReplayTest, WhatAnotherStopStringHeldBackBeforeTheOneThatWasMetIsSent) {
+  rules_.strings = {"abcd", "bc"};
+  Had({'a', 'b', 'c'});
+  EXPECT_EQ(Run()->endings[0]->text, "a");
+  rules_.include_stop = true;
+  EXPECT_EQ(Run()->endings[0]->text, "abc");
+}
+
+// One that holds back whatever may be, or is, part of a stop string has delivered the rest.
+TEST_F(ReplayTest, TextDeliveredWithoutTheEndAndItsTextAreThatOfTheUndisturbedRun) {
+  std::mt19937 rng(5);
+  const auto pick = [&rng](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(rng);
+  };
+  const auto letters = [&](int length) {
+    std::string text;
+    while (length-- > 0) text += static_cast<char>('a' + pick(0, 2));
+    return text;
+  };
+  rules_.max_tokens = 40;
+  int num_ends = 0, num_held = 0;
+  for (int round = 0; round < 3000; ++round) {
+    received_.Clear();
+    rules_.strings.clear();
+    std::vector<std::string> unmet;  // the same, with a byte that no text has
+    for (int i = pick(1, 4); i > 0; --i) rules_.strings.push_back(letters(pick(1, 7)));
+    for (const std::string& stop : rules_.strings) unmet.push_back(stop + '\xff');
+    rules_.include_stop = pick(0, 1) == 1;
+    testing::StopReference undisturbed(rules_.strings, rules_.include_stop),
+        unfinished(unmet, false);
+    for (const char c : letters(30)) {
+      Had({static_cast<uint32_t>(c)});
+      unfinished.Push({&c, 1}, true);
+      if (undisturbed.Push({&c, 1}, true) >= 0) break;
+    }
+    const auto replay = Run();
+    ASSERT_TRUE(replay.ok()) << replay.status();
+    if (!replay->endings[0].has_value()) continue;
+    ++num_ends;
+    const std::string& text = replay->endings[0]->text;
+    ASSERT_EQ(unfinished.released() + text, undisturbed.text())
+        << absl::StrJoin(rules_.strings, " ");
+    if (!rules_.include_stop && !text.empty()) ++num_held;
+  }
+  EXPECT_GT(num_ends, 1000);
+  EXPECT_GT(num_held, 50);
 }
 
 TEST_F(ReplayTest, IdsThatCannotHaveBeenGivenAreRefused) {
