@@ -84,6 +84,7 @@ std::shared_ptr<GenerationQueue> Api::MakeQueue(HttpConnection& connection) {
 }
 
 HttpResponse Api::Error(int status, std::string_view message) {
+  parts_.front->Refused("", StatusOf(status, message));
   return {.status = status, .body = ErrorJson(status, message, "")};
 }
 
@@ -115,6 +116,7 @@ std::optional<HttpResponse> Api::Refuse(const HttpRequest& header) {
   if (path.starts_with("/v1/")) {
     const auto tenant = parts_.front->Authenticate(CallOf(header, parts_.clock->Now()));
     if (!tenant.ok()) {
+      parts_.front->Refused("", tenant.status());
       return ErrorOf(EndpointOf(path).value_or(Endpoint::kChat), tenant.status(), {});
     }
   }

@@ -82,6 +82,20 @@ int HttpStatusOf(const absl::Status& status) {
   }
 }
 
+absl::Status StatusOf(int http_status, std::string_view message) {
+  switch (http_status) {
+    case 404:
+    case 405:
+      return absl::UnimplementedError(std::string(message));
+    case 408:
+      return absl::DeadlineExceededError(std::string(message));
+    case 503:
+      return WithReason(absl::ResourceExhaustedError(std::string(message)), kReasonOverloaded);
+    default:
+      return absl::InvalidArgumentError(std::string(message));
+  }
+}
+
 std::optional<int> RetryAfterOf(const absl::Status& status) {
   if (const std::optional<absl::Duration> delay = RetryDelayOf(status)) {
     const double seconds = std::ceil(absl::ToDoubleSeconds(*delay));

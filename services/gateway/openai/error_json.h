@@ -20,6 +20,10 @@ namespace continuo::gateway::openai {
 //   UNIMPLEMENTED 501   UNAVAILABLE 503   DEADLINE_EXCEEDED 504   others 500
 int HttpStatusOf(const absl::Status& status);
 
+// What is logged and counted of a refusal that is HTTP's own. A limit of all clients together has
+// the reason OVERLOADED.
+absl::Status StatusOf(int http_status, std::string_view message);
+
 // Value of Retry-After, in whole seconds, at least 1: what the status hints, else 1 where trying
 // again may help; nullopt where it does not.
 std::optional<int> RetryAfterOf(const absl::Status& status);

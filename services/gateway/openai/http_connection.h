@@ -74,7 +74,7 @@ class HttpHandler {
   // Answers the request with one call of Respond, or with BeginStream and EndStream. Tells the
   // connection as soon as the body is let go of.
   virtual boost::asio::awaitable<void> Handle(HttpConnection& connection, HttpRequest request) = 0;
-  // The answer to what is no valid request.
+  // The answer to what is no valid request, or for which there is no room; called once for each.
   virtual HttpResponse Error(int status, std::string_view message) = 0;
 };
 

@@ -245,6 +245,32 @@ TEST_F(ApiTest, KeysAreAskedForAtEveryPathOfTheInterface) {
   EXPECT_EQ(Get("/healthz").result_int(), 200);
 }
 
+TEST_F(ApiTest, EveryRefusalIsToldToTheFront) {
+  HttpLimits limits;
+  limits.max_body_bytes = 1000;
+  limits.max_bodies_bytes = 900;
+  StartServer(limits);
+  front_.SetKey("0123456789abcdef");
+  const std::string key = "Authorization: Bearer 0123456789abcdef\r\n";
+  EXPECT_EQ(Get("/v1/models").result_int(), 401);
+  EXPECT_EQ(Post(kChatPath, kPrompt, "Authorization: Bearer wrong\r\n").result_int(), 401);
+  EXPECT_EQ(Get("/nothing").result_int(), 404);
+  EXPECT_EQ(Get(kChatPath).result_int(), 405);
+  EXPECT_EQ(Post(kChatPath, kPrompt, "Content-Encoding: gzip\r\n").result_int(), 415);
+  EXPECT_EQ(Post(kChatPath, std::string(1001, ' '), key).result_int(), 413);
+  EXPECT_EQ(Post(kChatPath, std::string(901, ' '), key).result_int(), 503);
+  EXPECT_EQ(Post(kChatPath, "{", key).result_int(), 400);
+  EXPECT_EQ(Post(kCompletionsPath, kPrompt, key).result_int(), 200);
+  std::vector<absl::StatusCode> codes;
+  for (const absl::Status& status : front_.refused()) codes.push_back(status.code());
+  EXPECT_THAT(codes, ::testing::ElementsAre(
+                         absl::StatusCode::kUnauthenticated, absl::StatusCode::kUnauthenticated,
+                         absl::StatusCode::kUnimplemented, absl::StatusCode::kUnimplemented,
+                         absl::StatusCode::kInvalidArgument, absl::StatusCode::kInvalidArgument,
+                         absl::StatusCode::kResourceExhausted, absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(ReasonOf(front_.refused()[6]), kReasonOverloaded);
+}
+
 TEST_F(ApiTest, ARequestIdThatCannotBeOneIsRefused) {
   StartServer();
   const HttpClient::Response response = Post(

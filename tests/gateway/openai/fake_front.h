@@ -99,6 +99,11 @@ class FakeFront : public GenerateFront, public WorkerTransport, public RelayObse
     absl::MutexLock lock(&mutex_);
     return num_responses_;
   }
+  // What was logged and counted as refused before Open.
+  std::vector<absl::Status> refused() {
+    absl::MutexLock lock(&mutex_);
+    return refused_;
+  }
   // What each request is counted as.
   std::vector<int64_t> num_bytes() {
     absl::MutexLock lock(&mutex_);
@@ -135,7 +140,10 @@ class FakeFront : public GenerateFront, public WorkerTransport, public RelayObse
     relays_.push_back(relay);
     return relay;
   }
-  void Refused(const std::string&, const absl::Status&) override {}
+  void Refused(const std::string&, const absl::Status& status) override {
+    absl::MutexLock lock(&mutex_);
+    refused_.push_back(status);
+  }
   std::string MakeRequestId() override {
     absl::MutexLock lock(&mutex_);
     return absl::StrCat("made-", ++num_ids_);
@@ -247,6 +255,7 @@ class FakeFront : public GenerateFront, public WorkerTransport, public RelayObse
   int num_ids_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_held_ = 0, num_abandoned_ = 0, num_responses_ = 0;  // under mutex_
   std::vector<v1::GenerateRequest> requests_ ABSL_GUARDED_BY(mutex_);
+  std::vector<absl::Status> refused_ ABSL_GUARDED_BY(mutex_);
   std::vector<int64_t> num_bytes_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<StreamRelay>> relays_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
