@@ -30,6 +30,15 @@ absl::Status Overloaded(std::string_view what, int64_t limit) {
                    kReasonOverloaded, absl::Seconds(1));
 }
 
+// `left`: what may be used now, of `what` at `rate`, and `debt` seconds' worth beyond.
+absl::Status CheckRate(std::string_view what, double rate, double left, double debt) {
+  const double missing = 1 - rate * debt - left;
+  if (rate <= 0 || missing <= 0) return absl::OkStatus();
+  return Exhausted(
+      absl::StrCat("the tenant has its limit of ", rate, " ", std::string(what), " a second"),
+      kReasonRateLimited, absl::Seconds(missing / rate));
+}
+
 // What may be saved up; 0 where there is no limit.
 double Most(double rate, double burst) { return rate > 0 ? std::max(1.0, rate * burst) : 0; }
 
@@ -90,6 +99,7 @@ absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant
   if (counts_.queued_tokens + request.tokens > limit) {
     return Overloaded("queued prompt tokens", limit);
   }
+  if (request.is_continuation) return absl::OkStatus();
   if (request.priority < 0 && counts_.queued_tokens + request.tokens > limit / 2) {
     return Overloaded("queued prompt tokens for requests of negative priority", limit / 2);
   }
@@ -102,7 +112,8 @@ absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant
 
 absl::Status Admission::CheckDeadline(const AdmissionRequest& request, const QueueWait& queue,
                                       absl::Duration now) const {
-  if (counts_.queued_requests == 0 || request.time_left == absl::InfiniteDuration()) {
+  if (counts_.queued_requests == 0 || request.is_continuation ||
+      request.time_left == absl::InfiniteDuration()) {
     return absl::OkStatus();
   }
   const absl::Duration wait = queue.Predict(request.tenant, request.tokens, now) * kWaitSlack;
@@ -116,27 +127,19 @@ absl::Status Admission::CheckDeadline(const AdmissionRequest& request, const Que
       kReasonOverloaded, std::max(wait - request.time_left, absl::Milliseconds(100)));
 }
 
-absl::Status Admission::CheckTenant(const Tenant& tenant) const {
+absl::Status Admission::CheckTenant(const AdmissionRequest& request, const Tenant& tenant) const {
   const TenantLimits& limits = limits_.tenant;
-  if (limits.max_open_requests > 0 && tenant.open_requests >= limits.max_open_requests) {
-    return Exhausted(
-        absl::StrCat("the tenant has its limit of ", limits.max_open_requests, " open requests"),
-        kReasonRateLimited, absl::Seconds(1));
+  const int64_t most_open = limits.max_open_requests;
+  // A gateway that died had as many again.
+  if (most_open > 0 && (request.is_continuation ? tenant.open_requests - most_open
+                                                : tenant.open_requests) >= most_open) {
+    return Exhausted(absl::StrCat("the tenant has its limit of ", most_open, " open requests"),
+                     kReasonRateLimited, absl::Seconds(1));
   }
-  if (limits.requests_per_second > 0 && tenant.requests < 1) {
-    return Exhausted(absl::StrCat("the tenant has its limit of ", limits.requests_per_second,
-                                  " requests a second"),
-                     kReasonRateLimited,
-                     absl::Seconds((1 - tenant.requests) / limits.requests_per_second));
-  }
+  const double debt = request.is_continuation ? limits.debt_seconds : 0;
+  RETURN_IF_ERROR(CheckRate("requests", limits.requests_per_second, tenant.requests, debt));
   // A prompt may take more than there is: the next one waits for that.
-  if (limits.prompt_tokens_per_second > 0 && tenant.prompt_tokens < 1) {
-    return Exhausted(absl::StrCat("the tenant has its limit of ", limits.prompt_tokens_per_second,
-                                  " prompt tokens a second"),
-                     kReasonRateLimited,
-                     absl::Seconds((1 - tenant.prompt_tokens) / limits.prompt_tokens_per_second));
-  }
-  return absl::OkStatus();
+  return CheckRate("prompt tokens", limits.prompt_tokens_per_second, tenant.prompt_tokens, debt);
 }
 
 absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& request) {
@@ -144,7 +147,7 @@ absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& reque
   const absl::Duration now = clock_->Elapsed();
   RETURN_IF_ERROR(CheckAll(request));
   Tenant& tenant = FindTenant(request.tenant, now);
-  RETURN_IF_ERROR(CheckTenant(tenant));
+  RETURN_IF_ERROR(CheckTenant(request, tenant));
   RETURN_IF_ERROR(CheckQueue(request, tenant));
   QueueWait& wait = FindWait(request, now);
   RETURN_IF_ERROR(CheckDeadline(request, wait, now));

@@ -22,6 +22,11 @@ struct TenantLimits {
   double prompt_tokens_per_second = 0;
   // What may be used at once after a pause, in seconds of the rates.
   double burst_seconds = 10;
+  // What generations that go on here may take beyond that, in seconds of the rates. New requests
+  // wait until it is paid off. As long as streams live, so that all that a tenant may have begun on
+  // a gateway that died can go on here; and a bound, since a client can call anything a
+  // continuation.
+  double debt_seconds = 600;
 };
 
 struct AdmissionLimits {
@@ -43,6 +48,10 @@ struct AdmissionRequest {
   std::string model;
   int32_t priority = 0;
   absl::Duration time_left = absl::InfiniteDuration();  // until its deadline
+  // It goes on with what a gateway has begun; refusing it would lose a stream. It is charged as any
+  // other, but only bound by the limits of all, twice max_open_requests of its tenant, and
+  // debt_seconds.
+  bool is_continuation = false;
 };
 
 // Which requests may be open, decided at once and before any work. Thread-safe; outlives its
@@ -115,7 +124,7 @@ class Admission {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckDeadline(const AdmissionRequest& request, const QueueWait& wait,
                              absl::Duration now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckTenant(const Tenant& tenant) const;
+  absl::Status CheckTenant(const AdmissionRequest& request, const Tenant& tenant) const;
   // The tenant with its rates filled up to now.
   Tenant& FindTenant(const std::string& name, absl::Duration now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

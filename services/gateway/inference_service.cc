@@ -112,7 +112,8 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
   ASSIGN_OR_RETURN(result.context, ContextOf(call));
   RETURN_IF_ERROR(CheckGenerate(request));
   // The worker reads the id in the same order.
-  const std::string& received_id = request.continuation().received().accepted().request_id();
+  const v1::GenerateResponse& received = request.continuation().received();
+  const std::string& received_id = received.accepted().request_id();
   if (!request.request_id().empty()) {
     result.context.request_id = request.request_id();
   } else if (!received_id.empty()) {
@@ -124,14 +125,16 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
   result.prompt_tokens = EstimatePromptTokens(request);
   result.prefix_hash = PrefixHash(request, result.context.tenant);
   result.session_hash = SessionHash(call.metadata("x-session-id"), result.context.tenant);
-  ASSIGN_OR_RETURN(
-      result.ticket,
-      parts_.admission->Admit({.bytes = call.num_bytes,
-                               .tokens = result.prompt_tokens,
-                               .tenant = result.context.tenant,
-                               .model = request.model(),
-                               .priority = request.priority(),
-                               .time_left = result.context.deadline - parts_.relay.clock->Now()}));
+  ASSIGN_OR_RETURN(result.ticket,
+                   parts_.admission->Admit(
+                       {.bytes = call.num_bytes,
+                        .tokens = result.prompt_tokens,
+                        .tenant = result.context.tenant,
+                        .model = request.model(),
+                        .priority = request.priority(),
+                        .time_left = result.context.deadline - parts_.relay.clock->Now(),
+                        // An empty one is nothing to go on with.
+                        .is_continuation = received.has_accepted() || received.deltas_size() > 0}));
   result.request = std::move(request);
   absl::MutexLock lock(&mutex_);
   result.seed = absl::Uniform<uint64_t>(random_);

@@ -140,6 +140,64 @@ TEST(AdmissionTest, WhoFloodsLeavesRoomForWhoComesBesideIt) {
   EXPECT_EQ(ReasonOf(admission.Admit(Of("flood", 10)).status()), kReasonOverloaded);
 }
 
+AdmissionRequest Continuation(const std::string& tenant, int64_t tokens = 1) {
+  AdmissionRequest request = Of(tenant, tokens);
+  request.is_continuation = true;
+  return request;
+}
+
+TEST(AdmissionTest, WhatGoesOnIsTakenBeyondTheRatesAndPaidOffBeforeAnythingNew) {
+  ManualClock clock;
+  Admission admission({.tenant = {.requests_per_second = 10, .prompt_tokens_per_second = 100}},
+                      &clock);
+  // A gateway died with a thousand streams.
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(admission.Admit(Continuation("a", 10)).status(), absl::OkStatus()) << i;
+  }
+  EXPECT_EQ(ReasonOf(admission.Admit(Of("a")).status()), kReasonRateLimited);
+  clock.Advance(absl::Seconds(89));
+  EXPECT_EQ(ReasonOf(admission.Admit(Of("a")).status()), kReasonRateLimited);
+  clock.Advance(absl::Seconds(2));
+  EXPECT_EQ(admission.Admit(Of("a")).status(), absl::OkStatus());
+}
+
+TEST(AdmissionTest, DebtHasABoundSoThatNobodyCallsEverythingAContinuation) {
+  ManualClock clock;
+  Admission admission({.tenant = {.requests_per_second = 1, .burst_seconds = 1, .debt_seconds = 5}},
+                      &clock);
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(admission.Admit(Continuation("a")).ok()) << i;
+  const absl::Status refused = admission.Admit(Continuation("a")).status();
+  EXPECT_EQ(ReasonOf(refused), kReasonRateLimited);
+  EXPECT_EQ(RetryOf(refused), absl::Seconds(1));
+  clock.Advance(absl::Seconds(1));
+  EXPECT_TRUE(admission.Admit(Continuation("a")).ok());
+  EXPECT_FALSE(admission.Admit(Continuation("a")).ok());
+}
+
+TEST(AdmissionTest, WhatGoesOnMayBeOpenTwiceAsOften) {
+  Admission admission({.tenant = {.max_open_requests = 2}});
+  std::vector<Admission::Ticket> tickets;
+  tickets.push_back(*admission.Admit(Of("a")));
+  tickets.push_back(*admission.Admit(Of("a")));
+  EXPECT_FALSE(admission.Admit(Of("a")).ok());
+  tickets.push_back(*admission.Admit(Continuation("a")));
+  tickets.push_back(*admission.Admit(Continuation("a")));
+  EXPECT_EQ(ReasonOf(admission.Admit(Continuation("a")).status()), kReasonRateLimited);
+}
+
+TEST(AdmissionTest, WhatGoesOnIsBoundByMemoryAloneAndNotByShareOrPriority) {
+  Admission admission({.max_open_bytes = 100, .max_queued_tokens = 1000});
+  const auto a = *admission.Admit(Of("a", 800));
+  EXPECT_FALSE(admission.Admit(Of("a", 190)).ok());
+  AdmissionRequest request = Continuation("a", 190);
+  request.priority = -1;
+  const auto b = *admission.Admit(request);
+  EXPECT_EQ(ReasonOf(admission.Admit(request).status()), kReasonOverloaded);
+  request.tokens = 1;
+  request.bytes = 99;
+  EXPECT_EQ(ReasonOf(admission.Admit(request).status()), kReasonOverloaded);
+}
+
 TEST(AdmissionTest, NoLimitIsTooLargeToCompareWith) {
   for (const int64_t limit :
        {int64_t{1} << 61, int64_t{1} << 62, std::numeric_limits<int64_t>::max()}) {
@@ -216,6 +274,12 @@ TEST_F(AdmissionDeadlineTest, OfOtherModelsAndPrioritiesItTellsNothing) {
   other.model.clear();
   other.priority = 1;
   EXPECT_TRUE(admission_.Admit(other).ok());
+}
+
+TEST_F(AdmissionDeadlineTest, WhatGoesOnIsNotRefusedByIt) {
+  AdmissionRequest request = WithTime(absl::Seconds(4));
+  request.is_continuation = true;
+  EXPECT_TRUE(admission_.Admit(request).ok());
 }
 
 TEST_F(AdmissionDeadlineTest, WhatWasLongAgoTellsNothing) {
