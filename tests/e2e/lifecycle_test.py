@@ -44,10 +44,16 @@ GATEWAY_SERIES = [
 ]
 
 
-def long_request(seed=1, max_tokens=900):
+# A worker runs ahead of its reader. So what has to meet a stream under way meets one of seconds of
+# work, a hundred times what the test takes to get there; or of so much work that it never ends here.
+SOME_SECONDS, ENDLESS = 16, 128  # sequences of 900 tokens
+
+
+def long_request(sequences=1, max_tokens=900):
     request = pb.GenerateRequest()
     request.text = "Mira lives in Oslo."
-    request.sampling.seed = seed
+    request.sampling.seed = 1
+    request.sampling.num_sequences = sequences
     request.stopping.max_tokens = max_tokens
     request.stopping.ignore_eos = True
     return request
@@ -74,7 +80,7 @@ class LifecycleTest(unittest.TestCase):
 
     def worker(self, *flags):
         self.programs.append(fleet.start_worker(fleet.DEMO_MODEL, "--threads=1",
-                                                "--kv_blocks=512", *flags))
+                                                "--kv_blocks=1024", *flags))
         return self.programs[-1]
 
     def gateway(self, workers, *flags):
@@ -101,6 +107,11 @@ class LifecycleTest(unittest.TestCase):
             if load.running_requests == 0 and load.used_kv_blocks == 0:
                 return load
 
+    def value(self, program, name):
+        """Of all series of this name together."""
+        series = fleet.scrape(program.metrics_address)
+        return sum(v for k, v in series.items() if k.split("{")[0] == name)
+
     def test_health_and_reflection_on_both(self):
         worker = self.worker()
         gateway = self.gateway([worker])
@@ -124,38 +135,35 @@ class LifecycleTest(unittest.TestCase):
             self.assertEqual([n for n in names if n not in series], [])
         fleet.Client(gateway.address).generate(long_request(max_tokens=20))
         self.wait_until_idle(worker)
-        of_worker = fleet.scrape(worker.metrics_address)
+        self.assertEqual(self.value(worker, "continuo_generated_tokens_total"), 20)
+        self.assertEqual(self.value(worker, "continuo_kv_blocks_unaccounted"), 0)
+        self.assertEqual(self.value(worker, "continuo_requests_total"), 1)
+        self.assertEqual(self.value(gateway, "continuo_gateway_open_streams"), 0)
         of_gateway = fleet.scrape(gateway.metrics_address)
-        value = lambda series, name: sum(v for k, v in series.items()
-                                         if k.split("{")[0] == name)
-        self.assertEqual(value(of_worker, "continuo_generated_tokens_total"), 20)
-        self.assertEqual(value(of_worker, "continuo_kv_blocks_unaccounted"), 0)
-        self.assertEqual(value(of_worker, "continuo_requests_total"), 1)
-        self.assertEqual(value(of_gateway, "continuo_gateway_open_streams"), 0)
         self.assertEqual(sum(v for k, v in of_gateway.items() if k.startswith(
             "continuo_gateway_requests_total") and 'code="OK"' in k), 1)
 
     def test_sigterm_of_a_worker_flushes_then_ends_with_draining(self):
         worker = self.worker("--drain_grace=0s")
         client = fleet.Client(worker.address)
-        undisturbed = client.generate(long_request())
-        call, responses = self.start_stream(client, long_request())
+        undisturbed = client.generate(long_request(ENDLESS, max_tokens=50))
+        call, responses = self.start_stream(client, long_request(ENDLESS))
         worker.signal(signal.SIGTERM)
         with self.assertRaises(grpc.RpcError) as raised:
             for response in call:
                 responses.append(response)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAVAILABLE)
         self.assertEqual(reason_of(raised.exception), "DRAINING")
-        ids = fleet.Answer(responses).ids[0]
-        self.assertEqual(ids, undisturbed.ids[0][:len(ids)])
+        for index, ids in fleet.Answer(responses).ids.items():
+            expected = undisturbed.ids[index]
+            self.assertEqual(ids[:len(expected)], expected[:len(ids)])
         self.assertEqual(worker.process.wait(30), 0)
 
     def test_sigterm_of_a_worker_does_not_wait_for_a_reader_who_does_not_read(self):
         worker = self.worker("--drain_grace=0s")
         channel = grpc.insecure_channel(worker.address, options=[
             ("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)])
-        request = long_request()
-        request.sampling.num_sequences = 8
+        request = long_request(sequences=8)
         request.output.logprobs = 20
         call = fleet.pb_grpc.InferenceServiceStub(channel).Generate(request)
         # Some megabytes are made and wait for a window of 64 KiB.
@@ -188,8 +196,9 @@ class LifecycleTest(unittest.TestCase):
         workers = [self.worker(), self.worker()]
         gateway = self.gateway(workers)
         client = fleet.Client(gateway.address)
-        undisturbed = fleet.Client(workers[0].address).generate(long_request()).comparable()
-        call, responses = self.start_stream(client, long_request())
+        request = long_request(SOME_SECONDS)
+        undisturbed = fleet.Client(workers[0].address).generate(request).comparable()
+        call, responses = self.start_stream(client, request)
         first = next(w for w in workers if next(iter(fleet.Client(w.address).worker.WatchLoad(
             worker_pb.WatchLoadRequest(), timeout=10))).running_requests)
         drain = worker_pb.DrainRequest()
@@ -209,7 +218,7 @@ class LifecycleTest(unittest.TestCase):
         worker = self.worker()
         gateway = self.gateway([worker])
         client = fleet.Client(gateway.address)
-        request = long_request()
+        request = long_request(ENDLESS)
         request.request_id = "to-be-aborted"
         call, _ = self.start_stream(client, request)
         abort = worker_pb.AbortRequest(request_id="to-be-aborted")
@@ -223,7 +232,7 @@ class LifecycleTest(unittest.TestCase):
     def test_duplicate_id_is_refused_and_a_continuation_replaces(self):
         worker = self.worker()
         client = fleet.Client(self.gateway([worker]).address)
-        request = long_request()
+        request = long_request(SOME_SECONDS)
         request.request_id = "twice"
         undisturbed = client.generate(request)
         call, responses = self.start_stream(client, request)
@@ -243,19 +252,21 @@ class LifecycleTest(unittest.TestCase):
     def test_cancel_and_deadline_free_the_blocks(self):
         worker = self.worker()
         client = fleet.Client(self.gateway([worker]).address)
-        call, _ = self.start_stream(client, long_request())
+        call, _ = self.start_stream(client, long_request(ENDLESS))
         call.cancel()
         self.wait_until_idle(worker)
         with self.assertRaises(grpc.RpcError) as raised:
-            client.generate(long_request(), timeout=0.15)
+            client.generate(long_request(ENDLESS), timeout=0.15)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.DEADLINE_EXCEEDED)
         self.wait_until_idle(worker)
+        generated = self.value(worker, "continuo_generated_tokens_total")
+        self.assertLess(generated, ENDLESS * 900)
 
     def test_sigterm_of_a_gateway_lets_streams_finish(self):
         worker = self.worker()
         gateway = self.gateway([worker])
         client = fleet.Client(gateway.address)
-        call, responses = self.start_stream(client, long_request())
+        call, responses = self.start_stream(client, long_request(SOME_SECONDS))
         gateway.signal(signal.SIGTERM)
         responses.extend(call)
         self.assertIsNotNone(fleet.Answer(responses).summary)
@@ -263,17 +274,17 @@ class LifecycleTest(unittest.TestCase):
 
     def test_gateway_whose_grace_ends_tells_clients_to_continue(self):
         worker = self.worker()
-        undisturbed = fleet.Client(worker.address).generate(long_request()).comparable()
+        request = long_request(SOME_SECONDS)
+        undisturbed = fleet.Client(worker.address).generate(request).comparable()
         first = self.gateway([worker], "--drain_grace=0s")
         second = self.gateway([worker])
-        call, responses = self.start_stream(fleet.Client(first.address), long_request())
+        call, responses = self.start_stream(fleet.Client(first.address), request)
         first.signal(signal.SIGTERM)
         with self.assertRaises(grpc.RpcError) as raised:
             for response in call:
                 responses.append(response)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAVAILABLE)
         self.assertEqual(reason_of(raised.exception), "CONTINUE")
-        request = long_request()
         request.continuation.SetInParent()
         for response in responses:
             request.continuation.received.MergeFrom(response)
