@@ -143,7 +143,8 @@ absl::Status Gateway::StartHttp() {
                                return load->state == WorkerState::kServing;
                              });
                            },
-                       .metrics = [this] { return FormatMetrics(metrics_.collectables()); }});
+                       .metrics = [this] { return FormatMetrics(metrics_.collectables()); },
+                       .fleet = [this] { return view_.Get(); }});
   ASSIGN_OR_RETURN(http_server_, openai::HttpServer::Start(options, http_api_.get()));
   return absl::OkStatus();
 }

@@ -12,6 +12,8 @@
 #include "services/gateway/openai/answer_room.h"
 #include "services/gateway/openai/call_headers.h"
 #include "services/gateway/openai/error_json.h"
+#include "services/gateway/openai/fleet_json.h"
+#include "services/gateway/openai/page.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -35,7 +37,8 @@ std::optional<Endpoint> EndpointOf(std::string_view path) {
 }
 
 bool IsGetPath(std::string_view path) {
-  return path == kModelsPath || path == "/healthz" || path == "/readyz" || path == "/metrics" ||
+  return path == "/" || path == "/fleet" || path == kModelsPath || path == "/healthz" ||
+         path == "/readyz" || path == "/metrics" ||
          (path.starts_with(kModelsPath) && path.size() > kModelsPath.size() + 1 &&
           path[kModelsPath.size()] == '/');
 }
@@ -113,7 +116,7 @@ std::optional<HttpResponse> Api::Refuse(const HttpRequest& header) {
       !encoding.empty() && encoding != "identity") {
     return Error(415, "a body is taken without Content-Encoding only");
   }
-  if (path.starts_with("/v1/")) {
+  if (path.starts_with("/v1/") || path == "/fleet") {
     const auto tenant = parts_.front->Authenticate(CallOf(header, parts_.clock->Now()));
     if (!tenant.ok()) {
       parts_.front->Refused("", tenant.status());
@@ -128,6 +131,8 @@ HttpResponse Api::Get(std::string_view path) {
   if (path == "/readyz") {
     return parts_.ready() ? Text(200, "ready\n") : Text(503, "no worker takes requests\n");
   }
+  if (path == "/") return PageResponse();
+  if (path == "/fleet") return {.body = FleetJson(*parts_.fleet())};
   if (path == "/metrics") return Text(200, parts_.metrics());
   const std::vector<v1::Model> models = parts_.models();
   if (path == kModelsPath) return {.body = ModelsJson(models, start_seconds_)};

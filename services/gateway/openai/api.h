@@ -15,6 +15,7 @@
 #include "continuo/v1/inference.pb.h"
 #include "services/base/clock.h"
 #include "services/gateway/generate_front.h"
+#include "services/gateway/load_view.h"
 #include "services/gateway/openai/generation_queue.h"
 #include "services/gateway/openai/http_connection.h"
 #include "services/gateway/openai/request_json.h"
@@ -29,10 +30,11 @@ struct ApiParts {
   std::function<std::vector<v1::Model>()> models;
   std::function<bool()> ready;           // takes requests
   std::function<std::string()> metrics;  // in Prometheus' text format
+  std::function<std::shared_ptr<const LoadSnapshot>()> fleet;
 };
 
-// The paths: /v1/chat/completions, /v1/completions, /v1/models, /v1/models/{id}, /healthz, /readyz,
-// /metrics. Thread-safe.
+// The paths: / (the page), /fleet, /v1/chat/completions, /v1/completions, /v1/models,
+// /v1/models/{id}, /healthz, /readyz, /metrics. Thread-safe.
 class Api : public HttpHandler {
  public:
   explicit Api(ApiParts parts);

@@ -44,6 +44,7 @@ class FakeFront : public GenerateFront, public WorkerTransport, public RelayObse
     snapshot.known_models = {"fake"};
     snapshot.workers.push_back(std::make_shared<const WorkerLoad>(
         WorkerLoad{.address = "w",
+                   .worker = "worker-0",
                    .incarnation = "1",
                    .model = "fake",
                    .fingerprint = "F",
@@ -65,6 +66,7 @@ class FakeFront : public GenerateFront, public WorkerTransport, public RelayObse
     absl::MutexLock lock(&mutex_);
     script_ = script;
   }
+  std::shared_ptr<const LoadSnapshot> loads() const { return view_.Get(); }
   void SetKey(const std::string& key) {
     absl::MutexLock lock(&mutex_);
     key_ = key;

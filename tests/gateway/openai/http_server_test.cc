@@ -49,7 +49,7 @@ TEST_F(HttpServerTest, RequestsSentAheadAreAnsweredInOrder) {
 
 TEST_F(HttpServerTest, PathsAndMethodsThatAreNotThereAreRefused) {
   StartServer();
-  EXPECT_EQ(Get("/").result_int(), 404);
+  EXPECT_EQ(Get("/index.html").result_int(), 404);
   EXPECT_EQ(Get("/v1/modelsx").result_int(), 404);
   EXPECT_EQ(Get("/v1/models/").result_int(), 404);
   EXPECT_EQ(Post("/v1/embeddings", "{}").result_int(), 404);

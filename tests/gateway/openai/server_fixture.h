@@ -34,7 +34,8 @@ class ServerTest : public ::testing::Test {
                                                 return std::vector{model};
                                               },
                                           .ready = [] { return true; },
-                                          .metrics = [] { return std::string("a 1\n"); }});
+                                          .metrics = [] { return std::string("a 1\n"); },
+                                          .fleet = [this] { return front_.loads(); }});
     auto server = HttpServer::Start({.listen = "127.0.0.1:0", .num_threads = 2, .limits = limits},
                                     api_.get());
     ASSERT_TRUE(server.ok()) << server.status();

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/fleet_json.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <vector>
+
+namespace continuo::gateway::openai {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+const char* StateName(WorkerState state) {
+  switch (state) {
+    case WorkerState::kLost:
+      return "lost";
+    case WorkerState::kHung:
+      return "hung";
+    case WorkerState::kLoading:
+      return "loading";
+    case WorkerState::kServing:
+      return "serving";
+    case WorkerState::kDraining:
+      return "draining";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string FleetJson(const LoadSnapshot& snapshot) {
+  std::vector<std::shared_ptr<const WorkerLoad>> workers = snapshot.workers;
+  std::ranges::stable_sort(workers, [](const auto& a, const auto& b) {
+    return std::tie(a->worker, a->model) < std::tie(b->worker, b->model);
+  });
+  OrderedJson list = OrderedJson::array();
+  for (const auto& load : workers) {
+    list.push_back({{"worker", load->worker},
+                    {"model", load->model},
+                    {"state", StateName(load->state)},
+                    {"slow", load->slow},
+                    {"running", load->running_requests},
+                    {"waiting", load->waiting_requests},
+                    {"kv_blocks_used", load->used_kv_blocks},
+                    {"kv_blocks_total", load->total_kv_blocks}});
+  }
+  return OrderedJson{{"workers", std::move(list)}}.dump(-1, ' ', false,
+                                                        OrderedJson::error_handler_t::replace);
+}
+
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "services/gateway/load_view.h"
+
+namespace continuo::gateway::openai {
+
+// The body of /fleet: {"workers":[{worker, model, state, slow, running, waiting, kv_blocks_used,
+// kv_blocks_total} …]}, one entry for each model of each worker, by name. No addresses.
+std::string FleetJson(const LoadSnapshot& snapshot);
+
+}  // namespace continuo::gateway::openai
