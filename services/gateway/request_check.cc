@@ -55,6 +55,12 @@ absl::Status CheckSampling(const v1::Sampling& s) {
   return CheckCount("sampling.logit_bias", s.logit_bias_size(), 1024);
 }
 
+absl::Status CheckModel(std::string_view field, const std::string& name) {
+  if (name.size() <= kMaxModelBytes) return absl::OkStatus();
+  return FieldError(field,
+                    absl::StrCat("has ", name.size(), " bytes, the limit is ", kMaxModelBytes));
+}
+
 absl::Status CheckStopping(const v1::Stopping& s) {
   RETURN_IF_ERROR(CheckCount("stopping.strings", s.strings_size(), 16));
   for (const std::string& text : s.strings()) {
@@ -87,10 +93,10 @@ absl::Status CheckGenerate(const v1::GenerateRequest& request) {
   if (!request.request_id().empty()) {
     RETURN_IF_ERROR(CheckName("request_id", request.request_id()));
   }
-  if (request.model().size() > kMaxModelBytes) {
-    return FieldError("model", absl::StrCat("has ", request.model().size(), " bytes, the limit is ",
-                                            kMaxModelBytes));
-  }
+  RETURN_IF_ERROR(CheckModel("model", request.model()));
+  // Stands in for the model where that is left out.
+  RETURN_IF_ERROR(CheckModel("continuation.received.accepted.model",
+                             request.continuation().received().accepted().model()));
   if (request.prompt_case() == v1::GenerateRequest::PROMPT_NOT_SET) {
     return FieldError("prompt", "is needed: text, token_ids or conversation");
   }

@@ -42,8 +42,7 @@ StreamRelay::StreamRelay(const RelayEnvironment& environment, RelayRequest reque
       wait_begin_(start_time_) {
   if (request_.continuation().has_received()) received_.Begin(request_.continuation().received());
   tokens_before_ = received_.num_tokens();
-  report_.model = request_.model();
-  report_.model = received_.accepted().model();
+  report_.model = request_.model().empty() ? received_.accepted().model() : request_.model();
 }
 
 void StreamRelay::Start() {

@@ -16,6 +16,7 @@
 #include "continuo/v1/inference.grpc.pb.h"
 #include "services/common/error.h"
 #include "tests/gateway/gateway_fixture.h"
+#include "tests/gateway/openai/http_client.h"
 #include "tests/testing/fake_worker.h"
 
 namespace continuo::gateway {
@@ -146,6 +147,25 @@ TEST_F(GatewayTest, WithoutAWorkerTheStreamEndsAfterTheWait) {
   const Answer answer = Generate(Request());
   EXPECT_TRUE(absl::IsUnavailable(answer.status));
   EXPECT_EQ(ReasonOf(answer.status), kReasonNoWorker);
+}
+
+TEST_F(GatewayTest, AStreamThatNoWorkerTookIsCountedUnderItsModel) {
+  AddWorkers(1);
+  GatewayConfig config;
+  config.relay.no_worker_wait = absl::Milliseconds(50);
+  StartGateway(config);
+  WaitForWorkers(1);
+  v1::GenerateRequest request = Request();
+  request.set_model(ListModels().models(0).name());
+  workers_[0]->SetState(v1::WORKER_STATE_DRAINING);
+  WaitForWorkers(0);
+  EXPECT_EQ(ReasonOf(Generate(request).status), kReasonNoWorker);
+  openai::HttpClient http(gateway_->http_port());
+  http.Get("/metrics");
+  EXPECT_THAT(
+      http.Read().body(),
+      HasSubstr(absl::StrCat("continuo_gateway_requests_total{code=\"UNAVAILABLE\",model=\"",
+                             request.model(), "\"} 1\n")));
 }
 
 TEST_F(GatewayTest, ASilentWorkerIsLeft) {

@@ -22,6 +22,11 @@ TEST(CheckGenerateTest, EachFieldOutOfRangeIsNamed) {
       {"request_id", [](Request& r) { r.set_request_id(std::string(129, 'x')); }},
       {"request_id", [](Request& r) { r.set_request_id("line\nbreak"); }},
       {"model", [](Request& r) { r.set_model(std::string(257, 'x')); }},
+      {"continuation.received.accepted.model",
+       [](Request& r) {
+         r.mutable_continuation()->mutable_received()->mutable_accepted()->set_model(
+             std::string(257, 'x'));
+       }},
       {"prompt", [](Request& r) { r.clear_prompt(); }},
       {"priority", [](Request& r) { r.set_priority(101); }},
       {"sampling.temperature", [](Request& r) { r.mutable_sampling()->set_temperature(kNan); }},

@@ -227,6 +227,21 @@ TEST(StreamRelayTest, WithoutAnyWorkerTheStreamEndsAfterTheWait) {
   EXPECT_NEAR(absl::ToDoubleSeconds(world.client.finish_time - start), 30, 1);
 }
 
+TEST(StreamRelayTest, AStreamThatEndsBeforeItsFirstCallIsOfItsModel) {
+  v1::GenerateRequest named = Request();
+  named.set_model(FakeGeneration::Worker().model);
+  v1::GenerateRequest continued = Request();
+  continued.mutable_continuation()->mutable_received()->mutable_accepted()->set_model(
+      named.model());
+  for (const v1::GenerateRequest& request : {named, continued}) {
+    RelayWorld world(1, 1);
+    world.fleet.SetState("w0:1", WorkerState::kLost);
+    world.Run(request);
+    EXPECT_EQ(ReasonOf(*world.client.status), kReasonNoWorker);
+    EXPECT_EQ(world.client.report.model, named.model());
+  }
+}
+
 TEST(StreamRelayTest, TheWaitIsCountedAnewAfterProgress) {
   RelayWorld world(1, 1);
   world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}, {Fault::Kind::kKill, 3}});
