@@ -9,17 +9,21 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/base/check.h"
+#include "services/common/wire_check.h"
 
 namespace continuo::gateway {
 
-// A message out of the bytes of a call. INVALID_ARGUMENT where they are none.
+// A message out of the bytes of a call. INVALID_ARGUMENT where they are none; it names the field
+// whose text is not UTF-8.
 template <typename Message>
 absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes) {
   grpc::ByteBuffer copy(bytes);  // shares the bytes
   Message message;
   if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
-    return absl::InvalidArgumentError(
-        "the request does not parse: it is cut off, or has text that is not UTF-8");
+    grpc::Slice all;
+    if (!bytes.DumpToSingleSlice(&all).ok()) all = grpc::Slice();
+    return ExplainParseFailure({reinterpret_cast<const char*>(all.begin()), all.size()},
+                               *Message::descriptor());
   }
   return message;
 }

@@ -40,7 +40,17 @@ def unknown_field(request):
     request.MergeFromString(b"\xf8\x3f\x01")  # field 1023, varint 1
 
 
-# (name, change of a good request, code, part of the message or field path)
+# The first response to a good request.
+first_accepted = pb.Accepted()
+
+
+def had(request, **delta):
+    """The request goes on after this delta of an answer that a worker did begin."""
+    request.continuation.received.accepted.CopyFrom(first_accepted)
+    request.continuation.received.deltas.add(**delta)
+
+
+# (name, change of a good request, code, what the message and the field path have)
 CASES = [
     ("no prompt", lambda r: r.ClearField("text"), INVALID, "prompt"),
     ("no ids", lambda r: r.token_ids.SetInParent(), INVALID, "token"),
@@ -86,8 +96,6 @@ CASES = [
     ("tools", lambda r: r.conversation.tools.add(name="f"), INVALID, "tools"),
     ("tool choice", lambda r: setattr(r.conversation.tool_choice, "mode", 2), INVALID,
      "tool_choice"),
-    ("unknown enum", lambda r: setattr(r.conversation.tool_choice, "mode", 77), INVALID,
-     "tool_choice"),
     ("tool calls", lambda r: r.conversation.messages.add(role="assistant").tool_calls.add(),
      INVALID, "tool_calls"),
     ("reasoning", lambda r: r.conversation.messages.add(role="assistant", reasoning="x"), INVALID,
@@ -100,12 +108,16 @@ CASES = [
     ("collect too large", lambda r: (setattr(r.output, "collect", True), setattr(
         r.output, "logprobs", 20), setattr(r.sampling, "num_sequences", 128), setattr(
             r.stopping, "max_tokens", 900)), INVALID, "collect"),
-    ("continuation that cannot be", lambda r: r.continuation.received.deltas.add(
-        index=0, token_ids=[2**31]), INVALID, "continuation"),
-    ("continuation of another sequence", lambda r: r.continuation.received.deltas.add(
-        index=9, token_ids=[5]), INVALID, "continuation"),
-    ("continuation beyond max_tokens", lambda r: r.continuation.received.deltas.add(
-        index=0, token_ids=[20] * 5), INVALID, "continuation"),
+    ("continuation of nothing accepted", lambda r: r.continuation.received.deltas.add(
+        index=0, token_ids=[5]), INVALID, "continuation.received.accepted"),
+    ("continuation outside the vocabulary", lambda r: had(r, token_ids=[2048]), INVALID,
+     ["continuation.received.deltas[0].token_ids", "id 2048", "2048 tokens"]),
+    ("continuation of another sequence", lambda r: had(r, index=1, token_ids=[5]), INVALID,
+     ["continuation.received.deltas[0].index", "1 sequences"]),
+    ("continuation beyond max_tokens", lambda r: had(r, token_ids=[20] * 5), INVALID,
+     ["continuation.received.deltas", "5 tokens", "max_tokens is 4"]),
+    ("continuation after its end", lambda r: had(r, token_ids=[1, 20]), INVALID,
+     ["continuation.received.deltas", "after its end, which is token 1"]),
 ]
 
 
@@ -116,30 +128,41 @@ class BadRequestTest(unittest.TestCase):
         cls.gateway = fleet.start_gateway([cls.worker])
         cls.client = fleet.Client(cls.gateway.address)
         cls.client.wait_for_model()
+        cls.both = {"gateway": cls.client, "worker": fleet.Client(cls.worker.address)}
+        first_accepted.CopyFrom(cls.client.generate(good()).accepted[0])
 
     @classmethod
     def tearDownClass(cls):
         cls.gateway.kill()
         cls.worker.kill()
 
+    def refusal_of(self, client, raw):
+        """Of a Generate call with these bytes."""
+        call = client.channel.unary_stream("/continuo.v1.InferenceService/Generate")
+        with self.assertRaises(grpc.RpcError) as raised:
+            list(call(raw, timeout=20))
+        return raised.exception
+
     def test_each_is_refused_by_name_while_another_stream_goes_on(self):
         other = pb.GenerateRequest(text="Tom lives in Lima.")
         other.sampling.seed = 9
+        other.sampling.num_sequences = 8  # seconds of work
         other.stopping.max_tokens = 900
         other.stopping.ignore_eos = True
         undisturbed = self.client.generate(other).comparable()
         call = self.client.inference.Generate(other, timeout=120)
         responses = [next(call)]
-        for client in (self.client, fleet.Client(self.worker.address)):
-            for name, change, code, part in CASES:
-                with self.subTest(name):
+        for program, client in self.both.items():
+            for name, change, code, parts in CASES:
+                with self.subTest(name, program=program):
                     request = good()
                     change(request)
                     with self.assertRaises(grpc.RpcError) as raised:
                         client.generate(request)
                     error = raised.exception
                     self.assertEqual(error.code(), code, error.details())
-                    self.assertIn(part, error.details() + " ".join(fields_of(error)))
+                    for part in [parts] if isinstance(parts, str) else parts:
+                        self.assertIn(part, error.details() + " ".join(fields_of(error)))
         responses.extend(call)
         self.assertEqual(fleet.Answer(responses).comparable(), undisturbed)
         self.assertIsNone(self.worker.process.poll())
@@ -147,17 +170,34 @@ class BadRequestTest(unittest.TestCase):
 
     def test_text_that_is_no_utf8(self):
         # Stock stubs refuse to build it; the bytes do not.
-        for raw in (b"\x1a\x02\xc3\x28", b"\x1a\x01\xff"):
-            call = self.client.channel.unary_stream("/continuo.v1.InferenceService/Generate")
-            with self.assertRaises(grpc.RpcError) as raised:
-                list(call(raw, timeout=20))
-            self.assertIn(raised.exception.code(), (INVALID, grpc.StatusCode.INTERNAL))
+        nested = pb.GenerateRequest()
+        nested.conversation.messages.add(role="user", content="XX")
+        for raw, field in ((b"\x1a\x02\xc3\x28", "text"), (b"\x1a\x01\xff", "text"),
+                           (nested.SerializeToString().replace(b"XX", b"\xc3("),
+                            "conversation.messages.content")):
+            for program, client in self.both.items():
+                with self.subTest(field, program=program):
+                    error = self.refusal_of(client, raw)
+                    self.assertEqual(error.code(), INVALID, error.details())
+                    self.assertEqual(fields_of(error), [field])
 
     def test_garbage_is_no_message(self):
-        call = self.client.channel.unary_stream("/continuo.v1.InferenceService/Generate")
-        with self.assertRaises(grpc.RpcError):
-            list(call(b"\xff\xff\xff\xff", timeout=20))
-        self.client.generate(good())
+        for program, client in self.both.items():
+            with self.subTest(program=program):
+                error = self.refusal_of(client, b"\xff\xff\xff\xff")
+                self.assertEqual(error.code(), INVALID, error.details())
+                self.assertIn("GenerateRequest", error.details())
+                client.generate(good())
+
+    def test_a_finish_reason_of_the_future_is_an_end(self):
+        # Another version of the worker gave it, in a rolling update.
+        for program, client in self.both.items():
+            with self.subTest(program=program):
+                request = good()
+                had(request, token_ids=[20], finish_reason=77)
+                answer = client.generate(request)
+                self.assertEqual(answer.ids.get(0, []), [])
+                self.assertEqual(answer.summary.usage.completion_tokens, 1)
 
     def test_detokenize_and_tokenize(self):
         with self.assertRaises(grpc.RpcError) as raised:
@@ -199,10 +239,14 @@ class BadStartTest(unittest.TestCase):
         for flag, part in [("--threads=0", "threads"), ("--threads=x", "threads"),
                            ("--isa=sse9", "isa"), ("--block_size=-1", "block_size"),
                            ("--tensor_parallel=3", "tensor_parallel"), ("--nonsense=1", "nonsense"),
-                           ("--kv_blocks=2", "2"), ("--max_context_tokens=99999999", "context"),
+                           ("--max_context_tokens=99999999", "context"),
                            ("--listen=nowhere", "listen"), ("--drain_grace=31s", "30")]:
             with self.subTest(flag):
                 self.assertIn(part, self.start(f"--model={fleet.DEMO_MODEL}", flag))
+        too_small = self.start(f"--model={fleet.DEMO_MODEL}", "--kv_blocks=2",
+                               "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0")
+        self.assertIn("a KV cache of 2 blocks", too_small)
+        self.assertIn("needs 64 blocks", too_small)
         self.assertIn("model", self.start())
         self.assertIn("CONTINUO_THREADS", self.start(f"--model={fleet.DEMO_MODEL}",
                                             env={"CONTINUO_THREADS": "many"}))

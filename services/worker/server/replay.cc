@@ -41,6 +41,7 @@ absl::StatusOr<std::vector<ReceivedSequence>> Gather(const v1::GenerateResponse&
     }
     sequence.tokens.insert(sequence.tokens.end(), delta.token_ids().begin(),
                            delta.token_ids().end());
+    // One that this worker does not know, from a newer one, is an end too.
     sequence.finished |= delta.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
   }
   return sequences;

@@ -3,12 +3,9 @@
 
 #include <grpcpp/impl/codegen/proto_utils.h>
 
-#include <string>
-#include <vector>
-
 #include "services/base/check.h"
+#include "services/common/wire_check.h"
 #include "services/worker/server/validate.h"
-#include "services/worker/server/wire_check.h"
 
 namespace continuo {
 
@@ -17,14 +14,10 @@ absl::Status ParseRequest(const grpc::ByteBuffer& bytes, google::protobuf::Messa
   const grpc::Status status =
       grpc::SerializationTraits<google::protobuf::Message>::Deserialize(&consumed, request);
   if (status.ok()) return RefuseUnknownFields(*request);
-  std::vector<grpc::Slice> slices;
-  std::string joined;
-  if (bytes.Dump(&slices).ok()) {
-    for (const grpc::Slice& slice : slices) {
-      joined.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-    }
-  }
-  return ExplainParseFailure(joined, *request->GetDescriptor());
+  grpc::Slice all;
+  if (!bytes.DumpToSingleSlice(&all).ok()) all = grpc::Slice();
+  return ExplainParseFailure({reinterpret_cast<const char*>(all.begin()), all.size()},
+                             *request->GetDescriptor());
 }
 
 grpc::ByteBuffer Serialize(const google::protobuf::Message& response) {

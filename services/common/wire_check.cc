@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/worker/server/wire_check.h"
+#include "services/common/wire_check.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "services/common/error.h"
-#include "services/worker/text/utf8.h"
+#include "services/common/utf8.h"
 
 namespace continuo {
 namespace {
@@ -19,6 +20,15 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
 constexpr int kMaxDepth = 100;  // protobuf's own limit
+
+bool IsText(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const size_t length = Utf8CharacterLength(bytes);
+    if (length == 0) return false;
+    bytes.remove_prefix(length);
+  }
+  return true;
+}
 
 // The path of the first text below `path` that is not UTF-8; "" if there is none.
 std::string FindBadText(std::string_view bytes, const Descriptor& type, const std::string& path,
@@ -39,7 +49,7 @@ std::string FindBadText(std::string_view bytes, const Descriptor& type, const st
     if (size > bytes.size() - begin || !input.Skip(static_cast<int>(size))) return "";
     const std::string_view content = bytes.substr(begin, size);
     const std::string name = path.empty() ? field->name() : absl::StrCat(path, ".", field->name());
-    if (field->type() == FieldDescriptor::TYPE_STRING && !IsUtf8(content)) return name;
+    if (field->type() == FieldDescriptor::TYPE_STRING && !IsText(content)) return name;
     if (field->type() == FieldDescriptor::TYPE_MESSAGE && depth < kMaxDepth) {
       std::string found = FindBadText(content, *field->message_type(), name, depth + 1);
       if (!found.empty()) return found;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/worker/server/wire_check.h"
+#include "services/common/wire_check.h"
 
 #include <gtest/gtest.h>
 
