@@ -303,16 +303,46 @@ class FieldsTest(unittest.TestCase):
         self.assertEqual(collected.comparable()["text"], streamed.comparable()["text"])
 
     def test_output_progress(self):
-        request = self.request()
+        # A long prompt, a few tokens a step.
+        worker = fleet.start_worker(fleet.DEMO_MODEL, "--threads=1", "--max_prefill_chunk=4")
+        self.addCleanup(worker.kill)
+        gateway = fleet.start_gateway([worker])
+        self.addCleanup(gateway.kill)
+        client = fleet.Client(gateway.address)
+        client.wait_for_model()
+        request = pb.GenerateRequest()
+        request.token_ids.ids.extend(20 + i % 1000 for i in range(960))
+        request.sampling.temperature = 0
+        request.stopping.max_tokens = 8
+        request.stopping.ignore_eos = True
         request.cache.bypass = True
-        self.assertFalse(any(r.HasField("progress") for r in self.check(request).responses))
+        plain = client.generate(request)
+        self.assertFalse(any(r.HasField("progress") for r in plain.responses))
         request.output.progress = True
-        answer = self.check(request)
-        progress = [r.progress for r in answer.responses if r.HasField("progress")]
-        self.assertTrue(progress)
-        self.assertEqual(progress[-1].prompt_tokens, len(PROMPT))
-        self.assertFalse(any(r.HasField("progress") for r in answer.responses if any(
-            d.token_ids for d in r.deltas[1:])))
+        answer = client.generate(request)
+        self.assertEqual(answer.ids, plain.ids)
+        # A response has the newest progress of its time, perhaps with the first tokens.
+        told, num_ids = [], 0
+        for response in answer.responses:
+            if response.HasField("progress"):
+                self.assertEqual(num_ids, 0, "progress after the first token")
+                told.append(response.progress)
+            num_ids += sum(len(d.token_ids) for d in response.deltas)
+        self.assertEqual(num_ids, 8)
+        self.assertEqual({p.prompt_tokens for p in told}, {960})
+        self.assertEqual({p.queue_position for p in told}, {0})
+        done = [p.prompt_tokens_done for p in told]
+        self.assertGreater(len(done), 2)
+        self.assertEqual(done, sorted(set(done)), "not increasing")
+        self.assertLess(done[-1], 960, "the last chunk gives a token, not progress")
+        self.assertEqual({p.cached_prompt_tokens for p in told}, {0})
+        # What the cache holds is done from the beginning.
+        request.cache.bypass = False
+        client.generate(request)
+        request.token_ids.ids[-20:] = [9] * 20
+        told = [r.progress for r in client.generate(request).responses if r.HasField("progress")]
+        self.assertEqual(told[-1].cached_prompt_tokens, 928)
+        self.assertGreater(told[-1].prompt_tokens_done, 928)
 
     def test_every_field_has_a_test(self):
         for name in ("Sampling", "Stopping", "Output"):
