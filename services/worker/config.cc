@@ -61,7 +61,8 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Integer("tensor_parallel", &c.tensor_parallel, 1, 8,
                 "Ranks that the model is split over: 1, 2, 4 or 8");
   flags.Integer("threads", &c.threads, 1, 1024,
-                "Threads that compute, of all ranks together; default: what the container has");
+                "Threads that compute, of all ranks together, at least one each; default: what the "
+                "container has");
   flags.Choice("isa", &c.isa, {"auto", "scalar", "avx2", "avx512", "avx512_bf16", "neon"},
                "Instruction set; pins a mixed fleet to one arithmetic path");
   flags.Choice("weights", &c.weights, {"auto", "fp32", "bf16", "int8", "int4"},

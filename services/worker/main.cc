@@ -91,6 +91,12 @@ int Main(int argc, char** argv) {
   loader.join();
   if (!loaded.ok()) Fail(loaded.status());
   LoadedModel& model = loaded->model;
+  if (model.num_threads > config.threads) {
+    Log(LogSeverity::kWarning, "each rank computes on a thread of its own, more than --threads",
+        {{"threads", config.threads},
+         {"computing", model.num_threads},
+         {"ranks", model.ranks.size()}});
+  }
   const ServedModel served = DescribeModel(config, model, loaded->text.get());
   Log(LogSeverity::kInfo, "loaded",
       {{"architecture", served.architecture},
@@ -98,7 +104,7 @@ int Main(int argc, char** argv) {
        {"weights", model.weight_format},
        {"kv", model.kv_format},
        {"backend", model.backend_name},
-       {"threads", config.threads},
+       {"threads", model.num_threads},
        {"ranks", model.ranks.size()},
        {"kv_blocks", model.num_blocks},
        {"block_size", model.block_size},

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Health, reflection, metrics, drain, abort, cancel and deadlines of real gateways and workers."""
 import concurrent.futures
+import json
 import pathlib
 import signal
 import socket
@@ -177,6 +178,16 @@ class LifecycleTest(unittest.TestCase):
             list(call)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAVAILABLE)
         channel.close()
+
+    def test_more_ranks_than_threads_are_told(self):
+        # Each rank has a thread of its own, so four compute though two were asked for.
+        def warnings(*flags):
+            worker = self.worker(*flags)
+            records = [json.loads(line) for line in worker.lines if line.startswith("{")]
+            return [r for r in records if r["severity"] == "WARNING"]
+        self.assertEqual(warnings("--threads=4", "--tensor_parallel=4"), [])
+        told = warnings("--threads=2", "--tensor_parallel=4")
+        self.assertEqual([(r["threads"], r["computing"], r["ranks"]) for r in told], [(2, 4, 4)])
 
     def test_streams_of_a_connection_are_bounded(self):
         worker = self.worker("--max_streams_per_connection=17")

@@ -183,6 +183,9 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
   loaded.fingerprint.kv_format = loaded.kv_format;
   loaded.fingerprint.backend = loaded.backend_name;
   loaded.num_parameters = NumParameters(plan.config);
+  for (int rank = 0; rank < options.tensor_parallel; ++rank) {
+    loaded.num_threads += RankThreads(options, rank);
+  }
   loaded.num_blocks = num_blocks;
   loaded.block_size = options.block_size;
   for (const std::unique_ptr<ModelRunner>& runner : runners) {

@@ -45,6 +45,7 @@ struct LoadedModel {
   std::unique_ptr<Executor> executor;
   FingerprintParts fingerprint;  // MakeFingerprint() joins it with the text's digests
   int64_t num_parameters = 0;
+  int num_threads = 0;  // that compute, of all ranks: at least one each, whatever was asked for
   int num_blocks = 0;
   int block_size = 0;
   std::string weight_format;  // "fp32" or "bf16": as computed, so fp16 is "fp32"

@@ -51,6 +51,17 @@ TEST(LoaderTest, DescribesWhatItLoaded) {
   EXPECT_EQ(loaded->ranks[0].kv_bytes, 2 * 2 * 64 * 16 * 16 * 2);
 }
 
+TEST(LoaderTest, TellsHowManyThreadsCompute) {
+  const TinyModel model;
+  LoadOptions options = Options(model);
+  options.threads = 3;
+  EXPECT_EQ(LoadExecutor(options)->num_threads, 3);
+  options.tensor_parallel = 2;
+  EXPECT_EQ(LoadExecutor(options)->num_threads, 3);
+  options.tensor_parallel = 4;
+  EXPECT_EQ(LoadExecutor(options)->num_threads, 4) << "each rank has one";
+}
+
 TEST(LoaderTest, Fp16IsComputedInFp32) {
   const TinyModel model({.dtype = "fp16"});
   EXPECT_EQ(LoadExecutor(Options(model))->weight_format, "fp32");
