@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstdint>
 
-#include "absl/time/clock.h"
 #include "services/base/check.h"
 
 namespace continuo {
@@ -28,7 +27,8 @@ sigset_t Signals() {
 
 }  // namespace
 
-ShutdownSignal::ShutdownSignal() {
+ShutdownSignal::ShutdownSignal(const Clock* clock)
+    : clock_(clock != nullptr ? clock : &system_clock_) {
   const sigset_t set = Signals();
   CONTINUO_CHECK(pthread_sigmask(SIG_BLOCK, &set, &previous_mask_) == 0);
   // Non-blocking: of several threads that wait, one reads and the others go on waiting.
@@ -46,16 +46,16 @@ ShutdownSignal::~ShutdownSignal() {
 int ShutdownSignal::Wait() { return *WaitFor(absl::InfiniteDuration()); }
 
 std::optional<int> ShutdownSignal::WaitFor(absl::Duration timeout) {
-  const absl::Time end = absl::Now() + timeout;
+  const absl::Duration end = clock_->Elapsed() + timeout;
   while (true) {
     int milliseconds = -1;
-    if (end != absl::InfiniteFuture()) {
-      const absl::Duration left = std::max(end - absl::Now(), absl::ZeroDuration());
+    if (end != absl::InfiniteDuration()) {
+      const absl::Duration left = std::max(end - clock_->Elapsed(), absl::ZeroDuration());
       milliseconds = static_cast<int>(std::min<int64_t>(
           absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))), int64_t{INT_MAX}));
     }
     pollfd fds[] = {{signal_fd_, POLLIN, 0}, {trigger_fd_, POLLIN, 0}};
-    if (poll(fds, 2, milliseconds) == 0 && absl::Now() >= end) return std::nullopt;
+    if (poll(fds, 2, milliseconds) == 0 && clock_->Elapsed() >= end) return std::nullopt;
     signalfd_siginfo info;
     if (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
       return static_cast<int>(info.ssi_signo);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
+#include "services/base/clock.h"
 
 namespace continuo {
 
@@ -15,7 +16,8 @@ namespace continuo {
 // thread. The destructor restores the mask of its own thread.
 class ShutdownSignal {
  public:
-  ShutdownSignal();
+  // `clock` outlives it; none: the system's. Waits are measured by its Elapsed.
+  explicit ShutdownSignal(const Clock* clock = nullptr);
   ~ShutdownSignal();
   ShutdownSignal(const ShutdownSignal&) = delete;
   ShutdownSignal& operator=(const ShutdownSignal&) = delete;
@@ -29,6 +31,8 @@ class ShutdownSignal {
   void Trigger();
 
  private:
+  const SystemClock system_clock_;
+  const Clock* const clock_;
   sigset_t previous_mask_;
   int signal_fd_ = -1;
   int trigger_fd_ = -1;

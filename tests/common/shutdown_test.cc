@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <future>
 
@@ -44,6 +45,22 @@ TEST(ShutdownSignalTest, EveryWaitTakesOne) {
 TEST(ShutdownSignalTest, WaitForEndsWithoutASignal) {
   ShutdownSignal shutdown;
   EXPECT_EQ(shutdown.WaitFor(absl::Milliseconds(1)), std::nullopt);
+}
+
+// Somebody sets the clock on the wall back whenever it is looked at.
+class FallingWallClock : public Clock {
+ public:
+  absl::Time Now() const override { return absl::UnixEpoch() - ++looks_ * absl::Hours(1); }
+  absl::Duration Elapsed() const override { return ++looks_ * absl::Milliseconds(1); }
+
+ private:
+  mutable std::atomic<int> looks_ = 0;
+};
+
+TEST(ShutdownSignalTest, WaitForIsNotHeldUpByTheClockOnTheWall) {
+  const FallingWallClock clock;
+  ShutdownSignal shutdown(&clock);
+  EXPECT_EQ(shutdown.WaitFor(absl::Milliseconds(5)), std::nullopt);
 }
 
 TEST(ShutdownSignalTest, TheSignalActsAgainAfterTheDestructor) {
