@@ -93,6 +93,19 @@ absl::Status Admission::CheckAll(const AdmissionRequest& request) const {
   return absl::OkStatus();
 }
 
+absl::Status Admission::CheckShare(const AdmissionRequest& request, const Tenant& tenant) const {
+  if (!limits_.share_open || tenant.open_requests == 0) return absl::OkStatus();
+  const int64_t requests = TenantShare(limits_.max_open_requests - counts_.open_requests);
+  if (tenant.open_requests >= requests) {
+    return Overloaded("open requests for one tenant beside others", requests);
+  }
+  const int64_t bytes = TenantShare(limits_.max_open_bytes - counts_.open_bytes);
+  if (tenant.open_bytes + request.bytes > bytes) {
+    return Overloaded("bytes of open requests for one tenant beside others", bytes);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant& tenant) const {
   if (counts_.queued_requests == 0) return absl::OkStatus();
   const int64_t limit = limits_.max_queued_tokens;
@@ -148,6 +161,7 @@ absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& reque
   RETURN_IF_ERROR(CheckAll(request));
   Tenant& tenant = FindTenant(request.tenant, now);
   RETURN_IF_ERROR(CheckTenant(request, tenant));
+  RETURN_IF_ERROR(CheckShare(request, tenant));
   RETURN_IF_ERROR(CheckQueue(request, tenant));
   QueueWait& wait = FindWait(request, now);
   RETURN_IF_ERROR(CheckDeadline(request, wait, now));
@@ -160,6 +174,7 @@ absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& reque
     tenant.prompt_tokens -= static_cast<double>(request.tokens);
   }
   tenant.open_requests += 1;
+  tenant.open_bytes += request.bytes;
   tenant.queued_tokens += request.tokens;
   counts_.open_requests += 1;
   counts_.open_bytes += request.bytes;
@@ -235,7 +250,9 @@ void Admission::Ticket::Release() {
   LeaveQueue();
   admission_->counts_.open_requests -= 1;
   admission_->counts_.open_bytes -= claim_.bytes;
-  admission_->tenants_[claim_.tenant].open_requests -= 1;
+  Tenant& tenant = admission_->tenants_[claim_.tenant];
+  tenant.open_requests -= 1;
+  tenant.open_bytes -= claim_.bytes;
   admission_ = nullptr;
 }
 

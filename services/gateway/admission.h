@@ -37,6 +37,8 @@ struct AdmissionLimits {
   // priority are taken up to half of it. One tenant may queue four times what is still free: alone
   // it stops at four fifths, and who comes beside it finds room.
   int64_t max_queued_tokens = int64_t{1} << 22;
+  // One tenant may also have open, and in bytes, only four times what is still free.
+  bool share_open = false;
   TenantLimits tenant;
 };
 
@@ -113,12 +115,14 @@ class Admission {
 
  private:
   struct Tenant {
-    int64_t open_requests = 0, queued_tokens = 0;
+    int64_t open_requests = 0, open_bytes = 0, queued_tokens = 0;
     // What it may use now; both filled up to `time`.
     double requests = 0, prompt_tokens = 0;
     absl::Duration time;
   };
   absl::Status CheckAll(const AdmissionRequest& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckShare(const AdmissionRequest& request, const Tenant& tenant) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckQueue(const AdmissionRequest& request, const Tenant& tenant) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

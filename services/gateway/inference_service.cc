@@ -250,8 +250,8 @@ grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext*
   if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
   absl::StatusOr<CallContext> call_context = ContextOf(CallOf(*context, bytes));
   if (!call_context.ok()) return Answer(context, call_context.status());
-  absl::StatusOr<Admission::Ticket> ticket =
-      parts_.forwarded->Admit(static_cast<int64_t>(bytes.Length()), /*tokens=*/0);
+  absl::StatusOr<Admission::Ticket> ticket = parts_.forwarded->Admit(
+      {.bytes = static_cast<int64_t>(bytes.Length()), .tenant = call_context->tenant});
   if (!ticket.ok()) return Answer(context, ticket.status());
   absl::StatusOr<Request> request = ParseMessage<Request>(bytes);
   if (!request.ok()) return Answer(context, request.status());

@@ -207,6 +207,22 @@ TEST(AdmissionTest, NoLimitIsTooLargeToCompareWith) {
   }
 }
 
+TEST(AdmissionTest, WhereOpenRequestsAreSharedOneTenantLeavesSome) {
+  Admission admission({.max_open_requests = 10, .max_open_bytes = 1000, .share_open = true});
+  std::vector<Admission::Ticket> tickets;
+  for (int i = 0; i < 8; ++i) tickets.push_back(*admission.Admit(Of("flood")));
+  EXPECT_EQ(ReasonOf(admission.Admit(Of("flood")).status()), kReasonOverloaded);
+  EXPECT_TRUE(admission.Admit(Of("light")).ok());
+  tickets.clear();
+  AdmissionRequest large = Of("flood");
+  large.bytes = 850;
+  tickets.push_back(*admission.Admit(large));
+  large.bytes = 100;
+  EXPECT_EQ(ReasonOf(admission.Admit(large).status()), kReasonOverloaded);
+  large.tenant = "light";
+  EXPECT_TRUE(admission.Admit(large).ok());
+}
+
 TEST(AdmissionTest, NegativePriorityStopsAtHalfTheQueue) {
   Admission admission({.max_queued_tokens = 1000});
   const auto a = *admission.Admit(Of("a", 400));
