@@ -8,8 +8,8 @@
 
 namespace continuo {
 
-BlockPool::BlockPool(int num_blocks, int block_size, const std::array<uint64_t, 2>& hash_key)
-    : block_size_(block_size), hash_(hash_key) {
+BlockPool::BlockPool(int num_blocks, int block_size, const PrefixHash& hash)
+    : block_size_(block_size), hash_(hash) {
   CONTINUO_CHECK(num_blocks >= 1 && block_size >= 1);
   blocks_.resize(num_blocks);
   tokens_.resize(static_cast<size_t>(num_blocks) * block_size);

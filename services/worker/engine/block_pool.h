@@ -38,7 +38,7 @@ struct TokenRange {
 class BlockPool {
  public:
   // num_blocks ≥ 1, block_size ≥ 1.
-  BlockPool(int num_blocks, int block_size, const std::array<uint64_t, 2>& hash_key);
+  BlockPool(int num_blocks, int block_size, const PrefixHash& hash);
 
   int num_blocks() const { return static_cast<int>(blocks_.size()); }
   int block_size() const { return block_size_; }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/engine/prefix_hash.h"
 
+#include <algorithm>
+
 #include "services/base/check.h"
 
 #define XXH_STATIC_LINKING_ONLY
@@ -8,8 +10,16 @@
 #include <xxhash.h>
 
 namespace continuo {
+namespace {
 
-PrefixHash::PrefixHash(const std::array<uint64_t, 2>& key) {
+// The lowest `bits` set; from 64 on all.
+uint64_t LowBits(int bits) { return bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1; }
+
+}  // namespace
+
+PrefixHash::PrefixHash(const std::array<uint64_t, 2>& key, int digest_bits)
+    : mask_{.low = LowBits(digest_bits), .high = LowBits(std::max(digest_bits - 64, 0))} {
+  CONTINUO_CHECK(digest_bits >= 0 && digest_bits <= 128);
   CONTINUO_CHECK(XXH3_generateSecret(secret_.data(), secret_.size(), key.data(), sizeof(key)) ==
                  XXH_OK);
 }
@@ -17,7 +27,7 @@ PrefixHash::PrefixHash(const std::array<uint64_t, 2>& key) {
 PrefixDigest PrefixHash::Root(const std::array<uint64_t, 2>& salt) const {
   const XXH128_hash_t h =
       XXH3_128bits_withSecret(salt.data(), sizeof(salt), secret_.data(), secret_.size());
-  return {h.low64, h.high64};
+  return {h.low64 & mask_.low, h.high64 & mask_.high};
 }
 
 PrefixDigest PrefixHash::Extend(const PrefixDigest& parent, std::span<const int32_t> tokens) const {
@@ -27,7 +37,7 @@ PrefixDigest PrefixHash::Extend(const PrefixDigest& parent, std::span<const int3
   const std::array<uint64_t, 4> link = {parent.low, parent.high, h.low64, h.high64};
   const XXH128_hash_t chained =
       XXH3_128bits_withSecret(link.data(), sizeof(link), secret_.data(), secret_.size());
-  return {chained.low64, chained.high64};
+  return {chained.low64 & mask_.low, chained.high64 & mask_.high};
 }
 
 }  // namespace continuo

@@ -23,7 +23,8 @@ struct PrefixDigest {
 // prepare prompts whose digests collide. Immutable.
 class PrefixHash {
  public:
-  explicit PrefixHash(const std::array<uint64_t, 2>& key);
+  // With fewer than 128 `digest_bits` digests collide; 0 makes all of them equal. For tests.
+  explicit PrefixHash(const std::array<uint64_t, 2>& key, int digest_bits = 128);
 
   // Where the chains of one salt begin.
   PrefixDigest Root(const std::array<uint64_t, 2>& salt) const;
@@ -32,6 +33,7 @@ class PrefixHash {
 
  private:
   std::array<unsigned char, 192> secret_;
+  PrefixDigest mask_;
 };
 
 }  // namespace continuo

@@ -27,7 +27,7 @@ constexpr double kBurst = 4, kSlack = 0.125;
 Scheduler::Scheduler(const EngineOptions& options, EngineMetrics* metrics)
     : options_(options),
       metrics_(*metrics),
-      pool_(options.num_blocks, options.block_size, options.hash_key),
+      pool_(options.num_blocks, options.block_size, PrefixHash(options.hash_key)),
       live_(metrics),
       admission_(options.num_blocks, options.block_size, options.expected_answer_tokens),
       tenants_(static_cast<int64_t>(kBurst * options.max_batch_tokens),

@@ -21,6 +21,8 @@ std::vector<int32_t> Join(std::vector<int32_t> a, const std::vector<int32_t>& b)
 
 class BlockPoolTest : public ::testing::Test {
  protected:
+  explicit BlockPoolTest(int digest_bits = 128)
+      : pool_(/*num_blocks=*/4, /*block_size=*/4, PrefixHash({1, 2}, digest_bits)) {}
   void TearDown() override { EXPECT_TRUE(pool_.CheckInvariants().ok()) << pool_.CheckInvariants(); }
 
   std::vector<BlockId> Acquire(const std::vector<int32_t>& tokens,
@@ -41,7 +43,7 @@ class BlockPoolTest : public ::testing::Test {
     return blocks;
   }
 
-  BlockPool pool_{/*num_blocks=*/4, /*block_size=*/4, {1, 2}};
+  BlockPool pool_;
 };
 
 TEST_F(BlockPoolTest, BlocksAreUsedCachedOrEmpty) {
@@ -139,6 +141,59 @@ TEST_F(BlockPoolTest, WhatNobodyCanFindIsReusedFirst) {
   const BlockId block = pool_.Allocate();
   pool_.Release(block);
   EXPECT_EQ(pool_.Allocate(), block);
+}
+
+// All digests are equal: what is found is told apart by itself.
+class CollidingBlockPoolTest : public BlockPoolTest {
+ protected:
+  CollidingBlockPoolTest() : BlockPoolTest(/*digest_bits=*/0) { cached_ = Cache({kA})[0]; }
+
+  // Offers a block and expects that the caller keeps it, known to nobody.
+  void ExpectNotTaken(BlockId parent, const std::vector<int32_t>& tokens, const CacheSalt& salt) {
+    const BlockId block = pool_.Allocate();
+    const BlockId held = pool_.Publish(block, parent, tokens, salt);
+    EXPECT_EQ(held, block);
+    EXPECT_FALSE(pool_.IsPublished(held));
+    EXPECT_EQ(pool_.references(held), 1);
+    pool_.Release(held);
+  }
+
+  BlockId cached_;
+};
+
+TEST_F(CollidingBlockPoolTest, TheSamePrefixIsStillFound) {
+  EXPECT_THAT(Acquire(kA), ElementsAre(cached_));
+  EXPECT_EQ(pool_.Publish(pool_.Allocate(), kNoBlock, kA, kNoSalt), cached_);
+  EXPECT_EQ(pool_.references(cached_), 2);
+}
+
+TEST_F(CollidingBlockPoolTest, OtherTokensAreNoHit) {
+  EXPECT_THAT(Acquire(kB), IsEmpty());
+  EXPECT_THAT(Acquire({1, 2, 3, 5}), IsEmpty());
+  ExpectNotTaken(kNoBlock, kB, kNoSalt);
+  EXPECT_THAT(Acquire(kA), ElementsAre(cached_));
+}
+
+TEST_F(CollidingBlockPoolTest, AnotherParentIsNoHit) {
+  EXPECT_THAT(Acquire(Join(kA, kA)), ElementsAre(cached_));
+  ExpectNotTaken(cached_, kA, kNoSalt);
+}
+
+TEST_F(CollidingBlockPoolTest, AnotherSaltIsNoHit) {
+  for (const CacheSalt& salt : {CacheSalt{1, 0}, CacheSalt{0, 1}}) {
+    EXPECT_THAT(Acquire(kA, salt), IsEmpty());
+    ExpectNotTaken(kNoBlock, kA, salt);
+  }
+}
+
+TEST(PrefixHashTest, FewDigestBitsCollide) {
+  const auto root = [](int bits) { return PrefixHash({1, 2}, bits).Root(kNoSalt); };
+  EXPECT_EQ(root(0), PrefixDigest());
+  EXPECT_LT(root(5).low, 32u);
+  EXPECT_EQ(root(5).high, 0u);
+  EXPECT_EQ(root(64).low, root(128).low);
+  EXPECT_EQ(root(64).high, 0u);
+  EXPECT_EQ(root(128), PrefixHash({1, 2}).Root(kNoSalt));
 }
 
 TEST(PrefixHashTest, DigestsDependOnKeyParentTokensAndSalt) {
