@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "services/base/clock.h"
 #include "services/base/status_macros.h"
@@ -57,6 +58,8 @@ int Main(int argc, char** argv) {
   const WorkerConfig& config = parsed.config;
   ShutdownSignal shutdown;
   InstallGrpcLogSink();
+  // Debian's Abseil looks for cycles at every lock, as debug builds do; ThreadSanitizer does it here.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   google::protobuf::SetLogHandler(LogProtobuf);
 
   const SystemClock clock;
