@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <ostream>
 #include <span>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "services/worker/model/loader.h"
 #include "tests/testing/shared_data.h"
@@ -80,32 +83,57 @@ void ExpectGreedy(Executor& executor, const std::vector<GreedyCase>& cases, int 
   for (size_t i = 0; i < cases.size(); ++i) EXPECT_EQ(answers[i], cases[i].answer) << "case " << i;
 }
 
-class GoldenTest : public ::testing::TestWithParam<std::string> {};
+const std::string kModels[] = {"stories260K", "babyllama105"};
 
-TEST_P(GoldenTest, GreedyIdsAreEqualOnEveryInstructionSetAndNumberOfRanks) {
-  const std::string name = GetParam();
-  CONTINUO_NEED_SHARED("data/models/" + name + "/hf");
-  const std::vector<GreedyCase> cases =
-      ReadCases(ReadJson(SharedPath("data/goldens/" + name + ".json")));
-  ASSERT_FALSE(cases.empty());
-  const std::string dir = SharedPath("data/models/" + name + "/hf");
-  for (const std::string& isa : UsableIsas()) {
-    for (const int ranks : {1, 4}) {
-      if (ranks > 1 && isa != UsableIsas().back())
-        continue;  // ranks change no bit: exact_bits_test
-      LoadOptions options;
-      options.dir = dir;
-      options.isa = isa;
-      options.tensor_parallel = ranks;
-      options.weights = "fp32";
-      const int max_blocks = ReadModelConfig(dir)->context_length / options.block_size;
-      options.num_blocks = max_blocks * static_cast<int>(cases.size());
-      auto loaded = LoadExecutor(options);
-      ASSERT_TRUE(loaded.ok()) << loaded.status();
-      ExpectGreedy(*loaded->executor, cases, ranks == 1 ? 512 : 7, max_blocks);
-    }
+// How a model is run: each a test of its own, so that none is long under ThreadSanitizer.
+struct Way {
+  std::string isa;
+  int ranks = 1;
+
+  std::string Name() const {
+    return absl::StrCat(isa, "_", ranks, ranks == 1 ? "_rank" : "_ranks");
   }
+  friend void PrintTo(const Way& way, std::ostream* out) { *out << way.Name(); }
+};
+
+// Every instruction set, and ranks on one: they change no bit (exact_bits_test).
+std::vector<Way> Ways() {
+  std::vector<Way> ways;
+  for (const std::string& isa : UsableIsas()) ways.push_back({isa});
+  ways.push_back({ways.back().isa, /*ranks=*/4});
+  return ways;
 }
+
+class GoldenGreedyTest : public ::testing::TestWithParam<std::tuple<std::string, Way>> {};
+
+TEST_P(GoldenGreedyTest, IdsAreEqual) {
+  const auto& [name, way] = GetParam();
+  const std::string dir = SharedPath(absl::StrCat("data/models/", name, "/hf"));
+  CONTINUO_NEED_SHARED(absl::StrCat("data/models/", name, "/hf"));
+  const std::vector<GreedyCase> cases =
+      ReadCases(ReadJson(SharedPath(absl::StrCat("data/goldens/", name, ".json"))));
+  ASSERT_FALSE(cases.empty());
+  LoadOptions options;
+  options.dir = dir;
+  options.isa = way.isa;
+  options.tensor_parallel = way.ranks;
+  options.weights = "fp32";
+  const int max_blocks = ReadModelConfig(dir)->context_length / options.block_size;
+  options.num_blocks = max_blocks * static_cast<int>(cases.size());
+  auto loaded = LoadExecutor(options);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ExpectGreedy(*loaded->executor, cases, way.ranks == 1 ? 512 : 7, max_blocks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenGreedyTest,
+                         ::testing::Combine(::testing::ValuesIn(kModels),
+                                            ::testing::ValuesIn(Ways())),
+                         [](const auto& info) {
+                           return absl::StrCat(std::get<0>(info.param), "_",
+                                               std::get<1>(info.param).Name());
+                         });
+
+class GoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenTest, FullLogitsOfOnePromptMatch) {
   const std::string name = GetParam();
@@ -130,7 +158,7 @@ TEST_P(GoldenTest, FullLogitsOfOnePromptMatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, ::testing::Values("stories260K", "babyllama105"),
+INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, ::testing::ValuesIn(kModels),
                          [](const auto& info) { return info.param; });
 
 TEST(PagedInferTinyLlamaTest, LogitsMatch) {
