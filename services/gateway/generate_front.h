@@ -34,9 +34,9 @@ class GenerateFront {
   // The tenant, or why the call is refused: for what needs no Open, and before a body is read.
   virtual absl::StatusOr<std::string> Authenticate(const ClientCall& call) const = 0;
 
-  // Checks, authenticates and admits the request; the caller then calls Start of the relay and
-  // keeps it until Finish. `client` lives until its Finish. A refused request has been logged and
-  // counted.
+  // Checks, authenticates and admits the request; the caller then calls Start of the relay, always,
+  // and keeps it until Finish. `client` lives until its Finish. A refused request has been logged
+  // and counted.
   virtual absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
                                                             v1::GenerateRequest request,
                                                             RelayClient* client) = 0;

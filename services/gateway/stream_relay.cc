@@ -64,8 +64,9 @@ void StreamRelay::End(absl::Status status) {
 void StreamRelay::Post(Event event) {
   {
     absl::MutexLock lock(&mutex_);
+    started_ = started_ || event.kind == Event::Kind::kStart;
     inbox_.push_back(std::move(event));
-    if (draining_) return;
+    if (!started_ || draining_) return;
     draining_ = true;
   }
   // Finish may let go of the last other owner.

@@ -146,6 +146,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   StreamRelay(const StreamRelay&) = delete;
   StreamRelay& operator=(const StreamRelay&) = delete;
 
+  // What else is called before has its effect here; until then the client is not called.
   void Start();
 
   // From the client's side.
@@ -210,6 +211,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
 
   absl::Mutex mutex_;
   std::vector<Event> inbox_ ABSL_GUARDED_BY(mutex_);
+  bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 
   // All below belongs to whoever drains the inbox.

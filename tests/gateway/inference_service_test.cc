@@ -8,9 +8,11 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "services/common/error.h"
+#include "services/gateway/openai/generation_queue.h"
 #include "tests/gateway/clock_with_hook.h"
 
 namespace continuo::gateway {
@@ -81,6 +83,36 @@ TEST_F(InferenceServiceTest, AStreamThatIsOpenedWhileAllAreEndedDoesNotStay) {
   EXPECT_EQ(ReasonOf(relay.status()), kReasonContinue);
   EXPECT_EQ(service_.num_streams(), 0);
   EXPECT_EQ(admission_.counts().open_requests, 0);
+}
+
+TEST_F(InferenceServiceTest, AStreamThatIsEndedBeforeItsStartHearsOfItThen) {
+  KeptClient client;
+  auto relay = service_.Open(call_, Request(), &client);
+  service_.EndStreams(WithReason(absl::UnavailableError("ends"), kReasonContinue));
+  EXPECT_FALSE(client.status.has_value());
+  (*relay)->Start();
+  ASSERT_TRUE(client.status.has_value());
+  EXPECT_EQ(ReasonOf(*client.status), kReasonContinue);
+}
+
+TEST_F(InferenceServiceTest, PromptsThatAreEndedWhileTheNextIsOpenedEndAndLeaveNothing) {
+  auto queue = std::make_shared<openai::GenerationQueue>([] {}, nullptr);
+  int asked = 0;
+  const ClientCall call = {.metadata = [&](std::string_view key) {
+    if (key == "x-request-id" && ++asked == 2) {
+      service_.EndStreams(WithReason(absl::UnavailableError("ends"), kReasonContinue));
+    }
+    return std::string();
+  }};
+  const absl::Status status = queue->Open(&service_, call, {Request(), Request()}, 1);
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(ReasonOf(status), kReasonContinue);
+  const auto items = queue->Take();
+  ASSERT_EQ(items.size(), 1);
+  EXPECT_EQ(ReasonOf(*items[0].end), kReasonContinue);
+  const std::weak_ptr<openai::GenerationQueue> kept = queue;
+  queue.reset();
+  EXPECT_TRUE(kept.expired());
 }
 
 }  // namespace

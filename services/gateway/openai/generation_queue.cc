@@ -15,7 +15,7 @@ class GenerationQueue::Client : public RelayClient {
  public:
   Client(GenerationQueue* queue, int prompt) : queue_(queue), prompt_(prompt) {}
 
-  // The relay is to be started or ended next.
+  // The relay is to be started next.
   void Attach(std::shared_ptr<StreamRelay> relay) {
     relay_ = std::move(relay);
     keep_queue_ = queue_->shared_from_this();
@@ -59,14 +59,11 @@ absl::Status GenerationQueue::Open(GenerateFront* front, ClientCall call,
     }
     relays.push_back(*std::move(relay));
   }
-  // All are attached before the first one may end.
+  // All are attached before the first one may end, which none does before its start.
   for (size_t i = 0; i < relays.size(); ++i) clients_[i]->Attach(relays[i]);
   for (const auto& relay : relays) {
-    if (status.ok()) {
-      relay->Start();
-    } else {
-      relay->End(absl::CancelledError("another prompt of the call was refused"));
-    }
+    if (!status.ok()) relay->End(absl::CancelledError("another prompt of the call was refused"));
+    relay->Start();
   }
   return status;
 }
