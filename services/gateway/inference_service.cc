@@ -37,6 +37,11 @@ ClientCall CallOf(const grpc::CallbackServerContext& context, const grpc::ByteBu
   return call;
 }
 
+// -1 where it did not come so far.
+double SecondsOrNone(absl::Duration duration) {
+  return duration == absl::InfiniteDuration() ? -1 : absl::ToDoubleSeconds(duration);
+}
+
 // A unary call that is answered at once.
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -198,7 +203,6 @@ void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status&
                                    const RelayReport& report) {
   parts_.metrics->OnRequestEnd(report.model, status);
   parts_.metrics->OnTenantTokens(report.tenant, report.prompt_tokens, report.completion_tokens);
-  const bool has_token = report.time_to_first_token != absl::InfiniteDuration();
   Log(status.ok() || absl::IsCancelled(status) ? LogSeverity::kInfo : LogSeverity::kWarning,
       "request",
       {{"request_id", report.request_id},
@@ -211,8 +215,12 @@ void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status&
        {"moves", report.moves},
        {"prompt_tokens", report.prompt_tokens},
        {"completion_tokens", report.completion_tokens},
-       {"time_to_first_token",
-        has_token ? absl::ToDoubleSeconds(report.time_to_first_token) : -1.0},
+       {"without_worker", report.without_worker},
+       {"queue", SecondsOrNone(report.queue)},
+       {"prefill", SecondsOrNone(report.prefill)},
+       {"time_to_first_token", SecondsOrNone(report.time_to_first_token)},
+       {"stall", report.stall},
+       {"longest_gap", report.longest_gap},
        {"duration", report.duration}});
   absl::MutexLock lock(&mutex_);
   open_.erase(relay);

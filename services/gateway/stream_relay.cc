@@ -235,8 +235,13 @@ void StreamRelay::StartCall(Lease lease) {
   ++attempt_;
   ++wait_;
   waiting_ = false;
-  waited_ += env_.clock->Elapsed() - wait_begin_;
+  const absl::Duration now = env_.clock->Elapsed();
+  waited_ += now - wait_begin_;
+  report_.without_worker += now - wait_begin_;
   lease_ = std::move(lease);
+  if (report_.attempts.size() < RelayReport::kMaxAttempts) {
+    report_.attempts.push_back({.worker = lease_->load().worker, .begin = now - start_time_});
+  }
   accepted_here_ = progress_here_ = may_try_ = false;
   report_.worker = lease_->load().worker;
   if (report_.model.empty()) report_.model = lease_->load().model;
@@ -283,6 +288,10 @@ void StreamRelay::HandleResponse(v1::GenerateResponse response) {
   if (!response.has_progress() || response.progress().queue_position() == 0) ticket_.MarkRead();
   if (response.has_accepted()) {
     accepted_here_ = true;
+    if (!accepted_time_.has_value()) {
+      accepted_time_ = now;
+      report_.queue = now - start_time_ - report_.without_worker;
+    }
     report_.model = response.accepted().model();
     if (!response.accepted().request_id().empty()) {
       report_.request_id = response.accepted().request_id();
@@ -290,6 +299,7 @@ void StreamRelay::HandleResponse(v1::GenerateResponse response) {
   }
   if (lost_at_.has_value()) {
     env_.observer->OnStall(model(), now - *lost_at_);
+    report_.stall += now - *lost_at_;
     lost_at_.reset();
   }
   if (IsProgress(response)) {
@@ -303,8 +313,10 @@ void StreamRelay::HandleResponse(v1::GenerateResponse response) {
   if (const int tokens = NewTokens(response); tokens > 0) {
     if (last_token_time_.has_value()) {
       env_.observer->OnTokens(model(), now - *last_token_time_, tokens);
+      report_.longest_gap = std::max(report_.longest_gap, now - *last_token_time_);
     } else {
       report_.time_to_first_token = now - start_time_;
+      report_.prefill = now - accepted_time_.value_or(now);
       env_.observer->OnFirstToken(model(), now - start_time_);
     }
     last_token_time_ = now;
@@ -347,7 +359,7 @@ void StreamRelay::HandleWorkerEnd(const absl::Status& status) {
           RetryDelayOf(status).has_value() ? status : WithRetryInfo(status, absl::Seconds(1));
       if (static_cast<int>(refused_.size()) < options_.max_refusals &&
           (env_.budget == nullptr || env_.budget->Take())) {
-        DropCall(/*abandon=*/false);
+        DropCall(/*abandon=*/false, "refused");
         admitted_ = false;
         TryNext();
         return;
@@ -364,7 +376,7 @@ void StreamRelay::HandleWorkerEnd(const absl::Status& status) {
 
 void StreamRelay::Move(std::string_view reason, const absl::Status& status) {
   const std::string address = lease_->address();
-  DropCall(/*abandon=*/true);
+  DropCall(/*abandon=*/true, reason);
   if (conclusion_.has_value()) return;
   const auto failure =
       std::ranges::find_if(failures_, [&](const Failure& f) { return f.address == address; });
@@ -390,15 +402,20 @@ void StreamRelay::Move(std::string_view reason, const absl::Status& status) {
   RetryAfter(delay);
 }
 
-void StreamRelay::DropCall(bool abandon) {
+void StreamRelay::DropCall(bool abandon, std::string_view reason) {
   if (call_ == nullptr) return;
+  const absl::Duration now = env_.clock->Elapsed();
+  if (static_cast<size_t>(attempt_) <= report_.attempts.size()) {
+    report_.attempts.back().end = now - start_time_;
+    report_.attempts.back().reason = reason;
+  }
   if (abandon) call_->Abandon();
   call_ = nullptr;
   ticket_.SetSent(false);
   lease_.reset();
   reading_ = false;
   waiting_ = true;
-  wait_begin_ = env_.clock->Elapsed();
+  wait_begin_ = now;
 }
 
 void StreamRelay::RetryAfter(absl::Duration delay) {
@@ -436,6 +453,7 @@ void StreamRelay::Pump() {
 
 void StreamRelay::Conclude(absl::Status status) {
   if (conclusion_.has_value()) return;
+  if (call_ == nullptr) report_.without_worker += env_.clock->Elapsed() - wait_begin_;
   DropCall(/*abandon=*/true);
   conclusion_ = std::move(status);
 }

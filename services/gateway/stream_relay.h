@@ -21,6 +21,7 @@
 #include "services/base/clock.h"
 #include "services/gateway/admission.h"
 #include "services/gateway/received.h"
+#include "services/gateway/relay_report.h"
 #include "services/gateway/retry_budget.h"
 #include "services/gateway/router.h"
 #include "services/gateway/timer.h"
@@ -29,16 +30,6 @@
 namespace continuo::gateway {
 
 class StreamRelay;
-
-// How one call went, for log and metrics.
-struct RelayReport {
-  std::string request_id, tenant, model, worker;
-  int moves = 0;                  // calls after the first, refused ones not counted
-  int64_t prompt_tokens = 0;      // as the summary says, else 0
-  int64_t completion_tokens = 0;  // delivered in this call
-  absl::Duration time_to_first_token = absl::InfiniteDuration();  // infinite: there was none
-  absl::Duration duration;
-};
 
 // The client's side. The relay makes one call at a time and waits for OnWritten in between; it
 // makes no call after Finish.
@@ -197,7 +188,8 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   void HandleWorkerEnd(const absl::Status& status);
   // The current worker cannot go on: another one after a back-off.
   void Move(std::string_view reason, const absl::Status& status);
-  void DropCall(bool abandon);
+  // `reason` of RelayAttempt.
+  void DropCall(bool abandon, std::string_view reason = "");
   void RetryAfter(absl::Duration delay);
   void Pump();
   void Conclude(absl::Status status);
@@ -254,7 +246,8 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   std::optional<absl::Status> conclusion_;  // sent when everything is written
 
   RelayReport report_;
-  int64_t tokens_before_ = 0;  // that the client brought
+  int64_t tokens_before_ = 0;                    // that the client brought
+  std::optional<absl::Duration> accepted_time_;  // the first one
   std::optional<absl::Duration> last_token_time_;
 };
 

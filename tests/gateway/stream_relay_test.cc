@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -72,6 +73,43 @@ TEST(StreamRelayTest, AStreamCutAnywhereGoesOnExactly) {
   }
 }
 
+TEST(StreamRelayTest, TheReportTellsWhereTheTimeWent) {
+  RelayWorld world(7);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kCut, 4}});
+  world.Run(Request("cut", 24));
+  const RelayReport& report = world.client.report;
+  EXPECT_EQ(report.moves, 1);
+  ASSERT_THAT(report.attempts, SizeIs(2));
+  EXPECT_EQ(report.attempts[0].reason, "lost");
+  EXPECT_EQ(report.attempts[1].reason, "");
+  EXPECT_EQ(report.attempts[1].worker, report.worker);
+  EXPECT_LT(report.attempts[0].begin, report.attempts[0].end);
+  EXPECT_LT(report.attempts[0].end, report.attempts[1].begin);
+  EXPECT_LT(report.attempts[1].begin, report.attempts[1].end);
+  EXPECT_LE(report.attempts[1].end, report.duration);
+  // A worker was there at once, and after the move's back-off.
+  EXPECT_EQ(report.attempts[0].begin, absl::ZeroDuration());
+  EXPECT_EQ(report.without_worker, report.attempts[1].begin - report.attempts[0].end);
+  EXPECT_GT(report.stall, report.without_worker);
+  EXPECT_GE(report.longest_gap, report.stall);
+  EXPECT_LT(report.longest_gap, report.duration);
+  EXPECT_GT(report.queue, absl::ZeroDuration());
+  EXPECT_GT(report.prefill, absl::ZeroDuration());
+  EXPECT_EQ(report.queue + report.prefill, report.time_to_first_token);
+}
+
+TEST(StreamRelayTest, AStreamThatNoWorkerTakesWaitsForAllOfIt) {
+  RelayWorld world(7, 0);
+  world.Run(Request());
+  EXPECT_FALSE(world.client.status->ok());
+  const RelayReport& report = world.client.report;
+  EXPECT_THAT(report.attempts, SizeIs(0));
+  EXPECT_GT(report.without_worker, absl::ZeroDuration());
+  EXPECT_EQ(report.without_worker, report.duration);
+  EXPECT_EQ(report.queue, absl::InfiniteDuration());
+  EXPECT_EQ(report.prefill, absl::InfiniteDuration());
+}
+
 TEST(StreamRelayTest, RandomFaultsNeverChangeWhatTheClientGets) {
   int moves = 0, kills = 0;
   for (uint64_t seed = 0; seed < 6000; ++seed) {
@@ -104,7 +142,13 @@ TEST(StreamRelayTest, RandomFaultsNeverChangeWhatTheClientGets) {
       ASSERT_TRUE(world.fleet.tries[i].request.has_continuation());
       ASSERT_EQ(world.fleet.tries[i].context.request_id, "id");
     }
-    moves += world.client.report.moves;
+    const RelayReport& report = world.client.report;
+    moves += report.moves;
+    ASSERT_EQ(report.attempts.size(),
+              std::min<size_t>(1 + report.moves, RelayReport::kMaxAttempts));
+    absl::Duration accounted = report.without_worker;
+    for (const RelayAttempt& attempt : report.attempts) accounted += attempt.end - attempt.begin;
+    ASSERT_LE(accounted, report.duration);
   }
   EXPECT_GT(moves, 6000);
   EXPECT_GT(kills, 1000);
