@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/strings/str_join.h"
 #include "services/base/check.h"
 #include "services/gateway/openai/error_json.h"
 #include "services/gateway/openai/request_json.h"
@@ -43,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   delta->add_logprobs()->set_token(std::string(body.substr(0, 16)));
   answer.Add(static_cast<int>(call->requests.size()) - 1, response, &events);
   if (!call->form.stream) {
-    CONTINUO_CHECK(nlohmann::json::accept(answer.Body()));
+    CONTINUO_CHECK(nlohmann::json::accept(absl::StrJoin(answer.TakeBody(), "")));
     return 0;
   }
   for (size_t begin = 0; begin < events.size();) {
