@@ -121,6 +121,7 @@ void LiveRequests::End(LiveRequest& r, absl::Status why, const Moment& now) {
   event.ended = std::move(why);
   event.cached_prompt_tokens = r.cached_prompt_tokens;
   event.timings.total = now.elapsed - r.submitted;
+  event.timings.num_preemptions = r.num_preemptions;
   event.timings.queue = (r.started ? r.first_row : now.elapsed) - r.submitted;
   if (r.started) event.timings.prefill = (r.has_token ? r.first_token : now.elapsed) - r.first_row;
   metrics_.request_seconds.Observe(absl::ToDoubleSeconds(event.timings.total));

@@ -87,6 +87,7 @@ struct RequestTimings {
   absl::Duration queue;    // until the first of the prompt was computed
   absl::Duration prefill;  // from there until the first token
   absl::Duration total;
+  int num_preemptions = 0;  // times that a sequence had to give its place up
 };
 
 // What a step did for one request. Parts that are empty say nothing.

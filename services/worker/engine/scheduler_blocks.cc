@@ -45,6 +45,7 @@ void Scheduler::Preempt(Sequence& s) {
     s.state = SequenceState::kPending;
   }
   preempted_.push_back(&s);
+  ++r.num_preemptions;
   metrics_.preemptions.fetch_add(1, std::memory_order_relaxed);
 }
 

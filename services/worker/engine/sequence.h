@@ -64,6 +64,7 @@ struct LiveRequest {
   Sequence* reader = nullptr;
   int num_scored = 0;  // leading prompt log-probabilities that need no computing
   int cached_prompt_tokens = 0;
+  int num_preemptions = 0;
   int queue_position = -1;  // as last reported
 
   RequestEvent event;  // since the last delivery

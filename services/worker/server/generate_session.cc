@@ -42,6 +42,7 @@ GenerateSession::GenerateSession(Generation& generation, ResponseWriter* writer,
              static_cast<int>(sequences_.size()), generation.collect, model) {
   if (generation.request.num_prompt_logprobs >= 0) prompt_ = generation.request.prompt;
   if (generation.complete) status_ = absl::OkStatus();
+  report_.prompt_tokens = prompt_tokens_;
 }
 
 void GenerateSession::AnswerFromReceived() {
@@ -183,6 +184,7 @@ void GenerateSession::ProcessDelta(SequenceDelta delta) {
     const TokenScore* score = i < delta.scores.size() ? &delta.scores[i] : nullptr;
     queue_.AddToken(delta.index, token, score, output, *rules_);
     ++completion_tokens_;
+    ++report_.completion_tokens;
     if (!sequence.finished()) continue;
     const bool engine_knows = i + 1 == count && delta.finish != FinishReason::kNone;
     if (!engine_knows) hooks_.finish_sequence(delta.index);
@@ -194,6 +196,8 @@ void GenerateSession::ProcessDelta(SequenceDelta delta) {
 }
 
 void GenerateSession::ProcessEnd(const RequestEvent& event) {
+  report_.cached_prompt_tokens = event.cached_prompt_tokens;
+  report_.timings = event.timings;
   const bool all_finished = std::all_of(sequences_.begin(), sequences_.end(),
                                         [](const AnswerSequence& s) { return s.finished(); });
   // An answer that is whole is never spoilt by what came after it.

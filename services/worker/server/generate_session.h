@@ -33,6 +33,16 @@ class ResponseWriter {
   virtual void Finish(absl::Status status) = 0;
 };
 
+// How a generation went, for log and span.
+struct SessionReport {
+  int prompt_tokens = 0, cached_prompt_tokens = 0;
+  int completion_tokens = 0;  // of this call
+  RequestTimings timings;     // as the engine told with its end
+
+  // From the first token on.
+  absl::Duration decode() const { return timings.total - timings.queue - timings.prefill; }
+};
+
 // What a session tells others. All are called without locks held, from any thread.
 struct SessionHooks {
   // To the engine: a stop string was met, the sequence ends quietly.
@@ -64,6 +74,9 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   // AnswerFromReceived() does it all. Else the engine's events do.
   bool needs_engine() const { return needs_engine_; }
   void AnswerFromReceived();
+
+  // Complete when the writer's Finish is called.
+  const SessionReport& report() const { return report_; }
 
   // The engine's sink: only queues and wakes. Engine thread.
   void OnEvent(RequestEvent event);
@@ -106,6 +119,7 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   ResponseQueue queue_;
   std::optional<absl::Status> status_;  // after what is queued
   bool reader_gone_ = false;
+  SessionReport report_;
 
   absl::Mutex mutex_;
   std::deque<RequestEvent> events_ ABSL_GUARDED_BY(mutex_);

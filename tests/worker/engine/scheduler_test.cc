@@ -248,7 +248,10 @@ TEST(SchedulerTest, AHigherPriorityTakesThePlaceOfTheYoungestOfTheLowest) {
   EXPECT_EQ(h.record().sequences.back().label, "3");
   EXPECT_TRUE(h.record().sequences.back().preempted);
   h.RunToEnd();
-  for (int id = 1; id <= 4; ++id) EXPECT_EQ(h.heard(id).answers[0], h.Expected(id));
+  for (int id = 1; id <= 4; ++id) {
+    EXPECT_EQ(h.heard(id).answers[0], h.Expected(id));
+    EXPECT_EQ(h.heard(id).timings.num_preemptions, id == 3 ? 1 : 0);
+  }
 }
 
 TEST(SchedulerTest, NothingIsPreemptedForAnArrivalThatWouldNotFitAnyway) {

@@ -114,6 +114,27 @@ TEST_F(GenerateSessionTest, TokensBecomeTextIdsAndASummary) {
   EXPECT_EQ(answer.accepted.worker(), "w0");
 }
 
+TEST_F(GenerateSessionTest, TheReportTellsWhereTheTimeWent) {
+  Start();
+  SendTokens(Bytes("ab"), FinishReason::kLength);
+  RequestEvent end;
+  end.ended = absl::OkStatus();
+  end.cached_prompt_tokens = 1;
+  end.timings = {.queue = absl::Seconds(1),
+                 .prefill = absl::Seconds(2),
+                 .total = absl::Seconds(7),
+                 .num_preemptions = 3};
+  Send(std::move(end));
+  EXPECT_TRUE(writer_->Wait().ok());
+  const SessionReport& report = session_->report();
+  EXPECT_EQ(report.prompt_tokens, 2);
+  EXPECT_EQ(report.cached_prompt_tokens, 1);
+  EXPECT_EQ(report.completion_tokens, 2);
+  EXPECT_EQ(report.timings.queue, absl::Seconds(1));
+  EXPECT_EQ(report.decode(), absl::Seconds(4));
+  EXPECT_EQ(report.timings.num_preemptions, 3);
+}
+
 TEST_F(GenerateSessionTest, AcceptedIsInTheFirstResponseAlone) {
   Start();
   SendTokens(Bytes("a"), FinishReason::kLength);
