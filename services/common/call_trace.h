@@ -23,6 +23,8 @@ class CallTrace {
   CallTrace(SpanExporter* exporter, std::string_view traceparent, const Clock* clock);
 
   bool recorded() const { return context_.has_value(); }
+  // The sender of the call is in the same trace.
+  bool has_parent() const { return parent_.has_value(); }
   // For the calls made on its behalf; only where recorded.
   std::string Traceparent() const { return context_->ToHeader(); }
 

@@ -266,6 +266,14 @@ void Flags::Address(std::string_view name, std::string* value, std::string_view 
   });
 }
 
+void Flags::OptionalAddress(std::string_view name, std::string* value, std::string_view help) {
+  Add(name, "ADDRESS", *value, help, [value](const std::string& text) {
+    if (!text.empty()) RETURN_IF_ERROR(ValidateAddress(text));
+    *value = text;
+    return absl::OkStatus();
+  });
+}
+
 void Flags::Switch(std::string_view name, bool* value, std::string_view help) {
   Add(name, "BOOL", *value ? "true" : "false", help, [value](const std::string& text) {
     const std::string lower = absl::AsciiStrToLower(text);

@@ -49,6 +49,8 @@ class Flags {
   void Choice(std::string_view name, std::string* value, std::vector<std::string> allowed,
               std::string_view help);
   void Address(std::string_view name, std::string* value, std::string_view help);
+  // The same, or "".
+  void OptionalAddress(std::string_view name, std::string* value, std::string_view help);
   // `--name`, `--name=true` or `--name=false`.
   void Switch(std::string_view name, bool* value, std::string_view help);
   void Bytes(std::string_view name, uint64_t* value, uint64_t min, uint64_t max,

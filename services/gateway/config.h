@@ -20,6 +20,7 @@ struct GatewayConfig {
   std::string routing_policy = "least_loaded";  // of kPolicies
   std::string listen = "0.0.0.0:50050";
   std::string metrics_listen = "0.0.0.0:9091";
+  std::string otlp_endpoint;                 // of a collector of spans; "": none
   std::string http_listen = "0.0.0.0:8080";  // OpenAI's interface; "" or "off": none
   openai::HttpLimits http;
   TlsFiles tls;  // towards clients, and towards workers where the next is unset

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/gateway.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -27,6 +30,11 @@ absl::StatusOr<TlsFiles> WorkerTls(const GatewayConfig& config) {
         "is needed");
   }
   return files;
+}
+
+std::string HostName() {
+  std::array<char, 256> name = {};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "gateway";
 }
 
 void LogKeys(const absl::StatusOr<int>& num_keys) {
@@ -78,6 +86,12 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   g->pool_ = std::make_unique<WorkerPool>(std::move(pool_options), &g->view_, &g->router_,
                                           g->timer_.get(), &g->clock_);
   g->transport_ = std::make_unique<GrpcWorkerTransport>(g->pool_.get());
+  if (!config.otlp_endpoint.empty()) {
+    g->spans_ = std::make_unique<SpanExporter>(
+        SpanExporterOptions{.endpoint = config.otlp_endpoint,
+                            .service = "continuo-gateway",
+                            .instance = absl::StrCat(HostName(), "#", getpid())});
+  }
   g->service_ = std::make_unique<InferenceService>(
       InferenceService::Parts{.relay = {.router = &g->router_,
                                         .transport = g->transport_.get(),
@@ -91,7 +105,8 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
                               .forwarded = &g->forwarded_,
                               .metrics = &g->metrics_,
                               .open_calls = &g->open_calls_,
-                              .auth = g->auth_.get()});
+                              .auth = g->auth_.get(),
+                              .spans = g->spans_.get()});
 
   GrpcServerOptions server_options;
   server_options.listen = config.listen;
@@ -156,6 +171,7 @@ Gateway::~Gateway() {
   http_api_.reset();
   server_.reset();
   service_.reset();
+  spans_.reset();
   transport_.reset();
   // The pool asks it to refresh, it gives the pool addresses: its thread ends first, itself last.
   if (pool_ != nullptr) {

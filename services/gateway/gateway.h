@@ -77,6 +77,7 @@ class Gateway {
   std::vector<std::unique_ptr<Resolver>> resolvers_;  // one a pool
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<GrpcWorkerTransport> transport_;
+  std::unique_ptr<SpanExporter> spans_;  // outlives the service
   std::unique_ptr<InferenceService> service_;
   std::unique_ptr<GrpcServer> server_;
   std::unique_ptr<openai::Api> http_api_;

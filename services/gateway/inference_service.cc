@@ -16,6 +16,7 @@
 #include "services/gateway/forwarded_call.h"
 #include "services/gateway/message_bytes.h"
 #include "services/gateway/request_check.h"
+#include "services/gateway/request_span.h"
 #include "services/gateway/route_hash.h"
 
 namespace continuo::gateway {
@@ -55,12 +56,15 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 // then.
 class InferenceService::OpenStream : public RelayClient {
  public:
-  OpenStream(InferenceService* service, RelayClient* client) : service_(service), client_(client) {}
+  OpenStream(InferenceService* service, RelayClient* client, CallTrace trace)
+      : service_(service), client_(client), trace_(std::move(trace)) {}
 
   void set_relay(const StreamRelay* relay) { relay_ = relay; }
+  CallTrace* trace() { return &trace_; }
   void Write(const v1::GenerateResponse& response) override { client_->Write(response); }
   void Finish(const absl::Status& status, const RelayReport& report) override {
     service_->OnStreamEnd(relay_, status, report);
+    EndSpan(report, status, &trace_);
     client_->Finish(status, report);
     delete this;
   }
@@ -68,6 +72,7 @@ class InferenceService::OpenStream : public RelayClient {
  private:
   InferenceService* const service_;
   RelayClient* const client_;
+  CallTrace trace_;
   const StreamRelay* relay_ = nullptr;
 };
 
@@ -110,11 +115,12 @@ absl::Status InferenceService::CheckOpen() const {
   return WithReason(absl::UnavailableError("the gateway is shutting down"), kReasonContinue);
 }
 
-absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
+absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call, const CallTrace& trace,
                                                      v1::GenerateRequest request) {
   RETURN_IF_ERROR(CheckOpen());
   RelayRequest result;
   ASSIGN_OR_RETURN(result.context, ContextOf(call));
+  CarryTrace(trace, &result.context);
   RETURN_IF_ERROR(CheckGenerate(request));
   // The worker reads the id in the same order.
   const v1::GenerateResponse& received = request.continuation().received();
@@ -159,12 +165,14 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
                                                                     v1::GenerateRequest request,
                                                                     RelayClient* client) {
   const std::string model = request.model();
-  absl::StatusOr<RelayRequest> admitted = Admit(call, std::move(request));
+  CallTrace trace(parts_.spans, call.metadata("traceparent"), parts_.relay.clock);
+  absl::StatusOr<RelayRequest> admitted = Admit(call, trace, std::move(request));
   if (!admitted.ok()) {
     Refused(model, admitted.status());
+    EndSpan(model, admitted.status(), &trace);
     return admitted.status();
   }
-  auto* const stream = new OpenStream(this, client);
+  auto* const stream = new OpenStream(this, client, std::move(trace));
   auto relay = std::make_shared<StreamRelay>(parts_.relay, *std::move(admitted), stream);
   stream->set_relay(relay.get());
   absl::Status ended;
@@ -175,6 +183,7 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
   }
   if (ended.ok()) return relay;
   // Admitted before the drain began, and too late to be among those that were ended.
+  EndSpan(model, ended, stream->trace());
   delete stream;
   Refused(model, ended);
   return ended;

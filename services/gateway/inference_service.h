@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "continuo/v1/inference.grpc.pb.h"
+#include "services/common/call_trace.h"
 #include "services/gateway/admission.h"
 #include "services/gateway/auth.h"
 #include "services/gateway/gateway_metrics.h"
@@ -46,6 +47,7 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
     GatewayMetrics* metrics = nullptr;
     OpenCalls* open_calls = nullptr;
     const Authenticator* auth = nullptr;
+    SpanExporter* spans = nullptr;  // none: nothing is traced
   };
   explicit InferenceService(const Parts& parts);
 
@@ -88,7 +90,8 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
 
   // An error from the drain on.
   absl::Status CheckOpen() const;
-  absl::StatusOr<RelayRequest> Admit(const ClientCall& call, v1::GenerateRequest request);
+  absl::StatusOr<RelayRequest> Admit(const ClientCall& call, const CallTrace& trace,
+                                     v1::GenerateRequest request);
   // Tenant, deadline and trace of a call; the request id where the client sent one.
   absl::StatusOr<CallContext> ContextOf(const ClientCall& call) const;
   // Sends the request to one worker of its model, and to others where that one is gone.

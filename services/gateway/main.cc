@@ -36,6 +36,9 @@ int Main(int argc, char** argv) {
   flags.Integer<int>("http_max_connections", &config.http.max_connections, 1, 1 << 20,
                      "HTTP connections open at a time");
   flags.Address("metrics_listen", &config.metrics_listen, "address of /metrics and /healthz");
+  flags.OptionalAddress(
+      "otlp_endpoint", &config.otlp_endpoint,
+      "collector of OpenTelemetry spans, OTLP over gRPC in the clear; empty: off");
   flags.Integer<int64_t>("max_open_requests", &config.admission.max_open_requests, 1,
                          std::numeric_limits<int64_t>::max(), "generations open at a time");
   flags.Integer<int64_t>("max_queued_tokens", &config.admission.max_queued_tokens, 1,
@@ -90,7 +93,8 @@ int Main(int argc, char** argv) {
   }
 
   ShutdownSignal signal;
-  // Debian's Abseil looks for cycles at every lock, as debug builds do; ThreadSanitizer does it here.
+  // Debian's Abseil looks for cycles at every lock, as debug builds do; ThreadSanitizer does it
+  // here.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   InstallGrpcLogSink();
   absl::StatusOr<std::unique_ptr<Gateway>> gateway = Gateway::Start(config);

@@ -49,6 +49,9 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Text("device", &c.device, "cpu");
   flags.Address("listen", &c.listen, "Address of the gRPC server");
   flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz");
+  flags.OptionalAddress(
+      "otlp_endpoint", &c.otlp_endpoint,
+      "Collector of OpenTelemetry spans, OTLP over gRPC in the clear; empty: off");
   flags.Text("tls_cert_file", &c.tls.cert_file, "PEM certificate of this server");
   flags.Text("tls_key_file", &c.tls.key_file, "PEM key of the certificate");
   flags.Text("tls_ca_file", &c.tls.ca_file, "PEM CA that clients have to be of (mutual TLS)");

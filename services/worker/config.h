@@ -22,6 +22,7 @@ struct WorkerConfig {
   std::string device = "cpu";
   std::string listen = "0.0.0.0:50051";
   std::string metrics_listen = "0.0.0.0:9090";
+  std::string otlp_endpoint;  // of a collector of spans; empty: none
   TlsFiles tls;
   uint64_t max_receive_bytes = 32 << 20;
   uint64_t max_buffer_bytes = uint64_t{1} << 30;

@@ -16,6 +16,7 @@
 #include "services/common/container.h"
 #include "services/common/log.h"
 #include "services/common/shutdown.h"
+#include "services/common/span_exporter.h"
 #include "services/common/version.h"
 #include "services/worker/config.h"
 #include "services/worker/model/loader.h"
@@ -58,14 +59,22 @@ int Main(int argc, char** argv) {
   const WorkerConfig& config = parsed.config;
   ShutdownSignal shutdown;
   InstallGrpcLogSink();
-  // Debian's Abseil looks for cycles at every lock, as debug builds do; ThreadSanitizer does it here.
+  // Debian's Abseil looks for cycles at every lock, as debug builds do; ThreadSanitizer does it
+  // here.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   google::protobuf::SetLogHandler(LogProtobuf);
 
   const SystemClock clock;
   // Declared before the server, so that it outlives it.
   absl::StatusOr<Loaded> loaded = absl::UnavailableError("not loaded yet");
+  std::unique_ptr<SpanExporter> spans;
+  if (!config.otlp_endpoint.empty()) {
+    spans = std::make_unique<SpanExporter>(SpanExporterOptions{.endpoint = config.otlp_endpoint,
+                                                               .service = "continuo-worker",
+                                                               .instance = config.worker_name});
+  }
   WorkerServerOptions options;
+  options.spans = spans.get();
   options.listen = config.listen;
   options.metrics_listen = config.metrics_listen;
   options.tls = config.tls;

@@ -251,6 +251,20 @@ TEST(ParseDurationTest, NeedsAUnitAndIsNotNegative) {
   }
 }
 
+TEST(OptionalAddressTest, MayBeEmptyButNotBad) {
+  std::string value = "host:1";
+  Flags flags("program", "");
+  flags.OptionalAddress("endpoint", &value, "somewhere");
+  const char* const empty[] = {"program", "--endpoint="};
+  EXPECT_EQ(flags.Parse(2, empty), std::nullopt);
+  EXPECT_EQ(value, "");
+  const char* const good[] = {"program", "--endpoint=collector:4317"};
+  EXPECT_EQ(flags.Parse(2, good), std::nullopt);
+  EXPECT_EQ(value, "collector:4317");
+  const char* const bad[] = {"program", "--endpoint=collector"};
+  EXPECT_EQ(flags.Parse(2, bad), 2);
+}
+
 TEST(ValidateAddressTest, KnowsHostsPortsAndSockets) {
   for (const char* text : {"0.0.0.0:50051", "localhost:0", "[::1]:65535", "unix:/tmp/x"}) {
     EXPECT_TRUE(ValidateAddress(text).ok()) << text;

@@ -21,6 +21,10 @@ bool IsTrustedPeer(const grpc::CallbackServerContext& context, bool tls) {
   return !tls || context.auth_context()->IsPeerAuthenticated();
 }
 
+std::string TraceparentOf(const grpc::CallbackServerContext& context) {
+  return Value(context, "traceparent");
+}
+
 absl::StatusOr<CallInfo> ReadCallInfo(const grpc::CallbackServerContext& context, bool tls) {
   CallInfo call;
   if (IsTrustedPeer(context, tls)) {

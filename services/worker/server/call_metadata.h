@@ -3,6 +3,8 @@
 
 #include <grpcpp/server_context.h>
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "services/worker/server/convert.h"
 
@@ -16,5 +18,8 @@ bool IsTrustedPeer(const grpc::CallbackServerContext& context, bool tls);
 // others belong to the tenant "default". INVALID_ARGUMENT names the metadata key. `now` and
 // `random` are the caller's to set.
 absl::StatusOr<CallInfo> ReadCallInfo(const grpc::CallbackServerContext& context, bool tls);
+
+// `traceparent` as it was sent, "" for none.
+std::string TraceparentOf(const grpc::CallbackServerContext& context);
 
 }  // namespace continuo

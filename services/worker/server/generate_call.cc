@@ -38,6 +38,7 @@ GenerateCall::GenerateCall(grpc::CallbackServerContext* context, const grpc::Byt
     : core_(core),
       info_(ReadCallInfo(*context, core->identity().tls)),
       start_(core->clock().Elapsed()),
+      trace_(core->identity().spans, TraceparentOf(*context), &core->clock()),
       bytes_(request),
       id_(core->NextId()),
       cutter_(std::make_shared<CallCutter>(*context)),
@@ -133,16 +134,43 @@ void GenerateCall::OnDone() {
   delete this;
 }
 
+void GenerateCall::Tell(const absl::Status& status) {
+  const SessionReport report = session_ == nullptr ? SessionReport() : session_->report();
+  const std::string tenant = info_.ok() ? info_->tenant : "";
+  Log(LogSeverity::kInfo, "generate",
+      {{"request_id", label_},
+       {"tenant", tenant},
+       {"code", absl::StatusCodeToString(status.code())},
+       {"prompt_tokens", report.prompt_tokens},
+       {"cached_prompt_tokens", report.cached_prompt_tokens},
+       {"completion_tokens", report.completion_tokens},
+       {"preemptions", report.timings.num_preemptions},
+       {"queue", report.timings.queue},
+       {"prefill", report.timings.prefill},
+       {"decode", report.decode()},
+       {"seconds", core_->clock().Elapsed() - start_}});
+  if (!trace_.recorded()) return;
+  trace_.Set("gen_ai.request.model", core_->identity().model_name);
+  trace_.Set("gen_ai.usage.input_tokens", int64_t{report.prompt_tokens});
+  trace_.Set("gen_ai.usage.output_tokens", int64_t{report.completion_tokens});
+  trace_.Set("rpc.grpc.status_code", int64_t{status.raw_code()});
+  trace_.Set("continuo.request_id", label_);
+  trace_.Set("continuo.tenant", tenant);
+  trace_.Set("continuo.worker", core_->identity().worker);
+  trace_.Set("continuo.cached_prompt_tokens", int64_t{report.cached_prompt_tokens});
+  trace_.Set("continuo.preemptions", int64_t{report.timings.num_preemptions});
+  trace_.Set("continuo.queue_seconds", report.timings.queue);
+  trace_.Set("continuo.prefill_seconds", report.timings.prefill);
+  trace_.Set("continuo.decode_seconds", report.decode());
+  trace_.End("worker.generate", status);
+}
+
 void GenerateCall::Finish(absl::Status status) {
   // A reader may be gone because the call was cut.
   if (absl::IsCancelled(status)) status = control_->reason().value_or(status);
   if (!label_.empty()) core_->registry().Remove(info_->tenant, label_, control_.get());
   core_->CountRequest(status.code());
-  Log(LogSeverity::kInfo, "generate",
-      {{"request_id", label_},
-       {"tenant", info_.ok() ? info_->tenant : std::string()},
-       {"code", absl::StatusCodeToString(status.code())},
-       {"seconds", core_->clock().Elapsed() - start_}});
+  Tell(status);
   Reactor::Finish(ToGrpcStatus(status));
 }
 

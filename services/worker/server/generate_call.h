@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/common/call_trace.h"
 #include "services/worker/server/call_cutter.h"
 #include "services/worker/server/convert.h"
 #include "services/worker/server/generate_session.h"
@@ -41,10 +42,13 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   void Run();
   // Hands the request to the engine, or answers it right away. Not OK: nothing was started.
   absl::Status Start();
+  // Logs the end of the call, and ends its span.
+  void Tell(const absl::Status& status);
 
   WorkerCore* const core_;
   absl::StatusOr<CallInfo> info_;
   const absl::Duration start_;
+  CallTrace trace_;
   grpc::ByteBuffer bytes_;     // of the request, until it is parsed
   grpc::ByteBuffer outgoing_;  // of the write in flight
   const RequestId id_;

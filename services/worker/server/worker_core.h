@@ -23,6 +23,8 @@
 
 namespace continuo {
 
+class SpanExporter;
+
 // What is there once the model is loaded.
 struct Serving {
   ServedModel model;
@@ -46,6 +48,7 @@ class WorkerCore {
     absl::Duration drain_grace = absl::Seconds(5);
     // How long a call that was told to end may take before it is cut.
     absl::Duration end_patience = absl::Seconds(3);
+    SpanExporter* spans = nullptr;  // none: nothing is traced; outlives the core
   };
   // `clock` outlives the core; `set_health` is called from any thread.
   WorkerCore(Identity identity, const Clock* clock, int text_threads,

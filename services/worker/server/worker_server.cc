@@ -24,7 +24,8 @@ WorkerServer::WorkerServer(const WorkerServerOptions& options, const Clock* cloc
                                                               .model_name = options.model_name,
                                                               .tls = options.tls.any(),
                                                               .drain_grace = options.drain_grace,
-                                                              .end_patience = options.end_patience},
+                                                              .end_patience = options.end_patience,
+                                                              .spans = options.spans},
                                          clock, options.text_threads,
                                          [this](bool serving) {
                                            if (GrpcServer* server = health_; server != nullptr)

@@ -34,6 +34,7 @@ struct WorkerServerOptions {
   // Calls at a time on one connection; a gateway has one.
   int max_concurrent_streams = 4096;
   int text_threads = 2;
+  SpanExporter* spans = nullptr;  // none: nothing is traced; outlives the server
 };
 
 // A whole worker but for the model: the gRPC server with both services, the metrics page, and,

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spans of gateways and workers reach a collector and join into the client's trace; a collector
+that is slow, gone or no collector costs spans and never a request."""
+import json
+import socket
+import threading
+import time
+import unittest
+import urllib.request
+from concurrent import futures
+
+import fleet
+from fleet import grpc, pb
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
+SECRET = "zanzibar"  # in every prompt
+
+
+class Collector(otlp_grpc.TraceServiceServicer):
+    def __init__(self, blocked=False):
+        self.blocked, self.spans, self.services, self.raw = blocked, [], [], b""
+        self.changed, self.ended = threading.Condition(), threading.Event()
+        self.arrived = threading.Event()
+        self.server = grpc.server(futures.ThreadPoolExecutor(8))
+        otlp_grpc.add_TraceServiceServicer_to_server(self, self.server)
+        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.server.start()
+
+    def Export(self, request, context):
+        self.arrived.set()
+        if self.blocked:
+            self.ended.wait(120)
+        with self.changed:
+            self.raw += request.SerializeToString()
+            for resource in request.resource_spans:
+                names = {a.key: a.value.string_value for a in resource.resource.attributes}
+                for scope in resource.scope_spans:
+                    for span in scope.spans:
+                        self.spans.append(span)
+                        self.services.append(names["service.name"])
+            self.changed.notify_all()
+        return otlp.ExportTraceServiceResponse()
+
+    def wait_for(self, number):
+        """(spans by the service that sent them) once there are `number` in all."""
+        with self.changed:
+            if not self.changed.wait_for(lambda: len(self.spans) >= number, timeout=60):
+                raise TimeoutError(f"{len(self.spans)} spans instead of {number}")
+            result = {}
+            for service, span in zip(self.services, self.spans):
+                result.setdefault(service, []).append(span)
+            return result
+
+    def stop(self):
+        self.ended.set()
+        self.server.stop(0)
+
+
+def attributes(of):
+    return {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in of.attributes}
+
+
+def request(max_tokens=20):
+    r = pb.GenerateRequest(text=f"Mira lives in {SECRET}")
+    r.stopping.max_tokens = max_tokens
+    r.stopping.ignore_eos = True
+    return r
+
+
+class OtlpTest(unittest.TestCase):
+    def setUp(self):
+        self.programs, self.collectors = [], []
+
+    def tearDown(self):
+        for program in self.programs:
+            program.kill()
+        for collector in self.collectors:
+            collector.stop()
+
+    def collector(self, **keywords):
+        self.collectors.append(Collector(**keywords))
+        return self.collectors[-1]
+
+    def start(self, num_workers, *flags):
+        self.workers = [fleet.start_worker(fleet.DEMO_MODEL, "--threads=1",
+                                           "--kv_cache_memory=64MiB", *flags)
+                        for _ in range(num_workers)]
+        self.gateway = fleet.start_gateway(self.workers, *flags)
+        self.programs += [self.gateway, *self.workers]
+        self.client = fleet.Client(self.gateway.address)
+        self.client.wait_for_model(num_workers)
+
+    def check_joined(self, gateway, worker):
+        self.assertEqual(gateway.trace_id.hex(), TRACE)
+        self.assertEqual(gateway.parent_span_id.hex(), PARENT)
+        self.assertEqual(worker.trace_id.hex(), TRACE)
+        self.assertEqual(worker.parent_span_id, gateway.span_id)
+        self.assertNotEqual(worker.span_id, gateway.span_id)
+        self.assertEqual(len(worker.span_id), 8)
+        for span in (gateway, worker):
+            self.assertLess(abs(span.start_time_unix_nano / 1e9 - time.time()), 600)
+            self.assertLess(span.start_time_unix_nano, span.end_time_unix_nano)
+
+    def test_gateway_and_worker_are_of_the_clients_trace(self):
+        collector = self.collector()
+        self.start(1, f"--otlp_endpoint={collector.address}")
+        self.client.generate(request(), metadata=[("traceparent", TRACEPARENT),
+                                                  ("x-request-id", "mine")])
+        spans = collector.wait_for(2)
+        gateway, worker = spans["continuo-gateway"][0], spans["continuo-worker"][0]
+        self.check_joined(gateway, worker)
+        self.assertEqual((gateway.name, worker.name), ("gateway.generate", "worker.generate"))
+        seen = attributes(gateway)
+        expected = {"gen_ai.request.model": "demo-model", "gen_ai.usage.output_tokens": 20,
+                    "rpc.grpc.status_code": 0, "continuo.request_id": "mine",
+                    "continuo.tenant": "default", "continuo.moves": 0}
+        self.assertEqual({k: seen[k] for k in expected}, expected)
+        for key in ("queue", "prefill", "time_to_first_token", "stall", "longest_gap",
+                    "without_worker"):
+            self.assertGreaterEqual(seen[f"continuo.{key}_seconds"], 0, key)
+        self.assertEqual([e.name for e in gateway.events], ["worker"])
+        told = attributes(worker)
+        self.assertEqual(told["continuo.worker"], seen["continuo.worker"])
+        self.assertEqual(told["gen_ai.usage.input_tokens"], seen["gen_ai.usage.input_tokens"])
+        self.assertEqual(told["gen_ai.usage.output_tokens"], 20)
+        for key in ("queue_seconds", "prefill_seconds", "decode_seconds", "preemptions",
+                    "cached_prompt_tokens"):
+            self.assertGreaterEqual(told[f"continuo.{key}"], 0, key)
+        # The log lines tell the same.
+        line = self.gateway.wait_for_log("request")
+        for key in ("without_worker", "queue", "prefill", "stall", "longest_gap"):
+            self.assertAlmostEqual(line[key], seen[f"continuo.{key}_seconds"], delta=1e-6)
+        line = self.workers[0].wait_for_log("generate")
+        for key in ("queue", "prefill", "decode"):
+            self.assertAlmostEqual(line[key], told[f"continuo.{key}_seconds"], delta=1e-6)
+        self.assertNotIn(SECRET.encode(), collector.raw)
+
+    def test_http_has_spans_too_and_a_trace_of_its_own_where_none_came(self):
+        collector = self.collector()
+        self.start(1, f"--otlp_endpoint={collector.address}")
+        url = f"http://{self.gateway.http_address}/v1/completions"
+
+        def post(**headers):
+            body = json.dumps({"prompt": f"Mira {SECRET}", "max_tokens": 3}).encode()
+            with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as response:
+                response.read()
+        post(traceparent=TRACEPARENT)
+        spans = collector.wait_for(2)
+        self.check_joined(spans["continuo-gateway"][0], spans["continuo-worker"][0])
+        post()
+        spans = collector.wait_for(4)
+        gateway, worker = spans["continuo-gateway"][1], spans["continuo-worker"][1]
+        self.assertEqual(gateway.parent_span_id, b"")
+        self.assertNotEqual(gateway.trace_id.hex(), TRACE)
+        self.assertEqual((worker.trace_id, worker.parent_span_id),
+                         (gateway.trace_id, gateway.span_id))
+        # Who does not sample is not sampled; who is refused is.
+        post(traceparent=TRACEPARENT[:-1] + "0")
+        with self.assertRaises(grpc.RpcError):
+            r = request()
+            r.sampling.temperature = 200
+            self.client.generate(r)
+        spans = collector.wait_for(5)
+        self.assertEqual(attributes(spans["continuo-gateway"][2])["rpc.grpc.status_code"], 3)
+        self.assertEqual(len(spans["continuo-worker"]), 2)
+        self.assertNotIn(SECRET.encode(), collector.raw)
+
+    def test_a_stream_that_lost_its_worker_is_one_trace(self):
+        collector = self.collector()
+        self.start(2, f"--otlp_endpoint={collector.address}")
+        killed = []
+
+        def kill(response):
+            if killed or not response.deltas:
+                return
+            name = killed_name[0]
+            killed.append(next(w for w in self.workers if name.endswith(f"#{w.process.pid}")))
+            killed[0].process.kill()
+
+        killed_name = []
+        responses = []
+        for response in self.client.inference.Generate(request(300), timeout=120,
+                                                       metadata=[("traceparent", TRACEPARENT)]):
+            responses.append(response)
+            if response.HasField("accepted") and not killed_name:
+                killed_name.append(response.accepted.worker)
+            kill(response)
+        self.assertEqual(len(fleet.Answer(responses).ids[0]), 300)
+        spans = collector.wait_for(2)
+        gateway, worker = spans["continuo-gateway"][0], spans["continuo-worker"][0]
+        self.check_joined(gateway, worker)
+        self.assertEqual([e.name for e in gateway.events], ["worker", "moved", "worker"])
+        names = [attributes(e)["continuo.worker"] for e in gateway.events]
+        self.assertEqual(names[0], killed_name[0])
+        self.assertEqual(names[1], killed_name[0])
+        self.assertEqual(attributes(gateway.events[1])["continuo.move_reason"], "lost")
+        self.assertEqual(names[2], attributes(worker)["continuo.worker"])
+        self.assertEqual(attributes(gateway)["continuo.moves"], 1)
+        self.assertGreater(attributes(gateway)["continuo.stall_seconds"], 0)
+
+    def check_harmless(self, endpoint):
+        self.start(1, f"--otlp_endpoint={endpoint}")
+        for _ in range(3):
+            answer = self.client.generate(request(), metadata=[("traceparent", TRACEPARENT)])
+            self.assertEqual(len(answer.ids[0]), 20)
+
+    def check_ends(self):
+        """At once, but for the second that the last spans are given."""
+        begin = time.monotonic()
+        self.assertEqual(self.gateway.terminate(), 0)
+        self.assertLess(time.monotonic() - begin, 20)
+
+    def test_a_collector_that_is_not_there(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))  # and does not listen
+            self.check_harmless("127.0.0.1:%d" % s.getsockname()[1])
+            self.assertGreater(self.gateway.wait_for_log("the collector takes no spans")["dropped"],
+                               0)
+            self.check_ends()
+
+    def test_a_collector_that_does_not_answer(self):
+        collector = self.collector(blocked=True)
+        self.check_harmless(collector.address)
+        self.assertTrue(collector.arrived.wait(60))
+        self.check_harmless(collector.address)
+        self.check_ends()
+
+    def test_a_collector_that_is_none(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+
+            def babble():
+                while True:
+                    try:
+                        connection = s.accept()[0]
+                        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + b"\0" * 100000)
+                        connection.close()
+                    except OSError:
+                        return
+            threading.Thread(target=babble, daemon=True).start()
+            self.check_harmless("127.0.0.1:%d" % s.getsockname()[1])
+            self.check_ends()
+            s.shutdown(socket.SHUT_RDWR)
+
+
+if __name__ == "__main__":
+    unittest.main()
