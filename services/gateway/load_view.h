@@ -29,7 +29,7 @@ struct WorkerLoad {
   std::string fingerprint;  // empty: equals nothing
   std::string tokenizer_fingerprint;
   WorkerState state = WorkerState::kLost;
-  // While lost: a connection attempt has failed since, so the process is gone rather than cut off.
+  // While lost: a connection was refused since, so the process is gone rather than cut off.
   bool refused = false;
 
   int64_t running_requests = 0;

@@ -199,13 +199,12 @@ void Router::WorkerLost(std::string_view address, std::string_view alive_incarna
 Fate Router::FateOf(std::string_view address, std::string_view incarnation,
                     absl::Duration since) const {
   const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
-  const absl::Duration now = clock_->Elapsed();
   for (const auto& load : snapshot->workers) {
     if (load->address != address) continue;
     if (load->incarnation != incarnation || load->refused) return Fate::kGone;
-    if (load->state == WorkerState::kHung) return Fate::kGone;
-    if (load->state != WorkerState::kLost && load->report_time > since) return Fate::kAlive;
-    return now - load->report_time > options_.max_report_age ? Fate::kGone : Fate::kUnknown;
+    if (load->state == WorkerState::kHung) return Fate::kHung;
+    return load->state != WorkerState::kLost && load->report_time > since ? Fate::kAlive
+                                                                          : Fate::kUnknown;
   }
   return Fate::kGone;
 }

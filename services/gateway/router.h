@@ -51,7 +51,8 @@ class Lease {
 // What became of the process that a worker was.
 enum class Fate {
   kAlive,    // it has reported since
-  kGone,     // refused, replaced by another incarnation, silent for long, hung, or not listed
+  kGone,     // refused, replaced by another incarnation, or not there any more
+  kHung,     // it is there and computes nothing
   kUnknown,  // nothing heard since
 };
 

@@ -141,7 +141,12 @@ void StreamRelay::TryNext() {
     return;
   }
   if (const std::optional<bool> poison = IsPoison(); !poison.has_value()) {
-    RetryAfter(kFatePoll);
+    if (waited_ + (now - wait_begin_) < options_.no_worker_wait) {
+      RetryAfter(kFatePoll);
+    } else {
+      // Another worker would hang as well.
+      Conclude(WithReason(absl::UnavailableError("worker after worker hangs"), kReasonWorkerLost));
+    }
     return;
   } else if (*poison) {
     Conclude(
@@ -196,10 +201,16 @@ void StreamRelay::TryNext() {
 std::optional<bool> StreamRelay::IsPoison() {
   if (static_cast<int>(deaths_.size()) < options_.max_deaths) return false;
   bool unknown = false;
-  std::erase_if(deaths_, [&](const Death& death) {
+  const absl::Duration now = env_.clock->Elapsed();
+  std::erase_if(deaths_, [&](Death& death) {
     const Fate fate = env_.router->FateOf(death.address, death.incarnation, death.time);
-    unknown = unknown || fate == Fate::kUnknown;
-    return fate == Fate::kAlive;
+    if (fate == Fate::kHung) death.time = now;
+    if (fate == Fate::kAlive ||
+        (fate == Fate::kUnknown && now - death.time >= options_.fate_wait)) {
+      return true;
+    }
+    unknown = unknown || fate != Fate::kGone;
+    return false;
   });
   if (static_cast<int>(deaths_.size()) < options_.max_deaths) return false;
   if (unknown) return std::nullopt;

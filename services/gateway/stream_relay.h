@@ -93,6 +93,9 @@ struct RelayOptions {
   absl::Duration exact_wait = absl::Milliseconds(500);
   // Worker processes that one request may take with it.
   int max_deaths = 3;
+  // How long after its loss a worker that is not heard of may still turn out to have died; then it
+  // is taken to have been cut off.
+  absl::Duration fate_wait = absl::Seconds(5);
   // Ends that may be the worker's own defect, without progress, before the client gets them.
   int max_suspects = 3;
   // Workers that may refuse a new request before the client is refused.
@@ -169,7 +172,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   // A worker process that perhaps died of this request.
   struct Death {
     std::string address, incarnation;
-    absl::Duration time;
+    absl::Duration time;  // when it was last known to be there
   };
 
   void Post(Event event);

@@ -62,6 +62,12 @@ WorkerState StateOf(const v1::WatchLoadResponse& report, bool listed) {
   }
 }
 
+// Nobody listens at the port, which a host says that is reached. gRPC tells it in words alone; a
+// connection that is cut off times out.
+bool WasRefused(const grpc::Status& status) {
+  return status.error_message().find("Connection refused") != std::string::npos;
+}
+
 // The same for routing, whatever the counts.
 bool SameRoute(const WorkerLoad& a, const WorkerLoad& b) {
   return a.state == b.state && a.incarnation == b.incarnation && a.fingerprint == b.fingerprint &&
@@ -364,7 +370,7 @@ void WorkerPool::OnWatchEnd(const std::string& address, uint64_t watch_id,
       worker.watch = nullptr;
       health = std::move(worker.health);
       slow_.Forget(address);
-      MarkLost(worker, /*refused=*/!worker.has_report);
+      MarkLost(worker, !worker.has_report && WasRefused(status));
       worker.has_report = false;
       if (worker.listed) {
         again = true;

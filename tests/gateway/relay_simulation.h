@@ -64,6 +64,8 @@ struct Fault {
     kRefused,     // INVALID_ARGUMENT
     kKill,        // the process dies, and with it all that it had
     kHang,        // nothing more comes; after two seconds its WatchLoad counts as silent
+    kLongCut,     // the same, and it is not heard of for a minute
+    kHungEngine,  // nothing more comes; after two seconds its health tells
   };
   Kind kind;
   int after_responses;
@@ -120,6 +122,7 @@ class SimulatedFleet : public WorkerTransport {
     WorkerState state = WorkerState::kServing;
     bool refused = false;
     std::set<std::shared_ptr<Call>> calls = {};
+    absl::Duration report_time = {};
   };
   std::map<std::string, WorkerProcess> workers_;
   int next_incarnation_ = 1;
@@ -216,15 +219,26 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
         fleet_->Kill(address_, fleet_->restart_after);
         return true;
       case Fault::Kind::kHang:
-        fleet_->sim->After(absl::Seconds(2), [fleet = fleet_, address = address_] {
-          fleet->SetState(address, WorkerState::kLost);
-          fleet->router.WorkerLost(address, "");
-          fleet->sim->After(absl::Seconds(1),
-                            [fleet, address] { fleet->SetState(address, WorkerState::kServing); });
-        });
+        Lose(WorkerState::kLost, absl::Seconds(1));
+        return true;
+      case Fault::Kind::kLongCut:
+        Lose(WorkerState::kLost, absl::Minutes(1));
+        return true;
+      case Fault::Kind::kHungEngine:
+        Lose(WorkerState::kHung, absl::InfiniteDuration());
         return true;
     }
     return false;
+  }
+  // Two seconds from now its worker is `state`, for so long.
+  void Lose(WorkerState state, absl::Duration time) {
+    fleet_->sim->After(absl::Seconds(2), [fleet = fleet_, address = address_, state, time] {
+      fleet->SetState(address, state);
+      fleet->router.WorkerLost(address, "");
+      if (time == absl::InfiniteDuration()) return;
+      fleet->sim->After(time,
+                        [fleet, address] { fleet->SetState(address, WorkerState::kServing); });
+    });
   }
   void End(const absl::Status& status) {
     Close();
@@ -284,7 +298,8 @@ inline void SimulatedFleet::Publish() {
   LoadSnapshot snapshot;
   snapshot.settled = true;
   std::set<std::string> models;
-  for (const auto& [address, process] : workers_) {
+  for (auto& [address, process] : workers_) {
+    if (process.state != WorkerState::kLost) process.report_time = sim->clock.Elapsed();
     models.insert(process.worker.model);
     snapshot.workers.push_back(std::make_shared<const WorkerLoad>(WorkerLoad{
         .address = address,
@@ -295,7 +310,7 @@ inline void SimulatedFleet::Publish() {
         .tokenizer_fingerprint = process.worker.tokenizer_fingerprint,
         .state = process.state,
         .refused = process.refused,
-        .report_time = sim->clock.Elapsed(),
+        .report_time = process.report_time,
     }));
   }
   snapshot.known_models.assign(models.begin(), models.end());

@@ -234,6 +234,13 @@ TEST_F(RouterTest, TheFateOfAProcessIsReadFromWhatIsHeardAfterwards) {
   workers_[0].state = WorkerState::kLost;
   Publish();
   EXPECT_EQ(router_.FateOf("a:1", "a:1-1", died), Fate::kUnknown);
+  // Silence is no death, however long.
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_EQ(router_.FateOf("a:1", "a:1-1", died), Fate::kUnknown);
+  workers_[0].state = WorkerState::kHung;
+  Report(workers_[0]);
+  EXPECT_EQ(router_.FateOf("a:1", "a:1-1", died), Fate::kHung);
+  workers_[0].state = WorkerState::kLost;
   workers_[0].refused = true;
   Publish();
   EXPECT_EQ(router_.FateOf("a:1", "a:1-1", died), Fate::kGone);

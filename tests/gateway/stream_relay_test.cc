@@ -239,6 +239,49 @@ TEST(StreamRelayTest, CutsDrainsAndDeathsBeforeAcceptedAreNoPoison) {
   }
 }
 
+TEST(StreamRelayTest, ThreeLongCutsAreNoPoison) {
+  RelayWorld world(1, 4);
+  const Fault cut = {Fault::Kind::kLongCut, 1};
+  world.fleet.faults = FaultsAt({cut, cut, cut});
+  const absl::Time start = world.sim.clock.Now();
+  world.Run(Request());
+  EXPECT_EQ(*world.client.status, absl::OkStatus());
+  EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request()));
+  EXPECT_THAT(world.fleet.tries, SizeIs(4));
+  // Each is noticed after two seconds; then the fate of the first is waited for.
+  EXPECT_LT(world.client.finish_time - start, absl::Seconds(15));
+}
+
+TEST(StreamRelayTest, AProcessThatTurnsOutToHaveDiedCountsWhileItIsWaitedFor) {
+  RelayWorld world(1, 4);
+  const Fault dies = {Fault::Kind::kKill, 1}, cut = {Fault::Kind::kLongCut, 1};
+  world.fleet.faults = FaultsAt({dies, dies, cut});
+  world.sim.After(absl::Seconds(4), [&] {
+    world.fleet.SetState(world.fleet.tries[2].address, WorkerState::kLost, /*refused=*/true);
+  });
+  world.Run(Request());
+  EXPECT_EQ(ReasonOf(*world.client.status), kReasonPoison);
+  EXPECT_THAT(world.fleet.tries, SizeIs(3));
+}
+
+TEST(StreamRelayTest, ARequestThatHangsThreeWorkersHangsNoFourth) {
+  for (const bool restarted : {false, true}) {
+    RelayWorld world(1, 5);
+    world.fleet.faults = [&](const SimulatedFleet::Try& call, int) {
+      if (restarted) {
+        // Its liveness probe fails.
+        world.sim.After(absl::Seconds(20), [&world, address = call.address] {
+          world.fleet.Kill(address, absl::Milliseconds(300));
+        });
+      }
+      return Fault{Fault::Kind::kHungEngine, 1};
+    };
+    world.Run(Request());
+    EXPECT_EQ(ReasonOf(*world.client.status), restarted ? kReasonPoison : kReasonWorkerLost);
+    EXPECT_THAT(world.fleet.tries, SizeIs(3));
+  }
+}
+
 TEST(StreamRelayTest, DeathsWithProgressInBetweenAreNoPoison) {
   RelayWorld world(1, 6);
   const Fault dies = {Fault::Kind::kKill, 1}, dies_later = {Fault::Kind::kKill, 3};

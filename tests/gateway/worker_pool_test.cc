@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/worker_pool.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <functional>
 #include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "services/base/check.h"
 #include "tests/testing/fake_worker.h"
 #include "tests/testing/manual_clock.h"
 
@@ -35,6 +41,38 @@ class FiredTimer : public Timer {
  private:
   absl::Mutex mutex_;
   std::vector<std::function<void()>> due_;
+};
+
+// Takes connections on a loopback port and says nothing.
+class MuteListener {
+ public:
+  explicit MuteListener(int port) : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+    const int on = 1;
+    CONTINUO_CHECK(setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0);
+    sockaddr_in address = {.sin_family = AF_INET,
+                           .sin_port = htons(static_cast<uint16_t>(port)),
+                           .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    CONTINUO_CHECK(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    CONTINUO_CHECK(listen(listener_, 16) == 0);
+    thread_ = std::thread([this] {
+      for (int fd; (fd = accept(listener_, nullptr, nullptr)) >= 0; ++num_connections_) {
+        connections_.push_back(fd);
+      }
+    });
+  }
+  ~MuteListener() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    for (const int fd : connections_) close(fd);
+    close(listener_);
+  }
+  int num_connections() const { return num_connections_; }
+
+ private:
+  const int listener_;
+  std::vector<int> connections_;
+  std::atomic<int> num_connections_ = 0;
+  std::thread thread_;
 };
 
 class WorkerPoolTest : public ::testing::Test {
@@ -125,6 +163,21 @@ TEST_F(WorkerPoolTest, ADeadWorkerIsRefusedAndItsSuccessorAnotherIncarnation) {
   EXPECT_EQ(router_.FateOf(worker_.address(), first, died), Fate::kGone);
 }
 
+TEST_F(WorkerPoolTest, WhereNobodyAnswersNobodyIsKnownToHaveDied) {
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  const std::string first = view_.Get()->workers[0]->incarnation;
+  const absl::Duration cut = clock_.Elapsed();
+  worker_.Kill();
+  // No timer goes off: it is not connected to again.
+  while (view_.Get()->workers[0]->state != WorkerState::kLost) std::this_thread::yield();
+  // What is connected to from now on is mute, as behind a link that is cut.
+  const MuteListener mute(worker_.port());
+  ASSERT_TRUE(WaitUntil([&] { return mute.num_connections() > 1; }));
+  EXPECT_FALSE(view_.Get()->workers[0]->refused);
+  EXPECT_EQ(router_.FateOf(worker_.address(), first, cut), Fate::kUnknown);
+}
+
 TEST_F(WorkerPoolTest, AnUnlistedWorkerDrainsWhileItLivesAndIsForgottenAfterwards) {
   pool_.SetAddresses({worker_.address()});
   ASSERT_TRUE(WaitForState(WorkerState::kServing));
@@ -183,7 +236,7 @@ TEST_F(WorkerPoolTest, AWorkerThatReportsAndComputesNothingIsHung) {
   EXPECT_EQ(lost, 1);
   EXPECT_TRUE(absl::IsUnavailable(router_.Pick({.model = "fake"}).status()));
   EXPECT_EQ(router_.FateOf(lease->address(), lease->incarnation(), absl::ZeroDuration()),
-            Fate::kGone);
+            Fate::kHung);
   // Its reports go on, and change nothing.
   EXPECT_FALSE(PassUntil([](const auto& load) { return load.state != WorkerState::kHung; }));
   worker_.SetHealth(true);
