@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -80,15 +79,17 @@ TEST_F(GatewayRoutingTest, AWorkerThatLeftDnsDrainsAndAnotherIsFound) {
   StartGateway(config);
   WaitForWorkers(1);
 
-  absl::Notification moved_on;
-  std::atomic<bool> armed = true;
+  absl::Notification held, moved_on;
   first->SetScript([&](const FakeWorker::Call&, int response) -> std::optional<absl::Status> {
-    if (response == 3 && armed.exchange(false)) moved_on.WaitForNotification();
+    if (response == 3 && !held.HasBeenNotified()) {
+      held.Notify();
+      moved_on.WaitForNotification();
+    }
     return std::nullopt;
   });
   Answer open;
   std::thread stream([&] { open = Generate(request); });
-  first->WaitForCalls([](const auto& calls) { return calls.size() == 1; });
+  held.WaitForNotification();
 
   dns.Set({"127.0.0.2"});
   // Only the one that is listed takes new work, while the other one is alive.
