@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
 #include "services/common/error.h"
 #include "services/gateway/gateway.h"
@@ -16,8 +20,20 @@ namespace {
 
 class GatewayAdmissionTest : public GatewayTest {
  protected:
+  GatewayAdmissionTest() { config_.auth.trust_tenant_header = true; }
+
   static void As(grpc::ClientContext& context, const std::string& tenant) {
     context.AddMetadata("x-tenant-id", tenant);
+  }
+  Answer GenerateAs(const std::string& tenant, const v1::GenerateRequest& request) {
+    return Generate(request, [&](grpc::ClientContext& context) { As(context, tenant); });
+  }
+  // Calls wait before this response until release_.
+  void HoldFrom(int first) {
+    workers_[0]->SetScript([=, this](const FakeWorker::Call&, int response) {
+      if (response == first) release_.WaitForNotification();
+      return std::optional<absl::Status>();
+    });
   }
   absl::Status Tokenize(const std::string& tenant) {
     grpc::ClientContext context;
@@ -27,14 +43,130 @@ class GatewayAdmissionTest : public GatewayTest {
     v1::TokenizeResponse response;
     return FromGrpcStatus(stub_->Tokenize(&context, request, &response));
   }
+
+  GatewayConfig config_;
 };
+
+TEST_F(GatewayAdmissionTest, ATenantBeyondItsRateIsToldWhenToComeBackAndOthersAreServed) {
+  AddWorkers(1);
+  config_.admission.tenant.requests_per_second = 0.01;
+  StartGateway(config_);
+  WaitForWorkers(1);
+  const Answer first = GenerateAs("a", Request());
+  ExpectUndisturbed(first, Request());
+  const absl::Status refused = GenerateAs("a", Request()).status;
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_EQ(ReasonOf(refused), kReasonRateLimited);
+  EXPECT_GT(RetryDelayOf(refused).value_or(absl::ZeroDuration()), absl::Seconds(10));
+  EXPECT_EQ(NumCalls(), 1);
+  ExpectUndisturbed(GenerateAs("b", Request()), Request());
+
+  // What goes on is served. What calls itself so and brings nothing is not.
+  v1::GenerateRequest continuation = Request();
+  continuation.mutable_continuation();
+  EXPECT_EQ(ReasonOf(GenerateAs("a", continuation).status), kReasonRateLimited);
+  *continuation.mutable_continuation()->mutable_received() = first.responses.front();
+  Answer rest = GenerateAs("a", continuation);
+  rest.responses.insert(rest.responses.begin(), first.responses.front());
+  ExpectUndisturbed(rest, Request());
+}
+
+TEST_F(GatewayAdmissionTest, ATenantBeyondItsPromptTokensIsRefused) {
+  AddWorkers(1);
+  config_.admission.tenant.prompt_tokens_per_second = 0.1;
+  StartGateway(config_);
+  WaitForWorkers(1);
+  const v1::GenerateRequest request = Request(std::string(400, 'x'));
+  ExpectUndisturbed(GenerateAs("a", request), request);
+  EXPECT_EQ(ReasonOf(GenerateAs("a", request).status), kReasonRateLimited);
+  EXPECT_EQ(GenerateAs("b", request).status, absl::OkStatus());
+}
+
+TEST_F(GatewayAdmissionTest, ATenantHasSoManyStreamsOpenAndThenGetsItsPlaceBack) {
+  AddWorkers(1);
+  config_.admission.tenant.max_open_requests = 1;
+  StartGateway(config_);
+  WaitForWorkers(1);
+  HoldFrom(0);
+  Answer held;
+  std::thread stream([&] { held = GenerateAs("a", Request()); });
+  workers_[0]->WaitForCalls([](const auto& calls) { return calls.size() == 1; });
+  EXPECT_EQ(ReasonOf(GenerateAs("a", Request()).status), kReasonRateLimited);
+  std::thread other([&] { ExpectUndisturbed(GenerateAs("b", Request()), Request()); });
+  workers_[0]->WaitForCalls([](const auto& calls) { return calls.size() == 2; });
+  release_.Notify();
+  stream.join();
+  other.join();
+  ExpectUndisturbed(held, Request());
+  ExpectUndisturbed(GenerateAs("a", Request()), Request());
+}
+
+TEST_F(GatewayAdmissionTest, NegativePriorityLeavesHalfOfTheQueue) {
+  AddWorkers(1);
+  config_.admission.max_queued_tokens = 200;
+  StartGateway(config_);
+  WaitForWorkers(1);
+  HoldFrom(0);
+  const v1::GenerateRequest long_prompt = Request(std::string(4 * 90, 'x'));
+  v1::GenerateRequest batch = Request(std::string(4 * 20, 'y'));
+  batch.set_priority(-1);
+  std::thread stream([&] { ExpectUndisturbed(GenerateAs("a", long_prompt), long_prompt); });
+  workers_[0]->WaitForCalls([](const auto& calls) { return calls.size() == 1; });
+  const absl::Status refused = GenerateAs("b", batch).status;
+  EXPECT_EQ(ReasonOf(refused), kReasonOverloaded) << refused;
+  batch.set_priority(0);
+  std::thread other([&] { ExpectUndisturbed(GenerateAs("b", batch), batch); });
+  workers_[0]->WaitForCalls([](const auto& calls) { return calls.size() == 2; });
+  release_.Notify();
+  stream.join();
+  other.join();
+}
+
+TEST_F(GatewayAdmissionTest, ADeadlineThatWouldPassInTheQueueIsRefusedBeforeAnyWork) {
+  AddWorkers(1);
+  StartGateway(config_);
+  WaitForWorkers(1);
+  constexpr int kServed = 6, kAll = 30;
+  constexpr absl::Duration kStep = absl::Milliseconds(80);
+  // A worker that begins one prompt of a thousand tokens in each step, and then stands still.
+  std::atomic<int> number = 0;
+  workers_[0]->SetScript([&](const FakeWorker::Call&, int response) -> std::optional<absl::Status> {
+    if (response == 0) {
+      const int mine = ++number;
+      release_.WaitForNotificationWithTimeout(mine <= kServed ? mine * kStep
+                                                              : absl::InfiniteDuration());
+    }
+    return std::nullopt;
+  });
+  const v1::GenerateRequest request = Request(std::string(4000, 'x'));
+  absl::BlockingCounter served(kServed);
+  std::vector<std::thread> streams;
+  for (int i = 0; i < kAll; ++i) {
+    streams.emplace_back([&] {
+      const absl::Status status = GenerateAs("a", request).status;
+      EXPECT_EQ(status, absl::OkStatus());
+      if (!release_.HasBeenNotified()) served.DecrementCount();
+    });
+  }
+  served.Wait();
+  // 24 wait, nearly two seconds.
+  const absl::Status refused =
+      Generate(request, [](grpc::ClientContext& context) {
+        As(context, "a");
+        context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1.5)));
+      }).status;
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_EQ(ReasonOf(refused), kReasonOverloaded);
+  EXPECT_TRUE(RetryDelayOf(refused).has_value());
+  EXPECT_EQ(NumCalls(), kAll);
+  release_.Notify();
+  for (std::thread& stream : streams) stream.join();
+}
 
 TEST_F(GatewayAdmissionTest, OneTenantCannotTakeAllCallsOfTokenize) {
   AddWorkers(1);
-  GatewayConfig config;
-  config.auth.trust_tenant_header = true;
-  config.forwarded.max_open_requests = 5;
-  StartGateway(config);
+  config_.forwarded.max_open_requests = 5;
+  StartGateway(config_);
   WaitForWorkers(1);
   absl::Mutex mutex;
   int entered = 0;
