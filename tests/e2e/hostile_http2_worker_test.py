@@ -16,7 +16,8 @@ class HostileHttp2WorkerTest(hostile.HostileHttp2Test):
         # The server under test, under the name that the tests know.
         cls.gateway = fleet.start_worker(
             fleet.DEMO_MODEL, "--threads=1", "--kv_blocks=512", "--max_receive_bytes=8MiB",
-            "--max_buffer_bytes=64MiB", "--max_streams_per_connection=1024")
+            "--max_buffer_bytes=64MiB", "--max_streams_per_connection=1024",
+            env=hostile.ENVIRONMENT)
         cls.client = fleet.Client(cls.gateway.address)
         cls.undisturbed = cls.client.generate(hostile.long_request()).comparable()
 
