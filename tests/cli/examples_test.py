@@ -112,6 +112,28 @@ class ExampleTest(unittest.TestCase):
         self.assertEqual((code, text), (0, undisturbed + "\n"), errors)
         self.assertRegex(errors, r"\A\[lost after [1-9]\d* tokens, \w+; going on\]\n\Z")
 
+    def test_full_gateway_takes_what_goes_on_a_little_later(self):
+        undisturbed = self.undisturbed()
+        self.gateways[1].kill()
+        self.gateways[1] = fleet.start_gateway(self.workers, "--max_open_requests=1")
+        models = fleet.Client(self.workers[0].address).inference.ListModels(pb.ListModelsRequest())
+        request = pb.GenerateRequest(text=PROMPT)
+        request.stopping.max_tokens = models.models[0].max_context_tokens - 64
+        request.stopping.ignore_eos = True
+        holder = fleet.Client(self.gateways[1].address)
+        holder.wait_for_model()
+        process = self.start()
+        held = holder.inference.Generate(request)
+        next(held)
+        self.gateways[0].process.kill()
+        while line := process.stderr.readline():
+            if b"exhausted" in line.lower():
+                break
+        self.assertTrue(line, "the gateway was not full")
+        held.cancel()
+        code, text, errors = self.finish(process)
+        self.assertEqual((code, text), (0, undisturbed + "\n"), errors)
+
     def test_interrupt_cancels(self):
         process = self.start()
         process.send_signal(signal.SIGINT)

@@ -59,15 +59,32 @@ func generate(ctx context.Context, servers []pb.InferenceServiceClient, request 
 			return nil // Everything is here, whatever became of the connection.
 		}
 		goOn := request.Continuation != nil || try+1 < len(servers)
-		if status.Code(err) != codes.Unavailable || !goOn || time.Since(last) > reconnectFor {
+		lost := status.Code(err) == codes.Unavailable && goOn
+		// A server that is full takes what goes on a little later.
+		full := status.Code(err) == codes.ResourceExhausted && request.Continuation != nil
+		if !lost && !full || time.Since(last) > reconnectFor {
 			return err
 		}
 		onLost(err)
-		time.Sleep(pause)
+		if delay := retryDelay(err); delay > pause {
+			time.Sleep(delay)
+		} else {
+			time.Sleep(pause)
+		}
 		if pause *= 2; pause > longestPause {
 			pause = longestPause
 		}
 	}
+}
+
+// retryDelay is how long the server asks to wait, where it does.
+func retryDelay(err error) time.Duration {
+	for _, detail := range status.Convert(err).Details() {
+		if retry, ok := detail.(*errdetails.RetryInfo); ok {
+			return retry.RetryDelay.AsDuration()
+		}
+	}
+	return 0
 }
 
 // describe gives one line: code, reason and message; and when to try again, where the server says.

@@ -36,12 +36,14 @@ def load_stubs(proto):
         return [importlib.import_module(name) for name in names]
 
 
-def generate(stubs, request, deadline, reconnect_for=60.0, on_lost=lambda error: None):
+def generate(stubs, request, deadline, reconnect_for=60.0, on_lost=lambda error: None,
+             retry_delay=lambda error: 0.0):
     """Yields every response exactly once and in order, over as many connections as it takes, each
     to the next of the servers. It adds what was received to the request's continuation: a server
     that gets that goes on exactly after it.
 
-    `deadline` is a time.monotonic(). Raises grpc.RpcError when that has passed, when nothing new
+    `deadline` is a time.monotonic(), `retry_delay` how long a server asks to wait, in seconds. Raises
+    grpc.RpcError when that has passed, when nothing new
     came for `reconnect_for` seconds, or after an error that another try cannot mend.
     """
     last, pause = time.monotonic(), 0.1
@@ -60,27 +62,34 @@ def generate(stubs, request, deadline, reconnect_for=60.0, on_lost=lambda error:
                 return  # Everything is here, whatever became of the connection.
             go_on = request.HasField("continuation") or attempt + 1 < len(stubs)
             lost = error.code() == grpc.StatusCode.UNAVAILABLE and go_on
-            if not lost or time.monotonic() - last > reconnect_for:
+            # A server that is full takes what goes on a little later.
+            full = (error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+                    and request.HasField("continuation"))
+            if not (lost or full) or time.monotonic() - last > reconnect_for:
                 raise
             on_lost(error)
-            time.sleep(pause)
+            time.sleep(max(pause, retry_delay(error)))
             pause = min(2 * pause, 3.0)
         finally:
             call.cancel()  # Also where the caller stops early: the server then stops too.
 
 
+def details_of(error, status_pb, details_pb):
+    """The ErrorInfo and the RetryInfo that came with an error; empty ones where none did."""
+    details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
+    info, retry = details_pb.ErrorInfo(), details_pb.RetryInfo()
+    for any_message in status_pb.Status.FromString(details).details if details else ():
+        any_message.Unpack(info) or any_message.Unpack(retry)
+    return info, retry
+
+
 def describe(error, status_pb, details_pb):
     """One line: code, reason and message; and when to try again, where the server says so."""
-    text = error.code().name
-    details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
-    hint = ""
-    for any_message in status_pb.Status.FromString(details).details if details else ():
-        info, retry = details_pb.ErrorInfo(), details_pb.RetryInfo()
-        if any_message.Unpack(info):
-            text += f" ({info.reason})"
-        elif any_message.Unpack(retry):
-            hint = f"; try again in {retry.retry_delay.ToMilliseconds()} ms"
-    return f"{text}: {error.details()}{hint}"
+    info, retry = details_of(error, status_pb, details_pb)
+    reason = f" ({info.reason})" if info.reason else ""
+    delay = retry.retry_delay.ToMilliseconds()
+    hint = f"; try again in {delay} ms" if retry.HasField("retry_delay") else ""
+    return f"{error.code().name}{reason}: {error.details()}{hint}"
 
 
 def main():
@@ -112,6 +121,10 @@ def main():
         num_tokens = sum(len(d.token_ids) for d in request.continuation.received.deltas)
         print(f"[lost after {num_tokens} tokens, {error.code().name}; going on]", file=sys.stderr)
 
+    def retry_delay(error):
+        retry = details_of(error, status_pb, details_pb)[1]
+        return retry.retry_delay.ToMilliseconds() / 1000
+
     # Pings find a connection that broke without a word.
     options = [("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 5_000),
                ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 2_000)]
@@ -120,7 +133,8 @@ def main():
                 for address in flags.server.split(",")]
     stubs = [pb_grpc.InferenceServiceStub(channel) for channel in channels]
     try:
-        for response in generate(stubs, request, deadline, on_lost=on_lost):
+        for response in generate(stubs, request, deadline, on_lost=on_lost,
+                                 retry_delay=retry_delay):
             for delta in response.deltas:
                 sys.stdout.write(delta.text)
             sys.stdout.flush()

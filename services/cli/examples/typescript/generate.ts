@@ -62,9 +62,11 @@ async function* generate(
       if (received?.summary) return; // Everything is here, whatever became of the connection.
       const goOn = received !== undefined || attempt + 1 < servers.length;
       const lost = error.code === grpc.status.UNAVAILABLE && goOn;
-      if (!lost || Date.now() - last > RECONNECT_FOR_MS) throw error;
+      // A server that is full takes what goes on a little later.
+      const full = error.code === grpc.status.RESOURCE_EXHAUSTED && received !== undefined;
+      if (!(lost || full) || Date.now() - last > RECONNECT_FOR_MS) throw error;
       onLost(error);
-      await pause(pauseMs, undefined, { signal });
+      await pause(Math.max(pauseMs, detailsOf(error).retryDelayMs ?? 0), undefined, { signal });
       pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
     } finally {
       signal.removeEventListener('abort', cancel);
@@ -73,9 +75,9 @@ async function* generate(
   }
 }
 
-/** One line: code, reason and message; and when to try again, where the server says so. */
-function describe(error: grpc.ServiceError): string {
-  let [text, hint] = [grpc.status[error.code], ''];
+/** Why, and when to try again, where the server says so. */
+function detailsOf(error: grpc.ServiceError): { reason?: string; retryDelayMs?: number } {
+  const result: { reason?: string; retryDelayMs?: number } = {};
   const details = error.metadata?.get('grpc-status-details-bin')[0] as Buffer | undefined;
   const types = new protobuf.Root();
   types.resolvePath = (_, path) => resolve(PROTO, path);
@@ -83,13 +85,20 @@ function describe(error: grpc.ServiceError): string {
   const decode = (type: string, bytes: Uint8Array): any => types.lookupType(type).decode(bytes);
   for (const { type_url, value } of details ? decode('google.rpc.Status', details).details : []) {
     if (type_url.endsWith('ErrorInfo')) {
-      text += ` (${decode('google.rpc.ErrorInfo', value).reason})`;
+      result.reason = decode('google.rpc.ErrorInfo', value).reason;
     } else if (type_url.endsWith('RetryInfo')) {
       const delay = decode('google.rpc.RetryInfo', value).retryDelay;
-      hint = `; try again in ${1000 * Number(delay.seconds) + delay.nanos / 1e6} ms`;
+      result.retryDelayMs = 1000 * Number(delay.seconds) + delay.nanos / 1e6;
     }
   }
-  return `${text}: ${error.details}${hint}`;
+  return result;
+}
+
+/** One line: code, reason and message; and when to try again. */
+function describe(error: grpc.ServiceError): string {
+  const { reason, retryDelayMs } = detailsOf(error);
+  const hint = retryDelayMs === undefined ? '' : `; try again in ${retryDelayMs} ms`;
+  return `${grpc.status[error.code]}${reason ? ` (${reason})` : ''}: ${error.details}${hint}`;
 }
 
 async function main(): Promise<number> {

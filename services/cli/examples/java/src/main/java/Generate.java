@@ -48,8 +48,8 @@ final class Generate {
    */
   static void generate(List<InferenceServiceBlockingStub> servers, GenerateRequest.Builder request,
       Deadline deadline, Consumer<GenerateResponse> onResponse, Consumer<Status> onLost)
-      throws InterruptedException {
-    long last = System.nanoTime(), pauseMs = FIRST_PAUSE_MS;
+      throws InterruptedException, InvalidProtocolBufferException {
+    long last = System.nanoTime(), pauseMs = FIRST_PAUSE_MS, retryMs = 0;
     for (int attempt = 0; ; ++attempt) {
       // gRPC's own deadline: the server knows it too, and does not work beyond it.
       var server = servers.get(attempt % servers.size()).withDeadline(deadline);
@@ -68,25 +68,39 @@ final class Generate {
         if (request.getContinuation().getReceived().hasSummary()) return;
         boolean goOn = request.hasContinuation() || attempt + 1 < servers.size();
         boolean lost = error.getStatus().getCode() == Status.Code.UNAVAILABLE && goOn;
-        if (!lost || System.nanoTime() - last > RECONNECT_FOR_S * 1_000_000_000L) throw error;
+        // A server that is full takes what goes on a little later.
+        boolean full = error.getStatus().getCode() == Status.Code.RESOURCE_EXHAUSTED
+            && request.hasContinuation();
+        boolean tooLong = System.nanoTime() - last > RECONNECT_FOR_S * 1_000_000_000L;
+        if (!(lost || full) || tooLong) throw error;
         onLost.accept(error.getStatus());
+        retryMs = retryDelay(error).map(Duration::toMillis).orElse(0L);
       }
-      Thread.sleep(pauseMs);
+      Thread.sleep(Math.max(pauseMs, retryMs));
       pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
     }
   }
 
+  /** How long the server asks to wait. */
+  static Optional<Duration> retryDelay(StatusRuntimeException error)
+      throws InvalidProtocolBufferException {
+    for (Any detail : StatusProto.fromThrowable(error).getDetailsList()) {
+      if (!detail.is(RetryInfo.class)) continue;
+      var delay = detail.unpack(RetryInfo.class).getRetryDelay();
+      return Optional.of(Duration.ofSeconds(delay.getSeconds(), delay.getNanos()));
+    }
+    return Optional.empty();
+  }
+
   /** One line: code, reason and message; and when to try again, where the server says so. */
   static String describe(StatusRuntimeException error) throws InvalidProtocolBufferException {
-    String text = error.getStatus().getCode().name(), hint = "";
+    String text = error.getStatus().getCode().name();
     for (Any detail : StatusProto.fromThrowable(error).getDetailsList()) {
       if (detail.is(ErrorInfo.class)) {
         text += " (" + detail.unpack(ErrorInfo.class).getReason() + ")";
-      } else if (detail.is(RetryInfo.class)) {
-        var delay = detail.unpack(RetryInfo.class).getRetryDelay();
-        hint = "; try again in " + Duration.ofSeconds(delay.getSeconds(), delay.getNanos());
       }
     }
+    String hint = retryDelay(error).map(delay -> "; try again in " + delay).orElse("");
     return text + ": " + error.getStatus().getDescription() + hint;
   }
 
