@@ -243,7 +243,7 @@ class FakeFront : public GenerateFront, public WorkerTransport, public RelayObse
     return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
   }
 
-  const SystemClock clock_;
+  const SystemClock clock_{};
   LoadView view_;
   std::mt19937_64 random_{1};
   Router router_;

@@ -117,7 +117,6 @@ TEST_F(HttpServerTest, ChunkExtensionsAreBounded) {
   StartServer();
   HttpClient client = Connect();
   client.Send("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;");
-  boost::system::error_code error;
   try {
     for (int i = 0; i < 64; ++i) client.Send(std::string(64 << 10, 'x'));
   } catch (const boost::system::system_error&) {

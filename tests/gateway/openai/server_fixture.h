@@ -77,7 +77,7 @@ class ServerTest : public ::testing::Test {
     return text;
   }
 
-  const SystemClock clock_;
+  const SystemClock clock_{};
   FakeFront front_;
   std::unique_ptr<Api> api_;
   std::unique_ptr<HttpServer> server_;
