@@ -202,7 +202,7 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
                                    HttpHeaders headers) {
   const HttpLimits& limits = connection.limits();
   AnswerRoom room(&answers_bytes_, limits.max_answers_bytes);
-  absl::Status status;
+  absl::Status status, excess;  // the second: a limit of answers in one piece
   while (num_prompts > 0 && status.ok()) {
     const absl::Duration left = deadline - parts_.clock->Now();
     if (left <= absl::ZeroDuration()) queue.Expire();
@@ -221,23 +221,23 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
     }
     const auto num_bytes = static_cast<int64_t>(answer.num_bytes());
     if (num_bytes > limits.max_answer_bytes) {
-      status.Update(
+      excess =
           absl::InvalidArgumentError(absl::StrCat("the answer is over ", limits.max_answer_bytes,
-                                                  " bytes; it can be had with stream only")));
+                                                  " bytes; it can be had with stream only"));
     } else if (!room.GrowTo(num_bytes)) {
-      status.Update(
-          WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                         "answers in one piece have taken their ", limits.max_answers_bytes,
-                         " bytes together; this one can be had with stream, or later")),
-                     kReasonOverloaded));
+      excess = WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                              "answers in one piece have taken their ", limits.max_answers_bytes,
+                              " bytes together; this one can be had with stream, or later")),
+                          kReasonOverloaded);
     }
+    status.Update(excess);
   }
   HttpResponse response;
   if (status.ok()) {
     response.headers = std::move(headers);
     response.more = answer.TakeBody();
   } else {
-    queue.Cancel(status);
+    queue.Cancel(excess);
     answer.TakeBody();
     room.GrowTo(0);
     response = ErrorOf(answer.form().endpoint, status, std::move(headers));
