@@ -149,6 +149,8 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call, con
   result.request = std::move(request);
   absl::MutexLock lock(&mutex_);
   result.seed = absl::Uniform<uint64_t>(random_);
+  result.context.call_id =
+      absl::StrCat(absl::Hex(absl::Uniform<uint64_t>(random_), absl::kZeroPad16));
   return result;
 }
 

@@ -54,6 +54,9 @@ class WorkerCall {
 // What a call to a worker carries beside the request.
 struct CallContext {
   std::string request_id, tenant;
+  // Names the client's call among all: a worker knows by it that a move is of the very call that it
+  // has. Empty where nothing moves.
+  std::string call_id;
   // traceparent, tracestate, x-session-id, as the client sent them.
   std::vector<std::pair<std::string, std::string>> forwarded;
   absl::Time deadline = absl::InfiniteFuture();

@@ -15,6 +15,7 @@ void SetCallContext(const CallContext& context, bool is_move, grpc::ClientContex
   to->AddMetadata("x-request-id", context.request_id);
   to->AddMetadata("x-tenant-id", context.tenant);
   if (is_move) to->AddMetadata("x-continuo-move", "1");
+  if (!context.call_id.empty()) to->AddMetadata("x-continuo-call", context.call_id);
   for (const auto& [key, value] : context.forwarded) to->AddMetadata(key, value);
   if (context.deadline != absl::InfiniteFuture()) {
     to->set_deadline(absl::ToChronoTime(context.deadline));

@@ -87,6 +87,7 @@ TEST_F(GatewayTest, AMoveTellsTheNextWorkerAllItNeeds) {
     context.AddMetadata("x-request-id", "my-id");
     context.AddMetadata("x-tenant-id", "somebody");
     context.AddMetadata("x-continuo-move", "1");
+    context.AddMetadata("x-continuo-call", "mine");
     context.AddMetadata("traceparent", "00-1-2-01");
     context.AddMetadata("authorization", "Bearer secret");
   });
@@ -98,6 +99,9 @@ TEST_F(GatewayTest, AMoveTellsTheNextWorkerAllItNeeds) {
   for (const FakeWorker::Call& call : calls) {
     const bool is_move = call.request.has_continuation();
     EXPECT_EQ(call.metadata.count("x-continuo-move"), is_move ? 1 : 0);
+    ASSERT_EQ(call.metadata.count("x-continuo-call"), 1);
+    EXPECT_EQ(call.metadata.find("x-continuo-call")->second,
+              calls[0].metadata.find("x-continuo-call")->second);
     ASSERT_EQ(call.metadata.count("x-request-id"), 1);
     EXPECT_EQ(call.metadata.find("x-request-id")->second, "my-id");
     ASSERT_EQ(call.metadata.count("x-tenant-id"), 1);

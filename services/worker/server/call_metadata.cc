@@ -33,6 +33,8 @@ absl::StatusOr<CallInfo> ReadCallInfo(const grpc::CallbackServerContext& context
       call.tenant = std::move(tenant);
     }
     call.is_move = Value(context, "x-continuo-move") == "1";
+    call.call_id = Value(context, "x-continuo-call");
+    if (!call.call_id.empty()) RETURN_IF_ERROR(ValidateId(call.call_id, "x-continuo-call"));
   }
   call.request_id = Value(context, "x-request-id");
   if (!call.request_id.empty()) RETURN_IF_ERROR(ValidateId(call.request_id, "x-request-id"));

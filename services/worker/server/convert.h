@@ -22,6 +22,7 @@ struct CallInfo {
   std::string tenant = "default";
   std::string request_id;  // from x-request-id; "" if there is none
   bool is_move = false;    // x-continuo-move
+  std::string call_id;     // x-continuo-call: of the gateway's client, on each try; "" without one
   absl::Time now;
   absl::Time deadline = absl::InfiniteFuture();
   std::function<uint64_t()> random;  // for what the server has to choose: id and seed

@@ -86,7 +86,7 @@ absl::Status GenerateCall::Start() {
   const ArrivalKind kind = !request.has_continuation() ? ArrivalKind::kNew
                            : info_->is_move            ? ArrivalKind::kMove
                                                        : ArrivalKind::kClientContinuation;
-  RETURN_IF_ERROR(core_->registry().Add(info_->tenant, label, kind, control_));
+  RETURN_IF_ERROR(core_->registry().Add(info_->tenant, label, kind, control_, info_->call_id));
   label_ = label;
 
   generation.request.id = id_;

@@ -6,7 +6,9 @@
 namespace continuo {
 
 absl::Status RequestRegistry::Add(const std::string& tenant, const std::string& id,
-                                  ArrivalKind kind, std::shared_ptr<RequestControl> control) {
+                                  ArrivalKind kind, std::shared_ptr<RequestControl> control,
+                                  std::string_view call_id) {
+  bool client_continuation = kind == ArrivalKind::kClientContinuation;
   std::shared_ptr<RequestControl> replaced;
   {
     absl::MutexLock lock(&mutex_);
@@ -16,12 +18,16 @@ absl::Status RequestRegistry::Add(const std::string& tenant, const std::string& 
         return absl::AlreadyExistsError("a request of this request_id is live");
       }
       if (kind == ArrivalKind::kMove && entry.client_continuation) {
-        return WithReason(absl::AbortedError("the client has gone on with this request itself"),
-                          kReasonAborted);
+        // The very call comes back where its gateway gave this worker up for a pause.
+        client_continuation = !call_id.empty() && call_id == entry.call_id;
+        if (!client_continuation) {
+          return WithReason(absl::AbortedError("the client has gone on with this request itself"),
+                            kReasonAborted);
+        }
       }
       replaced = std::move(entry.control);
     }
-    entry = {std::move(control), kind == ArrivalKind::kClientContinuation};
+    entry = {std::move(control), client_continuation, std::string(call_id)};
   }
   if (replaced != nullptr) {
     replaced->End(WithReason(

@@ -63,5 +63,18 @@ TEST(RequestRegistryTest, AMoveGivesWayToAClientsContinuation) {
   EXPECT_TRUE(client.ended.has_value());
 }
 
+TEST(RequestRegistryTest, AClientsContinuationMayBeMovedItself) {
+  RequestRegistry registry;
+  Live client, older, back, older_again;
+  ASSERT_TRUE(
+      registry.Add("t", "id", ArrivalKind::kClientContinuation, client.control, "call 2").ok());
+  EXPECT_FALSE(registry.Add("t", "id", ArrivalKind::kMove, older.control, "call 1").ok());
+  EXPECT_FALSE(client.ended.has_value());
+  EXPECT_TRUE(registry.Add("t", "id", ArrivalKind::kMove, back.control, "call 2").ok());
+  EXPECT_EQ(client.ended->code(), absl::StatusCode::kAborted);
+  EXPECT_FALSE(registry.Add("t", "id", ArrivalKind::kMove, older_again.control, "call 1").ok());
+  EXPECT_FALSE(back.ended.has_value()) << "still the client's own";
+}
+
 }  // namespace
 }  // namespace continuo

@@ -135,15 +135,23 @@ TEST_F(WorkerServerTest, ALiveIdIsRefusedUnlessContinuedAndOnlyForItsTenant) {
   // A client's continuation takes its place; a gateway's move does not take that one's.
   request.mutable_continuation();
   const auto before = server_->core().open_calls().All();
-  auto second = Start(request);
+  auto second = Start(request, {{"x-continuo-call", "second"}});
   WaitUntil([&] {
     return std::any_of(before.begin(), before.end(),
                        [](const auto& control) { return control->reason().has_value(); });
   });
   EXPECT_EQ(Failure(request, {{"x-continuo-move", "1"}}).code(), absl::StatusCode::kAborted);
+  // Unless it is that very call.
+  auto back = Start(request, {{"x-continuo-move", "1"}, {"x-continuo-call", "second"}});
+  WaitUntil([&] {
+    return std::ranges::count_if(server_->core().open_calls().All(), [](const auto& control) {
+             return control->reason().has_value();
+           }) == 2;
+  });
   executor_.SetOpen(true);
   EXPECT_EQ(first->Finish().code(), absl::StatusCode::kAborted);
-  EXPECT_TRUE(second->Finish().ok());
+  EXPECT_EQ(second->Finish().code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(back->Finish().ok());
   EXPECT_TRUE(other_tenant->Finish().ok());
 }
 
