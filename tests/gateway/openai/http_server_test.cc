@@ -139,7 +139,8 @@ TEST_F(HttpServerTest, BodiesTakeABoundedRoomTogether) {
 
 TEST_F(HttpServerTest, ABodyTakesNoRoomWhileItsGenerationRuns) {
   HttpLimits limits;
-  limits.max_bodies_bytes = 1500;  // of a body in pieces counts what is reserved: up to twice its size
+  limits.max_bodies_bytes =
+      1500;  // of a body in pieces counts what is reserved: up to twice its size
   StartServer(limits);
   front_.SetScript({.hold_at = 1});
   const std::string body = absl::StrCat(kPrompt, std::string(600, ' '));
