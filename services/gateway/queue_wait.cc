@@ -18,10 +18,12 @@ constexpr absl::Duration kMaxAge = absl::Seconds(10);
 }  // namespace
 
 void QueueWait::Join(const std::string& tenant, int64_t tokens) {
+  ++num_queued_;
   if (tokens > 0) by_tenant_[tenant] += tokens;
 }
 
 void QueueWait::Leave(const std::string& tenant, int64_t tokens) {
+  --num_queued_;
   if (tokens == 0) return;
   const auto at = by_tenant_.find(tenant);
   if ((at->second -= tokens) == 0) by_tenant_.erase(at);

@@ -34,16 +34,17 @@ class QueueWait {
   // on the workers: of each other one no more is before it than of its own tenant with it.
   absl::Duration Predict(const std::string& tenant, int64_t tokens, absl::Duration now) const;
 
-  // Nothing is queued, and nothing is remembered.
-  bool IsIdle(absl::Duration now) const { return by_tenant_.empty() && IsStale(now); }
+  // Nothing is queued, not even a prompt without a token, and nothing is remembered.
+  bool IsIdle(absl::Duration now) const { return num_queued_ == 0 && IsStale(now); }
 
  private:
   // What was measured is too old to tell anything.
   bool IsStale(absl::Duration now) const;
 
   absl::flat_hash_map<std::string, int64_t> by_tenant_;  // tokens queued; no zeros
-  int64_t num_sent_ = 0;                                 // and not read
-  absl::Duration busy_since_;                            // since when num_sent_ is above 0
+  int64_t num_queued_ = 0;
+  int64_t num_sent_ = 0;       // and not read
+  absl::Duration busy_since_;  // since when num_sent_ is above 0
   absl::Duration last_read_ = -absl::InfiniteDuration();
   // Tokens read, and the seconds they took; recent ones count more.
   double tokens_ = 0, seconds_ = 0;

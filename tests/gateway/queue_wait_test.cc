@@ -111,5 +111,16 @@ TEST_F(QueueWaitTest, ItIsIdleWhenNothingIsQueuedOrRemembered) {
   EXPECT_TRUE(wait_.IsIdle(now_));
 }
 
+// Whoever is queued keeps a reference.
+TEST_F(QueueWaitTest, ItIsNotIdleWhileAPromptWithoutATokenIsQueued) {
+  wait_.Join("a", 0);
+  EXPECT_FALSE(wait_.IsIdle(now_));
+  wait_.Sent(now_);
+  wait_.Read(0, now_);
+  EXPECT_FALSE(wait_.IsIdle(now_));
+  wait_.Leave("a", 0);
+  EXPECT_TRUE(wait_.IsIdle(now_));
+}
+
 }  // namespace
 }  // namespace continuo::gateway
