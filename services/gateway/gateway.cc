@@ -223,6 +223,10 @@ void Gateway::BeginDrain() {
 }
 
 void Gateway::Shutdown() {
+  absl::call_once(ended_, [this] { End(); });
+}
+
+void Gateway::End() {
   BeginDrain();
   service_->EndStreams(WithReason(
       absl::UnavailableError("the gateway is shutting down; go on elsewhere"), kReasonContinue));

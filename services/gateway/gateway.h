@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/call_once.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/random/random.h"
 #include "absl/status/statusor.h"
@@ -55,6 +56,7 @@ class Gateway {
  private:
   explicit Gateway(const GatewayConfig& config);
   absl::Status StartHttp();
+  void End();
   // From the resolver of one pool.
   void SetAddresses(size_t pool, std::vector<std::string> addresses);
   // Tells health what can be served now.
@@ -84,6 +86,7 @@ class Gateway {
   std::unique_ptr<openai::HttpServer> http_server_;
   std::unique_ptr<MetricsServer> metrics_server_;
 
+  absl::once_flag ended_;
   std::vector<PoolSpec> pools_;
   absl::Mutex addresses_mutex_;  // held while the pool of workers is told, so that nobody goes back
   // By pool; nothing until its resolver has answered.

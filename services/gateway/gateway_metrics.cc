@@ -27,22 +27,6 @@ const prometheus::Histogram::BucketBoundaries kInterTokenBuckets = {
 const prometheus::Histogram::BucketBoundaries kStallBuckets = {0.01, 0.025, 0.05, 0.1,  0.25, 0.5,
                                                                1.0,  2.5,   5.0,  10.0, 30.0, 60.0};
 
-std::string_view StateName(WorkerState state) {
-  switch (state) {
-    case WorkerState::kLost:
-      return "lost";
-    case WorkerState::kHung:
-      return "hung";
-    case WorkerState::kLoading:
-      return "loading";
-    case WorkerState::kServing:
-      return "serving";
-    case WorkerState::kDraining:
-      return "draining";
-  }
-  return "lost";
-}
-
 void CollectGauges(const Admission& admission, const LoadView& view, const Clock& clock,
                    MetricFamilies& families) {
   const Admission::Counts counts = admission.counts();
@@ -69,7 +53,7 @@ void CollectGauges(const Admission& admission, const LoadView& view, const Clock
   }
   for (const auto& [key, count] : workers) {
     AddGauge(families, "continuo_gateway_workers", "Workers by what they can do now",
-             {{"model", key.first}, {"state", std::string(StateName(key.second))}}, count);
+             {{"model", key.first}, {"state", std::string(WorkerStateName(key.second))}}, count);
   }
   AddGauge(families, "continuo_gateway_load_age_seconds",
            "Age of the oldest load report among workers that are not lost", {},

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -19,6 +20,23 @@ enum class WorkerState {
   kServing,   // takes requests
   kDraining,  // alive, takes nothing new: it says so, or it left DNS
 };
+
+// For metrics and people: "lost", "hung", "loading", "serving", "draining".
+constexpr std::string_view WorkerStateName(WorkerState state) {
+  switch (state) {
+    case WorkerState::kLost:
+      break;
+    case WorkerState::kHung:
+      return "hung";
+    case WorkerState::kLoading:
+      return "loading";
+    case WorkerState::kServing:
+      return "serving";
+    case WorkerState::kDraining:
+      return "draining";
+  }
+  return "lost";
+}
 
 // What the gateway knows about one model of one worker. Counts are as last reported.
 struct WorkerLoad {

@@ -463,6 +463,36 @@ TEST_F(GatewayTest, AGatewayThatEndsTellsClientsToContinueElsewhere) {
   EXPECT_EQ(gateway_->num_streams(), 0);
 }
 
+TEST_F(GatewayTest, AnEndWaitsForTheCallsThatAreOpen) {
+  AddWorkers(1);
+  StartGateway();
+  WaitForWorkers(1);
+  absl::Notification begun, ended;
+  workers_[0]->SetTokenizeScript([&] {
+    begun.Notify();
+    release_.WaitForNotification();
+  });
+  grpc::Status status;
+  std::thread call([&] {
+    grpc::ClientContext context;
+    v1::TokenizeRequest request;
+    request.set_text("ab");
+    v1::TokenizeResponse response;
+    status = stub_->Tokenize(&context, request, &response);
+  });
+  begun.WaitForNotification();
+  std::thread end([&] {
+    gateway_->Shutdown();
+    ended.Notify();
+  });
+  // Several times as long as nobody is to be refused.
+  EXPECT_FALSE(ended.WaitForNotificationWithTimeout(absl::Milliseconds(500)));
+  release_.Notify();
+  call.join();
+  end.join();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
 TEST_F(GatewayTest, NoClientOfAGatewayThatEndsIsCancelled) {
   AddWorkers(1);
   StartGateway();

@@ -11,22 +11,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-const char* StateName(WorkerState state) {
-  switch (state) {
-    case WorkerState::kLost:
-      return "lost";
-    case WorkerState::kHung:
-      return "hung";
-    case WorkerState::kLoading:
-      return "loading";
-    case WorkerState::kServing:
-      return "serving";
-    case WorkerState::kDraining:
-      return "draining";
-  }
-  return "";
-}
-
 }  // namespace
 
 std::string FleetJson(const LoadSnapshot& snapshot) {
@@ -38,7 +22,7 @@ std::string FleetJson(const LoadSnapshot& snapshot) {
   for (const auto& load : workers) {
     list.push_back({{"worker", load->worker},
                     {"model", load->model},
-                    {"state", StateName(load->state)},
+                    {"state", WorkerStateName(load->state)},
                     {"slow", load->slow},
                     {"running", load->running_requests},
                     {"waiting", load->waiting_requests},
