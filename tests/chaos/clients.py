@@ -143,11 +143,7 @@ class Clients:
             stream.cuts += bool(stream.responses)
             stream.losses = 0  # the new call counts from nothing
             stream.gateway = (stream.gateway + 1) % len(self.gateways)
-            continuation = stream.request.continuation
-            continuation.Clear()
-            continuation.SetInParent()  # even an empty one: the request may be live already
-            for response in stream.responses:
-                continuation.received.MergeFrom(response)
+            fleet.continue_after(stream.request, stream.responses)
             threading.Event().wait(PAUSE_S)
 
     def _add(self, stream, response):

@@ -115,15 +115,12 @@ class Continuing:
                 if error.code() != grpc.StatusCode.UNAVAILABLE:
                     raise
             reconnects += 1
-            request.continuation.Clear()
-            request.continuation.SetInParent()
-            for response in responses:
-                request.continuation.received.MergeFrom(response)
+            fleet.continue_after(request, responses)
 
 
-def restart(program_of, restarted, logs, done):
+def restart(places, restarted, logs):
     """Each in turn, as soon as the one before is back."""
-    for name, place in program_of.items():
+    for name, place in places.items():
         program, start, back = place
         logs.append(program.lines)
         wait_for(program, "_open_streams" if "gateway" in name else "_running_requests", 1)
@@ -134,7 +131,6 @@ def restart(program_of, restarted, logs, done):
         # As in a rolling update that waits for each pod to take its share.
         wait_for(place[0], "requests_total", ENOUGH_SERVED)
         restarted.append(name)
-    done.set()
 
 
 def wait_for(program, metric, value):
@@ -180,7 +176,9 @@ def main():
     for place in places.values():
         place[2] = all_back
     all_back()
-    ways = [Stock(gateways[:2]), Continuing(gateways[2:]), Continuing(gateways[:1:-1])]
+    # Half of the requests each; of the continuing ones, half begin at either gateway.
+    stock = Stock(gateways[:2])
+    shares = [stock, stock, Continuing(gateways[2:]), Continuing(gateways[:1:-1])]
 
     rng = random.Random(options.seed)
     serial, load = 0, Load(requests, references)
@@ -188,7 +186,7 @@ def main():
     while time.monotonic() - begin < 10 or serial < 100:  # as much as it can carry
         with load.changed:
             load.changed.wait_for(lambda: load.open < CAPACITY_STREAMS)
-        load.send(ways[serial % 3 and 1 + serial % 2], rng.randrange(NUM_KINDS), serial)
+        load.send(rng.choice(shares), rng.randrange(NUM_KINDS), serial)
         serial += 1
     load.wait()
     seconds = time.monotonic() - begin
@@ -198,14 +196,14 @@ def main():
     failures = load.failures
 
     load = Load(requests, references)
-    restarted, done = [], threading.Event()
-    error, logs = [], []
+    restarted, done, logs = [], threading.Event(), []
 
     def run_restarts():
         try:
-            restart(places, restarted, logs, done)
-        except Exception as e:  # told below
-            error.append(e)
+            restart(places, restarted, logs)
+        except Exception as error:  # told below
+            failures.append(repr(error))
+        finally:
             done.set()
     restarter = threading.Thread(target=run_restarts)
     begin, arrival = time.monotonic(), 0.0
@@ -213,13 +211,12 @@ def main():
     while not done.is_set():
         arrival += rng.expovariate(LOAD * capacity)
         threading.Event().wait(max(0.0, begin + arrival - time.monotonic()))  # an arrival in time
-        # Half of the requests each; of the continuing ones, half begin at either gateway.
-        load.send(ways[rng.choice([0, 0, 1, 2])], rng.randrange(NUM_KINDS), serial)
+        load.send(rng.choice(shares), rng.randrange(NUM_KINDS), serial)
         serial += 1
     load.wait()
     restarter.join()
     seconds = time.monotonic() - begin
-    failures += load.failures + [repr(e) for e in error]
+    failures += load.failures
     print(f"restarted in {seconds:.0f} s: {', '.join(restarted)}")
     for what in ("stock", "continuing", "tokens", "moves", "reconnects"):
         print(f"  {what:<12}{load.counts[what]:>8}")

@@ -230,6 +230,14 @@ class Answer:
         }
 
 
+def continue_after(request, responses):
+    """Makes the request one that goes on after what was received, which may be nothing."""
+    request.continuation.Clear()
+    request.continuation.SetInParent()  # even an empty one: the request may be live already
+    for response in responses:
+        request.continuation.received.MergeFrom(response)
+
+
 def scrape(metrics_address):
     """The /metrics page as {series: value}."""
     import urllib.request
