@@ -15,8 +15,8 @@ using OrderedJson = nlohmann::ordered_json;
 
 std::string FleetJson(const LoadSnapshot& snapshot) {
   std::vector<std::shared_ptr<const WorkerLoad>> workers = snapshot.workers;
-  std::ranges::stable_sort(workers, [](const auto& a, const auto& b) {
-    return std::tie(a->worker, a->model) < std::tie(b->worker, b->model);
+  std::ranges::sort(workers, [](const auto& a, const auto& b) {
+    return std::tie(a->worker, a->model, a->address) < std::tie(b->worker, b->model, b->address);
   });
   OrderedJson list = OrderedJson::array();
   for (const auto& load : workers) {
