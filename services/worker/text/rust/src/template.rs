@@ -17,12 +17,12 @@ use crate::json::tojson;
 use crate::python;
 use crate::rewrite::rewrite;
 
-/// Instructions of one rendering: about half a second.
-const MAX_STEPS: u64 = 5_000_000;
+/// Instructions of one rendering: about half a second, in which a fuzzer learns little.
+const MAX_STEPS: u64 = if cfg!(fuzzing) { 20_000 } else { 5_000_000 };
 /// So many steps can nest so many values that dropping them needs most of this. Only what is used
 /// of it costs memory.
 const STACK_BYTES: usize = 256 << 20;
-const MAX_RENDERED_BYTES: usize = 32 << 20;
+const MAX_RENDERED_BYTES: usize = if cfg!(fuzzing) { 1 << 20 } else { 32 << 20 };
 /// Macros inside macros, and blocks inside blocks.
 const MAX_RECURSION: usize = 100;
 /// What transformers sets; arguments may not.
