@@ -3,10 +3,10 @@
 # Installs what building and testing Continuo needs on Debian 12, from the package registries.
 # Safe to run again: what is there stays.
 #
-#   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages
+#   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages, helm, promtool
 #   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, buf
 #   scripts/setup.sh --peers    also the programs that benches measure beside ours
-#   scripts/setup.sh --clients  also Go, Node.js, Java and Maven, for services/cli/examples
+#   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples
 #   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,6 +35,7 @@ rust_is_new() {
     rustc --version | awk '{split($2, v, "."); exit !(v[1] > 1 || v[2] >= 85)}'
 }
 rust_is_new || packages+=(rustc-web cargo-web)
+command -v go >/dev/null || packages+=(golang-go)  # too old a one fetches a newer
 if [ "$want_all" = 1 ]; then
   packages+=(clang-19 libclang-rt-19-dev clang-format iproute2)
   command -v npm >/dev/null || packages+=(npm)  # other packages of Node.js bring their own
@@ -42,7 +43,6 @@ fi
 [ "$want_peers" = 0 ] || packages+=(nghttp2-client nginx-light)
 # What is at hand already serves too; services/cli/examples/README.md tells from which version.
 if [ "$want_clients" = 1 ]; then
-  command -v go >/dev/null || packages+=(golang-go)
   command -v node >/dev/null || packages+=(nodejs)
   command -v npm >/dev/null || packages+=(npm)
   command -v javac >/dev/null || packages+=(default-jdk-headless)
@@ -72,6 +72,8 @@ if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
   "$venv/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt
   cp tests/requirements.txt "$venv/installed.txt"
 fi
+
+scripts/helm_tools.sh
 
 if [ "$want_peers" = 1 ] && ! [ -f build/peers/.done ]; then
   echo "setup: smg"

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# Fetches a model from $HUB (a Hugging Face hub) into $TARGET: $REPOSITORY at $REVISION, with
+# $HUB_TOKEN where one is needed. Runs in busybox' sh with curl. What is complete stays, what was
+# cut off goes on; a file is seen under its name only when it is whole and its digest is right.
+# No two dollar signs in a row: Kubernetes makes one of them in an argument.
+set -eu
+
+fetch() { # fetch URL CURL_OPTIONS...
+  url=$1; shift
+  {
+    echo "url = \"$url\""
+    # Not as an argument, which others can see.
+    [ -z "${HUB_TOKEN:-}" ] || echo "header = \"authorization: Bearer $HUB_TOKEN\""
+  } | curl --config - --fail --silent --show-error --location --retry 8 --retry-connrefused "$@"
+}
+
+mkdir -p "$TARGET"
+files=$TARGET/.files.$(hostname)
+listing=$(fetch "$HUB/api/models/$REPOSITORY/revision/$REVISION?blobs=true" | tr -d '\n' | sed 's/" *: */":/g')
+commit=$(printf '%s' "$listing" | sed -n 's/.*"sha":"\([0-9a-f]\{40\}\)".*/\1/p')
+[ -n "$commit" ] || { echo "$HUB did not tell a commit of $REPOSITORY at $REVISION" >&2; exit 1; }
+if [ "$(cat "$TARGET/.complete" 2>/dev/null)" = "$REPOSITORY@$commit" ]; then
+  echo "$REPOSITORY@$commit is there"
+  exit 0
+fi
+
+# NAME SHA256-OR-- a line, of the files beside config.json that a worker reads. A name that could
+# leave the folder is none of them.
+printf '%s' "$listing" | awk '{
+  n = split($0, file, /"rfilename":"/)
+  for (i = 2; i <= n; i++) {
+    name = file[i]; sub(/".*/, "", name)
+    if (name !~ /^[A-Za-z0-9_][A-Za-z0-9._-]*$/) continue
+    if (name !~ /\.(json|safetensors|jinja|txt|model)$/) continue
+    sha = "-"
+    if (match(file[i], /"sha256":"[0-9a-f]+"/)) sha = substr(file[i], RSTART + 10, RLENGTH - 11)
+    print name, sha
+  }
+}' >"$files"
+grep -q '^config.json ' "$files" || { echo "$REPOSITORY has no config.json" >&2; exit 1; }
+
+while read -r name sha; do
+  [ ! -e "$TARGET/$name" ] || [ "$sha" = - ] ||
+    [ "$(sha256sum <"$TARGET/$name" | cut -d' ' -f1)" != "$sha" ] || continue
+  echo "fetching $name"
+  part=$TARGET/.$name.$(hostname).part
+  fetch "$HUB/$REPOSITORY/resolve/$commit/$name" --continue-at - --output "$part" </dev/null || {
+    # Refused, as where nothing is left to fetch: what is there is of no use.
+    code=$?; [ "$code" != 22 ] || rm -f "$part"; exit "$code"
+  }
+  if [ "$sha" != - ] && [ "$(sha256sum <"$part" | cut -d' ' -f1)" != "$sha" ]; then
+    rm -f "$part"
+    echo "$name is not what $HUB says that it is" >&2
+    exit 1
+  fi
+  mv "$part" "$TARGET/$name"
+done <"$files"
+rm -f "$files"
+echo "$REPOSITORY@$commit" >"$TARGET/.complete"

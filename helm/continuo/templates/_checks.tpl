@@ -1,0 +1,59 @@
+{{- /* What the schema cannot say: values that exclude or need each other. */ -}}
+{{- define "continuo.checks" -}}
+{{- if not .Values.pools }}
+{{- fail "pools: at least one is needed, such as --set pools.qwen.model.hub.repository=Qwen/Qwen3-0.6B" }}
+{{- end }}
+{{- if gt (len .Values.pools) 16 }}
+{{- fail (printf "pools: there are %d, a gateway takes 16" (len .Values.pools)) }}
+{{- end }}
+{{- range $name, $said := .Values.pools }}
+{{- $pool := include "continuo.pool" (list $ $name) | fromYaml }}
+{{- $sources := list }}
+{{- range list "pvc" "image" "hub" "objectStore" "path" }}
+{{- if hasKey $said.model . }}{{ $sources = append $sources . }}{{ end }}
+{{- end }}
+{{- if ne (len $sources) 1 }}
+{{- fail (printf "pools.%s.model: needs one of pvc, image, hub, objectStore and path, has %s" $name (join " and " $sources | default "none")) }}
+{{- end }}
+{{- if and $pool.gpus $pool.tensorParallel (ne (int $pool.gpus) (int $pool.tensorParallel)) }}
+{{- fail (printf "pools.%s.tensorParallel: is %v, but the model is split over its %v GPUs; leave it 0" $name $pool.tensorParallel $pool.gpus) }}
+{{- end }}
+{{- if gt (int $pool.autoscaling.minReplicas) (int $pool.autoscaling.maxReplicas) }}
+{{- fail (printf "pools.%s.autoscaling: minReplicas %v is above maxReplicas %v" $name $pool.autoscaling.minReplicas $pool.autoscaling.maxReplicas) }}
+{{- end }}
+{{- if and $pool.autoscaling.enabled (eq $pool.autoscaling.by "hpa") (lt (int $pool.autoscaling.minReplicas) 1) }}
+{{- fail (printf "pools.%s.autoscaling.minReplicas: 0 needs by: keda" $name) }}
+{{- end }}
+{{- end }}
+{{- if gt (int .Values.gateway.autoscaling.minReplicas) (int .Values.gateway.autoscaling.maxReplicas) }}
+{{- fail (printf "gateway.autoscaling: minReplicas %v is above maxReplicas %v" .Values.gateway.autoscaling.minReplicas .Values.gateway.autoscaling.maxReplicas) }}
+{{- end }}
+{{- with .Values.tls }}
+{{- if .enabled }}
+{{- if and (not .issuer.name) (not .workers.secretName) }}
+{{- fail "tls: workers need tls.workers.secretName, or tls.issuer.name for cert-manager to make one" }}
+{{- end }}
+{{- if and (not .issuer.name) (not .clientsIssuer.name) (not .clients.secretName) }}
+{{- fail "tls: clients need tls.clients.secretName, or tls.issuer.name or tls.clientsIssuer.name for cert-manager to make one" }}
+{{- end }}
+{{- if and .workers.secretName (not .workers.serverName) }}
+{{- fail "tls.workers.serverName: is needed with tls.workers.secretName: the name in that certificate" }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and (or .Values.ingress.enabled .Values.httpRoute.enabled) (not .Values.gateway.http) }}
+{{- fail "ingress and httpRoute need gateway.http" }}
+{{- end }}
+{{- if and .Values.ingress.enabled (not .Values.ingress.hosts) }}
+{{- fail "ingress.hosts: at least one is needed" }}
+{{- end }}
+{{- range list "httpRoute" "grpcRoute" }}
+{{- $route := index $.Values . }}
+{{- if and $route.enabled (not $route.parentRefs) }}
+{{- fail (printf "%s.parentRefs: the Gateway that it belongs to is needed" .) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.inferencePool.enabled (not .Values.inferencePool.endpointPicker.name) }}
+{{- fail "inferencePool.endpointPicker.name: the endpoint picker's Service is needed" }}
+{{- end }}
+{{- end }}

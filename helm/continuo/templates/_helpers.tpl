@@ -1,0 +1,212 @@
+{{- define "continuo.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 35 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* Names of objects begin with it; a pool's with it and the pool's name. */ -}}
+{{- define "continuo.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 35 | trimSuffix "-" }}
+{{- else if contains (include "continuo.name" .) .Release.Name }}
+{{- .Release.Name | trunc 35 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "continuo.name" .) | trunc 35 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "continuo.selector" -}}
+app.kubernetes.io/name: {{ include "continuo.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "continuo.gatewaySelector" -}}
+{{ include "continuo.selector" . }}
+app.kubernetes.io/component: gateway
+{{- end }}
+
+{{- define "continuo.workerSelector" -}}
+{{ include "continuo.selector" . }}
+app.kubernetes.io/component: worker
+{{- end }}
+
+{{- define "continuo.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: continuo
+{{- with .Values.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Of pods: a label that changes without need would restart them all. */ -}}
+{{- define "continuo.podLabels" -}}
+app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: continuo
+{{- with .Values.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "continuo.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (include "continuo.fullname" .) }}
+{{- end }}
+
+{{- /* A pool with everything that `worker` says and it does not. (list $ NAME) → YAML */ -}}
+{{- define "continuo.pool" -}}
+{{- $root := index . 0 }}
+{{- mergeOverwrite (deepCopy $root.Values.worker) (deepCopy (index $root.Values.pools (index . 1))) | toYaml }}
+{{- end }}
+
+{{- /* (list $ NAME) */ -}}
+{{- define "continuo.poolName" -}}
+{{- printf "%s-worker-%s" (include "continuo.fullname" (index . 0)) (index . 1) }}
+{{- end }}
+
+{{- /* Where the gateways find a pool's workers: an absolute name, asked for as it is. */ -}}
+{{- define "continuo.poolTarget" -}}
+{{- $root := index . 0 -}}
+dns:///{{ include "continuo.poolName" . }}.{{ $root.Release.Namespace }}.svc.{{ $root.Values.clusterDomain }}.:50051
+{{- end }}
+
+{{- define "continuo.workers" -}}
+{{- $targets := list }}
+{{- range $name := keys .Values.pools | sortAlpha }}
+{{- $pool := include "continuo.pool" (list $ $name) | fromYaml }}
+{{- $target := include "continuo.poolTarget" (list $ $name) }}
+{{- if gt (len $.Values.pools) 1 }}
+{{- $target = printf "%s@%s" $target (include "continuo.number" $pool.weight) }}
+{{- end }}
+{{- $targets = append $targets $target }}
+{{- end }}
+{{- join ";" $targets }}
+{{- end }}
+
+{{- /* A number as the programs read it: 4194304, not 4.194304e+06. */ -}}
+{{- define "continuo.number" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end }}
+{{- end }}
+
+{{- /* A map of flags as a list of arguments. */ -}}
+{{- define "continuo.flags" -}}
+{{- range $flag, $value := . }}
+- {{ printf "--%s=%s" $flag (include "continuo.number" $value) | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* (list $ IMAGE SUFFIX) */ -}}
+{{- define "continuo.image" -}}
+{{- $root := index . 0 }}
+{{- index . 1 | default (printf "%s-%s:%s" $root.Values.image.prefix (index . 2) ($root.Values.image.tag | default $root.Chart.AppVersion)) }}
+{{- end }}
+
+{{- define "continuo.podSecurity" -}}
+runAsNonRoot: true
+{{- with .Values.runAsUser }}
+runAsUser: {{ int64 . }}
+runAsGroup: {{ int64 . }}
+fsGroup: {{ int64 . }}
+fsGroupChangePolicy: OnRootMismatch
+{{- end }}
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "continuo.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- /* What a gateway's and a worker's pod have in common. (list $ VALUES SELECTOR) */ -}}
+{{- define "continuo.podSpec" -}}
+{{- $root := index . 0 }}
+{{- $values := index . 1 }}
+serviceAccountName: {{ include "continuo.serviceAccountName" $root }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  {{- include "continuo.podSecurity" $root | nindent 2 }}
+{{- with $root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- if ne $values.spread "off" }}
+topologySpreadConstraints:
+  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  - maxSkew: 1
+    topologyKey: {{ . }}
+    whenUnsatisfiable: {{ $values.spread }}
+    matchLabelKeys: [pod-template-hash]
+    labelSelector:
+      matchLabels:
+        {{- index $ 2 | nindent 8 }}
+  {{- end }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $values.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- /* The kubelet's gRPC probes know no TLS: then the page beside the metrics, which says the same.
+(list $ PORT-NAME PORT) */ -}}
+{{- define "continuo.probe" -}}
+{{- if (index . 0).Values.tls.enabled -}}
+httpGet: {path: /healthz, port: metrics}
+{{- else -}}
+grpc: {port: {{ index . 1 }}}
+{{- end }}
+{{- end }}
+
+{{- /* (list $ PORT) */ -}}
+{{- define "continuo.scrapeAnnotations" -}}
+{{- if eq (index . 0).Values.monitoring.scrape "annotations" }}
+prometheus.io/scrape: "true"
+prometheus.io/port: {{ index . 1 | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* Names of the Secrets with certificates. */ -}}
+{{- define "continuo.clientsSecret" -}}
+{{- .Values.tls.clients.secretName | default (printf "%s-clients-tls" (include "continuo.fullname" .)) }}
+{{- end }}
+{{- define "continuo.workersSecret" -}}
+{{- .Values.tls.workers.secretName | default (printf "%s-workers-tls" (include "continuo.fullname" .)) }}
+{{- end }}
+{{- define "continuo.gatewaySecret" -}}
+{{- if .Values.tls.workers.secretName -}}
+{{- .Values.tls.workers.gatewaySecretName | default .Values.tls.workers.secretName }}
+{{- else -}}
+{{- printf "%s-gateway-tls" (include "continuo.fullname" .) }}
+{{- end }}
+{{- end }}
+{{- define "continuo.workerServerName" -}}
+{{- .Values.tls.workers.serverName | default (printf "%s-workers.%s.svc" (include "continuo.fullname" .) .Release.Namespace) }}
+{{- end }}
+
+{{- /* Where a pool's model lies in the worker's pod. (list NAME MODEL) */ -}}
+{{- define "continuo.modelPath" -}}
+{{- $model := index . 1 }}
+{{- if $model.pvc }}{{ printf "/models/%s" ($model.pvc.path | default "") | trimSuffix "/" }}
+{{- else if $model.image }}{{ printf "/models/%s" ($model.image.path | default "") | trimSuffix "/" }}
+{{- else if or $model.hub $model.objectStore }}{{ printf "/models/%s" (index . 0) }}
+{{- else }}{{ $model.path }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes what follows from other files into helm/continuo:
+
+* README.md, between its markers: the table of values, from the comments of values.yaml;
+* values.schema.json, $defs gatewayFlags and workerFlags: what `flags` takes, from the --help of the
+  programs in $CONTINUO_BIN (default build/release/bin), less what the chart sets itself.
+
+    scripts/chart.py            writes them
+    scripts/chart.py --check    tells what would change, exit code 1
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+CHART = ROOT / "helm/continuo"
+BIN = pathlib.Path(os.environ.get("CONTINUO_BIN", ROOT / "build/release/bin"))
+# Flags that follow from other values, or that the chart relies on.
+OWNED = {
+    "gateway": {"workers", "routing_policy", "listen", "http_listen", "metrics_listen",
+                "otlp_endpoint", "drain_grace", "tls_cert_file", "tls_key_file", "tls_ca_file",
+                "worker_tls_cert_file", "worker_tls_key_file", "worker_tls_ca_file",
+                "worker_tls_server_name", "api_keys_file", "help", "version"},
+    "worker": {"model", "model_name", "worker_name", "device", "listen", "metrics_listen",
+               "otlp_endpoint", "tls_cert_file", "tls_key_file", "tls_ca_file", "tensor_parallel",
+               "drain_grace", "help", "version"},
+}
+TYPES = {
+    "INT": {"type": "integer"},
+    "NUMBER": {"type": "number"},
+    "BOOL": {"type": "boolean"},
+    "TEXT": {"type": "string"},
+    "ADDRESS": {"type": "string"},
+    "BYTES": {"type": ["integer", "string"], "pattern": "^[0-9]+(\\.[0-9]+)?([KMGT]i?B)?$"},
+    "DURATION": {"type": "string", "pattern": "^([0-9]+(\\.[0-9]+)?(ms|s|m|h))+$|^0$"},
+}
+
+
+def flags(program):
+    """{name: schema} of every flag in --help."""
+    text = subprocess.run([BIN / f"continuo-{program}", "--help"], check=True, text=True,
+                          capture_output=True).stdout
+    result = {}
+    for name, kind in re.findall(r"^  --(\w+)(?:\[?=([^\]\s]+)\]?)?", text, re.M):
+        result[name] = TYPES.get(kind) or {"enum": kind.split("|")} if kind else {}
+    return result
+
+
+def dump(value, indent=0):
+    """JSON in which what fits into a line is in one."""
+    flat = json.dumps(value)
+    if len(flat) + indent <= 100 or not isinstance(value, (dict, list)):
+        return flat
+    pad = " " * (indent + 2)
+    if isinstance(value, dict):
+        items = [f"{pad}{json.dumps(k)}: {dump(v, indent + 2)}" for k, v in value.items()]
+    else:
+        items = [pad + dump(v, indent + 2) for v in value]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return opening + "\n" + ",\n".join(items) + "\n" + " " * indent + closing
+
+
+def schema_text(old):
+    schema = json.loads(old)
+    for program, owned in OWNED.items():
+        known = flags(program)
+        if not owned <= known.keys():
+            sys.exit(f"continuo-{program} has no flag {sorted(owned - known.keys())}")
+        schema["$defs"][f"{program}Flags"] = {
+            "type": "object", "additionalProperties": False,
+            "properties": {k: v for k, v in known.items() if k not in owned}}
+    return dump(schema) + "\n"
+
+
+def rows(text):
+    """(key, default, comment) of each value that has a default or a comment of its own."""
+    path, comment = [], []
+    for line in text.splitlines():
+        if not line.strip():
+            comment = []
+            continue
+        if line.lstrip().startswith("#"):
+            said = line.strip().removeprefix("#").removeprefix(" ")
+            comment.append(said)
+            continue
+        if line.lstrip().startswith("- "):
+            comment = []
+            continue  # an item of the list that the key before begins
+        match = re.match(r"( *)([\w.-]+):\s*(.*)$", line)
+        indent, key, value = len(match[1]), match[2], match[3]
+        path = [(i, k) for i, k in path if i < indent] + [(indent, key)]
+        said = " ".join(comment).split(" @example")[0]
+        comment = []
+        if value or said:
+            yield ".".join(k for _, k in path), value, said
+
+
+def table(text):
+    lines = ["| value | default | |", "| --- | --- | --- |"]
+    in_list = None
+    for key, value, said in rows(text):
+        # What stands in a list's default is shown with the list.
+        if in_list and key.startswith(in_list + "."):
+            continue
+        in_list = None
+        shown = f"`{value}`" if value else ""
+        lines.append(f"| `{key}` | {shown} | {said.replace('|', chr(92) + '|')} |")
+        if not value and re.search(rf"^ *{re.escape(key.split('.')[-1])}:\n +- ", text, re.M):
+            in_list = key
+    return "\n".join(lines)
+
+
+def readme_text(old):
+    begin, end = "<!-- values: scripts/chart.py -->\n", "<!-- end of values -->"
+    before, rest = old.split(begin)
+    after = rest.split(end)[1]
+    return before + begin + table((CHART / "values.yaml").read_text()) + "\n" + end + after
+
+
+def main():
+    stale = []
+    for name, make in (("README.md", readme_text), ("values.schema.json", schema_text)):
+        old = (CHART / name).read_text()
+        new = make(old)
+        if new != old:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                (CHART / name).write_text(new)
+    if stale and "--check" in sys.argv:
+        sys.exit(f"helm/continuo: {' and '.join(stale)} is out of date; run scripts/chart.py")
+
+
+main()

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What tests/helm and tests/monitoring use, into build/tools/bin: helm, kubeconform and helm-unittest
+# built from their Go modules, prometheus and promtool out of Debian's package, without its service.
+# Safe to run again: what is there in the pinned version stays.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+HELM=v3.19.5
+KUBECONFORM=v0.7.0
+UNITTEST=v1.1.2
+TOOLCHAIN=go1.26.0  # where the Go at hand is older
+
+pinned="helm $HELM, kubeconform $KUBECONFORM, helm-unittest $UNITTEST, Prometheus"
+[ "$(cat build/tools/installed.txt 2>/dev/null)" != "$pinned" ] || exit 0
+echo "setup: $pinned"
+mkdir -p build/tools/bin build/tools/src
+tools=$PWD/build/tools
+
+rm -rf "$tools/src/prometheus"
+mkdir "$tools/src/prometheus"
+(cd "$tools/src/prometheus" && apt-get -qq -o APT::Sandbox::User=root download prometheus && dpkg-deb -x prometheus_*.deb . &&
+  cp usr/bin/prometheus usr/bin/promtool "$tools/bin" && rm prometheus_*.deb)
+
+export CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false -mod=mod -modcacherw" GOTOOLCHAIN=local
+go=go
+# A Go that is too old, as Debian 12's, fetches a newer one as the module that it is.
+if ! go version | awk '{sub("go", "", $3); split($3, v, "."); exit !(v[1] > 1 || v[2] >= 26)}'; then
+  mkdir -p "$tools/src/toolchain"
+  (cd "$tools/src/toolchain" && printf 'module local/toolchain\n' >go.mod)
+  module=golang.org/toolchain@v0.0.1-$TOOLCHAIN.linux-$(go env GOARCH)
+  folder=$(cd "$tools/src/toolchain" && go mod download -json "$module" | sed -n 's/.*"Dir": "\(.*\)",*/\1/p')
+  chmod +x "$folder"/bin/* "$folder"/pkg/tool/*/*
+  go=$folder/bin/go
+fi
+# Modules fetched, not what they fetch: only errors are of interest.
+quiet() { { "$@" 2>&1 >&3 | { grep -vE '^go: (downloading|finding|found|added)' >&2 || true; }; } 3>&1; }
+
+export GOBIN=$tools/bin
+# What helm's own release sets: its version, and the Kubernetes that it takes for granted offline.
+helm=helm.sh/helm/v3
+quiet "$go" install -ldflags "-s -w -X $helm/internal/version.version=$HELM
+  -X $helm/pkg/lint/rules.k8sVersionMajor=1 -X $helm/pkg/lint/rules.k8sVersionMinor=34
+  -X $helm/pkg/chartutil.k8sVersionMajor=1 -X $helm/pkg/chartutil.k8sVersionMinor=34" "$helm/cmd/helm@$HELM"
+quiet "$go" install -ldflags "-s -w" "github.com/yannh/kubeconform/cmd/kubeconform@$KUBECONFORM"
+# `go install` refuses a module that replaces others; a module of our own repeats the replacement.
+mkdir -p "$tools/src/helm-unittest"
+cat >"$tools/src/helm-unittest/go.mod" <<END
+module local/helm-unittest
+
+go 1.26.0
+
+require github.com/helm-unittest/helm-unittest $UNITTEST
+
+replace github.com/vmware-labs/yaml-jsonpath v0.3.2 => github.com/helm-unittest/yaml-jsonpath v0.4.0
+END
+(cd "$tools/src/helm-unittest" &&
+  quiet "$go" build -ldflags "-s -w" -o "$tools/bin/helm-unittest" \
+    github.com/helm-unittest/helm-unittest/cmd/helm-unittest)
+rm -rf "$tools/src"
+echo "$pinned" >"$tools/installed.txt"

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renders helm/continuo for tests, with the tools that scripts/helm_tools.sh builds."""
+import os
+import pathlib
+import subprocess
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm/continuo"
+TOOLS = ROOT / "build/tools/bin"
+BIN = pathlib.Path(os.environ.get("CONTINUO_BIN", ROOT / "build/release/bin"))
+EXAMPLES = sorted([*(ROOT / "deploy/examples").glob("*.yaml"),
+                   *(ROOT / "tests/helm/values").glob("*.yaml")])
+MINIMAL = ["--set", "pools.m.model.path=/models/m"]
+
+
+def run(tool, *arguments, **keywords):
+    return subprocess.run([TOOLS / tool, *map(str, arguments)], text=True, capture_output=True,
+                          **keywords)
+
+
+def render(*arguments, chart=CHART, release="r", namespace="prod"):
+    """The manifests as text; fails with what helm says."""
+    done = run("helm", "template", release, chart, "--namespace", namespace, *arguments)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return done.stdout
+
+
+def objects(*arguments, **keywords):
+    return [o for o in yaml.safe_load_all(render(*arguments, **keywords)) if o]
+
+
+def pods(rendered):
+    """(object, pod spec) of everything that makes pods."""
+    return [(o, o["spec"]["template"]["spec"]) for o in rendered if o["kind"] == "Deployment"]
+
+
+def refusal(*arguments):
+    """What helm says where it refuses values."""
+    done = run("helm", "template", "r", CHART, *arguments)
+    if done.returncode == 0:
+        raise AssertionError(f"{arguments} is not refused")
+    return done.stderr

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""helm/continuo renders what Kubernetes takes and what its pods need, for every example."""
+import copy
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import chart
+import yaml
+
+SCHEMAS = chart.ROOT / "tests/helm/schemas"
+
+
+def kubeconform(text):
+    return chart.run("kubeconform", "-strict", "-summary", "-output", "json", "-schema-location",
+                     f"{SCHEMAS}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json", "-", input=text)
+
+
+class ExamplesTest(unittest.TestCase):
+    """Facts that hold for every object of every example."""
+
+    def each(self):
+        for example in chart.EXAMPLES:
+            with self.subTest(example=example.name):
+                yield chart.objects("-f", example)
+
+    def test_helm_finds_nothing_to_say(self):
+        for example in chart.EXAMPLES:
+            with self.subTest(example=example.name):
+                done = chart.run("helm", "lint", "--strict", "--quiet", chart.CHART, "-f", example)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_kubernetes_takes_every_object(self):
+        for example in chart.EXAMPLES:
+            with self.subTest(example=example.name):
+                text = chart.render("-f", example)
+                done = kubeconform(text)
+                told = json.loads(done.stdout)
+                self.assertEqual(done.returncode, 0, told)
+                num = len([o for o in yaml.safe_load_all(text) if o])
+                self.assertEqual(told["summary"],
+                                 {"valid": num, "invalid": 0, "errors": 0, "skipped": 0})
+
+    def test_objects_have_names_of_their_own_that_dns_takes(self):
+        for rendered in self.each():
+            names = [(o["kind"], o["metadata"]["name"]) for o in rendered]
+            self.assertEqual(len(names), len(set(names)))
+            for _, name in names:
+                self.assertRegex(name, r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+
+    def test_pods_are_restricted(self):
+        # What Pod Security's level "restricted" asks for, and a root file system that stays as it is.
+        for rendered in self.each():
+            for owner, pod in chart.pods(rendered):
+                with self.subTest(pod=owner["metadata"]["name"]):
+                    self.assertIs(pod["automountServiceAccountToken"], False)
+                    self.assertIs(pod["securityContext"]["runAsNonRoot"], True)
+                    self.assertEqual(pod["securityContext"]["seccompProfile"],
+                                     {"type": "RuntimeDefault"})
+                    self.assertFalse({"hostNetwork", "hostPID", "hostIPC"} & pod.keys())
+                    for container in pod["containers"] + pod.get("initContainers", []):
+                        self.assertEqual(container["securityContext"], {
+                            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+                            "capabilities": {"drop": ["ALL"]}})
+                    for volume in pod.get("volumes", []):
+                        self.assertNotIn("hostPath", volume)
+
+    def test_mounts_have_volumes_and_volumes_mounts(self):
+        for rendered in self.each():
+            for owner, pod in chart.pods(rendered):
+                mounted = {m["name"] for c in pod["containers"] + pod.get("initContainers", [])
+                           for m in c.get("volumeMounts", [])}
+                self.assertEqual(mounted, {v["name"] for v in pod.get("volumes", [])},
+                                 owner["metadata"]["name"])
+
+    def test_services_budgets_scalers_and_policies_find_their_pods(self):
+        for rendered in self.each():
+            deployments = {o["metadata"]["name"]: o["spec"]["template"]["metadata"]["labels"]
+                           for o in rendered if o["kind"] == "Deployment"}
+
+            def selected(labels):
+                return [n for n, of in deployments.items() if labels.items() <= of.items()]
+            for o in rendered:
+                name, kind = o["metadata"]["name"], o["kind"]
+                with self.subTest(kind=kind, name=name):
+                    if kind == "Service":
+                        self.assertEqual(selected(o["spec"]["selector"]),
+                                         [name.removesuffix("-metrics")])
+                    elif kind in ("PodDisruptionBudget", "Deployment", "InferencePool"):
+                        self.assertEqual(selected(o["spec"]["selector"]["matchLabels"]), [name])
+                    elif kind in ("HorizontalPodAutoscaler", "ScaledObject"):
+                        self.assertIn(o["spec"]["scaleTargetRef"]["name"], deployments)
+                        target = next(d for d in rendered if d["kind"] == "Deployment" and
+                                      d["metadata"]["name"] == name)
+                        self.assertNotIn("replicas", target["spec"])
+                    elif kind == "NetworkPolicy":
+                        self.assertTrue(selected(o["spec"]["podSelector"]["matchLabels"]))
+
+    def test_pods_have_the_time_that_their_end_takes(self):
+        for rendered in self.each():
+            for owner, pod in chart.pods(rendered):
+                container = pod["containers"][0]
+                drain = int(next(a for a in container["args"] if a.startswith("--drain_grace="))
+                            .removeprefix("--drain_grace=").removesuffix("s"))
+                pre_stop = (container.get("lifecycle", {}).get("preStop", {})
+                            .get("sleep", {}).get("seconds", 0))
+                # Beyond the drain: 1 s of hand-over and 20 s for the engine to end on workers, 2 s
+                # of goodbye and 1 s until no call comes on gateways.
+                rest = 21 if container["name"] == "worker" else 3
+                self.assertGreater(pod["terminationGracePeriodSeconds"], pre_stop + drain + rest,
+                                   owner["metadata"]["name"])
+
+    def test_gateways_ask_for_every_pool_by_its_services_name(self):
+        for rendered in self.each():
+            gateway = next(p for o, p in chart.pods(rendered)
+                           if o["metadata"]["name"].endswith("-gateway"))
+            workers = gateway["containers"][0]["args"][0].removeprefix("--workers=").split(";")
+            names = {w.split("@")[0].removeprefix("dns:///").split(".")[0] for w in workers}
+            headless = {o["metadata"]["name"] for o in rendered if o["kind"] == "Service" and
+                        o["spec"].get("clusterIP") == "None" and
+                        not o["metadata"]["name"].endswith("-metrics")}
+            self.assertEqual(names, headless)
+
+
+class SchemasTest(unittest.TestCase):
+    """The committed schemas refuse what the API server would refuse."""
+
+    def refused(self, change, kind="Deployment"):
+        rendered = chart.objects("-f", chart.ROOT / "deploy/examples/production.yaml")
+        broken = copy.deepcopy(next(o for o in rendered if o["kind"] == kind))
+        change(broken)
+        done = kubeconform(yaml.safe_dump(broken))
+        self.assertEqual(json.loads(done.stdout)["summary"]["invalid"], 1, done.stdout)
+
+    def test_a_field_that_kubernetes_does_not_know(self):
+        self.refused(lambda o: o["spec"]["template"]["spec"]["containers"][0].update(argz=[]))
+
+    def test_a_value_of_the_wrong_type(self):
+        self.refused(lambda o: o["spec"].update(minReadySeconds="5"))
+
+    def test_a_field_that_is_missing(self):
+        self.refused(lambda o: o["spec"].pop("selector"))
+
+    def test_a_field_that_an_operator_does_not_know(self):
+        self.refused(lambda o: o["spec"]["endpoints"][0].update(intervall="5s"), "ServiceMonitor")
+
+
+class PackageTest(unittest.TestCase):
+    def test_the_package_renders_the_same_and_has_no_tests(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = chart.run("helm", "package", chart.CHART, "-d", folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            package = next(pathlib.Path(folder).iterdir())
+            example = ["-f", chart.ROOT / "deploy/examples/production.yaml"]
+            self.assertEqual(chart.render(*example, chart=package), chart.render(*example))
+            names = subprocess.run(["tar", "tzf", package], text=True, capture_output=True,
+                                   check=True).stdout
+            self.assertNotIn("_test.yaml", names)
+
+    def test_readme_and_flags_are_up_to_date(self):
+        done = subprocess.run([sys.executable, chart.ROOT / "scripts/chart.py", "--check"],
+                              text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+def leaves(value, path=""):
+    if isinstance(value, dict) and value:
+        for key, of in value.items():
+            yield from leaves(of, f"{path}.{key}" if path else key)
+    else:
+        yield path
+
+
+def known(schema, path=""):
+    """Names of all values in the schema."""
+    for key, value in schema.get("properties", {}).items():
+        here = f"{path}.{key}" if path else key
+        if "properties" in value:
+            yield from known(value, here)
+        else:
+            yield here
+
+
+class SuitesTest(unittest.TestCase):
+    def setUp(self):
+        schema = json.loads((chart.CHART / "values.schema.json").read_text())
+        self.known = set(known(schema)) - {"global"}  # Helm's own
+
+    def test_every_value_is_tried_by_a_suite(self):
+        tried = set()
+        for suite in (chart.CHART / "tests").glob("*_test.yaml"):
+            for test in yaml.safe_load(suite.read_text())["tests"]:
+                for leaf in leaves(test.get("set", {})):
+                    # A pool's are those of `worker`.
+                    tried.add(re.sub(r"^pools\.[a-z]+\.", "worker.", leaf))
+        self.assertEqual([], [k for k in sorted(self.known - {"pools"}) if "monitoring" not in k and not any(
+            t == k or t.startswith(k + ".") for t in tried)])
+
+    def test_every_value_is_in_the_schema_and_the_other_way_round(self):
+        values = yaml.safe_load((chart.CHART / "values.yaml").read_text())
+        # Maps with keys of the user's end where the schema does.
+        told = {next((k for k in self.known if leaf.startswith(k + ".")), leaf)
+                for leaf in leaves(values)}
+        self.assertEqual(told, self.known)
+
+
+if __name__ == "__main__":
+    unittest.main()

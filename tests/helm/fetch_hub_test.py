@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""helm/continuo/files/fetch_hub.sh fetches a model from a hub: only what a worker reads, whole and
+as the hub's digests say, again only what is missing, and the token to nobody but the hub."""
+import hashlib
+import http.server
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import chart
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+WEIGHTS = bytes(range(256)) * 4096
+FILES = {"config.json": b"{}", "tokenizer.json": b"[1]", "model.safetensors": WEIGHTS,
+         "pytorch_model.bin": b"not read", "original/params.json": b"{}", "../evil.json": b"{}",
+         ".hidden.json": b"{}"}
+
+
+class Hub:
+    """A hub, or where it keeps large files."""
+
+    def __init__(self, files, storage=None):
+        self.files, self.storage = dict(files), storage
+        self.asked, self.tokens, self.cut_after = [], [], None
+        self.digest_of = lambda content: hashlib.sha256(content).hexdigest()
+        hub = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                hub.answer(self)
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def answer(self, request):
+        self.asked.append(request.path)
+        self.tokens.append(request.headers.get("authorization"))
+        if request.path == "/api/models/a/b/revision/main?blobs=true":
+            siblings = [{"rfilename": n, "size": len(c), **(
+                {"lfs": {"sha256": self.digest_of(c), "size": len(c)}}
+                if n.endswith("safetensors") else {})} for n, c in self.files.items()]
+            return self.send(request, json.dumps({"_id": "x", "id": "a/b", "sha": COMMIT,
+                                                  "siblings": siblings}, indent=1).encode())
+        name = request.path.rsplit("/", 1)[-1]
+        if name not in self.files:
+            return request.send_error(404)
+        if self.storage is not None and name.endswith("safetensors"):
+            request.send_response(302)
+            request.send_header("location", f"{self.storage.address}/{name}")
+            request.send_header("content-length", "0")
+            return request.end_headers()
+        return self.send(request, self.files[name])
+
+    def send(self, request, content):
+        begin = int(request.headers.get("range", "bytes=0-")[6:-1])
+        if begin >= len(content):
+            return request.send_error(416)
+        request.send_response(206 if begin else 200)
+        if begin:
+            request.send_header("content-range",
+                                f"bytes {begin}-{len(content) - 1}/{len(content)}")
+        content = content[begin:]
+        request.send_header("content-length", str(len(content)))
+        request.end_headers()
+        if self.cut_after is not None and len(content) > self.cut_after:
+            request.wfile.write(content[:self.cut_after])
+            request.close_connection = True
+            return None
+        return request.wfile.write(content)
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class FetchTest(unittest.TestCase):
+    def setUp(self):
+        self.storage = Hub(FILES)
+        self.hub = Hub(FILES, self.storage)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.target = pathlib.Path(folder.name) / "models/m"
+
+    def tearDown(self):
+        self.hub.stop()
+        self.storage.stop()
+
+    def fetch(self, revision="main", **more):
+        # As Kubernetes passes it: an argument of sh -c.
+        pod = next(p for _, p in chart.pods(chart.objects(
+            "--set", "pools.m.model.hub.repository=a/b")) if "initContainers" in p)
+        container = pod["initContainers"][0]
+        self.assertNotIn("$$", container["args"][0])
+        environment = {e["name"]: e["value"] for e in container["env"]}
+        self.assertEqual(environment["TARGET"], "/models/m")
+        environment |= {"HUB": self.hub.address, "TARGET": str(self.target), "REVISION": revision}
+        return subprocess.run([*container["command"], *container["args"]], text=True,
+                              capture_output=True, timeout=120,
+                              env={"PATH": os.environ["PATH"]} | environment | more)
+
+    def there(self):
+        return sorted(p.name for p in self.target.iterdir())
+
+    def test_what_a_worker_reads_is_there_and_nothing_else(self):
+        done = self.fetch()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.there(), [".complete", "config.json", "model.safetensors",
+                                        "tokenizer.json"])
+        self.assertEqual((self.target / "model.safetensors").read_bytes(), WEIGHTS)
+        self.assertEqual([p.name for p in self.target.parent.rglob("evil*")], [])
+        # Every file is of the one commit that the listing told.
+        self.assertTrue(all(COMMIT in p for p in self.hub.asked[1:]))
+
+    def test_a_model_that_is_there_is_not_fetched_again(self):
+        self.fetch()
+        before = len(self.hub.asked)
+        done = self.fetch()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(self.hub.asked), before + 1)
+
+    def test_what_was_cut_off_goes_on(self):
+        self.storage.cut_after = len(WEIGHTS) // 2
+        done = self.fetch()
+        if done.returncode != 0:  # curl may have gone on by itself
+            self.assertNotIn("model.safetensors", self.there())
+            self.storage.cut_after = None
+            done = self.fetch()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.target / "model.safetensors").read_bytes(), WEIGHTS)
+
+    def test_a_whole_part_that_has_no_name_yet_is_no_dead_end(self):
+        self.target.mkdir(parents=True)
+        name = subprocess.run(["hostname"], text=True, capture_output=True).stdout.strip()
+        (self.target / f".model.safetensors.{name}.part").write_bytes(WEIGHTS)
+        self.fetch()
+        done = self.fetch()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.target / "model.safetensors").read_bytes(), WEIGHTS)
+
+    def test_a_file_that_is_not_what_the_hub_says_is_refused(self):
+        self.hub.digest_of = lambda content: "0" * 64
+        done = self.fetch()
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("model.safetensors is not what", done.stderr)
+        self.assertNotIn("model.safetensors", self.there())
+        self.assertNotIn(".complete", self.there())
+
+    def test_the_token_goes_to_the_hub_only_and_is_no_argument(self):
+        done = self.fetch(HUB_TOKEN="hf_secret")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(set(self.hub.tokens), {"Bearer hf_secret"})
+        self.assertEqual(self.storage.tokens, [None])
+        self.assertNotIn("hf_secret", done.stdout + done.stderr)
+
+    def test_a_revision_that_is_not_there_is_told(self):
+        done = self.fetch(revision="nope")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("did not tell a commit of a/b at nope", done.stderr)
+
+    def test_a_repository_without_a_model_is_told(self):
+        del self.hub.files["config.json"]
+        done = self.fetch()
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("a/b has no config.json", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad values of helm/continuo are refused before anything is made, with a message that names the
+value and what is allowed."""
+import unittest
+
+import chart
+
+P = "pools.m"
+# --set arguments, and what helm has to say.
+SCHEMA = [
+    ("gatway.replicas=2", "at '': additional properties 'gatway' not allowed"),
+    ("gateway.replica=2", "at '/gateway': additional properties 'replica' not allowed"),
+    ("gateway.replicas=two", "at '/gateway/replicas': got string, want integer"),
+    ("gateway.replicas=-1", "at '/gateway/replicas': minimum: got -1, want 0"),
+    ("gateway.routingPolicy=best", "at '/gateway/routingPolicy': value must be one of "
+     "'least_loaded', 'prefix_affinity', 'session_affinity', 'affinity', 'random'"),
+    ("gateway.drainSeconds=10m", "at '/gateway/drainSeconds': got string, want integer"),
+    ("gateway.service.type=Internal", "at '/gateway/service/type': value must be one of "
+     "'ClusterIP', 'NodePort', 'LoadBalancer'"),
+    ("gateway.service.nodePorts.grpc=70000", "maximum: got 70,000, want 65,535"),
+    ("gateway.flags.max_open_request=1", "at '/gateway/flags': additional properties "
+     "'max_open_request' not allowed"),
+    ("gateway.flags.max_open_requests=many", "at '/gateway/flags/max_open_requests': got string"),
+    ("gateway.flags.max_request_bytes=8megs", "at '/gateway/flags/max_request_bytes': '8megs' does "
+     "not match pattern"),
+    ("gateway.flags.listen=0.0.0.0:1", "at '/gateway/flags': additional properties 'listen'"),
+    ("gateway.spread=maybe", "at '/gateway/spread': value must be one of"),
+    ("gateway.maxUnavailable=half", "at '/gateway/maxUnavailable': 'half' does not match pattern"),
+    ("gateway.resources.limits.memory=2 GB", "'2 GB' does not match pattern"),
+    ("gateway.resources.memory=2Gi", "at '/gateway/resources': additional properties 'memory'"),
+    ("image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of"),
+    ("image.prefix=a b", "at '/image/prefix': 'a b' does not match pattern"),
+    ("worker.gpus=3", "at '/worker/gpus': value must be one of 0, 1, 2, 4, 8"),
+    ("worker.model.path=/x", "at '/worker': additional properties 'model' not allowed"),
+    (f"{P}.gpus=many", "at '/pools/m/gpus': value must be one of 0, 1, 2, 4, 8"),
+    (f"{P}.tensorParallel=3", "at '/pools/m/tensorParallel': value must be one of 0, 1, 2, 4, 8"),
+    (f"{P}.drainSeconds=31", "at '/pools/m/drainSeconds': maximum: got 31, want 30"),
+    (f"{P}.weight=-1", "at '/pools/m/weight': minimum: got -1, want 0"),
+    (f"{P}.loadSeconds=0", "at '/pools/m/loadSeconds': minimum: got 0, want 2"),
+    (f"{P}.flags.isa=sse", "at '/pools/m/flags/isa': value must be one of 'auto', 'scalar'"),
+    (f"{P}.flags.model=/x", "at '/pools/m/flags': additional properties 'model' not allowed"),
+    (f"{P}.autoscaling.by=cron", "at '/pools/m/autoscaling/by': value must be one of 'hpa', 'keda'"),
+    (f"{P}.autoscaling.kvOccupancy=70", "kvOccupancy': maximum: got 70, want 1"),
+    (f"{P}.storage.size=lots", "at '/pools/m/storage/size': 'lots' does not match pattern"),
+    (f"{P}.model.url=x", "at '/pools/m/model': additional properties 'url' not allowed"),
+    (f"{P}.model.path=relative", "at '/pools/m/model/path': 'relative' does not match pattern"),
+    (f"{P}.model.pvc.path=../x", "at '/pools/m/model/pvc/path': '../x' does not match pattern"),
+    (f"{P}.model.pvc.path=x", "at '/pools/m/model/pvc': missing property 'claim'"),
+    (f"{P}.model.hub.revision=x", "at '/pools/m/model/hub': missing property 'repository'"),
+    (f"{P}.model.hub.repository=a/b/c", "at '/pools/m/model/hub/repository': 'a/b/c' does not match"),
+    (f"{P}.model.objectStore.uri=bucket/x", "'bucket/x' does not match pattern"),
+    (f"{P}.model.name=a b", "at '/pools/m/model/name': 'a b' does not match pattern"),
+    ("pools.UPPER.model.path=/x", "'UPPER' does not match pattern"),
+    ("pools.a-name-of-more-than-20.model.path=/x", "does not match pattern"),
+    ("pools.x.gpus=1", "at '/pools/x': missing property 'model'"),
+    ("runAsUser=0", "at '/runAsUser': minimum: got 0, want 1"),
+    ("otlpEndpoint=http://collector", "at '/otlpEndpoint': 'http://collector' does not match"),
+    ("clusterDomain=cluster.local.", "at '/clusterDomain': 'cluster.local.' does not match"),
+    ("networkPolicy.clients=all", "at '/networkPolicy/clients': got string, want array"),
+    ("networkPolicy.clients[0].pods=x", "at '/networkPolicy/clients/0': additional properties 'pods'"),
+    ("monitoring.scrape=pods", "at '/monitoring/scrape': value must be one of 'podMonitor', "
+     "'serviceMonitor', 'annotations', 'none'"),
+    ("monitoring.interval=15", "at '/monitoring/interval': got number, want string"),
+    ("monitoring.slo.firstTokenSeconds=0", "exclusiveMinimum: got 0, want 0"),
+    ("tls.enabled=yes", "at '/tls/enabled': got string, want boolean"),
+    ("apiKeys.secretName=My_Keys", "at '/apiKeys/secretName': 'My_Keys' does not match pattern"),
+    ("ingress.paths[0]=v1", "at '/ingress/paths/0': 'v1' does not match pattern"),
+    ("inferencePool.endpointPicker.failureMode=Open", "value must be one of 'FailOpen', 'FailClose'"),
+]
+# What the schema cannot say: values that exclude or need each other.
+CHECKS = [
+    (f"{P}.model.pvc.claim=x", "pools.m.model: needs one of pvc, image, hub, objectStore and path, "
+     "has pvc and path"),
+    ("pools.x.model.name=x", "pools.x.model: needs one of pvc, image, hub, objectStore and path, "
+     "has none"),
+    (f"{P}.gpus=2,{P}.tensorParallel=4", "pools.m.tensorParallel: is 4, but the model is split over "
+     "its 2 GPUs; leave it 0"),
+    (f"{P}.autoscaling.minReplicas=9", "pools.m.autoscaling: minReplicas 9 is above maxReplicas 4"),
+    (f"{P}.autoscaling.enabled=true,{P}.autoscaling.minReplicas=0",
+     "pools.m.autoscaling.minReplicas: 0 needs by: keda"),
+    ("gateway.autoscaling.minReplicas=9", "gateway.autoscaling: minReplicas 9 is above maxReplicas 8"),
+    ("tls.enabled=true", "tls: workers need tls.workers.secretName, or tls.issuer.name"),
+    ("tls.enabled=true,tls.workers.secretName=s,tls.workers.serverName=n",
+     "tls: clients need tls.clients.secretName, or tls.issuer.name"),
+    ("tls.enabled=true,tls.issuer.name=i,tls.workers.secretName=s",
+     "tls.workers.serverName: is needed with tls.workers.secretName"),
+    ("ingress.enabled=true,ingress.hosts[0]=x,gateway.http=false",
+     "ingress and httpRoute need gateway.http"),
+    ("ingress.enabled=true", "ingress.hosts: at least one is needed"),
+    ("httpRoute.enabled=true", "httpRoute.parentRefs: the Gateway that it belongs to is needed"),
+    ("grpcRoute.enabled=true", "grpcRoute.parentRefs: the Gateway that it belongs to is needed"),
+    ("inferencePool.enabled=true", "inferencePool.endpointPicker.name: the endpoint picker's Service"),
+]
+
+
+class RefusalsTest(unittest.TestCase):
+    def check(self, table):
+        for values, message in table:
+            with self.subTest(values=values):
+                self.assertIn(message, chart.refusal(*chart.MINIMAL, "--set", values))
+
+    def test_the_schema_names_the_value_and_what_is_allowed(self):
+        self.check(SCHEMA)
+
+    def test_values_that_exclude_or_need_each_other(self):
+        self.check(CHECKS)
+
+    def test_no_pool(self):
+        self.assertIn("pools: at least one is needed, such as --set pools.qwen.model.hub.repository=",
+                      chart.refusal())
+
+    def test_more_pools_than_a_gateway_takes(self):
+        values = ",".join(f"pools.p{i}.model.path=/x" for i in range(17))
+        self.assertIn("pools: there are 17, a gateway takes 16", chart.refusal("--set", values))
+
+
+if __name__ == "__main__":
+    unittest.main()
