@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes THIRD_PARTY_NOTICES.md: what the programs link, with licences.
+"""Writes THIRD_PARTY_NOTICES.md: what the programs link, with licences. With --json prints the Rust
+crates among it, for the images' bills of materials.
 
 The Rust crates come from `cargo metadata` of the committed lock file; the Debian packages are
 listed here, with the licences that their copyright files state.
@@ -8,6 +9,7 @@ listed here, with the licences that their copyright files state.
 import json
 import pathlib
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MANIFEST = ROOT / "services/worker/text/rust/Cargo.toml"
@@ -19,7 +21,7 @@ PACKAGES = [
 ]
 
 
-def main():
+def linked_crates():
     metadata = json.loads(subprocess.run(
         ["cargo", "metadata", "--format-version=1", "--locked", "--filter-platform",
          "x86_64-unknown-linux-gnu", "--manifest-path", MANIFEST],
@@ -36,6 +38,14 @@ def main():
         queue += [d["pkg"] for d in nodes[node]["deps"]
                   if any(k["kind"] is None for k in d["dep_kinds"])]
     linked.discard(metadata["resolve"]["root"])
+    return [{key: packages[i][key] for key in ("name", "version", "license")}
+            for i in sorted(linked, key=lambda i: (packages[i]["name"], packages[i]["version"]))]
+
+
+def main():
+    if sys.argv[1:] == ["--json"]:
+        print(json.dumps(linked_crates()))
+        return
     lines = ["# Third-party notices", "",
              "The programs link these; their licence texts are in the packages named.",
              "Made by `scripts/third_party_notices.py`.", "",
@@ -43,7 +53,7 @@ def main():
     lines += [f"| {name} | {licence} |" for name, licence in PACKAGES]
     lines += ["", "## Rust crates in the text library", "",
               "| crate | version | licence |", "| --- | --- | --- |"]
-    for package in sorted((packages[i] for i in linked), key=lambda p: (p["name"], p["version"])):
+    for package in linked_crates():
         lines.append(f"| {package['name']} | {package['version']} | {package['license'] or '?'} |")
     (ROOT / "THIRD_PARTY_NOTICES.md").write_text("\n".join(lines) + "\n")
 

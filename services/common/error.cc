@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "google/rpc/error_details.pb.h"
 #include "services/common/utf8.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 template <typename Message>
 std::string TypeUrl() {
-  return "type.googleapis.com/" + Message::descriptor()->full_name();
+  return absl::StrCat("type.googleapis.com/", Message::descriptor()->full_name());
 }
 
 template <typename Message>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gRPC's log lines through ours. Up to 1.64 gRPC has a log function of its own; later ones use
-// Abseil's log.
+// gRPC's and Protocol Buffers' log lines through ours. gRPC up to 1.64 and Protocol Buffers up to
+// 3.21 have log functions of their own; later ones use Abseil's log.
 #include <grpcpp/version_info.h>
 
 #include <mutex>
@@ -17,6 +17,7 @@
 #include "absl/log/log_sink.h"
 #include "absl/log/log_sink_registry.h"
 #else
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #endif
 
@@ -52,9 +53,16 @@ void Receive(gpr_log_func_args* args) {
         args->message, args->file, args->line);
 }
 
+void ReceiveProtobuf(google::protobuf::LogLevel level, const char* file, int line,
+                     const std::string& message) {
+  const bool severe = level >= google::protobuf::LOGLEVEL_ERROR;
+  Write(severe ? LogSeverity::kWarning : LogSeverity::kInfo, message, file, line);
+}
+
 void Install() {
   gpr_log_verbosity_init();  // GRPC_VERBOSITY; else errors alone.
   gpr_set_log_function(Receive);
+  google::protobuf::SetLogHandler(ReceiveProtobuf);
 }
 #endif
 

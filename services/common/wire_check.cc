@@ -48,7 +48,7 @@ std::string FindBadText(std::string_view bytes, const Descriptor& type, const st
     const auto begin = static_cast<size_t>(input.CurrentPosition());
     if (size > bytes.size() - begin || !input.Skip(static_cast<int>(size))) return "";
     const std::string_view content = bytes.substr(begin, size);
-    const std::string name = path.empty() ? field->name() : absl::StrCat(path, ".", field->name());
+    const std::string name = absl::StrCat(path, path.empty() ? "" : ".", field->name());
     if (field->type() == FieldDescriptor::TYPE_STRING && !IsText(content)) return name;
     if (field->type() == FieldDescriptor::TYPE_MESSAGE && depth < kMaxDepth) {
       std::string found = FindBadText(content, *field->message_type(), name, depth + 1);

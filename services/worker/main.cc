@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // continuo-worker: flags, then the port, then the model, then requests until SIGTERM.
 
-#include <google/protobuf/stubs/logging.h>
-
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -48,11 +46,6 @@ absl::StatusOr<Loaded> Load(const WorkerConfig& config) {
   std::_Exit(1);
 }
 
-void LogProtobuf(google::protobuf::LogLevel level, const char*, int, const std::string& message) {
-  const bool severe = level >= google::protobuf::LOGLEVEL_ERROR;
-  Log(severe ? LogSeverity::kWarning : LogSeverity::kInfo, message, {{"source", "protobuf"}});
-}
-
 int Main(int argc, char** argv) {
   ParsedConfig parsed = ParseWorkerConfig(argc, argv);
   if (parsed.exit_code.has_value()) return *parsed.exit_code;
@@ -62,7 +55,6 @@ int Main(int argc, char** argv) {
   // Debian's Abseil looks for cycles at every lock, as debug builds do; ThreadSanitizer does it
   // here.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  google::protobuf::SetLogHandler(LogProtobuf);
 
   const SystemClock clock;
   // Declared before the server, so that it outlives it.

@@ -302,11 +302,11 @@ TEST_F(ValidateTest, EveryFieldOfARequestIsCheckedOrHasNoLimit) {
   const auto* type = v1::GenerateRequest::descriptor();
   for (int i = 0; i < type->field_count(); ++i) {
     const auto* field = type->field(i);
-    found.insert(field->name());
+    found.insert(absl::StrCat(field->name()));
     for (const char* part : {"sampling", "stopping", "output", "cache"}) {
       if (field->name() != part) continue;
       for (int k = 0; k < field->message_type()->field_count(); ++k) {
-        found.insert(field->name() + "." + field->message_type()->field(k)->name());
+        found.insert(absl::StrCat(field->name(), ".", field->message_type()->field(k)->name()));
       }
     }
   }

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+# The images of Continuo: targets gateway, worker-cpu and cli. deploy/images/build.sh builds them.
+#
+# gRPC and Protocol Buffers come from Debian experimental: unstable and everything before it has
+# gRPC 1.51, which lacks the limits against floods of HTTP/2 frames. All else is Debian unstable.
+ARG BASE=debian:experimental
+
+FROM ${BASE} AS toolchain
+COPY deploy/images/apt-preferences /etc/apt/preferences.d/continuo
+RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
+      ca-certificates cargo ccache cmake g++ ninja-build pkgconf python3 \
+      libabsl-dev libboost-dev libc-ares-dev libcli11-dev libcurl4-openssl-dev libgrpc++-dev \
+      libprotobuf-dev libre2-dev libssl-dev libxxhash-dev nlohmann-json3-dev prometheus-cpp-dev \
+      protobuf-compiler protobuf-compiler-grpc zlib1g-dev \
+    && apt-get clean && rm -rf /var/lib/apt/lists/*
+
+# What the tests need on top: `deploy/images/test.sh` runs them there.
+FROM toolchain AS toolchain-tests
+RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
+      git iproute2 libbenchmark-dev libgmock-dev libgtest-dev openssl procps python3-venv util-linux \
+    && apt-get clean && rm -rf /var/lib/apt/lists/*
+
+FROM toolchain AS build
+ARG VERSION_SUFFIX=
+WORKDIR /src
+COPY . .
+RUN --mount=type=cache,id=continuo-ccache,target=/ccache \
+    --mount=type=cache,id=continuo-cargo,target=/cargo \
+    --mount=type=cache,id=continuo-cargo-target,target=/src/build/cargo \
+    export CCACHE_DIR=/ccache CARGO_HOME=/cargo \
+    && cmake --preset release -DCONTINUO_TESTS=OFF -DCONTINUO_VERSION_SUFFIX="$VERSION_SUFFIX" \
+    && ninja -C build/release --quiet continuo-gateway continuo-worker continuo \
+    && python3 scripts/third_party_notices.py --json > build/crates.json
+# Each image's root: the program, the libraries that it loads and the packages that they are from.
+RUN deploy/images/make_root.sh gateway build/release/bin/continuo-gateway /out/gateway \
+    && deploy/images/make_root.sh worker-cpu build/release/bin/continuo-worker /out/worker-cpu build/crates.json \
+    && deploy/images/make_root.sh cli build/release/bin/continuo /out/cli
+
+# No shell, no package manager: programs run as an unprivileged user and write nothing.
+FROM scratch AS runtime
+USER 65532:65532
+ENV PATH=/usr/bin
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.vendor="Continuo" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      io.continuo.sbom="/usr/share/continuo/sbom.cdx.json"
+
+FROM runtime AS gateway
+LABEL org.opencontainers.image.title="continuo-gateway" \
+      org.opencontainers.image.description="Routes streaming LLM requests to Continuo workers"
+COPY --from=build /out/gateway /
+EXPOSE 50050 8080 9091
+ENTRYPOINT ["/usr/bin/continuo-gateway"]
+
+FROM runtime AS worker-cpu
+LABEL org.opencontainers.image.title="continuo-worker" \
+      org.opencontainers.image.description="Runs a language model on the CPU for Continuo"
+COPY --from=build /out/worker-cpu /
+EXPOSE 50051 9090
+ENTRYPOINT ["/usr/bin/continuo-worker"]
+
+FROM runtime AS cli
+LABEL org.opencontainers.image.title="continuo" \
+      org.opencontainers.image.description="Continuo's client for people, and its bench"
+COPY --from=build /out/cli /
+ENTRYPOINT ["/usr/bin/continuo"]

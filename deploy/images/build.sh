@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the images, writes their archives and bills of materials, and prints their sizes.
+#
+#   deploy/images/build.sh [TARGETS...]    gateway, worker-cpu, cli, or those given
+#
+# The results are build/images/NAME.tar (an OCI archive) and NAME.sbom.cdx.json, the images
+# localhost/continuo-NAME:TAG in buildah's store. TAG in the environment names them (default: the
+# project's version); VERSION_SUFFIX is appended to the version that the programs tell.
+# What was compiled is kept by ccache and cargo in cache mounts, so a second build is short.
+. "$(dirname "$0")/env.sh"
+[ $# -gt 0 ] || set -- gateway worker-cpu cli
+version=$(sed -n 's/^project(continuo VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)${VERSION_SUFFIX:-}
+tag=${TAG:-${version/+/-}}
+deploy/images/base.sh
+mkdir -p build/images
+for target in "$@"; do
+  name=continuo-$target
+  buildah_build "$target" "$name:$tag" --build-arg "VERSION=$version" \
+    --build-arg "VERSION_SUFFIX=${VERSION_SUFFIX:-}" \
+    --build-arg "REVISION=$(git rev-parse HEAD 2>/dev/null || echo unknown)" \
+    >"$IMAGES_ROOT/$target.log" 2>&1 || { tail -30 "$IMAGES_ROOT/$target.log" >&2; exit 1; }
+  rm -f "build/images/$name.tar"
+  buildah push -q "localhost/$name:$tag" "oci-archive:build/images/$name.tar:localhost/$name:$tag"
+  container=$(buildah from --pull-never "localhost/$name:$tag")
+  root=$(buildah mount "$container")
+  cp "$root/usr/share/continuo/sbom.cdx.json" "build/images/$name.sbom.cdx.json"
+  printf '%-22s %4d MB on disk, %3d MB to pull, %3d components  localhost/%s:%s\n' "$name" \
+    "$(du -sm "$root" | cut -f1)" "$(($(stat -c %s "build/images/$name.tar") / 1000000))" \
+    "$(grep -c '"bom-ref"' "build/images/$name.sbom.cdx.json")" "$name" "$tag"
+  buildah umount "$container" >/dev/null
+  buildah rm "$container" >/dev/null
+done

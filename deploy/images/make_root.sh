@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# make_root.sh IMAGE PROGRAM ROOT [CRATES]: the root file system of an image, in a stage of the
+# Dockerfile: the program, the libraries that it loads with their licences, and what tells scanners
+# which packages these are from. CRATES lists the Rust crates that the program links.
+set -euo pipefail
+image=$1 program=$2 root=$3 crates=${4:-}
+mkdir -p "$root"/{etc,tmp,usr/bin,usr/lib64,usr/share/continuo,var/lib/dpkg/status.d}
+chmod 1777 "$root/tmp"
+ln -s usr/bin "$root/bin"
+ln -s usr/lib "$root/lib"
+ln -s usr/lib64 "$root/lib64"
+install -s -m 755 "$program" "$root/usr/bin/"
+
+packages=()
+while read -r library; do
+  file=$(realpath "$library")
+  mkdir -p "$root$(dirname "$file")"
+  cp --preserve=mode,timestamps "$file" "$root$file"
+  # The name that the loader looks for, beside the file that it is.
+  link=$(dirname "$file")/$(basename "$library")
+  [ "$link" = "$file" ] || ln -sf "$(basename "$file")" "$root$link"
+  packages+=("$(dpkg -S "$file" | cut -d: -f1)")
+done < <(ldd "$program" | awk '$2 == "=>" {print $3} $1 ~ /^\// {print $1}')
+loader=$(realpath /lib64/ld-linux-x86-64.so.2)
+ln -sf "../${loader#/usr/}" "$root/usr/lib64/ld-linux-x86-64.so.2"
+
+mapfile -t packages < <(printf '%s\n' "${packages[@]}" base-files | sort -u)
+for package in "${packages[@]}"; do
+  dpkg-query -s "$package" >"$root/var/lib/dpkg/status.d/$package"
+  mkdir -p "$root/usr/share/doc/$package"
+  cp -L "/usr/share/doc/$package/copyright" "$root/usr/share/doc/$package/"
+done
+cp LICENSE THIRD_PARTY_NOTICES.md "$root/usr/share/continuo/"
+cp -L /etc/os-release /etc/debian_version "$root/etc/"
+echo 'nonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin' >"$root/etc/passwd"
+echo 'nonroot:x:65532:' >"$root/etc/group"
+echo 'hosts: files dns' >"$root/etc/nsswitch.conf"
+
+python3 deploy/images/sbom.py --image="$image" --program="$program" ${crates:+--crates="$crates"} \
+  --output="$root/usr/share/continuo/sbom.cdx.json" "${packages[@]}"
+# As it runs in there: every library is found.
+chroot "$root" "/usr/bin/$(basename "$program")" --version

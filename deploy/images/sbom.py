@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the CycloneDX bill of materials of one image: the program, the Debian packages whose
+libraries it loads, those whose headers or archives are compiled into it, and its Rust crates."""
+import argparse
+import hashlib
+import json
+import pathlib
+import re
+import subprocess
+import uuid
+
+# Header-only or linked as archives: nothing of them is loaded, all of them is inside.
+COMPILED_IN = ["libboost-dev", "libcli11-dev", "nlohmann-json3-dev", "prometheus-cpp-dev"]
+
+
+def package(name):
+    def field(which):
+        return subprocess.run(["dpkg-query", "-W", "-f", "${%s}" % which, name], check=True,
+                              capture_output=True, text=True).stdout.split("\n")[0]
+    version, architecture = field("Version"), field("Architecture")
+    source = field("source:Package")
+    copyright_file = pathlib.Path("/usr/share/doc", name, "copyright")
+    licences = sorted(set(re.findall(r"^License: *(\S+)", copyright_file.read_text(errors="replace"),
+                                     re.MULTILINE))) if copyright_file.exists() else []
+    return {"type": "library", "bom-ref": f"deb/{name}", "name": name, "version": version,
+            "purl": f"pkg:deb/debian/{name}@{version.replace(':', '%3A').replace('+', '%2B')}"
+                    f"?arch={architecture}&upstream={source}",
+            **({"licenses": [{"license": {"name": licence}} for licence in licences]}
+               if licences else {})}
+
+
+def crate(entry):
+    return {"type": "library", "bom-ref": f"cargo/{entry['name']}@{entry['version']}",
+            "name": entry["name"], "version": entry["version"],
+            "purl": f"pkg:cargo/{entry['name']}@{entry['version'].replace('+', '%2B')}",
+            **({"licenses": [{"expression": entry["license"].replace("/", " OR ")}]}
+               if entry["license"] else {})}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for option in ("--image", "--program", "--crates", "--output"):
+        parser.add_argument(option)
+    parser.add_argument("packages", nargs="+")
+    arguments = parser.parse_args()
+    program = pathlib.Path(arguments.program)
+    version = subprocess.run([program, "--version"], check=True, capture_output=True,
+                             text=True).stdout.split()[-1]
+    components = [package(name) for name in sorted({*arguments.packages, *COMPILED_IN})]
+    if arguments.crates:
+        components += [crate(entry) for entry in json.loads(
+            pathlib.Path(arguments.crates).read_text())]
+    digest = hashlib.sha256(program.read_bytes()).hexdigest()
+    root = {"type": "application", "bom-ref": program.name, "name": program.name,
+            "version": version, "licenses": [{"license": {"id": "Apache-2.0"}}]}
+    bom = {"bomFormat": "CycloneDX", "specVersion": "1.5",
+           "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_OID, digest)}", "version": 1,
+           "metadata": {"component": {"type": "container", "bom-ref": "image",
+                                      "name": f"continuo-{arguments.image}", "version": version}},
+           "components": [root, *components],
+           "dependencies": [{"ref": "image", "dependsOn": [program.name]},
+                            {"ref": program.name,
+                             "dependsOn": [c["bom-ref"] for c in components]}]}
+    pathlib.Path(arguments.output).write_text(json.dumps(bom, indent=1) + "\n")
+
+
+main()
