@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/gateway/generate_front.h"
+#include "services/gateway/request_check.h"
+#include "services/gateway/router.h"
+#include "services/gateway/stream_relay.h"
+#include "services/gateway/timer.h"
+#include "tests/testing/fake_generation.h"
+#include "tests/testing/manual_clock.h"
+
+namespace continuo::gateway::openai {
+
+// Callbacks that wait until somebody lets time pass.
+class ManualTimer : public Timer {
+ public:
+  explicit ManualTimer(ManualClock* clock) : clock_(clock) {}
+  void After(absl::Duration delay, std::function<void()> callback) override {
+    due_.emplace(clock_->Elapsed() + std::clamp(delay, absl::ZeroDuration(), absl::Hours(1)),
+                 std::move(callback));
+  }
+  // Lets time pass until the next callback; false where there is none.
+  bool RunNext() {
+    if (due_.empty()) return false;
+    auto first = due_.extract(due_.begin());
+    clock_->Advance(std::max(first.key() - clock_->Elapsed(), absl::ZeroDuration()));
+    first.mapped()();
+    return true;
+  }
+  void Clear() { due_.clear(); }
+
+ private:
+  ManualClock* const clock_;
+  std::multimap<absl::Duration, std::function<void()>> due_;
+};
+
+// What the worker does to all but the neighbour.
+struct WorkerScript {
+  int fail_at = -1;  // instead of this response a call ends with `failure`
+  absl::Status failure;
+  std::string key;  // that calls need; empty: none
+};
+
+// The gateway behind the HTTP server on one thread: real relays, over a worker whose responses are
+// turns of the executor.
+class InlineFront : public GenerateFront, public WorkerTransport, public RelayObserver {
+ public:
+  // Calls with this header are the neighbour's.
+  static constexpr char kNeighbour[] = "x-neighbour-61a5c2f0e9";
+
+  InlineFront(boost::asio::io_context* context, ManualClock* clock)
+      : context_(context),
+        clock_(clock),
+        timer_(clock),
+        router_(&LeastLoadedOfTwo, &view_, clock, random_) {
+    LoadSnapshot snapshot;
+    snapshot.known_models = {"fake"};
+    snapshot.settled = true;
+    for (const char* const name : {"0", "1"}) {
+      snapshot.workers.push_back(std::make_shared<const WorkerLoad>(
+          WorkerLoad{.address = name,
+                     .worker = absl::StrCat("worker-", name),
+                     .incarnation = name,
+                     .model = "fake",
+                     .fingerprint = "F",
+                     .tokenizer_fingerprint = "T",
+                     .state = WorkerState::kServing,
+                     .report_time = absl::InfiniteFuture() - absl::UnixEpoch()}));
+    }
+    view_.Set(std::move(snapshot));
+  }
+
+  void SetScript(WorkerScript script) { script_ = std::move(script); }
+  ManualTimer& timer() { return timer_; }
+  std::shared_ptr<const LoadSnapshot> loads() const { return view_.Get(); }
+  // Requests that are open at workers.
+  int64_t num_in_flight() const { return router_.InFlight("0") + router_.InFlight("1"); }
+
+  absl::StatusOr<std::string> Authenticate(const ClientCall& call) const override {
+    if (script_.key.empty() || call.metadata("authorization") == "Bearer " + script_.key ||
+        !call.metadata(kNeighbour).empty()) {
+      return "default";
+    }
+    return absl::UnauthenticatedError("a valid key is needed");
+  }
+  absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
+                                                    v1::GenerateRequest request,
+                                                    RelayClient* client) override {
+    if (absl::Status status = CheckGenerate(request); !status.ok()) return status;
+    RelayRequest relay_request;
+    relay_request.context.request_id = request.request_id();
+    relay_request.context.deadline = call.deadline;
+    relay_request.context.tenant = call.metadata(kNeighbour);
+    relay_request.request = std::move(request);
+    return std::make_shared<StreamRelay>(RelayEnvironment{.router = &router_,
+                                                          .transport = this,
+                                                          .timer = &timer_,
+                                                          .clock = clock_,
+                                                          .observer = this},
+                                         std::move(relay_request), client);
+  }
+  void Refused(const std::string&, const absl::Status& status) override {
+    CONTINUO_CHECK(!status.ok());
+  }
+  std::string MakeRequestId() override { return "made"; }
+
+  std::shared_ptr<WorkerCall> Start(std::shared_ptr<StreamRelay> relay, int attempt,
+                                    const Lease& /*lease*/, const v1::GenerateRequest& request,
+                                    const CallContext& context, bool /*is_move*/) override {
+    const bool fails = context.tenant.empty() && script_.fail_at >= 0;
+    return std::make_shared<Call>(
+        this, std::move(relay), attempt,
+        // All have one name, which decides how tokens are grouped into responses.
+        FakeGeneration({.name = "w"}, request, context.request_id), fails ? script_.fail_at : -1);
+  }
+  void OnFirstToken(std::string_view, absl::Duration) override {}
+  void OnTokens(std::string_view, absl::Duration, int) override {}
+  void OnMove(std::string_view, std::string_view) override {}
+  void OnStall(std::string_view, absl::Duration) override {}
+
+ private:
+  class Call : public WorkerCall, public std::enable_shared_from_this<Call> {
+   public:
+    Call(InlineFront* front, std::shared_ptr<StreamRelay> relay, int attempt,
+         FakeGeneration generation, int fail_at)
+        : front_(front),
+          relay_(std::move(relay)),
+          attempt_(attempt),
+          generation_(std::move(generation)),
+          fail_at_(fail_at) {}
+    void StartRead() override {
+      boost::asio::post(*front_->context_, [self = shared_from_this()] { self->Step(); });
+    }
+    void Abandon() override {}
+
+   private:
+    void Step() {
+      if (number_++ == fail_at_) {
+        relay_->OnWorkerEnd(attempt_, front_->script_.failure);
+      } else if (std::optional<v1::GenerateResponse> response = generation_.Next()) {
+        relay_->OnResponse(attempt_, *std::move(response));
+      } else {
+        relay_->OnWorkerEnd(attempt_, generation_.status());
+      }
+    }
+
+    InlineFront* const front_;
+    const std::shared_ptr<StreamRelay> relay_;
+    const int attempt_;
+    FakeGeneration generation_;
+    const int fail_at_;
+    int number_ = 0;
+  };
+
+  boost::asio::io_context* const context_;
+  ManualClock* const clock_;
+  ManualTimer timer_;
+  LoadView view_;
+  std::mt19937_64 random_{1};
+  Router router_;
+  WorkerScript script_;
+};
+
+}  // namespace continuo::gateway::openai
