@@ -8,17 +8,19 @@
 #   scripts/setup.sh --peers    also the programs that benches measure beside ours
 #   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples
 #   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda
+#   scripts/setup.sh --cluster  also what deploy/images and deploy/cluster need: buildah, containerd
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-want_all=0 want_clients=0 want_cuda=0 want_peers=0
+want_all=0 want_clients=0 want_cluster=0 want_cuda=0 want_peers=0
 for argument in "$@"; do
   case "$argument" in
     --all) want_all=1 ;;
     --clients) want_clients=1 ;;
+    --cluster) want_cluster=1 ;;
     --cuda) want_cuda=1 ;;
     --peers) want_peers=1 ;;
-    *) sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -40,6 +42,10 @@ if [ "$want_all" = 1 ]; then
   packages+=(clang-19 libclang-rt-19-dev clang-format iproute2)
   command -v npm >/dev/null || packages+=(npm)  # other packages of Node.js bring their own
 fi
+[ "$want_cluster" = 0 ] || packages+=(
+  buildah conntrack containerd containernetworking-plugins debootstrap ethtool iproute2 ipset iptables jq
+  kmod openssl runc socat
+)
 [ "$want_peers" = 0 ] || packages+=(nghttp2-client nginx-light)
 # What is at hand already serves too; services/cli/examples/README.md tells from which version.
 if [ "$want_clients" = 1 ]; then

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A test's hands on the cluster: kubectl and helm, pods, DNS, and the load that runs in there."""
+import json
+import os
+import pathlib
+import socket
+import struct
+import subprocess
+import time
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+K8S_ROOT = pathlib.Path(os.environ.get("K8S_ROOT") or pathlib.Path(
+    os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "continuo-cluster")
+NAMESPACE, RELEASE = "continuo", "continuo"
+GATEWAY = "continuo-gateway.continuo.svc.cluster.local:50050"
+DNS = "10.96.0.10"
+ENVIRONMENT = {**os.environ, "KUBECONFIG": str(K8S_ROOT / "pki/admin.conf")}
+
+
+def run(*command, **options):
+    done = subprocess.run([str(c) for c in command], env=ENVIRONMENT, capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL, **options)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def kubectl(*arguments):
+    return run(K8S_ROOT / "bin/kubectl", "-n", NAMESPACE, *arguments)
+
+
+def helm_upgrade(*arguments):
+    """The chart with the values of this folder; returns when everything is rolled out."""
+    run(K8S_ROOT / "bin/helm", "upgrade", "--install", RELEASE, ROOT / "helm/continuo", "-n", NAMESPACE,
+        "-f", HERE / "values.yaml", "--wait", "--timeout=300s", *arguments)
+    # Old pods still drain when the new ones are ready.
+    wait_until(lambda: not any(p["metadata"].get("deletionTimestamp") for p in pods()), 180,
+               "old pods to end")
+
+
+def pods(component=None):
+    selector = f"app.kubernetes.io/instance={RELEASE}"
+    if component:
+        selector += f",app.kubernetes.io/component={component}"
+    return json.loads(kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
+
+
+def is_ready(pod):
+    return not pod["metadata"].get("deletionTimestamp") and any(
+        c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
+
+
+def ready(component):
+    return [p for p in pods(component) if is_ready(p)]
+
+
+def wait_until(holds, timeout, what):
+    """Polls the cluster; returns what `holds` returned."""
+    deadline = time.monotonic() + timeout
+    while True:
+        result = holds()
+        if result:
+            return result
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{timeout} s passed without {what}")
+        time.sleep(0.2)
+
+
+def resolve(name):
+    """The addresses that CoreDNS tells at this moment."""
+    question = b"".join(bytes([len(l)]) + l.encode() for l in name.split(".")) + b"\0"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.settimeout(2)
+        s.sendto(struct.pack(">6H", 1, 0x100, 1, 0, 0, 0) + question + struct.pack(">2H", 1, 1), (DNS, 53))
+        data = s.recv(4096)
+    count = struct.unpack(">6H", data[:12])[3]
+    at = 12 + len(question) + 4
+    addresses = []
+    for _ in range(count):
+        while data[at] and data[at] < 0xC0:  # a name: labels, or a pointer of two bytes
+            at += data[at] + 1
+        at += 2 if data[at] >= 0xC0 else 1
+        kind, _, _, size = struct.unpack(">HHIH", data[at:at + 10])
+        at += 10
+        if kind == 1:
+            addresses.append(socket.inet_ntoa(data[at:at + size]))
+        at += size
+    return addresses
+
+
+def metrics(address):
+    """A pod's page as {series: value}; the host has a route to every pod."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as page:
+        lines = page.read().decode().splitlines()
+    return {l.rsplit(" ", 1)[0]: float(l.rsplit(" ", 1)[1]) for l in lines if l and l[0] != "#"}
+
+
+class Load:
+    """load.py in a pod or in a node's network namespace."""
+
+    def __init__(self, name, *command):
+        self.name = name
+        self.log = open(K8S_ROOT / f"log/load-{name}.log", "w+")
+        self.process = subprocess.Popen([str(c) for c in command], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=self.log, text=True,
+                                        env=ENVIRONMENT)
+        self._answer()
+
+    def _answer(self):
+        while True:
+            line = self.process.stdout.readline()
+            if line.startswith("{"):
+                return json.loads(line)
+            if not line:
+                self.log.seek(0)
+                raise RuntimeError(f"the load {self.name} ended: {self.log.read()[-2000:]}")
+
+    def tell(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(timeout=30)
+
+
+def load_in_pod(streams=6, address=GATEWAY):
+    return Load("pod", K8S_ROOT / "bin/kubectl", "-n", "default", "exec", "-i", "client", "--",
+                "/venv/bin/python", "deploy/cluster/load.py", address, f"--streams={streams}",
+                "--seed=pod")
+
+
+def load_on_node(streams=4, node_port=30050):
+    return Load("node", "nsenter", "--net=/run/netns/kube1", ROOT / "build/venv/bin/python",
+                HERE / "load.py", f"10.250.0.11:{node_port}", f"--streams={streams}", "--seed=node")

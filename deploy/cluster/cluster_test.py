@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the chart does on a real cluster while streams are open: updates, losses, scaling. test.sh
+brings the cluster, the images and the model; the steps below go in this order, each leaving the
+fleet whole. `--only=NAME,…` runs some of them.
+
+A step's streams come from a pod through the gateways' Service and from a node's network through its
+NodePort. Every answer must be byte for byte the undisturbed one, no client sees an error; where a
+gateway ends, one continuation goes on at another one.
+"""
+import argparse
+import json
+import sys
+import time
+import traceback
+
+import cluster
+from cluster import kubectl, ready, wait_until
+
+WORKERS = "deployment/continuo-worker-demo"
+POOL_NAME = "continuo-worker-demo.continuo.svc.cluster.local"
+# What a client or a gateway needs to see that the other end is gone without a word: its pings.
+LOST_S = 20
+
+
+class Test:
+    def __init__(self):
+        self.loads = [cluster.load_in_pod(), cluster.load_on_node()]
+
+    def under_load(self, act, most_reconnects=0, inexact=False, longest_gap=None):
+        """Runs `act` while streams are open; returns what happened to them."""
+        for load in self.loads:
+            load.tell("start")
+        begin = time.monotonic()
+        act()
+        seconds = time.monotonic() - begin
+        for load in self.loads:
+            load.tell("progress")
+        reports = {load.name: load.tell("stop") for load in self.loads}
+        total = {key: sum(r[key] for r in reports.values()) for key in
+                 ("streams", "tokens", "moves", "reconnects", "inexact")}
+        total["seconds"] = round(seconds, 1)
+        total["longest_gap_s"] = max(r["longest_gap_s"] for r in reports.values())
+        print("   ", json.dumps(total), flush=True)
+        for name, report in reports.items():
+            assert not report["errors"], f"{name}: {report['errors'][:3]}"
+            assert report["most_reconnects"] <= most_reconnects, f"{name}: {report}"
+            if not inexact:
+                assert report["different"] == 0 and report["inexact"] == 0, f"{name}: {report}"
+        if longest_gap:
+            assert total["longest_gap_s"] < longest_gap, total
+        return total
+
+    def whole(self, workers=2, gateways=2):
+        wait_until(lambda: len(ready("worker")) == workers == len(cluster.pods("worker")) and
+                   len(ready("gateway")) == gateways == len(cluster.pods("gateway")), 180,
+                   f"{workers} workers and {gateways} gateways")
+
+    def recover(self):
+        """Makes the fleet whole after a step that failed."""
+        for load in self.loads:
+            load.process.kill()
+        cluster.run("ip", "link", "set", "kube-h2", "up")
+        wait_until(lambda: kubectl("get", "node", "node2", "--no-headers").split()[1].startswith(
+            "Ready"), 120, "node2")
+        kubectl("uncordon", "node2")
+        cluster.helm_upgrade()
+        kubectl("scale", WORKERS, "--replicas=2")
+        self.whole()
+        self.loads = [cluster.load_in_pod(), cluster.load_on_node()]
+
+    # The steps.
+
+    def stream_through_service_and_node_port(self):
+        total = self.under_load(lambda: time.sleep(5))
+        assert total["reconnects"] == total["moves"] == 0, total
+
+    def security_contexts_hold(self):
+        for component in ("gateway", "worker"):
+            pod = ready(component)[0]["metadata"]["name"]
+            seen = json.loads(kubectl(
+                "debug", pod, "--image=localhost/continuo-test-client:1", "--image-pull-policy=Never",
+                f"--target={component}", "--profile=restricted", "-q", "-i", "--",
+                "/venv/bin/python", "-c", LOOK).strip().splitlines()[-1])
+            print("   ", component, seen, flush=True)
+            assert seen == {"uid": 65532, "capabilities": 0, "no_new_privileges": 1, "seccomp": 2,
+                            "root_file_system": "read-only", "service_account_token": False}, seen
+
+    def monitoring_sees_every_target(self):
+        def up():
+            page = kubectl("get", "--raw", "/api/v1/namespaces/monitoring/services/prometheus:9090/"
+                           "proxy/api/v1/targets?state=active")
+            return {t["labels"]["pod"]: t["health"] for t in json.loads(page)["data"]["activeTargets"]}
+        expected = {p["metadata"]["name"]: "up" for p in cluster.pods()}
+        wait_until(lambda: expected.items() <= up().items(), 60, f"targets {expected}")
+        print(f"    {len(expected)} targets up", flush=True)
+
+    def worker_killed_mid_stream(self):
+        self.under_load(lambda: self._kill("worker"), longest_gap=LOST_S)
+        self.whole()
+
+    def gateway_killed_mid_stream(self):
+        total = self.under_load(lambda: self._kill("gateway"), most_reconnects=1, longest_gap=LOST_S)
+        assert total["reconnects"] > 0, "no stream was at that gateway"
+        self.whole()
+
+    def _kill(self, component):
+        # One on node 1, so that the other node's pods are where they were.
+        pod = ready(component)[0]["metadata"]["name"]
+        kubectl("delete", "pod", pod, "--grace-period=0", "--force")
+        wait_until(lambda: len(ready(component)) == 2, 120, f"a new {component}")
+
+    def worker_added_takes_load(self):
+        def add():
+            before = set(cluster.resolve(POOL_NAME))
+            kubectl("scale", WORKERS, "--replicas=3")
+            new = wait_until(lambda: set(cluster.resolve(POOL_NAME)) - before, 60, "a new name").pop()
+            appeared = time.monotonic()
+
+            def has_served():
+                try:
+                    page = cluster.metrics(f"{new}:9090")
+                except OSError:
+                    return False
+                return any(value > 0 for series, value in page.items()
+                           if series.startswith("continuo_generated_tokens_total"))
+            wait_until(has_served, 30, "a token from it")
+            self.seconds = time.monotonic() - appeared
+        self.under_load(add)
+        print(f"    the first token {self.seconds:.1f} s after its name", flush=True)
+        assert self.seconds < 5, self.seconds
+
+    def worker_taken_away(self):
+        def remove():
+            kubectl("scale", WORKERS, "--replicas=2")
+            wait_until(lambda: len(cluster.pods("worker")) == 2, 90, "its end")
+        self.under_load(remove)
+        self.whole()
+
+    def node_drained(self):
+        def drain():
+            cluster.run(cluster.K8S_ROOT / "bin/kubectl", "drain", "node2", "--ignore-daemonsets",
+                        "--delete-emptydir-data", "--timeout=180s")
+        try:
+            self.under_load(drain, most_reconnects=1)
+        finally:
+            kubectl("uncordon", "node2")
+        self.whole()
+        self._spread()
+
+    def _spread(self):
+        """Pods on both nodes again."""
+        for kind in ("gateway", "worker-demo"):
+            kubectl("rollout", "restart", f"deployment/continuo-{kind}")
+        for kind in ("gateway", "worker-demo"):
+            kubectl("rollout", "status", f"deployment/continuo-{kind}", "--timeout=180s")
+        self.whole()
+
+    def node_lost(self):
+        nodes = {p["spec"]["nodeName"] for p in ready("worker")} & {
+            p["spec"]["nodeName"] for p in ready("gateway")}
+        assert "node2" in nodes, nodes
+
+        def lose():
+            cluster.run("ip", "link", "set", "kube-h2", "down")
+            time.sleep(LOST_S + 5)
+        try:
+            self.under_load(lose, most_reconnects=1, longest_gap=LOST_S)
+        finally:
+            cluster.run("ip", "link", "set", "kube-h2", "up")
+        wait_until(lambda: kubectl("get", "node", "node2", "--no-headers").split()[1] == "Ready", 120,
+                   "node2")
+        self.whole()
+
+    def update_to_another_build(self):
+        tag = self.tag + "-next"
+        self.under_load(lambda: cluster.helm_upgrade(f"--set=image.tag={tag}"), most_reconnects=1)
+        images = {c["image"] for p in cluster.pods() for c in p["spec"]["containers"]}
+        assert all(image.endswith(":" + tag) for image in images), images
+
+    def update_to_other_weights(self):
+        tag = self.tag + "-next"
+        total = self.under_load(
+            lambda: cluster.helm_upgrade(f"--set=image.tag={tag}", "--set=pools.demo.model.pvc.path=other"),
+            most_reconnects=1, inexact=True)
+        assert total["inexact"] > 0, "no stream was under way from the old to the new weights"
+        # What was neither an old answer nor inexact is an answer of the new weights.
+        for load in self.loads:
+            report = load.tell("references")
+            assert report["different"] == 0, report
+        cluster.helm_upgrade()
+        for load in self.loads:
+            load.tell("references")
+
+    def autoscaling(self):
+        self.under_load(lambda: cluster.helm_upgrade("-f", cluster.HERE / "values-autoscaling.yaml"))
+
+        def up():
+            wait_until(lambda: len(ready("worker")) >= 2, 120, "a second worker")
+            print("   ", kubectl("get", "hpa", "--no-headers").strip(), flush=True)
+        total = self.under_load(up)
+        print(f"    up after {total['seconds']} s", flush=True)
+
+        begin = time.monotonic()
+        wait_until(lambda: len(cluster.pods("worker")) == 1, 240, "one worker")
+        print(f"    down after {time.monotonic() - begin:.0f} s without load", flush=True)
+        cluster.helm_upgrade()
+        self.whole()
+
+
+# Runs beside the program, in its process namespace, as its user.
+LOOK = """
+import errno, json, os
+status = dict(l.rstrip("\\n").split(":", 1) for l in open("/proc/1/status"))
+try:
+    open("/proc/1/root/written", "w").close()
+    root = "writable"
+except OSError as error:
+    root = "read-only" if error.errno == errno.EROFS else str(error)
+print(json.dumps({
+    "uid": int(status["Uid"].split()[0]), "capabilities": int(status["CapBnd"], 16),
+    "no_new_privileges": int(status["NoNewPrivs"]), "seccomp": int(status["Seccomp"]),
+    "root_file_system": root,
+    "service_account_token": os.path.exists("/proc/1/root/var/run/secrets/kubernetes.io")}))
+"""
+
+STEPS = ["stream_through_service_and_node_port", "security_contexts_hold",
+         "monitoring_sees_every_target", "worker_killed_mid_stream", "gateway_killed_mid_stream",
+         "worker_added_takes_load", "worker_taken_away", "update_to_another_build",
+         "update_to_other_weights", "node_drained", "node_lost", "autoscaling"]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tag", required=True, help="of the images; those of the other build are TAG-next")
+    parser.add_argument("--only", default=",".join(STEPS))
+    options = parser.parse_args()
+    test = Test()
+    test.tag = options.tag
+    results = {}
+    for step in options.only.split(","):
+        print(f"== {step}", flush=True)
+        begin = time.monotonic()
+        try:
+            getattr(test, step)()
+            results[step] = "passed"
+        except Exception:  # told; the next step starts from a fleet made whole
+            traceback.print_exc()
+            results[step] = "FAILED"
+            test.recover()
+        print(f"   {results[step]} after {time.monotonic() - begin:.0f} s", flush=True)
+    failed = [step for step, result in results.items() if result != "passed"]
+    print(f"{len(results) - len(failed)} passed, {len(failed)} failed", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The load of the cluster's tests, in a pod or in a node's network namespace: the streams of
+tests/chaos through the gateways' Service, each answer compared with an undisturbed one.
+
+    load.py ADDRESS [--connections=4] [--streams=8] [--seed=1] [--model=NAME]
+
+Commands come as lines on stdin, each answered by one JSON line: `references` takes the undisturbed
+answers anew, `start` begins and `stop` ends the streams and tells what happened in between,
+`progress` what has so far.
+"""
+import argparse
+import itertools
+import json
+import pathlib
+import sys
+import threading
+
+HERE = pathlib.Path(__file__).resolve().parent
+for folder in ("e2e", "chaos"):
+    sys.path.insert(0, str(HERE.parents[1] / "tests" / folder))
+import fleet  # noqa: E402
+from clients import Clients  # noqa: E402
+from fleet import grpc, pb_grpc  # noqa: E402
+from traffic import make_request  # noqa: E402
+
+NUM_KINDS = 16  # those that cover sampling and stopping
+
+
+class Connection:
+    """One HTTP/2 connection to the Service, so to one gateway. That gateway may end at any time: the
+    client goes on with a continuation, and the test counts how often."""
+
+    def __init__(self, address):
+        self.client = self
+        self.down = False
+        self._epochs = itertools.count()
+        # A gateway that is lost without a word is noticed by pings.
+        self.inference = pb_grpc.InferenceServiceStub(grpc.insecure_channel(address, options=[
+            ("grpc.use_local_subchannel_pool", 1), ("grpc.keepalive_time_ms", 10000),
+            ("grpc.keepalive_timeout_ms", 2000), ("grpc.min_reconnect_backoff_ms", 1000),
+            ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]))
+
+    @property
+    def epoch(self):
+        return next(self._epochs)
+
+
+class Load(Clients):
+    """Knows the answers of two sets of weights: an answer is one of them, or says `inexact`."""
+
+    def __init__(self, *arguments):
+        self.inexact, self.unknown, self.most_reconnects = 0, [], 0
+        super().__init__(*arguments)
+
+    def _compare(self, stream):
+        answer = fleet.Answer(stream.responses)
+        with self.changed:
+            self.moves += answer.summary.migrations
+            self.most_reconnects = max(self.most_reconnects, stream.reconnects)
+            if answer.summary.inexact:
+                self.inexact += 1
+            elif answer.comparable() != self.references[stream.kind]:
+                self.unknown.append((stream.kind, answer.comparable()))
+
+    def forget(self):
+        with self.changed:
+            self.tokens = self.num_streams = self.reconnects = self.cuts = self.moves = 0
+            self.inexact = self.most_reconnects = 0
+            self.errors, self.gaps, self.unknown = [], [], []
+
+    def report(self):
+        with self.changed:
+            gaps = sorted(gap for gap, _, _ in self.gaps)
+            different = [kind for kind, got in self.unknown if got != self.references[kind]]
+            return {"streams": self.num_streams, "tokens": self.tokens, "moves": self.moves,
+                    "reconnects": self.reconnects, "most_reconnects": self.most_reconnects,
+                    "inexact": self.inexact, "different": len(different),
+                    "errors": [text for _, text in self.errors],
+                    "longest_gap_s": round(gaps[-1], 3) if gaps else 0.0}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("address")
+    parser.add_argument("--connections", type=int, default=4)
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--model", default="")
+    options = parser.parse_args()
+    connections = [Connection(options.address) for _ in range(options.connections)]
+    requests = []
+    for i in range(NUM_KINDS):
+        request = make_request(i, chat=True)
+        request.model = options.model
+        requests.append(request)
+
+    def undisturbed():
+        answers = []
+        for i, request in enumerate(requests):
+            responses = list(connections[i % len(connections)].inference.Generate(
+                request, timeout=120, wait_for_ready=True))
+            answers.append(fleet.Answer(responses).comparable())
+        return answers
+
+    references = undisturbed()
+    load = Load(connections, requests, references, options.streams, options.seed)
+    print(json.dumps({"ready": len(references)}), flush=True)
+    for line in sys.stdin:
+        command = line.strip()
+        if command == "references":
+            # What was unknown before may be an answer of these.
+            load.references[:] = undisturbed()
+            print(json.dumps(load.report()), flush=True)
+        elif command == "start":
+            load.forget()
+            load.resume()
+            load.wait_for_tokens(200, timeout=60)
+            print(json.dumps(load.report()), flush=True)
+        elif command == "stop":
+            load.pause()
+            print(json.dumps(load.report()), flush=True)
+        elif command == "progress":
+            load.wait_for_tokens(200, timeout=30)
+            print(json.dumps(load.report()), flush=True)
+    threading.Event().wait(0)
+
+
+main()

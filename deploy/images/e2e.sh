@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs the end-to-end tests, the goldens, the kills and the floods against the programs of the images
+# as deploy/images/build.sh has built them, with the libraries of the images and nothing else.
+#
+#   deploy/images/e2e.sh [CTEST_OPTIONS...]    as ctest's; all of them where none are given
+. "$(dirname "$0")/env.sh"
+version=$(sed -n 's/^project(continuo VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+tag=${TAG:-$version}
+build=build/images-e2e
+cmake --preset release -B "$build" >"$IMAGES_ROOT/e2e-configure.log" 2>&1 ||
+  { cat "$IMAGES_ROOT/e2e-configure.log" >&2; exit 1; }
+mkdir -p "$build/bin"
+containers=()
+trap 'for c in "${containers[@]}"; do buildah umount "$c" >/dev/null; buildah rm "$c" >/dev/null; done' EXIT
+for image in gateway:continuo-gateway worker-cpu:continuo-worker cli:continuo; do
+  container=$(buildah from --pull-never "localhost/continuo-${image%:*}:$tag")
+  containers+=("$container")
+  root=$(buildah mount "$container")
+  program=${image#*:}
+  # The image's own loader and libraries: this machine's are older.
+  printf '#!/bin/sh\nexec %s --library-path %s %s "$@"\n' "$root/usr/lib64/ld-linux-x86-64.so.2" \
+    "$root/usr/lib/x86_64-linux-gnu" "$root/usr/bin/$program" >"$build/bin/$program"
+  chmod +x "$build/bin/$program"
+  "$build/bin/$program" --version
+done
+[ $# -gt 0 ] || set -- -R '^(e2e|conformance/e2e|chaos)/' -LE slow
+ctest --test-dir "$build" --output-on-failure --no-tests=error "$@"
+CONTINUO_BIN=$PWD/$build/bin build/venv/bin/python deploy/images/flood_test.py
