@@ -61,18 +61,24 @@ BenchReport MakeReport(const std::vector<RequestRecord>& records, double seconds
   BenchReport report;
   report.seconds = seconds;
   report.sent = records.size();
-  std::vector<float> first, inter, whole;
+  std::vector<float> first, inter, whole, refusals;
   for (const RequestRecord& record : records) {
     report.prompt_tokens += record.prompt_tokens;
     report.cached_prompt_tokens += record.cached_prompt_tokens;
     report.output_tokens += record.output_tokens;
     report.migrations += record.migrations;
     if (!record.status.ok()) {
-      ++(absl::IsResourceExhausted(record.status) ? report.shed : report.failed);
+      if (absl::IsResourceExhausted(record.status)) {
+        ++report.shed;
+        refusals.push_back(static_cast<float>(record.duration));
+      } else {
+        ++report.failed;
+      }
       ++report.errors[DescribeError(record.status)];
       continue;
     }
     ++report.ok;
+    report.good_tokens += record.output_tokens;
     whole.push_back(static_cast<float>(record.duration));
     if (record.output_tokens > 0) first.push_back(static_cast<float>(record.time_to_first_token));
     inter.insert(inter.end(), record.inter_token.begin(), record.inter_token.end());
@@ -80,6 +86,7 @@ BenchReport MakeReport(const std::vector<RequestRecord>& records, double seconds
   report.time_to_first_token = Summarize(std::move(first));
   report.inter_token = Summarize(std::move(inter));
   report.duration = Summarize(std::move(whole));
+  report.refusal = Summarize(std::move(refusals));
   return report;
 }
 
@@ -102,6 +109,7 @@ std::string FormatReport(const BenchReport& r) {
                 "p95", "p99", "max");
   text += titles + Row("time to first token", r.time_to_first_token) +
           Row("between tokens", r.inter_token) + Row("whole request", r.duration);
+  if (r.shed > 0) text += Row("refusal", r.refusal);
   for (const auto& [error, times] : r.errors) text += Line("error", count(times) + "× " + error);
   return text;
 }
@@ -124,12 +132,14 @@ nlohmann::ordered_json ReportJson(const BenchReport& r) {
           {"migrations", r.migrations},
           {"throughput",
            {{"output_tokens_per_second", PerSecond(r.output_tokens, r.seconds)},
+            {"good_tokens_per_second", PerSecond(r.good_tokens, r.seconds)},
             {"prompt_tokens_per_second", PerSecond(r.prompt_tokens, r.seconds)},
             {"requests_per_second", PerSecond(r.ok, r.seconds)}}},
           {"latency_seconds",
            {{"time_to_first_token", Json(r.time_to_first_token)},
             {"inter_token", Json(r.inter_token)},
-            {"request", Json(r.duration)}}}};
+            {"request", Json(r.duration)},
+            {"refusal", Json(r.refusal)}}}};
 }
 
 }  // namespace continuo

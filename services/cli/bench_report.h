@@ -43,7 +43,9 @@ struct BenchReport {
   uint64_t cut = 0;                        // Made shorter to fit into the context.
   std::map<std::string, uint64_t> errors;  // How often each error was told, shed ones included.
   uint64_t prompt_tokens = 0, cached_prompt_tokens = 0, output_tokens = 0, migrations = 0;
+  uint64_t good_tokens = 0;                                 // Output of requests that ended well.
   Distribution time_to_first_token, inter_token, duration;  // Of requests that ended well.
+  Distribution refusal;                                     // Until a request was shed.
 };
 
 // Tokens of failed requests count as output, their times do not.
