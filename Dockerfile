@@ -29,7 +29,7 @@ RUN --mount=type=cache,id=continuo-ccache,target=/ccache \
     --mount=type=cache,id=continuo-cargo-target,target=/src/build/cargo \
     export CCACHE_DIR=/ccache CARGO_HOME=/cargo \
     && cmake --preset release -DCONTINUO_TESTS=OFF -DCONTINUO_VERSION_SUFFIX="$VERSION_SUFFIX" \
-    && ninja -C build/release --quiet continuo-gateway continuo-worker continuo \
+    && ninja -C build/release -j "$(nproc)" --quiet continuo-gateway continuo-worker continuo \
     && python3 scripts/third_party_notices.py --json > build/crates.json
 # Each image's root: the program, the libraries that it loads and the packages that they are from.
 RUN deploy/images/make_root.sh gateway build/release/bin/continuo-gateway /out/gateway \

@@ -14,7 +14,7 @@ runroot = "${RUNROOT:-/run/continuo-images}"
 C
 export CONTAINERS_STORAGE_CONF=$IMAGES_ROOT/storage.conf
 export TMPDIR=$IMAGES_ROOT/tmp  # buildah keeps the cache mounts of a Dockerfile there
-CACHES=$TMPDIR/buildah-cache-$(id -u)
+CACHES=$TMPDIR/buildah-cache
 
 command -v buildah >/dev/null || { echo "buildah is missing: scripts/setup.sh --cluster" >&2; exit 1; }
 
