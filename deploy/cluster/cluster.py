@@ -97,6 +97,13 @@ def metrics(address):
     return {l.rsplit(" ", 1)[0]: float(l.rsplit(" ", 1)[1]) for l in lines if l and l[0] != "#"}
 
 
+def answers(address):
+    try:
+        return bool(metrics(address))
+    except OSError:
+        return False
+
+
 class Load:
     """load.py in a pod or in a node's network namespace."""
 

@@ -96,7 +96,8 @@ class Test:
         print(f"    {len(expected)} targets up", flush=True)
 
     def worker_killed_mid_stream(self):
-        self.under_load(lambda: self._kill("worker"), longest_gap=LOST_S)
+        total = self.under_load(lambda: self._kill("worker"), longest_gap=LOST_S)
+        assert total["moves"] > 0, "no stream was at that worker"
         self.whole()
 
     def gateway_killed_mid_stream(self):
@@ -105,9 +106,13 @@ class Test:
         self.whole()
 
     def _kill(self, component):
-        # One on node 1, so that the other node's pods are where they were.
-        pod = ready(component)[0]["metadata"]["name"]
-        kubectl("delete", "pod", pod, "--grace-period=0", "--force")
+        pod = ready(component)[0]
+        port = {"gateway": 9091, "worker": 9090}[component]
+        begin = time.monotonic()
+        kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
+        wait_until(lambda: not cluster.answers(f"{pod['status']['podIP']}:{port}"), 60,
+                   f"the end of the {component}'s process")
+        print(f"    its process ended after {time.monotonic() - begin:.1f} s", flush=True)
         wait_until(lambda: len(ready(component)) == 2, 120, f"a new {component}")
 
     def worker_added_takes_load(self):

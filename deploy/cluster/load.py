@@ -25,6 +25,7 @@ from fleet import grpc, pb_grpc  # noqa: E402
 from traffic import make_request  # noqa: E402
 
 NUM_KINDS = 16  # those that cover sampling and stopping
+MORE_TOKENS = 600  # so that streams are longer than what happens to them
 
 
 class Connection:
@@ -93,6 +94,7 @@ def main():
     for i in range(NUM_KINDS):
         request = make_request(i, chat=True)
         request.model = options.model
+        request.stopping.max_tokens += MORE_TOKENS
         requests.append(request)
 
     def undisturbed():
