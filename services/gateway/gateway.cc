@@ -91,6 +91,7 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
         SpanExporterOptions{.endpoint = config.otlp_endpoint,
                             .service = "continuo-gateway",
                             .instance = absl::StrCat(HostName(), "#", getpid())});
+    g->metrics_.set_dropped_spans([spans = g->spans_.get()] { return spans->num_dropped(); });
   }
   g->service_ = std::make_unique<InferenceService>(
       InferenceService::Parts{.relay = {.router = &g->router_,

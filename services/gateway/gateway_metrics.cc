@@ -7,6 +7,7 @@
 
 #include "services/common/error.h"
 #include "services/common/metrics.h"
+#include "services/common/version.h"
 
 namespace continuo::gateway {
 namespace {
@@ -14,6 +15,12 @@ namespace {
 constexpr size_t kMaxTenants = 1000;
 constexpr std::string_view kUnknownModel = "unknown";
 constexpr std::array kMoveReasons = {"drained", "lost", "silent", "fault", "overloaded"};
+// By the number of the code.
+constexpr std::array<std::string_view, 17> kCodeNames = {
+    "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
+    "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+    "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
+    "DATA_LOSS", "UNAUTHENTICATED"};
 constexpr std::array kRejectReasons = {kReasonOverloaded, kReasonRateLimited, kReasonNoWorker,
                                        kReasonContinue};
 
@@ -68,25 +75,8 @@ auto& Family(Builder builder, const char* name, const char* help, prometheus::Re
 }  // namespace
 
 std::string_view CodeName(absl::StatusCode code) {
-  constexpr std::array<std::string_view, 17> kNames = {"OK",
-                                                       "CANCELLED",
-                                                       "UNKNOWN",
-                                                       "INVALID_ARGUMENT",
-                                                       "DEADLINE_EXCEEDED",
-                                                       "NOT_FOUND",
-                                                       "ALREADY_EXISTS",
-                                                       "PERMISSION_DENIED",
-                                                       "RESOURCE_EXHAUSTED",
-                                                       "FAILED_PRECONDITION",
-                                                       "ABORTED",
-                                                       "OUT_OF_RANGE",
-                                                       "UNIMPLEMENTED",
-                                                       "INTERNAL",
-                                                       "UNAVAILABLE",
-                                                       "DATA_LOSS",
-                                                       "UNAUTHENTICATED"};
   const auto at = static_cast<size_t>(code);
-  return at < kNames.size() ? kNames[at] : "UNKNOWN";
+  return at < kCodeNames.size() ? kCodeNames[at] : "UNKNOWN";
 }
 
 GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view, const Clock* clock)
@@ -113,6 +103,14 @@ GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view,
       gauges_(MakeCollectable([this](MetricFamilies& families) {
         for (const std::string& model : view_->Get()->known_models) Series(model);
         CollectGauges(*admission_, *view_, *clock_, families);
+        AddCounter(families, "continuo_gateway_unauthenticated_total",
+                   "Calls of any method without a key that is known", {},
+                   static_cast<double>(unauthenticated_.load(std::memory_order_relaxed)));
+        AddCounter(families, "continuo_gateway_spans_dropped_total", "Spans that no collector took",
+                   {}, static_cast<double>(dropped_spans_()));
+        AddGauge(families, "continuo_gateway_build_info", "1; the labels say what runs",
+                 {{"version", std::string(Version())}}, 1);
+        AddProcessMetrics(families);
       })) {
   for (const std::string_view reason : kRejectReasons) {
     rejected_.Add({{"reason", std::string(reason)}});
@@ -132,7 +130,10 @@ GatewayMetrics::ModelSeries GatewayMetrics::Series(std::string_view model) {
     if (name == model) return series;
   }
   const std::string name(model);
-  requests_.Add({{"model", name}, {"code", "OK"}});
+  // All of them: what begins at 1 has no rate.
+  for (const std::string_view code : kCodeNames) {
+    requests_.Add({{"model", name}, {"code", std::string(code)}});
+  }
   for (const char* reason : kMoveReasons) migrations_.Add({{"model", name}, {"reason", reason}});
   const ModelSeries series = {
       .time_to_first_token = &time_to_first_token_.Add({{"model", name}}, kFirstTokenBuckets),

@@ -5,6 +5,8 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -36,6 +38,10 @@ class GatewayMetrics : public RelayObserver {
   // A call of Generate has ended, refused ones included. `model` is "" where none was found.
   void OnRequestEnd(std::string_view model, const absl::Status& status);
   void OnTenantTokens(const std::string& tenant, int64_t prompt, int64_t completion);
+  // A call of any method, over gRPC or HTTP, came without a key that is known.
+  void OnUnauthenticated() { unauthenticated_.fetch_add(1, std::memory_order_relaxed); }
+  // Where the number of spans is asked that no collector took; before the first scrape.
+  void set_dropped_spans(std::function<int64_t()> dropped) { dropped_spans_ = std::move(dropped); }
 
   std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const;
 
@@ -62,6 +68,8 @@ class GatewayMetrics : public RelayObserver {
   prometheus::Family<prometheus::Histogram>& time_to_first_token_;
   prometheus::Family<prometheus::Histogram>& inter_token_;
   prometheus::Family<prometheus::Histogram>& migration_stall_;
+  std::atomic<int64_t> unauthenticated_ = 0;
+  std::function<int64_t()> dropped_spans_ = [] { return 0; };
   std::shared_ptr<prometheus::Collectable> gauges_;
 
   absl::Mutex mutex_;

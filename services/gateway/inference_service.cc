@@ -79,7 +79,10 @@ class InferenceService::OpenStream : public RelayClient {
 InferenceService::InferenceService(const Parts& parts) : parts_(parts) {}
 
 absl::StatusOr<std::string> InferenceService::Authenticate(const ClientCall& call) const {
-  return parts_.auth->Authenticate(call.metadata("authorization"), call.metadata("x-tenant-id"));
+  absl::StatusOr<std::string> tenant =
+      parts_.auth->Authenticate(call.metadata("authorization"), call.metadata("x-tenant-id"));
+  if (!tenant.ok()) parts_.metrics->OnUnauthenticated();
+  return tenant;
 }
 
 absl::StatusOr<CallContext> InferenceService::ContextOf(const ClientCall& call) const {

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <atomic>
+#include <ctime>
 
 namespace continuo {
 namespace {
@@ -80,6 +81,34 @@ TEST(MetricsServerTest, ServesWhatIsCountedAtThatMoment) {
                     HasSubstr("continuo_running_requests{model=\"a\\\"b\"} 0")));
   running = 5;
   EXPECT_THAT(Get((*server)->port(), "/metrics"), HasSubstr("model=\"a\\\"b\"} 5"));
+}
+
+double ProcessMetric(const std::string& name) {
+  MetricFamilies families;
+  AddProcessMetrics(families);
+  for (const auto& family : families) {
+    if (family.name == name) return family.metric[0].gauge.value + family.metric[0].counter.value;
+  }
+  return -1;
+}
+
+TEST(MetricsTest, AProcessTellsWhatItUses) {
+  EXPECT_GT(ProcessMetric("process_resident_memory_bytes"), 1e6);
+  EXPECT_GT(ProcessMetric("process_virtual_memory_bytes"),
+            ProcessMetric("process_resident_memory_bytes"));
+  EXPECT_GT(ProcessMetric("process_max_fds"), ProcessMetric("process_open_fds"));
+  EXPECT_GE(ProcessMetric("process_cpu_seconds_total"), 0);
+  const double before = ProcessMetric("process_open_fds");
+  const int fd = dup(0);
+  EXPECT_EQ(ProcessMetric("process_open_fds"), before + 1);
+  close(fd);
+}
+
+TEST(MetricsTest, AProcessTellsWhenItBegan) {
+  // Not before the machine's first process, not after this moment (a second for the ticks).
+  const double start = ProcessMetric("process_start_time_seconds");
+  EXPECT_GT(start, 1e9);
+  EXPECT_LE(start, static_cast<double>(time(nullptr)) + 1);
 }
 
 TEST(MetricsServerTest, JoinsFamiliesOfSeveralCollectables) {

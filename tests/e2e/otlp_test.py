@@ -217,8 +217,14 @@ class OtlpTest(unittest.TestCase):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))  # and does not listen
             self.check_harmless("127.0.0.1:%d" % s.getsockname()[1])
-            self.assertGreater(self.gateway.wait_for_log("the collector takes no spans")["dropped"],
-                               0)
+            told = self.gateway.wait_for_log("the collector takes no spans")["dropped"]
+            self.assertGreater(told, 0)
+            counted = fleet.scrape(self.gateway.metrics_address)
+            self.assertGreaterEqual(counted["continuo_gateway_spans_dropped_total"], told)
+            told = self.workers[0].wait_for_log("the collector takes no spans")["dropped"]
+            counted = fleet.scrape(self.workers[0].metrics_address)
+            self.assertGreaterEqual(
+                counted['continuo_spans_dropped_total{model="demo-model"}'], told)
             self.check_ends()
 
     def test_a_collector_that_does_not_answer(self):

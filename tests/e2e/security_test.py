@@ -6,6 +6,8 @@ import pathlib
 import sys
 import threading
 import unittest
+import urllib.error
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import certificates  # noqa: E402
@@ -92,6 +94,28 @@ class Keys(unittest.TestCase):
         self.write("bob key-of-bob-456789\n")
         self.gateway.wait_for_log("new keys", WAIT_S)
         self.assertEqual([self.code(ALICE), self.code(BOB)], [denied, ok])
+
+    def test_strangers_are_counted_whatever_they_call(self):
+        def strangers():
+            return fleet.scrape(self.gateway.metrics_address)[
+                "continuo_gateway_unauthenticated_total"]
+        before = strangers()
+        self.code(())
+        self.assertEqual(strangers(), before + 1)
+        denied = grpc.StatusCode.UNAUTHENTICATED
+        for method, message in (("Tokenize", pb.TokenizeRequest(text="a")),
+                                ("Detokenize", pb.DetokenizeRequest()),
+                                ("Embed", pb.EmbedRequest()), ("GetModel", pb.GetModelRequest()),
+                                ("ListModels", pb.ListModelsRequest())):
+            self.assertEqual(code_of(lambda: getattr(self.client.inference, method)(
+                message, metadata=BOB, timeout=WAIT_S)), denied, method)
+        self.assertEqual(strangers(), before + 6)
+        with self.assertRaises(urllib.error.HTTPError):
+            urllib.request.urlopen(f"http://{self.gateway.http_address}/v1/models",
+                                   timeout=WAIT_S)
+        self.assertEqual(strangers(), before + 7)
+        self.assertEqual(self.code(ALICE), grpc.StatusCode.OK)
+        self.assertEqual(strangers(), before + 7)
 
     def test_health_and_reflection_need_no_key(self):
         health = health_pb2_grpc.HealthStub(self.client.channel)

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <string>
 
+#include "services/common/span_exporter.h"
 #include "services/common/version.h"
 
 namespace continuo {
@@ -64,6 +65,9 @@ void CollectOwn(const EngineMetrics& e, const WorkerCore& core, MetricFamilies& 
   build.emplace_back("version", std::string(Version()));
   build.emplace_back("fingerprint", serving == nullptr ? "" : serving->model.fingerprint);
   AddGauge(f, "continuo_build_info", "1; the labels say what runs.", build, 1);
+  const SpanExporter* spans = core.identity().spans;
+  AddCounter(f, "continuo_spans_dropped_total", "Spans that no collector took.", model,
+             spans == nullptr ? 0 : static_cast<double>(spans->num_dropped()));
 }
 
 // The same numbers under vLLM's names and labels.
@@ -108,6 +112,7 @@ void CollectWorkerMetrics(const EngineMetrics& engine, const WorkerCore& core,
                           MetricFamilies& families) {
   CollectOwn(engine, core, families);
   CollectVllm(engine, core, families);
+  AddProcessMetrics(families);
 }
 
 }  // namespace continuo
