@@ -5,7 +5,7 @@
 
 namespace continuo {
 
-WorkPool::WorkPool(int num_threads) {
+WorkPool::WorkPool(int num_threads) : has_threads_(num_threads > 0) {
   threads_.reserve(num_threads);
   for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
 }
@@ -20,6 +20,10 @@ void WorkPool::Join() {
 }
 
 void WorkPool::Post(Work work, size_t weight) {
+  if (!has_threads_) {
+    work();
+    return;
+  }
   absl::MutexLock lock(&mutex_);
   queue_.push_back({std::move(work), weight});
   waiting_weight_ += weight;

@@ -12,7 +12,8 @@
 
 namespace continuo {
 
-// A few threads that run what is posted, in order of posting. Thread-safe.
+// A few threads that run what is posted, in order of posting. Thread-safe. Without threads, where
+// one thread does everything, Post runs it itself.
 class WorkPool {
  public:
   using Work = absl::AnyInvocable<void()>;
@@ -22,7 +23,8 @@ class WorkPool {
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
 
-  // Returns at once. `weight` is counted, in what unit the caller likes, until the work begins.
+  // Returns at once, but where there are no threads. `weight` is counted, in what unit the caller
+  // likes, until the work begins.
   void Post(Work work, size_t weight = 0);
   // Returns when all that was posted has run; what is posted later never does. May be called again,
   // by one thread at a time.
@@ -41,6 +43,7 @@ class WorkPool {
     size_t weight = 0;
   };
 
+  const bool has_threads_;
   mutable absl::Mutex mutex_;
   std::deque<Item> queue_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_weight_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -18,6 +18,15 @@ TEST(WorkPoolTest, WorkIsDoneInOrderOfPosting) {
   EXPECT_EQ(done, "abc");
 }
 
+TEST(WorkPoolTest, WithoutThreadsWorkIsDoneByWhoPostsIt) {
+  WorkPool pool(0);
+  std::string done;
+  pool.Post([&] { done += 'a'; }, 5);
+  EXPECT_EQ(done, "a");
+  EXPECT_EQ(pool.waiting_weight(), 0u);
+  pool.Join();
+}
+
 TEST(WorkPoolTest, JoinWaitsForWhatRunsAndWhatItPosted) {
   WorkPool pool(2);
   absl::Notification begun;
