@@ -19,10 +19,10 @@ esac
 export CONTINUO_SHARED=${CONTINUO_SHARED:-$PWD/../shared}
 jobs=${JOBS:-$(nproc)}
 
-# build PRESET: configures and builds it.
+# build PRESET TARGETS...: configures and builds it.
 build() {
   cmake --preset "$1" >"build/configure-$1.log" 2>&1 || { cat "build/configure-$1.log"; exit 1; }
-  ninja -C "build/$1" -j "$jobs" --quiet
+  ninja -C "build/$1" -j "$jobs" --quiet "${@:2}"
 }
 
 # run_tests PRESET CTEST_OPTIONS...: fails on a failed test, and where required on a skipped one.
@@ -60,11 +60,6 @@ scripts/build_tsan_abseil.sh
 build tsan
 run_tests tsan -LE 'slow|no_tsan'
 echo "== fuzzing, ${FUZZ_SECONDS:-60} s a target"
-build fuzz
-for target in build/fuzz/fuzz/*_fuzz; do
-  name=$(basename "$target")
-  mkdir -p "build/fuzz-corpus/$name"
-  "$target" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=10 -rss_limit_mb=4096 -verbosity=0 \
-    -artifact_prefix="build/fuzz-corpus/$name-" "build/fuzz-corpus/$name" "tests/fuzz/corpus/$name"
-done
+build fuzz fuzzers
+tests/fuzz/run.sh --cpu_seconds="${FUZZ_SECONDS:-60}"
 echo "all passed"

@@ -94,8 +94,8 @@ void CheckError(const Json& body) {
 }
 
 void CheckJson(int status, std::string_view text) {
-  CONTINUO_CHECK(Json::accept(text));
-  const Json body = Json::parse(text);
+  const Json body = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  CONTINUO_CHECK(body.is_object());
   if (status != 200) return CheckError(body);
   if (body.contains("workers")) return;
   const std::string object = body.at("object");
@@ -129,8 +129,8 @@ void CheckEvents(std::string_view text, bool is_whole) {
       is_over = true;
       continue;
     }
-    CONTINUO_CHECK(Json::accept(event));
-    const Json body = Json::parse(event);
+    const Json body = Json::parse(event, nullptr, /*allow_exceptions=*/false);
+    CONTINUO_CHECK(body.is_object());
     if (body.contains("error")) {
       CheckError(body);
       is_over = true;

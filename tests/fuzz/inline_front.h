@@ -60,6 +60,8 @@ class InlineFront : public GenerateFront, public WorkerTransport, public RelayOb
  public:
   // Calls with this header are the neighbour's.
   static constexpr char kNeighbour[] = "x-neighbour-61a5c2f0e9";
+  // The worker generates no more, so that an execution is short.
+  static constexpr uint32_t kMaxTokens = 6;
 
   InlineFront(boost::asio::io_context* context, ManualClock* clock)
       : context_(context),
@@ -105,6 +107,9 @@ class InlineFront : public GenerateFront, public WorkerTransport, public RelayOb
     relay_request.context.deadline = call.deadline;
     relay_request.context.tenant = call.metadata(kNeighbour);
     relay_request.request = std::move(request);
+    v1::Stopping& stopping = *relay_request.request.mutable_stopping();
+    stopping.set_max_tokens(
+        std::min(stopping.has_max_tokens() ? stopping.max_tokens() : kMaxTokens, kMaxTokens));
     return std::make_shared<StreamRelay>(RelayEnvironment{.router = &router_,
                                                           .transport = this,
                                                           .timer = &timer_,

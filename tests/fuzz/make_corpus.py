@@ -110,6 +110,93 @@ def conversation_corpus() -> None:
     write("text_conversation_fuzz", "not_utf8", bytes([TEXT, 0]) + b"\xff\xfe\xed\xa0\x80")
 
 
+# Protos on the wire: fields of (number, value); a bool or int is a varint, a float fixed32.
+def varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes(out + bytes([value]))
+
+
+def proto(*fields: tuple) -> bytes:
+    out = b""
+    for number, value in fields:
+        if isinstance(value, float):
+            out += varint(number << 3 | 5) + struct.pack("<f", value)
+        elif isinstance(value, int):
+            out += varint(number << 3) + varint(value)
+        else:
+            data = value.encode() if isinstance(value, str) else value
+            out += varint(number << 3 | 2) + varint(len(data)) + data
+    return out
+
+
+RESPONSE, TOKENIZE, DETOKENIZE = 5, 6, 7
+
+
+def request(name: str, *fields: tuple, kind=0, leaves=0, brings=0, deadline=0) -> None:
+    write("generate_request_fuzz", name, bytes([kind, leaves, brings, deadline]) + proto(*fields))
+
+
+def request_corpus() -> None:
+    ids = (4, proto((1, b"".join(map(varint, (65, 66, 67, 300, 1))))))
+    message = lambda role, content: (1, proto((1, role), (2, content)))
+    talk = (5, proto(message("system", "Be brief."), message("user", "Hi"), (4, '{"a": [1]}')))
+    prefill = (5, proto(message("user", "Hi"), message("assistant", "So "), (5, True)))
+    sampling = lambda *fields: (6, proto(*fields))
+    stopping = lambda *fields: (7, proto(*fields))
+    output = lambda *fields: (9, proto(*fields))
+    accepted = (2, proto((1, "a"), (2, "tiny"), (3, 5), (4, "F"), (5, "w"), (6, "T"),
+                         (7, proto((1, 3600))), (8, 1)))
+    continuation = lambda *fields: (12, proto((1, proto(*fields))))
+    delta = lambda index, *tokens: (4, proto((1, index), (3, b"".join(map(varint, tokens)))))
+
+    request("text", (1, "mine"), (2, "tiny"), (3, "a neighbour says"), stopping((1, 8)), brings=2)
+    request("ids", ids, sampling((1, 0.0)), stopping((1, 6)), brings=1)
+    request("conversation", talk, sampling((5, 3), (6, 3)), stopping((1, 5)), brings=3)
+    request("prefill", prefill, stopping((1, 4)))
+    request("sampling", ids, sampling((1, 0.7), (2, 5), (3, 0.9), (4, 0.05), (5, 1 << 63), (6, 2),
+                                      (7, 1.3), (8, 0.5), (9, -0.5),
+                                      (10, proto((1, 65), (2, 100.0))), (10, proto((1, 300), (2, -100.0)))),
+            stopping((1, 10), (2, 3)), brings=4)
+    request("not_numbers", ids, sampling((1, float("nan")), (3, float("inf")), (10, proto((1, 1), (2, float("nan"))))))
+    request("stops", (3, "abcabc"), stopping((1, 12), (3, "e"), (3, "\u00e9"), (4, bytes([65, 66])), (5, True), (6, True)))
+    request("many_stops", ids, stopping(*[(3, chr(97 + i)) for i in range(16)], (4, bytes(range(64)))))
+    request("logprobs", ids, sampling((6, 2)), stopping((1, 5)), output((1, 20), (2, 3)), brings=2)
+    request("collect", ids, stopping((1, 6)), output((1, 2), (3, True)))
+    request("progress", ids, stopping((1, 3)), output((4, True)), (11, 100), brings=1)
+    request("nothing", ids, stopping((1, 0)), output((2, 0)))
+    request("long", (3, "x" * 64))
+    request("too_long", (3, "x" * 200))
+    request("cache", ids, (10, proto((1, "salt"), (2, True))), (11, -100))
+    request("time_limit", ids, stopping((1, 12), (7, proto((1, 0), (2, 3000000)))))
+    request("odd_time_limit", ids, stopping((7, proto((1, 1 << 62), (2, -1)))))
+    request("constraint", ids, (8, proto((3, "[a-z]+"))))
+    request("leaves", ids, sampling((6, 4)), leaves=2)
+    request("deadline", ids, sampling((6, 4)), deadline=4)
+    request("continued", ids, sampling((1, 0.0)), stopping((1, 8)), continuation((1, 2), accepted, delta(0, 5, 9)))
+    request("continued_elsewhere", ids, continuation(
+        (1, 2), (2, proto((3, 5), (4, "G"), (6, "T"))), delta(0, 5, 300, 9), delta(0, 7)))
+    request("continued_wrong", ids, continuation((1, 9), accepted, delta(7, 1 << 31), (6, b""), (6, b"")))
+    request("continued_other_tokenizer", ids, continuation((2, proto((6, "U")))))
+    request("continued_whole", ids, continuation((1, 3), accepted, delta(0, 1), (5, b"")))
+    request("continued_empty", ids, (12, b""), (13, True))
+    request("tools", (5, proto(message("user", "Hi"), (2, proto((1, "f"))), (3, proto((1, 3))))))
+    request("unknown", ids, (99, 1))
+    request("no_prompt", (2, "tiny"))
+    request("other_model", (2, "m" * 257), ids)
+    request("no_id", (1, "\n"), ids)
+    request("response", (1, 0), accepted, delta(0, 1, 2), delta(1, 3), (4, proto((1, 0), (7, 1))), kind=RESPONSE)
+    request("response_after_its_end", (4, proto((7, 2))), delta(0, 1), kind=RESPONSE)
+    request("tokenize", (2, "a w1 w2"), (4, True), kind=TOKENIZE)
+    request("tokenize_conversation", (3, talk[1]), kind=TOKENIZE)
+    request("detokenize", (2, b"".join(map(varint, (72, 105, 0xc3, 300, 256)))), (3, True), kind=DETOKENIZE)
+    request("detokenize_outside", (2, varint(301)), kind=DETOKENIZE)
+
+
 if __name__ == "__main__":
+    request_corpus()
     conversation_corpus()
     http_corpus()

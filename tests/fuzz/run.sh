@@ -8,9 +8,9 @@
 #                     [TARGET...]
 #
 # N: default without bound; S: default 60. A target runs in slices of --slice_seconds (default 120)
-# of wall-clock time; with --resume what the slices of earlier runs did counts, too. DIR is where
+# of wall-clock time; with --resume what earlier runs with --resume did counts, too. DIR is where
 # the fuzz preset was built (default build/fuzz). Without a TARGET: all. What is found on the way
-# is kept in build/fuzz-corpus.
+# is kept in build/fuzz-corpus. SIGTERM ends it after the current slice, with the table.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -22,7 +22,7 @@ for argument in "$@"; do
     --slice_seconds=*) slice_seconds=${argument#*=} ;;
     --build=*) build=${argument#*=} ;;
     --resume) resume=1 ;;
-    -*) sed -n '3,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    -*) sed -n '3,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     *) targets+=("$argument") ;;
   esac
 done
@@ -43,7 +43,6 @@ slice() {
   local name=$1 corpus=build/fuzz-corpus/$1 log=build/fuzz-corpus/$1.log options=() rc=0 runs
   [ ! -e "tests/fuzz/dict/$name.dict" ] || options+=("-dict=tests/fuzz/dict/$name.dict")
   [ "$3" = 0 ] || options+=("-runs=$3")
-  mkdir -p "$corpus"
   TIMEFORMAT='%U %S'
   { time "$build/fuzz/$name" -max_total_time="$2" -max_len="$(max_len "$name")" -timeout=20 \
       -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$corpus-" "${options[@]}" \
@@ -60,20 +59,22 @@ slice() {
     echo "$name: finding (exit status $rc), see $log:" >&2
     grep -E 'SUMMARY|artifact_prefix|CHECK' "$log" | cut -c1-300 >&2 || tail -5 "$log" >&2
   fi
-  echo "$total_runs $total_cpu $findings ${coverage:-0}" >"$corpus.total"
+  [ $resume = 0 ] || echo "$total_runs $total_cpu $findings ${coverage:-0}" >"$corpus.total"
 }
 
 # Where memory was allocated matters only once there is a finding, and is then told in full.
 export ASAN_OPTIONS=malloc_context_size=${MALLOC_CONTEXT_SIZE:-2}:${ASAN_OPTIONS:-}
 mkdir -p build/fuzz-corpus build/bench
-failed=0 rows=()
+failed=0 rows=() stopped=0
+trap 'stopped=1' TERM
 for name in "${targets[@]}"; do
   total_runs=0 total_cpu=0 findings=0 coverage=0
+  mkdir -p "build/fuzz-corpus/$name"
   if [ $resume = 1 ] && [ -e "build/fuzz-corpus/$name.total" ]; then
     read -r total_runs total_cpu findings coverage <"build/fuzz-corpus/$name.total"
   fi
   before=$findings
-  while [ "$findings" = "$before" ]; do
+  while [ "$findings" = "$before" ] && [ $stopped = 0 ]; do
     left=$(awk -v all="$cpu_seconds" -v cpu="$total_cpu" 'BEGIN {printf "%d", all - cpu + 0.5}')
     left_runs=0
     if [ "$executions" != 0 ]; then
@@ -82,7 +83,7 @@ for name in "${targets[@]}"; do
     fi
     [ "$left" -gt 0 ] || break
     # libFuzzer counts what it repeats of the corpus among its runs: twice the files there are.
-    [ "$left_runs" = 0 ] || left_runs=$((left_runs + 2 * $(ls "build/fuzz-corpus/$name" 2>/dev/null | wc -l) + 1000))
+    [ "$left_runs" = 0 ] || left_runs=$((left_runs + 2 * $(find "build/fuzz-corpus/$name" | wc -l) + 1000))
     slice "$name" $((left < slice_seconds ? left : slice_seconds)) "$left_runs"
   done
   [ "$findings" = "$before" ] || failed=1

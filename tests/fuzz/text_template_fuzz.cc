@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chat template of any bytes is refused, or renders UTF-8, the same text twice. What follows
-// a zero byte are the template's arguments.
+// A chat template of any bytes is refused, or renders UTF-8, the same text twice (which
+// every eighth is asked for). What follows a zero byte are the template's arguments.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -19,6 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
        .chat_template = bytes.substr(0, split)});
   if (!model.ok()) return 0;
 
+  static int64_t num_runs = 0;
+  ++num_runs;
   continuo::ChatPrompt prompt;
   prompt.messages = {{.role = "system", .content = "Be brief."},
                      {.role = "user", .content = "2 < 3 'é' \"😀\"?"},
@@ -31,6 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                    first.status().code() == absl::StatusCode::kFailedPrecondition);
     if (!first.ok()) break;
     CONTINUO_CHECK(continuo::IsUtf8(*first));
+    if (num_runs % 8 != 0) continue;
     const auto second = (*model)->RenderChat(prompt);
     CONTINUO_CHECK(second.ok() && *first == *second);
   }

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+if(TARGET continuo::worker_session AND TARGET continuo::gateway_core AND TARGET continuo::tiny_model)
+  continuo_fuzzer(generate_request_fuzz.cc continuo::worker_session continuo::gateway_core
+    continuo::tiny_model continuo::manual_clock)
+  if(CONTINUO_FUZZERS AND TARGET generate_request_fuzz)
+    target_sources(generate_request_fuzz PRIVATE generate_request_mutator.cc proto_mutator.cc)
+  endif()
+endif()
