@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Alerts, dashboards and what scales by metrics: they parse, are up to date, have runbooks and ask for
+metrics that the programs have."""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.request
+
+import queries
+import yaml
+
+import fleet  # found by queries
+
+ROOT = queries.ROOT
+RUNBOOKS = ROOT / "deploy/monitoring/README.md"
+
+
+def promtool(*arguments):
+    return subprocess.run([ROOT / "build/tools/bin/promtool", *map(str, arguments)], text=True,
+                          capture_output=True)
+
+
+class AlertsTest(unittest.TestCase):
+    def setUp(self):
+        self.alerts = [r for r in queries.rules() if "alert" in r]
+
+    def test_promtool_takes_the_rules(self):
+        done = promtool("check", "rules", "--lint=all", "--lint-fatal", queries.ALERTS)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_alerts_fire_as_they_should(self):
+        done = promtool("test", "rules", ROOT / "tests/monitoring/alerts_test.yaml")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_every_alert_is_seen_to_fire(self):
+        cases = yaml.safe_load((ROOT / "tests/monitoring/alerts_test.yaml").read_text())["tests"]
+        fired = {c["alertname"] for t in cases for c in t.get("alert_rule_test", [])
+                 if c["exp_alerts"]}
+        self.assertEqual(fired, {a["alert"] for a in self.alerts})
+
+    def test_every_alert_says_what_and_how_bad_and_has_a_runbook(self):
+        page = RUNBOOKS.read_text()
+        sections = re.findall(r"^## (Continuo\w+)$", page, re.M)
+        self.assertEqual(sorted(sections), sorted(a["alert"] for a in self.alerts))
+        for alert in self.alerts:
+            with self.subTest(alert=alert["alert"]):
+                self.assertIn(alert["labels"]["severity"], ("critical", "warning", "info"))
+                self.assertEqual(set(alert["annotations"]),
+                                 {"summary", "description", "runbook_url"})
+                self.assertEqual(alert["annotations"]["runbook_url"],
+                                 f"deploy/monitoring/README.md#{alert['alert'].lower()}")
+        for link in re.findall(r"\(#(\w+)\)", page):
+            self.assertIn(link, [s.lower() for s in sections])
+
+    def test_deploy_monitoring_is_the_charts(self):
+        for name in ("alerts.yaml", "dashboards"):
+            self.assertEqual((ROOT / "deploy/monitoring" / name).resolve(),
+                             (queries.FILES / name).resolve())
+
+
+class DashboardsTest(unittest.TestCase):
+    def test_files_are_up_to_date(self):
+        done = subprocess.run([sys.executable, ROOT / "scripts/dashboards.py", "--check"],
+                              text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_ids_and_places_are_panels_own(self):
+        uids = [d["uid"] for d in queries.dashboards().values()]
+        self.assertEqual(len(uids), len(set(uids)))
+        for name, dashboard in queries.dashboards().items():
+            ids = [p["id"] for p in dashboard["panels"]]
+            self.assertEqual(len(ids), len(set(ids)), name)
+            taken = set()
+            for panel in dashboard["panels"]:
+                g = panel["gridPos"]
+                self.assertLessEqual(g["x"] + g["w"], 24)
+                cells = {(x, y) for x in range(g["x"], g["x"] + g["w"])
+                         for y in range(g["y"], g["y"] + g["h"])}
+                self.assertFalse(cells & taken, f"{name}: {panel['title']} covers another")
+                taken |= cells
+
+    def test_variables_are_defined(self):
+        for name, dashboard in queries.dashboards().items():
+            known = {v["name"] for v in dashboard["templating"]["list"]} | {"__rate_interval"}
+            for panel in queries.panels(dashboard):
+                for target in panel["targets"]:
+                    used = set(re.findall(r"\$\{?(\w+)", target["expr"]))
+                    self.assertLessEqual(used, known, f"{name}: {panel['title']}")
+
+    def test_what_an_operator_looks_for_is_there(self):
+        titles = {p["title"] for d in queries.dashboards().values() for p in queries.panels(d)}
+        self.assertLessEqual({"Time to first token", "Between tokens", "KV occupancy", "Queue",
+                              "Batch size", "Preemptions", "Prefix hits",
+                              "Streams that went on elsewhere", "Requests by status"}, titles)
+
+
+class QueriesTest(unittest.TestCase):
+    def test_every_query_parses(self):
+        rules = [{"record": f"q:{i}", "expr": q} for i, q in enumerate(queries.all_queries())]
+        self.assertGreater(len(rules), 100)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "rules.yaml"
+            path.write_text(yaml.safe_dump({"groups": [{"name": "q", "rules": rules}]}))
+            done = promtool("check", "rules", path)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_every_metric_is_one_that_the_programs_have(self):
+        worker = fleet.start_worker(fleet.DEMO_MODEL, "--threads=1", "--kv_cache_memory=16MiB")
+        gateway = fleet.start_gateway([worker])
+        try:
+            fleet.Client(gateway.address).wait_for_model(1)
+            known = {"up", "ALERTS"} | {r["record"] for r in queries.rules() if "record" in r}
+            for program in (worker, gateway):
+                with urllib.request.urlopen(f"http://{program.metrics_address}/metrics",
+                                            timeout=10) as page:
+                    for line in page.read().decode().splitlines():
+                        if line and line[0] != "#":
+                            known.add(re.match(r"[\w:]+", line)[0])
+        finally:
+            gateway.kill()
+            worker.kill()
+        used = set()
+        for query in queries.all_queries():
+            names = queries.metric_names(query)
+            self.assertLessEqual(names, known, query)
+            used |= names
+        self.assertGreater(len(used), 35)
+
+    def test_names_are_found_in_queries(self):
+        self.assertEqual(queries.metric_names(
+            'sum by (a, b) (rate(x_total{c="d e",f=~"g"}[5m])) / (y:z{h="i"} > 0) and on (j) k'),
+            {"x_total", "y:z", "k"})
+
+
+if __name__ == "__main__":
+    unittest.main()
