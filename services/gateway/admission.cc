@@ -18,8 +18,8 @@ int64_t TenantShare(int64_t free) {
                                                         : 4 * free;
 }
 
-// A wait is predicted only so well: it has to be this many times shorter than the time left.
-constexpr double kWaitSlack = 1.25;
+// Times are predicted only so well: they have to be this many times shorter than the time left.
+constexpr double kSlack = 1.25;
 
 absl::Status Exhausted(const std::string& message, std::string_view reason, absl::Duration retry) {
   return WithRetryInfo(WithReason(absl::ResourceExhaustedError(message), reason), retry);
@@ -75,12 +75,12 @@ Admission::Tenant& Admission::FindTenant(const std::string& name, absl::Duration
   return tenant;
 }
 
-QueueWait& Admission::FindWait(const AdmissionRequest& request, absl::Duration now) {
-  if (waits_.size() >= prune_waits_at_) {
-    std::erase_if(waits_, [&](const auto& entry) { return entry.second.IsIdle(now); });
-    prune_waits_at_ = std::max<size_t>(64, 2 * waits_.size());
+Admission::Queue& Admission::FindQueue(const AdmissionRequest& request, absl::Duration now) {
+  if (queues_.size() >= prune_queues_at_) {
+    std::erase_if(queues_, [&](const auto& entry) { return entry.second.wait.IsIdle(now); });
+    prune_queues_at_ = std::max<size_t>(64, 2 * queues_.size());
   }
-  return waits_[{request.model, request.priority}];
+  return queues_[{request.model, request.priority}];
 }
 
 absl::Status Admission::CheckAll(const AdmissionRequest& request) const {
@@ -123,21 +123,30 @@ absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant
   return absl::OkStatus();
 }
 
-absl::Status Admission::CheckDeadline(const AdmissionRequest& request, const QueueWait& queue,
+int64_t Admission::Rows(const AdmissionRequest& request, const Queue& queue) {
+  return request.tokens + queue.answer.PredictTokens(request.max_tokens);
+}
+
+absl::Status Admission::CheckDeadline(const AdmissionRequest& request, const Queue& queue,
                                       absl::Duration now) const {
   if (counts_.queued_requests == 0 || request.is_continuation ||
       request.time_left == absl::InfiniteDuration()) {
     return absl::OkStatus();
   }
-  const absl::Duration wait = queue.Predict(request.tenant, request.tokens, now) * kWaitSlack;
-  if (wait <= request.time_left) return absl::OkStatus();
+  const absl::Duration wait =
+      queue.wait.Predict(request.tenant, Rows(request, queue), now) * kSlack;
+  const absl::Duration answer = queue.answer.Predict(request.max_tokens) * kSlack;
+  // What need not wait is not turned away for how long others took.
+  if (wait <= absl::ZeroDuration() || wait + answer <= request.time_left) return absl::OkStatus();
   return Exhausted(
       absl::StrCat("the deadline is in ",
                    absl::FormatDuration(absl::Trunc(request.time_left, absl::Milliseconds(1))),
                    ", requests wait up to ",
                    absl::FormatDuration(absl::Trunc(wait, absl::Milliseconds(1))),
-                   " for their first token now"),
-      kReasonOverloaded, std::max(wait - request.time_left, absl::Milliseconds(100)));
+                   " until they are begun now and take up to ",
+                   absl::FormatDuration(absl::Trunc(answer, absl::Milliseconds(1)))),
+      kReasonOverloaded,
+      std::max(std::min(wait, wait + answer - request.time_left), absl::Milliseconds(100)));
 }
 
 absl::Status Admission::CheckTenant(const AdmissionRequest& request, const Tenant& tenant) const {
@@ -163,12 +172,16 @@ absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& reque
   RETURN_IF_ERROR(CheckTenant(request, tenant));
   RETURN_IF_ERROR(CheckShare(request, tenant));
   RETURN_IF_ERROR(CheckQueue(request, tenant));
-  QueueWait& wait = FindWait(request, now);
-  RETURN_IF_ERROR(CheckDeadline(request, wait, now));
-  wait.Join(request.tenant, request.tokens);
-  Ticket ticket(
-      this,
-      {.tenant = request.tenant, .bytes = request.bytes, .tokens = request.tokens, .wait = &wait});
+  Queue& queue = FindQueue(request, now);
+  RETURN_IF_ERROR(CheckDeadline(request, queue, now));
+  const int64_t rows = Rows(request, queue);
+  queue.wait.Join(request.tenant, rows);
+  Ticket ticket(this, {.tenant = request.tenant,
+                       .queue = {request.model, request.priority},
+                       .bytes = request.bytes,
+                       .tokens = request.tokens,
+                       .rows = rows,
+                       .wait = &queue.wait});
   if (limits_.tenant.requests_per_second > 0) tenant.requests -= 1;
   if (limits_.tenant.prompt_tokens_per_second > 0) {
     tenant.prompt_tokens -= static_cast<double>(request.tokens);
@@ -218,7 +231,7 @@ void Admission::Ticket::MarkRead() {
   if (admission_ == nullptr || claim_.wait == nullptr) return;
   const absl::Duration now = admission_->clock_->Elapsed();
   absl::MutexLock lock(&admission_->mutex_);
-  if (std::exchange(claim_.sent, false)) claim_.wait->Read(claim_.tokens, now);
+  if (std::exchange(claim_.sent, false)) claim_.wait->Read(claim_.rows, now);
   LeaveWait();
 }
 
@@ -229,11 +242,18 @@ void Admission::Ticket::MarkStarted() {
   LeaveQueue();
 }
 
+void Admission::Ticket::MarkAnswered(absl::Duration first, absl::Duration rest, int64_t tokens) {
+  if (admission_ == nullptr || tokens <= 0) return;
+  absl::MutexLock lock(&admission_->mutex_);
+  const auto queue = admission_->queues_.find(claim_.queue);
+  if (queue != admission_->queues_.end()) queue->second.answer.Record(first, rest, tokens);
+}
+
 void Admission::Ticket::LeaveWait() {
   QueueWait* const wait = std::exchange(claim_.wait, nullptr);
   if (wait == nullptr) return;
   if (std::exchange(claim_.sent, false)) wait->Unsent();
-  wait->Leave(claim_.tenant, claim_.tokens);
+  wait->Leave(claim_.tenant, claim_.rows);
 }
 
 void Admission::Ticket::LeaveQueue() {

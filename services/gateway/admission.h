@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/base/clock.h"
+#include "services/gateway/answer_time.h"
 #include "services/gateway/queue_wait.h"
 
 namespace continuo::gateway {
@@ -49,6 +51,7 @@ struct AdmissionRequest {
   std::string tenant;
   std::string model;
   int32_t priority = 0;
+  std::optional<int64_t> max_tokens;                    // of one sequence of the answer
   absl::Duration time_left = absl::InfiniteDuration();  // until its deadline
   // It goes on with what a gateway has begun; refusing it would lose a stream. It is charged as any
   // other, but only bound by the limits of all, twice max_open_requests of its tenant, and
@@ -73,12 +76,15 @@ class Admission {
     void MarkRead();
     // The answer has begun: the prompt is no longer queued. Further calls do nothing.
     void MarkStarted();
+    // The answer is whole; for the arguments see AnswerTime::Record.
+    void MarkAnswered(absl::Duration first, absl::Duration rest, int64_t tokens);
 
    private:
     friend class Admission;
     struct Claim {
       std::string tenant;
-      int64_t bytes = 0, tokens = 0;
+      std::pair<std::string, int32_t> queue;  // which of queues_
+      int64_t bytes = 0, tokens = 0, rows = 0;
       QueueWait* wait = nullptr;  // until it is read
       bool sent = false;
       bool queued = true;
@@ -103,8 +109,9 @@ class Admission {
 
   // RESOURCE_EXHAUSTED with RetryInfo, naming the limit. Reason RATE_LIMITED: a limit of the
   // tenant. OVERLOADED: one of all, or the deadline would pass in the queue of its model and
-  // priority, as QueueWait tells, with a fifth of the time kept for what it does not know. A
-  // request larger than max_queued_tokens is taken where nothing else is queued.
+  // priority or before the answer's end, as QueueWait and AnswerTime tell, with a fifth of the time
+  // kept for what they do not know. A request larger than max_queued_tokens is taken where nothing
+  // else is queued.
   absl::StatusOr<Ticket> Admit(const AdmissionRequest& request);
   absl::StatusOr<Ticket> Admit(int64_t bytes, int64_t tokens) {
     return Admit({.bytes = bytes, .tokens = tokens});
@@ -126,13 +133,20 @@ class Admission {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckQueue(const AdmissionRequest& request, const Tenant& tenant) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckDeadline(const AdmissionRequest& request, const QueueWait& wait,
+  // What is measured of the requests of one model and priority.
+  struct Queue {
+    QueueWait wait;
+    AnswerTime answer;
+  };
+  // What a worker has to compute for it: prompt and expected answer, in tokens.
+  static int64_t Rows(const AdmissionRequest& request, const Queue& queue);
+  absl::Status CheckDeadline(const AdmissionRequest& request, const Queue& queue,
                              absl::Duration now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckTenant(const AdmissionRequest& request, const Tenant& tenant) const;
   // The tenant with its rates filled up to now.
   Tenant& FindTenant(const std::string& name, absl::Duration now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  QueueWait& FindWait(const AdmissionRequest& request, absl::Duration now)
+  Queue& FindQueue(const AdmissionRequest& request, absl::Duration now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Nothing is open and nothing was used lately: it is as if it had never been there.
   bool IsFresh(const Tenant& tenant, absl::Duration now) const;
@@ -144,10 +158,10 @@ class Admission {
   Counts counts_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mutex_);
   // By model and priority.
-  std::map<std::pair<std::string, int32_t>, QueueWait> waits_ ABSL_GUARDED_BY(mutex_);
-  // Tenants and waits that nothing is to be kept of are dropped when there are so many.
+  std::map<std::pair<std::string, int32_t>, Queue> queues_ ABSL_GUARDED_BY(mutex_);
+  // Tenants and queues that nothing is to be kept of are dropped when there are so many.
   size_t prune_tenants_at_ ABSL_GUARDED_BY(mutex_) = 64;
-  size_t prune_waits_at_ ABSL_GUARDED_BY(mutex_) = 64;
+  size_t prune_queues_at_ ABSL_GUARDED_BY(mutex_) = 64;
 };
 
 }  // namespace continuo::gateway

@@ -146,6 +146,9 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call, con
                         .tenant = result.context.tenant,
                         .model = request.model(),
                         .priority = request.priority(),
+                        .max_tokens = request.stopping().has_max_tokens()
+                                          ? std::optional<int64_t>(request.stopping().max_tokens())
+                                          : std::nullopt,
                         .time_left = result.context.deadline - parts_.relay.clock->Now(),
                         // An empty one is nothing to go on with.
                         .is_continuation = received.has_accepted() || received.deltas_size() > 0}));

@@ -332,10 +332,27 @@ void StreamRelay::HandleResponse(v1::GenerateResponse response) {
     }
     last_token_time_ = now;
   }
-  if (response.has_summary()) report_.prompt_tokens = response.summary().usage().prompt_tokens();
+  if (response.has_summary()) {
+    report_.prompt_tokens = response.summary().usage().prompt_tokens();
+    // What a worker tells of a part of the generation says nothing of the whole.
+    if (report_.moves == 0 && tokens_before_ == 0) NoteAnswerTime(response.summary());
+  }
   if (conclusion_.has_value()) return;
   to_client_bytes_ += response.ByteSizeLong();
   to_client_.push_back(std::move(response));
+}
+
+void StreamRelay::NoteAnswerTime(const v1::Summary& summary) {
+  const auto seconds = [](const google::protobuf::Duration& duration) {
+    return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+  };
+  const v1::Timings& timings = summary.timings();
+  const absl::Duration first = seconds(timings.prefill_duration());
+  const absl::Duration rest =
+      seconds(timings.total_duration()) - seconds(timings.queue_duration()) - first;
+  if (first < absl::ZeroDuration() || rest < absl::ZeroDuration()) return;
+  const int64_t sequences = std::max<int64_t>(1, request_.sampling().num_sequences());
+  ticket_.MarkAnswered(first, rest, summary.usage().completion_tokens() / sequences);
 }
 
 void StreamRelay::HandleWorkerEnd(const absl::Status& status) {

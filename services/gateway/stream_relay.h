@@ -191,6 +191,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   absl::StatusOr<Lease> Pick();
   void StartCall(Lease lease);
   void HandleResponse(v1::GenerateResponse response);
+  void NoteAnswerTime(const v1::Summary& summary);
   void HandleWorkerEnd(const absl::Status& status);
   // The current worker cannot go on: another one after a back-off.
   void Move(std::string_view reason, const absl::Status& status);
