@@ -2,7 +2,6 @@
 #include "services/worker/engine/scheduler.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +14,7 @@ namespace {
 // A prompt gets at least this many rows where it gets any, if there is room in the step at all.
 constexpr int kMinChunk = 16;
 
-// Of a step that others want for a prompt: what is left to the decodes of tenants that owe them.
+// Of a step in which the prompt of a tenant is read: what is left to tenants that owe it.
 constexpr int kLeastPart = 8;
 
 // How many rows an absent tenant saves up, and how far apart tenants have to be for one to push
@@ -89,14 +88,19 @@ const Tenant* Scheduler::TenantWithPrompt() {
   return next;
 }
 
-// Sequences that generate come first; where a step cannot hold them all, they take turns. While the
-// prompt of a tenant that is owed much is to be read, those of tenants that owe it leave most of
-// the step to it.
+bool Scheduler::Owes(const Sequence& s) const {
+  return reading_ != nullptr && tenants_.IsOwed(*reading_, *s.request->tenant);
+}
+
+// While the prompt of a tenant that is owed much is read, those that owe it leave most of the step
+// to it: what they add would delay its first token.
+void Scheduler::SetLimitFor(const Sequence& s) {
+  limit_ = Owes(s) ? options_.target_step / kLeastPart : options_.target_step;
+}
+
+// Sequences that generate come first; where a step cannot hold them all, they take turns.
 void Scheduler::ChooseDecodes() {
-  const Tenant* owed = tenants_.num_live() > 1 ? TenantWithPrompt() : nullptr;
-  const auto owes = [&](const Sequence* s) {
-    return owed != nullptr && tenants_.IsOwed(*owed, *s->request->tenant);
-  };
+  reading_ = tenants_.num_live() > 1 ? TenantWithPrompt() : nullptr;
   decodes_.clear();
   StepLoad all = load_;
   bool any_owes = false;
@@ -105,7 +109,7 @@ void Scheduler::ChooseDecodes() {
         static_cast<int>(s->blocks.size()) * options_.block_size > s->num_computed) {
       decodes_.push_back(s);
       all = all.WithRows(s->num_computed, 1, NumSamples(*s, s->num_computed, 1));
-      any_owes |= owes(s);
+      any_owes |= Owes(*s);
     }
   }
   const absl::Duration least = options_.target_step / kLeastPart;
@@ -119,9 +123,11 @@ void Scheduler::ChooseDecodes() {
     std::ranges::sort(decodes_, {}, &Sequence::last_turn);
   }
   decodes_were_cut_ = false;
-  if (any_owes) std::ranges::stable_partition(decodes_, std::not_fn(owes));
+  if (any_owes) {
+    std::ranges::stable_partition(decodes_, [&](const Sequence* s) { return !Owes(*s); });
+  }
   for (Sequence* s : decodes_) {
-    limit_ = owes(s) ? least : options_.target_step;
+    SetLimitFor(*s);
     if (Choose(*s, 1)) continue;
     decodes_were_cut_ = true;
     break;
@@ -175,11 +181,13 @@ void Scheduler::ChoosePrompts() {
     Sequence* waiting = admits && !waiting_.empty() ? waiting_.front() : nullptr;
     if (running != nullptr && (waiting == nullptr || !Precedes(*waiting, *running))) {
       ++next;
+      SetLimitFor(*running);
       Sequence* behind = next < prompts_.size() ? prompts_[next] : waiting;
       Choose(*running, ShareFor(*running, behind));
       continue;
     }
     if (waiting == nullptr) break;
+    SetLimitFor(*waiting);
     const int least = std::min(kMinChunk, NumTokens(*waiting));
     const int left = RowsThatFit(*waiting, 0, least);
     // No crumbs for it beside another prompt; beside decodes alone, whatever there is.
@@ -196,6 +204,7 @@ void Scheduler::ChoosePrompts() {
 void Scheduler::WidenPrompts(size_t first) {
   for (size_t i = first; i < chosen_.size(); ++i) {
     auto& [s, rows] = chosen_[i];
+    SetLimitFor(*s);
     const int begin = s->num_computed + rows;
     const auto held = static_cast<int64_t>(s->blocks.size());
     const int64_t room = (held + pool_.num_free()) * options_.block_size - begin;

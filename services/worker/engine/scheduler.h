@@ -110,6 +110,8 @@ class Scheduler {
   bool Choose(Sequence& s, int limit);
   void TakeRows(Sequence& s, int rows);
   const Tenant* TenantWithPrompt();
+  bool Owes(const Sequence& s) const;
+  void SetLimitFor(const Sequence& s);
   bool Precedes(const Sequence& waiting, const Sequence& running) const;
   void ChooseDecodes();
   void AdmitSiblings();
@@ -151,7 +153,8 @@ class Scheduler {
   PlanBuilder plan_;
   std::vector<Chosen> chosen_;
   StepLoad load_;
-  absl::Duration limit_;  // of what is chosen now, predicted
+  absl::Duration limit_;             // of what is chosen now, predicted
+  const Tenant* reading_ = nullptr;  // whose prompt is read first, where there are others
   absl::Duration predicted_;
   int64_t prompt_rows_ = 0, drawn_tokens_ = 0;
   std::vector<Sequence*> preempted_;  // in this step

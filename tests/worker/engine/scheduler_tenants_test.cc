@@ -186,12 +186,13 @@ TEST(SchedulerTenantsTest, StreamsOfTheFloodGoOnWhileALightPromptIsRead) {
 }
 
 // How long the light tenant's first tokens take, the 95th percentile, with `flood` requests of
-// another tenant for each of its own.
-absl::Duration TimeToFirstToken(int flood) {
+// another tenant for each of its own. `max_chunk` as in EngineOptions::max_prefill_chunk.
+absl::Duration TimeToFirstToken(int flood, int max_chunk = 512) {
   EngineOptions options;
   options.num_blocks = 2000;
   options.block_size = 8;
   options.max_batch_tokens = 512;
+  options.max_prefill_chunk = max_chunk;
   options.max_running = 32;
   // A small machine: 50 rows a step, a second or two for a prompt of the light tenant.
   Harness h(options, [](const StepPlan& plan) {
@@ -234,6 +235,13 @@ TEST(SchedulerTenantsTest, AFloodDelaysTheFirstTokenOfALightTenantByHalfAtMost) 
   const absl::Duration alone = TimeToFirstToken(0), flooded = TimeToFirstToken(20);
   RecordProperty("alone_ms", static_cast<int>(absl::ToInt64Milliseconds(alone)));
   RecordProperty("flooded_ms", static_cast<int>(absl::ToInt64Milliseconds(flooded)));
+  EXPECT_LE(flooded, 1.5 * alone) << alone << " alone";
+}
+
+// What the light tenant's chunk leaves of a step is not filled with the flood's prompts: they would
+// lengthen each of the steps that its first token takes.
+TEST(SchedulerTenantsTest, NorWhereOnePromptCannotFillAStep) {
+  const absl::Duration alone = TimeToFirstToken(0, 16), flooded = TimeToFirstToken(20, 16);
   EXPECT_LE(flooded, 1.5 * alone) << alone << " alone";
 }
 
