@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus scrapes a real fleet, two gateways and two workers, under load by `continuo bench`:
+what it counts is what the clients counted, every panel of every dashboard has data, and an alert fires
+for real when a worker dies, and ends when it is back."""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import queries
+import yaml
+
+import fleet  # found by queries
+
+TIMEOUT_S = 120
+CONFIG = {"model_type": "qwen3", "vocab_size": 512, "hidden_size": 128, "intermediate_size": 256,
+          "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+          "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+          "tie_word_embeddings": True}
+# 0 in a fleet that is well, and in one that lost a worker.
+ZERO_WHEN_WELL = {("fleet", "Failed"), ("fleet", "Refused or given up"),
+                  ("fleet", "Errors of workers"), ("worker", "Defects"), ("slo", "Failed"),
+                  ("slo", "Budget used, 6 hours"), ("slo", "Failed requests by status"),
+                  ("slo", "Refused for overload")}
+
+
+class NotReady(Exception):
+    """Prometheus is starting."""
+
+
+class Prometheus:
+    """Debian's Prometheus on a loopback port, with the alerts; every `for` is cut to 2 s."""
+
+    def __init__(self, targets):
+        self.folder = tempfile.TemporaryDirectory(prefix="continuo-prometheus-")
+        folder = pathlib.Path(self.folder.name)
+        rules = re.sub(r"^( +for): .*$", r"\1: 2s", queries.ALERTS.read_text(), flags=re.M)
+        (folder / "alerts.yaml").write_text(rules)
+        (folder / "prometheus.yaml").write_text(yaml.safe_dump({
+            "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},
+            "rule_files": ["alerts.yaml"],
+            "scrape_configs": [{"job_name": "pods", "static_configs": [
+                {"targets": [address], "labels": {"namespace": "test", "pod": pod}}
+                for pod, address in targets.items()]}]}))
+        self.address = f"127.0.0.1:{fleet.free_port()}"
+        self.log = open(folder / "log", "w+")
+        self.process = subprocess.Popen(
+            [queries.ROOT / "build/tools/bin/prometheus", f"--config.file={folder}/prometheus.yaml",
+             f"--storage.tsdb.path={folder}/data", f"--web.listen-address={self.address}"],
+            stdout=subprocess.DEVNULL, stderr=self.log)
+
+    def get(self, path, **parameters):
+        url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            if error.code == 503:
+                raise NotReady from error
+            raise AssertionError(f"{parameters}: {error.read().decode()}") from error
+        except urllib.error.URLError as error:
+            raise NotReady from error
+
+    def value(self, query):
+        """Of the one series that the query has; None where it has none."""
+        result = self.get("query", query=query)["result"]
+        assert len(result) <= 1, (query, result)
+        return float(result[0]["value"][1]) if result else None
+
+    def values(self, query, begin, end):
+        """Of all series at all times, NaN left out."""
+        result = self.get("query_range", query=query, start=begin, end=end, step=1)["result"]
+        return [float(v) for series in result for _, v in series["values"] if v != "NaN"]
+
+    def wait_for(self, query, holds, what):
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                value = self.value(query)
+                if holds(value):
+                    return value
+            except NotReady as error:
+                value = error
+            if self.process.poll() is not None:
+                self.log.seek(0)
+                raise AssertionError(self.log.read())
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: {query} is {value}")
+            time.sleep(0.2)  # polls another process; nothing to be notified by
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
+        self.folder.cleanup()
+
+
+class LiveTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="continuo-live-")
+        self.addCleanup(self.folder.cleanup)
+        config = pathlib.Path(self.folder.name) / "config.json"
+        config.write_text(json.dumps(CONFIG))
+        self.model = pathlib.Path(self.folder.name) / "tiny"
+        subprocess.run([fleet.BIN / "continuo-make-model", f"--config={config}",
+                        f"--out={self.model}", "--seed=7"], check=True, capture_output=True)
+        # At addresses of their own, so that the one that dies can come back.
+        self.ports = [(fleet.free_port(), fleet.free_port()) for _ in range(2)]
+        self.workers = [self.worker(i) for i in range(2)]
+        self.gateways = [fleet.start_gateway(self.workers, "--routing_policy=affinity")
+                         for _ in range(2)]
+        for gateway in self.gateways:
+            fleet.Client(gateway.address).wait_for_model(2)
+        self.prometheus = Prometheus(
+            {f"gateway-{i}": g.metrics_address for i, g in enumerate(self.gateways)}
+            | {f"worker-{i}": w.metrics_address for i, w in enumerate(self.workers)})
+        self.begin = time.time()
+        self.prometheus.wait_for("sum(up)", lambda v: v == 4, "four targets")
+
+    def tearDown(self):
+        self.prometheus.stop()
+        for program in self.gateways + self.workers:
+            program.kill()
+
+    def worker(self, i):
+        port, metrics = self.ports[i]
+        # A KV cache in which the load does not find room without preemptions.
+        return fleet.Program(
+            "continuo-worker", f"--model={self.model}", f"--listen=127.0.0.1:{port}",
+            f"--metrics_listen=127.0.0.1:{metrics}", "--threads=1", "--kv_blocks=160",
+            "--max_running=32").wait_until_listening()
+
+    def bench(self, gateway, name, *flags):
+        path = pathlib.Path(self.folder.name) / f"{name}.json"
+        process = subprocess.Popen(
+            [fleet.BIN / "continuo", "bench", f"--server={gateway.address}", f"--json={path}",
+             "--concurrency=24", "--prompt_tokens=uniform:32:160", "--output_tokens=uniform:64:160",
+             "--shared_prefix_tokens=64", "--num_prefixes=2", *flags],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+        def report():
+            error = process.communicate(timeout=TIMEOUT_S * 2)[1]
+            self.assertEqual(process.returncode, 0, error)
+            return json.loads(path.read_text())
+        return report
+
+    def load(self, name, requests, during=None):
+        """Both gateways under load; what the clients counted, together."""
+        reports = [self.bench(g, f"{name}-{i}", f"--seed={i}", f"--requests={requests}")
+                   for i, g in enumerate(self.gateways)]
+        if during is not None:
+            during()
+        reports = [r() for r in reports]
+        for report in reports:
+            self.assertEqual(report["requests"]["failed"], 0, report)
+        return {"ok": sum(r["requests"]["ok"] for r in reports),
+                "shed": sum(r["requests"]["shed"] for r in reports),
+                "prompt": sum(r["tokens"]["prompt"] for r in reports),
+                "cached": sum(r["tokens"]["cached_prompt"] for r in reports),
+                "output": sum(r["tokens"]["output"] for r in reports),
+                "migrations": sum(r["migrations"] for r in reports),
+                "first_token": max(r["latency_seconds"]["time_to_first_token"]["max"]
+                                   for r in reports)}
+
+    def settled(self, num_targets=4):
+        """After a scrape, of all targets that are there, that began when nothing was open."""
+        now = time.time()
+        self.prometheus.wait_for(f"count((timestamp(up) > {now}) and up == 1)",
+                                 lambda v: v == num_targets, "a scrape of each target")
+
+    def check_equal(self, expected):
+        for query, value in expected.items():
+            self.assertEqual(self.prometheus.value(query), value, query)
+
+    def test_what_is_seen_is_what_happens(self):
+        requests = 150
+        counted = self.load("well", requests)
+        self.settled()
+        ok = counted["ok"]
+        self.assertEqual(ok + counted["shed"], 2 * requests)
+        self.check_equal({
+            'sum(continuo_gateway_requests_total{code="OK"})': ok,
+            'sum(continuo_gateway_requests_total{code="RESOURCE_EXHAUSTED"})': counted["shed"],
+            'sum(continuo_gateway_requests_total)': 2 * requests,
+            'sum(continuo_gateway_tenant_tokens_total{kind="prompt"})': counted["prompt"],
+            'sum(continuo_gateway_tenant_tokens_total{kind="completion"})': counted["output"],
+            "sum(continuo_gateway_time_to_first_token_seconds_count)": ok,
+            # What the gateways saw is within what the clients waited.
+            "sum(continuo_gateway_time_to_first_token_seconds_sum) <= bool %f"
+            % (counted["first_token"] * ok): 1,
+            "sum(continuo_gateway_open_streams)": 0,
+            "sum(continuo_kv_blocks_unaccounted)": 0,
+        })
+        # On a machine so busy that a worker's reports stay away for 2 s, streams move, and what the
+        # workers did for them more than once only they count.
+        moves = self.prometheus.value("sum(continuo_gateway_migrations_total)")
+        self.assertGreaterEqual(moves, counted["migrations"])
+        for query, value in {
+                'sum(continuo_requests_total{code="OK"})': ok,
+                "sum(continuo_generated_tokens_total)": counted["output"],
+                "sum(continuo_prompt_tokens_total)": counted["prompt"],
+                "sum(continuo_time_to_first_token_seconds_count)": ok,
+                "sum(continuo_request_seconds_count)": ok}.items():
+            check = self.assertGreaterEqual if moves else self.assertEqual
+            check(self.prometheus.value(query), value, query)
+        self.assertGreaterEqual(
+            self.prometheus.value("sum(continuo_prefix_cache_hit_tokens_total)"),
+            max(counted["cached"], 1))
+        self.assertGreater(self.prometheus.value("sum(continuo_preemptions_total)"), 0)
+
+        # A worker dies under load; nobody at a client sees it.
+        def kill():
+            deadline = time.monotonic() + TIMEOUT_S
+            while fleet.scrape(self.workers[0].metrics_address)[
+                    'continuo_running_requests{model="tiny"}'] < 4:
+                self.assertLess(time.monotonic(), deadline, "the worker stays idle")
+                time.sleep(0.02)  # polls another process; nothing to be notified by
+            self.workers[0].kill()
+        lost = self.load("ill", requests, during=kill)
+        firing = 'sum(ALERTS{alertname="%s",alertstate="firing",namespace="test"})'
+        self.prometheus.wait_for(firing % "ContinuoWorkerLost", lambda v: v, "the alert")
+        self.prometheus.wait_for(firing % "ContinuoTargetDown", lambda v: v, "the alert")
+        self.settled(num_targets=3)
+        self.check_equal({
+            'sum(continuo_gateway_requests_total{code="OK"})': ok + lost["ok"],
+            'sum(continuo_gateway_tenant_tokens_total{kind="completion"})':
+                counted["output"] + lost["output"],
+        })
+        self.assertGreaterEqual(
+            self.prometheus.value('sum(continuo_gateway_migrations_total{reason="lost"})'), 1)
+        self.prometheus.wait_for('min(continuo_gateway_workers{state="lost"})', lambda v: v == 1,
+                                 "both gateways to miss one")
+        self.workers[0] = self.worker(0)
+        for alert in ("ContinuoWorkerLost", "ContinuoTargetDown"):
+            self.prometheus.wait_for(firing % alert, lambda v: v is None, f"the end of {alert}")
+        self.check_panels(time.time())
+
+    def check_panels(self, end):
+        seen, empty, zero = set(), [], []
+        for dashboard, panel, query in queries.panel_queries():
+            values = self.prometheus.values(query.replace("[1m]", "[10s]"), self.begin, end)
+            seen.add((dashboard, panel))
+            if not values:
+                empty.append((dashboard, panel, query))
+            elif max(values) <= 0 and (dashboard, panel) not in ZERO_WHEN_WELL:
+                zero.append((dashboard, panel, query))
+        self.assertEqual(empty, [], "panels without data")
+        self.assertEqual(zero, [], "panels that show 0 under load")
+        self.assertLessEqual(ZERO_WHEN_WELL, seen)
+        for query in queries.scaler_queries():
+            query = re.sub(r'namespace="[^"]*",pod=~"[^"]*"', 'namespace="test"', query)
+            self.assertGreater(max(self.prometheus.values(query, self.begin, end)), 0, query)
+        print(f"{len(seen)} panels have data", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
