@@ -19,6 +19,10 @@ PACKAGES = [
     ("OpenSSL", "Apache-2.0"), ("prometheus-cpp", "MIT"), ("Protocol Buffers", "BSD-3-Clause"),
     ("RE2", "BSD-3-Clause"), ("xxHash", "BSD-2-Clause"), ("zlib", "Zlib"),
 ]
+# tests/helm/make_schemas.py
+SCHEMAS = ["github.com/cert-manager/cert-manager", "github.com/kedacore/keda/v2",
+           "github.com/prometheus-operator/prometheus-operator", "k8s.io/kubernetes",
+           "sigs.k8s.io/gateway-api", "sigs.k8s.io/gateway-api-inference-extension"]
 
 
 def linked_crates():
@@ -55,6 +59,10 @@ def main():
               "| crate | version | licence |", "| --- | --- | --- |"]
     for package in linked_crates():
         lines.append(f"| {package['name']} | {package['version']} | {package['license'] or '?'} |")
+    lines += ["", "## In the repository, for tests", "",
+              "`tests/helm/schemas` is derived from the API definitions of these, without their texts.", "",
+              "| Go module | licence |", "| --- | --- |"]
+    lines += [f"| {module} | Apache-2.0 |" for module in SCHEMAS]
     (ROOT / "THIRD_PARTY_NOTICES.md").write_text("\n".join(lines) + "\n")
 
 

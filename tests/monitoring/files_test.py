@@ -129,6 +129,14 @@ class QueriesTest(unittest.TestCase):
             used |= names
         self.assertGreater(len(used), 35)
 
+    def test_scalers_ask_for_what_the_adapter_makes(self):
+        adapter = yaml.safe_load((ROOT / "deploy/monitoring/prometheus-adapter.yaml").read_text())
+        made = {r["name"]["as"] for r in adapter["rules"]}
+        scaler = next(o for o in queries.chart.objects(
+            "--set", "pools.m.model.path=/m,pools.m.autoscaling.enabled=true")
+            if o["kind"] == "HorizontalPodAutoscaler")
+        self.assertEqual({m["pods"]["metric"]["name"] for m in scaler["spec"]["metrics"]}, made)
+
     def test_names_are_found_in_queries(self):
         self.assertEqual(queries.metric_names(
             'sum by (a, b) (rate(x_total{c="d e",f=~"g"}[5m])) / (y:z{h="i"} > 0) and on (j) k'),

@@ -53,7 +53,7 @@ def scaler_queries():
             for trigger in o["spec"]["triggers"]:
                 yield trigger["metadata"]["query"]
     adapter = yaml.safe_load((ROOT / "deploy/monitoring/prometheus-adapter.yaml").read_text())
-    for rule in adapter["rules"]["custom"]:
+    for rule in adapter["rules"]:
         yield (rule["metricsQuery"].replace("<<.GroupBy>>", "namespace, pod")
                .replace("<<.LabelMatchers>>", 'namespace=~".+"'))
 
