@@ -52,6 +52,8 @@ echo "== format"
 git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run --Werror
 echo "== the gateway beside nginx and smg"
 CONTINUO_SOURCE=$PWD CONTINUO_BIN=$PWD/build/release/bin build/venv/bin/python tests/bench/gateway/gateway.py
+echo "== ten times the load, and a flood"
+CONTINUO_SOURCE=$PWD CONTINUO_BIN=$PWD/build/release/bin build/venv/bin/python tests/bench/gateway/overload.py
 echo "== AddressSanitizer and UndefinedBehaviorSanitizer"
 build asan
 run_tests asan -LE slow
