@@ -225,10 +225,8 @@ class Worker {
     const auto follow = [&](const Stream& first) {
       if (control[1] > 0 || control[3] > 0 || !first.status().ok()) return;
       auto stream = Submit(Continued(request, first, control[2]), CallOf("hostile"), 0, nullptr);
-      CheckRefusal(stream.status());
-      if (stream.ok()) again = *stream;
-      const bool inexact = request.has_continuation();
-      CONTINUO_CHECK(stream.ok() || inexact);
+      CONTINUO_CHECK(stream.ok());
+      again = *stream;
     };
     const auto stream = Submit(request, call, control[1], follow);
     CheckRefusal(stream.status());

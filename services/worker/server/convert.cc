@@ -216,8 +216,8 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
         reference + absl::Seconds(limit.seconds()) + absl::Nanoseconds(limit.nanos());
   }
   if (resumed) {
-    const bool exact =
-        !model.fingerprint.empty() && received.accepted().fingerprint() == model.fingerprint;
+    // Of what went on inexactly once, some ids are another worker's for good.
+    const bool exact = !g.accepted.inexact();
     g.next_sequence = received.sequence() + 1;
     ASSIGN_OR_RETURN(g.replay, ReplayReceived(received, g.request.num_sequences,
                                               prompt.tokens.size(), exact, model, *g.rules));

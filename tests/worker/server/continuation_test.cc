@@ -32,6 +32,16 @@ v1::GenerateResponse Received(const std::vector<v1::GenerateResponse>& responses
   return received;
 }
 
+std::vector<uint32_t> IdsOf(const std::vector<v1::GenerateResponse>& responses) {
+  std::vector<uint32_t> ids;
+  for (const v1::GenerateResponse& response : responses) {
+    for (const v1::Delta& delta : response.deltas()) {
+      ids.insert(ids.end(), delta.token_ids().begin(), delta.token_ids().end());
+    }
+  }
+  return ids;
+}
+
 v1::GenerateRequest BaseRequest() {
   v1::GenerateRequest request;
   request.set_request_id("r");
@@ -199,6 +209,29 @@ TEST(ContinuationTest, AnotherFingerprintGoesOnInexactly) {
   const absl::Status refused = harness.Run(again).status;
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(ReasonOf(refused), kReasonNoWorker);
+}
+
+TEST(ContinuationTest, IdsOfAnotherFingerprintAreTakenHoweverOftenTheyCome) {
+  SessionHarness harness;
+  v1::GenerateRequest again = BaseRequest();
+  again.mutable_stopping()->set_ignore_eos(false);
+  v1::GenerateResponse& received = *again.mutable_continuation()->mutable_received();
+  received.mutable_accepted()->set_fingerprint("other");
+  received.mutable_accepted()->set_tokenizer_fingerprint("T");
+  // The other worker ended nothing here.
+  received.add_deltas()->add_token_ids(testing::kEos);
+  received.mutable_deltas(0)->add_token_ids('x');
+  const SessionHarness::Outcome second = harness.Run(again);
+  ASSERT_TRUE(second.status.ok()) << second.status;
+  ASSERT_FALSE(second.responses.empty());
+  // And on to a third, of the second one's fingerprint.
+  *received.mutable_accepted() = second.responses[0].accepted();
+  ASSERT_EQ(received.accepted().fingerprint(), "F");
+  const SessionHarness::Outcome third = harness.Run(again);
+  ASSERT_TRUE(third.status.ok()) << third.status;
+  ASSERT_FALSE(third.responses.empty());
+  EXPECT_TRUE(third.responses[0].accepted().inexact());
+  EXPECT_EQ(IdsOf(third.responses), IdsOf(second.responses));
 }
 
 TEST(ContinuationTest, AnotherTokenizerIsRefused) {
