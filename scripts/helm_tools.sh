@@ -19,7 +19,9 @@ tools=$PWD/build/tools
 
 rm -rf "$tools/src/prometheus"
 mkdir "$tools/src/prometheus"
-(cd "$tools/src/prometheus" && apt-get -qq -o APT::Sandbox::User=root download prometheus && dpkg-deb -x prometheus_*.deb . &&
+download() { apt-get -qq -o APT::Sandbox::User=root download prometheus; }
+(cd "$tools/src/prometheus" && { download 2>/dev/null || { apt-get -qq update && download; }; } &&
+  dpkg-deb -x prometheus_*.deb . &&
   cp usr/bin/prometheus usr/bin/promtool "$tools/bin" && rm prometheus_*.deb)
 
 export CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false -mod=mod -modcacherw" GOTOOLCHAIN=local

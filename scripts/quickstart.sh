@@ -4,7 +4,7 @@
 # the demo model, one streamed answer, the fleet as a table, clean shutdown.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/setup.sh
+scripts/setup.sh --quick
 echo "== building (the first time takes a few minutes)"
 mkdir -p build
 cmake --preset release >build/configure-release.log 2>&1 || { cat build/configure-release.log; exit 1; }

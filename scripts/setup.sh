@@ -4,6 +4,7 @@
 # Safe to run again: what is there stays.
 #
 #   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages, helm, promtool
+#   scripts/setup.sh --quick    less: what building and running needs, without the tools of tests
 #   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, buf
 #   scripts/setup.sh --peers    also the programs that benches measure beside ours
 #   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples
@@ -12,15 +13,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-want_all=0 want_clients=0 want_cluster=0 want_cuda=0 want_peers=0
+want_tools=1 want_all=0 want_clients=0 want_cluster=0 want_cuda=0 want_peers=0
 for argument in "$@"; do
   case "$argument" in
+    --quick) want_tools=0 ;;
     --all) want_all=1 ;;
     --clients) want_clients=1 ;;
     --cluster) want_cluster=1 ;;
     --cuda) want_cuda=1 ;;
     --peers) want_peers=1 ;;
-    *) sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -37,7 +39,8 @@ rust_is_new() {
     rustc --version | awk '{split($2, v, "."); exit !(v[1] > 1 || v[2] >= 85)}'
 }
 rust_is_new || packages+=(rustc-web cargo-web)
-command -v go >/dev/null || packages+=(golang-go)  # too old a one fetches a newer
+# For scripts/helm_tools.sh, where too old a one fetches a newer, and services/cli/examples.
+[ "$want_tools" = 0 ] || command -v go >/dev/null || packages+=(golang-go)
 if [ "$want_all" = 1 ]; then
   packages+=(clang-19 libclang-rt-19-dev clang-format iproute2)
   command -v npm >/dev/null || packages+=(npm)  # other packages of Node.js bring their own
@@ -79,7 +82,7 @@ if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
   cp tests/requirements.txt "$venv/installed.txt"
 fi
 
-scripts/helm_tools.sh
+[ "$want_tools" = 0 ] || scripts/helm_tools.sh
 
 if [ "$want_peers" = 1 ] && ! [ -f build/peers/.done ]; then
   echo "setup: smg"
