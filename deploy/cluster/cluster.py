@@ -109,7 +109,7 @@ class Load:
 
     def __init__(self, name, *command):
         self.name = name
-        self.log = open(K8S_ROOT / f"log/load-{name}.log", "w+")
+        self.log = open(K8S_ROOT / f"log/load-{name}.log", "a+")
         self.process = subprocess.Popen([str(c) for c in command], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=self.log, text=True,
                                         env=ENVIRONMENT)

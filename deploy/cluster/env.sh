@@ -33,7 +33,7 @@ start() {
   local name=$1
   shift
   if [ -s "$RUN/pids/$name" ] && kill -0 "$(cat "$RUN/pids/$name")" 2>/dev/null; then return; fi
-  setsid nsenter --net="/run/netns/$NETNS" "$@" >>"$LOG/$name.log" 2>&1 </dev/null &
+  setsid nice -n "${CLUSTER_NICE:-0}" nsenter --net="/run/netns/$NETNS" "$@" >>"$LOG/$name.log" 2>&1 </dev/null &
   echo $! >"$RUN/pids/$name"
 }
 

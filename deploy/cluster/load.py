@@ -10,6 +10,7 @@ answers anew, `start` begins and `stop` ends the streams and tells what happened
 `progress` what has so far.
 """
 import argparse
+import collections
 import itertools
 import json
 import pathlib
@@ -29,18 +30,31 @@ MORE_TOKENS = 600  # so that streams are longer than what happens to them
 
 
 class Connection:
-    """One HTTP/2 connection to the Service, so to one gateway. That gateway may end at any time: the
-    client goes on with a continuation, and the test counts how often."""
+    """One HTTP/2 connection to the Service, so to one gateway. That gateway may end at any time: it
+    refuses new calls, which are then tried on the next connection, as gRPC's retries would; and what
+    it cuts midway goes on with a continuation. The test counts both."""
 
     def __init__(self, address):
-        self.client = self
+        self.client = self.inference = self
         self.down = False
+        self.refusals = collections.Counter()
         self._epochs = itertools.count()
         # A gateway that is lost without a word is noticed by pings.
-        self.inference = pb_grpc.InferenceServiceStub(grpc.insecure_channel(address, options=[
+        self._stub = pb_grpc.InferenceServiceStub(grpc.insecure_channel(address, options=[
             ("grpc.use_local_subchannel_pool", 1), ("grpc.keepalive_time_ms", 10000),
             ("grpc.keepalive_timeout_ms", 2000), ("grpc.min_reconnect_backoff_ms", 1000),
             ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]))
+
+    def Generate(self, request, timeout):
+        begun = False
+        try:
+            for response in self._stub.Generate(request, timeout=timeout):
+                begun = True
+                yield response
+        except grpc.RpcError as error:
+            when = "midway" if begun else "at once"
+            self.refusals[f"{when}: {error.code().name}: {error.details()}"] += 1
+            raise
 
     @property
     def epoch(self):
@@ -51,14 +65,14 @@ class Load(Clients):
     """Knows the answers of two sets of weights: an answer is one of them, or says `inexact`."""
 
     def __init__(self, *arguments):
-        self.inexact, self.unknown, self.most_reconnects = 0, [], 0
+        self.inexact, self.unknown, self.most_cuts = 0, [], 0
         super().__init__(*arguments)
 
     def _compare(self, stream):
         answer = fleet.Answer(stream.responses)
         with self.changed:
             self.moves += answer.summary.migrations
-            self.most_reconnects = max(self.most_reconnects, stream.reconnects)
+            self.most_cuts = max(self.most_cuts, stream.cuts)
             if answer.summary.inexact:
                 self.inexact += 1
             elif answer.comparable() != self.references[stream.kind]:
@@ -67,16 +81,19 @@ class Load(Clients):
     def forget(self):
         with self.changed:
             self.tokens = self.num_streams = self.reconnects = self.cuts = self.moves = 0
-            self.inexact = self.most_reconnects = 0
+            self.inexact = self.most_cuts = 0
             self.errors, self.gaps, self.unknown = [], [], []
+            for connection in self.gateways:
+                connection.refusals.clear()
 
     def report(self):
         with self.changed:
             gaps = sorted(gap for gap, _, _ in self.gaps)
             different = [kind for kind, got in self.unknown if got != self.references[kind]]
             return {"streams": self.num_streams, "tokens": self.tokens, "moves": self.moves,
-                    "reconnects": self.reconnects, "most_reconnects": self.most_reconnects,
+                    "cuts": self.cuts, "most_cuts": self.most_cuts,
                     "inexact": self.inexact, "different": len(different),
+                    "refusals": sum((c.refusals for c in self.gateways), collections.Counter()),
                     "errors": [text for _, text in self.errors],
                     "longest_gap_s": round(gaps[-1], 3) if gaps else 0.0}
 
@@ -100,8 +117,7 @@ def main():
     def undisturbed():
         answers = []
         for i, request in enumerate(requests):
-            responses = list(connections[i % len(connections)].inference.Generate(
-                request, timeout=120, wait_for_ready=True))
+            responses = list(connections[i % len(connections)].Generate(request, timeout=120))
             answers.append(fleet.Answer(responses).comparable())
         return answers
 

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/version_info.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -11,7 +12,9 @@
 #include <thread>
 #include <vector>
 
-#if __has_include(<grpc/support/log.h>)
+#if GRPC_CPP_VERSION_MAJOR > 1 || GRPC_CPP_VERSION_MINOR >= 65
+#include "absl/log/log.h"
+#else
 #include <grpc/support/log.h>
 #endif
 
@@ -89,11 +92,14 @@ TEST(LogTest, LinesOfSeveralThreadsDoNotMix) {
   for (const std::string& line : lines) EXPECT_TRUE(json::accept(line)) << line;
 }
 
-#ifdef GPR_ERROR
 TEST(LogTest, LinesOfGrpcAreJsonToo) {
   InstallGrpcLogSink();
   ::testing::internal::CaptureStderr();
+#if GRPC_CPP_VERSION_MAJOR > 1 || GRPC_CPP_VERSION_MINOR >= 65
+  LOG(ERROR).AtLocation("/somewhere/file.cc", 7) << "broken \"pipe\"";
+#else
   gpr_log("/somewhere/file.cc", 7, GPR_LOG_SEVERITY_ERROR, "broken \"%s\"", "pipe");
+#endif
   const std::vector<std::string> lines = Lines(::testing::internal::GetCapturedStderr());
   ASSERT_EQ(lines.size(), 1);
   const json line = json::parse(lines[0]);
@@ -101,7 +107,6 @@ TEST(LogTest, LinesOfGrpcAreJsonToo) {
   EXPECT_EQ(line["message"], "broken \"pipe\"");
   EXPECT_EQ(line["source"], "file.cc:7");
 }
-#endif
 
 }  // namespace
 }  // namespace continuo
