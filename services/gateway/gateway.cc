@@ -19,7 +19,7 @@ namespace {
 constexpr char kServiceName[] = "continuo.v1.InferenceService";
 // For streams to take in that the gateway ends.
 constexpr absl::Duration kGoodbye = absl::Seconds(2);
-constexpr absl::Duration kQuiet = absl::Milliseconds(100), kLongestUnquiet = absl::Seconds(1);
+constexpr absl::Duration kQuiet = absl::Milliseconds(500), kLongestUnquiet = absl::Seconds(3);
 
 // What TLS towards workers is made of.
 absl::StatusOr<TlsFiles> WorkerTls(const GatewayConfig& config) {
