@@ -4,6 +4,7 @@
 # as deploy/images/build.sh has built them, with the libraries of the images and nothing else.
 #
 #   deploy/images/e2e.sh [CTEST_OPTIONS...]    as ctest's; all of them where none are given
+#   deploy/images/e2e.sh --floods [TESTS...]   the floods alone
 . "$(dirname "$0")/env.sh"
 version=$(sed -n 's/^project(continuo VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 tag=${TAG:-$version}
@@ -24,6 +25,11 @@ for image in gateway:continuo-gateway worker-cpu:continuo-worker cli:continuo; d
   chmod +x "$build/bin/$program"
   "$build/bin/$program" --version
 done
+if [ "${1:-}" = --floods ]; then
+  shift
+  CONTINUO_BIN=$PWD/$build/bin build/venv/bin/python deploy/images/flood_test.py "$@"
+  exit
+fi
 [ $# -gt 0 ] || set -- -R '^(e2e|conformance/e2e|chaos)/' -LE slow
 ctest --test-dir "$build" --output-on-failure --no-tests=error "$@"
 CONTINUO_BIN=$PWD/$build/bin build/venv/bin/python deploy/images/flood_test.py
