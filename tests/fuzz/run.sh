@@ -55,7 +55,9 @@ slice() {
   total_runs=$((total_runs + runs))
   total_cpu=$(awk -v cpu="$total_cpu" '{printf "%.1f", cpu + $1 + $2}' "$log.time")
   coverage=$(grep -o 'cov: [0-9]*' "$log" | tail -1 | cut -d' ' -f2 || true)
-  if [ "$rc" != 0 ]; then
+  if [ "$rc" = 72 ]; then  # interrupted
+    stopped=1
+  elif [ "$rc" != 0 ]; then
     findings=$((findings + 1))
     echo "$name: finding (exit status $rc), see $log:" >&2
     grep -E 'SUMMARY|artifact_prefix|CHECK' "$log" | cut -c1-300 >&2 || tail -5 "$log" >&2
