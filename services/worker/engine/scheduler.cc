@@ -80,7 +80,8 @@ void Scheduler::TakeRows(Sequence& s, int rows) {
 
 // Whose prompt will be read next; null: nobody's.
 const Tenant* Scheduler::TenantWithPrompt() {
-  const Tenant* next = waiting_.empty() ? nullptr : waiting_.front()->request->tenant;
+  const Tenant* next = nullptr;
+  if (!waiting_.empty() && !IsBlocked(*waiting_.front())) next = waiting_.front()->request->tenant;
   for (const Sequence* s : running_) {
     const Tenant* tenant = s->request->tenant;
     if (NumRemaining(*s) > 1 && (next == nullptr || tenant->served < next->served)) next = tenant;

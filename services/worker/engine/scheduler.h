@@ -85,6 +85,7 @@ class Scheduler {
 
   // Who holds blocks.
   bool TryAdmit(Sequence& s);
+  bool IsBlocked(const Sequence& s) const;
   bool Fits(const Sequence& s) {
     return FitsBeside(s, [](const Sequence&) { return true; });
   }

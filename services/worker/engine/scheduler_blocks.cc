@@ -83,9 +83,14 @@ void Scheduler::AcquireKnown(Sequence& s, const Sequence* donor) {
   s.num_computed = s.num_shared * options_.block_size;
 }
 
+// Known not to find a place or memory until a running one gives some back.
+bool Scheduler::IsBlocked(const Sequence& s) const {
+  return num_running() >= options_.max_running ||
+         (blocked_ == &s && blocked_at_ == num_releases_ && !running_.empty());
+}
+
 bool Scheduler::TryAdmit(Sequence& s) {
-  if (num_running() >= options_.max_running) return false;
-  if (blocked_ == &s && blocked_at_ == num_releases_ && !running_.empty()) return false;
+  if (IsBlocked(s)) return false;
   LiveRequest& r = *s.request;
   const Sequence* donor = FindDonor(s);
   AcquireKnown(s, donor);

@@ -185,6 +185,21 @@ TEST(SchedulerTenantsTest, StreamsOfTheFloodGoOnWhileALightPromptIsRead) {
   EXPECT_NEAR(static_cast<double>(other_rows), 20, 10);
 }
 
+// Nobody has to give up a place to it, and what is cut then makes no step shorter for it.
+TEST(SchedulerTenantsTest, StreamsOfTheFloodAreNotHeldUpForAPromptThatFindsNoPlace) {
+  EngineOptions options = SmallSteps();
+  options.max_running = 2;
+  Harness h(options, [](const StepPlan& plan) { return plan.num_rows() * absl::Milliseconds(30); });
+  const RequestId flood = h.Add(Of("flood", Tokens(8), 4000));
+  while (h.metrics().generated_tokens < 1000) h.Step();
+  for (int i = 0; i < 2; ++i) h.Add(Of("light", Tokens(8, i + 1), 1000));
+  h.Step();
+  ASSERT_EQ(h.scheduler().num_running(), 2);
+  const size_t before = h.heard(flood).answers[0].size();
+  for (int i = 0; i < 100; ++i) h.Step();
+  EXPECT_GE(h.heard(flood).answers[0].size() - before, 99u);
+}
+
 // How long the light tenant's first tokens take, the 95th percentile, with `flood` requests of
 // another tenant for each of its own. `max_chunk` as in EngineOptions::max_prefill_chunk.
 absl::Duration TimeToFirstToken(int flood, int max_chunk = 512) {
