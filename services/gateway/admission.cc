@@ -20,6 +20,8 @@ int64_t TenantShare(int64_t free) {
 
 // Times are predicted only so well: they have to be this many times shorter than the time left.
 constexpr double kSlack = 1.25;
+// Of the time left: a wait that counts as none.
+constexpr int kHardly = 10;
 
 absl::Status Exhausted(const std::string& message, std::string_view reason, absl::Duration retry) {
   return WithRetryInfo(WithReason(absl::ResourceExhaustedError(message), reason), retry);
@@ -59,6 +61,10 @@ bool Admission::IsFresh(const Tenant& tenant, absl::Duration now) const {
 Admission::Tenant& Admission::FindTenant(const std::string& name, absl::Duration now) {
   if (tenants_.size() >= prune_tenants_at_) {
     std::erase_if(tenants_, [&](const auto& entry) { return IsFresh(entry.second, now); });
+    for (auto& [key, queue] : queues_) {
+      std::erase_if(queue.answers,
+                    [&](const auto& entry) { return !tenants_.contains(entry.first); });
+    }
     prune_tenants_at_ = std::max<size_t>(64, 2 * tenants_.size());
   }
   const TenantLimits& limits = limits_.tenant;
@@ -123,8 +129,13 @@ absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant
   return absl::OkStatus();
 }
 
+AnswerTime Admission::AnswersFor(const AdmissionRequest& request, const Queue& queue) {
+  const auto at = queue.answers.find(request.tenant);
+  return at == queue.answers.end() ? AnswerTime() : at->second;
+}
+
 int64_t Admission::Rows(const AdmissionRequest& request, const Queue& queue) {
-  return request.tokens + queue.answer.PredictTokens(request.max_tokens);
+  return request.tokens + AnswersFor(request, queue).PredictTokens(request.max_tokens);
 }
 
 absl::Status Admission::CheckDeadline(const AdmissionRequest& request, const Queue& queue,
@@ -135,9 +146,12 @@ absl::Status Admission::CheckDeadline(const AdmissionRequest& request, const Que
   }
   const absl::Duration wait =
       queue.wait.Predict(request.tenant, Rows(request, queue), now) * kSlack;
-  const absl::Duration answer = queue.answer.Predict(request.max_tokens) * kSlack;
-  // What need not wait is not turned away for how long others took.
-  if (wait <= absl::ZeroDuration() || wait + answer <= request.time_left) return absl::OkStatus();
+  const absl::Duration answer = AnswersFor(request, queue).Predict(request.max_tokens) * kSlack;
+  // Where workers are hardly behind, how long answers take turns nobody away.
+  if (wait <= std::max(absl::ZeroDuration(), request.time_left / kHardly) ||
+      wait + answer <= request.time_left) {
+    return absl::OkStatus();
+  }
   return Exhausted(
       absl::StrCat("the deadline is in ",
                    absl::FormatDuration(absl::Trunc(request.time_left, absl::Milliseconds(1))),
@@ -246,7 +260,8 @@ void Admission::Ticket::MarkAnswered(absl::Duration first, absl::Duration rest, 
   if (admission_ == nullptr || tokens <= 0) return;
   absl::MutexLock lock(&admission_->mutex_);
   const auto queue = admission_->queues_.find(claim_.queue);
-  if (queue != admission_->queues_.end()) queue->second.answer.Record(first, rest, tokens);
+  if (queue == admission_->queues_.end()) return;
+  queue->second.answers[claim_.tenant].Record(first, rest, tokens);
 }
 
 void Admission::Ticket::LeaveWait() {

@@ -110,7 +110,8 @@ class Admission {
   // RESOURCE_EXHAUSTED with RetryInfo, naming the limit. Reason RATE_LIMITED: a limit of the
   // tenant. OVERLOADED: one of all, or the deadline would pass in the queue of its model and
   // priority or before the answer's end, as QueueWait and AnswerTime tell, with a fifth of the time
-  // kept for what they do not know. A request larger than max_queued_tokens is taken where nothing
+  // kept for what they do not know; what waits for a tenth of it at most is taken, however long
+  // answers take. A request larger than max_queued_tokens is taken where nothing
   // else is queued.
   absl::StatusOr<Ticket> Admit(const AdmissionRequest& request);
   absl::StatusOr<Ticket> Admit(int64_t bytes, int64_t tokens) {
@@ -136,8 +137,11 @@ class Admission {
   // What is measured of the requests of one model and priority.
   struct Queue {
     QueueWait wait;
-    AnswerTime answer;
+    // By tenant: how long one's answers are says nothing of another's.
+    std::map<std::string, AnswerTime> answers;
   };
+  // Of its tenant.
+  static AnswerTime AnswersFor(const AdmissionRequest& request, const Queue& queue);
   // What a worker has to compute for it: prompt and expected answer, in tokens.
   static int64_t Rows(const AdmissionRequest& request, const Queue& queue);
   absl::Status CheckDeadline(const AdmissionRequest& request, const Queue& queue,

@@ -119,5 +119,46 @@ TEST(AdmissionAnswersTest, WhatNeedNotWaitIsTakenHoweverLongOthersTook) {
   EXPECT_EQ(worker.wasted, 0);
 }
 
+// A hundred prompts a second are read, of a tenant with long answers and no deadlines.
+class AdmissionTenantsTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<Admission::Ticket> Send(const std::string& tenant, absl::Duration deadline) {
+    absl::StatusOr<Admission::Ticket> ticket = admission_.Admit(
+        {.bytes = 1, .tokens = 50, .tenant = tenant, .model = "m", .time_left = deadline});
+    if (ticket.ok()) ticket->SetSent(true);
+    return ticket;
+  }
+  // Always so many wait.
+  void Flood(size_t num_waiting) {
+    for (int i = 0; i < 200; ++i) {
+      while (waiting_.size() < num_waiting) {
+        waiting_.push_back(*Send("flood", absl::InfiniteDuration()));
+      }
+      clock_.Advance(absl::Milliseconds(10));
+      waiting_.front().MarkRead();
+      waiting_.front().MarkStarted();
+      waiting_.front().MarkAnswered(absl::Milliseconds(10), absl::Seconds(100), 1000);
+      waiting_.pop_front();
+    }
+  }
+
+  ManualClock clock_;
+  Admission admission_{AdmissionLimits{}, &clock_};
+  std::deque<Admission::Ticket> waiting_;
+};
+
+TEST_F(AdmissionTenantsTest, ATenantIsNotTurnedAwayForHowLongAnotherTook) {
+  Flood(/*num_waiting=*/300);
+  // Tenants take turns: it is next but one.
+  EXPECT_EQ(Send("light", absl::Milliseconds(50)).status(), absl::OkStatus());
+  EXPECT_FALSE(Send("flood", absl::Seconds(20)).ok());
+  EXPECT_EQ(Send("flood", absl::Minutes(3)).status(), absl::OkStatus());
+}
+
+TEST_F(AdmissionTenantsTest, WhatHardlyWaitsIsTakenHoweverLongItsTenantsAnswersTake) {
+  Flood(/*num_waiting=*/5);
+  EXPECT_EQ(Send("flood", absl::Seconds(20)).status(), absl::OkStatus());
+}
+
 }  // namespace
 }  // namespace continuo::gateway
