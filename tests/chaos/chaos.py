@@ -164,7 +164,7 @@ def main():
     if options.faults > MEMORY_EVERY:
         for name, first in memory[MEMORY_EVERY].items():
             for kind, kib in memory[options.faults][name].items():
-                if kib > first[kind] + MAX_GROWTH * first["resident"]:
+                if kib > first[kind] * (1 + MAX_GROWTH):
                     failures.append(f"{name}: {kind} memory grew from {first[kind]} to {kib} KiB")
     for failure in failures[:20]:
         print(f"FAILED: {failure}")
