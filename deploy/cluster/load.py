@@ -30,9 +30,8 @@ MORE_TOKENS = 600  # so that streams are longer than what happens to them
 
 
 class Connection:
-    """One HTTP/2 connection to the Service, so to one gateway. That gateway may end at any time: it
-    refuses new calls, which are then tried on the next connection, as gRPC's retries would; and what
-    it cuts midway goes on with a continuation. The test counts both."""
+    """One HTTP/2 connection to the Service, so to one gateway. That gateway may end at any time: what
+    it refuses or cuts midway goes on over the next connection, each time a reconnect."""
 
     def __init__(self, address):
         self.client = self.inference = self
@@ -65,14 +64,14 @@ class Load(Clients):
     """Knows the answers of two sets of weights: an answer is one of them, or says `inexact`."""
 
     def __init__(self, *arguments):
-        self.inexact, self.unknown, self.most_cuts = 0, [], 0
+        self.inexact, self.unknown, self.most_reconnects = 0, [], 0
         super().__init__(*arguments)
 
     def _compare(self, stream):
         answer = fleet.Answer(stream.responses)
         with self.changed:
             self.moves += answer.summary.migrations
-            self.most_cuts = max(self.most_cuts, stream.cuts)
+            self.most_reconnects = max(self.most_reconnects, stream.reconnects)
             if answer.summary.inexact:
                 self.inexact += 1
             elif answer.comparable() != self.references[stream.kind]:
@@ -81,7 +80,7 @@ class Load(Clients):
     def forget(self):
         with self.changed:
             self.tokens = self.num_streams = self.reconnects = self.cuts = self.moves = 0
-            self.inexact = self.most_cuts = 0
+            self.inexact = self.most_reconnects = 0
             self.errors, self.gaps, self.unknown = [], [], []
             for connection in self.gateways:
                 connection.refusals.clear()
@@ -91,7 +90,7 @@ class Load(Clients):
             gaps = sorted(gap for gap, _, _ in self.gaps)
             different = [kind for kind, got in self.unknown if got != self.references[kind]]
             return {"streams": self.num_streams, "tokens": self.tokens, "moves": self.moves,
-                    "cuts": self.cuts, "most_cuts": self.most_cuts,
+                    "reconnects": self.reconnects, "most_reconnects": self.most_reconnects,
                     "inexact": self.inexact, "different": len(different),
                     "refusals": sum((c.refusals for c in self.gateways), collections.Counter()),
                     "errors": [text for _, text in self.errors],
