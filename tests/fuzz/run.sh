@@ -45,7 +45,7 @@ slice() {
   [ ! -e "tests/fuzz/dict/$name.dict" ] || options+=("-dict=tests/fuzz/dict/$name.dict")
   [ "$3" = 0 ] || options+=("-runs=$3")
   TIMEFORMAT='%U %S'
-  { time "$build/fuzz/$name" -max_total_time="$2" -max_len="$(max_len "$name")" -timeout=300 \
+  { time "$build/fuzz/$name" -max_total_time="$2" -max_len="$(max_len "$name")" -timeout=10 \
       -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$corpus-" "${options[@]}" \
       "$corpus" "tests/fuzz/corpus/$name" >"$log" 2>&1; } 2>"$log.time" || rc=$?
   # What it repeats of the corpus at its start is no new execution.
