@@ -44,7 +44,18 @@ struct AttentionParams {
   int heads_per_kv_head = 1;
   int first_head = 0, first_kv_head = 0;
   float scale = 1.0f;  // of q·k
-  int window = 0;      // a query at p sees positions in (p - window, p]; 0: all up to p
+  // Where it is not 0, a scaled score s becomes softcap · tanh(s / softcap).
+  float softcap = 0.0f;
+  int window = 0;  // a query at p sees positions in (p - window, p]; 0: all up to p
+};
+
+// Which experts each row of a step goes to. An entry is one (row, expert) pair; entries are ordered
+// by expert, those of an expert by row. All device arrays; RouteExperts fills them.
+struct ExpertRoutes {
+  Tensor weights;       // f32 [rows, experts_per_row], of a row's experts by ascending index
+  Tensor entries;       // i32 [rows, experts_per_row]: which entry each of those is
+  Tensor rows;          // i32 [rows * experts_per_row]: the row of each entry
+  Tensor expert_begin;  // i32 [num_experts + 1]: the first entry of each expert, and the end
 };
 
 // One device and one in-order queue of work. Calls enqueue and return; only Synchronize() waits.
@@ -71,9 +82,10 @@ class Backend {
   // the step waits for (sampling). Returns when all are done.
   virtual void ParallelFor(int n, absl::FunctionRef<void(int)> body) = 0;
 
-  // out[r] = table[token_ids[r] - first_id]; a row of -0.0 (the neutral element of addition) where
-  // the id is outside this rank's part of the table.
-  virtual void Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id) = 0;
+  // out[r] = table[token_ids[r] - first_id] * scale; a row of -0.0 (the neutral element of
+  // addition) where the id is outside this rank's part of the table.
+  virtual void Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id,
+                     float scale) = 0;
   // out[r] = x[r] / sqrt(mean(x[r]²) + eps) * gain, per row of gain's length: x may be
   // [rows, heads * gain] for a norm per head. In place allowed.
   virtual void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) = 0;
@@ -102,8 +114,30 @@ class Backend {
                               const AttentionParams& params) = 0;
   // out = silu(gate) * up. In place allowed.
   virtual void SiluMul(Tensor out, Tensor gate, Tensor up) = 0;
+  // out = gelu(gate) * up, gelu by its tanh form: g / (1 + e^(-2√(2/π)(g + 0.044715 g³))). In
+  // place allowed.
+  virtual void GeluMul(Tensor out, Tensor gate, Tensor up) = 0;
+  // x = cap · tanh(x / cap), f32, in place; cap > 0.
+  virtual void SoftCap(Tensor x, float cap) = 0;
   // out[i] = x[rows[i]].
   virtual void GatherRows(Tensor out, Tensor x, Tensor rows) = 0;
+
+  // Picks the experts of each row: those of the largest of its logits (f32 [rows, num_experts]),
+  // of equal ones the lower index. Their weights are softmax(logits) over all experts, divided by
+  // their own sum if `normalise`. Sums run over ascending indices. NaN counts as -infinity.
+  virtual void RouteExperts(const ExpertRoutes& routes, Tensor logits, bool normalise) = 0;
+  // MatMul of each entry with its expert's weights: out [entries, columns]; x has a row for each
+  // row of the step, or, where `by_entry`, for each entry. An entry's bits are those that MatMul
+  // gives for its row.
+  virtual void ExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
+                            const ExpertRoutes& routes, bool by_entry) = 0;
+  // The same of MatMulPieces: x [entries, k], out f32 [entries, columns].
+  virtual void ExpertMatMulPieces(Tensor out, Tensor x, std::span<const Weight> experts,
+                                  const ExpertRoutes& routes,
+                                  std::span<const int64_t> piece_begin) = 0;
+  // out[r] = Σ weight · x[entry] over the row's experts, ascending, from 0; each product and sum
+  // rounded. f32 [rows, cols] and [entries, cols].
+  virtual void CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) = 0;
 };
 
 struct BackendOptions {

@@ -29,11 +29,12 @@ static void Scores(const SpanArgs& a, size_t begin, size_t end) {
 }
 
 // Turns one query's scores into e^(score - maximum), zero where not seen; returns the sum.
-static float Softmax(float* scores, size_t begin, size_t end, float scale, float* maximum) {
+static float Softmax(float* scores, size_t begin, size_t end, float scale, float softcap,
+                     float* maximum) {
   Vec top = Set(-__builtin_inff());
   for (size_t j = 0; j < kSpan; j += kLanes) {
     const Vec s = Mul(Load(scores + j), Set(scale));
-    Store(scores + j, s);
+    Store(scores + j, softcap == 0 ? s : Cap(s, Set(softcap)));
   }
   for (size_t j = 0; j < begin; ++j) scores[j] = -__builtin_inff();
   for (size_t j = end; j < kSpan; ++j) scores[j] = -__builtin_inff();
@@ -144,7 +145,7 @@ static void AttendSpan(const SpanArgs& a) {
   float max[kMaxQueries], sum[kMaxQueries];
   for (size_t i = 0; i < a.num_queries; ++i) {
     if (a.begin[i] >= a.end[i]) continue;
-    sum[i] = Softmax(a.scores + i * kSpan, a.begin[i], a.end[i], a.scale, &max[i]);
+    sum[i] = Softmax(a.scores + i * kSpan, a.begin[i], a.end[i], a.scale, a.softcap, &max[i]);
   }
   size_t i = 0;
   for (; i + 4 <= a.num_queries; i += 4) WeighValues<E, 4>(a, i);

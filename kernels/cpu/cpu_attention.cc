@@ -19,7 +19,8 @@ void CpuBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
   CONTINUO_CHECK(kv.query_begin.dtype == DType::kI32 && kv.query_begin.size() == num_seqs + 1);
   CONTINUO_CHECK(kv.kv_len.dtype == DType::kI32 && kv.block_tables.dtype == DType::kI32);
   CONTINUO_CHECK(kv.values.shape == kv.keys.shape && kv.values.dtype == kv.keys.dtype);
-  CONTINUO_CHECK(params.window >= 0 && params.head_dim > 0 && params.heads_per_kv_head > 0);
+  CONTINUO_CHECK(params.window >= 0 && params.softcap >= 0 && params.head_dim > 0 &&
+                 params.heads_per_kv_head > 0);
   CONTINUO_CHECK(q.cols() == int64_t{params.num_heads} * params.head_dim);
   CONTINUO_CHECK(kv.keys.shape[2] == int64_t{params.num_kv_heads} * params.head_dim);
   if (q.size() == 0) return;
@@ -91,6 +92,7 @@ void CpuBackend::Attend(const AttentionItem& item, Tensor out, Tensor q, const P
   args.end = end;
   args.head_dim = head_dim;
   args.scale = params.scale;
+  args.softcap = params.softcap;
   args.scores = scores;
   args.span_out = span_out;
   args.max = max;

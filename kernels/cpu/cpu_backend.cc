@@ -84,7 +84,8 @@ void CpuBackend::ForParts(int64_t n, int64_t cost,
   });
 }
 
-void CpuBackend::Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id) {
+void CpuBackend::Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id,
+                       float scale) {
   CONTINUO_CHECK(table.format == WeightFormat::kDense && token_ids.dtype == DType::kI32);
   CONTINUO_CHECK(IsActivation(out.dtype) && token_ids.size() == out.rows());
   const int64_t cols = out.cols();
@@ -97,6 +98,9 @@ void CpuBackend::Embed(Tensor out, const Weight& table, Tensor token_ids, int fi
       float* row = Begin(out, r * cols, buffer);
       if (id >= 0 && id < table.data.rows()) {
         kernels_.widen[ElementOf(table.data.dtype)](row, At(table.data, id * cols), cols);
+        if (scale != 1) {
+          for (int64_t i = 0; i < cols; ++i) row[i] *= scale;
+        }
       } else {
         std::fill_n(row, cols, -0.0f);
       }
@@ -231,6 +235,21 @@ void CpuBackend::CopyKvBlocks(const PagedKv& kv, Tensor pairs) {
 }
 
 void CpuBackend::SiluMul(Tensor out, Tensor gate, Tensor up) {
+  ActivateMul(kernels_.silu_mul, out, gate, up);
+}
+
+void CpuBackend::GeluMul(Tensor out, Tensor gate, Tensor up) {
+  ActivateMul(kernels_.gelu_mul, out, gate, up);
+}
+
+void CpuBackend::SoftCap(Tensor x, float cap) {
+  CONTINUO_CHECK(x.dtype == DType::kF32 && cap > 0);
+  ForParts(x.size(), 8, [&](int64_t begin, int64_t end, int) {
+    kernels_.soft_cap(reinterpret_cast<float*>(At(x, begin)), cap, end - begin);
+  });
+}
+
+void CpuBackend::ActivateMul(ActivationLoop loop, Tensor out, Tensor gate, Tensor up) {
   CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(gate.dtype) && IsActivation(up.dtype));
   CONTINUO_CHECK(gate.size() == out.size() && up.size() == out.size());
   constexpr int64_t kRun = 1024;
@@ -241,7 +260,7 @@ void CpuBackend::SiluMul(Tensor out, Tensor gate, Tensor up) {
       const float* g = Read(kernels_, gate, at, n, buffer);
       const float* u = Read(kernels_, up, at, n, buffer + kRun);
       float* row = Begin(out, at, buffer);
-      kernels_.silu_mul(row, g, u, n);
+      loop(row, g, u, n);
       Finish(kernels_, out, at, n, row);
     }
   });

@@ -32,7 +32,7 @@ class CpuBackend : public Backend {
   absl::Status Synchronize() override;
   void ParallelFor(int n, absl::FunctionRef<void(int)> body) override;
 
-  void Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id) override;
+  void Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id, float scale) override;
   void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) override;
   void MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
   void MatMulPieces(Tensor out, Tensor x, const Weight& w,
@@ -45,7 +45,16 @@ class CpuBackend : public Backend {
   void PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
                       const AttentionParams& params) override;
   void SiluMul(Tensor out, Tensor gate, Tensor up) override;
+  void GeluMul(Tensor out, Tensor gate, Tensor up) override;
+  void SoftCap(Tensor x, float cap) override;
   void GatherRows(Tensor out, Tensor x, Tensor rows) override;
+  void RouteExperts(const ExpertRoutes& routes, Tensor logits, bool normalise) override;
+  void ExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
+                    const ExpertRoutes& routes, bool by_entry) override;
+  void ExpertMatMulPieces(Tensor out, Tensor x, std::span<const Weight> experts,
+                          const ExpertRoutes& routes,
+                          std::span<const int64_t> piece_begin) override;
+  void CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) override;
 
  private:
   // Query rows of one sequence that attend to one key-value head together.
@@ -57,8 +66,14 @@ class CpuBackend : public Backend {
   // work stays on the calling thread.
   void ForParts(int64_t n, int64_t cost, absl::FunctionRef<void(int64_t, int64_t, int)> body);
 
+  using ActivationLoop = void (*)(float* out, const float* gate, const float* up, size_t n);
+  void ActivateMul(ActivationLoop loop, Tensor out, Tensor gate, Tensor up);
+  // x_rows: the row of x that each row of out is of, all below x.rows(); null: as they come.
   void MultiplyPieces(Tensor out, Tensor x, const Weight& w, std::span<const int64_t> piece_begin,
-                      Tensor bias);
+                      Tensor bias, const int32_t* x_rows);
+  void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
+                       const ExpertRoutes& routes, std::span<const int64_t> piece_begin,
+                       bool by_entry);
   void Attend(const AttentionItem& item, Tensor out, Tensor q, const PagedKv& kv,
               const AttentionParams& params, int thread);
 

@@ -34,24 +34,26 @@ int64_t ColumnBlock(int64_t rows, int64_t k, DType dtype) {
 
 void CpuBackend::MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) {
   const int64_t begins[] = {0, x.cols()};
-  MultiplyPieces(out, x, w, begins, bias);
+  MultiplyPieces(out, x, w, begins, bias, nullptr);
 }
 
 void CpuBackend::MatMulPieces(Tensor out, Tensor x, const Weight& w,
                               std::span<const int64_t> piece_begin) {
   CONTINUO_CHECK(out.dtype == DType::kF32);
-  MultiplyPieces(out, x, w, piece_begin, Tensor());
+  MultiplyPieces(out, x, w, piece_begin, Tensor(), nullptr);
 }
 
 void CpuBackend::MultiplyPieces(Tensor out, Tensor x, const Weight& w,
-                                std::span<const int64_t> piece_begin, Tensor bias) {
+                                std::span<const int64_t> piece_begin, Tensor bias,
+                                const int32_t* x_rows) {
   const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();
   const int64_t num_pieces = static_cast<int64_t>(piece_begin.size()) - 1;
   CONTINUO_CHECK(w.format == WeightFormat::kDense);
   CONTINUO_CHECK(num_pieces >= 1 && (num_pieces & (num_pieces - 1)) == 0);
   CONTINUO_CHECK(piece_begin.front() == 0 && piece_begin.back() == k);
   CONTINUO_CHECK(std::is_sorted(piece_begin.begin(), piece_begin.end()));
-  CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(x.dtype) && x.rows() == rows);
+  CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(x.dtype));
+  CONTINUO_CHECK(x_rows != nullptr || x.rows() == rows);
   CONTINUO_CHECK(w.data.rows() == columns && (columns == 0 || w.data.cols() == k));
   CONTINUO_CHECK(bias.size() == 0 || (bias.dtype == DType::kF32 && bias.size() == columns));
   if (rows == 0 || columns == 0) return;
@@ -62,8 +64,8 @@ void CpuBackend::MultiplyPieces(Tensor out, Tensor x, const Weight& w,
   for (int64_t i = 0; i < num_pieces; ++i) {
     packed_k += RoundUp(piece_begin[i + 1] - piece_begin[i], unit);
   }
-  const bool as_it_is =
-      x.dtype == DType::kF32 && element != kElementBF16 && num_pieces == 1 && packed_k == k;
+  const bool as_it_is = x.dtype == DType::kF32 && element != kElementBF16 && num_pieces == 1 &&
+                        packed_k == k && x_rows == nullptr;
   const bool direct = out.dtype == DType::kF32 && bias.size() == 0 && num_pieces == 1;
   const int64_t column_block = ColumnBlock(rows, k, w.data.dtype);
   const int64_t num_blocks = (columns + column_block - 1) / column_block;
@@ -79,7 +81,8 @@ void CpuBackend::MultiplyPieces(Tensor out, Tensor x, const Weight& w,
       ForParts(slab, k, [&](int64_t begin, int64_t end, int thread) {
         float* buffer = scratch_[thread].Get(k);
         for (int64_t r = begin; r < end; ++r) {
-          const float* in = Read(kernels_, x, (first + r) * k, k, buffer);
+          const int64_t x_row = x_rows == nullptr ? first + r : x_rows[first + r];
+          const float* in = Read(kernels_, x, x_row * k, k, buffer);
           float* row = to + r * packed_k;
           for (int64_t i = 0; i < num_pieces; ++i) {
             const int64_t length = piece_begin[i + 1] - piece_begin[i];

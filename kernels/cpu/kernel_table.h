@@ -44,6 +44,7 @@ struct SpanArgs {
   const int* end;    // perhaps none. Neither decreases from query to query.
   size_t head_dim;
   float scale;
+  float softcap;    // 0: none
   float* scores;    // scratch [num_queries, kSpan]
   float* span_out;  // scratch [num_queries, out_stride]
   // What the spans before gave, updated: maximum, sum of e^(score - maximum) (0: nothing seen
@@ -78,8 +79,14 @@ struct KernelTable {
   void (*scale)(float* out, const float* x, float factor, const float* gain, size_t n);
   // out = gate / (1 + e^-gate) * up
   void (*silu_mul)(float* out, const float* gate, const float* up, size_t n);
+  // out = gelu(gate) * up, by its tanh form
+  void (*gelu_mul)(float* out, const float* gate, const float* up, size_t n);
+  // x = cap * tanh(x / cap), in place
+  void (*soft_cap)(float* x, float cap, size_t n);
   // out = a + b
   void (*add)(float* out, const float* a, const float* b, size_t n);
+  // sum = sum + x * factor, product and sum rounded
+  void (*add_scaled)(float* sum, const float* x, float factor, size_t n);
   // out = in / divisor
   void (*divide)(float* out, const float* in, float divisor, size_t n);
   // (low, high) = (low·cos − high·sin, high·cos + low·sin), in place

@@ -38,6 +38,20 @@ TEST_P(AttentionTest, MatchesReference) {
   }
 }
 
+TEST_P(AttentionTest, CappedScoresMatchReference) {
+  for (const DType type : kTypes) {
+    for (const float cap : {0.5f, 5.0f, 50.0f}) {
+      AttentionParams params = Heads(6, 2, 20, 70);
+      params.softcap = cap;
+      const PagedCase c({{1, 1}, {65, 3}, {200, 37}}, params, type, 28, 7);
+      ExpectMatches(c.Run(*backend_), c, type);
+      params.softcap = 0;
+      const PagedCase plain({{1, 1}, {65, 3}, {200, 37}}, params, type, 28, 7);
+      EXPECT_FALSE(c.Run(*backend_).SameBits(plain.Run(*backend_)));
+    }
+  }
+}
+
 TEST_P(AttentionTest, MoreHeadsThanOnePartTakes) {
   const PagedCase c({{70, 9}}, Heads(40, 1, 16), DType::kF32, 22, 16);
   ExpectMatches(c.Run(*backend_), c, DType::kF32);

@@ -101,7 +101,7 @@ TEST_P(InvarianceTest, ThreadsChangeNothing) {
       backend->SiluMul(same, same, x);
       take(same);
       HostTensor embedded = HostTensor::Poisoned(type, 40, 700);
-      backend->Embed(embedded, w.weight(), HostTensor::OfInts(positions), 2000);
+      backend->Embed(embedded, w.weight(), HostTensor::OfInts(positions), 2000, 1.0f);
       take(embedded);
     }
     return bytes;

@@ -26,7 +26,7 @@ TEST_P(OpsTest, EmbedCopiesRowsAndLeavesForeignIdsNeutral) {
       for (const int64_t cols : {1, 7, 33, 64}) {
         const HostTensor table = HostTensor::Of(table_type, 5, cols, random);
         HostTensor out = HostTensor::Poisoned(type, 7, cols);
-        backend_->Embed(out, table.weight(), HostTensor::OfInts(ids), /*first_id=*/10);
+        backend_->Embed(out, table.weight(), HostTensor::OfInts(ids), /*first_id=*/10, 1.0f);
         const Matrix expected = ReferenceEmbed(table.matrix(), 5, cols, ids, 10);
         ExpectNear(out, expected, RoundingOf(type), {0});
         const Matrix got = out.matrix();
@@ -43,7 +43,7 @@ TEST_P(OpsTest, EmbedCopiesRowsAndLeavesForeignIdsNeutral) {
 TEST_P(OpsTest, EmbedOnARankWithoutRowsIsNeutral) {
   HostTensor table(DType::kBF16, 0, 8);
   HostTensor out = HostTensor::Poisoned(DType::kF32, 2, 8);
-  backend_->Embed(out, table.weight(), HostTensor::OfInts({0, 1}), 0);
+  backend_->Embed(out, table.weight(), HostTensor::OfInts({0, 1}), 0, 1.0f);
   for (const double value : out.matrix()) {
     EXPECT_EQ(value, 0);
     EXPECT_TRUE(std::signbit(value));
@@ -186,6 +186,49 @@ TEST_P(OpsTest, SiluMulMatchesReference) {
   }
 }
 
+TEST_P(OpsTest, EmbedScalesRowsButNotForeignOnes) {
+  Random random(10);
+  for (const DType type : kActivations) {
+    const HostTensor table = HostTensor::Of(DType::kBF16, 2, 19, random);
+    HostTensor out = HostTensor::Poisoned(type, 2, 19);
+    backend_->Embed(out, table.weight(), HostTensor::OfInts({1, 2}), 0, 45.25f);
+    Matrix expected = ReferenceEmbed(table.matrix(), 2, 19, std::vector<int32_t>{1, 2}, 0);
+    for (double& v : expected) v *= 45.25;
+    ExpectNear(out, expected, RoundingOf(type), {0});
+    for (int i = 19; i < 38; ++i) EXPECT_TRUE(std::signbit(out.matrix()[i]));
+  }
+}
+
+TEST_P(OpsTest, GeluMulMatchesReference) {
+  Random random(11);
+  for (const DType type : kActivations) {
+    for (const int64_t cols : {1, 15, 16, 1000, 2500}) {
+      HostTensor gate = HostTensor::Of(type, 3, cols, random, 3.0f);
+      const HostTensor up = HostTensor::Of(type, 3, cols, random);
+      HostTensor out = HostTensor::Poisoned(type, 3, cols);
+      const Matrix expected = ReferenceGeluMul(gate.matrix(), up.matrix());
+      backend_->GeluMul(out, gate, up);
+      // Below 0 the exponent's own rounding counts: |u| < 24 of it, each 2^-24 twice or so, and
+      // the exponential's 2 ulp.
+      ExpectNear(out, expected, (3 * 24 + 6) * 0x1p-24 + RoundingOf(type), {1e-12});
+      backend_->GeluMul(gate, gate, up);
+      EXPECT_TRUE(gate.SameBits(out)) << "in place";
+    }
+  }
+}
+
+TEST_P(OpsTest, SoftCapMatchesReferenceFromTinyToHuge) {
+  Random random(12);
+  for (const float cap : {0.5f, 30.0f}) {
+    for (const float size : {1e-20f, 1e-3f, 0.1f, 1.0f, 10.0f, 1e4f, 1e30f}) {
+      HostTensor x = HostTensor::Of(DType::kF32, 3, 101, random, size);
+      const Matrix expected = ReferenceSoftCap(x.matrix(), cap);
+      backend_->SoftCap(x, cap);
+      ExpectNear(x, expected, 8 * 0x1p-23, {1e-40});
+    }
+  }
+}
+
 TEST_P(OpsTest, SiluMulOfExtremes) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const float gates[] = {0.0f, -0.0f, 90.0f, -90.0f, -200.0f, 3e38f, -3e38f, kInf, -100.0f};
@@ -226,7 +269,7 @@ TEST_P(OpsTest, RoundingToBF16IsNearestEvenAndKeepsNan) {
   HostTensor table(DType::kF32, 1, 10);
   for (int i = 0; i < 10; ++i) table.Set(i, std::bit_cast<float>(patterns[i]));
   HostTensor out(DType::kBF16, 1, 10);
-  backend_->Embed(out, table.weight(), HostTensor::OfInts({0}), 0);
+  backend_->Embed(out, table.weight(), HostTensor::OfInts({0}), 0, 1.0f);
   for (int i = 0; i < 10; ++i) {
     uint16_t bits;
     std::memcpy(&bits, out.bytes().data() + 2 * i, 2);
@@ -244,7 +287,7 @@ TEST_P(OpsTest, EveryF16IsWidenedExactly) {
     std::memcpy(const_cast<std::byte*>(table.bytes().data()) + 2 * i, &bits, 2);
   }
   HostTensor out = HostTensor::Poisoned(DType::kF32, 1, 65536);
-  backend_->Embed(out, table.weight(), HostTensor::OfInts({0}), 0);
+  backend_->Embed(out, table.weight(), HostTensor::OfInts({0}), 0, 1.0f);
   const Matrix got = out.matrix();
   for (int i = 0; i < 65536; ++i) {
     const int exponent = (i >> 10) & 31, fraction = i & 1023;

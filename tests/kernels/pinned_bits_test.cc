@@ -74,7 +74,7 @@ Hashes HashOps(Backend& backend) {
     backend.SiluMul(y, HostTensor::Of(type, rows, cols, random, 20.0f), x);
     take("SiluMul", y);
     HostTensor embedded = HostTensor::Poisoned(type, 3, cols);
-    backend.Embed(embedded, gain.weight(), HostTensor::OfInts({0, 1, -1}), 0);
+    backend.Embed(embedded, gain.weight(), HostTensor::OfInts({0, 1, -1}), 0, 1.0f);
     take("Embed", embedded);
     for (const int window : {0, 70}) {
       const PagedCase c({{150, 40}, {3, 3}}, Heads(6, 2, 40, window), type, random.Next(), 16);
@@ -89,6 +89,27 @@ Hashes HashOps(Backend& backend) {
     functions.Set(2000 + i, static_cast<float>(SinCos(value).sin));
   }
   take("exact_math", functions);
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    HostTensor y = HostTensor::Poisoned(type, 7, 172);
+    backend.GeluMul(y, HostTensor::Of(type, 7, 172, random, 3.0f),
+                    HostTensor::Of(type, 7, 172, random));
+    take("GeluMul", y);
+    AttentionParams capped = Heads(6, 2, 40);
+    capped.softcap = 5.0f;
+    take("PagedAttention capped",
+         PagedCase({{150, 40}, {3, 3}}, capped, type, random.Next(), 16).Run(backend));
+  }
+  HostTensor capped = HostTensor::Of(DType::kF32, 3, 301, random, 20.0f);
+  backend.SoftCap(capped, 7.0f);
+  take("SoftCap", capped);
+  HostTensor weights(DType::kF32, 9, 2), entries(DType::kI32, 9, 2), rows(DType::kI32, 18, 1),
+      begin(DType::kI32, 6, 1), combined(DType::kF32, 9, 33);
+  const ExpertRoutes routes = {weights, entries, rows, begin};
+  backend.RouteExperts(routes, HostTensor::Of(DType::kF32, 9, 5, random), false);
+  take("RouteExperts", weights);
+  take("RouteExperts", entries);
+  backend.CombineExperts(combined, HostTensor::Of(DType::kF32, 18, 33, random), routes);
+  take("CombineExperts", combined);
   return hashes;
 }
 
@@ -109,43 +130,58 @@ const std::map<std::string, Hashes>& Pinned() {
       {"scalar",
        {
            {"AddSum", 0x32fd869af8cbd558},
+           {"CombineExperts", 0x0862f6925e858876},
            {"Embed", 0xf0bec4a7968fd132},
            {"ExactPow", 0xe75012329adbcf6d},
+           {"GeluMul", 0xc2a9a011eb4e94a3},
            {"MatMul", 0x113543ea1d2f2e33},
            {"MatMulPieces", 0x2ca4cc51d0c6c0b0},
            {"PagedAttention", 0xdd27e10382e98b06},
+           {"PagedAttention capped", 0x1f993a856e3c4ff8},
            {"RmsNorm", 0xf1d1d5d81fc4d86f},
            {"Rope", 0x3034ce25ac6a84a8},
            {"RopeAngles", 0x040c8560742d0ced},
+           {"RouteExperts", 0xe64fde4e1e7ac1f5},
            {"SiluMul", 0xb397270c29316732},
+           {"SoftCap", 0xf3094a309b00be3a},
            {"exact_math", 0x843916fcafa5100c},
        }},
       {"avx2",
        {
            {"AddSum", 0x32fd869af8cbd558},
+           {"CombineExperts", 0x0862f6925e858876},
            {"Embed", 0xf0bec4a7968fd132},
            {"ExactPow", 0xe75012329adbcf6d},
+           {"GeluMul", 0xacf7a96adf083e02},
            {"MatMul", 0xbaf97b38afd46a75},
            {"MatMulPieces", 0xcc5be3c7428779a7},
            {"PagedAttention", 0xf276e3387ede80c2},
+           {"PagedAttention capped", 0x2fd6284aafcb48af},
            {"RmsNorm", 0x786301dd4caca13b},
            {"Rope", 0x3034ce25ac6a84a8},
            {"RopeAngles", 0x040c8560742d0ced},
+           {"RouteExperts", 0xe64fde4e1e7ac1f5},
            {"SiluMul", 0xad76841e5f8afc79},
+           {"SoftCap", 0x484908e4956b3c0b},
            {"exact_math", 0x843916fcafa5100c},
        }},
       {"avx512",
        {
            {"AddSum", 0x32fd869af8cbd558},
+           {"CombineExperts", 0x0862f6925e858876},
            {"Embed", 0xf0bec4a7968fd132},
            {"ExactPow", 0xe75012329adbcf6d},
+           {"GeluMul", 0xacf7a96adf083e02},
            {"MatMul", 0xa8ded1904be15f73},
            {"MatMulPieces", 0x592d1c75b2bf79a1},
            {"PagedAttention", 0x8506569927679ea7},
+           {"PagedAttention capped", 0x2503c51f78494b94},
            {"RmsNorm", 0x4ed9b41131d0a843},
            {"Rope", 0x3034ce25ac6a84a8},
            {"RopeAngles", 0x040c8560742d0ced},
+           {"RouteExperts", 0xe64fde4e1e7ac1f5},
            {"SiluMul", 0xad76841e5f8afc79},
+           {"SoftCap", 0x484908e4956b3c0b},
            {"exact_math", 0x843916fcafa5100c},
        }},
   };

@@ -128,11 +128,43 @@ TEST_P(VllmOpsTest, MatMul) {
   ExpectNear(out, golden.Read("out", 16, 32).matrix(), 1e-5, {1e-5});
 }
 
+// A whole block of experts: router, top 2 of 8, gated products, their weighted sum.
+TEST_P(VllmOpsTest, ExpertsBlock) {
+  CONTINUO_NEED_SHARED(kData);
+  const Golden golden("moe_block_f32_small");
+  const int rows = 6, hidden = 64, inner = 32, num_experts = 8, k = 2;
+  const HostTensor x = golden.Read("x", rows, hidden);
+  const HostTensor w13 = golden.Read("w13", num_experts * 2 * inner, hidden);
+  const HostTensor w2 = golden.Read("w2", num_experts * hidden, inner);
+  std::vector<Weight> gate, up, down;
+  for (int e = 0; e < num_experts; ++e) {
+    gate.push_back({w13.Rows(2 * e * inner, (2 * e + 1) * inner)});
+    up.push_back({w13.Rows((2 * e + 1) * inner, (2 * e + 2) * inner)});
+    down.push_back({w2.Rows(e * hidden, (e + 1) * hidden)});
+  }
+  HostTensor logits(DType::kF32, rows, num_experts), weights(DType::kF32, rows, k);
+  HostTensor entries(DType::kI32, rows, k), entry_rows(DType::kI32, rows * k, 1),
+      begin(DType::kI32, num_experts + 1, 1);
+  backend_->MatMul(logits, x, golden.Read("gate_w", num_experts, hidden).weight(), Tensor());
+  ExpectNear(logits, golden.Read("router_logits", rows, num_experts).matrix(), 1e-5, {1e-5});
+  const ExpertRoutes routes = {weights, entries, entry_rows, begin};
+  backend_->RouteExperts(routes, logits, /*normalise=*/true);
+  HostTensor g(DType::kF32, rows * k, inner), u(DType::kF32, rows * k, inner);
+  backend_->ExpertMatMul(g, x, gate, routes, /*by_entry=*/false);
+  backend_->ExpertMatMul(u, x, up, routes, /*by_entry=*/false);
+  backend_->SiluMul(g, g, u);
+  HostTensor parts(DType::kF32, rows * k, hidden), out(DType::kF32, rows, hidden);
+  backend_->ExpertMatMulPieces(parts, g, down, routes,
+                               std::vector<int64_t>{0, 4, 8, 12, 16, 20, 24, 28, 32});
+  backend_->CombineExperts(out, parts, routes);
+  ExpectNear(out, golden.Read("routed_out", rows, hidden).matrix(), 1e-5, {1e-5});
+}
+
 TEST_P(VllmOpsTest, Embed) {
   CONTINUO_NEED_SHARED(kData);
   const Golden golden("embedding_bf16_32ids");
   HostTensor out = HostTensor::Poisoned(DType::kF32, 32, 32);
-  backend_->Embed(out, golden.Read("table", 64, 32).weight(), golden.Read("ids", 32, 1), 0);
+  backend_->Embed(out, golden.Read("table", 64, 32).weight(), golden.Read("ids", 32, 1), 0, 1.0f);
   ExpectNear(out, golden.Read("out", 32, 32).matrix(), 0, {0});
 }
 

@@ -107,6 +107,22 @@ Matrix ReferenceSiluMul(const Matrix& gate, const Matrix& up) {
   return out;
 }
 
+Matrix ReferenceGeluMul(const Matrix& gate, const Matrix& up) {
+  Matrix out(gate.size());
+  const double factor = std::sqrt(2 / std::acos(-1.0));
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const double g = gate[i];
+    out[i] = 0.5 * g * (1 + std::tanh(factor * (g + 0.044715 * g * g * g))) * up[i];
+  }
+  return out;
+}
+
+Matrix ReferenceSoftCap(const Matrix& x, double cap) {
+  Matrix out = x;
+  for (double& v : out) v = cap * std::tanh(v / cap);
+  return out;
+}
+
 Matrix ReferenceAttention(const Matrix& q, const Matrix& keys, const Matrix& values, int64_t rows,
                           int64_t kv_len, const AttentionParams& params) {
   const int64_t dim = params.head_dim;
@@ -126,7 +142,9 @@ Matrix ReferenceAttention(const Matrix& q, const Matrix& keys, const Matrix& val
         for (int64_t d = 0; d < dim; ++d) {
           dot += query[d] * keys[(p * params.num_kv_heads + kv_head) * dim + d];
         }
-        weights.push_back(dot * params.scale);
+        double score = dot * params.scale;
+        if (params.softcap > 0) score = params.softcap * std::tanh(score / params.softcap);
+        weights.push_back(score);
         max = std::max(max, weights.back());
       }
       double sum = 0;

@@ -29,6 +29,8 @@ Matrix ReferenceRopeAngles(std::span<const int32_t> positions, const Matrix& fre
 Matrix ReferenceRope(const Matrix& x, const Matrix& angles, int64_t rows, int64_t cols,
                      int64_t head_dim);
 Matrix ReferenceSiluMul(const Matrix& gate, const Matrix& up);
+Matrix ReferenceGeluMul(const Matrix& gate, const Matrix& up);
+Matrix ReferenceSoftCap(const Matrix& x, double cap);
 
 // Attention of one sequence whose keys and values lie in order: q [rows, num_heads * head_dim],
 // keys and values [kv_len, num_kv_heads * head_dim]; the rows are the last `rows` of the kv_len

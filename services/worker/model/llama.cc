@@ -129,14 +129,14 @@ class Llama : public Model {
 
   void Embed(Tensor token_ids) {
     if (shard_.size == 1) {
-      b_.Embed(now_.x, weights_.embedding, token_ids, 0);
+      b_.Embed(now_.x, weights_.embedding, token_ids, 0, 1.0f);
       return;
     }
     // Each id is in one rank's part, the others add -0.0.
-    b_.Embed(now_.sum, weights_.embedding, token_ids, static_cast<int>(shard_.vocab.begin));
+    b_.Embed(now_.sum, weights_.embedding, token_ids, static_cast<int>(shard_.vocab.begin), 1.0f);
     comm_.AllReduceSum(now_.sum);
     // No id is in a part that begins beyond all of them: x is -0.0, to which the sum is added.
-    b_.Embed(now_.x, weights_.embedding, token_ids, std::numeric_limits<int>::max());
+    b_.Embed(now_.x, weights_.embedding, token_ids, std::numeric_limits<int>::max(), 1.0f);
     b_.AddSum(now_.x, now_.sum, Tensor{});
   }
 

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mixture of experts: routing beside its definition, products beside those of MatMul, bit by bit.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "tests/kernels/host_tensor.h"
+
+namespace continuo::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+using ExpertsTest = IsaTest;
+INSTANTIATE_FOR_ISAS(ExpertsTest);
+
+struct Routes {
+  Routes(int64_t rows, int64_t num_experts, int64_t k)
+      : weights(HostTensor::Poisoned(DType::kF32, rows, k)),
+        entries(DType::kI32, rows, k),
+        rows(DType::kI32, rows * k, 1),
+        begin(DType::kI32, num_experts + 1, 1) {}
+  ExpertRoutes view() const { return {weights, entries, rows, begin}; }
+
+  HostTensor weights, entries, rows, begin;
+};
+
+// The experts of row r, ascending.
+std::vector<int> ExpertsOf(const Routes& routes, int64_t r) {
+  const std::vector<int32_t> begin = routes.begin.ints(), entries = routes.entries.ints();
+  const int64_t k = routes.weights.tensor().cols();
+  std::vector<int> experts;
+  for (int64_t i = r * k; i < (r + 1) * k; ++i) {
+    const auto after = std::upper_bound(begin.begin(), begin.end(), entries[i]);
+    experts.push_back(static_cast<int>(after - begin.begin()) - 1);
+    EXPECT_EQ(routes.rows.ints()[entries[i]], r);
+  }
+  return experts;
+}
+
+TEST_P(ExpertsTest, RoutesMatchReference) {
+  Random random(51);
+  for (const auto& [num_experts, k] :
+       {std::pair{1, 1}, std::pair{4, 2}, std::pair{8, 8}, std::pair{60, 4}, std::pair{128, 8}}) {
+    for (const bool normalise : {false, true}) {
+      const int64_t rows = 33;
+      const HostTensor logits = HostTensor::Of(DType::kF32, rows, num_experts, random, 3.0f);
+      Routes routes(rows, num_experts, k);
+      backend_->RouteExperts(routes.view(), logits, normalise);
+      const std::vector<int32_t> begin = routes.begin.ints();
+      EXPECT_EQ(begin.front(), 0);
+      EXPECT_EQ(begin.back(), rows * k);
+      for (int e = 0; e < num_experts; ++e) {
+        const std::vector<int32_t> entry_rows = routes.rows.ints();
+        EXPECT_TRUE(
+            std::is_sorted(entry_rows.begin() + begin[e], entry_rows.begin() + begin[e + 1]));
+      }
+      const Matrix all = logits.matrix();
+      for (int64_t r = 0; r < rows; ++r) {
+        const double* row = &all[r * num_experts];
+        std::vector<int> order(num_experts);
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return row[a] > row[b]; });
+        double sum = 0;
+        for (int i = 0; i < (normalise ? k : num_experts); ++i) sum += std::exp(row[order[i]]);
+        order.resize(k);
+        std::sort(order.begin(), order.end());
+        EXPECT_EQ(ExpertsOf(routes, r), order);
+        for (int i = 0; i < k; ++i) {
+          const double expected = std::exp(row[order[i]]) / sum;
+          EXPECT_NEAR(routes.weights.matrix()[r * k + i], expected, expected * 1e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ExpertsTest, OfEqualLogitsTheLowerIndexWins) {
+  HostTensor logits(DType::kF32, 3, 5);
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const float values[] = {1, 2, 2, 2, 1, 0, 0, 0, 0, 0, kNan, -1, kNan, -2, kNan};
+  for (int i = 0; i < 15; ++i) logits.Set(i, values[i]);
+  Routes routes(3, 5, 2);
+  backend_->RouteExperts(routes.view(), logits, true);
+  EXPECT_THAT(ExpertsOf(routes, 0), ElementsAre(1, 2));
+  EXPECT_THAT(ExpertsOf(routes, 1), ElementsAre(0, 1));
+  EXPECT_THAT(ExpertsOf(routes, 2), ElementsAre(1, 3));
+  EXPECT_EQ(routes.weights.matrix()[0], 0.5);
+}
+
+TEST_P(ExpertsTest, AllNanStillGivesExpertsThatExist) {
+  const HostTensor logits = HostTensor::Poisoned(DType::kF32, 2, 4);
+  Routes routes(2, 4, 3);
+  backend_->RouteExperts(routes.view(), logits, false);
+  EXPECT_THAT(ExpertsOf(routes, 1), ElementsAre(0, 1, 2));
+}
+
+TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
+  Random random(52);
+  const int64_t num_experts = 5, k = 3, inner = 70, columns = 37;
+  std::vector<HostTensor> matrices;
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    std::vector<Weight> experts;
+    matrices.clear();
+    for (int e = 0; e < num_experts; ++e) {
+      matrices.push_back(HostTensor::Of(DType::kBF16, columns, inner, random));
+      experts.push_back(matrices.back().weight());
+    }
+    for (const int64_t rows : {1, 2, 19, 600}) {
+      const HostTensor logits = HostTensor::Of(DType::kF32, rows, num_experts, random);
+      const HostTensor x = HostTensor::Of(type, rows, inner, random);
+      Routes routes(rows, num_experts, k);
+      backend_->RouteExperts(routes.view(), logits, true);
+      HostTensor out = HostTensor::Poisoned(type, rows * k, columns);
+      backend_->ExpertMatMul(out, x, experts, routes.view(), /*by_entry=*/false);
+      const std::vector<int64_t> cut = {0, 8, 17, 26, 35, 43, 52, 61, 70};
+      HostTensor by_entry(type, rows * k, inner);
+      backend_->GatherRows(by_entry, x, routes.rows);
+      HostTensor pieces = HostTensor::Poisoned(DType::kF32, rows * k, columns);
+      backend_->ExpertMatMulPieces(pieces, by_entry, experts, routes.view(), cut);
+      for (int64_t r = 0; r < rows; ++r) {
+        const std::vector<int> own = ExpertsOf(routes, r);
+        for (int i = 0; i < k; ++i) {
+          const int32_t entry = routes.entries.ints()[r * k + i];
+          HostTensor alone = HostTensor::Poisoned(type, 1, columns);
+          backend_->MatMul(alone, x.Rows(r, r + 1), experts[own[i]], Tensor());
+          ASSERT_EQ(ToMatrix(out.Rows(entry, entry + 1)), alone.matrix());
+          HostTensor sum = HostTensor::Poisoned(DType::kF32, 1, columns);
+          backend_->MatMulPieces(sum, x.Rows(r, r + 1), experts[own[i]], cut);
+          ASSERT_EQ(ToMatrix(pieces.Rows(entry, entry + 1)), sum.matrix());
+        }
+      }
+      HostTensor combined = HostTensor::Poisoned(DType::kF32, rows, columns);
+      backend_->CombineExperts(combined, pieces, routes.view());
+      for (int64_t i = 0; i < rows * columns; ++i) {
+        float expected = 0;
+        for (int64_t j = i / columns * k; j < (i / columns + 1) * k; ++j) {
+          const auto part =
+              static_cast<float>(pieces.matrix()[routes.entries.ints()[j] * columns + i % columns]);
+          expected += part * static_cast<float>(routes.weights.matrix()[j]);
+        }
+        ASSERT_EQ(combined.matrix()[i], expected);
+        if (rows > 100 && i > 500) break;
+      }
+    }
+  }
+}
+
+TEST_P(ExpertsTest, NoRowsAreFine) {
+  Routes routes(0, 4, 2);
+  backend_->RouteExperts(routes.view(), HostTensor(DType::kF32, 0, 4), true);
+  EXPECT_EQ(routes.begin.ints(), std::vector<int32_t>(5, 0));
+  backend_->CombineExperts(HostTensor(DType::kF32, 0, 8), HostTensor(DType::kF32, 0, 8),
+                           routes.view());
+}
+
+}  // namespace
+}  // namespace continuo::testing
