@@ -246,7 +246,7 @@ void StreamRelay::StartCall(Lease lease) {
   ++attempt_;
   ++wait_;
   waiting_ = false;
-  const absl::Duration now = env_.clock->Elapsed();
+  const absl::Duration now = call_time_ = env_.clock->Elapsed();
   waited_ += now - wait_begin_;
   report_.without_worker += now - wait_begin_;
   lease_ = std::move(lease);
@@ -335,24 +335,27 @@ void StreamRelay::HandleResponse(v1::GenerateResponse response) {
   if (response.has_summary()) {
     report_.prompt_tokens = response.summary().usage().prompt_tokens();
     // What a worker tells of a part of the generation says nothing of the whole.
-    if (report_.moves == 0 && tokens_before_ == 0) NoteAnswerTime(response.summary());
+    if (report_.moves == 0 && tokens_before_ == 0) NoteAnswerTime(response.summary().timings());
   }
   if (conclusion_.has_value()) return;
   to_client_bytes_ += response.ByteSizeLong();
   to_client_.push_back(std::move(response));
 }
 
-void StreamRelay::NoteAnswerTime(const v1::Summary& summary) {
+void StreamRelay::NoteAnswerTime(const v1::Timings& timings) {
   const auto seconds = [](const google::protobuf::Duration& duration) {
     return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
   };
-  const v1::Timings& timings = summary.timings();
   const absl::Duration first = seconds(timings.prefill_duration());
   const absl::Duration rest =
       seconds(timings.total_duration()) - seconds(timings.queue_duration()) - first;
-  if (first < absl::ZeroDuration() || rest < absl::ZeroDuration()) return;
+  // What did not take so long by this side's clock is not believed.
+  if (first < absl::ZeroDuration() || rest < absl::ZeroDuration() ||
+      first + rest > env_.clock->Elapsed() - call_time_) {
+    return;
+  }
   const int64_t sequences = std::max<int64_t>(1, request_.sampling().num_sequences());
-  ticket_.MarkAnswered(first, rest, summary.usage().completion_tokens() / sequences);
+  ticket_.MarkAnswered(first, rest, received_.num_tokens() / sequences);
 }
 
 void StreamRelay::HandleWorkerEnd(const absl::Status& status) {

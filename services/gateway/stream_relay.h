@@ -191,7 +191,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   absl::StatusOr<Lease> Pick();
   void StartCall(Lease lease);
   void HandleResponse(v1::GenerateResponse response);
-  void NoteAnswerTime(const v1::Summary& summary);
+  void NoteAnswerTime(const v1::Timings& timings);
   void HandleWorkerEnd(const absl::Status& status);
   // The current worker cannot go on: another one after a back-off.
   void Move(std::string_view reason, const absl::Status& status);
@@ -228,6 +228,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   bool admitted_ = false;  // a worker may have taken the request: from here on calls are moves
   std::shared_ptr<WorkerCall> call_;
   std::optional<Lease> lease_;
+  absl::Duration call_time_;
   bool reading_ = false;
   bool accepted_here_ = false;  // by the current worker
   bool progress_here_ = false;  // something new from the current worker

@@ -108,6 +108,8 @@ class SimulatedFleet : public WorkerTransport {
   Router router{&LeastLoadedOfTwo, &view, &sim->clock, sim->random};
   // Asked at each call; how it goes wrong, if it does.
   std::function<std::optional<Fault>(const Try&, int number)> faults;
+  // Changes what workers say, if set.
+  std::function<void(v1::GenerateResponse&)> edit;
   std::optional<absl::Duration> restart_after = absl::Milliseconds(300);
   absl::Duration response_delay = absl::Milliseconds(30);
   std::vector<Try> tries;
@@ -180,6 +182,7 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
     if (!generation_.status().ok()) return End(generation_.status());
     std::optional<v1::GenerateResponse> response = generation_.Next();
     if (!response.has_value()) return End(absl::OkStatus());
+    if (fleet_->edit) fleet_->edit(*response);
     ++num_sent_;
     reading_ = false;
     relay_->OnResponse(attempt_, *std::move(response));
@@ -383,7 +386,7 @@ struct RelayWorld {
     relay_request.context.deadline = sim.clock.Now() + timeout;
     relay_request.prompt_tokens = 7;
     relay_request.seed = sim.random();
-    relay_request.ticket = *admission.Admit(10, 7);
+    relay_request.ticket = *admission.Admit({.bytes = 10, .tokens = 7});
     const RelayEnvironment environment = {.router = &fleet.router,
                                           .transport = &fleet,
                                           .timer = &sim,
@@ -417,7 +420,7 @@ struct RelayWorld {
   SimulatedClient client;
   CountingObserver observer;
   RelayOptions options;
-  Admission admission{AdmissionLimits{}};
+  Admission admission{AdmissionLimits{}, &sim.clock};
 };
 
 }  // namespace continuo::gateway

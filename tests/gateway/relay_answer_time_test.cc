@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a relay tells admission of an answer, whatever its worker says.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+
+#include "tests/gateway/relay_simulation.h"
+
+namespace continuo::gateway {
+namespace {
+
+v1::GenerateRequest Request() {
+  v1::GenerateRequest request;
+  request.set_text("once");
+  request.mutable_stopping()->set_max_tokens(20);
+  return request;
+}
+
+// Whether one with ten seconds left is taken behind three that wait a second each.
+absl::Status AdmitInQueue(RelayWorld& world) {
+  std::deque<Admission::Ticket> queue;
+  for (int i = 0; i < 20; ++i) {
+    while (queue.size() < 3) {
+      queue.push_back(*world.admission.Admit({.bytes = 1, .tokens = 50}));
+      queue.back().SetSent(true);
+    }
+    world.sim.clock.Advance(absl::Seconds(1));
+    queue.front().MarkRead();
+    queue.pop_front();
+  }
+  return world.admission.Admit({.bytes = 1, .tokens = 50, .time_left = absl::Seconds(10)}).status();
+}
+
+TEST(RelayAnswerTimeTest, AWorkerCannotSayThatItsAnswersTakeForEver) {
+  RelayWorld world(1);
+  world.fleet.edit = [](v1::GenerateResponse& response) {
+    if (!response.has_summary()) return;
+    v1::Timings& timings = *response.mutable_summary()->mutable_timings();
+    timings.mutable_total_duration()->set_seconds(std::numeric_limits<int64_t>::max());
+  };
+  world.Run(Request());
+  EXPECT_EQ(AdmitInQueue(world), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace continuo::gateway
