@@ -129,24 +129,21 @@ absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant
   return absl::OkStatus();
 }
 
-AnswerTime Admission::AnswersFor(const AdmissionRequest& request, const Queue& queue) {
+Admission::Forecast Admission::Predict(const AdmissionRequest& request, const Queue& queue) {
   const auto at = queue.answers.find(request.tenant);
-  return at == queue.answers.end() ? AnswerTime() : at->second;
-}
-
-int64_t Admission::Rows(const AdmissionRequest& request, const Queue& queue) {
-  return request.tokens + AnswersFor(request, queue).PredictTokens(request.max_tokens);
+  if (at == queue.answers.end()) return {.answer = absl::ZeroDuration(), .rows = request.tokens};
+  return {.answer = at->second.Predict(request.max_tokens),
+          .rows = request.tokens + at->second.PredictTokens(request.max_tokens)};
 }
 
 absl::Status Admission::CheckDeadline(const AdmissionRequest& request, const Queue& queue,
-                                      absl::Duration now) const {
+                                      const Forecast& forecast, absl::Duration now) const {
   if (counts_.queued_requests == 0 || request.is_continuation ||
       request.time_left == absl::InfiniteDuration()) {
     return absl::OkStatus();
   }
-  const absl::Duration wait =
-      queue.wait.Predict(request.tenant, Rows(request, queue), now) * kSlack;
-  const absl::Duration answer = AnswersFor(request, queue).Predict(request.max_tokens) * kSlack;
+  const absl::Duration wait = queue.wait.Predict(request.tenant, forecast.rows, now) * kSlack;
+  const absl::Duration answer = forecast.answer * kSlack;
   // Where workers are hardly behind, how long answers take turns nobody away.
   if (wait <= std::max(absl::ZeroDuration(), request.time_left / kHardly) ||
       wait + answer <= request.time_left) {
@@ -187,14 +184,14 @@ absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& reque
   RETURN_IF_ERROR(CheckShare(request, tenant));
   RETURN_IF_ERROR(CheckQueue(request, tenant));
   Queue& queue = FindQueue(request, now);
-  RETURN_IF_ERROR(CheckDeadline(request, queue, now));
-  const int64_t rows = Rows(request, queue);
-  queue.wait.Join(request.tenant, rows);
+  const Forecast forecast = Predict(request, queue);
+  RETURN_IF_ERROR(CheckDeadline(request, queue, forecast, now));
+  queue.wait.Join(request.tenant, forecast.rows);
   Ticket ticket(this, {.tenant = request.tenant,
                        .queue = {request.model, request.priority},
                        .bytes = request.bytes,
                        .tokens = request.tokens,
-                       .rows = rows,
+                       .rows = forecast.rows,
                        .wait = &queue.wait});
   if (limits_.tenant.requests_per_second > 0) tenant.requests -= 1;
   if (limits_.tenant.prompt_tokens_per_second > 0) {

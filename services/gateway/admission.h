@@ -114,9 +114,6 @@ class Admission {
   // answers take. A request larger than max_queued_tokens is taken where nothing
   // else is queued.
   absl::StatusOr<Ticket> Admit(const AdmissionRequest& request);
-  absl::StatusOr<Ticket> Admit(int64_t bytes, int64_t tokens) {
-    return Admit({.bytes = bytes, .tokens = tokens});
-  }
   Counts counts() const;
   // Tenants that something is kept of.
   size_t num_tenants() const;
@@ -140,12 +137,15 @@ class Admission {
     // By tenant: how long one's answers are says nothing of another's.
     std::map<std::string, AnswerTime> answers;
   };
-  // Of its tenant.
-  static AnswerTime AnswersFor(const AdmissionRequest& request, const Queue& queue);
-  // What a worker has to compute for it: prompt and expected answer, in tokens.
-  static int64_t Rows(const AdmissionRequest& request, const Queue& queue);
+  // What is expected of a request, from its tenant's answers.
+  struct Forecast {
+    absl::Duration answer;
+    int64_t rows;  // what a worker has to compute: prompt and answer, in tokens
+  };
+  static Forecast Predict(const AdmissionRequest& request, const Queue& queue);
   absl::Status CheckDeadline(const AdmissionRequest& request, const Queue& queue,
-                             absl::Duration now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+                             const Forecast& forecast, absl::Duration now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckTenant(const AdmissionRequest& request, const Tenant& tenant) const;
   // The tenant with its rates filled up to now.
   Tenant& FindTenant(const std::string& name, absl::Duration now)

@@ -19,8 +19,10 @@ constexpr AdmissionLimits kLimits = {
 
 TEST(AdmissionTest, TheRequestBeyondTheLimitIsRefusedWithReasonAndHint) {
   Admission admission(kLimits);
-  const auto a = admission.Admit(1, 1), b = admission.Admit(1, 1), c = admission.Admit(1, 1);
-  const absl::Status refused = admission.Admit(1, 1).status();
+  const auto a = admission.Admit({.bytes = 1, .tokens = 1}),
+             b = admission.Admit({.bytes = 1, .tokens = 1}),
+             c = admission.Admit({.bytes = 1, .tokens = 1});
+  const absl::Status refused = admission.Admit({.bytes = 1, .tokens = 1}).status();
   EXPECT_TRUE(absl::IsResourceExhausted(refused));
   EXPECT_EQ(ReasonOf(refused), kReasonOverloaded);
   EXPECT_TRUE(RetryDelayOf(refused).has_value());
@@ -30,9 +32,9 @@ TEST(AdmissionTest, TheRequestBeyondTheLimitIsRefusedWithReasonAndHint) {
 TEST(AdmissionTest, ATicketGivesEverythingBack) {
   Admission admission(kLimits);
   {
-    auto ticket = *admission.Admit(900, 90);
-    EXPECT_FALSE(admission.Admit(200, 1).ok());
-    EXPECT_FALSE(admission.Admit(1, 20).ok());
+    auto ticket = *admission.Admit({.bytes = 900, .tokens = 90});
+    EXPECT_FALSE(admission.Admit({.bytes = 200, .tokens = 1}).ok());
+    EXPECT_FALSE(admission.Admit({.bytes = 1, .tokens = 20}).ok());
     const Admission::Ticket moved = std::move(ticket);
     EXPECT_EQ(admission.counts().open_requests, 1);
   }
@@ -45,20 +47,20 @@ TEST(AdmissionTest, ATicketGivesEverythingBack) {
 
 TEST(AdmissionTest, APromptIsQueuedUntilItsAnswerBegins) {
   Admission admission(kLimits);
-  auto ticket = *admission.Admit(1, 90);
-  EXPECT_FALSE(admission.Admit(1, 20).ok());
+  auto ticket = *admission.Admit({.bytes = 1, .tokens = 90});
+  EXPECT_FALSE(admission.Admit({.bytes = 1, .tokens = 20}).ok());
   ticket.MarkStarted();
   ticket.MarkStarted();
   EXPECT_EQ(admission.counts().queued_tokens, 0);
   EXPECT_EQ(admission.counts().open_requests, 1);
-  EXPECT_TRUE(admission.Admit(1, 20).ok());
+  EXPECT_TRUE(admission.Admit({.bytes = 1, .tokens = 20}).ok());
 }
 
 TEST(AdmissionTest, APromptLargerThanTheQueueIsTakenAlone) {
   Admission admission(kLimits);
-  EXPECT_TRUE(admission.Admit(1, 500).ok());
-  const auto small = *admission.Admit(1, 1);
-  EXPECT_FALSE(admission.Admit(1, 500).ok());
+  EXPECT_TRUE(admission.Admit({.bytes = 1, .tokens = 500}).ok());
+  const auto small = *admission.Admit({.bytes = 1, .tokens = 1});
+  EXPECT_FALSE(admission.Admit({.bytes = 1, .tokens = 500}).ok());
 }
 
 AdmissionRequest Of(const std::string& tenant, int64_t tokens = 1) {

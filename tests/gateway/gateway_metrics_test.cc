@@ -97,7 +97,7 @@ TEST_F(GatewayMetricsTest, WhatHappensIsCounted) {
   metrics_.OnRequestEnd("m", absl::OkStatus());
   metrics_.OnRequestEnd("m", WithReason(absl::ResourceExhaustedError(""), kReasonOverloaded));
   metrics_.OnTenantTokens("t", 5, 7);
-  const auto ticket = *admission_.Admit(10, 100);
+  const auto ticket = *admission_.Admit({.bytes = 10, .tokens = 100});
   EXPECT_EQ(Value("continuo_gateway_time_to_first_token_seconds", {{"model", "m"}}), 1);
   EXPECT_EQ(Value("continuo_gateway_migrations_total", {{"model", "m"}, {"reason", "lost"}}), 1);
   EXPECT_EQ(Value("continuo_gateway_requests_total", {{"model", "m"}, {"code", "OK"}}), 1);

@@ -206,7 +206,7 @@ TEST(StreamRelayThreadsTest, ManyStreamsAreExactAmongManyThreads) {
       relay_request.request = request;
       relay_request.context.request_id = "id";
       relay_request.seed = static_cast<uint64_t>(i);
-      relay_request.ticket = *admission.Admit(10, 7);
+      relay_request.ticket = *admission.Admit({.bytes = 10, .tokens = 7});
       clients.back()->relay = std::make_shared<StreamRelay>(environment, std::move(relay_request),
                                                             clients.back().get());
     }
