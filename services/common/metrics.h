@@ -45,8 +45,9 @@ void AddHistogram(MetricFamilies& families, std::string_view name, std::string_v
   AddHistogram(families, name, help, labels, histogram.bounds(), counts, histogram.sum());
 }
 
-// What is asked of every process, by the names that Prometheus' own clients use: process_cpu_seconds_
-// total, _resident_memory_bytes, _virtual_memory_bytes, _open_fds, _max_fds, _start_time_seconds.
+// What is asked of every process, by the names that Prometheus' own clients use: process_ and
+// cpu_seconds_total, resident_memory_bytes, virtual_memory_bytes, open_fds, max_fds,
+// start_time_seconds.
 void AddProcessMetrics(MetricFamilies& families);
 
 // A Collectable out of a function, which is called from the metrics server's threads.

@@ -10,7 +10,8 @@ namespace continuo::gateway {
 
 // How long an answer takes from the moment a worker begins to read its prompt: what recent answers
 // took to their first token, and for each token after it, times the tokens that are expected: two
-// standard deviations more than the mean of recent answers, which few exceed. Pure and not thread-safe.
+// standard deviations more than the mean of recent answers, which few exceed. Pure and not
+// thread-safe.
 class AnswerTime {
  public:
   // The first token of an answer came `first` after its prompt began to be read, the last of its

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/server/inference_service.h"
 
-
 #include "services/base/status_macros.h"
 #include "services/common/error.h"
 #include "services/worker/server/generate_call.h"
