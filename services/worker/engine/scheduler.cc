@@ -228,10 +228,10 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
   chosen_.clear();
   preempted_.clear();
   load_ = {};
-  limit_ = options_.target_step;
   PreemptForArrivals();
   PreemptForTenants();
   for (;;) {
+    limit_ = options_.target_step;
     ReserveNextRows();
     ChooseDecodes();
     AdmitSiblings();
