@@ -8,7 +8,7 @@
 #include "services/base/check.h"
 #include "services/worker/model/config.h"
 #include "services/worker/model/fingerprint.h"
-#include "services/worker/model/llama.h"
+#include "services/worker/model/rope.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CONTINUO_CHECK(config->num_heads % config->num_kv_heads == 0);
   CONTINUO_CHECK(config->windows.size() == static_cast<size_t>(config->num_layers));
   CONTINUO_CHECK(continuo::NumParameters(*config) > 0);
-  for (const float frequency : continuo::RopeFrequencies(config->rope, config->head_dim)) {
+  for (const float frequency :
+       continuo::RopeFrequencies(config->rope, config->rotary_dim, config->context_length)) {
     CONTINUO_CHECK(frequency >= 0 && frequency <= 1);
   }
   for (const int32_t id : config->defaults.eos_token_ids) {

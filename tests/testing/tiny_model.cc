@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 
 #include "nlohmann/json.hpp"
 #include "services/base/check.h"
@@ -19,10 +20,13 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string ConfigJson(const TinyModelOptions& o) {
-  const std::string architecture = o.family == "llama"     ? "LlamaForCausalLM"
-                                   : o.family == "mistral" ? "MistralForCausalLM"
-                                   : o.family == "qwen2"   ? "Qwen2ForCausalLM"
-                                                           : "Qwen3ForCausalLM";
+  const std::map<std::string, std::string> architectures = {
+      {"llama", "LlamaForCausalLM"},     {"mistral", "MistralForCausalLM"},
+      {"mixtral", "MixtralForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"},
+      {"qwen3", "Qwen3ForCausalLM"},     {"qwen3_moe", "Qwen3MoeForCausalLM"},
+      {"gemma2", "Gemma2ForCausalLM"},   {"phi3", "Phi3ForCausalLM"},
+  };
+  const std::string architecture = architectures.at(o.family);
   nlohmann::json config = {{"architectures", {architecture}},
                            {"model_type", o.family},
                            {"vocab_size", o.vocab_size},
@@ -37,7 +41,23 @@ std::string ConfigJson(const TinyModelOptions& o) {
                            {"rope_theta", 10000.0},
                            {"tie_word_embeddings", o.tied_embeddings},
                            {"eos_token_id", o.vocab_size - 1}};
-  if (o.family == "mistral") config["sliding_window"] = 24;
+  if (o.family == "mistral" || o.family == "gemma2" || o.family == "phi3") {
+    config["sliding_window"] = 24;
+  }
+  if (o.family == "mixtral") {
+    config.update({{"num_local_experts", 5}, {"num_experts_per_tok", 2}});
+  } else if (o.family == "qwen3_moe") {  // dense layers and others in turn
+    config.update({{"num_experts", 7},
+                   {"num_experts_per_tok", 3},
+                   {"moe_intermediate_size", 36},
+                   {"decoder_sparse_step", 2}});
+  } else if (o.family == "gemma2") {
+    config.update({{"query_pre_attn_scalar", 12},
+                   {"attn_logit_softcapping", 5.0},
+                   {"final_logit_softcapping", 3.0}});
+  } else if (o.family == "phi3") {
+    config["partial_rotary_factor"] = 0.5;
+  }
   config.update(nlohmann::json::parse(o.extra_config));
   return config.dump();
 }

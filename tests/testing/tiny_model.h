@@ -10,7 +10,9 @@ namespace continuo::testing {
 // What a tiny model is like. The defaults load in milliseconds; every size is odd enough that cuts
 // among ranks are uneven.
 struct TinyModelOptions {
-  // "llama", "mistral" (window of 24 tokens), "qwen2" (biases) or "qwen3" (query and key norms).
+  // "llama", "mistral" (window of 24 tokens), "qwen2" (biases), "qwen3" (query and key norms),
+  // "mixtral" (2 of 5 experts), "qwen3_moe" (3 of 7 in every other layer), "gemma2" (caps, windows
+  // of 24 tokens in every other layer) or "phi3" (joined tensors, a part of each head rotated).
   std::string family = "llama";
   int vocab_size = 301;  // the 256 bytes, the end of sequence (id 300) and 44 words
   int hidden_size = 48;

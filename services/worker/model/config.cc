@@ -2,13 +2,16 @@
 #include "services/worker/model/config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/exact_math.h"
 #include "services/base/status_macros.h"
+#include "services/worker/model/family.h"
 #include "services/worker/model/json_file.h"
 
 namespace continuo {
@@ -16,58 +19,56 @@ namespace {
 
 constexpr int64_t kMaxConfigBytes = 4 << 20;
 
-// What distinguishes the architectures, with Hugging Face's defaults for absent fields.
-struct Family {
-  std::string_view architecture;
-  std::string_view model_type;
-  int context_length;
-  int sliding_window;  // where the field is absent; 0: the family has none
-  bool always_qkv_bias;
-  bool takes_attention_bias;  // the field attention_bias counts, for q, k, v and output alike
-  bool takes_mlp_bias;
-  bool qk_norm;
-  bool windows_by_layer;  // use_sliding_window, max_window_layers, layer_types
-  int head_dim;           // where the field is absent; 0: hidden_size / num_attention_heads
-};
-
-constexpr Family kFamilies[] = {
-    {"LlamaForCausalLM", "llama", 2048, 0, false, true, true, false, false, 0},
-    {"MistralForCausalLM", "mistral", 131072, 4096, false, false, false, false, false, 0},
-    {"Qwen2ForCausalLM", "qwen2", 32768, 4096, true, false, false, false, true, 0},
-    {"Qwen3ForCausalLM", "qwen3", 32768, 4096, false, true, false, true, true, 128},
-};
-
-absl::StatusOr<const Family*> FindFamily(JsonObject& json) {
-  std::vector<std::string> names;
-  const nlohmann::json& architectures = json.Raw("architectures");
-  if (architectures.is_array()) {
-    for (const nlohmann::json& name : architectures) {
-      if (name.is_string()) names.push_back(name.get<std::string>());
+// The list of one divisor per frequency.
+std::vector<double> ParseFactors(JsonObject& json, std::string_view field, int rotary_dim) {
+  const nlohmann::json& list = json.Raw(field);
+  const size_t count = static_cast<size_t>(rotary_dim / 2);
+  std::vector<double> factors;
+  if (list.is_array() && list.size() == count) {
+    for (const nlohmann::json& factor : list) {
+      if (factor.is_number()) factors.push_back(factor.get<double>());
     }
   }
-  const std::string model_type = json.String("model_type", "");
-  for (const Family& family : kFamilies) {
-    for (const std::string& name : names) {
-      if (name == family.architecture) return &family;
-    }
-    if (names.empty() && model_type == family.model_type) return &family;
+  const bool fits =
+      factors.size() == count &&
+      std::all_of(factors.begin(), factors.end(), [](double f) { return f >= 1 && f <= 1e6; });
+  if (!fits) {
+    json.Fail(field, absl::StrCat("it must be a list of ", count, " numbers from 1 to 1e6"));
+    factors.assign(count, 1.0);
   }
-  std::string known;
-  for (const Family& family : kFamilies) {
-    absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(family.architecture));
-  }
-  std::string name = names.empty() ? model_type : names[0];
-  name = name.substr(0, 60);
-  return absl::UnimplementedError(
-      absl::StrCat("config.json: architecture \"", name, "\" is not known; known are ", known));
+  return factors;
 }
 
-absl::StatusOr<RopeConfig> ParseRope(JsonObject& json, int64_t context_length) {
+// Hugging Face's "longrope", of Phi-3: `context` is what the file states, scaling included.
+void ParseLongRope(JsonObject& json, JsonObject& parameters, int64_t context, int rotary_dim,
+                   RopeConfig& rope) {
+  rope.type = RopeConfig::Type::kLong;
+  const bool at_top = json.Has("original_max_position_embeddings");
+  rope.original_context =
+      (at_top ? json : parameters)
+          .Int("original_max_position_embeddings", 2, kMaxContextLength, context);
+  rope.short_factors = ParseFactors(parameters, "short_factor", rotary_dim);
+  rope.long_factors = ParseFactors(parameters, "long_factor", rotary_dim);
+  double factor = parameters.Number("factor", 1e-3, 1e6, 1);
+  if (at_top) {
+    factor = static_cast<double>(context) / static_cast<double>(rope.original_context);
+  }
+  // The paper's: long contexts spread attention, which this makes up for.
+  double attention = 1;
+  if (factor > 1) {
+    attention =
+        std::sqrt(1 + ExactLog(factor) / ExactLog(static_cast<double>(rope.original_context)));
+  }
+  rope.attention_factor = parameters.Number("attention_factor", 1e-3, 1e3, attention);
+}
+
+absl::StatusOr<RopeConfig> ParseRope(const Family& family, JsonObject& json, int64_t context_length,
+                                     int rotary_dim) {
   // Newer files have everything in rope_parameters, older ones rope_theta beside rope_scaling.
   JsonObject parameters =
       json.Object(json.Has("rope_parameters") ? "rope_parameters" : "rope_scaling");
   RopeConfig rope;
-  rope.theta = json.Number("rope_theta", 1, 1e12, 10000);
+  rope.theta = json.Number("rope_theta", 1, 1e12, family.rope_theta);
   rope.theta = parameters.Number("rope_theta", 1, 1e12, rope.theta);
   const std::string type = parameters.String("rope_type", parameters.String("type", "default"));
   if (type == "linear") {
@@ -83,57 +84,52 @@ absl::StatusOr<RopeConfig> ParseRope(JsonObject& json, int64_t context_length) {
     }
     rope.original_context =
         parameters.Int("original_max_position_embeddings", 1, kMaxContextLength, context_length);
+  } else if (type == "longrope" || type == "su") {
+    ParseLongRope(json, parameters, context_length, rotary_dim, rope);
   } else if (type != "default") {
     return absl::UnimplementedError(absl::StrCat("config.json: rope type \"", type.substr(0, 60),
                                                  "\" is not known; known are default, linear, "
-                                                 "llama3"));
-  }
-  for (JsonObject* object : {&json, &parameters}) {
-    if (object->Number("partial_rotary_factor", 0, 1, 1) != 1) {
-      object->Fail("partial_rotary_factor", "heads are rotated whole, it must be 1");
-    }
+                                                 "llama3, longrope"));
   }
   RETURN_IF_ERROR(parameters.status());
   return rope;
 }
 
-// The window of each layer.
-void ParseWindows(const Family& family, JsonObject& json, ModelConfig& config) {
-  config.windows.assign(static_cast<size_t>(config.num_layers), 0);
-  if (family.sliding_window == 0) return;
-  // Present and null means none, absent means the family's default.
-  const bool is_null = json.Raw("sliding_window").is_null() && json.Contains("sliding_window");
-  int window =
-      is_null ? 0
-              : static_cast<int>(json.Int("sliding_window", 1, std::numeric_limits<int32_t>::max(),
-                                          family.sliding_window));
-  // A window as long as the context hides nothing.
-  if (window >= config.context_length) window = 0;
-  if (!family.windows_by_layer) {
-    std::fill(config.windows.begin(), config.windows.end(), window);
-    return;
+// How many elements of each head are rotated: all, or a part where the family knows of one.
+int ParseRotaryDim(const Family& family, JsonObject& json, int head_dim) {
+  JsonObject parameters = json.Object("rope_parameters");
+  double factor = json.Number("partial_rotary_factor", 0, 1, 1);
+  factor = parameters.Number("partial_rotary_factor", 0, 1, factor);
+  if (!family.partial_rotary && factor != 1) {
+    json.Fail("partial_rotary_factor", "heads are rotated whole, it must be 1");
   }
-  if (!json.Bool("use_sliding_window", false)) return;
-  const nlohmann::json& types = json.Raw("layer_types");
-  if (types.is_array()) {
-    if (types.size() != config.windows.size()) {
-      json.Fail("layer_types",
-                absl::StrCat("it must have one entry for each of ", config.num_layers, " layers"));
-      return;
-    }
-    for (size_t i = 0; i < types.size(); ++i) {
-      if (types[i] == "sliding_attention") {
-        config.windows[i] = window;
-      } else if (types[i] != "full_attention") {
-        json.Fail("layer_types", "known are full_attention and sliding_attention");
-      }
-    }
-    return;
+  const int rotary_dim = static_cast<int>(head_dim * factor);
+  if (rotary_dim % 2 != 0 || rotary_dim < 2) {
+    json.Fail("partial_rotary_factor",
+              absl::StrCat("it rotates ", rotary_dim, " of ", head_dim,
+                           " elements of a head; they must be even and at least 2"));
+    return 2;
   }
-  const int64_t first = json.Int("max_window_layers", 0, std::numeric_limits<int32_t>::max(), 28);
-  for (int64_t i = first; i < config.num_layers; ++i) {
-    config.windows[static_cast<size_t>(i)] = window;
+  return rotary_dim;
+}
+
+// What only Gemma has.
+void ParseGemma(JsonObject& json, ModelConfig& config) {
+  if (json.Bool("attention_bias", false)) {
+    json.Fail("attention_bias", "attention has no biases, it must be false");
   }
+  config.activation = Activation::kGeluTanh;
+  config.gains_less_one = true;
+  config.output_norms = true;
+  config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
+  config.attention_scale = 1 / std::sqrt(json.Number("query_pre_attn_scalar", 1e-3, 1e6, 256));
+  const auto cap = [&json](std::string_view field, float fallback) {
+    // Null means none, absent the default.
+    if (!json.Contains(field)) return fallback;
+    return json.Has(field) ? static_cast<float>(json.Number(field, 1e-3, 1e6, std::nullopt)) : 0.0f;
+  };
+  config.attention_softcap = cap("attn_logit_softcapping", 50.0f);
+  config.final_softcap = cap("final_logit_softcapping", 30.0f);
 }
 
 // eos_token_id is one id, a list of ids, or absent.
@@ -202,10 +198,13 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
     return absl::UnimplementedError(
         "config.json: quantization_config: quantised weights are not taken");
   }
-  const std::string activation = json.String("hidden_act", "silu");
-  if (activation != "silu") {
-    return absl::UnimplementedError(absl::StrCat(
-        "config.json: hidden_act \"", activation.substr(0, 60), "\" is not known; known is silu"));
+  const std::string_view field = family->is_gemma ? "hidden_activation" : "hidden_act";
+  const std::string_view expected = family->is_gemma ? "gelu_pytorch_tanh" : "silu";
+  const std::string activation = json.String(field, expected);
+  if (activation != expected) {
+    return absl::UnimplementedError(
+        absl::StrCat("config.json: ", std::string(field), " \"", activation.substr(0, 60),
+                     "\" is not known; known is ", std::string(expected)));
   }
 
   ModelConfig config;
@@ -238,16 +237,22 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
   }
   config.context_length =
       size("max_position_embeddings", kMaxContextLength, family->context_length);
-  config.rms_norm_eps = static_cast<float>(json.Number("rms_norm_eps", 0, 1, 1e-6));
-  config.tied_embeddings = json.Bool("tie_word_embeddings", false);
+  config.rms_norm_eps = static_cast<float>(json.Number("rms_norm_eps", 0, 1, family->rms_norm_eps));
+  config.tied_embeddings = json.Bool("tie_word_embeddings", family->tied_embeddings);
   const bool attention_bias = family->takes_attention_bias && json.Bool("attention_bias", false);
   config.qkv_bias = family->always_qkv_bias || attention_bias;
   config.output_bias = attention_bias;
   config.mlp_bias = family->takes_mlp_bias && json.Bool("mlp_bias", false);
   config.qk_norm = family->qk_norm;
+  config.names = family->names;
+  RETURN_IF_ERROR(json.status());
+  config.rotary_dim = ParseRotaryDim(*family, json, config.head_dim);
+  config.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim));
+  if (family->is_gemma) ParseGemma(json, config);
+  ParseExperts(*family, json, config);
   RETURN_IF_ERROR(json.status());
 
-  ASSIGN_OR_RETURN(config.rope, ParseRope(json, config.context_length));
+  ASSIGN_OR_RETURN(config.rope, ParseRope(*family, json, config.context_length, config.rotary_dim));
   if (config.rope.type == RopeConfig::Type::kLinear) {
     // Such files state the context before scaling.
     const double scaled = config.context_length * config.rope.factor;
@@ -271,15 +276,24 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
 }
 
 int64_t NumParameters(const ModelConfig& c) {
-  const int64_t hidden = c.hidden_size, inner = c.intermediate_size;
+  const int64_t hidden = c.hidden_size;
   const int64_t q = int64_t{c.num_heads} * c.head_dim, kv = c.kv_width();
-  int64_t layer = 2 * hidden + 2 * q * hidden + 2 * kv * hidden + 3 * inner * hidden;
+  int64_t layer = 2 * hidden + 2 * q * hidden + 2 * kv * hidden;
+  if (c.output_norms) layer += 2 * hidden;
   if (c.qkv_bias) layer += q + 2 * kv;
   if (c.output_bias) layer += hidden;
-  if (c.mlp_bias) layer += 2 * inner + hidden;
   if (c.qk_norm) layer += 2 * c.head_dim;
-  const int64_t embedding = int64_t{c.vocab_size} * hidden;
-  return c.num_layers * layer + hidden + embedding * (c.tied_embeddings ? 1 : 2);
+  int64_t total = hidden + int64_t{c.vocab_size} * hidden * (c.tied_embeddings ? 1 : 2);
+  for (int i = 0; i < c.num_layers; ++i) {
+    total += layer;
+    if (c.has_experts(i)) {
+      total += c.experts.num_experts * (3 * int64_t{c.experts.intermediate_size} + 1) * hidden;
+    } else {
+      total += 3 * int64_t{c.intermediate_size} * hidden;
+      if (c.mlp_bias) total += 2 * int64_t{c.intermediate_size} + hidden;
+    }
+  }
+  return total;
 }
 
 }  // namespace continuo

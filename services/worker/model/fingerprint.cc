@@ -26,6 +26,11 @@ std::string Bits(const std::optional<float>& value) {
   return value.has_value() ? Bits(static_cast<double>(*value)) : "-";
 }
 
+std::string BitsOf(const std::vector<double>& values) {
+  return absl::StrJoin(values, "/",
+                       [](std::string* out, double value) { absl::StrAppend(out, Bits(value)); });
+}
+
 }  // namespace
 
 Digest128 DigestOf(std::span<const uint8_t> bytes) {
@@ -57,16 +62,22 @@ Digest128 WeightsDigest(std::vector<TensorDigest> tensors) {
 
 std::string ConfigSummary(const ModelConfig& c) {
   const GenerationDefaults& d = c.defaults;
-  return absl::StrCat(c.architecture, " context=", c.context_length, " heads=", c.num_heads, "/",
-                      c.num_kv_heads, "x", c.head_dim, " eps=", Bits(c.rms_norm_eps),
-                      " rope=", static_cast<int>(c.rope.type), ",", Bits(c.rope.theta), ",",
-                      Bits(c.rope.factor), ",", Bits(c.rope.low_freq_factor), ",",
-                      Bits(c.rope.high_freq_factor), ",", c.rope.original_context,
-                      " windows=", absl::StrJoin(c.windows, ","), " tied=", c.tied_embeddings,
-                      " temperature=", Bits(d.temperature),
-                      " top_k=", d.top_k.has_value() ? *d.top_k : -1, " top_p=", Bits(d.top_p),
-                      " min_p=", Bits(d.min_p), " repetition_penalty=", Bits(d.repetition_penalty),
-                      " eos=", absl::StrJoin(d.eos_token_ids, ","));
+  return absl::StrCat(
+      c.architecture, " context=", c.context_length, " heads=", c.num_heads, "/", c.num_kv_heads,
+      "x", c.head_dim, " eps=", Bits(c.rms_norm_eps), " rope=", static_cast<int>(c.rope.type), ",",
+      Bits(c.rope.theta), ",", Bits(c.rope.factor), ",", Bits(c.rope.low_freq_factor), ",",
+      Bits(c.rope.high_freq_factor), ",", c.rope.original_context, ",",
+      BitsOf(c.rope.short_factors), ",", BitsOf(c.rope.long_factors), ",",
+      Bits(c.rope.attention_factor), " rotary=", c.rotary_dim,
+      " activation=", static_cast<int>(c.activation), " experts=", c.experts.num_experts, ",",
+      c.experts.per_token, ",", c.experts.normalise, " less_one=", c.gains_less_one,
+      " output_norms=", c.output_norms, " scales=", Bits(c.embedding_scale), ",",
+      Bits(c.attention_scale), " caps=", Bits(c.attention_softcap), ",", Bits(c.final_softcap),
+      " windows=", absl::StrJoin(c.windows, ","), " tied=", c.tied_embeddings,
+      " temperature=", Bits(d.temperature), " top_k=", d.top_k.has_value() ? *d.top_k : -1,
+      " top_p=", Bits(d.top_p), " min_p=", Bits(d.min_p),
+      " repetition_penalty=", Bits(d.repetition_penalty),
+      " eos=", absl::StrJoin(d.eos_token_ids, ","));
 }
 
 std::string MakeFingerprint(const FingerprintParts& parts,

@@ -77,7 +77,7 @@ struct Distribution {
 Distribution DistributionOf(const WeightSpec& spec, int hidden_size) {
   if (spec.shape.size() == 1) {
     const bool gain = spec.name.find("norm.weight") != std::string::npos;
-    return {gain ? 1.0f : 0.0f, 0.1f};
+    return {gain && !spec.less_one ? 1.0f : 0.0f, 0.1f};
   }
   // A uniform number in [-1, 1) has a standard deviation of 1/√3.
   const bool vocabulary = spec.cut == Cut::kVocabRows;
@@ -152,6 +152,7 @@ absl::Status WriteWeights(const RandomModelOptions& options, const ModelConfig& 
   std::vector<std::vector<WeightSpec>> shards(1);
   int64_t bytes = 0, total = 0;
   for (WeightSpec& spec : ListWeights(config, places)) {
+    if (!shards.back().empty() && shards.back().back().name == spec.name) continue;
     const int64_t size = Elements(spec) * static_cast<int64_t>(format.bytes);
     if (bytes > 0 && bytes + size > options.shard_bytes) {
       shards.emplace_back();
@@ -296,54 +297,6 @@ absl::Status WriteRandomModel(const RandomModelOptions& options) {
   RETURN_IF_ERROR(WriteText(fs::path(options.out_dir) / "config.json", config_json.dump(2)));
   RETURN_IF_ERROR(WriteTokenizer(options, config));
   return WriteWeights(options, config, format);
-}
-
-absl::StatusOr<std::string> ConfigOfShape(const std::string& shape) {
-  nlohmann::json config = {{"hidden_act", "silu"}, {"attention_bias", false}};
-  if (shape == "qwen3-0.6b") {
-    config.update({{"architectures", {"Qwen3ForCausalLM"}},
-                   {"model_type", "qwen3"},
-                   {"vocab_size", 151936},
-                   {"hidden_size", 1024},
-                   {"intermediate_size", 3072},
-                   {"num_hidden_layers", 28},
-                   {"num_attention_heads", 16},
-                   {"num_key_value_heads", 8},
-                   {"head_dim", 128},
-                   {"max_position_embeddings", 40960},
-                   {"rms_norm_eps", 1e-6},
-                   {"rope_theta", 1000000},
-                   {"tie_word_embeddings", true},
-                   {"bos_token_id", 151643},
-                   {"eos_token_id", 151645}});
-  } else if (shape == "llama-3.2-1b" || shape == "llama-3.1-8b") {
-    const bool small = shape == "llama-3.2-1b";
-    config.update({{"architectures", {"LlamaForCausalLM"}},
-                   {"model_type", "llama"},
-                   {"vocab_size", 128256},
-                   {"hidden_size", small ? 2048 : 4096},
-                   {"intermediate_size", small ? 8192 : 14336},
-                   {"num_hidden_layers", small ? 16 : 32},
-                   {"num_attention_heads", 32},
-                   {"num_key_value_heads", 8},
-                   {"head_dim", small ? 64 : 128},
-                   {"max_position_embeddings", 131072},
-                   {"rms_norm_eps", 1e-5},
-                   {"rope_theta", 500000},
-                   {"rope_scaling",
-                    {{"rope_type", "llama3"},
-                     {"factor", small ? 32.0 : 8.0},
-                     {"low_freq_factor", 1.0},
-                     {"high_freq_factor", 4.0},
-                     {"original_max_position_embeddings", 8192}}},
-                   {"tie_word_embeddings", small},
-                   {"bos_token_id", 128000},
-                   {"eos_token_id", 128001}});
-  } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shape is \"", shape, "\"; known are qwen3-0.6b, llama-3.2-1b, llama-3.1-8b"));
-  }
-  return config.dump(2);
 }
 
 }  // namespace continuo

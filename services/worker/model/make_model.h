@@ -30,7 +30,8 @@ absl::Status WriteRandomModel(const RandomModelOptions& options);
 // free ids some bytes cannot be encoded.
 std::string ByteLevelTokenizerJson(int vocab_size, const std::vector<int32_t>& special_ids);
 
-// The config.json of a public shape: "qwen3-0.6b", "llama-3.2-1b", "llama-3.1-8b".
+// The config.json of a public shape: "qwen3-0.6b", "llama-3.2-1b", "llama-3.1-8b",
+// "qwen3-30b-a3b", "mixtral-8x7b", "gemma-2-2b", "phi-3-mini".
 absl::StatusOr<std::string> ConfigOfShape(const std::string& shape);
 
 }  // namespace continuo

@@ -12,10 +12,10 @@ namespace {
 using Factory = absl::StatusOr<std::unique_ptr<Model>> (*)(const ModelParts& parts);
 
 constexpr std::pair<std::string_view, Factory> kArchitectures[] = {
-    {"LlamaForCausalLM", MakeLlama},
-    {"MistralForCausalLM", MakeLlama},
-    {"Qwen2ForCausalLM", MakeLlama},
-    {"Qwen3ForCausalLM", MakeLlama},
+    {"LlamaForCausalLM", MakeLlama},    {"MistralForCausalLM", MakeLlama},
+    {"Qwen2ForCausalLM", MakeLlama},    {"Qwen3ForCausalLM", MakeLlama},
+    {"Qwen3MoeForCausalLM", MakeLlama}, {"MixtralForCausalLM", MakeLlama},
+    {"Gemma2ForCausalLM", MakeLlama},   {"Phi3ForCausalLM", MakeLlama},
 };
 
 }  // namespace

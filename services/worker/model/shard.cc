@@ -39,9 +39,11 @@ Shard MakeShard(const ModelConfig& config, int rank, int size) {
     shard.kv_heads = {shard.heads.begin / group, (shard.heads.end - 1) / group + 1};
   }
   shard.inner = Units(config.intermediate_size, rank, size);
+  shard.expert_inner = Units(config.experts.intermediate_size, rank, size);
   shard.vocab = Units(config.vocab_size, rank, size);
   shard.head_pieces = Pieces(config.num_heads, config.head_dim, rank, size);
   shard.inner_pieces = Pieces(config.intermediate_size, 1, rank, size);
+  shard.expert_pieces = Pieces(config.experts.intermediate_size, 1, rank, size);
   for (int r = 0; r <= size; ++r) shard.vocab_begin.push_back(CutAt(config.vocab_size, r, size));
   return shard;
 }

@@ -25,11 +25,13 @@ struct Shard {
   int rank = 0, size = 1;
   Range heads, kv_heads;  // of num_heads, num_kv_heads
   Range inner;            // of intermediate_size
+  Range expert_inner;     // of experts.intermediate_size: every rank holds a part of each expert
   Range vocab;            // of vocab_size
   // For Backend::MatMulPieces: where each of this rank's pieces begins among its own columns, and
   // the end.
-  std::vector<int64_t> head_pieces;   // columns of the attention's output: heads * head_dim
-  std::vector<int64_t> inner_pieces;  // columns of the MLP's inner rows
+  std::vector<int64_t> head_pieces;    // columns of the attention's output: heads * head_dim
+  std::vector<int64_t> inner_pieces;   // columns of the MLP's inner rows
+  std::vector<int64_t> expert_pieces;  // likewise of an expert's
   // Where each rank's part of the vocabulary begins, and the end; of all ranks.
   std::vector<int64_t> vocab_begin;
 };

@@ -31,7 +31,7 @@ struct Part {
 
 Part PartOf(const WeightSpec& spec, const Shard& shard, int64_t head_dim) {
   Part part;
-  part.rows = {0, spec.shape[0]};
+  part.rows = {0, spec.rows.size()};
   part.columns = {0, spec.shape.size() == 2 ? spec.shape[1] : 1};
   const auto times = [](Range range, int64_t n) { return Range{range.begin * n, range.end * n}; };
   switch (spec.cut) {
@@ -55,7 +55,14 @@ Part PartOf(const WeightSpec& spec, const Shard& shard, int64_t head_dim) {
     case Cut::kInnerColumns:
       part.columns = shard.inner;
       break;
+    case Cut::kExpertRows:
+      part.rows = shard.expert_inner;
+      break;
+    case Cut::kExpertColumns:
+      part.columns = shard.expert_inner;
+      break;
   }
+  part.rows = {part.rows.begin + spec.rows.begin, part.rows.end + spec.rows.begin};
   return part;
 }
 
@@ -100,7 +107,8 @@ absl::Status CopyPart(const StoredTensor& stored, const WeightSpec& spec, const 
     return stored.bytes.data() +
            ((part.rows.begin + row) * stored_columns + part.columns.begin) * stored_element;
   };
-  if (SameType(stored.dtype, tensor.dtype) && part.columns.size() == stored_columns) {
+  if (SameType(stored.dtype, tensor.dtype) && part.columns.size() == stored_columns &&
+      !spec.less_one) {
     backend.CopyIn(tensor, source(0));
     return absl::OkStatus();
   }
@@ -116,6 +124,10 @@ absl::Status CopyPart(const StoredTensor& stored, const WeightSpec& spec, const 
                 part.columns.size());
       }
     });
+    if (spec.less_one) {  // a vector of f32
+      float* const gains = reinterpret_cast<float*>(staging.data());
+      for (int64_t i = 0; i < n; ++i) gains[i] += 1;
+    }
     Tensor rows = tensor;
     rows.data = static_cast<uint8_t*>(tensor.data) + row * row_bytes;
     rows.shape[0] = n;
@@ -126,53 +138,6 @@ absl::Status CopyPart(const StoredTensor& stored, const WeightSpec& spec, const 
 }
 
 }  // namespace
-
-std::vector<WeightSpec> ListWeights(const ModelConfig& c, ModelWeights& weights) {
-  const int64_t hidden = c.hidden_size, inner = c.intermediate_size, vocab = c.vocab_size;
-  const int64_t q = int64_t{c.num_heads} * c.head_dim, kv = c.kv_width();
-  weights.layers.resize(static_cast<size_t>(c.num_layers));
-  std::vector<WeightSpec> specs;
-  const auto matrix = [&specs](std::string name, int64_t out, int64_t in, Cut cut, Weight& w) {
-    specs.push_back({absl::StrCat(name, ".weight"), {out, in}, cut, &w.data});
-  };
-  const auto vector = [&specs](std::string name, int64_t n, Cut cut, Tensor& tensor) {
-    specs.push_back({std::move(name), {n}, cut, &tensor});
-  };
-
-  matrix("model.embed_tokens", vocab, hidden, Cut::kVocabRows, weights.embedding);
-  for (int i = 0; i < c.num_layers; ++i) {
-    LayerWeights& w = weights.layers[static_cast<size_t>(i)];
-    const std::string layer = absl::StrCat("model.layers.", i, ".");
-    const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
-    vector(layer + "input_layernorm.weight", hidden, Cut::kWhole, w.attention_gain);
-    matrix(attention + "q_proj", q, hidden, Cut::kHeadRows, w.q);
-    matrix(attention + "k_proj", kv, hidden, Cut::kKvHeadRows, w.k);
-    matrix(attention + "v_proj", kv, hidden, Cut::kKvHeadRows, w.v);
-    if (c.qkv_bias) {
-      vector(attention + "q_proj.bias", q, Cut::kHeadRows, w.q_bias);
-      vector(attention + "k_proj.bias", kv, Cut::kKvHeadRows, w.k_bias);
-      vector(attention + "v_proj.bias", kv, Cut::kKvHeadRows, w.v_bias);
-    }
-    if (c.qk_norm) {
-      vector(attention + "q_norm.weight", c.head_dim, Cut::kWhole, w.q_gain);
-      vector(attention + "k_norm.weight", c.head_dim, Cut::kWhole, w.k_gain);
-    }
-    matrix(attention + "o_proj", hidden, q, Cut::kHeadColumns, w.o);
-    if (c.output_bias) vector(attention + "o_proj.bias", hidden, Cut::kWhole, w.o_bias);
-    vector(layer + "post_attention_layernorm.weight", hidden, Cut::kWhole, w.mlp_gain);
-    matrix(mlp + "gate_proj", inner, hidden, Cut::kInnerRows, w.gate);
-    matrix(mlp + "up_proj", inner, hidden, Cut::kInnerRows, w.up);
-    matrix(mlp + "down_proj", hidden, inner, Cut::kInnerColumns, w.down);
-    if (c.mlp_bias) {
-      vector(mlp + "gate_proj.bias", inner, Cut::kInnerRows, w.gate_bias);
-      vector(mlp + "up_proj.bias", inner, Cut::kInnerRows, w.up_bias);
-      vector(mlp + "down_proj.bias", hidden, Cut::kWhole, w.down_bias);
-    }
-  }
-  vector("model.norm.weight", hidden, Cut::kWhole, weights.final_gain);
-  if (!c.tied_embeddings) matrix("lm_head", vocab, hidden, Cut::kVocabRows, weights.head);
-  return specs;
-}
 
 absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint) {
   ModelWeights places;
@@ -209,7 +174,12 @@ DType StoredType(const ModelConfig& config, const Checkpoint& checkpoint) {
 std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                         int num_threads) {
   ModelWeights places;
-  const std::vector<WeightSpec> specs = ListWeights(config, places);
+  std::vector<WeightSpec> specs = ListWeights(config, places);
+  // A stored tensor counts once, however many are made of it.
+  specs.erase(
+      std::unique(specs.begin(), specs.end(),
+                  [](const WeightSpec& a, const WeightSpec& b) { return a.name == b.name; }),
+      specs.end());
   std::vector<TensorDigest> digests(specs.size());
   std::atomic<size_t> next = 0;
   const auto work = [&] {

@@ -16,16 +16,26 @@
 
 namespace continuo {
 
-// One rank's part of a layer. Gains and biases are f32; biases and q_gain, k_gain are empty where
-// the model has none. H, D: heads and head_dim, I: inner columns, of this rank.
+// One rank's part of the experts of a layer, index by index. X: inner columns of an expert, of this
+// rank.
+struct ExpertsWeights {
+  Weight router;                 // [num_experts, hidden]
+  std::vector<Weight> gate, up;  // [X, hidden]
+  std::vector<Weight> down;      // [hidden, X]
+};
+
+// One rank's part of a layer. Gains and biases are f32; whatever the model has none of is empty. H,
+// D: heads and head_dim, I: inner columns, of this rank.
 struct LayerWeights {
-  Tensor attention_gain, mlp_gain;  // [hidden]
-  Weight q, k, v;                   // [H * D, hidden]
+  Tensor attention_gain, mlp_gain;                // [hidden], of what goes in
+  Tensor attention_output_gain, mlp_output_gain;  // [hidden], of what comes out
+  Weight q, k, v;                                 // [H * D, hidden]
   Tensor q_bias, k_bias, v_bias;
   Tensor q_gain, k_gain;  // [D]
   Weight o;               // [hidden, H * D]
   Tensor o_bias;
-  Weight gate, up;  // [I, hidden]
+  ExpertsWeights experts;  // or, in a dense layer:
+  Weight gate, up;         // [I, hidden]
   Tensor gate_bias, up_bias;
   Weight down;  // [hidden, I]
   Tensor down_bias;
@@ -47,18 +57,23 @@ enum class Cut : uint8_t {
   kVocabRows,
   kHeadColumns,
   kInnerColumns,
+  kExpertRows,
+  kExpertColumns,
 };
 
-// One tensor of the model by its name in the file.
+// One tensor of the model, by the name of the stored tensor that it is, or is some rows of.
 struct WeightSpec {
   std::string name;            // "model.layers.0.self_attn.q_proj.weight"
-  std::vector<int64_t> shape;  // whole: [out, in] of a matrix, [n] of a gain or bias
-  Cut cut = Cut::kWhole;
-  Tensor* tensor = nullptr;  // its place in the ModelWeights that was passed
+  std::vector<int64_t> shape;  // as stored: [out, in] of a matrix, [n] of a gain or bias
+  Range rows;                  // of the stored tensor, which this one is
+  Cut cut = Cut::kWhole;       // of these rows
+  Tensor* tensor = nullptr;    // its place in the ModelWeights that was passed
+  bool less_one = false;       // a gain of which one was subtracted
 };
 
-// Every tensor that the model reads, in the order in which it reads them. Resizes
-// `weights.layers`; the places stay valid as long as it is not resized again.
+// Every tensor that the model reads, in the order in which it reads them; those that lie in one
+// stored tensor follow each other. Resizes the vectors in `weights`; the places stay valid as long
+// as they are not resized again.
 std::vector<WeightSpec> ListWeights(const ModelConfig& config, ModelWeights& weights);
 
 // InvalidArgument naming the tensor that is missing, of another shape (both are told), or of a

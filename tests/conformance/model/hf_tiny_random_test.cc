@@ -109,8 +109,9 @@ TEST_P(HfTinyRandomTest, LogitsMatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, HfTinyRandomTest,
-                         ::testing::Values("tiny_llama", "tiny_mistral", "tiny_qwen2", "tiny_qwen3",
-                                           "tiny_smollm2"),
+                         ::testing::Values("tiny_gemma2", "tiny_llama", "tiny_mistral",
+                                           "tiny_mixtral", "tiny_phi3", "tiny_qwen2", "tiny_qwen3",
+                                           "tiny_qwen3_moe", "tiny_smollm2"),
                          [](const auto& info) { return info.param; });
 
 TEST(HfTinyRandomShardedTest, LogitsMatch) {

@@ -4,12 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 #include <string>
 
 #include "nlohmann/json.hpp"
-#include "services/worker/model/llama.h"
 #include "services/worker/model/make_model.h"
+#include "services/worker/model/rope.h"
 
 namespace continuo {
 namespace {
@@ -84,7 +85,7 @@ TEST(ConfigTest, Llama3ScalingIsReadFromBothPlaces) {
   const ModelConfig newer =
       *Parse(With(Llama(), {{"rope_parameters", parameters}, {"dtype", "bfloat16"}}));
   EXPECT_EQ(newer.rope.theta, 500000);
-  EXPECT_EQ(RopeFrequencies(newer.rope, 8), RopeFrequencies(older.rope, 8));
+  EXPECT_EQ(RopeFrequencies(newer.rope, 8, 2048), RopeFrequencies(older.rope, 8, 2048));
 }
 
 // By hand for theta 10000, head_dim 8: frequencies 1, 0.1, 0.01, 0.001; turns in 1000 positions
@@ -94,7 +95,7 @@ TEST(ConfigTest, Llama3ScalesLongWavesOnly) {
   rope.type = RopeConfig::Type::kLlama3;
   rope.factor = 4;
   rope.original_context = 1000;
-  const std::vector<float> f = RopeFrequencies(rope, 8);
+  const std::vector<float> f = RopeFrequencies(rope, 8, 2048);
   EXPECT_FLOAT_EQ(f[0], 1.0f);
   EXPECT_FLOAT_EQ(f[1], 0.1f);
   const double turns = 1000 * 0.01 / 6.283185307179586;
@@ -107,7 +108,7 @@ TEST(ConfigTest, LinearScalingStretchesTheContext) {
   const ModelConfig parsed =
       *Parse(With(Llama(), {{"rope_scaling", {{"type", "linear"}, {"factor", 4.0}}}}));
   EXPECT_EQ(parsed.context_length, 8192);
-  const std::vector<float> scaled = RopeFrequencies(parsed.rope, 8);
+  const std::vector<float> scaled = RopeFrequencies(parsed.rope, 8, 2048);
   EXPECT_FLOAT_EQ(scaled[0], 0.25f);
   EXPECT_FLOAT_EQ(scaled[3], 0.00025f);
 }
@@ -144,6 +145,96 @@ TEST(ConfigTest, Qwen3HasNormsAndItsOwnHeadDim) {
   const ModelConfig parsed = *Parse(With(Llama(), {{"architectures", {"Qwen3ForCausalLM"}}}));
   EXPECT_TRUE(parsed.qk_norm);
   EXPECT_EQ(parsed.head_dim, 128);
+}
+
+TEST(ConfigTest, MixtralNormalisesTheWeightsOfItsExperts) {
+  const ModelConfig parsed = *Parse(With(Llama(), {{"architectures", {"MixtralForCausalLM"}}}));
+  EXPECT_EQ(parsed.experts.num_experts, 8);
+  EXPECT_EQ(parsed.experts.per_token, 2);
+  EXPECT_EQ(parsed.experts.intermediate_size, 172);
+  EXPECT_TRUE(parsed.experts.normalise);
+  EXPECT_THAT(parsed.experts.layers, Each(true));
+  EXPECT_THAT(parsed.windows, Each(0));
+  EXPECT_EQ(parsed.rope.theta, 1e6);
+}
+
+TEST(ConfigTest, Qwen3MoeLayersAreDenseWhereTheFieldsSaySo) {
+  json config = With(Llama(), {{"architectures", {"Qwen3MoeForCausalLM"}},
+                               {"num_experts", 16},
+                               {"num_experts_per_tok", 4},
+                               {"moe_intermediate_size", 24},
+                               {"norm_topk_prob", true}});
+  EXPECT_THAT(Parse(config)->experts.layers, ElementsAre(true, true, true, true));
+  EXPECT_TRUE(Parse(config)->qk_norm);
+  EXPECT_EQ(Parse(config)->head_dim, 8);
+  config["decoder_sparse_step"] = 2;
+  EXPECT_THAT(Parse(config)->experts.layers, ElementsAre(false, true, false, true));
+  config["mlp_only_layers"] = {3};
+  EXPECT_THAT(Parse(config)->experts.layers, ElementsAre(false, true, false, false));
+  for (const json& layer : {json(4), json(-1), json(1.5), json("0")}) {
+    EXPECT_THAT(Error(With(config, {{"mlp_only_layers", {layer}}})),
+                AllOf(HasSubstr("mlp_only_layers"), HasSubstr("from 0 to 3")));
+  }
+  EXPECT_THAT(Error(With(config, {{"num_experts_per_tok", 17}})),
+              AllOf(HasSubstr("num_experts_per_tok"), HasSubstr("from 1 to 16")));
+  EXPECT_THAT(Error(With(config, {{"num_experts", 1024}, {"num_hidden_layers", 1000}})),
+              AllOf(HasSubstr("num_experts"), HasSubstr("65536")));
+}
+
+TEST(ConfigTest, GemmaTakesItsCapsScalesAndWindows) {
+  json config =
+      With(Llama(),
+           {{"architectures", {"Gemma2ForCausalLM"}}, {"head_dim", 16}, {"sliding_window", 100}});
+  const ModelConfig parsed = *Parse(config);
+  EXPECT_EQ(parsed.attention_softcap, 50);
+  EXPECT_EQ(parsed.final_softcap, 30);
+  EXPECT_EQ(parsed.attention_scale, 1.0 / 16);
+  EXPECT_EQ(parsed.embedding_scale, 8);
+  EXPECT_THAT(parsed.windows, ElementsAre(100, 0, 100, 0));
+  EXPECT_TRUE(parsed.tied_embeddings && parsed.gains_less_one && parsed.output_norms);
+  config["attn_logit_softcapping"] = nullptr;
+  EXPECT_EQ(Parse(config)->attention_softcap, 0);
+  config["layer_types"] = {"full_attention", "full_attention", "full_attention",
+                           "sliding_attention"};
+  EXPECT_THAT(Parse(config)->windows, ElementsAre(0, 0, 0, 100));
+  EXPECT_THAT(Error(With(config, {{"hidden_activation", "gelu"}})), HasSubstr("gelu"));
+  EXPECT_THAT(Error(With(config, {{"attention_bias", true}})), HasSubstr("attention_bias"));
+}
+
+TEST(ConfigTest, Phi3RotatesAPartOfEachHead) {
+  json config = With(Llama(), {{"architectures", {"Phi3ForCausalLM"}}});
+  EXPECT_EQ(Parse(config)->rotary_dim, 8);
+  config["partial_rotary_factor"] = 0.75;
+  EXPECT_EQ(Parse(config)->rotary_dim, 6);
+  config["partial_rotary_factor"] = 0.4;
+  EXPECT_THAT(Error(config), AllOf(HasSubstr("partial_rotary_factor"), HasSubstr("3 of 8")));
+  config["partial_rotary_factor"] = 0;
+  EXPECT_THAT(Error(config), HasSubstr("partial_rotary_factor"));
+}
+
+TEST(ConfigTest, LongRopePicksItsFactorsByTheContextThatIsServed) {
+  json config = With(Llama(), {{"architectures", {"Phi3ForCausalLM"}},
+                               {"max_position_embeddings", 8192},
+                               {"original_max_position_embeddings", 2048},
+                               {"rope_scaling",
+                                {{"type", "longrope"},
+                                 {"short_factor", {1.0, 1.0, 2.0, 4.0}},
+                                 {"long_factor", {1.0, 2.0, 8.0, 16.0}}}}});
+  const ModelConfig parsed = *Parse(config);
+  EXPECT_EQ(parsed.context_length, 8192);
+  const std::vector<float> short_ones = RopeFrequencies(parsed.rope, 8, 2048);
+  EXPECT_FLOAT_EQ(short_ones[2], 0.005f);
+  EXPECT_FLOAT_EQ(short_ones[3], 0.00025f);
+  const std::vector<float> long_ones = RopeFrequencies(parsed.rope, 8, 2049);
+  EXPECT_FLOAT_EQ(long_ones[1], 0.05f);
+  EXPECT_FLOAT_EQ(long_ones[3], 0.0000625f);
+  // √(1 + ln 4 / ln 2048)
+  EXPECT_NEAR(parsed.rope.attention_factor, std::sqrt(1 + std::log(4.0) / std::log(2048.0)), 1e-12);
+  for (const json& factors : {json{1.0, 1.0, 2.0}, json{1.0, 1.0, 2.0, "4"}, json(1.0),
+                              json{1.0, 1.0, 2.0, 0.5}, json{1.0, 1.0, 2.0, 1e300}}) {
+    config["rope_scaling"]["long_factor"] = factors;
+    EXPECT_THAT(Error(config), AllOf(HasSubstr("long_factor"), HasSubstr("list of 4 numbers")));
+  }
 }
 
 TEST(ConfigTest, ModelTypeServesWhereArchitecturesIsMissing) {
@@ -245,6 +336,10 @@ TEST(ConfigTest, ParametersOfPublicShapesAreThePublishedNumbers) {
   EXPECT_EQ(count("qwen3-0.6b"), 596049920);
   EXPECT_EQ(count("llama-3.2-1b"), 1235814400);
   EXPECT_EQ(count("llama-3.1-8b"), 8030261248);
+  EXPECT_EQ(count("qwen3-30b-a3b"), 30532122624);
+  EXPECT_EQ(count("mixtral-8x7b"), 46702792704);
+  EXPECT_EQ(count("gemma-2-2b"), 2614341888);
+  EXPECT_EQ(count("phi-3-mini"), 3821079552);
 }
 
 }  // namespace

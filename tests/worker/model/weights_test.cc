@@ -84,6 +84,20 @@ TEST(ShardTest, ARankMayOwnNoHead) {
   EXPECT_EQ(MakeShard(Config(2, 1), 3, 8).heads, (Range{0, 1}));
 }
 
+TEST(ShardTest, EveryRankHoldsAPartOfEachExpert) {
+  ModelConfig config = Config(6, 2);
+  config.experts.intermediate_size = 20;
+  std::vector<int64_t> pieces = {0};
+  for (int rank = 0; rank < 4; ++rank) {
+    const Shard shard = MakeShard(config, rank, 4);
+    EXPECT_EQ(shard.expert_inner, (Range{rank * 5, rank * 5 + 5}));
+    for (size_t i = 1; i < shard.expert_pieces.size(); ++i) {
+      pieces.push_back(pieces.back() + shard.expert_pieces[i] - shard.expert_pieces[i - 1]);
+    }
+  }
+  EXPECT_EQ(pieces, MakeShard(config, 0, 1).expert_pieces);
+}
+
 class WeightsTest : public ::testing::Test {
  protected:
   static std::string CheckError(const TinyModel& model, const ModelConfig& config) {
@@ -184,6 +198,37 @@ TEST_F(WeightsTest, RanksTogetherHoldTheWholeMatrix) {
   EXPECT_EQ(bias, all_bias);
 }
 
+TEST_F(WeightsTest, JoinedTensorsAreTakenApartAndDigestedOnce) {
+  const TinyModel model({.family = "phi3"});
+  const Loaded whole = Load(model, 0, 1, DType::kF32);
+  const StoredTensor& stored = *whole.checkpoint.Find("model.layers.1.self_attn.qkv_proj.weight");
+  std::vector<float> expected(stored.bytes.size() / sizeof(float));
+  std::memcpy(expected.data(), stored.bytes.data(), stored.bytes.size());
+  std::vector<float> q, k, v;
+  for (int rank = 0; rank < 2; ++rank) {  // of 6 heads on 2 key-value heads
+    const Loaded part = Load(model, rank, 2, DType::kF32);
+    const LayerWeights& layer = part.weights->model().layers[1];
+    for (const float x : Values(part, layer.q.data)) q.push_back(x);
+    for (const float x : Values(part, layer.k.data)) k.push_back(x);
+    for (const float x : Values(part, layer.v.data)) v.push_back(x);
+  }
+  q.insert(q.end(), k.begin(), k.end());
+  q.insert(q.end(), v.begin(), v.end());
+  EXPECT_EQ(q, expected);
+  const auto digests = DigestWeights(whole.config, whole.checkpoint, 2);
+  EXPECT_EQ(digests.size(), whole.checkpoint.num_tensors());
+}
+
+TEST_F(WeightsTest, GainsThatAreStoredLessOneGetItBack) {
+  const TinyModel model({.family = "gemma2", .dtype = "bf16"});
+  const Loaded loaded = Load(model, 0, 1, DType::kBF16);
+  for (const float gain : Values(loaded, loaded.weights->model().layers[1].mlp_output_gain)) {
+    EXPECT_NEAR(gain, 1, 0.101);
+  }
+  EXPECT_EQ(WeightsDigest(DigestWeights(loaded.config, loaded.checkpoint, 1)),
+            WeightsDigest(DigestWeights(loaded.config, loaded.checkpoint, 3)));
+}
+
 TEST_F(WeightsTest, StoredTypesConvertToWhatIsComputed) {
   const TinyModel f32({.dtype = "fp32"}), f16({.dtype = "fp16"}), bf16({.dtype = "bf16"});
   const auto values = [](const TinyModel& model, DType dtype) {
@@ -214,7 +259,7 @@ TEST_F(WeightsTest, AutoComputesAsStored) {
 }
 
 TEST_F(WeightsTest, EachRankHoldsItsShareAndWhatIsReplicated) {
-  for (const std::string family : {"llama", "mistral", "qwen2", "qwen3"}) {
+  for (const std::string family : {"llama", "mistral", "qwen2", "qwen3", "mixtral"}) {
     const TinyModel model({.family = family,
                            .vocab_size = 512,
                            .intermediate_size = 128,
