@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "services/gateway/generate_front.h"
 #include "services/gateway/request_check.h"
 #include "services/gateway/router.h"
 #include "services/gateway/stream_relay.h"
 #include "services/gateway/timer.h"
+#include "tests/gateway/serving_worker.h"
 #include "tests/testing/fake_generation.h"
 #include "tests/testing/manual_clock.h"
 
@@ -56,7 +56,7 @@ struct WorkerScript {
 
 // The gateway behind the HTTP server on one thread: real relays, over a worker whose responses are
 // turns of the executor.
-class InlineFront : public GenerateFront, public WorkerTransport, public RelayObserver {
+class InlineFront : public GenerateFront, public WorkerTransport {
  public:
   // Calls with this header are the neighbour's.
   static constexpr char kNeighbour[] = "x-neighbour-61a5c2f0e9";
@@ -72,15 +72,7 @@ class InlineFront : public GenerateFront, public WorkerTransport, public RelayOb
     snapshot.known_models = {"fake"};
     snapshot.settled = true;
     for (const char* const name : {"0", "1"}) {
-      snapshot.workers.push_back(std::make_shared<const WorkerLoad>(
-          WorkerLoad{.address = name,
-                     .worker = absl::StrCat("worker-", name),
-                     .incarnation = name,
-                     .model = "fake",
-                     .fingerprint = "F",
-                     .tokenizer_fingerprint = "T",
-                     .state = WorkerState::kServing,
-                     .report_time = absl::InfiniteFuture() - absl::UnixEpoch()}));
+      snapshot.workers.push_back(ServingWorker(name));
     }
     view_.Set(std::move(snapshot));
   }
@@ -114,7 +106,7 @@ class InlineFront : public GenerateFront, public WorkerTransport, public RelayOb
                                                           .transport = this,
                                                           .timer = &timer_,
                                                           .clock = clock_,
-                                                          .observer = this},
+                                                          .observer = &observer_},
                                          std::move(relay_request), client);
   }
   void Refused(const std::string&, const absl::Status& status) override {
@@ -131,10 +123,6 @@ class InlineFront : public GenerateFront, public WorkerTransport, public RelayOb
         // All have one name, which decides how tokens are grouped into responses.
         FakeGeneration({.name = "w"}, request, context.request_id), fails ? script_.fail_at : -1);
   }
-  void OnFirstToken(std::string_view, absl::Duration) override {}
-  void OnTokens(std::string_view, absl::Duration, int) override {}
-  void OnMove(std::string_view, std::string_view) override {}
-  void OnStall(std::string_view, absl::Duration) override {}
 
  private:
   class Call : public WorkerCall, public std::enable_shared_from_this<Call> {
@@ -173,6 +161,7 @@ class InlineFront : public GenerateFront, public WorkerTransport, public RelayOb
   boost::asio::io_context* const context_;
   ManualClock* const clock_;
   ManualTimer timer_;
+  IgnoringObserver observer_;
   LoadView view_;
   std::mt19937_64 random_{1};
   Router router_;

@@ -21,10 +21,10 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/check.h"
 #include "services/common/error.h"
-#include "services/gateway/openai/api.h"
 #include "tests/fuzz/http_answer.h"
 #include "tests/fuzz/inline_front.h"
 #include "tests/fuzz/memory_stream.h"
+#include "tests/gateway/openai/fake_api.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -89,17 +89,7 @@ class Server {
  public:
   Server()
       : front_(&context_, &clock_),
-        api_(ApiParts{.front = &front_,
-                      .clock = &clock_,
-                      .models =
-                          [] {
-                            v1::Model model;
-                            model.set_name("org/fake");
-                            return std::vector{model};
-                          },
-                      .ready = [] { return true; },
-                      .metrics = [] { return std::string("a 1\n"); },
-                      .fleet = [this] { return front_.loads(); }}),
+        api_(FakeApi(&front_, &clock_)),
         neighbour_(&context_, &shared_, &api_) {
     expected_ = {AskNeighbour(0), AskNeighbour(1)};
     for (int i = 0; i < 2; ++i) CONTINUO_CHECK(AskNeighbour(i) == expected_[i]);

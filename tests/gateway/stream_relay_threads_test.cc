@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "services/common/error.h"
 #include "services/gateway/stream_relay.h"
+#include "tests/gateway/serving_worker.h"
 #include "tests/testing/fake_generation.h"
 
 namespace continuo::gateway {
@@ -150,12 +151,9 @@ class ThreadedClient : public RelayClient {
   absl::BlockingCounter* const open_;
 };
 
-class NoObserver : public RelayObserver {
+class MoveCounter : public IgnoringObserver {
  public:
-  void OnFirstToken(std::string_view, absl::Duration) override {}
-  void OnTokens(std::string_view, absl::Duration, int) override {}
   void OnMove(std::string_view, std::string_view) override { ++moves; }
-  void OnStall(std::string_view, absl::Duration) override {}
   std::atomic<int> moves = 0;
 };
 
@@ -183,7 +181,7 @@ TEST(StreamRelayThreadsTest, ManyStreamsAreExactAmongManyThreads) {
   publish(true);
 
   absl::BlockingCounter open(kNumStreams);
-  NoObserver observer;
+  MoveCounter observer;
   Admission admission(AdmissionLimits{});
   std::vector<std::unique_ptr<ThreadedClient>> clients;
   std::vector<v1::GenerateRequest> requests;

@@ -25,6 +25,7 @@
 #include "services/gateway/router.h"
 #include "services/gateway/stream_relay.h"
 #include "services/gateway/timer.h"
+#include "tests/gateway/serving_worker.h"
 #include "tests/testing/fake_generation.h"
 
 namespace continuo::gateway::openai {
@@ -37,20 +38,12 @@ struct FakeScript {
   bool endless = false;  // responses of 4 KiB without end
 };
 
-class FakeFront : public GenerateFront, public WorkerTransport, public RelayObserver {
+class FakeFront : public GenerateFront, public WorkerTransport {
  public:
   FakeFront() : router_(&LeastLoadedOfTwo, &view_, &clock_, random_) {
     LoadSnapshot snapshot;
     snapshot.known_models = {"fake"};
-    snapshot.workers.push_back(std::make_shared<const WorkerLoad>(
-        WorkerLoad{.address = "w",
-                   .worker = "worker-0",
-                   .incarnation = "1",
-                   .model = "fake",
-                   .fingerprint = "F",
-                   .tokenizer_fingerprint = "T",
-                   .state = WorkerState::kServing,
-                   .report_time = absl::InfiniteFuture() - absl::UnixEpoch()}));
+    snapshot.workers.push_back(ServingWorker("0"));
     view_.Set(std::move(snapshot));
     for (int i = 0; i < 2; ++i) threads_.emplace_back([this] { Run(); });
   }
@@ -137,7 +130,7 @@ class FakeFront : public GenerateFront, public WorkerTransport, public RelayObse
                                                                 .transport = this,
                                                                 .timer = &timer_,
                                                                 .clock = &clock_,
-                                                                .observer = this},
+                                                                .observer = &observer_},
                                                std::move(relay_request), client);
     relays_.push_back(relay);
     return relay;
@@ -157,10 +150,6 @@ class FakeFront : public GenerateFront, public WorkerTransport, public RelayObse
     return std::make_shared<Call>(this, std::move(relay), attempt,
                                   FakeGeneration({.name = "w"}, request, context.request_id));
   }
-  void OnFirstToken(std::string_view, absl::Duration) override {}
-  void OnTokens(std::string_view, absl::Duration, int) override {}
-  void OnMove(std::string_view, std::string_view) override {}
-  void OnStall(std::string_view, absl::Duration) override {}
 
  private:
   class Call : public WorkerCall, public std::enable_shared_from_this<Call> {
@@ -248,6 +237,7 @@ class FakeFront : public GenerateFront, public WorkerTransport, public RelayObse
   std::mt19937_64 random_{1};
   Router router_;
   TimerThread timer_;
+  IgnoringObserver observer_;
 
   mutable absl::Mutex mutex_;
   FakeScript script_ ABSL_GUARDED_BY(mutex_);

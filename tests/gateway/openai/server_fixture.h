@@ -11,6 +11,7 @@
 
 #include "services/gateway/openai/api.h"
 #include "services/gateway/openai/http_server.h"
+#include "tests/gateway/openai/fake_api.h"
 #include "tests/gateway/openai/fake_front.h"
 #include "tests/gateway/openai/http_client.h"
 
@@ -25,17 +26,7 @@ class ServerTest : public ::testing::Test {
   using Json = nlohmann::json;
 
   void StartServer(HttpLimits limits = {}) {
-    api_ = std::make_unique<Api>(ApiParts{.front = &front_,
-                                          .clock = &clock_,
-                                          .models =
-                                              [] {
-                                                v1::Model model;
-                                                model.set_name("org/fake");
-                                                return std::vector{model};
-                                              },
-                                          .ready = [] { return true; },
-                                          .metrics = [] { return std::string("a 1\n"); },
-                                          .fleet = [this] { return front_.loads(); }});
+    api_ = std::make_unique<Api>(FakeApi(&front_, &clock_));
     auto server = HttpServer::Start({.listen = "127.0.0.1:0", .num_threads = 2, .limits = limits},
                                     api_.get());
     ASSERT_TRUE(server.ok()) << server.status();
