@@ -14,6 +14,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
+hang_seconds=10
 executions=0 cpu_seconds=60 slice_seconds=120 build=build/fuzz resume=0 targets=()
 for argument in "$@"; do
   case "$argument" in
@@ -38,14 +39,21 @@ max_len() {
   esac
 }
 
-# slice TARGET SECONDS RUNS: one libFuzzer process; adds to the totals of the target. The limit on one
-# execution is of wall-clock time, which passes on a busy machine, too.
+# is_slow TARGET FILE: whether the input, alone, takes $hang_seconds of CPU time. libFuzzer's limit is of
+# wall-clock time, which passes while other processes have the cores, too.
+is_slow() {
+  local TIMEFORMAT='%U %S' used
+  used=$({ time "$build/fuzz/$1" -timeout=$((60 * hang_seconds)) "$2" >/dev/null 2>&1; } 2>&1) || return 0
+  awk -v most="$hang_seconds" '{exit $1 + $2 < most}' <<<"$used"
+}
+
+# slice TARGET SECONDS RUNS: one libFuzzer process; adds to the totals of the target.
 slice() {
-  local name=$1 corpus=build/fuzz-corpus/$1 log=build/fuzz-corpus/$1.log options=() rc=0 runs
+  local name=$1 corpus=build/fuzz-corpus/$1 log=build/fuzz-corpus/$1.log options=() rc=0 runs slow
   [ ! -e "tests/fuzz/dict/$name.dict" ] || options+=("-dict=tests/fuzz/dict/$name.dict")
   [ "$3" = 0 ] || options+=("-runs=$3")
   TIMEFORMAT='%U %S'
-  { time "$build/fuzz/$name" -max_total_time="$2" -max_len="$(max_len "$name")" -timeout=10 \
+  { time "$build/fuzz/$name" -max_total_time="$2" -max_len="$(max_len "$name")" -timeout=$hang_seconds \
       -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$corpus-" "${options[@]}" \
       "$corpus" "tests/fuzz/corpus/$name" >"$log" 2>&1; } 2>"$log.time" || rc=$?
   # What it repeats of the corpus at its start is no new execution.
@@ -57,6 +65,9 @@ slice() {
   coverage=$(grep -o 'cov: [0-9]*' "$log" | tail -1 | cut -d' ' -f2 || true)
   if [ "$rc" = 72 ]; then  # interrupted
     stopped=1
+  elif [ "$rc" = 70 ] && slow=$(sed -n 's/.*Test unit written to //p' "$log") && [ -e "$slow" ] &&
+    ! is_slow "$name" "$slow"; then
+    rm "$slow"
   elif [ "$rc" != 0 ]; then
     findings=$((findings + 1))
     echo "$name: finding (exit status $rc), see $log:" >&2
