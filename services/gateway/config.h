@@ -38,6 +38,8 @@ struct GatewayConfig {
   // before a request has arrived. Beyond, gRPC reads less and ends streams.
   uint64_t max_buffer_bytes = 1 << 30;
   int max_streams_per_connection = 1024;
+  // After this a connection takes no new calls, and its client connects anew; its streams go on.
+  absl::Duration max_connection_age = absl::Hours(1);
   absl::Duration drain_grace = absl::Minutes(10);
 };
 

@@ -115,7 +115,7 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   server_options.max_receive_bytes = static_cast<int>(config.max_request_bytes);
   server_options.max_buffer_bytes = config.max_buffer_bytes;
   server_options.max_concurrent_streams = config.max_streams_per_connection;
-  server_options.max_connection_age = absl::Hours(1);
+  server_options.max_connection_age = config.max_connection_age;
   ASSIGN_OR_RETURN(g->server_, GrpcServer::Start(server_options, {g->service_.get()}));
   // A gateway without workers is well, so that scaling from zero works; its models are not.
   g->server_->SetServing("", true);

@@ -64,6 +64,10 @@ int Main(int argc, char** argv) {
               "memory for what clients send and have not been sent, of all connections together");
   flags.Integer<int>("max_streams_per_connection", &config.max_streams_per_connection, 1, 1 << 20,
                      "calls at a time on one connection; a client waits with those beyond");
+  flags.Duration(
+      "max_connection_age", &config.max_connection_age, absl::Seconds(1), absl::Hours(24 * 7),
+      "after this, give or take a tenth, a gRPC connection takes no new calls and its client "
+      "connects anew; open streams go on");
   flags.Duration("no_worker_wait", &config.relay.no_worker_wait, absl::ZeroDuration(),
                  absl::Hours(24), "how long a stream waits while no worker can take it");
   flags.Duration("drain_grace", &config.drain_grace, absl::ZeroDuration(), absl::Hours(24 * 7),

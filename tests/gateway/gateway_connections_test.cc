@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long clients' connections take calls.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "tests/gateway/gateway_fixture.h"
+#include "tests/testing/fake_worker.h"
+
+namespace continuo::gateway {
+namespace {
+
+TEST_F(GatewayTest, ClientsOfAnOldConnectionConnectAnewAndItsStreamsGoOn) {
+  const v1::GenerateRequest request = LongRequest("old");
+  AddWorkers(1);
+  GatewayConfig config;
+  config.max_connection_age = absl::Milliseconds(300);
+  StartGateway(config);
+  WaitForWorkers(1);
+  workers_[0]->SetScript(
+      [&](const FakeWorker::Call& call, int response) -> std::optional<absl::Status> {
+        if (response == 4 && call.request.text() == request.text()) release_.WaitForNotification();
+        return std::nullopt;
+      });
+  // A connection of its own, whatever other channels there are.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto channel =
+      grpc::CreateCustomChannel(gateway_->address(), grpc::InsecureChannelCredentials(), arguments);
+  stub_ = v1::InferenceService::NewStub(channel);
+  absl::Notification begun;
+  Answer answer;
+  std::thread stream([&] {
+    answer = Generate(request, nullptr, [&](int responses) {
+      if (responses == 4) begun.Notify();
+    });
+  });
+  begun.WaitForNotification();
+  // The client lets go of the connection, and the next call is over another one.
+  EXPECT_TRUE(channel->WaitForStateChange(
+      GRPC_CHANNEL_READY, std::chrono::system_clock::now() + std::chrono::seconds(20)));
+  ExpectUndisturbed(Generate(Request()), Request());
+  release_.Notify();
+  stream.join();
+  ExpectUndisturbed(answer, request);
+}
+
+}  // namespace
+}  // namespace continuo::gateway
