@@ -15,6 +15,7 @@ SCHEMA = [
     ("gateway.routingPolicy=best", "at '/gateway/routingPolicy': value must be one of "
      "'least_loaded', 'prefix_affinity', 'session_affinity', 'affinity', 'random'"),
     ("gateway.drainSeconds=10m", "at '/gateway/drainSeconds': got string, want integer"),
+    ("gateway.connectionSeconds=5000", "at '/gateway/connectionSeconds': maximum: got 5,000, want 3,600"),
     ("gateway.service.type=Internal", "at '/gateway/service/type': value must be one of "
      "'ClusterIP', 'NodePort', 'LoadBalancer'"),
     ("gateway.service.nodePorts.grpc=70000", "maximum: got 70,000, want 65,535"),
