@@ -84,5 +84,3 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 Y
 start "kube-proxy$N" "$BIN/kube-proxy" --config="$NODE_RUN/kube-proxy.yaml"
 wait_for 90 "$NODE_NAME to be Ready" sh -c "'$BIN/kubectl' get node $NODE_NAME | grep -qw Ready"
-# As cloud providers do; where a node has no zone, the scheduler spreads no pod that asks for zones.
-kubectl label node "$NODE_NAME" "topology.kubernetes.io/zone=zone$N" --overwrite >/dev/null

@@ -153,7 +153,13 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $values.affinity }}
+{{- $affinity := deepCopy $values.affinity }}
+{{- if and (eq $values.spread "ScheduleAnyway") (not (hasKey $affinity "podAntiAffinity")) }}
+{{- /* Nodes without a zone count for none of the constraints above. */ -}}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "matchLabelKeys" (list "pod-template-hash") "labelSelector" (dict "matchLabels" (fromYaml (index . 2))) }}
+{{- $_ := set $affinity "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" (list (dict "weight" 100 "podAffinityTerm" $term))) }}
+{{- end }}
+{{- with $affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
