@@ -120,7 +120,7 @@ class Test:
 
     def worker_added_takes_load(self):
         def add():
-            before = set(cluster.resolve(POOL_NAME))
+            before = wait_until(lambda: set(cluster.resolve(POOL_NAME)), 30, "the workers' names")
             kubectl("scale", WORKERS, "--replicas=3")
             new = wait_until(lambda: set(cluster.resolve(POOL_NAME)) - before, 60, "a new name").pop()
             appeared = time.monotonic()
@@ -200,18 +200,32 @@ class Test:
         for load in self.loads:
             load.tell("references")
 
-    def autoscaling(self):
-        self.under_load(lambda: cluster.helm_upgrade("-f", cluster.HERE / "values-autoscaling.yaml"))
+    def autoscaling_on_kv_occupancy(self):
+        self._scale_by("--set=worker.autoscaling.queuedTokens=1000000")
+
+    def autoscaling_on_queued_tokens(self):
+        self._scale_by("--set=worker.autoscaling.kvOccupancy=1")
+
+    def _scale_by(self, without_the_other):
+        """One worker, two or more under load, and one again while a last stream is open."""
+        cluster.helm_upgrade("-f", cluster.HERE / "values-autoscaling.yaml", without_the_other)
+        wait_until(lambda: len(ready("worker")) == 1 == len(cluster.pods("worker")), 240, "one worker")
 
         def up():
             wait_until(lambda: len(ready("worker")) >= 2, 120, "a second worker")
             print("   ", kubectl("get", "hpa", "--no-headers").strip(), flush=True)
+
+        def down():
+            wait_until(lambda: len(cluster.pods("worker")) == 1, 240, "one worker")
         total = self.under_load(up)
         print(f"    up after {total['seconds']} s", flush=True)
-
-        begin = time.monotonic()
-        wait_until(lambda: len(cluster.pods("worker")) == 1, 240, "one worker")
-        print(f"    down after {time.monotonic() - begin:.0f} s without load", flush=True)
+        loads, self.loads = self.loads, [cluster.load_on_node(streams=1)]
+        try:
+            total = self.under_load(down)
+            print(f"    down after {total['seconds']} s", flush=True)
+        finally:
+            self.loads.pop().end()
+            self.loads = loads
         cluster.helm_upgrade()
         self.whole()
 
@@ -235,7 +249,8 @@ print(json.dumps({
 STEPS = ["stream_through_service_and_node_port", "security_contexts_hold",
          "monitoring_sees_every_target", "worker_killed_mid_stream", "gateway_killed_mid_stream",
          "worker_added_takes_load", "worker_taken_away", "update_to_another_build",
-         "update_to_other_weights", "node_drained", "node_lost", "autoscaling"]
+         "update_to_other_weights", "node_drained", "node_lost", "autoscaling_on_kv_occupancy",
+         "autoscaling_on_queued_tokens"]
 
 
 def main():

@@ -30,24 +30,25 @@ MORE_TOKENS = 600  # so that streams are longer than what happens to them
 
 
 class Connection:
-    """One HTTP/2 connection to the Service, so to one gateway. That gateway may end at any time: what
-    it refuses or cuts midway goes on over the next connection, each time a reconnect."""
+    """One channel to the Service: one HTTP/2 connection at a time, so to one gateway. That gateway may
+    end at any time: what it refuses or cuts goes on over the same channel, each time a reconnect."""
 
     def __init__(self, address):
         self.client = self.inference = self
         self.down = False
         self.refusals = collections.Counter()
         self._epochs = itertools.count()
-        # A gateway that is lost without a word is noticed by pings.
+        # A gateway that is lost without a word is noticed by pings. Until Kubernetes knows of it, new
+        # connections go there as well and do not come about: calls wait until one does.
         self._stub = pb_grpc.InferenceServiceStub(grpc.insecure_channel(address, options=[
             ("grpc.use_local_subchannel_pool", 1), ("grpc.keepalive_time_ms", 10000),
-            ("grpc.keepalive_timeout_ms", 2000), ("grpc.min_reconnect_backoff_ms", 1000),
-            ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]))
+            ("grpc.keepalive_timeout_ms", 2000), ("grpc.min_reconnect_backoff_ms", 500),
+            ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500)]))
 
     def Generate(self, request, timeout):
         begun = False
         try:
-            for response in self._stub.Generate(request, timeout=timeout):
+            for response in self._stub.Generate(request, timeout=timeout, wait_for_ready=True):
                 begun = True
                 yield response
         except grpc.RpcError as error:
@@ -66,6 +67,9 @@ class Load(Clients):
     def __init__(self, *arguments):
         self.inexact, self.unknown, self.most_reconnects = 0, [], 0
         super().__init__(*arguments)
+
+    def _next_gateway(self, stream):
+        return stream.gateway
 
     def _compare(self, stream):
         answer = fleet.Answer(stream.responses)

@@ -142,9 +142,12 @@ class Clients:
             stream.reconnects += 1
             stream.cuts += bool(stream.responses)
             stream.losses = 0  # the new call counts from nothing
-            stream.gateway = (stream.gateway + 1) % len(self.gateways)
+            stream.gateway = self._next_gateway(stream)
             fleet.continue_after(stream.request, stream.responses)
             threading.Event().wait(PAUSE_S)
+
+    def _next_gateway(self, stream):
+        return (stream.gateway + 1) % len(self.gateways)
 
     def _add(self, stream, response):
         count = sum(len(delta.token_ids) for delta in response.deltas)
