@@ -71,13 +71,13 @@ SpanExporter::SpanExporter(SpanExporterOptions options) : options_(std::move(opt
   sender_ = std::thread([this] { Run(); });
 }
 
-SpanExporter::~SpanExporter() {
+void SpanExporter::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     if (sending_ != nullptr) sending_->TryCancel();
   }
-  sender_.join();
+  if (sender_.joinable()) sender_.join();
 }
 
 std::optional<TraceContext> SpanExporter::Begin(std::string_view traceparent,
@@ -90,7 +90,7 @@ std::optional<TraceContext> SpanExporter::Begin(std::string_view traceparent,
 
 void SpanExporter::Add(TraceSpan span) {
   absl::MutexLock lock(&mutex_);
-  if (queue_.size() >= options_.max_queued) {
+  if (stopping_ || queue_.size() >= options_.max_queued) {
     num_dropped_.fetch_add(1, std::memory_order_relaxed);
     return;
   }

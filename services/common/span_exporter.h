@@ -63,8 +63,7 @@ struct SpanExporterOptions {
 class SpanExporter {
  public:
   explicit SpanExporter(SpanExporterOptions options);
-  // Sends what waits, for at most a second.
-  ~SpanExporter();
+  ~SpanExporter() { Stop(); }
   SpanExporter(const SpanExporter&) = delete;
   SpanExporter& operator=(const SpanExporter&) = delete;
 
@@ -75,6 +74,9 @@ class SpanExporter {
 
   // Never blocks: beyond max_queued the span is dropped and counted.
   void Add(TraceSpan span);
+
+  // Sends what waits, for at most a second; spans added later are dropped. One thread.
+  void Stop();
 
   // Spans that no collector took.
   int64_t num_dropped() const { return num_dropped_.load(std::memory_order_relaxed); }

@@ -231,14 +231,13 @@ void Gateway::End() {
   BeginDrain();
   service_->EndStreams(WithReason(
       absl::UnavailableError("the gateway is shutting down; go on elsewhere"), kReasonContinue));
-  // Once its server shuts down, gRPC itself answers calls that are on their way, with CANCELLED,
-  // which no client takes for a reason to try again. So clients first get the time to go elsewhere.
+  // So that clients are told where to go rather than cut off.
   service_->WaitForQuiet(kQuiet, kLongestUnquiet);
   // A client without a call may not read, so its connection would not end by itself: only calls are
   // waited for.
   open_calls_.WaitForNone(kGoodbye);
-  server_->Shutdown(absl::Now());
   if (http_server_ != nullptr) http_server_->Shutdown(absl::Now() + kGoodbye);
+  if (spans_ != nullptr) spans_->Stop();
 }
 
 }  // namespace continuo::gateway

@@ -39,7 +39,7 @@ class Gateway {
  public:
   // Listening on return. INVALID_ARGUMENT and UNAVAILABLE name the flag or the address.
   static absl::StatusOr<std::unique_ptr<Gateway>> Start(const GatewayConfig& config);
-  // Ends what is open at once.
+  // Shuts down, and closes the gRPC server.
   ~Gateway();
 
   std::string address() const { return server_->address(); }
@@ -50,7 +50,10 @@ class Gateway {
   // NOT_SERVING, nothing new; open streams go on.
   void BeginDrain();
   int64_t num_streams() const { return service_->num_streams(); }
-  // Ends open streams UNAVAILABLE, reason CONTINUE, then the server. Returns when all is quiet.
+  // Ends open streams UNAVAILABLE, reason CONTINUE, and the HTTP server. Returns when all is quiet;
+  // calls over gRPC are refused until the process ends. (A gRPC server that closes answers what is
+  // on its way with CANCELLED, which no client takes for a reason to try again; connections that
+  // the system closes are UNAVAILABLE.)
   void Shutdown();
 
  private:

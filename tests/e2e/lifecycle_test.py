@@ -302,6 +302,30 @@ class LifecycleTest(unittest.TestCase):
         responses.extend(fleet.Client(second.address).generate(request).responses)
         self.assertEqual(fleet.Answer(responses).comparable(), undisturbed)
 
+    def test_a_gateway_that_ends_tells_every_call_to_go_elsewhere(self):
+        gateway = self.gateway([self.worker()])
+        begun = threading.Semaphore(0)
+
+        def call_until_it_is_gone():
+            client, codes = fleet.Client(gateway.address), set()
+            while True:
+                try:
+                    client.inference.ListModels(pb.ListModelsRequest(), timeout=60)
+                    begun.release()
+                except grpc.RpcError as error:
+                    codes.add(error.code())
+                    if "failed to connect" in error.details():
+                        return codes
+
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            clients = [pool.submit(call_until_it_is_gone) for _ in range(8)]
+            for _ in clients:
+                begun.acquire()
+            gateway.signal(signal.SIGTERM)
+            for client in clients:
+                self.assertEqual(client.result(), {grpc.StatusCode.UNAVAILABLE})
+        self.assertEqual(gateway.process.wait(30), 0)
+
     def test_late_worker_serves_what_waited(self):
         port = fleet.free_port()
         gateway = fleet.start_gateway(f"127.0.0.1:{port}")
