@@ -112,9 +112,9 @@ def main():
     clients = Clients(nodes.gateways, requests, references, options.streams, options.seed)
     faults = Faults(clients, nodes.gateways, nodes.workers, rng)
 
-    # Connections, threads and buffers that stay are made by the first streams.
+    # Connections, threads and buffers that stay are made by the first streams; all KV blocks are used.
     clients.resume()
-    clients.wait_for_tokens(30_000, timeout=60)
+    clients.wait_for_tokens(150_000, timeout=600)
     clients.pause()
     before = nodes.at_rest()
     clients.gaps.clear()
@@ -131,6 +131,7 @@ def main():
         if number % MEMORY_EVERY == 0 or number == options.faults:
             faults.repair()
             clients.pause()
+            nodes.at_rest(before)
             memory[number] = nodes.memory_kib()
             print(f"{number} faults, KiB: {memory[number]}", flush=True)
             clients.resume()

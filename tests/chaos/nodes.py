@@ -15,6 +15,7 @@ from stopped_thread import StoppedThread
 # Free for sure: the network namespaces are our own.
 WORKER_PORT, GATEWAY_PORT, HTTP_PORT, METRICS_PORT = 50051, 50050, 8080, 9090
 EXIT_TIMEOUT_S = 60
+ARENA_BYTES = 64 << 20
 
 
 def _build_heap_probe():
@@ -26,6 +27,20 @@ def _build_heap_probe():
 
 ENVIRONMENT = {"LD_PRELOAD": _build_heap_probe(),
                "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
+
+
+def _mapped_beside_heap(pid):
+    """Bytes that are private and writable, without glibc's heaps: [heap], and below it arenas, which
+    begin at multiples of their greatest size."""
+    total = 0
+    for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
+        places, access, _, _, _, name = (line + " ").split(" ", maxsplit=5)
+        name = name.strip()
+        begin, end = (int(place, 16) for place in places.split("-"))
+        arena = begin % ARENA_BYTES == 0 and not name
+        if access == "rw-p" and name != "[heap]" and not arena:
+            total += end - begin
+    return total
 
 
 class Node:
@@ -86,13 +101,13 @@ class Node:
         return dict(sorted(kinds.items()))
 
     def memory_kib(self):
-        """What the heap has in use, and what is resident: of that, what no file backs."""
+        """What the heap has in use, what else the process has of its own (stacks, pools, data of
+        libraries) whether touched or not, and what is resident after free memory was given back."""
         self.program.signal(signal.SIGUSR2)
         heap = self.program.wait_for_log("heap")["in_use_bytes"] // 1024
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
-        return {"heap": heap, **{name: int(re.search(rf"{field}:\s+(\d+)", status)[1])
-                                 for name, field in (("anonymous", "RssAnon"),
-                                                     ("resident", "VmRSS"))}}
+        return {"heap": heap, "mapped": _mapped_beside_heap(self.pid) // 1024,
+                "resident": int(re.search(r"VmRSS:\s+(\d+)", status)[1])}
 
     def sum_of(self, *names):
         """The sum of a metric's series, for each name."""
