@@ -65,7 +65,7 @@ slice() {
   coverage=$(grep -o 'cov: [0-9]*' "$log" | tail -1 | cut -d' ' -f2 || true)
   if [ "$rc" = 72 ]; then  # interrupted
     stopped=1
-  elif [ "$rc" = 70 ] && slow=$(sed -n 's/.*Test unit written to //p' "$log") && [ -e "$slow" ] &&
+  elif [ "$rc" = 70 ] && slow=$(sed -n 's/.*Test unit written to \(.*-timeout-.*\)/\1/p' "$log") && [ -e "$slow" ] &&
     ! is_slow "$name" "$slow"; then
     rm "$slow"
   elif [ "$rc" != 0 ]; then
