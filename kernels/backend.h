@@ -82,6 +82,18 @@ class Backend {
   // the step waits for (sampling). Returns when all are done.
   virtual void ParallelFor(int n, absl::FunctionRef<void(int)> body) = 0;
 
+  // Packed matrices. `piece_begin`: as MatMulPieces will take it, or {0, in} for the other ops; the
+  // pieces of a matrix are packed one by one, so that ranks hold the same numbers.
+  //
+  // The format in which this device computes with matrices of a type.
+  virtual WeightFormat FormatOf(WeightType type) const = 0;
+  // Bytes of a matrix of w's shape and format.
+  virtual size_t WeightBytes(const Weight& w, std::span<const int64_t> piece_begin) const = 0;
+  // Fills rows [first_row, first_row + n) of a packed w from f32 rows on the host. first_row is a
+  // multiple of kPackedRows, n too unless they are the last rows.
+  virtual void PackRows(const Weight& w, std::span<const int64_t> piece_begin, int64_t first_row,
+                        const float* rows, int64_t n) = 0;
+
   // out[r] = table[token_ids[r] - first_id] * scale; a row of -0.0 (the neutral element of
   // addition) where the id is outside this rank's part of the table.
   virtual void Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id,

@@ -37,12 +37,20 @@ struct Tensor {
   size_t bytes() const { return static_cast<size_t>(size()) * SizeOf(dtype); }
 };
 
-// How a weight matrix is packed. A new quantisation is a new value here, a case in each backend's
-// MatMul, and a packer in model/weights.cc.
-enum class WeightFormat : uint8_t { kDense };
+// The numbers that a weight matrix is kept in. int8 and int4 have a scale for each row and group of
+// columns, and rows that they are multiplied with are rounded to int8 likewise.
+enum class WeightType : uint8_t { kF32, kBF16, kInt8, kInt4 };
+
+// How a weight matrix lies in a device's memory: row-major in data.dtype, or as the device packs
+// it (kernels/cpu/panels.h). A new quantisation is a WeightType, a format here, and a case in each
+// backend's FormatOf, PackRows, MatMul and Embed.
+enum class WeightFormat : uint8_t { kDense, kBF16Panels, kInt8Panels, kInt4Panels };
+
+// A packed matrix is filled so many rows at a time.
+inline constexpr int64_t kPackedRows = 16;
 
 struct Weight {
-  Tensor data;  // [out, in], packed as `format` says
+  Tensor data;  // [out, in]; where packed, its bytes are Backend::WeightBytes and no Tensor's
   WeightFormat format = WeightFormat::kDense;
 };
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/cpu/panels.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/exact_math.h"
 #include "services/base/check.h"
@@ -86,18 +87,29 @@ void CpuBackend::ForParts(int64_t n, int64_t cost,
 
 void CpuBackend::Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id,
                        float scale) {
-  CONTINUO_CHECK(table.format == WeightFormat::kDense && token_ids.dtype == DType::kI32);
+  CONTINUO_CHECK(token_ids.dtype == DType::kI32);
   CONTINUO_CHECK(IsActivation(out.dtype) && token_ids.size() == out.rows());
   const int64_t cols = out.cols();
   CONTINUO_CHECK(table.data.rows() == 0 || table.data.cols() == cols);
   const int32_t* ids = static_cast<const int32_t*>(token_ids.data);
+  const bool is_dense = table.format == WeightFormat::kDense;
+  const int64_t whole[] = {0, cols};
+  const PanelLayout layout(is_dense ? WeightFormat::kBF16Panels : table.format, whole);
+  const auto widen = [&](int64_t row, float* to) {
+    if (is_dense) {
+      kernels_.widen[ElementOf(table.data.dtype)](to, At(table.data, row * cols), cols);
+      return;
+    }
+    const uint8_t* panels = static_cast<const uint8_t*>(table.data.data);
+    UnpackRow(layout, panels + row / kPanelColumns * layout.panel_bytes, row % kPanelColumns, to);
+  };
   ForParts(out.rows(), cols, [&](int64_t begin, int64_t end, int thread) {
     float* buffer = scratch_[thread].Get(cols);
     for (int64_t r = begin; r < end; ++r) {
       const int64_t id = static_cast<int64_t>(ids[r]) - first_id;
       float* row = Begin(out, r * cols, buffer);
       if (id >= 0 && id < table.data.rows()) {
-        kernels_.widen[ElementOf(table.data.dtype)](row, At(table.data, id * cols), cols);
+        widen(id, row);
         if (scale != 1) {
           for (int64_t i = 0; i < cols; ++i) row[i] *= scale;
         }

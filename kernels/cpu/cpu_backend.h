@@ -18,7 +18,7 @@ namespace continuo::cpu {
 // The Backend of the host's CPU. Every call has done its work when it returns. A KernelTable does
 // the arithmetic; this class divides rows and columns among the threads of its pool, which changes
 // no bit since no sum crosses a division. Activations are f32 or bf16; weights, keys and values
-// f32, bf16 or f16.
+// f32, bf16 or f16, weights also packed.
 class CpuBackend : public Backend {
  public:
   CpuBackend(const KernelTable& kernels, int num_threads);
@@ -32,6 +32,10 @@ class CpuBackend : public Backend {
   absl::Status Synchronize() override;
   void ParallelFor(int n, absl::FunctionRef<void(int)> body) override;
 
+  WeightFormat FormatOf(WeightType type) const override;
+  size_t WeightBytes(const Weight& w, std::span<const int64_t> piece_begin) const override;
+  void PackRows(const Weight& w, std::span<const int64_t> piece_begin, int64_t first_row,
+                const float* rows, int64_t n) override;
   void Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id, float scale) override;
   void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) override;
   void MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
@@ -71,6 +75,12 @@ class CpuBackend : public Backend {
   // x_rows: the row of x that each row of out is of, all below x.rows(); null: as they come.
   void MultiplyPieces(Tensor out, Tensor x, const Weight& w, std::span<const int64_t> piece_begin,
                       Tensor bias, const int32_t* x_rows);
+  void MultiplyPanels(Tensor out, Tensor x, const Weight& w, std::span<const int64_t> piece_begin,
+                      Tensor bias, const int32_t* x_rows);
+  // Adds the pieces' sums [num_pieces, num_rows, stride] and a bias, and writes the first
+  // num_columns of each row to out from (row, column) on.
+  void FinishPieces(Tensor out, int64_t row, int64_t num_rows, int64_t column, int64_t num_columns,
+                    int64_t stride, float* pieces, int64_t num_pieces, Tensor bias);
   void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
                        const ExpertRoutes& routes, std::span<const int64_t> piece_begin,
                        bool by_entry);

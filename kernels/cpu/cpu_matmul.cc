@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// MatMul and MatMulPieces. Weights stay as they lie, [out, in] row-major: each output is a dot
-// product of a row of x and a row of w in lanes over k. Rows of x are widened to f32 and ordered
-// for the weights' type once; a part of the work is a block of outputs' columns, for all rows.
+// MatMul and MatMulPieces with dense weights. These stay as they lie, [out, in] row-major: each
+// output is a dot product of a row of x and a row of w in lanes over k. Rows of x are widened to
+// f32 and ordered for the weights' type once; a part of the work is a block of outputs' columns,
+// for all rows.
 //
 // Up to about 16 rows the weights are read from memory once and bound the time
 // (out · in · bytes per weight / bandwidth); from there on the multiply-adds do.
@@ -48,7 +49,6 @@ void CpuBackend::MultiplyPieces(Tensor out, Tensor x, const Weight& w,
                                 const int32_t* x_rows) {
   const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();
   const int64_t num_pieces = static_cast<int64_t>(piece_begin.size()) - 1;
-  CONTINUO_CHECK(w.format == WeightFormat::kDense);
   CONTINUO_CHECK(num_pieces >= 1 && (num_pieces & (num_pieces - 1)) == 0);
   CONTINUO_CHECK(piece_begin.front() == 0 && piece_begin.back() == k);
   CONTINUO_CHECK(std::is_sorted(piece_begin.begin(), piece_begin.end()));
@@ -57,6 +57,9 @@ void CpuBackend::MultiplyPieces(Tensor out, Tensor x, const Weight& w,
   CONTINUO_CHECK(w.data.rows() == columns && (columns == 0 || w.data.cols() == k));
   CONTINUO_CHECK(bias.size() == 0 || (bias.dtype == DType::kF32 && bias.size() == columns));
   if (rows == 0 || columns == 0) return;
+  if (w.format != WeightFormat::kDense) {
+    return MultiplyPanels(out, x, w, piece_begin, bias, x_rows);
+  }
 
   const int element = ElementOf(w.data.dtype);
   const int64_t unit = static_cast<int64_t>(kernels_.pack_block);
@@ -122,20 +125,7 @@ void CpuBackend::MultiplyPieces(Tensor out, Tensor x, const Weight& w,
           piece_x += RoundUp(length, unit);
         }
         if (direct) continue;
-        for (int64_t step = 1; step < num_pieces; step *= 2) {
-          for (int64_t i = 0; i < num_pieces; i += 2 * step) {
-            float* sum = buffer + i * piece_size;
-            kernels_.add(sum, sum, buffer + (i + step) * piece_size, piece_size);
-          }
-        }
-        for (int64_t i = 0; i < num_rows; ++i) {
-          float* row = buffer + i * num_cols;
-          if (bias.size() > 0) {
-            kernels_.add(row, row, static_cast<const float*>(bias.data) + col, num_cols);
-          }
-          kernels_.narrow[ElementOf(out.dtype)](At(out, (first + r + i) * columns + col), row,
-                                                num_cols);
-        }
+        FinishPieces(out, first + r, num_rows, col, num_cols, num_cols, buffer, num_pieces, bias);
       }
     });
   }

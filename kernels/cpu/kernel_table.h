@@ -31,6 +31,50 @@ struct DotBlock {
   size_t gap;  // bytes from the last row of w to the rows that this thread likely reads next
 };
 
+// Adding this to |x| < 2^22 leaves the nearest integer in the low bits, ties to even.
+constexpr float kRoundShift = 12582912.0f;  // 1.5 · 2^23
+
+// ---- Packed matrices; their layout is at PanelLayout (panels.h) ----
+
+constexpr int kPanelColumns = 16;
+
+// Elements of a row of x or of weights that share a scale.
+constexpr int kInt8Group = 128;
+constexpr int kInt4Group = 64;
+
+// A group whose largest element is smaller than this counts as zeros, so that no scale is so small
+// that its inverse is infinite.
+constexpr float kSmallestScaled = 0x1p-100f;
+
+// out[i * out_stride + j] = x row i · packed row j, over one piece of k elements. Rows of x are
+// bf16 elements, or int8 elements beside a scale and a sum for each group.
+//
+// bf16: one accumulator per output, over k in pairs. int8, int4: the products of a group are added
+// as integers, exactly; that sum becomes f32 and is multiplied by the weights' scale, then by the
+// row's; these meet over the groups in ascending order, from the first one on. Every product and
+// sum is rounded, so the bits are the same on every instruction set.
+struct PanelBlock {
+  float* out;
+  size_t out_stride;
+  const uint8_t* x;
+  size_t x_stride;        // bytes
+  const float* x_scales;  // [num_rows, group_stride]
+  const int32_t* x_sums;  // likewise: of the group's elements
+  size_t group_stride;
+  size_t num_rows;
+  const uint8_t* w;     // the piece in the first panel
+  size_t panel_stride;  // bytes
+  size_t num_panels;
+  size_t k;
+};
+
+// The loops of the packed formats; null where the set has none.
+struct PanelDots {
+  void (*bf16)(const PanelBlock& block);
+  void (*int8)(const PanelBlock& block);
+  void (*int4)(const PanelBlock& block);
+};
+
 // One span of attention for queries that share a key-value head.
 struct SpanArgs {
   const float* q;  // [num_queries, q_stride], packed for the keys' type
@@ -74,6 +118,11 @@ struct KernelTable {
   void (*dots[kNumElements])(const DotBlock& block);
   void (*attend_span[kNumElements])(const SpanArgs& args);
 
+  PanelDots panel_dots;
+  // One group of n floats to integers from -127 to 127: x ≈ q · scale; their sum. NaN or infinity
+  // among them makes the scale NaN.
+  void (*quantise)(int8_t* q, float* scale, int32_t* sum, const float* x, size_t n);
+
   float (*sum_squares)(const float* x, size_t n);
   // out = (x * factor) * gain
   void (*scale)(float* out, const float* x, float factor, const float* gain, size_t n);
@@ -96,7 +145,14 @@ struct KernelTable {
 extern const KernelTable kScalarKernels;
 #if defined(__x86_64__)
 extern const KernelTable kAvx2Kernels;
-extern const KernelTable kAvx512Kernels;
+extern const KernelTable kAvx512Kernels;      // int8 and int4 as avx2 does
+extern const KernelTable kAvx512VnniKernels;  // the same bits, faster
+extern const KernelTable kAvx512Bf16Kernels;  // products of bf16 pairs
+void Avx2Int8(const PanelBlock& block);
+void Avx2Int4(const PanelBlock& block);
+void Avx512VnniInt8(const PanelBlock& block);
+void Avx512VnniInt4(const PanelBlock& block);
+void Avx512Bf16(const PanelBlock& block);
 #endif
 
 }  // namespace continuo::cpu

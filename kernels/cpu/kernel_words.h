@@ -15,10 +15,3 @@
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
-
-namespace continuo::cpu {
-
-// Adding this to |x| < 2^22 leaves the nearest integer in the low bits, ties to even.
-constexpr float kRoundShift = 12582912.0f;  // 1.5 · 2^23
-
-}  // namespace continuo::cpu

@@ -400,7 +400,40 @@ static void Rotate(float* low, float* high, const float* cos, const float* sin, 
   }
 }
 
-constexpr KernelTable MakeTable(const char* name) {
+// Plain loops, which the compiler turns into vectors; every operation is exact or rounded by
+// itself, so the set does not matter.
+static void Quantise(int8_t* q, float* scale, int32_t* sum, const float* x, size_t n) {
+  // Of floats without a sign the larger has the larger bits, NaN the largest.
+  uint32_t top_bits = 0;
+  for (size_t i = 0; i < n; ++i) {
+    uint32_t bits;
+    memcpy(&bits, x + i, sizeof(bits));
+    bits &= 0x7fffffffu;
+    top_bits = bits > top_bits ? bits : top_bits;
+  }
+  float top;
+  memcpy(&top, &top_bits, sizeof(top));
+  *sum = 0;
+  if (top_bits >= 0x7f800000u || top < kSmallestScaled) {
+    memset(q, 0, n);
+    *scale = top_bits >= 0x7f800000u ? __builtin_nanf("") : 0.0f;
+    return;
+  }
+  const float inverse = 127.0f / top;
+  int32_t total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const float shifted = x[i] * inverse + kRoundShift;
+    int32_t bits;
+    memcpy(&bits, &shifted, sizeof(bits));
+    const int8_t value = static_cast<int8_t>(bits);
+    q[i] = value;
+    total += value;
+  }
+  *sum = total;
+  *scale = top / 127.0f;
+}
+
+constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots) {
   return {
       name,
       kBlock,
@@ -411,6 +444,8 @@ constexpr KernelTable MakeTable(const char* name) {
       {PackPlain, PackEvenOdd, PackPlain},
       {Dots<F32>, Dots<BF16>, Dots<F16>},
       {AttendSpan<F32>, AttendSpan<BF16>, AttendSpan<F16>},
+      panel_dots,
+      Quantise,
       SumSquares,
       Scale,
       SiluMul,

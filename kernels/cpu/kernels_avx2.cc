@@ -112,6 +112,6 @@ INLINE void StoreBF16(uint16_t* p, Vec v) {
 
 }  // namespace
 
-constinit const KernelTable kAvx2Kernels = MakeTable("avx2");
+constinit const KernelTable kAvx2Kernels = MakeTable("avx2", {nullptr, Avx2Int8, Avx2Int4});
 
 }  // namespace continuo::cpu

@@ -111,6 +111,10 @@ INLINE void StoreBF16(uint16_t* p, Vec v) {
 
 }  // namespace
 
-constinit const KernelTable kAvx512Kernels = MakeTable("avx512");
+constinit const KernelTable kAvx512Kernels = MakeTable("avx512", {nullptr, Avx2Int8, Avx2Int4});
+constinit const KernelTable kAvx512VnniKernels =
+    MakeTable("avx512", {nullptr, Avx512VnniInt8, Avx512VnniInt4});
+constinit const KernelTable kAvx512Bf16Kernels =
+    MakeTable("avx512_bf16", {Avx512Bf16, Avx512VnniInt8, Avx512VnniInt4});
 
 }  // namespace continuo::cpu

@@ -124,8 +124,55 @@ INLINE void StoreBF16(uint16_t* p, Vec v) {
 
 #include "kernels/cpu/kernels-inl.h"
 
+// ---- Packed matrices ----
+
+#include "kernels/cpu/panels-inl.h"
+
+// acc[lane] += the products of one run of four.
+INLINE void AddRun(int32_t* acc, const uint8_t* w, int mask, int shift, const int8_t* x) {
+  for (int j = 0; j < 4; ++j) {
+    for (int lane = 0; lane < kPanelColumns; ++lane) {
+      acc[lane] += ((w[4 * lane + j] >> shift) & mask) * x[j];
+    }
+  }
+}
+
+template <int kBits>
+struct QuantTile {
+  static constexpr size_t kRows = 1, kPanels = 1, kFewRows = 1, kFewPanels = 1;
+  static constexpr size_t kElementBytes = 1;
+  static constexpr size_t kGroup = kBits == 8 ? kInt8Group : kInt4Group;
+  static constexpr size_t kRun = kBits == 8 ? 4 : 8;
+  static constexpr size_t kGroupBytes = (kGroup / kRun + 1) * 64;
+  static constexpr size_t kChunk = kBits == 8 ? 1024 : 2048;
+  static constexpr size_t kChunkBytes = kChunk / kGroup * kGroupBytes;
+
+  template <size_t kM, size_t kP>
+  static void Tile(const TileArgs& t) {
+    const uint8_t* w = t.w;
+    size_t group = 0;
+    for (size_t k = 0; k < t.k; k += kGroup, ++group, w += kGroupBytes) {
+      const size_t size = t.k - k < kGroup ? t.k - k : kGroup;
+      const int8_t* x = reinterpret_cast<const int8_t*>(t.x) + k;
+      int32_t acc[kPanelColumns];
+      for (int32_t& a : acc) a = -(kBits == 8 ? 128 : 8) * t.x_sums[group];
+      size_t at = 64;
+      for (size_t run = 0; run < size; run += kRun, at += 64) {
+        AddRun(acc, w + at, kBits == 8 ? 255 : 15, 0, x + run);
+        if (kBits == 4) AddRun(acc, w + at, 15, 4, x + run + 4);
+      }
+      const float* scales = reinterpret_cast<const float*>(w);
+      for (int lane = 0; lane < kPanelColumns; ++lane) {
+        const float product = static_cast<float>(acc[lane]) * scales[lane] * t.x_scales[group];
+        t.out[lane] = t.first && group == 0 ? product : t.out[lane] + product;
+      }
+    }
+  }
+};
+
 }  // namespace
 
-constinit const KernelTable kScalarKernels = MakeTable("scalar");
+constinit const KernelTable kScalarKernels =
+    MakeTable("scalar", {nullptr, Panels<QuantTile<8>>, Panels<QuantTile<4>>});
 
 }  // namespace continuo::cpu

@@ -20,6 +20,12 @@ bool HasF16c() {
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
+// CPUID leaf 7, subleaf 1: EAX bit 5.
+bool HasAvx512Bf16() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 5)) != 0;
+}
+
 }  // namespace
 #endif
 
@@ -31,7 +37,9 @@ std::vector<const KernelTable*> AvailableKernels() {
   if (avx2) tables.push_back(&kAvx2Kernels);
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-    tables.push_back(&kAvx512Kernels);
+    const bool vnni = __builtin_cpu_supports("avx512vnni");
+    tables.push_back(vnni ? &kAvx512VnniKernels : &kAvx512Kernels);
+    if (vnni && HasAvx512Bf16()) tables.push_back(&kAvx512Bf16Kernels);
   }
 #endif
   return tables;

@@ -69,7 +69,8 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Choice("isa", &c.isa, {"auto", "scalar", "avx2", "avx512", "avx512_bf16", "neon"},
                "Instruction set; pins a mixed fleet to one arithmetic path");
   flags.Choice("weights", &c.weights, {"auto", "fp32", "bf16", "int8", "int4"},
-               "Format that weights are computed in; auto is as stored");
+               "Format that weights are computed in; auto is as stored, int8 and int4 are rounded "
+               "at load, in groups of 128 and 64");
   flags.Choice("kv_dtype", &c.kv_dtype, {"auto", "fp32", "bf16", "int8"},
                "Format of the KV cache; auto is the activations'");
   flags.Integer("max_context_tokens", &c.max_context_tokens, 0, kMaxInt,
@@ -112,9 +113,6 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
   } else if ((c.tensor_parallel & (c.tensor_parallel - 1)) != 0) {
     parsed.exit_code = BadCommandLine(
         absl::StrCat("--tensor_parallel=", c.tensor_parallel, " is not 1, 2, 4 or 8"));
-  } else if (c.weights == "int8" || c.weights == "int4") {
-    parsed.exit_code = BadCommandLine(absl::StrCat(
-        "--weights=", c.weights, " is not available in this build; auto, fp32 and bf16 are"));
   } else if (c.max_buffer_bytes < c.max_receive_bytes) {
     parsed.exit_code = BadCommandLine(
         absl::StrCat("--max_buffer_bytes=", c.max_buffer_bytes,

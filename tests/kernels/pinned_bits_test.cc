@@ -10,6 +10,7 @@
 #include "kernels/backend.h"
 #include "kernels/exact_math.h"
 #include "tests/kernels/host_tensor.h"
+#include "tests/kernels/packed_weight.h"
 #include "tests/kernels/paged_case.h"
 
 namespace continuo::testing {
@@ -110,6 +111,17 @@ Hashes HashOps(Backend& backend) {
   take("RouteExperts", entries);
   backend.CombineExperts(combined, HostTensor::Of(DType::kF32, 18, 33, random), routes);
   take("CombineExperts", combined);
+  for (const WeightType type : {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
+    const char* name = type == WeightType::kBF16   ? "MatMul packed bf16"
+                       : type == WeightType::kInt8 ? "MatMul packed int8"
+                                                   : "MatMul packed int4";
+    const std::vector<int64_t> cut = {0, 21, 43, 64, 86, 107, 129, 150, 172};
+    const HostTensor x = HostTensor::Of(DType::kBF16, 7, 172, random, 1.7f);
+    const PackedWeight w(backend, type, HostTensor::Of(DType::kBF16, 45, 172, random), cut);
+    HostTensor out = HostTensor::Poisoned(DType::kF32, 7, 45);
+    backend.MatMulPieces(out, x, w.weight(), cut);
+    take(name, out);
+  }
   return hashes;
 }
 
@@ -135,6 +147,9 @@ const std::map<std::string, Hashes>& Pinned() {
            {"ExactPow", 0xe75012329adbcf6d},
            {"GeluMul", 0xc2a9a011eb4e94a3},
            {"MatMul", 0x113543ea1d2f2e33},
+           {"MatMul packed bf16", 0x3baa01a58bd5623b},
+           {"MatMul packed int4", 0x0c2e63831405617a},
+           {"MatMul packed int8", 0x0033c909f8fb264a},
            {"MatMulPieces", 0x2ca4cc51d0c6c0b0},
            {"PagedAttention", 0xdd27e10382e98b06},
            {"PagedAttention capped", 0x1f993a856e3c4ff8},
@@ -154,6 +169,9 @@ const std::map<std::string, Hashes>& Pinned() {
            {"ExactPow", 0xe75012329adbcf6d},
            {"GeluMul", 0xacf7a96adf083e02},
            {"MatMul", 0xbaf97b38afd46a75},
+           {"MatMul packed bf16", 0x3baa01a58bd5623b},
+           {"MatMul packed int4", 0x0c2e63831405617a},
+           {"MatMul packed int8", 0x0033c909f8fb264a},
            {"MatMulPieces", 0xcc5be3c7428779a7},
            {"PagedAttention", 0xf276e3387ede80c2},
            {"PagedAttention capped", 0x2fd6284aafcb48af},
@@ -173,6 +191,31 @@ const std::map<std::string, Hashes>& Pinned() {
            {"ExactPow", 0xe75012329adbcf6d},
            {"GeluMul", 0xacf7a96adf083e02},
            {"MatMul", 0xa8ded1904be15f73},
+           {"MatMul packed bf16", 0x3baa01a58bd5623b},
+           {"MatMul packed int4", 0x0c2e63831405617a},
+           {"MatMul packed int8", 0x0033c909f8fb264a},
+           {"MatMulPieces", 0x592d1c75b2bf79a1},
+           {"PagedAttention", 0x8506569927679ea7},
+           {"PagedAttention capped", 0x2503c51f78494b94},
+           {"RmsNorm", 0x4ed9b41131d0a843},
+           {"Rope", 0x3034ce25ac6a84a8},
+           {"RopeAngles", 0x040c8560742d0ced},
+           {"RouteExperts", 0xe64fde4e1e7ac1f5},
+           {"SiluMul", 0xad76841e5f8afc79},
+           {"SoftCap", 0x484908e4956b3c0b},
+           {"exact_math", 0x843916fcafa5100c},
+       }},
+      {"avx512_bf16",
+       {
+           {"AddSum", 0x32fd869af8cbd558},
+           {"CombineExperts", 0x0862f6925e858876},
+           {"Embed", 0xf0bec4a7968fd132},
+           {"ExactPow", 0xe75012329adbcf6d},
+           {"GeluMul", 0xacf7a96adf083e02},
+           {"MatMul", 0xa8ded1904be15f73},
+           {"MatMul packed bf16", 0x738688ede957de73},
+           {"MatMul packed int4", 0x0c2e63831405617a},
+           {"MatMul packed int8", 0x0033c909f8fb264a},
            {"MatMulPieces", 0x592d1c75b2bf79a1},
            {"PagedAttention", 0x8506569927679ea7},
            {"PagedAttention capped", 0x2503c51f78494b94},

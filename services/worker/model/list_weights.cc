@@ -14,10 +14,15 @@ namespace {
 class Lister {
  public:
   void Matrix(const std::string& name, int64_t out, int64_t in, Cut cut, Weight& w) {
-    specs_.push_back({absl::StrCat(name, ".weight"), {out, in}, {0, out}, cut, &w.data});
+    specs_.push_back({.name = absl::StrCat(name, ".weight"),
+                      .shape = {out, in},
+                      .rows = {0, out},
+                      .cut = cut,
+                      .matrix = &w});
   }
   void Vector(std::string name, int64_t n, Cut cut, Tensor& tensor) {
-    specs_.push_back({std::move(name), {n}, {0, n}, cut, &tensor});
+    specs_.push_back(
+        {.name = std::move(name), .shape = {n}, .rows = {0, n}, .cut = cut, .vector = &tensor});
   }
   struct Rows {
     int64_t count;
@@ -29,15 +34,16 @@ class Lister {
     int64_t out = 0, begin = 0;
     for (const Rows& part : parts) out += part.count;
     for (const Rows& part : parts) {
-      specs_.push_back({absl::StrCat(name, ".weight"),
-                        {out, in},
-                        {begin, begin + part.count},
-                        part.cut,
-                        &part.w.data});
+      specs_.push_back({.name = absl::StrCat(name, ".weight"),
+                        .shape = {out, in},
+                        .rows = {begin, begin + part.count},
+                        .cut = part.cut,
+                        .matrix = &part.w});
       begin += part.count;
     }
   }
 
+  WeightSpec& last() { return specs_.back(); }
   std::vector<WeightSpec> Take() { return std::move(specs_); }
 
  private:
@@ -95,6 +101,7 @@ void ListExperts(const ModelConfig& c, const std::string& layer, ExpertsWeights&
   w.up.resize(count);
   w.down.resize(count);
   list.Matrix(prefix + "gate", c.experts.num_experts, hidden, Cut::kWhole, w.router);
+  list.last().is_router = true;
   for (size_t e = 0; e < count; ++e) {
     const std::string expert = absl::StrCat(prefix, "experts.", e, ".");
     list.Matrix(expert + (is_mixtral ? "w1" : "gate_proj"), inner, hidden, Cut::kExpertRows,
@@ -138,7 +145,7 @@ std::vector<WeightSpec> ListWeights(const ModelConfig& c, ModelWeights& weights)
     list.Matrix("lm_head", c.vocab_size, hidden, Cut::kVocabRows, weights.head);
   std::vector<WeightSpec> specs = list.Take();
   if (c.gains_less_one) {  // such models have no biases
-    for (WeightSpec& spec : specs) spec.less_one = spec.shape.size() == 1;
+    for (WeightSpec& spec : specs) spec.less_one = spec.vector != nullptr;
   }
   return specs;
 }

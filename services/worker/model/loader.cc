@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/thread_communicator.h"
+#include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/kv_cache.h"
 #include "services/worker/model/model.h"
@@ -25,6 +26,31 @@ constexpr int kMaxBlockSize = 1024;
 constexpr int kMaxThreads = 1024;
 
 std::string FormatName(DType dtype) { return dtype == DType::kBF16 ? "bf16" : "fp32"; }
+
+std::string FormatName(WeightType type) {
+  switch (type) {
+    case WeightType::kF32:
+      return "fp32";
+    case WeightType::kBF16:
+      return "bf16";
+    case WeightType::kInt8:
+      return "int8";
+    case WeightType::kInt4:
+      return "int4";
+  }
+  CONTINUO_CHECK(false);
+  return "";
+}
+
+absl::StatusOr<WeightType> PickWeights(const std::string& value, DType stored) {
+  if (value == "auto") return stored == DType::kBF16 ? WeightType::kBF16 : WeightType::kF32;
+  for (const WeightType type :
+       {WeightType::kF32, WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
+    if (value == FormatName(type)) return type;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("weights is \"", value, "\"; it must be auto, fp32, bf16, int8 or int4"));
+}
 
 absl::StatusOr<DType> PickType(const std::string& option, const std::string& value,
                                DType automatic) {
@@ -45,7 +71,8 @@ absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, i
 struct LoadPlan {
   ModelConfig config;
   Checkpoint checkpoint;
-  DType dtype = DType::kF32, kv_dtype = DType::kF32;
+  WeightType weights = WeightType::kF32;
+  DType activations = DType::kF32, kv_dtype = DType::kF32;
   std::vector<Shard> shards;
   int min_blocks = 0;
 
@@ -74,9 +101,12 @@ absl::StatusOr<LoadPlan> PlanLoad(const LoadOptions& options) {
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));
   RETURN_IF_ERROR(CheckWeights(config, checkpoint));
   LoadPlan plan{.config = std::move(config), .checkpoint = std::move(checkpoint)};
-  ASSIGN_OR_RETURN(plan.dtype,
-                   PickType("weights", options.weights, StoredType(plan.config, plan.checkpoint)));
-  ASSIGN_OR_RETURN(plan.kv_dtype, PickType("kv_dtype", options.kv_dtype, plan.dtype));
+  const DType stored = StoredType(plan.config, plan.checkpoint);
+  ASSIGN_OR_RETURN(plan.weights, PickWeights(options.weights, stored));
+  plan.activations = plan.weights == WeightType::kF32    ? DType::kF32
+                     : plan.weights == WeightType::kBF16 ? DType::kBF16
+                                                         : stored;
+  ASSIGN_OR_RETURN(plan.kv_dtype, PickType("kv_dtype", options.kv_dtype, plan.activations));
   for (int rank = 0; rank < options.tensor_parallel; ++rank) {
     plan.shards.push_back(MakeShard(plan.config, rank, options.tensor_parallel));
   }
@@ -120,7 +150,8 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
       std::unique_ptr<Backend> backend,
       MakeBackend({.device = options.device, .num_threads = threads, .isa = options.isa}));
   return ModelRunner::Make(plan.config, plan.checkpoint,
-                           {.dtype = plan.dtype,
+                           {.weights = plan.weights,
+                            .activations = plan.activations,
                             .kv_dtype = plan.kv_dtype,
                             .num_blocks = num_blocks,
                             .block_size = options.block_size,
@@ -157,11 +188,14 @@ absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const Load
 
 absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
   ASSIGN_OR_RETURN(LoadPlan plan, PlanLoad(options));
+  // One that computes nothing says how it would pack.
+  ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
+                   MakeBackend({.device = options.device, .isa = options.isa}));
   LoadEstimate estimate;
   for (const Shard& shard : plan.shards) {
-    estimate.weight_bytes += WeightBytes(plan.config, shard, plan.dtype);
+    estimate.weight_bytes += WeightBytes(plan.config, shard, plan.weights, *backend);
     estimate.scratch_bytes +=
-        RunnerScratchBytes(plan.config, shard, plan.dtype, options.max_batch_tokens);
+        RunnerScratchBytes(plan.config, shard, plan.activations, options.max_batch_tokens);
   }
   estimate.bytes_per_block = plan.BlockBytes(options.block_size);
   estimate.min_blocks = plan.min_blocks;
@@ -176,10 +210,11 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ModelRunner>> runners,
                    MakeRunners(options, plan, num_blocks, &loaded.fingerprint.weights));
   loaded.backend_name = runners[0]->backend_name();
-  loaded.weight_format = FormatName(plan.dtype);
+  loaded.weight_format = FormatName(plan.weights);
   loaded.kv_format = FormatName(plan.kv_dtype);
   loaded.fingerprint.config = ConfigSummary(plan.config);
-  loaded.fingerprint.weight_format = loaded.weight_format;
+  loaded.fingerprint.weight_format =
+      absl::StrCat(loaded.weight_format, " activations=", FormatName(plan.activations));
   loaded.fingerprint.kv_format = loaded.kv_format;
   loaded.fingerprint.backend = loaded.backend_name;
   loaded.num_parameters = NumParameters(plan.config);

@@ -18,12 +18,14 @@ namespace continuo {
 inline constexpr int kMaxBatchTokens = 1 << 17;
 
 struct LoadOptions {
-  std::string dir;                // of config.json and the safetensors
-  std::string device = "cpu";     // as BackendOptions::device
-  std::string isa = "auto";       // as BackendOptions::isa
-  int tensor_parallel = 1;        // ranks: 1, 2, 4 or 8
-  int threads = 1;                // of all ranks together; each has at least one
-  std::string weights = "auto";   // auto (as stored; fp16 becomes fp32), fp32, bf16
+  std::string dir;             // of config.json and the safetensors
+  std::string device = "cpu";  // as BackendOptions::device
+  std::string isa = "auto";    // as BackendOptions::isa
+  int tensor_parallel = 1;     // ranks: 1, 2, 4 or 8
+  int threads = 1;             // of all ranks together; each has at least one
+  // auto (as stored; fp16 becomes fp32), fp32, bf16, int8, int4. Activations are bf16 where weights
+  // are, or are stored so and quantised here; else fp32.
+  std::string weights = "auto";
   std::string kv_dtype = "auto";  // auto (as the activations), fp32, bf16
   int max_context_tokens = 0;     // 0: the model's; more than the model's is refused
   int num_blocks = 0;             // of the KV cache; 0: what kv_cache_memory holds
@@ -48,7 +50,7 @@ struct LoadedModel {
   int num_threads = 0;  // that compute, of all ranks: at least one each, whatever was asked for
   int num_blocks = 0;
   int block_size = 0;
-  std::string weight_format;  // "fp32" or "bf16": as computed, so fp16 is "fp32"
+  std::string weight_format;  // "fp32", "bf16", "int8", "int4": as computed, so fp16 is "fp32"
   std::string kv_format;
   std::string backend_name;  // "cpu/avx2"
   std::vector<RankMemory> ranks;

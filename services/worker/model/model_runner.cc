@@ -44,14 +44,14 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
       new ModelRunner(config, options, std::move(backend), std::move(communicator)));
   ModelRunner& r = *runner;
   ASSIGN_OR_RETURN(r.weights_,
-                   Weights::Load(r.config_, r.shard_, checkpoint, options.dtype, *r.backend_));
+                   Weights::Load(r.config_, r.shard_, checkpoint, options.weights, *r.backend_));
   const int width = static_cast<int>(r.shard_.kv_heads.size()) * config.head_dim;
   ASSIGN_OR_RETURN(r.cache_, KvCache::Make(*r.backend_, config.num_layers, options.num_blocks,
                                            options.block_size, width, options.kv_dtype));
   ASSIGN_OR_RETURN(r.model_, MakeModel({.config = r.config_,
                                         .shard = r.shard_,
                                         .weights = r.weights_->model(),
-                                        .activations = options.dtype,
+                                        .activations = options.activations,
                                         .max_rows = options.max_rows,
                                         .backend = *r.backend_,
                                         .communicator = *r.communicator_,
@@ -70,7 +70,7 @@ int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard, DType 
 }
 
 int64_t ModelRunner::scratch_bytes() const {
-  return RunnerScratchBytes(config_, shard_, options_.dtype, options_.max_rows);
+  return RunnerScratchBytes(config_, shard_, options_.activations, options_.max_rows);
 }
 
 void ModelRunner::CheckPlan(const StepPlan& plan) const {

@@ -22,8 +22,9 @@
 namespace continuo {
 
 struct ModelRunnerOptions {
-  DType dtype = DType::kF32;     // of weights and activations: f32 or bf16
-  DType kv_dtype = DType::kF32;  // of the KV cache: f32 or bf16
+  WeightType weights = WeightType::kF32;
+  DType activations = DType::kF32;  // f32 or bf16
+  DType kv_dtype = DType::kF32;     // of the KV cache: f32 or bf16
   int num_blocks = 0;
   int block_size = 16;
   int max_rows = 0;     // of one step

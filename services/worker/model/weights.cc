@@ -66,10 +66,43 @@ Part PartOf(const WeightSpec& spec, const Shard& shard, int64_t head_dim) {
   return part;
 }
 
-// Matrices are computed in `dtype`, gains and biases in f32.
-Tensor Place(const WeightSpec& spec, const Part& part, DType dtype) {
-  if (spec.shape.size() == 1) return {nullptr, DType::kF32, {part.rows.size(), 1, 1}};
-  return {nullptr, dtype, {part.rows.size(), part.columns.size(), 1}};
+// Where MatMulPieces will cut the rank's columns.
+std::vector<int64_t> PiecesOf(const WeightSpec& spec, const Shard& shard, const Part& part) {
+  if (spec.cut == Cut::kHeadColumns) return shard.head_pieces;
+  if (spec.cut == Cut::kInnerColumns) return shard.inner_pieces;
+  if (spec.cut == Cut::kExpertColumns) return shard.expert_pieces;
+  return {0, part.columns.size()};
+}
+
+WeightType TypeOf(const WeightSpec& spec, WeightType type) {
+  if (type != WeightType::kInt8 && type != WeightType::kInt4) return type;
+  if (spec.is_router) return WeightType::kF32;
+  return spec.cut == Cut::kVocabRows ? WeightType::kInt8 : type;
+}
+
+// What a tensor will be in the backend, still without memory.
+struct Placed {
+  Weight weight;  // a vector's: its data alone
+  std::vector<int64_t> pieces;
+  int64_t bytes = 0;
+};
+
+Placed Place(const WeightSpec& spec, const Part& part, const Shard& shard, WeightType type,
+             const Backend& backend) {
+  Placed placed;
+  Tensor& data = placed.weight.data;
+  data.shape = {part.rows.size(), part.columns.size(), 1};
+  if (spec.matrix == nullptr) {
+    placed.bytes = static_cast<int64_t>(data.bytes());
+    return placed;
+  }
+  type = TypeOf(spec, type);
+  placed.weight.format = backend.FormatOf(type);
+  data.dtype = type == WeightType::kF32 ? DType::kF32 : DType::kBF16;
+  if (placed.weight.format != WeightFormat::kDense) data.dtype = DType::kI8;
+  placed.pieces = PiecesOf(spec, shard, part);
+  placed.bytes = static_cast<int64_t>(backend.WeightBytes(placed.weight, placed.pieces));
+  return placed;
 }
 
 // n elements of the type named in the file, at any address, to `dtype`.
@@ -96,45 +129,82 @@ bool SameType(std::string_view stored, DType dtype) {
   return (stored == "F32" && dtype == DType::kF32) || (stored == "BF16" && dtype == DType::kBF16);
 }
 
-// Copies the rank's part of a stored tensor into `tensor`, converted.
-absl::Status CopyPart(const StoredTensor& stored, const WeightSpec& spec, const Part& part,
-                      Backend& backend, std::vector<uint8_t>& staging) {
-  const Tensor& tensor = *spec.tensor;
-  if (tensor.size() == 0) return absl::OkStatus();
-  const int64_t stored_columns = spec.shape.size() == 2 ? spec.shape[1] : 1;
-  const int64_t stored_element = stored.dtype == "F32" ? 4 : 2;
-  const auto source = [&](int64_t row) {
-    return stored.bytes.data() +
-           ((part.rows.begin + row) * stored_columns + part.columns.begin) * stored_element;
-  };
-  if (SameType(stored.dtype, tensor.dtype) && part.columns.size() == stored_columns &&
-      !spec.less_one) {
-    backend.CopyIn(tensor, source(0));
-    return absl::OkStatus();
+// The rank's part of a stored tensor.
+class Source {
+ public:
+  Source(const StoredTensor& stored, const WeightSpec& spec, const Part& part)
+      : stored_(stored), part_(part), columns_(spec.shape.size() == 2 ? spec.shape[1] : 1) {}
+
+  const uint8_t* Row(int64_t row) const {
+    const int64_t element = stored_.dtype == "F32" ? 4 : 2;
+    return stored_.bytes.data() +
+           ((part_.rows.begin + row) * columns_ + part_.columns.begin) * element;
   }
-  const int64_t row_bytes = part.columns.size() * static_cast<int64_t>(SizeOf(tensor.dtype));
-  const int64_t chunk = std::max<int64_t>(1, kStagingBytes / row_bytes);
-  for (int64_t row = 0; row < part.rows.size(); row += chunk) {
-    const int64_t n = std::min(chunk, part.rows.size() - row);
-    staging.resize(static_cast<size_t>(n * row_bytes));
+  bool HoldsWholeRows() const { return part_.columns.size() == columns_; }
+  // Rows [begin, begin + n) to `out`, by the backend's threads.
+  void Read(int64_t begin, int64_t n, DType dtype, uint8_t* out, Backend& backend) const {
+    const int64_t columns = part_.columns.size();
+    const int64_t row_bytes = columns * static_cast<int64_t>(SizeOf(dtype));
     constexpr int kTasks = 16;
     backend.ParallelFor(kTasks, [&](int task) {
       for (int64_t r = n * task / kTasks; r < n * (task + 1) / kTasks; ++r) {
-        Convert(staging.data() + r * row_bytes, tensor.dtype, source(row + r), stored.dtype,
-                part.columns.size());
+        Convert(out + r * row_bytes, dtype, Row(begin + r), stored_.dtype, columns);
       }
     });
-    if (spec.less_one) {  // a vector of f32
-      float* const gains = reinterpret_cast<float*>(staging.data());
-      for (int64_t i = 0; i < n; ++i) gains[i] += 1;
-    }
-    Tensor rows = tensor;
-    rows.data = static_cast<uint8_t*>(tensor.data) + row * row_bytes;
-    rows.shape[0] = n;
-    backend.CopyIn(rows, staging.data());
+  }
+
+ private:
+  const StoredTensor& stored_;
+  const Part& part_;
+  const int64_t columns_;
+};
+
+// Converts the source's rows to `dtype`, some at a time, a multiple of kPackedRows, and passes them
+// on: take(first row, their bytes, number of rows).
+template <typename Take>
+absl::Status ForRows(const Source& source, const Tensor& shape, DType dtype, Backend& backend,
+                     std::vector<uint8_t>& staging, const Take& take) {
+  const int64_t row_bytes = shape.cols() * static_cast<int64_t>(SizeOf(dtype));
+  const int64_t chunk = std::max<int64_t>(1, kStagingBytes / row_bytes / kPackedRows) * kPackedRows;
+  for (int64_t row = 0; row < shape.rows(); row += chunk) {
+    const int64_t n = std::min(chunk, shape.rows() - row);
+    staging.resize(static_cast<size_t>(n * row_bytes));
+    source.Read(row, n, dtype, staging.data(), backend);
+    take(row, staging.data(), n);
     RETURN_IF_ERROR(backend.Synchronize());  // staging is filled again
   }
   return absl::OkStatus();
+}
+
+// Fills `placed`, whose memory is there, with the rank's part of a stored tensor.
+absl::Status Fill(const Placed& placed, const StoredTensor& stored, const WeightSpec& spec,
+                  const Part& part, Backend& backend, std::vector<uint8_t>& staging) {
+  const Tensor& data = placed.weight.data;
+  if (data.size() == 0) return absl::OkStatus();
+  const Source source(stored, spec, part);
+  if (placed.weight.format != WeightFormat::kDense) {
+    return ForRows(source, data, DType::kF32, backend, staging,
+                   [&](int64_t row, const uint8_t* rows, int64_t n) {
+                     backend.PackRows(placed.weight, placed.pieces, row,
+                                      reinterpret_cast<const float*>(rows), n);
+                   });
+  }
+  if (SameType(stored.dtype, data.dtype) && source.HoldsWholeRows() && !spec.less_one) {
+    backend.CopyIn(data, source.Row(0));
+    return absl::OkStatus();
+  }
+  return ForRows(source, data, data.dtype, backend, staging,
+                 [&](int64_t row, uint8_t* rows, int64_t n) {
+                   if (spec.less_one) {  // a vector of f32
+                     float* const gains = reinterpret_cast<float*>(rows);
+                     for (int64_t i = 0; i < n; ++i) gains[i] += 1;
+                   }
+                   Tensor to = data;
+                   to.data = static_cast<uint8_t*>(data.data) +
+                             row * data.cols() * static_cast<int64_t>(SizeOf(data.dtype));
+                   to.shape[0] = n;
+                   backend.CopyIn(to, rows);
+                 });
 }
 
 }  // namespace
@@ -196,32 +266,38 @@ std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpo
   return digests;
 }
 
-int64_t WeightBytes(const ModelConfig& config, const Shard& shard, DType dtype) {
+int64_t WeightBytes(const ModelConfig& config, const Shard& shard, WeightType type,
+                    const Backend& backend) {
   ModelWeights places;
   int64_t bytes = 0;
   for (const WeightSpec& spec : ListWeights(config, places)) {
-    const Tensor tensor = Place(spec, PartOf(spec, shard, config.head_dim), dtype);
-    bytes += AlignUp(static_cast<int64_t>(tensor.bytes()));
+    const Part part = PartOf(spec, shard, config.head_dim);
+    bytes += AlignUp(Place(spec, part, shard, type, backend).bytes);
   }
   return bytes;
 }
 
 absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(const ModelConfig& config,
                                                        const Shard& shard,
-                                                       const Checkpoint& checkpoint, DType dtype,
-                                                       Backend& backend) {
+                                                       const Checkpoint& checkpoint,
+                                                       WeightType type, Backend& backend) {
   std::unique_ptr<Weights> weights(new Weights(backend));
-  weights->bytes_ = WeightBytes(config, shard, dtype);
+  weights->bytes_ = WeightBytes(config, shard, type, backend);
   ASSIGN_OR_RETURN(weights->memory_, backend.Allocate(static_cast<size_t>(weights->bytes_)));
   const std::vector<WeightSpec> specs = ListWeights(config, weights->model_);
   std::vector<uint8_t> staging;
   int64_t offset = 0;
   for (const WeightSpec& spec : specs) {
     const Part part = PartOf(spec, shard, config.head_dim);
-    *spec.tensor = Place(spec, part, dtype);
-    spec.tensor->data = static_cast<uint8_t*>(weights->memory_) + offset;
-    offset += AlignUp(static_cast<int64_t>(spec.tensor->bytes()));
-    RETURN_IF_ERROR(CopyPart(*checkpoint.Find(spec.name), spec, part, backend, staging));
+    Placed placed = Place(spec, part, shard, type, backend);
+    placed.weight.data.data = static_cast<uint8_t*>(weights->memory_) + offset;
+    offset += AlignUp(placed.bytes);
+    if (spec.matrix != nullptr) {
+      *spec.matrix = placed.weight;
+    } else {
+      *spec.vector = placed.weight.data;
+    }
+    RETURN_IF_ERROR(Fill(placed, *checkpoint.Find(spec.name), spec, part, backend, staging));
   }
   if (config.tied_embeddings) weights->model_.head = weights->model_.embedding;
   RETURN_IF_ERROR(backend.Synchronize());

@@ -67,8 +67,11 @@ struct WeightSpec {
   std::vector<int64_t> shape;  // as stored: [out, in] of a matrix, [n] of a gain or bias
   Range rows;                  // of the stored tensor, which this one is
   Cut cut = Cut::kWhole;       // of these rows
-  Tensor* tensor = nullptr;    // its place in the ModelWeights that was passed
-  bool less_one = false;       // a gain of which one was subtracted
+  // Its place in the ModelWeights that was passed: a matrix, or else a gain or bias.
+  Weight* matrix = nullptr;
+  Tensor* vector = nullptr;
+  bool is_router = false;  // of experts
+  bool less_one = false;   // a gain of which one was subtracted
 };
 
 // Every tensor that the model reads, in the order in which it reads them; those that lie in one
@@ -80,26 +83,29 @@ std::vector<WeightSpec> ListWeights(const ModelConfig& config, ModelWeights& wei
 // type that is not F32, F16 or BF16.
 absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint);
 
-// The type that `auto` computes in: bf16 where every matrix is stored so, else f32.
+// The type that `auto` computes in, and that activations have: bf16 where every matrix is stored
+// so, else f32.
 DType StoredType(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // Digests of the tensors that the model reads, by `num_threads` threads.
 std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                         int num_threads);
 
-// Bytes that Weights::Load will ask the backend for.
-int64_t WeightBytes(const ModelConfig& config, const Shard& shard, DType dtype);
+// Bytes that Weights::Load will ask such a backend for.
+int64_t WeightBytes(const ModelConfig& config, const Shard& shard, WeightType type,
+                    const Backend& backend);
 
-// One rank's weights in the memory of its backend, converted to `dtype` (bf16 or f32). A copy: the
-// files may be replaced under a running worker.
+// One rank's weights in the memory of its backend, its matrices as `type` says, in the backend's
+// format. With int4 the vocabulary's matrices are int8; experts' routers are never less than bf16.
+// A copy: the files may be replaced under a running worker.
 class Weights {
  public:
   // `checkpoint` has passed CheckWeights; it is not read after the return. ResourceExhausted
   // where the backend has not enough memory. `backend` outlives the result.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(const ModelConfig& config,
                                                        const Shard& shard,
-                                                       const Checkpoint& checkpoint, DType dtype,
-                                                       Backend& backend);
+                                                       const Checkpoint& checkpoint,
+                                                       WeightType type, Backend& backend);
   ~Weights();
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;

@@ -55,15 +55,26 @@ class Ceilings {
     return static_cast<double>(bytes_) / (Seconds() - start) * 1e-9;
   }
 
-  // GFLOP/s of fused multiply-adds on floats, in the widest vectors the path has.
-  double MultiplyAdds(bool avx512) {
+  // What a path multiplies with: fused multiply-adds on floats, vdpbf16ps, vpdpbusd.
+  enum class Unit { kFma256, kFma512, kBf16, kVnni };
+
+  // G operations/s, two for a product and its sum.
+  double Peak(Unit unit) {
     constexpr int kParts = 64, kRounds = 20000;
+    const int products = unit == Unit::kFma256   ? 8
+                         : unit == Unit::kFma512 ? 16
+                         : unit == Unit::kBf16   ? 32
+                                                 : 64;
     const double start = Seconds();
-    double flops = 0;
-    pool_.Run(kParts, [&](int, int) { Sink(avx512 ? Fma512(kRounds) : Fma256(kRounds)); });
-    flops = double{kParts} * kRounds * 12 * (avx512 ? 16 : 8) * 2;
-    return flops / (Seconds() - start) * 1e-9;
+    pool_.Run(kParts, [&](int, int) {
+      Sink(unit == Unit::kFma256   ? Fma256(kRounds)
+           : unit == Unit::kFma512 ? Fma512(kRounds)
+           : unit == Unit::kBf16   ? Bf16(kRounds)
+                                   : Vnni(kRounds));
+    });
+    return double{kParts} * kRounds * 12 * products * 2 / (Seconds() - start) * 1e-9;
   }
+  double MultiplyAdds(bool avx512) { return Peak(avx512 ? Unit::kFma512 : Unit::kFma256); }
 
  private:
   static void Sink(float value) { asm volatile("" : : "x"(value)); }
@@ -103,6 +114,29 @@ class Ceilings {
     for (int i = 1; i < 12; ++i) a[0] = _mm512_add_ps(a[0], a[i]);
     return _mm512_cvtss_f32(a[0]);
   }
+  __attribute__((target("avx512f,avx512bf16"))) static float Bf16(int rounds) {
+    __m512 a[12] = {};
+    __m512i x = _mm512_set1_epi16(0x3f00);
+    asm volatile("" : "+v"(x));
+    for (int i = 0; i < 12; ++i) asm volatile("" : "+v"(a[i]));
+    for (int r = 0; r < rounds; ++r) {
+#pragma GCC unroll 12
+      for (int i = 0; i < 12; ++i) a[i] = _mm512_dpbf16_ps(a[i], (__m512bh)x, (__m512bh)x);
+    }
+    for (int i = 1; i < 12; ++i) a[0] = _mm512_add_ps(a[0], a[i]);
+    return _mm512_cvtss_f32(a[0]);
+  }
+  __attribute__((target("avx512f,avx512vnni"))) static float Vnni(int rounds) {
+    __m512i a[12] = {}, x = _mm512_set1_epi8(1);
+    asm volatile("" : "+v"(x));
+    for (int i = 0; i < 12; ++i) asm volatile("" : "+v"(a[i]));
+    for (int r = 0; r < rounds; ++r) {
+#pragma GCC unroll 12
+      for (int i = 0; i < 12; ++i) a[i] = _mm512_dpbusd_epi32(a[i], x, x);
+    }
+    for (int i = 1; i < 12; ++i) a[0] = _mm512_add_epi32(a[0], a[i]);
+    return _mm512_cvtss_f32(_mm512_castsi512_ps(a[0]));
+  }
 #else
   static float ReadAll(const char* p, size_t n) {
     uint64_t sum = 0, word;
@@ -114,6 +148,8 @@ class Ceilings {
   }
   static float Fma256(int) { return 0; }
   static float Fma512(int) { return 0; }
+  static float Bf16(int) { return 0; }
+  static float Vnni(int) { return 0; }
 #endif
 
   struct Deleter {

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -103,7 +104,28 @@ std::unique_ptr<ModelHarness> Harness(const TinyModel& model, HarnessOptions opt
 struct Case {
   std::string family;
   DType dtype;
+  WeightType weights = WeightType::kF32;  // quantised ones: beside the activations' type
 };
+
+const char* NameOf(WeightType type) {
+  switch (type) {
+    case WeightType::kF32:
+      return "fp32";
+    case WeightType::kBF16:
+      return "bf16";
+    case WeightType::kInt8:
+      return "int8";
+    case WeightType::kInt4:
+      return "int4";
+  }
+  return "";
+}
+
+HarnessOptions OptionsOf(const Case& c) {
+  HarnessOptions options = {.dtype = c.dtype, .kv_dtype = c.dtype};
+  if (c.weights != WeightType::kF32) options.weights = c.weights;
+  return options;
+}
 
 class ExactBitsTest : public ::testing::TestWithParam<Case> {};
 
@@ -111,18 +133,22 @@ TEST_P(ExactBitsTest, DoNotDependOnBatchChunksBlocksThreadsOrRanks) {
   const Case& c = GetParam();
   const TinyModel model({.family = c.family, .tied_embeddings = c.family != "mistral"});
   for (const std::string& isa : UsableIsas()) {
-    const auto base = Harness(model, {.isa = isa, .dtype = c.dtype, .kv_dtype = c.dtype});
+    HarnessOptions options = OptionsOf(c);
+    options.isa = isa;
+    const auto base = Harness(model, options);
     const std::vector<Tokens> sequences = RandomSequences(7, base->config().vocab_size);
     const std::vector<Logits> expected = Alone(*base, sequences, 16);
     ExpectSameBits(expected, Mixed(*base, sequences, 1, 16), isa + ", mixed");
     for (const int ranks : {2, 4, 8}) {
-      const auto harness = Harness(
-          model, {.isa = isa, .tensor_parallel = ranks, .dtype = c.dtype, .kv_dtype = c.dtype});
+      options.tensor_parallel = ranks;
+      const auto harness = Harness(model, options);
       ExpectSameBits(expected, Mixed(*harness, sequences, 2, 16),
                      isa + ", " + std::to_string(ranks) + " ranks");
     }
-    const auto threads = Harness(
-        model, {.isa = isa, .threads = 3, .dtype = c.dtype, .kv_dtype = c.dtype, .block_size = 4});
+    options.tensor_parallel = 1;
+    options.threads = 3;
+    options.block_size = 4;
+    const auto threads = Harness(model, options);
     ExpectSameBits(expected, Mixed(*threads, sequences, 3, 4), isa + ", threads, small blocks");
   }
 }
@@ -133,9 +159,16 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"mistral", DType::kF32}, Case{"qwen2", DType::kF32},
                       Case{"qwen3", DType::kBF16}, Case{"mixtral", DType::kF32},
                       Case{"qwen3_moe", DType::kBF16}, Case{"gemma2", DType::kF32},
-                      Case{"gemma2", DType::kBF16}, Case{"phi3", DType::kBF16}),
+                      Case{"gemma2", DType::kBF16}, Case{"phi3", DType::kBF16},
+                      Case{"qwen3", DType::kBF16, WeightType::kInt8},
+                      Case{"gemma2", DType::kF32, WeightType::kInt4},
+                      Case{"qwen3_moe", DType::kF32, WeightType::kInt8},
+                      Case{"phi3", DType::kBF16, WeightType::kInt4}),
     [](const auto& info) {
-      return info.param.family + (info.param.dtype == DType::kF32 ? "_fp32" : "_bf16");
+      const Case& c = info.param;
+      std::string name = c.family + (c.dtype == DType::kF32 ? "_fp32" : "_bf16");
+      if (c.weights != WeightType::kF32) name += std::string("_weights_") + NameOf(c.weights);
+      return name;
     });
 
 TEST(Bf16Test, LogitsAreNearThoseInFp32) {
@@ -165,6 +198,35 @@ TEST(Bf16Test, LogitsAreNearThoseInFp32) {
   }
 }
 
+// Rounding weights and rows to integers moves logits, by less the more bits there are. A group's
+// largest element is some 2.5 times the typical one, so a rounding loses about 2.5/127/√12 of it,
+// or 2.5/8/√12; a dozen products in turn add up like a random walk.
+TEST(QuantisedTest, LogitsAreNearThoseInFp32) {
+  // Not of experts: where two are nearly equal, a rounding picks the other one.
+  for (const std::string family : {"llama", "qwen3", "gemma2", "phi3"}) {
+    const TinyModel model({.family = family, .hidden_size = 256, .intermediate_size = 512});
+    const auto sequences = RandomSequences(4, 301);
+    const std::vector<Logits> exact = Alone(*Harness(model, {}), sequences, 16);
+    double size = 0;
+    for (const Logits& logits : exact) {
+      for (const float l : logits) size += static_cast<double>(l) * l;
+    }
+    for (const auto& [weights, bound] :
+         {std::pair{WeightType::kInt8, 0.03}, std::pair{WeightType::kInt4, 0.35}}) {
+      const auto rounded = Alone(*Harness(model, {.weights = weights}), sequences, 16);
+      double error = 0;
+      for (size_t i = 0; i < exact.size(); ++i) {
+        for (size_t j = 0; j < exact[i].size(); ++j) {
+          const double difference = static_cast<double>(exact[i][j]) - rounded[i][j];
+          error += difference * difference;
+        }
+      }
+      EXPECT_LE(std::sqrt(error / size), bound) << family << " " << NameOf(weights);
+      EXPECT_GT(error, 0);
+    }
+  }
+}
+
 // The bits of the logits of fixed models, per instruction set. Whoever changes one must raise
 // kArithmeticVersion, since workers of both builds may serve one stream.
 TEST(PinnedBitsTest, LogitsAreThoseOfTheArithmeticVersion) {
@@ -173,13 +235,20 @@ TEST(PinnedBitsTest, LogitsAreThoseOfTheArithmeticVersion) {
     const char* isa;
     const char* llamas;  // and their like
     const char* others;
+    const char* quantised;
   };
   constexpr Pinned kPinned[] = {
-      {"scalar", "b2261f7625e38b8947ff3be3d95f134d", "826684a7f3659c568c6d570705206d9e"},
-      {"avx2", "a1524459a85929d2c353e053874dada9", "db81d46cfd2b766fe0a80f66ff53ba46"},
-      {"avx512", "33169fde15a4c424050a38cf026e4d82", "ac4e598895226bda1afb2c82fb63958e"},
+      {"scalar", "b2261f7625e38b8947ff3be3d95f134d", "826684a7f3659c568c6d570705206d9e",
+       "c32d70ae5312e14ab8f917ae2c32c3bfbfacfbe394272df1b072778bd506bde7"},
+      {"avx2", "a1524459a85929d2c353e053874dada9", "db81d46cfd2b766fe0a80f66ff53ba46",
+       "fe57e5fa07a86132acc68bed77846994f9f93c648715c94287ebdf53b99304d6"},
+      {"avx512", "33169fde15a4c424050a38cf026e4d82", "ac4e598895226bda1afb2c82fb63958e",
+       "efb71afa37ddcac105490e17ca4e9b7e1711fc6ef856c241fbd1e68a2cbdd49d"},
+      {"avx512_bf16", "bca55391f43dabce56571afdd6c7aec8", "d5170ccc477ff95d6faa8e6a5001515a",
+       "efb71afa37ddcac105490e17ca4e9b7e1711fc6ef856c241fbd1e68a2cbdd49d"},
   };
-  const auto digest = [](const std::string& isa, const std::vector<std::string>& families) {
+  const auto digest = [](const std::string& isa, const std::vector<std::string>& families,
+                         std::optional<WeightType> weights = std::nullopt) {
     std::string bytes;
     for (const std::string& family : families) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -188,7 +257,8 @@ TEST(PinnedBitsTest, LogitsAreThoseOfTheArithmeticVersion) {
                                .intermediate_size = 152,
                                .head_dim = 20,
                                .seed = 5});
-        const auto harness = Harness(model, {.isa = isa, .dtype = dtype, .kv_dtype = dtype});
+        const auto harness =
+            Harness(model, {.isa = isa, .dtype = dtype, .weights = weights, .kv_dtype = dtype});
         for (const Logits& logits : Alone(*harness, RandomSequences(5, 301), 16)) {
           bytes.append(reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
         }
@@ -202,6 +272,10 @@ TEST(PinnedBitsTest, LogitsAreThoseOfTheArithmeticVersion) {
     ASSERT_NE(pinned, std::end(kPinned)) << "no bits are pinned for " << isa;
     EXPECT_EQ(digest(isa, {"llama", "mistral", "qwen2", "qwen3"}), pinned->llamas) << isa;
     EXPECT_EQ(digest(isa, {"mixtral", "qwen3_moe", "gemma2", "phi3"}), pinned->others) << isa;
+    EXPECT_EQ(digest(isa, {"qwen3", "mixtral"}, WeightType::kInt8) +
+                  digest(isa, {"qwen3", "mixtral"}, WeightType::kInt4),
+              pinned->quantised)
+        << isa;
   }
 }
 

@@ -34,6 +34,7 @@ TEST(LoaderTest, DescribesWhatItLoaded) {
   const TinyModel model({.dtype = "bf16"});
   LoadOptions options = Options(model);
   options.max_context_tokens = 100;
+  options.isa = "scalar";  // pads no bf16
   const auto loaded = LoadExecutor(options);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->config.context_length, 100);
@@ -65,6 +66,26 @@ TEST(LoaderTest, TellsHowManyThreadsCompute) {
 TEST(LoaderTest, Fp16IsComputedInFp32) {
   const TinyModel model({.dtype = "fp16"});
   EXPECT_EQ(LoadExecutor(Options(model))->weight_format, "fp32");
+}
+
+TEST(LoaderTest, QuantisedWeightsAreSmallerAndActivationsStay) {
+  const TinyModel model({.hidden_size = 256, .intermediate_size = 512, .dtype = "bf16"});
+  LoadOptions options = Options(model);
+  const auto bytes = [&](const std::string& weights) {
+    options.weights = weights;
+    const auto loaded = LoadExecutor(options);
+    EXPECT_EQ(loaded->weight_format, weights);
+    EXPECT_EQ(loaded->kv_format, "bf16");
+    EXPECT_EQ(EstimateLoad(options)->weight_bytes, loaded->ranks[0].weight_bytes);
+    return static_cast<double>(loaded->ranks[0].weight_bytes);
+  };
+  const double bf16 = bytes("bf16");
+  EXPECT_NEAR(bytes("int8") / bf16, (1 + 4.0 / 128) / 2, 0.02);
+  EXPECT_LT(bytes("int4") / bf16, 0.35);  // the vocabulary is int8
+  const TinyModel f32({.dtype = "fp32"});
+  options = Options(f32);
+  options.weights = "int8";
+  EXPECT_EQ(LoadExecutor(options)->kv_format, "fp32");
 }
 
 TEST(LoaderTest, TheKvCacheMustHoldOneWholeSequence) {
@@ -149,7 +170,7 @@ TEST(LoaderTest, BadOptionsAreRefusedByName) {
   refused([](LoadOptions& o) { o.max_context_tokens = -1; }, "max_context_tokens", "256");
   refused([](LoadOptions& o) { o.num_blocks = -1; }, "kv_blocks", "1");
   refused([](LoadOptions& o) { o.num_blocks = 1 << 30; }, "kv_blocks", "134217727");
-  refused([](LoadOptions& o) { o.weights = "int3"; }, "weights", "bf16");
+  refused([](LoadOptions& o) { o.weights = "int3"; }, "weights", "int8 or int4");
   refused([](LoadOptions& o) { o.kv_dtype = "fp8"; }, "kv_dtype", "bf16");
   refused([](LoadOptions& o) { o.device = "cuda:0"; }, "cuda:0", "cpu");
   refused([](LoadOptions& o) { o.isa = "sse9"; }, "sse9", "");
@@ -193,6 +214,10 @@ TEST(FingerprintTest, ChangesWithEverythingThatATokenDependsOn) {
   LoadOptions changed = options;
   changed.weights = "bf16";
   differs(changed, "weights");
+  for (const char* type : {"int8", "int4"}) {
+    changed.weights = type;
+    differs(changed, "weights");
+  }
   changed = options;
   changed.kv_dtype = "bf16";
   differs(changed, "kv_dtype");

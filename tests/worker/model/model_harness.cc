@@ -31,8 +31,10 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
     rank->communicator = std::move(communicators[static_cast<size_t>(i)]);
     ASSIGN_OR_RETURN(rank->backend,
                      MakeBackend({.num_threads = options.threads, .isa = options.isa}));
+    const WeightType weights = options.weights.value_or(
+        options.dtype == DType::kBF16 ? WeightType::kBF16 : WeightType::kF32);
     ASSIGN_OR_RETURN(rank->weights,
-                     Weights::Load(config, rank->shard, checkpoint, options.dtype, *rank->backend));
+                     Weights::Load(config, rank->shard, checkpoint, weights, *rank->backend));
     const int width = static_cast<int>(rank->shard.kv_heads.size()) * config.head_dim;
     ASSIGN_OR_RETURN(rank->cache,
                      KvCache::Make(*rank->backend, config.num_layers, options.num_blocks,

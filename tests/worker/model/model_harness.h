@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,9 @@ namespace continuo::testing {
 struct HarnessOptions {
   std::string isa = "auto";
   int tensor_parallel = 1;
-  int threads = 1;  // of each rank
-  DType dtype = DType::kF32;
+  int threads = 1;                    // of each rank
+  DType dtype = DType::kF32;          // of activations
+  std::optional<WeightType> weights;  // where absent, as the activations
   DType kv_dtype = DType::kF32;
   int num_blocks = 64;
   int block_size = 16;

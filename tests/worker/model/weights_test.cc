@@ -150,13 +150,14 @@ struct Loaded {
 };
 
 Loaded Load(const TinyModel& model, int rank, int size, DType dtype) {
+  const WeightType type = dtype == DType::kBF16 ? WeightType::kBF16 : WeightType::kF32;
   Loaded loaded;
   loaded.config = *ReadModelConfig(model.dir());
   loaded.checkpoint = *Checkpoint::Open(model.dir());
   EXPECT_TRUE(CheckWeights(loaded.config, loaded.checkpoint).ok());
-  loaded.backend = *MakeBackend({});
+  loaded.backend = *MakeBackend({.isa = "scalar"});  // packs nothing of these
   loaded.weights = *Weights::Load(loaded.config, MakeShard(loaded.config, rank, size),
-                                  loaded.checkpoint, dtype, *loaded.backend);
+                                  loaded.checkpoint, type, *loaded.backend);
   return loaded;
 }
 
@@ -267,7 +268,8 @@ TEST_F(WeightsTest, EachRankHoldsItsShareAndWhatIsReplicated) {
                            .num_kv_heads = 4,
                            .tied_embeddings = false});
     const ModelConfig config = *ReadModelConfig(model.dir());
-    const int64_t whole = WeightBytes(config, MakeShard(config, 0, 1), DType::kF32);
+    const int64_t whole =
+        WeightBytes(config, MakeShard(config, 0, 1), WeightType::kF32, *MakeBackend({}).value());
     // Gains and biases, each at most one cache line longer than it must be, and the kv heads that
     // more than one rank reads.
     ModelWeights places;
@@ -280,8 +282,8 @@ TEST_F(WeightsTest, EachRankHoldsItsShareAndWhatIsReplicated) {
       int64_t sum = 0;
       for (int rank = 0; rank < size; ++rank) {
         const Loaded part = Load(model, rank, size, DType::kF32);
-        EXPECT_EQ(part.weights->bytes(),
-                  WeightBytes(config, MakeShard(config, rank, size), DType::kF32));
+        EXPECT_EQ(part.weights->bytes(), WeightBytes(config, MakeShard(config, rank, size),
+                                                     WeightType::kF32, *part.backend));
         EXPECT_LE(part.weights->bytes(), whole / size + replicated) << family << " " << size;
         sum += part.weights->bytes();
       }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop over a block of packed panels. Included inside an instruction set's unnamed namespace,
+// which then instantiates Panels<T> for its tiles:
+//
+//   T::kRows, T::kPanels          the largest tile, rows of x × panels
+//   T::kFewRows, T::kFewPanels    up to so many rows, tiles of more panels
+//   T::kChunk                     elements of k that a tile takes before the next rows have a turn
+//   T::kChunkBytes                of a panel
+//   T::Tile<rows, panels>(args)
+//
+// A chunk of a few panels stays in the first cache while all rows use it; meanwhile the next one is
+// on its way, each row tile asking for its share. No include guard: not a header.
+
+struct TileArgs {
+  float* out;
+  size_t out_stride;
+  const uint8_t* x;
+  size_t x_stride;
+  const float* x_scales;
+  const int32_t* x_sums;
+  size_t group_stride;
+  const uint8_t* w;
+  size_t panel_stride;
+  size_t k;
+  bool first;    // out is written, not added to
+  size_t ahead;  // bytes from a panel's chunk to the one that panels [ask_begin, ask_end) ask for
+  size_t ask_begin, ask_end;
+};
+
+INLINE void AskAhead(const TileArgs& t, const uint8_t* const* panels, size_t offset) {
+  for (size_t p = t.ask_begin; p < t.ask_end; ++p) {
+    __builtin_prefetch(
+        reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(panels[p]) + offset + t.ahead), 0,
+        3);
+  }
+}
+
+template <class T, size_t kP, size_t kM = 1>
+static void TileOfRows(const TileArgs& t, size_t rows) {
+  constexpr size_t kMost = kP > T::kPanels ? T::kFewRows : T::kRows;
+  if (rows == kM) return T::template Tile<kM, kP>(t);
+  if constexpr (kM < kMost) TileOfRows<T, kP, kM + 1>(t, rows);
+}
+
+// kP neighbouring panels, all rows.
+template <class T, size_t kP>
+static void PanelGroup(const PanelBlock& b, size_t panel, size_t num_tiles) {
+  const uint8_t* w = b.w + panel * b.panel_stride;
+  // The piece's bytes of a panel are not all of it where there are several pieces; what is asked
+  // for at its end is then the next piece's, which this thread reads next.
+  const size_t num_chunks = (b.k + T::kChunk - 1) / T::kChunk;
+  for (size_t chunk = 0; chunk < num_chunks; ++chunk) {
+    TileArgs t;
+    t.out_stride = b.out_stride;
+    t.x_stride = b.x_stride;
+    t.group_stride = b.group_stride;
+    t.w = w + chunk * T::kChunkBytes;
+    t.panel_stride = b.panel_stride;
+    t.k = b.k - chunk * T::kChunk < T::kChunk ? b.k - chunk * T::kChunk : T::kChunk;
+    t.first = chunk == 0;
+    t.ahead =
+        chunk + 1 < num_chunks ? T::kChunkBytes : kP * b.panel_stride - chunk * T::kChunkBytes;
+    for (size_t tile = 0; tile < num_tiles; ++tile) {
+      const size_t row = b.num_rows * tile / num_tiles;
+      const size_t end = b.num_rows * (tile + 1) / num_tiles;
+      t.out = b.out + row * b.out_stride + panel * kPanelColumns;
+      t.x = b.x + row * b.x_stride + chunk * T::kChunk * T::kElementBytes;
+      if (T::kGroup > 0) {
+        t.x_scales = b.x_scales + row * b.group_stride + chunk * T::kChunk / T::kGroup;
+        t.x_sums = b.x_sums + row * b.group_stride + chunk * T::kChunk / T::kGroup;
+      }
+      t.ask_begin = tile * kP / num_tiles;
+      t.ask_end = (tile + 1) * kP / num_tiles;
+      TileOfRows<T, kP>(t, end - row);
+    }
+  }
+}
+
+template <class T>
+static void Panels(const PanelBlock& b) {
+  if (b.k == 0) {
+    for (size_t i = 0; i < b.num_rows; ++i) {
+      memset(b.out + i * b.out_stride, 0, b.num_panels * kPanelColumns * sizeof(float));
+    }
+    return;
+  }
+  size_t panel = 0;
+  if constexpr (T::kFewPanels > T::kPanels) {
+    if (b.num_rows <= T::kFewRows) {
+      for (; panel + T::kFewPanels <= b.num_panels; panel += T::kFewPanels) {
+        PanelGroup<T, T::kFewPanels>(b, panel, 1);
+      }
+    }
+  }
+  const size_t num_tiles = (b.num_rows + T::kRows - 1) / T::kRows;
+  for (; panel + T::kPanels <= b.num_panels; panel += T::kPanels) {
+    PanelGroup<T, T::kPanels>(b, panel, num_tiles);
+  }
+  for (; panel < b.num_panels; ++panel) PanelGroup<T, 1>(b, panel, num_tiles);
+}

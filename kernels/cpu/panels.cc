@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/panels.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/bfloat16.h"
+#include "services/base/check.h"
+
+namespace continuo::cpu {
+namespace {
+
+constexpr int64_t kScaleBytes = kPanelColumns * int64_t{sizeof(float)};
+
+// Elements of `in` in one run of a column.
+int64_t RunOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kBF16Panels:
+      return 2;
+    case WeightFormat::kInt8Panels:
+      return 4;
+    case WeightFormat::kInt4Panels:
+      return 8;
+    case WeightFormat::kDense:
+      break;
+  }
+  CONTINUO_CHECK(false);
+  return 0;
+}
+
+int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Calls body(first element in the row, elements, byte in the panel) for each group.
+template <typename Body>
+void ForGroups(const PanelLayout& layout, const Body& body) {
+  const int64_t run = RunOf(layout.format), group_size = GroupSize(layout.format);
+  for (int64_t i = 0; i < layout.num_pieces(); ++i) {
+    const int64_t size = layout.piece_size(i);
+    if (size == 0) continue;
+    const int64_t step = group_size == 0 ? size : group_size;
+    int64_t at = layout.weight_offset[i];
+    for (int64_t k = 0; k < size; k += step) {
+      const int64_t n = std::min(step, size - k);
+      body(layout.piece_begin[i] + k, n, at);
+      at += (group_size == 0 ? 0 : kScaleBytes) + RoundUp(n, run) / run * 4 * kPanelColumns;
+    }
+  }
+}
+
+struct Quantised {
+  float scale = 0;
+  float inverse = 0;
+};
+
+// The scale that takes the largest of n elements to `largest`.
+Quantised ScaleOf(const float* x, int64_t n, float largest, bool is_signed) {
+  float top = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    if (!std::isfinite(x[i])) return {std::numeric_limits<float>::quiet_NaN(), 0};
+    if (std::fabs(x[i]) > std::fabs(top)) top = x[i];
+  }
+  if (std::fabs(top) < kSmallestScaled) return {};
+  if (!is_signed) top = std::fabs(top);
+  return {top / largest, largest / top};
+}
+
+}  // namespace
+
+int64_t GroupSize(WeightFormat format) {
+  if (format == WeightFormat::kInt8Panels) return kInt8Group;
+  if (format == WeightFormat::kInt4Panels) return kInt4Group;
+  return 0;
+}
+
+PanelLayout::PanelLayout(WeightFormat f, std::span<const int64_t> pieces)
+    : format(f), piece_begin(pieces) {
+  CONTINUO_CHECK(num_pieces() >= 1 && num_pieces() <= kMaxPieces);
+  const int64_t run = RunOf(format), group_size = GroupSize(format);
+  const int64_t x_element = format == WeightFormat::kBF16Panels ? 2 : 1;
+  for (int64_t i = 0; i < num_pieces(); ++i) {
+    const int64_t size = piece_size(i), padded = RoundUp(size, run);
+    const int64_t groups = group_size == 0 ? 0 : (size + group_size - 1) / group_size;
+    weight_offset[i + 1] =
+        weight_offset[i] + groups * kScaleBytes + padded / run * 4 * kPanelColumns;
+    x_offset[i + 1] = x_offset[i] + padded * x_element;
+    group_offset[i + 1] = group_offset[i] + groups;
+  }
+  panel_bytes = weight_offset[num_pieces()];
+}
+
+void PackPanel(const PanelLayout& layout, const float* rows, int64_t stride, int64_t n,
+               uint8_t* panel) {
+  CONTINUO_CHECK(n >= 1 && n <= kPanelColumns);
+  std::memset(panel, 0, static_cast<size_t>(layout.panel_bytes));
+  ForGroups(layout, [&](int64_t first, int64_t size, int64_t at) {
+    for (int64_t column = 0; column < kPanelColumns; ++column) {
+      const float* x = column < n ? rows + column * stride + first : nullptr;
+      const auto put = [&](int64_t byte, const void* from, size_t bytes) {
+        std::memcpy(panel + at + byte, from, bytes);
+      };
+      if (layout.format == WeightFormat::kBF16Panels) {
+        for (int64_t k = 0; x != nullptr && k < size; ++k) {
+          const uint16_t bits = ToBF16(x[k]);
+          put(k / 2 * 4 * kPanelColumns + column * 4 + k % 2 * 2, &bits, 2);
+        }
+        continue;
+      }
+      const bool is_int4 = layout.format == WeightFormat::kInt4Panels;
+      const Quantised q =
+          x == nullptr ? Quantised{} : ScaleOf(x, size, is_int4 ? -8.0f : 127.0f, is_int4);
+      put(column * 4, &q.scale, 4);
+      const int64_t run = RunOf(layout.format);
+      for (int64_t k = 0; k < RoundUp(size, run); ++k) {
+        // To the nearest, ties to even.
+        const float value =
+            k < size && x != nullptr && std::isfinite(q.scale) ? x[k] * q.inverse : 0.0f;
+        const int rounded = static_cast<int>((value + kRoundShift) - kRoundShift);
+        uint8_t& byte = panel[at + kScaleBytes + k / run * 4 * kPanelColumns + column * 4 + k % 4];
+        if (!is_int4) {
+          byte = static_cast<uint8_t>(std::clamp(rounded, -127, 127) + 128);
+        } else {
+          const int nibble = std::clamp(rounded, -8, 7) + 8;
+          byte = static_cast<uint8_t>(byte | nibble << (k % run < 4 ? 0 : 4));
+        }
+      }
+    }
+  });
+}
+
+void UnpackRow(const PanelLayout& layout, const uint8_t* panel, int64_t row, float* out) {
+  ForGroups(layout, [&](int64_t first, int64_t size, int64_t at) {
+    for (int64_t k = 0; k < size; ++k) {
+      if (layout.format == WeightFormat::kBF16Panels) {
+        uint16_t bits;
+        std::memcpy(&bits, panel + at + k / 2 * 4 * kPanelColumns + row * 4 + k % 2 * 2, 2);
+        out[first + k] = FromBF16(bits);
+        continue;
+      }
+      float scale;
+      std::memcpy(&scale, panel + at + row * 4, 4);
+      const int64_t run = RunOf(layout.format);
+      const int byte = panel[at + kScaleBytes + k / run * 4 * kPanelColumns + row * 4 + k % 4];
+      const int value = layout.format == WeightFormat::kInt8Panels
+                            ? byte - 128
+                            : ((byte >> (k % run < 4 ? 0 : 4)) & 15) - 8;
+      out[first + k] = static_cast<float>(value) * scale;
+    }
+  });
+}
+
+}  // namespace continuo::cpu

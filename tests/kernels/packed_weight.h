@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "tests/kernels/host_tensor.h"
+
+namespace continuo::testing {
+
+// A matrix as the backend packs it, in memory of exactly its size.
+class PackedWeight {
+ public:
+  PackedWeight(Backend& backend, WeightType type, const HostTensor& matrix,
+               std::vector<int64_t> piece_begin = {}) {
+    const Tensor t = matrix.tensor();
+    if (piece_begin.empty()) piece_begin = {0, t.cols()};
+    weight_.format = backend.FormatOf(type);
+    const bool is_dense = weight_.format == WeightFormat::kDense;
+    weight_.data = {nullptr,
+                    !is_dense                  ? DType::kI8
+                    : type == WeightType::kF32 ? DType::kF32
+                                               : DType::kBF16,
+                    {t.rows(), t.cols(), 1}};
+    const size_t bytes = backend.WeightBytes(weight_, piece_begin);
+    // Panels begin at cache lines.
+    memory_ = std::shared_ptr<std::byte[]>(static_cast<std::byte*>(std::aligned_alloc(
+                                               64, std::max<size_t>(64, (bytes + 63) / 64 * 64))),
+                                           [](std::byte* p) { std::free(p); });
+    weight_.data.data = memory_.get();
+    if (is_dense) {
+      HostTensor dense(weight_.data.dtype, t.rows(), t.cols());
+      const Matrix values = matrix.matrix();
+      for (size_t i = 0; i < values.size(); ++i) {
+        dense.Set(static_cast<int64_t>(i), static_cast<float>(values[i]));
+      }
+      std::memcpy(memory_.get(), dense.bytes().data(), bytes);
+      return;
+    }
+    // Two halves, to see that they find their places.
+    const int64_t half = t.rows() / 2 / kPackedRows * kPackedRows;
+    for (const auto& [begin, end] : {std::pair{int64_t{0}, half}, std::pair{half, t.rows()}}) {
+      if (begin == end) continue;
+      std::vector<float> rows;
+      for (const double v : ToMatrix(matrix.Rows(begin, end)))
+        rows.push_back(static_cast<float>(v));
+      backend.PackRows(weight_, piece_begin, begin, rows.data(), end - begin);
+    }
+  }
+
+  const Weight& weight() const { return weight_; }
+  // What the packed numbers stand for, row-major. For matrices of one piece.
+  Matrix Unpacked(Backend& backend) const {
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < weight_.data.rows(); ++i) ids.push_back(static_cast<int32_t>(i));
+    HostTensor out = HostTensor::Poisoned(DType::kF32, weight_.data.rows(), weight_.data.cols());
+    backend.Embed(out, weight_, HostTensor::OfInts(ids), 0, 1.0f);
+    return out.matrix();
+  }
+
+ private:
+  std::shared_ptr<std::byte[]> memory_;
+  Weight weight_;
+};
+
+}  // namespace continuo::testing

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packed weights: what packing keeps, products beside float64, and the same bits everywhere.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/thread_communicator.h"
+#include "tests/kernels/packed_weight.h"
+
+namespace continuo::testing {
+namespace {
+
+using PanelsTest = IsaTest;
+INSTANTIATE_FOR_ISAS(PanelsTest);
+
+constexpr WeightType kQuantised[] = {WeightType::kInt8, WeightType::kInt4};
+constexpr WeightType kPacked[] = {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4};
+constexpr int64_t kGroups[] = {128, 64};  // of kQuantised
+
+const char* NameOf(WeightType type) {
+  return type == WeightType::kBF16 ? "bf16" : type == WeightType::kInt8 ? "int8" : "int4";
+}
+
+// Values of very different sizes, as outliers make them.
+HostTensor Rough(int64_t rows, int64_t cols, Random& random) {
+  HostTensor t(DType::kF32, rows, cols);
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    const float value = random.Value();
+    t.Set(i, random.Below(50) == 0 ? value * 8 : value * 0.37f);
+  }
+  return t;
+}
+
+// Half a step of the group's scale, which is its largest element over 127, or 8 of a side.
+TEST_P(PanelsTest, RoundingToAGroupLosesHalfAStep) {
+  Random random(61);
+  for (size_t type = 0; type < 2; ++type) {
+    for (const auto& [rows, k] : {std::pair{1, 1}, {5, 7}, {16, 64}, {33, 200}, {40, 384}}) {
+      const HostTensor matrix = Rough(rows, k, random);
+      const PackedWeight packed(*backend_, kQuantised[type], matrix);
+      const Matrix exact = matrix.matrix(), got = packed.Unpacked(*backend_);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t begin = 0; begin < k; begin += kGroups[type]) {
+          const int64_t end = std::min<int64_t>(k, begin + kGroups[type]);
+          double top = 0;
+          for (int64_t i = begin; i < end; ++i) top = std::max(top, std::fabs(exact[r * k + i]));
+          // int4 reaches 8 on one side and 7 on the other, which may lose a whole step.
+          const double step = kQuantised[type] == WeightType::kInt8 ? top / 127 / 2 : top / 8;
+          for (int64_t i = begin; i < end; ++i) {
+            ASSERT_LE(std::fabs(got[r * k + i] - exact[r * k + i]), step * (1 + 1e-5))
+                << NameOf(kQuantised[type]) << " row " << r << " column " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PanelsTest, Bf16IsKeptAsItIs) {
+  Random random(62);
+  for (const auto& [rows, k] : {std::pair{1, 1}, {5, 7}, {16, 64}, {33, 201}}) {
+    const HostTensor matrix = HostTensor::Of(DType::kBF16, rows, k, random);
+    const PackedWeight packed(*backend_, WeightType::kBF16, matrix);
+    EXPECT_EQ(packed.Unpacked(*backend_), matrix.matrix());
+  }
+}
+
+// x as int8 groups stand for it, each computed here by itself.
+Matrix Rounded(const Matrix& x, int64_t rows, int64_t k, int64_t group) {
+  Matrix out = x;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t begin = 0; begin < k; begin += group) {
+      const int64_t end = std::min(k, begin + group);
+      float top = 0;
+      for (int64_t i = begin; i < end; ++i) {
+        top = std::max(top, std::fabs(static_cast<float>(x[r * k + i])));
+      }
+      if (top == 0) continue;
+      for (int64_t i = begin; i < end; ++i) {
+        const float scaled = static_cast<float>(x[r * k + i]) * (127.0f / top);
+        out[r * k + i] = std::nearbyint(scaled) * static_cast<double>(top / 127.0f);
+      }
+    }
+  }
+  return out;
+}
+
+TEST_P(PanelsTest, QuantisedProductsMatchReference) {
+  Random random(63);
+  for (size_t type = 0; type < 2; ++type) {
+    for (const DType activations : {DType::kF32, DType::kBF16}) {
+      for (const auto& [rows, columns, k] : std::vector<std::array<int64_t, 3>>{{1, 1, 1},
+                                                                                {1, 70, 129},
+                                                                                {2, 16, 64},
+                                                                                {3, 33, 200},
+                                                                                {5, 100, 31},
+                                                                                {7, 17, 1100},
+                                                                                {13, 64, 127},
+                                                                                {30, 20, 2500},
+                                                                                {250, 9, 40}}) {
+        const HostTensor x = HostTensor::Of(activations, rows, k, random);
+        const HostTensor matrix = Rough(columns, k, random);
+        const HostTensor bias = HostTensor::Of(DType::kF32, 1, columns, random);
+        const PackedWeight w(*backend_, kQuantised[type], matrix);
+        const Matrix rounded = Rounded(x.matrix(), rows, k, kGroups[type]);
+        const Matrix weights = w.Unpacked(*backend_);
+        const Matrix expected = ReferenceMatMul(rounded, weights, bias.matrix(), rows, columns, k);
+        Matrix ax = rounded, aw = weights;
+        for (double& v : ax) v = std::fabs(v);
+        for (double& v : aw) v = std::fabs(v);
+        Matrix bound = ReferenceMatMul(ax, aw, {}, rows, columns, k);
+        // Two products and a sum for each group, and the bias.
+        const double steps = 3.0 * (static_cast<double>(k) / kGroups[type] + 1) + 2;
+        for (double& v : bound) v = (v + 2) * steps * 0x1p-24;
+        for (const DType out_type : {DType::kF32, DType::kBF16}) {
+          HostTensor out = HostTensor::Poisoned(out_type, rows, columns);
+          backend_->MatMul(out, x, w.weight(), bias);
+          SCOPED_TRACE(::testing::Message()
+                       << NameOf(kQuantised[type]) << " " << rows << "x" << columns << "x" << k);
+          ExpectNear(out, expected, RoundingOf(out_type), bound);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PanelsTest, Bf16ProductsMatchReference) {
+  Random random(64);
+  for (const auto& [rows, columns, k] : std::vector<std::array<int64_t, 3>>{
+           {1, 1, 1}, {1, 70, 129}, {4, 130, 64}, {7, 33, 1201}, {13, 64, 2}, {250, 20, 600}}) {
+    const HostTensor x = HostTensor::Of(DType::kBF16, rows, k, random);
+    const HostTensor matrix = HostTensor::Of(DType::kBF16, columns, k, random);
+    const PackedWeight w(*backend_, WeightType::kBF16, matrix);
+    const Matrix expected = ReferenceMatMul(x.matrix(), matrix.matrix(), {}, rows, columns, k);
+    Matrix ax = x.matrix(), aw = matrix.matrix();
+    for (double& v : ax) v = std::fabs(v);
+    for (double& v : aw) v = std::fabs(v);
+    Matrix bound = ReferenceMatMul(ax, aw, {}, rows, columns, k);
+    for (double& v : bound) v = (v + 2) * static_cast<double>(k + 8) * 0x1p-24;
+    HostTensor out = HostTensor::Poisoned(DType::kF32, rows, columns);
+    backend_->MatMul(out, x, w.weight(), Tensor());
+    SCOPED_TRACE(::testing::Message() << rows << "x" << columns << "x" << k);
+    ExpectNear(out, expected, 0x1p-24, bound);
+  }
+}
+
+// Sums of integers have no order: scalar, avx2 and avx512 may serve one stream in turn.
+TEST(QuantisedPanelsTest, EveryInstructionSetGivesTheSameBytes) {
+  for (const WeightType type : kQuantised) {
+    std::vector<std::byte> expected;
+    for (const std::string& isa : AvailableIsas()) {
+      const auto backend = MakeCpu(isa);
+      std::vector<std::byte> bytes;
+      Random random(65);
+      for (const auto& [rows, columns, k] : std::vector<std::array<int64_t, 3>>{
+               {1, 100, 333}, {3, 33, 64}, {12, 70, 1400}, {29, 64, 2304}, {7, 90, 9}}) {
+        const HostTensor x = Rough(rows, k, random);
+        const PackedWeight w(*backend, type, Rough(columns, k, random));
+        HostTensor out = HostTensor::Poisoned(DType::kF32, rows, columns);
+        backend->MatMul(out, x, w.weight(), Tensor());
+        bytes.insert(bytes.end(), out.bytes().begin(), out.bytes().end());
+      }
+      if (expected.empty()) expected = bytes;
+      EXPECT_TRUE(bytes == expected) << isa << " " << NameOf(type);
+    }
+  }
+}
+
+TEST_P(PanelsTest, ARowIsTheSameAloneAndInAnyBatch) {
+  Random random(66);
+  const int64_t k = 1150, columns = 103, most = 500;
+  for (const WeightType type : kPacked) {
+    const HostTensor x = HostTensor::Of(DType::kBF16, most, k, random);
+    const PackedWeight w(*backend_, type, HostTensor::Of(DType::kBF16, columns, k, random));
+    HostTensor all = HostTensor::Poisoned(DType::kF32, most, columns);
+    backend_->MatMul(all, x, w.weight(), Tensor());
+    for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 24, 25, 49, 241}) {
+      for (const int64_t first : {int64_t{0}, most - rows}) {
+        HostTensor out = HostTensor::Poisoned(DType::kF32, rows, columns);
+        backend_->MatMul(out, x.Rows(first, first + rows), w.weight(), Tensor());
+        ASSERT_EQ(
+            std::memcmp(out.bytes().data(), all.Rows(first, first + rows).data, out.bytes().size()),
+            0)
+            << rows << " rows from " << first << ", " << NameOf(type);
+      }
+    }
+    for (const int threads : {2, 3}) {
+      HostTensor out = HostTensor::Poisoned(DType::kF32, most, columns);
+      MakeCpu(GetParam(), threads)->MatMul(out, x, w.weight(), Tensor());
+      EXPECT_TRUE(out.SameBits(all)) << threads << " threads, " << NameOf(type);
+    }
+  }
+}
+
+TEST_P(PanelsTest, RanksThatShareASumGiveTheBitsOfOne) {
+  Random random(67);
+  const int64_t rows = 5, columns = 37;
+  // Of an MLP of 1,100 columns, and of 6 heads of 40, some pieces of which are empty.
+  for (const auto& [units, unit] : {std::pair<int64_t, int64_t>{1100, 1}, {6, 40}}) {
+    std::vector<int64_t> cut;
+    for (int i = 0; i <= kNumPieces; ++i) cut.push_back(i * units / kNumPieces * unit);
+    const int64_t width = cut.back();
+    for (const WeightType type : kPacked) {
+      const HostTensor x = HostTensor::Of(DType::kBF16, rows, width, random);
+      const HostTensor w = HostTensor::Of(DType::kBF16, columns, width, random);
+      const auto slice = [&](const HostTensor& t, int64_t begin, int64_t end) {
+        HostTensor part(t.tensor().dtype, t.tensor().rows(), end - begin);
+        const Matrix m = t.matrix();
+        for (int64_t i = 0; i < part.tensor().size(); ++i) {
+          const int64_t r = i / (end - begin), c = i % (end - begin);
+          part.Set(i, static_cast<float>(m[r * width + begin + c]));
+        }
+        return part;
+      };
+      HostTensor expected = HostTensor::Poisoned(DType::kF32, rows, columns);
+      backend_->MatMulPieces(expected, x, PackedWeight(*backend_, type, w, cut).weight(), cut);
+      for (const int size : {2, 4, 8}) {
+        const auto communicators = MakeThreadCommunicators(size);
+        std::vector<std::thread> threads;
+        for (int rank = 0; rank < size; ++rank) {
+          threads.emplace_back([&, rank] {
+            const int first = rank * kNumPieces / size, last = (rank + 1) * kNumPieces / size;
+            std::vector<int64_t> own;
+            for (int i = first; i <= last; ++i) own.push_back(cut[i] - cut[first]);
+            const auto backend = MakeCpu(GetParam());
+            HostTensor out = HostTensor::Poisoned(DType::kF32, rows, columns);
+            const PackedWeight part(*backend, type, slice(w, cut[first], cut[last]), own);
+            backend->MatMulPieces(out, slice(x, cut[first], cut[last]), part.weight(), own);
+            communicators[rank]->AllReduceSum(out);
+            EXPECT_TRUE(out.SameBits(expected))
+                << "rank " << rank << " of " << size << ", " << NameOf(type);
+          });
+        }
+        for (std::thread& t : threads) t.join();
+      }
+    }
+  }
+}
+
+TEST_P(PanelsTest, NanAndInfinityReachTheirRowsAndNoOthers) {
+  for (const WeightType type : kPacked) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      Random random(68);
+      HostTensor x = HostTensor::Of(DType::kBF16, 9, 300, random);
+      const PackedWeight w(*backend_, type, HostTensor::Of(DType::kBF16, 40, 300, random));
+      HostTensor before = HostTensor::Poisoned(DType::kF32, 9, 40), after = before.Clone();
+      backend_->MatMul(before, x, w.weight(), Tensor());
+      x.Set(4 * 300 + 170, bad);
+      backend_->MatMul(after, x, w.weight(), Tensor());
+      for (int i = 0; i < 9 * 40; ++i) {
+        if (i / 40 == 4) {
+          EXPECT_FALSE(std::isfinite(after.matrix()[i])) << NameOf(type);
+        } else {
+          ASSERT_EQ(after.matrix()[i], before.matrix()[i]);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PanelsTest, ZerosAndTheSmallestNumbersGiveZeros) {
+  for (const WeightType type : kQuantised) {
+    HostTensor x(DType::kF32, 2, 200), matrix(DType::kF32, 3, 200);
+    for (int i = 0; i < 200; ++i) x.Set(i, 0x1p-140f);
+    for (int i = 0; i < 200; ++i) matrix.Set(i, 0x1p-140f);
+    for (int i = 0; i < 200; ++i) matrix.Set(400 + i, 1.0f);
+    const PackedWeight w(*backend_, type, matrix);
+    HostTensor out = HostTensor::Poisoned(DType::kF32, 2, 3);
+    backend_->MatMul(out, x, w.weight(), Tensor());
+    EXPECT_EQ(out.matrix(), Matrix(6, 0.0));
+  }
+}
+
+TEST_P(PanelsTest, ASumOverNothingIsZeroAndNothingHappensToNoRows) {
+  for (const WeightType type : kPacked) {
+    const PackedWeight w(*backend_, type, HostTensor(DType::kF32, 4, 0));
+    HostTensor out = HostTensor::Poisoned(DType::kF32, 3, 4);
+    backend_->MatMul(out, HostTensor(DType::kBF16, 3, 0), w.weight(), Tensor());
+    EXPECT_EQ(out.matrix(), Matrix(12, 0.0));
+    backend_->MatMul(HostTensor(DType::kF32, 0, 4), HostTensor(DType::kBF16, 0, 0), w.weight(),
+                     Tensor());
+  }
+}
+
+TEST_P(PanelsTest, EmbedTakesPackedTables) {
+  Random random(69);
+  for (const WeightType type : kPacked) {
+    const PackedWeight w(*backend_, type, HostTensor::Of(DType::kBF16, 21, 150, random));
+    const Matrix table = w.Unpacked(*backend_);
+    HostTensor out = HostTensor::Poisoned(DType::kF32, 4, 150);
+    backend_->Embed(out, w.weight(), HostTensor::OfInts({30, 17, 10, 31}), 10, 2.0f);
+    Matrix expected = ReferenceEmbed(table, 21, 150, std::vector<int32_t>{30, 17, 10, 31}, 10);
+    for (double& v : expected) v *= 2;
+    ExpectNear(out, expected, 0, {0});
+  }
+}
+
+}  // namespace
+}  // namespace continuo::testing
