@@ -68,6 +68,7 @@ class Flood:
         with self.lock:
             self.sent += sent
             self.closed += client.closed
+        client.close()  # what comes after the flood is after it
 
 
 class FloodTest(hostile.HostileHttp2Test):
