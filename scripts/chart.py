@@ -22,10 +22,10 @@ BIN = pathlib.Path(os.environ.get("CONTINUO_BIN", ROOT / "build/release/bin"))
 # Flags that follow from other values, or that the chart relies on.
 OWNED = {
     "gateway": {"workers", "routing_policy", "listen", "http_listen", "metrics_listen",
-                "otlp_endpoint", "max_connection_age", "drain_grace", "tls_cert_file",
-                "tls_key_file", "tls_ca_file", "worker_tls_cert_file", "worker_tls_key_file",
-                "worker_tls_ca_file", "worker_tls_server_name", "api_keys_file", "help",
-                "version"},
+                "otlp_endpoint", "max_connection_age", "drain_delay", "drain_grace",
+                "tls_cert_file", "tls_key_file", "tls_ca_file", "worker_tls_cert_file",
+                "worker_tls_key_file", "worker_tls_ca_file", "worker_tls_server_name",
+                "api_keys_file", "help", "version"},
     "worker": {"model", "model_name", "worker_name", "device", "listen", "metrics_listen",
                "otlp_endpoint", "tls_cert_file", "tls_key_file", "tls_ca_file", "tensor_parallel",
                "drain_grace", "help", "version"},

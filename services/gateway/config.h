@@ -40,6 +40,7 @@ struct GatewayConfig {
   int max_streams_per_connection = 1024;
   // After this a connection takes no new calls, and its client connects anew; its streams go on.
   absl::Duration max_connection_age = absl::Hours(1);
+  absl::Duration drain_delay;  // from SIGTERM to the drain; calls are taken
   absl::Duration drain_grace = absl::Minutes(10);
 };
 

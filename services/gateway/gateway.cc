@@ -215,12 +215,16 @@ void Gateway::UpdateHealth() {
   }
 }
 
-void Gateway::BeginDrain() {
-  service_->BeginDrain();
-  if (http_server_ != nullptr) http_server_->BeginDrain();
+void Gateway::AnnounceDrain() {
   absl::MutexLock lock(&health_mutex_);
   health_ = nullptr;
   server_->SetAllServing(false);
+}
+
+void Gateway::BeginDrain() {
+  service_->BeginDrain();
+  if (http_server_ != nullptr) http_server_->BeginDrain();
+  AnnounceDrain();
 }
 
 void Gateway::Shutdown() {

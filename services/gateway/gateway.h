@@ -47,6 +47,8 @@ class Gateway {
   int http_port() const { return http_server_ == nullptr ? 0 : http_server_->port(); }
   int metrics_port() const { return metrics_server_->port(); }
 
+  // NOT_SERVING, so that whoever follows health goes elsewhere; everything is served.
+  void AnnounceDrain();
   // NOT_SERVING, nothing new; open streams go on.
   void BeginDrain();
   int64_t num_streams() const { return service_->num_streams(); }

@@ -71,8 +71,12 @@ int Main(int argc, char** argv) {
       "connects anew; open streams go on");
   flags.Duration("no_worker_wait", &config.relay.no_worker_wait, absl::ZeroDuration(),
                  absl::Hours(24), "how long a stream waits while no worker can take it");
+  flags.Duration(
+      "drain_delay", &config.drain_delay, absl::ZeroDuration(), absl::Hours(24),
+      "how long calls are still taken after SIGTERM, while health says NOT_SERVING; a tenth more "
+      "than max_connection_age, and clients that are sent elsewhere meet no refusal");
   flags.Duration("drain_grace", &config.drain_grace, absl::ZeroDuration(), absl::Hours(24 * 7),
-                 "how long open streams may go on after SIGTERM");
+                 "how long open streams may go on after that");
   flags.Text("tls_cert_file", &config.tls.cert_file, "certificate, towards clients and workers");
   flags.Text("tls_key_file", &config.tls.key_file, "its key");
   flags.Text("tls_ca_file", &config.tls.ca_file,
@@ -118,6 +122,11 @@ int Main(int argc, char** argv) {
        {"workers", config.workers}});
 
   signal.Wait();
+  if (config.drain_delay > absl::ZeroDuration()) {
+    (*gateway)->AnnounceDrain();
+    Log(LogSeverity::kInfo, "about to drain", {{"delay", config.drain_delay}});
+    signal.WaitFor(config.drain_delay);
+  }
   (*gateway)->BeginDrain();
   Log(LogSeverity::kInfo, "draining",
       {{"streams", (*gateway)->num_streams()}, {"grace", config.drain_grace}});

@@ -283,6 +283,16 @@ class LifecycleTest(unittest.TestCase):
         self.assertIsNotNone(fleet.Answer(responses).summary)
         self.assertEqual(gateway.process.wait(30), 0)
 
+    def test_sigterm_of_a_gateway_with_a_delay_ends_nothing_until_the_second(self):
+        gateway = self.gateway([self.worker()], "--drain_delay=1h")
+        client = fleet.Client(gateway.address)
+        client.wait_for_model()
+        gateway.signal(signal.SIGTERM)
+        gateway.wait_for_log("about to drain")
+        client.generate(long_request(10))
+        gateway.signal(signal.SIGTERM)
+        self.assertEqual(gateway.process.wait(30), 0)
+
     def test_gateway_whose_grace_ends_tells_clients_to_continue(self):
         worker = self.worker()
         request = long_request(SOME_SECONDS)

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long clients' connections take calls.
+// How long gateways and their connections take calls.
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
+#include "services/common/error.h"
 #include "tests/gateway/gateway_fixture.h"
 #include "tests/testing/fake_worker.h"
 
@@ -47,6 +49,23 @@ TEST_F(GatewayTest, ClientsOfAnOldConnectionConnectAnewAndItsStreamsGoOn) {
   release_.Notify();
   stream.join();
   ExpectUndisturbed(answer, request);
+}
+
+TEST_F(GatewayTest, AGatewayThatIsAboutToDrainServesAndSaysSo) {
+  AddWorkers(1);
+  StartGateway();
+  WaitForWorkers(1);
+  const auto health = [&] {
+    std::string response;
+    EXPECT_TRUE(CallRaw("/grpc.health.v1.Health/Check", "", &response).ok());
+    return response == "\x08\x01" ? "SERVING" : "NOT_SERVING";
+  };
+  EXPECT_STREQ(health(), "SERVING");
+  gateway_->AnnounceDrain();
+  EXPECT_STREQ(health(), "NOT_SERVING");
+  ExpectUndisturbed(Generate(Request()), Request());
+  gateway_->BeginDrain();
+  EXPECT_EQ(ReasonOf(Generate(Request()).status), kReasonContinue);
 }
 
 }  // namespace

@@ -108,10 +108,12 @@ class ExamplesTest(unittest.TestCase):
                             .removeprefix("--drain_grace=").removesuffix("s"))
                 pre_stop = (container.get("lifecycle", {}).get("preStop", {})
                             .get("sleep", {}).get("seconds", 0))
+                delay = sum(int(a.removeprefix("--drain_delay=").removesuffix("s"))
+                            for a in container["args"] if a.startswith("--drain_delay="))
                 # Beyond the drain: 1 s of hand-over and 20 s for the engine to end on workers, 2 s
                 # of goodbye and 1 s until no call comes on gateways.
                 rest = 21 if container["name"] == "worker" else 3
-                self.assertGreater(pod["terminationGracePeriodSeconds"], pre_stop + drain + rest,
+                self.assertGreater(pod["terminationGracePeriodSeconds"], pre_stop + delay + drain + rest,
                                    owner["metadata"]["name"])
 
     def test_gateways_ask_for_every_pool_by_its_services_name(self):
