@@ -88,7 +88,8 @@ void CpuBackend::MultiplyPanels(Tensor out, Tensor x, const Weight& w,
   CONTINUO_CHECK(dots != nullptr);
 
   PackedRows packed;
-  packed.stride = RoundUp(layout.x_offset[num_pieces], 64);
+  // An odd number of cache lines, so that neighbouring rows do not meet in one set of the cache.
+  packed.stride = RoundUp(layout.x_offset[num_pieces], 128) + 64;
   packed.num_groups = layout.group_offset[num_pieces];
   const int64_t most = std::min(rows, kMaxSlab);
   float* const memory =

@@ -47,9 +47,8 @@ struct QuantTile {
       }
       const uint8_t* x = t.x + k;
       size_t at = 64;
-      AskAhead(t, &w, 0);
       for (size_t run = 0; run < size; run += kRun, at += 64) {
-        AskAhead(t, &w, at);
+        AskAhead(w + at, t.ahead);
         UNROLL for (size_t half = 0; half < 2; ++half) {
           const __m256i bytes = Load(w + at + 32 * half);
           const __m256i mask = _mm256_set1_epi8(15);

@@ -3,20 +3,20 @@
 // one are added to the accumulator; subnormals count as zeros. Compiled with AVX-512 and
 // -mavx512bf16.
 
-#include <immintrin.h>
-
-#include "kernels/cpu/kernel_words.h"
+#include "kernels/cpu/avx512_products.h"
 
 namespace continuo::cpu {
 namespace {
 
 #include "kernels/cpu/panels-inl.h"
 
+DEFINE_ADD_PRODUCTS(__m512, "vdpbf16ps")
+
 struct PairsTile {
   static constexpr size_t kRows = 12, kPanels = 2, kFewRows = 6, kFewPanels = 4;
   static constexpr size_t kElementBytes = 2;
   static constexpr size_t kGroup = 0;
-  static constexpr size_t kChunk = 512;
+  static constexpr size_t kChunk = 256;
   static constexpr size_t kChunkBytes = kChunk / 2 * 64;
 
   template <size_t kM, size_t kP>
@@ -30,19 +30,15 @@ struct PairsTile {
                             : _mm512_loadu_ps(t.out + i * t.out_stride + p * kPanelColumns);
       }
     }
-    const size_t pairs = (t.k + 1) / 2;
-    for (size_t pair = 0; pair < pairs; ++pair) {
-      AskAhead(t, w, pair * 64);
-      __m512bh ws[kP];
+    XRows<kM> x(t.x, t.x_stride);
+    const size_t bytes = (t.k + 1) / 2 * 64;
+    for (size_t at = 0; at < bytes; at += 64, x.Advance(4)) {
+      __m512i ws[kP];
       UNROLL for (size_t p = 0; p < kP; ++p) {
-        ws[p] = (__m512bh)_mm512_loadu_si512(w[p] + pair * 64);
+        ws[p] = _mm512_loadu_si512(w[p] + at);
+        AskAhead(w[p] + at, t.ahead);
       }
-      UNROLL for (size_t i = 0; i < kM; ++i) {
-        int32_t two;
-        memcpy(&two, t.x + i * t.x_stride + pair * 4, 4);
-        const __m512bh x = (__m512bh)_mm512_set1_epi32(two);
-        UNROLL for (size_t p = 0; p < kP; ++p) acc[i][p] = _mm512_dpbf16_ps(acc[i][p], ws[p], x);
-      }
+      UNROLL for (size_t i = 0; i < kM; ++i) { AddProducts<kP>(acc[i], ws, x.Row(i)); }
     }
     UNROLL for (size_t i = 0; i < kM; ++i) {
       UNROLL for (size_t p = 0; p < kP; ++p) {

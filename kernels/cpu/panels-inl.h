@@ -9,7 +9,7 @@
 //   T::Tile<rows, panels>(args)
 //
 // A chunk of a few panels stays in the first cache while all rows use it; meanwhile the next one is
-// on its way, each row tile asking for its share. No include guard: not a header.
+// on its way to the second. No include guard: not a header.
 
 struct TileArgs {
   float* out;
@@ -23,17 +23,28 @@ struct TileArgs {
   size_t panel_stride;
   size_t k;
   bool first;    // out is written, not added to
-  size_t ahead;  // bytes from a panel's chunk to the one that panels [ask_begin, ask_end) ask for
-  size_t ask_begin, ask_end;
+  size_t ahead;  // bytes from a panel's chunk to the one that is read next
 };
 
-INLINE void AskAhead(const TileArgs& t, const uint8_t* const* panels, size_t offset) {
-  for (size_t p = t.ask_begin; p < t.ask_end; ++p) {
-    __builtin_prefetch(
-        reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(panels[p]) + offset + t.ahead), 0,
-        3);
-  }
+// Asks the second cache for the line `ahead` bytes after p, which need not exist.
+INLINE void AskAhead(const uint8_t* p, size_t ahead) {
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + ahead), 0, 2);
 }
+
+// Rows of x, four to a pointer: what a machine instruction can address by itself.
+template <size_t kM>
+struct XRows {
+  const uint8_t* base[(kM + 3) / 4];
+  size_t stride;
+
+  INLINE XRows(const uint8_t* x, size_t x_stride) : stride(x_stride) {
+    UNROLL for (size_t i = 0; i < kM; i += 4) base[i / 4] = x + i * x_stride;
+  }
+  INLINE const uint8_t* Row(size_t i) const { return base[i / 4] + i % 4 * stride; }
+  INLINE void Advance(size_t bytes) {
+    UNROLL for (size_t i = 0; i < kM; i += 4) base[i / 4] += bytes;
+  }
+};
 
 template <class T, size_t kP, size_t kM = 1>
 static void TileOfRows(const TileArgs& t, size_t rows) {
@@ -69,8 +80,6 @@ static void PanelGroup(const PanelBlock& b, size_t panel, size_t num_tiles) {
         t.x_scales = b.x_scales + row * b.group_stride + chunk * T::kChunk / T::kGroup;
         t.x_sums = b.x_sums + row * b.group_stride + chunk * T::kChunk / T::kGroup;
       }
-      t.ask_begin = tile * kP / num_tiles;
-      t.ask_end = (tile + 1) * kP / num_tiles;
       TileOfRows<T, kP>(t, end - row);
     }
   }
