@@ -50,21 +50,64 @@ void ForGroups(const PanelLayout& layout, const Body& body) {
   }
 }
 
-struct Quantised {
-  float scale = 0;
-  float inverse = 0;
-};
+constexpr int64_t kMaxGroup = std::max(kInt8Group, kInt4Group);
 
-// The scale that takes the largest of n elements to `largest`.
-Quantised ScaleOf(const float* x, int64_t n, float largest, bool is_signed) {
-  float top = 0;
+// Rounds n elements to integers of a scale that takes the largest to `largest`, to the nearest,
+// ties to even, and returns the scale.
+float RoundGroup(const float* x, int64_t n, float largest, int32_t lowest, int32_t highest,
+                 int32_t* rounded) {
+  std::fill_n(rounded, n, 0);
+  float high = 0, low = 0;
+  bool finite = true;
   for (int64_t i = 0; i < n; ++i) {
-    if (!std::isfinite(x[i])) return {std::numeric_limits<float>::quiet_NaN(), 0};
-    if (std::fabs(x[i]) > std::fabs(top)) top = x[i];
+    high = std::max(high, x[i]);
+    low = std::min(low, x[i]);
+    finite = finite && std::fabs(x[i]) <= std::numeric_limits<float>::max();
   }
-  if (std::fabs(top) < kSmallestScaled) return {};
-  if (!is_signed) top = std::fabs(top);
-  return {top / largest, largest / top};
+  if (!finite) return std::numeric_limits<float>::quiet_NaN();
+  const float size = std::max(high, -low);
+  // Of both signs the first one counts, where the sides have not the same number of steps.
+  const bool same_sides = lowest == -highest;
+  const float top =
+      same_sides ? size : *std::find_if(x, x + n, [size](float v) { return std::fabs(v) == size; });
+  if (std::fabs(top) < kSmallestScaled) return 0;
+  const float inverse = largest / top;
+  constexpr int32_t kShiftBits = std::bit_cast<int32_t>(kRoundShift);
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t value = std::bit_cast<int32_t>(x[i] * inverse + kRoundShift) - kShiftBits;
+    rounded[i] = std::clamp(value, lowest, highest);
+  }
+  return top / largest;
+}
+
+void PackBF16(const float* x, int64_t size, uint8_t* runs) {
+  for (int64_t k = 0; k < size; ++k) {
+    const uint16_t bits = ToBF16(x[k]);
+    std::memcpy(runs + k / 2 * 4 * kPanelColumns + k % 2 * 2, &bits, 2);
+  }
+}
+
+// x null: a column beyond the last, of zeros.
+void PackInt8(const float* x, int64_t size, uint8_t* group, int64_t column) {
+  int32_t rounded[kMaxGroup] = {};
+  const float scale = x == nullptr ? 0 : RoundGroup(x, size, 127, -127, 127, rounded);
+  std::memcpy(group + 4 * column, &scale, 4);
+  uint8_t* to = group + kScaleBytes + 4 * column;
+  for (int64_t k = 0; k < size; k += 4, to += 4 * kPanelColumns) {
+    for (int64_t j = 0; j < 4; ++j) to[j] = static_cast<uint8_t>(rounded[k + j] + 128);
+  }
+}
+
+void PackInt4(const float* x, int64_t size, uint8_t* group, int64_t column) {
+  int32_t rounded[kMaxGroup] = {};
+  const float scale = x == nullptr ? 0 : RoundGroup(x, size, -8, -8, 7, rounded);
+  std::memcpy(group + 4 * column, &scale, 4);
+  uint8_t* to = group + kScaleBytes + 4 * column;
+  for (int64_t k = 0; k < size; k += 8, to += 4 * kPanelColumns) {
+    for (int64_t j = 0; j < 4; ++j) {
+      to[j] = static_cast<uint8_t>((rounded[k + j] + 8) | (rounded[k + 4 + j] + 8) << 4);
+    }
+  }
 }
 
 }  // namespace
@@ -98,33 +141,12 @@ void PackPanel(const PanelLayout& layout, const float* rows, int64_t stride, int
   ForGroups(layout, [&](int64_t first, int64_t size, int64_t at) {
     for (int64_t column = 0; column < kPanelColumns; ++column) {
       const float* x = column < n ? rows + column * stride + first : nullptr;
-      const auto put = [&](int64_t byte, const void* from, size_t bytes) {
-        std::memcpy(panel + at + byte, from, bytes);
-      };
-      if (layout.format == WeightFormat::kBF16Panels) {
-        for (int64_t k = 0; x != nullptr && k < size; ++k) {
-          const uint16_t bits = ToBF16(x[k]);
-          put(k / 2 * 4 * kPanelColumns + column * 4 + k % 2 * 2, &bits, 2);
-        }
-        continue;
-      }
-      const bool is_int4 = layout.format == WeightFormat::kInt4Panels;
-      const Quantised q =
-          x == nullptr ? Quantised{} : ScaleOf(x, size, is_int4 ? -8.0f : 127.0f, is_int4);
-      put(column * 4, &q.scale, 4);
-      const int64_t run = RunOf(layout.format);
-      for (int64_t k = 0; k < RoundUp(size, run); ++k) {
-        // To the nearest, ties to even.
-        const float value =
-            k < size && x != nullptr && std::isfinite(q.scale) ? x[k] * q.inverse : 0.0f;
-        const int rounded = static_cast<int>((value + kRoundShift) - kRoundShift);
-        uint8_t& byte = panel[at + kScaleBytes + k / run * 4 * kPanelColumns + column * 4 + k % 4];
-        if (!is_int4) {
-          byte = static_cast<uint8_t>(std::clamp(rounded, -127, 127) + 128);
-        } else {
-          const int nibble = std::clamp(rounded, -8, 7) + 8;
-          byte = static_cast<uint8_t>(byte | nibble << (k % run < 4 ? 0 : 4));
-        }
+      if (layout.format == WeightFormat::kInt8Panels) {
+        PackInt8(x, size, panel + at, column);
+      } else if (layout.format == WeightFormat::kInt4Panels) {
+        PackInt4(x, size, panel + at, column);
+      } else if (x != nullptr) {
+        PackBF16(x, size, panel + at + 4 * column);
       }
     }
   });
