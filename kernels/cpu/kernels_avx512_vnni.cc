@@ -18,25 +18,26 @@ struct QuantTile {
   static constexpr size_t kGroup = kBits == 8 ? kInt8Group : kInt4Group;
   static constexpr size_t kRun = kBits == 8 ? 4 : 8;
   static constexpr size_t kGroupBytes = (kGroup / kRun + 1) * 64;
-  static constexpr size_t kChunk = kBits == 8 ? 1024 : 2048;
+  static constexpr size_t kChunk = kBits == 8 ? 512 : 1024;
   static constexpr size_t kChunkBytes = kChunk / kGroup * kGroupBytes;
 
-  // The integer sums of one group. A function of its own, with all its accumulators in registers:
-  // GCC 12 copies them about where the conversion to floats follows in the same one.
-  template <size_t kM, size_t kP>
+  // One group: its integer sums, then what they add to `out`. A function of its own, since GCC 12
+  // copies the accumulators about where a loop over groups stands around it.
+  template <size_t kM, size_t kP, bool kFirst>
   __attribute__((noinline)) static void AddGroup(const TileArgs& t, const uint8_t* group_w,
-                                                 const uint8_t* group_x, const int32_t* x_sums,
-                                                 size_t bytes, int32_t* sums) {
+                                                 const uint8_t* group_x, size_t group,
+                                                 size_t bytes) {
     const uint8_t* w[kP];
     UNROLL for (size_t p = 0; p < kP; ++p) w[p] = group_w + p * t.panel_stride;
     XRows<kM> x(group_x, t.x_stride);
     __m512i acc[kM][kP];
     UNROLL for (size_t i = 0; i < kM; ++i) {
-      const __m512i start = _mm512_set1_epi32(-(kBits == 8 ? 128 : 8) * x_sums[i * t.group_stride]);
+      const int32_t sum = t.x_sums[i * t.group_stride + group];
+      const __m512i start = _mm512_set1_epi32(-(kBits == 8 ? 128 : 8) * sum);
       UNROLL for (size_t p = 0; p < kP; ++p) acc[i][p] = start;
     }
     const size_t ahead = t.ahead;
-    for (size_t at = 0; at < bytes; at += 64, x.Advance(kRun)) {
+    for (size_t at = 64; at < bytes; at += 64, x.Advance(kRun)) {
       __m512i low[kP], high[kP];
       UNROLL for (size_t p = 0; p < kP; ++p) {
         low[p] = _mm512_loadu_si512(w[p] + at);
@@ -52,33 +53,31 @@ struct QuantTile {
         if (kBits == 4) AddProducts<kP>(acc[i], high, x.Row(i) + 4);
       }
     }
-    UNROLL for (size_t i = 0; i < kM; ++i) {
+    const float* x_scales = t.x_scales + group;
+    float* out = t.out;
+    UNROLL for (size_t i = 0; i < kM; ++i, x_scales += t.group_stride, out += t.out_stride) {
+      const __m512 x_scale = _mm512_set1_ps(*x_scales);
       UNROLL for (size_t p = 0; p < kP; ++p) {
-        _mm512_storeu_si512(sums + (i * kP + p) * kPanelColumns, acc[i][p]);
+        const __m512 scales = _mm512_loadu_ps(reinterpret_cast<const float*>(w[p]));
+        const __m512 product =
+            _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(acc[i][p]), scales), x_scale);
+        float* const to = out + p * kPanelColumns;
+        _mm512_storeu_ps(to, kFirst ? product : _mm512_add_ps(_mm512_loadu_ps(to), product));
       }
     }
   }
 
   template <size_t kM, size_t kP>
   static void Tile(const TileArgs& t) {
-    alignas(64) int32_t sums[kM * kP * kPanelColumns];
     const uint8_t* w = t.w;
     size_t group = 0;
     for (size_t k = 0; k < t.k; k += kGroup, ++group, w += kGroupBytes) {
       const size_t size = t.k - k < kGroup ? t.k - k : kGroup;
-      AddGroup<kM, kP>(t, w + 64, t.x + k, t.x_sums + group, (size + kRun - 1) / kRun * 64, sums);
-      const bool first = t.first && group == 0;
-      for (size_t p = 0; p < kP; ++p) {
-        const __m512 scales =
-            _mm512_loadu_ps(reinterpret_cast<const float*>(w + p * t.panel_stride));
-        for (size_t i = 0; i < kM; ++i) {
-          float* out = t.out + i * t.out_stride + p * kPanelColumns;
-          const __m512 x_scale = _mm512_set1_ps(t.x_scales[i * t.group_stride + group]);
-          const __m512 sum =
-              _mm512_cvtepi32_ps(_mm512_load_si512(sums + (i * kP + p) * kPanelColumns));
-          const __m512 product = _mm512_mul_ps(_mm512_mul_ps(sum, scales), x_scale);
-          _mm512_storeu_ps(out, first ? product : _mm512_add_ps(_mm512_loadu_ps(out), product));
-        }
+      const size_t bytes = 64 + (size + kRun - 1) / kRun * 64;
+      if (t.first && group == 0) {
+        AddGroup<kM, kP, true>(t, w, t.x + k, group, bytes);
+      } else {
+        AddGroup<kM, kP, false>(t, w, t.x + k, group, bytes);
       }
     }
   }
