@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -59,7 +60,7 @@ class HostTensor {
   // Filled with NaN: what an op does not write, or reads from its output, shows.
   static HostTensor Poisoned(DType dtype, int64_t rows, int64_t cols) {
     HostTensor t(dtype, rows, cols);
-    std::memset(t.bytes_->data(), 0xff, t.bytes_->size());
+    std::fill(t.bytes_->begin(), t.bytes_->end(), std::byte{0xff});
     return t;
   }
   HostTensor Clone() const {

@@ -37,7 +37,7 @@ class PackedWeight {
       for (size_t i = 0; i < values.size(); ++i) {
         dense.Set(static_cast<int64_t>(i), static_cast<float>(values[i]));
       }
-      std::memcpy(memory_.get(), dense.bytes().data(), bytes);
+      if (bytes > 0) std::memcpy(memory_.get(), dense.bytes().data(), bytes);
       return;
     }
     // Two halves, to see that they find their places.
