@@ -4,7 +4,8 @@
 #
 #   scripts/test.sh         everything that CI runs (at most 25 minutes cold on two cores)
 #   scripts/test.sh --all   also the slow tests, AddressSanitizer and UndefinedBehaviorSanitizer,
-#                           ThreadSanitizer, fuzzing, buf and format checks, and peers
+#                           ThreadSanitizer, fuzzing, buf and format checks, and peers; as root
+#                           also images and a cluster of Kubernetes (Debian 12)
 #
 # CONTINUO_SHARED names the folder of models and goldens that the conformance tests read (default
 # ../shared); with CONTINUO_REQUIRE_SHARED=1 a conformance test that was skipped is a failure.
@@ -14,7 +15,7 @@ all=0
 case "${1:-}" in
   '') ;;
   --all) all=1 ;;
-  *) sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 export CONTINUO_SHARED=${CONTINUO_SHARED:-$PWD/../shared}
 jobs=${JOBS:-$(nproc)}
@@ -54,6 +55,12 @@ echo "== the gateway beside nginx and smg"
 CONTINUO_SOURCE=$PWD CONTINUO_BIN=$PWD/build/release/bin build/venv/bin/python tests/bench/gateway/gateway.py
 echo "== ten times the load, and a flood"
 CONTINUO_SOURCE=$PWD CONTINUO_BIN=$PWD/build/release/bin build/venv/bin/python tests/bench/gateway/overload.py
+if [ "$(id -u)" = 0 ]; then
+  echo "== images, and the chart on a cluster"
+  deploy/cluster/test.sh
+else
+  echo "== images, and the chart on a cluster: skipped, they need root"
+fi
 echo "== AddressSanitizer and UndefinedBehaviorSanitizer"
 build asan
 run_tests asan -LE slow

@@ -81,10 +81,17 @@ class Test:
     def security_contexts_hold(self):
         for component in ("gateway", "worker"):
             pod = ready(component)[0]["metadata"]["name"]
-            seen = json.loads(kubectl(
-                "debug", pod, "--image=localhost/continuo-test-client:1", "--image-pull-policy=Never",
-                f"--target={component}", "--profile=restricted", "-q", "-i", "--",
-                "/venv/bin/python", "-c", LOOK).strip().splitlines()[-1])
+            name = f"look-{time.monotonic_ns()}"
+            kubectl("debug", pod, f"--container={name}", "--image=localhost/continuo-test-client:1",
+                    "--image-pull-policy=Never", f"--target={component}", "--profile=restricted", "-q",
+                    "--", "/venv/bin/python", "-c", LOOK)
+
+            def told(pod=pod, name=name):
+                try:
+                    return kubectl("logs", pod, "-c", name).strip()
+                except RuntimeError:  # not begun yet
+                    return ""
+            seen = json.loads(wait_until(told, 60, "what it sees").splitlines()[-1])
             print("   ", component, seen, flush=True)
             assert seen == {"uid": 65532, "capabilities": 0, "no_new_privileges": 1, "seccomp": 2,
                             "root_file_system": "read-only", "service_account_token": False}, seen
@@ -217,10 +224,12 @@ class Test:
 
         def down():
             wait_until(lambda: len(cluster.pods("worker")) == 1, 240, "one worker")
+        last = cluster.load_on_node(streams=1)
         total = self.under_load(up)
         print(f"    up after {total['seconds']} s", flush=True)
-        loads, self.loads = self.loads, [cluster.load_on_node(streams=1)]
+        loads, self.loads = self.loads, [last]
         try:
+            assert len(cluster.pods("worker")) > 1, "they are gone already"
             total = self.under_load(down)
             print(f"    down after {total['seconds']} s", flush=True)
         finally:

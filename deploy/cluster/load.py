@@ -22,7 +22,7 @@ for folder in ("e2e", "chaos"):
     sys.path.insert(0, str(HERE.parents[1] / "tests" / folder))
 import fleet  # noqa: E402
 from clients import Clients  # noqa: E402
-from fleet import grpc, pb_grpc  # noqa: E402
+from fleet import grpc, pb, pb_grpc  # noqa: E402
 from traffic import make_request  # noqa: E402
 
 NUM_KINDS = 16  # those that cover sampling and stopping
@@ -55,6 +55,15 @@ class Connection:
             when = "midway" if begun else "at once"
             self.refusals[f"{when}: {error.code().name}: {error.details()}"] += 1
             raise
+
+    def wake(self):
+        """A channel without calls reads nothing: its connection may long have been closed."""
+        while True:
+            try:
+                return self._stub.ListModels(pb.ListModelsRequest(), timeout=30, wait_for_ready=True)
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                    raise
 
     @property
     def epoch(self):
@@ -119,16 +128,11 @@ def main():
 
     def undisturbed():
         answers = []
-        while len(answers) < len(requests):
-            connection = connections[len(answers) % len(connections)]
-            try:
-                responses = list(connection.Generate(requests[len(answers)], timeout=120))
-            except grpc.RpcError as error:
-                # A channel without calls may not have read yet that its connection was closed.
-                if error.code() != grpc.StatusCode.UNAVAILABLE:
-                    raise
-            else:
-                answers.append(fleet.Answer(responses).comparable())
+        for i, request in enumerate(requests):
+            connection = connections[i % len(connections)]
+            connection.wake()
+            responses = list(connection.Generate(request, timeout=120))
+            answers.append(fleet.Answer(responses).comparable())
         return answers
 
     references = undisturbed()
@@ -141,6 +145,8 @@ def main():
             load.references[:] = undisturbed()
             print(json.dumps(load.report()), flush=True)
         elif command == "start":
+            for connection in connections:
+                connection.wake()
             load.forget()
             load.resume()
             load.wait_for_tokens(200, timeout=60)
