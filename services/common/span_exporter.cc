@@ -18,7 +18,7 @@ namespace {
 namespace otlp = opentelemetry::proto;
 
 constexpr size_t kMaxTextBytes = 256;
-// What the destructor gives the last batch.
+// What Stop gives the last batch.
 constexpr absl::Duration kGoodbye = absl::Seconds(1);
 
 template <typename Bytes>

@@ -96,7 +96,7 @@ class SpanExporter {
   absl::BitGen random_ ABSL_GUARDED_BY(mutex_);
   std::deque<TraceSpan> queue_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the batch on its way, which the destructor cuts short.
+  // Of the batch on its way, which Stop cuts short.
   grpc::ClientContext* sending_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::thread sender_;
 };

@@ -155,9 +155,11 @@ absl::Status Gateway::StartHttp() {
                        .models = [this] { return pool_->Models(); },
                        .ready =
                            [this] {
-                             return std::ranges::any_of(view_.Get()->workers, [](const auto& load) {
-                               return load->state == WorkerState::kServing;
-                             });
+                             absl::MutexLock lock(&health_mutex_);
+                             return health_ != nullptr &&
+                                    std::ranges::any_of(view_.Get()->workers, [](const auto& load) {
+                                      return load->state == WorkerState::kServing;
+                                    });
                            },
                        .metrics = [this] { return FormatMetrics(metrics_.collectables()); },
                        .fleet = [this] { return view_.Get(); }});
@@ -239,7 +241,7 @@ void Gateway::End() {
   service_->WaitForQuiet(kQuiet, kLongestUnquiet);
   // A client without a call may not read, so its connection would not end by itself: only calls are
   // waited for.
-  open_calls_.WaitForNone(kGoodbye);
+  if (!open_calls_.WaitForNone(kGoodbye)) service_->GiveUpStreams();
   if (http_server_ != nullptr) http_server_->Shutdown(absl::Now() + kGoodbye);
   if (spans_ != nullptr) spans_->Stop();
 }

@@ -47,7 +47,8 @@ class Gateway {
   int http_port() const { return http_server_ == nullptr ? 0 : http_server_->port(); }
   int metrics_port() const { return metrics_server_->port(); }
 
-  // NOT_SERVING, so that whoever follows health goes elsewhere; everything is served.
+  // Health NOT_SERVING and /readyz 503, so that whoever follows them goes elsewhere; everything is
+  // served.
   void AnnounceDrain();
   // NOT_SERVING, nothing new; open streams go on.
   void BeginDrain();

@@ -63,17 +63,25 @@ class InferenceService::OpenStream : public RelayClient {
   CallTrace* trace() { return &trace_; }
   void Write(const v1::GenerateResponse& response) override { client_->Write(response); }
   void Finish(const absl::Status& status, const RelayReport& report) override {
-    service_->OnStreamEnd(relay_, status, report);
-    EndSpan(report, status, &trace_);
+    if (!given_up_) Report(status, report);
     client_->Finish(status, report);
     delete this;
   }
+  void OnGivenUp(const absl::Status& status, const RelayReport& report) override {
+    if (!std::exchange(given_up_, true)) Report(status, report);
+  }
 
  private:
+  void Report(const absl::Status& status, const RelayReport& report) {
+    service_->OnStreamEnd(relay_, status, report);
+    EndSpan(report, status, &trace_);
+  }
+
   InferenceService* const service_;
   RelayClient* const client_;
   CallTrace trace_;
   const StreamRelay* relay_ = nullptr;
+  bool given_up_ = false;  // belongs to the relay's events
 };
 
 InferenceService::InferenceService(const Parts& parts) : parts_(parts) {}
@@ -243,16 +251,25 @@ void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status&
   open_.erase(relay);
 }
 
-void InferenceService::EndStreams(const absl::Status& status) {
+std::vector<std::shared_ptr<StreamRelay>> InferenceService::OpenRelays() const {
+  absl::MutexLock lock(&mutex_);
   std::vector<std::shared_ptr<StreamRelay>> relays;
+  for (const auto& [key, weak] : open_) {
+    if (auto relay = weak.lock()) relays.push_back(std::move(relay));
+  }
+  return relays;
+}
+
+void InferenceService::EndStreams(const absl::Status& status) {
   {
     absl::MutexLock lock(&mutex_);
     ended_ = status;
-    for (const auto& [key, weak] : open_) {
-      if (auto relay = weak.lock()) relays.push_back(std::move(relay));
-    }
   }
-  for (const auto& relay : relays) relay->End(status);
+  for (const auto& relay : OpenRelays()) relay->End(status);
+}
+
+void InferenceService::GiveUpStreams() {
+  for (const auto& relay : OpenRelays()) relay->GiveUp();
 }
 
 void InferenceService::WaitForQuiet(absl::Duration quiet, absl::Duration longest) const {
@@ -318,6 +335,7 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* bytes,
                                                        grpc::ByteBuffer* response) {
+  if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
   const absl::Status stranger = Authenticate(CallOf(*context, *bytes)).status();
   if (!stranger.ok()) return Answer(context, stranger);
   v1::ListModelsResponse list;
@@ -329,6 +347,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* bytes,
                                                      grpc::ByteBuffer* response) {
+  if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
   const absl::Status stranger = Authenticate(CallOf(*context, *bytes)).status();
   if (!stranger.ok()) return Answer(context, stranger);
   const absl::StatusOr<v1::GetModelRequest> request = ParseMessage<v1::GetModelRequest>(*bytes);

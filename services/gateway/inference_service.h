@@ -56,6 +56,8 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   // Ends all open streams with `status`, an error, each after what is on its way to the client; no
   // other is opened from now on.
   void EndStreams(const absl::Status& status);
+  // After EndStreams: tells of those whose clients have not read their end, and waits no longer.
+  void GiveUpStreams();
   int64_t num_streams() const;
   // From BeginDrain on: returns when no call was refused for `quiet`, or after `longest`.
   void WaitForQuiet(absl::Duration quiet, absl::Duration longest) const;
@@ -88,6 +90,7 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
  private:
   class OpenStream;
 
+  std::vector<std::shared_ptr<StreamRelay>> OpenRelays() const;
   // An error from the drain on.
   absl::Status CheckOpen() const;
   absl::StatusOr<RelayRequest> Admit(const ClientCall& call, const CallTrace& trace,

@@ -8,6 +8,10 @@
 #include <string>
 #include <vector>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "services/common/flags.h"
@@ -122,24 +126,27 @@ int Main(int argc, char** argv) {
        {"workers", config.workers}});
 
   signal.Wait();
+  bool hurry = false;  // a second signal ends all waits
   if (config.drain_delay > absl::ZeroDuration()) {
     (*gateway)->AnnounceDrain();
     Log(LogSeverity::kInfo, "about to drain", {{"delay", config.drain_delay}});
-    signal.WaitFor(config.drain_delay);
+    hurry = signal.WaitFor(config.drain_delay).has_value();
   }
   (*gateway)->BeginDrain();
   Log(LogSeverity::kInfo, "draining",
       {{"streams", (*gateway)->num_streams()}, {"grace", config.drain_grace}});
   const SystemClock clock;
   const absl::Duration end = clock.Elapsed() + config.drain_grace;
-  // A second signal ends the wait.
-  while ((*gateway)->num_streams() > 0 && clock.Elapsed() < end) {
-    if (signal.WaitFor(std::min(kDrainPoll, end - clock.Elapsed())).has_value()) break;
+  while (!hurry && (*gateway)->num_streams() > 0 && clock.Elapsed() < end) {
+    hurry = signal.WaitFor(std::min(kDrainPoll, end - clock.Elapsed())).has_value();
   }
   const int64_t cut = (*gateway)->num_streams();
   (*gateway)->Shutdown();
   Log(LogSeverity::kInfo, "stopped", {{"streams_cut", cut}});
   // The system closes the connections: see Shutdown.
+#ifdef __SANITIZE_ADDRESS__
+  __lsan_do_leak_check();
+#endif
   std::_Exit(0);
 }
 

@@ -60,6 +60,7 @@ void StreamRelay::OnWorkerEnd(int attempt, absl::Status status) {
 void StreamRelay::End(absl::Status status) {
   Post({.kind = Event::Kind::kEnd, .status = std::move(status)});
 }
+void StreamRelay::GiveUp() { Post({.kind = Event::Kind::kGiveUp}); }
 
 void StreamRelay::Post(Event event) {
   {
@@ -128,6 +129,11 @@ void StreamRelay::Handle(Event& event) {
       break;
     case Event::Kind::kEnd:
       Conclude(std::move(event.status));
+      break;
+    case Event::Kind::kGiveUp:
+      if (!conclusion_.has_value()) break;
+      CompleteReport();
+      client_->OnGivenUp(*conclusion_, report_);
       break;
   }
   Pump();
@@ -468,10 +474,7 @@ void StreamRelay::Pump() {
     if (writing_ || !to_client_.empty()) return;
     finished_ = true;
     ticket_ = Admission::Ticket();
-    report_.tenant = context_.tenant;
-    if (report_.request_id.empty()) report_.request_id = context_.request_id;
-    report_.completion_tokens = received_.num_tokens() - tokens_before_;
-    report_.duration = env_.clock->Elapsed() - start_time_;
+    CompleteReport();
     client_->Finish(*conclusion_, report_);
     return;
   }
@@ -480,6 +483,13 @@ void StreamRelay::Pump() {
     reading_ = true;
     call_->StartRead();
   }
+}
+
+void StreamRelay::CompleteReport() {
+  report_.tenant = context_.tenant;
+  if (report_.request_id.empty()) report_.request_id = context_.request_id;
+  report_.completion_tokens = received_.num_tokens() - tokens_before_;
+  report_.duration = env_.clock->Elapsed() - start_time_;
 }
 
 void StreamRelay::Conclude(absl::Status status) {

@@ -39,6 +39,8 @@ class RelayClient {
   // StreamRelay::OnWritten follows. The response is not needed after the return.
   virtual void Write(const v1::GenerateResponse& response) = 0;
   virtual void Finish(const absl::Status& status, const RelayReport& report) = 0;
+  // It does not read, and the process ends: what Finish would be told. Finish may follow.
+  virtual void OnGivenUp(const absl::Status& /*status*/, const RelayReport& /*report*/) {}
 };
 
 // One call to a worker. StartRead is followed by one StreamRelay::OnResponse, or by OnWorkerEnd,
@@ -154,6 +156,8 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   void OnWorkerEnd(int attempt, absl::Status status);
   // From the gateway that ends: what is delivered stays delivered, then `status`.
   void End(absl::Status status);
+  // Nobody waits any longer for the client to read that.
+  void GiveUp();
 
  private:
   struct Event {
@@ -165,7 +169,8 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
       kWorkerEnd,
       kWorkerLost,
       kRetry,
-      kEnd
+      kEnd,
+      kGiveUp
     };
     Kind kind;
     int64_t id = 0;  // attempt or wait, to tell late events; for kWritten: ok
@@ -199,6 +204,8 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   void DropCall(bool abandon, std::string_view reason = "");
   void RetryAfter(absl::Duration delay);
   void Pump();
+  // What is known only at the end.
+  void CompleteReport();
   void Conclude(absl::Status status);
 
   absl::Duration Backoff();

@@ -312,28 +312,32 @@ class LifecycleTest(unittest.TestCase):
         responses.extend(fleet.Client(second.address).generate(request).responses)
         self.assertEqual(fleet.Answer(responses).comparable(), undisturbed)
 
-    def test_a_gateway_that_ends_tells_every_call_to_go_elsewhere(self):
+    def test_a_gateway_that_ends_cancels_no_call(self):
         gateway = self.gateway([self.worker()])
         begun = threading.Semaphore(0)
 
         def call_until_it_is_gone():
-            client, codes = fleet.Client(gateway.address), set()
+            client, codes, reasons = fleet.Client(gateway.address), set(), set()
+            client.wait_for_model()
+            begun.release()
             while True:
                 try:
                     client.inference.ListModels(pb.ListModelsRequest(), timeout=60)
-                    begun.release()
                 except grpc.RpcError as error:
                     codes.add(error.code())
                     if "failed to connect" in error.details():
-                        return codes
+                        return codes, reasons
+                    reasons.add(reason_of(error))
 
-        with concurrent.futures.ThreadPoolExecutor() as pool:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
             clients = [pool.submit(call_until_it_is_gone) for _ in range(8)]
             for _ in clients:
                 begun.acquire()
             gateway.signal(signal.SIGTERM)
             for client in clients:
-                self.assertEqual(client.result(), {grpc.StatusCode.UNAVAILABLE})
+                codes, reasons = client.result()
+                self.assertEqual(codes, {grpc.StatusCode.UNAVAILABLE})
+                self.assertIn("CONTINUE", reasons)
         self.assertEqual(gateway.process.wait(30), 0)
 
     def test_late_worker_serves_what_waited(self):

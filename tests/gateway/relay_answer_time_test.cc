@@ -33,13 +33,27 @@ absl::Status AdmitInQueue(RelayWorld& world) {
   return world.admission.Admit({.bytes = 1, .tokens = 50, .time_left = absl::Seconds(10)}).status();
 }
 
-TEST(RelayAnswerTimeTest, AWorkerCannotSayThatItsAnswersTakeForEver) {
-  RelayWorld world(1);
-  world.fleet.edit = [](v1::GenerateResponse& response) {
+// Answers take most of a minute or more, and the worker says `seconds`.
+void SayTotal(RelayWorld& world, int64_t seconds) {
+  world.fleet.response_delay = absl::Seconds(20);
+  world.fleet.edit = [seconds](v1::GenerateResponse& response) {
     if (!response.has_summary()) return;
     v1::Timings& timings = *response.mutable_summary()->mutable_timings();
-    timings.mutable_total_duration()->set_seconds(std::numeric_limits<int64_t>::max());
+    timings.mutable_total_duration()->set_seconds(seconds);
   };
+}
+
+TEST(RelayAnswerTimeTest, WhatAnswersTookIsExpectedOfTheNext) {
+  RelayWorld world(1);
+  SayTotal(world, 40);
+  world.Run(Request());
+  ASSERT_GT(world.client.report.duration, absl::Seconds(40));
+  EXPECT_TRUE(absl::IsResourceExhausted(AdmitInQueue(world)));
+}
+
+TEST(RelayAnswerTimeTest, AWorkerCannotSayThatItsAnswersTakeForEver) {
+  RelayWorld world(1);
+  SayTotal(world, std::numeric_limits<int64_t>::max());
   world.Run(Request());
   EXPECT_EQ(AdmitInQueue(world), absl::OkStatus());
 }

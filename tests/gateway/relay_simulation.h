@@ -339,6 +339,10 @@ class SimulatedClient : public RelayClient {
     report = r;
     finish_time = sim_->clock.Now();
   }
+  void OnGivenUp(const absl::Status& end, const RelayReport& r) override {
+    given_up = end;
+    report = r;
+  }
   void Written(bool ok) {
     writing = false;
     relay->OnWritten(ok);
@@ -346,7 +350,7 @@ class SimulatedClient : public RelayClient {
 
   std::shared_ptr<StreamRelay> relay;
   std::vector<v1::GenerateResponse> responses;
-  std::optional<absl::Status> status;
+  std::optional<absl::Status> status, given_up;
   RelayReport report;
   absl::Time finish_time;
   absl::Duration write_delay = absl::Milliseconds(20);

@@ -565,28 +565,5 @@ TEST(StreamRelayTest, ASlowReaderStopsTheWorkersStream) {
   EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request("long", 5000)));
 }
 
-TEST(StreamRelayTest, AGatewayThatEndsDeliversWhatItHasAndThenSaysContinue) {
-  RelayWorld world(1);
-  world.Start(Request("long", 500));
-  world.sim.After(absl::Milliseconds(300), [&] {
-    world.client.relay->End(WithReason(absl::UnavailableError("ends"), kReasonContinue));
-  });
-  world.sim.Run();
-  EXPECT_EQ(ReasonOf(*world.client.status), kReasonContinue);
-  EXPECT_TRUE(Join(world.client.responses).gapless);
-  EXPECT_EQ(world.InFlight(), 0);
-
-  // The client goes on elsewhere with what it got.
-  v1::GenerateRequest request = Request("long", 500);
-  for (const auto& response : world.client.responses) {
-    request.mutable_continuation()->mutable_received()->MergeFrom(response);
-  }
-  RelayWorld elsewhere(2);
-  elsewhere.Run(request);
-  std::vector<v1::GenerateResponse> all = world.client.responses;
-  all.insert(all.end(), elsewhere.client.responses.begin(), elsewhere.client.responses.end());
-  EXPECT_EQ(Join(all), UndisturbedAnswer(Request("long", 500)));
-}
-
 }  // namespace
 }  // namespace continuo::gateway
