@@ -31,7 +31,7 @@ ENVIRONMENT = {"LD_PRELOAD": _build_heap_probe(),
 
 def _mapped_beside_heap(pid):
     """Bytes that are private and writable, without glibc's heaps: [heap], and below it arenas, which
-    begin at multiples of their greatest size."""
+    begin at multiples of their greatest size (where the system has not joined them with a neighbour)."""
     total = 0
     for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
         places, access, _, _, _, name = (line + " ").split(" ", maxsplit=5)
