@@ -67,7 +67,7 @@ slice() {
     stopped=1
   elif [ "$rc" = 70 ] && slow=$(sed -n 's/.*Test unit written to \(.*-timeout-.*\)/\1/p' "$log") && [ -e "$slow" ] &&
     ! is_slow "$name" "$slow"; then
-    rm "$slow"
+    echo "$name: $slow took 10 s among other processes and little CPU time alone" >&2
   elif [ "$rc" != 0 ]; then
     findings=$((findings + 1))
     echo "$name: finding (exit status $rc), see $log:" >&2
