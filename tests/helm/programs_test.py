@@ -3,6 +3,7 @@
 as they are but for files and free ports, are those of a real gateway or worker that gets ready, with
 probes as the kubelet asks them."""
 import pathlib
+import signal
 import sys
 import unittest
 import urllib.request
@@ -82,6 +83,9 @@ class ProgramsTest(unittest.TestCase):
                 return
             program.wait_until_listening()
             self.probe(pod, program)
+            if any(a.startswith("--drain_delay") for a in arguments):
+                program.signal(signal.SIGTERM)
+                program.wait_for_log("about to drain")  # and a second signal ends the wait
             self.assertEqual(program.terminate(), 0)
         finally:
             program.kill()
