@@ -102,12 +102,14 @@ class Node:
 
     def memory_kib(self):
         """What the heap has in use, what else the process has of its own (stacks, pools, data of
-        libraries) whether touched or not, and what is resident after free memory was given back."""
+        libraries) whether touched or not, and what is resident after free memory was given back: of
+        that, what no file backs."""
         self.program.signal(signal.SIGUSR2)
         heap = self.program.wait_for_log("heap")["in_use_bytes"] // 1024
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
         return {"heap": heap, "mapped": _mapped_beside_heap(self.pid) // 1024,
-                "resident": int(re.search(r"VmRSS:\s+(\d+)", status)[1])}
+                **{name: int(re.search(rf"{field}:\s+(\d+)", status)[1])
+                   for name, field in (("anonymous", "RssAnon"), ("resident", "VmRSS"))}}
 
     def sum_of(self, *names):
         """The sum of a metric's series, for each name."""
