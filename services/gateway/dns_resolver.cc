@@ -21,12 +21,25 @@
 
 namespace continuo::gateway {
 
-// One question and its answer.
+// One question, for the addresses of one family, and its answer. c-ares can ask for both families
+// at once, but then tells only how the last of the two ended: of a failure and an empty answer it
+// makes an empty one.
 struct DnsResolver::Query {
   bool done = false;
   int status = ARES_SUCCESS;
   absl::Duration ttl = absl::InfiniteDuration();
-  std::vector<std::string> v4, v6;
+  std::vector<std::string> addresses;
+
+  // Whether the server said that there are none.
+  bool none() const { return status == ARES_ENOTFOUND || status == ARES_ENODATA; }
+
+  void Ask(ares_channel channel, const std::string& name, int family) {
+    ares_addrinfo_hints hints = {};
+    hints.ai_family = family;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = ARES_AI_NOSORT;
+    ares_getaddrinfo(channel, name.c_str(), nullptr, &hints, &OnAnswer, this);
+  }
 
   static void OnAnswer(void* arg, int status, int /*timeouts*/, ares_addrinfo* info) {
     auto& query = *static_cast<Query*>(arg);
@@ -38,11 +51,11 @@ struct DnsResolver::Query {
       if (node->ai_family == AF_INET) {
         const auto* address = reinterpret_cast<const sockaddr_in*>(node->ai_addr);
         inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size());
-        query.v4.emplace_back(text.data());
+        query.addresses.emplace_back(text.data());
       } else if (node->ai_family == AF_INET6) {
         const auto* address = reinterpret_cast<const sockaddr_in6*>(node->ai_addr);
         inet_ntop(AF_INET6, &address->sin6_addr, text.data(), text.size());
-        query.v6.push_back(absl::StrCat("[", text.data(), "]"));
+        query.addresses.push_back(absl::StrCat("[", text.data(), "]"));
       }
       query.ttl = std::min(query.ttl, absl::Seconds(node->ai_ttl));
     }
@@ -124,7 +137,7 @@ void DnsResolver::Run() {
     ares_options.timeout = static_cast<int>(absl::ToInt64Milliseconds(options_.query_timeout));
     ares_options.tries = 2;
     ares_channel channel = nullptr;
-    Query query;
+    Query v4, v6;
     int status = ares_init_options(&channel, &ares_options, ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES);
     if (status == ARES_SUCCESS && !server_.empty()) {
       status = ares_set_servers_ports_csv(channel, server_.c_str());
@@ -132,26 +145,25 @@ void DnsResolver::Run() {
     const absl::Duration asked = clock.Elapsed();
     refresh_ = false;
     if (status == ARES_SUCCESS) {
-      ares_addrinfo_hints hints = {};
-      hints.ai_family = AF_UNSPEC;
-      hints.ai_socktype = SOCK_STREAM;
-      hints.ai_flags = ARES_AI_NOSORT;
-      ares_getaddrinfo(channel, name_.c_str(), nullptr, &hints, &Query::OnAnswer, &query);
-      while (!query.done && !stopped_) Wait(channel, options_.query_timeout);
-      status = query.status;
+      v4.Ask(channel, name_, AF_INET);
+      v6.Ask(channel, name_, AF_INET6);
+      while (!(v4.done && v6.done) && !stopped_) Wait(channel, options_.query_timeout);
     }
-    if (channel != nullptr) ares_destroy(channel);  // answers an open question with an error
+    if (channel != nullptr) ares_destroy(channel);  // answers open questions with errors
     if (stopped_) break;
+    // The family of IPv6 counts where there is none of IPv4.
+    Query& answer = v4.none() ? v6 : v4;
+    if (status == ARES_SUCCESS) status = answer.status;
 
     absl::Duration interval = options_.min_interval;
-    if (status == ARES_SUCCESS || status == ARES_ENOTFOUND || status == ARES_ENODATA) {
-      std::vector<std::string> addresses = query.v4.empty() ? query.v6 : query.v4;
+    if (status == ARES_SUCCESS || answer.none()) {
+      std::vector<std::string> addresses = std::move(answer.addresses);
       for (std::string& address : addresses) absl::StrAppend(&address, ":", port_);
       std::ranges::sort(addresses);
       const auto repeated = std::ranges::unique(addresses);
       addresses.erase(repeated.begin(), repeated.end());
       if (!addresses.empty()) {
-        interval = std::clamp(query.ttl, options_.min_interval, options_.max_interval);
+        interval = std::clamp(answer.ttl, options_.min_interval, options_.max_interval);
       }
       told_failure = false;
       if (addresses != last) {

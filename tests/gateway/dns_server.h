@@ -52,9 +52,17 @@ class DnsServer {
     addresses_ = std::move(addresses);
   }
   // 0 answers; 2 is SERVFAIL, 3 NXDOMAIN.
-  void SetCode(uint8_t code) {
+  void SetCode(uint8_t code) { SetCodes(code, code); }
+  // For questions for A, and for all others.
+  void SetCodes(uint8_t a, uint8_t other) {
     absl::MutexLock lock(&mutex_);
-    code_ = code;
+    code_ = a;
+    other_code_ = other;
+  }
+  // Of the questions that are not for A only every second one is answered, the one asked again.
+  void LoseOthersOnce() {
+    absl::MutexLock lock(&mutex_);
+    lose_others_once_ = true;
   }
   void SetTtl(uint32_t seconds) {
     absl::MutexLock lock(&mutex_);
@@ -85,11 +93,13 @@ class DnsServer {
                                     reinterpret_cast<sockaddr*>(&from), &from_size);
       if (size < 17) continue;
       const std::string answer = Answer(packet, static_cast<size_t>(size));
+      if (answer.empty()) continue;
       sendto(socket_, answer.data(), answer.size(), 0, reinterpret_cast<sockaddr*>(&from),
              from_size);
     }
   }
-  // Header, the question as it came, and for each address a record whose name points to it.
+  // Header, the question as it came, and for each address a record whose name points to it. Empty
+  // where the question is lost.
   std::string Answer(const uint8_t* packet, size_t size) {
     size_t end = 12;
     while (end < size && packet[end] != 0) end += packet[end] + 1u;
@@ -98,10 +108,11 @@ class DnsServer {
     const bool wants_a = packet[end - 4] == 0 && packet[end - 3] == 1;
     absl::MutexLock lock(&mutex_);
     if (wants_a) ++num_questions_;
+    if (!wants_a && lose_others_once_ && ++num_others_ % 2 == 1) return "";
     const bool answers = wants_a && code_ == 0;
     std::string out(reinterpret_cast<const char*>(packet), end);
     out[2] = static_cast<char>(0x84);  // a response, authoritative
-    out[3] = static_cast<char>(code_);
+    out[3] = static_cast<char>(wants_a ? code_ : other_code_);
     out[6] = 0;
     out[7] = static_cast<char>(answers ? addresses_.size() : 0);
     for (int i = 8; i < 12; ++i) out[i] = 0;
@@ -122,9 +133,10 @@ class DnsServer {
   std::thread thread_;
   mutable absl::Mutex mutex_;
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(mutex_);
-  uint8_t code_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint8_t code_ ABSL_GUARDED_BY(mutex_) = 0, other_code_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool lose_others_once_ ABSL_GUARDED_BY(mutex_) = false;
   uint32_t ttl_ ABSL_GUARDED_BY(mutex_) = 1;
-  int num_questions_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_questions_ ABSL_GUARDED_BY(mutex_) = 0, num_others_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace continuo::gateway

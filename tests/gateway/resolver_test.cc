@@ -104,9 +104,28 @@ TEST(ResolverTest, WhereDnsFailsTheWorkersKnownStay) {
   server.SetCode(2);
   ASSERT_TRUE(server.WaitForQuestions(server.num_questions() + 5));
   EXPECT_TRUE(answers.empty());
-  server.SetCode(0);
   server.Set({"10.0.0.9"});
+  server.SetCode(0);
   EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.9:1"));
+}
+
+// A server under load may answer one of the two questions, for A and for AAAA, and fail the other.
+TEST(ResolverTest, WhereOneQuestionFailsTheWorkersKnownStay) {
+  DnsServer server({"10.0.0.1"});
+  Answers answers("dns://" + server.address() + "/workers.test:1");
+  EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.1:1"));
+  server.LoseOthersOnce();  // the failure comes before the answer
+  server.SetCodes(/*a=*/2, /*other=*/0);
+  ASSERT_TRUE(server.WaitForQuestions(server.num_questions() + 5));
+  EXPECT_TRUE(answers.empty());
+  server.Set({"10.0.0.2"});
+  server.SetCodes(/*a=*/0, /*other=*/2);
+  EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.2:1"));
+  server.Set({});  // whether there are any for AAAA is not known
+  ASSERT_TRUE(server.WaitForQuestions(server.num_questions() + 5));
+  EXPECT_TRUE(answers.empty());
+  server.SetCode(0);
+  EXPECT_THAT(answers.Next(), IsEmpty());
 }
 
 TEST(ResolverTest, ARefreshDoesNotWaitForTheTtl) {
