@@ -126,7 +126,8 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   g->UpdateHealth();
   RETURN_IF_ERROR(g->StartHttp());
   ASSIGN_OR_RETURN(g->metrics_server_,
-                   MetricsServer::Start(config.metrics_listen, g->metrics_.collectables()));
+                   MetricsServer::Start(config.metrics_listen, g->metrics_.collectables(),
+                                        [gateway = g.get()] { return gateway->healthy(); }));
   for (size_t i = 0; i < g->resolvers_.size(); ++i) {
     g->resolvers_[i]->Start([gateway = g.get(), i](std::vector<std::string> addresses) {
       gateway->SetAddresses(i, std::move(addresses));
@@ -149,20 +150,18 @@ absl::Status Gateway::StartHttp() {
                             .roots = std::move(contents.roots)};
     };
   }
-  http_api_ = std::make_unique<openai::Api>(
-      openai::ApiParts{.front = service_.get(),
-                       .clock = &clock_,
-                       .models = [this] { return pool_->Models(); },
-                       .ready =
-                           [this] {
-                             absl::MutexLock lock(&health_mutex_);
-                             return health_ != nullptr &&
-                                    std::ranges::any_of(view_.Get()->workers, [](const auto& load) {
-                                      return load->state == WorkerState::kServing;
-                                    });
-                           },
-                       .metrics = [this] { return FormatMetrics(metrics_.collectables()); },
-                       .fleet = [this] { return view_.Get(); }});
+  http_api_ = std::make_unique<openai::Api>(openai::ApiParts{
+      .front = service_.get(),
+      .clock = &clock_,
+      .models = [this] { return pool_->Models(); },
+      .ready =
+          [this] {
+            return healthy() && std::ranges::any_of(view_.Get()->workers, [](const auto& load) {
+                     return load->state == WorkerState::kServing;
+                   });
+          },
+      .metrics = [this] { return FormatMetrics(metrics_.collectables()); },
+      .fleet = [this] { return view_.Get(); }});
   ASSIGN_OR_RETURN(http_server_, openai::HttpServer::Start(options, http_api_.get()));
   return absl::OkStatus();
 }
@@ -215,6 +214,11 @@ void Gateway::UpdateHealth() {
   for (const auto& [model, is_serving] : serving) {
     if (!model.empty()) health_->SetServing(model, is_serving);
   }
+}
+
+bool Gateway::healthy() const {
+  absl::MutexLock lock(&health_mutex_);
+  return health_ != nullptr;
 }
 
 void Gateway::AnnounceDrain() {

@@ -47,8 +47,8 @@ class Gateway {
   int http_port() const { return http_server_ == nullptr ? 0 : http_server_->port(); }
   int metrics_port() const { return metrics_server_->port(); }
 
-  // Health NOT_SERVING and /readyz 503, so that whoever follows them goes elsewhere; everything is
-  // served.
+  // Health NOT_SERVING, /healthz beside the metrics and /readyz 503, so that whoever follows them
+  // goes elsewhere; everything is served.
   void AnnounceDrain();
   // NOT_SERVING, nothing new; open streams go on.
   void BeginDrain();
@@ -62,6 +62,8 @@ class Gateway {
  private:
   explicit Gateway(const GatewayConfig& config);
   absl::Status StartHttp();
+  // What health says of the whole gateway.
+  bool healthy() const;
   void End();
   // From the resolver of one pool.
   void SetAddresses(size_t pool, std::vector<std::string> addresses);
@@ -98,7 +100,7 @@ class Gateway {
   // By pool; nothing until its resolver has answered.
   std::vector<std::optional<std::vector<std::string>>> addresses_ ABSL_GUARDED_BY(addresses_mutex_);
 
-  absl::Mutex health_mutex_;
+  mutable absl::Mutex health_mutex_;
   // Null until it listens and from the drain on: health is no longer touched.
   GrpcServer* health_ ABSL_GUARDED_BY(health_mutex_) = nullptr;
 };

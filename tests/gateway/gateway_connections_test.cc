@@ -11,6 +11,7 @@
 #include "absl/synchronization/notification.h"
 #include "services/common/error.h"
 #include "tests/gateway/gateway_fixture.h"
+#include "tests/gateway/openai/http_client.h"
 #include "tests/testing/fake_worker.h"
 
 namespace continuo::gateway {
@@ -45,6 +46,7 @@ TEST_F(GatewayTest, ClientsOfAnOldConnectionConnectAnewAndItsStreamsGoOn) {
   // The client lets go of the connection, and the next call is over another one.
   EXPECT_TRUE(channel->WaitForStateChange(
       GRPC_CHANNEL_READY, std::chrono::system_clock::now() + std::chrono::seconds(20)));
+  EXPECT_NE(channel->GetState(/*try_to_connect=*/false), GRPC_CHANNEL_READY);
   ExpectUndisturbed(Generate(Request()), Request());
   release_.Notify();
   stream.join();
@@ -60,9 +62,16 @@ TEST_F(GatewayTest, AGatewayThatIsAboutToDrainServesAndSaysSo) {
     EXPECT_TRUE(CallRaw("/grpc.health.v1.Health/Check", "", &response).ok());
     return response == "\x08\x01" ? "SERVING" : "NOT_SERVING";
   };
+  const auto page = [&] {
+    openai::HttpClient client(gateway_->metrics_port());
+    client.Get("/healthz");
+    return client.Read().result_int();
+  };
   EXPECT_STREQ(health(), "SERVING");
+  EXPECT_EQ(page(), 200);
   gateway_->AnnounceDrain();
   EXPECT_STREQ(health(), "NOT_SERVING");
+  EXPECT_EQ(page(), 503);
   ExpectUndisturbed(Generate(Request()), Request());
   gateway_->BeginDrain();
   EXPECT_EQ(ReasonOf(Generate(Request()).status), kReasonContinue);
