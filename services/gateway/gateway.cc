@@ -225,6 +225,7 @@ void Gateway::AnnounceDrain() {
   absl::MutexLock lock(&health_mutex_);
   health_ = nullptr;
   server_->SetAllServing(false);
+  if (http_server_ != nullptr) http_server_->AnnounceDrain();
 }
 
 void Gateway::BeginDrain() {

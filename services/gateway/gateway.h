@@ -48,7 +48,7 @@ class Gateway {
   int metrics_port() const { return metrics_server_->port(); }
 
   // Health NOT_SERVING, /healthz beside the metrics and /readyz 503, so that whoever follows them
-  // goes elsewhere; everything is served.
+  // goes elsewhere; clients of HTTP are told to connect anew. Everything is served.
   void AnnounceDrain();
   // NOT_SERVING, nothing new; open streams go on.
   void BeginDrain();

@@ -67,11 +67,18 @@ TEST_F(GatewayTest, AGatewayThatIsAboutToDrainServesAndSaysSo) {
     client.Get("/healthz");
     return client.Read().result_int();
   };
+  const auto connection_ends = [&] {
+    openai::HttpClient client(gateway_->http_port());
+    client.Get("/healthz");
+    return client.Read()[boost::beast::http::field::connection] == "close";
+  };
   EXPECT_STREQ(health(), "SERVING");
   EXPECT_EQ(page(), 200);
+  EXPECT_FALSE(connection_ends());
   gateway_->AnnounceDrain();
   EXPECT_STREQ(health(), "NOT_SERVING");
   EXPECT_EQ(page(), 503);
+  EXPECT_TRUE(connection_ends());
   ExpectUndisturbed(Generate(Request()), Request());
   gateway_->BeginDrain();
   EXPECT_EQ(ReasonOf(Generate(Request()).status), kReasonContinue);

@@ -283,7 +283,7 @@ std::string HttpConnection::Head(int status, std::string_view content_type,
 }
 
 asio::awaitable<void> HttpConnection::Respond(HttpResponse response) {
-  if (shared_->draining) keep_alive_ = false;
+  if (shared_->closing) keep_alive_ = false;
   std::string bytes = Head(response.status, response.content_type, response.headers);
   size_t size = response.body.size();
   for (const std::string& piece : response.more) size += piece.size();
@@ -306,7 +306,7 @@ asio::awaitable<void> HttpConnection::Respond(HttpResponse response) {
 
 asio::awaitable<void> HttpConnection::BeginStream(std::string_view content_type,
                                                   HttpHeaders headers) {
-  if (shared_->draining) keep_alive_ = false;
+  if (shared_->closing) keep_alive_ = false;
   if (chunked_) headers.emplace_back("Transfer-Encoding", "chunked");
   const std::string head = Head(200, content_type, headers) + "\r\n";
   co_await Write(head);

@@ -30,7 +30,8 @@ namespace continuo::gateway::openai {
 struct HttpShared {
   HttpLimits limits;
   std::atomic<int64_t> bodies_bytes = 0;
-  std::atomic<bool> draining = false;
+  std::atomic<bool> draining = false;  // no new connections
+  std::atomic<bool> closing = false;   // each response is the last of its connection
 };
 
 using HttpRequest = boost::beast::http::request<boost::beast::http::string_body>;

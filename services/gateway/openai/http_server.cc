@@ -206,7 +206,10 @@ int HttpServer::num_connections() const {
   return impl_->num_connections;
 }
 
+void HttpServer::AnnounceDrain() { impl_->shared.closing = true; }
+
 void HttpServer::BeginDrain() {
+  AnnounceDrain();
   impl_->shared.draining = true;
   asio::post(impl_->loops[0]->context, [impl = impl_.get()] {
     error_code ignored;

@@ -256,6 +256,24 @@ TEST_F(HttpServerTest, AClientOfHttp10GetsAStreamThatEndsWithTheConnection) {
   EXPECT_EQ(TextOf(answer), ExpectedText());
 }
 
+TEST_F(HttpServerTest, BeforeADrainClientsAreToldToConnectAnew) {
+  StartServer();
+  HttpClient idle = Connect();
+  idle.Get("/healthz");
+  EXPECT_EQ(idle.Read()[boost::beast::http::field::connection], "");
+  server_->AnnounceDrain();
+  idle.Get("/healthz");
+  const HttpClient::Response last = idle.Read();
+  EXPECT_EQ(last.result_int(), 200);
+  EXPECT_EQ(last[boost::beast::http::field::connection], "close");
+  EXPECT_THAT(idle.ReadToEnd(), IsEmpty());
+  HttpClient anew = Connect();
+  anew.Post(kCompletionsPath, R"({"prompt":"once","stream":true})");
+  const std::string stream = anew.ReadToEnd();
+  EXPECT_THAT(stream, HasSubstr("Connection: close\r\n"));
+  EXPECT_EQ(TextOf(stream), ExpectedText());
+}
+
 TEST_F(HttpServerTest, ADrainLetsStreamsFinishAndTakesNothingNew) {
   StartServer();
   front_.SetScript({.hold_at = 2});
