@@ -9,6 +9,8 @@
 #include "services/cli/bench.h"
 #include "services/cli/fleet.h"
 #include "services/cli/interrupt.h"
+#include "services/cli/top.h"
+#include "services/cli/trace.h"
 #include "services/common/flags.h"
 #include "services/common/shutdown.h"
 
@@ -18,6 +20,8 @@ int main(int argc, char** argv) {
               "A client for people: streams to the terminal, shows the fleet, benches.");
   AnswerFlags generate_flags, chat_flags;
   FleetFlags fleet_flags;
+  TopFlags top_flags;
+  TraceFlags trace_flags;
   BenchFlags bench_flags;
   Flags& generate = flags.Subcommand("generate", "Continues a text, streaming.");
   AddGenerateFlags(generate, &generate_flags);
@@ -25,6 +29,10 @@ int main(int argc, char** argv) {
   AddChatFlags(chat, &chat_flags);
   Flags& fleet = flags.Subcommand("fleet", "Shows workers: state, KV cache, running and waiting.");
   AddFleetFlags(fleet, &fleet_flags);
+  Flags& top = flags.Subcommand("top", "Shows a worker's batch, live.");
+  AddTopFlags(top, &top_flags);
+  Flags& trace = flags.Subcommand("trace", "Writes a worker's steps and requests for Perfetto.");
+  AddTraceFlags(trace, &trace_flags);
   Flags& bench = flags.Subcommand("bench", "Drives load and reports throughput and latencies.");
   AddBenchFlags(bench, &bench_flags);
   if (const std::optional<int> code = flags.Parse(argc, argv)) return *code;
@@ -49,6 +57,8 @@ int main(int argc, char** argv) {
   if (generate.chosen()) code = RunGenerate(generate_flags, interrupt, console);
   if (chat.chosen()) code = RunChat(chat_flags, interrupt, console);
   if (fleet.chosen()) code = RunFleet(fleet_flags, interrupt, console);
+  if (top.chosen()) code = RunTop(top_flags, interrupt, console);
+  if (trace.chosen()) code = RunTrace(trace_flags, interrupt, console);
   if (bench.chosen()) code = RunBench(bench_flags, interrupt, console);
   std::cout.flush();
   // Not past the thread that still waits for signals.
