@@ -13,9 +13,9 @@
 #endif
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "services/common/flags.h"
 #include "services/common/log.h"
+#include "services/common/process.h"
 #include "services/common/shutdown.h"
 #include "services/gateway/gateway.h"
 
@@ -105,11 +105,8 @@ int Main(int argc, char** argv) {
     return 2;
   }
 
+  PrepareProcess();
   ShutdownSignal signal;
-  // Debian's Abseil looks for cycles at every lock, as debug builds do; ThreadSanitizer does it
-  // here.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  InstallGrpcLogSink();
   absl::StatusOr<std::unique_ptr<Gateway>> gateway = Gateway::Start(config);
   if (!gateway.ok()) {
     std::cerr << gateway.status().message() << "\n";

@@ -7,12 +7,12 @@
 #include <string>
 #include <thread>
 
-#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "services/base/clock.h"
 #include "services/base/status_macros.h"
 #include "services/common/container.h"
 #include "services/common/log.h"
+#include "services/common/process.h"
 #include "services/common/shutdown.h"
 #include "services/common/span_exporter.h"
 #include "services/common/version.h"
@@ -50,11 +50,8 @@ int Main(int argc, char** argv) {
   ParsedConfig parsed = ParseWorkerConfig(argc, argv);
   if (parsed.exit_code.has_value()) return *parsed.exit_code;
   const WorkerConfig& config = parsed.config;
+  PrepareProcess();
   ShutdownSignal shutdown;
-  InstallGrpcLogSink();
-  // Debian's Abseil looks for cycles at every lock, as debug builds do; ThreadSanitizer does it
-  // here.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 
   const SystemClock clock;
   // Declared before the server, so that it outlives it.

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/common/process.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/synchronization/mutex.h"
+#include "services/common/log.h"
+
+namespace continuo {
+
+void PrepareProcess() {
+#ifdef M_ARENA_MAX
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  mallopt(M_ARENA_MAX, std::max(2, cores / 2));
+#endif
+  InstallGrpcLogSink();
+  // ThreadSanitizer's build looks for cycles by itself.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+}
+
+}  // namespace continuo
