@@ -204,12 +204,18 @@ absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& reque
   counts_.open_bytes += request.bytes;
   counts_.queued_requests += 1;
   counts_.queued_tokens += request.tokens;
+  if (request.tokens > 0) queued_by_model_[request.model] += request.tokens;
   return ticket;
 }
 
 Admission::Counts Admission::counts() const {
   absl::MutexLock lock(&mutex_);
   return counts_;
+}
+
+std::map<std::string, int64_t> Admission::queued_tokens_by_model() const {
+  absl::MutexLock lock(&mutex_);
+  return queued_by_model_;
 }
 
 size_t Admission::num_tenants() const {
@@ -273,6 +279,10 @@ void Admission::Ticket::LeaveQueue() {
   admission_->counts_.queued_requests -= 1;
   admission_->counts_.queued_tokens -= claim_.tokens;
   admission_->tenants_[claim_.tenant].queued_tokens -= claim_.tokens;
+  const auto of_model = admission_->queued_by_model_.find(claim_.queue.first);
+  if (of_model == admission_->queued_by_model_.end()) return;
+  of_model->second -= claim_.tokens;
+  if (of_model->second == 0) admission_->queued_by_model_.erase(of_model);
 }
 
 void Admission::Ticket::Release() {

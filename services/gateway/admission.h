@@ -115,6 +115,8 @@ class Admission {
   // else is queued.
   absl::StatusOr<Ticket> Admit(const AdmissionRequest& request);
   Counts counts() const;
+  // Counts::queued_tokens by the model that was asked for, as the clients wrote it.
+  std::map<std::string, int64_t> queued_tokens_by_model() const;
   // Tenants that something is kept of.
   size_t num_tenants() const;
 
@@ -160,6 +162,7 @@ class Admission {
   const Clock* const clock_;
   mutable absl::Mutex mutex_;
   Counts counts_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> queued_by_model_ ABSL_GUARDED_BY(mutex_);  // none is 0
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mutex_);
   // By model and priority.
   std::map<std::pair<std::string, int32_t>, Queue> queues_ ABSL_GUARDED_BY(mutex_);

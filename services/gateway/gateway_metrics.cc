@@ -41,11 +41,19 @@ void CollectGauges(const Admission& admission, const LoadView& view, const Clock
            static_cast<double>(counts.open_requests));
   AddGauge(families, "continuo_gateway_queued_requests", "Open calls without an answer yet", {},
            static_cast<double>(counts.queued_requests));
-  AddGauge(families, "continuo_gateway_queued_prompt_tokens",
-           "Prompt tokens, estimated, of calls without an answer yet", {},
-           static_cast<double>(counts.queued_tokens));
-
   const std::shared_ptr<const LoadSnapshot> snapshot = view.Get();
+  std::map<std::string, int64_t> queued_tokens = {{std::string(kUnknownModel), 0}};
+  for (const std::string& model : snapshot->known_models) queued_tokens[model] = 0;
+  for (const auto& [model, tokens] : admission.queued_tokens_by_model()) {
+    const auto known = queued_tokens.find(model);
+    (known != queued_tokens.end() ? known->second : queued_tokens[std::string(kUnknownModel)]) +=
+        tokens;
+  }
+  for (const auto& [model, tokens] : queued_tokens) {
+    AddGauge(families, "continuo_gateway_queued_prompt_tokens",
+             "Prompt tokens, estimated, of calls without an answer yet", {{"model", model}},
+             static_cast<double>(tokens));
+  }
   std::map<std::pair<std::string, WorkerState>, int> workers;
   for (const std::string& model : snapshot->known_models) {
     for (const WorkerState state : {WorkerState::kLost, WorkerState::kHung, WorkerState::kLoading,

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -83,8 +84,8 @@ TEST_F(GatewayMetricsTest, TheSeriesOfAServedModelAreThereFromTheStart) {
       for (const auto& label : metric.label) series += label.name == "model" && label.value == "m";
     }
   }
-  // requests 17 (codes), migrations 5, three histograms, workers 5.
-  EXPECT_EQ(series, 30);
+  // requests 17 (codes), migrations 5, three histograms, workers 5, queued tokens.
+  EXPECT_EQ(series, 31);
   EXPECT_EQ(Value("continuo_gateway_requests_total", {{"code", "UNAVAILABLE"}}), 0);
   EXPECT_EQ(Value("continuo_gateway_workers", {{"state", "serving"}}), 1);
   EXPECT_EQ(Value("continuo_gateway_workers", {{"state", "lost"}}), 0);
@@ -97,7 +98,8 @@ TEST_F(GatewayMetricsTest, WhatHappensIsCounted) {
   metrics_.OnRequestEnd("m", absl::OkStatus());
   metrics_.OnRequestEnd("m", WithReason(absl::ResourceExhaustedError(""), kReasonOverloaded));
   metrics_.OnTenantTokens("t", 5, 7);
-  const auto ticket = *admission_.Admit({.bytes = 10, .tokens = 100});
+  const auto ticket = *admission_.Admit({.bytes = 10, .tokens = 100, .model = "m"});
+  std::optional<Admission::Ticket> other = *admission_.Admit({.tokens = 50, .model = "x"});
   EXPECT_EQ(Value("continuo_gateway_time_to_first_token_seconds", {{"model", "m"}}), 1);
   EXPECT_EQ(Value("continuo_gateway_migrations_total", {{"model", "m"}, {"reason", "lost"}}), 1);
   EXPECT_EQ(Value("continuo_gateway_requests_total", {{"model", "m"}, {"code", "OK"}}), 1);
@@ -105,8 +107,12 @@ TEST_F(GatewayMetricsTest, WhatHappensIsCounted) {
   EXPECT_EQ(Value("continuo_gateway_rejected_total", {{"reason", "OVERLOADED"}}), 1);
   EXPECT_EQ(Value("continuo_gateway_tenant_tokens_total", {{"tenant", "t"}, {"kind", "prompt"}}),
             5);
-  EXPECT_EQ(Value("continuo_gateway_open_streams", {}), 1);
-  EXPECT_EQ(Value("continuo_gateway_queued_prompt_tokens", {}), 100);
+  EXPECT_EQ(Value("continuo_gateway_open_streams", {}), 2);
+  EXPECT_EQ(Value("continuo_gateway_queued_prompt_tokens", {{"model", "m"}}), 100);
+  EXPECT_EQ(Value("continuo_gateway_queued_prompt_tokens", {{"model", "unknown"}}), 50);
+  other.reset();
+  EXPECT_EQ(Value("continuo_gateway_queued_prompt_tokens", {{"model", "unknown"}}), 0);
+  EXPECT_EQ(Value("continuo_gateway_queued_prompt_tokens", {{"model", "m"}}), 100);
   metrics_.OnUnauthenticated();
   EXPECT_EQ(Value("continuo_gateway_unauthenticated_total", {}), 1);
   EXPECT_EQ(Value("continuo_gateway_spans_dropped_total", {}), 0);
