@@ -116,8 +116,18 @@ class Test:
         self.whole()
 
     def _kill(self, component):
-        pod = ready(component)[0]
-        port = {"gateway": 9091, "worker": 9090}[component]
+        """The one with the most streams, once any has some."""
+        port, gauge = {"gateway": (9091, "continuo_gateway_open_streams"),
+                       "worker": (9090, "continuo_running_requests")}[component]
+
+        def streams(pod):
+            page = cluster.metrics(f"{pod['status']['podIP']}:{port}")
+            return sum(value for series, value in page.items() if series.split("{")[0] == gauge)
+
+        def busiest():
+            number, pod = max(((streams(pod), pod) for pod in ready(component)), key=lambda at: at[0])
+            return pod if number > 0 else None
+        pod = wait_until(busiest, 30, f"a {component} with streams")
         begin = time.monotonic()
         kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
         wait_until(lambda: not cluster.answers(f"{pod['status']['podIP']}:{port}"), 60,

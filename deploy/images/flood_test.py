@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Floods of HTTP/2 frames against the gateway as the images carry it: its memory stays bounded, and
-a well-behaved stream beside each flood, and one after it, are served byte for byte.
+"""Floods of HTTP/2 frames against the gateway as the images carry it and as strangers should meet
+it (100 calls a connection): its memory stays bounded, and a well-behaved stream beside each flood,
+and one after it, are served byte for byte.
 
 $CONTINUO_BIN names the programs; deploy/images/test.sh sets it to those of the images. The bounds
 are those of a gRPC with the limits of 2023; older ones let some of these floods take more.
@@ -73,6 +74,7 @@ class Flood:
 
 class FloodTest(hostile.HostileHttp2Test):
     """With the tests of hostile_http2_test, which this build has to pass as well."""
+    GATEWAY_FLAGS = ("--max_buffer_bytes=256MiB", "--max_streams_per_connection=100")
 
     def flood(self, name, frames, num_frames, reads=True, bound=64 * MIB):
         before = self.memory_now()

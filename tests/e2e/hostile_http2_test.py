@@ -140,11 +140,12 @@ ENVIRONMENT = {"ASAN_OPTIONS": "quarantine_size_mb=1:thread_local_quarantine_siz
 
 
 class HostileHttp2Test(unittest.TestCase):
+    GATEWAY_FLAGS = ("--max_buffer_bytes=64MiB",)
+
     @classmethod
     def setUpClass(cls):
         cls.worker = fleet.start_worker(fleet.DEMO_MODEL, "--threads=1")
-        cls.gateway = fleet.start_gateway([cls.worker], "--max_buffer_bytes=64MiB",
-                                          env=ENVIRONMENT)
+        cls.gateway = fleet.start_gateway([cls.worker], *cls.GATEWAY_FLAGS, env=ENVIRONMENT)
         cls.client = fleet.Client(cls.gateway.address)
         cls.client.wait_for_model()
         cls.undisturbed = cls.client.generate(long_request()).comparable()
