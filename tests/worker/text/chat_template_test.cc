@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
+#include <malloc.h>
 
 #include <filesystem>
 #include <fstream>
@@ -141,6 +142,29 @@ TEST(ChatTemplateTest, AMillionNestedValuesAreDroppedAgain) {
       "{% for i in range(99999) %}{% set n.x = [n.x] %}{% endfor %}"
       "{% endfor %}";
   EXPECT_THAT(std::string(Render(nested, kHello).status().message()), HasSubstr("steps"));
+}
+
+// AddressSanitizer's build finds what was left by itself.
+TEST(ChatTemplateTest, NamespacesThatHoldOneAnotherLeaveNothingBehind) {
+  const auto model = WithTemplate(
+      "{% set a = namespace(k='a') %}{% set b = namespace(a=a) %}{% set a.b = [b] %}"
+      "{% set a.self = a %}{% set (c, d) = (namespace(), 1) %}{% set c.in = c %}{{ a.k }}");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto render = [&](int times) {
+    for (int i = 0; i < times; ++i) EXPECT_EQ((*model)->RenderChat(kHello).value(), "a");
+    return mallinfo2().uordblks;
+  };
+  const size_t before = render(100);
+  EXPECT_LT(render(1000), before + 100'000);  // each left 500 bytes and more
+}
+
+TEST(ChatTemplateTest, NamespacesAreBounded) {
+  const std::string many =
+      "{% for a in range(3000) %}{% for b in range(1000) %}"
+      "{% set n = namespace() %}{% set n.x = n %}{% endfor %}{% endfor %}";
+  EXPECT_EQ(Render(many, kHello).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Render("{{ namespace(1) }}", kHello).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(ChatTemplateTest, ATemplateThatIsNoneIsRefusedWhenTheModelIsOpened) {

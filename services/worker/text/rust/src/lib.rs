@@ -7,6 +7,7 @@ mod digest;
 mod error;
 mod files;
 mod json;
+mod namespaces;
 mod python;
 mod rewrite;
 mod template;

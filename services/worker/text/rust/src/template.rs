@@ -14,6 +14,7 @@ use crate::digest::Digest;
 use crate::error::{Code, Error, Result};
 use crate::files::Config;
 use crate::json::tojson;
+use crate::namespaces::Namespaces;
 use crate::python;
 use crate::rewrite::rewrite;
 
@@ -31,9 +32,14 @@ const RESERVED: [&str; 5] =
 
 pub struct ChatTemplate {
     /// None: the model has no template.
-    environment: Option<Environment<'static>>,
+    compiled: Option<Compiled>,
     special_tokens: Map<String, serde_json::Value>,
     pub digest: String,
+}
+
+struct Compiled {
+    environment: Environment<'static>,
+    namespaces: Namespaces,
 }
 
 #[derive(Deserialize)]
@@ -63,16 +69,12 @@ impl ChatTemplate {
         let mut digest = Digest::new("continuo chat template");
         digest.object(&config.special_tokens);
         digest.value(&config.template.as_deref().into());
-        let environment = config.template.map(environment).transpose()?;
-        Ok(ChatTemplate {
-            environment,
-            special_tokens: config.special_tokens,
-            digest: digest.hex(),
-        })
+        let compiled = config.template.map(compile).transpose()?;
+        Ok(ChatTemplate { compiled, special_tokens: config.special_tokens, digest: digest.hex() })
     }
 
     pub fn exists(&self) -> bool {
-        self.environment.is_some()
+        self.compiled.is_some()
     }
 
     /// On a thread of its own, whose stack is large enough for whatever a template can do.
@@ -88,7 +90,7 @@ impl ChatTemplate {
     }
 
     fn render_here(&self, request: ChatRequest) -> Result<String> {
-        let Some(environment) = &self.environment else {
+        let Some(Compiled { environment, namespaces }) = &self.compiled else {
             let message = "the model has no chat template";
             return Err(Error::new(Code::FailedPrecondition, message));
         };
@@ -115,10 +117,11 @@ impl ChatTemplate {
         context.push(("strftime_now".to_owned(), strftime_now));
 
         let mut out = Bounded(Vec::new());
-        environment
+        let result = environment
             .get_template(NAME)
-            .and_then(|t| t.render_captured_to(Value::from_iter(context), &mut out).map(drop))
-            .map_err(refusal)?;
+            .and_then(|t| t.render_captured_to(Value::from_iter(context), &mut out).map(drop));
+        namespaces.clear().map_err(|e| Error::new(Code::Internal, format!("namespaces: {e}")))?;
+        result.map_err(refusal)?;
         let rendered = String::from_utf8(out.0)
             .map_err(|_| Error::new(Code::Internal, "the chat template's output is not UTF-8"))?;
         if request.continue_final_message {
@@ -130,7 +133,7 @@ impl ChatTemplate {
 
 const NAME: &str = "chat template";
 
-fn environment(source: String) -> Result<Environment<'static>> {
+fn compile(source: String) -> Result<Compiled> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
@@ -144,10 +147,11 @@ fn environment(source: String) -> Result<Environment<'static>> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
         },
     );
-    environment
-        .add_template_owned(NAME, rewrite(&source))
-        .map_err(|e| Error::invalid(format!("chat template: {e}")))?;
-    Ok(environment)
+    let bad = |e| Error::invalid(format!("chat template: {e}"));
+    let source = rewrite(&source);
+    let namespaces = Namespaces::new(&mut environment, &source, MAX_STEPS).map_err(bad)?;
+    environment.add_template_owned(NAME, source).map_err(bad)?;
+    Ok(Compiled { environment, namespaces })
 }
 
 fn arguments(json: &str) -> Result<Vec<(String, Value)>> {
