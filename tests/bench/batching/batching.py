@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Static against continuous batching: one engine both ways, the bound of what can be gained beside
+each figure, and static batches in a Hugging Face pipeline on the same weights.
+
+Requests of 512 and of 32 prompt tokens want answers of exponential length, mean 128, drawn again
+above a cap. Figures are useful tokens a second: those that were asked for.
+
+* static: batches of --batch requests; each runs until its longest answer is complete, as every row
+  is carried to that length, and only then the next batch begins.
+* continuous: all requests are queued; a row that is free takes the next one at once.
+* bound: what a full batch costs is measured on the engine (its prompts, and a step as a line over
+  the position); static is charged for every row of every step, continuous only for what is wanted
+  and with no row ever idle. See workload.py.
+* Hugging Face: transformers' pipeline with the same static batches (tests/bench/peers/setup.sh
+  vllm installs it). Without it, or with --no_hf, the rest is measured; --hf makes that an error.
+
+The whole comparison is the Qwen3-0.6B shape with 256 requests a cell: --shape=qwen3-0.6b
+--requests=256 --hf_requests=64, hours on two cores. The default is a model of an eighth of its
+layers' work with 96 requests, minutes; --prompts, --caps and --add measure it in pieces, --only_hf
+the pipeline alone. Prints a table, writes JSON (--json) and a plot (--svg), and ends non-zero where
+a request failed.
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/e2e"))
+import fleet  # noqa: E402
+from fleet import pb  # noqa: E402
+from plot import draw  # noqa: E402
+from workload import StepCosts, batches, draw_lengths, draw_prompt  # noqa: E402
+
+OUT = ROOT / "build/bench"
+MEAN = 128
+# Qwen3-0.6B with half of everything, its heads' width aside: 72 million parameters.
+SMALL = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu",
+    "attention_bias": False, "vocab_size": 32768, "hidden_size": 512, "intermediate_size": 1536,
+    "num_hidden_layers": 14, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 128,
+    "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000,
+    "tie_word_embeddings": True, "bos_token_id": 32000, "eos_token_id": 32001}
+SHORT, LONG = 33, 257  # tokens of the batches that tell what a step costs
+
+
+def make_model(shape):
+    """The folder of the model, written where it is not there yet."""
+    folder = OUT / shape
+    if not (folder / "config.json").exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        what = f"--shape={shape}"
+        if shape == "small":
+            (OUT / "small.json").write_text(json.dumps(SMALL))
+            what = f"--config={OUT / 'small.json'}"
+        subprocess.run([fleet.BIN / "continuo-make-model", what, f"--out={folder}", "--seed=1"],
+                       check=True)
+    return folder
+
+
+class Engine:
+    """Our own, driven over gRPC; an answer comes in one piece, so that the client costs nothing."""
+
+    def __init__(self, model, batch, prompts, tokens, flags):
+        blocks = batch * ((prompts + tokens) // 16 + 2)
+        self.worker = fleet.start_worker(
+            model, f"--max_running={batch}", f"--kv_blocks={blocks}",
+            "--max_queued_tokens=10000000", f"--max_context_tokens={prompts + tokens + 16}", *flags)
+        self.inference = fleet.Client(self.worker.address).inference
+        self.num_prompts = 0
+
+    def start(self, prompt_tokens, tokens):
+        """A call that gives exactly so many tokens for a prompt that was never seen."""
+        self.num_prompts += 1
+        request = pb.GenerateRequest(text=draw_prompt(prompt_tokens, self.num_prompts))
+        request.sampling.temperature = 0
+        request.stopping.max_tokens = tokens
+        request.stopping.ignore_eos = True
+        request.output.collect = True
+        request.cache.bypass = True
+        return self.inference.Generate(request, timeout=3600), prompt_tokens, tokens
+
+    @staticmethod
+    def finish(calls):
+        for call, prompt_tokens, tokens in calls:
+            usage = list(call)[-1].summary.usage
+            if (usage.prompt_tokens, usage.completion_tokens) != (prompt_tokens, tokens):
+                raise RuntimeError(f"{usage}, not {prompt_tokens} and {tokens}")
+
+    def run(self, prompt_tokens, lengths):
+        """Seconds until all requests, sent at once, are answered."""
+        begin = time.monotonic()
+        self.finish([self.start(prompt_tokens, length) for length in lengths])
+        return time.monotonic() - begin
+
+    def static(self, prompt_tokens, lengths, batch):
+        """Seconds of each batch."""
+        return [self.run(prompt_tokens, [max(group)] * len(group))
+                for group in batches(lengths, batch)]
+
+    def costs(self, prompt_tokens, batch):
+        times = [self.run(prompt_tokens, [n] * batch) for n in (1, SHORT, LONG)]
+        return StepCosts(batch, times[0], SHORT, times[1], LONG, times[2])
+
+
+def run_hugging_face(python, model, cells, arguments):
+    """Adds "hugging_face" to each cell that lacks it; the versions of its packages."""
+    cells = [c for c in cells if "hugging_face" not in c and c["prompt_tokens"] in arguments.prompts
+             and c["cap"] in arguments.caps]
+    jobs = []
+    for number, cell in enumerate(cells):
+        groups = batches(cell["lengths"][:arguments.hf_requests], arguments.batch)
+        jobs.append({"batches": [
+            {"prompts": [draw_prompt(cell["prompt_tokens"], f"hf {number} {i} {j}")
+                         for j in range(len(group))], "tokens": max(group)}
+            for i, group in enumerate(groups)]})
+    task = {"model": str(model), "threads": arguments.threads, "jobs": jobs,
+            "warm": [draw_prompt(32, i) for i in range(arguments.batch)]}
+    process = subprocess.Popen([python, pathlib.Path(__file__).with_name("hf_static.py")],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process.stdin.write(json.dumps(task))
+    process.stdin.close()
+    first = process.stdout.readline()
+    if not first:
+        raise RuntimeError("hf_static.py failed")
+    for cell, line in zip(cells, process.stdout):
+        seconds = json.loads(line)["seconds"]
+        groups = batches(cell["lengths"][:arguments.hf_requests], arguments.batch)
+        rates = [sum(group) / s for group, s in zip(groups, seconds)]
+        cell["hugging_face"] = {
+            "requests": sum(len(g) for g in groups), "seconds": sum(seconds),
+            "useful_tokens_per_second": sum(map(sum, groups)) / sum(seconds),
+            "of_each_batch": rates}
+        print(f"  Hugging Face, {cell['prompt_tokens']} prompt tokens, cap {cell['cap']}: "
+              f"{cell['hugging_face']['useful_tokens_per_second']:.1f} tok/s", flush=True)
+    if process.wait() != 0:
+        raise RuntimeError("hf_static.py failed")
+    return json.loads(first)["versions"]
+
+
+def measure(engine, cell, costs, batch, num_rounds):
+    """Both ways by turns; medians."""
+    lengths, prompt_tokens = cell["lengths"], cell["prompt_tokens"]
+    useful = sum(lengths)
+    rounds = [(sum(engine.static(prompt_tokens, lengths, batch)),
+               engine.run(prompt_tokens, lengths)) for _ in range(num_rounds)]
+    cell["useful_tokens"] = useful
+    for name, seconds in zip(("static", "continuous"), zip(*rounds)):
+        middle = statistics.median(seconds)
+        cell[name] = {"seconds": middle, "useful_tokens_per_second": useful / middle,
+                      "of_each_round": seconds}
+    cell["gain"] = statistics.median(static / continuous for static, continuous in rounds)
+    cell["bound"] = costs.bound(lengths)
+    cell["predicted"] = {
+        "static_seconds": costs.static_s(lengths),
+        "continuous_seconds": costs.continuous_s(lengths),
+        "useful_tokens_per_second": useful / costs.continuous_s(lengths)}
+    print(f"  {prompt_tokens} prompt tokens, cap {cell['cap']}: static "
+          f"{cell['static']['useful_tokens_per_second']:.1f}, continuous "
+          f"{cell['continuous']['useful_tokens_per_second']:.1f} tok/s, {cell['gain']:.2f} times; "
+          f"bound {cell['bound']:.2f}", flush=True)
+
+
+def table(cells):
+    lines = ["prompt   cap  mean   static  continuous  gain  bound  of bound  Hugging Face  gain"]
+    for c in cells:
+        hf = c.get("hugging_face")
+        rate = hf["useful_tokens_per_second"] if hf else None
+        ours = c["continuous"]["useful_tokens_per_second"]
+        lines.append(
+            f"{c['prompt_tokens']:6} {c['cap']:5} {c['useful_tokens'] / c['requests']:5.1f} "
+            f"{c['static']['useful_tokens_per_second']:8.1f} {ours:11.1f} {c['gain']:5.2f} "
+            f"{c['bound']:6.2f} {c['gain'] / c['bound']:8.0%} " +
+            (f"{rate:13.1f} {ours / rate:5.1f}" if hf else "            -     -"))
+    return "\n".join(lines)
+
+
+def add_cells(result, before):
+    """The cells of another run, but for those that were measured again."""
+    for key in ("model", "batch", "threads", "seed"):
+        if before[key] != result[key]:
+            sys.exit(f"--add: {key} was {before[key]}, not {result[key]}")
+    measured = {(c["prompt_tokens"], c["cap"]) for c in result["cells"]}
+    result["cells"] += [c for c in before["cells"]
+                        if (c["prompt_tokens"], c["cap"]) not in measured]
+    result["cells"].sort(key=lambda c: (-c["prompt_tokens"], c["cap"]))
+    result["costs"] = {**before["costs"], **{str(k): v for k, v in result["costs"].items()}}
+    if "versions" in before:
+        result["versions"] = before["versions"]
+
+
+def write(result, arguments):
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(result, indent=1))
+    arguments.svg.write_text(draw(result))
+
+
+def integers(text):
+    return [int(part) for part in text.split(",")]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0],
+                                     epilog="See the head of the file for what is measured.")
+    parser.add_argument("--shape", default="small",
+                        help="small, or a shape that continuo-make-model knows (%(default)s)")
+    parser.add_argument("--model",
+                        help="a folder instead; its tokenizer has to give a token a letter")
+    parser.add_argument("--requests", type=int, default=96, help="a cell (%(default)s)")
+    parser.add_argument("--hf_requests", type=int, default=16, help="a cell (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=1,
+                        help="of each cell, by turns (%(default)s)")
+    parser.add_argument("--batch", type=int, default=16, help="rows of a batch (%(default)s)")
+    parser.add_argument("--prompts", type=integers, default=[512, 32], help="tokens (512,32)")
+    parser.add_argument("--caps", type=integers, default=[32, 128, 512, 1536],
+                        help="of answers, in tokens (32,128,512,1536)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--worker_flags", default="", help="more of them, with spaces")
+    parser.add_argument("--python", type=pathlib.Path, default=OUT / "vllm/bin/python",
+                        help="of an environment with transformers")
+    parser.add_argument("--hf", action="store_true", help="Hugging Face has to be measured")
+    parser.add_argument("--no_hf", action="store_true")
+    parser.add_argument("--only_hf", action="store_true", help="and adds to what --json has")
+    parser.add_argument("--add", action="store_true",
+                        help="keep the cells of other prompts and caps that --json has")
+    parser.add_argument("--json", type=pathlib.Path, default=OUT / "batching.json")
+    parser.add_argument("--svg", type=pathlib.Path, default=OUT / "batching.svg")
+    arguments = parser.parse_args()
+
+    model = pathlib.Path(arguments.model) if arguments.model else make_model(arguments.shape)
+    if arguments.only_hf:
+        result = json.loads(arguments.json.read_text())
+    else:
+        cells = [{"prompt_tokens": p, "cap": cap, "requests": arguments.requests,
+                  "lengths": draw_lengths(arguments.requests, MEAN, cap, arguments.seed)}
+                 for p in arguments.prompts for cap in arguments.caps]
+        result = {"model": model.name, "batch": arguments.batch, "threads": arguments.threads,
+                  "seed": arguments.seed, "cells": cells}
+        print(f"{model.name}, {arguments.requests} requests a cell, batches of {arguments.batch}",
+              flush=True)
+        engine = Engine(model, arguments.batch, max(arguments.prompts),
+                        max(*arguments.caps, LONG),
+                        [f"--threads={arguments.threads}", *arguments.worker_flags.split()])
+        engine.run(min(arguments.prompts), [8] * arguments.batch)  # warm
+        for prompt_tokens in arguments.prompts:
+            costs = engine.costs(prompt_tokens, arguments.batch)
+            result.setdefault("costs", {})[prompt_tokens] = {
+                "prompts_of_a_batch_s": costs.prompt_s, "step_s": costs.a,
+                "step_s_a_position": costs.b}
+            print(f"  {prompt_tokens} prompt tokens: a batch's prompts {costs.prompt_s:.2f} s, a "
+                  f"step {costs.a * 1e3:.1f} ms and {costs.b * 1e6:.1f} us a position", flush=True)
+            for cell in cells:
+                if cell["prompt_tokens"] == prompt_tokens:
+                    measure(engine, cell, costs, arguments.batch, arguments.rounds)
+        engine.worker.kill()
+        if arguments.add and arguments.json.exists():
+            add_cells(result, json.loads(arguments.json.read_text()))
+        write(result, arguments)
+    if arguments.python.exists() and not arguments.no_hf:
+        result["versions"] = run_hugging_face(arguments.python, model, result["cells"], arguments)
+    elif arguments.hf or arguments.only_hf:
+        sys.exit(f"{arguments.python} is not there: tests/bench/peers/setup.sh vllm")
+    write(result, arguments)
+    print(table(result["cells"]))
+
+
+if __name__ == "__main__":
+    main()

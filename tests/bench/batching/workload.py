@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the comparison sends, and what it can gain at most. No clock, no model."""
+import random
+import string
+
+
+def draw_lengths(count, mean, cap, seed):
+    """Output lengths: exponential, at least 1, drawn again above the cap."""
+    rng = random.Random(f"lengths {seed} {cap}")
+    lengths = []
+    while len(lengths) < count:
+        length = max(1, round(rng.expovariate(1 / mean)))
+        if length <= cap:
+            lengths.append(length)
+    return lengths
+
+
+def draw_prompt(tokens, seed):
+    """Letters: a token each for the tokenizer that continuo-make-model writes."""
+    rng = random.Random(f"prompt {seed}")
+    return "".join(rng.choices(string.ascii_lowercase, k=tokens))
+
+
+def batches(items, size):
+    return [items[i:i + size] for i in range(0, len(items), size)]
+
+
+class StepCosts:
+    """What a full batch costs on an engine: `prompt_s` to read its prompts and draw a first token
+    each, and a + b·n for the step that draws token n of each. From the time that the batch takes
+    for 1, `short` and `long` tokens each: b is what the longer contexts add, at least 0."""
+
+    def __init__(self, batch, prompt_s, short, short_s, long, long_s):
+        self.batch, self.prompt_s = batch, prompt_s
+        first = (short_s - prompt_s) / (short - 1)  # a step around token (2 + short) / 2
+        second = (long_s - short_s) / (long - short)  # around (short + 1 + long) / 2
+        self.b = max(0.0, (second - first) / ((long - 1) / 2))
+        self.a = first - self.b * (2 + short) / 2
+
+    def steps_s(self, tokens):
+        """The steps that draw tokens 2 to `tokens` of each row."""
+        n = tokens - 1
+        return self.a * n + self.b * (n * (n + 1) / 2 + n)
+
+    def static_s(self, lengths):
+        """Batch after batch, each as long as its longest answer; the last one may be smaller and is
+        charged in proportion."""
+        return sum((self.prompt_s + self.steps_s(max(group))) * len(group) / self.batch
+                   for group in batches(lengths, self.batch))
+
+    def continuous_s(self, lengths):
+        """Every row always busy with what somebody wants: the least it can take."""
+        return sum((self.prompt_s + self.steps_s(length)) / self.batch for length in lengths)
+
+    def bound(self, lengths):
+        """How many times static batching's throughput continuous batching can have."""
+        return self.static_s(lengths) / self.continuous_s(lengths)
