@@ -3,7 +3,9 @@
 # Installs what benches measure beside Continuo on the CPU, below build/bench. Not part of
 # scripts/setup.sh: it takes gigabytes. Safe to run again: what is there stays.
 #
-#   tests/bench/peers/setup.sh vllm    vLLM's CPU wheel, with PyTorch and transformers: about 7 GB
+#   tests/bench/peers/setup.sh vllm        vLLM's CPU wheel, PyTorch and transformers: about 7 GB
+#   tests/bench/peers/setup.sh llama.cpp   Debian's packages of its unstable suite, in a folder of
+#                                          their own (debootstrap, as root): 300 MB
 #
 # Hugging Face's pipeline is measured in the same environment: build/bench/vllm.
 set -euo pipefail
@@ -58,10 +60,21 @@ PYTHON
   touch "$venv/.done"
 }
 
-[ $# -gt 0 ] || { sed -n '3,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+setup_llama() {
+  local folder=$out/llama
+  [ -x "$folder/usr/bin/llama-server" ] && return
+  command -v debootstrap >/dev/null || { echo "peers: llama.cpp needs debootstrap" >&2; exit 1; }
+  echo "peers: llama.cpp"
+  rm -rf "$folder"
+  debootstrap --variant=minbase --include=llama.cpp-tools unstable "$folder" \
+    >"$out/llama.log" 2>&1 || { tail -5 "$out/llama.log" >&2; rm -rf "$folder"; exit 1; }
+}
+
+[ $# -gt 0 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 for peer in "$@"; do
   case "$peer" in
     vllm) setup_vllm ;;
+    llama.cpp) setup_llama ;;
     *) echo "peers: $peer is not known" >&2; exit 2 ;;
   esac
 done

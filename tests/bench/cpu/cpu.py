@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Continuo, llama.cpp and vLLM on the CPU, as servers, on the same weights: the same client
+(load.py) sends the same requests to each over HTTP, and `continuo bench` to ours over gRPC.
+
+Servers take turns, round after round; those that wait are stopped (SIGSTOP), so none disturbs
+another. Prompts of --prompt tokens, answers of exponential length, every answer complete (checked
+by the server's own count). Before that the most likely next token of some prompts is compared,
+which shows that it is the same model. llama.cpp reads a GGUF file that gguf.py writes.
+
+Prints a table with ratios, writes JSON, and ends non-zero where a peer could not be run or a
+request failed. tests/bench/peers/setup.sh installs the peers.
+"""
+import argparse
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/e2e"))
+sys.path.insert(0, str(ROOT / "tests/bench/batching"))
+import fleet  # noqa: E402
+from batching import make_model  # noqa: E402
+from gguf import write_gguf  # noqa: E402
+from load import Plan, drive, first_texts  # noqa: E402
+
+OUT = ROOT / "build/bench"
+LLAMA, VLLM = OUT / "llama", OUT / "vllm"
+CONTEXT = 2048  # of a request
+QUANTIZED = {"int8": "Q8_0", "int4": "Q4_0"}  # llama.cpp's of about the same size
+
+
+class Server:
+    """Processes that serve together, each the leader of a group; running only inside `with`."""
+
+    def __init__(self, name, address, groups, model="m"):
+        self.name, self.address, self.groups, self.model = name, address, groups, model
+
+    def signal(self, number):
+        for process in self.groups:
+            os.killpg(process.pid, number)
+
+    def __enter__(self):
+        self.signal(signal.SIGCONT)
+        return self
+
+    def __exit__(self, *_):
+        self.signal(signal.SIGSTOP)
+
+    def resident_mib(self):
+        pages = 0
+        groups = {p.pid for p in self.groups}
+        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[2]) in groups:
+                    pages += int((stat.parent / "statm").read_text().split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def end(self):
+        for process in self.groups:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+
+
+def spawn(name, arguments, env=None):
+    """A process that leads a group, its output in a file."""
+    with open(OUT / f"cpu-{name}.log", "wb") as log:
+        return subprocess.Popen([str(a) for a in arguments], stdin=subprocess.DEVNULL, stdout=log,
+                                stderr=log, start_new_session=True,
+                                env={**os.environ, **(env or {})})
+
+
+def wait_until_ready(name, address, process, seconds=540):
+    """Until it answers a completion. vLLM compiles at its first start with a model, for minutes."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return first_texts(address, "m", [[100, 101, 102]])
+        except (OSError, RuntimeError, ValueError, IndexError) as error:
+            if process.poll() is not None or time.monotonic() > until:
+                text = (OUT / f"cpu-{name}.log").read_text(errors="replace")[-3000:]
+                raise RuntimeError(f"{name} could not be run: {error!r}\n{text}") from error
+        time.sleep(0.5)  # asks another process
+
+
+def start_ours(model, weights, threads, streams):
+    port, gateway_port, http_port = (fleet.free_port() for _ in range(3))
+    worker = spawn("worker", [fleet.BIN / "continuo-worker", f"--model={model}", "--model_name=m",
+                              f"--listen=127.0.0.1:{port}", "--metrics_listen=127.0.0.1:0",
+                              f"--threads={threads}", f"--weights={weights}",
+                              f"--max_context_tokens={CONTEXT}",
+                              f"--kv_blocks={streams * CONTEXT // 16}"])
+    gateway = spawn("gateway", [fleet.BIN / "continuo-gateway", f"--workers=127.0.0.1:{port}",
+                                f"--listen=127.0.0.1:{gateway_port}",
+                                "--metrics_listen=127.0.0.1:0",
+                                f"--http_listen=127.0.0.1:{http_port}"])
+    server = Server("continuo", f"127.0.0.1:{http_port}", [worker, gateway])
+    server.grpc = f"127.0.0.1:{gateway_port}"
+    return server
+
+
+def start_llama(model, weights, threads, streams):
+    """In its folder of Debian's unstable suite; the GGUF file has to lie in there."""
+    if not (LLAMA / "usr/bin/llama-server").exists():
+        raise RuntimeError("llama.cpp is not there: tests/bench/peers/setup.sh llama.cpp")
+    name = f"{model.name}.gguf"
+    if not (LLAMA / name).exists():
+        write_gguf(model, LLAMA / name)
+    if weights in QUANTIZED:
+        quantized = f"{model.name}-{QUANTIZED[weights]}.gguf"
+        if not (LLAMA / quantized).exists():
+            subprocess.run(["chroot", LLAMA, "/usr/bin/llama-quantize", f"/{name}", f"/{quantized}",
+                            QUANTIZED[weights]], check=True, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+        name = quantized
+    port = fleet.free_port()
+    process = spawn("llama.cpp", [
+        "chroot", LLAMA, "/usr/bin/llama-server", "-m", f"/{name}", "--host", "127.0.0.1", "--port",
+        port, "-t", threads, "-tb", threads, "-np", streams, "-c", CONTEXT * streams, "--no-webui",
+        "--no-cache-prompt"])
+    return Server("llama.cpp", f"127.0.0.1:{port}", [process])
+
+
+def start_vllm(model, _weights, threads, streams):
+    if not (VLLM / "bin/vllm").exists():
+        raise RuntimeError("vLLM is not there: tests/bench/peers/setup.sh vllm")
+    port = fleet.free_port()
+    cores = sorted(os.sched_getaffinity(0))[:threads]
+    openmp = next(VLLM.glob("lib/libiomp5.so"), "")  # as vLLM's guide has it
+    process = spawn("vllm", [
+        VLLM / "bin/vllm", "serve", model, "--served-model-name", "m", "--host", "127.0.0.1",
+        "--port", port, "--dtype", "bfloat16", "--max-model-len", CONTEXT, "--max-num-seqs",
+        max(streams, 16), "--no-enable-prefix-caching"],
+        {"VLLM_CPU_KVCACHE_SPACE": "4", "HF_HUB_OFFLINE": "1", "LD_PRELOAD": str(openmp),
+         "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores))})
+    return Server("vllm", f"127.0.0.1:{port}", [process])
+
+
+STARTERS = {"continuo": start_ours, "llama.cpp": start_llama, "vllm": start_vllm}
+
+
+def over_grpc(server, plan_flags, streams, requests):
+    """The same load in kind, from our own client."""
+    result = subprocess.run(
+        [fleet.BIN / "continuo", "bench", f"--server={server.grpc}", f"--concurrency={streams}",
+         f"--requests={requests}", "--bypass_cache", "--json=-", *plan_flags],
+        capture_output=True, text=True, timeout=600)
+    if result.returncode != 0:
+        raise RuntimeError(f"continuo bench: {result.stdout}{result.stderr}")
+    report = json.loads(result.stdout)
+    latency = report["latency_seconds"]
+    return {"output_tokens_per_second": report["throughput"]["output_tokens_per_second"],
+            "time_to_first_token_s": {k: latency["time_to_first_token"][k] for k in ("p50", "p99")},
+            "inter_token_s": {k: latency["inter_token"][k] for k in ("p50", "p99")}}
+
+
+def agree(servers, vocabulary):
+    """How many of some prompts have the same most likely next token as ours."""
+    prompts = [item[0] for item in Plan(12, 24, 1, "agree", vocabulary).items]
+    texts = {}
+    for server in servers:
+        with server:
+            texts[server.name] = first_texts(server.address, server.model, prompts)
+    return {name: sum(a == b for a, b in zip(other, texts["continuo"]))
+            for name, other in texts.items()}
+
+
+def middle(rounds, *keys):
+    values = []
+    for r in rounds:
+        for key in keys:
+            r = r[key]
+        values.append(r)
+    return statistics.median(values)
+
+
+def table(result):
+    lines = [f"{'server':16}{'streams':>8}{'tok/s':>9}{'ratio':>7}{'TTFT p50':>10}{'p99':>9}"
+             f"{'ITL p50':>9}{'p99':>9}   ms; ratio: ours to it, output tok/s"]
+    for streams, cell in result["cells"].items():
+        ours = middle(cell["continuo"], "output_tokens_per_second")
+        for name, rounds in cell.items():
+            rate = middle(rounds, "output_tokens_per_second")
+            times = [middle(rounds, kind, part) * 1e3 for kind, part in
+                     (("time_to_first_token_s", "p50"), ("time_to_first_token_s", "p99"),
+                      ("inter_token_s", "p50"), ("inter_token_s", "p99"))]
+            lines.append(f"{name:16}{streams:>8}{rate:9.1f}{ours / rate:7.2f}{times[0]:10.0f}"
+                         f"{times[1]:9.0f}{times[2]:9.1f}{times[3]:9.1f}")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", default="qwen3-0.6b",
+                        help="of Qwen3, or small, an eighth of it (%(default)s)")
+    parser.add_argument("--weights", default="bf16", choices=["bf16", "int8", "int4"],
+                        help="llama.cpp: BF16, Q8_0, Q4_0; vLLM is measured in bf16 alone")
+    parser.add_argument("--streams", default="1,16", help="at once (%(default)s)")
+    parser.add_argument("--requests", type=int, default=3, help="a stream (%(default)s)")
+    parser.add_argument("--prompt", type=int, default=128, help="tokens (%(default)s)")
+    parser.add_argument("--output", type=int, default=96, help="tokens, the mean (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=1, help="(%(default)s)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--servers", default="continuo,llama.cpp,vllm")
+    parser.add_argument("--json", type=pathlib.Path)
+    arguments = parser.parse_args()
+    streams = [int(s) for s in arguments.streams.split(",")]
+    names = [n for n in arguments.servers.split(",")
+             if n != "vllm" or arguments.weights == "bf16"]
+    if names[:1] != ["continuo"]:
+        parser.error("--servers begins with continuo")
+    out = arguments.json or OUT / f"cpu-{arguments.shape}-{arguments.weights}.json"
+
+    model = make_model(arguments.shape)
+    vocabulary = json.loads((model / "config.json").read_text())["vocab_size"] * 9 // 10
+    servers, failed = [], []
+    try:
+        for name in names:
+            try:
+                server = STARTERS[name](model, arguments.weights, arguments.threads, max(streams))
+                servers.append(server)
+                wait_until_ready(name if name != "continuo" else "gateway", server.address,
+                                 server.groups[-1])
+                server.signal(signal.SIGSTOP)
+                print(f"  {name} is ready", flush=True)
+            except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+                failed.append(f"{name}: {error}")
+                if name == "continuo":
+                    raise
+                servers = [s for s in servers if s.name != name or s.end()]
+        result = {"model": model.name, "weights": arguments.weights, "threads": arguments.threads,
+                  "prompt_tokens": arguments.prompt, "output_tokens_mean": arguments.output,
+                  "same_first_token_of_12": agree(servers, vocabulary), "cells": {}}
+        print(f"  same most likely token of 12: {result['same_first_token_of_12']}", flush=True)
+        failed += [f"{name}: another model" for name, same in
+                   result["same_first_token_of_12"].items() if same < 6]
+        for count in streams:
+            cell = result["cells"][str(count)] = {s.name: [] for s in servers}
+            cell["continuo, gRPC"] = []
+            for number in range(arguments.rounds):
+                plan = Plan(count * arguments.requests, arguments.prompt, arguments.output,
+                            f"{count} {number}", vocabulary)
+                for server in servers:
+                    with server:
+                        one = drive(server.address, server.model, plan.items, count)
+                        one["resident_mib"] = server.resident_mib()
+                    cell[server.name].append(one)
+                with servers[0]:
+                    cell["continuo, gRPC"].append(over_grpc(
+                        servers[0], [f"--prompt_tokens={arguments.prompt}", f"--seed={number}",
+                                     f"--output_tokens=exponential:{arguments.output}"],
+                        count, count * arguments.requests))
+            print(table({"cells": {str(count): cell}}), flush=True)
+    finally:
+        for server in servers:
+            server.end()
+    result["failed"] = failed
+    out.write_text(json.dumps(result, indent=1))
+    print(table(result))
+    if failed:
+        sys.exit("cpu: " + "\n".join(failed))
+
+
+if __name__ == "__main__":
+    main()
