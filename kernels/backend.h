@@ -17,7 +17,7 @@
 namespace continuo {
 
 // Raised whenever any op's bits change for some input; part of the worker's fingerprint.
-inline constexpr int kArithmeticVersion = 1;
+inline constexpr int kArithmeticVersion = 2;
 
 // Where tensor parallelism splits K, K is cut into this many pieces whatever the number of ranks
 // (exactness rule 1). Ranks own whole subtrees, so sizes 1, 2, 4 and 8 give the same bits.
@@ -25,11 +25,17 @@ inline constexpr int kNumPieces = 8;
 
 // Tokens whose attention is reduced by itself before spans are merged in ascending order
 // (exactness rule 2). Independent of the KV cache's block size.
-inline constexpr int kAttentionSpan = 64;
+inline constexpr int kAttentionSpan = 128;
+
+// Elements that a KV cache of a type keeps for one position and head.
+constexpr int64_t KvRowElements(DType, int64_t head_dim) { return head_dim; }
 
 // Where each sequence of a step keeps its keys and values. All device arrays.
 struct PagedKv {
-  Tensor keys, values;  // [num_blocks, block_size, num_kv_heads * head_dim]
+  // [num_blocks, num_kv_heads, 2 * block_size * KvRowElements]: a head's keys of the block's
+  // positions, then its values, which are read soon after.
+  Tensor cache;
+  int block_size = 0;  // positions
   Tensor block_tables;  // [num_seqs, max_blocks] i32, -1 padded
   Tensor kv_len;        // [num_seqs] i32: tokens in the cache, this step's included
   Tensor query_begin;   // [num_seqs + 1] i32: rows of each sequence, back to back

@@ -5,6 +5,9 @@
 // kernel's one formula, so neither the KV block size, nor chunks, nor threads change a bit.
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <limits>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/rows.h"
@@ -18,11 +21,11 @@ void CpuBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
   CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(q.dtype) && q.rows() == out.rows());
   CONTINUO_CHECK(kv.query_begin.dtype == DType::kI32 && kv.query_begin.size() == num_seqs + 1);
   CONTINUO_CHECK(kv.kv_len.dtype == DType::kI32 && kv.block_tables.dtype == DType::kI32);
-  CONTINUO_CHECK(kv.values.shape == kv.keys.shape && kv.values.dtype == kv.keys.dtype);
   CONTINUO_CHECK(params.window >= 0 && params.softcap >= 0 && params.head_dim > 0 &&
                  params.heads_per_kv_head > 0);
   CONTINUO_CHECK(q.cols() == int64_t{params.num_heads} * params.head_dim);
-  CONTINUO_CHECK(kv.keys.shape[2] == int64_t{params.num_kv_heads} * params.head_dim);
+  CONTINUO_CHECK(kv.block_size > 0 && kv.cache.shape[1] == params.num_kv_heads);
+  CONTINUO_CHECK(kv.cache.shape[2] == int64_t{2} * kv.block_size * params.head_dim);
   if (q.size() == 0) return;
 
   const int32_t* query_begin = static_cast<const int32_t*>(kv.query_begin.data);
@@ -32,7 +35,7 @@ void CpuBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
   for (int seq = 0; seq < num_seqs; ++seq) {
     const int rows = query_begin[seq + 1] - query_begin[seq];
     CONTINUO_CHECK(rows >= 0 && kv_len[seq] >= rows);
-    CONTINUO_CHECK(kv_len[seq] <= kv.block_tables.cols() * kv.keys.shape[1]);
+    CONTINUO_CHECK(kv_len[seq] <= kv.block_tables.cols() * kv.block_size);
     int num_heads;
     for (int head = 0; head < params.num_heads; head += num_heads) {
       const int group = (params.first_head + head) / params.heads_per_kv_head;
@@ -49,109 +52,149 @@ void CpuBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
 
   // Later rows see more: longest first, so that threads end together.
   const int n = static_cast<int>(items_.size());
-  pool_.Run(n, [&](int i, int thread) { Attend(items_[n - 1 - i], out, q, kv, params, thread); });
+  // Pieces are handed out in turn, so the one after the others' is likely this thread's next.
+  const int ahead = pool_.num_threads();
+  pool_.Run(n, [&](int i, int thread) {
+    Attend(items_[n - 1 - i], i + ahead < n ? &items_[n - 1 - i - ahead] : nullptr, out, q, kv,
+           params, thread);
+  });
 }
 
-void CpuBackend::Attend(const AttentionItem& item, Tensor out, Tensor q, const PagedKv& kv,
-                        const AttentionParams& params, int thread) {
+// What the rows of an item see.
+struct CpuBackend::SeenPositions {
+  SeenPositions(const AttentionItem& item, const PagedKv& kv, int window) : window(window) {
+    const int32_t* query_begin = static_cast<const int32_t*>(kv.query_begin.data);
+    const int32_t rows = query_begin[item.seq + 1] - query_begin[item.seq];
+    first = static_cast<const int32_t*>(kv.kv_len.data)[item.seq] - rows + item.first_row;
+    last = first + item.num_rows - 1;
+  }
+  int64_t FirstSeenBy(int64_t position) const {
+    return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
+  }
+  int64_t FirstSpan() const { return FirstSeenBy(first) / kSpan * kSpan; }
+  // The positions of a span that any row sees, counted from it.
+  int Begin(int64_t span) const {
+    return static_cast<int>(std::clamp<int64_t>(FirstSeenBy(first) - span, 0, kSpan));
+  }
+  int End(int64_t span) const {
+    return static_cast<int>(std::clamp<int64_t>(last + 1 - span, 0, kSpan));
+  }
+
+  int64_t first, last;  // positions of the rows
+  int64_t window;
+};
+
+// The keys and values of a span.
+struct CpuBackend::SpanRows {
+  void Locate(const AttentionItem& item, const PagedKv& kv, const SeenPositions& seen, int64_t span,
+              int64_t row_elements) {
+    const int32_t* table =
+        static_cast<const int32_t*>(kv.block_tables.data) + item.seq * kv.block_tables.cols();
+    const int64_t row_bytes = row_elements * static_cast<int64_t>(SizeOf(kv.cache.dtype));
+    const int stop = seen.End(span);
+    pieces_end = pieces;
+    for (int j = seen.Begin(span); j < stop;) {
+      const int64_t block = table[(span + j) / kv.block_size];
+      CONTINUO_CHECK(block >= 0 && block < kv.cache.rows());
+      const int64_t offset = (span + j) % kv.block_size;
+      const char* row = At(kv.cache, KvElement(kv, block, item.kv_head, offset, row_elements));
+      const int64_t n = std::min<int64_t>(stop - j, kv.block_size - offset);
+      *pieces_end++ = {row, n * row_bytes};
+      *pieces_end++ = {row + kv.block_size * row_bytes, n * row_bytes};
+      for (int64_t i = 0; i < n; ++i, ++j, row += row_bytes) {
+        keys[j] = row;
+        values[j] = row + kv.block_size * row_bytes;
+      }
+    }
+  }
+
+  const void* keys[kSpan];
+  const void* values[kSpan];
+  MemoryPiece pieces[2 * kSpan];  // two for each block
+  MemoryPiece* pieces_end;
+};
+
+void CpuBackend::Attend(const AttentionItem& item, const AttentionItem* next_item, Tensor out,
+                        Tensor q, const PagedKv& kv, const AttentionParams& params, int thread) {
   const int64_t head_dim = params.head_dim;
-  const int64_t block_size = kv.keys.shape[1];
   const int64_t unit = static_cast<int64_t>(kernels_.pack_block);
   const int64_t stride = (head_dim + unit - 1) / unit * unit;
   const int num_queries = item.num_rows * item.num_heads;
-  const int element = ElementOf(kv.keys.dtype);
+  const bool by_pairs =
+      kernels_.attend_pairs != nullptr && q.dtype == DType::kBF16 && kv.cache.dtype == DType::kBF16;
 
-  float* packed = scratch_[thread].Get(stride + num_queries * (3 * stride + kSpan));
-  float* buffer = packed + num_queries * stride;
-  float* scores = buffer + stride;
-  float* span_out = scores + num_queries * kSpan;
-  float* sums = span_out + num_queries * stride;
-  float max[kMaxQueries], sum[kMaxQueries];
+  constexpr int kVector = 16;  // the widest
+  float max[kMaxQueries + kVector], sum[kMaxQueries + kVector];
   int begin[kMaxQueries], end[kMaxQueries];
-  // Where the keys and values of this span and the next lie.
-  const void* keys[2][kSpan];
-  const void* values[2][kSpan];
+  SpanArgs args;
+  args.q_stride = stride * sizeof(float);
+  args.num_queries = num_queries;
+  args.begin = begin;
+  args.end = end;
+  args.head_dim = head_dim;
+  args.runs = kv.block_size % kSpanRun == 0;
+  args.stride = stride;
+  args.scale = params.scale;
+  args.softcap = params.softcap;
+  args.max = max;
+  args.sum = sum;
+  float* const queries = scratch_[thread].Get(kSpan * (stride + 1) + (kSpan + 1) * stride + stride +
+                                              num_queries * (3 * stride + kSpan));
+  args.q = queries;
+  args.key_panels = queries + num_queries * stride;
+  args.value_panels = args.key_panels + kSpan * (stride + 1);
+  args.step_panels = args.value_panels + (kSpan + 1) * stride;
+  args.scores = args.step_panels + stride;
+  args.span_out = args.scores + num_queries * kSpan;
+  args.out = args.span_out + num_queries * stride;
 
-  const int32_t* query_begin = static_cast<const int32_t*>(kv.query_begin.data);
-  const int64_t first_row = query_begin[item.seq] + item.first_row;
+  const int64_t first_row =
+      static_cast<const int32_t*>(kv.query_begin.data)[item.seq] + item.first_row;
   const auto element_of = [&](int query) {
     return (first_row + query / item.num_heads) * q.cols() +
            (item.first_head + query % item.num_heads) * head_dim;
   };
   for (int i = 0; i < num_queries; ++i) {
-    const float* in = Read(kernels_, q, element_of(i), head_dim, buffer);
-    kernels_.pack[element](packed + i * stride, in, head_dim);
-    sum[i] = 0;
-  }
-
-  SpanArgs args;
-  args.q = packed;
-  args.q_stride = stride;
-  args.num_queries = num_queries;
-  args.begin = begin;
-  args.end = end;
-  args.head_dim = head_dim;
-  args.scale = params.scale;
-  args.softcap = params.softcap;
-  args.scores = scores;
-  args.span_out = span_out;
-  args.max = max;
-  args.sum = sum;
-  args.out = sums;
-  args.out_stride = stride;
-
-  const int32_t rows = query_begin[item.seq + 1] - query_begin[item.seq];
-  const int64_t first_position =
-      static_cast<const int32_t*>(kv.kv_len.data)[item.seq] - rows + item.first_row;
-  const int64_t last_position = first_position + item.num_rows - 1;
-  const auto first_seen = [&](int64_t position) {
-    return params.window == 0 ? 0 : std::max<int64_t>(0, position - params.window + 1);
-  };
-  const int32_t* table =
-      static_cast<const int32_t*>(kv.block_tables.data) + item.seq * kv.block_tables.cols();
-
-  // The positions of a span that any of the queries sees.
-  const auto seen_begin = [&](int64_t span) {
-    return static_cast<int>(std::clamp<int64_t>(first_seen(first_position) - span, 0, kSpan));
-  };
-  const auto seen_end = [&](int64_t span) {
-    return static_cast<int>(std::clamp<int64_t>(last_position + 1 - span, 0, kSpan));
-  };
-  const int64_t position_stride = params.num_kv_heads * head_dim;
-  const auto locate = [&](int64_t span, const void** key, const void** value) {
-    const int stop = seen_end(span);
-    for (int j = seen_begin(span); j < stop;) {
-      const int64_t block = table[(span + j) / block_size];
-      CONTINUO_CHECK(block >= 0 && block < kv.keys.rows());
-      const int64_t offset = (span + j) % block_size;
-      int64_t at = ((block * block_size + offset) * params.num_kv_heads + item.kv_head) * head_dim;
-      const int64_t in_block = std::min<int64_t>(stop - j, block_size - offset);
-      for (int64_t i = 0; i < in_block; ++i, ++j, at += position_stride) {
-        key[j] = At(kv.keys, at);
-        value[j] = At(kv.values, at);
-      }
+    float* const to = queries + i * stride;
+    std::fill(to, to + stride, 0.0f);
+    if (by_pairs) {
+      std::memcpy(to, At(q, element_of(i)), head_dim * sizeof(uint16_t));
+    } else {
+      kernels_.widen[ElementOf(q.dtype)](to, At(q, element_of(i)), head_dim);
     }
-  };
+  }
+  std::fill(args.out, args.out + num_queries * stride, 0.0f);
+  std::fill(std::begin(max), std::end(max), -std::numeric_limits<float>::infinity());
+  std::fill(std::begin(sum), std::end(sum), 0.0f);
 
-  const int64_t first_span = first_seen(first_position) / kSpan * kSpan;
-  locate(first_span, keys[0], values[0]);
-  for (int64_t span = first_span, which = 0; span <= last_position; span += kSpan, which ^= 1) {
+  const auto attend =
+      by_pairs ? kernels_.attend_pairs : kernels_.attend_span[ElementOf(kv.cache.dtype)];
+  const SeenPositions seen(item, kv, params.window);
+  SpanRows rows[2];  // of this span and of what is read next
+  rows[0].Locate(item, kv, seen, seen.FirstSpan(), head_dim);
+  for (int64_t span = seen.FirstSpan(), which = 0; span <= seen.last; span += kSpan, which ^= 1) {
     for (int i = 0; i < num_queries; ++i) {
-      const int64_t position = first_position + i / item.num_heads;
-      begin[i] = static_cast<int>(std::clamp<int64_t>(first_seen(position) - span, 0, kSpan));
+      const int64_t position = seen.first + i / item.num_heads;
+      begin[i] = static_cast<int>(std::clamp<int64_t>(seen.FirstSeenBy(position) - span, 0, kSpan));
       end[i] = static_cast<int>(std::clamp<int64_t>(position + 1 - span, 0, kSpan));
     }
-    locate(span + kSpan, keys[which ^ 1], values[which ^ 1]);
-    args.keys = keys[which];
-    args.values = values[which];
-    args.next_keys = keys[which ^ 1];
-    args.num_next = seen_end(span + kSpan);
-    kernels_.attend_span[element](args);
+    SpanRows& next = rows[which ^ 1];
+    if (span + kSpan <= seen.last || next_item == nullptr) {
+      next.Locate(item, kv, seen, span + kSpan, head_dim);
+    } else {
+      const SeenPositions next_seen(*next_item, kv, params.window);
+      next.Locate(*next_item, kv, next_seen, next_seen.FirstSpan(), head_dim);
+    }
+    args.keys = rows[which].keys;
+    args.values = rows[which].values;
+    args.next = next.pieces;
+    args.next_end = next.pieces_end;
+    attend(args);
   }
 
   for (int i = 0; i < num_queries; ++i) {
-    float* row = Begin(out, element_of(i), buffer);
-    kernels_.divide(row, sums + i * stride, sum[i], head_dim);
+    float* row = Begin(out, element_of(i), args.span_out);
+    kernels_.divide(row, args.out + i * stride, sum[i], head_dim);
     Finish(kernels_, out, element_of(i), head_dim, row);
   }
 }

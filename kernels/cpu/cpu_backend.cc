@@ -208,23 +208,31 @@ void CpuBackend::Rope(Tensor x, Tensor angles, int head_dim) {
 }
 
 void CpuBackend::WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) {
-  const int64_t cols = kv.keys.shape[2];
-  const int64_t num_slots = kv.keys.shape[0] * kv.keys.shape[1];
+  const int64_t num_heads = kv.cache.shape[1];
+  const int64_t num_slots = kv.cache.shape[0] * kv.block_size;
   CONTINUO_CHECK(slots.dtype == DType::kI32 && slots.size() == k.rows() && k.rows() == v.rows());
-  CONTINUO_CHECK(kv.values.shape == kv.keys.shape && k.cols() == cols && v.cols() == cols);
-  if (cols == 0) return;
+  CONTINUO_CHECK(k.cols() == v.cols());
+  if (k.cols() == 0) return;
+  CONTINUO_CHECK(kv.block_size > 0 && num_heads > 0);
+  const int64_t head_dim = k.cols() / num_heads;
+  CONTINUO_CHECK(k.cols() * kv.block_size * 2 == kv.cache.cols());
   const int32_t* s = static_cast<const int32_t*>(slots.data);
-  ForParts(k.rows(), 2 * cols, [&](int64_t begin, int64_t end, int thread) {
-    float* buffer = scratch_[thread].Get(cols);
+  ForParts(k.rows(), 2 * k.cols(), [&](int64_t begin, int64_t end, int thread) {
+    float* buffer = scratch_[thread].Get(head_dim);
     for (int64_t r = begin; r < end; ++r) {
       CONTINUO_CHECK(s[r] >= 0 && s[r] < num_slots);
-      for (const auto& [to, from] : {std::pair{kv.keys, k}, std::pair{kv.values, v}}) {
-        if (to.dtype == from.dtype) {
-          std::memcpy(At(to, s[r] * cols), At(from, r * cols), cols * SizeOf(to.dtype));
-        } else {
-          float* row = Begin(to, s[r] * cols, buffer);
-          kernels_.widen[ElementOf(from.dtype)](row, At(from, r * cols), cols);
-          Finish(kernels_, to, s[r] * cols, cols, row);
+      for (int64_t head = 0; head < num_heads; ++head) {
+        int64_t at = KvElement(kv, s[r] / kv.block_size, head, s[r] % kv.block_size, head_dim);
+        for (const Tensor& from : {k, v}) {
+          const char* const source = At(from, r * from.cols() + head * head_dim);
+          if (kv.cache.dtype == from.dtype) {
+            std::memcpy(At(kv.cache, at), source, head_dim * SizeOf(from.dtype));
+          } else {
+            float* row = Begin(kv.cache, at, buffer);
+            kernels_.widen[ElementOf(from.dtype)](row, source, head_dim);
+            Finish(kernels_, kv.cache, at, head_dim, row);
+          }
+          at += kv.block_size * head_dim;
         }
       }
     }
@@ -233,16 +241,15 @@ void CpuBackend::WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) {
 
 void CpuBackend::CopyKvBlocks(const PagedKv& kv, Tensor pairs) {
   CONTINUO_CHECK(pairs.dtype == DType::kI32 && (pairs.rows() == 0 || pairs.cols() == 2));
-  const int64_t block = kv.keys.cols();
-  CONTINUO_CHECK(kv.values.shape == kv.keys.shape);
+  const int64_t block = kv.cache.cols();
   if (block == 0) return;
   const int32_t* p = static_cast<const int32_t*>(pairs.data);
   for (int64_t i = 0; i < pairs.rows(); ++i) {
     const int64_t from = p[2 * i], to = p[2 * i + 1];
-    CONTINUO_CHECK(from >= 0 && from < kv.keys.rows() && to >= 0 && to < kv.keys.rows());
-    for (const Tensor& t : {kv.keys, kv.values}) {
-      if (from != to) std::memcpy(At(t, to * block), At(t, from * block), block * SizeOf(t.dtype));
-    }
+    CONTINUO_CHECK(from >= 0 && from < kv.cache.rows() && to >= 0 && to < kv.cache.rows());
+    if (from == to) continue;
+    std::memcpy(At(kv.cache, to * block), At(kv.cache, from * block),
+                block * SizeOf(kv.cache.dtype));
   }
 }
 

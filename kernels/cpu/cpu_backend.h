@@ -84,8 +84,11 @@ class CpuBackend : public Backend {
   void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
                        const ExpertRoutes& routes, std::span<const int64_t> piece_begin,
                        bool by_entry);
-  void Attend(const AttentionItem& item, Tensor out, Tensor q, const PagedKv& kv,
-              const AttentionParams& params, int thread);
+  struct SeenPositions;
+  struct SpanRows;
+  // `next_item`: what this thread attends to next, perhaps; null: nothing.
+  void Attend(const AttentionItem& item, const AttentionItem* next_item, Tensor out, Tensor q,
+              const PagedKv& kv, const AttentionParams& params, int thread);
 
   const KernelTable& kernels_;
   ThreadPool pool_;

@@ -11,10 +11,12 @@ namespace continuo::cpu {
 enum Element : int { kElementF32 = 0, kElementBF16 = 1, kElementF16 = 2, kNumElements = 3 };
 
 // Positions reduced together by attention; equals kAttentionSpan.
-constexpr int kSpan = 64;
+constexpr int kSpan = 128;
+
+constexpr int kSpanRun = 16;
 
 // Queries that one call of attend_span takes at most.
-constexpr int kMaxQueries = 32;
+constexpr int kMaxQueries = 60;
 
 // out[i * out_stride + j] = x row i · w row j, over k elements. x rows are packed for w's type by
 // KernelTable::pack and x_stride floats apart; w rows are w_stride elements apart, any alignment.
@@ -75,28 +77,42 @@ struct PanelDots {
   void (*int4)(const PanelBlock& block);
 };
 
+struct MemoryPiece {
+  const char* data;
+  ptrdiff_t bytes;
+};
+
 // One span of attention for queries that share a key-value head.
 struct SpanArgs {
-  const float* q;  // [num_queries, q_stride], packed for the keys' type
-  size_t q_stride;
+  const void* q;    // rows of floats, or of bf16 for attend_pairs; head_dim of them, then zeros
+  size_t q_stride;  // bytes
   size_t num_queries;
-  const void* const* keys;       // kSpan pointers to head_dim elements; read in [begin, end) only
-  const void* const* values;     // likewise
-  const void* const* next_keys;  // of the next span, which will be read soon; num_next of them
-  int num_next;
+  const void* const* keys;    // kSpan pointers to head_dim elements; read in [begin, end) only
+  const void* const* values;  // likewise
+  // Keys of each kSpanRun positions from a multiple of it on follow one another in memory, and
+  // values do.
+  bool runs;
+  // Memory that is read soon after this span, in the order in which it lies.
+  const MemoryPiece* next;
+  const MemoryPiece* next_end;
   const int* begin;  // per query: the positions of the span that it sees, [begin, end),
   const int* end;    // perhaps none. Neither decreases from query to query.
   size_t head_dim;
+  size_t stride;  // head_dim, rounded up to a multiple of pack_block
   float scale;
-  float softcap;    // 0: none
-  float* scores;    // scratch [num_queries, kSpan]
-  float* span_out;  // scratch [num_queries, out_stride]
-  // What the spans before gave, updated: maximum, sum of e^(score - maximum) (0: nothing seen
-  // yet) and values weighted by them, [num_queries, out_stride].
+  float softcap;  // 0: none
+  // Scratch.
+  float* key_panels;    // [kSpan * (stride + 1)]
+  float* value_panels;  // [(kSpan + 1) * stride]
+  float* step_panels;   // [stride]
+  float* scores;        // [num_queries, kSpan]
+  float* span_out;      // [num_queries, stride]
+  // What the spans before gave, updated: maximum, sum of e^(score - maximum) and values weighted by
+  // them, [num_queries, stride]. Before the first: -infinity, 0 and zeros. `max` and `sum` have
+  // room for a vector more.
   float* max;
   float* sum;
   float* out;
-  size_t out_stride;
 };
 
 // The inner loops that differ per instruction set, chosen once when the backend is made. Every
@@ -117,6 +133,8 @@ struct KernelTable {
   void (*pack[kNumElements])(float* out, const float* in, size_t n);
   void (*dots[kNumElements])(const DotBlock& block);
   void (*attend_span[kNumElements])(const SpanArgs& args);
+  // For bf16 queries, keys and values, by products of pairs; null where attend_span does them.
+  void (*attend_pairs)(const SpanArgs& args);
 
   PanelDots panel_dots;
   // One group of n floats to integers from -127 to 127: x ≈ q · scale; their sum. NaN or infinity
@@ -153,6 +171,7 @@ void Avx2Int4(const PanelBlock& block);
 void Avx512VnniInt8(const PanelBlock& block);
 void Avx512VnniInt4(const PanelBlock& block);
 void Avx512Bf16(const PanelBlock& block);
+void Avx512AttendPairs(const SpanArgs& args);
 #endif
 
 }  // namespace continuo::cpu

@@ -10,85 +10,17 @@
 //   Sum, MaxOf                         over lanes: i with i + kLanes/2, then halves of that, …
 //   SumEach<n>(out, vectors)           Sum of each of n vectors, the same bits
 //   Evens(a, b), Odds(a, b)            every second lane of a, then of b
-//   Keep(v)                            v, in a register: not loaded again for each use
+//   Transpose(v)                       lane j of vector i becomes lane i of vector j; kLanes of
+//   them Keep(v)                            v, in a register: not loaded again for each use
+//   LoadWords(p)                       kLanes words of whatever lies there
 //   LoadBF16 LoadF16 StoreBF16         kLanes 16-bit elements
 //   LoadBF16Even LoadBF16Odd           every second of 2·kLanes elements
+//   BF16Even BF16Odd                   those of a vector that holds 2·kLanes elements
 //   kRowTile, kColTile, kColTile1      dot products done at once: rows × columns, and of one row
-//   kValueTile                         vectors of a value row done at once by attention
+//   kQueryTile, kPanelTile             the same of attention: queries × vectors
+//   kFewAccumulators                   vectors that it sums into at once for a few queries; ≥ 8
 
-constexpr size_t kBlock = 2 * kLanes;
-
-// How rows of each element type are read, kBlock elements at a time as two vectors. bf16 comes as
-// even and odd elements, which are cheaper to widen than neighbours; packed rows have that order.
-struct F32 {
-  using T = float;
-  INLINE static Vec First(const T* p) { return Load(p); }
-  INLINE static Vec Second(const T* p) { return Load(p + kLanes); }
-  INLINE static Vec Widen(const T* p) { return Load(p); }
-};
-struct BF16 {
-  using T = uint16_t;
-  INLINE static Vec First(const T* p) { return LoadBF16Even(p); }
-  INLINE static Vec Second(const T* p) { return LoadBF16Odd(p); }
-  INLINE static Vec Widen(const T* p) { return LoadBF16(p); }
-};
-struct F16 {
-  using T = uint16_t;
-  INLINE static Vec First(const T* p) { return LoadF16(p); }
-  INLINE static Vec Second(const T* p) { return LoadF16(p + kLanes); }
-  INLINE static Vec Widen(const T* p) { return LoadF16(p); }
-};
-
-// The first n < kLanes elements, then zeros.
-template <class E>
-INLINE Vec WidenPart(const void* p, size_t n) {
-  typename E::T part[kLanes] = {};
-  memcpy(part, p, n * sizeof(part[0]));
-  return E::Widen(part);
-}
-INLINE Vec LoadPart(const float* p, size_t n) { return WidenPart<F32>(p, n); }
-INLINE void StorePart(float* p, Vec v, size_t n) {
-  float part[kLanes];
-  Store(part, v);
-  memcpy(p, part, n * sizeof(float));
-}
-
-// e^x within 2 ulp; 0 where the result would be below 2^-126, infinity from 88.37 on.
-INLINE Vec Exp(Vec x) {
-  const Vec z = MulAdd(x, Set(0x1.715476p+0f), Set(kRoundShift));
-  const Vec n = Sub(z, Set(kRoundShift));
-  // ln 2 in two parts; n times the first is exact.
-  const Vec r = MulAdd(n, Set(-0x1.0bfbe8p-15f), MulAdd(n, Set(-0x1.62ep-1f), x));
-  Vec p = Set(1.0f / 5040);
-  p = MulAdd(p, r, Set(1.0f / 720));
-  p = MulAdd(p, r, Set(1.0f / 120));
-  p = MulAdd(p, r, Set(1.0f / 24));
-  p = MulAdd(p, r, Set(1.0f / 6));
-  p = MulAdd(p, r, Set(0.5f));
-  p = MulAdd(p, r, Set(1.0f));
-  p = MulAdd(p, r, Set(1.0f));
-  const Vec y = Mul(p, PowerOfTwo(z));
-  return IfLess(x, Set(-87.33654f), Zero(), IfLess(Set(88.37f), x, Set(__builtin_inff()), y));
-}
-
-// tanh within 6 ulp; ±1 from about ±9 on. Below 1/4 an odd polynomial, of which the next term is
-// below 2^-27 of x; from there on by the exponential, which loses little since 1 - e is large.
-INLINE Vec Tanh(Vec x) {
-  const Vec zero = Zero(), one = Set(1.0f);
-  const Vec size = Max(x, Sub(zero, x));
-  const Vec e = Exp(Mul(Set(-2.0f), size));
-  const Vec far = Div(Sub(one, e), Add(one, e));
-  const Vec square = Mul(x, x);
-  Vec p = Set(62.0f / 2835);
-  p = MulAdd(p, square, Set(-17.0f / 315));
-  p = MulAdd(p, square, Set(2.0f / 15));
-  p = MulAdd(p, square, Set(-1.0f / 3));
-  p = Mul(p, square);
-  const Vec near = MulAdd(p, x, x);
-  return IfLess(size, Set(0.25f), near, IfLess(x, zero, Sub(zero, far), far));
-}
-
-INLINE Vec Cap(Vec x, Vec cap) { return Mul(cap, Tanh(Div(x, cap))); }
+#include "kernels/cpu/vector_math-inl.h"
 
 // ---- Conversions ----
 
@@ -136,14 +68,6 @@ static void PackEvenOdd(float* out, const float* in, size_t n) {
 }
 
 // ---- Dot products ----
-
-// Asks for the cache line that lies `ahead` bytes after p, which need not exist. To the second
-// cache: the first is full of what is in use, and lines put there early are gone before their turn.
-INLINE void Prefetch(const void* p, size_t ahead) {
-  constexpr int kToRead = 0, kSecondCache = 2;
-  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + ahead), kToRead,
-                     kSecondCache);
-}
 
 // Up to this many rows MatMul is bound by memory.
 constexpr size_t kFewRows = 16;
@@ -433,7 +357,8 @@ static void Quantise(int8_t* q, float* scale, int32_t* sum, const float* x, size
   *scale = top / 127.0f;
 }
 
-constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots) {
+constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots,
+                                void (*attend_pairs)(const SpanArgs&) = nullptr) {
   return {
       name,
       kBlock,
@@ -443,7 +368,9 @@ constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots) {
       {NarrowF32, NarrowBF16},
       {PackPlain, PackEvenOdd, PackPlain},
       {Dots<F32>, Dots<BF16>, Dots<F16>},
-      {AttendSpan<F32>, AttendSpan<BF16>, AttendSpan<F16>},
+      {AttendSpan<FloatAttention<F32>>, AttendSpan<FloatAttention<BF16>>,
+       AttendSpan<FloatAttention<F16>>},
+      attend_pairs,
       panel_dots,
       Quantise,
       SumSquares,

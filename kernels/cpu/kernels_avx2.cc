@@ -13,11 +13,16 @@ constexpr size_t kLanes = 8;
 constexpr size_t kRowTile = 4;
 constexpr size_t kColTile = 2;
 constexpr size_t kColTile1 = 8;
-constexpr size_t kValueTile = 2;
+constexpr size_t kQueryTile = 6;
+constexpr size_t kPanelTile = 2;
+constexpr size_t kFewAccumulators = 8;
 
 INLINE Vec Zero() { return _mm256_setzero_ps(); }
 INLINE Vec Set(float x) { return _mm256_set1_ps(x); }
 INLINE Vec Load(const float* p) { return _mm256_loadu_ps(p); }
+INLINE Vec LoadWords(const void* p) {
+  return _mm256_castsi256_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
 INLINE Vec Keep(Vec v) {
   asm("" : "+x"(v));
   return v;
@@ -72,6 +77,24 @@ INLINE void SumEach(float* out, const Vec* v) {
     }
   }
 }
+// 8 × 8 words: first inside halves of the vectors, then the halves themselves.
+INLINE void Transpose(Vec* v) {
+  Vec pairs[8], fours[8];
+  UNROLL for (size_t i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
+  }
+  UNROLL for (size_t i = 0; i < 8; i += 4) {
+    UNROLL for (size_t j = 0; j < 2; ++j) {
+      fours[i + 2 * j] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0x44);
+      fours[i + 2 * j + 1] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0xee);
+    }
+  }
+  UNROLL for (size_t i = 0; i < 4; ++i) {
+    v[i] = _mm256_permute2f128_ps(fours[i], fours[4 + i], 0x20);
+    v[4 + i] = _mm256_permute2f128_ps(fours[i], fours[4 + i], 0x31);
+  }
+}
 INLINE float MaxOf(Vec v) {
   __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   s = _mm_max_ps(s, _mm_movehl_ps(s, s));
@@ -93,6 +116,13 @@ INLINE Vec LoadBF16Even(const uint16_t* p) {
 INLINE Vec LoadBF16Odd(const uint16_t* p) {
   const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
   return _mm256_castsi256_ps(_mm256_and_si256(LoadBits(p), high));
+}
+INLINE Vec BF16Even(Vec pairs) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
+}
+INLINE Vec BF16Odd(Vec pairs) {
+  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+  return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(pairs), high));
 }
 INLINE Vec LoadF16(const uint16_t* p) { return _mm256_cvtph_ps(LoadHalves(p)); }
 

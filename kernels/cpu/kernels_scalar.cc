@@ -16,16 +16,19 @@ constexpr size_t kLanes = 8;
 constexpr size_t kRowTile = 4;
 constexpr size_t kColTile = 1;
 constexpr size_t kColTile1 = 4;
-constexpr size_t kValueTile = 1;
+constexpr size_t kQueryTile = 2;
+constexpr size_t kPanelTile = 2;
+constexpr size_t kFewAccumulators = 8;
 
 INLINE V4 Set4(float x) { return V4{x, x, x, x}; }
 INLINE Vec Set(float x) { return {Set4(x), Set4(x)}; }
 INLINE Vec Zero() { return Set(0); }
-INLINE Vec Load(const float* p) {
+INLINE Vec LoadWords(const void* p) {
   Vec v;
   memcpy(&v, p, sizeof(v));
   return v;
 }
+INLINE Vec Load(const float* p) { return LoadWords(p); }
 INLINE Vec Keep(Vec v) { return v; }
 INLINE void Store(float* p, Vec v) { memcpy(p, &v, sizeof(v)); }
 INLINE Vec Evens(Vec x, Vec y) {
@@ -56,6 +59,15 @@ INLINE float Sum(Vec v) {
 template <size_t n>
 INLINE void SumEach(float* out, const Vec* v) {
   for (size_t i = 0; i < n; ++i) out[i] = Sum(v[i]);
+}
+INLINE void Transpose(Vec* v) {
+  float words[kLanes][kLanes];
+  for (size_t i = 0; i < kLanes; ++i) {
+    float row[kLanes];
+    Store(row, v[i]);
+    for (size_t j = 0; j < kLanes; ++j) words[j][i] = row[j];
+  }
+  for (size_t i = 0; i < kLanes; ++i) v[i] = Load(words[i]);
 }
 INLINE float Larger(float x, float y) { return x > y ? x : y; }
 INLINE float MaxOf(Vec v) {
@@ -90,6 +102,10 @@ INLINE Vec LoadBF16Even(const uint16_t* p) {
 INLINE Vec LoadBF16Odd(const uint16_t* p) {
   const Bits pairs = LoadPairs(p);
   return {(V4)(pairs.a & 0xffff0000u), (V4)(pairs.b & 0xffff0000u)};
+}
+INLINE Vec BF16Even(Vec pairs) { return {(V4)((U4)pairs.a << 16), (V4)((U4)pairs.b << 16)}; }
+INLINE Vec BF16Odd(Vec pairs) {
+  return {(V4)((U4)pairs.a & 0xffff0000u), (V4)((U4)pairs.b & 0xffff0000u)};
 }
 
 // Exact. Shifting exponent and fraction into place and multiplying by 2^112 corrects the bias and

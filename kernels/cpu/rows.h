@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/backend.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/tensor.h"
 #include "services/base/check.h"
@@ -21,6 +22,13 @@ inline bool IsActivation(DType dtype) { return dtype == DType::kF32 || dtype == 
 
 inline char* At(const Tensor& t, int64_t element) {
   return static_cast<char*>(t.data) + element * static_cast<int64_t>(SizeOf(t.dtype));
+}
+
+// The element of kv.cache with which a position's key of a head begins, `row` elements long; its
+// value begins block_size rows later.
+inline int64_t KvElement(const PagedKv& kv, int64_t block, int64_t head, int64_t offset,
+                         int64_t row) {
+  return ((block * kv.cache.shape[1] + head) * 2 * kv.block_size + offset) * row;
 }
 
 // n elements of t from `element` on as floats: in place where they are, else widened to `buffer`.

@@ -125,47 +125,41 @@ TEST_P(OpsTest, RopeRotatesTheFirstPartOfEachHead) {
 
 TEST_P(OpsTest, WriteKvPutsRowsIntoTheirSlots) {
   Random random(6);
+  const int heads = 2, dim = 5, block_size = 4;
   for (const DType type : kActivations) {
     for (const DType cache_type : kActivations) {
-      HostTensor keys(cache_type, {3, 4, 5}), values(cache_type, {3, 4, 5});
-      const HostTensor k = HostTensor::Of(type, 3, 5, random),
-                       v = HostTensor::Of(type, 3, 5, random);
+      HostTensor cache(cache_type, {3, heads, 2 * block_size * dim});
+      const HostTensor k = HostTensor::Of(type, 3, heads * dim, random),
+                       v = HostTensor::Of(type, 3, heads * dim, random);
       const std::vector<int32_t> slots = {11, 0, 6};
       PagedKv kv;
-      kv.keys = keys;
-      kv.values = values;
+      kv.cache = cache;
+      kv.block_size = block_size;
       backend_->WriteKv(kv, k, v, HostTensor::OfInts(slots));
-      Matrix expected_keys(60, 0.0), expected_values(60, 0.0);
+      Matrix expected(240, 0.0);
       for (int r = 0; r < 3; ++r) {
-        for (int c = 0; c < 5; ++c) {
-          expected_keys[slots[r] * 5 + c] = k.matrix()[r * 5 + c];
-          expected_values[slots[r] * 5 + c] = v.matrix()[r * 5 + c];
+        for (int c = 0; c < heads * dim; ++c) {
+          const int block = slots[r] / block_size, head = c / dim;
+          const int row = (block * heads + head) * 2 * block_size + slots[r] % block_size;
+          expected[row * dim + c % dim] = k.matrix()[r * heads * dim + c];
+          expected[(row + block_size) * dim + c % dim] = v.matrix()[r * heads * dim + c];
         }
       }
-      ExpectNear(keys, expected_keys, RoundingOf(cache_type), {0});
-      ExpectNear(values, expected_values, RoundingOf(cache_type), {0});
+      ExpectNear(cache, expected, RoundingOf(cache_type), {0});
     }
   }
 }
 
 TEST_P(OpsTest, CopyKvBlocksCopiesInOrder) {
   Random random(7);
-  HostTensor keys(DType::kBF16, {4, 2, 3}), values(DType::kBF16, {4, 2, 3});
-  for (int i = 0; i < 24; ++i) {
-    keys.Set(i, random.Value());
-    values.Set(i, random.Value());
-  }
-  const Matrix k = keys.matrix(), v = values.matrix();
+  const HostTensor cache = HostTensor::Of(DType::kBF16, 4, 12, random);
+  const Matrix before = cache.matrix();
   PagedKv kv;
-  kv.keys = keys;
-  kv.values = values;
+  kv.cache = cache;
   backend_->CopyKvBlocks(kv, HostTensor::OfInts({0, 2, 2, 3, 1, 1}, 2));
-  for (int i = 0; i < 6; ++i) {
-    for (const int block : {2, 3}) {
-      EXPECT_EQ(keys.matrix()[block * 6 + i], k[i]);
-      EXPECT_EQ(values.matrix()[block * 6 + i], v[i]);
-    }
-    EXPECT_EQ(keys.matrix()[6 + i], k[6 + i]);
+  for (int i = 0; i < 12; ++i) {
+    for (const int block : {2, 3}) EXPECT_EQ(cache.matrix()[block * 12 + i], before[i]);
+    EXPECT_EQ(cache.matrix()[12 + i], before[12 + i]);
   }
 }
 

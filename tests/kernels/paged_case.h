@@ -44,17 +44,21 @@ class PagedCase {
     for (int64_t i = num_blocks; i > 1; --i) {
       std::swap(order[i - 1], order[random.Below(static_cast<int>(i))]);
     }
-    cache_keys_ = HostTensor::Poisoned(type, num_blocks * block_size, width);
-    cache_values_ = HostTensor::Poisoned(type, num_blocks * block_size, width);
+    cache_ = HostTensor::Poisoned(type, num_blocks * params.num_kv_heads * 2 * block_size,
+                                  params.head_dim);
     std::vector<int32_t> tables(sequences_.size() * max_blocks, -1), lengths, begins = {0};
     int64_t next = 0;
     for (size_t i = 0; i < sequences_.size(); ++i) {
       for (int64_t p = 0; p < sequences_[i].kv_len; ++p) {
         if (p % block_size == 0) tables[i * max_blocks + p / block_size] = order[next++];
-        const int64_t slot = tables[i * max_blocks + p / block_size] * block_size + p % block_size;
-        const size_t bytes = keys_[i].Rows(p, p + 1).bytes();
-        std::memcpy(cache_keys_.Rows(slot, slot + 1).data, keys_[i].Rows(p, p + 1).data, bytes);
-        std::memcpy(cache_values_.Rows(slot, slot + 1).data, values_[i].Rows(p, p + 1).data, bytes);
+        const int64_t block = tables[i * max_blocks + p / block_size];
+        for (int head = 0; head < params.num_kv_heads; ++head) {
+          const int64_t row =
+              (block * params.num_kv_heads + head) * 2 * block_size + p % block_size;
+          Copy(cache_.Rows(row, row + 1), keys_[i].Rows(p, p + 1), head);
+          Copy(cache_.Rows(row + block_size, row + block_size + 1), values_[i].Rows(p, p + 1),
+               head);
+        }
       }
       lengths.push_back(static_cast<int32_t>(sequences_[i].kv_len));
       begins.push_back(begins.back() + static_cast<int32_t>(sequences_[i].rows));
@@ -62,9 +66,9 @@ class PagedCase {
     tables_ = HostTensor::OfInts(tables, std::max<int64_t>(max_blocks, 1));
     lengths_ = HostTensor::OfInts(lengths);
     begins_ = HostTensor::OfInts(begins);
-    kv_.keys = cache_keys_;
-    kv_.values = cache_values_;
-    kv_.keys.shape = kv_.values.shape = {num_blocks, block_size, width};
+    kv_.cache = cache_;
+    kv_.cache.shape = {num_blocks, params.num_kv_heads, 2 * block_size * params.head_dim};
+    kv_.block_size = static_cast<int>(block_size);
     kv_.block_tables = tables_;
     kv_.kv_len = lengths_;
     kv_.query_begin = begins_;
@@ -119,9 +123,14 @@ class PagedCase {
   }
 
  private:
+  // One head's elements of a row of all heads.
+  static void Copy(Tensor to, Tensor from, int head) {
+    std::memcpy(to.data, static_cast<const std::byte*>(from.data) + head * to.bytes(), to.bytes());
+  }
+
   std::vector<Sequence> sequences_;
   AttentionParams params_;
-  HostTensor q_, cache_keys_, cache_values_, tables_, lengths_, begins_;
+  HostTensor q_, cache_, tables_, lengths_, begins_;
   std::vector<HostTensor> keys_, values_;
   PagedKv kv_;
 };

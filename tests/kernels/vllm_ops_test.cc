@@ -199,11 +199,11 @@ TEST_P(VllmOpsTest, DenseAttention) {
                          Frequencies(c.base, c.rotary_dim), 1.0f);
     backend_->Rope(q, angles, c.head_dim);
     backend_->Rope(k, angles, c.head_dim);
-    const HostTensor keys = HostTensor(DType::kF32, {4, 3, 2 * c.head_dim}), values = keys.Clone();
+    const HostTensor cache(DType::kF32, {4, 2, 2 * 3 * c.head_dim});
     const HostTensor table = HostTensor::OfInts({2, 0, 3}, 3),
                      length = HostTensor::OfInts({c.rows});
     const HostTensor begin = HostTensor::OfInts({0, c.rows});
-    PagedKv kv{keys, values, table, length, begin};
+    PagedKv kv{cache, /*block_size=*/3, table, length, begin};
     std::vector<int32_t> slots;
     for (int p = 0; p < c.rows; ++p) slots.push_back(table.ints()[p / 3] * 3 + p % 3);
     backend_->WriteKv(kv, k, v, HostTensor::OfInts(slots));

@@ -6,20 +6,20 @@
 
 namespace continuo {
 
-int64_t KvCache::BlockBytes(int num_layers, int block_size, int width, DType dtype) {
-  return int64_t{2} * num_layers * block_size * width * static_cast<int64_t>(SizeOf(dtype));
+int64_t KvCache::BlockBytes(int num_layers, int block_size, const Shape& shape) {
+  return int64_t{2} * num_layers * shape.num_heads * block_size *
+         KvRowElements(shape.dtype, shape.head_dim) * static_cast<int64_t>(SizeOf(shape.dtype));
 }
 
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Make(Backend& backend, int num_layers,
-                                                       int num_blocks, int block_size, int width,
-                                                       DType dtype) {
+                                                       int num_blocks, int block_size,
+                                                       Shape shape) {
   std::unique_ptr<KvCache> cache(new KvCache(backend));
   cache->num_layers_ = num_layers;
   cache->num_blocks_ = num_blocks;
   cache->block_size_ = block_size;
-  cache->width_ = width;
-  cache->dtype_ = dtype;
-  cache->block_bytes_ = BlockBytes(num_layers, block_size, width, dtype);
+  cache->shape_ = shape;
+  cache->block_bytes_ = BlockBytes(num_layers, block_size, shape);
   ASSIGN_OR_RETURN(void* memory, backend.Allocate(static_cast<size_t>(cache->bytes())));
   cache->memory_ = static_cast<uint8_t*>(memory);
   return cache;
@@ -31,10 +31,12 @@ KvCache::~KvCache() {
 
 PagedKv KvCache::Layer(int layer, PagedKv kv) const {
   CONTINUO_CHECK(layer >= 0 && layer < num_layers_);
-  const int64_t half = num_blocks_ * (block_bytes_ / (2 * num_layers_));  // bytes of all keys
-  uint8_t* keys = memory_ + 2 * layer * half;
-  kv.keys = {keys, dtype_, {num_blocks_, block_size_, width_}};
-  kv.values = {keys + half, dtype_, {num_blocks_, block_size_, width_}};
+  const int64_t layer_bytes = num_blocks_ * (block_bytes_ / num_layers_);
+  const int64_t row = KvRowElements(shape_.dtype, shape_.head_dim);
+  kv.cache = {memory_ + layer * layer_bytes,
+              shape_.dtype,
+              {num_blocks_, shape_.num_heads, 2 * block_size_ * row}};
+  kv.block_size = block_size_;
   return kv;
 }
 

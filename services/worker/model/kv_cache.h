@@ -13,19 +13,23 @@ namespace continuo {
 // names the same place in every layer.
 class KvCache {
  public:
-  // `width`: elements of one token's keys, num_kv_heads * head_dim of this rank; 0 where it owns
-  // no head. ResourceExhausted where the memory is not to be had. `backend` outlives the result.
+  // What one token of one layer takes on this rank; 0 heads where it owns none.
+  struct Shape {
+    int num_heads = 0, head_dim = 0;
+    DType dtype = DType::kF32;
+  };
+
+  // ResourceExhausted where the memory is not to be had. `backend` outlives the result.
   static absl::StatusOr<std::unique_ptr<KvCache>> Make(Backend& backend, int num_layers,
-                                                       int num_blocks, int block_size, int width,
-                                                       DType dtype);
+                                                       int num_blocks, int block_size, Shape shape);
   ~KvCache();
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
   // Bytes of one block in all layers.
-  static int64_t BlockBytes(int num_layers, int block_size, int width, DType dtype);
+  static int64_t BlockBytes(int num_layers, int block_size, const Shape& shape);
 
-  // `kv` with this layer's keys and values filled in.
+  // `kv` with this layer's blocks filled in.
   PagedKv Layer(int layer, PagedKv kv) const;
   // Copies whole blocks in every layer; pairs i32 [n, 2] of (from, to), in order.
   void CopyBlocks(Tensor pairs);
@@ -38,9 +42,9 @@ class KvCache {
   explicit KvCache(Backend& backend) : backend_(backend) {}
 
   Backend& backend_;
-  uint8_t* memory_ = nullptr;  // per layer: all keys, then all values
-  int num_layers_ = 0, num_blocks_ = 0, block_size_ = 0, width_ = 0;
-  DType dtype_ = DType::kF32;
+  uint8_t* memory_ = nullptr;  // layer by layer
+  int num_layers_ = 0, num_blocks_ = 0, block_size_ = 0;
+  Shape shape_;
   int64_t block_bytes_ = 0;
 };
 

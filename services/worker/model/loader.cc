@@ -77,8 +77,9 @@ struct LoadPlan {
   int min_blocks = 0;
 
   int64_t BlockBytes(const Shard& shard, int block_size) const {
-    const int width = static_cast<int>(shard.kv_heads.size()) * config.head_dim;
-    return KvCache::BlockBytes(config.num_layers, block_size, width, kv_dtype);
+    return KvCache::BlockBytes(
+        config.num_layers, block_size,
+        {static_cast<int>(shard.kv_heads.size()), config.head_dim, kv_dtype});
   }
   int64_t BlockBytes(int block_size) const {
     int64_t bytes = 0;

@@ -45,9 +45,10 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
   ModelRunner& r = *runner;
   ASSIGN_OR_RETURN(r.weights_,
                    Weights::Load(r.config_, r.shard_, checkpoint, options.weights, *r.backend_));
-  const int width = static_cast<int>(r.shard_.kv_heads.size()) * config.head_dim;
   ASSIGN_OR_RETURN(r.cache_, KvCache::Make(*r.backend_, config.num_layers, options.num_blocks,
-                                           options.block_size, width, options.kv_dtype));
+                                           options.block_size,
+                                           {static_cast<int>(r.shard_.kv_heads.size()),
+                                            config.head_dim, options.kv_dtype}));
   ASSIGN_OR_RETURN(r.model_, MakeModel({.config = r.config_,
                                         .shard = r.shard_,
                                         .weights = r.weights_->model(),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention_bench --isa=auto --threads=2 --heads=16 --kv_heads=8 --head_dim=128
-//   --context=512,4096 [--rounds=7] [--clock=cpu] [--json=FILE]
+//   --context=512,4096 [--mode=decode] [--rounds=7] [--clock=cpu] [--json=FILE]
 // PagedAttention over bf16 keys and values in blocks of 16: 16 sequences that decode one row each,
-// and one sequence that prefills 512 rows, at each context length. Beside them, in turn, the read
-// bandwidth and the multiply-add peak of the same moment.
+// and one sequence that prefills 512 rows, at each context length (--mode: one of the two). Beside
+// them, in turn, the read bandwidth and the multiply-add peak of the same moment.
 #include <cstdio>
 #include <string>
 
@@ -27,7 +27,7 @@ int Main(const Flags& flags) {
     return 2;
   }
   Backend& backend = **made;
-  const bool avx512 = backend.name() == "cpu/avx512";
+  const bool avx512 = backend.name().find("avx512") != std::string::npos;
   Ceilings ceilings(threads);
   const auto allocate = [&](DType d, int64_t a, int64_t b, int64_t c) {
     Tensor t{nullptr, d, {a, b, c}};
@@ -44,14 +44,16 @@ int Main(const Flags& flags) {
   std::printf("%8s %8s %10s %8s %8s | %8s %8s\n", "context", "rows", "us", "GB/s", "GFLOP/s",
               "read", "fma");
   constexpr int64_t kBlock = 16;
-  const int64_t width = int64_t{params.num_kv_heads} * params.head_dim;
   for (const int context : flags.GetList("context", "512,4096")) {
     for (const bool decode : {true, false}) {
+      const std::string mode = decode ? "decode" : "prefill";
+      if (flags.Get("mode", mode) != mode) continue;
       const int64_t seqs = decode ? 16 : 1, rows_each = decode ? 1 : std::min(512, context);
       const int64_t blocks = (context + kBlock - 1) / kBlock, rows = seqs * rows_each;
       PagedKv kv;
-      kv.keys = allocate(DType::kBF16, seqs * blocks, kBlock, width);
-      kv.values = allocate(DType::kBF16, seqs * blocks, kBlock, width);
+      kv.cache =
+          allocate(DType::kBF16, seqs * blocks, params.num_kv_heads, 2 * kBlock * params.head_dim);
+      kv.block_size = kBlock;
       kv.block_tables = allocate(DType::kI32, seqs, blocks, 1);
       kv.kv_len = allocate(DType::kI32, seqs, 1, 1);
       kv.query_begin = allocate(DType::kI32, seqs + 1, 1, 1);
@@ -86,7 +88,7 @@ int Main(const Flags& flags) {
       const double pairs =
           static_cast<double>(rows) * (context - static_cast<double>(rows_each - 1) / 2);
       const double flops = 4.0 * pairs * params.num_heads * params.head_dim / t * 1e-9;
-      const double moved = static_cast<double>(kv.keys.bytes() + kv.values.bytes()) / t * 1e-9;
+      const double moved = static_cast<double>(kv.cache.bytes()) / t * 1e-9;
       std::printf("%8d %8lld %10.1f %8.1f %8.1f | %8.1f %8.1f\n", context,
                   static_cast<long long>(rows), t * 1e6, moved, flops, Median(read), Median(fma));
       results["cases"].push_back({{"context", context},
@@ -97,8 +99,7 @@ int Main(const Flags& flags) {
                                   {"gflop_per_s", flops},
                                   {"read_gb_per_s", Median(read)},
                                   {"fma_gflop_per_s", Median(fma)}});
-      for (const Tensor& tensor :
-           {kv.keys, kv.values, kv.block_tables, kv.kv_len, kv.query_begin, q, out}) {
+      for (const Tensor& tensor : {kv.cache, kv.block_tables, kv.kv_len, kv.query_begin, q, out}) {
         backend.Free(tensor.data);
       }
     }

@@ -35,10 +35,10 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
         options.dtype == DType::kBF16 ? WeightType::kBF16 : WeightType::kF32);
     ASSIGN_OR_RETURN(rank->weights,
                      Weights::Load(config, rank->shard, checkpoint, weights, *rank->backend));
-    const int width = static_cast<int>(rank->shard.kv_heads.size()) * config.head_dim;
-    ASSIGN_OR_RETURN(rank->cache,
-                     KvCache::Make(*rank->backend, config.num_layers, options.num_blocks,
-                                   options.block_size, width, options.kv_dtype));
+    ASSIGN_OR_RETURN(rank->cache, KvCache::Make(*rank->backend, config.num_layers,
+                                                options.num_blocks, options.block_size,
+                                                {static_cast<int>(rank->shard.kv_heads.size()),
+                                                 config.head_dim, options.kv_dtype}));
     ASSIGN_OR_RETURN(rank->model, MakeModel({.config = config,
                                              .shard = rank->shard,
                                              .weights = rank->weights->model(),

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "cuda_runtime_api.h"
+
+namespace continuo::cuda {
+
+// OK, or "cuda:1: <what>: out of memory (cudaErrorMemoryAllocation)", which is ResourceExhausted;
+// what else fails is Internal. The error is taken from the calling thread's last error, so that a
+// kernel launched later is not blamed for it.
+absl::Status CudaStatus(cudaError_t error, int device, std::string_view what);
+
+// Makes `device` the calling thread's.
+absl::Status SetDevice(int device);
+
+}  // namespace continuo::cuda
