@@ -12,6 +12,8 @@ above a cap. Figures are useful tokens a second: those that were asked for.
 * bound: what a full batch costs is measured on the engine (its prompts, and a step as a line over
   the position); static is charged for every row of every step, continuous only for what is wanted
   and with no row ever idle. See workload.py.
+* --clock=cpu counts CPU seconds of the process that is measured instead of wall time, and with
+  --threads=1 nothing waits in a loop: for a machine that others use as well.
 * Hugging Face: transformers' pipeline with the same static batches (tests/bench/peers/setup.sh
   vllm installs it). Without it, or with --no_hf, the rest is measured; --hf makes that an error.
 
@@ -24,6 +26,7 @@ a request failed.
 import argparse
 import json
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -45,7 +48,12 @@ SMALL = {
     "num_hidden_layers": 14, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 128,
     "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000,
     "tie_word_embeddings": True, "bos_token_id": 32000, "eos_token_id": 32001}
-SHORT, LONG = 33, 257  # tokens of the batches that tell what a step costs
+# A seventh of that, so that hundreds of requests take minutes on one thread.
+TINY = {**SMALL, "vocab_size": 8192, "hidden_size": 256, "intermediate_size": 768,
+        "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "bos_token_id": 8000, "eos_token_id": 8001}
+OWN_SHAPES = {"small": SMALL, "tiny": TINY}
+SHORT, LONG = 33, 513  # tokens of the batches that tell what a step costs
 
 
 def make_model(shape):
@@ -54,9 +62,10 @@ def make_model(shape):
     if not (folder / "config.json").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         what = f"--shape={shape}"
-        if shape == "small":
-            (OUT / "small.json").write_text(json.dumps(SMALL))
-            what = f"--config={OUT / 'small.json'}"
+        if shape in OWN_SHAPES:
+            config = OUT / f"{shape}.json"
+            config.write_text(json.dumps(OWN_SHAPES[shape]))
+            what = f"--config={config}"
         subprocess.run([fleet.BIN / "continuo-make-model", what, f"--out={folder}", "--seed=1"],
                        check=True)
     return folder
@@ -65,7 +74,8 @@ def make_model(shape):
 class Engine:
     """Our own, driven over gRPC; an answer comes in one piece, so that the client costs nothing."""
 
-    def __init__(self, model, batch, prompts, tokens, flags):
+    def __init__(self, model, batch, prompts, tokens, clock, flags):
+        self.clock = clock
         blocks = batch * ((prompts + tokens) // 16 + 2)
         self.worker = fleet.start_worker(
             model, f"--max_running={batch}", f"--kv_blocks={blocks}",
@@ -93,18 +103,24 @@ class Engine:
 
     def run(self, prompt_tokens, lengths):
         """Seconds until all requests, sent at once, are answered."""
-        begin = time.monotonic()
+        begin = self.now()
         self.finish([self.start(prompt_tokens, length) for length in lengths])
-        return time.monotonic() - begin
+        return self.now() - begin
+
+    def now(self):
+        if self.clock == "wall":
+            return time.monotonic()
+        tasks = pathlib.Path(f"/proc/{self.worker.process.pid}/task").iterdir()
+        return sum(int((t / "schedstat").read_text().split()[0]) for t in tasks) / 1e9
 
     def static(self, prompt_tokens, lengths, batch):
         """Seconds of each batch."""
         return [self.run(prompt_tokens, [max(group)] * len(group))
                 for group in batches(lengths, batch)]
 
-    def costs(self, prompt_tokens, batch):
-        times = [self.run(prompt_tokens, [n] * batch) for n in (1, SHORT, LONG)]
-        return StepCosts(batch, times[0], SHORT, times[1], LONG, times[2])
+    def batch_times(self, prompt_tokens, batch):
+        """What full batches take that tell what a step costs."""
+        return [self.run(prompt_tokens, [n] * batch) for n in (1, SHORT, LONG)]
 
 
 def run_hugging_face(python, model, cells, arguments):
@@ -118,7 +134,8 @@ def run_hugging_face(python, model, cells, arguments):
             {"prompts": [draw_prompt(cell["prompt_tokens"], f"hf {number} {i} {j}")
                          for j in range(len(group))], "tokens": max(group)}
             for i, group in enumerate(groups)]})
-    task = {"model": str(model), "threads": arguments.threads, "jobs": jobs,
+    task = {"model": str(model), "threads": arguments.threads, "clock": arguments.clock,
+            "jobs": jobs,
             "warm": [draw_prompt(32, i) for i in range(arguments.batch)]}
     process = subprocess.Popen([python, pathlib.Path(__file__).with_name("hf_static.py")],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -142,7 +159,7 @@ def run_hugging_face(python, model, cells, arguments):
     return json.loads(first)["versions"]
 
 
-def measure(engine, cell, costs, batch, num_rounds):
+def measure(engine, cell, batch, num_rounds):
     """Both ways by turns; medians."""
     lengths, prompt_tokens = cell["lengths"], cell["prompt_tokens"]
     useful = sum(lengths)
@@ -154,15 +171,35 @@ def measure(engine, cell, costs, batch, num_rounds):
         cell[name] = {"seconds": middle, "useful_tokens_per_second": useful / middle,
                       "of_each_round": seconds}
     cell["gain"] = statistics.median(static / continuous for static, continuous in rounds)
+
+
+def add_bound(cell, costs):
+    lengths = cell["lengths"]
     cell["bound"] = costs.bound(lengths)
     cell["predicted"] = {
         "static_seconds": costs.static_s(lengths),
         "continuous_seconds": costs.continuous_s(lengths),
-        "useful_tokens_per_second": useful / costs.continuous_s(lengths)}
-    print(f"  {prompt_tokens} prompt tokens, cap {cell['cap']}: static "
+        "useful_tokens_per_second": sum(lengths) / costs.continuous_s(lengths)}
+    print(f"  {cell['prompt_tokens']} prompt tokens, cap {cell['cap']}: static "
           f"{cell['static']['useful_tokens_per_second']:.1f}, continuous "
           f"{cell['continuous']['useful_tokens_per_second']:.1f} tok/s, {cell['gain']:.2f} times; "
           f"bound {cell['bound']:.2f}", flush=True)
+
+
+def measure_cells(engine, cells, prompt_tokens, arguments):
+    """Those of one prompt length; what a step costs before, between and after them, as medians."""
+    times = [engine.batch_times(prompt_tokens, arguments.batch)]
+    for cell in cells:
+        measure(engine, cell, arguments.batch, arguments.rounds)
+        times.append(engine.batch_times(prompt_tokens, arguments.batch))
+    prompt_s, short_s, long_s = map(statistics.median, zip(*times))
+    costs = StepCosts(arguments.batch, prompt_s, SHORT, short_s, LONG, long_s)
+    print(f"  {prompt_tokens} prompt tokens: a batch's prompts {costs.prompt_s:.2f} s, a step "
+          f"{costs.a * 1e3:.2f} ms and {costs.b * 1e6:.2f} us a position", flush=True)
+    for cell in cells:
+        add_bound(cell, costs)
+    return {"prompts_of_a_batch_s": costs.prompt_s, "step_s": costs.a,
+            "step_s_a_position": costs.b, "times": times}
 
 
 def table(cells):
@@ -181,14 +218,14 @@ def table(cells):
 
 def add_cells(result, before):
     """The cells of another run, but for those that were measured again."""
-    for key in ("model", "batch", "threads", "seed"):
+    for key in ("model", "batch", "threads", "seed", "clock"):
         if before[key] != result[key]:
             sys.exit(f"--add: {key} was {before[key]}, not {result[key]}")
     measured = {(c["prompt_tokens"], c["cap"]) for c in result["cells"]}
     result["cells"] += [c for c in before["cells"]
                         if (c["prompt_tokens"], c["cap"]) not in measured]
     result["cells"].sort(key=lambda c: (-c["prompt_tokens"], c["cap"]))
-    result["costs"] = {**before["costs"], **{str(k): v for k, v in result["costs"].items()}}
+    result["costs"] = {**before["costs"], **result["costs"]}
     if "versions" in before:
         result["versions"] = before["versions"]
 
@@ -207,7 +244,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0],
                                      epilog="See the head of the file for what is measured.")
     parser.add_argument("--shape", default="small",
-                        help="small, or a shape that continuo-make-model knows (%(default)s)")
+                        help="small, tiny, or a shape that continuo-make-model knows (%(default)s)")
     parser.add_argument("--model",
                         help="a folder instead; its tokenizer has to give a token a letter")
     parser.add_argument("--requests", type=int, default=96, help="a cell (%(default)s)")
@@ -220,6 +257,7 @@ def main():
                         help="of answers, in tokens (32,128,512,1536)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--worker_flags", default="", help="more of them, with spaces")
     parser.add_argument("--python", type=pathlib.Path, default=OUT / "vllm/bin/python",
                         help="of an environment with transformers")
@@ -232,6 +270,7 @@ def main():
     parser.add_argument("--svg", type=pathlib.Path, default=OUT / "batching.svg")
     arguments = parser.parse_args()
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the worker ends with this
     model = pathlib.Path(arguments.model) if arguments.model else make_model(arguments.shape)
     if arguments.only_hf:
         result = json.loads(arguments.json.read_text())
@@ -240,23 +279,16 @@ def main():
                   "lengths": draw_lengths(arguments.requests, MEAN, cap, arguments.seed)}
                  for p in arguments.prompts for cap in arguments.caps]
         result = {"model": model.name, "batch": arguments.batch, "threads": arguments.threads,
-                  "seed": arguments.seed, "cells": cells}
+                  "seed": arguments.seed, "clock": arguments.clock, "cells": cells}
         print(f"{model.name}, {arguments.requests} requests a cell, batches of {arguments.batch}",
               flush=True)
         engine = Engine(model, arguments.batch, max(arguments.prompts),
-                        max(*arguments.caps, LONG),
+                        max(*arguments.caps, LONG), arguments.clock,
                         [f"--threads={arguments.threads}", *arguments.worker_flags.split()])
         engine.run(min(arguments.prompts), [8] * arguments.batch)  # warm
-        for prompt_tokens in arguments.prompts:
-            costs = engine.costs(prompt_tokens, arguments.batch)
-            result.setdefault("costs", {})[prompt_tokens] = {
-                "prompts_of_a_batch_s": costs.prompt_s, "step_s": costs.a,
-                "step_s_a_position": costs.b}
-            print(f"  {prompt_tokens} prompt tokens: a batch's prompts {costs.prompt_s:.2f} s, a "
-                  f"step {costs.a * 1e3:.1f} ms and {costs.b * 1e6:.1f} us a position", flush=True)
-            for cell in cells:
-                if cell["prompt_tokens"] == prompt_tokens:
-                    measure(engine, cell, costs, arguments.batch, arguments.rounds)
+        result["costs"] = {
+            str(p): measure_cells(engine, [c for c in cells if c["prompt_tokens"] == p], p,
+                                  arguments) for p in arguments.prompts}
         engine.worker.kill()
         if arguments.add and arguments.json.exists():
             add_cells(result, json.loads(arguments.json.read_text()))

@@ -72,7 +72,8 @@ def draw(result):
     height = TOP + HEIGHT + 88
     requests = result["cells"][0]["requests"]
     title = (f'{result["model"]}, {requests} requests, batches of {result["batch"]}, '
-             f'{result["threads"]} threads: useful tokens a second')
+             f'{result["threads"]} threads: useful tokens a '
+             f'{"CPU second" if result.get("clock") == "cpu" else "second"}')
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
            'font-family="sans-serif" font-size="12" fill="#57606a">',
            "<style>.b{font-weight:bold}.m{text-anchor:middle}.e{text-anchor:end}"

@@ -8,6 +8,9 @@ another. Prompts of --prompt tokens, answers of exponential length, every answer
 by the server's own count). Before that the most likely next token of some prompts is compared,
 which shows that it is the same model. llama.cpp reads a GGUF file that gguf.py writes.
 
+Beside what clients see there is CPU time, all of a server's processes together, which with
+--threads=1 (no thread waits in a loop) tells something on a machine that others use as well.
+
 Prints a table with ratios, writes JSON, and ends non-zero where a peer could not be run or a
 request failed. tests/bench/peers/setup.sh installs the peers.
 """
@@ -52,17 +55,29 @@ class Server:
     def __exit__(self, *_):
         self.signal(signal.SIGSTOP)
 
-    def resident_mib(self):
-        pages = 0
+    def used(self):
+        """CPU seconds and resident MiB of all its processes."""
         groups = {p.pid for p in self.groups}
+        ticks = pages = 0
         for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
             try:
                 fields = stat.read_text().rpartition(")")[2].split()
-                if int(fields[2]) in groups:
-                    pages += int((stat.parent / "statm").read_text().split()[1])
             except (FileNotFoundError, ProcessLookupError):
-                pass
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+                continue  # it has ended
+            if int(fields[2]) in groups:
+                ticks += int(fields[11]) + int(fields[12])
+                pages += int(fields[21])
+        return ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def measure(self, load):
+        """What `load` reports, with CPU and memory of the server beside it."""
+        with self:
+            before, _ = self.used()
+            report = load()
+            after, report["resident_mib"] = self.used()
+        report["cpu_s"] = after - before
+        report["output_tokens_per_cpu_second"] = report["output_tokens"] / report["cpu_s"]
+        return report
 
     def end(self):
         for process in self.groups:
@@ -160,7 +175,8 @@ def over_grpc(server, plan_flags, streams, requests):
         raise RuntimeError(f"continuo bench: {result.stdout}{result.stderr}")
     report = json.loads(result.stdout)
     latency = report["latency_seconds"]
-    return {"output_tokens_per_second": report["throughput"]["output_tokens_per_second"],
+    return {"output_tokens": report["tokens"]["output"],
+            "output_tokens_per_second": report["throughput"]["output_tokens_per_second"],
             "time_to_first_token_s": {k: latency["time_to_first_token"][k] for k in ("p50", "p99")},
             "inter_token_s": {k: latency["inter_token"][k] for k in ("p50", "p99")}}
 
@@ -186,17 +202,19 @@ def middle(rounds, *keys):
 
 
 def table(result):
-    lines = [f"{'server':16}{'streams':>8}{'tok/s':>9}{'ratio':>7}{'TTFT p50':>10}{'p99':>9}"
-             f"{'ITL p50':>9}{'p99':>9}   ms; ratio: ours to it, output tok/s"]
+    lines = [f"{'server':16}{'streams':>8}{'tok/s':>9}{'ratio':>7}{'a CPU s':>9}{'ratio':>7}"
+             f"{'TTFT p50':>10}{'p99':>9}{'ITL p50':>9}{'p99':>9}   ms; ratio: ours to it"]
+    rates = ("output_tokens_per_second", "output_tokens_per_cpu_second")
     for streams, cell in result["cells"].items():
-        ours = middle(cell["continuo"], "output_tokens_per_second")
         for name, rounds in cell.items():
-            rate = middle(rounds, "output_tokens_per_second")
-            times = [middle(rounds, kind, part) * 1e3 for kind, part in
-                     (("time_to_first_token_s", "p50"), ("time_to_first_token_s", "p99"),
-                      ("inter_token_s", "p50"), ("inter_token_s", "p99"))]
-            lines.append(f"{name:16}{streams:>8}{rate:9.1f}{ours / rate:7.2f}{times[0]:10.0f}"
-                         f"{times[1]:9.0f}{times[2]:9.1f}{times[3]:9.1f}")
+            line = f"{name:16}{streams:>8}"
+            for rate in rates:
+                value = middle(rounds, rate)
+                line += f"{value:9.1f}{middle(cell['continuo'], rate) / value:7.2f}"
+            for kind, width in (("time_to_first_token_s", 10), ("inter_token_s", 9)):
+                line += f"{middle(rounds, kind, 'p50') * 1e3:{width}.1f}"
+                line += f"{middle(rounds, kind, 'p99') * 1e3:9.1f}"
+            lines.append(line)
     return "\n".join(lines)
 
 
@@ -222,6 +240,7 @@ def main():
         parser.error("--servers begins with continuo")
     out = arguments.json or OUT / f"cpu-{arguments.shape}-{arguments.weights}.json"
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers end with this
     model = make_model(arguments.shape)
     vocabulary = json.loads((model / "config.json").read_text())["vocab_size"] * 9 // 10
     servers, failed = [], []
@@ -252,15 +271,12 @@ def main():
                 plan = Plan(count * arguments.requests, arguments.prompt, arguments.output,
                             f"{count} {number}", vocabulary)
                 for server in servers:
-                    with server:
-                        one = drive(server.address, server.model, plan.items, count)
-                        one["resident_mib"] = server.resident_mib()
-                    cell[server.name].append(one)
-                with servers[0]:
-                    cell["continuo, gRPC"].append(over_grpc(
-                        servers[0], [f"--prompt_tokens={arguments.prompt}", f"--seed={number}",
-                                     f"--output_tokens=exponential:{arguments.output}"],
-                        count, count * arguments.requests))
+                    cell[server.name].append(server.measure(
+                        lambda s=server: drive(s.address, s.model, plan.items, count)))
+                cell["continuo, gRPC"].append(servers[0].measure(lambda: over_grpc(
+                    servers[0], [f"--prompt_tokens={arguments.prompt}", f"--seed={number}",
+                                 f"--output_tokens=exponential:{arguments.output}"],
+                    count, count * arguments.requests)))
             print(table({"cells": {str(count): cell}}), flush=True)
     finally:
         for server in servers:
