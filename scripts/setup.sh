@@ -8,7 +8,7 @@
 #   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, buf
 #   scripts/setup.sh --peers    also the programs that benches measure beside ours
 #   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples
-#   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda
+#   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda-toolkit, for the preset cuda
 #   scripts/setup.sh --cluster  also what deploy/images and deploy/cluster need: buildah, containerd
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -97,22 +97,18 @@ if [ "$want_all" = 1 ] && ! { [ -x build/npm/node_modules/.bin/buf ] && [ -d bui
   npm install --silent --no-audit --no-fund --prefix build/npm @bufbuild/buf@1.50.0 openai@4.104.0 >/dev/null
 fi
 
-if [ "$want_cuda" = 1 ] && ! [ -f build/cuda/.done ]; then
+# Headers, compiler and libraries; nothing of them needs a GPU or a driver.
+toolkit=build/cuda-toolkit
+if [ "$want_cuda" = 1 ] && ! cmp -s kernels/cuda/requirements.txt "$toolkit/installed.txt"; then
   echo "setup: CUDA 13.0 toolkit and NCCL"
-  /usr/bin/python3 -m venv --clear build/cuda/venv
-  build/cuda/venv/bin/pip install -q --disable-pip-version-check --no-deps \
-    nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 \
-    nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96 nvidia-cublas==13.1.0.3 \
-    nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvrtc==13.0.88
-  site=$(echo build/cuda/venv/lib/python3.*/site-packages/nvidia)
+  rm -rf "$toolkit"
+  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps --target "$toolkit" \
+    -r kernels/cuda/requirements.txt
   # The wheels have no development links.
-  ln -sfn "$PWD/$site/cu13" build/cuda/toolkit
-  ln -sfn "$PWD/$site/nccl" build/cuda/nccl
-  for library in cublas cublasLt cudart nvrtc; do
-    so=$(ls "$site"/cu13/lib/lib$library.so.* | head -1)
-    ln -sf "$(basename "$so")" "$site/cu13/lib/lib$library.so"
+  for library in cu13/lib/lib{cublas,cublasLt,cudart,nvrtc}.so.13 nccl/lib/libnccl.so.2; do
+    ln -sf "$(basename "$library")" "$toolkit/nvidia/${library%.so.*}.so"
   done
-  ln -sf libnccl.so.2 "$site/nccl/lib/libnccl.so"
-  touch build/cuda/.done
+  ln -sfn lib "$toolkit/nvidia/cu13/lib64"  # where nvcc looks
+  cp kernels/cuda/requirements.txt "$toolkit/installed.txt"
 fi
 echo "setup: ready"

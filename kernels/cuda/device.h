@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace continuo::cuda {
+
+// What kernels/cuda is compiled for begins here (A100).
+inline constexpr int kMinMajor = 8;
+
+struct Device {
+  int index = 0;  // as in cuda:INDEX
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  int64_t total_bytes = 0, free_bytes = 0;
+};
+
+// "cuda:0,1" to {0, 1}: rank i computes on the i-th. InvalidArgument says what is wrong: another
+// form, a device named twice (NCCL takes one rank a device), a number of devices that is not 1, 2,
+// 4 or 8.
+absl::StatusOr<std::vector<int>> ParseDevices(std::string_view device);
+
+// The devices of these indices, and that this build runs on them. FailedPrecondition: no driver,
+// one too old, no device, a device too old; InvalidArgument: an index that the machine does not
+// have.
+absl::StatusOr<std::vector<Device>> FindDevices(std::span<const int> indices);
+
+}  // namespace continuo::cuda

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/device_buffer.h"
+
+#include "absl/strings/str_cat.h"
+#include "cuda_runtime_api.h"
+#include "kernels/cuda/cuda_status.h"
+#include "services/base/status_macros.h"
+
+namespace continuo::cuda {
+
+absl::StatusOr<DeviceBuffer> DeviceBuffer::Make(int device, size_t bytes) {
+  if (bytes == 0) return DeviceBuffer();
+  RETURN_IF_ERROR(SetDevice(device));
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    size_t free = 0, total = 0;
+    RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), device, "cudaMemGetInfo"));
+    return CudaStatus(
+        error, device,
+        absl::StrCat("cudaMalloc of ", bytes, " bytes where ", free, " of ", total, " are free"));
+  }
+  RETURN_IF_ERROR(CudaStatus(error, device, absl::StrCat("cudaMalloc of ", bytes, " bytes")));
+  return DeviceBuffer(data, bytes);
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  // An error here is one of earlier work; whoever waits for that work is told.
+  if (data_ != nullptr) (void)cudaFree(data_);
+}
+
+}  // namespace continuo::cuda

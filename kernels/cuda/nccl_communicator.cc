@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/nccl_communicator.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/tree_sum.h"
+#include "services/base/check.h"
+#include "services/base/status_macros.h"
+
+namespace continuo::cuda {
+namespace {
+
+// Between looks at what goes on by itself.
+constexpr absl::Duration kCallPeriod = absl::Microseconds(100);
+constexpr absl::Duration kWatchPeriod = absl::Milliseconds(10);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Make(
+    std::shared_ptr<NcclGroup> group, int rank, int device, cudaStream_t stream) {
+  CONTINUO_CHECK(rank >= 0 && rank < group->size());
+  std::unique_ptr<NcclCommunicator> made(
+      new NcclCommunicator(std::move(group), rank, device, stream));
+  if (const absl::Status status = made->Init(); !status.ok()) {
+    made->group_->Fail(status);
+    return made->status();
+  }
+  return made;
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  stopping_ = true;
+  group_->Wake();
+  if (watcher_.joinable()) watcher_.join();
+  if (!group_->failure().ok()) {
+    EndAfterFailure();
+    return;
+  }
+  const std::lock_guard lock(comm_->mutex);
+  // In non-blocking mode it goes on by itself until all ranks have called it. What it returns is no
+  // longer of use to anybody.
+  if (comm_->comm != nullptr) (void)ncclCommDestroy(std::exchange(comm_->comm, nullptr));
+}
+
+std::string NcclCommunicator::Name() const {
+  return absl::StrCat("rank ", rank_, " on cuda:", device_);
+}
+
+absl::Status NcclCommunicator::NcclStatus(ncclResult_t result, absl::string_view what,
+                                          ncclComm_t comm) const {
+  if (result == ncclSuccess) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(Name(), ": ", what, ": ", ncclGetErrorString(result),
+                                          " (", ncclGetLastError(comm), ")"));
+}
+
+absl::Status NcclCommunicator::Init() {
+  SetHangLimit(group_->options().init_limit);
+  RETURN_IF_ERROR(SetDevice(device_));
+  ASSIGN_OR_RETURN(scratch_, DeviceBuffer::Make(device_, group_->options().scratch_bytes));
+  CONTINUO_CHECK(scratch_.bytes() >= sizeof(float));
+  ASSIGN_OR_RETURN(mark_, Event::Make(device_));
+  RETURN_IF_ERROR(Join());
+  return Connect();
+}
+
+absl::Status NcclCommunicator::Join() {
+  const absl::Duration start = group_->Elapsed();
+  std::unique_lock lock(comm_->mutex);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclResult_t result = ncclCommInitRankConfig(&comm_->comm, size(), group_->id(), rank_, &config);
+  while (true) {
+    if (result != ncclInProgress) return NcclStatus(result, "ncclCommInitRankConfig", comm_->comm);
+    if (group_->Elapsed() - start > group_->options().init_limit) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(Name(), ": the ", size(), " ranks have not joined within ",
+                       absl::FormatDuration(group_->options().init_limit)));
+    }
+    lock.unlock();
+    group_->Pause(kCallPeriod);
+    RETURN_IF_ERROR(group_->failure());
+    lock.lock();
+    RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(comm_->comm, &result), "ncclCommGetAsyncError",
+                               comm_->comm));
+  }
+}
+
+// NCCL connects ranks when they first communicate.
+absl::Status NcclCommunicator::Connect() {
+  watcher_ = std::thread([this] { Watch(); });
+  RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(scratch_.data(), 0, sizeof(float), stream_), device_,
+                             "cudaMemsetAsync"));
+  RETURN_IF_ERROR(Sum(static_cast<float*>(scratch_.data()), 1));
+  ASSIGN_OR_RETURN(Event connected, Event::Make(device_));
+  RETURN_IF_ERROR(connected.Record(stream_));
+  while (true) {
+    RETURN_IF_ERROR(group_->failure());
+    ASSIGN_OR_RETURN(const bool done, connected.Done());
+    if (done) return absl::OkStatus();
+    group_->Pause(kCallPeriod);
+  }
+}
+
+absl::Status NcclCommunicator::Call(absl::string_view what, NcclCall call) {
+  const absl::Duration start = group_->Elapsed();
+  std::unique_lock lock(comm_->mutex);
+  RETURN_IF_ERROR(group_->failure());
+  ncclResult_t result = call(comm_->comm);
+  while (result == ncclInProgress) {
+    if (group_->Elapsed() - start > hang_limit()) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          Name(), ": ", what, " has been in progress for ", absl::FormatDuration(hang_limit())));
+    }
+    lock.unlock();
+    group_->Pause(kCallPeriod);
+    lock.lock();
+    RETURN_IF_ERROR(group_->failure());
+    RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(comm_->comm, &result), "ncclCommGetAsyncError",
+                               comm_->comm));
+  }
+  ++num_enqueued_;
+  return NcclStatus(result, what, comm_->comm);
+}
+
+absl::Status NcclCommunicator::Sum(float* data, int64_t n) {
+  return Call("ncclAllReduce", [&](ncclComm_t comm) {
+    return ncclAllReduce(data, data, static_cast<size_t>(n), ncclFloat32, ncclSum, comm, stream_);
+  });
+}
+
+absl::Status NcclCommunicator::SumInTree(float* data, int64_t n) {
+  auto* parts = static_cast<float*>(scratch_.data());
+  const auto turn = static_cast<int64_t>(scratch_.bytes() / sizeof(float)) / size();
+  CONTINUO_CHECK(turn > 0);
+  for (int64_t begin = 0; begin < n; begin += turn) {
+    const int64_t count = std::min(turn, n - begin);
+    RETURN_IF_ERROR(Call("ncclAllGather", [&](ncclComm_t comm) {
+      return ncclAllGather(data + begin, parts, static_cast<size_t>(count), ncclFloat32, comm,
+                           stream_);
+    }));
+    RETURN_IF_ERROR(
+        CudaStatus(AddTrees(data + begin, parts, size(), count, stream_), device_, "AddTrees"));
+  }
+  return absl::OkStatus();
+}
+
+void NcclCommunicator::AllReduceSum(Tensor x) {
+  CONTINUO_CHECK(x.dtype == DType::kF32);
+  if (x.size() == 0 || !status().ok()) return;
+  auto* data = static_cast<float*>(x.data);
+  const absl::Status status =
+      group_->options().tree_order ? SumInTree(data, x.size()) : Sum(data, x.size());
+  if (!status.ok()) group_->Fail(status);
+}
+
+// Each rank's rows arrive one after the other in scratch, then go to their columns.
+absl::Status NcclCommunicator::Gather(Tensor out, Tensor part,
+                                      std::span<const int64_t> column_begin) {
+  const size_t width = SizeOf(out.dtype), row_bytes = static_cast<size_t>(out.cols()) * width;
+  const auto turn = static_cast<int64_t>(scratch_.bytes() / row_bytes);
+  if (turn == 0) {
+    return absl::InternalError(absl::StrCat(Name(), ": a gathered row has ", row_bytes,
+                                            " bytes, the communicator's scratch ",
+                                            scratch_.bytes()));
+  }
+  for (int64_t begin = 0; begin < out.rows(); begin += turn) {
+    const int64_t rows = std::min(turn, out.rows() - begin);
+    const auto* from =
+        static_cast<const char*>(part.data) + static_cast<size_t>(begin * part.cols()) * width;
+    RETURN_IF_ERROR(Broadcasts(from, rows, width, column_begin));
+    for (int r = 0; r < size(); ++r) {
+      const size_t bytes = static_cast<size_t>(column_begin[r + 1] - column_begin[r]) * width;
+      if (bytes == 0) continue;
+      const size_t column = static_cast<size_t>(column_begin[r]) * width;
+      RETURN_IF_ERROR(CudaStatus(
+          cudaMemcpy2DAsync(
+              static_cast<char*>(out.data) + static_cast<size_t>(begin) * row_bytes + column,
+              row_bytes, static_cast<const char*>(scratch_.data()) + column * rows, bytes, bytes,
+              static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, stream_),
+          device_, "cudaMemcpy2DAsync"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NcclCommunicator::Broadcasts(const char* part, int64_t rows, size_t width,
+                                          std::span<const int64_t> column_begin) {
+  auto* scratch = static_cast<char*>(scratch_.data());
+  return Call("ncclGroupStart, ncclBroadcast, ncclGroupEnd", [&](ncclComm_t comm) {
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess) return result;
+    for (int r = 0; r < size() && result == ncclSuccess; ++r) {
+      const size_t bytes =
+          static_cast<size_t>((column_begin[r + 1] - column_begin[r]) * rows) * width;
+      if (bytes == 0) continue;
+      const size_t at = static_cast<size_t>(column_begin[r] * rows) * width;
+      result = ncclBroadcast(part, scratch + at, bytes, ncclUint8, r, comm, stream_);
+    }
+    const ncclResult_t ended = ncclGroupEnd();  // also after an error, since it started
+    return result == ncclSuccess ? ended : result;
+  });
+}
+
+void NcclCommunicator::AllGather(Tensor out, Tensor part, std::span<const int64_t> column_begin) {
+  CONTINUO_CHECK(column_begin.size() == static_cast<size_t>(size()) + 1);
+  CONTINUO_CHECK(out.cols() == column_begin.back() && out.rows() == part.rows());
+  CONTINUO_CHECK(out.dtype == part.dtype);
+  CONTINUO_CHECK(part.cols() == column_begin[rank_ + 1] - column_begin[rank_]);
+  if (out.size() == 0 || !status().ok()) return;
+  if (const absl::Status status = Gather(out, part, column_begin); !status.ok()) {
+    group_->Fail(status);
+  }
+}
+
+void NcclCommunicator::Abort() {
+  group_->Fail(absl::AbortedError("a rank of this replica failed"));
+}
+
+void NcclCommunicator::Watch() {
+  if (const absl::Status status = SetDevice(device_); !status.ok()) group_->Fail(status);
+  while (group_->failure().ok() && !stopping_) {
+    if (const absl::Status status = CheckOnce(); !status.ok()) group_->Fail(status);
+    group_->Pause(kWatchPeriod);
+  }
+  if (!group_->failure().ok()) EndAfterFailure();
+}
+
+absl::Status NcclCommunicator::CheckOnce() {
+  {
+    const std::lock_guard lock(comm_->mutex);
+    ncclResult_t error = ncclSuccess;
+    RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(comm_->comm, &error), "ncclCommGetAsyncError",
+                               comm_->comm));
+    if (error != ncclInProgress) {
+      RETURN_IF_ERROR(NcclStatus(error, "what goes on in NCCL", comm_->comm));
+    }
+  }
+  return CheckStream();
+}
+
+// One mark at a time, behind whatever has been enqueued since the last: nothing for the rank's
+// thread to do, and no more than one event in each period.
+absl::Status NcclCommunicator::CheckStream() {
+  if (!mark_pending_) {
+    const int64_t enqueued = num_enqueued_;
+    if (enqueued == num_marked_) return absl::OkStatus();
+    RETURN_IF_ERROR(mark_->Record(stream_));
+    num_marked_ = enqueued;
+    mark_pending_ = true;
+    marked_at_ = group_->Elapsed();
+  }
+  ASSIGN_OR_RETURN(const bool done, mark_->Done());
+  mark_pending_ = !done;
+  if (done || group_->Elapsed() - marked_at_ <= hang_limit()) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat(Name(), ": hung: a collective has not ended for ",
+                                                  absl::FormatDuration(hang_limit())));
+}
+
+void NcclCommunicator::EndAfterFailure() {
+  if (comm_->ended.exchange(true)) return;
+  const absl::Duration start = group_->Elapsed();
+  if (!mark_pending_ && num_enqueued_ != num_marked_) mark_pending_ = mark_->Record(stream_).ok();
+  // ncclCommAbort may hang where a device does, so it has a thread that can be left behind.
+  auto aborted = std::make_shared<std::atomic<bool>>(false);
+  std::thread aborter([comm = comm_, group = group_, device = device_, aborted] {
+    (void)SetDevice(device);
+    const std::lock_guard lock(comm->mutex);
+    if (comm->comm != nullptr) (void)ncclCommAbort(std::exchange(comm->comm, nullptr));
+    *aborted = true;
+    group->Wake();
+  });
+  while (true) {
+    // Errors are of the failure that is being ended.
+    const bool at_rest = !mark_pending_ || mark_->Done().value_or(true);
+    if (*aborted && at_rest) {
+      aborter.join();
+      return;
+    }
+    if (group_->Elapsed() - start > group_->options().end_limit) {
+      aborter.detach();
+      group_->options().on_stuck(absl::Status(
+          group_->failure().code(), absl::StrCat(group_->failure().message(), "; ", Name(),
+                                                 " does not come to rest after it")));
+      return;
+    }
+    group_->Pause(kWatchPeriod);
+  }
+}
+
+}  // namespace continuo::cuda

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "cuda_runtime_api.h"
+#include "kernels/communicator.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/nccl_group.h"
+#include "kernels/cuda/stream.h"
+#include "nccl.h"
+
+namespace continuo::cuda {
+
+// One rank's collectives, by NCCL, on the stream of its Backend. Made and used by the rank's
+// thread, which waits for the device elsewhere; a second thread per rank watches. A failure of any
+// rank, an error that NCCL reports later and a stream that stands still become the group's failure:
+// all ranks' communicators are aborted, what waits in a collective comes back with undefined
+// output, later calls do nothing, and status() is that failure on every rank.
+class NcclCommunicator : public Communicator {
+ public:
+  // Returns when all ranks are connected and have added a number, or with the group's failure
+  // (DeadlineExceeded after init_limit). `stream` is of `device` and outlives the result.
+  static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Make(std::shared_ptr<NcclGroup> group,
+                                                                int rank, int device,
+                                                                cudaStream_t stream);
+  // Its rank's stream is idle, or the group has failed. All ranks' are destroyed, in any order.
+  ~NcclCommunicator() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+  void AllReduceSum(Tensor x) override;
+  void AllGather(Tensor out, Tensor part, std::span<const int64_t> column_begin) override;
+  void Abort() override;
+  absl::Status status() const override { return group_->failure(); }
+
+  // The stream has failed where it stands still for so long behind a collective. At first
+  // init_limit, since a first step loads code; then HangLimit() of each step. Any thread.
+  void SetHangLimit(absl::Duration limit) { hang_limit_ = absl::ToInt64Nanoseconds(limit); }
+
+ private:
+  // What of NCCL outlives the object where NCCL hangs.
+  struct Comm {
+    std::mutex mutex;           // held for every call of NCCL with `comm`
+    ncclComm_t comm = nullptr;  // none before it joins and after its end
+    std::atomic<bool> ended{false};
+  };
+  using NcclCall = absl::FunctionRef<ncclResult_t(ncclComm_t)>;
+
+  NcclCommunicator(std::shared_ptr<NcclGroup> group, int rank, int device, cudaStream_t stream)
+      : group_(std::move(group)), rank_(rank), device_(device), stream_(stream) {}
+
+  absl::Status Init();
+  absl::Status Join();
+  absl::Status Connect();
+  // One call, until it is no longer in progress.
+  absl::Status Call(absl::string_view what, NcclCall call);
+  absl::Status Sum(float* data, int64_t n);
+  absl::Status SumInTree(float* data, int64_t n);
+  absl::Status Gather(Tensor out, Tensor part, std::span<const int64_t> column_begin);
+  absl::Status Broadcasts(const char* part, int64_t rows, size_t width,
+                          std::span<const int64_t> column_begin);
+
+  void Watch();
+  absl::Status CheckOnce();
+  absl::Status CheckStream();
+  void EndAfterFailure();
+
+  absl::Duration hang_limit() const { return absl::Nanoseconds(hang_limit_.load()); }
+  absl::Status NcclStatus(ncclResult_t result, absl::string_view what, ncclComm_t comm) const;
+  std::string Name() const;  // "rank 1 on cuda:1"
+
+  const std::shared_ptr<NcclGroup> group_;
+  const int rank_, device_;
+  const cudaStream_t stream_;
+  const std::shared_ptr<Comm> comm_ = std::make_shared<Comm>();
+  DeviceBuffer scratch_;
+  std::atomic<int64_t> hang_limit_{0};    // nanoseconds
+  std::atomic<int64_t> num_enqueued_{0};  // calls that put work on the stream
+  std::atomic<bool> stopping_{false};
+
+  // Of the watching thread, and of the destructor after it.
+  std::optional<Event> mark_;  // behind the collectives enqueued when it was recorded
+  bool mark_pending_ = false;
+  int64_t num_marked_ = 0;  // of num_enqueued_
+  absl::Duration marked_at_;
+  std::thread watcher_;
+};
+
+}  // namespace continuo::cuda

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "nccl.h"
+#include "services/base/clock.h"
+
+namespace continuo::cuda {
+
+struct NcclOptions {
+  absl::Duration init_limit =
+      absl::Seconds(60);  // from a rank's first call until all are connected
+  // From a failure until every rank's stream and communicator are at rest; `on_stuck` after it.
+  absl::Duration end_limit = absl::Seconds(10);
+  // AllReduceSum adds in the order of Communicator's contract (a gather and a kernel, more bytes)
+  // and not in NCCL's, which depends on sizes and topology.
+  bool tree_order = false;
+  size_t scratch_bytes = size_t{32} << 20;  // of each rank; larger collectives take several turns
+  // Called by a thread of the rank where a failure cannot be ended: the device or NCCL itself
+  // hangs, and so do threads that wait for them. It ends the process; where it returns, they are
+  // left.
+  std::function<void(const absl::Status&)> on_stuck;
+  const Clock* clock = nullptr;  // outlives the communicators
+};
+
+// How long a step may take before it counts as hung (exactness rule 16).
+inline absl::Duration HangLimit(absl::Duration predicted) {
+  return std::max(absl::Seconds(2), 10 * predicted);
+}
+
+// What the ranks of one replica share: NCCL's id, and the first failure, which is everybody's.
+// Thread-safe.
+class NcclGroup {
+ public:
+  static absl::StatusOr<std::shared_ptr<NcclGroup>> Make(int size, NcclOptions options);
+
+  int size() const { return size_; }
+  const NcclOptions& options() const { return options_; }
+  const ncclUniqueId& id() const { return id_; }
+  absl::Duration Elapsed() const { return options_.clock->Elapsed(); }
+
+  // The first failure stays, later ones are its consequences.
+  void Fail(const absl::Status& failure);
+  absl::Status failure() const;
+  // Returns after `period`, or when the group fails or Wake is called meanwhile.
+  void Pause(absl::Duration period);
+  void Wake() { changed_.notify_all(); }
+
+ private:
+  NcclGroup(int size, NcclOptions options, const ncclUniqueId& id)
+      : size_(size), options_(std::move(options)), id_(id) {}
+
+  const int size_;
+  const NcclOptions options_;
+  const ncclUniqueId id_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  absl::Status failure_;  // guarded by mutex_
+};
+
+}  // namespace continuo::cuda

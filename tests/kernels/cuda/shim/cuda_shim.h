@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cuda_runtime_api.h"
+#include "nccl.h"
+
+namespace continuo::testing {
+
+// A CUDA runtime and an NCCL made of host memory and threads, linked in place of the real ones: a
+// stream is a thread that does its work in order, a collective meets the other ranks' and moves
+// their bytes. It records every call, fails or hangs the ones it is told to, and refuses what the
+// real ones do not allow. Process-wide, like them; thread-safe. Kernels are no part of it: their
+// launchers have a version that runs on the stream's thread (launchers.cc).
+//
+// What is modelled: devices and their memory, streams, events, asynchronous copies; NCCL in
+// non-blocking mode, one rank per device and thread.
+
+// The count-th call, from 1, of a function by threads whose device was `device`.
+struct ShimCall {
+  int device = 0;
+  std::string function;
+  int count = 1;
+  bool operator==(const ShimCall&) const = default;
+};
+std::string ToString(const ShimCall& call);
+
+struct ShimDevice {
+  std::string name = "Shim";
+  int major = 9, minor = 0;
+  int64_t total_bytes = int64_t{1} << 30;
+  int64_t free_bytes = int64_t{1} << 30;  // before anything is allocated
+};
+
+struct ShimOptions {
+  std::vector<ShimDevice> devices = {ShimDevice{}};
+  int driver_version = 13000;  // 0: no driver
+  // Answers of ncclCommGetAsyncError that say ncclInProgress after each NCCL call.
+  int in_progress_polls = 0;
+};
+
+class CudaShim {
+ public:
+  // Forgets everything; nothing may be alive.
+  static void Reset(const ShimOptions& options);
+
+  // Calls that can fail, in no particular order. Those that poll (cudaEventQuery,
+  // ncclCommGetAsyncError) are listed up to their second call.
+  static std::vector<ShimCall> Calls();
+  // What is allocated, created or joined and not given back, each with its kind.
+  static std::vector<std::string> Alive();
+  // What broke a rule of the real libraries: two NCCL calls at once on a communicator, another call
+  // while one is in progress, collectives that do not match, an unbalanced group, freeing twice.
+  static std::vector<std::string> Violations();
+
+  // This call fails, once: with `error` or, where that is 0, with cudaErrorMemoryAllocation
+  // (allocations), cudaErrorUnknown or ncclSystemError.
+  static void Fail(const ShimCall& call, int error = 0);
+  // Whether it has.
+  static bool Failed();
+
+  // The count-th collective, from 1, that `device` enqueues does not begin before its communicator
+  // is aborted.
+  static void HangCollective(int device, int count);
+  // The rank on `device` never joins its communicator.
+  static void HangInit(int device);
+  // ncclCommAbort of the rank on `device` blocks.
+  static void HangAbort(int device);
+  // Kernels and copies enqueued on `device` wait.
+  static void HangStreams(int device);
+  static void ReleaseHangs();
+  // What ncclCommGetAsyncError tells of the communicator on `device`, whose collectives hang.
+  static void SetAsyncError(int device, ncclResult_t error);
+
+  // Collectives enqueued so far by `device`.
+  static int NumCollectives(int device);
+  // Waits until `device` has enqueued so many.
+  static void AwaitCollectives(int device, int count);
+
+  // For launchers: counts and fails like a CUDA call, then runs `work` in its turn on the stream.
+  static cudaError_t Launch(const char* name, cudaStream_t stream, std::function<void()> work);
+};
+
+}  // namespace continuo::testing

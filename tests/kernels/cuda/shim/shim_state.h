@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the shim's files share; tests include cuda_shim.h.
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/kernels/cuda/shim/cuda_shim.h"
+
+// The runtime's and NCCL's opaque types.
+struct CUstream_st {
+  int device = 0;
+  std::deque<std::function<void()>> work;  // guarded by State::mutex, like what follows
+  bool running = false;
+  bool closing = false;
+  std::thread thread;
+};
+
+struct CUevent_st {
+  int device = 0;
+  int64_t recorded = 0, reached = 0;  // counts of cudaEventRecord
+};
+
+namespace continuo::testing {
+struct Clique;
+}
+
+struct ncclComm {
+  continuo::testing::Clique* clique = nullptr;
+  int rank = 0, device = 0;
+  bool aborted = false;
+  int polls_in_progress = 0;
+  bool joining = true;
+  int64_t num_enqueued = 0, num_finished = 0;  // collectives, those in a group one by one
+  ncclResult_t async_error = ncclSuccess;
+  bool in_call = false;
+};
+
+namespace continuo::testing {
+
+// One collective: ranks arrive, the last moves the bytes.
+struct Meeting {
+  std::string what;  // name, count and type; the same for all ranks
+  std::map<int, std::pair<const void*, void*>> buffers;  // send and receive, by rank
+  bool done = false;
+};
+
+// The ranks of one ncclUniqueId.
+struct Clique {
+  int size = 0;
+  std::map<int, ncclComm*> joined;
+  std::map<int64_t, Meeting> meetings;
+};
+
+struct State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  ShimOptions options;
+
+  std::map<std::pair<int, std::string>, int> num_calls;
+  std::optional<ShimCall> to_fail;
+  int error_to_fail = 0;
+  bool failed = false;
+  std::vector<std::string> violations;
+
+  std::map<void*, std::pair<int, size_t>> memory;  // device and bytes of each allocation
+  std::set<void*> pinned;
+  std::set<cudaStream_t> streams;
+  std::set<cudaEvent_t> events;
+  std::set<ncclComm_t> comms;                        // neither aborted nor destroyed
+  std::vector<std::unique_ptr<ncclComm>> all_comms;  // work may be left that knows them
+  std::map<std::string, Clique> cliques;
+
+  std::map<int, int> num_collectives;
+  std::set<std::pair<int, int>> hanging_collectives;  // device, count
+  std::set<int> hanging_inits, hanging_aborts, hanging_streams;
+};
+
+State& TheState();
+// Of the calling thread.
+int& CurrentDevice();
+// Counts a call; whether it is the one to fail. Called with the mutex held.
+bool CountCall(State& state, const char* function, int device);
+// Adds work to a stream; with the mutex held.
+void Enqueue(State& state, cudaStream_t stream, std::function<void()> work);
+
+}  // namespace continuo::testing
