@@ -27,15 +27,18 @@ inline constexpr int kNumPieces = 8;
 // (exactness rule 2). Independent of the KV cache's block size.
 inline constexpr int kAttentionSpan = 128;
 
-// Elements that a KV cache of a type keeps for one position and head.
-constexpr int64_t KvRowElements(DType, int64_t head_dim) { return head_dim; }
+// Elements that a KV cache of a type keeps for one position and head. int8 keeps a scale, too.
+constexpr int64_t KvRowElements(DType dtype, int64_t head_dim) {
+  return dtype == DType::kI8 ? head_dim + static_cast<int64_t>(sizeof(float)) : head_dim;
+}
 
 // Where each sequence of a step keeps its keys and values. All device arrays.
 struct PagedKv {
   // [num_blocks, num_kv_heads, 2 * block_size * KvRowElements]: a head's keys of the block's
-  // positions, then its values, which are read soon after.
+  // positions, then its values, which are read soon after. f32, bf16 or f16; i8: of each the rows,
+  // then their scales, f32 — an element is its byte times the scale, the largest of a row is ±127.
   Tensor cache;
-  int block_size = 0;  // positions
+  int block_size = 0;   // positions
   Tensor block_tables;  // [num_seqs, max_blocks] i32, -1 padded
   Tensor kv_len;        // [num_seqs] i32: tokens in the cache, this step's included
   Tensor query_begin;   // [num_seqs + 1] i32: rows of each sequence, back to back

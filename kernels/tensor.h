@@ -41,6 +41,21 @@ struct Tensor {
 // columns, and rows that they are multiplied with are rounded to int8 likewise.
 enum class WeightType : uint8_t { kF32, kBF16, kInt8, kInt4 };
 
+// As flags name them.
+constexpr const char* NameOf(WeightType type) {
+  switch (type) {
+    case WeightType::kF32:
+      return "fp32";
+    case WeightType::kBF16:
+      return "bf16";
+    case WeightType::kInt8:
+      return "int8";
+    case WeightType::kInt4:
+      return "int4";
+  }
+  return "";
+}
+
 // How a weight matrix lies in a device's memory: row-major in data.dtype, or as the device packs
 // it (kernels/cpu/panels.h). A new quantisation is a WeightType, a format here, and a case in each
 // backend's FormatOf, PackRows, MatMul and Embed.

@@ -6,6 +6,7 @@
 //
 //   Tile                 multiplies, see FloatTile
 //   kStep                elements of k that one word of x holds
+//   kScaled              keys and values are multiplied by their position's scale
 //   PackKeys, PackValues the panels of a span; PackStep: of one position alone
 //   AddWord, AddStep     what Tile does for one vector; LoadValues: kD panels of a step;
 //   LoadWholeValues      the same of rows that are there and long enough
@@ -182,6 +183,7 @@ template <class E>
 struct FloatAttention {
   using Elements = E;
   using T = typename E::T;
+  static constexpr bool kScaled = sizeof(T) == 1;
   using Tile = FloatTile;
   static constexpr size_t kStep = 1;
 
@@ -190,11 +192,11 @@ struct FloatAttention {
     const size_t panel_bytes = KeyPanelBytes(a, kStep);
     PackKeyPanels<E>(a, begin, end, ahead, [&](size_t panel, size_t d, Vec word) {
       float* out = reinterpret_cast<float*>(panels + panel * panel_bytes) + d * kLanes;
-      if constexpr (E::kWordElements == 2) {
-        Store(out, BF16Even(word));
-        Store(out + kLanes, BF16Odd(word));
-      } else {
-        Store(out, word);
+      Store(out, E::template Part<0>(word));
+      if constexpr (E::kWordElements > 1) Store(out + kLanes, E::template Part<1>(word));
+      if constexpr (E::kWordElements > 2) {
+        Store(out + 2 * kLanes, E::template Part<2>(word));
+        Store(out + 3 * kLanes, E::template Part<3>(word));
       }
     });
   }
@@ -216,11 +218,13 @@ struct FloatAttention {
   // acc += the query's elements at `q` · the keys that a transposed word of LoadKeys holds.
   INLINE static Vec AddWord(Vec acc, const char* q, Vec word) {
     const float* x = reinterpret_cast<const float*>(q);
-    if constexpr (E::kWordElements == 2) {
-      return MulAdd(Set(x[1]), BF16Odd(word), MulAdd(Set(x[0]), BF16Even(word), acc));
-    } else {
-      return MulAdd(Set(*x), word, acc);
+    acc = MulAdd(Set(x[0]), E::template Part<0>(word), acc);
+    if constexpr (E::kWordElements > 1) acc = MulAdd(Set(x[1]), E::template Part<1>(word), acc);
+    if constexpr (E::kWordElements > 2) {
+      acc = MulAdd(Set(x[2]), E::template Part<2>(word), acc);
+      acc = MulAdd(Set(x[3]), E::template Part<3>(word), acc);
     }
+    return acc;
   }
   static constexpr size_t kWordBytes = E::kWordElements * sizeof(float);  // of q
 
@@ -261,7 +265,9 @@ INLINE Vec Softmax(const SpanArgs& a, size_t query, float* maximum) {
   const size_t first = begin / kLanes * kLanes, last = (end + kLanes - 1) / kLanes * kLanes;
   const Vec scale = Set(a.scale);
   for (size_t j = first; j < last; j += kLanes) {
-    const Vec s = Mul(Load(scores + j), scale);
+    Vec s = Load(scores + j);
+    if constexpr (A::kScaled) s = Mul(s, Load(a.key_scales + j));
+    s = Mul(s, scale);
     Store(scores + j, a.softcap == 0 ? s : Cap(s, Set(a.softcap)));
   }
   for (size_t j = first; j < begin; ++j) scores[j] = -__builtin_inff();
@@ -273,7 +279,7 @@ INLINE Vec Softmax(const SpanArgs& a, size_t query, float* maximum) {
   Vec sum = Zero();
   for (size_t j = first; j < last; j += kLanes) {
     const Vec e = Exp(Sub(Load(scores + j), shift));
-    A::StoreWeights(scores, j, e);
+    A::StoreWeights(scores, j, A::kScaled ? Mul(e, Load(a.value_scales + j)) : e);
     sum = Add(sum, e);
   }
   return sum;

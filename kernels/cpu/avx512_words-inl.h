@@ -123,6 +123,15 @@ INLINE Vec BF16Odd(Vec pairs) {
   const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs), high));
 }
+INLINE Vec LoadI8(const int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+}
+template <size_t i>
+INLINE Vec I8Part(Vec words) {
+  const __m512i high = _mm512_slli_epi32(_mm512_castps_si512(words), 24 - 8 * i);
+  return _mm512_cvtepi32_ps(_mm512_srai_epi32(high, 24));
+}
 INLINE Vec LoadF16(const uint16_t* p) { return _mm512_cvtph_ps(LoadHalves(p)); }
 
 // Round to nearest, ties to even; a NaN stays one.

@@ -25,7 +25,8 @@ void CpuBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
                  params.heads_per_kv_head > 0);
   CONTINUO_CHECK(q.cols() == int64_t{params.num_heads} * params.head_dim);
   CONTINUO_CHECK(kv.block_size > 0 && kv.cache.shape[1] == params.num_kv_heads);
-  CONTINUO_CHECK(kv.cache.shape[2] == int64_t{2} * kv.block_size * params.head_dim);
+  CONTINUO_CHECK(kv.cache.shape[2] ==
+                 2 * kv.block_size * KvRowElements(kv.cache.dtype, params.head_dim));
   if (q.size() == 0) return;
 
   const int32_t* query_begin = static_cast<const int32_t*>(kv.query_begin.data);
@@ -87,29 +88,36 @@ struct CpuBackend::SeenPositions {
 // The keys and values of a span.
 struct CpuBackend::SpanRows {
   void Locate(const AttentionItem& item, const PagedKv& kv, const SeenPositions& seen, int64_t span,
-              int64_t row_elements) {
+              int64_t head_dim) {
     const int32_t* table =
         static_cast<const int32_t*>(kv.block_tables.data) + item.seq * kv.block_tables.cols();
-    const int64_t row_bytes = row_elements * static_cast<int64_t>(SizeOf(kv.cache.dtype));
+    const int64_t row_bytes = head_dim * static_cast<int64_t>(SizeOf(kv.cache.dtype));
     const int stop = seen.End(span);
     pieces_end = pieces;
     for (int j = seen.Begin(span); j < stop;) {
       const int64_t block = table[(span + j) / kv.block_size];
       CONTINUO_CHECK(block >= 0 && block < kv.cache.rows());
       const int64_t offset = (span + j) % kv.block_size;
-      const char* row = At(kv.cache, KvElement(kv, block, item.kv_head, offset, row_elements));
       const int64_t n = std::min<int64_t>(stop - j, kv.block_size - offset);
-      *pieces_end++ = {row, n * row_bytes};
-      *pieces_end++ = {row + kv.block_size * row_bytes, n * row_bytes};
-      for (int64_t i = 0; i < n; ++i, ++j, row += row_bytes) {
-        keys[j] = row;
-        values[j] = row + kv.block_size * row_bytes;
+      for (const int which : {0, 1}) {
+        const char* const rows = KvRows(kv, block, item.kv_head, which);
+        const char* row = rows + offset * row_bytes;
+        *pieces_end++ = {row, n * row_bytes};
+        const void** to = (which == 0 ? keys : values) + j;
+        for (int64_t i = 0; i < n; ++i, row += row_bytes) to[i] = row;
+        if (kv.cache.dtype == DType::kI8) {
+          std::memcpy((which == 0 ? key_scales : value_scales) + j,
+                      rows + kv.block_size * head_dim + offset * sizeof(float), n * sizeof(float));
+        }
       }
+      j += static_cast<int>(n);
     }
   }
 
   const void* keys[kSpan];
   const void* values[kSpan];
+  float key_scales[kSpan];
+  float value_scales[kSpan];
   MemoryPiece pieces[2 * kSpan];  // two for each block
   MemoryPiece* pieces_end;
 };
@@ -117,7 +125,9 @@ struct CpuBackend::SpanRows {
 void CpuBackend::Attend(const AttentionItem& item, const AttentionItem* next_item, Tensor out,
                         Tensor q, const PagedKv& kv, const AttentionParams& params, int thread) {
   const int64_t head_dim = params.head_dim;
-  const int64_t unit = static_cast<int64_t>(kernels_.pack_block);
+  // Whole words of keys: twice as many elements where they are bytes.
+  const int64_t unit =
+      static_cast<int64_t>(kernels_.pack_block) * (kv.cache.dtype == DType::kI8 ? 2 : 1);
   const int64_t stride = (head_dim + unit - 1) / unit * unit;
   const int num_queries = item.num_rows * item.num_heads;
   const bool by_pairs =
@@ -167,8 +177,10 @@ void CpuBackend::Attend(const AttentionItem& item, const AttentionItem* next_ite
   std::fill(std::begin(max), std::end(max), -std::numeric_limits<float>::infinity());
   std::fill(std::begin(sum), std::end(sum), 0.0f);
 
-  const auto attend =
-      by_pairs ? kernels_.attend_pairs : kernels_.attend_span[ElementOf(kv.cache.dtype)];
+  const auto attend = by_pairs ? kernels_.attend_pairs
+                      : kv.cache.dtype == DType::kI8
+                          ? kernels_.attend_int8
+                          : kernels_.attend_span[ElementOf(kv.cache.dtype)];
   const SeenPositions seen(item, kv, params.window);
   SpanRows rows[2];  // of this span and of what is read next
   rows[0].Locate(item, kv, seen, seen.FirstSpan(), head_dim);
@@ -187,6 +199,8 @@ void CpuBackend::Attend(const AttentionItem& item, const AttentionItem* next_ite
     }
     args.keys = rows[which].keys;
     args.values = rows[which].values;
+    args.key_scales = rows[which].key_scales;
+    args.value_scales = rows[which].value_scales;
     args.next = next.pieces;
     args.next_end = next.pieces_end;
     attend(args);

@@ -215,24 +215,35 @@ void CpuBackend::WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) {
   if (k.cols() == 0) return;
   CONTINUO_CHECK(kv.block_size > 0 && num_heads > 0);
   const int64_t head_dim = k.cols() / num_heads;
-  CONTINUO_CHECK(k.cols() * kv.block_size * 2 == kv.cache.cols());
+  const DType dtype = kv.cache.dtype;
+  CONTINUO_CHECK(head_dim * num_heads == k.cols());
+  CONTINUO_CHECK(kv.cache.shape[2] == 2 * kv.block_size * KvRowElements(dtype, head_dim));
   const int32_t* s = static_cast<const int32_t*>(slots.data);
   ForParts(k.rows(), 2 * k.cols(), [&](int64_t begin, int64_t end, int thread) {
     float* buffer = scratch_[thread].Get(head_dim);
     for (int64_t r = begin; r < end; ++r) {
       CONTINUO_CHECK(s[r] >= 0 && s[r] < num_slots);
+      const int64_t block = s[r] / kv.block_size, offset = s[r] % kv.block_size;
       for (int64_t head = 0; head < num_heads; ++head) {
-        int64_t at = KvElement(kv, s[r] / kv.block_size, head, s[r] % kv.block_size, head_dim);
-        for (const Tensor& from : {k, v}) {
-          const char* const source = At(from, r * from.cols() + head * head_dim);
-          if (kv.cache.dtype == from.dtype) {
-            std::memcpy(At(kv.cache, at), source, head_dim * SizeOf(from.dtype));
+        for (const int which : {0, 1}) {
+          const Tensor& from = which == 0 ? k : v;
+          const int64_t element = r * from.cols() + head * head_dim;
+          char* const rows = KvRows(kv, block, head, which);
+          char* const to = rows + offset * head_dim * static_cast<int64_t>(SizeOf(dtype));
+          if (dtype == from.dtype) {
+            std::memcpy(to, At(from, element), head_dim * SizeOf(dtype));
+          } else if (dtype == DType::kI8) {
+            float scale;
+            int32_t sum;
+            kernels_.quantise(reinterpret_cast<int8_t*>(to), &scale, &sum,
+                              Read(kernels_, from, element, head_dim, buffer), head_dim);
+            std::memcpy(rows + kv.block_size * head_dim + offset * sizeof(scale), &scale,
+                        sizeof(scale));
           } else {
-            float* row = Begin(kv.cache, at, buffer);
-            kernels_.widen[ElementOf(from.dtype)](row, source, head_dim);
-            Finish(kernels_, kv.cache, at, head_dim, row);
+            kernels_.widen[ElementOf(from.dtype)](buffer, At(from, element), head_dim);
+            CONTINUO_CHECK(IsActivation(dtype));
+            kernels_.narrow[ElementOf(dtype)](to, buffer, head_dim);
           }
-          at += kv.block_size * head_dim;
         }
       }
     }

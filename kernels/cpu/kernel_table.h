@@ -89,6 +89,8 @@ struct SpanArgs {
   size_t num_queries;
   const void* const* keys;    // kSpan pointers to head_dim elements; read in [begin, end) only
   const void* const* values;  // likewise
+  const float* key_scales;    // of int8: what each position's elements are multiplied by
+  const float* value_scales;
   // Keys of each kSpanRun positions from a multiple of it on follow one another in memory, and
   // values do.
   bool runs;
@@ -98,7 +100,7 @@ struct SpanArgs {
   const int* begin;  // per query: the positions of the span that it sees, [begin, end),
   const int* end;    // perhaps none. Neither decreases from query to query.
   size_t head_dim;
-  size_t stride;  // head_dim, rounded up to a multiple of pack_block
+  size_t stride;  // head_dim, rounded up to a multiple of pack_block, of int8 of twice that
   float scale;
   float softcap;  // 0: none
   // Scratch.
@@ -133,6 +135,7 @@ struct KernelTable {
   void (*pack[kNumElements])(float* out, const float* in, size_t n);
   void (*dots[kNumElements])(const DotBlock& block);
   void (*attend_span[kNumElements])(const SpanArgs& args);
+  void (*attend_int8)(const SpanArgs& args);
   // For bf16 queries, keys and values, by products of pairs; null where attend_span does them.
   void (*attend_pairs)(const SpanArgs& args);
 

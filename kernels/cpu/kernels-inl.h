@@ -15,6 +15,7 @@
 //   LoadWords(p)                       kLanes words of whatever lies there
 //   LoadBF16 LoadF16 StoreBF16         kLanes 16-bit elements
 //   LoadBF16Even LoadBF16Odd           every second of 2·kLanes elements
+//   LoadI8 I8Part<i>                   kLanes bytes; byte i of each word
 //   BF16Even BF16Odd                   those of a vector that holds 2·kLanes elements
 //   kRowTile, kColTile, kColTile1      dot products done at once: rows × columns, and of one row
 //   kQueryTile, kPanelTile             the same of attention: queries × vectors
@@ -370,6 +371,7 @@ constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots,
       {Dots<F32>, Dots<BF16>, Dots<F16>},
       {AttendSpan<FloatAttention<F32>>, AttendSpan<FloatAttention<BF16>>,
        AttendSpan<FloatAttention<F16>>},
+      AttendSpan<FloatAttention<I8>>,
       attend_pairs,
       panel_dots,
       Quantise,

@@ -124,6 +124,15 @@ INLINE Vec BF16Odd(Vec pairs) {
   const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
   return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(pairs), high));
 }
+INLINE Vec LoadI8(const int8_t* p) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+}
+template <size_t i>
+INLINE Vec I8Part(Vec words) {
+  const __m256i high = _mm256_slli_epi32(_mm256_castps_si256(words), 24 - 8 * i);
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(high, 24));
+}
 INLINE Vec LoadF16(const uint16_t* p) { return _mm256_cvtph_ps(LoadHalves(p)); }
 
 // Round to nearest, ties to even; a NaN stays one.

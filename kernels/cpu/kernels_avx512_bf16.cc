@@ -74,6 +74,7 @@ struct PairsSpanTile {
 typedef float FloatBits __attribute__((may_alias));
 
 struct PairsAttention {
+  static constexpr bool kScaled = false;
   using Elements = BF16;
   using T = uint16_t;
   using Tile = PairsSpanTile;

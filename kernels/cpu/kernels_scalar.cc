@@ -108,6 +108,18 @@ INLINE Vec BF16Odd(Vec pairs) {
   return {(V4)((U4)pairs.a & 0xffff0000u), (V4)((U4)pairs.b & 0xffff0000u)};
 }
 
+typedef int32_t I4 __attribute__((vector_size(16)));
+INLINE Vec LoadI8(const int8_t* p) {
+  const I4 a = {p[0], p[1], p[2], p[3]}, b = {p[4], p[5], p[6], p[7]};
+  return {__builtin_convertvector(a, V4), __builtin_convertvector(b, V4)};
+}
+template <size_t i>
+INLINE Vec I8Part(Vec words) {
+  constexpr int kUp = 24 - 8 * static_cast<int>(i);
+  return {__builtin_convertvector((I4)((U4)words.a << kUp) >> 24, V4),
+          __builtin_convertvector((I4)((U4)words.b << kUp) >> 24, V4)};
+}
+
 // Exact. Shifting exponent and fraction into place and multiplying by 2^112 corrects the bias and
 // normalises subnormals; infinities and NaN have their exponent filled up.
 INLINE V4 WidenF16(U4 h) {

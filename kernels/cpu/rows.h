@@ -24,11 +24,10 @@ inline char* At(const Tensor& t, int64_t element) {
   return static_cast<char*>(t.data) + element * static_cast<int64_t>(SizeOf(t.dtype));
 }
 
-// The element of kv.cache with which a position's key of a head begins, `row` elements long; its
-// value begins block_size rows later.
-inline int64_t KvElement(const PagedKv& kv, int64_t block, int64_t head, int64_t offset,
-                         int64_t row) {
-  return ((block * kv.cache.shape[1] + head) * 2 * kv.block_size + offset) * row;
+// Where a block keeps a head's keys (which = 0) or values (1): block_size rows of head_dim
+// elements, in i8 then as many scales.
+inline char* KvRows(const PagedKv& kv, int64_t block, int64_t head, int64_t which) {
+  return At(kv.cache, ((block * kv.cache.shape[1] + head) * 2 + which) * (kv.cache.shape[2] / 2));
 }
 
 // n elements of t from `element` on as floats: in place where they are, else widened to `buffer`.

@@ -6,11 +6,16 @@ constexpr size_t kBlock = 2 * kLanes;
 
 // How rows of each element type are read, kBlock elements at a time as two vectors. bf16 comes as
 // even and odd elements, which are cheaper to widen than neighbours; packed rows have that order.
-// Words(p): kLanes words of kWordElements elements, widened where that is one.
+// Words(p): kLanes words of kWordElements elements, widened where that is one. Part<i>: element i
+// of each word as a float.
 struct F32 {
   using T = float;
   static constexpr size_t kWordElements = 1;
   INLINE static Vec Words(const T* p) { return Load(p); }
+  template <size_t>
+  INLINE static Vec Part(Vec words) {
+    return words;
+  }
   INLINE static Vec First(const T* p) { return Load(p); }
   INLINE static Vec Second(const T* p) { return Load(p + kLanes); }
   INLINE static Vec Widen(const T* p) { return Load(p); }
@@ -19,6 +24,10 @@ struct BF16 {
   using T = uint16_t;
   static constexpr size_t kWordElements = 2;
   INLINE static Vec Words(const T* p) { return LoadWords(p); }
+  template <size_t i>
+  INLINE static Vec Part(Vec words) {
+    return i == 0 ? BF16Even(words) : BF16Odd(words);
+  }
   INLINE static Vec First(const T* p) { return LoadBF16Even(p); }
   INLINE static Vec Second(const T* p) { return LoadBF16Odd(p); }
   INLINE static Vec Widen(const T* p) { return LoadBF16(p); }
@@ -27,9 +36,25 @@ struct F16 {
   using T = uint16_t;
   static constexpr size_t kWordElements = 1;
   INLINE static Vec Words(const T* p) { return LoadF16(p); }
+  template <size_t>
+  INLINE static Vec Part(Vec words) {
+    return words;
+  }
   INLINE static Vec First(const T* p) { return LoadF16(p); }
   INLINE static Vec Second(const T* p) { return LoadF16(p + kLanes); }
   INLINE static Vec Widen(const T* p) { return LoadF16(p); }
+};
+
+// Elements of int8 stand for multiples of their row's scale, which is not applied here.
+struct I8 {
+  using T = int8_t;
+  static constexpr size_t kWordElements = 4;
+  INLINE static Vec Words(const T* p) { return LoadWords(p); }
+  INLINE static Vec Widen(const T* p) { return LoadI8(p); }
+  template <size_t i>
+  INLINE static Vec Part(Vec words) {
+    return I8Part<i>(words);
+  }
 };
 
 // The first n < kLanes elements, then zeros.

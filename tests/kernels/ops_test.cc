@@ -150,6 +150,43 @@ TEST_P(OpsTest, WriteKvPutsRowsIntoTheirSlots) {
   }
 }
 
+TEST_P(OpsTest, WriteKvRoundsToInt8PerPositionAndHead) {
+  Random random(9);
+  const int heads = 2, dim = 5, block_size = 3;
+  for (const DType type : kActivations) {
+    HostTensor cache(DType::kI8, {2, heads, 2 * block_size * KvRowElements(DType::kI8, dim)});
+    HostTensor k = HostTensor::Of(type, 2, heads * dim, random, 3.0f);
+    const HostTensor v = HostTensor::Of(type, 2, heads * dim, random, 0.01f);
+    for (int i = 0; i < dim; ++i) k.Set(dim + i, 0);  // a head of zeros
+    PagedKv kv;
+    kv.cache = cache;
+    kv.block_size = block_size;
+    const std::vector<int32_t> slots = {4, 2};
+    backend_->WriteKv(kv, k, v, HostTensor::OfInts(slots));
+    for (int r = 0; r < 2; ++r) {
+      for (int which = 0; which < 2; ++which) {
+        const Matrix from = (which == 0 ? k : v).matrix();
+        for (int head = 0; head < heads; ++head) {
+          const int64_t half = ((slots[r] / block_size * heads + head) * 2 + which) * block_size *
+                               KvRowElements(DType::kI8, dim);
+          const std::byte* rows = cache.bytes().data() + half;
+          float scale;
+          std::memcpy(&scale, rows + block_size * dim + slots[r] % block_size * 4, sizeof(scale));
+          double top = 0;
+          for (int d = 0; d < dim; ++d) {
+            const double x = from[(r * heads + head) * dim + d];
+            const int n = static_cast<int8_t>(rows[slots[r] % block_size * dim + d]);
+            EXPECT_NEAR(n * static_cast<double>(scale), x, scale * 0.5001);
+            EXPECT_LE(std::abs(n), 127);
+            top = std::max(top, std::fabs(x));
+          }
+          EXPECT_FLOAT_EQ(scale, static_cast<float>(top / 127));
+        }
+      }
+    }
+  }
+}
+
 TEST_P(OpsTest, CopyKvBlocksCopiesInOrder) {
   Random random(7);
   const HostTensor cache = HostTensor::Of(DType::kBF16, 4, 12, random);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -12,7 +13,7 @@
 namespace continuo::testing {
 
 // Sequences with keys and values in a paged cache whose blocks are shuffled; cells that belong to
-// nobody hold NaN.
+// nobody hold NaN. The cache is of q's type, or int8.
 class PagedCase {
  public:
   struct Sequence {
@@ -21,7 +22,7 @@ class PagedCase {
   };
 
   PagedCase(std::vector<Sequence> sequences, AttentionParams params, DType type, uint64_t seed,
-            int64_t block_size)
+            int64_t block_size, bool int8 = false)
       : sequences_(std::move(sequences)), params_(params) {
     Random random(seed);
     const int64_t width = int64_t{params.num_kv_heads} * params.head_dim;
@@ -38,14 +39,17 @@ class PagedCase {
     for (const Sequence& s : sequences_) {
       keys_.push_back(HostTensor::Of(type, s.kv_len, width, random));
       values_.push_back(HostTensor::Of(type, s.kv_len, width, random));
+      kept_keys_.push_back(keys_.back().matrix());
+      kept_values_.push_back(values_.back().matrix());
     }
     std::vector<int32_t> order(num_blocks);
     for (int64_t i = 0; i < num_blocks; ++i) order[i] = static_cast<int32_t>(i);
     for (int64_t i = num_blocks; i > 1; --i) {
       std::swap(order[i - 1], order[random.Below(static_cast<int>(i))]);
     }
-    cache_ = HostTensor::Poisoned(type, num_blocks * params.num_kv_heads * 2 * block_size,
-                                  params.head_dim);
+    const DType cache_type = int8 ? DType::kI8 : type;
+    const int64_t half = block_size * KvRowElements(cache_type, params.head_dim);
+    cache_ = HostTensor::Poisoned(cache_type, num_blocks * params.num_kv_heads * 2, half);
     std::vector<int32_t> tables(sequences_.size() * max_blocks, -1), lengths, begins = {0};
     int64_t next = 0;
     for (size_t i = 0; i < sequences_.size(); ++i) {
@@ -53,11 +57,11 @@ class PagedCase {
         if (p % block_size == 0) tables[i * max_blocks + p / block_size] = order[next++];
         const int64_t block = tables[i * max_blocks + p / block_size];
         for (int head = 0; head < params.num_kv_heads; ++head) {
-          const int64_t row =
-              (block * params.num_kv_heads + head) * 2 * block_size + p % block_size;
-          Copy(cache_.Rows(row, row + 1), keys_[i].Rows(p, p + 1), head);
-          Copy(cache_.Rows(row + block_size, row + block_size + 1), values_[i].Rows(p, p + 1),
-               head);
+          const int64_t row = (block * params.num_kv_heads + head) * 2;
+          Write(cache_.Rows(row, row + 1), p % block_size, block_size, keys_[i], p, head,
+                kept_keys_[i]);
+          Write(cache_.Rows(row + 1, row + 2), p % block_size, block_size, values_[i], p, head,
+                kept_values_[i]);
         }
       }
       lengths.push_back(static_cast<int32_t>(sequences_[i].kv_len));
@@ -67,7 +71,7 @@ class PagedCase {
     lengths_ = HostTensor::OfInts(lengths);
     begins_ = HostTensor::OfInts(begins);
     kv_.cache = cache_;
-    kv_.cache.shape = {num_blocks, params.num_kv_heads, 2 * block_size * params.head_dim};
+    kv_.cache.shape = {num_blocks, params.num_kv_heads, 2 * half};
     kv_.block_size = static_cast<int>(block_size);
     kv_.block_tables = tables_;
     kv_.kv_len = lengths_;
@@ -113,9 +117,8 @@ class PagedCase {
     int64_t first = 0;
     for (size_t i = 0; i < sequences_.size(); ++i) {
       const auto [kv_len, rows] = sequences_[i];
-      const Matrix part =
-          ReferenceAttention(ToMatrix(q_.Rows(first, first + rows)), keys_[i].matrix(),
-                             values_[i].matrix(), rows, kv_len, params_);
+      const Matrix part = ReferenceAttention(ToMatrix(q_.Rows(first, first + rows)), kept_keys_[i],
+                                             kept_values_[i], rows, kv_len, params_);
       out.insert(out.end(), part.begin(), part.end());
       first += rows;
     }
@@ -123,15 +126,35 @@ class PagedCase {
   }
 
  private:
-  // One head's elements of a row of all heads.
-  static void Copy(Tensor to, Tensor from, int head) {
-    std::memcpy(to.data, static_cast<const std::byte*>(from.data) + head * to.bytes(), to.bytes());
+  // Puts one head's elements of row p of `from` where a block's `half` keeps position `offset`. Of
+  // int8 `kept` tells what that stands for.
+  void Write(Tensor half, int64_t offset, int64_t block_size, const HostTensor& from, int64_t p,
+             int head, Matrix& kept) const {
+    const int64_t dim = params_.head_dim, first = p * from.tensor().cols() + head * dim;
+    std::byte* const to = static_cast<std::byte*>(half.data);
+    if (half.dtype != DType::kI8) {
+      const int64_t size = static_cast<int64_t>(SizeOf(half.dtype));
+      std::memcpy(to + offset * dim * size, from.bytes().data() + first * size, dim * size);
+      return;
+    }
+    std::vector<float> row;
+    for (const double x : ToMatrix(from.Rows(p, p + 1))) row.push_back(static_cast<float>(x));
+    row = std::vector<float>(row.begin() + head * dim, row.begin() + (head + 1) * dim);
+    float top = 0;
+    for (const float x : row) top = std::max(top, std::fabs(x));
+    const float scale = top / 127;
+    for (int64_t d = 0; d < dim; ++d) {
+      const float n = top == 0 ? 0 : std::nearbyint(row[d] * (127 / top));
+      to[offset * dim + d] = static_cast<std::byte>(static_cast<int8_t>(n));
+      kept[static_cast<size_t>(first + d)] = static_cast<double>(n) * scale;
+    }
+    std::memcpy(to + block_size * dim + offset * sizeof(scale), &scale, sizeof(scale));
   }
-
   std::vector<Sequence> sequences_;
   AttentionParams params_;
   HostTensor q_, cache_, tables_, lengths_, begins_;
   std::vector<HostTensor> keys_, values_;
+  std::vector<Matrix> kept_keys_, kept_values_;  // what the cache holds of them
   PagedKv kv_;
 };
 

@@ -20,10 +20,6 @@ constexpr WeightType kQuantised[] = {WeightType::kInt8, WeightType::kInt4};
 constexpr WeightType kPacked[] = {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4};
 constexpr int64_t kGroups[] = {128, 64};  // of kQuantised
 
-const char* NameOf(WeightType type) {
-  return type == WeightType::kBF16 ? "bf16" : type == WeightType::kInt8 ? "int8" : "int4";
-}
-
 // Values of very different sizes, as outliers make them.
 HostTensor Rough(int64_t rows, int64_t cols, Random& random) {
   HostTensor t(DType::kF32, rows, cols);

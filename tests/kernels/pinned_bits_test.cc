@@ -122,6 +122,13 @@ Hashes HashOps(Backend& backend) {
     backend.MatMulPieces(out, x, w.weight(), cut);
     take(name, out);
   }
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const int window : {0, 70}) {
+      const PagedCase c({{150, 40}, {3, 3}, {290, 1}}, Heads(6, 2, 40, window), type, random.Next(),
+                        16, /*int8=*/true);
+      take("PagedAttention int8", c.Run(backend));
+    }
+  }
   return hashes;
 }
 
@@ -167,6 +174,7 @@ Hashes PinnedOf(const std::string& isa) {
                                         {"MatMulPieces", 0x2ca4cc51d0c6c0b0},
                                         {"PagedAttention", 0x25a2698f1224f9fe},
                                         {"PagedAttention capped", 0x4580249c93aa7498},
+                                        {"PagedAttention int8", 0x2822bb937019d15d},
                                         {"RmsNorm", 0xf1d1d5d81fc4d86f},
                                         {"SiluMul", 0xb397270c29316732},
                                         {"SoftCap", 0xf3094a309b00be3a},
@@ -176,6 +184,7 @@ Hashes PinnedOf(const std::string& isa) {
                                       {"MatMulPieces", 0xcc5be3c7428779a7},
                                       {"PagedAttention", 0x41269c0e9b56340b},
                                       {"PagedAttention capped", 0x1249be2ce2c73f8d},
+                                      {"PagedAttention int8", 0x858b6d072d57d1b8},
                                       {"RmsNorm", 0x786301dd4caca13b},
                                   });
   const Hashes avx512 = With(every, {
@@ -183,6 +192,7 @@ Hashes PinnedOf(const std::string& isa) {
                                         {"MatMulPieces", 0x592d1c75b2bf79a1},
                                         {"PagedAttention", 0x14c9088c3626fcae},
                                         {"PagedAttention capped", 0x2d8e614862430e82},
+                                        {"PagedAttention int8", 0x7cc7853e736f0e21},
                                         {"RmsNorm", 0x4ed9b41131d0a843},
                                     });
   const Hashes avx512_bf16 = With(avx512, {

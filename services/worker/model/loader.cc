@@ -25,40 +25,27 @@ namespace {
 constexpr int kMaxBlockSize = 1024;
 constexpr int kMaxThreads = 1024;
 
-std::string FormatName(DType dtype) { return dtype == DType::kBF16 ? "bf16" : "fp32"; }
-
-std::string FormatName(WeightType type) {
-  switch (type) {
-    case WeightType::kF32:
-      return "fp32";
-    case WeightType::kBF16:
-      return "bf16";
-    case WeightType::kInt8:
-      return "int8";
-    case WeightType::kInt4:
-      return "int4";
-  }
-  CONTINUO_CHECK(false);
-  return "";
+std::string FormatName(DType dtype) {
+  return dtype == DType::kBF16 ? "bf16" : dtype == DType::kI8 ? "int8" : "fp32";
 }
 
 absl::StatusOr<WeightType> PickWeights(const std::string& value, DType stored) {
   if (value == "auto") return stored == DType::kBF16 ? WeightType::kBF16 : WeightType::kF32;
   for (const WeightType type :
        {WeightType::kF32, WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
-    if (value == FormatName(type)) return type;
+    if (value == NameOf(type)) return type;
   }
   return absl::InvalidArgumentError(
       absl::StrCat("weights is \"", value, "\"; it must be auto, fp32, bf16, int8 or int4"));
 }
 
-absl::StatusOr<DType> PickType(const std::string& option, const std::string& value,
-                               DType automatic) {
-  if (value == "auto") return automatic;
-  if (value == "fp32") return DType::kF32;
-  if (value == "bf16") return DType::kBF16;
+absl::StatusOr<DType> PickKvType(const std::string& value, DType activations) {
+  if (value == "auto") return activations;
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kI8}) {
+    if (value == FormatName(type)) return type;
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat(option, " is \"", value, "\"; it must be auto, fp32 or bf16"));
+      absl::StrCat("kv_dtype is \"", value, "\"; it must be auto, fp32, bf16 or int8"));
 }
 
 absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, int64_t max) {
@@ -107,7 +94,7 @@ absl::StatusOr<LoadPlan> PlanLoad(const LoadOptions& options) {
   plan.activations = plan.weights == WeightType::kF32    ? DType::kF32
                      : plan.weights == WeightType::kBF16 ? DType::kBF16
                                                          : stored;
-  ASSIGN_OR_RETURN(plan.kv_dtype, PickType("kv_dtype", options.kv_dtype, plan.activations));
+  ASSIGN_OR_RETURN(plan.kv_dtype, PickKvType(options.kv_dtype, plan.activations));
   for (int rank = 0; rank < options.tensor_parallel; ++rank) {
     plan.shards.push_back(MakeShard(plan.config, rank, options.tensor_parallel));
   }
@@ -211,7 +198,7 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ModelRunner>> runners,
                    MakeRunners(options, plan, num_blocks, &loaded.fingerprint.weights));
   loaded.backend_name = runners[0]->backend_name();
-  loaded.weight_format = FormatName(plan.weights);
+  loaded.weight_format = NameOf(plan.weights);
   loaded.kv_format = FormatName(plan.kv_dtype);
   loaded.fingerprint.config = ConfigSummary(plan.config);
   loaded.fingerprint.weight_format =

@@ -26,7 +26,7 @@ struct LoadOptions {
   // auto (as stored; fp16 becomes fp32), fp32, bf16, int8, int4. Activations are bf16 where weights
   // are, or are stored so and quantised here; else fp32.
   std::string weights = "auto";
-  std::string kv_dtype = "auto";  // auto (as the activations), fp32, bf16
+  std::string kv_dtype = "auto";  // auto (as the activations), fp32, bf16, int8
   int max_context_tokens = 0;     // 0: the model's; more than the model's is refused
   int num_blocks = 0;             // of the KV cache; 0: what kv_cache_memory holds
   int64_t kv_cache_memory = 0;    // bytes, of all ranks together; read where num_blocks is 0

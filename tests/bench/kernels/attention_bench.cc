@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention_bench --isa=auto --threads=2 --heads=16 --kv_heads=8 --head_dim=128
-//   --context=512,4096 [--mode=decode] [--rounds=7] [--clock=cpu] [--json=FILE]
-// PagedAttention over bf16 keys and values in blocks of 16: 16 sequences that decode one row each,
-// and one sequence that prefills 512 rows, at each context length (--mode: one of the two). Beside
-// them, in turn, the read bandwidth and the multiply-add peak of the same moment.
+//   --context=512,4096 [--mode=decode] [--kv=int8] [--rounds=7] [--clock=cpu] [--json=FILE]
+// PagedAttention over bf16 or int8 keys and values in blocks of 16: 16 sequences that decode one
+// row each, and one sequence that prefills 512 rows, at each context length (--mode: one of the
+// two). Beside them, in turn, the read bandwidth and the multiply-add peak of the same moment.
 #include <cstdio>
 #include <string>
 
@@ -28,6 +28,7 @@ int Main(const Flags& flags) {
   }
   Backend& backend = **made;
   const bool avx512 = backend.name().find("avx512") != std::string::npos;
+  const DType kv_type = flags.Get("kv", std::string("bf16")) == "int8" ? DType::kI8 : DType::kBF16;
   Ceilings ceilings(threads);
   const auto allocate = [&](DType d, int64_t a, int64_t b, int64_t c) {
     Tensor t{nullptr, d, {a, b, c}};
@@ -51,8 +52,8 @@ int Main(const Flags& flags) {
       const int64_t seqs = decode ? 16 : 1, rows_each = decode ? 1 : std::min(512, context);
       const int64_t blocks = (context + kBlock - 1) / kBlock, rows = seqs * rows_each;
       PagedKv kv;
-      kv.cache =
-          allocate(DType::kBF16, seqs * blocks, params.num_kv_heads, 2 * kBlock * params.head_dim);
+      kv.cache = allocate(kv_type, seqs * blocks, params.num_kv_heads,
+                          2 * kBlock * KvRowElements(kv_type, params.head_dim));
       kv.block_size = kBlock;
       kv.block_tables = allocate(DType::kI32, seqs, blocks, 1);
       kv.kv_len = allocate(DType::kI32, seqs, 1, 1);

@@ -105,24 +105,11 @@ struct Case {
   std::string family;
   DType dtype;
   WeightType weights = WeightType::kF32;  // quantised ones: beside the activations' type
+  bool int8_kv = false;
 };
 
-const char* NameOf(WeightType type) {
-  switch (type) {
-    case WeightType::kF32:
-      return "fp32";
-    case WeightType::kBF16:
-      return "bf16";
-    case WeightType::kInt8:
-      return "int8";
-    case WeightType::kInt4:
-      return "int4";
-  }
-  return "";
-}
-
 HarnessOptions OptionsOf(const Case& c) {
-  HarnessOptions options = {.dtype = c.dtype, .kv_dtype = c.dtype};
+  HarnessOptions options = {.dtype = c.dtype, .kv_dtype = c.int8_kv ? DType::kI8 : c.dtype};
   if (c.weights != WeightType::kF32) options.weights = c.weights;
   return options;
 }
@@ -163,11 +150,15 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"qwen3", DType::kBF16, WeightType::kInt8},
                       Case{"gemma2", DType::kF32, WeightType::kInt4},
                       Case{"qwen3_moe", DType::kF32, WeightType::kInt8},
-                      Case{"phi3", DType::kBF16, WeightType::kInt4}),
+                      Case{"phi3", DType::kBF16, WeightType::kInt4},
+                      Case{"qwen3", DType::kBF16, WeightType::kF32, true},
+                      Case{"gemma2", DType::kF32, WeightType::kF32, true},
+                      Case{"mixtral", DType::kBF16, WeightType::kInt8, true}),
     [](const auto& info) {
       const Case& c = info.param;
       std::string name = c.family + (c.dtype == DType::kF32 ? "_fp32" : "_bf16");
       if (c.weights != WeightType::kF32) name += std::string("_weights_") + NameOf(c.weights);
+      if (c.int8_kv) name += "_kv_int8";
       return name;
     });
 
@@ -198,9 +189,9 @@ TEST(Bf16Test, LogitsAreNearThoseInFp32) {
   }
 }
 
-// Rounding weights and rows to integers moves logits, by less the more bits there are. A group's
-// largest element is some 2.5 times the typical one, so a rounding loses about 2.5/127/√12 of it,
-// or 2.5/8/√12; a dozen products in turn add up like a random walk.
+// Rounding weights and rows, or keys and values, to integers moves logits, by less the more bits
+// there are. A group's largest element is some 2.5 times the typical one, so a rounding loses
+// about 2.5/127/√12 of it, or 2.5/8/√12; a dozen products in turn add up like a random walk.
 TEST(QuantisedTest, LogitsAreNearThoseInFp32) {
   // Not of experts: where two are nearly equal, a rounding picks the other one.
   for (const std::string family : {"llama", "qwen3", "gemma2", "phi3"}) {
@@ -211,9 +202,11 @@ TEST(QuantisedTest, LogitsAreNearThoseInFp32) {
     for (const Logits& logits : exact) {
       for (const float l : logits) size += static_cast<double>(l) * l;
     }
-    for (const auto& [weights, bound] :
-         {std::pair{WeightType::kInt8, 0.03}, std::pair{WeightType::kInt4, 0.35}}) {
-      const auto rounded = Alone(*Harness(model, {.weights = weights}), sequences, 16);
+    const HarnessOptions int8 = {.weights = WeightType::kInt8};
+    const HarnessOptions int4 = {.weights = WeightType::kInt4};
+    const HarnessOptions int8_kv = {.kv_dtype = DType::kI8};
+    for (const auto& [options, bound] : {std::pair{int8, 0.03}, {int4, 0.35}, {int8_kv, 0.03}}) {
+      const auto rounded = Alone(*Harness(model, options), sequences, 16);
       double error = 0;
       for (size_t i = 0; i < exact.size(); ++i) {
         for (size_t j = 0; j < exact[i].size(); ++j) {
@@ -221,7 +214,8 @@ TEST(QuantisedTest, LogitsAreNearThoseInFp32) {
           error += difference * difference;
         }
       }
-      EXPECT_LE(std::sqrt(error / size), bound) << family << " " << NameOf(weights);
+      EXPECT_LE(std::sqrt(error / size), bound)
+          << family << " " << NameOf(options.weights.value_or(WeightType::kF32));
       EXPECT_GT(error, 0);
     }
   }

@@ -114,6 +114,17 @@ TEST(LoaderTest, KvBlocksAreCountedFromMemory) {
   EXPECT_THAT(Error(options), AllOf(HasSubstr("15 blocks"), HasSubstr("16 blocks")));
 }
 
+TEST(LoaderTest, Int8KvKeepsAScaleForEachTokenAndHead) {
+  const TinyModel model;
+  LoadOptions options = Options(model);
+  const int64_t f32 = EstimateLoad(options)->bytes_per_block;
+  options.kv_dtype = "int8";
+  const LoadEstimate estimate = *EstimateLoad(options);
+  const ModelConfig config = LoadExecutor(options)->config;
+  EXPECT_EQ(estimate.bytes_per_block * 4 * config.head_dim, f32 * (config.head_dim + 4));
+  EXPECT_EQ(LoadExecutor(options)->kv_format, "int8");
+}
+
 TEST(LoaderTest, EstimateIsWhatIsTaken) {
   const TinyModel model({.family = "qwen3"});
   for (const int ranks : {1, 2, 4, 8}) {
@@ -171,7 +182,7 @@ TEST(LoaderTest, BadOptionsAreRefusedByName) {
   refused([](LoadOptions& o) { o.num_blocks = -1; }, "kv_blocks", "1");
   refused([](LoadOptions& o) { o.num_blocks = 1 << 30; }, "kv_blocks", "134217727");
   refused([](LoadOptions& o) { o.weights = "int3"; }, "weights", "int8 or int4");
-  refused([](LoadOptions& o) { o.kv_dtype = "fp8"; }, "kv_dtype", "bf16");
+  refused([](LoadOptions& o) { o.kv_dtype = "fp8"; }, "kv_dtype", "bf16 or int8");
   refused([](LoadOptions& o) { o.device = "cuda:0"; }, "cuda:0", "cpu");
   refused([](LoadOptions& o) { o.isa = "sse9"; }, "sse9", "");
 }
@@ -218,9 +229,11 @@ TEST(FingerprintTest, ChangesWithEverythingThatATokenDependsOn) {
     changed.weights = type;
     differs(changed, "weights");
   }
-  changed = options;
-  changed.kv_dtype = "bf16";
-  differs(changed, "kv_dtype");
+  for (const char* type : {"bf16", "int8"}) {
+    changed = options;
+    changed.kv_dtype = type;
+    differs(changed, "kv_dtype");
+  }
   changed = options;
   changed.max_context_tokens = 200;
   differs(changed, "context");

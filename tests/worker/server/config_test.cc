@@ -32,7 +32,7 @@ TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
   EXPECT_EQ(ExitCode({}), 2) << "no model";
   for (const char* flag :
        {"--threads=0", "--threads=x", "--tensor_parallel=3", "--isa=sse9", "--weights=int3",
-        "--kv_dtype=int8", "--drain_grace=31s", "--listen=nowhere", "--block_size=-1",
+        "--kv_dtype=int4", "--drain_grace=31s", "--listen=nowhere", "--block_size=-1",
         "--kv_cache_memory=much", "--nonsense=1"}) {
     EXPECT_EQ(ExitCode({"--model=m", flag}), 2) << flag;
   }
@@ -118,6 +118,7 @@ TEST(DescribeModelTest, TheFingerprintDependsOnTextAndContextButNotOnBatchLimits
   EXPECT_EQ(describe({.tensor_parallel = 2, .threads = 2}).fingerprint, base.fingerprint);
   EXPECT_NE(describe({.max_context_tokens = 128}).fingerprint, base.fingerprint);
   EXPECT_NE(describe({.kv_dtype = "bf16"}).fingerprint, base.fingerprint);
+  EXPECT_NE(describe({.kv_dtype = "int8"}).fingerprint, base.fingerprint);
 }
 
 }  // namespace
