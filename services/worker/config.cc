@@ -88,6 +88,12 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Integer<int64_t>("max_queued_tokens", &c.max_queued_tokens, 1, int64_t{1} << 40,
                          "Prompt tokens that may wait, at least one for each sequence; more is "
                          "refused");
+  flags.Choice(
+      "speculation", &c.speculation, {"lookup", "off"},
+      "Where drafts come from that a step checks beside the tokens of its sequences, while "
+      "that pays: lookup is the sequence itself, where it repeats itself. No token depends "
+      "on it");
+  flags.Integer("max_draft_tokens", &c.max_draft_tokens, 1, 64, "Drafts of one sequence in a step");
   flags.Duration("drain_grace", &c.drain_grace, absl::ZeroDuration(), kMaxDrainGrace,
                  "How long streams may go on after SIGTERM before they are handed over");
   flags.Switch("deterministic", &c.deterministic,
@@ -176,6 +182,8 @@ EngineOptions MakeEngineOptions(const WorkerConfig& config, const LoadedModel& m
   options.max_prefill_chunk = config.max_prefill_chunk;
   options.max_running = config.max_running;
   options.max_queued_tokens = config.max_queued_tokens;
+  if (config.speculation == "lookup") options.drafter = std::make_shared<PromptLookup>();
+  options.max_drafts = config.max_draft_tokens;
   return options;
 }
 

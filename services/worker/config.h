@@ -41,6 +41,8 @@ struct WorkerConfig {
   int max_prefill_chunk = 512;
   int max_running = 256;
   int64_t max_queued_tokens = 262144;
+  std::string speculation = "lookup";
+  int max_draft_tokens = 8;
   absl::Duration drain_grace = absl::Seconds(5);
   bool deterministic = false;
 };

@@ -26,6 +26,7 @@ WORKER_SERIES = [
     "continuo_prompt_tokens_total", "continuo_generated_tokens_total",
     "continuo_preemptions_total", "continuo_prefix_cache_queried_tokens_total",
     "continuo_prefix_cache_hit_tokens_total", "continuo_requests_total",
+    "continuo_draft_tokens_total", "continuo_accepted_draft_tokens_total",
     "continuo_queue_seconds_count", "continuo_time_to_first_token_seconds_count",
     "continuo_inter_token_seconds_count", "continuo_request_seconds_count", "continuo_build_info",
     "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
@@ -34,6 +35,7 @@ WORKER_SERIES = [
     "vllm:request_queue_time_seconds_count", "vllm:prompt_tokens_total",
     "vllm:generation_tokens_total", "vllm:num_preemptions_total",
     "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
+    "vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total",
 ]
 GATEWAY_SERIES = [
     "continuo_gateway_requests_total", "continuo_gateway_open_streams",

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "services/base/clock.h"
+#include "services/worker/engine/drafter.h"
 #include "services/worker/engine/metrics.h"
 #include "services/worker/engine/request.h"
 #include "services/worker/engine/step_log.h"
@@ -29,6 +30,8 @@ struct EngineOptions {
   absl::Duration target_step = absl::Milliseconds(200);  // predicted cost that cuts a step
   int expected_answer_tokens = 512;  // of each sequence, as long as no answers have shown better
   std::array<uint64_t, 2> hash_key = {0, 0};  // keys the prefix hash; random in production
+  std::shared_ptr<Drafter> drafter;           // none: one token of a sequence a step
+  int max_drafts = 8;                         // rows of one sequence for that
   bool calibrate = true;  // Run() begins with a few small steps that measure the executor
 };
 

@@ -9,9 +9,10 @@
 namespace continuo {
 namespace {
 
-bool IsMasked(const Sequence& s) {
+// Of the draw after `num_drafts` more tokens.
+bool IsMasked(const Sequence& s, size_t num_drafts) {
   const Request& r = s.request->request;
-  return !r.stop_ids.empty() && static_cast<int64_t>(s.answer.size()) < r.min_tokens;
+  return !r.stop_ids.empty() && static_cast<int64_t>(s.answer.size() + num_drafts) < r.min_tokens;
 }
 
 // The prompt's last row draws the first token of every sequence that has none yet.
@@ -57,28 +58,30 @@ void PlanBuilder::Clear() {
   samples_.clear();
 }
 
-void PlanBuilder::Add(Sequence& s, int rows) {
+void PlanBuilder::Add(Sequence& s, int rows, std::span<const int32_t> drafts) {
   LiveRequest& r = *s.request;
+  const auto num_drafts = static_cast<int>(drafts.size());
   const int begin = s.num_computed, end = begin + rows;
-  const int num_blocks = BlocksFor(end, block_size_);
+  const int num_blocks = BlocksFor(end + num_drafts, block_size_);
   CONTINUO_CHECK(rows > 0 && end <= NumTokens(s));
+  CONTINUO_CHECK(drafts.empty() || (end == NumTokens(s) && !s.answer.empty()));
   CONTINUO_CHECK(num_blocks <= static_cast<int>(s.blocks.size()));
   CONTINUO_CHECK(num_blocks <= plan_.max_blocks);
 
   const TokenRange tokens = TokensOf(s);
-  for (int at = begin; at < end; ++at) {
-    plan_.token_ids.push_back(tokens[at]);
+  for (int at = begin; at < end + num_drafts; ++at) {
+    plan_.token_ids.push_back(at < end ? tokens[at] : drafts[at - end]);
     plan_.positions.push_back(at);
     plan_.kv_slots.push_back(s.blocks[at / block_size_] * block_size_ + at % block_size_);
   }
   plan_.sequence_ids.push_back(s.id);
   plan_.query_begin.push_back(plan_.num_rows());
-  plan_.kv_len.push_back(end);
+  plan_.kv_len.push_back(end + num_drafts);
   plan_.block_tables.insert(plan_.block_tables.end(), s.blocks.begin(),
                             s.blocks.begin() + num_blocks);
   plan_.block_tables.resize(plan_.sequence_ids.size() * plan_.max_blocks, kNoBlock);
 
-  const int first_row = plan_.num_rows() - rows;
+  const int first_row = plan_.num_rows() - rows - num_drafts;
   const int last = r.prompt_tokens() - 1;
   if (r.request.num_prompt_logprobs >= 0) {
     for (int at = std::max(begin, r.num_scored); at < std::min(end, last); ++at) {
@@ -91,6 +94,11 @@ void PlanBuilder::Add(Sequence& s, int rows) {
     }
   }
   if (end == NumTokens(s) && !s.answer.empty()) AddDraw(s, first_row + rows - 1);
+  for (int i = 0; i < num_drafts; ++i) {
+    AddDraw(s, first_row + rows + i, drafts.first(i + 1));
+    samples_.back().draft = drafts[i];
+    samples_.back().position = end + i;
+  }
   plan_.sample_begin.push_back(plan_.num_samples());
 }
 
@@ -104,18 +112,24 @@ void PlanBuilder::AddScored(Sequence& s, int32_t row, int position) {
   samples_.push_back({&s, true});
 }
 
-void PlanBuilder::AddDraw(Sequence& s, int32_t row) {
+void PlanBuilder::AddDraw(Sequence& s, int32_t row, std::span<const int32_t> drafts) {
   const Request& r = s.request->request;
   plan_.sample_rows.push_back(row);
   plan_.sample_targets.push_back(-1);
   SamplingParams& sampling = plan_.sampling.emplace_back(r.sampling);
   sampling.sequence_index = s.index;
-  sampling.masked = IsMasked(s);
+  sampling.masked = IsMasked(s, drafts.size());
   plan_.biases.insert(plan_.biases.end(), r.biases.begin(), r.biases.end());
   plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
   if (HasPenalty(r.sampling)) {
     BuildSeen(s);
-    plan_.seen.insert(plan_.seen.end(), s.seen.begin(), s.seen.end());
+    const std::vector<SeenToken>* seen = &s.seen;
+    if (!drafts.empty()) {
+      seen_ = s.seen;
+      for (const int32_t draft : drafts) AddSeen(seen_, draft);
+      seen = &seen_;
+    }
+    plan_.seen.insert(plan_.seen.end(), seen->begin(), seen->end());
   }
   plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
   samples_.push_back({&s, false});

@@ -14,6 +14,9 @@ namespace continuo {
 struct PlannedSample {
   Sequence* sequence = nullptr;
   bool scores_prompt = false;  // a prompt log-probability of its request
+  // The row's token where that is a draft, and its position; else -1.
+  int32_t draft = -1;
+  int position = -1;
 };
 
 // Writes a StepPlan, sequence by sequence, into arrays that keep their memory from step to step.
@@ -26,8 +29,9 @@ class PlanBuilder {
   void Copy(BlockId from, BlockId to) { plan_.block_copies.push_back({from, to}); }
   // Before the first Add: the longest block table of the step.
   void SetMaxBlocks(int max_blocks) { plan_.max_blocks = max_blocks; }
-  // The next `rows` tokens of `s`, whose blocks have room for them.
-  void Add(Sequence& s, int rows);
+  // The next `rows` tokens of `s`, whose blocks have room for them. With `drafts` those are its
+  // last token, what may follow it, and a draw after each.
+  void Add(Sequence& s, int rows, std::span<const int32_t> drafts = {});
 
   const StepPlan& plan() const { return plan_; }
   std::span<const PlannedSample> samples() const { return samples_; }
@@ -37,11 +41,13 @@ class PlanBuilder {
 
  private:
   void AddScored(Sequence& s, int32_t row, int position);
-  void AddDraw(Sequence& s, int32_t row);
+  // After the tokens of `s` and `drafts`.
+  void AddDraw(Sequence& s, int32_t row, std::span<const int32_t> drafts = {});
 
   const int block_size_;
   StepPlan plan_;
   std::vector<PlannedSample> samples_;
+  std::vector<SeenToken> seen_;  // reused memory
 };
 
 // How many samples the rows [begin, begin + rows) of `s` ask for.

@@ -74,7 +74,7 @@ bool Scheduler::Choose(Sequence& s, int limit) {
 }
 
 void Scheduler::TakeRows(Sequence& s, int rows) {
-  chosen_.push_back({&s, rows});
+  chosen_.push_back({.sequence = &s, .rows = rows, .begin = s.num_computed});
   tenants_.Charge(*s.request->tenant, rows);
 }
 
@@ -204,7 +204,8 @@ void Scheduler::ChoosePrompts() {
 // What nobody behind has taken.
 void Scheduler::WidenPrompts(size_t first) {
   for (size_t i = first; i < chosen_.size(); ++i) {
-    auto& [s, rows] = chosen_[i];
+    Sequence* const s = chosen_[i].sequence;
+    int& rows = chosen_[i].rows;
     SetLimitFor(*s);
     const int begin = s->num_computed + rows;
     const auto held = static_cast<int64_t>(s->blocks.size());
@@ -241,17 +242,21 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
   }
   CONTINUO_CHECK(!chosen_.empty() || idle());
 
+  ChooseDrafts();
+
   int max_blocks = 0;
-  for (const auto& [s, rows] : chosen_) {
-    max_blocks = std::max(max_blocks, BlocksFor(s->num_computed + rows, options_.block_size));
+  for (const Chosen& c : chosen_) {
+    max_blocks =
+        std::max(max_blocks, BlocksFor(c.begin + c.rows + c.num_drafts, options_.block_size));
   }
   plan_.SetMaxBlocks(max_blocks);
   prompt_rows_ = 0;
-  for (const auto& [s, rows] : chosen_) {
-    live_.Start(*s->request, now);
-    s->last_turn = ++num_turns_;
-    if (NumRemaining(*s) > 1 || s->answer.empty()) prompt_rows_ += rows;
-    plan_.Add(*s, rows);
+  for (const Chosen& c : chosen_) {
+    Sequence& s = *c.sequence;
+    live_.Start(*s.request, now);
+    s.last_turn = ++num_turns_;
+    if (NumRemaining(s) > 1 || s.answer.empty()) prompt_rows_ += c.rows;
+    plan_.Add(s, c.rows, std::span(drafts_).subspan(c.first_draft, c.num_drafts));
   }
   predicted_ = cost_.Predict(load_);
   TellQueuePositions(now);
@@ -275,9 +280,9 @@ absl::Status Scheduler::Commit(StepResult result, const Moment& now, absl::Durat
   metrics_.step_seconds.Observe(absl::ToDoubleSeconds(measured));
   metrics_.step_rows.Observe(static_cast<double>(load_.rows));
 
-  for (const auto& [s, rows] : chosen_) {
-    s->num_computed += rows;
-    PublishBlocks(*s);
+  for (const Chosen& c : chosen_) {
+    c.sequence->num_computed += c.rows;
+    PublishBlocks(*c.sequence);
   }
   finished_.clear();
   drawn_tokens_ = 0;
@@ -288,9 +293,17 @@ absl::Status Scheduler::Commit(StepResult result, const Moment& now, absl::Durat
       ++s.request->num_scored;
       continue;
     }
+    if (samples[k].draft >= 0) {
+      // Counts where the row before it counts and has drawn that draft.
+      const bool follows = s.finish == FinishReason::kNone &&
+                           s.num_computed == samples[k].position &&
+                           s.answer.back() == samples[k].draft;
+      if (!follows) continue;
+      ++s.num_computed;
+    }
     ++drawn_tokens_;
     s.answer.push_back(result.token_ids[k]);
-    if (s.seen_is_built) AddSeen(s, result.token_ids[k]);
+    if (s.seen_is_built) AddSeen(s.seen, result.token_ids[k]);
     live_.AddToken(s, result.token_ids[k], std::move(result.scores[k]), now);
     s.finish = WhyFinished(s.request->request, s.answer);
     if (s.finish == FinishReason::kNone) continue;
@@ -298,7 +311,9 @@ absl::Status Scheduler::Commit(StepResult result, const Moment& now, absl::Durat
     finished_.push_back(&s);
   }
   metrics_.generated_tokens.fetch_add(drawn_tokens_, std::memory_order_relaxed);
-  for (const auto& [s, rows] : chosen_) {
+  for (const Chosen& c : chosen_) {
+    if (c.num_drafts > 0) SettleDrafts(c);
+    Sequence* const s = c.sequence;
     LiveRequest& r = *s->request;
     if (r.reader != s) continue;
     if (r.request.want_progress && !r.has_token) {

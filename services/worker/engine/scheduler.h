@@ -80,7 +80,10 @@ class Scheduler {
   // What one sequence computes in the step.
   struct Chosen {
     Sequence* sequence = nullptr;
-    int rows = 0;
+    int rows = 0;   // of its tokens; drafts come on top
+    int begin = 0;  // the first of them
+    int num_drafts = 0;
+    size_t first_draft = 0;  // in drafts_
   };
 
   // Who holds blocks.
@@ -119,6 +122,9 @@ class Scheduler {
   void ChoosePrompts();
   int ShareFor(const Sequence& s, const Sequence* behind) const;
   void WidenPrompts(size_t first);
+  int NumDraftsWorth(const Sequence& s) const;
+  void ChooseDrafts();
+  void SettleDrafts(const Chosen& chosen);
 
   // Where requests stand.
   void Enqueue(Sequence& s);
@@ -158,6 +164,7 @@ class Scheduler {
   const Tenant* reading_ = nullptr;  // whose prompt is read first, where there are others
   absl::Duration predicted_;
   int64_t prompt_rows_ = 0, drawn_tokens_ = 0;
+  double expected_tokens_ = 0;        // that the step gives, drafts among them
   std::vector<Sequence*> preempted_;  // in this step
   bool decodes_were_cut_ = false;
   uint64_t num_turns_ = 0;
@@ -172,7 +179,7 @@ class Scheduler {
 
   // Reused memory.
   std::vector<Sequence*> decodes_, prompts_, finished_;
-  std::vector<int32_t> block_tokens_;
+  std::vector<int32_t> block_tokens_, drafts_, proposed_;
 };
 
 }  // namespace continuo

@@ -62,8 +62,8 @@ void Scheduler::Describe(StepRecord& record) const {
   const StepPlan& plan = plan_.plan();
   for (size_t i = 0; i < chosen_.size(); ++i) {
     StepRecord::SequenceRow row = RowOf(*chosen_[i].sequence);
-    row.new_tokens = chosen_[i].rows;
-    row.cached_tokens = plan.kv_len[i] - chosen_[i].rows;
+    row.new_tokens = chosen_[i].rows + chosen_[i].num_drafts;
+    row.cached_tokens = plan.kv_len[i] - row.new_tokens;
     record.sequences.push_back(std::move(row));
   }
   for (const Sequence* s : preempted_) {

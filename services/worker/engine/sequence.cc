@@ -27,12 +27,12 @@ void BuildSeen(Sequence& s) {
     s.seen.reserve(ids.size() + s.answer.capacity());
     for (const int32_t id : ids) s.seen.push_back({.token_id = id});
   }
-  for (const int32_t id : s.answer) AddSeen(s, id);
+  for (const int32_t id : s.answer) AddSeen(s.seen, id);
 }
 
-void AddSeen(Sequence& s, int32_t token) {
-  auto it = std::ranges::lower_bound(s.seen, token, {}, &SeenToken::token_id);
-  if (it == s.seen.end() || it->token_id != token) it = s.seen.insert(it, {.token_id = token});
+void AddSeen(std::vector<SeenToken>& seen, int32_t token) {
+  auto it = std::ranges::lower_bound(seen, token, {}, &SeenToken::token_id);
+  if (it == seen.end() || it->token_id != token) it = seen.insert(it, {.token_id = token});
   ++it->answer_count;
 }
 

@@ -46,6 +46,9 @@ struct Sequence {
   // Has given its blocks back once: it is admitted again only with all that it may ever need.
   bool guaranteed = false;
   absl::Duration last_token;  // when it was reported, by Clock::Elapsed
+
+  // Drafts that were right, and all that were checked, lately.
+  float draft_hits = 0, draft_tries = 0;
 };
 
 // One request from Submit to its last event. Owned by the scheduler.
@@ -100,6 +103,7 @@ FinishReason WhyFinished(const Request& request, const std::vector<int32_t>& ans
 
 // Brings `seen` up to date with the prompt and the answer; builds it where there is none.
 void BuildSeen(Sequence& s);
-void AddSeen(Sequence& s, int32_t token);
+// One more `token` in an answer; `seen` is in order of the ids.
+void AddSeen(std::vector<SeenToken>& seen, int32_t token);
 
 }  // namespace continuo

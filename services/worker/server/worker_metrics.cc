@@ -46,6 +46,11 @@ void CollectOwn(const EngineMetrics& e, const WorkerCore& core, MetricFamilies& 
              Read(e.prefix_cache_queried_tokens));
   AddCounter(f, "continuo_prefix_cache_hit_tokens_total",
              "Prompt tokens found in the prefix cache.", model, Read(e.prefix_cache_hit_tokens));
+  AddCounter(f, "continuo_draft_tokens_total", "Drafts that steps checked.", model,
+             Read(e.draft_tokens));
+  AddCounter(f, "continuo_accepted_draft_tokens_total",
+             "Drafts that were right: tokens generated beside the one of a step.", model,
+             Read(e.accepted_draft_tokens));
   for (int code = 0; code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
     const auto status = static_cast<absl::StatusCode>(code);
     MetricLabels labels = model;
@@ -104,6 +109,10 @@ void CollectVllm(const EngineMetrics& e, const WorkerCore& core, MetricFamilies&
              labels, Read(e.prefix_cache_queried_tokens));
   AddCounter(f, "vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", labels,
              Read(e.prefix_cache_hit_tokens));
+  AddCounter(f, "vllm:spec_decode_num_draft_tokens_total", "Drafts that steps checked.", labels,
+             Read(e.draft_tokens));
+  AddCounter(f, "vllm:spec_decode_num_accepted_tokens_total", "Drafts that were right.", labels,
+             Read(e.accepted_draft_tokens));
 }
 
 }  // namespace

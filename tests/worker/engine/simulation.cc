@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "tests/testing/oracle_drafter.h"
 
 namespace continuo {
 
@@ -60,6 +61,10 @@ Simulation::Simulation(uint32_t seed, SimulationTally* tally) : rng_(seed), tall
     return absl::Milliseconds(2) + plan.num_rows() * per_row;
   };
   executor_ = std::make_unique<FakeExecutor>(fake);
+  if (Chance(50)) {
+    options_.max_drafts = Pick(1, 9);
+    options_.drafter = std::make_shared<OracleDrafter>(vocab_size_, Pick(0, 100), rng_());
+  }
   scheduler_ = std::make_unique<Scheduler>(options_, &metrics_);
   priorities_ = Chance(30);
   extremes_ = Chance(20);
@@ -339,6 +344,8 @@ std::string Simulation::Run() {
       metrics_.waiting_prompt_tokens != 0) {
     return "gauges are not 0 at the end";
   }
+  tally_.drafts += static_cast<int64_t>(metrics_.draft_tokens.load());
+  tally_.right_drafts += static_cast<int64_t>(metrics_.accepted_draft_tokens.load());
   tally_.hit_tokens += static_cast<int64_t>(metrics_.prefix_cache_hit_tokens.load());
   return "";
 }

@@ -21,7 +21,7 @@ struct SimulationTally {
   int64_t requests = 0, steps = 0, rows = 0, preemptions = 0, hit_tokens = 0, copies = 0;
   int64_t cancelled = 0, edge_finished = 0, timed_out = 0, time_limited = 0, continued = 0;
   int64_t forked = 0, masked = 0, prompt_scores = 0, cut_steps = 0;
-  int64_t late = 0, widely_forked = 0, longest = 0;
+  int64_t late = 0, widely_forked = 0, longest = 0, drafts = 0, right_drafts = 0;
 };
 
 // One random schedule, drawn from a seed: requests of every kind come, are cancelled and finished,

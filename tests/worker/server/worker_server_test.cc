@@ -409,6 +409,8 @@ TEST_F(WorkerServerTest, TheNamesOfTheMetricsAreFrozen) {
                                        "continuo_preemptions_total",
                                        "continuo_prefix_cache_queried_tokens_total",
                                        "continuo_prefix_cache_hit_tokens_total",
+                                       "continuo_draft_tokens_total",
+                                       "continuo_accepted_draft_tokens_total",
                                        "continuo_requests_total",
                                        "continuo_queue_seconds",
                                        "continuo_time_to_first_token_seconds",
@@ -434,6 +436,8 @@ TEST_F(WorkerServerTest, TheNamesOfTheMetricsAreFrozen) {
                                        "vllm:generation_tokens_total",
                                        "vllm:num_preemptions_total",
                                        "vllm:prefix_cache_queries_total",
+                                       "vllm:spec_decode_num_draft_tokens_total",
+                                       "vllm:spec_decode_num_accepted_tokens_total",
                                        "vllm:prefix_cache_hits_total"};
   const auto collect = [&] {
     MetricFamilies families;

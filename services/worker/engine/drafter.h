@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "services/worker/engine/sequence.h"
+
+namespace continuo {
+
+// Guesses how sequences go on, so that one step can draw several tokens of one (speculative
+// decoding). Each draft is one more row; it counts only where the model draws the same token, so
+// guesses cost time and change nothing else (exactness rule 5). Used by the engine thread alone.
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  // Replaces `drafts` by up to `most` ids of the vocabulary that may follow what `s` has; none
+  // where there is no guess.
+  virtual void Propose(const Sequence& s, int most, std::vector<int32_t>& drafts) = 0;
+};
+
+// Prompt lookup: what followed the last time that the sequence's last tokens stood in its prompt or
+// its answer, of all such places the one with the longest match, at most kLongest tokens, then the
+// latest. It looks back over kWindow tokens, a few microseconds for each thousand of them.
+// Source of the idea: A. Saxena, "Prompt Lookup Decoding", 2023; LLMA, arXiv:2304.04487.
+class PromptLookup : public Drafter {
+ public:
+  static constexpr int kShortest = 2, kLongest = 8, kWindow = 16384;
+  void Propose(const Sequence& s, int most, std::vector<int32_t>& drafts) override;
+};
+
+}  // namespace continuo

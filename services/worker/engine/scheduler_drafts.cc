@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speculation: drafts are checked where the step then gives more tokens a second.
+#include <algorithm>
+#include <cmath>
+
+#include "services/base/check.h"
+#include "services/worker/engine/scheduler.h"
+
+namespace continuo {
+namespace {
+
+// Of what is known about how often guesses were right: kept at each guess that was checked, and at
+// each that was not, so that a sequence is given another chance after about a hundred steps.
+constexpr float kKeepChecked = 0.9f, kKeepUnchecked = 0.98f;
+
+float HitRate(const Sequence& s) { return (s.draft_hits + 1) / (s.draft_tries + 2); }
+
+}  // namespace
+
+// How many drafts of `s` are worth their rows: the i-th one is right with about the i-th power of
+// the rate at which drafts are. All together draw num_drawn tokens in step_seconds; a row more is
+// worth its time where it brings more tokens for it than the step as a whole.
+int Scheduler::NumDraftsWorth(const Sequence& s) const {
+  const Request& request = s.request->request;
+  const int64_t position = s.num_computed + 1;
+  const int64_t room =
+      (static_cast<int64_t>(s.blocks.size()) + pool_.num_free()) * options_.block_size - position;
+  const int64_t most =
+      std::min<int64_t>({options_.max_drafts, MostRows() - load_.rows, room,
+                         // The last token of an answer is drawn and never computed.
+                         request.max_tokens - static_cast<int64_t>(s.answer.size()) - 1});
+  if (most <= 0) return 0;
+  const absl::Duration step = cost_.Predict(load_);
+  const double seconds = absl::ToDoubleSeconds(step);
+  const auto more = [&](int64_t rows) {
+    return cost_.Predict(load_.WithRows(position, rows, rows)) - step;
+  };
+  const double row_seconds = absl::ToDoubleSeconds(more(most)) / static_cast<double>(most);
+  const double worth = row_seconds * expected_tokens_;
+  double chance = 1;
+  int drafts = 0;
+  while (drafts < most && (chance *= HitRate(s)) * seconds > worth) ++drafts;
+  while (drafts > 0 && step + more(drafts) > options_.target_step) --drafts;
+  return drafts;
+}
+
+// After all else has been chosen.
+void Scheduler::ChooseDrafts() {
+  drafts_.clear();
+  if (options_.drafter == nullptr) return;
+  expected_tokens_ = static_cast<double>(std::max<int64_t>(1, load_.samples));
+  for (Chosen& chosen : chosen_) {
+    Sequence& s = *chosen.sequence;
+    if (NumRemaining(s) != 1 || s.answer.empty()) continue;
+    const int most = NumDraftsWorth(s);
+    if (most == 0) {
+      s.draft_hits *= kKeepUnchecked;
+      s.draft_tries *= kKeepUnchecked;
+      continue;
+    }
+    options_.drafter->Propose(s, most, proposed_);
+    CONTINUO_CHECK(static_cast<int>(proposed_.size()) <= most);
+    if (proposed_.empty()) continue;
+    const auto count = static_cast<int>(proposed_.size());
+    chosen.first_draft = drafts_.size();
+    chosen.num_drafts = count;
+    drafts_.insert(drafts_.end(), proposed_.begin(), proposed_.end());
+    const int need = BlocksFor(s.num_computed + 1 + count, options_.block_size);
+    while (static_cast<int>(s.blocks.size()) < need) s.blocks.push_back(pool_.Allocate());
+    load_ = load_.WithRows(s.num_computed + 1, count, count);
+    tenants_.Charge(*s.request->tenant, count);
+    const double rate = HitRate(s);
+    expected_tokens_ += rate * (1 - std::pow(rate, count)) / (1 - rate);
+  }
+}
+
+// After the step's tokens are in the answers: learns from those that were right, gives back the
+// blocks of those that were not.
+void Scheduler::SettleDrafts(const Chosen& chosen) {
+  Sequence& s = *chosen.sequence;
+  const int hits = s.num_computed - chosen.begin - 1;
+  CONTINUO_CHECK(hits >= 0 && hits <= chosen.num_drafts);
+  const bool missed = hits < chosen.num_drafts && s.finish == FinishReason::kNone;
+  s.draft_hits = kKeepChecked * s.draft_hits + static_cast<float>(hits);
+  s.draft_tries = kKeepChecked * s.draft_tries + static_cast<float>(hits + (missed ? 1 : 0));
+  metrics_.draft_tokens.fetch_add(chosen.num_drafts, std::memory_order_relaxed);
+  metrics_.accepted_draft_tokens.fetch_add(hits, std::memory_order_relaxed);
+  PublishBlocks(s);
+  const int need = BlocksFor(s.num_computed + 1, options_.block_size);
+  while (static_cast<int>(s.blocks.size()) > need) {
+    pool_.Release(s.blocks.back());
+    s.blocks.pop_back();
+    ++num_releases_;
+  }
+}
+
+}  // namespace continuo
