@@ -16,6 +16,7 @@ from stopped_thread import StoppedThread
 WORKER_PORT, GATEWAY_PORT, HTTP_PORT, METRICS_PORT = 50051, 50050, 8080, 9090
 EXIT_TIMEOUT_S = 60
 ARENA_BYTES = 64 << 20
+STACK_BYTES = 8 << 20  # of a thread: glibc's default, the soft limit of the shell
 
 
 def _build_heap_probe():
@@ -29,18 +30,25 @@ ENVIRONMENT = {"LD_PRELOAD": _build_heap_probe(),
                "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 
 
-def _mapped_beside_heap(pid):
-    """Bytes that are private and writable, without glibc's heaps: [heap], and below it arenas, which
-    begin at multiples of their greatest size (where the system has not joined them with a neighbour)."""
-    total = 0
-    for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
-        places, access, _, _, _, name = (line + " ").split(" ", maxsplit=5)
-        name = name.strip()
-        begin, end = (int(place, 16) for place in places.split("-"))
-        arena = begin % ARENA_BYTES == 0 and not name
-        if access == "rw-p" and name != "[heap]" and not arena:
-            total += end - begin
-    return total
+def _own_memory_kib(pid):
+    """What no file backs: `anonymous`, resident; and `mapped`, touched or not, without glibc's heaps
+    ([heap], and below it arenas, which begin at multiples of their greatest size where the system has
+    not joined them with a neighbour). Stacks are in neither: each keeps the depth of its thread's
+    deepest moment."""
+    mapped = anonymous = 0
+    guard = None  # where the inaccessible pages before this mapping end
+    for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        head = re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \S+ *(.*)$", line)
+        if head:
+            begin, end, access, name = int(head[1], 16), int(head[2], 16), head[3], head[4]
+            stack = name == "[stack]" or (guard == begin and end - begin == STACK_BYTES and not name)
+            guard = end if access == "---p" else None
+            arena = begin % ARENA_BYTES == 0 and not name
+            if access == "rw-p" and name != "[heap]" and not arena and not stack:
+                mapped += (end - begin) // 1024
+        elif line.startswith("Anonymous:") and not stack:
+            anonymous += int(line.split()[1])
+    return {"mapped": mapped, "anonymous": anonymous}
 
 
 class Node:
@@ -101,15 +109,14 @@ class Node:
         return dict(sorted(kinds.items()))
 
     def memory_kib(self):
-        """What the heap has in use, what else the process has of its own (stacks, pools, data of
-        libraries) whether touched or not, and what is resident after free memory was given back: of
-        that, what no file backs."""
+        """What the heap has in use, what else the process has of its own, and what is resident after
+        free memory was given back; and the number of threads."""
         self.program.signal(signal.SIGUSR2)
         heap = self.program.wait_for_log("heap")["in_use_bytes"] // 1024
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
-        return {"heap": heap, "mapped": _mapped_beside_heap(self.pid) // 1024,
-                **{name: int(re.search(rf"{field}:\s+(\d+)", status)[1])
-                   for name, field in (("anonymous", "RssAnon"), ("resident", "VmRSS"))}}
+        return {"heap": heap, **_own_memory_kib(self.pid),
+                "resident": int(re.search(r"VmRSS:\s+(\d+)", status)[1]),
+                "threads": int(re.search(r"Threads:\s+(\d+)", status)[1])}
 
     def sum_of(self, *names):
         """The sum of a metric's series, for each name."""
