@@ -16,14 +16,10 @@ INLINE __m256i Load(const uint8_t* p) {
 
 // Two vectors of eight outputs are a panel.
 template <int kBits>
-struct QuantTile {
+struct QuantTile : QuantLayout<kBits, 1024> {
+  using Layout = QuantLayout<kBits, 1024>;
+  using Layout::kGroup, Layout::kRun, Layout::kGroupBytes;
   static constexpr size_t kRows = 4, kPanels = 1, kFewRows = 4, kFewPanels = 1;
-  static constexpr size_t kElementBytes = 1;
-  static constexpr size_t kGroup = kBits == 8 ? kInt8Group : kInt4Group;
-  static constexpr size_t kRun = kBits == 8 ? 4 : 8;
-  static constexpr size_t kGroupBytes = (kGroup / kRun + 1) * 64;
-  static constexpr size_t kChunk = kBits == 8 ? 1024 : 2048;
-  static constexpr size_t kChunkBytes = kChunk / kGroup * kGroupBytes;
 
   // Sums of four products, exact: vpmaddubsw adds two in 16 bits, which holds 2 · 127 · 127 but
   // not 2 · 255 · 127. So int8 weights lose their offset and give their sign to x.

@@ -12,14 +12,10 @@ DEFINE_ADD_PRODUCTS(__m512i, "vpdpbusd")
 
 // Weights are unsigned with an offset, x is signed: Σ (w + offset) x - offset Σ x.
 template <int kBits>
-struct QuantTile {
+struct QuantTile : QuantLayout<kBits, 512> {
+  using Layout = QuantLayout<kBits, 512>;
+  using Layout::kGroup, Layout::kRun, Layout::kGroupBytes;
   static constexpr size_t kRows = 12, kPanels = 2, kFewRows = 6, kFewPanels = 4;
-  static constexpr size_t kElementBytes = 1;
-  static constexpr size_t kGroup = kBits == 8 ? kInt8Group : kInt4Group;
-  static constexpr size_t kRun = kBits == 8 ? 4 : 8;
-  static constexpr size_t kGroupBytes = (kGroup / kRun + 1) * 64;
-  static constexpr size_t kChunk = kBits == 8 ? 512 : 1024;
-  static constexpr size_t kChunkBytes = kChunk / kGroup * kGroupBytes;
 
   // One group: its integer sums, then what they add to `out`. A function of its own, since GCC 12
   // copies the accumulators about where a loop over groups stands around it.

@@ -166,14 +166,10 @@ INLINE void AddRun(int32_t* acc, const uint8_t* w, int mask, int shift, const in
 }
 
 template <int kBits>
-struct QuantTile {
+struct QuantTile : QuantLayout<kBits, 1024> {
+  using Layout = QuantLayout<kBits, 1024>;
+  using Layout::kGroup, Layout::kRun, Layout::kGroupBytes;
   static constexpr size_t kRows = 1, kPanels = 1, kFewRows = 1, kFewPanels = 1;
-  static constexpr size_t kElementBytes = 1;
-  static constexpr size_t kGroup = kBits == 8 ? kInt8Group : kInt4Group;
-  static constexpr size_t kRun = kBits == 8 ? 4 : 8;
-  static constexpr size_t kGroupBytes = (kGroup / kRun + 1) * 64;
-  static constexpr size_t kChunk = kBits == 8 ? 1024 : 2048;
-  static constexpr size_t kChunkBytes = kChunk / kGroup * kGroupBytes;
 
   template <size_t kM, size_t kP>
   static void Tile(const TileArgs& t) {

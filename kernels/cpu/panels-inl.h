@@ -11,6 +11,18 @@
 // A chunk of a few panels stays in the first cache while all rows use it; meanwhile the next one is
 // on its way to the second. No include guard: not a header.
 
+// What the tiles of int8 and int4 have in common: a group is its scales, then runs of elements; a
+// chunk takes kInt8Chunk elements of int8, and as many bytes of int4.
+template <int kBits, size_t kInt8Chunk>
+struct QuantLayout {
+  static constexpr size_t kElementBytes = 1;
+  static constexpr size_t kGroup = kBits == 8 ? kInt8Group : kInt4Group;
+  static constexpr size_t kRun = kBits == 8 ? 4 : 8;  // elements in four bytes
+  static constexpr size_t kGroupBytes = (kGroup / kRun + 1) * 64;
+  static constexpr size_t kChunk = kBits == 8 ? kInt8Chunk : 2 * kInt8Chunk;
+  static constexpr size_t kChunkBytes = kChunk / kGroup * kGroupBytes;
+};
+
 struct TileArgs {
   float* out;
   size_t out_stride;

@@ -2,12 +2,12 @@
 // A row's bits depend on that row alone: not on its neighbours in the batch, not on threads, and
 // where tensor parallelism splits K, not on the number of ranks (exactness rule 1).
 #include <cstring>
-#include <thread>
+#include <string>
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/thread_communicator.h"
 #include "tests/kernels/host_tensor.h"
+#include "tests/kernels/rank_sum.h"
 
 namespace continuo::testing {
 namespace {
@@ -124,37 +124,13 @@ TEST_P(InvarianceTest, RanksThatShareASumGiveTheBitsOfOne) {
       for (const DType weight_type : kWeights) {
         const HostTensor x = HostTensor::Of(type, rows, width, random);
         const HostTensor w = HostTensor::Of(weight_type, columns, width, random);
-        const auto slice = [&](const HostTensor& t, int64_t begin, int64_t end) {
-          const int64_t n = t.tensor().rows();
-          HostTensor part(t.tensor().dtype, n, end - begin);
-          const Matrix m = t.matrix();
-          for (int64_t r = 0; r < n; ++r) {
-            for (int64_t c = begin; c < end; ++c) {
-              part.Set(r * (end - begin) + c - begin, static_cast<float>(m[r * width + c]));
-            }
-          }
-          return part;
-        };
-        HostTensor expected = HostTensor::Poisoned(DType::kF32, rows, columns);
-        backend_->MatMulPieces(expected, x, w.weight(), cut);
-        for (const int size : {1, 2, 4, 8}) {
-          const auto communicators = MakeThreadCommunicators(size);
-          std::vector<std::thread> threads;
-          for (int rank = 0; rank < size; ++rank) {
-            threads.emplace_back([&, rank] {
-              const int first = rank * kNumPieces / size, last = (rank + 1) * kNumPieces / size;
-              std::vector<int64_t> own;
-              for (int i = first; i <= last; ++i) own.push_back(cut[i] - cut[first]);
-              const auto backend = MakeCpu(GetParam());
-              HostTensor out = HostTensor::Poisoned(DType::kF32, rows, columns);
-              backend->MatMulPieces(out, slice(x, cut[first], cut[last]),
-                                    slice(w, cut[first], cut[last]).weight(), own);
-              communicators[rank]->AllReduceSum(out);
-              EXPECT_TRUE(out.SameBits(expected)) << "rank " << rank << " of " << size;
-            });
-          }
-          for (std::thread& t : threads) t.join();
-        }
+        ExpectRanksGiveTheBitsOfOne(
+            GetParam(), x, w, cut,
+            [](Backend& backend, const HostTensor& out, const HostTensor& some_x,
+               const HostTensor& some_w, const std::vector<int64_t>& piece_begin) {
+              backend.MatMulPieces(out, some_x, some_w.weight(), piece_begin);
+            },
+            std::string(NameOf(type)) + " " + NameOf(weight_type));
       }
     }
   }

@@ -3,12 +3,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <thread>
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/thread_communicator.h"
 #include "tests/kernels/packed_weight.h"
+#include "tests/kernels/rank_sum.h"
 
 namespace continuo::testing {
 namespace {
@@ -203,36 +202,14 @@ TEST_P(PanelsTest, RanksThatShareASumGiveTheBitsOfOne) {
     for (const WeightType type : kPacked) {
       const HostTensor x = HostTensor::Of(DType::kBF16, rows, width, random);
       const HostTensor w = HostTensor::Of(DType::kBF16, columns, width, random);
-      const auto slice = [&](const HostTensor& t, int64_t begin, int64_t end) {
-        HostTensor part(t.tensor().dtype, t.tensor().rows(), end - begin);
-        const Matrix m = t.matrix();
-        for (int64_t i = 0; i < part.tensor().size(); ++i) {
-          const int64_t r = i / (end - begin), c = i % (end - begin);
-          part.Set(i, static_cast<float>(m[r * width + begin + c]));
-        }
-        return part;
-      };
-      HostTensor expected = HostTensor::Poisoned(DType::kF32, rows, columns);
-      backend_->MatMulPieces(expected, x, PackedWeight(*backend_, type, w, cut).weight(), cut);
-      for (const int size : {2, 4, 8}) {
-        const auto communicators = MakeThreadCommunicators(size);
-        std::vector<std::thread> threads;
-        for (int rank = 0; rank < size; ++rank) {
-          threads.emplace_back([&, rank] {
-            const int first = rank * kNumPieces / size, last = (rank + 1) * kNumPieces / size;
-            std::vector<int64_t> own;
-            for (int i = first; i <= last; ++i) own.push_back(cut[i] - cut[first]);
-            const auto backend = MakeCpu(GetParam());
-            HostTensor out = HostTensor::Poisoned(DType::kF32, rows, columns);
-            const PackedWeight part(*backend, type, slice(w, cut[first], cut[last]), own);
-            backend->MatMulPieces(out, slice(x, cut[first], cut[last]), part.weight(), own);
-            communicators[rank]->AllReduceSum(out);
-            EXPECT_TRUE(out.SameBits(expected))
-                << "rank " << rank << " of " << size << ", " << NameOf(type);
-          });
-        }
-        for (std::thread& t : threads) t.join();
-      }
+      ExpectRanksGiveTheBitsOfOne(
+          GetParam(), x, w, cut,
+          [type](Backend& backend, const HostTensor& out, const HostTensor& some_x,
+                 const HostTensor& some_w, const std::vector<int64_t>& piece_begin) {
+            const PackedWeight packed(backend, type, some_w, piece_begin);
+            backend.MatMulPieces(out, some_x, packed.weight(), piece_begin);
+          },
+          NameOf(type));
     }
   }
 }

@@ -41,8 +41,8 @@ struct Family {
   const char* num_experts_field = nullptr;
 };
 
-// The family of "architectures", or else of "model_type". Unimplemented names one that is not
-// known, and those that are.
+// The family of "architectures", or else of "model_type". Of one that is not known the caller gets
+// an Unimplemented error whose message tells its name and those of all known families.
 absl::StatusOr<const Family*> FindFamily(JsonObject& json);
 
 // Fill in `windows` and `experts` of a configuration whose sizes are known; errors come through
