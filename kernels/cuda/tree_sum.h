@@ -4,13 +4,7 @@
 #include <cstdint>
 
 #include "cuda_runtime_api.h"
-
-// For code that runs on the device and, so that tests reach it, on the host.
-#ifdef __CUDACC__
-#define CONTINUO_HOST_DEVICE __host__ __device__
-#else
-#define CONTINUO_HOST_DEVICE
-#endif
+#include "kernels/cuda/host_device.h"
 
 namespace continuo::cuda {
 

@@ -30,7 +30,15 @@ struct Collective {
 };
 
 // Of the calling thread.
-thread_local int group_depth = 0;
+struct GroupDepth {
+  int depth = 0;
+  ~GroupDepth() {
+    if (depth == 0) return;
+    const std::lock_guard lock(TheState().mutex);
+    TheState().violations.push_back("a group that did not end before its thread");
+  }
+};
+thread_local GroupDepth group_depth;
 thread_local std::vector<Collective> group;
 
 size_t Width(ncclDataType_t type) { return type == ncclFloat32 ? 4 : 1; }
@@ -124,7 +132,7 @@ ncclResult_t Submit(Call& call, Collective collective) {
   }
   if (collective.stream->device != comm->device)
     return call.Violation("a stream of another device");
-  if (group_depth > 0) {
+  if (group_depth.depth > 0) {
     group.push_back(std::move(collective));
     return ncclSuccess;
   }
@@ -191,14 +199,14 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 ncclResult_t ncclGroupStart() {
   Call call("ncclGroupStart", CurrentDevice());
   if (call.fails()) return call.error();
-  ++group_depth;
+  ++group_depth.depth;
   return ncclSuccess;
 }
 
 ncclResult_t ncclGroupEnd() {
   Call call("ncclGroupEnd", CurrentDevice());
-  if (group_depth == 0) return call.Violation("a group that did not start");
-  --group_depth;
+  if (group_depth.depth == 0) return call.Violation("a group that did not start");
+  --group_depth.depth;
   const std::vector<Collective> collectives = std::move(group);
   group.clear();
   return call.fails() ? call.error() : EnqueueAll(call, collectives);

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+// For code that runs on the device and, so that tests reach it, on the host.
+#ifdef __CUDACC__
+#define CONTINUO_HOST_DEVICE __host__ __device__
+#else
+#define CONTINUO_HOST_DEVICE
+#endif
+
+namespace continuo::cuda {
+
+// Elements of a tensor as kernels see them: f32 is float, bf16 its bits in a uint16_t, as in
+// kernels/bfloat16.h.
+CONTINUO_HOST_DEVICE inline float Widen(float value) { return value; }
+CONTINUO_HOST_DEVICE inline float Widen(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float value = 0;
+  std::memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+
+// Rounds to nearest, ties to even; a NaN stays one.
+CONTINUO_HOST_DEVICE inline void Store(float* to, float value) { *to = value; }
+CONTINUO_HOST_DEVICE inline void Store(uint16_t* to, float value) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  *to = (bits & 0x7fffffffu) > 0x7f800000u
+            ? static_cast<uint16_t>((bits >> 16) | 0x40u)
+            : static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+}  // namespace continuo::cuda

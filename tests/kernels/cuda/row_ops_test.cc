@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host-device functions of the row ops, called as their kernels call them.
+#include "kernels/cuda/row_ops.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/kernels/cuda/row_ops_cases.h"
+#include "tests/kernels/cuda/shim/cuda_shim.h"
+
+namespace continuo::cuda {
+namespace {
+
+using testing::CudaShim;
+
+TEST(RowOpsTest, AreWhatTheReferenceSays) {
+  CudaShim::Reset({});
+  CheckRowOps<float>();
+  CheckRowOps<uint16_t>();
+  EXPECT_THAT(CudaShim::Alive(), ::testing::IsEmpty());
+}
+
+TEST(HostDeviceTest, Bf16IsThatOfTheHost) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto wide = FromBF16(static_cast<uint16_t>(bits));
+    EXPECT_EQ(std::bit_cast<uint32_t>(Widen(static_cast<uint16_t>(bits))),
+              std::bit_cast<uint32_t>(wide));
+    // Halfway to the next, and beside that.
+    for (const uint32_t low : {0u, 0x7fffu, 0x8000u, 0x8001u}) {
+      const float value = std::bit_cast<float>(bits << 16 | low);
+      uint16_t stored = 0;
+      Store(&stored, value);
+      EXPECT_EQ(stored, ToBF16(value)) << bits << ' ' << low;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace continuo::cuda
