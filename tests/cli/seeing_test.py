@@ -79,11 +79,26 @@ class SeeingTest(unittest.TestCase):
         self.addCleanup(top.process.kill)
         return top
 
+    def read_while_generating(self, top, client, name):
+        """The first line that tells of a request; one follows the other until the batch is watched."""
+        seen = threading.Event()
+
+        def generate():
+            while not seen.is_set():
+                list(client.inference.Generate(request(name), timeout=60, wait_for_ready=True))
+        generating = threading.Thread(target=generate)
+        generating.start()
+        try:
+            return top.read_until(f" {name} ")
+        finally:
+            seen.set()
+            generating.join()
+
     def test_the_next_request_takes_the_free_row(self):
         worker = self.worker("--max_running=2")
         client = fleet.Client(worker.address)
         top = self.top(worker.address)
-        top.read_until("SERVING")
+        self.read_while_generating(top, client, "first")
         calls = [client.inference.Generate(request(f"request-{i}"), timeout=120) for i in range(6)]
         for call in calls:
             list(call)
@@ -101,21 +116,19 @@ class SeeingTest(unittest.TestCase):
         port = fleet.free_port()
         worker = self.worker(port=port)
         top = self.top(worker.address)
-        call = fleet.Client(worker.address).inference.Generate(request("before"), timeout=60)
-        next(call)
-        top.read_until(" before ")
+        self.read_while_generating(top, fleet.Client(worker.address), "before")
         worker.kill()
         top.read_until("UNREACHABLE  UNAVAILABLE")
-        again = self.worker(port=port)
-        list(fleet.Client(again.address).inference.Generate(request("after"), timeout=60,
-                                                            wait_for_ready=True))
-        self.assertIn(" 1  after ", top.read_until(" after "))
+        client = fleet.Client(self.worker(port=port).address)
+        self.assertIn(" 1  after ", self.read_while_generating(top, client, "after"))
         self.assertEqual(top.interrupt(), (130, ""))
 
     def test_a_cancelled_request_is_gone(self):
-        worker = self.worker()
+        worker = self.worker("--isa=scalar")  # slow enough to be met under way
+        client = fleet.Client(worker.address)
         top = self.top(worker.address)
-        call = fleet.Client(worker.address).inference.Generate(request("mine"), timeout=60)
+        self.read_while_generating(top, client, "first")
+        call = client.inference.Generate(request("mine"), timeout=60)
         next(call)
         top.read_until(" mine .*(reading|generating)")
         call.cancel()
