@@ -38,8 +38,8 @@ class HttpServer {
   int port() const { return port_; }
   int num_connections() const;
 
-  // From now on each response tells its client to connect anew, which may lead elsewhere; everything
-  // is accepted and served.
+  // From now on each response tells its client to connect anew, which may lead elsewhere;
+  // everything is accepted and served.
   void AnnounceDrain();
   // Accepts nothing more; connections end as soon as they have nothing to do.
   void BeginDrain();

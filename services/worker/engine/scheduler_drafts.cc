@@ -18,8 +18,8 @@ float HitRate(const Sequence& s) { return (s.draft_hits + 1) / (s.draft_tries + 
 }  // namespace
 
 // How many drafts of `s` are worth their rows: the i-th one is right with about the i-th power of
-// the rate at which drafts are. All together draw num_drawn tokens in step_seconds; a row more is
-// worth its time where it brings more tokens for it than the step as a whole.
+// the rate at which drafts are. A row more is worth its time where it brings more tokens for it
+// than the step as a whole does.
 int Scheduler::NumDraftsWorth(const Sequence& s) const {
   const Request& request = s.request->request;
   const int64_t position = s.num_computed + 1;
@@ -52,6 +52,7 @@ void Scheduler::ChooseDrafts() {
   for (Chosen& chosen : chosen_) {
     Sequence& s = *chosen.sequence;
     if (NumRemaining(s) != 1 || s.answer.empty()) continue;
+    if (Owes(s)) continue;  // the step is for another tenant's prompt
     const int most = NumDraftsWorth(s);
     if (most == 0) {
       s.draft_hits *= kKeepUnchecked;

@@ -145,6 +145,25 @@ TEST(SchedulerDraftsTest, DraftsThatDoNotPayAreNotAskedFor) {
   EXPECT_LT(cheap.steps(), 100);
 }
 
+TEST(SchedulerDraftsTest, DraftsDoNotHoldUpTheTenantThatIsOwed) {
+  EngineOptions options = WithDrafts(100);
+  options.max_batch_tokens = 64;
+  options.max_prefill_chunk = 8;
+  Harness h(options);
+  Request heavy = RequestOf(40, 150), light = RequestOf(60, 1);
+  heavy.tenant = "heavy";
+  light.tenant = "light";
+  h.Add(heavy);
+  while (h.heard(1).answers[0].empty()) h.Step();
+  EXPECT_GT(h.Step().num_rows(), 1);  // drafts
+  const RequestId id = h.Add(light);
+  while (h.heard(id).answers[0].empty()) {
+    const StepPlan plan = h.Step();
+    EXPECT_EQ(plan.query_begin[1], 1);  // of the heavy one, whose rows come first
+  }
+  EXPECT_GT(h.Step().num_rows(), 1);  // drafts again
+}
+
 TEST(SchedulerDraftsTest, AStepIsNotMadeLongerThanItMayBe) {
   EngineOptions options = WithDrafts(100);
   options.target_step = absl::Milliseconds(20);
