@@ -139,7 +139,8 @@ class Canary(unittest.TestCase):
                         self.check_error(error)
             # What is cut off: by the client, by its deadline, in the middle of a message.
             long = generate(lambda r: (setattr(r.stopping, "max_tokens", 800),
-                                       setattr(r.stopping, "ignore_eos", True)))
+                                       setattr(r.stopping, "ignore_eos", True),
+                                       setattr(r.sampling, "num_sequences", 128)))
             call = client.inference.Generate(long, metadata=metadata)
             next(call)
             call.cancel()
