@@ -2,10 +2,10 @@
 #include "tests/worker/engine/simulation.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "tests/testing/oracle_drafter.h"
 
 namespace continuo {
 
@@ -23,10 +23,12 @@ struct Simulation::Client {
 
 namespace {
 
+bool SameBits(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
+
 bool Equal(const TokenScore& a, const TokenScore& b) {
-  return a.logprob == b.logprob &&
+  return SameBits(a.logprob, b.logprob) &&
          std::ranges::equal(a.alternatives, b.alternatives, [](const auto& x, const auto& y) {
-           return x.token_id == y.token_id && x.logprob == y.logprob;
+           return x.token_id == y.token_id && SameBits(x.logprob, y.logprob);
          });
 }
 
@@ -39,11 +41,14 @@ FinishReason NaturalFinish(const Request& r, const std::vector<int32_t>& answer)
 
 }  // namespace
 
-Simulation::Simulation(uint32_t seed, SimulationTally* tally) : rng_(seed), tally_(*tally) {
-  vocab_size_ = Chance(20) ? 3 : 50;  // with few tokens, answers repeat each other's blocks
+Simulation::Simulation(uint32_t seed, SimulationTally* tally, SimulatedModel* model)
+    : rng_(seed), tally_(*tally), model_(*model) {
+  sizes_ = model_.Begin(rng_);
+  vocab_size_ = model_.vocab_size();
   options_.vocab_size = vocab_size_;
   options_.block_size = Pick(1, 9);
-  const int least = 45 / options_.block_size + 2;  // holds the longest request
+  const int longest = sizes_.longest_prefix + sizes_.longest_tail + sizes_.longest_answer + 5;
+  const int least = longest / options_.block_size + 2;  // holds the longest request
   options_.num_blocks = Chance(30) ? least : Pick(least, 200 / options_.block_size + least);
   options_.max_batch_tokens = Chance(20) ? 1 : Pick(1, 60);
   options_.max_prefill_chunk = Chance(50) ? 512 : Pick(1, 20);
@@ -51,19 +56,16 @@ Simulation::Simulation(uint32_t seed, SimulationTally* tally) : rng_(seed), tall
   options_.hash_key = {rng_(), rng_()};
   options_.expected_answer_tokens = Pick(1, 20);
   options_.target_step = absl::Milliseconds(Pick(5, 300));
-  FakeExecutorOptions fake;
-  fake.num_blocks = options_.num_blocks;
-  fake.block_size = options_.block_size;
-  fake.vocab_size = vocab_size_;
-  fake.clock = &clock_;
-  const auto per_row = absl::Microseconds(Pick(0, 20000));
-  fake.cost = [per_row](const StepPlan& plan) {
-    return absl::Milliseconds(2) + plan.num_rows() * per_row;
-  };
-  executor_ = std::make_unique<FakeExecutor>(fake);
+  row_cost_ = absl::Microseconds(Pick(0, 20000));
+  absl::StatusOr<std::unique_ptr<Executor>> executor = model_.MakeExecutor(options_, rng_);
+  if (executor.ok()) {
+    executor_ = *std::move(executor);
+  } else {
+    Fail(executor.status().ToString());
+  }
   if (Chance(50)) {
     options_.max_drafts = Pick(1, 9);
-    options_.drafter = std::make_shared<OracleDrafter>(vocab_size_, Pick(0, 100), rng_());
+    options_.drafter = model_.MakeDrafter(Pick(0, 100), rng_());
   }
   scheduler_ = std::make_unique<Scheduler>(options_, &metrics_);
   priorities_ = Chance(30);
@@ -71,9 +73,11 @@ Simulation::Simulation(uint32_t seed, SimulationTally* tally) : rng_(seed), tall
   num_tenants_ = Chance(50) ? 1 : Pick(2, 5);
   for (int i = 0; i < 3; ++i) {
     prefixes_.emplace_back();
-    for (int n = Pick(0, 16); n > 0; --n) prefixes_.back().push_back(PickToken());
+    for (int n = Pick(0, sizes_.longest_prefix); n > 0; --n) {
+      prefixes_.back().push_back(PickToken());
+    }
   }
-  to_submit_ = Pick(1, 22);
+  to_submit_ = Pick(1, sizes_.most_requests);
 }
 
 Simulation::~Simulation() = default;
@@ -87,14 +91,20 @@ Request Simulation::MakeRequest() {
   r.id = clients_.size() + 1;
   r.label = absl::StrCat(r.id);
   r.prompt = prefixes_[Pick(0, 2)];
-  for (int n = Pick(r.prompt.empty() ? 1 : 0, 8); n > 0; --n) r.prompt.push_back(PickToken());
-  r.max_tokens = Chance(5) ? 0 : Pick(1, 16);
+  for (int n = Pick(r.prompt.empty() ? 1 : 0, sizes_.longest_tail); n > 0; --n) {
+    r.prompt.push_back(PickToken());
+  }
+  r.max_tokens = Chance(5) ? 0 : Pick(1, sizes_.longest_answer);
   r.num_sequences = Chance(25) ? Pick(2, 6) : 1;
   r.sampling.temperature = Chance(50) ? 0.0f : 1.0f;
   r.sampling.seed = Pick(0, 3);
   if (Chance(20)) r.sampling.repetition_penalty = 1.5f;
   if (Chance(20)) r.sampling.frequency_penalty = 0.5f;
-  if (Chance(20)) r.sampling.num_logprobs = Pick(0, 2);
+  if (Chance(20)) r.sampling.presence_penalty = 0.25f;
+  if (Chance(10)) r.sampling.top_k = Pick(1, 40);
+  if (Chance(10)) r.sampling.top_p = 0.9f;
+  if (Chance(10)) r.sampling.min_p = 0.05f;
+  if (Chance(sizes_.logprobs_percent)) r.sampling.num_logprobs = Pick(0, 2);
   if (Chance(10)) r.biases = {{.token_id = 1, .bias = 2}, {.token_id = 2, .bias = -1}};
   std::set<int32_t> stops;
   for (int n = Chance(60) ? Pick(1, 2) : 0; n > 0; --n) stops.insert(PickToken());
@@ -119,7 +129,7 @@ Request Simulation::MakeRequest() {
 
 // Whatever the server lets through: it knows limits of fields, not what they do together.
 void Simulation::MakeExtreme(Request& r) {
-  if (Chance(20)) r.num_sequences = Pick(1, 128);
+  if (Chance(20)) r.num_sequences = Pick(1, sizes_.widest);
   if (Chance(30)) {  // the longest answer that the pool holds
     const int capacity = options_.num_blocks * options_.block_size;
     r.max_tokens = capacity - static_cast<int>(r.prompt.size()) + 1;
@@ -143,7 +153,7 @@ void Simulation::MakeContinuation(Request& r) {
   std::vector<ReceivedSequence> received(r.num_sequences);
   for (int i = 0; i < r.num_sequences; ++i) {
     std::vector<int32_t>& tokens = received[i].tokens;
-    tokens = FakeAnswer(r, i, vocab_size_);
+    tokens = model_.Answer(r, i);
     if (Chance(20)) {
       received[i].finished = Chance(70);  // else it has to be seen from the tokens
     } else {
@@ -165,7 +175,7 @@ void Simulation::Submit() {
   c.edge_finished.resize(n);
   c.num_prompt_scores = c.request.prompt_logprobs_received;
   for (int i = 0; i < n; ++i) {
-    c.want.push_back(FakeAnswer(c.request, i, vocab_size_));
+    c.want.push_back(model_.Answer(c.request, i));
     if (c.request.received.empty()) continue;
     c.got[i] = c.request.received[i].tokens;
     c.closed[i] = c.request.received[i].finished;
@@ -194,7 +204,7 @@ void Simulation::Receive(Client& c, RequestEvent event) {
   }
   for (const TokenScore& score : event.prompt_scores) {
     if (c.num_prompt_scores + 1 >= static_cast<int>(c.request.prompt.size()) ||
-        !Equal(score, FakePromptScore(c.request, c.num_prompt_scores, vocab_size_))) {
+        !Equal(score, model_.PromptScore(c.request, c.num_prompt_scores))) {
       Fail(absl::StrCat("request ", id, ": wrong prompt score ", c.num_prompt_scores));
       return;
     }
@@ -214,10 +224,14 @@ void Simulation::ReceiveDelta(Client& c, SequenceDelta& delta) {
   if (delta.scores.size() != scores) Fail(absl::StrCat(name, ": ", scores, " scores expected"));
   std::vector<int32_t>& got = c.got[delta.index];
   for (size_t i = 0; i < delta.tokens.size(); ++i) {
+    const size_t at = got.size();
     got.push_back(delta.tokens[i]);
-    const auto at = static_cast<int>(got.size()) - 1;
+    ++tally_.tokens;
+    tally_.scores += delta.scores.empty() ? 0 : 1;
+    // A wrong token is told at the end.
+    if (at >= c.want[delta.index].size() || delta.tokens[i] != c.want[delta.index][at]) continue;
     if (!delta.scores.empty() &&
-        !Equal(delta.scores[i], FakeAnswerScore(c.request, got, at, vocab_size_))) {
+        !Equal(delta.scores[i], model_.AnswerScore(c.request, delta.index, static_cast<int>(at)))) {
       Fail(absl::StrCat(name, ": wrong score ", at));
     }
   }
@@ -310,6 +324,7 @@ void Simulation::Step() {
   auto result =
       executor_->Run(plan, [this](std::span<uint32_t> mask) { scheduler_->FillMask(mask); });
   if (!result.ok()) return Fail(result.status().ToString());
+  clock_.Advance(absl::Milliseconds(2) + plan.num_rows() * row_cost_);
   const absl::Status committed =
       scheduler_->Commit(*std::move(result), Now(), clock_.Elapsed() - begin);
   if (!committed.ok()) return Fail(committed.ToString());

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "services/worker/engine/scheduler.h"
-#include "tests/testing/fake_executor.h"
 #include "tests/testing/manual_clock.h"
+#include "tests/worker/engine/simulated_model.h"
 
 namespace continuo {
 
@@ -20,17 +20,19 @@ namespace continuo {
 struct SimulationTally {
   int64_t requests = 0, steps = 0, rows = 0, preemptions = 0, hit_tokens = 0, copies = 0;
   int64_t cancelled = 0, edge_finished = 0, timed_out = 0, time_limited = 0, continued = 0;
+  int64_t tokens = 0, scores = 0;  // compared
   int64_t forked = 0, masked = 0, prompt_scores = 0, cut_steps = 0;
   int64_t late = 0, widely_forked = 0, longest = 0, drafts = 0, right_drafts = 0;
 };
 
 // One random schedule, drawn from a seed: requests of every kind come, are cancelled and finished,
-// while the real scheduler runs them on a FakeExecutor with a pool, batch and chunk of random,
-// small size, on a virtual clock. Every answer is compared with FakeAnswer, every event with the
-// protocol of RequestEvent, every state with CheckInvariants.
+// while the real scheduler runs them on `model` with a pool, batch and chunk of random, small size,
+// on a virtual clock. Every answer is compared with that of the request alone, bit by bit, every
+// event with the protocol of RequestEvent, every state with CheckInvariants.
 class Simulation {
  public:
-  Simulation(uint32_t seed, SimulationTally* tally);
+  // `tally` and `model` outlive the simulation; one simulation of a model at a time.
+  Simulation(uint32_t seed, SimulationTally* tally, SimulatedModel* model);
   ~Simulation();
 
   // What went wrong first; empty: nothing.
@@ -57,7 +59,9 @@ class Simulation {
 
   std::mt19937 rng_;
   SimulationTally& tally_;
+  SimulatedModel& model_;
   std::string failure_;
+  SimulatedSizes sizes_;
   int vocab_size_ = 0;
   bool priorities_ = false;
   bool extremes_ = false;  // of every field that a client can set
@@ -65,8 +69,9 @@ class Simulation {
   ManualClock clock_;
   EngineMetrics metrics_;
   EngineOptions options_;
+  absl::Duration row_cost_;
+  std::unique_ptr<Executor> executor_;
   std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<FakeExecutor> executor_;
   std::vector<std::vector<int32_t>> prefixes_;
   std::map<RequestId, std::unique_ptr<Client>> clients_;
   std::map<std::pair<std::string, int>, int> preempted_;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/worker/engine/fake_model.h"
+
 namespace continuo {
 namespace {
 
@@ -12,9 +14,10 @@ class SimulationTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(SimulationTest, EveryAnswerEqualsTheUncachedOne) {
   SimulationTally tally;
+  FakeModel model;
   const uint32_t first = GetParam() * kSeedsPerShard;
   for (uint32_t seed = first; seed < first + kSeedsPerShard; ++seed) {
-    const std::string failure = Simulation(seed, &tally).Run();
+    const std::string failure = Simulation(seed, &tally, &model).Run();
     ASSERT_EQ(failure, "") << "seed " << seed;
   }
   // The schedules have met what they are for.

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exactness as a whole: random schedules on a real model, each request compared with itself alone,
+// tokens and log-probabilities bit by bit, in every format and on every instruction set.
+//
+//   worker_engine_exact_schedules_test --schedules=10000 [--first_seed=N] [--model=DIR]
+//       [--json=FILE] [--gtest_filter=…]
+//
+// shares that many schedules out evenly among the formats and instruction sets.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "kernels/backend.h"
+#include "nlohmann/json.hpp"
+#include "tests/testing/shared_data.h"
+#include "tests/worker/engine/real_model.h"
+#include "tests/worker/engine/simulation.h"
+
+namespace continuo {
+namespace {
+
+struct Format {
+  const char* name;
+  const char* weights;
+  const char* kv_dtype;
+};
+constexpr Format kFormats[] = {
+    {"fp32", "fp32", "auto"},         {"bf16", "bf16", "auto"},
+    {"int8", "int8", "auto"},         {"int4", "int4", "auto"},
+    {"fp32_kv_int8", "fp32", "int8"}, {"bf16_kv_int8", "bf16", "int8"},
+    {"int8_kv_int8", "int8", "int8"},
+};
+
+struct Flags {
+  int schedules = 0;  // 0: kFew in each case
+  uint32_t first_seed = 1;
+  std::string model = testing::SourcePath("deploy/demo-model");
+  std::string json;
+};
+Flags flags;
+constexpr int kFew = 4;
+nlohmann::json report = nlohmann::json::array();
+
+struct Case {
+  std::string isa;
+  Format format;
+};
+
+// The instruction sets that this build and machine have.
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const char* isa : {"scalar", "avx2", "avx512", "avx512_bf16", "neon"}) {
+    if (!MakeBackend({.isa = isa}).ok()) continue;
+    for (const Format& format : kFormats) cases.push_back({isa, format});
+  }
+  return cases;
+}
+
+uint32_t NumSchedules() {
+  if (flags.schedules == 0) return kFew;
+  const size_t cases = Cases().size();
+  return static_cast<uint32_t>((static_cast<size_t>(flags.schedules) + cases - 1) / cases);
+}
+
+class ExactSchedulesTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ExactSchedulesTest, EveryAnswerIsThatOfTheRequestAlone) {
+  const auto& [isa, format] = GetParam();
+  const auto model = RealModel::Load(
+      {.dir = flags.model, .isa = isa, .weights = format.weights, .kv_dtype = format.kv_dtype});
+  ASSERT_TRUE(model.ok()) << model.status();
+  SimulationTally tally;
+  const uint32_t first = flags.first_seed, count = NumSchedules();
+  for (uint32_t seed = first; seed < first + count; ++seed) {
+    const std::string failure = Simulation(seed, &tally, model->get()).Run();
+    EXPECT_EQ(failure, "") << isa << " " << format.name << ", seed " << seed;
+  }
+  nlohmann::json ranks;
+  for (const auto& [size, schedules] : (*model)->num_schedules()) {
+    ranks[absl::StrCat(size)] = schedules;
+  }
+  report.push_back({{"isa", isa},
+                    {"format", format.name},
+                    {"failed", HasFailure()},
+                    {"first_seed", first},
+                    {"schedules", count},
+                    {"schedules_by_ranks", ranks},
+                    {"requests", tally.requests},
+                    {"tokens", tally.tokens},
+                    {"scores", tally.scores},
+                    {"prompt_scores", tally.prompt_scores},
+                    {"steps", tally.steps},
+                    {"rows", tally.rows},
+                    {"preemptions", tally.preemptions},
+                    {"prefix_hit_tokens", tally.hit_tokens},
+                    {"forks", tally.forked},
+                    {"continuations", tally.continued},
+                    {"cancelled", tally.cancelled},
+                    {"drafts", tally.drafts},
+                    {"right_drafts", tally.right_drafts}});
+  if (!flags.json.empty()) std::ofstream(flags.json) << report.dump(1) << "\n";
+  if (count < 200) return;
+  // The schedules have met what they are for.
+  for (const int64_t met : {tally.preemptions, tally.hit_tokens, tally.copies, tally.cancelled,
+                            tally.continued, tally.forked, tally.masked, tally.prompt_scores,
+                            tally.right_drafts, tally.drafts - tally.right_drafts}) {
+    EXPECT_GT(met, 20);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, ExactSchedulesTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) {
+                           return absl::StrCat(info.param.isa, "_", info.param.format.name);
+                         });
+
+// False where an argument is not one of ours.
+bool ParseFlags(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view argument = argv[i];
+    if (absl::ConsumePrefix(&argument, "--schedules=")) {
+      if (!absl::SimpleAtoi(argument, &flags.schedules)) return false;
+    } else if (absl::ConsumePrefix(&argument, "--first_seed=")) {
+      if (!absl::SimpleAtoi(argument, &flags.first_seed)) return false;
+    } else if (absl::ConsumePrefix(&argument, "--model=")) {
+      flags.model = std::string(argument);
+    } else if (absl::ConsumePrefix(&argument, "--json=")) {
+      flags.json = std::string(argument);
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+}  // namespace continuo
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleMock(&argc, argv);
+  if (!continuo::ParseFlags(argc, argv)) {
+    std::cerr << "usage: [--schedules=N] [--first_seed=N] [--model=DIR] [--json=FILE]\n";
+    return 2;
+  }
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tests/testing/fake_executor.h"
+#include "tests/testing/oracle_drafter.h"
+#include "tests/worker/engine/simulated_model.h"
+
+namespace continuo {
+
+// FakeExecutor and FakeAnswer: thousands of schedules a minute.
+class FakeModel : public SimulatedModel {
+ public:
+  SimulatedSizes Begin(std::mt19937& rng) override {
+    // With few tokens, answers repeat each other's blocks.
+    vocab_size_ = std::uniform_int_distribution<int>(1, 100)(rng) <= 20 ? 3 : 50;
+    return {};
+  }
+  int vocab_size() const override { return vocab_size_; }
+  absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(const EngineOptions& options,
+                                                         std::mt19937&) override {
+    FakeExecutorOptions fake;
+    fake.num_blocks = options.num_blocks;
+    fake.block_size = options.block_size;
+    fake.vocab_size = vocab_size_;
+    return std::make_unique<FakeExecutor>(fake);
+  }
+  std::shared_ptr<Drafter> MakeDrafter(int percent, uint32_t seed) override {
+    return std::make_shared<OracleDrafter>(vocab_size_, percent, seed);
+  }
+  std::vector<int32_t> Answer(const Request& request, int index) override {
+    return FakeAnswer(WithoutReceived(request), index, vocab_size_);
+  }
+  TokenScore AnswerScore(const Request& request, int index, int i) override {
+    return FakeAnswerScore(request, Answer(request, index), i, vocab_size_);
+  }
+  TokenScore PromptScore(const Request& request, int i) override {
+    return FakePromptScore(request, i, vocab_size_);
+  }
+
+ private:
+  static Request WithoutReceived(Request request) {
+    request.received.clear();
+    return request;
+  }
+
+  int vocab_size_ = 0;
+};
+
+}  // namespace continuo

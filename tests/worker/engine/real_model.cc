@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/worker/engine/real_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/base/check.h"
+#include "services/base/status_macros.h"
+
+namespace continuo {
+namespace {
+
+constexpr int kLongest = 960;  // tokens of a sequence
+constexpr int kBlockSize = 16;
+
+int Pick(std::mt19937& rng, int low, int high) {
+  return std::uniform_int_distribution<int>(low, high)(rng);
+}
+
+// What a model answered alone, each token replaced by another one now and then.
+class ReplayDrafter : public Drafter {
+ public:
+  ReplayDrafter(RealModel* model, int percent, uint32_t seed)
+      : model_(*model), percent_(percent), rng_(seed) {}
+  void Propose(const Sequence& s, int most, std::vector<int32_t>& drafts) override {
+    drafts.clear();
+    const std::vector<int32_t> answer = model_.Answer(s.request->request, s.index);
+    for (size_t i = s.answer.size(); static_cast<int>(drafts.size()) < most; ++i) {
+      // It also guesses beyond the end.
+      const bool right = i < answer.size() && Pick(rng_, 1, 100) <= percent_;
+      drafts.push_back(right ? answer[i] : Pick(rng_, 0, model_.vocab_size() - 1));
+    }
+  }
+
+ private:
+  RealModel& model_;
+  const int percent_;
+  std::mt19937 rng_;
+};
+
+}  // namespace
+
+// The plans of one request alone, in blocks of its own, which are the first ones.
+class RealModel::Draws {
+ public:
+  explicit Draws(const Request& request) : request_(request) {}
+
+  // Rows of `tokens` from position `begin` on.
+  void AddRows(int begin, std::span<const int32_t> tokens) {
+    plan_ = StepPlan();
+    plan_.token_ids.assign(tokens.begin(), tokens.end());
+    const int end = begin + static_cast<int>(tokens.size());
+    for (int at = begin; at < end; ++at) {
+      plan_.positions.push_back(at);
+      plan_.kv_slots.push_back(at);
+    }
+    plan_.sequence_ids = {1};
+    plan_.query_begin.push_back(plan_.num_rows());
+    plan_.kv_len = {end};
+    plan_.max_blocks = (end + kBlockSize - 1) / kBlockSize;
+    for (int block = 0; block < plan_.max_blocks; ++block) plan_.block_tables.push_back(block);
+    plan_.sample_begin.push_back(0);
+  }
+  void AddScored(int row, int32_t target) {
+    AddSample(row, target);
+    plan_.sampling.push_back({.num_logprobs = request_.num_prompt_logprobs});
+    plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
+    plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
+  }
+  void AddDraw(int row, int index, const std::vector<int32_t>& answer) {
+    AddSample(row, -1);
+    SamplingParams& sampling = plan_.sampling.emplace_back(request_.sampling);
+    sampling.sequence_index = index;
+    sampling.masked =
+        static_cast<int>(answer.size()) < request_.min_tokens && !request_.stop_ids.empty();
+    plan_.biases.insert(plan_.biases.end(), request_.biases.begin(), request_.biases.end());
+    plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
+    if (HasPenalty(request_.sampling)) {
+      std::map<int32_t, int32_t> counts;
+      for (const int32_t id : request_.prompt) counts[id] += 0;
+      for (const int32_t id : answer) ++counts[id];
+      for (const auto& [id, count] : counts) plan_.seen.push_back({id, count});
+    }
+    plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
+  }
+  const StepPlan& plan() const { return plan_; }
+
+ private:
+  void AddSample(int row, int32_t target) {
+    plan_.sample_rows.push_back(row);
+    plan_.sample_targets.push_back(target);
+    ++plan_.sample_begin.back();
+  }
+
+  const Request& request_;
+  StepPlan plan_;
+};
+
+absl::StatusOr<std::unique_ptr<RealModel>> RealModel::Load(LoadOptions options) {
+  options.max_context_tokens = kLongest;
+  options.block_size = kBlockSize;
+  options.num_blocks = (kLongest + kBlockSize - 1) / kBlockSize;
+  options.max_batch_tokens = kLongest;
+  ASSIGN_OR_RETURN(LoadedModel loaded, LoadExecutor(options));
+  return std::unique_ptr<RealModel>(new RealModel(options, std::move(loaded)));
+}
+
+RealModel::RealModel(const LoadOptions& options, LoadedModel alone)
+    : options_(options), loaded_(std::move(alone)), vocab_size_(loaded_.config.vocab_size) {}
+
+SimulatedSizes RealModel::Begin(std::mt19937& rng) {
+  alone_.clear();
+  SimulatedSizes sizes{.most_requests = 10, .widest = 24, .logprobs_percent = 80};
+  // Now and then beyond the 128 positions at which attention begins a new span.
+  if (Pick(rng, 1, 4) == 1)
+    sizes = {.longest_prefix = 280, .most_requests = 5, .widest = 6, .logprobs_percent = 80};
+  return sizes;
+}
+
+absl::StatusOr<std::unique_ptr<Executor>> RealModel::MakeExecutor(const EngineOptions& engine,
+                                                                  std::mt19937& rng) {
+  LoadOptions options = options_;
+  options.tensor_parallel = 1 << Pick(rng, 0, 2);
+  options.threads = options.tensor_parallel * Pick(rng, 1, 2);
+  options.block_size = engine.block_size;
+  options.num_blocks = engine.num_blocks;
+  options.max_context_tokens = std::min<int>(kLongest, engine.num_blocks * engine.block_size);
+  options.max_batch_tokens = engine.max_batch_tokens;
+  ASSIGN_OR_RETURN(LoadedModel loaded, LoadExecutor(options));
+  if (loaded.fingerprint.weights != loaded_.fingerprint.weights) {
+    return absl::InternalError("the fingerprint depends on ranks or threads");
+  }
+  ++num_schedules_[options.tensor_parallel];
+  return std::move(loaded.executor);
+}
+
+std::shared_ptr<Drafter> RealModel::MakeDrafter(int percent, uint32_t seed) {
+  if (seed % 3 == 0) return std::make_shared<PromptLookup>();
+  return std::make_shared<ReplayDrafter>(this, percent, seed);
+}
+
+StepResult RealModel::RunAlone(const Request& request, const StepPlan& plan) {
+  auto result = loaded_.executor->Run(plan, [&](std::span<uint32_t> mask) {
+    const size_t words = static_cast<size_t>(MaskWords(vocab_size_));
+    for (size_t at = 0; at < mask.size(); at += words) {
+      for (const int32_t id : request.stop_ids) {
+        mask[at + static_cast<size_t>(id) / 32] &= ~(uint32_t{1} << (id % 32));
+      }
+    }
+  });
+  CONTINUO_CHECK(result.ok());
+  return *std::move(result);
+}
+
+const RealModel::Alone& RealModel::Find(const Request& request) {
+  const auto [it, is_new] = alone_.try_emplace(request.id);
+  Alone& alone = it->second;
+  if (!is_new) return alone;
+  const auto n = static_cast<size_t>(request.num_sequences);
+  alone.answers.resize(n);
+  alone.scores.resize(n);
+  const auto finished = [&](const std::vector<int32_t>& answer) {
+    const auto count = static_cast<int>(answer.size());
+    return count >= request.max_tokens ||
+           (count > request.min_tokens && count > 0 &&
+            std::ranges::binary_search(request.stop_ids, answer.back()));
+  };
+  const auto take = [&](StepResult& result, size_t sample, size_t index) {
+    alone.answers[index].push_back(result.token_ids[sample]);
+    alone.scores[index].push_back(std::move(result.scores[sample]));
+  };
+
+  const auto prompt_tokens = static_cast<int>(request.prompt.size());
+  Draws draws(request);
+  draws.AddRows(0, request.prompt);
+  size_t num_scored = 0;
+  if (request.num_prompt_logprobs >= 0) {
+    for (int i = 0; i + 1 < prompt_tokens; ++i, ++num_scored) {
+      draws.AddScored(i, request.prompt[static_cast<size_t>(i) + 1]);
+    }
+  }
+  if (request.max_tokens > 0) {
+    for (size_t i = 0; i < n; ++i) draws.AddDraw(prompt_tokens - 1, static_cast<int>(i), {});
+  }
+  StepResult result = RunAlone(request, draws.plan());
+  for (size_t i = 0; i < num_scored; ++i) {
+    alone.prompt_scores.push_back(std::move(result.scores[i]));
+  }
+  for (size_t i = 0; i < n && request.max_tokens > 0; ++i) take(result, num_scored + i, i);
+  // One sequence after the other, each over the cells of the one before it.
+  for (size_t i = 0; i < n; ++i) {
+    std::vector<int32_t>& answer = alone.answers[i];
+    while (!finished(answer)) {
+      const int position = prompt_tokens + static_cast<int>(answer.size()) - 1;
+      draws.AddRows(position, std::span(answer).last(1));
+      draws.AddDraw(0, static_cast<int>(i), answer);
+      StepResult next = RunAlone(request, draws.plan());
+      take(next, 0, i);
+    }
+  }
+  return alone;
+}
+
+std::vector<int32_t> RealModel::Answer(const Request& request, int index) {
+  return Find(request).answers[static_cast<size_t>(index)];
+}
+
+TokenScore RealModel::AnswerScore(const Request& request, int index, int i) {
+  return Find(request).scores[static_cast<size_t>(index)][static_cast<size_t>(i)];
+}
+
+TokenScore RealModel::PromptScore(const Request& request, int i) {
+  return Find(request).prompt_scores[static_cast<size_t>(i)];
+}
+
+}  // namespace continuo
