@@ -1,67 +1,179 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
 #include "kernels/cuda/row_ops.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cuda/chunk.h"
+#include "kernels/cuda/launch.h"
 
 namespace continuo::cuda {
 namespace {
 
-constexpr int64_t kMaxBlocks = 65535;
+// Blocks that take rows in turns.
+unsigned RowBlocks(int64_t rows) {
+  return static_cast<unsigned>(std::min<int64_t>(rows, int64_t{1} << 20));
+}
 
-// A block a row: squares, added in a tree over the block's threads, then a second pass over x,
-// which the second-level cache still has; so bound by one read and one write of memory.
-template <typename T>
-__global__ void RmsNormKernel(T* out, const T* x, const float* gain, int64_t rows, int64_t cols,
-                              float eps) {
-  __shared__ float sums[kRowThreads];
-  const int thread = static_cast<int>(threadIdx.x);
+// A block a row; bound by reading and writing it.
+template <typename T, typename W>
+__global__ void EmbedKernel(T* out, const W* table, const int32_t* ids, int64_t rows, int64_t cols,
+                            int64_t table_rows, int first_id, float scale) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    sums[thread] = SquaresOfThread(x + row * cols, cols, thread);
-    for (int half = kRowThreads / 2; half > 0; half /= 2) {
-      __syncthreads();
-      if (thread < half) sums[thread] += sums[thread + half];
+    const int64_t id = static_cast<int64_t>(ids[row]) - first_id;
+    const bool mine = id >= 0 && id < table_rows;
+    for (int64_t i = threadIdx.x; i < cols; i += kRowThreads) {
+      Store(out + row * cols + i, mine ? Widen(table[id * cols + i]) * scale : -0.0f);
     }
-    __syncthreads();
-    const float factor = RmsFactor(sums[0], cols, eps);
-    ScaleOfThread(out + row * cols, x + row * cols, gain, cols, factor, thread);
-    __syncthreads();  // before sums is filled again
   }
 }
 
-// A thread an element; bound by two reads and a write of memory.
+// A block a row: squares, added in a tree over the block's threads, then a second pass over x,
+// which the second-level cache still has; so bound by one read and one write of memory. N: elements
+// of a chunk.
+template <typename T, int N>
+__global__ void RmsNormKernel(T* out, const T* x, const float* gain, int64_t rows, int64_t cols,
+                              float eps) {
+  float* const sums = reinterpret_cast<float*>(SharedMemory());  // [kRowThreads]
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* const from = x + row * cols;
+    float sum = 0;
+    for (int64_t i = thread * N; i < cols; i += kRowThreads * N) {
+      const Chunk<T, N> chunk = LoadChunk<N>(from + i);
+      for (int j = 0; j < N; ++j) {
+        const float value = Widen(chunk.at[j]);
+        sum = fmaf(value, value, sum);
+      }
+    }
+    sums[thread] = sum;
+    for (int half = kRowThreads / 2; half > 0; half /= 2) {
+      SyncBlock();
+      if (thread < half) sums[thread] += sums[thread + half];
+    }
+    SyncBlock();
+    const float factor = 1.0f / sqrtf(sums[0] / static_cast<float>(cols) + eps);
+    for (int64_t i = thread * N; i < cols; i += kRowThreads * N) {
+      const Chunk<T, N> chunk = LoadChunk<N>(from + i);
+      Chunk<T, N> result;
+      for (int j = 0; j < N; ++j) {
+        Store(&result.at[j], Widen(chunk.at[j]) * factor * gain[i + j]);
+      }
+      StoreChunk<N>(out + row * cols + i, result);
+    }
+    SyncBlock();  // before sums is filled again
+  }
+}
+
+// A thread a chunk; bound by reading sum and x and writing x.
+template <typename T, int N>
+__global__ void AddSumKernel(T* x, const float* sum, const float* bias, int64_t n, int64_t cols) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads * N;
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x) * N; i < n;
+       i += step) {
+    Chunk<T, N> values = LoadChunk<N>(x + i);
+    for (int j = 0; j < N; ++j) {
+      T addend;
+      Store(&addend, bias == nullptr ? sum[i + j] : sum[i + j] + bias[(i + j) % cols]);
+      Store(&values.at[j], Widen(values.at[j]) + Widen(addend));
+    }
+    StoreChunk<N>(x + i, values);
+  }
+}
+
 template <typename T>
-__global__ void SiluMulKernel(T* out, const T* gate, const T* up, int64_t n) {
+__global__ void AddBiasKernel(T* out, const float* sum, const float* bias, int64_t n,
+                              int64_t cols) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < n; i += step) {
-    Store(out + i, SiluMulOf(Widen(gate[i]), Widen(up[i])));
+    Store(out + i, sum[i] + bias[i % cols]);
+  }
+}
+
+template <typename T>
+__global__ void GatherRowsKernel(T* out, const T* x, const int32_t* rows, int64_t n, int64_t cols) {
+  for (int64_t row = blockIdx.x; row < n; row += gridDim.x) {
+    for (int64_t i = threadIdx.x; i < cols; i += kRowThreads) {
+      out[row * cols + i] = x[rows[row] * cols + i];
+    }
+  }
+}
+
+template <typename T>
+__global__ void ToFloatsKernel(float* out, const T* x, int64_t n) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < n; i += step) {
+    out[i] = Widen(x[i]);
   }
 }
 
 }  // namespace
 
+template <typename T, typename W>
+cudaError_t Embed(T* out, const W* table, const int32_t* ids, int64_t rows, int64_t cols,
+                  int64_t table_rows, int first_id, float scale, cudaStream_t stream) {
+  if (rows == 0 || cols == 0) return cudaSuccess;
+  return Launch("Embed", EmbedKernel<T, W>, RowBlocks(rows), kRowThreads, 0, stream, out, table,
+                ids, rows, cols, table_rows, first_id, scale);
+}
+
 template <typename T>
 cudaError_t RmsNorm(T* out, const T* x, const float* gain, int64_t rows, int64_t cols, float eps,
                     cudaStream_t stream) {
   if (rows == 0 || cols == 0) return cudaSuccess;
-  const auto blocks = static_cast<unsigned>(std::min(rows, kMaxBlocks));
-  RmsNormKernel<<<blocks, kRowThreads, 0, stream>>>(out, x, gain, rows, cols, eps);
-  return cudaGetLastError();
+  const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(out);
+  return Launch("RmsNorm", in_chunks ? RmsNormKernel<T, kChunk<T>> : RmsNormKernel<T, 1>,
+                RowBlocks(rows), kRowThreads, kRowThreads * sizeof(float), stream, out, x, gain,
+                rows, cols, eps);
 }
 
 template <typename T>
-cudaError_t SiluMul(T* out, const T* gate, const T* up, int64_t n, cudaStream_t stream) {
+cudaError_t AddSum(T* x, const float* sum, const float* bias, int64_t rows, int64_t cols,
+                   cudaStream_t stream) {
+  const int64_t n = rows * cols;
   if (n == 0) return cudaSuccess;
-  const auto blocks =
-      static_cast<unsigned>(std::min((n + kRowThreads - 1) / kRowThreads, kMaxBlocks));
-  SiluMulKernel<<<blocks, kRowThreads, 0, stream>>>(out, gate, up, n);
-  return cudaGetLastError();
+  const bool in_chunks = n % kChunk<T> == 0 && IsAligned(x);
+  return Launch("AddSum", in_chunks ? AddSumKernel<T, kChunk<T>> : AddSumKernel<T, 1>,
+                BlocksFor(n / (in_chunks ? kChunk<T> : 1), kRowThreads), kRowThreads, 0, stream, x,
+                sum, bias, n, cols);
 }
 
-template cudaError_t RmsNorm(float*, const float*, const float*, int64_t, int64_t, float,
-                             cudaStream_t);
-template cudaError_t RmsNorm(uint16_t*, const uint16_t*, const float*, int64_t, int64_t, float,
-                             cudaStream_t);
-template cudaError_t SiluMul(float*, const float*, const float*, int64_t, cudaStream_t);
-template cudaError_t SiluMul(uint16_t*, const uint16_t*, const uint16_t*, int64_t, cudaStream_t);
+template <typename T>
+cudaError_t AddBias(T* out, const float* sum, const float* bias, int64_t rows, int64_t cols,
+                    cudaStream_t stream) {
+  const int64_t n = rows * cols;
+  if (n == 0) return cudaSuccess;
+  return Launch("AddBias", AddBiasKernel<T>, BlocksFor(n, kRowThreads), kRowThreads, 0, stream, out,
+                sum, bias, n, cols);
+}
+
+template <typename T>
+cudaError_t GatherRows(T* out, const T* x, const int32_t* rows, int64_t n, int64_t cols,
+                       cudaStream_t stream) {
+  if (n == 0 || cols == 0) return cudaSuccess;
+  return Launch("GatherRows", GatherRowsKernel<T>, RowBlocks(n), kRowThreads, 0, stream, out, x,
+                rows, n, cols);
+}
+
+template <typename T>
+cudaError_t ToFloats(float* out, const T* x, int64_t n, cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  return Launch("ToFloats", ToFloatsKernel<T>, BlocksFor(n, kRowThreads), kRowThreads, 0, stream,
+                out, x, n);
+}
+
+#define INSTANTIATE(T)                                                                             \
+  template cudaError_t Embed(T*, const float*, const int32_t*, int64_t, int64_t, int64_t, int,     \
+                             float, cudaStream_t);                                                 \
+  template cudaError_t Embed(T*, const uint16_t*, const int32_t*, int64_t, int64_t, int64_t, int,  \
+                             float, cudaStream_t);                                                 \
+  template cudaError_t RmsNorm(T*, const T*, const float*, int64_t, int64_t, float, cudaStream_t); \
+  template cudaError_t AddSum(T*, const float*, const float*, int64_t, int64_t, cudaStream_t);     \
+  template cudaError_t AddBias(T*, const float*, const float*, int64_t, int64_t, cudaStream_t);    \
+  template cudaError_t GatherRows(T*, const T*, const int32_t*, int64_t, int64_t, cudaStream_t);   \
+  template cudaError_t ToFloats(float*, const T*, int64_t, cudaStream_t)
+INSTANTIATE(float);
+INSTANTIATE(uint16_t);
+#undef INSTANTIATE
 
 }  // namespace continuo::cuda

@@ -1,55 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "cuda_runtime_api.h"
-#include "kernels/cuda/host_device.h"
 
-// Ops of Backend that go over rows. T is float or uint16_t (bf16). Every row's bits depend on that
-// row alone. What launchers return is the launch's error.
+// Ops of Backend that go over rows. T and W are float or uint16_t (bf16). Every row's bits depend
+// on that row alone. What launchers return is the launch's error.
 namespace continuo::cuda {
 
 inline constexpr int kRowThreads = 256;  // that share a row
 
-// The squares that one of kRowThreads adds up: elements thread, thread + kRowThreads, …
-template <typename T>
-CONTINUO_HOST_DEVICE inline float SquaresOfThread(const T* x, int64_t cols, int thread) {
-  float sum = 0;
-  for (int64_t i = thread; i < cols; i += kRowThreads) {
-    const float value = Widen(x[i]);
-    sum = fmaf(value, value, sum);
-  }
-  return sum;
-}
-
-// What a row is multiplied with, given the sum of its squares.
-CONTINUO_HOST_DEVICE inline float RmsFactor(float squares, int64_t cols, float eps) {
-  return 1.0f / sqrtf(squares / static_cast<float>(cols) + eps);
-}
-
-// The part of a row's output that a thread writes.
-template <typename T>
-CONTINUO_HOST_DEVICE inline void ScaleOfThread(T* out, const T* x, const float* gain, int64_t cols,
-                                               float factor, int thread) {
-  for (int64_t i = thread; i < cols; i += kRowThreads) {
-    Store(out + i, Widen(x[i]) * factor * gain[i]);
-  }
-}
-
-// silu(gate) · up
-CONTINUO_HOST_DEVICE inline float SiluMulOf(float gate, float up) {
-  return gate / (1.0f + expf(-gate)) * up;
-}
+// Backend::Embed. out [rows, cols]; table [table_rows, cols]; ids [rows].
+template <typename T, typename W>
+cudaError_t Embed(T* out, const W* table, const int32_t* ids, int64_t rows, int64_t cols,
+                  int64_t table_rows, int first_id, float scale, cudaStream_t stream);
 
 // Backend::RmsNorm. x, out [rows, cols], perhaps the same; gain f32 [cols].
 template <typename T>
 cudaError_t RmsNorm(T* out, const T* x, const float* gain, int64_t rows, int64_t cols, float eps,
                     cudaStream_t stream);
 
-// Backend::SiluMul, of n elements; out may be gate or up.
+// Backend::AddSum. x [rows, cols]; sum f32 [rows, cols]; bias f32 [cols] or null.
 template <typename T>
-cudaError_t SiluMul(T* out, const T* gate, const T* up, int64_t n, cudaStream_t stream);
+cudaError_t AddSum(T* x, const float* sum, const float* bias, int64_t rows, int64_t cols,
+                   cudaStream_t stream);
+
+// out = sum + bias, rounded to T: what MatMul does after its sums where there is a bias.
+template <typename T>
+cudaError_t AddBias(T* out, const float* sum, const float* bias, int64_t rows, int64_t cols,
+                    cudaStream_t stream);
+
+// out[i] = x[rows[i]]: out [n, cols].
+template <typename T>
+cudaError_t GatherRows(T* out, const T* x, const int32_t* rows, int64_t n, int64_t cols,
+                       cudaStream_t stream);
+
+// out = x, widened, of n elements.
+template <typename T>
+cudaError_t ToFloats(float* out, const T* x, int64_t n, cudaStream_t stream);
 
 }  // namespace continuo::cuda

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
 #include "kernels/cuda/tree_sum.h"
+
+#include "kernels/cuda/launch.h"
 
 namespace continuo::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMaxBlocks = 4096;  // enough to fill any device
 
 // A thread an element, neighbours reading neighbours: bound by memory, (num_parts + 1) · n floats.
 __global__ void AddTreesKernel(float* out, const float* parts, int num_parts, int64_t n) {
@@ -22,9 +21,8 @@ __global__ void AddTreesKernel(float* out, const float* parts, int num_parts, in
 cudaError_t AddTrees(float* out, const float* parts, int num_parts, int64_t n,
                      cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
-  const int64_t blocks = std::min((n + kThreads - 1) / kThreads, kMaxBlocks);
-  AddTreesKernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(out, parts, num_parts, n);
-  return cudaGetLastError();
+  return Launch("AddTrees", AddTreesKernel, BlocksFor(n, kThreads), kThreads, 0, stream, out, parts,
+                num_parts, n);
 }
 
 }  // namespace continuo::cuda

@@ -50,5 +50,5 @@ function(continuo_cuda_kernels name)
   target_compile_options(continuo_${name} PRIVATE
     --generate-code=arch=compute_80,code=sm_80 --generate-code=arch=compute_90a,code=sm_90a
     --generate-code=arch=compute_90,code=compute_90
-    --fmad=false -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror,-fPIC)
+    --fmad=false --expt-relaxed-constexpr -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror,-fPIC)
 endfunction()

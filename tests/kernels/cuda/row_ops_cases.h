@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/bfloat16.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/row_ops.h"
 #include "kernels/cuda/stream.h"
 #include "tests/testing/reference_ops.h"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host-device functions of the row ops, called as their kernels call them.
+// Kernels of row ops and of elements, run thread by thread.
 #include "kernels/cuda/row_ops.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/host_device.h"
 #include "tests/kernels/cuda/row_ops_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 

@@ -195,6 +195,11 @@ cudaError_t cudaFreeHost(void* data) {
   return call.result();
 }
 
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
+  Call call("cudaFuncSetAttribute");
+  return call.result();
+}
+
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   Call call("cudaMemcpyAsync", stream->device);

@@ -176,4 +176,11 @@ cudaError_t CudaShim::Launch(const char* name, cudaStream_t stream, std::functio
   return cudaSuccess;
 }
 
+cudaError_t CudaShim::Refuse(const std::string& what) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  state.violations.push_back(what);
+  return cudaErrorInvalidValue;
+}
+
 }  // namespace continuo::testing

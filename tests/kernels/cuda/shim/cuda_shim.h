@@ -14,8 +14,8 @@ namespace continuo::testing {
 // A CUDA runtime and an NCCL made of host memory and threads, linked in place of the real ones: a
 // stream is a thread that does its work in order, a collective meets the other ranks' and moves
 // their bytes. It records every call, fails or hangs the ones it is told to, and refuses what the
-// real ones do not allow. Process-wide, like them; thread-safe. Kernels are no part of it: their
-// launchers have a version that runs on the stream's thread (launchers.cc).
+// real ones do not allow. Process-wide, like them; thread-safe. Kernels run on the stream's thread,
+// thread by thread (grid_runner.cc).
 //
 // What is modelled: devices and their memory, streams, events, asynchronous copies; NCCL in
 // non-blocking mode, one rank per device and thread.
@@ -81,8 +81,10 @@ class CudaShim {
   // Waits until `device` has enqueued so many.
   static void AwaitCollectives(int device, int count);
 
-  // For launchers: counts and fails like a CUDA call, then runs `work` in its turn on the stream.
+  // For kernels: counts and fails like a CUDA call, then runs `work` in its turn on the stream.
   static cudaError_t Launch(const char* name, cudaStream_t stream, std::function<void()> work);
+  // Notes what broke a rule; the error of the call that did.
+  static cudaError_t Refuse(const std::string& what);
 };
 
 }  // namespace continuo::testing

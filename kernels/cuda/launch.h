@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "cuda_runtime_api.h"
+#include "kernels/cuda/host_device.h"
+
+// What .cu files need of CUDA beyond its headers, in two versions. nvcc compiles the files for
+// devices. The host's compiler compiles the same files for tests, where a grid runs thread by
+// thread (tests/kernels/cuda/shim/grid_runner.cc) and what the threads of a block or a warp do
+// together is defined by plain code; so the shared memory, barriers and fragments that tests see
+// are those of the device.
+namespace continuo::cuda {
+
+inline constexpr int kWarp = 32;
+
+// Threads of a warp call what is below together, all 32.
+#ifdef __CUDACC__
+
+extern __shared__ __align__(16) unsigned char continuo_shared_memory[];
+// What Launch was given of the block's shared memory, 16-byte aligned.
+__device__ inline unsigned char* SharedMemory() { return continuo_shared_memory; }
+
+__device__ inline void SyncBlock() { __syncthreads(); }
+__device__ inline void SyncWarp() { __syncwarp(); }
+// The value of the lane whose number differs in the bits of `mask`.
+__device__ inline float ShuffleXor(float value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+// Four 8 × 8 matrices of 16-bit elements from shared memory: lane l gives the address of row l % 8
+// of matrix l / 8 (16 bytes, aligned) and receives in out[i] elements 2 (l % 4) and + 1 of row l /
+// 4 of matrix i (PTX ISA, ldmatrix).
+__device__ inline void LoadMatrices(uint32_t (&out)[4], const void* row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+// The same of the matrices' transposes: out[i] is elements (2 (l % 4), l / 4) and (2 (l % 4) + 1,
+// l / 4), row and column.
+__device__ inline void LoadMatricesTransposed(uint32_t (&out)[4], const void* row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+
+// d += a · b on tensor cores: a [16, 16] and b [16, 8] bf16, d [16, 8] f32. Of lane l, with r = l /
+// 4 and c = 2 (l % 4), pairs being elements side by side, the first in the low half:
+//   a: (r, c), (r + 8, c), (r, c + 8), (r + 8, c + 8), each with column + 1
+//   b: (c, r), (c + 8, r), each with row + 1
+//   d: (r, c), (r, c + 1), (r + 8, c), (r + 8, c + 1)
+// (PTX ISA, mma.m16n8k16).
+__device__ inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                   uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Starts copying 16 bytes, both sides aligned, to shared memory; zeros where `from` is null.
+__device__ inline void StartCopy16(void* shared, const void* from) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const int bytes = from == nullptr ? 0 : 16;
+  // Of 0 bytes nothing is read, but the address has to be one of global memory.
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address),
+               "l"(__cvta_generic_to_global(from)), "r"(bytes)
+               : "memory");
+}
+// Ends a group of this thread's copies.
+__device__ inline void EndCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Returns when all but this thread's last kGroups groups have arrived; other threads see them after
+// SyncBlock.
+template <int kGroups>
+__device__ inline void AwaitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+#else
+
+extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+unsigned char* SharedMemory();
+void SyncBlock();
+void SyncWarp();
+float ShuffleXor(float value, int mask);
+void LoadMatrices(uint32_t (&out)[4], const void* row);
+void LoadMatricesTransposed(uint32_t (&out)[4], const void* row);
+void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+void StartCopy16(void* shared, const void* from);
+void EndCopies();
+void AwaitCopies(int groups);
+template <int kGroups>
+void AwaitCopies() {
+  AwaitCopies(kGroups);
+}
+cudaError_t RunGrid(const char* name, dim3 grid, int threads, size_t shared_bytes,
+                    cudaStream_t stream, std::function<void()> thread);
+
+#endif
+
+// Runs kernel(args…) by `threads` threads in each block of the grid, with so much SharedMemory().
+// `name` is for tests. Returns the launch's error.
+template <typename... Parameters, typename... Args>
+cudaError_t Launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads,
+                   size_t shared_bytes, cudaStream_t stream, Args... args) {
+  constexpr size_t kUnasked = 48 << 10;  // of shared memory; more has to be asked for
+  if (shared_bytes > kUnasked) {
+    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   static_cast<int>(shared_bytes));
+    if (error != cudaSuccess) return error;
+  }
+#ifdef __CUDACC__
+  (void)name;
+  kernel<<<grid, static_cast<unsigned>(threads), shared_bytes, stream>>>(
+      static_cast<Parameters>(args)...);
+  return cudaGetLastError();
+#else
+  return RunGrid(name, grid, threads, shared_bytes, stream,
+                 [=] { kernel(static_cast<Parameters>(args)...); });
+#endif
+}
+
+// Blocks of `threads` threads for n elements, a thread one or several of them (grid-stride).
+inline unsigned BlocksFor(int64_t n, int threads) {
+  constexpr int64_t kMaxBlocks = 16384;  // enough to fill any device several times
+  const int64_t blocks = (n + threads - 1) / threads;
+  return static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks);
+}
+
+}  // namespace continuo::cuda

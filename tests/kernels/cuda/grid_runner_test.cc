@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of kernels without a device stand on: barriers, shared memory and fragments of the
+// shim's grids.
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/bfloat16.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream.h"
+#include "tests/kernels/cuda/shim/cuda_shim.h"
+
+namespace continuo::cuda {
+namespace {
+
+using testing::CudaShim;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int kThreads = 64;
+
+// Each thread's number to its neighbour, by shared memory.
+void Rotate(int* out, bool with_barrier) {
+  int* const shared = reinterpret_cast<int*>(SharedMemory());
+  const int t = static_cast<int>(threadIdx.x);
+  shared[t] = t;
+  if (with_barrier) SyncBlock();
+  out[blockIdx.x * kThreads + t] = shared[(t + 1) % kThreads];
+  SyncBlock();
+}
+
+TEST(GridRunnerTest, AMissingBarrierShows) {
+  CudaShim::Reset({});
+  Stream stream = *Stream::Make(0);
+  for (const bool with_barrier : {true, false}) {
+    std::vector<int> out(4 * kThreads);
+    ASSERT_EQ(Launch("Rotate", Rotate, dim3(4), kThreads, kThreads * sizeof(int), stream.get(),
+                     out.data(), with_barrier),
+              cudaSuccess);
+    ASSERT_TRUE(stream.Synchronize().ok());
+    int wrong = 0;
+    for (int i = 0; i < 4 * kThreads; ++i) wrong += out[i] != (i + 1) % kThreads;
+    EXPECT_EQ(wrong == 0, with_barrier) << wrong;
+  }
+}
+
+// d [16, 8] = a [16, 16] · bᵀ [8, 16], a and b bf16 row-major, b transposed or not in memory.
+void Product(float* d, const uint16_t* a, const uint16_t* b, bool transposed) {
+  auto* const shared = reinterpret_cast<uint16_t*>(SharedMemory());  // a, then b
+  const int lane = static_cast<int>(threadIdx.x);
+  for (int i = lane; i < 48; i += kWarp) {
+    StartCopy16(shared + i * 8, i < 32 ? a + i * 8 : b + (i - 32) * 8);
+  }
+  EndCopies();
+  AwaitCopies<0>();
+  SyncBlock();
+  uint32_t x[4], y[4];
+  LoadMatrices(x, shared + (lane % 16) * 16 + lane / 16 * 8);
+  const uint16_t* const w = shared + 256;
+  if (transposed) {  // [16, 8]: rows 0 … 7, then 8 … 15; the upper lanes' are not used
+    LoadMatricesTransposed(y, w + lane % 16 * 8);
+  } else {  // [8, 16]: columns 0 … 7, then 8 … 15
+    LoadMatrices(y, w + lane % 8 * 16 + lane / 8 % 2 * 8);
+  }
+  float sums[4] = {};
+  MultiplyAdd(sums, x, y[0], y[1]);
+  for (int i = 0; i < 4; ++i) d[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sums[i];
+}
+
+TEST(GridRunnerTest, FragmentsMultiply) {
+  CudaShim::Reset({});
+  Stream stream = *Stream::Make(0);
+  alignas(16) uint16_t a[256], b[128];
+  for (int i = 0; i < 256; ++i) a[i] = ToBF16(static_cast<float>(i * 37 % 29 - 14));
+  for (int i = 0; i < 128; ++i) b[i] = ToBF16(static_cast<float>(i * 53 % 31 - 15));
+  for (const bool transposed : {false, true}) {
+    float d[128];
+    ASSERT_EQ(Launch("Product", Product, dim3(1), kWarp, 768, stream.get(), d, a, b, transposed),
+              cudaSuccess);
+    ASSERT_TRUE(stream.Synchronize().ok());
+    for (int r = 0; r < 16; ++r) {
+      for (int c = 0; c < 8; ++c) {
+        float sum = 0;
+        for (int k = 0; k < 16; ++k) {
+          sum += FromBF16(a[r * 16 + k]) * FromBF16(transposed ? b[k * 8 + c] : b[c * 16 + k]);
+        }
+        EXPECT_EQ(d[r * 8 + c], sum) << r << ' ' << c;
+      }
+    }
+  }
+  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+}
+
+void Leave() {
+  if (threadIdx.x == 3) return;
+  SyncBlock();
+}
+void WriteBehind() { SharedMemory()[64] = 0; }
+void Forget() { StartCopy16(SharedMemory(), nullptr); }
+
+TEST(GridRunnerDeathTest, WhatADeviceWouldNotSurviveEndsTheTest) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto run = [](void (*kernel)()) {
+    CudaShim::Reset({});
+    Stream stream = *Stream::Make(0);
+    (void)Launch("kernel", kernel, dim3(1), kWarp, 64, stream.get());
+    (void)stream.Synchronize();
+  };
+  EXPECT_DEATH(run(Leave), "wait for others that do not come");
+  EXPECT_DEATH(run(WriteBehind), "behind shared memory");
+  EXPECT_DEATH(run(Forget), "ends before its copies");
+}
+
+TEST(GridRunnerTest, AGridThatNoDeviceTakesIsRefused) {
+  CudaShim::Reset({});
+  Stream stream = *Stream::Make(0);
+  EXPECT_NE(Launch("kernel", Leave, dim3(0), kWarp, 0, stream.get()), cudaSuccess);
+  EXPECT_NE(Launch("kernel", Leave, dim3(1), 2048, 0, stream.get()), cudaSuccess);
+  EXPECT_NE(Launch("kernel", Leave, dim3(1), kWarp, 100 << 10, stream.get()), cudaSuccess);
+  EXPECT_EQ(CudaShim::Violations().size(), 3u);
+  EXPECT_THAT(CudaShim::Violations()[0], HasSubstr("no device takes"));
+}
+
+}  // namespace
+}  // namespace continuo::cuda

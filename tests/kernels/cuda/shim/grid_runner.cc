@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels on the host: each thread of a block is a fiber, the blocks run one after the other on the
+// stream's thread. Between two barriers the fibers of a block run in an order that changes, so that
+// a missing barrier changes results. Copies to shared memory arrive when they are awaited, shared
+// memory is NaN at first.
+#include <ucontext.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/bfloat16.h"
+#include "kernels/cuda/launch.h"
+#include "services/base/check.h"
+#include "tests/kernels/cuda/shim/cuda_shim.h"
+
+namespace continuo::cuda {
+
+thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace {
+
+constexpr size_t kStackBytes = 128 << 10;
+constexpr size_t kGuardBytes = 256;  // behind shared memory
+constexpr unsigned char kGuard = 0xa5;
+
+enum class State : uint8_t { kRunnable, kAtWarp, kAtBlock, kDone };
+
+struct Copy {
+  void* to;
+  const void* from;
+  size_t group;
+};
+
+struct Fiber {
+  ucontext_t context;
+  std::unique_ptr<std::array<char, kStackBytes>> stack;
+  State state = State::kDone;
+  std::vector<Copy> copies;  // not arrived
+  size_t num_groups = 0;     // ended
+  size_t num_exchanges = 0;
+};
+
+// What a lane shows to its warp: a value, an address or fragments.
+struct Shown {
+  float value = 0;
+  const void* row = nullptr;
+  uint32_t words[6] = {};
+};
+
+// The blocks of one stream's thread.
+struct Runner {
+  ucontext_t scheduler;
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  int num_threads = 0;
+  int current = 0;
+  const std::function<void()>* thread = nullptr;
+  std::vector<unsigned char> shared;  // and what aligns it, and a guard
+  size_t shared_bytes = 0;
+  // Twice, in turns: a lane that is ahead shows the next thing while others read the last.
+  std::vector<std::array<Shown, 2>> shown;
+
+  unsigned char* SharedMemory() {
+    const auto address = reinterpret_cast<uintptr_t>(shared.data());
+    return shared.data() + (256 - address % 256) % 256;
+  }
+};
+
+Runner& TheRunner() {
+  thread_local Runner runner;
+  return runner;
+}
+
+[[noreturn]] void Broken(const char* what) {
+  std::fprintf(stderr, "kernel: %s, block %u %u %u\n", what, blockIdx.x, blockIdx.y, blockIdx.z);
+  std::abort();
+}
+
+void RunFiber() {
+  while (true) {
+    Runner& runner = TheRunner();
+    (*runner.thread)();
+    Fiber& fiber = *runner.fibers[runner.current];
+    if (!fiber.copies.empty()) Broken("a thread ends before its copies");
+    fiber.state = State::kDone;
+    swapcontext(&fiber.context, &runner.scheduler);
+  }
+}
+
+// Stops the current fiber until its warp or block has come here.
+void Wait(State state) {
+  Runner& runner = TheRunner();
+  Fiber& fiber = *runner.fibers[runner.current];
+  fiber.state = state;
+  const dim3 index = threadIdx;
+  swapcontext(&fiber.context, &runner.scheduler);
+  threadIdx = index;
+}
+
+bool AllAre(const Runner& runner, int begin, int end, State state) {
+  return std::all_of(runner.fibers.begin() + begin, runner.fibers.begin() + end,
+                     [&](const auto& fiber) { return fiber->state == state; });
+}
+
+void Release(Runner& runner, int begin, int end) {
+  for (int i = begin; i < end; ++i) runner.fibers[i]->state = State::kRunnable;
+}
+
+void RunBlock(Runner& runner, bool backwards) {
+  const int n = runner.num_threads;
+  for (int i = 0; i < n; ++i) {
+    Fiber& fiber = *runner.fibers[i];
+    fiber.state = State::kRunnable;
+    fiber.num_groups = fiber.num_exchanges = 0;
+  }
+  std::fill(runner.shared.begin(), runner.shared.end(), 0xff);
+  unsigned char* const guard = runner.SharedMemory() + runner.shared_bytes;
+  std::memset(guard, kGuard, kGuardBytes);
+  while (!AllAre(runner, 0, n, State::kDone)) {
+    for (int i = 0; i < n; ++i) {
+      const int t = backwards ? n - 1 - i : i;
+      if (runner.fibers[t]->state != State::kRunnable) continue;
+      runner.current = t;
+      threadIdx = {static_cast<unsigned>(t), 0, 0};
+      swapcontext(&runner.scheduler, &runner.fibers[t]->context);
+    }
+    backwards = !backwards;
+    bool released = false;
+    for (int warp = 0; warp < n; warp += kWarp) {
+      const int end = std::min(n, warp + kWarp);
+      if (!AllAre(runner, warp, end, State::kAtWarp)) continue;
+      Release(runner, warp, end);
+      released = true;
+    }
+    if (released) continue;
+    if (AllAre(runner, 0, n, State::kAtBlock)) {
+      Release(runner, 0, n);
+    } else if (!AllAre(runner, 0, n, State::kDone)) {
+      Broken("threads wait for others that do not come");
+    }
+  }
+  for (size_t i = 0; i < kGuardBytes; ++i) {
+    if (guard[i] != kGuard) Broken("a write behind shared memory");
+  }
+}
+
+void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<void()>& thread) {
+  Runner& runner = TheRunner();
+  runner.num_threads = threads;
+  runner.thread = &thread;
+  runner.shared_bytes = shared_bytes;
+  runner.shared.resize(shared_bytes + 256 + kGuardBytes);
+  runner.shown.resize(threads);
+  while (static_cast<int>(runner.fibers.size()) < threads) {
+    auto fiber = std::make_unique<Fiber>();
+    fiber->stack = std::make_unique_for_overwrite<std::array<char, kStackBytes>>();
+    getcontext(&fiber->context);
+    fiber->context.uc_stack.ss_sp = fiber->stack->data();
+    fiber->context.uc_stack.ss_size = fiber->stack->size();
+    fiber->context.uc_link = nullptr;
+    makecontext(&fiber->context, RunFiber, 0);
+    runner.fibers.push_back(std::move(fiber));
+  }
+  gridDim = grid;
+  blockDim = {static_cast<unsigned>(threads), 1, 1};
+  bool backwards = false;
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = {x, y, z};
+        RunBlock(runner, backwards);
+        backwards = !backwards;
+      }
+    }
+  }
+}
+
+// Shows something to the warp; returns what its lanes show, when all do.
+const Shown& OfLane(Runner& runner, size_t turn, int lane) {
+  return runner.shown[runner.current / kWarp * kWarp + lane][turn];
+}
+size_t Exchange(Runner& runner, const Shown& shown) {
+  Fiber& fiber = *runner.fibers[runner.current];
+  const size_t turn = fiber.num_exchanges++ % 2;
+  runner.shown[runner.current][turn] = shown;
+  Wait(State::kAtWarp);
+  return turn;
+}
+
+uint16_t Element(const void* row, int i) {
+  uint16_t bits;
+  std::memcpy(&bits, static_cast<const char*>(row) + 2 * i, sizeof(bits));
+  return bits;
+}
+float Low(uint32_t pair) { return FromBF16(static_cast<uint16_t>(pair)); }
+float High(uint32_t pair) { return FromBF16(static_cast<uint16_t>(pair >> 16)); }
+uint32_t Pair(uint16_t low, uint16_t high) { return low | static_cast<uint32_t>(high) << 16; }
+
+void CheckShared(const void* data) {
+  Runner& runner = TheRunner();
+  const auto offset =
+      reinterpret_cast<uintptr_t>(data) - reinterpret_cast<uintptr_t>(runner.SharedMemory());
+  if (offset % 16 != 0) Broken("16 bytes of shared memory that are not aligned");
+  if (offset + 16 > runner.shared_bytes) Broken("not in shared memory");
+}
+
+}  // namespace
+
+unsigned char* SharedMemory() { return TheRunner().SharedMemory(); }
+void SyncBlock() { Wait(State::kAtBlock); }
+void SyncWarp() { Wait(State::kAtWarp); }
+
+float ShuffleXor(float value, int mask) {
+  Runner& runner = TheRunner();
+  const size_t turn = Exchange(runner, {.value = value});
+  return OfLane(runner, turn, runner.current % kWarp ^ mask).value;
+}
+
+void LoadMatrices(uint32_t (&out)[4], const void* row) {
+  CheckShared(row);
+  Runner& runner = TheRunner();
+  const size_t turn = Exchange(runner, {.row = row});
+  const int lane = runner.current % kWarp, c = lane % 4 * 2;
+  for (int i = 0; i < 4; ++i) {
+    const void* const from = OfLane(runner, turn, 8 * i + lane / 4).row;
+    out[i] = Pair(Element(from, c), Element(from, c + 1));
+  }
+  Wait(State::kAtWarp);  // others may write to the rows after this
+}
+
+void LoadMatricesTransposed(uint32_t (&out)[4], const void* row) {
+  CheckShared(row);
+  Runner& runner = TheRunner();
+  const size_t turn = Exchange(runner, {.row = row});
+  const int lane = runner.current % kWarp, r = lane / 4, c = lane % 4 * 2;
+  for (int i = 0; i < 4; ++i) {
+    out[i] = Pair(Element(OfLane(runner, turn, 8 * i + c).row, r),
+                  Element(OfLane(runner, turn, 8 * i + c + 1).row, r));
+  }
+  Wait(State::kAtWarp);
+}
+
+void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  Runner& runner = TheRunner();
+  const size_t turn = Exchange(runner, {.words = {a[0], a[1], a[2], a[3], b0, b1}});
+  const int lane = runner.current % kWarp, r = lane / 4, c = lane % 4 * 2;
+  for (int i = 0; i < 4; ++i) {
+    // Element (r or r + 8, c or c + 1).
+    const int half = i / 2, column = c + i % 2;
+    double sum = d[i];
+    for (int k = 0; k < 16; k += 2) {
+      const uint32_t pair = OfLane(runner, turn, r * 4 + k % 8 / 2).words[half + k / 8 * 2];
+      const uint32_t other = OfLane(runner, turn, column * 4 + k % 8 / 2).words[4 + k / 8];
+      sum += static_cast<double>(Low(pair)) * Low(other);
+      sum += static_cast<double>(High(pair)) * High(other);
+    }
+    d[i] = static_cast<float>(sum);
+  }
+}
+
+void StartCopy16(void* shared, const void* from) {
+  CheckShared(shared);
+  if (reinterpret_cast<uintptr_t>(from) % 16 != 0)
+    Broken("a copy of 16 bytes that are not aligned");
+  Runner& runner = TheRunner();
+  Fiber& fiber = *runner.fibers[runner.current];
+  fiber.copies.push_back({shared, from, fiber.num_groups});
+}
+
+void EndCopies() {
+  Runner& runner = TheRunner();
+  ++runner.fibers[runner.current]->num_groups;
+}
+
+void AwaitCopies(int groups) {
+  Runner& runner = TheRunner();
+  Fiber& fiber = *runner.fibers[runner.current];
+  const auto arrived = [&](const Copy& copy) {
+    if (copy.group + static_cast<size_t>(groups) >= fiber.num_groups) return false;
+    if (copy.from == nullptr) {
+      std::memset(copy.to, 0, 16);
+    } else {
+      std::memcpy(copy.to, copy.from, 16);
+    }
+    return true;
+  };
+  fiber.copies.erase(std::remove_if(fiber.copies.begin(), fiber.copies.end(), arrived),
+                     fiber.copies.end());
+}
+
+cudaError_t RunGrid(const char* name, dim3 grid, int threads, size_t shared_bytes,
+                    cudaStream_t stream, std::function<void()> thread) {
+  // What a device would refuse.
+  constexpr size_t kMaxShared = 99 << 10;  // of compute capability 8.6 and 8.9; others have more
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535 ||
+      threads < 1 || threads > 1024 || threads % kWarp != 0 || shared_bytes > kMaxShared) {
+    return testing::CudaShim::Refuse(absl::StrCat(name, ": a grid that no device takes"));
+  }
+  return testing::CudaShim::Launch(name, stream, [=, thread = std::move(thread)] {
+    RunBlocks(grid, threads, shared_bytes, thread);
+  });
+}
+
+}  // namespace continuo::cuda
