@@ -138,7 +138,7 @@ Admission::Forecast Admission::Predict(const AdmissionRequest& request, const Qu
 
 absl::Status Admission::CheckDeadline(const AdmissionRequest& request, const Queue& queue,
                                       const Forecast& forecast, absl::Duration now) const {
-  if (counts_.queued_requests == 0 || request.is_continuation ||
+  if (counts_.queued_requests == 0 || request.is_continuation || request.has_free_worker ||
       request.time_left == absl::InfiniteDuration()) {
     return absl::OkStatus();
   }

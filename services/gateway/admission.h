@@ -53,6 +53,8 @@ struct AdmissionRequest {
   int32_t priority = 0;
   std::optional<int64_t> max_tokens;                    // of one sequence of the answer
   absl::Duration time_left = absl::InfiniteDuration();  // until its deadline
+  // A worker would begin it at once, whatever waits for others.
+  bool has_free_worker = false;
   // It goes on with what a gateway has begun; refusing it would lose a stream. It is charged as any
   // other, but only bound by the limits of all, twice max_open_requests of its tenant, and
   // debt_seconds.
@@ -110,9 +112,9 @@ class Admission {
   // RESOURCE_EXHAUSTED with RetryInfo, naming the limit. Reason RATE_LIMITED: a limit of the
   // tenant. OVERLOADED: one of all, or the deadline would pass in the queue of its model and
   // priority or before the answer's end, as QueueWait and AnswerTime tell, with a fifth of the time
-  // kept for what they do not know; what waits for a tenth of it at most is taken, however long
-  // answers take. A request larger than max_queued_tokens is taken where nothing
-  // else is queued.
+  // kept for what they do not know; what waits for a tenth of it at most, or not at all because a
+  // worker is free, is taken, however long answers take. A request larger than max_queued_tokens is
+  // taken where nothing else is queued.
   absl::StatusOr<Ticket> Admit(const AdmissionRequest& request);
   Counts counts() const;
   // Counts::queued_tokens by the model that was asked for, as the clients wrote it.

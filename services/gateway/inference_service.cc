@@ -147,19 +147,27 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call, con
   result.prompt_tokens = EstimatePromptTokens(request);
   result.prefix_hash = PrefixHash(request, result.context.tenant);
   result.session_hash = SessionHash(call.metadata("x-session-id"), result.context.tenant);
-  ASSIGN_OR_RETURN(result.ticket,
-                   parts_.admission->Admit(
-                       {.bytes = call.num_bytes,
-                        .tokens = result.prompt_tokens,
-                        .tenant = result.context.tenant,
-                        .model = request.model(),
-                        .priority = request.priority(),
-                        .max_tokens = request.stopping().has_max_tokens()
-                                          ? std::optional<int64_t>(request.stopping().max_tokens())
-                                          : std::nullopt,
-                        .time_left = result.context.deadline - parts_.relay.clock->Now(),
-                        // An empty one is nothing to go on with.
-                        .is_continuation = received.has_accepted() || received.deltas_size() > 0}));
+  AdmissionRequest asked = {
+      .bytes = call.num_bytes,
+      .tokens = result.prompt_tokens,
+      .tenant = result.context.tenant,
+      .model = request.model(),
+      .priority = request.priority(),
+      .max_tokens = request.stopping().has_max_tokens()
+                        ? std::optional<int64_t>(request.stopping().max_tokens())
+                        : std::nullopt,
+      .time_left = result.context.deadline - parts_.relay.clock->Now(),
+      // An empty one is nothing to go on with.
+      .is_continuation = received.has_accepted() || received.deltas_size() > 0};
+  absl::StatusOr<Admission::Ticket> ticket = parts_.admission->Admit(asked);
+  // Workers are looked at only where it matters.
+  if (!ticket.ok() && asked.time_left < absl::InfiniteDuration() &&
+      parts_.relay.router->HasFree(
+          {.model = request.model(), .prompt_tokens = result.prompt_tokens})) {
+    asked.has_free_worker = true;
+    ticket = parts_.admission->Admit(asked);
+  }
+  ASSIGN_OR_RETURN(result.ticket, std::move(ticket));
   result.request = std::move(request);
   absl::MutexLock lock(&mutex_);
   result.seed = absl::Uniform<uint64_t>(random_);

@@ -22,6 +22,26 @@ int FailuresAt(const RouteKey& key, const std::string& address) {
   return 0;
 }
 
+// Of the KV cache, with the request in it; 0 where the worker tells nothing of it.
+double Occupancy(const RouteKey& key, const Candidate& candidate) {
+  const WorkerLoad& load = *candidate.load;
+  if (load.total_kv_blocks <= 0 || load.block_size_tokens <= 0) return 0;
+  const int64_t new_tokens = candidate.unreported_prompt_tokens + key.prompt_tokens;
+  const double added = static_cast<double>(new_tokens) / load.block_size_tokens;
+  return (load.used_kv_blocks + added) / static_cast<double>(load.total_kv_blocks);
+}
+
+// Sequences there, of as many as its batch holds.
+double Fullness(const Candidate& candidate) {
+  const WorkerLoad& load = *candidate.load;
+  const int64_t sequences =
+      std::max(load.running_requests + load.waiting_requests + candidate.unreported_requests,
+               candidate.in_flight_requests);
+  const int64_t limit =
+      load.max_running_requests > 0 ? load.max_running_requests : kDefaultMaxRunning;
+  return static_cast<double>(sequences) / limit;
+}
+
 }  // namespace
 
 int Preference(const RouteKey& key, const WorkerLoad& load) {
@@ -38,24 +58,18 @@ int Preference(const RouteKey& key, const WorkerLoad& load) {
 
 double Cost(const RouteKey& key, const Candidate& candidate) {
   const WorkerLoad& load = *candidate.load;
-  const int64_t new_tokens = candidate.unreported_prompt_tokens + key.prompt_tokens;
-
-  double occupancy = 0;
-  if (load.total_kv_blocks > 0 && load.block_size_tokens > 0) {
-    const double total = static_cast<double>(load.total_kv_blocks);
-    const double added = static_cast<double>(new_tokens) / load.block_size_tokens;
-    occupancy = (load.used_kv_blocks + added) / total;
-    // It has to wait for others to end, whatever its length.
-    if (occupancy > 1) occupancy += 1;
-  }
+  const double occupancy = Occupancy(key, candidate);
+  // One that does not fit has to wait for others to end, whatever its length.
+  const double wait = occupancy > 1 ? 1 : 0;
   const int64_t ahead = load.pending_prompt_tokens + candidate.unreported_prompt_tokens;
-  const int64_t sequences =
-      std::max(load.running_requests + load.waiting_requests + candidate.unreported_requests,
-               candidate.in_flight_requests);
-  const int64_t limit =
-      load.max_running_requests > 0 ? load.max_running_requests : kDefaultMaxRunning;
-  return occupancy + ahead / kTokensPerUnit + static_cast<double>(sequences) / limit +
+  return occupancy + wait + ahead / kTokensPerUnit + Fullness(candidate) +
          (load.slow ? kSlowCost : 0);
+}
+
+bool IsFree(const RouteKey& key, const Candidate& candidate) {
+  const WorkerLoad& load = *candidate.load;
+  return load.waiting_requests + load.pending_prompt_tokens + candidate.unreported_requests == 0 &&
+         Fullness(candidate) < 1 && Occupancy(key, candidate) <= 1 && !load.slow;
 }
 
 namespace {
@@ -101,7 +115,13 @@ std::optional<size_t> LighterOfTwo(const RouteKey& key, std::span<const Candidat
   if (choices.empty()) return std::nullopt;
   const size_t a = choices[absl::Uniform<size_t>(random, 0, choices.size())];
   const size_t b = choices[absl::Uniform<size_t>(random, 0, choices.size())];
-  return Cost(key, candidates[a]) <= Cost(key, candidates[b]) ? a : b;
+  const size_t lighter = Cost(key, candidates[a]) <= Cost(key, candidates[b]) ? a : b;
+  if (IsFree(key, candidates[lighter])) return lighter;
+  std::vector<size_t> free;
+  for (const size_t i : choices) {
+    if (IsFree(key, candidates[i])) free.push_back(i);
+  }
+  return free.empty() ? lighter : free[absl::Uniform<size_t>(random, 0, free.size())];
 }
 
 std::optional<size_t> AtHome(uint64_t hash, const RouteKey& key,

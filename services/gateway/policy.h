@@ -61,6 +61,10 @@ double Cost(const RouteKey& key, const Candidate& candidate);
 inline constexpr double kTokensPerUnit = 4096;
 inline constexpr double kSlowCost = 2;
 
+// Nobody waits for the worker and no prompt is ahead of the request, as far as is known: it would
+// be begun at once.
+bool IsFree(const RouteKey& key, const Candidate& candidate);
+
 // Every policy looks only at the most preferred candidates, and of those at the ones of one pool,
 // drawn by the pools' weights: a session's always the same while its pool has a worker.
 
@@ -68,8 +72,9 @@ inline constexpr double kSlowCost = 2;
 using Policy = std::optional<size_t> (*)(const RouteKey& key, std::span<const Candidate> candidates,
                                          absl::BitGenRef random);
 
-// Of two drawn with replacement from the most preferred, the one of less cost. Reports are old by
-// the time they are used: the minimum of all would send everybody to the same place.
+// Of two drawn with replacement from the most preferred, the one of less cost; if that is not free,
+// one that is, where there is any. Reports are old by the time they are used: the minimum of all
+// would send everybody to the same place, while a free one gets one request of each gateway.
 std::optional<size_t> LeastLoadedOfTwo(const RouteKey& key, std::span<const Candidate> candidates,
                                        absl::BitGenRef random);
 

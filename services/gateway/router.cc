@@ -2,10 +2,12 @@
 #include "services/gateway/router.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
 #include "services/common/error.h"
 
 namespace continuo::gateway {
@@ -25,6 +27,24 @@ bool IsThere(const LoadSnapshot& snapshot, const WorkerLoad& load) {
 
 absl::Status NoWorker(const std::string& message) {
   return WithReason(absl::UnavailableError(message), kReasonNoWorker);
+}
+
+// The name of the model that is asked for, which may be left out where there is one.
+absl::StatusOr<std::string> ModelOf(const LoadSnapshot& snapshot, std::string_view model) {
+  if (model.empty()) {
+    if (snapshot.known_models.size() > 1) {
+      return FieldError("model", absl::StrCat("is needed: ", snapshot.known_models.size(),
+                                              " models are served here"));
+    }
+    if (snapshot.known_models.empty()) return NoWorker("no worker is there");
+    return snapshot.known_models.front();
+  }
+  if (IsKnown(snapshot, model)) return std::string(model);
+  if (snapshot.settled && !snapshot.known_models.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("model \"", std::string(model), "\" is not served here"));
+  }
+  return NoWorker("no worker is there");
 }
 
 }  // namespace
@@ -47,57 +67,63 @@ Router::Router(Policy policy, const LoadView* view, const Clock* clock, absl::Bi
                const RouterOptions& options)
     : policy_(policy), view_(view), clock_(clock), options_(options), random_(random) {}
 
+bool Router::IsServing(const WorkerLoad& load, absl::Duration now) const {
+  return load.state == WorkerState::kServing && now - load.report_time <= options_.max_report_age;
+}
+
+Router::Loads Router::Serving(const LoadSnapshot& snapshot, std::string_view model,
+                              absl::Duration now) const {
+  Loads loads;
+  std::ranges::copy_if(snapshot.workers, std::back_inserter(loads), [&](const auto& load) {
+    return load->model == model && IsServing(*load, now);
+  });
+  return loads;
+}
+
+std::vector<Candidate> Router::Candidates(const Loads& loads) {
+  std::vector<Candidate> candidates;
+  candidates.reserve(loads.size());
+  for (const auto& load : loads) {
+    Candidate& candidate = candidates.emplace_back(Candidate{.load = load.get()});
+    const auto record = in_flight_.find(load->address);
+    if (record == in_flight_.end()) continue;
+    Settle(record->second, load->report_time);
+    candidate.unreported_requests = record->second.unreported_requests;
+    candidate.unreported_prompt_tokens = record->second.unreported_prompt_tokens;
+    candidate.in_flight_requests = static_cast<int64_t>(record->second.open.size());
+  }
+  return candidates;
+}
+
+bool Router::HasFree(const RouteKey& key) {
+  const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
+  const absl::StatusOr<std::string> model = ModelOf(*snapshot, key.model);
+  if (!model.ok()) return false;
+  const Loads loads = Serving(*snapshot, *model, clock_->Elapsed());
+  absl::MutexLock lock(&mutex_);
+  return std::ranges::any_of(Candidates(loads),
+                             [&](const Candidate& candidate) { return IsFree(key, candidate); });
+}
+
 absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on_lost) {
   const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
   const absl::Duration now = clock_->Elapsed();
-
-  std::string model(key.model);
-  if (model.empty()) {
-    if (snapshot->known_models.size() > 1) {
-      return FieldError("model", absl::StrCat("is needed: ", snapshot->known_models.size(),
-                                              " models are served here"));
-    }
-    if (snapshot->known_models.empty()) return NoWorker("no worker is there");
-    model = snapshot->known_models.front();
-  } else if (!IsKnown(*snapshot, model)) {
-    if (snapshot->settled && !snapshot->known_models.empty()) {
-      return absl::NotFoundError(absl::StrCat("model \"", model, "\" is not served here"));
-    }
-    return NoWorker("no worker is there");
-  }
-
-  std::vector<std::shared_ptr<const WorkerLoad>> loads;
-  bool same_fingerprint_lost = false;
-  for (const auto& load : snapshot->workers) {
-    if (load->model != model) continue;
-    const bool fresh = now - load->report_time <= options_.max_report_age;
-    if (load->state == WorkerState::kServing && fresh) {
-      loads.push_back(load);
-    } else if (load->state != WorkerState::kDraining && !key.fingerprint.empty() &&
-               load->fingerprint == key.fingerprint) {
-      same_fingerprint_lost = true;
-    }
-  }
+  ASSIGN_OR_RETURN(const std::string model, ModelOf(*snapshot, key.model));
+  const Loads loads = Serving(*snapshot, model, now);
   if (loads.empty()) {
     return NoWorker(absl::StrCat("no worker serves model \"", model, "\" now"));
   }
+  const bool same_fingerprint_lost =
+      !key.fingerprint.empty() && std::ranges::any_of(snapshot->workers, [&](const auto& load) {
+        return load->model == model && load->fingerprint == key.fingerprint &&
+               load->state != WorkerState::kDraining && !IsServing(*load, now);
+      });
 
   std::optional<Lease> lease;
   std::function<void()> lost;
   {
     absl::MutexLock lock(&mutex_);
-    std::vector<Candidate> candidates;
-    candidates.reserve(loads.size());
-    for (const auto& load : loads) {
-      Candidate& candidate = candidates.emplace_back(Candidate{.load = load.get()});
-      const auto record = in_flight_.find(load->address);
-      if (record == in_flight_.end()) continue;
-      Settle(record->second, load->report_time);
-      candidate.unreported_requests = record->second.unreported_requests;
-      candidate.unreported_prompt_tokens = record->second.unreported_prompt_tokens;
-      candidate.in_flight_requests = static_cast<int64_t>(record->second.open.size());
-    }
-    const std::optional<size_t> pick = policy_(key, candidates, random_);
+    const std::optional<size_t> pick = policy_(key, Candidates(loads), random_);
     const bool continued = !key.fingerprint.empty() || !key.tokenizer_fingerprint.empty();
     const bool exact =
         pick.has_value() &&

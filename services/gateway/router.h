@@ -79,6 +79,9 @@ class Router {
   // the worker's process is gone, silent or hung; from within Pick, where that has just happened.
   absl::StatusOr<Lease> Pick(const RouteKey& key, std::function<void()> on_lost = nullptr);
 
+  // Whether a worker would begin the request at once (IsFree). False where Pick would fail.
+  bool HasFree(const RouteKey& key);
+
   // Calls back once, at the next change of which workers take requests; perhaps not at all once
   // `owner` is gone.
   void WaitForChange(std::weak_ptr<const void> owner, std::function<void()> on_change);
@@ -110,6 +113,13 @@ class Router {
     int64_t unreported_prompt_tokens = 0;
   };
 
+  using Loads = std::vector<std::shared_ptr<const WorkerLoad>>;
+  // It takes requests; `now`: as Clock::Elapsed tells it.
+  bool IsServing(const WorkerLoad& load, absl::Duration now) const;
+  // The workers of the model that do.
+  Loads Serving(const LoadSnapshot& snapshot, std::string_view model, absl::Duration now) const;
+  // With what this gateway has sent there; in the order of `loads`, which outlive them.
+  std::vector<Candidate> Candidates(const Loads& loads) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(const std::string& address, uint64_t id);
   // Requests that the report must show are no longer counted beside it.
   void Settle(InFlightRecord& record, absl::Duration report_time)

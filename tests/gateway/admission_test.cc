@@ -300,6 +300,13 @@ TEST_F(AdmissionDeadlineTest, WhatGoesOnIsNotRefusedByIt) {
   EXPECT_TRUE(admission_.Admit(request).ok());
 }
 
+TEST_F(AdmissionDeadlineTest, WhereAWorkerIsFreeTheQueueOfOthersTurnsNobodyAway) {
+  AdmissionRequest request = WithTime(absl::Seconds(4));
+  EXPECT_FALSE(admission_.Admit(request).ok());
+  request.has_free_worker = true;
+  EXPECT_TRUE(admission_.Admit(request).ok());
+}
+
 TEST_F(AdmissionDeadlineTest, WhatWasLongAgoTellsNothing) {
   tickets_.clear();
   clock_.Advance(absl::Seconds(11));

@@ -124,6 +124,7 @@ TEST_F(GatewayAdmissionTest, NegativePriorityLeavesHalfOfTheQueue) {
 
 TEST_F(GatewayAdmissionTest, ADeadlineThatWouldPassInTheQueueIsRefusedBeforeAnyWork) {
   AddWorkers(1);
+  workers_[0]->SetReport([](v1::WatchLoadResponse& report) { report.set_waiting_requests(1); });
   StartGateway(config_);
   WaitForWorkers(1);
   constexpr int kServed = 6, kAll = 30;

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "services/common/error.h"
 #include "services/gateway/openai/generation_queue.h"
@@ -46,7 +47,8 @@ class InferenceServiceTest : public ::testing::Test {
   std::mt19937_64 random_{7};
   Router router_{&LeastLoadedOfTwo, &view_, &clock_, random_};
   NoTimer timer_;
-  Admission admission_{AdmissionLimits{}}, forwarded_{AdmissionLimits{}};
+  ManualClock queue_clock_;
+  Admission admission_{AdmissionLimits{}, &queue_clock_}, forwarded_{AdmissionLimits{}};
   GatewayMetrics metrics_{&admission_, &view_, &clock_};
   std::unique_ptr<Authenticator> auth_ = *Authenticator::Open({});
   OpenCalls open_calls_;
@@ -93,6 +95,44 @@ TEST_F(InferenceServiceTest, AStreamThatIsEndedBeforeItsStartHearsOfItThen) {
   (*relay)->Start();
   ASSERT_TRUE(client.status.has_value());
   EXPECT_EQ(ReasonOf(*client.status), kReasonContinue);
+}
+
+TEST_F(InferenceServiceTest, AnIdleWorkerIsEnoughForADeadlineThatTheQueueDoesNotHold) {
+  // Ten requests wait, one is begun each second.
+  std::vector<Admission::Ticket> tickets;
+  for (int i = 0; i < 40; ++i) {
+    if (i >= 10) {
+      queue_clock_.Advance(absl::Seconds(1));
+      tickets.front().MarkStarted();
+      tickets.erase(tickets.begin());
+    }
+    tickets.push_back(*admission_.Admit({.tokens = 100, .tenant = "default", .model = "m"}));
+    tickets.back().SetSent(true);
+  }
+  WorkerLoad busy = {.address = "busy:1",
+                     .model = "m",
+                     .state = WorkerState::kServing,
+                     .waiting_requests = 10,
+                     .report_time = clock_.Elapsed()};
+  const auto publish = [&](const std::vector<WorkerLoad>& loads) {
+    LoadSnapshot snapshot = {.known_models = {"m"}, .settled = true};
+    for (const WorkerLoad& load : loads) {
+      snapshot.workers.push_back(std::make_shared<const WorkerLoad>(load));
+    }
+    view_.Set(std::move(snapshot));
+  };
+  v1::GenerateRequest request = Request();
+  request.set_model("m");
+  ClientCall call = call_;
+  call.deadline = clock_.Now() + absl::Seconds(4);
+  KeptClient client;
+  publish({busy});
+  EXPECT_EQ(ReasonOf(service_.Open(call, request, &client).status()), kReasonOverloaded);
+  WorkerLoad idle = busy;
+  idle.address = "new:1";
+  idle.waiting_requests = 0;
+  publish({busy, idle});
+  EXPECT_TRUE(service_.Open(call, request, &client).ok());
 }
 
 TEST_F(InferenceServiceTest, PromptsThatAreEndedWhileTheNextIsOpenedEndAndLeaveNothing) {

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A few workers of one model, each half full, to be changed by a test.
+// A few workers of one model, each half full and with a prompt to read, to be changed by a test.
 struct Fleet {
   explicit Fleet(int size) : loads(size), candidates(size) {
     for (int i = 0; i < size; ++i) {
@@ -24,6 +24,7 @@ struct Fleet {
                   .fingerprint = "F",
                   .tokenizer_fingerprint = "T",
                   .state = WorkerState::kServing,
+                  .pending_prompt_tokens = 100,
                   .used_kv_blocks = 50,
                   .total_kv_blocks = 100,
                   .block_size_tokens = 16,
@@ -71,6 +72,45 @@ TEST(LeastLoadedOfTwoTest, ASlowWorkerAmongFourIsPickedOnceInSixteenDraws) {
   fleet.loads[3].slow = true;
   fleet.loads[3].used_kv_blocks = 0;
   EXPECT_NEAR(fleet.Draw({.model = "m"}, 100000).at(3) / 1e5, 0.0625, 0.004);
+}
+
+TEST(LeastLoadedOfTwoTest, WorkersWithoutAQueueGoFirstAndShareEvenly) {
+  Fleet fleet(8);
+  fleet.loads[2].pending_prompt_tokens = fleet.loads[5].pending_prompt_tokens = 0;
+  const auto hits = fleet.Draw({.model = "m"}, 10000);
+  ASSERT_EQ(hits.size(), 2);
+  EXPECT_NEAR(hits.at(2) / 1e4, 0.5, 0.03);
+  EXPECT_NEAR(hits.at(5) / 1e4, 0.5, 0.03);
+}
+
+TEST(LeastLoadedOfTwoTest, AWorkerThatHasJustGotARequestIsNoLongerWithoutAQueue) {
+  Fleet fleet(8);
+  fleet.loads[2].pending_prompt_tokens = 0;
+  fleet.candidates[2].unreported_requests = 1;
+  EXPECT_EQ(fleet.Draw({.model = "m"}, 1000).size(), 8);
+}
+
+TEST(IsFreeTest, TellsWhetherARequestWouldBeBegunAtOnce) {
+  Fleet fleet(1);
+  WorkerLoad& load = fleet.loads[0];
+  const auto is_free = [&](int64_t tokens) {
+    return IsFree({.model = "m", .prompt_tokens = tokens}, fleet.candidates[0]);
+  };
+  EXPECT_FALSE(is_free(100));
+  load.pending_prompt_tokens = 0;
+  EXPECT_TRUE(is_free(100));
+  EXPECT_TRUE(is_free(50 * 16));
+  EXPECT_FALSE(is_free(50 * 16 + 1));  // no room
+  load.waiting_requests = 1;
+  EXPECT_FALSE(is_free(100));
+  load.waiting_requests = 0;
+  load.running_requests = 63;
+  EXPECT_TRUE(is_free(100));
+  load.running_requests = 64;  // no place
+  EXPECT_FALSE(is_free(100));
+  load.running_requests = 0;
+  load.slow = true;
+  EXPECT_FALSE(is_free(100));
 }
 
 TEST(LeastLoadedOfTwoTest, NobodyIsPickedWhereNobodyMay) {

@@ -98,6 +98,25 @@ TEST_F(RouterTest, WhatAReportShowsIsNotCountedBesideIt) {
   EXPECT_GT(hits, 250);  // 3 of 4; were it counted twice, 1 of 4
 }
 
+TEST_F(RouterTest, AWorkerIsFreeUntilItGetsARequest) {
+  const RouteKey key = {.model = "m"};
+  workers_[0].waiting_requests = 3;
+  Publish();
+  EXPECT_TRUE(router_.HasFree(key));
+  EXPECT_TRUE(router_.HasFree({}));
+  EXPECT_FALSE(router_.HasFree({.model = "other"}));
+  {
+    const absl::StatusOr<Lease> lease = router_.Pick(key);
+    ASSERT_TRUE(lease.ok());
+    EXPECT_EQ(lease->address(), "b:1");
+    EXPECT_FALSE(router_.HasFree(key));
+  }
+  EXPECT_TRUE(router_.HasFree(key));
+  workers_[1].state = WorkerState::kDraining;
+  Publish();
+  EXPECT_FALSE(router_.HasFree(key));
+}
+
 TEST_F(RouterTest, SilentLoadingAndDrainingWorkersTakeNothing) {
   workers_[0].state = WorkerState::kDraining;
   Publish();
