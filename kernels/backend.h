@@ -162,9 +162,11 @@ class Backend {
 };
 
 struct BackendOptions {
-  std::string device = "cpu";
-  int num_threads = 1;       // host threads of this device, the caller's included
-  std::string isa = "auto";  // cpu: auto, scalar, avx2, avx512, …
+  std::string device = "cpu";  // or "cuda:0", in builds with CUDA
+  int num_threads = 1;         // host threads of this device, the caller's included
+  std::string isa = "auto";    // cpu: auto, scalar, avx2, avx512, …
+  // cuda: each row's bits do not depend on the other rows. The CPU's never do.
+  bool deterministic = false;
 };
 
 // InvalidArgument names a device or instruction set that this build or machine does not have.

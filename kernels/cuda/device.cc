@@ -53,7 +53,8 @@ absl::StatusOr<Device> Describe(int index) {
   Device device{.index = index,
                 .name = properties.name,
                 .major = properties.major,
-                .minor = properties.minor};
+                .minor = properties.minor,
+                .num_multiprocessors = properties.multiProcessorCount};
   if (device.major < kMinMajor) {
     return absl::FailedPreconditionError(
         absl::StrCat("cuda:", index, " (", device.name, ") has compute capability ", device.major,

@@ -18,6 +18,7 @@ struct Device {
   int index = 0;  // as in cuda:INDEX
   std::string name;
   int major = 0, minor = 0;  // compute capability
+  int num_multiprocessors = 0;
   int64_t total_bytes = 0, free_bytes = 0;
 };
 

@@ -20,6 +20,11 @@ inline constexpr int kWarp = 32;
 // Threads of a warp call what is below together, all 32.
 #ifdef __CUDACC__
 
+// Of a kernel: its blocks have so many threads.
+#define CONTINUO_BLOCK_OF(threads) __launch_bounds__(threads)
+// Before a loop over an array that is to stay in registers.
+#define CONTINUO_UNROLL _Pragma("unroll")
+
 extern __shared__ __align__(16) unsigned char continuo_shared_memory[];
 // What Launch was given of the block's shared memory, 16-byte aligned.
 __device__ inline unsigned char* SharedMemory() { return continuo_shared_memory; }
@@ -86,6 +91,8 @@ __device__ inline void AwaitCopies() {
 
 #else
 
+#define CONTINUO_BLOCK_OF(threads)
+#define CONTINUO_UNROLL
 extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 unsigned char* SharedMemory();
 void SyncBlock();

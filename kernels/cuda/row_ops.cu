@@ -86,7 +86,7 @@ __global__ void AddBiasKernel(T* out, const float* sum, const float* bias, int64
                               int64_t cols) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < n; i += step) {
-    Store(out + i, sum[i] + bias[i % cols]);
+    Store(out + i, bias == nullptr ? sum[i] : sum[i] + bias[i % cols]);
   }
 }
 

@@ -26,7 +26,7 @@ template <typename T>
 cudaError_t AddSum(T* x, const float* sum, const float* bias, int64_t rows, int64_t cols,
                    cudaStream_t stream);
 
-// out = sum + bias, rounded to T: what MatMul does after its sums where there is a bias.
+// out = sum + bias (f32 [cols] or null), rounded to T: what MatMul does after its sums.
 template <typename T>
 cudaError_t AddBias(T* out, const float* sum, const float* bias, int64_t rows, int64_t cols,
                     cudaStream_t stream);

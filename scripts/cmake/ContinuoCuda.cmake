@@ -2,7 +2,7 @@
 # CUDA and NCCL for CONTINUO_CUDA=ON:
 #   continuo::cuda_headers    what compiles against them
 #   continuo::cuda_libraries  what programs link: cudart, cublasLt, NCCL
-#   continuo_cuda_kernels(name SRCS a.cu ...)  objects of nvcc, for sm_80, sm_90a and PTX
+#   continuo_cuda_kernels(name SRCS a.cu ...)  a library made by nvcc, for sm_80, sm_90a and PTX
 # From the folder that scripts/setup.sh --cuda fills, or where CONTINUO_CUDA_TOOLKIT (with bin/nvcc)
 # and CONTINUO_NCCL (with include/nccl.h) say.
 
@@ -44,7 +44,7 @@ add_library(continuo::cuda_libraries ALIAS continuo_cuda_libraries)
 # what is newer. No contraction of a*b+c that is not written, as on the host.
 function(continuo_cuda_kernels name)
   cmake_parse_arguments(ARG "" "" "SRCS" ${ARGN})
-  add_library(continuo_${name} OBJECT ${ARG_SRCS})
+  add_library(continuo_${name} STATIC ${ARG_SRCS})
   target_include_directories(continuo_${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(continuo_${name} PRIVATE continuo::cuda_headers)
   target_compile_options(continuo_${name} PRIVATE

@@ -131,6 +131,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::snprintf(properties->name, sizeof(properties->name), "%s", d.name.c_str());
   properties->major = d.major;
   properties->minor = d.minor;
+  properties->multiProcessorCount = d.num_multiprocessors;
   return call.result();
 }
 

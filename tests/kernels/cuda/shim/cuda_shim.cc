@@ -89,6 +89,7 @@ std::vector<std::string> CudaShim::Alive() {
     alive.push_back(absl::StrCat("stream on cuda:", s->device));
   for (const cudaEvent_t e : state.events)
     alive.push_back(absl::StrCat("event on cuda:", e->device));
+  for (size_t i = 0; i < state.blas_handles.size(); ++i) alive.push_back("handle of cuBLASLt");
   for (const ncclComm_t c : state.comms)
     alive.push_back(absl::StrCat("communicator on cuda:", c->device));
   return alive;

@@ -32,6 +32,7 @@ std::string ToString(const ShimCall& call);
 struct ShimDevice {
   std::string name = "Shim";
   int major = 9, minor = 0;
+  int num_multiprocessors = 8;
   int64_t total_bytes = int64_t{1} << 30;
   int64_t free_bytes = int64_t{1} << 30;  // before anything is allocated
 };

@@ -3,6 +3,7 @@
 // stream's thread. Between two barriers the fibers of a block run in an order that changes, so that
 // a missing barrier changes results. Copies to shared memory arrive when they are awaited, shared
 // memory is NaN at first.
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -38,8 +39,22 @@ struct Copy {
   size_t group;
 };
 
-struct Fiber {
+// Where something stopped. Begun by a context, then switched by jumps: these need no system call.
+struct Stop {
   ucontext_t context;
+  jmp_buf jump;
+  bool begun = true;
+};
+
+void Switch(Stop& from, Stop& to) {
+  if (_setjmp(from.jump) != 0) return;
+  if (to.begun) _longjmp(to.jump, 1);
+  to.begun = true;
+  setcontext(&to.context);
+}
+
+struct Fiber {
+  Stop stop;
   std::unique_ptr<std::array<char, kStackBytes>> stack;
   State state = State::kDone;
   std::vector<Copy> copies;  // not arrived
@@ -56,7 +71,7 @@ struct Shown {
 
 // The blocks of one stream's thread.
 struct Runner {
-  ucontext_t scheduler;
+  Stop scheduler;
   std::vector<std::unique_ptr<Fiber>> fibers;
   int num_threads = 0;
   int current = 0;
@@ -89,7 +104,7 @@ void RunFiber() {
     Fiber& fiber = *runner.fibers[runner.current];
     if (!fiber.copies.empty()) Broken("a thread ends before its copies");
     fiber.state = State::kDone;
-    swapcontext(&fiber.context, &runner.scheduler);
+    Switch(fiber.stop, runner.scheduler);
   }
 }
 
@@ -99,7 +114,7 @@ void Wait(State state) {
   Fiber& fiber = *runner.fibers[runner.current];
   fiber.state = state;
   const dim3 index = threadIdx;
-  swapcontext(&fiber.context, &runner.scheduler);
+  Switch(fiber.stop, runner.scheduler);
   threadIdx = index;
 }
 
@@ -128,7 +143,7 @@ void RunBlock(Runner& runner, bool backwards) {
       if (runner.fibers[t]->state != State::kRunnable) continue;
       runner.current = t;
       threadIdx = {static_cast<unsigned>(t), 0, 0};
-      swapcontext(&runner.scheduler, &runner.fibers[t]->context);
+      Switch(runner.scheduler, runner.fibers[t]->stop);
     }
     backwards = !backwards;
     bool released = false;
@@ -160,11 +175,12 @@ void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<
   while (static_cast<int>(runner.fibers.size()) < threads) {
     auto fiber = std::make_unique<Fiber>();
     fiber->stack = std::make_unique_for_overwrite<std::array<char, kStackBytes>>();
-    getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = fiber->stack->data();
-    fiber->context.uc_stack.ss_size = fiber->stack->size();
-    fiber->context.uc_link = nullptr;
-    makecontext(&fiber->context, RunFiber, 0);
+    getcontext(&fiber->stop.context);
+    fiber->stop.context.uc_stack.ss_sp = fiber->stack->data();
+    fiber->stop.context.uc_stack.ss_size = fiber->stack->size();
+    fiber->stop.context.uc_link = nullptr;
+    makecontext(&fiber->stop.context, RunFiber, 0);
+    fiber->stop.begun = false;
     runner.fibers.push_back(std::move(fiber));
   }
   gridDim = grid;

@@ -79,6 +79,7 @@ struct State {
   std::set<void*> pinned;
   std::set<cudaStream_t> streams;
   std::set<cudaEvent_t> events;
+  std::set<void*> blas_handles;
   std::set<ncclComm_t> comms;                        // neither aborted nor destroyed
   std::vector<std::unique_ptr<ncclComm>> all_comms;  // work may be left that knows them
   std::map<std::string, Clique> cliques;

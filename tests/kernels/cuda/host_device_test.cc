@@ -1,24 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of row ops and of elements, run thread by thread.
-#include "kernels/cuda/row_ops.h"
-
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "kernels/cuda/host_device.h"
-#include "tests/kernels/cuda/row_ops_cases.h"
-#include "tests/kernels/cuda/shim/cuda_shim.h"
+
+#include <bit>
+
+#include "gtest/gtest.h"
+#include "kernels/bfloat16.h"
 
 namespace continuo::cuda {
 namespace {
-
-using testing::CudaShim;
-
-TEST(RowOpsTest, AreWhatTheReferenceSays) {
-  CudaShim::Reset({});
-  CheckRowOps<float>();
-  CheckRowOps<uint16_t>();
-  EXPECT_THAT(CudaShim::Alive(), ::testing::IsEmpty());
-}
 
 TEST(HostDeviceTest, Bf16IsThatOfTheHost) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory, copies and products; the other ops are in cuda_ops.cc.
+#include "kernels/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/backend_calls.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/row_ops.h"
+#include "services/base/check.h"
+#include "services/base/status_macros.h"
+
+namespace continuo::cuda {
+namespace {
+
+constexpr size_t kScratchBytes = size_t{64} << 20;
+constexpr size_t kStagingBytes = size_t{4} << 20;
+// Larger copies come from where the caller has the bytes: there are few, while loading.
+constexpr size_t kLargeCopy = size_t{1} << 20;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Make(const CudaBackendOptions& options) {
+  const int device = options.device.index;
+  ASSIGN_OR_RETURN(Stream stream, Stream::Make(device));
+  std::unique_ptr<CudaBackend> made(new CudaBackend(options, std::move(stream)));
+  ASSIGN_OR_RETURN(made->matmul_, cuda::MatMul::Make(device, options.deterministic));
+  ASSIGN_OR_RETURN(made->scratch_, DeviceBuffer::Make(device, kScratchBytes));
+  ASSIGN_OR_RETURN(made->staging_, PinnedBuffer::Make(device, kStagingBytes));
+  return made;
+}
+
+CudaBackend::~CudaBackend() {
+  // Nothing may be in use when memory is freed; errors are those of earlier work.
+  (void)stream_.Synchronize();
+}
+
+std::string CudaBackend::name() const {
+  const Device& d = options_.device;
+  const std::string arch = absl::StrCat("cuda/sm_", d.major, d.minor);
+  if (!options_.deterministic) return arch;
+  // What decides the bits: cuBLASLt picks algorithms by the device.
+  return absl::StrCat(arch, " ", d.name, " cublasLt ", cublasLtGetVersion(), " deterministic");
+}
+
+void CudaBackend::Keep(const absl::Status& status) {
+  failure_.Update(status);  // only where it is OK
+}
+
+absl::StatusOr<void*> CudaBackend::Allocate(size_t bytes) {
+  ASSIGN_OR_RETURN(DeviceBuffer buffer, DeviceBuffer::Make(device(), std::max<size_t>(bytes, 1)));
+  void* const data = buffer.data();
+  RETURN_IF_ERROR(
+      CudaStatus(cudaMemsetAsync(data, 0, buffer.bytes(), stream()), device(), "cudaMemsetAsync"));
+  allocations_.emplace(data, std::move(buffer));
+  return data;
+}
+
+void CudaBackend::Free(void* data) {
+  if (data == nullptr) return;
+  CONTINUO_CHECK(allocations_.erase(data) == 1);
+}
+
+void* CudaBackend::Scratch(size_t bytes) {
+  if (bytes > scratch_.bytes() && failure_.ok()) {
+    Keep(stream_.Synchronize());
+    scratch_ = DeviceBuffer();
+    absl::StatusOr<DeviceBuffer> larger = DeviceBuffer::Make(device(), bytes);
+    Keep(larger.status());
+    if (larger.ok()) scratch_ = *std::move(larger);
+  }
+  return bytes > scratch_.bytes() ? nullptr : scratch_.data();
+}
+
+void CudaBackend::CopyIn(Tensor dst, const void* host) {
+  const size_t bytes = dst.bytes();
+  if (bytes == 0 || !failure_.ok()) return;
+  if (bytes < kLargeCopy) {
+    if (staged_ + bytes > staging_.bytes()) {
+      Keep(Synchronize());
+      if (!failure_.ok()) return;
+    }
+    void* const staged = static_cast<char*>(staging_.data()) + staged_;
+    std::memcpy(staged, host, bytes);
+    staged_ += (bytes + 63) / 64 * 64;
+    host = staged;
+  }
+  Enqueue("cudaMemcpyAsync",
+          [&] { return cudaMemcpyAsync(dst.data, host, bytes, cudaMemcpyHostToDevice, stream()); });
+}
+
+void CudaBackend::CopyOut(void* host, Tensor src) {
+  if (src.bytes() == 0) return;
+  Enqueue("cudaMemcpyAsync", [&] {
+    return cudaMemcpyAsync(host, src.data, src.bytes(), cudaMemcpyDeviceToHost, stream());
+  });
+}
+
+absl::Status CudaBackend::Synchronize() {
+  // Waits also after a failure: the caller's memory may be in use.
+  Keep(stream_.Synchronize());
+  staged_ = 0;
+  return failure_;
+}
+
+void CudaBackend::ParallelFor(int n, absl::FunctionRef<void(int)> body) {
+  pool_.Run(n, [&](int i, int) { body(i); });
+}
+
+WeightFormat CudaBackend::FormatOf(WeightType) const { return WeightFormat::kDense; }
+
+size_t CudaBackend::WeightBytes(const Weight& w, std::span<const int64_t>) const {
+  CONTINUO_CHECK(w.format == WeightFormat::kDense);
+  return w.data.bytes();
+}
+
+void CudaBackend::PackRows(const Weight&, std::span<const int64_t>, int64_t, const float*,
+                           int64_t) {
+  CONTINUO_CHECK(!"no format of this device is packed");
+}
+
+void CudaBackend::MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) {
+  Multiply(out, x, w, bias);
+}
+
+void CudaBackend::MatMulPieces(Tensor out, Tensor x, const Weight& w,
+                               std::span<const int64_t> piece_begin) {
+  CONTINUO_CHECK(out.dtype == DType::kF32 && piece_begin.back() == x.cols());
+  Multiply(out, x, w, Tensor());
+}
+
+// What cuBLASLt does not take is prepared in scratch, as many rows at a time as it holds: x widened
+// where w is f32, sums that a bias is added to.
+void CudaBackend::Multiply(Tensor out, Tensor x, const Weight& w, Tensor bias) {
+  const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();
+  CONTINUO_CHECK(w.format == WeightFormat::kDense && w.data.rows() == columns);
+  CONTINUO_CHECK(x.rows() == rows && (columns == 0 || w.data.cols() == k));
+  CONTINUO_CHECK(bias.size() == 0 || (bias.dtype == DType::kF32 && bias.size() == columns));
+  if (out.size() == 0 || !failure_.ok()) return;
+  if (k == 0) {
+    CONTINUO_CHECK(bias.size() == 0);
+    Enqueue("cudaMemsetAsync", [&] { return cudaMemsetAsync(out.data, 0, out.bytes(), stream()); });
+    return;
+  }
+  const bool widen = x.dtype != w.data.dtype;
+  CONTINUO_CHECK(!widen || w.data.dtype == DType::kF32);
+  const bool apart = bias.size() > 0 || (widen && out.dtype != DType::kF32);
+  const int64_t row_floats = (widen ? k : 0) + (apart ? columns : 0);
+  const int64_t step =
+      row_floats == 0
+          ? rows
+          : std::clamp<int64_t>(static_cast<int64_t>(kScratchBytes / sizeof(float)) / row_floats, 1,
+                                rows);
+  auto* const scratch =
+      static_cast<float*>(Scratch(static_cast<size_t>(step * row_floats) * sizeof(float)));
+  for (int64_t row = 0; row < rows && failure_.ok(); row += step) {
+    const int64_t n = std::min(step, rows - row);
+    Tensor in = RowsOf(x, row, n), to = RowsOf(out, row, n), sums = to;
+    if (widen) {
+      in = {scratch, DType::kF32, {n, k, 1}};
+      Enqueue("ToFloats", [&] {
+        return ToFloats(scratch, Data<const uint16_t>(RowsOf(x, row, n)), n * k, stream());
+      });
+    }
+    if (apart) sums = {scratch + (widen ? step * k : 0), DType::kF32, {n, columns, 1}};
+    Keep(SetDevice(device()));
+    if (failure_.ok()) Keep(matmul_->Run(sums, in, w.data, stream()));
+    if (!apart) continue;
+    Enqueue("AddBias", [&] {
+      return WithType(to.dtype, [&]<typename T>() {
+        return AddBias(Data<T>(to), Data<const float>(sums), Data<const float>(bias), n, columns,
+                       stream());
+      });
+    });
+  }
+}
+
+}  // namespace continuo::cuda

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/pinned_buffer.h"
+#include "kernels/cuda/query_tile.h"
+#include "kernels/cuda/stream.h"
+
+namespace continuo::cuda {
+
+struct CudaBackendOptions {
+  Device device;
+  int num_threads = 1;  // of the host, for ParallelFor
+  // Each row's bits do not depend on the others.
+  bool deterministic = false;
+};
+
+// The Backend of one CUDA device. Activations are f32 or bf16, weights dense and of the same type
+// (f32 weights take bf16 activations, too). MatMulPieces sums K in one go: its result depends on
+// the number of ranks.
+//
+// The first call that fails is kept, later ones do nothing, and Synchronize() tells of it.
+class CudaBackend : public Backend {
+ public:
+  // ResourceExhausted where the device has not enough memory for workspaces.
+  static absl::StatusOr<std::unique_ptr<CudaBackend>> Make(const CudaBackendOptions& options);
+  ~CudaBackend() override;
+
+  int device() const { return options_.device.index; }
+  cudaStream_t stream() const { return stream_.get(); }
+
+  std::string name() const override;
+  absl::StatusOr<void*> Allocate(size_t bytes) override;
+  void Free(void* data) override;
+  void CopyIn(Tensor dst, const void* host) override;
+  void CopyOut(void* host, Tensor src) override;
+  absl::Status Synchronize() override;
+  void ParallelFor(int n, absl::FunctionRef<void(int)> body) override;
+
+  WeightFormat FormatOf(WeightType type) const override;
+  size_t WeightBytes(const Weight& w, std::span<const int64_t> piece_begin) const override;
+  void PackRows(const Weight& w, std::span<const int64_t> piece_begin, int64_t first_row,
+                const float* rows, int64_t n) override;
+  void Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id, float scale) override;
+  void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) override;
+  void MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
+  void MatMulPieces(Tensor out, Tensor x, const Weight& w,
+                    std::span<const int64_t> piece_begin) override;
+  void AddSum(Tensor x, Tensor sum, Tensor bias) override;
+  void RopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) override;
+  void Rope(Tensor x, Tensor angles, int head_dim) override;
+  void WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) override;
+  void CopyKvBlocks(const PagedKv& kv, Tensor pairs) override;
+  void PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
+                      const AttentionParams& params) override;
+  void SiluMul(Tensor out, Tensor gate, Tensor up) override;
+  void GeluMul(Tensor out, Tensor gate, Tensor up) override;
+  void SoftCap(Tensor x, float cap) override;
+  void GatherRows(Tensor out, Tensor x, Tensor rows) override;
+  void RouteExperts(const ExpertRoutes& routes, Tensor logits, bool normalise) override;
+  void ExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
+                    const ExpertRoutes& routes, bool by_entry) override;
+  void ExpertMatMulPieces(Tensor out, Tensor x, std::span<const Weight> experts,
+                          const ExpertRoutes& routes,
+                          std::span<const int64_t> piece_begin) override;
+  void CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) override;
+
+ private:
+  CudaBackend(const CudaBackendOptions& options, Stream stream)
+      : options_(options), stream_(std::move(stream)), pool_(options.num_threads) {}
+
+  // Calls `call`, which enqueues work and returns a cudaError_t, unless something has failed.
+  template <typename Call>
+  void Enqueue(const char* what, Call call);
+  void Keep(const absl::Status& status);
+  // At least so many bytes for one op at a time; null where they are not to be had.
+  void* Scratch(size_t bytes);
+  // out = x · wᵀ (+ bias), of any types.
+  void Multiply(Tensor out, Tensor x, const Weight& w, Tensor bias);
+  void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
+                       const ExpertRoutes& routes, bool by_entry);
+
+  const CudaBackendOptions options_;
+  Stream stream_;
+  cpu::ThreadPool pool_;
+  std::unique_ptr<cuda::MatMul> matmul_;
+  std::unordered_map<void*, DeviceBuffer> allocations_;
+  DeviceBuffer scratch_;
+  PinnedBuffer staging_;  // what CopyIn has been given since the stream was last idle
+  size_t staged_ = 0;     // bytes
+  absl::Status failure_;
+};
+
+}  // namespace continuo::cuda

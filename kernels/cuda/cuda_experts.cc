@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mixture of experts on one device: rows are routed there, and the host learns how many go to each
+// expert, so a layer of experts waits for the device once for each of its products.
+#include <vector>
+
+#include "kernels/cuda/backend_calls.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/routing.h"
+#include "kernels/cuda/row_ops.h"
+#include "services/base/check.h"
+
+namespace continuo::cuda {
+
+void CudaBackend::RouteExperts(const ExpertRoutes& routes, Tensor logits, bool normalise) {
+  const int64_t rows = logits.rows(), num_experts = logits.cols(), k = routes.weights.cols();
+  CONTINUO_CHECK(logits.dtype == DType::kF32 && routes.weights.dtype == DType::kF32);
+  CONTINUO_CHECK(k >= 1 && k <= num_experts && routes.weights.rows() == rows);
+  CONTINUO_CHECK(routes.entries.size() == rows * k && routes.rows.size() == rows * k);
+  CONTINUO_CHECK(routes.expert_begin.size() == num_experts + 1);
+  if (num_experts > kMaxExperts || k > kMaxExpertsPerRow) {
+    Keep(absl::UnimplementedError("more experts than the CUDA kernels take"));
+  }
+  Enqueue("RouteExperts", [&] {
+    return cuda::RouteExperts({.weights = Data<float>(routes.weights),
+                               .entries = Data<int32_t>(routes.entries),
+                               .rows = Data<int32_t>(routes.rows),
+                               .expert_begin = Data<int32_t>(routes.expert_begin)},
+                              Data<const float>(logits), rows, static_cast<int>(num_experts),
+                              static_cast<int>(k), normalise, stream());
+  });
+}
+
+void CudaBackend::ExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
+                               const ExpertRoutes& routes, bool by_entry) {
+  MultiplyExperts(out, x, experts, routes, by_entry);
+}
+
+void CudaBackend::ExpertMatMulPieces(Tensor out, Tensor x, std::span<const Weight> experts,
+                                     const ExpertRoutes& routes,
+                                     std::span<const int64_t> piece_begin) {
+  CONTINUO_CHECK(out.dtype == DType::kF32 && piece_begin.back() == x.cols());
+  MultiplyExperts(out, x, experts, routes, /*by_entry=*/true);
+}
+
+void CudaBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
+                                  const ExpertRoutes& routes, bool by_entry) {
+  const int64_t num_entries = routes.rows.size();
+  CONTINUO_CHECK(routes.expert_begin.size() == static_cast<int64_t>(experts.size()) + 1);
+  CONTINUO_CHECK(out.rows() == num_entries);
+  CONTINUO_CHECK(x.rows() == (by_entry ? num_entries : routes.weights.rows()));
+  if (out.size() == 0 || !failure_.ok()) return;
+  std::vector<int32_t> begin(experts.size() + 1);
+  CopyOut(begin.data(), routes.expert_begin);
+  if (!Synchronize().ok()) return;
+  Tensor gathered = x;
+  if (!by_entry) {
+    gathered.shape = {num_entries, x.cols(), 1};
+    gathered.data = Scratch(gathered.bytes());
+    if (!failure_.ok()) return;
+    GatherRows(gathered, x, routes.rows);
+  }
+  for (size_t e = 0; e < experts.size(); ++e) {
+    const int64_t n = begin[e + 1] - begin[e];
+    if (n == 0) continue;
+    CONTINUO_CHECK(experts[e].data.dtype == x.dtype);  // so that Multiply needs no scratch
+    Multiply(RowsOf(out, begin[e], n), RowsOf(gathered, begin[e], n), experts[e], Tensor());
+  }
+}
+
+void CudaBackend::CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) {
+  const int64_t k = routes.weights.cols();
+  CONTINUO_CHECK(out.dtype == DType::kF32 && x.dtype == DType::kF32 && x.cols() == out.cols());
+  CONTINUO_CHECK(out.rows() == routes.weights.rows() && x.rows() == routes.rows.size());
+  Enqueue("CombineExperts", [&] {
+    return cuda::CombineExperts(
+        Data<float>(out), Data<const float>(x), Data<const float>(routes.weights),
+        Data<const int32_t>(routes.entries), out.rows(), out.cols(), static_cast<int>(k), stream());
+  });
+}
+
+}  // namespace continuo::cuda

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops of CudaBackend that are kernels of ours: checks, types, and the launch.
+#include <algorithm>
+
+#include "kernels/cuda/backend_calls.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/kv_ops.h"
+#include "kernels/cuda/rope.h"
+#include "kernels/cuda/row_ops.h"
+#include "kernels/cuda/span_attention.h"
+#include "kernels/cuda/tile_attention.h"
+#include "services/base/check.h"
+
+namespace continuo::cuda {
+namespace {
+
+template <typename Element>
+KvLayout<Element> LayoutOf(const PagedKv& kv, int64_t head_dim) {
+  return {.cache = static_cast<Element*>(kv.cache.data),
+          .num_blocks = kv.cache.shape[0],
+          .num_heads = static_cast<int>(kv.cache.shape[1]),
+          .block_size = kv.block_size,
+          .head_dim = static_cast<int>(head_dim)};
+}
+
+}  // namespace
+
+void CudaBackend::Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id,
+                        float scale) {
+  CONTINUO_CHECK(token_ids.dtype == DType::kI32 && token_ids.size() == out.rows());
+  CONTINUO_CHECK(table.format == WeightFormat::kDense);
+  CONTINUO_CHECK(table.data.rows() == 0 || table.data.cols() == out.cols());
+  Enqueue("Embed", [&] {
+    return WithType(out.dtype, [&]<typename T>() {
+      return WithType(table.data.dtype, [&]<typename W>() {
+        return cuda::Embed(Data<T>(out), Data<const W>(table.data), Data<const int32_t>(token_ids),
+                           out.rows(), out.cols(), table.data.rows(), first_id, scale, stream());
+      });
+    });
+  });
+}
+
+void CudaBackend::RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) {
+  const int64_t n = gain.size();
+  CONTINUO_CHECK(out.dtype == x.dtype && out.size() == x.size() && gain.dtype == DType::kF32);
+  if (x.size() == 0) return;
+  CONTINUO_CHECK(n > 0 && x.size() % n == 0);
+  Enqueue("RmsNorm", [&] {
+    return WithType(x.dtype, [&]<typename T>() {
+      return cuda::RmsNorm(Data<T>(out), Data<const T>(x), Data<const float>(gain), x.size() / n, n,
+                           eps, stream());
+    });
+  });
+}
+
+void CudaBackend::AddSum(Tensor x, Tensor sum, Tensor bias) {
+  CONTINUO_CHECK(sum.dtype == DType::kF32 && sum.size() == x.size());
+  CONTINUO_CHECK(bias.size() == 0 || (bias.dtype == DType::kF32 && bias.size() == x.cols()));
+  Enqueue("AddSum", [&] {
+    return WithType(x.dtype, [&]<typename T>() {
+      return cuda::AddSum(Data<T>(x), Data<const float>(sum),
+                          bias.size() == 0 ? nullptr : Data<const float>(bias), x.rows(), x.cols(),
+                          stream());
+    });
+  });
+}
+
+void CudaBackend::RopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) {
+  const int64_t n = frequencies.size();
+  CONTINUO_CHECK(angles.dtype == DType::kF32 && positions.dtype == DType::kI32);
+  CONTINUO_CHECK(frequencies.dtype == DType::kF32 && angles.cols() == 2 * n);
+  CONTINUO_CHECK(positions.size() == angles.rows());
+  Enqueue("RopeAngles", [&] {
+    return cuda::RopeAngles(Data<float>(angles), Data<const int32_t>(positions),
+                            Data<const float>(frequencies), angles.rows(), n, scale, stream());
+  });
+}
+
+void CudaBackend::Rope(Tensor x, Tensor angles, int head_dim) {
+  CONTINUO_CHECK(angles.dtype == DType::kF32);
+  if (x.size() == 0) return;
+  const int64_t n = angles.cols() / 2;
+  CONTINUO_CHECK(head_dim > 0 && x.cols() % head_dim == 0 && 2 * n <= head_dim);
+  CONTINUO_CHECK(angles.rows() == x.rows());
+  Enqueue("Rope", [&] {
+    return WithType(x.dtype, [&]<typename T>() {
+      return cuda::Rope(Data<T>(x), Data<const float>(angles), x.rows(), x.cols() / head_dim,
+                        head_dim, n, stream());
+    });
+  });
+}
+
+void CudaBackend::WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) {
+  CONTINUO_CHECK(slots.dtype == DType::kI32 && slots.size() == k.rows() && k.rows() == v.rows());
+  CONTINUO_CHECK(k.cols() == v.cols() && k.dtype == v.dtype);
+  if (k.size() == 0) return;
+  CONTINUO_CHECK(kv.block_size > 0 && kv.cache.shape[1] > 0);
+  const int64_t head_dim = k.cols() / kv.cache.shape[1];
+  CONTINUO_CHECK(head_dim * kv.cache.shape[1] == k.cols());
+  CONTINUO_CHECK(kv.cache.shape[2] == 2 * kv.block_size * KvRowElements(kv.cache.dtype, head_dim));
+  Enqueue("WriteKv", [&] {
+    return WithType(k.dtype, [&]<typename T>() {
+      return WithElement(kv.cache.dtype, [&]<typename Element>() {
+        return cuda::WriteKv(LayoutOf<Element>(kv, head_dim), Data<const T>(k), Data<const T>(v),
+                             Data<const int32_t>(slots), k.rows(), stream());
+      });
+    });
+  });
+}
+
+void CudaBackend::CopyKvBlocks(const PagedKv& kv, Tensor pairs) {
+  CONTINUO_CHECK(pairs.dtype == DType::kI32 && (pairs.rows() == 0 || pairs.cols() == 2));
+  const int64_t bytes = kv.cache.cols() * static_cast<int64_t>(SizeOf(kv.cache.dtype));
+  CONTINUO_CHECK(bytes % 4 == 0);
+  Enqueue("CopyKvBlocks", [&] {
+    return cuda::CopyKvBlocks(kv.cache.data, bytes, Data<const int32_t>(pairs), pairs.rows(),
+                              stream());
+  });
+}
+
+void CudaBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
+                                 const AttentionParams& params) {
+  const int64_t num_seqs = kv.kv_len.size();
+  CONTINUO_CHECK(out.dtype == q.dtype && q.rows() == out.rows() && q.cols() == out.cols());
+  CONTINUO_CHECK(kv.query_begin.dtype == DType::kI32 && kv.query_begin.size() == num_seqs + 1);
+  CONTINUO_CHECK(kv.kv_len.dtype == DType::kI32 && kv.block_tables.dtype == DType::kI32);
+  CONTINUO_CHECK(params.window >= 0 && params.softcap >= 0 && params.head_dim > 0 &&
+                 params.heads_per_kv_head > 0);
+  CONTINUO_CHECK(q.cols() == int64_t{params.num_heads} * params.head_dim);
+  CONTINUO_CHECK(kv.block_size > 0 && kv.cache.shape[1] == params.num_kv_heads);
+  CONTINUO_CHECK(kv.cache.shape[2] ==
+                 2 * kv.block_size * KvRowElements(kv.cache.dtype, params.head_dim));
+  if (q.size() == 0 || !failure_.ok()) return;
+  const AttentionStep step = {.block_tables = Data<const int32_t>(kv.block_tables),
+                              .kv_len = Data<const int32_t>(kv.kv_len),
+                              .query_begin = Data<const int32_t>(kv.query_begin),
+                              .rows = q.rows(),
+                              .max_blocks = kv.block_tables.cols(),
+                              .num_seqs = static_cast<int>(num_seqs),
+                              .num_heads = params.num_heads,
+                              .num_kv_heads = params.num_kv_heads,
+                              .head_dim = params.head_dim,
+                              .heads_per_kv_head = params.heads_per_kv_head,
+                              .first_head = params.first_head,
+                              .first_kv_head = params.first_kv_head,
+                              .scale = params.scale,
+                              .softcap = params.softcap,
+                              .window = params.window};
+  if (q.dtype == DType::kBF16 && kv.cache.dtype == DType::kBF16 &&
+      HasTileAttention(params.head_dim)) {
+    const int64_t max_kv_len = step.max_blocks * kv.block_size;
+    const size_t least = MinTileAttentionScratch(params.num_kv_heads, params.head_dim, max_kv_len);
+    auto* const scratch = static_cast<float*>(Scratch(std::max(least, scratch_.bytes())));
+    const TileAttentionPlan plan =
+        PlanTileAttention(step, max_kv_len, options_.device.num_multiprocessors, scratch_.bytes(),
+                          options_.deterministic);
+    Enqueue("TileAttention", [&] {
+      return TileAttention(Data<uint16_t>(out), Data<const uint16_t>(q),
+                           LayoutOf<const uint16_t>(kv, params.head_dim), step, plan, scratch,
+                           stream());
+    });
+    return;
+  }
+  Enqueue("SpanAttention", [&] {
+    return WithType(q.dtype, [&]<typename T>() {
+      return WithElement(kv.cache.dtype, [&]<typename Element>() {
+        return SpanAttention<T, Element>(Data<T>(out), Data<const T>(q),
+                                         LayoutOf<const Element>(kv, params.head_dim), step,
+                                         stream());
+      });
+    });
+  });
+}
+
+void CudaBackend::SiluMul(Tensor out, Tensor gate, Tensor up) {
+  CONTINUO_CHECK(gate.size() == out.size() && up.size() == out.size());
+  CONTINUO_CHECK(gate.dtype == out.dtype && up.dtype == out.dtype);
+  Enqueue("SiluMul", [&] {
+    return WithType(out.dtype, [&]<typename T>() {
+      return cuda::SiluMul(Data<T>(out), Data<const T>(gate), Data<const T>(up), out.size(),
+                           stream());
+    });
+  });
+}
+
+void CudaBackend::GeluMul(Tensor out, Tensor gate, Tensor up) {
+  CONTINUO_CHECK(gate.size() == out.size() && up.size() == out.size());
+  CONTINUO_CHECK(gate.dtype == out.dtype && up.dtype == out.dtype);
+  Enqueue("GeluMul", [&] {
+    return WithType(out.dtype, [&]<typename T>() {
+      return cuda::GeluMul(Data<T>(out), Data<const T>(gate), Data<const T>(up), out.size(),
+                           stream());
+    });
+  });
+}
+
+void CudaBackend::SoftCap(Tensor x, float cap) {
+  CONTINUO_CHECK(x.dtype == DType::kF32 && cap > 0);
+  Enqueue("SoftCap", [&] { return cuda::SoftCap(Data<float>(x), cap, x.size(), stream()); });
+}
+
+void CudaBackend::GatherRows(Tensor out, Tensor x, Tensor rows) {
+  CONTINUO_CHECK(rows.dtype == DType::kI32 && rows.size() == out.rows());
+  CONTINUO_CHECK(out.dtype == x.dtype && out.cols() == x.cols());
+  Enqueue("GatherRows", [&] {
+    return WithType(out.dtype, [&]<typename T>() {
+      return cuda::GatherRows(Data<T>(out), Data<const T>(x), Data<const int32_t>(rows), out.rows(),
+                              out.cols(), stream());
+    });
+  });
+}
+
+}  // namespace continuo::cuda

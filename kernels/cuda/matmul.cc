@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/matmul.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/cuda_status.h"
+#include "services/base/check.h"
+#include "services/base/status_macros.h"
+
+namespace continuo::cuda {
+namespace {
+
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what cuBLAS's manual asks for on Hopper
+constexpr size_t kMaxPlans = 16384;
+constexpr int64_t kFixedRows = 128;  // for which a deterministic algorithm is picked
+
+enum Part { kRows, kColumns, kK, kXType, kOutType, kWAlign, kXAlign, kOutAlign };
+
+// The largest power of two, up to 256, that an address is a multiple of.
+int64_t AlignmentOf(const void* data) {
+  const auto address = reinterpret_cast<uintptr_t>(data) | 256;
+  return static_cast<int64_t>(address & (~address + 1));
+}
+
+cudaDataType_t TypeOf(int64_t dtype) {
+  return static_cast<DType>(dtype) == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MatMul>> MatMul::Make(int device, bool deterministic) {
+  std::unique_ptr<MatMul> made(new MatMul(device, deterministic));
+  RETURN_IF_ERROR(SetDevice(device));
+  RETURN_IF_ERROR(made->Error(cublasLtCreate(&made->handle_), "cublasLtCreate"));
+  ASSIGN_OR_RETURN(made->workspace_, DeviceBuffer::Make(device, kWorkspaceBytes));
+  return made;
+}
+
+MatMul::~MatMul() {
+  if (handle_ != nullptr) (void)cublasLtDestroy(handle_);
+}
+
+absl::Status MatMul::Error(cublasStatus_t status, absl::string_view what) const {
+  if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cuda:", device_, ": ", what, ": ",
+                                          cublasLtGetStatusString(status), " (",
+                                          cublasLtGetStatusName(status), ")"));
+}
+
+// cuBLAS counts matrices by columns: a row-major [n, m] is an m × n one. So out is m × n with
+// m = columns and n = rows, w is k × m and transposed, x is k × n.
+absl::Status MatMul::Describe(const Key& key, Plan& plan) const {
+  const auto rows = static_cast<uint64_t>(key[kRows]),
+             columns = static_cast<uint64_t>(key[kColumns]);
+  const auto k = static_cast<uint64_t>(key[kK]);
+  const cudaDataType_t in = TypeOf(key[kXType]), out = TypeOf(key[kOutType]);
+  RETURN_IF_ERROR(Error(cublasLtMatmulDescInit(&plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                        "cublasLtMatmulDescInit"));
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  RETURN_IF_ERROR(Error(cublasLtMatmulDescSetAttribute(&plan.product, CUBLASLT_MATMUL_DESC_TRANSA,
+                                                       &transposed, sizeof(transposed)),
+                        "cublasLtMatmulDescSetAttribute"));
+  RETURN_IF_ERROR(Error(cublasLtMatrixLayoutInit(&plan.w, in, k, columns, key[kK]),
+                        "cublasLtMatrixLayoutInit"));
+  RETURN_IF_ERROR(
+      Error(cublasLtMatrixLayoutInit(&plan.x, in, k, rows, key[kK]), "cublasLtMatrixLayoutInit"));
+  return Error(cublasLtMatrixLayoutInit(&plan.out, out, columns, rows, key[kColumns]),
+               "cublasLtMatrixLayoutInit");
+}
+
+absl::Status MatMul::PickAlgorithm(const Key& key, Plan& plan) const {
+  cublasLtMatmulPreferenceOpaque_t preference;
+  RETURN_IF_ERROR(Error(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit"));
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    return Error(
+        cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)),
+        "cublasLtMatmulPreferenceSetAttribute");
+  };
+  const auto aligned = [&](Part part) { return static_cast<uint32_t>(key[part]); };
+  RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes}));
+  RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned(kWAlign)));
+  RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned(kXAlign)));
+  RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned(kOutAlign)));
+  RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned(kOutAlign)));
+  if (deterministic_) {
+    RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                           static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE)));
+  }
+  cublasLtMatmulHeuristicResult_t result;
+  int found = 0;
+  RETURN_IF_ERROR(
+      Error(cublasLtMatmulAlgoGetHeuristic(handle_, &plan.product, &plan.w, &plan.x, &plan.out,
+                                           &plan.out, &preference, 1, &result, &found),
+            absl::StrCat("cublasLtMatmulAlgoGetHeuristic of [", key[kRows], ", ", key[kK], "] · [",
+                         key[kColumns], ", ", key[kK], "]ᵀ")));
+  if (found == 0) {
+    return Error(CUBLAS_STATUS_NOT_SUPPORTED,
+                 absl::StrCat("no algorithm for [", key[kRows], ", ", key[kK], "] · [",
+                              key[kColumns], ", ", key[kK], "]ᵀ"));
+  }
+  plan.algorithm = result.algo;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const MatMul::Plan*> MatMul::PlanFor(const Key& key) {
+  if (const auto it = plans_.find(key); it != plans_.end()) return &it->second;
+  if (plans_.size() >= kMaxPlans) plans_.clear();
+  Plan plan;
+  RETURN_IF_ERROR(Describe(key, plan));
+  if (!deterministic_) {
+    RETURN_IF_ERROR(PickAlgorithm(key, plan));
+    return &(plans_[key] = plan);
+  }
+  Key shape = key;
+  shape[kRows] = kFixedRows;
+  auto fixed = fixed_.find(shape);
+  if (fixed == fixed_.end()) {
+    Plan model;
+    RETURN_IF_ERROR(Describe(shape, model));
+    RETURN_IF_ERROR(PickAlgorithm(shape, model));
+    fixed = fixed_.emplace(shape, model.algorithm).first;
+  }
+  plan.algorithm = fixed->second;
+  cublasLtMatmulHeuristicResult_t result;
+  RETURN_IF_ERROR(Error(cublasLtMatmulAlgoCheck(handle_, &plan.product, &plan.w, &plan.x, &plan.out,
+                                                &plan.out, &plan.algorithm, &result),
+                        absl::StrCat("cublasLtMatmulAlgoCheck for ", key[kRows], " rows")));
+  return &(plans_[key] = plan);
+}
+
+absl::Status MatMul::Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream) {
+  const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();
+  CONTINUO_CHECK(rows > 0 && columns > 0 && k > 0 && x.rows() == rows);
+  CONTINUO_CHECK(w.rows() == columns && w.cols() == k && x.dtype == w.dtype);
+  CONTINUO_CHECK(x.dtype == DType::kF32 || x.dtype == DType::kBF16);
+  CONTINUO_CHECK(out.dtype == DType::kF32 || out.dtype == x.dtype);
+  ASSIGN_OR_RETURN(const Plan* plan, PlanFor({rows, columns, k, static_cast<int64_t>(x.dtype),
+                                              static_cast<int64_t>(out.dtype), AlignmentOf(w.data),
+                                              AlignmentOf(x.data), AlignmentOf(out.data)}));
+  const float one = 1, zero = 0;
+  // The descriptors are not changed, though the calls do not say so.
+  Plan& p = const_cast<Plan&>(*plan);
+  return Error(
+      cublasLtMatmul(handle_, &p.product, &one, w.data, &p.w, x.data, &p.x, &zero, out.data, &p.out,
+                     out.data, &p.out, &p.algorithm, workspace_.data(), workspace_.bytes(), stream),
+      absl::StrCat("cublasLtMatmul [", rows, ", ", k, "] · [", columns, ", ", k, "]ᵀ"));
+}
+
+}  // namespace continuo::cuda

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "cublasLt.h"
+#include "cuda_runtime_api.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/tensor.h"
+
+namespace continuo::cuda {
+
+// Dense products on one device by cuBLASLt. How a shape is computed is looked up once and kept. Not
+// thread-safe.
+class MatMul {
+ public:
+  // deterministic: an algorithm for each weight matrix's shape and not for the number of rows too,
+  // and no sum that is split over K, so that a row's bits do not depend on how many others there
+  // are.
+  static absl::StatusOr<std::unique_ptr<MatMul>> Make(int device, bool deterministic);
+  ~MatMul();
+  MatMul(const MatMul&) = delete;
+  MatMul& operator=(const MatMul&) = delete;
+
+  // out = x · wᵀ, sums in f32: out [rows, columns] bf16 or f32; x [rows, k] and w [columns, k],
+  // both bf16 or both f32; no size is 0. Internal names the shape that cuBLASLt does not do.
+  absl::Status Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream);
+
+ private:
+  // What decides an algorithm: rows (0: any), columns, k, the types of x and out, and what the
+  // three addresses are multiples of.
+  using Key = std::array<int64_t, 8>;
+  struct Plan {
+    cublasLtMatmulDescOpaque_t product;
+    cublasLtMatrixLayoutOpaque_t w, x, out;
+    cublasLtMatmulAlgo_t algorithm;
+  };
+
+  MatMul(int device, bool deterministic) : device_(device), deterministic_(deterministic) {}
+  absl::StatusOr<const Plan*> PlanFor(const Key& key);
+  absl::Status Describe(const Key& key, Plan& plan) const;
+  absl::Status PickAlgorithm(const Key& key, Plan& plan) const;
+  absl::Status Error(cublasStatus_t status, absl::string_view what) const;
+
+  const int device_;
+  const bool deterministic_;
+  cublasLtHandle_t handle_ = nullptr;
+  DeviceBuffer workspace_;
+  std::map<Key, Plan> plans_;
+  std::map<Key, cublasLtMatmulAlgo_t> fixed_;  // where deterministic; their keys have no rows
+};
+
+}  // namespace continuo::cuda

@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/tile_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/launch.h"
+
+namespace continuo::cuda {
+namespace {
+
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr float kLog2E = 1.44269504088896341f;
+constexpr int kPad = 8;  // elements behind each row in shared memory, so that rows are in
+                         // different banks
+constexpr int64_t kFixedSplit = 1024;  // positions, where results must not depend on the step
+constexpr int kMaxSplits = 64;
+
+// How a kernel is cut: a block is kQueryWarps times kKvWarps warps; each has 16 queries and, of
+// kTile positions at a time, every kKvWarps-th part. kDim: of heads, filled up with zeros.
+template <int kDim_, int kQueryWarps_, int kKvWarps_, int kTile_>
+struct Shape {
+  static constexpr int kDim = kDim_, kQueryWarps = kQueryWarps_, kKvWarps = kKvWarps_,
+                       kTile = kTile_;
+  static constexpr int kQueries = 16 * kQueryWarps;
+  static constexpr int kThreads = kWarp * kQueryWarps * kKvWarps;
+  static constexpr int kStride = kDim + kPad;      // of a row in shared memory
+  static constexpr int kSlice = kTile / kKvWarps;  // positions of a warp
+  static constexpr int kStageElements = 2 * kTile * kStride;
+  // Queries, then two stages of keys and values.
+  static constexpr size_t kSharedBytes =
+      (kQueries * kStride + 2 * kStageElements) * sizeof(uint16_t);
+  static_assert(kSlice % 16 == 0 && kDim % 16 == 0);
+  // Where the warps of a tile meet: sums, then maxima and sums of weights.
+  static_assert(kKvWarps == 1 || kKvWarps * kQueries * (kDim + 2) * sizeof(float) <= kSharedBytes);
+};
+using Small64 = Shape<64, 1, 4, 64>;
+using Large64 = Shape<64, 4, 1, 64>;
+using Small128 = Shape<128, 1, 4, 64>;
+using Large128 = Shape<128, 4, 1, 64>;
+using Small256 = Shape<256, 1, 2, 32>;
+using Large256 = Shape<256, 2, 1, 32>;
+
+__device__ inline uint32_t Pack(float low, float high) {
+  uint16_t a = 0, b = 0;
+  Store(&a, low);
+  Store(&b, high);
+  return a | static_cast<uint32_t>(b) << 16;
+}
+
+// Copies of a block: its threads take neighbouring 16 bytes.
+template <typename S>
+__device__ void StartQueries(uint16_t* shared, const uint16_t* q, const AttentionStep& step,
+                             const QueryTile& tile) {
+  constexpr int kPieces = S::kDim / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < S::kQueries * kPieces; i += S::kThreads) {
+    const int query = i / kPieces, d = i % kPieces * 8;
+    const uint16_t* from = nullptr;
+    if (query < tile.num_pairs && d < step.head_dim) {
+      from = q + (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d;
+    }
+    StartCopy16(shared + query * S::kStride + d, from);
+  }
+}
+
+// The keys and values of positions [begin, begin + kTile); zeros where nobody sees them.
+template <typename S>
+__device__ void StartTile(uint16_t* stage, const KvLayout<const uint16_t>& kv, const int32_t* table,
+                          int kv_head, int64_t begin, const SeenRange& seen) {
+  constexpr int kPieces = S::kDim / 8;
+  uint16_t* const values = stage + S::kTile * S::kStride;
+  for (int i = static_cast<int>(threadIdx.x); i < S::kTile * kPieces; i += S::kThreads) {
+    const int row = i / kPieces, d = i % kPieces * 8;
+    const int64_t position = begin + row;
+    const uint16_t* key = nullptr;
+    const uint16_t* value = nullptr;
+    if (position >= seen.first && position < seen.end && d < kv.head_dim) {
+      const auto p = static_cast<uint32_t>(position), size = static_cast<uint32_t>(kv.block_size);
+      key = kv.Rows(table[p / size], kv_head, 0) + static_cast<int64_t>(p % size) * kv.head_dim + d;
+      value = key + kv.HalfBlock();
+    }
+    StartCopy16(stage + row * S::kStride + d, key);
+    StartCopy16(values + row * S::kStride + d, value);
+  }
+}
+
+// What a thread has of its warp's 16 queries. With r = lane / 4, c = 2 (lane % 4): sums[i] holds
+// elements 8 i + c, + 1 of query r, then of query r + 8; max, weight and position are those
+// queries'.
+template <typename S>
+struct Accumulator {
+  float sums[S::kDim / 8][4] = {};
+  float max[2] = {kLowest, kLowest};
+  float weight[2] = {0, 0};  // of this thread's positions, until Reduce
+  int64_t position[2];       // -1: no query
+
+  __device__ void Reduce() {
+    CONTINUO_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      weight[half] += ShuffleXor(weight[half], 1);
+      weight[half] += ShuffleXor(weight[half], 2);
+    }
+  }
+};
+
+// Scores of a warp's queries for its slice of a stage, [kSlice / 8] tiles of 16 × 8.
+template <typename S>
+__device__ void Score(float (&scores)[S::kSlice / 8][4], const uint16_t* queries,
+                      const uint16_t* keys) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  CONTINUO_UNROLL
+  for (int i = 0; i < S::kSlice / 8; ++i) {
+    CONTINUO_UNROLL
+    for (int j = 0; j < 4; ++j) scores[i][j] = 0;
+  }
+  CONTINUO_UNROLL
+  for (int d = 0; d < S::kDim; d += 16) {
+    uint32_t a[4];
+    LoadMatrices(a, queries + lane % 16 * S::kStride + d + lane / 16 * 8);
+    CONTINUO_UNROLL
+    for (int p = 0; p < S::kSlice; p += 16) {
+      uint32_t b[4];
+      LoadMatrices(b, keys + (p + lane / 16 * 8 + lane % 8) * S::kStride + d + lane / 8 % 2 * 8);
+      MultiplyAdd(scores[p / 8], a, b[0], b[1]);
+      MultiplyAdd(scores[p / 8 + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+// Scores become weights, what was summed up is scaled to the new maximum.
+template <typename S>
+__device__ void Weigh(Accumulator<S>& acc, float (&scores)[S::kSlice / 8][4],
+                      const AttentionStep& step, const SeenRange& seen, int64_t begin) {
+  const int c = static_cast<int>(threadIdx.x) % 4 * 2;
+  CONTINUO_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int64_t last = Min(acc.position[half], seen.end - 1);
+    const int64_t first = Max(seen.begin, FirstSeen(acc.position[half], step.window));
+    float max = acc.max[half];
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kSlice / 8; ++i) {
+      CONTINUO_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        const int64_t position = begin + i * 8 + c + j;
+        float& score = scores[i][half * 2 + j];
+        score *= step.scale;
+        if (step.softcap > 0) score = step.softcap * tanhf(score / step.softcap);
+        if (position < first || position > last) score = kLowest;
+        max = fmaxf(max, score);
+      }
+    }
+    max = fmaxf(max, ShuffleXor(max, 1));
+    max = fmaxf(max, ShuffleXor(max, 2));
+    const float origin = max == kLowest ? 0 : max * kLog2E;
+    const float shrink = exp2f(fmaf(acc.max[half], kLog2E, -origin));  // 0 at first
+    acc.max[half] = max;
+    float weight = 0;
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kSlice / 8; ++i) {
+      CONTINUO_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        float& score = scores[i][half * 2 + j];
+        score = exp2f(fmaf(score, kLog2E, -origin));
+        weight += score;
+      }
+    }
+    acc.weight[half] = acc.weight[half] * shrink + weight;
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kDim / 8; ++i) {
+      acc.sums[i][half * 2] *= shrink;
+      acc.sums[i][half * 2 + 1] *= shrink;
+    }
+  }
+}
+
+// Adds the values of the slice, times their weights.
+template <typename S>
+__device__ void AddValues(Accumulator<S>& acc, const float (&weights)[S::kSlice / 8][4],
+                          const uint16_t* values) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  CONTINUO_UNROLL
+  for (int p = 0; p < S::kSlice; p += 16) {
+    const float(&low)[4] = weights[p / 8];
+    const float(&high)[4] = weights[p / 8 + 1];
+    const uint32_t a[4] = {Pack(low[0], low[1]), Pack(low[2], low[3]), Pack(high[0], high[1]),
+                           Pack(high[2], high[3])};
+    CONTINUO_UNROLL
+    for (int d = 0; d < S::kDim; d += 16) {
+      uint32_t b[4];
+      LoadMatricesTransposed(
+          b, values + (p + lane / 8 % 2 * 8 + lane % 8) * S::kStride + d + lane / 16 * 8);
+      MultiplyAdd(acc.sums[d / 8], a, b[0], b[1]);
+      MultiplyAdd(acc.sums[d / 8 + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+// Where a block's results go: rows of out, or, for a split, places in scratch.
+struct Results {
+  uint16_t* out;
+  float* sums;     // [place, head_dim]; null: to out
+  float* weights;  // [place, 2]: maximum and sum of weights
+  int64_t first_place;
+
+  __device__ void Weight(int query, float max, float weight) const {
+    if (sums == nullptr) return;
+    weights[(first_place + query) * 2] = max;
+    weights[(first_place + query) * 2 + 1] = weight;
+  }
+  // Two elements, d and d + 1, of a query's sums.
+  __device__ void Sums(const AttentionStep& step, const QueryTile& tile, int query, int d, float a,
+                       float b, float weight) const {
+    if (sums != nullptr) {
+      float* const to = sums + (first_place + query) * step.head_dim + d;
+      to[0] = a;
+      to[1] = b;
+      return;
+    }
+    uint16_t* const to =
+        out + (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d;
+    *reinterpret_cast<uint32_t*>(to) = Pack(a / weight, b / weight);
+  }
+};
+
+template <typename S>
+__device__ void WriteWarp(const Accumulator<S>& acc, const Results& results,
+                          const AttentionStep& step, const QueryTile& tile, int first_query) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  CONTINUO_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int query = first_query + lane / 4 + half * 8;
+    if (query >= tile.num_pairs) continue;
+    if (lane % 4 == 0) results.Weight(query, acc.max[half], acc.weight[half]);
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kDim / 8; ++i) {
+      const int d = i * 8 + lane % 4 * 2;
+      if (d < step.head_dim) {
+        results.Sums(step, tile, query, d, acc.sums[i][half * 2], acc.sums[i][half * 2 + 1],
+                     acc.weight[half]);
+      }
+    }
+  }
+}
+
+// The warps that shared out the positions meet in shared memory, in ascending order.
+template <typename S>
+__device__ void WriteMerged(const Accumulator<S>& acc, const Results& results,
+                            const AttentionStep& step, const QueryTile& tile, int query_warp,
+                            int kv_warp) {
+  auto* const sums = reinterpret_cast<float*>(SharedMemory());        // [kKvWarps, kQueries, kDim]
+  float* const weights = sums + S::kKvWarps * S::kQueries * S::kDim;  // [kKvWarps, kQueries, 2]
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  CONTINUO_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int place = kv_warp * S::kQueries + query_warp * 16 + lane / 4 + half * 8;
+    weights[place * 2] = acc.max[half];
+    weights[place * 2 + 1] = acc.weight[half];
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kDim / 8; ++i) {
+      float* const to = sums + place * S::kDim + i * 8 + lane % 4 * 2;
+      to[0] = acc.sums[i][half * 2];
+      to[1] = acc.sums[i][half * 2 + 1];
+    }
+  }
+  SyncBlock();
+  const int pairs = step.head_dim / 2;
+  for (int i = static_cast<int>(threadIdx.x); i < tile.num_pairs * pairs; i += S::kThreads) {
+    const int query = i / pairs, d = i % pairs * 2;
+    float max = kLowest;
+    for (int w = 0; w < S::kKvWarps; ++w) {
+      max = fmaxf(max, weights[(w * S::kQueries + query) * 2]);
+    }
+    float a = 0, b = 0, weight = 0;
+    for (int w = 0; w < S::kKvWarps; ++w) {
+      const int place = w * S::kQueries + query;
+      if (weights[place * 2 + 1] == 0) continue;  // it saw nothing
+      const float factor = exp2f((weights[place * 2] - max) * kLog2E);
+      weight += weights[place * 2 + 1] * factor;
+      a += sums[place * S::kDim + d] * factor;
+      b += sums[place * S::kDim + d + 1] * factor;
+    }
+    if (d == 0) results.Weight(query, max, weight);
+    results.Sums(step, tile, query, d, a, b, weight);
+  }
+}
+
+// Block (x, y, z): tile first_tile + x of key-value head y, split z. Many queries are bound by the
+// products, few by reading keys and values, of which the next kTile arrive while the last are
+// computed with.
+template <typename S>
+__global__ void CONTINUO_BLOCK_OF(S::kThreads)
+    TileAttentionKernel(uint16_t* out, const uint16_t* q, KvLayout<const uint16_t> kv,
+                        AttentionStep step, TileAttentionPlan plan, int64_t first_tile,
+                        float* split_sums, float* split_weights) {
+  auto* const queries = reinterpret_cast<uint16_t*>(SharedMemory());
+  uint16_t* const stages = queries + S::kQueries * S::kStride;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int query_warp = warp % S::kQueryWarps, kv_warp = warp / S::kQueryWarps;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int kv_head = static_cast<int>(blockIdx.y), split = static_cast<int>(blockIdx.z);
+  const QueryTile tile = FindTile(step, kv_head, S::kQueries, first_tile + blockIdx.x);
+  if (tile.num_pairs == 0) return;
+  const SeenRange seen = SeenBy(step, tile, S::kTile, split, plan.num_splits, plan.split_tokens);
+  const Results results = {
+      out, split_sums, split_weights,
+      ((int64_t{blockIdx.x} * step.num_kv_heads + kv_head) * plan.num_splits + split) *
+          S::kQueries};
+  if (seen.begin >= seen.end) {
+    for (int i = static_cast<int>(threadIdx.x); i < tile.num_pairs; i += S::kThreads) {
+      results.Weight(i, kLowest, 0);
+    }
+    return;
+  }
+
+  Accumulator<S> acc;
+  CONTINUO_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int query = query_warp * 16 + lane / 4 + half * 8;
+    acc.position[half] = query < tile.num_pairs ? tile.Position(query) : -1;
+  }
+  const int32_t* const table = step.block_tables + tile.seq * step.max_blocks;
+  StartQueries<S>(queries, q, step, tile);
+  StartTile<S>(stages, kv, table, kv_head, seen.begin, seen);
+  EndCopies();
+  int stage = 0;
+  for (int64_t begin = seen.begin; begin < seen.end; begin += S::kTile, stage ^= 1) {
+    if (begin + S::kTile < seen.end) {
+      StartTile<S>(stages + (stage ^ 1) * S::kStageElements, kv, table, kv_head, begin + S::kTile,
+                   seen);
+    }
+    EndCopies();
+    AwaitCopies<1>();
+    SyncBlock();
+    const uint16_t* const keys =
+        stages + stage * S::kStageElements + kv_warp * S::kSlice * S::kStride;
+    float scores[S::kSlice / 8][4];
+    Score<S>(scores, queries + query_warp * 16 * S::kStride, keys);
+    Weigh<S>(acc, scores, step, seen, begin + kv_warp * S::kSlice);
+    AddValues<S>(acc, scores, keys + S::kTile * S::kStride);
+    SyncBlock();  // before the stage is filled again
+  }
+  acc.Reduce();
+  if constexpr (S::kKvWarps == 1) {
+    WriteWarp(acc, results, step, tile, query_warp * 16);
+  } else {
+    WriteMerged(acc, results, step, tile, query_warp, kv_warp);
+  }
+}
+
+// Block (x, y): the splits of tile first_tile + x of key-value head y meet. Bound by reading them.
+__global__ void MergeSplitsKernel(uint16_t* out, AttentionStep step, int tile_size, int num_splits,
+                                  int64_t first_tile, const float* split_sums,
+                                  const float* split_weights) {
+  const int kv_head = static_cast<int>(blockIdx.y);
+  const QueryTile tile = FindTile(step, kv_head, tile_size, first_tile + blockIdx.x);
+  const int64_t first =
+      (int64_t{blockIdx.x} * step.num_kv_heads + kv_head) * num_splits * tile_size;
+  for (int i = static_cast<int>(threadIdx.x); i < tile.num_pairs * step.head_dim;
+       i += static_cast<int>(blockDim.x)) {
+    const int query = i / step.head_dim, d = i % step.head_dim;
+    float max = kLowest;
+    for (int split = 0; split < num_splits; ++split) {
+      max = fmaxf(max, split_weights[(first + split * tile_size + query) * 2]);
+    }
+    float sum = 0, weight = 0;
+    for (int split = 0; split < num_splits; ++split) {
+      const int64_t place = first + split * tile_size + query;
+      if (split_weights[place * 2 + 1] == 0) continue;  // its sums were not written
+      const float factor = exp2f((split_weights[place * 2] - max) * kLog2E);
+      weight += split_weights[place * 2 + 1] * factor;
+      sum += split_sums[place * step.head_dim + d] * factor;
+    }
+    Store(out + (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d,
+          sum / weight);
+  }
+}
+
+template <typename S>
+cudaError_t Run(uint16_t* out, const uint16_t* q, const KvLayout<const uint16_t>& kv,
+                const AttentionStep& step, const TileAttentionPlan& plan, int64_t num_tiles,
+                float* scratch, cudaStream_t stream) {
+  const auto heads = static_cast<unsigned>(step.num_kv_heads);
+  for (int64_t first = 0; first < num_tiles; first += plan.tiles_per_launch) {
+    const auto tiles = static_cast<unsigned>(std::min(plan.tiles_per_launch, num_tiles - first));
+    const int64_t places = int64_t{tiles} * heads * plan.num_splits * S::kQueries;
+    float* const sums = plan.num_splits == 1 ? nullptr : scratch + places * 2;
+    const cudaError_t error =
+        Launch("TileAttention", TileAttentionKernel<S>,
+               dim3(tiles, heads, static_cast<unsigned>(plan.num_splits)), S::kThreads,
+               S::kSharedBytes, stream, out, q, kv, step, plan, first, sums, scratch);
+    if (error != cudaSuccess) return error;
+    if (plan.num_splits == 1) continue;
+    constexpr int kMergeThreads = 128;
+    const cudaError_t merged =
+        Launch("MergeSplits", MergeSplitsKernel, dim3(tiles, heads), kMergeThreads, 0, stream, out,
+               step, S::kQueries, plan.num_splits, first, sums, scratch);
+    if (merged != cudaSuccess) return merged;
+  }
+  return cudaSuccess;
+}
+
+int TileSize(int head_dim, bool small) {
+  return small ? Small128::kQueries : head_dim > 128 ? Large256::kQueries : Large128::kQueries;
+}
+
+int MaxHeads(const AttentionStep& step) {
+  int heads = 0;
+  for (int i = 0; i < step.num_kv_heads; ++i) heads = std::max(heads, HeadsOf(step, i).size());
+  return heads;
+}
+
+int64_t BytesPerTile(int num_kv_heads, int head_dim, int tile_size, int64_t num_splits) {
+  return num_kv_heads * num_splits * tile_size * (head_dim + 2) * int64_t{sizeof(float)};
+}
+
+int64_t FixedSplits(int64_t max_kv_len) {
+  return std::max<int64_t>(1, (max_kv_len + kFixedSplit - 1) / kFixedSplit);
+}
+
+}  // namespace
+
+size_t MinTileAttentionScratch(int num_kv_heads, int head_dim, int64_t max_kv_len) {
+  return static_cast<size_t>(
+      BytesPerTile(num_kv_heads, head_dim, TileSize(head_dim, false), FixedSplits(max_kv_len)));
+}
+
+TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_len,
+                                    int num_multiprocessors, size_t scratch_bytes,
+                                    bool deterministic) {
+  TileAttentionPlan plan;
+  const int heads = MaxHeads(step);
+  const bool one_row_each = step.rows == step.num_seqs;
+  plan.small_tiles = !deterministic && one_row_each && heads <= 16;
+  const int tile_size = TileSize(step.head_dim, plan.small_tiles);
+  const int64_t num_tiles = NumTiles(step.rows, step.num_seqs, heads, tile_size);
+  if (deterministic) {
+    plan.split_tokens = kFixedSplit;
+    plan.num_splits = static_cast<int>(FixedSplits(max_kv_len));
+  } else {
+    // Two blocks for each multiprocessor, and no split that is shorter than what it costs.
+    constexpr int64_t kWorthIt = 256;
+    const int64_t blocks = std::max<int64_t>(1, num_tiles * step.num_kv_heads);
+    const int64_t wanted = (2 * int64_t{num_multiprocessors} + blocks - 1) / blocks;
+    plan.num_splits = static_cast<int>(
+        std::clamp<int64_t>(std::min(wanted, max_kv_len / kWorthIt), 1, kMaxSplits));
+  }
+  plan.tiles_per_launch = num_tiles;
+  if (plan.num_splits > 1) {
+    const int64_t bytes =
+        BytesPerTile(step.num_kv_heads, step.head_dim, tile_size, plan.num_splits);
+    plan.tiles_per_launch =
+        std::clamp<int64_t>(static_cast<int64_t>(scratch_bytes) / bytes, 1, num_tiles);
+  }
+  return plan;
+}
+
+cudaError_t TileAttention(uint16_t* out, const uint16_t* q, const KvLayout<const uint16_t>& kv,
+                          const AttentionStep& step, const TileAttentionPlan& plan, float* scratch,
+                          cudaStream_t stream) {
+  if (step.rows == 0 || step.num_heads == 0 || step.num_kv_heads == 0) return cudaSuccess;
+  const bool small = plan.small_tiles;
+  const int64_t num_tiles =
+      NumTiles(step.rows, step.num_seqs, MaxHeads(step), TileSize(step.head_dim, small));
+  const auto run = step.head_dim <= 64    ? (small ? Run<Small64> : Run<Large64>)
+                   : step.head_dim <= 128 ? (small ? Run<Small128> : Run<Large128>)
+                                          : (small ? Run<Small256> : Run<Large256>);
+  return run(out, q, kv, step, plan, num_tiles, scratch, stream);
+}
+
+}  // namespace continuo::cuda

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda_runtime_api.h"
+#include "kernels/cuda/kv_layout.h"
+#include "kernels/cuda/query_tile.h"
+
+namespace continuo::cuda {
+
+// Backend::PagedAttention in bf16 on tensor cores. Queries, rows times the heads that share a
+// key-value head, are computed in tiles of 16 or 64, so that each key and value is read once for
+// all of them; positions are cut into splits, each by a block of its own, where there are too few
+// tiles to fill the device. In a split: scores are sums of bf16 products in f32, times `scale`,
+// capped; weights e^(score − maximum so far) in f32, rounded to bf16 where they meet the values,
+// their sum of what was not rounded; what was summed up is scaled down when a larger maximum comes
+// ("Online normalizer calculation for softmax", Milakov and Gimelshein, 2018). Splits meet in
+// ascending order.
+//
+// A row's bits depend on the other rows through the splits and the tiles' size alone: with
+// split_tokens and `one_size` not at all. NaN in a value that a row does not see reaches it where
+// both are of the same sequence and tile.
+struct TileAttentionPlan {
+  bool small_tiles = false;  // 16 queries, the warps sharing out the positions; else 64 (32 where
+                             // heads are larger than 128)
+  int num_splits = 1;
+  int64_t split_tokens = 0;  // as SeenBy's
+  int64_t tiles_per_launch = 0;
+};
+
+// Whether there is a kernel for heads of this size.
+constexpr bool HasTileAttention(int head_dim) { return head_dim % 8 == 0 && head_dim <= 256; }
+
+// scratch_bytes: of what is handed to TileAttention. max_kv_len: no sequence is longer.
+// deterministic: tiles of one size, splits at fixed positions.
+TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_len,
+                                    int num_multiprocessors, size_t scratch_bytes,
+                                    bool deterministic);
+
+// At least so much scratch.
+size_t MinTileAttentionScratch(int num_kv_heads, int head_dim, int64_t max_kv_len);
+
+// out, q [rows, num_heads * head_dim] bf16, 16-byte aligned. The error is that of a launch.
+cudaError_t TileAttention(uint16_t* out, const uint16_t* q, const KvLayout<const uint16_t>& kv,
+                          const AttentionStep& step, const TileAttentionPlan& plan, float* scratch,
+                          cudaStream_t stream);
+
+}  // namespace continuo::cuda

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// CudaBackend's ops on a device, at the shapes of Qwen3-0.6B, Llama-3.1-8B and a rank of eight of a
+// 70B.
+#include "kernels/backend.h"
+
+#include "gtest/gtest.h"
+#include "tests/kernels/cuda/backend_cases.h"
+
+namespace continuo::testing {
+namespace {
+
+class GpuBackendTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Make(false);
+    if (backend_ == nullptr) GTEST_SKIP() << "skipped: no device: " << why_;
+  }
+  void Make(bool deterministic) {
+    auto backend = MakeBackend({.device = "cuda:0", .deterministic = deterministic});
+    why_ = backend.status();
+    backend_ = backend.ok() ? *std::move(backend) : nullptr;
+  }
+  Backend& b() { return *backend_; }
+
+  absl::Status why_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Backend> cpu_ = MakeCpu("auto");
+};
+
+TEST_F(GpuBackendTest, RowsAndElementsAreWhatTheReferenceSays) {
+  CheckEmbed(b());
+  CheckRmsNorm(b(), {1, 5, 64, 128, 257, 1024, 4096, 8192});
+  CheckAddSum(b());
+  CheckRope(b());
+  CheckElements(b());
+  CheckGatherRows(b());
+}
+
+TEST_F(GpuBackendTest, ProductsAreWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckMatMul(b(), 1, 7, 64);
+    CheckMatMul(b(), 5, 64, 40);
+    for (const int64_t rows : {1, 16, 70}) {
+      CheckMatMul(b(), rows, 1024, 2048);  // Qwen3-0.6B's output
+      CheckMatMul(b(), rows, 512, 4096);   // Llama-3.1-8B's keys, in part
+      CheckMatMul(b(), rows, 1280, 8192);  // a 70B's keys and queries of a rank
+    }
+  }
+}
+
+// --deterministic: a row's bits do not depend on the others.
+TEST_F(GpuBackendTest, DeterministicProductsDoNotDependOnTheRows) {
+  Make(true);
+  ASSERT_TRUE(why_.ok());
+  Random random(30);
+  for (const auto& [columns, k] :
+       std::vector<std::array<int64_t, 2>>{{1024, 1024}, {4096, 4096}, {3584, 8192}}) {
+    const HostTensor x = HostTensor::Of(DType::kBF16, 300, k, random);
+    const DeviceTensor w(b(), HostTensor::Of(DType::kBF16, columns, k, random));
+    const DeviceTensor in(b(), x), out(b(), HostTensor::Poisoned(DType::kF32, 300, columns));
+    b().MatMul(out, in, w.weight(), Tensor());
+    const HostTensor expected = out.Get();
+    for (const int64_t rows : {1, 2, 16, 64, 65, 129}) {
+      const DeviceTensor part(b(), x.Rows(0, rows));
+      const DeviceTensor got(b(), HostTensor::Poisoned(DType::kF32, rows, columns));
+      b().MatMul(got, part, w.weight(), Tensor());
+      EXPECT_EQ(std::memcmp(got.Get().bytes().data(), expected.bytes().data(),
+                            static_cast<size_t>(rows * columns) * sizeof(float)),
+                0)
+          << rows << " rows of [" << columns << ", " << k << "]";
+    }
+  }
+}
+
+TEST_F(GpuBackendTest, KeysAndValuesAreWrittenAsTheCpuDoes) { CheckWriteKv(b(), *cpu_); }
+
+TEST_F(GpuBackendTest, ExpertsAreThoseOfTheCpu) {
+  CheckExperts(b(), *cpu_, 1, 4, 2);
+  CheckExperts(b(), *cpu_, 37, 40, 8);
+  CheckExperts(b(), *cpu_, 300, 128, 8);
+}
+
+TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    // Qwen3-0.6B, Llama-3.1-8B, a rank of a 70B, and sizes of head in use.
+    for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{{16, 8, 128},
+                                                                              {32, 8, 128},
+                                                                              {8, 1, 128},
+                                                                              {32, 8, 64},
+                                                                              {8, 4, 256},
+                                                                              {6, 2, 96},
+                                                                              {4, 2, 40},
+                                                                              {70, 1, 16}}) {
+      for (const int window : {0, 70}) {
+        for (const int64_t block_size : {7, 16}) {
+          const AttentionParams params = Heads(heads, kv_heads, dim, window);
+          CheckAttention(b(), {{1, 1}, {5, 5}, {129, 3}, {700, 137}}, params, DType::kBF16,
+                         block_size);
+          CheckAttention(b(), {{1500, 1}, {7, 1}, {64, 1}}, params, DType::kBF16, block_size);
+          CheckAttention(b(), {{200, 7}, {1, 1}}, params, DType::kF32, block_size);
+          CheckAttention(b(), {{200, 7}, {1, 1}}, params, DType::kBF16, block_size, true);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+    AttentionParams capped = Heads(8, 4, 256, 70);
+    capped.softcap = 5;
+    CheckAttention(b(), {{130, 40}, {1090, 1}}, capped, DType::kBF16, 16);
+  }
+}
+
+}  // namespace
+}  // namespace continuo::testing

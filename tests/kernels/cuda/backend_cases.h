@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "tests/kernels/host_tensor.h"
+#include "tests/kernels/paged_case.h"
+
+// Ops of a Backend whose memory the host does not read, against their definitions in float64, for
+// whatever is linked: the shim or a device. Outputs hold NaN before.
+namespace continuo::testing {
+
+// A host tensor's copy on the device, and back.
+class DeviceTensor {
+ public:
+  DeviceTensor(Backend& backend, const Tensor& host) : backend_(backend), tensor_(host) {
+    auto data = backend.Allocate(host.bytes());
+    CONTINUO_CHECK(data.ok());
+    tensor_.data = *data;
+    backend.CopyIn(tensor_, host.data);
+    CONTINUO_CHECK(backend.Synchronize().ok());
+  }
+  ~DeviceTensor() { backend_.Free(tensor_.data); }
+  DeviceTensor(const DeviceTensor&) = delete;
+  DeviceTensor& operator=(const DeviceTensor&) = delete;
+
+  operator Tensor() const { return tensor_; }  // NOLINT
+  Weight weight() const { return {tensor_, WeightFormat::kDense}; }
+  HostTensor Get() const {
+    HostTensor host(tensor_.dtype, tensor_.shape);
+    backend_.CopyOut(host.tensor().data, tensor_);
+    const absl::Status status = backend_.Synchronize();
+    EXPECT_TRUE(status.ok()) << status;
+    return host;
+  }
+
+ private:
+  Backend& backend_;
+  Tensor tensor_;
+};
+
+inline constexpr DType kActivations[] = {DType::kF32, DType::kBF16};
+
+inline void CheckEmbed(Backend& b) {
+  Random random(1);
+  const std::vector<int32_t> ids = {10, 14, 9, 15, 12, -1, 1 << 30};
+  const DeviceTensor device_ids(b, HostTensor::OfInts(ids));
+  for (const DType type : kActivations) {
+    for (const DType table_type : kActivations) {
+      for (const int64_t cols : {1, 7, 300}) {
+        const HostTensor table = HostTensor::Of(table_type, 5, cols, random);
+        const DeviceTensor weights(b, table), out(b, HostTensor::Poisoned(type, 7, cols));
+        b.Embed(out, weights.weight(), device_ids, /*first_id=*/10, 1.0f);
+        const Matrix expected = ReferenceEmbed(table.matrix(), 5, cols, ids, 10);
+        const HostTensor got = out.Get();
+        ExpectNear(got, expected, RoundingOf(type), {0});
+        for (size_t i = 0; i < expected.size(); ++i) {
+          if (expected[i] == 0) {
+            EXPECT_EQ(std::signbit(got.matrix()[i]), std::signbit(expected[i]));
+          }
+        }
+      }
+    }
+  }
+}
+
+inline void CheckRmsNorm(Backend& b, const std::vector<int64_t>& widths) {
+  Random random(2);
+  for (const DType type : kActivations) {
+    for (const int64_t n : widths) {
+      const HostTensor x = HostTensor::Of(type, 4, 3 * n, random);
+      const HostTensor gain = HostTensor::Of(DType::kF32, 1, n, random);
+      const DeviceTensor in(b, x), gains(b, gain), out(b, HostTensor::Poisoned(type, 4, 3 * n));
+      b.RmsNorm(out, in, gains, 1e-5f);
+      // A thread's multiply-adds and 8 levels of the tree, halved by the root, then a quotient, a
+      // sum, a root, a reciprocal and two products.
+      const double steps = (static_cast<double>(n) / 256 + 9) / 2 + 6;
+      const Matrix expected = ReferenceRmsNorm(x.matrix(), gain.matrix(), 1e-5f);
+      ExpectNear(out.Get(), expected, steps * 0x1p-24 + RoundingOf(type), {1e-30});
+      b.RmsNorm(in, in, gains, 1e-5f);
+      EXPECT_TRUE(in.Get().SameBits(out.Get())) << "in place";
+    }
+  }
+}
+
+inline void CheckAddSum(Backend& b) {
+  Random random(3);
+  for (const DType type : kActivations) {
+    for (const bool with_bias : {false, true}) {
+      for (const int64_t cols : {1, 9, 64, 520}) {
+        const HostTensor x = HostTensor::Of(type, 5, cols, random);
+        const HostTensor sum = HostTensor::Of(DType::kF32, 5, cols, random, 0.37f);
+        const HostTensor bias = HostTensor::Of(DType::kF32, 1, cols, random, 0.11f);
+        const DeviceTensor to(b, x), sums(b, sum), biases(b, bias);
+        b.AddSum(to, sums, with_bias ? Tensor(biases) : Tensor());
+        const Matrix got = to.Get().matrix(), before = x.matrix(), s = sum.matrix();
+        for (size_t i = 0; i < got.size(); ++i) {
+          float addend = static_cast<float>(s[i]);
+          if (with_bias) addend += static_cast<float>(bias.matrix()[i % cols]);
+          if (type == DType::kBF16) addend = FromBF16(ToBF16(addend));
+          float expected = static_cast<float>(before[i]) + addend;
+          if (type == DType::kBF16) expected = FromBF16(ToBF16(expected));
+          ASSERT_EQ(got[i], expected);
+        }
+      }
+    }
+  }
+}
+
+inline void CheckRope(Backend& b) {
+  const std::vector<int32_t> positions = {0, 1, 2, 77, 4095, 131071, 1000003};
+  HostTensor frequencies(DType::kF32, 1, 5);
+  const float values[] = {1.0f, 0.1f, 0.0123f, 1e-4f, 2.5e-6f};
+  for (int i = 0; i < 5; ++i) frequencies.Set(i, values[i]);
+  {
+    const DeviceTensor p(b, HostTensor::OfInts(positions)), f(b, frequencies);
+    const DeviceTensor angles(b, HostTensor::Poisoned(DType::kF32, 7, 10));
+    b.RopeAngles(angles, p, f, 1.25f);
+    ExpectNear(angles.Get(), ReferenceRopeAngles(positions, frequencies.matrix(), 1.25), 0,
+               {0x1.1p-23});
+  }
+  Random random(5);
+  for (const DType type : kActivations) {
+    for (const int64_t n : {1, 3, 37, 64}) {
+      for (const int64_t rest : {0, 5}) {
+        const int64_t head_dim = 2 * n + rest, cols = 3 * head_dim;
+        const HostTensor x = HostTensor::Of(type, 4, cols, random);
+        const HostTensor angles = HostTensor::Of(DType::kF32, 4, 2 * n, random, 0.5f);
+        const DeviceTensor to(b, x), by(b, angles);
+        b.Rope(to, by, static_cast<int>(head_dim));
+        ExpectNear(to.Get(), ReferenceRope(x.matrix(), angles.matrix(), 4, cols, head_dim),
+                   RoundingOf(type), {3 * 4 * 0x1p-24});
+      }
+    }
+  }
+}
+
+inline void CheckElements(Backend& b) {
+  Random random(6);
+  for (const DType type : kActivations) {
+    for (const int64_t n : {1, 255, 264, 3072}) {
+      const HostTensor gate = HostTensor::Of(type, 2, n, random, 12);
+      const HostTensor up = HostTensor::Of(type, 2, n, random);
+      const DeviceTensor gates(b, gate), ups(b, up), out(b, HostTensor::Poisoned(type, 2, n));
+      // An exponential within 2 ulp, of an argument within 4, then a sum, a quotient, a product.
+      b.SiluMul(out, gates, ups);
+      ExpectNear(out.Get(), ReferenceSiluMul(gate.matrix(), up.matrix()),
+                 RoundingOf(type) * 1.01 + 7 * 0x1p-24, {1e-30});
+      b.GeluMul(out, gates, ups);
+      // The argument of its exponential is up to 90 where the result matters; there an error of
+      // 2^-22 of it is one of 2^-15 of the exponential. The reference loses 2^-52 of 24 in 1 +
+      // tanh.
+      ExpectNear(out.Get(), ReferenceGeluMul(gate.matrix(), up.matrix()),
+                 RoundingOf(type) * 1.01 + 0x1p-15, {0x1p-46});
+      b.SiluMul(ups, gates, ups);  // in place
+    }
+  }
+  const HostTensor x = HostTensor::Of(DType::kF32, 3, 333, random, 40);
+  for (const float cap : {0.5f, 30.0f}) {
+    const DeviceTensor to(b, x);
+    b.SoftCap(to, cap);
+    ExpectNear(to.Get(), ReferenceSoftCap(x.matrix(), cap), 4 * 0x1p-23, {1e-30});
+  }
+}
+
+inline void CheckGatherRows(Backend& b) {
+  Random random(7);
+  const std::vector<int32_t> rows = {5, 0, 0, 3};
+  for (const DType type : kActivations) {
+    const HostTensor x = HostTensor::Of(type, 6, 300, random);
+    const DeviceTensor from(b, x), which(b, HostTensor::OfInts(rows));
+    const DeviceTensor out(b, HostTensor::Poisoned(type, 4, 300));
+    b.GatherRows(out, from, which);
+    const Matrix got = out.Get().matrix();
+    for (int i = 0; i < 4 * 300; ++i) {
+      ASSERT_EQ(got[i], x.matrix()[rows[i / 300] * 300 + i % 300]);
+    }
+  }
+}
+
+// Sums of k products in some order: each partial sum may be rounded.
+inline void CheckMatMul(Backend& b, int64_t rows, int64_t columns, int64_t k) {
+  SCOPED_TRACE(::testing::Message() << rows << " x " << columns << " x " << k);
+  Random random(8);
+  for (const DType type : kActivations) {
+    const HostTensor x = HostTensor::Of(type, rows, k, random);
+    const HostTensor bias = HostTensor::Of(DType::kF32, 1, columns, random);
+    for (const DType w_type : kActivations) {
+      if (w_type == DType::kBF16 && type == DType::kF32) continue;
+      const HostTensor w = HostTensor::Of(w_type, columns, k, random);
+      const DeviceTensor in(b, x), weights(b, w), biases(b, bias);
+      const Matrix exact = ReferenceMatMul(x.matrix(), w.matrix(), {}, rows, columns, k);
+      const Matrix biased =
+          ReferenceMatMul(x.matrix(), w.matrix(), bias.matrix(), rows, columns, k);
+      const double sum_error = static_cast<double>(k + 2) * 4 * static_cast<double>(k) * 0x1p-24;
+      for (const DType out_type : {DType::kF32, type}) {
+        const DeviceTensor out(b, HostTensor::Poisoned(out_type, rows, columns));
+        b.MatMul(out, in, weights.weight(), Tensor());
+        ExpectNear(out.Get(), exact, RoundingOf(out_type), {sum_error});
+        b.MatMul(out, in, weights.weight(), biases);
+        ExpectNear(out.Get(), biased, RoundingOf(out_type), {sum_error + 4 * 0x1p-24});
+      }
+      const DeviceTensor sum(b, HostTensor::Poisoned(DType::kF32, rows, columns));
+      const int64_t begins[] = {0, k / 2, k / 2, k, k};
+      b.MatMulPieces(sum, in, weights.weight(), begins);
+      ExpectNear(sum.Get(), exact, 0x1p-24, {sum_error});
+    }
+  }
+  // A rank that owns no columns of K.
+  const DeviceTensor none(b, HostTensor(DType::kBF16, rows, 0));
+  const DeviceTensor no_weights(b, HostTensor(DType::kBF16, columns, 0));
+  const DeviceTensor sum(b, HostTensor::Poisoned(DType::kF32, rows, columns));
+  const int64_t begins[] = {0, 0};
+  b.MatMulPieces(sum, none, no_weights.weight(), begins);
+  for (const double value : sum.Get().matrix()) ASSERT_EQ(value, 0);
+}
+
+// Keys and values in the memory of a device.
+class DevicePaged {
+ public:
+  DevicePaged(Backend& b, const PagedCase& c)
+      : cache_(b, c.kv().cache),
+        tables_(b, c.kv().block_tables),
+        lengths_(b, c.kv().kv_len),
+        begins_(b, c.kv().query_begin),
+        kv_(c.kv()) {
+    kv_.cache = cache_;
+    kv_.block_tables = tables_;
+    kv_.kv_len = lengths_;
+    kv_.query_begin = begins_;
+  }
+  const PagedKv& kv() const { return kv_; }
+  HostTensor Cache() const { return cache_.Get(); }
+
+ private:
+  DeviceTensor cache_, tables_, lengths_, begins_;
+  PagedKv kv_;
+};
+
+inline HostTensor AttendOnDevice(Backend& b, const PagedCase& c) {
+  const DevicePaged paged(b, c);
+  const Tensor q = c.q();
+  const DeviceTensor queries(b, q), out(b, HostTensor::Poisoned(q.dtype, q.rows(), q.cols()));
+  b.PagedAttention(out, queries, paged.kv(), c.params());
+  return out.Get();
+}
+
+// Scores are sums of head_dim products of at most 4 each times the scale, weights at most 1 that
+// sum to 1, values at most 2: an error of e in a score moves the result by at most 4e. Where
+// weights are rounded to bf16, each loses up to 2^-9 of itself.
+inline void CheckAttention(Backend& b, std::vector<PagedCase::Sequence> sequences,
+                           const AttentionParams& p, DType type, int64_t block_size,
+                           bool int8 = false) {
+  SCOPED_TRACE(::testing::Message()
+               << NameOf(type) << ' ' << p.num_heads << '/' << p.num_kv_heads << 'x' << p.head_dim
+               << " window " << p.window << " cap " << p.softcap << " blocks of " << block_size
+               << (int8 ? " int8" : ""));
+  const PagedCase c(std::move(sequences), p, type, 21, block_size, int8);
+  const double score_error = p.head_dim * 4 * p.scale * (p.head_dim + 2.0) * 0x1p-24;
+  const double weight_error = type == DType::kBF16 && !int8 ? 0x1p-9 : 0;
+  ExpectNear(AttendOnDevice(b, c), c.Reference(), RoundingOf(type),
+             {4 * score_error + 2 * weight_error + kAttentionSpan * 2 * 0x1p-23});
+}
+
+// What is written is what the CPU writes, other places stay.
+inline void CheckWriteKv(Backend& b, Backend& cpu) {
+  Random random(9);
+  for (const DType type : kActivations) {
+    for (const DType cache_type : {DType::kF32, DType::kBF16, DType::kI8}) {
+      constexpr int kHeads = 3, kDim = 40, kBlock = 5;
+      const int64_t half = kBlock * KvRowElements(cache_type, kDim);
+      PagedKv kv;
+      const HostTensor cache = HostTensor::Poisoned(cache_type, 4 * kHeads, 2 * half);
+      kv.cache = cache;
+      kv.cache.shape = {4, kHeads, 2 * half};
+      kv.block_size = kBlock;
+      HostTensor k = HostTensor::Of(type, 6, kHeads * kDim, random);
+      HostTensor v = HostTensor::Of(type, 6, kHeads * kDim, random, 3);
+      for (int i = 0; i < kDim; ++i) v.Set(kDim + i, 0);  // a row of zeros
+      k.Set(5, INFINITY);                                 // a row that int8 has no scale for
+      const HostTensor slots = HostTensor::OfInts({7, 0, 19, 13, 4, 5});
+      const DeviceTensor device_cache(b, kv.cache), keys(b, k), values(b, v), to(b, slots);
+      PagedKv device_kv = kv;
+      device_kv.cache = device_cache;
+      b.WriteKv(device_kv, keys, values, to);
+      const HostTensor pairs = HostTensor::OfInts({3, 2, 2, 0}, 2);
+      const DeviceTensor device_pairs(b, pairs);
+      b.CopyKvBlocks(device_kv, device_pairs);
+      cpu.WriteKv(kv, k, v, slots);
+      cpu.CopyKvBlocks(kv, pairs);
+      EXPECT_EQ(std::memcmp(device_cache.Get().bytes().data(), cache.bytes().data(),
+                            cache.bytes().size()),
+                0)
+          << NameOf(type) << " to type " << static_cast<int>(cache_type);
+    }
+  }
+}
+
+// Routes are the CPU's to the bit; products and sums by them as the reference has it.
+inline void CheckExperts(Backend& b, Backend& cpu, int64_t rows, int64_t num_experts, int64_t k) {
+  SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts);
+  Random random(10);
+  HostTensor logits = HostTensor::Of(DType::kF32, rows, num_experts, random);
+  logits.Set(0, NAN);
+  const int64_t entries = rows * k, in = 24, columns = 16;
+  for (const bool normalise : {false, true}) {
+    const auto ints = [&](int64_t n, int64_t cols) {
+      return HostTensor::Poisoned(DType::kI32, n, cols);
+    };
+    const HostTensor weights = HostTensor::Poisoned(DType::kF32, rows, k);
+    const HostTensor places = ints(rows, k), of_entries = ints(entries, 1);
+    const HostTensor begin = ints(num_experts + 1, 1);
+    const ExpertRoutes expected = {weights, places, of_entries, begin};
+    const DeviceTensor w(b, weights), p(b, places), r(b, of_entries), e(b, begin), l(b, logits);
+    const ExpertRoutes routes = {w, p, r, e};
+    b.RouteExperts(routes, l, normalise);
+    cpu.RouteExperts(expected, logits, normalise);
+    EXPECT_TRUE(w.Get().SameBits(weights));
+    EXPECT_TRUE(p.Get().SameBits(places));
+    EXPECT_TRUE(r.Get().SameBits(of_entries));
+    EXPECT_TRUE(e.Get().SameBits(begin));
+
+    const HostTensor x = HostTensor::Of(DType::kBF16, rows, in, random);
+    std::vector<HostTensor> host_experts;
+    std::vector<std::unique_ptr<DeviceTensor>> device_experts;
+    std::vector<Weight> cpu_weights, device_weights;
+    for (int64_t i = 0; i < num_experts; ++i) {
+      host_experts.push_back(HostTensor::Of(DType::kBF16, columns, in, random));
+      device_experts.push_back(std::make_unique<DeviceTensor>(b, host_experts.back()));
+      cpu_weights.push_back(host_experts.back().weight());
+      device_weights.push_back(device_experts.back()->weight());
+    }
+    const DeviceTensor rows_in(b, x);
+    const DeviceTensor out(b, HostTensor::Poisoned(DType::kF32, entries, columns));
+    const HostTensor cpu_out = HostTensor::Poisoned(DType::kF32, entries, columns);
+    b.ExpertMatMul(out, rows_in, device_weights, routes, /*by_entry=*/false);
+    cpu.ExpertMatMul(cpu_out, x, cpu_weights, expected, /*by_entry=*/false);
+    const double sum_error = (in + 2) * 4 * in * 0x1p-23;
+    ExpectNear(out.Get(), cpu_out.matrix(), 0, {sum_error});
+    const DeviceTensor combined(b, HostTensor::Poisoned(DType::kF32, rows, columns));
+    const HostTensor cpu_combined = HostTensor::Poisoned(DType::kF32, rows, columns);
+    b.CombineExperts(combined, out, routes);
+    cpu.CombineExperts(cpu_combined, cpu_out, expected);
+    ExpectNear(combined.Get(), cpu_combined.matrix(), 0, {static_cast<double>(k) * 2 * sum_error});
+  }
+}
+
+}  // namespace continuo::testing

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// CudaBackend's ops over the shim: the kernels thread by thread, cuBLASLt as a loop.
+#include "kernels/backend.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/kernels/cuda/backend_cases.h"
+#include "tests/kernels/cuda/shim/cuda_shim.h"
+
+namespace continuo::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class CudaBackendTest : public ::testing::Test {
+ protected:
+  CudaBackendTest() {
+    CudaShim::Reset({});
+    Make(false);
+  }
+  ~CudaBackendTest() override {
+    backend_.reset();
+    EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+    EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+  }
+  void Make(bool deterministic) {
+    auto backend = MakeBackend({.device = "cuda:0", .deterministic = deterministic});
+    CONTINUO_CHECK(backend.ok());
+    backend_ = *std::move(backend);
+  }
+  Backend& b() { return *backend_; }
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Backend> cpu_ = MakeCpu("auto");
+};
+
+TEST_F(CudaBackendTest, RowsAndElementsAreWhatTheReferenceSays) {
+  CheckEmbed(b());
+  CheckRmsNorm(b(), {1, 5, 64, 257, 1024});
+  CheckAddSum(b());
+  CheckRope(b());
+  CheckElements(b());
+  CheckGatherRows(b());
+}
+
+TEST_F(CudaBackendTest, ProductsAreWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckMatMul(b(), 1, 7, 64);
+    CheckMatMul(b(), 5, 64, 33);
+    CheckMatMul(b(), 130, 24, 16);
+  }
+}
+
+TEST_F(CudaBackendTest, KeysAndValuesAreWrittenAsTheCpuDoes) { CheckWriteKv(b(), *cpu_); }
+
+TEST_F(CudaBackendTest, ExpertsAreThoseOfTheCpu) {
+  CheckExperts(b(), *cpu_, 1, 4, 2);
+  CheckExperts(b(), *cpu_, 37, 40, 8);
+}
+
+// Long sequences among short ones, chunks behind a prefix, one row each.
+TEST_F(CudaBackendTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{
+             {4, 1, 64}, {6, 2, 128}, {3, 1, 40}, {2, 1, 256}, {2, 2, 96}}) {
+      for (const int window : {0, 70}) {
+        CheckAttention(b(), {{1, 1}, {5, 5}, {129, 3}, {200, 37}},
+                       Heads(heads, kv_heads, dim, window), DType::kBF16, 16);
+        CheckAttention(b(), {{300, 1}, {7, 1}, {64, 1}}, Heads(heads, kv_heads, dim, window),
+                       DType::kBF16, 7);
+        if (HasFatalFailure()) return;
+      }
+    }
+    AttentionParams capped = Heads(4, 2, 64, 70);
+    capped.softcap = 5;
+    CheckAttention(b(), {{130, 40}, {90, 1}}, capped, DType::kBF16, 16);
+    CheckAttention(b(), {{70, 9}}, Heads(70, 1, 16), DType::kBF16, 16);
+  }
+}
+
+TEST_F(CudaBackendTest, AttentionIsSplitWhereTilesAreFew) {
+  // 8 multiprocessors are filled by 16 blocks: 2 key-value heads and one tile are 2, so 4 splits of
+  // a kilobyte of positions.
+  CheckAttention(b(), {{1100, 1}}, Heads(4, 2, 64), DType::kBF16, 16);
+  EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
+  CheckAttention(b(), {{1100, 3}, {5, 1}}, Heads(4, 2, 64, 600), DType::kBF16, 16);
+}
+
+TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
+  for (const int window : {0, 70}) {
+    for (const auto& [heads, kv_heads, dim] :
+         std::vector<std::array<int, 3>>{{1, 1, 1}, {4, 2, 20}, {3, 1, 33}}) {
+      CheckAttention(b(), {{1, 1}, {5, 5}, {128, 1}, {129, 3}, {200, 7}},
+                     Heads(heads, kv_heads, dim, window), DType::kF32, 7);
+      CheckAttention(b(), {{129, 3}}, Heads(heads, kv_heads, dim, window), DType::kF32, 16, true);
+      CheckAttention(b(), {{129, 3}}, Heads(heads, kv_heads, dim, window), DType::kBF16, 16, true);
+      CheckAttention(b(), {{129, 3}}, Heads(heads, kv_heads, 33, window), DType::kBF16, 16);
+    }
+  }
+  AttentionParams capped = Heads(6, 2, 20, 70);
+  capped.softcap = 5;
+  CheckAttention(b(), {{130, 3}}, capped, DType::kF32, 16);
+}
+
+// With --deterministic a row has the same bits alone, among others, in chunks and in blocks of any
+// size.
+TEST_F(CudaBackendTest, DeterministicAttentionDoesNotDependOnTheStep) {
+  Make(true);
+  const std::vector<PagedCase::Sequence> sequences = {{150, 90}, {66, 66}, {1, 1}};
+  const AttentionParams params = Heads(6, 2, 64, 100);
+  const PagedCase whole(sequences, params, DType::kBF16, 23, /*block_size=*/16);
+  const HostTensor expected = AttendOnDevice(b(), whole);
+  for (const int64_t block_size : {7, 16}) {
+    const PagedCase c(sequences, params, DType::kBF16, 23, block_size);
+    EXPECT_TRUE(AttendOnDevice(b(), c).SameBits(expected)) << block_size;
+  }
+  // The shim's memory is the host's.
+  const HostTensor out = HostTensor::Poisoned(DType::kBF16, 157, 6 * 64);
+  int64_t first = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const auto [kv_len, rows] = sequences[i];
+    for (int64_t r = 0; r < rows; r += 33) {
+      const int64_t n = std::min<int64_t>(33, rows - r);
+      PagedKv kv = whole.kv();
+      const HostTensor length = HostTensor::OfInts({static_cast<int32_t>(kv_len - rows + r + n)});
+      const HostTensor begin = HostTensor::OfInts({0, static_cast<int32_t>(n)});
+      kv.kv_len = length;
+      kv.query_begin = begin;
+      kv.block_tables.data = static_cast<int32_t*>(kv.block_tables.data) +
+                             static_cast<int64_t>(i) * kv.block_tables.cols();
+      kv.block_tables.shape[0] = 1;
+      b().PagedAttention(out.Rows(first + r, first + r + n),
+                         whole.q().Rows(first + r, first + r + n), kv, params);
+      ASSERT_TRUE(b().Synchronize().ok());
+    }
+    first += rows;
+  }
+  EXPECT_TRUE(out.SameBits(expected));
+}
+
+TEST_F(CudaBackendTest, AFailedCallIsToldByEverySynchronizeAndEndsTheWork) {
+  const HostTensor x(DType::kF32, 4, 8);
+  const DeviceTensor a(b(), x), c(b(), x), gain(b(), HostTensor(DType::kF32, 1, 8));
+  CudaShim::Fail({0, "SiluMul", 1});
+  b().SiluMul(a, a, c);
+  const size_t calls = CudaShim::Calls().size();
+  b().SiluMul(a, a, c);
+  b().RmsNorm(a, a, gain, 1e-5f);
+  EXPECT_EQ(CudaShim::Calls().size(), calls);
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = b().Synchronize();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("cuda:0: SiluMul"));
+  }
+}
+
+TEST_F(CudaBackendTest, NothingHappensToNoRows) {
+  const DeviceTensor none(b(), HostTensor(DType::kBF16, 0, 8));
+  const DeviceTensor gain(b(), HostTensor(DType::kF32, 1, 8));
+  const DeviceTensor ids(b(), HostTensor::OfInts({}));
+  b().RmsNorm(none, none, gain, 1e-5f);
+  b().SiluMul(none, none, none);
+  b().AddSum(none, DeviceTensor(b(), HostTensor(DType::kF32, 0, 8)), Tensor());
+  b().GatherRows(none, none, ids);
+  b().MatMul(none, none, DeviceTensor(b(), HostTensor(DType::kBF16, 8, 8)).weight(), Tensor());
+  EXPECT_TRUE(b().Synchronize().ok());
+}
+
+}  // namespace
+}  // namespace continuo::testing

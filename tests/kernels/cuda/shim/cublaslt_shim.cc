@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of cuBLASLt that kernels/cuda calls. A product is a loop in double; an algorithm
+// remembers what it was asked for, and its use for something else is a violation.
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "cublasLt.h"
+#include "kernels/bfloat16.h"
+#include "tests/kernels/cuda/shim/shim_state.h"
+
+using continuo::FromBF16;
+using continuo::ToBF16;
+using continuo::testing::CountCall;
+using continuo::testing::CudaShim;
+using continuo::testing::CurrentDevice;
+using continuo::testing::TheState;
+
+struct cublasLtContext {
+  int device;
+};
+
+namespace {
+
+// What the opaque types hold here.
+struct Product {
+  bool transposed_a, transposed_b;
+};
+struct Layout {
+  cudaDataType_t type;
+  uint64_t rows, columns;
+  int64_t ld;
+};
+struct Preference {
+  uint64_t workspace;
+  uint32_t alignment[4];  // of A, B, C, D
+  uint32_t reductions;
+};
+struct Algorithm {
+  uint64_t m, k;
+  uint64_t workspace;
+  uint32_t alignment[4];
+  uint32_t is_for_any_n;
+  uint64_t n;
+};
+
+template <typename T, typename Opaque>
+T& As(Opaque* opaque) {
+  static_assert(sizeof(T) <= sizeof(Opaque) && std::is_trivial_v<T>);
+  return *reinterpret_cast<T*>(opaque);
+}
+
+// Counts the call; the error where it is the one that fails.
+cublasStatus_t Count(const char* function) {
+  auto& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  return CountCall(state, function, CurrentDevice()) ? CUBLAS_STATUS_INTERNAL_ERROR
+                                                     : CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t Refuse(const char* what) {
+  (void)CudaShim::Refuse(what);
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+// Whether D = op(A) · B has these shapes; what cuBLAS would refuse.
+bool Fits(const Product& product, const Layout& a, const Layout& b, const Layout& d) {
+  const uint64_t m = product.transposed_a ? a.columns : a.rows;
+  const uint64_t k = product.transposed_a ? a.rows : a.columns;
+  return !product.transposed_b && b.rows == k && b.columns == d.columns && d.rows == m &&
+         a.ld >= static_cast<int64_t>(a.rows) && b.ld >= static_cast<int64_t>(b.rows) &&
+         d.ld >= static_cast<int64_t>(d.rows) && a.type == b.type && m * k * b.columns > 0 &&
+         (a.type == CUDA_R_32F || a.type == CUDA_R_16BF) &&
+         (d.type == CUDA_R_32F || d.type == a.type);
+}
+
+double ElementOf(const void* data, const Layout& layout, uint64_t row, uint64_t column) {
+  const uint64_t at = column * static_cast<uint64_t>(layout.ld) + row;
+  if (layout.type == CUDA_R_32F) return static_cast<const float*>(data)[at];
+  return FromBF16(static_cast<const uint16_t*>(data)[at]);
+}
+
+void Multiply(const Product& product, const void* a, const Layout& la, const void* b,
+              const Layout& lb, void* d, const Layout& ld) {
+  for (uint64_t column = 0; column < ld.columns; ++column) {
+    for (uint64_t row = 0; row < ld.rows; ++row) {
+      double sum = 0;
+      for (uint64_t i = 0; i < lb.rows; ++i) {
+        sum += (product.transposed_a ? ElementOf(a, la, i, row) : ElementOf(a, la, row, i)) *
+               ElementOf(b, lb, i, column);
+      }
+      const uint64_t at = column * static_cast<uint64_t>(ld.ld) + row;
+      if (ld.type == CUDA_R_32F) {
+        static_cast<float*>(d)[at] = static_cast<float>(sum);
+      } else {
+        static_cast<uint16_t*>(d)[at] = ToBF16(static_cast<float>(sum));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* cublasLtGetStatusName(cublasStatus_t) { return "CUBLAS_STATUS_SHIM"; }
+const char* cublasLtGetStatusString(cublasStatus_t) { return "error of the shim"; }
+
+size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  const cublasStatus_t status = Count("cublasLtCreate");
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  *handle = new cublasLtContext{CurrentDevice()};
+  auto& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  state.blas_handles.insert(*handle);
+  return status;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  const cublasStatus_t status = Count("cublasLtDestroy");
+  auto& state = TheState();
+  {
+    const std::lock_guard lock(state.mutex);
+    if (state.blas_handles.erase(handle) == 0) {
+      state.violations.emplace_back("a handle of cuBLASLt destroyed twice");
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+  }
+  delete handle;
+  return status;
+}
+
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t product, size_t,
+                                               cublasComputeType_t compute, cudaDataType_t scale) {
+  const cublasStatus_t status = Count("cublasLtMatmulDescInit");
+  if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return Refuse("sums that are not f32");
+  As<Product>(product) = {};
+  return status;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t bytes) {
+  const cublasStatus_t status = Count("cublasLtMatmulDescSetAttribute");
+  cublasOperation_t operation;
+  if (attribute != CUBLASLT_MATMUL_DESC_TRANSA || bytes != sizeof(operation)) {
+    return Refuse("an attribute of products that the shim does not know");
+  }
+  std::memcpy(&operation, value, bytes);
+  As<Product>(product).transposed_a = operation == CUBLAS_OP_T;
+  return status;
+}
+
+cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t,
+                                                 cudaDataType type, uint64_t rows, uint64_t columns,
+                                                 int64_t ld) {
+  const cublasStatus_t status = Count("cublasLtMatrixLayoutInit");
+  As<Layout>(layout) = {type, rows, columns, ld};
+  return status;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference,
+                                                     size_t) {
+  const cublasStatus_t status = Count("cublasLtMatmulPreferenceInit");
+  As<Preference>(preference) = {0, {256, 256, 256, 256}, CUBLASLT_REDUCTION_SCHEME_MASK};
+  return status;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, size_t bytes) {
+  const cublasStatus_t status = Count("cublasLtMatmulPreferenceSetAttribute");
+  Preference& p = As<Preference>(preference);
+  void* to = nullptr;
+  size_t size = sizeof(uint32_t);
+  switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+      to = &p.workspace;
+      size = sizeof(p.workspace);
+      break;
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      to = &p.reductions;
+      break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+      to = &p.alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES];
+      break;
+    default:
+      break;
+  }
+  if (to == nullptr || bytes != size) return Refuse("a preference that the shim does not know");
+  std::memcpy(to, value, bytes);
+  return status;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t product,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulHeuristicResult_t results[],
+                                              int* found) {
+  const cublasStatus_t status = Count("cublasLtMatmulAlgoGetHeuristic");
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  const Preference& p = As<Preference>(preference);
+  const Layout& la = As<Layout>(a);
+  if (!Fits(As<Product>(product), la, As<Layout>(b), As<Layout>(d))) {
+    return Refuse("a product whose shapes do not fit");
+  }
+  Algorithm& algorithm = As<Algorithm>(&results[0].algo);
+  algorithm = {.m = la.columns,
+               .k = la.rows,
+               .workspace = p.workspace,
+               .alignment = {p.alignment[0], p.alignment[1], p.alignment[2], p.alignment[3]},
+               .is_for_any_n = p.reductions == CUBLASLT_REDUCTION_SCHEME_NONE,
+               .n = As<Layout>(b).columns};
+  results[0].state = CUBLAS_STATUS_SUCCESS;
+  results[0].workspaceSize = p.workspace;
+  *found = 1;
+  return status;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t*) {
+  const cublasStatus_t status = Count("cublasLtMatmulAlgoCheck");
+  const Algorithm& known = As<const Algorithm>(algorithm);
+  const Layout& la = As<Layout>(a);
+  if (known.m != la.columns || known.k != la.rows) return Refuse("an algorithm of another matrix");
+  return status;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void*,
+                              cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void*, size_t workspace,
+                              cudaStream_t stream) {
+  auto& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  if (CountCall(state, "cublasLtMatmul", stream->device)) return CUBLAS_STATUS_EXECUTION_FAILED;
+  const Product how = As<Product>(product);
+  const Layout la = As<Layout>(a_layout), lb = As<Layout>(b_layout), ld = As<Layout>(d_layout);
+  const Algorithm& known = As<const Algorithm>(algorithm);
+  const auto refuse = [&](const char* what) {
+    state.violations.emplace_back(what);
+    return CUBLAS_STATUS_INVALID_VALUE;
+  };
+  if (!Fits(how, la, lb, ld)) return refuse("a product whose shapes do not fit");
+  if (*static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0) {
+    return refuse("a product that is scaled");
+  }
+  if (known.m != la.columns || known.k != la.rows ||
+      (known.is_for_any_n == 0 && known.n != lb.columns)) {
+    return refuse("an algorithm of another product");
+  }
+  if (workspace < known.workspace) return refuse("a workspace smaller than was said");
+  const void* const data[] = {a, b, d, d};
+  for (int i = 0; i < 4; ++i) {
+    if (reinterpret_cast<uintptr_t>(data[i]) % known.alignment[i] != 0) {
+      return refuse("a matrix that is not aligned as was said");
+    }
+  }
+  continuo::testing::Enqueue(state, stream, [=] { Multiply(how, a, la, b, lb, d, ld); });
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+}  // extern "C"
