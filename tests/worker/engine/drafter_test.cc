@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -51,11 +52,13 @@ TEST(PromptLookupTest, WhatRepeatsItselfIsTakenToGoOn) {
 }
 
 TEST(PromptLookupTest, OnlyTheWindowIsSearched) {
-  std::vector<int32_t> prompt = {1, 2, 3, 4};
-  prompt.resize(PromptLookup::kWindow + 10, 7);
-  EXPECT_THAT(Drafts(prompt, {8, 1, 2, 3}), IsEmpty());
-  prompt.resize(PromptLookup::kWindow - 10);
-  EXPECT_THAT(Drafts(prompt, {8, 1, 2, 3}, 1), ElementsAre(4));
+  const auto prompt = [](int size) {
+    std::vector<int32_t> ids(static_cast<size_t>(size), 7);
+    std::iota(ids.begin(), ids.begin() + 4, 1);
+    return ids;
+  };
+  EXPECT_THAT(Drafts(prompt(PromptLookup::kWindow + 10), {8, 1, 2, 3}), IsEmpty());
+  EXPECT_THAT(Drafts(prompt(PromptLookup::kWindow - 10), {8, 1, 2, 3}, 1), ElementsAre(4));
 }
 
 }  // namespace
