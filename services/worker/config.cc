@@ -17,6 +17,7 @@
 #include "services/base/status_macros.h"
 #include "services/common/container.h"
 #include "services/common/flags.h"
+#include "services/worker/draft_model.h"
 #include "services/worker/server/lifecycle.h"
 
 namespace continuo {
@@ -89,10 +90,12 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
                          "Prompt tokens that may wait, at least one for each sequence; more is "
                          "refused");
   flags.Choice(
-      "speculation", &c.speculation, {"lookup", "off"},
+      "speculation", &c.speculation, {"lookup", "draft", "off"},
       "Where drafts come from that a step checks beside the tokens of its sequences, while "
-      "that pays: lookup is the sequence itself, where it repeats itself. No token depends "
-      "on it");
+      "that pays: lookup is the sequence itself, where it repeats itself, draft is "
+      "--draft_model. No token depends on it");
+  flags.Text("draft_model", &c.draft_model,
+             "Folder of a smaller model with the same tokenizer, for --speculation=draft");
   flags.Integer("max_draft_tokens", &c.max_draft_tokens, 1, 64, "Drafts of one sequence in a step");
   flags.Duration("drain_grace", &c.drain_grace, absl::ZeroDuration(), kMaxDrainGrace,
                  "How long streams may go on after SIGTERM before they are handed over");
@@ -120,6 +123,8 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
   } else if ((c.tensor_parallel & (c.tensor_parallel - 1)) != 0) {
     parsed.exit_code = BadCommandLine(
         absl::StrCat("--tensor_parallel=", c.tensor_parallel, " is not 1, 2, 4 or 8"));
+  } else if ((c.speculation == "draft") != !c.draft_model.empty()) {
+    parsed.exit_code = BadCommandLine("--speculation=draft and --draft_model need each other");
   } else if (c.max_buffer_bytes < c.max_receive_bytes) {
     parsed.exit_code = BadCommandLine(
         absl::StrCat("--max_buffer_bytes=", c.max_buffer_bytes,
@@ -142,7 +147,15 @@ absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t availa
   load.max_context_tokens = config.max_context_tokens;
   load.block_size = config.block_size;
   load.max_batch_tokens = config.max_batch_tokens;
-  ASSIGN_OR_RETURN(const LoadEstimate estimate, EstimateLoad(load));
+  ASSIGN_OR_RETURN(LoadEstimate estimate, EstimateLoad(load));
+  if (config.speculation == "draft") {
+    ASSIGN_OR_RETURN(const LoadOptions draft_load,
+                     PlanDraftLoad(config, estimate.config.context_length));
+    ASSIGN_OR_RETURN(const LoadEstimate draft, EstimateLoad(draft_load));
+    estimate.weight_bytes += draft.weight_bytes;
+    estimate.scratch_bytes += draft.scratch_bytes;
+    estimate.bytes_per_block += draft.bytes_per_block;
+  }
 
   const auto fixed = static_cast<uint64_t>(estimate.weight_bytes + estimate.scratch_bytes);
   const auto block = static_cast<uint64_t>(std::max<int64_t>(estimate.bytes_per_block, 1));

@@ -42,6 +42,7 @@ struct WorkerConfig {
   int max_running = 256;
   int64_t max_queued_tokens = 262144;
   std::string speculation = "lookup";
+  std::string draft_model;  // folder, of speculation=draft
   int max_draft_tokens = 8;
   absl::Duration drain_grace = absl::Seconds(5);
   bool deterministic = false;
@@ -57,10 +58,11 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv);
 
 // What the loader is to do, KV blocks included: as many as the flags say, else as the container's
 // memory holds beside weights and activations, but no more than max_running sequences of the
-// whole context can fill. ResourceExhausted where the flags ask for more than `available_bytes`
-// hold, with both numbers.
+// whole context can fill. A draft model's weights, activations and blocks count, too.
+// ResourceExhausted where the flags ask for more than `available_bytes` hold, with both numbers.
 absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t available_bytes);
 
+// Without the drafter of speculation=draft (draft_model.h).
 EngineOptions MakeEngineOptions(const WorkerConfig& config, const LoadedModel& model);
 
 // `text` outlives the result.

@@ -17,6 +17,7 @@
 #include "services/common/span_exporter.h"
 #include "services/common/version.h"
 #include "services/worker/config.h"
+#include "services/worker/draft_model.h"
 #include "services/worker/model/loader.h"
 #include "services/worker/server/worker_server.h"
 #include "services/worker/text/text_model.h"
@@ -31,13 +32,17 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 struct Loaded {
   std::unique_ptr<TextModel> text;
   LoadedModel model;
+  std::shared_ptr<Drafter> draft_model;  // null unless --speculation=draft
 };
 
-absl::StatusOr<Loaded> Load(const WorkerConfig& config) {
+absl::StatusOr<Loaded> Load(const WorkerConfig& config, const Clock* clock) {
   Loaded loaded;
   ASSIGN_OR_RETURN(const LoadOptions options, PlanLoad(config, AvailableMemoryBytes()));
   ASSIGN_OR_RETURN(loaded.text, TextModel::Open(config.model));
   ASSIGN_OR_RETURN(loaded.model, LoadExecutor(options));
+  if (config.speculation == "draft") {
+    ASSIGN_OR_RETURN(loaded.draft_model, LoadDraftModel(config, loaded.model, *loaded.text, clock));
+  }
   return loaded;
 }
 
@@ -81,7 +86,7 @@ int Main(int argc, char** argv) {
 
   absl::Notification done;
   std::thread loader([&] {
-    loaded = Load(config);
+    loaded = Load(config, &clock);
     done.Notify();
   });
   while (!done.HasBeenNotified()) {
@@ -111,7 +116,9 @@ int Main(int argc, char** argv) {
        {"block_size", model.block_size},
        {"context", served.max_context_tokens},
        {"fingerprint", served.fingerprint}});
-  server.Serve(served, MakeEngineOptions(config, model), model.executor.get(), Fail);
+  EngineOptions engine_options = MakeEngineOptions(config, model);
+  if (loaded->draft_model != nullptr) engine_options.drafter = loaded->draft_model;
+  server.Serve(served, engine_options, model.executor.get(), Fail);
   Log(LogSeverity::kInfo, "listening",
       {{"address", server.address()},
        {"metrics_address", server.metrics_address()},

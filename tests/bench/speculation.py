@@ -3,11 +3,11 @@
 """What speculation saves where an answer repeats itself, and what it costs where it does not: CPU time
 of a worker a token, with and without, in turn, for one sequence at a time.
 
-    build/venv/bin/python tests/bench/speculation.py MODEL [--tokens=60] [--rounds=5]
+    build/venv/bin/python tests/bench/speculation.py MODEL [--draft_model=DIR] [--tokens=60] [--rounds=5]
 
 MODEL is a folder as continuo-make-model writes it. Greedy answers of random weights soon go in circles:
-those are the ones that repeat. At a high temperature they do not. Ends non-zero where any answer of the
-two workers differs. Prints a table and writes build/bench/speculation.json.
+those are the ones that repeat. At a high temperature they do not. draft_pair.py makes a pair of models to
+measure a draft model with. Ends non-zero where any answer of the workers differs. Prints a table and writes build/bench/speculation.json.
 """
 import argparse
 import json
@@ -22,6 +22,7 @@ import fleet  # noqa: E402
 from fleet import pb  # noqa: E402
 
 KINDS = {"repeats": 0, "does not repeat": 1.5}  # temperatures
+COUNTERS = {"drafts": "continuo_draft_tokens_total", "accepted": "continuo_accepted_draft_tokens_total"}
 
 
 def cpu_seconds(worker):
@@ -42,12 +43,16 @@ def make_request(temperature, tokens):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
+    parser.add_argument("--draft_model")
     parser.add_argument("--tokens", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    modes = {"off": (), "lookup": ()}
+    if options.draft_model:
+        modes["draft"] = (f"--draft_model={options.draft_model}",)
     workers = {mode: fleet.start_worker(options.model, f"--speculation={mode}", "--threads=1",
-                                        "--kv_blocks=600", "--max_context_tokens=2048")
-               for mode in ("off", "lookup")}
+                                        "--kv_blocks=600", "--max_context_tokens=2048", *flags)
+               for mode, flags in modes.items()}
     clients = {mode: fleet.Client(worker.address) for mode, worker in workers.items()}
     for client in clients.values():
         client.wait_for_model()
@@ -55,7 +60,7 @@ def main():
     for kind, temperature in KINDS.items():
         request = make_request(temperature, options.tokens)
         answers = [client.generate(request).comparable() for client in clients.values()]
-        if answers[0] != answers[1]:
+        if any(answer != answers[0] for answer in answers):
             sys.exit(f"the answers differ: {answers}")
         samples = {mode: [] for mode in workers}
         for _ in range(options.rounds):
@@ -65,14 +70,15 @@ def main():
                     sys.exit(f"an answer of {mode} differs")
                 samples[mode].append(1000 * (cpu_seconds(worker) - before) / options.tokens)
         medians = {mode: statistics.median(values) for mode, values in samples.items()}
-        report[kind] = {"cpu_ms_per_token": samples, "ratio": medians["off"] / medians["lookup"]}
-        print(f"{kind:<18}" + "".join(f"{mode:>10} {ms:6.2f} ms/token" for mode, ms in medians.items()) +
-              f"   {report[kind]['ratio']:.2f} times as fast", flush=True)
-    page = fleet.scrape(workers["lookup"].metrics_address)
-    report["drafts"], report["accepted"] = (
-        sum(value for series, value in page.items() if series.startswith(f"continuo_{name}_tokens_total"))
-        for name in ("draft", "accepted_draft"))
-    print(f"{report['drafts']:.0f} drafts, {report['accepted']:.0f} accepted")
+        ratios = {mode: medians["off"] / ms for mode, ms in medians.items()}
+        report[kind] = {"cpu_ms_per_token": samples, "times_as_fast": ratios}
+        print(f"{kind:<18}" + "".join(f"{mode:>10} {ms:6.2f} ms/token, {ratios[mode]:.2f} x"
+                                      for mode, ms in medians.items()), flush=True)
+    for mode, worker in workers.items():
+        page = fleet.scrape(worker.metrics_address)
+        report[mode] = {name: sum(value for series, value in page.items() if series.startswith(counter))
+                        for name, counter in COUNTERS.items()}
+        print(f"{mode}: {report[mode]['drafts']:.0f} drafts, {report[mode]['accepted']:.0f} accepted")
     out = ROOT / "build/bench/speculation.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(report, indent=1) + "\n")

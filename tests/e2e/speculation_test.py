@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker answers does not depend on speculation: text, ids, log-probabilities, usage."""
 import concurrent.futures
+import json
 import pathlib
+import shutil
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "chaos"))
@@ -31,9 +34,44 @@ def repetitive(number):
 
 class SpeculationTest(unittest.TestCase):
     def test_answers_are_those_of_a_worker_without(self):
-        flags = ("--threads=1", "--kv_blocks=512")
-        plain = fleet.start_worker(fleet.DEMO_MODEL, "--speculation=off", *flags)
-        drafting = fleet.start_worker(fleet.DEMO_MODEL, "--speculation=lookup", *flags)
+        plain, drafting = self.start("--speculation=off"), self.start("--speculation=lookup")
+        checked, accepted = self.compare(plain, drafting)
+        print(f"lookup: {checked:.0f} drafts, {accepted:.0f} accepted", flush=True)
+        self.assertGreater(accepted, 100)
+        self.assertGreater(checked, accepted)
+
+    def test_answers_do_not_depend_on_a_draft_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # Half of the layers; the tensors of the others are not read.
+            draft = pathlib.Path(folder) / "draft"
+            shutil.copytree(fleet.DEMO_MODEL, draft)
+            config = json.loads((draft / "config.json").read_text())
+            config["num_hidden_layers"] //= 2
+            (draft / "config.json").write_text(json.dumps(config))
+            plain = self.start("--speculation=off")
+            drafting = self.start("--speculation=draft", f"--draft_model={draft}")
+            checked, accepted = self.compare(plain, drafting)
+        # How many depends on how long steps take beside everything else that runs here.
+        print(f"draft model: {checked:.0f} drafts, {accepted:.0f} accepted", flush=True)
+        self.assertGreaterEqual(checked, accepted)
+
+    def test_a_draft_model_of_another_tokenizer_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            draft = pathlib.Path(folder) / "draft"
+            shutil.copytree(fleet.DEMO_MODEL, draft)
+            tokenizer = json.loads((draft / "tokenizer.json").read_text())
+            tokenizer["normalizer"] = {"type": "Lowercase"}
+            (draft / "tokenizer.json").write_text(json.dumps(tokenizer))
+            worker = self.start("--speculation=draft", f"--draft_model={draft}", wait=False)
+            record = worker.wait_for_log("the worker ends")
+        self.assertIn("the draft model's tokenizer", record["reason"])
+
+    def start(self, *flags, **keywords):
+        return fleet.start_worker(fleet.DEMO_MODEL, "--threads=1", "--kv_blocks=512", *flags,
+                                  **keywords)
+
+    def compare(self, plain, drafting):
+        """Drafts checked and accepted by `drafting`, after all requests."""
         clients = [fleet.Client(worker.address) for worker in (plain, drafting)]
         for client in clients:
             client.wait_for_model()
@@ -51,12 +89,10 @@ class SpeculationTest(unittest.TestCase):
             return [sum(value for series, value in page.items() if series.startswith(name))
                     for name in ("continuo_draft_tokens_total", "continuo_accepted_draft_tokens_total")]
         self.assertEqual(drafts(plain), [0, 0])
-        checked, accepted = drafts(drafting)
-        print(f"{checked:.0f} drafts, {accepted:.0f} accepted", flush=True)
-        self.assertGreater(accepted, 100)
-        self.assertGreater(checked, accepted)
+        counts = drafts(drafting)
         for worker in (plain, drafting):
             self.assertEqual(worker.terminate(), 0)
+        return counts
 
 
 if __name__ == "__main__":

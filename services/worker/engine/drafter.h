@@ -2,11 +2,25 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "services/worker/engine/sequence.h"
 
 namespace continuo {
+
+// A sequence that may be given drafts, and how many at most.
+struct DraftAsk {
+  const Sequence* sequence = nullptr;
+  int most = 0;
+};
+
+// What drafts cost besides the rows that check them.
+struct DraftCost {
+  absl::Duration each;   // draft
+  absl::Duration first;  // once, before the next draft of this sequence
+};
 
 // Guesses how sequences go on, so that one step can draw several tokens of one (speculative
 // decoding). Each draft is one more row; it counts only where the model draws the same token, so
@@ -17,6 +31,14 @@ class Drafter {
   // Replaces `drafts` by up to `most` ids of the vocabulary that may follow what `s` has; none
   // where there is no guess.
   virtual void Propose(const Sequence& s, int most, std::vector<int32_t>& drafts) = 0;
+
+  // One that guesses for several sequences at once is told before which ones a step may ask for.
+  virtual bool works_in_batches() const { return false; }
+  virtual void Prepare(std::span<const DraftAsk>) {}
+  // Of a draft of `s` where `num_sequences` are asked for.
+  virtual DraftCost Cost(const Sequence&, int /*num_sequences*/) const { return {}; }
+  // The sequence has ended.
+  virtual void Forget(SequenceId) {}
 };
 
 // Prompt lookup: what followed the last time that the sequence's last tokens stood in its prompt or

@@ -122,7 +122,9 @@ class Scheduler {
   void ChoosePrompts();
   int ShareFor(const Sequence& s, const Sequence* behind) const;
   void WidenPrompts(size_t first);
-  int NumDraftsWorth(const Sequence& s) const;
+  bool MayHaveDrafts(const Sequence& s) const;
+  int NumDraftsWorth(const Sequence& s, const DraftCost& cost) const;
+  void PrepareDrafts();
   void ChooseDrafts();
   void SettleDrafts(const Chosen& chosen);
 
@@ -165,6 +167,8 @@ class Scheduler {
   absl::Duration predicted_;
   int64_t prompt_rows_ = 0, drawn_tokens_ = 0;
   double expected_tokens_ = 0;        // that the step gives, drafts among them
+  absl::Duration drafting_;           // that guessing took
+  int steps_unasked_ = 0;             // since the drafter was last asked, if it works in batches
   std::vector<Sequence*> preempted_;  // in this step
   bool decodes_were_cut_ = false;
   uint64_t num_turns_ = 0;
@@ -180,6 +184,7 @@ class Scheduler {
   // Reused memory.
   std::vector<Sequence*> decodes_, prompts_, finished_;
   std::vector<int32_t> block_tokens_, drafts_, proposed_;
+  std::vector<DraftAsk> asks_;
 };
 
 }  // namespace continuo

@@ -13,14 +13,25 @@ namespace {
 // each that was not, so that a sequence is given another chance after about a hundred steps.
 constexpr float kKeepChecked = 0.9f, kKeepUnchecked = 0.98f;
 
+// What guessing takes is only known from guessing: after so many steps in which it did not seem to
+// pay, one draft is asked for to see.
+constexpr int kAskAnyway = 256;
+
 float HitRate(const Sequence& s) { return (s.draft_hits + 1) / (s.draft_tries + 2); }
 
 }  // namespace
 
-// How many drafts of `s` are worth their rows: the i-th one is right with about the i-th power of
-// the rate at which drafts are. A row more is worth its time where it brings more tokens for it
-// than the step as a whole does.
-int Scheduler::NumDraftsWorth(const Sequence& s) const {
+bool Scheduler::MayHaveDrafts(const Sequence& s) const {
+  return NumRemaining(s) == 1 && !s.answer.empty() &&
+         !Owes(s);  // else the step is for another tenant's prompt
+}
+
+// How many drafts of `s` are worth their rows and what else they cost: the i-th one is right with
+// about the i-th power of the rate at which drafts are. A row more is worth its time where it
+// brings more tokens for it than the step as a whole does. What has to be done once before the
+// first draft is spread over the tokens that the answer has: who has generated many is likely to
+// generate many more.
+int Scheduler::NumDraftsWorth(const Sequence& s, const DraftCost& cost) const {
   const Request& request = s.request->request;
   const int64_t position = s.num_computed + 1;
   const int64_t room =
@@ -31,17 +42,49 @@ int Scheduler::NumDraftsWorth(const Sequence& s) const {
                          request.max_tokens - static_cast<int64_t>(s.answer.size()) - 1});
   if (most <= 0) return 0;
   const absl::Duration step = cost_.Predict(load_);
-  const double seconds = absl::ToDoubleSeconds(step);
+  const double seconds = absl::ToDoubleSeconds(step + drafting_);
   const auto more = [&](int64_t rows) {
     return cost_.Predict(load_.WithRows(position, rows, rows)) - step;
   };
   const double row_seconds = absl::ToDoubleSeconds(more(most)) / static_cast<double>(most);
-  const double worth = row_seconds * expected_tokens_;
+  const double worth = (row_seconds + absl::ToDoubleSeconds(cost.each)) * expected_tokens_;
+  const double first = absl::ToDoubleSeconds(cost.first) * expected_tokens_ /
+                       static_cast<double>(s.answer.size() + 1);
   double chance = 1;
   int drafts = 0;
-  while (drafts < most && (chance *= HitRate(s)) * seconds > worth) ++drafts;
-  while (drafts > 0 && step + more(drafts) > options_.target_step) --drafts;
+  while (drafts < most && (chance *= HitRate(s)) * seconds > worth + (drafts == 0 ? first : 0)) {
+    ++drafts;
+  }
+  while (drafts > 0 &&
+         step + drafting_ + more(drafts) + drafts * cost.each > options_.target_step) {
+    --drafts;
+  }
   return drafts;
+}
+
+// Lets a drafter that guesses for all at once do so.
+void Scheduler::PrepareDrafts() {
+  const auto count = static_cast<int>(std::ranges::count_if(
+      chosen_, [this](const Chosen& chosen) { return MayHaveDrafts(*chosen.sequence); }));
+  asks_.clear();
+  absl::Duration drafting;
+  for (const Chosen& chosen : chosen_) {
+    const Sequence& s = *chosen.sequence;
+    if (!MayHaveDrafts(s)) continue;
+    const DraftCost cost = options_.drafter->Cost(s, count);
+    const int most = NumDraftsWorth(s, cost);
+    if (most == 0) continue;
+    asks_.push_back({&s, most});
+    drafting += most * cost.each;
+  }
+  if (asks_.empty() && count > 0 && ++steps_unasked_ >= kAskAnyway) {
+    const auto first = std::ranges::find_if(
+        chosen_, [this](const Chosen& chosen) { return MayHaveDrafts(*chosen.sequence); });
+    asks_.push_back({first->sequence, 1});
+  }
+  if (!asks_.empty()) steps_unasked_ = 0;
+  drafting_ = drafting;
+  if (!asks_.empty()) options_.drafter->Prepare(asks_);
 }
 
 // After all else has been chosen.
@@ -49,11 +92,17 @@ void Scheduler::ChooseDrafts() {
   drafts_.clear();
   if (options_.drafter == nullptr) return;
   expected_tokens_ = static_cast<double>(std::max<int64_t>(1, load_.samples));
+  drafting_ = absl::ZeroDuration();
+  const bool prepared = options_.drafter->works_in_batches();
+  if (prepared) PrepareDrafts();
+  size_t next_ask = 0;
   for (Chosen& chosen : chosen_) {
     Sequence& s = *chosen.sequence;
-    if (NumRemaining(s) != 1 || s.answer.empty()) continue;
-    if (Owes(s)) continue;  // the step is for another tenant's prompt
-    const int most = NumDraftsWorth(s);
+    if (!MayHaveDrafts(s)) continue;
+    const bool asked = !prepared || (next_ask < asks_.size() && asks_[next_ask].sequence == &s);
+    if (prepared && asked) ++next_ask;
+    // What guessing takes is spent by now.
+    const int most = asked ? NumDraftsWorth(s, {}) : 0;
     if (most == 0) {
       s.draft_hits *= kKeepUnchecked;
       s.draft_tries *= kKeepUnchecked;

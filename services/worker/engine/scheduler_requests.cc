@@ -131,6 +131,7 @@ void Scheduler::PromptRead(LiveRequest& r) {
 void Scheduler::FinishOne(Sequence& s, const Moment& now) {
   LiveRequest& r = *s.request;
   const SequenceState was = std::exchange(s.state, SequenceState::kFinished);
+  if (options_.drafter != nullptr) options_.drafter->Forget(s.id);
   --r.num_unfinished;
   --num_unfinished_;
   if (was == SequenceState::kWaiting) Dequeue(s);
@@ -194,8 +195,10 @@ void Scheduler::EndRequest(LiveRequest& r, absl::Status why, const Moment& now) 
     } else if (s.state == SequenceState::kWaiting) {
       Dequeue(s);
     }
-    if (s.state != SequenceState::kFinished) --num_unfinished_;
+    if (s.state == SequenceState::kFinished) continue;
+    --num_unfinished_;
     s.state = SequenceState::kFinished;
+    if (options_.drafter != nullptr) options_.drafter->Forget(s.id);
   }
   CountAdmitted(r);  // or will never be
   tenants_.Leave(*r.tenant);

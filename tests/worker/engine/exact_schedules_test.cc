@@ -52,6 +52,9 @@ nlohmann::json report = nlohmann::json::array();
 struct Case {
   std::string isa;
   Format format;
+
+  std::string Name() const { return absl::StrCat(isa, "_", format.name); }
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.Name(); }
 };
 
 // The instruction sets that this build and machine have.
@@ -117,9 +120,7 @@ TEST_P(ExactSchedulesTest, EveryAnswerIsThatOfTheRequestAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ExactSchedulesTest, ::testing::ValuesIn(Cases()),
-                         [](const auto& info) {
-                           return absl::StrCat(info.param.isa, "_", info.param.format.name);
-                         });
+                         [](const auto& info) { return info.param.Name(); });
 
 // False where an argument is not one of ours.
 bool ParseFlags(int argc, char** argv) {

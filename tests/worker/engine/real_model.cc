@@ -6,6 +6,7 @@
 
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
+#include "services/worker/engine/model_drafter.h"
 
 namespace continuo {
 namespace {
@@ -136,7 +137,23 @@ absl::StatusOr<std::unique_ptr<Executor>> RealModel::MakeExecutor(const EngineOp
 
 std::shared_ptr<Drafter> RealModel::MakeDrafter(int percent, uint32_t seed) {
   if (seed % 3 == 0) return std::make_shared<PromptLookup>();
-  return std::make_shared<ReplayDrafter>(this, percent, seed);
+  if (seed % 3 == 1) return std::make_shared<ReplayDrafter>(this, percent, seed);
+  LoadOptions options = options_;
+  options.weights = "int4";
+  options.block_size = 1 + static_cast<int>(seed / 3 % 9);
+  options.num_blocks = (kLongest + options.block_size - 1) / options.block_size;
+  // Sometimes fewer rows than it is asked for.
+  options.max_batch_tokens = 1 + static_cast<int>(seed / 27 % 60);
+  auto draft = LoadExecutor(options);
+  CONTINUO_CHECK(draft.ok());
+  return std::make_shared<ModelDrafter>(
+      ModelDrafterOptions{.num_blocks = draft->num_blocks,
+                          .block_size = draft->block_size,
+                          .vocab_size = vocab_size_,
+                          .target_vocab_size = vocab_size_,
+                          .context_length = draft->config.context_length,
+                          .max_rows = options.max_batch_tokens},
+      std::move(draft->executor), &stopped_clock_);
 }
 
 StepResult RealModel::RunAlone(const Request& request, const StepPlan& plan) {

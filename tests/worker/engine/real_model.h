@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "services/worker/model/loader.h"
+#include "tests/testing/manual_clock.h"
 #include "tests/worker/engine/simulated_model.h"
 
 namespace continuo {
@@ -23,7 +24,8 @@ class RealModel : public SimulatedModel {
   int vocab_size() const override { return vocab_size_; }
   absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(const EngineOptions& options,
                                                          std::mt19937& rng) override;
-  // The request's own answer with wrong tokens among it, or prompt lookup.
+  // The request's own answer with wrong tokens among it, prompt lookup, or the same weights in int4
+  // as a draft model.
   std::shared_ptr<Drafter> MakeDrafter(int percent, uint32_t seed) override;
 
   std::vector<int32_t> Answer(const Request& request, int index) override;
@@ -48,6 +50,7 @@ class RealModel : public SimulatedModel {
   const LoadOptions options_;
   const LoadedModel loaded_;  // runs requests alone
   const int vocab_size_;
+  const ManualClock stopped_clock_;   // by which guessing takes no time
   std::map<RequestId, Alone> alone_;  // of this schedule
   std::map<int, int> num_schedules_;
 };

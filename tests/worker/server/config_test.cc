@@ -38,6 +38,9 @@ TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
   }
   EXPECT_EQ(ExitCode({"--model=m", "--drain_grace=30001ms"}), 2);
   EXPECT_EQ(ExitCode({"--model=m", "--max_buffer_bytes=16MiB"}), 2) << "less than one message";
+  EXPECT_EQ(ExitCode({"--model=m", "--speculation=draft"}), 2) << "no draft model";
+  EXPECT_EQ(ExitCode({"--model=m", "--draft_model=d"}), 2) << "it would not be used";
+  EXPECT_EQ(ExitCode({"--model=m", "--draft_model=d", "--speculation=draft"}), -1);
   EXPECT_EQ(ExitCode({"--help"}), 0);
   EXPECT_EQ(ExitCode({"--version"}), 0);
   EXPECT_EQ(ExitCode({"--model=m", "--isa=scalar", "--drain_grace=30s"}), -1);
@@ -77,6 +80,25 @@ TEST(PlanLoadTest, TheKvCacheTakesWhatTheContainerHasAndNeverMore) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(absl::StrContains(refused.message(), FormatBytes(1000 * block))) << refused;
   EXPECT_TRUE(absl::StrContains(refused.message(), FormatBytes(999 * block))) << refused;
+}
+
+TEST(PlanLoadTest, ADraftModelsWeightsAndBlocksCount) {
+  const TinyModel model, draft({.num_layers = 1});
+  WorkerConfig config;
+  config.model = model.dir();
+  config.max_batch_tokens = 16;
+  config.max_running = 1 << 16;
+  const auto target = EstimateLoad({.dir = model.dir(), .max_batch_tokens = 16});
+  const auto small = EstimateLoad({.dir = draft.dir(), .max_batch_tokens = 16});
+  config.speculation = "draft";
+  config.draft_model = draft.dir();
+  const auto plan = PlanLoad(
+      config, static_cast<uint64_t>(target->weight_bytes + target->scratch_bytes +
+                                    small->weight_bytes + small->scratch_bytes +
+                                    1000 * (target->bytes_per_block + small->bytes_per_block)));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->num_blocks, 900);
+  EXPECT_EQ(plan->dir, model.dir());
 }
 
 TEST(PlanLoadTest, APoolThatCannotHoldOneSequenceIsRefusedWithBothNumbers) {

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes of a model in bf16 one to measure speculation with, and a draft model that thinks much like it.
+
+    build/venv/bin/python tests/bench/draft_pair.py MODEL OUT [--layers=2] [--halvings=4]
+
+OUT/target is MODEL with what the layers from the --layers-th on add divided by 2**halvings, OUT/draft is
+the same files with the first layers alone. How often the two agree is set by --halvings: no figure of
+real models, which agree as they were trained to.
+"""
+import argparse
+import json
+import mmap
+import pathlib
+import shutil
+
+import numpy
+
+OUTPUTS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
+
+
+def halve(path, layers, halvings):
+    """Takes `halvings` off the exponents of what the later layers add."""
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as bytes_:
+        size = int.from_bytes(bytes_[:8], "little")
+        header = json.loads(bytes_[8:8 + size])
+        for name, tensor in header.items():
+            parts = name.split(".")
+            if parts[:2] != ["model", "layers"] or int(parts[2]) < layers or not name.endswith(OUTPUTS):
+                continue
+            if tensor["dtype"] != "BF16":
+                raise SystemExit(f"{name} is {tensor['dtype']}, not BF16")
+            begin, end = tensor["data_offsets"]
+            values = numpy.frombuffer(bytes_, numpy.uint16, (end - begin) // 2, 8 + size + begin)
+            small = ((values >> 7) & 0xFF) <= halvings
+            values[:] = numpy.where(small, values & 0x8000, values - (halvings << 7))
+            del values
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=pathlib.Path)
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--halvings", type=int, default=4)
+    options = parser.parse_args()
+    target, draft = options.out / "target", options.out / "draft"
+    shutil.copytree(options.model, target)
+    for path in target.glob("*.safetensors"):
+        halve(path, options.layers, options.halvings)
+    shutil.copytree(target, draft, copy_function=lambda a, b: pathlib.Path(b).hardlink_to(a))
+    config = json.loads((target / "config.json").read_text())
+    config["num_hidden_layers"] = options.layers
+    if "layer_types" in config:
+        config["layer_types"] = config["layer_types"][:options.layers]
+    (draft / "config.json").unlink()
+    (draft / "config.json").write_text(json.dumps(config, indent=1))
+
+
+if __name__ == "__main__":
+    main()
