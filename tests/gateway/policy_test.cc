@@ -304,6 +304,7 @@ TEST(CostTest, PromptTokensSentButNotReportedCountLikeReportedOnes) {
   Fleet fleet(2);
   fleet.loads[0].total_kv_blocks = fleet.loads[1].total_kv_blocks = 0;
   fleet.loads[0].pending_prompt_tokens = 5000;
+  fleet.loads[1].pending_prompt_tokens = 0;
   fleet.candidates[1].unreported_prompt_tokens = 5000;
   EXPECT_DOUBLE_EQ(Cost({.model = "m"}, fleet.candidates[0]),
                    Cost({.model = "m"}, fleet.candidates[1]));
