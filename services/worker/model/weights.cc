@@ -207,6 +207,23 @@ absl::Status Fill(const Placed& placed, const StoredTensor& stored, const Weight
                  });
 }
 
+// Everything that a rank's bytes depend on, but for the checkpoint's.
+std::string CacheKey(const ModelConfig& config, const Shard& shard, WeightType type,
+                     const Backend& backend) {
+  std::string key = absl::StrCat(backend.name(), ";", kArithmeticVersion, ";", kAlignment);
+  ModelWeights places;
+  for (const WeightSpec& spec : ListWeights(config, places)) {
+    const Part part = PartOf(spec, shard, config.head_dim);
+    const Placed placed = Place(spec, part, shard, type, backend);
+    absl::StrAppend(&key, ";", spec.name.size(), ":", spec.name, ShapeText(spec.shape), " ",
+                    part.rows.begin, "-", part.rows.end, ",", part.columns.begin, "-",
+                    part.columns.end, " ", absl::StrJoin(placed.pieces, ","), " ", placed.bytes,
+                    " ", static_cast<int>(placed.weight.format), ",",
+                    static_cast<int>(placed.weight.data.dtype), ",", spec.less_one ? 1 : 0);
+  }
+  return key;
+}
+
 }  // namespace
 
 absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint) {
@@ -280,10 +297,28 @@ int64_t WeightBytes(const ModelConfig& config, const Shard& shard, WeightType ty
 absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(const ModelConfig& config,
                                                        const Shard& shard,
                                                        const Checkpoint& checkpoint,
-                                                       WeightType type, Backend& backend) {
+                                                       WeightType type, Backend& backend,
+                                                       const WeightsCache* cache) {
   std::unique_ptr<Weights> weights(new Weights(backend));
   weights->bytes_ = WeightBytes(config, shard, type, backend);
   ASSIGN_OR_RETURN(weights->memory_, backend.Allocate(static_cast<size_t>(weights->bytes_)));
+  const bool is_cached =
+      cache != nullptr && backend.FormatOf(type) != WeightFormat::kDense && weights->bytes_ > 0;
+  const auto loop = [&backend](int n, absl::FunctionRef<void(int)> body) {
+    backend.ParallelFor(n, body);
+  };
+  const std::string key = CacheKey(config, shard, type, backend);
+  if (is_cached) {
+    const absl::Status read = cache->Read(
+        key, {static_cast<uint8_t*>(weights->memory_), static_cast<size_t>(weights->bytes_)}, loop);
+    weights->is_from_cache_ = read.ok();
+    if (absl::IsDataLoss(read)) {
+      // It has spoilt what is to be zeros.
+      backend.Free(std::exchange(weights->memory_, nullptr));
+      ASSIGN_OR_RETURN(weights->memory_, backend.Allocate(static_cast<size_t>(weights->bytes_)));
+    }
+    if (!absl::IsNotFound(read)) weights->cache_status_ = read;
+  }
   const std::vector<WeightSpec> specs = ListWeights(config, weights->model_);
   std::vector<uint8_t> staging;
   int64_t offset = 0;
@@ -297,10 +332,16 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(const ModelConfig& config
     } else {
       *spec.vector = placed.weight.data;
     }
+    if (weights->is_from_cache_) continue;
     RETURN_IF_ERROR(Fill(placed, *checkpoint.Find(spec.name), spec, part, backend, staging));
   }
   if (config.tied_embeddings) weights->model_.head = weights->model_.embedding;
   RETURN_IF_ERROR(backend.Synchronize());
+  if (is_cached && !weights->is_from_cache_) {
+    weights->cache_status_.Update(cache->Write(
+        key, {static_cast<const uint8_t*>(weights->memory_), static_cast<size_t>(weights->bytes_)},
+        loop));
+  }
   return weights;
 }
 

@@ -13,6 +13,7 @@
 #include "services/worker/model/fingerprint.h"
 #include "services/worker/model/safetensors.h"
 #include "services/worker/model/shard.h"
+#include "services/worker/model/weights_cache.h"
 
 namespace continuo {
 
@@ -101,17 +102,22 @@ int64_t WeightBytes(const ModelConfig& config, const Shard& shard, WeightType ty
 class Weights {
  public:
   // `checkpoint` has passed CheckWeights; it is not read after the return. ResourceExhausted
-  // where the backend has not enough memory. `backend` outlives the result.
+  // where the backend has not enough memory. `backend` outlives the result. What has to be packed
+  // is read from `cache`, of this checkpoint, or written to it; null: neither. Only on the CPU.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(const ModelConfig& config,
                                                        const Shard& shard,
                                                        const Checkpoint& checkpoint,
-                                                       WeightType type, Backend& backend);
+                                                       WeightType type, Backend& backend,
+                                                       const WeightsCache* cache = nullptr);
   ~Weights();
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
 
   const ModelWeights& model() const { return model_; }
   int64_t bytes() const { return bytes_; }
+  bool is_from_cache() const { return is_from_cache_; }
+  // Why the cache was of no use, though there is one: a damaged file, one that cannot be written.
+  const absl::Status& cache_status() const { return cache_status_; }
 
  private:
   explicit Weights(Backend& backend) : backend_(backend) {}
@@ -119,6 +125,8 @@ class Weights {
   Backend& backend_;
   void* memory_ = nullptr;
   int64_t bytes_ = 0;
+  bool is_from_cache_ = false;
+  absl::Status cache_status_;
   ModelWeights model_;
 };
 
