@@ -5,18 +5,47 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_replica.h"
 #include "kernels/cpu/pick_kernels.h"
+#include "kernels/replica.h"
 #include "services/base/status_macros.h"
 #if CONTINUO_CUDA
-#include "absl/strings/match.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_replica.h"
 #include "kernels/cuda/device.h"
 #endif
 
 namespace continuo {
+namespace {
+
+absl::Status NoSuchDevice(absl::string_view device) {
+  constexpr const char* kHas = CONTINUO_CUDA ? "cpu and cuda:N" : "cpu";
+  return absl::InvalidArgumentError(
+      absl::StrCat("device \"", device, "\" is not available: this build has ", kHas));
+}
+
+#if CONTINUO_CUDA
+bool IsCuda(absl::string_view device) { return absl::StartsWith(device, "cuda"); }
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCuda(const BackendOptions& options) {
+  ASSIGN_OR_RETURN(const std::vector<int> indices, cuda::ParseDevices(options.device));
+  if (indices.size() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device \"", options.device, "\": a backend has one device"));
+  }
+  ASSIGN_OR_RETURN(const std::vector<cuda::Device> devices, cuda::FindDevices(indices));
+  return cuda::CudaBackend::Make({.device = devices[0],
+                                  .num_threads = options.num_threads,
+                                  .deterministic = options.deterministic});
+}
+#endif
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options) {
   constexpr int kMaxThreads = 1024;
@@ -29,23 +58,19 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& optio
     return std::make_unique<cpu::CpuBackend>(*kernels, options.num_threads);
   }
 #if CONTINUO_CUDA
-  constexpr const char* kHas = "cpu and cuda:N";
-  if (absl::StartsWith(options.device, "cuda")) {
-    ASSIGN_OR_RETURN(const std::vector<int> indices, cuda::ParseDevices(options.device));
-    if (indices.size() != 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("device \"", options.device, "\": a backend has one device"));
-    }
-    ASSIGN_OR_RETURN(const std::vector<cuda::Device> devices, cuda::FindDevices(indices));
-    return cuda::CudaBackend::Make({.device = devices[0],
-                                    .num_threads = options.num_threads,
-                                    .deterministic = options.deterministic});
-  }
-#else
-  constexpr const char* kHas = "cpu";
+  if (IsCuda(options.device)) return MakeCuda(options);
 #endif
-  return absl::InvalidArgumentError(
-      absl::StrCat("device \"", options.device, "\" is not available: this build has ", kHas));
+  return NoSuchDevice(options.device);
+}
+
+absl::StatusOr<std::unique_ptr<Replica>> MakeReplica(const ReplicaOptions& options) {
+  if (options.device == "cpu") {
+    return std::make_unique<cpu::CpuReplica>(options.num_ranks, options.isa);
+  }
+#if CONTINUO_CUDA
+  if (IsCuda(options.device)) return cuda::CudaReplica::Make(options);
+#endif
+  return NoSuchDevice(options.device);
 }
 
 }  // namespace continuo

@@ -47,7 +47,8 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Text("model", &c.model, "Folder of a Hugging Face model (required)");
   flags.Text("model_name", &c.model_name, "Name that clients use; default: the folder's name");
   flags.Text("worker_name", &c.worker_name, "Name for people and metrics; default: the host's");
-  flags.Text("device", &c.device, "cpu");
+  flags.Text("device", &c.device,
+             "cpu, or in builds with CUDA cuda:0 or cuda:0,1,2,3: a rank on each");
   flags.Address("listen", &c.listen, "Address of the gRPC server");
   flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz");
   flags.OptionalAddress(
@@ -78,7 +79,8 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Integer("max_context_tokens", &c.max_context_tokens, 0, kMaxInt,
                 "Tokens of one sequence, prompt and answer; 0 is the model's");
   flags.Bytes("kv_cache_memory", &c.kv_cache_memory, 0, uint64_t{1} << 50,
-              "KV cache of all ranks together; 0 is what the container's memory leaves");
+              "KV cache of all ranks together; 0 is what the container's, or the CUDA devices', "
+              "memory leaves");
   flags.Integer("kv_blocks", &c.kv_blocks, 0, kMaxInt,
                 "KV cache in blocks instead; 0 is what kv_cache_memory holds");
   flags.Integer("block_size", &c.block_size, 1, 1024, "Tokens of a KV block");
@@ -100,7 +102,7 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Duration("drain_grace", &c.drain_grace, absl::ZeroDuration(), kMaxDrainGrace,
                  "How long streams may go on after SIGTERM before they are handed over");
   flags.Switch("deterministic", &c.deterministic,
-               "Tokens do not depend on the load; always so on the CPU");
+               "Tokens do not depend on the load, at some cost on CUDA; always so on the CPU");
 }
 
 int BadCommandLine(std::string_view text) {
@@ -125,6 +127,8 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
         absl::StrCat("--tensor_parallel=", c.tensor_parallel, " is not 1, 2, 4 or 8"));
   } else if ((c.speculation == "draft") != !c.draft_model.empty()) {
     parsed.exit_code = BadCommandLine("--speculation=draft and --draft_model need each other");
+  } else if (c.speculation == "draft" && c.device != "cpu") {
+    parsed.exit_code = BadCommandLine("--speculation=draft needs --device=cpu");
   } else if (c.max_buffer_bytes < c.max_receive_bytes) {
     parsed.exit_code = BadCommandLine(
         absl::StrCat("--max_buffer_bytes=", c.max_buffer_bytes,
@@ -147,6 +151,13 @@ absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t availa
   load.max_context_tokens = config.max_context_tokens;
   load.block_size = config.block_size;
   load.max_batch_tokens = config.max_batch_tokens;
+  load.deterministic = config.deterministic;
+  if (config.device != "cpu") {
+    // The loader sees what the devices have free.
+    load.num_blocks = config.kv_blocks;
+    load.kv_cache_memory = static_cast<int64_t>(config.kv_cache_memory);
+    return load;
+  }
   ASSIGN_OR_RETURN(LoadEstimate estimate, EstimateLoad(load));
   if (config.speculation == "draft") {
     ASSIGN_OR_RETURN(const LoadOptions draft_load,
@@ -212,7 +223,8 @@ ServedModel DescribeModel(const WorkerConfig& config, const LoadedModel& model,
   served.weight_format = model.weight_format;
   const std::vector<std::string> text_parts = {absl::StrCat(kTextVersion), text->tokenizer_digest(),
                                                text->template_digest()};
-  served.fingerprint = MakeFingerprint(model.fingerprint, text_parts);
+  // An empty one equals nothing, not even itself.
+  if (model.is_exact) served.fingerprint = MakeFingerprint(model.fingerprint, text_parts);
   served.tokenizer_fingerprint = text->tokenizer_digest();
   const GenerationDefaults& d = model.config.defaults;
   served.defaults.temperature = d.temperature;

@@ -28,6 +28,11 @@ namespace {
 // Beyond the drain's own time, until the server is shut down; and for that.
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
+[[noreturn]] void Fail(const absl::Status& status) {
+  Log(LogSeverity::kError, "the worker ends", {{"reason", status.ToString()}});
+  std::_Exit(1);
+}
+
 // A model and its text, loaded.
 struct Loaded {
   std::unique_ptr<TextModel> text;
@@ -37,18 +42,14 @@ struct Loaded {
 
 absl::StatusOr<Loaded> Load(const WorkerConfig& config, const Clock* clock) {
   Loaded loaded;
-  ASSIGN_OR_RETURN(const LoadOptions options, PlanLoad(config, AvailableMemoryBytes()));
+  ASSIGN_OR_RETURN(LoadOptions options, PlanLoad(config, AvailableMemoryBytes()));
+  options.on_stuck = Fail;
   ASSIGN_OR_RETURN(loaded.text, TextModel::Open(config.model));
   ASSIGN_OR_RETURN(loaded.model, LoadExecutor(options));
   if (config.speculation == "draft") {
     ASSIGN_OR_RETURN(loaded.draft_model, LoadDraftModel(config, loaded.model, *loaded.text, clock));
   }
   return loaded;
-}
-
-[[noreturn]] void Fail(const absl::Status& status) {
-  Log(LogSeverity::kError, "the worker ends", {{"reason", status.ToString()}});
-  std::_Exit(1);
 }
 
 int Main(int argc, char** argv) {

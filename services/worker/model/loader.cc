@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/thread_communicator.h"
+#include "kernels/replica.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/kv_cache.h"
@@ -75,8 +75,9 @@ struct LoadPlan {
   }
 };
 
-absl::StatusOr<LoadPlan> PlanLoad(const LoadOptions& options) {
-  RETURN_IF_ERROR(CheckTensorParallel(options.tensor_parallel));
+// num_ranks: options.tensor_parallel, or what the devices say.
+absl::StatusOr<LoadPlan> PlanLoad(const LoadOptions& options, int num_ranks) {
+  RETURN_IF_ERROR(CheckTensorParallel(num_ranks));
   RETURN_IF_ERROR(CheckRange("threads", options.threads, 1, kMaxThreads));
   RETURN_IF_ERROR(CheckRange("block_size", options.block_size, 1, kMaxBlockSize));
   RETURN_IF_ERROR(CheckRange("max_batch_tokens", options.max_batch_tokens, 1, kMaxBatchTokens));
@@ -91,22 +92,34 @@ absl::StatusOr<LoadPlan> PlanLoad(const LoadOptions& options) {
   LoadPlan plan{.config = std::move(config), .checkpoint = std::move(checkpoint)};
   const DType stored = StoredType(plan.config, plan.checkpoint);
   ASSIGN_OR_RETURN(plan.weights, PickWeights(options.weights, stored));
+  if (options.device != "cpu" &&
+      (plan.weights == WeightType::kInt8 || plan.weights == WeightType::kInt4)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights is ", options.weights, "; a CUDA device computes with fp32 or bf16"));
+  }
   plan.activations = plan.weights == WeightType::kF32    ? DType::kF32
                      : plan.weights == WeightType::kBF16 ? DType::kBF16
                                                          : stored;
   ASSIGN_OR_RETURN(plan.kv_dtype, PickKvType(options.kv_dtype, plan.activations));
-  for (int rank = 0; rank < options.tensor_parallel; ++rank) {
-    plan.shards.push_back(MakeShard(plan.config, rank, options.tensor_parallel));
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    plan.shards.push_back(MakeShard(plan.config, rank, num_ranks));
   }
   plan.min_blocks = (plan.config.context_length + options.block_size - 1) / options.block_size;
   return plan;
 }
 
-// The number of KV blocks that the options ask for; enough for one whole sequence.
-absl::StatusOr<int> NumBlocks(const LoadOptions& options, const LoadPlan& plan) {
-  // Slots are counted in 32 bits.
-  const int64_t max_blocks = std::numeric_limits<int32_t>::max() / options.block_size;
+// Slots are counted in 32 bits.
+int64_t MaxBlocks(const LoadOptions& options) {
+  return std::numeric_limits<int32_t>::max() / options.block_size;
+}
+
+// The number of KV blocks that the options ask for; enough for one whole sequence. 0 where the
+// devices' memory decides.
+absl::StatusOr<int> NumBlocks(const LoadOptions& options, const LoadPlan& plan,
+                              bool has_device_memory) {
+  const int64_t max_blocks = MaxBlocks(options);
   int64_t blocks = options.num_blocks;
+  if (has_device_memory && blocks == 0 && options.kv_cache_memory == 0) return 0;
   if (blocks == 0) {
     RETURN_IF_ERROR(CheckRange("kv_cache_memory", options.kv_cache_memory, 1,
                                std::numeric_limits<int64_t>::max()));
@@ -125,57 +138,89 @@ absl::StatusOr<int> NumBlocks(const LoadOptions& options, const LoadPlan& plan) 
 }
 
 // Threads of one rank: their sum is options.threads, but each has at least one.
-int RankThreads(const LoadOptions& options, int rank) {
-  const int size = options.tensor_parallel;
+int RankThreads(const LoadOptions& options, int rank, int size) {
   return std::max(1, options.threads * (rank + 1) / size - options.threads * rank / size);
 }
 
-absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
-    const LoadOptions& options, const LoadPlan& plan, int num_blocks,
-    std::unique_ptr<Communicator> communicator) {
-  const int threads = RankThreads(options, communicator->rank());
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<Backend> backend,
-      MakeBackend({.device = options.device, .num_threads = threads, .isa = options.isa}));
-  return ModelRunner::Make(plan.config, plan.checkpoint,
-                           {.weights = plan.weights,
-                            .activations = plan.activations,
-                            .kv_dtype = plan.kv_dtype,
-                            .num_blocks = num_blocks,
-                            .block_size = options.block_size,
-                            .max_rows = options.max_batch_tokens,
-                            .num_threads = threads},
-                           std::move(backend), std::move(communicator));
+// make(rank) by a thread for each, all at the same time; meanwhile() by this one. The first error
+// in the order of ranks.
+template <typename T, typename Make, typename Meanwhile>
+absl::StatusOr<std::vector<T>> MakeOnAllRanks(size_t num_ranks, Make make, Meanwhile meanwhile) {
+  std::vector<absl::StatusOr<T>> made(num_ranks);
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < num_ranks; ++rank) {
+    threads.emplace_back([&, rank] { made[rank] = make(rank); });
+  }
+  meanwhile();
+  for (std::thread& thread : threads) thread.join();
+  std::vector<T> all;
+  for (auto& one : made) {
+    RETURN_IF_ERROR(one.status());
+    all.push_back(*std::move(one));
+  }
+  return all;
 }
 
-// All ranks, each made by a thread of its own while this one digests the weights.
+// How many KV blocks the devices have room for.
+absl::StatusOr<int> PlanBlocks(const LoadOptions& options, const LoadPlan& plan, int wanted,
+                               Replica& replica, const std::vector<Replica::Rank>& ranks) {
+  std::vector<RankNeeds> needs;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Shard& shard = plan.shards[rank];
+    needs.push_back(
+        {.weights = WeightBytes(plan.config, shard, plan.weights, *ranks[rank].backend),
+         .scratch = ScratchBytes(plan.config, shard, plan.activations, options.max_batch_tokens),
+         .block = plan.BlockBytes(shard, options.block_size)});
+  }
+  ASSIGN_OR_RETURN(const int64_t blocks,
+                   replica.PlanBlocks(needs, {.min_blocks = plan.min_blocks,
+                                              .max_blocks = MaxBlocks(options),
+                                              .wanted = wanted}));
+  return static_cast<int>(blocks);
+}
+
+// All ranks, and *num_blocks, which is 0 where the devices' memory decides.
 absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const LoadOptions& options,
                                                                       const LoadPlan& plan,
-                                                                      int num_blocks,
+                                                                      Replica& replica,
+                                                                      int* num_blocks,
                                                                       Digest128* digest) {
-  std::vector<std::unique_ptr<Communicator>> communicators =
-      MakeThreadCommunicators(options.tensor_parallel);
-  std::vector<absl::StatusOr<std::unique_ptr<ModelRunner>>> made(communicators.size());
-  std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < communicators.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      made[rank] = MakeRunner(options, plan, num_blocks, std::move(communicators[rank]));
-    });
+  const auto size = static_cast<size_t>(replica.num_ranks());
+  const auto threads = [&](size_t rank) {
+    return RankThreads(options, static_cast<int>(rank), replica.num_ranks());
+  };
+  ASSIGN_OR_RETURN(
+      std::vector<Replica::Rank> ranks,
+      MakeOnAllRanks<Replica::Rank>(
+          size,
+          [&](size_t rank) { return replica.MakeRank(static_cast<int>(rank), threads(rank)); },
+          [] {}));
+  if (replica.has_device_memory()) {
+    ASSIGN_OR_RETURN(*num_blocks, PlanBlocks(options, plan, *num_blocks, replica, ranks));
   }
-  *digest = WeightsDigest(DigestWeights(plan.config, plan.checkpoint, options.threads));
-  for (std::thread& thread : threads) thread.join();
-  std::vector<std::unique_ptr<ModelRunner>> runners;
-  for (auto& runner : made) {
-    RETURN_IF_ERROR(runner.status());
-    runners.push_back(*std::move(runner));
-  }
-  return runners;
+  return MakeOnAllRanks<std::unique_ptr<ModelRunner>>(
+      size,
+      [&](size_t rank) {
+        return ModelRunner::Make(plan.config, plan.checkpoint,
+                                 {.weights = plan.weights,
+                                  .activations = plan.activations,
+                                  .kv_dtype = plan.kv_dtype,
+                                  .num_blocks = *num_blocks,
+                                  .block_size = options.block_size,
+                                  .max_rows = options.max_batch_tokens,
+                                  .num_threads = threads(rank)},
+                                 std::move(ranks[rank].backend),
+                                 std::move(ranks[rank].communicator));
+      },
+      [&] {
+        *digest = WeightsDigest(DigestWeights(plan.config, plan.checkpoint, options.threads));
+      });
 }
 
 }  // namespace
 
 absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
-  ASSIGN_OR_RETURN(LoadPlan plan, PlanLoad(options));
+  ASSIGN_OR_RETURN(LoadPlan plan, PlanLoad(options, options.tensor_parallel));
   // One that computes nothing says how it would pack.
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
                    MakeBackend({.device = options.device, .isa = options.isa}));
@@ -192,12 +237,21 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
 }
 
 absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
-  ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoad(options));
-  ASSIGN_OR_RETURN(const int num_blocks, NumBlocks(options, plan));
+  RETURN_IF_ERROR(CheckTensorParallel(options.tensor_parallel));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Replica> replica,
+                   MakeReplica({.device = options.device,
+                                .isa = options.isa,
+                                .num_ranks = options.tensor_parallel,
+                                .deterministic = options.deterministic,
+                                .on_stuck = options.on_stuck}));
+  const int num_ranks = replica->num_ranks();
+  ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoad(options, num_ranks));
+  ASSIGN_OR_RETURN(int num_blocks, NumBlocks(options, plan, replica->has_device_memory()));
   LoadedModel loaded;
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ModelRunner>> runners,
-                   MakeRunners(options, plan, num_blocks, &loaded.fingerprint.weights));
+                   MakeRunners(options, plan, *replica, &num_blocks, &loaded.fingerprint.weights));
   loaded.backend_name = runners[0]->backend_name();
+  loaded.is_exact = replica->is_exact();
   loaded.weight_format = NameOf(plan.weights);
   loaded.kv_format = FormatName(plan.kv_dtype);
   loaded.fingerprint.config = ConfigSummary(plan.config);
@@ -205,9 +259,11 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
       absl::StrCat(loaded.weight_format, " activations=", FormatName(plan.activations));
   loaded.fingerprint.kv_format = loaded.kv_format;
   loaded.fingerprint.backend = loaded.backend_name;
+  // On the CPU every number of ranks gives the same bits.
+  if (options.device != "cpu") absl::StrAppend(&loaded.fingerprint.backend, " ranks=", num_ranks);
   loaded.num_parameters = NumParameters(plan.config);
-  for (int rank = 0; rank < options.tensor_parallel; ++rank) {
-    loaded.num_threads += RankThreads(options, rank);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    loaded.num_threads += RankThreads(options, rank, num_ranks);
   }
   loaded.num_blocks = num_blocks;
   loaded.block_size = options.block_size;

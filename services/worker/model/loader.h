@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/tensor.h"
 #include "services/worker/model/config.h"
@@ -19,19 +21,23 @@ inline constexpr int kMaxBatchTokens = 1 << 17;
 
 struct LoadOptions {
   std::string dir;             // of config.json and the safetensors
-  std::string device = "cpu";  // as BackendOptions::device
+  std::string device = "cpu";  // as ReplicaOptions::device
   std::string isa = "auto";    // as BackendOptions::isa
-  int tensor_parallel = 1;     // ranks: 1, 2, 4 or 8
+  int tensor_parallel = 1;     // ranks: 1, 2, 4 or 8; on CUDA devices one on each, or 1 for that
   int threads = 1;             // of all ranks together; each has at least one
+  bool deterministic = false;  // as BackendOptions::deterministic
   // auto (as stored; fp16 becomes fp32), fp32, bf16, int8, int4. Activations are bf16 where weights
   // are, or are stored so and quantised here; else fp32.
   std::string weights = "auto";
   std::string kv_dtype = "auto";  // auto (as the activations), fp32, bf16, int8
   int max_context_tokens = 0;     // 0: the model's; more than the model's is refused
   int num_blocks = 0;             // of the KV cache; 0: what kv_cache_memory holds
-  int64_t kv_cache_memory = 0;    // bytes, of all ranks together; read where num_blocks is 0
-  int block_size = 16;            // tokens of a KV block
-  int max_batch_tokens = 2048;    // rows of one step at most
+  // Bytes, of all ranks together; read where num_blocks is 0. 0: on the CPU refused, on CUDA
+  // devices what they have free beside weights, scratch and a margin.
+  int64_t kv_cache_memory = 0;
+  int block_size = 16;                                // tokens of a KV block
+  int max_batch_tokens = 2048;                        // rows of one step at most
+  std::function<void(const absl::Status&)> on_stuck;  // as ReplicaOptions::on_stuck
 };
 
 // What one rank holds.
@@ -53,6 +59,8 @@ struct LoadedModel {
   std::string weight_format;  // "fp32", "bf16", "int8", "int4": as computed, so fp16 is "fp32"
   std::string kv_format;
   std::string backend_name;  // "cpu/avx2"
+  // Whether a row's results depend on that row and the fingerprint alone.
+  bool is_exact = true;
   std::vector<RankMemory> ranks;
 };
 

@@ -41,6 +41,8 @@ TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
   EXPECT_EQ(ExitCode({"--model=m", "--speculation=draft"}), 2) << "no draft model";
   EXPECT_EQ(ExitCode({"--model=m", "--draft_model=d"}), 2) << "it would not be used";
   EXPECT_EQ(ExitCode({"--model=m", "--draft_model=d", "--speculation=draft"}), -1);
+  EXPECT_EQ(ExitCode({"--model=m", "--draft_model=d", "--speculation=draft", "--device=cuda:0"}),
+            2);
   EXPECT_EQ(ExitCode({"--help"}), 0);
   EXPECT_EQ(ExitCode({"--version"}), 0);
   EXPECT_EQ(ExitCode({"--model=m", "--isa=scalar", "--drain_grace=30s"}), -1);
@@ -52,6 +54,20 @@ TEST(WorkerConfigTest, ABatchIsAsLargeAsTheLoaderTakesAndNoLarger) {
   EXPECT_EQ(ExitCode({"--model=m", flag(kMaxBatchTokens).c_str()}), -1);
   EXPECT_EQ(ExitCode({"--model=m", flag(kMaxBatchTokens + 1).c_str()}), 2);
   EXPECT_TRUE(EstimateLoad({.dir = model.dir(), .max_batch_tokens = kMaxBatchTokens}).ok());
+}
+
+TEST(PlanLoadTest, OnOtherDevicesTheLoaderPlansTheKvCache) {
+  WorkerConfig config;
+  config.model = "not looked at";
+  config.device = "cuda:0,1";
+  config.kv_cache_memory = 5;
+  config.deterministic = true;
+  const auto plan = PlanLoad(config, 0);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->device, "cuda:0,1");
+  EXPECT_EQ(plan->num_blocks, 0);
+  EXPECT_EQ(plan->kv_cache_memory, 5);
+  EXPECT_TRUE(plan->deterministic);
 }
 
 TEST(PlanLoadTest, TheKvCacheTakesWhatTheContainerHasAndNeverMore) {
@@ -116,6 +132,21 @@ TEST(PlanLoadTest, AMissingFolderIsNamed) {
   WorkerConfig config;
   config.model = "/no-such-folder";
   EXPECT_TRUE(absl::StrContains(PlanLoad(config, kGiB).status().message(), "no-such-folder"));
+}
+
+TEST(DescribeModelTest, WhatDependsOnTheLoadHasNoFingerprint) {
+  const TinyModel tiny;
+  const auto text = TextModel::Open(tiny.dir());
+  ASSERT_TRUE(text.ok()) << text.status();
+  WorkerConfig config;
+  config.model = tiny.dir();
+  auto loaded = LoadExecutor(*PlanLoad(config, kGiB));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_FALSE(DescribeModel(config, *loaded, text->get()).fingerprint.empty());
+  loaded->is_exact = false;
+  const ServedModel served = DescribeModel(config, *loaded, text->get());
+  EXPECT_TRUE(served.fingerprint.empty());
+  EXPECT_FALSE(served.tokenizer_fingerprint.empty());
 }
 
 TEST(DescribeModelTest, TheFingerprintDependsOnTextAndContextButNotOnBatchLimits) {

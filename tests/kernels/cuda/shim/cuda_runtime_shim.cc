@@ -17,7 +17,8 @@ using continuo::testing::TheState;
 
 namespace {
 
-constexpr int kPoison = 0xff;  // NaN in every float type
+constexpr int kPoison = 0xff;                  // NaN in every float type
+constexpr size_t kPoisoned = size_t{1} << 20;  // at the start of an allocation: pages cost time
 
 // Locks, counts the call; to_fail() says whether it is the one.
 class Call {
@@ -158,7 +159,7 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   const int64_t free = call.state().options.devices[device].free_bytes - Used(call.state(), device);
   if (static_cast<int64_t>(bytes) > free) return cudaErrorMemoryAllocation;
   *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  std::memset(*data, kPoison, bytes);
+  std::memset(*data, kPoison, std::min(bytes, kPoisoned));
   call.state().memory[*data] = {device, bytes};
   return cudaSuccess;
 }

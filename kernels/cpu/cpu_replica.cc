@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/cpu_replica.h"
+
+#include <utility>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/pick_kernels.h"
+#include "kernels/cpu/thread_communicator.h"
+#include "services/base/check.h"
+#include "services/base/status_macros.h"
+
+namespace continuo::cpu {
+
+CpuReplica::CpuReplica(int num_ranks, std::string isa)
+    : isa_(std::move(isa)), communicators_(MakeThreadCommunicators(num_ranks)) {}
+
+absl::StatusOr<Replica::Rank> CpuReplica::MakeRank(int rank, int num_threads) {
+  ASSIGN_OR_RETURN(const KernelTable* kernels, PickKernels(isa_));
+  return Rank{.backend = std::make_unique<CpuBackend>(*kernels, num_threads),
+              .communicator = std::move(communicators_[static_cast<size_t>(rank)])};
+}
+
+absl::StatusOr<int64_t> CpuReplica::PlanBlocks(std::span<const RankNeeds>, const BlockRequest&) {
+  CONTINUO_CHECK(!"the host's memory is not planned here");
+}
+
+}  // namespace continuo::cpu

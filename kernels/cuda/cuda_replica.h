@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/nccl_group.h"
+#include "kernels/replica.h"
+
+namespace continuo::cuda {
+
+// A rank on each of some CUDA devices, joined by NCCL where there are several.
+class CudaReplica : public Replica {
+ public:
+  // What is wrong with the device's name, the machine or the number of ranks is told as
+  // ParseDevices and FindDevices do.
+  static absl::StatusOr<std::unique_ptr<CudaReplica>> Make(const ReplicaOptions& options);
+
+  int num_ranks() const override { return static_cast<int>(devices_.size()); }
+  bool has_device_memory() const override { return true; }
+  bool is_exact() const override { return deterministic_; }
+  absl::StatusOr<Rank> MakeRank(int rank, int num_threads) override;
+  absl::StatusOr<int64_t> PlanBlocks(std::span<const RankNeeds> needs,
+                                     const BlockRequest& request) override;
+
+ private:
+  CudaReplica(std::vector<Device> devices, bool deterministic, std::shared_ptr<NcclGroup> group)
+      : devices_(std::move(devices)), deterministic_(deterministic), group_(std::move(group)) {}
+
+  const std::vector<Device> devices_;  // of the ranks
+  const bool deterministic_;
+  const std::shared_ptr<NcclGroup> group_;  // null for one rank
+};
+
+}  // namespace continuo::cuda

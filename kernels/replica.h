@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/communicator.h"
+
+namespace continuo {
+
+struct ReplicaOptions {
+  // "cpu", or in builds with CUDA "cuda:0" or "cuda:0,1,2,3": a rank on each.
+  std::string device = "cpu";
+  std::string isa = "auto";    // as BackendOptions::isa
+  int num_ranks = 1;           // 1, 2, 4 or 8; with CUDA as many as devices, or 1 for that
+  bool deterministic = false;  // as BackendOptions::deterministic
+  // CUDA with several ranks: called where a failure cannot be ended, since a device hangs, and so
+  // do threads that wait for it. It ends the process. Null: the process is aborted.
+  std::function<void(const absl::Status&)> on_stuck;
+};
+
+// What a rank needs of its device's memory, in bytes.
+struct RankNeeds {
+  int64_t weights = 0;
+  int64_t scratch = 0;  // activations and logits
+  int64_t block = 0;    // a KV block in all layers; 0 where it owns no head
+};
+
+// Numbers of KV blocks.
+struct BlockRequest {
+  int64_t min_blocks = 1;  // that hold one sequence of the longest context
+  int64_t max_blocks = 0;
+  int64_t wanted = 0;  // 0: as many as there is room for
+};
+
+// The devices that the ranks of one model compute on.
+class Replica {
+ public:
+  struct Rank {
+    std::unique_ptr<Backend> backend;
+    std::unique_ptr<Communicator> communicator;  // destroyed before the backend
+  };
+
+  virtual ~Replica() = default;
+  virtual int num_ranks() const = 0;
+  // Whether ranks have memory of their own, which PlanBlocks divides; else it is the host's.
+  virtual bool has_device_memory() const = 0;
+  // Whether a row's results depend on that row alone, so that a fingerprint means something.
+  virtual bool is_exact() const = 0;
+
+  // Once for each rank, by a thread each, all at the same time; num_threads of the host are for
+  // this rank, its own included.
+  virtual absl::StatusOr<Rank> MakeRank(int rank, int num_threads) = 0;
+  // How many KV blocks every rank has room for beside needs[rank], once all ranks are made.
+  // ResourceExhausted is one line with the device and the numbers.
+  virtual absl::StatusOr<int64_t> PlanBlocks(std::span<const RankNeeds> needs,
+                                             const BlockRequest& request) = 0;
+};
+
+// InvalidArgument names a device that this build or machine does not have, and what it has.
+absl::StatusOr<std::unique_ptr<Replica>> MakeReplica(const ReplicaOptions& options);
+
+}  // namespace continuo

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "services/base/check.h"
+#include "services/worker/model/loader.h"
+#include "tests/testing/tiny_model.h"
+#include "tests/worker/model/plan_builder.h"
+
+// Whole models on a device beside the same models on the CPU, for whatever is linked: the shim or a
+// device.
+namespace continuo::testing {
+
+inline LoadedModel LoadOn(const TinyModel& model, const std::string& device,
+                          bool deterministic = false, const std::string& kv_dtype = "auto") {
+  LoadOptions options;
+  options.dir = model.dir();
+  options.device = device;
+  options.deterministic = deterministic;
+  options.kv_dtype = kv_dtype;
+  options.num_blocks = 64;
+  options.max_batch_tokens = 256;
+  auto loaded = LoadExecutor(options);
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  CONTINUO_CHECK(loaded.ok());
+  return *std::move(loaded);
+}
+
+inline std::vector<int32_t> Prompt(int length, int vocab, uint32_t seed) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < length; ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    tokens.push_back(static_cast<int32_t>((seed >> 8) % static_cast<uint32_t>(vocab)));
+  }
+  return tokens;
+}
+
+// The log-probabilities of every next token of two prompts, which come in chunks beside each other,
+// then row by row.
+inline std::vector<float> Scores(LoadedModel& model) {
+  const int vocab = model.config.vocab_size;
+  const std::vector<int32_t> a = Prompt(41, vocab, 1), b = Prompt(23, vocab, 2);
+  SamplingParams params;
+  params.num_logprobs = 0;
+  std::vector<float> scores;
+  const auto run = [&](PlanBuilder& builder) {
+    const auto result = model.executor->Run(builder.plan(), [](std::span<uint32_t>) {});
+    EXPECT_TRUE(result.ok()) << result.status();
+    CONTINUO_CHECK(result.ok());
+    for (const TokenScore& score : result->scores) scores.push_back(score.logprob);
+  };
+  // Rows [begin, end) of a prompt, each of whose next tokens is scored.
+  const auto add = [&](PlanBuilder& builder, int id, const std::vector<int32_t>& tokens, int begin,
+                       int end) {
+    const std::span<const int32_t> rows(tokens.data() + begin, static_cast<size_t>(end - begin));
+    builder.Add(id, begin, rows, AllOf(rows), params, 0);
+    StepPlan& plan = builder.plan();
+    for (int i = 0; i < end - begin; ++i) {
+      plan.sample_targets[plan.sample_targets.size() - static_cast<size_t>(end - begin - i)] =
+          tokens[static_cast<size_t>(begin + i + 1)];
+    }
+  };
+  constexpr int kBlocks = 4;
+  {
+    PlanBuilder builder(model.block_size, kBlocks);
+    add(builder, 0, a, 0, 17);
+    add(builder, 1, b, 0, 20);
+    run(builder);
+  }
+  {
+    PlanBuilder builder(model.block_size, kBlocks);
+    add(builder, 0, a, 17, 38);
+    add(builder, 1, b, 20, 21);
+    run(builder);
+  }
+  for (int i = 0; i < 2; ++i) {
+    PlanBuilder builder(model.block_size, kBlocks);
+    add(builder, 0, a, 38 + i, 39 + i);
+    if (i == 0) add(builder, 1, b, 21, 22);
+    run(builder);
+  }
+  return scores;
+}
+
+inline void ExpectSameScores(const std::vector<float>& got, const std::vector<float>& expected,
+                             float tolerance) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
+}
+
+// In fp32 a model differs by sums of other order; in bf16 by roundings to 8 bits in each layer, of
+// logits whose size is about 1.
+inline void CheckModels(const std::string& device) {
+  for (const char* family :
+       {"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gemma2", "phi3"}) {
+    for (const char* dtype : {"fp32", "bf16"}) {
+      SCOPED_TRACE(std::string(family) + " " + dtype);
+      const TinyModel files({.family = family, .dtype = dtype});
+      LoadedModel cpu = LoadOn(files, "cpu");
+      LoadedModel other = LoadOn(files, device);
+      const bool narrow = std::string(dtype) == "bf16";
+      ExpectSameScores(Scores(other), Scores(cpu), narrow ? 0.1f : 1e-3f);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+}  // namespace continuo::testing

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole models on CudaBackend over the shim: loading, memory, steps, failures.
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/replica.h"
+#include "tests/kernels/cuda/model_cases.h"
+#include "tests/kernels/cuda/shim/cuda_shim.h"
+
+namespace continuo::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+// Room for several models beside each one's margin.
+const ShimDevice kRoomy = {.total_bytes = 4 * kGiB, .free_bytes = 4 * kGiB};
+
+TEST(CudaModelTest, EveryFamilyScoresAsOnTheCpu) {
+  CudaShim::Reset({});
+  CheckModels("cuda:0");
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+}
+
+TEST(CudaModelTest, Int8KeysAndValuesScoreAsOnTheCpu) {
+  CudaShim::Reset({});
+  const TinyModel files({.dtype = "bf16"});
+  LoadedModel cpu = LoadOn(files, "cpu", false, "int8"),
+              cuda = LoadOn(files, "cuda:0", false, "int8");
+  ExpectSameScores(Scores(cuda), Scores(cpu), 0.1f);
+}
+
+TEST(CudaModelTest, RanksOnSeveralDevicesScoreAsOne) {
+  for (const bool deterministic : {false, true}) {
+    CudaShim::Reset({.devices = {kRoomy, kRoomy, kRoomy, kRoomy}});
+    const TinyModel files({.dtype = "fp32"});
+    {
+      LoadedModel one = LoadOn(files, "cuda:3", deterministic);
+      const std::vector<float> expected = Scores(one);
+      LoadedModel two = LoadOn(files, "cuda:1,0", deterministic);
+      EXPECT_EQ(two.ranks.size(), 2u);
+      ExpectSameScores(Scores(two), expected, 1e-3f);
+      LoadedModel four = LoadOn(files, "cuda:0,1,2,3", deterministic);
+      ExpectSameScores(Scores(four), expected, 1e-3f);
+      EXPECT_THAT(four.fingerprint.backend, HasSubstr("ranks=4"));
+    }
+    EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+    EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+  }
+}
+
+TEST(CudaModelTest, AResultIsExactWhereItIsDeterministic) {
+  CudaShim::Reset({.devices = {{.name = "Shim 80"}}});
+  const TinyModel files;
+  EXPECT_FALSE(LoadOn(files, "cuda:0").is_exact);
+  const LoadedModel exact = LoadOn(files, "cuda:0", /*deterministic=*/true);
+  EXPECT_TRUE(exact.is_exact);
+  EXPECT_THAT(exact.backend_name, AllOf(HasSubstr("cuda/sm_90"), HasSubstr("Shim 80")));
+  EXPECT_TRUE(LoadOn(files, "cpu").is_exact);
+}
+
+// Everything that is free beside weights, activations, workspaces and the margin becomes KV blocks,
+// of the device with the least room.
+TEST(CudaModelTest, TheDevicesMemoryDecidesTheKvBlocks) {
+  CudaShim::Reset({.devices = {{.total_bytes = 5 * kGiB / 4, .free_bytes = 5 * kGiB / 4},
+                               {.total_bytes = kGiB, .free_bytes = kGiB}}});
+  const TinyModel files;
+  LoadOptions options;
+  options.dir = files.dir();
+  const auto blocks = [&](const std::string& device) {
+    options.device = device;
+    const auto loaded = LoadExecutor(options);
+    CONTINUO_CHECK(loaded.ok());
+    EXPECT_LE(loaded->ranks[0].kv_bytes, 5 * kGiB / 4 - (int64_t{768} << 20));
+    return loaded->num_blocks;
+  };
+  // 2 layers of 16 positions of 2 heads of 8 floats, keys and values.
+  EXPECT_GT(blocks("cuda:0"), (kGiB / 4) / (2 * 16 * 2 * 8 * 4 * 2));
+  const int of_small = blocks("cuda:1");
+  EXPECT_LT(of_small, blocks("cuda:0") / 2);
+  EXPECT_LE(blocks("cuda:0,1"), 2 * of_small + 1);
+  options.num_blocks = 20;
+  EXPECT_EQ(blocks("cuda:0"), 20);
+}
+
+TEST(CudaModelTest, WhatDoesNotFitIsOneLineWithTheNumbers) {
+  CudaShim::Reset(
+      {.devices = {{.total_bytes = 1 << 30, .free_bytes = (int64_t{768} << 20) + (98 << 20)}}});
+  const TinyModel files;
+  LoadOptions options;
+  options.dir = files.dir();
+  options.device = "cuda:0";
+  const absl::Status status = LoadExecutor(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("out of memory: cuda:0 (Shim) has"), HasSubstr("free of 1.00 GiB")));
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+}
+
+TEST(CudaModelTest, WhatADeviceDoesNotDoIsRefused) {
+  CudaShim::Reset({.devices = {{}, {}}});
+  const TinyModel files;
+  const auto refused = [&](const LoadOptions& options, const std::string& why) {
+    const absl::Status status = LoadExecutor(options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+  };
+  LoadOptions options;
+  options.dir = files.dir();
+  options.device = "cuda:2";
+  refused(options, "the last of them cuda:1");
+  options.device = "cuda:0,1";
+  options.tensor_parallel = 4;
+  refused(options, "tensor_parallel is 4, and device \"cuda:0,1\" names 2");
+  options.tensor_parallel = 2;
+  options.weights = "int8";
+  refused(options, "computes with fp32 or bf16");
+  options.device = "tpu";
+  refused(options, "this build has cpu and cuda:N");
+}
+
+absl::Status LoadAndRun(const TinyModel& files) {
+  LoadOptions options;
+  options.dir = files.dir();
+  options.device = "cuda:0,1";
+  options.num_blocks = 8;
+  options.max_batch_tokens = 64;
+  options.max_context_tokens = 64;
+  auto loaded = LoadExecutor(options);
+  if (!loaded.ok()) return loaded.status();
+  const std::vector<int32_t> tokens = {1, 2, 3};
+  PlanBuilder builder(loaded->block_size, 4);
+  builder.Add(0, 0, tokens, LastOf(tokens));
+  builder.plan().block_copies.push_back({.from = 5, .to = 6});
+  return loaded->executor->Run(builder.plan(), [](std::span<uint32_t>) {}).status();
+}
+
+// Loading and a step of two ranks: any call that fails ends them, is named, and leaves nothing.
+TEST(CudaModelTest, EveryCallThatFailsEndsTheStepAndNothingStays) {
+  const TinyModel files({.num_layers = 1, .dtype = "bf16"});
+  const ShimOptions shim = {.devices = {{}, {}}};
+  CudaShim::Reset(shim);
+  ASSERT_TRUE(LoadAndRun(files).ok());
+  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+  const std::vector<ShimCall> calls = CudaShim::Calls();
+  EXPECT_GE(calls.size(), 100u);
+  // Of calls that are made often, the first and the last two.
+  std::map<std::pair<int, std::string>, int> last;
+  for (const ShimCall& call : calls) last[{call.device, call.function}] = call.count;
+  for (const ShimCall& call : calls) {
+    if (call.count > 1 && call.count < last[{call.device, call.function}] - 1) continue;
+    SCOPED_TRACE(ToString(call));
+    CudaShim::Reset(shim);
+    CudaShim::Fail(call);
+    const absl::Status status = LoadAndRun(files);
+    // Ends do not fail anything; how often ranks set their device or poll depends on timing.
+    const bool end = call.function.ends_with("Destroy") || call.function.starts_with("cudaFree") ||
+                     call.function == "ncclCommAbort";
+    if (CudaShim::Failed() && !end && call.function != "cudaSetDevice" &&
+        call.function != "cudaStreamSynchronize" && call.function != "ncclCommGetAsyncError" &&
+        !call.function.starts_with("cudaEvent")) {
+      EXPECT_FALSE(status.ok());
+    }
+    EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace continuo::testing
