@@ -73,6 +73,10 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Choice("weights", &c.weights, {"auto", "fp32", "bf16", "int8", "int4"},
                "Format that weights are computed in; auto is as stored, int8 and int4 are rounded "
                "at load, in groups of 128 and 64");
+  flags.Text(
+      "weights_cache", &c.weights_cache,
+      "Folder that keeps packed weights for the next start, of as many bytes as they take in "
+      "memory; empty: off");
   flags.Choice("kv_dtype", &c.kv_dtype, {"auto", "fp32", "bf16", "int8"},
                "Format of the KV cache; auto is the activations', int8 takes about half of bf16's "
                "memory, with a scale per token and head");
@@ -147,6 +151,7 @@ absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t availa
   load.tensor_parallel = config.tensor_parallel;
   load.threads = config.threads;
   load.weights = config.weights;
+  load.weights_cache = config.weights_cache;
   load.kv_dtype = config.kv_dtype;
   load.max_context_tokens = config.max_context_tokens;
   load.block_size = config.block_size;

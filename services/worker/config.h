@@ -32,6 +32,7 @@ struct WorkerConfig {
   int threads = 1;
   std::string isa = "auto";
   std::string weights = "auto";
+  std::string weights_cache;  // folder; empty: none
   std::string kv_dtype = "auto";
   int max_context_tokens = 0;    // 0: the model's
   uint64_t kv_cache_memory = 0;  // 0: what the container has

@@ -23,6 +23,7 @@ absl::StatusOr<LoadOptions> PlanDraftLoad(const WorkerConfig& config, int contex
   load.isa = config.isa;
   load.threads = config.threads;
   load.weights = config.weights;
+  load.weights_cache = config.weights_cache;
   load.kv_dtype = config.kv_dtype;
   load.block_size = config.block_size;
   load.max_batch_tokens = std::min(config.max_batch_tokens, kMaxRows);

@@ -104,11 +104,16 @@ int Main(int argc, char** argv) {
          {"computing", model.num_threads},
          {"ranks", model.ranks.size()}});
   }
+  if (!model.cache_status.ok()) {
+    Log(LogSeverity::kWarning, "the weights were packed anew",
+        {{"reason", model.cache_status.ToString()}});
+  }
   const ServedModel served = DescribeModel(config, model, loaded->text.get());
   Log(LogSeverity::kInfo, "loaded",
       {{"architecture", served.architecture},
        {"parameters", model.num_parameters},
        {"weights", model.weight_format},
+       {"weights_from_cache", model.weights_from_cache},
        {"kv", model.kv_format},
        {"backend", model.backend_name},
        {"threads", model.num_threads},

@@ -152,6 +152,7 @@ absl::Status Engine::Impl::RunStep(const Moment& start) {
   }));
   const Moment end = Now();
   RETURN_IF_ERROR(scheduler.Commit(std::move(result), end, end.elapsed - begin));
+  executor.Recycle(std::move(result));
   if (step_log.watched()) {
     StepRecord record;
     scheduler.Describe(record);

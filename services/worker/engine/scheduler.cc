@@ -263,7 +263,7 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
   return plan_.plan();
 }
 
-absl::Status Scheduler::Commit(StepResult result, const Moment& now, absl::Duration measured) {
+absl::Status Scheduler::Commit(StepResult&& result, const Moment& now, absl::Duration measured) {
   const auto samples = plan_.samples();
   if (result.token_ids.size() != samples.size() || result.scores.size() != samples.size()) {
     return absl::InternalError(absl::StrCat("a step with ", samples.size(), " samples gave ",

@@ -44,8 +44,8 @@ class Scheduler {
   absl::Duration predicted() const { return predicted_; }
   void FillMask(std::span<uint32_t> mask) const { plan_.FillMask(mask, options_.vocab_size); }
   // What the last plan gave, and how long it took. Internal where the result does not fit the
-  // plan; nothing is changed then.
-  absl::Status Commit(StepResult result, const Moment& now, absl::Duration measured);
+  // plan; nothing is changed then. The scores are moved from, the vectors stay the caller's.
+  absl::Status Commit(StepResult&& result, const Moment& now, absl::Duration measured);
   // Brings the gauges up to date and calls the sinks of all that have news. No method of this class
   // may be called from a sink.
   void Deliver();

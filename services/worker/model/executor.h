@@ -24,6 +24,8 @@ class Executor {
   // An error means that the device or a rank is lost: nothing of the step may be used, and the
   // process ends.
   virtual absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) = 0;
+  // Between steps: gives the memory of a result back, so that the next one needs none.
+  virtual void Recycle(StepResult) {}
 };
 
 }  // namespace continuo

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/llama.h"
 
+#include <array>
+#include <cstdint>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -60,19 +62,19 @@ class Llama : public Model {
 
   void Forward(const DeviceStep& step) override {
     now_ = all_.First(step.token_ids.rows());
-    Embed(step.token_ids);
-    b_.RopeAngles(now_.angles, step.positions, all_.frequencies,
-                  static_cast<float>(config_.rope.attention_factor));
-    for (size_t i = 0; i < weights_.layers.size(); ++i) {
-      const LayerWeights& w = weights_.layers[i];
-      const int layer = static_cast<int>(i);
-      Attention(w, layer, step);
-      if (config_.has_experts(layer)) {
-        Experts(w);
-      } else {
-        Mlp(w);
+    // Decoding does the same again and again. With several ranks their second threads look at the
+    // stream meanwhile, with experts the host waits for their numbers of rows.
+    const bool decodes = step.token_ids.rows() == step.kv.kv_len.rows();
+    if (!decodes || shard_.size > 1 || config_.experts.num_experts > 0) return Enqueue(step);
+    std::array<int64_t, 18> key;
+    auto at = key.begin();
+    for (const Tensor& t : {step.token_ids, step.positions, step.kv_slots, step.kv.block_tables,
+                            step.kv.kv_len, step.kv.query_begin}) {
+      for (const int64_t part : {reinterpret_cast<intptr_t>(t.data), t.shape[0], t.shape[1]}) {
+        *at++ = part;
       }
     }
+    b_.Repeat(key, [&] { Enqueue(step); });
   }
 
   Tensor Logits(Tensor rows) override {
@@ -88,6 +90,22 @@ class Llama : public Model {
   }
 
  private:
+  void Enqueue(const DeviceStep& step) {
+    Embed(step.token_ids);
+    b_.RopeAngles(now_.angles, step.positions, all_.frequencies,
+                  static_cast<float>(config_.rope.attention_factor));
+    for (size_t i = 0; i < weights_.layers.size(); ++i) {
+      const LayerWeights& w = weights_.layers[i];
+      const int layer = static_cast<int>(i);
+      Attention(w, layer, step);
+      if (config_.has_experts(layer)) {
+        Experts(w);
+      } else {
+        Mlp(w);
+      }
+    }
+  }
+
   void Embed(Tensor token_ids) {
     if (shard_.size == 1) {
       b_.Embed(now_.x, weights_.embedding, token_ids, 0, embedding_scale_);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "services/worker/model/safetensors.h"
 #include "services/worker/model/shard.h"
 #include "services/worker/model/weights.h"
+#include "services/worker/model/weights_cache.h"
 
 namespace continuo {
 namespace {
@@ -198,6 +200,14 @@ absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const Load
   if (replica.has_device_memory()) {
     ASSIGN_OR_RETURN(*num_blocks, PlanBlocks(options, plan, *num_blocks, replica, ranks));
   }
+  const auto digest_weights = [&] {
+    *digest = WeightsDigest(DigestWeights(plan.config, plan.checkpoint, options.threads));
+  };
+  std::optional<WeightsCache> cache;
+  if (!options.weights_cache.empty() && options.device == "cpu") {
+    digest_weights();  // names what is looked for
+    cache.emplace(options.weights_cache, *digest);
+  }
   return MakeOnAllRanks<std::unique_ptr<ModelRunner>>(
       size,
       [&](size_t rank) {
@@ -208,12 +218,13 @@ absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const Load
                                   .num_blocks = *num_blocks,
                                   .block_size = options.block_size,
                                   .max_rows = options.max_batch_tokens,
-                                  .num_threads = threads(rank)},
+                                  .num_threads = threads(rank),
+                                  .weights_cache = cache.has_value() ? &*cache : nullptr},
                                  std::move(ranks[rank].backend),
                                  std::move(ranks[rank].communicator));
       },
       [&] {
-        *digest = WeightsDigest(DigestWeights(plan.config, plan.checkpoint, options.threads));
+        if (!cache.has_value()) digest_weights();
       });
 }
 
@@ -271,6 +282,11 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
     loaded.ranks.push_back({.weight_bytes = runner->weight_bytes(),
                             .kv_bytes = runner->kv_bytes(),
                             .scratch_bytes = runner->scratch_bytes()});
+  }
+  loaded.weights_from_cache = true;
+  for (const std::unique_ptr<ModelRunner>& runner : runners) {
+    loaded.weights_from_cache &= runner->weights().is_from_cache();
+    loaded.cache_status.Update(runner->weights().cache_status());
   }
   loaded.config = plan.config;
   if (runners.size() == 1) {

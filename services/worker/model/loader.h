@@ -35,8 +35,10 @@ struct LoadOptions {
   // Bytes, of all ranks together; read where num_blocks is 0. 0: on the CPU refused, on CUDA
   // devices what they have free beside weights, scratch and a margin.
   int64_t kv_cache_memory = 0;
-  int block_size = 16;                                // tokens of a KV block
-  int max_batch_tokens = 2048;                        // rows of one step at most
+  int block_size = 16;          // tokens of a KV block
+  int max_batch_tokens = 2048;  // rows of one step at most
+  // Folder of packed weights of earlier starts (weights_cache.h); empty: none. Only on the CPU.
+  std::string weights_cache;
   std::function<void(const absl::Status&)> on_stuck;  // as ReplicaOptions::on_stuck
 };
 
@@ -62,6 +64,8 @@ struct LoadedModel {
   // Whether a row's results depend on that row and the fingerprint alone.
   bool is_exact = true;
   std::vector<RankMemory> ranks;
+  bool weights_from_cache = false;  // of all ranks
+  absl::Status cache_status;        // why the cache was of no use, though there is one
 };
 
 // Reads config.json, maps the weights, gives each rank its shard and a KV cache, and starts the

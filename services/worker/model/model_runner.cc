@@ -43,8 +43,8 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
   std::unique_ptr<ModelRunner> runner(
       new ModelRunner(config, options, std::move(backend), std::move(communicator)));
   ModelRunner& r = *runner;
-  ASSIGN_OR_RETURN(r.weights_,
-                   Weights::Load(r.config_, r.shard_, checkpoint, options.weights, *r.backend_));
+  ASSIGN_OR_RETURN(r.weights_, Weights::Load(r.config_, r.shard_, checkpoint, options.weights,
+                                             *r.backend_, options.weights_cache));
   ASSIGN_OR_RETURN(r.cache_, KvCache::Make(*r.backend_, config.num_layers, options.num_blocks,
                                            options.block_size,
                                            {static_cast<int>(r.shard_.kv_heads.size()),
@@ -132,7 +132,7 @@ absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fil
   }
   ASSIGN_OR_RETURN(const Tensor all_rows, sampled_rows_.Upload(distinct_rows_));
 
-  StepResult result;
+  StepResult result = std::exchange(recycled_, {});
   const bool samples_here = shard_.rank == 0;
   if (samples_here) {
     int num_masked = 0;

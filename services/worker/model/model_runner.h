@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,8 +28,9 @@ struct ModelRunnerOptions {
   DType kv_dtype = DType::kF32;     // of the KV cache: f32, bf16 or i8
   int num_blocks = 0;
   int block_size = 16;
-  int max_rows = 0;     // of one step
-  int num_threads = 1;  // that the backend has for ParallelFor
+  int max_rows = 0;                             // of one step
+  int num_threads = 1;                          // that the backend has for ParallelFor
+  const WeightsCache* weights_cache = nullptr;  // as Weights::Load takes it; for Make alone
 };
 
 // Bytes that a rank needs besides weights and KV cache: the model's buffers, and on rank 0 the
@@ -48,10 +50,12 @@ class ModelRunner : public Executor {
       std::unique_ptr<Backend> backend, std::unique_ptr<Communicator> communicator);
 
   absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override;
+  void Recycle(StepResult result) override { recycled_ = std::move(result); }
 
   int vocab_size() const { return config_.vocab_size; }
   std::string backend_name() const { return backend_->name(); }
   Communicator& communicator() { return *communicator_; }
+  const Weights& weights() const { return *weights_; }
   int64_t weight_bytes() const { return weights_->bytes(); }
   int64_t kv_bytes() const { return cache_->bytes(); }
   int64_t scratch_bytes() const;
@@ -84,6 +88,7 @@ class ModelRunner : public Executor {
   std::vector<float> logits_;            // [kLogitRows, vocab], rank 0 only
   std::vector<uint32_t> mask_;           // [masked samples, MaskWords(vocab)]
   std::vector<SamplerScratch> scratch_;  // one per thread
+  StepResult recycled_;                  // its memory is the next result's
 };
 
 }  // namespace continuo

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,6 +30,7 @@ class RankGroup : public Executor {
   ~RankGroup() override;
 
   absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override;
+  void Recycle(StepResult result) override { runners_[0]->Recycle(std::move(result)); }
 
   std::span<const std::unique_ptr<ModelRunner>> runners() const { return runners_; }
 

@@ -326,10 +326,10 @@ TEST(SchedulerTest, AResultThatDoesNotFitThePlanIsRefused) {
   h.Add(Endless(1));
   h.scheduler().Schedule(h.now());
   StepResult none;
-  EXPECT_EQ(h.scheduler().Commit(none, h.now(), absl::ZeroDuration()).code(),
+  EXPECT_EQ(h.scheduler().Commit(StepResult(none), h.now(), absl::ZeroDuration()).code(),
             absl::StatusCode::kInternal);
   StepResult outside = {.token_ids = {kVocab}, .scores = {{}}};
-  EXPECT_EQ(h.scheduler().Commit(outside, h.now(), absl::ZeroDuration()).code(),
+  EXPECT_EQ(h.scheduler().Commit(StepResult(outside), h.now(), absl::ZeroDuration()).code(),
             absl::StatusCode::kInternal);
 }
 

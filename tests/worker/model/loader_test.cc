@@ -161,6 +161,31 @@ TEST(LoaderTest, KvBytesPerRankAreTheirShare) {
   for (const RankMemory& rank : ranks(8)) EXPECT_EQ(rank.kv_bytes, whole / 4);
 }
 
+TEST(LoaderTest, ASecondStartTakesPackedWeightsFromTheCacheAndOfThisModelAlone) {
+  const TinyModel model, other({.seed = 2});
+  const std::string cache = model.dir() + "/cache";
+  const auto load = [&](const TinyModel& from, int ranks, const std::string& folder) {
+    auto loaded = LoadExecutor({.dir = from.dir(),
+                                .tensor_parallel = ranks,
+                                .threads = 2,
+                                .weights = "int8",
+                                .num_blocks = 16,
+                                .weights_cache = folder});
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_TRUE(loaded->cache_status.ok()) << loaded->cache_status;
+    return *std::move(loaded);
+  };
+  const LoadedModel packed = load(model, 2, "");
+  EXPECT_FALSE(packed.weights_from_cache);
+  EXPECT_FALSE(load(model, 2, cache).weights_from_cache);
+  const LoadedModel second = load(model, 2, cache);
+  EXPECT_TRUE(second.weights_from_cache);
+  EXPECT_EQ(second.fingerprint.weights, packed.fingerprint.weights);
+  EXPECT_FALSE(load(model, 1, cache).weights_from_cache) << "other parts";
+  EXPECT_FALSE(load(other, 2, cache).weights_from_cache) << "other weights";
+  EXPECT_TRUE(load(other, 2, cache).weights_from_cache);
+}
+
 TEST(LoaderTest, BadOptionsAreRefusedByName) {
   const TinyModel model;
   const auto refused = [&](auto change, const std::string& name, const std::string& limit) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole steps of a model, greedy: step_bench --model=DIR [--threads=N] [--tensor_parallel=N]
-// [--isa=SET] [--weights=TYPE].
+// [--isa=SET] [--weights=TYPE] [--device=cuda:0] [--deterministic].
 // decode/B: one row of each of B sequences with 128 tokens in the cache. prefill/R: R rows of one
 // prompt. Decode is bound by reading the weights once: bytes_per_second counts those.
 #include <benchmark/benchmark.h>
@@ -62,6 +62,8 @@ int Main(int argc, char** argv) {
   };
   for (int i = 1; i < argc; ++i) {
     if (const std::string v = value(argv[i], "--model="); !v.empty()) options.dir = v;
+    if (const std::string v = value(argv[i], "--device="); !v.empty()) options.device = v;
+    if (std::string(argv[i]) == "--deterministic") options.deterministic = true;
     if (const std::string v = value(argv[i], "--isa="); !v.empty()) options.isa = v;
     if (const std::string v = value(argv[i], "--weights="); !v.empty()) options.weights = v;
     if (const std::string v = value(argv[i], "--threads="); !v.empty()) {
