@@ -91,6 +91,11 @@ class Backend {
   // the step waits for (sampling). Returns when all are done.
   virtual void ParallelFor(int n, absl::FunctionRef<void(int)> body) = 0;
 
+  // Enqueues what work() enqueues. Equal keys promise the same ops with the same arguments,
+  // addresses included, and that none of them copies from or to the host, allocates or waits: a
+  // device may do again what an earlier call enqueued, and not call work().
+  virtual void Repeat(std::span<const int64_t> /*key*/, absl::FunctionRef<void()> work) { work(); }
+
   // Packed matrices. `piece_begin`: as MatMulPieces will take it, or {0, in} for the other ops; the
   // pieces of a matrix are packed one by one, so that ranks hold the same numbers.
   //

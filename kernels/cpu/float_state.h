@@ -3,6 +3,8 @@
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
+#elif defined(__aarch64__)
+#include <cstdint>
 #endif
 
 namespace continuo::cpu {
@@ -23,6 +25,17 @@ class FloatState {
   static constexpr unsigned kDefault = 0x1f80;    // all exceptions masked, nothing else set
   static constexpr unsigned kStickyFlags = 0x3f;  // what happened so far; changes no result
   const unsigned before_;
+#elif defined(__aarch64__)
+  FloatState() {
+    asm volatile("mrs %0, fpcr" : "=r"(before_));
+    if (before_ != 0) asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}));
+  }
+  ~FloatState() {
+    if (before_ != 0) asm volatile("msr fpcr, %0" : : "r"(before_));
+  }
+
+ private:
+  uint64_t before_;  // 0: to nearest, subnormals kept, no traps
 #else
   FloatState() {}
 #endif

@@ -175,6 +175,13 @@ void Avx512VnniInt8(const PanelBlock& block);
 void Avx512VnniInt4(const PanelBlock& block);
 void Avx512Bf16(const PanelBlock& block);
 void Avx512AttendPairs(const SpanArgs& args);
+#elif defined(__aarch64__)
+extern const KernelTable kNeonKernels;
+extern const KernelTable kNeonDotKernels;  // the same bits, faster
+void NeonInt8(const PanelBlock& block);
+void NeonInt4(const PanelBlock& block);
+void NeonDotInt8(const PanelBlock& block);
+void NeonDotInt4(const PanelBlock& block);
 #endif
 
 }  // namespace continuo::cpu

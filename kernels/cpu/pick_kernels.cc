@@ -8,6 +8,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 namespace continuo::cpu {
@@ -41,6 +43,9 @@ std::vector<const KernelTable*> AvailableKernels() {
     tables.push_back(vnni ? &kAvx512VnniKernels : &kAvx512Kernels);
     if (vnni && HasAvx512Bf16()) tables.push_back(&kAvx512Bf16Kernels);
   }
+#elif defined(__aarch64__)
+  constexpr unsigned long kAsimdDp = 1ul << 20;  // HWCAP_ASIMDDP of Linux, asm/hwcap.h
+  tables.push_back((getauxval(AT_HWCAP) & kAsimdDp) != 0 ? &kNeonDotKernels : &kNeonKernels);
 #endif
   return tables;
 }

@@ -67,6 +67,7 @@ void CudaBackend::Free(void* data) {
 void* CudaBackend::Scratch(size_t bytes) {
   if (bytes > scratch_.bytes() && failure_.ok()) {
     Keep(stream_.Synchronize());
+    graphs_.Clear();
     scratch_ = DeviceBuffer();
     absl::StatusOr<DeviceBuffer> larger = DeviceBuffer::Make(device(), bytes);
     Keep(larger.status());
@@ -108,6 +109,12 @@ absl::Status CudaBackend::Synchronize() {
 
 void CudaBackend::ParallelFor(int n, absl::FunctionRef<void(int)> body) {
   pool_.Run(n, [&](int i, int) { body(i); });
+}
+
+void CudaBackend::Repeat(std::span<const int64_t> key, absl::FunctionRef<void()> work) {
+  if (!failure_.ok()) return;
+  const absl::Status status = graphs_.Run(key, work, stream());
+  Keep(status);  // after what failed in work(), which is why
 }
 
 WeightFormat CudaBackend::FormatOf(WeightType) const { return WeightFormat::kDense; }

@@ -15,6 +15,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/graph_cache.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/pinned_buffer.h"
 #include "kernels/cuda/query_tile.h"
@@ -50,6 +51,8 @@ class CudaBackend : public Backend {
   void CopyOut(void* host, Tensor src) override;
   absl::Status Synchronize() override;
   void ParallelFor(int n, absl::FunctionRef<void(int)> body) override;
+  // As CUDA graphs, from the second time on.
+  void Repeat(std::span<const int64_t> key, absl::FunctionRef<void()> work) override;
 
   WeightFormat FormatOf(WeightType type) const override;
   size_t WeightBytes(const Weight& w, std::span<const int64_t> piece_begin) const override;
@@ -81,7 +84,10 @@ class CudaBackend : public Backend {
 
  private:
   CudaBackend(const CudaBackendOptions& options, Stream stream)
-      : options_(options), stream_(std::move(stream)), pool_(options.num_threads) {}
+      : options_(options),
+        stream_(std::move(stream)),
+        pool_(options.num_threads),
+        graphs_(options.device.index) {}
 
   // Calls `call`, which enqueues work and returns a cudaError_t, unless something has failed.
   template <typename Call>
@@ -98,6 +104,7 @@ class CudaBackend : public Backend {
   Stream stream_;
   cpu::ThreadPool pool_;
   std::unique_ptr<cuda::MatMul> matmul_;
+  GraphCache graphs_;
   std::unordered_map<void*, DeviceBuffer> allocations_;
   DeviceBuffer scratch_;
   PinnedBuffer staging_;  // what CopyIn has been given since the stream was last idle

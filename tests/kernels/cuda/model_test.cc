@@ -35,6 +35,69 @@ TEST(CudaModelTest, Int8KeysAndValuesScoreAsOnTheCpu) {
   ExpectSameScores(Scores(cuda), Scores(cpu), 0.1f);
 }
 
+// Two sequences, a row each, step after step: the second step of its kind is captured, later ones
+// are launches of the graph.
+std::vector<float> DecodeScores(LoadedModel& model, int num_steps) {
+  const std::vector<int32_t> a = Prompt(60, model.config.vocab_size, 1);
+  std::vector<float> scores;
+  SamplingParams params;
+  params.num_logprobs = 0;
+  for (int step = 0; step < num_steps; ++step) {
+    PlanBuilder builder(model.block_size, 4);
+    for (const int id : {0, 1}) {
+      const std::span<const int32_t> row(a.data() + step + 7 * id, 1);
+      builder.Add(id, step, row, LastOf(row), params, a[static_cast<size_t>(step + 1)]);
+    }
+    const auto result = model.executor->Run(builder.plan(), [](std::span<uint32_t>) {});
+    EXPECT_TRUE(result.ok()) << result.status();
+    if (!result.ok()) return {};
+    for (const TokenScore& score : result->scores) scores.push_back(score.logprob);
+  }
+  return scores;
+}
+
+TEST(CudaModelTest, DecodingIsAGraphFromTheSecondStepOn) {
+  CudaShim::Reset({});
+  for (const char* family : {"llama", "gemma2"}) {
+    const TinyModel files({.family = family});
+    LoadedModel cpu = LoadOn(files, "cpu");
+    LoadedModel cuda = LoadOn(files, "cuda:0");
+    constexpr int kSteps = 40;  // across blocks and windows
+    const auto count = [](const std::string& function) {
+      int n = 0;
+      for (const ShimCall& call : CudaShim::Calls()) n += call.function == function ? 1 : 0;
+      return n;
+    };
+    const int launches = count("cudaGraphLaunch"), captures = count("cudaStreamBeginCapture");
+    ExpectSameScores(DecodeScores(cuda, kSteps), DecodeScores(cpu, kSteps), 1e-3f);
+    EXPECT_EQ(count("cudaStreamBeginCapture"), captures + 1);
+    EXPECT_EQ(count("cudaGraphLaunch"), launches + kSteps - 1);
+  }
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+}
+
+TEST(CudaModelTest, EveryCallOfAGraphThatFailsEndsTheStep) {
+  const TinyModel files({.num_layers = 1});
+  for (const char* function : {"cudaStreamBeginCapture", "cudaStreamEndCapture",
+                               "cudaGraphInstantiate", "cudaGraphDestroy", "cudaGraphLaunch"}) {
+    SCOPED_TRACE(function);
+    CudaShim::Reset({});
+    {
+      LoadedModel model = LoadOn(files, "cuda:0");
+      EXPECT_EQ(DecodeScores(model, 1).size(), 2u);
+      CudaShim::Fail({0, function, 1});
+      const std::vector<int32_t> token = {5};
+      PlanBuilder builder(model.block_size, 4);
+      for (const int id : {0, 1}) builder.Add(id, 1, token, LastOf(token));
+      const auto result = model.executor->Run(builder.plan(), [](std::span<uint32_t>) {});
+      EXPECT_TRUE(CudaShim::Failed());
+      EXPECT_THAT(std::string(result.status().message()), HasSubstr(function));
+    }
+    EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+  }
+}
+
 TEST(CudaModelTest, RanksOnSeveralDevicesScoreAsOne) {
   for (const bool deterministic : {false, true}) {
     CudaShim::Reset({.devices = {kRoomy, kRoomy, kRoomy, kRoomy}});

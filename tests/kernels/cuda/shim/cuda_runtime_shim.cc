@@ -205,6 +205,7 @@ cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   Call call("cudaMemcpyAsync", stream->device);
+  if (stream->capturing) return call.Violation("a copy while a stream is captured");
   return Copy(call, dst, bytes, src, bytes, bytes, 1, stream);
 }
 
@@ -244,6 +245,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Call call("cudaStreamSynchronize", stream->device);
+  if (stream->capturing) return call.Violation("a wait for a stream that is captured");
   call.state().changed.wait(call.lock(), [&] { return Idle(stream); });
   return call.result();
 }
@@ -256,6 +258,57 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     TheState().changed.wait(lock, [&] { return event->reached >= count; });
   });
   return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  Call call("cudaStreamBeginCapture", stream->device);
+  if (call.fails()) return call.result();
+  if (mode != cudaStreamCaptureModeThreadLocal || stream->capturing) {
+    return call.Violation("a capture within another, or one that stops other threads");
+  }
+  stream->capturing = true;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  Call call("cudaStreamEndCapture", stream->device);
+  if (!stream->capturing) return call.Violation("no capture to end");
+  stream->capturing = false;
+  std::vector<std::function<void()>> captured = std::move(stream->captured);
+  stream->captured.clear();
+  if (call.fails()) return call.result();
+  *graph = new CUgraph_st{std::move(captured)};
+  call.state().graphs.insert(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  Call call("cudaGraphInstantiate");
+  if (call.fails()) return call.result();
+  *exec = new CUgraphExec_st{graph->work};
+  call.state().graph_execs.insert(*exec);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  Call call("cudaGraphLaunch", stream->device);
+  if (call.fails()) return call.result();
+  for (const auto& work : exec->work) Enqueue(call.state(), stream, work);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  Call call("cudaGraphDestroy");
+  if (call.state().graphs.erase(graph) == 0) return call.Violation("a graph destroyed twice");
+  delete graph;
+  return call.result();
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  Call call("cudaGraphExecDestroy");
+  if (call.state().graph_execs.erase(exec) == 0) return call.Violation("a graph destroyed twice");
+  delete exec;
+  return call.result();
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {

@@ -33,6 +33,10 @@ bool CountCall(State& state, const char* function, int device) {
 
 void Enqueue(State& state, cudaStream_t stream, std::function<void()> work) {
   CONTINUO_CHECK(state.streams.contains(stream));
+  if (stream->capturing) {
+    stream->captured.push_back(std::move(work));
+    return;
+  }
   stream->work.push_back(std::move(work));
   state.changed.notify_all();
 }
@@ -90,6 +94,9 @@ std::vector<std::string> CudaShim::Alive() {
   for (const cudaEvent_t e : state.events)
     alive.push_back(absl::StrCat("event on cuda:", e->device));
   for (size_t i = 0; i < state.blas_handles.size(); ++i) alive.push_back("handle of cuBLASLt");
+  for (size_t i = 0; i < state.graphs.size() + state.graph_execs.size(); ++i) {
+    alive.push_back("graph");
+  }
   for (const ncclComm_t c : state.comms)
     alive.push_back(absl::StrCat("communicator on cuda:", c->device));
   return alive;

@@ -25,7 +25,17 @@ struct CUstream_st {
   std::deque<std::function<void()>> work;  // guarded by State::mutex, like what follows
   bool running = false;
   bool closing = false;
+  bool capturing = false;
+  std::vector<std::function<void()>> captured;
   std::thread thread;
+};
+
+// What was captured, and what is launched.
+struct CUgraph_st {
+  std::vector<std::function<void()>> work;
+};
+struct CUgraphExec_st {
+  std::vector<std::function<void()>> work;
 };
 
 struct CUevent_st {
@@ -80,6 +90,8 @@ struct State {
   std::set<cudaStream_t> streams;
   std::set<cudaEvent_t> events;
   std::set<void*> blas_handles;
+  std::set<cudaGraph_t> graphs;
+  std::set<cudaGraphExec_t> graph_execs;
   std::set<ncclComm_t> comms;                        // neither aborted nor destroyed
   std::vector<std::unique_ptr<ncclComm>> all_comms;  // work may be left that knows them
   std::map<std::string, Clique> cliques;

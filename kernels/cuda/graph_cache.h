@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "cuda_runtime_api.h"
+
+namespace continuo::cuda {
+
+// What a device has been given to do again and again, as CUDA graphs: one launch instead of
+// hundreds. Not thread-safe.
+class GraphCache {
+ public:
+  explicit GraphCache(int device) : device_(device) {}
+  ~GraphCache();
+  GraphCache(const GraphCache&) = delete;
+  GraphCache& operator=(const GraphCache&) = delete;
+
+  // Enqueues what work() enqueues on `stream`: the first time of a key by calling it, the second
+  // time as well, as a graph that is kept, later by that graph alone. So what comes once costs
+  // nothing more, and whatever work() prepares at its first call is there when it is captured.
+  absl::Status Run(std::span<const int64_t> key, absl::FunctionRef<void()> work,
+                   cudaStream_t stream);
+  // Forgets all, none of which runs: what they were captured with has changed.
+  void Clear();
+
+ private:
+  // Graphs at most; their memory is about a kilobyte for each kernel in them.
+  static constexpr size_t kMaxGraphs = 128;
+  static constexpr size_t kMaxKeys = 4096;
+
+  absl::Status Capture(absl::FunctionRef<void()> work, cudaStream_t stream,
+                       cudaGraphExec_t* graph) const;
+
+  const int device_;
+  std::map<std::vector<int64_t>, cudaGraphExec_t> graphs_;  // null: seen once
+  size_t num_graphs_ = 0;
+};
+
+}  // namespace continuo::cuda
