@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "services/base/clock.h"
 #include "services/base/status_macros.h"
@@ -130,7 +131,13 @@ int Main(int argc, char** argv) {
        {"metrics_address", server.metrics_address()},
        {"worker", config.worker_name}});
 
-  shutdown.Wait();
+  while (!shutdown.WaitFor(absl::Milliseconds(100)).has_value()) {
+    // A CPU is slow and goes on. A device's step may never end: the process does, and gateways
+    // continue its streams elsewhere.
+    if (config.device != "cpu" && server.hung()) {
+      Fail(absl::DeadlineExceededError(absl::StrCat("a step hangs on ", config.device)));
+    }
+  }
   Log(LogSeverity::kInfo, "draining", {{"grace", config.drain_grace}});
   server.BeginDrain(config.drain_grace);
   const absl::Duration last = clock.Elapsed() + config.drain_grace + Lifecycle::kSpread + kPatience;

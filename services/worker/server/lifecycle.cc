@@ -93,6 +93,11 @@ v1::WorkerState Lifecycle::state() const {
 
 bool Lifecycle::drained() const { return draining() && calls_->size() == 0; }
 
+bool Lifecycle::hung() const {
+  absl::MutexLock lock(&mutex_);
+  return hung_;
+}
+
 bool Lifecycle::healthy() const {
   absl::MutexLock lock(&mutex_);
   return state_ == v1::WORKER_STATE_SERVING && !hung_;

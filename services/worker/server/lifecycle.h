@@ -49,6 +49,8 @@ class Lifecycle {
   // Draining, and no call is open.
   bool drained() const;
   bool healthy() const;
+  // The last Tick found the engine hung.
+  bool hung() const;
 
  private:
   void UpdateHealth(bool hung);

@@ -58,6 +58,9 @@ class WorkerServer {
   // True once the drain is over: nothing is left to do.
   bool drained() const { return core_->lifecycle().drained(); }
 
+  // Whether the engine hangs (Engine::Hung).
+  bool hung() const { return core_->lifecycle().hung(); }
+
   // Ends everything that is still open.
   void Shutdown();
 

@@ -60,9 +60,11 @@ TEST_F(LifecycleTest, AHungEngineIsUnhealthyUntilItGoesOn) {
   events_.clear();
   hung_ = true;
   lifecycle_.Tick(start_);
+  EXPECT_TRUE(lifecycle_.hung());
   lifecycle_.Tick(start_);
   hung_ = false;
   lifecycle_.Tick(start_);
+  EXPECT_FALSE(lifecycle_.hung());
   EXPECT_THAT(events_, ElementsAre("unhealthy", "healthy"));
 }
 
