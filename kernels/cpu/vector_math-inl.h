@@ -8,18 +8,26 @@ constexpr size_t kBlock = 2 * kLanes;
 // even and odd elements, which are cheaper to widen than neighbours; packed rows have that order.
 // Words(p): kLanes words of kWordElements elements, widened where that is one. Part<i>: element i
 // of each word as a float.
-struct F32 {
-  using T = float;
+//
+// Of types that a word holds one element of:
+INLINE Vec LoadOne(const float* p) { return Load(p); }
+INLINE Vec LoadOne(const uint16_t* p) { return LoadF16(p); }
+template <class Stored>
+struct OnePerWord {
+  using T = Stored;
   static constexpr size_t kWordElements = 1;
-  INLINE static Vec Words(const T* p) { return Load(p); }
+  INLINE static Vec Words(const T* p) { return LoadOne(p); }
   template <size_t>
   INLINE static Vec Part(Vec words) {
     return words;
   }
-  INLINE static Vec First(const T* p) { return Load(p); }
-  INLINE static Vec Second(const T* p) { return Load(p + kLanes); }
-  INLINE static Vec Widen(const T* p) { return Load(p); }
+  INLINE static Vec First(const T* p) { return LoadOne(p); }
+  INLINE static Vec Second(const T* p) { return LoadOne(p + kLanes); }
+  INLINE static Vec Widen(const T* p) { return LoadOne(p); }
 };
+struct F32 : OnePerWord<float> {};
+struct F16 : OnePerWord<uint16_t> {};
+
 struct BF16 {
   using T = uint16_t;
   static constexpr size_t kWordElements = 2;
@@ -31,18 +39,6 @@ struct BF16 {
   INLINE static Vec First(const T* p) { return LoadBF16Even(p); }
   INLINE static Vec Second(const T* p) { return LoadBF16Odd(p); }
   INLINE static Vec Widen(const T* p) { return LoadBF16(p); }
-};
-struct F16 {
-  using T = uint16_t;
-  static constexpr size_t kWordElements = 1;
-  INLINE static Vec Words(const T* p) { return LoadF16(p); }
-  template <size_t>
-  INLINE static Vec Part(Vec words) {
-    return words;
-  }
-  INLINE static Vec First(const T* p) { return LoadF16(p); }
-  INLINE static Vec Second(const T* p) { return LoadF16(p + kLanes); }
-  INLINE static Vec Widen(const T* p) { return LoadF16(p); }
 };
 
 // Elements of int8 stand for multiples of their row's scale, which is not applied here.
