@@ -123,6 +123,7 @@ class Scheduler {
   int ShareFor(const Sequence& s, const Sequence* behind) const;
   void WidenPrompts(size_t first);
   bool MayHaveDrafts(const Sequence& s) const;
+  int64_t MostDrafts(const Sequence& s) const;
   int NumDraftsWorth(const Sequence& s, const DraftCost& cost) const;
   void PrepareDrafts();
   void ChooseDrafts();
@@ -168,7 +169,7 @@ class Scheduler {
   int64_t prompt_rows_ = 0, drawn_tokens_ = 0;
   double expected_tokens_ = 0;        // that the step gives, drafts among them
   absl::Duration drafting_;           // that guessing took
-  int steps_unasked_ = 0;             // since the drafter was last asked, if it works in batches
+  int steps_without_drafts_ = 0;      // in a row, that could have had some
   std::vector<Sequence*> preempted_;  // in this step
   bool decodes_were_cut_ = false;
   uint64_t num_turns_ = 0;

@@ -2,6 +2,7 @@
 // Speculation: drafts are checked where the step then gives more tokens a second.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "services/base/check.h"
 #include "services/worker/engine/scheduler.h"
@@ -13,9 +14,9 @@ namespace {
 // each that was not, so that a sequence is given another chance after about a hundred steps.
 constexpr float kKeepChecked = 0.9f, kKeepUnchecked = 0.98f;
 
-// What guessing takes is only known from guessing: after so many steps in which it did not seem to
-// pay, one draft is asked for to see.
-constexpr int kAskAnyway = 256;
+// What drafts cost is only known from drafts: after so many steps in which they did not seem to
+// pay, one is asked for to see.
+constexpr int kAskAnyway = 64;
 
 float HitRate(const Sequence& s) { return (s.draft_hits + 1) / (s.draft_tries + 2); }
 
@@ -26,20 +27,24 @@ bool Scheduler::MayHaveDrafts(const Sequence& s) const {
          !Owes(s);  // else the step is for another tenant's prompt
 }
 
+// As many as there is room for, in the step, in memory and in the answer; may be negative.
+int64_t Scheduler::MostDrafts(const Sequence& s) const {
+  const int64_t room =
+      (static_cast<int64_t>(s.blocks.size()) + pool_.num_free()) * options_.block_size -
+      (s.num_computed + 1);
+  return std::min<int64_t>(
+      {options_.max_drafts, MostRows() - load_.rows, room,
+       // The last token of an answer is drawn and never computed.
+       s.request->request.max_tokens - static_cast<int64_t>(s.answer.size()) - 1});
+}
+
 // How many drafts of `s` are worth their rows and what else they cost: the i-th one is right with
 // about the i-th power of the rate at which drafts are. A row more is worth its time where it
 // brings more tokens for it than the step as a whole does. What has to be done once before the
 // first draft is spread over the tokens that the answer has: who has generated many is likely to
 // generate many more.
 int Scheduler::NumDraftsWorth(const Sequence& s, const DraftCost& cost) const {
-  const Request& request = s.request->request;
-  const int64_t position = s.num_computed + 1;
-  const int64_t room =
-      (static_cast<int64_t>(s.blocks.size()) + pool_.num_free()) * options_.block_size - position;
-  const int64_t most =
-      std::min<int64_t>({options_.max_drafts, MostRows() - load_.rows, room,
-                         // The last token of an answer is drawn and never computed.
-                         request.max_tokens - static_cast<int64_t>(s.answer.size()) - 1});
+  const int64_t position = s.num_computed + 1, most = MostDrafts(s);
   if (most <= 0) return 0;
   const absl::Duration step = cost_.Predict(load_);
   const double seconds = absl::ToDoubleSeconds(step + drafting_);
@@ -77,12 +82,11 @@ void Scheduler::PrepareDrafts() {
     asks_.push_back({&s, most});
     drafting += most * cost.each;
   }
-  if (asks_.empty() && count > 0 && ++steps_unasked_ >= kAskAnyway) {
+  if (asks_.empty() && count > 0 && steps_without_drafts_ >= kAskAnyway) {
     const auto first = std::ranges::find_if(
         chosen_, [this](const Chosen& chosen) { return MayHaveDrafts(*chosen.sequence); });
     asks_.push_back({first->sequence, 1});
   }
-  if (!asks_.empty()) steps_unasked_ = 0;
   drafting_ = drafting;
   if (!asks_.empty()) options_.drafter->Prepare(asks_);
 }
@@ -96,13 +100,19 @@ void Scheduler::ChooseDrafts() {
   const bool prepared = options_.drafter->works_in_batches();
   if (prepared) PrepareDrafts();
   size_t next_ask = 0;
+  bool any = false, asks_anyway = steps_without_drafts_ >= kAskAnyway;
   for (Chosen& chosen : chosen_) {
     Sequence& s = *chosen.sequence;
     if (!MayHaveDrafts(s)) continue;
     const bool asked = !prepared || (next_ask < asks_.size() && asks_[next_ask].sequence == &s);
     if (prepared && asked) ++next_ask;
     // What guessing takes is spent by now.
-    const int most = asked ? NumDraftsWorth(s, {}) : 0;
+    int most = asked ? NumDraftsWorth(s, {}) : 0;
+    any = true;
+    if (asked && std::exchange(asks_anyway, false) && most == 0 && MostDrafts(s) > 0 &&
+        cost_.Predict(load_.WithRows(s.num_computed + 1, 1, 1)) <= options_.target_step) {
+      most = 1;
+    }
     if (most == 0) {
       s.draft_hits *= kKeepUnchecked;
       s.draft_tries *= kKeepUnchecked;
@@ -122,6 +132,7 @@ void Scheduler::ChooseDrafts() {
     const double rate = HitRate(s);
     expected_tokens_ += rate * (1 - std::pow(rate, count)) / (1 - rate);
   }
+  if (any) steps_without_drafts_ = drafts_.empty() ? steps_without_drafts_ + 1 : 0;
 }
 
 // After the step's tokens are in the answers: learns from those that were right, gives back the

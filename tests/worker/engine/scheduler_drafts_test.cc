@@ -179,5 +179,21 @@ TEST(SchedulerDraftsTest, AStepIsNotMadeLongerThanItMayBe) {
   }
 }
 
+TEST(SchedulerDraftsTest, WhatSeemedNotToPayIsTriedAgain) {
+  // Rows are dear while the prompt is read, as beside a busy neighbour, and cheap from then on.
+  absl::Duration row = absl::Milliseconds(30);
+  Harness h(WithDrafts(100), [&row](const StepPlan& plan) {
+    return absl::Milliseconds(20) + (plan.num_rows() - 1) * row;
+  });
+  const RequestId id = h.Add(RequestOf(60, 900));
+  while (h.heard(id).answers[0].empty()) h.Step();
+  row = absl::Microseconds(100);
+  for (int i = 0; i < 50; ++i) h.Step();
+  EXPECT_LT(h.metrics().draft_tokens.load(), 20u) << "they do not seem to pay";
+  h.RunToEnd();
+  ExpectUndisturbed(h, id);
+  EXPECT_GT(h.metrics().draft_tokens.load(), 200u);
+}
+
 }  // namespace
 }  // namespace continuo
