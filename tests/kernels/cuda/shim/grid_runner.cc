@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels on the host: each thread of a block is a fiber, the blocks run one after the other on the
-// stream's thread. Between two barriers the fibers of a block run in an order that changes, so that
-// a missing barrier changes results. Copies to shared memory arrive when they are awaited, shared
-// memory is NaN at first.
+// stream's thread. Between two barriers a warp goes as far as it can before the next one moves, in
+// an order that changes, so that a missing barrier changes results. Copies to shared memory arrive
+// when they are awaited, shared memory is NaN at first.
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -127,6 +127,23 @@ void Release(Runner& runner, int begin, int end) {
   for (int i = begin; i < end; ++i) runner.fibers[i]->state = State::kRunnable;
 }
 
+// Runs the warp that begins with a thread until its threads end or wait for the block.
+void RunWarp(Runner& runner, int begin, bool backwards) {
+  const int end = std::min(runner.num_threads, begin + kWarp);
+  while (true) {
+    for (int i = 0; i < end - begin; ++i) {
+      const int t = backwards ? end - 1 - i : begin + i;
+      if (runner.fibers[t]->state != State::kRunnable) continue;
+      runner.current = t;
+      threadIdx = {static_cast<unsigned>(t), 0, 0};
+      Switch(runner.scheduler, runner.fibers[t]->stop);
+    }
+    if (!AllAre(runner, begin, end, State::kAtWarp)) return;
+    Release(runner, begin, end);
+    backwards = !backwards;
+  }
+}
+
 void RunBlock(Runner& runner, bool backwards) {
   const int n = runner.num_threads;
   for (int i = 0; i < n; ++i) {
@@ -138,22 +155,12 @@ void RunBlock(Runner& runner, bool backwards) {
   unsigned char* const guard = runner.SharedMemory() + runner.shared_bytes;
   std::memset(guard, kGuard, kGuardBytes);
   while (!AllAre(runner, 0, n, State::kDone)) {
-    for (int i = 0; i < n; ++i) {
-      const int t = backwards ? n - 1 - i : i;
-      if (runner.fibers[t]->state != State::kRunnable) continue;
-      runner.current = t;
-      threadIdx = {static_cast<unsigned>(t), 0, 0};
-      Switch(runner.scheduler, runner.fibers[t]->stop);
+    // A warp goes as far as it can before the next one moves.
+    const int num_warps = (n + kWarp - 1) / kWarp;
+    for (int i = 0; i < num_warps; ++i) {
+      RunWarp(runner, (backwards ? num_warps - 1 - i : i) * kWarp, backwards);
     }
     backwards = !backwards;
-    bool released = false;
-    for (int warp = 0; warp < n; warp += kWarp) {
-      const int end = std::min(n, warp + kWarp);
-      if (!AllAre(runner, warp, end, State::kAtWarp)) continue;
-      Release(runner, warp, end);
-      released = true;
-    }
-    if (released) continue;
     if (AllAre(runner, 0, n, State::kAtBlock)) {
       Release(runner, 0, n);
     } else if (!AllAre(runner, 0, n, State::kDone)) {
