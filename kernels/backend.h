@@ -87,6 +87,9 @@ class Backend {
   virtual void CopyIn(Tensor dst, const void* host) = 0;
   virtual void CopyOut(void* host, Tensor src) = 0;
   virtual absl::Status Synchronize() = 0;
+  // Memory of the host that CopyOut reaches at full speed; ResourceExhausted as Allocate.
+  virtual absl::StatusOr<void*> AllocateHost(size_t bytes) = 0;
+  virtual void FreeHost(void* data) = 0;
   // Runs body(0) … body(n-1) on the host threads that belong to this device, for host work that
   // the step waits for (sampling). Returns when all are done.
   virtual void ParallelFor(int n, absl::FunctionRef<void(int)> body) = 0;

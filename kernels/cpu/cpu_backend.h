@@ -30,6 +30,8 @@ class CpuBackend : public Backend {
   void CopyIn(Tensor dst, const void* host) override;
   void CopyOut(void* host, Tensor src) override;
   absl::Status Synchronize() override;
+  absl::StatusOr<void*> AllocateHost(size_t bytes) override { return Allocate(bytes); }
+  void FreeHost(void* data) override { Free(data); }
   void ParallelFor(int n, absl::FunctionRef<void(int)> body) override;
 
   WeightFormat FormatOf(WeightType type) const override;

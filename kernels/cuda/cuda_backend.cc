@@ -64,6 +64,18 @@ void CudaBackend::Free(void* data) {
   CONTINUO_CHECK(allocations_.erase(data) == 1);
 }
 
+absl::StatusOr<void*> CudaBackend::AllocateHost(size_t bytes) {
+  ASSIGN_OR_RETURN(PinnedBuffer buffer, PinnedBuffer::Make(device(), std::max<size_t>(bytes, 1)));
+  void* const data = buffer.data();
+  host_allocations_.emplace(data, std::move(buffer));
+  return data;
+}
+
+void CudaBackend::FreeHost(void* data) {
+  if (data == nullptr) return;
+  CONTINUO_CHECK(host_allocations_.erase(data) == 1);
+}
+
 void* CudaBackend::Scratch(size_t bytes) {
   if (bytes > scratch_.bytes() && failure_.ok()) {
     Keep(stream_.Synchronize());

@@ -50,6 +50,8 @@ class CudaBackend : public Backend {
   void CopyIn(Tensor dst, const void* host) override;
   void CopyOut(void* host, Tensor src) override;
   absl::Status Synchronize() override;
+  absl::StatusOr<void*> AllocateHost(size_t bytes) override;
+  void FreeHost(void* data) override;
   void ParallelFor(int n, absl::FunctionRef<void(int)> body) override;
   // As CUDA graphs, from the second time on.
   void Repeat(std::span<const int64_t> key, absl::FunctionRef<void()> work) override;
@@ -106,6 +108,7 @@ class CudaBackend : public Backend {
   std::unique_ptr<cuda::MatMul> matmul_;
   GraphCache graphs_;
   std::unordered_map<void*, DeviceBuffer> allocations_;
+  std::unordered_map<void*, PinnedBuffer> host_allocations_;
   DeviceBuffer scratch_;
   PinnedBuffer staging_;  // what CopyIn has been given since the stream was last idle
   size_t staged_ = 0;     // bytes

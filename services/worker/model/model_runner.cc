@@ -58,11 +58,17 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
                                         .communicator = *r.communicator_,
                                         .cache = *r.cache_}));
   if (r.shard_.rank == 0) {
-    r.logits_.resize(static_cast<size_t>(kLogitRows) * static_cast<size_t>(config.vocab_size));
+    ASSIGN_OR_RETURN(
+        void* const logits,
+        r.backend_->AllocateHost(static_cast<size_t>(kLogitRows) *
+                                 static_cast<size_t>(config.vocab_size) * sizeof(float)));
+    r.logits_ = static_cast<float*>(logits);
     r.scratch_.resize(static_cast<size_t>(std::max(1, options.num_threads)));
   }
   return runner;
 }
+
+ModelRunner::~ModelRunner() { backend_->FreeHost(logits_); }
 
 int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard, DType activations,
                            int max_rows) {
@@ -159,7 +165,7 @@ absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fil
     rows.shape[0] = count;
     const Tensor logits = model_->Logits(rows);
     if (!samples_here) continue;
-    backend_->CopyOut(logits_.data(), logits);
+    backend_->CopyOut(logits_, logits);
     RETURN_IF_ERROR(backend_->Synchronize());
     // Logits that a failed rank left half-done are not sampled from.
     RETURN_IF_ERROR(communicator_->status());
@@ -184,7 +190,7 @@ void ModelRunner::Sample(const StepPlan& plan, int begin, int end, int first_row
     };
     SampleInput input;
     const size_t row = static_cast<size_t>(row_of_sample_[i] - first_row);
-    input.logits = std::span<const float>(logits_).subspan(row * vocab, vocab);
+    input.logits = std::span<const float>(logits_ + row * vocab, vocab);
     input.params = plan.sampling[i];
     input.position = plan.positions[static_cast<size_t>(plan.sample_rows[i])] + 1;
     input.target = plan.sample_targets[i];

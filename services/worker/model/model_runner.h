@@ -49,6 +49,8 @@ class ModelRunner : public Executor {
       const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
       std::unique_ptr<Backend> backend, std::unique_ptr<Communicator> communicator);
 
+  ~ModelRunner() override;
+
   absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override;
   void Recycle(StepResult result) override { recycled_ = std::move(result); }
 
@@ -85,7 +87,7 @@ class ModelRunner : public Executor {
   std::vector<int32_t> distinct_rows_;   // that samples read, ascending
   std::vector<int32_t> row_of_sample_;   // index into distinct_rows_
   std::vector<int32_t> mask_of_sample_;  // index among the masked samples, or -1
-  std::vector<float> logits_;            // [kLogitRows, vocab], rank 0 only
+  float* logits_ = nullptr;              // [kLogitRows, vocab] of AllocateHost, rank 0 only
   std::vector<uint32_t> mask_;           // [masked samples, MaskWords(vocab)]
   std::vector<SamplerScratch> scratch_;  // one per thread
   StepResult recycled_;                  // its memory is the next result's
