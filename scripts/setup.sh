@@ -9,20 +9,22 @@
 #   scripts/setup.sh --peers    also the programs that benches measure beside ours
 #   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples
 #   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda-toolkit, for the preset cuda
+#   scripts/setup.sh --arm64    also a cross compiler, qemu and libraries for the preset arm64
 #   scripts/setup.sh --cluster  also what deploy/images and deploy/cluster need: buildah, containerd
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-want_tools=1 want_all=0 want_clients=0 want_cluster=0 want_cuda=0 want_peers=0
+want_tools=1 want_all=0 want_arm64=0 want_clients=0 want_cluster=0 want_cuda=0 want_peers=0
 for argument in "$@"; do
   case "$argument" in
     --quick) want_tools=0 ;;
     --all) want_all=1 ;;
+    --arm64) want_arm64=1 ;;
     --clients) want_clients=1 ;;
     --cluster) want_cluster=1 ;;
     --cuda) want_cuda=1 ;;
     --peers) want_peers=1 ;;
-    *) sed -n '3,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -49,6 +51,7 @@ fi
   buildah conntrack containerd containernetworking-plugins debootstrap ethtool iproute2 ipset iptables jq
   kmod openssl runc socat
 )
+[ "$want_arm64" = 0 ] || packages+=(g++-aarch64-linux-gnu qemu-user)
 [ "$want_peers" = 0 ] || packages+=(nghttp2-client nginx-light)
 # What is at hand already serves too; services/cli/examples/README.md tells from which version.
 if [ "$want_clients" = 1 ]; then
@@ -97,18 +100,6 @@ if [ "$want_all" = 1 ] && ! { [ -x build/npm/node_modules/.bin/buf ] && [ -d bui
   npm install --silent --no-audit --no-fund --prefix build/npm @bufbuild/buf@1.50.0 openai@4.104.0 >/dev/null
 fi
 
-# Headers, compiler and libraries; nothing of them needs a GPU or a driver.
-toolkit=build/cuda-toolkit
-if [ "$want_cuda" = 1 ] && ! cmp -s kernels/cuda/requirements.txt "$toolkit/installed.txt"; then
-  echo "setup: CUDA 13.0 toolkit and NCCL"
-  rm -rf "$toolkit"
-  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps --target "$toolkit" \
-    -r kernels/cuda/requirements.txt
-  # The wheels have no development links.
-  for library in cu13/lib/lib{cublas,cublasLt,cudart,nvrtc}.so.13 nccl/lib/libnccl.so.2; do
-    ln -sf "$(basename "$library")" "$toolkit/nvidia/${library%.so.*}.so"
-  done
-  ln -sfn lib "$toolkit/nvidia/cu13/lib64"  # where nvcc looks
-  cp kernels/cuda/requirements.txt "$toolkit/installed.txt"
-fi
+[ "$want_arm64" = 0 ] || scripts/arm64_root.sh
+[ "$want_cuda" = 0 ] || scripts/cuda_toolkit.sh "$venv/bin/pip"
 echo "setup: ready"

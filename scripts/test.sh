@@ -4,8 +4,8 @@
 #
 #   scripts/test.sh         everything that CI runs (at most 25 minutes cold on two cores)
 #   scripts/test.sh --all   also the slow tests, AddressSanitizer and UndefinedBehaviorSanitizer,
-#                           ThreadSanitizer, fuzzing, buf and format checks, and peers; as root
-#                           also images and a cluster of Kubernetes (Debian 12)
+#                           ThreadSanitizer, kernels for ARM, fuzzing, buf and format checks, and
+#                           peers; as root also images and a cluster of Kubernetes (Debian 12)
 #
 # CONTINUO_SHARED names the folder of models and goldens that the conformance tests read (default
 # ../shared); with CONTINUO_REQUIRE_SHARED=1 a conformance test that was skipped is a failure.
@@ -35,7 +35,7 @@ run_tests() {
   /usr/bin/python3 scripts/check_skipped.py "$report"
 }
 
-if [ "$all" = 1 ]; then scripts/setup.sh --all --clients --cuda --peers; else scripts/setup.sh; fi
+if [ "$all" = 1 ]; then scripts/setup.sh --all --arm64 --clients --cuda --peers; else scripts/setup.sh; fi
 mkdir -p build
 echo "== build: release"
 build release
@@ -53,6 +53,9 @@ fi
 
 echo "== tests, the slow ones included"
 run_tests release
+echo "== kernels for 64-bit ARM, with and without the products of four bytes"
+build arm64
+for cpu in max cortex-a72; do QEMU_CPU=$cpu run_tests arm64; done
 echo "== protos: lint, breaking changes"
 scripts/check_protos.sh
 echo "== format"

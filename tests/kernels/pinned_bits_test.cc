@@ -58,8 +58,9 @@ Hashes HashOps(Backend& backend) {
     backend.RmsNorm(y, x, gain, 1e-5f);
     take("RmsNorm", y);
     y = x.Clone();
-    backend.AddSum(y, HostTensor::Of(DType::kF32, rows, cols, random, 0.3f),
-                   HostTensor::Of(DType::kF32, 1, cols, random, 0.7f));
+    // Drawn one after the other: the order of arguments is the compiler's.
+    const HostTensor sum_bias = HostTensor::Of(DType::kF32, 1, cols, random, 0.7f);
+    backend.AddSum(y, HostTensor::Of(DType::kF32, rows, cols, random, 0.3f), sum_bias);
     take("AddSum", y);
     HostTensor frequencies(DType::kF32, 1, 32), angles(DType::kF32, rows, 64);
     for (int i = 0; i < 32; ++i) {
@@ -92,8 +93,8 @@ Hashes HashOps(Backend& backend) {
   take("exact_math", functions);
   for (const DType type : {DType::kF32, DType::kBF16}) {
     HostTensor y = HostTensor::Poisoned(type, 7, 172);
-    backend.GeluMul(y, HostTensor::Of(type, 7, 172, random, 3.0f),
-                    HostTensor::Of(type, 7, 172, random));
+    const HostTensor up = HostTensor::Of(type, 7, 172, random);
+    backend.GeluMul(y, HostTensor::Of(type, 7, 172, random, 3.0f), up);
     take("GeluMul", y);
     AttentionParams capped = Heads(6, 2, 40);
     capped.softcap = 5.0f;
@@ -200,11 +201,11 @@ Hashes PinnedOf(const std::string& isa) {
                                               {"PagedAttention", 0x6dddc6024a395962},
                                               {"PagedAttention capped", 0xf0d37f84922a7e98},
                                           });
-  return isa == "scalar"        ? scalar
-         : isa == "avx2"        ? avx2
-         : isa == "avx512"      ? avx512
-         : isa == "avx512_bf16" ? avx512_bf16
-                                : Hashes();
+  return isa == "scalar"                  ? scalar
+         : isa == "avx2" || isa == "neon" ? avx2
+         : isa == "avx512"                ? avx512
+         : isa == "avx512_bf16"           ? avx512_bf16
+                                          : Hashes();
 }
 
 }  // namespace
