@@ -243,7 +243,8 @@ int Main(int argc, char** argv) {
       {"mooncake/conversation", ReadMooncake(traces + "/mooncake/conversation_trace.jsonl")},
       {"azure2023_conv", ReadCsv(traces + "/normalised/azure2023_conv.csv")},
       {"servegen_m-large", ReadCsv(traces + "/normalised/servegen_m-large_1h.csv")}};
-  std::vector<NamedPolicy> policies(std::begin(kPolicies), std::end(kPolicies));
+  std::vector<NamedPolicy> policies;
+  for (const NamedPolicy& policy : kPolicies) policies.push_back(policy);
   policies.push_back({"minimum", &Minimum});
   for (const auto& [name, trace] : inputs) {
     if (trace.empty()) {
