@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A certificate authority for tests, made by the openssl program."""
 import atexit
+import datetime
 import os
 import pathlib
 import shutil
@@ -13,6 +14,7 @@ import fleet
 from fleet import grpc, pb_grpc, worker_grpc
 
 NAME = "continuo.test"  # in every certificate
+SKEW = datetime.timedelta(minutes=1)
 
 
 def _openssl(*arguments):
@@ -28,18 +30,41 @@ class Authority:
         self.ca = self.folder / "ca.crt"
         self._ca_key = self.folder / "ca.key"
         _openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                 "-keyout", self._ca_key, "-out", self.ca, "-subj", "/CN=test ca", "-days", 1)
+                 "-keyout", self._ca_key, "-out", self.ca, "-subj", "/CN=test ca", "-days", 1,
+                 "-addext", "keyUsage=critical,keyCertSign,cRLSign")
+        self._config = self.folder / "ca.cnf"
+        self._config.write_text(f"""
+[ca]
+default_ca = authority
+[authority]
+database = {self.folder}/index.txt
+serial = {self.folder}/serial
+new_certs_dir = {self.folder}
+default_md = sha256
+unique_subject = no
+policy = any_name
+x509_extensions = extensions
+[any_name]
+commonName = supplied
+[extensions]
+subjectAltName = DNS:{NAME}
+authorityKeyIdentifier = keyid
+""")
 
     def issue(self, name, serial, days=1):
         """A new key and certificate `name`.key and `name`.crt, in place of what is there; with
         days=-1 it has expired."""
         new = self.folder / f"{name}.new"
-        extensions = self.folder / "extensions"
-        extensions.write_text(f"subjectAltName=DNS:{NAME}\n")
+        now = datetime.datetime.now(datetime.timezone.utc)
+        begin, end = sorted((now, now + datetime.timedelta(days=days)))
         _openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
                  f"{new}.key", "-out", f"{new}.csr", "-subj", f"/CN={name}")
-        _openssl("x509", "-req", "-in", f"{new}.csr", "-CA", self.ca, "-CAkey", self._ca_key,
-                 "-set_serial", serial, "-days", days, "-extfile", extensions, "-out", f"{new}.crt")
+        (self.folder / "index.txt").write_text("")  # what was issued before does not count
+        (self.folder / "serial").write_text(f"{serial:04X}\n")
+        # `x509 -req` takes no time in the past in newer versions.
+        _openssl("ca", "-batch", "-notext", "-config", self._config, "-cert", self.ca,
+                 "-keyfile", self._ca_key, "-startdate", f"{begin - SKEW:%Y%m%d%H%M%SZ}",
+                 "-enddate", f"{end:%Y%m%d%H%M%SZ}", "-in", f"{new}.csr", "-out", f"{new}.crt")
         for suffix in "key", "crt":
             os.replace(f"{new}.{suffix}", self.folder / f"{name}.{suffix}")
         return self.files(name)
