@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The images of Continuo: targets gateway, worker-cpu and cli. deploy/images/build.sh builds them.
+# The images of Continuo: targets gateway, worker-cpu, worker-cuda and cli. deploy/images/build.sh builds them.
 #
 # gRPC and Protocol Buffers come from Debian experimental: unstable and everything before it has
 # gRPC 1.51, which lacks the limits against floods of HTTP/2 frames. All else is Debian unstable.
@@ -17,7 +17,7 @@ RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no
 # What the tests need on top: `deploy/images/test.sh` runs them there.
 FROM toolchain AS toolchain-tests
 RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
-      git iproute2 libbenchmark-dev libgmock-dev libgtest-dev openssl procps python3-venv util-linux \
+      curl git iproute2 libbenchmark-dev libgmock-dev libgtest-dev openssl procps python3-venv util-linux \
     && apt-get clean && rm -rf /var/lib/apt/lists/*
 
 FROM toolchain AS build
@@ -35,6 +35,30 @@ RUN --mount=type=cache,id=continuo-ccache,target=/ccache \
 RUN deploy/images/make_root.sh gateway build/release/bin/continuo-gateway /out/gateway \
     && deploy/images/make_root.sh worker-cpu build/release/bin/continuo-worker /out/worker-cpu build/crates.json \
     && deploy/images/make_root.sh cli build/release/bin/continuo /out/cli
+
+# CUDA 13.0 takes a host compiler up to g++ 15 for its .cu files; all else is as in the other images.
+FROM toolchain AS toolchain-cuda
+RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
+      g++-14 python3-pip \
+    && apt-get clean && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY kernels/cuda/requirements.txt kernels/cuda/
+COPY scripts/cuda_toolkit.sh scripts/
+RUN scripts/cuda_toolkit.sh pip3
+
+FROM toolchain-cuda AS build-cuda
+ARG VERSION_SUFFIX=
+COPY . .
+RUN --mount=type=cache,id=continuo-ccache,target=/ccache \
+    --mount=type=cache,id=continuo-cargo,target=/cargo \
+    --mount=type=cache,id=continuo-cargo-target,target=/src/build/cargo \
+    export CCACHE_DIR=/ccache CARGO_HOME=/cargo \
+    && cmake --preset cuda -DCONTINUO_TESTS=OFF -DCONTINUO_VERSION_SUFFIX="$VERSION_SUFFIX" \
+      -DCMAKE_CUDA_HOST_COMPILER=/usr/bin/g++-14 -DCMAKE_SKIP_BUILD_RPATH=ON \
+    && ninja -C build/cuda -j "$(nproc)" --quiet continuo-worker \
+    && python3 scripts/third_party_notices.py --json > build/crates.json
+RUN export LD_LIBRARY_PATH=/src/build/cuda-toolkit/nvidia/cu13/lib:/src/build/cuda-toolkit/nvidia/nccl/lib \
+    && deploy/images/make_root.sh worker-cuda build/cuda/bin/continuo-worker /out/worker-cuda build/crates.json
 
 # No shell, no package manager: programs run as an unprivileged user and write nothing.
 FROM scratch AS runtime
@@ -59,6 +83,16 @@ FROM runtime AS worker-cpu
 LABEL org.opencontainers.image.title="continuo-worker" \
       org.opencontainers.image.description="Runs a language model on the CPU for Continuo"
 COPY --from=build /out/worker-cpu /
+EXPOSE 50051 9090
+ENTRYPOINT ["/usr/bin/continuo-worker"]
+
+# The driver's libcuda.so.1 is the node's: NVIDIA's container runtime mounts it.
+FROM runtime AS worker-cuda
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+LABEL org.opencontainers.image.title="continuo-worker-cuda" \
+      org.opencontainers.image.description="Runs a language model on NVIDIA GPUs for Continuo"
+COPY --from=build-cuda /out/worker-cuda /
 EXPOSE 50051 9090
 ENTRYPOINT ["/usr/bin/continuo-worker"]
 

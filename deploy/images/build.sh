@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the images, writes their archives and bills of materials, and prints their sizes.
 #
-#   deploy/images/build.sh [TARGETS...]    gateway, worker-cpu, cli, or those given
+#   deploy/images/build.sh [TARGETS...]    gateway, worker-cpu, cli, or those given; worker-cuda by name
 #
 # The results are build/images/NAME.tar (an OCI archive) and NAME.sbom.cdx.json, the images
 # localhost/continuo-NAME:TAG in buildah's store. TAG in the environment names them (default: the

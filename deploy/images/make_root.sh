@@ -2,19 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 # make_root.sh IMAGE PROGRAM ROOT [CRATES]: the root file system of an image, in a stage of the
 # Dockerfile: the program, the libraries that it loads with their licences, and what tells scanners
-# which packages these are from. CRATES lists the Rust crates that the program links.
+# which packages and wheels these are from. CRATES lists the Rust crates that the program links.
 set -euo pipefail
 image=$1 program=$2 root=$3 crates=${4:-}
-mkdir -p "$root"/{etc,tmp,usr/bin,usr/lib64,usr/share/continuo,var/lib/dpkg/status.d}
+mkdir -p "$root"/{etc,tmp,usr/bin,usr/lib/x86_64-linux-gnu,usr/lib64,usr/share/continuo,var/lib/dpkg/status.d}
 chmod 1777 "$root/tmp"
 ln -s usr/bin "$root/bin"
 ln -s usr/lib "$root/lib"
 ln -s usr/lib64 "$root/lib64"
 install -s -m 755 "$program" "$root/usr/bin/"
 
-packages=()
+toolkit=$PWD/build/cuda-toolkit
+packages=() wheels=()
 while read -r library; do
   file=$(realpath "$library")
+  if [[ $file = "$toolkit"/* ]]; then  # of a wheel: beside Debian's, where the loader looks
+    cp --preserve=mode,timestamps "$file" "$root/usr/lib/x86_64-linux-gnu/"
+    wheels+=("$(dirname "$(grep -lF "${file#"$toolkit/"}," "$toolkit"/*.dist-info/RECORD)")")
+    continue
+  fi
   mkdir -p "$root$(dirname "$file")"
   cp --preserve=mode,timestamps "$file" "$root$file"
   # The name that the loader looks for, beside the file that it is.
@@ -31,6 +37,10 @@ for package in "${packages[@]}"; do
   mkdir -p "$root/usr/share/doc/$package"
   cp -L "/usr/share/doc/$package/copyright" "$root/usr/share/doc/$package/"
 done
+for wheel in "${wheels[@]}"; do
+  mkdir -p "$root/usr/share/doc/$(basename "$wheel" .dist-info)"
+  find "$wheel" -iname 'license*' -type f -exec cp {} "$root/usr/share/doc/$(basename "$wheel" .dist-info)/copyright" \;
+done
 cp LICENSE THIRD_PARTY_NOTICES.md "$root/usr/share/continuo/"
 cp -L /etc/os-release /etc/debian_version "$root/etc/"
 echo 'nonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin' >"$root/etc/passwd"
@@ -38,6 +48,6 @@ echo 'nonroot:x:65532:' >"$root/etc/group"
 echo 'hosts: files dns' >"$root/etc/nsswitch.conf"
 
 python3 deploy/images/sbom.py --image="$image" --program="$program" ${crates:+--crates="$crates"} \
-  --output="$root/usr/share/continuo/sbom.cdx.json" "${packages[@]}"
+  "${wheels[@]/#/--wheel=}" --output="$root/usr/share/continuo/sbom.cdx.json" "${packages[@]}"
 # As it runs in there: every library is found.
 chroot "$root" "/usr/bin/$(basename "$program")" --version

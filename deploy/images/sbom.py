@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes the CycloneDX bill of materials of one image: the program, the Debian packages whose
-libraries it loads, those whose headers or archives are compiled into it, and its Rust crates."""
+libraries it loads, those whose headers or archives are compiled into it, its Rust crates and the
+Python wheels that libraries of CUDA come in."""
 import argparse
+import email
 import hashlib
 import json
 import pathlib
@@ -38,10 +40,22 @@ def crate(entry):
                if entry["license"] else {})}
 
 
+def wheel(folder):
+    """Of its folder *.dist-info."""
+    with open(pathlib.Path(folder, "METADATA"), encoding="utf-8") as file:
+        fields = email.message_from_file(file)
+    name, version = fields["Name"], fields["Version"]
+    licence = fields["License-Expression"] or fields["License"]
+    return {"type": "library", "bom-ref": f"pypi/{name}", "name": name, "version": version,
+            "purl": f"pkg:pypi/{name}@{version}",
+            **({"licenses": [{"license": {"name": licence}}]} if licence else {})}
+
+
 def main():
     parser = argparse.ArgumentParser()
     for option in ("--image", "--program", "--crates", "--output"):
         parser.add_argument(option)
+    parser.add_argument("--wheel", action="append", default=[])
     parser.add_argument("packages", nargs="+")
     arguments = parser.parse_args()
     program = pathlib.Path(arguments.program)
@@ -51,6 +65,7 @@ def main():
     if arguments.crates:
         components += [crate(entry) for entry in json.loads(
             pathlib.Path(arguments.crates).read_text())]
+    components += [wheel(folder) for folder in sorted(set(arguments.wheel))]
     digest = hashlib.sha256(program.read_bytes()).hexdigest()
     root = {"type": "application", "bom-ref": program.name, "name": program.name,
             "version": version, "licenses": [{"license": {"id": "Apache-2.0"}}]}

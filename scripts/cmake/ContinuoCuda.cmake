@@ -14,13 +14,20 @@ if(NOT EXISTS ${CONTINUO_CUDA_TOOLKIT}/bin/nvcc OR NOT EXISTS ${CONTINUO_NCCL}/i
 endif()
 
 set(CMAKE_CUDA_COMPILER ${CONTINUO_CUDA_TOOLKIT}/bin/nvcc)
-set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+if(NOT CMAKE_CUDA_HOST_COMPILER)  # CUDA 13.0 takes up to g++ 15
+  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+endif()
+# glibc 2.42 and later declare rsqrt for _GNU_SOURCE, and not as CUDA 13.0 does.
+string(APPEND CMAKE_CUDA_FLAGS " -Xcompiler=-U_GNU_SOURCE,-D_DEFAULT_SOURCE")
 set(CMAKE_CUDA_ARCHITECTURES OFF)  # continuo_cuda_kernels says them
 set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # continuo::cuda_libraries has it
 if(CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 enable_language(CUDA)
+# Programs are linked by the C++ compiler, with continuo::cuda_libraries and nothing of nvcc's host compiler.
+set(CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES "")
+set(CMAKE_CUDA_IMPLICIT_LINK_LIBRARIES "")
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know it
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
