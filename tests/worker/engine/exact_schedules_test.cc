@@ -46,7 +46,7 @@ struct Flags {
   std::string json;
 };
 Flags flags;
-constexpr int kFew = 4;
+constexpr int kFew = 2;
 nlohmann::json report = nlohmann::json::array();
 
 struct Case {
