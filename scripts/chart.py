@@ -28,7 +28,7 @@ OWNED = {
                 "api_keys_file", "help", "version"},
     "worker": {"model", "model_name", "worker_name", "device", "listen", "metrics_listen",
                "otlp_endpoint", "tls_cert_file", "tls_key_file", "tls_ca_file", "tensor_parallel",
-               "drain_grace", "help", "version"},
+               "weights_cache", "drain_grace", "help", "version"},
 }
 TYPES = {
     "INT": {"type": "integer"},
