@@ -44,8 +44,7 @@ std::vector<const KernelTable*> AvailableKernels() {
     if (vnni && HasAvx512Bf16()) tables.push_back(&kAvx512Bf16Kernels);
   }
 #elif defined(__aarch64__)
-  constexpr unsigned long kAsimdDp = 1ul << 20;  // HWCAP_ASIMDDP of Linux, asm/hwcap.h
-  tables.push_back((getauxval(AT_HWCAP) & kAsimdDp) != 0 ? &kNeonDotKernels : &kNeonKernels);
+  tables.push_back((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0 ? &kNeonDotKernels : &kNeonKernels);
 #endif
   return tables;
 }

@@ -160,8 +160,9 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call, con
       // An empty one is nothing to go on with.
       .is_continuation = received.has_accepted() || received.deltas_size() > 0};
   absl::StatusOr<Admission::Ticket> ticket = parts_.admission->Admit(asked);
-  // Workers are looked at only where it matters.
-  if (!ticket.ok() && asked.time_left < absl::InfiniteDuration() &&
+  // Workers are looked at only where it may matter.
+  if (ReasonOf(ticket.status()) == kReasonOverloaded &&
+      asked.time_left < absl::InfiniteDuration() &&
       parts_.relay.router->HasFree(
           {.model = request.model(), .prompt_tokens = result.prompt_tokens})) {
     asked.has_free_worker = true;

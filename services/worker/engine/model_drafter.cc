@@ -12,24 +12,6 @@ namespace {
 
 constexpr int kLeastRows = 16;  // that a step of the draft model takes, however long they last
 
-void Clear(StepPlan& plan) {
-  plan.token_ids.clear();
-  plan.positions.clear();
-  plan.kv_slots.clear();
-  plan.sequence_ids.clear();
-  plan.query_begin.assign(1, 0);
-  plan.kv_len.clear();
-  plan.block_tables.clear();
-  plan.sample_begin.assign(1, 0);
-  plan.sample_rows.clear();
-  plan.sample_targets.clear();
-  plan.sampling.clear();
-  plan.bias_begin.assign(1, 0);
-  plan.biases.clear();
-  plan.seen_begin.assign(1, 0);
-  plan.seen.clear();
-}
-
 }  // namespace
 
 ModelDrafter::ModelDrafter(const ModelDrafterOptions& options, std::unique_ptr<Executor> executor,
@@ -151,7 +133,7 @@ void ModelDrafter::Prepare(std::span<const DraftAsk> asks) {
   // First all of them, since a new place moves the others.
   for (const DraftAsk& ask : asks) places_[ask.sequence->id].turn = turn_;
   StepLoad load;
-  plan_.max_blocks = 0;
+  plan_.Clear();
   for (const DraftAsk& ask : asks) {
     const Sequence& s = *ask.sequence;
     Place& place = places_[s.id];
@@ -173,7 +155,6 @@ void ModelDrafter::Prepare(std::span<const DraftAsk> asks) {
     works_.push_back({&s, &place, most, rows, drafts});
   }
 
-  Clear(plan_);
   std::erase_if(works_, [&](const Work& work) {
     const TokenRange tokens = TokensOf(*work.sequence);
     const auto begin = static_cast<int>(work.place->tokens.size());
@@ -205,9 +186,8 @@ void ModelDrafter::Prepare(std::span<const DraftAsk> asks) {
              place.drafts.back() >= options_.target_vocab_size;
     });
     if (works_.empty()) return;
-    Clear(plan_);
+    plan_.Clear();
     load = {};
-    plan_.max_blocks = 0;
     for (const Work& work : works_) {
       const auto tokens = static_cast<int>(work.place->tokens.size());
       plan_.max_blocks = std::max(plan_.max_blocks, BlocksFor(tokens + 1, options_.block_size));

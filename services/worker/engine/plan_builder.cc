@@ -38,23 +38,7 @@ int NumSamples(const Sequence& s, int begin, int rows) {
 }
 
 void PlanBuilder::Clear() {
-  plan_.token_ids.clear();
-  plan_.positions.clear();
-  plan_.kv_slots.clear();
-  plan_.sequence_ids.clear();
-  plan_.query_begin.assign(1, 0);
-  plan_.kv_len.clear();
-  plan_.block_tables.clear();
-  plan_.max_blocks = 0;
-  plan_.sample_begin.assign(1, 0);
-  plan_.sample_rows.clear();
-  plan_.sample_targets.clear();
-  plan_.sampling.clear();
-  plan_.bias_begin.assign(1, 0);
-  plan_.biases.clear();
-  plan_.seen_begin.assign(1, 0);
-  plan_.seen.clear();
-  plan_.block_copies.clear();
+  plan_.Clear();
   samples_.clear();
 }
 

@@ -73,6 +73,26 @@ struct StepPlan {
 
   std::vector<BlockCopy> block_copies;
 
+  // Of no rows again; keeps its memory.
+  void Clear() {
+    token_ids.clear();
+    positions.clear();
+    kv_slots.clear();
+    sequence_ids.clear();
+    query_begin.assign(1, 0);
+    kv_len.clear();
+    block_tables.clear();
+    max_blocks = 0;
+    sample_begin.assign(1, 0);
+    sample_rows.clear();
+    sample_targets.clear();
+    sampling.clear();
+    bias_begin.assign(1, 0);
+    biases.clear();
+    seen_begin.assign(1, 0);
+    seen.clear();
+    block_copies.clear();
+  }
   int num_seqs() const { return static_cast<int>(sequence_ids.size()); }
   int num_rows() const { return static_cast<int>(token_ids.size()); }
   int num_samples() const { return static_cast<int>(sample_rows.size()); }
