@@ -4,6 +4,7 @@
 # the demo model, one streamed answer, the fleet as a table, clean shutdown.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/programs.sh
 scripts/setup.sh --quick
 echo "== building (the first time takes a few minutes)"
 mkdir -p build
@@ -12,38 +13,16 @@ ninja -C build/release --quiet continuo-worker continuo-gateway continuo
 bin=build/release/bin
 
 logs=$(mktemp -d)
-pids=()
-stop() {
-  for pid in "${pids[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
-  for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
-}
-trap stop EXIT
-
-# start NAME PROGRAM FLAGS...: runs it in the background; its address is then in $address.
-start() {
-  local name=$1; shift
-  "$@" 2>"$logs/$name.log" &
-  pids+=($!)
-  for _ in $(seq 600); do
-    address=$(sed -nE 's/.*"message":"listening".*"address":"([^"]+)".*/\1/p' "$logs/$name.log" | head -1)
-    [ -n "$address" ] && return 0
-    kill -0 "${pids[-1]}" 2>/dev/null || break
-    read -rt 0.1 <> <(:) || true
-  done
-  echo "$name did not start:" >&2
-  cat "$logs/$name.log" >&2
-  exit 1
-}
 
 echo "== one gateway, two workers"
 workers=
 for i in 1 2; do
-  start "worker-$i" "$bin/continuo-worker" --model=deploy/demo-model --listen=127.0.0.1:0 \
+  start_program "$logs/worker-$i.log" "$bin/continuo-worker" --model=deploy/demo-model --listen=127.0.0.1:0 \
     --metrics_listen=127.0.0.1:0 --threads=1 --kv_cache_memory=64MiB
   workers+=${workers:+,}$address
   echo "worker $i at $address"
 done
-start gateway "$bin/continuo-gateway" --workers="$workers" --listen=127.0.0.1:0 \
+start_program "$logs/gateway.log" "$bin/continuo-gateway" --workers="$workers" --listen=127.0.0.1:0 \
   --http_listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0
 gateway=$address
 echo "gateway at $gateway"
@@ -57,8 +36,7 @@ echo
 
 echo
 echo "== stopping"
-stop
-pids=()
+stop_programs
 cat <<END
 It works. To serve a model of your own (Llama, Mistral, Qwen2 or Qwen3 as a Hugging Face folder):
 

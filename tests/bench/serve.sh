@@ -7,6 +7,7 @@
 #   tests/bench/serve.sh [qwen3-0.6b|llama-3.2-1b]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+. scripts/programs.sh
 shape=${1:-qwen3-0.6b}
 bin=build/release/bin
 out=build/bench
@@ -18,25 +19,10 @@ echo "== ceilings, and MatMul beside them"
 build/release/bench/matmul_bench --n=3072 --k=1024 --weights=bf16 --rows=1,16,64,256 \
   --json="$out/serve-ceilings.json"
 
-pids=()
-trap 'for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done' EXIT
-# start NAME PROGRAM FLAGS...: its address is then in $address.
-start() {
-  local log=$out/serve-$1.log; shift
-  "$@" 2>"$log" &
-  pids+=($!)
-  for _ in $(seq 1200); do
-    address=$(sed -nE 's/.*"message":"listening".*"address":"([^"]+)".*/\1/p' "$log" | head -1)
-    [ -n "$address" ] && return 0
-    kill -0 "${pids[-1]}" || break
-    read -rt 0.1 <> <(:) || true
-  done
-  cat "$log" >&2
-  exit 1
-}
-start worker "$bin/continuo-worker" --model="$model" --listen=127.0.0.1:0 \
+start_seconds=120
+start_program "$out/serve-worker.log" "$bin/continuo-worker" --model="$model" --listen=127.0.0.1:0 \
   --metrics_listen=127.0.0.1:0 --kv_cache_memory=4GiB --max_context_tokens=8192
-start gateway "$bin/continuo-gateway" --workers="$address" --listen=127.0.0.1:0 \
+start_program "$out/serve-gateway.log" "$bin/continuo-gateway" --workers="$address" --listen=127.0.0.1:0 \
   --http_listen=off --metrics_listen=127.0.0.1:0
 for streams in 1 16; do
   echo "== $streams at once: 128 prompt tokens, 96 output tokens"

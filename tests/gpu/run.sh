@@ -14,6 +14,7 @@
 # LD_LIBRARY_PATH says.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+. scripts/programs.sh
 packed=build/gpu
 tests=(gpu_device_test gpu_backend_test gpu_model_test gpu_nccl_test)
 
@@ -93,26 +94,12 @@ for shape in qwen3-0.6b ${CONTINUO_GPU_SHAPES:-llama-3.2-1b llama-3.1-8b}; do
   done
 done
 
-# start NAME PROGRAM FLAGS...: its address is then in $address.
-pids=()
-trap 'for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done' EXIT
-start() {
-  local log=$out/$1.log; shift
-  "$@" 2>"$log" &
-  pids+=($!)
-  for _ in $(seq 1800); do
-    address=$(sed -nE 's/.*"message":"listening".*"address":"([^"]+)".*/\1/p' "$log" | head -1)
-    [ -n "$address" ] && return 0
-    kill -0 "${pids[-1]}" 2>/dev/null || break
-    read -rt 0.1 <> <(:) || true
-  done
-  cat "$log" >&2
-  return 1
-}
+start_seconds=180
 served=build/gpu-models/qwen3-0.6b
-if start worker "$packed/bin/continuo-worker" --model="$served" --device=cuda:0 --listen=127.0.0.1:0 \
+if start_program "$out/worker.log" "$packed/bin/continuo-worker" --model="$served" --device=cuda:0 \
+    --listen=127.0.0.1:0 \
     --metrics_listen=127.0.0.1:0 --max_context_tokens=8192 &&
-  start gateway "$packed/bin/continuo-gateway" --workers="$address" --listen=127.0.0.1:0 \
+  start_program "$out/gateway.log" "$packed/bin/continuo-gateway" --workers="$address" --listen=127.0.0.1:0 \
     --http_listen=off --metrics_listen=127.0.0.1:0; then
   for streams in 1 16 64 256; do
     LINES_SHOWN=12 step "serve-$streams" "$packed/bin/continuo" bench --server="$address" \
