@@ -45,6 +45,12 @@ class ExamplesTest(unittest.TestCase):
                 self.assertEqual(told["summary"],
                                  {"valid": num, "invalid": 0, "errors": 0, "skipped": 0})
 
+    def test_names_that_look_like_numbers_stay_names(self):
+        text = chart.render("-f", chart.ROOT / "tests/helm/values/ambiguous.yaml", release="true",
+                            namespace="456")
+        told = json.loads(kubeconform(text).stdout)
+        self.assertEqual(told["summary"]["invalid"] + told["summary"]["errors"], 0, told)
+
     def test_objects_have_names_of_their_own_that_dns_takes(self):
         for rendered in self.each():
             names = [(o["kind"], o["metadata"]["name"]) for o in rendered]

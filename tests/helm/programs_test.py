@@ -5,6 +5,7 @@ probes as the kubelet asks them."""
 import pathlib
 import signal
 import sys
+import tempfile
 import unittest
 import urllib.request
 
@@ -23,6 +24,8 @@ class ProgramsTest(unittest.TestCase):
     def setUpClass(cls):
         cls.authority = certificates.Authority()
         cls.certificate, cls.key = cls.authority.issue("pod", 1)
+        cls.cache = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.cache.cleanup)
         keys = pathlib.Path(cls.authority.folder) / "keys"
         keys.write_text("alice sk-0c1f6b0e8a5d4c7f\n")
         cls.files = {"tls.crt": cls.certificate, "tls.key": cls.key, "ca.crt": cls.authority.ca,
@@ -39,10 +42,13 @@ class ProgramsTest(unittest.TestCase):
             if value.startswith("/etc/continuo/"):
                 folder, name = value.rsplit("/", 1)
                 self.assertIn(folder, mounts, "the file of a flag is not mounted")
-                value = self.files[name]
+                value = self.files["keys" if folder.endswith("/keys") else name]
             elif flag == "--model":
                 self.assertTrue(value.startswith("/models"), value)
                 value = fleet.DEMO_MODEL
+            elif flag == "--weights_cache":
+                self.assertIn(value, mounts)
+                value = self.cache.name
             result.append(f"{flag}={value}")
         return result
 

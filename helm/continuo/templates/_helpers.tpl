@@ -14,8 +14,8 @@
 {{- end }}
 
 {{- define "continuo.selector" -}}
-app.kubernetes.io/name: {{ include "continuo.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "continuo.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "continuo.gatewaySelector" -}}
@@ -122,7 +122,7 @@ capabilities:
 {{- define "continuo.podSpec" -}}
 {{- $root := index . 0 }}
 {{- $values := index . 1 }}
-serviceAccountName: {{ include "continuo.serviceAccountName" $root }}
+serviceAccountName: {{ include "continuo.serviceAccountName" $root | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext:
@@ -130,7 +130,7 @@ securityContext:
 {{- with $root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- if ne $values.spread "off" }}
@@ -164,10 +164,10 @@ affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with $values.runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- end }}
 
