@@ -37,9 +37,9 @@ def pods(rendered):
     return [(o, o["spec"]["template"]["spec"]) for o in rendered if o["kind"] == "Deployment"]
 
 
-def refusal(*arguments):
+def refusal(*arguments, release="r"):
     """What helm says where it refuses values."""
-    done = run("helm", "template", "r", CHART, *arguments)
+    done = run("helm", "template", release, CHART, *arguments)
     if done.returncode == 0:
         raise AssertionError(f"{arguments} is not refused")
     return done.stderr

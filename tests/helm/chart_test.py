@@ -51,12 +51,22 @@ class ExamplesTest(unittest.TestCase):
         told = json.loads(kubeconform(text).stdout)
         self.assertEqual(told["summary"]["invalid"] + told["summary"]["errors"], 0, told)
 
+    def check_names(self, rendered):
+        names = [(o["kind"], o["metadata"]["name"]) for o in rendered]
+        self.assertEqual(len(names), len(set(names)))
+        for kind, name in names:
+            first = "a-z" if kind == "Service" else "a-z0-9"
+            self.assertRegex(name, rf"^[{first}]([a-z0-9-]{{0,61}}[a-z0-9])?$")
+
     def test_objects_have_names_of_their_own_that_dns_takes(self):
         for rendered in self.each():
-            names = [(o["kind"], o["metadata"]["name"]) for o in rendered]
-            self.assertEqual(len(names), len(set(names)))
-            for _, name in names:
-                self.assertRegex(name, r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+            self.check_names(rendered)
+
+    def test_names_of_releases_that_dns_does_not_take_make_such_that_it_does(self):
+        pool = ["--set", "pools.a-name-of-20-letters.model.path=/m"]
+        for release in ("my.release", "r" * 53, "r" * 33 + "--x", "r" * 34 + ".x"):
+            with self.subTest(release=release):
+                self.check_names(chart.objects(*pool, release=release))
 
     def test_pods_are_restricted(self):
         # What Pod Security's level "restricted" asks for, and a root file system that stays as it is.

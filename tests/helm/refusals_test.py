@@ -29,6 +29,9 @@ SCHEMA = [
     ("gateway.maxUnavailable=half", "at '/gateway/maxUnavailable': 'half' does not match pattern"),
     ("gateway.resources.limits.memory=2 GB", "'2 GB' does not match pattern"),
     ("gateway.resources.memory=2Gi", "at '/gateway/resources': additional properties 'memory'"),
+    ("fullnameOverride=a.b", "at '/fullnameOverride': 'a.b' does not match pattern"),
+    ("fullnameOverride=1a", "at '/fullnameOverride': '1a' does not match pattern"),
+    ("nameOverride=a.b", "at '/nameOverride': 'a.b' does not match pattern"),
     ("image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of"),
     ("image.prefix=a b", "at '/image/prefix': 'a b' does not match pattern"),
     ("worker.gpus=3", "at '/worker/gpus': value must be one of 0, 1, 2, 4, 8"),
@@ -81,6 +84,9 @@ CHECKS = [
     (f"{P}.autoscaling.minReplicas=9", "pools.m.autoscaling: minReplicas 9 is above maxReplicas 4"),
     (f"{P}.autoscaling.enabled=true,{P}.autoscaling.minReplicas=0",
      "pools.m.autoscaling.minReplicas: 0 needs by: keda"),
+    (f"fullnameOverride={'n' * 35},pools.a-pool.model.path=/x,pools.a-pool.autoscaling.enabled=true,"
+     "pools.a-pool.autoscaling.by=keda", f"pools.a-pool.autoscaling: by keda, whose query knows pods by "
+     f"their name, that of {'n' * 35}-worker-a-pool has 49 letters and may have 46"),
     ("gateway.autoscaling.minReplicas=9", "gateway.autoscaling: minReplicas 9 is above maxReplicas 8"),
     ("tls.enabled=true", "tls: workers need tls.workers.secretName, or tls.issuer.name"),
     ("tls.enabled=true,tls.workers.secretName=s,tls.workers.serverName=n",
@@ -107,6 +113,11 @@ class RefusalsTest(unittest.TestCase):
 
     def test_values_that_exclude_or_need_each_other(self):
         self.check(CHECKS)
+
+    def test_a_release_whose_services_would_begin_with_a_digit(self):
+        self.assertIn("names of Services begin with a letter, 7-continuo does not; "
+                      "set fullnameOverride",
+                      chart.refusal(*chart.MINIMAL, release="7"))
 
     def test_no_pool(self):
         self.assertIn("pools: at least one is needed, such as --set pools.qwen.model.hub.repository=",

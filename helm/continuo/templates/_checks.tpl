@@ -6,6 +6,10 @@
 {{- if gt (len .Values.pools) 16 }}
 {{- fail (printf "pools: there are %d, a gateway takes 16" (len .Values.pools)) }}
 {{- end }}
+{{- $full := include "continuo.fullname" . }}
+{{- if not (regexMatch "^[a-z]" $full) }}
+{{- fail (printf "names of Services begin with a letter, %s does not; set fullnameOverride" $full) }}
+{{- end }}
 {{- range $name, $said := .Values.pools }}
 {{- $pool := include "continuo.pool" (list $ $name) | fromYaml }}
 {{- $sources := list }}
@@ -20,6 +24,11 @@
 {{- end }}
 {{- if gt (int $pool.autoscaling.minReplicas) (int $pool.autoscaling.maxReplicas) }}
 {{- fail (printf "pools.%s.autoscaling: minReplicas %v is above maxReplicas %v" $name $pool.autoscaling.minReplicas $pool.autoscaling.maxReplicas) }}
+{{- end }}
+{{- /* Kubernetes cuts longer names in those of pods. */ -}}
+{{- $deployment := include "continuo.poolName" (list $ $name) }}
+{{- if and $pool.autoscaling.enabled (eq $pool.autoscaling.by "keda") (gt (len $deployment) 46) }}
+{{- fail (printf "pools.%s.autoscaling: by keda, whose query knows pods by their name, that of %s has %d letters and may have 46; set fullnameOverride" $name $deployment (len $deployment)) }}
 {{- end }}
 {{- if and $pool.autoscaling.enabled (eq $pool.autoscaling.by "hpa") (lt (int $pool.autoscaling.minReplicas) 1) }}
 {{- fail (printf "pools.%s.autoscaling.minReplicas: 0 needs by: keda" $name) }}

@@ -1,15 +1,20 @@
+{{- /* Of a text, what the names of Services may begin with; room is left for a pool's. */ -}}
+{{- define "continuo.dnsName" -}}
+{{- . | replace "." "-" | trunc 35 | trimAll "-" }}
+{{- end }}
+
 {{- define "continuo.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 35 | trimSuffix "-" }}
+{{- include "continuo.dnsName" (default .Chart.Name .Values.nameOverride) }}
 {{- end }}
 
 {{- /* Names of objects begin with it; a pool's with it and the pool's name. */ -}}
 {{- define "continuo.fullname" -}}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 35 | trimSuffix "-" }}
+{{- include "continuo.dnsName" .Values.fullnameOverride }}
 {{- else if contains (include "continuo.name" .) .Release.Name }}
-{{- .Release.Name | trunc 35 | trimSuffix "-" }}
+{{- include "continuo.dnsName" .Release.Name }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name (include "continuo.name" .) | trunc 35 | trimSuffix "-" }}
+{{- include "continuo.dnsName" (printf "%s-%s" .Release.Name (include "continuo.name" .)) }}
 {{- end }}
 {{- end }}
 
