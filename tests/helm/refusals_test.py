@@ -87,6 +87,13 @@ CHECKS = [
     (f"fullnameOverride={'n' * 35},pools.a-pool.model.path=/x,pools.a-pool.autoscaling.enabled=true,"
      "pools.a-pool.autoscaling.by=keda", f"pools.a-pool.autoscaling: by keda, whose query knows pods by "
      f"their name, that of {'n' * 35}-worker-a-pool has 49 letters and may have 46"),
+    (r"labels.app\.kubernetes\.io/name=x", "labels: app.kubernetes.io/name is the chart's own"),
+    ("gateway.podLabels.continuo/pool=x", "gateway.podLabels: continuo/pool is the chart's own"),
+    (rf"{P}.podLabels.app\.kubernetes\.io/component=x",
+     "pools.m.podLabels: app.kubernetes.io/component is the chart's own"),
+    ("monitoring.labels.continuo/scrape=x", "monitoring.labels: continuo/scrape is the chart's own"),
+    (r"monitoring.dashboardLabels.app\.kubernetes\.io/instance=x",
+     "monitoring.dashboardLabels: app.kubernetes.io/instance is the chart's own"),
     ("gateway.autoscaling.minReplicas=9", "gateway.autoscaling: minReplicas 9 is above maxReplicas 8"),
     ("tls.enabled=true", "tls: workers need tls.workers.secretName, or tls.issuer.name"),
     ("tls.enabled=true,tls.workers.secretName=s,tls.workers.serverName=n",

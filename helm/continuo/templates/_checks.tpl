@@ -10,12 +10,17 @@
 {{- if not (regexMatch "^[a-z]" $full) }}
 {{- fail (printf "names of Services begin with a letter, %s does not; set fullnameOverride" $full) }}
 {{- end }}
+{{- include "continuo.checkLabels" (list "labels" .Values.labels) }}
+{{- include "continuo.checkLabels" (list "gateway.podLabels" .Values.gateway.podLabels) }}
+{{- include "continuo.checkLabels" (list "monitoring.labels" .Values.monitoring.labels) }}
+{{- include "continuo.checkLabels" (list "monitoring.dashboardLabels" .Values.monitoring.dashboardLabels) }}
 {{- range $name, $said := .Values.pools }}
 {{- $pool := include "continuo.pool" (list $ $name) | fromYaml }}
 {{- $sources := list }}
 {{- range list "pvc" "image" "hub" "objectStore" "path" }}
 {{- if hasKey $said.model . }}{{ $sources = append $sources . }}{{ end }}
 {{- end }}
+{{- include "continuo.checkLabels" (list (printf "pools.%s.podLabels" $name) $pool.podLabels) }}
 {{- if ne (len $sources) 1 }}
 {{- fail (printf "pools.%s.model: needs one of pvc, image, hub, objectStore and path, has %s" $name (join " and " $sources | default "none")) }}
 {{- end }}
@@ -64,5 +69,14 @@
 {{- end }}
 {{- if and .Values.inferencePool.enabled (not .Values.inferencePool.endpointPicker.name) }}
 {{- fail "inferencePool.endpointPicker.name: the endpoint picker's Service is needed" }}
+{{- end }}
+{{- end }}
+
+{{- /* Labels by which objects find each other are not the operator's. (list NAME LABELS) */ -}}
+{{- define "continuo.checkLabels" -}}
+{{- range $label, $_ := index . 1 }}
+{{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|managed-by)|continuo/.*)$" $label }}
+{{- fail (printf "%s: %s is the chart's own" (index $ 0) $label) }}
+{{- end }}
 {{- end }}
 {{- end }}

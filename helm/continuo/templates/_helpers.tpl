@@ -33,23 +33,30 @@ app.kubernetes.io/component: gateway
 app.kubernetes.io/component: worker
 {{- end }}
 
-{{- define "continuo.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-app.kubernetes.io/part-of: continuo
-{{- with .Values.labels }}
-{{ toYaml . }}
-{{- end }}
+{{- /* What a label may hold of the version. */ -}}
+{{- define "continuo.version" -}}
+{{- .Values.image.tag | default .Chart.AppVersion | trimAll "-._" | trunc 63 | trimAll "-._" }}
 {{- end }}
 
-{{- /* Of pods: a label that changes without need would restart them all. */ -}}
-{{- define "continuo.podLabels" -}}
-app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | quote }}
-app.kubernetes.io/part-of: continuo
-{{- with .Values.labels }}
-{{ toYaml . }}
+{{- /* Labels of an object beside its selector's; what it has of its own comes first. (list $ OWN) */ -}}
+{{- define "continuo.labelsAnd" -}}
+{{- $root := index . 0 }}
+{{- $chart := dict
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_")
+  "app.kubernetes.io/managed-by" $root.Release.Service }}
+{{- toYaml (merge (include "continuo.podLabelsAnd" . | fromYaml) $chart) }}
 {{- end }}
+{{- define "continuo.labels" -}}
+{{- include "continuo.labelsAnd" (list . dict) }}
+{{- end }}
+
+{{- /* Those of pods: a label that changes without need would restart them all. (list $ OWN) */ -}}
+{{- define "continuo.podLabelsAnd" -}}
+{{- $root := index . 0 }}
+{{- $chart := dict
+  "app.kubernetes.io/version" (include "continuo.version" $root)
+  "app.kubernetes.io/part-of" "continuo" }}
+{{- toYaml (merge dict (index . 1 | default dict) ($root.Values.labels | default dict) $chart) }}
 {{- end }}
 
 {{- define "continuo.serviceAccountName" -}}
@@ -186,12 +193,13 @@ grpc: {port: {{ index . 1 }}}
 {{- end }}
 {{- end }}
 
-{{- /* (list $ PORT) */ -}}
-{{- define "continuo.scrapeAnnotations" -}}
+{{- /* Annotations of a pod: where its metrics are, and the operator's. (list $ CONTAINER PORT OWN) */ -}}
+{{- define "continuo.podAnnotations" -}}
+{{- $chart := dict "kubectl.kubernetes.io/default-container" (index . 1) }}
 {{- if eq (index . 0).Values.monitoring.scrape "annotations" }}
-prometheus.io/scrape: "true"
-prometheus.io/port: {{ index . 1 | quote }}
+{{- $chart = merge $chart (dict "prometheus.io/scrape" "true" "prometheus.io/port" (index . 2 | toString)) }}
 {{- end }}
+{{- toYaml (merge dict (index . 3 | default dict) $chart) }}
 {{- end }}
 
 {{- /* Names of the Secrets with certificates. */ -}}
