@@ -62,6 +62,7 @@ SCHEMA = [
     ("runAsUser=0", "at '/runAsUser': minimum: got 0, want 1"),
     ("otlpEndpoint=http://collector", "at '/otlpEndpoint': 'http://collector' does not match"),
     ("clusterDomain=cluster.local.", "at '/clusterDomain': 'cluster.local.' does not match"),
+    ("networkPolicy.downloadPorts[0]=0", "at '/networkPolicy/downloadPorts/0': minimum: got 0, want 1"),
     ("networkPolicy.clients=all", "at '/networkPolicy/clients': got string, want array"),
     ("networkPolicy.clients[0].pods=x", "at '/networkPolicy/clients/0': additional properties 'pods'"),
     ("monitoring.scrape=pods", "at '/monitoring/scrape': value must be one of 'podMonitor', "
@@ -94,6 +95,11 @@ CHECKS = [
     ("monitoring.labels.continuo/scrape=x", "monitoring.labels: continuo/scrape is the chart's own"),
     (r"monitoring.dashboardLabels.app\.kubernetes\.io/instance=x",
      "monitoring.dashboardLabels: app.kubernetes.io/instance is the chart's own"),
+    (f"{P}.gpus=1,{P}.rollout.maxUnavailable=0", "pools.m.rollout: neither maxSurge nor maxUnavailable "
+     "is above 0, so no pod could ever be replaced"),
+    (f"{P}.rollout.maxSurge=0%", "pools.m.rollout: neither maxSurge nor maxUnavailable"),
+    ("tls.enabled=true,tls.issuer.name=i,tls.workers.gatewaySecretName=g",
+     "tls.workers.gatewaySecretName: needs tls.workers.secretName"),
     ("gateway.autoscaling.minReplicas=9", "gateway.autoscaling: minReplicas 9 is above maxReplicas 8"),
     ("tls.enabled=true", "tls: workers need tls.workers.secretName, or tls.issuer.name"),
     ("tls.enabled=true,tls.workers.secretName=s,tls.workers.serverName=n",

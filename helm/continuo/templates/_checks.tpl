@@ -27,6 +27,10 @@
 {{- if and $pool.gpus $pool.tensorParallel (ne (int $pool.gpus) (int $pool.tensorParallel)) }}
 {{- fail (printf "pools.%s.tensorParallel: is %v, but the model is split over its %v GPUs; leave it 0" $name $pool.tensorParallel $pool.gpus) }}
 {{- end }}
+{{- $rollout := include "continuo.rollout" (list $pool.gpus $pool.rollout) | fromYaml }}
+{{- if and (regexMatch "^0+%?$" (toString $rollout.maxSurge)) (regexMatch "^0+%?$" (toString $rollout.maxUnavailable)) }}
+{{- fail (printf "pools.%s.rollout: neither maxSurge nor maxUnavailable is above 0, so no pod could ever be replaced" $name) }}
+{{- end }}
 {{- if gt (int $pool.autoscaling.minReplicas) (int $pool.autoscaling.maxReplicas) }}
 {{- fail (printf "pools.%s.autoscaling: minReplicas %v is above maxReplicas %v" $name $pool.autoscaling.minReplicas $pool.autoscaling.maxReplicas) }}
 {{- end }}
@@ -49,6 +53,9 @@
 {{- end }}
 {{- if and (not .issuer.name) (not .clientsIssuer.name) (not .clients.secretName) }}
 {{- fail "tls: clients need tls.clients.secretName, or tls.issuer.name or tls.clientsIssuer.name for cert-manager to make one" }}
+{{- end }}
+{{- if and .workers.gatewaySecretName (not .workers.secretName) }}
+{{- fail "tls.workers.gatewaySecretName: needs tls.workers.secretName; without it cert-manager makes both" }}
 {{- end }}
 {{- if and .workers.secretName (not .workers.serverName) }}
 {{- fail "tls.workers.serverName: is needed with tls.workers.secretName: the name in that certificate" }}

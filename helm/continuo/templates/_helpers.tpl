@@ -60,7 +60,7 @@ app.kubernetes.io/component: worker
 {{- end }}
 
 {{- define "continuo.serviceAccountName" -}}
-{{- .Values.serviceAccount.name | default (include "continuo.fullname" .) }}
+{{- .Values.serviceAccount.name | default (ternary (include "continuo.fullname" .) "default" .Values.serviceAccount.create) }}
 {{- end }}
 
 {{- /* A pool with everything that `worker` says and it does not. (list $ NAME) → YAML */ -}}
@@ -200,6 +200,15 @@ grpc: {port: {{ index . 1 }}}
 {{- $chart = merge $chart (dict "prometheus.io/scrape" "true" "prometheus.io/port" (index . 2 | toString)) }}
 {{- end }}
 {{- toYaml (merge dict (index . 3 | default dict) $chart) }}
+{{- end }}
+
+{{- /* A pool's maxSurge and maxUnavailable: GPUs are rarely free for one more pod. (list GPUS ROLLOUT) */ -}}
+{{- define "continuo.rollout" -}}
+{{- $onGpus := gt (int (index . 0)) 0 }}
+{{- with index . 1 }}
+maxSurge: {{ kindIs "invalid" .maxSurge | ternary (ternary 0 1 $onGpus) .maxSurge }}
+maxUnavailable: {{ kindIs "invalid" .maxUnavailable | ternary (ternary 1 0 $onGpus) .maxUnavailable }}
+{{- end }}
 {{- end }}
 
 {{- /* Names of the Secrets with certificates. */ -}}
