@@ -9,6 +9,7 @@
 #include <iterator>
 #include <limits>
 
+#include "kernels/attention_check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/rows.h"
 #include "services/base/check.h"
@@ -18,15 +19,8 @@ namespace continuo::cpu {
 void CpuBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
                                 const AttentionParams& params) {
   const int64_t num_seqs = kv.kv_len.size();
-  CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(q.dtype) && q.rows() == out.rows());
-  CONTINUO_CHECK(kv.query_begin.dtype == DType::kI32 && kv.query_begin.size() == num_seqs + 1);
-  CONTINUO_CHECK(kv.kv_len.dtype == DType::kI32 && kv.block_tables.dtype == DType::kI32);
-  CONTINUO_CHECK(params.window >= 0 && params.softcap >= 0 && params.head_dim > 0 &&
-                 params.heads_per_kv_head > 0);
-  CONTINUO_CHECK(q.cols() == int64_t{params.num_heads} * params.head_dim);
-  CONTINUO_CHECK(kv.block_size > 0 && kv.cache.shape[1] == params.num_kv_heads);
-  CONTINUO_CHECK(kv.cache.shape[2] ==
-                 2 * kv.block_size * KvRowElements(kv.cache.dtype, params.head_dim));
+  CheckAttention(out, q, kv, params);
+  CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(q.dtype));
   if (q.size() == 0) return;
 
   const int32_t* query_begin = static_cast<const int32_t*>(kv.query_begin.data);

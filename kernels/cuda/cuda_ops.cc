@@ -2,6 +2,7 @@
 // The ops of CudaBackend that are kernels of ours: checks, types, and the launch.
 #include <algorithm>
 
+#include "kernels/attention_check.h"
 #include "kernels/cuda/backend_calls.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/elementwise.h"
@@ -122,15 +123,8 @@ void CudaBackend::CopyKvBlocks(const PagedKv& kv, Tensor pairs) {
 void CudaBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
                                  const AttentionParams& params) {
   const int64_t num_seqs = kv.kv_len.size();
-  CONTINUO_CHECK(out.dtype == q.dtype && q.rows() == out.rows() && q.cols() == out.cols());
-  CONTINUO_CHECK(kv.query_begin.dtype == DType::kI32 && kv.query_begin.size() == num_seqs + 1);
-  CONTINUO_CHECK(kv.kv_len.dtype == DType::kI32 && kv.block_tables.dtype == DType::kI32);
-  CONTINUO_CHECK(params.window >= 0 && params.softcap >= 0 && params.head_dim > 0 &&
-                 params.heads_per_kv_head > 0);
-  CONTINUO_CHECK(q.cols() == int64_t{params.num_heads} * params.head_dim);
-  CONTINUO_CHECK(kv.block_size > 0 && kv.cache.shape[1] == params.num_kv_heads);
-  CONTINUO_CHECK(kv.cache.shape[2] ==
-                 2 * kv.block_size * KvRowElements(kv.cache.dtype, params.head_dim));
+  CheckAttention(out, q, kv, params);
+  CONTINUO_CHECK(out.dtype == q.dtype);
   if (q.size() == 0 || !failure_.ok()) return;
   const AttentionStep step = {.block_tables = Data<const int32_t>(kv.block_tables),
                               .kv_len = Data<const int32_t>(kv.kv_len),
