@@ -80,6 +80,13 @@ int Main(int argc, char** argv) {
   options.max_receive_bytes = static_cast<int>(config.max_receive_bytes);
   options.max_buffer_bytes = config.max_buffer_bytes;
   options.max_concurrent_streams = config.max_streams_per_connection;
+  // A CPU is slow and goes on. A device's step may never end: the process does, and gateways
+  // continue its streams elsewhere.
+  if (config.device != "cpu") {
+    options.on_hang = [&config] {
+      Fail(absl::DeadlineExceededError(absl::StrCat("a step hangs on ", config.device)));
+    };
+  }
   auto started = WorkerServer::Start(options, &clock);
   if (!started.ok()) Fail(started.status());
   WorkerServer& server = **started;
@@ -131,13 +138,7 @@ int Main(int argc, char** argv) {
        {"metrics_address", server.metrics_address()},
        {"worker", config.worker_name}});
 
-  while (!shutdown.WaitFor(absl::Milliseconds(100)).has_value()) {
-    // A CPU is slow and goes on. A device's step may never end: the process does, and gateways
-    // continue its streams elsewhere.
-    if (config.device != "cpu" && server.hung()) {
-      Fail(absl::DeadlineExceededError(absl::StrCat("a step hangs on ", config.device)));
-    }
-  }
+  shutdown.Wait();
   Log(LogSeverity::kInfo, "draining", {{"grace", config.drain_grace}});
   server.BeginDrain(config.drain_grace);
   const absl::Duration last = clock.Elapsed() + config.drain_grace + Lifecycle::kSpread + kPatience;

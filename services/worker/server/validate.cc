@@ -207,6 +207,12 @@ absl::Status ValidateId(std::string_view id, std::string_view field) {
 absl::Status ValidateConversation(const v1::Conversation& conversation, std::string_view path,
                                   const ServedModel& model) {
   const auto field = [&](std::string_view name) { return Join(path, name); };
+  RETURN_IF_ERROR(CountAtMost(field("messages"), conversation.messages_size(), kMaxMessages));
+  if (conversation.template_arguments().size() > kMaxTemplateArgumentsBytes) {
+    return FieldError(field("template_arguments"),
+                      absl::StrCat("has ", conversation.template_arguments().size(),
+                                   " bytes, the limit is ", kMaxTemplateArgumentsBytes));
+  }
   if (conversation.tools_size() > 0) {
     return FieldError(field("tools"), "tools are not supported");
   }

@@ -2,8 +2,10 @@
 #include "services/worker/server/wire.h"
 
 #include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/proto_buffer_reader.h>
 
 #include "services/base/check.h"
+#include "services/base/status_macros.h"
 #include "services/common/wire_check.h"
 #include "services/worker/server/validate.h"
 
@@ -11,6 +13,10 @@ namespace continuo {
 
 absl::Status ParseRequest(const grpc::ByteBuffer& bytes, google::protobuf::Message* request) {
   grpc::ByteBuffer consumed = bytes;  // shares the bytes
+  {
+    grpc::ProtoBufferReader reader(&consumed);
+    RETURN_IF_ERROR(CheckNumValues(CountValues(&reader, *request->GetDescriptor())));
+  }
   const grpc::Status status =
       grpc::SerializationTraits<google::protobuf::Message>::Deserialize(&consumed, request);
   if (status.ok()) return RefuseUnknownFields(*request);

@@ -9,7 +9,8 @@
 namespace continuo {
 
 // A received message. The services take bytes and parse them here, so that a request which is no
-// message gets INVALID_ARGUMENT with the field's name; unknown fields are refused likewise.
+// message gets INVALID_ARGUMENT with the field's name; unknown fields are refused likewise, and
+// what has more than kMaxValues before it is parsed.
 absl::Status ParseRequest(const grpc::ByteBuffer& bytes, google::protobuf::Message* request);
 
 grpc::ByteBuffer Serialize(const google::protobuf::Message& response);

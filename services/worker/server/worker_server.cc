@@ -58,11 +58,12 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
                                           })},
                                           [s] { return s->core_->lifecycle().healthy(); }));
   }
-  server->ticker_ = std::thread([s] {
+  server->ticker_ = std::thread([s, on_hang = options.on_hang] {
     // Slept, not awaited: absl's waits with a timeout follow the wall clock when it is set.
     while (!s->stopping_) {
       const absl::Duration now = s->clock_->Elapsed();
       s->core_->lifecycle().Tick(now);
+      if (on_hang && s->core_->lifecycle().hung()) on_hang();
       s->core_->open_calls().Tick(now);
       std::this_thread::sleep_for(absl::ToChronoMilliseconds(kTick));
     }

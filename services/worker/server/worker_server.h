@@ -35,6 +35,8 @@ struct WorkerServerOptions {
   int max_concurrent_streams = 4096;
   int text_threads = 2;
   SpanExporter* spans = nullptr;  // none: nothing is traced; outlives the server
+  // Called while a step hangs (Engine::Hung), on a thread of the server's. None: only health tells.
+  std::function<void()> on_hang;
 };
 
 // A whole worker but for the model: the gRPC server with both services, the metrics page, and,
@@ -57,9 +59,6 @@ class WorkerServer {
   void BeginDrain(absl::Duration grace);
   // True once the drain is over: nothing is left to do.
   bool drained() const { return core_->lifecycle().drained(); }
-
-  // Whether the engine hangs (Engine::Hung).
-  bool hung() const { return core_->lifecycle().hung(); }
 
   // Ends everything that is still open.
   void Shutdown();

@@ -119,6 +119,17 @@ const Case kRefused[] = {
      "conversation.messages[0].tool_calls", "not supported"},
     {"thoughts", [](auto& r) { r.mutable_conversation()->add_messages()->set_reasoning("x"); },
      "conversation.messages[0].reasoning", "not supported"},
+    {"messages",
+     [](auto& r) {
+       for (int i = 0; i <= kMaxMessages; ++i) r.mutable_conversation()->add_messages();
+     },
+     "conversation.messages", "16384"},
+    {"arguments",
+     [](auto& r) {
+       r.mutable_conversation()->set_template_arguments(
+           std::string(kMaxTemplateArgumentsBytes + 1, ' '));
+     },
+     "conversation.template_arguments", "65536"},
     {"role", [](auto& r) { r.mutable_conversation()->add_messages()->set_role("\xFF"); },
      "conversation.messages[0].role", "UTF-8"},
     {"unknown role", [](auto& r) { r.mutable_conversation()->add_messages()->set_role("pirate"); },

@@ -48,14 +48,15 @@ class GatedExecutor : public Executor {
 // A whole worker in this process and a client of it.
 class WorkerServerTest : public ::testing::Test {
  protected:
-  explicit WorkerServerTest(WorkerServerOptions options = {})
+  // Where there is a clock, it outlives the fixture.
+  explicit WorkerServerTest(WorkerServerOptions options = {}, const Clock* clock = nullptr)
       : text_(OpenTestModel("byte_level")),
         fake_({.num_blocks = 4096, .block_size = 4, .vocab_size = kVocab}),
         executor_(&fake_) {
     options.listen = "127.0.0.1:0";
     options.worker_name = "w0";
     options.model_name = "bytes";
-    auto server = WorkerServer::Start(options, &clock_);
+    auto server = WorkerServer::Start(options, clock != nullptr ? clock : &clock_);
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     auto channel = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
