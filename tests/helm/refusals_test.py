@@ -98,6 +98,10 @@ CHECKS = [
     (f"{P}.gpus=1,{P}.rollout.maxUnavailable=0", "pools.m.rollout: neither maxSurge nor maxUnavailable "
      "is above 0, so no pod could ever be replaced"),
     (f"{P}.rollout.maxSurge=0%", "pools.m.rollout: neither maxSurge nor maxUnavailable"),
+    ("tls.enabled=true,tls.issuer.name=i,tls.clientsIssuer.name=p",
+     "tls.clients.dnsNames: is needed with tls.clientsIssuer: the names in its certificate"),
+    ("tls.enabled=true,tls.issuer.name=i,grpcRoute.enabled=true,grpcRoute.parentRefs[0].name=g",
+     "tls.clients.caConfigMap: is needed for Gateways to know the gateways' certificate"),
     ("tls.enabled=true,tls.issuer.name=i,tls.workers.gatewaySecretName=g",
      "tls.workers.gatewaySecretName: needs tls.workers.secretName"),
     ("gateway.autoscaling.minReplicas=9", "gateway.autoscaling: minReplicas 9 is above maxReplicas 8"),

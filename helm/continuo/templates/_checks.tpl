@@ -54,6 +54,12 @@
 {{- if and (not .issuer.name) (not .clientsIssuer.name) (not .clients.secretName) }}
 {{- fail "tls: clients need tls.clients.secretName, or tls.issuer.name or tls.clientsIssuer.name for cert-manager to make one" }}
 {{- end }}
+{{- if and .clientsIssuer.name (not .clients.secretName) (not .clients.dnsNames) }}
+{{- fail "tls.clients.dnsNames: is needed with tls.clientsIssuer: the names in its certificate" }}
+{{- end }}
+{{- if and (or $.Values.httpRoute.enabled $.Values.grpcRoute.enabled) (not .clients.caConfigMap) (not .clients.secretName) (not .clientsIssuer.name) }}
+{{- fail "tls.clients.caConfigMap: is needed for Gateways to know the gateways' certificate" }}
+{{- end }}
 {{- if and .workers.gatewaySecretName (not .workers.secretName) }}
 {{- fail "tls.workers.gatewaySecretName: needs tls.workers.secretName; without it cert-manager makes both" }}
 {{- end }}

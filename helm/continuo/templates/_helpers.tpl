@@ -215,6 +215,13 @@ maxUnavailable: {{ kindIs "invalid" .maxUnavailable | ternary (ternary 1 0 $onGp
 {{- define "continuo.clientsSecret" -}}
 {{- .Values.tls.clients.secretName | default (printf "%s-clients-tls" (include "continuo.fullname" .)) }}
 {{- end }}
+{{- /* A name in the gateways' certificate: one of the cluster, where the chart asks for it. */ -}}
+{{- define "continuo.clientsServerName" -}}
+{{- $c := .Values.tls.clients }}
+{{- if and $c.dnsNames (or $c.secretName .Values.tls.clientsIssuer.name) }}{{ first $c.dnsNames }}
+{{- else }}{{ printf "%s-gateway.%s.svc" (include "continuo.fullname" .) .Release.Namespace }}
+{{- end }}
+{{- end }}
 {{- define "continuo.workersSecret" -}}
 {{- .Values.tls.workers.secretName | default (printf "%s-workers-tls" (include "continuo.fullname" .)) }}
 {{- end }}
