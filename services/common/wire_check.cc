@@ -21,7 +21,7 @@ using google::protobuf::io::CodedInputStream;
 
 constexpr int kMaxDepth = 100;  // protobuf's own limit
 
-bool IsText(std::string_view bytes) {
+bool IsUtf8(std::string_view bytes) {
   while (!bytes.empty()) {
     const size_t length = Utf8CharacterLength(bytes);
     if (length == 0) return false;
@@ -49,7 +49,7 @@ std::string FindBadText(std::string_view bytes, const Descriptor& type, const st
     if (size > bytes.size() - begin || !input.Skip(static_cast<int>(size))) return "";
     const std::string_view content = bytes.substr(begin, size);
     const std::string name = absl::StrCat(path, path.empty() ? "" : ".", field->name());
-    if (field->type() == FieldDescriptor::TYPE_STRING && !IsText(content)) return name;
+    if (field->type() == FieldDescriptor::TYPE_STRING && !IsUtf8(content)) return name;
     if (field->type() == FieldDescriptor::TYPE_MESSAGE && depth < kMaxDepth) {
       std::string found = FindBadText(content, *field->message_type(), name, depth + 1);
       if (!found.empty()) return found;
@@ -58,7 +58,60 @@ std::string FindBadText(std::string_view bytes, const Descriptor& type, const st
   return "";
 }
 
+bool IsText(const FieldDescriptor& field) {
+  return field.type() == FieldDescriptor::TYPE_STRING ||
+         field.type() == FieldDescriptor::TYPE_BYTES;
+}
+
+// Whether a parser takes the field in this form; else it keeps it as one that it does not know.
+bool IsKnown(const FieldDescriptor* field, WireFormatLite::WireType wire_type) {
+  if (field == nullptr) return false;
+  const auto type = static_cast<WireFormatLite::FieldType>(field->type());
+  return wire_type == WireFormatLite::WireTypeForFieldType(type) ||
+         (wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED && field->is_packable());
+}
+
+// Counts on in *count; false at the end of the bytes, whether they are well-formed or not, and
+// where *count is beyond kMaxValues. A message ends where `input` has its limit.
+bool CountInMessage(CodedInputStream& input, const Descriptor& type, int depth, int64_t* count) {
+  while (const uint32_t tag = input.ReadTag()) {
+    const FieldDescriptor* field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+    const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
+    const bool is_known = IsKnown(field, wire_type);
+    const bool is_message = is_known && field->type() == FieldDescriptor::TYPE_MESSAGE;
+    if ((!is_known || is_message || IsText(*field)) && ++*count > kMaxValues) return false;
+    // What is in a group counts one by one.
+    if (wire_type == WireFormatLite::WIRETYPE_START_GROUP ||
+        wire_type == WireFormatLite::WIRETYPE_END_GROUP) {
+      continue;
+    }
+    if (!is_message || depth >= kMaxDepth) {
+      if (!WireFormatLite::SkipField(&input, tag)) return false;
+      continue;
+    }
+    int size = 0;
+    if (!input.ReadVarintSizeAsInt(&size)) return false;
+    const CodedInputStream::Limit outer = input.PushLimit(size);
+    if (!CountInMessage(input, *field->message_type(), depth + 1, count)) return false;
+    input.PopLimit(outer);
+  }
+  return true;
+}
+
 }  // namespace
+
+int64_t CountValues(google::protobuf::io::ZeroCopyInputStream* bytes, const Descriptor& type) {
+  CodedInputStream input(bytes);
+  int64_t count = 0;
+  CountInMessage(input, type, 0, &count);
+  return count;
+}
+
+absl::Status CheckNumValues(int64_t num_values) {
+  if (num_values <= kMaxValues) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the request has more than ", kMaxValues, " messages and texts"));
+}
 
 absl::Status ExplainParseFailure(std::string_view bytes, const Descriptor& type) {
   const std::string field = FindBadText(bytes, type, "", 0);

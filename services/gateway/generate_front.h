@@ -23,7 +23,7 @@ struct ClientCall {
   // during the call of Open.
   std::function<std::string(const char* key)> metadata;
   absl::Time deadline = absl::InfiniteFuture();
-  int64_t num_bytes = 0;  // size of the request
+  int64_t num_bytes = 0;  // of memory that the request takes, about
 };
 
 // Thread-safe.

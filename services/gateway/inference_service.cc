@@ -217,10 +217,12 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
   // A stranger's bytes are not parsed.
-  const ClientCall call = CallOf(*context, *bytes);
+  ClientCall call = CallOf(*context, *bytes);
   const absl::Status stranger = Authenticate(call).status();
+  int64_t num_values = 0;
   absl::StatusOr<v1::GenerateRequest> request =
-      stranger.ok() ? ParseMessage<v1::GenerateRequest>(*bytes) : stranger;
+      stranger.ok() ? ParseMessage<v1::GenerateRequest>(*bytes, &num_values) : stranger;
+  call.num_bytes += num_values * kBytesPerValue;
   if (!request.ok()) {
     Refused("", request.status());
     return new RefusedStream(parts_.open_calls, request.status());

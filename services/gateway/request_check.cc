@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kBytesPerToken = 4;
 
 constexpr size_t kMaxModelBytes = 256;
+constexpr uint32_t kMaxSequences = 128;
 
 template <typename T>
 absl::Status CheckRange(std::string_view field, T value, T min, T max) {
@@ -41,7 +42,8 @@ absl::Status CheckSampling(const v1::Sampling& s) {
   if (s.has_top_p()) RETURN_IF_ERROR(CheckAbove("sampling.top_p", s.top_p(), 0, 1));
   if (s.has_min_p()) RETURN_IF_ERROR(CheckRange("sampling.min_p", s.min_p(), 0.0f, 1.0f));
   if (s.has_num_sequences()) {
-    RETURN_IF_ERROR(CheckRange<uint32_t>("sampling.num_sequences", s.num_sequences(), 1, 128));
+    RETURN_IF_ERROR(
+        CheckRange<uint32_t>("sampling.num_sequences", s.num_sequences(), 1, kMaxSequences));
   }
   if (s.has_repetition_penalty()) {
     RETURN_IF_ERROR(CheckAbove("sampling.repetition_penalty", s.repetition_penalty(), 0, 2));
@@ -55,10 +57,26 @@ absl::Status CheckSampling(const v1::Sampling& s) {
   return CheckCount("sampling.logit_bias", s.logit_bias_size(), 1024);
 }
 
-absl::Status CheckModel(std::string_view field, const std::string& name) {
-  if (name.size() <= kMaxModelBytes) return absl::OkStatus();
-  return FieldError(field,
-                    absl::StrCat("has ", name.size(), " bytes, the limit is ", kMaxModelBytes));
+absl::Status CheckBytes(std::string_view field, const std::string& text, size_t max) {
+  if (text.size() <= max) return absl::OkStatus();
+  return FieldError(field, absl::StrCat("has ", text.size(), " bytes, the limit is ", max));
+}
+
+absl::Status CheckConversation(const v1::Conversation& c) {
+  RETURN_IF_ERROR(CheckCount("conversation.messages", c.messages_size(), 16384));
+  RETURN_IF_ERROR(CheckCount("conversation.tools", c.tools_size(), 1024));
+  return CheckBytes("conversation.template_arguments", c.template_arguments(), 65536);
+}
+
+absl::Status CheckReceived(const v1::GenerateResponse& received) {
+  // Stands in for the model where that is left out.
+  RETURN_IF_ERROR(CheckBytes("continuation.received.accepted.model", received.accepted().model(),
+                             kMaxModelBytes));
+  for (const v1::Delta& delta : received.deltas()) {
+    RETURN_IF_ERROR(
+        CheckRange<uint32_t>("continuation.received.deltas", delta.index(), 0, kMaxSequences - 1));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckStopping(const v1::Stopping& s) {
@@ -93,13 +111,12 @@ absl::Status CheckGenerate(const v1::GenerateRequest& request) {
   if (!request.request_id().empty()) {
     RETURN_IF_ERROR(CheckName("request_id", request.request_id()));
   }
-  RETURN_IF_ERROR(CheckModel("model", request.model()));
-  // Stands in for the model where that is left out.
-  RETURN_IF_ERROR(CheckModel("continuation.received.accepted.model",
-                             request.continuation().received().accepted().model()));
+  RETURN_IF_ERROR(CheckBytes("model", request.model(), kMaxModelBytes));
+  RETURN_IF_ERROR(CheckReceived(request.continuation().received()));
   if (request.prompt_case() == v1::GenerateRequest::PROMPT_NOT_SET) {
     return FieldError("prompt", "is needed: text, token_ids or conversation");
   }
+  RETURN_IF_ERROR(CheckConversation(request.conversation()));
   RETURN_IF_ERROR(CheckSampling(request.sampling()));
   RETURN_IF_ERROR(CheckStopping(request.stopping()));
   const v1::Output& output = request.output();

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/common/wire_check.h"
 
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <gtest/gtest.h>
+
+#include <string>
 
 #include "continuo/v1/inference.pb.h"
 #include "services/common/error.h"
@@ -40,6 +43,71 @@ TEST(WireCheckTest, AnyBytesAreTaken) {
   std::string deep;
   for (int i = 0; i < 500; ++i) deep = std::string("\x62\x7F", 2) + deep;
   EXPECT_FALSE(ExplainParseFailure(deep, type).ok());
+}
+
+int64_t CountValues(const std::string& bytes) {
+  google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()));
+  return continuo::CountValues(&input, *v1::GenerateRequest::descriptor());
+}
+
+TEST(CountValuesTest, MessagesAndTextsCountAndNumbersDoNot) {
+  v1::GenerateRequest request;
+  EXPECT_EQ(CountValues(request.SerializeAsString()), 0);
+  request.set_priority(3);
+  for (int i = 0; i < 1000; ++i) request.mutable_token_ids()->add_ids(i);
+  EXPECT_EQ(CountValues(request.SerializeAsString()), 1);
+  request.clear_prompt();
+  for (int i = 0; i < 5; ++i) request.mutable_conversation()->add_messages()->set_content("");
+  EXPECT_EQ(CountValues(request.SerializeAsString()), 6);
+  for (auto& message : *request.mutable_conversation()->mutable_messages()) {
+    message.set_role("user");
+    message.set_content("hello");
+  }
+  EXPECT_EQ(CountValues(request.SerializeAsString()), 16);
+  (*request.mutable_sampling()->mutable_logit_bias())[7] = 1;
+  EXPECT_EQ(CountValues(request.SerializeAsString()), 18);
+}
+
+TEST(CountValuesTest, WhatIsNotKnownCountsHoweverItIsWrapped) {
+  EXPECT_EQ(CountValues(std::string("\xa0\x06\x01\xa0\x06\x01", 6)), 2);  // field 100, twice
+  // The same in a group of field 101: its begin and its end count as well.
+  EXPECT_EQ(CountValues(std::string("\xab\x06\xa0\x06\x01\xac\x06", 7)), 3);
+  // A number where a conversation is expected.
+  EXPECT_EQ(CountValues(std::string("\x28\x01", 2)), 1);
+}
+
+TEST(CountValuesTest, ItEndsAtTheLimit) {
+  v1::GenerateRequest request;
+  for (int64_t i = 0; i < kMaxValues; ++i) request.mutable_stopping()->add_strings();
+  std::string bytes = request.SerializeAsString();
+  EXPECT_EQ(CountValues(bytes), kMaxValues + 1);
+  EXPECT_EQ(CountValues(bytes + bytes), kMaxValues + 1);
+  request.mutable_stopping()->mutable_strings()->RemoveLast();
+  bytes = request.SerializeAsString();
+  EXPECT_EQ(CountValues(bytes), kMaxValues);
+}
+
+TEST(CountValuesTest, AnyBytesAreTaken) {
+  v1::GenerateRequest request;
+  request.mutable_conversation()->add_messages()->set_content("hello");
+  request.mutable_continuation()->mutable_received()->add_deltas()->add_token_ids(3);
+  const std::string good = request.SerializeAsString();
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (int value = 0; value < 256; ++value) {
+      std::string bytes = good;
+      bytes[i] = static_cast<char>(value);
+      const int64_t count = CountValues(bytes);
+      EXPECT_GE(count, 0);
+      EXPECT_LE(count, static_cast<int64_t>(bytes.size()));
+      v1::GenerateRequest parsed;
+      if (!parsed.ParseFromString(bytes)) continue;
+      // Once more as it was understood: nothing was missed.
+      EXPECT_GE(count, CountValues(parsed.SerializeAsString()));
+    }
+  }
+  std::string deep;
+  for (int i = 0; i < 500; ++i) deep = std::string("\x62\x7F", 2) + deep;
+  EXPECT_GT(CountValues(deep), 0);
 }
 
 }  // namespace

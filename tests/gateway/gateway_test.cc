@@ -15,6 +15,7 @@
 #include "absl/synchronization/notification.h"
 #include "continuo/v1/inference.grpc.pb.h"
 #include "services/common/error.h"
+#include "services/common/wire_check.h"
 #include "tests/gateway/gateway_fixture.h"
 #include "tests/gateway/openai/http_client.h"
 #include "tests/testing/fake_worker.h"
@@ -372,6 +373,24 @@ TEST_F(GatewayTest, BytesThatAreNoRequestGetAStatusAndHarmNobody) {
       EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
     }
   }
+  ExpectUndisturbed(Generate(Request()), Request());
+}
+
+TEST_F(GatewayTest, ARequestOfCountlessPartsIsRefusedUnread) {
+  AddWorkers(1);
+  StartGateway();
+  std::string parts;  // empty messages of a conversation, two bytes each
+  for (int64_t i = 0; i < kMaxValues; ++i) parts.append("\x0a\x00", 2);
+  std::string response;
+  for (const auto& [method, tag] : {std::pair("Generate", '\x2a'), {"Tokenize", '\x1a'}}) {
+    // 2^21 as a varint.
+    const std::string bytes = absl::StrCat(std::string(1, tag), "\x80\x80\x80\x01", parts);
+    const grpc::Status status =
+        CallRaw(absl::StrCat("/continuo.v1.InferenceService/", method), bytes, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    EXPECT_EQ(status.error_message(), "the request has more than 1048576 messages and texts");
+  }
+  EXPECT_TRUE(workers_[0]->calls().empty());
   ExpectUndisturbed(Generate(Request()), Request());
 }
 

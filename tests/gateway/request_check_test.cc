@@ -27,7 +27,23 @@ TEST(CheckGenerateTest, EachFieldOutOfRangeIsNamed) {
          r.mutable_continuation()->mutable_received()->mutable_accepted()->set_model(
              std::string(257, 'x'));
        }},
+      {"continuation.received.deltas",
+       [](Request& r) {
+         r.mutable_continuation()->mutable_received()->add_deltas()->set_index(128);
+       }},
       {"prompt", [](Request& r) { r.clear_prompt(); }},
+      {"conversation.messages",
+       [](Request& r) {
+         for (int i = 0; i <= 16384; ++i) r.mutable_conversation()->add_messages();
+       }},
+      {"conversation.tools",
+       [](Request& r) {
+         for (int i = 0; i <= 1024; ++i) r.mutable_conversation()->add_tools();
+       }},
+      {"conversation.template_arguments",
+       [](Request& r) {
+         r.mutable_conversation()->set_template_arguments(std::string(65537, ' '));
+       }},
       {"priority", [](Request& r) { r.set_priority(101); }},
       {"sampling.temperature", [](Request& r) { r.mutable_sampling()->set_temperature(kNan); }},
       {"sampling.temperature", [](Request& r) { r.mutable_sampling()->set_temperature(-0.1f); }},
