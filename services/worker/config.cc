@@ -143,19 +143,24 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
   return parsed;
 }
 
-absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t available_bytes) {
+LoadOptions CommonLoad(const WorkerConfig& config) {
   LoadOptions load;
-  load.dir = config.model;
   load.device = config.device;
   load.isa = config.isa;
-  load.tensor_parallel = config.tensor_parallel;
   load.threads = config.threads;
   load.weights = config.weights;
   load.weights_cache = config.weights_cache;
   load.kv_dtype = config.kv_dtype;
-  load.max_context_tokens = config.max_context_tokens;
   load.block_size = config.block_size;
   load.max_batch_tokens = config.max_batch_tokens;
+  return load;
+}
+
+absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t available_bytes) {
+  LoadOptions load = CommonLoad(config);
+  load.dir = config.model;
+  load.tensor_parallel = config.tensor_parallel;
+  load.max_context_tokens = config.max_context_tokens;
   load.deterministic = config.deterministic;
   if (config.device != "cpu") {
     // The loader sees what the devices have free.

@@ -57,6 +57,10 @@ struct ParsedConfig {
 };
 ParsedConfig ParseWorkerConfig(int argc, const char* const* argv);
 
+// How the flags ask for a model, be it the one that is served or a draft model; of the folder, the
+// KV cache, tensor parallelism and the context it says nothing.
+LoadOptions CommonLoad(const WorkerConfig& config);
+
 // What the loader is to do, KV blocks included: as many as the flags say, else as the container's
 // memory holds beside weights and activations, but no more than max_running sequences of the
 // whole context can fill. A draft model's weights, activations and blocks count, too.

@@ -17,16 +17,9 @@ constexpr int kMaxRows = 256;
 }  // namespace
 
 absl::StatusOr<LoadOptions> PlanDraftLoad(const WorkerConfig& config, int context_length) {
-  LoadOptions load;
+  LoadOptions load = CommonLoad(config);
   load.dir = config.draft_model;
-  load.device = config.device;
-  load.isa = config.isa;
-  load.threads = config.threads;
-  load.weights = config.weights;
-  load.weights_cache = config.weights_cache;
-  load.kv_dtype = config.kv_dtype;
-  load.block_size = config.block_size;
-  load.max_batch_tokens = std::min(config.max_batch_tokens, kMaxRows);
+  load.max_batch_tokens = std::min(load.max_batch_tokens, kMaxRows);
   ASSIGN_OR_RETURN(const LoadEstimate estimate, EstimateLoad(load));
   load.max_context_tokens = std::min(context_length, estimate.config.context_length);
   return load;

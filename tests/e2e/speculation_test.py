@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker answers does not depend on speculation: text, ids, log-probabilities, usage."""
 import concurrent.futures
+import contextlib
 import json
 import pathlib
 import shutil
@@ -32,6 +33,18 @@ def repetitive(number):
     return request
 
 
+@contextlib.contextmanager
+def altered_demo_model(name, alter):
+    """The folder of a demo model in which alter() changed what the JSON file `name` holds."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = pathlib.Path(folder) / "model"
+        shutil.copytree(fleet.DEMO_MODEL, model)
+        values = json.loads((model / name).read_text())
+        alter(values)
+        (model / name).write_text(json.dumps(values))
+        yield model
+
+
 class SpeculationTest(unittest.TestCase):
     def test_answers_are_those_of_a_worker_without(self):
         plain, drafting = self.start("--speculation=off"), self.start("--speculation=lookup")
@@ -41,13 +54,11 @@ class SpeculationTest(unittest.TestCase):
         self.assertGreater(checked, accepted)
 
     def test_answers_do_not_depend_on_a_draft_model(self):
-        with tempfile.TemporaryDirectory() as folder:
-            # Half of the layers; the tensors of the others are not read.
-            draft = pathlib.Path(folder) / "draft"
-            shutil.copytree(fleet.DEMO_MODEL, draft)
-            config = json.loads((draft / "config.json").read_text())
+        # The tensors of the other half of the layers are not read.
+        def half(config):
             config["num_hidden_layers"] //= 2
-            (draft / "config.json").write_text(json.dumps(config))
+
+        with altered_demo_model("config.json", half) as draft:
             plain = self.start("--speculation=off")
             drafting = self.start("--speculation=draft", f"--draft_model={draft}")
             checked, accepted = self.compare(plain, drafting)
@@ -56,12 +67,10 @@ class SpeculationTest(unittest.TestCase):
         self.assertGreaterEqual(checked, accepted)
 
     def test_a_draft_model_of_another_tokenizer_is_refused(self):
-        with tempfile.TemporaryDirectory() as folder:
-            draft = pathlib.Path(folder) / "draft"
-            shutil.copytree(fleet.DEMO_MODEL, draft)
-            tokenizer = json.loads((draft / "tokenizer.json").read_text())
+        def other(tokenizer):
             tokenizer["normalizer"] = {"type": "Lowercase"}
-            (draft / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+        with altered_demo_model("tokenizer.json", other) as draft:
             worker = self.start("--speculation=draft", f"--draft_model={draft}", wait=False)
             record = worker.wait_for_log("the worker ends")
         self.assertIn("the draft model's tokenizer", record["reason"])
