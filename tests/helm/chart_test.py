@@ -3,7 +3,6 @@
 import copy
 import json
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -183,47 +182,6 @@ class PackageTest(unittest.TestCase):
         done = subprocess.run([sys.executable, chart.ROOT / "scripts/chart.py", "--check"],
                               text=True, capture_output=True)
         self.assertEqual(done.returncode, 0, done.stderr)
-
-
-def leaves(value, path=""):
-    if isinstance(value, dict) and value:
-        for key, of in value.items():
-            yield from leaves(of, f"{path}.{key}" if path else key)
-    else:
-        yield path
-
-
-def known(schema, path=""):
-    """Names of all values in the schema."""
-    for key, value in schema.get("properties", {}).items():
-        here = f"{path}.{key}" if path else key
-        if "properties" in value:
-            yield from known(value, here)
-        else:
-            yield here
-
-
-class SuitesTest(unittest.TestCase):
-    def setUp(self):
-        schema = json.loads((chart.CHART / "values.schema.json").read_text())
-        self.known = set(known(schema)) - {"global"}  # Helm's own
-
-    def test_every_value_is_tried_by_a_suite(self):
-        tried = set()
-        for suite in (chart.CHART / "tests").glob("*_test.yaml"):
-            for test in yaml.safe_load(suite.read_text())["tests"]:
-                for leaf in leaves(test.get("set", {})):
-                    # A pool's are those of `worker`.
-                    tried.add(re.sub(r"^pools\.[a-z]+\.", "worker.", leaf))
-        self.assertEqual([], [k for k in sorted(self.known - {"pools"}) if not any(
-            t == k or t.startswith(k + ".") for t in tried)])
-
-    def test_every_value_is_in_the_schema_and_the_other_way_round(self):
-        values = yaml.safe_load((chart.CHART / "values.yaml").read_text())
-        # Maps with keys of the user's end where the schema does.
-        told = {next((k for k in self.known if leaf.startswith(k + ".")), leaf)
-                for leaf in leaves(values)}
-        self.assertEqual(told, self.known)
 
 
 if __name__ == "__main__":
