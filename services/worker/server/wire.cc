@@ -11,19 +11,24 @@
 
 namespace continuo {
 
-absl::Status ParseRequest(const grpc::ByteBuffer& bytes, google::protobuf::Message* request) {
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
   grpc::ByteBuffer consumed = bytes;  // shares the bytes
   {
     grpc::ProtoBufferReader reader(&consumed);
-    RETURN_IF_ERROR(CheckNumValues(CountValues(&reader, *request->GetDescriptor())));
+    RETURN_IF_ERROR(CheckNumValues(CountValues(&reader, *message->GetDescriptor())));
   }
   const grpc::Status status =
-      grpc::SerializationTraits<google::protobuf::Message>::Deserialize(&consumed, request);
-  if (status.ok()) return RefuseUnknownFields(*request);
+      grpc::SerializationTraits<google::protobuf::Message>::Deserialize(&consumed, message);
+  if (status.ok()) return absl::OkStatus();
   grpc::Slice all;
   if (!bytes.DumpToSingleSlice(&all).ok()) all = grpc::Slice();
   return ExplainParseFailure({reinterpret_cast<const char*>(all.begin()), all.size()},
-                             *request->GetDescriptor());
+                             *message->GetDescriptor());
+}
+
+absl::Status ParseRequest(const grpc::ByteBuffer& bytes, google::protobuf::Message* request) {
+  RETURN_IF_ERROR(ParseMessage(bytes, request));
+  return RefuseUnknownFields(*request);
 }
 
 grpc::ByteBuffer Serialize(const google::protobuf::Message& response) {

@@ -9,8 +9,12 @@
 namespace continuo {
 
 // A received message. The services take bytes and parse them here, so that a request which is no
-// message gets INVALID_ARGUMENT with the field's name; unknown fields are refused likewise, and
-// what has more than kMaxValues before it is parsed.
+// message gets INVALID_ARGUMENT with the field's name, and one of more than kMaxValues before it is
+// parsed.
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
+
+// The same of what a client asks for: it is done as a whole or refused, so unknown fields are
+// refused by name.
 absl::Status ParseRequest(const grpc::ByteBuffer& bytes, google::protobuf::Message* request);
 
 grpc::ByteBuffer Serialize(const google::protobuf::Message& response);
