@@ -116,7 +116,7 @@ std::optional<HttpResponse> Api::Refuse(const HttpRequest& header) {
       !encoding.empty() && encoding != "identity") {
     return Error(415, "a body is taken without Content-Encoding only");
   }
-  if (path.starts_with("/v1/") || path == "/fleet") {
+  if (path.starts_with("/v1/") || path == "/fleet" || path == "/metrics") {
     const auto tenant = parts_.front->Authenticate(CallOf(header, parts_.clock->Now()));
     if (!tenant.ok()) {
       parts_.front->Refused("", tenant.status());

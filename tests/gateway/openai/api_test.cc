@@ -243,6 +243,10 @@ TEST_F(ApiTest, KeysAreAskedForAtEveryPathOfTheInterface) {
       Post(kCompletionsPath, kPrompt, "authorization: Bearer 0123456789abcdef\r\n").result_int(),
       200);
   EXPECT_EQ(Get("/healthz").result_int(), 200);
+  EXPECT_EQ(Get("/readyz").result_int(), 200);
+  // They tell of all tenants.
+  EXPECT_EQ(Get("/metrics").result_int(), 401);
+  EXPECT_EQ(Get("/fleet").result_int(), 401);
 }
 
 TEST_F(ApiTest, EveryRefusalIsToldToTheFront) {
