@@ -15,6 +15,7 @@ import time
 import traceback
 
 import cluster
+import dry_run
 from cluster import kubectl, ready, wait_until
 
 WORKERS = "deployment/continuo-worker-demo"
@@ -73,6 +74,9 @@ class Test:
         self.loads = [cluster.load_in_pod(), cluster.load_on_node()]
 
     # The steps.
+
+    def api_server_takes_every_example(self):
+        dry_run.main()
 
     def stream_through_service_and_node_port(self):
         total = self.under_load(lambda: time.sleep(5))
@@ -265,7 +269,8 @@ print(json.dumps({
     "service_account_token": os.path.exists("/proc/1/root/var/run/secrets/kubernetes.io")}))
 """
 
-STEPS = ["stream_through_service_and_node_port", "security_contexts_hold",
+STEPS = ["api_server_takes_every_example", "stream_through_service_and_node_port",
+         "security_contexts_hold",
          "monitoring_sees_every_target", "worker_killed_mid_stream", "gateway_killed_mid_stream",
          "worker_added_takes_load", "worker_taken_away", "update_to_another_build",
          "update_to_other_weights", "node_drained", "node_lost", "autoscaling_on_kv_occupancy",

@@ -12,9 +12,8 @@ import json
 import pathlib
 import re
 import shutil
-import subprocess
-import tempfile
 
+import crds
 import yaml
 
 OUT = pathlib.Path(__file__).parent / "schemas"
@@ -27,32 +26,8 @@ KINDS = {  # kind: (group, version)
     "Ingress": ("networking.k8s.io", "v1"), "NetworkPolicy": ("networking.k8s.io", "v1"),
     "PodDisruptionBudget": ("policy", "v1"),
 }
-CRDS = [
-    ("github.com/prometheus-operator/prometheus-operator@v0.85.0", "example/prometheus-operator-crd",
-     ["monitoring.coreos.com_podmonitors.yaml", "monitoring.coreos.com_servicemonitors.yaml",
-      "monitoring.coreos.com_prometheusrules.yaml"]),
-    ("github.com/kedacore/keda/v2@v2.18.0", "config/crd/bases", ["keda.sh_scaledobjects.yaml"]),
-    ("sigs.k8s.io/gateway-api@v1.4.0", "config/crd/standard",
-     ["gateway.networking.k8s.io_httproutes.yaml", "gateway.networking.k8s.io_grpcroutes.yaml",
-      "gateway.networking.k8s.io_backendtlspolicies.yaml"]),
-    ("sigs.k8s.io/gateway-api-inference-extension@v1.1.0", "config/crd/bases",
-     ["inference.networking.k8s.io_inferencepools.yaml"]),
-    ("github.com/cert-manager/cert-manager@v1.19.1", "deploy/crds",
-     ["cert-manager.io_certificates.yaml"]),
-]
 KEPT = {"type", "required", "enum", "minimum", "maximum", "exclusiveMinimum", "pattern", "minLength",
         "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "uniqueItems"}
-
-
-def module(name, folder):
-    """Where the Go module lies, fetched if it has to be."""
-    (pathlib.Path(folder) / "go.mod").write_text("module local/schemas\n")
-    answer = subprocess.run(["go", "mod", "download", "-json", name], cwd=folder, text=True,
-                            capture_output=True)
-    told = json.loads(answer.stdout)
-    if "Dir" not in told:
-        raise SystemExit(f"{name}: {told.get('Error', answer.stderr)}")
-    return pathlib.Path(told["Dir"])
 
 
 def compact(schema, closed=True):
@@ -105,8 +80,8 @@ def file_of(kind, group, version):
     return f"{kind}-{group.split('.')[0] + '-' if group else ''}{version}.json".lower()
 
 
-def kubernetes(folder):
-    spec = json.loads((module(KUBERNETES, folder) / "api/openapi-spec/swagger.json").read_text())
+def kubernetes():
+    spec = json.loads((crds.module(KUBERNETES) / "api/openapi-spec/swagger.json").read_text())
     kind_of = {}
     for name, definition in spec["definitions"].items():
         for gvk in definition.get("x-kubernetes-group-version-kind", []):
@@ -134,31 +109,25 @@ def kubernetes(folder):
             "$ref": f"kubernetes.json#/$defs/{name}"})
 
 
-def custom(folder):
-    for name, inside, files in CRDS:
-        root = module(name, folder) / inside
-        for file in files:
-            crd = yaml.safe_load((root / file).read_text())["spec"]
-            for version in crd["versions"]:
-                if not version["served"] or not version["storage"]:
-                    continue
-                schema = compact(version["schema"]["openAPIV3Schema"])
-                schema["properties"]["metadata"] = {
-                    "$ref": "kubernetes.json#/$defs/"
-                            "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}
-                schema["required"] = sorted({"apiVersion", "kind", "metadata",
-                                             *schema.get("required", [])})
-                schema |= {"$comment": name,
-                           "$schema": "https://json-schema.org/draft/2020-12/schema"}
-                write(file_of(crd["names"]["kind"], crd["group"], version["name"]), schema)
+def custom():
+    for name, path in crds.files():
+        crd = yaml.safe_load(path.read_text())["spec"]
+        for version in crd["versions"]:
+            if not version["served"] or not version["storage"]:
+                continue
+            schema = compact(version["schema"]["openAPIV3Schema"])
+            schema["properties"]["metadata"] = {
+                "$ref": "kubernetes.json#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}
+            schema["required"] = sorted({"apiVersion", "kind", "metadata", *schema.get("required", [])})
+            schema |= {"$comment": name, "$schema": "https://json-schema.org/draft/2020-12/schema"}
+            write(file_of(crd["names"]["kind"], crd["group"], version["name"]), schema)
 
 
 def main():
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir()
-    with tempfile.TemporaryDirectory() as folder:
-        kubernetes(folder)
-        custom(folder)
+    kubernetes()
+    custom()
 
 
 main()

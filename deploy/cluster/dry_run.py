@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the API server takes what the chart makes of each example's values, also for operators that
+are not here: their definitions are put into the cluster, and every object is sent as a dry run, with
+unknown fields refused and a warning, as of Pod Security, taken for an error.
+
+    build/venv/bin/python deploy/cluster/dry_run.py
+"""
+import json
+import sys
+import tempfile
+
+import cluster
+
+sys.path.insert(0, str(cluster.ROOT / "tests/helm"))
+import chart  # noqa: E402
+import crds  # noqa: E402
+
+NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "examples", "labels": {
+    "pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted"}}}
+
+
+def apply(objects, *options):
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"apiVersion": "v1", "kind": "List", "items": objects}, file)
+        file.flush()
+        cluster.run(cluster.K8S_ROOT / "bin/kubectl", "apply", "-f", file.name, *options)
+
+
+def has_image_volume(o):
+    """Kubernetes takes these with a feature gate only."""
+    return o["kind"] == "Deployment" and any(
+        "image" in volume for volume in o["spec"]["template"]["spec"].get("volumes", []))
+
+
+def main():
+    for _, path in crds.files():
+        cluster.run(cluster.K8S_ROOT / "bin/kubectl", "apply", "--server-side", "-f", path)
+    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    apply([NAMESPACE])
+    for example in chart.EXAMPLES:
+        objects = [o for o in chart.objects("-f", example, namespace="examples")
+                   if not has_image_volume(o)]
+        apply(objects, "--dry-run=server", "--validate=strict", "--warnings-as-errors")
+        print(f"    {example.name}: {len(objects)} objects", flush=True)
+
+
+if __name__ == "__main__":
+    main()
