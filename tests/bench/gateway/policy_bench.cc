@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each routing policy makes of real arrivals: the own Routers and policies of several
-// gateways before simulated workers, on a virtual clock, with reports that are 250 ms apart. Prints
-// for each trace, load and policy one JSON line: time to first token and between tokens, share of
-// prompt tokens found in the workers' caches, and how unevenly the work was divided.
+// gateways before simulated workers, on a virtual clock, with reports that are some time apart.
+// Prints for each trace, load and policy one JSON line: time to first token and between tokens,
+// share of prompt tokens found in the workers' caches, and how unevenly the work was divided.
 //
 //   policy_bench [--traces=../shared/data/traces] [--gateways=4] [--workers=12] [--speed=1,1.5]
+//                [--report_seconds=0.25]
 //
 // `speed` divides the time between arrivals. `minimum` takes the least loaded of all instead of
 // two; it stands there to show why not to.
@@ -29,8 +30,6 @@
 
 namespace continuo::gateway {
 namespace {
-
-constexpr double kReportSeconds = 0.25;
 
 std::optional<size_t> Minimum(const RouteKey& key, std::span<const Candidate> candidates,
                               absl::BitGenRef) {
@@ -90,8 +89,9 @@ double Percentile(std::vector<double>& values, double share) {
 
 class Simulation {
  public:
-  Simulation(int num_gateways, int num_workers, Policy policy)
-      : workers_(static_cast<size_t>(num_workers), SimulatedWorker(model_)),
+  Simulation(int num_gateways, int num_workers, double report_seconds, Policy policy)
+      : report_seconds_(report_seconds),
+        workers_(static_cast<size_t>(num_workers), SimulatedWorker(model_)),
         busy_(workers_.size(), false),
         seconds_busy_(workers_.size(), 0) {
     for (int i = 0; i < num_gateways; ++i) {
@@ -206,9 +206,10 @@ class Simulation {
                      .report_time = clock_.Elapsed()}));
     }
     view_.Set(std::move(snapshot));
-    At(now_ + kReportSeconds, [this] { Report(); });
+    At(now_ + report_seconds_, [this] { Report(); });
   }
 
+  const double report_seconds_;
   const WorkerModel model_;
   ManualClock clock_;
   const absl::Duration start_ = clock_.Elapsed();
@@ -231,6 +232,7 @@ class Simulation {
 int Main(int argc, char** argv) {
   std::string traces = "../shared/data/traces", speeds = "1,1.5";
   int workers = 12, gateways = 4;
+  double report_seconds = 0.25;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     const auto value = [&](const std::string& flag) { return argument.substr(flag.size()); };
@@ -238,6 +240,9 @@ int Main(int argc, char** argv) {
     if (argument.starts_with("--gateways=")) gateways = std::stoi(value("--gateways="));
     if (argument.starts_with("--workers=")) workers = std::stoi(value("--workers="));
     if (argument.starts_with("--speed=")) speeds = value("--speed=");
+    if (argument.starts_with("--report_seconds=")) {
+      report_seconds = std::stod(value("--report_seconds="));
+    }
   }
   const std::vector<std::pair<std::string, std::vector<TraceRequest>>> inputs = {
       {"mooncake/conversation", ReadMooncake(traces + "/mooncake/conversation_trace.jsonl")},
@@ -256,8 +261,8 @@ int Main(int argc, char** argv) {
       for (const NamedPolicy& policy : policies) {
         // Sessions are not in these traces.
         if (policy.name == "session_affinity" || policy.name == "affinity") continue;
-        nlohmann::json result =
-            Simulation(gateways, workers, policy.policy).Run(trace, std::stod(speed));
+        nlohmann::json result = Simulation(gateways, workers, report_seconds, policy.policy)
+                                    .Run(trace, std::stod(speed));
         result["trace"] = name;
         result["policy"] = policy.name;
         result["speed"] = std::stod(speed);
