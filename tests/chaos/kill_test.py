@@ -7,11 +7,13 @@ text, ids, log-probabilities and usage (but cached_prompt_tokens) of every strea
 undisturbed run. One worker serves all streams; its successor is started before or after it dies.
 Counted, and required of a run of 100 kills: each of the 16 streams cut with some but not all ids
 received, and kills in prefill, between ids that hold text back, of two workers in a row, and with
-the only other worker starting late.
+the only other worker starting late. Told: how long streams stalled, from a worker's loss to the next
+one's first response, which is when its prompt and what was received have been computed.
 """
 import argparse
 import collections
 import concurrent.futures
+import math
 import pathlib
 import random
 import signal
@@ -160,9 +162,13 @@ def main():
     series = fleet.scrape(gateway.metrics_address)
     counted = sum(v for k, v in series.items()
                   if k.startswith("continuo_gateway_migrations_total"))
+    stalls = {float(k.split('le="')[1].split('"')[0]): v for k, v in series.items()
+              if k.startswith("continuo_gateway_migration_stall_seconds_bucket")}
     status = gateway.terminate()
     print(f"{kills} kills, {number * NUM_STREAMS} streams, {moves} moves in summaries, "
           f"{counted:.0f} counted by the gateway, {differ} differ", flush=True)
+    print("stalls: " + ", ".join(f"{stalls[s]:.0f} within {s:g} s" for s in sorted(stalls)
+                                 if s in (0.1, 0.5, 1, math.inf)), flush=True)
     wanted = [f"stream {i} between ids" for i in range(NUM_STREAMS)] + [
         "in prefill", "with text held back", "two workers in a row", "with the other worker late"]
     for what in wanted:
