@@ -219,14 +219,13 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   // A stranger's bytes are not parsed.
   ClientCall call = CallOf(*context, *bytes);
   const absl::Status stranger = Authenticate(call).status();
-  int64_t num_values = 0;
   absl::StatusOr<v1::GenerateRequest> request =
-      stranger.ok() ? ParseMessage<v1::GenerateRequest>(*bytes, &num_values) : stranger;
-  call.num_bytes += num_values * kBytesPerValue;
+      stranger.ok() ? ParseMessage<v1::GenerateRequest>(*bytes) : stranger;
   if (!request.ok()) {
     Refused("", request.status());
     return new RefusedStream(parts_.open_calls, request.status());
   }
+  call.num_bytes = MemoryOf<v1::GenerateRequest>(*bytes).value();
   auto client = std::make_unique<ClientStream>(parts_.open_calls);
   absl::StatusOr<std::shared_ptr<StreamRelay>> relay =
       Open(call, *std::move(request), client.get());
@@ -303,8 +302,10 @@ grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext*
   if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
   absl::StatusOr<CallContext> call_context = ContextOf(CallOf(*context, bytes));
   if (!call_context.ok()) return Answer(context, call_context.status());
-  absl::StatusOr<Admission::Ticket> ticket = parts_.forwarded->Admit(
-      {.bytes = static_cast<int64_t>(bytes.Length()), .tenant = call_context->tenant});
+  const absl::StatusOr<int64_t> memory = MemoryOf<Request>(bytes);
+  if (!memory.ok()) return Answer(context, memory.status());
+  absl::StatusOr<Admission::Ticket> ticket =
+      parts_.forwarded->Admit({.bytes = *memory, .tenant = call_context->tenant});
   if (!ticket.ok()) return Answer(context, ticket.status());
   absl::StatusOr<Request> request = ParseMessage<Request>(bytes);
   if (!request.ok()) return Answer(context, request.status());

@@ -17,17 +17,23 @@
 
 namespace continuo::gateway {
 
-// A message out of the bytes of a call, with CountValues of it where asked for. INVALID_ARGUMENT
-// where they are none, naming the field whose text is not UTF-8, or have more than kMaxValues.
+// About how much memory a message and its bytes take. INVALID_ARGUMENT where they have more than
+// kMaxValues, whether they are one or not.
 template <typename Message>
-absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes, int64_t* num_values = nullptr) {
+absl::StatusOr<int64_t> MemoryOf(const grpc::ByteBuffer& bytes) {
   grpc::ByteBuffer copy(bytes);  // shares the bytes
-  {
-    grpc::ProtoBufferReader reader(&copy);
-    const int64_t count = CountValues(&reader, *Message::descriptor());
-    RETURN_IF_ERROR(CheckNumValues(count));
-    if (num_values != nullptr) *num_values = count;
-  }
+  grpc::ProtoBufferReader reader(&copy);
+  const int64_t num_values = CountValues(&reader, *Message::descriptor());
+  RETURN_IF_ERROR(CheckNumValues(num_values));
+  return static_cast<int64_t>(bytes.Length()) + num_values * kBytesPerValue;
+}
+
+// A message out of the bytes of a call. INVALID_ARGUMENT where they are none, naming the field
+// whose text is not UTF-8, or where MemoryOf refuses them.
+template <typename Message>
+absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes) {
+  RETURN_IF_ERROR(MemoryOf<Message>(bytes).status());
+  grpc::ByteBuffer copy(bytes);  // shares the bytes
   Message message;
   if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
     grpc::Slice all;

@@ -302,12 +302,16 @@ TEST_F(GatewayTest, TokenizeBeyondTheLimitIsRefusedAtOnce) {
     EXPECT_TRUE(stub_->Tokenize(&context, request, &response).ok());
   });
   entered.WaitForNotification();
-  grpc::ClientContext context;
-  v1::TokenizeResponse response;
-  const absl::Status refused = FromGrpcStatus(stub_->Tokenize(&context, request, &response));
-  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_EQ(ReasonOf(refused), kReasonOverloaded);
-  EXPECT_TRUE(RetryDelayOf(refused).has_value());
+  v1::TokenizeRequest of_many_parts;
+  for (int i = 0; i < 10; ++i) of_many_parts.mutable_conversation()->add_messages();
+  for (const v1::TokenizeRequest& second : {request, of_many_parts}) {
+    grpc::ClientContext context;
+    v1::TokenizeResponse response;
+    const absl::Status refused = FromGrpcStatus(stub_->Tokenize(&context, second, &response));
+    EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+    EXPECT_EQ(ReasonOf(refused), kReasonOverloaded);
+    EXPECT_TRUE(RetryDelayOf(refused).has_value());
+  }
   release_.Notify();
   first.join();
   ExpectUndisturbed(Generate(Request()), Request());
@@ -426,7 +430,8 @@ TEST_F(GatewayTest, HealthFollowsTheWorkersButTheGatewayItselfIsWell) {
 TEST_F(GatewayTest, OverloadIsRefusedAtOnce) {
   AddWorkers(1);
   GatewayConfig config;
-  config.admission.max_open_requests = 1;
+  config.admission.max_open_requests = 2;
+  config.admission.max_open_bytes = 5000;
   StartGateway(config);
   WaitForWorkers(1);
   workers_[0]->SetScript([&](const FakeWorker::Call&, int response) -> std::optional<absl::Status> {
@@ -436,10 +441,15 @@ TEST_F(GatewayTest, OverloadIsRefusedAtOnce) {
   Answer first;
   std::thread stream([&] { first = Generate(Request()); });
   workers_[0]->WaitForCalls([](const auto& calls) { return calls.size() == 1; });
-  const Answer second = Generate(Request());
-  EXPECT_TRUE(absl::IsResourceExhausted(second.status));
-  EXPECT_EQ(ReasonOf(second.status), kReasonOverloaded);
-  EXPECT_TRUE(RetryDelayOf(second.status).has_value());
+  v1::GenerateRequest large = Request(), of_many_parts;
+  large.set_text(std::string(5000, 'x'));
+  for (int i = 0; i < 30; ++i) of_many_parts.mutable_conversation()->add_messages();
+  for (const v1::GenerateRequest& second : {large, of_many_parts}) {
+    const absl::Status refused = Generate(second).status;
+    EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+    EXPECT_EQ(ReasonOf(refused), kReasonOverloaded);
+    EXPECT_TRUE(RetryDelayOf(refused).has_value());
+  }
   release_.Notify();
   stream.join();
   ExpectUndisturbed(first, Request());
