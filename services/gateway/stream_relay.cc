@@ -371,6 +371,11 @@ void StreamRelay::HandleWorkerEnd(const absl::Status& status) {
       Conclude(absl::OkStatus());
       return;
     case WorkerEnd::kDrained:
+      // Workers with a fingerprint are preferred: there is none. What has begun elsewhere may find
+      // one.
+      if (request_.exact_only() && received_.nothing() && ReasonOf(status) == kReasonNoWorker) {
+        break;
+      }
       Move("drained", status);
       return;
     case WorkerEnd::kLost:

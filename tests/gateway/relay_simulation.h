@@ -66,6 +66,7 @@ struct Fault {
     kHang,        // nothing more comes; after two seconds its WatchLoad counts as silent
     kLongCut,     // the same, and it is not heard of for a minute
     kHungEngine,  // nothing more comes; after two seconds its health tells
+    kInexact,     // UNAVAILABLE, reason NO_WORKER: exact_only, and it has no fingerprint
   };
   Kind kind;
   int after_responses;
@@ -214,6 +215,9 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
         return false;
       case Fault::Kind::kOverloaded:
         End(WithReason(absl::ResourceExhaustedError("full"), kReasonOverloaded));
+        return true;
+      case Fault::Kind::kInexact:
+        End(WithReason(absl::UnavailableError("exact_only"), kReasonNoWorker));
         return true;
       case Fault::Kind::kRefused:
         End(absl::InvalidArgumentError("sampling.top_k: no"));

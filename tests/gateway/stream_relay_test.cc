@@ -478,6 +478,19 @@ TEST(StreamRelayTest, ExactOnlyEndsWhereItCouldOnlyGoOnInexactly) {
   EXPECT_THAT(world.fleet.tries, SizeIs(1));
 }
 
+TEST(StreamRelayTest, ExactOnlyIsRefusedAtOnceWhereWorkersHaveNoFingerprint) {
+  RelayWorld world(1);
+  world.fleet.faults = [](const SimulatedFleet::Try&, int) {
+    return Fault{Fault::Kind::kInexact, 0};
+  };
+  v1::GenerateRequest request = Request();
+  request.set_exact_only(true);
+  world.Run(request);
+  EXPECT_TRUE(absl::IsUnavailable(*world.client.status));
+  EXPECT_EQ(ReasonOf(*world.client.status), kReasonNoWorker);
+  EXPECT_THAT(world.fleet.tries, SizeIs(1));
+}
+
 TEST(StreamRelayTest, AnotherTokenizerEndsTheStream) {
   RelayWorld world(1, 1);
   world.fleet.AddWorker("other:1", {.fingerprint = "G", .tokenizer_fingerprint = "U"});
