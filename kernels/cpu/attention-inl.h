@@ -133,6 +133,13 @@ INLINE void Merge(const SpanArgs& a, size_t first_query, size_t n, const float* 
   }
 }
 
+static void MergeSpan(const SpanArgs& a, const float* max, const float* sum) {
+  for (size_t i = 0; i < a.num_queries; i += kLanes) {
+    const size_t left = a.num_queries - i;
+    Merge(a, i, left < kLanes ? left : kLanes, max + i, sum + i);
+  }
+}
+
 #include "kernels/cpu/attention_few-inl.h"
 
 template <class A>
@@ -208,8 +215,10 @@ static void AttendSpan(const SpanArgs& a) {
     if (!first) memset(a.span_out, 0, a.num_queries * a.stride * sizeof(float));
     WeighValues<A>(a, 0, a.num_queries, 0, kSpan, first);
   }
-  for (size_t i = 0; i < a.num_queries; i += kLanes) {
-    const size_t left = a.num_queries - i;
-    Merge(a, i, left < kLanes ? left : kLanes, max + i, sum + i);
+  if (a.alone) {
+    memcpy(a.max, max, a.num_queries * sizeof(float));
+    memcpy(a.sum, sum, a.num_queries * sizeof(float));
+  } else {
+    MergeSpan(a, max, sum);
   }
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // PagedAttention: each part of the work is some rows of one sequence and the query heads that share
-// one key-value head, so that a key or value is read once for all of them. A part walks the spans
-// of kAttentionSpan absolute positions in ascending order; what a span gives is merged by the
-// kernel's one formula, so neither the KV block size, nor chunks, nor threads change a bit.
+// one key-value head, so that a key or value is read once for all of them, over all or some of the
+// spans of kAttentionSpan absolute positions. What the spans give is merged in ascending order by
+// the kernel's one formula, so neither the KV block size, nor chunks, nor threads change a bit.
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <limits>
 
 #include "kernels/attention_check.h"
@@ -16,71 +15,16 @@
 
 namespace continuo::cpu {
 
-void CpuBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
-                                const AttentionParams& params) {
-  const int64_t num_seqs = kv.kv_len.size();
-  CheckAttention(out, q, kv, params);
-  CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(q.dtype));
-  if (q.size() == 0) return;
+namespace {
 
-  const int32_t* query_begin = static_cast<const int32_t*>(kv.query_begin.data);
-  const int32_t* kv_len = static_cast<const int32_t*>(kv.kv_len.data);
-  CONTINUO_CHECK(query_begin[0] == 0 && query_begin[num_seqs] == q.rows());
-  items_.clear();
-  for (int seq = 0; seq < num_seqs; ++seq) {
-    const int rows = query_begin[seq + 1] - query_begin[seq];
-    CONTINUO_CHECK(rows >= 0 && kv_len[seq] >= rows);
-    CONTINUO_CHECK(kv_len[seq] <= kv.block_tables.cols() * kv.block_size);
-    int num_heads;
-    for (int head = 0; head < params.num_heads; head += num_heads) {
-      const int group = (params.first_head + head) / params.heads_per_kv_head;
-      const int kv_head = group - params.first_kv_head;
-      CONTINUO_CHECK(kv_head >= 0 && kv_head < params.num_kv_heads);
-      const int group_end = (group + 1) * params.heads_per_kv_head - params.first_head;
-      num_heads = std::min({group_end - head, params.num_heads - head, kMaxQueries});
-      const int step = kMaxQueries / num_heads;
-      for (int row = 0; row < rows; row += step) {
-        items_.push_back({seq, kv_head, head, num_heads, row, std::min(step, rows - row)});
-      }
-    }
-  }
-
-  // Later rows see more: longest first, so that threads end together.
-  const int n = static_cast<int>(items_.size());
-  // Pieces are handed out in turn, so the one after the others' is likely this thread's next.
-  const int ahead = pool_.num_threads();
-  pool_.Run(n, [&](int i, int thread) {
-    Attend(items_[n - 1 - i], i + ahead < n ? &items_[n - 1 - i - ahead] : nullptr, out, q, kv,
-           params, thread);
-  });
+int64_t StrideOf(const KernelTable& kernels, DType kv_type, int64_t head_dim) {
+  // Whole words of keys: twice as many elements where they are bytes.
+  const auto unit = static_cast<int64_t>(kernels.pack_block) * (kv_type == DType::kI8 ? 2 : 1);
+  return (head_dim + unit - 1) / unit * unit;
 }
 
-// What the rows of an item see.
-struct CpuBackend::SeenPositions {
-  SeenPositions(const AttentionItem& item, const PagedKv& kv, int window) : window(window) {
-    const int32_t* query_begin = static_cast<const int32_t*>(kv.query_begin.data);
-    const int32_t rows = query_begin[item.seq + 1] - query_begin[item.seq];
-    first = static_cast<const int32_t*>(kv.kv_len.data)[item.seq] - rows + item.first_row;
-    last = first + item.num_rows - 1;
-  }
-  int64_t FirstSeenBy(int64_t position) const {
-    return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
-  }
-  int64_t FirstSpan() const { return FirstSeenBy(first) / kSpan * kSpan; }
-  // The positions of a span that any row sees, counted from it.
-  int Begin(int64_t span) const {
-    return static_cast<int>(std::clamp<int64_t>(FirstSeenBy(first) - span, 0, kSpan));
-  }
-  int End(int64_t span) const {
-    return static_cast<int>(std::clamp<int64_t>(last + 1 - span, 0, kSpan));
-  }
-
-  int64_t first, last;  // positions of the rows
-  int64_t window;
-};
-
 // The keys and values of a span.
-struct CpuBackend::SpanRows {
+struct SpanRows {
   void Locate(const AttentionItem& item, const PagedKv& kv, const SeenPositions& seen, int64_t span,
               int64_t head_dim) {
     const int32_t* table =
@@ -116,19 +60,70 @@ struct CpuBackend::SpanRows {
   MemoryPiece* pieces_end;
 };
 
+// The first element of a query in q and in out.
+int64_t ElementOfQuery(const AttentionItem& item, int query, Tensor q, const PagedKv& kv,
+                       int64_t head_dim) {
+  const int64_t row = static_cast<const int32_t*>(kv.query_begin.data)[item.seq] + item.first_row +
+                      query / item.num_heads;
+  return row * q.cols() + (item.first_head + query % item.num_heads) * head_dim;
+}
+
+// What each query sees of a span.
+void SetRanges(const AttentionItem& item, const SeenPositions& seen, int64_t span, int* begin,
+               int* end) {
+  for (int i = 0; i < item.num_queries(); ++i) {
+    begin[i] = seen.BeginOf(i / item.num_heads, span);
+    end[i] = seen.EndOf(i / item.num_heads, span);
+  }
+}
+
+// Maxima, sums and values before the first span.
+void StartMerging(const SpanArgs& args) {
+  const size_t room = args.num_queries + SpanResultLayout::kRoom;
+  std::fill(args.max, args.max + room, -std::numeric_limits<float>::infinity());
+  std::fill(args.sum, args.sum + room, 0.0f);
+  std::fill(args.out, args.out + args.num_queries * args.stride, 0.0f);
+}
+
+}  // namespace
+
+void CpuBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
+                                const AttentionParams& params) {
+  CheckAttention(out, q, kv, params);
+  CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(q.dtype));
+  if (q.size() == 0) return;
+  const int32_t* query_begin = static_cast<const int32_t*>(kv.query_begin.data);
+  CONTINUO_CHECK(query_begin[0] == 0 && query_begin[kv.kv_len.size()] == q.rows());
+
+  const int64_t stride = StrideOf(kernels_, kv.cache.dtype, params.head_dim);
+  attention_plan_.Make(kv, params, stride, pool_.num_threads());
+  float* const results = span_results_.Get(attention_plan_.result_floats());
+  // Later rows see more: longest first, so that threads end together.
+  const std::vector<AttentionItem>& items = attention_plan_.items();
+  const int n = static_cast<int>(items.size());
+  // Pieces are handed out in turn, so the one after the others' is likely this thread's next.
+  const int ahead = pool_.num_threads();
+  pool_.Run(n, [&](int i, int thread) {
+    const AttentionItem& item = items[n - 1 - i];
+    Attend(item, i + ahead < n ? &items[n - 1 - i - ahead] : nullptr, out, q, kv, params,
+           item.results < 0 ? nullptr : results + item.results, thread);
+  });
+  const std::vector<AttentionItem>& shared = attention_plan_.shared();
+  pool_.Run(static_cast<int>(shared.size()), [&](int i, int thread) {
+    MergeSpans(shared[i], out, kv, params, results + shared[i].results, thread);
+  });
+}
+
 void CpuBackend::Attend(const AttentionItem& item, const AttentionItem* next_item, Tensor out,
-                        Tensor q, const PagedKv& kv, const AttentionParams& params, int thread) {
+                        Tensor q, const PagedKv& kv, const AttentionParams& params,
+                        float* span_results, int thread) {
   const int64_t head_dim = params.head_dim;
-  // Whole words of keys: twice as many elements where they are bytes.
-  const int64_t unit =
-      static_cast<int64_t>(kernels_.pack_block) * (kv.cache.dtype == DType::kI8 ? 2 : 1);
-  const int64_t stride = (head_dim + unit - 1) / unit * unit;
-  const int num_queries = item.num_rows * item.num_heads;
+  const int64_t stride = StrideOf(kernels_, kv.cache.dtype, head_dim);
+  const int num_queries = item.num_queries();
   const bool by_pairs =
       kernels_.attend_pairs != nullptr && q.dtype == DType::kBF16 && kv.cache.dtype == DType::kBF16;
 
-  constexpr int kVector = 16;  // the widest
-  float max[kMaxQueries + kVector], sum[kMaxQueries + kVector];
+  float max[kMaxQueries + SpanResultLayout::kRoom], sum[kMaxQueries + SpanResultLayout::kRoom];
   int begin[kMaxQueries], end[kMaxQueries];
   SpanArgs args;
   args.q_stride = stride * sizeof(float);
@@ -142,6 +137,7 @@ void CpuBackend::Attend(const AttentionItem& item, const AttentionItem* next_ite
   args.softcap = params.softcap;
   args.max = max;
   args.sum = sum;
+  args.alone = span_results != nullptr;
   float* const queries = scratch_[thread].Get(kSpan * (stride + 1) + (kSpan + 1) * stride + stride +
                                               num_queries * (3 * stride + kSpan));
   args.q = queries;
@@ -152,24 +148,17 @@ void CpuBackend::Attend(const AttentionItem& item, const AttentionItem* next_ite
   args.span_out = args.scores + num_queries * kSpan;
   args.out = args.span_out + num_queries * stride;
 
-  const int64_t first_row =
-      static_cast<const int32_t*>(kv.query_begin.data)[item.seq] + item.first_row;
-  const auto element_of = [&](int query) {
-    return (first_row + query / item.num_heads) * q.cols() +
-           (item.first_head + query % item.num_heads) * head_dim;
-  };
   for (int i = 0; i < num_queries; ++i) {
     float* const to = queries + i * stride;
+    const int64_t element = ElementOfQuery(item, i, q, kv, head_dim);
     std::fill(to, to + stride, 0.0f);
     if (by_pairs) {
-      std::memcpy(to, At(q, element_of(i)), head_dim * sizeof(uint16_t));
+      std::memcpy(to, At(q, element), head_dim * sizeof(uint16_t));
     } else {
-      kernels_.widen[ElementOf(q.dtype)](to, At(q, element_of(i)), head_dim);
+      kernels_.widen[ElementOf(q.dtype)](to, At(q, element), head_dim);
     }
   }
-  std::fill(args.out, args.out + num_queries * stride, 0.0f);
-  std::fill(std::begin(max), std::end(max), -std::numeric_limits<float>::infinity());
-  std::fill(std::begin(sum), std::end(sum), 0.0f);
+  StartMerging(args);
 
   const auto attend = by_pairs ? kernels_.attend_pairs
                       : kv.cache.dtype == DType::kI8
@@ -177,19 +166,15 @@ void CpuBackend::Attend(const AttentionItem& item, const AttentionItem* next_ite
                           : kernels_.attend_span[ElementOf(kv.cache.dtype)];
   const SeenPositions seen(item, kv, params.window);
   SpanRows rows[2];  // of this span and of what is read next
-  rows[0].Locate(item, kv, seen, seen.FirstSpan(), head_dim);
-  for (int64_t span = seen.FirstSpan(), which = 0; span <= seen.last; span += kSpan, which ^= 1) {
-    for (int i = 0; i < num_queries; ++i) {
-      const int64_t position = seen.first + i / item.num_heads;
-      begin[i] = static_cast<int>(std::clamp<int64_t>(seen.FirstSeenBy(position) - span, 0, kSpan));
-      end[i] = static_cast<int>(std::clamp<int64_t>(position + 1 - span, 0, kSpan));
-    }
+  rows[0].Locate(item, kv, seen, item.begin, head_dim);
+  for (int64_t span = item.begin, which = 0; span < item.end; span += kSpan, which ^= 1) {
+    SetRanges(item, seen, span, begin, end);
     SpanRows& next = rows[which ^ 1];
-    if (span + kSpan <= seen.last || next_item == nullptr) {
+    if (span + kSpan < item.end || next_item == nullptr) {
       next.Locate(item, kv, seen, span + kSpan, head_dim);
     } else {
-      const SeenPositions next_seen(*next_item, kv, params.window);
-      next.Locate(*next_item, kv, next_seen, next_seen.FirstSpan(), head_dim);
+      next.Locate(*next_item, kv, SeenPositions(*next_item, kv, params.window), next_item->begin,
+                  head_dim);
     }
     args.keys = rows[which].keys;
     args.values = rows[which].values;
@@ -197,13 +182,52 @@ void CpuBackend::Attend(const AttentionItem& item, const AttentionItem* next_ite
     args.value_scales = rows[which].value_scales;
     args.next = next.pieces;
     args.next_end = next.pieces_end;
+    if (args.alone) {
+      const SpanResultLayout layout = {num_queries, stride};
+      args.max = span_results;
+      args.sum = span_results + layout.sums();
+      args.span_out = span_results + layout.values();
+      span_results += layout.size();
+    }
     attend(args);
   }
+  if (!args.alone) Conclude(item, args, out, kv, params);
+}
 
-  for (int i = 0; i < num_queries; ++i) {
-    float* row = Begin(out, element_of(i), args.span_out);
-    kernels_.divide(row, args.out + i * stride, sum[i], head_dim);
-    Finish(kernels_, out, element_of(i), head_dim, row);
+void CpuBackend::MergeSpans(const AttentionItem& item, Tensor out, const PagedKv& kv,
+                            const AttentionParams& params, float* span_results, int thread) {
+  const int num_queries = item.num_queries();
+  const int64_t stride = StrideOf(kernels_, kv.cache.dtype, params.head_dim);
+  const SpanResultLayout layout = {num_queries, stride};
+  float max[kMaxQueries + SpanResultLayout::kRoom], sum[kMaxQueries + SpanResultLayout::kRoom];
+  int begin[kMaxQueries], end[kMaxQueries];
+  SpanArgs args = {};
+  args.num_queries = num_queries;
+  args.begin = begin;
+  args.end = end;
+  args.head_dim = params.head_dim;
+  args.stride = stride;
+  args.max = max;
+  args.sum = sum;
+  args.out = scratch_[thread].Get(num_queries * stride);
+  StartMerging(args);
+  const SeenPositions seen(item, kv, params.window);
+  for (int64_t span = item.begin; span < item.end; span += kSpan) {
+    SetRanges(item, seen, span, begin, end);
+    args.span_out = span_results + layout.values();
+    kernels_.merge_span(args, span_results, span_results + layout.sums());
+    span_results += layout.size();
+  }
+  Conclude(item, args, out, kv, params);
+}
+
+void CpuBackend::Conclude(const AttentionItem& item, const SpanArgs& args, Tensor out,
+                          const PagedKv& kv, const AttentionParams& params) {
+  for (int i = 0; i < item.num_queries(); ++i) {
+    const int64_t element = ElementOfQuery(item, i, out, kv, params.head_dim);
+    float* row = Begin(out, element, args.span_out);
+    kernels_.divide(row, args.out + i * args.stride, args.sum[i], args.head_dim);
+    Finish(kernels_, out, element, params.head_dim, row);
   }
 }
 

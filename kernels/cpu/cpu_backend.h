@@ -9,6 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/thread_pool.h"
@@ -63,11 +64,6 @@ class CpuBackend : public Backend {
   void CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) override;
 
  private:
-  // Query rows of one sequence that attend to one key-value head together.
-  struct AttentionItem {
-    int seq, kv_head, first_head, num_heads, first_row, num_rows;
-  };
-
   // Runs body(begin, end, thread) over parts of [0, n); `cost` is elements touched per unit. Small
   // work stays on the calling thread.
   void ForParts(int64_t n, int64_t cost, absl::FunctionRef<void(int64_t, int64_t, int)> body);
@@ -86,18 +82,23 @@ class CpuBackend : public Backend {
   void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
                        const ExpertRoutes& routes, std::span<const int64_t> piece_begin,
                        bool by_entry);
-  struct SeenPositions;
-  struct SpanRows;
-  // `next_item`: what this thread attends to next, perhaps; null: nothing.
+  // `next_item`: what this thread attends to next, perhaps; null: nothing. `span_results`: where
+  // the item's are kept for MergeSpans; null: out is written.
   void Attend(const AttentionItem& item, const AttentionItem* next_item, Tensor out, Tensor q,
-              const PagedKv& kv, const AttentionParams& params, int thread);
+              const PagedKv& kv, const AttentionParams& params, float* span_results, int thread);
+  void MergeSpans(const AttentionItem& item, Tensor out, const PagedKv& kv,
+                  const AttentionParams& params, float* span_results, int thread);
+  // Writes what the last span's merge left.
+  void Conclude(const AttentionItem& item, const SpanArgs& args, Tensor out, const PagedKv& kv,
+                const AttentionParams& params);
 
   const KernelTable& kernels_;
   ThreadPool pool_;
   std::unordered_map<void*, size_t> allocations_;  // bytes mapped at each address
   Scratch packed_;                                 // the packed activations of a MatMul
   std::vector<Scratch> scratch_;                   // one per thread
-  std::vector<AttentionItem> items_;               // of the current PagedAttention
+  AttentionPlan attention_plan_;                   // of the current PagedAttention
+  Scratch span_results_;                           // of its shared items
 };
 
 }  // namespace continuo::cpu

@@ -115,6 +115,9 @@ struct SpanArgs {
   float* max;
   float* sum;
   float* out;
+  // Nothing is merged: `max`, `sum` and span_out become what this span gives by itself, for queries
+  // that see something of it; `out` is not used.
+  bool alone;
 };
 
 // The inner loops that differ per instruction set, chosen once when the backend is made. Every
@@ -138,6 +141,9 @@ struct KernelTable {
   void (*attend_int8)(const SpanArgs& args);
   // For bf16 queries, keys and values, by products of pairs; null where attend_span does them.
   void (*attend_pairs)(const SpanArgs& args);
+  // Merges what one span gave alone, span_max and span_sum with room for a vector more and
+  // args.span_out, into args.max, sum and out, for queries that see something of it.
+  void (*merge_span)(const SpanArgs& args, const float* span_max, const float* span_sum);
 
   PanelDots panel_dots;
   // One group of n floats to integers from -127 to 127: x ≈ q · scale; their sum. NaN or infinity

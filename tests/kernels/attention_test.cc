@@ -99,6 +99,24 @@ TEST_P(AttentionTest, BitsDoNotDependOnThreads) {
   }
 }
 
+TEST_P(AttentionTest, BitsDoNotDependOnThreadsThatShareALongSequence) {
+  for (const auto& [type, int8] : kTypes) {
+    for (const int window : {0, 1500}) {
+      // One key-value head: without parts there would be too little for the threads.
+      for (const auto& sequences : std::vector<std::vector<PagedCase::Sequence>>{
+               {{3001, 1}}, {{3000, 3}}, {{2560, 1}, {130, 2}, {4096, 1}}}) {
+        const PagedCase c(sequences, Heads(5, 1, 24, window), type, 29, 16, int8);
+        const HostTensor expected = c.Run(*backend_);
+        ExpectMatches(GetParam(), expected, c, type, int8);
+        for (const int threads : {2, 3, 8}) {
+          EXPECT_TRUE(c.Run(*MakeCpu(GetParam(), threads)).SameBits(expected))
+              << threads << " threads, " << sequences.size() << " sequences, window " << window;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(AttentionTest, ARowDoesNotSeeLaterPositionsEvenIfTheyAreNan) {
   // The last rows' keys and values are NaN; rows before them must not notice.
   for (const auto& [type, int8] : kTypes) {

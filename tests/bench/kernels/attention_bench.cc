@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention_bench --isa=auto --threads=2 --heads=16 --kv_heads=8 --head_dim=128
-//   --context=512,4096 [--mode=decode] [--kv=int8] [--rounds=7] [--clock=cpu] [--json=FILE]
-// PagedAttention over bf16 or int8 keys and values in blocks of 16: 16 sequences that decode one
-// row each, and one sequence that prefills 512 rows, at each context length (--mode: one of the
+//   --context=512,4096 [--sequences=16] [--mode=decode] [--kv=int8] [--rounds=7] [--clock=cpu]
+//   [--json=FILE]
+// PagedAttention over bf16 or int8 keys and values in blocks of 16: sequences that decode one row
+// each, and one sequence that prefills 512 rows, at each context length (--mode: one of the
 // two). Beside them, in turn, the read bandwidth and the multiply-add peak of the same moment.
 #include <cstdio>
 #include <string>
@@ -49,7 +50,8 @@ int Main(const Flags& flags) {
     for (const bool decode : {true, false}) {
       const std::string mode = decode ? "decode" : "prefill";
       if (flags.Get("mode", mode) != mode) continue;
-      const int64_t seqs = decode ? 16 : 1, rows_each = decode ? 1 : std::min(512, context);
+      const int64_t seqs = decode ? flags.Get("sequences", 16) : 1,
+                    rows_each = decode ? 1 : std::min(512, context);
       const int64_t blocks = (context + kBlock - 1) / kBlock, rows = seqs * rows_each;
       PagedKv kv;
       kv.cache = allocate(kv_type, seqs * blocks, params.num_kv_heads,
