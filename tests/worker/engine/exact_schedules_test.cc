@@ -36,7 +36,7 @@ constexpr Format kFormats[] = {
     {"fp32", "fp32", "auto"},         {"bf16", "bf16", "auto"},
     {"int8", "int8", "auto"},         {"int4", "int4", "auto"},
     {"fp32_kv_int8", "fp32", "int8"}, {"bf16_kv_int8", "bf16", "int8"},
-    {"int8_kv_int8", "int8", "int8"},
+    {"int8_kv_int8", "int8", "int8"}, {"int4_kv_int8", "int4", "int8"},
 };
 
 struct Flags {
