@@ -145,6 +145,22 @@ absl::Status ValidateStopping(const v1::Stopping& s, const ServedModel& model) {
   return absl::OkStatus();
 }
 
+// Of what was received only what bounds memory, as gateways do; the rest is replay's.
+absl::Status ValidateReceived(const v1::GenerateResponse& received) {
+  if (received.accepted().model().size() > kMaxModelBytes) {
+    return FieldError("continuation.received.accepted.model",
+                      absl::StrCat("has ", received.accepted().model().size(),
+                                   " bytes, the limit is ", kMaxModelBytes));
+  }
+  for (int i = 0; i < received.deltas_size(); ++i) {
+    const uint32_t index = received.deltas(i).index();
+    if (index < kMaxSequences) continue;
+    return FieldError(absl::StrCat("continuation.received.deltas[", i, "].index"),
+                      absl::StrCat(index, " is not below ", kMaxSequences));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateOutput(const v1::Output& o) {
   if (o.has_logprobs()) RETURN_IF_ERROR(AtMost("output.logprobs", o.logprobs(), kMaxLogprobs));
   if (o.has_prompt_logprobs()) {
@@ -251,6 +267,7 @@ absl::Status ValidateGenerate(const v1::GenerateRequest& request, const ServedMo
     RETURN_IF_ERROR(ValidateId(request.request_id(), "request_id"));
   }
   RETURN_IF_ERROR(ValidateModelName(request.model(), model));
+  RETURN_IF_ERROR(ValidateReceived(request.continuation().received()));
   RETURN_IF_ERROR(ValidatePrompt(request, model));
   RETURN_IF_ERROR(ValidateSampling(request.sampling(), model));
   RETURN_IF_ERROR(ValidateStopping(request.stopping(), model));

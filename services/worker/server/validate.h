@@ -14,7 +14,8 @@ namespace continuo {
 // Limits of what a client may ask for, as the proto's comments state them.
 inline constexpr int kMaxMessages = 16384;
 inline constexpr size_t kMaxTemplateArgumentsBytes = 65536;
-inline constexpr int kMaxSequences = 128;
+inline constexpr size_t kMaxModelBytes = 256;
+inline constexpr uint32_t kMaxSequences = 128;
 inline constexpr int kMaxLogitBiases = 1024;
 inline constexpr int kMaxStopStrings = 16;
 inline constexpr int kMaxStopStringBytes = 256;

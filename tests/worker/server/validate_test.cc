@@ -119,6 +119,17 @@ const Case kRefused[] = {
      "conversation.messages[0].tool_calls", "not supported"},
     {"thoughts", [](auto& r) { r.mutable_conversation()->add_messages()->set_reasoning("x"); },
      "conversation.messages[0].reasoning", "not supported"},
+    {"received index",
+     [](auto& r) {
+       r.mutable_continuation()->mutable_received()->add_deltas()->set_index(kMaxSequences);
+     },
+     "continuation.received.deltas[0].index", "128"},
+    {"received model",
+     [](auto& r) {
+       r.mutable_continuation()->mutable_received()->mutable_accepted()->set_model(
+           std::string(kMaxModelBytes + 1, 'a'));
+     },
+     "continuation.received.accepted.model", "256"},
     {"messages",
      [](auto& r) {
        for (int i = 0; i <= kMaxMessages; ++i) r.mutable_conversation()->add_messages();
