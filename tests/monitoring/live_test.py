@@ -10,107 +10,24 @@ import sys
 import tempfile
 import time
 import unittest
-import urllib.error
-import urllib.parse
-import urllib.request
 
 import queries
-import yaml
+from prometheus import TIMEOUT_S, Prometheus, make_model
 
 import fleet  # found by queries
 
-TIMEOUT_S = 120
-CONFIG = {"model_type": "qwen3", "vocab_size": 512, "hidden_size": 128, "intermediate_size": 256,
-          "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
-          "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
-          "tie_word_embeddings": True}
-# 0 in a fleet that is well, and in one that lost a worker.
+# 0 in a fleet that is well, and in one that lost a worker; fired_test makes them more.
 ZERO_WHEN_WELL = {("fleet", "Failed"), ("fleet", "Refused or given up"),
                   ("fleet", "Errors of workers"), ("worker", "Defects"), ("slo", "Failed"),
                   ("slo", "Budget used, 6 hours"), ("slo", "Failed requests by status"),
                   ("slo", "Refused for overload")}
 
 
-class NotReady(Exception):
-    """Prometheus is starting."""
-
-
-class Prometheus:
-    """Debian's Prometheus on a loopback port, with the alerts; every `for` is cut to 2 s."""
-
-    def __init__(self, targets):
-        self.folder = tempfile.TemporaryDirectory(prefix="continuo-prometheus-")
-        folder = pathlib.Path(self.folder.name)
-        rules = re.sub(r"^( +for): .*$", r"\1: 2s", queries.ALERTS.read_text(), flags=re.M)
-        (folder / "alerts.yaml").write_text(rules)
-        (folder / "prometheus.yaml").write_text(yaml.safe_dump({
-            "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},
-            "rule_files": ["alerts.yaml"],
-            "scrape_configs": [{"job_name": "pods", "static_configs": [
-                {"targets": [address], "labels": {"namespace": "test", "pod": pod}}
-                for pod, address in targets.items()]}]}))
-        self.address = f"127.0.0.1:{fleet.free_port()}"
-        self.log = open(folder / "log", "w+")
-        self.process = subprocess.Popen(
-            [queries.ROOT / "build/tools/bin/prometheus", f"--config.file={folder}/prometheus.yaml",
-             f"--storage.tsdb.path={folder}/data", f"--web.listen-address={self.address}"],
-            stdout=subprocess.DEVNULL, stderr=self.log)
-
-    def get(self, path, **parameters):
-        url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        try:
-            with urllib.request.urlopen(url, timeout=30) as answer:
-                return json.load(answer)["data"]
-        except urllib.error.HTTPError as error:
-            if error.code == 503:
-                raise NotReady from error
-            raise AssertionError(f"{parameters}: {error.read().decode()}") from error
-        except urllib.error.URLError as error:
-            raise NotReady from error
-
-    def value(self, query):
-        """Of the one series that the query has; None where it has none."""
-        result = self.get("query", query=query)["result"]
-        assert len(result) <= 1, (query, result)
-        return float(result[0]["value"][1]) if result else None
-
-    def values(self, query, begin, end):
-        """Of all series at all times, NaN left out."""
-        result = self.get("query_range", query=query, start=begin, end=end, step=1)["result"]
-        return [float(v) for series in result for _, v in series["values"] if v != "NaN"]
-
-    def wait_for(self, query, holds, what):
-        deadline = time.monotonic() + TIMEOUT_S
-        while True:
-            try:
-                value = self.value(query)
-                if holds(value):
-                    return value
-            except NotReady as error:
-                value = error
-            if self.process.poll() is not None:
-                self.log.seek(0)
-                raise AssertionError(self.log.read())
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{what}: {query} is {value}")
-            time.sleep(0.2)  # polls another process; nothing to be notified by
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-        self.log.close()
-        self.folder.cleanup()
-
-
 class LiveTest(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="continuo-live-")
         self.addCleanup(self.folder.cleanup)
-        config = pathlib.Path(self.folder.name) / "config.json"
-        config.write_text(json.dumps(CONFIG))
-        self.model = pathlib.Path(self.folder.name) / "tiny"
-        subprocess.run([fleet.BIN / "continuo-make-model", f"--config={config}",
-                        f"--out={self.model}", "--seed=7"], check=True, capture_output=True)
+        self.model = make_model(pathlib.Path(self.folder.name))
         # At addresses of their own, so that the one that dies can come back.
         self.ports = [(fleet.free_port(), fleet.free_port()) for _ in range(2)]
         self.workers = [self.worker(i) for i in range(2)]
@@ -244,13 +161,12 @@ class LiveTest(unittest.TestCase):
 
     def check_panels(self, end):
         seen, empty, zero = set(), [], []
-        for dashboard, panel, query in queries.panel_queries():
-            values = self.prometheus.values(query.replace("[1m]", "[10s]"), self.begin, end)
-            seen.add((dashboard, panel))
+        for panel, query, values in self.prometheus.panels(self.begin, end):
+            seen.add(panel)
             if not values:
-                empty.append((dashboard, panel, query))
-            elif max(values) <= 0 and (dashboard, panel) not in ZERO_WHEN_WELL:
-                zero.append((dashboard, panel, query))
+                empty.append((panel, query))
+            elif max(values) <= 0 and panel not in ZERO_WHEN_WELL:
+                zero.append((panel, query))
         self.assertEqual(empty, [], "panels without data")
         self.assertEqual(zero, [], "panels that show 0 under load")
         self.assertLessEqual(ZERO_WHEN_WELL, seen)
