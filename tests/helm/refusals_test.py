@@ -45,6 +45,7 @@ SCHEMA = [
     (f"{P}.flags.model=/x", "at '/pools/m/flags': additional properties 'model' not allowed"),
     (f"{P}.autoscaling.by=cron", "at '/pools/m/autoscaling/by': value must be one of 'hpa', 'keda'"),
     (f"{P}.autoscaling.kvOccupancy=70", "kvOccupancy': maximum: got 70, want 1"),
+    (f"{P}.autoscaling.kvOccupancy=0", "kvOccupancy': minimum: got 0, want 0.01"),
     (f"{P}.storage.size=lots", "at '/pools/m/storage/size': 'lots' does not match pattern"),
     (f"{P}.weightsCache.size=lots", "at '/pools/m/weightsCache/size': 'lots' does not match pattern"),
     (f"{P}.weightsCache.path=/x", "at '/pools/m/weightsCache': additional properties 'path' not allowed"),
