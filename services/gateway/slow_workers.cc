@@ -64,14 +64,16 @@ bool SlowWorkers::Report(const std::string& name, const std::string& group, uint
     worker.has_step = worker.slow = worker.leaning = false;  // it shall be tried again
     return false;
   }
-  const absl::Duration median = MedianOfPeers(name, now);
-  bool leaning;
+  // The peers, perhaps a thousand, are looked at only where it depends on them: every report of
+  // every worker comes here.
+  bool leaning = false;
   if (worker.slow) {
+    const absl::Duration median = MedianOfPeers(name, now);
     leaning = worker.step < options_.well_step || worker.step < median * options_.well_ratio ||
               median == absl::ZeroDuration();
-  } else {
-    leaning = median > absl::ZeroDuration() && worker.step > options_.slow_step &&
-              worker.step > median * options_.slow_ratio;
+  } else if (worker.step > options_.slow_step) {
+    const absl::Duration median = MedianOfPeers(name, now);
+    leaning = median > absl::ZeroDuration() && worker.step > median * options_.slow_ratio;
   }
   if (!leaning) {
     worker.leaning = false;
