@@ -67,6 +67,13 @@ struct ExpertRoutes {
   Tensor expert_begin;  // i32 [num_experts + 1]: the first entry of each expert, and the end
 };
 
+// out = x · wᵀ + bias, as Backend::MatMul has it.
+struct Product {
+  Tensor out;
+  Weight w;
+  Tensor bias;
+};
+
 // One device and one in-order queue of work. Calls enqueue and return; only Synchronize() waits.
 // Not thread-safe: each rank owns its own Backend.
 //
@@ -120,6 +127,11 @@ class Backend {
   virtual void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) = 0;
   // out = x · wᵀ (+ bias, f32 [out], may be empty). out's type: activations' or f32.
   virtual void MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) = 0;
+  // Several products of one x, each with the bits that MatMul gives it: a device may read x,
+  // prepare it and wait for its threads once for all of them.
+  virtual void MatMuls(Tensor x, std::span<const Product> products) {
+    for (const Product& product : products) MatMul(product.out, x, product.w, product.bias);
+  }
   // As MatMul, for a K that tensor parallelism splits: x and w hold this rank's columns;
   // piece i is columns [piece_begin[i], piece_begin[i+1]) of them (perhaps empty), their number a
   // power of two. The pieces' f32 sums meet in a balanced binary tree; out is f32. No bias.

@@ -42,6 +42,7 @@ class CpuBackend : public Backend {
   void Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id, float scale) override;
   void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) override;
   void MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
+  void MatMuls(Tensor x, std::span<const Product> products) override;
   void MatMulPieces(Tensor out, Tensor x, const Weight& w,
                     std::span<const int64_t> piece_begin) override;
   void AddSum(Tensor x, Tensor sum, Tensor bias) override;
@@ -73,8 +74,9 @@ class CpuBackend : public Backend {
   // x_rows: the row of x that each row of out is of, all below x.rows(); null: as they come.
   void MultiplyPieces(Tensor out, Tensor x, const Weight& w, std::span<const int64_t> piece_begin,
                       Tensor bias, const int32_t* x_rows);
-  void MultiplyPanels(Tensor out, Tensor x, const Weight& w, std::span<const int64_t> piece_begin,
-                      Tensor bias, const int32_t* x_rows);
+  // Products of one x, with matrices of one packed format.
+  void MultiplyPanels(std::span<const Product> products, Tensor x,
+                      std::span<const int64_t> piece_begin, const int32_t* x_rows);
   // Adds the pieces' sums [num_pieces, num_rows, stride] and a bias, and writes the first
   // num_columns of each row to out from (row, column) on.
   void FinishPieces(Tensor out, int64_t row, int64_t num_rows, int64_t column, int64_t num_columns,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MatMul and MatMulPieces with dense weights. These stay as they lie, [out, in] row-major: each
-// output is a dot product of a row of x and a row of w in lanes over k. Rows of x are widened to
-// f32 and ordered for the weights' type once; a part of the work is a block of outputs' columns,
+// MatMul, MatMuls and MatMulPieces; dense weights. These stay as they lie, [out, in] row-major:
+// each output is a dot product of a row of x and a row of w in lanes over k. Rows of x are widened
+// to f32 and ordered for the weights' type once; a part of the work is a block of outputs' columns,
 // for all rows.
 //
 // Up to about 16 rows the weights are read from memory once and bound the time
@@ -31,11 +31,32 @@ int64_t ColumnBlock(int64_t rows, int64_t k, DType dtype) {
   return std::clamp(columns, kColumnUnit, (rows > kFewRows ? 2 : 10) * kColumnUnit);
 }
 
+void CheckProduct(const Product& p, const Tensor& x, int64_t num_rows) {
+  CONTINUO_CHECK(IsActivation(p.out.dtype) && IsActivation(x.dtype));
+  CONTINUO_CHECK(p.out.rows() == num_rows);
+  const int64_t columns = p.out.cols();
+  CONTINUO_CHECK(p.w.data.rows() == columns && (columns == 0 || p.w.data.cols() == x.cols()));
+  CONTINUO_CHECK(p.bias.size() == 0 || (p.bias.dtype == DType::kF32 && p.bias.size() == columns));
+}
+
 }  // namespace
 
 void CpuBackend::MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) {
   const int64_t begins[] = {0, x.cols()};
   MultiplyPieces(out, x, w, begins, bias, nullptr);
+}
+
+void CpuBackend::MatMuls(Tensor x, std::span<const Product> products) {
+  const auto alike = [&](const Product& p) {
+    return p.w.format == products[0].w.format && p.out.size() > 0;
+  };
+  if (products.empty() || products[0].w.format == WeightFormat::kDense ||
+      !std::all_of(products.begin(), products.end(), alike)) {
+    return Backend::MatMuls(x, products);
+  }
+  for (const Product& p : products) CheckProduct(p, x, x.rows());
+  const int64_t begins[] = {0, x.cols()};
+  MultiplyPanels(products, x, begins, nullptr);
 }
 
 void CpuBackend::MatMulPieces(Tensor out, Tensor x, const Weight& w,
@@ -52,13 +73,11 @@ void CpuBackend::MultiplyPieces(Tensor out, Tensor x, const Weight& w,
   CONTINUO_CHECK(num_pieces >= 1 && (num_pieces & (num_pieces - 1)) == 0);
   CONTINUO_CHECK(piece_begin.front() == 0 && piece_begin.back() == k);
   CONTINUO_CHECK(std::is_sorted(piece_begin.begin(), piece_begin.end()));
-  CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(x.dtype));
-  CONTINUO_CHECK(x_rows != nullptr || x.rows() == rows);
-  CONTINUO_CHECK(w.data.rows() == columns && (columns == 0 || w.data.cols() == k));
-  CONTINUO_CHECK(bias.size() == 0 || (bias.dtype == DType::kF32 && bias.size() == columns));
+  const Product product = {out, w, bias};
+  CheckProduct(product, x, x_rows != nullptr ? rows : x.rows());
   if (rows == 0 || columns == 0) return;
   if (w.format != WeightFormat::kDense) {
-    return MultiplyPanels(out, x, w, piece_begin, bias, x_rows);
+    return MultiplyPanels(std::span(&product, 1), x, piece_begin, x_rows);
   }
 
   const int element = ElementOf(w.data.dtype);

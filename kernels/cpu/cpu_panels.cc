@@ -75,16 +75,16 @@ void CpuBackend::PackRows(const Weight& w, std::span<const int64_t> piece_begin,
   });
 }
 
-void CpuBackend::MultiplyPanels(Tensor out, Tensor x, const Weight& w,
-                                std::span<const int64_t> piece_begin, Tensor bias,
-                                const int32_t* x_rows) {
-  const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();
-  const PanelLayout layout(w.format, piece_begin);
+void CpuBackend::MultiplyPanels(std::span<const Product> products, Tensor x,
+                                std::span<const int64_t> piece_begin, const int32_t* x_rows) {
+  const int64_t rows = products[0].out.rows(), k = x.cols();
+  const WeightFormat format = products[0].w.format;
+  const PanelLayout layout(format, piece_begin);
   const int64_t num_pieces = layout.num_pieces();
-  const bool is_bf16 = w.format == WeightFormat::kBF16Panels;
-  const auto dots = is_bf16                                 ? kernels_.panel_dots.bf16
-                    : w.format == WeightFormat::kInt8Panels ? kernels_.panel_dots.int8
-                                                            : kernels_.panel_dots.int4;
+  const bool is_bf16 = format == WeightFormat::kBF16Panels;
+  const auto dots = is_bf16                               ? kernels_.panel_dots.bf16
+                    : format == WeightFormat::kInt8Panels ? kernels_.panel_dots.int8
+                                                          : kernels_.panel_dots.int4;
   CONTINUO_CHECK(dots != nullptr);
 
   PackedRows packed;
@@ -99,7 +99,7 @@ void CpuBackend::MultiplyPanels(Tensor out, Tensor x, const Weight& w,
   packed.sums = reinterpret_cast<int32_t*>(packed.scales + most * packed.num_groups);
 
   const auto pack_row = [&](int64_t row, const float* in) {
-    const int64_t group_size = GroupSize(w.format);
+    const int64_t group_size = GroupSize(format);
     for (int64_t i = 0; i < num_pieces; ++i) {
       const int64_t size = layout.piece_size(i);
       uint8_t* to = packed.bytes + row * packed.stride + layout.x_offset[i];
@@ -117,13 +117,16 @@ void CpuBackend::MultiplyPanels(Tensor out, Tensor x, const Weight& w,
     }
   };
 
-  const int64_t num_panels = NumPanels(columns);
   const int64_t row_block = std::min(rows, kRowBlock);
   const int64_t by_weights = kWeightBytes / std::max<int64_t>(1, layout.panel_bytes);
   const int64_t by_results = kResults / (kPanelColumns * num_pieces * row_block);
   const int64_t panel_block =
       RoundUp(std::clamp<int64_t>(std::min(by_weights, by_results), 1, 16), kPanelUnit);
-  const int64_t num_blocks = (num_panels + panel_block - 1) / panel_block;
+  const auto num_blocks_of = [&](const Product& product) {
+    return (NumPanels(product.out.cols()) + panel_block - 1) / panel_block;
+  };
+  int64_t num_blocks = 0;
+  for (const Product& product : products) num_blocks += num_blocks_of(product);
 
   for (int64_t first = 0; first < rows; first += kMaxSlab) {
     const int64_t slab = std::min(kMaxSlab, rows - first);
@@ -137,8 +140,13 @@ void CpuBackend::MultiplyPanels(Tensor out, Tensor x, const Weight& w,
 
     const int64_t num_row_blocks = (slab + kRowBlock - 1) / kRowBlock;
     pool_.Run(static_cast<int>(num_blocks * num_row_blocks), [&](int part, int thread) {
-      const int64_t panel = part / num_row_blocks * panel_block;
-      const int64_t panels = std::min(panel_block, num_panels - panel);
+      const Product* product = products.data();
+      int64_t panel_block_index = part / num_row_blocks;
+      for (; panel_block_index >= num_blocks_of(*product); ++product) {
+        panel_block_index -= num_blocks_of(*product);
+      }
+      const int64_t columns = product->out.cols(), panel = panel_block_index * panel_block;
+      const int64_t panels = std::min(panel_block, NumPanels(columns) - panel);
       const int64_t stride = panels * kPanelColumns;
       const int64_t row = part % num_row_blocks * kRowBlock;
       const int64_t num_rows = std::min(kRowBlock, slab - row);
@@ -155,7 +163,7 @@ void CpuBackend::MultiplyPanels(Tensor out, Tensor x, const Weight& w,
         block.x_sums = packed.sums + group;
         block.group_stride = static_cast<size_t>(packed.num_groups);
         block.num_rows = static_cast<size_t>(num_rows);
-        block.w = static_cast<const uint8_t*>(w.data.data) + panel * layout.panel_bytes +
+        block.w = static_cast<const uint8_t*>(product->w.data.data) + panel * layout.panel_bytes +
                   layout.weight_offset[i];
         block.panel_stride = static_cast<size_t>(layout.panel_bytes);
         block.num_panels = static_cast<size_t>(panels);
@@ -163,8 +171,8 @@ void CpuBackend::MultiplyPanels(Tensor out, Tensor x, const Weight& w,
         dots(block);
       }
       const int64_t column = panel * kPanelColumns;
-      FinishPieces(out, first + row, num_rows, column, std::min(stride, columns - column), stride,
-                   buffer, num_pieces, bias);
+      FinishPieces(product->out, first + row, num_rows, column, std::min(stride, columns - column),
+                   stride, buffer, num_pieces, product->bias);
     });
   }
 }

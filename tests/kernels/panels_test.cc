@@ -63,6 +63,49 @@ TEST_P(PanelsTest, Bf16IsKeptAsItIs) {
   }
 }
 
+TEST_P(PanelsTest, ProductsOfOneXTogetherAreThoseOneByOne) {
+  Random random(69);
+  // Of any format or size; of several, and an empty one among them.
+  const std::vector<std::vector<WeightType>> together = {
+      {WeightType::kBF16, WeightType::kBF16, WeightType::kBF16},
+      {WeightType::kInt8, WeightType::kInt8},
+      {WeightType::kInt4, WeightType::kInt4, WeightType::kInt4},
+      {WeightType::kInt8, WeightType::kInt4},
+      {WeightType::kF32, WeightType::kBF16, WeightType::kF32},
+      {WeightType::kInt8}};
+  const int64_t k = 150, columns[] = {301, 40, 17};
+  const auto threads = MakeCpu(GetParam(), 3);
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const int64_t rows : {1, 3, 17, 241, 1000}) {
+      const HostTensor x = HostTensor::Of(type, rows, k, random);
+      for (const std::vector<WeightType>& types : together) {
+        for (const bool empty : {false, true}) {
+          std::vector<PackedWeight> weights;
+          std::vector<HostTensor> biases, alone, outs;
+          std::vector<Product> products;
+          for (size_t i = 0; i < types.size(); ++i) {
+            const int64_t n = empty && i == 1 ? 0 : columns[i];
+            weights.emplace_back(*backend_, types[i], Rough(n, k, random));
+            biases.push_back(i == 1 ? HostTensor() : HostTensor::Of(DType::kF32, 1, n, random));
+            alone.push_back(HostTensor::Poisoned(type, rows, n));
+            outs.push_back(HostTensor::Poisoned(type, rows, n));
+          }
+          for (size_t i = 0; i < types.size(); ++i) {
+            const Tensor bias = i == 1 ? Tensor() : biases[i].tensor();
+            backend_->MatMul(alone[i], x, weights[i].weight(), bias);
+            products.push_back({outs[i], weights[i].weight(), bias});
+          }
+          threads->MatMuls(x, products);
+          for (size_t i = 0; i < types.size(); ++i) {
+            EXPECT_TRUE(outs[i].SameBits(alone[i]))
+                << NameOf(types[i]) << " " << i << " of " << types.size() << ", " << rows;
+          }
+        }
+      }
+    }
+  }
+}
+
 // x as int8 groups stand for it, each computed here by itself.
 Matrix Rounded(const Matrix& x, int64_t rows, int64_t k, int64_t group) {
   Matrix out = x;

@@ -126,9 +126,9 @@ class Llama : public Model {
     params.window = config_.windows[static_cast<size_t>(layer)];
 
     b_.RmsNorm(now_.h, now_.x, w.attention_gain, config_.rms_norm_eps);
-    b_.MatMul(now_.q, now_.h, w.q, w.q_bias);
-    b_.MatMul(now_.k, now_.h, w.k, w.k_bias);
-    b_.MatMul(now_.v, now_.h, w.v, w.v_bias);
+    b_.MatMuls(now_.h,
+               std::array<Product, 3>{
+                   {{now_.q, w.q, w.q_bias}, {now_.k, w.k, w.k_bias}, {now_.v, w.v, w.v_bias}}});
     if (config_.qk_norm) {
       b_.RmsNorm(now_.q, now_.q, w.q_gain, config_.rms_norm_eps);
       b_.RmsNorm(now_.k, now_.k, w.k_gain, config_.rms_norm_eps);
@@ -144,8 +144,8 @@ class Llama : public Model {
 
   void Mlp(const LayerWeights& w) {
     b_.RmsNorm(now_.h, now_.x, w.mlp_gain, config_.rms_norm_eps);
-    b_.MatMul(now_.gate, now_.h, w.gate, w.gate_bias);
-    b_.MatMul(now_.up, now_.h, w.up, w.up_bias);
+    b_.MatMuls(now_.h, std::array<Product, 2>{
+                           {{now_.gate, w.gate, w.gate_bias}, {now_.up, w.up, w.up_bias}}});
     ActivateMul(now_.gate, now_.up);
     b_.MatMulPieces(now_.sum, now_.gate, w.down, shard_.inner_pieces);
     comm_.AllReduceSum(now_.sum);
