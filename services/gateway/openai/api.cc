@@ -14,6 +14,7 @@
 #include "services/gateway/openai/error_json.h"
 #include "services/gateway/openai/fleet_json.h"
 #include "services/gateway/openai/page.h"
+#include "services/gateway/request_check.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -47,6 +48,11 @@ bool IsGetPath(std::string_view path) {
 void DropBody(HttpConnection& connection, HttpRequest& request) {
   request = {};
   connection.OnBodyDropped();
+}
+
+// Two generations with one id at a time would be refused.
+std::string PromptId(const std::string& id, size_t prompt) {
+  return prompt == 0 ? id : absl::StrCat(id, "-", prompt);
 }
 
 HttpResponse Text(int status, std::string body) {
@@ -163,6 +169,10 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
   if (id.ok()) headers.emplace_back("x-request-id", *id);
   absl::StatusOr<ParsedCall> parsed =
       id.ok() ? ParseCall(endpoint, request.body()) : absl::StatusOr<ParsedCall>(id.status());
+  if (parsed.ok() && parsed->requests.size() > 1) {
+    const absl::Status last = CheckName("x-request-id", PromptId(*id, parsed->requests.size() - 1));
+    if (!last.ok()) parsed = last;
+  }
   if (!parsed.ok()) {
     parts_.front->Refused("", parsed.status());
     DropBody(connection, request);
@@ -172,8 +182,7 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
   }
   const size_t num_prompts = parsed->requests.size();
   for (size_t i = 0; i < num_prompts; ++i) {
-    // Two generations with one id at a time would be refused.
-    parsed->requests[i].set_request_id(i == 0 ? *id : absl::StrCat(*id, "-", i));
+    parsed->requests[i].set_request_id(PromptId(*id, i));
   }
   const std::string model = parsed->requests[0].model();
   const std::shared_ptr<GenerationQueue> queue = MakeQueue(connection);

@@ -282,6 +282,12 @@ TEST_F(ApiTest, ARequestIdThatCannotBeOneIsRefused) {
   EXPECT_EQ(response.result_int(), 400);
   EXPECT_EQ(Json::parse(response.body())["error"]["param"], "x-request-id");
   EXPECT_EQ(response["x-request-id"], "");
+  // Further prompts get -1, -2 … behind it.
+  const std::string id = absl::StrCat("x-request-id: ", std::string(127, 'x'), "\r\n");
+  const HttpClient::Response several = Post(kCompletionsPath, R"({"prompt":["a","b"]})", id);
+  EXPECT_EQ(several.result_int(), 400);
+  EXPECT_EQ(Json::parse(several.body())["error"]["param"], "x-request-id");
+  EXPECT_EQ(Post(kCompletionsPath, kPrompt, id).result_int(), 200);
 }
 
 TEST_F(ApiTest, WhatCannotBeReadIsRefused) {
