@@ -19,15 +19,16 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CHART = ROOT / "helm/continuo"
 BIN = pathlib.Path(os.environ.get("CONTINUO_BIN", ROOT / "build/release/bin"))
+OTLP = ("otlp_endpoint", "otlp_tls_ca_file", "otlp_tls_cert_file", "otlp_tls_key_file")
 # Flags that follow from other values, or that the chart relies on.
 OWNED = {
     "gateway": {"workers", "routing_policy", "listen", "http_listen", "metrics_listen",
-                "otlp_endpoint", "max_connection_age", "drain_delay", "drain_grace",
+                *OTLP, "max_connection_age", "drain_delay", "drain_grace",
                 "tls_cert_file", "tls_key_file", "tls_ca_file", "worker_tls_cert_file",
                 "worker_tls_key_file", "worker_tls_ca_file", "worker_tls_server_name",
                 "api_keys_file", "help", "version"},
     "worker": {"model", "model_name", "worker_name", "device", "listen", "metrics_listen",
-               "otlp_endpoint", "tls_cert_file", "tls_key_file", "tls_ca_file", "tensor_parallel",
+               *OTLP, "tls_cert_file", "tls_key_file", "tls_ca_file", "tensor_parallel",
                "weights_cache", "drain_grace", "help", "version"},
 }
 TYPES = {

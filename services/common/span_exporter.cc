@@ -66,8 +66,10 @@ void SetSpan(const TraceSpan& span, otlp::trace::v1::Span* to) {
 SpanExporter::SpanExporter(SpanExporterOptions options) : options_(std::move(options)) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
-  stub_ = otlp::collector::trace::v1::TraceService::NewStub(
-      grpc::CreateCustomChannel(options_.endpoint, grpc::InsecureChannelCredentials(), arguments));
+  stub_ = otlp::collector::trace::v1::TraceService::NewStub(grpc::CreateCustomChannel(
+      options_.endpoint,
+      options_.credentials != nullptr ? options_.credentials : grpc::InsecureChannelCredentials(),
+      arguments));
   sender_ = std::thread([this] { Run(); });
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Sends spans to an OpenTelemetry collector (OTLP over gRPC, without TLS: a collector beside the
-// pod). A collector that is slow or gone costs spans, never a request.
+// Sends spans to an OpenTelemetry collector (OTLP over gRPC). A collector that is slow or gone
+// costs spans, never a request.
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
+#include <grpcpp/security/credentials.h>
 
 #include <atomic>
 #include <cstdint>
@@ -50,6 +51,8 @@ struct TraceSpan {
 
 struct SpanExporterOptions {
   std::string endpoint;  // "host:port"
+  // Null: in the clear, as to a collector in the same pod.
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
   std::string service;   // service.name
   std::string instance;  // service.instance.id
   size_t max_queued = 4096;

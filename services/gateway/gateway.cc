@@ -87,8 +87,10 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
                                           g->timer_.get(), &g->clock_);
   g->transport_ = std::make_unique<GrpcWorkerTransport>(g->pool_.get());
   if (!config.otlp_endpoint.empty()) {
+    ASSIGN_OR_RETURN(g->otlp_tls_, ReloadedTls::Open(config.otlp_tls));
     g->spans_ = std::make_unique<SpanExporter>(
         SpanExporterOptions{.endpoint = config.otlp_endpoint,
+                            .credentials = g->otlp_tls_->ForChannel(),
                             .service = "continuo-gateway",
                             .instance = absl::StrCat(HostName(), "#", getpid())});
     g->metrics_.set_dropped_spans([spans = g->spans_.get()] { return spans->num_dropped(); });

@@ -63,11 +63,16 @@ int Main(int argc, char** argv) {
   const SystemClock clock;
   // Declared before the server, so that it outlives it.
   absl::StatusOr<Loaded> loaded = absl::UnavailableError("not loaded yet");
+  absl::StatusOr<std::unique_ptr<ReloadedTls>> otlp_tls;
   std::unique_ptr<SpanExporter> spans;
   if (!config.otlp_endpoint.empty()) {
-    spans = std::make_unique<SpanExporter>(SpanExporterOptions{.endpoint = config.otlp_endpoint,
-                                                               .service = "continuo-worker",
-                                                               .instance = config.worker_name});
+    otlp_tls = ReloadedTls::Open(config.otlp_tls);
+    if (!otlp_tls.ok()) Fail(otlp_tls.status());
+    spans =
+        std::make_unique<SpanExporter>(SpanExporterOptions{.endpoint = config.otlp_endpoint,
+                                                           .credentials = (*otlp_tls)->ForChannel(),
+                                                           .service = "continuo-worker",
+                                                           .instance = config.worker_name});
   }
   WorkerServerOptions options;
   options.spans = spans.get();

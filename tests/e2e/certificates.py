@@ -47,7 +47,7 @@ x509_extensions = extensions
 [any_name]
 commonName = supplied
 [extensions]
-subjectAltName = DNS:{NAME}
+subjectAltName = DNS:{NAME},DNS:localhost
 authorityKeyIdentifier = keyid
 """)
 

@@ -9,6 +9,7 @@ import unittest
 import urllib.request
 from concurrent import futures
 
+import certificates
 import fleet
 from fleet import grpc, pb
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
@@ -20,13 +21,21 @@ SECRET = "zanzibar"  # in every prompt
 
 
 class Collector(otlp_grpc.TraceServiceServicer):
-    def __init__(self, blocked=False):
+    def __init__(self, blocked=False, authority=None):
+        """With an authority: over TLS, for who shows a certificate of it."""
         self.blocked, self.spans, self.services, self.raw = blocked, [], [], b""
         self.changed, self.ended = threading.Condition(), threading.Event()
         self.arrived = threading.Event()
         self.server = grpc.server(futures.ThreadPoolExecutor(8))
         otlp_grpc.add_TraceServiceServicer_to_server(self, self.server)
-        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        if authority:
+            certificate, key = (p.read_bytes() for p in authority.files("collector"))
+            credentials = grpc.ssl_server_credentials(
+                [(key, certificate)], authority.ca.read_bytes(), require_client_auth=True)
+            port = self.server.add_secure_port("127.0.0.1:0", credentials)
+        else:
+            port = self.server.add_insecure_port("127.0.0.1:0")
+        self.address = f"localhost:{port}"
         self.server.start()
 
     def Export(self, request, context):
@@ -137,6 +146,26 @@ class OtlpTest(unittest.TestCase):
         for key in ("queue", "prefill", "decode"):
             self.assertAlmostEqual(line[key], told[f"continuo.{key}_seconds"], delta=1e-6)
         self.assertNotIn(SECRET.encode(), collector.raw)
+
+    def test_spans_go_over_tls(self):
+        authority = certificates.Authority()
+        authority.issue("collector", 2)
+        certificate, key = authority.issue("client", 3)
+        collector = self.collector(authority=authority)
+        self.start(1, f"--otlp_endpoint={collector.address}", f"--otlp_tls_ca_file={authority.ca}",
+                   f"--otlp_tls_cert_file={certificate}", f"--otlp_tls_key_file={key}")
+        self.client.generate(request(), metadata=[("traceparent", TRACEPARENT)])
+        spans = collector.wait_for(2)
+        self.check_joined(spans["continuo-gateway"][0], spans["continuo-worker"][0])
+
+    def test_a_collector_of_another_authority_gets_nothing(self):
+        authority, other = certificates.Authority(), certificates.Authority()
+        authority.issue("collector", 2)
+        collector = self.collector(authority=authority)
+        self.start(1, f"--otlp_endpoint={collector.address}", f"--otlp_tls_ca_file={other.ca}")
+        self.client.generate(request())
+        self.gateway.wait_for_log("the collector takes no spans")
+        self.assertEqual(collector.raw, b"")
 
     def test_http_has_spans_too_and_a_trace_of_its_own_where_none_came(self):
         collector = self.collector()

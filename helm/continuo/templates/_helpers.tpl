@@ -236,6 +236,21 @@ maxUnavailable: {{ kindIs "invalid" .maxUnavailable | ternary (ternary 1 0 $onGp
 {{- .Values.tls.workers.serverName | default (printf "%s-workers.%s.svc" (include "continuo.fullname" .) .Release.Namespace) }}
 {{- end }}
 
+{{- /* Not empty where spans go over TLS. */ -}}
+{{- define "continuo.otlpTls" -}}
+{{- if .Values.otlpEndpoint }}{{ .Values.otlpTls.secretName }}{{ end }}
+{{- end }}
+{{- define "continuo.otlpFlags" -}}
+- {{ printf "--otlp_endpoint=%s" .Values.otlpEndpoint | quote }}
+{{- if include "continuo.otlpTls" . }}
+- --otlp_tls_ca_file=/etc/continuo/otlp/ca.crt
+{{- if .Values.otlpTls.clientCertificate }}
+- --otlp_tls_cert_file=/etc/continuo/otlp/tls.crt
+- --otlp_tls_key_file=/etc/continuo/otlp/tls.key
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* Where a pool's model lies in the worker's pod. (list NAME MODEL) */ -}}
 {{- define "continuo.modelPath" -}}
 {{- $model := index . 1 }}
