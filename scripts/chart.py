@@ -4,7 +4,8 @@
 
 * README.md, between its markers: the table of values, from the comments of values.yaml;
 * values.schema.json, $defs gatewayFlags and workerFlags: what `flags` takes, from the --help of the
-  programs in $CONTINUO_BIN (default build/release/bin), less what the chart sets itself.
+  programs in $CONTINUO_BIN (default build/release/bin), less what the chart sets itself;
+* values.schema.json, `required`: the sections of values.yaml, which Helm drops where they are null.
 
     scripts/chart.py            writes them
     scripts/chart.py --check    tells what would change, exit code 1
@@ -66,8 +67,32 @@ def dump(value, indent=0):
     return opening + "\n" + ",\n".join(items) + "\n" + " " * indent + closing
 
 
+def require_sections(schema, path=()):
+    """Templates read sections without asking whether they are there."""
+    known = {key[len(path)] for key in SECTIONS if key[:len(path)] == path and len(key) > len(path)}
+    # Not lists, nor what the operator names the keys of.
+    sections = sorted(name for name, of in schema["properties"].items()
+                      if name in known and ("$ref" in of or of.get("additionalProperties") is False))
+    schema.pop("required", None)
+    if sections:
+        schema["required"] = sections
+    for name in sections:
+        if "properties" in schema["properties"][name]:
+            require_sections(schema["properties"][name], (*path, name))
+
+
+def sections(text):
+    """Paths of the values that hold others, but for resources, which are Kubernetes' own."""
+    for key, value, _ in rows(text):
+        path = tuple(key.split("."))
+        found = path if value.startswith("{") and value != "{}" else path[:-1]
+        if found and "resources" not in path:
+            yield found
+
+
 def schema_text(old):
     schema = json.loads(old)
+    require_sections(schema)
     for program, owned in OWNED.items():
         known = flags(program)
         if not owned <= known.keys():
@@ -136,4 +161,5 @@ def main():
         sys.exit(f"helm/continuo: {' and '.join(stale)} is out of date; run scripts/chart.py")
 
 
+SECTIONS = set(sections((CHART / "values.yaml").read_text()))
 main()
