@@ -136,6 +136,37 @@ TEST(ChatTemplateTest, RenderingIsBoundedInStepsBytesAndDepth) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ChatTemplateTest, WhatOneFilterOrMethodMakesIsBounded) {
+  const std::string x = "{% set x = 'x' * 99999 %}{% set y = [x] * 999 %}";
+  for (const char* expression :
+       {"x|join(x)", "y|join(', ')", "','.join(y)", "[[y]]|join(',')", "x|replace('x', x)",
+        "x|replace('', x)", "x.replace('x', x)", "x.replace('x', x, 9999)", "x|indent(99999999)",
+        "('\n' * 9999)|indent(width=9999)", "'a'|indent(999999999999999)",
+        "'%9999999999999d'|format(1)", "'%-09999999999999d'|format(1)", "'%.99999999f'|format(1.5)",
+        "'{:>9999999999}'.format(1)", "'{0:*>9999999999.2f}'.format(1.5)"}) {
+    const std::string whole = x + "{% set z = " + expression + " %}";
+    const absl::Status status = Render(whole, kHello).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << expression;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("bytes")) << expression;
+  }
+  // What is not too much is as it was.
+  for (const auto& [expression, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"[1, 'a', none]|join('-')", "1-a-None"},
+           {"'-'.join(['a', 'b'])", "a-b"},
+           {"'abc'|join", "abc"},
+           {"'aXa'|replace('a', 'bc')", "bcXbc"},
+           {"'aXa'.replace('a', 'bc', 1)", "bcXa"},
+           {"'a\nb'|indent(2)", "a\n  b"},
+           {"'a'|indent(width=2, first=true)", "  a"},
+           {"'%05d 12345678'|format(7)", "00007 12345678"},
+           {"'{:>3}, 12345678'.format(7)", "  7, 12345678"},
+           {"'«%s» é 123456789'|format('x')", "«x» é 123456789"}}) {
+    std::string text = expected;
+    if (const size_t at = text.find("\\n"); at != std::string::npos) text.replace(at, 2, "\n");
+    EXPECT_EQ(Render("{{ " + expression + " }}", kHello).value(), text) << expression;
+  }
+}
+
 TEST(ChatTemplateTest, AMillionNestedValuesAreDroppedAgain) {
   const std::string nested =
       "{% set n = namespace(x=[]) %}{% for a in range(99) %}"

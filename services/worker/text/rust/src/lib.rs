@@ -2,6 +2,7 @@
 //! The functions of continuo_text.h.
 #![deny(warnings)]
 
+mod bounds;
 mod decoder;
 mod digest;
 mod error;

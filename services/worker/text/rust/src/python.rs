@@ -12,6 +12,7 @@ use minijinja::value::{
 use minijinja::{filters, Environment, Error, ErrorKind, State};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
+use crate::bounds;
 use crate::rewrite::LOOP_ITEMS;
 
 /// Deeper values are refused.
@@ -60,6 +61,11 @@ pub fn add_to(environment: &mut Environment) {
 
 /// Methods of Python's values: those of pycompat, and of strings some more.
 fn method(state: &State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
+    if let Some(text) = value.as_str() {
+        if let Some(result) = bounds::method(text, name, args)? {
+            return Ok(result);
+        }
+    }
     let (Some(s), Some(Some(arg))) = (value.as_str(), args.first().map(Value::as_str)) else {
         return unknown_method_callback(state, value, name, args);
     };

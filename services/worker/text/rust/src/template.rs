@@ -10,6 +10,7 @@ use minijinja::{Environment, ErrorKind};
 use serde::Deserialize;
 use serde_json::Map;
 
+use crate::bounds;
 use crate::digest::Digest;
 use crate::error::{Code, Error, Result};
 use crate::files::Config;
@@ -140,6 +141,7 @@ fn compile(source: String) -> Result<Compiled> {
     environment.set_fuel(Some(MAX_STEPS));
     environment.set_recursion_limit(MAX_RECURSION);
     python::add_to(&mut environment);
+    bounds::add_to(&mut environment);
     environment.add_filter("tojson", tojson);
     environment.add_function(
         "raise_exception",
