@@ -176,6 +176,10 @@ absl::Status Admission::CheckTenant(const AdmissionRequest& request, const Tenan
 }
 
 absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& request) {
+  // To try again would not help.
+  if (request.time_left <= absl::ZeroDuration()) {
+    return absl::DeadlineExceededError("the deadline has passed before the request was taken");
+  }
   absl::MutexLock lock(&mutex_);
   const absl::Duration now = clock_->Elapsed();
   RETURN_IF_ERROR(CheckAll(request));

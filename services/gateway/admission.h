@@ -114,7 +114,7 @@ class Admission {
   // priority or before the answer's end, as QueueWait and AnswerTime tell, with a fifth of the time
   // kept for what they do not know; what waits for a tenth of it at most, or not at all because a
   // worker is free, is taken, however long answers take. A request larger than max_queued_tokens is
-  // taken where nothing else is queued.
+  // taken where nothing else is queued. DEADLINE_EXCEEDED where no time is left.
   absl::StatusOr<Ticket> Admit(const AdmissionRequest& request);
   Counts counts() const;
   // Counts::queued_tokens by the model that was asked for, as the clients wrote it.

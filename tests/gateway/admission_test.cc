@@ -274,6 +274,15 @@ TEST_F(AdmissionDeadlineTest, ADeadlineThatWouldPassInTheQueueIsRefusedAtOnce) {
   EXPECT_TRUE(admission_.Admit(WithTime(absl::InfiniteDuration())).ok());
 }
 
+TEST_F(AdmissionDeadlineTest, ADeadlineThatHasPassedIsNoOverload) {
+  const Admission::Counts before = admission_.counts();
+  for (const absl::Duration left : {absl::ZeroDuration(), -absl::Seconds(3)}) {
+    const absl::Status refused = admission_.Admit(WithTime(left)).status();
+    EXPECT_TRUE(absl::IsDeadlineExceeded(refused)) << refused;
+  }
+  EXPECT_EQ(admission_.counts().open_requests, before.open_requests);
+}
+
 TEST_F(AdmissionDeadlineTest, AShorterQueueMeansAShorterWaitAndALongerOneALonger) {
   for (int i = 0; i < 90; ++i) Send();
   EXPECT_FALSE(admission_.Admit(WithTime(absl::Seconds(90))).ok());
