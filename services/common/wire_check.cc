@@ -74,15 +74,20 @@ bool IsKnown(const FieldDescriptor* field, WireFormatLite::WireType wire_type) {
 // Counts on in *count; false at the end of the bytes, whether they are well-formed or not, and
 // where *count is beyond kMaxValues. A message ends where `input` has its limit.
 bool CountInMessage(CodedInputStream& input, const Descriptor& type, int depth, int64_t* count) {
+  int num_groups = 0;  // that the field is in: what is there is not known, whatever its number
   while (const uint32_t tag = input.ReadTag()) {
     const FieldDescriptor* field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
     const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
-    const bool is_known = IsKnown(field, wire_type);
+    const bool is_known = num_groups == 0 && IsKnown(field, wire_type);
     const bool is_message = is_known && field->type() == FieldDescriptor::TYPE_MESSAGE;
     if ((!is_known || is_message || IsText(*field)) && ++*count > kMaxValues) return false;
     // What is in a group counts one by one.
-    if (wire_type == WireFormatLite::WIRETYPE_START_GROUP ||
-        wire_type == WireFormatLite::WIRETYPE_END_GROUP) {
+    if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) {
+      ++num_groups;
+      continue;
+    }
+    if (wire_type == WireFormatLite::WIRETYPE_END_GROUP) {
+      if (--num_groups < 0) return false;
       continue;
     }
     if (!is_message || depth >= kMaxDepth) {

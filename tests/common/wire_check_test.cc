@@ -76,6 +76,24 @@ TEST(CountValuesTest, WhatIsNotKnownCountsHoweverItIsWrapped) {
   EXPECT_EQ(CountValues(std::string("\x28\x01", 2)), 1);
 }
 
+TEST(CountValuesTest, NothingIsMissedAfterAGroup) {
+  v1::GenerateRequest request;
+  for (int i = 0; i < 5; ++i) request.mutable_conversation()->add_messages();
+  const std::string messages = request.SerializeAsString();
+  // In a group nothing is known: what has the number of a conversation is no message, so that it
+  // may be malformed.
+  const int tag = v1::GenerateRequest::kConversationFieldNumber << 3 | 2;
+  ASSERT_LT(tag, 128);
+  const std::string malformed = {static_cast<char>(tag), 2, '\xa0', '\x06'};
+  const std::string bytes = "\xab\x06" + malformed + "\xac\x06" + messages;
+  v1::GenerateRequest parsed;
+  ASSERT_TRUE(parsed.ParseFromString(bytes));
+  EXPECT_EQ(parsed.conversation().messages_size(), 5);
+  EXPECT_EQ(CountValues(bytes), 3 + 6);  // the field in it, its begin and its end
+  // Groups may hold groups.
+  EXPECT_EQ(CountValues("\xab\x06\xab\x06\xac\x06" + malformed + "\xac\x06" + messages), 5 + 6);
+}
+
 TEST(CountValuesTest, ItEndsAtTheLimit) {
   v1::GenerateRequest request;
   for (int64_t i = 0; i < kMaxValues; ++i) request.mutable_stopping()->add_strings();

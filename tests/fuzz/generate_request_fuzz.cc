@@ -11,6 +11,8 @@
 #include <google/protobuf/stubs/logging.h>
 #endif
 
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +26,7 @@
 #include <vector>
 
 #include "services/base/check.h"
+#include "services/common/wire_check.h"
 #include "services/gateway/received.h"
 #include "services/gateway/request_check.h"
 #include "services/gateway/route_hash.h"
@@ -386,10 +389,18 @@ void Receive(const v1::GenerateResponse& response) {
   if (received.Add(next).ok()) received.ToProto();
 }
 
+int64_t Count(std::string_view bytes, const google::protobuf::Descriptor& type) {
+  google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()));
+  return CountValues(&input, type);
+}
+
+// What a parser makes of the bytes was counted before.
 template <typename T>
 std::optional<T> Parse(std::string_view bytes) {
   T message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return std::nullopt;
+  CONTINUO_CHECK(Count(bytes, *T::descriptor()) >=
+                 Count(message.SerializeAsString(), *T::descriptor()));
   return message;
 }
 
