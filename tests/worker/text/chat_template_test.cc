@@ -138,16 +138,38 @@ TEST(ChatTemplateTest, RenderingIsBoundedInStepsBytesAndDepth) {
 
 TEST(ChatTemplateTest, WhatOneFilterOrMethodMakesIsBounded) {
   const std::string x = "{% set x = 'x' * 99999 %}{% set y = [x] * 999 %}";
-  for (const char* expression :
-       {"x|join(x)", "y|join(', ')", "','.join(y)", "[[y]]|join(',')", "x|replace('x', x)",
-        "x|replace('', x)", "x.replace('x', x)", "x.replace('x', x, 9999)", "x|indent(99999999)",
-        "('\n' * 9999)|indent(width=9999)", "'a'|indent(999999999999999)",
-        "'%9999999999999d'|format(1)", "'%-09999999999999d'|format(1)", "'%.99999999f'|format(1.5)",
-        "'{:>9999999999}'.format(1)", "'{0:*>9999999999.2f}'.format(1.5)"}) {
+  for (const char* expression : {"x|join(x)",
+                                 "y|join(', ')",
+                                 "','.join(y)",
+                                 "[[y]]|join(',')",
+                                 "x|replace('x', x)",
+                                 "x|replace('', x)",
+                                 "x.replace('x', x)",
+                                 "x.replace('x', x, 9999)",
+                                 "x|indent(99999999)",
+                                 "('\n' * 9999)|indent(width=9999)",
+                                 "'a'|indent(999999999999999)",
+                                 "'%9999999999999d'|format(1)",
+                                 "'%-09999999999999d'|format(1)",
+                                 "'%.99999999f'|format(1.5)",
+                                 "('{0:999999}' * 999).format(1)",
+                                 "('%999999d' * 999)|format(1)",
+                                 "('{0}' * 99999).format(x)",
+                                 "('%s' * 9999)|format(x)",
+                                 "'{:>9999999999}'.format(1)",
+                                 "'{0:*>9999999999.2f}'.format(1.5)"}) {
     const std::string whole = x + "{% set z = " + expression + " %}";
     const absl::Status status = Render(whole, kHello).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << expression;
     EXPECT_THAT(std::string(status.message()), HasSubstr("bytes")) << expression;
+  }
+  for (const char* expression :
+       {"[1]|batch(9999999999999)", "[1]|slice(9999999999999)", "([1] * 9999999999)|list",
+        "([1] * 9999999999)|join", "''.join([''] * 9999999999)", "([1] * 9999999999)|batch(2)"}) {
+    const std::string whole = std::string("{% set z = ") + expression + " %}";
+    const absl::Status status = Render(whole, kHello).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << expression;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("items")) << expression;
   }
   // What is not too much is as it was.
   for (const auto& [expression, expected] : std::vector<std::pair<std::string, std::string>>{
@@ -160,6 +182,13 @@ TEST(ChatTemplateTest, WhatOneFilterOrMethodMakesIsBounded) {
            {"'a'|indent(width=2, first=true)", "  a"},
            {"'%05d 12345678'|format(7)", "00007 12345678"},
            {"'{:>3}, 12345678'.format(7)", "  7, 12345678"},
+           {"'{\"id\": 12345678, \"n\": \"%s\"}'|format(1)", "{\"id\": 12345678, \"n\": \"1\"}"},
+           {"'100%% 123456789 %s'|format('x')", "100% 123456789 x"},
+           {"'{{123456789}} {}'.format(1)", "{123456789} 1"},
+           {"'5% 123456789 {}'.format(1)", "5% 123456789 1"},
+           {"[1, 2, 3]|batch(2)|list", "[[1, 2], [3]]"},
+           {"[1, 2, 3]|slice(2)|list", "[[1, 2], [3]]"},
+           {"'abc'|list", "['a', 'b', 'c']"},
            {"'«%s» é 123456789'|format('x')", "«x» é 123456789"}}) {
     std::string text = expected;
     if (const size_t at = text.find("\\n"); at != std::string::npos) text.replace(at, 2, "\n");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What makes long texts of short ones, in one step: those of minijinja as they are, but for a bound
-//! on what they make, so that a few of them in a row take neither all memory nor all day.
+//! What makes long texts or lists of short ones in one step: minijinja's filters and methods as they
+//! are, but for a bound on what one makes, so that a few of them in a row take neither all memory nor
+//! all day.
 
 use std::fmt::{self, Write};
 
@@ -9,8 +10,8 @@ use minijinja::{filters, Environment, Error, ErrorKind, State};
 
 /// Of the text that one filter or method makes.
 const MAX_TEXT_BYTES: usize = if cfg!(fuzzing) { 1 << 20 } else { 32 << 20 };
-/// Of a width or precision in a format.
-const MAX_WIDTH_DIGITS: usize = 6;
+/// Of a list that one filter makes or goes through.
+const MAX_ITEMS: usize = if cfg!(fuzzing) { 1 << 16 } else { 1 << 20 };
 
 pub fn add_to(environment: &mut Environment) {
     environment.add_filter("join", |state: &State, value: &Value, joiner: Option<&Value>| {
@@ -30,9 +31,29 @@ pub fn add_to(environment: &mut Environment) {
     });
     environment.add_filter("indent", indent);
     environment.add_filter("format", |state: &State, format: &Value, args: Rest<Value>| {
-        check_format(format.as_str().unwrap_or_default())?;
+        check_format('%', format.as_str().unwrap_or_default(), &args)?;
         filters::format(state, format, args)
     });
+    environment.add_filter("list", |state: &State, value: Value| {
+        check_items(value.len())?;
+        filters::list(state, value)
+    });
+    environment.add_filter(
+        "batch",
+        |state: &State, value: Value, count: usize, fill: Option<Value>| {
+            check_items(value.len())?;
+            check_items(Some(count))?;
+            filters::batch(state, value, count, fill)
+        },
+    );
+    environment.add_filter(
+        "slice",
+        |state: &State, value: Value, count: usize, fill: Option<Value>| {
+            check_items(value.len())?;
+            check_items(Some(count))?;
+            filters::slice(state, value, count, fill)
+        },
+    );
 }
 
 fn indent(
@@ -61,7 +82,7 @@ pub fn method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, E
                 check_replace(text, from, to)?;
             }
         }
-        ("format", _) => check_format(text)?,
+        ("format", _) => check_format('{', text, args)?,
         _ => {}
     }
     Ok(None)
@@ -70,6 +91,7 @@ pub fn method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, E
 fn join(joiner: &str, values: impl Iterator<Item = Value>) -> Result<Value, Error> {
     let mut text = Text(String::new());
     for (i, value) in values.enumerate() {
+        check_items(Some(i))?;
         let joined = if i > 0 { text.write_str(joiner) } else { Ok(()) };
         let joined = joined.and_then(|()| match value.as_str() {
             Some(item) => text.write_str(item),
@@ -88,25 +110,50 @@ fn check_replace(text: &str, from: &str, to: &str) -> Result<(), Error> {
     check(more.and_then(|more| more.checked_add(text.len())))
 }
 
-/// Of "%…" as of "{…}".
-fn check_format(format: &str) -> Result<(), Error> {
-    let bytes = format.as_bytes();
-    let mut begin = 0;
-    for run in bytes.split(|byte| !byte.is_ascii_digit()) {
-        let first = begin;
-        begin += run.len() + 1;
-        if run.len() <= MAX_WIDTH_DIGITS {
+/// `style`: what a conversion begins with, '%' or '{'. Each is as wide as its numbers say, or as the
+/// longest argument is.
+fn check_format(style: char, format: &str, args: &[Value]) -> Result<(), Error> {
+    let longest = args.iter().map(length).max().unwrap_or(0);
+    let mut total = format.len();
+    let mut rest = format;
+    while let Some(begin) = rest.find(style) {
+        rest = &rest[begin + 1..];
+        if let Some(escaped) = rest.strip_prefix(style) {
+            rest = escaped;
             continue;
         }
-        let before = &format[..first];
-        let of_percent = before
-            .trim_end_matches(|c: char| c.is_ascii_digit() || "#-+ .".contains(c))
-            .ends_with('%');
-        if of_percent || before.rfind('{') > before.rfind('}') {
-            return Err(too_long());
+        let is_end = |c: char| if style == '%' { c.is_alphabetic() || c == '%' } else { c == '}' };
+        let (spec, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
+        rest = after;
+        // A format's number before the colon is that of an argument.
+        let numbers = if style == '{' { spec.split_once(':').map_or("", |(_, n)| n) } else { spec };
+        total = total.saturating_add(longest);
+        for digits in numbers.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty()) {
+            total = total.saturating_add(digits.parse().unwrap_or(usize::MAX));
         }
+        check(Some(total))?;
     }
     Ok(())
+}
+
+/// Of what a value prints, as far as it matters.
+fn length(value: &Value) -> usize {
+    if let Some(text) = value.as_str() {
+        return text.len();
+    }
+    let mut text = Text(String::new());
+    match write!(text, "{value}") {
+        Ok(()) => text.0.len(),
+        Err(_) => usize::MAX,
+    }
+}
+
+fn check_items(items: Option<usize>) -> Result<(), Error> {
+    if items.unwrap_or(0) <= MAX_ITEMS {
+        return Ok(());
+    }
+    let message = format!("it takes more than {MAX_ITEMS} items");
+    Err(Error::new(ErrorKind::InvalidOperation, message))
 }
 
 fn check(bytes: Option<usize>) -> Result<(), Error> {
