@@ -10,8 +10,8 @@ namespace {
 constexpr int64_t kMinSpans = 8;
 // Items of more queries are many already, and their results would be large.
 constexpr int kMostSplitQueries = 16;
-// 64 MiB of results.
-constexpr int64_t kMostResultFloats = int64_t{16} << 20;
+// 16 MiB of results.
+constexpr int64_t kMostResultFloats = int64_t{4} << 20;
 
 int64_t SpansOf(const AttentionItem& item) { return (item.end - item.begin) / kSpan; }
 

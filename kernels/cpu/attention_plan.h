@@ -61,13 +61,13 @@ struct SpanResultLayout {
 };
 
 // What the threads of one PagedAttention do. Kept from call to call, so that a steady state
-// allocates nothing.
+// allocates nothing but more room for results as sequences grow, by half each time.
 class AttentionPlan {
  public:
   // `stride`: floats between the values of queries.
   void Make(const PagedKv& kv, const AttentionParams& params, int64_t stride, int num_threads);
 
-  // In any order; those that likely take longest come last.
+  // In the order of sequences and their rows: of a sequence, those that take longest come last.
   const std::vector<AttentionItem>& items() const { return items_; }
   // What those are parts of whose results are kept: to be merged from the first span on.
   const std::vector<AttentionItem>& shared() const { return shared_; }

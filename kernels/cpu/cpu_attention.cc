@@ -108,10 +108,11 @@ void CpuBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
     Attend(item, i + ahead < n ? &items[n - 1 - i - ahead] : nullptr, out, q, kv, params,
            item.results < 0 ? nullptr : results + item.results, thread);
   });
-  const std::vector<AttentionItem>& shared = attention_plan_.shared();
-  pool_.Run(static_cast<int>(shared.size()), [&](int i, int thread) {
-    MergeSpans(shared[i], out, kv, params, results + shared[i].results, thread);
-  });
+  for (const AttentionItem& item : attention_plan_.shared()) {
+    pool_.Run(item.num_queries(), [&](int query, int thread) {
+      MergeSpans(item, query, out, kv, params, results + item.results, thread);
+    });
+  }
 }
 
 void CpuBackend::Attend(const AttentionItem& item, const AttentionItem* next_item, Tensor out,
@@ -191,44 +192,46 @@ void CpuBackend::Attend(const AttentionItem& item, const AttentionItem* next_ite
     }
     attend(args);
   }
-  if (!args.alone) Conclude(item, args, out, kv, params);
+  if (args.alone) return;
+  for (int i = 0; i < num_queries; ++i) {
+    Conclude(item, i, args.out + i * stride, sum[i], args.span_out, out, kv, params);
+  }
 }
 
-void CpuBackend::MergeSpans(const AttentionItem& item, Tensor out, const PagedKv& kv,
+void CpuBackend::MergeSpans(const AttentionItem& item, int query, Tensor out, const PagedKv& kv,
                             const AttentionParams& params, float* span_results, int thread) {
-  const int num_queries = item.num_queries();
   const int64_t stride = StrideOf(kernels_, kv.cache.dtype, params.head_dim);
-  const SpanResultLayout layout = {num_queries, stride};
-  float max[kMaxQueries + SpanResultLayout::kRoom], sum[kMaxQueries + SpanResultLayout::kRoom];
-  int begin[kMaxQueries], end[kMaxQueries];
+  const SpanResultLayout layout = {item.num_queries(), stride};
+  float max[1 + SpanResultLayout::kRoom], sum[1 + SpanResultLayout::kRoom];
+  int begin, end;
   SpanArgs args = {};
-  args.num_queries = num_queries;
-  args.begin = begin;
-  args.end = end;
+  args.num_queries = 1;
+  args.begin = &begin;
+  args.end = &end;
   args.head_dim = params.head_dim;
   args.stride = stride;
   args.max = max;
   args.sum = sum;
-  args.out = scratch_[thread].Get(num_queries * stride);
+  args.out = scratch_[thread].Get(stride);
   StartMerging(args);
   const SeenPositions seen(item, kv, params.window);
   for (int64_t span = item.begin; span < item.end; span += kSpan) {
-    SetRanges(item, seen, span, begin, end);
-    args.span_out = span_results + layout.values();
-    kernels_.merge_span(args, span_results, span_results + layout.sums());
+    begin = seen.BeginOf(query / item.num_heads, span);
+    end = seen.EndOf(query / item.num_heads, span);
+    args.span_out = span_results + layout.values() + query * stride;
+    kernels_.merge_span(args, span_results + query, span_results + layout.sums() + query);
     span_results += layout.size();
   }
-  Conclude(item, args, out, kv, params);
+  Conclude(item, query, args.out, sum[0], args.span_out, out, kv, params);
 }
 
-void CpuBackend::Conclude(const AttentionItem& item, const SpanArgs& args, Tensor out,
-                          const PagedKv& kv, const AttentionParams& params) {
-  for (int i = 0; i < item.num_queries(); ++i) {
-    const int64_t element = ElementOfQuery(item, i, out, kv, params.head_dim);
-    float* row = Begin(out, element, args.span_out);
-    kernels_.divide(row, args.out + i * args.stride, args.sum[i], args.head_dim);
-    Finish(kernels_, out, element, params.head_dim, row);
-  }
+void CpuBackend::Conclude(const AttentionItem& item, int query, const float* values, float sum,
+                          float* buffer, Tensor out, const PagedKv& kv,
+                          const AttentionParams& params) {
+  const int64_t element = ElementOfQuery(item, query, out, kv, params.head_dim);
+  float* row = Begin(out, element, buffer);
+  kernels_.divide(row, values, sum, params.head_dim);
+  Finish(kernels_, out, element, params.head_dim, row);
 }
 
 }  // namespace continuo::cpu

@@ -88,11 +88,11 @@ class CpuBackend : public Backend {
   // the item's are kept for MergeSpans; null: out is written.
   void Attend(const AttentionItem& item, const AttentionItem* next_item, Tensor out, Tensor q,
               const PagedKv& kv, const AttentionParams& params, float* span_results, int thread);
-  void MergeSpans(const AttentionItem& item, Tensor out, const PagedKv& kv,
+  void MergeSpans(const AttentionItem& item, int query, Tensor out, const PagedKv& kv,
                   const AttentionParams& params, float* span_results, int thread);
-  // Writes what the last span's merge left.
-  void Conclude(const AttentionItem& item, const SpanArgs& args, Tensor out, const PagedKv& kv,
-                const AttentionParams& params);
+  // Writes a query's result: `values`, merged, by `sum`. `buffer`: room for one.
+  void Conclude(const AttentionItem& item, int query, const float* values, float sum, float* buffer,
+                Tensor out, const PagedKv& kv, const AttentionParams& params);
 
   const KernelTable& kernels_;
   ThreadPool pool_;

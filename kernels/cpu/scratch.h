@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
@@ -15,6 +16,8 @@ class Scratch {
  public:
   float* Get(size_t n) {
     if (n > size_) {
+      // By half at least, so that what grows with a sequence is rarely allocated anew.
+      n = std::max(n, size_ + size_ / 2);
       const size_t bytes = (n * sizeof(float) + 63) / 64 * 64;
       data_.reset();
       data_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));

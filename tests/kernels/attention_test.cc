@@ -104,7 +104,7 @@ TEST_P(AttentionTest, BitsDoNotDependOnThreadsThatShareALongSequence) {
     for (const int window : {0, 1500}) {
       // One key-value head: without parts there would be too little for the threads.
       for (const auto& sequences : std::vector<std::vector<PagedCase::Sequence>>{
-               {{3001, 1}}, {{3000, 3}}, {{2560, 1}, {130, 2}, {4096, 1}}}) {
+               {{3001, 1}}, {{2909, 3}}, {{2200, 4}}, {{2560, 1}, {130, 2}, {4096, 1}}}) {
         const PagedCase c(sequences, Heads(5, 1, 24, window), type, 29, 16, int8);
         const HostTensor expected = c.Run(*backend_);
         ExpectMatches(GetParam(), expected, c, type, int8);

@@ -85,8 +85,22 @@ TEST(AttentionPlanTest, ALongSequenceAmongShortOnesIsShared) {
 }
 
 TEST(AttentionPlanTest, ManyQueriesAreNotShared) {
-  const PagedCase c({{4000, 40}}, Heads(1, 1, 8), DType::kBF16, 1, 16);
-  EXPECT_TRUE(PlanFor(c, 8).shared().empty());
+  for (const int rows : {16, 17}) {
+    const PagedCase c({{4000, rows}}, Heads(1, 1, 8), DType::kBF16, 1, 16);
+    EXPECT_EQ(PlanFor(c, 8).shared().size(), rows == 16 ? 1u : 0u);
+  }
+}
+
+TEST(AttentionPlanTest, ResultsTakeSixteenMebibytesAtMost) {
+  const PagedCase c({{4000, 1}, {4000, 1}, {4000, 1}}, Heads(1, 1, 8), DType::kBF16, 1, 16);
+  AttentionPlan plan;
+  // 32 spans of 50,000 floats and a little each: two sequences have room.
+  plan.Make(c.kv(), c.params(), /*stride=*/50000, /*num_threads=*/8);
+  EXPECT_EQ(plan.shared().size(), 2u);
+  EXPECT_LE(plan.result_floats(), 4 << 20);
+  EXPECT_EQ(std::count_if(plan.items().begin(), plan.items().end(),
+                          [](const AttentionItem& item) { return item.results < 0; }),
+            1);
 }
 
 }  // namespace
