@@ -5,7 +5,8 @@
 * README.md, between its markers: the table of values, from the comments of values.yaml;
 * values.schema.json, $defs gatewayFlags and workerFlags: what `flags` takes, from the --help of the
   programs in $CONTINUO_BIN (default build/release/bin), less what the chart sets itself;
-* values.schema.json, `required`: the sections of values.yaml, which Helm drops where they are null.
+* values.schema.json, `required`: the sections of values.yaml and lists that are never empty, which
+  Helm drops where they are null.
 
     scripts/chart.py            writes them
     scripts/chart.py --check    tells what would change, exit code 1
@@ -70,9 +71,10 @@ def dump(value, indent=0):
 def require_sections(schema, path=()):
     """Templates read sections without asking whether they are there."""
     known = {key[len(path)] for key in SECTIONS if key[:len(path)] == path and len(key) > len(path)}
-    # Not lists, nor what the operator names the keys of.
+    # Not lists that may be empty, nor what the operator names the keys of.
     sections = sorted(name for name, of in schema["properties"].items()
-                      if name in known and ("$ref" in of or of.get("additionalProperties") is False))
+                      if name in known and ("$ref" in of or of.get("additionalProperties") is False)
+                      or of.get("minItems"))
     schema.pop("required", None)
     if sections:
         schema["required"] = sections

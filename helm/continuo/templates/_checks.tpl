@@ -6,6 +6,12 @@
 {{- if gt (len .Values.pools) 16 }}
 {{- fail (printf "pools: there are %d, a gateway takes 16" (len .Values.pools)) }}
 {{- end }}
+{{- if and .Values.otlpTls.secretName (not .Values.otlpEndpoint) }}
+{{- fail "otlpTls.secretName: needs otlpEndpoint" }}
+{{- end }}
+{{- if and .Values.otlpTls.clientCertificate (not .Values.otlpTls.secretName) }}
+{{- fail "otlpTls.clientCertificate: needs otlpTls.secretName; without it spans go in the clear" }}
+{{- end }}
 {{- $full := include "continuo.fullname" . }}
 {{- if not (regexMatch "^[a-z]" $full) }}
 {{- fail (printf "names of Services begin with a letter, %s does not; set fullnameOverride" $full) }}
