@@ -7,10 +7,10 @@ programs=()
 # Returns once it says where it listens, with that in $address; or 1, and tells LOG, once it has ended,
 # or has been quiet for $start_seconds (default 60), without saying so.
 start_program() {
-  local log=$1 line fifo said
+  local log=$1 line= fifo said
   shift
   fifo=$(mktemp -u)
-  mkfifo -m 600 "$fifo"
+  mkfifo -m 600 "$fifo" || return 1
   "$@" 2>"$fifo" &
   programs+=($!)
   exec {said}<"$fifo"
@@ -22,6 +22,7 @@ start_program() {
     [[ $line != *'"message":"listening"'* ]] ||
       address=$(sed -nE 's/.*"address":"([^"]+)".*/\1/p' <<<"$line")
   done
+  [ -n "$address" ] || printf '%s' "$line" >>"$log"  # a last line without an end
   cat <&"$said" >>"$log" &  # ends with the program
   exec {said}<&-
   [ -z "$address" ] || return 0

@@ -26,7 +26,7 @@ struct GatewayConfig {
   TlsFiles tls;  // towards clients, and towards workers where the next is unset
   TlsFiles worker_tls = {.flag_prefix = "worker_tls"};
   std::string worker_tls_server_name;
-  TlsFiles otlp_tls = {.flag_prefix = "otlp_tls"};  // towards the collector; unset: in the clear
+  TlsFiles otlp_tls = {.flag_prefix = "otlp_tls"};  // towards the collector; none set: in the clear
   AuthOptions auth;
   AdmissionLimits admission;
   // Of Tokenize, Detokenize and Embed: a text and its answer are held while a worker reads it.

@@ -90,7 +90,8 @@ int Main(int argc, char** argv) {
   flags.Text("worker_tls_ca_file", &config.worker_tls.ca_file,
              "CA that workers' certificates have to be of, where it is not tls_ca_file");
   flags.Text("otlp_tls_ca_file", &config.otlp_tls.ca_file,
-             "CA that the collector's certificate has to be of; unset: spans go in the clear");
+             "CA that the collector's certificate has to be of; spans go in the clear where no "
+             "otlp_tls file is set");
   flags.Text("otlp_tls_cert_file", &config.otlp_tls.cert_file, "certificate towards the collector");
   flags.Text("otlp_tls_key_file", &config.otlp_tls.key_file, "its key");
   flags.Text("worker_tls_server_name", &config.worker_tls_server_name,

@@ -54,7 +54,8 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.OptionalAddress("otlp_endpoint", &c.otlp_endpoint,
                         "Collector of OpenTelemetry spans, OTLP over gRPC; empty: off");
   flags.Text("otlp_tls_ca_file", &c.otlp_tls.ca_file,
-             "PEM CA that the collector's certificate has to be of; unset: spans go in the clear");
+             "PEM CA that the collector's certificate has to be of; spans go in the clear where no "
+             "otlp_tls file is set");
   flags.Text("otlp_tls_cert_file", &c.otlp_tls.cert_file, "PEM certificate towards the collector");
   flags.Text("otlp_tls_key_file", &c.otlp_tls.key_file, "PEM key of the certificate");
   flags.Text("tls_cert_file", &c.tls.cert_file, "PEM certificate of this server");

@@ -24,7 +24,7 @@ struct WorkerConfig {
   std::string metrics_listen = "0.0.0.0:9090";
   std::string otlp_endpoint;  // of a collector of spans; empty: none
   TlsFiles tls;
-  TlsFiles otlp_tls = {.flag_prefix = "otlp_tls"};  // towards the collector; unset: in the clear
+  TlsFiles otlp_tls = {.flag_prefix = "otlp_tls"};  // towards the collector; none set: in the clear
   uint64_t max_receive_bytes = 32 << 20;
   uint64_t max_buffer_bytes = uint64_t{1} << 30;
   int max_streams_per_connection = 4096;

@@ -161,8 +161,11 @@ class OtlpTest(unittest.TestCase):
     def test_a_collector_of_another_authority_gets_nothing(self):
         authority, other = certificates.Authority(), certificates.Authority()
         authority.issue("collector", 2)
+        # One that the collector takes, so that only whom the programs trust stands between.
+        certificate, key = authority.issue("client", 3)
         collector = self.collector(authority=authority)
-        self.start(1, f"--otlp_endpoint={collector.address}", f"--otlp_tls_ca_file={other.ca}")
+        self.start(1, f"--otlp_endpoint={collector.address}", f"--otlp_tls_ca_file={other.ca}",
+                   f"--otlp_tls_cert_file={certificate}", f"--otlp_tls_key_file={key}")
         self.client.generate(request())
         self.gateway.wait_for_log("the collector takes no spans")
         self.assertEqual(collector.raw, b"")
