@@ -117,9 +117,10 @@ std::optional<size_t> LighterOfTwo(const RouteKey& key, std::span<const Candidat
   const size_t b = choices[absl::Uniform<size_t>(random, 0, choices.size())];
   const size_t lighter = Cost(key, candidates[a]) <= Cost(key, candidates[b]) ? a : b;
   if (IsFree(key, candidates[lighter])) return lighter;
+  const double most = Cost(key, candidates[lighter]) + kFreeIsWorth;
   std::vector<size_t> free;
   for (const size_t i : choices) {
-    if (IsFree(key, candidates[i])) free.push_back(i);
+    if (IsFree(key, candidates[i]) && Cost(key, candidates[i]) <= most) free.push_back(i);
   }
   return free.empty() ? lighter : free[absl::Uniform<size_t>(random, 0, free.size())];
 }

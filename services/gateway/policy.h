@@ -64,6 +64,9 @@ inline constexpr double kSlowCost = 2;
 // Nobody waits for the worker and no prompt is ahead of the request, as far as is known: it would
 // be begun at once.
 bool IsFree(const RouteKey& key, const Candidate& candidate);
+// Of cost that a free worker may have beyond another: a short prompt in the other's last report is
+// no reason to go where the cache is nearly full.
+inline constexpr double kFreeIsWorth = 0.5;
 
 // Every policy looks only at the most preferred candidates, and of those at the ones of one pool,
 // drawn by the pools' weights: a session's always the same while its pool has a worker.

@@ -83,6 +83,21 @@ TEST(LeastLoadedOfTwoTest, WorkersWithoutAQueueGoFirstAndShareEvenly) {
   EXPECT_NEAR(hits.at(5) / 1e4, 0.5, 0.03);
 }
 
+TEST(LeastLoadedOfTwoTest, AShortQueueIsNoReasonToGoWhereTheCacheIsFull) {
+  Fleet fleet(2);
+  // The last report was from just when a short prompt was read.
+  fleet.loads[0].pending_prompt_tokens = 3;
+  fleet.loads[1].pending_prompt_tokens = 0;
+  fleet.loads[1].used_kv_blocks = 90;
+  fleet.loads[0].used_kv_blocks = 10;
+  ASSERT_TRUE(IsFree({.model = "m"}, fleet.candidates[1]));
+  const auto hits = fleet.Draw({.model = "m"}, 10000);
+  EXPECT_NEAR(hits.at(1) / 1e4, 0.25, 0.03);
+  // A long one is.
+  fleet.loads[0].pending_prompt_tokens = 4000;
+  EXPECT_EQ(fleet.Draw({.model = "m"}, 1000).size(), 1);
+}
+
 TEST(LeastLoadedOfTwoTest, AWorkerThatHasJustGotARequestIsNoLongerWithoutAQueue) {
   Fleet fleet(8);
   fleet.loads[2].pending_prompt_tokens = 0;
