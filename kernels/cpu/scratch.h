@@ -10,13 +10,12 @@
 
 namespace continuo::cpu {
 
-// A float array that only grows, so that a steady state allocates nothing. Contents are lost when
-// it grows.
+// A float array that only grows, by half at least: a steady state allocates nothing, and what grows
+// with a sequence is rarely allocated anew. Contents are lost when it grows.
 class Scratch {
  public:
   float* Get(size_t n) {
     if (n > size_) {
-      // By half at least, so that what grows with a sequence is rarely allocated anew.
       n = std::max(n, size_ + size_ / 2);
       const size_t bytes = (n * sizeof(float) + 63) / 64 * 64;
       data_.reset();

@@ -7,7 +7,9 @@
 #include <iterator>
 #include <limits>
 
+#include "absl/memory/memory.h"
 #include "absl/time/clock.h"
+#include "services/base/status_macros.h"
 #include "services/common/log.h"
 #include "services/common/utf8.h"
 #include "services/common/version.h"
@@ -63,13 +65,27 @@ void SetSpan(const TraceSpan& span, otlp::trace::v1::Span* to) {
 
 }  // namespace
 
-SpanExporter::SpanExporter(SpanExporterOptions options) : options_(std::move(options)) {
+void AddSpanFlags(Flags& flags, SpanTarget* target) {
+  flags.OptionalAddress("otlp_endpoint", &target->endpoint,
+                        "Collector of OpenTelemetry spans, OTLP over gRPC; empty: off");
+  flags.Text("otlp_tls_ca_file", &target->tls.ca_file,
+             "PEM CA that the collector's certificate has to be of; spans go in the clear where no "
+             "otlp_tls file is set");
+  flags.Text("otlp_tls_cert_file", &target->tls.cert_file, "PEM certificate towards the collector");
+  flags.Text("otlp_tls_key_file", &target->tls.key_file, "PEM key of the certificate");
+}
+
+absl::StatusOr<std::unique_ptr<SpanExporter>> SpanExporter::Open(SpanExporterOptions options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ReloadedTls> tls, ReloadedTls::Open(options.target.tls));
+  return absl::WrapUnique(new SpanExporter(std::move(options), std::move(tls)));
+}
+
+SpanExporter::SpanExporter(SpanExporterOptions options, std::unique_ptr<ReloadedTls> tls)
+    : options_(std::move(options)), tls_(std::move(tls)) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
-  stub_ = otlp::collector::trace::v1::TraceService::NewStub(grpc::CreateCustomChannel(
-      options_.endpoint,
-      options_.credentials != nullptr ? options_.credentials : grpc::InsecureChannelCredentials(),
-      arguments));
+  stub_ = otlp::collector::trace::v1::TraceService::NewStub(
+      grpc::CreateCustomChannel(options_.target.endpoint, tls_->ForChannel(), arguments));
   sender_ = std::thread([this] { Run(); });
 }
 

@@ -6,7 +6,6 @@
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/security/credentials.h>
 
 #include <atomic>
 #include <cstdint>
@@ -21,9 +20,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/random/random.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.grpc.pb.h"
+#include "services/common/flags.h"
+#include "services/common/tls.h"
 #include "services/common/trace_context.h"
 
 namespace continuo {
@@ -49,10 +51,17 @@ struct TraceSpan {
   std::string error;  // name of the status code; "" where it went well
 };
 
+// Where spans go.
+struct SpanTarget {
+  std::string endpoint;  // "host:port"; "": nowhere
+  // None set: in the clear, as to a collector in the same pod.
+  TlsFiles tls = {.flag_prefix = "otlp_tls"};
+};
+// --otlp_endpoint, --otlp_tls_ca_file, --otlp_tls_cert_file and --otlp_tls_key_file.
+void AddSpanFlags(Flags& flags, SpanTarget* target);
+
 struct SpanExporterOptions {
-  std::string endpoint;  // "host:port"
-  // Null: in the clear, as to a collector in the same pod.
-  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  SpanTarget target;     // with an endpoint
   std::string service;   // service.name
   std::string instance;  // service.instance.id
   size_t max_queued = 4096;
@@ -65,7 +74,8 @@ struct SpanExporterOptions {
 // Thread-safe.
 class SpanExporter {
  public:
-  explicit SpanExporter(SpanExporterOptions options);
+  // INVALID_ARGUMENT as ReloadedTls::Open.
+  static absl::StatusOr<std::unique_ptr<SpanExporter>> Open(SpanExporterOptions options);
   ~SpanExporter() { Stop(); }
   SpanExporter(const SpanExporter&) = delete;
   SpanExporter& operator=(const SpanExporter&) = delete;
@@ -87,10 +97,13 @@ class SpanExporter {
  private:
   using Stub = opentelemetry::proto::collector::trace::v1::TraceService::Stub;
 
+  SpanExporter(SpanExporterOptions options, std::unique_ptr<ReloadedTls> tls);
+
   void Run();
   void Send(std::vector<TraceSpan> batch, absl::Duration timeout);
 
   const SpanExporterOptions options_;
+  const std::unique_ptr<ReloadedTls> tls_;
   std::unique_ptr<Stub> stub_;
   std::atomic<int64_t> num_dropped_ = 0;
   bool failing_ = false;  // of the sending thread: what has been logged

@@ -167,12 +167,15 @@ void ReloadedTls::Reload() {
   seen_ = std::move(now);
   if (!status.ok()) {
     Log(LogSeverity::kError, "new TLS files are bad, the ones before stay",
-        {{"error", std::string(status.message())}});
+        {{"flags", files_.flag_prefix}, {"error", std::string(status.message())}});
     return;
   }
-  const absl::Time end = CertificateEnd(seen_->certificates);
+  std::string end;
+  if (!seen_->certificates.empty()) {
+    end = absl::FormatTime(CertificateEnd(seen_->certificates), absl::UTCTimeZone());
+  }
   Log(LogSeverity::kInfo, "new TLS files",
-      {{"certificate_end", absl::FormatTime(end, absl::UTCTimeZone())}});
+      {{"flags", files_.flag_prefix}, {"certificate_end", end}});
 }
 
 std::shared_ptr<CertificateProviderInterface> ReloadedTls::Watch() const {

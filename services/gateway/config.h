@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "services/common/span_exporter.h"
 #include "services/common/tls.h"
 #include "services/gateway/admission.h"
 #include "services/gateway/auth.h"
@@ -20,13 +21,12 @@ struct GatewayConfig {
   std::string routing_policy = "least_loaded";  // of kPolicies
   std::string listen = "0.0.0.0:50050";
   std::string metrics_listen = "0.0.0.0:9091";
-  std::string otlp_endpoint;                 // of a collector of spans; "": none
   std::string http_listen = "0.0.0.0:8080";  // OpenAI's interface; "" or "off": none
   openai::HttpLimits http;
   TlsFiles tls;  // towards clients, and towards workers where the next is unset
   TlsFiles worker_tls = {.flag_prefix = "worker_tls"};
   std::string worker_tls_server_name;
-  TlsFiles otlp_tls = {.flag_prefix = "otlp_tls"};  // towards the collector; none set: in the clear
+  SpanTarget spans;
   AuthOptions auth;
   AdmissionLimits admission;
   // Of Tokenize, Detokenize and Embed: a text and its answer are held while a worker reads it.

@@ -86,13 +86,11 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   g->pool_ = std::make_unique<WorkerPool>(std::move(pool_options), &g->view_, &g->router_,
                                           g->timer_.get(), &g->clock_);
   g->transport_ = std::make_unique<GrpcWorkerTransport>(g->pool_.get());
-  if (!config.otlp_endpoint.empty()) {
-    ASSIGN_OR_RETURN(g->otlp_tls_, ReloadedTls::Open(config.otlp_tls));
-    g->spans_ = std::make_unique<SpanExporter>(
-        SpanExporterOptions{.endpoint = config.otlp_endpoint,
-                            .credentials = g->otlp_tls_->ForChannel(),
-                            .service = "continuo-gateway",
-                            .instance = absl::StrCat(HostName(), "#", getpid())});
+  if (!config.spans.endpoint.empty()) {
+    ASSIGN_OR_RETURN(g->spans_,
+                     SpanExporter::Open({.target = config.spans,
+                                         .service = "continuo-gateway",
+                                         .instance = absl::StrCat(HostName(), "#", getpid())}));
     g->metrics_.set_dropped_spans([spans = g->spans_.get()] { return spans->num_dropped(); });
   }
   g->service_ = std::make_unique<InferenceService>(

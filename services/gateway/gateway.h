@@ -76,7 +76,6 @@ class Gateway {
   absl::BitGen random_;
   std::unique_ptr<Authenticator> auth_;
   std::unique_ptr<ReloadedTls> worker_tls_;
-  std::unique_ptr<ReloadedTls> otlp_tls_;  // where there are spans
   Admission admission_;
   Admission forwarded_;
   GatewayMetrics metrics_;

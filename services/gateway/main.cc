@@ -17,6 +17,7 @@
 #include "services/common/log.h"
 #include "services/common/process.h"
 #include "services/common/shutdown.h"
+#include "services/common/span_exporter.h"
 #include "services/gateway/gateway.h"
 
 namespace continuo::gateway {
@@ -41,8 +42,7 @@ int Main(int argc, char** argv) {
   flags.Integer<int>("http_max_connections", &config.http.max_connections, 1, 1 << 20,
                      "HTTP connections open at a time");
   flags.Address("metrics_listen", &config.metrics_listen, "address of /metrics and /healthz");
-  flags.OptionalAddress("otlp_endpoint", &config.otlp_endpoint,
-                        "collector of OpenTelemetry spans, OTLP over gRPC; empty: off");
+  AddSpanFlags(flags, &config.spans);
   flags.Integer<int64_t>("max_open_requests", &config.admission.max_open_requests, 1,
                          std::numeric_limits<int64_t>::max(), "generations open at a time");
   flags.Integer<int64_t>("max_queued_tokens", &config.admission.max_queued_tokens, 1,
@@ -89,11 +89,6 @@ int Main(int argc, char** argv) {
   flags.Text("worker_tls_key_file", &config.worker_tls.key_file, "its key");
   flags.Text("worker_tls_ca_file", &config.worker_tls.ca_file,
              "CA that workers' certificates have to be of, where it is not tls_ca_file");
-  flags.Text("otlp_tls_ca_file", &config.otlp_tls.ca_file,
-             "CA that the collector's certificate has to be of; spans go in the clear where no "
-             "otlp_tls file is set");
-  flags.Text("otlp_tls_cert_file", &config.otlp_tls.cert_file, "certificate towards the collector");
-  flags.Text("otlp_tls_key_file", &config.otlp_tls.key_file, "its key");
   flags.Text("worker_tls_server_name", &config.worker_tls_server_name,
              "name in the workers' certificates, where it is not their address");
   flags.Text(

@@ -51,13 +51,7 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
              "cpu, or in builds with CUDA cuda:0 or cuda:0,1,2,3: a rank on each");
   flags.Address("listen", &c.listen, "Address of the gRPC server");
   flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz");
-  flags.OptionalAddress("otlp_endpoint", &c.otlp_endpoint,
-                        "Collector of OpenTelemetry spans, OTLP over gRPC; empty: off");
-  flags.Text("otlp_tls_ca_file", &c.otlp_tls.ca_file,
-             "PEM CA that the collector's certificate has to be of; spans go in the clear where no "
-             "otlp_tls file is set");
-  flags.Text("otlp_tls_cert_file", &c.otlp_tls.cert_file, "PEM certificate towards the collector");
-  flags.Text("otlp_tls_key_file", &c.otlp_tls.key_file, "PEM key of the certificate");
+  AddSpanFlags(flags, &c.spans);
   flags.Text("tls_cert_file", &c.tls.cert_file, "PEM certificate of this server");
   flags.Text("tls_key_file", &c.tls.key_file, "PEM key of the certificate");
   flags.Text("tls_ca_file", &c.tls.ca_file, "PEM CA that clients have to be of (mutual TLS)");

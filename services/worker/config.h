@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/common/span_exporter.h"
 #include "services/common/tls.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/model/loader.h"
@@ -22,9 +23,8 @@ struct WorkerConfig {
   std::string device = "cpu";
   std::string listen = "0.0.0.0:50051";
   std::string metrics_listen = "0.0.0.0:9090";
-  std::string otlp_endpoint;  // of a collector of spans; empty: none
   TlsFiles tls;
-  TlsFiles otlp_tls = {.flag_prefix = "otlp_tls"};  // towards the collector; none set: in the clear
+  SpanTarget spans;
   uint64_t max_receive_bytes = 32 << 20;
   uint64_t max_buffer_bytes = uint64_t{1} << 30;
   int max_streams_per_connection = 4096;

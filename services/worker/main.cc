@@ -63,16 +63,12 @@ int Main(int argc, char** argv) {
   const SystemClock clock;
   // Declared before the server, so that it outlives it.
   absl::StatusOr<Loaded> loaded = absl::UnavailableError("not loaded yet");
-  absl::StatusOr<std::unique_ptr<ReloadedTls>> otlp_tls;
   std::unique_ptr<SpanExporter> spans;
-  if (!config.otlp_endpoint.empty()) {
-    otlp_tls = ReloadedTls::Open(config.otlp_tls);
-    if (!otlp_tls.ok()) Fail(otlp_tls.status());
-    spans =
-        std::make_unique<SpanExporter>(SpanExporterOptions{.endpoint = config.otlp_endpoint,
-                                                           .credentials = (*otlp_tls)->ForChannel(),
-                                                           .service = "continuo-worker",
-                                                           .instance = config.worker_name});
+  if (!config.spans.endpoint.empty()) {
+    auto opened = SpanExporter::Open(
+        {.target = config.spans, .service = "continuo-worker", .instance = config.worker_name});
+    if (!opened.ok()) Fail(opened.status());
+    spans = *std::move(opened);
   }
   WorkerServerOptions options;
   options.spans = spans.get();

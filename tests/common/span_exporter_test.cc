@@ -123,14 +123,20 @@ class Collector : public otlp::collector::trace::v1::TraceService::Service {
   std::unique_ptr<GrpcServer> server_;
 };
 
+std::unique_ptr<SpanExporter> Open(SpanExporterOptions options) {
+  auto exporter = SpanExporter::Open(std::move(options));
+  EXPECT_TRUE(exporter.ok()) << exporter.status();
+  return *std::move(exporter);
+}
+
 TEST(SpanExporterTest, ACallsSpanReachesTheCollector) {
   Collector collector;
   const SystemClock clock;
-  SpanExporter exporter({.endpoint = collector.address(),
-                         .service = "service",
-                         .instance = "pod",
-                         .max_wait = absl::Milliseconds(1)});
-  CallTrace trace(&exporter, kParent, &clock);
+  const std::unique_ptr<SpanExporter> exporter = Open({.target = {.endpoint = collector.address()},
+                                                       .service = "service",
+                                                       .instance = "pod",
+                                                       .max_wait = absl::Milliseconds(1)});
+  CallTrace trace(exporter.get(), kParent, &clock);
   ASSERT_TRUE(trace.recorded());
   const auto own = ParseTraceparent(trace.Traceparent());
   trace.Set("model", "llama");
@@ -166,27 +172,27 @@ TEST(SpanExporterTest, ACallsSpanReachesTheCollector) {
 
 TEST(SpanExporterTest, WhatTheSenderDoesNotSampleIsNotRecorded) {
   const SystemClock clock;
-  SpanExporter exporter({.endpoint = "127.0.0.1:1"});
+  const std::unique_ptr<SpanExporter> exporter = Open({.target = {.endpoint = "127.0.0.1:1"}});
   std::string header = kParent;
   header.back() = '0';
-  EXPECT_FALSE(CallTrace(&exporter, header, &clock).recorded());
+  EXPECT_FALSE(CallTrace(exporter.get(), header, &clock).recorded());
   EXPECT_FALSE(CallTrace(nullptr, kParent, &clock).recorded());
-  EXPECT_TRUE(CallTrace(&exporter, "", &clock).recorded());
-  EXPECT_TRUE(CallTrace(&exporter, "nonsense", &clock).recorded());
+  EXPECT_TRUE(CallTrace(exporter.get(), "", &clock).recorded());
+  EXPECT_TRUE(CallTrace(exporter.get(), "nonsense", &clock).recorded());
 }
 
 TEST(SpanExporterTest, ACollectorThatHangsCostsSpansAndNoTime) {
   Collector collector;
   collector.Block();
-  SpanExporter exporter({.endpoint = collector.address(),
-                         .max_queued = 10,
-                         .max_batch = 4,
-                         .max_wait = absl::Milliseconds(1),
-                         .timeout = absl::Hours(1)});
-  exporter.Add({.name = "one"});
+  const std::unique_ptr<SpanExporter> exporter = Open({.target = {.endpoint = collector.address()},
+                                                       .max_queued = 10,
+                                                       .max_batch = 4,
+                                                       .max_wait = absl::Milliseconds(1),
+                                                       .timeout = absl::Hours(1)});
+  exporter->Add({.name = "one"});
   collector.WaitForSpans(1);  // is on its way now, and stays there
-  for (int i = 0; i < 25; ++i) exporter.Add({.name = absl::StrCat("more ", i)});
-  EXPECT_EQ(exporter.num_dropped(), 15);
+  for (int i = 0; i < 25; ++i) exporter->Add({.name = absl::StrCat("more ", i)});
+  EXPECT_EQ(exporter->num_dropped(), 15);
 }
 
 TEST(SpanExporterTest, WhatACollectorSaysOfItsRefusalsIsBounded) {
@@ -195,13 +201,14 @@ TEST(SpanExporterTest, WhatACollectorSaysOfItsRefusalsIsBounded) {
     collector.Reject(said);
     int64_t dropped = -1;
     {
-      SpanExporter exporter({.endpoint = collector.address(), .max_wait = absl::Milliseconds(1)});
-      exporter.Add({.name = "one"});
+      const std::unique_ptr<SpanExporter> exporter =
+          Open({.target = {.endpoint = collector.address()}, .max_wait = absl::Milliseconds(1)});
+      exporter->Add({.name = "one"});
       collector.WaitForSpans(1);
       collector.Reject(0);
-      exporter.Add({.name = "two"});  // sent after the first answer was read
+      exporter->Add({.name = "two"});  // sent after the first answer was read
       collector.WaitForSpans(2);
-      dropped = exporter.num_dropped();
+      dropped = exporter->num_dropped();
     }
     EXPECT_EQ(dropped, said < 0 ? 0 : 1) << said;
   }
@@ -210,20 +217,21 @@ TEST(SpanExporterTest, WhatACollectorSaysOfItsRefusalsIsBounded) {
 TEST(SpanExporterTest, WhatWaitsIsSentAtTheEnd) {
   Collector collector;
   {
-    SpanExporter exporter({.endpoint = collector.address(), .max_wait = absl::Hours(1)});
-    exporter.Add({.name = "last"});
+    const std::unique_ptr<SpanExporter> exporter =
+        Open({.target = {.endpoint = collector.address()}, .max_wait = absl::Hours(1)});
+    exporter->Add({.name = "last"});
   }
   EXPECT_EQ(collector.WaitForSpans(1)[0].name(), "last");
 }
 
 TEST(SpanExporterTest, WithoutACollectorSpansAreCountedAsDropped) {
-  SpanExporter exporter({.endpoint = "unix:/nowhere",
-                         .max_wait = absl::Milliseconds(1),
-                         .timeout = absl::Seconds(1)});
-  exporter.Add({.name = "lost"});
+  const std::unique_ptr<SpanExporter> exporter = Open({.target = {.endpoint = "unix:/nowhere"},
+                                                       .max_wait = absl::Milliseconds(1),
+                                                       .timeout = absl::Seconds(1)});
+  exporter->Add({.name = "lost"});
   const absl::Time end = absl::Now() + absl::Minutes(1);
-  while (exporter.num_dropped() == 0 && absl::Now() < end) std::this_thread::yield();
-  EXPECT_EQ(exporter.num_dropped(), 1);
+  while (exporter->num_dropped() == 0 && absl::Now() < end) std::this_thread::yield();
+  EXPECT_EQ(exporter->num_dropped(), 1);
 }
 
 }  // namespace

@@ -8,8 +8,8 @@ use std::fmt::{self, Write};
 use minijinja::value::{Kwargs, Rest, StringInput, Value};
 use minijinja::{filters, Environment, Error, ErrorKind, State};
 
-/// Of the text that one filter or method makes.
-const MAX_TEXT_BYTES: usize = if cfg!(fuzzing) { 1 << 20 } else { 32 << 20 };
+/// Of the text that one filter or method makes, and of a whole rendering.
+pub const MAX_TEXT_BYTES: usize = if cfg!(fuzzing) { 1 << 20 } else { 32 << 20 };
 /// Of a list that one filter makes or goes through.
 const MAX_ITEMS: usize = if cfg!(fuzzing) { 1 << 16 } else { 1 << 20 };
 
@@ -38,22 +38,19 @@ pub fn add_to(environment: &mut Environment) {
         check_items(value.len())?;
         filters::list(state, value)
     });
-    environment.add_filter(
-        "batch",
-        |state: &State, value: Value, count: usize, fill: Option<Value>| {
-            check_items(value.len())?;
-            check_items(Some(count))?;
-            filters::batch(state, value, count, fill)
-        },
-    );
-    environment.add_filter(
-        "slice",
-        |state: &State, value: Value, count: usize, fill: Option<Value>| {
-            check_items(value.len())?;
-            check_items(Some(count))?;
-            filters::slice(state, value, count, fill)
-        },
-    );
+    environment.add_filter("batch", division(filters::batch));
+    environment.add_filter("slice", division(filters::slice));
+}
+
+/// A filter that divides a list.
+fn division(
+    filter: fn(&State, Value, usize, Option<Value>) -> Result<Value, Error>,
+) -> impl Fn(&State, Value, usize, Option<Value>) -> Result<Value, Error> {
+    move |state, value, count, fill| {
+        check_items(value.len())?;
+        check_items(Some(count))?;
+        filter(state, value, count, fill)
+    }
 }
 
 fn indent(

@@ -10,7 +10,7 @@ use minijinja::{Environment, ErrorKind};
 use serde::Deserialize;
 use serde_json::Map;
 
-use crate::bounds;
+use crate::bounds::{self, MAX_TEXT_BYTES};
 use crate::digest::Digest;
 use crate::error::{Code, Error, Result};
 use crate::files::Config;
@@ -24,7 +24,6 @@ const MAX_STEPS: u64 = if cfg!(fuzzing) { 20_000 } else { 5_000_000 };
 /// So many steps can nest so many values that dropping them needs most of this. Only what is used
 /// of it costs memory.
 const STACK_BYTES: usize = 256 << 20;
-const MAX_RENDERED_BYTES: usize = if cfg!(fuzzing) { 1 << 20 } else { 32 << 20 };
 /// Macros inside macros, and blocks inside blocks.
 const MAX_RECURSION: usize = 100;
 /// What transformers sets; arguments may not.
@@ -183,7 +182,7 @@ fn refusal(error: minijinja::Error) -> Error {
     }
     if error.kind() == ErrorKind::WriteFailure {
         return Error::invalid(format!(
-            "the conversation has more than {MAX_RENDERED_BYTES} bytes with its chat template"
+            "the conversation has more than {MAX_TEXT_BYTES} bytes with its chat template"
         ));
     }
     let mut message = format!("the chat template refuses the conversation: {error}");
@@ -200,7 +199,7 @@ struct Bounded(Vec<u8>);
 
 impl io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_RENDERED_BYTES {
+        if self.0.len() + bytes.len() > MAX_TEXT_BYTES {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         self.0.extend_from_slice(bytes);
