@@ -32,6 +32,10 @@ def share(part, whole):
     return f"{part} / ({whole} > 0)"
 
 
+# Of the workers that serve; one that loads has no blocks yet.
+KV_OCCUPANCY = share(f"continuo_kv_blocks_used{{{G}}}", f"continuo_kv_blocks_total{{{G}}}")
+
+
 # (title, unit, {legend: query}, what it shows[, more]); a string begins a row.
 FLEET = [
     "Now",
@@ -45,7 +49,8 @@ FLEET = [
                                          rate("continuo_gateway_requests_total", G))},
      "Share of requests, for reasons of ours", "stat"),
     ("KV cache in use", "percentunit",
-     {"": f"sum(continuo_kv_blocks_used{{{G}}}) / sum(continuo_kv_blocks_total{{{G}}})"}, "", "stat"),
+     {"": share(f"sum(continuo_kv_blocks_used{{{G}}})", f"sum(continuo_kv_blocks_total{{{G}}})")}, "",
+     "stat"),
     "Traffic",
     ("Requests by status", "reqps",
      {"{{code}}": rate("continuo_gateway_requests_total", G, "code") + " > 0"}, "As clients see it"),
@@ -78,7 +83,7 @@ FLEET = [
      {"{{state}}": f"sum by (state) (max by (namespace, model, state) "
                    f"(continuo_gateway_workers{{{G}}}))"}, "As gateways see them"),
     ("KV occupancy", "percentunit",
-     {"{{pod}}": f"continuo_kv_blocks_used{{{G}}} / continuo_kv_blocks_total{{{G}}}"}, ""),
+     {"{{pod}}": KV_OCCUPANCY}, ""),
     ("Batch size", "short", {"{{pod}}": f"continuo_running_requests{{{G}}}"}, "Sequences that run"),
     ("Queue", "short", {"{{pod}}": f"continuo_waiting_requests{{{G}}}"}, "Sequences that wait"),
     ("Prompt tokens that wait", "short", {"{{pod}}": f"continuo_waiting_prompt_tokens{{{G}}}"}, ""),
@@ -169,7 +174,7 @@ SLO = [
      {"{{le}}": rate("continuo_gateway_inter_token_seconds_bucket", G, "le")}, "", "heatmap"),
     "Capacity",
     ("KV occupancy", "percentunit",
-     {"{{model}}": f"avg by (model) (continuo_kv_blocks_used{{{G}}} / continuo_kv_blocks_total{{{G}}})"},
+     {"{{model}}": f"avg by (model) ({KV_OCCUPANCY})"},
      "Workers are scaled by it"),
     ("Refused for overload", "percentunit",
      {"": share(rate("continuo_gateway_rejected_total", f'{N},reason="OVERLOADED"'),

@@ -129,6 +129,34 @@ class QueriesTest(unittest.TestCase):
             used |= names
         self.assertGreater(len(used), 35)
 
+    def test_a_worker_that_loads_hides_nothing_of_the_others(self):
+        series = []
+        for pod, used, total in (("a", 75, 100), ("b", 25, 100), ("loads", 0, 0)):
+            labels = f'{{namespace="prod",model="m",pod="r-continuo-worker-m-x-{pod}"}}'
+            series += [{"series": f"continuo_kv_blocks_used{labels}", "values": str(used)},
+                       {"series": f"continuo_kv_blocks_total{labels}", "values": str(total)}]
+        queries_of = [q for q in queries.scaler_queries() if "kv_blocks" in q]
+        queries_of += [q for _, title, q in queries.panel_queries()
+                       if title in ("KV occupancy", "KV cache in use")]
+        # What each worker has in use, what all of them have together, and their mean.
+        each = {'{pod="r-continuo-worker-m-x-a"}': 0.75, '{pod="r-continuo-worker-m-x-b"}': 0.25}
+        expected = [{"{}": 1.0}, each, {"{}": 0.5}, each, {"{}": 0.5}]
+        self.assertEqual(len(queries_of), len(expected), queries_of)
+        for query, samples in zip(queries_of, expected):
+            with self.subTest(query=query):
+                self.check_samples(series, f"sum by (pod) ({query})", samples)
+
+    def check_samples(self, series, query, samples):
+        """What Prometheus answers where there is `series` alone."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "test.yaml"
+            path.write_text(yaml.safe_dump({"tests": [{
+                "interval": "1m", "input_series": series, "promql_expr_test": [
+                    {"expr": query, "eval_time": "0m", "exp_samples": [
+                        {"labels": l, "value": v} for l, v in samples.items()]}]}]}))
+            done = promtool("test", "rules", path)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_scalers_ask_for_what_the_adapter_makes(self):
         adapter = yaml.safe_load((ROOT / "deploy/monitoring/prometheus-adapter.yaml").read_text())
         made = {r["name"]["as"] for r in adapter["rules"]}
