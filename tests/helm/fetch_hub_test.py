@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""helm/continuo/files/fetch_hub.sh fetches a model from a hub: only what a worker reads, whole and
-as the hub's digests say, again only what is missing, and the token to nobody but the hub."""
+"""helm/continuo/files/fetch_hub.sh fetches a model from a hub: only what a worker reads, whole, of one
+commit and as the hub's digests say, again only what is missing, and the token to nobody but the hub."""
 import hashlib
 import http.server
 import json
@@ -24,7 +24,7 @@ class Hub:
     """A hub, or where it keeps large files."""
 
     def __init__(self, files, storage=None):
-        self.files, self.storage = dict(files), storage
+        self.files, self.storage, self.commit = dict(files), storage, COMMIT
         self.asked, self.tokens, self.cut_after = [], [], None
         self.digest_of = lambda content: hashlib.sha256(content).hexdigest()
         hub = self
@@ -48,7 +48,7 @@ class Hub:
             siblings = [{"rfilename": n, "size": len(c), **(
                 {"lfs": {"sha256": self.digest_of(c), "size": len(c)}}
                 if n.endswith("safetensors") else {})} for n, c in self.files.items()]
-            return self.send(request, json.dumps({"_id": "x", "id": "a/b", "sha": COMMIT,
+            return self.send(request, json.dumps({"_id": "x", "id": "a/b", "sha": self.commit,
                                                   "siblings": siblings}, indent=1).encode())
         name = request.path.rsplit("/", 1)[-1]
         if name not in self.files:
@@ -101,7 +101,7 @@ class FetchTest(unittest.TestCase):
         container = pod["initContainers"][0]
         self.assertNotIn("$$", container["args"][0])
         environment = {e["name"]: e["value"] for e in container["env"]}
-        self.assertEqual(environment["TARGET"], "/models/m")
+        self.assertIn(f"--model={environment['TARGET']}", pod["containers"][0]["args"])
         environment |= {"HUB": self.hub.address, "TARGET": str(self.target), "REVISION": revision}
         return subprocess.run([*container["command"], *container["args"]], text=True,
                               capture_output=True, timeout=120,
@@ -120,6 +120,50 @@ class FetchTest(unittest.TestCase):
         # Every file is of the one commit that the listing told.
         self.assertTrue(all(COMMIT in p for p in self.hub.asked[1:]))
 
+    def test_a_branch_that_moves_on_leaves_no_file_of_before(self):
+        self.fetch()
+        before = self.target.resolve()
+        self.hub.commit = COMMIT[::-1]
+        del self.hub.files["model.safetensors"]
+        shards = {f"model-0000{i}-of-00002.safetensors": WEIGHTS[i:] for i in (1, 2)}
+        self.hub.files |= shards
+        self.storage.files |= shards
+        # A worker's container that starts in between finds all that it had.
+        self.storage.cut_after = 1000
+        self.assertNotEqual(self.fetch().returncode, 0)
+        self.assertEqual(self.there(), [".complete", "config.json", "model.safetensors",
+                                        "tokenizer.json"])
+        self.storage.cut_after = None
+        done = self.fetch()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.there(), [".complete", "config.json", *sorted(shards),
+                                        "tokenizer.json"])
+        for name, content in shards.items():
+            self.assertEqual((self.target / name).read_bytes(), content)
+        # And what still reads the files of before may go on.
+        self.assertEqual((before / "model.safetensors").read_bytes(), WEIGHTS)
+
+    def test_weights_that_a_commit_leaves_as_they_are_are_not_fetched_again(self):
+        self.fetch()
+        self.hub.commit = COMMIT[::-1]
+        self.hub.files["config.json"] = b'{"a": 1}'
+        before = len(self.storage.asked)
+        done = self.fetch()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.target / "config.json").read_bytes(), b'{"a": 1}')
+        self.assertEqual((self.target / "model.safetensors").read_bytes(), WEIGHTS)
+        self.assertEqual(len(self.storage.asked), before)
+
+    def test_a_commit_of_before_is_shown_again(self):
+        self.fetch()
+        before = self.target.resolve()
+        self.hub.commit = COMMIT[::-1]
+        self.fetch()
+        self.assertNotEqual(self.target.resolve(), before)
+        self.hub.commit = COMMIT
+        self.fetch()
+        self.assertEqual(self.target.resolve(), before)
+
     def test_a_model_that_is_there_is_not_fetched_again(self):
         self.fetch()
         before = len(self.hub.asked)
@@ -131,16 +175,17 @@ class FetchTest(unittest.TestCase):
         self.storage.cut_after = len(WEIGHTS) // 2
         done = self.fetch()
         if done.returncode != 0:  # curl may have gone on by itself
-            self.assertNotIn("model.safetensors", self.there())
+            self.assertFalse(self.target.exists())
             self.storage.cut_after = None
             done = self.fetch()
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual((self.target / "model.safetensors").read_bytes(), WEIGHTS)
 
     def test_a_whole_part_that_has_no_name_yet_is_no_dead_end(self):
-        self.target.mkdir(parents=True)
+        folder = self.target.with_name(f"{self.target.name}@{COMMIT}")
+        folder.mkdir(parents=True)
         name = subprocess.run(["hostname"], text=True, capture_output=True).stdout.strip()
-        (self.target / f".model.safetensors.{name}.part").write_bytes(WEIGHTS)
+        (folder / f".model.safetensors.{name}.part").write_bytes(WEIGHTS)
         self.fetch()
         done = self.fetch()
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -151,8 +196,8 @@ class FetchTest(unittest.TestCase):
         done = self.fetch()
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("model.safetensors is not what", done.stderr)
-        self.assertNotIn("model.safetensors", self.there())
-        self.assertNotIn(".complete", self.there())
+        self.assertFalse(self.target.exists())
+        self.assertEqual([], list(self.target.parent.rglob("model.safetensors")))
 
     def test_the_token_goes_to_the_hub_only_and_is_no_argument(self):
         done = self.fetch(HUB_TOKEN="hf_secret")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Fetches a model from $HUB (a Hugging Face hub) into $TARGET: $REPOSITORY at $REVISION, with
-# $HUB_TOKEN where one is needed. Runs in busybox' sh with curl. What is complete stays, what was
-# cut off goes on; a file is seen under its name only when it is whole and its digest is right.
+# Fetches a model from $HUB (a Hugging Face hub): $REPOSITORY at $REVISION, with $HUB_TOKEN where one is
+# needed. Runs in busybox' sh with curl. Each commit has a folder of its own beside $TARGET, which is a
+# link to the last one that is whole: where a branch moves on, nobody sees files of two commits. What
+# is complete stays, what was cut off goes on; a file is seen under its name only when it is whole and
+# its digest is right.
 # No two dollar signs in a row: Kubernetes makes one of them in an argument.
 set -eu
 
@@ -14,15 +16,26 @@ fetch() { # fetch URL CURL_OPTIONS...
   } | curl --config - --fail --silent --show-error --location --retry 8 --retry-connrefused "$@"
 }
 
-mkdir -p "$TARGET"
-files=$TARGET/.files.$(hostname)
+is() { # is FILE SHA256
+  [ -e "$1" ] && [ "$(sha256sum <"$1" | cut -d' ' -f1)" = "$2" ]
+}
+
+show() { # $folder, from one moment to the next
+  ln -sfn "$(basename "$folder")" "$TARGET.$(hostname)"
+  mv -T "$TARGET.$(hostname)" "$TARGET"
+}
+
 listing=$(fetch "$HUB/api/models/$REPOSITORY/revision/$REVISION?blobs=true" | tr -d '\n' | sed 's/" *: */":/g')
 commit=$(printf '%s' "$listing" | sed -n 's/.*"sha":"\([0-9a-f]\{40\}\)".*/\1/p')
 [ -n "$commit" ] || { echo "$HUB did not tell a commit of $REPOSITORY at $REVISION" >&2; exit 1; }
-if [ "$(cat "$TARGET/.complete" 2>/dev/null)" = "$REPOSITORY@$commit" ]; then
+folder=$TARGET@$commit
+if [ -e "$folder/.complete" ]; then
   echo "$REPOSITORY@$commit is there"
+  show
   exit 0
 fi
+mkdir -p "$folder"
+files=$folder/.files.$(hostname)
 
 # NAME SHA256-OR-- a line, of the files beside config.json that a worker reads. A name that could
 # leave the folder is none of them.
@@ -40,20 +53,22 @@ printf '%s' "$listing" | awk '{
 grep -q '^config.json ' "$files" || { echo "$REPOSITORY has no config.json" >&2; exit 1; }
 
 while read -r name sha; do
-  [ ! -e "$TARGET/$name" ] || [ "$sha" = - ] ||
-    [ "$(sha256sum <"$TARGET/$name" | cut -d' ' -f1)" != "$sha" ] || continue
+  ! is "$folder/$name" "$sha" || continue
+  # As it is in the commit before.
+  if is "$TARGET/$name" "$sha" && ln "$TARGET/$name" "$folder/$name"; then continue; fi
   echo "fetching $name"
-  part=$TARGET/.$name.$(hostname).part
+  part=$folder/.$name.$(hostname).part
   fetch "$HUB/$REPOSITORY/resolve/$commit/$name" --continue-at - --output "$part" </dev/null || {
     # Refused, as where nothing is left to fetch: what is there is of no use.
     code=$?; [ "$code" != 22 ] || rm -f "$part"; exit "$code"
   }
-  if [ "$sha" != - ] && [ "$(sha256sum <"$part" | cut -d' ' -f1)" != "$sha" ]; then
+  if [ "$sha" != - ] && ! is "$part" "$sha"; then
     rm -f "$part"
     echo "$name is not what $HUB says that it is" >&2
     exit 1
   fi
-  mv "$part" "$TARGET/$name"
+  mv "$part" "$folder/$name"
 done <"$files"
 rm -f "$files"
-echo "$REPOSITORY@$commit" >"$TARGET/.complete"
+echo "$REPOSITORY@$commit" >"$folder/.complete"
+show

@@ -251,12 +251,23 @@ maxUnavailable: {{ kindIs "invalid" .maxUnavailable | ternary (ternary 1 0 $onGp
 {{- end }}
 {{- end }}
 
-{{- /* Where a pool's model lies in the worker's pod. (list NAME MODEL) */ -}}
+{{- /* Where a pool's model lies in the worker's pod; each source of a download has a folder of its own,
+for on a claim the former one is there beside it. (list $ NAME MODEL) */ -}}
 {{- define "continuo.modelPath" -}}
-{{- $model := index . 1 }}
+{{- $model := index . 2 }}
 {{- if $model.pvc }}{{ printf "/models/%s" ($model.pvc.path | default "") | trimSuffix "/" }}
 {{- else if $model.image }}{{ printf "/models/%s" ($model.image.path | default "") | trimSuffix "/" }}
-{{- else if or $model.hub $model.objectStore }}{{ printf "/models/%s" (index . 0) }}
-{{- else }}{{ $model.path }}
+{{- else if $model.path }}{{ $model.path }}
+{{- else }}
+{{- $source := "" }}
+{{- $hub := "" }}
+{{- with $model.hub }}
+{{- $source = printf "%s@%s" .repository (.revision | default "main") }}
+{{- $hub = .endpoint | default (index $ 0).Values.download.hubEndpoint }}
+{{- else }}
+{{- $source = $model.objectStore.uri }}
+{{- end }}
+{{- $readable := regexReplaceAll "[^A-Za-z0-9.]+" $source "-" | trunc 48 | trimAll "-." }}
+{{- printf "/models/%s/%s-%s" (index . 1) $readable (printf "%s %s" $hub $source | sha256sum | trunc 8) }}
 {{- end }}
 {{- end }}
