@@ -257,8 +257,7 @@ for on a claim the former one is there beside it. (list $ NAME MODEL) */ -}}
 {{- $model := index . 2 }}
 {{- if $model.pvc }}{{ printf "/models/%s" ($model.pvc.path | default "") | trimSuffix "/" }}
 {{- else if $model.image }}{{ printf "/models/%s" ($model.image.path | default "") | trimSuffix "/" }}
-{{- else if $model.path }}{{ $model.path }}
-{{- else }}
+{{- else if or $model.hub $model.objectStore }}
 {{- $source := "" }}
 {{- $hub := "" }}
 {{- with $model.hub }}
@@ -269,5 +268,6 @@ for on a claim the former one is there beside it. (list $ NAME MODEL) */ -}}
 {{- end }}
 {{- $readable := regexReplaceAll "[^A-Za-z0-9.]+" $source "-" | trunc 48 | trimAll "-." }}
 {{- printf "/models/%s/%s-%s" (index . 1) $readable (printf "%s %s" $hub $source | sha256sum | trunc 8) }}
+{{- else }}{{ $model.path }}
 {{- end }}
 {{- end }}
