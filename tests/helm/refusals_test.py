@@ -128,6 +128,8 @@ CHECKS = [
     ("httpRoute.enabled=true", "httpRoute.parentRefs: the Gateway that it belongs to is needed"),
     ("grpcRoute.enabled=true", "grpcRoute.parentRefs: the Gateway that it belongs to is needed"),
     ("inferencePool.enabled=true", "inferencePool.endpointPicker.name: the endpoint picker's Service"),
+    ("inferencePool.enabled=true,inferencePool.endpointPicker.name=e", "inferencePool.clients: is "
+     "needed: the peers that may call workers, which ask for no keys"),
 ]
 
 

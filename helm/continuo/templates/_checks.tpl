@@ -89,6 +89,9 @@
 {{- if and .Values.inferencePool.enabled (not .Values.inferencePool.endpointPicker.name) }}
 {{- fail "inferencePool.endpointPicker.name: the endpoint picker's Service is needed" }}
 {{- end }}
+{{- if and .Values.inferencePool.enabled .Values.networkPolicy.enabled (not .Values.inferencePool.clients) }}
+{{- fail "inferencePool.clients: is needed: the peers that may call workers, which ask for no keys" }}
+{{- end }}
 {{- end }}
 
 {{- /* Labels by which objects find each other are not the operator's. (list NAME LABELS) */ -}}
