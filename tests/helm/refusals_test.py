@@ -109,6 +109,9 @@ CHECKS = [
     (f"{P}.rollout.maxSurge=0%", "pools.m.rollout: neither maxSurge nor maxUnavailable"),
     ("tls.enabled=true,tls.issuer.name=i,tls.clientsIssuer.name=p",
      "tls.clients.dnsNames: is needed with tls.clientsIssuer: the names in its certificate"),
+    ("tls.enabled=true,tls.issuer.name=i,tls.clientsIssuer.name=p,tls.clients.dnsNames[0]=a.example,"
+     "tls.clients.requireCertificates=true", "tls.clients.requireCertificates: with tls.clientsIssuer it "
+     "needs tls.clients.secretName"),
     ("tls.enabled=true,tls.issuer.name=i,grpcRoute.enabled=true,grpcRoute.parentRefs[0].name=g",
      "tls.clients.caConfigMap: is needed for Gateways to know the gateways' certificate"),
     ("otlpTls.secretName=s", "otlpTls.secretName: needs otlpEndpoint"),

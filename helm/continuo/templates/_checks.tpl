@@ -63,6 +63,9 @@
 {{- if and .clientsIssuer.name (not .clients.secretName) (not .clients.dnsNames) }}
 {{- fail "tls.clients.dnsNames: is needed with tls.clientsIssuer: the names in its certificate" }}
 {{- end }}
+{{- if and .clients.requireCertificates .clientsIssuer.name (not .clients.secretName) }}
+{{- fail "tls.clients.requireCertificates: with tls.clientsIssuer it needs tls.clients.secretName, a Secret whose ca.crt is of clients' certificates; that of a public authority is in none, or would let anybody in" }}
+{{- end }}
 {{- if and (or $.Values.httpRoute.enabled $.Values.grpcRoute.enabled) (not .clients.caConfigMap) (not .clients.secretName) (not .clientsIssuer.name) }}
 {{- fail "tls.clients.caConfigMap: is needed for Gateways to know the gateways' certificate" }}
 {{- end }}
