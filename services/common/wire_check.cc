@@ -4,6 +4,7 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -71,16 +72,54 @@ bool IsKnown(const FieldDescriptor* field, WireFormatLite::WireType wire_type) {
          (wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED && field->is_packable());
 }
 
-// Counts on in *count; false at the end of the bytes, whether they are well-formed or not, and
-// where *count is beyond kMaxValues. A message ends where `input` has its limit.
-bool CountInMessage(CodedInputStream& input, const Descriptor& type, int depth, int64_t* count) {
+// The numbers of a list in one piece; false at the end of the bytes.
+bool CountPacked(CodedInputStream& input, const FieldDescriptor& field, WireCounts* counts) {
+  int size = 0;
+  if (!input.ReadVarintSizeAsInt(&size)) return false;
+  switch (
+      WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()))) {
+    case WireFormatLite::WIRETYPE_FIXED32:
+      counts->numbers += size / 4;
+      return input.Skip(size);
+    case WireFormatLite::WIRETYPE_FIXED64:
+      counts->numbers += size / 8;
+      return input.Skip(size);
+    default:
+      break;
+  }
+  while (size > 0) {
+    const void* data = nullptr;
+    int length = 0;
+    if (!input.GetDirectBufferPointer(&data, &length)) return false;
+    length = std::min(length, size);
+    const auto* const bytes = static_cast<const uint8_t*>(data);
+    // The last byte of each is below 0x80.
+    counts->numbers += std::count_if(bytes, bytes + length, [](uint8_t b) { return b < 0x80; });
+    if (!input.Skip(length)) return false;
+    size -= length;
+  }
+  return true;
+}
+
+// Counts on in *counts; false at the end of the bytes, whether they are well-formed or not, and
+// where there are more than kMaxValues values. A message ends where `input` has its limit.
+bool CountInMessage(CodedInputStream& input, const Descriptor& type, int depth,
+                    WireCounts* counts) {
   int num_groups = 0;  // that the field is in: what is there is not known, whatever its number
   while (const uint32_t tag = input.ReadTag()) {
     const FieldDescriptor* field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
     const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
     const bool is_known = num_groups == 0 && IsKnown(field, wire_type);
     const bool is_message = is_known && field->type() == FieldDescriptor::TYPE_MESSAGE;
-    if ((!is_known || is_message || IsText(*field)) && ++*count > kMaxValues) return false;
+    const bool is_value = !is_known || is_message || IsText(*field);
+    if (is_value && ++counts->values > kMaxValues) return false;
+    if (!is_value && field->is_repeated()) {
+      if (wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+        if (!CountPacked(input, *field, counts)) return false;
+        continue;
+      }
+      ++counts->numbers;
+    }
     // What is in a group counts one by one.
     if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) {
       ++num_groups;
@@ -97,7 +136,7 @@ bool CountInMessage(CodedInputStream& input, const Descriptor& type, int depth, 
     int size = 0;
     if (!input.ReadVarintSizeAsInt(&size)) return false;
     const CodedInputStream::Limit outer = input.PushLimit(size);
-    if (!CountInMessage(input, *field->message_type(), depth + 1, count)) return false;
+    if (!CountInMessage(input, *field->message_type(), depth + 1, counts)) return false;
     input.PopLimit(outer);
   }
   return true;
@@ -105,11 +144,15 @@ bool CountInMessage(CodedInputStream& input, const Descriptor& type, int depth, 
 
 }  // namespace
 
-int64_t CountValues(google::protobuf::io::ZeroCopyInputStream* bytes, const Descriptor& type) {
+WireCounts CountOnWire(google::protobuf::io::ZeroCopyInputStream* bytes, const Descriptor& type) {
   CodedInputStream input(bytes);
-  int64_t count = 0;
-  CountInMessage(input, type, 0, &count);
-  return count;
+  WireCounts counts;
+  CountInMessage(input, type, 0, &counts);
+  return counts;
+}
+
+int64_t MemoryOf(int64_t num_bytes, const WireCounts& counts) {
+  return num_bytes + counts.values * kBytesPerValue + counts.numbers * kBytesPerNumber;
 }
 
 absl::Status CheckNumValues(int64_t num_values) {

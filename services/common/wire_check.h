@@ -17,15 +17,25 @@ namespace continuo {
 // the bytes themselves are malformed. Always INVALID_ARGUMENT. Protobuf only says that it failed.
 absl::Status ExplainParseFailure(std::string_view bytes, const google::protobuf::Descriptor& type);
 
-// A request's values are its messages, its texts and what is not known here. Each takes up to so
-// much memory besides its content, for as little as two bytes of the request.
+// What a parser makes of a request that takes more memory than the bytes do.
+struct WireCounts {
+  // Messages, texts and what is not known here: each takes up to kBytesPerValue besides its
+  // content, for as little as two bytes of the request.
+  int64_t values = 0;
+  // Numbers in lists: each up to kBytesPerNumber, for as little as one byte. The list that grew by
+  // doubling, and once more where its numbers are kept in another form.
+  int64_t numbers = 0;
+};
 inline constexpr int64_t kBytesPerValue = 160;
+inline constexpr int64_t kBytesPerNumber = 16;
 inline constexpr int64_t kMaxValues = 1 << 20;
 
-// How many values a parser would make of the bytes, at least; counted no further than
-// kMaxValues + 1. Takes no memory, so that it can come before the parser.
-int64_t CountValues(google::protobuf::io::ZeroCopyInputStream* bytes,
-                    const google::protobuf::Descriptor& type);
+// At least what a parser would make of the bytes; counted no further than to kMaxValues + 1 values.
+// Takes no memory, so that it can come before the parser.
+WireCounts CountOnWire(google::protobuf::io::ZeroCopyInputStream* bytes,
+                       const google::protobuf::Descriptor& type);
+// About how much memory so many bytes and what a parser makes of them take.
+int64_t MemoryOf(int64_t num_bytes, const WireCounts& counts);
 // INVALID_ARGUMENT where there are more than kMaxValues.
 absl::Status CheckNumValues(int64_t num_values);
 

@@ -45,4 +45,8 @@ struct GatewayConfig {
   absl::Duration drain_grace = absl::Minutes(10);
 };
 
+// Lowers what calls, connections and answers may hold (max_open_bytes, forwarded's, http's and
+// max_buffer_bytes) so that all of it together is three quarters of `memory` bytes at most.
+void FitMemory(uint64_t memory, GatewayConfig* config);
+
 }  // namespace continuo::gateway

@@ -13,6 +13,7 @@
 #endif
 
 #include "absl/strings/str_cat.h"
+#include "services/common/container.h"
 #include "services/common/flags.h"
 #include "services/common/log.h"
 #include "services/common/process.h"
@@ -61,11 +62,14 @@ int Main(int argc, char** argv) {
       "0 is no limit");
   auto open_bytes = static_cast<uint64_t>(config.admission.max_open_bytes);
   flags.Bytes("max_open_bytes", &open_bytes, 1 << 20, uint64_t{1} << 50,
-              "size of all open requests together");
+              "memory of all open requests together; where it is not given, less in a container "
+              "of less than 4 GiB");
   flags.Bytes("max_request_bytes", &config.max_request_bytes, 1 << 10, 1 << 30,
               "size of one request");
-  flags.Bytes("max_buffer_bytes", &config.max_buffer_bytes, 16 << 20, uint64_t{1} << 50,
-              "memory for what clients send and have not been sent, of all connections together");
+  uint64_t buffer_bytes = config.max_buffer_bytes;
+  flags.Bytes("max_buffer_bytes", &buffer_bytes, 16 << 20, uint64_t{1} << 50,
+              "memory for what clients send and have not been sent, of all connections together; "
+              "where it is not given, less in a container of less than 4 GiB");
   flags.Integer<int>("max_streams_per_connection", &config.max_streams_per_connection, 1, 1 << 20,
                      "calls at a time on one connection; a client waits with those beyond");
   flags.Duration(
@@ -98,7 +102,11 @@ int Main(int argc, char** argv) {
   flags.Switch("trust_tenant_header", &config.auth.trust_tenant_header,
                "without keys: believe x-tenant-id from clients; else all belong to one tenant");
   if (const std::optional<int> code = flags.Parse(argc, argv)) return *code;
-  config.admission.max_open_bytes = static_cast<int64_t>(open_bytes);
+  FitMemory(AvailableMemoryBytes(), &config);
+  if (flags.given("max_open_bytes")) {
+    config.admission.max_open_bytes = static_cast<int64_t>(open_bytes);
+  }
+  if (flags.given("max_buffer_bytes")) config.max_buffer_bytes = buffer_bytes;
   if (config.workers.empty()) {
     std::cerr << "--workers is needed: host:port,host:port or dns:///NAME:PORT\n";
     return 2;

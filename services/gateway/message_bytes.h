@@ -3,11 +3,13 @@
 
 // Messages of calls that arrive and leave as bytes.
 
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,9 +25,17 @@ template <typename Message>
 absl::StatusOr<int64_t> MemoryOf(const grpc::ByteBuffer& bytes) {
   grpc::ByteBuffer copy(bytes);  // shares the bytes
   grpc::ProtoBufferReader reader(&copy);
-  const int64_t num_values = CountValues(&reader, *Message::descriptor());
-  RETURN_IF_ERROR(CheckNumValues(num_values));
-  return static_cast<int64_t>(bytes.Length()) + num_values * kBytesPerValue;
+  const WireCounts counts = CountOnWire(&reader, *Message::descriptor());
+  RETURN_IF_ERROR(CheckNumValues(counts.values));
+  return MemoryOf(static_cast<int64_t>(bytes.Length()), counts);
+}
+
+// The same of a message that came in another form.
+template <typename Message>
+int64_t MemoryOf(const Message& message) {
+  const std::string bytes = message.SerializeAsString();
+  google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()));
+  return MemoryOf(static_cast<int64_t>(bytes.size()), CountOnWire(&input, *Message::descriptor()));
 }
 
 // A message out of the bytes of a call. INVALID_ARGUMENT where they are none, naming the field

@@ -17,8 +17,8 @@ struct RetryBudgetOptions {
 };
 
 // How often all streams together may try again what has just failed again: a bucket of tokens. A
-// fleet that fails everything then sees little more than the requests themselves, not every stream
-// again and again. Thread-safe.
+// fleet that fails everything then sees each request twice and little more, not every stream again
+// and again. Thread-safe.
 class RetryBudget {
  public:
   // `clock` outlives the budget.

@@ -45,9 +45,51 @@ TEST(WireCheckTest, AnyBytesAreTaken) {
   EXPECT_FALSE(ExplainParseFailure(deep, type).ok());
 }
 
-int64_t CountValues(const std::string& bytes) {
-  google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()));
-  return continuo::CountValues(&input, *v1::GenerateRequest::descriptor());
+WireCounts CountOnWire(const std::string& bytes, const google::protobuf::Descriptor& type =
+                                                     *v1::GenerateRequest::descriptor()) {
+  google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()),
+                                               /*block_size=*/7);
+  return continuo::CountOnWire(&input, type);
+}
+int64_t CountValues(const std::string& bytes) { return CountOnWire(bytes).values; }
+int64_t CountNumbers(const std::string& bytes) { return CountOnWire(bytes).numbers; }
+
+TEST(CountOnWireTest, NumbersOfListsCountHoweverTheyAreWritten) {
+  v1::GenerateRequest request;
+  request.set_priority(3);
+  request.mutable_sampling()->set_seed(7);
+  EXPECT_EQ(CountNumbers(request.SerializeAsString()), 0);
+  for (uint32_t i = 0; i < 1000; ++i) request.mutable_token_ids()->add_ids(i * i * i * 4);
+  EXPECT_EQ(CountNumbers(request.SerializeAsString()), 1000);
+  v1::Delta* const delta = request.mutable_continuation()->mutable_received()->add_deltas();
+  for (uint32_t i = 0; i < 100; ++i) delta->add_token_ids(i);
+  EXPECT_EQ(CountNumbers(request.SerializeAsString()), 1100);
+  // Of four bytes each.
+  v1::Embedding floats;
+  for (int i = 0; i < 9; ++i) floats.add_values(-1);
+  EXPECT_EQ(CountOnWire(floats.SerializeAsString(), *floats.GetDescriptor()).numbers, 9);
+  // One by one: fields of stopping's ids.
+  v1::Stopping stopping;
+  stopping.add_token_ids(1);
+  const std::string packed = stopping.SerializeAsString();
+  const std::string one = {static_cast<char>(packed[0] & ~7), 1};
+  const auto tag = static_cast<char>(v1::GenerateRequest::kStoppingFieldNumber << 3 | 2);
+  const std::string bytes = {tag, 6, one[0], 1, one[0], 1, one[0], 1};
+  v1::GenerateRequest parsed;
+  ASSERT_TRUE(parsed.ParseFromString(bytes));
+  ASSERT_EQ(parsed.stopping().token_ids_size(), 3);
+  EXPECT_EQ(CountNumbers(bytes), 3);
+}
+
+TEST(CountOnWireTest, ARequestOfManySmallNumbersIsChargedWhatItTakes) {
+  v1::GenerateRequest request;
+  v1::Delta* const delta = request.mutable_continuation()->mutable_received()->add_deltas();
+  for (int i = 0; i < 1'000'000; ++i) delta->add_token_ids(1);
+  const std::string bytes = request.SerializeAsString();
+  v1::GenerateRequest parsed;
+  ASSERT_TRUE(parsed.ParseFromString(bytes));
+  EXPECT_GE(MemoryOf(static_cast<int64_t>(bytes.size()), CountOnWire(bytes)),
+            2 * static_cast<int64_t>(parsed.SpaceUsedLong()));
 }
 
 TEST(CountValuesTest, MessagesAndTextsCountAndNumbersDoNot) {
@@ -121,6 +163,7 @@ TEST(CountValuesTest, AnyBytesAreTaken) {
       if (!parsed.ParseFromString(bytes)) continue;
       // Once more as it was understood: nothing was missed.
       EXPECT_GE(count, CountValues(parsed.SerializeAsString()));
+      EXPECT_GE(CountNumbers(bytes), CountNumbers(parsed.SerializeAsString()));
     }
   }
   std::string deep;

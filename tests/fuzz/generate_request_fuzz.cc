@@ -389,9 +389,9 @@ void Receive(const v1::GenerateResponse& response) {
   if (received.Add(next).ok()) received.ToProto();
 }
 
-int64_t Count(std::string_view bytes, const google::protobuf::Descriptor& type) {
+WireCounts Count(std::string_view bytes, const google::protobuf::Descriptor& type) {
   google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()));
-  return CountValues(&input, type);
+  return CountOnWire(&input, type);
 }
 
 // What a parser makes of the bytes was counted before.
@@ -399,8 +399,9 @@ template <typename T>
 std::optional<T> Parse(std::string_view bytes) {
   T message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return std::nullopt;
-  CONTINUO_CHECK(Count(bytes, *T::descriptor()) >=
-                 Count(message.SerializeAsString(), *T::descriptor()));
+  const WireCounts before = Count(bytes, *T::descriptor());
+  const WireCounts parsed = Count(message.SerializeAsString(), *T::descriptor());
+  CONTINUO_CHECK(before.values >= parsed.values && before.numbers >= parsed.numbers);
   return message;
 }
 

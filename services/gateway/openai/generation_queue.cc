@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "services/gateway/message_bytes.h"
+
 namespace continuo::gateway::openai {
 namespace {
 
@@ -50,7 +52,7 @@ absl::Status GenerationQueue::Open(GenerateFront* front, ClientCall call,
   absl::Status status;
   for (v1::GenerateRequest& request : requests) {
     clients_.push_back(std::make_unique<Client>(this, static_cast<int>(clients_.size())));
-    call.num_bytes = num_copies * static_cast<int64_t>(request.ByteSizeLong());
+    call.num_bytes = num_copies * MemoryOf(request);
     auto relay = front->Open(call, std::move(request), clients_.back().get());
     if (!relay.ok()) {
       status = relay.status();

@@ -15,7 +15,7 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Messa
   grpc::ByteBuffer consumed = bytes;  // shares the bytes
   {
     grpc::ProtoBufferReader reader(&consumed);
-    RETURN_IF_ERROR(CheckNumValues(CountValues(&reader, *message->GetDescriptor())));
+    RETURN_IF_ERROR(CheckNumValues(CountOnWire(&reader, *message->GetDescriptor()).values));
   }
   const grpc::Status status =
       grpc::SerializationTraits<google::protobuf::Message>::Deserialize(&consumed, message);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "services/gateway/message_bytes.h"
 #include "services/gateway/openai/call_headers.h"
 #include "tests/gateway/openai/server_fixture.h"
 
@@ -171,11 +172,20 @@ TEST_F(ApiTest, EachPromptIsCountedWithAllThatItKeeps) {
   const std::vector<v1::GenerateRequest> requests = front_.requests();
   const std::vector<int64_t> num_bytes = front_.num_bytes();
   ASSERT_THAT(num_bytes, SizeIs(3));
-  EXPECT_EQ(num_bytes[0], static_cast<int64_t>(requests[0].ByteSizeLong()));
-  EXPECT_EQ(num_bytes[1], static_cast<int64_t>(requests[1].ByteSizeLong()));
+  EXPECT_EQ(num_bytes[0], MemoryOf(requests[0]));
+  EXPECT_EQ(num_bytes[1], MemoryOf(requests[1]));
   EXPECT_GT(num_bytes[1], 200);
   // What is echoed is kept apart from the prompt.
-  EXPECT_EQ(num_bytes[2], 2 * static_cast<int64_t>(requests[2].ByteSizeLong()));
+  EXPECT_EQ(num_bytes[2], 2 * MemoryOf(requests[2]));
+}
+
+TEST_F(ApiTest, ManySmallMessagesAreChargedWhatTheyTake) {
+  StartServer();
+  Json body = {{"messages", Json::array()}};
+  for (int i = 0; i < 100; ++i) body["messages"].push_back({{"role", "user"}, {"content", "a"}});
+  EXPECT_EQ(Post(kChatPath, body.dump()).result_int(), 200);
+  ASSERT_THAT(front_.num_bytes(), SizeIs(1));
+  EXPECT_GE(front_.num_bytes()[0], static_cast<int64_t>(front_.requests()[0].SpaceUsedLong()));
 }
 
 TEST_F(ApiTest, AnswersInOnePieceTakeABoundedRoomTogether) {
