@@ -4,7 +4,8 @@
 
 * README.md, between its markers: the table of values, from the comments of values.yaml;
 * values.schema.json, $defs gatewayFlags and workerFlags: what `flags` takes, from the --help of the
-  programs in $CONTINUO_BIN (default build/release/bin), less what the chart sets itself;
+  programs in $CONTINUO_BIN (default build/release/bin) and from what they say of a bad value, less what
+  the chart sets itself;
 * values.schema.json, `required`: the sections of values.yaml and lists that are never empty, which
   Helm drops where they are null.
 
@@ -44,6 +45,27 @@ TYPES = {
 }
 
 
+BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def bounds(program, flag):
+    """What the program takes for a number or size. A size as text is not compared, nor what is beyond
+    the integers that JSON is sure to keep."""
+    told = subprocess.run([BIN / f"continuo-{program}", f"--{flag}=x"], text=True,
+                          capture_output=True).stderr
+    match = re.search(r'"x" is not an? (integer|number|size) from (\S+) to ([^\s,]+)', told)
+    if not match:
+        sys.exit(f"continuo-{program} --{flag}=x does not tell a range: {told}")
+
+    def number(text):
+        if match[1] == "size":
+            value, unit = re.fullmatch(r"([0-9]+)(\w*)", text).groups()
+            return int(value) * BYTES[unit]
+        return int(float(text)) if match[1] == "number" else int(text)
+    least, most = number(match[2]), number(match[3])
+    return {"minimum": least, **({"maximum": most} if most <= 2**53 else {})}
+
+
 def flags(program):
     """{name: schema} of every flag in --help."""
     text = subprocess.run([BIN / f"continuo-{program}", "--help"], check=True, text=True,
@@ -51,6 +73,8 @@ def flags(program):
     result = {}
     for name, kind in re.findall(r"^  --(\w+)(?:\[?=([^\]\s]+)\]?)?", text, re.M):
         result[name] = TYPES.get(kind) or {"enum": kind.split("|")} if kind else {}
+        if kind in ("INT", "NUMBER", "BYTES"):
+            result[name] = {**result[name], **bounds(program, name)}
     return result
 
 
