@@ -78,6 +78,12 @@ SCHEMA = [
     ("gateway=null", "missing property 'gateway'"),
     ("tls.clients=null", "at '/tls': missing property 'clients'"),
     ("otlpEndpoint=http://collector", "at '/otlpEndpoint': 'http://collector' does not match"),
+    *((f"{value}{port}", f"'{value.split('=')[1]}{port}' does not match pattern")
+      for value in ("otlpEndpoint=collector:", f"{P}.model.hub.endpoint=http://hub:",
+                    "download.hubEndpoint=https://hub:", "monitoring.prometheusAddress=http://p:")
+      for port in ("0", "65536", "99999", "080", "")),
+    ("image.prefix=registry:70000/x", "at '/image/prefix': 'registry:70000/x' does not match"),
+    ("monitoring.prometheusAddress=http://p:9090x", "does not match pattern"),
     ("clusterDomain=cluster.local.", "at '/clusterDomain': 'cluster.local.' does not match"),
     ("networkPolicy.downloadPorts[0]=0", "at '/networkPolicy/downloadPorts/0': minimum: got 0, want 1"),
     ("networkPolicy.clients=all", "at '/networkPolicy/clients': got string, want array"),
@@ -155,6 +161,15 @@ class RefusalsTest(unittest.TestCase):
 
     def test_values_that_exclude_or_need_each_other(self):
         self.check(CHECKS)
+
+    def test_addresses_and_ports_that_there_are(self):
+        for values in ("otlpEndpoint=a.b:1", "otlpEndpoint=[::1]:65535", "otlpEndpoint=a:9999",
+                       "download.hubEndpoint=https://hub:59999", "download.hubEndpoint=http://[::1]",
+                       "monitoring.prometheusAddress=http://p:9090/a/b",
+                       "monitoring.prometheusAddress=https://u:w@p.example", "image.prefix=r:65529/x/y",
+                       "monitoring.prometheusAddress=http://p:60123"):
+            with self.subTest(values=values):
+                chart.render(*chart.MINIMAL, "--set", values)
 
     def test_a_release_whose_services_would_begin_with_a_digit(self):
         self.assertIn("names of Services begin with a letter, 7-continuo does not; "
