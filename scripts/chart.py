@@ -6,8 +6,8 @@
 * values.schema.json, $defs gatewayFlags and workerFlags: what `flags` takes, from the --help of the
   programs in $CONTINUO_BIN (default build/release/bin) and from what they say of a bad value, less what
   the chart sets itself;
-* values.schema.json, `required`: the sections of values.yaml and lists that are never empty, which
-  Helm drops where they are null.
+* values.schema.json, `required`: the values of values.yaml that are not empty by default, which Helm
+  drops where they are null.
 
     scripts/chart.py            writes them
     scripts/chart.py --check    tells what would change, exit code 1
@@ -92,33 +92,34 @@ def dump(value, indent=0):
     return opening + "\n" + ",\n".join(items) + "\n" + " " * indent + closing
 
 
-def require_sections(schema, path=()):
-    """Templates read sections without asking whether they are there."""
-    known = {key[len(path)] for key in SECTIONS if key[:len(path)] == path and len(key) > len(path)}
-    # Not lists that may be empty, nor what the operator names the keys of.
-    sections = sorted(name for name, of in schema["properties"].items()
-                      if name in known and ("$ref" in of or of.get("additionalProperties") is False)
-                      or of.get("minItems"))
+def require(schema, path=()):
+    """Templates read what has a default without asking whether it is there."""
+    known = {key[len(path)] for key in DEFAULTS if key[:len(path)] == path and len(key) > len(path)}
+    properties = schema["properties"]
     schema.pop("required", None)
-    if sections:
-        schema["required"] = sections
-    for name in sections:
-        if "properties" in schema["properties"][name]:
-            require_sections(schema["properties"][name], (*path, name))
+    required = sorted(name for name, of in properties.items()
+                      if name in known and "null" not in of.get("type", []))
+    if required:
+        schema["required"] = required
+    for name in required:
+        if "properties" in properties[name]:
+            require(properties[name], (*path, name))
 
 
-def sections(text):
-    """Paths of the values that hold others, but for resources, which are Kubernetes' own."""
+def defaults(text):
+    """Paths of the sections, and of the values that are not empty or null by default."""
     for key, value, _ in rows(text):
         path = tuple(key.split("."))
-        found = path if value.startswith("{") and value != "{}" else path[:-1]
-        if found and "resources" not in path:
-            yield found
+        if value.startswith("{"):
+            for inner, of in re.findall(r'(\w+): ("[^"]*"|[^,}]+)', value):
+                yield (*path, inner) if of != '""' else path
+        else:
+            yield path if value not in ('""', "[]", "null") else path[:-1]
 
 
 def schema_text(old):
     schema = json.loads(old)
-    require_sections(schema)
+    require(schema)
     for program, owned in OWNED.items():
         known = flags(program)
         if not owned <= known.keys():
@@ -187,5 +188,5 @@ def main():
         sys.exit(f"helm/continuo: {' and '.join(stale)} is out of date; run scripts/chart.py")
 
 
-SECTIONS = set(sections((CHART / "values.yaml").read_text()))
+DEFAULTS = set(defaults((CHART / "values.yaml").read_text()))
 main()

@@ -3,9 +3,10 @@
 # Installs what building and testing Continuo needs on Debian 12, from the package registries.
 # Safe to run again: what is there stays.
 #
-#   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages, helm, promtool
+#   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages, helm, promtool,
+#                               where there is npm also buf
 #   scripts/setup.sh --quick    less: what building and running needs, without the tools of tests
-#   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, buf
+#   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, npm, the OpenAI SDK
 #   scripts/setup.sh --peers    also the programs that benches measure beside ours
 #   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples
 #   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda-toolkit, for the preset cuda
@@ -24,7 +25,7 @@ for argument in "$@"; do
     --cluster) want_cluster=1 ;;
     --cuda) want_cuda=1 ;;
     --peers) want_peers=1 ;;
-    *) sed -n '3,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -94,10 +95,18 @@ if [ "$want_peers" = 1 ] && ! [ -f build/peers/.done ]; then
   touch build/peers/.done
 fi
 
-if [ "$want_all" = 1 ] && ! { [ -x build/npm/node_modules/.bin/buf ] && [ -d build/npm/node_modules/openai ]; }; then
-  echo "setup: buf, the OpenAI SDK for Node"
-  # The last major version of the SDK that takes Debian's Node.
-  npm install --silent --no-audit --no-fund --prefix build/npm @bufbuild/buf@1.50.0 openai@4.104.0 >/dev/null
+# npm_install FOLDER PACKAGE: what is there stays.
+npm_install() {
+  [ -d "build/npm/node_modules/$1" ] || npm install --silent --no-audit --no-fund --prefix build/npm "$2" >/dev/null
+}
+if [ "$want_tools" = 1 ] && command -v npm >/dev/null; then
+  echo "setup: buf"
+  npm_install @bufbuild/buf @bufbuild/buf@1.50.0
+fi
+if [ "$want_all" = 1 ]; then
+  echo "setup: the OpenAI SDK for Node"
+  # The last major version that takes Debian's Node.
+  npm_install openai openai@4.104.0
 fi
 
 [ "$want_arm64" = 0 ] || scripts/arm64_root.sh

@@ -4,8 +4,8 @@
 #
 #   scripts/test.sh         everything that CI runs (at most 25 minutes cold on two cores)
 #   scripts/test.sh --all   also the slow tests, AddressSanitizer and UndefinedBehaviorSanitizer,
-#                           ThreadSanitizer, kernels for ARM, fuzzing, buf and format checks, and
-#                           peers; as root also images and a cluster of Kubernetes (Debian 12)
+#                           ThreadSanitizer, kernels for ARM, fuzzing, a format check, and peers; as
+#                           root also images and a cluster of Kubernetes (Debian 12)
 #
 # CONTINUO_SHARED names the folder of models and goldens that the conformance tests read (default
 # ../shared); with CONTINUO_REQUIRE_SHARED=1 a conformance test that was skipped is a failure.
@@ -42,6 +42,12 @@ build release
 echo "== CUDA: kernels for sm_80 and sm_90a, host code over a shim"
 build cuda cuda_tests
 run_tests cuda -L 'cuda|gpu'
+if [ -x build/npm/node_modules/.bin/buf ]; then
+  echo "== protos: lint, breaking changes"
+  scripts/check_protos.sh
+else
+  echo "== protos: skipped, buf needs npm"
+fi
 if [ "$all" = 0 ]; then
   echo "== tests"
   run_tests release -LE slow
@@ -53,8 +59,6 @@ run_tests release
 echo "== kernels for 64-bit ARM, with and without the products of four bytes"
 build arm64
 for cpu in max cortex-a72; do QEMU_CPU=$cpu run_tests arm64; done
-echo "== protos: lint, breaking changes"
-scripts/check_protos.sh
 echo "== format"
 git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run --Werror
 echo "== the gateway beside nginx and smg"
