@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad values of helm/continuo are refused before anything is made, with a message that names the
 value and what is allowed."""
+import json
 import unittest
 
 import chart
@@ -150,6 +151,13 @@ CHECKS = [
 ]
 
 
+def values_of(schema, path=()):
+    """Paths of all values and sections."""
+    for key, of in schema.get("properties", {}).items():
+        yield (*path, key)
+        yield from values_of(of, (*path, key))
+
+
 class RefusalsTest(unittest.TestCase):
     def check(self, table):
         for values, message in table:
@@ -161,6 +169,23 @@ class RefusalsTest(unittest.TestCase):
 
     def test_values_that_exclude_or_need_each_other(self):
         self.check(CHECKS)
+
+    def test_null_is_refused_by_name_or_is_the_default(self):
+        """Helm drops what is null from the chart's values, and a template would read nothing there."""
+        schema = json.loads((chart.CHART / "values.schema.json").read_text())
+        default = chart.render(*chart.MINIMAL)
+        # That null is told in values.yaml.
+        for path in set(values_of(schema)) - {("global",), ("pools",), ("runAsUser",)}:
+            pool = [("pools", "m", *path[1:])] if path[0] == "worker" and path[1:] else []
+            for name in (path, *pool):
+                with self.subTest(null=".".join(name)):
+                    done = chart.run("helm", "template", "r", chart.CHART, "--namespace", "prod",
+                                     *chart.MINIMAL, "--set", f"{'.'.join(name)}=null")
+                    if done.returncode == 0:
+                        self.assertEqual(done.stdout, default)
+                    else:
+                        self.assertRegex(done.stderr, rf"at '/?{'/'.join(name[:-1])}': missing property "
+                                         rf"'{name[-1]}'|at '/{'/'.join(name)}': (got null|value must be)")
 
     def test_addresses_and_ports_that_there_are(self):
         for values in ("otlpEndpoint=a.b:1", "otlpEndpoint=[::1]:65535", "otlpEndpoint=a:9999",

@@ -165,7 +165,7 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- $affinity := deepCopy $values.affinity }}
+{{- $affinity := deepCopy ($values.affinity | default dict) }}
 {{- if and (eq $values.spread "ScheduleAnyway") (not (hasKey $affinity "podAntiAffinity")) }}
 {{- /* Nodes without a zone count for none of the constraints above. */ -}}
 {{- $term := dict "topologyKey" "kubernetes.io/hostname" "matchLabelKeys" (list "pod-template-hash") "labelSelector" (dict "matchLabels" (fromYaml (index . 2))) }}
