@@ -28,6 +28,10 @@ SCHEMA = [
     ("gateway.flags.listen=0.0.0.0:1", "at '/gateway/flags': additional properties 'listen'"),
     ("gateway.spread=maybe", "at '/gateway/spread': value must be one of"),
     ("gateway.maxUnavailable=half", "at '/gateway/maxUnavailable': 'half' does not match pattern"),
+    *((f"{of}.maxUnavailable={value}", f"at '/{of.replace('.', '/')}/maxUnavailable': {message}")
+      for of in ("gateway", "worker", P)
+      for value, message in ((0, "minimum: got 0, want 1"), ("0%", "'0%' does not match pattern"),
+                             ("00%", "'00%' does not match pattern"))),
     ("gateway.resources.limits.memory=2 GB", "'2 GB' does not match pattern"),
     ("gateway.resources.memory=2Gi", "at '/gateway/resources': additional properties 'memory'"),
     ("fullnameOverride=a.b", "at '/fullnameOverride': 'a.b' does not match pattern"),
