@@ -77,6 +77,7 @@ SCHEMA = [
     ("otlpTls.secretName=My_Secret", "at '/otlpTls/secretName': 'My_Secret' does not match pattern"),
     ("networkPolicy.otlpPort=65536", "at '/networkPolicy/otlpPort': maximum: got 65,536, want 65,535"),
     ("networkPolicy.dnsPorts[0]=0", "at '/networkPolicy/dnsPorts/0': minimum: got 0, want 1"),
+    ("networkPolicy.dnsCaches[0]=169.254.20.10", "'169.254.20.10' does not match pattern"),
     ("networkPolicy.dnsPorts=null", "at '/networkPolicy': missing property 'dnsPorts'"),
     ("networkPolicy.downloadPorts=null", "at '/networkPolicy': missing property 'downloadPorts'"),
     ("tls=null", "missing property 'tls'"),
