@@ -19,8 +19,15 @@ clean_up() { [ "$keep" = 1 ] || bash -ec "$(commands 'And back to zero')"; }
 trap clean_up EXIT
 
 begin=$(date +%s)
-bash -euxo pipefail -c "$(commands 'From zero to tokens on a cluster')"
+page=$(mktemp)
+bash -euo pipefail -c "BASH_XTRACEFD=1; set -x; $(commands 'From zero to tokens on a cluster')" | tee "$page"
 echo "page: $(($(date +%s) - begin)) s"
+# printed COMMAND: what the page's command that begins so has printed.
+printed() { awk -v command="+ $1" '/^\+ / {on = index($0, command) == 1; next} on' "$page"; }
+printed 'kubectl run ask' | grep '[[:alnum:]]' >/dev/null || { echo "the page's client in a pod got no tokens" >&2; exit 1; }
+printed 'nsenter --net=/run/netns/kube1 curl' | grep -E '"content": ?"[^"]*[[:alnum:]]' >/dev/null ||
+  { echo "the page's client outside got no tokens" >&2; exit 1; }
+rm -f "$page"
 
 # Another build of the same sources: its programs tell another version.
 version=$(sed -n 's/^project(continuo VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
