@@ -74,7 +74,7 @@ class Load(Clients):
     """Knows the answers of two sets of weights: an answer is one of them, or says `inexact`."""
 
     def __init__(self, *arguments):
-        self.inexact, self.unknown, self.most_reconnects = 0, [], 0
+        self.inexact, self.unknown, self.most_reconnects, self.longest_kept_gap = 0, [], 0, 0.0
         super().__init__(*arguments)
 
     def _next_gateway(self, stream):
@@ -85,6 +85,8 @@ class Load(Clients):
         with self.changed:
             self.moves += answer.summary.migrations
             self.most_reconnects = max(self.most_reconnects, stream.reconnects)
+            if stream.reconnects == 0:
+                self.longest_kept_gap = max(self.longest_kept_gap, stream.worst_gap[0])
             if answer.summary.inexact:
                 self.inexact += 1
             elif answer.comparable() != self.references[stream.kind]:
@@ -94,6 +96,7 @@ class Load(Clients):
         with self.changed:
             self.tokens = self.num_streams = self.reconnects = self.cuts = self.moves = 0
             self.inexact = self.most_reconnects = 0
+            self.longest_kept_gap = 0.0
             self.errors, self.gaps, self.unknown = [], [], []
             for connection in self.gateways:
                 connection.refusals.clear()
@@ -107,7 +110,9 @@ class Load(Clients):
                     "inexact": self.inexact, "different": len(different),
                     "refusals": sum((c.refusals for c in self.gateways), collections.Counter()),
                     "errors": [text for _, text in self.errors],
-                    "longest_gap_s": round(gaps[-1], 3) if gaps else 0.0}
+                    "longest_gap_s": round(gaps[-1], 3) if gaps else 0.0,
+                    # Of streams that ended over the connection on which they began.
+                    "longest_kept_gap_s": round(self.longest_kept_gap, 3)}
 
 
 def main():
