@@ -204,7 +204,8 @@ def main():
             failures.append(f"{name} at rest: {after[name]} instead of {before[name]}")
     failures += unrest + grown(memory[min(memory)], memory[max(memory)])
     if len(memory) == 1:
-        print("memory is not compared: there is one measurement")
+        print(f"memory is not compared: there is one measurement, a run of more than {MEMORY_EVERY} "
+              "faults has others")
     for failure in failures[:20]:
         print(f"FAILED: {failure}")
     return 1 if failures else 0
