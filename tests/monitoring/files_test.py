@@ -84,7 +84,12 @@ class DashboardsTest(unittest.TestCase):
 
     def test_variables_are_defined(self):
         for name, dashboard in queries.dashboards().items():
-            known = {v["name"] for v in dashboard["templating"]["list"]} | {"__rate_interval"}
+            known = {"__rate_interval"}
+            for variable in dashboard["templating"]["list"]:
+                asked = variable["query"]["query"] if variable["type"] == "query" else ""
+                self.assertLessEqual(set(re.findall(r"\$\{?(\w+)", asked)), known,
+                                     f"{name}: {variable['name']} asks for one that comes later")
+                known.add(variable["name"])
             for panel in queries.panels(dashboard):
                 for target in panel["targets"]:
                     used = set(re.findall(r"\$\{?(\w+)", target["expr"]))
@@ -112,22 +117,33 @@ class QueriesTest(unittest.TestCase):
         gateway = fleet.start_gateway([worker])
         try:
             fleet.Client(gateway.address).wait_for_model(1)
-            known = {"up", "ALERTS"} | {r["record"] for r in queries.rules() if "record" in r}
+            # {metric: its labels}; Prometheus knows those of what it makes itself.
+            made = {"up", "ALERTS"} | {r["record"] for r in queries.rules() if "record" in r}
+            known = {}
             for program in (worker, gateway):
                 with urllib.request.urlopen(f"http://{program.metrics_address}/metrics",
                                             timeout=10) as page:
                     for line in page.read().decode().splitlines():
                         if line and line[0] != "#":
-                            known.add(re.match(r"[\w:]+", line)[0])
+                            name, labels = re.match(r"([\w:]+)(?:\{(.*)\})? ", line).groups()
+                            known.setdefault(name, {"namespace", "pod"}).update(
+                                re.findall(r'(\w+)="', labels or ""))
         finally:
             gateway.kill()
             worker.kill()
         used = set()
         for query in queries.all_queries():
             names = queries.metric_names(query)
-            self.assertLessEqual(names, known, query)
+            self.assertLessEqual(names, known.keys() | made, query)
             used |= names
+            for metric, label in queries.labels_asked(query):
+                if metric not in made:
+                    self.assertIn(label, known[metric], query)
         self.assertGreater(len(used), 35)
+        for dashboard, name, selector, label in queries.variables():
+            with self.subTest(dashboard=dashboard, variable=name):
+                (metric,) = queries.metric_names(selector)
+                self.assertIn(label, known[metric])
 
     def test_a_worker_that_loads_hides_nothing_of_the_others(self):
         series = []
@@ -169,6 +185,8 @@ class QueriesTest(unittest.TestCase):
         self.assertEqual(queries.metric_names(
             'sum by (a, b) (rate(x_total{c="d e",f=~"g"}[5m])) / (y:z{h="i"} > 0) and on (j) k'),
             {"x_total", "y:z", "k"})
+        self.assertEqual(set(queries.labels_asked('rate(x{a="b=c",d!~"}"}[5m]) / y{e=~".*"}')),
+                         {("x", "a"), ("x", "d"), ("y", "e")})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Prometheus scrapes a real fleet, two gateways and two workers, under load by `continuo bench`:
-what it counts is what the clients counted, every panel of every dashboard has data, and an alert fires
-for real when a worker dies, and ends when it is back."""
+what it counts and panels draw is what the clients counted, every panel of every dashboard has data, with
+all pods and with those that its variables offer, and an alert fires for real when a worker dies, and ends
+when it is back."""
 import json
 import pathlib
 import re
@@ -98,8 +99,10 @@ class LiveTest(unittest.TestCase):
 
     def test_what_is_seen_is_what_happens(self):
         requests = 150
+        begin = time.time()
         counted = self.load("well", requests)
         self.settled()
+        self.check_drawn(counted, 2 * requests, begin, time.time())
         ok = counted["ok"]
         self.assertEqual(ok + counted["shed"], 2 * requests)
         self.check_equal({
@@ -159,7 +162,46 @@ class LiveTest(unittest.TestCase):
             self.prometheus.wait_for(firing % alert, lambda v: v is None, f"the end of {alert}")
         self.check_panels(time.time())
 
+    def check_drawn(self, counted, requests, begin, end):
+        """The area below a panel's rate is what happened, as the clients counted it."""
+        # Many scrapes long: rate() has to guess what was before the first and after the last of them.
+        window = 30
+        self.prometheus.wait_for("vector(time())", lambda t: t > end + window, "the end of its window")
+        moves = self.prometheus.value("sum(continuo_gateway_migrations_total)")
+        told = {}
+        for title, legend, count in (("Requests", "__auto", requests), ("Tokens", "prompt", counted["prompt"]),
+                                     ("Tokens", "generated", counted["output"])):
+            query = queries.substituted(queries.targets("fleet", title)[legend], window=f"{window}s",
+                                        namespace="test", model="tiny")
+            area = sum(self.prometheus.values(query, begin, end + window))  # a value a second
+            told[title, legend] = round(area), count
+            self.assertGreater(area, 0.9 * count, query)
+            if not moves:  # workers do more than clients get where streams move
+                self.assertLess(area, 1.1 * count, query)
+        # Of the whole load at once. A sequence that was preempted finds its own beginning.
+        query = queries.substituted(queries.targets("worker", "Prefix hits")["__auto"], namespace="test",
+                                    window=f"{int(time.time() - begin)}s", pod="worker-.")
+        hits, share = self.prometheus.value(query), counted["cached"] / counted["prompt"]
+        print(f"drawn and counted: {told}; prefix hits {hits:.3f} and {share:.3f}", file=sys.stderr)
+        self.assertGreater(hits, 0.9 * share, query)
+        if not moves:
+            self.assertLess(hits, 1.5 * share, query)
+
+    def check_variables(self, end):
+        """They offer what there is; returns choices of one value of each, as a person makes them."""
+        expected = {"namespace": ["test"], "model": ["tiny"], "pod": ["worker-0", "worker-1"]}
+        for dashboard, name, selector, label in queries.variables():
+            for namespace in (".*", "test"):
+                offered = self.prometheus.label_values(
+                    queries.substituted(selector, namespace=namespace), label, self.begin, end)
+                self.assertEqual(offered, expected[name], (dashboard, selector))
+        return [{"namespace": "test", "model": "tiny", "pod": pod} for pod in expected["pod"]]
+
     def check_panels(self, end):
+        for chosen in self.check_variables(end):
+            empty = {(panel, query) for panel, query, values in
+                     self.prometheus.panels(self.begin, end, **chosen) if not values}
+            self.assertEqual(empty, set(), f"panels without data with {chosen}")
         seen, empty, zero = set(), [], []
         for panel, query, values in self.prometheus.panels(self.begin, end):
             seen.add(panel)

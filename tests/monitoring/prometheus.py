@@ -81,9 +81,13 @@ class Prometheus:
         result = self.get("query_range", query=query, start=begin, end=end, step=1)["result"]
         return [float(v) for series in result for _, v in series["values"] if v != "NaN"]
 
-    def panels(self, begin, end):
-        """(dashboard, panel), query and values of every panel's queries."""
-        for dashboard, panel, query in queries.panel_queries():
+    def label_values(self, selector, label, begin, end):
+        """As Grafana asks for a variable's values."""
+        return self.get(f"label/{label}/values", **{"match[]": selector, "start": begin, "end": end})
+
+    def panels(self, begin, end, **chosen):
+        """(dashboard, panel), query and values of every panel's queries, with everything but `chosen`."""
+        for dashboard, panel, query in queries.panel_queries(**chosen):
             yield (dashboard, panel), query, self.values(query.replace("[1m]", "[10s]"), begin, end)
 
     def wait_for(self, query, holds, what):

@@ -41,6 +41,22 @@ def panel_queries(**values):
                 yield name, panel["title"], substituted(target["expr"], **values)
 
 
+def targets(dashboard, title):
+    """{legend: expression} of one panel, as it is in the file."""
+    panel = next(p for p in panels(dashboards()[dashboard]) if p["title"] == title)
+    return {t["legendFormat"]: t["expr"] for t in panel["targets"]}
+
+
+def variables():
+    """(dashboard, name, selector, label) of every variable that Grafana asks Prometheus for; the selector
+    with the variables before it as they are written."""
+    for name, dashboard in dashboards().items():
+        for variable in dashboard["templating"]["list"]:
+            if variable["type"] == "query":
+                asked = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
+                yield name, variable["name"], asked[1], asked[2]
+
+
 def rules():
     return [r for g in yaml.safe_load(ALERTS.read_text())["groups"] for r in g["rules"]]
 
@@ -60,6 +76,7 @@ def scaler_queries():
 
 def all_queries():
     yield from (query for _, _, query in panel_queries())
+    yield from (substituted(selector) for _, _, selector, _ in variables())
     yield from (r["expr"] for r in rules())
     yield from scaler_queries()
 
@@ -72,3 +89,11 @@ def metric_names(expr):
     words = re.findall(r"(?<![\w:.])([a-zA-Z_:][\w:]*)(?!\w*\s*\()", bare)
     keywords = {"and", "or", "unless", "bool", "offset", "by", "on", "m", "h", "s"}
     return {w for w in words if w not in keywords}
+
+
+def labels_asked(expr):
+    """(metric, label) of every matcher in a query."""
+    bare = re.sub(r'"(?:[^"\\]|\\.)*"', '""', expr)
+    for metric, matchers in re.findall(r"([\w:]+)\{([^}]*)\}", bare):
+        for label in re.findall(r"(\w+)\s*[=!]", matchers):
+            yield metric, label
