@@ -4,17 +4,20 @@
 // Prints for each trace, load and policy one JSON line: time to first token and between tokens,
 // share of prompt tokens found in the workers' caches, and how unevenly the work was divided.
 //
-//   policy_bench [--traces=../shared/data/traces] [--gateways=4] [--workers=12] [--speed=1,1.5]
-//                [--report_seconds=0.25]
+//   policy_bench [--traces=../shared/data/traces] [--only=PART_OF_A_TRACE'S_NAME]
+//                [--gateways=4] [--workers=12] [--speed=1,1.5] [--report_seconds=0.25]
+//                [--with_session=1,0.5] [--seed=1] [--copies=1] [--seconds=1e9]
 //
-// `speed` divides the time between arrivals. `minimum` takes the least loaded of all instead of
-// two; it stands there to show why not to.
+// `speed` divides the time between arrivals; `with_session` is the share of the sessions whose
+// clients name them. `copies` of the trace are laid over each other, for a large fleet, and their
+// first `seconds` taken. Each request comes to a gateway drawn at random. Beside the gateway's own
+// policies stand
+//   round_robin  each gateway takes the workers in turn, from one drawn at the start;
+//   minimum      the least loaded of all instead of two, to show why not to;
+//   oracle       the same by what is true at this moment, which no gateway can know.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <functional>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <queue>
@@ -24,8 +27,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "services/gateway/route_hash.h"
 #include "services/gateway/router.h"
 #include "tests/bench/gateway/simulated_worker.h"
+#include "tests/bench/gateway/traces.h"
 #include "tests/testing/manual_clock.h"
 
 namespace continuo::gateway {
@@ -40,44 +45,19 @@ std::optional<size_t> Minimum(const RouteKey& key, std::span<const Candidate> ca
   return best;
 }
 
-std::vector<TraceRequest> ReadMooncake(const std::string& path) {
-  std::vector<TraceRequest> trace;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const auto json = nlohmann::json::parse(line);
-    TraceRequest& request = trace.emplace_back();
-    request.arrival = json["timestamp"].get<double>() / 1000;
-    request.input_tokens = json["input_length"];
-    request.output_tokens = std::max<int64_t>(1, json["output_length"]);
-    request.blocks = json["hash_ids"].get<std::vector<uint64_t>>();
-  }
-  return trace;
+// Of the gateway that picks: a Policy is a function without state.
+uint64_t g_turn = 0;
+std::optional<size_t> RoundRobin(const RouteKey&, std::span<const Candidate> candidates,
+                                 absl::BitGenRef) {
+  return g_turn++ % candidates.size();
 }
 
-// Columns arrival_s, input_tokens, output_tokens, and others.
-std::vector<TraceRequest> ReadCsv(const std::string& path) {
-  std::vector<TraceRequest> trace;
-  std::ifstream file(path);
-  std::vector<std::string> names;
-  for (std::string line; std::getline(file, line);) {
-    std::stringstream fields(line);
-    std::map<std::string, double> row;
-    size_t column = 0;
-    for (std::string field; std::getline(fields, field, ','); ++column) {
-      if (trace.empty() && row.empty() && names.size() == column && !std::isdigit(field[0])) {
-        names.push_back(field);
-      } else {
-        row[names.at(column)] = std::atof(field.c_str());
-      }
-    }
-    if (row.empty()) continue;
-    trace.push_back(
-        {.arrival = row["arrival_s"],
-         .input_tokens = std::max<int64_t>(1, static_cast<int64_t>(row["input_tokens"])),
-         .output_tokens = std::max<int64_t>(1, static_cast<int64_t>(row["output_tokens"]))});
-  }
-  return trace;
-}
+struct Contestant {
+  std::string name;
+  Policy policy;
+  bool by_session = false;
+  bool reports_at_once = false;
+};
 
 double Percentile(std::vector<double>& values, double share) {
   if (values.empty()) return 0;
@@ -89,19 +69,24 @@ double Percentile(std::vector<double>& values, double share) {
 
 class Simulation {
  public:
-  Simulation(int num_gateways, int num_workers, double report_seconds, Policy policy)
+  Simulation(int num_gateways, int num_workers, double report_seconds, double with_session,
+             uint64_t seed, const Contestant& contestant)
       : report_seconds_(report_seconds),
+        with_session_(with_session),
+        reports_at_once_(contestant.reports_at_once),
+        random_(seed),
         workers_(static_cast<size_t>(num_workers), SimulatedWorker(model_)),
         busy_(workers_.size(), false),
         seconds_busy_(workers_.size(), 0) {
     for (int i = 0; i < num_gateways; ++i) {
-      routers_.push_back(std::make_unique<Router>(policy, &view_, &clock_, random_,
+      routers_.push_back(std::make_unique<Router>(contestant.policy, &view_, &clock_, random_,
                                                   RouterOptions{.max_report_age = absl::Hours(1)}));
+      turns_.push_back(random_() % workers_.size());
     }
   }
 
   nlohmann::json Run(const std::vector<TraceRequest>& trace, double speed) {
-    Report();
+    ReportEverySoOften();
     for (const TraceRequest& request : trace) {
       At(request.arrival / speed, [this, &request] { Arrive(request); });
     }
@@ -145,8 +130,13 @@ class Simulation {
       hash = (hash ^ (request.blocks[i] + 1)) * 0x9e3779b97f4a7c15u;
       hash ^= hash >> 29;
     }
-    Router& router = *routers_[next_id_ % routers_.size()];
-    Lease lease = *router.Pick({.prompt_tokens = request.input_tokens, .prefix_hash = hash});
+    if (reports_at_once_) Report();
+    const size_t gateway = arrivals_random_() % routers_.size();
+    g_turn = turns_[gateway];
+    Lease lease = *routers_[gateway]->Pick({.prompt_tokens = request.input_tokens,
+                                            .prefix_hash = hash,
+                                            .session_hash = SessionOf(request)});
+    turns_[gateway] = g_turn;
     const size_t worker = static_cast<size_t>(std::stoi(lease.address()));
     const uint64_t id = next_id_++;
     leases_.emplace(id, std::move(lease));
@@ -154,6 +144,14 @@ class Simulation {
     prompt_tokens_ += static_cast<double>(request.input_tokens);
     arrivals_.emplace(id, now_);
     if (!busy_[worker]) Step(worker);
+  }
+
+  uint64_t SessionOf(const TraceRequest& request) const {
+    if (request.session < 0) return 0;
+    const uint64_t hash = SessionHash(std::to_string(request.session), "default");
+    // Other bits than those that choose a worker.
+    const double draw = static_cast<double>((hash * 0x9e3779b97f4a7c15u) >> 11) * 0x1.0p-53;
+    return draw < with_session_ ? hash : 0;
   }
 
   void Step(size_t w) {
@@ -206,16 +204,21 @@ class Simulation {
                      .report_time = clock_.Elapsed()}));
     }
     view_.Set(std::move(snapshot));
-    At(now_ + report_seconds_, [this] { Report(); });
+  }
+  void ReportEverySoOften() {
+    Report();
+    At(now_ + report_seconds_, [this] { ReportEverySoOften(); });
   }
 
-  const double report_seconds_;
+  const double report_seconds_, with_session_;
+  const bool reports_at_once_;
   const WorkerModel model_;
   ManualClock clock_;
   const absl::Duration start_ = clock_.Elapsed();
   LoadView view_;
-  std::mt19937_64 random_{1};
-  std::vector<std::unique_ptr<Router>> routers_;  // one a gateway; they take turns
+  std::mt19937_64 random_, arrivals_random_{1};   // the same arrivals for every policy
+  std::vector<std::unique_ptr<Router>> routers_;  // one a gateway
+  std::vector<uint64_t> turns_;                   // of RoundRobin, one a gateway
   std::vector<SimulatedWorker> workers_;
   std::vector<bool> busy_;
   std::vector<double> seconds_busy_;
@@ -229,46 +232,75 @@ class Simulation {
   std::vector<double> first_, between_;
 };
 
+std::vector<double> Numbers(const std::string& list) {
+  std::vector<double> numbers;
+  std::stringstream stream(list);
+  for (std::string number; std::getline(stream, number, ',');) numbers.push_back(std::stod(number));
+  return numbers;
+}
+
 int Main(int argc, char** argv) {
-  std::string traces = "../shared/data/traces", speeds = "1,1.5";
+  std::string traces = "../shared/data/traces", only, speeds = "1,1.5", with_session = "1,0.5";
   int workers = 12, gateways = 4;
-  double report_seconds = 0.25;
+  uint64_t seed = 1;
+  double report_seconds = 0.25, seconds = 1e9;
+  int copies = 1;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     const auto value = [&](const std::string& flag) { return argument.substr(flag.size()); };
     if (argument.starts_with("--traces=")) traces = value("--traces=");
+    if (argument.starts_with("--only=")) only = value("--only=");
     if (argument.starts_with("--gateways=")) gateways = std::stoi(value("--gateways="));
     if (argument.starts_with("--workers=")) workers = std::stoi(value("--workers="));
     if (argument.starts_with("--speed=")) speeds = value("--speed=");
+    if (argument.starts_with("--with_session=")) with_session = value("--with_session=");
+    if (argument.starts_with("--copies=")) copies = std::stoi(value("--copies="));
+    if (argument.starts_with("--seconds=")) seconds = std::stod(value("--seconds="));
+    if (argument.starts_with("--seed=")) seed = std::stoull(value("--seed="));
     if (argument.starts_with("--report_seconds=")) {
       report_seconds = std::stod(value("--report_seconds="));
     }
   }
+  const std::vector<TraceRequest> mooncake =
+      ReadMooncake(traces + "/mooncake/conversation_trace.jsonl");
   const std::vector<std::pair<std::string, std::vector<TraceRequest>>> inputs = {
-      {"mooncake/conversation", ReadMooncake(traces + "/mooncake/conversation_trace.jsonl")},
+      {"mooncake/conversation", mooncake},
+      {"mooncake/conversation, one system prompt", BehindSystemPrompt(mooncake)},
       {"azure2023_conv", ReadCsv(traces + "/normalised/azure2023_conv.csv")},
       {"servegen_m-large", ReadCsv(traces + "/normalised/servegen_m-large_1h.csv")}};
-  std::vector<NamedPolicy> policies;
-  for (const NamedPolicy& policy : kPolicies) policies.push_back(policy);
-  policies.push_back({"minimum", &Minimum});
-  for (const auto& [name, trace] : inputs) {
-    if (trace.empty()) {
+  std::vector<Contestant> contestants;
+  for (const NamedPolicy& policy : kPolicies) {
+    contestants.push_back(
+        {.name = std::string(policy.name),
+         .policy = policy.policy,
+         .by_session = policy.policy == &SessionAffinity || policy.policy == &Affinity});
+  }
+  contestants.push_back({.name = "round_robin", .policy = &RoundRobin});
+  contestants.push_back({.name = "minimum", .policy = &Minimum});
+  contestants.push_back({.name = "oracle", .policy = &Minimum, .reports_at_once = true});
+  const std::vector<double> shares = Numbers(with_session);
+  for (const auto& [name, recorded] : inputs) {
+    if (recorded.empty()) {
       std::fprintf(stderr, "no trace at %s/%s\n", traces.c_str(), name.c_str());
       return 1;
     }
-    std::stringstream list(speeds);
-    for (std::string speed; std::getline(list, speed, ',');) {
-      for (const NamedPolicy& policy : policies) {
-        // Sessions are not in these traces.
-        if (policy.name == "session_affinity" || policy.name == "affinity") continue;
-        nlohmann::json result = Simulation(gateways, workers, report_seconds, policy.policy)
-                                    .Run(trace, std::stod(speed));
-        result["trace"] = name;
-        result["policy"] = policy.name;
-        result["speed"] = std::stod(speed);
-        result["requests"] = trace.size();
-        std::printf("%s\n", result.dump().c_str());
-        std::fflush(stdout);
+    if (name.find(only) == std::string::npos) continue;
+    const std::vector<TraceRequest> trace = Overlaid(recorded, copies, seconds);
+    for (const double speed : Numbers(speeds)) {
+      for (const Contestant& contestant : contestants) {
+        const bool by_session = contestant.by_session && trace[0].session >= 0;
+        for (const double share : by_session ? shares : std::vector<double>{0}) {
+          nlohmann::json result =
+              Simulation(gateways, workers, report_seconds, share, seed, contestant)
+                  .Run(trace, speed);
+          result["trace"] = name;
+          result["policy"] = contestant.name;
+          result["speed"] = speed;
+          result["requests"] = trace.size();
+          if (by_session) result["with_session"] = share;
+          std::printf("%s\n", result.dump().c_str());
+          std::fflush(stdout);
+        }
       }
     }
   }

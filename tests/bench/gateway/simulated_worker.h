@@ -17,6 +17,7 @@ struct TraceRequest {
   double arrival = 0;  // seconds
   int64_t input_tokens = 0, output_tokens = 0;
   std::vector<uint64_t> blocks;  // of the prompt, named by all that is before them; may be empty
+  int64_t session = -1;          // the conversation or the client; -1: not known
 };
 
 struct WorkerModel {
