@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <regex>
 
 #include "services/cli/connection.h"
 #include "services/cli/terminal.h"
@@ -35,6 +36,12 @@ std::string Row(const char* title, const Distribution& d) {
 nlohmann::ordered_json Json(const Distribution& d) {
   return {{"count", d.count}, {"mean", d.mean}, {"p50", d.p50}, {"p90", d.p90},
           {"p95", d.p95},     {"p99", d.p99},   {"max", d.max}};
+}
+
+// "in 3.5s, up to 20ms" as "in Ns, up to Nms": one error, however often it is told.
+std::string WithoutNumbers(const std::string& text) {
+  static const std::regex numbers("[0-9]+([.][0-9]+)*");
+  return std::regex_replace(text, numbers, "N");
 }
 
 }  // namespace
@@ -74,7 +81,7 @@ BenchReport MakeReport(const std::vector<RequestRecord>& records, double seconds
       } else {
         ++report.failed;
       }
-      ++report.errors[DescribeError(record.status)];
+      ++report.errors[WithoutNumbers(DescribeError(record.status))];
       continue;
     }
     ++report.ok;

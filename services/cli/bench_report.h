@@ -41,7 +41,7 @@ struct BenchReport {
   uint64_t shed = 0;                       // RESOURCE_EXHAUSTED
   uint64_t failed = 0;                     // The rest.
   uint64_t cut = 0;                        // Made shorter to fit into the context.
-  std::map<std::string, uint64_t> errors;  // How often each error was told, shed ones included.
+  std::map<std::string, uint64_t> errors;  // How often each was told, without its numbers.
   uint64_t prompt_tokens = 0, cached_prompt_tokens = 0, output_tokens = 0, migrations = 0;
   uint64_t good_tokens = 0;                                 // Output of requests that ended well.
   Distribution time_to_first_token, inter_token, duration;  // Of requests that ended well.

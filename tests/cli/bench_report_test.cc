@@ -47,6 +47,17 @@ std::vector<RequestRecord> Records() {
   return records;
 }
 
+TEST(BenchReportTest, ErrorsThatDifferInNumbersAreOne) {
+  std::vector<RequestRecord> records(3);
+  records[0].status = absl::ResourceExhaustedError("full for 1.5s; try again in 20ms");
+  records[1].status = absl::ResourceExhaustedError("full for 12s; try again in 7.25ms");
+  records[2].status = absl::ResourceExhaustedError("full");
+  const BenchReport report = MakeReport(records, 1);
+  EXPECT_EQ(report.errors.size(), 2u);
+  EXPECT_EQ(report.errors.at("RESOURCE_EXHAUSTED: full for Ns; try again in Nms"), 2u);
+  EXPECT_EQ(report.errors.at("RESOURCE_EXHAUSTED: full"), 1u);
+}
+
 TEST(BenchReportTest, CountsByWhatBecameOfThem) {
   const BenchReport report = MakeReport(Records(), 2);
   EXPECT_EQ(report.sent, 4);

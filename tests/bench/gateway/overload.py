@@ -6,8 +6,8 @@ A gateway, a worker with one thread and a model of seeded random weights; `conti
 load. Measured in one run: the peak in a closed loop; goodput, refusals and memory at ten times its
 rate; a light tenant's time to first token alone, and while another one sends twenty times as much.
 Prints each figure beside its goal, writes build/bench/overload.json, and ends with 1 where a program
-ended badly, a request failed that was neither answered nor refused in time, one of the light
-tenant's was refused, or a figure is past its limit: so far from its goal that a busy machine does
+ended badly, more than a few requests were neither answered nor refused in time, one of the light
+tenant's was not answered, or a figure is past its limit: so far from its goal that a busy machine does
 not explain it.
 """
 import argparse
@@ -37,6 +37,9 @@ TIMES, FLOOD = 10, 20
 # Ratios, with the goal of each and the limit.
 GOALS = {"goodput": (0.95, 0.80), "growth": (1.02, 1.10), "light": (1.5, 2.5)}
 REFUSAL_GOAL_MS = 5
+# Of the requests sent: how long those before it take is a forecast, so that one that was taken may
+# meet its deadline unanswered all the same. None of the light tenant's may.
+FAILED_LIMIT = 0.02
 # A refusal's p99 is a few scheduling slices where cores are busy, so its limit is a share of what an
 # answer's first token takes: who is refused must know long before who is served.
 REFUSAL_LIMIT = 0.05
@@ -146,12 +149,12 @@ def main():
 
 def report(peaks, peak, rate, overload, memory, alone, beside, flood):
     """Prints the table; what is past its limit."""
-    failed = {name: part["requests"]["failed"]
-              for name, part in (("peak", peaks[0]), ("second peak", peaks[1]),
-                                 ("overload", overload), ("light alone", alone),
-                                 ("light beside the flood", beside), ("flood", flood))}
-    misses = [f"{count} requests of {name} were neither answered nor refused"
-              for name, count in failed.items() if count]
+    parts = [("peak", peaks[0]), ("second peak", peaks[1]), ("overload", overload),
+             ("light alone", alone), ("light beside the flood", beside), ("flood", flood)]
+    failed = {name: part["requests"]["failed"] for name, part in parts}
+    sent = {name: part["requests"]["sent"] for name, part in parts}
+    misses = [f"{count} of {sent[name]} requests of {name} were neither answered nor refused"
+              for name, count in failed.items() if count > FAILED_LIMIT * sent[name]]
     unanswered = [name for name, part in (("the peak", peaks[0]), ("overload", overload),
                                           ("the light tenant alone", alone),
                                           ("the light tenant beside the flood", beside))
@@ -174,7 +177,8 @@ def report(peaks, peak, rate, overload, memory, alone, beside, flood):
         ("refusal p99, ms; of the first token's p50",
          f"{refusal * 1e3:.2f}; {refusal / first_token:.4f}", f"<= {REFUSAL_GOAL_MS} ms",
          f"<= {REFUSAL_LIMIT}"),
-        ("neither answered nor refused, all parts", f"{sum(failed.values())}", "0", "0"),
+        ("neither answered nor refused, all parts", f"{sum(failed.values())} of {sum(sent.values())}", "0",
+         f"<= {FAILED_LIMIT:.0%} of a part's"),
         ("resident memory, MiB, early and late",
          f"{memory[0]:.1f} and {memory[1]:.1f} = {ratios['growth']:.3f} x", "<= {}", "<= {}",
          "growth"),
