@@ -5,8 +5,10 @@
 #include <google/protobuf/wire_format_lite.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "services/common/error.h"
@@ -72,6 +74,18 @@ bool IsKnown(const FieldDescriptor* field, WireFormatLite::WireType wire_type) {
          (wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED && field->is_packable());
 }
 
+// How many end in these bytes: the last byte of each is below 0x80.
+int64_t NumVarints(std::string_view bytes) {
+  int64_t count = 0;
+  while (bytes.size() >= sizeof(uint64_t)) {
+    uint64_t eight;
+    std::memcpy(&eight, bytes.data(), sizeof(eight));
+    count += std::popcount(~eight & 0x8080808080808080);
+    bytes.remove_prefix(sizeof(eight));
+  }
+  return count + std::ranges::count_if(bytes, [](char c) { return (c & 0x80) == 0; });
+}
+
 // The numbers of a list in one piece; false at the end of the bytes.
 bool CountPacked(CodedInputStream& input, const FieldDescriptor& field, WireCounts* counts) {
   int size = 0;
@@ -92,9 +106,7 @@ bool CountPacked(CodedInputStream& input, const FieldDescriptor& field, WireCoun
     int length = 0;
     if (!input.GetDirectBufferPointer(&data, &length)) return false;
     length = std::min(length, size);
-    const auto* const bytes = static_cast<const uint8_t*>(data);
-    // The last byte of each is below 0x80.
-    counts->numbers += std::count_if(bytes, bytes + length, [](uint8_t b) { return b < 0x80; });
+    counts->numbers += NumVarints({static_cast<const char*>(data), static_cast<size_t>(length)});
     if (!input.Skip(length)) return false;
     size -= length;
   }

@@ -220,12 +220,11 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   ClientCall call = CallOf(*context, *bytes);
   const absl::Status stranger = Authenticate(call).status();
   absl::StatusOr<v1::GenerateRequest> request =
-      stranger.ok() ? ParseMessage<v1::GenerateRequest>(*bytes) : stranger;
+      stranger.ok() ? ParseMessage<v1::GenerateRequest>(*bytes, &call.num_bytes) : stranger;
   if (!request.ok()) {
     Refused("", request.status());
     return new RefusedStream(parts_.open_calls, request.status());
   }
-  call.num_bytes = MemoryOf<v1::GenerateRequest>(*bytes).value();
   auto client = std::make_unique<ClientStream>(parts_.open_calls);
   absl::StatusOr<std::shared_ptr<StreamRelay>> relay =
       Open(call, *std::move(request), client.get());

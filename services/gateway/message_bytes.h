@@ -39,10 +39,12 @@ int64_t MemoryOf(const Message& message) {
 }
 
 // A message out of the bytes of a call. INVALID_ARGUMENT where they are none, naming the field
-// whose text is not UTF-8, or where MemoryOf refuses them.
+// whose text is not UTF-8, or where MemoryOf refuses them. `memory`, if any, is what MemoryOf
+// tells.
 template <typename Message>
-absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes) {
-  RETURN_IF_ERROR(MemoryOf<Message>(bytes).status());
+absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes, int64_t* memory = nullptr) {
+  ASSIGN_OR_RETURN(const int64_t num_bytes, MemoryOf<Message>(bytes));
+  if (memory != nullptr) *memory = num_bytes;
   grpc::ByteBuffer copy(bytes);  // shares the bytes
   Message message;
   if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
