@@ -35,8 +35,8 @@ struct WorkerServerOptions {
   int max_concurrent_streams = 4096;
   int text_threads = 2;
   SpanExporter* spans = nullptr;  // none: nothing is traced; outlives the server
-  // Called while a step hangs (Engine::Hung), during a drain, too, on a thread of the server's. None:
-  // only health tells.
+  // Called while a step hangs (Engine::Hung), during a drain, too, on a thread of the server's.
+  // None: only health tells.
   std::function<void()> on_hang;
 };
 
