@@ -27,10 +27,7 @@ MEMORY_EVERY = 100  # faults
 # gRPC gives up an attempt to connect, and what it holds for it, after 20 s, also where nobody waits
 # for it any more.
 MEMORY_SECONDS = 25
-MAX_GROWTH = 0.02
-# Buffers of a step keep the size of their largest batch, which may come late. The heap's least block
-# has 32 bytes: a leak of one for each stream shows.
-HEAP_BYTES = 16
+MAX_GROWTH = 0.02  # from the first measurement to the last
 # gRPC's pools keep as many threads as were busy at once; faults that meet make more than ever before.
 MORE_THREADS = 2
 
@@ -89,18 +86,18 @@ class Fleet:
             time.sleep(0.3)  # polls other processes; nothing to be notified by
         return now
 
-    def memory_kib(self, memory, num_streams):
+    def memory_kib(self, first):
         """Of those that never end: the least of some seconds, since what is under way (a connection
-        that is tried, a report) is not kept. Less than all of them where nothing has grown since the
-        first of `memory`; {} to begin with."""
-        least = {"streams": num_streams}
+        that is tried, a report) is not kept. Less than all of them where nothing has grown beyond the
+        bound since `first`; {} to begin with."""
+        least = {}
         give_up = time.monotonic() + MEMORY_SECONDS
         while time.monotonic() < give_up:
             for node in (self.gateways[0], self.workers[0]):
                 now = node.memory_kib()
                 least[node.name] = {kind: min(kib, least.get(node.name, now)[kind])
                                     for kind, kib in now.items()}
-            if memory and not grown({**memory, max(memory) + 1: least}):
+            if first and not grown(first, least):
                 break
             time.sleep(0.3)  # polls other processes; nothing to be notified by
         return least
@@ -111,22 +108,13 @@ def percentile(values, share):
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
-def grown(memory):
-    """What grew beyond the bound from the first to the last of {faults: {node: {kind: KiB}, "streams":
-    N}}. What the heap has in use may also grow by HEAP_BYTES a stream. What no file backs is a part of
-    what is resident, and mostly free space between blocks."""
-    first, last = memory[min(memory)], memory[max(memory)]
-    per_stream = HEAP_BYTES * (last["streams"] - first["streams"]) / 1024
-    failures = []
-    for name, kinds in last.items():
-        for kind, now in kinds.items() if name != "streams" else ():
-            before = first[name][kind]
-            most = {"threads": before + MORE_THREADS, "anonymous": now,
-                    "heap": before + max(MAX_GROWTH * before, per_stream)
-                    }.get(kind, before * (1 + MAX_GROWTH))
-            if now > most:
-                failures.append(f"{name}: {kind} grew from {before} to {now}")
-    return failures
+def grown(first, last):
+    """What grew beyond the bound, of {node: {kind: KiB}}."""
+    def bound(kind, before):
+        return before + MORE_THREADS if kind == "threads" else before * (1 + MAX_GROWTH)
+    return [f"{name}: {kind} grew from {first[name][kind]} to {now}"
+            for name, kinds in last.items() for kind, now in kinds.items()
+            if now > bound(kind, first[name][kind])]
 
 
 def print_table(report):
@@ -141,8 +129,6 @@ def print_table(report):
         row(f"longest pause of a stream, {key}", f"{value} ms")
     for number, nodes in report["memory_kib"].items():
         for name, memory in nodes.items():
-            if name == "streams":
-                continue
             row(f"{name}, KiB after {number} faults",
                 ", ".join(f"{kind} {kib}" for kind, kib in memory.items()))
     row("at rest as before the faults", "yes" if report["at_rest_as_before"] else "NO")
@@ -186,7 +172,7 @@ def main():
             rest = nodes.at_rest(before)
             unrest += [f"{name} after {number} faults: {rest[name]} instead of {before[name]}"
                        for name in rest if rest[name] != before[name]]
-            memory[number] = nodes.memory_kib(memory, clients.num_streams)
+            memory[number] = nodes.memory_kib(memory[min(memory)] if memory else {})
             print(f"{number} faults, KiB: {memory[number]}", flush=True)
             clients.resume()
     clients.end()
@@ -216,7 +202,7 @@ def main():
     for name in after:
         if after[name] != before[name]:
             failures.append(f"{name} at rest: {after[name]} instead of {before[name]}")
-    failures += unrest + grown(memory)
+    failures += unrest + grown(memory[min(memory)], memory[max(memory)])
     if len(memory) == 1:
         print(f"memory is not compared: there is one measurement, a run of more than {MEMORY_EVERY} "
               "faults has others")

@@ -37,6 +37,18 @@ int NumSamples(const Sequence& s, int begin, int rows) {
   return count;
 }
 
+PlanBuilder::PlanBuilder(int block_size, int max_rows) : block_size_(block_size) {
+  const auto rows = static_cast<size_t>(max_rows);
+  for (auto* per_row : {&plan_.token_ids, &plan_.positions, &plan_.kv_slots, &plan_.sample_rows,
+                        &plan_.sample_targets}) {
+    per_row->reserve(rows);
+  }
+  plan_.bias_begin.reserve(rows + 1);
+  plan_.seen_begin.reserve(rows + 1);
+  plan_.sampling.reserve(rows);
+  samples_.reserve(rows);
+}
+
 void PlanBuilder::Clear() {
   plan_.Clear();
   samples_.clear();

@@ -23,7 +23,8 @@ struct PlannedSample {
 // Reads sequences, changes nothing of them but builds their `seen`. Not thread-safe.
 class PlanBuilder {
  public:
-  explicit PlanBuilder(int block_size) : block_size_(block_size) {}
+  // With room for `max_rows` rows, a sample on each; what is beyond grows, and stays.
+  PlanBuilder(int block_size, int max_rows);
 
   void Clear();
   void Copy(BlockId from, BlockId to) { plan_.block_copies.push_back({from, to}); }

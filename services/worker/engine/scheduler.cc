@@ -31,7 +31,7 @@ Scheduler::Scheduler(const EngineOptions& options, EngineMetrics* metrics)
       admission_(options.num_blocks, options.block_size, options.expected_answer_tokens),
       tenants_(static_cast<int64_t>(kBurst * options.max_batch_tokens),
                static_cast<int64_t>(kSlack * options.max_batch_tokens)),
-      plan_(options.block_size),
+      plan_(options.block_size, options.max_batch_tokens),
       block_tokens_(options.block_size) {
   CONTINUO_CHECK(options.max_batch_tokens >= 1 && options.max_prefill_chunk >= 1 &&
                  options.max_running >= 1);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "services/worker/engine/engine.h"
+#include "services/worker/engine/plan_builder.h"
 #include "tests/testing/manual_clock.h"
 
 namespace {
@@ -87,6 +88,20 @@ Counted CountSteadySteps(const SamplingParams& sampling) {
   }
   EXPECT_TRUE(engine.Run().ok());
   return executor.counted();
+}
+
+TEST(PlanBuilderTest, HasRoomForTheLargestStepFromTheStart) {
+  constexpr size_t kRows = 300;
+  PlanBuilder builder(16, kRows);
+  for (int i = 0; i < 2; ++i) {
+    const StepPlan& plan = builder.plan();
+    for (const auto* array : {&plan.token_ids, &plan.positions, &plan.kv_slots, &plan.sample_rows,
+                              &plan.sample_targets, &plan.bias_begin, &plan.seen_begin}) {
+      EXPECT_GE(array->capacity(), kRows);
+    }
+    EXPECT_GE(plan.sampling.capacity(), kRows);
+    builder.Clear();
+  }
 }
 
 TEST(SteadyStepTest, AStepThatOnlyDecodesAllocatesNothing) {
