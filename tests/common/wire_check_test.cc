@@ -45,11 +45,18 @@ TEST(WireCheckTest, AnyBytesAreTaken) {
   EXPECT_FALSE(ExplainParseFailure(deep, type).ok());
 }
 
+// However the bytes are divided into pieces.
 WireCounts CountOnWire(const std::string& bytes, const google::protobuf::Descriptor& type =
                                                      *v1::GenerateRequest::descriptor()) {
-  google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()),
-                                               /*block_size=*/7);
-  return continuo::CountOnWire(&input, type);
+  const auto count = [&](int piece) {
+    google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()),
+                                                 piece);
+    return continuo::CountOnWire(&input, type);
+  };
+  const WireCounts whole = count(-1), in_pieces = count(7);
+  EXPECT_EQ(whole.values, in_pieces.values);
+  EXPECT_EQ(whole.numbers, in_pieces.numbers);
+  return whole;
 }
 int64_t CountValues(const std::string& bytes) { return CountOnWire(bytes).values; }
 int64_t CountNumbers(const std::string& bytes) { return CountOnWire(bytes).numbers; }
