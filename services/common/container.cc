@@ -85,17 +85,17 @@ constexpr MemoryFiles kMemoryV2 = {"", "memory.max", "memory.current", "inactive
 constexpr MemoryFiles kMemoryV1 = {"memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
                                    "total_inactive_file"};
 
-uint64_t CgroupMemory(const ContainerRoots& roots, const MemoryFiles& files) {
-  uint64_t available = std::numeric_limits<uint64_t>::max();
-  ForEachCgroup(roots, files.controller, [&](const std::string& folder) {
-    const auto limit = ReadNumber(folder + "/" + files.limit);
-    if (!limit.has_value()) return;
-    const uint64_t usage = ReadNumber(folder + "/" + files.usage).value_or(0);
-    const uint64_t reclaimable = ReadKey(folder + "/memory.stat", files.reclaimable).value_or(0);
-    const uint64_t working_set = usage - std::min(usage, reclaimable);
-    available = std::min(available, *limit - std::min(*limit, working_set));
-  });
-  return available;
+// Calls `visit` for each cgroup that has a limit of memory.
+void ForEachMemoryLimit(
+    const ContainerRoots& roots,
+    const std::function<void(const MemoryFiles& files, const std::string& folder, uint64_t limit)>&
+        visit) {
+  for (const MemoryFiles& files : {kMemoryV2, kMemoryV1}) {
+    ForEachCgroup(roots, files.controller, [&](const std::string& folder) {
+      const auto limit = ReadNumber(folder + "/" + files.limit);
+      if (limit.has_value()) visit(files, folder, *limit);
+    });
+  }
 }
 
 // CPUs by quota, rounded up; infinite where there is none.
@@ -137,12 +137,31 @@ int AvailableThreads(const ContainerRoots& roots) {
   return std::max(whole + (quota > whole ? 1 : 0), 1);
 }
 
+std::optional<uint64_t> MemoryLimitBytes(const ContainerRoots& roots) {
+  std::optional<uint64_t> least;
+  if (const auto kilobytes = ReadKey(roots.proc + "/meminfo", "MemTotal:")) {
+    least = *kilobytes * 1024;
+  }
+  ForEachMemoryLimit(roots, [&least](const MemoryFiles&, const std::string&, uint64_t limit) {
+    least = std::min(least.value_or(limit), limit);
+  });
+  return least;
+}
+
 uint64_t AvailableMemoryBytes(const ContainerRoots& roots) {
-  uint64_t available = std::min(CgroupMemory(roots, kMemoryV2), CgroupMemory(roots, kMemoryV1));
-  const auto kilobytes = ReadKey(roots.proc + "/meminfo", "MemAvailable:");
-  if (kilobytes.has_value()) available = std::min(available, *kilobytes * 1024);
-  // Nothing known is nothing promised.
-  return available == std::numeric_limits<uint64_t>::max() ? 0 : available;
+  std::optional<uint64_t> least;
+  if (const auto kilobytes = ReadKey(roots.proc + "/meminfo", "MemAvailable:")) {
+    least = *kilobytes * 1024;
+  }
+  ForEachMemoryLimit(roots, [&least](const MemoryFiles& files, const std::string& folder,
+                                     uint64_t limit) {
+    const uint64_t usage = ReadNumber(folder + "/" + files.usage).value_or(0);
+    const uint64_t reclaimable = ReadKey(folder + "/memory.stat", files.reclaimable).value_or(0);
+    const uint64_t working_set = usage - std::min(usage, reclaimable);
+    const uint64_t left = limit - std::min(limit, working_set);
+    least = std::min(least.value_or(left), left);
+  });
+  return least.value_or(0);  // nothing known is nothing promised
 }
 
 }  // namespace continuo

@@ -45,8 +45,19 @@ struct GatewayConfig {
   absl::Duration drain_grace = absl::Minutes(10);
 };
 
+// Limits that somebody has chosen.
+struct ChosenLimits {
+  bool open_bytes = false;  // admission.max_open_bytes
+  bool buffer_bytes = false;
+};
+
 // Lowers what calls, connections and answers may hold (max_open_bytes, forwarded's, http's and
-// max_buffer_bytes) so that all of it together is three quarters of `memory` bytes at most.
-void FitMemory(uint64_t memory, GatewayConfig* config);
+// max_buffer_bytes), but for what was chosen, so that all of it together is at most three quarters
+// of the `memory` bytes that the container has. None goes below 16 MiB.
+void FitMemory(uint64_t memory, const ChosenLimits& chosen, GatewayConfig* config);
+
+// Those of the HTTP server: a body is at most max_request_bytes, and while it grows in steps of two
+// it has room where no other one is received.
+openai::HttpLimits HttpLimitsOf(const GatewayConfig& config);
 
 }  // namespace continuo::gateway

@@ -140,8 +140,7 @@ absl::Status Gateway::StartHttp() {
   if (config_.http_listen.empty() || config_.http_listen == "off") return absl::OkStatus();
   openai::HttpServerOptions options;
   options.listen = config_.http_listen;
-  options.limits = config_.http;
-  options.limits.max_body_bytes = config_.max_request_bytes;
+  options.limits = HttpLimitsOf(config_);
   if (config_.tls.any()) {
     options.read_tls = [files = config_.tls]() -> absl::StatusOr<openai::TlsPem> {
       ASSIGN_OR_RETURN(TlsContents contents, ReadTlsFiles(files));

@@ -66,8 +66,7 @@ int Main(int argc, char** argv) {
               "of less than 4 GiB");
   flags.Bytes("max_request_bytes", &config.max_request_bytes, 1 << 10, 1 << 30,
               "size of one request");
-  uint64_t buffer_bytes = config.max_buffer_bytes;
-  flags.Bytes("max_buffer_bytes", &buffer_bytes, 16 << 20, uint64_t{1} << 50,
+  flags.Bytes("max_buffer_bytes", &config.max_buffer_bytes, 16 << 20, uint64_t{1} << 50,
               "memory for what clients send and have not been sent, of all connections together; "
               "where it is not given, less in a container of less than 4 GiB");
   flags.Integer<int>("max_streams_per_connection", &config.max_streams_per_connection, 1, 1 << 20,
@@ -102,11 +101,13 @@ int Main(int argc, char** argv) {
   flags.Switch("trust_tenant_header", &config.auth.trust_tenant_header,
                "without keys: believe x-tenant-id from clients; else all belong to one tenant");
   if (const std::optional<int> code = flags.Parse(argc, argv)) return *code;
-  FitMemory(AvailableMemoryBytes(), &config);
-  if (flags.given("max_open_bytes")) {
-    config.admission.max_open_bytes = static_cast<int64_t>(open_bytes);
+  config.admission.max_open_bytes = static_cast<int64_t>(open_bytes);
+  if (const std::optional<uint64_t> memory = MemoryLimitBytes()) {
+    FitMemory(*memory,
+              {.open_bytes = flags.given("max_open_bytes"),
+               .buffer_bytes = flags.given("max_buffer_bytes")},
+              &config);
   }
-  if (flags.given("max_buffer_bytes")) config.max_buffer_bytes = buffer_bytes;
   if (config.workers.empty()) {
     std::cerr << "--workers is needed: host:port,host:port or dns:///NAME:PORT\n";
     return 2;
@@ -127,7 +128,9 @@ int Main(int argc, char** argv) {
       {{"address", (*gateway)->address()},
        {"http_address", http_port == 0 ? "" : absl::StrCat(http_host, ":", http_port)},
        {"metrics_address", absl::StrCat(metrics_host, ":", (*gateway)->metrics_port())},
-       {"workers", config.workers}});
+       {"workers", config.workers},
+       {"max_open_bytes", config.admission.max_open_bytes},
+       {"max_buffer_bytes", config.max_buffer_bytes}});
 
   signal.Wait();
   bool hurry = false;  // a second signal ends all waits

@@ -21,7 +21,7 @@ class ContainerTest : public ::testing::Test {
     roots_.cgroup = root_ + "/cgroup";
     roots_.proc = root_ + "/proc";
     roots_.affinity_cpus = 16;
-    Write("proc/meminfo", "MemTotal:       4096 kB\nMemAvailable:   1048576 kB\n");
+    Write("proc/meminfo", "MemTotal:       4194304 kB\nMemAvailable:   1048576 kB\n");
   }
   ~ContainerTest() override { std::filesystem::remove_all(root_); }
 
@@ -43,6 +43,7 @@ TEST_F(ContainerTest, WithoutCgroupsTheHostCounts) {
 TEST_F(ContainerTest, WithoutAnythingNothingIsPromised) {
   std::filesystem::remove_all(root_);
   EXPECT_EQ(AvailableMemoryBytes(roots_), 0);
+  EXPECT_EQ(MemoryLimitBytes(roots_), std::nullopt);
 }
 
 TEST_F(ContainerTest, QuotaIsRoundedUpAndAtLeastOne) {
@@ -75,6 +76,7 @@ TEST_F(ContainerTest, TheTightestCgroupOnThePathCounts) {
   Write("cgroup/pods/pod1/memory.current", "0\n");
   Write("cgroup/pods/pod1/app/memory.max", "max\n");
   EXPECT_EQ(AvailableMemoryBytes(roots_), 100 * kMiB);
+  EXPECT_EQ(MemoryLimitBytes(roots_), 300 * kMiB);
 }
 
 TEST_F(ContainerTest, AHostPathWithOnlyOurPartMountedUsesTheMount) {
@@ -99,6 +101,7 @@ TEST_F(ContainerTest, UsageAboveTheLimitLeavesNothing) {
   Write("cgroup/memory.max", "1000\n");
   Write("cgroup/memory.current", "2000\n");
   EXPECT_EQ(AvailableMemoryBytes(roots_), 0);
+  EXPECT_EQ(MemoryLimitBytes(roots_), 1000);
 }
 
 TEST_F(ContainerTest, VersionOneIsRead) {
@@ -113,6 +116,7 @@ TEST_F(ContainerTest, VersionOneIsRead) {
   Write("cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_EQ(AvailableThreads(roots_), 2);
   EXPECT_EQ(AvailableMemoryBytes(roots_), 60 * kMiB);
+  EXPECT_EQ(MemoryLimitBytes(roots_), 100 * kMiB);
 }
 
 TEST_F(ContainerTest, NonsenseIsNoLimit) {
@@ -121,6 +125,7 @@ TEST_F(ContainerTest, NonsenseIsNoLimit) {
   Write("cgroup/memory.max", "many\n");
   EXPECT_EQ(AvailableThreads(roots_), 16);
   EXPECT_EQ(AvailableMemoryBytes(roots_), 1024 * kMiB);
+  EXPECT_EQ(MemoryLimitBytes(roots_), 4096 * kMiB);
 }
 
 TEST(ContainerHereTest, ThisMachineHasSomething) {

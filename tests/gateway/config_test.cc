@@ -13,33 +13,57 @@ int64_t All(const GatewayConfig& c) {
          c.forwarded.max_open_bytes + c.http.max_bodies_bytes + c.http.max_answers_bytes;
 }
 
+constexpr int64_t kMiB = 1 << 20;
+
 TEST(FitMemoryTest, ALargeContainerChangesNothing) {
   GatewayConfig config;
   const GatewayConfig before = config;
-  FitMemory(uint64_t{4} << 30, &config);
+  FitMemory(4096 * kMiB, {}, &config);
   EXPECT_EQ(All(config), All(before));
   EXPECT_EQ(config.http.max_answer_bytes, before.http.max_answer_bytes);
 }
 
 TEST(FitMemoryTest, ASmallOneIsNeverPromisedMoreThanThreeQuarters) {
-  for (const int64_t memory : {int64_t{2} << 30, int64_t{1} << 30, int64_t{64} << 20}) {
+  for (const int64_t memory : {2048 * kMiB, 1024 * kMiB, 256 * kMiB}) {
     GatewayConfig config;
-    FitMemory(static_cast<uint64_t>(memory), &config);
+    FitMemory(static_cast<uint64_t>(memory), {}, &config);
     EXPECT_LE(All(config), memory * 3 / 4);
     EXPECT_GT(All(config), memory * 7 / 10);
     // Everybody gives the same part.
     EXPECT_NEAR(static_cast<double>(config.admission.max_open_bytes),
                 static_cast<double>(config.max_buffer_bytes), 1);
     EXPECT_LE(config.http.max_answer_bytes, config.http.max_answers_bytes);
-    EXPECT_LE(static_cast<int64_t>(config.http.max_body_bytes), config.http.max_bodies_bytes);
   }
 }
 
-TEST(FitMemoryTest, NothingLeftIsStillSomething) {
+TEST(FitMemoryTest, WhatWasChosenStaysAndTheRestMakesRoom) {
   GatewayConfig config;
-  FitMemory(0, &config);
-  EXPECT_GT(config.max_buffer_bytes, 0u);
-  EXPECT_GT(config.admission.max_open_bytes, 0);
+  config.max_buffer_bytes = 1024 * kMiB;
+  FitMemory(2048 * kMiB, {.buffer_bytes = true}, &config);
+  EXPECT_EQ(config.max_buffer_bytes, 1024 * kMiB);
+  EXPECT_LE(All(config), 1536 * kMiB);
+  EXPECT_GT(All(config), 1535 * kMiB);
+}
+
+TEST(FitMemoryTest, EachLimitStillTakesARequest) {
+  for (const int64_t memory : {int64_t{0}, kMiB, 64 * kMiB}) {
+    GatewayConfig config;
+    config.admission.max_open_bytes = 3072 * kMiB;
+    FitMemory(static_cast<uint64_t>(memory), {.open_bytes = true}, &config);
+    EXPECT_EQ(config.admission.max_open_bytes, 3072 * kMiB);
+    EXPECT_EQ(config.max_buffer_bytes, 16 * kMiB);
+    EXPECT_EQ(config.http.max_bodies_bytes, 16 * kMiB);
+    EXPECT_EQ(config.http.max_answer_bytes, 16 * kMiB);
+  }
+}
+
+TEST(HttpLimitsOfTest, ABodyIsARequestAndHasRoom) {
+  GatewayConfig config;
+  EXPECT_EQ(HttpLimitsOf(config).max_body_bytes, 8 * kMiB);
+  config.max_request_bytes = 64 * kMiB;
+  EXPECT_EQ(HttpLimitsOf(config).max_body_bytes, 64 * kMiB);
+  config.http.max_bodies_bytes = 35 * kMiB;
+  EXPECT_EQ(HttpLimitsOf(config).max_body_bytes, 35 * kMiB / 2);
 }
 
 }  // namespace
