@@ -33,6 +33,15 @@ std::string NameOfFolder(const std::string& path) {
   return name.empty() ? "model" : name;
 }
 
+// The folder itself where `path` is a link to one: whoever moves the link meanwhile does not mix
+// the files of two models.
+std::string WithoutLinks(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return path;
+  const std::filesystem::path folder = std::filesystem::canonical(path, error);
+  return error ? path : folder.string();
+}
+
 // The host's name, which is the pod's, with what tells several workers of one host apart.
 std::string NameOfWorker(const std::string& listen) {
   std::array<char, 256> host = {};
@@ -137,6 +146,8 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
                      " does not hold one message of --max_receive_bytes=", c.max_receive_bytes));
   }
   if (c.model_name.empty()) c.model_name = NameOfFolder(c.model);
+  c.model = WithoutLinks(c.model);
+  c.draft_model = WithoutLinks(c.draft_model);
   if (c.worker_name.empty()) c.worker_name = NameOfWorker(c.listen);
   return parsed;
 }

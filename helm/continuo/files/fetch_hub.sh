@@ -36,6 +36,7 @@ if [ -e "$folder/.complete" ]; then
 fi
 mkdir -p "$folder"
 files=$folder/.files.$(hostname)
+before=$(readlink -f "$TARGET" || echo "$TARGET")  # another pod may move the link meanwhile
 
 # NAME SHA256-OR-- a line, of the files beside config.json that a worker reads. A name that could
 # leave the folder is none of them.
@@ -55,7 +56,11 @@ grep -q '^config.json ' "$files" || { echo "$REPOSITORY has no config.json" >&2;
 while read -r name sha; do
   ! is "$folder/$name" "$sha" || continue
   # As it is in the commit before.
-  if is "$TARGET/$name" "$sha" && ln "$TARGET/$name" "$folder/$name"; then continue; fi
+  if is "$before/$name" "$sha"; then
+    ln "$before/$name" "$folder/$name" || :
+    # Whoever has put it there.
+    ! is "$folder/$name" "$sha" || continue
+  fi
   echo "fetching $name"
   part=$folder/.$name.$(hostname).part
   fetch "$HUB/$REPOSITORY/resolve/$commit/$name" --continue-at - --output "$part" </dev/null || {

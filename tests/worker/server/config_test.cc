@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "absl/strings/match.h"
 #include "services/common/flags.h"
 #include "services/worker/text/text_model.h"
@@ -26,6 +28,18 @@ TEST(WorkerConfigTest, NamesTheModelAfterItsFolder) {
     const std::vector<const char*> arguments = {"continuo-worker", folder};
     EXPECT_EQ(ParseWorkerConfig(2, arguments.data()).config.model_name, "tiny");
   }
+}
+
+TEST(WorkerConfigTest, ALinkToAFolderIsFollowedOnce) {
+  const TinyModel model;
+  const std::string link = model.dir() + ".link";
+  std::filesystem::create_directory_symlink(model.dir(), link);
+  const std::string flag = "--model=" + link;
+  const std::vector<const char*> arguments = {"continuo-worker", flag.c_str()};
+  const WorkerConfig config = ParseWorkerConfig(2, arguments.data()).config;
+  std::filesystem::remove(link);
+  EXPECT_EQ(config.model, std::filesystem::canonical(model.dir()));
+  EXPECT_EQ(config.model_name, std::filesystem::path(link).filename());
 }
 
 TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
