@@ -99,7 +99,7 @@ fi
 npm_install() {
   [ -d "build/npm/node_modules/$1" ] || npm install --silent --no-audit --no-fund --prefix build/npm "$2" >/dev/null
 }
-if [ "$want_tools" = 1 ] && command -v npm >/dev/null; then
+if [ "$((want_tools + want_all))" -gt 0 ] && command -v npm >/dev/null; then
   echo "setup: buf"
   npm_install @bufbuild/buf @bufbuild/buf@1.50.0
 fi

@@ -45,6 +45,9 @@ run_tests cuda -L 'cuda|gpu'
 if [ -x build/npm/node_modules/.bin/buf ]; then
   echo "== protos: lint, breaking changes"
   scripts/check_protos.sh
+elif [ "$all" = 1 ]; then
+  echo "buf is missing: it needs npm" >&2
+  exit 1
 else
   echo "== protos: skipped, buf needs npm"
 fi

@@ -155,7 +155,8 @@ def report(peaks, peak, rate, overload, memory, alone, beside, flood):
     sent = {name: part["requests"]["sent"] for name, part in parts}
     misses = [f"{count} of {sent[name]} requests of {name} were neither answered nor refused"
               for name, count in failed.items() if count > FAILED_LIMIT * sent[name]]
-    unanswered = [name for name, part in (("the peak", peaks[0]), ("overload", overload),
+    unanswered = [name for name, part in (("the peak", peaks[0]), ("the second peak", peaks[1]),
+                                          ("overload", overload), ("the flood", flood),
                                           ("the light tenant alone", alone),
                                           ("the light tenant beside the flood", beside))
                   if not part["requests"]["ok"]]

@@ -46,9 +46,14 @@ class OverloadTest(unittest.TestCase):
                 self.parts[name]["requests"]["failed"] = 0
 
     def test_part_without_answers_is_a_failure(self):
-        self.parts["overload"]["requests"]["ok"] = 0
-        self.parts["overload"]["latency_seconds"]["time_to_first_token"]["p50"] = 0
-        self.assertIn("nothing was answered in overload", self.misses()[0])
+        for name, empty in (("overload", self.parts["overload"]), ("flood", self.parts["flood"]),
+                            ("peak", self.parts["peaks"][0]),
+                            ("second peak", self.parts["peaks"][1])):
+            with self.subTest(name):
+                empty["requests"]["ok"] = 0
+                empty["latency_seconds"]["time_to_first_token"]["p50"] = 0
+                self.assertRegex(self.misses()[0], f"nothing was answered in (the )?{name}")
+                empty["requests"]["ok"] = 10
 
     def test_figure_past_its_limit_is_a_failure(self):
         for change in ({"overload": part(79, 4)}, {"memory": (100, 111)},

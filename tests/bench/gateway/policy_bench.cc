@@ -268,6 +268,10 @@ int Main(int argc, char** argv) {
       {"mooncake/conversation, one system prompt", BehindSystemPrompt(mooncake)},
       {"azure2023_conv", ReadCsv(traces + "/normalised/azure2023_conv.csv")},
       {"servegen_m-large", ReadCsv(traces + "/normalised/servegen_m-large_1h.csv")}};
+  if (copies < 1) {
+    std::fprintf(stderr, "--copies=%d is less than one\n", copies);
+    return 2;
+  }
   std::vector<Contestant> contestants;
   for (const NamedPolicy& policy : kPolicies) {
     contestants.push_back(

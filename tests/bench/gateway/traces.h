@@ -98,7 +98,8 @@ inline std::vector<TraceRequest> ReadCsv(const std::string& path) {
 inline std::vector<TraceRequest> Overlaid(const std::vector<TraceRequest>& trace, int copies,
                                           double seconds) {
   std::vector<TraceRequest> all;
-  const double length = trace.back().arrival;
+  // The last arrival is within it.
+  const double length = std::nextafter(trace.back().arrival, HUGE_VAL);
   for (int i = 0; i < copies; ++i) {
     for (const TraceRequest& request : trace) {
       const double arrival = std::fmod(request.arrival + length * i / copies, length);
