@@ -21,6 +21,20 @@ bool DrawsFirst(const Sequence& s) {
          s.request->request.max_tokens > 0;
 }
 
+// Entries of biases and of seen tokens for which there is always room.
+constexpr size_t kKeptEntries = 4096;
+
+// Empties an array as long as requests make it. It keeps its memory while steps need a good part of
+// it; what one unusual step took is given back.
+template <typename T>
+void ClearUneven(std::vector<T>& values) {
+  if (values.capacity() > kKeptEntries && values.size() < values.capacity() / 4) {
+    std::vector<T>().swap(values);
+    values.reserve(kKeptEntries);
+  }
+  values.clear();
+}
+
 }  // namespace
 
 int NumSamples(const Sequence& s, int begin, int rows) {
@@ -46,10 +60,14 @@ PlanBuilder::PlanBuilder(int block_size, int max_rows) : block_size_(block_size)
   plan_.bias_begin.reserve(rows + 1);
   plan_.seen_begin.reserve(rows + 1);
   plan_.sampling.reserve(rows);
+  plan_.biases.reserve(kKeptEntries);
+  plan_.seen.reserve(kKeptEntries);
   samples_.reserve(rows);
 }
 
 void PlanBuilder::Clear() {
+  ClearUneven(plan_.biases);
+  ClearUneven(plan_.seen);
   plan_.Clear();
   samples_.clear();
 }

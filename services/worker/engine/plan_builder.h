@@ -23,7 +23,9 @@ struct PlannedSample {
 // Reads sequences, changes nothing of them but builds their `seen`. Not thread-safe.
 class PlanBuilder {
  public:
-  // With room for `max_rows` rows, a sample on each; what is beyond grows, and stays.
+  // With room for `max_rows` rows, a sample on each. What is beyond grows, and stays; but biases
+  // and seen tokens, which one step may have many of, are given back where the steps after it need
+  // few.
   PlanBuilder(int block_size, int max_rows);
 
   void Clear();

@@ -65,7 +65,18 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
     r.logits_ = static_cast<float*>(logits);
     r.scratch_.resize(static_cast<size_t>(std::max(1, options.num_threads)));
   }
+  r.ReserveSamples();
   return runner;
+}
+
+// So that memory does not depend on which steps there were.
+void ModelRunner::ReserveSamples() {
+  const auto rows = static_cast<size_t>(options_.max_rows);
+  for (auto* per_sample :
+       {&distinct_rows_, &row_of_sample_, &mask_of_sample_, &recycled_.token_ids}) {
+    per_sample->reserve(rows);
+  }
+  recycled_.scores.reserve(rows);
 }
 
 ModelRunner::~ModelRunner() { backend_->FreeHost(logits_); }

@@ -66,6 +66,8 @@ class ModelRunner : public Executor {
   ModelRunner(const ModelConfig& config, const ModelRunnerOptions& options,
               std::unique_ptr<Backend> backend, std::unique_ptr<Communicator> communicator);
 
+  // Room for a sample on each row.
+  void ReserveSamples();
   // A broken plan is the engine's mistake, not a client's: it ends the process.
   void CheckPlan(const StepPlan& plan) const;
   absl::StatusOr<DeviceStep> Upload(const StepPlan& plan);
