@@ -132,7 +132,11 @@ TEST_F(InferenceServiceTest, AnIdleWorkerIsEnoughForADeadlineThatTheQueueDoesNot
   idle.address = "new:1";
   idle.waiting_requests = 0;
   publish({busy, idle});
-  EXPECT_TRUE(service_.Open(call, request, &client).ok());
+  auto relay = service_.Open(call, request, &client);
+  ASSERT_TRUE(relay.ok());
+  service_.EndStreams(absl::UnavailableError("ends"));
+  (*relay)->Start();
+  EXPECT_TRUE(client.status.has_value());
 }
 
 TEST_F(InferenceServiceTest, PromptsThatAreEndedWhileTheNextIsOpenedEndAndLeaveNothing) {
