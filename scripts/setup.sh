@@ -44,6 +44,8 @@ rust_is_new() {
 rust_is_new || packages+=(rustc-web cargo-web)
 # For scripts/helm_tools.sh, where too old a one fetches a newer, and services/cli/examples.
 [ "$want_tools" = 0 ] || command -v go >/dev/null || packages+=(golang-go)
+# As in the image that helm/continuo fetches models with.
+[ "$want_tools" = 0 ] || packages+=(busybox)
 if [ "$want_all" = 1 ]; then
   packages+=(clang-19 libclang-rt-19-dev clang-format iproute2)
   command -v npm >/dev/null || packages+=(npm)  # other packages of Node.js bring their own

@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -83,6 +84,8 @@ class Hub:
 
 
 class FetchTest(unittest.TestCase):
+    path = os.environ["PATH"]
+
     def setUp(self):
         self.storage = Hub(FILES)
         self.hub = Hub(FILES, self.storage)
@@ -105,7 +108,7 @@ class FetchTest(unittest.TestCase):
         environment |= {"HUB": self.hub.address, "TARGET": str(self.target), "REVISION": revision}
         return subprocess.run([*container["command"], *container["args"]], text=True,
                               capture_output=True, timeout=120,
-                              env={"PATH": os.environ["PATH"]} | environment | more)
+                              env={"PATH": self.path} | environment | more)
 
     def there(self):
         return sorted(p.name for p in self.target.iterdir())
@@ -216,6 +219,21 @@ class FetchTest(unittest.TestCase):
         done = self.fetch()
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("a/b has no config.json", done.stderr)
+
+
+@unittest.skipUnless(shutil.which("busybox"), "busybox is not installed")
+class FetchWithBusyboxTest(FetchTest):
+    """With the tools of the chart's default image: busybox' and curl."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        busybox = shutil.which("busybox")
+        for tool in subprocess.check_output([busybox, "--list"], text=True).split():
+            os.symlink(busybox, os.path.join(folder.name, tool))
+        os.symlink(shutil.which("curl"), os.path.join(folder.name, "curl"))
+        cls.path = folder.name
 
 
 if __name__ == "__main__":
