@@ -143,6 +143,7 @@ def load_in_pod(streams=6, address=GATEWAY):
                 "--seed=pod")
 
 
-def load_on_node(streams=4, node_port=30050):
+def load_on_node(streams=4, node_port=30050, seed="node"):
+    """`seed` is part of its requests' names, of which no two may be the same at a time."""
     return Load("node", "nsenter", "--net=/run/netns/kube1", ROOT / "build/venv/bin/python",
-                HERE / "load.py", f"10.250.0.11:{node_port}", f"--streams={streams}", "--seed=node")
+                HERE / "load.py", f"10.250.0.11:{node_port}", f"--streams={streams}", f"--seed={seed}")

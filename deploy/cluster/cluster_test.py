@@ -225,14 +225,21 @@ class Test:
 
     def update_to_other_weights(self):
         tag = self.tag + "-next"
-        total = self.under_load(
-            lambda: cluster.helm_upgrade(f"--set=image.tag={tag}", "--set=pools.demo.model.pvc.path=other"),
-            most_reconnects=1, inexact=True)
-        assert total["inexact"] > 0, "no stream was under way from the old to the new weights"
-        # What was neither an old answer nor inexact is an answer of the new weights.
-        for load in self.loads:
-            report = load.tell("references")
-            assert report["different"] == 0, report
+        # So many that each takes longer than the second over which a worker hands its streams over.
+        more = cluster.load_on_node(streams=24, seed="more")
+        self.loads.append(more)
+        try:
+            total = self.under_load(
+                lambda: cluster.helm_upgrade(f"--set=image.tag={tag}", "--set=pools.demo.model.pvc.path=other"),
+                most_reconnects=1, inexact=True)
+            assert total["inexact"] > 0, "no stream was under way from the old to the new weights"
+            # What was neither an old answer nor inexact is an answer of the new weights.
+            for load in self.loads:
+                report = load.tell("references")
+                assert report["different"] == 0, report
+        finally:
+            self.loads.remove(more)
+            more.end()
         cluster.helm_upgrade()
         for load in self.loads:
             load.tell("references")

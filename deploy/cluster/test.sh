@@ -24,7 +24,7 @@ bash -euo pipefail -c "BASH_XTRACEFD=1; set -x; $(commands 'From zero to tokens 
 echo "page: $(($(date +%s) - begin)) s"
 # printed COMMAND: what the page's command that begins so has printed.
 printed() { awk -v command="+ $1" '/^\+ / {on = index($0, command) == 1; next} on' "$page"; }
-printed 'kubectl run ask' | grep '[[:alnum:]]' >/dev/null || { echo "the page's client in a pod got no tokens" >&2; exit 1; }
+printed 'kubectl logs ask' | grep '[[:alnum:]]' >/dev/null || { echo "the page's client in a pod got no tokens" >&2; exit 1; }
 printed 'nsenter --net=/run/netns/kube1 curl' | grep -E '"content": ?"[^"]*[[:alnum:]]' >/dev/null ||
   { echo "the page's client outside got no tokens" >&2; exit 1; }
 rm -f "$page"
