@@ -45,6 +45,10 @@ struct GatewayConfig {
   absl::Duration drain_grace = absl::Minutes(10);
 };
 
+// The least that the flags take, and that FitMemory leaves.
+inline constexpr uint64_t kLeastBufferBytes = 16 << 20;
+inline constexpr uint64_t kLeastOpenBytes = 1 << 20;
+
 // Limits that somebody has chosen.
 struct ChosenLimits {
   bool open_bytes = false;  // admission.max_open_bytes
@@ -53,7 +57,7 @@ struct ChosenLimits {
 
 // Lowers what calls, connections and answers may hold (max_open_bytes, forwarded's, http's and
 // max_buffer_bytes), but for what was chosen, so that all of it together is at most three quarters
-// of the `memory` bytes that the container has. None goes below 16 MiB.
+// of the `memory` bytes that the container has, where that leaves each its least.
 void FitMemory(uint64_t memory, const ChosenLimits& chosen, GatewayConfig* config);
 
 // Those of the HTTP server: a body is at most max_request_bytes, and while it grows in steps of two

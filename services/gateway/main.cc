@@ -61,12 +61,12 @@ int Main(int argc, char** argv) {
       "prompt tokens, estimated, of one tenant on this gateway, ten seconds' worth at once; "
       "0 is no limit");
   auto open_bytes = static_cast<uint64_t>(config.admission.max_open_bytes);
-  flags.Bytes("max_open_bytes", &open_bytes, 1 << 20, uint64_t{1} << 50,
+  flags.Bytes("max_open_bytes", &open_bytes, kLeastOpenBytes, uint64_t{1} << 50,
               "memory of all open requests together; where it is not given, less in a container "
               "of less than 4 GiB");
   flags.Bytes("max_request_bytes", &config.max_request_bytes, 1 << 10, 1 << 30,
               "size of one request");
-  flags.Bytes("max_buffer_bytes", &config.max_buffer_bytes, 16 << 20, uint64_t{1} << 50,
+  flags.Bytes("max_buffer_bytes", &config.max_buffer_bytes, kLeastBufferBytes, uint64_t{1} << 50,
               "memory for what clients send and have not been sent, of all connections together; "
               "where it is not given, less in a container of less than 4 GiB");
   flags.Integer<int>("max_streams_per_connection", &config.max_streams_per_connection, 1, 1 << 20,

@@ -24,7 +24,7 @@ TEST(FitMemoryTest, ALargeContainerChangesNothing) {
 }
 
 TEST(FitMemoryTest, ASmallOneIsNeverPromisedMoreThanThreeQuarters) {
-  for (const int64_t memory : {2048 * kMiB, 1024 * kMiB, 256 * kMiB}) {
+  for (const int64_t memory : {2048 * kMiB, 1024 * kMiB, 64 * kMiB}) {
     GatewayConfig config;
     FitMemory(static_cast<uint64_t>(memory), {}, &config);
     EXPECT_LE(All(config), memory * 3 / 4);
@@ -45,15 +45,15 @@ TEST(FitMemoryTest, WhatWasChosenStaysAndTheRestMakesRoom) {
   EXPECT_GT(All(config), 1535 * kMiB);
 }
 
-TEST(FitMemoryTest, EachLimitStillTakesARequest) {
+TEST(FitMemoryTest, EachLimitKeepsWhatItsFlagTakesAtLeast) {
   for (const int64_t memory : {int64_t{0}, kMiB, 64 * kMiB}) {
     GatewayConfig config;
     config.admission.max_open_bytes = 3072 * kMiB;
     FitMemory(static_cast<uint64_t>(memory), {.open_bytes = true}, &config);
     EXPECT_EQ(config.admission.max_open_bytes, 3072 * kMiB);
     EXPECT_EQ(config.max_buffer_bytes, 16 * kMiB);
-    EXPECT_EQ(config.http.max_bodies_bytes, 16 * kMiB);
-    EXPECT_EQ(config.http.max_answer_bytes, 16 * kMiB);
+    EXPECT_EQ(config.http.max_bodies_bytes, kMiB);
+    EXPECT_EQ(config.http.max_answer_bytes, kMiB);
   }
 }
 

@@ -24,15 +24,13 @@ bool DrawsFirst(const Sequence& s) {
 // Entries of biases and of seen tokens for which there is always room.
 constexpr size_t kKeptEntries = 4096;
 
-// Empties an array as long as requests make it. It keeps its memory while steps need a good part of
-// it; what one unusual step took is given back.
+// For an array as long as requests make it: where the step needed little of its memory, what an
+// unusual one took is given back.
 template <typename T>
-void ClearUneven(std::vector<T>& values) {
-  if (values.capacity() > kKeptEntries && values.size() < values.capacity() / 4) {
-    std::vector<T>().swap(values);
-    values.reserve(kKeptEntries);
-  }
-  values.clear();
+void GiveBack(std::vector<T>& values) {
+  if (values.capacity() <= kKeptEntries || values.size() >= values.capacity() / 4) return;
+  values = std::vector<T>();
+  values.reserve(kKeptEntries);
 }
 
 }  // namespace
@@ -66,8 +64,8 @@ PlanBuilder::PlanBuilder(int block_size, int max_rows) : block_size_(block_size)
 }
 
 void PlanBuilder::Clear() {
-  ClearUneven(plan_.biases);
-  ClearUneven(plan_.seen);
+  GiveBack(plan_.biases);
+  GiveBack(plan_.seen);
   plan_.Clear();
   samples_.clear();
 }

@@ -185,15 +185,9 @@ TEST_F(ApiTest, ManySmallMessagesAreChargedWhatTheyTake) {
   for (int i = 0; i < 100; ++i) body["messages"].push_back({{"role", "user"}, {"content", "a"}});
   EXPECT_EQ(Post(kChatPath, body.dump()).result_int(), 200);
   ASSERT_THAT(front_.num_bytes(), SizeIs(1));
-  // Of the messages alone: with ThreadSanitizer a map's own size cannot be told, since its layout
-  // is then another one than in Debian's library.
-  size_t num_bytes = 0;
-  const std::vector<v1::GenerateRequest> requests = front_.requests();
-  for (const auto& message : requests[0].conversation().messages()) {
-    num_bytes += message.SpaceUsedLong();
-  }
-  EXPECT_GE(num_bytes, 100 * sizeof(v1::ChatMessage));
-  EXPECT_GE(front_.num_bytes()[0], static_cast<int64_t>(num_bytes));
+#ifndef __SANITIZE_THREAD__  // where maps are laid out otherwise than in Debian's library
+  EXPECT_GE(front_.num_bytes()[0], static_cast<int64_t>(front_.requests()[0].SpaceUsedLong()));
+#endif
 }
 
 TEST_F(ApiTest, AnswersInOnePieceTakeABoundedRoomTogether) {
