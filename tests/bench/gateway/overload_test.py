@@ -48,7 +48,9 @@ class OverloadTest(unittest.TestCase):
     def test_part_without_answers_is_a_failure(self):
         for name, empty in (("overload", self.parts["overload"]), ("flood", self.parts["flood"]),
                             ("peak", self.parts["peaks"][0]),
-                            ("second peak", self.parts["peaks"][1])):
+                            ("second peak", self.parts["peaks"][1]),
+                            ("light tenant alone", self.parts["alone"]),
+                            ("light tenant beside the flood", self.parts["beside"])):
             with self.subTest(name):
                 empty["requests"]["ok"] = 0
                 empty["latency_seconds"]["time_to_first_token"]["p50"] = 0
