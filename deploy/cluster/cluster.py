@@ -6,6 +6,7 @@ import pathlib
 import socket
 import struct
 import subprocess
+import tempfile
 import time
 import urllib.request
 
@@ -15,6 +16,7 @@ K8S_ROOT = pathlib.Path(os.environ.get("K8S_ROOT") or pathlib.Path(
     os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "continuo-cluster")
 NAMESPACE, RELEASE = "continuo", "continuo"
 GATEWAY = "continuo-gateway.continuo.svc.cluster.local:50050"
+NODE_PORT = "10.250.0.11:30050"
 DNS = "10.96.0.10"
 ENVIRONMENT = {**os.environ, "KUBECONFIG": str(K8S_ROOT / "pki/admin.conf")}
 
@@ -38,6 +40,16 @@ def helm_upgrade(*arguments):
     # Old pods still drain when the new ones are ready.
     wait_until(lambda: not any(p["metadata"].get("deletionTimestamp") for p in pods()), 180,
                "old pods to end")
+
+
+def put_secret(name, **data):
+    """Makes it or takes its place; `data` as text, in whose names __ stands for a dot."""
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+              "stringData": {key.replace("__", "."): text for key, text in data.items()}}
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(secret, file)
+        file.flush()
+        kubectl("apply", "-f", file.name)
 
 
 def pods(component=None):
@@ -137,13 +149,13 @@ class Load:
         self.process.wait(timeout=30)
 
 
-def load_in_pod(streams=6, address=GATEWAY):
+def load_in_pod(*options, streams=6, address=GATEWAY):
     return Load("pod", K8S_ROOT / "bin/kubectl", "-n", "default", "exec", "-i", "client", "--",
                 "/venv/bin/python", "deploy/cluster/load.py", address, f"--streams={streams}",
-                "--seed=pod")
+                "--seed=pod", *options)
 
 
-def load_on_node(streams=4, node_port=30050, seed="node"):
+def load_on_node(*options, streams=4, seed="node"):
     """`seed` is part of its requests' names, of which no two may be the same at a time."""
     return Load("node", "nsenter", "--net=/run/netns/kube1", ROOT / "build/venv/bin/python",
-                HERE / "load.py", f"10.250.0.11:{node_port}", f"--streams={streams}", f"--seed={seed}")
+                HERE / "load.py", NODE_PORT, f"--streams={streams}", f"--seed={seed}", *options)

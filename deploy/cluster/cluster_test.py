@@ -9,7 +9,9 @@ NodePort. Every answer must be byte for byte the undisturbed one, no client sees
 gateway ends, one continuation goes on at another one.
 """
 import argparse
+import contextlib
 import json
+import secrets
 import sys
 import time
 import traceback
@@ -17,6 +19,11 @@ import traceback
 import cluster
 import dry_run
 from cluster import kubectl, ready, wait_until
+
+sys.path.insert(0, str(cluster.ROOT / "tests/e2e"))
+import certificates  # noqa: E402
+import fleet  # noqa: E402
+from fleet import grpc, pb  # noqa: E402
 
 WORKERS = "deployment/continuo-worker-demo"
 POOL_NAME = "continuo-worker-demo.continuo.svc.cluster.local"
@@ -70,6 +77,17 @@ class Test:
         wait_until(lambda: len(ready("worker")) == workers == len(cluster.pods("worker")) and
                    len(ready("gateway")) == gateways == len(cluster.pods("gateway")), 180,
                    f"{workers} workers and {gateways} gateways")
+
+    @contextlib.contextmanager
+    def _more_streams(self):
+        """So many that each takes longer than the second over which a worker hands its streams over."""
+        more = cluster.load_on_node(streams=24, seed="more")
+        self.loads.append(more)
+        try:
+            yield
+        finally:
+            self.loads.remove(more)
+            more.end()
 
     def recover(self):
         """Makes the fleet whole after a step that failed."""
@@ -185,7 +203,8 @@ class Test:
             cluster.run(cluster.K8S_ROOT / "bin/kubectl", "drain", "node2", "--ignore-daemonsets",
                         "--delete-emptydir-data", "--timeout=180s")
         try:
-            total = self.under_load(drain, most_reconnects=1)
+            with self._more_streams():
+                total = self.under_load(drain, most_reconnects=1)
         finally:
             kubectl("uncordon", "node2")
         assert total["moves"] > 0, "no stream was at a worker there"
@@ -225,10 +244,7 @@ class Test:
 
     def update_to_other_weights(self):
         tag = self.tag + "-next"
-        # So many that each takes longer than the second over which a worker hands its streams over.
-        more = cluster.load_on_node(streams=24, seed="more")
-        self.loads.append(more)
-        try:
+        with self._more_streams():
             total = self.under_load(
                 lambda: cluster.helm_upgrade(f"--set=image.tag={tag}", "--set=pools.demo.model.pvc.path=other"),
                 most_reconnects=1, inexact=True)
@@ -237,12 +253,97 @@ class Test:
             for load in self.loads:
                 report = load.tell("references")
                 assert report["different"] == 0, report
-        finally:
-            self.loads.remove(more)
-            more.end()
         cluster.helm_upgrade()
         for load in self.loads:
             load.tell("references")
+
+    def tls_and_keys(self):
+        """TLS on every hop and keys, from Secrets that are renewed while streams are open."""
+        authority = certificates.Authority()
+        keys = {tenant: secrets.token_hex(16) for tenant in ("alice", "bob", "carol")}
+
+        def issue(serial):
+            for name in ("clients-tls", "workers-tls", "gateways-tls"):
+                certificate, key = authority.issue(name, serial)
+                cluster.put_secret(name, tls__crt=certificate.read_text(), tls__key=key.read_text(),
+                                   ca__crt=authority.ca.read_text())
+
+        def put_keys(*tenants):
+            cluster.put_secret("keys", keys="".join(f"{t} {keys[t]}\n" for t in tenants))
+
+        def code(client, key=None):
+            metadata = [("authorization", f"Bearer {key}")] if key else []
+            try:
+                client.inference.ListModels(pb.ListModelsRequest(), timeout=10, metadata=metadata)
+            except grpc.RpcError as error:
+                return error.code()
+            return grpc.StatusCode.OK
+
+        issue(1)
+        put_keys("alice", "bob")
+        cluster.helm_upgrade(
+            "--set=tls.enabled=true", "--set=tls.clients.secretName=clients-tls",
+            "--set=tls.workers.secretName=workers-tls", "--set=tls.workers.gatewaySecretName=gateways-tls",
+            f"--set=tls.workers.serverName={certificates.NAME}", "--set=apiKeys.secretName=keys")
+        over_tls = certificates.client(cluster.NODE_PORT, authority)
+        assert code(fleet.Client(cluster.NODE_PORT)) == grpc.StatusCode.UNAVAILABLE, "in the clear"
+        for key in (None, keys["carol"]):
+            assert code(over_tls, key) == grpc.StatusCode.UNAUTHENTICATED, key
+        for pod in ready("worker"):  # takes who shows a certificate
+            address = f"{pod['status']['podIP']}:50051"
+            assert code(certificates.client(address, authority)) == grpc.StatusCode.UNAVAILABLE
+            shown = authority.files("gateways-tls")
+            assert code(certificates.client(address, authority, shown)) == grpc.StatusCode.OK
+
+        def renew():
+            issue(20)
+            put_keys(*keys)
+            for component, port in (("gateway", 50050), ("worker", 50051)):
+                for pod in ready(component):
+                    address = f"{pod['status']['podIP']}:{port}"
+                    wait_until(lambda a=address: certificates.served_serial(
+                        a, authority, authority.files("gateways-tls")) == 20, 180, f"{address}'s new one")
+            wait_until(lambda: code(over_tls, keys["carol"]) == grpc.StatusCode.OK, 180, "the new key")
+            self._kill("worker")
+
+        def options(tenant):
+            return (f"--authority={authority.ca.read_text()}", f"--server_name={certificates.NAME}",
+                    f"--key={keys[tenant]}")
+        plain, self.loads = self.loads, [cluster.load_in_pod(*options("alice")),
+                                         cluster.load_on_node(*options("bob"))]
+        try:
+            total = self.under_load(renew)
+            assert total["moves"] > 0, "no stream was at that worker"
+            served = {(series.split('tenant="')[1].split('"')[0])
+                      for pod in ready("gateway")
+                      for series, value in cluster.metrics(f"{pod['status']['podIP']}:9091").items()
+                      if series.startswith("continuo_gateway_tenant_tokens") and value > 0}
+            assert served == {"alice", "bob"}, served
+        finally:
+            for load in self.loads:
+                load.end()
+            self.loads = plain
+        cluster.helm_upgrade()
+        self.whole()
+
+    def gateways_scale_on_cpu(self):
+        """Two at rest, three under load."""
+        cluster.helm_upgrade(
+            "--set=gateway.autoscaling.enabled=true", "--set=gateway.autoscaling.maxReplicas=3",
+            "--set=gateway.autoscaling.cpuUtilization=50", "--set=gateway.resources.requests.cpu=20m")
+
+        def used():
+            """Mean of the gateways' CPU, in percent of what they request; None where it is not known yet."""
+            hpa = json.loads(kubectl("get", "hpa", "continuo-gateway", "-o", "json"))
+            metrics = hpa["status"].get("currentMetrics") or [{}]
+            return metrics[0].get("resource", {}).get("current", {}).get("averageUtilization")
+
+        rest = wait_until(lambda: (used() or 100) < 50 and used(), 120, "the gateways' CPU at rest")
+        assert len(cluster.pods("gateway")) == 2, "they scale without load"
+        total = self.under_load(lambda: wait_until(lambda: len(ready("gateway")) == 3, 120, "a third gateway"))
+        print(f"    up after {total['seconds']} s: {rest} % at rest, {used()} % under load", flush=True)
+        cluster.helm_upgrade()
+        self.whole()
 
     def autoscaling_on_kv_occupancy(self):
         self._scale_by("--set=worker.autoscaling.queuedTokens=1000000")
@@ -296,8 +397,8 @@ STEPS = ["api_server_takes_every_example", "stream_through_service_and_node_port
          "security_contexts_hold",
          "monitoring_sees_every_target", "worker_killed_mid_stream", "gateway_killed_mid_stream",
          "worker_added_takes_load", "worker_taken_away", "update_to_another_build",
-         "update_to_other_weights", "node_drained", "node_lost", "autoscaling_on_kv_occupancy",
-         "autoscaling_on_queued_tokens"]
+         "update_to_other_weights", "node_drained", "node_lost", "tls_and_keys",
+         "gateways_scale_on_cpu", "autoscaling_on_kv_occupancy", "autoscaling_on_queued_tokens"]
 
 
 def main():

@@ -4,10 +4,11 @@
 tests/chaos through the gateways' Service, each answer compared with an undisturbed one.
 
     load.py ADDRESS [--connections=4] [--streams=8] [--seed=1] [--model=NAME]
+            [--authority=PEM --server_name=NAME --key=KEY]
 
 Commands come as lines on stdin, each answered by one JSON line: `references` takes the undisturbed
 answers anew, `start` begins and `stop` ends the streams and tells what happened in between,
-`progress` what has so far.
+`progress` what has so far. With an authority the Service is called over TLS, with the key as bearer.
 """
 import argparse
 import collections
@@ -33,17 +34,25 @@ class Connection:
     """One channel to the Service: one HTTP/2 connection at a time, so to one gateway. That gateway may
     end at any time: what it refuses or cuts goes on over the same channel, each time a reconnect."""
 
-    def __init__(self, address):
+    def __init__(self, address, authority="", server_name="", key=""):
         self.client = self.inference = self
         self.down = False
         self.refusals = collections.Counter()
         self._epochs = itertools.count()
         # A gateway that is lost without a word is noticed by pings. Until Kubernetes knows of it, new
         # connections go there as well and do not come about: calls wait until one does.
-        self._stub = pb_grpc.InferenceServiceStub(grpc.insecure_channel(address, options=[
+        options = [
             ("grpc.use_local_subchannel_pool", 1), ("grpc.keepalive_time_ms", 10000),
             ("grpc.keepalive_timeout_ms", 2000), ("grpc.min_reconnect_backoff_ms", 500),
-            ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500)]))
+            ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500)]
+        if authority:
+            credentials = grpc.composite_channel_credentials(
+                grpc.ssl_channel_credentials(authority.encode()), grpc.access_token_call_credentials(key))
+            channel = grpc.secure_channel(
+                address, credentials, options + [("grpc.ssl_target_name_override", server_name)])
+        else:
+            channel = grpc.insecure_channel(address, options)
+        self._stub = pb_grpc.InferenceServiceStub(channel)
 
     def Generate(self, request, timeout):
         begun = False
@@ -122,8 +131,12 @@ def main():
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--seed", default="1")
     parser.add_argument("--model", default="")
+    parser.add_argument("--authority", default="")
+    parser.add_argument("--server_name", default="")
+    parser.add_argument("--key", default="")
     options = parser.parse_args()
-    connections = [Connection(options.address) for _ in range(options.connections)]
+    connections = [Connection(options.address, options.authority, options.server_name, options.key)
+                   for _ in range(options.connections)]
     requests = []
     for i in range(NUM_KINDS):
         request = make_request(i, chat=True)
