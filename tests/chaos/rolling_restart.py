@@ -6,7 +6,7 @@ that it can carry; no request fails and every answer is that of an undisturbed r
 Half of the clients are stock ones: one channel over all gateways, round robin, with gRPC's own
 health checks and retries; the gateways' grace is longer than a stream, so none of them is broken.
 The other half continue: the gateway that serves them has next to no grace, and each of their
-streams needs at most one reconnect. Prints a table; 0 failed requests or it exits with 1.
+streams needs at most one reconnect, the next restart waiting for those that were cut. Prints a table; 0 failed requests or it exits with 1.
 """
 import argparse
 import collections
@@ -43,6 +43,7 @@ class Load:
         self.requests, self.references = requests, references
         self.changed = threading.Condition()
         self.open = 0
+        self.cut = set()  # open ones that had to reconnect
         self.counts, self.failures = collections.Counter(), []
 
     def send(self, way, kind, serial):
@@ -55,13 +56,22 @@ class Load:
             if not self.changed.wait_for(lambda: self.open == 0, timeout=TIMEOUT_S):
                 raise TimeoutError(f"{self.open} streams do not end")
 
+    def wait_for_cut(self):
+        with self.changed:
+            if not self.changed.wait_for(lambda: not self.cut, timeout=TIMEOUT_S):
+                raise TimeoutError(f"cut streams do not end: {self.cut}")
+
+    def on_cut(self, request_id):
+        with self.changed:
+            self.cut.add(request_id)
+
     def _run(self, way, kind, serial):
         request = pb.GenerateRequest()
         request.CopyFrom(self.requests[kind])
         request.request_id = f"rolling-{way.name}-{serial}"
         failure = reconnects = None
         try:
-            responses, reconnects = way.generate(request)
+            responses, reconnects = way.generate(request, self.on_cut)
             answer = fleet.Answer(responses)
             got, expected = answer.comparable(), self.references[kind]
             different = [key for key in got if got[key] != expected[key]]
@@ -73,6 +83,7 @@ class Load:
             failure = f"{request.request_id}: {error!r:.500}"
         with self.changed:
             self.open -= 1
+            self.cut.discard(request.request_id)
             self.counts[way.name] += 1
             if failure:
                 self.failures.append(failure)
@@ -92,7 +103,7 @@ class Stock:
             options=[("grpc.service_config", SERVICE_CONFIG)])
         self.stub = fleet.pb_grpc.InferenceServiceStub(self.channel)
 
-    def generate(self, request):
+    def generate(self, request, _on_cut):
         return list(self.stub.Generate(request, timeout=TIMEOUT_S)), 0
 
 
@@ -103,7 +114,7 @@ class Continuing:
     def __init__(self, gateways):
         self.stubs = [fleet.Client(g.address).inference for g in gateways]
 
-    def generate(self, request):
+    def generate(self, request, on_cut):
         responses, reconnects = [], 0
         while True:
             try:
@@ -115,11 +126,12 @@ class Continuing:
                 if error.code() != grpc.StatusCode.UNAVAILABLE:
                     raise
             reconnects += 1
+            on_cut(request.request_id)
             fleet.continue_after(request, responses)
 
 
-def restart(places, restarted, logs):
-    """Each in turn, as soon as the one before is back."""
+def restart(places, load, restarted, logs):
+    """Each in turn, as soon as the one before is back and what it cut has ended."""
     for name, place in places.items():
         program, start, back = place
         logs.append(program.lines)
@@ -130,6 +142,7 @@ def restart(places, restarted, logs):
         back()
         # As in a rolling update that waits for each pod to take its share.
         wait_for(place[0], "requests_total", ENOUGH_SERVED)
+        load.wait_for_cut()
         restarted.append(name)
 
 
@@ -200,7 +213,7 @@ def main():
 
     def run_restarts():
         try:
-            restart(places, restarted, logs)
+            restart(places, load, restarted, logs)
         except Exception as error:  # told below
             failures.append(repr(error))
         finally:

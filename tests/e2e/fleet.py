@@ -173,8 +173,14 @@ class Client:
         """Until ListModels tells of a model with that many workers."""
         deadline = time.monotonic() + timeout
         while True:
-            models = self.inference.ListModels(pb.ListModelsRequest(), wait_for_ready=True,
-                                               timeout=timeout).models
+            try:
+                models = self.inference.ListModels(pb.ListModelsRequest(), wait_for_ready=True,
+                                                   timeout=timeout).models
+            except grpc.RpcError as error:
+                # A channel without calls reads nothing: the server it was connected to may be gone.
+                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                    raise
+                models = []
             if models and models[0].num_workers >= num_workers:
                 return models[0]
             if time.monotonic() > deadline:
