@@ -5,6 +5,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -43,7 +44,11 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
 
   void TryNext() {
     const RouteKey key = {.model = request_.model(), .failures = failures_};
-    absl::StatusOr<Lease> lease = router_->Pick(key);
+    const auto attempt = std::make_shared<Attempt>();
+    absl::StatusOr<Lease> lease = router_->Pick(key, [attempt] {
+      attempt->lost = true;
+      attempt->context.TryCancel();
+    });
     std::shared_ptr<WorkerChannel> channel;
     if (lease.ok()) channel = pool_->Find(lease->address());
     if (channel == nullptr) {
@@ -52,34 +57,38 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
       return;
     }
     lease_ = *std::move(lease);
-    grpc::ClientContext* context;
+    SetCallContext(call_context_, /*is_move=*/false, &attempt->context);
     {
       absl::MutexLock lock(&mutex_);
-      context_.emplace();
-      context = &*context_;
-      SetCallContext(call_context_, /*is_move=*/false, context);
-      if (cancelled_) context->TryCancel();
+      attempt_ = attempt;
+      if (cancelled_) attempt->context.TryCancel();
     }
     response_.Clear();
     // The channel lives as long as the call.
-    method_(channel->inference.get(), context, &request_, &response_,
-            [this, channel](const grpc::Status& status) { OnAnswer(status); });
+    method_(
+        channel->inference.get(), &attempt->context, &request_, &response_,
+        [this, channel, attempt](const grpc::Status& status) { OnAnswer(status, attempt->lost); });
   }
 
   void OnCancel() override {
     absl::MutexLock lock(&mutex_);
     cancelled_ = true;
-    if (context_.has_value()) context_->TryCancel();
+    if (attempt_ != nullptr) attempt_->context.TryCancel();
   }
   void OnDone() override { delete this; }
 
  private:
   static constexpr int kMaxTries = 3;
+  // A call to one worker.
+  struct Attempt {
+    grpc::ClientContext context;
+    std::atomic<bool> lost = false;  // it is silent or hung: nothing may come for long
+  };
 
-  void OnAnswer(const grpc::Status& status) {
+  void OnAnswer(const grpc::Status& status, bool lost) {
     failures_.push_back({lease_->address(), 1});
     lease_.reset();
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE || (lost && !status.ok())) {
       if (static_cast<int>(failures_.size()) < kMaxTries) {
         TryNext();
         return;
@@ -106,7 +115,7 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
   std::vector<Failure> failures_;
 
   absl::Mutex mutex_;
-  std::optional<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Attempt> attempt_ ABSL_GUARDED_BY(mutex_);
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -70,7 +70,8 @@ struct LoadSnapshot {
   std::vector<std::shared_ptr<const WorkerLoad>> workers;
   // Names of all models ever reported, sorted: a model whose workers are all gone is still known.
   std::vector<std::string> known_models;
-  // Every listed address has answered or failed once, so a name not in known_models is unknown.
+  // Every listed address has told its model or failed for a while, so a name not in known_models is
+  // unknown.
   bool settled = false;
 };
 

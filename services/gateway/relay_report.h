@@ -22,16 +22,17 @@ struct RelayAttempt {
 // How one call of a client went, for log, metrics and spans.
 struct RelayReport {
   std::string request_id, tenant, model, worker;
-  int moves = 0;                  // calls after the first, refused ones not counted
-  int64_t prompt_tokens = 0;      // as the summary says, else 0
-  int64_t completion_tokens = 0;  // delivered in this call
+  int moves = 0;  // calls after the first, refused ones not counted
+  // As the summary says; of a call that ended before, as estimated, once a worker had accepted it.
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;                                  // delivered in this call
   absl::Duration time_to_first_token = absl::InfiniteDuration();  // infinite: there was none
   absl::Duration duration;
 
   // Where it went. Without a call to any worker: waiting for one, and back-offs.
   absl::Duration without_worker;
-  // With a call, until a worker's first Accepted, which comes after its first step with the prompt;
-  // and from there to the first token. Infinite where it did not come so far.
+  // With a call, until a worker's first Accepted, which comes when its first step with the prompt
+  // begins; and from there to the first token. Infinite where it did not come so far.
   absl::Duration queue = absl::InfiniteDuration();
   absl::Duration prefill = absl::InfiniteDuration();
   // Between losses and the first responses of the next workers.

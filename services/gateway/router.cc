@@ -25,6 +25,16 @@ bool IsThere(const LoadSnapshot& snapshot, const WorkerLoad& load) {
   });
 }
 
+// Whether a worker of the model, or of one that it has not told yet, takes nothing now and may
+// again.
+bool MayComeBack(const LoadSnapshot& snapshot, std::string_view model) {
+  return !snapshot.settled || std::ranges::any_of(snapshot.workers, [&](const auto& load) {
+    return (load->model == model || load->model.empty()) &&
+           (load->state == WorkerState::kLoading || load->state == WorkerState::kLost ||
+            load->state == WorkerState::kHung);
+  });
+}
+
 absl::Status NoWorker(const std::string& message) {
   return WithReason(absl::UnavailableError(message), kReasonNoWorker);
 }
@@ -132,7 +142,7 @@ absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on
       return NoWorker("the workers that can go on exactly are lost for the moment");
     }
     if (!pick.has_value()) {
-      if (continued && !key.exact_only && key.refused.empty()) {
+      if (continued && !key.exact_only && key.refused.empty() && !MayComeBack(*snapshot, model)) {
         return WithReason(
             absl::FailedPreconditionError(absl::StrCat(
                 "model \"", model, "\" now has another tokenizer; the generation cannot go on")),

@@ -74,7 +74,7 @@ class Router {
 
   // UNAVAILABLE, reason NO_WORKER: none may take it now, one may appear. NOT_FOUND: the model is
   // unknown. INVALID_ARGUMENT: no model is named and there are several. FAILED_PRECONDITION, reason
-  // MODEL_CHANGED: only workers with another tokenizer are left.
+  // MODEL_CHANGED: only workers with another tokenizer are left, and none is lost or loading.
   // `on_lost`, where given, is called at most once, while the lease lives or shortly after, when
   // the worker's process is gone, silent or hung; from within Pick, where that has just happened.
   absl::StatusOr<Lease> Pick(const RouteKey& key, std::function<void()> on_lost = nullptr);

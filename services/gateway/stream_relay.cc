@@ -127,6 +127,10 @@ void StreamRelay::Handle(Event& event) {
     case Event::Kind::kRetry:
       if (event.id == wait_ && waiting_) TryNext();
       break;
+    case Event::Kind::kLook:
+      if (event.id == look_) look_time_ = absl::InfiniteDuration();
+      if (waiting_ && looking_) TryNext();
+      break;
     case Event::Kind::kEnd:
       Conclude(std::move(event.status));
       break;
@@ -201,7 +205,7 @@ void StreamRelay::TryNext() {
   absl::Duration delay = std::min(left, context_.deadline - env_.clock->Now());
   const absl::Duration exact_left = wait_begin_ + options_.exact_wait - now;
   if (exact_left > absl::ZeroDuration()) delay = std::min(delay, exact_left);
-  RetryAfter(delay);
+  AwaitChange(delay);
 }
 
 std::optional<bool> StreamRelay::IsPoison() {
@@ -460,7 +464,19 @@ void StreamRelay::DropCall(bool abandon, std::string_view reason) {
   wait_begin_ = now;
 }
 
+void StreamRelay::AwaitChange(absl::Duration delay) {
+  ++wait_;
+  looking_ = true;
+  const absl::Duration time = env_.clock->Elapsed() + delay;
+  if (look_time_ <= time) return;
+  look_time_ = time;
+  env_.timer->After(delay, [weak = weak_from_this(), look = ++look_] {
+    if (auto self = weak.lock()) self->Post({.kind = Event::Kind::kLook, .id = look});
+  });
+}
+
 void StreamRelay::RetryAfter(absl::Duration delay) {
+  looking_ = false;
   env_.timer->After(delay, [weak = weak_from_this(), wait = ++wait_] {
     if (auto self = weak.lock()) self->Post({.kind = Event::Kind::kRetry, .id = wait});
   });
@@ -494,6 +510,8 @@ void StreamRelay::CompleteReport() {
   report_.tenant = context_.tenant;
   if (report_.request_id.empty()) report_.request_id = context_.request_id;
   report_.completion_tokens = received_.num_tokens() - tokens_before_;
+  if (!received_.has_summary() && accepted_time_.has_value())
+    report_.prompt_tokens = prompt_tokens_;
   report_.duration = env_.clock->Elapsed() - start_time_;
 }
 

@@ -169,11 +169,12 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
       kWorkerEnd,
       kWorkerLost,
       kRetry,
+      kLook,
       kEnd,
       kGiveUp
     };
     Kind kind;
-    int64_t id = 0;  // attempt or wait, to tell late events; for kWritten: ok
+    int64_t id = 0;  // attempt, wait or look, to tell late events; for kWritten: ok
     v1::GenerateResponse response;
     absl::Status status;
   };
@@ -203,6 +204,8 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   // `reason` of RelayAttempt.
   void DropCall(bool abandon, std::string_view reason = "");
   void RetryAfter(absl::Duration delay);
+  // Waits for a change of the workers, and looks again at the latest then.
+  void AwaitChange(absl::Duration delay);
   void Pump();
   // What is known only at the end.
   void CompleteReport();
@@ -240,8 +243,12 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   bool accepted_here_ = false;  // by the current worker
   bool progress_here_ = false;  // something new from the current worker
 
-  int64_t wait_ = 0;     // the current retry; earlier ones are late
-  bool waiting_ = true;  // no call is open
+  int64_t wait_ = 0;      // the current retry; earlier ones are late
+  bool waiting_ = true;   // no call is open
+  bool looking_ = false;  // where waiting_: for a change of the workers
+  // The timer that looks again; changes come more often than it goes off, so it is kept.
+  int64_t look_ = 0;
+  absl::Duration look_time_ = absl::InfiniteDuration();
   absl::Duration wait_begin_;
   absl::Duration waited_;  // without a call, since the last progress
   int fruitless_ = 0;      // moves since the last progress

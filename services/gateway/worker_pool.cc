@@ -21,6 +21,8 @@ constexpr absl::Duration kCheckInterval = absl::Milliseconds(200);
 // round after loading.
 constexpr absl::Duration kHungConfirm = absl::Milliseconds(400);
 constexpr absl::Duration kHungReport = absl::Milliseconds(200);
+// A check that comes so late tells of a pause of this process, not of silent workers.
+constexpr absl::Duration kPause = absl::Seconds(1);
 constexpr absl::Duration kModelQueryTimeout = absl::Seconds(5);
 
 void SetDuration(absl::Duration from, google::protobuf::Duration* to) {
@@ -125,7 +127,9 @@ WorkerPool::WorkerPool(WorkerPoolOptions options, LoadView* view, Router* router
       router_(router),
       timer_(timer),
       clock_(clock),
-      alive_(std::make_shared<Alive>()) {
+      alive_(std::make_shared<Alive>()),
+      check_time_(clock->Elapsed()),
+      awake_time_(check_time_) {
   After(kCheckInterval, [this] { CheckWorkers(); });
 }
 
@@ -162,6 +166,7 @@ void WorkerPool::SetAddresses(const std::vector<WorkerAddress>& addresses, bool 
   std::vector<std::string> added;
   std::vector<std::shared_ptr<LoadWatch>> dropped;
   std::vector<std::shared_ptr<HealthWatch>> dropped_health;
+  bool changed = false;
   {
     absl::MutexLock lock(&mutex_);
     resolved_ = resolved_ || complete;
@@ -177,6 +182,7 @@ void WorkerPool::SetAddresses(const std::vector<WorkerAddress>& addresses, bool 
           auto draining = std::make_shared<WorkerLoad>(*load);
           draining->state = WorkerState::kDraining;
           load = std::move(draining);
+          changed = true;
         }
       }
     }
@@ -189,6 +195,7 @@ void WorkerPool::SetAddresses(const std::vector<WorkerAddress>& addresses, bool 
       at->second.pool_weight = weight;
       if (!is_new) continue;
       at->second.channel = MakeWorkerChannel(address, options_);
+      at->second.first_time = clock_->Elapsed();
       added.push_back(address);
     }
     // Not listed and not alive: nothing holds it.
@@ -201,13 +208,14 @@ void WorkerPool::SetAddresses(const std::vector<WorkerAddress>& addresses, bool 
       if (at->second.health != nullptr) dropped_health.push_back(std::move(at->second.health));
       slow_.Forget(at->first);
       at = workers_.erase(at);
+      changed = true;
     }
-    Publish();
+    changed = Publish() || changed;
   }
   for (const auto& watch : dropped) watch->Cancel();
   for (const auto& health : dropped_health) health->Cancel();
   for (const std::string& address : added) StartWatch(address);
-  TellChange();
+  if (changed) TellChange();
 }
 
 void WorkerPool::StartWatch(const std::string& address) {
@@ -254,6 +262,7 @@ void WorkerPool::OnHealth(const std::string& address, uint64_t watch_id, bool no
 
 bool WorkerPool::IsHung(const Worker& worker) const {
   if (!worker.not_serving || worker.hung || worker.silent) return false;
+  if (clock_->Elapsed() - awake_time_ < kHungConfirm) return false;
   if (worker.heard_time - worker.contradicts_time < kHungReport) return false;
   if (clock_->Elapsed() - worker.contradicts_time < kHungConfirm) return false;
   return std::ranges::any_of(
@@ -311,6 +320,7 @@ void WorkerPool::OnReport(const std::string& address, uint64_t watch_id,
     changed = changed || slot == nullptr || !SameRoute(*slot, *load);
     slot = std::move(load);
     if (!report.model().empty()) {
+      worker.told = true;
       known_models_.insert(report.model());
       worker.loads.erase("");  // what it was called while it could not tell yet
     }
@@ -321,7 +331,7 @@ void WorkerPool::OnReport(const std::string& address, uint64_t watch_id,
       channel = worker.channel;
       ++num_calls_;
     }
-    Publish();
+    changed = Publish() || changed;
   }
   if (replaced) router_->WorkerLost(address, report.incarnation());
   if (became_slow) Log(LogSeverity::kWarning, "worker slow", {{"worker", address}});
@@ -357,7 +367,7 @@ void WorkerPool::OnModels(const std::string& address, const std::string& incarna
 
 void WorkerPool::OnWatchEnd(const std::string& address, uint64_t watch_id,
                             const grpc::Status& status) {
-  bool was_connected = false, again = false;
+  bool was_connected = false, again = false, changed = false;
   std::shared_ptr<HealthWatch> health;
   absl::Duration delay;
   {
@@ -370,7 +380,7 @@ void WorkerPool::OnWatchEnd(const std::string& address, uint64_t watch_id,
       worker.watch = nullptr;
       health = std::move(worker.health);
       slow_.Forget(address);
-      MarkLost(worker, !worker.has_report && WasRefused(status));
+      changed = MarkLost(worker, !worker.has_report && WasRefused(status));
       worker.has_report = false;
       if (worker.listed) {
         again = true;
@@ -379,8 +389,9 @@ void WorkerPool::OnWatchEnd(const std::string& address, uint64_t watch_id,
         worker.failures += 1;
       } else {
         workers_.erase(at);
+        changed = true;
       }
-      Publish();
+      changed = Publish() || changed;
     }
   }
   if (health != nullptr) health->Cancel();
@@ -390,7 +401,7 @@ void WorkerPool::OnWatchEnd(const std::string& address, uint64_t watch_id,
         {{"worker", address}, {"error", std::string(why.message())}});
     if (options_.on_lost) options_.on_lost();
   }
-  TellChange();
+  if (changed) TellChange();
   if (again) After(delay, [this, address] { StartWatch(address); });
   // The last thing: the destructor waits for it.
   absl::MutexLock lock(&mutex_);
@@ -399,32 +410,35 @@ void WorkerPool::OnWatchEnd(const std::string& address, uint64_t watch_id,
 
 void WorkerPool::CheckWorkers() {
   std::vector<std::pair<std::string, const char*>> lost;
+  bool changed = false;
   {
     absl::MutexLock lock(&mutex_);
     const absl::Duration now = clock_->Elapsed();
+    // What they said meanwhile may not have been read yet.
+    if (now - std::exchange(check_time_, now) > kPause) awake_time_ = now;
     for (auto& [address, worker] : workers_) {
       if (worker.watch == nullptr) continue;
       // A watch that was opened and has never reported is silent as well.
-      if (!worker.silent && now - worker.heard_time > options_.max_silence) {
+      const absl::Duration heard_time = std::max(worker.heard_time, awake_time_);
+      if (!worker.silent && now - heard_time > options_.max_silence) {
         worker.tried = worker.silent = true;
-        MarkLost(worker, /*refused=*/false);
+        changed = MarkLost(worker, /*refused=*/false) || changed;
         lost.emplace_back(address, "worker silent");
       } else if (IsHung(worker)) {
         worker.hung = true;
         MarkHung(worker);
+        changed = true;
         lost.emplace_back(address, "worker hung");
       }
     }
-    if (!lost.empty()) Publish();
+    if (changed || IsSettled() != settled_) changed = Publish() || changed;
   }
   for (const auto& [address, message] : lost) {
     Log(LogSeverity::kWarning, message, {{"worker", address}});
     router_->WorkerLost(address, /*alive_incarnation=*/"");
   }
-  if (!lost.empty()) {
-    TellChange();
-    if (options_.on_lost) options_.on_lost();
-  }
+  if (changed) TellChange();
+  if (!lost.empty() && options_.on_lost) options_.on_lost();
   After(kCheckInterval, [this] { CheckWorkers(); });
 }
 
@@ -442,25 +456,37 @@ void WorkerPool::MarkHung(Worker& worker) {
   }
 }
 
-void WorkerPool::MarkLost(Worker& worker, bool refused) {
+bool WorkerPool::MarkLost(Worker& worker, bool refused) {
+  bool changed = false;
   for (auto& [model, load] : worker.loads) {
-    if (load->state == WorkerState::kLost && load->refused == refused) continue;
+    if (load->state == WorkerState::kLost && (load->refused || !refused)) continue;
     auto lost = std::make_shared<WorkerLoad>(*load);
     lost->state = WorkerState::kLost;
     lost->refused = lost->refused || refused;
     load = std::move(lost);
+    changed = true;
   }
+  return changed;
 }
 
-void WorkerPool::Publish() {
+bool WorkerPool::IsSettled() const {
+  const absl::Duration now = clock_->Elapsed();
+  return resolved_ && std::ranges::all_of(workers_, [&](const auto& at) {
+           const Worker& worker = at.second;
+           return worker.told || (worker.tried && now - worker.first_time >= options_.settle_wait);
+         });
+}
+
+bool WorkerPool::Publish() {
   LoadSnapshot snapshot;
-  snapshot.settled = resolved_;
+  snapshot.settled = IsSettled();
   for (const auto& [address, worker] : workers_) {
-    snapshot.settled = snapshot.settled && worker.tried;
     for (const auto& [model, load] : worker.loads) snapshot.workers.push_back(load);
   }
   snapshot.known_models.assign(known_models_.begin(), known_models_.end());
+  const bool changed = std::exchange(settled_, snapshot.settled) != snapshot.settled;
   view_->Set(std::move(snapshot));
+  return changed;
 }
 
 std::shared_ptr<WorkerChannel> WorkerPool::Find(const std::string& address) const {

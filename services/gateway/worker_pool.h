@@ -62,6 +62,9 @@ struct WorkerPoolOptions {
   // Between attempts to reach a worker; doubles from min to max.
   absl::Duration min_reconnect = absl::Milliseconds(50);
   absl::Duration max_reconnect = absl::Seconds(1);
+  // How long an address that has not said of which model it is may turn out to be of one that no
+  // other has.
+  absl::Duration settle_wait = absl::Seconds(30);
   // Called when a worker is lost: the addresses may have changed.
   std::function<void()> on_lost;
   // Called when it may have changed which workers take requests.
@@ -100,11 +103,13 @@ class WorkerPool {
     bool listed = true;
     int pool = 0;
     double pool_weight = 1;
-    bool tried = false;       // it has reported or failed once
-    bool has_report = false;  // of the current watch
-    bool silent = false;      // what it had is lost, until it reports again
-    int failures = 0;         // watches in a row without a report
-    uint64_t watch_id = 0;    // of the current watch; others are late
+    absl::Duration first_time;  // when it became known
+    bool told = false;          // of which model it is
+    bool tried = false;         // it has reported or failed once
+    bool has_report = false;    // of the current watch
+    bool silent = false;        // what it had is lost, until it reports again
+    int failures = 0;           // watches in a row without a report
+    uint64_t watch_id = 0;      // of the current watch; others are late
     std::shared_ptr<LoadWatch> watch;
     std::shared_ptr<HealthWatch> health;  // beside `watch`
     bool not_serving = false;             // says `health`
@@ -135,8 +140,12 @@ class WorkerPool {
 
   void TellChange();
   static void MarkHung(Worker& worker);
-  void MarkLost(Worker& worker, bool refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether any load is another one now.
+  static bool MarkLost(Worker& worker, bool refused);
+  // As LoadSnapshot::settled has it.
+  bool IsSettled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether that is another one now.
+  bool Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const WorkerPoolOptions options_;
   LoadView* const view_;
@@ -147,6 +156,10 @@ class WorkerPool {
 
   mutable absl::Mutex mutex_;
   bool resolved_ ABSL_GUARDED_BY(mutex_) = false;
+  bool settled_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration check_time_ ABSL_GUARDED_BY(mutex_);  // of the last CheckWorkers
+  // Since when this process has run without a pause.
+  absl::Duration awake_time_ ABSL_GUARDED_BY(mutex_);
   SlowWorkers slow_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> known_models_ ABSL_GUARDED_BY(mutex_);

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -101,6 +103,29 @@ TEST_F(GatewayRoutingTest, AWorkerThatLeftDnsDrainsAndAnotherIsFound) {
   stream.join();
   ExpectUndisturbed(open, request);
   EXPECT_EQ(open.responses.back().summary().migrations(), 0);
+}
+
+TEST_F(GatewayRoutingTest, ACallOfAWorkerThatFallsSilentGoesToAnother) {
+  AddWorkers(2);
+  StartGateway();
+  WaitForWorkers(2);
+  std::atomic<bool> first = true;
+  for (const auto& worker : workers_) {
+    worker->SetTokenizeScript([this, &first, worker = worker.get()] {
+      if (!first.exchange(false)) return;
+      worker->SetSilent(true);
+      release_.WaitForNotification();
+    });
+  }
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  v1::TokenizeRequest request;
+  request.set_text("ab");
+  v1::TokenizeResponse response;
+  const grpc::Status status = stub_->Tokenize(&context, request, &response);
+  release_.Notify();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.token_ids_size(), 2);
 }
 
 }  // namespace

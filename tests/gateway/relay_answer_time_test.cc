@@ -11,13 +11,6 @@
 namespace continuo::gateway {
 namespace {
 
-v1::GenerateRequest Request() {
-  v1::GenerateRequest request;
-  request.set_text("once");
-  request.mutable_stopping()->set_max_tokens(20);
-  return request;
-}
-
 // Whether one with ten seconds left is taken behind three that wait a second each.
 absl::Status AdmitInQueue(RelayWorld& world) {
   std::deque<Admission::Ticket> queue;

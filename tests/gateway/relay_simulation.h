@@ -40,6 +40,7 @@ class Simulation : public Timer {
       event.mapped()();
     }
   }
+  size_t num_due() const { return events_.size(); }
   int Draw(int end) { return std::uniform_int_distribution<int>(0, end - 1)(random); }
   absl::Duration Delay(absl::Duration max) { return max * (Draw(1000) / 1000.0); }
 
@@ -87,6 +88,11 @@ class SimulatedFleet : public WorkerTransport {
   void AddWorker(const std::string& address, FakeGeneration::Worker worker = {}) {
     worker.name = address;
     workers_[address] = {.worker = std::move(worker), .incarnation = next_incarnation_++};
+    Publish();
+  }
+  // It is not listed any more.
+  void RemoveWorker(const std::string& address) {
+    workers_.erase(address);
     Publish();
   }
   void SetState(const std::string& address, WorkerState state, bool refused = false) {
@@ -430,5 +436,19 @@ struct RelayWorld {
   RelayOptions options;
   Admission admission{AdmissionLimits{}, &sim.clock};
 };
+
+inline v1::GenerateRequest Request(const std::string& text = "once", uint32_t max_tokens = 20) {
+  v1::GenerateRequest request;
+  request.set_text(text);
+  request.mutable_stopping()->set_max_tokens(max_tokens);
+  return request;
+}
+
+// A fault at the first calls and none later.
+inline auto FaultsAt(std::vector<Fault> faults) {
+  return [faults](const SimulatedFleet::Try&, int number) {
+    return number < static_cast<int>(faults.size()) ? std::optional(faults[number]) : std::nullopt;
+  };
+}
 
 }  // namespace continuo::gateway

@@ -186,10 +186,22 @@ TEST_F(RouterTest, AStreamWaitsForItsLostWorkerBeforeItGoesOnInexactly) {
 }
 
 TEST_F(RouterTest, AnotherTokenizerEndsAStream) {
-  const absl::Status status =
-      router_.Pick({.model = "m", .fingerprint = "G", .tokenizer_fingerprint = "U"}).status();
+  const RouteKey key = {.model = "m", .fingerprint = "G", .tokenizer_fingerprint = "U"};
+  const absl::Status status = router_.Pick(key).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   EXPECT_EQ(ReasonOf(status), kReasonModelChanged);
+  // Not where a worker is lost or loads: it may have the stream's tokenizer.
+  for (const WorkerState state : {WorkerState::kLost, WorkerState::kHung, WorkerState::kLoading}) {
+    workers_[0].state = state;
+    Publish();
+    EXPECT_EQ(ReasonOf(router_.Pick(key).status()), kReasonNoWorker);
+  }
+  workers_[0].model = "";  // it has not told yet
+  Publish();
+  EXPECT_EQ(ReasonOf(router_.Pick(key).status()), kReasonNoWorker);
+  workers_[0].model = "another";
+  Publish();
+  EXPECT_EQ(ReasonOf(router_.Pick(key).status()), kReasonModelChanged);
 }
 
 TEST_F(RouterTest, HoldersOfALeaseAreToldOnceThatTheirWorkerIsLost) {

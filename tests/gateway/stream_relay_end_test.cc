@@ -11,13 +11,6 @@
 namespace continuo::gateway {
 namespace {
 
-v1::GenerateRequest Request(const std::string& text, uint32_t max_tokens) {
-  v1::GenerateRequest request;
-  request.set_text(text);
-  request.mutable_stopping()->set_max_tokens(max_tokens);
-  return request;
-}
-
 TEST(StreamRelayEndTest, AGatewayThatEndsDeliversWhatItHasAndThenSaysContinue) {
   RelayWorld world(1);
   world.Start(Request("long", 500));

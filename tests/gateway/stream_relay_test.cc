@@ -20,13 +20,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
-v1::GenerateRequest Request(const std::string& text = "once", uint32_t max_tokens = 20) {
-  v1::GenerateRequest request;
-  request.set_text(text);
-  request.mutable_stopping()->set_max_tokens(max_tokens);
-  return request;
-}
-
 // Every field that changes what has to be kept over a move.
 v1::GenerateRequest RandomRequest(Simulation& sim) {
   v1::GenerateRequest request = Request("p" + std::to_string(sim.Draw(1000)), 1 + sim.Draw(40));
@@ -36,13 +29,6 @@ v1::GenerateRequest RandomRequest(Simulation& sim) {
   if (sim.Draw(3) == 0) request.mutable_output()->set_prompt_logprobs(1);
   if (sim.Draw(8) == 0) request.mutable_output()->set_collect(true);
   return request;
-}
-
-// A fault at the first calls and none later.
-auto FaultsAt(std::vector<Fault> faults) {
-  return [faults](const SimulatedFleet::Try&, int number) {
-    return number < static_cast<int>(faults.size()) ? std::optional(faults[number]) : std::nullopt;
-  };
 }
 
 TEST(StreamRelayTest, AnUndisturbedStreamPassesAsItIs) {
@@ -96,6 +82,18 @@ TEST(StreamRelayTest, TheReportTellsWhereTheTimeWent) {
   EXPECT_GT(report.queue, absl::ZeroDuration());
   EXPECT_GT(report.prefill, absl::ZeroDuration());
   EXPECT_EQ(report.queue + report.prefill, report.time_to_first_token);
+}
+
+TEST(StreamRelayTest, TheReportTellsOfAPromptWhoseClientLeavesEarly) {
+  for (const bool accepted : {true, false}) {
+    RelayWorld world(1);
+    world.Start(Request());
+    const absl::Duration time = accepted ? absl::Milliseconds(100) : absl::ZeroDuration();
+    world.sim.After(time, [&] { world.client.relay->OnCancelled(); });
+    world.sim.Run();
+    EXPECT_TRUE(absl::IsCancelled(*world.client.status));
+    EXPECT_EQ(world.client.report.prompt_tokens, accepted ? 7 : 0);
+  }
 }
 
 TEST(StreamRelayTest, AStreamThatNoWorkerTakesWaitsForAllOfIt) {
@@ -292,61 +290,6 @@ TEST(StreamRelayTest, DeathsWithProgressInBetweenAreNoPoison) {
   EXPECT_THAT(world.fleet.tries, SizeIs(9));
 }
 
-TEST(StreamRelayTest, AWorkerThatStartsLateRescuesTheStream) {
-  RelayWorld world(1, 1);
-  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}});
-  world.fleet.restart_after = std::nullopt;
-  world.Start(Request());
-  world.sim.After(absl::Seconds(20), [&] { world.fleet.AddWorker("late:1"); });
-  world.sim.Run();
-  EXPECT_EQ(*world.client.status, absl::OkStatus());
-  EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request()));
-}
-
-TEST(StreamRelayTest, WithoutAnyWorkerTheStreamEndsAfterTheWait) {
-  RelayWorld world(1, 1);
-  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}});
-  world.fleet.restart_after = std::nullopt;
-  const absl::Time start = world.sim.clock.Now();
-  world.Run(Request());
-  EXPECT_TRUE(absl::IsUnavailable(*world.client.status));
-  EXPECT_EQ(ReasonOf(*world.client.status), kReasonNoWorker);
-  EXPECT_NEAR(absl::ToDoubleSeconds(world.client.finish_time - start), 30, 1);
-}
-
-TEST(StreamRelayTest, AStreamThatEndsBeforeItsFirstCallIsOfItsModel) {
-  v1::GenerateRequest named = Request();
-  named.set_model(FakeGeneration::Worker().model);
-  v1::GenerateRequest continued = Request();
-  continued.mutable_continuation()->mutable_received()->mutable_accepted()->set_model(
-      named.model());
-  for (const v1::GenerateRequest& request : {named, continued}) {
-    RelayWorld world(1, 1);
-    world.fleet.SetState("w0:1", WorkerState::kLost);
-    world.Run(request);
-    EXPECT_EQ(ReasonOf(*world.client.status), kReasonNoWorker);
-    EXPECT_EQ(world.client.report.model, named.model());
-  }
-}
-
-TEST(StreamRelayTest, TheWaitIsCountedAnewAfterProgress) {
-  RelayWorld world(1, 1);
-  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}, {Fault::Kind::kKill, 3}});
-  world.fleet.restart_after = absl::Seconds(20);
-  world.Run(Request("once", 40));
-  EXPECT_EQ(*world.client.status, absl::OkStatus());
-  EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request("once", 40)));
-}
-
-TEST(StreamRelayTest, TheDeadlineBoundsTheWaitForAWorker) {
-  RelayWorld world(1, 0);
-  world.Start(Request(), absl::Seconds(3));
-  const absl::Time start = world.sim.clock.Now();
-  world.sim.Run();
-  EXPECT_TRUE(absl::IsDeadlineExceeded(*world.client.status)) << *world.client.status;
-  EXPECT_EQ(world.client.finish_time - start, absl::Seconds(3));
-}
-
 TEST(StreamRelayTest, AWorkerThatAlwaysFailsIsGivenUpInTheEnd) {
   RelayWorld world(1, 1);
   world.fleet.faults = [](const SimulatedFleet::Try&, int) { return Fault{Fault::Kind::kCut, 1}; };
@@ -443,81 +386,6 @@ TEST(StreamRelayTest, WhereTheBudgetIsSpentARefusalIsPassedOnAtOnce) {
     EXPECT_TRUE(absl::IsResourceExhausted(*client->status));
   }
   EXPECT_THAT(world.fleet.tries, SizeIs(10));
-}
-
-TEST(StreamRelayTest, WithoutAnEqualFingerprintItGoesOnInexactly) {
-  RelayWorld world(1, 1);
-  world.fleet.AddWorker("other:1", {.fingerprint = "G"});
-  world.fleet.SetState("other:1", WorkerState::kDraining);
-  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}});
-  world.fleet.restart_after = std::nullopt;
-  world.Start(Request());
-  world.sim.After(absl::Milliseconds(1),
-                  [&] { world.fleet.SetState("other:1", WorkerState::kServing); });
-  world.sim.Run();
-  ASSERT_EQ(*world.client.status, absl::OkStatus());
-  EXPECT_EQ(world.fleet.tries[1].address, "other:1");
-  EXPECT_TRUE(world.client.responses.back().summary().inexact());
-  EXPECT_TRUE(Join(world.client.responses).gapless);
-}
-
-TEST(StreamRelayTest, ExactOnlyEndsWhereItCouldOnlyGoOnInexactly) {
-  RelayWorld world(1, 1);
-  world.fleet.AddWorker("other:1", {.fingerprint = "G"});
-  world.fleet.SetState("other:1", WorkerState::kDraining);
-  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}});
-  world.fleet.restart_after = std::nullopt;
-  v1::GenerateRequest request = Request();
-  request.set_exact_only(true);
-  world.Start(request);
-  world.sim.After(absl::Milliseconds(1),
-                  [&] { world.fleet.SetState("other:1", WorkerState::kServing); });
-  world.sim.Run();
-  EXPECT_TRUE(absl::IsUnavailable(*world.client.status));
-  EXPECT_EQ(ReasonOf(*world.client.status), kReasonNoWorker);
-  EXPECT_THAT(world.fleet.tries, SizeIs(1));
-}
-
-TEST(StreamRelayTest, ExactOnlyIsRefusedAtOnceWhereWorkersHaveNoFingerprint) {
-  RelayWorld world(1);
-  world.fleet.faults = [](const SimulatedFleet::Try&, int) {
-    return Fault{Fault::Kind::kInexact, 0};
-  };
-  v1::GenerateRequest request = Request();
-  request.set_exact_only(true);
-  world.Run(request);
-  EXPECT_TRUE(absl::IsUnavailable(*world.client.status));
-  EXPECT_EQ(ReasonOf(*world.client.status), kReasonNoWorker);
-  EXPECT_THAT(world.fleet.tries, SizeIs(1));
-}
-
-TEST(StreamRelayTest, AnotherTokenizerEndsTheStream) {
-  RelayWorld world(1, 1);
-  world.fleet.AddWorker("other:1", {.fingerprint = "G", .tokenizer_fingerprint = "U"});
-  world.fleet.SetState("other:1", WorkerState::kDraining);
-  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}});
-  world.fleet.restart_after = std::nullopt;
-  world.Start(Request());
-  world.sim.After(absl::Milliseconds(1),
-                  [&] { world.fleet.SetState("other:1", WorkerState::kServing); });
-  world.sim.Run();
-  EXPECT_TRUE(absl::IsFailedPrecondition(*world.client.status)) << *world.client.status;
-  EXPECT_EQ(ReasonOf(*world.client.status), kReasonModelChanged);
-}
-
-TEST(StreamRelayTest, AnotherFingerprintIsNotTakenWhileItsOwnWorkerReconnects) {
-  RelayWorld world(1, 1);
-  world.fleet.AddWorker("other:1", {.fingerprint = "G"});
-  world.fleet.SetState("other:1", WorkerState::kDraining);
-  world.fleet.faults = FaultsAt({{Fault::Kind::kKill, 3}});
-  world.fleet.restart_after = absl::Milliseconds(300);
-  world.Start(Request());
-  world.sim.After(absl::Milliseconds(1),
-                  [&] { world.fleet.SetState("other:1", WorkerState::kServing); });
-  world.sim.Run();
-  ASSERT_EQ(*world.client.status, absl::OkStatus());
-  EXPECT_EQ(world.fleet.tries[1].address, "w0:1");
-  EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request()));
 }
 
 TEST(StreamRelayTest, AWorkerThatRefusesNewWorkIsReplacedOnce) {

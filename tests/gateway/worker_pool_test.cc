@@ -103,6 +103,15 @@ class WorkerPoolTest : public ::testing::Test {
     }
     return false;
   }
+  // Lets time pass in small steps, in each of which timers go off, as they do in a process that
+  // runs.
+  void Pass(absl::Duration time) {
+    for (absl::Duration step; time > absl::ZeroDuration(); time -= step) {
+      step = std::min(time, absl::Milliseconds(200));
+      clock_.Advance(step);
+      timer_.Fire();
+    }
+  }
   bool WaitForState(WorkerState state) {
     return WaitFor([=](const WorkerLoad& load) { return load.state == state; });
   }
@@ -113,8 +122,13 @@ class WorkerPoolTest : public ::testing::Test {
   Router router_{&LeastLoadedOfTwo, &view_, &clock_, random_};
   FiredTimer timer_;
   FakeWorker worker_{{.name = "w"}};
+  std::atomic<int> num_changes_ = 0;
   WorkerPool pool_{
-      {.credentials = grpc::InsecureChannelCredentials()}, &view_, &router_, &timer_, &clock_};
+      {.credentials = grpc::InsecureChannelCredentials(), .on_change = [this] { ++num_changes_; }},
+      &view_,
+      &router_,
+      &timer_,
+      &clock_};
 };
 
 TEST_F(WorkerPoolTest, WhatAWorkerReportsIsInTheView) {
@@ -203,8 +217,46 @@ TEST_F(WorkerPoolTest, SilenceIsNotMeasuredByTheClockOnTheWall) {
   clock_.JumpWallClock(absl::Hours(1));
   timer_.Fire();
   EXPECT_EQ(view_.Get()->workers[0]->state, WorkerState::kServing);
-  clock_.Advance(absl::Milliseconds(2001));
-  EXPECT_TRUE(WaitForState(WorkerState::kLost));
+  Pass(absl::Milliseconds(2001));
+  EXPECT_EQ(view_.Get()->workers[0]->state, WorkerState::kLost);
+}
+
+TEST_F(WorkerPoolTest, ItsOwnPauseIsNobodysSilence) {
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  int lost = 0;
+  const absl::StatusOr<Lease> lease = router_.Pick({.model = "fake"}, [&] { ++lost; });
+  ASSERT_TRUE(lease.ok());
+  // This process is stopped for a minute, and its timer is the first to run.
+  worker_.SetSilent(true);
+  clock_.Advance(absl::Minutes(1));
+  timer_.Fire();
+  EXPECT_EQ(lost, 0);
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(lost, 0);
+  // Who says nothing from then on is silent.
+  Pass(absl::Milliseconds(200));
+  EXPECT_EQ(lost, 1);
+}
+
+TEST_F(WorkerPoolTest, FailingAgainIsNoChange) {
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  worker_.Kill();
+  ASSERT_TRUE(WaitFor(
+      [](const WorkerLoad& load) { return load.state == WorkerState::kLost && load.refused; }));
+  // Many more attempts fail, none of which wakes who waits.
+  const int changes = num_changes_;
+  Pass(absl::Minutes(2));
+  std::shared_ptr<const LoadSnapshot> before = view_.Get();
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(WaitUntil([&] { return view_.Get() != before; }));
+    before = view_.Get();
+  }
+  EXPECT_EQ(num_changes_, changes);
+  worker_.Restart();
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  EXPECT_GT(num_changes_, changes);
 }
 
 TEST_F(WorkerPoolTest, AWatchThatNeverReportsIsSilent) {
@@ -220,8 +272,7 @@ TEST_F(WorkerPoolTest, AWatchThatNeverReportsIsSilent) {
   ASSERT_TRUE(WaitForState(WorkerState::kLost));
   ASSERT_TRUE(WaitUntil([&] { return worker_.num_watches() == 2; }));
   EXPECT_EQ(lost, 0);
-  clock_.Advance(absl::Milliseconds(2001));
-  timer_.Fire();
+  Pass(absl::Milliseconds(2001));
   EXPECT_EQ(lost, 1);
 }
 
@@ -258,13 +309,14 @@ TEST_F(WorkerPoolTest, ADrainThatShowsInTheHealthFirstLosesNobody) {
   EXPECT_EQ(lost, 0);
 }
 
-TEST_F(WorkerPoolTest, AWorkerThatHasNeverReportedHoldsNoAnswerUp) {
+TEST_F(WorkerPoolTest, AWorkerThatHasNeverReportedHoldsNoAnswerUpForLong) {
   worker_.SetSilent(true);
   pool_.SetAddresses({worker_.address()});
   ASSERT_TRUE(WaitUntil([&] { return worker_.num_watches() == 1; }));
+  Pass(absl::Milliseconds(2200));
+  // It may be the only one of a model, about to tell so.
   EXPECT_FALSE(view_.Get()->settled);
-  clock_.Advance(absl::Milliseconds(2001));
-  timer_.Fire();
+  Pass(absl::Seconds(30));
   EXPECT_TRUE(view_.Get()->settled);
   EXPECT_TRUE(absl::IsUnavailable(router_.Pick({.model = "fake"}).status()));
 }
