@@ -4,10 +4,12 @@ import json
 import os
 import pathlib
 import socket
+import ssl
 import struct
 import subprocess
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -42,10 +44,9 @@ def helm_upgrade(*arguments):
                "old pods to end")
 
 
-def put_secret(name, **data):
-    """Makes it or takes its place; `data` as text, in whose names __ stands for a dot."""
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
-              "stringData": {key.replace("__", "."): text for key, text in data.items()}}
+def put_secret(name, data):
+    """Makes it or takes its place; `data` as {key: text}."""
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(secret, file)
         file.flush()
@@ -112,6 +113,19 @@ def metrics(address):
     return {l.rsplit(" ", 1)[0]: float(l.rsplit(" ", 1)[1]) for l in lines if l and l[0] != "#"}
 
 
+def https_code(address, authority, key=None):
+    """Status of a gateway's HTTP over TLS, its certificate checked, its name not."""
+    context = ssl.create_default_context(cafile=authority)
+    context.check_hostname = False
+    request = urllib.request.Request(f"https://{address}/v1/models",
+                                     headers={"authorization": f"Bearer {key}"} if key else {})
+    try:
+        with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def answers(address):
     try:
         return bool(metrics(address))
@@ -156,6 +170,6 @@ def load_in_pod(*options, streams=6, address=GATEWAY):
 
 
 def load_on_node(*options, streams=4, seed="node"):
-    """`seed` is part of its requests' names, of which no two may be the same at a time."""
-    return Load("node", "nsenter", "--net=/run/netns/kube1", ROOT / "build/venv/bin/python",
+    """`seed` is its name and part of its requests', of which no two may be the same at a time."""
+    return Load(seed, "nsenter", "--net=/run/netns/kube1", ROOT / "build/venv/bin/python",
                 HERE / "load.py", NODE_PORT, f"--streams={streams}", f"--seed={seed}", *options)

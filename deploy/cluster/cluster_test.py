@@ -50,6 +50,7 @@ class Test:
         for load in self.loads:
             load.tell("progress")
         reports = {load.name: load.tell("stop") for load in self.loads}
+        assert len(reports) == len(self.loads), reports.keys()
         total = {key: sum(r[key] for r in reports.values()) for key in
                  ("streams", "tokens", "moves", "reconnects", "inexact")}
         total["seconds"] = round(seconds, 1)
@@ -237,7 +238,8 @@ class Test:
 
     def update_to_another_build(self):
         tag = self.tag + "-next"
-        total = self.under_load(lambda: cluster.helm_upgrade(f"--set=image.tag={tag}"), most_reconnects=1)
+        with self._more_streams():
+            total = self.under_load(lambda: cluster.helm_upgrade(f"--set=image.tag={tag}"), most_reconnects=1)
         assert total["moves"] > 0, "no stream was at a worker that was replaced"
         images = {c["image"] for p in cluster.pods() for c in p["spec"]["containers"]}
         assert all(image.endswith(":" + tag) for image in images), images
@@ -260,71 +262,101 @@ class Test:
     def tls_and_keys(self):
         """TLS on every hop and keys, from Secrets that are renewed while streams are open."""
         authority = certificates.Authority()
-        keys = {tenant: secrets.token_hex(16) for tenant in ("alice", "bob", "carol")}
+        keys = {tenant: secrets.token_hex(16) for tenant in ("alice", "bob", "carol", "dave")}
+        ok, unauthenticated, unavailable = (grpc.StatusCode.OK, grpc.StatusCode.UNAUTHENTICATED,
+                                            grpc.StatusCode.UNAVAILABLE)
 
         def issue(serial):
             for name in ("clients-tls", "workers-tls", "gateways-tls"):
                 certificate, key = authority.issue(name, serial)
-                cluster.put_secret(name, tls__crt=certificate.read_text(), tls__key=key.read_text(),
-                                   ca__crt=authority.ca.read_text())
+                cluster.put_secret(name, {"tls.crt": certificate.read_text(), "tls.key": key.read_text(),
+                                          "ca.crt": authority.ca.read_text()})
 
         def put_keys(*tenants):
-            cluster.put_secret("keys", keys="".join(f"{t} {keys[t]}\n" for t in tenants))
+            cluster.put_secret("keys", {"keys": "".join(f"{t} {keys[t]}\n" for t in tenants)})
 
-        def code(client, key=None):
-            metadata = [("authorization", f"Bearer {key}")] if key else []
+        def address(pod, port):
+            return f"{pod['status']['podIP']}:{port}"
+
+        def code(client, tenant=None):
+            metadata = [("authorization", f"Bearer {keys[tenant]}")] if tenant else []
             try:
                 client.inference.ListModels(pb.ListModelsRequest(), timeout=10, metadata=metadata)
             except grpc.RpcError as error:
                 return error.code()
-            return grpc.StatusCode.OK
+            return ok
 
         issue(1)
-        put_keys("alice", "bob")
+        put_keys("alice", "bob", "carol")
         cluster.helm_upgrade(
             "--set=tls.enabled=true", "--set=tls.clients.secretName=clients-tls",
             "--set=tls.workers.secretName=workers-tls", "--set=tls.workers.gatewaySecretName=gateways-tls",
             f"--set=tls.workers.serverName={certificates.NAME}", "--set=apiKeys.secretName=keys")
-        over_tls = certificates.client(cluster.NODE_PORT, authority)
-        assert code(fleet.Client(cluster.NODE_PORT)) == grpc.StatusCode.UNAVAILABLE, "in the clear"
-        for key in (None, keys["carol"]):
-            assert code(over_tls, key) == grpc.StatusCode.UNAUTHENTICATED, key
+        clients = [certificates.client(address(pod, 50050), authority) for pod in ready("gateway")]
+        for pod, client in zip(ready("gateway"), clients):
+            assert code(fleet.Client(address(pod, 50050))) == unavailable, "in the clear"
+            assert [code(client, t) for t in ("carol", None, "dave")] == [ok, unauthenticated, unauthenticated]
+            assert cluster.https_code(address(pod, 8080), authority.ca) == 401
+            assert cluster.https_code(address(pod, 8080), authority.ca, keys["carol"]) == 200
+        shown = authority.files("gateways-tls")
         for pod in ready("worker"):  # takes who shows a certificate
-            address = f"{pod['status']['podIP']}:50051"
-            assert code(certificates.client(address, authority)) == grpc.StatusCode.UNAVAILABLE
-            shown = authority.files("gateways-tls")
-            assert code(certificates.client(address, authority, shown)) == grpc.StatusCode.OK
+            assert code(certificates.client(address(pod, 50051), authority)) == unavailable
+            assert code(certificates.client(address(pod, 50051), authority, shown)) == ok
 
         def renew():
             issue(20)
-            put_keys(*keys)
+            put_keys("alice", "bob", "dave")
             for component, port in (("gateway", 50050), ("worker", 50051)):
                 for pod in ready(component):
-                    address = f"{pod['status']['podIP']}:{port}"
-                    wait_until(lambda a=address: certificates.served_serial(
-                        a, authority, authority.files("gateways-tls")) == 20, 180, f"{address}'s new one")
-            wait_until(lambda: code(over_tls, keys["carol"]) == grpc.StatusCode.OK, 180, "the new key")
+                    wait_until(lambda a=address(pod, port): certificates.served_serial(
+                        a, authority, shown) == 20, 180, f"the new certificate of {component}s")
+            for client in clients:
+                wait_until(lambda c=client: [code(c, t) for t in ("dave", "carol")] == [ok, unauthenticated],
+                           180, "the new keys")
             self._kill("worker")
 
         def options(tenant):
             return (f"--authority={authority.ca.read_text()}", f"--server_name={certificates.NAME}",
                     f"--key={keys[tenant]}")
-        plain, self.loads = self.loads, [cluster.load_in_pod(*options("alice")),
-                                         cluster.load_on_node(*options("bob"))]
-        try:
-            total = self.under_load(renew)
+        with contextlib.ExitStack() as stack:
+            stack.callback(setattr, self, "loads", self.loads)
+            self.loads = []
+            for load in (cluster.load_in_pod, cluster.load_on_node):
+                self.loads.append(load(*options("alice" if load is cluster.load_in_pod else "bob")))
+                stack.callback(self.loads[-1].end)
+            total = self.under_load(renew, longest_gap=STAYS_S)
             assert total["moves"] > 0, "no stream was at that worker"
             served = {(series.split('tenant="')[1].split('"')[0])
                       for pod in ready("gateway")
-                      for series, value in cluster.metrics(f"{pod['status']['podIP']}:9091").items()
+                      for series, value in cluster.metrics(address(pod, 9091)).items()
                       if series.startswith("continuo_gateway_tenant_tokens") and value > 0}
             assert served == {"alice", "bob"}, served
-        finally:
-            for load in self.loads:
-                load.end()
-            self.loads = plain
         cluster.helm_upgrade()
         self.whole()
+
+    def models_are_downloaded(self):
+        """The same model by the init containers, from a hub and from an object store: streams go on exactly."""
+        kubectl("apply", "-f", cluster.HERE / "manifests/model-sources.yaml")
+        kubectl("wait", "--for=condition=Ready", "pod/model-sources", "--timeout=60s")
+        cluster.put_secret("hub-token", {"token": "hub-token"})  # what manifests/model-sources.yaml asks for
+        cluster.put_secret("object-store", {
+            "RCLONE_S3_PROVIDER": "Other", "RCLONE_S3_ENDPOINT": "http://model-sources:9000",
+            "RCLONE_S3_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"})
+        image = "localhost/continuo-test-client:1"
+        model = "--set=pools.demo.model"
+        for source in (
+                (f"{model}.hub.repository=demo/model", f"{model}.hub.tokenSecret.name=hub-token",
+                 "--set=download.hubEndpoint=http://model-sources:8000", f"--set=download.hubImage={image}"),
+                (f"{model}.objectStore.uri=s3://models/demo", f"{model}.objectStore.secretName=object-store",
+                 f"--set=download.objectStoreImage={image}")):
+            with self._more_streams():
+                total = self.under_load(lambda s=source: cluster.helm_upgrade(f"{model}.pvc=null", *s))
+            assert total["moves"] > 0, "no stream was at a worker that was replaced"
+            for pod in ready("worker"):
+                assert [c["name"] for c in pod["status"]["initContainerStatuses"]] == ["download"]
+        cluster.helm_upgrade()
+        self.whole()
+        kubectl("delete", "-f", cluster.HERE / "manifests/model-sources.yaml")
 
     def gateways_scale_on_cpu(self):
         """Two at rest, three under load."""
@@ -338,10 +370,19 @@ class Test:
             metrics = hpa["status"].get("currentMetrics") or [{}]
             return metrics[0].get("resource", {}).get("current", {}).get("averageUtilization")
 
-        rest = wait_until(lambda: (used() or 100) < 50 and used(), 120, "the gateways' CPU at rest")
+        def at_rest():
+            seen.append(used())
+            return seen[-1] is not None and seen[-1] < 50
+
+        def up():
+            wait_until(lambda: len(ready("gateway")) == 3, 120, "a third gateway")
+            seen.append(used())
+        seen = []
+        wait_until(at_rest, 120, "the gateways' CPU at rest")
+        rest = seen[-1]
         assert len(cluster.pods("gateway")) == 2, "they scale without load"
-        total = self.under_load(lambda: wait_until(lambda: len(ready("gateway")) == 3, 120, "a third gateway"))
-        print(f"    up after {total['seconds']} s: {rest} % at rest, {used()} % under load", flush=True)
+        total = self.under_load(up)
+        print(f"    up after {total['seconds']} s: {rest} % at rest, {seen[-1]} % under load", flush=True)
         cluster.helm_upgrade()
         self.whole()
 
@@ -398,6 +439,7 @@ STEPS = ["api_server_takes_every_example", "stream_through_service_and_node_port
          "monitoring_sees_every_target", "worker_killed_mid_stream", "gateway_killed_mid_stream",
          "worker_added_takes_load", "worker_taken_away", "update_to_another_build",
          "update_to_other_weights", "node_drained", "node_lost", "tls_and_keys",
+         "models_are_downloaded",
          "gateways_scale_on_cpu", "autoscaling_on_kv_occupancy", "autoscaling_on_queued_tokens"]
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the images, writes their archives and bills of materials, and prints their sizes.
+# Builds the images, writes their archives and bills of materials, checks what they promise
+# (check_image.py), and prints their sizes.
 #
 #   deploy/images/build.sh [TARGETS...]    gateway, worker-cpu, cli, or those given; worker-cuda by name
 #
@@ -25,6 +26,7 @@ for target in "$@"; do
   container=$(buildah from --pull-never "localhost/$name:$tag")
   root=$(buildah mount "$container")
   cp "$root/usr/share/continuo/sbom.cdx.json" "build/images/$name.sbom.cdx.json"
+  python3 deploy/images/check_image.py "build/images/$name.tar" "$root" "$name" "$version"
   printf '%-22s %4d MB on disk, %3d MB to pull, %3d components  localhost/%s:%s\n' "$name" \
     "$(du -sm "$root" | cut -f1)" "$(($(stat -c %s "build/images/$name.tar") / 1000000))" \
     "$(grep -c '"bom-ref"' "build/images/$name.sbom.cdx.json")" "$name" "$tag"

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What every image promises: an unprivileged user, labels, nothing that runs but its program, and a
+bill of materials with what the program loads.
+
+    check_image.py ARCHIVE ROOT NAME VERSION    an OCI archive, and where its root is mounted
+"""
+import json
+import pathlib
+import stat
+import sys
+import tarfile
+
+
+def config_of(archive):
+    with tarfile.open(archive) as tar:
+        def blob(digest):
+            return json.load(tar.extractfile(f"blobs/{digest.replace(':', '/')}"))
+        manifest = blob(json.load(tar.extractfile("index.json"))["manifests"][0]["digest"])
+        return blob(manifest["config"]["digest"])["config"]
+
+
+def problems(archive, root, name, version):
+    config = config_of(archive)
+    labels = config.get("Labels", {})
+    if config.get("User") != "65532:65532":
+        yield f"runs as {config.get('User')!r}"
+    told = {key: labels.get(f"org.opencontainers.image.{key}", "unknown")
+            for key in ("title", "description", "version", "revision", "licenses")}
+    for key, value in told.items():
+        if value == "unknown":
+            yield f"label {key} is missing"
+    if not name.startswith(told["title"]) or told["version"] != version:
+        yield f"labels tell of {told}"
+    files = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+    program = config["Entrypoint"][0].lstrip("/")
+    for path in files:
+        mode, inside = path.stat().st_mode, str(path.relative_to(root))
+        if mode & (stat.S_ISUID | stat.S_ISGID | stat.S_IWOTH):
+            yield f"{inside} has mode {oct(mode)}"
+        if inside.split("/")[-2:-1] in (["bin"], ["sbin"]) and inside != program:
+            yield f"{inside} runs, too"
+    if not (root / program).is_file():
+        yield f"{program} is not there"
+    bill = json.loads((root / labels["io.continuo.sbom"].lstrip("/")).read_text())
+    if bill["metadata"]["component"]["name"] != name or bill["metadata"]["component"]["version"] != version:
+        yield f"the bill of materials is of {bill['metadata']['component']}"
+    components = bill["components"]
+    names = {component["name"] for component in components}
+    for component in components:
+        if not component.get("version") or (component["type"] == "library" and not component.get("purl")):
+            yield f"{component['name']} has no version or no purl in the bill of materials"
+    for needed in ("libc6", "libgrpc++", "libprotobuf"):
+        if not any(n.startswith(needed) for n in names):
+            yield f"{needed} is not in the bill of materials"
+    # One package at least for each library that lies there.
+    num_libraries = len({path.name.split(".so")[0] for path in files if ".so" in path.name})
+    if num_libraries == 0 or len(components) < 20:
+        yield f"{len(components)} components for {num_libraries} libraries"
+
+
+def main():
+    archive, root, name, version = sys.argv[1:]
+    found = list(problems(archive, pathlib.Path(root), name, version))
+    for problem in found:
+        print(f"{name}: {problem}", file=sys.stderr)
+    return 1 if found else 0
+
+
+sys.exit(main())
