@@ -2,7 +2,6 @@
 #include "services/gateway/admission.h"
 
 #include <algorithm>
-#include <limits>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -12,10 +11,9 @@
 namespace continuo::gateway {
 namespace {
 
-// What one tenant may have where so much is free: four times that.
-int64_t TenantShare(int64_t free) {
-  return free > std::numeric_limits<int64_t>::max() / 4 ? std::numeric_limits<int64_t>::max()
-                                                        : 4 * free;
+// What the request's tenant may have, with it, where others leave so much.
+int64_t TenantShare(const AdmissionRequest& request, int64_t left) {
+  return left - left / (request.is_continuation ? 10 : 5);
 }
 
 // Times are predicted only so well: they have to be this many times shorter than the time left.
@@ -100,12 +98,14 @@ absl::Status Admission::CheckAll(const AdmissionRequest& request) const {
 }
 
 absl::Status Admission::CheckShare(const AdmissionRequest& request, const Tenant& tenant) const {
-  if (!limits_.share_open || tenant.open_requests == 0) return absl::OkStatus();
-  const int64_t requests = TenantShare(limits_.max_open_requests - counts_.open_requests);
+  if (tenant.open_requests == 0) return absl::OkStatus();
+  const int64_t others = counts_.open_requests - tenant.open_requests;
+  const int64_t requests = TenantShare(request, limits_.max_open_requests - others);
   if (tenant.open_requests >= requests) {
     return Overloaded("open requests for one tenant beside others", requests);
   }
-  const int64_t bytes = TenantShare(limits_.max_open_bytes - counts_.open_bytes);
+  const int64_t other_bytes = counts_.open_bytes - tenant.open_bytes;
+  const int64_t bytes = TenantShare(request, limits_.max_open_bytes - other_bytes);
   if (tenant.open_bytes + request.bytes > bytes) {
     return Overloaded("bytes of open requests for one tenant beside others", bytes);
   }
@@ -122,7 +122,8 @@ absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant
   if (request.priority < 0 && counts_.queued_tokens + request.tokens > limit / 2) {
     return Overloaded("queued prompt tokens for requests of negative priority", limit / 2);
   }
-  const int64_t share = TenantShare(limit - counts_.queued_tokens);
+  const int64_t others = counts_.queued_tokens - tenant.queued_tokens;
+  const int64_t share = TenantShare(request, limit - others);
   if (tenant.queued_tokens > 0 && tenant.queued_tokens + request.tokens > share) {
     return Overloaded("queued prompt tokens for one tenant beside others", share);
   }

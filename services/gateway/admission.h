@@ -31,16 +31,15 @@ struct TenantLimits {
   double debt_seconds = 600;
 };
 
+// Of each limit of all, one tenant may have four fifths of what others leave: alone it leaves a
+// fifth, and who comes beside it finds room. A tenant's first request needs only what is free.
 struct AdmissionLimits {
   int64_t max_open_requests = 20000;
   // Memory that open requests may take together, in bytes of the wire format.
   int64_t max_open_bytes = int64_t{1} << 30;
   // Prompt tokens, estimated, of requests that have not begun to answer. Requests of negative
-  // priority are taken up to half of it. One tenant may queue four times what is still free: alone
-  // it stops at four fifths, and who comes beside it finds room.
+  // priority are taken up to half of it.
   int64_t max_queued_tokens = int64_t{1} << 22;
-  // One tenant may also have open, and in bytes, only four times what is still free.
-  bool share_open = false;
   TenantLimits tenant;
 };
 
@@ -56,8 +55,8 @@ struct AdmissionRequest {
   // A worker would begin it at once, whatever waits for others.
   bool has_free_worker = false;
   // It goes on with what a gateway has begun; refusing it would lose a stream. It is charged as any
-  // other, but only bound by the limits of all, twice max_open_requests of its tenant, and
-  // debt_seconds.
+  // other, but only bound by the limits of all, nine tenths instead of four fifths of what is open,
+  // twice max_open_requests of its tenant, and debt_seconds.
   bool is_continuation = false;
 };
 

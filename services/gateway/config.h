@@ -30,8 +30,7 @@ struct GatewayConfig {
   AuthOptions auth;
   AdmissionLimits admission;
   // Of Tokenize, Detokenize and Embed: a text and its answer are held while a worker reads it.
-  AdmissionLimits forwarded = {
-      .max_open_requests = 1024, .max_open_bytes = 256 << 20, .share_open = true};
+  AdmissionLimits forwarded = {.max_open_requests = 1024, .max_open_bytes = 256 << 20};
   RelayOptions relay;
   ResolverOptions resolver;
   uint64_t max_request_bytes = 8 << 20;

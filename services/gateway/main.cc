@@ -45,7 +45,8 @@ int Main(int argc, char** argv) {
   flags.Address("metrics_listen", &config.metrics_listen, "address of /metrics and /healthz");
   AddSpanFlags(flags, &config.spans);
   flags.Integer<int64_t>("max_open_requests", &config.admission.max_open_requests, 1,
-                         std::numeric_limits<int64_t>::max(), "generations open at a time");
+                         std::numeric_limits<int64_t>::max(),
+                         "generations open at a time; four fifths at most are of one tenant");
   flags.Integer<int64_t>("max_queued_tokens", &config.admission.max_queued_tokens, 1,
                          std::numeric_limits<int64_t>::max(),
                          "prompt tokens, estimated, of requests that have no answer yet");

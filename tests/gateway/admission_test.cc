@@ -209,20 +209,76 @@ TEST(AdmissionTest, NoLimitIsTooLargeToCompareWith) {
   }
 }
 
-TEST(AdmissionTest, WhereOpenRequestsAreSharedOneTenantLeavesSome) {
-  Admission admission({.max_open_requests = 10, .max_open_bytes = 1000, .share_open = true});
+TEST(AdmissionTest, OpenRequestsOfOneTenantLeaveAFifthToOthersHoweverShortTheirPromptsAre) {
+  Admission admission({});
   std::vector<Admission::Ticket> tickets;
-  for (int i = 0; i < 8; ++i) tickets.push_back(*admission.Admit(Of("flood")));
-  EXPECT_EQ(ReasonOf(admission.Admit(Of("flood")).status()), kReasonOverloaded);
+  absl::Status refused;
+  while (refused.ok()) {
+    auto ticket = admission.Admit(Of("flood", 16));
+    refused = ticket.status();
+    if (!ticket.ok()) break;
+    // They are open, though queued no more.
+    if (tickets.size() % 2 == 0) ticket->MarkStarted();
+    tickets.push_back(*std::move(ticket));
+  }
+  EXPECT_EQ(tickets.size(), 16000);
+  EXPECT_EQ(ReasonOf(refused), kReasonOverloaded);
+  EXPECT_TRUE(RetryDelayOf(refused).has_value());
+  std::vector<Admission::Ticket> light;
+  for (int i = 0; i < 3200; ++i) {
+    auto ticket = admission.Admit(Of("light", 16));
+    ASSERT_TRUE(ticket.ok()) << ticket.status();
+    light.push_back(*std::move(ticket));
+  }
+  EXPECT_TRUE(admission.Admit(Of("third", 16)).ok());
+  // What another has is no longer the flood's.
+  tickets.resize(tickets.size() - 1000);
+  EXPECT_EQ(ReasonOf(admission.Admit(Of("flood", 16)).status()), kReasonOverloaded);
+  light.clear();
+  EXPECT_TRUE(admission.Admit(Of("flood", 16)).ok());
+}
+
+TEST(AdmissionTest, BytesOfOneTenantLeaveAFifthToOthersHoweverLargeItsLastRequestIs) {
+  Admission admission({.max_open_bytes = 1000});
+  AdmissionRequest request = Of("flood");
+  request.bytes = 700;
+  const auto a = *admission.Admit(request);
+  request.bytes = 300;
+  EXPECT_EQ(ReasonOf(admission.Admit(request).status()), kReasonOverloaded);
+  request.bytes = 101;
+  EXPECT_EQ(ReasonOf(admission.Admit(request).status()), kReasonOverloaded);
+  request.bytes = 100;
+  const auto b = *admission.Admit(request);
+  request.tenant = "light";
+  EXPECT_TRUE(admission.Admit(request).ok());
+}
+
+TEST(AdmissionTest, WhatGoesOnIsTakenBeyondTheTenantsOpenRequestsAndLeavesATenth) {
+  Admission admission({.max_open_requests = 100, .max_open_bytes = 1000});
+  std::vector<Admission::Ticket> tickets;
+  for (int i = 0; i < 80; ++i) tickets.push_back(*admission.Admit(Of("a")));
+  EXPECT_FALSE(admission.Admit(Of("a")).ok());
+  for (int i = 0; i < 10; ++i) tickets.push_back(*admission.Admit(Continuation("a")));
+  EXPECT_EQ(ReasonOf(admission.Admit(Continuation("a")).status()), kReasonOverloaded);
   EXPECT_TRUE(admission.Admit(Of("light")).ok());
   tickets.clear();
-  AdmissionRequest large = Of("flood");
-  large.bytes = 850;
-  tickets.push_back(*admission.Admit(large));
-  large.bytes = 100;
-  EXPECT_EQ(ReasonOf(admission.Admit(large).status()), kReasonOverloaded);
-  large.tenant = "light";
-  EXPECT_TRUE(admission.Admit(large).ok());
+
+  AdmissionRequest request = Of("a");
+  request.bytes = 800;
+  tickets.push_back(*admission.Admit(request));
+  request.bytes = 100;
+  EXPECT_FALSE(admission.Admit(request).ok());
+  request.is_continuation = true;
+  tickets.push_back(*admission.Admit(request));
+  request.bytes = 1;
+  EXPECT_EQ(ReasonOf(admission.Admit(request).status()), kReasonOverloaded);
+  EXPECT_TRUE(admission.Admit(Of("light")).ok());
+}
+
+TEST(AdmissionTest, AFewOpenRequestsAreNotShared) {
+  Admission admission({.max_open_requests = 2});
+  const auto a = *admission.Admit(Of("a"));
+  EXPECT_TRUE(admission.Admit(Of("a")).ok());
 }
 
 TEST(AdmissionTest, NegativePriorityStopsAtHalfTheQueue) {

@@ -164,6 +164,28 @@ TEST_F(GatewayAdmissionTest, ADeadlineThatWouldPassInTheQueueIsRefusedBeforeAnyW
   for (std::thread& stream : streams) stream.join();
 }
 
+TEST_F(GatewayAdmissionTest, OneTenantCannotTakeAllStreams) {
+  AddWorkers(1);
+  config_.admission.max_open_requests = 5;
+  StartGateway(config_);
+  WaitForWorkers(1);
+  HoldFrom(0);
+  // Four fifths of them.
+  std::vector<std::thread> streams;
+  for (int i = 0; i < 4; ++i) {
+    streams.emplace_back([&] { ExpectUndisturbed(GenerateAs("flood", Request()), Request()); });
+  }
+  workers_[0]->WaitForCalls([](const auto& calls) { return calls.size() == 4; });
+  const absl::Status refused = GenerateAs("flood", Request()).status;
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_EQ(ReasonOf(refused), kReasonOverloaded);
+  EXPECT_TRUE(RetryDelayOf(refused).has_value());
+  streams.emplace_back([&] { ExpectUndisturbed(GenerateAs("light", Request()), Request()); });
+  workers_[0]->WaitForCalls([](const auto& calls) { return calls.size() == 5; });
+  release_.Notify();
+  for (std::thread& stream : streams) stream.join();
+}
+
 TEST_F(GatewayAdmissionTest, OneTenantCannotTakeAllCallsOfTokenize) {
   AddWorkers(1);
   config_.forwarded.max_open_requests = 5;
@@ -178,7 +200,7 @@ TEST_F(GatewayAdmissionTest, OneTenantCannotTakeAllCallsOfTokenize) {
     }
     release_.WaitForNotification();
   });
-  // Four times what is still free: four of five.
+  // Four fifths of them.
   std::vector<std::thread> calls;
   for (int i = 0; i < 4; ++i) {
     calls.emplace_back([&] { EXPECT_EQ(Tokenize("flood"), absl::OkStatus()); });
