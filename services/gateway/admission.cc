@@ -118,8 +118,8 @@ absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant
   if (counts_.queued_tokens + request.tokens > limit) {
     return Overloaded("queued prompt tokens", limit);
   }
-  if (request.is_continuation) return absl::OkStatus();
-  if (request.priority < 0 && counts_.queued_tokens + request.tokens > limit / 2) {
+  if (request.priority < 0 && !request.is_continuation &&
+      counts_.queued_tokens + request.tokens > limit / 2) {
     return Overloaded("queued prompt tokens for requests of negative priority", limit / 2);
   }
   const int64_t others = counts_.queued_tokens - tenant.queued_tokens;

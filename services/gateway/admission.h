@@ -55,8 +55,8 @@ struct AdmissionRequest {
   // A worker would begin it at once, whatever waits for others.
   bool has_free_worker = false;
   // It goes on with what a gateway has begun; refusing it would lose a stream. It is charged as any
-  // other, but only bound by the limits of all, nine tenths instead of four fifths of what is open,
-  // twice max_open_requests of its tenant, and debt_seconds.
+  // other, but only bound by the limits of all, nine tenths of what others leave of them instead of
+  // four fifths, twice max_open_requests of its tenant, and debt_seconds.
   bool is_continuation = false;
 };
 

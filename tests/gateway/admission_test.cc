@@ -187,17 +187,39 @@ TEST(AdmissionTest, WhatGoesOnMayBeOpenTwiceAsOften) {
   EXPECT_EQ(ReasonOf(admission.Admit(Continuation("a")).status()), kReasonRateLimited);
 }
 
-TEST(AdmissionTest, WhatGoesOnIsBoundByMemoryAloneAndNotByShareOrPriority) {
+TEST(AdmissionTest, WhatGoesOnIsTakenBeyondShareAndPriorityAndLeavesATenthOfTheQueue) {
   Admission admission({.max_open_bytes = 100, .max_queued_tokens = 1000});
   const auto a = *admission.Admit(Of("a", 800));
-  EXPECT_FALSE(admission.Admit(Of("a", 190)).ok());
-  AdmissionRequest request = Continuation("a", 190);
+  EXPECT_FALSE(admission.Admit(Of("a", 1)).ok());
+  AdmissionRequest request = Continuation("a", 100);
   request.priority = -1;
   const auto b = *admission.Admit(request);
   EXPECT_EQ(ReasonOf(admission.Admit(request).status()), kReasonOverloaded);
-  request.tokens = 1;
+  EXPECT_EQ(ReasonOf(admission.Admit(Continuation("a")).status()), kReasonOverloaded);
+  EXPECT_TRUE(admission.Admit(Of("light", 100)).ok());
+  EXPECT_TRUE(admission.Admit(Continuation("light", 100)).ok());
+  request.tokens = 0;
   request.bytes = 99;
   EXPECT_EQ(ReasonOf(admission.Admit(request).status()), kReasonOverloaded);
+}
+
+TEST(AdmissionTest, WhoCallsEverythingAContinuationLocksNobodyOut) {
+  for (const int64_t tokens : {16, 1000, 100'000}) {
+    Admission admission({});
+    std::vector<Admission::Ticket> tickets;
+    while (true) {
+      auto ticket = admission.Admit(Continuation("flood", tokens));
+      if (!ticket.ok()) break;
+      tickets.push_back(*std::move(ticket));
+    }
+    std::vector<Admission::Ticket> light;
+    for (int i = 0; i < 3; ++i) {
+      auto ticket = admission.Admit(Of("light", tokens));
+      ASSERT_EQ(ticket.status(), absl::OkStatus()) << tokens;
+      light.push_back(*std::move(ticket));
+    }
+    EXPECT_EQ(ReasonOf(admission.Admit(Continuation("flood", tokens)).status()), kReasonOverloaded);
+  }
 }
 
 TEST(AdmissionTest, NoLimitIsTooLargeToCompareWith) {

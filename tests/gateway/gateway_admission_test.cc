@@ -186,6 +186,39 @@ TEST_F(GatewayAdmissionTest, OneTenantCannotTakeAllStreams) {
   for (std::thread& stream : streams) stream.join();
 }
 
+TEST_F(GatewayAdmissionTest, ATenantThatCallsEverythingAContinuationCannotTakeTheWholeQueue) {
+  AddWorkers(1);
+  config_.admission.max_queued_tokens = 100;
+  StartGateway(config_);
+  WaitForWorkers(1);
+  const v1::GenerateRequest fresh = Request(std::string(4 * 39, 'x'));
+  const v1::GenerateRequest small = Request(std::string(4 * 9, 'y'));
+  v1::GenerateRequest continuation = small;
+  *continuation.mutable_continuation()->mutable_received() =
+      GenerateAs("flood", small).responses.front();
+  HoldFrom(0);
+  // Two fill its share of the queue, and only what goes on is taken beyond.
+  std::vector<std::thread> streams;
+  const auto hold = [&](const std::string& tenant, const v1::GenerateRequest& request) {
+    const size_t number = streams.size() + 2;
+    streams.emplace_back([this, tenant, request] {
+      EXPECT_EQ(GenerateAs(tenant, request).status, absl::OkStatus());
+    });
+    workers_[0]->WaitForCalls([&](const auto& calls) { return calls.size() == number; });
+  };
+  hold("flood", fresh);
+  hold("flood", fresh);
+  EXPECT_EQ(ReasonOf(GenerateAs("flood", small).status), kReasonOverloaded);
+  hold("flood", continuation);
+  const absl::Status refused = GenerateAs("flood", continuation).status;
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_EQ(ReasonOf(refused), kReasonOverloaded);
+  EXPECT_TRUE(RetryDelayOf(refused).has_value());
+  hold("light", small);
+  release_.Notify();
+  for (std::thread& stream : streams) stream.join();
+}
+
 TEST_F(GatewayAdmissionTest, OneTenantCannotTakeAllCallsOfTokenize) {
   AddWorkers(1);
   config_.forwarded.max_open_requests = 5;
