@@ -271,3 +271,17 @@ for on a claim the former one is there beside it. (list $ NAME MODEL) */ -}}
 {{- else }}{{ $model.path }}
 {{- end }}
 {{- end }}
+
+{{- /* What says how many pods a Deployment has. One that is scaled keeps the number that it has, for
+without one Kubernetes would leave a single pod when scaling is switched on. (list $ NAME VALUES) */ -}}
+{{- define "continuo.replicas" -}}
+{{- $root := index . 0 }}
+{{- $values := index . 2 }}
+{{- if not $values.autoscaling.enabled -}}
+replicas: {{ $values.replicas }}
+{{- else }}
+{{- with lookup "apps/v1" "Deployment" $root.Release.Namespace (index . 1) -}}
+replicas: {{ .spec.replicas }}
+{{- end }}
+{{- end }}
+{{- end }}
