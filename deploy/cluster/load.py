@@ -36,7 +36,7 @@ class Connection:
 
     def __init__(self, address, authority="", server_name="", key=""):
         self.client = self.inference = self
-        self.down = False
+        self.ended = False
         self.refusals = collections.Counter()
         self._epochs = itertools.count()
         # A gateway that is lost without a word is noticed by pings. Until Kubernetes knows of it, new

@@ -15,18 +15,20 @@ version=$(sed -n 's/^project(continuo VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt
 tag=${TAG:-${version/+/-}}
 deploy/images/base.sh
 mkdir -p build/images
+revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 for target in "$@"; do
   name=continuo-$target
+  # buildah takes a LABEL from its layers although the arguments in it are others now.
   buildah_build "$target" "$name:$tag" --build-arg "VERSION=$version" \
-    --build-arg "VERSION_SUFFIX=${VERSION_SUFFIX:-}" \
-    --build-arg "REVISION=$(git rev-parse HEAD 2>/dev/null || echo unknown)" \
+    --build-arg "VERSION_SUFFIX=${VERSION_SUFFIX:-}" --build-arg "REVISION=$revision" \
+    --label "org.opencontainers.image.version=$version" --label "org.opencontainers.image.revision=$revision" \
     >"$IMAGES_ROOT/$target.log" 2>&1 || { tail -30 "$IMAGES_ROOT/$target.log" >&2; exit 1; }
   rm -f "build/images/$name.tar"
   buildah push -q "localhost/$name:$tag" "oci-archive:build/images/$name.tar:localhost/$name:$tag"
   container=$(buildah from --pull-never "localhost/$name:$tag")
   root=$(buildah mount "$container")
   cp "$root/usr/share/continuo/sbom.cdx.json" "build/images/$name.sbom.cdx.json"
-  python3 deploy/images/check_image.py "build/images/$name.tar" "$root" "$name" "$version"
+  python3 deploy/images/check_image.py "build/images/$name.tar" "$root" "$name" "$version" "$revision"
   printf '%-22s %4d MB on disk, %3d MB to pull, %3d components  localhost/%s:%s\n' "$name" \
     "$(du -sm "$root" | cut -f1)" "$(($(stat -c %s "build/images/$name.tar") / 1000000))" \
     "$(grep -c '"bom-ref"' "build/images/$name.sbom.cdx.json")" "$name" "$tag"

@@ -3,7 +3,7 @@
 """What every image promises: an unprivileged user, labels, nothing that runs but its program, and a
 bill of materials with what the program loads.
 
-    check_image.py ARCHIVE ROOT NAME VERSION    an OCI archive, and where its root is mounted
+    check_image.py ARCHIVE ROOT NAME VERSION REVISION    an OCI archive, and where its root is mounted
 """
 import json
 import pathlib
@@ -20,7 +20,7 @@ def config_of(archive):
         return blob(manifest["config"]["digest"])["config"]
 
 
-def problems(archive, root, name, version):
+def problems(archive, root, name, version, revision):
     config = config_of(archive)
     labels = config.get("Labels", {})
     if config.get("User") != "65532:65532":
@@ -28,9 +28,9 @@ def problems(archive, root, name, version):
     told = {key: labels.get(f"org.opencontainers.image.{key}", "unknown")
             for key in ("title", "description", "version", "revision", "licenses")}
     for key, value in told.items():
-        if value == "unknown":
+        if value == "unknown" and key != "revision":
             yield f"label {key} is missing"
-    if not name.startswith(told["title"]) or told["version"] != version:
+    if not name.startswith(told["title"]) or (told["version"], told["revision"]) != (version, revision):
         yield f"labels tell of {told}"
     files = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
     program = config["Entrypoint"][0].lstrip("/")
@@ -60,8 +60,8 @@ def problems(archive, root, name, version):
 
 
 def main():
-    archive, root, name, version = sys.argv[1:]
-    found = list(problems(archive, pathlib.Path(root), name, version))
+    archive, root, name, version, revision = sys.argv[1:]
+    found = list(problems(archive, pathlib.Path(root), name, version, revision))
     for problem in found:
         print(f"{name}: {problem}", file=sys.stderr)
     return 1 if found else 0
