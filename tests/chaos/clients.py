@@ -26,7 +26,7 @@ class Stream:
 
 class Clients:
     """`gateways`: what has `client` (a fleet.Client), `epoch` (counts its ends, from just before
-    each) and `down`. `references`: what comparable() of each request must be."""
+    each) and `ended` (until it listens again). `references`: what comparable() of each request must be."""
 
     def __init__(self, gateways, requests, references, num_threads, seed):
         self.gateways, self.requests, self.references = gateways, requests, references
@@ -121,7 +121,7 @@ class Clients:
         deadline = last + STREAM_TIMEOUT_S
         while True:
             gateway = self.gateways[stream.gateway]
-            epoch, down = gateway.epoch, gateway.down
+            epoch, ended = gateway.epoch, gateway.ended
             call = gateway.client.inference.Generate(
                 stream.request, timeout=max(0.0, deadline - time.monotonic()))
             try:
@@ -136,7 +136,7 @@ class Clients:
                 if stream.responses and stream.responses[-1].HasField("summary"):
                     return
                 with self.changed:
-                    excused = down or gateway.down or gateway.epoch != epoch
+                    excused = ended or gateway.ended or gateway.epoch != epoch
                 if error.code() != grpc.StatusCode.UNAVAILABLE or not excused:
                     raise
             stream.reconnects += 1

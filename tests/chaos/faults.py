@@ -7,7 +7,7 @@ import time
 
 # How often each is drawn.
 WEIGHTS = {"worker killed": 6, "worker stopped": 3, "engine blocked": 3, "worker terminated": 2,
-           "link cut": 3, "gateway killed": 2, "gateway terminated": 1}
+           "link cut": 3, "gateway killed": 2, "gateway terminated": 1, "gateway stopped": 1}
 PROGRESS_TIMEOUT_S = 60
 PATIENCE_S = 3  # for a moment at which a gateway's end cuts a stream
 MAX_WORKERS_DOWN = 2
@@ -15,7 +15,7 @@ MAX_WORKERS_DOWN = 2
 
 class Faults:
     """Worker 0 and gateway 0 never end, so that what they hold can be compared over the whole
-    run; worker 0 is stopped, blocked and cut off like the others. One thread calls all of it."""
+    run; they are stopped, blocked and cut off like the others. One thread calls all of it."""
 
     def __init__(self, clients, gateways, workers, rng):
         self.clients, self.gateways, self.workers, self.rng = clients, gateways, workers, rng
@@ -61,7 +61,9 @@ class Faults:
         """None where the fault may not happen now, or would hit nothing."""
         if kind.startswith("gateway"):
             up = [g for g in self.gateways if not g.down]
-            nodes = [g for g in up if g is not self.gateways[0]] if len(up) > 1 else []
+            nodes = up if len(up) > 1 else []
+            if kind != "gateway stopped":
+                nodes = [g for g in nodes if g is not self.gateways[0]]
             if waited < PATIENCE_S:
                 nodes = [g for g in nodes if self.clients.is_midway(g)]
         else:
@@ -81,7 +83,7 @@ class Faults:
         elif kind.endswith("terminated"):
             node.begin_end()
             self._after(0.0, node, node.restart)
-        elif kind == "worker stopped":
+        elif kind.endswith("stopped"):
             node.stop()
             self._after(seconds, node, node.go_on)
         elif kind == "engine blocked":

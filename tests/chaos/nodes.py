@@ -52,16 +52,17 @@ def _own_memory_kib(pid):
 
 
 class Node:
-    """A program in its place. `down`: not to be counted on, until it listens again."""
+    """A program in its place. `down`: not to be counted on, until it listens again; `ended`: nor are
+    the connections to it."""
 
     def __init__(self, name, start):
         self.name, self._start = name, start
-        self.program, self.down, self.epoch = None, True, 0
+        self.program, self.down, self.ended, self.epoch = None, True, True, 0
 
     def start(self):
         self.program = self._start()
         self.program.wait_until_listening()
-        self.down = False
+        self.down = self.ended = False
 
     def check_alive(self):
         status = self.program.process.poll()
@@ -72,7 +73,7 @@ class Node:
     def lose(self):
         """Just before it ends, or can no longer be reached."""
         self.epoch += 1
-        self.down = True
+        self.down = self.ended = True
 
     def kill(self):
         self.lose()
@@ -81,6 +82,15 @@ class Node:
     def begin_end(self):
         self.lose()
         self.program.signal(signal.SIGTERM)
+
+    def stop(self):
+        """Without an end of what it has."""
+        self.down = True
+        self.program.signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.program.signal(signal.SIGCONT)
+        self.down = False
 
     def has_ended(self):
         return self.program.process.poll() is not None
@@ -134,14 +144,6 @@ class WorkerNode(Node):
             "continuo-worker", f"--model={model}", f"--listen={self.address}",
             f"--metrics_listen={self.metrics_address}", f"--worker_name=worker-{number}", *flags,
             prefix=namespace.prefix, env=ENVIRONMENT))
-
-    def stop(self):
-        self.lose()
-        self.program.signal(signal.SIGSTOP)
-
-    def go_on(self):
-        self.program.signal(signal.SIGCONT)
-        self.down = False
 
     def block_engine(self):
         self.lose()
