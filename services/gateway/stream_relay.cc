@@ -51,6 +51,7 @@ void StreamRelay::Start() {
 }
 void StreamRelay::OnWritten(bool ok) { Post({.kind = Event::Kind::kWritten, .id = ok}); }
 void StreamRelay::OnCancelled() { Post({.kind = Event::Kind::kCancelled}); }
+void StreamRelay::OnAccepted(int attempt) { Post({.kind = Event::Kind::kAccepted, .id = attempt}); }
 void StreamRelay::OnResponse(int attempt, v1::GenerateResponse response) {
   Post({.kind = Event::Kind::kResponse, .id = attempt, .response = std::move(response)});
 }
@@ -105,6 +106,9 @@ void StreamRelay::Handle(Event& event) {
                    ? absl::DeadlineExceededError("the deadline has passed")
                    : absl::CancelledError("the client cancelled"));
       to_client_.clear();
+      break;
+    case Event::Kind::kAccepted:
+      if (event.id == attempt_ && call_ != nullptr) HandleAccepted();
       break;
     case Event::Kind::kResponse:
       if (event.id == attempt_ && call_ != nullptr) HandleResponse(std::move(event.response));
@@ -282,13 +286,20 @@ void StreamRelay::StartCall(Lease lease) {
   }
   admitted_ = true;
   if (request_.output().collect()) {
-    // It tells nothing before its end.
+    // Not every worker tells before the end when it begins to read the prompt.
     ticket_.MarkRead();
   } else {
     ticket_.SetSent(true);
   }
   reading_ = true;
   call_->StartRead();
+}
+
+void StreamRelay::HandleAccepted() {
+  accepted_here_ = true;
+  if (accepted_time_.has_value()) return;
+  accepted_time_ = env_.clock->Elapsed();
+  report_.queue = *accepted_time_ - start_time_ - report_.without_worker;
 }
 
 void StreamRelay::HandleResponse(v1::GenerateResponse response) {
@@ -308,11 +319,7 @@ void StreamRelay::HandleResponse(v1::GenerateResponse response) {
   // when it is queued.
   if (!response.has_progress() || response.progress().queue_position() == 0) ticket_.MarkRead();
   if (response.has_accepted()) {
-    accepted_here_ = true;
-    if (!accepted_time_.has_value()) {
-      accepted_time_ = now;
-      report_.queue = now - start_time_ - report_.without_worker;
-    }
+    HandleAccepted();
     report_.model = response.accepted().model();
     if (!response.accepted().request_id().empty()) {
       report_.request_id = response.accepted().request_id();

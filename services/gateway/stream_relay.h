@@ -152,6 +152,8 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   void OnWritten(bool ok);
   void OnCancelled();
   // From the worker's side.
+  // The request has started there, though Accepted may come only in its one response.
+  void OnAccepted(int attempt);
   void OnResponse(int attempt, v1::GenerateResponse response);
   void OnWorkerEnd(int attempt, absl::Status status);
   // From the gateway that ends: what is delivered stays delivered, then `status`.
@@ -165,6 +167,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
       kStart,
       kWritten,
       kCancelled,
+      kAccepted,
       kResponse,
       kWorkerEnd,
       kWorkerLost,
@@ -196,6 +199,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   bool MayTry();
   absl::StatusOr<Lease> Pick();
   void StartCall(Lease lease);
+  void HandleAccepted();
   void HandleResponse(v1::GenerateResponse response);
   void NoteAnswerTime(const v1::Timings& timings);
   void HandleWorkerEnd(const absl::Status& status);

@@ -49,6 +49,11 @@ class GrpcWorkerTransport::WorkerStream : public WorkerCall,
     ReleaseHold();
   }
 
+  void OnReadInitialMetadataDone(bool ok) override {
+    if (ok && context_.GetServerInitialMetadata().count("x-continuo-accepted") > 0) {
+      relay_->OnAccepted(attempt_);
+    }
+  }
   void OnReadDone(bool ok) override {
     if (!ok) {
       ReleaseHold();

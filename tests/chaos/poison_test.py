@@ -4,11 +4,12 @@
 cause and fails with POISON; one whose worker died twice, or made progress in between, goes on."""
 import pathlib
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import fleet  # noqa: E402
-from fleet import grpc, pb  # noqa: E402
+from fleet import grpc, pb, worker_pb  # noqa: E402
 from lifecycle_test import reason_of  # noqa: E402
 
 # One row a step: reading the prompt takes as many steps as it has tokens, so that a worker is
@@ -56,6 +57,35 @@ class PoisonTest(unittest.TestCase):
                 worker = None
         return fleet.Answer(responses)
 
+    def collect_killing(self, deaths):
+        """The same with output.collect: a client sees nothing before the end, so each worker's steps
+        tell that it has begun."""
+        self.request.output.collect = True
+        self.request.request_id = "collected"
+        self.num_killed = 0
+        lock = threading.Lock()
+
+        def watch(program):
+            watch_request = worker_pb.WatchStepsRequest()
+            watch_request.min_interval.FromMilliseconds(10)
+            worker = fleet.Client(program.address).worker
+            try:
+                for response in worker.WatchSteps(watch_request):
+                    steps = [s for step in response.steps for s in step.sequences]
+                    # The fifth step: the gateway has heard of the first.
+                    if not any(s.request_id == "collected" and s.cached_tokens >= 4 for s in steps):
+                        continue
+                    with lock:
+                        if self.num_killed < deaths:
+                            self.num_killed += 1
+                            program.kill()
+            except grpc.RpcError:
+                pass  # it was killed
+
+        for program in self.workers.values():
+            threading.Thread(target=watch, args=[program], daemon=True).start()
+        return self.client.generate(self.request)
+
     def test_third_death_in_a_row_is_poison(self):
         with self.assertRaises(grpc.RpcError) as raised:
             self.run_killing(deaths_before_token=4)
@@ -71,6 +101,20 @@ class PoisonTest(unittest.TestCase):
         undisturbed = self.client.generate(self.request).comparable()
         answer = self.run_killing(deaths_before_token=2)
         self.assertEqual(self.num_killed, 2)
+        self.assertEqual(answer.comparable(), undisturbed)
+
+    def test_third_death_in_a_row_is_poison_with_collect_too(self):
+        with self.assertRaises(grpc.RpcError) as raised:
+            self.collect_killing(deaths=4)
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.INTERNAL)
+        self.assertEqual(reason_of(raised.exception), "POISON")
+        self.assertEqual(self.num_killed, 3)
+
+    def test_two_deaths_in_a_row_are_survived_with_collect_too(self):
+        undisturbed = self.client.generate(self.request).comparable()
+        answer = self.collect_killing(deaths=2)
+        self.assertEqual(self.num_killed, 2)
+        self.assertEqual(len(answer.responses), 1)
         self.assertEqual(answer.comparable(), undisturbed)
 
     def test_deaths_with_progress_between_them_do_not_add_up(self):

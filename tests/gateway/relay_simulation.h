@@ -119,6 +119,8 @@ class SimulatedFleet : public WorkerTransport {
   std::function<void(v1::GenerateResponse&)> edit;
   std::optional<absl::Duration> restart_after = absl::Milliseconds(300);
   absl::Duration response_delay = absl::Milliseconds(30);
+  // Of a collected answer workers tell that it has begun, which counts as a response in Fault.
+  bool tells_accepted = true;
   std::vector<Try> tries;
   int num_reads = 0;
   int num_live = 0, max_live = 0;  // calls that have neither ended nor been given up
@@ -141,13 +143,14 @@ class SimulatedFleet : public WorkerTransport {
 class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_this<Call> {
  public:
   Call(SimulatedFleet* fleet, std::string address, std::shared_ptr<StreamRelay> relay, int attempt,
-       const FakeGeneration& generation, std::optional<Fault> fault)
+       const FakeGeneration& generation, std::optional<Fault> fault, bool collect)
       : fleet_(fleet),
         address_(std::move(address)),
         relay_(std::move(relay)),
         attempt_(attempt),
         generation_(generation),
-        fault_(fault) {
+        fault_(fault),
+        will_tell_accepted_(collect && fleet->tells_accepted) {
     fleet_->max_live = std::max(fleet_->max_live, ++fleet_->num_live);
   }
   void StartRead() override {
@@ -164,6 +167,7 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
   void Abandon() override {
     Close();
     fleet_->sim->After(fleet_->sim->Delay(fleet_->response_delay), [self = shared_from_this()] {
+      if (self->will_tell_accepted_) self->relay_->OnAccepted(self->attempt_);
       if (std::optional<v1::GenerateResponse> late = self->generation_.Next()) {
         self->relay_->OnResponse(self->attempt_, *std::move(late));
       }
@@ -187,6 +191,11 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
     if (!reading_ || end_.has_value()) return;
     if (fault_.has_value() && num_sent_ == fault_->after_responses && Break()) return;
     if (!generation_.status().ok()) return End(generation_.status());
+    if (std::exchange(will_tell_accepted_, false)) {
+      ++num_sent_;
+      Post([this] { Step(); });
+      return relay_->OnAccepted(attempt_);
+    }
     std::optional<v1::GenerateResponse> response = generation_.Next();
     if (!response.has_value()) return End(absl::OkStatus());
     if (fleet_->edit) fleet_->edit(*response);
@@ -269,6 +278,7 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
   const int attempt_;
   FakeGeneration generation_;
   const std::optional<Fault> fault_;
+  bool will_tell_accepted_;
   int num_sent_ = 0;
   bool reading_ = false, closed_ = false;
   std::optional<absl::Status> end_;
@@ -299,9 +309,9 @@ inline std::shared_ptr<WorkerCall> SimulatedFleet::Start(std::shared_ptr<StreamR
   WorkerProcess& process = workers_[lease.address()];
   const std::optional<Fault> fault =
       faults ? faults(tries.back(), static_cast<int>(tries.size()) - 1) : std::nullopt;
-  auto call =
-      std::make_shared<Call>(this, lease.address(), std::move(relay), attempt,
-                             FakeGeneration(process.worker, request, context.request_id), fault);
+  auto call = std::make_shared<Call>(this, lease.address(), std::move(relay), attempt,
+                                     FakeGeneration(process.worker, request, context.request_id),
+                                     fault, request.output().collect());
   if (process.state == WorkerState::kLost) call->Die();
   process.calls.insert(call);
   return call;

@@ -36,6 +36,7 @@ absl::Status Refusal(const absl::Status& status) {
 GenerateCall::GenerateCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
                            WorkerCore* core)
     : core_(core),
+      context_(context),
       info_(ReadCallInfo(*context, core->identity().tls)),
       start_(core->clock().Elapsed()),
       trace_(core->identity().spans, TraceparentOf(*context), &core->clock()),
@@ -110,6 +111,11 @@ absl::Status GenerateCall::Start() {
   if (!submitted.ok()) return Refusal(submitted);
   control->Submitted();
   return absl::OkStatus();
+}
+
+void GenerateCall::TellAccepted() {
+  context_->AddInitialMetadata("x-continuo-accepted", "1");
+  StartSendInitialMetadata();
 }
 
 void GenerateCall::Write(v1::GenerateResponse response) {

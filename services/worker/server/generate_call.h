@@ -32,6 +32,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   void OnDone() override;
 
   // ResponseWriter
+  void TellAccepted() override;
   void Write(v1::GenerateResponse response) override;
   void Finish(absl::Status status) override;
 
@@ -46,6 +47,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   void Tell(const absl::Status& status);
 
   WorkerCore* const core_;
+  grpc::CallbackServerContext* const context_;
   absl::StatusOr<CallInfo> info_;
   const absl::Duration start_;
   CallTrace trace_;

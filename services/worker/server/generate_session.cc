@@ -29,6 +29,7 @@ GenerateSession::GenerateSession(Generation& generation, ResponseWriter* writer,
       clock_(clock),
       max_unread_bytes_(max_unread_bytes),
       needs_engine_(!generation.complete && !generation.replay.all_finished()),
+      collect_(generation.collect),
       start_(generation.start),
       rules_(std::move(generation.rules)),
       sequences_(std::move(generation.replay.sequences)),
@@ -149,6 +150,7 @@ void GenerateSession::Deliver() {
 void GenerateSession::Process(RequestEvent event) {
   if (event.started) {
     queue_.AddStart();
+    if (collect_) writer_->TellAccepted();
     ProcessEndings();
   }
   if (event.progress.has_value()) queue_.AddProgress(*event.progress);

@@ -26,6 +26,9 @@ namespace continuo {
 class ResponseWriter {
  public:
   virtual ~ResponseWriter() = default;
+  // The request has started and its first response comes only at its end. Once at most, before
+  // Write.
+  virtual void TellAccepted() {}
   // Starts to write; the writer calls GenerateSession::WriteDone() when it may be called again,
   // not from inside this call.
   virtual void Write(v1::GenerateResponse response) = 0;
@@ -104,6 +107,7 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   const Clock* const clock_;
   const size_t max_unread_bytes_;
   const bool needs_engine_;
+  const bool collect_;
   const absl::Time start_;
 
   // Touched by whoever set busy_, one thread at a time.

@@ -321,6 +321,19 @@ TEST_F(GenerateSessionTest, CollectGivesOneResponseWithEverything) {
   EXPECT_TRUE(answer.has_summary);
 }
 
+TEST_F(GenerateSessionTest, OnlyCollectTellsThatItIsAcceptedBeforeItsFirstResponse) {
+  for (const bool collect : {false, true}) {
+    request_.mutable_output()->set_collect(collect);
+    request_.mutable_stopping()->set_max_tokens(50);
+    Start();
+    Settle();
+    EXPECT_EQ(writer_->num_accepted(), collect ? 1 : 0);
+    SendTokens(Bytes("ab"), FinishReason::kLength);
+    Finish();
+    EXPECT_EQ(writer_->num_accepted(), collect ? 1 : 0);
+  }
+}
+
 TEST_F(GenerateSessionTest, CollectThatFailsGivesTheStatusAlone) {
   request_.mutable_output()->set_collect(true);
   request_.mutable_stopping()->set_max_tokens(50);

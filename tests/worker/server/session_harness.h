@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -55,6 +56,7 @@ class RecordingWriter : public ResponseWriter {
   // Before the first write, where there is a pool.
   void Attach(std::weak_ptr<GenerateSession> session) { session_ = std::move(session); }
 
+  void TellAccepted() override { ++num_accepted_; }
   void Write(v1::GenerateResponse response) override {
     {
       absl::MutexLock lock(&mutex_);
@@ -73,6 +75,7 @@ class RecordingWriter : public ResponseWriter {
     return responses_;
   }
   bool finished() const { return finished_.HasBeenNotified(); }
+  int num_accepted() const { return num_accepted_; }
   // Blocks until the stream has its status.
   const absl::Status& Wait() const {
     finished_.WaitForNotification();
@@ -85,6 +88,7 @@ class RecordingWriter : public ResponseWriter {
   mutable absl::Mutex mutex_;
   std::vector<v1::GenerateResponse> responses_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_;
+  std::atomic<int> num_accepted_ = 0;
   absl::Notification finished_;
 };
 

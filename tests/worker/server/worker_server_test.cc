@@ -80,6 +80,32 @@ TEST_F(WorkerServerTest, CollectHasOneResponseWithTheSame) {
   EXPECT_EQ(AnswerOf(call->responses, true).Comparable(), streamed);
 }
 
+TEST_F(WorkerServerTest, CollectTellsInItsMetadataThatItHasBegun) {
+  Serve();
+  executor_.SetOpen(false);
+  v1::GenerateRequest request = BaseRequest();
+  request.mutable_output()->set_collect(true);
+  auto call = std::make_unique<Call>();
+  call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(1));
+  call->reader = inference_->Generate(&call->context, request);
+  call->reader->WaitForInitialMetadata();
+  executor_.SetOpen(true);
+  EXPECT_EQ(call->context.GetServerInitialMetadata().count("x-continuo-accepted"), 1u);
+  EXPECT_TRUE(call->Finish().ok());
+  EXPECT_EQ(call->responses.size(), 1u);
+}
+
+TEST_F(WorkerServerTest, ARefusedCollectHasNotBegun) {
+  Serve();
+  v1::GenerateRequest request = BaseRequest(3900);
+  request.mutable_sampling()->set_num_sequences(4);
+  request.mutable_output()->set_logprobs(20);  // more than is collected
+  request.mutable_output()->set_collect(true);
+  auto call = Start(request);
+  EXPECT_EQ(call->Finish().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(call->context.GetServerInitialMetadata().count("x-continuo-accepted"), 0u);
+}
+
 TEST_F(WorkerServerTest, ProgressIsToldBeforeTheFirstToken) {
   Serve();
   executor_.SetOpen(false);
