@@ -30,6 +30,9 @@ std::optional<Message> GetDetail(const absl::Status& status) {
   return message;
 }
 
+// Of a message that begins with a reason.
+std::string ReasonPrefix() { return std::string(kErrorDomain) + "/"; }
+
 }  // namespace
 
 absl::Status WithReason(absl::Status status, std::string_view reason) {
@@ -65,6 +68,21 @@ absl::Status FieldError(std::string_view field, std::string_view message) {
 std::string ReasonOf(const absl::Status& status) {
   const auto info = GetDetail<google::rpc::ErrorInfo>(status);
   return info.has_value() && info->domain() == kErrorDomain ? info->reason() : "";
+}
+
+std::string MessageWithReason(const absl::Status& status) {
+  const std::string message(status.message());
+  const std::string reason = ReasonOf(status);
+  return reason.empty() ? message : ReasonPrefix() + reason + ": " + message;
+}
+
+absl::Status ReasonFromMessage(absl::Status status) {
+  const std::string message(status.message());
+  const std::string prefix = ReasonPrefix();
+  const size_t end = message.find(": ");
+  if (!message.starts_with(prefix) || end == std::string::npos) return status;
+  return WithReason(absl::Status(status.code(), message.substr(end + 2)),
+                    message.substr(prefix.size(), end - prefix.size()));
 }
 
 std::optional<absl::Duration> RetryDelayOf(const absl::Status& status) {

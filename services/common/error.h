@@ -30,6 +30,8 @@ inline constexpr std::string_view kReasonContextTooLong = "CONTEXT_TOO_LONG";
 inline constexpr std::string_view kReasonModelChanged = "MODEL_CHANGED";
 inline constexpr std::string_view kReasonPoison = "POISON";
 inline constexpr std::string_view kReasonAborted = "ABORTED";
+// Worker: the client does not read its stream; when it does, it goes on with a continuation.
+inline constexpr std::string_view kReasonSlowReader = "SLOW_READER";
 
 // `status` with its reason set. An OK status stays as it is.
 absl::Status WithReason(absl::Status status, std::string_view reason);
@@ -43,6 +45,11 @@ absl::Status FieldError(std::string_view field, std::string_view message);
 
 // "" where the status has none, or one of another domain.
 std::string ReasonOf(const absl::Status& status);
+
+// Where code and message are all that travels: the message with the reason of `status`, if it has
+// one, before it, "continuo.v1/REASON: message". And back: the reason set, the message as it was.
+std::string MessageWithReason(const absl::Status& status);
+absl::Status ReasonFromMessage(absl::Status status);
 
 std::optional<absl::Duration> RetryDelayOf(const absl::Status& status);
 

@@ -14,7 +14,8 @@ namespace continuo {
 // character, details over 3 KiB are left out.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// The other way. Details that do not parse are ignored; a code outside the known ones is UNKNOWN.
+// The other way. Details that do not parse are ignored; where there are none, a reason may stand
+// before the message (MessageWithReason). A code outside the known ones is UNKNOWN.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
 }  // namespace continuo

@@ -18,7 +18,8 @@ WorkerEnd ClassifyWorkerEnd(const absl::Status& status, bool has_summary) {
     case absl::StatusCode::kUnknown:
       return has_reason ? WorkerEnd::kFinal : WorkerEnd::kSuspect;
     case absl::StatusCode::kResourceExhausted:
-      return WorkerEnd::kOverloaded;
+      // The next worker would only compute what is not read there either.
+      return ReasonOf(status) == kReasonSlowReader ? WorkerEnd::kFinal : WorkerEnd::kOverloaded;
     default:
       return WorkerEnd::kFinal;
   }

@@ -24,7 +24,7 @@ enum class WorkerEnd {
 //   UNAVAILABLE with a reason        drained
 //   UNAVAILABLE without, CANCELLED   lost
 //   INTERNAL, UNKNOWN without one    suspect: RST_STREAM arrives as INTERNAL
-//   RESOURCE_EXHAUSTED               overloaded
+//   RESOURCE_EXHAUSTED               overloaded, but SLOW_READER final
 //   everything else                  final
 WorkerEnd ClassifyWorkerEnd(const absl::Status& status, bool has_summary);
 

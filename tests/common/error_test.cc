@@ -68,6 +68,17 @@ TEST(ErrorTest, AnOkStatusStaysOk) {
   EXPECT_EQ(FieldOf(absl::OkStatus()), "");
 }
 
+TEST(ErrorTest, AReasonTravelsInTheMessageWhereDetailsDoNot) {
+  const absl::Status status = WithReason(absl::UnavailableError("it: drains"), kReasonDraining);
+  const std::string message = MessageWithReason(status);
+  EXPECT_EQ(message, "continuo.v1/DRAINING: it: drains");
+  EXPECT_EQ(ReasonFromMessage(absl::UnavailableError(message)), status);
+
+  const absl::Status without = absl::UnavailableError("Socket closed: why");
+  EXPECT_EQ(MessageWithReason(without), without.message());
+  EXPECT_EQ(ReasonFromMessage(without), without);
+}
+
 TEST(ErrorTest, BytesThatAreNoMessageAreIgnored) {
   absl::Status status = absl::InternalError("x");
   for (const char* name : {"ErrorInfo", "RetryInfo", "BadRequest"}) {

@@ -61,6 +61,11 @@ TEST(GrpcStatusTest, AMessageThatIsNoTextIsMadeText) {
   EXPECT_EQ(rpc.message(), "a\ufffd");
 }
 
+TEST(GrpcStatusTest, AReasonInTheMessageCountsWhereThereAreNoDetails) {
+  const absl::Status status = WithReason(absl::AbortedError("replaced"), kReasonAborted);
+  EXPECT_EQ(FromGrpcStatus({grpc::StatusCode::ABORTED, MessageWithReason(status)}), status);
+}
+
 TEST(GrpcStatusTest, UnknownCodesAndDetailsAreTaken) {
   const grpc::Status strange(static_cast<grpc::StatusCode>(20), "x", "\xff\xff");
   EXPECT_EQ(FromGrpcStatus(strange), absl::UnknownError("x"));

@@ -62,6 +62,7 @@ struct Fault {
     kDrain,       // UNAVAILABLE, reason DRAINING
     kGap,         // a response is left out
     kOverloaded,  // RESOURCE_EXHAUSTED
+    kSlowReader,  // RESOURCE_EXHAUSTED, reason SLOW_READER
     kRefused,     // INVALID_ARGUMENT
     kKill,        // the process dies, and with it all that it had
     kHang,        // nothing more comes; after two seconds its WatchLoad counts as silent
@@ -230,6 +231,9 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
         return false;
       case Fault::Kind::kOverloaded:
         End(WithReason(absl::ResourceExhaustedError("full"), kReasonOverloaded));
+        return true;
+      case Fault::Kind::kSlowReader:
+        End(WithReason(absl::ResourceExhaustedError("not read"), kReasonSlowReader));
         return true;
       case Fault::Kind::kInexact:
         End(WithReason(absl::UnavailableError("exact_only"), kReasonNoWorker));

@@ -431,6 +431,14 @@ TEST(StreamRelayTest, AnInternalErrorThatComesEverywhereReachesTheClient) {
   EXPECT_THAT(world.fleet.tries, SizeIs(3));
 }
 
+TEST(StreamRelayTest, AStreamThatTheClientDoesNotReadEndsWithItsWorkers) {
+  RelayWorld world(1);
+  world.fleet.faults = FaultsAt({{Fault::Kind::kSlowReader, 3}});
+  world.Run(Request());
+  EXPECT_EQ(ReasonOf(*world.client.status), kReasonSlowReader) << *world.client.status;
+  EXPECT_THAT(world.fleet.tries, SizeIs(1));
+}
+
 TEST(StreamRelayTest, ASlowReaderStopsTheWorkersStream) {
   RelayWorld world(1);
   world.client.stalled = true;

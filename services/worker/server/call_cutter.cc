@@ -3,7 +3,7 @@
 
 #include <grpc/grpc.h>
 
-#include <string>
+#include "services/common/error.h"
 
 namespace continuo {
 
@@ -15,7 +15,7 @@ CallCutter::~CallCutter() { grpc_call_unref(call_); }
 
 void CallCutter::Cut(const absl::Status& why) const {
   grpc_call_cancel_with_status(call_, static_cast<grpc_status_code>(why.code()),
-                               std::string(why.message()).c_str(), nullptr);
+                               MessageWithReason(why).c_str(), nullptr);
 }
 
 }  // namespace continuo

@@ -18,8 +18,9 @@ class CallCutter {
   CallCutter& operator=(const CallCutter&) = delete;
 
   // What is queued is dropped; writes in flight end, the reactor gets OnCancel and has to finish.
-  // The client gets code and message of `why`, past all flow control. Nothing happens where the
-  // call has ended. The reactor's callbacks may run inside.
+  // The client gets code and message of `why`, past all flow control; no details, so the reason
+  // stands before the message (MessageWithReason). Nothing happens where the call has ended. The
+  // reactor's callbacks may run inside.
   void Cut(const absl::Status& why) const;
 
  private:

@@ -83,8 +83,10 @@ void GenerateSession::OnEvent(RequestEvent event) {
     if (event_bytes_ + queued_bytes_ > max_unread_bytes_ && !gave_up_) give_up = gave_up_ = true;
   }
   if (give_up) {
-    const absl::Status why = absl::ResourceExhaustedError(
-        absl::StrCat("the stream is not read: over ", max_unread_bytes_, " bytes wait"));
+    const absl::Status why = WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                                            "the stream is not read: over ", max_unread_bytes_,
+                                            " bytes wait; go on with a continuation")),
+                                        kReasonSlowReader);
     hooks_.cancel(why);
     // Not from here: what the cut makes way for is text work.
     pool_->Post([self = shared_from_this(), why] { self->hooks_.cut(why); });

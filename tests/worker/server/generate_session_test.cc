@@ -409,6 +409,7 @@ TEST_F(GenerateSessionTest, AReaderWhoDoesNotReadIsGivenUpAtTheBound) {
   Settle();
   ASSERT_EQ(cut_.size(), 1u) << "the write in flight would never end";
   EXPECT_EQ(cut_[0].code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(cut_[0]), kReasonSlowReader);
   SendEnd(cancelled_[0]);
   session_->WriteDone(false);
   EXPECT_EQ(writer_->Wait().code(), absl::StatusCode::kResourceExhausted);

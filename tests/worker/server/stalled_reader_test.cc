@@ -55,7 +55,10 @@ TEST_F(StalledReaderTest, AbortEndsItsCall) {
   EXPECT_TRUE(Abort("large").aborted());
   WaitUntilAllHasEnded();
   EXPECT_EQ(server_->core().num_requests(absl::StatusCode::kAborted), 1u);
-  EXPECT_EQ(call->Finish().code(), absl::StatusCode::kAborted);
+  const absl::Status status = call->Finish();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(ReasonOf(status), kReasonAborted);
+  EXPECT_EQ(status.message(), "aborted by an operator");
 }
 
 TEST_F(StalledReaderTest, AContinuationTakesItsPlace) {
@@ -75,7 +78,9 @@ TEST_F(StalledReaderTest, ADrainEnds) {
   WaitUntil([&] { return server_->drained(); });
   WaitUntilAllHasEnded();
   EXPECT_EQ(server_->core().num_requests(absl::StatusCode::kUnavailable), 1u);
-  EXPECT_EQ(call->Finish().code(), absl::StatusCode::kUnavailable);
+  const absl::Status status = call->Finish();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReasonOf(status), kReasonDraining);
 }
 
 TEST_F(StalledReaderTest, ShutdownEnds) {
