@@ -18,14 +18,16 @@ mkdir -p build/images
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 for target in "$@"; do
   name=continuo-$target
-  # buildah takes a LABEL from its layers although the arguments in it are others now.
   buildah_build "$target" "$name:$tag" --build-arg "VERSION=$version" \
     --build-arg "VERSION_SUFFIX=${VERSION_SUFFIX:-}" --build-arg "REVISION=$revision" \
-    --label "org.opencontainers.image.version=$version" --label "org.opencontainers.image.revision=$revision" \
     >"$IMAGES_ROOT/$target.log" 2>&1 || { tail -30 "$IMAGES_ROOT/$target.log" >&2; exit 1; }
+  # Where all layers are there already, buildah takes the labels of whoever made them.
+  container=$(buildah from --pull-never "localhost/$name:$tag")
+  buildah config --label "org.opencontainers.image.version=$version" \
+    --label "org.opencontainers.image.revision=$revision" "$container"
+  buildah commit -q --format oci "$container" "localhost/$name:$tag" >/dev/null
   rm -f "build/images/$name.tar"
   buildah push -q "localhost/$name:$tag" "oci-archive:build/images/$name.tar:localhost/$name:$tag"
-  container=$(buildah from --pull-never "localhost/$name:$tag")
   root=$(buildah mount "$container")
   cp "$root/usr/share/continuo/sbom.cdx.json" "build/images/$name.sbom.cdx.json"
   python3 deploy/images/check_image.py "build/images/$name.tar" "$root" "$name" "$version" "$revision"
