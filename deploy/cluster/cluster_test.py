@@ -343,14 +343,14 @@ class Test:
             "RCLONE_S3_PROVIDER": "Other", "RCLONE_S3_ENDPOINT": "http://model-sources:9000",
             "RCLONE_S3_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"})
         image = "localhost/continuo-test-client:1"
-        model = "--set=pools.demo.model"
-        for source in (
-                (f"{model}.hub.repository=demo/model", f"{model}.hub.tokenSecret.name=hub-token",
+        for model, *options in (
+                ({"hub": {"repository": "demo/model", "tokenSecret": {"name": "hub-token"}}},
                  "--set=download.hubEndpoint=http://model-sources:8000", f"--set=download.hubImage={image}"),
-                (f"{model}.objectStore.uri=s3://models/demo", f"{model}.objectStore.secretName=object-store",
+                ({"objectStore": {"uri": "s3://models/demo", "secretName": "object-store"}},
                  f"--set=download.objectStoreImage={image}")):
+            options.append(f"--set-json=pools.demo.model={json.dumps(model)}")  # in place of the claim
             with self._more_streams():
-                total = self.under_load(lambda s=source: cluster.helm_upgrade(f"{model}.pvc=null", *s))
+                total = self.under_load(lambda o=options: cluster.helm_upgrade(*o))
             assert total["moves"] > 0, "no stream was at a worker that was replaced"
             for pod in ready("worker"):
                 assert [c["name"] for c in pod["status"]["initContainerStatuses"]] == ["download"]
