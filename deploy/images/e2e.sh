@@ -25,6 +25,9 @@ for image in gateway:continuo-gateway worker-cpu:continuo-worker cli:continuo; d
   chmod +x "$build/bin/$program"
   "$build/bin/$program" --version
 done
+# What makes the tests' models is in no image.
+[ -x build/release/bin/continuo-make-model ] || { echo "continuo-make-model is missing: scripts/test.sh" >&2; exit 1; }
+ln -sf "$PWD/build/release/bin/continuo-make-model" "$build/bin/"
 if [ "${1:-}" = --floods ]; then
   shift
   CONTINUO_BIN=$PWD/$build/bin build/venv/bin/python deploy/images/flood_test.py "$@"
