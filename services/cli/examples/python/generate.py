@@ -36,8 +36,17 @@ def load_stubs(proto):
         return [importlib.import_module(name) for name in names]
 
 
-def generate(stubs, request, deadline, reconnect_for=60.0, on_lost=lambda error: None,
-             retry_delay=lambda error: 0.0):
+def wait_until_connected(channel, seconds):
+    """At most so long. Between calls a channel connects only while somebody waits for it."""
+    ready = grpc.channel_ready_future(channel)
+    try:
+        ready.result(timeout=seconds)
+    except grpc.FutureTimeoutError:
+        ready.cancel()
+
+
+def generate(channels, make_stub, request, deadline, reconnect_for=60.0,
+             on_lost=lambda error: None, retry_delay=lambda error: 0.0):
     """Yields every response exactly once and in order, over as many connections as it takes, each
     to the next of the servers. It adds what was received to the request's continuation: a server
     that gets that goes on exactly after it.
@@ -46,6 +55,7 @@ def generate(stubs, request, deadline, reconnect_for=60.0, on_lost=lambda error:
     grpc.RpcError when that has passed, when nothing new
     came for `reconnect_for` seconds, or after an error that another try cannot mend.
     """
+    stubs = [make_stub(channel) for channel in channels]
     last, pause = time.monotonic(), 0.1
     for attempt in itertools.count():
         # gRPC's own deadline: the server knows it too, and does not work beyond it.
@@ -69,6 +79,7 @@ def generate(stubs, request, deadline, reconnect_for=60.0, on_lost=lambda error:
                 raise
             on_lost(error)
             time.sleep(max(pause, retry_delay(error)))
+            wait_until_connected(channels[(attempt + 1) % len(channels)], pause)
             pause = min(2 * pause, 3.0)
         finally:
             call.cancel()  # Also where the caller stops early: the server then stops too.
@@ -131,10 +142,9 @@ def main():
     deadline = time.monotonic() + flags.timeout
     channels = [grpc.insecure_channel(address, options=options)
                 for address in flags.server.split(",")]
-    stubs = [pb_grpc.InferenceServiceStub(channel) for channel in channels]
     try:
-        for response in generate(stubs, request, deadline, on_lost=on_lost,
-                                 retry_delay=retry_delay):
+        for response in generate(channels, pb_grpc.InferenceServiceStub, request, deadline,
+                                 on_lost=on_lost, retry_delay=retry_delay):
             for delta in response.deltas:
                 sys.stdout.write(delta.text)
             sys.stdout.flush()
