@@ -31,7 +31,6 @@ struct SpanRows {
         static_cast<const int32_t*>(kv.block_tables.data) + item.seq * kv.block_tables.cols();
     const int64_t row_bytes = head_dim * static_cast<int64_t>(SizeOf(kv.cache.dtype));
     const int stop = seen.End(span);
-    pieces_end = pieces;
     for (int j = seen.Begin(span); j < stop;) {
       const int64_t block = table[(span + j) / kv.block_size];
       CONTINUO_CHECK(block >= 0 && block < kv.cache.rows());
@@ -40,7 +39,6 @@ struct SpanRows {
       for (const int which : {0, 1}) {
         const char* const rows = KvRows(kv, block, item.kv_head, which);
         const char* row = rows + offset * row_bytes;
-        *pieces_end++ = {row, n * row_bytes};
         const void** to = (which == 0 ? keys : values) + j;
         for (int64_t i = 0; i < n; ++i, row += row_bytes) to[i] = row;
         if (kv.cache.dtype == DType::kI8) {
@@ -56,8 +54,6 @@ struct SpanRows {
   const void* values[kSpan];
   float key_scales[kSpan];
   float value_scales[kSpan];
-  MemoryPiece pieces[2 * kSpan];  // two for each block
-  MemoryPiece* pieces_end;
 };
 
 // The first element of a query in q and in out.
@@ -102,11 +98,12 @@ void CpuBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
   const std::vector<AttentionItem>& items = attention_plan_.items();
   const int n = static_cast<int>(items.size());
   // Pieces are handed out in turn, so the one after the others' is likely this thread's next.
-  const int ahead = pool_.num_threads();
+  for (ReadAhead& ahead : read_ahead_) ahead.Reset();
   pool_.Run(n, [&](int i, int thread) {
     const AttentionItem& item = items[n - 1 - i];
-    Attend(item, i + ahead < n ? &items[n - 1 - i - ahead] : nullptr, out, q, kv, params,
-           item.results < 0 ? nullptr : results + item.results, thread);
+    read_ahead_[thread].Begin(items, i, pool_.num_threads(), kv, params);
+    Attend(item, out, q, kv, params, item.results < 0 ? nullptr : results + item.results, thread);
+    read_ahead_[thread].End();
   });
   for (const AttentionItem& item : attention_plan_.shared()) {
     pool_.Run(item.num_queries(), [&](int query, int thread) {
@@ -115,9 +112,8 @@ void CpuBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
   }
 }
 
-void CpuBackend::Attend(const AttentionItem& item, const AttentionItem* next_item, Tensor out,
-                        Tensor q, const PagedKv& kv, const AttentionParams& params,
-                        float* span_results, int thread) {
+void CpuBackend::Attend(const AttentionItem& item, Tensor out, Tensor q, const PagedKv& kv,
+                        const AttentionParams& params, float* span_results, int thread) {
   const int64_t head_dim = params.head_dim;
   const int64_t stride = StrideOf(kernels_, kv.cache.dtype, head_dim);
   const int num_queries = item.num_queries();
@@ -166,23 +162,17 @@ void CpuBackend::Attend(const AttentionItem& item, const AttentionItem* next_ite
                           ? kernels_.attend_int8
                           : kernels_.attend_span[ElementOf(kv.cache.dtype)];
   const SeenPositions seen(item, kv, params.window);
-  SpanRows rows[2];  // of this span and of what is read next
-  rows[0].Locate(item, kv, seen, item.begin, head_dim);
-  for (int64_t span = item.begin, which = 0; span < item.end; span += kSpan, which ^= 1) {
+  SpanRows rows;
+  MemoryPiece ahead[2 * kSpan];
+  args.keys = rows.keys;
+  args.values = rows.values;
+  args.key_scales = rows.key_scales;
+  args.value_scales = rows.value_scales;
+  args.next = ahead;
+  for (int64_t span = item.begin; span < item.end; span += kSpan) {
     SetRanges(item, seen, span, begin, end);
-    SpanRows& next = rows[which ^ 1];
-    if (span + kSpan < item.end || next_item == nullptr) {
-      next.Locate(item, kv, seen, span + kSpan, head_dim);
-    } else {
-      next.Locate(*next_item, kv, SeenPositions(*next_item, kv, params.window), next_item->begin,
-                  head_dim);
-    }
-    args.keys = rows[which].keys;
-    args.values = rows[which].values;
-    args.key_scales = rows[which].key_scales;
-    args.value_scales = rows[which].value_scales;
-    args.next = next.pieces;
-    args.next_end = next.pieces_end;
+    rows.Locate(item, kv, seen, span, head_dim);
+    args.next_end = read_ahead_[thread].Next(seen.End(span) - seen.Begin(span), ahead);
     if (args.alone) {
       const SpanResultLayout layout = {num_queries, stride};
       args.max = span_results;

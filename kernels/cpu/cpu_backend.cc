@@ -26,7 +26,7 @@ constexpr int64_t kElementsPerPart = 8192;
 }  // namespace
 
 CpuBackend::CpuBackend(const KernelTable& kernels, int num_threads)
-    : kernels_(kernels), pool_(num_threads), scratch_(num_threads) {
+    : kernels_(kernels), pool_(num_threads), scratch_(num_threads), read_ahead_(num_threads) {
   static_assert(kSpan == kAttentionSpan);
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/read_ahead.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -84,10 +85,9 @@ class CpuBackend : public Backend {
   void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
                        const ExpertRoutes& routes, std::span<const int64_t> piece_begin,
                        bool by_entry);
-  // `next_item`: what this thread attends to next, perhaps; null: nothing. `span_results`: where
-  // the item's are kept for MergeSpans; null: out is written.
-  void Attend(const AttentionItem& item, const AttentionItem* next_item, Tensor out, Tensor q,
-              const PagedKv& kv, const AttentionParams& params, float* span_results, int thread);
+  // `span_results`: where the item's are kept for MergeSpans; null: out is written.
+  void Attend(const AttentionItem& item, Tensor out, Tensor q, const PagedKv& kv,
+              const AttentionParams& params, float* span_results, int thread);
   void MergeSpans(const AttentionItem& item, int query, Tensor out, const PagedKv& kv,
                   const AttentionParams& params, float* span_results, int thread);
   // Writes a query's result: `values`, merged, by `sum`. `buffer`: room for one.
@@ -100,6 +100,7 @@ class CpuBackend : public Backend {
   Scratch packed_;                                 // the packed activations of a MatMul
   std::vector<Scratch> scratch_;                   // one per thread
   AttentionPlan attention_plan_;                   // of the current PagedAttention
+  std::vector<ReadAhead> read_ahead_;              // one per thread
   Scratch span_results_;                           // of its shared items
 };
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/panels.h"
@@ -20,8 +21,9 @@ namespace {
 constexpr int64_t kMaxSlab = 960;         // rows of x packed at a time
 constexpr int64_t kRowBlock = 240;        // rows of one part
 constexpr int64_t kWeightBytes = 131072;  // of weights of one part
-constexpr int64_t kPanelUnit = 4;         // panels that a tile takes at most
-constexpr int64_t kResults = 1 << 17;     // floats that a part holds before they are rounded
+constexpr int64_t kFewRows = 6;           // up to which tiles are kMaxPanels wide, else half of it
+constexpr int64_t kMaxPanels = 4;
+constexpr int64_t kResults = 1 << 17;  // floats that a part holds before they are rounded
 
 int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -120,8 +122,8 @@ void CpuBackend::MultiplyPanels(std::span<const Product> products, Tensor x,
   const int64_t row_block = std::min(rows, kRowBlock);
   const int64_t by_weights = kWeightBytes / std::max<int64_t>(1, layout.panel_bytes);
   const int64_t by_results = kResults / (kPanelColumns * num_pieces * row_block);
-  const int64_t panel_block =
-      RoundUp(std::clamp<int64_t>(std::min(by_weights, by_results), 1, 16), kPanelUnit);
+  const int64_t panel_block = RoundUp(std::clamp<int64_t>(std::min(by_weights, by_results), 1, 16),
+                                      rows <= kFewRows ? kMaxPanels : kMaxPanels / 2);
   const auto num_blocks_of = [&](const Product& product) {
     return (NumPanels(product.out.cols()) + panel_block - 1) / panel_block;
   };
@@ -139,13 +141,26 @@ void CpuBackend::MultiplyPanels(std::span<const Product> products, Tensor x,
     });
 
     const int64_t num_row_blocks = (slab + kRowBlock - 1) / kRowBlock;
-    pool_.Run(static_cast<int>(num_blocks * num_row_blocks), [&](int part, int thread) {
+    const int64_t num_parts = num_blocks * num_row_blocks;
+    // A part's product and the first of its panels.
+    const auto locate = [&](int64_t part) {
       const Product* product = products.data();
-      int64_t panel_block_index = part / num_row_blocks;
-      for (; panel_block_index >= num_blocks_of(*product); ++product) {
-        panel_block_index -= num_blocks_of(*product);
+      int64_t block = part / num_row_blocks;
+      for (; block >= num_blocks_of(*product); ++product) block -= num_blocks_of(*product);
+      return std::pair(product, block * panel_block);
+    };
+    const auto weights_of = [&](const Product& product, int64_t panel) {
+      return static_cast<const uint8_t*>(product.w.data.data) + panel * layout.panel_bytes;
+    };
+    pool_.Run(static_cast<int>(num_parts), [&](int part, int thread) {
+      const auto [product, panel] = locate(part);
+      // Threads claim parts in turn, so this is most likely this one's next.
+      const uint8_t* next_part = nullptr;
+      if (part + pool_.num_threads() < num_parts) {
+        const auto [next_product, next_panel] = locate(part + pool_.num_threads());
+        next_part = weights_of(*next_product, next_panel);
       }
-      const int64_t columns = product->out.cols(), panel = panel_block_index * panel_block;
+      const int64_t columns = product->out.cols();
       const int64_t panels = std::min(panel_block, NumPanels(columns) - panel);
       const int64_t stride = panels * kPanelColumns;
       const int64_t row = part % num_row_blocks * kRowBlock;
@@ -163,8 +178,9 @@ void CpuBackend::MultiplyPanels(std::span<const Product> products, Tensor x,
         block.x_sums = packed.sums + group;
         block.group_stride = static_cast<size_t>(packed.num_groups);
         block.num_rows = static_cast<size_t>(num_rows);
-        block.w = static_cast<const uint8_t*>(product->w.data.data) + panel * layout.panel_bytes +
-                  layout.weight_offset[i];
+        block.w = weights_of(*product, panel) + layout.weight_offset[i];
+        block.next = i + 1 < num_pieces ? weights_of(*product, panel) + layout.weight_offset[i + 1]
+                                        : next_part;
         block.panel_stride = static_cast<size_t>(layout.panel_bytes);
         block.num_panels = static_cast<size_t>(panels);
         block.k = static_cast<size_t>(layout.piece_size(i));

@@ -68,6 +68,7 @@ struct PanelBlock {
   size_t panel_stride;  // bytes
   size_t num_panels;
   size_t k;
+  const uint8_t* next;  // the first panel of what is likely read after this block; null: unknown
 };
 
 // The loops of the packed formats; null where the set has none.

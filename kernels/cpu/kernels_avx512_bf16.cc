@@ -21,7 +21,7 @@ struct PairsTile {
   static constexpr size_t kElementBytes = 2;
   static constexpr size_t kGroup = 0;
   static constexpr size_t kChunk = 256;
-  static constexpr size_t kChunkBytes = kChunk / 2 * 64;
+  static constexpr size_t kUnit = 32, kUnitBytes = kUnit / 2 * 64;
 
   template <size_t kM, size_t kP, bool kAskAhead = true>
   static void Tile(const TileArgs& t) {

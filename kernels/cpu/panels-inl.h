@@ -4,8 +4,9 @@
 //
 //   T::kRows, T::kPanels          the largest tile, rows of x × panels
 //   T::kFewRows, T::kFewPanels    up to so many rows, tiles of more panels
-//   T::kChunk                     elements of k that a tile takes before the next rows have a turn
-//   T::kChunkBytes                of a panel
+//   T::kChunk                     elements of k that a tile takes at most before the next rows have
+//                                 a turn
+//   T::kUnit, T::kUnitBytes       that a chunk is a multiple of; their bytes in a panel
 //   T::Tile<rows, panels>(args)
 //
 // A chunk of a few panels stays in the first cache while all rows use it; meanwhile the next one is
@@ -20,7 +21,7 @@ struct QuantLayout {
   static constexpr size_t kRun = kBits == 8 ? 4 : 8;  // elements in four bytes
   static constexpr size_t kGroupBytes = (kGroup / kRun + 1) * 64;
   static constexpr size_t kChunk = kBits == 8 ? kInt8Chunk : 2 * kInt8Chunk;
-  static constexpr size_t kChunkBytes = kChunk / kGroup * kGroupBytes;
+  static constexpr size_t kUnit = kGroup, kUnitBytes = kGroupBytes;
 };
 
 struct TileArgs {
@@ -65,32 +66,41 @@ static void TileOfRows(const TileArgs& t, size_t rows) {
   if constexpr (kM < kMost) TileOfRows<T, kP, kM + 1>(t, rows);
 }
 
-// kP neighbouring panels, all rows.
+// kP neighbouring panels, all rows. Chunks are about equally long, so that each asks for all of the
+// next one.
 template <class T, size_t kP>
 static void PanelGroup(const PanelBlock& b, size_t panel, size_t num_tiles) {
-  const uint8_t* w = b.w + panel * b.panel_stride;
-  // The piece's bytes of a panel are not all of it where there are several pieces; what is asked
-  // for at its end is then the next piece's, which this thread reads next.
-  const size_t num_chunks = (b.k + T::kChunk - 1) / T::kChunk;
+  const uint8_t* const w = b.w + panel * b.panel_stride;
+  const uint8_t* const next = panel + kP < b.num_panels ? w + kP * b.panel_stride : b.next;
+  const size_t num_units = (b.k + T::kUnit - 1) / T::kUnit;
+  const size_t max_units = T::kChunk / T::kUnit;
+  const size_t num_chunks = (num_units + max_units - 1) / max_units;
   for (size_t chunk = 0; chunk < num_chunks; ++chunk) {
+    const size_t unit = num_units * chunk / num_chunks;
+    const size_t end_unit = num_units * (chunk + 1) / num_chunks;
+    const size_t k = unit * T::kUnit, end_k = end_unit * T::kUnit;
     TileArgs t;
     t.out_stride = b.out_stride;
     t.x_stride = b.x_stride;
     t.group_stride = b.group_stride;
-    t.w = w + chunk * T::kChunkBytes;
+    t.w = w + unit * T::kUnitBytes;
     t.panel_stride = b.panel_stride;
-    t.k = b.k - chunk * T::kChunk < T::kChunk ? b.k - chunk * T::kChunk : T::kChunk;
+    t.k = (end_k < b.k ? end_k : b.k) - k;
     t.first = chunk == 0;
-    t.ahead =
-        chunk + 1 < num_chunks ? T::kChunkBytes : kP * b.panel_stride - chunk * T::kChunkBytes;
+    t.ahead = (end_unit - unit) * T::kUnitBytes;
+    if (chunk + 1 == num_chunks) {
+      t.ahead = next == nullptr
+                    ? 0
+                    : reinterpret_cast<uintptr_t>(next) - reinterpret_cast<uintptr_t>(t.w);
+    }
     for (size_t tile = 0; tile < num_tiles; ++tile) {
       const size_t row = b.num_rows * tile / num_tiles;
       const size_t end = b.num_rows * (tile + 1) / num_tiles;
       t.out = b.out + row * b.out_stride + panel * kPanelColumns;
-      t.x = b.x + row * b.x_stride + chunk * T::kChunk * T::kElementBytes;
+      t.x = b.x + row * b.x_stride + k * T::kElementBytes;
       if (T::kGroup > 0) {
-        t.x_scales = b.x_scales + row * b.group_stride + chunk * T::kChunk / T::kGroup;
-        t.x_sums = b.x_sums + row * b.group_stride + chunk * T::kChunk / T::kGroup;
+        t.x_scales = b.x_scales + row * b.group_stride + unit;
+        t.x_sums = b.x_sums + row * b.group_stride + unit;
       }
       TileOfRows<T, kP>(t, end - row);
     }

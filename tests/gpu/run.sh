@@ -88,9 +88,10 @@ for shape in qwen3-0.6b ${CONTINUO_GPU_SHAPES:-llama-3.2-1b llama-3.1-8b}; do
   [ -f "$model/config.json" ] || step "make-$shape" "$packed/bin/continuo-make-model" \
     --shape="$shape" --out="$model" --seed=1
   [ -f "$model/config.json" ] || continue
-  for mode in "" --deterministic; do
-    LINES_SHOWN=10 step "step-$shape$mode" "$packed/bin/step_bench" --model="$model" --device=cuda:0 \
-      --threads=8 $mode --benchmark_out="$out/step-$shape$mode.json" --benchmark_out_format=json
+  for deterministic in 0 1; do
+    name=step-$shape; [ "$deterministic" = 0 ] || name+=-deterministic
+    LINES_SHOWN=10 step "$name" "$packed/bin/step_bench" --model="$model" --device=cuda:0 \
+      --threads=8 --deterministic="$deterministic" --json="$out/$name.json"
   done
 done
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul_bench --isa=auto --threads=2 --n=3072 --k=1024 --weights=bf16 --rows=1,2,4,8,16,32,64,256
-//   [--rounds=7] [--clock=cpu] [--json=FILE]
+//   [--pieces=1] [--rounds=7] [--clock=cpu] [--json=FILE]
 // MatMul with weights (f32, f16, bf16, int8, int4) that come from memory (more of them than caches
 // hold; --copies=1: from where they fit), beside the read bandwidth and the peak of what the path
-// multiplies with at the same moment: rounds of bandwidth, peak, MatMul in turn, medians. The
-// roofline is min(peak, 2 · rows · columns · k · bandwidth / bytes of the matrix).
+// multiplies with at the same moment: rounds of bandwidth, peak, MatMul in turn, medians. --pieces
+// cuts k as attention's output and the MLP's last product are cut, by MatMulPieces. The roofline is
+// min(peak, 2 · rows · columns · k · bandwidth / bytes of the matrix).
 #include <cstdio>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "tests/bench/kernels/ceilings.h"
@@ -44,8 +46,10 @@ int Main(const Flags& flags) {
                               : shape.format == WeightFormat::kDense      ? Ceilings::Unit::kFma512
                               : shape.format == WeightFormat::kBF16Panels ? Ceilings::Unit::kBf16
                                                                           : Ceilings::Unit::kVnni;
-  const int64_t whole[] = {0, k};
-  const int64_t bytes = static_cast<int64_t>(backend.WeightBytes(shape, whole));
+  const int pieces = flags.Get("pieces", 1);
+  std::vector<int64_t> piece_begin;
+  for (int i = 0; i <= pieces; ++i) piece_begin.push_back(k * i / pieces);
+  const int64_t bytes = static_cast<int64_t>(backend.WeightBytes(shape, piece_begin));
   const int64_t copies =
       flags.Get("copies", static_cast<int>(std::max<int64_t>(1, (int64_t{400} << 20) / bytes)));
   const auto allocate = [&](DType d, int64_t rows, int64_t cols) {
@@ -68,7 +72,7 @@ int Main(const Flags& flags) {
   int64_t next = 0;
   for (const int rows : flags.GetList("rows", "1,2,4,8,16,32,64,256,512")) {
     const Tensor x = allocate(activations, rows, k);
-    const Tensor out = allocate(activations, rows, n);
+    const Tensor out = allocate(pieces > 1 ? DType::kF32 : activations, rows, n);
     std::vector<double> read, fma, seconds;
     for (int round = -1; round < rounds; ++round) {
       const double bandwidth = ceilings.ReadBandwidth();
@@ -79,7 +83,11 @@ int Main(const Flags& flags) {
         Weight w = shape;
         w.data.data = static_cast<char*>(weights.data) + next * bytes;
         next = (next + 1) % copies;
-        backend.MatMul(out, x, w, Tensor());
+        if (pieces > 1) {
+          backend.MatMulPieces(out, x, w, piece_begin);
+        } else {
+          backend.MatMul(out, x, w, Tensor());
+        }
         ++calls;
       } while (Seconds() - start < 0.03);
       if (round < 0) continue;  // warms up

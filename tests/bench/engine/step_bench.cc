@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// step_bench --model=DIR [--threads=2] [--weights=bf16] [--kv_dtype=auto] [--isa=auto]
+//   [--tensor_parallel=1] [--device=cpu] [--deterministic=1] [--decode=1,4,16,32,64]
+//   [--context=128] [--prefill=512,4096] [--chunk=512] [--rounds=5] [--clock=cpu] [--json=FILE]
+// Whole steps of a model, greedy. decode/B: one row of each of B sequences with --context tokens in
+// the cache. prefill/R: a prompt of R tokens, --chunk rows a step. On the CPU the read bandwidth
+// and the peaks of what the path multiplies with are measured in turn with the steps, and medians
+// are compared with a bound: for layers, head and attention each max(operations / peak, bytes /
+// bandwidth), added up, as none of them can run beside another. Weights count as read once a step.
+// "of peak" is the share of the multiplying peak, for all operations.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "services/worker/model/loader.h"
+#include "tests/bench/kernels/ceilings.h"
+#include "tests/worker/model/plan_builder.h"
+
+namespace continuo::bench {
+namespace {
+
+constexpr int kBlockSize = 16;
+
+// What one measured unit of work is made of.
+struct Work {
+  std::string name;
+  std::vector<StepPlan> steps;
+  int64_t rows = 0, samples = 0;  // of all steps together
+  int64_t attended = 0;           // pairs of a row and a position that it sees
+  int64_t cached = 0;             // positions whose keys and values are read, step by step
+};
+
+Work Decode(int batch, int context, int max_blocks) {
+  testing::PlanBuilder builder(kBlockSize, max_blocks);
+  for (int i = 0; i < batch; ++i) {
+    const std::vector<int32_t> token = {i + 1};
+    builder.Add(i, context, token, testing::LastOf(token), {.temperature = 0});
+  }
+  const int64_t seen = int64_t{batch} * (context + 1);
+  return {"decode/" + std::to_string(batch), {builder.plan()}, batch, batch, seen, seen};
+}
+
+Work Prefill(int rows, int chunk, int max_blocks) {
+  Work work{"prefill/" + std::to_string(rows), {}, rows, 1, 0, 0};
+  for (int begin = 0; begin < rows; begin += chunk) {
+    std::vector<int32_t> tokens(static_cast<size_t>(std::min(chunk, rows - begin)));
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>((begin + i) % 256);
+    const int end = begin + static_cast<int>(tokens.size());
+    testing::PlanBuilder builder(kBlockSize, max_blocks);
+    builder.Add(0, begin, tokens, end == rows ? testing::LastOf(tokens) : std::vector<int32_t>(),
+                {.temperature = 0});
+    work.steps.push_back(builder.plan());
+    work.attended += static_cast<int64_t>(tokens.size()) * (begin + 1 + end) / 2;
+    work.cached += end;
+  }
+  return work;
+}
+
+// Medians of what the machine gave while something was measured.
+struct Machine {
+  double bandwidth = 0;       // bytes/s
+  double products = 0;        // operations/s of what MatMul multiplies with
+  double attention_peak = 0;  // of what attention does
+};
+
+Ceilings::Unit MatMulUnit(const LoadedModel& model) {
+  if (model.backend_name.find("avx512") == std::string::npos) return Ceilings::Unit::kFma256;
+  if (model.weight_format == "int8" || model.weight_format == "int4") return Ceilings::Unit::kVnni;
+  const bool pairs = model.backend_name.find("avx512_bf16") != std::string::npos;
+  return pairs && model.weight_format == "bf16" ? Ceilings::Unit::kBf16 : Ceilings::Unit::kFma512;
+}
+
+Ceilings::Unit AttentionUnit(const LoadedModel& model) {
+  if (model.backend_name.find("avx512") == std::string::npos) return Ceilings::Unit::kFma256;
+  const bool pairs = model.backend_name.find("avx512_bf16") != std::string::npos;
+  return pairs && model.kv_format == "bf16" ? Ceilings::Unit::kBf16 : Ceilings::Unit::kFma512;
+}
+
+// What a model costs, counted from its config. Dense layers only.
+struct Costs {
+  explicit Costs(const LoadedModel& model) {
+    const ModelConfig& c = model.config;
+    head = double{1.0} * c.vocab_size * c.hidden_size;
+    body = static_cast<double>(model.num_parameters) - (c.tied_embeddings ? 1 : 2) * head;
+    int64_t weights = 0, kv = 0;
+    for (const RankMemory& rank : model.ranks) weights += rank.weight_bytes, kv += rank.kv_bytes;
+    weight_bytes = static_cast<double>(weights) / static_cast<double>(model.num_parameters);
+    position_bytes = static_cast<double>(kv) / model.num_blocks / model.block_size;
+    pair = 4.0 * c.num_layers * c.num_heads * c.head_dim;
+  }
+  double head, body;      // weights
+  double weight_bytes;    // of one weight, on average
+  double position_bytes;  // of keys and values, in all layers
+  double pair;            // operations of a row and a position that it sees, in all layers
+
+  double Operations(const Work& w) const {
+    return 2.0 * (body * w.rows + head * w.samples) + pair * w.attended;
+  }
+  double Bound(const Work& w, const Machine& m) const {
+    const auto steps = static_cast<double>(w.steps.size());
+    return std::max(2.0 * body * w.rows / m.products, steps * body * weight_bytes / m.bandwidth) +
+           std::max(2.0 * head * w.samples / m.products, head * weight_bytes / m.bandwidth) +
+           std::max(pair * w.attended / m.attention_peak, position_bytes * w.cached / m.bandwidth);
+  }
+};
+
+int Main(const Flags& flags) {
+  const int context = flags.Get("context", 128), chunk = flags.Get("chunk", 512);
+  const std::vector<int> batches = flags.GetList("decode", "1,4,16,32,64");
+  const std::vector<int> prompts = flags.GetList("prefill", "512,4096");
+  int longest = context + 1, sequences = 1;
+  for (const int rows : prompts) longest = std::max(longest, rows);
+  for (const int batch : batches) sequences = std::max(sequences, batch);
+  const int decode_blocks = context / kBlockSize + 1;
+  const int prompt_blocks = (longest + kBlockSize - 1) / kBlockSize;
+
+  LoadOptions options;
+  options.dir = flags.Get("model", std::string());
+  options.device = flags.Get("device", options.device);
+  options.isa = flags.Get("isa", options.isa);
+  options.weights = flags.Get("weights", options.weights);
+  options.kv_dtype = flags.Get("kv_dtype", options.kv_dtype);
+  options.threads = flags.Get("threads", 2);
+  options.tensor_parallel = flags.Get("tensor_parallel", 1);
+  options.deterministic = flags.Get("deterministic", 0) != 0;
+  options.max_context_tokens = longest;
+  options.num_blocks = std::max(sequences * decode_blocks, prompt_blocks);
+  options.max_batch_tokens = std::max(chunk, sequences);
+  auto model = LoadExecutor(options);
+  if (!model.ok()) {
+    std::fprintf(stderr, "%s\n", model.status().ToString().c_str());
+    return 1;
+  }
+
+  const bool on_cpu = options.device == "cpu";
+  const bool has_bound = on_cpu && model->config.experts.num_experts == 0;
+  std::unique_ptr<Ceilings> ceilings;
+  if (on_cpu) ceilings = std::make_unique<Ceilings>(options.threads);
+  const Costs costs(*model);
+
+  std::vector<Work> works;
+  for (const int batch : batches) works.push_back(Decode(batch, context, decode_blocks));
+  for (const int rows : prompts) works.push_back(Prefill(rows, chunk, prompt_blocks));
+  std::printf("%s, %s, %s weights, %s keys and values, %d threads\n", model->backend_name.c_str(),
+              options.dir.c_str(), model->weight_format.c_str(), model->kv_format.c_str(),
+              options.threads);
+  std::printf("%14s %10s %10s %9s %8s | %7s %9s %9s\n", "", "ms", "tokens/s", "of bound", "of peak",
+              "GB/s", "matmul G", "attend G");
+  nlohmann::json results = {{"path", model->backend_name},
+                            {"model", options.dir},
+                            {"weights", model->weight_format},
+                            {"kv", model->kv_format},
+                            {"threads", options.threads}};
+  for (const Work& work : works) {
+    std::vector<double> seconds, bandwidth, products, attention;
+    for (int round = -1; round < flags.Get("rounds", 5); ++round) {
+      if (on_cpu) {
+        bandwidth.push_back(ceilings->ReadBandwidth() * 1e9);
+        products.push_back(ceilings->Peak(MatMulUnit(*model)) * 1e9);
+        attention.push_back(ceilings->Peak(AttentionUnit(*model)) * 1e9);
+      }
+      int calls = 0;
+      const double start = Seconds();
+      do {
+        for (const StepPlan& plan : work.steps) {
+          auto result = model->executor->Run(plan, [](std::span<uint32_t>) {});
+          if (!result.ok()) {
+            std::fprintf(stderr, "%s\n", result.status().ToString().c_str());
+            return 1;
+          }
+          model->executor->Recycle(*std::move(result));
+        }
+        ++calls;
+      } while (Seconds() - start < 0.3);
+      // The first round touches KV cache and activations for the first time.
+      if (round >= 0) seconds.push_back((Seconds() - start) / calls);
+    }
+    const double time = Median(seconds);
+    const double rate = static_cast<double>(work.rows) / time;
+    nlohmann::json row = {{"name", work.name}, {"seconds", time}, {"tokens_per_s", rate}};
+    std::printf("%14s %10.2f %10.1f", work.name.c_str(), time * 1e3, rate);
+    if (has_bound) {
+      const Machine machine = {Median(bandwidth), Median(products), Median(attention)};
+      const double of_bound = costs.Bound(work, machine) / time;
+      const double of_peak = costs.Operations(work) / time / machine.products;
+      row["of_bound"] = of_bound;
+      row["of_peak"] = of_peak;
+      row["read_bytes_per_s"] = machine.bandwidth;
+      row["matmul_peak_per_s"] = machine.products;
+      row["attention_peak_per_s"] = machine.attention_peak;
+      std::printf(" %8.1f%% %7.1f%% | %7.1f %9.0f %9.0f", 100 * of_bound, 100 * of_peak,
+                  machine.bandwidth * 1e-9, machine.products * 1e-9, machine.attention_peak * 1e-9);
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+    results["steps"].push_back(row);
+  }
+  flags.WriteJson(results);
+  return 0;
+}
+
+}  // namespace
+}  // namespace continuo::bench
+
+int main(int argc, char** argv) {
+  return continuo::bench::Main(continuo::bench::Flags(argc, argv));
+}
