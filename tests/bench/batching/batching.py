@@ -12,6 +12,8 @@ above a cap. Figures are useful tokens a second: those that were asked for.
 * bound: what a full batch costs is measured on the engine (its prompts, and a step as a line over
   the position); static is charged for every row of every step, continuous only for what is wanted
   and with no row ever idle. See workload.py.
+* Both ways without speculation: answers of random weights repeat themselves, and fewer rows gain
+  more by it.
 * --clock=cpu counts CPU seconds of the process that is measured instead of wall time, and with
   --threads=1 nothing waits in a loop: for a machine that others use as well.
 * Hugging Face: transformers' pipeline with the same static batches (tests/bench/peers/setup.sh
@@ -284,7 +286,8 @@ def main():
               flush=True)
         engine = Engine(model, arguments.batch, max(arguments.prompts),
                         max(*arguments.caps, LONG), arguments.clock,
-                        [f"--threads={arguments.threads}", *arguments.worker_flags.split()])
+                        [f"--threads={arguments.threads}", "--speculation=off",
+                         *arguments.worker_flags.split()])
         engine.run(min(arguments.prompts), [8] * arguments.batch)  # warm
         result["costs"] = {
             str(p): measure_cells(engine, [c for c in cells if c["prompt_tokens"] == p], p,

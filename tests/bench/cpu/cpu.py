@@ -11,6 +11,9 @@ which shows that it is the same model. llama.cpp reads a GGUF file that gguf.py 
 Beside what clients see there is CPU time, all of a server's processes together, which with
 --threads=1 (no thread waits in a loop) tells something on a machine that others use as well.
 
+Ours runs with --speculation=off: answers of random weights repeat themselves, which prompt lookup
+would guess more often than real ones.
+
 Prints a table with ratios, writes JSON, and ends non-zero where a peer could not be run or a
 request failed. tests/bench/peers/setup.sh installs the peers.
 """
@@ -114,6 +117,7 @@ def start_ours(model, weights, threads, streams):
     worker = spawn("worker", [fleet.BIN / "continuo-worker", f"--model={model}", "--model_name=m",
                               f"--listen=127.0.0.1:{port}", "--metrics_listen=127.0.0.1:0",
                               f"--threads={threads}", f"--weights={weights}",
+                              "--speculation=off",
                               f"--max_context_tokens={CONTEXT}",
                               f"--kv_blocks={streams * CONTEXT // 16}"])
     gateway = spawn("gateway", [fleet.BIN / "continuo-gateway", f"--workers=127.0.0.1:{port}",
