@@ -100,16 +100,27 @@ void CpuBackend::MultiplyPanels(std::span<const Product> products, Tensor x,
   packed.scales = memory + most * packed.stride / 4;
   packed.sums = reinterpret_cast<int32_t*>(packed.scales + most * packed.num_groups);
 
-  const auto pack_row = [&](int64_t row, const float* in) {
+  const auto pack_bf16 = [&](int64_t row, int64_t x_row, float* buffer) {
+    const float* in = x.dtype == DType::kBF16 ? nullptr : Read(kernels_, x, x_row * k, k, buffer);
+    for (int64_t i = 0; i < num_pieces; ++i) {
+      const auto bytes = static_cast<size_t>(layout.piece_size(i)) * sizeof(uint16_t);
+      uint8_t* const to = packed.bytes + row * packed.stride + layout.x_offset[i];
+      if (in == nullptr) {
+        std::memcpy(to, At(x, x_row * k + piece_begin[i]), bytes);
+      } else {
+        kernels_.narrow[kElementBF16](to, in + piece_begin[i], bytes / sizeof(uint16_t));
+      }
+      std::memset(to + bytes, 0,
+                  static_cast<size_t>(layout.x_offset[i + 1] - layout.x_offset[i]) - bytes);
+    }
+  };
+  const auto pack_quantised = [&](int64_t row, const float* in) {
     const int64_t group_size = GroupSize(format);
     for (int64_t i = 0; i < num_pieces; ++i) {
       const int64_t size = layout.piece_size(i);
       uint8_t* to = packed.bytes + row * packed.stride + layout.x_offset[i];
-      std::memset(to, 0, static_cast<size_t>(layout.x_offset[i + 1] - layout.x_offset[i]));
-      if (is_bf16) {
-        kernels_.narrow[kElementBF16](to, in + piece_begin[i], static_cast<size_t>(size));
-        continue;
-      }
+      std::memset(to + size, 0,
+                  static_cast<size_t>(layout.x_offset[i + 1] - layout.x_offset[i] - size));
       int64_t group = row * packed.num_groups + layout.group_offset[i];
       for (int64_t at = 0; at < size; at += group_size, ++group) {
         kernels_.quantise(reinterpret_cast<int8_t*>(to) + at, packed.scales + group,
@@ -136,7 +147,11 @@ void CpuBackend::MultiplyPanels(std::span<const Product> products, Tensor x,
       float* buffer = scratch_[thread].Get(k);
       for (int64_t r = begin; r < end; ++r) {
         const int64_t x_row = x_rows == nullptr ? first + r : x_rows[first + r];
-        pack_row(r, Read(kernels_, x, x_row * k, k, buffer));
+        if (is_bf16) {
+          pack_bf16(r, x_row, buffer);
+        } else {
+          pack_quantised(r, Read(kernels_, x, x_row * k, k, buffer));
+        }
       }
     });
 
