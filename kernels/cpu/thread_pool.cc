@@ -7,7 +7,8 @@
 
 namespace continuo::cpu {
 
-ThreadPool::ThreadPool(int num_threads) {
+ThreadPool::ThreadPool(int num_threads)
+    : num_threads_(static_cast<uint32_t>(num_threads)), shares_(num_threads_) {
   CONTINUO_CHECK(num_threads >= 1);
   threads_.reserve(num_threads - 1);
   for (int i = 1; i < num_threads; ++i) {
@@ -33,8 +34,11 @@ void ThreadPool::Run(int n, absl::FunctionRef<void(int, int)> body) {
   running_ = true;
   Job job{body, static_cast<uint32_t>(n)};
   job_.store(&job, std::memory_order_relaxed);
-  const uint64_t generation = (state_.load(std::memory_order_relaxed) >> 32) + 1;
-  state_.store(generation << 32 | static_cast<uint32_t>(n), std::memory_order_release);
+  ++num_jobs_;
+  for (uint32_t t = 0; t < num_threads_; ++t) {
+    const uint32_t pieces = t < job.num_pieces ? (job.num_pieces - t - 1) / num_threads_ + 1 : 0;
+    shares_[t].state.store(uint64_t{num_jobs_} << 32 | pieces, std::memory_order_release);
+  }
   wake_.fetch_add(1);
   wake_.notify_all();
   TakePieces(0);
@@ -46,19 +50,26 @@ void ThreadPool::Run(int n, absl::FunctionRef<void(int, int)> body) {
 void ThreadPool::TakePieces(int thread) {
   Job* mine = nullptr;
   uint32_t num_done = 0;
-  uint64_t state = state_.load(std::memory_order_acquire);
-  while (static_cast<uint32_t>(state) != 0) {
-    Job* const job = job_.load(std::memory_order_relaxed);
-    if (!state_.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel,
-                                      std::memory_order_acquire)) {
-      continue;
+  const auto first = static_cast<uint32_t>(thread);
+  for (uint32_t i = 0; i < num_threads_; ++i) {
+    const uint32_t owner = first + i < num_threads_ ? first + i : first + i - num_threads_;
+    std::atomic<uint64_t>& share = shares_[owner].state;
+    uint64_t state = share.load(std::memory_order_acquire);
+    while (static_cast<uint32_t>(state) != 0) {
+      Job* const job = job_.load(std::memory_order_relaxed);
+      if (!share.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel,
+                                       std::memory_order_acquire)) {
+        continue;
+      }
+      // A job is not over while a piece of it is unclaimed or unreported: the claim succeeded, so
+      // `job` was this one's, and it is the same one until the report below.
+      mine = job;
+      const uint32_t pieces = (mine->num_pieces - owner - 1) / num_threads_ + 1;
+      const uint32_t turn = pieces - static_cast<uint32_t>(state);
+      mine->body(static_cast<int>(turn * num_threads_ + owner), thread);
+      ++num_done;
+      state = share.load(std::memory_order_acquire);
     }
-    // A job is not over while a piece of it is unclaimed or unreported: the claim succeeded, so
-    // `job` was this one's, and it is the same one until the report below.
-    mine = job;
-    mine->body(static_cast<int>(mine->num_pieces - static_cast<uint32_t>(state)), thread);
-    ++num_done;
-    state = state_.load(std::memory_order_acquire);
   }
   if (mine != nullptr) mine->num_done.fetch_add(num_done, std::memory_order_release);
 }

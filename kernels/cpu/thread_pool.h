@@ -10,10 +10,12 @@
 
 namespace continuo::cpu {
 
-// A fixed set of threads that share loops with the thread that calls Run. Pieces are claimed one
-// by one, so a thread that lost its core to a neighbour costs its own piece and no more; a thread
-// that did not wake up in time is not waited for. Which thread ran a piece must not matter to the
-// result. Run allocates nothing.
+// A fixed set of threads that share loops with the thread that calls Run. Of T threads, thread t
+// takes the pieces t, t + T, … in turn, then those that others have left: so a thread knows what it
+// most likely does next, and no two of them write the same memory for every piece. Pieces are
+// claimed one by one, so a thread that lost its core to a neighbour costs its own piece and no
+// more; a thread that did not wake up in time is not waited for. Which thread ran a piece must not
+// matter to the result. Run allocates nothing.
 //
 // Run may be called by one thread at a time, and not from inside a body.
 class ThreadPool {
@@ -24,7 +26,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
+  int num_threads() const { return static_cast<int>(num_threads_); }
 
   // Runs body(piece, thread) for every piece in [0, n), thread in [0, num_threads()), and returns
   // when all are done. Every thread has the floating-point state of FloatState.
@@ -38,13 +40,19 @@ class ThreadPool {
     std::atomic<uint32_t> num_done{0};
   };
 
+  // The high half counts jobs, the low half a thread's pieces of the current one that nobody has
+  // claimed. One word, so that a claim cannot succeed for a job that is over.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> state{0};
+  };
+
   void Work(int thread);
   // Claims and runs pieces until none is left.
   void TakePieces(int thread);
 
-  // The high half counts jobs, the low half the pieces of the current one not yet claimed. One
-  // word, so that a claim cannot succeed for a job that is over.
-  std::atomic<uint64_t> state_{0};
+  const uint32_t num_threads_;
+  std::vector<Share> shares_;  // one per thread
+  uint32_t num_jobs_ = 0;      // the caller's
   std::atomic<Job*> job_{nullptr};
   std::atomic<uint32_t> wake_{0};  // changes with every job; what idle threads wait on
   std::atomic<bool> stop_{false};

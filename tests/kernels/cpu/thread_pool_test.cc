@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/thread_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -43,6 +44,31 @@ TEST(ThreadPoolTest, PiecesGoToThreadsThatAreFree) {
     }
   });
   EXPECT_EQ(done.load(), 19);
+}
+
+TEST(ThreadPoolTest, AThreadTakesItsOwnTurnsBeforeThoseOfOthers) {
+  constexpr int kThreads = 3, kPieces = 11;
+  ThreadPool pool(kThreads);
+  std::vector<std::vector<int>> taken(kThreads);
+  std::atomic<int> begun{0}, done{0};
+  pool.Run(kPieces, [&](int piece, int thread) {
+    // Nobody goes on before all have begun, and the caller is held until the others are done.
+    if (taken[thread].empty()) {
+      ++begun;
+      while (begun.load() != kThreads) std::this_thread::yield();
+    }
+    taken[thread].push_back(piece);
+    while (thread == 0 && done.load() != kPieces - 1) std::this_thread::yield();
+    ++done;
+  });
+  EXPECT_EQ(taken[0], std::vector<int>{0});
+  for (int thread = 1; thread < kThreads; ++thread) {
+    const std::vector<int>& pieces = taken[thread];
+    // Once it takes another's, its own are gone.
+    const auto is_own = [&](int piece) { return piece % kThreads == thread; };
+    EXPECT_EQ(pieces.front(), thread);
+    EXPECT_TRUE(std::is_partitioned(pieces.begin(), pieces.end(), is_own));
+  }
 }
 
 TEST(ThreadPoolTest, ThreadsWorkAgainAfterTheySlept) {

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// exactness_bench [--isa=auto] [--threads=2] [--weights=bf16] [--hidden=1024] [--heads=16]
+//   [--head_dim=128] [--inner=3072] [--vocab=151936] [--layers=28] [--kv_heads=8]
+//   [--rows=1,4,16,64,256] [--rounds=9] [--clock=cpu] [--json=FILE]
+// What it costs that results depend on nothing but a row itself. The same kernels with two
+// freedoms:
+//   whole     attention's output and the MLP's last product as one sum over k each, in the
+//             activations' type, instead of eight pieces in f32 that are added in a tree (so that
+//             1, 2, 4 and 8 ranks agree)
+//   split     the same products, k cut among the threads where there are few columns for each,
+//   their
+//             parts added afterwards (split-K): what a free kernel would pick where it is faster
+// All other products have one sum over k already, and tiles that differ with the number of rows
+// change no bit, so neither is a price. Rounds of exact, whole, split in turn; medians. "layers" is
+// the price as a share of all products of a model of this shape, the faster freedom taken for each.
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "tests/bench/kernels/ceilings.h"
+
+namespace continuo::bench {
+namespace {
+
+constexpr int64_t kMemory = int64_t{400} << 20;  // of copies of a matrix, beyond any cache
+
+class Bench {
+ public:
+  explicit Bench(const Flags& flags) : flags_(flags), rounds_(flags.Get("rounds", 9)) {
+    auto made = MakeBackend(
+        {.num_threads = flags.Get("threads", 2), .isa = flags.Get("isa", std::string("auto"))});
+    if (!made.ok()) {
+      std::fprintf(stderr, "%s\n", std::string(made.status().message()).c_str());
+      std::exit(2);
+    }
+    backend_ = *std::move(made);
+    const std::string type = flags.Get("weights", std::string("bf16"));
+    type_ = type == "int8"   ? WeightType::kInt8
+            : type == "int4" ? WeightType::kInt4
+                             : WeightType::kBF16;
+  }
+
+  int Run() {
+    const int64_t hidden = flags_.Get("hidden", 1024), inner = flags_.Get("inner", 3072);
+    const int64_t head_dim = flags_.Get("head_dim", 128);
+    const int64_t heads = flags_.Get("heads", 16) * head_dim;
+    const int64_t kv = flags_.Get("kv_heads", 8) * head_dim;
+    const int layers = flags_.Get("layers", 28);
+    const int64_t vocab = flags_.Get("vocab", 151936);
+    std::printf("%s, %s weights\n", backend_->name().c_str(),
+                flags_.Get("weights", std::string("bf16")).c_str());
+    std::printf("%6s %14s %10s %10s %10s %8s\n", "rows", "k", "exact us", "whole us", "split us",
+                "price");
+    nlohmann::json results = {{"path", backend_->name()}};
+    for (const int rows : flags_.GetList("rows", "1,4,16,64,256")) {
+      double price = 0;
+      for (const int64_t k : {heads, inner}) {
+        const auto [exact, whole, split] = Freedoms(rows, hidden, k);
+        const double best = std::min(whole, split);
+        price += layers * std::max(0.0, exact - best);
+        std::printf("%6d %14lld %10.1f %10.1f %10.1f %7.1f%%\n", rows, static_cast<long long>(k),
+                    exact * 1e6, whole * 1e6, split * 1e6, 100 * (exact / best - 1));
+        results["products"].push_back(
+            {{"rows", rows}, {"k", k}, {"exact_s", exact}, {"whole_s", whole}, {"split_s", split}});
+      }
+      // All products of a step, as they are.
+      const double all =
+          layers * (Exact(rows, hidden, heads) + Exact(rows, hidden, inner) +
+                    Whole(rows, heads + 2 * kv, hidden) + Whole(rows, 2 * inner, hidden)) +
+          Whole(std::min(rows, 64), vocab, hidden);
+      std::printf("%6d %14s %10.1f %29.2f%%\n", rows, "layers", all * 1e6, 100 * price / all);
+      results["steps"].push_back({{"rows", rows}, {"products_s", all}, {"price", price / all}});
+    }
+    flags_.WriteJson(results);
+    return 0;
+  }
+
+ private:
+  Tensor Allocate(DType type, int64_t rows, int64_t cols) {
+    Tensor t{nullptr, type, {rows, cols, 1}};
+    t.data = *backend_->Allocate(t.bytes());
+    std::memset(t.data, 0x3c, t.bytes());
+    tensors_.push_back(t.data);
+    return t;
+  }
+  void FreeAll() {
+    for (void* data : tensors_) backend_->Free(data);
+    tensors_.clear();
+  }
+
+  // A matrix [n, k] in copies from memory, cut at `begins`.
+  struct Matrix {
+    Weight w;
+    int64_t bytes, copies, next = 0;
+    std::vector<int64_t> begins;
+  };
+  Matrix Make(int64_t n, int64_t k, int pieces) {
+    Matrix m;
+    for (int i = 0; i <= pieces; ++i) m.begins.push_back(k * i / pieces);
+    m.w.data = {nullptr, DType::kBF16, {n, k, 1}};
+    m.w.format = backend_->FormatOf(type_);
+    m.bytes = static_cast<int64_t>(backend_->WeightBytes(m.w, m.begins));
+    m.copies = std::max<int64_t>(1, kMemory / m.bytes);
+    m.w.data.data = Allocate(DType::kI8, m.copies, m.bytes).data;
+    return m;
+  }
+  static Weight Next(Matrix& m) {
+    Weight w = m.w;
+    w.data.data = static_cast<char*>(w.data.data) + m.next * m.bytes;
+    m.next = (m.next + 1) % m.copies;
+    return w;
+  }
+
+  // Medians of things done in turn.
+  std::vector<double> Turns(const std::vector<std::function<void()>>& things) const {
+    std::vector<std::vector<double>> seconds(things.size());
+    for (int round = -1; round < rounds_; ++round) {
+      for (size_t i = 0; i < things.size(); ++i) {
+        int calls = 0;
+        const double start = Seconds();
+        do {
+          things[i]();
+          ++calls;
+        } while (Seconds() - start < 0.02);
+        if (round >= 0) seconds[i].push_back((Seconds() - start) / calls);
+      }
+    }
+    std::vector<double> medians;
+    for (auto& s : seconds) medians.push_back(Median(s));
+    return medians;
+  }
+
+  struct Times {
+    double exact, whole, split;
+  };
+  Times Freedoms(int64_t rows, int64_t n, int64_t k) {
+    const Tensor x = Allocate(DType::kBF16, rows, k), sum = Allocate(DType::kF32, rows, n);
+    const Tensor out = Allocate(DType::kBF16, rows, n);
+    Matrix pieces = Make(n, k, 8), one = Make(n, k, 1);
+    // k halves as rows of a matrix twice as high: as many columns again for the threads.
+    const Tensor half_x = Allocate(DType::kBF16, rows, k / 2);
+    const Tensor halves = Allocate(DType::kF32, rows, 2 * n);
+    Matrix half = Make(2 * n, k / 2, 1);
+    const Tensor left{halves.data, DType::kF32, {rows, n, 1}};
+    const Tensor right{static_cast<char*>(halves.data) + left.bytes(), DType::kF32, {rows, n, 1}};
+    const std::vector<double> times = Turns({
+        [&] { backend_->MatMulPieces(sum, x, Next(pieces), pieces.begins); },
+        [&] { backend_->MatMul(out, x, Next(one), Tensor()); },
+        [&] {
+          backend_->MatMul(halves, half_x, Next(half), Tensor());
+          backend_->AddSum(left, right, Tensor());
+        },
+    });
+    FreeAll();
+    return {times[0], times[1], times[2]};
+  }
+  double Exact(int64_t rows, int64_t n, int64_t k) {
+    const Tensor x = Allocate(DType::kBF16, rows, k), sum = Allocate(DType::kF32, rows, n);
+    Matrix m = Make(n, k, 8);
+    const double time = Turns({[&] { backend_->MatMulPieces(sum, x, Next(m), m.begins); }})[0];
+    FreeAll();
+    return time;
+  }
+  double Whole(int64_t rows, int64_t n, int64_t k) {
+    const Tensor x = Allocate(DType::kBF16, rows, k), out = Allocate(DType::kBF16, rows, n);
+    Matrix m = Make(n, k, 1);
+    const double time = Turns({[&] { backend_->MatMul(out, x, Next(m), Tensor()); }})[0];
+    FreeAll();
+    return time;
+  }
+
+  const Flags& flags_;
+  const int rounds_;
+  std::unique_ptr<Backend> backend_;
+  WeightType type_;
+  std::vector<void*> tensors_;
+};
+
+}  // namespace
+}  // namespace continuo::bench
+
+int main(int argc, char** argv) {
+  const continuo::bench::Flags flags(argc, argv);
+  return continuo::bench::Bench(flags).Run();
+}
