@@ -10,12 +10,14 @@ import sys
 import tempfile
 import threading
 import unittest
+from xml.etree import ElementTree
 
 import numpy
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from gguf import write_gguf  # noqa: E402
 from load import Plan, drive, percentile  # noqa: E402
+from plot import draw  # noqa: E402
 
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 1, "max_position_embeddings": 64,
@@ -183,6 +185,24 @@ class LoadTest(unittest.TestCase):
         self.assertEqual(percentile([3, 1, 2], 0.5), 2)
         self.assertEqual(percentile(range(101), 0.99), 99)
         self.assertIsNone(percentile([], 0.5))
+
+
+class PlotTest(unittest.TestCase):
+    def test_a_bar_for_each_server_as_high_as_its_rate(self):
+        def cell(**rates):
+            return {name: [{"output_tokens_per_second": rate} for rate in rounds]
+                    for name, rounds in rates.items()}
+        results = [{"model": "m", "threads": 2, "prompt_tokens": 128, "weights": "bf16",
+                    "cells": {"1": cell(continuo=[40], vllm=[20]),
+                              "16": cell(continuo=[90, 100, 300], vllm=[50])}},
+                   {"weights": "int8", "cells": {"1": cell(continuo=[80])}}]
+        root = ElementTree.fromstring(draw(results))
+        bars = [float(r.get("height")) for r in root.iter("{http://www.w3.org/2000/svg}rect")
+                if r.get("y") and r.get("width") == "40"]
+        self.assertEqual([round(b / bars[0], 2) for b in bars], [1, 0.5, 2.5, 1.25, 2])
+        texts = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
+        for text in ("bf16, 1 stream", "bf16, 16 streams", "int8, 1 stream", "100"):
+            self.assertIn(text, texts)
 
 
 if __name__ == "__main__":
