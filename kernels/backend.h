@@ -94,6 +94,9 @@ class Backend {
   virtual void CopyIn(Tensor dst, const void* host) = 0;
   virtual void CopyOut(void* host, Tensor src) = 0;
   virtual absl::Status Synchronize() = 0;
+  // Whether tensors lie in the host's own memory: after Synchronize it reads them where they are,
+  // and nothing need be copied out.
+  virtual bool SharesHostMemory() const { return false; }
   // Memory of the host that CopyOut reaches at full speed; ResourceExhausted as Allocate.
   virtual absl::StatusOr<void*> AllocateHost(size_t bytes) = 0;
   virtual void FreeHost(void* data) = 0;

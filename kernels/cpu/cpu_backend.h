@@ -31,6 +31,7 @@ class CpuBackend : public Backend {
   void Free(void* data) override;
   void CopyIn(Tensor dst, const void* host) override;
   void CopyOut(void* host, Tensor src) override;
+  bool SharesHostMemory() const override { return true; }
   absl::Status Synchronize() override;
   absl::StatusOr<void*> AllocateHost(size_t bytes) override { return Allocate(bytes); }
   void FreeHost(void* data) override { Free(data); }

@@ -133,8 +133,10 @@ void CpuBackend::MultiplyPanels(std::span<const Product> products, Tensor x,
   const int64_t row_block = std::min(rows, kRowBlock);
   const int64_t by_weights = kWeightBytes / std::max<int64_t>(1, layout.panel_bytes);
   const int64_t by_results = kResults / (kPanelColumns * num_pieces * row_block);
+  // Long panels are many parts' worth of bytes already: the last parts should be short.
+  const bool wide = rows <= kFewRows && by_weights >= kMaxPanels;
   const int64_t panel_block = RoundUp(std::clamp<int64_t>(std::min(by_weights, by_results), 1, 16),
-                                      rows <= kFewRows ? kMaxPanels : kMaxPanels / 2);
+                                      wide ? kMaxPanels : kMaxPanels / 2);
   const auto num_blocks_of = [&](const Product& product) {
     return (NumPanels(product.out.cols()) + panel_block - 1) / panel_block;
   };

@@ -238,8 +238,8 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
   LoadEstimate estimate;
   for (const Shard& shard : plan.shards) {
     estimate.weight_bytes += WeightBytes(plan.config, shard, plan.weights, *backend);
-    estimate.scratch_bytes +=
-        RunnerScratchBytes(plan.config, shard, plan.activations, options.max_batch_tokens);
+    estimate.scratch_bytes += RunnerScratchBytes(plan.config, shard, plan.activations,
+                                                 options.max_batch_tokens, *backend);
   }
   estimate.bytes_per_block = plan.BlockBytes(options.block_size);
   estimate.min_blocks = plan.min_blocks;

@@ -18,6 +18,11 @@ bool AreOffsets(std::span<const int32_t> begin, size_t n, size_t total) {
          begin.back() == static_cast<int32_t>(total) && std::is_sorted(begin.begin(), begin.end());
 }
 
+int64_t HostLogitBytes(const ModelConfig& config, const Backend& backend) {
+  if (backend.SharesHostMemory()) return 0;
+  return int64_t{kLogitRows} * config.vocab_size * int64_t{sizeof(float)};
+}
+
 }  // namespace
 
 ModelRunner::ModelRunner(const ModelConfig& config, const ModelRunnerOptions& options,
@@ -58,11 +63,10 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
                                         .communicator = *r.communicator_,
                                         .cache = *r.cache_}));
   if (r.shard_.rank == 0) {
-    ASSIGN_OR_RETURN(
-        void* const logits,
-        r.backend_->AllocateHost(static_cast<size_t>(kLogitRows) *
-                                 static_cast<size_t>(config.vocab_size) * sizeof(float)));
-    r.logits_ = static_cast<float*>(logits);
+    if (const int64_t bytes = HostLogitBytes(config, *r.backend_); bytes > 0) {
+      ASSIGN_OR_RETURN(void* const logits, r.backend_->AllocateHost(static_cast<size_t>(bytes)));
+      r.host_logits_ = static_cast<float*>(logits);
+    }
     r.scratch_.resize(static_cast<size_t>(std::max(1, options.num_threads)));
   }
   r.ReserveSamples();
@@ -79,16 +83,16 @@ void ModelRunner::ReserveSamples() {
   recycled_.scores.reserve(rows);
 }
 
-ModelRunner::~ModelRunner() { backend_->FreeHost(logits_); }
+ModelRunner::~ModelRunner() { backend_->FreeHost(host_logits_); }
 
 int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard, DType activations,
-                           int max_rows) {
-  const int64_t logits = int64_t{kLogitRows} * config.vocab_size * int64_t{sizeof(float)};
-  return ScratchBytes(config, shard, activations, max_rows) + (shard.rank == 0 ? logits : 0);
+                           int max_rows, const Backend& backend) {
+  return ScratchBytes(config, shard, activations, max_rows) +
+         (shard.rank == 0 ? HostLogitBytes(config, backend) : 0);
 }
 
 int64_t ModelRunner::scratch_bytes() const {
-  return RunnerScratchBytes(config_, shard_, options_.activations, options_.max_rows);
+  return RunnerScratchBytes(config_, shard_, options_.activations, options_.max_rows, *backend_);
 }
 
 void ModelRunner::CheckPlan(const StepPlan& plan) const {
@@ -176,13 +180,14 @@ absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fil
     rows.shape[0] = count;
     const Tensor logits = model_->Logits(rows);
     if (!samples_here) continue;
-    backend_->CopyOut(logits_, logits);
+    if (host_logits_ != nullptr) backend_->CopyOut(host_logits_, logits);
     RETURN_IF_ERROR(backend_->Synchronize());
     // Logits that a failed rank left half-done are not sampled from.
     RETURN_IF_ERROR(communicator_->status());
     int end = sample;
     while (end < num_samples && row_of_sample_[static_cast<size_t>(end)] < first + count) ++end;
-    Sample(plan, sample, end, first, result);
+    Sample(plan, sample, end, first,
+           host_logits_ != nullptr ? host_logits_ : static_cast<const float*>(logits.data), result);
     sample = end;
   }
   RETURN_IF_ERROR(backend_->Synchronize());
@@ -191,7 +196,7 @@ absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fil
 }
 
 void ModelRunner::Sample(const StepPlan& plan, int begin, int end, int first_row,
-                         StepResult& result) {
+                         const float* logits, StepResult& result) {
   const size_t vocab = static_cast<size_t>(config_.vocab_size);
   const size_t mask_words = static_cast<size_t>(MaskWords(config_.vocab_size));
   const auto sample = [&](size_t i, SamplerScratch& scratch) {
@@ -201,7 +206,7 @@ void ModelRunner::Sample(const StepPlan& plan, int begin, int end, int first_row
     };
     SampleInput input;
     const size_t row = static_cast<size_t>(row_of_sample_[i] - first_row);
-    input.logits = std::span<const float>(logits_ + row * vocab, vocab);
+    input.logits = std::span<const float>(logits + row * vocab, vocab);
     input.params = plan.sampling[i];
     input.position = plan.positions[static_cast<size_t>(plan.sample_rows[i])] + 1;
     input.target = plan.sample_targets[i];

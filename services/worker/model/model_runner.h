@@ -34,9 +34,9 @@ struct ModelRunnerOptions {
 };
 
 // Bytes that a rank needs besides weights and KV cache: the model's buffers, and on rank 0 the
-// logits on the host.
+// logits on the host, where that cannot read the device's.
 int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard, DType activations,
-                           int max_rows);
+                           int max_rows, const Backend& backend);
 
 // One rank: uploads a StepPlan, runs the model, samples. With several ranks, RankGroup gives each
 // its own ModelRunner and thread and hands all the same plan; rank 0 alone asks for masks and
@@ -71,8 +71,9 @@ class ModelRunner : public Executor {
   // A broken plan is the engine's mistake, not a client's: it ends the process.
   void CheckPlan(const StepPlan& plan) const;
   absl::StatusOr<DeviceStep> Upload(const StepPlan& plan);
-  // Samples [begin, end) read rows of logits_, the first of which is distinct row `first_row`.
-  void Sample(const StepPlan& plan, int begin, int end, int first_row, StepResult& result);
+  // Samples [begin, end) read rows of `logits`, the first of which is distinct row `first_row`.
+  void Sample(const StepPlan& plan, int begin, int end, int first_row, const float* logits,
+              StepResult& result);
 
   const ModelConfig config_;
   const ModelRunnerOptions options_;
@@ -89,7 +90,8 @@ class ModelRunner : public Executor {
   std::vector<int32_t> distinct_rows_;   // that samples read, ascending
   std::vector<int32_t> row_of_sample_;   // index into distinct_rows_
   std::vector<int32_t> mask_of_sample_;  // index among the masked samples, or -1
-  float* logits_ = nullptr;              // [kLogitRows, vocab] of AllocateHost, rank 0 only
+  // [kLogitRows, vocab] of AllocateHost, rank 0 only; null where the device shares its memory.
+  float* host_logits_ = nullptr;
   std::vector<uint32_t> mask_;           // [masked samples, MaskWords(vocab)]
   std::vector<SamplerScratch> scratch_;  // one per thread
   StepResult recycled_;                  // its memory is the next result's
