@@ -108,7 +108,7 @@ void StreamRelay::Handle(Event& event) {
       to_client_.clear();
       break;
     case Event::Kind::kAccepted:
-      if (event.id == attempt_ && call_ != nullptr) HandleAccepted();
+      if (event.id == attempt_ && call_ != nullptr) HandleAccepted(env_.clock->Elapsed());
       break;
     case Event::Kind::kResponse:
       if (event.id == attempt_ && call_ != nullptr) HandleResponse(std::move(event.response));
@@ -295,11 +295,11 @@ void StreamRelay::StartCall(Lease lease) {
   call_->StartRead();
 }
 
-void StreamRelay::HandleAccepted() {
+void StreamRelay::HandleAccepted(absl::Duration now) {
   accepted_here_ = true;
   if (accepted_time_.has_value()) return;
-  accepted_time_ = env_.clock->Elapsed();
-  report_.queue = *accepted_time_ - start_time_ - report_.without_worker;
+  accepted_time_ = now;
+  report_.queue = now - start_time_ - report_.without_worker;
 }
 
 void StreamRelay::HandleResponse(v1::GenerateResponse response) {
@@ -319,7 +319,7 @@ void StreamRelay::HandleResponse(v1::GenerateResponse response) {
   // when it is queued.
   if (!response.has_progress() || response.progress().queue_position() == 0) ticket_.MarkRead();
   if (response.has_accepted()) {
-    HandleAccepted();
+    HandleAccepted(now);
     report_.model = response.accepted().model();
     if (!response.accepted().request_id().empty()) {
       report_.request_id = response.accepted().request_id();

@@ -199,7 +199,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   bool MayTry();
   absl::StatusOr<Lease> Pick();
   void StartCall(Lease lease);
-  void HandleAccepted();
+  void HandleAccepted(absl::Duration now);
   void HandleResponse(v1::GenerateResponse response);
   void NoteAnswerTime(const v1::Timings& timings);
   void HandleWorkerEnd(const absl::Status& status);

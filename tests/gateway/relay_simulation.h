@@ -418,7 +418,7 @@ struct RelayWorld {
     const RelayEnvironment environment = {.router = &fleet.router,
                                           .transport = &fleet,
                                           .timer = &sim,
-                                          .clock = &sim.clock,
+                                          .clock = clock,
                                           .observer = &observer,
                                           .options = options};
     client.relay = std::make_shared<StreamRelay>(environment, std::move(relay_request), &client);
@@ -444,6 +444,7 @@ struct RelayWorld {
   }
 
   Simulation sim;
+  const Clock* clock = &sim.clock;  // the relay's
   SimulatedFleet fleet;
   SimulatedClient client;
   CountingObserver observer;

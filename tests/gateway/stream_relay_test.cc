@@ -84,6 +84,40 @@ TEST(StreamRelayTest, TheReportTellsWhereTheTimeWent) {
   EXPECT_EQ(report.queue + report.prefill, report.time_to_first_token);
 }
 
+// Of the simulation, but time passes while somebody works.
+class TickingClock : public Clock {
+ public:
+  explicit TickingClock(const Clock* clock) : clock_(clock) {}
+  absl::Time Now() const override { return clock_->Now(); }
+  absl::Duration Elapsed() const override {
+    return clock_->Elapsed() + absl::Nanoseconds(++num_looks_);
+  }
+
+ private:
+  const Clock* const clock_;
+  mutable int64_t num_looks_ = 0;
+};
+
+TEST(StreamRelayTest, AFirstTokenThatComesWithAcceptedTookNoNegativeTime) {
+  RelayWorld world(7);
+  const TickingClock clock(&world.sim.clock);
+  world.clock = &clock;
+  v1::Accepted accepted;
+  world.fleet.edit = [&](v1::GenerateResponse& response) {
+    if (response.has_accepted()) {
+      accepted.Swap(response.mutable_accepted());
+      response.clear_accepted();
+    } else if (accepted.ByteSizeLong() > 0) {
+      response.mutable_accepted()->Swap(&accepted);
+    }
+  };
+  world.Run(Request());
+  EXPECT_TRUE(world.client.status->ok());
+  const RelayReport& report = world.client.report;
+  EXPECT_EQ(report.prefill, absl::ZeroDuration());
+  EXPECT_LE(report.queue, report.time_to_first_token);
+}
+
 TEST(StreamRelayTest, TheReportTellsOfAPromptWhoseClientLeavesEarly) {
   for (const bool accepted : {true, false}) {
     RelayWorld world(1);
