@@ -7,9 +7,9 @@
 
 namespace continuo::cpu {
 
-ThreadPool::ThreadPool(int num_threads)
-    : num_threads_(static_cast<uint32_t>(num_threads)), shares_(num_threads_) {
+ThreadPool::ThreadPool(int num_threads) {
   CONTINUO_CHECK(num_threads >= 1);
+  shares_ = std::vector<Share>(static_cast<size_t>(num_threads));
   threads_.reserve(num_threads - 1);
   for (int i = 1; i < num_threads; ++i) {
     threads_.emplace_back([this, i] { Work(i); });
@@ -35,9 +35,9 @@ void ThreadPool::Run(int n, absl::FunctionRef<void(int, int)> body) {
   Job job{body, static_cast<uint32_t>(n)};
   job_.store(&job, std::memory_order_relaxed);
   ++num_jobs_;
-  for (uint32_t t = 0; t < num_threads_; ++t) {
-    const uint32_t pieces = t < job.num_pieces ? (job.num_pieces - t - 1) / num_threads_ + 1 : 0;
-    shares_[t].state.store(uint64_t{num_jobs_} << 32 | pieces, std::memory_order_release);
+  for (uint32_t t = 0; t < shares_.size(); ++t) {
+    shares_[t].state.store(uint64_t{num_jobs_} << 32 | PiecesInTurn(job.num_pieces, t),
+                           std::memory_order_release);
   }
   wake_.fetch_add(1);
   wake_.notify_all();
@@ -50,9 +50,9 @@ void ThreadPool::Run(int n, absl::FunctionRef<void(int, int)> body) {
 void ThreadPool::TakePieces(int thread) {
   Job* mine = nullptr;
   uint32_t num_done = 0;
-  const auto first = static_cast<uint32_t>(thread);
-  for (uint32_t i = 0; i < num_threads_; ++i) {
-    const uint32_t owner = first + i < num_threads_ ? first + i : first + i - num_threads_;
+  const auto num_shares = static_cast<uint32_t>(shares_.size());
+  for (uint32_t i = 0; i < num_shares; ++i) {
+    const uint32_t owner = (static_cast<uint32_t>(thread) + i) % num_shares;
     std::atomic<uint64_t>& share = shares_[owner].state;
     uint64_t state = share.load(std::memory_order_acquire);
     while (static_cast<uint32_t>(state) != 0) {
@@ -64,9 +64,8 @@ void ThreadPool::TakePieces(int thread) {
       // A job is not over while a piece of it is unclaimed or unreported: the claim succeeded, so
       // `job` was this one's, and it is the same one until the report below.
       mine = job;
-      const uint32_t pieces = (mine->num_pieces - owner - 1) / num_threads_ + 1;
-      const uint32_t turn = pieces - static_cast<uint32_t>(state);
-      mine->body(static_cast<int>(turn * num_threads_ + owner), thread);
+      const uint32_t turn = PiecesInTurn(mine->num_pieces, owner) - static_cast<uint32_t>(state);
+      mine->body(static_cast<int>(turn * num_shares + owner), thread);
       ++num_done;
       state = share.load(std::memory_order_acquire);
     }

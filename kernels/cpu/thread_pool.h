@@ -26,7 +26,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int num_threads() const { return static_cast<int>(num_threads_); }
+  int num_threads() const { return static_cast<int>(shares_.size()); }
 
   // Runs body(piece, thread) for every piece in [0, n), thread in [0, num_threads()), and returns
   // when all are done. Every thread has the floating-point state of FloatState.
@@ -50,7 +50,12 @@ class ThreadPool {
   // Claims and runs pieces until none is left.
   void TakePieces(int thread);
 
-  const uint32_t num_threads_;
+  // How many of n pieces thread t takes in turn.
+  uint32_t PiecesInTurn(uint32_t n, uint32_t t) const {
+    const auto num_shares = static_cast<uint32_t>(shares_.size());
+    return t < n ? (n - t - 1) / num_shares + 1 : 0;
+  }
+
   std::vector<Share> shares_;  // one per thread
   uint32_t num_jobs_ = 0;      // the caller's
   std::atomic<Job*> job_{nullptr};

@@ -57,10 +57,11 @@ class Bench {
                 "price");
     nlohmann::json results = {{"path", backend_->name()}};
     for (const int rows : flags_.GetList("rows", "1,4,16,64,256")) {
-      double price = 0;
+      double price = 0, pieces = 0;  // seconds
       for (const int64_t k : {heads, inner}) {
         const auto [exact, whole, split] = Freedoms(rows, hidden, k);
         const double best = std::min(whole, split);
+        pieces += exact;
         price += layers * std::max(0.0, exact - best);
         std::printf("%6d %14lld %10.1f %10.1f %10.1f %7.1f%%\n", rows, static_cast<long long>(k),
                     exact * 1e6, whole * 1e6, split * 1e6, 100 * (exact / best - 1));
@@ -69,9 +70,8 @@ class Bench {
       }
       // All products of a step, as they are.
       const double all =
-          layers * (Exact(rows, hidden, heads) + Exact(rows, hidden, inner) +
-                    Whole(rows, heads + 2 * kv, hidden) + Whole(rows, 2 * inner, hidden)) +
-          Whole(std::min(rows, 64), vocab, hidden);
+          layers * (pieces + One(rows, heads + 2 * kv, hidden) + One(rows, 2 * inner, hidden)) +
+          One(std::min(rows, 64), vocab, hidden);
       std::printf("%6d %14s %10.1f %29.2f%%\n", rows, "layers", all * 1e6, 100 * price / all);
       results["steps"].push_back({{"rows", rows}, {"products_s", all}, {"price", price / all}});
     }
@@ -158,14 +158,7 @@ class Bench {
     FreeAll();
     return {times[0], times[1], times[2]};
   }
-  double Exact(int64_t rows, int64_t n, int64_t k) {
-    const Tensor x = Allocate(DType::kBF16, rows, k), sum = Allocate(DType::kF32, rows, n);
-    Matrix m = Make(n, k, 8);
-    const double time = Turns({[&] { backend_->MatMulPieces(sum, x, Next(m), m.begins); }})[0];
-    FreeAll();
-    return time;
-  }
-  double Whole(int64_t rows, int64_t n, int64_t k) {
+  double One(int64_t rows, int64_t n, int64_t k) {
     const Tensor x = Allocate(DType::kBF16, rows, k), out = Allocate(DType::kBF16, rows, n);
     Matrix m = Make(n, k, 1);
     const double time = Turns({[&] { backend_->MatMul(out, x, Next(m), Tensor()); }})[0];
