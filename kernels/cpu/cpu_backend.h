@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/panel_parts.h"
 #include "kernels/cpu/read_ahead.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/thread_pool.h"
@@ -76,9 +77,17 @@ class CpuBackend : public Backend {
   // x_rows: the row of x that each row of out is of, all below x.rows(); null: as they come.
   void MultiplyPieces(Tensor out, Tensor x, const Weight& w, std::span<const int64_t> piece_begin,
                       Tensor bias, const int32_t* x_rows);
-  // Products of one x, with matrices of one packed format.
-  void MultiplyPanels(std::span<const Product> products, Tensor x,
-                      std::span<const int64_t> piece_begin, const int32_t* x_rows);
+  // Products with matrices of one packed format; num_rows, x_rows: the rows that they count, and
+  // those of x.
+  void MultiplyPanels(std::span<const PanelProduct> products, Tensor x, const int32_t* x_rows,
+                      int64_t num_rows, std::span<const int64_t> piece_begin);
+  PackedRows RoomForRows(const PanelLayout& layout, int64_t rows);
+  // Packs rows [first, first + rows).
+  void PackX(const PanelLayout& layout, Tensor x, const int32_t* x_rows, int64_t first,
+             int64_t rows, const PackedRows& packed);
+  // next_weights: what the thread likely reads next, or null.
+  void MultiplyPart(const PanelLayout& layout, const PackedRows& packed, const PanelPart& part,
+                    const uint8_t* next_weights, int thread);
   // Adds the pieces' sums [num_pieces, num_rows, stride] and a bias, and writes the first
   // num_columns of each row to out from (row, column) on.
   void FinishPieces(Tensor out, int64_t row, int64_t num_rows, int64_t column, int64_t num_columns,
@@ -99,6 +108,8 @@ class CpuBackend : public Backend {
   ThreadPool pool_;
   std::unordered_map<void*, size_t> allocations_;  // bytes mapped at each address
   Scratch packed_;                                 // the packed activations of a MatMul
+  PanelParts panel_parts_;                         // of the current products
+  std::vector<PanelProduct> panel_products_;       // likewise
   std::vector<Scratch> scratch_;                   // one per thread
   AttentionPlan attention_plan_;                   // of the current PagedAttention
   std::vector<ReadAhead> read_ahead_;              // one per thread

@@ -106,22 +106,37 @@ void CpuBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> e
                                  const ExpertRoutes& routes, std::span<const int64_t> piece_begin,
                                  bool by_entry) {
   const int64_t num_entries = routes.rows.size();
+  CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(x.dtype));
+  CheckPieces(piece_begin, x.cols());
   CONTINUO_CHECK(routes.expert_begin.size() == static_cast<int64_t>(experts.size()) + 1);
   CONTINUO_CHECK(out.rows() == num_entries);
   CONTINUO_CHECK(x.rows() == (by_entry ? num_entries : routes.weights.rows()));
+  if (num_entries == 0 || out.cols() == 0) return;
+  const int32_t* const x_rows = by_entry ? nullptr : Ints(routes.rows);
+  const bool packed = experts[0].format != WeightFormat::kDense;
+  panel_products_.clear();
   for (size_t e = 0; e < experts.size(); ++e) {
     const int64_t begin = Ints(routes.expert_begin)[e], end = Ints(routes.expert_begin)[e + 1];
     if (begin == end) continue;
-    Tensor part = out, in = x;
+    Tensor part = out;
     part.data = At(out, begin * out.cols());
     part.shape[0] = end - begin;
+    CONTINUO_CHECK(experts[e].data.rows() == out.cols() && experts[e].data.cols() == x.cols());
+    if (packed) {
+      CONTINUO_CHECK(experts[e].format == experts[0].format);
+      panel_products_.push_back({part, experts[e], Tensor(), begin});
+      continue;
+    }
+    Tensor in = x;
     if (by_entry) {
       in.data = At(x, begin * x.cols());
       in.shape[0] = end - begin;
     }
     MultiplyPieces(part, in, experts[e], piece_begin, Tensor(),
-                   by_entry ? nullptr : Ints(routes.rows) + begin);
+                   by_entry ? nullptr : x_rows + begin);
   }
+  // All of them share the packing of x and one division of the work.
+  if (packed) MultiplyPanels(panel_products_, x, x_rows, num_entries, piece_begin);
 }
 
 void CpuBackend::CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) {

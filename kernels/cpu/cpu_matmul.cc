@@ -54,9 +54,13 @@ void CpuBackend::MatMuls(Tensor x, std::span<const Product> products) {
       !std::all_of(products.begin(), products.end(), alike)) {
     return Backend::MatMuls(x, products);
   }
-  for (const Product& p : products) CheckProduct(p, x, x.rows());
+  panel_products_.clear();
+  for (const Product& p : products) {
+    CheckProduct(p, x, x.rows());
+    panel_products_.push_back({p.out, p.w, p.bias, 0});
+  }
   const int64_t begins[] = {0, x.cols()};
-  MultiplyPanels(products, x, begins, nullptr);
+  MultiplyPanels(panel_products_, x, nullptr, x.rows(), begins);
 }
 
 void CpuBackend::MatMulPieces(Tensor out, Tensor x, const Weight& w,
@@ -70,14 +74,13 @@ void CpuBackend::MultiplyPieces(Tensor out, Tensor x, const Weight& w,
                                 const int32_t* x_rows) {
   const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();
   const int64_t num_pieces = static_cast<int64_t>(piece_begin.size()) - 1;
-  CONTINUO_CHECK(num_pieces >= 1 && (num_pieces & (num_pieces - 1)) == 0);
-  CONTINUO_CHECK(piece_begin.front() == 0 && piece_begin.back() == k);
-  CONTINUO_CHECK(std::is_sorted(piece_begin.begin(), piece_begin.end()));
+  CheckPieces(piece_begin, k);
   const Product product = {out, w, bias};
   CheckProduct(product, x, x_rows != nullptr ? rows : x.rows());
   if (rows == 0 || columns == 0) return;
   if (w.format != WeightFormat::kDense) {
-    return MultiplyPanels(std::span(&product, 1), x, piece_begin, x_rows);
+    const PanelProduct panels = {out, w, bias, 0};
+    return MultiplyPanels(std::span(&panels, 1), x, x_rows, rows, piece_begin);
   }
 
   const int element = ElementOf(w.data.dtype);

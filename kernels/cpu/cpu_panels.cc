@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packed matrices: their making, and MatMul with them. Rows of x become what the format multiplies
-// (bf16, or int8 with a scale for each group) once; a part of the work is a block of outputs'
-// columns, for a block of rows.
-//
-// Weights are read from memory once for up to kRowBlock rows and bound the time below about a dozen
-// of them; from there on the products do.
+// (bf16, or int8 with a scale for each group) once; PanelParts divides the rest.
 
 #include <algorithm>
 #include <cstring>
@@ -18,23 +14,19 @@
 namespace continuo::cpu {
 namespace {
 
-constexpr int64_t kMaxSlab = 960;         // rows of x packed at a time
-constexpr int64_t kRowBlock = 240;        // rows of one part
-constexpr int64_t kWeightBytes = 131072;  // of weights of one part
-constexpr int64_t kFewRows = 6;           // up to which tiles are kMaxPanels wide, else half of it
-constexpr int64_t kMaxPanels = 4;
-constexpr int64_t kResults = 1 << 17;  // floats that a part holds before they are rounded
+constexpr int64_t kMaxSlab = 960;  // rows of x packed at a time
 
 int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// Packed rows of x: bytes, then scales and sums.
-struct PackedRows {
-  uint8_t* bytes;
-  int64_t stride;
-  float* scales;
-  int32_t* sums;
-  int64_t num_groups;  // of a row
-};
+// Asks for what a part writes at its end: the rows' lines lie apart, so none comes by itself.
+void AskForRows(const Tensor& out, int64_t row, int64_t num_rows, int64_t column,
+                int64_t num_columns) {
+  const auto bytes = static_cast<int64_t>(SizeOf(out.dtype)) * num_columns;
+  for (int64_t i = 0; i < num_rows; ++i) {
+    const char* const begin = At(out, (row + i) * out.cols() + column);
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(begin + at, 1, 2);
+  }
+}
 
 }  // namespace
 
@@ -77,46 +69,40 @@ void CpuBackend::PackRows(const Weight& w, std::span<const int64_t> piece_begin,
   });
 }
 
-void CpuBackend::MultiplyPanels(std::span<const Product> products, Tensor x,
-                                std::span<const int64_t> piece_begin, const int32_t* x_rows) {
-  const int64_t rows = products[0].out.rows(), k = x.cols();
-  const WeightFormat format = products[0].w.format;
-  const PanelLayout layout(format, piece_begin);
+PackedRows CpuBackend::RoomForRows(const PanelLayout& layout, int64_t rows) {
   const int64_t num_pieces = layout.num_pieces();
-  const bool is_bf16 = format == WeightFormat::kBF16Panels;
-  const auto dots = is_bf16                               ? kernels_.panel_dots.bf16
-                    : format == WeightFormat::kInt8Panels ? kernels_.panel_dots.int8
-                                                          : kernels_.panel_dots.int4;
-  CONTINUO_CHECK(dots != nullptr);
-
   PackedRows packed;
   // An odd number of cache lines, so that neighbouring rows do not meet in one set of the cache.
   packed.stride = RoundUp(layout.x_offset[num_pieces], 128) + 64;
   packed.num_groups = layout.group_offset[num_pieces];
-  const int64_t most = std::min(rows, kMaxSlab);
   float* const memory =
-      packed_.Get(static_cast<size_t>(most * (packed.stride / 4 + 2 * packed.num_groups)));
+      packed_.Get(static_cast<size_t>(rows * (packed.stride / 4 + 2 * packed.num_groups)));
   packed.bytes = reinterpret_cast<uint8_t*>(memory);
-  packed.scales = memory + most * packed.stride / 4;
-  packed.sums = reinterpret_cast<int32_t*>(packed.scales + most * packed.num_groups);
+  packed.scales = memory + rows * packed.stride / 4;
+  packed.sums = reinterpret_cast<int32_t*>(packed.scales + rows * packed.num_groups);
+  return packed;
+}
 
+void CpuBackend::PackX(const PanelLayout& layout, Tensor x, const int32_t* x_rows, int64_t first,
+                       int64_t rows, const PackedRows& packed) {
+  const int64_t k = x.cols();
   const auto pack_bf16 = [&](int64_t row, int64_t x_row, float* buffer) {
     const float* in = x.dtype == DType::kBF16 ? nullptr : Read(kernels_, x, x_row * k, k, buffer);
-    for (int64_t i = 0; i < num_pieces; ++i) {
+    for (int64_t i = 0; i < layout.num_pieces(); ++i) {
       const auto bytes = static_cast<size_t>(layout.piece_size(i)) * sizeof(uint16_t);
       uint8_t* const to = packed.bytes + row * packed.stride + layout.x_offset[i];
       if (in == nullptr) {
-        std::memcpy(to, At(x, x_row * k + piece_begin[i]), bytes);
+        std::memcpy(to, At(x, x_row * k + layout.piece_begin[i]), bytes);
       } else {
-        kernels_.narrow[kElementBF16](to, in + piece_begin[i], bytes / sizeof(uint16_t));
+        kernels_.narrow[kElementBF16](to, in + layout.piece_begin[i], bytes / sizeof(uint16_t));
       }
       std::memset(to + bytes, 0,
                   static_cast<size_t>(layout.x_offset[i + 1] - layout.x_offset[i]) - bytes);
     }
   };
   const auto pack_quantised = [&](int64_t row, const float* in) {
-    const int64_t group_size = GroupSize(format);
-    for (int64_t i = 0; i < num_pieces; ++i) {
+    const int64_t group_size = GroupSize(layout.format);
+    for (int64_t i = 0; i < layout.num_pieces(); ++i) {
       const int64_t size = layout.piece_size(i);
       uint8_t* to = packed.bytes + row * packed.stride + layout.x_offset[i];
       std::memset(to + size, 0,
@@ -124,90 +110,78 @@ void CpuBackend::MultiplyPanels(std::span<const Product> products, Tensor x,
       int64_t group = row * packed.num_groups + layout.group_offset[i];
       for (int64_t at = 0; at < size; at += group_size, ++group) {
         kernels_.quantise(reinterpret_cast<int8_t*>(to) + at, packed.scales + group,
-                          packed.sums + group, in + piece_begin[i] + at,
+                          packed.sums + group, in + layout.piece_begin[i] + at,
                           static_cast<size_t>(std::min(group_size, size - at)));
       }
     }
   };
-
-  const int64_t row_block = std::min(rows, kRowBlock);
-  const int64_t by_weights = kWeightBytes / std::max<int64_t>(1, layout.panel_bytes);
-  const int64_t by_results = kResults / (kPanelColumns * num_pieces * row_block);
-  // Long panels are many parts' worth of bytes already: the last parts should be short.
-  const bool wide = rows <= kFewRows && by_weights >= kMaxPanels;
-  const int64_t panel_block = RoundUp(std::clamp<int64_t>(std::min(by_weights, by_results), 1, 16),
-                                      wide ? kMaxPanels : kMaxPanels / 2);
-  const auto num_blocks_of = [&](const Product& product) {
-    return (NumPanels(product.out.cols()) + panel_block - 1) / panel_block;
-  };
-  int64_t num_blocks = 0;
-  for (const Product& product : products) num_blocks += num_blocks_of(product);
-
-  for (int64_t first = 0; first < rows; first += kMaxSlab) {
-    const int64_t slab = std::min(kMaxSlab, rows - first);
-    ForParts(slab, 4 * k, [&](int64_t begin, int64_t end, int thread) {
-      float* buffer = scratch_[thread].Get(k);
-      for (int64_t r = begin; r < end; ++r) {
-        const int64_t x_row = x_rows == nullptr ? first + r : x_rows[first + r];
-        if (is_bf16) {
-          pack_bf16(r, x_row, buffer);
-        } else {
-          pack_quantised(r, Read(kernels_, x, x_row * k, k, buffer));
-        }
+  ForParts(rows, 4 * k, [&](int64_t begin, int64_t end, int thread) {
+    float* buffer = scratch_[thread].Get(k);
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t x_row = x_rows == nullptr ? first + r : x_rows[first + r];
+      if (layout.format == WeightFormat::kBF16Panels) {
+        pack_bf16(r, x_row, buffer);
+      } else {
+        pack_quantised(r, Read(kernels_, x, x_row * k, k, buffer));
       }
-    });
+    }
+  });
+}
 
-    const int64_t num_row_blocks = (slab + kRowBlock - 1) / kRowBlock;
-    const int64_t num_parts = num_blocks * num_row_blocks;
-    // A part's product and the first of its panels.
-    const auto locate = [&](int64_t part) {
-      const Product* product = products.data();
-      int64_t block = part / num_row_blocks;
-      for (; block >= num_blocks_of(*product); ++product) block -= num_blocks_of(*product);
-      return std::pair(product, block * panel_block);
-    };
-    const auto weights_of = [&](const Product& product, int64_t panel) {
-      return static_cast<const uint8_t*>(product.w.data.data) + panel * layout.panel_bytes;
-    };
-    pool_.Run(static_cast<int>(num_parts), [&](int part, int thread) {
-      const auto [product, panel] = locate(part);
+void CpuBackend::MultiplyPanels(std::span<const PanelProduct> products, Tensor x,
+                                const int32_t* x_rows, int64_t num_rows,
+                                std::span<const int64_t> piece_begin) {
+  const PanelLayout layout(products[0].w.format, piece_begin);
+  const int64_t most = std::min(num_rows, kMaxSlab);
+  const PackedRows packed = RoomForRows(layout, most);
+  for (int64_t first = 0; first < num_rows; first += kMaxSlab) {
+    const int64_t rows = std::min(kMaxSlab, num_rows - first);
+    PackX(layout, x, x_rows, first, rows, packed);
+    const int64_t num_parts = panel_parts_.Make(layout, products, first, rows);
+    pool_.Run(static_cast<int>(num_parts), [&](int index, int thread) {
       // Threads claim parts in turn, so this is most likely this one's next.
-      const uint8_t* next_part = nullptr;
-      if (part + pool_.num_threads() < num_parts) {
-        const auto [next_product, next_panel] = locate(part + pool_.num_threads());
-        next_part = weights_of(*next_product, next_panel);
-      }
-      const int64_t columns = product->out.cols();
-      const int64_t panels = std::min(panel_block, NumPanels(columns) - panel);
-      const int64_t stride = panels * kPanelColumns;
-      const int64_t row = part % num_row_blocks * kRowBlock;
-      const int64_t num_rows = std::min(kRowBlock, slab - row);
-      const int64_t piece_size = num_rows * stride;
-      float* const buffer = scratch_[thread].Get(static_cast<size_t>(num_pieces * piece_size));
-      for (int64_t i = 0; i < num_pieces; ++i) {
-        PanelBlock block;
-        block.out = buffer + i * piece_size;
-        block.out_stride = static_cast<size_t>(stride);
-        block.x = packed.bytes + row * packed.stride + layout.x_offset[i];
-        block.x_stride = static_cast<size_t>(packed.stride);
-        const int64_t group = row * packed.num_groups + layout.group_offset[i];
-        block.x_scales = packed.scales + group;
-        block.x_sums = packed.sums + group;
-        block.group_stride = static_cast<size_t>(packed.num_groups);
-        block.num_rows = static_cast<size_t>(num_rows);
-        block.w = weights_of(*product, panel) + layout.weight_offset[i];
-        block.next = i + 1 < num_pieces ? weights_of(*product, panel) + layout.weight_offset[i + 1]
-                                        : next_part;
-        block.panel_stride = static_cast<size_t>(layout.panel_bytes);
-        block.num_panels = static_cast<size_t>(panels);
-        block.k = static_cast<size_t>(layout.piece_size(i));
-        dots(block);
-      }
-      const int64_t column = panel * kPanelColumns;
-      FinishPieces(product->out, first + row, num_rows, column, std::min(stride, columns - column),
-                   stride, buffer, num_pieces, product->bias);
+      const int64_t next = int64_t{index} + pool_.num_threads();
+      MultiplyPart(layout, packed, panel_parts_.At(index),
+                   next < num_parts ? panel_parts_.At(next).weights : nullptr, thread);
     });
   }
+}
+
+void CpuBackend::MultiplyPart(const PanelLayout& layout, const PackedRows& packed,
+                              const PanelPart& part, const uint8_t* next_weights, int thread) {
+  const PanelDots& all = kernels_.panel_dots;
+  const auto dots = layout.format == WeightFormat::kBF16Panels   ? all.bf16
+                    : layout.format == WeightFormat::kInt8Panels ? all.int8
+                                                                 : all.int4;
+  CONTINUO_CHECK(dots != nullptr);
+  const Tensor& out = part.product->out;
+  const int64_t num_pieces = layout.num_pieces();
+  const int64_t stride = part.num_panels * kPanelColumns;
+  const int64_t piece_size = part.num_rows * stride;
+  float* const buffer = scratch_[thread].Get(static_cast<size_t>(num_pieces * piece_size));
+  const int64_t column = part.panel * kPanelColumns;
+  const int64_t num_columns = std::min(stride, out.cols() - column);
+  AskForRows(out, part.out_row, part.num_rows, column, num_columns);
+  for (int64_t i = 0; i < num_pieces; ++i) {
+    PanelBlock block;
+    block.out = buffer + i * piece_size;
+    block.out_stride = static_cast<size_t>(stride);
+    block.x = packed.bytes + part.row * packed.stride + layout.x_offset[i];
+    block.x_stride = static_cast<size_t>(packed.stride);
+    const int64_t group = part.row * packed.num_groups + layout.group_offset[i];
+    block.x_scales = packed.scales + group;
+    block.x_sums = packed.sums + group;
+    block.group_stride = static_cast<size_t>(packed.num_groups);
+    block.num_rows = static_cast<size_t>(part.num_rows);
+    block.w = part.weights + layout.weight_offset[i];
+    block.next = i + 1 < num_pieces ? part.weights + layout.weight_offset[i + 1] : next_weights;
+    block.panel_stride = static_cast<size_t>(layout.panel_bytes);
+    block.num_panels = static_cast<size_t>(part.num_panels);
+    block.k = static_cast<size_t>(layout.piece_size(i));
+    dots(block);
+  }
+  FinishPieces(out, part.out_row, part.num_rows, column, num_columns, stride, buffer, num_pieces,
+               part.product->bias);
 }
 
 void CpuBackend::FinishPieces(Tensor out, int64_t row, int64_t num_rows, int64_t column,

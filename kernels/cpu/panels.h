@@ -36,6 +36,16 @@ struct PanelLayout {
   int64_t group_offset[kMaxPieces + 1] = {};
 };
 
+// Rows of x as a layout multiplies them: bytes `stride` apart; of each group its scale and the sum
+// of its elements, num_groups a row.
+struct PackedRows {
+  uint8_t* bytes;
+  int64_t stride;
+  float* scales;
+  int32_t* sums;
+  int64_t num_groups;
+};
+
 inline int64_t NumPanels(int64_t columns) { return (columns + kPanelColumns - 1) / kPanelColumns; }
 
 // Elements of x that have one scale, as those of a row of weights have; 0: there are no scales.

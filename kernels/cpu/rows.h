@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
 #include "kernels/backend.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/tensor.h"
@@ -47,6 +52,14 @@ inline void Finish(const KernelTable& k, const Tensor& t, int64_t element, int64
   if (t.dtype == DType::kF32) return;
   CONTINUO_CHECK(t.dtype == DType::kBF16);
   k.narrow[kElementBF16](At(t, element), values, static_cast<size_t>(n));
+}
+
+// What MatMulPieces asks of the pieces of k elements.
+inline void CheckPieces(std::span<const int64_t> piece_begin, int64_t k) {
+  const size_t num_pieces = piece_begin.size() - 1;
+  CONTINUO_CHECK(piece_begin.size() >= 2 && (num_pieces & (num_pieces - 1)) == 0);
+  CONTINUO_CHECK(piece_begin.front() == 0 && piece_begin.back() == k);
+  CONTINUO_CHECK(std::is_sorted(piece_begin.begin(), piece_begin.end()));
 }
 
 }  // namespace continuo::cpu

@@ -4,11 +4,13 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "tests/kernels/host_tensor.h"
+#include "tests/kernels/packed_weight.h"
 
 namespace continuo::testing {
 namespace {
@@ -102,14 +104,23 @@ TEST_P(ExpertsTest, AllNanStillGivesExpertsThatExist) {
 TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
   Random random(52);
   const int64_t num_experts = 5, k = 3, inner = 70, columns = 37;
-  std::vector<HostTensor> matrices;
-  for (const DType type : {DType::kF32, DType::kBF16}) {
-    std::vector<Weight> experts;
-    matrices.clear();
+  const std::vector<int64_t> cut = {0, 8, 17, 26, 35, 43, 52, 61, 70};
+  for (const auto& [type, weights] : {std::pair{DType::kF32, WeightType::kF32},
+                                      {DType::kBF16, WeightType::kBF16},
+                                      {DType::kF32, WeightType::kBF16},
+                                      {DType::kBF16, WeightType::kInt8},
+                                      {DType::kBF16, WeightType::kInt4}}) {
+    SCOPED_TRACE(NameOf(weights));
+    std::vector<PackedWeight> packed;
+    std::vector<Weight> experts, cut_experts;
     for (int e = 0; e < num_experts; ++e) {
-      matrices.push_back(HostTensor::Of(DType::kBF16, columns, inner, random));
-      experts.push_back(matrices.back().weight());
+      const HostTensor matrix = HostTensor::Of(DType::kF32, columns, inner, random);
+      packed.emplace_back(*backend_, weights, matrix);
+      experts.push_back(packed.back().weight());
+      packed.emplace_back(*backend_, weights, matrix, cut);
+      cut_experts.push_back(packed.back().weight());
     }
+    // So many that they are packed in several slabs.
     for (const int64_t rows : {1, 2, 19, 600}) {
       const HostTensor logits = HostTensor::Of(DType::kF32, rows, num_experts, random);
       const HostTensor x = HostTensor::Of(type, rows, inner, random);
@@ -117,11 +128,10 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
       backend_->RouteExperts(routes.view(), logits, true);
       HostTensor out = HostTensor::Poisoned(type, rows * k, columns);
       backend_->ExpertMatMul(out, x, experts, routes.view(), /*by_entry=*/false);
-      const std::vector<int64_t> cut = {0, 8, 17, 26, 35, 43, 52, 61, 70};
       HostTensor by_entry(type, rows * k, inner);
       backend_->GatherRows(by_entry, x, routes.rows);
       HostTensor pieces = HostTensor::Poisoned(DType::kF32, rows * k, columns);
-      backend_->ExpertMatMulPieces(pieces, by_entry, experts, routes.view(), cut);
+      backend_->ExpertMatMulPieces(pieces, by_entry, cut_experts, routes.view(), cut);
       for (int64_t r = 0; r < rows; ++r) {
         const std::vector<int> own = ExpertsOf(routes, r);
         for (int i = 0; i < k; ++i) {
@@ -130,7 +140,7 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
           backend_->MatMul(alone, x.Rows(r, r + 1), experts[own[i]], Tensor());
           ASSERT_EQ(ToMatrix(out.Rows(entry, entry + 1)), alone.matrix());
           HostTensor sum = HostTensor::Poisoned(DType::kF32, 1, columns);
-          backend_->MatMulPieces(sum, x.Rows(r, r + 1), experts[own[i]], cut);
+          backend_->MatMulPieces(sum, x.Rows(r, r + 1), cut_experts[own[i]], cut);
           ASSERT_EQ(ToMatrix(pieces.Rows(entry, entry + 1)), sum.matrix());
         }
       }

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/panels.h"
+#include "kernels/tensor.h"
+
+namespace continuo::cpu {
+
+// Rows [x_row, x_row + out.rows()) of x times a packed matrix.
+struct PanelProduct {
+  Tensor out;
+  Weight w;
+  Tensor bias;  // f32 [columns], may be empty
+  int64_t x_row;
+};
+
+// A block of a product's columns for a block of its rows: what a thread computes at once.
+struct PanelPart {
+  const PanelProduct* product;
+  const uint8_t* weights;  // the first panel
+  int64_t panel, num_panels;
+  int64_t row, num_rows;  // among the packed ones
+  int64_t out_row;
+};
+
+// The division of products with packed matrices into parts. Weights are read from memory once for
+// up to 240 rows and bound the time below about a dozen of them; from there on the products do.
+// Parts of one product follow one another column by column, so that each thread knows what it reads
+// next. Steady use allocates nothing. One thread at a time may Make; At is for all.
+class PanelParts {
+ public:
+  // The parts of what `products`, of one layout, need of the rows [first, first + rows) of x, which
+  // are packed; their number. `products` has to stay.
+  int64_t Make(const PanelLayout& layout, std::span<const PanelProduct> products, int64_t first,
+               int64_t rows);
+
+  PanelPart At(int64_t part) const;
+
+ private:
+  // A product's parts.
+  struct Run {
+    const PanelProduct* product;
+    int64_t first_part;
+    int64_t row, num_rows, out_row;
+    int64_t panel_block, num_row_blocks;
+  };
+
+  int64_t panel_bytes_ = 0;
+  std::vector<Run> runs_;
+};
+
+}  // namespace continuo::cpu
