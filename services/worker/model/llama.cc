@@ -16,9 +16,11 @@
 namespace continuo {
 namespace {
 
-Tensor FirstRows(Tensor tensor, int64_t rows) {
-  CONTINUO_CHECK(rows <= tensor.shape[0]);
-  tensor.shape[0] = rows;
+Tensor Rows(Tensor tensor, int64_t first, int64_t n) {
+  CONTINUO_CHECK(first >= 0 && n >= 0 && first + n <= tensor.shape[0]);
+  tensor.data = static_cast<char*>(tensor.data) +
+                first * tensor.cols() * static_cast<int64_t>(SizeOf(tensor.dtype));
+  tensor.shape[0] = n;
   return tensor;
 }
 
@@ -61,10 +63,12 @@ class Llama : public Model {
   }
 
   void Forward(const DeviceStep& step) override {
-    now_ = all_.First(step.token_ids.rows());
+    const int64_t rows = step.token_ids.rows(), wanted = step.wanted_rows.rows();
+    now_ = all_.First(rows);
+    hidden_ = Rows(wanted < rows ? all_.h : all_.x, 0, wanted);
     // Decoding does the same again and again. With several ranks their second threads look at the
     // stream meanwhile, with experts the host waits for their numbers of rows.
-    const bool decodes = step.token_ids.rows() == step.kv.kv_len.rows();
+    const bool decodes = rows == step.kv.kv_len.rows() && wanted == rows;
     if (!decodes || shard_.size > 1 || config_.experts.num_experts > 0) return Enqueue(step);
     std::array<int64_t, 18> key;
     auto at = key.begin();
@@ -77,12 +81,10 @@ class Llama : public Model {
     b_.Repeat(key, [&] { Enqueue(step); });
   }
 
-  Tensor Logits(Tensor rows) override {
-    const int64_t n = rows.rows();
-    const Tensor last = FirstRows(all_.last, n);
-    const Tensor part = FirstRows(all_.part, n), logits = FirstRows(all_.logits, n);
-    b_.GatherRows(last, now_.x, rows);
-    b_.RmsNorm(last, last, weights_.final_gain, config_.rms_norm_eps);
+  Tensor Logits(int64_t first, int64_t n) override {
+    const Tensor last = Rows(all_.last, 0, n);
+    const Tensor part = Rows(all_.part, 0, n), logits = Rows(all_.logits, 0, n);
+    b_.RmsNorm(last, Rows(hidden_, first, n), weights_.final_gain, config_.rms_norm_eps);
     b_.MatMul(part, last, weights_.head, Tensor{});
     if (config_.final_softcap > 0) b_.SoftCap(part, config_.final_softcap);
     if (shard_.size > 1) comm_.AllGather(logits, part, shard_.vocab_begin);
@@ -94,10 +96,16 @@ class Llama : public Model {
     Embed(step.token_ids);
     b_.RopeAngles(now_.angles, step.positions, all_.frequencies,
                   static_cast<float>(config_.rope.attention_factor));
-    for (size_t i = 0; i < weights_.layers.size(); ++i) {
-      const LayerWeights& w = weights_.layers[i];
-      const int layer = static_cast<int>(i);
-      Attention(w, layer, step);
+    const int num_layers = static_cast<int>(weights_.layers.size());
+    for (int layer = 0; layer < num_layers; ++layer) {
+      const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+      const bool is_last = layer + 1 == num_layers;
+      KeysAndValues(w, layer, step);
+      // From here on the last layer is for the wanted rows alone.
+      if (is_last && step.wanted_rows.rows() == 0) return;
+      Attention(layer, step);
+      if (is_last && step.wanted_rows.rows() < step.token_ids.rows()) Keep(step.wanted_rows);
+      AddAttention(w);
       if (config_.has_experts(layer)) {
         Experts(w);
       } else {
@@ -120,11 +128,7 @@ class Llama : public Model {
     b_.AddSum(now_.x, now_.sum, Tensor{});
   }
 
-  void Attention(const LayerWeights& w, int layer, const DeviceStep& step) {
-    const PagedKv kv = cache_.Layer(layer, step.kv);
-    AttentionParams params = attention_;
-    params.window = config_.windows[static_cast<size_t>(layer)];
-
+  void KeysAndValues(const LayerWeights& w, int layer, const DeviceStep& step) {
     b_.RmsNorm(now_.h, now_.x, w.attention_gain, config_.rms_norm_eps);
     b_.MatMuls(now_.h,
                std::array<Product, 3>{
@@ -135,8 +139,26 @@ class Llama : public Model {
     }
     b_.Rope(now_.q, now_.angles, config_.head_dim);
     b_.Rope(now_.k, now_.angles, config_.head_dim);
-    b_.WriteKv(kv, now_.k, now_.v, step.kv_slots);
-    b_.PagedAttention(now_.a, now_.q, kv, params);
+    b_.WriteKv(cache_.Layer(layer, step.kv), now_.k, now_.v, step.kv_slots);
+  }
+
+  void Attention(int layer, const DeviceStep& step) {
+    AttentionParams params = attention_;
+    params.window = config_.windows[static_cast<size_t>(layer)];
+    b_.PagedAttention(now_.a, now_.q, cache_.Layer(layer, step.kv), params);
+  }
+
+  // Goes on with these rows alone, in memory that is free by now.
+  void Keep(Tensor rows) {
+    const Tensor a = now_.a, x = now_.x;
+    now_ = all_.First(rows.rows());
+    b_.GatherRows(now_.q, a, rows);
+    b_.GatherRows(now_.h, x, rows);
+    std::swap(now_.a, now_.q);
+    std::swap(now_.x, now_.h);
+  }
+
+  void AddAttention(const LayerWeights& w) {
     b_.MatMulPieces(now_.sum, now_.a, w.o, shard_.head_pieces);
     comm_.AllReduceSum(now_.sum);
     AddToStream(w.o_bias, w.attention_output_gain);
@@ -193,6 +215,7 @@ class Llama : public Model {
   float embedding_scale_ = 1;
   void* memory_ = nullptr;
   Activations all_, now_;
+  Tensor hidden_;  // of the last pass's wanted rows
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ inline constexpr int kLogitRows = 64;
 struct DeviceStep {
   Tensor token_ids, positions, kv_slots;  // [rows]
   PagedKv kv;                             // `keys` and `values` are filled in per layer
+  Tensor wanted_rows;                     // [n], ascending: those whose logits may be asked for
 };
 
 // One rank's transformer, as a list of Backend calls. Every rank of a replica makes the same calls
@@ -29,11 +30,11 @@ struct DeviceStep {
 class Model {
  public:
   virtual ~Model() = default;
-  // Enqueues one pass. The rows' hidden states live until the next one.
+  // Enqueues one pass. The hidden states of the wanted rows live until the next one.
   virtual void Forward(const DeviceStep& step) = 0;
-  // Enqueues the head for some rows of the last pass, i32 [n], n ≤ kLogitRows. The logits f32
-  // [n, vocab], the same on every rank, live until the next call.
-  virtual Tensor Logits(Tensor rows) = 0;
+  // Enqueues the head for the last pass's wanted rows [first, first + n), n ≤ kLogitRows. The
+  // logits f32 [n, vocab], the same on every rank, live until the next call.
+  virtual Tensor Logits(int64_t first, int64_t n) = 0;
 };
 
 // What a model is made from; the references outlive it.

@@ -128,6 +128,7 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(const StepPlan& plan) {
                    block_tables_.Upload(plan.block_tables, std::max(1, plan.max_blocks)));
   ASSIGN_OR_RETURN(step.kv.kv_len, kv_len_.Upload(plan.kv_len));
   ASSIGN_OR_RETURN(step.kv.query_begin, query_begin_.Upload(plan.query_begin));
+  ASSIGN_OR_RETURN(step.wanted_rows, sampled_rows_.Upload(distinct_rows_));
   return step;
 }
 
@@ -139,11 +140,6 @@ absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fil
     ASSIGN_OR_RETURN(const Tensor copies, block_copies_.Upload(pairs, 2));
     cache_->CopyBlocks(copies);
   }
-  if (plan.num_rows() > 0) {
-    ASSIGN_OR_RETURN(const DeviceStep step, Upload(plan));
-    model_->Forward(step);
-  }
-
   const int num_samples = plan.num_samples();
   distinct_rows_.clear();
   row_of_sample_.clear();
@@ -151,7 +147,10 @@ absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fil
     if (distinct_rows_.empty() || distinct_rows_.back() != row) distinct_rows_.push_back(row);
     row_of_sample_.push_back(static_cast<int32_t>(distinct_rows_.size()) - 1);
   }
-  ASSIGN_OR_RETURN(const Tensor all_rows, sampled_rows_.Upload(distinct_rows_));
+  if (plan.num_rows() > 0) {
+    ASSIGN_OR_RETURN(const DeviceStep step, Upload(plan));
+    model_->Forward(step);
+  }
 
   StepResult result = std::exchange(recycled_, {});
   const bool samples_here = shard_.rank == 0;
@@ -175,10 +174,7 @@ absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fil
   const int num_distinct = static_cast<int>(distinct_rows_.size());
   for (int first = 0; first < num_distinct; first += kLogitRows) {
     const int count = std::min(kLogitRows, num_distinct - first);
-    Tensor rows = all_rows;
-    rows.data = static_cast<int32_t*>(all_rows.data) + first;
-    rows.shape[0] = count;
-    const Tensor logits = model_->Logits(rows);
+    const Tensor logits = model_->Logits(first, count);
     if (!samples_here) continue;
     if (host_logits_ != nullptr) backend_->CopyOut(host_logits_, logits);
     RETURN_IF_ERROR(backend_->Synchronize());

@@ -92,18 +92,23 @@ struct Costs {
     weight_bytes = static_cast<double>(weights) / static_cast<double>(model.num_parameters);
     position_bytes = static_cast<double>(kv) / model.num_blocks / model.block_size;
     pair = 4.0 * c.num_layers * c.num_heads * c.head_dim;
+    last = double{1.0} * c.hidden_size * (c.num_heads * c.head_dim + 3.0 * c.intermediate_size);
   }
   double head, body;      // weights
+  double last;            // of those the last layer's behind attention, for sampled rows alone
   double weight_bytes;    // of one weight, on average
   double position_bytes;  // of keys and values, in all layers
   double pair;            // operations of a row and a position that it sees, in all layers
 
+  double BodyOperations(const Work& w) const {
+    return 2.0 * (body * w.rows - last * (w.rows - w.samples));
+  }
   double Operations(const Work& w) const {
-    return 2.0 * (body * w.rows + head * w.samples) + pair * w.attended;
+    return BodyOperations(w) + 2.0 * head * w.samples + pair * w.attended;
   }
   double Bound(const Work& w, const Machine& m) const {
     const auto steps = static_cast<double>(w.steps.size());
-    return std::max(2.0 * body * w.rows / m.products, steps * body * weight_bytes / m.bandwidth) +
+    return std::max(BodyOperations(w) / m.products, steps * body * weight_bytes / m.bandwidth) +
            std::max(2.0 * head * w.samples / m.products, head * weight_bytes / m.bandwidth) +
            std::max(pair * w.attended / m.attention_peak, position_bytes * w.cached / m.bandwidth);
   }

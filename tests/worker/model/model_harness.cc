@@ -83,13 +83,13 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const StepPlan& plan) {
   step.kv.block_tables = *tables.Upload(plan.block_tables, plan.max_blocks);
   step.kv.kv_len = *lengths.Upload(plan.kv_len);
   step.kv.query_begin = *begins.Upload(plan.query_begin);
+  step.wanted_rows = *rows.Upload(plan.sample_rows);
   rank.model->Forward(step);
   const size_t vocab = static_cast<size_t>(config_.vocab_size);
   std::vector<float> all(plan.sample_rows.size() * vocab);
   for (size_t first = 0; first < plan.sample_rows.size(); first += kLogitRows) {
     const size_t n = std::min<size_t>(kLogitRows, plan.sample_rows.size() - first);
-    const Tensor logits =
-        rank.model->Logits(*rows.Upload(std::span(plan.sample_rows).subspan(first, n)));
+    const Tensor logits = rank.model->Logits(static_cast<int64_t>(first), static_cast<int64_t>(n));
     backend.CopyOut(all.data() + first * vocab, logits);
     EXPECT_TRUE(backend.Synchronize().ok());
   }
