@@ -17,10 +17,12 @@ above a cap. Figures are useful tokens a second: those that were asked for.
 * --clock=cpu counts CPU seconds of the process that is measured instead of wall time, and with
   --threads=1 nothing waits in a loop: for a machine that others use as well.
 * Hugging Face: transformers' pipeline with the same static batches (tests/bench/peers/setup.sh
-  vllm installs it). Without it, or with --no_hf, the rest is measured; --hf makes that an error.
+  vllm installs it). What a batch does depends on its longest answer alone, so one batch as long as
+  any is measured token by token, and a cell's batches are charged what it took to their lengths.
+  Without it, or with --no_hf, the rest is measured; --hf makes that an error.
 
 The whole comparison is the Qwen3-0.6B shape with 256 requests a cell: --shape=qwen3-0.6b
---requests=256 --hf_requests=64, hours on two cores. The default is a model of an eighth of its
+--requests=256, hours on two cores. The default is a model of an eighth of its
 layers' work with 96 requests, minutes; --prompts, --caps and --add measure it in pieces, --only_hf
 the pipeline alone. Prints a table, writes JSON (--json) and a plot (--svg), and ends non-zero where
 a request failed.
@@ -39,7 +41,7 @@ sys.path.insert(0, str(ROOT / "tests/e2e"))
 import fleet  # noqa: E402
 from fleet import pb  # noqa: E402
 from plot import draw  # noqa: E402
-from workload import StepCosts, batches, draw_lengths, draw_prompt  # noqa: E402
+from workload import StepCosts, batches, draw_lengths, draw_prompt, static_batches  # noqa: E402
 
 OUT = ROOT / "build/bench"
 MEAN = 128
@@ -125,40 +127,34 @@ class Engine:
         return [self.run(prompt_tokens, [n] * batch) for n in (1, SHORT, LONG)]
 
 
-def run_hugging_face(python, model, cells, arguments):
-    """Adds "hugging_face" to each cell that lacks it; the versions of its packages."""
-    cells = [c for c in cells if "hugging_face" not in c and c["prompt_tokens"] in arguments.prompts
-             and c["cap"] in arguments.caps]
-    jobs = []
-    for number, cell in enumerate(cells):
-        groups = batches(cell["lengths"][:arguments.hf_requests], arguments.batch)
-        jobs.append({"batches": [
-            {"prompts": [draw_prompt(cell["prompt_tokens"], f"hf {number} {i} {j}")
-                         for j in range(len(group))], "tokens": max(group)}
-            for i, group in enumerate(groups)]})
+def run_hugging_face(python, model, result, arguments):
+    """Measures a batch of each prompt length and adds "hugging_face" to the cells."""
+    prompts = [p for p in arguments.prompts if cells_of(result, p)]
     task = {"model": str(model), "threads": arguments.threads, "clock": arguments.clock,
-            "jobs": jobs,
-            "warm": [draw_prompt(32, i) for i in range(arguments.batch)]}
+            "warm": [draw_prompt(32, i) for i in range(arguments.batch)],
+            "jobs": [{"prompts": [draw_prompt(p, f"hf {i}") for i in range(arguments.batch)],
+                      "tokens": max(max(c["lengths"]) for c in cells_of(result, p))}
+                     for p in prompts]}
     process = subprocess.Popen([python, pathlib.Path(__file__).with_name("hf_static.py")],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     process.stdin.write(json.dumps(task))
     process.stdin.close()
-    first = process.stdout.readline()
-    if not first:
+    lines = [json.loads(line) for line in process.stdout]
+    if process.wait() != 0 or len(lines) != 1 + len(prompts):
         raise RuntimeError("hf_static.py failed")
-    for cell, line in zip(cells, process.stdout):
-        seconds = json.loads(line)["seconds"]
-        groups = batches(cell["lengths"][:arguments.hf_requests], arguments.batch)
-        rates = [sum(group) / s for group, s in zip(groups, seconds)]
-        cell["hugging_face"] = {
-            "requests": sum(len(g) for g in groups), "seconds": sum(seconds),
-            "useful_tokens_per_second": sum(map(sum, groups)) / sum(seconds),
-            "of_each_batch": rates}
-        print(f"  Hugging Face, {cell['prompt_tokens']} prompt tokens, cap {cell['cap']}: "
-              f"{cell['hugging_face']['useful_tokens_per_second']:.1f} tok/s", flush=True)
-    if process.wait() != 0:
-        raise RuntimeError("hf_static.py failed")
-    return json.loads(first)["versions"]
+    result["versions"] = lines[0]["versions"]
+    seconds = result.setdefault("hugging_face_seconds", {})
+    seconds |= {str(p): line["seconds"] for p, line in zip(prompts, lines[1:])}
+    for prompt_tokens in prompts:
+        for cell in cells_of(result, prompt_tokens):
+            cell["hugging_face"] = static_batches(cell["lengths"], arguments.batch,
+                                                  seconds[str(prompt_tokens)])
+            print(f"  Hugging Face, {prompt_tokens} prompt tokens, cap {cell['cap']}: "
+                  f"{cell['hugging_face']['useful_tokens_per_second']:.1f} tok/s", flush=True)
+
+
+def cells_of(result, prompt_tokens):
+    return [c for c in result["cells"] if c["prompt_tokens"] == prompt_tokens]
 
 
 def measure(engine, cell, batch, num_rounds):
@@ -228,8 +224,9 @@ def add_cells(result, before):
                         if (c["prompt_tokens"], c["cap"]) not in measured]
     result["cells"].sort(key=lambda c: (-c["prompt_tokens"], c["cap"]))
     result["costs"] = {**before["costs"], **result["costs"]}
-    if "versions" in before:
-        result["versions"] = before["versions"]
+    for key in ("versions", "hugging_face_seconds"):
+        if key in before:
+            result[key] = before[key]
 
 
 def write(result, arguments):
@@ -250,7 +247,6 @@ def main():
     parser.add_argument("--model",
                         help="a folder instead; its tokenizer has to give a token a letter")
     parser.add_argument("--requests", type=int, default=96, help="a cell (%(default)s)")
-    parser.add_argument("--hf_requests", type=int, default=16, help="a cell (%(default)s)")
     parser.add_argument("--rounds", type=int, default=1,
                         help="of each cell, by turns (%(default)s)")
     parser.add_argument("--batch", type=int, default=16, help="rows of a batch (%(default)s)")
@@ -297,7 +293,7 @@ def main():
             add_cells(result, json.loads(arguments.json.read_text()))
         write(result, arguments)
     if arguments.python.exists() and not arguments.no_hf:
-        result["versions"] = run_hugging_face(arguments.python, model, result["cells"], arguments)
+        run_hugging_face(arguments.python, model, result, arguments)
     elif arguments.hf or arguments.only_hf:
         sys.exit(f"{arguments.python} is not there: tests/bench/peers/setup.sh vllm")
     write(result, arguments)

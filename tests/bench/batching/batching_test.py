@@ -8,7 +8,7 @@ import xml.dom.minidom
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from plot import draw, ticks  # noqa: E402
-from workload import StepCosts, batches, draw_lengths, draw_prompt  # noqa: E402
+from workload import StepCosts, batches, draw_lengths, draw_prompt, static_batches  # noqa: E402
 
 
 def flat_costs(batch=4, prompt_s=2.0, step_s=0.5):
@@ -33,6 +33,13 @@ class LengthsTest(unittest.TestCase):
 
     def test_the_last_batch_may_be_smaller(self):
         self.assertEqual(batches([1, 2, 3, 4, 5], 2), [[1, 2], [3, 4], [5]])
+
+
+    def test_a_batch_takes_what_its_longest_answer_takes(self):
+        result = static_batches([1, 3, 2, 2, 4], 2, seconds=[10, 11, 12, 13])
+        self.assertEqual(result["seconds"], 12 + 11 + 13 / 2)
+        self.assertEqual(result["of_each_batch"], [4 / 12, 4 / 11, 4 / 6.5])
+        self.assertAlmostEqual(result["useful_tokens_per_second"], 12 / 29.5)
 
 
 class BoundTest(unittest.TestCase):

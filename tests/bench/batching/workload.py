@@ -25,6 +25,16 @@ def batches(items, size):
     return [items[i:i + size] for i in range(0, len(items), size)]
 
 
+def static_batches(lengths, size, seconds):
+    """Batch after batch of an engine whose full batch has token n after seconds[n - 1], each as
+    long as its longest answer; the last one may be smaller and is charged in proportion."""
+    groups = batches(lengths, size)
+    taken = [seconds[max(group) - 1] * len(group) / size for group in groups]
+    return {"requests": len(lengths), "seconds": sum(taken),
+            "useful_tokens_per_second": sum(lengths) / sum(taken),
+            "of_each_batch": [sum(group) / s for group, s in zip(groups, taken)]}
+
+
 class StepCosts:
     """What a full batch costs on an engine: `prompt_s` to read its prompts and draw a first token
     each, and a + b·n for the step that draws token n of each. From the time that the batch takes
