@@ -100,6 +100,9 @@ class Backend {
   // Memory of the host that CopyOut reaches at full speed; ResourceExhausted as Allocate.
   virtual absl::StatusOr<void*> AllocateHost(size_t bytes) = 0;
   virtual void FreeHost(void* data) = 0;
+  // Makes the calling thread one of those that compute for this device: on a machine of several
+  // NUMA nodes it runs beside the device's memory from then on.
+  virtual void BindThread() {}
   // Runs body(0) … body(n-1) on the host threads that belong to this device, for host work that
   // the step waits for (sampling). Returns when all are done.
   virtual void ParallelFor(int n, absl::FunctionRef<void(int)> body) = 0;

@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_replica.h"
+#include "kernels/cpu/numa.h"
 #include "kernels/cpu/pick_kernels.h"
 #include "kernels/replica.h"
 #include "services/base/status_macros.h"
@@ -65,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& optio
 
 absl::StatusOr<std::unique_ptr<Replica>> MakeReplica(const ReplicaOptions& options) {
   if (options.device == "cpu") {
-    return std::make_unique<cpu::CpuReplica>(options.num_ranks, options.isa);
+    return std::make_unique<cpu::CpuReplica>(options.num_ranks, options.isa, cpu::FindNumaNodes());
   }
 #if CONTINUO_CUDA
   if (IsCuda(options.device)) return cuda::CudaReplica::Make(options);

@@ -53,6 +53,8 @@ class Replica {
   virtual bool has_device_memory() const = 0;
   // Whether a row's results depend on that row alone, so that a fingerprint means something.
   virtual bool is_exact() const = 0;
+  // Where the ranks are, for logs; empty where it does not matter.
+  virtual std::string placement() const { return ""; }
 
   // Once for each rank, by a thread each, all at the same time; num_threads of the host are for
   // this rank, its own included.

@@ -25,8 +25,12 @@ constexpr int64_t kElementsPerPart = 8192;
 
 }  // namespace
 
-CpuBackend::CpuBackend(const KernelTable& kernels, int num_threads)
-    : kernels_(kernels), pool_(num_threads), scratch_(num_threads), read_ahead_(num_threads) {
+CpuBackend::CpuBackend(const KernelTable& kernels, int num_threads, Place place)
+    : kernels_(kernels),
+      place_(std::move(place)),
+      pool_(num_threads, [this] { cpu::BindThread(place_); }),
+      scratch_(num_threads),
+      read_ahead_(num_threads) {
   static_assert(kSpan == kAttentionSpan);
 }
 
@@ -48,6 +52,7 @@ absl::StatusOr<void*> CpuBackend::Allocate(size_t bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes, " bytes on cpu"));
   }
   if (size >= kHuge) madvise(data, size, MADV_HUGEPAGE);
+  BindMemory(place_, data, size);
   allocations_.emplace(data, size);
   return data;
 }

@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/numa.h"
 #include "kernels/cpu/panel_parts.h"
 #include "kernels/cpu/read_ahead.h"
 #include "kernels/cpu/scratch.h"
@@ -24,7 +25,8 @@ namespace continuo::cpu {
 // f32, bf16 or f16, weights also packed.
 class CpuBackend : public Backend {
  public:
-  CpuBackend(const KernelTable& kernels, int num_threads);
+  // Its threads run, and its memory lies, at `place`.
+  CpuBackend(const KernelTable& kernels, int num_threads, Place place = {});
   ~CpuBackend() override;
 
   std::string name() const override;
@@ -36,6 +38,7 @@ class CpuBackend : public Backend {
   absl::Status Synchronize() override;
   absl::StatusOr<void*> AllocateHost(size_t bytes) override { return Allocate(bytes); }
   void FreeHost(void* data) override { Free(data); }
+  void BindThread() override { cpu::BindThread(place_); }
   void ParallelFor(int n, absl::FunctionRef<void(int)> body) override;
 
   WeightFormat FormatOf(WeightType type) const override;
@@ -105,6 +108,7 @@ class CpuBackend : public Backend {
                 Tensor out, const PagedKv& kv, const AttentionParams& params);
 
   const KernelTable& kernels_;
+  const Place place_;
   ThreadPool pool_;
   std::unordered_map<void*, size_t> allocations_;  // bytes mapped at each address
   Scratch packed_;                                 // the packed activations of a MatMul

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/pick_kernels.h"
 #include "kernels/cpu/thread_communicator.h"
@@ -11,12 +13,22 @@
 
 namespace continuo::cpu {
 
-CpuReplica::CpuReplica(int num_ranks, std::string isa)
-    : isa_(std::move(isa)), communicators_(MakeThreadCommunicators(num_ranks)) {}
+CpuReplica::CpuReplica(int num_ranks, std::string isa, std::span<const NumaNode> nodes)
+    : isa_(std::move(isa)),
+      places_(PlaceRanks(nodes, num_ranks)),
+      communicators_(MakeThreadCommunicators(num_ranks)) {}
+
+std::string CpuReplica::placement() const {
+  if (places_[0].nodes.empty()) return "";
+  return absl::StrJoin(places_, "; ", [](std::string* out, const Place& place) {
+    absl::StrAppend(out, "NUMA node ", absl::StrJoin(place.nodes, ","));
+  });
+}
 
 absl::StatusOr<Replica::Rank> CpuReplica::MakeRank(int rank, int num_threads) {
   ASSIGN_OR_RETURN(const KernelTable* kernels, PickKernels(isa_));
-  return Rank{.backend = std::make_unique<CpuBackend>(*kernels, num_threads),
+  return Rank{.backend = std::make_unique<CpuBackend>(*kernels, num_threads,
+                                                      places_[static_cast<size_t>(rank)]),
               .communicator = std::move(communicators_[static_cast<size_t>(rank)])};
 }
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/thread_pool.h"
 
+#include <utility>
+
 #include "kernels/cpu/float_state.h"
 #include "kernels/cpu/spin_wait.h"
 #include "services/base/check.h"
 
 namespace continuo::cpu {
 
-ThreadPool::ThreadPool(int num_threads) {
+ThreadPool::ThreadPool(int num_threads, std::function<void()> begin) : begin_(std::move(begin)) {
   CONTINUO_CHECK(num_threads >= 1);
   shares_ = std::vector<Share>(static_cast<size_t>(num_threads));
   threads_.reserve(num_threads - 1);
@@ -74,6 +76,7 @@ void ThreadPool::TakePieces(int thread) {
 }
 
 void ThreadPool::Work(int thread) {
+  if (begin_ != nullptr) begin_();
   const FloatState float_state;
   uint32_t seen = wake_.load(std::memory_order_acquire);
   // A job may have come before this thread read wake_.

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -20,8 +21,8 @@ namespace continuo::cpu {
 // Run may be called by one thread at a time, and not from inside a body.
 class ThreadPool {
  public:
-  // num_threads ≥ 1, the caller's included.
-  explicit ThreadPool(int num_threads);
+  // num_threads ≥ 1, the caller's included. The others call `begin` first, which has to stay.
+  explicit ThreadPool(int num_threads, std::function<void()> begin = nullptr);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -56,6 +57,7 @@ class ThreadPool {
     return t < n ? (n - t - 1) / num_shares + 1 : 0;
   }
 
+  const std::function<void()> begin_;
   std::vector<Share> shares_;  // one per thread
   uint32_t num_jobs_ = 0;      // the caller's
   std::atomic<Job*> job_{nullptr};

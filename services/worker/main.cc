@@ -127,6 +127,7 @@ int Main(int argc, char** argv) {
        {"backend", model.backend_name},
        {"threads", model.num_threads},
        {"ranks", model.ranks.size()},
+       {"placement", model.placement},
        {"kv_blocks", model.num_blocks},
        {"block_size", model.block_size},
        {"context", served.max_context_tokens},

@@ -211,6 +211,7 @@ absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const Load
   return MakeOnAllRanks<std::unique_ptr<ModelRunner>>(
       size,
       [&](size_t rank) {
+        ranks[rank].backend->BindThread();  // weights are first touched here
         return ModelRunner::Make(plan.config, plan.checkpoint,
                                  {.weights = plan.weights,
                                   .activations = plan.activations,
@@ -263,6 +264,7 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
                    MakeRunners(options, plan, *replica, &num_blocks, &loaded.fingerprint.weights));
   loaded.backend_name = runners[0]->backend_name();
   loaded.is_exact = replica->is_exact();
+  loaded.placement = replica->placement();
   loaded.weight_format = NameOf(plan.weights);
   loaded.kv_format = FormatName(plan.kv_dtype);
   loaded.fingerprint.config = ConfigSummary(plan.config);

@@ -63,6 +63,7 @@ struct LoadedModel {
   std::string backend_name;  // "cpu/avx2"
   // Whether a row's results depend on that row and the fingerprint alone.
   bool is_exact = true;
+  std::string placement;  // as Replica::placement
   std::vector<RankMemory> ranks;
   bool weights_from_cache = false;  // of all ranks
   absl::Status cache_status;        // why the cache was of no use, though there is one

@@ -54,6 +54,8 @@ class ModelRunner : public Executor {
   absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override;
   void Recycle(StepResult result) override { recycled_ = std::move(result); }
 
+  // As Backend::BindThread.
+  void BindThread() { backend_->BindThread(); }
   int vocab_size() const { return config_.vocab_size; }
   std::string backend_name() const { return backend_->name(); }
   Communicator& communicator() { return *communicator_; }

@@ -69,6 +69,7 @@ void RankGroup::CopyMask(std::span<uint32_t> mask) {
 }
 
 void RankGroup::RankLoop(size_t rank) {
+  runners_[rank]->BindThread();
   int64_t done = 0;
   while (true) {
     const StepPlan* plan = nullptr;

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <memory>
 #include <span>
@@ -10,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/pick_kernels.h"
 #include "kernels/cpu/thread_communicator.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/worker/model/plan_builder.h"
@@ -17,6 +20,7 @@
 namespace continuo::testing {
 namespace {
 
+using ::testing::Each;
 using ::testing::HasSubstr;
 
 // A rank's collectives that fail from the n-th sum on, as a lost device would.
@@ -64,6 +68,32 @@ std::unique_ptr<RankGroup> Group(const TinyModel& model, int size, int failing_r
   return std::make_unique<RankGroup>(std::move(runners));
 }
 
+// Notes on how many processors its rank's thread may run.
+class NotingCommunicator : public Communicator {
+ public:
+  NotingCommunicator(std::unique_ptr<Communicator> inner, std::vector<int>* cpus)
+      : inner_(std::move(inner)), cpus_(cpus) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void AllReduceSum(Tensor x) override {
+    cpu_set_t set;
+    EXPECT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &set)) cpus_->push_back(static_cast<int>(cpu));
+    }
+    inner_->AllReduceSum(x);
+  }
+  void AllGather(Tensor out, Tensor part, std::span<const int64_t> column_begin) override {
+    inner_->AllGather(out, part, column_begin);
+  }
+  void Abort() override { inner_->Abort(); }
+  absl::Status status() const override { return inner_->status(); }
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+  std::vector<int>* cpus_;
+};
+
 StepPlan Plan(bool masked) {
   const std::vector<int32_t> tokens = {1, 2, 3};
   PlanBuilder builder(16, 16);
@@ -103,6 +133,29 @@ TEST(RankGroupTest, SizesAreOneTwoFourEight) {
   for (const int size : {1, 2, 4, 8}) EXPECT_TRUE(CheckTensorParallel(size).ok());
   for (const int size : {-8, 0, 3, 5, 6, 7, 16}) {
     EXPECT_EQ(CheckTensorParallel(size).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(RankGroupTest, RanksComputeWhereTheirMemoryIs) {
+  const TinyModel model;
+  const ModelConfig config = *ReadModelConfig(model.dir());
+  const Checkpoint checkpoint = *Checkpoint::Open(model.dir());
+  const int cpu = sched_getcpu();
+  auto communicators = MakeThreadCommunicators(2);
+  std::vector<int> cpus[2];
+  std::vector<std::unique_ptr<ModelRunner>> runners;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    auto backend = std::make_unique<cpu::CpuBackend>(**cpu::PickKernels("auto"), 1,
+                                                     cpu::Place{.nodes = {}, .cpus = {cpu}});
+    runners.push_back(*ModelRunner::Make(
+        config, checkpoint, {.num_blocks = 32, .max_rows = 64}, std::move(backend),
+        std::make_unique<NotingCommunicator>(std::move(communicators[rank]), &cpus[rank])));
+  }
+  RankGroup group(std::move(runners));
+  EXPECT_TRUE(group.Run(Plan(false), [](std::span<uint32_t>) {}).ok());
+  for (const std::vector<int>& seen : cpus) {
+    EXPECT_FALSE(seen.empty());
+    EXPECT_THAT(seen, Each(cpu));
   }
 }
 
