@@ -17,6 +17,11 @@ constexpr int kMinChunk = 16;
 // Of a step in which the prompt of a tenant is read: what is left to tenants that owe it.
 constexpr int kLeastPart = 8;
 
+// Prompts that are read within so many times `target_step` anyway make a step at most so many times
+// as long as its decoding alone; steps shorter than this part of `target_step` nobody notices.
+constexpr double kReadWithin = 2, kPauseFactor = 1.5;
+constexpr int kShortPart = 4;
+
 // How many rows an absent tenant saves up, and how far apart tenants have to be for one to push
 // another aside, both of the most that a step may have.
 constexpr double kBurst = 4, kSlack = 0.125;
@@ -96,7 +101,22 @@ bool Scheduler::Owes(const Sequence& s) const {
 // While the prompt of a tenant that is owed much is read, those that owe it leave most of the step
 // to it: what they add would delay its first token.
 void Scheduler::SetLimitFor(const Sequence& s) {
-  limit_ = Owes(s) ? options_.target_step / kLeastPart : options_.target_step;
+  limit_ = Owes(s) ? options_.target_step / kLeastPart : prompt_limit_;
+}
+
+// What decodes waits for the prompts beside it. With D of decoding in steps of L, what takes R by
+// itself is read after R · L / (L - D): L is the least that reads all there is in time, but not so
+// little that nobody would notice.
+absl::Duration Scheduler::PromptLimit() const {
+  const absl::Duration most = options_.target_step;
+  if (load_.rows == 0 || reader_is_owed_) return most;
+  int64_t unread = waiting_tokens_;
+  for (const Sequence* s : prompts_) unread += NumRemaining(*s);
+  const absl::Duration decoding = cost_.Predict(load_);
+  const absl::Duration reading = cost_.Predict(load_.WithRows(0, unread, 0)) - decoding;
+  const double left = 1 - absl::FDivDuration(reading, kReadWithin * most);
+  if (left <= 0) return most;
+  return std::min(most, std::max({decoding / left, kPauseFactor * decoding, most / kShortPart}));
 }
 
 // Sequences that generate come first; where a step cannot hold them all, they take turns.
@@ -113,6 +133,7 @@ void Scheduler::ChooseDecodes() {
       any_owes |= Owes(*s);
     }
   }
+  reader_is_owed_ = any_owes;
   const absl::Duration least = options_.target_step / kLeastPart;
   if (all.rows <= MostRows() && cost_.Predict(all) <= (any_owes ? least : options_.target_step)) {
     for (Sequence* s : decodes_) TakeRows(*s, 1);
@@ -169,6 +190,7 @@ void Scheduler::ChoosePrompts() {
   for (Sequence* s : running_) {
     if (NumRemaining(*s) > 1) prompts_.push_back(s);
   }
+  prompt_limit_ = PromptLimit();
   if (tenants_.num_live() > 1) {
     std::ranges::stable_sort(prompts_, [](const Sequence* a, const Sequence* b) {
       if (Priority(*a) != Priority(*b)) return Priority(*a) > Priority(*b);
@@ -232,7 +254,7 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
   PreemptForArrivals();
   PreemptForTenants();
   for (;;) {
-    limit_ = options_.target_step;
+    limit_ = prompt_limit_ = options_.target_step;
     ReserveNextRows();
     ChooseDecodes();
     AdmitSiblings();

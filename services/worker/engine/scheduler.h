@@ -116,6 +116,7 @@ class Scheduler {
   const Tenant* TenantWithPrompt();
   bool Owes(const Sequence& s) const;
   void SetLimitFor(const Sequence& s);
+  absl::Duration PromptLimit() const;
   bool Precedes(const Sequence& waiting, const Sequence& running) const;
   void ChooseDecodes();
   void AdmitSiblings();
@@ -164,7 +165,9 @@ class Scheduler {
   std::vector<Chosen> chosen_;
   StepLoad load_;
   absl::Duration limit_;             // of what is chosen now, predicted
+  absl::Duration prompt_limit_;      // of steps that read prompts
   const Tenant* reading_ = nullptr;  // whose prompt is read first, where there are others
+  bool reader_is_owed_ = false;      // by one that decodes
   absl::Duration predicted_;
   int64_t prompt_rows_ = 0, drawn_tokens_ = 0;
   double expected_tokens_ = 0;        // that the step gives, drafts among them

@@ -150,6 +150,58 @@ TEST(SchedulerTest, AnExecutorThatBecomesSlowerGetsSmallerChunks) {
   EXPECT_LT(h.Step().num_rows(), 60);
 }
 
+// The longest step from now until the request has a token, and how long that takes.
+std::pair<absl::Duration, absl::Duration> Read(Harness& h, RequestId id) {
+  const absl::Duration start = h.clock().Elapsed();
+  absl::Duration longest;
+  while (h.heard(id).answers[0].empty()) {
+    const absl::Duration begin = h.clock().Elapsed();
+    h.Step();
+    longest = std::max(longest, h.clock().Elapsed() - begin);
+  }
+  return {longest, h.clock().Elapsed() - start};
+}
+
+TEST(SchedulerTest, ShortPromptsMakeTheStepsOfOthersLittleLonger) {
+  EngineOptions options;
+  options.num_blocks = 4000;
+  Harness h(options, [](const StepPlan& plan) {
+    return absl::Milliseconds(40) + plan.num_rows() * absl::Microseconds(2500);
+  });
+  for (int i = 0; i < 4; ++i) h.Add(RequestOf(Tokens(300, i), 2));
+  h.RunToEnd();  // so that it is known what rows cost
+  // Alone it may take whole steps.
+  EXPECT_GT(Read(h, h.Add(RequestOf(Tokens(60, 5), 1))).first, absl::Milliseconds(180));
+  for (int i = 0; i < 12; ++i) h.Add(Endless(i, 2));
+  while (h.scheduler().num_waiting() > 0) h.Step();
+  for (int i = 0; i < 5; ++i) h.Step();  // 70 ms each
+  const auto [short_longest, short_all] = Read(h, h.Add(RequestOf(Tokens(30, 6), 1)));
+  EXPECT_LE(short_longest, absl::Milliseconds(106));
+  EXPECT_LE(short_all, absl::Milliseconds(400));
+  // What would take too long so takes the steps that it needs.
+  const auto [long_longest, long_all] = Read(h, h.Add(RequestOf(Tokens(300, 7), 1)));
+  EXPECT_GT(long_longest, absl::Milliseconds(180));
+  EXPECT_LE(long_all, absl::Milliseconds(1400));
+  // So does one behind which many wait.
+  for (int i = 0; i < 20; ++i) h.Add(RequestOf(Tokens(30, 30 + i), 1));
+  EXPECT_GT(Read(h, h.Add(RequestOf(Tokens(30, 60), 1))).first, absl::Milliseconds(180));
+  EXPECT_TRUE(h.status().ok()) << h.status();
+}
+
+TEST(SchedulerTest, ShortStepsMayBecomeAQuarterOfTheLongest) {
+  EngineOptions options;
+  options.num_blocks = 4000;
+  Harness h(options, [](const StepPlan& plan) {
+    return absl::Milliseconds(1) + plan.num_rows() * absl::Microseconds(50);
+  });
+  for (int i = 0; i < 4; ++i) h.Add(RequestOf(Tokens(900, i), 2));
+  h.RunToEnd();
+  h.Add(Endless(1, 2));
+  for (int i = 0; i < 5; ++i) h.Step();
+  h.Add(RequestOf(Tokens(400, 6), 1));
+  EXPECT_EQ(h.Step().num_rows(), 401);  // 21 ms
+}
+
 TEST(SchedulerTest, WhereOneRowCostsMoreThanAStepMayAStepIsOneRow) {
   EngineOptions options;
   Harness h(options, [](const StepPlan& plan) { return plan.num_rows() * absl::Seconds(1); });
