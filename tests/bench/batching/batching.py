@@ -12,6 +12,8 @@ above a cap. Figures are useful tokens a second: those that were asked for.
 * bound: what a full batch costs is measured on the engine (its prompts, and a step as a line over
   the position); static is charged for every row of every step, continuous only for what is wanted
   and with no row ever idle. See workload.py.
+* --shared_prefix=N: all prompts begin with the same N tokens, which continuous batching finds in the
+  prefix cache; static batches read all of every prompt.
 * Both ways without speculation: answers of random weights repeat themselves, and fewer rows gain
   more by it.
 * --clock=cpu counts CPU seconds of the process that is measured instead of wall time, and with
@@ -78,8 +80,8 @@ def make_model(shape):
 class Engine:
     """Our own, driven over gRPC; an answer comes in one piece, so that the client costs nothing."""
 
-    def __init__(self, model, batch, prompts, tokens, clock, flags):
-        self.clock = clock
+    def __init__(self, model, batch, prompts, tokens, clock, shared_prefix, flags):
+        self.clock, self.shared_prefix = clock, shared_prefix
         blocks = batch * ((prompts + tokens) // 16 + 2)
         self.worker = fleet.start_worker(
             model, f"--max_running={batch}", f"--kv_blocks={blocks}",
@@ -87,15 +89,16 @@ class Engine:
         self.inference = fleet.Client(self.worker.address).inference
         self.num_prompts = 0
 
-    def start(self, prompt_tokens, tokens):
+    def start(self, prompt_tokens, tokens, cached):
         """A call that gives exactly so many tokens for a prompt that was never seen."""
         self.num_prompts += 1
-        request = pb.GenerateRequest(text=draw_prompt(prompt_tokens, self.num_prompts))
+        request = pb.GenerateRequest(
+            text=draw_prompt(prompt_tokens, self.num_prompts, self.shared_prefix))
         request.sampling.temperature = 0
         request.stopping.max_tokens = tokens
         request.stopping.ignore_eos = True
         request.output.collect = True
-        request.cache.bypass = True
+        request.cache.bypass = not cached
         return self.inference.Generate(request, timeout=3600), prompt_tokens, tokens
 
     @staticmethod
@@ -105,10 +108,10 @@ class Engine:
             if (usage.prompt_tokens, usage.completion_tokens) != (prompt_tokens, tokens):
                 raise RuntimeError(f"{usage}, not {prompt_tokens} and {tokens}")
 
-    def run(self, prompt_tokens, lengths):
+    def run(self, prompt_tokens, lengths, cached=False):
         """Seconds until all requests, sent at once, are answered."""
         begin = self.now()
-        self.finish([self.start(prompt_tokens, length) for length in lengths])
+        self.finish([self.start(prompt_tokens, length, cached) for length in lengths])
         return self.now() - begin
 
     def now(self):
@@ -127,29 +130,34 @@ class Engine:
         return [self.run(prompt_tokens, [n] * batch) for n in (1, SHORT, LONG)]
 
 
+def longest(cells):
+    return max(max(c["lengths"]) for c in cells)
+
+
 def run_hugging_face(python, model, result, arguments):
-    """Measures a batch of each prompt length and adds "hugging_face" to the cells."""
-    prompts = [p for p in arguments.prompts if cells_of(result, p)]
-    task = {"model": str(model), "threads": arguments.threads, "clock": arguments.clock,
-            "warm": [draw_prompt(32, i) for i in range(arguments.batch)],
-            "jobs": [{"prompts": [draw_prompt(p, f"hf {i}") for i in range(arguments.batch)],
-                      "tokens": max(max(c["lengths"]) for c in cells_of(result, p))}
-                     for p in prompts]}
-    process = subprocess.Popen([python, pathlib.Path(__file__).with_name("hf_static.py")],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    process.stdin.write(json.dumps(task))
-    process.stdin.close()
-    lines = [json.loads(line) for line in process.stdout]
-    if process.wait() != 0 or len(lines) != 1 + len(prompts):
-        raise RuntimeError("hf_static.py failed")
-    result["versions"] = lines[0]["versions"]
-    seconds = result.setdefault("hugging_face_seconds", {})
-    seconds |= {str(p): line["seconds"] for p, line in zip(prompts, lines[1:])}
-    for prompt_tokens in prompts:
-        for cell in cells_of(result, prompt_tokens):
-            cell["hugging_face"] = static_batches(cell["lengths"], arguments.batch,
-                                                  seconds[str(prompt_tokens)])
-            print(f"  Hugging Face, {prompt_tokens} prompt tokens, cap {cell['cap']}: "
+    """Measures a batch of each prompt length where --json has none that is long enough, and adds
+    "hugging_face" to the cells."""
+    known = result.setdefault("hugging_face_seconds", {})
+    jobs = {}
+    for p in arguments.prompts:
+        cells = cells_of(result, p)
+        if cells and (arguments.only_hf or len(known.get(str(p), [])) < longest(cells)):
+            prompts = [draw_prompt(p, f"hf {i}") for i in range(arguments.batch)]
+            jobs[str(p)] = {"prompts": prompts, "tokens": longest(cells)}
+    if jobs:
+        task = {"model": str(model), "threads": arguments.threads, "clock": arguments.clock,
+                "warm": [draw_prompt(32, i) for i in range(arguments.batch)],
+                "jobs": list(jobs.values())}
+        done = subprocess.run([python, pathlib.Path(__file__).with_name("hf_static.py")],
+                              input=json.dumps(task), stdout=subprocess.PIPE, text=True, check=True)
+        versions, *answers = map(json.loads, done.stdout.splitlines())
+        result["versions"] = versions["versions"]
+        known |= {p: answer["seconds"] for p, answer in zip(jobs, answers, strict=True)}
+    for cell in result["cells"]:
+        seconds = known.get(str(cell["prompt_tokens"]), [])
+        if longest([cell]) <= len(seconds):
+            cell["hugging_face"] = static_batches(cell["lengths"], arguments.batch, seconds)
+            print(f"  Hugging Face, {cell['prompt_tokens']} prompt tokens, cap {cell['cap']}: "
                   f"{cell['hugging_face']['useful_tokens_per_second']:.1f} tok/s", flush=True)
 
 
@@ -162,7 +170,8 @@ def measure(engine, cell, batch, num_rounds):
     lengths, prompt_tokens = cell["lengths"], cell["prompt_tokens"]
     useful = sum(lengths)
     rounds = [(sum(engine.static(prompt_tokens, lengths, batch)),
-               engine.run(prompt_tokens, lengths)) for _ in range(num_rounds)]
+               engine.run(prompt_tokens, lengths, cached=engine.shared_prefix > 0))
+              for _ in range(num_rounds)]
     cell["useful_tokens"] = useful
     for name, seconds in zip(("static", "continuous"), zip(*rounds)):
         middle = statistics.median(seconds)
@@ -171,13 +180,13 @@ def measure(engine, cell, batch, num_rounds):
     cell["gain"] = statistics.median(static / continuous for static, continuous in rounds)
 
 
-def add_bound(cell, costs):
-    lengths = cell["lengths"]
-    cell["bound"] = costs.bound(lengths)
+def add_bound(cell, costs, shared_prefix):
+    lengths, unread = cell["lengths"], 1 - shared_prefix / cell["prompt_tokens"]
+    cell["bound"] = costs.bound(lengths, unread)
+    continuous_s = costs.continuous_s(lengths, unread)
     cell["predicted"] = {
-        "static_seconds": costs.static_s(lengths),
-        "continuous_seconds": costs.continuous_s(lengths),
-        "useful_tokens_per_second": sum(lengths) / costs.continuous_s(lengths)}
+        "static_seconds": costs.static_s(lengths), "continuous_seconds": continuous_s,
+        "useful_tokens_per_second": sum(lengths) / continuous_s}
     print(f"  {cell['prompt_tokens']} prompt tokens, cap {cell['cap']}: static "
           f"{cell['static']['useful_tokens_per_second']:.1f}, continuous "
           f"{cell['continuous']['useful_tokens_per_second']:.1f} tok/s, {cell['gain']:.2f} times; "
@@ -195,7 +204,7 @@ def measure_cells(engine, cells, prompt_tokens, arguments):
     print(f"  {prompt_tokens} prompt tokens: a batch's prompts {costs.prompt_s:.2f} s, a step "
           f"{costs.a * 1e3:.2f} ms and {costs.b * 1e6:.2f} us a position", flush=True)
     for cell in cells:
-        add_bound(cell, costs)
+        add_bound(cell, costs, engine.shared_prefix)
     return {"prompts_of_a_batch_s": costs.prompt_s, "step_s": costs.a,
             "step_s_a_position": costs.b, "times": times}
 
@@ -216,9 +225,9 @@ def table(cells):
 
 def add_cells(result, before):
     """The cells of another run, but for those that were measured again."""
-    for key in ("model", "batch", "threads", "seed", "clock"):
-        if before[key] != result[key]:
-            sys.exit(f"--add: {key} was {before[key]}, not {result[key]}")
+    for key in ("model", "batch", "threads", "seed", "clock", "shared_prefix"):
+        if before.get(key, 0) != result[key]:
+            sys.exit(f"--add: {key} was {before.get(key, 0)}, not {result[key]}")
     measured = {(c["prompt_tokens"], c["cap"]) for c in result["cells"]}
     result["cells"] += [c for c in before["cells"]
                         if (c["prompt_tokens"], c["cap"]) not in measured]
@@ -253,6 +262,7 @@ def main():
     parser.add_argument("--prompts", type=integers, default=[512, 32], help="tokens (512,32)")
     parser.add_argument("--caps", type=integers, default=[32, 128, 512, 1536],
                         help="of answers, in tokens (32,128,512,1536)")
+    parser.add_argument("--shared_prefix", type=int, default=0, help="tokens, of every prompt")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
@@ -277,11 +287,12 @@ def main():
                   "lengths": draw_lengths(arguments.requests, MEAN, cap, arguments.seed)}
                  for p in arguments.prompts for cap in arguments.caps]
         result = {"model": model.name, "batch": arguments.batch, "threads": arguments.threads,
-                  "seed": arguments.seed, "clock": arguments.clock, "cells": cells}
+                  "seed": arguments.seed, "clock": arguments.clock,
+                  "shared_prefix": arguments.shared_prefix, "cells": cells}
         print(f"{model.name}, {arguments.requests} requests a cell, batches of {arguments.batch}",
               flush=True)
         engine = Engine(model, arguments.batch, max(arguments.prompts),
-                        max(*arguments.caps, LONG), arguments.clock,
+                        max(*arguments.caps, LONG), arguments.clock, arguments.shared_prefix,
                         [f"--threads={arguments.threads}", "--speculation=off",
                          *arguments.worker_flags.split()])
         engine.run(min(arguments.prompts), [8] * arguments.batch)  # warm

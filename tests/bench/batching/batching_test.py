@@ -30,6 +30,9 @@ class LengthsTest(unittest.TestCase):
         self.assertNotEqual(draw_lengths(9, 128, 512, 3), draw_lengths(9, 128, 512, 4))
         self.assertEqual(len(draw_prompt(512, 1)), 512)
         self.assertNotEqual(draw_prompt(32, 1), draw_prompt(32, 2))
+        one, other = draw_prompt(32, 1, shared=20), draw_prompt(32, 2, shared=20)
+        self.assertEqual((len(one), one[:20]), (32, other[:20]))
+        self.assertNotEqual(one[20:], other[20:])
 
     def test_the_last_batch_may_be_smaller(self):
         self.assertEqual(batches([1, 2, 3, 4, 5], 2), [[1, 2], [3, 4], [5]])
@@ -54,6 +57,11 @@ class BoundTest(unittest.TestCase):
     def test_long_prompts_gain_less(self):
         lengths = draw_lengths(256, 128, 1536, 1)
         self.assertGreater(flat_costs(16, 0.1).bound(lengths), flat_costs(16, 60).bound(lengths))
+
+    def test_what_is_cached_is_gained_beside(self):
+        costs = flat_costs(batch=1, prompt_s=10)
+        self.assertAlmostEqual(costs.bound([11, 11]), 1)
+        self.assertAlmostEqual(costs.bound([11, 11], unread=0.1), 15 / 6)
 
     def test_without_prompts_the_bound_is_longest_over_mean(self):
         lengths = [101, 1, 51, 51]

@@ -15,10 +15,13 @@ def draw_lengths(count, mean, cap, seed):
     return lengths
 
 
-def draw_prompt(tokens, seed):
-    """Letters: a token each for the tokenizer that continuo-make-model writes."""
-    rng = random.Random(f"prompt {seed}")
-    return "".join(rng.choices(string.ascii_lowercase, k=tokens))
+def draw_prompt(tokens, seed, shared=0):
+    """Letters: a token each for the tokenizer that continuo-make-model writes. The first `shared`
+    are those of every other prompt."""
+    def letters(seed, count):
+        return "".join(random.Random(f"prompt {seed}").choices(string.ascii_lowercase, k=count))
+
+    return letters("shared", shared) + letters(seed, tokens - shared)
 
 
 def batches(items, size):
@@ -58,10 +61,12 @@ class StepCosts:
         return sum((self.prompt_s + self.steps_s(max(group))) * len(group) / self.batch
                    for group in batches(lengths, self.batch))
 
-    def continuous_s(self, lengths):
-        """Every row always busy with what somebody wants: the least it can take."""
-        return sum((self.prompt_s + self.steps_s(length)) / self.batch for length in lengths)
+    def continuous_s(self, lengths, unread=1.0):
+        """Every row always busy with what somebody wants: the least it can take. `unread`: the part
+        of each prompt that no other request has in the cache."""
+        return sum((self.prompt_s * unread + self.steps_s(length)) / self.batch
+                   for length in lengths)
 
-    def bound(self, lengths):
+    def bound(self, lengths, unread=1.0):
         """How many times static batching's throughput continuous batching can have."""
-        return self.static_s(lengths) / self.continuous_s(lengths)
+        return self.static_s(lengths) / self.continuous_s(lengths, unread)

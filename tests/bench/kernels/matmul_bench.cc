@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul_bench --isa=auto --threads=2 --n=3072 --k=1024 --weights=bf16 --rows=1,2,4,8,16,32,64,256
-//   [--pieces=1] [--rounds=7] [--clock=cpu] [--json=FILE]
+// matmul_bench --layers=qwen3-0.6b --isa=auto --threads=2 --weights=bf16 --rows=1,4,8,16,32,64,256
+//   [--n=3072 --k=1024 --pieces=1] [--copies=N] [--rounds=7] [--clock=cpu] [--json=FILE]
 // MatMul with weights (f32, f16, bf16, int8, int4) that come from memory (more of them than caches
-// hold; --copies=1: from where they fit), beside the read bandwidth and the peak of what the path
-// multiplies with at the same moment: rounds of bandwidth, peak, MatMul in turn, medians. --pieces
-// cuts k as attention's output and the MLP's last product are cut, by MatMulPieces. The roofline is
+// hold; --copies=1: from where they fit), for each shape of a model's layers (qwen3-0.6b,
+// llama-3.2-1b, llama-3.1-8b) or for one, beside the read bandwidth and the peak of what the path
+// multiplies with at the same moment: in each round bandwidth, peak, MatMul, peak, bandwidth. A
+// round counts where the ceiling moved by less than 5 % meanwhile; of at most four times --rounds
+// the first --rounds such, medians; a * where there were none, so that all count. --pieces cuts k
+// as attention's output and the MLP's last product are cut, by MatMulPieces. The roofline is
 // min(peak, 2 · rows · columns · k · bandwidth / bytes of the matrix).
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,101 +23,195 @@
 namespace continuo::bench {
 namespace {
 
+struct Shape {
+  const char* name;
+  int64_t n, k;
+  int pieces;
+};
+
+// Of the models' config.json: columns and k of each product of a layer, and of the head.
+const std::map<std::string, std::vector<Shape>> kLayers = {{"qwen3-0.6b",
+                                                            {{"q", 2048, 1024, 1},
+                                                             {"k, v", 1024, 1024, 1},
+                                                             {"o", 1024, 2048, 8},
+                                                             {"gate, up", 3072, 1024, 1},
+                                                             {"down", 1024, 3072, 8},
+                                                             {"head", 151936, 1024, 1}}},
+                                                           {"llama-3.2-1b",
+                                                            {{"q", 2048, 2048, 1},
+                                                             {"k, v", 512, 2048, 1},
+                                                             {"o", 2048, 2048, 8},
+                                                             {"gate, up", 8192, 2048, 1},
+                                                             {"down", 2048, 8192, 8},
+                                                             {"head", 128256, 2048, 1}}},
+                                                           {"llama-3.1-8b",
+                                                            {{"q", 4096, 4096, 1},
+                                                             {"k, v", 1024, 4096, 1},
+                                                             {"o", 4096, 4096, 8},
+                                                             {"gate, up", 14336, 4096, 1},
+                                                             {"down", 4096, 14336, 8},
+                                                             {"head", 128256, 4096, 1}}}};
+
+struct Round {
+  double bandwidth, peak, seconds;
+};
+
+class Bench {
+ public:
+  Bench(Backend& backend, const Flags& flags)
+      : backend_(backend),
+        flags_(flags),
+        type_(flags.Get("weights", std::string("bf16"))),
+        ceilings_(flags.Get("threads", 2)) {
+    const std::map<std::string, WeightType> packed = {
+        {"bf16", WeightType::kBF16}, {"int8", WeightType::kInt8}, {"int4", WeightType::kInt4}};
+    if (const auto it = packed.find(type_); it != packed.end()) {
+      format_ = backend.FormatOf(it->second);
+    }
+    const bool avx512 = backend.name().find("avx512") != std::string::npos;
+    unit_ = !avx512                                ? Ceilings::Unit::kFma256
+            : format_ == WeightFormat::kDense      ? Ceilings::Unit::kFma512
+            : format_ == WeightFormat::kBF16Panels ? Ceilings::Unit::kBf16
+                                                   : Ceilings::Unit::kVnni;
+  }
+
+  // The product at each number of rows.
+  nlohmann::json Measure(const Shape& shape) {
+    Weight w;
+    w.data = {nullptr,
+              type_ == "f32"   ? DType::kF32
+              : type_ == "f16" ? DType::kF16
+                               : DType::kBF16,
+              {shape.n, shape.k, 1}};
+    w.format = format_;
+    std::vector<int64_t> piece_begin;
+    for (int i = 0; i <= shape.pieces; ++i) piece_begin.push_back(shape.k * i / shape.pieces);
+    const auto bytes = static_cast<int64_t>(backend_.WeightBytes(w, piece_begin));
+    const int64_t copies =
+        flags_.Get("copies", static_cast<int>(std::max<int64_t>(1, (int64_t{400} << 20) / bytes)));
+    const Tensor weights = Allocate(DType::kI8, copies, bytes);
+    std::printf("%s [%lld, %lld]\n", shape.name, static_cast<long long>(shape.n),
+                static_cast<long long>(shape.k));
+    nlohmann::json result = {{"name", shape.name}, {"shape", {shape.n, shape.k}}};
+    int64_t next = 0;
+    for (const int rows : flags_.GetList("rows", "1,2,4,8,16,32,48,64,256,512")) {
+      const DType activations = type_ == "f32" ? DType::kF32 : DType::kBF16;
+      const Tensor x = Allocate(activations, rows, shape.k);
+      const Tensor out = Allocate(shape.pieces > 1 ? DType::kF32 : activations, rows, shape.n);
+      const double operations = 2.0 * rows * static_cast<double>(shape.n * shape.k);
+      const auto roof = [&](double bandwidth, double peak) {
+        return std::min(peak, operations * bandwidth / static_cast<double>(bytes));
+      };
+      const auto multiply = [&] {
+        w.data.data = static_cast<char*>(weights.data) + next * bytes;
+        next = (next + 1) % copies;
+        if (shape.pieces > 1) {
+          backend_.MatMulPieces(out, x, w, piece_begin);
+        } else {
+          backend_.MatMul(out, x, w, Tensor());
+        }
+      };
+      result["rows"].push_back(
+          Report(rows, operations, static_cast<double>(bytes), Rounds(multiply, roof), roof));
+      backend_.Free(x.data);
+      backend_.Free(out.data);
+    }
+    backend_.Free(weights.data);
+    return result;
+  }
+
+ private:
+  Tensor Allocate(DType d, int64_t rows, int64_t cols) {
+    Tensor t{nullptr, d, {rows, cols, 1}};
+    t.data = *backend_.Allocate(t.bytes());
+    std::memset(t.data, 0x3c, t.bytes());
+    return t;
+  }
+
+  // The rounds in which the ceiling stood still, or all.
+  template <typename Multiply, typename Roof>
+  std::vector<Round> Rounds(Multiply multiply, Roof roof) {
+    const auto wanted = static_cast<size_t>(flags_.Get("rounds", 7));
+    std::vector<Round> all, still;
+    multiply();  // warms up
+    while (still.size() < wanted && all.size() < 4 * wanted) {
+      const double bandwidth = ceilings_.ReadBandwidth(), peak = ceilings_.Peak(unit_);
+      int calls = 0;
+      const double start = Seconds();
+      do {
+        multiply();
+        ++calls;
+      } while (Seconds() - start < 0.03);
+      const double seconds = (Seconds() - start) / calls;
+      const double peak_after = ceilings_.Peak(unit_), bandwidth_after = ceilings_.ReadBandwidth();
+      const double before = roof(bandwidth, peak), after = roof(bandwidth_after, peak_after);
+      all.push_back({(bandwidth + bandwidth_after) / 2, (peak + peak_after) / 2, seconds});
+      if (std::abs(after / before - 1) < 0.05) still.push_back(all.back());
+    }
+    num_still_ = still.size();
+    return still.empty() ? all : still;
+  }
+
+  template <typename Roof>
+  nlohmann::json Report(int rows, double operations, double bytes, const std::vector<Round>& rounds,
+                        Roof roof) {
+    std::vector<double> read, peaks, seconds, shares;
+    for (const Round& round : rounds) {
+      read.push_back(round.bandwidth);
+      peaks.push_back(round.peak);
+      seconds.push_back(round.seconds);
+      shares.push_back(operations / round.seconds * 1e-9 / roof(round.bandwidth, round.peak));
+    }
+    const double t = Median(seconds), share = Median(shares);
+    std::printf("%6d %10.1f %8.1f %8.1f | %8.1f %8.1f | %8.1f%%%s\n", rows, t * 1e6,
+                bytes / t * 1e-9, operations / t * 1e-9, Median(read), Median(peaks), 100 * share,
+                num_still_ == 0 ? " *" : "");
+    std::fflush(stdout);
+    return {{"rows", rows},
+            {"seconds", t},
+            {"gb_per_s", bytes / t * 1e-9},
+            {"gflop_per_s", operations / t * 1e-9},
+            {"read_gb_per_s", Median(read)},
+            {"peak_gflop_per_s", Median(peaks)},
+            {"of_roofline", share},
+            {"still_rounds", num_still_}};
+  }
+
+  Backend& backend_;
+  const Flags& flags_;
+  const std::string type_;
+  WeightFormat format_ = WeightFormat::kDense;
+  Ceilings::Unit unit_;
+  Ceilings ceilings_;
+  size_t num_still_ = 0;
+};
+
 int Main(const Flags& flags) {
-  const int threads = flags.Get("threads", 2), rounds = flags.Get("rounds", 7);
-  const int64_t n = flags.Get("n", 3072), k = flags.Get("k", 1024);
-  const std::string type = flags.Get("weights", std::string("bf16"));
-  const DType activations = type == "f32" ? DType::kF32 : DType::kBF16;
+  const int threads = flags.Get("threads", 2);
   auto made = MakeBackend({.num_threads = threads, .isa = flags.Get("isa", std::string("auto"))});
   if (!made.ok()) {
     std::fprintf(stderr, "%s\n", std::string(made.status().message()).c_str());
     return 2;
   }
-  Backend& backend = **made;
-  Ceilings ceilings(threads);
-
-  Weight shape;
-  shape.data = {nullptr,
-                type == "f32"   ? DType::kF32
-                : type == "f16" ? DType::kF16
-                                : DType::kBF16,
-                {n, k, 1}};
-  const std::map<std::string, WeightType> packed = {
-      {"bf16", WeightType::kBF16}, {"int8", WeightType::kInt8}, {"int4", WeightType::kInt4}};
-  if (const auto it = packed.find(type); it != packed.end()) {
-    shape.format = backend.FormatOf(it->second);
+  std::vector<Shape> shapes = {
+      {"product", flags.Get("n", 3072), flags.Get("k", 1024), flags.Get("pieces", 1)}};
+  if (const std::string layers = flags.Get("layers", std::string()); !layers.empty()) {
+    const auto it = kLayers.find(layers);
+    if (it == kLayers.end()) {
+      std::fprintf(stderr, "no layers are known of %s\n", layers.c_str());
+      return 2;
+    }
+    shapes = it->second;
   }
-  const bool avx512 = backend.name().find("avx512") != std::string::npos;
-  const Ceilings::Unit unit = !avx512                                     ? Ceilings::Unit::kFma256
-                              : shape.format == WeightFormat::kDense      ? Ceilings::Unit::kFma512
-                              : shape.format == WeightFormat::kBF16Panels ? Ceilings::Unit::kBf16
-                                                                          : Ceilings::Unit::kVnni;
-  const int pieces = flags.Get("pieces", 1);
-  std::vector<int64_t> piece_begin;
-  for (int i = 0; i <= pieces; ++i) piece_begin.push_back(k * i / pieces);
-  const int64_t bytes = static_cast<int64_t>(backend.WeightBytes(shape, piece_begin));
-  const int64_t copies =
-      flags.Get("copies", static_cast<int>(std::max<int64_t>(1, (int64_t{400} << 20) / bytes)));
-  const auto allocate = [&](DType d, int64_t rows, int64_t cols) {
-    Tensor t{nullptr, d, {rows, cols, 1}};
-    t.data = *backend.Allocate(t.bytes());
-    std::memset(t.data, 0x3c, t.bytes());
-    return t;
-  };
-  const Tensor weights = allocate(DType::kI8, copies, bytes);
-
-  nlohmann::json results;
-  results["path"] = backend.name();
-  results["threads"] = threads;
-  results["shape"] = {n, k};
-  results["weights"] = type;
-  std::printf("%s, %d threads, [%lld, %lld] %s weights\n", backend.name().c_str(), threads,
-              static_cast<long long>(n), static_cast<long long>(k), type.c_str());
+  Bench bench(**made, flags);
+  nlohmann::json results = {{"path", (*made)->name()},
+                            {"threads", threads},
+                            {"weights", flags.Get("weights", std::string("bf16"))}};
+  std::printf("%s, %d threads, %s weights\n", (*made)->name().c_str(), threads,
+              flags.Get("weights", std::string("bf16")).c_str());
   std::printf("%6s %10s %8s %8s | %8s %8s | %9s\n", "rows", "us", "GB/s", "GFLOP/s", "read", "peak",
               "roofline");
-  int64_t next = 0;
-  for (const int rows : flags.GetList("rows", "1,2,4,8,16,32,64,256,512")) {
-    const Tensor x = allocate(activations, rows, k);
-    const Tensor out = allocate(pieces > 1 ? DType::kF32 : activations, rows, n);
-    std::vector<double> read, fma, seconds;
-    for (int round = -1; round < rounds; ++round) {
-      const double bandwidth = ceilings.ReadBandwidth();
-      const double peak = ceilings.Peak(unit);
-      int calls = 0;
-      const double start = Seconds();
-      do {
-        Weight w = shape;
-        w.data.data = static_cast<char*>(weights.data) + next * bytes;
-        next = (next + 1) % copies;
-        if (pieces > 1) {
-          backend.MatMulPieces(out, x, w, piece_begin);
-        } else {
-          backend.MatMul(out, x, w, Tensor());
-        }
-        ++calls;
-      } while (Seconds() - start < 0.03);
-      if (round < 0) continue;  // warms up
-      seconds.push_back((Seconds() - start) / calls);
-      read.push_back(bandwidth);
-      fma.push_back(peak);
-    }
-    const double t = Median(seconds), bandwidth = Median(read), peak = Median(fma);
-    const double flops = 2.0 * rows * static_cast<double>(n * k) / t * 1e-9;
-    const double moved = static_cast<double>(bytes) / t * 1e-9;
-    const double roof = std::min(
-        peak, 2.0 * rows * static_cast<double>(n * k) * bandwidth / static_cast<double>(bytes));
-    std::printf("%6d %10.1f %8.1f %8.1f | %8.1f %8.1f | %8.1f%%\n", rows, t * 1e6, moved, flops,
-                bandwidth, peak, 100 * flops / roof);
-    results["rows"].push_back({{"rows", rows},
-                               {"seconds", t},
-                               {"gb_per_s", moved},
-                               {"gflop_per_s", flops},
-                               {"read_gb_per_s", bandwidth},
-                               {"peak_gflop_per_s", peak},
-                               {"of_roofline", flops / roof}});
-    backend.Free(x.data);
-    backend.Free(out.data);
-  }
+  for (const Shape& shape : shapes) results["products"].push_back(bench.Measure(shape));
   flags.WriteJson(results);
   return 0;
 }

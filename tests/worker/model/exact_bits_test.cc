@@ -11,6 +11,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -51,7 +52,8 @@ std::vector<Logits> Alone(ModelHarness& harness, const std::vector<Tokens>& sequ
   return all;
 }
 
-// The same, in random chunks, all sequences mixed in every step.
+// The same, in random chunks, all sequences mixed in every step; of some chunks every row is
+// sampled, of others none.
 std::vector<Logits> Mixed(ModelHarness& harness, const std::vector<Tokens>& sequences,
                           uint32_t seed, int block_size) {
   std::mt19937 random(seed);
@@ -59,16 +61,18 @@ std::vector<Logits> Mixed(ModelHarness& harness, const std::vector<Tokens>& sequ
   std::vector<size_t> done(sequences.size(), 0);
   while (true) {
     PlanBuilder builder(block_size, 256 / block_size);
-    std::vector<size_t> ended;
+    std::vector<std::pair<size_t, int>> ended;  // sequences and their last rows' samples
     for (size_t i = 0; i < sequences.size(); ++i) {
       const size_t left = sequences[i].size() - done[i];
       const size_t n = std::min<size_t>(left, random() % 3 == 0 ? 1 : random() % 40);
       if (n == 0) continue;
       const auto tokens = std::span(sequences[i]).subspan(done[i], n);
-      builder.Add(static_cast<int>(i), static_cast<int>(done[i]), tokens,
-                  n == left ? LastOf(tokens) : Tokens{});
+      const Tokens sampled = random() % 4 == 0 ? AllOf(tokens)
+                             : n == left       ? LastOf(tokens)
+                                               : Tokens{};
+      builder.Add(static_cast<int>(i), static_cast<int>(done[i]), tokens, sampled);
       done[i] += n;
-      if (n == left) ended.push_back(i);
+      if (n == left) ended.emplace_back(i, builder.plan().num_samples() - 1);
     }
     if (builder.plan().num_rows() == 0) {
       if (std::all_of(all.begin(), all.end(), [](const Logits& l) { return !l.empty(); })) break;
@@ -76,9 +80,9 @@ std::vector<Logits> Mixed(ModelHarness& harness, const std::vector<Tokens>& sequ
     }
     const Logits logits = harness.Run(builder.plan());
     const size_t vocab = static_cast<size_t>(harness.config().vocab_size);
-    for (size_t e = 0; e < ended.size(); ++e) {
-      const auto row = std::span(logits).subspan(e * vocab, vocab);
-      all[ended[e]].assign(row.begin(), row.end());
+    for (const auto& [sequence, sample] : ended) {
+      const auto row = std::span(logits).subspan(static_cast<size_t>(sample) * vocab, vocab);
+      all[sequence].assign(row.begin(), row.end());
     }
   }
   return all;
