@@ -91,7 +91,9 @@ void CpuBackend::PackX(const PanelLayout& layout, Tensor x, const int32_t* x_row
     for (int64_t i = 0; i < layout.num_pieces(); ++i) {
       const auto bytes = static_cast<size_t>(layout.piece_size(i)) * sizeof(uint16_t);
       uint8_t* const to = packed.bytes + row * packed.stride + layout.x_offset[i];
-      if (in == nullptr) {
+      if (bytes == 0) {
+        // x may have no memory.
+      } else if (in == nullptr) {
         std::memcpy(to, At(x, x_row * k + layout.piece_begin[i]), bytes);
       } else {
         kernels_.narrow[kElementBF16](to, in + layout.piece_begin[i], bytes / sizeof(uint16_t));
