@@ -89,11 +89,12 @@ class Engine:
         self.inference = fleet.Client(self.worker.address).inference
         self.num_prompts = 0
 
-    def start(self, prompt_tokens, tokens, cached):
-        """A call that gives exactly so many tokens for a prompt that was never seen."""
+    def start(self, prompt_tokens, tokens, cached, seed):
+        """A call that gives exactly so many tokens; for a prompt that was never seen if the seed
+        is None."""
         self.num_prompts += 1
-        request = pb.GenerateRequest(
-            text=draw_prompt(prompt_tokens, self.num_prompts, self.shared_prefix))
+        request = pb.GenerateRequest(text=draw_prompt(
+            prompt_tokens, self.num_prompts if seed is None else seed, self.shared_prefix))
         request.sampling.temperature = 0
         request.stopping.max_tokens = tokens
         request.stopping.ignore_eos = True
@@ -108,10 +109,12 @@ class Engine:
             if (usage.prompt_tokens, usage.completion_tokens) != (prompt_tokens, tokens):
                 raise RuntimeError(f"{usage}, not {prompt_tokens} and {tokens}")
 
-    def run(self, prompt_tokens, lengths, cached=False):
-        """Seconds until all requests, sent at once, are answered."""
+    def run(self, prompt_tokens, lengths, cached=False, again=False):
+        """Seconds until all requests, sent at once, are answered. `again`: with the prompts that
+        such a run had before."""
         begin = self.now()
-        self.finish([self.start(prompt_tokens, length, cached) for length in lengths])
+        self.finish([self.start(prompt_tokens, length, cached, f"again {i}" if again else None)
+                     for i, length in enumerate(lengths)])
         return self.now() - begin
 
     def now(self):
@@ -126,8 +129,12 @@ class Engine:
                 for group in batches(lengths, batch)]
 
     def batch_times(self, prompt_tokens, batch):
-        """What full batches take that tell what a step costs."""
-        return [self.run(prompt_tokens, [n] * batch) for n in (1, SHORT, LONG)]
+        """What full batches take: to read new prompts, then for 1, SHORT and LONG tokens each
+        after prompts that are in the cache."""
+        read = self.run(prompt_tokens, [1] * batch)
+        self.run(prompt_tokens, [1] * batch, cached=True, again=True)
+        return [read, *(self.run(prompt_tokens, [n] * batch, cached=True, again=True)
+                        for n in (1, SHORT, LONG))]
 
 
 def longest(cells):
@@ -199,8 +206,8 @@ def measure_cells(engine, cells, prompt_tokens, arguments):
     for cell in cells:
         measure(engine, cell, arguments.batch, arguments.rounds)
         times.append(engine.batch_times(prompt_tokens, arguments.batch))
-    prompt_s, short_s, long_s = map(statistics.median, zip(*times))
-    costs = StepCosts(arguments.batch, prompt_s, SHORT, short_s, LONG, long_s)
+    prompt_s, one_s, short_s, long_s = map(statistics.median, zip(*times))
+    costs = StepCosts(arguments.batch, prompt_s, one_s, SHORT, short_s, LONG, long_s)
     print(f"  {prompt_tokens} prompt tokens: a batch's prompts {costs.prompt_s:.2f} s, a step "
           f"{costs.a * 1e3:.2f} ms and {costs.b * 1e6:.2f} us a position", flush=True)
     for cell in cells:

@@ -13,7 +13,7 @@ from workload import StepCosts, batches, draw_lengths, draw_prompt, static_batch
 
 def flat_costs(batch=4, prompt_s=2.0, step_s=0.5):
     """Every step costs the same."""
-    return StepCosts(batch, prompt_s, 11, prompt_s + 10 * step_s, 101, prompt_s + 100 * step_s)
+    return StepCosts(batch, prompt_s, 1, 11, 1 + 10 * step_s, 101, 1 + 100 * step_s)
 
 
 class LengthsTest(unittest.TestCase):
@@ -72,13 +72,13 @@ class BoundTest(unittest.TestCase):
         def batch_s(tokens):
             return 5 + sum(2 + n / 100 for n in range(2, tokens + 1))
 
-        costs = StepCosts(8, 5, 33, batch_s(33), 257, batch_s(257))
+        costs = StepCosts(8, 5, 5, 33, batch_s(33), 257, batch_s(257))
         self.assertAlmostEqual(costs.b, 0.01)
         self.assertAlmostEqual(costs.a, 2)
         self.assertAlmostEqual(costs.prompt_s + costs.steps_s(1000), batch_s(1000))
 
     def test_noise_makes_no_step_cheaper_with_its_position(self):
-        self.assertEqual(StepCosts(8, 0, 33, 32, 257, 200).b, 0)
+        self.assertEqual(StepCosts(8, 0, 0, 33, 32, 257, 200).b, 0)
 
 
 class PlotTest(unittest.TestCase):

@@ -40,12 +40,13 @@ def static_batches(lengths, size, seconds):
 
 class StepCosts:
     """What a full batch costs on an engine: `prompt_s` to read its prompts and draw a first token
-    each, and a + b·n for the step that draws token n of each. From the time that the batch takes
-    for 1, `short` and `long` tokens each: b is what the longer contexts add, at least 0."""
+    each, and a + b·n for the step that draws token n of each. That is from the time that the batch
+    takes for 1, `short` and `long` tokens each where its rows begin together, since their prompts
+    are in the cache: b is what the longer contexts add, at least 0."""
 
-    def __init__(self, batch, prompt_s, short, short_s, long, long_s):
+    def __init__(self, batch, prompt_s, one_s, short, short_s, long, long_s):
         self.batch, self.prompt_s = batch, prompt_s
-        first = (short_s - prompt_s) / (short - 1)  # a step around token (2 + short) / 2
+        first = (short_s - one_s) / (short - 1)  # a step around token (2 + short) / 2
         second = (long_s - short_s) / (long - short)  # around (short + 1 + long) / 2
         self.b = max(0.0, (second - first) / ((long - 1) / 2))
         self.a = first - self.b * (2 + short) / 2
