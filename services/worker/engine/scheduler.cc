@@ -110,8 +110,9 @@ void Scheduler::SetLimitFor(const Sequence& s) {
 absl::Duration Scheduler::PromptLimit() const {
   const absl::Duration most = options_.target_step;
   if (load_.rows == 0 || reader_is_owed_) return most;
+  // Whole prompts: what was begun in long steps goes on in them.
   int64_t unread = waiting_tokens_;
-  for (const Sequence* s : prompts_) unread += NumRemaining(*s);
+  for (const Sequence* s : prompts_) unread += NumTokens(*s);
   const absl::Duration decoding = cost_.Predict(load_);
   const absl::Duration reading = cost_.Predict(load_.WithRows(0, unread, 0)) - decoding;
   const double left = 1 - absl::FDivDuration(reading, kReadWithin * most);
