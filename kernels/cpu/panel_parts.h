@@ -29,7 +29,7 @@ struct PanelPart {
 };
 
 // The division of products with packed matrices into parts. Weights are read from memory once for
-// up to 240 rows and bound the time below about a dozen of them; from there on the products do.
+// a block of rows (240) and bound the time below about a dozen of them; from there on the products do.
 // Parts of one product follow one another column by column, so that each thread knows what it reads
 // next. Steady use allocates nothing. One thread at a time may Make; At is for all.
 class PanelParts {

@@ -99,14 +99,15 @@ bool Scheduler::Owes(const Sequence& s) const {
 }
 
 // While the prompt of a tenant that is owed much is read, those that owe it leave most of the step
-// to it: what they add would delay its first token.
+// to it: what they add would delay its first token. prompt_limit_ is `target_step` until prompts are
+// chosen.
 void Scheduler::SetLimitFor(const Sequence& s) {
   limit_ = Owes(s) ? options_.target_step / kLeastPart : prompt_limit_;
 }
 
 // What decodes waits for the prompts beside it. With D of decoding in steps of L, what takes R by
-// itself is read after R · L / (L - D): L is the least that reads all there is in time, but not so
-// little that nobody would notice.
+// itself is read after R · L / (L - D): L is the least that reads all there is in time, and no less
+// than what hardly anybody notices.
 absl::Duration Scheduler::PromptLimit() const {
   const absl::Duration most = options_.target_step;
   if (load_.rows == 0 || reader_is_owed_) return most;
