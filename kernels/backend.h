@@ -74,6 +74,9 @@ struct Product {
   Tensor bias;
 };
 
+// What a gate becomes before it is multiplied: as Backend::SiluMul has it, or GeluMul (tanh form).
+enum class GateFunction { kSilu, kGelu };
+
 // One device and one in-order queue of work. Calls enqueue and return; only Synchronize() waits.
 // Not thread-safe: each rank owns its own Backend.
 //
@@ -138,6 +141,15 @@ class Backend {
   virtual void MatMuls(Tensor x, std::span<const Product> products) {
     for (const Product& product : products) MatMul(product.out, x, product.w, product.bias);
   }
+  // gate.out = function(x · gate.wᵀ) * (x · up.wᵀ), biases added: what MatMuls and then SiluMul or
+  // GeluMul in place give, with the same bits. gate.out and up.out: [rows, columns], of one type
+  // and apart from x and each other; up.out is scratch and holds anything afterwards.
+  virtual void GatedMatMul(Tensor x, const Product& gate, const Product& up,
+                           GateFunction function) {
+    const Product products[] = {gate, up};
+    MatMuls(x, products);
+    Gate(gate.out, up.out, function);
+  }
   // As MatMul, for a K that tensor parallelism splits: x and w hold this rank's columns;
   // piece i is columns [piece_begin[i], piece_begin[i+1]) of them (perhaps empty), their number a
   // power of two. The pieces' f32 sums meet in a balanced binary tree; out is f32. No bias.
@@ -178,6 +190,16 @@ class Backend {
   // gives for its row.
   virtual void ExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
                             const ExpertRoutes& routes, bool by_entry) = 0;
+  // gate = function(x · gatesᵀ) * (x · upsᵀ) of each entry, x as the step's rows: what ExpertMatMul
+  // and then SiluMul or GeluMul in place give, with the same bits. `up` is scratch of gate's shape
+  // and type.
+  virtual void GatedExpertMatMul(Tensor gate, Tensor up, Tensor x, std::span<const Weight> gates,
+                                 std::span<const Weight> ups, const ExpertRoutes& routes,
+                                 GateFunction function) {
+    ExpertMatMul(gate, x, gates, routes, /*by_entry=*/false);
+    ExpertMatMul(up, x, ups, routes, /*by_entry=*/false);
+    Gate(gate, up, function);
+  }
   // The same of MatMulPieces: x [entries, k], out f32 [entries, columns].
   virtual void ExpertMatMulPieces(Tensor out, Tensor x, std::span<const Weight> experts,
                                   const ExpertRoutes& routes,
@@ -185,6 +207,16 @@ class Backend {
   // out[r] = Σ weight · x[entry] over the row's experts, ascending, from 0; each product and sum
   // rounded. f32 [rows, cols] and [entries, cols].
   virtual void CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) = 0;
+
+ private:
+  // gate = function(gate) * up
+  void Gate(Tensor gate, Tensor up, GateFunction function) {
+    if (function == GateFunction::kSilu) {
+      SiluMul(gate, gate, up);
+    } else {
+      GeluMul(gate, gate, up);
+    }
+  }
 };
 
 struct BackendOptions {

@@ -277,6 +277,10 @@ void CpuBackend::GeluMul(Tensor out, Tensor gate, Tensor up) {
   ActivateMul(kernels_.gelu_mul, out, gate, up);
 }
 
+GateLoop CpuBackend::LoopOf(GateFunction function) const {
+  return function == GateFunction::kSilu ? kernels_.silu_mul : kernels_.gelu_mul;
+}
+
 void CpuBackend::SoftCap(Tensor x, float cap) {
   CONTINUO_CHECK(x.dtype == DType::kF32 && cap > 0);
   ForParts(x.size(), 8, [&](int64_t begin, int64_t end, int) {
@@ -284,7 +288,7 @@ void CpuBackend::SoftCap(Tensor x, float cap) {
   });
 }
 
-void CpuBackend::ActivateMul(ActivationLoop loop, Tensor out, Tensor gate, Tensor up) {
+void CpuBackend::ActivateMul(GateLoop loop, Tensor out, Tensor gate, Tensor up) {
   CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(gate.dtype) && IsActivation(up.dtype));
   CONTINUO_CHECK(gate.size() == out.size() && up.size() == out.size());
   constexpr int64_t kRun = 1024;

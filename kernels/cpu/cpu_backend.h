@@ -49,6 +49,8 @@ class CpuBackend : public Backend {
   void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) override;
   void MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
   void MatMuls(Tensor x, std::span<const Product> products) override;
+  void GatedMatMul(Tensor x, const Product& gate, const Product& up,
+                   GateFunction function) override;
   void MatMulPieces(Tensor out, Tensor x, const Weight& w,
                     std::span<const int64_t> piece_begin) override;
   void AddSum(Tensor x, Tensor sum, Tensor bias) override;
@@ -65,6 +67,9 @@ class CpuBackend : public Backend {
   void RouteExperts(const ExpertRoutes& routes, Tensor logits, bool normalise) override;
   void ExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
                     const ExpertRoutes& routes, bool by_entry) override;
+  void GatedExpertMatMul(Tensor gate, Tensor up, Tensor x, std::span<const Weight> gates,
+                         std::span<const Weight> ups, const ExpertRoutes& routes,
+                         GateFunction function) override;
   void ExpertMatMulPieces(Tensor out, Tensor x, std::span<const Weight> experts,
                           const ExpertRoutes& routes,
                           std::span<const int64_t> piece_begin) override;
@@ -75,8 +80,7 @@ class CpuBackend : public Backend {
   // work stays on the calling thread.
   void ForParts(int64_t n, int64_t cost, absl::FunctionRef<void(int64_t, int64_t, int)> body);
 
-  using ActivationLoop = void (*)(float* out, const float* gate, const float* up, size_t n);
-  void ActivateMul(ActivationLoop loop, Tensor out, Tensor gate, Tensor up);
+  void ActivateMul(GateLoop loop, Tensor out, Tensor gate, Tensor up);
   // x_rows: the row of x that each row of out is of, all below x.rows(); null: as they come.
   void MultiplyPieces(Tensor out, Tensor x, const Weight& w, std::span<const int64_t> piece_begin,
                       Tensor bias, const int32_t* x_rows);
@@ -91,13 +95,19 @@ class CpuBackend : public Backend {
   // next_weights: what the thread likely reads next, or null.
   void MultiplyPart(const PanelLayout& layout, const PackedRows& packed, const PanelPart& part,
                     const uint8_t* next_weights, int thread);
+  // The part's products [num_rows, stride] become `gate` of one row after another, which is
+  // written to out.
+  void FinishGated(const PanelPart& part, int64_t num_columns, int64_t stride, float* gates,
+                   float* ups);
   // Adds the pieces' sums [num_pieces, num_rows, stride] and a bias, and writes the first
   // num_columns of each row to out from (row, column) on.
   void FinishPieces(Tensor out, int64_t row, int64_t num_rows, int64_t column, int64_t num_columns,
                     int64_t stride, float* pieces, int64_t num_pieces, Tensor bias);
+  // Where `gate` is set, with packed `experts` and `ups`: PanelProduct says what out is.
   void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
                        const ExpertRoutes& routes, std::span<const int64_t> piece_begin,
-                       bool by_entry);
+                       bool by_entry, GateLoop gate = nullptr, std::span<const Weight> ups = {});
+  GateLoop LoopOf(GateFunction function) const;
   // `span_results`: where the item's are kept for MergeSpans; null: out is written.
   void Attend(const AttentionItem& item, Tensor out, Tensor q, const PagedKv& kv,
               const AttentionParams& params, float* span_results, int thread);

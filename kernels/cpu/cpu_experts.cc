@@ -95,6 +95,19 @@ void CpuBackend::ExpertMatMul(Tensor out, Tensor x, std::span<const Weight> expe
   MultiplyExperts(out, x, experts, routes, begins, by_entry);
 }
 
+void CpuBackend::GatedExpertMatMul(Tensor gate, Tensor up, Tensor x, std::span<const Weight> gates,
+                                   std::span<const Weight> ups, const ExpertRoutes& routes,
+                                   GateFunction function) {
+  CONTINUO_CHECK(gates.size() == ups.size() && !gates.empty());
+  CONTINUO_CHECK(up.dtype == gate.dtype && up.size() == gate.size());
+  const WeightFormat format = gates[0].format;
+  if (format == WeightFormat::kDense || format != ups[0].format) {
+    return Backend::GatedExpertMatMul(gate, up, x, gates, ups, routes, function);
+  }
+  const int64_t begins[] = {0, x.cols()};
+  MultiplyExperts(gate, x, gates, routes, begins, /*by_entry=*/false, LoopOf(function), ups);
+}
+
 void CpuBackend::ExpertMatMulPieces(Tensor out, Tensor x, std::span<const Weight> experts,
                                     const ExpertRoutes& routes,
                                     std::span<const int64_t> piece_begin) {
@@ -104,7 +117,7 @@ void CpuBackend::ExpertMatMulPieces(Tensor out, Tensor x, std::span<const Weight
 
 void CpuBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
                                  const ExpertRoutes& routes, std::span<const int64_t> piece_begin,
-                                 bool by_entry) {
+                                 bool by_entry, GateLoop gate, std::span<const Weight> ups) {
   const int64_t num_entries = routes.rows.size();
   CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(x.dtype));
   CheckPieces(piece_begin, x.cols());
@@ -114,6 +127,7 @@ void CpuBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> e
   if (num_entries == 0 || out.cols() == 0) return;
   const int32_t* const x_rows = by_entry ? nullptr : Ints(routes.rows);
   const bool packed = experts[0].format != WeightFormat::kDense;
+  CONTINUO_CHECK(gate == nullptr || (packed && ups.size() == experts.size()));
   panel_products_.clear();
   for (size_t e = 0; e < experts.size(); ++e) {
     const int64_t begin = Ints(routes.expert_begin)[e], end = Ints(routes.expert_begin)[e + 1];
@@ -124,7 +138,12 @@ void CpuBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> e
     CONTINUO_CHECK(experts[e].data.rows() == out.cols() && experts[e].data.cols() == x.cols());
     if (packed) {
       CONTINUO_CHECK(experts[e].format == experts[0].format);
-      panel_products_.push_back({part, experts[e], Tensor(), begin});
+      PanelProduct& product = panel_products_.emplace_back();
+      product = {.out = part, .w = experts[e], .bias = Tensor(), .x_row = begin, .gate = gate};
+      if (gate == nullptr) continue;
+      CONTINUO_CHECK(ups[e].format == experts[0].format);
+      CONTINUO_CHECK(ups[e].data.rows() == out.cols() && ups[e].data.cols() == x.cols());
+      product.up = ups[e];
       continue;
     }
     Tensor in = x;

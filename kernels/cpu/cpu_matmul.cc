@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// MatMul, MatMuls and MatMulPieces; dense weights. These stay as they lie, [out, in] row-major:
-// each output is a dot product of a row of x and a row of w in lanes over k. Rows of x are widened
-// to f32 and ordered for the weights' type once; a part of the work is a block of outputs' columns,
-// for all rows.
+// MatMul, MatMuls, GatedMatMul and MatMulPieces; dense weights. These stay as they lie, [out, in]
+// row-major: each output is a dot product of a row of x and a row of w in lanes over k. Rows of x
+// are widened to f32 and ordered for the weights' type once; a part of the work is a block of
+// outputs' columns, for all rows.
 //
 // Up to about 16 rows the weights are read from memory once and bound the time
 // (out · in · bytes per weight / bandwidth); from there on the multiply-adds do.
@@ -61,6 +61,26 @@ void CpuBackend::MatMuls(Tensor x, std::span<const Product> products) {
   }
   const int64_t begins[] = {0, x.cols()};
   MultiplyPanels(panel_products_, x, nullptr, x.rows(), begins);
+}
+
+void CpuBackend::GatedMatMul(Tensor x, const Product& gate, const Product& up,
+                             GateFunction function) {
+  const WeightFormat format = gate.w.format;
+  if (format == WeightFormat::kDense || format != up.w.format || gate.out.size() == 0) {
+    return Backend::GatedMatMul(x, gate, up, function);
+  }
+  CheckProduct(gate, x, x.rows());
+  CheckProduct(up, x, x.rows());
+  CONTINUO_CHECK(up.out.dtype == gate.out.dtype && up.out.cols() == gate.out.cols());
+  const PanelProduct product = {.out = gate.out,
+                                .w = gate.w,
+                                .bias = gate.bias,
+                                .x_row = 0,
+                                .gate = LoopOf(function),
+                                .up = up.w,
+                                .up_bias = up.bias};
+  const int64_t begins[] = {0, x.cols()};
+  MultiplyPanels(std::span(&product, 1), x, nullptr, x.rows(), begins);
 }
 
 void CpuBackend::MatMulPieces(Tensor out, Tensor x, const Weight& w,

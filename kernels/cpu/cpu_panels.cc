@@ -139,7 +139,7 @@ void CpuBackend::MultiplyPanels(std::span<const PanelProduct> products, Tensor x
   for (int64_t first = 0; first < num_rows; first += kMaxSlab) {
     const int64_t rows = std::min(kMaxSlab, num_rows - first);
     PackX(layout, x, x_rows, first, rows, packed);
-    const int64_t num_parts = panel_parts_.Make(layout, products, first, rows);
+    const int64_t num_parts = panel_parts_.Make(layout, products, first, rows, pool_.num_threads());
     pool_.Run(static_cast<int>(num_parts), [&](int index, int thread) {
       // Threads claim parts in turn, so this is most likely this one's next.
       const int64_t next = int64_t{index} + pool_.num_threads();
@@ -160,30 +160,79 @@ void CpuBackend::MultiplyPart(const PanelLayout& layout, const PackedRows& packe
   const int64_t num_pieces = layout.num_pieces();
   const int64_t stride = part.num_panels * kPanelColumns;
   const int64_t piece_size = part.num_rows * stride;
-  float* const buffer = scratch_[thread].Get(static_cast<size_t>(num_pieces * piece_size));
+  float* const buffer =
+      scratch_[thread].Get(static_cast<size_t>((part.up == nullptr ? num_pieces : 3) * piece_size));
   const int64_t column = part.panel * kPanelColumns;
   const int64_t num_columns = std::min(stride, out.cols() - column);
   AskForRows(out, part.out_row, part.num_rows, column, num_columns);
-  for (int64_t i = 0; i < num_pieces; ++i) {
-    PanelBlock block;
-    block.out = buffer + i * piece_size;
-    block.out_stride = static_cast<size_t>(stride);
-    block.x = packed.bytes + part.row * packed.stride + layout.x_offset[i];
-    block.x_stride = static_cast<size_t>(packed.stride);
-    const int64_t group = part.row * packed.num_groups + layout.group_offset[i];
-    block.x_scales = packed.scales + group;
-    block.x_sums = packed.sums + group;
-    block.group_stride = static_cast<size_t>(packed.num_groups);
-    block.num_rows = static_cast<size_t>(part.num_rows);
-    block.w = part.weights + layout.weight_offset[i];
-    block.next = i + 1 < num_pieces ? part.weights + layout.weight_offset[i + 1] : next_weights;
-    block.panel_stride = static_cast<size_t>(layout.panel_bytes);
-    block.num_panels = static_cast<size_t>(part.num_panels);
-    block.k = static_cast<size_t>(layout.piece_size(i));
-    dots(block);
+  const auto multiply = [&](const uint8_t* weights, const uint8_t* next, float* sums) {
+    for (int64_t i = 0; i < num_pieces; ++i) {
+      PanelBlock block;
+      block.out = sums + i * piece_size;
+      block.out_stride = static_cast<size_t>(stride);
+      block.x = packed.bytes + part.row * packed.stride + layout.x_offset[i];
+      block.x_stride = static_cast<size_t>(packed.stride);
+      const int64_t group = part.row * packed.num_groups + layout.group_offset[i];
+      block.x_scales = packed.scales + group;
+      block.x_sums = packed.sums + group;
+      block.group_stride = static_cast<size_t>(packed.num_groups);
+      block.num_rows = static_cast<size_t>(part.num_rows);
+      block.w = weights + layout.weight_offset[i];
+      block.next = i + 1 < num_pieces ? weights + layout.weight_offset[i + 1] : next;
+      block.panel_stride = static_cast<size_t>(layout.panel_bytes);
+      block.num_panels = static_cast<size_t>(part.num_panels);
+      block.k = static_cast<size_t>(layout.piece_size(i));
+      dots(block);
+    }
+  };
+  if (part.up == nullptr) {
+    multiply(part.weights, next_weights, buffer);
+    FinishPieces(out, part.out_row, part.num_rows, column, num_columns, stride, buffer, num_pieces,
+                 part.product->bias);
+  } else {
+    CONTINUO_CHECK(num_pieces == 1);
+    multiply(part.weights, part.up, buffer);
+    multiply(part.up, next_weights, buffer + piece_size);
+    FinishGated(part, num_columns, stride, buffer, buffer + piece_size);
   }
-  FinishPieces(out, part.out_row, part.num_rows, column, num_columns, stride, buffer, num_pieces,
-               part.product->bias);
+}
+
+void CpuBackend::FinishGated(const PanelPart& part, int64_t num_columns, int64_t stride,
+                             float* gates, float* ups) {
+  const PanelProduct& product = *part.product;
+  const Tensor& out = product.out;
+  const int64_t column = part.panel * kPanelColumns, size = part.num_rows * stride;
+  const auto add_bias = [&](float* sums, const Tensor& bias) {
+    if (bias.size() == 0) return;
+    for (int64_t i = 0; i < part.num_rows; ++i) {
+      float* const row = sums + i * stride;
+      kernels_.add(row, row, static_cast<const float*>(bias.data) + column, num_columns);
+    }
+  };
+  add_bias(gates, product.bias);
+  add_bias(ups, product.up_bias);
+  // As if they had been written to a tensor of out's type and read again. All rows at once, what
+  // pads them too: it is zeros.
+  const auto write = [&](const char* rows) {
+    const auto element = static_cast<int64_t>(SizeOf(out.dtype));
+    for (int64_t i = 0; i < part.num_rows; ++i) {
+      std::memcpy(At(out, (part.out_row + i) * out.cols() + column), rows + i * stride * element,
+                  static_cast<size_t>(num_columns * element));
+    }
+  };
+  if (out.dtype == DType::kF32) {
+    product.gate(gates, gates, ups, size);
+    return write(reinterpret_cast<const char*>(gates));
+  }
+  // Behind them there is room.
+  auto* const rounded = reinterpret_cast<uint16_t*>(ups + size);
+  for (float* const sums : {gates, ups}) {
+    kernels_.narrow[kElementBF16](rounded, sums, size);
+    kernels_.widen[kElementBF16](sums, rounded, size);
+  }
+  product.gate(gates, gates, ups, size);
+  kernels_.narrow[kElementBF16](rounded, gates, size);
+  write(reinterpret_cast<const char*>(rounded));
 }
 
 void CpuBackend::FinishPieces(Tensor out, int64_t row, int64_t num_rows, int64_t column,

@@ -39,7 +39,9 @@ std::vector<int> ParseCpuList(const std::string& text, int most) {
     int first, last;
     if (!number(&first)) return {};
     last = first;
-    if (at != end && *at == '-' && (++at == end || !number(&last))) return {};
+    if (at != end && *at == '-' && (++at == end || !number(&last) || last < first)) {
+      return {};
+    }
     for (int i = first; i <= last; ++i) all.push_back(i);
     if (at != end && (*at != ',' || ++at == end)) return {};
   }

@@ -21,7 +21,8 @@ namespace continuo::cpu {
 // Run may be called by one thread at a time, and not from inside a body.
 class ThreadPool {
  public:
-  // num_threads ≥ 1, the caller's included. The others call `begin` first, which has to stay.
+  // num_threads ≥ 1, the caller's included. Each of the others calls `begin` once, before all else;
+  // what it refers to has to outlive the pool.
   explicit ThreadPool(int num_threads, std::function<void()> begin = nullptr);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

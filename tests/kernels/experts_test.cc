@@ -128,11 +128,29 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
       backend_->RouteExperts(routes.view(), logits, true);
       HostTensor out = HostTensor::Poisoned(type, rows * k, columns);
       backend_->ExpertMatMul(out, x, experts, routes.view(), /*by_entry=*/false);
+      // Gated by another's weights.
+      const std::vector<Weight> ups(experts.rbegin(), experts.rend());
+      for (const GateFunction function : {GateFunction::kSilu, GateFunction::kGelu}) {
+        HostTensor expected = HostTensor::Poisoned(type, rows * k, columns);
+        HostTensor factor = HostTensor::Poisoned(type, rows * k, columns);
+        backend_->ExpertMatMul(expected, x, experts, routes.view(), /*by_entry=*/false);
+        backend_->ExpertMatMul(factor, x, ups, routes.view(), /*by_entry=*/false);
+        if (function == GateFunction::kSilu) {
+          backend_->SiluMul(expected, expected, factor);
+        } else {
+          backend_->GeluMul(expected, expected, factor);
+        }
+        HostTensor gated = HostTensor::Poisoned(type, rows * k, columns);
+        HostTensor scratch = HostTensor::Poisoned(type, rows * k, columns);
+        backend_->GatedExpertMatMul(gated, scratch, x, experts, ups, routes.view(), function);
+        ASSERT_TRUE(gated.SameBits(expected)) << rows << " rows, " << static_cast<int>(function);
+      }
       HostTensor by_entry(type, rows * k, inner);
       backend_->GatherRows(by_entry, x, routes.rows);
       HostTensor pieces = HostTensor::Poisoned(DType::kF32, rows * k, columns);
       backend_->ExpertMatMulPieces(pieces, by_entry, cut_experts, routes.view(), cut);
-      for (int64_t r = 0; r<rows; r += rows> 100 ? 13 : 1) {
+      const int64_t stride = rows > 100 ? 13 : 1;
+      for (int64_t r = 0; r < rows; r += stride) {
         const std::vector<int> own = ExpertsOf(routes, r);
         for (int i = 0; i < k; ++i) {
           const int32_t entry = routes.entries.ints()[r * k + i];

@@ -106,6 +106,49 @@ TEST_P(PanelsTest, ProductsOfOneXTogetherAreThoseOneByOne) {
   }
 }
 
+TEST_P(PanelsTest, AGatedProductIsItsProductsAndThenTheirGate) {
+  Random random(70);
+  const std::pair<WeightType, WeightType> types[] = {{WeightType::kBF16, WeightType::kBF16},
+                                                     {WeightType::kInt8, WeightType::kInt8},
+                                                     {WeightType::kInt4, WeightType::kInt4},
+                                                     {WeightType::kF32, WeightType::kF32},
+                                                     {WeightType::kInt8, WeightType::kInt4}};
+  const int64_t k = 150;
+  const auto threads = MakeCpu(GetParam(), 3);
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const int64_t rows : {0, 1, 7, 64, 241, 1000}) {
+      const HostTensor x = HostTensor::Of(type, rows, k, random);
+      for (const int64_t columns : {1, 40, 301}) {
+        for (const auto& [gate_type, up_type] : types) {
+          const PackedWeight gate(*backend_, gate_type, Rough(columns, k, random));
+          const PackedWeight up(*backend_, up_type, Rough(columns, k, random));
+          const HostTensor bias = HostTensor::Of(DType::kF32, 1, columns, random);
+          HostTensor expected = HostTensor::Poisoned(type, rows, columns);
+          HostTensor factor = HostTensor::Poisoned(type, rows, columns);
+          for (const GateFunction function : {GateFunction::kSilu, GateFunction::kGelu}) {
+            const bool silu = function == GateFunction::kSilu;
+            const Tensor gate_bias = silu ? bias.tensor() : Tensor();
+            const Tensor up_bias = silu ? Tensor() : bias.tensor();
+            backend_->MatMul(expected, x, gate.weight(), gate_bias);
+            backend_->MatMul(factor, x, up.weight(), up_bias);
+            if (silu) {
+              backend_->SiluMul(expected, expected, factor);
+            } else {
+              backend_->GeluMul(expected, expected, factor);
+            }
+            HostTensor out = HostTensor::Poisoned(type, rows, columns);
+            HostTensor scratch = HostTensor::Poisoned(type, rows, columns);
+            threads->GatedMatMul(x, {out, gate.weight(), gate_bias},
+                                 {scratch, up.weight(), up_bias}, function);
+            EXPECT_TRUE(out.SameBits(expected))
+                << NameOf(gate_type) << ", " << rows << " rows, " << columns << " columns";
+          }
+        }
+      }
+    }
+  }
+}
+
 // x as int8 groups stand for it, each computed here by itself.
 Matrix Rounded(const Matrix& x, int64_t rows, int64_t k, int64_t group) {
   Matrix out = x;

@@ -32,7 +32,9 @@ class Llama : public Model {
         weights_(parts.weights),
         b_(parts.backend),
         comm_(parts.communicator),
-        cache_(parts.cache) {
+        cache_(parts.cache),
+        gate_function_(parts.config.activation == Activation::kGeluTanh ? GateFunction::kGelu
+                                                                        : GateFunction::kSilu) {
     attention_.num_heads = static_cast<int>(shard_.heads.size());
     attention_.num_kv_heads = static_cast<int>(shard_.kv_heads.size());
     attention_.head_dim = config_.head_dim;
@@ -64,6 +66,7 @@ class Llama : public Model {
 
   void Forward(const DeviceStep& step) override {
     const int64_t rows = step.token_ids.rows(), wanted = step.wanted_rows.rows();
+    CONTINUO_CHECK(wanted <= rows);
     now_ = all_.First(rows);
     hidden_ = Rows(wanted < rows ? all_.h : all_.x, 0, wanted);
     // Decoding does the same again and again. With several ranks their second threads look at the
@@ -166,9 +169,8 @@ class Llama : public Model {
 
   void Mlp(const LayerWeights& w) {
     b_.RmsNorm(now_.h, now_.x, w.mlp_gain, config_.rms_norm_eps);
-    b_.MatMuls(now_.h, std::array<Product, 2>{
-                           {{now_.gate, w.gate, w.gate_bias}, {now_.up, w.up, w.up_bias}}});
-    ActivateMul(now_.gate, now_.up);
+    b_.GatedMatMul(now_.h, {now_.gate, w.gate, w.gate_bias}, {now_.up, w.up, w.up_bias},
+                   gate_function_);
     b_.MatMulPieces(now_.sum, now_.gate, w.down, shard_.inner_pieces);
     comm_.AllReduceSum(now_.sum);
     AddToStream(w.down_bias, w.mlp_output_gain);
@@ -180,23 +182,13 @@ class Llama : public Model {
     b_.RmsNorm(now_.h, now_.x, w.mlp_gain, config_.rms_norm_eps);
     b_.MatMul(now_.router_logits, now_.h, w.experts.router, Tensor{});
     b_.RouteExperts(now_.routes, now_.router_logits, config_.experts.normalise);
-    b_.ExpertMatMul(now_.expert_gate, now_.h, w.experts.gate, now_.routes, /*by_entry=*/false);
-    b_.ExpertMatMul(now_.expert_up, now_.h, w.experts.up, now_.routes, /*by_entry=*/false);
-    ActivateMul(now_.expert_gate, now_.expert_up);
+    b_.GatedExpertMatMul(now_.expert_gate, now_.expert_up, now_.h, w.experts.gate, w.experts.up,
+                         now_.routes, gate_function_);
     b_.ExpertMatMulPieces(now_.expert_sum, now_.expert_gate, w.experts.down, now_.routes,
                           shard_.expert_pieces);
     comm_.AllReduceSum(now_.expert_sum);
     b_.CombineExperts(now_.sum, now_.expert_sum, now_.routes);
     AddToStream(Tensor{}, w.mlp_output_gain);
-  }
-
-  // gate = activation(gate) * up
-  void ActivateMul(Tensor gate, Tensor up) {
-    if (config_.activation == Activation::kGeluTanh) {
-      b_.GeluMul(gate, gate, up);
-    } else {
-      b_.SiluMul(gate, gate, up);
-    }
   }
 
   // Adds `sum`, through its norm where there is one, to the residual stream.
@@ -211,6 +203,7 @@ class Llama : public Model {
   Backend& b_;
   Communicator& comm_;
   const KvCache& cache_;
+  const GateFunction gate_function_;
   AttentionParams attention_;
   float embedding_scale_ = 1;
   void* memory_ = nullptr;

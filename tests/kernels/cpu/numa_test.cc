@@ -61,8 +61,8 @@ class NodeFolder {
 TEST(NumaTest, ListsAreReadAsLinuxWritesThem) {
   EXPECT_THAT(ParseCpuList("0", 9), ElementsAre(0));
   EXPECT_THAT(ParseCpuList("0-2,5,7-8", 9), ElementsAre(0, 1, 2, 5, 7, 8));
-  for (const char* broken :
-       {"", "a", "1-", "-1", "1,", ",1", "1-2-3", "3-10", "10", "1;2", "99999999999999999999"}) {
+  for (const char* broken : {"", "a", "1-", "-1", "1,", ",1", "1-2-3", "3-10", "3-1", "0,3-1", "10",
+                             "1;2", "99999999999999999999"}) {
     EXPECT_THAT(ParseCpuList(broken, 9), IsEmpty()) << broken;
   }
 }
