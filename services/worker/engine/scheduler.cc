@@ -17,8 +17,9 @@ constexpr int kMinChunk = 16;
 // Of a step in which the prompt of a tenant is read: what is left to tenants that owe it.
 constexpr int kLeastPart = 8;
 
-// Prompts that are read within so many times `target_step` anyway make a step at most so many times
-// as long as its decoding alone; steps shorter than this part of `target_step` nobody notices.
+// Prompts are read within so many times `target_step` where steps that long can do it; shorter ones
+// do where that is soon enough, but no step is held to less than so many times its decoding, nor to
+// less than this part of `target_step`, which nobody notices.
 constexpr double kReadWithin = 2, kPauseFactor = 1.5;
 constexpr int kShortPart = 4;
 
@@ -99,23 +100,23 @@ bool Scheduler::Owes(const Sequence& s) const {
 }
 
 // While the prompt of a tenant that is owed much is read, those that owe it leave most of the step
-// to it: what they add would delay its first token. prompt_limit_ is `target_step` until prompts are
-// chosen.
+// to it: what they add would delay its first token. prompt_limit_ is `target_step` until prompts
+// are chosen.
 void Scheduler::SetLimitFor(const Sequence& s) {
   limit_ = Owes(s) ? options_.target_step / kLeastPart : prompt_limit_;
 }
 
 // What decodes waits for the prompts beside it. With D of decoding in steps of L, what takes R by
 // itself is read after R · L / (L - D): L is the least that reads all there is in time, and no less
-// than what hardly anybody notices.
-absl::Duration Scheduler::PromptLimit() const {
+// than what hardly anybody notices. `prompts`: all that caches leave of prompts under way, so that
+// what was begun in long steps goes on in them. Of those that wait nobody knows what is cached.
+absl::Duration Scheduler::PromptLimit(const StepLoad& decodes, const StepLoad& prompts) const {
   const absl::Duration most = options_.target_step;
-  if (load_.rows == 0 || reader_is_owed_) return most;
-  // Whole prompts: what was begun in long steps goes on in them.
-  int64_t unread = waiting_tokens_;
-  for (const Sequence* s : prompts_) unread += NumTokens(*s);
-  const absl::Duration decoding = cost_.Predict(load_);
-  const absl::Duration reading = cost_.Predict(load_.WithRows(0, unread, 0)) - decoding;
+  if (decodes.rows == 0 || reader_is_owed_) return most;
+  const StepLoad all = {decodes.rows + prompts.rows, decodes.attention + prompts.attention,
+                        decodes.samples};
+  const absl::Duration decoding = cost_.Predict(decodes);
+  const absl::Duration reading = cost_.Predict(all.WithRows(0, waiting_tokens_, 0)) - decoding;
   const double left = 1 - absl::FDivDuration(reading, kReadWithin * most);
   if (left <= 0) return most;
   return std::min(most, std::max({decoding / left, kPauseFactor * decoding, most / kShortPart}));
@@ -188,11 +189,19 @@ int Scheduler::ShareFor(const Sequence& s, const Sequence* behind) const {
 // in order of rank; after them for those that wait, unless their tenant is owed much.
 void Scheduler::ChoosePrompts() {
   const size_t first = chosen_.size();
+  const StepLoad decodes = load_;
+  StepLoad unread;
+  const auto count_unread = [&](const Sequence& s) {
+    const int64_t cached = int64_t{s.num_shared} * options_.block_size;
+    unread = unread.WithRows(cached, NumTokens(s) - cached, 0);
+  };
   prompts_.clear();
   for (Sequence* s : running_) {
-    if (NumRemaining(*s) > 1) prompts_.push_back(s);
+    if (NumRemaining(*s) <= 1) continue;
+    prompts_.push_back(s);
+    count_unread(*s);
   }
-  prompt_limit_ = PromptLimit();
+  prompt_limit_ = PromptLimit(decodes, unread);
   if (tenants_.num_live() > 1) {
     std::ranges::stable_sort(prompts_, [](const Sequence* a, const Sequence* b) {
       if (Priority(*a) != Priority(*b)) return Priority(*a) > Priority(*b);
@@ -218,6 +227,9 @@ void Scheduler::ChoosePrompts() {
     // No crumbs for it beside another prompt; beside decodes alone, whatever there is.
     admits = left > 0 && (left == least || chosen_.size() == first) && TryAdmit(*waiting);
     if (!admits) continue;
+    count_unread(*waiting);
+    prompt_limit_ = PromptLimit(decodes, unread);
+    SetLimitFor(*waiting);
     const Sequence* behind = running;
     if (behind == nullptr && !waiting_.empty()) behind = waiting_.front();
     Choose(*waiting, ShareFor(*waiting, behind));

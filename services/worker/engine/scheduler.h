@@ -116,7 +116,7 @@ class Scheduler {
   const Tenant* TenantWithPrompt();
   bool Owes(const Sequence& s) const;
   void SetLimitFor(const Sequence& s);
-  absl::Duration PromptLimit() const;
+  absl::Duration PromptLimit(const StepLoad& decodes, const StepLoad& prompts) const;
   bool Precedes(const Sequence& waiting, const Sequence& running) const;
   void ChooseDecodes();
   void AdmitSiblings();

@@ -190,6 +190,25 @@ TEST(SchedulerTest, ShortPromptsMakeTheStepsOfOthersLittleLonger) {
   EXPECT_TRUE(h.status().ok()) << h.status();
 }
 
+TEST(SchedulerTest, WhatIsCachedOfAPromptMakesNoStepLonger) {
+  EngineOptions options;
+  options.num_blocks = 4000;
+  Harness h(options, [](const StepPlan& plan) {
+    return absl::Milliseconds(40) + plan.num_rows() * absl::Microseconds(2500);
+  });
+  h.Add(RequestOf(Tokens(800, 1), 2));
+  h.RunToEnd();
+  for (int i = 0; i < 12; ++i) h.Add(Endless(i, 2));
+  while (h.scheduler().num_waiting() > 0) h.Step();
+  for (int i = 0; i < 5; ++i) h.Step();  // 70 ms each
+  std::vector<int32_t> prompt = Tokens(800, 1);
+  for (const int32_t token : Tokens(30, 2)) prompt.push_back(token);
+  // Without what is known it would be 2 s of reading.
+  const auto [longest, all] = Read(h, h.Add(RequestOf(prompt, 1)));
+  EXPECT_LE(longest, absl::Milliseconds(106));
+  EXPECT_LE(all, absl::Milliseconds(400));
+}
+
 TEST(SchedulerTest, ShortStepsMayBecomeAQuarterOfTheLongest) {
   EngineOptions options;
   options.num_blocks = 4000;
