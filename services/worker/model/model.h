@@ -21,8 +21,8 @@ inline constexpr int kLogitRows = 64;
 // The arrays of a StepPlan after they reached the device, all i32.
 struct DeviceStep {
   Tensor token_ids, positions, kv_slots;  // [rows]
-  PagedKv kv;                             // `keys` and `values` are filled in per layer
-  Tensor wanted_rows;                     // [n], ascending: those whose logits may be asked for
+  PagedKv kv;                             // `cache` is filled in per layer
+  Tensor wanted_rows;  // [n], strictly ascending: those whose logits may be asked for
 };
 
 // One rank's transformer, as a list of Backend calls. Every rank of a replica makes the same calls

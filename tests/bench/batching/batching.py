@@ -284,6 +284,8 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, default=OUT / "batching.json")
     parser.add_argument("--svg", type=pathlib.Path, default=OUT / "batching.svg")
     arguments = parser.parse_args()
+    if not 0 <= arguments.shared_prefix < min(arguments.prompts):
+        parser.error("--shared_prefix is shorter than every prompt")
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the worker ends with this
     model = pathlib.Path(arguments.model) if arguments.model else make_model(arguments.shape)

@@ -37,7 +37,6 @@ from load import Plan, drive, first_texts  # noqa: E402
 
 OUT = ROOT / "build/bench"
 LLAMA, VLLM = OUT / "llama", OUT / "vllm"
-CONTEXT = 2048  # of a request
 QUANTIZED = {"int8": "Q8_0", "int4": "Q4_0"}  # llama.cpp's of about the same size
 
 
@@ -112,14 +111,14 @@ def wait_until_ready(name, address, process, seconds=540):
         time.sleep(0.5)  # asks another process
 
 
-def start_ours(model, weights, threads, streams):
+def start_ours(model, weights, threads, streams, context):
     port, gateway_port, http_port = (fleet.free_port() for _ in range(3))
     worker = spawn("worker", [fleet.BIN / "continuo-worker", f"--model={model}", "--model_name=m",
                               f"--listen=127.0.0.1:{port}", "--metrics_listen=127.0.0.1:0",
                               f"--threads={threads}", f"--weights={weights}",
                               "--speculation=off",
-                              f"--max_context_tokens={CONTEXT}",
-                              f"--kv_blocks={streams * CONTEXT // 16}"])
+                              f"--max_context_tokens={context}",
+                              f"--kv_blocks={streams * context // 16}"])
     gateway = spawn("gateway", [fleet.BIN / "continuo-gateway", f"--workers=127.0.0.1:{port}",
                                 f"--listen=127.0.0.1:{gateway_port}",
                                 "--metrics_listen=127.0.0.1:0",
@@ -129,7 +128,7 @@ def start_ours(model, weights, threads, streams):
     return server
 
 
-def start_llama(model, weights, threads, streams):
+def start_llama(model, weights, threads, streams, context):
     """In its folder of Debian's unstable suite; the GGUF file has to lie in there."""
     if not (LLAMA / "usr/bin/llama-server").exists():
         raise RuntimeError("llama.cpp is not there: tests/bench/peers/setup.sh llama.cpp")
@@ -146,22 +145,26 @@ def start_llama(model, weights, threads, streams):
     port = fleet.free_port()
     process = spawn("llama.cpp", [
         "chroot", LLAMA, "/usr/bin/llama-server", "-m", f"/{name}", "--host", "127.0.0.1", "--port",
-        port, "-t", threads, "-tb", threads, "-np", streams, "-c", CONTEXT * streams, "--no-webui",
+        port, "-t", threads, "-tb", threads, "-np", streams, "-c", context * streams, "--no-webui",
         "--no-cache-prompt"])
     return Server("llama.cpp", f"127.0.0.1:{port}", [process])
 
 
-def start_vllm(model, _weights, threads, streams):
+def start_vllm(model, _weights, threads, streams, context):
     if not (VLLM / "bin/vllm").exists():
         raise RuntimeError("vLLM is not there: tests/bench/peers/setup.sh vllm")
     port = fleet.free_port()
+    config = json.loads((model / "config.json").read_text())
+    kv_bytes = (config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"] *
+                4 * streams * context)
     cores = sorted(os.sched_getaffinity(0))[:threads]
     openmp = next(VLLM.glob("lib/libiomp5.so"), "")  # as vLLM's guide has it
     process = spawn("vllm", [
         VLLM / "bin/vllm", "serve", model, "--served-model-name", "m", "--host", "127.0.0.1",
-        "--port", port, "--dtype", "bfloat16", "--max-model-len", CONTEXT, "--max-num-seqs",
+        "--port", port, "--dtype", "bfloat16", "--max-model-len", context, "--max-num-seqs",
         max(streams, 16), "--no-enable-prefix-caching"],
-        {"VLLM_CPU_KVCACHE_SPACE": "4", "HF_HUB_OFFLINE": "1", "LD_PRELOAD": str(openmp),
+        {"VLLM_CPU_KVCACHE_SPACE": str(max(1, -(-kv_bytes // 2**30))), "HF_HUB_OFFLINE": "1", "LD_PRELOAD": str(openmp),
+         "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "7200",  # it is stopped while others are measured
          "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores))})
     return Server("vllm", f"127.0.0.1:{port}", [process])
 
@@ -232,11 +235,15 @@ def main():
     parser.add_argument("--requests", type=int, default=3, help="a stream (%(default)s)")
     parser.add_argument("--prompt", type=int, default=128, help="tokens (%(default)s)")
     parser.add_argument("--output", type=int, default=96, help="tokens, the mean (%(default)s)")
+    parser.add_argument("--context", type=int, default=2048,
+                        help="tokens a request may have; servers reserve it (%(default)s)")
     parser.add_argument("--rounds", type=int, default=1, help="(%(default)s)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--servers", default="continuo,llama.cpp,vllm")
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
+    if arguments.prompt + 8 * arguments.output > arguments.context:
+        parser.error("--context holds no prompt with the longest answer, 8 * --output")
     streams = [int(s) for s in arguments.streams.split(",")]
     names = [n for n in arguments.servers.split(",")
              if n != "vllm" or arguments.weights == "bf16"]
@@ -251,7 +258,8 @@ def main():
     try:
         for name in names:
             try:
-                server = STARTERS[name](model, arguments.weights, arguments.threads, max(streams))
+                server = STARTERS[name](model, arguments.weights, arguments.threads, max(streams),
+                                        arguments.context)
                 servers.append(server)
                 wait_until_ready(name if name != "continuo" else "gateway", server.address,
                                  server.groups[-1])

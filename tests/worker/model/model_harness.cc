@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <span>
 #include <thread>
 #include <utility>
@@ -83,6 +84,9 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const StepPlan& plan) {
   step.kv.block_tables = *tables.Upload(plan.block_tables, plan.max_blocks);
   step.kv.kv_len = *lengths.Upload(plan.kv_len);
   step.kv.query_begin = *begins.Upload(plan.query_begin);
+  // Each row once, as it has to be.
+  CONTINUO_CHECK(std::ranges::adjacent_find(plan.sample_rows, std::greater_equal<>()) ==
+                 plan.sample_rows.end());
   step.wanted_rows = *rows.Upload(plan.sample_rows);
   rank.model->Forward(step);
   const size_t vocab = static_cast<size_t>(config_.vocab_size);

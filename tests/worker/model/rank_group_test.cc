@@ -68,7 +68,7 @@ std::unique_ptr<RankGroup> Group(const TinyModel& model, int size, int failing_r
   return std::make_unique<RankGroup>(std::move(runners));
 }
 
-// Notes on how many processors its rank's thread may run.
+// Notes at each sum the processors that its rank's thread may run on.
 class NotingCommunicator : public Communicator {
  public:
   NotingCommunicator(std::unique_ptr<Communicator> inner, std::vector<int>* cpus)
