@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import queue
+import shutil
 import signal
 import socket
 import subprocess
@@ -30,6 +31,7 @@ def _load_stubs():
     from grpc_tools import protoc
     import grpc_tools
     out = tempfile.mkdtemp(prefix="continuo-stubs-")
+    atexit.register(shutil.rmtree, out, ignore_errors=True)
     proto = str(ROOT / "proto")
     well_known = str(pathlib.Path(grpc_tools.__file__).parent / "_proto")
     files = [str(p) for p in sorted((ROOT / "proto").rglob("*.proto"))]

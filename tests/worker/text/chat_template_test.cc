@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "tests/testing/temp_folder.h"
 #include "tests/worker/text/test_files.h"
 
 namespace continuo {
@@ -277,9 +278,8 @@ TEST(ChatTemplateTest, ValuesBehaveAsInPython) {
 
 // A template may be in either of three files; the first that exists counts.
 TEST(ChatTemplateTest, TheTemplateFileGoesBeforeItsJsonAndTheConfiguration) {
-  const std::filesystem::path dir =
-      std::filesystem::path(::testing::TempDir()) / absl::StrCat("chat_template_test", getpid());
-  std::filesystem::create_directories(dir);
+  const testing::TempFolder folder;
+  const std::filesystem::path& dir = folder.path();
   std::ofstream(dir / "tokenizer.json") << Tokenizer();
   const auto render = [&] {
     return TextModel::Open(dir.string()).value()->RenderChat(kHello).value();

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "tests/testing/temp_folder.h"
 #include "tests/worker/text/test_files.h"
 
 namespace continuo {
@@ -29,24 +30,15 @@ absl::StatusOr<std::unique_ptr<TextModel>> WithTokenizer(const std::string& toke
   return TextModel::FromBuffers({.tokenizer_json = tokenizer_json});
 }
 
-// An empty folder of this test.
-std::filesystem::path TestFolder() {
-  const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-  const std::filesystem::path dir = std::filesystem::path(::testing::TempDir()) /
-                                    absl::StrCat("text_model_test_", info->name(), getpid());
-  std::filesystem::remove_all(dir);
-  std::filesystem::create_directories(dir);
-  return dir;
-}
-
 TEST(TextModelTest, AMissingTokenizerIsNotFoundAndNamed) {
-  const auto model = TextModel::Open(TestFolder().string());
+  const auto model = TextModel::Open(testing::TempFolder().path().string());
   EXPECT_EQ(model.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(model.status().message()), HasSubstr("tokenizer.json"));
 }
 
 TEST(TextModelTest, AFileThatCannotBeReadIsInvalidAndNamed) {
-  const std::filesystem::path dir = TestFolder();
+  const testing::TempFolder folder;
+  const std::filesystem::path& dir = folder.path();
   std::ofstream(dir / "tokenizer.json") << TestFile("byte_level/tokenizer.json");
   std::ofstream(dir / "tokenizer_config.json") << "{";
   const auto model = TextModel::Open(dir.string());
