@@ -136,8 +136,10 @@ def main():
         retry = details_of(error, status_pb, details_pb)[1]
         return retry.retry_delay.ToMilliseconds() / 1000
 
-    # Pings find a connection that broke without a word.
+    # Pings find a connection that broke without a word; by default they end after two while a
+    # call only receives.
     options = [("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 5_000),
+               ("grpc.http2.max_pings_without_data", 0),
                ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 2_000)]
     deadline = time.monotonic() + flags.timeout
     channels = [grpc.insecure_channel(address, options=options)
