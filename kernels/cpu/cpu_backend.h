@@ -95,8 +95,9 @@ class CpuBackend : public Backend {
   // next_weights: what the thread likely reads next, or null.
   void MultiplyPart(const PanelLayout& layout, const PackedRows& packed, const PanelPart& part,
                     const uint8_t* next_weights, int thread);
-  // The part's products [num_rows, stride] become `gate` of one row after another, which is
-  // written to out.
+  // Adds biases to the part's products `gates` and `ups`, [num_rows, stride] each, and writes what
+  // its gate makes of their first num_columns to out. Behind ups is room for as much; all of it is
+  // scratch afterwards.
   void FinishGated(const PanelPart& part, int64_t num_columns, int64_t stride, float* gates,
                    float* ups);
   // Adds the pieces' sums [num_pieces, num_rows, stride] and a bias, and writes the first

@@ -156,14 +156,15 @@ def start_vllm(model, _weights, threads, streams, context):
     port = fleet.free_port()
     config = json.loads((model / "config.json").read_text())
     kv_bytes = (config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"] *
-                4 * streams * context)
+                4 * streams * context)  # as much as the others have
+    kv_gib = max(1, -(-kv_bytes // 2**30))
     cores = sorted(os.sched_getaffinity(0))[:threads]
     openmp = next(VLLM.glob("lib/libiomp5.so"), "")  # as vLLM's guide has it
     process = spawn("vllm", [
         VLLM / "bin/vllm", "serve", model, "--served-model-name", "m", "--host", "127.0.0.1",
         "--port", port, "--dtype", "bfloat16", "--max-model-len", context, "--max-num-seqs",
         max(streams, 16), "--no-enable-prefix-caching"],
-        {"VLLM_CPU_KVCACHE_SPACE": str(max(1, -(-kv_bytes // 2**30))), "HF_HUB_OFFLINE": "1", "LD_PRELOAD": str(openmp),
+        {"VLLM_CPU_KVCACHE_SPACE": str(kv_gib), "HF_HUB_OFFLINE": "1", "LD_PRELOAD": str(openmp),
          "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "7200",  # it is stopped while others are measured
          "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores))})
     return Server("vllm", f"127.0.0.1:{port}", [process])
