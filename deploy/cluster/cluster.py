@@ -142,9 +142,9 @@ class Load:
         self.process = subprocess.Popen([str(c) for c in command], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=self.log, text=True,
                                         env=ENVIRONMENT)
-        self._answer()
+        self.answer()
 
-    def _answer(self):
+    def answer(self):
         while True:
             line = self.process.stdout.readline()
             if line.startswith("{"):
@@ -154,13 +154,25 @@ class Load:
                 raise RuntimeError(f"the load {self.name} ended: {self.log.read()[-2000:]}")
 
     def tell(self, command):
+        self.send(command)
+        return self.answer()
+
+    def send(self, command):
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
-        return self._answer()
 
     def end(self):
         self.process.stdin.close()
         self.process.wait(timeout=30)
+
+
+def tell_all(loads, command):
+    """At once, so that none is kept waiting by another's streams; {name: report}."""
+    for load in loads:
+        load.send(command)
+    reports = {load.name: load.answer() for load in loads}
+    assert len(reports) == len(loads), reports.keys()
+    return reports
 
 
 def load_in_pod(*options, streams=6, address=GATEWAY):

@@ -42,15 +42,12 @@ class Test:
     def under_load(self, act, most_reconnects=0, inexact=False, longest_gap=None, longest_kept_gap=None):
         """Runs `act` while streams are open; returns what happened to them. A kept gap is one of a stream
         that never had to reconnect."""
-        for load in self.loads:
-            load.tell("start")
+        cluster.tell_all(self.loads, "start")
         begin = time.monotonic()
         act()
         seconds = time.monotonic() - begin
-        for load in self.loads:
-            load.tell("progress")
-        reports = {load.name: load.tell("stop") for load in self.loads}
-        assert len(reports) == len(self.loads), reports.keys()
+        cluster.tell_all(self.loads, "progress")
+        reports = cluster.tell_all(self.loads, "stop")
         total = {key: sum(r[key] for r in reports.values()) for key in
                  ("streams", "tokens", "moves", "reconnects", "inexact")}
         total["seconds"] = round(seconds, 1)
