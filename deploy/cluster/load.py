@@ -43,7 +43,8 @@ class Connection:
         # connections go there as well and do not come about: calls wait until one does.
         options = [
             ("grpc.use_local_subchannel_pool", 1), ("grpc.keepalive_time_ms", 10000),
-            ("grpc.keepalive_timeout_ms", 2000), ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.keepalive_timeout_ms", 2000), ("grpc.http2.ping_timeout_ms", 2000),
+            ("grpc.http2.max_pings_without_data", 0),
             ("grpc.min_reconnect_backoff_ms", 500),
             ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500)]
         if authority:

@@ -10,6 +10,7 @@
 #include "services/base/status_macros.h"
 #include "services/cli/terminal.h"
 #include "services/common/error.h"
+#include "services/common/grpc_keepalive.h"
 
 namespace continuo {
 
@@ -43,11 +44,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Connection& con
   }
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
-  // Or pings end after two while a call only receives, and a connection that broke without a word
-  // is never noticed.
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  SetKeepalive(absl::Seconds(10), absl::Seconds(10), arguments);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // In spite of its name, how long one attempt may take.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "services/common/grpc_keepalive.h"
 #include "services/common/grpc_status.h"
 #include "services/common/log.h"
 
@@ -35,9 +36,7 @@ std::shared_ptr<WorkerChannel> MakeWorkerChannel(const std::string& address,
   grpc::ChannelArguments arguments;
   // A connection of its own, whatever other channels of this process there are.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3000);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  SetKeepalive(absl::Seconds(10), absl::Seconds(3), arguments);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // also how long connecting may take
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);

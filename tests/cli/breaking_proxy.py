@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP proxy on a loopback port that breaks its connections after a given number of bytes."""
+"""TCP proxies on a loopback port: one breaks its connections after a given number of bytes, one falls
+silent."""
 import socket
 import struct
 import threading
@@ -65,3 +66,61 @@ class BreakingProxy:
             except OSError:
                 pass
             end.close()
+
+
+class SilentProxy:
+    """Forwards to `target` ("host:port"). On the first connection answers are held back after
+    `num_data` DATA frames (RFC 9113); once `num_pings` of the client's pings were answered over it, nothing goes
+    either way any more and nobody is told, as where a node is lost: `is_silent` says so. Later
+    connections are whole."""
+
+    DATA, PING, ACK = 0, 6, 1
+
+    def __init__(self, target, num_data, num_pings):
+        host, port = target.rsplit(":", 1)
+        self._target, self._num_data, self._num_pings = (host, int(port)), num_data, num_pings
+        self.is_silent = False
+        self._ends = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        self._listener.close()
+        for end in self._ends:
+            end.close()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+            except OSError:
+                return
+            back = self._forward if self._ends else self._forward_until_silent
+            self._ends += [client, server]
+            threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
+            threading.Thread(target=back, args=(server, client), daemon=True).start()
+
+    def _forward(self, source, sink):
+        try:
+            while data := source.recv(65536):
+                if not self.is_silent or source not in self._ends[:2]:
+                    sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def _forward_until_silent(self, server, client):
+        frames = server.makefile("rb")
+        num_data = num_answers = 0
+        while num_answers < self._num_pings:
+            header = frames.read(9)
+            frame = header + frames.read(int.from_bytes(header[:3], "big"))
+            kind, flags = header[3], header[4]
+            num_data += kind == self.DATA
+            num_answers += kind == self.PING and flags & self.ACK
+            is_of_connection = not any(header[5:9])
+            if is_of_connection or num_data <= self._num_data:
+                client.sendall(frame)
+        self.is_silent = True

@@ -11,7 +11,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import fleet  # noqa: E402
-from breaking_proxy import BreakingProxy  # noqa: E402
+from breaking_proxy import BreakingProxy, SilentProxy  # noqa: E402
 
 EXAMPLE = fleet.ROOT / "services/cli/examples/python/generate.py"
 PROMPT = "Mira lives in Oslo and plays the violin."
@@ -57,6 +57,17 @@ class ClientTest(unittest.TestCase):
         def run(*arguments, address=None):
             return self.cli("generate", "--verbose", *arguments, address=address)
         self.assert_survives(run, "; going on]")
+
+    def test_cli_goes_on_after_a_connection_fell_silent(self):
+        """And gRPC's two pings of a client that sends nothing itself are spent, of which it allows
+        more. It pings every 10 s."""
+        undisturbed = self.cli("generate", *LONG, PROMPT)
+        proxy = SilentProxy(self.gateway.address, num_data=5, num_pings=3)
+        silenced = self.cli("generate", "--verbose", *LONG, PROMPT, address=proxy.address)
+        proxy.close()
+        self.assertEqual((silenced.returncode, silenced.stdout), (0, undisturbed.stdout), silenced.stderr)
+        self.assertTrue(proxy.is_silent)
+        self.assertEqual(silenced.stderr.count("; going on]"), 1, silenced.stderr)
 
     def test_both_show_the_same_text(self):
         flags = ["--max_tokens=40", "--temperature=0", "--ignore_eos", PROMPT]

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """An example client, built as its README says, against two real gateways and two workers: a worker's
-death does not show, a gateway's is one reconnect, Ctrl-C and the deadline end the work everywhere.
+death does not show, a gateway's and a connection that falls silent are one reconnect each, Ctrl-C and
+the deadline end the work everywhere.
 
     tests/cli/examples_test.py python|go|typescript|java
 """
@@ -14,6 +15,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import fleet  # noqa: E402
+from breaking_proxy import SilentProxy  # noqa: E402
 from fleet import pb  # noqa: E402
 
 EXAMPLES = fleet.ROOT / "services/cli/examples"
@@ -66,9 +68,10 @@ class ExampleTest(unittest.TestCase):
         request.stopping.ignore_eos = True
         return fleet.Client(self.workers[0].address).generate(request).text[0]
 
-    def start(self, *flags):
-        """The client on a long answer, after the first of it has come."""
-        servers = ",".join(gateway.address for gateway in self.gateways)
+    def start(self, *flags, first=None):
+        """The client on a long answer, after the first of it has come; `first` takes the first
+        gateway's place."""
+        servers = ",".join([first or self.gateways[0].address, self.gateways[1].address])
         _, command = LANGUAGES[language]
         process = subprocess.Popen(
             [*command, f"--server={servers}", f"--max_tokens={TOKENS}", f"--seed={SEED}",
@@ -110,6 +113,16 @@ class ExampleTest(unittest.TestCase):
         self.gateways[0].process.kill()
         code, text, errors = self.finish(process)
         self.assertEqual((code, text), (0, undisturbed + "\n"), errors)
+        self.assertRegex(errors, r"\A\[lost after [1-9]\d* tokens, \w+; going on\]\n\Z")
+
+    def test_connection_that_fell_silent_is_one_reconnect(self):
+        """And those pings are spent that gRPC allows a client by itself which sends nothing else."""
+        undisturbed = self.undisturbed()
+        proxy = SilentProxy(self.gateways[0].address, num_data=5, num_pings=3)
+        self.addCleanup(proxy.close)
+        code, text, errors = self.finish(self.start(first=proxy.address))
+        self.assertEqual((code, text), (0, undisturbed + "\n"), errors)
+        self.assertTrue(proxy.is_silent)
         self.assertRegex(errors, r"\A\[lost after [1-9]\d* tokens, \w+; going on\]\n\Z")
 
     def test_full_gateway_takes_what_goes_on_a_little_later(self):

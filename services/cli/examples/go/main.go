@@ -41,7 +41,8 @@ const firstPause, longestPause, reconnectFor = 100 * time.Millisecond, 3 * time.
 // a server that gets that goes on exactly after it. The deadline is the context's.
 func generate(ctx context.Context, servers []pb.InferenceServiceClient, request *pb.GenerateRequest,
 	onResponse func(*pb.GenerateResponse), onLost func(error)) error {
-	last, pause := time.Now(), firstPause
+	var lostSince time.Time
+	pause := firstPause
 	for try := 0; ; try++ {
 		call, err := servers[try%len(servers)].Generate(ctx, request)
 		for err == nil {
@@ -51,7 +52,7 @@ func generate(ctx context.Context, servers []pb.InferenceServiceClient, request 
 					request.Continuation = &pb.Continuation{Received: &pb.GenerateResponse{}}
 				}
 				proto.Merge(request.Continuation.Received, response)
-				last, pause = time.Now(), firstPause
+				lostSince, pause = time.Time{}, firstPause
 				onResponse(response)
 			}
 		}
@@ -62,7 +63,10 @@ func generate(ctx context.Context, servers []pb.InferenceServiceClient, request 
 		lost := status.Code(err) == codes.Unavailable && goOn
 		// A server that is full takes what goes on a little later.
 		full := status.Code(err) == codes.ResourceExhausted && request.Continuation != nil
-		if !lost && !full || time.Since(last) > reconnectFor {
+		if lostSince.IsZero() { // The loss itself may be noticed late.
+			lostSince = time.Now()
+		}
+		if !lost && !full || time.Since(lostSince) > reconnectFor {
 			return err
 		}
 		onLost(err)

@@ -52,11 +52,11 @@ def generate(channels, make_stub, request, deadline, reconnect_for=60.0,
     that gets that goes on exactly after it.
 
     `deadline` is a time.monotonic(), `retry_delay` how long a server asks to wait, in seconds. Raises
-    grpc.RpcError when that has passed, when nothing new
-    came for `reconnect_for` seconds, or after an error that another try cannot mend.
+    grpc.RpcError when that has passed, when tries brought nothing new for `reconnect_for` seconds, or
+    after an error that another try cannot mend.
     """
     stubs = [make_stub(channel) for channel in channels]
-    last, pause = time.monotonic(), 0.1
+    lost_since, pause = None, 0.1
     for attempt in itertools.count():
         # gRPC's own deadline: the server knows it too, and does not work beyond it.
         call = stubs[attempt % len(stubs)].Generate(
@@ -64,7 +64,7 @@ def generate(channels, make_stub, request, deadline, reconnect_for=60.0,
         try:
             for response in call:
                 request.continuation.received.MergeFrom(response)
-                last, pause = time.monotonic(), 0.1
+                lost_since, pause = None, 0.1
                 yield response
             return
         except grpc.RpcError as error:
@@ -75,7 +75,9 @@ def generate(channels, make_stub, request, deadline, reconnect_for=60.0,
             # A server that is full takes what goes on a little later.
             full = (error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
                     and request.HasField("continuation"))
-            if not (lost or full) or time.monotonic() - last > reconnect_for:
+            # From the loss, which may itself be noticed late.
+            lost_since = lost_since or time.monotonic()
+            if not (lost or full) or time.monotonic() - lost_since > reconnect_for:
                 raise
             on_lost(error)
             time.sleep(max(pause, retry_delay(error)))
@@ -136,10 +138,10 @@ def main():
         retry = details_of(error, status_pb, details_pb)[1]
         return retry.retry_delay.ToMilliseconds() / 1000
 
-    # Pings find a connection that broke without a word; by default they end after two while a
-    # call only receives.
+    # Pings find a connection that broke without a word. By default they end after two while a call
+    # only receives, and it is their own timeout, of a minute, that decides.
     options = [("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 5_000),
-               ("grpc.http2.max_pings_without_data", 0),
+               ("grpc.http2.ping_timeout_ms", 5_000), ("grpc.http2.max_pings_without_data", 0),
                ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 2_000)]
     deadline = time.monotonic() + flags.timeout
     channels = [grpc.insecure_channel(address, options=options)

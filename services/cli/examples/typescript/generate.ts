@@ -41,7 +41,7 @@ async function* generate(
   onLost: (error: grpc.ServiceError) => void,
 ): AsyncGenerator<GenerateResponse> {
   let received: GenerateResponse | undefined;
-  let last = Date.now();
+  let lostSince: number | undefined;
   let pauseMs = FIRST_PAUSE_MS;
   for (let attempt = 0; ; ++attempt) {
     const continuation = received && { received };
@@ -52,7 +52,7 @@ async function* generate(
     try {
       for await (const response of call) {
         received = merge(received, response);
-        last = Date.now();
+        lostSince = undefined;
         pauseMs = FIRST_PAUSE_MS;
         yield response;
       }
@@ -64,7 +64,8 @@ async function* generate(
       const lost = error.code === grpc.status.UNAVAILABLE && goOn;
       // A server that is full takes what goes on a little later.
       const full = error.code === grpc.status.RESOURCE_EXHAUSTED && received !== undefined;
-      if (!(lost || full) || Date.now() - last > RECONNECT_FOR_MS) throw error;
+      lostSince ??= Date.now(); // The loss itself may be noticed late.
+      if (!(lost || full) || Date.now() - lostSince > RECONNECT_FOR_MS) throw error;
       onLost(error);
       await pause(Math.max(pauseMs, detailsOf(error).retryDelayMs ?? 0), undefined, { signal });
       pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);

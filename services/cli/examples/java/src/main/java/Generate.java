@@ -49,7 +49,8 @@ final class Generate {
   static void generate(List<InferenceServiceBlockingStub> servers, GenerateRequest.Builder request,
       Deadline deadline, Consumer<GenerateResponse> onResponse, Consumer<Status> onLost)
       throws InterruptedException, InvalidProtocolBufferException {
-    long last = System.nanoTime(), pauseMs = FIRST_PAUSE_MS, retryMs = 0;
+    long pauseMs = FIRST_PAUSE_MS, retryMs = 0;
+    Deadline giveUp = null;
     for (int attempt = 0; ; ++attempt) {
       // gRPC's own deadline: the server knows it too, and does not work beyond it.
       var server = servers.get(attempt % servers.size()).withDeadline(deadline);
@@ -58,7 +59,7 @@ final class Generate {
         while (responses.hasNext()) {
           GenerateResponse response = responses.next();
           request.getContinuationBuilder().getReceivedBuilder().mergeFrom(response);
-          last = System.nanoTime();
+          giveUp = null;
           pauseMs = FIRST_PAUSE_MS;
           onResponse.accept(response);
         }
@@ -71,8 +72,9 @@ final class Generate {
         // A server that is full takes what goes on a little later.
         boolean full = error.getStatus().getCode() == Status.Code.RESOURCE_EXHAUSTED
             && request.hasContinuation();
-        boolean tooLong = System.nanoTime() - last > RECONNECT_FOR_S * 1_000_000_000L;
-        if (!(lost || full) || tooLong) throw error;
+        // From the loss, which may itself be noticed late.
+        if (giveUp == null) giveUp = Deadline.after(RECONNECT_FOR_S, TimeUnit.SECONDS);
+        if (!(lost || full) || giveUp.isExpired()) throw error;
         onLost.accept(error.getStatus());
         retryMs = retryDelay(error).map(Duration::toMillis).orElse(0L);
       }
