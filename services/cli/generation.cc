@@ -80,7 +80,8 @@ absl::Status Generation::RunOnce(const std::function<void(const v1::GenerateResp
   absl::MutexLock lock(&mutex_);
   context_ = nullptr;
   if (!bad.ok()) return bad;
-  if (complete_ || status.ok()) return absl::OkStatus();
+  if (complete_) return absl::OkStatus();
+  if (status.ok()) return absl::UnavailableError("the answer ended before its summary");
   return cancelled_ ? absl::CancelledError("cancelled") : FromGrpcStatus(status);
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One generation that outlives its connection. When the call ends UNAVAILABLE after something was
-// received, the same request is sent again with what was received as its continuation, so that
-// every response comes exactly once and in order, whatever happens on the way.
+// One generation that outlives its connection. When the call ends UNAVAILABLE, or OK without a
+// summary, after something was received, the same request is sent again with that as its
+// continuation, so that every response comes exactly once and in order, whatever happens on the
+// way.
 
 #include <functional>
 #include <string>

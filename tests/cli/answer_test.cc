@@ -151,6 +151,15 @@ TEST_F(AnswerTest, AStatusAfterTheSummaryDoesNotCount) {
   EXPECT_EQ(service_.requests().size(), 1);
 }
 
+TEST_F(AnswerTest, AnAnswerThatEndsWellBeforeItsSummaryGoesOn) {
+  ASSERT_EQ(Generate(), 0);
+  const std::string undisturbed = out_.str();
+  service_.SetScript({{3, absl::OkStatus()}});
+  EXPECT_EQ(Generate(), 0) << err_.str();
+  EXPECT_EQ(out_.str(), undisturbed);
+  EXPECT_EQ(service_.requests().size(), 3);
+}
+
 TEST_F(AnswerTest, AnErrorIsOneLineWithItsReason) {
   service_.SetScript(
       {{0, WithReason(absl::UnavailableError("no worker\x1b[2J\n"), kReasonNoWorker)}});
