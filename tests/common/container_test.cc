@@ -3,9 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "tests/testing/temp_folder.h"
 
 namespace continuo {
 namespace {
@@ -16,14 +17,11 @@ constexpr uint64_t kMiB = 1 << 20;
 class ContainerTest : public ::testing::Test {
  protected:
   ContainerTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "container_test.XXXXXX").string();
-    root_ = mkdtemp(name.data());
     roots_.cgroup = root_ + "/cgroup";
     roots_.proc = root_ + "/proc";
     roots_.affinity_cpus = 16;
     Write("proc/meminfo", "MemTotal:       4194304 kB\nMemAvailable:   1048576 kB\n");
   }
-  ~ContainerTest() override { std::filesystem::remove_all(root_); }
 
   void Write(const std::string& path, const std::string& text) {
     const std::filesystem::path full = root_ + "/" + path;
@@ -31,7 +29,8 @@ class ContainerTest : public ::testing::Test {
     std::ofstream(full) << text;
   }
 
-  std::string root_;
+  const testing::TempFolder temp_;
+  const std::string root_ = temp_.path();
   ContainerRoots roots_;
 };
 

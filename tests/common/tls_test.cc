@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "continuo/v1/inference.grpc.pb.h"
 #include "services/common/grpc_server.h"
+#include "tests/testing/temp_folder.h"
 
 namespace continuo {
 namespace {
@@ -71,15 +72,12 @@ std::unique_ptr<KeyAndCertificate> Make(const char* name, const KeyAndCertificat
 class TlsTest : public ::testing::Test {
  protected:
   TlsTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "tls_test.XXXXXX").string();
-    folder_ = mkdtemp(name.data());
     ca_ = Make("ca", nullptr);
     Write("ca", *ca_);
     Write("server", *Make("server", ca_.get()));
     Write("client", *Make("client", ca_.get()));
     Write("stranger", *Make("stranger", nullptr));
   }
-  ~TlsTest() override { std::filesystem::remove_all(folder_); }
 
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
   void Write(const std::string& name, const KeyAndCertificate& pair) {
@@ -136,7 +134,8 @@ class TlsTest : public ::testing::Test {
     while (Serial(address, tls) != serial) ASSERT_LT(absl::Now(), end) << serial;
   }
 
-  std::string folder_;
+  const testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
   std::unique_ptr<KeyAndCertificate> ca_;
 };
 

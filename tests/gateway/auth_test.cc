@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/blocking_counter.h"
+#include "tests/testing/temp_folder.h"
 
 namespace continuo::gateway {
 namespace {
@@ -81,11 +82,7 @@ TEST(KeyRingTest, ABadLineIsNamedWithoutItsKey) {
 
 class AuthenticatorTest : public ::testing::Test {
  protected:
-  AuthenticatorTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "auth_test.XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~AuthenticatorTest() override { std::filesystem::remove_all(folder_); }
+  AuthenticatorTest() {}
 
   // A new file, as an operator or Kubernetes puts it in place.
   std::string Write(const std::string& text) const {
@@ -105,7 +102,8 @@ class AuthenticatorTest : public ::testing::Test {
     return *std::move(result);
   }
 
-  std::string folder_;
+  const testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
   std::vector<std::string> changes_;
 };
 

@@ -4,7 +4,6 @@
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -15,6 +14,7 @@
 #include "services/common/grpc_status.h"
 #include "services/gateway/gateway.h"
 #include "tests/testing/fake_worker.h"
+#include "tests/testing/temp_folder.h"
 
 namespace continuo::gateway {
 namespace {
@@ -26,8 +26,6 @@ using Headers = std::multimap<std::string, std::string>;
 class GatewayAuthTest : public ::testing::Test {
  protected:
   GatewayAuthTest() : worker_(FakeGeneration::Worker{.name = "worker"}) {
-    std::string name = (std::filesystem::temp_directory_path() / "auth.XXXXXX").string();
-    folder_ = mkdtemp(name.data());
     std::ofstream(folder_ + "/keys") << "alice key-of-alice-0123\nbob key-of-bob-456789\n";
     GatewayConfig config;
     config.listen = config.http_listen = config.metrics_listen = "127.0.0.1:0";
@@ -39,7 +37,6 @@ class GatewayAuthTest : public ::testing::Test {
     stub_ = v1::InferenceService::NewStub(
         grpc::CreateChannel(gateway_->address(), grpc::InsecureChannelCredentials()));
   }
-  ~GatewayAuthTest() override { std::filesystem::remove_all(folder_); }
 
   absl::StatusCode Generate(const Headers& headers) {
     grpc::ClientContext context;
@@ -55,7 +52,8 @@ class GatewayAuthTest : public ::testing::Test {
   }
 
   FakeWorker worker_;
-  std::string folder_;
+  const testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
   std::unique_ptr<Gateway> gateway_;
   std::unique_ptr<v1::InferenceService::Stub> stub_;
 };

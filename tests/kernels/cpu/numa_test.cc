@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_replica.h"
 #include "kernels/cpu/pick_kernels.h"
+#include "tests/testing/temp_folder.h"
 
 namespace continuo::cpu {
 namespace {
@@ -38,12 +39,7 @@ std::vector<int> Allowed() {
 // A folder laid out as /sys/devices/system/node.
 class NodeFolder {
  public:
-  explicit NodeFolder(const std::string& online) {
-    char path[] = "/tmp/continuo-numa-XXXXXX";
-    path_ = mkdtemp(path);
-    Write("online", online);
-  }
-  ~NodeFolder() { std::filesystem::remove_all(path_); }
+  explicit NodeFolder(const std::string& online) { Write("online", online); }
   const std::string& path() const { return path_; }
   void AddNode(int id, const std::string& cpus) {
     const std::string folder = "node" + std::to_string(id);
@@ -55,7 +51,8 @@ class NodeFolder {
   void Write(const std::string& name, const std::string& text) {
     std::ofstream(path_ + "/" + name) << text << "\n";
   }
-  std::string path_;
+  const testing::TempFolder temp_;
+  const std::string path_ = temp_.path();
 };
 
 TEST(NumaTest, ListsAreReadAsLinuxWritesThem) {

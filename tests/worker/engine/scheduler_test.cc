@@ -162,19 +162,27 @@ std::pair<absl::Duration, absl::Duration> Read(Harness& h, RequestId id) {
   return {longest, h.clock().Elapsed() - start};
 }
 
+// What steps of so many rows take.
+auto LineOf(absl::Duration fixed, absl::Duration row) {
+  return [fixed, row](const StepPlan& plan) { return fixed + plan.num_rows() * row; };
+}
+
+// Twelve streams that only generate, 70 ms a step.
+void LetTwelveGenerate(Harness& h) {
+  for (int i = 0; i < 12; ++i) h.Add(Endless(i, 2));
+  while (h.scheduler().num_waiting() > 0) h.Step();
+  for (int i = 0; i < 5; ++i) h.Step();
+}
+
 TEST(SchedulerTest, ShortPromptsMakeTheStepsOfOthersLittleLonger) {
   EngineOptions options;
   options.num_blocks = 4000;
-  Harness h(options, [](const StepPlan& plan) {
-    return absl::Milliseconds(40) + plan.num_rows() * absl::Microseconds(2500);
-  });
+  Harness h(options, LineOf(absl::Milliseconds(40), absl::Microseconds(2500)));
   for (int i = 0; i < 4; ++i) h.Add(RequestOf(Tokens(300, i), 2));
   h.RunToEnd();  // so that it is known what rows cost
   // Alone it may take whole steps.
   EXPECT_GT(Read(h, h.Add(RequestOf(Tokens(60, 5), 1))).first, absl::Milliseconds(180));
-  for (int i = 0; i < 12; ++i) h.Add(Endless(i, 2));
-  while (h.scheduler().num_waiting() > 0) h.Step();
-  for (int i = 0; i < 5; ++i) h.Step();  // 70 ms each
+  LetTwelveGenerate(h);
   const auto [short_longest, short_all] = Read(h, h.Add(RequestOf(Tokens(30, 6), 1)));
   EXPECT_LE(short_longest, absl::Milliseconds(106));
   EXPECT_LE(short_all, absl::Milliseconds(400));
@@ -193,14 +201,10 @@ TEST(SchedulerTest, ShortPromptsMakeTheStepsOfOthersLittleLonger) {
 TEST(SchedulerTest, WhatIsCachedOfAPromptMakesNoStepLonger) {
   EngineOptions options;
   options.num_blocks = 4000;
-  Harness h(options, [](const StepPlan& plan) {
-    return absl::Milliseconds(40) + plan.num_rows() * absl::Microseconds(2500);
-  });
+  Harness h(options, LineOf(absl::Milliseconds(40), absl::Microseconds(2500)));
   h.Add(RequestOf(Tokens(800, 1), 2));
   h.RunToEnd();
-  for (int i = 0; i < 12; ++i) h.Add(Endless(i, 2));
-  while (h.scheduler().num_waiting() > 0) h.Step();
-  for (int i = 0; i < 5; ++i) h.Step();  // 70 ms each
+  LetTwelveGenerate(h);
   std::vector<int32_t> prompt = Tokens(800, 1);
   for (const int32_t token : Tokens(30, 2)) prompt.push_back(token);
   // Without what is known it would be 2 s of reading.
@@ -212,9 +216,7 @@ TEST(SchedulerTest, WhatIsCachedOfAPromptMakesNoStepLonger) {
 TEST(SchedulerTest, ShortStepsMayBecomeAQuarterOfTheLongest) {
   EngineOptions options;
   options.num_blocks = 4000;
-  Harness h(options, [](const StepPlan& plan) {
-    return absl::Milliseconds(1) + plan.num_rows() * absl::Microseconds(50);
-  });
+  Harness h(options, LineOf(absl::Milliseconds(1), absl::Microseconds(50)));
   for (int i = 0; i < 4; ++i) h.Add(RequestOf(Tokens(900, i), 2));
   h.RunToEnd();
   h.Add(Endless(1, 2));

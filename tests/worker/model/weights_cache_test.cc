@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "services/worker/model/weights.h"
+#include "tests/testing/temp_folder.h"
 #include "tests/testing/tiny_model.h"
 
 namespace continuo {
@@ -28,10 +28,6 @@ constexpr auto kLoop = [](int n, absl::FunctionRef<void(int)> body) {
 // A folder that does not exist yet, and is deleted at the end.
 class Folder {
  public:
-  Folder() : path_(::testing::TempDir() + "weights_cache_" + std::to_string(getpid()) + "/a/b") {
-    std::filesystem::remove_all(Root());
-  }
-  ~Folder() { std::filesystem::remove_all(Root()); }
   const std::string& path() const { return path_; }
   std::vector<std::string> Files() const {
     std::vector<std::string> files;
@@ -43,10 +39,8 @@ class Folder {
   }
 
  private:
-  std::filesystem::path Root() const {
-    return std::filesystem::path(path_).parent_path().parent_path();
-  }
-  const std::string path_;
+  const testing::TempFolder temp_;
+  const std::string path_ = temp_.path() / "a" / "b";
 };
 
 std::vector<uint8_t> Bytes(size_t n) {
