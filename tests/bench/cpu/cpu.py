@@ -22,7 +22,6 @@ import json
 import os
 import pathlib
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -34,6 +33,7 @@ import fleet  # noqa: E402
 from batching import make_model  # noqa: E402
 from gguf import write_gguf  # noqa: E402
 from load import Plan, drive, first_texts  # noqa: E402
+from table import table  # noqa: E402
 
 OUT = ROOT / "build/bench"
 LLAMA, VLLM = OUT / "llama", OUT / "vllm"
@@ -198,32 +198,6 @@ def agree(servers, vocabulary):
             texts[server.name] = first_texts(server.address, server.model, prompts)
     return {name: sum(a == b for a, b in zip(other, texts["continuo"]))
             for name, other in texts.items()}
-
-
-def middle(rounds, *keys):
-    values = []
-    for r in rounds:
-        for key in keys:
-            r = r[key]
-        values.append(r)
-    return statistics.median(values)
-
-
-def table(result):
-    lines = [f"{'server':16}{'streams':>8}{'tok/s':>9}{'ratio':>7}{'a CPU s':>9}{'ratio':>7}"
-             f"{'TTFT p50':>10}{'p99':>9}{'ITL p50':>9}{'p99':>9}   ms; ratio: ours to it"]
-    rates = ("output_tokens_per_second", "output_tokens_per_cpu_second")
-    for streams, cell in result["cells"].items():
-        for name, rounds in cell.items():
-            line = f"{name:16}{streams:>8}"
-            for rate in rates:
-                value = middle(rounds, rate)
-                line += f"{value:9.1f}{middle(cell['continuo'], rate) / value:7.2f}"
-            for kind, width in (("time_to_first_token_s", 10), ("inter_token_s", 9)):
-                line += f"{middle(rounds, kind, 'p50') * 1e3:{width}.1f}"
-                line += f"{middle(rounds, kind, 'p99') * 1e3:9.1f}"
-            lines.append(line)
-    return "\n".join(lines)
 
 
 def main():

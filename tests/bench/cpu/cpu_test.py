@@ -18,6 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from gguf import write_gguf  # noqa: E402
 from load import Plan, drive, percentile  # noqa: E402
 from plot import draw  # noqa: E402
+from table import table  # noqa: E402
 
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 1, "max_position_embeddings": 64,
@@ -185,6 +186,16 @@ class LoadTest(unittest.TestCase):
         self.assertEqual(percentile([3, 1, 2], 0.5), 2)
         self.assertEqual(percentile(range(101), 0.99), 99)
         self.assertIsNone(percentile([], 0.5))
+
+
+class TableTest(unittest.TestCase):
+    def test_answers_of_one_token_have_a_line_too(self):
+        figures = {"output_tokens_per_second": 2, "output_tokens_per_cpu_second": 1,
+                   "time_to_first_token_s": {"p50": 0.5, "p99": 0.75},
+                   "inter_token_s": {"p50": None, "p99": None}}
+        lines = table({"cells": {"1": {"continuo": [figures]}}}).splitlines()
+        self.assertEqual(lines[1].split(),
+                         ["continuo", "1", "2.0", "1.00", "1.0", "1.00", "500.0", "750.0", "-", "-"])
 
 
 class PlotTest(unittest.TestCase):

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// mlp_bench --weights=bf16 --rows=1,8,16,64,240 [--hidden=1024 --intermediate=3072 --pieces=8]
+//   [--threads=2 --isa=auto --rounds=200] [--json=FILE]
+// The MLP of a layer, GatedMatMul and the product behind it, in turn with the ops that the first
+// one joins: MatMuls, then SiluMul. Medians and their ratio; two of --rounds a round, so that what
+// the machine does meanwhile meets both. Weights come from memory: more of them than caches hold.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "tests/bench/kernels/ceilings.h"
+
+namespace continuo::bench {
+namespace {
+
+class Bench {
+ public:
+  Bench(Backend& backend, const Flags& flags)
+      : backend_(backend),
+        hidden_(flags.Get("hidden", 1024)),
+        intermediate_(flags.Get("intermediate", 3072)),
+        rounds_(flags.Get("rounds", 200)) {
+    const std::map<std::string, WeightType> types = {
+        {"bf16", WeightType::kBF16}, {"int8", WeightType::kInt8}, {"int4", WeightType::kInt4}};
+    const auto type = types.find(flags.Get("weights", std::string("bf16")));
+    format_ = backend.FormatOf(type == types.end() ? WeightType::kBF16 : type->second);
+    const int pieces = flags.Get("pieces", 8);
+    for (int i = 0; i <= pieces; ++i) down_pieces_.push_back(intermediate_ * i / pieces);
+    const size_t bytes = Layer(0).bytes;
+    num_layers_ = static_cast<int>(std::max<size_t>(1, (size_t{400} << 20) / bytes));
+    memory_ = *backend.Allocate(num_layers_ * bytes);
+    std::memset(memory_, 0x3c, num_layers_ * bytes);
+  }
+  ~Bench() { backend_.Free(memory_); }
+
+  nlohmann::json Measure(int rows) {
+    x_ = Allocate(DType::kBF16, rows, hidden_);
+    gate_ = Allocate(DType::kBF16, rows, intermediate_);
+    up_ = Allocate(DType::kBF16, rows, intermediate_);
+    out_ = Allocate(DType::kF32, rows, hidden_);
+    std::vector<double> joined, apart;
+    Once(true), Once(false);  // warms up
+    for (int i = 0; i < rounds_; ++i) {
+      // Which is first changes, or one of them would always have the other's caches.
+      for (const bool first : {i % 2 == 0, i % 2 != 0})
+        (first ? joined : apart).push_back(Once(first));
+    }
+    for (const Tensor& t : {x_, gate_, up_, out_}) backend_.Free(t.data);
+    const double a = Median(joined), b = Median(apart);
+    std::printf("%6d %10.1f %10.1f %8.3f\n", rows, a * 1e6, b * 1e6, a / b);
+    std::fflush(stdout);
+    return {{"rows", rows}, {"joined_seconds", a}, {"apart_seconds", b}, {"ratio", a / b}};
+  }
+
+ private:
+  struct Weights {
+    Weight gate, up, down;
+    size_t bytes;
+  };
+
+  Weights Layer(int number) const {
+    Weights w;
+    w.gate.data = {nullptr, DType::kBF16, {intermediate_, hidden_, 1}};
+    w.gate.format = format_;
+    w.up = w.gate;
+    w.down.data = {nullptr, DType::kBF16, {hidden_, intermediate_, 1}};
+    w.down.format = format_;
+    const size_t wide = backend_.WeightBytes(w.gate, std::vector<int64_t>{0, hidden_});
+    w.bytes = 2 * wide + backend_.WeightBytes(w.down, down_pieces_);
+    if (memory_ == nullptr) return w;  // only to know how large it is
+    char* at = static_cast<char*>(memory_) + number * w.bytes;
+    w.gate.data.data = at;
+    w.up.data.data = at + wide;
+    w.down.data.data = at + 2 * wide;
+    return w;
+  }
+
+  double Once(bool joined) {
+    const Weights w = Layer(next_);
+    next_ = (next_ + 1) % num_layers_;
+    const double start = Seconds();
+    const Product gate{gate_, w.gate, Tensor()}, up{up_, w.up, Tensor()};
+    if (joined) {
+      backend_.GatedMatMul(x_, gate, up, GateFunction::kSilu);
+    } else {
+      const Product products[] = {gate, up};
+      backend_.MatMuls(x_, products);
+      backend_.SiluMul(gate_, gate_, up_);
+    }
+    backend_.MatMulPieces(out_, gate_, w.down, down_pieces_);
+    return Seconds() - start;
+  }
+
+  Tensor Allocate(DType type, int64_t rows, int64_t columns) {
+    Tensor t{nullptr, type, {rows, columns, 1}};
+    t.data = *backend_.Allocate(t.bytes());
+    std::memset(t.data, 0x3c, t.bytes());
+    return t;
+  }
+
+  Backend& backend_;
+  const int64_t hidden_, intermediate_;
+  const int rounds_;
+  WeightFormat format_;
+  std::vector<int64_t> down_pieces_;
+  void* memory_ = nullptr;
+  int num_layers_ = 0, next_ = 0;
+  Tensor x_, gate_, up_, out_;
+};
+
+int Main(const Flags& flags) {
+  const int threads = flags.Get("threads", 2);
+  auto made = MakeBackend({.num_threads = threads, .isa = flags.Get("isa", std::string("auto"))});
+  if (!made.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(made.status().message()).c_str());
+    return 2;
+  }
+  Bench bench(**made, flags);
+  nlohmann::json results = {{"path", (*made)->name()}, {"threads", threads}};
+  std::printf("%s, %d threads\n%6s %10s %10s %8s\n", (*made)->name().c_str(), threads, "rows",
+              "joined us", "apart us", "ratio");
+  for (const int rows : flags.GetList("rows", "1,8,16,64,240")) {
+    results["rows"].push_back(bench.Measure(rows));
+  }
+  flags.WriteJson(results);
+  return 0;
+}
+
+}  // namespace
+}  // namespace continuo::bench
+
+int main(int argc, char** argv) {
+  return continuo::bench::Main(continuo::bench::Flags(argc, argv));
+}
