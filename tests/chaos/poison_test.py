@@ -72,8 +72,8 @@ class PoisonTest(unittest.TestCase):
             try:
                 for response in worker.WatchSteps(watch_request):
                     steps = [s for step in response.steps for s in step.sequences]
-                    # The fifth step: the gateway has heard of the first.
-                    if not any(s.request_id == "collected" and s.cached_tokens >= 4 for s in steps):
+                    # So many steps later the gateway has heard of the first, also on a busy machine.
+                    if not any(s.request_id == "collected" and s.cached_tokens >= 200 for s in steps):
                         continue
                     with lock:
                         if self.num_killed < deaths:
