@@ -38,7 +38,8 @@ struct Tensor {
 };
 
 // The numbers that a weight matrix is kept in. int8 and int4 have a scale for each row and group of
-// columns, and rows that they are multiplied with are rounded to int8 likewise.
+// columns. On the CPU rows that they are multiplied with are rounded to int8 likewise; on CUDA
+// devices those stay bf16.
 enum class WeightType : uint8_t { kF32, kBF16, kInt8, kInt4 };
 
 // As flags name them.
@@ -57,7 +58,7 @@ constexpr const char* NameOf(WeightType type) {
 }
 
 // How a weight matrix lies in a device's memory: row-major in data.dtype, or as the device packs
-// it (kernels/cpu/panels.h). A new quantisation is a WeightType, a format here, and a case in each
+// it (kernels/cpu/panels.h, kernels/cuda/quantised_layout.h). A new quantisation is a WeightType, a format here, and a case in each
 // backend's FormatOf, PackRows, MatMul and Embed.
 enum class WeightFormat : uint8_t { kDense, kBF16Panels, kInt8Panels, kInt4Panels };
 

@@ -52,10 +52,9 @@ void ForGroups(const PanelLayout& layout, const Body& body) {
 
 constexpr int64_t kMaxGroup = std::max(kInt8Group, kInt4Group);
 
-// Rounds n elements to integers of a scale that takes the largest to `largest`, to the nearest,
-// ties to even, and returns the scale.
-float RoundGroup(const float* x, int64_t n, float largest, int32_t lowest, int32_t highest,
-                 int32_t* rounded) {
+// Rounds n elements to integers of a scale that takes the largest to `largest`.
+float Round(const float* x, int64_t n, float largest, int32_t lowest, int32_t highest,
+            int32_t* rounded) {
   std::fill_n(rounded, n, 0);
   float high = 0, low = 0;
   bool finite = true;
@@ -90,7 +89,7 @@ void PackBF16(const float* x, int64_t size, uint8_t* runs) {
 // x null: a column beyond the last, of zeros.
 void PackInt8(const float* x, int64_t size, uint8_t* group, int64_t column) {
   int32_t rounded[kMaxGroup] = {};
-  const float scale = x == nullptr ? 0 : RoundGroup(x, size, 127, -127, 127, rounded);
+  const float scale = x == nullptr ? 0 : RoundGroup(WeightFormat::kInt8Panels, x, size, rounded);
   std::memcpy(group + 4 * column, &scale, 4);
   uint8_t* to = group + kScaleBytes + 4 * column;
   for (int64_t k = 0; k < size; k += 4, to += 4 * kPanelColumns) {
@@ -100,7 +99,7 @@ void PackInt8(const float* x, int64_t size, uint8_t* group, int64_t column) {
 
 void PackInt4(const float* x, int64_t size, uint8_t* group, int64_t column) {
   int32_t rounded[kMaxGroup] = {};
-  const float scale = x == nullptr ? 0 : RoundGroup(x, size, -8, -8, 7, rounded);
+  const float scale = x == nullptr ? 0 : RoundGroup(WeightFormat::kInt4Panels, x, size, rounded);
   std::memcpy(group + 4 * column, &scale, 4);
   uint8_t* to = group + kScaleBytes + 4 * column;
   for (int64_t k = 0; k < size; k += 8, to += 4 * kPanelColumns) {
@@ -111,6 +110,11 @@ void PackInt4(const float* x, int64_t size, uint8_t* group, int64_t column) {
 }
 
 }  // namespace
+
+float RoundGroup(WeightFormat format, const float* x, int64_t n, int32_t* rounded) {
+  return format == WeightFormat::kInt4Panels ? Round(x, n, -8, -8, 7, rounded)
+                                             : Round(x, n, 127, -127, 127, rounded);
+}
 
 int64_t GroupSize(WeightFormat format) {
   if (format == WeightFormat::kInt8Panels) return kInt8Group;

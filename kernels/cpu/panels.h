@@ -51,6 +51,11 @@ inline int64_t NumPanels(int64_t columns) { return (columns + kPanelColumns - 1)
 // Elements of x that have one scale, as those of a row of weights have; 0: there are no scales.
 int64_t GroupSize(WeightFormat format);
 
+// Rounds n ≤ GroupSize elements to the integers of int8 (-127 … 127) or int4 (-8 … 7), to the
+// nearest, ties to even, and returns their scale: that of the largest, which is ±127 or -8. NaN
+// where one is not finite, 0 where all are almost 0; the integers are 0 then.
+float RoundGroup(WeightFormat format, const float* x, int64_t n, int32_t* rounded);
+
 // Packs rows [16 panel, 16 panel + n) of a matrix, n ≤ kPanelColumns, each `layout`'s columns long
 // and `stride` floats from the next.
 void PackPanel(const PanelLayout& layout, const float* rows, int64_t stride, int64_t n,

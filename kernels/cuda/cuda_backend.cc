@@ -129,39 +129,33 @@ void CudaBackend::Repeat(std::span<const int64_t> key, absl::FunctionRef<void()>
   Keep(status);  // after what failed in work(), which is why
 }
 
-WeightFormat CudaBackend::FormatOf(WeightType) const { return WeightFormat::kDense; }
-
-size_t CudaBackend::WeightBytes(const Weight& w, std::span<const int64_t>) const {
-  CONTINUO_CHECK(w.format == WeightFormat::kDense);
-  return w.data.bytes();
-}
-
-void CudaBackend::PackRows(const Weight&, std::span<const int64_t>, int64_t, const float*,
-                           int64_t) {
-  CONTINUO_CHECK(!"no format of this device is packed");
-}
-
 void CudaBackend::MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) {
-  Multiply(out, x, w, bias);
+  const int64_t pieces[] = {0, x.cols()};
+  Multiply(out, x, w, pieces, bias, /*may_widen=*/true);
 }
 
 void CudaBackend::MatMulPieces(Tensor out, Tensor x, const Weight& w,
                                std::span<const int64_t> piece_begin) {
   CONTINUO_CHECK(out.dtype == DType::kF32 && piece_begin.back() == x.cols());
-  Multiply(out, x, w, Tensor());
+  Multiply(out, x, w, piece_begin, Tensor(), /*may_widen=*/true);
 }
 
 // What cuBLASLt does not take is prepared in scratch, as many rows at a time as it holds: x widened
 // where w is f32, sums that a bias is added to.
-void CudaBackend::Multiply(Tensor out, Tensor x, const Weight& w, Tensor bias) {
+void CudaBackend::Multiply(Tensor out, Tensor x, const Weight& w,
+                           std::span<const int64_t> piece_begin, Tensor bias, bool may_widen) {
   const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();
-  CONTINUO_CHECK(w.format == WeightFormat::kDense && w.data.rows() == columns);
+  CONTINUO_CHECK(w.data.rows() == columns);
   CONTINUO_CHECK(x.rows() == rows && (columns == 0 || w.data.cols() == k));
   CONTINUO_CHECK(bias.size() == 0 || (bias.dtype == DType::kF32 && bias.size() == columns));
   if (out.size() == 0 || !failure_.ok()) return;
   if (k == 0) {
     CONTINUO_CHECK(bias.size() == 0);
     Enqueue("cudaMemsetAsync", [&] { return cudaMemsetAsync(out.data, 0, out.bytes(), stream()); });
+    return;
+  }
+  if (w.format != WeightFormat::kDense) {
+    MultiplyQuantised(out, x, w, piece_begin, bias, may_widen);
     return;
   }
   const bool widen = x.dtype != w.data.dtype;

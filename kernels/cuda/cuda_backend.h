@@ -30,9 +30,9 @@ struct CudaBackendOptions {
   bool deterministic = false;
 };
 
-// The Backend of one CUDA device. Activations are f32 or bf16, weights dense and of the same type
-// (f32 weights take bf16 activations, too). MatMulPieces sums K in one go: its result depends on
-// the number of ranks.
+// The Backend of one CUDA device. Activations are f32 or bf16, weights of the same type, or f32,
+// int8 or int4 with bf16 activations, which stay bf16. MatMulPieces sums K in one go: its result
+// depends on the number of ranks.
 //
 // The first call that fails is kept, later ones do nothing, and Synchronize() tells of it.
 class CudaBackend : public Backend {
@@ -97,10 +97,16 @@ class CudaBackend : public Backend {
   void Keep(const absl::Status& status);
   // At least so many bytes for one op at a time; null where they are not to be had.
   void* Scratch(size_t bytes);
-  // out = x · wᵀ (+ bias), of any types.
-  void Multiply(Tensor out, Tensor x, const Weight& w, Tensor bias);
+  // out = x · wᵀ (+ bias), of any types. `may_widen`: scratch may be taken to make a quantised w
+  // bf16, which is for many rows.
+  void Multiply(Tensor out, Tensor x, const Weight& w, std::span<const int64_t> piece_begin,
+                Tensor bias, bool may_widen);
+  void MultiplyQuantised(Tensor out, Tensor x, const Weight& w,
+                         std::span<const int64_t> piece_begin, Tensor bias, bool may_widen);
+  void EmbedQuantised(Tensor out, const Weight& table, Tensor token_ids, int first_id, float scale);
   void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
-                       const ExpertRoutes& routes, bool by_entry);
+                       const ExpertRoutes& routes, std::span<const int64_t> piece_begin,
+                       bool by_entry);
 
   const CudaBackendOptions options_;
   Stream stream_;

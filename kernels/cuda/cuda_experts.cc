@@ -32,18 +32,20 @@ void CudaBackend::RouteExperts(const ExpertRoutes& routes, Tensor logits, bool n
 
 void CudaBackend::ExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
                                const ExpertRoutes& routes, bool by_entry) {
-  MultiplyExperts(out, x, experts, routes, by_entry);
+  const int64_t pieces[] = {0, x.cols()};
+  MultiplyExperts(out, x, experts, routes, pieces, by_entry);
 }
 
 void CudaBackend::ExpertMatMulPieces(Tensor out, Tensor x, std::span<const Weight> experts,
                                      const ExpertRoutes& routes,
                                      std::span<const int64_t> piece_begin) {
   CONTINUO_CHECK(out.dtype == DType::kF32 && piece_begin.back() == x.cols());
-  MultiplyExperts(out, x, experts, routes, /*by_entry=*/true);
+  MultiplyExperts(out, x, experts, routes, piece_begin, /*by_entry=*/true);
 }
 
 void CudaBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
-                                  const ExpertRoutes& routes, bool by_entry) {
+                                  const ExpertRoutes& routes, std::span<const int64_t> piece_begin,
+                                  bool by_entry) {
   const int64_t num_entries = routes.rows.size();
   CONTINUO_CHECK(routes.expert_begin.size() == static_cast<int64_t>(experts.size()) + 1);
   CONTINUO_CHECK(out.rows() == num_entries);
@@ -62,8 +64,10 @@ void CudaBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> 
   for (size_t e = 0; e < experts.size(); ++e) {
     const int64_t n = begin[e + 1] - begin[e];
     if (n == 0) continue;
-    CONTINUO_CHECK(experts[e].data.dtype == x.dtype);  // so that Multiply needs no scratch
-    Multiply(RowsOf(out, begin[e], n), RowsOf(gathered, begin[e], n), experts[e], Tensor());
+    // So that Multiply needs no scratch, which holds the rows.
+    CONTINUO_CHECK(experts[e].format != WeightFormat::kDense || experts[e].data.dtype == x.dtype);
+    Multiply(RowsOf(out, begin[e], n), RowsOf(gathered, begin[e], n), experts[e], piece_begin,
+             Tensor(), /*may_widen=*/false);
   }
 }
 

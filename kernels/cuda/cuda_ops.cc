@@ -30,8 +30,11 @@ KvLayout<Element> LayoutOf(const PagedKv& kv, int64_t head_dim) {
 void CudaBackend::Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id,
                         float scale) {
   CONTINUO_CHECK(token_ids.dtype == DType::kI32 && token_ids.size() == out.rows());
-  CONTINUO_CHECK(table.format == WeightFormat::kDense);
   CONTINUO_CHECK(table.data.rows() == 0 || table.data.cols() == out.cols());
+  if (table.format != WeightFormat::kDense) {
+    if (out.size() > 0) EmbedQuantised(out, table, token_ids, first_id, scale);
+    return;
+  }
   Enqueue("Embed", [&] {
     return WithType(out.dtype, [&]<typename T>() {
       return WithType(table.data.dtype, [&]<typename W>() {

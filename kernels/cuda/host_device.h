@@ -13,6 +13,9 @@
 
 namespace continuo::cuda {
 
+CONTINUO_HOST_DEVICE inline int64_t Max(int64_t a, int64_t b) { return a > b ? a : b; }
+CONTINUO_HOST_DEVICE inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
+
 // Elements of a tensor as kernels see them: f32 is float, bf16 its bits in a uint16_t, as in
 // kernels/bfloat16.h.
 CONTINUO_HOST_DEVICE inline float Widen(float value) { return value; }

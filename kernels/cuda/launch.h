@@ -22,6 +22,8 @@ inline constexpr int kWarp = 32;
 
 // Of a kernel: its blocks have so many threads.
 #define CONTINUO_BLOCK_OF(threads) __launch_bounds__(threads)
+// Of a kernel's parameter, const: a structure with arrays that is read where it lies.
+#define CONTINUO_READ_IN_PLACE __grid_constant__
 // Before a loop over an array that is to stay in registers.
 #define CONTINUO_UNROLL _Pragma("unroll")
 
@@ -92,6 +94,7 @@ __device__ inline void AwaitCopies() {
 #else
 
 #define CONTINUO_BLOCK_OF(threads)
+#define CONTINUO_READ_IN_PLACE
 #define CONTINUO_UNROLL
 extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 unsigned char* SharedMemory();

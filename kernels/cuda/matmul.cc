@@ -15,7 +15,7 @@ constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what cuBLAS's manual as
 constexpr size_t kMaxPlans = 16384;
 constexpr int64_t kFixedRows = 128;  // for which a deterministic algorithm is picked
 
-enum Part { kRows, kColumns, kK, kXType, kOutType, kWAlign, kXAlign, kOutAlign };
+enum Part { kRows, kColumns, kK, kXType, kOutType, kWAlign, kXAlign, kOutAlign, kOutStride };
 
 // The largest power of two, up to 256, that an address is a multiple of.
 int64_t AlignmentOf(const void* data) {
@@ -65,7 +65,7 @@ absl::Status MatMul::Describe(const Key& key, Plan& plan) const {
                         "cublasLtMatrixLayoutInit"));
   RETURN_IF_ERROR(
       Error(cublasLtMatrixLayoutInit(&plan.x, in, k, rows, key[kK]), "cublasLtMatrixLayoutInit"));
-  return Error(cublasLtMatrixLayoutInit(&plan.out, out, columns, rows, key[kColumns]),
+  return Error(cublasLtMatrixLayoutInit(&plan.out, out, columns, rows, key[kOutStride]),
                "cublasLtMatrixLayoutInit");
 }
 
@@ -129,15 +129,17 @@ absl::StatusOr<const MatMul::Plan*> MatMul::PlanFor(const Key& key) {
   return &(plans_[key] = plan);
 }
 
-absl::Status MatMul::Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream) {
+absl::Status MatMul::Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream, int64_t out_stride) {
   const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();
   CONTINUO_CHECK(rows > 0 && columns > 0 && k > 0 && x.rows() == rows);
   CONTINUO_CHECK(w.rows() == columns && w.cols() == k && x.dtype == w.dtype);
   CONTINUO_CHECK(x.dtype == DType::kF32 || x.dtype == DType::kBF16);
   CONTINUO_CHECK(out.dtype == DType::kF32 || out.dtype == x.dtype);
+  CONTINUO_CHECK(out_stride == 0 || out_stride >= columns);
   ASSIGN_OR_RETURN(const Plan* plan, PlanFor({rows, columns, k, static_cast<int64_t>(x.dtype),
                                               static_cast<int64_t>(out.dtype), AlignmentOf(w.data),
-                                              AlignmentOf(x.data), AlignmentOf(out.data)}));
+                                              AlignmentOf(x.data), AlignmentOf(out.data),
+                                              out_stride == 0 ? columns : out_stride}));
   const float one = 1, zero = 0;
   // The descriptors are not changed, though the calls do not say so.
   Plan& p = const_cast<Plan&>(*plan);

@@ -30,13 +30,14 @@ class MatMul {
   MatMul& operator=(const MatMul&) = delete;
 
   // out = x · wᵀ, sums in f32: out [rows, columns] bf16 or f32; x [rows, k] and w [columns, k],
-  // both bf16 or both f32; no size is 0. Internal names the shape that cuBLASLt does not do.
-  absl::Status Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream);
+  // both bf16 or both f32; no size is 0. Rows of out are out_stride elements apart, or with 0 side
+  // by side. Internal names the shape that cuBLASLt does not do.
+  absl::Status Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream, int64_t out_stride = 0);
 
  private:
   // What decides an algorithm: rows (0: any), columns, k, the types of x and out, and what the
-  // three addresses are multiples of.
-  using Key = std::array<int64_t, 8>;
+  // three addresses are multiples of, the stride of out.
+  using Key = std::array<int64_t, 9>;
   struct Plan {
     cublasLtMatmulDescOpaque_t product;
     cublasLtMatrixLayoutOpaque_t w, x, out;

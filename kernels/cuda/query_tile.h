@@ -22,9 +22,6 @@ struct AttentionStep {
   int window = 0;
 };
 
-CONTINUO_HOST_DEVICE inline int64_t Max(int64_t a, int64_t b) { return a > b ? a : b; }
-CONTINUO_HOST_DEVICE inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
-
 // The first position that a query at `position` sees; the last is its own.
 CONTINUO_HOST_DEVICE inline int64_t FirstSeen(int64_t position, int window) {
   return window == 0 ? 0 : Max(0, position - window + 1);

@@ -73,6 +73,26 @@ TEST_F(GpuBackendTest, DeterministicProductsDoNotDependOnTheRows) {
   }
 }
 
+TEST_F(GpuBackendTest, QuantisedProductsAreWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckQuantised(b(), *cpu_, 5, 7, {0, 33});
+    CheckQuantised(b(), *cpu_, 3, 16, {0, 0, 130, 131, 131, 200});
+    for (const int64_t rows : {1, 16, 17, 64, 70, 200}) {
+      const bool wide = rows > 64 && !deterministic;
+      CheckQuantised(b(), *cpu_, rows, 1024, {0, 256, 512, 768, 1024, 1280, 1536, 1792, 2048},
+                     wide);
+      CheckQuantised(b(), *cpu_, rows, 520, {0, 4096}, wide);
+    }
+  }
+}
+
+TEST_F(GpuBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
+  Make(true);
+  CheckQuantisedRows(b(), 1024, 1024, {1, 2, 16, 17, 64, 65, 300});
+  CheckQuantisedRows(b(), 4096, 4096, {1, 33, 300});
+}
+
 TEST_F(GpuBackendTest, KeysAndValuesAreWrittenAsTheCpuDoes) { CheckWriteKv(b(), *cpu_); }
 
 TEST_F(GpuBackendTest, ExpertsAreThoseOfTheCpu) {

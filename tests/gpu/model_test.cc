@@ -6,12 +6,18 @@
 namespace continuo::testing {
 namespace {
 
-TEST(GpuModelTest, EveryFamilyScoresAsOnTheCpu) {
-  if (const auto backend = MakeBackend({.device = "cuda:0"}); !backend.ok()) {
-    GTEST_SKIP() << "skipped: no device: " << backend.status();
+class GpuModelTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto backend = MakeBackend({.device = "cuda:0"}); !backend.ok()) {
+      GTEST_SKIP() << "skipped: no device: " << backend.status();
+    }
   }
-  CheckModels("cuda:0");
-}
+};
+
+TEST_F(GpuModelTest, EveryFamilyScoresAsOnTheCpu) { CheckModels("cuda:0"); }
+
+TEST_F(GpuModelTest, QuantisedWeightsScoreAsOnTheCpu) { CheckQuantisedModels("cuda:0"); }
 
 }  // namespace
 }  // namespace continuo::testing

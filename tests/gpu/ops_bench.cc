@@ -87,6 +87,23 @@ class Bench {
       for (const int64_t rows : {1, 8, 64, 256, 2048}) Product(m.name, w, rows);
     }
     Product("peak", {Random(DType::kBF16, {8192, 8192, 1}), WeightFormat::kDense}, 8192);
+    for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
+      for (const Matrix& m : {Matrix{"8B gate", 14336, 4096}, Matrix{"8B down", 4096, 14336}}) {
+        const Weight w = Quantised(type, m.columns, m.k);
+        for (const int64_t rows : {1, 8, 32, 64, 256, 2048}) {
+          Product(std::string(m.name) + " " + NameOf(type), w, rows);
+        }
+      }
+    }
+  }
+
+  // Of random bytes: scales and elements are any.
+  Weight Quantised(WeightType type, int64_t columns, int64_t k) {
+    Weight w = {{nullptr, DType::kI8, {columns, k, 1}}, b_.FormatOf(type)};
+    const int64_t pieces[] = {0, k};
+    const auto bytes = static_cast<int64_t>(b_.WeightBytes(w, pieces));
+    w.data.data = Random(DType::kBF16, {1, bytes / 2, 1}).data;
+    return w;
   }
 
   // 8B's heads: 32 on 8 of 128.
@@ -170,10 +187,12 @@ class Bench {
 
   void Product(const std::string& name, const Weight& w, int64_t rows) {
     const int64_t columns = w.data.rows(), k = w.data.cols();
+    const int64_t pieces[] = {0, k};
     const Tensor x = Random(DType::kBF16, {rows, k, 1}),
                  out = Random(DType::kBF16, {rows, columns, 1});
     Add({"MatMul " + name + ", rows " + std::to_string(rows),
-         2.0 * static_cast<double>(columns * k + rows * (columns + k)),
+         static_cast<double>(b_.WeightBytes(w, pieces)) +
+             2.0 * static_cast<double>(rows * (columns + k)),
          2.0 * static_cast<double>(rows * columns * k),
          [=, this] { b_.MatMul(out, x, w, Tensor()); }});
   }

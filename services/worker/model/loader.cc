@@ -94,14 +94,10 @@ absl::StatusOr<LoadPlan> PlanLoad(const LoadOptions& options, int num_ranks) {
   LoadPlan plan{.config = std::move(config), .checkpoint = std::move(checkpoint)};
   const DType stored = StoredType(plan.config, plan.checkpoint);
   ASSIGN_OR_RETURN(plan.weights, PickWeights(options.weights, stored));
-  if (options.device != "cpu" &&
-      (plan.weights == WeightType::kInt8 || plan.weights == WeightType::kInt4)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("weights is ", options.weights, "; a CUDA device computes with fp32 or bf16"));
-  }
-  plan.activations = plan.weights == WeightType::kF32    ? DType::kF32
-                     : plan.weights == WeightType::kBF16 ? DType::kBF16
-                                                         : stored;
+  // A CUDA device multiplies quantised weights with bf16 alone.
+  plan.activations = plan.weights == WeightType::kF32                               ? DType::kF32
+                     : plan.weights == WeightType::kBF16 || options.device != "cpu" ? DType::kBF16
+                                                                                    : stored;
   ASSIGN_OR_RETURN(plan.kv_dtype, PickKvType(options.kv_dtype, plan.activations));
   for (int rank = 0; rank < num_ranks; ++rank) {
     plan.shards.push_back(MakeShard(plan.config, rank, num_ranks));

@@ -27,7 +27,7 @@ struct LoadOptions {
   int threads = 1;             // of all ranks together; each has at least one
   bool deterministic = false;  // as BackendOptions::deterministic
   // auto (as stored; fp16 becomes fp32), fp32, bf16, int8, int4. Activations are bf16 where weights
-  // are, or are stored so and quantised here; else fp32.
+  // are, or are stored so and quantised here, or are quantised for a CUDA device; else fp32.
   std::string weights = "auto";
   std::string kv_dtype = "auto";  // auto (as the activations), fp32, bf16, int8
   int max_context_tokens = 0;     // 0: the model's; more than the model's is refused

@@ -302,8 +302,9 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(const ModelConfig& config
   std::unique_ptr<Weights> weights(new Weights(backend));
   weights->bytes_ = WeightBytes(config, shard, type, backend);
   ASSIGN_OR_RETURN(weights->memory_, backend.Allocate(static_cast<size_t>(weights->bytes_)));
-  const bool is_cached =
-      cache != nullptr && backend.FormatOf(type) != WeightFormat::kDense && weights->bytes_ > 0;
+  // A file is read into the weights' own memory.
+  const bool is_cached = cache != nullptr && backend.SharesHostMemory() &&
+                         backend.FormatOf(type) != WeightFormat::kDense && weights->bytes_ > 0;
   const auto loop = [&backend](int n, absl::FunctionRef<void(int)> body) {
     backend.ParallelFor(n, body);
   };

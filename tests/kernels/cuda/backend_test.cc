@@ -53,6 +53,27 @@ TEST_F(CudaBackendTest, ProductsAreWhatTheReferenceSays) {
   }
 }
 
+TEST_F(CudaBackendTest, QuantisedProductsAreWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckQuantised(b(), *cpu_, 1, 40, {0, 320});
+    CheckQuantised(b(), *cpu_, 5, 7, {0, 33});
+    CheckQuantised(b(), *cpu_, 19, 33, {0, 48, 96, 144, 192, 240, 288, 336, 384});
+    CheckQuantised(b(), *cpu_, 3, 16, {0, 0, 130, 131, 131, 200});
+    CheckQuantised(b(), *cpu_, 70, 24, {0, 136, 136, 144}, /*wide=*/!deterministic);
+  }
+}
+
+TEST_F(CudaBackendTest, QuantisedProductsOfManyRowsAreOfBf16) {
+  CheckQuantised(b(), *cpu_, 65, 24, {0, 72}, /*wide=*/true);
+  EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "Dequantise", 1}));
+}
+
+TEST_F(CudaBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
+  Make(true);
+  CheckQuantisedRows(b(), 40, 1200, {1, 2, 16, 17, 33, 70});
+}
+
 TEST_F(CudaBackendTest, KeysAndValuesAreWrittenAsTheCpuDoes) { CheckWriteKv(b(), *cpu_); }
 
 TEST_F(CudaBackendTest, ExpertsAreThoseOfTheCpu) {

@@ -10,7 +10,8 @@ import subprocess
 import sys
 
 ARCHITECTURES = {"sm_80", "sm_90a"}
-TENSOR_CORE_KERNELS = {"TileAttentionKernel": 6}  # and how many of them there are
+# And how many of them there are.
+TENSOR_CORE_KERNELS = {"TileAttentionKernel": 6, "QuantisedMatMulKernel": 16}
 
 
 def main() -> int:

@@ -17,12 +17,14 @@
 namespace continuo::testing {
 
 inline LoadedModel LoadOn(const TinyModel& model, const std::string& device,
-                          bool deterministic = false, const std::string& kv_dtype = "auto") {
+                          bool deterministic = false, const std::string& kv_dtype = "auto",
+                          const std::string& weights = "auto") {
   LoadOptions options;
   options.dir = model.dir();
   options.device = device;
   options.deterministic = deterministic;
   options.kv_dtype = kv_dtype;
+  options.weights = weights;
   options.num_blocks = 64;
   options.max_batch_tokens = 256;
   auto loaded = LoadExecutor(options);
@@ -106,6 +108,30 @@ inline void CheckModels(const std::string& device) {
       const bool narrow = std::string(dtype) == "bf16";
       ExpectSameScores(Scores(other), Scores(cpu), narrow ? 0.1f : 1e-3f);
       if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// The CPU rounds activations to int8 as well.
+inline void CheckQuantisedModels(const std::string& device) {
+  for (const char* family : {"llama", "qwen2", "gemma2", "qwen3_moe"}) {
+    for (const char* weights : {"int8", "int4"}) {
+      SCOPED_TRACE(std::string(family) + " " + weights);
+      for (const char* dtype : {"fp32", "bf16"}) {
+        const TinyModel files({.family = family, .dtype = dtype});
+        LoadedModel cpu = LoadOn(files, "cpu", false, "auto", weights);
+        LoadedModel other = LoadOn(files, device, false, "auto", weights);
+        EXPECT_EQ(other.weight_format, weights);
+        const std::vector<float> got = Scores(other), expected = Scores(cpu);
+        ASSERT_EQ(got.size(), expected.size());
+        double sum = 0;
+        for (size_t i = 0; i < got.size(); ++i) {
+          const double difference = std::abs(got[i] - expected[i]);
+          ASSERT_LT(difference, 0.5) << i;
+          sum += difference;
+        }
+        EXPECT_LT(sum / static_cast<double>(got.size()), 0.06);
+      }
     }
   }
 }

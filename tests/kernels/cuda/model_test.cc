@@ -27,6 +27,13 @@ TEST(CudaModelTest, EveryFamilyScoresAsOnTheCpu) {
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
 
+TEST(CudaModelTest, QuantisedWeightsScoreAsOnTheCpu) {
+  CudaShim::Reset({});
+  CheckQuantisedModels("cuda:0");
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+}
+
 TEST(CudaModelTest, Int8KeysAndValuesScoreAsOnTheCpu) {
   CudaShim::Reset({});
   const TinyModel files({.dtype = "bf16"});
@@ -112,6 +119,12 @@ TEST(CudaModelTest, RanksOnSeveralDevicesScoreAsOne) {
       ExpectSameScores(Scores(four), expected, 1e-3f);
       EXPECT_THAT(four.fingerprint.backend, HasSubstr("ranks=4"));
     }
+    {
+      // Quantised matrices are cut into the same pieces for any ranks, so have the same numbers.
+      LoadedModel one = LoadOn(files, "cuda:3", deterministic, "auto", "int8");
+      LoadedModel two = LoadOn(files, "cuda:1,0", deterministic, "auto", "int8");
+      ExpectSameScores(Scores(two), Scores(one), 0.05f);
+    }
     EXPECT_THAT(CudaShim::Alive(), IsEmpty());
     EXPECT_THAT(CudaShim::Violations(), IsEmpty());
   }
@@ -181,8 +194,6 @@ TEST(CudaModelTest, WhatADeviceDoesNotDoIsRefused) {
   options.tensor_parallel = 4;
   refused(options, "tensor_parallel is 4, and device \"cuda:0,1\" names 2");
   options.tensor_parallel = 2;
-  options.weights = "int8";
-  refused(options, "computes with fp32 or bf16");
   options.device = "tpu";
   refused(options, "this build has cpu and cuda:N");
 }
