@@ -57,9 +57,9 @@ constexpr const char* NameOf(WeightType type) {
   return "";
 }
 
-// How a weight matrix lies in a device's memory: row-major in data.dtype, or as the device packs
-// it (kernels/cpu/panels.h, kernels/cuda/quantised_layout.h). A new quantisation is a WeightType, a format here, and a case in each
-// backend's FormatOf, PackRows, MatMul and Embed.
+// How a weight matrix lies in a device's memory: row-major in data.dtype, or as the device packs it
+// (kernels/cpu/panels.h, kernels/cuda/quantised_layout.h). A new quantisation is a WeightType, a
+// format here, and a case in each backend's FormatOf, PackRows, MatMul and Embed.
 enum class WeightFormat : uint8_t { kDense, kBF16Panels, kInt8Panels, kInt4Panels };
 
 // A packed matrix is filled so many rows at a time.
