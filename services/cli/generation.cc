@@ -81,8 +81,9 @@ absl::Status Generation::RunOnce(const std::function<void(const v1::GenerateResp
   context_ = nullptr;
   if (!bad.ok()) return bad;
   if (complete_) return absl::OkStatus();
-  if (status.ok()) return absl::UnavailableError("the answer ended before its summary");
-  return cancelled_ ? absl::CancelledError("cancelled") : FromGrpcStatus(status);
+  if (cancelled_) return absl::CancelledError("cancelled");
+  return status.ok() ? absl::UnavailableError("the answer ended before its summary")
+                     : FromGrpcStatus(status);
 }
 
 absl::Status Generation::Run(const std::function<void(const v1::GenerateResponse&)>& take) {

@@ -15,8 +15,8 @@ namespace continuo {
 inline constexpr char kPingTimeoutMsArgument[] = "grpc.http2.ping_timeout_ms";
 
 // A channel that heard nothing for `time` pings; without an answer within `timeout` its connection
-// has ended. It goes on pinging while calls only receive, where gRPC's default is to stop after
-// two.
+// has ended. In newer gRPC that is so for its pings of other purposes, too, which it sends at any
+// time. It goes on pinging while calls only receive, where gRPC's default is to stop after two.
 void SetKeepalive(absl::Duration time, absl::Duration timeout, grpc::ChannelArguments& arguments);
 
 }  // namespace continuo

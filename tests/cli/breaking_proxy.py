@@ -70,9 +70,9 @@ class BreakingProxy:
 
 class SilentProxy:
     """Forwards to `target` ("host:port"). On the first connection answers are held back after
-    `num_data` DATA frames (RFC 9113); once `num_pings` of the client's pings were answered over it, nothing goes
-    either way any more and nobody is told, as where a node is lost: `is_silent` says so. Later
-    connections are whole."""
+    `num_data` DATA frames (RFC 9113); once `num_pings` pings of the client were answered after that,
+    nothing goes either way any more, nor does an end of it, and nobody is told, as where a node is
+    lost: `is_silent` says so. Later connections are whole."""
 
     DATA, PING, ACK = 0, 6, 1
 
@@ -105,22 +105,29 @@ class SilentProxy:
     def _forward(self, source, sink):
         try:
             while data := source.recv(65536):
-                if not self.is_silent or source not in self._ends[:2]:
+                if not self._silenced(source):
                     sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
+            if not self._silenced(source):
+                sink.shutdown(socket.SHUT_WR)
         except OSError:
             pass
+
+    def _silenced(self, end):
+        return self.is_silent and end in self._ends[:2]
 
     def _forward_until_silent(self, server, client):
         frames = server.makefile("rb")
         num_data = num_answers = 0
         while num_answers < self._num_pings:
             header = frames.read(9)
+            if len(header) < 9:
+                return  # the server has ended it
             frame = header + frames.read(int.from_bytes(header[:3], "big"))
             kind, flags = header[3], header[4]
             num_data += kind == self.DATA
-            num_answers += kind == self.PING and flags & self.ACK
+            is_held = num_data > self._num_data
+            num_answers += is_held and kind == self.PING and flags & self.ACK
             is_of_connection = not any(header[5:9])
-            if is_of_connection or num_data <= self._num_data:
+            if is_of_connection or not is_held:
                 client.sendall(frame)
         self.is_silent = True

@@ -62,7 +62,7 @@ class ClientTest(unittest.TestCase):
         """And gRPC's two pings of a client that sends nothing itself are spent, of which it allows
         more. It pings every 10 s."""
         undisturbed = self.cli("generate", *LONG, PROMPT)
-        proxy = SilentProxy(self.gateway.address, num_data=5, num_pings=3)
+        proxy = SilentProxy(self.gateway.address, num_data=3, num_pings=2)
         silenced = self.cli("generate", "--verbose", *LONG, PROMPT, address=proxy.address)
         proxy.close()
         self.assertEqual((silenced.returncode, silenced.stdout), (0, undisturbed.stdout), silenced.stderr)

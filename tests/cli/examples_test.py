@@ -118,7 +118,7 @@ class ExampleTest(unittest.TestCase):
     def test_connection_that_fell_silent_is_one_reconnect(self):
         """And those pings are spent that gRPC allows a client by itself which sends nothing else."""
         undisturbed = self.undisturbed()
-        proxy = SilentProxy(self.gateways[0].address, num_data=5, num_pings=3)
+        proxy = SilentProxy(self.gateways[0].address, num_data=3, num_pings=2)
         self.addCleanup(proxy.close)
         code, text, errors = self.finish(self.start(first=proxy.address))
         self.assertEqual((code, text), (0, undisturbed + "\n"), errors)

@@ -138,7 +138,7 @@ func main() {
 		channel, err := grpc.NewClient(address,
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			// Pings find a connection that broke without a word.
-			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second}))
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "generate:", err)
 			os.Exit(2)
