@@ -74,6 +74,15 @@ struct Product {
   Tensor bias;
 };
 
+// What becomes of a step's queries and keys before attention: per head of q_gain's and k_gain's
+// length RmsNorm with eps, where they are not empty, then Rope.
+struct HeadRotation {
+  Tensor q_gain, k_gain;
+  float eps = 0;
+  Tensor angles;
+  int head_dim = 0;
+};
+
 // What a gate becomes before it is multiplied: as Backend::SiluMul has it, or GeluMul (tanh form).
 enum class GateFunction { kSilu, kGelu };
 
@@ -158,6 +167,12 @@ class Backend {
   // x = round(x + round(sum + bias)): sum f32 [rows, cols], bias f32 [cols] or empty; the inner
   // rounding is to x's type.
   virtual void AddSum(Tensor x, Tensor sum, Tensor bias) = 0;
+  // AddSum of x, sum and bias, then out = RmsNorm(x, gain), with the same bits. out has x's type
+  // and shape and is apart from it.
+  virtual void AddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Tensor gain, float eps) {
+    AddSum(x, sum, bias);
+    RmsNorm(out, x, gain, eps);
+  }
   // angles f32 [rows, 2 * num_frequencies]: the cosines then the sines of
   // positions[r] * frequencies[i] (f64 product and reduction, rounded to f32), times `scale`.
   virtual void RopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) = 0;
@@ -166,6 +181,18 @@ class Backend {
   virtual void Rope(Tensor x, Tensor angles, int head_dim) = 0;
   // keys/values[slot[r]] = k[r], v[r]; a slot is block * block_size + offset.
   virtual void WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) = 0;
+  // What `how` says to q and k, then WriteKv of k and v, with the bits that the single ops give. q
+  // [rows, num_heads * head_dim] is changed in place, k holds anything afterwards.
+  virtual void RotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v, Tensor slots,
+                                const HeadRotation& how) {
+    if (how.q_gain.size() > 0) {
+      RmsNorm(q, q, how.q_gain, how.eps);
+      RmsNorm(k, k, how.k_gain, how.eps);
+    }
+    Rope(q, how.angles, how.head_dim);
+    Rope(k, how.angles, how.head_dim);
+    WriteKv(kv, k, v, slots);
+  }
   // Copies whole KV blocks of one layer: pairs i32 [n, 2] of (from, to), in order.
   virtual void CopyKvBlocks(const PagedKv& kv, Tensor pairs) = 0;
   // Causal attention of each row over its sequence's cache. out, q: [rows, num_heads * head_dim].

@@ -16,7 +16,6 @@
 namespace continuo::cuda {
 namespace {
 
-constexpr size_t kScratchBytes = size_t{64} << 20;
 constexpr size_t kStagingBytes = size_t{4} << 20;
 // Larger copies come from where the caller has the bytes: there are few, while loading.
 constexpr size_t kLargeCopy = size_t{1} << 20;
@@ -28,7 +27,7 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Make(const CudaBackend
   ASSIGN_OR_RETURN(Stream stream, Stream::Make(device));
   std::unique_ptr<CudaBackend> made(new CudaBackend(options, std::move(stream)));
   ASSIGN_OR_RETURN(made->matmul_, cuda::MatMul::Make(device, options.deterministic));
-  ASSIGN_OR_RETURN(made->scratch_, DeviceBuffer::Make(device, kScratchBytes));
+  ASSIGN_OR_RETURN(made->scratch_, DeviceBuffer::Make(device, options.scratch_bytes));
   ASSIGN_OR_RETURN(made->staging_, PinnedBuffer::Make(device, kStagingBytes));
   return made;
 }
@@ -165,8 +164,8 @@ void CudaBackend::Multiply(Tensor out, Tensor x, const Weight& w,
   const int64_t step =
       row_floats == 0
           ? rows
-          : std::clamp<int64_t>(static_cast<int64_t>(kScratchBytes / sizeof(float)) / row_floats, 1,
-                                rows);
+          : std::clamp<int64_t>(
+                static_cast<int64_t>(options_.scratch_bytes / sizeof(float)) / row_floats, 1, rows);
   auto* const scratch =
       static_cast<float*>(Scratch(static_cast<size_t>(step * row_floats) * sizeof(float)));
   for (int64_t row = 0; row < rows && failure_.ok(); row += step) {

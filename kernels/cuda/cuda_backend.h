@@ -28,6 +28,7 @@ struct CudaBackendOptions {
   int num_threads = 1;  // of the host, for ParallelFor
   // Each row's bits do not depend on the others.
   bool deterministic = false;
+  size_t scratch_bytes = size_t{64} << 20;  // that ops work with; more where one needs it
 };
 
 // The Backend of one CUDA device. Activations are f32 or bf16, weights of the same type, or f32,
@@ -66,9 +67,12 @@ class CudaBackend : public Backend {
   void MatMulPieces(Tensor out, Tensor x, const Weight& w,
                     std::span<const int64_t> piece_begin) override;
   void AddSum(Tensor x, Tensor sum, Tensor bias) override;
+  void AddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Tensor gain, float eps) override;
   void RopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) override;
   void Rope(Tensor x, Tensor angles, int head_dim) override;
   void WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) override;
+  void RotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v, Tensor slots,
+                        const HeadRotation& how) override;
   void CopyKvBlocks(const PagedKv& kv, Tensor pairs) override;
   void PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
                       const AttentionParams& params) override;

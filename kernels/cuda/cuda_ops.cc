@@ -4,6 +4,7 @@
 
 #include "kernels/attention_check.h"
 #include "kernels/cuda/backend_calls.h"
+#include "kernels/cuda/chunk.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kv_ops.h"
@@ -23,6 +24,12 @@ KvLayout<Element> LayoutOf(const PagedKv& kv, int64_t head_dim) {
           .num_heads = static_cast<int>(kv.cache.shape[1]),
           .block_size = kv.block_size,
           .head_dim = static_cast<int>(head_dim)};
+}
+
+// Whether RotateAndWriteKv takes such heads, at such an address.
+bool FitsAWarp(const Tensor& heads, int64_t head_dim) {
+  return head_dim <= MaxHeadDim(heads.dtype) &&
+         head_dim * static_cast<int64_t>(SizeOf(heads.dtype)) % 16 == 0 && IsAligned(heads.data);
 }
 
 }  // namespace
@@ -70,6 +77,21 @@ void CudaBackend::AddSum(Tensor x, Tensor sum, Tensor bias) {
   });
 }
 
+void CudaBackend::AddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Tensor gain,
+                             float eps) {
+  CONTINUO_CHECK(sum.dtype == DType::kF32 && sum.size() == x.size());
+  CONTINUO_CHECK(bias.size() == 0 || (bias.dtype == DType::kF32 && bias.size() == x.cols()));
+  CONTINUO_CHECK(out.dtype == x.dtype && out.size() == x.size());
+  CONTINUO_CHECK(gain.dtype == DType::kF32 && gain.size() == x.cols());
+  Enqueue("AddSumNorm", [&] {
+    return WithType(x.dtype, [&]<typename T>() {
+      return cuda::AddSumNorm(Data<T>(out), Data<T>(x), Data<const float>(sum),
+                              bias.size() == 0 ? nullptr : Data<const float>(bias),
+                              Data<const float>(gain), x.rows(), x.cols(), eps, stream());
+    });
+  });
+}
+
 void CudaBackend::RopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) {
   const int64_t n = frequencies.size();
   CONTINUO_CHECK(angles.dtype == DType::kF32 && positions.dtype == DType::kI32);
@@ -108,6 +130,40 @@ void CudaBackend::WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) {
       return WithElement(kv.cache.dtype, [&]<typename Element>() {
         return cuda::WriteKv(LayoutOf<Element>(kv, head_dim), Data<const T>(k), Data<const T>(v),
                              Data<const int32_t>(slots), k.rows(), stream());
+      });
+    });
+  });
+}
+
+void CudaBackend::RotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v, Tensor slots,
+                                   const HeadRotation& how) {
+  const int64_t rows = q.rows(), head_dim = how.head_dim;
+  if (q.size() == 0 || k.size() == 0 || !FitsAWarp(q, head_dim) || !FitsAWarp(k, head_dim)) {
+    Backend::RotateAndWriteKv(kv, q, k, v, slots, how);
+    return;
+  }
+  CONTINUO_CHECK(slots.dtype == DType::kI32 && slots.size() == rows && k.rows() == rows);
+  CONTINUO_CHECK(v.rows() == rows && k.cols() == v.cols() && k.dtype == v.dtype);
+  CONTINUO_CHECK(q.dtype == k.dtype && q.cols() % head_dim == 0);
+  CONTINUO_CHECK(k.cols() == kv.cache.shape[1] * head_dim && kv.block_size > 0);
+  CONTINUO_CHECK(kv.cache.shape[2] == 2 * kv.block_size * KvRowElements(kv.cache.dtype, head_dim));
+  CONTINUO_CHECK(how.angles.dtype == DType::kF32 && how.angles.rows() == rows);
+  CONTINUO_CHECK(how.angles.cols() <= head_dim && how.q_gain.size() == how.k_gain.size());
+  CONTINUO_CHECK(how.q_gain.size() == 0 ||
+                 (how.q_gain.size() == head_dim && how.q_gain.dtype == DType::kF32 &&
+                  how.k_gain.dtype == DType::kF32));
+  const bool has_norm = how.q_gain.size() > 0;
+  const HeadTurn turn = {.q_gain = has_norm ? Data<const float>(how.q_gain) : nullptr,
+                         .k_gain = has_norm ? Data<const float>(how.k_gain) : nullptr,
+                         .eps = how.eps,
+                         .angles = Data<const float>(how.angles),
+                         .num_frequencies = static_cast<int>(how.angles.cols() / 2)};
+  Enqueue("RotateAndWriteKv", [&] {
+    return WithType(q.dtype, [&]<typename T>() {
+      return WithElement(kv.cache.dtype, [&]<typename Element>() {
+        return cuda::RotateAndWriteKv(LayoutOf<Element>(kv, head_dim), Data<T>(q), Data<T>(k),
+                                      Data<const T>(v), Data<const int32_t>(slots), rows,
+                                      static_cast<int>(q.cols() / head_dim), turn, stream());
       });
     });
   });

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/cuda/chunk.h"
 #include "kernels/cuda/launch.h"
 
 namespace continuo::cuda {
@@ -42,6 +43,18 @@ __device__ void WriteBytes(int8_t* to, void* scale_to, const T* from, int head_d
   memcpy(scale_to, &scale, sizeof(scale));
 }
 
+// A row of a head, by a warp, to its place in the cache.
+template <typename T, typename Element>
+__device__ void WriteRow(const KvLayout<Element>& kv, const T* from, int64_t slot, int64_t head,
+                         int which, int lane) {
+  Element* const to = kv.Row(slot, head, which);
+  if constexpr (std::is_same_v<Element, int8_t>) {
+    WriteBytes(to, kv.Scale(slot, head, which), from, kv.head_dim, lane);
+  } else {
+    for (int d = lane; d < kv.head_dim; d += kWarp) Store(to + d, Widen(from[d]));
+  }
+}
+
 // A warp takes a head's key or value of a row; bound by reading and writing them.
 template <typename T, typename Element>
 __global__ void WriteKvKernel(KvLayout<Element> kv, const T* k, const T* v, const int32_t* slots,
@@ -54,13 +67,81 @@ __global__ void WriteKvKernel(KvLayout<Element> kv, const T* k, const T* v, cons
     const int64_t row = i / 2 / kv.num_heads, head = i / 2 % kv.num_heads;
     const int which = static_cast<int>(i % 2);
     const int64_t slot = slots[row];
-    const T* const from = (which == 0 ? k : v) + (row * kv.num_heads + head) * kv.head_dim;
-    Element* const to = kv.Row(slot, head, which);
-    if constexpr (std::is_same_v<Element, int8_t>) {
-      WriteBytes(to, kv.Scale(slot, head, which), from, kv.head_dim, lane);
-    } else {
-      for (int d = lane; d < kv.head_dim; d += kWarp) Store(to + d, Widen(from[d]));
+    WriteRow(kv, (which == 0 ? k : v) + (row * kv.num_heads + head) * kv.head_dim, slot, head,
+             which, lane);
+  }
+}
+
+// RmsNorm of a head of whose elements a thread of the warp has N, the sum's order being that of
+// RmsNormKernel. Threads beyond the head have zeros.
+template <typename T, int N>
+__device__ void NormHead(Chunk<T, N>& chunk, const float* gain, int head_dim, float eps, int lane) {
+  float sum = 0;
+  CONTINUO_UNROLL
+  for (int j = 0; j < N; ++j) {
+    const float value = Widen(chunk.at[j]);
+    sum = fmaf(value, value, sum);
+  }
+  for (int half = kWarp / 2; half > 0; half /= 2) sum += ShuffleXor(sum, half);
+  const float factor = 1.0f / sqrtf(sum / static_cast<float>(head_dim) + eps);
+  if (lane * N >= head_dim) return;
+  CONTINUO_UNROLL
+  for (int j = 0; j < N; ++j) {
+    Store(&chunk.at[j], Widen(chunk.at[j]) * factor * gain[lane * N + j]);
+  }
+}
+
+// A warp takes a query, a key or a value of a row and head; bound by reading and writing them.
+// Pairs that are rotated meet in shared memory, [warps, head_dim].
+template <typename T, typename Element>
+__global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, T* q, T* k, const T* v,
+                                       const int32_t* slots, int64_t rows, int num_heads,
+                                       HeadTurn turn) {
+  constexpr int N = kChunk<T>;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int head_dim = kv.head_dim, n = turn.num_frequencies, first = lane * N;
+  float* const head = reinterpret_cast<float*>(SharedMemory()) +
+                      threadIdx.x / kWarp * static_cast<unsigned>(head_dim);
+  const int per_row = num_heads + 2 * kv.num_heads;
+  const int64_t num_warps = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+       i < rows * per_row; i += num_warps) {
+    const int64_t row = i / per_row;
+    const int number = static_cast<int>(i % per_row), kv_head = number - num_heads;
+    if (kv_head >= kv.num_heads) {
+      const int64_t value = row * kv.num_heads + kv_head - kv.num_heads;
+      WriteRow(kv, v + value * head_dim, slots[row], kv_head - kv.num_heads, 1, lane);
+      continue;
     }
+    const bool is_query = kv_head < 0;
+    T* const at = (is_query ? q + (row * num_heads + number) * head_dim
+                            : k + (row * kv.num_heads + kv_head) * head_dim) +
+                  first;
+    Chunk<T, N> chunk = {};
+    if (first < head_dim) chunk = LoadChunk<N>(at);
+    if (turn.q_gain != nullptr) {
+      NormHead(chunk, is_query ? turn.q_gain : turn.k_gain, head_dim, turn.eps, lane);
+    }
+    if (first < head_dim) {
+      CONTINUO_UNROLL
+      for (int j = 0; j < N; ++j) head[first + j] = Widen(chunk.at[j]);
+    }
+    SyncWarp();
+    if (first < head_dim) {
+      const float* const angles = turn.angles + row * 2 * n;
+      CONTINUO_UNROLL
+      for (int j = 0; j < N; ++j) {
+        const int d = first + j;
+        if (d < n) {
+          Store(&chunk.at[j], head[d] * angles[d] - head[d + n] * angles[d + n]);
+        } else if (d < 2 * n) {
+          Store(&chunk.at[j], head[d] * angles[d - n] + head[d - n] * angles[d]);
+        }
+      }
+      StoreChunk<N>(at, chunk);
+    }
+    SyncWarp();  // before `head` is filled again, and `at` read by others
+    if (!is_query) WriteRow(kv, at - first, slots[row], kv_head, 0, lane);
   }
 }
 
@@ -87,6 +168,18 @@ cudaError_t WriteKv(const KvLayout<Element>& kv, const T* k, const T* v, const i
                 stream, kv, k, v, slots, rows);
 }
 
+template <typename T, typename Element>
+cudaError_t RotateAndWriteKv(const KvLayout<Element>& kv, T* q, T* k, const T* v,
+                             const int32_t* slots, int64_t rows, int num_heads,
+                             const HeadTurn& turn, cudaStream_t stream) {
+  const int64_t n = rows * (num_heads + 2 * kv.num_heads);
+  if (n == 0 || kv.head_dim == 0) return cudaSuccess;
+  const size_t shared = kThreads / kWarp * static_cast<size_t>(kv.head_dim) * sizeof(float);
+  return Launch("RotateAndWriteKv", RotateAndWriteKvKernel<T, Element>,
+                BlocksFor(n, kThreads / kWarp), kThreads, shared, stream, kv, q, k, v, slots, rows,
+                num_heads, turn);
+}
+
 cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs, int64_t num_pairs,
                          cudaStream_t stream) {
   const int64_t words = block_bytes / static_cast<int64_t>(sizeof(uint32_t));
@@ -97,7 +190,10 @@ cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs,
 
 #define INSTANTIATE(T, Element)                                                              \
   template cudaError_t WriteKv(const KvLayout<Element>&, const T*, const T*, const int32_t*, \
-                               int64_t, cudaStream_t)
+                               int64_t, cudaStream_t);                                       \
+  template cudaError_t RotateAndWriteKv(const KvLayout<Element>&, T*, T*, const T*,          \
+                                        const int32_t*, int64_t, int, const HeadTurn&,       \
+                                        cudaStream_t)
 INSTANTIATE(float, float);
 INSTANTIATE(float, uint16_t);
 INSTANTIATE(float, int8_t);

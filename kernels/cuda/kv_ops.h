@@ -5,6 +5,7 @@
 
 #include "cuda_runtime_api.h"
 #include "kernels/cuda/kv_layout.h"
+#include "kernels/tensor.h"
 
 // What launchers return is the launch's error.
 namespace continuo::cuda {
@@ -15,6 +16,26 @@ namespace continuo::cuda {
 template <typename T, typename Element>
 cudaError_t WriteKv(const KvLayout<Element>& kv, const T* k, const T* v, const int32_t* slots,
                     int64_t rows, cudaStream_t stream);
+
+// Backend::HeadRotation, as a kernel sees it: gains f32 [head_dim] or null, angles as Rope takes
+// them.
+struct HeadTurn {
+  const float* q_gain;
+  const float* k_gain;
+  float eps;
+  const float* angles;
+  int num_frequencies;
+};
+
+// The largest head that RotateAndWriteKv takes: what a warp's threads load in 16 bytes each.
+constexpr int64_t MaxHeadDim(DType dtype) { return 32 * 16 / static_cast<int64_t>(SizeOf(dtype)); }
+
+// Backend::RotateAndWriteKv of q [rows, num_heads * head_dim]; heads lie at 16 bytes, and none is
+// larger than MaxHeadDim.
+template <typename T, typename Element>
+cudaError_t RotateAndWriteKv(const KvLayout<Element>& kv, T* q, T* k, const T* v,
+                             const int32_t* slots, int64_t rows, int num_heads,
+                             const HeadTurn& turn, cudaStream_t stream);
 
 // Backend::CopyKvBlocks of blocks of block_bytes (a multiple of 4): pairs [num_pairs, 2].
 cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs, int64_t num_pairs,

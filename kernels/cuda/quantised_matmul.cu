@@ -15,15 +15,24 @@ constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kColumnTiles = 4;  // of a block
 constexpr int kBlockColumns = kColumnTiles * kTileColumns;
+constexpr int kStride = kBlockColumns + 8;  // of sums in shared memory: rows are in other banks
 constexpr int kMmaRows = 16;
 
-// The bits of two bf16 whose values are the integers low and high; of at most 8 bits, so exact.
-__device__ inline uint32_t PairOf(int low, int high) {
-  const float a = static_cast<float>(low), b = static_cast<float>(high);
-  uint32_t a_bits = 0, b_bits = 0;
-  std::memcpy(&a_bits, &a, sizeof(a_bits));
-  std::memcpy(&b_bits, &b, sizeof(b_bits));
-  return a_bits >> 16 | (b_bits & 0xffff0000u);
+// The bits of two bf16 whose values are low - kZero and high - kZero; of at most 8 bits, so exact.
+// The float 2^23 + n has n in its low bits, which costs less than a conversion.
+template <int kZero>
+__device__ inline uint32_t PairOf(uint32_t low, uint32_t high) {
+  constexpr uint32_t kTwo23 = 0x4b000000;
+  low |= kTwo23;
+  high |= kTwo23;
+  float a = 0, b = 0;
+  std::memcpy(&a, &low, sizeof(a));
+  std::memcpy(&b, &high, sizeof(b));
+  a -= 0x1p23f + kZero;
+  b -= 0x1p23f + kZero;
+  std::memcpy(&low, &a, sizeof(a));
+  std::memcpy(&high, &b, sizeof(b));
+  return low >> 16 | (high & 0xffff0000u);
 }
 
 // Elements 2 i and 2 i + 1 of the eight that a lane has of each block of 32, from its words of a
@@ -35,8 +44,7 @@ __device__ inline uint32_t PairAt(const uint32_t* words, int block, int i) {
   constexpr int kBits = kFour ? 4 : 8, kWordElements = 32 / kBits;
   const int element = block * 8 + 2 * i;
   const uint32_t word = words[element / kWordElements] >> (element % kWordElements * kBits);
-  return PairOf(static_cast<int>(word & kMask) - kZero,
-                static_cast<int>(word >> kBits & kMask) - kZero);
+  return PairOf<kZero>(word & kMask, word >> kBits & kMask);
 }
 
 // Eight bf16 as four pairs, zeros from the n-th on. Where kAligned they lie at 16 bytes, and n is 8
@@ -59,8 +67,9 @@ __device__ inline void LoadEight(uint32_t (&pairs)[4], const uint16_t* from, int
 
 // A block: kBlockColumns columns, kMmaRows * kRowTiles rows; its warps take the groups of k in
 // turns and their sums are added in the warps' order, so the order does not depend on the rows.
-// Bound by reading the matrix, once for each so many rows; x comes from caches, once for each so
-// many columns. Elements are integers in bf16, which is exact, and a group's sum is scaled once.
+// Blocks of the same columns are neighbours and share the matrix in caches, from which x comes as
+// well, once for each kBlockColumns: with 32 rows and int8 about twice the matrix's bytes. Elements
+// are integers in bf16, which is exact, and a group's sum is scaled once.
 template <bool kFour, int kRowTiles, bool kAligned, typename T>
 __global__ void CONTINUO_BLOCK_OF(kThreads)
     QuantisedMatMulKernel(T* out, const uint16_t* x,
@@ -71,8 +80,8 @@ __global__ void CONTINUO_BLOCK_OF(kThreads)
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int r = lane / 4, q = lane % 4;
-  const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kBlockColumns;
-  const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kBlockRows;
+  const int64_t first_column = static_cast<int64_t>(blockIdx.y) * kBlockColumns;
+  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kBlockRows;
   const int64_t k = w.groups.k();
   float sums[kRowTiles][kColumnTiles][4] = {};
   for (int g = warp; g < w.groups.num_groups(); g += kWarps) {
@@ -134,15 +143,16 @@ __global__ void CONTINUO_BLOCK_OF(kThreads)
     }
   }
 
-  float* const all = reinterpret_cast<float*>(SharedMemory());  // [kWarps, rows, columns]
+  float* const all = reinterpret_cast<float*>(SharedMemory());  // [kWarps, rows, kStride]
   CONTINUO_UNROLL
   for (int m = 0; m < kRowTiles; ++m) {
     CONTINUO_UNROLL
     for (int t = 0; t < kColumnTiles; ++t) {
       CONTINUO_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        const int row = m * kMmaRows + r + j / 2 * 8, column = t * kTileColumns + 2 * q + j % 2;
-        all[(warp * kBlockRows + row) * kBlockColumns + column] = sums[m][t][j];
+      for (int half = 0; half < 2; ++half) {
+        const int row = m * kMmaRows + half * 8 + r, column = t * kTileColumns + 2 * q;
+        StoreChunk(all + (warp * kBlockRows + row) * kStride + column,
+                   Chunk<float, 2>{{sums[m][t][2 * half], sums[m][t][2 * half + 1]}});
       }
     }
   }
@@ -150,8 +160,9 @@ __global__ void CONTINUO_BLOCK_OF(kThreads)
   for (int i = static_cast<int>(threadIdx.x); i < kBlockRows * kBlockColumns; i += kThreads) {
     const int64_t row = first_row + i / kBlockColumns, column = first_column + i % kBlockColumns;
     if (row >= rows || column >= columns) continue;
-    float sum = all[i];
-    for (int other = 1; other < kWarps; ++other) sum += all[other * kBlockRows * kBlockColumns + i];
+    const float* const first = all + i / kBlockColumns * kStride + i % kBlockColumns;
+    float sum = first[0];
+    for (int other = 1; other < kWarps; ++other) sum += first[other * kBlockRows * kStride];
     if (bias != nullptr) sum += bias[column];
     Store(out + row * columns + column, sum);
   }
@@ -233,9 +244,9 @@ template <bool kFour, int kRowTiles, typename T>
 cudaError_t Multiply(T* out, const uint16_t* x, const QuantisedMatrix<kFour>& w, const float* bias,
                      int64_t rows, int64_t columns, cudaStream_t stream) {
   constexpr int kBlockRows = kMmaRows * kRowTiles;
-  const dim3 grid(static_cast<unsigned>((columns + kBlockColumns - 1) / kBlockColumns),
-                  static_cast<unsigned>((rows + kBlockRows - 1) / kBlockRows));
-  constexpr size_t kShared = size_t{kWarps} * kBlockRows * kBlockColumns * sizeof(float);
+  const dim3 grid(static_cast<unsigned>((rows + kBlockRows - 1) / kBlockRows),
+                  static_cast<unsigned>((columns + kBlockColumns - 1) / kBlockColumns));
+  constexpr size_t kShared = size_t{kWarps} * kBlockRows * kStride * sizeof(float);
   const auto kernel = Aligned(x, w.groups) ? QuantisedMatMulKernel<kFour, kRowTiles, true, T>
                                            : QuantisedMatMulKernel<kFour, kRowTiles, false, T>;
   return Launch("QuantisedMatMul", kernel, grid, kThreads, kShared, stream, out, x, w, bias, rows,

@@ -28,55 +28,93 @@ __global__ void EmbedKernel(T* out, const W* table, const int32_t* ids, int64_t 
   }
 }
 
-// A block a row: squares, added in a tree over the block's threads, then a second pass over x,
-// which the second-level cache still has; so bound by one read and one write of memory. N: elements
-// of a chunk.
+// x += round(sum + bias), of a chunk of a row; bias may be null.
 template <typename T, int N>
-__global__ void RmsNormKernel(T* out, const T* x, const float* gain, int64_t rows, int64_t cols,
-                              float eps) {
-  float* const sums = reinterpret_cast<float*>(SharedMemory());  // [kRowThreads]
-  const int thread = static_cast<int>(threadIdx.x);
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const T* const from = x + row * cols;
-    float sum = 0;
-    for (int64_t i = thread * N; i < cols; i += kRowThreads * N) {
-      const Chunk<T, N> chunk = LoadChunk<N>(from + i);
-      for (int j = 0; j < N; ++j) {
-        const float value = Widen(chunk.at[j]);
-        sum = fmaf(value, value, sum);
-      }
-    }
-    sums[thread] = sum;
-    for (int half = kRowThreads / 2; half > 0; half /= 2) {
-      SyncBlock();
-      if (thread < half) sums[thread] += sums[thread + half];
-    }
-    SyncBlock();
-    const float factor = 1.0f / sqrtf(sums[0] / static_cast<float>(cols) + eps);
-    for (int64_t i = thread * N; i < cols; i += kRowThreads * N) {
-      const Chunk<T, N> chunk = LoadChunk<N>(from + i);
-      Chunk<T, N> result;
-      for (int j = 0; j < N; ++j) {
-        Store(&result.at[j], Widen(chunk.at[j]) * factor * gain[i + j]);
-      }
-      StoreChunk<N>(out + row * cols + i, result);
-    }
-    SyncBlock();  // before sums is filled again
+__device__ void AddTo(Chunk<T, N>& x, const float* sum, const float* bias) {
+  for (int j = 0; j < N; ++j) {
+    T addend;
+    Store(&addend, bias == nullptr ? sum[j] : sum[j] + bias[j]);
+    Store(&x.at[j], Widen(x.at[j]) + Widen(addend));
   }
 }
 
-// A thread a chunk; bound by reading sum and x and writing x.
+template <typename T, int N>
+__device__ float AddSquares(float sum, const Chunk<T, N>& chunk) {
+  for (int j = 0; j < N; ++j) {
+    const float value = Widen(chunk.at[j]);
+    sum = fmaf(value, value, sum);
+  }
+  return sum;
+}
+
+// What a block's row is divided by in the end, from its threads' sums of squares, which are added
+// in a tree.
+__device__ inline float NormFactor(float sum, int64_t cols, float eps) {
+  float* const sums = reinterpret_cast<float*>(SharedMemory());  // [kRowThreads]
+  const int thread = static_cast<int>(threadIdx.x);
+  sums[thread] = sum;
+  for (int half = kRowThreads / 2; half > 0; half /= 2) {
+    SyncBlock();
+    if (thread < half) sums[thread] += sums[thread + half];
+  }
+  SyncBlock();
+  const float factor = 1.0f / sqrtf(sums[0] / static_cast<float>(cols) + eps);
+  SyncBlock();  // before sums is filled again
+  return factor;
+}
+
+template <typename T, int N>
+__device__ void ScaleRow(T* out, const T* x, const float* gain, int64_t cols, float factor) {
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < cols; i += kRowThreads * N) {
+    const Chunk<T, N> chunk = LoadChunk<N>(x + i);
+    Chunk<T, N> result;
+    for (int j = 0; j < N; ++j) {
+      Store(&result.at[j], Widen(chunk.at[j]) * factor * gain[i + j]);
+    }
+    StoreChunk<N>(out + i, result);
+  }
+}
+
+// A block a row: squares, then a second pass over x, which the second-level cache still has; so
+// bound by one read and one write of memory. N: elements of a chunk.
+template <typename T, int N>
+__global__ void RmsNormKernel(T* out, const T* x, const float* gain, int64_t rows, int64_t cols,
+                              float eps) {
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* const from = x + row * cols;
+    float sum = 0;
+    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < cols; i += kRowThreads * N) {
+      sum = AddSquares(sum, LoadChunk<N>(from + i));
+    }
+    ScaleRow<T, N>(out + row * cols, from, gain, cols, NormFactor(sum, cols, eps));
+  }
+}
+
+// The same of x += sum, whose rows the threads write themselves before they read them again.
+template <typename T, int N>
+__global__ void AddSumNormKernel(T* out, T* x, const float* sum, const float* bias,
+                                 const float* gain, int64_t rows, int64_t cols, float eps) {
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    T* const to = x + row * cols;
+    float squares = 0;
+    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < cols; i += kRowThreads * N) {
+      Chunk<T, N> chunk = LoadChunk<N>(to + i);
+      AddTo(chunk, sum + row * cols + i, bias == nullptr ? nullptr : bias + i);
+      StoreChunk<N>(to + i, chunk);
+      squares = AddSquares(squares, chunk);
+    }
+    ScaleRow<T, N>(out + row * cols, to, gain, cols, NormFactor(squares, cols, eps));
+  }
+}
+
+// A thread a chunk of a row; bound by reading sum and x and writing x.
 template <typename T, int N>
 __global__ void AddSumKernel(T* x, const float* sum, const float* bias, int64_t n, int64_t cols) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads * N;
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x) * N; i < n;
        i += step) {
     Chunk<T, N> values = LoadChunk<N>(x + i);
-    for (int j = 0; j < N; ++j) {
-      T addend;
-      Store(&addend, bias == nullptr ? sum[i + j] : sum[i + j] + bias[(i + j) % cols]);
-      Store(&values.at[j], Widen(values.at[j]) + Widen(addend));
-    }
+    AddTo(values, sum + i, bias == nullptr ? nullptr : bias + i % cols);
     StoreChunk<N>(x + i, values);
   }
 }
@@ -132,10 +170,20 @@ cudaError_t AddSum(T* x, const float* sum, const float* bias, int64_t rows, int6
                    cudaStream_t stream) {
   const int64_t n = rows * cols;
   if (n == 0) return cudaSuccess;
-  const bool in_chunks = n % kChunk<T> == 0 && IsAligned(x);
+  const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x);
   return Launch("AddSum", in_chunks ? AddSumKernel<T, kChunk<T>> : AddSumKernel<T, 1>,
                 BlocksFor(n / (in_chunks ? kChunk<T> : 1), kRowThreads), kRowThreads, 0, stream, x,
                 sum, bias, n, cols);
+}
+
+template <typename T>
+cudaError_t AddSumNorm(T* out, T* x, const float* sum, const float* bias, const float* gain,
+                       int64_t rows, int64_t cols, float eps, cudaStream_t stream) {
+  if (rows == 0 || cols == 0) return cudaSuccess;
+  const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(out);
+  return Launch("AddSumNorm", in_chunks ? AddSumNormKernel<T, kChunk<T>> : AddSumNormKernel<T, 1>,
+                RowBlocks(rows), kRowThreads, kRowThreads * sizeof(float), stream, out, x, sum,
+                bias, gain, rows, cols, eps);
 }
 
 template <typename T>
@@ -169,6 +217,8 @@ cudaError_t ToFloats(float* out, const T* x, int64_t n, cudaStream_t stream) {
                              float, cudaStream_t);                                                 \
   template cudaError_t RmsNorm(T*, const T*, const float*, int64_t, int64_t, float, cudaStream_t); \
   template cudaError_t AddSum(T*, const float*, const float*, int64_t, int64_t, cudaStream_t);     \
+  template cudaError_t AddSumNorm(T*, T*, const float*, const float*, const float*, int64_t,       \
+                                  int64_t, float, cudaStream_t);                                   \
   template cudaError_t AddBias(T*, const float*, const float*, int64_t, int64_t, cudaStream_t);    \
   template cudaError_t GatherRows(T*, const T*, const int32_t*, int64_t, int64_t, cudaStream_t);   \
   template cudaError_t ToFloats(float*, const T*, int64_t, cudaStream_t)

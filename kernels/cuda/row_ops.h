@@ -26,6 +26,12 @@ template <typename T>
 cudaError_t AddSum(T* x, const float* sum, const float* bias, int64_t rows, int64_t cols,
                    cudaStream_t stream);
 
+// Backend::AddSumNorm. x, out [rows, cols], apart; sum f32 [rows, cols]; bias f32 [cols] or null;
+// gain f32 [cols].
+template <typename T>
+cudaError_t AddSumNorm(T* out, T* x, const float* sum, const float* bias, const float* gain,
+                       int64_t rows, int64_t cols, float eps, cudaStream_t stream);
+
 // out = sum + bias (f32 [cols] or null), rounded to T: what MatMul does after its sums.
 template <typename T>
 cudaError_t AddBias(T* out, const float* sum, const float* bias, int64_t rows, int64_t cols,

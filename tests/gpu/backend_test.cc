@@ -3,7 +3,11 @@
 // 70B.
 #include "kernels/backend.h"
 
+#include <array>
+
 #include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device.h"
 #include "tests/kernels/cuda/backend_cases.h"
 
 namespace continuo::testing {
@@ -34,6 +38,11 @@ TEST_F(GpuBackendTest, RowsAndElementsAreWhatTheReferenceSays) {
   CheckRope(b());
   CheckElements(b());
   CheckGatherRows(b());
+}
+
+TEST_F(GpuBackendTest, JoinedOpsHaveTheBitsOfTheSingleOnes) {
+  CheckAddSumNorm(b(), {1, 9, 64, 520, 1024, 4096, 8192});
+  CheckRotateAndWriteKv(b());
 }
 
 TEST_F(GpuBackendTest, ProductsAreWhatTheReferenceSays) {
@@ -85,6 +94,16 @@ TEST_F(GpuBackendTest, QuantisedProductsAreWhatTheReferenceSays) {
       CheckQuantised(b(), *cpu_, rows, 520, {0, 4096}, wide);
     }
   }
+}
+
+TEST_F(GpuBackendTest, QuantisedProductsOfManyRowsAreMultipliedInSlices) {
+  const auto devices = cuda::FindDevices(std::array{0});
+  ASSERT_TRUE(devices.ok());
+  auto backend =
+      cuda::CudaBackend::Make({.device = devices->front(), .scratch_bytes = 1024 * 2 * 400});
+  ASSERT_TRUE(backend.ok());
+  backend_ = *std::move(backend);
+  CheckQuantised(b(), *cpu_, 130, 1000, {0, 512, 1024}, /*wide=*/true);
 }
 
 TEST_F(GpuBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {

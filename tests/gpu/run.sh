@@ -74,7 +74,7 @@ done
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck synccheck initcheck; do
     step "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      "$packed/bin/gpu_backend_test" --gtest_filter='*Rows*:*Keys*:*Experts*'
+      "$packed/bin/gpu_backend_test" --gtest_filter='*Rows*:*Keys*:*Experts*:*Quantised*:*Joined*'
     step "sanitizer-$tool-model" compute-sanitizer --tool "$tool" --error-exitcode 9 \
       "$packed/bin/gpu_model_test"
   done
@@ -92,6 +92,10 @@ for shape in qwen3-0.6b ${CONTINUO_GPU_SHAPES:-llama-3.2-1b llama-3.1-8b}; do
     name=step-$shape; [ "$deterministic" = 0 ] || name+=-deterministic
     LINES_SHOWN=10 step "$name" "$packed/bin/step_bench" --model="$model" --device=cuda:0 \
       --threads=8 --deterministic="$deterministic" --json="$out/$name.json"
+  done
+  for weights in int8 int4; do
+    LINES_SHOWN=10 step "step-$shape-$weights" "$packed/bin/step_bench" --model="$model" \
+      --device=cuda:0 --threads=8 --weights="$weights" --json="$out/step-$shape-$weights.json"
   done
 done
 

@@ -100,6 +100,7 @@ class Llama : public Model {
     b_.RopeAngles(now_.angles, step.positions, all_.frequencies,
                   static_cast<float>(config_.rope.attention_factor));
     const int num_layers = static_cast<int>(weights_.layers.size());
+    b_.RmsNorm(now_.h, now_.x, weights_.layers[0].attention_gain, config_.rms_norm_eps);
     for (int layer = 0; layer < num_layers; ++layer) {
       const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
       const bool is_last = layer + 1 == num_layers;
@@ -109,10 +110,12 @@ class Llama : public Model {
       Attention(layer, step);
       if (is_last && step.wanted_rows.rows() < step.token_ids.rows()) Keep(step.wanted_rows);
       AddAttention(w);
+      const Tensor next_gain =
+          is_last ? Tensor{} : weights_.layers[static_cast<size_t>(layer) + 1].attention_gain;
       if (config_.has_experts(layer)) {
-        Experts(w);
+        Experts(w, next_gain);
       } else {
-        Mlp(w);
+        Mlp(w, next_gain);
       }
     }
   }
@@ -131,18 +134,19 @@ class Llama : public Model {
     b_.AddSum(now_.x, now_.sum, Tensor{});
   }
 
+  // h is the layer's input, normalised.
   void KeysAndValues(const LayerWeights& w, int layer, const DeviceStep& step) {
-    b_.RmsNorm(now_.h, now_.x, w.attention_gain, config_.rms_norm_eps);
     b_.MatMuls(now_.h,
                std::array<Product, 3>{
                    {{now_.q, w.q, w.q_bias}, {now_.k, w.k, w.k_bias}, {now_.v, w.v, w.v_bias}}});
+    HeadRotation rotation = {
+        .eps = config_.rms_norm_eps, .angles = now_.angles, .head_dim = config_.head_dim};
     if (config_.qk_norm) {
-      b_.RmsNorm(now_.q, now_.q, w.q_gain, config_.rms_norm_eps);
-      b_.RmsNorm(now_.k, now_.k, w.k_gain, config_.rms_norm_eps);
+      rotation.q_gain = w.q_gain;
+      rotation.k_gain = w.k_gain;
     }
-    b_.Rope(now_.q, now_.angles, config_.head_dim);
-    b_.Rope(now_.k, now_.angles, config_.head_dim);
-    b_.WriteKv(cache_.Layer(layer, step.kv), now_.k, now_.v, step.kv_slots);
+    b_.RotateAndWriteKv(cache_.Layer(layer, step.kv), now_.q, now_.k, now_.v, step.kv_slots,
+                        rotation);
   }
 
   void Attention(int layer, const DeviceStep& step) {
@@ -164,22 +168,21 @@ class Llama : public Model {
   void AddAttention(const LayerWeights& w) {
     b_.MatMulPieces(now_.sum, now_.a, w.o, shard_.head_pieces);
     comm_.AllReduceSum(now_.sum);
-    AddToStream(w.o_bias, w.attention_output_gain);
+    AddToStream(w.o_bias, w.attention_output_gain, w.mlp_gain);
   }
 
-  void Mlp(const LayerWeights& w) {
-    b_.RmsNorm(now_.h, now_.x, w.mlp_gain, config_.rms_norm_eps);
+  // h is the input, normalised, and then that of the next layer, with next_gain.
+  void Mlp(const LayerWeights& w, Tensor next_gain) {
     b_.GatedMatMul(now_.h, {now_.gate, w.gate, w.gate_bias}, {now_.up, w.up, w.up_bias},
                    gate_function_);
     b_.MatMulPieces(now_.sum, now_.gate, w.down, shard_.inner_pieces);
     comm_.AllReduceSum(now_.sum);
-    AddToStream(w.down_bias, w.mlp_output_gain);
+    AddToStream(w.down_bias, w.mlp_output_gain, next_gain);
   }
 
   // Every rank picks the same experts and holds a part of each. An expert's pieces meet before the
   // experts do: what each gives is rounded once, whatever the number of ranks.
-  void Experts(const LayerWeights& w) {
-    b_.RmsNorm(now_.h, now_.x, w.mlp_gain, config_.rms_norm_eps);
+  void Experts(const LayerWeights& w, Tensor next_gain) {
     b_.MatMul(now_.router_logits, now_.h, w.experts.router, Tensor{});
     b_.RouteExperts(now_.routes, now_.router_logits, config_.experts.normalise);
     b_.GatedExpertMatMul(now_.expert_gate, now_.expert_up, now_.h, w.experts.gate, w.experts.up,
@@ -188,13 +191,18 @@ class Llama : public Model {
                           shard_.expert_pieces);
     comm_.AllReduceSum(now_.expert_sum);
     b_.CombineExperts(now_.sum, now_.expert_sum, now_.routes);
-    AddToStream(Tensor{}, w.mlp_output_gain);
+    AddToStream(Tensor{}, w.mlp_output_gain, next_gain);
   }
 
-  // Adds `sum`, through its norm where there is one, to the residual stream.
-  void AddToStream(Tensor bias, Tensor gain) {
-    if (config_.output_norms) b_.RmsNorm(now_.sum, now_.sum, gain, config_.rms_norm_eps);
-    b_.AddSum(now_.x, now_.sum, bias);
+  // Adds `sum`, through its norm where there is one, to the residual stream; h becomes that with
+  // next_gain, unless it is empty.
+  void AddToStream(Tensor bias, Tensor output_gain, Tensor next_gain) {
+    if (config_.output_norms) b_.RmsNorm(now_.sum, now_.sum, output_gain, config_.rms_norm_eps);
+    if (next_gain.size() == 0) {
+      b_.AddSum(now_.x, now_.sum, bias);
+    } else {
+      b_.AddSumNorm(now_.h, now_.x, now_.sum, bias, next_gain, config_.rms_norm_eps);
+    }
   }
 
   const ModelConfig& config_;

@@ -145,6 +145,79 @@ inline void CheckRope(Backend& b) {
   }
 }
 
+// What is joined has the bits of the single ops.
+inline void CheckAddSumNorm(Backend& b, const std::vector<int64_t>& widths) {
+  Random random(33);
+  for (const DType type : kActivations) {
+    for (const bool with_bias : {false, true}) {
+      for (const int64_t cols : widths) {
+        const HostTensor x = HostTensor::Of(type, 5, cols, random);
+        const DeviceTensor sum(b, HostTensor::Of(DType::kF32, 5, cols, random, 0.37f));
+        const DeviceTensor bias(b, HostTensor::Of(DType::kF32, 1, cols, random, 0.11f));
+        const DeviceTensor gain(b, HostTensor::Of(DType::kF32, 1, cols, random));
+        const Tensor added = with_bias ? Tensor(bias) : Tensor();
+        const DeviceTensor stream(b, x), expected_stream(b, x);
+        const DeviceTensor out(b, HostTensor::Poisoned(type, 5, cols));
+        const DeviceTensor expected(b, HostTensor::Poisoned(type, 5, cols));
+        b.AddSumNorm(out, stream, sum, added, gain, 1e-5f);
+        b.AddSum(expected_stream, sum, added);
+        b.RmsNorm(expected, expected_stream, gain, 1e-5f);
+        EXPECT_TRUE(stream.Get().SameBits(expected_stream.Get())) << cols;
+        EXPECT_TRUE(out.Get().SameBits(expected.Get())) << cols;
+      }
+    }
+  }
+}
+
+inline void CheckRotateAndWriteKv(Backend& b) {
+  constexpr int kHeads = 3, kKvHeads = 2, kBlock = 5, kRows = 6;
+  Random random(34);
+  for (const DType type : kActivations) {
+    for (const DType cache_type : {DType::kF32, DType::kBF16, DType::kI8}) {
+      for (const auto& [head_dim, rotated] : std::vector<std::array<int, 2>>{
+               {128, 128}, {64, 64}, {40, 40}, {96, 24}, {256, 256}, {20, 20}, {8, 8}}) {
+        for (const bool with_norm : {false, true}) {
+          SCOPED_TRACE(::testing::Message()
+                       << NameOf(type) << " to " << static_cast<int>(cache_type) << ' ' << head_dim
+                       << " norm " << with_norm);
+          const HostTensor q = HostTensor::Of(type, kRows, kHeads * head_dim, random);
+          const HostTensor k = HostTensor::Of(type, kRows, kKvHeads * head_dim, random);
+          const DeviceTensor v(b, HostTensor::Of(type, kRows, kKvHeads * head_dim, random));
+          const DeviceTensor slots(b, HostTensor::OfInts({7, 0, 19, 13, 4, 5}));
+          const DeviceTensor angles(b, HostTensor::Of(DType::kF32, kRows, rotated, random, 0.5f));
+          const DeviceTensor q_gain(b, HostTensor::Of(DType::kF32, 1, head_dim, random));
+          const DeviceTensor k_gain(b, HostTensor::Of(DType::kF32, 1, head_dim, random));
+          HeadRotation how = {.eps = 1e-6f, .angles = angles, .head_dim = head_dim};
+          if (with_norm) {
+            how.q_gain = q_gain;
+            how.k_gain = k_gain;
+          }
+          const int64_t half = kBlock * KvRowElements(cache_type, head_dim);
+          const HostTensor cache = HostTensor::Poisoned(cache_type, 4 * kKvHeads, 2 * half);
+          Tensor shaped = cache;
+          shaped.shape = {4, kKvHeads, 2 * half};
+          std::vector<HostTensor> queries, caches;
+          for (const bool joined : {true, false}) {
+            const DeviceTensor device_cache(b, shaped), to_q(b, q), to_k(b, k);
+            PagedKv kv;
+            kv.cache = device_cache;
+            kv.block_size = kBlock;
+            if (joined) {
+              b.RotateAndWriteKv(kv, to_q, to_k, v, slots, how);
+            } else {
+              b.Backend::RotateAndWriteKv(kv, to_q, to_k, v, slots, how);
+            }
+            queries.push_back(to_q.Get());
+            caches.push_back(device_cache.Get());
+          }
+          EXPECT_TRUE(queries[0].SameBits(queries[1]));
+          EXPECT_TRUE(caches[0].SameBits(caches[1]));
+        }
+      }
+    }
+  }
+}
+
 inline void CheckElements(Backend& b) {
   Random random(6);
   for (const DType type : kActivations) {
@@ -278,8 +351,14 @@ inline Matrix Quantised(Backend& cpu, WeightType type, const HostTensor& matrix,
   return result;
 }
 
-// Products with the numbers that the CPU rounds weights to. Many rows are multiplied with those
-// numbers in bf16 where `wide`.
+// What a matrix of those numbers is in bf16.
+inline Matrix Narrowed(Matrix values) {
+  for (double& v : values) v = FromBF16(ToBF16(static_cast<float>(v)));
+  return values;
+}
+
+// Products with the numbers that the CPU rounds weights to. Without a bias many rows are multiplied
+// with those in bf16 where `wide`.
 inline void CheckQuantised(Backend& b, Backend& cpu, int64_t rows, int64_t columns,
                            const std::vector<int64_t>& piece_begin, bool wide = false) {
   const int64_t k = piece_begin.back();
@@ -292,33 +371,38 @@ inline void CheckQuantised(Backend& b, Backend& cpu, int64_t rows, int64_t colum
     const HostTensor bias = HostTensor::Of(DType::kF32, 1, columns, random);
     const DeviceTensor in(b, x), biases(b, bias);
     const DeviceWeight pieces(b, type, w, piece_begin), whole(b, type, w, {0, k});
-    const double sum_error = static_cast<double>(k + 2) * 4 * static_cast<double>(k) * 0x1p-24 +
-                             (wide ? 4 * static_cast<double>(k) * 0x1p-9 : 0);
-    const Matrix expected =
-        ReferenceMatMul(x.matrix(), Quantised(cpu, type, w, piece_begin), {}, rows, columns, k);
+    const double sum_error = static_cast<double>(k + 2) * 4 * static_cast<double>(k) * 0x1p-24;
+    const Matrix values = Quantised(cpu, type, w, {0, k});
+    const auto product = [&](const Matrix& numbers, const Matrix& added) {
+      return ReferenceMatMul(x.matrix(), numbers, added, rows, columns, k);
+    };
+    const Matrix of_pieces = Quantised(cpu, type, w, piece_begin);
     const DeviceTensor sum(b, HostTensor::Poisoned(DType::kF32, rows, columns));
     b.MatMulPieces(sum, in, pieces.weight(), piece_begin);
-    ExpectNear(sum.Get(), expected, 0x1p-24, {sum_error});
-    const Matrix values = Quantised(cpu, type, w, {0, k});
-    const Matrix biased = ReferenceMatMul(x.matrix(), values, bias.matrix(), rows, columns, k);
+    ExpectNear(sum.Get(), product(wide ? Narrowed(of_pieces) : of_pieces, {}), 0x1p-24,
+               {sum_error});
     for (const DType out_type : kActivations) {
       const DeviceTensor out(b, HostTensor::Poisoned(out_type, rows, columns));
+      b.MatMul(out, in, whole.weight(), Tensor());
+      ExpectNear(out.Get(), product(wide ? Narrowed(values) : values, {}), RoundingOf(out_type),
+                 {sum_error});
       b.MatMul(out, in, whole.weight(), biases);
-      ExpectNear(out.Get(), biased, RoundingOf(out_type), {sum_error + 4 * 0x1p-24});
+      ExpectNear(out.Get(), product(values, bias.matrix()), RoundingOf(out_type),
+                 {sum_error + 4 * 0x1p-24});
     }
     // The table of an embedding: its numbers to the bit.
     const std::vector<int32_t> ids = {3, static_cast<int32_t>(columns) + 1, 2, 1};
     const DeviceTensor device_ids(b, HostTensor::OfInts(ids));
     const DeviceTensor found(b, HostTensor::Poisoned(DType::kF32, 4, k));
     b.Embed(found, whole.weight(), device_ids, /*first_id=*/2, 0.5f);
-    const Matrix got = found.Get().matrix();
+    HostTensor expected(DType::kF32, 4, k);
     for (int64_t i = 0; i < 4; ++i) {
       const int64_t row = ids[static_cast<size_t>(i)] - 2;
       for (int64_t c = 0; c < k; ++c) {
-        const float value = row < 0 ? -0.0f : static_cast<float>(values[row * k + c]) * 0.5f;
-        ASSERT_EQ(got[i * k + c], value) << i << ", " << c;
+        expected.Set(i * k + c, row < 0 ? -0.0f : static_cast<float>(values[row * k + c]) * 0.5f);
       }
     }
+    EXPECT_TRUE(found.Get().SameBits(expected));
   }
 }
 

@@ -2,8 +2,12 @@
 // CudaBackend's ops over the shim: the kernels thread by thread, cuBLASLt as a loop.
 #include "kernels/backend.h"
 
+#include <array>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device.h"
 #include "tests/kernels/cuda/backend_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
@@ -44,6 +48,11 @@ TEST_F(CudaBackendTest, RowsAndElementsAreWhatTheReferenceSays) {
   CheckGatherRows(b());
 }
 
+TEST_F(CudaBackendTest, JoinedOpsHaveTheBitsOfTheSingleOnes) {
+  CheckAddSumNorm(b(), {1, 9, 64, 520, 1024, 2056});
+  CheckRotateAndWriteKv(b());
+}
+
 TEST_F(CudaBackendTest, ProductsAreWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
@@ -64,9 +73,16 @@ TEST_F(CudaBackendTest, QuantisedProductsAreWhatTheReferenceSays) {
   }
 }
 
+// In slices of columns that scratch holds: 16, 16 and 8.
 TEST_F(CudaBackendTest, QuantisedProductsOfManyRowsAreOfBf16) {
-  CheckQuantised(b(), *cpu_, 65, 24, {0, 72}, /*wide=*/true);
-  EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "Dequantise", 1}));
+  const auto devices = cuda::FindDevices(std::array{0});
+  ASSERT_TRUE(devices.ok());
+  auto backend =
+      cuda::CudaBackend::Make({.device = devices->front(), .scratch_bytes = 72 * 2 * 20});
+  ASSERT_TRUE(backend.ok());
+  backend_ = *std::move(backend);
+  CheckQuantised(b(), *cpu_, 65, 37, {0, 72}, /*wide=*/true);
+  EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "Dequantise", 3}));
 }
 
 TEST_F(CudaBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {

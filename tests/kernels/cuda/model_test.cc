@@ -65,10 +65,13 @@ std::vector<float> DecodeScores(LoadedModel& model, int num_steps) {
 
 TEST(CudaModelTest, DecodingIsAGraphFromTheSecondStepOn) {
   CudaShim::Reset({});
-  for (const char* family : {"llama", "gemma2"}) {
+  for (const auto& [family, weights] : std::vector<std::pair<const char*, const char*>>{
+           {"llama", "auto"}, {"gemma2", "auto"}, {"llama", "int8"}}) {
+    SCOPED_TRACE(std::string(family) + " " + weights);
     const TinyModel files({.family = family});
-    LoadedModel cpu = LoadOn(files, "cpu");
-    LoadedModel cuda = LoadOn(files, "cuda:0");
+    const bool quantised = std::string(weights) != "auto";  // in the CPU's way, another one
+    LoadedModel cpu = LoadOn(files, "cpu", false, "auto", weights);
+    LoadedModel cuda = LoadOn(files, "cuda:0", false, "auto", weights);
     constexpr int kSteps = 40;  // across blocks and windows
     const auto count = [](const std::string& function) {
       int n = 0;
@@ -76,7 +79,8 @@ TEST(CudaModelTest, DecodingIsAGraphFromTheSecondStepOn) {
       return n;
     };
     const int launches = count("cudaGraphLaunch"), captures = count("cudaStreamBeginCapture");
-    ExpectSameScores(DecodeScores(cuda, kSteps), DecodeScores(cpu, kSteps), 1e-3f);
+    ExpectSameScores(DecodeScores(cuda, kSteps), DecodeScores(cpu, kSteps),
+                     quantised ? 0.5f : 1e-3f);
     EXPECT_EQ(count("cudaStreamBeginCapture"), captures + 1);
     EXPECT_EQ(count("cudaGraphLaunch"), launches + kSteps - 1);
   }
@@ -198,13 +202,14 @@ TEST(CudaModelTest, WhatADeviceDoesNotDoIsRefused) {
   refused(options, "this build has cpu and cuda:N");
 }
 
-absl::Status LoadAndRun(const TinyModel& files) {
+absl::Status LoadAndRun(const TinyModel& files, const std::string& weights) {
   LoadOptions options;
   options.dir = files.dir();
   options.device = "cuda:0,1";
   options.num_blocks = 8;
   options.max_batch_tokens = 64;
   options.max_context_tokens = 64;
+  options.weights = weights;
   auto loaded = LoadExecutor(options);
   if (!loaded.ok()) return loaded.status();
   const std::vector<int32_t> tokens = {1, 2, 3};
@@ -218,29 +223,31 @@ absl::Status LoadAndRun(const TinyModel& files) {
 TEST(CudaModelTest, EveryCallThatFailsEndsTheStepAndNothingStays) {
   const TinyModel files({.num_layers = 1, .dtype = "bf16"});
   const ShimOptions shim = {.devices = {{}, {}}};
-  CudaShim::Reset(shim);
-  ASSERT_TRUE(LoadAndRun(files).ok());
-  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
-  const std::vector<ShimCall> calls = CudaShim::Calls();
-  EXPECT_GE(calls.size(), 100u);
-  // Of calls that are made often, the first and the last two.
-  std::map<std::pair<int, std::string>, int> last;
-  for (const ShimCall& call : calls) last[{call.device, call.function}] = call.count;
-  for (const ShimCall& call : calls) {
-    if (call.count > 1 && call.count < last[{call.device, call.function}] - 1) continue;
-    SCOPED_TRACE(ToString(call));
+  for (const char* weights : {"bf16", "int4"}) {
     CudaShim::Reset(shim);
-    CudaShim::Fail(call);
-    const absl::Status status = LoadAndRun(files);
-    // Ends do not fail anything; how often ranks set their device or poll depends on timing.
-    const bool end = call.function.ends_with("Destroy") || call.function.starts_with("cudaFree") ||
-                     call.function == "ncclCommAbort";
-    if (CudaShim::Failed() && !end && call.function != "cudaSetDevice" &&
-        call.function != "cudaStreamSynchronize" && call.function != "ncclCommGetAsyncError" &&
-        !call.function.starts_with("cudaEvent")) {
-      EXPECT_FALSE(status.ok());
+    ASSERT_TRUE(LoadAndRun(files, weights).ok());
+    EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+    const std::vector<ShimCall> calls = CudaShim::Calls();
+    EXPECT_GE(calls.size(), 100u);
+    // Of calls that are made often, the first and the last two.
+    std::map<std::pair<int, std::string>, int> last;
+    for (const ShimCall& call : calls) last[{call.device, call.function}] = call.count;
+    for (const ShimCall& call : calls) {
+      if (call.count > 1 && call.count < last[{call.device, call.function}] - 1) continue;
+      SCOPED_TRACE(weights + (" " + ToString(call)));
+      CudaShim::Reset(shim);
+      CudaShim::Fail(call);
+      const absl::Status status = LoadAndRun(files, weights);
+      // Ends do not fail anything; how often ranks set their device or poll depends on timing.
+      const bool end = call.function.ends_with("Destroy") ||
+                       call.function.starts_with("cudaFree") || call.function == "ncclCommAbort";
+      if (CudaShim::Failed() && !end && call.function != "cudaSetDevice" &&
+          call.function != "cudaStreamSynchronize" && call.function != "ncclCommGetAsyncError" &&
+          !call.function.starts_with("cudaEvent")) {
+        EXPECT_FALSE(status.ok());
+      }
+      EXPECT_THAT(CudaShim::Alive(), IsEmpty());
     }
-    EXPECT_THAT(CudaShim::Alive(), IsEmpty());
   }
 }
 
