@@ -130,19 +130,19 @@ void CudaBackend::Repeat(std::span<const int64_t> key, absl::FunctionRef<void()>
 
 void CudaBackend::MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) {
   const int64_t pieces[] = {0, x.cols()};
-  Multiply(out, x, w, pieces, bias, /*may_widen=*/true);
+  Multiply(out, x, w, pieces, bias);
 }
 
 void CudaBackend::MatMulPieces(Tensor out, Tensor x, const Weight& w,
                                std::span<const int64_t> piece_begin) {
   CONTINUO_CHECK(out.dtype == DType::kF32 && piece_begin.back() == x.cols());
-  Multiply(out, x, w, piece_begin, Tensor(), /*may_widen=*/true);
+  Multiply(out, x, w, piece_begin, Tensor());
 }
 
 // What cuBLASLt does not take is prepared in scratch, as many rows at a time as it holds: x widened
 // where w is f32, sums that a bias is added to.
 void CudaBackend::Multiply(Tensor out, Tensor x, const Weight& w,
-                           std::span<const int64_t> piece_begin, Tensor bias, bool may_widen) {
+                           std::span<const int64_t> piece_begin, Tensor bias) {
   const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();
   CONTINUO_CHECK(w.data.rows() == columns);
   CONTINUO_CHECK(x.rows() == rows && (columns == 0 || w.data.cols() == k));
@@ -154,7 +154,7 @@ void CudaBackend::Multiply(Tensor out, Tensor x, const Weight& w,
     return;
   }
   if (w.format != WeightFormat::kDense) {
-    MultiplyQuantised(out, x, w, piece_begin, bias, may_widen);
+    MultiplyQuantised(out, x, w, piece_begin, bias);
     return;
   }
   const bool widen = x.dtype != w.data.dtype;

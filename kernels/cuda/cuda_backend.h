@@ -101,12 +101,11 @@ class CudaBackend : public Backend {
   void Keep(const absl::Status& status);
   // At least so many bytes for one op at a time; null where they are not to be had.
   void* Scratch(size_t bytes);
-  // out = x · wᵀ (+ bias), of any types. `may_widen`: scratch may be taken to make a quantised w
-  // bf16, which is for many rows.
+  // out = x · wᵀ (+ bias), of any types.
   void Multiply(Tensor out, Tensor x, const Weight& w, std::span<const int64_t> piece_begin,
-                Tensor bias, bool may_widen);
+                Tensor bias);
   void MultiplyQuantised(Tensor out, Tensor x, const Weight& w,
-                         std::span<const int64_t> piece_begin, Tensor bias, bool may_widen);
+                         std::span<const int64_t> piece_begin, Tensor bias);
   void EmbedQuantised(Tensor out, const Weight& table, Tensor token_ids, int first_id, float scale);
   void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
                        const ExpertRoutes& routes, std::span<const int64_t> piece_begin,

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixture of experts on one device: rows are routed there, and the host learns how many go to each
-// expert, so a layer of experts waits for the device once for each of its products.
+// Mixture of experts on one device: rows are routed there. Where an expert has few, kernels read on
+// the device how many; else the host learns it, so that a layer waits for the device once for each
+// product.
 #include <vector>
 
 #include "kernels/cuda/backend_calls.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/expert_matmul.h"
 #include "kernels/cuda/routing.h"
 #include "kernels/cuda/row_ops.h"
 #include "services/base/check.h"
 
 namespace continuo::cuda {
+namespace {
+
+// Up to so many rows an expert, in the mean, its matrix is read as it lies. Not measured on a
+// device.
+constexpr int64_t kFewRows = 16;
+
+}  // namespace
 
 void CudaBackend::RouteExperts(const ExpertRoutes& routes, Tensor logits, bool normalise) {
   const int64_t rows = logits.rows(), num_experts = logits.cols(), k = routes.weights.cols();
@@ -51,6 +60,23 @@ void CudaBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> 
   CONTINUO_CHECK(out.rows() == num_entries);
   CONTINUO_CHECK(x.rows() == (by_entry ? num_entries : routes.weights.rows()));
   if (out.size() == 0 || !failure_.ok()) return;
+  const bool quantised = experts[0].format != WeightFormat::kDense;
+  const bool few =
+      options_.deterministic || num_entries <= kFewRows * static_cast<int64_t>(experts.size());
+  if (quantised || (few && x.dtype == DType::kBF16 && experts[0].data.dtype == DType::kBF16)) {
+    CONTINUO_CHECK(x.dtype == DType::kBF16 && x.cols() > 0);
+    Enqueue("ExpertMatMul", [&] {
+      return WithType(out.dtype, [&]<typename T>() {
+        return cuda::ExpertMatMul(
+            Data<T>(out), Data<const uint16_t>(x),
+            by_entry ? nullptr : Data<const int32_t>(routes.rows),
+            Data<const int32_t>(routes.expert_begin), experts,
+            quantised ? GroupsOf(experts[0].format, piece_begin) : DenseGroups(x.cols()),
+            num_entries, out.cols(), stream());
+      });
+    });
+    return;
+  }
   std::vector<int32_t> begin(experts.size() + 1);
   CopyOut(begin.data(), routes.expert_begin);
   if (!Synchronize().ok()) return;
@@ -64,10 +90,9 @@ void CudaBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> 
   for (size_t e = 0; e < experts.size(); ++e) {
     const int64_t n = begin[e + 1] - begin[e];
     if (n == 0) continue;
-    // So that Multiply needs no scratch, which holds the rows.
-    CONTINUO_CHECK(experts[e].format != WeightFormat::kDense || experts[e].data.dtype == x.dtype);
+    CONTINUO_CHECK(experts[e].data.dtype == x.dtype);  // so that Multiply needs no scratch
     Multiply(RowsOf(out, begin[e], n), RowsOf(gathered, begin[e], n), experts[e], piece_begin,
-             Tensor(), /*may_widen=*/false);
+             Tensor());
   }
 }
 

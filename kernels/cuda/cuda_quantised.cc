@@ -62,14 +62,13 @@ void CudaBackend::PackRows(const Weight& w, std::span<const int64_t> piece_begin
 }
 
 void CudaBackend::MultiplyQuantised(Tensor out, Tensor x, const Weight& w,
-                                    std::span<const int64_t> piece_begin, Tensor bias,
-                                    bool may_widen) {
+                                    std::span<const int64_t> piece_begin, Tensor bias) {
   const int64_t rows = x.rows(), columns = out.cols(), k = x.cols();
   CONTINUO_CHECK(x.dtype == DType::kBF16 && IsActivation(out.dtype));
   // Of columns that are widened at a time.
   const int64_t slice =
       static_cast<int64_t>(scratch_.bytes()) / (k * 2) / kTileColumns * kTileColumns;
-  if (may_widen && !options_.deterministic && rows > kFewRows && bias.size() == 0 && slice > 0) {
+  if (!options_.deterministic && rows > kFewRows && bias.size() == 0 && slice > 0) {
     for (int64_t first = 0; first < columns && failure_.ok(); first += slice) {
       const int64_t n = std::min(slice, columns - first);
       const Tensor wide = {scratch_.data(), DType::kBF16, {n, k, 1}};

@@ -22,6 +22,8 @@ inline constexpr int kWarp = 32;
 
 // Of a kernel: its blocks have so many threads.
 #define CONTINUO_BLOCK_OF(threads) __launch_bounds__(threads)
+// And may have a multiprocessor's registers to themselves.
+#define CONTINUO_LARGE_BLOCK_OF(threads) __launch_bounds__(threads, 1)
 // Of a kernel's parameter, const: a structure with arrays that is read where it lies.
 #define CONTINUO_READ_IN_PLACE __grid_constant__
 // Before a loop over an array that is to stay in registers.
@@ -94,6 +96,7 @@ __device__ inline void AwaitCopies() {
 #else
 
 #define CONTINUO_BLOCK_OF(threads)
+#define CONTINUO_LARGE_BLOCK_OF(threads)
 #define CONTINUO_READ_IN_PLACE
 #define CONTINUO_UNROLL
 extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;

@@ -516,7 +516,7 @@ inline void CheckExperts(Backend& b, Backend& cpu, int64_t rows, int64_t num_exp
   Random random(10);
   HostTensor logits = HostTensor::Of(DType::kF32, rows, num_experts, random);
   logits.Set(0, NAN);
-  const int64_t entries = rows * k, in = 24, columns = 16;
+  const int64_t entries = rows * k, in = 24, columns = 40;
   for (const bool normalise : {false, true}) {
     const auto ints = [&](int64_t n, int64_t cols) {
       return HostTensor::Poisoned(DType::kI32, n, cols);

@@ -95,6 +95,11 @@ TEST_F(CudaBackendTest, KeysAndValuesAreWrittenAsTheCpuDoes) { CheckWriteKv(b(),
 TEST_F(CudaBackendTest, ExpertsAreThoseOfTheCpu) {
   CheckExperts(b(), *cpu_, 1, 4, 2);
   CheckExperts(b(), *cpu_, 37, 40, 8);
+  CheckExperts(b(), *cpu_, 20, 150, 3);  // more matrices than a launch takes
+  EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "ExpertMatMul", 1}));
+  CheckExperts(b(), *cpu_, 37, 4, 2);  // many rows an expert
+  Make(true);
+  CheckExperts(b(), *cpu_, 90, 2, 1);
 }
 
 // Long sequences among short ones, chunks behind a prefix, one row each.
