@@ -17,8 +17,8 @@ inline constexpr int kBlockWarps = 8;
 inline constexpr int kBlockThreads = kBlockWarps * kWarp;
 inline constexpr int kColumnTiles = 4;  // of a block
 inline constexpr int kBlockColumns = kColumnTiles * kTileColumns;
-inline constexpr int kStride =
-    kBlockColumns + 8;  // of sums in shared memory: rows are in other banks
+// Of sums in shared memory, so that rows are in other banks.
+inline constexpr int kStride = kBlockColumns + 8;
 inline constexpr int kMmaRows = 16;
 
 // The bits of two bf16 whose values are low - kZero and high - kZero; of at most 8 bits, so exact.
@@ -126,9 +126,9 @@ __device__ inline Chunk<float, 2> ScalesOf(const DenseMatrix&, const void*, int6
 }
 
 // Bytes of shared memory that MultiplyBlock needs.
-template <int kRowTiles>
-inline constexpr size_t kBlockShared = size_t{kBlockWarps} * kMmaRows* kRowTiles* kStride *
-                                       sizeof(float);
+constexpr size_t SharedOfBlock(int row_tiles) {
+  return sizeof(float) * kBlockWarps * kMmaRows * kStride * static_cast<size_t>(row_tiles);
+}
 
 // Rows [first_row, end_row) of out, at most kMmaRows * kRowTiles of them, and kBlockColumns
 // columns, by a block; of x they are rows x_rows[row], or where it is null the same. w lies at

@@ -17,17 +17,17 @@ struct Matrices {
 
 // Blocks [rows, columns, experts]: those of an expert take its tiles of rows in turns, and end at
 // once where it has none.
-template <int kRowTiles, bool kAligned, typename Matrix, typename T>
+template <bool kAligned, typename Matrix, typename T>
 __global__ void CONTINUO_LARGE_BLOCK_OF(kBlockThreads)
     ExpertMatMulKernel(T* out, const uint16_t* x, const int32_t* x_rows,
                        const int32_t* expert_begin, const CONTINUO_READ_IN_PLACE Matrix like,
                        const CONTINUO_READ_IN_PLACE Matrices matrices, int64_t columns) {
-  constexpr int64_t kBlockRows = kMmaRows * kRowTiles;
   const int64_t begin = expert_begin[blockIdx.z], end = expert_begin[blockIdx.z + 1];
   const void* const data = matrices.data[blockIdx.z];
-  for (int64_t row = begin + blockIdx.x * kBlockRows; row < end; row += gridDim.x * kBlockRows) {
-    MultiplyBlock<kRowTiles, kAligned>(out, x, x_rows, like, data, nullptr, row, end,
-                                       static_cast<int64_t>(blockIdx.y) * kBlockColumns, columns);
+  const int64_t step = int64_t{gridDim.x} * kMmaRows;
+  for (int64_t row = begin + int64_t{blockIdx.x} * kMmaRows; row < end; row += step) {
+    MultiplyBlock<1, kAligned>(out, x, x_rows, like, data, nullptr, row, end,
+                               static_cast<int64_t>(blockIdx.y) * kBlockColumns, columns);
     SyncBlock();  // before its shared memory is filled again
   }
 }
@@ -39,12 +39,11 @@ cudaError_t Multiply(T* out, const uint16_t* x, const int32_t* x_rows, const int
   const auto num_experts = static_cast<int64_t>(experts.size());
   bool aligned = Aligned(x, like.groups);
   for (const Weight& w : experts) aligned = aligned && Aligned(w.data.data, like.groups);
-  constexpr int kRowTiles = 1;
   // As many blocks as the rows of an expert that has twice its share want.
   const int64_t tiles = 2 * num_entries / num_experts / kMmaRows + 1;
   const auto columns_of = static_cast<unsigned>((columns + kBlockColumns - 1) / kBlockColumns);
-  const auto kernel = aligned ? ExpertMatMulKernel<kRowTiles, true, Matrix, T>
-                              : ExpertMatMulKernel<kRowTiles, false, Matrix, T>;
+  const auto kernel =
+      aligned ? ExpertMatMulKernel<true, Matrix, T> : ExpertMatMulKernel<false, Matrix, T>;
   for (int64_t first = 0; first < num_experts; first += kMatrices) {
     const int64_t n = std::min<int64_t>(kMatrices, num_experts - first);
     Matrices matrices = {};
@@ -53,7 +52,7 @@ cudaError_t Multiply(T* out, const uint16_t* x, const int32_t* x_rows, const int
     }
     const dim3 grid(static_cast<unsigned>(tiles), columns_of, static_cast<unsigned>(n));
     const cudaError_t error =
-        Launch("ExpertMatMul", kernel, grid, kBlockThreads, kBlockShared<kRowTiles>, stream, out, x,
+        Launch("ExpertMatMul", kernel, grid, kBlockThreads, SharedOfBlock(1), stream, out, x,
                x_rows, expert_begin + first, like, matrices, columns);
     if (error != cudaSuccess) return error;
   }

@@ -28,7 +28,6 @@ __global__ void DequantiseKernel(uint16_t* out,
                                  const CONTINUO_READ_IN_PLACE QuantisedMatrix<kFour> w,
                                  int64_t first_tile, int64_t n, bool aligned) {
   using Format = QuantisedFormat<kFour>;
-  constexpr int kWords = Format::kLaneBytes / 4;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, q = lane % 4;
   const int64_t num_groups = w.groups.num_groups(), k = w.groups.k();
   const int64_t num_items = (n + kTileColumns - 1) / kTileColumns * num_groups;
@@ -44,16 +43,15 @@ __global__ void DequantiseKernel(uint16_t* out,
     if (column >= n) continue;
     CONTINUO_UNROLL
     for (int chunk = 0; chunk < Format::kChunks; ++chunk) {
-      const Chunk<uint32_t, kWords> words = LoadChunk<kWords>(reinterpret_cast<const uint32_t*>(
-          tile + w.ScaleBytes() + int64_t{g} * Format::kGroupBytes +
-          (chunk * Format::kLanes + lane) * Format::kLaneBytes));
+      uint32_t pairs[2][4];
+      LoadColumn<true>(pairs, w, w.tiles, first_tile + number, g, chunk, range, lane);
       CONTINUO_UNROLL
       for (int block = 0; block < 2; ++block) {
         const int64_t at = range.begin + chunk * kChunkElements + block * 32 + q * 8;
         Chunk<uint16_t, 8> values;
         CONTINUO_UNROLL
         for (int i = 0; i < 4; ++i) {
-          const uint32_t pair = PairAt<kFour>(words.at, block, i);
+          const uint32_t pair = pairs[block][i];
           Store(&values.at[2 * i], Widen(static_cast<uint16_t>(pair)) * scale);
           Store(&values.at[2 * i + 1], Widen(static_cast<uint16_t>(pair >> 16)) * scale);
         }
@@ -93,11 +91,10 @@ cudaError_t Multiply(T* out, const uint16_t* x, const QuantisedMatrix<kFour>& w,
   constexpr int kBlockRows = kMmaRows * kRowTiles;
   const dim3 grid(static_cast<unsigned>((rows + kBlockRows - 1) / kBlockRows),
                   static_cast<unsigned>((columns + kBlockColumns - 1) / kBlockColumns));
-  constexpr size_t kShared = kBlockShared<kRowTiles>;
   const auto kernel = Aligned(x, w.groups) ? QuantisedMatMulKernel<kFour, kRowTiles, true, T>
                                            : QuantisedMatMulKernel<kFour, kRowTiles, false, T>;
-  return Launch("QuantisedMatMul", kernel, grid, kBlockThreads, kShared, stream, out, x, w, bias,
-                rows, columns);
+  return Launch("QuantisedMatMul", kernel, grid, kBlockThreads, SharedOfBlock(kRowTiles), stream,
+                out, x, w, bias, rows, columns);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import fleet  # noqa: E402
-from breaking_proxy import BreakingProxy, SilentProxy  # noqa: E402
+from proxies import BreakingProxy, SilentProxy  # noqa: E402
 
 EXAMPLE = fleet.ROOT / "services/cli/examples/python/generate.py"
 PROMPT = "Mira lives in Oslo and plays the violin."

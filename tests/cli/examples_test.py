@@ -15,7 +15,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import fleet  # noqa: E402
-from breaking_proxy import SilentProxy  # noqa: E402
+from proxies import SilentProxy  # noqa: E402
 from fleet import pb  # noqa: E402
 
 EXAMPLES = fleet.ROOT / "services/cli/examples"

@@ -9,6 +9,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 #include "tests/kernels/cuda/backend_cases.h"
+#include "tests/kernels/cuda/quantised_cases.h"
 
 namespace continuo::testing {
 namespace {

@@ -22,12 +22,8 @@ int Main(const Flags& flags) {
   params.head_dim = flags.Get("head_dim", 128);
   params.heads_per_kv_head = params.num_heads / params.num_kv_heads;
   params.scale = 0.088f;
-  auto made = MakeBackend({.num_threads = threads, .isa = flags.Get("isa", std::string("auto"))});
-  if (!made.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(made.status().message()).c_str());
-    return 2;
-  }
-  Backend& backend = **made;
+  const std::unique_ptr<Backend> made = BackendOf(flags);
+  Backend& backend = *made;
   const bool avx512 = backend.name().find("avx512") != std::string::npos;
   const DType kv_type = flags.Get("kv", std::string("bf16")) == "int8" ? DType::kI8 : DType::kBF16;
   Ceilings ceilings(threads);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "kernels/cpu/thread_pool.h"
 #include "nlohmann/json.hpp"
 
@@ -200,5 +201,16 @@ class Flags {
  private:
   std::map<std::string, std::string> values_;
 };
+
+// Of --threads (2) and --isa; ends the program where there is none such.
+inline std::unique_ptr<Backend> BackendOf(const Flags& flags) {
+  auto made = MakeBackend(
+      {.num_threads = flags.Get("threads", 2), .isa = flags.Get("isa", std::string("auto"))});
+  if (!made.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(made.status().message()).c_str());
+    std::exit(2);
+  }
+  return *std::move(made);
+}
 
 }  // namespace continuo::bench

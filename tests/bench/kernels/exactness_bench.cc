@@ -31,13 +31,7 @@ constexpr int64_t kMemory = int64_t{400} << 20;  // of copies of a matrix, beyon
 class Bench {
  public:
   explicit Bench(const Flags& flags) : flags_(flags), rounds_(flags.Get("rounds", 9)) {
-    auto made = MakeBackend(
-        {.num_threads = flags.Get("threads", 2), .isa = flags.Get("isa", std::string("auto"))});
-    if (!made.ok()) {
-      std::fprintf(stderr, "%s\n", std::string(made.status().message()).c_str());
-      std::exit(2);
-    }
-    backend_ = *std::move(made);
+    backend_ = BackendOf(flags);
     const std::string type = flags.Get("weights", std::string("bf16"));
     type_ = type == "int8"   ? WeightType::kInt8
             : type == "int4" ? WeightType::kInt4

@@ -188,11 +188,7 @@ class Bench {
 
 int Main(const Flags& flags) {
   const int threads = flags.Get("threads", 2);
-  auto made = MakeBackend({.num_threads = threads, .isa = flags.Get("isa", std::string("auto"))});
-  if (!made.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(made.status().message()).c_str());
-    return 2;
-  }
+  const std::unique_ptr<Backend> made = BackendOf(flags);
   std::vector<Shape> shapes = {
       {"product", flags.Get("n", 3072), flags.Get("k", 1024), flags.Get("pieces", 1)}};
   if (const std::string layers = flags.Get("layers", std::string()); !layers.empty()) {
@@ -203,11 +199,11 @@ int Main(const Flags& flags) {
     }
     shapes = it->second;
   }
-  Bench bench(**made, flags);
-  nlohmann::json results = {{"path", (*made)->name()},
+  Bench bench(*made, flags);
+  nlohmann::json results = {{"path", made->name()},
                             {"threads", threads},
                             {"weights", flags.Get("weights", std::string("bf16"))}};
-  std::printf("%s, %d threads, %s weights\n", (*made)->name().c_str(), threads,
+  std::printf("%s, %d threads, %s weights\n", made->name().c_str(), threads,
               flags.Get("weights", std::string("bf16")).c_str());
   std::printf("%6s %10s %8s %8s | %8s %8s | %9s\n", "rows", "us", "GB/s", "GFLOP/s", "read", "peak",
               "roofline");

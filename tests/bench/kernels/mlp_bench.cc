@@ -2,8 +2,8 @@
 // mlp_bench --weights=bf16 --rows=1,8,16,64,240 [--hidden=1024 --intermediate=3072 --pieces=8]
 //   [--threads=2 --isa=auto --rounds=200] [--json=FILE]
 // The MLP of a layer, GatedMatMul and the product behind it, in turn with the ops that the first
-// one joins: MatMuls, then SiluMul. Medians and their ratio; two of --rounds a round, so that what
-// the machine does meanwhile meets both. Weights come from memory: more of them than caches hold.
+// one joins, MatMuls and then SiluMul: medians of --rounds of each, and their ratio. Weights (bf16,
+// int8, int4) come from memory: more of them than caches hold.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -26,7 +26,11 @@ class Bench {
     const std::map<std::string, WeightType> types = {
         {"bf16", WeightType::kBF16}, {"int8", WeightType::kInt8}, {"int4", WeightType::kInt4}};
     const auto type = types.find(flags.Get("weights", std::string("bf16")));
-    format_ = backend.FormatOf(type == types.end() ? WeightType::kBF16 : type->second);
+    if (type == types.end()) {
+      std::fprintf(stderr, "--weights is bf16, int8 or int4\n");
+      std::exit(2);
+    }
+    format_ = backend.FormatOf(type->second);
     const int pieces = flags.Get("pieces", 8);
     for (int i = 0; i <= pieces; ++i) down_pieces_.push_back(intermediate_ * i / pieces);
     const size_t bytes = Layer(0).bytes;
@@ -113,14 +117,10 @@ class Bench {
 
 int Main(const Flags& flags) {
   const int threads = flags.Get("threads", 2);
-  auto made = MakeBackend({.num_threads = threads, .isa = flags.Get("isa", std::string("auto"))});
-  if (!made.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(made.status().message()).c_str());
-    return 2;
-  }
-  Bench bench(**made, flags);
-  nlohmann::json results = {{"path", (*made)->name()}, {"threads", threads}};
-  std::printf("%s, %d threads\n%6s %10s %10s %8s\n", (*made)->name().c_str(), threads, "rows",
+  const std::unique_ptr<Backend> made = BackendOf(flags);
+  Bench bench(*made, flags);
+  nlohmann::json results = {{"path", made->name()}, {"threads", threads}};
+  std::printf("%s, %d threads\n%6s %10s %10s %8s\n", made->name().c_str(), threads, "rows",
               "joined us", "apart us", "ratio");
   for (const int rows : flags.GetList("rows", "1,8,16,64,240")) {
     results["rows"].push_back(bench.Measure(rows));

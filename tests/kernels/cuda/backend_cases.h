@@ -13,7 +13,6 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "tests/kernels/host_tensor.h"
-#include "tests/kernels/packed_weight.h"
 #include "tests/kernels/paged_case.h"
 
 // Ops of a Backend whose memory the host does not read, against their definitions in float64, for
@@ -298,137 +297,6 @@ inline void CheckMatMul(Backend& b, int64_t rows, int64_t columns, int64_t k) {
   for (const double value : sum.Get().matrix()) ASSERT_EQ(value, 0);
 }
 
-// A matrix as a device packs it, in memory of exactly its size.
-class DeviceWeight {
- public:
-  DeviceWeight(Backend& backend, WeightType type, const HostTensor& matrix,
-               const std::vector<int64_t>& piece_begin)
-      : backend_(backend) {
-    const Tensor t = matrix.tensor();
-    weight_ = {{nullptr, DType::kI8, {t.rows(), t.cols(), 1}}, backend.FormatOf(type)};
-    auto memory = backend.Allocate(backend.WeightBytes(weight_, piece_begin));
-    CONTINUO_CHECK(memory.ok());
-    weight_.data.data = *memory;
-    // Two halves, to see that they find their places.
-    const int64_t half = t.rows() / 2 / kPackedRows * kPackedRows;
-    for (const auto& [begin, end] : {std::pair{int64_t{0}, half}, std::pair{half, t.rows()}}) {
-      std::vector<float> rows;
-      for (const double v : ToMatrix(matrix.Rows(begin, end)))
-        rows.push_back(static_cast<float>(v));
-      backend.PackRows(weight_, piece_begin, begin, rows.data(), end - begin);
-    }
-  }
-  ~DeviceWeight() { backend_.Free(weight_.data.data); }
-  DeviceWeight(const DeviceWeight&) = delete;
-  DeviceWeight& operator=(const DeviceWeight&) = delete;
-  const Weight& weight() const { return weight_; }
-
- private:
-  Backend& backend_;
-  Weight weight_;
-};
-
-// What the CPU makes of a matrix whose pieces are packed one by one.
-inline Matrix Quantised(Backend& cpu, WeightType type, const HostTensor& matrix,
-                        const std::vector<int64_t>& piece_begin) {
-  const int64_t rows = matrix.tensor().rows(), k = matrix.tensor().cols();
-  const Matrix all = matrix.matrix();
-  Matrix result(all.size());
-  for (size_t i = 0; i + 1 < piece_begin.size(); ++i) {
-    const int64_t begin = piece_begin[i], size = piece_begin[i + 1] - begin;
-    if (size == 0) continue;
-    HostTensor piece(DType::kF32, rows, size);
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < size; ++c) {
-        piece.Set(r * size + c, static_cast<float>(all[r * k + begin + c]));
-      }
-    }
-    const Matrix values = PackedWeight(cpu, type, piece).Unpacked(cpu);
-    for (int64_t r = 0; r < rows; ++r) {
-      std::copy_n(values.begin() + r * size, size, result.begin() + r * k + begin);
-    }
-  }
-  return result;
-}
-
-// What a matrix of those numbers is in bf16.
-inline Matrix Narrowed(Matrix values) {
-  for (double& v : values) v = FromBF16(ToBF16(static_cast<float>(v)));
-  return values;
-}
-
-// Products with the numbers that the CPU rounds weights to. Without a bias many rows are multiplied
-// with those in bf16 where `wide`.
-inline void CheckQuantised(Backend& b, Backend& cpu, int64_t rows, int64_t columns,
-                           const std::vector<int64_t>& piece_begin, bool wide = false) {
-  const int64_t k = piece_begin.back();
-  for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
-    SCOPED_TRACE(::testing::Message() << NameOf(type) << ' ' << rows << " x " << columns << " x "
-                                      << k << " in " << piece_begin.size() - 1 << " pieces");
-    Random random(31);
-    const HostTensor x = HostTensor::Of(DType::kBF16, rows, k, random);
-    const HostTensor w = HostTensor::Of(DType::kF32, columns, k, random);
-    const HostTensor bias = HostTensor::Of(DType::kF32, 1, columns, random);
-    const DeviceTensor in(b, x), biases(b, bias);
-    const DeviceWeight pieces(b, type, w, piece_begin), whole(b, type, w, {0, k});
-    const double sum_error = static_cast<double>(k + 2) * 4 * static_cast<double>(k) * 0x1p-24;
-    const Matrix values = Quantised(cpu, type, w, {0, k});
-    const auto product = [&](const Matrix& numbers, const Matrix& added) {
-      return ReferenceMatMul(x.matrix(), numbers, added, rows, columns, k);
-    };
-    const Matrix of_pieces = Quantised(cpu, type, w, piece_begin);
-    const DeviceTensor sum(b, HostTensor::Poisoned(DType::kF32, rows, columns));
-    b.MatMulPieces(sum, in, pieces.weight(), piece_begin);
-    ExpectNear(sum.Get(), product(wide ? Narrowed(of_pieces) : of_pieces, {}), 0x1p-24,
-               {sum_error});
-    for (const DType out_type : kActivations) {
-      const DeviceTensor out(b, HostTensor::Poisoned(out_type, rows, columns));
-      b.MatMul(out, in, whole.weight(), Tensor());
-      ExpectNear(out.Get(), product(wide ? Narrowed(values) : values, {}), RoundingOf(out_type),
-                 {sum_error});
-      b.MatMul(out, in, whole.weight(), biases);
-      ExpectNear(out.Get(), product(values, bias.matrix()), RoundingOf(out_type),
-                 {sum_error + 4 * 0x1p-24});
-    }
-    // The table of an embedding: its numbers to the bit.
-    const std::vector<int32_t> ids = {3, static_cast<int32_t>(columns) + 1, 2, 1};
-    const DeviceTensor device_ids(b, HostTensor::OfInts(ids));
-    const DeviceTensor found(b, HostTensor::Poisoned(DType::kF32, 4, k));
-    b.Embed(found, whole.weight(), device_ids, /*first_id=*/2, 0.5f);
-    HostTensor expected(DType::kF32, 4, k);
-    for (int64_t i = 0; i < 4; ++i) {
-      const int64_t row = ids[static_cast<size_t>(i)] - 2;
-      for (int64_t c = 0; c < k; ++c) {
-        expected.Set(i * k + c, row < 0 ? -0.0f : static_cast<float>(values[row * k + c]) * 0.5f);
-      }
-    }
-    EXPECT_TRUE(found.Get().SameBits(expected));
-  }
-}
-
-// A row's bits are the same alone and among others.
-inline void CheckQuantisedRows(Backend& b, int64_t columns, int64_t k,
-                               const std::vector<int64_t>& counts) {
-  for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
-    Random random(32);
-    const int64_t most = *std::max_element(counts.begin(), counts.end());
-    const HostTensor x = HostTensor::Of(DType::kBF16, most, k, random);
-    const DeviceWeight w(b, type, HostTensor::Of(DType::kF32, columns, k, random), {0, k});
-    const DeviceTensor in(b, x), out(b, HostTensor::Poisoned(DType::kF32, most, columns));
-    b.MatMul(out, in, w.weight(), Tensor());
-    const HostTensor expected = out.Get();
-    for (const int64_t rows : counts) {
-      const DeviceTensor part(b, x.Rows(0, rows));
-      const DeviceTensor got(b, HostTensor::Poisoned(DType::kF32, rows, columns));
-      b.MatMul(got, part, w.weight(), Tensor());
-      EXPECT_EQ(std::memcmp(got.Get().bytes().data(), expected.bytes().data(),
-                            static_cast<size_t>(rows * columns) * sizeof(float)),
-                0)
-          << NameOf(type) << ' ' << rows << " rows of [" << columns << ", " << k << "]";
-    }
-  }
-}
-
 // Keys and values in the memory of a device.
 class DevicePaged {
  public:
@@ -551,6 +419,14 @@ inline void CheckExperts(Backend& b, Backend& cpu, int64_t rows, int64_t num_exp
     cpu.ExpertMatMul(cpu_out, x, cpu_weights, expected, /*by_entry=*/false);
     const double sum_error = (in + 2) * 4 * in * 0x1p-23;
     ExpectNear(out.Get(), cpu_out.matrix(), 0, {sum_error});
+    // A rank that owns no columns of the experts' inner size.
+    const DeviceTensor no_rows(b, HostTensor(DType::kBF16, entries, 0));
+    const DeviceTensor no_weights(b, HostTensor(DType::kBF16, columns, 0));
+    const DeviceTensor zeros(b, HostTensor::Poisoned(DType::kF32, entries, columns));
+    const int64_t begins[] = {0, 0};
+    b.ExpertMatMulPieces(zeros, no_rows, std::vector(device_weights.size(), no_weights.weight()),
+                         routes, begins);
+    for (const double value : zeros.Get().matrix()) ASSERT_EQ(value, 0);
     const DeviceTensor combined(b, HostTensor::Poisoned(DType::kF32, rows, columns));
     const HostTensor cpu_combined = HostTensor::Poisoned(DType::kF32, rows, columns);
     b.CombineExperts(combined, out, routes);
