@@ -42,13 +42,18 @@ GOALS = {  # by row: at most, or at least
     "messages a core-second, 4 tokens each": (">=", 50000),  # 200,000 tokens
 }
 HELD_GOAL = ("<=", 1024)
+PEER_MAY_FAIL = 0.001  # of its requests; the JSON says how many did
 
 
 class Target:
-    """A program under test: the processes that count, and where it listens."""
+    """A program under test: the processes that count, and where it listens.
 
-    def __init__(self, name, address, pids, http=False):
+    may_fail: of a peer, how many of its requests may go wrong; of ours none may.
+    """
+
+    def __init__(self, name, address, pids, http=False, may_fail=0.0):
         self.name, self.address, self.pids, self.http = name, address, pids, http
+        self.may_fail, self.num_failed = may_fail, 0
 
     def cpu_s(self):
         ticks = 0
@@ -144,7 +149,7 @@ http {{
 }}""")
         process = self.spawn("nginx", "-c", config)
         wait_for_port(address, process)
-        return Target("nginx", address, lambda: children(process.pid))
+        return Target("nginx", address, lambda: children(process.pid), may_fail=PEER_MAY_FAIL)
 
     def floor(self, worker):
         process = self.spawn(BENCH / "floor_proxy", worker, stdout=subprocess.PIPE)
@@ -185,7 +190,7 @@ http {{
         address = f"127.0.0.1:{port}"
         wait_for_port(address, process)
         self.wait_for_answer(address, process)
-        return Target("smg", address, lambda: children(process.pid), http=True)
+        return Target("smg", address, lambda: children(process.pid), http=True, may_fail=PEER_MAY_FAIL)
 
     @staticmethod
     def wait_for_answer(address, process):
@@ -229,7 +234,8 @@ def load(target, data, requests, connections, streams):
             capture_output=True, text=True, check=True).stdout
         cpu, wall = target.cpu_s() - cpu, time.monotonic() - begin
         good = int(re.search(r"status codes: (\d+) 2xx", out).group(1))
-        if good != requests:
+        target.num_failed += requests - good
+        if requests - good > requests * target.may_fail:
             raise RuntimeError(f"{target.name}: {good} of {requests} requests went well\n{out}")
         micros = sorted(int(line.split()[2]) for line in open(log.name))
     return cpu, wall, micros
@@ -298,10 +304,12 @@ def held_streams(bench):
                 peak = max(peak, target.resident_mib())
         thread = threading.Thread(target=watch)
         thread.start()
-        load(target, data, HELD_STREAMS, HELD_STREAMS // 100, 100)
-        done.set()
-        thread.join()
-        result[target.name] = {"idle": idle, "peak": peak}
+        try:
+            load(target, data, HELD_STREAMS, HELD_STREAMS // 100, 100)
+        finally:
+            done.set()
+            thread.join()
+        result[target.name] = {"idle": idle, "peak": peak, "failed": target.num_failed}
     check_ok(metrics, HELD_STREAMS)
     bench.stop()
     return result
