@@ -120,8 +120,12 @@ class SilentProxy:
         num_data = num_answers = 0
         while num_answers < self._num_pings:
             header = frames.read(9)
-            if len(header) < 9:
-                return  # the server has ended it
+            if len(header) < 9:  # the server has ended it, which is no silence
+                try:
+                    client.shutdown(socket.SHUT_WR)
+                except OSError:
+                    pass
+                return
             frame = header + frames.read(int.from_bytes(header[:3], "big"))
             kind, flags = header[3], header[4]
             num_data += kind == self.DATA
