@@ -212,9 +212,16 @@ class Backend {
   // of equal ones the lower index. Their weights are softmax(logits) over all experts, divided by
   // their own sum if `normalise`. Sums run over ascending indices. NaN counts as -infinity.
   virtual void RouteExperts(const ExpertRoutes& routes, Tensor logits, bool normalise) = 0;
+  // Whether products of so many entries with such experts wait until the host knows how many rows
+  // each expert has; they are then no part of what Repeat is given.
+  virtual bool WaitsForExperts(DType /*activations*/, std::span<const Weight> /*experts*/,
+                               int64_t /*num_entries*/) const {
+    return false;
+  }
   // MatMul of each entry with its expert's weights: out [entries, columns]; x has a row for each
-  // row of the step, or, where `by_entry`, for each entry. An entry's bits are those that MatMul
-  // gives for its row.
+  // row of the step, or, where `by_entry`, for each entry. On the CPU an entry's bits are those
+  // that MatMul gives for its row; on any device they do not depend on the other entries if a
+  // row's do not.
   virtual void ExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
                             const ExpertRoutes& routes, bool by_entry) = 0;
   // gate = function(x · gatesᵀ) * (x · upsᵀ) of each entry, x as the step's rows: what ExpertMatMul

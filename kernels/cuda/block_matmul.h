@@ -18,7 +18,7 @@ inline constexpr int kBlockThreads = kBlockWarps * kWarp;
 inline constexpr int kColumnTiles = 4;  // of a block
 inline constexpr int kBlockColumns = kColumnTiles * kTileColumns;
 // Of sums in shared memory, so that rows are in other banks.
-inline constexpr int kStride = kBlockColumns + 8;
+inline constexpr int kSumStride = kBlockColumns + 8;
 inline constexpr int kMmaRows = 16;
 
 // The bits of two bf16 whose values are low - kZero and high - kZero; of at most 8 bits, so exact.
@@ -73,7 +73,8 @@ __device__ inline void LoadEight(uint32_t (&pairs)[4], const uint16_t* from, int
 // matrices.
 struct DenseMatrix {
   struct Format {
-    static constexpr int kGroup = 128, kChunks = kGroup / kChunkElements;
+    // The warps' turns: it has no scales.
+    static constexpr int kGroup = kChunkElements, kChunks = 1;
   };
   QuantisedGroups groups;
   int64_t columns;
@@ -127,7 +128,7 @@ __device__ inline Chunk<float, 2> ScalesOf(const DenseMatrix&, const void*, int6
 
 // Bytes of shared memory that MultiplyBlock needs.
 constexpr size_t SharedOfBlock(int row_tiles) {
-  return sizeof(float) * kBlockWarps * kMmaRows * kStride * static_cast<size_t>(row_tiles);
+  return sizeof(float) * kBlockWarps * kMmaRows * kSumStride * static_cast<size_t>(row_tiles);
 }
 
 // Rows [first_row, end_row) of out, at most kMmaRows * kRowTiles of them, and kBlockColumns
@@ -209,7 +210,7 @@ __device__ void MultiplyBlock(T* out, const uint16_t* x, const int32_t* x_rows, 
     }
   }
 
-  float* const all = reinterpret_cast<float*>(SharedMemory());  // [kBlockWarps, rows, kStride]
+  float* const all = reinterpret_cast<float*>(SharedMemory());  // [kBlockWarps, rows, kSumStride]
   CONTINUO_UNROLL
   for (int m = 0; m < kRowTiles; ++m) {
     CONTINUO_UNROLL
@@ -217,7 +218,7 @@ __device__ void MultiplyBlock(T* out, const uint16_t* x, const int32_t* x_rows, 
       CONTINUO_UNROLL
       for (int half = 0; half < 2; ++half) {
         const int row = m * kMmaRows + half * 8 + r, column = t * kTileColumns + 2 * q;
-        StoreChunk(all + (warp * kBlockRows + row) * kStride + column,
+        StoreChunk(all + (warp * kBlockRows + row) * kSumStride + column,
                    Chunk<float, 2>{{sums[m][t][2 * half], sums[m][t][2 * half + 1]}});
       }
     }
@@ -226,9 +227,9 @@ __device__ void MultiplyBlock(T* out, const uint16_t* x, const int32_t* x_rows, 
   for (int i = static_cast<int>(threadIdx.x); i < kBlockRows * kBlockColumns; i += kBlockThreads) {
     const int64_t row = first_row + i / kBlockColumns, column = first_column + i % kBlockColumns;
     if (row >= end_row || column >= columns) continue;
-    const float* const first = all + i / kBlockColumns * kStride + i % kBlockColumns;
+    const float* const first = all + i / kBlockColumns * kSumStride + i % kBlockColumns;
     float sum = first[0];
-    for (int other = 1; other < kBlockWarps; ++other) sum += first[other * kBlockRows * kStride];
+    for (int other = 1; other < kBlockWarps; ++other) sum += first[other * kBlockRows * kSumStride];
     if (bias != nullptr) sum += bias[column];
     Store(out + row * columns + column, sum);
   }

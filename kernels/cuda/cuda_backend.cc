@@ -42,7 +42,8 @@ std::string CudaBackend::name() const {
   const std::string arch = absl::StrCat("cuda/sm_", d.major, d.minor);
   if (!options_.deterministic) return arch;
   // What decides the bits: cuBLASLt picks algorithms by the device.
-  return absl::StrCat(arch, " ", d.name, " cublasLt ", cublasLtGetVersion(), " deterministic");
+  return absl::StrCat(arch, " ", d.name, " cublasLt ", cublasLtGetVersion(), " kernels ",
+                      kCudaArithmeticVersion, " deterministic");
 }
 
 void CudaBackend::Keep(const absl::Status& status) {

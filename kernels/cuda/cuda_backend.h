@@ -23,6 +23,10 @@
 
 namespace continuo::cuda {
 
+// Raised whenever a kernel's bits change for some input; with `deterministic` part of the worker's
+// fingerprint.
+inline constexpr int kCudaArithmeticVersion = 2;
+
 struct CudaBackendOptions {
   Device device;
   int num_threads = 1;  // of the host, for ParallelFor
@@ -81,6 +85,8 @@ class CudaBackend : public Backend {
   void SoftCap(Tensor x, float cap) override;
   void GatherRows(Tensor out, Tensor x, Tensor rows) override;
   void RouteExperts(const ExpertRoutes& routes, Tensor logits, bool normalise) override;
+  bool WaitsForExperts(DType activations, std::span<const Weight> experts,
+                       int64_t num_entries) const override;
   void ExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
                     const ExpertRoutes& routes, bool by_entry) override;
   void ExpertMatMulPieces(Tensor out, Tensor x, std::span<const Weight> experts,

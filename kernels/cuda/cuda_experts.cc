@@ -39,6 +39,14 @@ void CudaBackend::RouteExperts(const ExpertRoutes& routes, Tensor logits, bool n
   });
 }
 
+bool CudaBackend::WaitsForExperts(DType activations, std::span<const Weight> experts,
+                                  int64_t num_entries) const {
+  if (experts[0].format != WeightFormat::kDense) return false;
+  const bool few =
+      options_.deterministic || num_entries <= kFewRows * static_cast<int64_t>(experts.size());
+  return !few || activations != DType::kBF16 || experts[0].data.dtype != DType::kBF16;
+}
+
 void CudaBackend::ExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
                                const ExpertRoutes& routes, bool by_entry) {
   const int64_t pieces[] = {0, x.cols()};
@@ -60,10 +68,8 @@ void CudaBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> 
   CONTINUO_CHECK(out.rows() == num_entries);
   CONTINUO_CHECK(x.rows() == (by_entry ? num_entries : routes.weights.rows()));
   if (out.size() == 0 || !failure_.ok()) return;
-  const bool quantised = experts[0].format != WeightFormat::kDense;
-  const bool few =
-      options_.deterministic || num_entries <= kFewRows * static_cast<int64_t>(experts.size());
-  if (quantised || (few && x.dtype == DType::kBF16 && experts[0].data.dtype == DType::kBF16)) {
+  if (!WaitsForExperts(x.dtype, experts, num_entries)) {
+    const bool quantised = experts[0].format != WeightFormat::kDense;
     CONTINUO_CHECK(x.dtype == DType::kBF16);
     Enqueue("ExpertMatMul", [&] {
       return WithType(out.dtype, [&]<typename T>() {

@@ -13,8 +13,8 @@ namespace continuo::cuda {
 // Backend::ExpertMatMul by kernels that read the numbers of rows on the device: out [entries,
 // columns] of T, float or uint16_t (bf16); x bf16, its row of entry i is x_rows[i], or i where that
 // is null; all experts [columns, k], bf16 or quantised; expert_begin [experts + 1]. An entry's bits
-// depend on its row and expert alone. For few rows an expert: a matrix is read once for every 16.
-// Returns the first launch's error.
+// depend on its row and expert alone. For few rows an expert: a matrix is read once for every 16
+// of them, or 32 where they are more. Returns the first launch's error.
 template <typename T>
 cudaError_t ExpertMatMul(T* out, const uint16_t* x, const int32_t* x_rows,
                          const int32_t* expert_begin, std::span<const Weight> experts,

@@ -96,7 +96,7 @@ __device__ void NormHead(Chunk<T, N>& chunk, const float* gain, int head_dim, fl
 template <typename T, typename Element>
 __global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, T* q, T* k, const T* v,
                                        const int32_t* slots, int64_t rows, int num_heads,
-                                       HeadTurn turn) {
+                                       HeadRotationArrays turn) {
   constexpr int N = kChunk<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int head_dim = kv.head_dim, n = turn.num_frequencies, first = lane * N;
@@ -171,7 +171,7 @@ cudaError_t WriteKv(const KvLayout<Element>& kv, const T* k, const T* v, const i
 template <typename T, typename Element>
 cudaError_t RotateAndWriteKv(const KvLayout<Element>& kv, T* q, T* k, const T* v,
                              const int32_t* slots, int64_t rows, int num_heads,
-                             const HeadTurn& turn, cudaStream_t stream) {
+                             const HeadRotationArrays& turn, cudaStream_t stream) {
   const int64_t n = rows * (num_heads + 2 * kv.num_heads);
   if (n == 0 || kv.head_dim == 0) return cudaSuccess;
   const size_t shared = kThreads / kWarp * static_cast<size_t>(kv.head_dim) * sizeof(float);
@@ -188,11 +188,11 @@ cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs,
                 static_cast<uint32_t*>(cache), words, pairs, num_pairs);
 }
 
-#define INSTANTIATE(T, Element)                                                              \
-  template cudaError_t WriteKv(const KvLayout<Element>&, const T*, const T*, const int32_t*, \
-                               int64_t, cudaStream_t);                                       \
-  template cudaError_t RotateAndWriteKv(const KvLayout<Element>&, T*, T*, const T*,          \
-                                        const int32_t*, int64_t, int, const HeadTurn&,       \
+#define INSTANTIATE(T, Element)                                                                  \
+  template cudaError_t WriteKv(const KvLayout<Element>&, const T*, const T*, const int32_t*,     \
+                               int64_t, cudaStream_t);                                           \
+  template cudaError_t RotateAndWriteKv(const KvLayout<Element>&, T*, T*, const T*,              \
+                                        const int32_t*, int64_t, int, const HeadRotationArrays&, \
                                         cudaStream_t)
 INSTANTIATE(float, float);
 INSTANTIATE(float, uint16_t);

@@ -40,6 +40,13 @@ __device__ inline float ShuffleXor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
+// Adds to shared or device memory; returns what was there. Not a call of the whole warp.
+__device__ inline uint32_t AtomicAdd(uint32_t* to, uint32_t value) { return atomicAdd(to, value); }
+__device__ inline uint64_t AtomicAdd(uint64_t* to, uint64_t value) {
+  static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
+  return atomicAdd(reinterpret_cast<unsigned long long*>(to), value);
+}
+
 // Four 8 × 8 matrices of 16-bit elements from shared memory: lane l gives the address of row l % 8
 // of matrix l / 8 (16 bytes, aligned) and receives in out[i] elements 2 (l % 4) and + 1 of row l /
 // 4 of matrix i (PTX ISA, ldmatrix).
@@ -104,6 +111,9 @@ unsigned char* SharedMemory();
 void SyncBlock();
 void SyncWarp();
 float ShuffleXor(float value, int mask);
+// Fibers of a grid take turns on one thread.
+inline uint32_t AtomicAdd(uint32_t* to, uint32_t value) { return (*to += value) - value; }
+inline uint64_t AtomicAdd(uint64_t* to, uint64_t value) { return (*to += value) - value; }
 void LoadMatrices(uint32_t (&out)[4], const void* row);
 void LoadMatricesTransposed(uint32_t (&out)[4], const void* row);
 void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);

@@ -9,6 +9,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 #include "tests/kernels/cuda/backend_cases.h"
+#include "tests/kernels/cuda/expert_cases.h"
 #include "tests/kernels/cuda/quantised_cases.h"
 
 namespace continuo::testing {
@@ -93,6 +94,8 @@ TEST_F(GpuBackendTest, QuantisedProductsAreWhatTheReferenceSays) {
       CheckQuantised(b(), *cpu_, rows, 1024, {0, 256, 512, 768, 1024, 1280, 1536, 1792, 2048},
                      wide);
       CheckQuantised(b(), *cpu_, rows, 520, {0, 4096}, wide);
+      CheckExactProducts(b(), rows, 1024, {0, 1024, 1025, 3072});
+      CheckExactProducts(b(), rows, 520, {0, 4096});
     }
   }
 }
@@ -116,9 +119,20 @@ TEST_F(GpuBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
 TEST_F(GpuBackendTest, KeysAndValuesAreWrittenAsTheCpuDoes) { CheckWriteKv(b(), *cpu_); }
 
 TEST_F(GpuBackendTest, ExpertsAreThoseOfTheCpu) {
-  CheckExperts(b(), *cpu_, 1, 4, 2);
-  CheckExperts(b(), *cpu_, 37, 40, 8);
-  CheckExperts(b(), *cpu_, 300, 128, 8);
+  CheckRoutes(b(), *cpu_, 2000, 128, 8);
+  CheckRoutes(b(), *cpu_, 9, 1024, 32);
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    for (const WeightType type : {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
+      CheckExperts(b(), *cpu_, 1, 128, 8, type, {0, 512, 1024, 1536, 2048});
+      CheckExperts(b(), *cpu_, 37, 40, 8, type, {0, 640, 1300});
+      CheckExperts(b(), *cpu_, 300, 128, 8, type, {0, 128, 128, 384, 768});
+    }
+    CheckExpertsOfNoColumns(b(), *cpu_);
+  }
+  for (const WeightType type : {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
+    CheckExpertRows(b(), type, 2048, {1, 3, 16, 17, 33, 200});
+  }
 }
 
 TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSays) {

@@ -70,9 +70,9 @@ class Llama : public Model {
     now_ = all_.First(rows);
     hidden_ = Rows(wanted < rows ? all_.h : all_.x, 0, wanted);
     // Decoding does the same again and again. With several ranks their second threads look at the
-    // stream meanwhile, with experts the host waits for their numbers of rows.
+    // stream meanwhile, with experts the host may have to wait for their numbers of rows.
     const bool decodes = rows == step.kv.kv_len.rows() && wanted == rows;
-    if (!decodes || shard_.size > 1 || config_.experts.num_experts > 0) return Enqueue(step);
+    if (!decodes || shard_.size > 1 || WaitsForExperts(rows)) return Enqueue(step);
     std::array<int64_t, 18> key;
     auto at = key.begin();
     for (const Tensor& t : {step.token_ids, step.positions, step.kv_slots, step.kv.block_tables,
@@ -95,6 +95,16 @@ class Llama : public Model {
   }
 
  private:
+  bool WaitsForExperts(int64_t rows) const {
+    for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
+      if (!config_.has_experts(static_cast<int>(layer))) continue;
+      const ExpertsWeights& experts = weights_.layers[layer].experts;
+      const int64_t entries = rows * config_.experts.per_token;
+      return b_.WaitsForExperts(now_.h.dtype, experts.gate, entries);
+    }
+    return false;
+  }
+
   void Enqueue(const DeviceStep& step) {
     Embed(step.token_ids);
     b_.RopeAngles(now_.angles, step.positions, all_.frequencies,

@@ -2,13 +2,16 @@
 // CudaBackend's ops over the shim: the kernels thread by thread, cuBLASLt as a loop.
 #include "kernels/backend.h"
 
+#include <algorithm>
 #include <array>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 #include "tests/kernels/cuda/backend_cases.h"
+#include "tests/kernels/cuda/expert_cases.h"
 #include "tests/kernels/cuda/quantised_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
@@ -71,6 +74,8 @@ TEST_F(CudaBackendTest, QuantisedProductsAreWhatTheReferenceSays) {
     CheckQuantised(b(), *cpu_, 19, 33, {0, 48, 96, 144, 192, 240, 288, 336, 384});
     CheckQuantised(b(), *cpu_, 3, 16, {0, 0, 130, 131, 131, 200});
     CheckQuantised(b(), *cpu_, 70, 24, {0, 136, 136, 144}, /*wide=*/!deterministic);
+    CheckExactProducts(b(), 5, 35, {0, 300, 300, 1304});
+    CheckExactProducts(b(), 66, 9, {0, 1111});
   }
 }
 
@@ -93,14 +98,46 @@ TEST_F(CudaBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
 
 TEST_F(CudaBackendTest, KeysAndValuesAreWrittenAsTheCpuDoes) { CheckWriteKv(b(), *cpu_); }
 
-TEST_F(CudaBackendTest, ExpertsAreThoseOfTheCpu) {
-  CheckExperts(b(), *cpu_, 1, 4, 2);
-  CheckExperts(b(), *cpu_, 37, 40, 8);
-  CheckExperts(b(), *cpu_, 20, 150, 3);  // more matrices than a launch takes
-  EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "ExpertMatMul", 1}));
-  CheckExperts(b(), *cpu_, 37, 4, 2);  // many rows an expert
+TEST_F(CudaBackendTest, RowsGoToTheExpertsOfTheCpu) {
+  CheckRoutes(b(), *cpu_, 1, 4, 2);
+  CheckRoutes(b(), *cpu_, 3, 32, 32);
+  CheckRoutes(b(), *cpu_, 37, 40, 8);
+  CheckRoutes(b(), *cpu_, 300, 8, 2);
+  CheckRoutes(b(), *cpu_, 9, 1024, 10);
+}
+
+// Few rows an expert, in launches of 128 experts; sums of one group, of more than a block's warps
+// take at once, with a tail and without, aligned and not.
+TEST_F(CudaBackendTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
+  const auto launches = [](const char* name) {
+    const std::vector<ShimCall> calls = CudaShim::Calls();
+    return std::count_if(calls.begin(), calls.end(),
+                         [&](const ShimCall& call) { return call.function == name; });
+  };
+  const auto expect_launches = [&](int n, auto check) {
+    const auto before = launches("ExpertMatMul");
+    check();
+    EXPECT_EQ(launches("ExpertMatMul"), before + 2 * n);  // whole and in pieces
+  };
+  for (const WeightType type : {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
+    expect_launches(1, [&] { CheckExperts(b(), *cpu_, 1, 4, 2, type); });
+    expect_launches(1, [&] { CheckExperts(b(), *cpu_, 37, 40, 8, type); });
+    expect_launches(1, [&] { CheckExperts(b(), *cpu_, 5, 3, 2, type, {0, 640, 1300}); });
+    expect_launches(1, [&] { CheckExperts(b(), *cpu_, 5, 3, 2, type, {0, 128, 128, 640, 1304}); });
+    expect_launches(2, [&] { CheckExperts(b(), *cpu_, 20, 150, 3, type); });
+  }
+  expect_launches(0, [&] { CheckExperts(b(), *cpu_, 37, 4, 2); });
+  expect_launches(1, [&] { CheckExperts(b(), *cpu_, 37, 4, 2, WeightType::kInt8); });
+  CheckExpertsOfNoColumns(b(), *cpu_);
   Make(true);
-  CheckExperts(b(), *cpu_, 90, 2, 1);
+  expect_launches(1, [&] { CheckExperts(b(), *cpu_, 90, 2, 1); });
+}
+
+TEST_F(CudaBackendTest, DeterministicExpertsDoNotDependOnTheOtherRows) {
+  Make(true);
+  for (const WeightType type : {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
+    CheckExpertRows(b(), type, 700, {1, 3, 16, 17, 50});
+  }
 }
 
 // Long sequences among short ones, chunks behind a prefix, one row each.
@@ -206,7 +243,9 @@ TEST_F(CudaBackendTest, NothingHappensToNoRows) {
   const DeviceTensor ids(b(), HostTensor::OfInts({}));
   b().RmsNorm(none, none, gain, 1e-5f);
   b().SiluMul(none, none, none);
-  b().AddSum(none, DeviceTensor(b(), HostTensor(DType::kF32, 0, 8)), Tensor());
+  const DeviceTensor no_sum(b(), HostTensor(DType::kF32, 0, 8));
+  b().AddSum(none, no_sum, Tensor());
+  b().AddSumNorm(none, none, no_sum, Tensor(), gain, 1e-5f);
   b().GatherRows(none, none, ids);
   b().MatMul(none, none, DeviceTensor(b(), HostTensor(DType::kBF16, 8, 8)).weight(), Tensor());
   EXPECT_TRUE(b().Synchronize().ok());

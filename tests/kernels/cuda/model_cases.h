@@ -113,8 +113,8 @@ inline void CheckModels(const std::string& device) {
 }
 
 // The CPU rounds activations to int8 as well: a model's numbers are those of the same weights, not
-// of the same products. Where this was written scores differed by 0.01 to 0.04 in the mean and up
-// to 0.33; with other weights they differ by about 1.
+// of the same products. Bounds are between what that does to models of this size, some hundredths
+// in the mean and a third at most, and what other weights do, which is about 1.
 inline void CheckQuantisedModels(const std::string& device) {
   for (const char* family : {"llama", "qwen2", "gemma2", "qwen3_moe"}) {
     for (const char* weights : {"int8", "int4"}) {

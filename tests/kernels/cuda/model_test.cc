@@ -66,7 +66,7 @@ std::vector<float> DecodeScores(LoadedModel& model, int num_steps) {
 TEST(CudaModelTest, DecodingIsAGraphFromTheSecondStepOn) {
   CudaShim::Reset({});
   for (const auto& [family, weights] : std::vector<std::pair<const char*, const char*>>{
-           {"llama", "auto"}, {"gemma2", "auto"}, {"llama", "int8"}}) {
+           {"llama", "auto"}, {"gemma2", "auto"}, {"llama", "int8"}, {"qwen3_moe", "int8"}}) {
     SCOPED_TRACE(std::string(family) + " " + weights);
     const TinyModel files({.family = family});
     const bool quantised = std::string(weights) != "auto";  // in the CPU's way, another one

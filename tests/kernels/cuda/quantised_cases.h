@@ -74,6 +74,55 @@ inline Matrix Narrowed(Matrix values) {
   return values;
 }
 
+// Integers in [-most, most].
+inline HostTensor SmallIntegers(DType type, int64_t rows, int64_t cols, int most, Random& random) {
+  HostTensor t(type, rows, cols);
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    t.Set(i, static_cast<float>(random.Below(2 * most + 1) - most));
+  }
+  return t;
+}
+
+// Weights that rounding to a type leaves as they are: integers, of which the first of each group,
+// in pieces or in one, is the largest that there is, so that scales are 1. Sums with small integers
+// are then exact.
+inline HostTensor WeightIntegers(WeightType type, int64_t rows,
+                                 const std::vector<int64_t>& piece_begin, Random& random) {
+  const int64_t k = piece_begin.back(), group = type == WeightType::kInt4 ? 64 : 128;
+  HostTensor w = SmallIntegers(DType::kBF16, rows, k, 7, random);
+  if (type == WeightType::kBF16) return w;
+  const float largest = type == WeightType::kInt4 ? -8 : 127;
+  for (const std::vector<int64_t>& pieces : {piece_begin, std::vector<int64_t>{0, k}}) {
+    for (size_t i = 0; i + 1 < pieces.size(); ++i) {
+      for (int64_t c = pieces[i]; c < pieces[i + 1]; c += group) {
+        for (int64_t r = 0; r < rows; ++r) w.Set(r * k + c, largest);
+      }
+    }
+  }
+  return w;
+}
+
+// Products whose sums are exact in whatever order: one element that is lost or read twice shows
+// however long they are.
+inline void CheckExactProducts(Backend& b, int64_t rows, int64_t columns,
+                               const std::vector<int64_t>& piece_begin) {
+  const int64_t k = piece_begin.back();
+  for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
+    SCOPED_TRACE(::testing::Message() << NameOf(type) << ' ' << rows << " x " << columns << " x "
+                                      << k << " in " << piece_begin.size() - 1 << " pieces");
+    Random random(33);
+    const HostTensor x = SmallIntegers(DType::kBF16, rows, k, 3, random);
+    const HostTensor w = WeightIntegers(type, columns, piece_begin, random);
+    const Matrix expected = ReferenceMatMul(x.matrix(), w.matrix(), {}, rows, columns, k);
+    const DeviceTensor in(b, x), out(b, HostTensor::Poisoned(DType::kF32, rows, columns));
+    const DeviceWeight pieces(b, type, w, piece_begin), whole(b, type, w, {0, k});
+    b.MatMulPieces(out, in, pieces.weight(), piece_begin);
+    ExpectNear(out.Get(), expected, 0, {0});
+    b.MatMul(out, in, whole.weight(), Tensor());
+    ExpectNear(out.Get(), expected, 0, {0});
+  }
+}
+
 // Products with the numbers that the CPU rounds weights to. Without a bias many rows are multiplied
 // with those in bf16 where `wide`.
 inline void CheckQuantised(Backend& b, Backend& cpu, int64_t rows, int64_t columns,

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "tests/kernels/cuda/backend_cases.h"
+#include "tests/kernels/cuda/quantised_cases.h"
+#include "tests/kernels/host_tensor.h"
+
+// Mixture of experts on a Backend whose memory the host does not read, beside the CPU, for whatever
+// is linked: the shim or a device.
+namespace continuo::testing {
+
+// Where the rows of random logits go, on the device and on the CPU.
+class Routed {
+ public:
+  Routed(Backend& b, Backend& cpu, int64_t rows, int64_t num_experts, int64_t k, bool normalise)
+      : weights_(HostTensor::Poisoned(DType::kF32, rows, k)),
+        places_(HostTensor::Poisoned(DType::kI32, rows, k)),
+        rows_(HostTensor::Poisoned(DType::kI32, rows * k, 1)),
+        begin_(HostTensor::Poisoned(DType::kI32, num_experts + 1, 1)),
+        device_weights_(b, weights_),
+        device_places_(b, places_),
+        device_rows_(b, rows_),
+        device_begin_(b, begin_) {
+    Random random(10);
+    HostTensor logits = HostTensor::Of(DType::kF32, rows, num_experts, random);
+    logits.Set(0, NAN);
+    for (int64_t e = 2; e < num_experts; e += 3) logits.Set(e, 1);  // equal ones
+    const DeviceTensor device_logits(b, logits);
+    b.RouteExperts(device(), device_logits, normalise);
+    cpu.RouteExperts(host(), logits, normalise);
+  }
+  ExpertRoutes device() const {
+    return {device_weights_, device_places_, device_rows_, device_begin_};
+  }
+  ExpertRoutes host() const { return {weights_, places_, rows_, begin_}; }
+  // The CPU's to the bit.
+  void Check() const {
+    EXPECT_TRUE(device_weights_.Get().SameBits(weights_));
+    EXPECT_TRUE(device_places_.Get().SameBits(places_));
+    EXPECT_TRUE(device_rows_.Get().SameBits(rows_));
+    EXPECT_TRUE(device_begin_.Get().SameBits(begin_));
+  }
+
+ private:
+  HostTensor weights_, places_, rows_, begin_;
+  DeviceTensor device_weights_, device_places_, device_rows_, device_begin_;
+};
+
+inline void CheckRoutes(Backend& b, Backend& cpu, int64_t rows, int64_t num_experts, int64_t k) {
+  SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts);
+  for (const bool normalise : {false, true}) {
+    Routed(b, cpu, rows, num_experts, k, normalise).Check();
+  }
+}
+
+// Matrices of small integers, as a device has them.
+struct DeviceExperts {
+  DeviceExperts(Backend& b, WeightType type, const std::vector<HostTensor>& matrices,
+                const std::vector<int64_t>& piece_begin) {
+    for (const HostTensor& matrix : matrices) {
+      if (type == WeightType::kBF16) {
+        dense.push_back(std::make_unique<DeviceTensor>(b, matrix));
+        weights.push_back(dense.back()->weight());
+      } else {
+        packed.push_back(std::make_unique<DeviceWeight>(b, type, matrix, piece_begin));
+        weights.push_back(packed.back()->weight());
+      }
+    }
+  }
+  std::vector<std::unique_ptr<DeviceTensor>> dense;
+  std::vector<std::unique_ptr<DeviceWeight>> packed;
+  std::vector<Weight> weights;
+};
+
+// Products of integers, whose sums are exact in whatever order, so the CPU's to the bit; k experts
+// a row, of [40, inner]. `pieces` cut inner.
+inline void CheckExperts(Backend& b, Backend& cpu, int64_t rows, int64_t num_experts, int64_t k,
+                         WeightType type = WeightType::kBF16,
+                         const std::vector<int64_t>& pieces = {0, 8, 8, 16, 24}) {
+  const int64_t entries = rows * k, inner = pieces.back(), columns = 40;
+  SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts << ", "
+                                    << NameOf(type) << ", inner " << inner);
+  const Routed routed(b, cpu, rows, num_experts, k, true);
+  routed.Check();
+  const ExpertRoutes routes = routed.device(), host_routes = routed.host();
+  Random random(11);
+  std::vector<HostTensor> matrices;
+  std::vector<Weight> cpu_weights;
+  for (int64_t i = 0; i < num_experts; ++i) {
+    matrices.push_back(WeightIntegers(type, columns, pieces, random));
+    cpu_weights.push_back(matrices.back().weight());
+  }
+  const HostTensor x = SmallIntegers(DType::kBF16, rows, inner, 3, random);
+  const HostTensor x_entries = SmallIntegers(DType::kBF16, entries, inner, 3, random);
+  const DeviceTensor device_x(b, x), device_entries(b, x_entries);
+  const auto sums = [&] { return HostTensor::Poisoned(DType::kF32, entries, columns); };
+  const DeviceTensor out(b, sums());
+  const HostTensor expected = sums();
+  {
+    const DeviceExperts whole(b, type, matrices, {0, inner});
+    b.ExpertMatMul(out, device_x, whole.weights, routes, /*by_entry=*/false);
+    cpu.ExpertMatMul(expected, x, cpu_weights, host_routes, /*by_entry=*/false);
+    EXPECT_TRUE(out.Get().SameBits(expected));
+  }
+  {
+    const DeviceExperts in_pieces(b, type, matrices, pieces);
+    const DeviceTensor of_pieces(b, sums());
+    const HostTensor expected_of_pieces = sums();
+    b.ExpertMatMulPieces(of_pieces, device_entries, in_pieces.weights, routes, pieces);
+    cpu.ExpertMatMulPieces(expected_of_pieces, x_entries, cpu_weights, host_routes, pieces);
+    EXPECT_TRUE(of_pieces.Get().SameBits(expected_of_pieces));
+  }
+  const DeviceTensor combined(b, HostTensor::Poisoned(DType::kF32, rows, columns));
+  const HostTensor expected_combined = HostTensor::Poisoned(DType::kF32, rows, columns);
+  b.CombineExperts(combined, out, routes);
+  cpu.CombineExperts(expected_combined, expected, host_routes);
+  EXPECT_TRUE(combined.Get().SameBits(expected_combined));
+}
+
+// A rank that owns no columns of the experts' inner size.
+inline void CheckExpertsOfNoColumns(Backend& b, Backend& cpu) {
+  const Routed routed(b, cpu, 5, 4, 2, true);
+  const DeviceTensor x(b, HostTensor(DType::kBF16, 10, 0));
+  const DeviceTensor weights(b, HostTensor(DType::kBF16, 40, 0));
+  const DeviceTensor out(b, HostTensor::Poisoned(DType::kF32, 10, 40));
+  const int64_t pieces[] = {0, 0};
+  b.ExpertMatMulPieces(out, x, std::vector<Weight>(4, weights.weight()), routed.device(), pieces);
+  for (const double value : out.Get().matrix()) ASSERT_EQ(value, 0);
+}
+
+// An entry's bits are the same with few rows in the step and with many: every row goes to the same
+// experts, so entries lie expert by expert.
+inline void CheckExpertRows(Backend& b, WeightType type, int64_t inner,
+                            const std::vector<int64_t>& counts) {
+  constexpr int64_t kExperts = 3, kColumns = 33;
+  Random random(12);
+  const int64_t most = *std::max_element(counts.begin(), counts.end());
+  const HostTensor x = HostTensor::Of(DType::kBF16, most, inner, random);
+  std::vector<HostTensor> matrices;
+  for (int64_t i = 0; i < kExperts; ++i) {
+    matrices.push_back(HostTensor::Of(DType::kBF16, kColumns, inner, random));
+  }
+  const DeviceExperts experts(b, type, matrices, {0, inner});
+  const auto multiply = [&](int64_t rows) {
+    const HostTensor logits(DType::kF32, rows, kExperts);  // all equal
+    const DeviceTensor device_logits(b, logits), device_x(b, x.Rows(0, rows));
+    const auto ints = [&](int64_t n, int64_t cols) {
+      return HostTensor::Poisoned(DType::kI32, n, cols);
+    };
+    const DeviceTensor weights(b, HostTensor::Poisoned(DType::kF32, rows, kExperts));
+    const DeviceTensor places(b, ints(rows, kExperts)), of_entries(b, ints(rows * kExperts, 1));
+    const DeviceTensor begin(b, ints(kExperts + 1, 1));
+    const ExpertRoutes routes = {weights, places, of_entries, begin};
+    b.RouteExperts(routes, device_logits, false);
+    const DeviceTensor out(b, HostTensor::Poisoned(DType::kF32, rows * kExperts, kColumns));
+    b.ExpertMatMul(out, device_x, experts.weights, routes, /*by_entry=*/false);
+    return out.Get();
+  };
+  const HostTensor all = multiply(most);
+  for (const int64_t rows : counts) {
+    const HostTensor some = multiply(rows);
+    for (int64_t e = 0; e < kExperts; ++e) {
+      const Tensor part = some.Rows(e * rows, (e + 1) * rows);
+      EXPECT_EQ(std::memcmp(part.data, all.Rows(e * most, e * most + rows).data, part.bytes()), 0)
+          << NameOf(type) << ' ' << rows << " rows";
+    }
+  }
+}
+
+}  // namespace continuo::testing
