@@ -12,6 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/sampling.h"
 #include "kernels/tensor.h"
 
 namespace continuo {
@@ -241,6 +242,15 @@ class Backend {
   // out[r] = Σ weight · x[entry] over the row's experts, ascending, from 0; each product and sum
   // rounded. f32 [rows, cols] and [entries, cols].
   virtual void CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) = 0;
+
+  // Draws and scores tokens from rows of logits, f32 [rows, vocabulary], as kernels/sampling.h
+  // says; bit by bit, but what it leaves to the host. `drawn`, one for each draw and memory of
+  // AllocateHost, is written by the time Synchronize returns; the batch's views last as long. False
+  // where the device does not draw, or not such a batch: nothing happened.
+  virtual bool DrawTokens(std::span<DrawnToken> /*drawn*/, Tensor /*logits*/,
+                          const DrawBatch& /*batch*/) {
+    return false;
+  }
 
  private:
   // gate = function(gate) * up

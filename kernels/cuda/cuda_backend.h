@@ -93,6 +93,8 @@ class CudaBackend : public Backend {
                           const ExpertRoutes& routes,
                           std::span<const int64_t> piece_begin) override;
   void CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) override;
+  // False beyond kMaxDraws draws, for vocabularies above 2^20 and for lists above 32 MiB.
+  bool DrawTokens(std::span<DrawnToken> drawn, Tensor logits, const DrawBatch& batch) override;
 
  private:
   CudaBackend(const CudaBackendOptions& options, Stream stream)

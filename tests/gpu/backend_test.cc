@@ -11,6 +11,7 @@
 #include "tests/kernels/cuda/backend_cases.h"
 #include "tests/kernels/cuda/expert_cases.h"
 #include "tests/kernels/cuda/quantised_cases.h"
+#include "tests/kernels/cuda/sampling_cases.h"
 
 namespace continuo::testing {
 namespace {
@@ -133,6 +134,12 @@ TEST_F(GpuBackendTest, ExpertsAreThoseOfTheCpu) {
   for (const WeightType type : {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
     CheckExpertRows(b(), type, 2048, {1, 3, 16, 17, 33, 200});
   }
+}
+
+TEST_F(GpuBackendTest, DrawsAreThoseOfTheHostBitByBit) {
+  CheckRandomDraws(b(), {1, 33, 1024, 8195, 20011, 128256, 151936}, 10);
+  CheckSums(b(), {1, 7, 50, 99, 333, 701, 1000, 1023, 1027, 3000, 8192, 20011, 151936});
+  CheckStrangeDraws(b());
 }
 
 TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSays) {

@@ -13,7 +13,9 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -140,6 +142,34 @@ class Bench {
     Add({"Rope", elements * 4 + 4.0 * kRows * 128, 0, [=, this] { b_.Rope(x, angles, 128); }});
   }
 
+  // Tokens of a vocabulary of 151,936; what has to be read is the logits.
+  void Draws() {
+    constexpr int64_t kVocab = 151936;
+    const Tensor logits = Random(DType::kF32, {64, kVocab, 1});
+    auto memory = b_.AllocateHost(64 * sizeof(DrawnToken));
+    CONTINUO_CHECK(memory.ok());
+    const std::span<DrawnToken> drawn(static_cast<DrawnToken*>(*memory), 64);
+    // Colder than the bench's flat logits, so that filters leave some hundred.
+    constexpr float kCold = 0.1f;
+    for (const auto& [name, draw] : std::vector<std::pair<std::string, TokenDraw>>{
+             {"greedy", {.temperature = 0}},
+             {"plain", {.uniform = 0.7, .temperature = kCold}},
+             {"top_k 50", {.uniform = 0.7, .temperature = kCold, .top_k = 50}},
+             {"top_p 0.1", {.uniform = 0.7, .temperature = 0.01f, .top_p = 0.1f}},
+             {"greedy, 5 logprobs", {.temperature = 0, .num_alternatives = 5}}}) {
+      for (const int64_t rows : {1, 16, 64}) {
+        std::vector<TokenDraw> draws(static_cast<size_t>(rows), draw);
+        for (int64_t r = 0; r < rows; ++r) {
+          draws[static_cast<size_t>(r)].row = static_cast<int32_t>(r);
+        }
+        Add({"DrawTokens " + name + ", rows " + std::to_string(rows),
+             4.0 * static_cast<double>(rows * kVocab), 0, [=, this] {
+               CONTINUO_CHECK(b_.DrawTokens(drawn.first(draws.size()), logits, {.draws = draws}));
+             }});
+      }
+    }
+  }
+
   int Run(const std::string& json) {
     std::vector<int32_t> rows;
     for (int i = 0; i < 2048; ++i) rows.push_back(i * 2);
@@ -147,6 +177,7 @@ class Bench {
     Rows();
     Products();
     Attention();
+    Draws();
     for (int round = -1; round < kRounds; ++round) {  // the first one loads code
       for (Case& c : cases_) {
         const double seconds = Time(c.call, 1);

@@ -2,7 +2,6 @@
 #include "services/worker/model/model_runner.h"
 
 #include <algorithm>
-#include <atomic>
 #include <type_traits>
 #include <utility>
 
@@ -16,11 +15,6 @@ namespace {
 bool AreOffsets(std::span<const int32_t> begin, size_t n, size_t total) {
   return begin.size() == n + 1 && begin.front() == 0 &&
          begin.back() == static_cast<int32_t>(total) && std::is_sorted(begin.begin(), begin.end());
-}
-
-int64_t HostLogitBytes(const ModelConfig& config, const Backend& backend) {
-  if (backend.SharesHostMemory()) return 0;
-  return int64_t{kLogitRows} * config.vocab_size * int64_t{sizeof(float)};
 }
 
 }  // namespace
@@ -40,7 +34,8 @@ ModelRunner::ModelRunner(const ModelConfig& config, const ModelRunnerOptions& op
       kv_len_(*backend_),
       query_begin_(*backend_),
       block_copies_(*backend_),
-      sampled_rows_(*backend_) {}
+      sampled_rows_(*backend_),
+      sampler_(*backend_, config.vocab_size, options.num_threads) {}
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
     const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
@@ -62,33 +57,24 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
                                         .backend = *r.backend_,
                                         .communicator = *r.communicator_,
                                         .cache = *r.cache_}));
-  if (r.shard_.rank == 0) {
-    if (const int64_t bytes = HostLogitBytes(config, *r.backend_); bytes > 0) {
-      ASSIGN_OR_RETURN(void* const logits, r.backend_->AllocateHost(static_cast<size_t>(bytes)));
-      r.host_logits_ = static_cast<float*>(logits);
-    }
-    r.scratch_.resize(static_cast<size_t>(std::max(1, options.num_threads)));
-  }
-  r.ReserveSamples();
+  RETURN_IF_ERROR(r.ReserveSamples());
   return runner;
 }
 
 // So that memory does not depend on which steps there were.
-void ModelRunner::ReserveSamples() {
+absl::Status ModelRunner::ReserveSamples() {
   const auto rows = static_cast<size_t>(options_.max_rows);
-  for (auto* per_sample :
-       {&distinct_rows_, &row_of_sample_, &mask_of_sample_, &recycled_.token_ids}) {
+  for (auto* per_sample : {&distinct_rows_, &row_of_sample_, &recycled_.token_ids}) {
     per_sample->reserve(rows);
   }
   recycled_.scores.reserve(rows);
+  return shard_.rank == 0 ? sampler_.Reserve(options_.max_rows) : absl::OkStatus();
 }
-
-ModelRunner::~ModelRunner() { backend_->FreeHost(host_logits_); }
 
 int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard, DType activations,
                            int max_rows, const Backend& backend) {
   return ScratchBytes(config, shard, activations, max_rows) +
-         (shard.rank == 0 ? HostLogitBytes(config, backend) : 0);
+         (shard.rank == 0 ? StepSampler::HostBytes(backend, config.vocab_size) : 0);
 }
 
 int64_t ModelRunner::scratch_bytes() const {
@@ -155,17 +141,7 @@ absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fil
   StepResult result = std::exchange(recycled_, {});
   const bool samples_here = shard_.rank == 0;
   if (samples_here) {
-    int num_masked = 0;
-    mask_of_sample_.clear();
-    for (const SamplingParams& params : plan.sampling) {
-      mask_of_sample_.push_back(params.masked ? num_masked++ : -1);
-    }
-    if (num_masked > 0) {
-      mask_.assign(
-          static_cast<size_t>(num_masked) * static_cast<size_t>(MaskWords(config_.vocab_size)),
-          ~uint32_t{0});
-      fill_mask(std::span<uint32_t>(mask_));
-    }
+    sampler_.FillMasks(plan, fill_mask);
     result.token_ids.resize(static_cast<size_t>(num_samples));
     result.scores.resize(static_cast<size_t>(num_samples));
   }
@@ -176,54 +152,18 @@ absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fil
     const int count = std::min(kLogitRows, num_distinct - first);
     const Tensor logits = model_->Logits(first, count);
     if (!samples_here) continue;
-    if (host_logits_ != nullptr) backend_->CopyOut(host_logits_, logits);
-    RETURN_IF_ERROR(backend_->Synchronize());
-    // Logits that a failed rank left half-done are not sampled from.
-    RETURN_IF_ERROR(communicator_->status());
     int end = sample;
     while (end < num_samples && row_of_sample_[static_cast<size_t>(end)] < first + count) ++end;
-    Sample(plan, sample, end, first,
-           host_logits_ != nullptr ? host_logits_ : static_cast<const float*>(logits.data), result);
+    sampler_.Enqueue(plan, {sample, end, first, row_of_sample_}, logits);
+    RETURN_IF_ERROR(backend_->Synchronize());
+    // What was drawn from logits that a failed rank left half-done is not taken.
+    RETURN_IF_ERROR(communicator_->status());
+    RETURN_IF_ERROR(sampler_.Finish(plan, result));
     sample = end;
   }
   RETURN_IF_ERROR(backend_->Synchronize());
   RETURN_IF_ERROR(communicator_->status());
   return result;
-}
-
-void ModelRunner::Sample(const StepPlan& plan, int begin, int end, int first_row,
-                         const float* logits, StepResult& result) {
-  const size_t vocab = static_cast<size_t>(config_.vocab_size);
-  const size_t mask_words = static_cast<size_t>(MaskWords(config_.vocab_size));
-  const auto sample = [&](size_t i, SamplerScratch& scratch) {
-    const auto part = [i](const auto& values, const std::vector<int32_t>& offsets) {
-      return std::span(values).subspan(static_cast<size_t>(offsets[i]),
-                                       static_cast<size_t>(offsets[i + 1] - offsets[i]));
-    };
-    SampleInput input;
-    const size_t row = static_cast<size_t>(row_of_sample_[i] - first_row);
-    input.logits = std::span<const float>(logits + row * vocab, vocab);
-    input.params = plan.sampling[i];
-    input.position = plan.positions[static_cast<size_t>(plan.sample_rows[i])] + 1;
-    input.target = plan.sample_targets[i];
-    input.biases = part(plan.biases, plan.bias_begin);
-    input.seen = part(plan.seen, plan.seen_begin);
-    if (mask_of_sample_[i] >= 0) {
-      input.mask = std::span<const uint32_t>(mask_).subspan(
-          static_cast<size_t>(mask_of_sample_[i]) * mask_words, mask_words);
-    }
-    SampleOutput output = SampleToken(input, scratch);
-    result.token_ids[i] = output.token_id;
-    result.scores[i] = std::move(output.score);
-  };
-  // Each worker takes the next sample that none has taken; which one does not matter.
-  std::atomic<int> next = begin;
-  const int workers = std::min(static_cast<int>(scratch_.size()), end - begin);
-  backend_->ParallelFor(workers, [&](int worker) {
-    for (int i = next.fetch_add(1); i < end; i = next.fetch_add(1)) {
-      sample(static_cast<size_t>(i), scratch_[static_cast<size_t>(worker)]);
-    }
-  });
 }
 
 }  // namespace continuo

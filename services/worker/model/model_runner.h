@@ -16,8 +16,8 @@
 #include "services/worker/model/kv_cache.h"
 #include "services/worker/model/model.h"
 #include "services/worker/model/safetensors.h"
-#include "services/worker/model/sampler.h"
 #include "services/worker/model/shard.h"
+#include "services/worker/model/step_sampler.h"
 #include "services/worker/model/weights.h"
 
 namespace continuo {
@@ -49,8 +49,6 @@ class ModelRunner : public Executor {
       const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
       std::unique_ptr<Backend> backend, std::unique_ptr<Communicator> communicator);
 
-  ~ModelRunner() override;
-
   absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override;
   void Recycle(StepResult result) override { recycled_ = std::move(result); }
 
@@ -69,13 +67,10 @@ class ModelRunner : public Executor {
               std::unique_ptr<Backend> backend, std::unique_ptr<Communicator> communicator);
 
   // Room for a sample on each row.
-  void ReserveSamples();
+  absl::Status ReserveSamples();
   // A broken plan is the engine's mistake, not a client's: it ends the process.
   void CheckPlan(const StepPlan& plan) const;
   absl::StatusOr<DeviceStep> Upload(const StepPlan& plan);
-  // Samples [begin, end) read rows of `logits`, the first of which is distinct row `first_row`.
-  void Sample(const StepPlan& plan, int begin, int end, int first_row, const float* logits,
-              StepResult& result);
 
   const ModelConfig config_;
   const ModelRunnerOptions options_;
@@ -89,14 +84,10 @@ class ModelRunner : public Executor {
   DeviceArray token_ids_, positions_, kv_slots_, block_tables_, kv_len_, query_begin_;
   DeviceArray block_copies_, sampled_rows_;
 
-  std::vector<int32_t> distinct_rows_;   // that samples read, ascending
-  std::vector<int32_t> row_of_sample_;   // index into distinct_rows_
-  std::vector<int32_t> mask_of_sample_;  // index among the masked samples, or -1
-  // [kLogitRows, vocab] of AllocateHost, rank 0 only; null where the device shares its memory.
-  float* host_logits_ = nullptr;
-  std::vector<uint32_t> mask_;           // [masked samples, MaskWords(vocab)]
-  std::vector<SamplerScratch> scratch_;  // one per thread
-  StepResult recycled_;                  // its memory is the next result's
+  std::vector<int32_t> distinct_rows_;  // that samples read, ascending
+  std::vector<int32_t> row_of_sample_;  // index into distinct_rows_
+  StepSampler sampler_;                 // rank 0 alone uses it
+  StepResult recycled_;                 // its memory is the next result's
 };
 
 }  // namespace continuo

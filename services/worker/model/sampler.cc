@@ -16,8 +16,8 @@ using Candidate = SamplerScratch::Candidate;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
-constexpr size_t kLanes = 16;    // independent maxima, so that the compiler can use vectors
-constexpr size_t kBlock = 1024;  // weights summed by themselves before the blocks' sums are
+constexpr size_t kLanes = 16;  // independent maxima, so that the compiler can use vectors
+constexpr size_t kBlock = kSumBlock;
 
 // Heavier first, of equals the lower id: a strict total order.
 bool Before(const Candidate& a, const Candidate& b) {
@@ -188,9 +188,11 @@ void KeepTopP(double top_p, std::span<const float> weights, std::vector<Candidat
     mass[std::bit_cast<uint32_t>(weight) >> kShift] += static_cast<double>(weight);
   }
   const double total = Sum(weights);
+  // A little more than enough: sums of other orders differ by roundings.
+  const double enough = top_p * total * (1 + 0x1p-30);
   double sum = 0;
   size_t bucket = kNumBuckets;
-  while (bucket > 0 && sum < top_p * total) sum += mass[--bucket];
+  while (bucket > 0 && sum < enough) sum += mass[--bucket];
   GatherAtLeast(weights, std::bit_cast<float>(static_cast<uint32_t>(bucket) << kShift), kept);
   KeepTopP(top_p, total, kept);
 }
@@ -282,11 +284,7 @@ TokenScore Score(std::span<const float> raw, int32_t token_id, int num_alternati
                  SamplerScratch& scratch) {
   const float max = MaxOf(raw);
   FillWeights(raw, max == -kInfinity ? 0.0f : max, 1.0f, scratch.weights);
-  const double log_sum = ExactLog(Sum(scratch.weights));
-  const auto logprob = [&](float logit) {
-    if (logit == -kInfinity) return -kInfinity;
-    return static_cast<float>((static_cast<double>(logit) - static_cast<double>(max)) - log_sum);
-  };
+  const LogprobOf logprob(max, Sum(scratch.weights));
   TokenScore score;
   score.logprob = logprob(raw[static_cast<size_t>(token_id)]);
   const size_t n = std::min(static_cast<size_t>(num_alternatives), raw.size());

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
+#include "kernels/exact_math.h"
 #include "services/worker/model/step_plan.h"
 
 namespace continuo {
@@ -25,6 +27,21 @@ struct SampleOutput {
   TokenScore score;  // default where params.num_logprobs is -1
 };
 
+// Natural logarithms of probabilities, from the largest logit and the sum of e^(logit - max_logit)
+// over the vocabulary.
+class LogprobOf {
+ public:
+  LogprobOf(float max_logit, double sum)
+      : max_logit_(static_cast<double>(max_logit)), log_sum_(ExactLog(sum)) {}
+  float operator()(float logit) const {
+    if (logit == -std::numeric_limits<float>::infinity()) return logit;
+    return static_cast<float>((static_cast<double>(logit) - max_logit_) - log_sum_);
+  }
+
+ private:
+  double max_logit_, log_sum_;
+};
+
 // Working memory of SampleToken, so that a steady step allocates nothing. One per thread.
 struct SamplerScratch {
   struct Candidate {
@@ -37,17 +54,8 @@ struct SamplerScratch {
   std::vector<Candidate> candidates;
 };
 
-// Draws or scores one token. A pure function of `input`, with the same bits in every build: own
-// exponentials, sums in double in a written order, ties to the lowest id everywhere.
-//
-//   mask, bias, penalties (repetition, presence, frequency), then with temperature 0 the largest
-//   logit, else weights e^((logit - max) / temperature), of which min_p, top_k and top_p each keep
-//   the heaviest; drawn is the first kept id, ascending, at which the running sum of weights
-//   exceeds UniformDraw() times their total.
-//
-// A NaN among the logits counts as -infinity, +infinity as the largest finite number. Where
-// everything is -infinity the lowest id that the mask allows is drawn, 0 if it allows none, and
-// logprobs are -infinity.
+// Draws or scores one token, as kernels/sampling.h defines it. A pure function of `input`, with the
+// same bits in every build and on every device.
 SampleOutput SampleToken(const SampleInput& input, SamplerScratch& scratch);
 
 }  // namespace continuo

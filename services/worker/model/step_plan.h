@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/sampling.h"
+
 namespace continuo {
 
 // Names one sequence (one of a request's num_sequences) while it lives. Unique in the process.
@@ -23,17 +25,6 @@ struct SamplingParams {
   int32_t sequence_index = 0;  // which of num_sequences
   int32_t num_logprobs = -1;   // -1: none; n ≥ 0: of the chosen token and the n most likely
   bool masked = false;         // the mask filler is asked which tokens may be picked
-};
-
-struct LogitBias {
-  int32_t token_id = 0;
-  float bias = 0;
-};
-
-// A token that occurred: in the prompt only (answer_count 0) or answer_count times in the answer.
-struct SeenToken {
-  int32_t token_id = 0;
-  int32_t answer_count = 0;
 };
 
 // A whole KV block to copy before the step's rows run (a sequence forks).

@@ -13,6 +13,7 @@
 #include "tests/kernels/cuda/backend_cases.h"
 #include "tests/kernels/cuda/expert_cases.h"
 #include "tests/kernels/cuda/quantised_cases.h"
+#include "tests/kernels/cuda/sampling_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::testing {
@@ -140,6 +141,13 @@ TEST_F(CudaBackendTest, DeterministicExpertsDoNotDependOnTheOtherRows) {
   }
 }
 
+TEST_F(CudaBackendTest, DrawsAreThoseOfTheHostBitByBit) {
+  // Of one part and of several, full and not.
+  CheckRandomDraws(b(), {1, 33, 1000, 1024, 8192, 8195, 20011}, 4);
+  CheckSums(b(), {1, 7, 50, 99, 333, 701, 1000, 1023, 1027, 3000, 8192, 20011, 151936});
+  CheckStrangeDraws(b());
+}
+
 // Long sequences among short ones, chunks behind a prefix, one row each.
 TEST_F(CudaBackendTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
@@ -246,6 +254,7 @@ TEST_F(CudaBackendTest, NothingHappensToNoRows) {
   const DeviceTensor no_sum(b(), HostTensor(DType::kF32, 0, 8));
   b().AddSum(none, no_sum, Tensor());
   b().AddSumNorm(none, none, no_sum, Tensor(), gain, 1e-5f);
+  EXPECT_FALSE(b().DrawTokens({}, no_sum, {}));
   b().GatherRows(none, none, ids);
   b().MatMul(none, none, DeviceTensor(b(), HostTensor(DType::kBF16, 8, 8)).weight(), Tensor());
   EXPECT_TRUE(b().Synchronize().ok());

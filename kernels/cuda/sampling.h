@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cuda_runtime_api.h"
+#include "kernels/sampling.h"
+
+// Drawing tokens on the device, as kernels/sampling.h defines it. What launchers return is the
+// launch's error.
+namespace continuo::cuda {
+
+// More tokens than these are not sorted here: a draw whose filters leave more goes to the host.
+inline constexpr int kMaxCandidates = 1024;
+inline constexpr int64_t kMaxDrawVocabulary = int64_t{1} << 20;
+
+// A block of threads takes so many ids of a row, a part.
+inline constexpr int kDrawPart = 8192;
+// Candidates are those whose logit is less than some sixteenths of the temperature below the
+// largest; how many there are, or what they weigh, is first counted by sixteenths.
+inline constexpr int kDrawBuckets = 512;
+
+// A logit or a weight.
+struct Candidate {
+  float value;
+  int32_t token_id;
+};
+
+// What kernels read and write, device memory.
+struct DrawArrays {
+  const float* logits = nullptr;  // [rows, vocab]
+  int64_t vocab = 0;
+  const TokenDraw* draws = nullptr;
+  int32_t num_draws = 0;
+  const LogitBias* biases = nullptr;
+  const SeenToken* seen = nullptr;
+  const uint32_t* masks = nullptr;
+  DrawnToken* drawn = nullptr;  // [num_draws]
+  // Of each job: num_draws draws, then their scores.
+  Candidate* maxima = nullptr;         // [jobs, parts of a row]
+  double* block_sums = nullptr;        // [jobs, blocks of kSumBlock of a row]
+  uint64_t* histograms = nullptr;      // [jobs, kDrawBuckets]
+  uint32_t* num_candidates = nullptr;  // [jobs]
+  Candidate* candidates = nullptr;     // [jobs, kMaxCandidates]
+};
+
+// Enqueues the draws. `host` is what `arrays.draws` will be: it decides which kernels are needed.
+cudaError_t DrawTokens(const DrawArrays& arrays, std::span<const TokenDraw> host,
+                       cudaStream_t stream);
+
+}  // namespace continuo::cuda

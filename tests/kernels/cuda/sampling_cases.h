@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "kernels/exact_math.h"
+#include "services/worker/model/step_sampler.h"
+#include "tests/kernels/cuda/backend_cases.h"
+#include "tests/worker/model/sampler_cases.h"
+
+// Draws on a device beside SampleToken on the host, bit by bit, for whatever is linked: the shim or
+// a device.
+namespace continuo::testing {
+
+// A step whose samples are some cases of one vocabulary, each its own row but for the last of
+// `num_sharing`, which read the row before theirs.
+class DrawnStep {
+ public:
+  DrawnStep(std::vector<std::unique_ptr<RandomCase>> cases, int num_sharing)
+      : cases_(std::move(cases)) {
+    const int n = static_cast<int>(cases_.size());
+    for (int i = 0; i < n; ++i) {
+      RandomCase& one = *cases_[static_cast<size_t>(i)];
+      const bool shares = i > 0 && i >= n - num_sharing;
+      if (shares) {
+        one.logits = cases_[static_cast<size_t>(i) - 1]->logits;
+        one.input.logits = one.logits;
+        one.input.position = plan_.positions.back() + 1;
+      } else {
+        plan_.positions.push_back(one.input.position - 1);
+        logits_.insert(logits_.end(), one.logits.begin(), one.logits.end());
+      }
+      plan_.sample_rows.push_back(static_cast<int32_t>(plan_.positions.size()) - 1);
+      plan_.sample_targets.push_back(one.input.target);
+      plan_.sampling.push_back(one.input.params);
+      plan_.biases.insert(plan_.biases.end(), one.biases.begin(), one.biases.end());
+      plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
+      plan_.seen.insert(plan_.seen.end(), one.seen.begin(), one.seen.end());
+      plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
+    }
+  }
+
+  // Returns how many samples the host has drawn.
+  size_t Check(Backend& device) {
+    const auto vocab = static_cast<int>(cases_[0]->logits.size());
+    const int rows = static_cast<int>(plan_.positions.size());
+    StepSampler sampler(device, vocab, /*num_threads=*/2);
+    EXPECT_TRUE(sampler.Reserve(static_cast<int>(cases_.size())).ok());
+    const HostTensor host(DType::kF32, rows, vocab);
+    std::copy(logits_.begin(), logits_.end(), static_cast<float*>(host.tensor().data));
+    const DeviceTensor logits(device, host.tensor());
+    sampler.FillMasks(plan_, [this](std::span<uint32_t> mask) {
+      for (const auto& one : cases_) {
+        std::copy(one->mask.begin(), one->mask.end(), mask.begin());
+        mask = mask.subspan(one->mask.size());
+      }
+      EXPECT_TRUE(mask.empty());
+    });
+    StepResult result;
+    result.token_ids.resize(cases_.size());
+    result.scores.resize(cases_.size(),
+                         {.logprob = 7, .alternatives = {{1, 2}}});  // of an old step
+    sampler.Enqueue(plan_, {0, static_cast<int>(cases_.size()), 0, plan_.sample_rows}, logits);
+    EXPECT_TRUE(device.Synchronize().ok());
+    EXPECT_TRUE(sampler.Finish(plan_, result).ok());
+    SamplerScratch scratch;
+    for (size_t i = 0; i < cases_.size(); ++i) {
+      const SampleOutput expected = SampleToken(cases_[i]->input, scratch);
+      const TokenScore& score = result.scores[i];
+      EXPECT_EQ(result.token_ids[i], expected.token_id) << i;
+      EXPECT_EQ(std::bit_cast<uint32_t>(score.logprob),
+                std::bit_cast<uint32_t>(expected.score.logprob))
+          << i;
+      EXPECT_EQ(score.alternatives.size(), expected.score.alternatives.size()) << i;
+      if (score.alternatives.size() != expected.score.alternatives.size()) continue;
+      for (size_t j = 0; j < score.alternatives.size(); ++j) {
+        EXPECT_EQ(score.alternatives[j].token_id, expected.score.alternatives[j].token_id) << i;
+        EXPECT_EQ(score.alternatives[j].logprob, expected.score.alternatives[j].logprob) << i;
+      }
+    }
+    return sampler.num_left();
+  }
+
+ private:
+  std::vector<std::unique_ptr<RandomCase>> cases_;
+  std::vector<float> logits_;
+  StepPlan plan_;
+};
+
+// Random requests.
+inline void CheckRandomDraws(Backend& device, const std::vector<size_t>& vocabularies,
+                             int num_steps) {
+  size_t left = 0, all = 0;
+  for (int step = 0; step < num_steps; ++step) {
+    for (const size_t vocab : vocabularies) {
+      SCOPED_TRACE("vocabulary " + std::to_string(vocab) + ", step " + std::to_string(step));
+      std::vector<std::unique_ptr<RandomCase>> cases;
+      for (int i = 0; i < 30; ++i) {
+        const auto number = static_cast<uint64_t>(step * 1000 + i);
+        auto one = std::make_unique<RandomCase>(number, vocab, vocab > 3000 ? 9 : 1);
+        one->input.params.num_logprobs = static_cast<int32_t>(number % 23) - 2;
+        if (one->input.params.num_logprobs < 0) one->input.params.num_logprobs = -1;
+        if (number % 11 == 0) one->input.target = static_cast<int32_t>(number % vocab);
+        cases.push_back(std::move(one));
+      }
+      all += cases.size();
+      left += DrawnStep(std::move(cases), /*num_sharing=*/5).Check(device);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+  // Flat distributions leave more than a device sorts; most do not.
+  EXPECT_GT(left, 0u);
+  EXPECT_LT(left, all / 4);
+}
+
+// The sum that log-probabilities are of, in the order that kernels/sampling.h writes down, of
+// weights so different that other orders round otherwise: what no token or float shows.
+inline void CheckSums(Backend& device, const std::vector<size_t>& vocabularies) {
+  for (const size_t vocab : vocabularies) {
+    RandomCase one(1000 + vocab, vocab);
+    for (size_t id = 0; id < vocab; ++id)
+      one.logits[id] = -static_cast<float>(id * 7919 % 1000) / 20;
+    double sum = 0;
+    const float max = *std::max_element(one.logits.begin(), one.logits.end());
+    for (size_t begin = 0; begin < vocab; begin += kSumBlock) {
+      const size_t size = std::min<size_t>(kSumBlock, vocab - begin);
+      double lanes[4] = {};
+      for (size_t i = 0; i < size; ++i) {
+        const size_t lane = i < size / 4 * 4 ? i % 4 : 0;
+        lanes[lane] += static_cast<double>(ExactExp(one.logits[begin + i] - max));
+      }
+      sum += (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+    }
+    const HostTensor host(DType::kF32, 1, static_cast<int64_t>(vocab));
+    std::copy(one.logits.begin(), one.logits.end(), static_cast<float*>(host.tensor().data));
+    const DeviceTensor logits(device, host.tensor());
+    const TokenDraw draw = {.target = 0, .num_alternatives = 0};
+    auto memory = device.AllocateHost(sizeof(DrawnToken));
+    ASSERT_TRUE(memory.ok());
+    auto* const drawn = static_cast<DrawnToken*>(*memory);
+    ASSERT_TRUE(device.DrawTokens({drawn, 1}, logits, {.draws = {&draw, 1}}));
+    ASSERT_TRUE(device.Synchronize().ok());
+    EXPECT_EQ(drawn->sum, sum) << vocab;
+    EXPECT_EQ(drawn->max_logit, max);
+    device.FreeHost(drawn);
+  }
+}
+
+// NaN, infinities, nothing left.
+inline void CheckStrangeDraws(Backend& device) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<SamplingParams> params = {
+      {.temperature = 0},
+      {},
+      {.top_k = 3, .top_p = 0.5f},
+      {.min_p = 1},
+      {.temperature = 1e-38f, .top_p = 1e-6f},
+      {.temperature = 100, .top_p = 0.9f, .repetition_penalty = 1e-6f, .num_logprobs = 20},
+      {.top_p = 0, .num_logprobs = 0},
+  };
+  for (const float strange : {kNaN, kInfinity, -kInfinity, 3e38f, -3e38f}) {
+    for (const size_t vocab : {2, 300, 9000}) {
+      for (const bool all : {false, true}) {
+        std::vector<std::unique_ptr<RandomCase>> cases;
+        for (size_t i = 0; i < params.size(); ++i) {
+          auto one = std::make_unique<RandomCase>(i, vocab);
+          for (size_t id = 0; id < vocab; ++id) {
+            if (all || id % 7 == 1) one->logits[id] = strange;
+          }
+          one->input.params = params[i];
+          // Nothing allowed, or one id.
+          one->input.params.masked = i % 2 == 0;
+          one->mask.assign(i % 2 == 0 ? (vocab + 31) / 32 : 0, 0);
+          if (i % 4 == 0) one->mask[(vocab - 1) / 32] = 1u << ((vocab - 1) % 32);
+          one->input.mask = one->mask;
+          cases.push_back(std::move(one));
+        }
+        SCOPED_TRACE(std::to_string(strange) + " of " + std::to_string(vocab));
+        DrawnStep(std::move(cases), 0).Check(device);
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+}  // namespace continuo::testing
