@@ -18,7 +18,7 @@
 namespace continuo {
 
 // Raised whenever any op's bits change for some input; part of the worker's fingerprint.
-inline constexpr int kArithmeticVersion = 2;
+inline constexpr int kArithmeticVersion = 3;
 
 // Where tensor parallelism splits K, K is cut into this many pieces whatever the number of ranks
 // (exactness rule 1). Ranks own whole subtrees, so sizes 1, 2, 4 and 8 give the same bits.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drawing tokens where the logits are.
+#include <algorithm>
 #include <cstddef>
 #include <span>
 
@@ -72,6 +73,10 @@ Tensor Words(T* data, size_t n) {
   return {data, DType::kI32, {static_cast<int64_t>(n * sizeof(T) / sizeof(int32_t)), 1, 1}};
 }
 
+// Copied at a time, as larger copies come from where the caller has the bytes, and may wait for the
+// stream first.
+constexpr size_t kCopyWords = size_t{128} << 10;
+
 void CheckBatch(const DrawBatch& batch, const Tensor& logits) {
   const auto words = static_cast<size_t>((logits.cols() + 31) / 32);
   CONTINUO_CHECK(logits.dtype == DType::kF32);
@@ -104,10 +109,16 @@ bool CudaBackend::DrawTokens(std::span<DrawnToken> drawn, Tensor logits, const D
   if (!failure_.ok()) return true;
   Layout layout(memory);
   const DeviceDraws d = LayOut(layout, batch, logits);
-  CopyIn(Words(d.draws, n), batch.draws.data());
-  CopyIn(Words(d.biases, batch.biases.size()), batch.biases.data());
-  CopyIn(Words(d.seen, batch.seen.size()), batch.seen.data());
-  CopyIn(Words(d.masks, batch.masks.size()), batch.masks.data());
+  const auto copy = [this]<typename T>(T* to, std::span<const T> from) {
+    constexpr size_t kElements = kCopyWords * sizeof(int32_t) / sizeof(T);
+    for (size_t i = 0; i < from.size(); i += kElements) {
+      CopyIn(Words(to + i, std::min(kElements, from.size() - i)), from.data() + i);
+    }
+  };
+  copy(d.draws, batch.draws);
+  copy(d.biases, batch.biases);
+  copy(d.seen, batch.seen);
+  copy(d.masks, batch.masks);
   Enqueue("DrawTokens", [&] { return cuda::DrawTokens(d.arrays, batch.draws, stream()); });
   CopyOut(drawn.data(), Words(d.arrays.drawn, n));
   return true;

@@ -114,19 +114,20 @@ __global__ void OrderEntriesKernel(RouteArrays routes, int64_t num_entries, int 
     totals[e] = total;
   }
   SyncBlock();
-  for (int e = thread; e < num_experts; e += threads) {
-    uint32_t place = 0;
-    for (int before = 0; before < e; ++before) place += totals[before];
+  // A thread has experts side by side, and goes on where the one before it ends.
+  const int each = (num_experts + threads - 1) / threads;
+  const int first_expert = thread * each;
+  uint32_t place = 0;
+  for (int e = 0; e < first_expert && e < num_experts; ++e) place += totals[e];
+  for (int e = first_expert; e < first_expert + each && e < num_experts; ++e) {
     routes.expert_begin[e] = static_cast<int32_t>(place);
-    if (e == num_experts - 1) {
-      routes.expert_begin[num_experts] = static_cast<int32_t>(place + totals[e]);
-    }
     for (int w = 0; w < num_warps; ++w) {
       uint32_t& count = counts[w * num_experts + e];
       const uint32_t next = place + count;
       count = place;
       place = next;
     }
+    if (e == num_experts - 1) routes.expert_begin[num_experts] = static_cast<int32_t>(place);
   }
   SyncBlock();
   for (int64_t first = begin; first < end; first += kWarp) {
@@ -134,13 +135,13 @@ __global__ void OrderEntriesKernel(RouteArrays routes, int64_t num_entries, int 
     const int32_t expert = i < end ? routes.entries[i] : -1;
     shown[lane] = expert;
     SyncWarp();
-    uint32_t place = expert < 0 ? 0 : mine[expert];
-    for (int other = 0; other < lane; ++other) place += shown[other] == expert ? 1 : 0;
+    uint32_t to = expert < 0 ? 0 : mine[expert];
+    for (int other = 0; other < lane; ++other) to += shown[other] == expert ? 1 : 0;
     SyncWarp();
     if (expert >= 0) {
       AtomicAdd(&mine[expert], 1u);
-      routes.rows[place] = static_cast<int32_t>(i / per_row);
-      routes.entries[i] = static_cast<int32_t>(place);
+      routes.rows[to] = static_cast<int32_t>(i / per_row);
+      routes.entries[i] = static_cast<int32_t>(to);
     }
     SyncWarp();  // before the next 32 are shown
   }

@@ -4,7 +4,7 @@
 // anew in shared memory: reading them once more from the second cache is cheaper than writing them.
 //
 //   FindMax  each part's largest logit
-//   Weigh    the weights' sums by blocks; how many logits, or what weight, lie how far below
+//   Weigh    the weights' sums by blocks; how many logits, or what weight, lie how far below it
 //   Gather   the logits or weights that a filter can keep
 //   Choose   filters and draws, a block a job
 //
@@ -21,16 +21,22 @@
 namespace continuo::cuda {
 namespace {
 
-constexpr int kLanes = 4;  // of a block's sum
-constexpr int kBucketsOfUnit = 16;
-constexpr double kMassUnit = 0x1p40;  // of a histogram of weights
+constexpr int kLanes = 4;                                       // of a block's sum
+constexpr float kFine = 16, kFineSteps = 16, kCoarseSteps = 4;  // of buckets
+constexpr double kMassUnit = 0x1p40;                            // of a histogram of weights
 static_assert(kBlocksOfPart * kLanes == kWarp && kDrawPart / kDrawThreads <= 32);
 static_assert(kDrawBuckets == 2 * kDrawThreads);
 
-// How far below the largest logit: x = (logit - max) / temperature in sixteenths. The same for all
-// logits of one value, and never less for a smaller one.
-__device__ inline int BucketOf(float x) {
-  const float steps = x * -static_cast<float>(kBucketsOfUnit);
+// How far a logit is below the largest. The filters by weight, and the score, want to know it in
+// temperatures, top_k whatever a logit weighs.
+__device__ inline float DistanceOf(const DrawJob& job, float logit, float max) {
+  return job.kind == DrawKind::kTopK ? max - logit : (max - logit) / job.temperature;
+}
+// In sixteenths up to 16, in quarters from there on; the last bucket has all that is further away.
+// The same for all logits of one value, and never less for a smaller one.
+__device__ inline int BucketOf(float distance) {
+  const float steps = distance < kFine ? distance * kFineSteps
+                                       : kFine * kFineSteps + (distance - kFine) * kCoarseSteps;
   return steps < kDrawBuckets - 1 ? static_cast<int>(steps) : kDrawBuckets - 1;
 }
 
@@ -112,13 +118,16 @@ __global__ void WeighKernel(DrawArrays a) {
   LoadLogits(a, job, begin, n, values);
   for (int i = thread; i < n; i += kDrawThreads) {
     const float logit = values[PartIndex(i)];
-    const float x = (logit - max) / job.temperature;
-    const float weight = is_summed ? ExactExp(x) : 0;
-    if (is_counted && logit > kLowestLogit) {
-      AtomicAdd(&histogram[BucketOf(x)],
-                job.kind == DrawKind::kTopP
-                    ? static_cast<uint64_t>(static_cast<double>(weight) * kMassUnit)
-                    : uint64_t{1});
+    const float weight = is_summed ? ExactExp((logit - max) / job.temperature) : 0;
+    // What is in the last bucket, the most by far, need not be known: without it all are wanted.
+    const int bucket = is_counted ? BucketOf(DistanceOf(job, logit, max)) : kDrawBuckets - 1;
+    if (bucket < kDrawBuckets - 1) {
+      if (job.kind == DrawKind::kTopP) {
+        const auto mass = static_cast<uint64_t>(static_cast<double>(weight) * kMassUnit);
+        if (mass > 0) AtomicAdd(&histogram[bucket], mass);
+      } else {  // the low half, which holds a part's count
+        AtomicAdd(reinterpret_cast<uint32_t*>(&histogram[bucket]), 1u);
+      }
     }
     values[PartIndex(i)] = weight;
   }
@@ -201,10 +210,9 @@ __global__ void GatherKernel(DrawArrays a) {
   for (int i = thread, bit = 0; i < n; i += kDrawThreads, ++bit) {
     const float logit = values[PartIndex(i)];
     if (!(logit > kLowestLogit)) continue;
-    const float x = (logit - max) / job.temperature;
-    if (BucketOf(x) > cut) continue;
+    if (BucketOf(DistanceOf(job, logit, max)) > cut) continue;
     if (of_weights) {
-      const float weight = ExactExp(x);
+      const float weight = ExactExp((logit - max) / job.temperature);
       if (!(weight >= floor) || !(weight > 0)) continue;
       values[PartIndex(i)] = weight;
     }

@@ -17,8 +17,8 @@ inline constexpr int64_t kMaxDrawVocabulary = int64_t{1} << 20;
 
 // A block of threads takes so many ids of a row, a part.
 inline constexpr int kDrawPart = 8192;
-// Candidates are those whose logit is less than some sixteenths of the temperature below the
-// largest; how many there are, or what they weigh, is first counted by sixteenths.
+// Candidates are all that are not too far below the largest logit; how many there are, or what they
+// weigh, is first counted by distance.
 inline constexpr int kDrawBuckets = 512;
 
 // A logit or a weight.

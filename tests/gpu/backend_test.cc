@@ -154,6 +154,8 @@ TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSays) {
                                                                               {6, 2, 96},
                                                                               {4, 2, 40},
                                                                               {70, 1, 16}}) {
+  CheckPeakedDraws(b(), 151936);
+  CheckManySamples(b());
       for (const int window : {0, 70}) {
         for (const int64_t block_size : {7, 16}) {
           const AttentionParams params = Heads(heads, kv_heads, dim, window);

@@ -142,20 +142,34 @@ class Bench {
     Add({"Rope", elements * 4 + 4.0 * kRows * 128, 0, [=, this] { b_.Rope(x, angles, 128); }});
   }
 
-  // Tokens of a vocabulary of 151,936; what has to be read is the logits.
+  // Tokens of a vocabulary of 151,936; what has to be read is the logits. As models' are: a few
+  // large ones, the others far below.
   void Draws() {
-    constexpr int64_t kVocab = 151936;
-    const Tensor logits = Random(DType::kF32, {64, kVocab, 1});
+    constexpr int64_t kVocab = 151936, kLarge = 50;
+    Tensor logits = Random(DType::kF32, {64, kVocab, 1});
+    std::vector<float> row(kVocab);
+    for (int64_t r = 0; r < logits.rows(); ++r) {
+      for (int64_t i = 0; i < kVocab; ++i) {
+        const auto place = (i * 7919 + r) % kVocab;
+        row[static_cast<size_t>(i)] = place < kLarge ? -0.3f * static_cast<float>(place)
+                                                     : -20 - static_cast<float>(place) * 0x1p-16f;
+      }
+      Tensor one = logits;
+      one.shape[0] = 1;
+      one.data = static_cast<float*>(logits.data) + r * kVocab;
+      b_.CopyIn(one, row.data());
+      CONTINUO_CHECK(b_.Synchronize().ok());
+    }
     auto memory = b_.AllocateHost(64 * sizeof(DrawnToken));
     CONTINUO_CHECK(memory.ok());
-    const std::span<DrawnToken> drawn(static_cast<DrawnToken*>(*memory), 64);
-    // Colder than the bench's flat logits, so that filters leave some hundred.
-    constexpr float kCold = 0.1f;
+    drawn_ = {static_cast<DrawnToken*>(*memory), 64};
     for (const auto& [name, draw] : std::vector<std::pair<std::string, TokenDraw>>{
              {"greedy", {.temperature = 0}},
-             {"plain", {.uniform = 0.7, .temperature = kCold}},
-             {"top_k 50", {.uniform = 0.7, .temperature = kCold, .top_k = 50}},
-             {"top_p 0.1", {.uniform = 0.7, .temperature = 0.01f, .top_p = 0.1f}},
+             {"plain", {.uniform = 0.7}},
+             {"top_k 50", {.uniform = 0.7, .temperature = 0.2f, .top_k = 50}},
+             {"top_p 0.95", {.uniform = 0.7, .top_p = 0.95f}},
+             {"top_k 20, top_p 0.95",
+              {.uniform = 0.7, .temperature = 0.6f, .top_k = 20, .top_p = 0.95f}},
              {"greedy, 5 logprobs", {.temperature = 0, .num_alternatives = 5}}}) {
       for (const int64_t rows : {1, 16, 64}) {
         std::vector<TokenDraw> draws(static_cast<size_t>(rows), draw);
@@ -164,7 +178,7 @@ class Bench {
         }
         Add({"DrawTokens " + name + ", rows " + std::to_string(rows),
              4.0 * static_cast<double>(rows * kVocab), 0, [=, this] {
-               CONTINUO_CHECK(b_.DrawTokens(drawn.first(draws.size()), logits, {.draws = draws}));
+               CONTINUO_CHECK(b_.DrawTokens(drawn_.first(draws.size()), logits, {.draws = draws}));
              }});
       }
     }
@@ -188,6 +202,7 @@ class Bench {
     }
     std::ofstream file(json.empty() ? "/dev/null" : json);
     file << "{\"device\": \"" << b_.name() << "\", \"ops\": [";
+    for (const DrawnToken& drawn : drawn_) CONTINUO_CHECK(drawn.token_id >= 0);  // not left
     bool first = true;
     for (Case& c : cases_) {
       std::sort(c.seconds.begin(), c.seconds.end());
@@ -266,6 +281,7 @@ class Bench {
   Tensor some_rows_;
   std::vector<Case> cases_;
 };
+  std::span<DrawnToken> drawn_;
 
 int Main(int argc, char** argv) {
   BackendOptions options;

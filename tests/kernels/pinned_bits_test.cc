@@ -137,7 +137,7 @@ Hashes HashOps(Backend& backend) {
 Hashes PinnedOf(const std::string& isa);
 
 TEST_P(PinnedBitsTest, AreThoseOfTheArithmeticVersion) {
-  EXPECT_EQ(kArithmeticVersion, 2) << "pin the new bits below";
+  EXPECT_EQ(kArithmeticVersion, 3) << "pin the new bits below";
   const Hashes hashes = HashOps(*backend_);
   const Hashes pinned = PinnedOf(GetParam());
   ASSERT_FALSE(pinned.empty()) << "no bits are pinned for " << GetParam();

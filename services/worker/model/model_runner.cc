@@ -101,8 +101,18 @@ void ModelRunner::CheckPlan(const StepPlan& plan) const {
   for (const int32_t target : plan.sample_targets) {
     CONTINUO_CHECK(target == -1 || in_vocabulary(target));
   }
-  for (const LogitBias& bias : plan.biases) CONTINUO_CHECK(in_vocabulary(bias.token_id));
-  for (const SeenToken& seen : plan.seen) CONTINUO_CHECK(in_vocabulary(seen.token_id));
+  const auto check_ids = [&](const auto& entries, const std::vector<int32_t>& begin) {
+    for (size_t sample = 0; sample < samples; ++sample) {
+      int32_t last = -1;
+      for (auto i = static_cast<size_t>(begin[sample]); i < static_cast<size_t>(begin[sample + 1]);
+           ++i) {
+        CONTINUO_CHECK(entries[i].token_id > last && in_vocabulary(entries[i].token_id));
+        last = entries[i].token_id;
+      }
+    }
+  };
+  check_ids(plan.biases, plan.bias_begin);
+  check_ids(plan.seen, plan.seen_begin);
 }
 
 absl::StatusOr<DeviceStep> ModelRunner::Upload(const StepPlan& plan) {

@@ -151,7 +151,8 @@ absl::Status StepSampler::Finish(const StepPlan& plan, StepResult& result) {
     SampleLeft(plan, 0, left_.size(), result);
     return absl::OkStatus();
   }
-  TakeDrawn(plan, result);
+  // With the floating-point state of the threads that draw.
+  backend_.ParallelFor(1, [&](int) { TakeDrawn(plan, result); });
   // Several may read one row, so there may be more than host_logits_ holds at a time.
   for (size_t begin = 0; begin < left_.size(); begin += kLogitRows) {
     const size_t end = std::min(left_.size(), begin + kLogitRows);

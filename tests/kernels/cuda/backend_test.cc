@@ -180,6 +180,8 @@ TEST_F(CudaBackendTest, AttentionIsSplitWhereTilesAreFew) {
 TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
   for (const int window : {0, 70}) {
     for (const auto& [heads, kv_heads, dim] :
+  CheckPeakedDraws(b(), 20011);
+  CheckManySamples(b());
          std::vector<std::array<int, 3>>{{1, 1, 1}, {4, 2, 20}, {3, 1, 33}}) {
       CheckAttention(b(), {{1, 1}, {5, 5}, {128, 1}, {129, 3}, {200, 7}},
                      Heads(heads, kv_heads, dim, window), DType::kF32, 7);

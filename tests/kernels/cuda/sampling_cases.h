@@ -70,9 +70,25 @@ class DrawnStep {
     result.token_ids.resize(cases_.size());
     result.scores.resize(cases_.size(),
                          {.logprob = 7, .alternatives = {{1, 2}}});  // of an old step
-    sampler.Enqueue(plan_, {0, static_cast<int>(cases_.size()), 0, plan_.sample_rows}, logits);
-    EXPECT_TRUE(device.Synchronize().ok());
-    EXPECT_TRUE(sampler.Finish(plan_, result).ok());
+    // In two slices where there are some rows.
+    size_t num_left = 0;
+    const int middle = rows / 3;
+    int sample = 0;
+    for (const auto& [first, end] : {std::pair{0, middle}, std::pair{middle, rows}}) {
+      const int begin = sample;
+      while (sample < static_cast<int>(cases_.size()) &&
+             plan_.sample_rows[static_cast<size_t>(sample)] < end) {
+        ++sample;
+      }
+      if (sample == begin) continue;
+      Tensor slice = logits;
+      slice.data = static_cast<float*>(slice.data) + int64_t{first} * vocab;
+      slice.shape[0] = end - first;
+      sampler.Enqueue(plan_, {begin, sample, first, plan_.sample_rows}, slice);
+      EXPECT_TRUE(device.Synchronize().ok());
+      EXPECT_TRUE(sampler.Finish(plan_, result).ok());
+      num_left += sampler.num_left();
+    }
     SamplerScratch scratch;
     for (size_t i = 0; i < cases_.size(); ++i) {
       const SampleOutput expected = SampleToken(cases_[i]->input, scratch);
@@ -88,7 +104,7 @@ class DrawnStep {
         EXPECT_EQ(score.alternatives[j].logprob, expected.score.alternatives[j].logprob) << i;
       }
     }
-    return sampler.num_left();
+    return num_left;
   }
 
  private:
@@ -100,7 +116,7 @@ class DrawnStep {
 // Random requests.
 inline void CheckRandomDraws(Backend& device, const std::vector<size_t>& vocabularies,
                              int num_steps) {
-  size_t left = 0, all = 0;
+  size_t all_left = 0;
   for (int step = 0; step < num_steps; ++step) {
     for (const size_t vocab : vocabularies) {
       SCOPED_TRACE("vocabulary " + std::to_string(vocab) + ", step " + std::to_string(step));
@@ -110,17 +126,73 @@ inline void CheckRandomDraws(Backend& device, const std::vector<size_t>& vocabul
         auto one = std::make_unique<RandomCase>(number, vocab, vocab > 3000 ? 9 : 1);
         one->input.params.num_logprobs = static_cast<int32_t>(number % 23) - 2;
         if (one->input.params.num_logprobs < 0) one->input.params.num_logprobs = -1;
+        if (number % 3 == 0) one->input.params.top_k = static_cast<int32_t>(1 + number % 60);
         if (number % 11 == 0) one->input.target = static_cast<int32_t>(number % vocab);
         cases.push_back(std::move(one));
       }
-      all += cases.size();
-      left += DrawnStep(std::move(cases), /*num_sharing=*/5).Check(device);
+      const size_t left = DrawnStep(std::move(cases), /*num_sharing=*/5).Check(device);
       if (::testing::Test::HasFailure()) return;
+      // Flat distributions leave more than a device sorts; not all are flat, and these are small.
+      EXPECT_LT(left, vocab <= 1024 ? 1u : 18u);
+      all_left += left;
     }
   }
-  // Flat distributions leave more than a device sorts; most do not.
-  EXPECT_GT(left, 0u);
-  EXPECT_LT(left, all / 4);
+  EXPECT_GT(all_left, 0u);
+}
+
+// What a confident model gives: fifty logits within 15 of the largest, the others 20 below.
+inline void CheckPeakedDraws(Backend& device, size_t vocab) {
+  std::vector<std::unique_ptr<RandomCase>> cases;
+  for (const SamplingParams& params :
+       std::vector<SamplingParams>{{.temperature = 0.2f, .top_k = 50},
+                                   {.temperature = 0.6f, .top_k = 20, .top_p = 0.95f},
+                                   {.temperature = 0.01f, .top_k = 60, .num_logprobs = 20},
+                                   {.temperature = 100, .top_k = 40},
+                                   {.temperature = 0.7f, .top_p = 0.9f, .num_logprobs = 3},
+                                   {.min_p = 0.05f}}) {
+    auto one = std::make_unique<RandomCase>(cases.size(), vocab);
+    one->logits.assign(vocab, 0);
+    for (size_t id = 0; id < vocab; ++id) {
+      const size_t place = id * 7919 % vocab;
+      one->logits[id] = place < 50 ? -0.3f * static_cast<float>(place)
+                                   : -20 - static_cast<float>(place) * 0x1p-12f;
+    }
+    one->biases.clear();
+    one->seen.clear();
+    one->mask.clear();
+    one->input = {.logits = one->logits, .params = params, .position = 5};
+    cases.push_back(std::move(one));
+  }
+  EXPECT_EQ(DrawnStep(std::move(cases), 0).Check(device), 0u);
+}
+
+// More samples than a batch of draws has, and more that are left than a slice of logits has rows.
+inline void CheckManySamples(Backend& device) {
+  for (const auto& [num_cases, expected_left] :
+       {std::pair{kMaxDraws + 40, kMaxDraws + 40}, std::pair{150, 150}, std::pair{150, 0}}) {
+    constexpr size_t kVocab = 1100;
+    std::vector<std::unique_ptr<RandomCase>> cases;
+    for (int i = 0; i < num_cases; ++i) {
+      auto one = std::make_unique<RandomCase>(static_cast<uint64_t>(i), kVocab);
+      one->input.params = {.seed = static_cast<uint64_t>(i), .num_logprobs = 0};
+      one->input.target = -1;
+      one->mask.clear();
+      one->input.mask = {};
+      // Equal logits, of which top_p wants more than are sorted.
+      if (expected_left > 0) {
+        std::fill(one->logits.begin(), one->logits.end(), 1.0f);
+        one->biases.clear();
+        one->seen.clear();
+        one->input.biases = {};
+        one->input.seen = {};
+        one->input.params.top_p = 0.99f;
+      }
+      cases.push_back(std::move(one));
+    }
+    EXPECT_EQ(DrawnStep(std::move(cases), num_cases - 3).Check(device),
+              static_cast<size_t>(expected_left));
+    if (::testing::Test::HasFailure()) return;
+  }
 }
 
 // The sum that log-probabilities are of, in the order that kernels/sampling.h writes down, of
