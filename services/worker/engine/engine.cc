@@ -46,6 +46,7 @@ struct Engine::Impl {
       : options(options),
         executor(*executor),
         clock(*clock),
+        works_apart(executor->WorksApart()),
         scheduler(options, metrics),
         quota(options.max_queued_tokens) {
     load.total_blocks = options.num_blocks;
@@ -66,6 +67,8 @@ struct Engine::Impl {
   const EngineOptions options;
   Executor& executor;
   const Clock& clock;
+  // Events of a step are then handed out while the next one runs.
+  const bool works_apart;
 
   // Of the engine thread.
   Scheduler scheduler;
@@ -141,7 +144,7 @@ void Engine::Impl::PublishLoad() {
 
 absl::Status Engine::Impl::RunStep(const Moment& start) {
   const StepPlan& plan = scheduler.Schedule(start);
-  scheduler.Deliver();
+  if (!works_apart) scheduler.Deliver();
   {
     absl::MutexLock lock(&mutex);
     predicted = scheduler.predicted();
@@ -149,6 +152,7 @@ absl::Status Engine::Impl::RunStep(const Moment& start) {
   const absl::Duration begin = clock.Elapsed();
   ASSIGN_OR_RETURN(StepResult result, executor.Run(plan, [this](std::span<uint32_t> mask) {
     scheduler.FillMask(mask);
+    if (works_apart) scheduler.Deliver();
   }));
   const Moment end = Now();
   RETURN_IF_ERROR(scheduler.Commit(std::move(result), end, end.elapsed - begin));
@@ -160,7 +164,7 @@ absl::Status Engine::Impl::RunStep(const Moment& start) {
     record.duration = end.elapsed - begin;
     step_log.Add(std::move(record));
   }
-  scheduler.Deliver();
+  if (!works_apart || scheduler.idle()) scheduler.Deliver();
   absl::MutexLock lock(&mutex);
   progress = end.elapsed;
   ++load.steps;
@@ -188,7 +192,7 @@ absl::Status Engine::Impl::Loop() {
     for (Command& command : commands) Apply(std::move(command), now);
     commands.clear();
     scheduler.Expire(now);
-    scheduler.Deliver();
+    if (!works_apart || scheduler.idle()) scheduler.Deliver();
     if (!scheduler.idle()) RETURN_IF_ERROR(RunStep(now));
     PublishLoad();
   }

@@ -2,6 +2,8 @@
 #include "services/worker/model/model_runner.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -27,14 +29,8 @@ ModelRunner::ModelRunner(const ModelConfig& config, const ModelRunnerOptions& op
       shard_(MakeShard(config, communicator->rank(), communicator->size())),
       backend_(std::move(backend)),
       communicator_(std::move(communicator)),
-      token_ids_(*backend_),
-      positions_(*backend_),
-      kv_slots_(*backend_),
-      block_tables_(*backend_),
-      kv_len_(*backend_),
-      query_begin_(*backend_),
+      step_arrays_(*backend_),
       block_copies_(*backend_),
-      sampled_rows_(*backend_),
       sampler_(*backend_, config.vocab_size, options.num_threads) {}
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
@@ -116,15 +112,34 @@ void ModelRunner::CheckPlan(const StepPlan& plan) const {
 }
 
 absl::StatusOr<DeviceStep> ModelRunner::Upload(const StepPlan& plan) {
+  // The table is last: the others' places depend on the numbers of rows, sequences and samples
+  // alone, which are the same from one step of decoding to the next.
+  const std::span<const int32_t> parts[] = {plan.token_ids,   plan.positions,   plan.kv_slots,
+                                            plan.kv_len,      plan.query_begin, distinct_rows_,
+                                            plan.block_tables};
+  constexpr size_t kAligned = 4;  // of 16 bytes
+  step_words_.clear();
+  size_t begin[std::size(parts)];
+  for (size_t i = 0; i < std::size(parts); ++i) {
+    begin[i] = step_words_.size();
+    step_words_.insert(step_words_.end(), parts[i].begin(), parts[i].end());
+    step_words_.resize((step_words_.size() + kAligned - 1) / kAligned * kAligned);
+  }
+  ASSIGN_OR_RETURN(const Tensor all, step_arrays_.Upload(step_words_));
+  const auto view = [&](size_t i, int64_t cols = 1) {
+    Tensor t = all;
+    t.data = static_cast<int32_t*>(all.data) + begin[i];
+    t.shape = {static_cast<int64_t>(parts[i].size()) / cols, cols, 1};
+    return t;
+  };
   DeviceStep step;
-  ASSIGN_OR_RETURN(step.token_ids, token_ids_.Upload(plan.token_ids));
-  ASSIGN_OR_RETURN(step.positions, positions_.Upload(plan.positions));
-  ASSIGN_OR_RETURN(step.kv_slots, kv_slots_.Upload(plan.kv_slots));
-  ASSIGN_OR_RETURN(step.kv.block_tables,
-                   block_tables_.Upload(plan.block_tables, std::max(1, plan.max_blocks)));
-  ASSIGN_OR_RETURN(step.kv.kv_len, kv_len_.Upload(plan.kv_len));
-  ASSIGN_OR_RETURN(step.kv.query_begin, query_begin_.Upload(plan.query_begin));
-  ASSIGN_OR_RETURN(step.wanted_rows, sampled_rows_.Upload(distinct_rows_));
+  step.token_ids = view(0);
+  step.positions = view(1);
+  step.kv_slots = view(2);
+  step.kv.kv_len = view(3);
+  step.kv.query_begin = view(4);
+  step.wanted_rows = view(5);
+  step.kv.block_tables = view(6, std::max(1, plan.max_blocks));
   return step;
 }
 
@@ -150,8 +165,9 @@ absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fil
 
   StepResult result = std::exchange(recycled_, {});
   const bool samples_here = shard_.rank == 0;
+  bool is_called = !samples_here || !WorksApart();
   if (samples_here) {
-    sampler_.FillMasks(plan, fill_mask);
+    is_called = sampler_.FillMasks(plan, fill_mask) || is_called;
     result.token_ids.resize(static_cast<size_t>(num_samples));
     result.scores.resize(static_cast<size_t>(num_samples));
   }
@@ -165,12 +181,14 @@ absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fil
     int end = sample;
     while (end < num_samples && row_of_sample_[static_cast<size_t>(end)] < first + count) ++end;
     sampler_.Enqueue(plan, {sample, end, first, row_of_sample_}, logits);
+    if (!std::exchange(is_called, true)) fill_mask({});
     RETURN_IF_ERROR(backend_->Synchronize());
     // What was drawn from logits that a failed rank left half-done is not taken.
     RETURN_IF_ERROR(communicator_->status());
     RETURN_IF_ERROR(sampler_.Finish(plan, result));
     sample = end;
   }
+  if (!is_called) fill_mask({});
   RETURN_IF_ERROR(backend_->Synchronize());
   RETURN_IF_ERROR(communicator_->status());
   return result;

@@ -50,6 +50,7 @@ class ModelRunner : public Executor {
       std::unique_ptr<Backend> backend, std::unique_ptr<Communicator> communicator);
 
   absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override;
+  bool WorksApart() const override { return !backend_->SharesHostMemory(); }
   void Recycle(StepResult result) override { recycled_ = std::move(result); }
 
   // As Backend::BindThread.
@@ -81,8 +82,9 @@ class ModelRunner : public Executor {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<Model> model_;
 
-  DeviceArray token_ids_, positions_, kv_slots_, block_tables_, kv_len_, query_begin_;
-  DeviceArray block_copies_, sampled_rows_;
+  DeviceArray step_arrays_;  // all of a plan, so that it is one copy
+  DeviceArray block_copies_;
+  std::vector<int32_t> step_words_;  // what goes there
 
   std::vector<int32_t> distinct_rows_;  // that samples read, ascending
   std::vector<int32_t> row_of_sample_;  // index into distinct_rows_

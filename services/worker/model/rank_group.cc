@@ -46,7 +46,7 @@ absl::StatusOr<StepResult> RankGroup::Run(const StepPlan& plan, MaskFiller fill_
   const int64_t num_masked =
       std::count_if(plan.sampling.begin(), plan.sampling.end(),
                     [](const SamplingParams& params) { return params.masked; });
-  if (num_masked > 0) {
+  if (num_masked > 0 || WorksApart()) {
     mask_.assign(
         static_cast<size_t>(num_masked) * static_cast<size_t>(MaskWords(runners_[0]->vocab_size())),
         ~uint32_t{0});
@@ -81,7 +81,9 @@ void RankGroup::RankLoop(size_t rank) {
       plan = plan_;
     }
     absl::StatusOr<StepResult> result =
-        runners_[rank]->Run(*plan, [this](std::span<uint32_t> mask) { CopyMask(mask); });
+        runners_[rank]->Run(*plan, [this](std::span<uint32_t> mask) {
+          if (!mask.empty()) CopyMask(mask);
+        });
     // Before this rank counts as finished: the others may wait for it in a collective.
     if (!result.ok()) runners_[rank]->communicator().Abort();
     const std::lock_guard lock(mutex_);

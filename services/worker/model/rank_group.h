@@ -30,6 +30,7 @@ class RankGroup : public Executor {
   ~RankGroup() override;
 
   absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override;
+  bool WorksApart() const override { return runners_[0]->WorksApart(); }
   void Recycle(StepResult result) override { runners_[0]->Recycle(std::move(result)); }
 
   std::span<const std::unique_ptr<ModelRunner>> runners() const { return runners_; }
