@@ -128,7 +128,9 @@ class Backend {
   // Packed matrices. `piece_begin`: as MatMulPieces will take it, or {0, in} for the other ops; the
   // pieces of a matrix are packed one by one, so that ranks hold the same numbers.
   //
-  // The format in which this device computes with matrices of a type.
+  // Whether this device computes with matrices of a type.
+  virtual bool Computes(WeightType type) const { return type != WeightType::kFp8; }
+  // The format in which it does.
   virtual WeightFormat FormatOf(WeightType type) const = 0;
   // Bytes of a matrix of w's shape and format.
   virtual size_t WeightBytes(const Weight& w, std::span<const int64_t> piece_begin) const = 0;

@@ -39,8 +39,9 @@ struct Tensor {
 
 // The numbers that a weight matrix is kept in. int8 and int4 have a scale for each row and group of
 // columns. On the CPU rows that they are multiplied with are rounded to int8 likewise; on CUDA
-// devices those stay bf16.
-enum class WeightType : uint8_t { kF32, kBF16, kInt8, kInt4 };
+// devices those stay bf16. fp8 (e4m3, a scale for each row of both factors) is for CUDA devices
+// alone.
+enum class WeightType : uint8_t { kF32, kBF16, kInt8, kInt4, kFp8 };
 
 // As flags name them.
 constexpr const char* NameOf(WeightType type) {
@@ -53,6 +54,8 @@ constexpr const char* NameOf(WeightType type) {
       return "int8";
     case WeightType::kInt4:
       return "int4";
+    case WeightType::kFp8:
+      return "fp8";
   }
   return "";
 }
@@ -60,7 +63,7 @@ constexpr const char* NameOf(WeightType type) {
 // How a weight matrix lies in a device's memory: row-major in data.dtype, or as the device packs it
 // (kernels/cpu/panels.h, kernels/cuda/quantised_layout.h). A new quantisation is a WeightType, a
 // format here, and a case in each backend's FormatOf, PackRows, MatMul and Embed.
-enum class WeightFormat : uint8_t { kDense, kBF16Panels, kInt8Panels, kInt4Panels };
+enum class WeightFormat : uint8_t { kDense, kBF16Panels, kInt8Panels, kInt4Panels, kFp8Rows };
 
 // A packed matrix is filled so many rows at a time.
 inline constexpr int64_t kPackedRows = 16;

@@ -41,6 +41,8 @@ WeightFormat CpuBackend::FormatOf(WeightType type) const {
       return WeightFormat::kInt8Panels;
     case WeightType::kInt4:
       return WeightFormat::kInt4Panels;
+    case WeightType::kFp8:
+      break;  // what Computes() denies
   }
   CONTINUO_CHECK(false);
   return WeightFormat::kDense;

@@ -25,6 +25,7 @@ int64_t RunOf(WeightFormat format) {
     case WeightFormat::kInt4Panels:
       return 8;
     case WeightFormat::kDense:
+    case WeightFormat::kFp8Rows:
       break;
   }
   CONTINUO_CHECK(false);

@@ -134,6 +134,17 @@ void CudaBackend::MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) {
   Multiply(out, x, w, pieces, bias);
 }
 
+void CudaBackend::MatMuls(Tensor x, std::span<const Product> products) {
+  const bool all_fp8 = std::all_of(products.begin(), products.end(), [](const Product& p) {
+    return p.w.format == WeightFormat::kFp8Rows && p.out.size() > 0;
+  });
+  if (!all_fp8 || x.cols() == 0 || !failure_.ok()) {
+    Backend::MatMuls(x, products);
+    return;
+  }
+  MultiplyFp8(x, products);
+}
+
 void CudaBackend::MatMulPieces(Tensor out, Tensor x, const Weight& w,
                                std::span<const int64_t> piece_begin) {
   CONTINUO_CHECK(out.dtype == DType::kF32 && piece_begin.back() == x.cols());
@@ -152,6 +163,11 @@ void CudaBackend::Multiply(Tensor out, Tensor x, const Weight& w,
   if (k == 0) {
     CONTINUO_CHECK(bias.size() == 0);
     Enqueue("cudaMemsetAsync", [&] { return cudaMemsetAsync(out.data, 0, out.bytes(), stream()); });
+    return;
+  }
+  if (w.format == WeightFormat::kFp8Rows) {
+    const Product product[] = {{out, w, bias}};
+    MultiplyFp8(x, product);
     return;
   }
   if (w.format != WeightFormat::kDense) {
@@ -184,8 +200,8 @@ void CudaBackend::Multiply(Tensor out, Tensor x, const Weight& w,
     if (!apart) continue;
     Enqueue("AddBias", [&] {
       return WithType(to.dtype, [&]<typename T>() {
-        return AddBias(Data<T>(to), Data<const float>(sums), Data<const float>(bias), n, columns,
-                       stream());
+        return AddBias(Data<T>(to), Data<const float>(sums), columns, Data<const float>(bias), n,
+                       columns, stream());
       });
     });
   }

@@ -36,7 +36,8 @@ struct CudaBackendOptions {
 };
 
 // The Backend of one CUDA device. Activations are f32 or bf16, weights of the same type, or f32,
-// int8 or int4 with bf16 activations, which stay bf16. MatMulPieces sums K in one go: its result
+// int8 or int4 with bf16 activations, which stay bf16, or fp8 with bf16 activations, which are made
+// fp8 row by row. MatMulPieces sums K in one go: its result
 // depends on the number of ranks.
 //
 // The first call that fails is kept, later ones do nothing, and Synchronize() tells of it.
@@ -61,6 +62,7 @@ class CudaBackend : public Backend {
   // As CUDA graphs, from the second time on.
   void Repeat(std::span<const int64_t> key, absl::FunctionRef<void()> work) override;
 
+  bool Computes(WeightType type) const override;
   WeightFormat FormatOf(WeightType type) const override;
   size_t WeightBytes(const Weight& w, std::span<const int64_t> piece_begin) const override;
   void PackRows(const Weight& w, std::span<const int64_t> piece_begin, int64_t first_row,
@@ -68,6 +70,7 @@ class CudaBackend : public Backend {
   void Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id, float scale) override;
   void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) override;
   void MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
+  void MatMuls(Tensor x, std::span<const Product> products) override;
   void MatMulPieces(Tensor out, Tensor x, const Weight& w,
                     std::span<const int64_t> piece_begin) override;
   void AddSum(Tensor x, Tensor sum, Tensor bias) override;
@@ -114,6 +117,8 @@ class CudaBackend : public Backend {
                 Tensor bias);
   void MultiplyQuantised(Tensor out, Tensor x, const Weight& w,
                          std::span<const int64_t> piece_begin, Tensor bias);
+  void PackFp8(const Weight& w, int64_t first_row, const float* rows, int64_t n);
+  void MultiplyFp8(Tensor x, std::span<const Product> products);
   void EmbedQuantised(Tensor out, const Weight& table, Tensor token_ids, int first_id, float scale);
   void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
                        const ExpertRoutes& routes, std::span<const int64_t> piece_begin,

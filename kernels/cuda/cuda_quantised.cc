@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// int8 and int4 matrices: packed on the host, multiplied as they are or, for many rows, as bf16.
+// Formats of weights; int8 and int4 matrices: packed on the host, multiplied as they are or, for
+// many rows, as bf16.
 #include <algorithm>
 #include <vector>
 
 #include "kernels/cuda/backend_calls.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/quantised_layout.h"
 #include "kernels/cuda/quantised_matmul.h"
 #include "services/base/check.h"
@@ -27,7 +29,13 @@ auto WithMatrix(const Weight& w, std::span<const int64_t> piece_begin, Call call
 
 }  // namespace
 
+bool CudaBackend::Computes(WeightType type) const {
+  // cuBLASLt has scales by row for Hopper alone.
+  return type != WeightType::kFp8 || (options_.device.major == 9 && options_.device.minor == 0);
+}
+
 WeightFormat CudaBackend::FormatOf(WeightType type) const {
+  if (type == WeightType::kFp8) return WeightFormat::kFp8Rows;
   if (type == WeightType::kInt8) return WeightFormat::kInt8Panels;
   if (type == WeightType::kInt4) return WeightFormat::kInt4Panels;
   return WeightFormat::kDense;
@@ -36,6 +44,9 @@ WeightFormat CudaBackend::FormatOf(WeightType type) const {
 size_t CudaBackend::WeightBytes(const Weight& w, std::span<const int64_t> piece_begin) const {
   if (w.format == WeightFormat::kDense) return w.data.bytes();
   if (w.data.size() == 0) return 0;
+  if (w.format == WeightFormat::kFp8Rows) {
+    return static_cast<size_t>(Fp8Layout{w.data.rows(), w.data.cols()}.Bytes());
+  }
   return static_cast<size_t>(
       QuantisedBytes(w.format, GroupsOf(w.format, piece_begin), w.data.rows()));
 }
@@ -45,6 +56,10 @@ void CudaBackend::PackRows(const Weight& w, std::span<const int64_t> piece_begin
   static_assert(kPackedRows % kTileColumns == 0);
   CONTINUO_CHECK(w.format != WeightFormat::kDense && first_row % kPackedRows == 0);
   if (n == 0 || w.data.cols() == 0) return;
+  if (w.format == WeightFormat::kFp8Rows) {
+    PackFp8(w, first_row, rows, n);
+    return;
+  }
   const QuantisedGroups groups = GroupsOf(w.format, piece_begin);
   const int64_t tile_bytes = QuantisedBytes(w.format, groups, kTileColumns);
   const int64_t num_tiles = (n + kTileColumns - 1) / kTileColumns;

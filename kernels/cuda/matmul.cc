@@ -23,9 +23,18 @@ int64_t AlignmentOf(const void* data) {
   return static_cast<int64_t>(address & (~address + 1));
 }
 
+// kI8 is e4m3 here.
 cudaDataType_t TypeOf(int64_t dtype) {
-  return static_cast<DType>(dtype) == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
+  switch (static_cast<DType>(dtype)) {
+    case DType::kF32:
+      return CUDA_R_32F;
+    case DType::kI8:
+      return CUDA_R_8F_E4M3;
+    default:
+      return CUDA_R_16BF;
+  }
 }
+bool IsFp8(int64_t dtype) { return static_cast<DType>(dtype) == DType::kI8; }
 
 }  // namespace
 
@@ -61,6 +70,17 @@ absl::Status MatMul::Describe(const Key& key, Plan& plan) const {
   RETURN_IF_ERROR(Error(cublasLtMatmulDescSetAttribute(&plan.product, CUBLASLT_MATMUL_DESC_TRANSA,
                                                        &transposed, sizeof(transposed)),
                         "cublasLtMatmulDescSetAttribute"));
+  if (IsFp8(key[kXType])) {
+    const cublasLtMatmulMatrixScale_t by_row = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    for (const auto mode : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE}) {
+      RETURN_IF_ERROR(
+          Error(cublasLtMatmulDescSetAttribute(&plan.product, mode, &by_row, sizeof(by_row)),
+                "cublasLtMatmulDescSetAttribute"));
+    }
+    // An algorithm is looked for with some scales; those of a product come with it.
+    const auto* const some = static_cast<const float*>(workspace_.data());
+    RETURN_IF_ERROR(SetScales(plan, some, some));
+  }
   RETURN_IF_ERROR(Error(cublasLtMatrixLayoutInit(&plan.w, in, k, columns, key[kK]),
                         "cublasLtMatrixLayoutInit"));
   RETURN_IF_ERROR(
@@ -129,6 +149,16 @@ absl::StatusOr<const MatMul::Plan*> MatMul::PlanFor(const Key& key) {
   return &(plans_[key] = plan);
 }
 
+absl::Status MatMul::SetScales(Plan& plan, const float* x_scales, const float* w_scales) const {
+  RETURN_IF_ERROR(
+      Error(cublasLtMatmulDescSetAttribute(&plan.product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                           &w_scales, sizeof(w_scales)),
+            "cublasLtMatmulDescSetAttribute"));
+  return Error(cublasLtMatmulDescSetAttribute(&plan.product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                              &x_scales, sizeof(x_scales)),
+               "cublasLtMatmulDescSetAttribute");
+}
+
 absl::Status MatMul::Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream, int64_t out_stride) {
   const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();
   CONTINUO_CHECK(rows > 0 && columns > 0 && k > 0 && x.rows() == rows);
@@ -136,17 +166,32 @@ absl::Status MatMul::Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream, in
   CONTINUO_CHECK(x.dtype == DType::kF32 || x.dtype == DType::kBF16);
   CONTINUO_CHECK(out.dtype == DType::kF32 || out.dtype == x.dtype);
   CONTINUO_CHECK(out_stride == 0 || out_stride >= columns);
-  ASSIGN_OR_RETURN(const Plan* plan, PlanFor({rows, columns, k, static_cast<int64_t>(x.dtype),
-                                              static_cast<int64_t>(out.dtype), AlignmentOf(w.data),
-                                              AlignmentOf(x.data), AlignmentOf(out.data),
-                                              out_stride == 0 ? columns : out_stride}));
+  return Multiply({rows, columns, k, static_cast<int64_t>(x.dtype), static_cast<int64_t>(out.dtype),
+                   AlignmentOf(w.data), AlignmentOf(x.data), AlignmentOf(out.data),
+                   out_stride == 0 ? columns : out_stride},
+                  out.data, x.data, nullptr, w.data, nullptr, stream);
+}
+
+absl::Status MatMul::Run(Tensor out, const Fp8Matrix& x, const Fp8Matrix& w, cudaStream_t stream) {
+  CONTINUO_CHECK(x.rows > 0 && w.rows > 0 && x.k > 0 && x.k == w.k && x.k % 16 == 0);
+  CONTINUO_CHECK(out.rows() == x.rows && out.cols() == w.rows);
+  CONTINUO_CHECK(out.dtype == DType::kF32 || out.dtype == DType::kBF16);
+  return Multiply(
+      {x.rows, w.rows, x.k, static_cast<int64_t>(DType::kI8), static_cast<int64_t>(out.dtype),
+       AlignmentOf(w.data), AlignmentOf(x.data), AlignmentOf(out.data), w.rows},
+      out.data, x.data, x.scales, w.data, w.scales, stream);
+}
+
+absl::Status MatMul::Multiply(const Key& key, void* out, const void* x, const float* x_scales,
+                              const void* w, const float* w_scales, cudaStream_t stream) {
+  ASSIGN_OR_RETURN(const Plan* const plan, PlanFor(key));
+  Plan p = *plan;
+  if (IsFp8(key[kXType])) RETURN_IF_ERROR(SetScales(p, x_scales, w_scales));
   const float one = 1, zero = 0;
-  // The descriptors are not changed, though the calls do not say so.
-  Plan& p = const_cast<Plan&>(*plan);
-  return Error(
-      cublasLtMatmul(handle_, &p.product, &one, w.data, &p.w, x.data, &p.x, &zero, out.data, &p.out,
-                     out.data, &p.out, &p.algorithm, workspace_.data(), workspace_.bytes(), stream),
-      absl::StrCat("cublasLtMatmul [", rows, ", ", k, "] · [", columns, ", ", k, "]ᵀ"));
+  return Error(cublasLtMatmul(handle_, &p.product, &one, w, &p.w, x, &p.x, &zero, out, &p.out, out,
+                              &p.out, &p.algorithm, workspace_.data(), workspace_.bytes(), stream),
+               absl::StrCat("cublasLtMatmul [", key[kRows], ", ", key[kK], "] · [", key[kColumns],
+                            ", ", key[kK], "]ᵀ"));
 }
 
 }  // namespace continuo::cuda

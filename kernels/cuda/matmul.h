@@ -17,6 +17,14 @@
 
 namespace continuo::cuda {
 
+// A factor [rows, k] of e4m3 numbers, row-major, and the scale of each row. k is a multiple of 16,
+// the data lie at 16 bytes.
+struct Fp8Matrix {
+  const uint8_t* data = nullptr;
+  const float* scales = nullptr;
+  int64_t rows = 0, k = 0;
+};
+
 // Dense products on one device by cuBLASLt. How a shape is computed is looked up once and kept. Not
 // thread-safe.
 class MatMul {
@@ -33,6 +41,9 @@ class MatMul {
   // both bf16 or both f32; no size is 0. Rows of out are out_stride elements apart, or with 0 side
   // by side. Internal names the shape that cuBLASLt does not do.
   absl::Status Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream, int64_t out_stride = 0);
+  // The same of factors in e4m3, whose rows' scales the sums are multiplied with. out's rows lie
+  // side by side, at 16 bytes. Needs compute capability 9.0.
+  absl::Status Run(Tensor out, const Fp8Matrix& x, const Fp8Matrix& w, cudaStream_t stream);
 
  private:
   // What decides an algorithm: rows (0: any), columns, k, the types of x and out, and what the
@@ -45,8 +56,11 @@ class MatMul {
   };
 
   MatMul(int device, bool deterministic) : device_(device), deterministic_(deterministic) {}
+  absl::Status Multiply(const Key& key, void* out, const void* x, const float* x_scales,
+                        const void* w, const float* w_scales, cudaStream_t stream);
   absl::StatusOr<const Plan*> PlanFor(const Key& key);
   absl::Status Describe(const Key& key, Plan& plan) const;
+  absl::Status SetScales(Plan& plan, const float* x_scales, const float* w_scales) const;
   absl::Status PickAlgorithm(const Key& key, Plan& plan) const;
   absl::Status Error(cublasStatus_t status, absl::string_view what) const;
 

@@ -120,11 +120,13 @@ __global__ void AddSumKernel(T* x, const float* sum, const float* bias, int64_t 
 }
 
 template <typename T>
-__global__ void AddBiasKernel(T* out, const float* sum, const float* bias, int64_t n,
-                              int64_t cols) {
+__global__ void AddBiasKernel(T* out, const float* sum, int64_t stride, const float* bias,
+                              int64_t n, int64_t cols) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < n; i += step) {
-    Store(out + i, bias == nullptr ? sum[i] : sum[i] + bias[i % cols]);
+    const int64_t column = i % cols;
+    const float value = sum[i / cols * stride + column];
+    Store(out + i, bias == nullptr ? value : value + bias[column]);
   }
 }
 
@@ -187,12 +189,12 @@ cudaError_t AddSumNorm(T* out, T* x, const float* sum, const float* bias, const 
 }
 
 template <typename T>
-cudaError_t AddBias(T* out, const float* sum, const float* bias, int64_t rows, int64_t cols,
-                    cudaStream_t stream) {
+cudaError_t AddBias(T* out, const float* sum, int64_t stride, const float* bias, int64_t rows,
+                    int64_t cols, cudaStream_t stream) {
   const int64_t n = rows * cols;
   if (n == 0) return cudaSuccess;
   return Launch("AddBias", AddBiasKernel<T>, BlocksFor(n, kRowThreads), kRowThreads, 0, stream, out,
-                sum, bias, n, cols);
+                sum, stride, bias, n, cols);
 }
 
 template <typename T>
@@ -219,7 +221,8 @@ cudaError_t ToFloats(float* out, const T* x, int64_t n, cudaStream_t stream) {
   template cudaError_t AddSum(T*, const float*, const float*, int64_t, int64_t, cudaStream_t);     \
   template cudaError_t AddSumNorm(T*, T*, const float*, const float*, const float*, int64_t,       \
                                   int64_t, float, cudaStream_t);                                   \
-  template cudaError_t AddBias(T*, const float*, const float*, int64_t, int64_t, cudaStream_t);    \
+  template cudaError_t AddBias(T*, const float*, int64_t, const float*, int64_t, int64_t,          \
+                               cudaStream_t);                                                      \
   template cudaError_t GatherRows(T*, const T*, const int32_t*, int64_t, int64_t, cudaStream_t);   \
   template cudaError_t ToFloats(float*, const T*, int64_t, cudaStream_t)
 INSTANTIATE(float);

@@ -32,10 +32,11 @@ template <typename T>
 cudaError_t AddSumNorm(T* out, T* x, const float* sum, const float* bias, const float* gain,
                        int64_t rows, int64_t cols, float eps, cudaStream_t stream);
 
-// out = sum + bias (f32 [cols] or null), rounded to T: what MatMul does after its sums.
+// out = sum + bias (f32 [cols] or null), rounded to T: what MatMul does after its sums, whose rows
+// are `stride` apart.
 template <typename T>
-cudaError_t AddBias(T* out, const float* sum, const float* bias, int64_t rows, int64_t cols,
-                    cudaStream_t stream);
+cudaError_t AddBias(T* out, const float* sum, int64_t stride, const float* bias, int64_t rows,
+                    int64_t cols, cudaStream_t stream);
 
 // out[i] = x[rows[i]]: out [n, cols].
 template <typename T>

@@ -77,9 +77,11 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
                 "container has");
   flags.Choice("isa", &c.isa, {"auto", "scalar", "avx2", "avx512", "avx512_bf16", "neon"},
                "Instruction set; pins a mixed fleet to one arithmetic path");
-  flags.Choice("weights", &c.weights, {"auto", "fp32", "bf16", "int8", "int4"},
-               "Format that weights are computed in; auto is as stored, int8 and int4 are rounded "
-               "at load, in groups of 128 and 64");
+  flags.Choice(
+      "weights", &c.weights, {"auto", "fp32", "bf16", "int8", "int4", "fp8"},
+      "Format that weights are computed in; auto is as stored, int8 and int4 are rounded "
+      "at load, in groups of 128 and 64, fp8 (CUDA devices of compute capability 9.0) row by "
+      "row, activations too");
   flags.Text(
       "weights_cache", &c.weights_cache,
       "Folder that keeps packed weights for the next start, of as many bytes as they take in "

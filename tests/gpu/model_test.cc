@@ -19,5 +19,12 @@ TEST_F(GpuModelTest, EveryFamilyScoresAsOnTheCpu) { CheckModels("cuda:0"); }
 
 TEST_F(GpuModelTest, QuantisedWeightsScoreAsOnTheCpu) { CheckQuantisedModels("cuda:0"); }
 
+TEST_F(GpuModelTest, Fp8WeightsScoreNearly) {
+  const auto backend = MakeBackend({.device = "cuda:0"});
+  ASSERT_TRUE(backend.ok());
+  if (!(*backend)->Computes(WeightType::kFp8)) GTEST_SKIP() << "skipped: no such products";
+  CheckFp8Models("cuda:0");
+}
+
 }  // namespace
 }  // namespace continuo::testing

@@ -89,7 +89,9 @@ class Bench {
       for (const int64_t rows : {1, 8, 64, 256, 2048}) Product(m.name, w, rows);
     }
     Product("peak", {Random(DType::kBF16, {8192, 8192, 1}), WeightFormat::kDense}, 8192);
-    for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
+    std::vector<WeightType> types = {WeightType::kInt8, WeightType::kInt4};
+    if (b_.Computes(WeightType::kFp8)) types.push_back(WeightType::kFp8);
+    for (const WeightType type : types) {
       for (const Matrix& m : {Matrix{"8B gate", 14336, 4096}, Matrix{"8B down", 4096, 14336}}) {
         const Weight w = Quantised(type, m.columns, m.k);
         for (const int64_t rows : {1, 8, 32, 64, 256, 2048}) {
@@ -200,9 +202,9 @@ class Bench {
         if (round >= 0) c.seconds.push_back(one);
       }
     }
+    for (const DrawnToken& drawn : drawn_) CONTINUO_CHECK(drawn.token_id >= 0);  // not left
     std::ofstream file(json.empty() ? "/dev/null" : json);
     file << "{\"device\": \"" << b_.name() << "\", \"ops\": [";
-    for (const DrawnToken& drawn : drawn_) CONTINUO_CHECK(drawn.token_id >= 0);  // not left
     bool first = true;
     for (Case& c : cases_) {
       std::sort(c.seconds.begin(), c.seconds.end());
@@ -279,9 +281,9 @@ class Bench {
 
   Backend& b_;
   Tensor some_rows_;
+  std::span<DrawnToken> drawn_;
   std::vector<Case> cases_;
 };
-  std::span<DrawnToken> drawn_;
 
 int Main(int argc, char** argv) {
   BackendOptions options;

@@ -33,12 +33,12 @@ std::string FormatName(DType dtype) {
 
 absl::StatusOr<WeightType> PickWeights(const std::string& value, DType stored) {
   if (value == "auto") return stored == DType::kBF16 ? WeightType::kBF16 : WeightType::kF32;
-  for (const WeightType type :
-       {WeightType::kF32, WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
+  for (const WeightType type : {WeightType::kF32, WeightType::kBF16, WeightType::kInt8,
+                                WeightType::kInt4, WeightType::kFp8}) {
     if (value == NameOf(type)) return type;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("weights is \"", value, "\"; it must be auto, fp32, bf16, int8 or int4"));
+      absl::StrCat("weights is \"", value, "\"; it must be auto, fp32, bf16, int8, int4 or fp8"));
 }
 
 absl::StatusOr<DType> PickKvType(const std::string& value, DType activations) {
@@ -48,6 +48,13 @@ absl::StatusOr<DType> PickKvType(const std::string& value, DType activations) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("kv_dtype is \"", value, "\"; it must be auto, fp32, bf16 or int8"));
+}
+
+absl::Status CheckComputes(const Backend& backend, WeightType weights) {
+  if (backend.Computes(weights)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("weights is ", NameOf(weights), ", with which ", backend.name(),
+                   " does not compute; it needs CUDA devices of compute capability 9.0"));
 }
 
 absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, int64_t max) {
@@ -193,6 +200,9 @@ absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const Load
           size,
           [&](size_t rank) { return replica.MakeRank(static_cast<int>(rank), threads(rank)); },
           [] {}));
+  for (const Replica::Rank& rank : ranks) {
+    RETURN_IF_ERROR(CheckComputes(*rank.backend, plan.weights));
+  }
   if (replica.has_device_memory()) {
     ASSIGN_OR_RETURN(*num_blocks, PlanBlocks(options, plan, *num_blocks, replica, ranks));
   }
@@ -232,6 +242,7 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
   // One that computes nothing says how it would pack.
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
                    MakeBackend({.device = options.device, .isa = options.isa}));
+  RETURN_IF_ERROR(CheckComputes(*backend, plan.weights));
   LoadEstimate estimate;
   for (const Shard& shard : plan.shards) {
     estimate.weight_bytes += WeightBytes(plan.config, shard, plan.weights, *backend);

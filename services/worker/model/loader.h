@@ -26,8 +26,9 @@ struct LoadOptions {
   int tensor_parallel = 1;     // ranks: 1, 2, 4 or 8; on CUDA devices one on each, or 1 for that
   int threads = 1;             // of all ranks together; each has at least one
   bool deterministic = false;  // as BackendOptions::deterministic
-  // auto (as stored; fp16 becomes fp32), fp32, bf16, int8, int4. Activations are bf16 where weights
-  // are, or are stored so and quantised here, or are quantised for a CUDA device; else fp32.
+  // auto (as stored; fp16 becomes fp32), fp32, bf16, int8, int4, fp8. Activations are bf16 where
+  // weights are, or are stored so and quantised here, or are quantised for a CUDA device; else
+  // fp32.
   std::string weights = "auto";
   std::string kv_dtype = "auto";  // auto (as the activations), fp32, bf16, int8
   int max_context_tokens = 0;     // 0: the model's; more than the model's is refused

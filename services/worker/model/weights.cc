@@ -75,8 +75,13 @@ std::vector<int64_t> PiecesOf(const WeightSpec& spec, const Shard& shard, const 
 }
 
 WeightType TypeOf(const WeightSpec& spec, WeightType type) {
-  if (type != WeightType::kInt8 && type != WeightType::kInt4) return type;
+  if (type == WeightType::kF32 || type == WeightType::kBF16) return type;
   if (spec.is_router) return WeightType::kF32;
+  if (type == WeightType::kFp8) {
+    if (spec.cut == Cut::kVocabRows) return WeightType::kBF16;
+    const bool is_expert = spec.cut == Cut::kExpertRows || spec.cut == Cut::kExpertColumns;
+    return is_expert ? WeightType::kInt8 : type;
+  }
   return spec.cut == Cut::kVocabRows ? WeightType::kInt8 : type;
 }
 

@@ -12,6 +12,7 @@
 #include "kernels/cuda/device.h"
 #include "tests/kernels/cuda/backend_cases.h"
 #include "tests/kernels/cuda/expert_cases.h"
+#include "tests/kernels/cuda/fp8_cases.h"
 #include "tests/kernels/cuda/quantised_cases.h"
 #include "tests/kernels/cuda/sampling_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
@@ -99,6 +100,40 @@ TEST_F(CudaBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
 
 TEST_F(CudaBackendTest, KeysAndValuesAreWrittenAsTheCpuDoes) { CheckWriteKv(b(), *cpu_); }
 
+TEST_F(CudaBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckFp8(b(), 1, 16, 64, 0x1p-24);
+    CheckFp8(b(), 5, 7, 33, 0x1p-24);    // nothing is aligned
+    CheckFp8(b(), 20, 36, 72, 0x1p-24);  // rows of f32 are, of bf16 not
+    CheckStrangeFp8Rows(b());
+  }
+}
+
+// In slices of rows that scratch holds.
+TEST_F(CudaBackendTest, ProductsInFp8OfManyRowsAreThoseOfTheirNumbers) {
+  const auto devices = cuda::FindDevices(std::array{0});
+  ASSERT_TRUE(devices.ok());
+  auto backend = cuda::CudaBackend::Make({.device = devices->front(), .scratch_bytes = 2000});
+  ASSERT_TRUE(backend.ok());
+  backend_ = *std::move(backend);
+  CheckFp8(b(), 37, 24, 48, 0x1p-24);
+  CheckFp8(b(), 37, 23, 47, 0x1p-24);
+}
+
+TEST_F(CudaBackendTest, Fp8IsForHopper) {
+  EXPECT_TRUE(b().Computes(WeightType::kFp8));
+  EXPECT_FALSE(cpu_->Computes(WeightType::kFp8));
+  backend_.reset();
+  for (const auto& [major, minor] : {std::pair{8, 0}, std::pair{8, 9}, std::pair{10, 0}}) {
+    CudaShim::Reset({.devices = {{.major = major, .minor = minor}}});
+    Make(false);
+    EXPECT_FALSE(b().Computes(WeightType::kFp8)) << major;
+    EXPECT_TRUE(b().Computes(WeightType::kInt4)) << major;
+    backend_.reset();
+  }
+}
+
 TEST_F(CudaBackendTest, RowsGoToTheExpertsOfTheCpu) {
   CheckRoutes(b(), *cpu_, 1, 4, 2);
   CheckRoutes(b(), *cpu_, 3, 32, 32);
@@ -145,6 +180,8 @@ TEST_F(CudaBackendTest, DrawsAreThoseOfTheHostBitByBit) {
   // Of one part and of several, full and not.
   CheckRandomDraws(b(), {1, 33, 1000, 1024, 8192, 8195, 20011}, 4);
   CheckSums(b(), {1, 7, 50, 99, 333, 701, 1000, 1023, 1027, 3000, 8192, 20011, 151936});
+  CheckPeakedDraws(b(), 20011);
+  CheckManySamples(b());
   CheckStrangeDraws(b());
 }
 
@@ -180,8 +217,6 @@ TEST_F(CudaBackendTest, AttentionIsSplitWhereTilesAreFew) {
 TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
   for (const int window : {0, 70}) {
     for (const auto& [heads, kv_heads, dim] :
-  CheckPeakedDraws(b(), 20011);
-  CheckManySamples(b());
          std::vector<std::array<int, 3>>{{1, 1, 1}, {4, 2, 20}, {3, 1, 33}}) {
       CheckAttention(b(), {{1, 1}, {5, 5}, {128, 1}, {129, 3}, {200, 7}},
                      Heads(heads, kv_heads, dim, window), DType::kF32, 7);

@@ -2,9 +2,12 @@
 #include "kernels/cuda/host_device.h"
 
 #include <bit>
+#include <cmath>
+#include <limits>
 
 #include "gtest/gtest.h"
 #include "kernels/bfloat16.h"
+#include "kernels/cuda/fp8.h"
 
 namespace continuo::cuda {
 namespace {
@@ -22,6 +25,43 @@ TEST(HostDeviceTest, Bf16IsThatOfTheHost) {
       EXPECT_EQ(stored, ToBF16(value)) << bits << ' ' << low;
     }
   }
+}
+
+TEST(HostDeviceTest, E4M3HasTheNumbersOfItsDefinition) {
+  EXPECT_EQ(FromE4M3(0x00), 0);
+  EXPECT_EQ(FromE4M3(0x01), 0x1p-9f);
+  EXPECT_EQ(FromE4M3(0x07), 0x7p-9f);
+  EXPECT_EQ(FromE4M3(0x08), 0x1p-6f);
+  EXPECT_EQ(FromE4M3(0x38), 1);
+  EXPECT_EQ(FromE4M3(0x7e), 448);
+  EXPECT_TRUE(std::isnan(FromE4M3(0x7f)));
+  EXPECT_TRUE(std::isnan(FromE4M3(0xff)));
+  EXPECT_TRUE(std::signbit(FromE4M3(0x80)));
+  EXPECT_EQ(FromE4M3(0xb8), -1);
+}
+
+TEST(HostDeviceTest, E4M3IsTheNearestOfItsNumbersTheEvenOneOfTwo) {
+  for (int bits = 0; bits < 0x7e; ++bits) {
+    const float low = FromE4M3(static_cast<uint8_t>(bits));
+    const float high = FromE4M3(static_cast<uint8_t>(bits + 1));
+    ASSERT_LT(low, high);
+    const float middle = low + (high - low) / 2;
+    const auto expect = [&](float value, int expected) {
+      EXPECT_EQ(ToE4M3(value), expected) << value;
+      EXPECT_EQ(ToE4M3(-value), expected | 0x80) << value;
+    };
+    expect(low, bits);
+    expect(std::nextafter(middle, 0.0f), bits);
+    expect(middle, bits % 2 == 0 ? bits : bits + 1);
+    expect(std::nextafter(middle, 1000.0f), bits + 1);
+    expect(std::nextafter(high, 0.0f), bits + 1);
+  }
+  for (const float large : {448.0f, 449.0f, 1e30f, std::numeric_limits<float>::infinity()}) {
+    EXPECT_EQ(ToE4M3(large), 0x7e);
+    EXPECT_EQ(ToE4M3(-large), 0xfe);
+  }
+  EXPECT_EQ(ToE4M3(std::numeric_limits<float>::quiet_NaN()) & 0x7f, 0x7f);
+  EXPECT_EQ(ToE4M3(std::numeric_limits<float>::denorm_min()), 0);
 }
 
 }  // namespace

@@ -34,6 +34,13 @@ TEST(CudaModelTest, QuantisedWeightsScoreAsOnTheCpu) {
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
 
+TEST(CudaModelTest, Fp8WeightsScoreNearly) {
+  CudaShim::Reset({});
+  CheckFp8Models("cuda:0");
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+}
+
 TEST(CudaModelTest, Int8KeysAndValuesScoreAsOnTheCpu) {
   CudaShim::Reset({});
   const TinyModel files({.dtype = "bf16"});
@@ -200,6 +207,14 @@ TEST(CudaModelTest, WhatADeviceDoesNotDoIsRefused) {
   options.tensor_parallel = 2;
   options.device = "tpu";
   refused(options, "this build has cpu and cuda:N");
+  options.tensor_parallel = 1;
+  options.weights = "fp8";
+  options.num_blocks = 64;
+  options.device = "cpu";
+  refused(options, "weights is fp8, with which cpu");
+  CudaShim::Reset({.devices = {{.major = 8}}});
+  options.device = "cuda:0";
+  refused(options, "compute capability 9.0");
 }
 
 absl::Status LoadAndRun(const TinyModel& files, const std::string& weights) {
@@ -223,7 +238,7 @@ absl::Status LoadAndRun(const TinyModel& files, const std::string& weights) {
 TEST(CudaModelTest, EveryCallThatFailsEndsTheStepAndNothingStays) {
   const TinyModel files({.num_layers = 1, .dtype = "bf16"});
   const ShimOptions shim = {.devices = {{}, {}}};
-  for (const char* weights : {"bf16", "int4"}) {
+  for (const char* weights : {"bf16", "int4", "fp8"}) {
     CudaShim::Reset(shim);
     ASSERT_TRUE(LoadAndRun(files, weights).ok());
     EXPECT_THAT(CudaShim::Violations(), IsEmpty());

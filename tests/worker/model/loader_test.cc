@@ -206,7 +206,7 @@ TEST(LoaderTest, BadOptionsAreRefusedByName) {
   refused([](LoadOptions& o) { o.max_context_tokens = -1; }, "max_context_tokens", "256");
   refused([](LoadOptions& o) { o.num_blocks = -1; }, "kv_blocks", "1");
   refused([](LoadOptions& o) { o.num_blocks = 1 << 30; }, "kv_blocks", "134217727");
-  refused([](LoadOptions& o) { o.weights = "int3"; }, "weights", "int8 or int4");
+  refused([](LoadOptions& o) { o.weights = "int3"; }, "weights", "int4 or fp8");
   refused([](LoadOptions& o) { o.kv_dtype = "fp8"; }, "kv_dtype", "bf16 or int8");
   refused([](LoadOptions& o) { o.device = "cuda:0"; }, "cuda:0", "cpu");
   refused([](LoadOptions& o) { o.isa = "sse9"; }, "sse9", "");

@@ -7,6 +7,7 @@
 
 #include "cublasLt.h"
 #include "kernels/bfloat16.h"
+#include "kernels/cuda/fp8.h"
 #include "tests/kernels/cuda/shim/shim_state.h"
 
 using continuo::FromBF16;
@@ -25,6 +26,8 @@ namespace {
 // What the opaque types hold here.
 struct Product {
   bool transposed_a, transposed_b;
+  int32_t scale_modes[2];  // of A, B
+  const float* scales[2];
 };
 struct Layout {
   cudaDataType_t type;
@@ -63,20 +66,37 @@ cublasStatus_t Refuse(const char* what) {
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
+// What products in e4m3 want besides: A transposed, sizes and rows of 16 bytes, scales of rows.
+bool FitsFp8(const Product& product, const Layout& a, const Layout& b, const Layout& d) {
+  const int64_t width = d.type == CUDA_R_32F ? 4 : 2;
+  return product.transposed_a && a.rows % 16 == 0 && a.ld % 16 == 0 && b.ld % 16 == 0 &&
+         static_cast<int64_t>(d.rows) * width % 16 == 0 && d.ld * width % 16 == 0 &&
+         product.scale_modes[0] == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
+         product.scale_modes[1] == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
+         product.scales[0] != nullptr && product.scales[1] != nullptr &&
+         (d.type == CUDA_R_32F || d.type == CUDA_R_16BF);
+}
+
 // Whether D = op(A) · B has these shapes; what cuBLAS would refuse.
 bool Fits(const Product& product, const Layout& a, const Layout& b, const Layout& d) {
   const uint64_t m = product.transposed_a ? a.columns : a.rows;
   const uint64_t k = product.transposed_a ? a.rows : a.columns;
-  return !product.transposed_b && b.rows == k && b.columns == d.columns && d.rows == m &&
-         a.ld >= static_cast<int64_t>(a.rows) && b.ld >= static_cast<int64_t>(b.rows) &&
-         d.ld >= static_cast<int64_t>(d.rows) && a.type == b.type && m * k * b.columns > 0 &&
-         (a.type == CUDA_R_32F || a.type == CUDA_R_16BF) &&
+  if (product.transposed_b || b.rows != k || b.columns != d.columns || d.rows != m ||
+      a.ld < static_cast<int64_t>(a.rows) || b.ld < static_cast<int64_t>(b.rows) ||
+      d.ld < static_cast<int64_t>(d.rows) || a.type != b.type || m * k * b.columns == 0) {
+    return false;
+  }
+  if (a.type == CUDA_R_8F_E4M3) return FitsFp8(product, a, b, d);
+  return (a.type == CUDA_R_32F || a.type == CUDA_R_16BF) && product.scale_modes[0] == 0 &&
          (d.type == CUDA_R_32F || d.type == a.type);
 }
 
 double ElementOf(const void* data, const Layout& layout, uint64_t row, uint64_t column) {
   const uint64_t at = column * static_cast<uint64_t>(layout.ld) + row;
   if (layout.type == CUDA_R_32F) return static_cast<const float*>(data)[at];
+  if (layout.type == CUDA_R_8F_E4M3) {
+    return continuo::cuda::FromE4M3(static_cast<const uint8_t*>(data)[at]);
+  }
   return FromBF16(static_cast<const uint16_t*>(data)[at]);
 }
 
@@ -88,6 +108,10 @@ void Multiply(const Product& product, const void* a, const Layout& la, const voi
       for (uint64_t i = 0; i < lb.rows; ++i) {
         sum += (product.transposed_a ? ElementOf(a, la, i, row) : ElementOf(a, la, row, i)) *
                ElementOf(b, lb, i, column);
+      }
+      if (product.scale_modes[0] != 0) {
+        sum *= static_cast<double>(product.scales[0][row]) *
+               static_cast<double>(product.scales[1][column]);
       }
       const uint64_t at = column * static_cast<uint64_t>(ld.ld) + row;
       if (ld.type == CUDA_R_32F) {
@@ -144,13 +168,30 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, size_t bytes) {
   const cublasStatus_t status = Count("cublasLtMatmulDescSetAttribute");
-  cublasOperation_t operation;
-  if (attribute != CUBLASLT_MATMUL_DESC_TRANSA || bytes != sizeof(operation)) {
-    return Refuse("an attribute of products that the shim does not know");
+  Product& p = As<Product>(product);
+  const auto set = [&](auto& field) {
+    if (bytes != sizeof(field)) return Refuse("an attribute of another size");
+    std::memcpy(&field, value, bytes);
+    return status;
+  };
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: {
+      cublasOperation_t operation = CUBLAS_OP_N;
+      const cublasStatus_t result = set(operation);
+      p.transposed_a = operation == CUBLAS_OP_T;
+      return result;
+    }
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+      return set(p.scale_modes[0]);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+      return set(p.scale_modes[1]);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return set(p.scales[0]);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return set(p.scales[1]);
+    default:
+      return Refuse("an attribute of products that the shim does not know");
   }
-  std::memcpy(&operation, value, bytes);
-  As<Product>(product).transposed_a = operation == CUBLAS_OP_T;
-  return status;
 }
 
 cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t,

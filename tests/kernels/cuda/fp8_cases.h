@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/fp8.h"
+#include "tests/kernels/cuda/backend_cases.h"
+#include "tests/kernels/cuda/quantised_cases.h"
+#include "tests/kernels/host_tensor.h"
+
+// Products in e4m3 of a Backend whose memory the host does not read, for whatever is linked: the
+// shim or a device.
+namespace continuo::testing {
+
+// What the rows of a matrix stand for in e4m3, with a scale for each.
+inline Matrix InFp8(const HostTensor& matrix) {
+  const int64_t rows = matrix.tensor().rows(), k = matrix.tensor().cols();
+  Matrix values = matrix.matrix();
+  for (int64_t r = 0; r < rows; ++r) {
+    float largest = 0;
+    for (int64_t i = 0; i < k; ++i) {
+      largest = std::max(largest, std::fabs(static_cast<float>(values[r * k + i])));
+    }
+    const cuda::Fp8Scale scale = cuda::Fp8ScaleOf(largest, 0);
+    for (int64_t i = 0; i < k; ++i) {
+      double& value = values[r * k + i];
+      value = static_cast<double>(
+                  cuda::FromE4M3(cuda::ToE4M3(static_cast<float>(value) * scale.factor))) *
+              static_cast<double>(scale.scale);
+    }
+  }
+  return values;
+}
+
+// `sum_error`: what a device's sums of products in e4m3 lose, of the sum of their sizes.
+inline void CheckFp8(Backend& b, int64_t rows, int64_t columns, int64_t k, double sum_error) {
+  SCOPED_TRACE(::testing::Message() << rows << " x " << columns << " x " << k);
+  Random random(41);
+  HostTensor x = HostTensor::Of(DType::kBF16, rows, k, random, 3);
+  for (int64_t i = 0; i < k; ++i) x.Set((rows - 1) * k + i, 0);  // a row of zeros
+  const HostTensor w = HostTensor::Of(DType::kBF16, columns, k, random);
+  const HostTensor bias = HostTensor::Of(DType::kF32, 1, columns, random);
+  const DeviceTensor in(b, x), biases(b, bias);
+  const DeviceWeight weight(b, WeightType::kFp8, w, {0, k});
+  const Matrix numbers = InFp8(x), weights = InFp8(w);
+  Matrix sizes = numbers, weight_sizes = weights;
+  for (double& v : sizes) v = std::fabs(v);
+  for (double& v : weight_sizes) v = std::fabs(v);
+  Matrix errors = ReferenceMatMul(sizes, weight_sizes, {}, rows, columns, k);
+  for (double& e : errors) e = e * sum_error + 4 * 0x1p-24;
+  for (const DType type : kActivations) {
+    const DeviceTensor out(b, HostTensor::Poisoned(type, rows, columns));
+    b.MatMul(out, in, weight.weight(), Tensor());
+    ExpectNear(out.Get(), ReferenceMatMul(numbers, weights, {}, rows, columns, k), RoundingOf(type),
+               errors);
+    // The same bits beside other products.
+    const DeviceTensor one(b, HostTensor::Poisoned(type, rows, columns));
+    const DeviceTensor other(b, HostTensor::Poisoned(type, rows, columns));
+    const Product products[] = {{one, weight.weight(), Tensor()}, {other, weight.weight(), biases}};
+    b.MatMuls(in, products);
+    EXPECT_TRUE(one.Get().SameBits(out.Get()));
+    ExpectNear(other.Get(), ReferenceMatMul(numbers, weights, bias.matrix(), rows, columns, k),
+               RoundingOf(type), errors);
+  }
+  const DeviceTensor sum(b, HostTensor::Poisoned(DType::kF32, rows, columns));
+  const int64_t pieces[] = {0, k / 2, k};
+  b.MatMulPieces(sum, in, weight.weight(), pieces);
+  ExpectNear(sum.Get(), ReferenceMatMul(numbers, weights, {}, rows, columns, k), 0x1p-24, errors);
+}
+
+// A row with a NaN or an infinity is NaN; others do not see it.
+inline void CheckStrangeFp8Rows(Backend& b) {
+  constexpr int64_t kRows = 3, kColumns = 16, kK = 32;
+  Random random(42);
+  HostTensor x = HostTensor::Of(DType::kBF16, kRows, kK, random);
+  x.Set(0, std::numeric_limits<float>::quiet_NaN());
+  x.Set(kK + 5, std::numeric_limits<float>::infinity());
+  const DeviceTensor in(b, x), out(b, HostTensor::Poisoned(DType::kF32, kRows, kColumns));
+  const DeviceWeight w(b, WeightType::kFp8, HostTensor::Of(DType::kBF16, kColumns, kK, random),
+                       {0, kK});
+  b.MatMul(out, in, w.weight(), Tensor());
+  const Matrix got = out.Get().matrix();
+  for (int64_t i = 0; i < kRows * kColumns; ++i) {
+    EXPECT_EQ(std::isnan(got[i]), i < 2 * kColumns) << i;
+  }
+}
+
+}  // namespace continuo::testing
