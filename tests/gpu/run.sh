@@ -6,8 +6,8 @@
 #                           the libraries that they need, but for CUDA's, as build/gpu.tar.gz; refused
 #                           beyond 64 MiB
 #   tests/gpu/run.sh        on a machine with a GPU: tests, compute-sanitizer where it is installed,
-#                           benches, and a gateway and a worker under load; results in $OUT, or
-#                           build/gpu-results
+#                           benches, whole models beside transformers where that is installed, and a
+#                           gateway and a worker under load; results in $OUT, or build/gpu-results
 #
 # CUDA's libraries are taken from build/cuda-toolkit, or else from the Python packages nvidia-cublas,
 # nvidia-cuda-runtime and nvidia-nccl-cu13 (PyTorch for CUDA 13 has them), or from where
@@ -16,14 +16,14 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/programs.sh
 packed=build/gpu
-tests=(gpu_device_test gpu_backend_test gpu_model_test gpu_nccl_test)
+tests=(gpu_device_test gpu_backend_test gpu_model_test gpu_hf_test gpu_nccl_test)
 
 if [ "${1:-}" = pack ]; then
   built=build/${CONTINUO_BUILD:-cuda}
   rm -rf "$packed"
   mkdir -p "$packed/bin" "$packed/lib"
-  for program in "${tests[@]/#/tests/}" bench/ops_bench bench/step_bench bin/continuo-worker \
-      bin/continuo-gateway bin/continuo bin/continuo-make-model; do
+  for program in "${tests[@]/#/tests/}" bench/ops_bench bench/score_tokens bench/step_bench \
+      bin/continuo-worker bin/continuo-gateway bin/continuo bin/continuo-make-model; do
     strip -o "$packed/bin/$(basename "$program")" "$built/$program"
   done
   # The C library is the machine's own.
@@ -42,6 +42,7 @@ fi
 [ -f "$packed.tar.gz" ] || { echo "$packed.tar.gz is missing: tests/gpu/run.sh pack makes it" >&2; exit 1; }
 rm -rf "$packed"
 tar -C build -xzf "$packed.tar.gz"
+[ -d shared ] && export CONTINUO_SHARED=${CONTINUO_SHARED:-$PWD/shared}
 out=${OUT:-build/gpu-results}
 mkdir -p "$out"
 libraries=$PWD/$packed/lib:$PWD/build/cuda-toolkit/nvidia/cu13/lib:$PWD/build/cuda-toolkit/nvidia/nccl/lib
@@ -74,7 +75,7 @@ done
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck synccheck initcheck; do
     step "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      "$packed/bin/gpu_backend_test" --gtest_filter='*Rows*:*Keys*:*Experts*:*Quantised*:*Joined*'
+      "$packed/bin/gpu_backend_test" --gtest_filter='*Rows*:*Keys*:*Experts*:*Quantised*:*Joined*:*Draws*'
     step "sanitizer-$tool-model" compute-sanitizer --tool "$tool" --error-exitcode 9 \
       "$packed/bin/gpu_model_test"
   done
@@ -93,7 +94,12 @@ for shape in qwen3-0.6b ${CONTINUO_GPU_SHAPES:-llama-3.2-1b llama-3.1-8b}; do
     LINES_SHOWN=10 step "$name" "$packed/bin/step_bench" --model="$model" --device=cuda:0 \
       --threads=8 --deterministic="$deterministic" --json="$out/$name.json"
   done
-  for weights in int8 int4; do
+  if python3 -c 'import torch, transformers' 2>/dev/null; then
+    step "hf-$shape" python3 tests/gpu/hf_scores.py "$packed/bin/score_tokens" "$model" --json="$out/hf-$shape.json"
+  else
+    echo "hf-$shape: PyTorch and transformers are not installed: skipped"
+  fi
+  for weights in int8 int4 fp8; do
     LINES_SHOWN=10 step "step-$shape-$weights" "$packed/bin/step_bench" --model="$model" \
       --device=cuda:0 --threads=8 --weights="$weights" --json="$out/step-$shape-$weights.json"
   done

@@ -30,8 +30,9 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
     auto rank = std::make_unique<Rank>();
     rank->shard = MakeShard(config, i, options.tensor_parallel);
     rank->communicator = std::move(communicators[static_cast<size_t>(i)]);
-    ASSIGN_OR_RETURN(rank->backend,
-                     MakeBackend({.num_threads = options.threads, .isa = options.isa}));
+    ASSIGN_OR_RETURN(rank->backend, MakeBackend({.device = options.device,
+                                                 .num_threads = options.threads,
+                                                 .isa = options.isa}));
     const WeightType weights = options.weights.value_or(
         options.dtype == DType::kBF16 ? WeightType::kBF16 : WeightType::kF32);
     ASSIGN_OR_RETURN(rank->weights,

@@ -20,6 +20,7 @@
 namespace continuo::testing {
 
 struct HarnessOptions {
+  std::string device = "cpu";  // others have one rank
   std::string isa = "auto";
   int tensor_parallel = 1;
   int threads = 1;                    // of each rank
