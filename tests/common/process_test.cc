@@ -31,9 +31,6 @@ int NumArenas() {
 }
 
 TEST(ProcessTest, ManyThreadsShareFewArenas) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's heap has no arenas";
-#endif
   PrepareProcess();
   const int most = std::max(2, static_cast<int>(std::thread::hardware_concurrency()) / 2);
   const int num_threads = 8 * most;
