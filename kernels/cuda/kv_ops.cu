@@ -91,9 +91,44 @@ __device__ void NormHead(Chunk<T, N>& chunk, const float* gain, int head_dim, fl
   }
 }
 
-// A warp takes a query, a key or a value of a row and head; bound by reading and writing them.
-// Pairs that are rotated meet in shared memory, [warps, head_dim].
-template <typename T, typename Element>
+// Rotates a thread's elements of a head, from `first` on, of which `head` has all. In chunks: pairs
+// are a multiple of N apart, so that a thread's are all first or all second ones, and 16 bytes of
+// them and of the angles are read at a time, which meets no bank twice.
+template <bool kInChunks, typename T, int N>
+__device__ void RotateChunk(Chunk<T, N>& chunk, const float* head, const float* angles, int first,
+                            int n) {
+  if constexpr (kInChunks) {
+    if (first >= 2 * n) return;
+    const bool is_first = first < n;
+    const int pair = is_first ? first : first - n, other = is_first ? first + n : first - n;
+    CONTINUO_UNROLL
+    for (int j = 0; j < N; j += 4) {
+      const Chunk<float, 4> own = LoadChunk<4>(head + first + j);
+      const Chunk<float, 4> theirs = LoadChunk<4>(head + other + j);
+      const Chunk<float, 4> cosines = LoadChunk<4>(angles + pair + j);
+      const Chunk<float, 4> sines = LoadChunk<4>(angles + n + pair + j);
+      CONTINUO_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float a = own.at[i] * cosines.at[i], b = theirs.at[i] * sines.at[i];
+        Store(&chunk.at[j + i], is_first ? a - b : a + b);
+      }
+    }
+  } else {
+    CONTINUO_UNROLL
+    for (int j = 0; j < N; ++j) {
+      const int d = first + j;
+      if (d < n) {
+        Store(&chunk.at[j], head[d] * angles[d] - head[d + n] * angles[d + n]);
+      } else if (d < 2 * n) {
+        Store(&chunk.at[j], head[d] * angles[d - n] + head[d - n] * angles[d]);
+      }
+    }
+  }
+}
+
+// A warp takes a query, a key or a value of a row and head. Pairs that are rotated meet in shared
+// memory, [warps, head_dim].
+template <bool kInChunks, typename T, typename Element>
 __global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, T* q, T* k, const T* v,
                                        const int32_t* slots, int64_t rows, int num_heads,
                                        HeadRotationArrays turn) {
@@ -124,20 +159,16 @@ __global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, T* q, T* k, const T
     }
     if (first < head_dim) {
       CONTINUO_UNROLL
-      for (int j = 0; j < N; ++j) head[first + j] = Widen(chunk.at[j]);
+      for (int j = 0; j < N; j += 4) {
+        Chunk<float, 4> wide;
+        CONTINUO_UNROLL
+        for (int i = 0; i < 4; ++i) wide.at[i] = Widen(chunk.at[j + i]);
+        StoreChunk<4>(head + first + j, wide);
+      }
     }
     SyncWarp();
     if (first < head_dim) {
-      const float* const angles = turn.angles + row * 2 * n;
-      CONTINUO_UNROLL
-      for (int j = 0; j < N; ++j) {
-        const int d = first + j;
-        if (d < n) {
-          Store(&chunk.at[j], head[d] * angles[d] - head[d + n] * angles[d + n]);
-        } else if (d < 2 * n) {
-          Store(&chunk.at[j], head[d] * angles[d - n] + head[d - n] * angles[d]);
-        }
-      }
+      RotateChunk<kInChunks>(chunk, head, turn.angles + row * 2 * n, first, n);
       StoreChunk<N>(at, chunk);
     }
     SyncWarp();  // before `head` is filled again, and `at` read by others
@@ -175,9 +206,11 @@ cudaError_t RotateAndWriteKv(const KvLayout<Element>& kv, T* q, T* k, const T* v
   const int64_t n = rows * (num_heads + 2 * kv.num_heads);
   if (n == 0 || kv.head_dim == 0) return cudaSuccess;
   const size_t shared = kThreads / kWarp * static_cast<size_t>(kv.head_dim) * sizeof(float);
-  return Launch("RotateAndWriteKv", RotateAndWriteKvKernel<T, Element>,
-                BlocksFor(n, kThreads / kWarp), kThreads, shared, stream, kv, q, k, v, slots, rows,
-                num_heads, turn);
+  const bool in_chunks = turn.num_frequencies % kChunk<T> == 0 && IsAligned(turn.angles);
+  const auto kernel = in_chunks ? RotateAndWriteKvKernel<true, T, Element>
+                                : RotateAndWriteKvKernel<false, T, Element>;
+  return Launch("RotateAndWriteKv", kernel, BlocksFor(n, kThreads / kWarp), kThreads, shared,
+                stream, kv, q, k, v, slots, rows, num_heads, turn);
 }
 
 cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs, int64_t num_pairs,

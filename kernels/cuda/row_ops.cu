@@ -31,6 +31,7 @@ __global__ void EmbedKernel(T* out, const W* table, const int32_t* ids, int64_t 
 // x += round(sum + bias), of a chunk of a row; bias may be null.
 template <typename T, int N>
 __device__ void AddTo(Chunk<T, N>& x, const float* sum, const float* bias) {
+  CONTINUO_UNROLL
   for (int j = 0; j < N; ++j) {
     T addend;
     Store(&addend, bias == nullptr ? sum[j] : sum[j] + bias[j]);
@@ -40,6 +41,7 @@ __device__ void AddTo(Chunk<T, N>& x, const float* sum, const float* bias) {
 
 template <typename T, int N>
 __device__ float AddSquares(float sum, const Chunk<T, N>& chunk) {
+  CONTINUO_UNROLL
   for (int j = 0; j < N; ++j) {
     const float value = Widen(chunk.at[j]);
     sum = fmaf(value, value, sum);
@@ -68,6 +70,7 @@ __device__ void ScaleRow(T* out, const T* x, const float* gain, int64_t cols, fl
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < cols; i += kRowThreads * N) {
     const Chunk<T, N> chunk = LoadChunk<N>(x + i);
     Chunk<T, N> result;
+    CONTINUO_UNROLL
     for (int j = 0; j < N; ++j) {
       Store(&result.at[j], Widen(chunk.at[j]) * factor * gain[i + j]);
     }
