@@ -61,8 +61,8 @@ constexpr const char* NameOf(WeightType type) {
 }
 
 // How a weight matrix lies in a device's memory: row-major in data.dtype, or as the device packs it
-// (kernels/cpu/panels.h, kernels/cuda/quantised_layout.h). A new quantisation is a WeightType, a
-// format here, and a case in each backend's FormatOf, PackRows, MatMul and Embed.
+// (cpu/panels.h, cuda/quantised_layout.h, cuda/fp8.h). A new quantisation is a WeightType, a format
+// here, and a case in each backend's Computes, or in its FormatOf, PackRows, MatMul and Embed.
 enum class WeightFormat : uint8_t { kDense, kBF16Panels, kInt8Panels, kInt4Panels, kFp8Rows };
 
 // A packed matrix is filled so many rows at a time.

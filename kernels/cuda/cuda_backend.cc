@@ -135,9 +135,10 @@ void CudaBackend::MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) {
 }
 
 void CudaBackend::MatMuls(Tensor x, std::span<const Product> products) {
-  const bool all_fp8 = std::all_of(products.begin(), products.end(), [](const Product& p) {
-    return p.w.format == WeightFormat::kFp8Rows && p.out.size() > 0;
-  });
+  const bool all_fp8 =
+      !products.empty() && std::all_of(products.begin(), products.end(), [](const Product& p) {
+        return p.w.format == WeightFormat::kFp8Rows && p.out.size() > 0;
+      });
   if (!all_fp8 || x.cols() == 0 || !failure_.ok()) {
     Backend::MatMuls(x, products);
     return;

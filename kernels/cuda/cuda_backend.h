@@ -37,8 +37,7 @@ struct CudaBackendOptions {
 
 // The Backend of one CUDA device. Activations are f32 or bf16, weights of the same type, or f32,
 // int8 or int4 with bf16 activations, which stay bf16, or fp8 with bf16 activations, which are made
-// fp8 row by row. MatMulPieces sums K in one go: its result
-// depends on the number of ranks.
+// fp8 row by row. MatMulPieces sums K in one go: its result depends on the number of ranks.
 //
 // The first call that fails is kept, later ones do nothing, and Synchronize() tells of it.
 class CudaBackend : public Backend {

@@ -74,8 +74,10 @@ void CudaBackend::MultiplyFp8(Tensor x, std::span<const Product> products) {
   }
   constexpr int64_t kFloat = sizeof(float);
   const int64_t row_bytes = padded + kFloat + most_columns * kFloat;
-  const int64_t step =
-      std::clamp<int64_t>(static_cast<int64_t>(options_.scratch_bytes) / row_bytes, 1, rows);
+  // The parts of scratch begin at 256 bytes, and so do slices of rows that are made of 16.
+  int64_t step = std::clamp<int64_t>(
+      (static_cast<int64_t>(options_.scratch_bytes) - 512) / row_bytes, 1, rows);
+  if (step < rows && step > 16) step = step / 16 * 16;
   const int64_t scale_begin = (step * padded + 255) / 256 * 256;
   const int64_t sum_begin = (scale_begin + step * kFloat + 255) / 256 * 256;
   auto* const scratch =

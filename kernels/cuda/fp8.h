@@ -52,9 +52,9 @@ CONTINUO_HOST_DEVICE inline float FromE4M3(uint8_t bits) {
   return value;
 }
 
-// What a row's elements are multiplied with, and its scale, 1 / that but exact where all are 0, of
-// the largest size of them. `strange`: NaN where one is NaN or infinite, else 0; the row is NaN
-// then.
+// What a row's elements are multiplied with, and what its numbers are multiplied with afterwards,
+// by the largest size of its elements; both 0 where that is 0. `strange`: NaN where an element is
+// NaN or infinite, which makes the row NaN, else 0.
 struct Fp8Scale {
   float factor, scale;
 };

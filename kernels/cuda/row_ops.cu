@@ -127,9 +127,8 @@ __global__ void AddBiasKernel(T* out, const float* sum, int64_t stride, const fl
                               int64_t n, int64_t cols) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < n; i += step) {
-    const int64_t column = i % cols;
-    const float value = sum[i / cols * stride + column];
-    Store(out + i, bias == nullptr ? value : value + bias[column]);
+    const float value = stride == cols ? sum[i] : sum[i / cols * stride + i % cols];
+    Store(out + i, bias == nullptr ? value : value + bias[i % cols]);
   }
 }
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """hf_scores.py PROGRAM MODEL [--device=cuda:0] [--json=FILE]: log-probabilities beside transformers'.
 
-PROGRAM is score_tokens. The same random tokens are scored by Continuo on the device and by Hugging
+PROGRAM is score_tokens, run with CONTINUO_LIBRARIES, if set, as LD_LIBRARY_PATH. The same random tokens are scored by Continuo on the device and by Hugging
 Face's model on PyTorch, there in float32 and in bfloat16. What is asked for: in bf16 Continuo is no
 further from float32 than PyTorch's own bf16 is, by more than a quarter, in the mean and at most.
 Ends with 0 where that is so, 77 where PyTorch or transformers are not installed.
 """
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -58,9 +59,12 @@ def main():
     sequences = [[draw.randrange(vocabulary) for _ in range(n)] for n in LENGTHS]
     exact = by_transformers(options.model, sequences, torch.float32, device)
     theirs = difference(by_transformers(options.model, sequences, torch.bfloat16, device), exact)
+    environment = dict(os.environ)
+    if "CONTINUO_LIBRARIES" in environment:
+        environment["LD_LIBRARY_PATH"] = environment["CONTINUO_LIBRARIES"]
     scored = subprocess.run(
         [options.program, f"--model={options.model}", f"--device={options.device}"],
-        input=json.dumps(sequences), capture_output=True, text=True)
+        input=json.dumps(sequences), capture_output=True, text=True, env=environment)
     if scored.returncode != 0:
         print(scored.stderr)
         return 1

@@ -95,11 +95,16 @@ for shape in qwen3-0.6b ${CONTINUO_GPU_SHAPES:-llama-3.2-1b llama-3.1-8b}; do
       --threads=8 --deterministic="$deterministic" --json="$out/$name.json"
   done
   if python3 -c 'import torch, transformers' 2>/dev/null; then
-    step "hf-$shape" python3 tests/gpu/hf_scores.py "$packed/bin/score_tokens" "$model" --json="$out/hf-$shape.json"
+    # PyTorch has libraries of its own.
+    step "hf-$shape" env -u LD_LIBRARY_PATH CONTINUO_LIBRARIES="$LD_LIBRARY_PATH" python3 \
+      tests/gpu/hf_scores.py "$packed/bin/score_tokens" "$model" --json="$out/hf-$shape.json"
   else
     echo "hf-$shape: PyTorch and transformers are not installed: skipped"
   fi
-  for weights in int8 int4 fp8; do
+  formats=(int8 int4)
+  # fp8 is for Hopper.
+  nvidia-smi --query-gpu=compute_cap --format=csv,noheader | grep -q '^9\.0' && formats+=(fp8)
+  for weights in "${formats[@]}"; do
     LINES_SHOWN=10 step "step-$shape-$weights" "$packed/bin/step_bench" --model="$model" \
       --device=cuda:0 --threads=8 --weights="$weights" --json="$out/step-$shape-$weights.json"
   done

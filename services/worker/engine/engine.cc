@@ -151,8 +151,11 @@ absl::Status Engine::Impl::RunStep(const Moment& start) {
   }
   const absl::Duration begin = clock.Elapsed();
   ASSIGN_OR_RETURN(StepResult result, executor.Run(plan, [this](std::span<uint32_t> mask) {
-    scheduler.FillMask(mask);
-    if (works_apart) scheduler.Deliver();
+    if (mask.empty()) {
+      scheduler.Deliver();  // it works apart
+    } else {
+      scheduler.FillMask(mask);
+    }
   }));
   const Moment end = Now();
   RETURN_IF_ERROR(scheduler.Commit(std::move(result), end, end.elapsed - begin));

@@ -25,7 +25,7 @@ namespace continuo {
 // Reads no clock, knows no thread: a caller passes the time in and runs the plans. README.md of
 // this folder tells the rules. Not thread-safe.
 //
-//   Add, End, FinishSequence, Expire → Schedule → (run the plan) → Commit → Deliver → …
+//   Add, End, FinishSequence, Expire → Schedule → (run; perhaps Deliver) → Commit → Deliver
 class Scheduler {
  public:
   Scheduler(const EngineOptions& options, EngineMetrics* metrics);

@@ -10,9 +10,9 @@
 
 namespace continuo {
 
-// Called at most once per step, while the device is busy, to say which tokens each sample with
-// `masked` set may pick. `mask` is [number of masked samples, MaskWords(vocab)], in the order of
-// the samples, bit id % 32 of word id / 32, all ones on entry.
+// Called once per step with masked samples, while the device is busy, to say which tokens each
+// sample with `masked` set may pick. `mask` is [number of masked samples, MaskWords(vocab)], in the
+// order of the samples, bit id % 32 of word id / 32, all ones on entry.
 using MaskFiller = absl::FunctionRef<void(std::span<uint32_t> mask)>;
 
 constexpr int MaskWords(int vocab_size) { return (vocab_size + 31) / 32; }
@@ -24,9 +24,9 @@ class Executor {
   // An error means that the device or a rank is lost: nothing of the step may be used, and the
   // process ends.
   virtual absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) = 0;
-  // Whether the device works by itself while this thread does not. Then Run calls fill_mask in
-  // every step, with an empty mask where no sample is masked: what its caller has to do costs
-  // nothing there.
+  // Whether the device works by itself while this thread does not. Then Run calls fill_mask once
+  // more in every step, with an empty mask, when the device has been given its work: what the
+  // caller has to do is done beside that.
   virtual bool WorksApart() const { return false; }
   // Between steps: gives the memory of a result back, so that the next one needs none.
   virtual void Recycle(StepResult) {}

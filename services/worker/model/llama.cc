@@ -72,7 +72,7 @@ class Llama : public Model {
     // Decoding does the same again and again. With several ranks their second threads look at the
     // stream meanwhile, with experts the host may have to wait for their numbers of rows.
     const bool decodes = rows == step.kv.kv_len.rows() && wanted == rows;
-    if (!decodes || shard_.size > 1 || WaitsForExperts(rows)) return Enqueue(step);
+    if (!decodes || shard_.size > 1 || Waits(rows)) return Enqueue(step);
     std::array<int64_t, 18> key;
     auto at = key.begin();
     for (const Tensor& t : {step.token_ids, step.positions, step.kv_slots, step.kv.block_tables,
@@ -94,17 +94,17 @@ class Llama : public Model {
     return logits;
   }
 
- private:
-  bool WaitsForExperts(int64_t rows) const {
+  bool Waits(int64_t rows) const override {
     for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
       if (!config_.has_experts(static_cast<int>(layer))) continue;
       const ExpertsWeights& experts = weights_.layers[layer].experts;
       const int64_t entries = rows * config_.experts.per_token;
-      return b_.WaitsForExperts(now_.h.dtype, experts.gate, entries);
+      return b_.WaitsForExperts(all_.h.dtype, experts.gate, entries);
     }
     return false;
   }
 
+ private:
   void Enqueue(const DeviceStep& step) {
     Embed(step.token_ids);
     b_.RopeAngles(now_.angles, step.positions, all_.frequencies,

@@ -158,16 +158,20 @@ absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fil
     if (distinct_rows_.empty() || distinct_rows_.back() != row) distinct_rows_.push_back(row);
     row_of_sample_.push_back(static_cast<int32_t>(distinct_rows_.size()) - 1);
   }
+  const bool samples_here = shard_.rank == 0;
+  bool is_called = !samples_here || !WorksApart();
+  const auto let_caller_work = [&] {
+    if (!std::exchange(is_called, true)) fill_mask({});
+  };
   if (plan.num_rows() > 0) {
     ASSIGN_OR_RETURN(const DeviceStep step, Upload(plan));
+    if (model_->Waits(plan.num_rows())) let_caller_work();  // it would come after all of that
     model_->Forward(step);
   }
 
   StepResult result = std::exchange(recycled_, {});
-  const bool samples_here = shard_.rank == 0;
-  bool is_called = !samples_here || !WorksApart();
   if (samples_here) {
-    is_called = sampler_.FillMasks(plan, fill_mask) || is_called;
+    sampler_.FillMasks(plan, fill_mask);
     result.token_ids.resize(static_cast<size_t>(num_samples));
     result.scores.resize(static_cast<size_t>(num_samples));
   }
@@ -181,14 +185,14 @@ absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fil
     int end = sample;
     while (end < num_samples && row_of_sample_[static_cast<size_t>(end)] < first + count) ++end;
     sampler_.Enqueue(plan, {sample, end, first, row_of_sample_}, logits);
-    if (!std::exchange(is_called, true)) fill_mask({});
+    let_caller_work();
     RETURN_IF_ERROR(backend_->Synchronize());
     // What was drawn from logits that a failed rank left half-done is not taken.
     RETURN_IF_ERROR(communicator_->status());
     RETURN_IF_ERROR(sampler_.Finish(plan, result));
     sample = end;
   }
-  if (!is_called) fill_mask({});
+  let_caller_work();
   RETURN_IF_ERROR(backend_->Synchronize());
   RETURN_IF_ERROR(communicator_->status());
   return result;

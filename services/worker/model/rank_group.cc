@@ -46,7 +46,7 @@ absl::StatusOr<StepResult> RankGroup::Run(const StepPlan& plan, MaskFiller fill_
   const int64_t num_masked =
       std::count_if(plan.sampling.begin(), plan.sampling.end(),
                     [](const SamplingParams& params) { return params.masked; });
-  if (num_masked > 0 || WorksApart()) {
+  if (num_masked > 0) {
     mask_.assign(
         static_cast<size_t>(num_masked) * static_cast<size_t>(MaskWords(runners_[0]->vocab_size())),
         ~uint32_t{0});
@@ -56,6 +56,11 @@ absl::StatusOr<StepResult> RankGroup::Run(const StepPlan& plan, MaskFiller fill_
   std::unique_lock lock(mutex_);
   mask_ready_ = true;
   changed_.notify_all();
+  if (WorksApart()) {
+    lock.unlock();
+    fill_mask({});
+    lock.lock();
+  }
   changed_.wait(lock, [this] { return num_running_ == 0; });
   if (!failure_.ok()) return failure_;
   return std::move(result_);

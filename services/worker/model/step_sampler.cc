@@ -55,17 +55,16 @@ absl::Status StepSampler::Reserve(int max_samples) {
   return absl::OkStatus();
 }
 
-bool StepSampler::FillMasks(const StepPlan& plan, MaskFiller fill_mask) {
+void StepSampler::FillMasks(const StepPlan& plan, MaskFiller fill_mask) {
   int num_masked = 0;
   mask_of_sample_.clear();
   for (const SamplingParams& params : plan.sampling) {
     mask_of_sample_.push_back(params.masked ? num_masked++ : -1);
   }
-  if (num_masked == 0) return false;
+  if (num_masked == 0) return;
   mask_.assign(static_cast<size_t>(num_masked) * static_cast<size_t>(MaskWords(vocab_size_)),
                ~uint32_t{0});
   fill_mask(std::span<uint32_t>(mask_));
-  return true;
 }
 
 int64_t StepSampler::RowOf(size_t sample) const {

@@ -36,8 +36,8 @@ class StepSampler {
   // Room for steps of so many samples. ResourceExhausted where there is not enough.
   absl::Status Reserve(int max_samples);
 
-  // Asks for the masks of a step's samples, if any has one: whether it did. The device may be busy.
-  bool FillMasks(const StepPlan& plan, MaskFiller fill_mask);
+  // Asks for the masks of a step's samples, if any has one. The device may be busy.
+  void FillMasks(const StepPlan& plan, MaskFiller fill_mask);
   // Enqueues what a slice needs of the device. logits f32 [n ≤ kLogitRows, vocab].
   void Enqueue(const StepPlan& plan, const SampleSlice& slice, Tensor logits);
   // After Synchronize: the results of what was enqueued last. The logits are still there.

@@ -95,6 +95,47 @@ TEST(CudaModelTest, DecodingIsAGraphFromTheSecondStepOn) {
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
 
+// How often a step calls the filler with masks, and how often without.
+std::pair<int, int> FillerCalls(Executor& executor, const StepPlan& plan) {
+  std::pair<int, int> calls;
+  const auto result = executor.Run(
+      plan, [&](std::span<uint32_t> mask) { ++(mask.empty() ? calls.second : calls.first); });
+  EXPECT_TRUE(result.ok()) << result.status();
+  return calls;
+}
+
+TEST(CudaModelTest, EveryStepLetsTheCallerWorkOnce) {
+  CudaShim::Reset({.devices = {{}, {}}});
+  for (const char* family : {"llama", "qwen3_moe"}) {  // in fp32 experts are waited for
+    const TinyModel files({.family = family});
+    for (const char* device : {"cuda:0", "cuda:0,1"}) {
+      SCOPED_TRACE(std::string(family) + " " + device);
+      LoadedModel model = LoadOn(files, device);
+      EXPECT_TRUE(model.executor->WorksApart());
+      const std::vector<int32_t> tokens = Prompt(90, model.config.vocab_size, 3);
+      SamplingParams params;
+      for (const bool masked : {false, true}) {
+        params.masked = masked;
+        for (const std::vector<int32_t>& sampled :
+             {std::vector<int32_t>{}, LastOf(tokens), continuo::testing::AllOf(tokens)}) {
+          PlanBuilder builder(model.block_size, 6);
+          builder.Add(0, 0, tokens, sampled, params);
+          EXPECT_EQ(FillerCalls(*model.executor, builder.plan()),
+                    std::pair(masked && !sampled.empty() ? 1 : 0, 1))
+              << sampled.size();
+        }
+      }
+    }
+  }
+  const TinyModel files;
+  LoadedModel cpu = LoadOn(files, "cpu");
+  EXPECT_FALSE(cpu.executor->WorksApart());
+  const std::vector<int32_t> tokens = {1, 2, 3};
+  PlanBuilder builder(cpu.block_size, 4);
+  builder.Add(0, 0, tokens, LastOf(tokens));
+  EXPECT_EQ(FillerCalls(*cpu.executor, builder.plan()), std::pair(0, 0));
+}
+
 TEST(CudaModelTest, EveryCallOfAGraphThatFailsEndsTheStep) {
   const TinyModel files({.num_layers = 1});
   for (const char* function : {"cudaStreamBeginCapture", "cudaStreamEndCapture",

@@ -30,12 +30,8 @@ class ApartExecutor : public Executor {
   bool WorksApart() const override { return true; }
   absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override {
     const size_t before = given_.size();
-    bool is_called = false;
-    auto result = executor_.Run(plan, [&](std::span<uint32_t> mask) {
-      is_called = true;
-      fill_mask(mask);
-    });
-    if (!is_called) fill_mask({});
+    auto result = executor_.Run(plan, fill_mask);
+    fill_mask({});
     before_.push_back(before);
     after_.push_back(given_.size());
     return result;
