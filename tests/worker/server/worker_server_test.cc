@@ -207,6 +207,8 @@ TEST_F(WorkerServerTest, DrainFlushesAndHandsOverWhatTheNextWorkerGoesOnWith) {
   executor_.SetOpen(false);
   const auto live = server_->core().open_calls().All();
   ASSERT_EQ(live.size(), 1u);
+  // The load is published after a step's tokens.
+  WaitUntil([&] { return server_->core().ReadLoad().running_requests() == 1; });
   v1::DrainResponse drained;
   ASSERT_TRUE(Drain(absl::ZeroDuration(), &drained).ok());
   EXPECT_EQ(drained.running_requests(), 1u);
