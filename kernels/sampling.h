@@ -17,7 +17,7 @@ struct SeenToken {
   int32_t answer_count = 0;
 };
 
-// How one token comes from its row of logits, on a device that draws itself. NaN among the logits
+// How one token comes from its row of logits, whoever draws it. NaN among the logits
 // counts as -infinity, +infinity as the largest finite number. Then in this order:
 //
 //   mask: what it does not allow becomes -infinity; bias: added; penalties of each seen token: a
@@ -67,9 +67,9 @@ struct TokenLogit {
 struct DrawnToken {
   int32_t token_id = -1;  // drawn or the target; -1: left to the host
   float logit = 0;        // of that token
-  // Where a score is wanted, else anything: the largest logit, the sum of e^(logit - max_logit)
-  // over the vocabulary (0 where the largest is -infinity), and the largest logits above -infinity,
-  // in order; num_alternatives -1: left to the host.
+  // Where a score is wanted: the largest logit, the sum of e^(logit - max_logit) over the
+  // vocabulary (0 where the largest is -infinity), and the largest logits above -infinity, in
+  // order; num_alternatives -1: none is wanted, or it is left to the host.
   float max_logit = 0;
   int32_t num_alternatives = -1;
   double sum = 0;

@@ -16,9 +16,8 @@
 namespace continuo::cuda {
 namespace {
 
-constexpr size_t kStagingBytes = size_t{4} << 20;
 // Larger copies come from where the caller has the bytes: there are few, while loading.
-constexpr size_t kLargeCopy = size_t{1} << 20;
+constexpr size_t kStagingBytes = size_t{4} << 20;
 
 }  // namespace
 
@@ -91,7 +90,7 @@ void* CudaBackend::Scratch(size_t bytes) {
 void CudaBackend::CopyIn(Tensor dst, const void* host) {
   const size_t bytes = dst.bytes();
   if (bytes == 0 || !failure_.ok()) return;
-  if (bytes < kLargeCopy) {
+  if (bytes <= staging_.bytes()) {
     if (staged_ + bytes > staging_.bytes()) {
       Keep(Synchronize());
       if (!failure_.ok()) return;

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "kernels/cuda/backend_calls.h"
+#include "kernels/cuda/chunk.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/fp8.h"
 #include "kernels/cuda/row_ops.h"
+#include "kernels/cuda/scratch_layout.h"
 #include "services/base/check.h"
 
 namespace continuo::cuda {
@@ -25,10 +27,12 @@ Fp8Matrix MatrixOf(const Weight& w) {
           .k = Fp8Layout::Padded(layout.k)};
 }
 
-// Whether cuBLASLt writes rows of so many elements where they are to be.
-bool IsWritten(const Tensor& out) {
-  return out.cols() * static_cast<int64_t>(SizeOf(out.dtype)) % 16 == 0 &&
-         reinterpret_cast<uintptr_t>(out.data) % 16 == 0;
+// Whether a product's sums come by way of scratch: a bias is added to them, or cuBLASLt does not
+// write rows of so many elements where they are to be.
+bool IsApart(const Product& product) {
+  const Tensor& out = product.out;
+  return product.bias.size() > 0 || !IsAligned(out.data) ||
+         out.cols() * static_cast<int64_t>(SizeOf(out.dtype)) % 16 != 0;
 }
 
 }  // namespace
@@ -68,42 +72,50 @@ void CudaBackend::MultiplyFp8(Tensor x, std::span<const Product> products) {
   for (const Product& product : products) {
     CONTINUO_CHECK(product.w.data.cols() == k && product.w.data.rows() == product.out.cols());
     CONTINUO_CHECK(product.out.rows() == rows && IsActivation(product.out.dtype));
-    if (product.bias.size() > 0 || !IsWritten(product.out)) {
+    if (IsApart(product)) {
       most_columns = std::max(most_columns, Fp8Layout::Padded(product.out.cols()));
     }
   }
-  constexpr int64_t kFloat = sizeof(float);
-  const int64_t row_bytes = padded + kFloat + most_columns * kFloat;
-  // The parts of scratch begin at 256 bytes, and so do slices of rows that are made of 16.
+  const int64_t row_bytes = padded + (1 + most_columns) * static_cast<int64_t>(sizeof(float));
+  // Arrays of scratch begin at 256 bytes, and so do slices of rows that are made of 16.
   int64_t step = std::clamp<int64_t>(
-      (static_cast<int64_t>(options_.scratch_bytes) - 512) / row_bytes, 1, rows);
+      (static_cast<int64_t>(options_.scratch_bytes) - 3 * 256) / row_bytes, 1, rows);
   if (step < rows && step > 16) step = step / 16 * 16;
-  const int64_t scale_begin = (step * padded + 255) / 256 * 256;
-  const int64_t sum_begin = (scale_begin + step * kFloat + 255) / 256 * 256;
-  auto* const scratch =
-      static_cast<uint8_t*>(Scratch(static_cast<size_t>(sum_begin + step * most_columns * kFloat)));
-  auto* const scales = reinterpret_cast<float*>(scratch + scale_begin);
-  auto* const sums = reinterpret_cast<float*>(scratch + sum_begin);
+  struct Arrays {
+    uint8_t* numbers;  // [step, padded]
+    float* scales;     // [step]
+    float* sums;       // [step, most_columns]
+  };
+  const auto lay_out = [&](ScratchLayout& layout) -> Arrays {
+    return {.numbers = layout.Add<uint8_t>(static_cast<size_t>(step * padded)),
+            .scales = layout.Add<float>(static_cast<size_t>(step)),
+            .sums = layout.Add<float>(static_cast<size_t>(step * most_columns))};
+  };
+  ScratchLayout counted;
+  lay_out(counted);
+  ScratchLayout layout(Scratch(counted.bytes()));
+  const Arrays at = lay_out(layout);
   for (int64_t row = 0; row < rows && failure_.ok(); row += step) {
     const int64_t n = std::min(step, rows - row);
     Enqueue("QuantiseRows", [&] {
-      return QuantiseRows(scratch, scales, Data<const uint16_t>(RowsOf(x, row, n)), n, k, stream());
+      return QuantiseRows(at.numbers, at.scales, Data<const uint16_t>(RowsOf(x, row, n)), n, k,
+                          stream());
     });
-    const Fp8Matrix numbers = {scratch, scales, n, padded};
+    const Fp8Matrix numbers = {at.numbers, at.scales, n, padded};
     for (const Product& product : products) {
       const int64_t columns = product.out.cols();
       const Tensor to = RowsOf(product.out, row, n);
-      const bool is_apart = product.bias.size() > 0 || !IsWritten(product.out);
+      const bool is_apart = IsApart(product);
       Fp8Matrix w = MatrixOf(product.w);
       // Columns of zeros make rows of sums that are aligned.
       if (is_apart) w.rows = Fp8Layout::Padded(columns);
-      const Tensor written = is_apart ? Tensor{sums, DType::kF32, {n, w.rows, 1}} : to;
+      const Tensor written = is_apart ? Tensor{at.sums, DType::kF32, {n, w.rows, 1}} : to;
       Keep(SetDevice(device()));
       if (failure_.ok()) Keep(matmul_->Run(written, numbers, w, stream()));
       if (!is_apart) continue;
       Enqueue("AddBias", [&] {
         return WithType(to.dtype, [&]<typename T>() {
-          return AddBias(Data<T>(to), sums, w.rows,
+          return AddBias(Data<T>(to), at.sums, w.rows,
                          product.bias.size() > 0 ? Data<const float>(product.bias) : nullptr, n,
                          columns, stream());
         });

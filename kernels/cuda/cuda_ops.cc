@@ -153,17 +153,17 @@ void CudaBackend::RotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor
                  (how.q_gain.size() == head_dim && how.q_gain.dtype == DType::kF32 &&
                   how.k_gain.dtype == DType::kF32));
   const bool has_norm = how.q_gain.size() > 0;
-  const HeadRotationArrays turn = {.q_gain = has_norm ? Data<const float>(how.q_gain) : nullptr,
-                                   .k_gain = has_norm ? Data<const float>(how.k_gain) : nullptr,
-                                   .eps = how.eps,
-                                   .angles = Data<const float>(how.angles),
-                                   .num_frequencies = static_cast<int>(how.angles.cols() / 2)};
+  const HeadRotationArrays arrays = {.q_gain = has_norm ? Data<const float>(how.q_gain) : nullptr,
+                                     .k_gain = has_norm ? Data<const float>(how.k_gain) : nullptr,
+                                     .eps = how.eps,
+                                     .angles = Data<const float>(how.angles),
+                                     .num_frequencies = static_cast<int>(how.angles.cols() / 2)};
   Enqueue("RotateAndWriteKv", [&] {
     return WithType(q.dtype, [&]<typename T>() {
       return WithElement(kv.cache.dtype, [&]<typename Element>() {
         return cuda::RotateAndWriteKv(LayoutOf<Element>(kv, head_dim), Data<T>(q), Data<T>(k),
                                       Data<const T>(v), Data<const int32_t>(slots), rows,
-                                      static_cast<int>(q.cols() / head_dim), turn, stream());
+                                      static_cast<int>(q.cols() / head_dim), arrays, stream());
       });
     });
   });

@@ -41,13 +41,6 @@ CONTINUO_HOST_DEVICE inline bool IsGathered(DrawKind kind, const TokenDraw& draw
   return kind == DrawKind::kMinP || IsCounted(kind, draw);
 }
 
-CONTINUO_HOST_DEVICE inline int64_t PartsOf(int64_t vocab) {
-  return (vocab + kDrawPart - 1) / kDrawPart;
-}
-CONTINUO_HOST_DEVICE inline int64_t BlocksOf(int64_t vocab) {
-  return (vocab + kSumBlock - 1) / kSumBlock;
-}
-
 struct DrawJob {
   const TokenDraw& draw;
   const float* logits;

@@ -131,10 +131,10 @@ __device__ void RotateChunk(Chunk<T, N>& chunk, const float* head, const float* 
 template <bool kInChunks, typename T, typename Element>
 __global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, T* q, T* k, const T* v,
                                        const int32_t* slots, int64_t rows, int num_heads,
-                                       HeadRotationArrays turn) {
+                                       HeadRotationArrays how) {
   constexpr int N = kChunk<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int head_dim = kv.head_dim, n = turn.num_frequencies, first = lane * N;
+  const int head_dim = kv.head_dim, n = how.num_frequencies, first = lane * N;
   float* const head = reinterpret_cast<float*>(SharedMemory()) +
                       threadIdx.x / kWarp * static_cast<unsigned>(head_dim);
   const int per_row = num_heads + 2 * kv.num_heads;
@@ -154,8 +154,8 @@ __global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, T* q, T* k, const T
                   first;
     Chunk<T, N> chunk = {};
     if (first < head_dim) chunk = LoadChunk<N>(at);
-    if (turn.q_gain != nullptr) {
-      NormHead(chunk, is_query ? turn.q_gain : turn.k_gain, head_dim, turn.eps, lane);
+    if (how.q_gain != nullptr) {
+      NormHead(chunk, is_query ? how.q_gain : how.k_gain, head_dim, how.eps, lane);
     }
     if (first < head_dim) {
       CONTINUO_UNROLL
@@ -168,7 +168,7 @@ __global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, T* q, T* k, const T
     }
     SyncWarp();
     if (first < head_dim) {
-      RotateChunk<kInChunks>(chunk, head, turn.angles + row * 2 * n, first, n);
+      RotateChunk<kInChunks>(chunk, head, how.angles + row * 2 * n, first, n);
       StoreChunk<N>(at, chunk);
     }
     SyncWarp();  // before `head` is filled again, and `at` read by others
@@ -202,15 +202,15 @@ cudaError_t WriteKv(const KvLayout<Element>& kv, const T* k, const T* v, const i
 template <typename T, typename Element>
 cudaError_t RotateAndWriteKv(const KvLayout<Element>& kv, T* q, T* k, const T* v,
                              const int32_t* slots, int64_t rows, int num_heads,
-                             const HeadRotationArrays& turn, cudaStream_t stream) {
+                             const HeadRotationArrays& how, cudaStream_t stream) {
   const int64_t n = rows * (num_heads + 2 * kv.num_heads);
   if (n == 0 || kv.head_dim == 0) return cudaSuccess;
   const size_t shared = kThreads / kWarp * static_cast<size_t>(kv.head_dim) * sizeof(float);
-  const bool in_chunks = turn.num_frequencies % kChunk<T> == 0 && IsAligned(turn.angles);
+  const bool in_chunks = how.num_frequencies % kChunk<T> == 0 && IsAligned(how.angles);
   const auto kernel = in_chunks ? RotateAndWriteKvKernel<true, T, Element>
                                 : RotateAndWriteKvKernel<false, T, Element>;
   return Launch("RotateAndWriteKv", kernel, BlocksFor(n, kThreads / kWarp), kThreads, shared,
-                stream, kv, q, k, v, slots, rows, num_heads, turn);
+                stream, kv, q, k, v, slots, rows, num_heads, how);
 }
 
 cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs, int64_t num_pairs,

@@ -35,7 +35,7 @@ constexpr int64_t MaxHeadDim(DType dtype) { return 32 * 16 / static_cast<int64_t
 template <typename T, typename Element>
 cudaError_t RotateAndWriteKv(const KvLayout<Element>& kv, T* q, T* k, const T* v,
                              const int32_t* slots, int64_t rows, int num_heads,
-                             const HeadRotationArrays& turn, cudaStream_t stream);
+                             const HeadRotationArrays& how, cudaStream_t stream);
 
 // Backend::CopyKvBlocks of blocks of block_bytes (a multiple of 4): pairs [num_pairs, 2].
 cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs, int64_t num_pairs,

@@ -54,6 +54,7 @@ struct ById {
 
 __global__ void FindMaxKernel(DrawArrays a) {
   const DrawJob job = DrawJobOf(a, blockIdx.y);
+  if (blockIdx.x == 0 && threadIdx.x == 0 && !job.is_score) a.drawn[job.index] = DrawnToken();
   if (job.kind == DrawKind::kNothing) return;
   auto* const logits = reinterpret_cast<float*>(SharedMemory());          // [kPartFloats]
   auto* const best = reinterpret_cast<Candidate*>(logits + kPartFloats);  // [kDrawThreads]

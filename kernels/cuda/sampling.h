@@ -5,6 +5,7 @@
 #include <span>
 
 #include "cuda_runtime_api.h"
+#include "kernels/cuda/host_device.h"
 #include "kernels/sampling.h"
 
 // Drawing tokens on the device, as kernels/sampling.h defines it. What launchers return is the
@@ -21,6 +22,14 @@ inline constexpr int kDrawPart = 8192;
 // weigh, is first counted by distance.
 inline constexpr int kDrawBuckets = 512;
 
+CONTINUO_HOST_DEVICE inline int64_t PartsOf(int64_t vocab) {
+  return (vocab + kDrawPart - 1) / kDrawPart;
+}
+// Of kSumBlock ids.
+CONTINUO_HOST_DEVICE inline int64_t BlocksOf(int64_t vocab) {
+  return (vocab + kSumBlock - 1) / kSumBlock;
+}
+
 // A logit or a weight.
 struct Candidate {
   float value;
@@ -31,11 +40,11 @@ struct Candidate {
 struct DrawArrays {
   const float* logits = nullptr;  // [rows, vocab]
   int64_t vocab = 0;
-  const TokenDraw* draws = nullptr;
   int32_t num_draws = 0;
-  const LogitBias* biases = nullptr;
-  const SeenToken* seen = nullptr;
-  const uint32_t* masks = nullptr;
+  TokenDraw* draws = nullptr;  // [num_draws]; as a batch's, like what follows
+  LogitBias* biases = nullptr;
+  SeenToken* seen = nullptr;
+  uint32_t* masks = nullptr;
   DrawnToken* drawn = nullptr;  // [num_draws]
   // Of each job: num_draws draws, then their scores.
   Candidate* maxima = nullptr;         // [jobs, parts of a row]

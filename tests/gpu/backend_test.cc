@@ -114,8 +114,9 @@ TEST_F(GpuBackendTest, QuantisedProductsOfManyRowsAreMultipliedInSlices) {
 
 TEST_F(GpuBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
   Make(true);
-  CheckQuantisedRows(b(), 1024, 1024, {1, 2, 16, 17, 64, 65, 300});
-  CheckQuantisedRows(b(), 4096, 4096, {1, 33, 300});
+  CheckQuantisedRows(b(), {WeightType::kInt8, WeightType::kInt4}, 1024, 1024,
+                     {1, 2, 16, 17, 64, 65, 300});
+  CheckQuantisedRows(b(), {WeightType::kInt8, WeightType::kInt4}, 4096, 4096, {1, 33, 300});
 }
 
 TEST_F(GpuBackendTest, KeysAndValuesAreWrittenAsTheCpuDoes) { CheckWriteKv(b(), *cpu_); }
@@ -131,7 +132,7 @@ TEST_F(GpuBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
       CheckFp8(b(), rows, 23, 47, 0x1p-11);
     }
     CheckStrangeFp8Rows(b());
-    if (deterministic) CheckFp8Rows(b(), 1024, 1024, {1, 2, 16, 65, 300});
+    if (deterministic) CheckQuantisedRows(b(), {WeightType::kFp8}, 1024, 1024, {1, 2, 16, 65, 300});
   }
 }
 

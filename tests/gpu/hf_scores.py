@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """hf_scores.py PROGRAM MODEL [--device=cuda:0] [--json=FILE]: log-probabilities beside transformers'.
 
-PROGRAM is score_tokens, run with CONTINUO_LIBRARIES, if set, as LD_LIBRARY_PATH. The same random tokens are scored by Continuo on the device and by Hugging
-Face's model on PyTorch, there in float32 and in bfloat16. What is asked for: in bf16 Continuo is no
-further from float32 than PyTorch's own bf16 is, by more than a quarter, in the mean and at most.
+PROGRAM is score_tokens, run with CONTINUO_LIBRARIES, if set, as LD_LIBRARY_PATH. The same random
+tokens are scored by Continuo on the device and by Hugging Face's model on PyTorch, there in float32
+and in bfloat16. What is asked for: in bf16 Continuo is no further from float32 than PyTorch's own
+bf16 is, by more than a quarter, in the mean and at most.
 Ends with 0 where that is so, 77 where PyTorch or transformers are not installed.
 """
 import argparse

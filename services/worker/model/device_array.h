@@ -34,14 +34,7 @@ class DeviceArray {
       ASSIGN_OR_RETURN(data_, backend_.Allocate(capacity_ * sizeof(int32_t)));
     }
     const Tensor tensor = {data_, DType::kI32, {static_cast<int64_t>(host.size()) / cols, cols, 1}};
-    // In parts, since a device may have to wait before it copies many bytes.
-    constexpr size_t kPart = size_t{128} << 10;
-    for (size_t i = 0; i < host.size(); i += kPart) {
-      Tensor part = tensor;
-      part.data = static_cast<int32_t*>(data_) + i;
-      part.shape = {static_cast<int64_t>(std::min(kPart, host.size() - i)), 1, 1};
-      backend_.CopyIn(part, host.data() + i);
-    }
+    if (!host.empty()) backend_.CopyIn(tensor, host.data());
     return tensor;
   }
 

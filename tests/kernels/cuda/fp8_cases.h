@@ -76,28 +76,6 @@ inline void CheckFp8(Backend& b, int64_t rows, int64_t columns, int64_t k, doubl
   ExpectNear(sum.Get(), ReferenceMatMul(numbers, weights, {}, rows, columns, k), 0x1p-24, errors);
 }
 
-// With a deterministic backend a row's bits are the same alone and among others.
-inline void CheckFp8Rows(Backend& b, int64_t columns, int64_t k,
-                         const std::vector<int64_t>& counts) {
-  Random random(43);
-  const int64_t most = *std::max_element(counts.begin(), counts.end());
-  const HostTensor x = HostTensor::Of(DType::kBF16, most, k, random);
-  const DeviceWeight w(b, WeightType::kFp8, HostTensor::Of(DType::kBF16, columns, k, random),
-                       {0, k});
-  const DeviceTensor in(b, x), all(b, HostTensor::Poisoned(DType::kF32, most, columns));
-  b.MatMul(all, in, w.weight(), Tensor());
-  const HostTensor expected = all.Get();
-  for (const int64_t rows : counts) {
-    const DeviceTensor part(b, x.Rows(0, rows));
-    const DeviceTensor out(b, HostTensor::Poisoned(DType::kF32, rows, columns));
-    b.MatMul(out, part, w.weight(), Tensor());
-    EXPECT_EQ(std::memcmp(out.Get().bytes().data(), expected.bytes().data(),
-                          static_cast<size_t>(rows * columns) * sizeof(float)),
-              0)
-        << rows;
-  }
-}
-
 // A row with a NaN or an infinity is NaN; others do not see it.
 inline void CheckStrangeFp8Rows(Backend& b) {
   constexpr int64_t kRows = 3, kColumns = 16, kK = 32;

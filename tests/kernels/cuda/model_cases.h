@@ -95,6 +95,20 @@ inline void ExpectSameScores(const std::vector<float>& got, const std::vector<fl
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
 }
 
+// Scores of rounded numbers: bounds of the largest difference and of the mean one, which is not 0.
+inline void ExpectScoresNear(const std::vector<float>& got, const std::vector<float>& expected,
+                             double largest, double mean) {
+  ASSERT_EQ(got.size(), expected.size());
+  double sum = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double difference = std::abs(got[i] - expected[i]);
+    ASSERT_LT(difference, largest) << i;
+    sum += difference;
+  }
+  EXPECT_LT(sum / static_cast<double>(got.size()), mean);
+  EXPECT_GT(sum, 0);
+}
+
 // In fp32 a model differs by sums of other order; in bf16 by roundings to 8 bits in each layer, of
 // logits whose size is about 1.
 inline void CheckModels(const std::string& device) {
@@ -124,15 +138,7 @@ inline void CheckQuantisedModels(const std::string& device) {
         LoadedModel cpu = LoadOn(files, "cpu", false, "auto", weights);
         LoadedModel other = LoadOn(files, device, false, "auto", weights);
         EXPECT_EQ(other.weight_format, weights);
-        const std::vector<float> got = Scores(other), expected = Scores(cpu);
-        ASSERT_EQ(got.size(), expected.size());
-        double sum = 0;
-        for (size_t i = 0; i < got.size(); ++i) {
-          const double difference = std::abs(got[i] - expected[i]);
-          ASSERT_LT(difference, 0.5) << i;
-          sum += difference;
-        }
-        EXPECT_LT(sum / static_cast<double>(got.size()), 0.06);
+        ExpectScoresNear(Scores(other), Scores(cpu), 0.5, 0.06);
       }
     }
   }
@@ -147,16 +153,7 @@ inline void CheckFp8Models(const std::string& device) {
     LoadedModel cpu = LoadOn(files, "cpu");
     LoadedModel other = LoadOn(files, device, false, "auto", "fp8");
     EXPECT_EQ(other.weight_format, "fp8");
-    const std::vector<float> got = Scores(other), expected = Scores(cpu);
-    ASSERT_EQ(got.size(), expected.size());
-    double sum = 0;
-    for (size_t i = 0; i < got.size(); ++i) {
-      const double difference = std::abs(got[i] - expected[i]);
-      ASSERT_LT(difference, 2) << i;
-      sum += difference;
-    }
-    EXPECT_LT(sum / static_cast<double>(got.size()), 0.35);
-    EXPECT_GT(sum, 0);
+    ExpectScoresNear(Scores(other), Scores(cpu), 2, 0.35);
   }
 }
 

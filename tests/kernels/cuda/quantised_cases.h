@@ -173,9 +173,9 @@ inline void CheckQuantised(Backend& b, Backend& cpu, int64_t rows, int64_t colum
 }
 
 // A row's bits are the same alone and among others.
-inline void CheckQuantisedRows(Backend& b, int64_t columns, int64_t k,
-                               const std::vector<int64_t>& counts) {
-  for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
+inline void CheckQuantisedRows(Backend& b, std::vector<WeightType> types, int64_t columns,
+                               int64_t k, const std::vector<int64_t>& counts) {
+  for (const WeightType type : types) {
     Random random(32);
     const int64_t most = *std::max_element(counts.begin(), counts.end());
     const HostTensor x = HostTensor::Of(DType::kBF16, most, k, random);
