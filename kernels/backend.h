@@ -107,6 +107,10 @@ class Backend {
   virtual void CopyIn(Tensor dst, const void* host) = 0;
   virtual void CopyOut(void* host, Tensor src) = 0;
   virtual absl::Status Synchronize() = 0;
+  // A point behind all that has been enqueued so far, and to wait until the work before it is done,
+  // as Synchronize does. The last four points can be waited for.
+  virtual int64_t Mark() { return 0; }
+  virtual absl::Status WaitFor(int64_t /*mark*/) { return Synchronize(); }
   // Whether tensors lie in the host's own memory: after Synchronize it reads them where they are,
   // and nothing need be copied out.
   virtual bool SharesHostMemory() const { return false; }
@@ -247,12 +251,15 @@ class Backend {
 
   // Draws and scores tokens from rows of logits, f32 [rows, vocabulary], as kernels/sampling.h
   // says; bit by bit, but what it leaves to the host. `drawn`, one for each draw and memory of
-  // AllocateHost, is written by the time Synchronize returns; the batch's views last as long. False
-  // where the device does not draw, or not such a batch: nothing happened.
-  virtual bool DrawTokens(std::span<DrawnToken> /*drawn*/, Tensor /*logits*/,
+  // AllocateHost, is written when what is enqueued here is done; the batch's views last as long.
+  // `tokens`, i32 [draws], are the ids for TakeTokens, -1 where left. False where the device does
+  // not draw, or not such a batch: nothing happened.
+  virtual bool DrawTokens(std::span<DrawnToken> /*drawn*/, Tensor /*tokens*/, Tensor /*logits*/,
                           const DrawBatch& /*batch*/) {
     return false;
   }
+  // ids[i], i32 [n]: where it is below 0, max(0, tokens[-1 - ids[i]]). Of devices that draw.
+  virtual void TakeTokens(Tensor /*ids*/, Tensor /*tokens*/) {}
 
  private:
   // gate = function(gate) * up

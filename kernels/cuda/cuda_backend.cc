@@ -28,6 +28,10 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Make(const CudaBackend
   ASSIGN_OR_RETURN(made->matmul_, cuda::MatMul::Make(device, options.deterministic));
   ASSIGN_OR_RETURN(made->scratch_, DeviceBuffer::Make(device, options.scratch_bytes));
   ASSIGN_OR_RETURN(made->staging_, PinnedBuffer::Make(device, kStagingBytes));
+  for (Point& point : made->points_) {
+    ASSIGN_OR_RETURN(Event event, Event::Make(device));
+    point.event.emplace(std::move(event));
+  }
   return made;
 }
 
@@ -91,13 +95,19 @@ void CudaBackend::CopyIn(Tensor dst, const void* host) {
   const size_t bytes = dst.bytes();
   if (bytes == 0 || !failure_.ok()) return;
   if (bytes <= staging_.bytes()) {
-    if (staged_ + bytes > staging_.bytes()) {
+    const uint64_t padded = (bytes + 63) / 64 * 64, size = staging_.bytes();
+    uint64_t at = staged_ % size;
+    if (at + padded > size) {  // not around the end
+      staged_ += size - at;
+      at = 0;
+    }
+    if (staged_ + padded - copied_ > size) {
       Keep(Synchronize());
       if (!failure_.ok()) return;
     }
-    void* const staged = static_cast<char*>(staging_.data()) + staged_;
+    staged_ += padded;
+    void* const staged = static_cast<char*>(staging_.data()) + at;
     std::memcpy(staged, host, bytes);
-    staged_ += (bytes + 63) / 64 * 64;
     host = staged;
   }
   Enqueue("cudaMemcpyAsync",
@@ -114,8 +124,24 @@ void CudaBackend::CopyOut(void* host, Tensor src) {
 absl::Status CudaBackend::Synchronize() {
   // Waits also after a failure: the caller's memory may be in use.
   Keep(stream_.Synchronize());
-  staged_ = 0;
+  copied_ = staged_;
   return failure_;
+}
+
+int64_t CudaBackend::Mark() {
+  Point& point = points_[static_cast<size_t>(num_marks_) % points_.size()];
+  point.staged = staged_;
+  Keep(point.event->Record(stream()));
+  return num_marks_++;
+}
+
+absl::Status CudaBackend::WaitFor(int64_t mark) {
+  CONTINUO_CHECK(mark < num_marks_ && mark + static_cast<int64_t>(points_.size()) >= num_marks_);
+  const Point& point = points_[static_cast<size_t>(mark) % points_.size()];
+  Keep(point.event->Synchronize());
+  if (!failure_.ok()) return Synchronize();  // the point may never have been set
+  copied_ = std::max(copied_, point.staged);
+  return absl::OkStatus();
 }
 
 void CudaBackend::ParallelFor(int n, absl::FunctionRef<void(int)> body) {

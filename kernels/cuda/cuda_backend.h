@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -55,6 +57,8 @@ class CudaBackend : public Backend {
   void CopyIn(Tensor dst, const void* host) override;
   void CopyOut(void* host, Tensor src) override;
   absl::Status Synchronize() override;
+  int64_t Mark() override;
+  absl::Status WaitFor(int64_t mark) override;
   absl::StatusOr<void*> AllocateHost(size_t bytes) override;
   void FreeHost(void* data) override;
   void ParallelFor(int n, absl::FunctionRef<void(int)> body) override;
@@ -96,7 +100,9 @@ class CudaBackend : public Backend {
                           std::span<const int64_t> piece_begin) override;
   void CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) override;
   // False beyond kMaxDraws draws, for vocabularies above 2^20 and for lists above 32 MiB.
-  bool DrawTokens(std::span<DrawnToken> drawn, Tensor logits, const DrawBatch& batch) override;
+  bool DrawTokens(std::span<DrawnToken> drawn, Tensor tokens, Tensor logits,
+                  const DrawBatch& batch) override;
+  void TakeTokens(Tensor ids, Tensor tokens) override;
 
  private:
   CudaBackend(const CudaBackendOptions& options, Stream stream)
@@ -131,8 +137,16 @@ class CudaBackend : public Backend {
   std::unordered_map<void*, DeviceBuffer> allocations_;
   std::unordered_map<void*, PinnedBuffer> host_allocations_;
   DeviceBuffer scratch_;
-  PinnedBuffer staging_;  // what CopyIn has been given since the stream was last idle
-  size_t staged_ = 0;     // bytes
+  // What CopyIn has been given, a ring. Counted from the start: bytes put there, and those of them
+  // that have been copied for sure.
+  PinnedBuffer staging_;
+  uint64_t staged_ = 0, copied_ = 0;
+  struct Point {
+    std::optional<Event> event;
+    uint64_t staged = 0;
+  };
+  std::array<Point, 4> points_;
+  int64_t num_marks_ = 0;
   absl::Status failure_;
 };
 

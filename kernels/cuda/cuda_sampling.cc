@@ -15,7 +15,8 @@ namespace {
 // Of biases, seen tokens and masks: batches with more are the host's.
 constexpr size_t kMaxListBytes = size_t{32} << 20;
 
-DrawArrays LayOut(ScratchLayout& layout, const DrawBatch& batch, const Tensor& logits) {
+DrawArrays LayOut(ScratchLayout& layout, const DrawBatch& batch, const Tensor& tokens,
+                  const Tensor& logits) {
   const size_t n = batch.draws.size(), jobs = 2 * n;
   const auto parts = static_cast<size_t>(PartsOf(logits.cols()));
   const auto blocks = static_cast<size_t>(BlocksOf(logits.cols()));
@@ -27,6 +28,7 @@ DrawArrays LayOut(ScratchLayout& layout, const DrawBatch& batch, const Tensor& l
           .seen = layout.Add<SeenToken>(batch.seen.size()),
           .masks = layout.Add<uint32_t>(batch.masks.size()),
           .drawn = layout.Add<DrawnToken>(n),
+          .tokens = Data<int32_t>(tokens),
           .maxima = layout.Add<Candidate>(jobs * parts),
           .block_sums = layout.Add<double>(jobs * blocks),
           .histograms = layout.Add<uint64_t>(jobs * kDrawBuckets),
@@ -58,21 +60,23 @@ void CheckBatch(const DrawBatch& batch, const Tensor& logits) {
 
 }  // namespace
 
-bool CudaBackend::DrawTokens(std::span<DrawnToken> drawn, Tensor logits, const DrawBatch& batch) {
+bool CudaBackend::DrawTokens(std::span<DrawnToken> drawn, Tensor tokens, Tensor logits,
+                             const DrawBatch& batch) {
   const size_t n = batch.draws.size();
   CheckBatch(batch, logits);
-  CONTINUO_CHECK(drawn.size() == n);
+  CONTINUO_CHECK(drawn.size() == n && tokens.dtype == DType::kI32);
+  CONTINUO_CHECK(tokens.size() == static_cast<int64_t>(n));
   const size_t list_bytes =
       batch.biases.size_bytes() + batch.seen.size_bytes() + batch.masks.size_bytes();
   if (n == 0 || n > kMaxDraws || logits.cols() > kMaxDrawVocabulary || list_bytes > kMaxListBytes) {
     return false;
   }
   ScratchLayout counted;
-  LayOut(counted, batch, logits);
+  LayOut(counted, batch, tokens, logits);
   void* const memory = Scratch(counted.bytes());
   if (!failure_.ok()) return true;
   ScratchLayout layout(memory);
-  const DrawArrays arrays = LayOut(layout, batch, logits);
+  const DrawArrays arrays = LayOut(layout, batch, tokens, logits);
   CopyIn(Words(arrays.draws, n), batch.draws.data());
   CopyIn(Words(arrays.biases, batch.biases.size()), batch.biases.data());
   CopyIn(Words(arrays.seen, batch.seen.size()), batch.seen.data());
@@ -80,6 +84,13 @@ bool CudaBackend::DrawTokens(std::span<DrawnToken> drawn, Tensor logits, const D
   Enqueue("DrawTokens", [&] { return cuda::DrawTokens(arrays, batch.draws, stream()); });
   CopyOut(drawn.data(), Words(arrays.drawn, n));
   return true;
+}
+
+void CudaBackend::TakeTokens(Tensor ids, Tensor tokens) {
+  CONTINUO_CHECK(ids.dtype == DType::kI32 && tokens.dtype == DType::kI32);
+  Enqueue("TakeTokens", [&] {
+    return cuda::TakeTokens(Data<int32_t>(ids), Data<const int32_t>(tokens), ids.size(), stream());
+  });
 }
 
 }  // namespace continuo::cuda

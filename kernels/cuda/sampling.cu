@@ -451,11 +451,25 @@ __global__ void ChooseKernel(DrawArrays a) {
     }
   }
   if (threadIdx.x != 0) return;
+  a.tokens[job.index] = token;
   drawn.token_id = token;
   drawn.logit = token < 0 ? 0 : Ordinary(job.logits[token]);
 }
 
+__global__ void TakeTokensKernel(int32_t* ids, const int32_t* tokens, int64_t n) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kDrawThreads + threadIdx.x;
+  if (i >= n || ids[i] >= 0) return;
+  const int32_t token = tokens[-1 - ids[i]];
+  ids[i] = token < 0 ? 0 : token;
+}
+
 }  // namespace
+
+cudaError_t TakeTokens(int32_t* ids, const int32_t* tokens, int64_t n, cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  const auto blocks = static_cast<unsigned>((n + kDrawThreads - 1) / kDrawThreads);
+  return Launch("TakeTokens", TakeTokensKernel, blocks, kDrawThreads, 0, stream, ids, tokens, n);
+}
 
 cudaError_t DrawTokens(const DrawArrays& arrays, std::span<const TokenDraw> host,
                        cudaStream_t stream) {

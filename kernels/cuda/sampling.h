@@ -46,6 +46,7 @@ struct DrawArrays {
   SeenToken* seen = nullptr;
   uint32_t* masks = nullptr;
   DrawnToken* drawn = nullptr;  // [num_draws]
+  int32_t* tokens = nullptr;    // [num_draws], of Backend::TakeTokens
   // Of each job: num_draws draws, then their scores.
   Candidate* maxima = nullptr;         // [jobs, parts of a row]
   double* block_sums = nullptr;        // [jobs, blocks of kSumBlock of a row]
@@ -57,5 +58,8 @@ struct DrawArrays {
 // Enqueues the draws. `host` is what `arrays.draws` will be: it decides which kernels are needed.
 cudaError_t DrawTokens(const DrawArrays& arrays, std::span<const TokenDraw> host,
                        cudaStream_t stream);
+
+// Backend::TakeTokens of n ids.
+cudaError_t TakeTokens(int32_t* ids, const int32_t* tokens, int64_t n, cudaStream_t stream);
 
 }  // namespace continuo::cuda

@@ -33,6 +33,10 @@ absl::StatusOr<bool> Event::Done() const {
   return true;
 }
 
+absl::Status Event::Synchronize() const {
+  return CudaStatus(cudaEventSynchronize(event_), device_, "cudaEventSynchronize");
+}
+
 absl::StatusOr<Stream> Stream::Make(int device) {
   RETURN_IF_ERROR(SetDevice(device));
   cudaStream_t stream = nullptr;

@@ -27,6 +27,8 @@ class Event {
   absl::Status Record(cudaStream_t stream);
   // Whether the device has done that work. Asked before any Record: true.
   absl::StatusOr<bool> Done() const;
+  // Returns when it has, with the error of the work that failed.
+  absl::Status Synchronize() const;
   cudaEvent_t get() const { return event_; }
 
  private:

@@ -37,6 +37,7 @@
 #include "services/worker/server/text_answers.h"
 #include "services/worker/server/validate.h"
 #include "services/worker/text/utf8.h"
+#include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/testing/tiny_model.h"
 
@@ -48,16 +49,16 @@ constexpr int kNumBlocks = 48, kBlockSize = 4;  // for less than what four seque
 constexpr uint32_t kMaxTokens = 12, kMaxSequencesRun = 4;
 
 // A step takes a millisecond.
-class ClockedExecutor : public Executor {
+class ClockedExecutor : public ForwardingExecutor {
  public:
-  ClockedExecutor(Executor* executor, ManualClock* clock) : executor_(executor), clock_(clock) {}
-  absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override {
+  ClockedExecutor(Executor* executor, ManualClock* clock)
+      : ForwardingExecutor(executor), clock_(clock) {}
+  absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override {
     clock_->Advance(absl::Milliseconds(1));
-    return executor_->Run(plan, fill_mask);
+    return ForwardingExecutor::Start(plan, fill_mask);
   }
 
  private:
-  Executor* const executor_;
   ManualClock* const clock_;
 };
 

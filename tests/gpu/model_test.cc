@@ -2,6 +2,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "tests/kernels/cuda/model_cases.h"
+#include "tests/kernels/cuda/overlap_cases.h"
 
 namespace continuo::testing {
 namespace {
@@ -18,6 +19,8 @@ class GpuModelTest : public ::testing::Test {
 TEST_F(GpuModelTest, EveryFamilyScoresAsOnTheCpu) { CheckModels("cuda:0"); }
 
 TEST_F(GpuModelTest, QuantisedWeightsScoreAsOnTheCpu) { CheckQuantisedModels("cuda:0"); }
+
+TEST_F(GpuModelTest, StepsAheadGiveWhatStepsInTurnGive) { CheckOverlap("cuda:0"); }
 
 TEST_F(GpuModelTest, Fp8WeightsScoreNearly) {
   const auto backend = MakeBackend({.device = "cuda:0"});

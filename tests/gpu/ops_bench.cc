@@ -165,6 +165,9 @@ class Bench {
     auto memory = b_.AllocateHost(64 * sizeof(DrawnToken));
     CONTINUO_CHECK(memory.ok());
     drawn_ = {static_cast<DrawnToken*>(*memory), 64};
+    auto tokens = b_.Allocate(64 * sizeof(int32_t));
+    CONTINUO_CHECK(tokens.ok());
+    tokens_ = *tokens;
     for (const auto& [name, draw] : std::vector<std::pair<std::string, TokenDraw>>{
              {"greedy", {.temperature = 0}},
              {"plain", {.uniform = 0.7}},
@@ -180,7 +183,9 @@ class Bench {
         }
         Add({"DrawTokens " + name + ", rows " + std::to_string(rows),
              4.0 * static_cast<double>(rows * kVocab), 0, [=, this] {
-               CONTINUO_CHECK(b_.DrawTokens(drawn_.first(draws.size()), logits, {.draws = draws}));
+               const Tensor tokens = {tokens_, DType::kI32, {rows, 1, 1}};
+               CONTINUO_CHECK(
+                   b_.DrawTokens(drawn_.first(draws.size()), tokens, logits, {.draws = draws}));
              }});
       }
     }
@@ -282,6 +287,7 @@ class Bench {
   Backend& b_;
   Tensor some_rows_;
   std::span<DrawnToken> drawn_;
+  void* tokens_ = nullptr;
   std::vector<Case> cases_;
 };
 

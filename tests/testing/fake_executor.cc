@@ -163,7 +163,7 @@ absl::Status FakeExecutor::CheckRows(const StepPlan& p, int i) {
   }
   for (int r = begin; r < end; ++r) {
     const int position = p.positions[r];
-    if (p.token_ids[r] < 0 || p.token_ids[r] >= options_.vocab_size) return Malformed("token", r);
+    if (token_ids_[r] < 0 || token_ids_[r] >= options_.vocab_size) return Malformed("token", r);
     if (position != p.kv_len[i] - (end - r)) return Malformed("position", r);
     const int slot = p.kv_slots[r];
     if (slot != table[position / options_.block_size] * options_.block_size +
@@ -190,9 +190,39 @@ absl::Status FakeExecutor::CheckRows(const StepPlan& p, int i) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepResult> FakeExecutor::Run(const StepPlan& p, MaskFiller fill_mask) {
+absl::Status FakeExecutor::TakeTokens(const StepPlan& p) {
+  token_ids_ = p.token_ids;
+  for (int32_t& token : token_ids_) {
+    if (token >= 0) continue;
+    if (started_.empty()) return Malformed("a token of no step", token);
+    const Started& before = started_.back();
+    const auto sample = static_cast<size_t>(-1 - token);
+    if (DrawnBy(static_cast<int>(sample)) != token || sample >= before.is_left.size()) {
+      return Malformed("a token of no sample", token);
+    }
+    token = before.is_left[sample] ? 0 : before.result.token_ids[sample];
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> FakeExecutor::Finish() {
   if (fails_) return failure_;
+  if (started_.empty()) return absl::InternalError("no step has begun");
+  Started first = std::move(started_.front());
+  started_.pop_front();
+  for (size_t k = 0; k < first.is_left.size(); ++k) {
+    if (first.is_overtaken && first.is_left[k]) first.result.token_ids[k] = -1;
+  }
+  return std::move(first.result);
+}
+
+absl::Status FakeExecutor::Start(const StepPlan& p, MaskFiller fill_mask) {
+  if (fails_) return failure_;
+  if (started_.size() >= (options_.works_apart ? 2 : 1)) {
+    return absl::InternalError("too many steps have begun");
+  }
   ++step_;
+  RETURN_IF_ERROR(TakeTokens(p));
   RETURN_IF_ERROR(Check(p));
   const int size = options_.block_size;
   const int words = MaskWords(options_.vocab_size);
@@ -203,7 +233,8 @@ absl::StatusOr<StepResult> FakeExecutor::Run(const StepPlan& p, MaskFiller fill_
   for (const BlockCopy& copy : p.block_copies) {
     std::copy_n(cells_.begin() + copy.from * size, size, cells_.begin() + copy.to * size);
   }
-  StepResult result;
+  Started started;
+  StepResult& result = started.result;
   std::span<const uint32_t> masks = mask_;
   for (int i = 0; i < p.num_seqs(); ++i) {
     const auto table = std::span(p.block_tables).subspan(i * p.max_blocks, p.max_blocks);
@@ -213,7 +244,7 @@ absl::StatusOr<StepResult> FakeExecutor::Run(const StepPlan& p, MaskFiller fill_
     for (int r = p.query_begin[i]; r < p.query_begin[i + 1]; ++r) {
       const int position = p.positions[r];
       cells_[p.kv_slots[r]] =
-          CellAfter(position == 0 ? kFirstCell : cell(position - 1), p.token_ids[r]);
+          CellAfter(position == 0 ? kFirstCell : cell(position - 1), token_ids_[r]);
     }
     uint64_t context = 0;
     int hashed = 0;
@@ -234,6 +265,7 @@ absl::StatusOr<StepResult> FakeExecutor::Run(const StepPlan& p, MaskFiller fill_
               ? p.sample_targets[k]
               : Draw(context, position + 1, p.sampling[k], biases, seen, mask, options_.vocab_size);
       result.token_ids.push_back(token);
+      started.is_left.push_back(options_.leaves_draw && options_.leaves_draw());
       result.scores.push_back(
           p.sampling[k].num_logprobs < 0
               ? TokenScore()
@@ -243,7 +275,9 @@ absl::StatusOr<StepResult> FakeExecutor::Run(const StepPlan& p, MaskFiller fill_
   if (options_.clock != nullptr && options_.cost) options_.clock->Advance(options_.cost(p));
   ++num_steps_;
   num_rows_ += p.num_rows();
-  return result;
+  if (!started_.empty()) started_.back().is_overtaken = true;
+  started_.push_back(std::move(started));
+  return absl::OkStatus();
 }
 
 std::vector<int32_t> FakeAnswer(const Request& request, int index, int vocab_size) {

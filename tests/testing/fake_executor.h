@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <vector>
 
@@ -19,18 +20,26 @@ struct FakeExecutorOptions {
   // Virtual time: each step moves `clock` on by what `cost` says of its plan.
   ManualClock* clock = nullptr;
   std::function<absl::Duration(const StepPlan&)> cost;
+  bool works_apart = false;
+  // Whether the device leaves a draw to the host, asked for each: a step ahead then goes on with
+  // token 0.
+  std::function<bool()> leaves_draw;
 };
 
 // A model whose KV cell holds a hash of its token and of the cell before it, read back through the
 // block table, and whose next token is a hash of every cell it can see and of how it is sampled
 // (seed, index, position, penalties, bias, mask). Any mistake in paging, chunking, preemption,
 // forks, copies or prefix reuse changes the text; FakeAnswer is the same function without a cache.
-// A badly formed plan is an Internal error.
+// Where it works apart, two steps may be under way, as Executor has it. A badly formed plan, or one
+// that comes too early, is an Internal error.
 class FakeExecutor : public Executor {
  public:
   explicit FakeExecutor(const FakeExecutorOptions& options);
 
-  absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override;
+  // The work is done here, in the order of the plans, as a device does it.
+  absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override;
+  absl::StatusOr<StepResult> Finish() override;
+  bool WorksApart() const override { return options_.works_apart; }
 
   // From now on every Run fails with `status`. Any thread.
   void FailWith(absl::Status status);
@@ -39,7 +48,15 @@ class FakeExecutor : public Executor {
   int64_t num_rows() const { return num_rows_; }
 
  private:
+  struct Started {
+    StepResult result;
+    std::vector<bool> is_left;  // by sample: a draw that is the host's
+    bool is_overtaken = false;
+  };
+
   absl::Status Check(const StepPlan& plan);
+  // The tokens of the plan's rows, with those that the step before has drawn.
+  absl::Status TakeTokens(const StepPlan& plan);
   absl::Status CheckRows(const StepPlan& plan, int sequence);
 
   const FakeExecutorOptions options_;
@@ -48,6 +65,8 @@ class FakeExecutor : public Executor {
   std::vector<int64_t> read_in_;     // per block: the last step that had it in a table …
   std::vector<int32_t> reader_;      // … and the last sequence that had
   std::vector<uint32_t> mask_;
+  std::vector<int32_t> token_ids_;  // of the plan's rows
+  std::deque<Started> started_;
   int64_t step_ = 0;
   std::atomic<int64_t> num_steps_ = 0, num_rows_ = 0;
   std::atomic<bool> fails_ = false;

@@ -34,7 +34,7 @@ int64_t PeakTokens(int64_t shared, std::vector<Footprint>& footprints) {
 
 void Admission::AddFootprint(const Sequence& s, int64_t shared_blocks, bool worst) {
   const Request& request = s.request->request;
-  const auto have = static_cast<int64_t>(s.answer.size());
+  const auto have = int64_t{NumAnswered(s)};
   const int64_t remaining =
       worst ? request.max_tokens - have : lengths_.Remaining(have, request.max_tokens, Quantile(s));
   // Exact in whole blocks at its end.
@@ -54,7 +54,7 @@ void Admission::AddFootprints(const Sequence& s, int64_t shared_blocks, bool wor
 
 int64_t Admission::ReservedBlocks(const Sequence& s) const {
   const Request& request = s.request->request;
-  const int64_t answer = lengths_.Bound(static_cast<int64_t>(s.answer.size()), request.max_tokens);
+  const int64_t answer = lengths_.Bound(int64_t{NumAnswered(s)}, request.max_tokens);
   return BlocksFor(s.request->prompt_tokens() + std::max<int64_t>(answer - 1, 0), block_size_);
 }
 

@@ -2,6 +2,7 @@
 #include "services/worker/engine/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <variant>
 
@@ -58,8 +59,11 @@ struct Engine::Impl {
   void Post(Command command);
   void Apply(Command command, const Moment& now);
   bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return stopped || !inbox.empty(); }
-  absl::Status RunStep(const Moment& start);
+  absl::Status BeginStep(const Moment& now);
+  absl::Status RunStep(const Moment& now);
   absl::Status Loop();
+  // Nothing is live or under way.
+  bool IsIdle() const { return scheduler.idle() && scheduler.num_under_way() == 0; }
   void PublishLoad();
   void Shut(const absl::Status& why);
   EngineLoad LoadLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -67,12 +71,14 @@ struct Engine::Impl {
   const EngineOptions options;
   Executor& executor;
   const Clock& clock;
-  // Events of a step are then handed out while the next one runs.
+  // Then the next step is planned, and events of the last one are handed out, while one runs.
   const bool works_apart;
 
   // Of the engine thread.
   Scheduler scheduler;
-  EngineLoad told;  // to the load listener
+  std::array<Moment, 2> begun;  // by scheduler.num_under_way() when it began: the first, the second
+  absl::Duration last_step_end;  // by Clock::Elapsed
+  EngineLoad told;               // to the load listener
   absl::AnyInvocable<void(const EngineLoad&)> load_listener;
 
   StepLog step_log;  // has its own lock
@@ -142,29 +148,38 @@ void Engine::Impl::PublishLoad() {
   load_listener(now);
 }
 
-absl::Status Engine::Impl::RunStep(const Moment& start) {
-  const StepPlan& plan = scheduler.Schedule(start);
+absl::Status Engine::Impl::BeginStep(const Moment& now) {
+  const int num_before = scheduler.num_under_way();
+  const StepPlan& plan = scheduler.Schedule(now);
+  if (scheduler.num_under_way() == num_before) return absl::OkStatus();
+  begun[static_cast<size_t>(num_before)] = now;
   if (!works_apart) scheduler.Deliver();
   {
     absl::MutexLock lock(&mutex);
-    predicted = scheduler.predicted();
+    predicted =
+        num_before == 0 ? scheduler.predicted() : std::max(predicted, scheduler.predicted());
   }
-  const absl::Duration begin = clock.Elapsed();
-  ASSIGN_OR_RETURN(StepResult result, executor.Run(plan, [this](std::span<uint32_t> mask) {
-    if (mask.empty()) {
-      scheduler.Deliver();  // it works apart
-    } else {
-      scheduler.FillMask(mask);
-    }
-  }));
+  return executor.Start(plan, [this](std::span<uint32_t> mask) { scheduler.FillMask(mask); });
+}
+
+absl::Status Engine::Impl::RunStep(const Moment& now) {
+  if (scheduler.num_under_way() == 0) RETURN_IF_ERROR(BeginStep(now));
+  if (works_apart) {
+    if (scheduler.MayGoAhead()) RETURN_IF_ERROR(BeginStep(Now()));
+    scheduler.Deliver();
+  }
+  ASSIGN_OR_RETURN(StepResult result, executor.Finish());
   const Moment end = Now();
-  RETURN_IF_ERROR(scheduler.Commit(std::move(result), end, end.elapsed - begin));
+  const Moment start = std::exchange(begun[0], begun[1]);
+  const absl::Duration took = end.elapsed - std::max(start.elapsed, last_step_end);
+  last_step_end = end.elapsed;
+  RETURN_IF_ERROR(scheduler.Commit(std::move(result), end, took));
   executor.Recycle(std::move(result));
   if (step_log.watched()) {
     StepRecord record;
     scheduler.Describe(record);
     record.start = start.wall;
-    record.duration = end.elapsed - begin;
+    record.duration = took;
     step_log.Add(std::move(record));
   }
   if (!works_apart || scheduler.idle()) scheduler.Deliver();
@@ -185,8 +200,8 @@ absl::Status Engine::Impl::Loop() {
     {
       absl::MutexLock lock(&mutex);
       // While nothing is live there is no deadline to watch either.
-      if (scheduler.idle()) mutex.Await(absl::Condition(this, &Impl::HasNews));
-      if (stopped) return absl::OkStatus();
+      if (IsIdle()) mutex.Await(absl::Condition(this, &Impl::HasNews));
+      if (stopped) break;
       commands.swap(inbox);
       load.waiting += std::exchange(inbox_sequences, 0);
       load.pending_prompt_tokens += std::exchange(inbox_tokens, 0);
@@ -196,9 +211,13 @@ absl::Status Engine::Impl::Loop() {
     commands.clear();
     scheduler.Expire(now);
     if (!works_apart || scheduler.idle()) scheduler.Deliver();
-    if (!scheduler.idle()) RETURN_IF_ERROR(RunStep(now));
+    if (!IsIdle()) RETURN_IF_ERROR(RunStep(now));
     PublishLoad();
   }
+  for (int n = scheduler.num_under_way(); n > 0; --n) {
+    RETURN_IF_ERROR(executor.Finish().status());
+  }
+  return absl::OkStatus();
 }
 
 // Ends everything: what runs, what waits and what was never taken in.

@@ -118,6 +118,7 @@ void LiveRequests::AddProgress(LiveRequest& r, const PromptProgress& progress) {
 
 void LiveRequests::End(LiveRequest& r, absl::Status why, const Moment& now) {
   RequestEvent& event = EventOf(r);
+  r.has_ended = true;
   event.ended = std::move(why);
   event.cached_prompt_tokens = r.cached_prompt_tokens;
   event.timings.total = now.elapsed - r.submitted;
@@ -131,14 +132,16 @@ void LiveRequests::End(LiveRequest& r, absl::Status why, const Moment& now) {
   live_.erase(it);
 }
 
-void LiveRequests::Deliver() {
+void LiveRequests::Deliver(uint64_t num_steps) {
   for (LiveRequest* r : news_) {
+    const bool ends = r->event.ended.has_value();
     r->has_event = false;
     r->sink(std::move(r->event));
     r->event = {};
+    if (ends) r->sink = nullptr;
   }
   news_.clear();
-  ended_.clear();
+  std::erase_if(ended_, [&](const auto& r) { return r->last_step <= num_steps; });
 }
 
 }  // namespace continuo

@@ -46,11 +46,12 @@ class LiveRequests {
   // Tells why `s` ends, with its last token where that is from this step.
   void AddFinish(Sequence& s, FinishReason finish);
   void AddProgress(LiveRequest& r, const PromptProgress& progress);
-  // The last event. The object lives until the next Deliver().
+  // The last event. The object lives until the next Deliver(), and as long as its last step.
   void End(LiveRequest& r, absl::Status why, const Moment& now);
 
-  // Calls the sinks of all that have news.
-  void Deliver();
+  // Calls the sinks of all that have news; forgets what has ended and is part of no step after
+  // `num_steps`.
+  void Deliver(uint64_t num_steps);
 
  private:
   RequestEvent& EventOf(LiveRequest& r);

@@ -12,12 +12,12 @@ namespace {
 // Of the draw after `num_drafts` more tokens.
 bool IsMasked(const Sequence& s, size_t num_drafts) {
   const Request& r = s.request->request;
-  return !r.stop_ids.empty() && static_cast<int64_t>(s.answer.size() + num_drafts) < r.min_tokens;
+  return !r.stop_ids.empty() && NumAnswered(s) + static_cast<int64_t>(num_drafts) < r.min_tokens;
 }
 
 // The prompt's last row draws the first token of every sequence that has none yet.
 bool DrawsFirst(const Sequence& s) {
-  return s.state != SequenceState::kFinished && s.answer.empty() &&
+  return s.state != SequenceState::kFinished && NumAnswered(s) == 0 &&
          s.request->request.max_tokens > 0;
 }
 
@@ -45,7 +45,7 @@ int NumSamples(const Sequence& s, int begin, int rows) {
   if (begin <= last && last < end) {
     count += static_cast<int>(std::ranges::count_if(r.sequences, DrawsFirst));
   }
-  if (end == NumTokens(s) && !s.answer.empty()) ++count;
+  if (end == NumTokens(s) && NumAnswered(s) > 0) ++count;
   return count;
 }
 
@@ -76,13 +76,18 @@ void PlanBuilder::Add(Sequence& s, int rows, std::span<const int32_t> drafts) {
   const int begin = s.num_computed, end = begin + rows;
   const int num_blocks = BlocksFor(end + num_drafts, block_size_);
   CONTINUO_CHECK(rows > 0 && end <= NumTokens(s));
-  CONTINUO_CHECK(drafts.empty() || (end == NumTokens(s) && !s.answer.empty()));
+  CONTINUO_CHECK(drafts.empty() ||
+                 (end == NumTokens(s) && !s.answer.empty() && s.num_presumed == 0));
   CONTINUO_CHECK(num_blocks <= static_cast<int>(s.blocks.size()));
   CONTINUO_CHECK(num_blocks <= plan_.max_blocks);
 
   const TokenRange tokens = TokensOf(s);
   for (int at = begin; at < end + num_drafts; ++at) {
-    plan_.token_ids.push_back(at < end ? tokens[at] : drafts[at - end]);
+    if (at < tokens.size() && at < end) {
+      plan_.token_ids.push_back(tokens[at]);
+    } else {
+      plan_.token_ids.push_back(at < end ? DrawnBy(s.presumed_by) : drafts[at - end]);
+    }
     plan_.positions.push_back(at);
     plan_.kv_slots.push_back(s.blocks[at / block_size_] * block_size_ + at % block_size_);
   }
@@ -105,7 +110,7 @@ void PlanBuilder::Add(Sequence& s, int rows, std::span<const int32_t> drafts) {
       if (DrawsFirst(sibling)) AddDraw(sibling, first_row + last - begin);
     }
   }
-  if (end == NumTokens(s) && !s.answer.empty()) AddDraw(s, first_row + rows - 1);
+  if (end == NumTokens(s) && NumAnswered(s) > 0) AddDraw(s, first_row + rows - 1);
   for (int i = 0; i < num_drafts; ++i) {
     AddDraw(s, first_row + rows + i, drafts.first(i + 1));
     samples_.back().draft = drafts[i];
@@ -121,7 +126,7 @@ void PlanBuilder::AddScored(Sequence& s, int32_t row, int position) {
   plan_.sampling.push_back({.num_logprobs = r.num_prompt_logprobs});
   plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
   plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
-  samples_.push_back({&s, true});
+  samples_.push_back({.sequence = &s, .scores_prompt = true, .generation = s.generation});
 }
 
 void PlanBuilder::AddDraw(Sequence& s, int32_t row, std::span<const int32_t> drafts) {
@@ -134,6 +139,7 @@ void PlanBuilder::AddDraw(Sequence& s, int32_t row, std::span<const int32_t> dra
   plan_.biases.insert(plan_.biases.end(), r.biases.begin(), r.biases.end());
   plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
   if (HasPenalty(r.sampling)) {
+    CONTINUO_CHECK(s.num_presumed == 0);
     BuildSeen(s);
     const std::vector<SeenToken>* seen = &s.seen;
     if (!drafts.empty()) {
@@ -144,7 +150,7 @@ void PlanBuilder::AddDraw(Sequence& s, int32_t row, std::span<const int32_t> dra
     plan_.seen.insert(plan_.seen.end(), seen->begin(), seen->end());
   }
   plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
-  samples_.push_back({&s, false});
+  samples_.push_back({.sequence = &s, .generation = s.generation});
 }
 
 void PlanBuilder::FillMask(std::span<uint32_t> mask, int vocab_size) const {

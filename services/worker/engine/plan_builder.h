@@ -17,6 +17,7 @@ struct PlannedSample {
   // The row's token where that is a draft, and its position; else -1.
   int32_t draft = -1;
   int position = -1;
+  uint32_t generation = 0;  // of the sequence when this was planned
 };
 
 // Writes a StepPlan, sequence by sequence, into arrays that keep their memory from step to step.

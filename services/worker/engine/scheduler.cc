@@ -37,7 +37,9 @@ Scheduler::Scheduler(const EngineOptions& options, EngineMetrics* metrics)
       admission_(options.num_blocks, options.block_size, options.expected_answer_tokens),
       tenants_(static_cast<int64_t>(kBurst * options.max_batch_tokens),
                static_cast<int64_t>(kSlack * options.max_batch_tokens)),
-      plan_(options.block_size, options.max_batch_tokens),
+      steps_{PlannedStep{.plan = {options.block_size, options.max_batch_tokens}},
+             PlannedStep{.plan = {options.block_size, options.max_batch_tokens}}},
+      next_(&steps_[0]),
       block_tokens_(options.block_size) {
   CONTINUO_CHECK(options.max_batch_tokens >= 1 && options.max_prefill_chunk >= 1 &&
                  options.max_running >= 1);
@@ -51,13 +53,13 @@ int64_t Scheduler::MostRows() const {
 // How many of the `wanted` rows from `begin` on the step can still take: at least one in an empty
 // step, however much that costs.
 int Scheduler::RowsThatFit(const Sequence& s, int begin, int wanted) const {
-  wanted = static_cast<int>(std::min<int64_t>(wanted, MostRows() - load_.rows));
+  wanted = static_cast<int>(std::min<int64_t>(wanted, MostRows() - next_->load.rows));
   const auto fits = [&](int rows) {
-    return cost_.Predict(load_.WithRows(begin, rows, NumSamples(s, begin, rows))) <= limit_;
+    return cost_.Predict(next_->load.WithRows(begin, rows, NumSamples(s, begin, rows))) <= limit_;
   };
   if (wanted <= 0) return 0;
   if (fits(wanted)) return wanted;
-  int low = load_.rows == 0 ? 1 : 0, high = wanted;  // `high` does not fit
+  int low = next_->load.rows == 0 ? 1 : 0, high = wanted;  // `high` does not fit
   while (high - low > 1) {
     const int middle = low + (high - low) / 2;
     (fits(middle) ? low : high) = middle;
@@ -74,13 +76,13 @@ bool Scheduler::Choose(Sequence& s, int limit) {
   if (rows <= 0) return false;
   const int need = BlocksFor(s.num_computed + rows, options_.block_size);
   while (static_cast<int>(s.blocks.size()) < need) s.blocks.push_back(pool_.Allocate());
-  load_ = load_.WithRows(s.num_computed, rows, NumSamples(s, s.num_computed, rows));
+  next_->load = next_->load.WithRows(s.num_computed, rows, NumSamples(s, s.num_computed, rows));
   TakeRows(s, rows);
   return true;
 }
 
 void Scheduler::TakeRows(Sequence& s, int rows) {
-  chosen_.push_back({.sequence = &s, .rows = rows, .begin = s.num_computed});
+  next_->chosen.push_back({.sequence = &s, .rows = rows, .begin = s.num_computed});
   tenants_.Charge(*s.request->tenant, rows);
 }
 
@@ -126,10 +128,10 @@ absl::Duration Scheduler::PromptLimit(const StepLoad& decodes, const StepLoad& p
 void Scheduler::ChooseDecodes() {
   reading_ = tenants_.num_live() > 1 ? TenantWithPrompt() : nullptr;
   decodes_.clear();
-  StepLoad all = load_;
+  StepLoad all = next_->load;
   bool any_owes = false;
   for (Sequence* s : running_) {
-    if (NumRemaining(*s) == 1 &&
+    if (NumRemaining(*s) == 1 && !IsEnding(*s) &&
         static_cast<int>(s->blocks.size()) * options_.block_size > s->num_computed) {
       decodes_.push_back(s);
       all = all.WithRows(s->num_computed, 1, NumSamples(*s, s->num_computed, 1));
@@ -140,7 +142,7 @@ void Scheduler::ChooseDecodes() {
   const absl::Duration least = options_.target_step / kLeastPart;
   if (all.rows <= MostRows() && cost_.Predict(all) <= (any_owes ? least : options_.target_step)) {
     for (Sequence* s : decodes_) TakeRows(*s, 1);
-    load_ = all;
+    next_->load = all;
     decodes_were_cut_ = false;
     return;
   }
@@ -188,8 +190,8 @@ int Scheduler::ShareFor(const Sequence& s, const Sequence* behind) const {
 // What is left is for prompts: of higher priority, then of the tenant that was served least, then
 // in order of rank; after them for those that wait, unless their tenant is owed much.
 void Scheduler::ChoosePrompts() {
-  const size_t first = chosen_.size();
-  const StepLoad decodes = load_;
+  const size_t first = next_->chosen.size();
+  const StepLoad decodes = next_->load;
   StepLoad unread;
   const auto count_unread = [&](const Sequence& s) {
     const int64_t cached = int64_t{s.num_shared} * options_.block_size;
@@ -225,7 +227,7 @@ void Scheduler::ChoosePrompts() {
     const int least = std::min(kMinChunk, NumTokens(*waiting));
     const int left = RowsThatFit(*waiting, 0, least);
     // No crumbs for it beside another prompt; beside decodes alone, whatever there is.
-    admits = left > 0 && (left == least || chosen_.size() == first) && TryAdmit(*waiting);
+    admits = left > 0 && (left == least || next_->chosen.size() == first) && TryAdmit(*waiting);
     if (!admits) continue;
     count_unread(*waiting);
     prompt_limit_ = PromptLimit(decodes, unread);
@@ -239,9 +241,9 @@ void Scheduler::ChoosePrompts() {
 
 // What nobody behind has taken.
 void Scheduler::WidenPrompts(size_t first) {
-  for (size_t i = first; i < chosen_.size(); ++i) {
-    Sequence* const s = chosen_[i].sequence;
-    int& rows = chosen_[i].rows;
+  for (size_t i = first; i < next_->chosen.size(); ++i) {
+    Sequence* const s = next_->chosen[i].sequence;
+    int& rows = next_->chosen[i].rows;
     SetLimitFor(*s);
     const int begin = s->num_computed + rows;
     const auto held = static_cast<int64_t>(s->blocks.size());
@@ -255,16 +257,18 @@ void Scheduler::WidenPrompts(size_t first) {
     tenants_.Charge(*s->request->tenant, more);
     const int need = BlocksFor(begin + more, options_.block_size);
     while (static_cast<int>(s->blocks.size()) < need) s->blocks.push_back(pool_.Allocate());
-    load_ = load_.WithRows(begin, more, NumSamples(*s, begin, more));
+    next_->load = next_->load.WithRows(begin, more, NumSamples(*s, begin, more));
   }
 }
 
 const StepPlan& Scheduler::Schedule(const Moment& now) {
-  ++step_;
-  plan_.Clear();
-  chosen_.clear();
-  preempted_.clear();
-  load_ = {};
+  CONTINUO_CHECK(num_under_way() <= 1);
+  const bool is_ahead = num_under_way() == 1;
+  next_ = &StepOf(++step_);
+  next_->plan.Clear();
+  next_->chosen.clear();
+  next_->preempted.clear();
+  next_->load = {};
   PreemptForArrivals();
   PreemptForTenants();
   for (;;) {
@@ -273,111 +277,151 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
     ChooseDecodes();
     AdmitSiblings();
     ChoosePrompts();
-    if (!chosen_.empty() || running_.empty()) break;
+    // What is under way may give blocks back.
+    if (!next_->chosen.empty() || running_.empty() || is_ahead) break;
     Preempt(*running_.back());  // prompts hold all blocks, and none can go on
   }
-  CONTINUO_CHECK(!chosen_.empty() || idle());
+  if (is_ahead && next_->chosen.empty()) {
+    const StepPlan& none = next_->plan.plan();
+    CONTINUO_CHECK(none.block_copies.empty());
+    next_ = &StepOf(--step_);
+    return none;
+  }
+  CONTINUO_CHECK(!next_->chosen.empty() || idle());
 
-  ChooseDrafts();
+  ChooseDrafts(is_ahead);
 
   int max_blocks = 0;
-  for (const Chosen& c : chosen_) {
+  for (const Chosen& c : next_->chosen) {
     max_blocks =
         std::max(max_blocks, BlocksFor(c.begin + c.rows + c.num_drafts, options_.block_size));
   }
-  plan_.SetMaxBlocks(max_blocks);
-  prompt_rows_ = 0;
-  for (const Chosen& c : chosen_) {
+  next_->plan.SetMaxBlocks(max_blocks);
+  next_->prompt_rows = 0;
+  for (const Chosen& c : next_->chosen) {
     Sequence& s = *c.sequence;
     live_.Start(*s.request, now);
+    s.request->last_step = step_;
     s.last_turn = ++num_turns_;
-    if (NumRemaining(s) > 1 || s.answer.empty()) prompt_rows_ += c.rows;
-    plan_.Add(s, c.rows, std::span(drafts_).subspan(c.first_draft, c.num_drafts));
+    if (NumRemaining(s) > 1 || NumAnswered(s) == 0) next_->prompt_rows += c.rows;
+    next_->plan.Add(s, c.rows, std::span(drafts_).subspan(c.first_draft, c.num_drafts));
   }
-  predicted_ = cost_.Predict(load_);
+  Presume();
+  next_->predicted = cost_.Predict(next_->load);
   TellQueuePositions(now);
-  return plan_.plan();
+  return next_->plan.plan();
 }
 
 absl::Status Scheduler::Commit(StepResult&& result, const Moment& now, absl::Duration measured) {
-  const auto samples = plan_.samples();
-  if (result.token_ids.size() != samples.size() || result.scores.size() != samples.size()) {
-    return absl::InternalError(absl::StrCat("a step with ", samples.size(), " samples gave ",
-                                            result.token_ids.size(), " tokens and ",
-                                            result.scores.size(), " scores"));
-  }
-  for (const int32_t id : result.token_ids) {
-    if (id < 0 || id >= options_.vocab_size) {
-      return absl::InternalError(
-          absl::StrCat("a step gave token ", id, ", the vocabulary has ", options_.vocab_size));
-    }
-  }
-  cost_.Observe(load_, measured);
+  CONTINUO_CHECK(num_under_way() > 0);
+  const PlannedStep& step = StepOf(num_committed_ + 1);
+  const auto samples = step.plan.samples();
+  if (absl::Status status = Check(step, result); !status.ok()) return status;
+  ++num_committed_;
+  cost_.Observe(step.load, measured);
   metrics_.step_seconds.Observe(absl::ToDoubleSeconds(measured));
-  metrics_.step_rows.Observe(static_cast<double>(load_.rows));
+  metrics_.step_rows.Observe(static_cast<double>(step.load.rows));
 
-  for (const Chosen& c : chosen_) {
-    c.sequence->num_computed += c.rows;
-    PublishBlocks(*c.sequence);
+  for (size_t k = 0; k < samples.size(); ++k) {
+    if (result.token_ids[k] < 0) TakeBack(samples[k]);
+  }
+  for (const Chosen& c : step.chosen) {
+    if (c.sequence->state == SequenceState::kRunning) PublishBlocks(*c.sequence, c.begin + c.rows);
   }
   finished_.clear();
   drawn_tokens_ = 0;
   for (size_t k = 0; k < samples.size(); ++k) {
-    Sequence& s = *samples[k].sequence;
-    if (samples[k].scores_prompt) {
-      live_.AddScore(*s.request, std::move(result.scores[k]));
-      ++s.request->num_scored;
-      continue;
-    }
-    if (samples[k].draft >= 0) {
-      // Counts where the row before it counts and has drawn that draft.
-      const bool follows = s.finish == FinishReason::kNone &&
-                           s.num_computed == samples[k].position &&
-                           s.answer.back() == samples[k].draft;
-      if (!follows) continue;
-      ++s.num_computed;
-    }
-    ++drawn_tokens_;
-    s.answer.push_back(result.token_ids[k]);
-    if (s.seen_is_built) AddSeen(s.seen, result.token_ids[k]);
-    live_.AddToken(s, result.token_ids[k], std::move(result.scores[k]), now);
-    s.finish = WhyFinished(s.request->request, s.answer);
-    if (s.finish == FinishReason::kNone) continue;
-    live_.AddFinish(s, s.finish);
-    finished_.push_back(&s);
+    TakeSample(samples[k], result.token_ids[k], std::move(result.scores[k]), now);
   }
   metrics_.generated_tokens.fetch_add(drawn_tokens_, std::memory_order_relaxed);
-  for (const Chosen& c : chosen_) {
+  for (const Chosen& c : step.chosen) {
+    if (c.sequence->state == SequenceState::kFinished) continue;
     if (c.num_drafts > 0) SettleDrafts(c);
-    Sequence* const s = c.sequence;
-    LiveRequest& r = *s->request;
-    if (r.reader != s) continue;
-    if (r.request.want_progress && !r.has_token) {
-      live_.AddProgress(r, {.prompt_tokens = r.prompt_tokens(),
-                            .prompt_tokens_done = std::min(s->num_computed, r.prompt_tokens()),
-                            .cached_prompt_tokens = r.cached_prompt_tokens});
-    }
-    if (s->num_computed < r.prompt_tokens()) continue;
-    if (!std::exchange(r.prompt_counted, true)) {
-      metrics_.prompt_tokens.fetch_add(r.prompt_tokens(), std::memory_order_relaxed);
-    }
-    if (r.request.max_tokens == 0) {
-      for (Sequence& sibling : r.sequences) {
-        if (sibling.state == SequenceState::kFinished) continue;
-        sibling.finish = FinishReason::kLength;
-        live_.AddFinish(sibling, sibling.finish);
-        finished_.push_back(&sibling);
-      }
-    }
-    PromptRead(r);
+    NotePrompt(c);
   }
   for (Sequence* s : finished_) FinishOne(*s, now);
   return absl::OkStatus();
 }
 
+absl::Status Scheduler::Check(const PlannedStep& step, const StepResult& result) const {
+  const auto samples = step.plan.samples();
+  if (result.token_ids.size() != samples.size() || result.scores.size() != samples.size()) {
+    return absl::InternalError(absl::StrCat("a step with ", samples.size(), " samples gave ",
+                                            result.token_ids.size(), " tokens and ",
+                                            result.scores.size(), " scores"));
+  }
+  for (size_t k = 0; k < samples.size(); ++k) {
+    const int32_t id = result.token_ids[k];
+    const bool is_lost = id == -1 && num_under_way() > 1 && !samples[k].scores_prompt;
+    if (!is_lost && (id < 0 || id >= options_.vocab_size)) {
+      return absl::InternalError(
+          absl::StrCat("a step gave token ", id, ", the vocabulary has ", options_.vocab_size));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Scheduler::TakeSample(const PlannedSample& sample, int32_t token, TokenScore score,
+                           const Moment& now) {
+  Sequence& s = *sample.sequence;
+  if (sample.scores_prompt) {
+    // Also where the one that read it has ended: others go on from there.
+    if (s.request->has_ended) return;
+    live_.AddScore(*s.request, std::move(score));
+    ++s.request->num_scored;
+    return;
+  }
+  // It may have ended since, or gone another way.
+  if (s.state == SequenceState::kFinished || sample.generation != s.generation) return;
+  if (sample.draft >= 0) {
+    // Counts where the row before it counts and has drawn that draft.
+    const bool follows = s.finish == FinishReason::kNone && s.num_computed == sample.position &&
+                         s.answer.back() == sample.draft;
+    if (!follows) return;
+    ++s.num_computed;
+  } else {
+    --s.num_presumed;
+  }
+  ++drawn_tokens_;
+  s.draws_awaited = std::max(0, s.draws_awaited - 1);
+  s.answer.push_back(token);
+  if (s.seen_is_built) AddSeen(s.seen, token);
+  live_.AddToken(s, token, std::move(score), now);
+  s.finish = WhyFinished(s.request->request, s.answer);
+  if (s.finish == FinishReason::kNone) return;
+  live_.AddFinish(s, s.finish);
+  finished_.push_back(&s);
+}
+
+// How far a prompt is, for the one that reads it for all.
+void Scheduler::NotePrompt(const Chosen& chosen) {
+  Sequence* const s = chosen.sequence;
+  LiveRequest& r = *s->request;
+  if (r.reader != s) return;
+  const int done = std::min({chosen.begin + chosen.rows, s->num_computed, r.prompt_tokens()});
+  if (r.request.want_progress && !r.has_token) {
+    live_.AddProgress(r, {.prompt_tokens = r.prompt_tokens(),
+                          .prompt_tokens_done = done,
+                          .cached_prompt_tokens = r.cached_prompt_tokens});
+  }
+  if (done < r.prompt_tokens()) return;
+  if (!std::exchange(r.prompt_counted, true)) {
+    metrics_.prompt_tokens.fetch_add(r.prompt_tokens(), std::memory_order_relaxed);
+  }
+  if (r.request.max_tokens == 0) {
+    for (Sequence& sibling : r.sequences) {
+      if (sibling.state == SequenceState::kFinished) continue;
+      sibling.finish = FinishReason::kLength;
+      live_.AddFinish(sibling, sibling.finish);
+      finished_.push_back(&sibling);
+    }
+  }
+  PromptRead(r);
+}
+
 void Scheduler::Deliver() {
   UpdateGauges();
-  live_.Deliver();
+  live_.Deliver(num_committed_);
 }
 
 void Scheduler::UpdateGauges() {

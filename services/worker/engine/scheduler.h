@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -25,7 +26,10 @@ namespace continuo {
 // Reads no clock, knows no thread: a caller passes the time in and runs the plans. README.md of
 // this folder tells the rules. Not thread-safe.
 //
-//   Add, End, FinishSequence, Expire → Schedule → (run; perhaps Deliver) → Commit → Deliver
+//   Add, End, FinishSequence, Expire → Schedule → (run) → Commit → Deliver
+//
+// Where MayGoAhead says so, one more Schedule may come before Commit: of a step that begins before
+// the tokens of the last one are known. What they make wrong of it, its Commit drops.
 class Scheduler {
  public:
   Scheduler(const EngineOptions& options, EngineMetrics* metrics);
@@ -38,13 +42,19 @@ class Scheduler {
   // Ends what is past its deadline or time limit.
   void Expire(const Moment& now);
 
-  // The next step; has rows unless idle(). Valid until the next call.
+  // The next step; has rows unless idle(). Valid until its Commit. Ahead of another one it may have
+  // none, and is then no step.
   const StepPlan& Schedule(const Moment& now);
+  // Steps that have not been committed: at most 2.
+  int num_under_way() const { return static_cast<int>(step_ - num_committed_); }
+  // Whether a step may be planned ahead of the one under way.
+  bool MayGoAhead() const;
   // Of the plan of the last Schedule().
-  absl::Duration predicted() const { return predicted_; }
-  void FillMask(std::span<uint32_t> mask) const { plan_.FillMask(mask, options_.vocab_size); }
-  // What the last plan gave, and how long it took. Internal where the result does not fit the
-  // plan; nothing is changed then. The scores are moved from, the vectors stay the caller's.
+  absl::Duration predicted() const { return next_->predicted; }
+  void FillMask(std::span<uint32_t> mask) const { next_->plan.FillMask(mask, options_.vocab_size); }
+  // What the plan that is under way longest gave, and how long it took. Internal where the result
+  // does not fit the plan; nothing is changed then. The scores are moved from, the vectors stay the
+  // caller's.
   absl::Status Commit(StepResult&& result, const Moment& now, absl::Duration measured);
   // Brings the gauges up to date and calls the sinks of all that have news. No method of this class
   // may be called from a sink.
@@ -64,13 +74,13 @@ class Scheduler {
   int64_t pending_prompt_tokens() const;
   const BlockPool& pool() const { return pool_; }
   StepCost& cost() { return cost_; }
-  // Rows of prompts in the last plan, and tokens drawn by its Commit.
-  int64_t prompt_rows() const { return prompt_rows_; }
+  // Of the last Commit: rows of prompts in its plan, and tokens drawn.
+  int64_t prompt_rows() const { return Committed().prompt_rows; }
   int64_t drawn_tokens() const { return drawn_tokens_; }
   // References that no running sequence holds; 0 between steps.
   int64_t unaccounted_blocks() const;
 
-  // Fills `record` with what the last step ran, after its Commit and before Deliver.
+  // Fills `record` with what the step of the last Commit ran, before Deliver.
   void Describe(StepRecord& record) const;
 
   // Walks everything; Internal with the first broken invariant. For tests.
@@ -85,6 +95,17 @@ class Scheduler {
     int num_drafts = 0;
     size_t first_draft = 0;  // in drafts_
   };
+  // A step from its plan to its Commit.
+  struct PlannedStep {
+    PlanBuilder plan;
+    std::vector<Chosen> chosen;
+    StepLoad load;
+    absl::Duration predicted;
+    int64_t prompt_rows = 0;
+    std::vector<Sequence*> preempted;  // while it was planned
+  };
+  PlannedStep& StepOf(uint64_t step) { return steps_[step % steps_.size()]; }
+  const PlannedStep& Committed() const { return steps_[num_committed_ % steps_.size()]; }
 
   // Who holds blocks.
   bool TryAdmit(Sequence& s);
@@ -101,11 +122,12 @@ class Scheduler {
   void LeaveRunning(Sequence& s);
   void Preempt(Sequence& s);
   void ReleaseBlocks(Sequence& s);
-  void PublishBlocks(Sequence& s);
+  void PublishBlocks(Sequence& s, int end);
   void PreemptForArrivals();
   void PreemptForTenants();
   bool MarkYielding(const Sequence& s);
   bool TakePlace(const Sequence& s);
+  bool NeedsBlock(const Sequence& s) const;
   void ReserveNextRows();
 
   // What runs in the step.
@@ -127,8 +149,17 @@ class Scheduler {
   int64_t MostDrafts(const Sequence& s) const;
   int NumDraftsWorth(const Sequence& s, const DraftCost& cost) const;
   void PrepareDrafts();
-  void ChooseDrafts();
+  void ChooseDrafts(bool is_ahead);
   void SettleDrafts(const Chosen& chosen);
+
+  // What a step gave.
+  absl::Status Check(const PlannedStep& step, const StepResult& result) const;
+  void TakeSample(const PlannedSample& sample, int32_t token, TokenScore score, const Moment& now);
+  void NotePrompt(const Chosen& chosen);
+
+  // Ahead of a step under way.
+  void Presume();
+  void TakeBack(const PlannedSample& sample);
 
   // Where requests stand.
   void Enqueue(Sequence& s);
@@ -159,21 +190,22 @@ class Scheduler {
   int num_watched_ = 0;  // requests never admitted that want progress
   absl::Duration positions_told_ = -absl::InfiniteDuration();
 
-  // The step.
-  uint64_t step_ = 0;
-  PlanBuilder plan_;
-  std::vector<Chosen> chosen_;
-  StepLoad load_;
+  // Steps count from 1: the last one planned, and the last one committed.
+  uint64_t step_ = 0, num_committed_ = 0;
+  std::array<PlannedStep, 2> steps_;
+  PlannedStep* next_;  // the one being planned, or planned last
+
+  // The step being planned.
   absl::Duration limit_;             // of what is chosen now, predicted
   absl::Duration prompt_limit_;      // of steps that read prompts
   const Tenant* reading_ = nullptr;  // whose prompt is read first, where there are others
   bool reader_is_owed_ = false;      // by one that decodes
-  absl::Duration predicted_;
-  int64_t prompt_rows_ = 0, drawn_tokens_ = 0;
-  double expected_tokens_ = 0;        // that the step gives, drafts among them
-  absl::Duration drafting_;           // that guessing took
-  int steps_without_drafts_ = 0;      // in a row, that could have had some
-  std::vector<Sequence*> preempted_;  // in this step
+  int64_t drawn_tokens_ = 0;         // by the last Commit
+  double expected_tokens_ = 0;       // that the step gives, drafts among them
+  absl::Duration drafting_;          // that guessing took
+  int steps_without_drafts_ = 0;     // in a row, that could have had some
+  int steps_ahead_ = 0;              // to go before drafts are asked for again …
+  int next_steps_ahead_ = 1;         // … and how many the next time there are none
   bool decodes_were_cut_ = false;
   uint64_t num_turns_ = 0;
 

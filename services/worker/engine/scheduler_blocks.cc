@@ -44,7 +44,8 @@ void Scheduler::Preempt(Sequence& s) {
   } else {
     s.state = SequenceState::kPending;
   }
-  preempted_.push_back(&s);
+  next_->preempted.push_back(&s);
+  r.last_step = step_;
   ++r.num_preemptions;
   metrics_.preemptions.fetch_add(1, std::memory_order_relaxed);
 }
@@ -85,7 +86,7 @@ void Scheduler::AcquireKnown(Sequence& s, const Sequence* donor) {
 
 // Known not to find a place or memory until a running one gives some back.
 bool Scheduler::IsBlocked(const Sequence& s) const {
-  return num_running() >= options_.max_running ||
+  return num_running() >= options_.max_running || IsEnding(s) ||
          (blocked_ == &s && blocked_at_ == num_releases_ && !running_.empty());
 }
 
@@ -104,7 +105,7 @@ bool Scheduler::TryAdmit(Sequence& s) {
   if (donor != nullptr && s.num_computed < known && pool_.num_free() > 0) {
     // The sibling keeps the block that the prompt ends in; this one continues in a copy.
     const BlockId copy = pool_.Allocate();
-    plan_.Copy(donor->blocks[s.blocks.size()], copy);
+    next_->plan.Copy(donor->blocks[s.blocks.size()], copy);
     s.blocks.push_back(copy);
     s.num_computed = known;
   }
@@ -187,12 +188,17 @@ bool Scheduler::TakePlace(const Sequence& s) {
   return true;
 }
 
+// For its next row.
+bool Scheduler::NeedsBlock(const Sequence& s) const {
+  return !IsEnding(s) && static_cast<int>(s.blocks.size()) * options_.block_size <= s.num_computed;
+}
+
 // Every running sequence gets room for its next row. What generates may take it from those that
 // rank behind; what still reads its prompt, only from those that it outranks.
 void Scheduler::ReserveNextRows() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& s = *running_[i];
-    if (static_cast<int>(s.blocks.size()) * options_.block_size > s.num_computed) continue;
+    if (!NeedsBlock(s)) continue;
     const bool generates = NumRemaining(s) == 1;
     while (pool_.num_free() == 0) {
       Sequence& last = *running_.back();
@@ -204,11 +210,13 @@ void Scheduler::ReserveNextRows() {
   }
 }
 
-void Scheduler::PublishBlocks(Sequence& s) {
+// Those of the first `end` tokens, as far as these are known and computed.
+void Scheduler::PublishBlocks(Sequence& s, int end) {
   if (s.request->request.cache_bypass || !s.publishes) return;
   const int size = options_.block_size;
   const TokenRange tokens = TokensOf(s);
-  while ((s.num_published + 1) * size <= s.num_computed) {
+  end = std::min({end, s.num_computed, tokens.size()});
+  while ((s.num_published + 1) * size <= end) {
     const int b = s.num_published;
     for (int i = 0; i < size; ++i) block_tokens_[i] = tokens[b * size + i];
     s.blocks[b] = pool_.Publish(s.blocks[b], b == 0 ? kNoBlock : s.blocks[b - 1], block_tokens_,

@@ -18,7 +18,7 @@ StepRecord::SequenceRow RowOf(const Sequence& s) {
   return row;
 }
 
-absl::Status CheckRequest(const LiveRequest& r, int block_size) {
+absl::Status CheckRequest(const LiveRequest& r, int block_size, bool under_way) {
   int num_unfinished = 0;
   bool moves = false;
   for (const Sequence& s : r.sequences) {
@@ -32,7 +32,7 @@ absl::Status CheckRequest(const LiveRequest& r, int block_size) {
       return absl::InternalError(absl::StrCat("sequence ", s.id, " holds blocks and waits"));
     }
     if (s.state == SequenceState::kRunning &&
-        (s.num_computed >= NumTokens(s) ||
+        (s.num_computed >= NumTokens(s) + (under_way ? 1 : 0) ||
          static_cast<int>(s.blocks.size()) < BlocksFor(s.num_computed, block_size))) {
       return absl::InternalError(absl::StrCat("sequence ", s.id, " runs on nothing"));
     }
@@ -57,16 +57,17 @@ int64_t Scheduler::unaccounted_blocks() const {
 }
 
 void Scheduler::Describe(StepRecord& record) const {
-  record.number = step_;
+  const PlannedStep& step = Committed();
+  record.number = num_committed_;
   record.sequences.clear();
-  const StepPlan& plan = plan_.plan();
-  for (size_t i = 0; i < chosen_.size(); ++i) {
-    StepRecord::SequenceRow row = RowOf(*chosen_[i].sequence);
-    row.new_tokens = chosen_[i].rows + chosen_[i].num_drafts;
+  const StepPlan& plan = step.plan.plan();
+  for (size_t i = 0; i < step.chosen.size(); ++i) {
+    StepRecord::SequenceRow row = RowOf(*step.chosen[i].sequence);
+    row.new_tokens = step.chosen[i].rows + step.chosen[i].num_drafts;
     row.cached_tokens = plan.kv_len[i] - row.new_tokens;
     record.sequences.push_back(std::move(row));
   }
-  for (const Sequence* s : preempted_) {
+  for (const Sequence* s : step.preempted) {
     record.sequences.push_back(RowOf(*s));
     record.sequences.back().preempted = true;
   }
@@ -96,7 +97,7 @@ absl::Status Scheduler::CheckInvariants() const {
   int64_t waiting_tokens = 0;
   absl::Status status;
   live_.ForEach([&](const LiveRequest& r) {
-    status.Update(CheckRequest(r, options_.block_size));
+    status.Update(CheckRequest(r, options_.block_size, num_under_way() > 0));
     num_unfinished += r.num_unfinished;
     if (r.admitted) return;
     int64_t tokens = r.prompt_tokens();

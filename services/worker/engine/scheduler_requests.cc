@@ -147,7 +147,10 @@ void Scheduler::FinishOne(Sequence& s, const Moment& now) {
   if (r.num_unfinished == 0) {
     live_.Start(r, now);
     EndRequest(r, absl::OkStatus(), now);
-  } else if (was_reader && !handed_over) {
+  } else if (was_reader && handed_over) {
+    // The whole prompt may be under way.
+    if (r.reader == nullptr) PromptRead(r);
+  } else if (was_reader) {
     for (Sequence& sibling : r.sequences) {
       if (sibling.state != SequenceState::kPending) continue;
       r.reader = &sibling;

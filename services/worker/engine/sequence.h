@@ -29,6 +29,15 @@ struct Sequence {
   FinishReason finish = FinishReason::kNone;
 
   std::vector<int32_t> answer;  // received, then generated here
+  // Tokens that follow the answer and are drawn by steps that have not been committed; the last of
+  // them by that sample of its step.
+  int num_presumed = 0;
+  int32_t presumed_by = -1;
+  // Of what was presumed: samples that were planned before the last time it proved wrong have
+  // another one.
+  uint32_t generation = 0;
+  // So many of its next draws no step is to be planned ahead of.
+  int draws_awaited = 0;
   std::vector<SeenToken> seen;  // what penalties see; only where a penalty is set
   bool seen_is_built = false;
 
@@ -59,6 +68,7 @@ struct LiveRequest {
   uint64_t order = 0;                                // of arrival
   absl::Duration submitted, first_row, first_token;  // by Clock::Elapsed
   bool started = false, has_token = false, admitted = false, prompt_counted = false;
+  bool has_ended = false;
 
   std::vector<Sequence> sequences;  // by index; never resized
   int num_unfinished = 0;
@@ -69,6 +79,7 @@ struct LiveRequest {
   int cached_prompt_tokens = 0;
   int num_preemptions = 0;
   int queue_position = -1;  // as last reported
+  uint64_t last_step = 0;   // that it is part of
 
   RequestEvent event;  // since the last delivery
   bool has_event = false;
@@ -80,11 +91,19 @@ struct LiveRequest {
   }
 };
 
-inline int NumTokens(const Sequence& s) {
-  return s.request->prompt_tokens() + static_cast<int>(s.answer.size());
+// What is presumed counts.
+inline int NumAnswered(const Sequence& s) {
+  return static_cast<int>(s.answer.size()) + s.num_presumed;
 }
+inline int NumTokens(const Sequence& s) { return s.request->prompt_tokens() + NumAnswered(s); }
 inline int NumRemaining(const Sequence& s) { return NumTokens(s) - s.num_computed; }
+// All that are known.
 inline TokenRange TokensOf(const Sequence& s) { return {s.request->request.prompt, s.answer}; }
+// Nothing is left to compute once the steps under way have been committed.
+inline bool IsEnding(const Sequence& s) {
+  return NumRemaining(s) == 0 ||
+         (s.num_presumed > 0 && NumAnswered(s) >= s.request->request.max_tokens);
+}
 
 // The last token generated is reported but never computed.
 inline int64_t MostTokens(const Request& r) {

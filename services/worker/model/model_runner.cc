@@ -2,6 +2,7 @@
 #include "services/worker/model/model_runner.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <span>
 #include <type_traits>
@@ -33,6 +34,9 @@ ModelRunner::ModelRunner(const ModelConfig& config, const ModelRunnerOptions& op
       block_copies_(*backend_),
       sampler_(*backend_, config.vocab_size, options.num_threads) {}
 
+// Its memory may be in use; an error was told before, or nobody waits for it.
+ModelRunner::~ModelRunner() { (void)backend_->Synchronize(); }
+
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
     const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
     std::unique_ptr<Backend> backend, std::unique_ptr<Communicator> communicator) {
@@ -60,17 +64,20 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
 // So that memory does not depend on which steps there were.
 absl::Status ModelRunner::ReserveSamples() {
   const auto rows = static_cast<size_t>(options_.max_rows);
-  for (auto* per_sample : {&distinct_rows_, &row_of_sample_, &recycled_.token_ids}) {
-    per_sample->reserve(rows);
+  for (Step& step : steps_) {
+    step.distinct_rows.reserve(rows);
+    step.row_of_sample.reserve(rows);
   }
+  left_.reserve(rows);
+  recycled_.token_ids.reserve(rows);
   recycled_.scores.reserve(rows);
-  return shard_.rank == 0 ? sampler_.Reserve(options_.max_rows) : absl::OkStatus();
+  return samples_here() || WorksApart() ? sampler_.Reserve(options_.max_rows) : absl::OkStatus();
 }
 
 int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard, DType activations,
                            int max_rows, const Backend& backend) {
   return ScratchBytes(config, shard, activations, max_rows) +
-         (shard.rank == 0 ? StepSampler::HostBytes(backend, config.vocab_size) : 0);
+         StepSampler::Bytes(backend, config.vocab_size, max_rows);
 }
 
 int64_t ModelRunner::scratch_bytes() const {
@@ -86,7 +93,11 @@ void ModelRunner::CheckPlan(const StepPlan& plan) const {
   CONTINUO_CHECK(AreOffsets(plan.query_begin, seqs, rows));
   CONTINUO_CHECK(plan.kv_len.size() == seqs && plan.max_blocks >= 0);
   CONTINUO_CHECK(plan.block_tables.size() == seqs * static_cast<size_t>(plan.max_blocks));
-  CONTINUO_CHECK(std::all_of(plan.token_ids.begin(), plan.token_ids.end(), in_vocabulary));
+  const bool is_second = num_started_ > num_finished_;
+  const int num_drawn = is_second ? steps_[parity(num_started_ - 1)].plan->num_samples() : 0;
+  for (const int32_t id : plan.token_ids) {
+    CONTINUO_CHECK(id < 0 ? id >= DrawnBy(num_drawn - 1) : in_vocabulary(id));
+  }
 
   CONTINUO_CHECK(plan.sample_targets.size() == samples && plan.sampling.size() == samples);
   CONTINUO_CHECK(AreOffsets(plan.bias_begin, samples, plan.biases.size()));
@@ -111,11 +122,12 @@ void ModelRunner::CheckPlan(const StepPlan& plan) const {
   check_ids(plan.seen, plan.seen_begin);
 }
 
-absl::StatusOr<DeviceStep> ModelRunner::Upload(const StepPlan& plan) {
+absl::StatusOr<DeviceStep> ModelRunner::Upload(const Step& of) {
+  const StepPlan& plan = *of.plan;
   // The table is last: the others' places depend on the numbers of rows, sequences and samples
   // alone, which are the same from one step of decoding to the next.
   const std::span<const int32_t> parts[] = {plan.token_ids,   plan.positions,   plan.kv_slots,
-                                            plan.kv_len,      plan.query_begin, distinct_rows_,
+                                            plan.kv_len,      plan.query_begin, of.distinct_rows,
                                             plan.block_tables};
   constexpr size_t kAligned = 4;  // of 16 bytes
   step_words_.clear();
@@ -143,59 +155,98 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(const StepPlan& plan) {
   return step;
 }
 
-absl::StatusOr<StepResult> ModelRunner::Run(const StepPlan& plan, MaskFiller fill_mask) {
+SampleSlice ModelRunner::SliceFrom(const Step& step, int begin) const {
+  const auto& rows = step.row_of_sample;
+  const int first_row = rows[static_cast<size_t>(begin)] / kLogitRows * kLogitRows;
+  const auto end = std::lower_bound(rows.begin() + begin, rows.end(), first_row + kLogitRows);
+  return {begin, static_cast<int>(end - rows.begin()), first_row, rows};
+}
+
+Tensor ModelRunner::LogitsOf(const Step& step, const SampleSlice& slice) {
+  const auto rows = static_cast<int64_t>(step.distinct_rows.size());
+  return model_->Logits(slice.first_row, std::min<int64_t>(kLogitRows, rows - slice.first_row));
+}
+
+absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
+  CONTINUO_CHECK(num_started_ - num_finished_ < (WorksApart() ? 2 : 1));
   CheckPlan(plan);
+  const int own = parity(num_started_);
+  Step& step = steps_[static_cast<size_t>(own)];
+  step.plan = &plan;
   if (!plan.block_copies.empty()) {
     static_assert(sizeof(BlockCopy) == 2 * sizeof(int32_t) && std::is_standard_layout_v<BlockCopy>);
     const std::span<const int32_t> pairs(&plan.block_copies[0].from, 2 * plan.block_copies.size());
     ASSIGN_OR_RETURN(const Tensor copies, block_copies_.Upload(pairs, 2));
     cache_->CopyBlocks(copies);
   }
-  const int num_samples = plan.num_samples();
-  distinct_rows_.clear();
-  row_of_sample_.clear();
+  step.distinct_rows.clear();
+  step.row_of_sample.clear();
   for (const int32_t row : plan.sample_rows) {
-    if (distinct_rows_.empty() || distinct_rows_.back() != row) distinct_rows_.push_back(row);
-    row_of_sample_.push_back(static_cast<int32_t>(distinct_rows_.size()) - 1);
+    if (step.distinct_rows.empty() || step.distinct_rows.back() != row) {
+      step.distinct_rows.push_back(row);
+    }
+    step.row_of_sample.push_back(static_cast<int32_t>(step.distinct_rows.size()) - 1);
   }
-  const bool samples_here = shard_.rank == 0;
-  bool is_called = !samples_here || !WorksApart();
-  const auto let_caller_work = [&] {
-    if (!std::exchange(is_called, true)) fill_mask({});
-  };
   if (plan.num_rows() > 0) {
-    ASSIGN_OR_RETURN(const DeviceStep step, Upload(plan));
-    if (model_->Waits(plan.num_rows())) let_caller_work();  // it would come after all of that
-    model_->Forward(step);
+    ASSIGN_OR_RETURN(const DeviceStep arrays, Upload(step));
+    const bool goes_on = std::any_of(plan.token_ids.begin(), plan.token_ids.end(),
+                                     [](int32_t id) { return id < 0; });
+    if (goes_on) sampler_.TakeTokens(arrays.token_ids);
+    model_->Forward(arrays);
   }
+  if (samples_here() || WorksApart()) sampler_.FillMasks(own, plan, fill_mask);
+  step.num_drawn = 0;
+  while (WorksApart() && step.num_drawn < plan.num_samples()) {
+    const SampleSlice slice = SliceFrom(step, step.num_drawn);
+    if (!sampler_.Draw(own, plan, slice, LogitsOf(step, slice))) break;
+    step.num_drawn = slice.end;
+  }
+  step.mark = backend_->Mark();
+  ++num_started_;
+  return absl::OkStatus();
+}
 
-  StepResult result = std::exchange(recycled_, {});
-  if (samples_here) {
-    sampler_.FillMasks(plan, fill_mask);
-    result.token_ids.resize(static_cast<size_t>(num_samples));
-    result.scores.resize(static_cast<size_t>(num_samples));
-  }
-
-  int sample = 0;
-  const int num_distinct = static_cast<int>(distinct_rows_.size());
-  for (int first = 0; first < num_distinct; first += kLogitRows) {
-    const int count = std::min(kLogitRows, num_distinct - first);
-    const Tensor logits = model_->Logits(first, count);
-    if (!samples_here) continue;
-    int end = sample;
-    while (end < num_samples && row_of_sample_[static_cast<size_t>(end)] < first + count) ++end;
-    sampler_.Enqueue(plan, {sample, end, first, row_of_sample_}, logits);
-    let_caller_work();
-    RETURN_IF_ERROR(backend_->Synchronize());
-    // What was drawn from logits that a failed rank left half-done is not taken.
-    RETURN_IF_ERROR(communicator_->status());
-    RETURN_IF_ERROR(sampler_.Finish(plan, result));
-    sample = end;
-  }
-  let_caller_work();
-  RETURN_IF_ERROR(backend_->Synchronize());
+absl::StatusOr<StepResult> ModelRunner::Finish() {
+  CONTINUO_CHECK(num_finished_ < num_started_);
+  const int own = parity(num_finished_++);
+  Step& step = steps_[static_cast<size_t>(own)];
+  const int num_samples = step.plan->num_samples();
+  RETURN_IF_ERROR(backend_->WaitFor(step.mark));
+  // What was drawn from logits that a failed rank left half-done is not taken.
   RETURN_IF_ERROR(communicator_->status());
-  return result;
+  StepResult result = std::exchange(recycled_, {});
+  result.token_ids.resize(static_cast<size_t>(num_samples));
+  result.scores.resize(static_cast<size_t>(num_samples));
+  left_.clear();
+  sampler_.TakeDrawn(own, *step.plan, step.num_drawn, result, left_);
+  for (int i = step.num_drawn; i < num_samples; ++i) left_.push_back(i);
+  if (num_started_ == num_finished_) {
+    RETURN_IF_ERROR(DrawLeft(own, result));
+  } else {
+    // The next step has taken the place of the rows that they are drawn from.
+    for (const int32_t sample : left_) result.token_ids[static_cast<size_t>(sample)] = -1;
+  }
+  if (samples_here()) return result;
+  recycled_ = std::move(result);
+  return StepResult();
+}
+
+absl::Status ModelRunner::DrawLeft(int own, StepResult& result) {
+  const Step& step = steps_[static_cast<size_t>(own)];
+  const std::span<const int32_t> left = left_;
+  for (size_t begin = 0; begin < left.size();) {
+    const SampleSlice slice = SliceFrom(step, left[begin]);
+    const auto end =
+        static_cast<size_t>(std::lower_bound(left.begin(), left.end(), slice.end) - left.begin());
+    const Tensor logits = LogitsOf(step, slice);
+    if (samples_here()) {
+      RETURN_IF_ERROR(sampler_.DrawHere(own, *step.plan, slice, logits,
+                                        left.subspan(begin, end - begin), result));
+    }
+    begin = end;
+  }
+  RETURN_IF_ERROR(backend_->Synchronize());
+  return communicator_->status();
 }
 
 }  // namespace continuo

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -33,23 +34,27 @@ struct ModelRunnerOptions {
   const WeightsCache* weights_cache = nullptr;  // as Weights::Load takes it; for Make alone
 };
 
-// Bytes that a rank needs besides weights and KV cache: the model's buffers, and on rank 0 the
-// logits on the host, where that cannot read the device's.
+// Bytes that a rank needs besides weights and KV cache: the model's buffers, and what drawing takes
+// where the host cannot read the device's logits.
 int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard, DType activations,
                            int max_rows, const Backend& backend);
 
 // One rank: uploads a StepPlan, runs the model, samples. With several ranks, RankGroup gives each
-// its own ModelRunner and thread and hands all the same plan; rank 0 alone asks for masks and
-// samples, the others return an empty result. One thread at a time.
+// its own ModelRunner and thread and hands all the same plans; rank 0 alone returns a result. Where
+// the device draws, every rank draws for itself, from the same logits: the next step may need the
+// tokens before the host has them. One thread at a time.
 class ModelRunner : public Executor {
  public:
+  // Waits for what is under way.
+  ~ModelRunner() override;
   // Loads this rank's shard; `checkpoint` has passed CheckWeights and is not read after the
   // return. ResourceExhausted where the backend has not enough memory.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Make(
       const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
       std::unique_ptr<Backend> backend, std::unique_ptr<Communicator> communicator);
 
-  absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override;
+  absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override;
+  absl::StatusOr<StepResult> Finish() override;
   bool WorksApart() const override { return !backend_->SharesHostMemory(); }
   void Recycle(StepResult result) override { recycled_ = std::move(result); }
 
@@ -69,9 +74,25 @@ class ModelRunner : public Executor {
 
   // Room for a sample on each row.
   absl::Status ReserveSamples();
+  // A step under way.
+  struct Step {
+    const StepPlan* plan = nullptr;
+    std::vector<int32_t> distinct_rows;  // that samples read, ascending
+    std::vector<int32_t> row_of_sample;  // index into distinct_rows
+    int num_drawn = 0;                   // leading samples that the device draws
+    int64_t mark = 0;                    // of the backend, behind all that Start enqueued
+  };
+
+  static int parity(int64_t step) { return static_cast<int>(step % 2); }
+  bool samples_here() const { return shard_.rank == 0; }
   // A broken plan is the engine's mistake, not a client's: it ends the process.
   void CheckPlan(const StepPlan& plan) const;
-  absl::StatusOr<DeviceStep> Upload(const StepPlan& plan);
+  absl::StatusOr<DeviceStep> Upload(const Step& step);
+  // The samples from `begin` on whose rows are in one slice of logits.
+  SampleSlice SliceFrom(const Step& step, int begin) const;
+  Tensor LogitsOf(const Step& step, const SampleSlice& slice);
+  // Draws `left_` on the host.
+  absl::Status DrawLeft(int parity, StepResult& result);
 
   const ModelConfig config_;
   const ModelRunnerOptions options_;
@@ -86,10 +107,11 @@ class ModelRunner : public Executor {
   DeviceArray block_copies_;
   std::vector<int32_t> step_words_;  // what goes there
 
-  std::vector<int32_t> distinct_rows_;  // that samples read, ascending
-  std::vector<int32_t> row_of_sample_;  // index into distinct_rows_
-  StepSampler sampler_;                 // rank 0 alone uses it
-  StepResult recycled_;                 // its memory is the next result's
+  std::array<Step, 2> steps_;
+  int64_t num_started_ = 0, num_finished_ = 0;
+  StepSampler sampler_;        // of rank 0, and where the device draws
+  std::vector<int32_t> left_;  // samples that the host has to draw
+  StepResult recycled_;        // its memory is the next result's
 };
 
 }  // namespace continuo

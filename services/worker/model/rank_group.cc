@@ -33,72 +33,92 @@ RankGroup::~RankGroup() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-absl::StatusOr<StepResult> RankGroup::Run(const StepPlan& plan, MaskFiller fill_mask) {
+int64_t RankGroup::Post(const StepPlan* plan) {
+  CONTINUO_CHECK(num_posted_ - num_done_ < static_cast<int64_t>(commands_.size()));
+  Command& command = CommandOf(num_posted_);
+  command.plan = plan;
+  command.num_left = runners_.size();
+  command.mask_ready = false;
+  return num_posted_++;
+}
+
+absl::Status RankGroup::Start(const StepPlan& plan, MaskFiller fill_mask) {
+  const auto num_masked = static_cast<size_t>(
+      std::count_if(plan.sampling.begin(), plan.sampling.end(),
+                    [](const SamplingParams& params) { return params.masked; }));
+  Command* command = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.ok()) return failure_;
-    plan_ = &plan;
-    mask_ready_ = false;
-    num_running_ = runners_.size();
-    ++step_;
+    command = &CommandOf(Post(&plan));
   }
   changed_.notify_all();
-  const int64_t num_masked =
-      std::count_if(plan.sampling.begin(), plan.sampling.end(),
-                    [](const SamplingParams& params) { return params.masked; });
-  if (num_masked > 0) {
-    mask_.assign(
-        static_cast<size_t>(num_masked) * static_cast<size_t>(MaskWords(runners_[0]->vocab_size())),
-        ~uint32_t{0});
-    fill_mask(std::span<uint32_t>(mask_));
-  }
+  if (num_masked == 0) return absl::OkStatus();
+  // No other command takes its place before the caller posts some more.
+  const auto words = static_cast<size_t>(MaskWords(runners_[0]->vocab_size()));
+  command->mask.assign(num_masked * words, ~uint32_t{0});
+  fill_mask(std::span<uint32_t>(command->mask));
+  const std::lock_guard lock(mutex_);
+  command->mask_ready = true;
+  changed_.notify_all();
+  return absl::OkStatus();
+}
 
+absl::StatusOr<StepResult> RankGroup::Finish() {
   std::unique_lock lock(mutex_);
-  mask_ready_ = true;
+  // Also after a failure: no rank may still read a plan.
+  const int64_t number = Post(nullptr);
   changed_.notify_all();
-  if (WorksApart()) {
-    lock.unlock();
-    fill_mask({});
-    lock.lock();
-  }
-  changed_.wait(lock, [this] { return num_running_ == 0; });
+  changed_.wait(lock, [&] { return num_done_ > number; });
   if (!failure_.ok()) return failure_;
   return std::move(result_);
 }
 
-void RankGroup::CopyMask(std::span<uint32_t> mask) {
+void RankGroup::CopyMask(const Command& command, std::span<uint32_t> mask) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return mask_ready_; });
-  CONTINUO_CHECK(mask.size() == mask_.size());
-  std::copy(mask_.begin(), mask_.end(), mask.begin());
+  changed_.wait(lock, [&] { return command.mask_ready; });
+  CONTINUO_CHECK(mask.size() == command.mask.size());
+  std::copy(command.mask.begin(), command.mask.end(), mask.begin());
+}
+
+absl::Status RankGroup::Do(size_t rank, Command& command) {
+  ModelRunner& runner = *runners_[rank];
+  if (command.plan != nullptr) {
+    return runner.Start(*command.plan, [&](std::span<uint32_t> mask) { CopyMask(command, mask); });
+  }
+  absl::StatusOr<StepResult> result = runner.Finish();
+  if (!result.ok()) return result.status();
+  if (rank == 0) {
+    const std::lock_guard lock(mutex_);
+    result_ = *std::move(result);
+  }
+  return absl::OkStatus();
 }
 
 void RankGroup::RankLoop(size_t rank) {
   runners_[rank]->BindThread();
-  int64_t done = 0;
-  while (true) {
-    const StepPlan* plan = nullptr;
+  bool has_failed = false;
+  for (int64_t next = 0;; ++next) {
+    Command* command = nullptr;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this, done] { return stopping_ || step_ != done; });
-      if (step_ == done) return;  // stopping
-      done = step_;
-      plan = plan_;
+      changed_.wait(lock, [&] { return next < num_posted_ || stopping_; });
+      if (next == num_posted_) return;  // stopping
+      command = &CommandOf(next);
     }
-    absl::StatusOr<StepResult> result =
-        runners_[rank]->Run(*plan, [this](std::span<uint32_t> mask) {
-          if (!mask.empty()) CopyMask(mask);
-        });
+    const absl::Status status = has_failed ? absl::OkStatus() : Do(rank, *command);
     // Before this rank counts as finished: the others may wait for it in a collective.
-    if (!result.ok()) runners_[rank]->communicator().Abort();
-    const std::lock_guard lock(mutex_);
-    if (result.ok()) {
-      if (rank == 0) result_ = *std::move(result);
-    } else if (failure_.ok()) {
-      failure_ = absl::Status(result.status().code(),
-                              absl::StrCat("rank ", rank, ": ", result.status().message()));
+    if (!status.ok()) {
+      has_failed = true;
+      runners_[rank]->communicator().Abort();
     }
-    if (--num_running_ == 0) changed_.notify_all();
+    const std::lock_guard lock(mutex_);
+    if (!status.ok() && failure_.ok()) {
+      failure_ = absl::Status(status.code(), absl::StrCat("rank ", rank, ": ", status.message()));
+    }
+    --command->num_left;
+    while (num_done_ < num_posted_ && CommandOf(num_done_).num_left == 0) ++num_done_;
+    changed_.notify_all();
   }
 }
 

@@ -11,6 +11,10 @@ namespace continuo {
 // Names one sequence (one of a request's num_sequences) while it lives. Unique in the process.
 using SequenceId = uint64_t;
 
+// In StepPlan::token_ids: the token that sample `sample` of the step before draws, which is not
+// known yet.
+constexpr int32_t DrawnBy(int sample) { return -1 - sample; }
+
 // How one token is drawn from its row of logits. Everything a draw depends on is here, in the
 // StepPlan's arrays for the sample, and in the logits (exactness rule 4).
 struct SamplingParams {
@@ -40,7 +44,7 @@ struct BlockCopy {
 // sequence contributes some rows and asks for some samples.
 struct StepPlan {
   // Per row, all sequences back to back.
-  std::vector<int32_t> token_ids;
+  std::vector<int32_t> token_ids;  // or DrawnBy
   std::vector<int32_t> positions;
   std::vector<int32_t> kv_slots;  // block * block_size + offset, where the row's K and V go
 

@@ -17,11 +17,24 @@ int64_t LogitBytes(int vocab_size) {
   return int64_t{kLogitRows} * vocab_size * int64_t{sizeof(float)};
 }
 
+int Capacity(int max_samples) { return std::max(max_samples, kMaxDraws); }
+
 template <typename T>
 std::span<const T> PartOf(const std::vector<T>& values, const std::vector<int32_t>& offsets,
                           size_t begin, size_t end) {
   return std::span(values).subspan(static_cast<size_t>(offsets[begin]),
                                    static_cast<size_t>(offsets[end] - offsets[begin]));
+}
+
+int32_t PositionOf(const StepPlan& plan, size_t sample) {
+  return plan.positions[static_cast<size_t>(plan.sample_rows[sample])] + 1;
+}
+
+// Rows [first, first + n).
+Tensor RowsOf(Tensor logits, int64_t first, int64_t n) {
+  logits.data = static_cast<float*>(logits.data) + first * logits.cols();
+  logits.shape[0] = n;
+  return logits;
 }
 
 }  // namespace
@@ -32,91 +45,106 @@ StepSampler::StepSampler(Backend& backend, int vocab_size, int num_threads)
       scratch_(static_cast<size_t>(std::max(1, num_threads))) {}
 
 StepSampler::~StepSampler() {
+  if (backend_.SharesHostMemory()) return;
+  for (const Parity& parity : parities_) backend_.FreeHost(parity.drawn);
   backend_.FreeHost(host_logits_);
-  backend_.FreeHost(drawn_);
+  backend_.Free(tokens_);
 }
 
-int64_t StepSampler::HostBytes(const Backend& backend, int vocab_size) {
+int64_t StepSampler::Bytes(const Backend& backend, int vocab_size, int max_samples) {
   if (backend.SharesHostMemory()) return 0;
-  return LogitBytes(vocab_size) + int64_t{kMaxDraws} * int64_t{sizeof(DrawnToken)};
+  const int64_t each = 2 * int64_t{sizeof(DrawnToken)} + int64_t{sizeof(int32_t)};
+  return LogitBytes(vocab_size) + Capacity(max_samples) * each;
 }
 
 absl::Status StepSampler::Reserve(int max_samples) {
-  const auto n = static_cast<size_t>(max_samples);
-  mask_of_sample_.reserve(n);
-  left_.reserve(n);
+  for (Parity& parity : parities_) {
+    parity.mask_of_sample.reserve(static_cast<size_t>(max_samples));
+  }
+  row_here_.reserve(static_cast<size_t>(max_samples));
   if (backend_.SharesHostMemory()) return absl::OkStatus();
   draws_.reserve(kMaxDraws);
+  const auto capacity = static_cast<size_t>(Capacity(max_samples));
+  for (Parity& parity : parities_) {
+    ASSIGN_OR_RETURN(void* const drawn, backend_.AllocateHost(capacity * sizeof(DrawnToken)));
+    parity.drawn = static_cast<DrawnToken*>(drawn);
+  }
   ASSIGN_OR_RETURN(void* const logits,
                    backend_.AllocateHost(static_cast<size_t>(LogitBytes(vocab_size_))));
   host_logits_ = static_cast<float*>(logits);
-  ASSIGN_OR_RETURN(void* const drawn, backend_.AllocateHost(kMaxDraws * sizeof(DrawnToken)));
-  drawn_ = static_cast<DrawnToken*>(drawn);
+  ASSIGN_OR_RETURN(void* const tokens, backend_.Allocate(capacity * sizeof(int32_t)));
+  tokens_ = static_cast<int32_t*>(tokens);
+  capacity_ = static_cast<int>(capacity);
   return absl::OkStatus();
 }
 
-void StepSampler::FillMasks(const StepPlan& plan, MaskFiller fill_mask) {
+void StepSampler::FillMasks(int parity, const StepPlan& plan, MaskFiller fill_mask) {
+  auto& [mask, mask_of_sample, drawn] = parities_[static_cast<size_t>(parity)];
   int num_masked = 0;
-  mask_of_sample_.clear();
+  mask_of_sample.clear();
   for (const SamplingParams& params : plan.sampling) {
-    mask_of_sample_.push_back(params.masked ? num_masked++ : -1);
+    mask_of_sample.push_back(params.masked ? num_masked++ : -1);
   }
   if (num_masked == 0) return;
-  mask_.assign(static_cast<size_t>(num_masked) * static_cast<size_t>(MaskWords(vocab_size_)),
-               ~uint32_t{0});
-  fill_mask(std::span<uint32_t>(mask_));
+  mask.assign(static_cast<size_t>(num_masked) * static_cast<size_t>(MaskWords(vocab_size_)),
+              ~uint32_t{0});
+  fill_mask(std::span<uint32_t>(mask));
 }
 
-int64_t StepSampler::RowOf(size_t sample) const {
-  return slice_.row_of_sample[sample] - slice_.first_row;
+void StepSampler::TakeTokens(Tensor token_ids) {
+  CONTINUO_CHECK(tokens_ != nullptr);
+  backend_.TakeTokens(token_ids, {tokens_, DType::kI32, {capacity_, 1, 1}});
 }
 
-std::span<const uint32_t> StepSampler::MaskOf(size_t sample) const {
-  if (mask_of_sample_[sample] < 0) return {};
-  const auto words = static_cast<size_t>(MaskWords(vocab_size_));
-  return std::span(mask_).subspan(static_cast<size_t>(mask_of_sample_[sample]) * words, words);
-}
-
-SampleInput StepSampler::InputOf(const StepPlan& plan, size_t sample, const float* logits) const {
+SampleInput StepSampler::InputOf(int parity, const StepPlan& plan, int sample,
+                                 const float* logits) const {
+  const Parity& own = parities_[static_cast<size_t>(parity)];
+  const auto i = static_cast<size_t>(sample);
   SampleInput input;
   input.logits = std::span<const float>(logits, static_cast<size_t>(vocab_size_));
-  input.params = plan.sampling[sample];
-  input.position = plan.positions[static_cast<size_t>(plan.sample_rows[sample])] + 1;
-  input.target = plan.sample_targets[sample];
-  input.biases = PartOf(plan.biases, plan.bias_begin, sample, sample + 1);
-  input.seen = PartOf(plan.seen, plan.seen_begin, sample, sample + 1);
-  input.mask = MaskOf(sample);
+  input.params = plan.sampling[i];
+  input.position = PositionOf(plan, i);
+  input.target = plan.sample_targets[i];
+  input.biases = PartOf(plan.biases, plan.bias_begin, i, i + 1);
+  input.seen = PartOf(plan.seen, plan.seen_begin, i, i + 1);
+  if (own.mask_of_sample[i] >= 0) {
+    const auto words = static_cast<size_t>(MaskWords(vocab_size_));
+    input.mask =
+        std::span(own.mask).subspan(static_cast<size_t>(own.mask_of_sample[i]) * words, words);
+  }
   return input;
 }
 
-DrawBatch StepSampler::BatchOf(const StepPlan& plan) {
-  const auto begin = static_cast<size_t>(slice_.begin), end = static_cast<size_t>(slice_.end);
+DrawBatch StepSampler::BatchOf(int parity, const StepPlan& plan, const SampleSlice& slice) {
+  const Parity& own = parities_[static_cast<size_t>(parity)];
+  const auto begin = static_cast<size_t>(slice.begin), end = static_cast<size_t>(slice.end);
   draws_.clear();
   int32_t num_masks = 0;
   std::span<const uint32_t> masks;  // from the slice's first on
   for (size_t i = begin; i < end; ++i) {
     const SamplingParams& p = plan.sampling[i];
-    const int32_t position = plan.positions[static_cast<size_t>(plan.sample_rows[i])] + 1;
     if (p.masked && num_masks == 0) {
       const auto words = static_cast<size_t>(MaskWords(vocab_size_));
-      masks = std::span(mask_).subspan(static_cast<size_t>(mask_of_sample_[i]) * words);
+      masks = std::span(own.mask).subspan(static_cast<size_t>(own.mask_of_sample[i]) * words);
     }
-    draws_.push_back({.uniform = UniformDraw(p.seed, p.sequence_index, position),
-                      .row = static_cast<int32_t>(RowOf(i)),
-                      .target = plan.sample_targets[i],
-                      .temperature = p.temperature,
-                      .top_k = p.top_k,
-                      .top_p = p.top_p,
-                      .min_p = p.min_p,
-                      .repetition_penalty = p.repetition_penalty,
-                      .presence_penalty = p.presence_penalty,
-                      .frequency_penalty = p.frequency_penalty,
-                      .bias_begin = plan.bias_begin[i] - plan.bias_begin[begin],
-                      .bias_end = plan.bias_begin[i + 1] - plan.bias_begin[begin],
-                      .seen_begin = plan.seen_begin[i] - plan.seen_begin[begin],
-                      .seen_end = plan.seen_begin[i + 1] - plan.seen_begin[begin],
-                      .mask = p.masked ? num_masks++ : -1,
-                      .num_alternatives = p.num_logprobs});
+    draws_.push_back(
+        {.uniform = UniformDraw(p.seed, p.sequence_index, PositionOf(plan, i)),
+         .row = slice.row_of_sample[i] - slice.first_row,
+         .target = plan.sample_targets[i],
+         .temperature = p.temperature,
+         .top_k = p.top_k,
+         .top_p = p.top_p,
+         .min_p = p.min_p,
+         .repetition_penalty = p.repetition_penalty,
+         .presence_penalty = p.presence_penalty,
+         .frequency_penalty = p.frequency_penalty,
+         .bias_begin = plan.bias_begin[i] - plan.bias_begin[begin],
+         .bias_end = plan.bias_begin[i + 1] - plan.bias_begin[begin],
+         .seen_begin = plan.seen_begin[i] - plan.seen_begin[begin],
+         .seen_end = plan.seen_begin[i + 1] - plan.seen_begin[begin],
+         .mask = p.masked ? num_masks++ : -1,
+         // More are the host's; without a score the sample is left to it.
+         .num_alternatives = p.num_logprobs <= kMaxAlternatives ? p.num_logprobs : -1});
   }
   masks = masks.first(static_cast<size_t>(num_masks) * static_cast<size_t>(MaskWords(vocab_size_)));
   return {.draws = draws_,
@@ -125,90 +153,93 @@ DrawBatch StepSampler::BatchOf(const StepPlan& plan) {
           .masks = masks};
 }
 
-void StepSampler::Enqueue(const StepPlan& plan, const SampleSlice& slice, Tensor logits) {
-  slice_ = slice;
-  logits_ = logits;
-  drawn_there_ = false;
-  if (backend_.SharesHostMemory()) return;
+bool StepSampler::Draw(int parity, const StepPlan& plan, const SampleSlice& slice, Tensor logits) {
   const int n = slice.end - slice.begin;
-  const bool fits =
-      std::all_of(plan.sampling.begin() + slice.begin, plan.sampling.begin() + slice.end,
-                  [](const SamplingParams& p) { return p.num_logprobs <= kMaxAlternatives; });
-  if (n <= kMaxDraws && fits) {
-    drawn_there_ = backend_.DrawTokens({drawn_, static_cast<size_t>(n)}, logits, BatchOf(plan));
-  }
-  if (!drawn_there_) backend_.CopyOut(host_logits_, logits);
+  if (n > kMaxDraws || slice.end > capacity_) return false;
+  const Tensor tokens = {tokens_ + slice.begin, DType::kI32, {n, 1, 1}};
+  DrawnToken* const drawn = parities_[static_cast<size_t>(parity)].drawn + slice.begin;
+  return backend_.DrawTokens({drawn, static_cast<size_t>(n)}, tokens, logits,
+                             BatchOf(parity, plan, slice));
 }
 
-absl::Status StepSampler::Finish(const StepPlan& plan, StepResult& result) {
-  left_.clear();
-  if (!drawn_there_) {
-    const float* const logits =
-        host_logits_ != nullptr ? host_logits_ : static_cast<const float*>(logits_.data);
-    for (int i = slice_.begin; i < slice_.end; ++i) {
-      left_.push_back({i, logits + RowOf(static_cast<size_t>(i)) * vocab_size_});
-    }
-    SampleLeft(plan, 0, left_.size(), result);
-    return absl::OkStatus();
-  }
+void StepSampler::TakeDrawn(int parity, const StepPlan& plan, int end, StepResult& result,
+                            std::vector<int32_t>& left) {
+  const DrawnToken* const all = parities_[static_cast<size_t>(parity)].drawn;
   // With the floating-point state of the threads that draw.
-  backend_.ParallelFor(1, [&](int) { TakeDrawn(plan, result); });
-  // Several may read one row, so there may be more than host_logits_ holds at a time.
-  for (size_t begin = 0; begin < left_.size(); begin += kLogitRows) {
-    const size_t end = std::min(left_.size(), begin + kLogitRows);
-    for (size_t i = begin; i < end; ++i) {
-      float* const to = host_logits_ + static_cast<int64_t>(i - begin) * vocab_size_;
-      Tensor row = logits_;
-      row.shape[0] = 1;
-      row.data = static_cast<float*>(logits_.data) +
-                 RowOf(static_cast<size_t>(left_[i].sample)) * vocab_size_;
-      backend_.CopyOut(to, row);
-      left_[i].logits = to;
+  backend_.ParallelFor(1, [&](int) {
+    for (int i = 0; i < end; ++i) {
+      const auto sample = static_cast<size_t>(i);
+      const DrawnToken& drawn = all[sample];
+      const bool is_scored = plan.sampling[sample].num_logprobs >= 0;
+      if (drawn.token_id < 0 || (is_scored && drawn.num_alternatives < 0)) {
+        left.push_back(i);
+        continue;
+      }
+      CONTINUO_CHECK(drawn.token_id < vocab_size_);
+      result.token_ids[sample] = drawn.token_id;
+      TokenScore& score = result.scores[sample];
+      score.logprob = 0;
+      score.alternatives.clear();
+      if (!is_scored) continue;
+      CONTINUO_CHECK(drawn.num_alternatives <= kMaxAlternatives);
+      const LogprobOf logprob_of(drawn.max_logit, drawn.sum);
+      score.logprob = logprob_of(drawn.logit);
+      for (int j = 0; j < drawn.num_alternatives; ++j) {
+        const TokenLogit& alternative = drawn.alternatives[j];
+        score.alternatives.push_back({alternative.token_id, logprob_of(alternative.logit)});
+      }
     }
-    RETURN_IF_ERROR(backend_.Synchronize());
-    SampleLeft(plan, begin, end, result);
-  }
-  return absl::OkStatus();
+  });
 }
 
-void StepSampler::TakeDrawn(const StepPlan& plan, StepResult& result) {
-  for (int i = slice_.begin; i < slice_.end; ++i) {
-    const auto sample = static_cast<size_t>(i);
-    const DrawnToken& drawn = drawn_[i - slice_.begin];
-    const bool is_scored = plan.sampling[sample].num_logprobs >= 0;
-    if (drawn.token_id < 0 || (is_scored && drawn.num_alternatives < 0)) {
-      left_.push_back({i, nullptr});
-      continue;
+void StepSampler::CopyRows(const SampleSlice& slice, Tensor logits,
+                           std::span<const int32_t> samples) {
+  row_here_.clear();
+  int64_t num_copied = 0, first = 0, n = 0;  // rows [first, first + n) are next
+  const auto copy = [&] {
+    backend_.CopyOut(host_logits_ + num_copied * vocab_size_, RowsOf(logits, first, n));
+    num_copied += n;
+  };
+  for (const int32_t sample : samples) {
+    const int64_t row = slice.row_of_sample[static_cast<size_t>(sample)] - slice.first_row;
+    if (n == 0 || row > first + n) {
+      if (n > 0) copy();
+      first = row;
+      n = 1;
+    } else if (row == first + n) {
+      ++n;
     }
-    CONTINUO_CHECK(drawn.token_id < vocab_size_);
-    result.token_ids[sample] = drawn.token_id;
-    TokenScore& score = result.scores[sample];
-    score.logprob = 0;
-    score.alternatives.clear();
-    if (!is_scored) continue;
-    CONTINUO_CHECK(drawn.num_alternatives <= kMaxAlternatives);
-    const LogprobOf logprob_of(drawn.max_logit, drawn.sum);
-    score.logprob = logprob_of(drawn.logit);
-    for (int j = 0; j < drawn.num_alternatives; ++j) {
-      const TokenLogit& alternative = drawn.alternatives[j];
-      score.alternatives.push_back({alternative.token_id, logprob_of(alternative.logit)});
-    }
+    row_here_.push_back(static_cast<int32_t>(num_copied + n - 1));
   }
+  if (n > 0) copy();
 }
 
-void StepSampler::SampleLeft(const StepPlan& plan, size_t begin, size_t end, StepResult& result) {
+absl::Status StepSampler::DrawHere(int parity, const StepPlan& plan, const SampleSlice& slice,
+                                   Tensor logits, std::span<const int32_t> samples,
+                                   StepResult& result) {
+  const bool is_here = backend_.SharesHostMemory();
+  if (!is_here) CopyRows(slice, logits, samples);
+  RETURN_IF_ERROR(backend_.Synchronize());
+  const auto logits_of = [&](size_t i) {
+    const float* const all = is_here ? static_cast<const float*>(logits.data) : host_logits_;
+    const int64_t row = is_here
+                            ? slice.row_of_sample[static_cast<size_t>(samples[i])] - slice.first_row
+                            : row_here_[i];
+    return all + row * vocab_size_;
+  };
   // Each worker takes the next sample that none has taken; which one does not matter.
-  std::atomic<size_t> next = begin;
-  const int workers = static_cast<int>(std::min(scratch_.size(), end - begin));
+  std::atomic<size_t> next = 0;
+  const int workers = static_cast<int>(std::min(scratch_.size(), samples.size()));
   backend_.ParallelFor(workers, [&](int worker) {
     SamplerScratch& scratch = scratch_[static_cast<size_t>(worker)];
-    for (size_t i = next.fetch_add(1); i < end; i = next.fetch_add(1)) {
-      const auto sample = static_cast<size_t>(left_[i].sample);
-      SampleOutput output = SampleToken(InputOf(plan, sample, left_[i].logits), scratch);
+    for (size_t i = next.fetch_add(1); i < samples.size(); i = next.fetch_add(1)) {
+      const auto sample = static_cast<size_t>(samples[i]);
+      SampleOutput output = SampleToken(InputOf(parity, plan, samples[i], logits_of(i)), scratch);
       result.token_ids[sample] = output.token_id;
       result.scores[sample] = std::move(output.score);
     }
   });
+  return absl::OkStatus();
 }
 
 }  // namespace continuo

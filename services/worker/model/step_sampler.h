@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -20,9 +21,10 @@ struct SampleSlice {
   std::span<const int32_t> row_of_sample;  // of every sample of the plan: its distinct row
 };
 
-// Draws and scores the samples of a step: where the logits are, if the device does that
+// Draws and scores the samples of steps: where the logits are, if the device does that
 // (Backend::DrawTokens), else, and what the device leaves, on the device's host threads by
-// SampleToken. The same bits either way. One thread at a time.
+// SampleToken. The same bits either way. Of a step's parity are its masks and what the device tells
+// of it, so that two steps may be under way. One thread at a time.
 class StepSampler {
  public:
   // `num_threads`: that the backend has for ParallelFor. The backend outlives this.
@@ -31,50 +33,51 @@ class StepSampler {
   StepSampler(const StepSampler&) = delete;
   StepSampler& operator=(const StepSampler&) = delete;
 
-  // Bytes of the host that Reserve asks for.
-  static int64_t HostBytes(const Backend& backend, int vocab_size);
+  // Bytes that Reserve asks for.
+  static int64_t Bytes(const Backend& backend, int vocab_size, int max_samples);
   // Room for steps of so many samples. ResourceExhausted where there is not enough.
   absl::Status Reserve(int max_samples);
 
   // Asks for the masks of a step's samples, if any has one. The device may be busy.
-  void FillMasks(const StepPlan& plan, MaskFiller fill_mask);
-  // Enqueues what a slice needs of the device. logits f32 [n ≤ kLogitRows, vocab].
-  void Enqueue(const StepPlan& plan, const SampleSlice& slice, Tensor logits);
-  // After Synchronize: the results of what was enqueued last. The logits are still there.
-  absl::Status Finish(const StepPlan& plan, StepResult& result);
-  // How many of the last slice the host has drawn.
-  size_t num_left() const { return left_.size(); }
+  void FillMasks(int parity, const StepPlan& plan, MaskFiller fill_mask);
+  // Replaces ids that the step before has drawn, where it was drawn on the device.
+  void TakeTokens(Tensor token_ids);
+  // Enqueues the draws of a slice on the device. logits f32 [n ≤ kLogitRows, vocab]. False where
+  // the device does not draw these: nothing happened.
+  bool Draw(int parity, const StepPlan& plan, const SampleSlice& slice, Tensor logits);
+  // After the device is through with samples [0, end), which it drew: their results, but of those
+  // that it left, which go to `left`, ascending.
+  void TakeDrawn(int parity, const StepPlan& plan, int end, StepResult& result,
+                 std::vector<int32_t>& left);
+  // Draws `samples` of a slice on the host, from the slice's logits on the device.
+  absl::Status DrawHere(int parity, const StepPlan& plan, const SampleSlice& slice, Tensor logits,
+                        std::span<const int32_t> samples, StepResult& result);
 
  private:
-  // Of the slice's logits.
-  int64_t RowOf(size_t sample) const;
-  // Everything that one sample depends on; `logits` is its row.
-  SampleInput InputOf(const StepPlan& plan, size_t sample, const float* logits) const;
-  std::span<const uint32_t> MaskOf(size_t sample) const;
-  // The slice for a device; its draws are in draws_.
-  DrawBatch BatchOf(const StepPlan& plan);
-  // Takes what the device tells of each sample of the slice; those that it left go to left_.
-  void TakeDrawn(const StepPlan& plan, StepResult& result);
-  // Draws left_[begin, end) from their logits on the host's threads.
-  void SampleLeft(const StepPlan& plan, size_t begin, size_t end, StepResult& result);
-
-  struct Left {
-    int32_t sample;
-    const float* logits;  // on the host
+  struct Parity {
+    std::vector<uint32_t> mask;           // [masked samples, MaskWords(vocab)]
+    std::vector<int32_t> mask_of_sample;  // index among the masked samples, or -1
+    DrawnToken* drawn = nullptr;          // [capacity_] of AllocateHost
   };
+
+  // Everything that one sample depends on; `logits` is its row.
+  SampleInput InputOf(int parity, const StepPlan& plan, int sample, const float* logits) const;
+  // The slice for a device; its draws are in draws_.
+  DrawBatch BatchOf(int parity, const StepPlan& plan, const SampleSlice& slice);
+  // The rows of the slice's logits that `samples` read, to host_logits_ in their order; of each
+  // sample which one is its, to row_here_.
+  void CopyRows(const SampleSlice& slice, Tensor logits, std::span<const int32_t> samples);
+
   Backend& backend_;
   const int vocab_size_;
   std::vector<SamplerScratch> scratch_;  // one per thread
-  // [kLogitRows, vocab] of AllocateHost; null where the device shares its memory.
-  float* host_logits_ = nullptr;
-  DrawnToken* drawn_ = nullptr;          // [kMaxDraws] of AllocateHost; likewise
-  std::vector<uint32_t> mask_;           // [masked samples, MaskWords(vocab)]
-  std::vector<int32_t> mask_of_sample_;  // index among the masked samples, or -1
+  std::array<Parity, 2> parities_;
+  // Where the device does not share its memory:
+  int capacity_ = 0;              // samples that it may draw
+  int32_t* tokens_ = nullptr;     // [capacity_] on the device: those of the last step
+  float* host_logits_ = nullptr;  // [kLogitRows, vocab] of AllocateHost
   std::vector<TokenDraw> draws_;
-  std::vector<Left> left_;  // for the host
-  SampleSlice slice_;       // what was enqueued last, and its logits
-  Tensor logits_;
-  bool drawn_there_ = false;
+  std::vector<int32_t> row_here_;
 };
 
 }  // namespace continuo

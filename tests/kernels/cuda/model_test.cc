@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "kernels/replica.h"
 #include "tests/kernels/cuda/model_cases.h"
+#include "tests/kernels/cuda/overlap_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::testing {
@@ -95,45 +96,36 @@ TEST(CudaModelTest, DecodingIsAGraphFromTheSecondStepOn) {
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
 
-// How often a step calls the filler with masks, and how often without.
-std::pair<int, int> FillerCalls(Executor& executor, const StepPlan& plan) {
-  std::pair<int, int> calls;
-  const auto result = executor.Run(
-      plan, [&](std::span<uint32_t> mask) { ++(mask.empty() ? calls.second : calls.first); });
-  EXPECT_TRUE(result.ok()) << result.status();
-  return calls;
+TEST(CudaModelTest, StepsAheadGiveWhatStepsInTurnGive) {
+  for (const char* device : {"cuda:0", "cuda:0,1"}) {
+    CudaShim::Reset({.devices = {{}, {}}});
+    CheckOverlap(device);
+    EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+    EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+  }
 }
 
-TEST(CudaModelTest, EveryStepLetsTheCallerWorkOnce) {
-  CudaShim::Reset({.devices = {{}, {}}});
-  for (const char* family : {"llama", "qwen3_moe"}) {  // in fp32 experts are waited for
-    const TinyModel files({.family = family});
-    for (const char* device : {"cuda:0", "cuda:0,1"}) {
-      SCOPED_TRACE(std::string(family) + " " + device);
-      LoadedModel model = LoadOn(files, device);
-      EXPECT_TRUE(model.executor->WorksApart());
-      const std::vector<int32_t> tokens = Prompt(90, model.config.vocab_size, 3);
-      SamplingParams params;
-      for (const bool masked : {false, true}) {
-        params.masked = masked;
-        for (const std::vector<int32_t>& sampled :
-             {std::vector<int32_t>{}, LastOf(tokens), continuo::testing::AllOf(tokens)}) {
-          PlanBuilder builder(model.block_size, 6);
-          builder.Add(0, 0, tokens, sampled, params);
-          EXPECT_EQ(FillerCalls(*model.executor, builder.plan()),
-                    std::pair(masked && !sampled.empty() ? 1 : 0, 1))
-              << sampled.size();
-        }
-      }
-    }
-  }
+// A step of 100 rows and samples, of which the head takes two slices, is given to the device as a
+// whole.
+TEST(CudaModelTest, ManySamplesAreDrawnWithoutAWaitBetween) {
+  CudaShim::Reset({});
   const TinyModel files;
-  LoadedModel cpu = LoadOn(files, "cpu");
-  EXPECT_FALSE(cpu.executor->WorksApart());
-  const std::vector<int32_t> tokens = {1, 2, 3};
-  PlanBuilder builder(cpu.block_size, 4);
-  builder.Add(0, 0, tokens, LastOf(tokens));
-  EXPECT_EQ(FillerCalls(*cpu.executor, builder.plan()), std::pair(0, 0));
+  LoadedModel model = LoadOn(files, "cuda:0");
+  const std::vector<int32_t> tokens = Prompt(100, model.config.vocab_size, 3);
+  PlanBuilder builder(model.block_size, 8);
+  builder.Add(0, 0, tokens, continuo::testing::AllOf(tokens), {});
+  const auto waits = [] {
+    int n = 0;
+    for (const ShimCall& call : CudaShim::Calls()) {
+      n += call.function == "cudaStreamSynchronize" || call.function == "cudaEventSynchronize";
+    }
+    return n;
+  };
+  ASSERT_TRUE(model.executor->Run(builder.plan(), [](std::span<uint32_t>) {}).ok());
+  const int before = waits();
+  ASSERT_TRUE(model.executor->Start(builder.plan(), [](std::span<uint32_t>) {}).ok());
+  EXPECT_EQ(waits(), before);
+  EXPECT_TRUE(model.executor->Finish().ok());
 }
 
 TEST(CudaModelTest, EveryCallOfAGraphThatFailsEndsTheStep) {

@@ -59,7 +59,7 @@ class DrawnStep {
     const HostTensor host(DType::kF32, rows, vocab);
     std::copy(logits_.begin(), logits_.end(), static_cast<float*>(host.tensor().data));
     const DeviceTensor logits(device, host.tensor());
-    sampler.FillMasks(plan_, [this](std::span<uint32_t> mask) {
+    sampler.FillMasks(kParity, plan_, [this](std::span<uint32_t> mask) {
       for (const auto& one : cases_) {
         std::copy(one->mask.begin(), one->mask.end(), mask.begin());
         mask = mask.subspan(one->mask.size());
@@ -71,9 +71,9 @@ class DrawnStep {
     result.scores.resize(cases_.size(),
                          {.logprob = 7, .alternatives = {{1, 2}}});  // of an old step
     // In two slices where there are some rows.
-    size_t num_left = 0;
+    std::vector<std::pair<SampleSlice, Tensor>> slices;
     const int middle = rows / 3;
-    int sample = 0;
+    int sample = 0, num_drawn = 0;
     for (const auto& [first, end] : {std::pair{0, middle}, std::pair{middle, rows}}) {
       const int begin = sample;
       while (sample < static_cast<int>(cases_.size()) &&
@@ -84,10 +84,36 @@ class DrawnStep {
       Tensor slice = logits;
       slice.data = static_cast<float*>(slice.data) + int64_t{first} * vocab;
       slice.shape[0] = end - first;
-      sampler.Enqueue(plan_, {begin, sample, first, plan_.sample_rows}, slice);
-      EXPECT_TRUE(device.Synchronize().ok());
-      EXPECT_TRUE(sampler.Finish(plan_, result).ok());
-      num_left += sampler.num_left();
+      slices.push_back({{begin, sample, first, plan_.sample_rows}, slice});
+      if (num_drawn == begin && sampler.Draw(kParity, plan_, slices.back().first, slice)) {
+        num_drawn = sample;
+      }
+    }
+    // What was drawn is there for the next step: each sample's token, and one that is known.
+    std::vector<int32_t> ids = {3};
+    for (int i = 0; i < num_drawn; ++i) ids.push_back(DrawnBy(i));
+    const DeviceTensor next(device, HostTensor::OfInts(ids));
+    if (num_drawn > 0) sampler.TakeTokens(next);
+    EXPECT_TRUE(device.WaitFor(device.Mark()).ok());
+    std::vector<int32_t> left;
+    sampler.TakeDrawn(kParity, plan_, num_drawn, result, left);
+    const HostTensor taken = next.Get();
+    EXPECT_EQ(static_cast<const int32_t*>(taken.tensor().data)[0], 3);
+    for (int i = 0; i < num_drawn; ++i) {
+      const int32_t token = static_cast<const int32_t*>(taken.tensor().data)[i + 1];
+      if (std::ranges::binary_search(left, i)) {
+        EXPECT_TRUE(token >= 0 && token < vocab) << i;
+      } else {
+        EXPECT_EQ(token, result.token_ids[static_cast<size_t>(i)]) << i;
+      }
+    }
+    for (int i = num_drawn; i < static_cast<int>(cases_.size()); ++i) left.push_back(i);
+    for (const auto& [slice, part] : slices) {
+      std::vector<int32_t> here;
+      for (const int32_t i : left) {
+        if (i >= slice.begin && i < slice.end) here.push_back(i);
+      }
+      EXPECT_TRUE(sampler.DrawHere(kParity, plan_, slice, part, here, result).ok());
     }
     SamplerScratch scratch;
     for (size_t i = 0; i < cases_.size(); ++i) {
@@ -104,10 +130,11 @@ class DrawnStep {
         EXPECT_EQ(score.alternatives[j].logprob, expected.score.alternatives[j].logprob) << i;
       }
     }
-    return num_left;
+    return left.size();
   }
 
  private:
+  static constexpr int kParity = 1;
   std::vector<std::unique_ptr<RandomCase>> cases_;
   std::vector<float> logits_;
   StepPlan plan_;
@@ -220,7 +247,8 @@ inline void CheckSums(Backend& device, const std::vector<size_t>& vocabularies) 
     auto memory = device.AllocateHost(sizeof(DrawnToken));
     ASSERT_TRUE(memory.ok());
     auto* const drawn = static_cast<DrawnToken*>(*memory);
-    ASSERT_TRUE(device.DrawTokens({drawn, 1}, logits, {.draws = {&draw, 1}}));
+    const DeviceTensor token(device, HostTensor::OfInts({7}));
+    ASSERT_TRUE(device.DrawTokens({drawn, 1}, token, logits, {.draws = {&draw, 1}}));
     ASSERT_TRUE(device.Synchronize().ok());
     EXPECT_EQ(drawn->sum, sum) << vocab;
     EXPECT_EQ(drawn->max_logit, max);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine on an executor whose device works by itself: what steps gave is handed out while the
-// next one runs.
+// The engine on an executor whose device works by itself: while a step runs, the next one begins
+// behind it, and what the last one gave is handed out.
 #include <gmock/gmock.h>
 
 #include <string>
@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "services/worker/engine/engine.h"
 #include "tests/testing/fake_executor.h"
+#include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
 
 namespace continuo {
@@ -20,30 +22,33 @@ using ::testing::ElementsAre;
 
 constexpr int kVocab = 50;
 
-// Calls the filler while it "works", as WorksApart promises, and notes how many tokens the
-// requests had been given before and after.
-class ApartExecutor : public Executor {
+// Notes the order of steps, and how many tokens had been given by then: "start 2 after 0".
+class WatchedExecutor : public ForwardingExecutor {
  public:
-  ApartExecutor(FakeExecutor* executor, const std::vector<int32_t>* given)
-      : executor_(*executor), given_(*given) {}
+  WatchedExecutor(Executor* executor, const std::vector<int32_t>* given)
+      : ForwardingExecutor(executor), given_(*given) {}
 
-  bool WorksApart() const override { return true; }
-  absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override {
-    const size_t before = given_.size();
-    auto result = executor_.Run(plan, fill_mask);
-    fill_mask({});
-    before_.push_back(before);
-    after_.push_back(given_.size());
-    return result;
+  absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override {
+    Note("start", ++num_started_);
+    if (num_started_ == fails_at_) return absl::InternalError("the device is lost");
+    return ForwardingExecutor::Start(plan, fill_mask);
   }
-  // By step; after the engine has ended.
-  const std::vector<size_t>& before() const { return before_; }
-  const std::vector<size_t>& after() const { return after_; }
+  absl::StatusOr<StepResult> Finish() override {
+    Note("finish", ++num_finished_);
+    return ForwardingExecutor::Finish();
+  }
+  void FailAtStart(int step) { fails_at_ = step; }
+  // After the engine has ended.
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
-  FakeExecutor& executor_;
+  void Note(const char* what, int step) {
+    notes_.push_back(absl::StrCat(what, " ", step, " after ", given_.size()));
+  }
+
   const std::vector<int32_t>& given_;
-  std::vector<size_t> before_, after_;
+  std::vector<std::string> notes_;
+  int num_started_ = 0, num_finished_ = 0, fails_at_ = 0;
 };
 
 class ApartEngineTest : public ::testing::Test {
@@ -54,13 +59,11 @@ class ApartEngineTest : public ::testing::Test {
     options_.vocab_size = kVocab;
     options_.calibrate = false;
   }
-  static Request Asking(int max_tokens, int min_tokens) {
+  static Request Asking(int max_tokens) {
     Request request;
     request.id = 1;
     request.prompt = {1, 2, 3};
     request.max_tokens = max_tokens;
-    request.min_tokens = min_tokens;
-    if (min_tokens > 0) request.stop_ids = {4, 5, 6};
     return request;
   }
   // Runs one request, and returns how it ended.
@@ -80,7 +83,7 @@ class ApartEngineTest : public ::testing::Test {
                               done.Notify();
                             })
                     .ok());
-    std::thread thread([&] { (void)engine.Run(); });
+    std::thread thread([&] { run_ = engine.Run(); });
     done.WaitForNotification();
     engine.Stop();
     thread.join();
@@ -91,55 +94,79 @@ class ApartEngineTest : public ::testing::Test {
   ManualClock clock_;
   EngineMetrics metrics_;
   std::vector<int32_t> given_;
-  FakeExecutor fake_{{.num_blocks = 64, .block_size = 4, .vocab_size = kVocab}};
-  ApartExecutor executor_{&fake_, &given_};
+  absl::Status run_;
+  FakeExecutor fake_{
+      {.num_blocks = 64, .block_size = 4, .vocab_size = kVocab, .works_apart = true}};
+  WatchedExecutor executor_{&fake_, &given_};
 };
 
-TEST_F(ApartEngineTest, TokensAreHandedOutDuringTheNextStepAndTheLastAtOnce) {
-  const Request request = Asking(4, 0);
+TEST_F(ApartEngineTest, TheNextStepBeginsBeforeTheLastOnesTokensAreKnown) {
+  const Request request = Asking(4);
   EXPECT_TRUE(Answer(request).ok());
   EXPECT_EQ(given_, FakeAnswer(request, 0, kVocab));
-  EXPECT_THAT(executor_.before(), ElementsAre(0, 0, 1, 2));
-  EXPECT_THAT(executor_.after(), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(
+      executor_.notes(),
+      ElementsAre("start 1 after 0", "start 2 after 0", "finish 1 after 0", "start 3 after 0",
+                  "finish 2 after 1", "start 4 after 1", "finish 3 after 2", "finish 4 after 3"));
+}
+
+TEST_F(ApartEngineTest, AStepBeyondAStopIsDroppedAndTheEndNotHeldUp) {
+  Request request = Asking(8);
+  const std::vector<int32_t> whole = FakeAnswer(request, 0, kVocab);
+  ASSERT_NE(whole[0], whole[1]);
+  request.stop_ids = {whole[1]};
+  EXPECT_TRUE(Answer(request).ok());
+  EXPECT_THAT(given_, ElementsAre(whole[0], whole[1]));
+  EXPECT_THAT(executor_.notes(),
+              ElementsAre("start 1 after 0", "start 2 after 0", "finish 1 after 0",
+                          "start 3 after 0", "finish 2 after 1", "finish 3 after 2"));
+  EXPECT_EQ(metrics_.kv_blocks_used, 0);
+}
+
+TEST_F(ApartEngineTest, WhatDependsOnTheTokensWaitsForThem) {
+  Request request = Asking(3);
+  request.sampling.frequency_penalty = 1;
+  EXPECT_TRUE(Answer(request).ok());
+  EXPECT_EQ(given_, FakeAnswer(request, 0, kVocab));
+  EXPECT_THAT(executor_.notes(),
+              ElementsAre("start 1 after 0", "finish 1 after 0", "start 2 after 0",
+                          "finish 2 after 1", "start 3 after 1", "finish 3 after 2"));
 }
 
 TEST_F(ApartEngineTest, MaskedStepsGiveTheSameTokens) {
-  const Request request = Asking(6, 3);
+  Request request = Asking(6);
+  request.min_tokens = 3;
+  request.stop_ids = {4, 5, 6};
   EXPECT_TRUE(Answer(request).ok());
   EXPECT_EQ(given_, FakeAnswer(request, 0, kVocab));
 }
 
-TEST_F(ApartEngineTest, AStepThatFailsLosesNothingThatCameBefore) {
-  struct Failing : Executor {
-    explicit Failing(FakeExecutor* executor) : fake(*executor) {}
-    bool WorksApart() const override { return true; }
-    absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override {
-      if (++step == 3) return absl::InternalError("before anything was enqueued");
-      auto result = fake.Run(plan, fill_mask);
-      fill_mask({});
-      return result;
-    }
-    FakeExecutor& fake;
-    int step = 0;
-  } failing(&fake_);
-  Engine engine(options_, &failing, &clock_, &metrics_);
-  absl::Notification done;
-  const Request request = Asking(6, 0);
-  ASSERT_TRUE(engine
-                  .Submit(request,
-                          [&](RequestEvent event) {
-                            for (const SequenceDelta& delta : event.deltas) {
-                              given_.insert(given_.end(), delta.tokens.begin(), delta.tokens.end());
-                            }
-                            if (event.ended) done.Notify();
-                          })
-                  .ok());
-  std::thread thread([&] { EXPECT_FALSE(engine.Run().ok()); });
-  done.WaitForNotification();
-  thread.join();
+TEST_F(ApartEngineTest, AStepThatFailsLosesNothingThatWasKnownBefore) {
+  executor_.FailAtStart(4);
+  const Request request = Asking(6);
+  EXPECT_EQ(Answer(request).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(run_.code(), absl::StatusCode::kInternal);
   std::vector<int32_t> expected = FakeAnswer(request, 0, kVocab);
   expected.resize(2);
   EXPECT_EQ(given_, expected);
+}
+
+// Drafts are asked for again and again, in between steps are planned ahead.
+TEST_F(ApartEngineTest, WhereNoDraftsAreFoundMoreAndMoreStepsGoAhead) {
+  options_.drafter = std::make_shared<PromptLookup>();
+  const Request request = Asking(40);
+  EXPECT_TRUE(Answer(request).ok());
+  EXPECT_EQ(given_, FakeAnswer(request, 0, kVocab));
+  int steps = 0, ahead = 0, under_way = 0;
+  for (const std::string& note : executor_.notes()) {
+    const bool starts = note.starts_with("start");
+    steps += starts;
+    ahead += starts && under_way == 1;
+    under_way += starts ? 1 : -1;
+  }
+  EXPECT_EQ(metrics_.draft_tokens, 0u);
+  EXPECT_GE(ahead, steps / 2);
+  EXPECT_LE(ahead, steps - 4);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "services/worker/engine/calibration.h"
 #include "tests/testing/fake_executor.h"
+#include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
 
 namespace continuo {
@@ -338,18 +339,18 @@ TEST_F(UnstartedEngineTest, WatchersSeeStepsAndListenersTheLoad) {
 }
 
 // An executor that a test holds in the middle of a step.
-class HeldExecutor : public Executor {
+class HeldExecutor : public ForwardingExecutor {
  public:
-  explicit HeldExecutor(FakeExecutor* executor) : executor_(*executor) {}
+  using ForwardingExecutor::ForwardingExecutor;
 
-  absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override {
+  absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override {
     {
       absl::MutexLock lock(&mutex_);
       ++entered_;
       mutex_.Await(absl::Condition(
           +[](HeldExecutor* self) { return self->entered_ <= self->allowed_; }, this));
     }
-    return executor_.Run(plan, fill_mask);
+    return ForwardingExecutor::Start(plan, fill_mask);
   }
   void Allow(int steps) {
     absl::MutexLock lock(&mutex_);
@@ -363,7 +364,6 @@ class HeldExecutor : public Executor {
   }
 
  private:
-  FakeExecutor& executor_;
   absl::Mutex mutex_;
   int entered_ = 0, allowed_ = 0, waited_for_ = 0;
 };

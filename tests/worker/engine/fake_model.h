@@ -20,11 +20,16 @@ class FakeModel : public SimulatedModel {
   }
   int vocab_size() const override { return vocab_size_; }
   absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(const EngineOptions& options,
-                                                         std::mt19937&) override {
+                                                         std::mt19937& rng) override {
     FakeExecutorOptions fake;
     fake.num_blocks = options.num_blocks;
     fake.block_size = options.block_size;
     fake.vocab_size = vocab_size_;
+    fake.works_apart = std::uniform_int_distribution<int>(1, 100)(rng) <= 60;
+    const int left_percent = std::uniform_int_distribution<int>(0, 15)(rng);
+    fake.leaves_draw = [left_percent, left = std::mt19937(rng())]() mutable {
+      return std::uniform_int_distribution<int>(1, 100)(left) <= left_percent;
+    };
     return std::make_unique<FakeExecutor>(fake);
   }
   std::shared_ptr<Drafter> MakeDrafter(int percent, uint32_t seed) override {

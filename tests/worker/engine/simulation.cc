@@ -305,10 +305,15 @@ void Simulation::Disturb() {
   scheduler_->Deliver();
 }
 
-void Simulation::Step() {
+void Simulation::Begin() {
+  const int num_before = scheduler_->num_under_way();
   const StepPlan& plan = scheduler_->Schedule(Now());
   if (const absl::Status status = scheduler_->CheckInvariants(); !status.ok()) {
     Fail(absl::StrCat("after Schedule: ", status.ToString()));
+  }
+  if (scheduler_->num_under_way() == num_before) {
+    if (num_before == 0 || plan.num_rows() > 0) Fail("a plan is no step");
+    return;
   }
   scheduler_->Deliver();
   if (plan.num_rows() > options_.max_batch_tokens) Fail("too many rows");
@@ -317,14 +322,29 @@ void Simulation::Step() {
     Fail("a step of several rows is predicted to take too long");
   }
   ++tally_.steps;
+  tally_.ahead += num_before;
   tally_.rows += plan.num_rows();
   tally_.copies += static_cast<int64_t>(plan.block_copies.size());
   tally_.masked += std::ranges::count_if(plan.sampling, &SamplingParams::masked);
-  const absl::Duration begin = clock_.Elapsed();
-  auto result =
-      executor_->Run(plan, [this](std::span<uint32_t> mask) { scheduler_->FillMask(mask); });
+  begun_.emplace_back(clock_.Elapsed(), absl::Milliseconds(2) + plan.num_rows() * row_cost_);
+  const absl::Status status =
+      executor_->Start(plan, [this](std::span<uint32_t> mask) { scheduler_->FillMask(mask); });
+  if (!status.ok()) Fail(status.ToString());
+}
+
+void Simulation::Step() {
+  if (scheduler_->num_under_way() == 0) Begin();
+  if (executor_->WorksApart() && Chance(80)) {
+    if (Chance(30)) Disturb();
+    if (scheduler_->MayGoAhead()) Begin();
+  }
+  if (!failure_.empty()) return;
+  absl::StatusOr<StepResult> result = executor_->Finish();
   if (!result.ok()) return Fail(result.status().ToString());
-  clock_.Advance(absl::Milliseconds(2) + plan.num_rows() * row_cost_);
+  tally_.lost += std::ranges::count_if(result->token_ids, [](int32_t id) { return id < 0; });
+  const auto [begin, takes] = begun_.front();
+  begun_.pop_front();
+  clock_.Advance(takes);
   const absl::Status committed =
       scheduler_->Commit(*std::move(result), Now(), clock_.Elapsed() - begin);
   if (!committed.ok()) return Fail(committed.ToString());
@@ -345,10 +365,11 @@ void Simulation::Step() {
 }
 
 std::string Simulation::Run() {
-  for (int step = 0; failure_.empty() && (to_submit_ > 0 || !scheduler_->idle()); ++step) {
+  const auto is_idle = [&] { return scheduler_->idle() && scheduler_->num_under_way() == 0; };
+  for (int step = 0; failure_.empty() && (to_submit_ > 0 || !is_idle()); ++step) {
     if (step > 20000) Fail("it does not end");
     Disturb();
-    if (!scheduler_->idle()) Step();
+    if (!is_idle()) Step();
   }
   if (!failure_.empty()) return failure_;
   for (const auto& [id, client] : clients_) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@ struct SimulationTally {
   int64_t cancelled = 0, edge_finished = 0, timed_out = 0, time_limited = 0, continued = 0;
   int64_t tokens = 0, scores = 0;  // compared
   int64_t forked = 0, masked = 0, prompt_scores = 0, cut_steps = 0;
+  int64_t ahead = 0, lost = 0;  // steps planned ahead; draws lost to them
   int64_t late = 0, widely_forked = 0, longest = 0, drafts = 0, right_drafts = 0;
 };
 
@@ -55,6 +57,7 @@ class Simulation {
   void ReceiveDelta(Client& client, SequenceDelta& delta);
   void CheckEnd(Client& client, const RequestEvent& event);
   void Disturb();
+  void Begin();
   void Step();
 
   std::mt19937 rng_;
@@ -76,6 +79,7 @@ class Simulation {
   std::map<RequestId, std::unique_ptr<Client>> clients_;
   std::map<std::pair<std::string, int>, int> preempted_;
   int to_submit_ = 0;
+  std::deque<std::pair<absl::Duration, absl::Duration>> begun_;  // when; how long it will take
 };
 
 }  // namespace continuo

@@ -24,8 +24,8 @@ TEST_P(SimulationTest, EveryAnswerEqualsTheUncachedOne) {
   for (const int64_t count :
        {tally.preemptions, tally.hit_tokens, tally.copies, tally.cancelled, tally.edge_finished,
         tally.timed_out, tally.time_limited, tally.continued, tally.forked, tally.masked,
-        tally.prompt_scores, tally.late, tally.widely_forked, tally.longest, tally.right_drafts,
-        tally.drafts - tally.right_drafts}) {
+        tally.prompt_scores, tally.ahead, tally.lost, tally.late, tally.widely_forked,
+        tally.longest, tally.right_drafts, tally.drafts - tally.right_drafts}) {
     EXPECT_GT(count, 20);
   }
   RecordProperty("requests", static_cast<int>(tally.requests));

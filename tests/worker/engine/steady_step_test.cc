@@ -39,7 +39,7 @@ struct Counted {
 // step to the start of the next, which is the engine's share, sinks included.
 class CountingExecutor : public Executor {
  public:
-  absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller) override {
+  absl::Status Start(const StepPlan& plan, MaskFiller) override {
     const int64_t allocations = num_allocations;
     // Only where nothing but decoding has changed since the step before. The first sequences make
     // the arrays of the plan as large as the largest step.
@@ -49,9 +49,13 @@ class CountingExecutor : public Executor {
       counted_.allocations += allocations;
     }
     last_ = plan.sequence_ids;
+    num_samples_ = static_cast<size_t>(plan.num_samples());
+    return absl::OkStatus();
+  }
+  absl::StatusOr<StepResult> Finish() override {
     StepResult result;
-    result.token_ids.assign(plan.num_samples(), 3);
-    result.scores.resize(plan.num_samples());
+    result.token_ids.assign(num_samples_, 3);
+    result.scores.resize(num_samples_);
     num_allocations = 0;
     return result;
   }
@@ -60,6 +64,7 @@ class CountingExecutor : public Executor {
  private:
   Counted counted_;
   std::vector<SequenceId> last_;
+  size_t num_samples_ = 0;
 };
 
 // Two equal batches, one after the other.

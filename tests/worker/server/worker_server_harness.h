@@ -17,22 +17,23 @@
 #include "continuo/v1/worker.grpc.pb.h"
 #include "services/common/grpc_status.h"
 #include "services/worker/server/worker_server.h"
+#include "tests/testing/forwarding_executor.h"
 #include "tests/worker/server/answer.h"
 #include "tests/worker/server/session_harness.h"
 
 namespace continuo::testing {
 
 // A model whose steps wait for the test, so that requests can be met while they run.
-class GatedExecutor : public Executor {
+class GatedExecutor : public ForwardingExecutor {
  public:
-  explicit GatedExecutor(Executor* model) : model_(*model) {}
+  using ForwardingExecutor::ForwardingExecutor;
 
-  absl::StatusOr<StepResult> Run(const StepPlan& plan, MaskFiller fill_mask) override {
+  absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override {
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(&open_));
     }
-    return model_.Run(plan, fill_mask);
+    return ForwardingExecutor::Start(plan, fill_mask);
   }
   void SetOpen(bool open) {
     absl::MutexLock lock(&mutex_);
@@ -40,7 +41,6 @@ class GatedExecutor : public Executor {
   }
 
  private:
-  Executor& model_;
   absl::Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = true;
 };

@@ -344,6 +344,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  Call call("cudaEventSynchronize", event->device);
+  call.state().changed.wait(call.lock(),
+                            [&, count = event->recorded] { return event->reached >= count; });
+  return call.result();
+}
+
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   Call call("cudaEventQuery", event->device);
   if (call.fails()) return call.result();
