@@ -86,7 +86,8 @@ COPY --from=build /out/worker-cpu /
 EXPOSE 50051 9090
 ENTRYPOINT ["/usr/bin/continuo-worker"]
 
-# The driver's libcuda.so.1 is the node's: NVIDIA's container runtime mounts it.
+# The driver's libraries are the node's: NVIDIA's container runtime mounts libcuda.so.1 (compute) and
+# libnvidia-ml.so.1 (utility), which tells why a device was lost.
 FROM runtime AS worker-cuda
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility

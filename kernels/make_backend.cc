@@ -13,12 +13,14 @@
 #include "kernels/cpu/cpu_replica.h"
 #include "kernels/cpu/numa.h"
 #include "kernels/cpu/pick_kernels.h"
+#include "kernels/device_faults.h"
 #include "kernels/replica.h"
 #include "services/base/status_macros.h"
 #if CONTINUO_CUDA
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_replica.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/xid_watch.h"
 #endif
 
 namespace continuo {
@@ -72,6 +74,20 @@ absl::StatusOr<std::unique_ptr<Replica>> MakeReplica(const ReplicaOptions& optio
   if (IsCuda(options.device)) return cuda::CudaReplica::Make(options);
 #endif
   return NoSuchDevice(options.device);
+}
+
+absl::StatusOr<std::shared_ptr<DeviceFaults>> WatchDeviceFaults(
+    [[maybe_unused]] const DeviceFaultsOptions& options) {
+#if CONTINUO_CUDA
+  if (IsCuda(options.device)) {
+    ASSIGN_OR_RETURN(const std::vector<int> indices, cuda::ParseDevices(options.device));
+    ASSIGN_OR_RETURN(std::vector<cuda::Device> devices, cuda::FindDevices(indices));
+    return std::make_shared<cuda::XidWatch>(
+        std::move(devices),
+        cuda::XidWatchOptions{.clock = options.clock, .on_note = options.on_note});
+  }
+#endif
+  return std::shared_ptr<DeviceFaults>();
 }
 
 }  // namespace continuo

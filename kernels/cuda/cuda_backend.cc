@@ -123,8 +123,14 @@ void CudaBackend::CopyOut(void* host, Tensor src) {
 
 absl::Status CudaBackend::Synchronize() {
   // Waits also after a failure: the caller's memory may be in use.
-  Keep(stream_.Synchronize());
+  const absl::Status waited = stream_.Synchronize();
+  Keep(waited);
   copied_ = staged_;
+  // Errors that end the context are told by each later call; of others the driver knows nothing.
+  if (!waited.ok() && !explained_ && options_.faults != nullptr) {
+    explained_ = true;
+    failure_ = options_.faults->Explain(failure_);
+  }
   return failure_;
 }
 

@@ -26,12 +26,17 @@ class CudaReplica : public Replica {
                                      const BlockRequest& request) override;
 
  private:
-  CudaReplica(std::vector<Device> devices, bool deterministic, std::shared_ptr<NcclGroup> group)
-      : devices_(std::move(devices)), deterministic_(deterministic), group_(std::move(group)) {}
+  CudaReplica(std::vector<Device> devices, bool deterministic, std::shared_ptr<NcclGroup> group,
+              std::shared_ptr<DeviceFaults> faults)
+      : devices_(std::move(devices)),
+        deterministic_(deterministic),
+        group_(std::move(group)),
+        faults_(std::move(faults)) {}
 
   const std::vector<Device> devices_;  // of the ranks
   const bool deterministic_;
-  const std::shared_ptr<NcclGroup> group_;  // null for one rank
+  const std::shared_ptr<NcclGroup> group_;      // null for one rank
+  const std::shared_ptr<DeviceFaults> faults_;  // may be null
 };
 
 }  // namespace continuo::cuda

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -52,6 +53,8 @@ absl::StatusOr<Device> Describe(int index) {
       CudaStatus(cudaGetDeviceProperties(&properties, index), index, "cudaGetDeviceProperties"));
   Device device{.index = index,
                 .name = properties.name,
+                .pci_bus_id = absl::StrFormat("%08X:%02X:%02X.0", properties.pciDomainID,
+                                              properties.pciBusID, properties.pciDeviceID),
                 .major = properties.major,
                 .minor = properties.minor,
                 .num_multiprocessors = properties.multiProcessorCount};

@@ -17,6 +17,7 @@ inline constexpr int kMinMajor = 8;
 struct Device {
   int index = 0;  // as in cuda:INDEX
   std::string name;
+  std::string pci_bus_id;    // domain:bus:device.function in hexadecimal, as NVML names it
   int major = 0, minor = 0;  // compute capability
   int num_multiprocessors = 0;
   int64_t total_bytes = 0, free_bytes = 0;

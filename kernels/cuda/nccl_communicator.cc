@@ -151,7 +151,7 @@ absl::Status NcclCommunicator::SumInTree(float* data, int64_t n) {
 
 void NcclCommunicator::AllReduceSum(Tensor x) {
   CONTINUO_CHECK(x.dtype == DType::kF32);
-  if (x.size() == 0 || !status().ok()) return;
+  if (x.size() == 0 || !group_->failure().ok()) return;
   auto* data = static_cast<float*>(x.data);
   const absl::Status status =
       group_->options().tree_order ? SumInTree(data, x.size()) : Sum(data, x.size());
@@ -211,7 +211,7 @@ void NcclCommunicator::AllGather(Tensor out, Tensor part, std::span<const int64_
   CONTINUO_CHECK(out.cols() == column_begin.back() && out.rows() == part.rows());
   CONTINUO_CHECK(out.dtype == part.dtype);
   CONTINUO_CHECK(part.cols() == column_begin[rank_ + 1] - column_begin[rank_]);
-  if (out.size() == 0 || !status().ok()) return;
+  if (out.size() == 0 || !group_->failure().ok()) return;
   if (const absl::Status status = Gather(out, part, column_begin); !status.ok()) {
     group_->Fail(status);
   }
@@ -283,9 +283,10 @@ void NcclCommunicator::EndAfterFailure() {
     }
     if (group_->Elapsed() - start > group_->options().end_limit) {
       aborter.detach();
+      const absl::Status reason = group_->reason();
       group_->options().on_stuck(absl::Status(
-          group_->failure().code(), absl::StrCat(group_->failure().message(), "; ", Name(),
-                                                 " does not come to rest after it")));
+          reason.code(),
+          absl::StrCat(reason.message(), "; ", Name(), " does not come to rest after it")));
       return;
     }
     group_->Pause(kWatchPeriod);

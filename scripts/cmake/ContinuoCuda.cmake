@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # CUDA and NCCL for CONTINUO_CUDA=ON:
-#   continuo::cuda_headers    what compiles against them
+#   continuo::cuda_headers    what compiles against them and NVML, which is opened where it is
 #   continuo::cuda_libraries  what programs link: cudart, cublasLt, NCCL
 #   continuo_cuda_kernels(name SRCS a.cu ...)  a library made by nvcc, for sm_80, sm_90a and PTX
 # From the folder that scripts/setup.sh --cuda fills, or where CONTINUO_CUDA_TOOLKIT (with bin/nvcc)
@@ -11,6 +11,10 @@ set(CONTINUO_NCCL ${PROJECT_SOURCE_DIR}/build/cuda-toolkit/nvidia/nccl CACHE PAT
 if(NOT EXISTS ${CONTINUO_CUDA_TOOLKIT}/bin/nvcc OR NOT EXISTS ${CONTINUO_NCCL}/include/nccl.h)
   message(FATAL_ERROR "CONTINUO_CUDA is on, and there is no ${CONTINUO_CUDA_TOOLKIT}/bin/nvcc or no "
     "${CONTINUO_NCCL}/include/nccl.h: run scripts/setup.sh --cuda, or set CONTINUO_CUDA_TOOLKIT and CONTINUO_NCCL")
+endif()
+if(NOT EXISTS ${CONTINUO_CUDA_TOOLKIT}/include/nvml.h)
+  message(FATAL_ERROR "there is no ${CONTINUO_CUDA_TOOLKIT}/include/nvml.h: run scripts/setup.sh --cuda "
+    "(wheel nvidia-nvml-dev)")
 endif()
 
 set(CMAKE_CUDA_COMPILER ${CONTINUO_CUDA_TOOLKIT}/bin/nvcc)

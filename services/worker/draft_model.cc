@@ -26,6 +26,7 @@ absl::StatusOr<LoadOptions> PlanDraftLoad(const WorkerConfig& config, int contex
 }
 
 absl::StatusOr<std::shared_ptr<Drafter>> LoadDraftModel(const WorkerConfig& config,
+                                                        const LoadOptions& target_options,
                                                         const LoadedModel& target,
                                                         const TextModel& text, const Clock* clock) {
   ASSIGN_OR_RETURN(LoadOptions load, PlanDraftLoad(config, target.config.context_length));
@@ -36,6 +37,8 @@ absl::StatusOr<std::shared_ptr<Drafter>> LoadDraftModel(const WorkerConfig& conf
                      ", is not the model's, ", text.tokenizer_digest()));
   }
   load.num_blocks = target.num_blocks;
+  load.on_stuck = target_options.on_stuck;
+  load.faults = target_options.faults;
   ASSIGN_OR_RETURN(LoadedModel draft, LoadExecutor(load));
   auto drafter = std::make_shared<ModelDrafter>(
       ModelDrafterOptions{.num_blocks = draft.num_blocks,

@@ -16,9 +16,11 @@ namespace continuo {
 // same formats, on one rank. The number of KV blocks is left open.
 absl::StatusOr<LoadOptions> PlanDraftLoad(const WorkerConfig& config, int context_length);
 
-// Loads it with as many KV blocks as `target` has. InvalidArgument where its tokenizer is not that
-// of `text`, the target's. `clock` outlives the result.
+// Loads it with as many KV blocks as `target` has, and the on_stuck and faults of its options.
+// InvalidArgument where its tokenizer is not that of `text`, the target's. `clock` outlives the
+// result.
 absl::StatusOr<std::shared_ptr<Drafter>> LoadDraftModel(const WorkerConfig& config,
+                                                        const LoadOptions& target_options,
                                                         const LoadedModel& target,
                                                         const TextModel& text, const Clock* clock);
 

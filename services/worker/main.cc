@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "kernels/device_faults.h"
 #include "services/base/clock.h"
 #include "services/base/status_macros.h"
 #include "services/common/container.h"
@@ -34,21 +35,41 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
   std::_Exit(1);
 }
 
+void LogDeviceNote(const DeviceNote& note) {
+  if (note.is_fault) {
+    Log(LogSeverity::kWarning, "a device's driver tells of a fault", {{"fault", note.text}});
+  } else {
+    Log(LogSeverity::kInfo, "faults of devices are not heard of", {{"reason", note.text}});
+  }
+}
+
 // A model and its text, loaded.
 struct Loaded {
+  std::shared_ptr<DeviceFaults> faults;  // null on the CPU
   std::unique_ptr<TextModel> text;
   LoadedModel model;
   std::shared_ptr<Drafter> draft_model;  // null unless --speculation=draft
 };
 
+// That something hangs, and what is known of why.
+absl::Status Explain(const Loaded& loaded, const std::string& what) {
+  const absl::Status hangs = absl::DeadlineExceededError(what);
+  return loaded.faults == nullptr ? hangs : loaded.faults->Explain(hangs);
+}
+
 absl::StatusOr<Loaded> Load(const WorkerConfig& config, const Clock* clock) {
   Loaded loaded;
   ASSIGN_OR_RETURN(LoadOptions options, PlanLoad(config, AvailableMemoryBytes()));
+  ASSIGN_OR_RETURN(
+      loaded.faults,
+      WatchDeviceFaults({.device = config.device, .clock = clock, .on_note = LogDeviceNote}));
   options.on_stuck = Fail;
+  options.faults = loaded.faults;
   ASSIGN_OR_RETURN(loaded.text, TextModel::Open(config.model));
   ASSIGN_OR_RETURN(loaded.model, LoadExecutor(options));
   if (config.speculation == "draft") {
-    ASSIGN_OR_RETURN(loaded.draft_model, LoadDraftModel(config, loaded.model, *loaded.text, clock));
+    ASSIGN_OR_RETURN(loaded.draft_model,
+                     LoadDraftModel(config, options, loaded.model, *loaded.text, clock));
   }
   return loaded;
 }
@@ -84,8 +105,8 @@ int Main(int argc, char** argv) {
   // A CPU is slow and goes on. A device's step may never end: the process does, and gateways
   // continue its streams elsewhere.
   if (config.device != "cpu") {
-    options.on_hang = [&config] {
-      Fail(absl::DeadlineExceededError(absl::StrCat("a step hangs on ", config.device)));
+    options.on_hang = [&config, &loaded] {
+      Fail(Explain(*loaded, absl::StrCat("a step hangs on ", config.device)));
     };
   }
   auto started = WorkerServer::Start(options, &clock);
@@ -151,7 +172,7 @@ int Main(int argc, char** argv) {
   absl::Notification ended;
   std::thread watchdog([&] {
     if (ended.WaitForNotificationWithTimeout(kPatience)) return;
-    Fail(absl::DeadlineExceededError("the engine hangs"));
+    Fail(Explain(*loaded, "the engine hangs"));
   });
   server.Shutdown();
   ended.Notify();

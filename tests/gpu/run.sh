@@ -16,7 +16,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/programs.sh
 packed=build/gpu
-tests=(gpu_device_test gpu_backend_test gpu_model_test gpu_hf_test gpu_nccl_test)
+tests=(gpu_device_test gpu_backend_test gpu_model_test gpu_hf_test gpu_nccl_test gpu_xid_test)
 
 if [ "${1:-}" = pack ]; then
   built=build/${CONTINUO_BUILD:-cuda}

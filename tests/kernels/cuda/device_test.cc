@@ -45,15 +45,21 @@ TEST(ParseDevicesTest, WhatIsWrongIsSaidWithTheText) {
 }
 
 TEST(FindDevicesTest, DevicesAreDescribed) {
-  CudaShim::Reset(
-      {.devices = {ShimDevice{},
-                   {.name = "H200", .major = 9, .total_bytes = 1000, .free_bytes = 900}}});
+  CudaShim::Reset({.devices = {ShimDevice{},
+                               {.name = "H200",
+                                .major = 9,
+                                .pci_domain = 0x1a2b3,
+                                .pci_bus = 0xca,
+                                .pci_device = 0x1f,
+                                .total_bytes = 1000,
+                                .free_bytes = 900}}});
   const auto devices = FindDevices(std::vector<int>{1});
   ASSERT_TRUE(devices.ok()) << devices.status();
   ASSERT_EQ(devices->size(), 1u);
   const Device& d = (*devices)[0];
   EXPECT_EQ(d.index, 1);
   EXPECT_EQ(d.name, "H200");
+  EXPECT_EQ(d.pci_bus_id, "0001A2B3:CA:1F.0");
   EXPECT_EQ(d.major, 9);
   EXPECT_EQ(d.total_bytes, 1000);
   EXPECT_EQ(d.free_bytes, 900);

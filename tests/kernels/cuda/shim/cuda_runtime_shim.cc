@@ -27,6 +27,10 @@ class Call {
       : state_(TheState()), lock_(state_.mutex) {
     fails_ = CountCall(state_, function, device);
     error_ = state_.error_to_fail != 0 ? static_cast<cudaError_t>(state_.error_to_fail) : error;
+    if (const auto broken = state_.broken.find(device); broken != state_.broken.end()) {
+      fails_ = true;
+      error_ = broken->second;
+    }
   }
   explicit Call(const char* function) : Call(function, CurrentDevice()) {}
 
@@ -133,6 +137,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->major = d.major;
   properties->minor = d.minor;
   properties->multiProcessorCount = d.num_multiprocessors;
+  properties->pciDomainID = d.pci_domain;
+  properties->pciBusID = d.pci_bus;
+  properties->pciDeviceID = d.pci_device;
   return call.result();
 }
 

@@ -56,6 +56,7 @@ void CudaShim::Reset(const ShimOptions& options) {
   state.num_calls.clear();
   state.to_fail.reset();
   state.failed = false;
+  state.broken.clear();
   state.violations.clear();
   state.cliques.clear();
   state.all_comms.clear();
@@ -122,6 +123,12 @@ bool CudaShim::Failed() {
   return state.failed;
 }
 
+void CudaShim::Break(int device, cudaError_t error) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  state.broken[device] = error;
+}
+
 void CudaShim::HangCollective(int device, int count) {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
@@ -180,6 +187,9 @@ cudaError_t CudaShim::Launch(const char* name, cudaStream_t stream, std::functio
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
   if (CountCall(state, name, stream->device)) return cudaErrorLaunchFailure;
+  if (const auto broken = state.broken.find(stream->device); broken != state.broken.end()) {
+    return broken->second;
+  }
   Enqueue(state, stream, std::move(work));
   return cudaSuccess;
 }

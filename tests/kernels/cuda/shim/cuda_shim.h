@@ -32,6 +32,7 @@ std::string ToString(const ShimCall& call);
 struct ShimDevice {
   std::string name = "Shim";
   int major = 9, minor = 0;
+  int pci_domain = 0, pci_bus = 0, pci_device = 0;
   int num_multiprocessors = 8;
   int64_t total_bytes = int64_t{1} << 30;
   int64_t free_bytes = int64_t{1} << 30;  // before anything is allocated
@@ -63,6 +64,9 @@ class CudaShim {
   static void Fail(const ShimCall& call, int error = 0);
   // Whether it has.
   static bool Failed();
+  // From now on all of CUDA's calls on `device` fail, as after an error that ends the context:
+  // those of libcudart that can fail, and launches.
+  static void Break(int device, cudaError_t error = cudaErrorLaunchFailure);
 
   // The count-th collective, from 1, that `device` enqueues does not begin before its communicator
   // is aborted.

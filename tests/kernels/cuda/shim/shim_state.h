@@ -83,6 +83,7 @@ struct State {
   std::optional<ShimCall> to_fail;
   int error_to_fail = 0;
   bool failed = false;
+  std::map<int, cudaError_t> broken;  // devices
   std::vector<std::string> violations;
 
   std::map<void*, std::pair<int, size_t>> memory;  // device and bytes of each allocation

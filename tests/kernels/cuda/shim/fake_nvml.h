@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#define NVML_NO_UNVERSIONED_FUNC_DEFS
+#include "nvml.h"
+
+namespace continuo::testing {
+
+// A libnvidia-ml of its own file, which programs open by its path as they do the real one; tests
+// link it too, to say what it answers. Process-wide, thread-safe. Devices are named by their PCI
+// bus ids.
+class FakeNvml {
+ public:
+  // Of this library. Reset forgets everything; nothing may be alive.
+  static std::string Path();
+  static void Reset(const std::vector<std::string>& devices);
+
+  // An event that the next nvmlEventSetWait_v2 hands out, after those before it, of whatever
+  // device: one that is not registered, too, and one that there is not.
+  static void Send(const std::string& device, unsigned long long data,
+                   unsigned long long type = nvmlEventTypeXidCriticalError,
+                   unsigned gpu_instance = 0xffffffff);
+  // The next calls of the function return this, all that come where `times` is not said. With
+  // "nvmlDeviceRegisterEvents 00000000:…" only those of that device.
+  static void Fail(const std::string& function, nvmlReturn_t result, int times = 1 << 30);
+  // nvmlEventSetWait_v2 does not come back, whatever its timeout, until Release.
+  static void Hang();
+  static void Release();
+
+  static void AwaitCalls(const std::string& function, int count);
+  // Waits until all events have been handed out.
+  static void AwaitTaken();
+  // Waits until every nvmlInit_v2 has its nvmlShutdown and every set is freed.
+  static void AwaitEnd();
+  static int NumCalls(const std::string& function);
+  // Event sets, and nvmlInit_v2 without nvmlShutdown.
+  static int NumAlive();
+};
+
+}  // namespace continuo::testing
