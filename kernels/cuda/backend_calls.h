@@ -36,7 +36,9 @@ auto WithType(DType dtype, Call call) {
 // The same, of a KV cache.
 template <typename Call>
 auto WithElement(DType dtype, Call call) {
-  return dtype == DType::kI8 ? call.template operator()<int8_t>() : WithType(dtype, call);
+  if (dtype == DType::kI8) return call.template operator()<int8_t>();
+  if (dtype == DType::kF8) return call.template operator()<uint8_t>();
+  return WithType(dtype, call);
 }
 
 template <typename Call>

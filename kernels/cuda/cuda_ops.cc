@@ -117,6 +117,10 @@ void CudaBackend::Rope(Tensor x, Tensor angles, int head_dim) {
   });
 }
 
+bool CudaBackend::Keeps(DType type) const {
+  return IsActivation(type) || type == DType::kI8 || type == DType::kF8;
+}
+
 void CudaBackend::WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) {
   CONTINUO_CHECK(slots.dtype == DType::kI32 && slots.size() == k.rows() && k.rows() == v.rows());
   CONTINUO_CHECK(k.cols() == v.cols() && k.dtype == v.dtype);

@@ -122,7 +122,8 @@ TEST_F(CudaBackendTest, ProductsInFp8OfManyRowsAreThoseOfTheirNumbers) {
   CheckFp8(b(), 37, 23, 47, 0x1p-24);
 }
 
-TEST_F(CudaBackendTest, Fp8IsForHopper) {
+TEST_F(CudaBackendTest, Fp8WeightsAreForHopperKeysAndValuesForAll) {
+  EXPECT_FALSE(cpu_->Keeps(DType::kF8));
   EXPECT_TRUE(b().Computes(WeightType::kFp8));
   EXPECT_FALSE(cpu_->Computes(WeightType::kFp8));
   backend_.reset();
@@ -131,6 +132,7 @@ TEST_F(CudaBackendTest, Fp8IsForHopper) {
     Make(false);
     EXPECT_FALSE(b().Computes(WeightType::kFp8)) << major;
     EXPECT_TRUE(b().Computes(WeightType::kInt4)) << major;
+    EXPECT_TRUE(b().Keeps(DType::kF8)) << major;
     backend_.reset();
   }
 }
@@ -221,8 +223,12 @@ TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
          std::vector<std::array<int, 3>>{{1, 1, 1}, {4, 2, 20}, {3, 1, 33}}) {
       CheckAttention(b(), {{1, 1}, {5, 5}, {128, 1}, {129, 3}, {200, 7}},
                      Heads(heads, kv_heads, dim, window), DType::kF32, 7);
-      CheckAttention(b(), {{129, 3}}, Heads(heads, kv_heads, dim, window), DType::kF32, 16, true);
-      CheckAttention(b(), {{129, 3}}, Heads(heads, kv_heads, dim, window), DType::kBF16, 16, true);
+      for (const DType kept : {DType::kI8, DType::kF8}) {
+        for (const DType type : kActivations) {
+          CheckAttention(b(), {{129, 3}, {1, 1}}, Heads(heads, kv_heads, dim, window), type, 16,
+                         kept);
+        }
+      }
       CheckAttention(b(), {{129, 3}}, Heads(heads, kv_heads, 33, window), DType::kBF16, 16);
     }
   }

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/bfloat16.h"
 #include "kernels/cuda/fp8.h"
+#include "tests/kernels/kv_bytes.h"
 
 namespace continuo::cuda {
 namespace {
@@ -38,6 +39,13 @@ TEST(HostDeviceTest, E4M3HasTheNumbersOfItsDefinition) {
   EXPECT_TRUE(std::isnan(FromE4M3(0xff)));
   EXPECT_TRUE(std::signbit(FromE4M3(0x80)));
   EXPECT_EQ(FromE4M3(0xb8), -1);
+  for (int byte = 0; byte < 0x100; ++byte) {
+    if ((byte & 0x7f) == 0x7f) continue;
+    const float value = FromE4M3(static_cast<uint8_t>(byte));
+    EXPECT_EQ(value, testing::E4M3Value(static_cast<uint8_t>(byte))) << byte;
+    EXPECT_EQ(ToE4M3(value), byte);
+    EXPECT_EQ(testing::NearestE4M3(value), byte);
+  }
 }
 
 TEST(HostDeviceTest, E4M3IsTheNearestOfItsNumbersTheEvenOneOfTwo) {
