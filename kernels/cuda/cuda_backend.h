@@ -25,7 +25,7 @@ namespace continuo::cuda {
 
 // Raised whenever a kernel's bits change for some input; with `deterministic` part of the worker's
 // fingerprint.
-inline constexpr int kCudaArithmeticVersion = 2;
+inline constexpr int kCudaArithmeticVersion = 3;
 
 struct CudaBackendOptions {
   Device device;

@@ -25,10 +25,15 @@ inline double E4M3Value(uint8_t byte) {
 
 // The byte of e4m3 whose number is nearest to x, which is no NaN, of two the even one.
 inline uint8_t NearestE4M3(double x) {
-  int best = 0;
-  for (int byte = 1; byte < 0x7f; ++byte) {
-    const double loss = std::fabs(std::fabs(x) - E4M3Value(static_cast<uint8_t>(byte)));
-    const double least = std::fabs(std::fabs(x) - E4M3Value(static_cast<uint8_t>(best)));
+  static const std::vector<double> numbers = [] {
+    std::vector<double> all;
+    for (uint8_t byte = 0; byte < 0x7f; ++byte) all.push_back(E4M3Value(byte));
+    return all;
+  }();
+  size_t best = 0;
+  for (size_t byte = 1; byte < numbers.size(); ++byte) {
+    const double loss = std::fabs(std::fabs(x) - numbers[byte]);
+    const double least = std::fabs(std::fabs(x) - numbers[best]);
     if (loss < least || (loss == least && byte % 2 == 0)) best = byte;
   }
   return static_cast<uint8_t>(best | (std::signbit(x) ? 0x80 : 0));

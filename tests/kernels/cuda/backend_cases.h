@@ -331,7 +331,7 @@ inline HostTensor AttendOnDevice(Backend& b, const PagedCase& c) {
 
 // Scores are sums of head_dim products of at most 4 each times the scale, weights at most 1 that
 // sum to 1, values at most 2: an error of e in a score moves the result by at most 4e. Where
-// weights are rounded to bf16, each loses up to 2^-9 of itself.
+// weights, times a scale or not, are rounded to bf16, each loses up to 2^-9 of itself.
 inline void CheckAttention(Backend& b, std::vector<PagedCase::Sequence> sequences,
                            const AttentionParams& p, DType type, int64_t block_size,
                            std::optional<DType> kept = std::nullopt) {
@@ -341,9 +341,22 @@ inline void CheckAttention(Backend& b, std::vector<PagedCase::Sequence> sequence
                << (kept ? kept == DType::kI8 ? " int8" : " fp8" : ""));
   const PagedCase c(std::move(sequences), p, type, 21, block_size, kept);
   const double score_error = p.head_dim * 4 * p.scale * (p.head_dim + 2.0) * 0x1p-24;
-  const double weight_error = type == DType::kBF16 && !kept ? 0x1p-9 : 0;
+  const bool on_tensor_cores = type == DType::kBF16 && p.head_dim % 8 == 0;
+  const double weight_error = on_tensor_cores ? 0x1p-9 : 0;
   ExpectNear(AttendOnDevice(b, c), c.Reference(), RoundingOf(type),
              {4 * score_error + 2 * weight_error + kAttentionSpan * 2 * 0x1p-23});
+}
+
+// The same of caches of bytes, whose rows lie at 16 bytes or, of other sizes of heads and blocks,
+// at 4.
+inline void CheckAttentionOverBytes(Backend& b, std::vector<PagedCase::Sequence> sequences,
+                                    const AttentionParams& p,
+                                    const std::vector<int64_t>& block_sizes) {
+  for (const DType kept : {DType::kI8, DType::kF8}) {
+    for (const int64_t block_size : block_sizes) {
+      CheckAttention(b, sequences, p, DType::kBF16, block_size, kept);
+    }
+  }
 }
 
 // WriteKv into bytes, as they are defined.
