@@ -192,6 +192,7 @@ TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSays) {
     capped.softcap = 5;
     CheckAttention(b(), {{130, 40}, {1090, 1}}, capped, DType::kBF16, 16);
     CheckAttentionOverBytes(b(), {{130, 40}, {1090, 1}}, capped, {16, 5});
+    CheckStrangeKeys(b());
   }
 }
 

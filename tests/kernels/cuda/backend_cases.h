@@ -359,6 +359,35 @@ inline void CheckAttentionOverBytes(Backend& b, std::vector<PagedCase::Sequence>
   }
 }
 
+// A key with an infinity makes the rows that see it NaN and leaves the others' bits.
+inline void CheckStrangeKeys(Backend& b) {
+  constexpr int kRows = 20, kStrange = 12, kHeads = 2, kDim = 64, kBlock = 16;
+  for (const DType kept : {DType::kI8, DType::kF8}) {
+    const PagedCase c({{kRows, kRows}}, Heads(kHeads, 1, kDim), DType::kBF16, 35, kBlock, kept);
+    const DevicePaged paged(b, c);
+    const Tensor q = c.q();
+    const DeviceTensor queries(b, q), out(b, HostTensor::Poisoned(q.dtype, q.rows(), q.cols()));
+    b.PagedAttention(out, queries, paged.kv(), c.params());
+    const Matrix before = out.Get().matrix();
+    Random random(36);
+    HostTensor key = HostTensor::Of(DType::kBF16, 1, kDim, random);
+    key.Set(3, INFINITY);
+    const int32_t* const table = static_cast<const int32_t*>(c.kv().block_tables.data);
+    const DeviceTensor keys(b, key), values(b, HostTensor::Of(DType::kBF16, 1, kDim, random));
+    const DeviceTensor slots(b, HostTensor::OfInts({table[0] * kBlock + kStrange}));
+    b.WriteKv(paged.kv(), keys, values, slots);
+    b.PagedAttention(out, queries, paged.kv(), c.params());
+    const Matrix after = out.Get().matrix();
+    for (int64_t i = 0; i < kRows * kHeads * kDim; ++i) {
+      if (i < kStrange * kHeads * kDim) {
+        ASSERT_EQ(after[i], before[i]) << i;
+      } else {
+        ASSERT_TRUE(std::isnan(after[i])) << i;
+      }
+    }
+  }
+}
+
 // WriteKv into bytes, as they are defined.
 inline void WriteKvBytes(const PagedKv& kv, const HostTensor& from, int which,
                          const std::vector<int32_t>& slots) {

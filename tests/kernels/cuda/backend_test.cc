@@ -227,6 +227,7 @@ TEST_F(CudaBackendTest, AttentionOverBytesOnTensorCoresIsWhatTheReferenceSays) {
     capped.softcap = 5;
     CheckAttentionOverBytes(b(), {{130, 40}, {90, 1}}, capped, {16, 2});
     CheckAttentionOverBytes(b(), {{70, 9}}, Heads(70, 1, 16), {16});
+    CheckStrangeKeys(b());
     CheckAttentionOverBytes(b(), {{1100, 1}}, Heads(4, 2, 64), {16});  // in splits
     CheckAttentionOverBytes(b(), {{1100, 3}, {5, 1}}, Heads(4, 2, 64, 600), {5});
   }

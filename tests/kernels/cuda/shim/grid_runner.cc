@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels on the host: each thread of a block is a fiber, the blocks run one after the other on the
 // stream's thread. Between two barriers a warp goes as far as it can before the next one moves, in
-// an order that changes, so that a missing barrier changes results. Copies to shared memory arrive
-// when they are awaited, shared memory is NaN at first.
+// an order that changes, so that a missing barrier changes results. Copies to shared memory leave
+// NaN where they go until they are awaited, since they may arrive at any time; shared memory is NaN
+// at first.
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -304,6 +305,7 @@ void StartCopy(void* shared, const void* from, size_t bytes) {
   Runner& runner = TheRunner();
   Fiber& fiber = *runner.fibers[runner.current];
   fiber.copies.push_back({shared, from, bytes, fiber.num_groups});
+  std::memset(shared, 0xff, bytes);
 }
 
 }  // namespace
