@@ -28,16 +28,17 @@ inline constexpr int kNumPieces = 8;
 // (exactness rule 2). Independent of the KV cache's block size.
 inline constexpr int kAttentionSpan = 128;
 
-// Elements that a KV cache of a type keeps for one position and head. int8 keeps a scale, too.
+// Elements that a KV cache of a type keeps for one position and head. Bytes have a scale, too.
 constexpr int64_t KvRowElements(DType dtype, int64_t head_dim) {
-  return dtype == DType::kI8 ? head_dim + static_cast<int64_t>(sizeof(float)) : head_dim;
+  return SizeOf(dtype) == 1 ? head_dim + static_cast<int64_t>(sizeof(float)) : head_dim;
 }
 
 // Where each sequence of a step keeps its keys and values. All device arrays.
 struct PagedKv {
   // [num_blocks, num_kv_heads, 2 * block_size * KvRowElements]: a head's keys of the block's
-  // positions, then its values, which are read soon after. f32, bf16 or f16; i8: of each the rows,
-  // then their scales, f32 — an element is its byte times the scale, the largest of a row is ±127.
+  // positions, then its values, which are read soon after. f32, bf16 or f16; i8 and f8: of each the
+  // rows, then their scales, f32 — an element is its byte's number times the scale, the largest of
+  // a row is ±127 or, of f8, ±448.
   Tensor cache;
   int block_size = 0;   // positions
   Tensor block_tables;  // [num_seqs, max_blocks] i32, -1 padded
@@ -186,6 +187,8 @@ class Backend {
   // Rotates pairs (i, i + n) of the first 2n elements of each head (Hugging Face's half-split
   // layout), n = num_frequencies. x: [rows, num_heads * head_dim], in place.
   virtual void Rope(Tensor x, Tensor angles, int head_dim) = 0;
+  // Whether this device keeps keys and values in a type.
+  virtual bool Keeps(DType type) const { return type != DType::kF8; }
   // keys/values[slot[r]] = k[r], v[r]; a slot is block * block_size + offset.
   virtual void WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) = 0;
   // What `how` says to q and k, then WriteKv of k and v, with the bits that the single ops give. q

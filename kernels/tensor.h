@@ -7,7 +7,7 @@
 
 namespace continuo {
 
-enum class DType : uint8_t { kF32, kBF16, kF16, kI8, kI32 };
+enum class DType : uint8_t { kF32, kBF16, kF16, kI8, kI32, kF8 };  // kF8: e4m3
 
 constexpr size_t SizeOf(DType dtype) {
   switch (dtype) {
@@ -18,6 +18,7 @@ constexpr size_t SizeOf(DType dtype) {
     case DType::kF16:
       return 2;
     case DType::kI8:
+    case DType::kF8:
       return 1;
   }
   return 0;
@@ -38,9 +39,8 @@ struct Tensor {
 };
 
 // The numbers that a weight matrix is kept in. int8 and int4 have a scale for each row and group of
-// columns. On the CPU rows that they are multiplied with are rounded to int8 likewise; on CUDA
-// devices those stay bf16. fp8 (e4m3, a scale for each row of both factors) is for CUDA devices
-// alone.
+// columns; rows that they are multiplied with are rounded to int8 likewise on the CPU, and stay
+// bf16 on CUDA devices. fp8 (e4m3, a scale for each row of both factors) is for those alone.
 enum class WeightType : uint8_t { kF32, kBF16, kInt8, kInt4, kFp8 };
 
 // As flags name them.

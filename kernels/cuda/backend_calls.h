@@ -33,10 +33,16 @@ auto WithType(DType dtype, Call call) {
   return dtype == DType::kF32 ? call.template operator()<float>()
                               : call.template operator()<uint16_t>();
 }
-// The same, of a KV cache.
+// The same, of a KV cache of bytes, and of any.
+template <typename Call>
+auto WithBytes(DType dtype, Call call) {
+  CONTINUO_CHECK(dtype == DType::kI8 || dtype == DType::kF8);
+  return dtype == DType::kI8 ? call.template operator()<int8_t>()
+                             : call.template operator()<uint8_t>();
+}
 template <typename Call>
 auto WithElement(DType dtype, Call call) {
-  return dtype == DType::kI8 ? call.template operator()<int8_t>() : WithType(dtype, call);
+  return SizeOf(dtype) == 1 ? WithBytes(dtype, call) : WithType(dtype, call);
 }
 
 template <typename Call>

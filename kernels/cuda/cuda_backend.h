@@ -28,7 +28,7 @@ namespace continuo::cuda {
 
 // Raised whenever a kernel's bits change for some input; with `deterministic` part of the worker's
 // fingerprint.
-inline constexpr int kCudaArithmeticVersion = 2;
+inline constexpr int kCudaArithmeticVersion = 3;
 
 struct CudaBackendOptions {
   Device device;
@@ -83,6 +83,7 @@ class CudaBackend : public Backend {
   void AddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Tensor gain, float eps) override;
   void RopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) override;
   void Rope(Tensor x, Tensor angles, int head_dim) override;
+  bool Keeps(DType type) const override;
   void WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) override;
   void RotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v, Tensor slots,
                         const HeadRotation& how) override;

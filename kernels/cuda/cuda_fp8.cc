@@ -56,7 +56,7 @@ void CudaBackend::PackFp8(const Weight& w, int64_t first_row, const float* rows,
     }
   });
   auto* const data = Data<uint8_t>(w.data);
-  CopyIn({data + first_row * padded, DType::kI8, {n, padded, 1}}, numbers.data());
+  CopyIn({data + first_row * padded, DType::kF8, {n, padded, 1}}, numbers.data());
   CopyIn(
       {reinterpret_cast<float*>(data + layout.ScaleOffset()) + first_row, DType::kF32, {n, 1, 1}},
       scales.data());

@@ -117,6 +117,10 @@ void CudaBackend::Rope(Tensor x, Tensor angles, int head_dim) {
   });
 }
 
+bool CudaBackend::Keeps(DType type) const {
+  return IsActivation(type) || type == DType::kI8 || type == DType::kF8;
+}
+
 void CudaBackend::WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) {
   CONTINUO_CHECK(slots.dtype == DType::kI32 && slots.size() == k.rows() && k.rows() == v.rows());
   CONTINUO_CHECK(k.cols() == v.cols() && k.dtype == v.dtype);
@@ -200,24 +204,28 @@ void CudaBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
                               .scale = params.scale,
                               .softcap = params.softcap,
                               .window = params.window};
-  if (q.dtype == DType::kBF16 && kv.cache.dtype == DType::kBF16 &&
-      HasTileAttention(params.head_dim)) {
+  const DType kept = kv.cache.dtype;
+  if (q.dtype == DType::kBF16 && kept != DType::kF32 && HasTileAttention(params.head_dim)) {
     const int64_t max_kv_len = step.max_blocks * kv.block_size;
     const size_t least = MinTileAttentionScratch(params.num_kv_heads, params.head_dim, max_kv_len);
     auto* const scratch = static_cast<float*>(Scratch(std::max(least, scratch_.bytes())));
     const TileAttentionPlan plan =
         PlanTileAttention(step, max_kv_len, options_.device.num_multiprocessors, scratch_.bytes(),
                           options_.deterministic);
-    Enqueue("TileAttention", [&] {
+    const auto attend = [&]<typename Element>() {
       return TileAttention(Data<uint16_t>(out), Data<const uint16_t>(q),
-                           LayoutOf<const uint16_t>(kv, params.head_dim), step, plan, scratch,
+                           LayoutOf<const Element>(kv, params.head_dim), step, plan, scratch,
                            stream());
+    };
+    Enqueue("TileAttention", [&] {
+      return kept == DType::kBF16 ? attend.template operator()<uint16_t>()
+                                  : WithBytes(kept, attend);
     });
     return;
   }
   Enqueue("SpanAttention", [&] {
     return WithType(q.dtype, [&]<typename T>() {
-      return WithElement(kv.cache.dtype, [&]<typename Element>() {
+      return WithElement(kept, [&]<typename Element>() {
         return SpanAttention<T, Element>(Data<T>(out), Data<const T>(q),
                                          LayoutOf<const Element>(kv, params.head_dim), step,
                                          stream());

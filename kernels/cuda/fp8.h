@@ -13,7 +13,8 @@
 namespace continuo::cuda {
 
 // e4m3: a sign, four bits of exponent with bias 7, three of fraction; no infinity, and 0x7f is NaN
-// (Micikevicius et al., "FP8 Formats for Deep Learning", 2022).
+// (OCP 8-bit Floating Point Specification 1.0, 2023; Micikevicius et al., "FP8 Formats for Deep
+// Learning", 2022).
 inline constexpr float kLargestE4M3 = 448;
 
 // Rounds to nearest, ties to even; beyond the largest number that, with the sign.

@@ -9,16 +9,18 @@ namespace continuo::cuda {
 
 // A layer of the KV cache as kernels see it (PagedKv::cache of kernels/backend.h): for each block
 // and head block_size rows of head_dim keys, then as many of values. Element is float, uint16_t
-// (bf16) or int8_t; of int8_t the rows are followed by their scales, f32.
+// (bf16), int8_t or uint8_t (e4m3); rows of bytes are followed by their scales, f32.
 template <typename Element>
 struct KvLayout {
+  static constexpr bool kHasScales = sizeof(Element) == 1;
+
   Element* cache = nullptr;
   int64_t num_blocks = 0;
   int num_heads = 0, block_size = 0, head_dim = 0;
 
   // Elements of a head's keys, or values, in a block, scales included.
   CONTINUO_HOST_DEVICE int64_t HalfBlock() const {
-    const int64_t scales = sizeof(Element) == 1 ? static_cast<int64_t>(sizeof(float)) : 0;
+    const int64_t scales = kHasScales ? static_cast<int64_t>(sizeof(float)) : 0;
     return block_size * (head_dim + scales);
   }
   // The keys (which = 0) or values (1) of a head in a block.
@@ -29,9 +31,8 @@ struct KvLayout {
     return Rows(slot / block_size, head, which) + slot % block_size * head_dim;
   }
   // Where the scale of that row is.
-  CONTINUO_HOST_DEVICE void* Scale(int64_t slot, int64_t head, int which) const {
-    return reinterpret_cast<char*>(Rows(slot / block_size, head, which) +
-                                   static_cast<int64_t>(block_size) * head_dim) +
+  CONTINUO_HOST_DEVICE Element* Scale(int64_t slot, int64_t head, int which) const {
+    return Rows(slot / block_size, head, which) + static_cast<int64_t>(block_size) * head_dim +
            slot % block_size * static_cast<int64_t>(sizeof(float));
   }
 };

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/chunk.h"
+#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/launch.h"
 
 namespace continuo::cuda {
@@ -13,9 +14,14 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// One row of a head, by a warp, as bytes and a scale (kernels/README.md, int8 keys and values).
-template <typename T>
-__device__ void WriteBytes(int8_t* to, void* scale_to, const T* from, int head_dim, int lane) {
+// One row of a head, by a warp, as bytes and a scale (kernels/README.md, int8 keys and values): the
+// largest size becomes 127, or 448 in e4m3, whose numbers are rounded to the nearest, of two to the
+// even one. Rows of tiny numbers are zeros with scale 0; NaN or infinity makes the row zeros whose
+// scale is NaN.
+template <typename Element, typename T>
+__device__ void WriteBytes(Element* to, void* scale_to, const T* from, int head_dim, int lane) {
+  constexpr bool kIsE4M3 = std::is_same_v<Element, uint8_t>;
+  constexpr float kLargest = kIsE4M3 ? kLargestE4M3 : 127.0f;
   constexpr float kSmallestScaled = 0x1p-100f;  // below it everything is zero
   constexpr float kRoundShift = 0x1.8p+23f;     // adding it leaves an integer in the low bits
   float top = 0;
@@ -31,15 +37,20 @@ __device__ void WriteBytes(int8_t* to, void* scale_to, const T* from, int head_d
     broken = fmaxf(broken, ShuffleXor(broken, mask));
   }
   const bool zero = broken != 0 || top < kSmallestScaled;
-  const float inverse = 127.0f / top;
+  const float inverse = kLargest / top;
   for (int i = lane; i < head_dim; i += kWarp) {
-    const float shifted = Widen(from[i]) * inverse + kRoundShift;
-    int32_t bits = 0;
-    memcpy(&bits, &shifted, sizeof(bits));
-    to[i] = zero ? int8_t{0} : static_cast<int8_t>(bits);
+    const float scaled = Widen(from[i]) * inverse;
+    if constexpr (kIsE4M3) {
+      to[i] = zero ? uint8_t{0} : ToE4M3(scaled);
+    } else {
+      const float shifted = scaled + kRoundShift;
+      int32_t bits = 0;
+      memcpy(&bits, &shifted, sizeof(bits));
+      to[i] = zero ? int8_t{0} : static_cast<int8_t>(bits);
+    }
   }
   if (lane != 0) return;
-  const float scale = broken != 0 ? NAN : zero ? 0.0f : top / 127.0f;
+  const float scale = broken != 0 ? NAN : zero ? 0.0f : top / kLargest;
   memcpy(scale_to, &scale, sizeof(scale));
 }
 
@@ -48,7 +59,7 @@ template <typename T, typename Element>
 __device__ void WriteRow(const KvLayout<Element>& kv, const T* from, int64_t slot, int64_t head,
                          int which, int lane) {
   Element* const to = kv.Row(slot, head, which);
-  if constexpr (std::is_same_v<Element, int8_t>) {
+  if constexpr (KvLayout<Element>::kHasScales) {
     WriteBytes(to, kv.Scale(slot, head, which), from, kv.head_dim, lane);
   } else {
     for (int d = lane; d < kv.head_dim; d += kWarp) Store(to + d, Widen(from[d]));
@@ -230,9 +241,11 @@ cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs,
 INSTANTIATE(float, float);
 INSTANTIATE(float, uint16_t);
 INSTANTIATE(float, int8_t);
+INSTANTIATE(float, uint8_t);
 INSTANTIATE(uint16_t, float);
 INSTANTIATE(uint16_t, uint16_t);
 INSTANTIATE(uint16_t, int8_t);
+INSTANTIATE(uint16_t, uint8_t);
 #undef INSTANTIATE
 
 }  // namespace continuo::cuda

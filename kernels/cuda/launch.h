@@ -82,12 +82,34 @@ __device__ inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// a · b + c of two bf16 side by side, the first in the low half, each rounded once; subnormal
+// numbers count (PTX ISA, fma.rn.bf16x2). Not a call of the whole warp.
+__device__ inline uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d = 0;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+// The bytes of a word that the selector's hexadecimal digits name, the last one's first; 4 is a
+// zero.
+template <uint32_t kSelector>
+__device__ inline uint32_t PickBytes(uint32_t word) {
+  return __byte_perm(word, 0, kSelector);
+}
+
 // Starts copying 16 bytes, both sides aligned, to shared memory; zeros where `from` is null.
 __device__ inline void StartCopy16(void* shared, const void* from) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const int bytes = from == nullptr ? 0 : 16;
   // Of 0 bytes nothing is read, but the address has to be one of global memory.
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address),
+               "l"(__cvta_generic_to_global(from)), "r"(bytes)
+               : "memory");
+}
+// The same of 4 bytes.
+__device__ inline void StartCopy4(void* shared, const void* from) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const int bytes = from == nullptr ? 0 : 4;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address),
                "l"(__cvta_generic_to_global(from)), "r"(bytes)
                : "memory");
 }
@@ -117,7 +139,18 @@ inline uint64_t AtomicAdd(uint64_t* to, uint64_t value) { return (*to += value) 
 void LoadMatrices(uint32_t (&out)[4], const void* row);
 void LoadMatricesTransposed(uint32_t (&out)[4], const void* row);
 void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c);
+template <uint32_t kSelector>
+uint32_t PickBytes(uint32_t word) {
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t digit = kSelector >> 4 * i & 15;
+    if (digit < 4) result |= (word >> 8 * digit & 255) << 8 * i;
+  }
+  return result;
+}
 void StartCopy16(void* shared, const void* from);
+void StartCopy4(void* shared, const void* from);
 void EndCopies();
 void AwaitCopies(int groups);
 template <int kGroups>

@@ -23,18 +23,17 @@ int64_t AlignmentOf(const void* data) {
   return static_cast<int64_t>(address & (~address + 1));
 }
 
-// kI8 is e4m3 here.
 cudaDataType_t TypeOf(int64_t dtype) {
   switch (static_cast<DType>(dtype)) {
     case DType::kF32:
       return CUDA_R_32F;
-    case DType::kI8:
+    case DType::kF8:
       return CUDA_R_8F_E4M3;
     default:
       return CUDA_R_16BF;
   }
 }
-bool IsFp8(int64_t dtype) { return static_cast<DType>(dtype) == DType::kI8; }
+bool IsFp8(int64_t dtype) { return static_cast<DType>(dtype) == DType::kF8; }
 
 }  // namespace
 
@@ -177,7 +176,7 @@ absl::Status MatMul::Run(Tensor out, const Fp8Matrix& x, const Fp8Matrix& w, cud
   CONTINUO_CHECK(out.rows() == x.rows && out.cols() == w.rows);
   CONTINUO_CHECK(out.dtype == DType::kF32 || out.dtype == DType::kBF16);
   return Multiply(
-      {x.rows, w.rows, x.k, static_cast<int64_t>(DType::kI8), static_cast<int64_t>(out.dtype),
+      {x.rows, w.rows, x.k, static_cast<int64_t>(DType::kF8), static_cast<int64_t>(out.dtype),
        AlignmentOf(w.data), AlignmentOf(x.data), AlignmentOf(out.data), w.rows},
       out.data, x.data, x.scales, w.data, w.scales, stream);
 }

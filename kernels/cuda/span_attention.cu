@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 
+#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/launch.h"
 
 namespace continuo::cuda {
@@ -18,16 +18,14 @@ constexpr float kLowest = -std::numeric_limits<float>::infinity();
 __device__ inline float WidenElement(float value) { return value; }
 __device__ inline float WidenElement(uint16_t bits) { return Widen(bits); }
 __device__ inline float WidenElement(int8_t value) { return static_cast<float>(value); }
+__device__ inline float WidenElement(uint8_t bits) { return FromE4M3(bits); }
 
-// 1, or the scale of an int8 row.
+// 1, or the scale of a row of bytes.
 template <typename Element>
 __device__ float ScaleOf(const KvLayout<const Element>& kv, int64_t slot, int64_t head, int which) {
   float scale = 1;
-  if constexpr (std::is_same_v<Element, int8_t>) {
-    const auto* const scales = reinterpret_cast<const char*>(
-        kv.Rows(slot / kv.block_size, head, which) + int64_t{kv.block_size} * kv.head_dim);
-    memcpy(&scale, scales + slot % kv.block_size * static_cast<int64_t>(sizeof(scale)),
-           sizeof(scale));
+  if constexpr (KvLayout<const Element>::kHasScales) {
+    memcpy(&scale, kv.Scale(slot, head, which), sizeof(scale));
   }
   return scale;
 }
@@ -129,9 +127,11 @@ cudaError_t SpanAttention(T* out, const T* q, const KvLayout<const Element>& kv,
 INSTANTIATE(float, float);
 INSTANTIATE(float, uint16_t);
 INSTANTIATE(float, int8_t);
+INSTANTIATE(float, uint8_t);
 INSTANTIATE(uint16_t, float);
 INSTANTIATE(uint16_t, uint16_t);
 INSTANTIATE(uint16_t, int8_t);
+INSTANTIATE(uint16_t, uint8_t);
 #undef INSTANTIATE
 
 }  // namespace continuo::cuda

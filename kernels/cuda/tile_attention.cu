@@ -3,198 +3,28 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/launch.h"
 
 namespace continuo::cuda {
 namespace {
 
-constexpr float kLowest = -std::numeric_limits<float>::infinity();
-constexpr float kLog2E = 1.44269504088896341f;
-constexpr int kPad = 8;  // elements behind each row in shared memory, so that rows are in
-                         // different banks
 constexpr int64_t kFixedSplit = 1024;  // positions, where results must not depend on the step
 constexpr int kMaxSplits = 64;
 
-// How a kernel is cut: a block is kQueryWarps times kKvWarps warps; each has 16 queries and, of
-// kTile positions at a time, every kKvWarps-th part. kDim: of heads, filled up with zeros.
-template <int kDim_, int kQueryWarps_, int kKvWarps_, int kTile_>
-struct Shape {
-  static constexpr int kDim = kDim_, kQueryWarps = kQueryWarps_, kKvWarps = kKvWarps_,
-                       kTile = kTile_;
-  static constexpr int kQueries = 16 * kQueryWarps;
-  static constexpr int kThreads = kWarp * kQueryWarps * kKvWarps;
-  static constexpr int kStride = kDim + kPad;      // of a row in shared memory
-  static constexpr int kSlice = kTile / kKvWarps;  // positions of a warp
-  static constexpr int kStageElements = 2 * kTile * kStride;
-  // Queries, then two stages of keys and values.
-  static constexpr size_t kSharedBytes =
-      (kQueries * kStride + 2 * kStageElements) * sizeof(uint16_t);
-  static_assert(kSlice % 16 == 0 && kDim % 16 == 0);
-  // Where the warps of a tile meet: sums, then maxima and sums of weights.
-  static_assert(kKvWarps == 1 || kKvWarps * kQueries * (kDim + 2) * sizeof(float) <= kSharedBytes);
-};
-using Small64 = Shape<64, 1, 4, 64>;
-using Large64 = Shape<64, 4, 1, 64>;
-using Small128 = Shape<128, 1, 4, 64>;
-using Large128 = Shape<128, 4, 1, 64>;
-using Small256 = Shape<256, 1, 2, 32>;
-using Large256 = Shape<256, 2, 1, 32>;
-
-__device__ inline uint32_t Pack(float low, float high) {
-  uint16_t a = 0, b = 0;
-  Store(&a, low);
-  Store(&b, high);
-  return a | static_cast<uint32_t>(b) << 16;
-}
-
-// Copies of a block: its threads take neighbouring 16 bytes.
-template <typename S>
-__device__ void StartQueries(uint16_t* shared, const uint16_t* q, const AttentionStep& step,
-                             const QueryTile& tile) {
-  constexpr int kPieces = S::kDim / 8;
-  for (int i = static_cast<int>(threadIdx.x); i < S::kQueries * kPieces; i += S::kThreads) {
-    const int query = i / kPieces, d = i % kPieces * 8;
-    const uint16_t* from = nullptr;
-    if (query < tile.num_pairs && d < step.head_dim) {
-      from = q + (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d;
-    }
-    StartCopy16(shared + query * S::kStride + d, from);
-  }
-}
-
-// The keys and values of positions [begin, begin + kTile); zeros where nobody sees them.
-template <typename S>
-__device__ void StartTile(uint16_t* stage, const KvLayout<const uint16_t>& kv, const int32_t* table,
-                          int kv_head, int64_t begin, const SeenRange& seen) {
-  constexpr int kPieces = S::kDim / 8;
-  uint16_t* const values = stage + S::kTile * S::kStride;
-  for (int i = static_cast<int>(threadIdx.x); i < S::kTile * kPieces; i += S::kThreads) {
-    const int row = i / kPieces, d = i % kPieces * 8;
-    const int64_t position = begin + row;
-    const uint16_t* key = nullptr;
-    const uint16_t* value = nullptr;
-    if (position >= seen.first && position < seen.end && d < kv.head_dim) {
-      const auto p = static_cast<uint32_t>(position), size = static_cast<uint32_t>(kv.block_size);
-      key = kv.Rows(table[p / size], kv_head, 0) + static_cast<int64_t>(p % size) * kv.head_dim + d;
-      value = key + kv.HalfBlock();
-    }
-    StartCopy16(stage + row * S::kStride + d, key);
-    StartCopy16(values + row * S::kStride + d, value);
-  }
-}
-
-// What a thread has of its warp's 16 queries. With r = lane / 4, c = 2 (lane % 4): sums[i] holds
-// elements 8 i + c, + 1 of query r, then of query r + 8; max, weight and position are those
-// queries'.
-template <typename S>
-struct Accumulator {
-  float sums[S::kDim / 8][4] = {};
-  float max[2] = {kLowest, kLowest};
-  float weight[2] = {0, 0};  // of this thread's positions, until Reduce
-  int64_t position[2];       // -1: no query
-
-  __device__ void Reduce() {
-    CONTINUO_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      weight[half] += ShuffleXor(weight[half], 1);
-      weight[half] += ShuffleXor(weight[half], 2);
-    }
-  }
-};
-
-// Scores of a warp's queries for its slice of a stage, [kSlice / 8] tiles of 16 × 8.
-template <typename S>
-__device__ void Score(float (&scores)[S::kSlice / 8][4], const uint16_t* queries,
-                      const uint16_t* keys) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  CONTINUO_UNROLL
-  for (int i = 0; i < S::kSlice / 8; ++i) {
-    CONTINUO_UNROLL
-    for (int j = 0; j < 4; ++j) scores[i][j] = 0;
-  }
-  CONTINUO_UNROLL
-  for (int d = 0; d < S::kDim; d += 16) {
-    uint32_t a[4];
-    LoadMatrices(a, queries + lane % 16 * S::kStride + d + lane / 16 * 8);
-    CONTINUO_UNROLL
-    for (int p = 0; p < S::kSlice; p += 16) {
-      uint32_t b[4];
-      LoadMatrices(b, keys + (p + lane / 16 * 8 + lane % 8) * S::kStride + d + lane / 8 % 2 * 8);
-      MultiplyAdd(scores[p / 8], a, b[0], b[1]);
-      MultiplyAdd(scores[p / 8 + 1], a, b[2], b[3]);
-    }
-  }
-}
-
-// Scores become weights, what was summed up is scaled to the new maximum.
-template <typename S>
-__device__ void Weigh(Accumulator<S>& acc, float (&scores)[S::kSlice / 8][4],
-                      const AttentionStep& step, const SeenRange& seen, int64_t begin) {
-  const int c = static_cast<int>(threadIdx.x) % 4 * 2;
-  CONTINUO_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const int64_t last = Min(acc.position[half], seen.end - 1);
-    const int64_t first = Max(seen.begin, FirstSeen(acc.position[half], step.window));
-    float max = acc.max[half];
-    CONTINUO_UNROLL
-    for (int i = 0; i < S::kSlice / 8; ++i) {
-      CONTINUO_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        const int64_t position = begin + i * 8 + c + j;
-        float& score = scores[i][half * 2 + j];
-        score *= step.scale;
-        if (step.softcap > 0) score = step.softcap * tanhf(score / step.softcap);
-        if (position < first || position > last) score = kLowest;
-        max = fmaxf(max, score);
-      }
-    }
-    max = fmaxf(max, ShuffleXor(max, 1));
-    max = fmaxf(max, ShuffleXor(max, 2));
-    const float origin = max == kLowest ? 0 : max * kLog2E;
-    const float shrink = exp2f(fmaf(acc.max[half], kLog2E, -origin));  // 0 at first
-    acc.max[half] = max;
-    float weight = 0;
-    CONTINUO_UNROLL
-    for (int i = 0; i < S::kSlice / 8; ++i) {
-      CONTINUO_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        float& score = scores[i][half * 2 + j];
-        score = exp2f(fmaf(score, kLog2E, -origin));
-        weight += score;
-      }
-    }
-    acc.weight[half] = acc.weight[half] * shrink + weight;
-    CONTINUO_UNROLL
-    for (int i = 0; i < S::kDim / 8; ++i) {
-      acc.sums[i][half * 2] *= shrink;
-      acc.sums[i][half * 2 + 1] *= shrink;
-    }
-  }
-}
-
-// Adds the values of the slice, times their weights.
-template <typename S>
-__device__ void AddValues(Accumulator<S>& acc, const float (&weights)[S::kSlice / 8][4],
-                          const uint16_t* values) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  CONTINUO_UNROLL
-  for (int p = 0; p < S::kSlice; p += 16) {
-    const float(&low)[4] = weights[p / 8];
-    const float(&high)[4] = weights[p / 8 + 1];
-    const uint32_t a[4] = {Pack(low[0], low[1]), Pack(low[2], low[3]), Pack(high[0], high[1]),
-                           Pack(high[2], high[3])};
-    CONTINUO_UNROLL
-    for (int d = 0; d < S::kDim; d += 16) {
-      uint32_t b[4];
-      LoadMatricesTransposed(
-          b, values + (p + lane / 8 % 2 * 8 + lane % 8) * S::kStride + d + lane / 16 * 8);
-      MultiplyAdd(acc.sums[d / 8], a, b[0], b[1]);
-      MultiplyAdd(acc.sums[d / 8 + 1], a, b[2], b[3]);
-    }
-  }
-}
+template <typename Element>
+using Small64 = Shape<Element, 64, 1, 4, 64>;
+template <typename Element>
+using Large64 = Shape<Element, 64, 4, 1, 64>;
+template <typename Element>
+using Small128 = Shape<Element, 128, 1, 4, 64>;
+template <typename Element>
+using Large128 = Shape<Element, 128, 4, 1, 64>;
+template <typename Element>
+using Small256 = Shape<Element, 256, 1, 2, 32>;
+template <typename Element>
+using Large256 = Shape<Element, 256, 2, 1, 32>;
 
 // Where a block's results go: rows of out, or, for a split, places in scratch.
 struct Results {
@@ -251,6 +81,7 @@ __device__ void WriteMerged(const Accumulator<S>& acc, const Results& results,
   auto* const sums = reinterpret_cast<float*>(SharedMemory());        // [kKvWarps, kQueries, kDim]
   float* const weights = sums + S::kKvWarps * S::kQueries * S::kDim;  // [kKvWarps, kQueries, 2]
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  SyncBlock();  // before what was computed with is written over
   CONTINUO_UNROLL
   for (int half = 0; half < 2; ++half) {
     const int place = kv_warp * S::kQueries + query_warp * 16 + lane / 4 + half * 8;
@@ -287,14 +118,15 @@ __device__ void WriteMerged(const Accumulator<S>& acc, const Results& results,
 
 // Block (x, y, z): tile first_tile + x of key-value head y, split z. Many queries are bound by the
 // products, few by reading keys and values, of which the next kTile arrive while the last are
-// computed with.
+// computed with. Bytes become bf16 in between, in a tile of its own, so a stage can be filled as
+// soon as all warps have passed that.
 template <typename S>
 __global__ void CONTINUO_BLOCK_OF(S::kThreads)
-    TileAttentionKernel(uint16_t* out, const uint16_t* q, KvLayout<const uint16_t> kv,
+    TileAttentionKernel(uint16_t* out, const uint16_t* q, KvLayout<const typename S::Element> kv,
                         AttentionStep step, TileAttentionPlan plan, int64_t first_tile,
                         float* split_sums, float* split_weights) {
   auto* const queries = reinterpret_cast<uint16_t*>(SharedMemory());
-  uint16_t* const stages = queries + S::kQueries * S::kStride;
+  unsigned char* const stages = SharedMemory() + S::kQueryBytes;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int query_warp = warp % S::kQueryWarps, kv_warp = warp / S::kQueryWarps;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -326,19 +158,32 @@ __global__ void CONTINUO_BLOCK_OF(S::kThreads)
   int stage = 0;
   for (int64_t begin = seen.begin; begin < seen.end; begin += S::kTile, stage ^= 1) {
     if (begin + S::kTile < seen.end) {
-      StartTile<S>(stages + (stage ^ 1) * S::kStageElements, kv, table, kv_head, begin + S::kTile,
+      StartTile<S>(stages + (stage ^ 1) * S::kStageBytes, kv, table, kv_head, begin + S::kTile,
                    seen);
     }
     EndCopies();
     AwaitCopies<1>();
     SyncBlock();
-    const uint16_t* const keys =
-        stages + stage * S::kStageElements + kv_warp * S::kSlice * S::kStride;
+    const unsigned char* elements = stages + stage * S::kStageBytes;
+    if constexpr (S::kHasScales) {
+      unsigned char* const widened = stages + 2 * S::kStageBytes;
+      WidenTile<S>(widened, elements);
+      SyncBlock();
+      elements = widened;
+    }
+    const int first = kv_warp * S::kSlice;  // of the tile's positions
+    const auto* const keys = reinterpret_cast<const uint16_t*>(elements) + first * S::kStride;
+    const uint16_t* const values = keys + S::kTile * S::kStride;
+    // Behind them; of bytes alone.
+    const float* const scales = reinterpret_cast<const float*>(
+        elements + S::kTileBytes - S::kScaleBytes + first * sizeof(float));
     float scores[S::kSlice / 8][4];
     Score<S>(scores, queries + query_warp * 16 * S::kStride, keys);
-    Weigh<S>(acc, scores, step, seen, begin + kv_warp * S::kSlice);
-    AddValues<S>(acc, scores, keys + S::kTile * S::kStride);
-    SyncBlock();  // before the stage is filled again
+    if constexpr (S::kHasScales) ScalePositions<S>(scores, scales);
+    Weigh<S>(acc, scores, step, seen, begin + first);
+    if constexpr (S::kHasScales) ScalePositions<S>(scores, scales + S::kTile);
+    AddValues<S>(acc, scores, values);
+    if constexpr (!S::kHasScales) SyncBlock();  // before the stage is filled again
   }
   acc.Reduce();
   if constexpr (S::kKvWarps == 1) {
@@ -377,7 +222,7 @@ __global__ void MergeSplitsKernel(uint16_t* out, AttentionStep step, int tile_si
 }
 
 template <typename S>
-cudaError_t Run(uint16_t* out, const uint16_t* q, const KvLayout<const uint16_t>& kv,
+cudaError_t Run(uint16_t* out, const uint16_t* q, const KvLayout<const typename S::Element>& kv,
                 const AttentionStep& step, const TileAttentionPlan& plan, int64_t num_tiles,
                 float* scratch, cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(step.num_kv_heads);
@@ -401,7 +246,10 @@ cudaError_t Run(uint16_t* out, const uint16_t* q, const KvLayout<const uint16_t>
 }
 
 int TileSize(int head_dim, bool small) {
-  return small ? Small128::kQueries : head_dim > 128 ? Large256::kQueries : Large128::kQueries;
+  using T = uint16_t;  // any
+  return small            ? Small128<T>::kQueries
+         : head_dim > 128 ? Large256<T>::kQueries
+                          : Large128<T>::kQueries;
 }
 
 int MaxHeads(const AttentionStep& step) {
@@ -455,17 +303,28 @@ TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_le
   return plan;
 }
 
-cudaError_t TileAttention(uint16_t* out, const uint16_t* q, const KvLayout<const uint16_t>& kv,
+template <typename Element>
+cudaError_t TileAttention(uint16_t* out, const uint16_t* q, const KvLayout<const Element>& kv,
                           const AttentionStep& step, const TileAttentionPlan& plan, float* scratch,
                           cudaStream_t stream) {
   if (step.rows == 0 || step.num_heads == 0 || step.num_kv_heads == 0) return cudaSuccess;
   const bool small = plan.small_tiles;
   const int64_t num_tiles =
       NumTiles(step.rows, step.num_seqs, MaxHeads(step), TileSize(step.head_dim, small));
-  const auto run = step.head_dim <= 64    ? (small ? Run<Small64> : Run<Large64>)
-                   : step.head_dim <= 128 ? (small ? Run<Small128> : Run<Large128>)
-                                          : (small ? Run<Small256> : Run<Large256>);
+  const auto run = step.head_dim <= 64 ? (small ? Run<Small64<Element>> : Run<Large64<Element>>)
+                   : step.head_dim <= 128
+                       ? (small ? Run<Small128<Element>> : Run<Large128<Element>>)
+                       : (small ? Run<Small256<Element>> : Run<Large256<Element>>);
   return run(out, q, kv, step, plan, num_tiles, scratch, stream);
 }
+
+#define INSTANTIATE(Element)                                                                     \
+  template cudaError_t TileAttention(uint16_t*, const uint16_t*, const KvLayout<const Element>&, \
+                                     const AttentionStep&, const TileAttentionPlan&, float*,     \
+                                     cudaStream_t)
+INSTANTIATE(uint16_t);
+INSTANTIATE(int8_t);
+INSTANTIATE(uint8_t);
+#undef INSTANTIATE
 
 }  // namespace continuo::cuda

@@ -86,9 +86,10 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
       "weights_cache", &c.weights_cache,
       "Folder that keeps packed weights for the next start, of as many bytes as they take in "
       "memory; empty: off");
-  flags.Choice("kv_dtype", &c.kv_dtype, {"auto", "fp32", "bf16", "int8"},
-               "Format of the KV cache; auto is the activations', int8 takes about half of bf16's "
-               "memory, with a scale per token and head");
+  flags.Choice(
+      "kv_dtype", &c.kv_dtype, {"auto", "fp32", "bf16", "int8", "fp8"},
+      "Format of the KV cache; auto is the activations', int8 and fp8 (e4m3, CUDA devices) "
+      "take about half of bf16's memory, with a scale per token and head");
   flags.Integer("max_context_tokens", &c.max_context_tokens, 0, kMaxInt,
                 "Tokens of one sequence, prompt and answer; 0 is the model's");
   flags.Bytes("kv_cache_memory", &c.kv_cache_memory, 0, uint64_t{1} << 50,

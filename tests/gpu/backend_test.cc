@@ -180,7 +180,10 @@ TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSays) {
                          block_size);
           CheckAttention(b(), {{1500, 1}, {7, 1}, {64, 1}}, params, DType::kBF16, block_size);
           CheckAttention(b(), {{200, 7}, {1, 1}}, params, DType::kF32, block_size);
-          CheckAttention(b(), {{200, 7}, {1, 1}}, params, DType::kBF16, block_size, true);
+          CheckAttentionOverBytes(b(), {{1, 1}, {5, 5}, {129, 3}, {700, 137}}, params,
+                                  {block_size});
+          CheckAttentionOverBytes(b(), {{1500, 1}, {7, 1}, {64, 1}}, params, {block_size});
+          CheckAttention(b(), {{200, 7}, {1, 1}}, params, DType::kF32, block_size, DType::kF8);
           if (HasFatalFailure()) return;
         }
       }
@@ -188,6 +191,8 @@ TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSays) {
     AttentionParams capped = Heads(8, 4, 256, 70);
     capped.softcap = 5;
     CheckAttention(b(), {{130, 40}, {1090, 1}}, capped, DType::kBF16, 16);
+    CheckAttentionOverBytes(b(), {{130, 40}, {1090, 1}}, capped, {16, 5});
+    CheckStrangeKeys(b());
   }
 }
 

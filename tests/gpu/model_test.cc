@@ -21,6 +21,7 @@ TEST_F(GpuModelTest, EveryFamilyScoresAsOnTheCpu) { CheckModels("cuda:0"); }
 TEST_F(GpuModelTest, QuantisedWeightsScoreAsOnTheCpu) { CheckQuantisedModels("cuda:0"); }
 
 TEST_F(GpuModelTest, StepsAheadGiveWhatStepsInTurnGive) { CheckOverlap("cuda:0"); }
+TEST_F(GpuModelTest, KeysAndValuesOf8BitsScoreAsOnTheCpu) { CheckKvTypes("cuda:0"); }
 
 TEST_F(GpuModelTest, Fp8WeightsScoreNearly) {
   const auto backend = MakeBackend({.device = "cuda:0"});

@@ -26,6 +26,14 @@ namespace continuo {
 namespace {
 
 constexpr int kRounds = 7;
+constexpr int64_t kWrittenRows = 4096;
+
+// Of a KV cache.
+struct KvType {
+  std::string name;
+  DType dtype;
+};
+const KvType kKvTypes[] = {{"", DType::kBF16}, {" int8", DType::kI8}, {" fp8", DType::kF8}};
 
 struct Case {
   std::string name;
@@ -110,15 +118,28 @@ class Bench {
     return w;
   }
 
-  // 8B's heads: 32 on 8 of 128.
+  // 8B's heads: 32 on 8 of 128. Of bytes what has to be read is half as much, and scales.
   void Attention() {
     for (const auto& [seqs, context] : std::vector<std::array<int, 2>>{
              {1, 4096}, {16, 1024}, {64, 1024}, {64, 4096}, {8, 32768}}) {
-      Attend("decode", seqs, 1, context);
+      for (const KvType& type : kKvTypes) Attend("decode", seqs, 1, context, type);
     }
     for (const auto& [rows, context] :
          std::vector<std::array<int, 2>>{{512, 512}, {2048, 2048}, {2048, 16384}}) {
-      Attend("prefill", 1, rows, context);
+      for (const KvType& type : kKvTypes) Attend("prefill", 1, rows, context, type);
+    }
+    const Tensor k = Random(DType::kBF16, {kWrittenRows, 8 * 128, 1});
+    const Tensor v = Random(DType::kBF16, {kWrittenRows, 8 * 128, 1});
+    for (const KvType& type : kKvTypes) {
+      PagedKv kv;
+      kv.block_size = 16;
+      const int64_t row = KvRowElements(type.dtype, 128);
+      kv.cache = Random(type.dtype, {kWrittenRows / 16, 8, 2 * 16 * row});
+      const double bytes =
+          2.0 * 8 * kWrittenRows * (128 * 2 + static_cast<double>(row) * SizeOf(type.dtype));
+      const Tensor slots = Slots(0, kWrittenRows);
+      Add({"WriteKv, rows " + std::to_string(kWrittenRows) + type.name, bytes, 0,
+           [=, this] { b_.WriteKv(kv, k, v, slots); }});
     }
   }
 
@@ -250,7 +271,13 @@ class Bench {
          [=, this] { b_.MatMul(out, x, w, Tensor()); }});
   }
 
-  void Attend(const std::string& name, int seqs, int rows, int context) {
+  Tensor Slots(int64_t begin, int64_t end) {
+    std::vector<int32_t> slots;
+    for (int64_t i = begin; i < end; ++i) slots.push_back(static_cast<int32_t>(i));
+    return Ints(slots);
+  }
+
+  void Attend(const std::string& name, int seqs, int rows, int context, const KvType& type) {
     AttentionParams params;
     params.num_heads = 32;
     params.num_kv_heads = 8;
@@ -260,7 +287,21 @@ class Bench {
     PagedKv kv;
     kv.block_size = 16;
     const int blocks = context / kv.block_size;
-    kv.cache = Random(DType::kBF16, {int64_t{seqs} * blocks, 8, 2 * 16 * 128});
+    const int64_t row = KvRowElements(type.dtype, 128);
+    kv.cache = Random(type.dtype, {int64_t{seqs} * blocks, 8, 2 * 16 * row});
+    if (type.dtype != DType::kBF16) {  // random bytes are no scales
+      const Tensor k = Random(DType::kBF16, {kWrittenRows, 8 * 128, 1});
+      for (int64_t begin = 0; begin < int64_t{seqs} * context; begin += kWrittenRows) {
+        const int64_t end = std::min(int64_t{seqs} * context, begin + kWrittenRows);
+        Tensor part = k;
+        part.shape[0] = end - begin;
+        const Tensor slots = Slots(begin, end);
+        b_.WriteKv(kv, part, part, slots);
+        CONTINUO_CHECK(b_.Synchronize().ok());
+        b_.Free(slots.data);
+      }
+      b_.Free(k.data);
+    }
     std::vector<int32_t> tables, lengths, begins = {0};
     for (int s = 0; s < seqs; ++s) {
       // Blocks lie scattered: a step that has no divisor in common with their number.
@@ -279,8 +320,10 @@ class Bench {
     const Tensor out = Random(DType::kBF16, {num_rows, 32 * 128, 1});
     const double seen = rows * (context - (rows - 1) / 2.0) * seqs;  // positions, of all rows
     Add({name + " " + std::to_string(seqs) + " x " + std::to_string(rows) + " at " +
-             std::to_string(context),
-         static_cast<double>(seqs) * context * 8 * 128 * 4 + num_rows * 32.0 * 128 * 4,
+             std::to_string(context) + type.name,
+         static_cast<double>(seqs) * context * 8 * 2 * static_cast<double>(row) *
+                 SizeOf(type.dtype) +
+             num_rows * 32.0 * 128 * 4,
          seen * 32 * 128 * 4, [=, this] { b_.PagedAttention(out, q, kv, params); }});
   }
 

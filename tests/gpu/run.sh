@@ -108,6 +108,10 @@ for shape in qwen3-0.6b ${CONTINUO_GPU_SHAPES:-llama-3.2-1b llama-3.1-8b}; do
     LINES_SHOWN=10 step "step-$shape-$weights" "$packed/bin/step_bench" --model="$model" \
       --device=cuda:0 --threads=8 --weights="$weights" --json="$out/step-$shape-$weights.json"
   done
+  for kv in int8 fp8; do
+    LINES_SHOWN=10 step "step-$shape-kv-$kv" "$packed/bin/step_bench" --model="$model" \
+      --device=cuda:0 --threads=8 --kv_dtype="$kv" --json="$out/step-$shape-kv-$kv.json"
+  done
 done
 
 start_seconds=180

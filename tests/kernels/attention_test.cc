@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <optional>
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -12,38 +13,38 @@ namespace {
 using AttentionTest = IsaTest;
 INSTANTIATE_FOR_ISAS(AttentionTest);
 
-// Types of queries and results, and whether the cache is int8 instead.
+// Types of queries and results, and of the cache where it is another one.
 struct Types {
   DType type;
-  bool int8;
+  std::optional<DType> kept;
 };
 constexpr Types kTypes[] = {
-    {DType::kF32, false}, {DType::kBF16, false}, {DType::kF32, true}, {DType::kBF16, true}};
+    {DType::kF32, {}}, {DType::kBF16, {}}, {DType::kF32, DType::kI8}, {DType::kBF16, DType::kI8}};
 
 // Scores are sums of head_dim products of at most 4 each times the scale, weights at most 1 that
 // sum to 1, values at most 2: an error of e in a score moves the result by at most 4e. A sum of k
 // products in one accumulator may lose (k + 2)·2^-24 of their sizes. Where bf16 is multiplied in
 // pairs, a weight is rounded to bf16 and so loses up to 2^-9 of itself.
 void ExpectMatches(const std::string& isa, const HostTensor& out, const PagedCase& c, DType type,
-                   bool int8 = false) {
+                   std::optional<DType> kept = {}) {
   const AttentionParams& p = c.params();
   const double score_error = p.head_dim * 4 * p.scale * (p.head_dim + 2.0) * 0x1p-24;
-  const double weight_error = isa == "avx512_bf16" && type == DType::kBF16 && !int8 ? 0x1p-9 : 0;
+  const double weight_error = isa == "avx512_bf16" && type == DType::kBF16 && !kept ? 0x1p-9 : 0;
   ExpectNear(out, c.Reference(), RoundingOf(type),
              {4 * score_error + 2 * weight_error + kAttentionSpan * 2 * 0x1p-23});
 }
 
 TEST_P(AttentionTest, MatchesReference) {
-  for (const auto& [type, int8] : kTypes) {
+  for (const auto& [type, kept] : kTypes) {
     for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{
              {1, 1, 1}, {4, 4, 8}, {8, 4, 8}, {6, 2, 20}, {3, 1, 33}, {4, 2, 64}, {2, 1, 128}}) {
       for (const int window : {0, 1, 4, 70}) {
         SCOPED_TRACE(::testing::Message() << NameOf(type) << " " << heads << "/" << kv_heads << "x"
-                                          << dim << " window " << window << (int8 ? " int8" : ""));
+                                          << dim << " window " << window << (kept ? " int8" : ""));
         for (const int64_t block_size : {7, 16}) {
           const PagedCase c({{1, 1}, {5, 5}, {128, 1}, {129, 3}, {300, 37}, {270, 1}, {140, 140}},
-                            Heads(heads, kv_heads, dim, window), type, 21, block_size, int8);
-          ExpectMatches(GetParam(), c.Run(*backend_), c, type, int8);
+                            Heads(heads, kv_heads, dim, window), type, 21, block_size, kept);
+          ExpectMatches(GetParam(), c.Run(*backend_), c, type, kept);
           if (HasFatalFailure()) return;
         }
       }
@@ -52,14 +53,14 @@ TEST_P(AttentionTest, MatchesReference) {
 }
 
 TEST_P(AttentionTest, CappedScoresMatchReference) {
-  for (const auto& [type, int8] : kTypes) {
+  for (const auto& [type, kept] : kTypes) {
     for (const float cap : {0.5f, 5.0f, 50.0f}) {
       AttentionParams params = Heads(6, 2, 20, 70);
       params.softcap = cap;
-      const PagedCase c({{1, 1}, {65, 3}, {200, 37}}, params, type, 28, 7, int8);
-      ExpectMatches(GetParam(), c.Run(*backend_), c, type, int8);
+      const PagedCase c({{1, 1}, {65, 3}, {200, 37}}, params, type, 28, 7, kept);
+      ExpectMatches(GetParam(), c.Run(*backend_), c, type, kept);
       params.softcap = 0;
-      const PagedCase plain({{1, 1}, {65, 3}, {200, 37}}, params, type, 28, 7, int8);
+      const PagedCase plain({{1, 1}, {65, 3}, {200, 37}}, params, type, 28, 7, kept);
       EXPECT_FALSE(c.Run(*backend_).SameBits(plain.Run(*backend_)));
     }
   }
@@ -71,14 +72,14 @@ TEST_P(AttentionTest, MoreHeadsThanOnePartTakes) {
 }
 
 TEST_P(AttentionTest, BitsDoNotDependOnBlockSizeOrChunks) {
-  for (const auto& [type, int8] : kTypes) {
+  for (const auto& [type, kept] : kTypes) {
     for (const int window : {0, 50}) {
       const std::vector<PagedCase::Sequence> sequences = {{290, 190}, {66, 66}, {1, 1}};
       const AttentionParams params = Heads(6, 2, 32, window);
-      const PagedCase whole(sequences, params, type, 23, /*block_size=*/16, int8);
+      const PagedCase whole(sequences, params, type, 23, /*block_size=*/16, kept);
       const HostTensor expected = whole.Run(*backend_);
       for (const int64_t block_size : {1, 7, 16, 256}) {
-        const PagedCase c(sequences, params, type, 23, block_size, int8);
+        const PagedCase c(sequences, params, type, 23, block_size, kept);
         EXPECT_TRUE(c.Run(*backend_).SameBits(expected)) << block_size;
         for (const int64_t chunk : {1, 5, 33, 64}) {
           EXPECT_TRUE(c.RunInChunks(*backend_, chunk).SameBits(expected))
@@ -90,8 +91,8 @@ TEST_P(AttentionTest, BitsDoNotDependOnBlockSizeOrChunks) {
 }
 
 TEST_P(AttentionTest, BitsDoNotDependOnThreads) {
-  for (const auto& [type, int8] : kTypes) {
-    const PagedCase c({{190, 90}, {300, 1}, {66, 66}}, Heads(6, 2, 40), type, 24, 16, int8);
+  for (const auto& [type, kept] : kTypes) {
+    const PagedCase c({{190, 90}, {300, 1}, {66, 66}}, Heads(6, 2, 40), type, 24, 16, kept);
     const HostTensor expected = c.Run(*backend_);
     for (const int threads : {2, 3, 4}) {
       EXPECT_TRUE(c.Run(*MakeCpu(GetParam(), threads)).SameBits(expected)) << threads;
@@ -100,14 +101,14 @@ TEST_P(AttentionTest, BitsDoNotDependOnThreads) {
 }
 
 TEST_P(AttentionTest, BitsDoNotDependOnThreadsThatShareALongSequence) {
-  for (const auto& [type, int8] : kTypes) {
+  for (const auto& [type, kept] : kTypes) {
     for (const int window : {0, 1500}) {
       // One key-value head: without parts there would be too little for the threads.
       for (const auto& sequences : std::vector<std::vector<PagedCase::Sequence>>{
                {{3001, 1}}, {{2909, 3}}, {{2200, 4}}, {{2560, 1}, {130, 2}, {4096, 1}}}) {
-        const PagedCase c(sequences, Heads(5, 1, 24, window), type, 29, 16, int8);
+        const PagedCase c(sequences, Heads(5, 1, 24, window), type, 29, 16, kept);
         const HostTensor expected = c.Run(*backend_);
-        ExpectMatches(GetParam(), expected, c, type, int8);
+        ExpectMatches(GetParam(), expected, c, type, kept);
         for (const int threads : {2, 3, 8}) {
           EXPECT_TRUE(c.Run(*MakeCpu(GetParam(), threads)).SameBits(expected))
               << threads << " threads, " << sequences.size() << " sequences, window " << window;
@@ -119,9 +120,9 @@ TEST_P(AttentionTest, BitsDoNotDependOnThreadsThatShareALongSequence) {
 
 TEST_P(AttentionTest, ARowDoesNotSeeLaterPositionsEvenIfTheyAreNan) {
   // The last rows' keys and values are NaN; rows before them must not notice.
-  for (const auto& [type, int8] : kTypes) {
+  for (const auto& [type, kept] : kTypes) {
     const AttentionParams params = Heads(4, 2, 16);
-    PagedCase c({{80, 40}}, params, type, 25, 16, int8);
+    PagedCase c({{80, 40}}, params, type, 25, 16, kept);
     const HostTensor expected = c.Run(*backend_);
     const HostTensor nan = HostTensor::Poisoned(type, 10, 32);
     std::vector<int32_t> slots;

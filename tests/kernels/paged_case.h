@@ -4,16 +4,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
 #include "tests/kernels/host_tensor.h"
+#include "tests/kernels/kv_bytes.h"
 
 namespace continuo::testing {
 
 // Sequences with keys and values in a paged cache whose blocks are shuffled; cells that belong to
-// nobody hold NaN. The cache is of q's type, or int8.
+// nobody hold NaN. The cache is of q's type, or of bytes.
 class PagedCase {
  public:
   struct Sequence {
@@ -22,7 +24,7 @@ class PagedCase {
   };
 
   PagedCase(std::vector<Sequence> sequences, AttentionParams params, DType type, uint64_t seed,
-            int64_t block_size, bool int8 = false)
+            int64_t block_size, std::optional<DType> kept = std::nullopt)
       : sequences_(std::move(sequences)), params_(params) {
     Random random(seed);
     const int64_t width = int64_t{params.num_kv_heads} * params.head_dim;
@@ -47,7 +49,7 @@ class PagedCase {
     for (int64_t i = num_blocks; i > 1; --i) {
       std::swap(order[i - 1], order[random.Below(static_cast<int>(i))]);
     }
-    const DType cache_type = int8 ? DType::kI8 : type;
+    const DType cache_type = kept.value_or(type);
     const int64_t half = block_size * KvRowElements(cache_type, params.head_dim);
     cache_ = HostTensor::Poisoned(cache_type, num_blocks * params.num_kv_heads * 2, half);
     std::vector<int32_t> tables(sequences_.size() * max_blocks, -1), lengths, begins = {0};
@@ -127,28 +129,22 @@ class PagedCase {
 
  private:
   // Puts one head's elements of row p of `from` where a block's `half` keeps position `offset`. Of
-  // int8 `kept` tells what that stands for.
+  // bytes `kept` tells what that stands for.
   void Write(Tensor half, int64_t offset, int64_t block_size, const HostTensor& from, int64_t p,
              int head, Matrix& kept) const {
     const int64_t dim = params_.head_dim, first = p * from.tensor().cols() + head * dim;
     std::byte* const to = static_cast<std::byte*>(half.data);
-    if (half.dtype != DType::kI8) {
+    if (SizeOf(half.dtype) > 1) {
       const int64_t size = static_cast<int64_t>(SizeOf(half.dtype));
       std::memcpy(to + offset * dim * size, from.bytes().data() + first * size, dim * size);
       return;
     }
     std::vector<float> row;
     for (const double x : ToMatrix(from.Rows(p, p + 1))) row.push_back(static_cast<float>(x));
-    row = std::vector<float>(row.begin() + head * dim, row.begin() + (head + 1) * dim);
-    float top = 0;
-    for (const float x : row) top = std::max(top, std::fabs(x));
-    const float scale = top / 127;
-    for (int64_t d = 0; d < dim; ++d) {
-      const float n = top == 0 ? 0 : std::nearbyint(row[d] * (127 / top));
-      to[offset * dim + d] = static_cast<std::byte>(static_cast<int8_t>(n));
-      kept[static_cast<size_t>(first + d)] = static_cast<double>(n) * scale;
-    }
-    std::memcpy(to + block_size * dim + offset * sizeof(scale), &scale, sizeof(scale));
+    const KvBytes bytes = ToKvBytes(half.dtype, std::span(row).subspan(head * dim, dim));
+    std::memcpy(to + offset * dim, bytes.bytes.data(), dim);
+    std::copy(bytes.values.begin(), bytes.values.end(), kept.begin() + first);
+    std::memcpy(to + block_size * dim + offset * sizeof(float), &bytes.scale, sizeof(float));
   }
   std::vector<Sequence> sequences_;
   AttentionParams params_;

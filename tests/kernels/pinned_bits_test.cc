@@ -126,7 +126,7 @@ Hashes HashOps(Backend& backend) {
   for (const DType type : {DType::kF32, DType::kBF16}) {
     for (const int window : {0, 70}) {
       const PagedCase c({{150, 40}, {3, 3}, {290, 1}}, Heads(6, 2, 40, window), type, random.Next(),
-                        16, /*int8=*/true);
+                        16, DType::kI8);
       take("PagedAttention int8", c.Run(backend));
     }
   }

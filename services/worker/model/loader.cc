@@ -28,7 +28,10 @@ constexpr int kMaxBlockSize = 1024;
 constexpr int kMaxThreads = 1024;
 
 std::string FormatName(DType dtype) {
-  return dtype == DType::kBF16 ? "bf16" : dtype == DType::kI8 ? "int8" : "fp32";
+  return dtype == DType::kBF16 ? "bf16"
+         : dtype == DType::kI8 ? "int8"
+         : dtype == DType::kF8 ? "fp8"
+                               : "fp32";
 }
 
 absl::StatusOr<WeightType> PickWeights(const std::string& value, DType stored) {
@@ -43,11 +46,11 @@ absl::StatusOr<WeightType> PickWeights(const std::string& value, DType stored) {
 
 absl::StatusOr<DType> PickKvType(const std::string& value, DType activations) {
   if (value == "auto") return activations;
-  for (const DType type : {DType::kF32, DType::kBF16, DType::kI8}) {
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kI8, DType::kF8}) {
     if (value == FormatName(type)) return type;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("kv_dtype is \"", value, "\"; it must be auto, fp32, bf16 or int8"));
+      absl::StrCat("kv_dtype is \"", value, "\"; it must be auto, fp32, bf16, int8 or fp8"));
 }
 
 absl::Status CheckComputes(const Backend& backend, WeightType weights) {
@@ -55,6 +58,14 @@ absl::Status CheckComputes(const Backend& backend, WeightType weights) {
   return absl::InvalidArgumentError(
       absl::StrCat("weights is ", NameOf(weights), ", with which ", backend.name(),
                    " does not compute; it needs CUDA devices of compute capability 9.0"));
+}
+
+absl::Status CheckKeeps(const Backend& backend, DType kv_dtype) {
+  if (backend.Keeps(kv_dtype)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "kv_dtype is ", FormatName(kv_dtype), ", in which ", backend.name(),
+      " keeps no keys and values; it takes auto, fp32, bf16 and int8, CUDA devices take "
+      "fp8, too"));
 }
 
 absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, int64_t max) {
@@ -202,6 +213,7 @@ absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const Load
           [] {}));
   for (const Replica::Rank& rank : ranks) {
     RETURN_IF_ERROR(CheckComputes(*rank.backend, plan.weights));
+    RETURN_IF_ERROR(CheckKeeps(*rank.backend, plan.kv_dtype));
   }
   if (replica.has_device_memory()) {
     ASSIGN_OR_RETURN(*num_blocks, PlanBlocks(options, plan, *num_blocks, replica, ranks));
@@ -243,6 +255,7 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
                    MakeBackend({.device = options.device, .isa = options.isa}));
   RETURN_IF_ERROR(CheckComputes(*backend, plan.weights));
+  RETURN_IF_ERROR(CheckKeeps(*backend, plan.kv_dtype));
   LoadEstimate estimate;
   for (const Shard& shard : plan.shards) {
     estimate.weight_bytes += WeightBytes(plan.config, shard, plan.weights, *backend);

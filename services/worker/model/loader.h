@@ -31,7 +31,7 @@ struct LoadOptions {
   // weights are, or are stored so and quantised here, or are quantised for a CUDA device; else
   // fp32.
   std::string weights = "auto";
-  std::string kv_dtype = "auto";  // auto (as the activations), fp32, bf16, int8
+  std::string kv_dtype = "auto";  // auto (as the activations), fp32, bf16, int8, fp8
   int max_context_tokens = 0;     // 0: the model's; more than the model's is refused
   int num_blocks = 0;             // of the KV cache; 0: what kv_cache_memory holds
   // Bytes, of all ranks together; read where num_blocks is 0. 0: on the CPU refused, on CUDA
@@ -61,7 +61,8 @@ struct LoadedModel {
   int num_threads = 0;  // that compute, of all ranks: at least one each, whatever was asked for
   int num_blocks = 0;
   int block_size = 0;
-  std::string weight_format;  // "fp32", "bf16", "int8", "int4": as computed, so fp16 is "fp32"
+  std::string
+      weight_format;  // "fp32", "bf16", "int8", "int4", "fp8": as computed, so fp16 is "fp32"
   std::string kv_format;
   std::string backend_name;  // "cpu/avx2"
   // Whether a row's results depend on that row and the fingerprint alone.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ class DeviceTensor {
 };
 
 inline constexpr DType kActivations[] = {DType::kF32, DType::kBF16};
+inline constexpr DType kCacheTypes[] = {DType::kF32, DType::kBF16, DType::kI8, DType::kF8};
 
 inline void CheckEmbed(Backend& b) {
   Random random(1);
@@ -172,7 +174,7 @@ inline void CheckRotateAndWriteKv(Backend& b) {
   constexpr int kHeads = 3, kKvHeads = 2, kBlock = 5, kRows = 6;
   Random random(34);
   for (const DType type : kActivations) {
-    for (const DType cache_type : {DType::kF32, DType::kBF16, DType::kI8}) {
+    for (const DType cache_type : kCacheTypes) {
       for (const auto& [head_dim, rotated] : std::vector<std::array<int, 2>>{
                {128, 128}, {64, 64}, {40, 40}, {96, 24}, {256, 256}, {20, 20}, {8, 8}}) {
         for (const bool with_norm : {false, true}) {
@@ -329,26 +331,89 @@ inline HostTensor AttendOnDevice(Backend& b, const PagedCase& c) {
 
 // Scores are sums of head_dim products of at most 4 each times the scale, weights at most 1 that
 // sum to 1, values at most 2: an error of e in a score moves the result by at most 4e. Where
-// weights are rounded to bf16, each loses up to 2^-9 of itself.
+// weights, times a scale or not, are rounded to bf16, each loses up to 2^-9 of itself.
 inline void CheckAttention(Backend& b, std::vector<PagedCase::Sequence> sequences,
                            const AttentionParams& p, DType type, int64_t block_size,
-                           bool int8 = false) {
+                           std::optional<DType> kept = std::nullopt) {
   SCOPED_TRACE(::testing::Message()
                << NameOf(type) << ' ' << p.num_heads << '/' << p.num_kv_heads << 'x' << p.head_dim
                << " window " << p.window << " cap " << p.softcap << " blocks of " << block_size
-               << (int8 ? " int8" : ""));
-  const PagedCase c(std::move(sequences), p, type, 21, block_size, int8);
+               << (kept ? kept == DType::kI8 ? " int8" : " fp8" : ""));
+  const PagedCase c(std::move(sequences), p, type, 21, block_size, kept);
   const double score_error = p.head_dim * 4 * p.scale * (p.head_dim + 2.0) * 0x1p-24;
-  const double weight_error = type == DType::kBF16 && !int8 ? 0x1p-9 : 0;
+  const bool on_tensor_cores = type == DType::kBF16 && p.head_dim % 8 == 0;
+  const double weight_error = on_tensor_cores ? 0x1p-9 : 0;
   ExpectNear(AttendOnDevice(b, c), c.Reference(), RoundingOf(type),
              {4 * score_error + 2 * weight_error + kAttentionSpan * 2 * 0x1p-23});
 }
 
-// What is written is what the CPU writes, other places stay.
+// The same of caches of bytes, whose rows lie at 16 bytes or, of other sizes of heads and blocks,
+// at 4.
+inline void CheckAttentionOverBytes(Backend& b, std::vector<PagedCase::Sequence> sequences,
+                                    const AttentionParams& p,
+                                    const std::vector<int64_t>& block_sizes) {
+  for (const DType kept : {DType::kI8, DType::kF8}) {
+    for (const int64_t block_size : block_sizes) {
+      CheckAttention(b, sequences, p, DType::kBF16, block_size, kept);
+    }
+  }
+}
+
+// A key with an infinity makes the rows that see it NaN and leaves the others' bits.
+inline void CheckStrangeKeys(Backend& b) {
+  constexpr int kRows = 20, kStrange = 12, kHeads = 2, kDim = 64, kBlock = 16;
+  for (const DType kept : {DType::kI8, DType::kF8}) {
+    const PagedCase c({{kRows, kRows}}, Heads(kHeads, 1, kDim), DType::kBF16, 35, kBlock, kept);
+    const DevicePaged paged(b, c);
+    const Tensor q = c.q();
+    const DeviceTensor queries(b, q), out(b, HostTensor::Poisoned(q.dtype, q.rows(), q.cols()));
+    b.PagedAttention(out, queries, paged.kv(), c.params());
+    const Matrix before = out.Get().matrix();
+    Random random(36);
+    HostTensor key = HostTensor::Of(DType::kBF16, 1, kDim, random);
+    key.Set(3, INFINITY);
+    const int32_t* const table = static_cast<const int32_t*>(c.kv().block_tables.data);
+    const DeviceTensor keys(b, key), values(b, HostTensor::Of(DType::kBF16, 1, kDim, random));
+    const DeviceTensor slots(b, HostTensor::OfInts({table[0] * kBlock + kStrange}));
+    b.WriteKv(paged.kv(), keys, values, slots);
+    b.PagedAttention(out, queries, paged.kv(), c.params());
+    const Matrix after = out.Get().matrix();
+    for (int64_t i = 0; i < kRows * kHeads * kDim; ++i) {
+      if (i < kStrange * kHeads * kDim) {
+        ASSERT_EQ(after[i], before[i]) << i;
+      } else {
+        ASSERT_TRUE(std::isnan(after[i])) << i;
+      }
+    }
+  }
+}
+
+// WriteKv into bytes, as they are defined.
+inline void WriteKvBytes(const PagedKv& kv, const HostTensor& from, int which,
+                         const std::vector<int32_t>& slots) {
+  const int64_t num_heads = kv.cache.shape[1], half = kv.cache.shape[2] / 2;
+  const int64_t dim = from.tensor().cols() / num_heads;
+  const Matrix matrix = from.matrix();
+  const std::vector<float> all(matrix.begin(), matrix.end());
+  for (size_t r = 0; r < slots.size(); ++r) {
+    const int64_t block = slots[r] / kv.block_size, offset = slots[r] % kv.block_size;
+    for (int64_t head = 0; head < num_heads; ++head) {
+      const KvBytes row =
+          ToKvBytes(kv.cache.dtype, std::span(all).subspan((r * num_heads + head) * dim, dim));
+      auto* const to =
+          static_cast<uint8_t*>(kv.cache.data) + ((block * num_heads + head) * 2 + which) * half;
+      std::memcpy(to + offset * dim, row.bytes.data(), dim);
+      std::memcpy(to + kv.block_size * dim + offset * sizeof(float), &row.scale, sizeof(float));
+    }
+  }
+}
+
+// What is written is what the CPU writes, or, of what it does not, as bytes are defined. Other
+// places stay.
 inline void CheckWriteKv(Backend& b, Backend& cpu) {
   Random random(9);
   for (const DType type : kActivations) {
-    for (const DType cache_type : {DType::kF32, DType::kBF16, DType::kI8}) {
+    for (const DType cache_type : kCacheTypes) {
       constexpr int kHeads = 3, kDim = 40, kBlock = 5;
       const int64_t half = kBlock * KvRowElements(cache_type, kDim);
       PagedKv kv;
@@ -359,7 +424,8 @@ inline void CheckWriteKv(Backend& b, Backend& cpu) {
       HostTensor k = HostTensor::Of(type, 6, kHeads * kDim, random);
       HostTensor v = HostTensor::Of(type, 6, kHeads * kDim, random, 3);
       for (int i = 0; i < kDim; ++i) v.Set(kDim + i, 0);  // a row of zeros
-      k.Set(5, INFINITY);                                 // a row that int8 has no scale for
+      for (int i = 0; i < kDim; ++i) v.Set(2 * kDim + i, (i % 2 == 0 ? 1 : -1) * 0x1p-101f);
+      k.Set(5, INFINITY);  // a row that bytes have no scale for
       const HostTensor slots = HostTensor::OfInts({7, 0, 19, 13, 4, 5});
       const DeviceTensor device_cache(b, kv.cache), keys(b, k), values(b, v), to(b, slots);
       PagedKv device_kv = kv;
@@ -368,7 +434,12 @@ inline void CheckWriteKv(Backend& b, Backend& cpu) {
       const HostTensor pairs = HostTensor::OfInts({3, 2, 2, 0}, 2);
       const DeviceTensor device_pairs(b, pairs);
       b.CopyKvBlocks(device_kv, device_pairs);
-      cpu.WriteKv(kv, k, v, slots);
+      if (cpu.Keeps(cache_type)) {
+        cpu.WriteKv(kv, k, v, slots);
+      } else {
+        WriteKvBytes(kv, k, 0, slots.ints());
+        WriteKvBytes(kv, v, 1, slots.ints());
+      }
       cpu.CopyKvBlocks(kv, pairs);
       EXPECT_EQ(std::memcmp(device_cache.Get().bytes().data(), cache.bytes().data(),
                             cache.bytes().size()),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -122,7 +123,8 @@ TEST_F(CudaBackendTest, ProductsInFp8OfManyRowsAreThoseOfTheirNumbers) {
   CheckFp8(b(), 37, 23, 47, 0x1p-24);
 }
 
-TEST_F(CudaBackendTest, Fp8IsForHopper) {
+TEST_F(CudaBackendTest, Fp8WeightsAreForHopperKeysAndValuesForAll) {
+  EXPECT_FALSE(cpu_->Keeps(DType::kF8));
   EXPECT_TRUE(b().Computes(WeightType::kFp8));
   EXPECT_FALSE(cpu_->Computes(WeightType::kFp8));
   backend_.reset();
@@ -131,6 +133,7 @@ TEST_F(CudaBackendTest, Fp8IsForHopper) {
     Make(false);
     EXPECT_FALSE(b().Computes(WeightType::kFp8)) << major;
     EXPECT_TRUE(b().Computes(WeightType::kInt4)) << major;
+    EXPECT_TRUE(b().Keeps(DType::kF8)) << major;
     backend_.reset();
   }
 }
@@ -207,6 +210,32 @@ TEST_F(CudaBackendTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
   }
 }
 
+// Keys and values of bytes likewise; nothing goes the way of other types.
+TEST_F(CudaBackendTest, AttentionOverBytesOnTensorCoresIsWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{
+             {4, 1, 64}, {6, 2, 128}, {3, 1, 40}, {2, 1, 256}, {2, 2, 96}, {2, 1, 8}}) {
+      for (const int window : {0, 70}) {
+        const AttentionParams params = Heads(heads, kv_heads, dim, window);
+        CheckAttentionOverBytes(b(), {{1, 1}, {5, 5}, {129, 3}, {200, 37}}, params, {16});
+        CheckAttentionOverBytes(b(), {{300, 1}, {7, 1}, {64, 1}}, params, {7, 4});
+        if (HasFatalFailure()) return;
+      }
+    }
+    AttentionParams capped = Heads(4, 2, 64, 70);
+    capped.softcap = 5;
+    CheckAttentionOverBytes(b(), {{130, 40}, {90, 1}}, capped, {16, 2});
+    CheckAttentionOverBytes(b(), {{70, 9}}, Heads(70, 1, 16), {16});
+    CheckStrangeKeys(b());
+    CheckAttentionOverBytes(b(), {{1100, 1}}, Heads(4, 2, 64), {16});  // in splits
+    CheckAttentionOverBytes(b(), {{1100, 3}, {5, 1}}, Heads(4, 2, 64, 600), {5});
+  }
+  const std::vector<ShimCall> calls = CudaShim::Calls();
+  EXPECT_THAT(calls, ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
+  for (const ShimCall& call : calls) EXPECT_NE(call.function, "SpanAttention");
+}
+
 TEST_F(CudaBackendTest, AttentionIsSplitWhereTilesAreFew) {
   // 8 multiprocessors are filled by 16 blocks: 2 key-value heads and one tile are 2, so 4 splits of
   // a kilobyte of positions.
@@ -221,8 +250,12 @@ TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
          std::vector<std::array<int, 3>>{{1, 1, 1}, {4, 2, 20}, {3, 1, 33}}) {
       CheckAttention(b(), {{1, 1}, {5, 5}, {128, 1}, {129, 3}, {200, 7}},
                      Heads(heads, kv_heads, dim, window), DType::kF32, 7);
-      CheckAttention(b(), {{129, 3}}, Heads(heads, kv_heads, dim, window), DType::kF32, 16, true);
-      CheckAttention(b(), {{129, 3}}, Heads(heads, kv_heads, dim, window), DType::kBF16, 16, true);
+      for (const DType kept : {DType::kI8, DType::kF8}) {
+        for (const DType type : kActivations) {
+          CheckAttention(b(), {{129, 3}, {1, 1}}, Heads(heads, kv_heads, dim, window), type, 16,
+                         kept);
+        }
+      }
       CheckAttention(b(), {{129, 3}}, Heads(heads, kv_heads, 33, window), DType::kBF16, 16);
     }
   }
@@ -235,36 +268,39 @@ TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
 // size.
 TEST_F(CudaBackendTest, DeterministicAttentionDoesNotDependOnTheStep) {
   Make(true);
-  const std::vector<PagedCase::Sequence> sequences = {{150, 90}, {66, 66}, {1, 1}};
-  const AttentionParams params = Heads(6, 2, 64, 100);
-  const PagedCase whole(sequences, params, DType::kBF16, 23, /*block_size=*/16);
-  const HostTensor expected = AttendOnDevice(b(), whole);
-  for (const int64_t block_size : {7, 16}) {
-    const PagedCase c(sequences, params, DType::kBF16, 23, block_size);
-    EXPECT_TRUE(AttendOnDevice(b(), c).SameBits(expected)) << block_size;
-  }
-  // The shim's memory is the host's.
-  const HostTensor out = HostTensor::Poisoned(DType::kBF16, 157, 6 * 64);
-  int64_t first = 0;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    const auto [kv_len, rows] = sequences[i];
-    for (int64_t r = 0; r < rows; r += 33) {
-      const int64_t n = std::min<int64_t>(33, rows - r);
-      PagedKv kv = whole.kv();
-      const HostTensor length = HostTensor::OfInts({static_cast<int32_t>(kv_len - rows + r + n)});
-      const HostTensor begin = HostTensor::OfInts({0, static_cast<int32_t>(n)});
-      kv.kv_len = length;
-      kv.query_begin = begin;
-      kv.block_tables.data = static_cast<int32_t*>(kv.block_tables.data) +
-                             static_cast<int64_t>(i) * kv.block_tables.cols();
-      kv.block_tables.shape[0] = 1;
-      b().PagedAttention(out.Rows(first + r, first + r + n),
-                         whole.q().Rows(first + r, first + r + n), kv, params);
-      ASSERT_TRUE(b().Synchronize().ok());
+  for (const auto kept :
+       {std::optional<DType>(), std::optional(DType::kI8), std::optional(DType::kF8)}) {
+    const std::vector<PagedCase::Sequence> sequences = {{150, 90}, {66, 66}, {1, 1}};
+    const AttentionParams params = Heads(6, 2, 64, 100);
+    const PagedCase whole(sequences, params, DType::kBF16, 23, /*block_size=*/16, kept);
+    const HostTensor expected = AttendOnDevice(b(), whole);
+    for (const int64_t block_size : {1, 7, 16}) {
+      const PagedCase c(sequences, params, DType::kBF16, 23, block_size, kept);
+      EXPECT_TRUE(AttendOnDevice(b(), c).SameBits(expected)) << block_size;
     }
-    first += rows;
+    // The shim's memory is the host's.
+    const HostTensor out = HostTensor::Poisoned(DType::kBF16, 157, 6 * 64);
+    int64_t first = 0;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const auto [kv_len, rows] = sequences[i];
+      for (int64_t r = 0; r < rows; r += 33) {
+        const int64_t n = std::min<int64_t>(33, rows - r);
+        PagedKv kv = whole.kv();
+        const HostTensor length = HostTensor::OfInts({static_cast<int32_t>(kv_len - rows + r + n)});
+        const HostTensor begin = HostTensor::OfInts({0, static_cast<int32_t>(n)});
+        kv.kv_len = length;
+        kv.query_begin = begin;
+        kv.block_tables.data = static_cast<int32_t*>(kv.block_tables.data) +
+                               static_cast<int64_t>(i) * kv.block_tables.cols();
+        kv.block_tables.shape[0] = 1;
+        b().PagedAttention(out.Rows(first + r, first + r + n),
+                           whole.q().Rows(first + r, first + r + n), kv, params);
+        ASSERT_TRUE(b().Synchronize().ok());
+      }
+      first += rows;
+    }
+    EXPECT_TRUE(out.SameBits(expected));
   }
-  EXPECT_TRUE(out.SameBits(expected));
 }
 
 TEST_F(CudaBackendTest, AFailedCallIsToldByEverySynchronizeAndEndsTheWork) {

@@ -7,7 +7,9 @@
 
 #include "gtest/gtest.h"
 #include "kernels/bfloat16.h"
+#include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/fp8.h"
+#include "tests/kernels/kv_bytes.h"
 
 namespace continuo::cuda {
 namespace {
@@ -38,6 +40,13 @@ TEST(HostDeviceTest, E4M3HasTheNumbersOfItsDefinition) {
   EXPECT_TRUE(std::isnan(FromE4M3(0xff)));
   EXPECT_TRUE(std::signbit(FromE4M3(0x80)));
   EXPECT_EQ(FromE4M3(0xb8), -1);
+  for (int byte = 0; byte < 0x100; ++byte) {
+    if ((byte & 0x7f) == 0x7f) continue;
+    const float value = FromE4M3(static_cast<uint8_t>(byte));
+    EXPECT_EQ(value, testing::E4M3Value(static_cast<uint8_t>(byte))) << byte;
+    EXPECT_EQ(ToE4M3(value), byte);
+    EXPECT_EQ(testing::NearestE4M3(value), byte);
+  }
 }
 
 TEST(HostDeviceTest, E4M3IsTheNearestOfItsNumbersTheEvenOneOfTwo) {
@@ -62,6 +71,24 @@ TEST(HostDeviceTest, E4M3IsTheNearestOfItsNumbersTheEvenOneOfTwo) {
   }
   EXPECT_EQ(ToE4M3(std::numeric_limits<float>::quiet_NaN()) & 0x7f, 0x7f);
   EXPECT_EQ(ToE4M3(std::numeric_limits<float>::denorm_min()), 0);
+}
+
+// Bytes of a cache as tensor cores take them; two at a time, beside every kind of other.
+TEST(HostDeviceTest, BytesBecomeTheirBf16) {
+  for (int byte = 0; byte < 0x100; ++byte) {
+    for (const int other : {0, 1, 8, 0x7e, 0x80, 0x81, 0xfe, byte}) {
+      const uint32_t two = static_cast<uint32_t>(byte) | static_cast<uint32_t>(other) << 16;
+      const uint32_t integers = WidenPair<int8_t>(two);
+      EXPECT_EQ(Widen(static_cast<uint16_t>(integers)), static_cast<int8_t>(byte));
+      EXPECT_EQ(Widen(static_cast<uint16_t>(integers >> 16)), static_cast<int8_t>(other));
+      if ((byte & 0x7f) == 0x7f) continue;  // WriteKv writes no NaN
+      const uint32_t numbers = WidenPair<uint8_t>(two);
+      EXPECT_EQ(Widen(static_cast<uint16_t>(numbers)), FromE4M3(static_cast<uint8_t>(byte)));
+      EXPECT_EQ(Widen(static_cast<uint16_t>(numbers >> 16)), FromE4M3(static_cast<uint8_t>(other)));
+    }
+  }
+  EXPECT_EQ(PickBytes<0x4140>(0x44332211), 0x00220011u);
+  EXPECT_EQ(PickBytes<0x4342>(0x44332211), 0x00440033u);
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels on the host: each thread of a block is a fiber, the blocks run one after the other on the
 // stream's thread. Between two barriers a warp goes as far as it can before the next one moves, in
-// an order that changes, so that a missing barrier changes results. Copies to shared memory arrive
-// when they are awaited, shared memory is NaN at first.
+// an order that changes, so that a missing barrier changes results. Copies to shared memory leave
+// NaN where they go until they are awaited, since they may arrive at any time; shared memory is NaN
+// at first.
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -36,6 +37,7 @@ enum class State : uint8_t { kRunnable, kAtWarp, kAtBlock, kDone };
 struct Copy {
   void* to;
   const void* from;
+  size_t bytes;
   size_t group;
 };
 
@@ -225,12 +227,12 @@ float Low(uint32_t pair) { return FromBF16(static_cast<uint16_t>(pair)); }
 float High(uint32_t pair) { return FromBF16(static_cast<uint16_t>(pair >> 16)); }
 uint32_t Pair(uint16_t low, uint16_t high) { return low | static_cast<uint32_t>(high) << 16; }
 
-void CheckShared(const void* data) {
+void CheckShared(const void* data, size_t bytes = 16) {
   Runner& runner = TheRunner();
   const auto offset =
       reinterpret_cast<uintptr_t>(data) - reinterpret_cast<uintptr_t>(runner.SharedMemory());
-  if (offset % 16 != 0) Broken("16 bytes of shared memory that are not aligned");
-  if (offset + 16 > runner.shared_bytes) Broken("not in shared memory");
+  if (offset % bytes != 0) Broken("bytes of shared memory that are not aligned");
+  if (offset + bytes > runner.shared_bytes) Broken("not in shared memory");
 }
 
 }  // namespace
@@ -287,14 +289,29 @@ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1
   }
 }
 
-void StartCopy16(void* shared, const void* from) {
-  CheckShared(shared);
-  if (reinterpret_cast<uintptr_t>(from) % 16 != 0)
-    Broken("a copy of 16 bytes that are not aligned");
+uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) {
+  // Products and sums of so few bits are exact in f64.
+  const auto low = static_cast<float>(static_cast<double>(Low(a)) * Low(b) + Low(c));
+  const auto high = static_cast<float>(static_cast<double>(High(a)) * High(b) + High(c));
+  return Pair(ToBF16(low), ToBF16(high));
+}
+
+namespace {
+
+void StartCopy(void* shared, const void* from, size_t bytes) {
+  CheckShared(shared, bytes);
+  if (reinterpret_cast<uintptr_t>(from) % bytes != 0)
+    Broken("a copy of bytes that are not aligned");
   Runner& runner = TheRunner();
   Fiber& fiber = *runner.fibers[runner.current];
-  fiber.copies.push_back({shared, from, fiber.num_groups});
+  fiber.copies.push_back({shared, from, bytes, fiber.num_groups});
+  std::memset(shared, 0xff, bytes);
 }
+
+}  // namespace
+
+void StartCopy16(void* shared, const void* from) { StartCopy(shared, from, 16); }
+void StartCopy4(void* shared, const void* from) { StartCopy(shared, from, 4); }
 
 void EndCopies() {
   Runner& runner = TheRunner();
@@ -307,9 +324,9 @@ void AwaitCopies(int groups) {
   const auto arrived = [&](const Copy& copy) {
     if (copy.group + static_cast<size_t>(groups) >= fiber.num_groups) return false;
     if (copy.from == nullptr) {
-      std::memset(copy.to, 0, 16);
+      std::memset(copy.to, 0, copy.bytes);
     } else {
-      std::memcpy(copy.to, copy.from, 16);
+      std::memcpy(copy.to, copy.from, copy.bytes);
     }
     return true;
   };

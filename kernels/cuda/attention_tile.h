@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/cuda/chunk.h"
+#include "kernels/cuda/kv_layout.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/query_tile.h"
+
+// What a block does with a tile of queries and one of positions: copies to shared memory, bytes
+// that become bf16, scores, weights and sums in a warp's registers. For .cu files.
+namespace continuo::cuda {
+
+inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
+inline constexpr float kLog2E = 1.44269504088896341f;
+// Elements behind each row in shared memory, so that rows are in different banks.
+inline constexpr int kPad = 8;
+
+// How a kernel is cut: a block is kQueryWarps times kKvWarps warps; each has 16 queries and, of
+// kTile positions at a time, every kKvWarps-th part. kDim: of heads, filled up with zeros. Element:
+// of keys and values, bf16 (uint16_t) or bytes as KvLayout has them.
+template <typename Element_, int kDim_, int kQueryWarps_, int kKvWarps_, int kTile_>
+struct Shape {
+  using Element = Element_;
+  static constexpr bool kHasScales = KvLayout<Element>::kHasScales;
+  static constexpr int kDim = kDim_, kQueryWarps = kQueryWarps_, kKvWarps = kKvWarps_,
+                       kTile = kTile_;
+  static constexpr int kQueries = 16 * kQueryWarps;
+  static constexpr int kThreads = kWarp * kQueryWarps * kKvWarps;
+  static constexpr int kStride = kDim + kPad;      // of a row of bf16 in shared memory
+  static constexpr int kSlice = kTile / kKvWarps;  // positions of a warp
+  // What is computed with: keys and values in bf16, [2, kTile, kStride], of bytes then their
+  // scales, f32 [2, kTile].
+  static constexpr size_t kScaleBytes = kHasScales ? 2 * kTile * sizeof(float) : 0;
+  static constexpr size_t kTileBytes = 2 * kTile * kStride * sizeof(uint16_t) + kScaleBytes;
+  // What arrives: that, or bytes, [2, kTile, kDim], then their scales.
+  static constexpr size_t kStageBytes = kHasScales ? 2 * kTile * kDim + kScaleBytes : kTileBytes;
+  static constexpr size_t kQueryBytes = kQueries * kStride * sizeof(uint16_t);
+  // Queries, two stages, and a tile where a stage is none.
+  static constexpr size_t kSharedBytes =
+      kQueryBytes + 2 * kStageBytes + (kHasScales ? kTileBytes : 0);
+  static_assert(kSlice % 16 == 0 && kDim % 16 == 0);
+  // Where the warps of a tile meet: sums, then maxima and sums of weights.
+  static_assert(kKvWarps == 1 || kKvWarps * kQueries * (kDim + 2) * sizeof(float) <= kSharedBytes);
+};
+
+__device__ inline uint32_t Pack(float low, float high) {
+  uint16_t a = 0, b = 0;
+  Store(&a, low);
+  Store(&b, high);
+  return a | static_cast<uint32_t>(b) << 16;
+}
+
+// The bf16 of two bytes, bits 0 to 7 and 16 to 23 of a word; both have at most 8 bits of fraction,
+// so this is exact.
+template <typename Element>
+__device__ inline uint32_t WidenPair(uint32_t two) {
+  if constexpr (std::is_same_v<Element, int8_t>) {
+    // With n in its low seven bits 0x4300 is 128 + n; less 128, or less 256 of negative numbers.
+    return MultiplyAddPairs(0x43004300 | (two & 0x007f007f), 0x3f803f80,
+                            0xc300c300 | (two & 0x00800080));
+  } else {
+    // Its exponent has a bias of 127 instead of 7; numbers below the normal ones are that in both.
+    static_assert(std::is_same_v<Element, uint8_t>);
+    return MultiplyAddPairs((two << 4 & 0x07f007f0) | (two << 8 & 0x80008000), 0x7b807b80,
+                            0x80008000);
+  }
+}
+
+// Copies of a block: its threads take neighbouring 16 bytes.
+template <typename S>
+__device__ void StartQueries(uint16_t* shared, const uint16_t* q, const AttentionStep& step,
+                             const QueryTile& tile) {
+  constexpr int kPieces = S::kDim / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < S::kQueries * kPieces; i += S::kThreads) {
+    const int query = i / kPieces, d = i % kPieces * 8;
+    const uint16_t* from = nullptr;
+    if (query < tile.num_pairs && d < step.head_dim) {
+      from = q + (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d;
+    }
+    StartCopy16(shared + query * S::kStride + d, from);
+  }
+}
+
+// 16 bytes that lie at 4, the first `n` of them, a multiple of 4; zeros behind them, or where
+// `from` is null.
+__device__ inline void StartWords(unsigned char* shared, const void* from, int n) {
+  CONTINUO_UNROLL
+  for (int i = 0; i < 16; i += 4) {
+    const auto* const word = static_cast<const unsigned char*>(from) + i;
+    StartCopy4(shared + i, from == nullptr || i >= n ? nullptr : word);
+  }
+}
+
+// The keys and values of positions [begin, begin + kTile); zeros where nobody sees them. Rows of
+// bytes lie at 16 bytes where heads and blocks are multiples of 16 and of 4, else at 4.
+template <typename S>
+__device__ void StartTile(unsigned char* stage, const KvLayout<const typename S::Element>& kv,
+                          const int32_t* table, int kv_head, int64_t begin, const SeenRange& seen) {
+  using Element = typename S::Element;
+  constexpr int kPiece = 16 / sizeof(Element), kPieces = S::kDim / kPiece;
+  constexpr int kRowBytes = S::kHasScales ? S::kDim : S::kStride * 2;
+  const bool in_16 = !S::kHasScales || (kv.head_dim % 16 == 0 && kv.block_size % 4 == 0);
+  const auto size = static_cast<uint32_t>(kv.block_size);
+  for (int i = static_cast<int>(threadIdx.x); i < S::kTile * kPieces; i += S::kThreads) {
+    const int row = i / kPieces, d = i % kPieces * kPiece;
+    const int64_t position = begin + row;
+    const Element* key = nullptr;
+    const Element* value = nullptr;
+    if (position >= seen.first && position < seen.end && d < kv.head_dim) {
+      const auto p = static_cast<uint32_t>(position);
+      key = kv.Rows(table[p / size], kv_head, 0) + static_cast<int64_t>(p % size) * kv.head_dim + d;
+      value = key + kv.HalfBlock();
+    }
+    unsigned char* const to = stage + row * kRowBytes + i % kPieces * 16;
+    if (in_16) {
+      StartCopy16(to, key);
+      StartCopy16(to + S::kTile * kRowBytes, value);
+    } else {
+      StartWords(to, key, kv.head_dim - d);
+      StartWords(to + S::kTile * kRowBytes, value, kv.head_dim - d);
+    }
+  }
+  if constexpr (S::kHasScales) {
+    unsigned char* const scales = stage + 2 * S::kTile * kRowBytes;
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * S::kTile; i += S::kThreads) {
+      const int64_t position = begin + i % S::kTile;
+      const Element* scale = nullptr;
+      if (position >= seen.first && position < seen.end) {
+        const auto p = static_cast<uint32_t>(position);
+        scale = kv.Rows(table[p / size], kv_head, i / S::kTile) +
+                static_cast<int64_t>(size) * kv.head_dim +
+                p % size * static_cast<int64_t>(sizeof(float));
+      }
+      StartCopy4(scales + i * sizeof(float), scale);
+    }
+  }
+}
+
+// Makes a tile of a stage of bytes, once for all warps of the block. Neighbouring threads take 8
+// bytes and make 16 of them, so that they meet no bank twice.
+template <typename S>
+__device__ void WidenTile(unsigned char* tile, const unsigned char* stage) {
+  constexpr int kPieces = S::kDim / 8, kRows = 2 * S::kTile;
+  const auto* const words = reinterpret_cast<const uint32_t*>(stage);
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kPieces; i += S::kThreads) {
+    const Chunk<uint32_t, 2> bytes = LoadChunk<2>(words + 2 * i);
+    Chunk<uint32_t, 4> pairs;
+    CONTINUO_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      pairs.at[2 * j] = WidenPair<typename S::Element>(PickBytes<0x4140>(bytes.at[j]));
+      pairs.at[2 * j + 1] = WidenPair<typename S::Element>(PickBytes<0x4342>(bytes.at[j]));
+    }
+    auto* const row = reinterpret_cast<uint32_t*>(tile) + i / kPieces * (S::kStride / 2);
+    StoreChunk<4>(row + i % kPieces * 4, pairs);
+  }
+  const uint32_t* const from = words + kRows * S::kDim / 4;
+  uint32_t* const to = reinterpret_cast<uint32_t*>(tile) + kRows * S::kStride / 2;
+  for (int i = static_cast<int>(threadIdx.x); i < kRows; i += S::kThreads) to[i] = from[i];
+}
+
+// What a thread has of its warp's 16 queries. With r = lane / 4, c = 2 (lane % 4): sums[i] holds
+// elements 8 i + c, + 1 of query r, then of query r + 8; max, weight and position are those
+// queries'.
+template <typename S>
+struct Accumulator {
+  float sums[S::kDim / 8][4] = {};
+  float max[2] = {kLowest, kLowest};
+  float weight[2] = {0, 0};  // of this thread's positions, until Reduce
+  int64_t position[2];       // -1: no query
+
+  __device__ void Reduce() {
+    CONTINUO_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      weight[half] += ShuffleXor(weight[half], 1);
+      weight[half] += ShuffleXor(weight[half], 2);
+    }
+  }
+};
+
+// Scores of a warp's queries for its slice of a stage, [kSlice / 8] tiles of 16 × 8.
+template <typename S>
+__device__ void Score(float (&scores)[S::kSlice / 8][4], const uint16_t* queries,
+                      const uint16_t* keys) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  CONTINUO_UNROLL
+  for (int i = 0; i < S::kSlice / 8; ++i) {
+    CONTINUO_UNROLL
+    for (int j = 0; j < 4; ++j) scores[i][j] = 0;
+  }
+  CONTINUO_UNROLL
+  for (int d = 0; d < S::kDim; d += 16) {
+    uint32_t a[4];
+    LoadMatrices(a, queries + lane % 16 * S::kStride + d + lane / 16 * 8);
+    CONTINUO_UNROLL
+    for (int p = 0; p < S::kSlice; p += 16) {
+      uint32_t b[4];
+      LoadMatrices(b, keys + (p + lane / 16 * 8 + lane % 8) * S::kStride + d + lane / 8 % 2 * 8);
+      MultiplyAdd(scores[p / 8], a, b[0], b[1]);
+      MultiplyAdd(scores[p / 8 + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+// What a warp has for each position of its slice, times the position's scale.
+template <typename S>
+__device__ void ScalePositions(float (&values)[S::kSlice / 8][4], const float* scales) {
+  const int c = static_cast<int>(threadIdx.x) % 4 * 2;
+  CONTINUO_UNROLL
+  for (int i = 0; i < S::kSlice / 8; ++i) {
+    const Chunk<float, 2> scale = LoadChunk<2>(scales + i * 8 + c);
+    CONTINUO_UNROLL
+    for (int j = 0; j < 4; ++j) values[i][j] *= scale.at[j % 2];
+  }
+}
+
+// Scores become weights, what was summed up is scaled to the new maximum.
+template <typename S>
+__device__ void Weigh(Accumulator<S>& acc, float (&scores)[S::kSlice / 8][4],
+                      const AttentionStep& step, const SeenRange& seen, int64_t begin) {
+  const int c = static_cast<int>(threadIdx.x) % 4 * 2;
+  CONTINUO_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int64_t last = Min(acc.position[half], seen.end - 1);
+    const int64_t first = Max(seen.begin, FirstSeen(acc.position[half], step.window));
+    float max = acc.max[half];
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kSlice / 8; ++i) {
+      CONTINUO_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        const int64_t position = begin + i * 8 + c + j;
+        float& score = scores[i][half * 2 + j];
+        score *= step.scale;
+        if (step.softcap > 0) score = step.softcap * tanhf(score / step.softcap);
+        if (position < first || position > last) score = kLowest;
+        max = fmaxf(max, score);
+      }
+    }
+    max = fmaxf(max, ShuffleXor(max, 1));
+    max = fmaxf(max, ShuffleXor(max, 2));
+    const float origin = max == kLowest ? 0 : max * kLog2E;
+    const float shrink = exp2f(fmaf(acc.max[half], kLog2E, -origin));  // 0 at first
+    acc.max[half] = max;
+    float weight = 0;
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kSlice / 8; ++i) {
+      CONTINUO_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        float& score = scores[i][half * 2 + j];
+        score = exp2f(fmaf(score, kLog2E, -origin));
+        weight += score;
+      }
+    }
+    acc.weight[half] = acc.weight[half] * shrink + weight;
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kDim / 8; ++i) {
+      acc.sums[i][half * 2] *= shrink;
+      acc.sums[i][half * 2 + 1] *= shrink;
+    }
+  }
+}
+
+// Adds the values of the slice, times their weights.
+template <typename S>
+__device__ void AddValues(Accumulator<S>& acc, const float (&weights)[S::kSlice / 8][4],
+                          const uint16_t* values) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  CONTINUO_UNROLL
+  for (int p = 0; p < S::kSlice; p += 16) {
+    const float(&low)[4] = weights[p / 8];
+    const float(&high)[4] = weights[p / 8 + 1];
+    const uint32_t a[4] = {Pack(low[0], low[1]), Pack(low[2], low[3]), Pack(high[0], high[1]),
+                           Pack(high[2], high[3])};
+    CONTINUO_UNROLL
+    for (int d = 0; d < S::kDim; d += 16) {
+      uint32_t b[4];
+      LoadMatricesTransposed(
+          b, values + (p + lane / 8 % 2 * 8 + lane % 8) * S::kStride + d + lane / 16 * 8);
+      MultiplyAdd(acc.sums[d / 8], a, b[0], b[1]);
+      MultiplyAdd(acc.sums[d / 8 + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+}  // namespace continuo::cuda
