@@ -129,6 +129,8 @@ class Backend {
   // addresses included, and that none of them copies from or to the host, allocates or waits: a
   // device may do again what an earlier call enqueued, and not call work().
   virtual void Repeat(std::span<const int64_t> /*key*/, absl::FunctionRef<void()> work) { work(); }
+  // While idle: nothing that was repeated is kept, since memory that it works on goes.
+  virtual void ForgetRepeated() {}
 
   // Packed matrices. `piece_begin`: as MatMulPieces will take it, or {0, in} for the other ops; the
   // pieces of a matrix are packed one by one, so that ranks hold the same numbers.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -39,6 +40,8 @@ struct BlockRequest {
   int64_t min_blocks = 1;  // that hold one sequence of the longest context
   int64_t max_blocks = 0;
   int64_t wanted = 0;  // 0: as many as there is room for
+  // What steps take of the devices is known, so less stays free for what is not.
+  bool is_measured = false;
 };
 
 // The devices that the ranks of one model compute on.
@@ -65,6 +68,8 @@ class Replica {
   // ResourceExhausted is one line with the device and the numbers.
   virtual absl::StatusOr<int64_t> PlanBlocks(std::span<const RankNeeds> needs,
                                              const BlockRequest& request) = 0;
+  // What each rank's device has free now, in bytes; empty without has_device_memory.
+  virtual absl::StatusOr<std::vector<int64_t>> FreeBytes() const { return std::vector<int64_t>(); }
 };
 
 // InvalidArgument names a device that this build or machine does not have, and what it has.

@@ -67,6 +67,7 @@ class CudaBackend : public Backend {
   void ParallelFor(int n, absl::FunctionRef<void(int)> body) override;
   // As CUDA graphs, from the second time on.
   void Repeat(std::span<const int64_t> key, absl::FunctionRef<void()> work) override;
+  void ForgetRepeated() override { graphs_.Clear(); }
 
   bool Computes(WeightType type) const override;
   WeightFormat FormatOf(WeightType type) const override;

@@ -80,24 +80,37 @@ absl::StatusOr<Replica::Rank> CudaReplica::MakeRank(int rank, int num_threads) {
 absl::StatusOr<int64_t> CudaReplica::PlanBlocks(std::span<const RankNeeds> needs,
                                                 const BlockRequest& request) {
   CONTINUO_CHECK(needs.size() == devices_.size());
-  std::vector<int> indices;
-  for (const Device& device : devices_) indices.push_back(device.index);
   // What is free now that the backends have their workspaces and NCCL its buffers.
-  ASSIGN_OR_RETURN(std::vector<Device> devices, FindDevices(indices));
+  ASSIGN_OR_RETURN(std::vector<Device> devices, DevicesNow());
+  const int64_t margin = request.is_measured ? kMeasuredMargin : kMemoryMargin;
   std::vector<RankNeed> fixed;
   std::vector<int64_t> block_bytes;
   for (const RankNeeds& need : needs) {
     fixed.push_back({.weight_bytes = need.weights, .scratch_bytes = need.scratch});
     block_bytes.push_back(need.block);
   }
-  RETURN_IF_ERROR(CheckFits(devices, fixed));
+  RETURN_IF_ERROR(CheckFits(devices, fixed, margin));
   for (size_t i = 0; i < devices.size(); ++i) {
     devices[i].free_bytes -= needs[i].weights + needs[i].scratch;
   }
   return PlanKvBlocks(devices, block_bytes,
                       {.min_blocks = request.min_blocks,
                        .max_blocks = request.max_blocks,
-                       .wanted_blocks = request.wanted});
+                       .wanted_blocks = request.wanted,
+                       .margin_bytes = margin});
+}
+
+absl::StatusOr<std::vector<int64_t>> CudaReplica::FreeBytes() const {
+  ASSIGN_OR_RETURN(const std::vector<Device> devices, DevicesNow());
+  std::vector<int64_t> free;
+  for (const Device& device : devices) free.push_back(device.free_bytes);
+  return free;
+}
+
+absl::StatusOr<std::vector<Device>> CudaReplica::DevicesNow() const {
+  std::vector<int> indices;
+  for (const Device& device : devices_) indices.push_back(device.index);
+  return FindDevices(indices);
 }
 
 }  // namespace continuo::cuda

@@ -24,6 +24,7 @@ class CudaReplica : public Replica {
   absl::StatusOr<Rank> MakeRank(int rank, int num_threads) override;
   absl::StatusOr<int64_t> PlanBlocks(std::span<const RankNeeds> needs,
                                      const BlockRequest& request) override;
+  absl::StatusOr<std::vector<int64_t>> FreeBytes() const override;
 
  private:
   CudaReplica(std::vector<Device> devices, bool deterministic, std::shared_ptr<NcclGroup> group,
@@ -32,6 +33,9 @@ class CudaReplica : public Replica {
         deterministic_(deterministic),
         group_(std::move(group)),
         faults_(std::move(faults)) {}
+
+  // Those of the ranks, with what is free of them now.
+  absl::StatusOr<std::vector<Device>> DevicesNow() const;
 
   const std::vector<Device> devices_;  // of the ranks
   const bool deterministic_;

@@ -11,8 +11,10 @@
 namespace continuo::cuda {
 
 // What stays free when the KV pool has been taken: for what libraries, graphs and the driver take
-// while the worker runs.
+// while the worker runs; where that was measured, for kernels that are loaded when they are first
+// used.
 inline constexpr int64_t kMemoryMargin = int64_t{768} << 20;
+inline constexpr int64_t kMeasuredMargin = int64_t{256} << 20;
 
 // OK where each rank's weights and scratch, and the margin, fit into what its device has free.
 // ResourceExhausted is one line with the device and these numbers. devices[i] and needs[i] are

@@ -178,6 +178,7 @@ absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t availa
     // The loader sees what the devices have free.
     load.num_blocks = config.kv_blocks;
     load.kv_cache_memory = static_cast<int64_t>(config.kv_cache_memory);
+    load.warm_up_sequences = config.max_running;
     return load;
   }
   ASSIGN_OR_RETURN(LoadEstimate estimate, EstimateLoad(load));

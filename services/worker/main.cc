@@ -151,6 +151,7 @@ int Main(int argc, char** argv) {
        {"placement", model.placement},
        {"kv_blocks", model.num_blocks},
        {"block_size", model.block_size},
+       {"graph_bytes", model.ranks[0].graph_bytes},
        {"context", served.max_context_tokens},
        {"fingerprint", served.fingerprint}});
   EngineOptions engine_options = MakeEngineOptions(config, model);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/kv_cache.h"
 
+#include <utility>
+
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 
@@ -16,13 +18,20 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Make(Backend& backend, int num
                                                        Shape shape) {
   std::unique_ptr<KvCache> cache(new KvCache(backend));
   cache->num_layers_ = num_layers;
-  cache->num_blocks_ = num_blocks;
+  cache->num_spare_ = backend.SharesHostMemory() ? 0 : 1;
   cache->block_size_ = block_size;
   cache->shape_ = shape;
   cache->block_bytes_ = BlockBytes(num_layers, block_size, shape);
-  ASSIGN_OR_RETURN(void* memory, backend.Allocate(static_cast<size_t>(cache->bytes())));
-  cache->memory_ = static_cast<uint8_t*>(memory);
+  RETURN_IF_ERROR(cache->Resize(num_blocks));
   return cache;
+}
+
+absl::Status KvCache::Resize(int num_blocks) {
+  if (memory_ != nullptr) backend_.Free(std::exchange(memory_, nullptr));
+  num_blocks_ = num_blocks;
+  ASSIGN_OR_RETURN(void* const memory, backend_.Allocate(static_cast<size_t>(bytes())));
+  memory_ = static_cast<uint8_t*>(memory);
+  return absl::OkStatus();
 }
 
 KvCache::~KvCache() {
@@ -31,11 +40,12 @@ KvCache::~KvCache() {
 
 PagedKv KvCache::Layer(int layer, PagedKv kv) const {
   CONTINUO_CHECK(layer >= 0 && layer < num_layers_);
-  const int64_t layer_bytes = num_blocks_ * (block_bytes_ / num_layers_);
+  const int64_t num_blocks = num_blocks_ + num_spare_;
+  const int64_t layer_bytes = num_blocks * (block_bytes_ / num_layers_);
   const int64_t row = KvRowElements(shape_.dtype, shape_.head_dim);
   kv.cache = {memory_ + layer * layer_bytes,
               shape_.dtype,
-              {num_blocks_, shape_.num_heads, 2 * block_size_ * row}};
+              {num_blocks, shape_.num_heads, 2 * block_size_ * row}};
   kv.block_size = block_size_;
   return kv;
 }

@@ -19,12 +19,17 @@ class KvCache {
     DType dtype = DType::kF32;
   };
 
-  // ResourceExhausted where the memory is not to be had. `backend` outlives the result.
+  // ResourceExhausted where the memory is not to be had. `backend` outlives the result. With one
+  // block more for rows that only fill a step up, num_blocks(), where the device works apart.
   static absl::StatusOr<std::unique_ptr<KvCache>> Make(Backend& backend, int num_layers,
                                                        int num_blocks, int block_size, Shape shape);
   ~KvCache();
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
+
+  // Another number of blocks, with nothing in them. Nothing may use the cache meanwhile, and what
+  // was captured with it is void.
+  absl::Status Resize(int num_blocks);
 
   // Bytes of one block in all layers.
   static int64_t BlockBytes(int num_layers, int block_size, const Shape& shape);
@@ -36,14 +41,14 @@ class KvCache {
 
   int num_blocks() const { return num_blocks_; }
   int block_size() const { return block_size_; }
-  int64_t bytes() const { return num_blocks_ * block_bytes_; }
+  int64_t bytes() const { return (num_blocks_ + num_spare_) * block_bytes_; }
 
  private:
   explicit KvCache(Backend& backend) : backend_(backend) {}
 
   Backend& backend_;
   uint8_t* memory_ = nullptr;  // layer by layer
-  int num_layers_ = 0, num_blocks_ = 0, block_size_ = 0;
+  int num_layers_ = 0, num_blocks_ = 0, num_spare_ = 0, block_size_ = 0;
   Shape shape_;
   int64_t block_bytes_ = 0;
 };

@@ -69,10 +69,9 @@ class Llama : public Model {
     CONTINUO_CHECK(wanted <= rows);
     now_ = all_.First(rows);
     hidden_ = Rows(wanted < rows ? all_.h : all_.x, 0, wanted);
-    // Decoding does the same again and again. With several ranks their second threads look at the
-    // stream meanwhile, with experts the host may have to wait for their numbers of rows.
-    const bool decodes = rows == step.kv.kv_len.rows() && wanted == rows;
-    if (!decodes || shard_.size > 1 || Waits(rows)) return Enqueue(step);
+    // With several ranks their second threads look at the stream meanwhile, with experts the host
+    // may have to wait for their numbers of rows.
+    if (!step.recurs || shard_.size > 1 || Waits(rows)) return Enqueue(step);
     std::array<int64_t, 18> key;
     auto at = key.begin();
     for (const Tensor& t : {step.token_ids, step.positions, step.kv_slots, step.kv.block_tables,

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
@@ -18,6 +20,7 @@
 #include "services/worker/model/rank_group.h"
 #include "services/worker/model/safetensors.h"
 #include "services/worker/model/shard.h"
+#include "services/worker/model/warm_up.h"
 #include "services/worker/model/weights.h"
 #include "services/worker/model/weights_cache.h"
 
@@ -177,16 +180,18 @@ absl::StatusOr<std::vector<T>> MakeOnAllRanks(size_t num_ranks, Make make, Meanw
   return all;
 }
 
-// How many KV blocks the devices have room for.
+// How many KV blocks the devices have room for, before anything is loaded.
 absl::StatusOr<int> PlanBlocks(const LoadOptions& options, const LoadPlan& plan, int wanted,
                                Replica& replica, const std::vector<Replica::Rank>& ranks) {
   std::vector<RankNeeds> needs;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const Shard& shard = plan.shards[rank];
-    needs.push_back(
-        {.weights = WeightBytes(plan.config, shard, plan.weights, *ranks[rank].backend),
-         .scratch = ScratchBytes(plan.config, shard, plan.activations, options.max_batch_tokens),
-         .block = plan.BlockBytes(shard, options.block_size)});
+    const int64_t block = plan.BlockBytes(shard, options.block_size);
+    const int64_t spare = block;  // KvCache's own
+    needs.push_back({.weights = WeightBytes(plan.config, shard, plan.weights, *ranks[rank].backend),
+                     .scratch = spare + ScratchBytes(plan.config, shard, plan.activations,
+                                                     options.max_batch_tokens),
+                     .block = block});
   }
   ASSIGN_OR_RETURN(const int64_t blocks,
                    replica.PlanBlocks(needs, {.min_blocks = plan.min_blocks,
@@ -195,7 +200,45 @@ absl::StatusOr<int> PlanBlocks(const LoadOptions& options, const LoadPlan& plan,
   return static_cast<int>(blocks);
 }
 
-// All ranks, and *num_blocks, which is 0 where the devices' memory decides.
+absl::Status WarmUpWith(const LoadOptions& options, const LoadPlan& plan, int num_blocks,
+                        Executor& executor) {
+  return WarmUp(executor, {.max_rows = options.max_batch_tokens,
+                           .max_sequences = options.warm_up_sequences,
+                           .context_length = plan.config.context_length,
+                           .block_size = options.block_size,
+                           .spare_block = num_blocks});
+}
+
+// Warms the devices up with a KV cache of the spare block alone, sees what their graphs take, and
+// gives the cache what is left beside that: made anew, graphs take as much again.
+absl::StatusOr<int> MeasureBlocks(const LoadOptions& options, const LoadPlan& plan,
+                                  Replica& replica, Executor& executor,
+                                  std::span<ModelRunner* const> runners,
+                                  std::vector<RankMemory>& memory) {
+  RETURN_IF_ERROR(WarmUpWith(options, plan, /*num_blocks=*/0, executor));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> with_graphs, replica.FreeBytes());
+  for (ModelRunner* const runner : runners) RETURN_IF_ERROR(runner->Forget());
+  ASSIGN_OR_RETURN(const std::vector<int64_t> without, replica.FreeBytes());
+  std::vector<RankNeeds> needs;
+  for (size_t rank = 0; rank < runners.size(); ++rank) {
+    RETURN_IF_ERROR(runners[rank]->ResizeCache(0));  // but for the spare one
+    memory[rank].graph_bytes = std::max<int64_t>(0, without[rank] - with_graphs[rank]);
+    needs.push_back({.scratch = memory[rank].graph_bytes,
+                     .block = plan.BlockBytes(plan.shards[rank], options.block_size)});
+  }
+  ASSIGN_OR_RETURN(const int64_t blocks,
+                   replica.PlanBlocks(needs, {.min_blocks = plan.min_blocks,
+                                              .max_blocks = MaxBlocks(options),
+                                              .is_measured = true}));
+  for (ModelRunner* const runner : runners) {
+    RETURN_IF_ERROR(runner->ResizeCache(static_cast<int>(blocks)));
+  }
+  RETURN_IF_ERROR(WarmUpWith(options, plan, static_cast<int>(blocks), executor));
+  return static_cast<int>(blocks);
+}
+
+// All ranks, and *num_blocks, which is 0 where the devices' memory decides; it stays so where that
+// is measured later.
 absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const LoadOptions& options,
                                                                       const LoadPlan& plan,
                                                                       Replica& replica,
@@ -216,7 +259,9 @@ absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const Load
     RETURN_IF_ERROR(CheckKeeps(*rank.backend, plan.kv_dtype));
   }
   if (replica.has_device_memory()) {
+    const bool measures = options.warm_up_sequences > 0 && *num_blocks == 0;
     ASSIGN_OR_RETURN(*num_blocks, PlanBlocks(options, plan, *num_blocks, replica, ranks));
+    if (measures) *num_blocks = 0;  // but for the spare one, until it is known what is left
   }
   const auto digest_weights = [&] {
     *digest = WeightsDigest(DigestWeights(plan.config, plan.checkpoint, options.threads));
@@ -280,6 +325,8 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
   const int num_ranks = replica->num_ranks();
   ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoad(options, num_ranks));
   ASSIGN_OR_RETURN(int num_blocks, NumBlocks(options, plan, replica->has_device_memory()));
+  const bool warms_up = replica->has_device_memory() && options.warm_up_sequences > 0;
+  const bool measures = warms_up && num_blocks == 0;
   LoadedModel loaded;
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ModelRunner>> runners,
                    MakeRunners(options, plan, *replica, &num_blocks, &loaded.fingerprint.weights));
@@ -299,23 +346,32 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
   for (int rank = 0; rank < num_ranks; ++rank) {
     loaded.num_threads += RankThreads(options, rank, num_ranks);
   }
-  loaded.num_blocks = num_blocks;
-  loaded.block_size = options.block_size;
-  for (const std::unique_ptr<ModelRunner>& runner : runners) {
-    loaded.ranks.push_back({.weight_bytes = runner->weight_bytes(),
-                            .kv_bytes = runner->kv_bytes(),
-                            .scratch_bytes = runner->scratch_bytes()});
-  }
   loaded.weights_from_cache = true;
   for (const std::unique_ptr<ModelRunner>& runner : runners) {
     loaded.weights_from_cache &= runner->weights().is_from_cache();
     loaded.cache_status.Update(runner->weights().cache_status());
   }
   loaded.config = plan.config;
+  std::vector<ModelRunner*> ranks;
+  for (const std::unique_ptr<ModelRunner>& runner : runners) ranks.push_back(runner.get());
   if (runners.size() == 1) {
     loaded.executor = std::move(runners[0]);
   } else {
     loaded.executor = std::make_unique<RankGroup>(std::move(runners));
+  }
+  loaded.ranks.resize(ranks.size());
+  if (measures) {
+    ASSIGN_OR_RETURN(num_blocks,
+                     MeasureBlocks(options, plan, *replica, *loaded.executor, ranks, loaded.ranks));
+  } else if (warms_up) {
+    RETURN_IF_ERROR(WarmUpWith(options, plan, num_blocks, *loaded.executor));
+  }
+  loaded.num_blocks = num_blocks;
+  loaded.block_size = options.block_size;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    loaded.ranks[rank].weight_bytes = ranks[rank]->weight_bytes();
+    loaded.ranks[rank].kv_bytes = ranks[rank]->kv_bytes();
+    loaded.ranks[rank].scratch_bytes = ranks[rank]->scratch_bytes();
   }
   return loaded;
 }

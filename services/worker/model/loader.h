@@ -39,6 +39,9 @@ struct LoadOptions {
   int64_t kv_cache_memory = 0;
   int block_size = 16;          // tokens of a KV block
   int max_batch_tokens = 2048;  // rows of one step at most
+  // On CUDA devices: what steps of up to so many sequences take there is taken and measured before
+  // the KV cache gets the rest, and their graphs are made. 0: neither; a larger margin stays free.
+  int warm_up_sequences = 0;
   // Folder of packed weights of earlier starts (weights_cache.h); empty: none. Only on the CPU.
   std::string weights_cache;
   std::function<void(const absl::Status&)> on_stuck;  // as ReplicaOptions::on_stuck
@@ -50,6 +53,7 @@ struct RankMemory {
   int64_t weight_bytes = 0;
   int64_t kv_bytes = 0;
   int64_t scratch_bytes = 0;  // activations of the largest step, and logits
+  int64_t graph_bytes = 0;    // that the device's memory lost to graphs, where that was measured
 };
 
 // A model ready to run. `executor` owns everything; the rest describes it.

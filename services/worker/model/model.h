@@ -23,6 +23,8 @@ struct DeviceStep {
   Tensor token_ids, positions, kv_slots;  // [rows]
   PagedKv kv;                             // `cache` is filled in per layer
   Tensor wanted_rows;  // [n], strictly ascending: those whose logits may be asked for
+  // One of the few shapes of steps that decode (step_shape.h): all rows are wanted.
+  bool recurs = false;
 };
 
 // One rank's transformer, as a list of Backend calls. Every rank of a replica makes the same calls

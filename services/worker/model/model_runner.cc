@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <span>
 #include <type_traits>
 #include <utility>
 
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
+#include "services/worker/model/step_shape.h"
 
 namespace continuo {
 namespace {
@@ -80,6 +80,12 @@ int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard, DType 
          StepSampler::Bytes(backend, config.vocab_size, max_rows);
 }
 
+absl::Status ModelRunner::Forget() {
+  RETURN_IF_ERROR(backend_->Synchronize());
+  backend_->ForgetRepeated();
+  return absl::OkStatus();
+}
+
 int64_t ModelRunner::scratch_bytes() const {
   return RunnerScratchBytes(config_, shard_, options_.activations, options_.max_rows, *backend_);
 }
@@ -122,26 +128,58 @@ void ModelRunner::CheckPlan(const StepPlan& plan) const {
   check_ids(plan.seen, plan.seen_begin);
 }
 
+bool ModelRunner::Decodes(const Step& step) const {
+  const StepPlan& plan = *step.plan;
+  return WorksApart() && plan.num_rows() == plan.num_seqs() && plan.num_rows() <= kMostPaddedRows &&
+         step.distinct_rows.size() == plan.token_ids.size();
+}
+
 absl::StatusOr<DeviceStep> ModelRunner::Upload(const Step& of) {
   const StepPlan& plan = *of.plan;
+  const bool recurs = Decodes(of);
+  const int rows = plan.num_rows(), max_blocks = std::max(1, plan.max_blocks);
+  const int most_blocks = (config_.context_length + options_.block_size - 1) / options_.block_size;
+  const int more = recurs ? std::min(PaddedRows(rows), options_.max_rows) - rows : 0;
+  const int columns = recurs ? PaddedBlocks(max_blocks, most_blocks) : max_blocks;
   // The table is last: the others' places depend on the numbers of rows, sequences and samples
   // alone, which are the same from one step of decoding to the next.
-  const std::span<const int32_t> parts[] = {plan.token_ids,   plan.positions,   plan.kv_slots,
-                                            plan.kv_len,      plan.query_begin, of.distinct_rows,
-                                            plan.block_tables};
-  constexpr size_t kAligned = 4;  // of 16 bytes
+  size_t begin[7], size[7];
+  int num_parts = 0;
   step_words_.clear();
-  size_t begin[std::size(parts)];
-  for (size_t i = 0; i < std::size(parts); ++i) {
-    begin[i] = step_words_.size();
-    step_words_.insert(step_words_.end(), parts[i].begin(), parts[i].end());
+  // `filler(i)` is of the i-th row that only fills up.
+  const auto add = [&](std::span<const int32_t> part, auto filler) {
+    begin[num_parts] = step_words_.size();
+    step_words_.insert(step_words_.end(), part.begin(), part.end());
+    for (int i = 0; i < more; ++i) step_words_.push_back(filler(i));
+    size[num_parts] = step_words_.size() - begin[num_parts];
+    ++num_parts;
+    constexpr size_t kAligned = 4;  // of 16 bytes
     step_words_.resize((step_words_.size() + kAligned - 1) / kAligned * kAligned);
+  };
+  const auto zero = [](int) { return 0; };
+  const int spare = cache_->num_blocks();
+  add(plan.token_ids, zero);
+  add(plan.positions, zero);
+  add(plan.kv_slots, [&](int) { return spare * options_.block_size; });
+  add(plan.kv_len, [](int) { return 1; });
+  add(plan.query_begin, [&](int i) { return rows + i + 1; });
+  add(of.distinct_rows, [&](int i) { return rows + i; });
+  begin[num_parts] = step_words_.size();
+  for (int s = 0; s < plan.num_seqs(); ++s) {
+    const auto row = plan.block_tables.begin() + int64_t{s} * plan.max_blocks;
+    step_words_.insert(step_words_.end(), row, row + plan.max_blocks);
+    step_words_.insert(step_words_.end(), static_cast<size_t>(columns - plan.max_blocks), -1);
   }
+  for (int i = 0; i < more; ++i) {
+    step_words_.push_back(spare);
+    step_words_.insert(step_words_.end(), static_cast<size_t>(columns - 1), -1);
+  }
+  size[num_parts] = step_words_.size() - begin[num_parts];
   ASSIGN_OR_RETURN(const Tensor all, step_arrays_.Upload(step_words_));
   const auto view = [&](size_t i, int64_t cols = 1) {
     Tensor t = all;
     t.data = static_cast<int32_t*>(all.data) + begin[i];
-    t.shape = {static_cast<int64_t>(parts[i].size()) / cols, cols, 1};
+    t.shape = {static_cast<int64_t>(size[i]) / cols, cols, 1};
     return t;
   };
   DeviceStep step;
@@ -151,7 +189,8 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(const Step& of) {
   step.kv.kv_len = view(3);
   step.kv.query_begin = view(4);
   step.wanted_rows = view(5);
-  step.kv.block_tables = view(6, std::max(1, plan.max_blocks));
+  step.kv.block_tables = view(6, columns);
+  step.recurs = recurs;
   return step;
 }
 

@@ -58,6 +58,11 @@ class ModelRunner : public Executor {
   bool WorksApart() const override { return !backend_->SharesHostMemory(); }
   void Recycle(StepResult result) override { recycled_ = std::move(result); }
 
+  // Between steps: forgets what the backend repeats, then another number of KV blocks, which are
+  // empty; 0 gives their memory back.
+  absl::Status Forget();
+  absl::Status ResizeCache(int num_blocks) { return cache_->Resize(num_blocks); }
+
   // As Backend::BindThread.
   void BindThread() { backend_->BindThread(); }
   int vocab_size() const { return config_.vocab_size; }
@@ -87,6 +92,9 @@ class ModelRunner : public Executor {
   bool samples_here() const { return shard_.rank == 0; }
   // A broken plan is the engine's mistake, not a client's: it ends the process.
   void CheckPlan(const StepPlan& plan) const;
+  // Whether each of its sequences has one row and draws.
+  bool Decodes(const Step& step) const;
+  // With rows that fill it up where it decodes; their results go nowhere.
   absl::StatusOr<DeviceStep> Upload(const Step& step);
   // The samples from `begin` on whose rows are in one slice of logits.
   SampleSlice SliceFrom(const Step& step, int begin) const;

@@ -207,6 +207,80 @@ TEST(CudaModelTest, TheDevicesMemoryDecidesTheKvBlocks) {
   EXPECT_EQ(blocks("cuda:0"), 20);
 }
 
+// Steps of every shape run before the KV cache takes what their graphs leave; none of those that
+// follow is enqueued op by op, and none lacks memory.
+TEST(CudaModelTest, AWarmDeviceHasItsGraphsAndTheRoomForThem) {
+  constexpr int64_t kGraph = int64_t{20} << 20, kFree = kGiB;
+  const TinyModel files({.num_layers = 1});
+  LoadOptions options;
+  options.dir = files.dir();
+  options.device = "cuda:0";
+  options.max_batch_tokens = 64;
+  options.warm_up_sequences = 17;
+  const auto load = [&](int64_t graph_bytes) {
+    CudaShim::Reset({.devices = {{.free_bytes = kFree, .graph_bytes = graph_bytes}}});
+    auto loaded = LoadExecutor(options);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    CONTINUO_CHECK(loaded.ok());
+    return *std::move(loaded);
+  };
+  const auto count = [](const std::string& function) {
+    int n = 0;
+    for (const ShimCall& call : CudaShim::Calls()) n += call.function == function ? 1 : 0;
+    return n;
+  };
+  const RankMemory without = load(0).ranks[0];
+  EXPECT_EQ(without.graph_bytes, 0);
+  // More than where nothing is measured.
+  options.warm_up_sequences = 0;
+  EXPECT_LT(load(0).ranks[0].kv_bytes, without.kv_bytes - (int64_t{500} << 20));
+  options.warm_up_sequences = 17;
+  LoadedModel model = load(kGraph);
+  // 1, 2, 4, 8, 16 and 24 rows, a context that fits one table.
+  EXPECT_EQ(model.ranks[0].graph_bytes, 6 * kGraph);
+  EXPECT_NEAR(static_cast<double>(model.ranks[0].kv_bytes),
+              static_cast<double>(without.kv_bytes - 6 * kGraph), 1 << 20);
+  EXPECT_EQ(count("cudaGraphInstantiate"), 12);
+  const int launches = count("cudaGraphLaunch"), mallocs = count("cudaMalloc");
+  for (int rows = 1; rows <= 17; ++rows) {
+    PlanBuilder builder(model.block_size, 4);
+    const std::vector<int32_t> token = {5};
+    for (int id = 0; id < rows; ++id) builder.Add(id, 0, token, LastOf(token));
+    EXPECT_TRUE(model.executor->Run(builder.plan(), [](std::span<uint32_t>) {}).ok());
+  }
+  EXPECT_EQ(count("cudaGraphLaunch"), launches + 17);
+  EXPECT_EQ(count("cudaGraphInstantiate"), 12);
+  EXPECT_EQ(count("cudaMalloc"), mallocs);
+  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+}
+
+// Rows that fill a step up change nothing of the others, and no other sequence's keys and values.
+TEST(CudaModelTest, ThreeSequencesDecodeAsFour) {
+  CudaShim::Reset({});
+  for (const char* family : {"llama", "qwen3_moe"}) {
+    const TinyModel files({.family = family});
+    LoadedModel cpu = LoadOn(files, "cpu"), cuda = LoadOn(files, "cuda:0");
+    const auto scores = [](LoadedModel& model) {
+      std::vector<float> all;
+      const std::vector<int32_t> tokens = Prompt(60, model.config.vocab_size, 1);
+      for (int step = 0; step < 20; ++step) {
+        PlanBuilder builder(model.block_size, 4);
+        for (const int id : {0, 1, 2}) {
+          const std::span<const int32_t> row(tokens.data() + step + 7 * id, 1);
+          builder.Add(id, step, row, LastOf(row), {.num_logprobs = 0}, tokens[40]);
+        }
+        const auto result = model.executor->Run(builder.plan(), [](std::span<uint32_t>) {});
+        EXPECT_TRUE(result.ok()) << result.status();
+        if (!result.ok()) return all;
+        EXPECT_EQ(result->scores.size(), 3u);
+        for (const TokenScore& score : result->scores) all.push_back(score.logprob);
+      }
+      return all;
+    };
+    ExpectSameScores(scores(cuda), scores(cpu), 1e-3f);
+  }
+}
+
 TEST(CudaModelTest, WhatDoesNotFitIsOneLineWithTheNumbers) {
   CudaShim::Reset(
       {.devices = {{.total_bytes = 1 << 30, .free_bytes = (int64_t{768} << 20) + (98 << 20)}}});

@@ -55,7 +55,12 @@ int64_t Used(const State& state, int device) {
   for (const auto& [data, what] : state.memory) {
     if (what.first == device) used += static_cast<int64_t>(what.second);
   }
-  return used;
+  const auto num_graphs = std::count_if(state.graph_execs.begin(), state.graph_execs.end(),
+                                        [&](const auto* exec) { return exec->device == device; });
+  return used + num_graphs * state.options.devices[device].graph_bytes;
+}
+int64_t Free(const State& state, int device) {
+  return state.options.devices[device].free_bytes - Used(state, device);
 }
 
 int NumDevices(const State& state) { return static_cast<int>(state.options.devices.size()); }
@@ -154,7 +159,7 @@ cudaError_t cudaSetDevice(int device) {
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   Call call("cudaMemGetInfo");
   const auto& d = call.state().options.devices[CurrentDevice()];
-  *free = static_cast<size_t>(d.free_bytes - Used(call.state(), CurrentDevice()));
+  *free = static_cast<size_t>(Free(call.state(), CurrentDevice()));
   *total = static_cast<size_t>(d.total_bytes);
   return call.result();
 }
@@ -163,8 +168,7 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   Call call("cudaMalloc", CurrentDevice(), cudaErrorMemoryAllocation);
   const int device = CurrentDevice();
   if (call.fails()) return call.result();
-  const int64_t free = call.state().options.devices[device].free_bytes - Used(call.state(), device);
-  if (static_cast<int64_t>(bytes) > free) return cudaErrorMemoryAllocation;
+  if (static_cast<int64_t>(bytes) > Free(call.state(), device)) return cudaErrorMemoryAllocation;
   *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   std::memset(*data, kPoison, std::min(bytes, kPoisoned));
   call.state().memory[*data] = {device, bytes};
@@ -292,7 +296,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   Call call("cudaGraphInstantiate");
   if (call.fails()) return call.result();
-  *exec = new CUgraphExec_st{graph->work};
+  const int device = CurrentDevice();
+  if (call.state().options.devices[device].graph_bytes > Free(call.state(), device)) {
+    return cudaErrorMemoryAllocation;
+  }
+  *exec = new CUgraphExec_st{graph->work, device};
   call.state().graph_execs.insert(*exec);
   return cudaSuccess;
 }

@@ -36,6 +36,7 @@ struct ShimDevice {
   int num_multiprocessors = 8;
   int64_t total_bytes = int64_t{1} << 30;
   int64_t free_bytes = int64_t{1} << 30;  // before anything is allocated
+  int64_t graph_bytes = 0;                // that each graph takes of it
 };
 
 struct ShimOptions {

@@ -36,6 +36,7 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
   std::vector<std::function<void()>> work;
+  int device = 0;
 };
 
 struct CUevent_st {
