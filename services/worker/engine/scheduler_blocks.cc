@@ -210,12 +210,12 @@ void Scheduler::ReserveNextRows() {
   }
 }
 
-// Those of the first `end` tokens, as far as these are known and computed.
+// Those of the first `end` tokens, all known, as far as these are still computed.
 void Scheduler::PublishBlocks(Sequence& s, int end) {
   if (s.request->request.cache_bypass || !s.publishes) return;
   const int size = options_.block_size;
   const TokenRange tokens = TokensOf(s);
-  end = std::min({end, s.num_computed, tokens.size()});
+  end = std::min(end, s.num_computed);
   while ((s.num_published + 1) * size <= end) {
     const int b = s.num_published;
     for (int i = 0; i < size; ++i) block_tokens_[i] = tokens[b * size + i];
