@@ -76,9 +76,13 @@ struct Engine::Impl {
 
   // Of the engine thread.
   Scheduler scheduler;
-  std::array<Moment, 2> begun;  // by scheduler.num_under_way() when it began: the first, the second
-  absl::Duration last_step_end;  // by Clock::Elapsed
-  EngineLoad told;               // to the load listener
+  struct BegunStep {
+    Moment when;
+    absl::Duration predicted;
+  };
+  std::array<BegunStep, 2> begun;  // the one under way longest, and the one behind it
+  Moment last_step_end;
+  EngineLoad told;  // to the load listener
   absl::AnyInvocable<void(const EngineLoad&)> load_listener;
 
   StepLog step_log;  // has its own lock
@@ -152,12 +156,11 @@ absl::Status Engine::Impl::BeginStep(const Moment& now) {
   const int num_before = scheduler.num_under_way();
   const StepPlan& plan = scheduler.Schedule(now);
   if (scheduler.num_under_way() == num_before) return absl::OkStatus();
-  begun[static_cast<size_t>(num_before)] = now;
+  begun[static_cast<size_t>(num_before)] = {now, scheduler.predicted()};
   if (!works_apart) scheduler.Deliver();
   {
     absl::MutexLock lock(&mutex);
-    predicted =
-        num_before == 0 ? scheduler.predicted() : std::max(predicted, scheduler.predicted());
+    predicted = std::max(begun[0].predicted, scheduler.predicted());
   }
   return executor.Start(plan, [this](std::span<uint32_t> mask) { scheduler.FillMask(mask); });
 }
@@ -170,9 +173,11 @@ absl::Status Engine::Impl::RunStep(const Moment& now) {
   }
   ASSIGN_OR_RETURN(StepResult result, executor.Finish());
   const Moment end = Now();
-  const Moment start = std::exchange(begun[0], begun[1]);
-  const absl::Duration took = end.elapsed - std::max(start.elapsed, last_step_end);
-  last_step_end = end.elapsed;
+  // A step that began behind another one starts when that ends.
+  const Moment began = std::exchange(begun[0], begun[1]).when;
+  const Moment start = began.elapsed < last_step_end.elapsed ? last_step_end : began;
+  const absl::Duration took = end.elapsed - start.elapsed;
+  last_step_end = end;
   RETURN_IF_ERROR(scheduler.Commit(std::move(result), end, took));
   executor.Recycle(std::move(result));
   if (step_log.watched()) {

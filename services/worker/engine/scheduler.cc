@@ -269,8 +269,10 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
   next_->chosen.clear();
   next_->preempted.clear();
   next_->load = {};
-  PreemptForArrivals();
-  PreemptForTenants();
+  if (!is_ahead) {
+    PreemptForArrivals();
+    PreemptForTenants();
+  }
   for (;;) {
     limit_ = prompt_limit_ = options_.target_step;
     ReserveNextRows();

@@ -48,7 +48,7 @@ class Scheduler {
   // Steps that have not been committed: at most 2.
   int num_under_way() const { return static_cast<int>(step_ - num_committed_); }
   // Whether a step may be planned ahead of the one under way.
-  bool MayGoAhead() const;
+  bool MayGoAhead();
   // Of the plan of the last Schedule().
   absl::Duration predicted() const { return next_->predicted; }
   void FillMask(std::span<uint32_t> mask) const { next_->plan.FillMask(mask, options_.vocab_size); }
@@ -125,6 +125,7 @@ class Scheduler {
   void PublishBlocks(Sequence& s, int end);
   void PreemptForArrivals();
   void PreemptForTenants();
+  bool MayPreempt();
   bool MarkYielding(const Sequence& s);
   bool TakePlace(const Sequence& s);
   bool NeedsBlock(const Sequence& s) const;

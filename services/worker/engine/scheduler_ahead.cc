@@ -10,13 +10,18 @@ namespace {
 // A draw that the device leaves to the host is likely followed by more of the kind.
 constexpr int kAwaitedAfterLost = 32;
 
+// No step is begun behind one that takes longer than this part of `target_step`: the gap that it
+// would close is small beside that, and who arrives meanwhile would wait for both.
+constexpr int kShortPart = 4;
+
 }  // namespace
 
 // What a draw depends on is known but for the tokens before it, which only the device reads: not so
-// with penalties, with drafts, and after scores and draws that the host has to make. Whether blocks
-// have to be taken from others is decided when it is known who ends.
-bool Scheduler::MayGoAhead() const {
-  if (num_under_way() != 1 || idle()) return false;
+// with penalties, with drafts, and after scores and draws that the host has to make. Who gives
+// blocks or places to others is decided when it is known who ends.
+bool Scheduler::MayGoAhead() {
+  if (num_under_way() != 1 || idle() || MayPreempt()) return false;
+  if (next_->predicted > options_.target_step / kShortPart) return false;
   if (options_.drafter != nullptr && steps_ahead_ <= 0) return false;
   for (const Chosen& c : next_->chosen) {
     if (c.num_drafts > 0) return false;
@@ -25,9 +30,7 @@ bool Scheduler::MayGoAhead() const {
     if (sample.scores_prompt) return false;
     const Sequence& s = *sample.sequence;
     if (s.state == SequenceState::kFinished) continue;
-    if (s.draws_awaited > 0 || HasPenalty(s.request->request.sampling)) {
-      return false;
-    }
+    if (s.draws_awaited > 0 || HasPenalty(s.request->request.sampling)) return false;
   }
   return std::ranges::count_if(running_, [this](const Sequence* s) { return NeedsBlock(*s); }) <=
          pool_.num_free();

@@ -143,6 +143,18 @@ void Scheduler::PreemptForTenants() {
   unhelped_at_ = num_releases_;
 }
 
+// Whether the head of the queue may take another's place: more often than it does.
+bool Scheduler::MayPreempt() {
+  if (waiting_.empty() || running_.empty()) return false;
+  const Sequence& s = *waiting_.front();
+  if (Priority(*running_.back()) < Priority(s)) return true;
+  if (tenants_.num_live() < 2 || s.guaranteed) return false;
+  if (unhelped_ == &s && unhelped_at_ == num_releases_) return false;
+  return std::ranges::any_of(running_, [&](const Sequence* t) {
+    return tenants_.IsOwed(*s.request->tenant, *t->request->tenant);
+  });
+}
+
 // Whether any running sequence may yield to `s`.
 bool Scheduler::MarkYielding(const Sequence& s) {
   for (Sequence* t : running_) t->request->tenant->held = t->request->tenant->num_running = 0;

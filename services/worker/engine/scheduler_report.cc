@@ -62,6 +62,9 @@ void Scheduler::Describe(StepRecord& record) const {
   record.sequences.clear();
   const StepPlan& plan = step.plan.plan();
   for (size_t i = 0; i < step.chosen.size(); ++i) {
+    const Sequence& s = *step.chosen[i].sequence;
+    // It had ended before the step was through, which nobody is told anything of.
+    if (s.state == SequenceState::kFinished && s.finished_after < num_committed_) continue;
     StepRecord::SequenceRow row = RowOf(*step.chosen[i].sequence);
     row.new_tokens = step.chosen[i].rows + step.chosen[i].num_drafts;
     row.cached_tokens = plan.kv_len[i] - row.new_tokens;

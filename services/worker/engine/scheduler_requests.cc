@@ -131,6 +131,7 @@ void Scheduler::PromptRead(LiveRequest& r) {
 void Scheduler::FinishOne(Sequence& s, const Moment& now) {
   LiveRequest& r = *s.request;
   const SequenceState was = std::exchange(s.state, SequenceState::kFinished);
+  s.finished_after = num_committed_;
   if (options_.drafter != nullptr) options_.drafter->Forget(s.id);
   --r.num_unfinished;
   --num_unfinished_;
@@ -169,7 +170,8 @@ bool Scheduler::HandOver(Sequence& from) {
     const bool waits = s.state == SequenceState::kWaiting || s.state == SequenceState::kPending;
     // What was promised to a guaranteed one is checked where it is admitted.
     if (!waits || s.guaranteed || s.finish != FinishReason::kNone) continue;
-    const int known = std::min({from.num_computed, r.prompt_tokens(), NumTokens(s) - 1});
+    // What is presumed of the heir may prove wrong: it draws from a row of its own then.
+    const int known = std::min({from.num_computed, r.prompt_tokens(), TokensOf(s).size() - 1});
     const int full = known / options_.block_size, rest = known % options_.block_size;
     // The last block may have been filled and published with the other's answer.
     const bool keeps_last = rest > 0 && pool_.references(from.blocks[full]) == 1 &&
@@ -201,6 +203,7 @@ void Scheduler::EndRequest(LiveRequest& r, absl::Status why, const Moment& now) 
     if (s.state == SequenceState::kFinished) continue;
     --num_unfinished_;
     s.state = SequenceState::kFinished;
+    s.finished_after = num_committed_;
     if (options_.drafter != nullptr) options_.drafter->Forget(s.id);
   }
   CountAdmitted(r);  // or will never be

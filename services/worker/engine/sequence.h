@@ -48,7 +48,8 @@ struct Sequence {
   int num_published = 0;  // leading blocks that the pool can find
   bool publishes = true;  // false from the first block on that the pool did not take
   uint64_t admitted_in = 0;
-  uint64_t last_turn = 0;  // when it was last in a step, for turns among decodes
+  uint64_t finished_after = 0;  // the last step committed by then
+  uint64_t last_turn = 0;       // when it was last in a step, for turns among decodes
 
   // Scratch of one decision: whether its blocks may be taken.
   bool may_yield = false;
