@@ -56,8 +56,9 @@ __device__ inline uint32_t Pack(float low, float high) {
   return a | static_cast<uint32_t>(b) << 16;
 }
 
-// The bf16 of two bytes, bits 0 to 7 and 16 to 23 of a word; both have at most 8 bits of fraction,
-// so this is exact.
+// The bf16 of two bytes, bits 0 to 7 and 16 to 23 of a word. bf16 has 8 significant bits, which is
+// enough for both types, so this is exact. e4m3's NaN, 0x7f and 0xff, becomes ±480; nothing writes
+// it to a cache.
 template <typename Element>
 __device__ inline uint32_t WidenPair(uint32_t two) {
   if constexpr (std::is_same_v<Element, int8_t>) {
@@ -92,8 +93,9 @@ __device__ void StartQueries(uint16_t* shared, const uint16_t* q, const Attentio
 __device__ inline void StartWords(unsigned char* shared, const void* from, int n) {
   CONTINUO_UNROLL
   for (int i = 0; i < 16; i += 4) {
-    const auto* const word = static_cast<const unsigned char*>(from) + i;
-    StartCopy4(shared + i, from == nullptr || i >= n ? nullptr : word);
+    const void* word = nullptr;
+    if (from != nullptr && i < n) word = static_cast<const unsigned char*>(from) + i;
+    StartCopy4(shared + i, word);
   }
 }
 
@@ -207,22 +209,25 @@ __device__ void Score(float (&scores)[S::kSlice / 8][4], const uint16_t* queries
   }
 }
 
-// What a warp has for each position of its slice, times the position's scale.
+// Scores of keys that are bytes, times the keys' scales.
 template <typename S>
-__device__ void ScalePositions(float (&values)[S::kSlice / 8][4], const float* scales) {
+__device__ void ScaleScores(float (&scores)[S::kSlice / 8][4], const float* scales) {
   const int c = static_cast<int>(threadIdx.x) % 4 * 2;
   CONTINUO_UNROLL
   for (int i = 0; i < S::kSlice / 8; ++i) {
     const Chunk<float, 2> scale = LoadChunk<2>(scales + i * 8 + c);
     CONTINUO_UNROLL
-    for (int j = 0; j < 4; ++j) values[i][j] *= scale.at[j % 2];
+    for (int j = 0; j < 4; ++j) scores[i][j] *= scale.at[j % 2];
   }
 }
 
-// Scores become weights, what was summed up is scaled to the new maximum.
+// Scores become weights, what was summed up is scaled to the new maximum. `scales` are those of
+// values that are bytes, by which weights are multiplied once they are summed; where a row does not
+// see a position its weight is 0 whatever the scale, which is NaN where the value was not finite.
 template <typename S>
 __device__ void Weigh(Accumulator<S>& acc, float (&scores)[S::kSlice / 8][4],
-                      const AttentionStep& step, const SeenRange& seen, int64_t begin) {
+                      const AttentionStep& step, const SeenRange& seen, int64_t begin,
+                      [[maybe_unused]] const float* scales) {
   const int c = static_cast<int>(threadIdx.x) % 4 * 2;
   CONTINUO_UNROLL
   for (int half = 0; half < 2; ++half) {
@@ -249,11 +254,15 @@ __device__ void Weigh(Accumulator<S>& acc, float (&scores)[S::kSlice / 8][4],
     float weight = 0;
     CONTINUO_UNROLL
     for (int i = 0; i < S::kSlice / 8; ++i) {
+      [[maybe_unused]] Chunk<float, 2> scale;
+      if constexpr (S::kHasScales) scale = LoadChunk<2>(scales + i * 8 + c);
       CONTINUO_UNROLL
       for (int j = 0; j < 2; ++j) {
         float& score = scores[i][half * 2 + j];
+        [[maybe_unused]] const bool is_seen = score != kLowest;
         score = exp2f(fmaf(score, kLog2E, -origin));
         weight += score;
+        if constexpr (S::kHasScales) score = is_seen ? score * scale.at[j] : 0;
       }
     }
     acc.weight[half] = acc.weight[half] * shrink + weight;

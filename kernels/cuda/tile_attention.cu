@@ -179,9 +179,8 @@ __global__ void CONTINUO_BLOCK_OF(S::kThreads)
         elements + S::kTileBytes - S::kScaleBytes + first * sizeof(float));
     float scores[S::kSlice / 8][4];
     Score<S>(scores, queries + query_warp * 16 * S::kStride, keys);
-    if constexpr (S::kHasScales) ScalePositions<S>(scores, scales);
-    Weigh<S>(acc, scores, step, seen, begin + first);
-    if constexpr (S::kHasScales) ScalePositions<S>(scores, scales + S::kTile);
+    if constexpr (S::kHasScales) ScaleScores<S>(scores, scales);
+    Weigh<S>(acc, scores, step, seen, begin + first, scales + S::kTile);
     AddValues<S>(acc, scores, values);
     if constexpr (!S::kHasScales) SyncBlock();  // before the stage is filled again
   }
