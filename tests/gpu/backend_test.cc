@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
+#include "tests/kernels/cuda/attention_cases.h"
 #include "tests/kernels/cuda/backend_cases.h"
 #include "tests/kernels/cuda/expert_cases.h"
 #include "tests/kernels/cuda/fp8_cases.h"
@@ -192,8 +193,34 @@ TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSays) {
     capped.softcap = 5;
     CheckAttention(b(), {{130, 40}, {1090, 1}}, capped, DType::kBF16, 16);
     CheckAttentionOverBytes(b(), {{130, 40}, {1090, 1}}, capped, {16, 5});
-    CheckStrangeKeys(b());
   }
+}
+
+TEST_F(GpuBackendTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckFewShapes(b());
+  }
+}
+
+TEST_F(GpuBackendTest, StrangeKeysAndValuesReachTheRowsThatSeeThemAlone) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckStrangeKeysAndValues(b());
+  }
+}
+
+TEST_F(GpuBackendTest, EveryByteOfTheCacheStandsForItsNumber) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckEveryByte(b());
+  }
+}
+
+TEST_F(GpuBackendTest, DeterministicAttentionDoesNotDependOnTheStep) {
+  Make(true);
+  ASSERT_TRUE(why_.ok());
+  CheckDeterministicAttention(b());
 }
 
 }  // namespace

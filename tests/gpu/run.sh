@@ -75,7 +75,7 @@ done
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck synccheck initcheck; do
     step "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      "$packed/bin/gpu_backend_test" --gtest_filter='*Rows*:*Keys*:*Experts*:*Quantised*:*Joined*:*Draws*'
+      "$packed/bin/gpu_backend_test" --gtest_filter='*Rows*:*Keys*:*FewShapes*:*EveryByte*:*Experts*:*Quantised*:*Joined*:*Draws*'
     step "sanitizer-$tool-model" compute-sanitizer --tool "$tool" --error-exitcode 9 \
       "$packed/bin/gpu_model_test"
   done

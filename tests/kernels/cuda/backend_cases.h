@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "tests/kernels/host_tensor.h"
-#include "tests/kernels/paged_case.h"
+#include "tests/kernels/kv_bytes.h"
 
 // Ops of a Backend whose memory the host does not read, against their definitions in float64, for
 // whatever is linked: the shim or a device. Outputs hold NaN before.
@@ -297,95 +293,6 @@ inline void CheckMatMul(Backend& b, int64_t rows, int64_t columns, int64_t k) {
   const int64_t begins[] = {0, 0};
   b.MatMulPieces(sum, none, no_weights.weight(), begins);
   for (const double value : sum.Get().matrix()) ASSERT_EQ(value, 0);
-}
-
-// Keys and values in the memory of a device.
-class DevicePaged {
- public:
-  DevicePaged(Backend& b, const PagedCase& c)
-      : cache_(b, c.kv().cache),
-        tables_(b, c.kv().block_tables),
-        lengths_(b, c.kv().kv_len),
-        begins_(b, c.kv().query_begin),
-        kv_(c.kv()) {
-    kv_.cache = cache_;
-    kv_.block_tables = tables_;
-    kv_.kv_len = lengths_;
-    kv_.query_begin = begins_;
-  }
-  const PagedKv& kv() const { return kv_; }
-  HostTensor Cache() const { return cache_.Get(); }
-
- private:
-  DeviceTensor cache_, tables_, lengths_, begins_;
-  PagedKv kv_;
-};
-
-inline HostTensor AttendOnDevice(Backend& b, const PagedCase& c) {
-  const DevicePaged paged(b, c);
-  const Tensor q = c.q();
-  const DeviceTensor queries(b, q), out(b, HostTensor::Poisoned(q.dtype, q.rows(), q.cols()));
-  b.PagedAttention(out, queries, paged.kv(), c.params());
-  return out.Get();
-}
-
-// Scores are sums of head_dim products of at most 4 each times the scale, weights at most 1 that
-// sum to 1, values at most 2: an error of e in a score moves the result by at most 4e. Where
-// weights, times a scale or not, are rounded to bf16, each loses up to 2^-9 of itself.
-inline void CheckAttention(Backend& b, std::vector<PagedCase::Sequence> sequences,
-                           const AttentionParams& p, DType type, int64_t block_size,
-                           std::optional<DType> kept = std::nullopt) {
-  SCOPED_TRACE(::testing::Message()
-               << NameOf(type) << ' ' << p.num_heads << '/' << p.num_kv_heads << 'x' << p.head_dim
-               << " window " << p.window << " cap " << p.softcap << " blocks of " << block_size
-               << (kept ? kept == DType::kI8 ? " int8" : " fp8" : ""));
-  const PagedCase c(std::move(sequences), p, type, 21, block_size, kept);
-  const double score_error = p.head_dim * 4 * p.scale * (p.head_dim + 2.0) * 0x1p-24;
-  const bool on_tensor_cores = type == DType::kBF16 && p.head_dim % 8 == 0;
-  const double weight_error = on_tensor_cores ? 0x1p-9 : 0;
-  ExpectNear(AttendOnDevice(b, c), c.Reference(), RoundingOf(type),
-             {4 * score_error + 2 * weight_error + kAttentionSpan * 2 * 0x1p-23});
-}
-
-// The same of caches of bytes, whose rows lie at 16 bytes or, of other sizes of heads and blocks,
-// at 4.
-inline void CheckAttentionOverBytes(Backend& b, std::vector<PagedCase::Sequence> sequences,
-                                    const AttentionParams& p,
-                                    const std::vector<int64_t>& block_sizes) {
-  for (const DType kept : {DType::kI8, DType::kF8}) {
-    for (const int64_t block_size : block_sizes) {
-      CheckAttention(b, sequences, p, DType::kBF16, block_size, kept);
-    }
-  }
-}
-
-// A key with an infinity makes the rows that see it NaN and leaves the others' bits.
-inline void CheckStrangeKeys(Backend& b) {
-  constexpr int kRows = 20, kStrange = 12, kHeads = 2, kDim = 64, kBlock = 16;
-  for (const DType kept : {DType::kI8, DType::kF8}) {
-    const PagedCase c({{kRows, kRows}}, Heads(kHeads, 1, kDim), DType::kBF16, 35, kBlock, kept);
-    const DevicePaged paged(b, c);
-    const Tensor q = c.q();
-    const DeviceTensor queries(b, q), out(b, HostTensor::Poisoned(q.dtype, q.rows(), q.cols()));
-    b.PagedAttention(out, queries, paged.kv(), c.params());
-    const Matrix before = out.Get().matrix();
-    Random random(36);
-    HostTensor key = HostTensor::Of(DType::kBF16, 1, kDim, random);
-    key.Set(3, INFINITY);
-    const int32_t* const table = static_cast<const int32_t*>(c.kv().block_tables.data);
-    const DeviceTensor keys(b, key), values(b, HostTensor::Of(DType::kBF16, 1, kDim, random));
-    const DeviceTensor slots(b, HostTensor::OfInts({table[0] * kBlock + kStrange}));
-    b.WriteKv(paged.kv(), keys, values, slots);
-    b.PagedAttention(out, queries, paged.kv(), c.params());
-    const Matrix after = out.Get().matrix();
-    for (int64_t i = 0; i < kRows * kHeads * kDim; ++i) {
-      if (i < kStrange * kHeads * kDim) {
-        ASSERT_EQ(after[i], before[i]) << i;
-      } else {
-        ASSERT_TRUE(std::isnan(after[i])) << i;
-      }
-    }
-  }
 }
 
 // WriteKv into bytes, as they are defined.

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
+#include "tests/kernels/cuda/attention_cases.h"
 #include "tests/kernels/cuda/backend_cases.h"
 #include "tests/kernels/cuda/expert_cases.h"
 #include "tests/kernels/cuda/fp8_cases.h"
@@ -227,7 +227,6 @@ TEST_F(CudaBackendTest, AttentionOverBytesOnTensorCoresIsWhatTheReferenceSays) {
     capped.softcap = 5;
     CheckAttentionOverBytes(b(), {{130, 40}, {90, 1}}, capped, {16, 2});
     CheckAttentionOverBytes(b(), {{70, 9}}, Heads(70, 1, 16), {16});
-    CheckStrangeKeys(b());
     CheckAttentionOverBytes(b(), {{1100, 1}}, Heads(4, 2, 64), {16});  // in splits
     CheckAttentionOverBytes(b(), {{1100, 3}, {5, 1}}, Heads(4, 2, 64, 600), {5});
   }
@@ -264,43 +263,30 @@ TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
   CheckAttention(b(), {{130, 3}}, capped, DType::kF32, 16);
 }
 
-// With --deterministic a row has the same bits alone, among others, in chunks and in blocks of any
-// size.
+TEST_F(CudaBackendTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckFewShapes(b());
+  }
+}
+
+TEST_F(CudaBackendTest, StrangeKeysAndValuesReachTheRowsThatSeeThemAlone) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckStrangeKeysAndValues(b());
+  }
+}
+
+TEST_F(CudaBackendTest, EveryByteOfTheCacheStandsForItsNumber) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckEveryByte(b());
+  }
+}
+
 TEST_F(CudaBackendTest, DeterministicAttentionDoesNotDependOnTheStep) {
   Make(true);
-  for (const auto kept :
-       {std::optional<DType>(), std::optional(DType::kI8), std::optional(DType::kF8)}) {
-    const std::vector<PagedCase::Sequence> sequences = {{150, 90}, {66, 66}, {1, 1}};
-    const AttentionParams params = Heads(6, 2, 64, 100);
-    const PagedCase whole(sequences, params, DType::kBF16, 23, /*block_size=*/16, kept);
-    const HostTensor expected = AttendOnDevice(b(), whole);
-    for (const int64_t block_size : {1, 7, 16}) {
-      const PagedCase c(sequences, params, DType::kBF16, 23, block_size, kept);
-      EXPECT_TRUE(AttendOnDevice(b(), c).SameBits(expected)) << block_size;
-    }
-    // The shim's memory is the host's.
-    const HostTensor out = HostTensor::Poisoned(DType::kBF16, 157, 6 * 64);
-    int64_t first = 0;
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      const auto [kv_len, rows] = sequences[i];
-      for (int64_t r = 0; r < rows; r += 33) {
-        const int64_t n = std::min<int64_t>(33, rows - r);
-        PagedKv kv = whole.kv();
-        const HostTensor length = HostTensor::OfInts({static_cast<int32_t>(kv_len - rows + r + n)});
-        const HostTensor begin = HostTensor::OfInts({0, static_cast<int32_t>(n)});
-        kv.kv_len = length;
-        kv.query_begin = begin;
-        kv.block_tables.data = static_cast<int32_t*>(kv.block_tables.data) +
-                               static_cast<int64_t>(i) * kv.block_tables.cols();
-        kv.block_tables.shape[0] = 1;
-        b().PagedAttention(out.Rows(first + r, first + r + n),
-                           whole.q().Rows(first + r, first + r + n), kv, params);
-        ASSERT_TRUE(b().Synchronize().ok());
-      }
-      first += rows;
-    }
-    EXPECT_TRUE(out.SameBits(expected));
-  }
+  CheckDeterministicAttention(b());
 }
 
 TEST_F(CudaBackendTest, AFailedCallIsToldByEverySynchronizeAndEndsTheWork) {

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "tests/kernels/cuda/backend_cases.h"
+#include "tests/kernels/host_tensor.h"
+#include "tests/kernels/kv_bytes.h"
+#include "tests/kernels/paged_case.h"
+
+// Attention of a Backend whose memory the host does not read, against its definition in float64,
+// and its bits, for whatever is linked: the shim or a device. Outputs hold NaN before.
+namespace continuo::testing {
+
+// Keys and values in the memory of a device.
+class DevicePaged {
+ public:
+  DevicePaged(Backend& b, const PagedCase& c)
+      : cache_(b, c.kv().cache),
+        tables_(b, c.kv().block_tables),
+        lengths_(b, c.kv().kv_len),
+        begins_(b, c.kv().query_begin),
+        kv_(c.kv()) {
+    kv_.cache = cache_;
+    kv_.block_tables = tables_;
+    kv_.kv_len = lengths_;
+    kv_.query_begin = begins_;
+  }
+  const PagedKv& kv() const { return kv_; }
+  HostTensor Cache() const { return cache_.Get(); }
+
+ private:
+  DeviceTensor cache_, tables_, lengths_, begins_;
+  PagedKv kv_;
+};
+
+inline HostTensor AttendOnDevice(Backend& b, const PagedCase& c, const PagedKv& kv) {
+  const Tensor q = c.q();
+  const DeviceTensor queries(b, q), out(b, HostTensor::Poisoned(q.dtype, q.rows(), q.cols()));
+  b.PagedAttention(out, queries, kv, c.params());
+  return out.Get();
+}
+
+inline HostTensor AttendOnDevice(Backend& b, const PagedCase& c) {
+  const DevicePaged paged(b, c);
+  return AttendOnDevice(b, c, paged.kv());
+}
+
+// Scores are sums of head_dim products of at most 4 each times the scale, weights at most 1 that
+// sum to 1, values at most 2: an error of e in a score moves the result by at most 4e. On tensor
+// cores weights w are rounded to bf16: of 8 significant bits the last is worth up to 2^-7 of a
+// number, so each loses up to 2^-8 of itself, which moves the result, Σ w v / Σ w with a sum of
+// unrounded weights below, by at most 2^-8 of the largest value. Over bf16 the largest weight is 1
+// and loses nothing; over bytes weights are rounded times the value's scale, so that one may, too.
+inline void CheckAttention(Backend& b, std::vector<PagedCase::Sequence> sequences,
+                           const AttentionParams& p, DType type, int64_t block_size,
+                           std::optional<DType> kept = std::nullopt) {
+  SCOPED_TRACE(::testing::Message()
+               << NameOf(type) << ' ' << p.num_heads << '/' << p.num_kv_heads << 'x' << p.head_dim
+               << " window " << p.window << " cap " << p.softcap << " blocks of " << block_size
+               << (kept ? kept == DType::kI8 ? " int8" : " fp8" : ""));
+  const PagedCase c(std::move(sequences), p, type, 21, block_size, kept);
+  const double score_error = p.head_dim * 4 * p.scale * (p.head_dim + 2.0) * 0x1p-24;
+  const bool on_tensor_cores = type == DType::kBF16 && p.head_dim % 8 == 0;
+  const double weight_error = on_tensor_cores ? 0x1p-8 : 0;
+  ExpectNear(AttendOnDevice(b, c), c.Reference(), RoundingOf(type),
+             {4 * score_error + 2 * weight_error + kAttentionSpan * 2 * 0x1p-23});
+}
+
+// The same of caches of bytes, whose rows lie at 16 bytes or, of other sizes of heads and blocks,
+// at 4.
+inline void CheckAttentionOverBytes(Backend& b, std::vector<PagedCase::Sequence> sequences,
+                                    const AttentionParams& p,
+                                    const std::vector<int64_t>& block_sizes) {
+  for (const DType kept : {DType::kI8, DType::kF8}) {
+    for (const int64_t block_size : block_sizes) {
+      CheckAttention(b, sequences, p, DType::kBF16, block_size, kept);
+    }
+  }
+}
+
+// A few sizes of heads, types, blocks and splits, little enough for tools that look at every
+// access.
+inline void CheckFewShapes(Backend& b) {
+  for (const int dim : {64, 128, 256}) {
+    for (const int64_t block_size : {16, 7}) {
+      const AttentionParams params = Heads(4, 2, dim);
+      CheckAttention(b, {{70, 5}, {1, 1}}, params, DType::kBF16, block_size);
+      CheckAttentionOverBytes(b, {{70, 5}, {1, 1}}, params, {block_size});
+      CheckAttentionOverBytes(b, {{70, 1}, {1, 1}}, params, {block_size});
+    }
+  }
+  CheckAttention(b, {{1100, 1}}, Heads(4, 2, 128), DType::kBF16, 16);  // in splits
+  CheckAttentionOverBytes(b, {{1100, 1}}, Heads(4, 2, 128), {16, 7});
+}
+
+// A key or value with an infinity makes the rows that see it NaN and leaves the others' bits.
+inline void CheckStrangeKeysAndValues(Backend& b) {
+  constexpr int kRows = 20, kStrange = 12, kHeads = 2, kDim = 64, kBlock = 16;
+  Random random(36);
+  const HostTensor finite = HostTensor::Of(DType::kBF16, 1, kDim, random);
+  HostTensor strange = finite.Clone();
+  strange.Set(3, INFINITY);
+  for (const DType kept : {DType::kI8, DType::kF8}) {
+    for (const bool is_key : {true, false}) {
+      for (const int window : {0, 4}) {
+        SCOPED_TRACE(::testing::Message()
+                     << static_cast<int>(kept) << " key " << is_key << " window " << window);
+        const PagedCase c({{kRows, kRows}}, Heads(kHeads, 1, kDim, window), DType::kBF16, 35,
+                          kBlock, kept);
+        const DevicePaged paged(b, c);
+        const Matrix before = AttendOnDevice(b, c, paged.kv()).matrix();
+        const int32_t* const table = static_cast<const int32_t*>(c.kv().block_tables.data);
+        const DeviceTensor key(b, is_key ? strange : finite), value(b, is_key ? finite : strange);
+        const DeviceTensor slots(b, HostTensor::OfInts({table[0] * kBlock + kStrange}));
+        b.WriteKv(paged.kv(), key, value, slots);
+        const Matrix after = AttendOnDevice(b, c, paged.kv()).matrix();
+        for (int64_t i = 0; i < kRows * kHeads * kDim; ++i) {
+          const int64_t row = i / (kHeads * kDim);
+          if (row >= kStrange && (window == 0 || row < kStrange + window)) {
+            ASSERT_TRUE(std::isnan(after[i])) << i;
+          } else {
+            ASSERT_EQ(after[i], before[i]) << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+// All bytes in one value, whose scale is 1, at the only position: its score is 0 and its weight 1,
+// so results are the bytes' numbers. Rows of blocks of 16 lie at 16 bytes, of 7 at 4.
+inline void CheckEveryByte(Backend& b) {
+  for (const DType kept : {DType::kI8, DType::kF8}) {
+    for (const int dim : {64, 128, 256}) {
+      for (const int64_t block_size : {16, 7}) {
+        SCOPED_TRACE(::testing::Message() << static_cast<int>(kept) << " heads of " << dim
+                                          << " blocks of " << block_size);
+        const int heads = 256 / dim;
+        const int64_t half = block_size * KvRowElements(kept, dim);
+        const HostTensor cache = HostTensor::Poisoned(kept, heads, 2 * half);
+        Matrix expected;
+        for (int head = 0; head < heads; ++head) {
+          auto* const keys = static_cast<uint8_t*>(cache.tensor().data) + head * 2 * half;
+          uint8_t* const values = keys + half;
+          const float key_scale = 0, value_scale = 1;
+          std::memset(keys, 0, static_cast<size_t>(dim));
+          std::memcpy(keys + block_size * dim, &key_scale, sizeof(float));
+          std::memcpy(values + block_size * dim, &value_scale, sizeof(float));
+          for (int d = 0; d < dim; ++d) {
+            auto byte = static_cast<uint8_t>(head * dim + d);
+            if (kept == DType::kF8 && (byte & 0x7f) == 0x7f) byte = 0;  // NaN, which none writes
+            values[d] = byte;
+            expected.push_back(kept == DType::kF8 ? E4M3Value(byte) : static_cast<int8_t>(byte));
+          }
+        }
+        Random random(37);
+        Tensor shaped = cache;
+        shaped.shape = {1, heads, 2 * half};
+        const DeviceTensor device_cache(b, shaped), table(b, HostTensor::OfInts({0}));
+        const DeviceTensor length(b, HostTensor::OfInts({1})), begin(b, HostTensor::OfInts({0, 1}));
+        const DeviceTensor q(b, HostTensor::Of(DType::kBF16, 1, 256, random));
+        const DeviceTensor out(b, HostTensor::Poisoned(DType::kBF16, 1, 256));
+        PagedKv kv;
+        kv.cache = device_cache;
+        kv.block_size = static_cast<int>(block_size);
+        kv.block_tables = table;
+        kv.kv_len = length;
+        kv.query_begin = begin;
+        b.PagedAttention(out, q, kv, Heads(heads, heads, dim));
+        EXPECT_EQ(out.Get().matrix(), expected);
+      }
+    }
+  }
+}
+
+inline std::vector<int32_t> IntsOf(const Tensor& host) {
+  const auto* const data = static_cast<const int32_t*>(host.data);
+  return {data, data + host.size()};
+}
+
+// The case's rows, at most `chunk` of one sequence at a time; tables are as wide as those rows need
+// or have `columns`, if that is more, of which the last ones name no block.
+inline HostTensor AttendInChunks(Backend& b, const PagedCase& c, int64_t chunk, int64_t columns) {
+  const DevicePaged paged(b, c);
+  const std::vector<int32_t> lengths = IntsOf(c.kv().kv_len), begins = IntsOf(c.kv().query_begin);
+  const std::vector<int32_t> tables = IntsOf(c.kv().block_tables);
+  const int64_t width = c.kv().block_tables.cols(), block_size = c.kv().block_size;
+  const Tensor q = c.q();
+  HostTensor all = HostTensor::Poisoned(q.dtype, q.rows(), q.cols());
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    for (int64_t row = begins[i]; row < begins[i + 1]; row += chunk) {
+      const int64_t end = std::min<int64_t>(row + chunk, begins[i + 1]);
+      const int64_t kv_len = lengths[i] - (begins[i + 1] - end);
+      const int64_t blocks = (kv_len + block_size - 1) / block_size;
+      const auto own = tables.begin() + static_cast<int64_t>(i) * width;
+      std::vector<int32_t> table(own, own + blocks);
+      table.resize(static_cast<size_t>(std::max(blocks, columns)), -1);
+      const DeviceTensor device_table(
+          b, HostTensor::OfInts(table, static_cast<int64_t>(table.size())));
+      const DeviceTensor length(b, HostTensor::OfInts({static_cast<int32_t>(kv_len)}));
+      const DeviceTensor begin(b, HostTensor::OfInts({0, static_cast<int32_t>(end - row)}));
+      const DeviceTensor queries(b, c.q().Rows(row, end));
+      const DeviceTensor out(b, HostTensor::Poisoned(q.dtype, end - row, q.cols()));
+      PagedKv kv = paged.kv();
+      kv.block_tables = device_table;
+      kv.kv_len = length;
+      kv.query_begin = begin;
+      b.PagedAttention(out, queries, kv, c.params());
+      const HostTensor got = out.Get();
+      std::memcpy(all.Rows(row, end).data, got.bytes().data(), got.bytes().size());
+    }
+  }
+  return all;
+}
+
+// With --deterministic a row has the same bits alone, among others, in chunks, in blocks of any
+// size and with tables of any width; `columns` are those of 16 positions.
+inline void CheckAttentionBits(Backend& b, const std::vector<PagedCase::Sequence>& sequences,
+                               const AttentionParams& params,
+                               const std::vector<int64_t>& block_sizes,
+                               const std::vector<int64_t>& chunks, int64_t columns) {
+  for (const auto kept :
+       {std::optional<DType>(), std::optional(DType::kI8), std::optional(DType::kF8)}) {
+    SCOPED_TRACE(::testing::Message() << "heads of " << params.head_dim
+                                      << (kept ? kept == DType::kI8 ? " int8" : " fp8" : ""));
+    const PagedCase whole(sequences, params, DType::kBF16, 23, /*block_size=*/16, kept);
+    const HostTensor expected = AttendOnDevice(b, whole);
+    for (const int64_t block_size : block_sizes) {
+      const PagedCase c(sequences, params, DType::kBF16, 23, block_size, kept);
+      EXPECT_TRUE(AttendOnDevice(b, c).SameBits(expected)) << "blocks of " << block_size;
+    }
+    for (const int64_t chunk : chunks) {
+      for (const int64_t width : {int64_t{0}, columns}) {
+        EXPECT_TRUE(AttendInChunks(b, whole, chunk, width).SameBits(expected))
+            << chunk << " rows, " << width << " columns";
+      }
+    }
+  }
+}
+
+inline void CheckDeterministicAttention(Backend& b) {
+  CheckAttentionBits(b, {{150, 90}, {66, 66}, {1, 1}}, Heads(6, 2, 64, 100), {1, 7, 16}, {33}, 20);
+  // Over the borders of splits, which are at multiples of 1,024, and with some that nobody sees.
+  for (const int dim : {40, 64, 128}) {
+    CheckAttentionBits(b, {{1100, 3}, {2100, 1}, {1026, 5}}, Heads(2, 1, dim), {7}, {3}, 300);
+  }
+}
+
+}  // namespace continuo::testing
