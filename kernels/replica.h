@@ -33,6 +33,7 @@ struct RankNeeds {
   int64_t weights = 0;
   int64_t scratch = 0;  // activations and logits
   int64_t block = 0;    // a KV block in all layers; 0 where it owns no head
+  int64_t graphs = 0;   // where that was measured
 };
 
 // Numbers of KV blocks.

@@ -16,8 +16,9 @@
 namespace continuo::cuda {
 namespace {
 
-// Larger copies come from where the caller has the bytes: there are few, while loading.
-constexpr size_t kStagingBytes = size_t{4} << 20;
+// Of two steps under way, whose arrays are at most a quarter of it. Larger copies, of weights, come
+// from where the caller has the bytes.
+constexpr size_t kStagingBytes = size_t{64} << 20;
 
 }  // namespace
 

@@ -82,7 +82,11 @@ absl::StatusOr<int64_t> CudaReplica::PlanBlocks(std::span<const RankNeeds> needs
   CONTINUO_CHECK(needs.size() == devices_.size());
   // What is free now that the backends have their workspaces and NCCL its buffers.
   ASSIGN_OR_RETURN(std::vector<Device> devices, DevicesNow());
-  const int64_t margin = request.is_measured ? kMeasuredMargin : kMemoryMargin;
+  int64_t margin = kMemoryMargin;
+  if (request.is_measured) {
+    margin = kMeasuredMargin;
+    for (const RankNeeds& need : needs) margin = std::max(margin, kMeasuredMargin + need.graphs);
+  }
   std::vector<RankNeed> fixed;
   std::vector<int64_t> block_bytes;
   for (const RankNeeds& need : needs) {

@@ -89,7 +89,8 @@ bool CudaBackend::DrawTokens(std::span<DrawnToken> drawn, Tensor tokens, Tensor 
 void CudaBackend::TakeTokens(Tensor ids, Tensor tokens) {
   CONTINUO_CHECK(ids.dtype == DType::kI32 && tokens.dtype == DType::kI32);
   Enqueue("TakeTokens", [&] {
-    return cuda::TakeTokens(Data<int32_t>(ids), Data<const int32_t>(tokens), ids.size(), stream());
+    return cuda::TakeTokens(Data<int32_t>(ids), ids.size(), Data<const int32_t>(tokens),
+                            tokens.size(), stream());
   });
 }
 

@@ -58,8 +58,8 @@ absl::StatusOr<int64_t> PlanKvBlocks(std::span<const Device> devices,
     if (fit < least) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "out of memory: ", Room(devices[rank]), " beside weights and activations; ",
-          Size(request.margin_bytes), " stay free, the rest holds ", fit, " KV blocks of ",
-          block_bytes[rank], " B, and ", least,
+          Size(request.margin_bytes), " stay free for graphs and the driver, the rest holds ", fit,
+          " KV blocks of ", block_bytes[rank], " B, and ", least,
           request.wanted_blocks == 0 ? " are needed for one sequence of the longest context"
                                      : " were asked for"));
     }

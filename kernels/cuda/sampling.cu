@@ -456,19 +456,23 @@ __global__ void ChooseKernel(DrawArrays a) {
   drawn.logit = token < 0 ? 0 : Ordinary(job.logits[token]);
 }
 
-__global__ void TakeTokensKernel(int32_t* ids, const int32_t* tokens, int64_t n) {
+__global__ void TakeTokensKernel(int32_t* ids, int64_t n, const int32_t* tokens,
+                                 int64_t num_tokens) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kDrawThreads + threadIdx.x;
   if (i >= n || ids[i] >= 0) return;
-  const int32_t token = tokens[-1 - ids[i]];
+  const int64_t sample = -1 - static_cast<int64_t>(ids[i]);
+  const int32_t token = sample < num_tokens ? tokens[sample] : 0;
   ids[i] = token < 0 ? 0 : token;
 }
 
 }  // namespace
 
-cudaError_t TakeTokens(int32_t* ids, const int32_t* tokens, int64_t n, cudaStream_t stream) {
+cudaError_t TakeTokens(int32_t* ids, int64_t n, const int32_t* tokens, int64_t num_tokens,
+                       cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   const auto blocks = static_cast<unsigned>((n + kDrawThreads - 1) / kDrawThreads);
-  return Launch("TakeTokens", TakeTokensKernel, blocks, kDrawThreads, 0, stream, ids, tokens, n);
+  return Launch("TakeTokens", TakeTokensKernel, blocks, kDrawThreads, 0, stream, ids, n, tokens,
+                num_tokens);
 }
 
 cudaError_t DrawTokens(const DrawArrays& arrays, std::span<const TokenDraw> host,

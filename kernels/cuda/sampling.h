@@ -59,7 +59,8 @@ struct DrawArrays {
 cudaError_t DrawTokens(const DrawArrays& arrays, std::span<const TokenDraw> host,
                        cudaStream_t stream);
 
-// Backend::TakeTokens of n ids.
-cudaError_t TakeTokens(int32_t* ids, const int32_t* tokens, int64_t n, cudaStream_t stream);
+// Backend::TakeTokens of n ids; beyond num_tokens a token is 0.
+cudaError_t TakeTokens(int32_t* ids, int64_t n, const int32_t* tokens, int64_t num_tokens,
+                       cudaStream_t stream);
 
 }  // namespace continuo::cuda

@@ -69,9 +69,7 @@ class Llama : public Model {
     CONTINUO_CHECK(wanted <= rows);
     now_ = all_.First(rows);
     hidden_ = Rows(wanted < rows ? all_.h : all_.x, 0, wanted);
-    // With several ranks their second threads look at the stream meanwhile, with experts the host
-    // may have to wait for their numbers of rows.
-    if (!step.recurs || shard_.size > 1 || Waits(rows)) return Enqueue(step);
+    if (!step.recurs || !Repeats(rows)) return Enqueue(step);
     std::array<int64_t, 18> key;
     auto at = key.begin();
     for (const Tensor& t : {step.token_ids, step.positions, step.kv_slots, step.kv.block_tables,
@@ -93,14 +91,17 @@ class Llama : public Model {
     return logits;
   }
 
-  bool Waits(int64_t rows) const override {
+  // With several ranks their second threads look at the stream meanwhile, with experts the host may
+  // have to wait for their numbers of rows.
+  bool Repeats(int64_t rows) const override {
+    if (shard_.size > 1) return false;
     for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
       if (!config_.has_experts(static_cast<int>(layer))) continue;
       const ExpertsWeights& experts = weights_.layers[layer].experts;
       const int64_t entries = rows * config_.experts.per_token;
-      return b_.WaitsForExperts(all_.h.dtype, experts.gate, entries);
+      return !b_.WaitsForExperts(all_.h.dtype, experts.gate, entries);
     }
-    return false;
+    return true;
   }
 
  private:

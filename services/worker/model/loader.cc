@@ -201,12 +201,14 @@ absl::StatusOr<int> PlanBlocks(const LoadOptions& options, const LoadPlan& plan,
 }
 
 absl::Status WarmUpWith(const LoadOptions& options, const LoadPlan& plan, int num_blocks,
-                        Executor& executor) {
-  return WarmUp(executor, {.max_rows = options.max_batch_tokens,
-                           .max_sequences = options.warm_up_sequences,
-                           .context_length = plan.config.context_length,
-                           .block_size = options.block_size,
-                           .spare_block = num_blocks});
+                        Executor& executor, const ModelRunner& runner) {
+  return WarmUp(executor,
+                {.max_rows = options.max_batch_tokens,
+                 .max_sequences = options.warm_up_sequences,
+                 .context_length = plan.config.context_length,
+                 .block_size = options.block_size,
+                 .spare_block = num_blocks},
+                [&](int rows) { return runner.Repeats(rows); });
 }
 
 // Warms the devices up with a KV cache of the spare block alone, sees what their graphs take, and
@@ -215,7 +217,7 @@ absl::StatusOr<int> MeasureBlocks(const LoadOptions& options, const LoadPlan& pl
                                   Replica& replica, Executor& executor,
                                   std::span<ModelRunner* const> runners,
                                   std::vector<RankMemory>& memory) {
-  RETURN_IF_ERROR(WarmUpWith(options, plan, /*num_blocks=*/0, executor));
+  RETURN_IF_ERROR(WarmUpWith(options, plan, /*num_blocks=*/0, executor, *runners[0]));
   ASSIGN_OR_RETURN(const std::vector<int64_t> with_graphs, replica.FreeBytes());
   for (ModelRunner* const runner : runners) RETURN_IF_ERROR(runner->Forget());
   ASSIGN_OR_RETURN(const std::vector<int64_t> without, replica.FreeBytes());
@@ -223,8 +225,8 @@ absl::StatusOr<int> MeasureBlocks(const LoadOptions& options, const LoadPlan& pl
   for (size_t rank = 0; rank < runners.size(); ++rank) {
     RETURN_IF_ERROR(runners[rank]->ResizeCache(0));  // but for the spare one
     memory[rank].graph_bytes = std::max<int64_t>(0, without[rank] - with_graphs[rank]);
-    needs.push_back({.scratch = memory[rank].graph_bytes,
-                     .block = plan.BlockBytes(plan.shards[rank], options.block_size)});
+    needs.push_back({.block = plan.BlockBytes(plan.shards[rank], options.block_size),
+                     .graphs = memory[rank].graph_bytes});
   }
   ASSIGN_OR_RETURN(const int64_t blocks,
                    replica.PlanBlocks(needs, {.min_blocks = plan.min_blocks,
@@ -233,7 +235,7 @@ absl::StatusOr<int> MeasureBlocks(const LoadOptions& options, const LoadPlan& pl
   for (ModelRunner* const runner : runners) {
     RETURN_IF_ERROR(runner->ResizeCache(static_cast<int>(blocks)));
   }
-  RETURN_IF_ERROR(WarmUpWith(options, plan, static_cast<int>(blocks), executor));
+  RETURN_IF_ERROR(WarmUpWith(options, plan, static_cast<int>(blocks), executor, *runners[0]));
   return static_cast<int>(blocks);
 }
 
@@ -364,7 +366,7 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
     ASSIGN_OR_RETURN(num_blocks,
                      MeasureBlocks(options, plan, *replica, *loaded.executor, ranks, loaded.ranks));
   } else if (warms_up) {
-    RETURN_IF_ERROR(WarmUpWith(options, plan, num_blocks, *loaded.executor));
+    RETURN_IF_ERROR(WarmUpWith(options, plan, num_blocks, *loaded.executor, *ranks[0]));
   }
   loaded.num_blocks = num_blocks;
   loaded.block_size = options.block_size;

@@ -34,8 +34,8 @@ class Model {
   virtual ~Model() = default;
   // Enqueues one pass. The hidden states of the wanted rows live until the next one.
   virtual void Forward(const DeviceStep& step) = 0;
-  // Whether that of so many rows waits for the device on the way.
-  virtual bool Waits(int64_t /*rows*/) const { return false; }
+  // Whether that of so many rows is done again by Backend::Repeat where the step recurs.
+  virtual bool Repeats(int64_t /*rows*/) const { return false; }
   // Enqueues the head for the last pass's wanted rows [first, first + n), n ≤ kLogitRows. The
   // logits f32 [n, vocab], the same on every rank, live until the next call.
   virtual Tensor Logits(int64_t first, int64_t n) = 0;

@@ -67,6 +67,7 @@ absl::Status ModelRunner::ReserveSamples() {
   for (Step& step : steps_) {
     step.distinct_rows.reserve(rows);
     step.row_of_sample.reserve(rows);
+    step.undrawn.reserve(rows);
   }
   left_.reserve(rows);
   recycled_.token_ids.reserve(rows);
@@ -128,69 +129,42 @@ void ModelRunner::CheckPlan(const StepPlan& plan) const {
   check_ids(plan.seen, plan.seen_begin);
 }
 
-bool ModelRunner::Decodes(const Step& step) const {
+std::optional<PlanWords::Fill> ModelRunner::FillUp(const Step& step) const {
   const StepPlan& plan = *step.plan;
-  return WorksApart() && plan.num_rows() == plan.num_seqs() && plan.num_rows() <= kMostPaddedRows &&
-         step.distinct_rows.size() == plan.token_ids.size();
+  const int rows = plan.num_rows();
+  const bool decodes =
+      rows > 0 && rows == plan.num_seqs() && step.distinct_rows.size() == plan.token_ids.size();
+  if (!WorksApart() || !decodes) return std::nullopt;
+  const int most_blocks = (config_.context_length + options_.block_size - 1) / options_.block_size;
+  const int padded = std::min(PaddedRows(rows), options_.max_rows);
+  const int columns = PaddedBlocks(std::max(1, plan.max_blocks), most_blocks);
+  if (!IsPadded(padded, columns) || !model_->Repeats(padded)) return std::nullopt;
+  return PlanWords::Fill{
+      .more = padded - rows, .columns = columns, .spare_block = cache_->num_blocks()};
 }
 
-absl::StatusOr<DeviceStep> ModelRunner::Upload(const Step& of) {
-  const StepPlan& plan = *of.plan;
-  const bool recurs = Decodes(of);
-  const int rows = plan.num_rows(), max_blocks = std::max(1, plan.max_blocks);
-  const int most_blocks = (config_.context_length + options_.block_size - 1) / options_.block_size;
-  const int more = recurs ? std::min(PaddedRows(rows), options_.max_rows) - rows : 0;
-  const int columns = recurs ? PaddedBlocks(max_blocks, most_blocks) : max_blocks;
-  // The table is last: the others' places depend on the numbers of rows, sequences and samples
-  // alone, which are the same from one step of decoding to the next.
-  size_t begin[7], size[7];
-  int num_parts = 0;
-  step_words_.clear();
-  // `filler(i)` is of the i-th row that only fills up.
-  const auto add = [&](std::span<const int32_t> part, auto filler) {
-    begin[num_parts] = step_words_.size();
-    step_words_.insert(step_words_.end(), part.begin(), part.end());
-    for (int i = 0; i < more; ++i) step_words_.push_back(filler(i));
-    size[num_parts] = step_words_.size() - begin[num_parts];
-    ++num_parts;
-    constexpr size_t kAligned = 4;  // of 16 bytes
-    step_words_.resize((step_words_.size() + kAligned - 1) / kAligned * kAligned);
-  };
-  const auto zero = [](int) { return 0; };
-  const int spare = cache_->num_blocks();
-  add(plan.token_ids, zero);
-  add(plan.positions, zero);
-  add(plan.kv_slots, [&](int) { return spare * options_.block_size; });
-  add(plan.kv_len, [](int) { return 1; });
-  add(plan.query_begin, [&](int i) { return rows + i + 1; });
-  add(of.distinct_rows, [&](int i) { return rows + i; });
-  begin[num_parts] = step_words_.size();
-  for (int s = 0; s < plan.num_seqs(); ++s) {
-    const auto row = plan.block_tables.begin() + int64_t{s} * plan.max_blocks;
-    step_words_.insert(step_words_.end(), row, row + plan.max_blocks);
-    step_words_.insert(step_words_.end(), static_cast<size_t>(columns - plan.max_blocks), -1);
-  }
-  for (int i = 0; i < more; ++i) {
-    step_words_.push_back(spare);
-    step_words_.insert(step_words_.end(), static_cast<size_t>(columns - 1), -1);
-  }
-  size[num_parts] = step_words_.size() - begin[num_parts];
-  ASSIGN_OR_RETURN(const Tensor all, step_arrays_.Upload(step_words_));
-  const auto view = [&](size_t i, int64_t cols = 1) {
+absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
+  const std::optional<PlanWords::Fill> filled = FillUp(of);
+  const PlanWords::Fill fill =
+      filled.value_or(PlanWords::Fill{.columns = std::max(1, of.plan->max_blocks)});
+  words_.Set(*of.plan, of.distinct_rows, options_.block_size, fill);
+  of.num_wanted = static_cast<int64_t>(of.distinct_rows.size()) + fill.more;
+  ASSIGN_OR_RETURN(const Tensor all, step_arrays_.Upload(words_.words()));
+  const auto view = [&](PlanWords::Part part, int64_t cols = 1) {
     Tensor t = all;
-    t.data = static_cast<int32_t*>(all.data) + begin[i];
-    t.shape = {static_cast<int64_t>(size[i]) / cols, cols, 1};
+    t.data = static_cast<int32_t*>(all.data) + part.begin;
+    t.shape = {static_cast<int64_t>(part.size) / cols, cols, 1};
     return t;
   };
   DeviceStep step;
-  step.token_ids = view(0);
-  step.positions = view(1);
-  step.kv_slots = view(2);
-  step.kv.kv_len = view(3);
-  step.kv.query_begin = view(4);
-  step.wanted_rows = view(5);
-  step.kv.block_tables = view(6, columns);
-  step.recurs = recurs;
+  step.token_ids = view(words_.token_ids());
+  step.positions = view(words_.positions());
+  step.kv_slots = view(words_.kv_slots());
+  step.kv.kv_len = view(words_.kv_len());
+  step.kv.query_begin = view(words_.query_begin());
+  step.wanted_rows = view(words_.wanted_rows());
+  step.kv.block_tables = view(words_.block_tables(), fill.columns);
+  step.recurs = filled.has_value();
   return step;
 }
 
@@ -198,12 +172,13 @@ SampleSlice ModelRunner::SliceFrom(const Step& step, int begin) const {
   const auto& rows = step.row_of_sample;
   const int first_row = rows[static_cast<size_t>(begin)] / kLogitRows * kLogitRows;
   const auto end = std::lower_bound(rows.begin() + begin, rows.end(), first_row + kLogitRows);
-  return {begin, static_cast<int>(end - rows.begin()), first_row, rows};
+  return {begin, std::min(static_cast<int>(end - rows.begin()), begin + kMaxDraws), first_row,
+          rows};
 }
 
 Tensor ModelRunner::LogitsOf(const Step& step, const SampleSlice& slice) {
-  const auto rows = static_cast<int64_t>(step.distinct_rows.size());
-  return model_->Logits(slice.first_row, std::min<int64_t>(kLogitRows, rows - slice.first_row));
+  return model_->Logits(slice.first_row,
+                        std::min<int64_t>(kLogitRows, step.num_wanted - slice.first_row));
 }
 
 absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
@@ -234,11 +209,13 @@ absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
     model_->Forward(arrays);
   }
   if (samples_here() || WorksApart()) sampler_.FillMasks(own, plan, fill_mask);
-  step.num_drawn = 0;
-  while (WorksApart() && step.num_drawn < plan.num_samples()) {
-    const SampleSlice slice = SliceFrom(step, step.num_drawn);
-    if (!sampler_.Draw(own, plan, slice, LogitsOf(step, slice))) break;
-    step.num_drawn = slice.end;
+  step.undrawn.clear();
+  for (int begin = 0; begin < plan.num_samples();) {
+    const SampleSlice slice = SliceFrom(step, begin);
+    if (!WorksApart() || !sampler_.Draw(own, plan, slice, LogitsOf(step, slice))) {
+      for (int i = slice.begin; i < slice.end; ++i) step.undrawn.push_back(i);
+    }
+    begin = slice.end;
   }
   step.mark = backend_->Mark();
   ++num_started_;
@@ -257,8 +234,7 @@ absl::StatusOr<StepResult> ModelRunner::Finish() {
   result.token_ids.resize(static_cast<size_t>(num_samples));
   result.scores.resize(static_cast<size_t>(num_samples));
   left_.clear();
-  sampler_.TakeDrawn(own, *step.plan, step.num_drawn, result, left_);
-  for (int i = step.num_drawn; i < num_samples; ++i) left_.push_back(i);
+  sampler_.TakeDrawn(own, *step.plan, step.undrawn, result, left_);
   if (num_started_ == num_finished_) {
     RETURN_IF_ERROR(DrawLeft(own, result));
   } else {

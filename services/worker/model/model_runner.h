@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "services/worker/model/executor.h"
 #include "services/worker/model/kv_cache.h"
 #include "services/worker/model/model.h"
+#include "services/worker/model/plan_words.h"
 #include "services/worker/model/safetensors.h"
 #include "services/worker/model/shard.h"
 #include "services/worker/model/step_sampler.h"
@@ -63,6 +65,8 @@ class ModelRunner : public Executor {
   absl::Status Forget();
   absl::Status ResizeCache(int num_blocks) { return cache_->Resize(num_blocks); }
 
+  // As Model::Repeats, where the device works apart.
+  bool Repeats(int rows) const { return WorksApart() && model_->Repeats(rows); }
   // As Backend::BindThread.
   void BindThread() { backend_->BindThread(); }
   int vocab_size() const { return config_.vocab_size; }
@@ -84,7 +88,8 @@ class ModelRunner : public Executor {
     const StepPlan* plan = nullptr;
     std::vector<int32_t> distinct_rows;  // that samples read, ascending
     std::vector<int32_t> row_of_sample;  // index into distinct_rows
-    int num_drawn = 0;                   // leading samples that the device draws
+    std::vector<int32_t> undrawn;        // samples that the device was not given to draw, ascending
+    int64_t num_wanted = 0;              // of the device's rows: distinct ones, and what fills up
     int64_t mark = 0;                    // of the backend, behind all that Start enqueued
   };
 
@@ -92,10 +97,9 @@ class ModelRunner : public Executor {
   bool samples_here() const { return shard_.rank == 0; }
   // A broken plan is the engine's mistake, not a client's: it ends the process.
   void CheckPlan(const StepPlan& plan) const;
-  // Whether each of its sequences has one row and draws.
-  bool Decodes(const Step& step) const;
-  // With rows that fill it up where it decodes; their results go nowhere.
-  absl::StatusOr<DeviceStep> Upload(const Step& step);
+  // What fills it up to a shape that recurs; none where it does not only decode.
+  std::optional<PlanWords::Fill> FillUp(const Step& step) const;
+  absl::StatusOr<DeviceStep> Upload(Step& step);
   // The samples from `begin` on whose rows are in one slice of logits.
   SampleSlice SliceFrom(const Step& step, int begin) const;
   Tensor LogitsOf(const Step& step, const SampleSlice& slice);
@@ -113,7 +117,7 @@ class ModelRunner : public Executor {
 
   DeviceArray step_arrays_;  // all of a plan, so that it is one copy
   DeviceArray block_copies_;
-  std::vector<int32_t> step_words_;  // what goes there
+  PlanWords words_;  // what goes there
 
   std::array<Step, 2> steps_;
   int64_t num_started_ = 0, num_finished_ = 0;

@@ -48,8 +48,11 @@ absl::Status RankGroup::Start(const StepPlan& plan, MaskFiller fill_mask) {
                     [](const SamplingParams& params) { return params.masked; }));
   Command* command = nullptr;
   {
-    const std::lock_guard lock(mutex_);
-    if (!failure_.ok()) return failure_;
+    std::unique_lock lock(mutex_);
+    if (!failure_.ok()) {
+      changed_.wait(lock, [this] { return num_done_ == num_posted_; });  // nobody reads a plan now
+      return failure_;
+    }
     command = &CommandOf(Post(&plan));
   }
   changed_.notify_all();

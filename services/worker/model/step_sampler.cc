@@ -162,12 +162,17 @@ bool StepSampler::Draw(int parity, const StepPlan& plan, const SampleSlice& slic
                              BatchOf(parity, plan, slice));
 }
 
-void StepSampler::TakeDrawn(int parity, const StepPlan& plan, int end, StepResult& result,
-                            std::vector<int32_t>& left) {
+void StepSampler::TakeDrawn(int parity, const StepPlan& plan, std::span<const int32_t> undrawn,
+                            StepResult& result, std::vector<int32_t>& left) {
   const DrawnToken* const all = parities_[static_cast<size_t>(parity)].drawn;
   // With the floating-point state of the threads that draw.
   backend_.ParallelFor(1, [&](int) {
-    for (int i = 0; i < end; ++i) {
+    for (int i = 0; i < plan.num_samples(); ++i) {
+      if (!undrawn.empty() && undrawn.front() == i) {
+        left.push_back(i);
+        undrawn = undrawn.subspan(1);
+        continue;
+      }
       const auto sample = static_cast<size_t>(i);
       const DrawnToken& drawn = all[sample];
       const bool is_scored = plan.sampling[sample].num_logprobs >= 0;

@@ -45,10 +45,10 @@ class StepSampler {
   // Enqueues the draws of a slice on the device. logits f32 [n ≤ kLogitRows, vocab]. False where
   // the device does not draw these: nothing happened.
   bool Draw(int parity, const StepPlan& plan, const SampleSlice& slice, Tensor logits);
-  // After the device is through with samples [0, end), which it drew: their results, but of those
-  // that it left, which go to `left`, ascending.
-  void TakeDrawn(int parity, const StepPlan& plan, int end, StepResult& result,
-                 std::vector<int32_t>& left);
+  // After the device is through with a step's samples: the results of those that it drew. To
+  // `left`, ascending, go those that it left, and `undrawn`, which it was not given.
+  void TakeDrawn(int parity, const StepPlan& plan, std::span<const int32_t> undrawn,
+                 StepResult& result, std::vector<int32_t>& left);
   // Draws `samples` of a slice on the host, from the slice's logits on the device.
   absl::Status DrawHere(int parity, const StepPlan& plan, const SampleSlice& slice, Tensor logits,
                         std::span<const int32_t> samples, StepResult& result);

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "services/base/status_macros.h"
 #include "services/worker/model/step_shape.h"
 
 namespace continuo {
@@ -17,8 +18,8 @@ class SparePlan {
     plan_.max_blocks = columns;
   }
 
-  // One with `rows` rows, the last of which draws.
-  void Add(int rows) {
+  // One with `rows` rows, of which all draw or the last one.
+  void Add(int rows, bool draws_all) {
     for (int i = 0; i < rows; ++i) {
       plan_.token_ids.push_back(0);
       plan_.positions.push_back(i);
@@ -33,13 +34,16 @@ class SparePlan {
                               options_.spare_block);
     plan_.block_tables.insert(plan_.block_tables.end(),
                               static_cast<size_t>(plan_.max_blocks - used), -1);
-    plan_.sample_rows.push_back(plan_.num_rows() - 1);
-    plan_.sample_targets.push_back(-1);
-    plan_.sampling.push_back({.temperature = 0});
-    plan_.bias_begin.push_back(0);
-    plan_.seen_begin.push_back(0);
+    for (int i = draws_all ? 0 : rows - 1; i < rows; ++i) {
+      plan_.sample_rows.push_back(plan_.num_rows() - rows + i);
+      plan_.sample_targets.push_back(-1);
+      plan_.sampling.push_back({.temperature = 0});
+      plan_.bias_begin.push_back(0);
+      plan_.seen_begin.push_back(0);
+    }
     plan_.sample_begin.push_back(plan_.num_samples());
   }
+  void Copy() { plan_.block_copies.push_back({options_.spare_block, options_.spare_block}); }
   const StepPlan& plan() const { return plan_; }
 
  private:
@@ -47,34 +51,45 @@ class SparePlan {
   StepPlan plan_;
 };
 
-absl::Status RunOnce(Executor& executor, const StepPlan& plan) {
-  return executor.Run(plan, [](std::span<uint32_t>) {}).status();
+absl::Status RunOnce(Executor& executor, const SparePlan& plan) {
+  return executor.Run(plan.plan(), [](std::span<uint32_t>) {}).status();
 }
 
 }  // namespace
 
-absl::Status WarmUp(Executor& executor, const WarmUpOptions& options) {
+absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
+                    absl::FunctionRef<bool(int)> repeats) {
   const int most_blocks = (options.context_length + options.block_size - 1) / options.block_size;
-  // The largest first, with most rows of prompts beside most sequences: what grows does so once.
-  SparePlan mixed(options, most_blocks);
-  int left = options.max_rows;
-  for (int others = std::min(options.max_sequences, left); others > 0; --others) {
-    const int rows = std::min(left - (others - 1), options.context_length);
-    mixed.Add(rows);
+  // The largest first: what grows does so once. Prompts, each of whose rows is scored …
+  SparePlan prompts(options, most_blocks);
+  for (int left = options.max_rows; left > 0;) {
+    const int rows = std::min(left, options.context_length);
+    prompts.Add(rows, /*draws_all=*/true);
     left -= rows;
   }
-  if (absl::Status status = RunOnce(executor, mixed.plan()); !status.ok()) return status;
+  RETURN_IF_ERROR(RunOnce(executor, prompts));
+  // … and a prompt beside as many sequences as there may be.
+  SparePlan mixed(options, most_blocks);
+  int left = options.max_rows;
+  const int64_t widest = std::max<int64_t>(1, kMostPaddedEntries / most_blocks);
+  int others = static_cast<int>(std::min<int64_t>({options.max_sequences, left, widest}));
+  for (; others > 0; --others) {
+    const int rows = std::min(left - (others - 1), options.context_length);
+    mixed.Add(rows, /*draws_all=*/false);
+    left -= rows;
+  }
+  mixed.Copy();
+  RETURN_IF_ERROR(RunOnce(executor, mixed));
   std::vector<int> columns = AllPaddedBlocks(most_blocks);
   std::vector<int> rows = AllPaddedRows(options.max_sequences, options.max_rows);
   std::ranges::reverse(columns);
   std::ranges::reverse(rows);
   for (const int blocks : columns) {
     for (const int n : rows) {
+      if (!IsPadded(n, blocks) || !repeats(n)) continue;
       SparePlan decodes(options, blocks);
-      for (int i = 0; i < n; ++i) decodes.Add(1);
-      for (int time = 0; time < 2; ++time) {
-        if (absl::Status status = RunOnce(executor, decodes.plan()); !status.ok()) return status;
-      }
+      for (int i = 0; i < n; ++i) decodes.Add(1, /*draws_all=*/false);
+      for (int time = 0; time < 2; ++time) RETURN_IF_ERROR(RunOnce(executor, decodes));
     }
   }
   return absl::OkStatus();

@@ -77,8 +77,8 @@ TEST(PlanKvBlocksTest, OneSequenceOfTheLongestContextMustFit) {
   EXPECT_EQ(
       status.message(),
       "out of memory: cuda:2 (H100) has 0.75 GiB free of 80.00 GiB beside weights and activations; "
-      "0.75 GiB stay free, the rest holds 9 KV blocks of 100 B, and 10 are needed for one sequence "
-      "of the longest context");
+      "0.75 GiB stay free for graphs and the driver, the rest holds 9 KV blocks of 100 B, and 10 "
+      "are needed for one sequence of the longest context");
 }
 
 TEST(PlanKvBlocksTest, ADeviceFullerThanTheMarginHoldsNone) {

@@ -96,7 +96,9 @@ class DrawnStep {
     if (num_drawn > 0) sampler.TakeTokens(next);
     EXPECT_TRUE(device.WaitFor(device.Mark()).ok());
     std::vector<int32_t> left;
-    sampler.TakeDrawn(kParity, plan_, num_drawn, result, left);
+    std::vector<int32_t> undrawn;
+    for (int i = num_drawn; i < static_cast<int>(cases_.size()); ++i) undrawn.push_back(i);
+    sampler.TakeDrawn(kParity, plan_, undrawn, result, left);
     const HostTensor taken = next.Get();
     EXPECT_EQ(static_cast<const int32_t*>(taken.tensor().data)[0], 3);
     for (int i = 0; i < num_drawn; ++i) {
@@ -107,7 +109,6 @@ class DrawnStep {
         EXPECT_EQ(token, result.token_ids[static_cast<size_t>(i)]) << i;
       }
     }
-    for (int i = num_drawn; i < static_cast<int>(cases_.size()); ++i) left.push_back(i);
     for (const auto& [slice, part] : slices) {
       std::vector<int32_t> here;
       for (const int32_t i : left) {

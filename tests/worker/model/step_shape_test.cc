@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/step_shape.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -33,6 +36,17 @@ TEST(StepShapeTest, TablesHaveFewWidths) {
   EXPECT_EQ(PaddedBlocks(1, 3), 3);
   EXPECT_EQ(PaddedBlocks(65, 8192), 256);
   EXPECT_EQ(PaddedBlocks(9000, 8192), 9000);  // a plan may have columns that nobody reads
+}
+
+// As many graphs as a device keeps.
+TEST(StepShapeTest, ThereAreFewShapesWhateverTheContext) {
+  for (int blocks = 1; blocks <= 1 << 20; blocks *= 2) {
+    for (const int most : {blocks, blocks + 1, 2 * blocks - 1}) {
+      const std::vector<int> widths = AllPaddedBlocks(most);
+      EXPECT_LE(AllPaddedRows(512, 512).size() * widths.size(), 128u) << most;
+      EXPECT_EQ(widths.back(), most);
+    }
+  }
 }
 
 }  // namespace
