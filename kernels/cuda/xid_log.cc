@@ -60,10 +60,12 @@ constexpr Known kKnown[] = {
     {167, "PCIe fatal timeout"},
     {171, "uncorrectable DRAM error"},
     {172, "uncorrectable SRAM error"},
+    {999, "one that NVML does not know"},
 };
 
 bool IsSame(const Xid& a, const Xid& b) {
-  return a.device == b.device && a.number == b.number && a.gpu_instance == b.gpu_instance;
+  return a.device == b.device && a.number == b.number && a.gpu_instance == b.gpu_instance &&
+         a.loss == b.loss;
 }
 
 }  // namespace
@@ -74,6 +76,10 @@ std::string_view XidText(uint64_t number) {
 }
 
 std::string ToString(const Xid& xid) {
+  if (xid.loss != Xid::Loss::kNone) {
+    return absl::StrCat("NVML: GPU ", xid.loss == Xid::Loss::kLost ? "is lost" : "requires a reset",
+                        " (cuda:", xid.device, ")");
+  }
   std::string text = absl::StrCat("Xid ", xid.number, " on cuda:", xid.device);
   if (xid.gpu_instance.has_value()) {
     absl::StrAppend(&text, " (GPU instance ", *xid.gpu_instance, ")");
@@ -85,38 +91,66 @@ std::string ToString(const Xid& xid) {
 }
 
 bool XidLog::Add(const Xid& xid) {
-  bool repeated = false;
-  size_t of_device = 0;
-  const auto same = std::ranges::find_if(xids_, [&](const Xid& x) { return IsSame(x, xid); });
-  if (same != xids_.end()) {
-    repeated = xid.at - same->at <= kRecent;
-    xids_.erase(same);
-  }
-  for (const Xid& x : xids_) of_device += x.device == xid.device ? 1 : 0;
-  if (of_device >= kKept) {
-    xids_.erase(std::ranges::find_if(xids_, [&](const Xid& x) { return x.device == xid.device; }));
-  }
-  xids_.push_back(xid);
-  if (repeated) return false;
-  if (xid.at - lines_since_ > kRecent) {
-    lines_since_ = xid.at;
-    num_lines_ = 0;
-  }
-  return ++num_lines_ <= kLines;
+  Keep(xid);
+  return IsWorthALine(xid);
 }
 
-bool XidLog::HasRecent(absl::Duration now) const {
-  return !xids_.empty() && now - xids_.back().at <= kRecent;
+void XidLog::Keep(const Xid& xid) {
+  const auto is_of_device = [&](const Kept& k) { return k.xid.device == xid.device; };
+  absl::Duration last = -absl::InfiniteDuration();
+  for (const Kept& k : kept_) {
+    if (is_of_device(k)) last = std::max(last, k.last);
+  }
+  const bool is_first = xid.at - last > kMinute;
+  if (is_first) {
+    num_dropped_.erase(xid.device);
+    for (Kept& k : kept_) k.is_first = k.is_first && !is_of_device(k);
+  }
+  const auto same = std::ranges::find_if(kept_, [&](const Kept& k) { return IsSame(k.xid, xid); });
+  if (same != kept_.end()) {
+    if (same->is_first) {
+      same->last = xid.at;
+      return;
+    }
+    kept_.erase(same);
+  }
+  if (std::ranges::count_if(kept_, is_of_device) >= static_cast<ptrdiff_t>(kKept)) {
+    auto oldest = std::ranges::find_if(kept_, is_of_device);
+    if (oldest->is_first) {
+      oldest = std::find_if(std::next(oldest), kept_.end(), is_of_device);
+      ++num_dropped_[xid.device];
+    }
+    kept_.erase(oldest);
+  }
+  kept_.push_back({.xid = xid, .last = xid.at, .is_first = is_first});
+}
+
+bool XidLog::IsWorthALine(const Xid& xid) {
+  std::erase_if(logged_, [&](const Xid& x) { return xid.at - x.at >= kMinute; });
+  if (logged_.size() >= kLines) return false;
+  if (std::ranges::any_of(logged_, [&](const Xid& x) { return IsSame(x, xid); })) return false;
+  logged_.push_back(xid);
+  return true;
+}
+
+bool XidLog::HasRecent(std::span<const int> devices, absl::Duration now) const {
+  return std::ranges::any_of(kept_, [&](const Kept& k) {
+    return now - k.last <= kRecent &&
+           (devices.empty() || std::ranges::find(devices, k.xid.device) != devices.end());
+  });
 }
 
 std::string XidLog::Reasons(absl::Duration now) const {
   std::string reasons;
-  for (const Xid& xid : xids_) {
-    absl::StrAppend(&reasons, "; ", ToString(xid));
-    if (const absl::Duration ago = now - xid.at; ago > kRecent) {
+  for (const Kept& k : kept_) {
+    absl::StrAppend(&reasons, "; ", ToString(k.xid));
+    if (const absl::Duration ago = now - k.last; ago > kRecent) {
       absl::StrAppend(&reasons, ", ", absl::FormatDuration(absl::Trunc(ago, absl::Seconds(1))),
                       " before");
     }
+  }
+  for (const auto& [device, num] : num_dropped_) {
+    absl::StrAppend(&reasons, "; ", num, " more on cuda:", device);
   }
   return reasons;
 }
