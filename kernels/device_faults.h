@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,8 +14,12 @@ namespace continuo {
 
 // A line for the log about a process's devices.
 struct DeviceNote {
-  // What the driver tells of a device, "Xid 79 on cuda:0: …"; else why no such thing will be told.
-  bool is_fault = false;
+  enum class Kind : uint8_t {
+    kFault,       // what the driver tells of a device, "Xid 79 on cuda:0: …"
+    kUnheard,     // why it will tell nothing
+    kPartUnheard  // why it will not tell all: of some devices nothing, or not everything
+  };
+  Kind kind = Kind::kFault;
   std::string text;
 };
 
@@ -24,8 +29,11 @@ class DeviceFaults {
  public:
   virtual ~DeviceFaults() = default;
   // `failure` with the faults that are known: "…; Xid 79 on cuda:0: GPU has fallen off the bus".
-  // They may come a little behind the error, so this waits up to half a second for one. OK and
-  // ResourceExhausted are no device's fault and come back at once, as they are.
+  // They may come a little behind the error, so this waits up to half a second for one, of a device
+  // that `failure` names as "cuda:0" where it names any: what ends a process asks, nothing that
+  // others wait for. What is no device's fault comes back at once, as it is: OK,
+  // ResourceExhausted, and what is wrong with arguments, files or the machine (InvalidArgument,
+  // NotFound, FailedPrecondition).
   virtual absl::Status Explain(const absl::Status& failure) = 0;
 };
 

@@ -34,6 +34,7 @@ absl::StatusOr<std::unique_ptr<NvmlLibrary>> NvmlLibrary::Open(const std::string
   RETURN_IF_ERROR(Find(handle, "nvmlEventSetCreate", &n->EventSetCreate));
   RETURN_IF_ERROR(Find(handle, "nvmlEventSetWait_v2", &n->EventSetWait));
   RETURN_IF_ERROR(Find(handle, "nvmlEventSetFree", &n->EventSetFree));
+  Find(handle, "nvmlDeviceGetMigMode", &n->DeviceGetMigMode).IgnoreError();
   return n;
 }
 

@@ -32,6 +32,7 @@ class NvmlLibrary {
   decltype(&nvmlEventSetCreate) EventSetCreate = nullptr;
   decltype(&nvmlEventSetWait_v2) EventSetWait = nullptr;
   decltype(&nvmlEventSetFree) EventSetFree = nullptr;
+  decltype(&nvmlDeviceGetMigMode) DeviceGetMigMode = nullptr;  // null where NVML lacks it
 
  private:
   explicit NvmlLibrary(void* handle) : handle_(handle) {}

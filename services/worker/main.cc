@@ -36,10 +36,16 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 }
 
 void LogDeviceNote(const DeviceNote& note) {
-  if (note.is_fault) {
-    Log(LogSeverity::kWarning, "a device's driver tells of a fault", {{"fault", note.text}});
-  } else {
-    Log(LogSeverity::kInfo, "faults of devices are not heard of", {{"reason", note.text}});
+  switch (note.kind) {
+    case DeviceNote::Kind::kFault:
+      Log(LogSeverity::kWarning, "a device's driver tells of a fault", {{"fault", note.text}});
+      break;
+    case DeviceNote::Kind::kUnheard:
+      Log(LogSeverity::kInfo, "faults of devices are not heard of", {{"reason", note.text}});
+      break;
+    case DeviceNote::Kind::kPartUnheard:
+      Log(LogSeverity::kInfo, "faults of some devices are not heard of", {{"reason", note.text}});
+      break;
   }
 }
 

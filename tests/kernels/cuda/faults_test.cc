@@ -86,10 +86,10 @@ TEST_F(FaultsTest, TheFirstErrorIsTheOneThatIsExplained) {
   CudaShim::Break(0);
   std::array<float, 16> host{};
   backend->CopyOut(host.data(), {.data = *data, .dtype = DType::kF32, .shape = {1, 16, 1}});
-  FakeNvml::Send(kPci1, 74);
+  FakeNvml::Send(kPci0, 74);
   EXPECT_THAT(
       std::string(backend->Synchronize().message()),
-      AllOf(HasSubstr("cuda:0: cudaSetDevice: "), HasSubstr("; Xid 74 on cuda:1: NVLink error")));
+      AllOf(HasSubstr("cuda:0: cudaSetDevice: "), HasSubstr("; Xid 74 on cuda:0: NVLink error")));
   backend->Free(*data);
 }
 
@@ -202,7 +202,7 @@ TEST(WatchDeviceFaultsTest, AnUnheardDeviceIsNotedAndNothingElse) {
   const auto faults = WatchDeviceFaults(
       {.device = "cuda:0", .clock = &clock, .on_note = [&](const DeviceNote& note) {
          const std::lock_guard lock(mutex);
-         EXPECT_FALSE(note.is_fault);
+         EXPECT_EQ(note.kind, DeviceNote::Kind::kUnheard);
          notes.push_back(note.text);
          changed.notify_all();
        }});

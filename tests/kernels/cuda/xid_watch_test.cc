@@ -6,18 +6,22 @@
 #include <mutex>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/nvml_library.h"
 #include "tests/kernels/cuda/shim/fake_nvml.h"
 #include "tests/testing/manual_clock.h"
 
 namespace continuo::cuda {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::FakeNvml;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 constexpr char kFirst[] = "00000000:17:00.0";
 constexpr char kSecond[] = "00000001:CA:00.0";
@@ -47,7 +51,17 @@ class XidWatchTest : public ::testing::Test {
             .clock = &clock_,
             .on_note = [this](const DeviceNote& note) {
               const std::lock_guard lock(mutex_);
-              (note.is_fault ? faults_ : infos_).push_back(note.text);
+              switch (note.kind) {
+                case DeviceNote::Kind::kFault:
+                  faults_.push_back(note.text);
+                  break;
+                case DeviceNote::Kind::kUnheard:
+                  infos_.push_back(note.text);
+                  break;
+                case DeviceNote::Kind::kPartUnheard:
+                  parts_.push_back(note.text);
+                  break;
+              }
               changed_.notify_all();
             }};
   }
@@ -70,13 +84,19 @@ class XidWatchTest : public ::testing::Test {
     EXPECT_EQ(watch_->Explain(Lost()), Lost());
     const std::lock_guard lock(mutex_);
     EXPECT_THAT(infos_, ElementsAre(HasSubstr(why)));
+    EXPECT_THAT(parts_, IsEmpty());
     EXPECT_THAT(faults_, IsEmpty());
+  }
+  std::vector<std::string> AwaitParts(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return parts_.size() >= count; });
+    return parts_;
   }
 
   ManualClock clock_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::string> faults_, infos_;  // guarded by mutex_
+  std::vector<std::string> faults_, infos_, parts_;  // by kind; guarded by mutex_
   std::unique_ptr<XidWatch> watch_;
 };
 
@@ -84,8 +104,8 @@ TEST_F(XidWatchTest, DevicesAreFoundByTheirPciBusIds) {
   EXPECT_THAT(Watch().Watched(), ElementsAre(0, 1));
   FakeNvml::Send(kFirst, 48);
   FakeNvml::Send(kSecond, 79);
-  EXPECT_THAT(AwaitFaults(2), ElementsAre("Xid 48 on cuda:1: double-bit ECC error",
-                                          "Xid 79 on cuda:0: GPU has fallen off the bus"));
+  EXPECT_THAT(AwaitFaults(2), UnorderedElementsAre("Xid 48 on cuda:1: double-bit ECC error",
+                                                   "Xid 79 on cuda:0: GPU has fallen off the bus"));
 }
 
 TEST_F(XidWatchTest, AnXidBeforeTheErrorIsAReason) {
@@ -100,10 +120,54 @@ TEST_F(XidWatchTest, AnXidBehindTheErrorIsAwaited) {
   Watch();
   std::thread waiting([&] {
     EXPECT_EQ(watch_->Explain(Lost()).message(),
-              "cuda:0: lost; Xid 119 on cuda:1: GSP RPC timeout");
+              "cuda:0: lost; Xid 119 on cuda:0: GSP RPC timeout");
   });
-  FakeNvml::Send(kFirst, 119);
+  FakeNvml::Send(kSecond, 119);
   waiting.join();
+}
+
+TEST_F(XidWatchTest, AnEarlierXidOfAnotherDeviceEndsNoWait) {
+  Watch();
+  FakeNvml::Send(kFirst, 63);
+  AwaitFaults(1);
+  const std::string earlier = "cuda:0: lost; Xid 63 on cuda:1: memory page retired or row remapped";
+  const std::string behind = "; Xid 79 on cuda:0: GPU has fallen off the bus";
+  const std::pair<absl::Duration, std::string> cases[] = {{absl::Seconds(1), ""},
+                                                          {absl::Seconds(29), ", 30s before"}};
+  for (const auto& [later, age] : cases) {
+    clock_.Advance(later);
+    std::thread waiting(
+        [&] { EXPECT_EQ(watch_->Explain(Lost()).message(), earlier + age + behind); });
+    FakeNvml::Send(kSecond, 79);
+    waiting.join();
+  }
+}
+
+TEST_F(XidWatchTest, AnXidThatIsNotRecentEndsNoWaitOfItsDevice) {
+  Watch();
+  FakeNvml::Send(kSecond, 63);
+  AwaitFaults(1);
+  clock_.Advance(absl::Seconds(3));
+  std::thread waiting([&] {
+    EXPECT_EQ(watch_->Explain(Lost()).message(),
+              "cuda:0: lost; Xid 63 on cuda:0: memory page retired or row remapped, 3s before; "
+              "Xid 79 on cuda:0: GPU has fallen off the bus");
+  });
+  FakeNvml::Send(kSecond, 79);
+  waiting.join();
+}
+
+// Else these would wait for ever.
+TEST_F(XidWatchTest, AnyOfTheDevicesThatAFailureNamesWillDo) {
+  Watch();
+  FakeNvml::Send(kFirst, 31);
+  AwaitFaults(1);
+  for (const char* what : {"a step hangs on cuda:0,1", "the engine hangs", "rank 0 on cuda:1: lost",
+                           "cuda:10, cuda:x, cuda: and cuda:1, hang", "cuda:99999999999 hangs"}) {
+    EXPECT_EQ(watch_->Explain(absl::DeadlineExceededError(what)),
+              absl::DeadlineExceededError(
+                  absl::StrCat(what, "; Xid 31 on cuda:1: GPU memory page fault")));
+  }
 }
 
 TEST_F(XidWatchTest, WithoutAnXidTheErrorIsAllThereIs) {
@@ -128,17 +192,20 @@ TEST_F(XidWatchTest, AnOldXidEndsNoWait) {
   clock_.Advance(absl::Hours(5));
   std::thread waiting([&] {
     EXPECT_THAT(std::string(watch_->Explain(Lost()).message()),
-                HasSubstr("5h before; Xid 79 on cuda:1"));
+                HasSubstr("5h before; Xid 79 on cuda:0"));
   });
-  FakeNvml::Send(kFirst, 79);
+  FakeNvml::Send(kSecond, 79);
   waiting.join();
 }
 
 TEST_F(XidWatchTest, WhatIsNoFaultOfADeviceIsNotExplained) {
   Watch();
-  const absl::Status full = absl::ResourceExhaustedError("out of memory");
-  EXPECT_EQ(watch_->Explain(full), full);
-  EXPECT_EQ(watch_->Explain(absl::OkStatus()), absl::OkStatus());
+  for (const absl::Status& status :
+       {absl::OkStatus(), absl::ResourceExhaustedError("out of memory"),
+        absl::InvalidArgumentError("no such format"), absl::NotFoundError("no such file"),
+        absl::FailedPreconditionError("no such driver")}) {
+    EXPECT_EQ(watch_->Explain(status), status);
+  }
 }
 
 TEST_F(XidWatchTest, EventsOfOthersAndOfOtherKindsAreNone) {
@@ -157,7 +224,7 @@ TEST_F(XidWatchTest, AFloodIsKeptSmall) {
   for (unsigned i = 0; i < 5000; ++i) FakeNvml::Send(i % 3 == 0 ? kFirst : kSecond, i % 500);
   FakeNvml::AwaitTaken();
   const std::string text(watch_->Explain(Lost()).message());
-  EXPECT_EQ(std::count(text.begin(), text.end(), ';'), 8);
+  EXPECT_EQ(std::count(text.begin(), text.end(), ';'), 10);  // with how many more, of each
   const std::lock_guard lock(mutex_);
   EXPECT_EQ(faults_.size(), 16u);
 }
@@ -207,42 +274,127 @@ TEST_F(XidWatchTest, WhatFailsAtStartIsSaid) {
 TEST_F(XidWatchTest, ADeviceThatNvmlDoesNotKnowIsSaidAndTheOtherOneHeard) {
   FakeNvml::Reset({kFirst});
   EXPECT_THAT(Watch().Watched(), ElementsAre(1));
-  EXPECT_THAT(infos_, ElementsAre(HasSubstr("cuda:0 at 00000001:CA:00.0: error (6)")));
+  EXPECT_THAT(parts_, ElementsAre(HasSubstr("cuda:0 at 00000001:CA:00.0: error (6)")));
   FakeNvml::Send(kFirst, 94);
-  EXPECT_THAT(std::string(watch_->Explain(Lost()).message()), HasSubstr("Xid 94 on cuda:1"));
+  EXPECT_THAT(std::string(watch_->Explain(absl::InternalError("cuda:1: lost")).message()),
+              HasSubstr("Xid 94 on cuda:1"));
+  EXPECT_THAT(infos_, IsEmpty());
 }
 
 TEST_F(XidWatchTest, ADeviceWithoutEventsIsSaidAndTheOtherOneHeard) {
-  FakeNvml::Fail(std::string("nvmlDeviceRegisterEvents ") + kFirst, NVML_ERROR_NOT_SUPPORTED);
-  EXPECT_THAT(Watch().Watched(), ElementsAre(0));
-  EXPECT_THAT(infos_, ElementsAre(HasSubstr("nvmlDeviceRegisterEvents of cuda:1")));
+  for (const nvmlReturn_t result : {NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_UNKNOWN}) {
+    FakeNvml::Reset({kFirst, kSecond});
+    FakeNvml::Fail(std::string("nvmlDeviceRegisterEvents ") + kFirst, result);
+    EXPECT_THAT(Watch().Watched(), ElementsAre(0));
+    EXPECT_THAT(parts_, ElementsAre(HasSubstr("nvmlDeviceRegisterEvents of cuda:1")));
+    FakeNvml::Send(kSecond, 94);
+    EXPECT_THAT(std::string(watch_->Explain(Lost()).message()), HasSubstr("Xid 94 on cuda:0"));
+    watch_.reset();
+    EXPECT_EQ(FakeNvml::NumAlive(), 0);
+    parts_.clear();
+  }
 }
 
-// The set is in no state to be waited for.
-TEST_F(XidWatchTest, AnUnknownErrorOfOneDeviceEndsIt) {
-  FakeNvml::Fail(std::string("nvmlDeviceRegisterEvents ") + kFirst, NVML_ERROR_UNKNOWN);
+TEST_F(XidWatchTest, EveryDeviceThatIsRefusedIsNamed) {
+  FakeNvml::Fail(std::string("nvmlDeviceRegisterEvents ") + kFirst, NVML_ERROR_NOT_SUPPORTED);
+  FakeNvml::Fail(std::string("nvmlDeviceGetHandleByPciBusId_v2 ") + kSecond,
+                 NVML_ERROR_NO_PERMISSION);
   Watch();
-  ExpectNothingIsHeard("nvmlDeviceRegisterEvents of cuda:1");
-  EXPECT_EQ(FakeNvml::NumCalls("nvmlEventSetWait_v2"), 0);
+  ExpectNothingIsHeard(
+      "nvmlDeviceGetHandleByPciBusId_v2 of cuda:0 at 00000001:CA:00.0: error of the fake (4); "
+      "nvmlDeviceRegisterEvents of cuda:1 at 00000000:17:00.0: error of the fake (3)");
 }
 
 TEST_F(XidWatchTest, AWaitThatAlwaysFailsIsGivenUp) {
-  for (const nvmlReturn_t result : {NVML_ERROR_UNKNOWN, NVML_ERROR_GPU_IS_LOST}) {
+  FakeNvml::Fail("nvmlEventSetWait_v2", NVML_ERROR_UNKNOWN);
+  Watch();
+  EXPECT_EQ(watch_->Explain(Lost()), Lost());
+  EXPECT_THAT(infos_, ElementsAre(AllOf(
+                          HasSubstr("nvmlEventSetWait_v2 of cuda:0 at 00000001:CA:00.0: error of "),
+                          HasSubstr("nvmlEventSetWait_v2 of cuda:1"))));
+  EXPECT_THAT(faults_, IsEmpty());
+  EXPECT_EQ(FakeNvml::NumCalls("nvmlEventSetWait_v2"), 2 * 100);
+}
+
+TEST_F(XidWatchTest, AWaitThatAlwaysFailsOfOneDeviceEndsThatOneAlone) {
+  FakeNvml::Fail(std::string("nvmlEventSetWait_v2 ") + kFirst, NVML_ERROR_UNKNOWN);
+  Watch();
+  EXPECT_THAT(AwaitParts(1), ElementsAre(HasSubstr("nvmlEventSetWait_v2 of cuda:1")));
+  FakeNvml::Send(kSecond, 79);
+  EXPECT_THAT(AwaitFaults(1), ElementsAre(HasSubstr("Xid 79 on cuda:0")));
+  EXPECT_THAT(infos_, IsEmpty());
+}
+
+TEST_F(XidWatchTest, ALostDeviceIsAFaultAndTheOtherOneHeard) {
+  const std::pair<nvmlReturn_t, std::string> cases[] = {
+      {NVML_ERROR_GPU_IS_LOST, "NVML: GPU is lost (cuda:0)"},
+      {NVML_ERROR_RESET_REQUIRED, "NVML: GPU requires a reset (cuda:0)"}};
+  for (const auto& [result, text] : cases) {
     FakeNvml::Reset({kFirst, kSecond});
-    FakeNvml::Fail("nvmlEventSetWait_v2", result);
     Watch();
-    EXPECT_EQ(watch_->Explain(Lost()), Lost());
-    EXPECT_THAT(infos_, ElementsAre(HasSubstr("nvmlEventSetWait_v2: error of the fake")));
-    EXPECT_EQ(FakeNvml::NumCalls("nvmlEventSetWait_v2"), 100);
+    std::thread waiting([&] {
+      EXPECT_EQ(watch_->Explain(Lost()).message(), absl::StrCat("cuda:0: lost; ", text));
+    });
+    FakeNvml::Fail(std::string("nvmlEventSetWait_v2 ") + kSecond, result);
+    waiting.join();
+    EXPECT_THAT(AwaitParts(1), ElementsAre(HasSubstr("nvmlEventSetWait_v2 of cuda:0")));
+    EXPECT_THAT(AwaitFaults(1), ElementsAre(text));  // once, however often NVML says it
+    FakeNvml::Send(kFirst, 74);
+    EXPECT_THAT(AwaitFaults(2), ElementsAre(text, "Xid 74 on cuda:1: NVLink error"));
     watch_.reset();
-    infos_.clear();
+    faults_.clear();
+    parts_.clear();
   }
+  EXPECT_THAT(infos_, IsEmpty());
+}
+
+TEST_F(XidWatchTest, TheXidOfALostDeviceIsHeardBehindIt) {
+  Watch();
+  FakeNvml::Fail(std::string("nvmlEventSetWait_v2 ") + kSecond, NVML_ERROR_GPU_IS_LOST, 50);
+  FakeNvml::Send(kSecond, 79);
+  AwaitFaults(2);
+  EXPECT_EQ(watch_->Explain(Lost()).message(),
+            "cuda:0: lost; NVML: GPU is lost (cuda:0); Xid 79 on cuda:0: GPU has fallen off the "
+            "bus");
+}
+
+TEST_F(XidWatchTest, AllDevicesLostAreKnownWhenNvmlIsGivenUp) {
+  FakeNvml::Fail("nvmlEventSetWait_v2", NVML_ERROR_GPU_IS_LOST);
+  Watch();
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !infos_.empty(); });
+  }
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_EQ(watch_->Explain(Lost()).message(),
+            "cuda:0: lost; NVML: GPU is lost (cuda:0), 10s before; NVML: GPU is lost (cuda:1), "
+            "10s before");
+}
+
+TEST_F(XidWatchTest, MigIsSaidOnceAndEventsAreHeard) {
+  FakeNvml::TurnMigOn(kFirst);
+  FakeNvml::TurnMigOn(kSecond);
+  EXPECT_THAT(Watch().Watched(), ElementsAre(0, 1));
+  EXPECT_THAT(parts_, ElementsAre("events of MIG instances need privileges: MIG is on for cuda:0 "
+                                  "at 00000001:CA:00.0, cuda:1 at 00000000:17:00.0"));
+  FakeNvml::Send(kFirst, 79);
+  EXPECT_THAT(AwaitFaults(1), ElementsAre(HasSubstr("Xid 79 on cuda:1")));
+}
+
+TEST_F(XidWatchTest, NothingIsSaidOfMigWhereNvmlDoesNotTell) {
+  FakeNvml::TurnMigOn(kFirst);
+  FakeNvml::Fail("nvmlDeviceGetMigMode", NVML_ERROR_NOT_SUPPORTED);
+  EXPECT_THAT(Watch().Watched(), ElementsAre(0, 1));
+  EXPECT_THAT(parts_, IsEmpty());
+  const auto old = NvmlLibrary::Open(CONTINUO_OLD_NVML);
+  ASSERT_TRUE(old.ok()) << old.status();
+  EXPECT_EQ((*old)->DeviceGetMigMode, nullptr);
 }
 
 TEST_F(XidWatchTest, AnErrorOfTheWaitNowAndThenIsNone) {
   Watch();
   for (unsigned i = 0; i < 3; ++i) {
-    FakeNvml::Fail("nvmlEventSetWait_v2", NVML_ERROR_UNKNOWN, /*times=*/60);
+    FakeNvml::Fail("nvmlEventSetWait_v2", NVML_ERROR_UNKNOWN, /*times=*/120);
     FakeNvml::Send(kSecond, 61 + i);
     AwaitFaults(i + 1);
   }
@@ -260,7 +412,7 @@ TEST_F(XidWatchTest, ItEndsWhileNvmlWaits) {
   Watch();
   FakeNvml::AwaitCalls("nvmlEventSetWait_v2", 1);
   watch_.reset();
-  EXPECT_EQ(FakeNvml::NumCalls("nvmlEventSetFree"), 1);
+  EXPECT_EQ(FakeNvml::NumCalls("nvmlEventSetFree"), 2);
   EXPECT_EQ(FakeNvml::NumCalls("nvmlShutdown"), 1);
 }
 

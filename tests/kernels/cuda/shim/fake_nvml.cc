@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -29,6 +30,7 @@ struct Nvml {
   std::map<std::string, std::unique_ptr<nvmlDevice_st>> devices, strangers;
   std::map<std::string, std::pair<nvmlReturn_t, int>> failures;  // and how often
   std::map<std::string, int> num_calls;
+  std::set<std::string> mig;
   std::deque<nvmlEventData_t> events;
   std::set<nvmlEventSet_t> sets;
   int num_inits = 0;
@@ -59,6 +61,13 @@ struct Call {
   nvmlReturn_t result = NVML_SUCCESS;
 };
 
+// The device of a set that has one.
+[[maybe_unused]] std::string NameOf(nvmlEventSet_t set) {
+  const std::lock_guard lock(TheNvml().mutex);
+  const bool has_one = TheNvml().sets.contains(set) && set->registered.size() == 1;
+  return has_one ? (*set->registered.begin())->pci_bus_id : "";
+}
+
 }  // namespace
 
 std::string FakeNvml::Path() {
@@ -77,6 +86,7 @@ void FakeNvml::Reset(const std::vector<std::string>& devices) {
   }
   nvml.failures.clear();
   nvml.num_calls.clear();
+  nvml.mig.clear();
   nvml.events.clear();
 }
 
@@ -98,6 +108,11 @@ void FakeNvml::Fail(const std::string& function, nvmlReturn_t result, int times)
   Nvml& nvml = TheNvml();
   const std::lock_guard lock(nvml.mutex);
   nvml.failures[function] = {result, times};
+}
+
+void FakeNvml::TurnMigOn(const std::string& device) {
+  const std::lock_guard lock(TheNvml().mutex);
+  TheNvml().mig.insert(device);
 }
 
 void FakeNvml::Hang() {
@@ -146,6 +161,7 @@ int FakeNvml::NumAlive() {
 }  // namespace continuo::testing
 
 using continuo::testing::Call;
+using continuo::testing::NameOf;
 
 extern "C" {
 
@@ -195,17 +211,38 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long ty
 
 #ifndef CONTINUO_FAKE_NVML_WITHOUT_WAIT
 nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t* data, unsigned timeout) {
-  Call call("nvmlEventSetWait_v2");
+  Call call("nvmlEventSetWait_v2", NameOf(set));
   auto& nvml = call.nvml;
   if (!nvml.sets.contains(set) || set->registered.empty()) return NVML_ERROR_INVALID_ARGUMENT;
   nvml.changed.wait(call.lock, [&] { return !nvml.hangs; });
   if (call.result != NVML_SUCCESS) return call.result;
-  nvml.changed.wait_for(call.lock, std::chrono::milliseconds(timeout),
-                        [&] { return !nvml.events.empty(); });
-  if (nvml.events.empty()) return NVML_ERROR_TIMEOUT;
-  *data = nvml.events.front();
-  nvml.events.pop_front();
+  // Those of devices that no set has are anybody's.
+  const auto next = [&] {
+    return std::ranges::find_if(nvml.events, [&](const nvmlEventData_t& event) {
+      return set->registered.contains(event.device) ||
+             std::ranges::none_of(nvml.sets, [&](nvmlEventSet_t other) {
+               return other->registered.contains(event.device);
+             });
+    });
+  };
+  // Before its time, as NVML's may, so that tests of many waits are short.
+  nvml.changed.wait_for(call.lock, std::chrono::milliseconds(std::min(timeout, 2u)),
+                        [&] { return next() != nvml.events.end(); });
+  const auto event = next();
+  if (event == nvml.events.end()) return NVML_ERROR_TIMEOUT;
+  *data = *event;
+  nvml.events.erase(event);
   nvml.changed.notify_all();
+  return NVML_SUCCESS;
+}
+#endif
+
+#ifndef CONTINUO_FAKE_NVML_WITHOUT_MIG
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned* mode, unsigned* pending) {
+  Call call("nvmlDeviceGetMigMode", device->pci_bus_id);
+  if (call.result != NVML_SUCCESS) return call.result;
+  *mode = *pending =
+      call.nvml.mig.contains(device->pci_bus_id) ? NVML_DEVICE_MIG_ENABLE : NVML_DEVICE_MIG_DISABLE;
   return NVML_SUCCESS;
 }
 #endif

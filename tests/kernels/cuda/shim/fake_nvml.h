@@ -18,14 +18,17 @@ class FakeNvml {
   static std::string Path();
   static void Reset(const std::vector<std::string>& devices);
 
-  // An event that the next nvmlEventSetWait_v2 hands out, after those before it, of whatever
-  // device: one that is not registered, too, and one that there is not.
+  // An event that the next nvmlEventSetWait_v2 of the device's set hands out, after those before
+  // it; any set's where no set has the device, as of one that there is not.
   static void Send(const std::string& device, unsigned long long data,
                    unsigned long long type = nvmlEventTypeXidCriticalError,
                    unsigned gpu_instance = 0xffffffff);
   // The next calls of the function return this, all that come where `times` is not said. With
-  // "nvmlDeviceRegisterEvents 00000000:…" only those of that device.
+  // "nvmlDeviceRegisterEvents 00000000:…" only those of that device, or of the set that has it
+  // alone.
   static void Fail(const std::string& function, nvmlReturn_t result, int times = 1 << 30);
+  // The device is in MIG mode.
+  static void TurnMigOn(const std::string& device);
   // nvmlEventSetWait_v2 does not come back, whatever its timeout, until Release.
   static void Hang();
   static void Release();
