@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/communicator.h"
-#include "kernels/device_faults.h"
 
 namespace continuo {
 
@@ -25,7 +24,6 @@ struct ReplicaOptions {
   // CUDA with several ranks: called where a failure cannot be ended, since a device hangs, and so
   // do threads that wait for it. It ends the process. Null: the process is aborted.
   std::function<void(const absl::Status&)> on_stuck;
-  std::shared_ptr<DeviceFaults> faults;  // of the same devices: failures are explained; may be null
 };
 
 // What a rank needs of its device's memory, in bytes.

@@ -124,14 +124,8 @@ void CudaBackend::CopyOut(void* host, Tensor src) {
 
 absl::Status CudaBackend::Synchronize() {
   // Waits also after a failure: the caller's memory may be in use.
-  const absl::Status waited = stream_.Synchronize();
-  Keep(waited);
+  Keep(stream_.Synchronize());
   copied_ = staged_;
-  // Errors that end the context are told by each later call; of others the driver knows nothing.
-  if (!waited.ok() && !explained_ && options_.faults != nullptr) {
-    explained_ = true;
-    failure_ = options_.faults->Explain(failure_);
-  }
   return failure_;
 }
 

@@ -22,7 +22,6 @@
 #include "kernels/cuda/pinned_buffer.h"
 #include "kernels/cuda/query_tile.h"
 #include "kernels/cuda/stream.h"
-#include "kernels/device_faults.h"
 
 namespace continuo::cuda {
 
@@ -36,15 +35,13 @@ struct CudaBackendOptions {
   // Each row's bits do not depend on the others.
   bool deterministic = false;
   size_t scratch_bytes = size_t{64} << 20;  // that ops work with; more where one needs it
-  std::shared_ptr<DeviceFaults> faults;     // what a failure is explained by; may be null
 };
 
 // The Backend of one CUDA device. Activations are f32 or bf16, weights of the same type, or f32,
 // int8 or int4 with bf16 activations, which stay bf16, or fp8 with bf16 activations, which are made
 // fp8 row by row. MatMulPieces sums K in one go: its result depends on the number of ranks.
 //
-// The first call that fails is kept, later ones do nothing, and Synchronize() tells of it: with
-// what the driver says of the device, where that is lost, so that its stream fails as well.
+// The first call that fails is kept, later ones do nothing, and Synchronize() tells of it.
 class CudaBackend : public Backend {
  public:
   // ResourceExhausted where the device has not enough memory for workspaces.
@@ -153,7 +150,6 @@ class CudaBackend : public Backend {
   std::array<Point, 4> points_;
   int64_t num_marks_ = 0;
   absl::Status failure_;
-  bool explained_ = false;  // failure_, by options_.faults
 };
 
 }  // namespace continuo::cuda

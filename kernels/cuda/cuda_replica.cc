@@ -47,20 +47,16 @@ absl::StatusOr<std::unique_ptr<CudaReplica>> CudaReplica::Make(const ReplicaOpti
     nccl.tree_order = options.deterministic;
     nccl.on_stuck = options.on_stuck != nullptr ? options.on_stuck : AbortProcess;
     nccl.clock = ProcessClock();
-    nccl.faults = options.faults;
     ASSIGN_OR_RETURN(group, NcclGroup::Make(size, std::move(nccl)));
   }
   return std::unique_ptr<CudaReplica>(
-      new CudaReplica(std::move(devices), options.deterministic, std::move(group), options.faults));
+      new CudaReplica(std::move(devices), options.deterministic, std::move(group)));
 }
 
 absl::StatusOr<Replica::Rank> CudaReplica::MakeRank(int rank, int num_threads) {
   const Device& device = devices_[static_cast<size_t>(rank)];
-  absl::StatusOr<std::unique_ptr<CudaBackend>> backend =
-      CudaBackend::Make({.device = device,
-                         .num_threads = num_threads,
-                         .deterministic = deterministic_,
-                         .faults = faults_});
+  absl::StatusOr<std::unique_ptr<CudaBackend>> backend = CudaBackend::Make(
+      {.device = device, .num_threads = num_threads, .deterministic = deterministic_});
   if (!backend.ok()) {
     // The others wait for this rank.
     if (group_ != nullptr) group_->Fail(backend.status());

@@ -27,20 +27,15 @@ class CudaReplica : public Replica {
   absl::StatusOr<std::vector<int64_t>> FreeBytes() const override;
 
  private:
-  CudaReplica(std::vector<Device> devices, bool deterministic, std::shared_ptr<NcclGroup> group,
-              std::shared_ptr<DeviceFaults> faults)
-      : devices_(std::move(devices)),
-        deterministic_(deterministic),
-        group_(std::move(group)),
-        faults_(std::move(faults)) {}
+  CudaReplica(std::vector<Device> devices, bool deterministic, std::shared_ptr<NcclGroup> group)
+      : devices_(std::move(devices)), deterministic_(deterministic), group_(std::move(group)) {}
 
   // Those of the ranks, with what is free of them now.
   absl::StatusOr<std::vector<Device>> DevicesNow() const;
 
   const std::vector<Device> devices_;  // of the ranks
   const bool deterministic_;
-  const std::shared_ptr<NcclGroup> group_;      // null for one rank
-  const std::shared_ptr<DeviceFaults> faults_;  // may be null
+  const std::shared_ptr<NcclGroup> group_;  // null for one rank
 };
 
 }  // namespace continuo::cuda

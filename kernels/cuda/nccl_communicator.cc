@@ -283,10 +283,10 @@ void NcclCommunicator::EndAfterFailure() {
     }
     if (group_->Elapsed() - start > group_->options().end_limit) {
       aborter.detach();
-      const absl::Status reason = group_->reason();
+      const absl::Status failure = group_->failure();
       group_->options().on_stuck(absl::Status(
-          reason.code(),
-          absl::StrCat(reason.message(), "; ", Name(), " does not come to rest after it")));
+          failure.code(),
+          absl::StrCat(failure.message(), "; ", Name(), " does not come to rest after it")));
       return;
     }
     group_->Pause(kWatchPeriod);

@@ -44,7 +44,7 @@ class NcclCommunicator : public Communicator {
   void AllReduceSum(Tensor x) override;
   void AllGather(Tensor out, Tensor part, std::span<const int64_t> column_begin) override;
   void Abort() override;
-  absl::Status status() const override { return group_->reason(); }
+  absl::Status status() const override { return group_->failure(); }
 
   // The stream has failed where it stands still for so long behind a collective. At first
   // init_limit, since a first step loads code; then HangLimit() of each step. Any thread.

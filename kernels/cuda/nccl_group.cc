@@ -31,19 +31,6 @@ absl::Status NcclGroup::failure() const {
   return failure_;
 }
 
-absl::Status NcclGroup::reason() const {
-  const absl::Status first = failure();
-  if (first.ok() || options_.faults == nullptr) return first;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!reason_.ok()) return reason_;
-  }
-  const absl::Status explained = options_.faults->Explain(first);
-  const std::lock_guard lock(mutex_);
-  reason_.Update(explained);  // the same for all ranks
-  return reason_;
-}
-
 void NcclGroup::Pause(absl::Duration period) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, absl::ToChronoMicroseconds(period));

@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernels/device_faults.h"
 #include "nccl.h"
 #include "services/base/clock.h"
 
@@ -30,8 +29,7 @@ struct NcclOptions {
   // hangs, and so do threads that wait for them. It ends the process; where it returns, they are
   // left.
   std::function<void(const absl::Status&)> on_stuck;
-  const Clock* clock = nullptr;          // outlives the communicators
-  std::shared_ptr<DeviceFaults> faults;  // what a failure is explained by; may be null
+  const Clock* clock = nullptr;  // outlives the communicators
 };
 
 // How long a step may take before it counts as hung (exactness rule 16).
@@ -53,9 +51,6 @@ class NcclGroup {
   // The first failure stays, later ones are its consequences.
   void Fail(const absl::Status& failure);
   absl::Status failure() const;
-  // The failure with what the driver says of the devices, for whom it ends. The first time after a
-  // failure it may take as long as DeviceFaults::Explain, so nothing that others wait for calls it.
-  absl::Status reason() const;
   // Returns after `period`, or when the group fails or Wake is called meanwhile.
   void Pause(absl::Duration period);
   void Wake() { changed_.notify_all(); }
@@ -69,8 +64,7 @@ class NcclGroup {
   const ncclUniqueId id_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  absl::Status failure_;         // guarded by mutex_
-  mutable absl::Status reason_;  // likewise; OK until it is known
+  absl::Status failure_;  // guarded by mutex_
 };
 
 }  // namespace continuo::cuda

@@ -38,7 +38,6 @@ absl::StatusOr<std::shared_ptr<Drafter>> LoadDraftModel(const WorkerConfig& conf
   }
   load.num_blocks = target.num_blocks;
   load.on_stuck = target_options.on_stuck;
-  load.faults = target_options.faults;
   ASSIGN_OR_RETURN(LoadedModel draft, LoadExecutor(load));
   auto drafter = std::make_shared<ModelDrafter>(
       ModelDrafterOptions{.num_blocks = draft.num_blocks,

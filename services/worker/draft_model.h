@@ -16,7 +16,7 @@ namespace continuo {
 // same formats, on one rank. The number of KV blocks is left open.
 absl::StatusOr<LoadOptions> PlanDraftLoad(const WorkerConfig& config, int context_length);
 
-// Loads it with as many KV blocks as `target` has, and the on_stuck and faults of its options.
+// Loads it with as many KV blocks as `target` has, and the on_stuck of its options.
 // InvalidArgument where its tokenizer is not that of `text`, the target's. `clock` outlives the
 // result.
 absl::StatusOr<std::shared_ptr<Drafter>> LoadDraftModel(const WorkerConfig& config,

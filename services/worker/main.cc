@@ -35,6 +35,12 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
   std::_Exit(1);
 }
 
+// `failure` with what the driver tells of the devices. Waits for that a little, so nothing that
+// streams wait for calls it: theirs end before the process does.
+absl::Status Explain(DeviceFaults* faults, const absl::Status& failure) {
+  return faults == nullptr ? failure : faults->Explain(failure);
+}
+
 void LogDeviceNote(const DeviceNote& note) {
   switch (note.kind) {
     case DeviceNote::Kind::kFault:
@@ -51,26 +57,22 @@ void LogDeviceNote(const DeviceNote& note) {
 
 // A model and its text, loaded.
 struct Loaded {
-  std::shared_ptr<DeviceFaults> faults;  // null on the CPU
   std::unique_ptr<TextModel> text;
   LoadedModel model;
   std::shared_ptr<Drafter> draft_model;  // null unless --speculation=draft
 };
 
-// That something hangs, and what is known of why.
-absl::Status Explain(const Loaded& loaded, const std::string& what) {
-  const absl::Status hangs = absl::DeadlineExceededError(what);
-  return loaded.faults == nullptr ? hangs : loaded.faults->Explain(hangs);
-}
-
-absl::StatusOr<Loaded> Load(const WorkerConfig& config, const Clock* clock) {
+// `faults` is set as soon as the devices are found, and stays null on the CPU.
+absl::StatusOr<Loaded> Load(const WorkerConfig& config, const Clock* clock,
+                            std::shared_ptr<DeviceFaults>* faults) {
   Loaded loaded;
   ASSIGN_OR_RETURN(LoadOptions options, PlanLoad(config, AvailableMemoryBytes()));
   ASSIGN_OR_RETURN(
-      loaded.faults,
+      *faults,
       WatchDeviceFaults({.device = config.device, .clock = clock, .on_note = LogDeviceNote}));
-  options.on_stuck = Fail;
-  options.faults = loaded.faults;
+  options.on_stuck = [faults = *faults](const absl::Status& failure) {
+    Fail(Explain(faults.get(), failure));
+  };
   ASSIGN_OR_RETURN(loaded.text, TextModel::Open(config.model));
   ASSIGN_OR_RETURN(loaded.model, LoadExecutor(options));
   if (config.speculation == "draft") {
@@ -88,7 +90,8 @@ int Main(int argc, char** argv) {
   ShutdownSignal shutdown;
 
   const SystemClock clock;
-  // Declared before the server, so that it outlives it.
+  // Declared before the server, so that they outlive it.
+  std::shared_ptr<DeviceFaults> faults;
   absl::StatusOr<Loaded> loaded = absl::UnavailableError("not loaded yet");
   std::unique_ptr<SpanExporter> spans;
   if (!config.spans.endpoint.empty()) {
@@ -111,8 +114,9 @@ int Main(int argc, char** argv) {
   // A CPU is slow and goes on. A device's step may never end: the process does, and gateways
   // continue its streams elsewhere.
   if (config.device != "cpu") {
-    options.on_hang = [&config, &loaded] {
-      Fail(Explain(*loaded, absl::StrCat("a step hangs on ", config.device)));
+    options.on_hang = [&config, &faults] {
+      Fail(Explain(faults.get(),
+                   absl::DeadlineExceededError(absl::StrCat("a step hangs on ", config.device))));
     };
   }
   auto started = WorkerServer::Start(options, &clock);
@@ -123,7 +127,7 @@ int Main(int argc, char** argv) {
 
   absl::Notification done;
   std::thread loader([&] {
-    loaded = Load(config, &clock);
+    loaded = Load(config, &clock, &faults);
     done.Notify();
   });
   while (!done.HasBeenNotified()) {
@@ -132,7 +136,7 @@ int Main(int argc, char** argv) {
     std::_Exit(0);
   }
   loader.join();
-  if (!loaded.ok()) Fail(loaded.status());
+  if (!loaded.ok()) Fail(Explain(faults.get(), loaded.status()));
   LoadedModel& model = loaded->model;
   if (model.num_threads > config.threads) {
     Log(LogSeverity::kWarning, "each rank computes on a thread of its own, more than --threads",
@@ -162,7 +166,8 @@ int Main(int argc, char** argv) {
        {"fingerprint", served.fingerprint}});
   EngineOptions engine_options = MakeEngineOptions(config, model);
   if (loaded->draft_model != nullptr) engine_options.drafter = loaded->draft_model;
-  server.Serve(served, engine_options, model.executor.get(), Fail);
+  server.Serve(served, engine_options, model.executor.get(),
+               [&faults](const absl::Status& failure) { Fail(Explain(faults.get(), failure)); });
   Log(LogSeverity::kInfo, "listening",
       {{"address", server.address()},
        {"metrics_address", server.metrics_address()},
@@ -179,7 +184,7 @@ int Main(int argc, char** argv) {
   absl::Notification ended;
   std::thread watchdog([&] {
     if (ended.WaitForNotificationWithTimeout(kPatience)) return;
-    Fail(Explain(*loaded, "the engine hangs"));
+    Fail(Explain(faults.get(), absl::DeadlineExceededError("the engine hangs")));
   });
   server.Shutdown();
   ended.Notify();

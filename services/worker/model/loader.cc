@@ -322,8 +322,7 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
                                 .isa = options.isa,
                                 .num_ranks = options.tensor_parallel,
                                 .deterministic = options.deterministic,
-                                .on_stuck = options.on_stuck,
-                                .faults = options.faults}));
+                                .on_stuck = options.on_stuck}));
   const int num_ranks = replica->num_ranks();
   ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoad(options, num_ranks));
   ASSIGN_OR_RETURN(int num_blocks, NumBlocks(options, plan, replica->has_device_memory()));

@@ -9,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/device_faults.h"
 #include "kernels/tensor.h"
 #include "services/worker/model/config.h"
 #include "services/worker/model/executor.h"
@@ -45,7 +44,6 @@ struct LoadOptions {
   // Folder of packed weights of earlier starts (weights_cache.h); empty: none. Only on the CPU.
   std::string weights_cache;
   std::function<void(const absl::Status&)> on_stuck;  // as ReplicaOptions::on_stuck
-  std::shared_ptr<DeviceFaults> faults;               // as ReplicaOptions::faults
 };
 
 // What one rank holds.

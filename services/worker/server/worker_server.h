@@ -52,7 +52,7 @@ class WorkerServer {
   ~WorkerServer();
 
   // Begins to serve. `executor` and what `model` points to outlive the server. `on_failure` is
-  // called on the engine's thread if the executor fails. Call once.
+  // called on the engine's thread if the executor fails, when all streams have ended. Call once.
   void Serve(ServedModel model, EngineOptions engine, Executor* executor,
              std::function<void(absl::Status)> on_failure);
 

@@ -68,12 +68,14 @@ class WorkerServerTest : public ::testing::Test {
     if (server_ != nullptr) server_->Shutdown();
   }
 
-  void Serve() {
+  void Serve(std::function<void(absl::Status)> on_failure = [](const absl::Status& status) {
+    ADD_FAILURE() << status;
+  }) {
     ServedModel model = MakeServedModel(text_.get());
     model.max_context_tokens = 4000;
     server_->Serve(std::move(model),
                    {.num_blocks = 4096, .block_size = 4, .vocab_size = kVocab, .calibrate = false},
-                   &executor_, [](const absl::Status& status) { ADD_FAILURE() << status; });
+                   &executor_, std::move(on_failure));
   }
 
   static v1::GenerateRequest BaseRequest(int max_tokens = 20) {

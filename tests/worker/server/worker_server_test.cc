@@ -521,5 +521,23 @@ TEST_F(WorkerServerTest, ManyStreamsAtOnceAreEachAsAlone) {
   }
 }
 
+// Who is told may take its time to find out why.
+TEST_F(WorkerServerTest, StreamsHaveEndedWhenAFailureIsTold) {
+  absl::Notification ended;
+  absl::Status told;
+  Serve([&](const absl::Status& status) {
+    ended.WaitForNotification();
+    told = status;
+  });
+  auto call = Start(BaseRequest(2000));
+  ASSERT_TRUE(call->ReadToTokens());
+  fake_.FailWith(absl::InternalError("cuda:0: lost"));
+  EXPECT_EQ(call->Finish().code(), absl::StatusCode::kUnavailable);
+  ended.Notify();
+  server_->Shutdown();
+  server_.reset();
+  EXPECT_THAT(std::string(told.message()), ::testing::HasSubstr("cuda:0: lost"));
+}
+
 }  // namespace
 }  // namespace continuo
