@@ -1,41 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver's own NVML, and the machine's devices.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "cuda_runtime_api.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/nvml_library.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/xid_watch.h"
 
 namespace continuo::cuda {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ExitedWithCode;
 using ::testing::IsEmpty;
+
+// What a watch of the first device says from its start to its end.
+class Notes {
+ public:
+  XidWatchOptions Options() {
+    return {.explain_limit = absl::Seconds(10),
+            .clock = &clock_,
+            .on_note = [this](const DeviceNote& note) {
+              const std::lock_guard lock(mutex_);
+              (note.kind == DeviceNote::Kind::kFault ? faults_ : unheard_).push_back(note.text);
+            }};
+  }
+  std::vector<std::string> faults() const {
+    const std::lock_guard lock(mutex_);
+    return faults_;
+  }
+  std::vector<std::string> unheard() const {
+    const std::lock_guard lock(mutex_);
+    return unheard_;
+  }
+
+ private:
+  const SystemClock clock_;
+  mutable std::mutex mutex_;
+  std::vector<std::string> faults_, unheard_;  // guarded by mutex_
+};
+
+// Why nothing, or not everything, is heard of these devices; empty where all is.
+std::string WhyUnheard(const std::vector<Device>& devices) {
+  Notes notes;
+  const XidWatch watch(devices, notes.Options());
+  const bool hears = !watch.Watched().empty();
+  return notes.unheard().empty() ? (hears ? "" : "no note says why") : notes.unheard().front();
+}
 
 TEST(XidTest, NvmlHearsOfTheDevice) {
   const auto devices = FindDevices(std::vector<int>{0});
   if (!devices.ok()) GTEST_SKIP() << "skipped: no device: " << devices.status();
-  if (const auto nvml = NvmlLibrary::Open(XidWatchOptions().library); !nvml.ok()) {
-    GTEST_SKIP() << "skipped: no NVML: " << nvml.status();
-  }
-  const SystemClock clock;
-  std::mutex mutex;
-  std::vector<std::string> notes;  // guarded by mutex
+  Notes notes;
   {
-    XidWatch watch(*devices, {.clock = &clock, .on_note = [&](const DeviceNote& note) {
-                                const std::lock_guard lock(mutex);
-                                notes.push_back(note.text);
-                              }});
+    XidWatchOptions options = notes.Options();
+    options.explain_limit = absl::Milliseconds(500);
+    XidWatch watch(*devices, options);
+    if (watch.Watched().empty()) {
+      const auto unheard = notes.unheard();
+      GTEST_SKIP() << "skipped: " << (unheard.empty() ? "no note says why" : unheard.front());
+    }
     EXPECT_THAT(watch.Watched(), ElementsAre(0));
     // Of a device that is well there is nothing to say.
     const absl::Status lost = absl::InternalError("lost");
     EXPECT_EQ(watch.Explain(lost), lost);
   }
-  EXPECT_THAT(notes, IsEmpty());
+  EXPECT_THAT(notes.faults(), IsEmpty());
+}
+
+// For a process of its own, whose context it ends: prints the error with its reason.
+[[noreturn]] void UseMemoryThatThereIsNot(const std::vector<Device>& devices) {
+  Notes notes;
+  XidWatch watch(devices, notes.Options());
+  if (watch.Watched().empty()) std::_Exit(2);
+  (void)cudaSetDevice(devices[0].index);
+  (void)SoftCap(reinterpret_cast<float*>(uintptr_t{1} << 46), 1, 1024, nullptr);
+  const absl::Status failure = absl::InternalError(
+      absl::StrCat("cuda:", devices[0].index, ": ", cudaGetErrorString(cudaDeviceSynchronize())));
+  std::fprintf(stderr, "%s\n", watch.Explain(failure).ToString().c_str());
+  std::_Exit(0);
+}
+
+TEST(XidDeathTest, AnIllegalAddressIsAnXid) {
+  GTEST_FLAG_SET(death_test_style,
+                 "threadsafe");  // a process from its start: CUDA outlives no fork
+  const auto devices = FindDevices(std::vector<int>{0});
+  if (!devices.ok()) GTEST_SKIP() << "skipped: no device: " << devices.status();
+  if (const std::string why = WhyUnheard(*devices); !why.empty())
+    GTEST_SKIP() << "skipped: " << why;
+  EXPECT_EXIT(UseMemoryThatThereIsNot(*devices), ExitedWithCode(0), "Xid (31|13) on cuda:0");
 }
 
 }  // namespace
