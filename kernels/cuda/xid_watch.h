@@ -26,9 +26,10 @@ struct XidWatchOptions {
   std::function<void(const DeviceNote&)> on_note;  // as DeviceFaultsOptions::on_note; may be null
 };
 
-// The Xids of some CUDA devices, as NVML tells them. A thread of its own makes all calls of NVML,
-// so that a driver that hangs holds up nobody else. Where NVML is missing or of no use, a note says
-// so and Explain adds nothing.
+// The Xids of some CUDA devices, as NVML tells them, and that it has lost one. A thread of its own
+// makes all calls of NVML, so that a driver that hangs holds up nobody else. Each device is
+// listened to by itself. Where NVML is missing or of no use, for all devices or some, a note says
+// so; Explain adds what is known, without a wait where nothing more is heard.
 class XidWatch : public DeviceFaults {
  public:
   XidWatch(std::vector<Device> devices, XidWatchOptions options);
