@@ -394,7 +394,8 @@ TEST_F(XidWatchTest, NothingIsSaidOfMigWhereNvmlDoesNotTell) {
 TEST_F(XidWatchTest, AnErrorOfTheWaitNowAndThenIsNone) {
   Watch();
   for (unsigned i = 0; i < 3; ++i) {
-    FakeNvml::Fail("nvmlEventSetWait_v2", NVML_ERROR_UNKNOWN, /*times=*/120);
+    FakeNvml::Fail(std::string("nvmlEventSetWait_v2 ") + kSecond, NVML_ERROR_UNKNOWN,
+                   /*times=*/60);
     FakeNvml::Send(kSecond, 61 + i);
     AwaitFaults(i + 1);
   }
