@@ -340,6 +340,46 @@ absl::Status LoadAndRun(const TinyModel& files, const std::string& weights) {
   return loaded->executor->Run(builder.plan(), [](std::span<uint32_t>) {}).status();
 }
 
+// A rank that fails with two steps under way: both end with its error, and nobody reads a plan
+// then.
+TEST(CudaModelTest, ARankThatFailsEndsBothStepsUnderWay) {
+  CudaShim::Reset({.devices = {{}, {}}});
+  const TinyModel files({.num_layers = 1});
+  const auto no_mask = [](std::span<uint32_t>) {};
+  const std::vector<int32_t> tokens = {1, 2, 3}, drawn = {DrawnBy(0)};
+  const auto copies = [] {
+    int count = 0;
+    for (const ShimCall& call : CudaShim::Calls()) {
+      if (call.device == 1 && call.function == "cudaMemcpyAsync") count = call.count;
+    }
+    return count;
+  };
+  {
+    LoadedModel model = LoadOn(files, "cuda:0,1");
+    PlanBuilder prompt(model.block_size, 4);
+    prompt.Add(0, 0, tokens, LastOf(tokens));
+    const int before = copies();
+    ASSERT_TRUE(model.executor->Run(prompt.plan(), no_mask).ok());
+    const int of_a_step = copies() - before;
+    ASSERT_GE(of_a_step, 2);
+    // The first one of the second step.
+    CudaShim::Fail({1, "cudaMemcpyAsync", copies() + of_a_step + 1});
+    auto next = std::make_unique<PlanBuilder>(model.block_size, 4);
+    next->Add(0, 3, drawn, LastOf(drawn));
+    ASSERT_TRUE(model.executor->Start(prompt.plan(), no_mask).ok());
+    (void)model.executor->Start(next->plan(), no_mask);  // ranks may be told later
+    absl::Status status;
+    for (int step = 0; step < 2 && status.ok(); ++step) {
+      status = model.executor->Finish().status();
+    }
+    EXPECT_TRUE(CudaShim::Failed());
+    EXPECT_THAT(std::string(status.message()), HasSubstr("cudaMemcpyAsync"));
+    EXPECT_EQ(model.executor->Start(prompt.plan(), no_mask), status);
+    next.reset();
+  }
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+}
+
 // Loading and a step of two ranks: any call that fails ends them, is named, and leaves nothing.
 TEST(CudaModelTest, EveryCallThatFailsEndsTheStepAndNothingStays) {
   const TinyModel files({.num_layers = 1, .dtype = "bf16"});
