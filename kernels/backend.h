@@ -88,7 +88,7 @@ struct HeadRotation {
 // What a gate becomes before it is multiplied: as Backend::SiluMul has it, or GeluMul (tanh form).
 enum class GateFunction { kSilu, kGelu };
 
-// One device and one in-order queue of work. Calls enqueue and return; only Synchronize() waits.
+// One device and one in-order queue of work. Calls enqueue; Synchronize() and WaitFor() alone wait.
 // Not thread-safe: each rank owns its own Backend.
 //
 // Shapes are row-major; `rows` is the number of tokens in the step. Activations are f32 or bf16 as
@@ -263,7 +263,7 @@ class Backend {
                           const DrawBatch& /*batch*/) {
     return false;
   }
-  // ids[i], i32 [n]: where it is below 0, max(0, tokens[-1 - ids[i]]). Of devices that draw.
+  // ids[i], i32 [n], below 0 becomes max(0, tokens[-1 - ids[i]]), or 0 beyond the last token.
   virtual void TakeTokens(Tensor /*ids*/, Tensor /*tokens*/) {}
 
  private:
