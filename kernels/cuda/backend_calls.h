@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_status.h"
-#include "kernels/tensor.h"
+#include "kernels/tensor_rows.h"
 #include "services/base/check.h"
 
 namespace continuo::cuda {
@@ -18,13 +18,6 @@ T* Data(const Tensor& t) {
 }
 
 inline bool IsActivation(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
-
-// n rows of t from `row` on.
-inline Tensor RowsOf(Tensor t, int64_t row, int64_t n) {
-  t.data = static_cast<char*>(t.data) + row * t.cols() * static_cast<int64_t>(SizeOf(t.dtype));
-  t.shape[0] = n;
-  return t;
-}
 
 // call<T>() with the kernels' type of an activation.
 template <typename Call>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/bfloat16.h"
+#include "kernels/tensor_rows.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/activations.h"
@@ -15,14 +16,6 @@
 
 namespace continuo {
 namespace {
-
-Tensor Rows(Tensor tensor, int64_t first, int64_t n) {
-  CONTINUO_CHECK(first >= 0 && n >= 0 && first + n <= tensor.shape[0]);
-  tensor.data = static_cast<char*>(tensor.data) +
-                first * tensor.cols() * static_cast<int64_t>(SizeOf(tensor.dtype));
-  tensor.shape[0] = n;
-  return tensor;
-}
 
 class Llama : public Model {
  public:
@@ -68,7 +61,7 @@ class Llama : public Model {
     const int64_t rows = step.token_ids.rows(), wanted = step.wanted_rows.rows();
     CONTINUO_CHECK(wanted <= rows);
     now_ = all_.First(rows);
-    hidden_ = Rows(wanted < rows ? all_.h : all_.x, 0, wanted);
+    hidden_ = RowsOf(wanted < rows ? all_.h : all_.x, 0, wanted);
     if (!step.recurs || !Repeats(rows)) return Enqueue(step);
     std::array<int64_t, 18> key;
     auto at = key.begin();
@@ -82,9 +75,9 @@ class Llama : public Model {
   }
 
   Tensor Logits(int64_t first, int64_t n) override {
-    const Tensor last = Rows(all_.last, 0, n);
-    const Tensor part = Rows(all_.part, 0, n), logits = Rows(all_.logits, 0, n);
-    b_.RmsNorm(last, Rows(hidden_, first, n), weights_.final_gain, config_.rms_norm_eps);
+    const Tensor last = RowsOf(all_.last, 0, n);
+    const Tensor part = RowsOf(all_.part, 0, n), logits = RowsOf(all_.logits, 0, n);
+    b_.RmsNorm(last, RowsOf(hidden_, first, n), weights_.final_gain, config_.rms_norm_eps);
     b_.MatMul(part, last, weights_.head, Tensor{});
     if (config_.final_softcap > 0) b_.SoftCap(part, config_.final_softcap);
     if (shard_.size > 1) comm_.AllGather(logits, part, shard_.vocab_begin);

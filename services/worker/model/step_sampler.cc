@@ -5,6 +5,7 @@
 #include <atomic>
 #include <utility>
 
+#include "kernels/tensor_rows.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/model.h"
@@ -28,13 +29,6 @@ std::span<const T> PartOf(const std::vector<T>& values, const std::vector<int32_
 
 int32_t PositionOf(const StepPlan& plan, size_t sample) {
   return plan.positions[static_cast<size_t>(plan.sample_rows[sample])] + 1;
-}
-
-// Rows [first, first + n).
-Tensor RowsOf(Tensor logits, int64_t first, int64_t n) {
-  logits.data = static_cast<float*>(logits.data) + first * logits.cols();
-  logits.shape[0] = n;
-  return logits;
 }
 
 }  // namespace

@@ -89,8 +89,9 @@ class DrawnStep {
         num_drawn = sample;
       }
     }
-    // What was drawn is there for the next step: each sample's token, and one that is known.
-    std::vector<int32_t> ids = {3};
+    // What was drawn is there for the next step: each sample's token; one that is known stays, one
+    // of no sample is 0.
+    std::vector<int32_t> ids = {3, DrawnBy(1 << 28)};
     for (int i = 0; i < num_drawn; ++i) ids.push_back(DrawnBy(i));
     const DeviceTensor next(device, HostTensor::OfInts(ids));
     if (num_drawn > 0) sampler.TakeTokens(next);
@@ -101,8 +102,10 @@ class DrawnStep {
     sampler.TakeDrawn(kParity, plan_, undrawn, result, left);
     const HostTensor taken = next.Get();
     EXPECT_EQ(static_cast<const int32_t*>(taken.tensor().data)[0], 3);
+    EXPECT_EQ(static_cast<const int32_t*>(taken.tensor().data)[1],
+              num_drawn > 0 ? 0 : DrawnBy(1 << 28));
     for (int i = 0; i < num_drawn; ++i) {
-      const int32_t token = static_cast<const int32_t*>(taken.tensor().data)[i + 1];
+      const int32_t token = static_cast<const int32_t*>(taken.tensor().data)[i + 2];
       if (std::ranges::binary_search(left, i)) {
         EXPECT_TRUE(token >= 0 && token < vocab) << i;
       } else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -37,7 +38,9 @@ class Harness {
                    .block_size = options_.block_size,
                    .vocab_size = options_.vocab_size,
                    .clock = &clock_,
-                   .cost = std::move(cost)}),
+                   .cost = std::move(cost),
+                   .works_apart = true,
+                   .leaves_draw = [this] { return leaves_draws; }}),
         scheduler_(options_, &metrics_) {}
 
   // Ids count from 1 where none is given.
@@ -58,25 +61,49 @@ class Harness {
   // One step; the plan as it ran.
   StepPlan Step() {
     scheduler_.Expire(now());
-    const StepPlan plan = scheduler_.Schedule(now());
+    const StepPlan plan = Begin();
+    if (plan.num_rows() > 0) Finish();
+    return plan;
+  }
+  // Its halves. Between them a step ahead may begin; it has no rows where it is none.
+  StepPlan Begin() {
+    const StepPlan& plan = scheduler_.Schedule(now());
+    status_.Update(scheduler_.CheckInvariants());
     scheduler_.Deliver();
     if (plan.num_rows() == 0) return plan;
-    const absl::Duration begin = clock_.Elapsed();
-    auto result =
-        executor_.Run(plan, [this](std::span<uint32_t> mask) { scheduler_.FillMask(mask); });
+    begun_.push_back(clock_.Elapsed());
+    rows_ += plan.num_rows();
+    ++steps_;
+    status_.Update(
+        executor_.Start(plan, [this](std::span<uint32_t> mask) { scheduler_.FillMask(mask); }));
+    return plan;
+  }
+  void Finish() {
+    auto result = executor_.Finish();
     status_.Update(result.status());
-    if (!result.ok()) return plan;
-    status_.Update(scheduler_.Commit(*std::move(result), now(), clock_.Elapsed() - begin));
+    if (!result.ok()) return;
+    const absl::Duration begun = begun_.front();
+    begun_.pop_front();
+    status_.Update(scheduler_.Commit(*std::move(result), now(), clock_.Elapsed() - begun));
     scheduler_.Describe(record_);
     scheduler_.Deliver();
     status_.Update(scheduler_.CheckInvariants());
-    rows_ += plan.num_rows();
-    ++steps_;
-    return plan;
   }
   void RunToEnd() {
     while (!scheduler_.idle() && status_.ok() && steps_ < 100000) Step();
   }
+
+  // With steps ahead wherever the scheduler goes ahead.
+  void RunAheadToEnd() {
+    while ((!scheduler_.idle() || scheduler_.num_under_way() > 0) && status_.ok() &&
+           steps_ < 100000) {
+      if (scheduler_.num_under_way() == 0) Begin();
+      if (scheduler_.MayGoAhead()) Begin();
+      Finish();
+    }
+  }
+
+  bool leaves_draws = false;  // the fake device, to the host
 
   const Heard& heard(RequestId id) { return heard_[id]; }
   // Of a request as it was added.
@@ -126,6 +153,7 @@ class Harness {
   Scheduler scheduler_;
   StepRecord record_;
   absl::Status status_;
+  std::deque<absl::Duration> begun_;  // of the steps under way
   int64_t rows_ = 0, steps_ = 0;
 };
 

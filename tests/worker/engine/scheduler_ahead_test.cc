@@ -2,9 +2,6 @@
 // A step planned before the tokens of the one under way are known.
 #include <gmock/gmock.h>
 
-#include <functional>
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "tests/worker/engine/harness.h"
@@ -12,234 +9,159 @@
 namespace continuo {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// A scheduler driven by hand on a fake device that works apart.
-class ScheduleAheadTest : public ::testing::Test {
- protected:
-  explicit ScheduleAheadTest(int num_blocks = 64) {
-    options_.num_blocks = num_blocks;
-    options_.block_size = 4;
-    options_.vocab_size = 50;
-    Restart();
-  }
-  void Restart() {
-    executor_ = std::make_unique<FakeExecutor>(
-        FakeExecutorOptions{.num_blocks = options_.num_blocks,
-                            .block_size = options_.block_size,
-                            .vocab_size = options_.vocab_size,
-                            .works_apart = true,
-                            .leaves_draw = [this] { return leaves_draws_; }});
-    scheduler_ = std::make_unique<Scheduler>(options_, &metrics_);
-  }
-  Moment Now() const { return {clock_.Now(), clock_.Elapsed()}; }
-
-  void Add(Request request) {
-    const RequestId id = request.id;
-    requests_[id] = request;
-    heard_[id].resize(static_cast<size_t>(request.num_sequences));
-    scheduler_->Add(
-        std::move(request),
-        [this, id](RequestEvent event) {
-          for (const SequenceDelta& delta : event.deltas) {
-            auto& answer = heard_[id][static_cast<size_t>(delta.index)];
-            answer.insert(answer.end(), delta.tokens.begin(), delta.tokens.end());
-          }
-          if (event.ended) ended_[id] = event.ended->code();
-        },
-        clock_.Elapsed(), Now());
-  }
-  // Number of rows of the step that begins.
-  int Begin() {
-    const StepPlan& plan = scheduler_->Schedule(Now());
-    EXPECT_TRUE(scheduler_->CheckInvariants().ok()) << scheduler_->CheckInvariants();
-    scheduler_->Deliver();
-    if (plan.num_rows() == 0) return 0;
-    const absl::Status status =
-        executor_->Start(plan, [&](std::span<uint32_t> mask) { scheduler_->FillMask(mask); });
-    EXPECT_TRUE(status.ok()) << status;
-    return plan.num_rows();
-  }
-  int BeginAhead() {
-    EXPECT_TRUE(scheduler_->MayGoAhead());
-    return Begin();
-  }
-  void Finish() {
-    auto result = executor_->Finish();
-    ASSERT_TRUE(result.ok()) << result.status();
-    clock_.Advance(absl::Milliseconds(1));
-    const absl::Status status =
-        scheduler_->Commit(*std::move(result), Now(), absl::Milliseconds(1));
-    ASSERT_TRUE(status.ok()) << status;
-    scheduler_->Describe(record_);
-    scheduler_->Deliver();
-    EXPECT_TRUE(scheduler_->CheckInvariants().ok()) << scheduler_->CheckInvariants();
-  }
-  void RunToEnd() {
-    for (int step = 0; step < 1000 && !scheduler_->idle(); ++step) {
-      if (scheduler_->num_under_way() == 0) Begin();
-      if (scheduler_->MayGoAhead()) Begin();
-      Finish();
-    }
-    while (scheduler_->num_under_way() > 0) Finish();
-    EXPECT_TRUE(scheduler_->idle());
-    EXPECT_EQ(scheduler_->pool().num_used(), 0);
-  }
-  std::vector<int32_t> Expected(RequestId id, int index = 0) {
-    return FakeAnswer(requests_[id], index, options_.vocab_size);
-  }
-  static Request Asking(RequestId id, int prompt, int max_tokens) {
-    Request request = RequestOf(Tokens(prompt, static_cast<int>(id)), max_tokens);
-    request.id = id;
-    return request;
-  }
-
-  EngineOptions options_;
-  ManualClock clock_;
-  EngineMetrics metrics_;
-  bool leaves_draws_ = false;
-  std::unique_ptr<FakeExecutor> executor_;
-  std::unique_ptr<Scheduler> scheduler_;
-  StepRecord record_;
-  std::map<RequestId, Request> requests_;
-  std::map<RequestId, std::vector<std::vector<int32_t>>> heard_;
-  std::map<RequestId, absl::StatusCode> ended_;
-};
-
-TEST_F(ScheduleAheadTest, AnAnswerThatEndsByItsLengthHasNoRowTooMuch) {
-  Add(Asking(1, 5, 2));
-  EXPECT_EQ(Begin(), 5);
-  EXPECT_EQ(BeginAhead(), 1);
-  Finish();
-  EXPECT_EQ(BeginAhead(), 0);  // no step
-  EXPECT_EQ(scheduler_->num_under_way(), 1);
-  Finish();
-  EXPECT_EQ(heard_[1][0], Expected(1));
-  RunToEnd();
+int BeginAhead(Harness& h) {
+  EXPECT_TRUE(h.scheduler().MayGoAhead());
+  return h.Begin().num_rows();
 }
 
-TEST_F(ScheduleAheadTest, WhatIsCancelledUnderWayGivesNothingMoreAndItsBlocksAtOnce) {
-  Add(Asking(1, 6, 9));
-  Begin();
-  BeginAhead();
-  scheduler_->End(1, absl::CancelledError("gone"), Now());
-  scheduler_->Deliver();
-  EXPECT_EQ(ended_[1], absl::StatusCode::kCancelled);
-  EXPECT_EQ(scheduler_->pool().num_used(), 0);
+void ExpectWhole(Harness& h, RequestId id, int index = 0) {
+  EXPECT_EQ(h.heard(id).answers[static_cast<size_t>(index)], h.Expected(id, index))
+      << id << "." << index;
+}
+
+// Nothing is left, and nothing went wrong.
+void ExpectEmpty(Harness& h) {
+  EXPECT_TRUE(h.status().ok()) << h.status();
+  EXPECT_TRUE(h.scheduler().idle());
+  EXPECT_EQ(h.scheduler().pool().num_used(), 0);
+}
+
+TEST(ScheduleAheadTest, AnAnswerThatEndsByItsLengthHasNoRowTooMuch) {
+  Harness h;
+  const RequestId id = h.Add(RequestOf(Tokens(5), 2));
+  EXPECT_EQ(h.Begin().num_rows(), 5);
+  EXPECT_EQ(BeginAhead(h), 1);
+  h.Finish();
+  EXPECT_EQ(BeginAhead(h), 0);  // no step
+  EXPECT_EQ(h.scheduler().num_under_way(), 1);
+  h.Finish();
+  ExpectWhole(h, id);
+  ExpectEmpty(h);
+}
+
+TEST(ScheduleAheadTest, WhatIsCancelledUnderWayGivesNothingMoreAndItsBlocksAtOnce) {
+  Harness h;
+  const RequestId gone = h.Add(RequestOf(Tokens(6), 9));
+  h.Begin();
+  BeginAhead(h);
+  h.scheduler().End(gone, absl::CancelledError("gone"), h.now());
+  h.scheduler().Deliver();
+  EXPECT_EQ(h.heard(gone).ended->code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(h.scheduler().pool().num_used(), 0);
   // Another one takes the blocks while both steps are under way.
-  Add(Asking(2, 6, 3));
-  Finish();
-  BeginAhead();
-  Finish();
-  EXPECT_THAT(record_.sequences, IsEmpty());
-  RunToEnd();
-  EXPECT_THAT(heard_[1][0], IsEmpty());
-  EXPECT_EQ(heard_[2][0], Expected(2));
+  const RequestId next = h.Add(RequestOf(Tokens(6, 1), 3));
+  h.Finish();
+  BeginAhead(h);
+  h.Finish();
+  EXPECT_THAT(h.record().sequences, IsEmpty());
+  h.RunAheadToEnd();
+  EXPECT_THAT(h.heard(gone).answers[0], IsEmpty());
+  ExpectWhole(h, next);
+  ExpectEmpty(h);
 }
 
-TEST_F(ScheduleAheadTest, ARowBeyondAStopIsNotRecorded) {
-  Request request = Asking(1, 5, 9);
-  requests_[1] = request;
-  request.stop_ids = {Expected(1)[0]};
-  Add(request);
-  Begin();
-  BeginAhead();
-  Finish();
-  ASSERT_EQ(record_.sequences.size(), 1u);
-  EXPECT_EQ(record_.sequences[0].finish, FinishReason::kStop);
-  EXPECT_TRUE(scheduler_->idle());
-  Finish();
-  EXPECT_THAT(record_.sequences, IsEmpty());
-  RunToEnd();
+TEST(ScheduleAheadTest, ARowBeyondAStopIsNotRecorded) {
+  Harness h;
+  Request request = RequestOf(Tokens(5), 9);
+  request.stop_ids = {FakeAnswer(request, 0, h.options().vocab_size)[0]};
+  h.Add(request);
+  h.Begin();
+  BeginAhead(h);
+  h.Finish();
+  ASSERT_EQ(h.record().sequences.size(), 1u);
+  EXPECT_EQ(h.record().sequences[0].finish, FinishReason::kStop);
+  EXPECT_TRUE(h.scheduler().idle());
+  h.Finish();
+  EXPECT_THAT(h.record().sequences, IsEmpty());
+  ExpectEmpty(h);
 }
 
-TEST_F(ScheduleAheadTest, ALostDrawIsMadeAgainAndAwaitedThen) {
-  Add(Asking(1, 5, 4));
-  leaves_draws_ = true;
-  Begin();
-  BeginAhead();
-  Finish();
-  EXPECT_THAT(heard_[1][0], IsEmpty());
-  EXPECT_EQ(Begin(), 1);  // the prompt's last row
-  Finish();               // what went on without the token is dropped
-  EXPECT_THAT(heard_[1][0], IsEmpty());
-  EXPECT_FALSE(scheduler_->MayGoAhead());
-  Finish();
-  EXPECT_EQ(heard_[1][0].size(), 1u);
-  RunToEnd();
-  EXPECT_EQ(heard_[1][0], Expected(1));
+TEST(ScheduleAheadTest, ALostDrawIsMadeAgainAndAwaitedThen) {
+  Harness h;
+  h.leaves_draws = true;
+  const RequestId id = h.Add(RequestOf(Tokens(5), 4));
+  h.Begin();
+  BeginAhead(h);
+  h.Finish();
+  EXPECT_EQ(h.Begin().num_rows(), 1);  // the prompt's last row
+  h.Finish();                          // what went on without the token is dropped
+  EXPECT_THAT(h.heard(id).answers[0], IsEmpty());
+  EXPECT_FALSE(h.scheduler().MayGoAhead());
+  h.Finish();
+  EXPECT_EQ(h.heard(id).answers[0].size(), 1u);
+  h.RunAheadToEnd();
+  ExpectWhole(h, id);
+  ExpectEmpty(h);
 }
 
 // The one that reads the prompt for all ends while the first tokens of all are under way, and these
 // are then lost: nobody's token is given twice.
-TEST_F(ScheduleAheadTest, SiblingsOfAReaderThatEndsUnderWayDrawOnceEach) {
+TEST(ScheduleAheadTest, SiblingsOfAReaderThatEndsUnderWayDrawOnceEach) {
   for (const int prompt : {6, 8}) {
-    Restart();
-    heard_.clear();
-    Request request = Asking(1, prompt, 5);
+    Harness h;
+    h.leaves_draws = true;
+    Request request = RequestOf(Tokens(prompt), 5);
     request.num_sequences = 3;
-    Add(request);
-    leaves_draws_ = true;
-    EXPECT_EQ(Begin(), prompt);
-    scheduler_->FinishSequence(1, 0, Now());
-    if (scheduler_->MayGoAhead()) Begin();
-    leaves_draws_ = false;
-    Finish();
-    RunToEnd();
-    for (const int index : {1, 2}) {
-      EXPECT_EQ(heard_[1][static_cast<size_t>(index)], Expected(1, index)) << index;
-    }
+    const RequestId id = h.Add(request);
+    EXPECT_EQ(h.Begin().num_rows(), prompt);
+    h.scheduler().FinishSequence(id, 0, h.now());
+    if (h.scheduler().MayGoAhead()) h.Begin();
+    h.leaves_draws = false;
+    h.Finish();
+    h.RunAheadToEnd();
+    ExpectWhole(h, id, 1);
+    ExpectWhole(h, id, 2);
+    ExpectEmpty(h);
   }
 }
 
-TEST_F(ScheduleAheadTest, WhoGivesWayIsDecidedWhenItIsKnownWhoEnds) {
-  options_.max_running = 2;
-  Restart();
-  Add(Asking(1, 4, 2));
-  Add(Asking(2, 4, 9));
-  Begin();
-  BeginAhead();
-  Finish();
+TEST(ScheduleAheadTest, WhoGivesWayIsDecidedWhenItIsKnownWhoEnds) {
+  Harness h(EngineOptions{.max_running = 2});
+  h.Add(RequestOf(Tokens(4), 2));
+  h.Add(RequestOf(Tokens(4, 1), 9));
+  h.Begin();
+  BeginAhead(h);
+  h.Finish();
   // The first one's last token is under way.
-  Request request = Asking(3, 4, 2);
+  Request request = RequestOf(Tokens(4, 2), 2);
   request.priority = 1;
-  Add(request);
-  EXPECT_FALSE(scheduler_->MayGoAhead());
-  Finish();
-  RunToEnd();
-  EXPECT_EQ(metrics_.preemptions, 0u);
-  for (const RequestId id : {1, 2, 3}) EXPECT_EQ(heard_[id][0], Expected(id));
+  h.Add(request);
+  EXPECT_FALSE(h.scheduler().MayGoAhead());
+  h.Finish();
+  h.RunAheadToEnd();
+  EXPECT_EQ(h.metrics().preemptions, 0u);
+  for (const RequestId id : {1, 2, 3}) ExpectWhole(h, id);
+  ExpectEmpty(h);
 }
 
-TEST_F(ScheduleAheadTest, WithoutABlockForTheNextRowTheTokensAreAwaited) {
-  options_.num_blocks = 3;
-  Restart();
-  Add(Asking(1, 4, 3));
-  Add(Asking(2, 3, 2));
-  Begin();
-  BeginAhead();  // the first one's second block, the last that is free
-  Finish();
-  EXPECT_EQ(scheduler_->pool().num_free(), 0);
-  EXPECT_TRUE(scheduler_->MayGoAhead());  // nobody needs one more
-  RunToEnd();
-  EXPECT_EQ(metrics_.preemptions, 0u);
-  for (const RequestId id : {1, 2}) EXPECT_EQ(heard_[id][0], Expected(id));
+TEST(ScheduleAheadTest, WhoNeedsABlockThatIsNotThereIsAwaited) {
+  Harness h(EngineOptions{.num_blocks = 1});  // of 4 tokens
+  h.Add(RequestOf(Tokens(3), 9));
+  h.Begin();
+  BeginAhead(h);
+  h.Finish();
+  EXPECT_EQ(h.scheduler().pool().num_free(), 0);
+  EXPECT_FALSE(h.scheduler().MayGoAhead());
+  h.scheduler().EndAll(absl::CancelledError("it never fits"), h.now());
+  h.Finish();
+  ExpectEmpty(h);
 }
 
-TEST_F(ScheduleAheadTest, NoStepIsBegunBehindALongOne) {
-  options_.target_step = absl::Milliseconds(100);
-  Restart();
+TEST(ScheduleAheadTest, NoStepIsBegunBehindALongOne) {
+  Harness h(EngineOptions{.target_step = absl::Milliseconds(100)});
   for (const int milliseconds : {20, 30}) {
     for (int i = 0; i < 9; ++i) {
-      scheduler_->cost().Observe({5, 15, 1}, absl::Milliseconds(milliseconds));
+      h.scheduler().cost().Observe({5, 15, 1}, absl::Milliseconds(milliseconds));
     }
-    Add(Asking(milliseconds, 5, 9));
-    EXPECT_EQ(Begin(), 5);
-    EXPECT_EQ(scheduler_->MayGoAhead(), milliseconds == 20) << scheduler_->predicted();
-    Finish();
-    scheduler_->EndAll(absl::CancelledError("the next one"), Now());
+    h.Add(RequestOf(Tokens(5, milliseconds), 9));
+    EXPECT_EQ(h.Begin().num_rows(), 5);
+    EXPECT_EQ(h.scheduler().MayGoAhead(), milliseconds == 20) << h.scheduler().predicted();
+    h.Finish();
+    h.scheduler().EndAll(absl::CancelledError("the next one"), h.now());
   }
+  ExpectEmpty(h);
 }
 
 }  // namespace
