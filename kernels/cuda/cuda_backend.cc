@@ -149,10 +149,13 @@ void CudaBackend::ParallelFor(int n, absl::FunctionRef<void(int)> body) {
   pool_.Run(n, [&](int i, int) { body(i); });
 }
 
-void CudaBackend::Repeat(std::span<const int64_t> key, absl::FunctionRef<void()> work) {
+void CudaBackend::Repeat(std::span<const int64_t> key, absl::FunctionRef<absl::Status()> work) {
   if (!failure_.ok()) return;
-  const absl::Status status = graphs_.Run(key, work, stream());
-  Keep(status);  // after what failed in work(), which is why
+  const auto all = [&] {
+    const absl::Status status = work();
+    return failure_.ok() ? status : failure_;
+  };
+  Keep(graphs_.Run(key, all, stream_));
 }
 
 void CudaBackend::MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) {

@@ -67,7 +67,7 @@ absl::StatusOr<Replica::Rank> CudaReplica::MakeRank(int rank, int num_threads) {
     made.communicator = std::move(MakeThreadCommunicators(1)[0]);
   } else {
     ASSIGN_OR_RETURN(made.communicator,
-                     NcclCommunicator::Make(group_, rank, device.index, (*backend)->stream()));
+                     NcclCommunicator::Make(group_, rank, device.index, (*backend)->queue()));
   }
   made.backend = *std::move(backend);
   return made;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/graph_cache.h"
 
+#include <mutex>
+
 #include "kernels/cuda/cuda_status.h"
 #include "services/base/status_macros.h"
 
@@ -17,35 +19,43 @@ void GraphCache::Clear() {
   num_graphs_ = 0;
 }
 
-absl::Status GraphCache::Capture(absl::FunctionRef<void()> work, cudaStream_t stream,
+absl::Status GraphCache::Capture(absl::FunctionRef<absl::Status()> work, const Stream& stream,
                                  cudaGraphExec_t* graph) const {
-  RETURN_IF_ERROR(CudaStatus(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
-                             device_, "cudaStreamBeginCapture"));
-  work();
   cudaGraph_t captured = nullptr;
-  RETURN_IF_ERROR(
-      CudaStatus(cudaStreamEndCapture(stream, &captured), device_, "cudaStreamEndCapture"));
-  const absl::Status made =
-      CudaStatus(cudaGraphInstantiate(graph, captured, 0), device_, "cudaGraphInstantiate");
+  absl::Status worked;
+  {
+    const std::lock_guard lock(stream.capture_mutex());
+    RETURN_IF_ERROR(
+        CudaStatus(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), device_,
+                   "cudaStreamBeginCapture"));
+    worked = work();
+    const absl::Status ended =
+        CudaStatus(cudaStreamEndCapture(stream.get(), &captured), device_, "cudaStreamEndCapture");
+    worked.Update(ended);  // what failed in between is why
+  }
+  if (worked.ok()) {
+    worked = CudaStatus(cudaGraphInstantiate(graph, captured, 0), device_, "cudaGraphInstantiate");
+  }
+  if (captured == nullptr) return worked;
   const absl::Status ended = CudaStatus(cudaGraphDestroy(captured), device_, "cudaGraphDestroy");
-  if (made.ok() && !ended.ok()) (void)cudaGraphExecDestroy(*graph);
-  RETURN_IF_ERROR(made);
-  return ended;
+  if (worked.ok() && !ended.ok()) (void)cudaGraphExecDestroy(*graph);
+  worked.Update(ended);
+  return worked;
 }
 
-absl::Status GraphCache::Run(std::span<const int64_t> key, absl::FunctionRef<void()> work,
-                             cudaStream_t stream) {
+absl::Status GraphCache::Run(std::span<const int64_t> key, absl::FunctionRef<absl::Status()> work,
+                             Stream& stream) {
   RETURN_IF_ERROR(SetDevice(device_));
   const std::vector<int64_t> name(key.begin(), key.end());
   auto found = graphs_.find(name);
   if (found == graphs_.end()) {
     if (graphs_.size() >= kMaxKeys || num_graphs_ >= kMaxGraphs) {
       // None of them may be running.
-      RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream), device_, "cudaStreamSynchronize"));
+      RETURN_IF_ERROR(stream.Synchronize());
       Clear();
     }
+    RETURN_IF_ERROR(work());
     graphs_.emplace(name, nullptr);
-    work();
     return absl::OkStatus();
   }
   if (found->second == nullptr) {
@@ -54,7 +64,10 @@ absl::Status GraphCache::Run(std::span<const int64_t> key, absl::FunctionRef<voi
     found->second = graph;
     ++num_graphs_;
   }
-  return CudaStatus(cudaGraphLaunch(found->second, stream), device_, "cudaGraphLaunch");
+  RETURN_IF_ERROR(
+      CudaStatus(cudaGraphLaunch(found->second, stream.get()), device_, "cudaGraphLaunch"));
+  stream.CountGraph();  // who sees it finds the graph on the stream
+  return absl::OkStatus();
 }
 
 }  // namespace continuo::cuda

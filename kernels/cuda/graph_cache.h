@@ -9,11 +9,12 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "cuda_runtime_api.h"
+#include "kernels/cuda/stream.h"
 
 namespace continuo::cuda {
 
 // What a device has been given to do again and again, as CUDA graphs: one launch instead of
-// hundreds. Not thread-safe.
+// hundreds. NCCL's collectives may be among it; their communicators end later. Not thread-safe.
 class GraphCache {
  public:
   explicit GraphCache(int device) : device_(device) {}
@@ -24,8 +25,9 @@ class GraphCache {
   // Enqueues what work() enqueues on `stream`: the first time of a key by calling it, the second
   // time as well, as a graph that is kept, later by that graph alone. So what comes once costs
   // nothing more, and whatever work() prepares at its first call is there when it is captured.
-  absl::Status Run(std::span<const int64_t> key, absl::FunctionRef<void()> work,
-                   cudaStream_t stream);
+  // An error of work() is the result, and nothing is kept.
+  absl::Status Run(std::span<const int64_t> key, absl::FunctionRef<absl::Status()> work,
+                   Stream& stream);
   // Forgets all, none of which runs: what they were captured with has changed.
   void Clear();
 
@@ -34,7 +36,7 @@ class GraphCache {
   static constexpr size_t kMaxGraphs = 128;
   static constexpr size_t kMaxKeys = 4096;
 
-  absl::Status Capture(absl::FunctionRef<void()> work, cudaStream_t stream,
+  absl::Status Capture(absl::FunctionRef<absl::Status()> work, const Stream& stream,
                        cudaGraphExec_t* graph) const;
 
   const int device_;

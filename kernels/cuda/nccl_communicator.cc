@@ -2,6 +2,8 @@
 #include "kernels/cuda/nccl_communicator.h"
 
 #include <algorithm>
+#include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,14 +17,16 @@
 namespace continuo::cuda {
 namespace {
 
-// Between looks at what goes on by itself.
+// Between looks at what goes on by itself. A call that enqueues is through after some ten
+// microseconds: NCCL hands it to a thread.
 constexpr absl::Duration kCallPeriod = absl::Microseconds(100);
+constexpr int kQuickLooks = 200;
 constexpr absl::Duration kWatchPeriod = absl::Milliseconds(10);
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Make(
-    std::shared_ptr<NcclGroup> group, int rank, int device, cudaStream_t stream) {
+    std::shared_ptr<NcclGroup> group, int rank, int device, const Stream& stream) {
   CONTINUO_CHECK(rank >= 0 && rank < group->size());
   std::unique_ptr<NcclCommunicator> made(
       new NcclCommunicator(std::move(group), rank, device, stream));
@@ -111,19 +115,23 @@ absl::Status NcclCommunicator::Call(absl::string_view what, NcclCall call) {
   std::unique_lock lock(comm_->mutex);
   RETURN_IF_ERROR(group_->failure());
   ncclResult_t result = call(comm_->comm);
-  while (result == ncclInProgress) {
+  for (int look = 0; result == ncclInProgress; ++look) {
     if (group_->Elapsed() - start > hang_limit()) {
       return absl::DeadlineExceededError(absl::StrCat(
           Name(), ": ", what, " has been in progress for ", absl::FormatDuration(hang_limit())));
     }
     lock.unlock();
-    group_->Pause(kCallPeriod);
+    if (look < kQuickLooks) {
+      std::this_thread::yield();
+    } else {
+      group_->Pause(kCallPeriod);
+    }
     lock.lock();
     RETURN_IF_ERROR(group_->failure());
     RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(comm_->comm, &result), "ncclCommGetAsyncError",
                                comm_->comm));
   }
-  ++num_enqueued_;
+  ++num_called_;
   return NcclStatus(result, what, comm_->comm);
 }
 
@@ -244,11 +252,12 @@ absl::Status NcclCommunicator::CheckOnce() {
 }
 
 // One mark at a time, behind whatever has been enqueued since the last: nothing for the rank's
-// thread to do, and no more than one event in each period.
+// thread to do, and no more than one event in each period. None while the stream is captured.
 absl::Status NcclCommunicator::CheckStream() {
   if (!mark_pending_) {
-    const int64_t enqueued = num_enqueued_;
-    if (enqueued == num_marked_) return absl::OkStatus();
+    const std::unique_lock lock(queue_.capture_mutex(), std::try_to_lock);
+    const int64_t enqueued = num_enqueued();
+    if (!lock.owns_lock() || enqueued == num_marked_) return absl::OkStatus();
     RETURN_IF_ERROR(mark_->Record(stream_));
     num_marked_ = enqueued;
     mark_pending_ = true;
@@ -264,7 +273,10 @@ absl::Status NcclCommunicator::CheckStream() {
 void NcclCommunicator::EndAfterFailure() {
   if (comm_->ended.exchange(true)) return;
   const absl::Duration start = group_->Elapsed();
-  if (!mark_pending_ && num_enqueued_ != num_marked_) mark_pending_ = mark_->Record(stream_).ok();
+  if (!mark_pending_ && num_enqueued() != num_marked_) {
+    const std::lock_guard lock(queue_.capture_mutex());  // its thread hears of the failure
+    mark_pending_ = mark_->Record(stream_).ok();
+  }
   // ncclCommAbort may hang where a device does, so it has a thread that can be left behind.
   auto aborted = std::make_shared<std::atomic<bool>>(false);
   std::thread aborter([comm = comm_, group = group_, device = device_, aborted] {

@@ -28,14 +28,15 @@ namespace continuo::cuda {
 // thread, which waits for the device elsewhere; a second thread per rank watches. A failure of any
 // rank, an error that NCCL reports later and a stream that stands still become the group's failure:
 // all ranks' communicators are aborted, what waits in a collective comes back with undefined
-// output, later calls do nothing, and status() is that failure on every rank.
+// output, later calls do nothing, and status() is that failure on every rank. Collectives may be
+// part of what GraphCache captures; such graphs end before the communicator.
 class NcclCommunicator : public Communicator {
  public:
   // Returns when all ranks are connected and have added a number, or with the group's failure
   // (DeadlineExceeded after init_limit). `stream` is of `device` and outlives the result.
   static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Make(std::shared_ptr<NcclGroup> group,
                                                                 int rank, int device,
-                                                                cudaStream_t stream);
+                                                                const Stream& stream);
   // Its rank's stream is idle, or the group has failed. All ranks' are destroyed, in any order.
   ~NcclCommunicator() override;
 
@@ -59,8 +60,12 @@ class NcclCommunicator : public Communicator {
   };
   using NcclCall = absl::FunctionRef<ncclResult_t(ncclComm_t)>;
 
-  NcclCommunicator(std::shared_ptr<NcclGroup> group, int rank, int device, cudaStream_t stream)
-      : group_(std::move(group)), rank_(rank), device_(device), stream_(stream) {}
+  NcclCommunicator(std::shared_ptr<NcclGroup> group, int rank, int device, const Stream& stream)
+      : group_(std::move(group)),
+        rank_(rank),
+        device_(device),
+        queue_(stream),
+        stream_(stream.get()) {}
 
   absl::Status Init();
   absl::Status Join();
@@ -78,23 +83,26 @@ class NcclCommunicator : public Communicator {
   absl::Status CheckStream();
   void EndAfterFailure();
 
+  // Of calls and graphs: what may wait for another rank. Any thread.
+  int64_t num_enqueued() const { return num_called_ + queue_.num_graphs(); }
   absl::Duration hang_limit() const { return absl::Nanoseconds(hang_limit_.load()); }
   absl::Status NcclStatus(ncclResult_t result, absl::string_view what, ncclComm_t comm) const;
   std::string Name() const;  // "rank 1 on cuda:1"
 
   const std::shared_ptr<NcclGroup> group_;
   const int rank_, device_;
-  const cudaStream_t stream_;
+  const Stream& queue_;
+  const cudaStream_t stream_;  // of queue_
   const std::shared_ptr<Comm> comm_ = std::make_shared<Comm>();
   DeviceBuffer scratch_;
-  std::atomic<int64_t> hang_limit_{0};    // nanoseconds
-  std::atomic<int64_t> num_enqueued_{0};  // calls that put work on the stream
+  std::atomic<int64_t> hang_limit_{0};  // nanoseconds
+  std::atomic<int64_t> num_called_{0};  // calls that put work on the stream
   std::atomic<bool> stopping_{false};
 
   // Of the watching thread, and of the destructor after it.
   std::optional<Event> mark_;  // behind the collectives enqueued when it was recorded
   bool mark_pending_ = false;
-  int64_t num_marked_ = 0;  // of num_enqueued_
+  int64_t num_marked_ = 0;  // of num_enqueued()
   absl::Duration marked_at_;
   std::thread watcher_;
 };

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -43,10 +47,13 @@ class Stream {
   static absl::StatusOr<Stream> Make(int device);
 
   Stream(Stream&& other) noexcept
-      : device_(other.device_), stream_(std::exchange(other.stream_, nullptr)) {}
+      : device_(other.device_),
+        stream_(std::exchange(other.stream_, nullptr)),
+        shared_(std::move(other.shared_)) {}
   Stream& operator=(Stream&& other) noexcept {
     std::swap(device_, other.device_);
     std::swap(stream_, other.stream_);
+    std::swap(shared_, other.shared_);
     return *this;
   }
   ~Stream();
@@ -58,10 +65,23 @@ class Stream {
   int device() const { return device_; }
   cudaStream_t get() const { return stream_; }
 
+  // Held by its thread while what it enqueues becomes a graph instead. Another thread holds it
+  // where it gives the stream work, which would become part of that graph.
+  std::mutex& capture_mutex() const { return shared_->capture_mutex; }
+  // Graphs that it has been given. Any thread.
+  int64_t num_graphs() const { return shared_->num_graphs; }
+  void CountGraph() { ++shared_->num_graphs; }
+
  private:
-  Stream(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
+  struct Shared {
+    std::mutex capture_mutex;
+    std::atomic<int64_t> num_graphs{0};
+  };
+  Stream(int device, cudaStream_t stream)
+      : device_(device), stream_(stream), shared_(std::make_unique<Shared>()) {}
   int device_;
   cudaStream_t stream_;
+  std::unique_ptr<Shared> shared_;
 };
 
 }  // namespace continuo::cuda

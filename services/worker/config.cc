@@ -117,6 +117,8 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
                  "How long streams may go on after SIGTERM before they are handed over");
   flags.Switch("deterministic", &c.deterministic,
                "Tokens do not depend on the load, at some cost on CUDA; always so on the CPU");
+  flags.Switch("cuda_graphs", &c.cuda_graphs,
+               "Steps that only decode are CUDA graphs, made at start; false enqueues each kernel");
 }
 
 int BadCommandLine(std::string_view text) {
@@ -174,6 +176,7 @@ absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t availa
   load.tensor_parallel = config.tensor_parallel;
   load.max_context_tokens = config.max_context_tokens;
   load.deterministic = config.deterministic;
+  load.graphs = config.cuda_graphs;
   if (config.device != "cpu") {
     // The loader sees what the devices have free.
     load.num_blocks = config.kv_blocks;

@@ -48,6 +48,7 @@ struct WorkerConfig {
   int max_draft_tokens = 8;
   absl::Duration drain_grace = absl::Seconds(5);
   bool deterministic = false;
+  bool cuda_graphs = true;
 };
 
 // Either a configuration or the exit code: 0 after --help or --version, 2 after a bad command

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // NcclCommunicator over the real NCCL, with as many ranks (1, 2, 4 or 8) as there are devices, and
 // the kernel of its tree.
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/graph_cache.h"
 #include "kernels/cuda/nccl_communicator.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/tree_sum.h"
@@ -60,32 +63,48 @@ TEST(TreeSumTest, AddsAsTheHostDoes) {
   }
 }
 
+// As many ranks as the machine has devices, up to 8 and a power of two.
+int NumRanks(int devices) { return devices >= 8 ? 8 : devices >= 4 ? 4 : devices >= 2 ? 2 : 1; }
+
+// What each rank, a thread with a stream, came back with.
+template <typename Body>
+std::vector<absl::Status> OnRanks(int size, NcclOptions options, Body body) {
+  const SystemClock clock;
+  options.clock = &clock;
+  options.on_stuck = [](const absl::Status& status) { FAIL() << status; };
+  const auto group = NcclGroup::Make(size, std::move(options));
+  if (!group.ok()) return {group.status()};
+  std::vector<absl::Status> statuses(static_cast<size_t>(size));
+  const auto run = [&](int rank) -> absl::Status {
+    ASSIGN_OR_RETURN(Stream stream, Stream::Make(rank));
+    ASSIGN_OR_RETURN(const std::unique_ptr<NcclCommunicator> c,
+                     NcclCommunicator::Make(*group, rank, rank, stream));
+    c->SetHangLimit(HangLimit(absl::ZeroDuration()));
+    RETURN_IF_ERROR(body(*c, stream));
+    return c->status();
+  };
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] { statuses[static_cast<size_t>(r)] = run(r); });
+  }
+  for (std::thread& t : threads) t.join();
+  return statuses;
+}
+
 TEST(NcclTest, SumsInTreeOrderGathersAndEnds) {
-  const int devices = NumDevices();
-  if (devices == 0) GTEST_SKIP() << "skipped: no device";
-  const int size = devices >= 8 ? 8 : devices >= 4 ? 4 : devices >= 2 ? 2 : 1;
+  if (NumDevices() == 0) GTEST_SKIP() << "skipped: no device";
+  const int size = NumRanks(NumDevices());
   RecordProperty("ranks", size);
   constexpr int64_t kN = 20'000, kRows = 30;
   std::vector<int64_t> begin = {0};
   for (int r = 0; r < size; ++r) begin.push_back(begin.back() + 1 + r % 3 * 50);
 
-  const SystemClock clock;
-  const auto group =
-      NcclGroup::Make(size, {.tree_order = true,
-                             .scratch_bytes = size_t{64} << 10,  // several turns
-                             .on_stuck = [](const absl::Status& status) { FAIL() << status; },
-                             .clock = &clock});
-  ASSERT_TRUE(group.ok()) << group.status();
-  std::vector<absl::Status> statuses(size);
   std::vector<std::vector<float>> sums(size), gathered(size);
-  const auto run = [&](int rank) -> absl::Status {
-    ASSIGN_OR_RETURN(Stream stream, Stream::Make(rank));
-    ASSIGN_OR_RETURN(const std::unique_ptr<NcclCommunicator> c,
-                     NcclCommunicator::Make(*group, rank, rank, stream.get()));
-    c->SetHangLimit(HangLimit(absl::ZeroDuration()));
+  const auto run = [&](NcclCommunicator& c, Stream& stream) -> absl::Status {
+    const int rank = c.rank();
     for (int64_t i = 0; i < kN; ++i) sums[rank].push_back(ValueOf(rank, i));
     RETURN_IF_ERROR(OnDevice(sums[rank], stream, [&](float* data) {
-      c->AllReduceSum({.data = data, .dtype = DType::kF32, .shape = {1, kN, 1}});
+      c.AllReduceSum({.data = data, .dtype = DType::kF32, .shape = {1, kN, 1}});
     }));
     // The rank's part, and after it the whole.
     const int64_t cols = begin[rank + 1] - begin[rank], part = kRows * cols;
@@ -94,18 +113,18 @@ TEST(NcclTest, SumsInTreeOrderGathersAndEnds) {
       gathered[rank][i] = ValueOf(0, i / cols * begin.back() + begin[rank] + i % cols);
     }
     RETURN_IF_ERROR(OnDevice(gathered[rank], stream, [&](float* data) {
-      c->AllGather({.data = data + part, .dtype = DType::kF32, .shape = {kRows, begin.back(), 1}},
-                   {.data = data, .dtype = DType::kF32, .shape = {kRows, cols, 1}}, begin);
+      c.AllGather({.data = data + part, .dtype = DType::kF32, .shape = {kRows, begin.back(), 1}},
+                  {.data = data, .dtype = DType::kF32, .shape = {kRows, cols, 1}}, begin);
     }));
     gathered[rank].erase(gathered[rank].begin(), gathered[rank].begin() + part);
-    return c->status();
+    return absl::OkStatus();
   };
-  std::vector<std::thread> threads;
-  for (int r = 0; r < size; ++r) threads.emplace_back([&, r] { statuses[r] = run(r); });
-  for (std::thread& t : threads) t.join();
-
+  // Several turns.
+  for (const absl::Status& status :
+       OnRanks(size, {.tree_order = true, .scratch_bytes = size_t{64} << 10}, run)) {
+    ASSERT_TRUE(status.ok()) << status;
+  }
   for (int r = 0; r < size; ++r) {
-    ASSERT_TRUE(statuses[r].ok()) << statuses[r];
     for (int64_t i = 0; i < kN; ++i) {
       std::vector<float> parts;
       for (int rank = 0; rank < size; ++rank) parts.push_back(ValueOf(rank, i));
@@ -113,6 +132,48 @@ TEST(NcclTest, SumsInTreeOrderGathersAndEnds) {
     }
     for (int64_t i = 0; i < kRows * begin.back(); ++i)
       ASSERT_EQ(gathered[r][i], ValueOf(0, i)) << i;
+  }
+}
+
+// Sums of small integers, which are exact: each time they are done again they are `size` times as
+// large.
+TEST(NcclTest, CollectivesOfAGraphAreDoneWheneverItIs) {
+  if (NumDevices() == 0) GTEST_SKIP() << "skipped: no device";
+  const int size = NumRanks(NumDevices());
+  RecordProperty("ranks", size);
+  constexpr int64_t kN = 20'000;
+  constexpr int kTimes = 4;
+  for (const bool tree_order : {false, true}) {
+    std::vector<std::vector<float>> x(size);
+    const auto run = [&](NcclCommunicator& c, Stream& stream) -> absl::Status {
+      std::vector<float>& mine = x[c.rank()];
+      for (int64_t i = 0; i < kN; ++i) mine.push_back(static_cast<float>(i % 13 + c.rank()));
+      GraphCache graphs(stream.device());
+      absl::Status status;
+      status.Update(OnDevice(mine, stream, [&](float* data) {
+        const std::vector<int64_t> key = {1};
+        for (int time = 0; time < kTimes; ++time) {
+          status.Update(graphs.Run(
+              key,
+              [&] {
+                c.AllReduceSum({.data = data, .dtype = DType::kF32, .shape = {1, kN, 1}});
+                return c.status();
+              },
+              stream));
+        }
+      }));
+      return status;
+    };
+    for (const absl::Status& status : OnRanks(size, {.tree_order = tree_order}, run)) {
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    const auto scale = static_cast<float>(std::pow(size, kTimes - 1));
+    for (int r = 0; r < size; ++r) {
+      for (int64_t i = 0; i < kN; ++i) {
+        const auto sum = static_cast<float>(size * (i % 13) + size * (size - 1) / 2);
+        ASSERT_EQ(x[r][i], scale * sum) << i;
+      }
+    }
   }
 }
 

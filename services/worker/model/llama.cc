@@ -71,7 +71,10 @@ class Llama : public Model {
         *at++ = part;
       }
     }
-    b_.Repeat(key, [&] { Enqueue(step); });
+    b_.Repeat(key, [&] {
+      Enqueue(step);
+      return comm_.status();
+    });
   }
 
   Tensor Logits(int64_t first, int64_t n) override {
@@ -84,10 +87,8 @@ class Llama : public Model {
     return logits;
   }
 
-  // With several ranks their second threads look at the stream meanwhile, with experts the host may
-  // have to wait for their numbers of rows.
+  // Not where the host waits for the experts' numbers of rows.
   bool Repeats(int64_t rows) const override {
-    if (shard_.size > 1) return false;
     for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
       if (!config_.has_experts(static_cast<int>(layer))) continue;
       const ExpertsWeights& experts = weights_.layers[layer].experts;

@@ -284,6 +284,7 @@ absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const Load
                                   .num_blocks = *num_blocks,
                                   .block_size = options.block_size,
                                   .max_rows = options.max_batch_tokens,
+                                  .repeats = options.graphs,
                                   .num_threads = threads(rank),
                                   .weights_cache = cache.has_value() ? &*cache : nullptr},
                                  std::move(ranks[rank].backend),

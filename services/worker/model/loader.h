@@ -38,6 +38,7 @@ struct LoadOptions {
   int64_t kv_cache_memory = 0;
   int block_size = 16;          // tokens of a KV block
   int max_batch_tokens = 2048;  // rows of one step at most
+  bool graphs = true;           // as ModelRunnerOptions::repeats
   // On CUDA devices: what steps of up to so many sequences take there is taken and measured before
   // the KV cache gets the rest, and their graphs are made. 0: neither; a larger margin stays free.
   int warm_up_sequences = 0;

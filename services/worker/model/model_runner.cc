@@ -34,8 +34,12 @@ ModelRunner::ModelRunner(const ModelConfig& config, const ModelRunnerOptions& op
       block_copies_(*backend_),
       sampler_(*backend_, config.vocab_size, options.num_threads) {}
 
-// Its memory may be in use; an error was told before, or nobody waits for it.
-ModelRunner::~ModelRunner() { (void)backend_->Synchronize(); }
+// Its memory may be in use; an error was told before, or nobody waits for it. What is repeated has
+// collectives of the communicator, which ends before the backend.
+ModelRunner::~ModelRunner() {
+  (void)backend_->Synchronize();
+  backend_->ForgetRepeated();
+}
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
     const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
@@ -134,11 +138,11 @@ std::optional<PlanWords::Fill> ModelRunner::FillUp(const Step& step) const {
   const int rows = plan.num_rows();
   const bool decodes =
       rows > 0 && rows == plan.num_seqs() && step.distinct_rows.size() == plan.token_ids.size();
-  if (!WorksApart() || !decodes) return std::nullopt;
+  if (!decodes) return std::nullopt;
   const int most_blocks = (config_.context_length + options_.block_size - 1) / options_.block_size;
   const int padded = std::min(PaddedRows(rows), options_.max_rows);
   const int columns = PaddedBlocks(std::max(1, plan.max_blocks), most_blocks);
-  if (!IsPadded(padded, columns) || !model_->Repeats(padded)) return std::nullopt;
+  if (!IsPadded(padded, columns) || !Repeats(padded)) return std::nullopt;
   return PlanWords::Fill{
       .more = padded - rows, .columns = columns, .spare_block = cache_->num_blocks()};
 }

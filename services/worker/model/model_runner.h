@@ -32,6 +32,7 @@ struct ModelRunnerOptions {
   int num_blocks = 0;
   int block_size = 16;
   int max_rows = 0;                             // of one step
+  bool repeats = true;                          // steps of a shape by Backend::Repeat, if they can
   int num_threads = 1;                          // that the backend has for ParallelFor
   const WeightsCache* weights_cache = nullptr;  // as Weights::Load takes it; for Make alone
 };
@@ -65,8 +66,8 @@ class ModelRunner : public Executor {
   absl::Status Forget();
   absl::Status ResizeCache(int num_blocks) { return cache_->Resize(num_blocks); }
 
-  // As Model::Repeats, where the device works apart.
-  bool Repeats(int rows) const { return WorksApart() && model_->Repeats(rows); }
+  // As Model::Repeats, where the device works apart and it is wanted.
+  bool Repeats(int rows) const { return options_.repeats && WorksApart() && model_->Repeats(rows); }
   // As Backend::BindThread.
   void BindThread() { backend_->BindThread(); }
   int vocab_size() const { return config_.vocab_size; }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole models on CudaBackend over the shim: loading, memory, steps, failures.
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/replica.h"
@@ -71,14 +73,20 @@ std::vector<float> DecodeScores(LoadedModel& model, int num_steps) {
 }
 
 TEST(CudaModelTest, DecodingIsAGraphFromTheSecondStepOn) {
-  CudaShim::Reset({});
-  for (const auto& [family, weights] : std::vector<std::pair<const char*, const char*>>{
-           {"llama", "auto"}, {"gemma2", "auto"}, {"llama", "int8"}, {"qwen3_moe", "int8"}}) {
-    SCOPED_TRACE(std::string(family) + " " + weights);
+  CudaShim::Reset({.devices = {{}, {}}});
+  struct Case {
+    const char *family, *weights, *device;
+    int num_ranks;
+  };
+  for (const auto& [family, weights, device, num_ranks] :
+       {Case{"llama", "auto", "cuda:0", 1}, Case{"gemma2", "auto", "cuda:0", 1},
+        Case{"llama", "int8", "cuda:0", 1}, Case{"qwen3_moe", "int8", "cuda:0", 1},
+        Case{"llama", "auto", "cuda:0,1", 2}, Case{"qwen3_moe", "int8", "cuda:0,1", 2}}) {
+    SCOPED_TRACE(absl::StrCat(family, " ", weights, " ", device));
     const TinyModel files({.family = family});
     const bool quantised = std::string(weights) != "auto";  // in the CPU's way, another one
     LoadedModel cpu = LoadOn(files, "cpu", false, "auto", weights);
-    LoadedModel cuda = LoadOn(files, "cuda:0", false, "auto", weights);
+    LoadedModel cuda = LoadOn(files, device, false, "auto", weights);
     constexpr int kSteps = 40;  // across blocks and windows
     const auto count = [](const std::string& function) {
       int n = 0;
@@ -88,8 +96,8 @@ TEST(CudaModelTest, DecodingIsAGraphFromTheSecondStepOn) {
     const int launches = count("cudaGraphLaunch"), captures = count("cudaStreamBeginCapture");
     ExpectSameScores(DecodeScores(cuda, kSteps), DecodeScores(cpu, kSteps),
                      quantised ? 0.5f : 1e-3f);
-    EXPECT_EQ(count("cudaStreamBeginCapture"), captures + 1);
-    EXPECT_EQ(count("cudaGraphLaunch"), launches + kSteps - 1);
+    EXPECT_EQ(count("cudaStreamBeginCapture"), captures + num_ranks);
+    EXPECT_EQ(count("cudaGraphLaunch"), launches + num_ranks * (kSteps - 1));
   }
   EXPECT_THAT(CudaShim::Alive(), IsEmpty());
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
@@ -131,12 +139,13 @@ TEST(CudaModelTest, EveryCallOfAGraphThatFailsEndsTheStep) {
   const TinyModel files({.num_layers = 1});
   for (const char* function : {"cudaStreamBeginCapture", "cudaStreamEndCapture",
                                "cudaGraphInstantiate", "cudaGraphDestroy", "cudaGraphLaunch"}) {
-    SCOPED_TRACE(function);
-    CudaShim::Reset({});
-    {
-      LoadedModel model = LoadOn(files, "cuda:0");
+    for (const auto& [devices, failing] :
+         {std::pair("cuda:0", 0), std::pair("cuda:0,1", 0), std::pair("cuda:0,1", 1)}) {
+      SCOPED_TRACE(absl::StrCat(function, " of cuda:", failing, " of ", devices));
+      CudaShim::Reset({.devices = {{}, {}}});
+      LoadedModel model = LoadOn(files, devices);
       EXPECT_EQ(DecodeScores(model, 1).size(), 2u);
-      CudaShim::Fail({0, function, 1});
+      CudaShim::Fail({failing, function, 1});
       const std::vector<int32_t> token = {5};
       PlanBuilder builder(model.block_size, 4);
       for (const int id : {0, 1}) builder.Add(id, 1, token, LastOf(token));
@@ -209,50 +218,82 @@ TEST(CudaModelTest, TheDevicesMemoryDecidesTheKvBlocks) {
 
 // Steps of every shape run before the KV cache takes what their graphs leave; none of those that
 // follow is enqueued op by op, and none lacks memory.
-TEST(CudaModelTest, AWarmDeviceHasItsGraphsAndTheRoomForThem) {
-  constexpr int64_t kGraph = int64_t{20} << 20, kFree = kGiB;
-  const TinyModel files({.num_layers = 1});
-  LoadOptions options;
-  options.dir = files.dir();
-  options.device = "cuda:0";
-  options.max_batch_tokens = 64;
-  options.warm_up_sequences = 17;
-  const auto load = [&](int64_t graph_bytes) {
-    CudaShim::Reset({.devices = {{.free_bytes = kFree, .graph_bytes = graph_bytes}}});
-    auto loaded = LoadExecutor(options);
+class CudaWarmUpTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  CudaWarmUpTest() : files_({.num_layers = 1}) {
+    options_.dir = files_.dir();
+    options_.device = GetParam();
+    options_.max_batch_tokens = 64;
+    options_.warm_up_sequences = 17;
+  }
+
+  LoadedModel Load(int64_t graph_bytes) {
+    const ShimDevice device = {.free_bytes = kGiB, .graph_bytes = graph_bytes};
+    CudaShim::Reset({.devices = {device, device}});
+    auto loaded = LoadExecutor(options_);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     CONTINUO_CHECK(loaded.ok());
     return *std::move(loaded);
-  };
-  const auto count = [](const std::string& function) {
-    int n = 0;
-    for (const ShimCall& call : CudaShim::Calls()) n += call.function == function ? 1 : 0;
-    return n;
-  };
-  const RankMemory without = load(0).ranks[0];
-  EXPECT_EQ(without.graph_bytes, 0);
-  // More than where nothing is measured.
-  options.warm_up_sequences = 0;
-  EXPECT_LT(load(0).ranks[0].kv_bytes, without.kv_bytes - (int64_t{500} << 20));
-  options.warm_up_sequences = 17;
-  LoadedModel model = load(kGraph);
-  // 1, 2, 4, 8, 16 and 24 rows, a context that fits one table.
-  EXPECT_EQ(model.ranks[0].graph_bytes, 6 * kGraph);
-  EXPECT_NEAR(static_cast<double>(model.ranks[0].kv_bytes),
-              static_cast<double>(without.kv_bytes - 6 * kGraph), 1 << 20);
-  EXPECT_EQ(count("cudaGraphInstantiate"), 12);
-  const int launches = count("cudaGraphLaunch"), mallocs = count("cudaMalloc");
-  for (int rows = 1; rows <= 17; ++rows) {
-    PlanBuilder builder(model.block_size, 4);
-    const std::vector<int32_t> token = {5};
-    for (int id = 0; id < rows; ++id) builder.Add(id, 0, token, LastOf(token));
-    EXPECT_TRUE(model.executor->Run(builder.plan(), [](std::span<uint32_t>) {}).ok());
   }
-  EXPECT_EQ(count("cudaGraphLaunch"), launches + 17);
-  EXPECT_EQ(count("cudaGraphInstantiate"), 12);
-  EXPECT_EQ(count("cudaMalloc"), mallocs);
-  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+  // Of a rank.
+  int Count(const std::string& function) const {
+    int n = 0;
+    for (const ShimCall& call : CudaShim::Calls()) {
+      n += call.function == function && call.device == 0 ? 1 : 0;
+    }
+    return n;
+  }
+  static void RunStepsOf1To17(LoadedModel& model) {
+    for (int rows = 1; rows <= 17; ++rows) {
+      PlanBuilder builder(model.block_size, 4);
+      const std::vector<int32_t> token = {5};
+      for (int id = 0; id < rows; ++id) builder.Add(id, 0, token, LastOf(token));
+      EXPECT_TRUE(model.executor->Run(builder.plan(), [](std::span<uint32_t>) {}).ok());
+    }
+    EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+  }
+
+  const TinyModel files_;
+  LoadOptions options_;
+};
+
+TEST_P(CudaWarmUpTest, AWarmDeviceHasItsGraphsAndTheRoomForThem) {
+  constexpr int64_t kGraph = int64_t{20} << 20;
+  const std::vector<RankMemory> without = Load(0).ranks;
+  // More than where nothing is measured.
+  options_.warm_up_sequences = 0;
+  EXPECT_LT(Load(0).ranks[0].kv_bytes, without[0].kv_bytes - (int64_t{500} << 20));
+  options_.warm_up_sequences = 17;
+  LoadedModel model = Load(kGraph);
+  // 1, 2, 4, 8, 16 and 24 rows, a context that fits one table.
+  for (size_t rank = 0; rank < without.size(); ++rank) {
+    EXPECT_EQ(without[rank].graph_bytes, 0);
+    EXPECT_EQ(model.ranks[rank].graph_bytes, 6 * kGraph);
+    EXPECT_NEAR(static_cast<double>(model.ranks[rank].kv_bytes),
+                static_cast<double>(without[rank].kv_bytes - 6 * kGraph), 1 << 20);
+  }
+  EXPECT_EQ(Count("cudaGraphInstantiate"), 12);
+  const int launches = Count("cudaGraphLaunch"), mallocs = Count("cudaMalloc");
+  RunStepsOf1To17(model);
+  EXPECT_EQ(Count("cudaGraphLaunch"), launches + 17);
+  EXPECT_EQ(Count("cudaGraphInstantiate"), 12);
+  EXPECT_EQ(Count("cudaMalloc"), mallocs);
 }
+
+TEST_P(CudaWarmUpTest, WithoutGraphsEveryStepIsEnqueued) {
+  options_.graphs = false;
+  LoadedModel model = Load(int64_t{20} << 20);
+  EXPECT_EQ(model.ranks[0].graph_bytes, 0);
+  const int mallocs = Count("cudaMalloc");
+  RunStepsOf1To17(model);
+  EXPECT_EQ(Count("cudaMalloc"), mallocs);
+  EXPECT_EQ(Count("cudaStreamBeginCapture"), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(, CudaWarmUpTest, ::testing::Values("cuda:0", "cuda:0,1"),
+                         [](const auto& info) {
+                           return info.param[6] == '\0' ? "one_rank" : "two_ranks";
+                         });
 
 // Rows that fill a step up change nothing of the others, and no other sequence's keys and values.
 TEST(CudaModelTest, ThreeSequencesDecodeAsFour) {

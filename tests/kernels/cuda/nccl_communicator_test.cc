@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/graph_cache.h"
 #include "tests/kernels/cuda/nccl_harness.h"
 
 namespace continuo::cuda {
@@ -119,6 +120,35 @@ TEST(NcclCommunicatorTest, ManyCollectivesInARowWhereNcclTakesItsTime) {
     }
     return absl::OkStatus();
   }));
+}
+
+// The watching thread looks at the stream meanwhile and leaves it alone.
+TEST(NcclCommunicatorTest, CollectivesOfAGraphAreDoneWheneverItIs) {
+  for (const bool tree_order : {false, true}) {
+    CudaShim::Reset(NcclHarness::Devices(2));
+    NcclHarness harness(2, {.tree_order = tree_order});
+    ExpectClean(harness.Run([](NcclCommunicator& c, Stream& stream) {
+      Array<float> x(1, 2000), part(3, 1), whole(3, 2);
+      const std::vector<int64_t> key = {7}, begin = {0, 1, 2};
+      GraphCache graphs(stream.device());
+      const auto work = [&] {
+        c.AllReduceSum(x);
+        AwaitLooks(c, stream);
+        c.AllGather(whole, part, begin);
+        return c.status();
+      };
+      for (int time = 1; time <= 5; ++time) {
+        x.values.assign(x.values.size(), static_cast<float>(time + c.rank()));
+        part.values.assign(3, static_cast<float>(10 * time + c.rank()));
+        RETURN_IF_ERROR(graphs.Run(key, work, stream));
+        RETURN_IF_ERROR(stream.Synchronize());
+        EXPECT_EQ(x.values, std::vector<float>(2000, 2.0f * time + 1));
+        for (int i = 0; i < 6; ++i) EXPECT_EQ(whole.values[i], 10 * time + i % 2);
+      }
+      EXPECT_EQ(CudaShim::NumCalls(stream.device(), "cudaGraphLaunch"), 4);
+      return absl::OkStatus();
+    }));
+  }
 }
 
 // A stream that advances, however long its steps take together, is not hung.

@@ -33,6 +33,16 @@ struct Array {
   std::vector<T> values;
 };
 
+// Returns when the rank's watching thread has looked at all that had been enqueued before.
+inline void AwaitLooks(const NcclCommunicator& c, const Stream& stream) {
+  const auto looks = [&] {
+    return testing::CudaShim::NumCalls(stream.device(), "ncclCommGetAsyncError");
+  };
+  for (const int before = looks(); looks() < before + 2 && c.status().ok();) {
+    std::this_thread::yield();
+  }
+}
+
 // The ranks of a replica, rank i on cuda:i, each a thread with a stream and a communicator. Time
 // stands still but for what a test advances.
 class NcclHarness {
@@ -111,7 +121,7 @@ class NcclHarness {
       return stream.status();
     }
     ASSIGN_OR_RETURN(const std::unique_ptr<NcclCommunicator> communicator,
-                     NcclCommunicator::Make(group_, rank, rank, stream->get()));
+                     NcclCommunicator::Make(group_, rank, rank, *stream));
     absl::Status status = body(*communicator, *stream);
     status.Update(stream->Synchronize());
     status.Update(communicator->status());

@@ -83,6 +83,9 @@ TEST(PlanLoadTest, OnOtherDevicesTheLoaderPlansTheKvCache) {
   EXPECT_EQ(plan->num_blocks, 0);
   EXPECT_EQ(plan->kv_cache_memory, 5);
   EXPECT_TRUE(plan->deterministic);
+  EXPECT_TRUE(plan->graphs);
+  config.cuda_graphs = false;
+  EXPECT_FALSE(PlanLoad(config, 0)->graphs);
 }
 
 TEST(PlanLoadTest, TheKvCacheTakesWhatTheContainerHasAndNeverMore) {

@@ -285,10 +285,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   Call call("cudaStreamEndCapture", stream->device);
   if (!stream->capturing) return call.Violation("no capture to end");
   stream->capturing = false;
-  std::vector<std::function<void()>> captured = std::move(stream->captured);
-  stream->captured.clear();
+  CUgraph_st captured = {std::exchange(stream->captured, {}),
+                         std::exchange(stream->captured_comms, {})};
   if (call.fails()) return call.result();
-  *graph = new CUgraph_st{std::move(captured)};
+  *graph = new CUgraph_st(std::move(captured));
   call.state().graphs.insert(*graph);
   return cudaSuccess;
 }
@@ -300,7 +300,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   if (call.state().options.devices[device].graph_bytes > Free(call.state(), device)) {
     return cudaErrorMemoryAllocation;
   }
-  *exec = new CUgraphExec_st{graph->work, device};
+  *exec = new CUgraphExec_st{*graph, device};
   call.state().graph_execs.insert(*exec);
   return cudaSuccess;
 }
@@ -308,7 +308,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   Call call("cudaGraphLaunch", stream->device);
   if (call.fails()) return call.result();
-  for (const auto& work : exec->work) Enqueue(call.state(), stream, work);
+  if (stream->capturing) return call.Violation("a graph launched while its stream is captured");
+  for (const auto& maker : exec->graph.work) EnqueueMade(call.state(), stream, maker);
   return cudaSuccess;
 }
 
@@ -351,6 +352,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Call call("cudaEventRecord", event->device);
   if (call.fails()) return call.result();
   if (event->device != stream->device) return call.Violation("an event of another device");
+  if (stream->capturing) return call.Violation("an event recorded while its stream is captured");
   Enqueue(call.state(), stream, [event, count = ++event->recorded] {
     const std::lock_guard lock(TheState().mutex);
     event->reached = count;

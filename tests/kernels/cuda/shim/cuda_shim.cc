@@ -31,13 +31,17 @@ bool CountCall(State& state, const char* function, int device) {
   return true;
 }
 
-void Enqueue(State& state, cudaStream_t stream, std::function<void()> work) {
+void Enqueue(State& state, cudaStream_t stream, Work work) {
+  EnqueueMade(state, stream, [work = std::move(work)] { return work; });
+}
+
+void EnqueueMade(State& state, cudaStream_t stream, WorkMaker maker) {
   CONTINUO_CHECK(state.streams.contains(stream));
   if (stream->capturing) {
-    stream->captured.push_back(std::move(work));
+    stream->captured.push_back(std::move(maker));
     return;
   }
-  stream->work.push_back(std::move(work));
+  stream->work.push_back(maker());
   state.changed.notify_all();
 }
 
@@ -66,6 +70,13 @@ void CudaShim::Reset(const ShimOptions& options) {
   state.hanging_aborts.clear();
   state.hanging_streams.clear();
   CurrentDevice() = 0;
+}
+
+int CudaShim::NumCalls(int device, const std::string& function) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  const auto found = state.num_calls.find({device, function});
+  return found == state.num_calls.end() ? 0 : found->second;
 }
 
 std::vector<ShimCall> CudaShim::Calls() {

@@ -51,6 +51,7 @@ class CudaShim {
   // Forgets everything; nothing may be alive.
   static void Reset(const ShimOptions& options);
 
+  static int NumCalls(int device, const std::string& function);
   // Calls that can fail, in no particular order. Those that poll (cudaEventQuery,
   // ncclCommGetAsyncError) are listed up to their second call.
   static std::vector<ShimCall> Calls();

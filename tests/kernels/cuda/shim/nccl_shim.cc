@@ -11,10 +11,11 @@
 using continuo::testing::Clique;
 using continuo::testing::CountCall;
 using continuo::testing::CurrentDevice;
-using continuo::testing::Enqueue;
+using continuo::testing::EnqueueMade;
 using continuo::testing::Meeting;
 using continuo::testing::State;
 using continuo::testing::TheState;
+using continuo::testing::Work;
 
 namespace {
 
@@ -114,11 +115,15 @@ ncclResult_t EnqueueAll(Call& call, const std::vector<Collective>& collectives) 
   State& state = call.state();
   if (collectives.empty()) return ncclSuccess;
   ncclComm_t comm = collectives[0].comm;
-  const int count = ++state.num_collectives[comm->device];
-  const bool hangs = state.hanging_collectives.contains({comm->device, count});
-  for (const Collective& c : collectives) {
-    Enqueue(state, c.stream,
-            [c, index = comm->num_enqueued++, hangs, count] { Meet(c, index, hangs, count); });
+  for (size_t i = 0; i < collectives.size(); ++i) {
+    const Collective& c = collectives[i];
+    if (c.stream->capturing) c.stream->captured_comms.insert(comm);
+    EnqueueMade(state, c.stream, [&state, c, is_first = i == 0]() -> Work {
+      int& count = state.num_collectives[c.comm->device];  // a group counts as one
+      count += is_first ? 1 : 0;
+      const bool hangs = state.hanging_collectives.contains({c.comm->device, count});
+      return [c, index = c.comm->num_enqueued++, hangs, count] { Meet(c, index, hangs, count); };
+    });
   }
   comm->polls_in_progress = state.options.in_progress_polls;
   return comm->polls_in_progress > 0 ? ncclInProgress : ncclSuccess;
@@ -271,6 +276,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   Call call("ncclCommDestroy", comm);
   if (comm->num_enqueued != comm->num_finished)
     call.Violation("destroyed before its work was done");
+  // The real one's end waits for them.
+  for (cudaGraphExec_t exec : call.state().graph_execs) {
+    if (exec->graph.comms.contains(comm)) call.Violation("destroyed before graphs that call it");
+  }
   comm->aborted = true;
   call.state().comms.erase(comm);
   return call.fails() ? call.error() : ncclInProgress;

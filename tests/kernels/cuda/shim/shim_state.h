@@ -19,6 +19,13 @@
 
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
+namespace continuo::testing {
+using Work = std::function<void()>;
+// What a stream is given: the work of this time, since graphs give it again and again. Called with
+// State::mutex held.
+using WorkMaker = std::function<Work()>;
+}  // namespace continuo::testing
+
 // The runtime's and NCCL's opaque types.
 struct CUstream_st {
   int device = 0;
@@ -26,16 +33,18 @@ struct CUstream_st {
   bool running = false;
   bool closing = false;
   bool capturing = false;
-  std::vector<std::function<void()>> captured;
+  std::vector<continuo::testing::WorkMaker> captured;
+  std::set<ncclComm_t> captured_comms;
   std::thread thread;
 };
 
 // What was captured, and what is launched.
 struct CUgraph_st {
-  std::vector<std::function<void()>> work;
+  std::vector<continuo::testing::WorkMaker> work;
+  std::set<ncclComm_t> comms;  // that it has collectives of
 };
 struct CUgraphExec_st {
-  std::vector<std::function<void()>> work;
+  CUgraph_st graph;
   int device = 0;
 };
 
@@ -108,7 +117,8 @@ State& TheState();
 int& CurrentDevice();
 // Counts a call; whether it is the one to fail. Called with the mutex held.
 bool CountCall(State& state, const char* function, int device);
-// Adds work to a stream; with the mutex held.
-void Enqueue(State& state, cudaStream_t stream, std::function<void()> work);
+// Adds work to a stream, or to what it captures; with the mutex held.
+void Enqueue(State& state, cudaStream_t stream, Work work);
+void EnqueueMade(State& state, cudaStream_t stream, WorkMaker maker);
 
 }  // namespace continuo::testing
