@@ -98,6 +98,12 @@ absl::Status RankGroup::Do(size_t rank, Command& command) {
   return absl::OkStatus();
 }
 
+void RankGroup::NoteFailure(size_t rank, const absl::Status& status) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return;
+  failure_ = absl::Status(status.code(), absl::StrCat("rank ", rank, ": ", status.message()));
+}
+
 void RankGroup::RankLoop(size_t rank) {
   runners_[rank]->BindThread();
   bool has_failed = false;
@@ -110,15 +116,14 @@ void RankGroup::RankLoop(size_t rank) {
       command = &CommandOf(next);
     }
     const absl::Status status = has_failed ? absl::OkStatus() : Do(rank, *command);
-    // Before this rank counts as finished: the others may wait for it in a collective.
     if (!status.ok()) {
       has_failed = true;
+      NoteFailure(rank, status);
+      // Before this rank counts as finished: the others may wait for it in a collective. After its
+      // failure is noted: theirs are consequences.
       runners_[rank]->communicator().Abort();
     }
     const std::lock_guard lock(mutex_);
-    if (!status.ok() && failure_.ok()) {
-      failure_ = absl::Status(status.code(), absl::StrCat("rank ", rank, ": ", status.message()));
-    }
     --command->num_left;
     while (num_done_ < num_posted_ && CommandOf(num_done_).num_left == 0) ++num_done_;
     changed_.notify_all();

@@ -52,6 +52,7 @@ class RankGroup : public Executor {
   // With the mutex held: its number.
   int64_t Post(const StepPlan* plan);
   void RankLoop(size_t rank);
+  void NoteFailure(size_t rank, const absl::Status& status);
   absl::Status Do(size_t rank, Command& command);
   // What a rank is given as its mask filler: waits for the caller's.
   void CopyMask(const Command& command, std::span<uint32_t> mask);
