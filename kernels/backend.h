@@ -260,10 +260,11 @@ class Backend {
   // Draws and scores tokens from rows of logits, f32 [rows, vocabulary], as kernels/sampling.h
   // says; bit by bit, but what it leaves to the host. `drawn`, one for each draw and memory of
   // AllocateHost, is written when what is enqueued here is done; the batch's views last as long.
-  // `tokens`, i32 [draws], are the ids for TakeTokens, -1 where left. False where the device does
-  // not draw, or not such a batch: nothing happened.
+  // `tokens`, i32 [draws], are the ids for TakeTokens, -1 where left; `row_tokens`, i32 [rows of
+  // the step], those that TokenDraw::answered_row names. False where the device does not draw, or
+  // not such a batch: nothing happened.
   virtual bool DrawTokens(std::span<DrawnToken> /*drawn*/, Tensor /*tokens*/, Tensor /*logits*/,
-                          const DrawBatch& /*batch*/) {
+                          Tensor /*row_tokens*/, const DrawBatch& /*batch*/) {
     return false;
   }
   // ids[i], i32 [n], below 0 becomes max(0, tokens[-1 - ids[i]]), or 0 beyond the last token.

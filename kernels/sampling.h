@@ -50,6 +50,9 @@ struct TokenDraw {
   // Of the batch's biases and seen tokens: this draw's, ids ascending and distinct.
   int32_t bias_begin = 0, bias_end = 0;
   int32_t seen_begin = 0, seen_end = 0;
+  // Not -1: the token of this row, of those that DrawTokens gets, is once more in the answer than
+  // the seen ones say. For penalties.
+  int32_t answered_row = -1;
   int32_t mask = -1;              // which of the batch's masks; -1: none
   int32_t num_alternatives = -1;  // how many of the largest logits are told; -1: no score
 };

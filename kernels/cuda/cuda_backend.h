@@ -103,7 +103,7 @@ class CudaBackend : public Backend {
                           std::span<const int64_t> piece_begin) override;
   void CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) override;
   // False beyond kMaxDraws draws, for vocabularies above 2^20 and for lists above 32 MiB.
-  bool DrawTokens(std::span<DrawnToken> drawn, Tensor tokens, Tensor logits,
+  bool DrawTokens(std::span<DrawnToken> drawn, Tensor tokens, Tensor logits, Tensor row_tokens,
                   const DrawBatch& batch) override;
   void TakeTokens(Tensor ids, Tensor tokens) override;
 

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxListBytes = size_t{32} << 20;
 
 DrawArrays LayOut(ScratchLayout& layout, const DrawBatch& batch, const Tensor& tokens,
-                  const Tensor& logits) {
+                  const Tensor& logits, const Tensor& row_tokens) {
   const size_t n = batch.draws.size(), jobs = 2 * n;
   const auto parts = static_cast<size_t>(PartsOf(logits.cols()));
   const auto blocks = static_cast<size_t>(BlocksOf(logits.cols()));
@@ -29,6 +29,7 @@ DrawArrays LayOut(ScratchLayout& layout, const DrawBatch& batch, const Tensor& t
           .masks = layout.Add<uint32_t>(batch.masks.size()),
           .drawn = layout.Add<DrawnToken>(n),
           .tokens = Data<int32_t>(tokens),
+          .row_tokens = Data<const int32_t>(row_tokens),
           .maxima = layout.Add<Candidate>(jobs * parts),
           .block_sums = layout.Add<double>(jobs * blocks),
           .histograms = layout.Add<uint64_t>(jobs * kDrawBuckets),
@@ -43,7 +44,7 @@ Tensor Words(T* data, size_t n) {
   return {data, DType::kI32, {static_cast<int64_t>(n * sizeof(T) / sizeof(int32_t)), 1, 1}};
 }
 
-void CheckBatch(const DrawBatch& batch, const Tensor& logits) {
+void CheckBatch(const DrawBatch& batch, const Tensor& logits, const Tensor& row_tokens) {
   const auto words = static_cast<size_t>((logits.cols() + 31) / 32);
   CONTINUO_CHECK(logits.dtype == DType::kF32);
   for (const TokenDraw& draw : batch.draws) {
@@ -52,6 +53,7 @@ void CheckBatch(const DrawBatch& batch, const Tensor& logits) {
                    static_cast<size_t>(draw.bias_end) <= batch.biases.size());
     CONTINUO_CHECK(draw.seen_begin >= 0 && draw.seen_begin <= draw.seen_end &&
                    static_cast<size_t>(draw.seen_end) <= batch.seen.size());
+    CONTINUO_CHECK(draw.answered_row < row_tokens.size());
     CONTINUO_CHECK(draw.mask < 0 ||
                    (static_cast<size_t>(draw.mask) + 1) * words <= batch.masks.size());
     CONTINUO_CHECK(draw.num_alternatives <= kMaxAlternatives);
@@ -61,9 +63,9 @@ void CheckBatch(const DrawBatch& batch, const Tensor& logits) {
 }  // namespace
 
 bool CudaBackend::DrawTokens(std::span<DrawnToken> drawn, Tensor tokens, Tensor logits,
-                             const DrawBatch& batch) {
+                             Tensor row_tokens, const DrawBatch& batch) {
   const size_t n = batch.draws.size();
-  CheckBatch(batch, logits);
+  CheckBatch(batch, logits, row_tokens);
   CONTINUO_CHECK(drawn.size() == n && tokens.dtype == DType::kI32);
   CONTINUO_CHECK(tokens.size() == static_cast<int64_t>(n));
   const size_t list_bytes =
@@ -72,11 +74,11 @@ bool CudaBackend::DrawTokens(std::span<DrawnToken> drawn, Tensor tokens, Tensor 
     return false;
   }
   ScratchLayout counted;
-  LayOut(counted, batch, tokens, logits);
+  LayOut(counted, batch, tokens, logits, row_tokens);
   void* const memory = Scratch(counted.bytes());
   if (!failure_.ok()) return true;
   ScratchLayout layout(memory);
-  const DrawArrays arrays = LayOut(layout, batch, tokens, logits);
+  const DrawArrays arrays = LayOut(layout, batch, tokens, logits, row_tokens);
   CopyIn(Words(arrays.draws, n), batch.draws.data());
   CopyIn(Words(arrays.biases, batch.biases.size()), batch.biases.data());
   CopyIn(Words(arrays.seen, batch.seen.size()), batch.seen.data());

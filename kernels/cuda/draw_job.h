@@ -85,6 +85,15 @@ __device__ int LowerBound(const T* entries, int begin, int end, int64_t id) {
   return begin;
 }
 
+__device__ inline float Penalised(float logit, const TokenDraw& draw, int32_t answer_count) {
+  logit = logit > 0 ? logit / draw.repetition_penalty : logit * draw.repetition_penalty;
+  if (answer_count > 0) {
+    logit -= draw.presence_penalty;
+    logit -= draw.frequency_penalty * static_cast<float>(answer_count);
+  }
+  return AtMostLargest(logit);
+}
+
 // to[PartIndex(i)] = the logit of id begin + i, i < n ≤ kDrawPart, as the job sees it. Ends with a
 // barrier.
 __device__ inline void LoadLogits(const DrawArrays& a, const DrawJob& job, int64_t begin, int n,
@@ -106,15 +115,17 @@ __device__ inline void LoadLogits(const DrawArrays& a, const DrawJob& job, int64
     logit = AtMostLargest(logit + a.biases[i].bias);
   }
   SyncBlock();
+  const int32_t answered = draw.answered_row >= 0 ? a.row_tokens[draw.answered_row] : -1;
   for (int i = LowerBound(a.seen, draw.seen_begin, draw.seen_end, begin) + thread;
        i < draw.seen_end && a.seen[i].token_id < begin + n; i += kDrawThreads) {
-    float& logit = to[PartIndex(static_cast<int>(a.seen[i].token_id - begin))];
-    logit = logit > 0 ? logit / draw.repetition_penalty : logit * draw.repetition_penalty;
-    if (a.seen[i].answer_count > 0) {
-      logit -= draw.presence_penalty;
-      logit -= draw.frequency_penalty * static_cast<float>(a.seen[i].answer_count);
-    }
-    logit = AtMostLargest(logit);
+    const SeenToken seen = a.seen[i];
+    float& logit = to[PartIndex(static_cast<int>(seen.token_id - begin))];
+    logit = Penalised(logit, draw, seen.answer_count + (seen.token_id == answered ? 1 : 0));
+  }
+  if (thread == 0 && answered >= begin && answered < begin + n) {
+    const int i = LowerBound(a.seen, draw.seen_begin, draw.seen_end, answered);
+    float& logit = to[PartIndex(static_cast<int>(answered - begin))];
+    if (i == draw.seen_end || a.seen[i].token_id != answered) logit = Penalised(logit, draw, 1);
   }
   SyncBlock();
 }

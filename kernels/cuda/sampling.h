@@ -45,8 +45,9 @@ struct DrawArrays {
   LogitBias* biases = nullptr;
   SeenToken* seen = nullptr;
   uint32_t* masks = nullptr;
-  DrawnToken* drawn = nullptr;  // [num_draws]
-  int32_t* tokens = nullptr;    // [num_draws], of Backend::TakeTokens
+  DrawnToken* drawn = nullptr;          // [num_draws]
+  int32_t* tokens = nullptr;            // [num_draws], of Backend::TakeTokens
+  const int32_t* row_tokens = nullptr;  // of TokenDraw::answered_row
   // Of each job: num_draws draws, then their scores.
   Candidate* maxima = nullptr;         // [jobs, parts of a row]
   double* block_sums = nullptr;        // [jobs, blocks of kSumBlock of a row]

@@ -206,7 +206,7 @@ class Bench {
              4.0 * static_cast<double>(rows * kVocab), 0, [=, this] {
                const Tensor tokens = {tokens_, DType::kI32, {rows, 1, 1}};
                CONTINUO_CHECK(
-                   b_.DrawTokens(drawn_.first(draws.size()), tokens, logits, {.draws = draws}));
+                   b_.DrawTokens(drawn_.first(draws.size()), tokens, logits, {}, {.draws = draws}));
              }});
       }
     }

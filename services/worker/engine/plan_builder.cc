@@ -139,8 +139,7 @@ void PlanBuilder::AddDraw(Sequence& s, int32_t row, std::span<const int32_t> dra
   plan_.biases.insert(plan_.biases.end(), r.biases.begin(), r.biases.end());
   plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
   if (HasPenalty(r.sampling)) {
-    CONTINUO_CHECK(s.num_presumed == 0);
-    BuildSeen(s);
+    BuildSeen(s);  // a presumed token is its row's
     const std::vector<SeenToken>* seen = &s.seen;
     if (!drafts.empty()) {
       seen_ = s.seen;

@@ -17,7 +17,7 @@ constexpr int kShortPart = 4;
 }  // namespace
 
 // What a draw depends on is known but for the tokens before it, which only the device reads: not so
-// with penalties, with drafts, and after scores and draws that the host has to make. Who gives
+// with drafts, and after scores and draws that the host has to make. Who gives
 // blocks or places to others is decided when it is known who ends.
 bool Scheduler::MayGoAhead() {
   if (num_under_way() != 1 || idle() || MayPreempt()) return false;
@@ -30,7 +30,7 @@ bool Scheduler::MayGoAhead() {
     if (sample.scores_prompt) return false;
     const Sequence& s = *sample.sequence;
     if (s.state == SequenceState::kFinished) continue;
-    if (s.draws_awaited > 0 || HasPenalty(s.request->request.sampling)) return false;
+    if (s.draws_awaited > 0) return false;
   }
   return std::ranges::count_if(running_, [this](const Sequence* s) { return NeedsBlock(*s); }) <=
          pool_.num_free();

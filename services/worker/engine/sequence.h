@@ -114,10 +114,6 @@ inline int BlocksFor(int64_t tokens, int block_size) {
   return static_cast<int>((tokens + block_size - 1) / block_size);
 }
 
-inline bool HasPenalty(const SamplingParams& p) {
-  return p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f;
-}
-
 // Whether `answer` is complete by itself. A stop id counts only after min_tokens others.
 FinishReason WhyFinished(const Request& request, const std::vector<int32_t>& answer);
 

@@ -210,13 +210,14 @@ absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
     const bool goes_on = std::any_of(plan.token_ids.begin(), plan.token_ids.end(),
                                      [](int32_t id) { return id < 0; });
     if (goes_on) sampler_.TakeTokens(arrays.token_ids);
+    step.token_ids = arrays.token_ids;
     model_->Forward(arrays);
   }
   if (samples_here() || WorksApart()) sampler_.FillMasks(own, plan, fill_mask);
   step.undrawn.clear();
   for (int begin = 0; begin < plan.num_samples();) {
     const SampleSlice slice = SliceFrom(step, begin);
-    if (!WorksApart() || !sampler_.Draw(own, plan, slice, LogitsOf(step, slice))) {
+    if (!WorksApart() || !sampler_.Draw(own, plan, slice, LogitsOf(step, slice), step.token_ids)) {
       for (int i = slice.begin; i < slice.end; ++i) step.undrawn.push_back(i);
     }
     begin = slice.end;
@@ -259,7 +260,7 @@ absl::Status ModelRunner::DrawLeft(int own, StepResult& result) {
         static_cast<size_t>(std::lower_bound(left.begin(), left.end(), slice.end) - left.begin());
     const Tensor logits = LogitsOf(step, slice);
     if (samples_here()) {
-      RETURN_IF_ERROR(sampler_.DrawHere(own, *step.plan, slice, logits,
+      RETURN_IF_ERROR(sampler_.DrawHere(own, *step.plan, slice, logits, step.token_ids,
                                         left.subspan(begin, end - begin), result));
     }
     begin = end;

@@ -91,6 +91,7 @@ class ModelRunner : public Executor {
     std::vector<int32_t> row_of_sample;  // index into distinct_rows
     std::vector<int32_t> undrawn;        // samples that the device was not given to draw, ascending
     int64_t num_wanted = 0;              // of the device's rows: distinct ones, and what fills up
+    Tensor token_ids;                    // of the device's rows
     int64_t mark = 0;                    // of the backend, behind all that Start enqueued
   };
 

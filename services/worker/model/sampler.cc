@@ -64,26 +64,33 @@ void ApplyMask(std::span<const uint32_t> mask, std::span<float> logits) {
   }
 }
 
-void ApplyPenalties(const SamplingParams& params, std::span<const SeenToken> seen,
-                    std::span<float> logits) {
-  for (const SeenToken& token : seen) {
-    float& logit = logits[static_cast<size_t>(token.token_id)];
-    logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-    if (token.answer_count > 0) {
-      logit -= params.presence_penalty;
-      logit -= params.frequency_penalty * static_cast<float>(token.answer_count);
-    }
-    logit = std::min(logit, kLargest);
+void ApplyPenalty(const SamplingParams& params, SeenToken token, std::span<float> logits) {
+  float& logit = logits[static_cast<size_t>(token.token_id)];
+  logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+  if (token.answer_count > 0) {
+    logit -= params.presence_penalty;
+    logit -= params.frequency_penalty * static_cast<float>(token.answer_count);
   }
+  logit = std::min(logit, kLargest);
+}
+
+void ApplyPenalties(const SampleInput& input, std::span<float> logits) {
+  bool is_counted = input.answered < 0;
+  for (SeenToken token : input.seen) {
+    if (token.token_id == input.answered) {
+      ++token.answer_count;
+      is_counted = true;
+    }
+    ApplyPenalty(input.params, token, logits);
+  }
+  if (!is_counted) ApplyPenalty(input.params, {input.answered, /*answer_count=*/1}, logits);
 }
 
 // The logits after mask, bias and penalties; `raw` itself where there are none.
 std::span<const float> Adjust(const SampleInput& input, std::span<const float> raw,
                               SamplerScratch& scratch) {
   const SamplingParams& p = input.params;
-  const bool penalised =
-      !input.seen.empty() &&
-      (p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f);
+  const bool penalised = HasPenalty(p) && (!input.seen.empty() || input.answered >= 0);
   if (input.mask.empty() && input.biases.empty() && !penalised) return raw;
   scratch.adjusted.assign(raw.begin(), raw.end());
   const std::span<float> logits(scratch.adjusted);
@@ -92,7 +99,7 @@ std::span<const float> Adjust(const SampleInput& input, std::span<const float> r
     float& logit = logits[static_cast<size_t>(bias.token_id)];
     logit = std::min(logit + bias.bias, kLargest);
   }
-  if (penalised) ApplyPenalties(p, input.seen, logits);
+  if (penalised) ApplyPenalties(input, logits);
   return logits;
 }
 

@@ -19,6 +19,7 @@ struct SampleInput {
   int32_t target = -1;                // not -1: this token is scored, nothing is drawn
   std::span<const LogitBias> biases;  // ids in the vocabulary, ascending and distinct
   std::span<const SeenToken> seen;    // likewise
+  int32_t answered = -1;              // not -1: once more in the answer than `seen` says
   std::span<const uint32_t> mask;     // of params.masked: bit id % 32 of word id / 32
 };
 

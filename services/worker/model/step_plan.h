@@ -31,6 +31,10 @@ struct SamplingParams {
   bool masked = false;         // the mask filler is asked which tokens may be picked
 };
 
+inline bool HasPenalty(const SamplingParams& p) {
+  return p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f;
+}
+
 // A whole KV block to copy before the step's rows run (a sequence forks).
 struct BlockCopy {
   int32_t from = 0, to = 0;
@@ -64,7 +68,9 @@ struct StepPlan {
   std::vector<int32_t> bias_begin = {0};  // one extra entry
   std::vector<LogitBias> biases;          // of each sample, ids ascending and distinct
   std::vector<int32_t> seen_begin = {0};  // one extra entry
-  std::vector<SeenToken> seen;            // of each sample with a penalty, ids ascending, distinct
+  // Of each sample with a penalty, ids ascending and distinct. Where the token of the sample's row
+  // is DrawnBy, that is one more of its answer.
+  std::vector<SeenToken> seen;
 
   std::vector<BlockCopy> block_copies;
 

@@ -42,12 +42,13 @@ StepSampler::~StepSampler() {
   if (backend_.SharesHostMemory()) return;
   for (const Parity& parity : parities_) backend_.FreeHost(parity.drawn);
   backend_.FreeHost(host_logits_);
+  backend_.FreeHost(host_tokens_);
   backend_.Free(tokens_);
 }
 
 int64_t StepSampler::Bytes(const Backend& backend, int vocab_size, int max_samples) {
   if (backend.SharesHostMemory()) return 0;
-  const int64_t each = 2 * int64_t{sizeof(DrawnToken)} + int64_t{sizeof(int32_t)};
+  const int64_t each = 2 * int64_t{sizeof(DrawnToken)} + 2 * int64_t{sizeof(int32_t)};
   return LogitBytes(vocab_size) + Capacity(max_samples) * each;
 }
 
@@ -66,6 +67,8 @@ absl::Status StepSampler::Reserve(int max_samples) {
   ASSIGN_OR_RETURN(void* const logits,
                    backend_.AllocateHost(static_cast<size_t>(LogitBytes(vocab_size_))));
   host_logits_ = static_cast<float*>(logits);
+  ASSIGN_OR_RETURN(void* const rows, backend_.AllocateHost(capacity * sizeof(int32_t)));
+  host_tokens_ = static_cast<int32_t*>(rows);
   ASSIGN_OR_RETURN(void* const tokens, backend_.Allocate(capacity * sizeof(int32_t)));
   tokens_ = static_cast<int32_t*>(tokens);
   capacity_ = static_cast<int>(capacity);
@@ -90,6 +93,11 @@ void StepSampler::TakeTokens(Tensor token_ids) {
   backend_.TakeTokens(token_ids, {tokens_, DType::kI32, {capacity_, 1, 1}});
 }
 
+bool StepSampler::CountsDrawn(const StepPlan& plan, size_t sample) {
+  return plan.token_ids[static_cast<size_t>(plan.sample_rows[sample])] < 0 &&
+         HasPenalty(plan.sampling[sample]);
+}
+
 SampleInput StepSampler::InputOf(int parity, const StepPlan& plan, int sample,
                                  const float* logits) const {
   const Parity& own = parities_[static_cast<size_t>(parity)];
@@ -101,6 +109,10 @@ SampleInput StepSampler::InputOf(int parity, const StepPlan& plan, int sample,
   input.target = plan.sample_targets[i];
   input.biases = PartOf(plan.biases, plan.bias_begin, i, i + 1);
   input.seen = PartOf(plan.seen, plan.seen_begin, i, i + 1);
+  if (CountsDrawn(plan, i)) {
+    input.answered = host_tokens_[plan.sample_rows[i]];
+    CONTINUO_CHECK(input.answered >= 0 && input.answered < vocab_size_);
+  }
   if (own.mask_of_sample[i] >= 0) {
     const auto words = static_cast<size_t>(MaskWords(vocab_size_));
     input.mask =
@@ -136,6 +148,7 @@ DrawBatch StepSampler::BatchOf(int parity, const StepPlan& plan, const SampleSli
          .bias_end = plan.bias_begin[i + 1] - plan.bias_begin[begin],
          .seen_begin = plan.seen_begin[i] - plan.seen_begin[begin],
          .seen_end = plan.seen_begin[i + 1] - plan.seen_begin[begin],
+         .answered_row = CountsDrawn(plan, i) ? plan.sample_rows[i] : -1,
          .mask = p.masked ? num_masks++ : -1,
          // More are the host's; without a score the sample is left to it.
          .num_alternatives = p.num_logprobs <= kMaxAlternatives ? p.num_logprobs : -1});
@@ -147,12 +160,13 @@ DrawBatch StepSampler::BatchOf(int parity, const StepPlan& plan, const SampleSli
           .masks = masks};
 }
 
-bool StepSampler::Draw(int parity, const StepPlan& plan, const SampleSlice& slice, Tensor logits) {
+bool StepSampler::Draw(int parity, const StepPlan& plan, const SampleSlice& slice, Tensor logits,
+                       Tensor token_ids) {
   const int n = slice.end - slice.begin;
   if (n > kMaxDraws || slice.end > capacity_) return false;
   const Tensor tokens = {tokens_ + slice.begin, DType::kI32, {n, 1, 1}};
   DrawnToken* const drawn = parities_[static_cast<size_t>(parity)].drawn + slice.begin;
-  return backend_.DrawTokens({drawn, static_cast<size_t>(n)}, tokens, logits,
+  return backend_.DrawTokens({drawn, static_cast<size_t>(n)}, tokens, logits, token_ids,
                              BatchOf(parity, plan, slice));
 }
 
@@ -214,10 +228,14 @@ void StepSampler::CopyRows(const SampleSlice& slice, Tensor logits,
 }
 
 absl::Status StepSampler::DrawHere(int parity, const StepPlan& plan, const SampleSlice& slice,
-                                   Tensor logits, std::span<const int32_t> samples,
-                                   StepResult& result) {
+                                   Tensor logits, Tensor token_ids,
+                                   std::span<const int32_t> samples, StepResult& result) {
   const bool is_here = backend_.SharesHostMemory();
   if (!is_here) CopyRows(slice, logits, samples);
+  if (std::ranges::any_of(samples, [&](int32_t i) { return CountsDrawn(plan, i); })) {
+    CONTINUO_CHECK(token_ids.size() >= plan.num_rows() && plan.num_rows() <= capacity_);
+    backend_.CopyOut(host_tokens_, RowsOf(token_ids, 0, plan.num_rows()));
+  }
   RETURN_IF_ERROR(backend_.Synchronize());
   const auto logits_of = [&](size_t i) {
     const float* const all = is_here ? static_cast<const float*>(logits.data) : host_logits_;

@@ -42,16 +42,19 @@ class StepSampler {
   void FillMasks(int parity, const StepPlan& plan, MaskFiller fill_mask);
   // Replaces ids that the step before has drawn, where it was drawn on the device.
   void TakeTokens(Tensor token_ids);
-  // Enqueues the draws of a slice on the device. logits f32 [n ≤ kLogitRows, vocab]. False where
-  // the device does not draw these: nothing happened.
-  bool Draw(int parity, const StepPlan& plan, const SampleSlice& slice, Tensor logits);
+  // Enqueues the draws of a slice on the device. logits f32 [n ≤ kLogitRows, vocab]; token_ids i32
+  // [at least the plan's rows], after TakeTokens. False where the device does not draw these:
+  // nothing happened.
+  bool Draw(int parity, const StepPlan& plan, const SampleSlice& slice, Tensor logits,
+            Tensor token_ids);
   // After the device is through with a step's samples: the results of those that it drew. To
   // `left`, ascending, go those that it left, and `undrawn`, which it was not given.
   void TakeDrawn(int parity, const StepPlan& plan, std::span<const int32_t> undrawn,
                  StepResult& result, std::vector<int32_t>& left);
-  // Draws `samples` of a slice on the host, from the slice's logits on the device.
+  // Draws `samples` of a slice on the host, from the slice's logits and the step's token_ids on the
+  // device.
   absl::Status DrawHere(int parity, const StepPlan& plan, const SampleSlice& slice, Tensor logits,
-                        std::span<const int32_t> samples, StepResult& result);
+                        Tensor token_ids, std::span<const int32_t> samples, StepResult& result);
 
  private:
   struct Parity {
@@ -64,6 +67,8 @@ class StepSampler {
   SampleInput InputOf(int parity, const StepPlan& plan, int sample, const float* logits) const;
   // The slice for a device; its draws are in draws_.
   DrawBatch BatchOf(int parity, const StepPlan& plan, const SampleSlice& slice);
+  // Whether a sample has a penalty and its row a token that the plan does not know.
+  static bool CountsDrawn(const StepPlan& plan, size_t sample);
   // The rows of the slice's logits that `samples` read, to host_logits_ in their order; of each
   // sample which one is its, to row_here_.
   void CopyRows(const SampleSlice& slice, Tensor logits, std::span<const int32_t> samples);
@@ -73,9 +78,10 @@ class StepSampler {
   std::vector<SamplerScratch> scratch_;  // one per thread
   std::array<Parity, 2> parities_;
   // Where the device does not share its memory:
-  int capacity_ = 0;              // samples that it may draw
-  int32_t* tokens_ = nullptr;     // [capacity_] on the device: those of the last step
-  float* host_logits_ = nullptr;  // [kLogitRows, vocab] of AllocateHost
+  int capacity_ = 0;                // samples that it may draw
+  int32_t* tokens_ = nullptr;       // [capacity_] on the device: those of the last step
+  float* host_logits_ = nullptr;    // [kLogitRows, vocab] of AllocateHost
+  int32_t* host_tokens_ = nullptr;  // [capacity_], likewise: of a step's rows
   std::vector<TokenDraw> draws_;
   std::vector<int32_t> row_here_;
 };

@@ -314,7 +314,7 @@ TEST_F(CudaBackendTest, NothingHappensToNoRows) {
   const DeviceTensor no_sum(b(), HostTensor(DType::kF32, 0, 8));
   b().AddSum(none, no_sum, Tensor());
   b().AddSumNorm(none, none, no_sum, Tensor(), gain, 1e-5f);
-  EXPECT_FALSE(b().DrawTokens({}, ids, no_sum, {}));
+  EXPECT_FALSE(b().DrawTokens({}, ids, no_sum, {}, {}));
   b().TakeTokens(ids, ids);
   b().GatherRows(none, none, ids);
   b().MatMul(none, none, DeviceTensor(b(), HostTensor(DType::kBF16, 8, 8)).weight(), Tensor());

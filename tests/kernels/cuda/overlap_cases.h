@@ -68,8 +68,11 @@ inline std::vector<Request> OverlapRequests(int vocab) {
   // More than a device tells: the host draws these, and steps ahead of them are in vain.
   requests[4].sampling.num_logprobs = kMaxAlternatives + 1;
   requests[4].max_tokens = 9;
-  requests[5].sampling.frequency_penalty = 0.5f;
-  requests[5].max_tokens = 2;
+  // Among few tokens it decides how often each has come.
+  requests[5].biases = {{4, 20}, {9, 20}, {17, 20}, {23, 20}};
+  requests[5].sampling.repetition_penalty = 1.1f;
+  requests[5].sampling.presence_penalty = 0.5f;
+  requests[5].sampling.frequency_penalty = 0.4f;
   requests[6].sampling.top_p = 0.9f;
   return requests;
 }

@@ -36,8 +36,15 @@ class DrawnStep {
         one.logits = cases_[static_cast<size_t>(i) - 1]->logits;
         one.input.logits = one.logits;
         one.input.position = plan_.positions.back() + 1;
+        if (plan_.token_ids.back() >= 0) {
+          one.input.answered = -1;
+        } else if (HasPenalty(one.input.params)) {
+          one.input.answered = row_tokens_.back();
+        }
       } else {
         plan_.positions.push_back(one.input.position - 1);
+        plan_.token_ids.push_back(one.input.answered >= 0 ? DrawnBy(i) : 0);
+        row_tokens_.push_back(std::max(0, one.input.answered));
         logits_.insert(logits_.end(), one.logits.begin(), one.logits.end());
       }
       plan_.sample_rows.push_back(static_cast<int32_t>(plan_.positions.size()) - 1);
@@ -59,6 +66,7 @@ class DrawnStep {
     const HostTensor host(DType::kF32, rows, vocab);
     std::copy(logits_.begin(), logits_.end(), static_cast<float*>(host.tensor().data));
     const DeviceTensor logits(device, host.tensor());
+    const DeviceTensor row_tokens(device, HostTensor::OfInts(row_tokens_));
     sampler.FillMasks(kParity, plan_, [this](std::span<uint32_t> mask) {
       for (const auto& one : cases_) {
         std::copy(one->mask.begin(), one->mask.end(), mask.begin());
@@ -85,7 +93,8 @@ class DrawnStep {
       slice.data = static_cast<float*>(slice.data) + int64_t{first} * vocab;
       slice.shape[0] = end - first;
       slices.push_back({{begin, sample, first, plan_.sample_rows}, slice});
-      if (num_drawn == begin && sampler.Draw(kParity, plan_, slices.back().first, slice)) {
+      if (num_drawn == begin &&
+          sampler.Draw(kParity, plan_, slices.back().first, slice, row_tokens)) {
         num_drawn = sample;
       }
     }
@@ -117,7 +126,7 @@ class DrawnStep {
       for (const int32_t i : left) {
         if (i >= slice.begin && i < slice.end) here.push_back(i);
       }
-      EXPECT_TRUE(sampler.DrawHere(kParity, plan_, slice, part, here, result).ok());
+      EXPECT_TRUE(sampler.DrawHere(kParity, plan_, slice, part, row_tokens, here, result).ok());
     }
     SamplerScratch scratch;
     for (size_t i = 0; i < cases_.size(); ++i) {
@@ -141,6 +150,7 @@ class DrawnStep {
   static constexpr int kParity = 1;
   std::vector<std::unique_ptr<RandomCase>> cases_;
   std::vector<float> logits_;
+  std::vector<int32_t> row_tokens_;  // as the device has taken them
   StepPlan plan_;
 };
 
@@ -159,6 +169,7 @@ inline void CheckRandomDraws(Backend& device, const std::vector<size_t>& vocabul
         if (one->input.params.num_logprobs < 0) one->input.params.num_logprobs = -1;
         if (number % 3 == 0) one->input.params.top_k = static_cast<int32_t>(1 + number % 60);
         if (number % 11 == 0) one->input.target = static_cast<int32_t>(number % vocab);
+        if (number % 2 == 0) one->CountOnceMore(number);
         cases.push_back(std::move(one));
       }
       const size_t left = DrawnStep(std::move(cases), /*num_sharing=*/5).Check(device);
@@ -252,7 +263,7 @@ inline void CheckSums(Backend& device, const std::vector<size_t>& vocabularies) 
     ASSERT_TRUE(memory.ok());
     auto* const drawn = static_cast<DrawnToken*>(*memory);
     const DeviceTensor token(device, HostTensor::OfInts({7}));
-    ASSERT_TRUE(device.DrawTokens({drawn, 1}, token, logits, {.draws = {&draw, 1}}));
+    ASSERT_TRUE(device.DrawTokens({drawn, 1}, token, logits, {}, {.draws = {&draw, 1}}));
     ASSERT_TRUE(device.Synchronize().ok());
     EXPECT_EQ(drawn->sum, sum) << vocab;
     EXPECT_EQ(drawn->max_logit, max);

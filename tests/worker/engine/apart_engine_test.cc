@@ -123,14 +123,16 @@ TEST_F(ApartEngineTest, AStepBeyondAStopIsDroppedAndTheEndNotHeldUp) {
   EXPECT_EQ(metrics_.kv_blocks_used, 0);
 }
 
-TEST_F(ApartEngineTest, WhatDependsOnTheTokensWaitsForThem) {
-  Request request = Asking(3);
+// The device counts the token that only it knows.
+TEST_F(ApartEngineTest, PenaltiesHoldNoStepUp) {
+  Request request = Asking(4);
   request.sampling.frequency_penalty = 1;
   EXPECT_TRUE(Answer(request).ok());
   EXPECT_EQ(given_, FakeAnswer(request, 0, kVocab));
-  EXPECT_THAT(executor_.notes(),
-              ElementsAre("start 1 after 0", "finish 1 after 0", "start 2 after 0",
-                          "finish 2 after 1", "start 3 after 1", "finish 3 after 2"));
+  EXPECT_THAT(
+      executor_.notes(),
+      ElementsAre("start 1 after 0", "start 2 after 0", "finish 1 after 0", "start 3 after 0",
+                  "finish 2 after 1", "start 4 after 1", "finish 3 after 2", "finish 4 after 3"));
 }
 
 TEST_F(ApartEngineTest, MaskedStepsGiveTheSameTokens) {

@@ -69,6 +69,13 @@ struct RandomCase {
     input.seen = seen;
     input.mask = mask;
   }
+
+  // Some token once more in the answer, often one of those seen.
+  void CountOnceMore(uint64_t number) {
+    input.answered = number % 3 != 0 && !seen.empty()
+                         ? seen[number % seen.size()].token_id
+                         : static_cast<int32_t>(number % logits.size());
+  }
 };
 
 }  // namespace continuo::testing

@@ -215,6 +215,26 @@ TEST(SamplerTest, WhereNothingIsLeftTheLowestAllowedIdIsDrawn) {
   EXPECT_EQ(Pick(input), 69);
 }
 
+TEST(SamplerTest, ATokenOnceMoreInTheAnswerIsCountedAmongThoseSeen) {
+  int num_changed = 0;
+  for (uint64_t number = 0; number < 500; ++number) {
+    RandomCase one(number);
+    const int32_t before = Pick(one.input);
+    one.CountOnceMore(number);
+    const int32_t drawn = Pick(one.input);
+    num_changed += drawn != before ? 1 : 0;
+    auto at = std::ranges::lower_bound(one.seen, one.input.answered, {}, &SeenToken::token_id);
+    if (at == one.seen.end() || at->token_id != one.input.answered) {
+      at = one.seen.insert(at, {.token_id = one.input.answered});
+    }
+    ++at->answer_count;
+    one.input.seen = one.seen;
+    one.input.answered = -1;
+    EXPECT_EQ(Pick(one.input), drawn) << number;
+  }
+  EXPECT_GT(num_changed, 20);
+}
+
 // Bits of draws and scores over a fixed set of cases: whoever changes them must raise
 // kArithmeticVersion.
 TEST(SamplerTest, BitsArePinned) {
