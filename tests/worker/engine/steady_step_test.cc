@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdlib>
+#include <deque>
 #include <new>
 #include <utility>
 #include <vector>
@@ -32,44 +33,53 @@ namespace {
 constexpr int kSequences = 64, kAnswer = 200;
 
 struct Counted {
-  int64_t steps = 0, allocations = 0;
+  int64_t steps = 0, ahead = 0, allocations = 0;
 };
 
-// Draws the same token for every sample, and counts what the thread allocates from the end of one
-// step to the start of the next, which is the engine's share, sinks included.
+// Draws the same token for every sample, and counts what the thread allocates outside of it from
+// the start of one step to that of the next, which is the engine's share, sinks included.
 class CountingExecutor : public Executor {
  public:
+  explicit CountingExecutor(bool works_apart) : works_apart_(works_apart) {}
+
   absl::Status Start(const StepPlan& plan, MaskFiller) override {
-    const int64_t allocations = num_allocations;
+    between_ += num_allocations;
     // Only where nothing but decoding has changed since the step before. The first sequences make
     // the arrays of the plan as large as the largest step.
     if (plan.num_rows() == kSequences && plan.sequence_ids == last_ &&
         plan.sequence_ids.front() > kSequences) {
       ++counted_.steps;
-      counted_.allocations += allocations;
+      counted_.ahead += num_samples_.empty() ? 0 : 1;
+      counted_.allocations += between_;
     }
     last_ = plan.sequence_ids;
-    num_samples_ = static_cast<size_t>(plan.num_samples());
+    num_samples_.push_back(static_cast<size_t>(plan.num_samples()));
+    between_ = num_allocations = 0;
     return absl::OkStatus();
   }
   absl::StatusOr<StepResult> Finish() override {
+    between_ += num_allocations;
     StepResult result;
-    result.token_ids.assign(num_samples_, 3);
-    result.scores.resize(num_samples_);
+    result.token_ids.assign(num_samples_.front(), 3);
+    result.scores.resize(num_samples_.front());
+    num_samples_.pop_front();
     num_allocations = 0;
     return result;
   }
+  bool WorksApart() const override { return works_apart_; }
   const Counted& counted() const { return counted_; }
 
  private:
+  const bool works_apart_;
   Counted counted_;
   std::vector<SequenceId> last_;
-  size_t num_samples_ = 0;
+  std::deque<size_t> num_samples_;  // of the steps under way
+  int64_t between_ = 0;             // since the last step began
 };
 
 // Two equal batches, one after the other.
-Counted CountSteadySteps(const SamplingParams& sampling) {
-  CountingExecutor executor;
+Counted CountSteadySteps(const SamplingParams& sampling, bool works_apart = false) {
+  CountingExecutor executor(works_apart);
   ManualClock clock;
   EngineMetrics metrics;
   EngineOptions options;
@@ -119,6 +129,15 @@ TEST(SteadyStepTest, NorDoesOneWithPenalties) {
   const Counted counted = CountSteadySteps({.repetition_penalty = 1.2f, .frequency_penalty = 0.5f});
   EXPECT_GT(counted.steps, kAnswer / 2);
   EXPECT_EQ(counted.allocations, 0);
+}
+
+TEST(SteadyStepTest, NorDoStepsAhead) {
+  for (const float penalty : {1.0f, 1.2f}) {
+    const Counted counted = CountSteadySteps({.repetition_penalty = penalty}, /*works_apart=*/true);
+    EXPECT_GT(counted.steps, kAnswer / 2);
+    EXPECT_EQ(counted.ahead, counted.steps);
+    EXPECT_EQ(counted.allocations, 0);
+  }
 }
 
 }  // namespace
