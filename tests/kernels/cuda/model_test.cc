@@ -370,9 +370,10 @@ absl::Status LoadAndRun(const TinyModel& files, const std::string& weights) {
   options.dir = files.dir();
   options.device = "cuda:0,1";
   options.num_blocks = 8;
-  options.max_batch_tokens = 64;
-  options.max_context_tokens = 64;
+  options.max_batch_tokens = 4;
+  options.max_context_tokens = 16;
   options.weights = weights;
+  options.warm_up_sequences = weights == "bf16" ? 1 : 0;  // with graphs, made twice
   auto loaded = LoadExecutor(options);
   if (!loaded.ok()) return loaded.status();
   const std::vector<int32_t> tokens = {1, 2, 3};
