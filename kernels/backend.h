@@ -127,10 +127,11 @@ class Backend {
 
   // Enqueues what work() enqueues. Equal keys promise the same ops with the same arguments,
   // addresses included, and that none of them copies from or to the host, allocates or waits: a
-  // device may do again what an earlier call enqueued, and not call work(). An error of work() says
-  // that it has not enqueued all: nothing of it is done again.
-  virtual void Repeat(std::span<const int64_t> /*key*/, absl::FunctionRef<absl::Status()> work) {
-    (void)work();
+  // device may do again what an earlier call enqueued, and not call work(). An error of work(),
+  // which says that it has not enqueued all, or of the device is the result: nothing is done again.
+  virtual absl::Status Repeat(std::span<const int64_t> /*key*/,
+                              absl::FunctionRef<absl::Status()> work) {
+    return work();
   }
   // While idle: nothing that was repeated is kept, since memory that it works on goes.
   virtual void ForgetRepeated() {}

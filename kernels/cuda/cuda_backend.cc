@@ -149,13 +149,15 @@ void CudaBackend::ParallelFor(int n, absl::FunctionRef<void(int)> body) {
   pool_.Run(n, [&](int i, int) { body(i); });
 }
 
-void CudaBackend::Repeat(std::span<const int64_t> key, absl::FunctionRef<absl::Status()> work) {
-  if (!failure_.ok()) return;
+absl::Status CudaBackend::Repeat(std::span<const int64_t> key,
+                                 absl::FunctionRef<absl::Status()> work) {
+  if (!failure_.ok()) return failure_;
   const auto all = [&] {
     const absl::Status status = work();
     return failure_.ok() ? status : failure_;
   };
   Keep(graphs_.Run(key, all, stream_));
+  return failure_;
 }
 
 void CudaBackend::MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) {

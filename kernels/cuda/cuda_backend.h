@@ -50,7 +50,7 @@ class CudaBackend : public Backend {
 
   int device() const { return options_.device.index; }
   cudaStream_t stream() const { return stream_.get(); }
-  Stream& queue() { return stream_; }  // that of stream()
+  const Stream& stream_object() const { return stream_; }  // whose handle that is
 
   std::string name() const override;
   absl::StatusOr<void*> Allocate(size_t bytes) override;
@@ -64,7 +64,8 @@ class CudaBackend : public Backend {
   void FreeHost(void* data) override;
   void ParallelFor(int n, absl::FunctionRef<void(int)> body) override;
   // As CUDA graphs, from the second time on.
-  void Repeat(std::span<const int64_t> key, absl::FunctionRef<absl::Status()> work) override;
+  absl::Status Repeat(std::span<const int64_t> key,
+                      absl::FunctionRef<absl::Status()> work) override;
   void ForgetRepeated() override { graphs_.Clear(); }
 
   bool Computes(WeightType type) const override;

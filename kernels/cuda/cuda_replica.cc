@@ -66,8 +66,8 @@ absl::StatusOr<Replica::Rank> CudaReplica::MakeRank(int rank, int num_threads) {
   if (group_ == nullptr) {
     made.communicator = std::move(MakeThreadCommunicators(1)[0]);
   } else {
-    ASSIGN_OR_RETURN(made.communicator,
-                     NcclCommunicator::Make(group_, rank, device.index, (*backend)->queue()));
+    ASSIGN_OR_RETURN(made.communicator, NcclCommunicator::Make(group_, rank, device.index,
+                                                               (*backend)->stream_object()));
   }
   made.backend = *std::move(backend);
   return made;

@@ -17,10 +17,12 @@
 namespace continuo::cuda {
 namespace {
 
-// Between looks at what goes on by itself. A call that enqueues is through after some ten
-// microseconds: NCCL hands it to a thread.
+// Between looks at what goes on by itself. A call that enqueues is soon through: NCCL hands it to a
+// thread.
 constexpr absl::Duration kCallPeriod = absl::Microseconds(100);
 constexpr int kQuickLooks = 200;
+// At a call in progress after a failure: its thread enqueues to the stream, which may be captured.
+constexpr int kLooksAfterFailure = 100'000;
 constexpr absl::Duration kWatchPeriod = absl::Milliseconds(10);
 
 }  // namespace
@@ -43,11 +45,11 @@ NcclCommunicator::~NcclCommunicator() {
   if (watcher_.joinable()) watcher_.join();
   if (!group_->failure().ok()) {
     EndAfterFailure();
+    AwaitAbort();
     return;
   }
   const std::lock_guard lock(comm_->mutex);
-  // In non-blocking mode it goes on by itself until all ranks have called it. What it returns is no
-  // longer of use to anybody.
+  // What it returns is no longer of use to anybody.
   if (comm_->comm != nullptr) (void)ncclCommDestroy(std::exchange(comm_->comm, nullptr));
 }
 
@@ -97,11 +99,11 @@ absl::Status NcclCommunicator::Join() {
 // NCCL connects ranks when they first communicate.
 absl::Status NcclCommunicator::Connect() {
   watcher_ = std::thread([this] { Watch(); });
-  RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(scratch_.data(), 0, sizeof(float), stream_), device_,
-                             "cudaMemsetAsync"));
+  RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(scratch_.data(), 0, sizeof(float), stream_.get()),
+                             device_, "cudaMemsetAsync"));
   RETURN_IF_ERROR(Sum(static_cast<float*>(scratch_.data()), 1));
   ASSIGN_OR_RETURN(Event connected, Event::Make(device_));
-  RETURN_IF_ERROR(connected.Record(stream_));
+  RETURN_IF_ERROR(connected.Record(stream_.get()));
   while (true) {
     RETURN_IF_ERROR(group_->failure());
     ASSIGN_OR_RETURN(const bool done, connected.Done());
@@ -114,30 +116,41 @@ absl::Status NcclCommunicator::Call(absl::string_view what, NcclCall call) {
   const absl::Duration start = group_->Elapsed();
   std::unique_lock lock(comm_->mutex);
   RETURN_IF_ERROR(group_->failure());
+  comm_->in_call = true;
   ncclResult_t result = call(comm_->comm);
-  for (int look = 0; result == ncclInProgress; ++look) {
-    if (group_->Elapsed() - start > hang_limit()) {
-      return absl::DeadlineExceededError(absl::StrCat(
+  absl::Status status;
+  int looks_left = kLooksAfterFailure;
+  for (int look = 0; result == ncclInProgress && looks_left > 0; ++look) {
+    if (status.ok()) status = group_->failure();
+    if (status.ok() && group_->Elapsed() - start > hang_limit()) {
+      status = absl::DeadlineExceededError(absl::StrCat(
           Name(), ": ", what, " has been in progress for ", absl::FormatDuration(hang_limit())));
     }
+    looks_left -= status.ok() ? 0 : 1;
     lock.unlock();
-    if (look < kQuickLooks) {
+    if (look < kQuickLooks || !status.ok()) {
       std::this_thread::yield();
     } else {
       group_->Pause(kCallPeriod);
     }
     lock.lock();
-    RETURN_IF_ERROR(group_->failure());
-    RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(comm_->comm, &result), "ncclCommGetAsyncError",
-                               comm_->comm));
+    const absl::Status asked = NcclStatus(ncclCommGetAsyncError(comm_->comm, &result),
+                                          "ncclCommGetAsyncError", comm_->comm);
+    if (!asked.ok()) {
+      status.Update(asked);
+      break;
+    }
   }
   ++num_called_;
-  return NcclStatus(result, what, comm_->comm);
+  if (status.ok()) status = NcclStatus(result, what, comm_->comm);
+  comm_->in_call = false;
+  return status;
 }
 
 absl::Status NcclCommunicator::Sum(float* data, int64_t n) {
   return Call("ncclAllReduce", [&](ncclComm_t comm) {
-    return ncclAllReduce(data, data, static_cast<size_t>(n), ncclFloat32, ncclSum, comm, stream_);
+    return ncclAllReduce(data, data, static_cast<size_t>(n), ncclFloat32, ncclSum, comm,
+                         stream_.get());
   });
 }
 
@@ -149,10 +162,10 @@ absl::Status NcclCommunicator::SumInTree(float* data, int64_t n) {
     const int64_t count = std::min(turn, n - begin);
     RETURN_IF_ERROR(Call("ncclAllGather", [&](ncclComm_t comm) {
       return ncclAllGather(data + begin, parts, static_cast<size_t>(count), ncclFloat32, comm,
-                           stream_);
+                           stream_.get());
     }));
-    RETURN_IF_ERROR(
-        CudaStatus(AddTrees(data + begin, parts, size(), count, stream_), device_, "AddTrees"));
+    RETURN_IF_ERROR(CudaStatus(AddTrees(data + begin, parts, size(), count, stream_.get()), device_,
+                               "AddTrees"));
   }
   return absl::OkStatus();
 }
@@ -189,7 +202,7 @@ absl::Status NcclCommunicator::Gather(Tensor out, Tensor part,
           cudaMemcpy2DAsync(
               static_cast<char*>(out.data) + static_cast<size_t>(begin) * row_bytes + column,
               row_bytes, static_cast<const char*>(scratch_.data()) + column * rows, bytes, bytes,
-              static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, stream_),
+              static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, stream_.get()),
           device_, "cudaMemcpy2DAsync"));
     }
   }
@@ -207,7 +220,7 @@ absl::Status NcclCommunicator::Broadcasts(const char* part, int64_t rows, size_t
           static_cast<size_t>((column_begin[r + 1] - column_begin[r]) * rows) * width;
       if (bytes == 0) continue;
       const size_t at = static_cast<size_t>(column_begin[r] * rows) * width;
-      result = ncclBroadcast(part, scratch + at, bytes, ncclUint8, r, comm, stream_);
+      result = ncclBroadcast(part, scratch + at, bytes, ncclUint8, r, comm, stream_.get());
     }
     const ncclResult_t ended = ncclGroupEnd();  // also after an error, since it started
     return result == ncclSuccess ? ended : result;
@@ -251,18 +264,24 @@ absl::Status NcclCommunicator::CheckOnce() {
   return CheckStream();
 }
 
-// One mark at a time, behind whatever has been enqueued since the last: nothing for the rank's
-// thread to do, and no more than one event in each period. None while the stream is captured.
+// Behind whatever has been enqueued since the last mark, if anything. None while the stream is
+// captured.
+absl::Status NcclCommunicator::Mark() {
+  const std::unique_lock lock(stream_.capture_mutex(), std::try_to_lock);
+  const int64_t enqueued = num_enqueued();
+  if (!lock.owns_lock() || enqueued == num_marked_) return absl::OkStatus();
+  RETURN_IF_ERROR(mark_->Record(stream_.get()));
+  num_marked_ = enqueued;
+  mark_pending_ = true;
+  marked_at_ = group_->Elapsed();
+  return absl::OkStatus();
+}
+
+// One mark at a time: nothing for the rank's thread to do, and no more than one event in each
+// period.
 absl::Status NcclCommunicator::CheckStream() {
-  if (!mark_pending_) {
-    const std::unique_lock lock(queue_.capture_mutex(), std::try_to_lock);
-    const int64_t enqueued = num_enqueued();
-    if (!lock.owns_lock() || enqueued == num_marked_) return absl::OkStatus();
-    RETURN_IF_ERROR(mark_->Record(stream_));
-    num_marked_ = enqueued;
-    mark_pending_ = true;
-    marked_at_ = group_->Elapsed();
-  }
+  if (!mark_pending_) RETURN_IF_ERROR(Mark());
+  if (!mark_pending_) return absl::OkStatus();
   ASSIGN_OR_RETURN(const bool done, mark_->Done());
   mark_pending_ = !done;
   if (done || group_->Elapsed() - marked_at_ <= hang_limit()) return absl::OkStatus();
@@ -271,38 +290,54 @@ absl::Status NcclCommunicator::CheckStream() {
 }
 
 void NcclCommunicator::EndAfterFailure() {
-  if (comm_->ended.exchange(true)) return;
+  if (comm_->ends.exchange(true)) return;
   const absl::Duration start = group_->Elapsed();
-  if (!mark_pending_ && num_enqueued() != num_marked_) {
-    const std::lock_guard lock(queue_.capture_mutex());  // its thread hears of the failure
-    mark_pending_ = mark_->Record(stream_).ok();
-  }
-  // ncclCommAbort may hang where a device does, so it has a thread that can be left behind.
-  auto aborted = std::make_shared<std::atomic<bool>>(false);
-  std::thread aborter([comm = comm_, group = group_, device = device_, aborted] {
+  // A thread that can be left behind: ncclCommAbort may hang where a device does. It frees kernels
+  // at once, but the last rank's returns when all ranks' graphs are gone.
+  aborter_ = std::thread([comm = comm_, group = group_, device = device_] {
     (void)SetDevice(device);
-    const std::lock_guard lock(comm->mutex);
-    if (comm->comm != nullptr) (void)ncclCommAbort(std::exchange(comm->comm, nullptr));
-    *aborted = true;
+    ncclComm_t aborted = nullptr;
+    while (true) {
+      {
+        const std::lock_guard lock(comm->mutex);
+        if (!comm->in_call) {
+          aborted = std::exchange(comm->comm, nullptr);  // nobody calls it from here on
+          break;
+        }
+      }
+      std::this_thread::yield();  // it ends soon, as the group has failed
+    }
+    if (aborted != nullptr) (void)ncclCommAbort(aborted);
+    comm->aborted = true;
     group->Wake();
   });
   while (true) {
     // Errors are of the failure that is being ended.
-    const bool at_rest = !mark_pending_ || mark_->Done().value_or(true);
-    if (*aborted && at_rest) {
-      aborter.join();
-      return;
-    }
+    if (!mark_pending_ && !Mark().ok()) return;
+    if (mark_pending_) mark_pending_ = !mark_->Done().value_or(true);
+    if (!mark_pending_ && num_enqueued() == num_marked_) return;
+    if (group_->Elapsed() - start > group_->options().end_limit) return TellStuck();
+    group_->Pause(kWatchPeriod);
+  }
+}
+
+void NcclCommunicator::AwaitAbort() {
+  const absl::Duration start = group_->Elapsed();
+  while (!comm_->aborted) {
     if (group_->Elapsed() - start > group_->options().end_limit) {
-      aborter.detach();
-      const absl::Status failure = group_->failure();
-      group_->options().on_stuck(absl::Status(
-          failure.code(),
-          absl::StrCat(failure.message(), "; ", Name(), " does not come to rest after it")));
-      return;
+      aborter_.detach();
+      return TellStuck();
     }
     group_->Pause(kWatchPeriod);
   }
+  aborter_.join();
+}
+
+void NcclCommunicator::TellStuck() {
+  const absl::Status failure = group_->failure();
+  group_->options().on_stuck(absl::Status(
+      failure.code(),
+      absl::StrCat(failure.message(), "; ", Name(), " does not come to rest after it")));
 }
 
 }  // namespace continuo::cuda

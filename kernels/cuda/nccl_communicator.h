@@ -29,7 +29,8 @@ namespace continuo::cuda {
 // rank, an error that NCCL reports later and a stream that stands still become the group's failure:
 // all ranks' communicators are aborted, what waits in a collective comes back with undefined
 // output, later calls do nothing, and status() is that failure on every rank. Collectives may be
-// part of what GraphCache captures; such graphs end before the communicator.
+// part of what GraphCache captures: then all ranks' graphs end before the first communicator, since
+// the last one's end waits for them, and none is launched after a failure.
 class NcclCommunicator : public Communicator {
  public:
   // Returns when all ranks are connected and have added a number, or with the group's failure
@@ -37,7 +38,8 @@ class NcclCommunicator : public Communicator {
   static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Make(std::shared_ptr<NcclGroup> group,
                                                                 int rank, int device,
                                                                 const Stream& stream);
-  // Its rank's stream is idle, or the group has failed. All ranks' are destroyed, in any order.
+  // Its rank's stream is idle, or the group has failed. All ranks' are destroyed, in any order; the
+  // last one ends NCCL's part of all.
   ~NcclCommunicator() override;
 
   int rank() const override { return rank_; }
@@ -56,16 +58,13 @@ class NcclCommunicator : public Communicator {
   struct Comm {
     std::mutex mutex;           // held for every call of NCCL with `comm`
     ncclComm_t comm = nullptr;  // none before it joins and after its end
-    std::atomic<bool> ended{false};
+    bool in_call = false;       // NCCL's thread is enqueueing; guarded by mutex
+    std::atomic<bool> ends{false}, aborted{false};
   };
   using NcclCall = absl::FunctionRef<ncclResult_t(ncclComm_t)>;
 
   NcclCommunicator(std::shared_ptr<NcclGroup> group, int rank, int device, const Stream& stream)
-      : group_(std::move(group)),
-        rank_(rank),
-        device_(device),
-        queue_(stream),
-        stream_(stream.get()) {}
+      : group_(std::move(group)), rank_(rank), device_(device), stream_(stream) {}
 
   absl::Status Init();
   absl::Status Join();
@@ -81,22 +80,25 @@ class NcclCommunicator : public Communicator {
   void Watch();
   absl::Status CheckOnce();
   absl::Status CheckStream();
+  absl::Status Mark();
   void EndAfterFailure();
+  void AwaitAbort();
+  void TellStuck();
 
-  // Of calls and graphs: what may wait for another rank. Any thread.
-  int64_t num_enqueued() const { return num_called_ + queue_.num_graphs(); }
+  // What may have put collectives on the stream: calls, of which those of a capture have not, and
+  // graphs. Any thread.
+  int64_t num_enqueued() const { return num_called_ + stream_.num_graphs(); }
   absl::Duration hang_limit() const { return absl::Nanoseconds(hang_limit_.load()); }
   absl::Status NcclStatus(ncclResult_t result, absl::string_view what, ncclComm_t comm) const;
   std::string Name() const;  // "rank 1 on cuda:1"
 
   const std::shared_ptr<NcclGroup> group_;
   const int rank_, device_;
-  const Stream& queue_;
-  const cudaStream_t stream_;  // of queue_
+  const Stream& stream_;
   const std::shared_ptr<Comm> comm_ = std::make_shared<Comm>();
   DeviceBuffer scratch_;
   std::atomic<int64_t> hang_limit_{0};  // nanoseconds
-  std::atomic<int64_t> num_called_{0};  // calls that put work on the stream
+  std::atomic<int64_t> num_called_{0};  // collectives
   std::atomic<bool> stopping_{false};
 
   // Of the watching thread, and of the destructor after it.
@@ -105,6 +107,7 @@ class NcclCommunicator : public Communicator {
   int64_t num_marked_ = 0;  // of num_enqueued()
   absl::Duration marked_at_;
   std::thread watcher_;
+  std::thread aborter_;  // begun by EndAfterFailure
 };
 
 }  // namespace continuo::cuda

@@ -167,6 +167,7 @@ LoadOptions CommonLoad(const WorkerConfig& config) {
   load.kv_dtype = config.kv_dtype;
   load.block_size = config.block_size;
   load.max_batch_tokens = config.max_batch_tokens;
+  load.graphs = config.cuda_graphs;
   return load;
 }
 
@@ -176,7 +177,6 @@ absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t availa
   load.tensor_parallel = config.tensor_parallel;
   load.max_context_tokens = config.max_context_tokens;
   load.deterministic = config.deterministic;
-  load.graphs = config.cuda_graphs;
   if (config.device != "cpu") {
     // The loader sees what the devices have free.
     load.num_blocks = config.kv_blocks;

@@ -17,8 +17,8 @@ constexpr int kShortPart = 4;
 }  // namespace
 
 // What a draw depends on is known but for the tokens before it, which only the device reads: not so
-// with drafts, and after scores and draws that the host has to make. Who gives
-// blocks or places to others is decided when it is known who ends.
+// with drafts, and after scores and draws that the host has to make. Who gives blocks or places to
+// others is decided when it is known who ends.
 bool Scheduler::MayGoAhead() {
   if (num_under_way() != 1 || idle() || MayPreempt()) return false;
   if (next_->predicted > options_.target_step / kShortPart) return false;

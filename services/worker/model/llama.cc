@@ -57,7 +57,9 @@ class Llama : public Model {
     return b_.Synchronize();
   }
 
-  void Forward(const DeviceStep& step) override {
+  absl::Status Forward(const DeviceStep& step) override {
+    // What is repeated does not ask again.
+    RETURN_IF_ERROR(comm_.status());
     const int64_t rows = step.token_ids.rows(), wanted = step.wanted_rows.rows();
     CONTINUO_CHECK(wanted <= rows);
     now_ = all_.First(rows);
@@ -71,10 +73,7 @@ class Llama : public Model {
         *at++ = part;
       }
     }
-    b_.Repeat(key, [&] {
-      Enqueue(step);
-      return comm_.status();
-    });
+    return b_.Repeat(key, [&] { return Enqueue(step); });
   }
 
   Tensor Logits(int64_t first, int64_t n) override {
@@ -99,7 +98,8 @@ class Llama : public Model {
   }
 
  private:
-  void Enqueue(const DeviceStep& step) {
+  // The error of a collective, after which nothing of the step is of use.
+  absl::Status Enqueue(const DeviceStep& step) {
     Embed(step.token_ids);
     b_.RopeAngles(now_.angles, step.positions, all_.frequencies,
                   static_cast<float>(config_.rope.attention_factor));
@@ -110,7 +110,7 @@ class Llama : public Model {
       const bool is_last = layer + 1 == num_layers;
       KeysAndValues(w, layer, step);
       // From here on the last layer is for the wanted rows alone.
-      if (is_last && step.wanted_rows.rows() == 0) return;
+      if (is_last && step.wanted_rows.rows() == 0) break;
       Attention(layer, step);
       if (is_last && step.wanted_rows.rows() < step.token_ids.rows()) Keep(step.wanted_rows);
       AddAttention(w);
@@ -122,6 +122,7 @@ class Llama : public Model {
         Mlp(w, next_gain);
       }
     }
+    return comm_.status();
   }
 
   void Embed(Tensor token_ids) {

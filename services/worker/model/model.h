@@ -33,7 +33,7 @@ class Model {
  public:
   virtual ~Model() = default;
   // Enqueues one pass. The hidden states of the wanted rows live until the next one.
-  virtual void Forward(const DeviceStep& step) = 0;
+  virtual absl::Status Forward(const DeviceStep& step) = 0;
   // Whether that of so many rows is done again by Backend::Repeat where the step recurs.
   virtual bool Repeats(int64_t /*rows*/) const { return false; }
   // Enqueues the head for the last pass's wanted rows [first, first + n), n ≤ kLogitRows. The

@@ -34,12 +34,8 @@ ModelRunner::ModelRunner(const ModelConfig& config, const ModelRunnerOptions& op
       block_copies_(*backend_),
       sampler_(*backend_, config.vocab_size, options.num_threads) {}
 
-// Its memory may be in use; an error was told before, or nobody waits for it. What is repeated has
-// collectives of the communicator, which ends before the backend.
-ModelRunner::~ModelRunner() {
-  (void)backend_->Synchronize();
-  backend_->ForgetRepeated();
-}
+// Its memory may be in use; an error was told before, or nobody waits for it.
+ModelRunner::~ModelRunner() { (void)Forget(); }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
     const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
@@ -86,9 +82,9 @@ int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard, DType 
 }
 
 absl::Status ModelRunner::Forget() {
-  RETURN_IF_ERROR(backend_->Synchronize());
+  const absl::Status status = backend_->Synchronize();
   backend_->ForgetRepeated();
-  return absl::OkStatus();
+  return status;
 }
 
 int64_t ModelRunner::scratch_bytes() const {
@@ -211,7 +207,7 @@ absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
                                      [](int32_t id) { return id < 0; });
     if (goes_on) sampler_.TakeTokens(arrays.token_ids);
     step.token_ids = arrays.token_ids;
-    model_->Forward(arrays);
+    RETURN_IF_ERROR(model_->Forward(arrays));
   }
   if (samples_here() || WorksApart()) sampler_.FillMasks(own, plan, fill_mask);
   step.undrawn.clear();

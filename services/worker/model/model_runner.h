@@ -61,8 +61,8 @@ class ModelRunner : public Executor {
   bool WorksApart() const override { return !backend_->SharesHostMemory(); }
   void Recycle(StepResult result) override { recycled_ = std::move(result); }
 
-  // Between steps: forgets what the backend repeats, then another number of KV blocks, which are
-  // empty; 0 gives their memory back.
+  // Between steps: forgets what the backend repeats, also after an error, then another number of KV
+  // blocks, which are empty; 0 gives their memory back.
   absl::Status Forget();
   absl::Status ResizeCache(int num_blocks) { return cache_->Resize(num_blocks); }
 

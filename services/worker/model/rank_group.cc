@@ -31,6 +31,8 @@ RankGroup::~RankGroup() {
   }
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  // Of all, before the first ends: what one repeats keeps the collectives of all from ending.
+  for (const auto& runner : runners_) (void)runner->Forget();
 }
 
 int64_t RankGroup::Post(const StepPlan* plan) {

@@ -33,7 +33,8 @@ struct Array {
   std::vector<T> values;
 };
 
-// Returns when the rank's watching thread has looked at all that had been enqueued before.
+// Returns when the rank's watching thread has looked at all that had been enqueued before. By the
+// rank's thread, whose own calls ask NCCL as well.
 inline void AwaitLooks(const NcclCommunicator& c, const Stream& stream) {
   const auto looks = [&] {
     return testing::CudaShim::NumCalls(stream.device(), "ncclCommGetAsyncError");

@@ -69,6 +69,7 @@ inline std::vector<Request> OverlapRequests(int vocab) {
   requests[4].sampling.num_logprobs = kMaxAlternatives + 1;
   requests[4].max_tokens = 9;
   // Among few tokens it decides how often each has come.
+  requests[5].num_sequences = 2;
   requests[5].biases = {{4, 20}, {9, 20}, {17, 20}, {23, 20}};
   requests[5].sampling.repetition_penalty = 1.1f;
   requests[5].sampling.presence_penalty = 0.5f;
@@ -128,7 +129,7 @@ inline void CheckOverlap(const std::string& device) {
     EXPECT_GT(two.num_lost, 0);
     EXPECT_EQ(one.tokens, two.tokens);
     EXPECT_EQ(one.logprobs, two.logprobs);
-    EXPECT_EQ(two.tokens.size(), 9u);
+    EXPECT_EQ(two.tokens.size(), 10u);
   }
 }
 

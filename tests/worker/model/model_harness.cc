@@ -89,7 +89,7 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const StepPlan& plan) {
   CONTINUO_CHECK(std::ranges::adjacent_find(plan.sample_rows, std::greater_equal<>()) ==
                  plan.sample_rows.end());
   step.wanted_rows = *rows.Upload(plan.sample_rows);
-  rank.model->Forward(step);
+  EXPECT_TRUE(rank.model->Forward(step).ok());
   const size_t vocab = static_cast<size_t>(config_.vocab_size);
   std::vector<float> all(plan.sample_rows.size() * vocab);
   for (size_t first = 0; first < plan.sample_rows.size(); first += kLogitRows) {

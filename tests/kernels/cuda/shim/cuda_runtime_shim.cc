@@ -278,6 +278,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
     return call.Violation("a capture within another, or one that stops other threads");
   }
   stream->capturing = true;
+  ++stream->num_captures;
   return cudaSuccess;
 }
 
@@ -285,6 +286,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   Call call("cudaStreamEndCapture", stream->device);
   if (!stream->capturing) return call.Violation("no capture to end");
   stream->capturing = false;
+  ++stream->num_captures;
   CUgraph_st captured = {std::exchange(stream->captured, {}),
                          std::exchange(stream->captured_comms, {})};
   if (call.fails()) return call.result();
@@ -317,6 +319,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   Call call("cudaGraphDestroy");
   if (call.state().graphs.erase(graph) == 0) return call.Violation("a graph destroyed twice");
   delete graph;
+  call.state().changed.notify_all();
   return call.result();
 }
 
@@ -324,6 +327,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   Call call("cudaGraphExecDestroy");
   if (call.state().graph_execs.erase(exec) == 0) return call.Violation("a graph destroyed twice");
   delete exec;
+  call.state().changed.notify_all();
   return call.result();
 }
 

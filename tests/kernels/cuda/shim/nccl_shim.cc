@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of NCCL that kernels/cuda calls, in non-blocking mode.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tests/kernels/cuda/shim/shim_state.h"
@@ -41,6 +43,7 @@ struct GroupDepth {
 };
 thread_local GroupDepth group_depth;
 thread_local std::vector<Collective> group;
+thread_local bool group_fails = false;  // one of its calls has
 
 size_t Width(ncclDataType_t type) { return type == ncclFloat32 ? 4 : 1; }
 
@@ -111,26 +114,52 @@ void Meet(const Collective& c, int64_t index, bool hangs, int count) {
   }
 }
 
+// A thread of NCCL's enqueues while the call is in progress.
 ncclResult_t EnqueueAll(Call& call, const std::vector<Collective>& collectives) {
   State& state = call.state();
   if (collectives.empty()) return ncclSuccess;
   ncclComm_t comm = collectives[0].comm;
-  for (size_t i = 0; i < collectives.size(); ++i) {
-    const Collective& c = collectives[i];
-    if (c.stream->capturing) c.stream->captured_comms.insert(comm);
-    EnqueueMade(state, c.stream, [&state, c, is_first = i == 0]() -> Work {
-      int& count = state.num_collectives[c.comm->device];  // a group counts as one
-      count += is_first ? 1 : 0;
-      const bool hangs = state.hanging_collectives.contains({c.comm->device, count});
-      return [c, index = c.comm->num_enqueued++, hangs, count] { Meet(c, index, hangs, count); };
-    });
-  }
+  const auto enqueue = [&state, comm, collectives,
+                        num_captures = collectives[0].stream->num_captures] {
+    bool is_first = true;
+    for (const Collective& c : collectives) {
+      if (c.stream->num_captures != num_captures) {
+        state.violations.push_back("a capture ended while NCCL enqueued to it");
+      }
+      if (c.stream->capturing) c.stream->captured_comms.insert(comm);
+      EnqueueMade(state, c.stream, [&state, c, is_first]() -> Work {
+        int& count = state.num_collectives[c.comm->device];  // a group counts as one
+        count += is_first ? 1 : 0;
+        const bool hangs = state.hanging_collectives.contains({c.comm->device, count});
+        return [c, index = c.comm->num_enqueued++, hangs, count] { Meet(c, index, hangs, count); };
+      });
+      is_first = false;
+    }
+  };
   comm->polls_in_progress = state.options.in_progress_polls;
-  return comm->polls_in_progress > 0 ? ncclInProgress : ncclSuccess;
+  if (comm->polls_in_progress > 0) {
+    comm->enqueue = enqueue;
+    return ncclInProgress;
+  }
+  enqueue();
+  return ncclSuccess;
+}
+
+// Whether graphs have collectives of a communicator of the clique.
+bool IsInGraphs(const State& state, const Clique& clique) {
+  const auto has = [&](const CUgraph_st& graph) {
+    return std::ranges::any_of(graph.comms, [&](ncclComm_t c) { return c->clique == &clique; });
+  };
+  return std::ranges::any_of(state.graphs, [&](cudaGraph_t graph) { return has(*graph); }) ||
+         std::ranges::any_of(state.graph_execs,
+                             [&](cudaGraphExec_t exec) { return has(exec->graph); });
 }
 
 ncclResult_t Submit(Call& call, Collective collective) {
-  if (call.fails()) return call.error();
+  if (call.fails()) {
+    if (group_depth.depth > 0) group_fails = true;
+    return call.error();
+  }
   ncclComm_t comm = collective.comm;
   if (comm->aborted || comm->joining || comm->polls_in_progress > 0) {
     return call.Violation(absl::StrCat(collective.what, " while a call is in progress"));
@@ -195,8 +224,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     if (static_cast<int>(comm->clique->joined.size()) == comm->clique->size) comm->joining = false;
     *error = ncclInProgress;
   } else if (comm->polls_in_progress > 0) {
-    --comm->polls_in_progress;
     *error = ncclInProgress;
+    if (--comm->polls_in_progress == 0) std::exchange(comm->enqueue, {})();
   }
   return ncclSuccess;
 }
@@ -214,7 +243,8 @@ ncclResult_t ncclGroupEnd() {
   --group_depth.depth;
   const std::vector<Collective> collectives = std::move(group);
   group.clear();
-  return call.fails() ? call.error() : EnqueueAll(call, collectives);
+  if (std::exchange(group_fails, false) || call.fails()) return call.error();
+  return EnqueueAll(call, collectives);
 }
 
 ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type,
@@ -267,8 +297,14 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   State& state = call.state();
   state.changed.wait(call.lock(), [&] { return !state.hanging_aborts.contains(comm->device); });
   comm->aborted = true;
-  state.comms.erase(comm);
+  if (comm->enqueue) std::exchange(comm->enqueue, {})();  // its thread is awaited
   state.changed.notify_all();
+  // The last of a process ends all, when no graph needs them any more.
+  Clique& clique = *comm->clique;
+  if (++clique.num_ended == clique.size) {
+    state.changed.wait(call.lock(), [&] { return !IsInGraphs(state, clique); });
+  }
+  state.comms.erase(comm);
   return call.fails() ? call.error() : ncclInProgress;
 }
 
@@ -276,9 +312,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   Call call("ncclCommDestroy", comm);
   if (comm->num_enqueued != comm->num_finished)
     call.Violation("destroyed before its work was done");
-  // The real one's end waits for them.
-  for (cudaGraphExec_t exec : call.state().graph_execs) {
-    if (exec->graph.comms.contains(comm)) call.Violation("destroyed before graphs that call it");
+  // The last of the real ones waits for them.
+  if (++comm->clique->num_ended == comm->clique->size && IsInGraphs(call.state(), *comm->clique)) {
+    call.Violation("all destroyed before their graphs");
   }
   comm->aborted = true;
   call.state().comms.erase(comm);

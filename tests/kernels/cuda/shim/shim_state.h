@@ -33,6 +33,7 @@ struct CUstream_st {
   bool running = false;
   bool closing = false;
   bool capturing = false;
+  int64_t num_captures = 0;  // begun and ended
   std::vector<continuo::testing::WorkMaker> captured;
   std::set<ncclComm_t> captured_comms;
   std::thread thread;
@@ -62,6 +63,7 @@ struct ncclComm {
   int rank = 0, device = 0;
   bool aborted = false;
   int polls_in_progress = 0;
+  continuo::testing::Work enqueue;  // when they are over
   bool joining = true;
   int64_t num_enqueued = 0, num_finished = 0;  // collectives, those in a group one by one
   ncclResult_t async_error = ncclSuccess;
@@ -82,6 +84,7 @@ struct Clique {
   int size = 0;
   std::map<int, ncclComm*> joined;
   std::map<int64_t, Meeting> meetings;
+  int num_ended = 0;
 };
 
 struct State {
