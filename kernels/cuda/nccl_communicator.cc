@@ -49,7 +49,7 @@ NcclCommunicator::~NcclCommunicator() {
     return;
   }
   const std::lock_guard lock(comm_->mutex);
-  // What it returns is no longer of use to anybody.
+  // Nobody needs what it returns.
   if (comm_->comm != nullptr) (void)ncclCommDestroy(std::exchange(comm_->comm, nullptr));
 }
 

@@ -29,12 +29,6 @@ bool MayPick(std::span<const uint32_t> mask, int32_t id) {
   return mask.empty() || (mask[id / 32] >> (id % 32) & 1) != 0;
 }
 
-void CountOnceMore(std::vector<SeenToken>& seen, int32_t token) {
-  auto at = std::ranges::lower_bound(seen, token, {}, &SeenToken::token_id);
-  if (at == seen.end() || at->token_id != token) at = seen.insert(at, {.token_id = token});
-  ++at->answer_count;
-}
-
 // `context` is the hash of every visible cell; `position` that of the token drawn.
 int32_t Draw(uint64_t context, int position, const SamplingParams& p,
              std::span<const LogitBias> biases, std::span<const SeenToken> seen,
@@ -267,7 +261,7 @@ absl::Status FakeExecutor::Start(const StepPlan& p, MaskFiller fill_mask) {
       std::vector<SeenToken> seen(p.seen.begin() + p.seen_begin[k],
                                   p.seen.begin() + p.seen_begin[k + 1]);
       const int row = p.sample_rows[k];
-      if (p.token_ids[row] < 0 && HasPenalty(p.sampling[k])) CountOnceMore(seen, token_ids_[row]);
+      if (p.token_ids[row] < 0 && HasPenalty(p.sampling[k])) AddSeen(seen, token_ids_[row]);
       const int32_t token =
           p.sample_targets[k] >= 0
               ? p.sample_targets[k]

@@ -30,10 +30,4 @@ void BuildSeen(Sequence& s) {
   for (const int32_t id : s.answer) AddSeen(s.seen, id);
 }
 
-void AddSeen(std::vector<SeenToken>& seen, int32_t token) {
-  auto it = std::ranges::lower_bound(seen, token, {}, &SeenToken::token_id);
-  if (it == seen.end() || it->token_id != token) it = seen.insert(it, {.token_id = token});
-  ++it->answer_count;
-}
-
 }  // namespace continuo

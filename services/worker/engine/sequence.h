@@ -119,7 +119,5 @@ FinishReason WhyFinished(const Request& request, const std::vector<int32_t>& ans
 
 // Brings `seen` up to date with the prompt and the answer; builds it where there is none.
 void BuildSeen(Sequence& s);
-// One more `token` in an answer; `seen` is in order of the ids.
-void AddSeen(std::vector<SeenToken>& seen, int32_t token);
 
 }  // namespace continuo

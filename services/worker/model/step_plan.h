@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -33,6 +34,13 @@ struct SamplingParams {
 
 inline bool HasPenalty(const SamplingParams& p) {
   return p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f;
+}
+
+// One more `token` in an answer; `seen` is in order of the ids.
+inline void AddSeen(std::vector<SeenToken>& seen, int32_t token) {
+  auto it = std::ranges::lower_bound(seen, token, {}, &SeenToken::token_id);
+  if (it == seen.end() || it->token_id != token) it = seen.insert(it, {.token_id = token});
+  ++it->answer_count;
 }
 
 // A whole KV block to copy before the step's rows run (a sequence forks).

@@ -232,7 +232,7 @@ absl::Status StepSampler::DrawHere(int parity, const StepPlan& plan, const Sampl
                                    std::span<const int32_t> samples, StepResult& result) {
   const bool is_here = backend_.SharesHostMemory();
   if (!is_here) CopyRows(slice, logits, samples);
-  if (std::ranges::any_of(samples, [&](int32_t i) { return CountsDrawn(plan, i); })) {
+  if (!is_here && std::ranges::any_of(samples, [&](int32_t i) { return CountsDrawn(plan, i); })) {
     CONTINUO_CHECK(token_ids.size() >= plan.num_rows() && plan.num_rows() <= capacity_);
     backend_.CopyOut(host_tokens_, RowsOf(token_ids, 0, plan.num_rows()));
   }

@@ -223,11 +223,7 @@ TEST(SamplerTest, ATokenOnceMoreInTheAnswerIsCountedAmongThoseSeen) {
     one.CountOnceMore(number);
     const int32_t drawn = Pick(one.input);
     num_changed += drawn != before ? 1 : 0;
-    auto at = std::ranges::lower_bound(one.seen, one.input.answered, {}, &SeenToken::token_id);
-    if (at == one.seen.end() || at->token_id != one.input.answered) {
-      at = one.seen.insert(at, {.token_id = one.input.answered});
-    }
-    ++at->answer_count;
+    AddSeen(one.seen, one.input.answered);
     one.input.seen = one.seen;
     one.input.answered = -1;
     EXPECT_EQ(Pick(one.input), drawn) << number;
