@@ -102,10 +102,12 @@ absl::Status MatMul::PickAlgorithm(const Key& key, Plan& plan) const {
   RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned(kXAlign)));
   RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned(kOutAlign)));
   RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned(kOutAlign)));
-  if (deterministic_) {
-    RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                           static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE)));
-  }
+  // Where K is split, sums in the type of out would be rounded more than once.
+  const uint32_t splits = deterministic_ ? CUBLASLT_REDUCTION_SCHEME_NONE
+                          : static_cast<DType>(key[kOutType]) == DType::kF32
+                              ? CUBLASLT_REDUCTION_SCHEME_MASK
+                              : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, splits));
   cublasLtMatmulHeuristicResult_t result;
   int found = 0;
   RETURN_IF_ERROR(

@@ -251,6 +251,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (!Fits(As<Product>(product), la, As<Layout>(b), As<Layout>(d))) {
     return Refuse("a product whose shapes do not fit");
   }
+  constexpr uint32_t kRoundsTwice =
+      CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+  if (As<Layout>(d).type != CUDA_R_32F && (p.reductions & kRoundsTwice) != 0) {
+    return Refuse("a product whose sums are of 16 bits");
+  }
   Algorithm& algorithm = As<Algorithm>(&results[0].algo);
   algorithm = {.m = la.columns,
                .k = la.rows,
