@@ -91,9 +91,10 @@ enum class GateFunction { kSilu, kGelu };
 // One device and one in-order queue of work. Calls enqueue; Synchronize() and WaitFor() alone wait.
 // Not thread-safe: each rank owns its own Backend.
 //
-// Shapes are row-major; `rows` is the number of tokens in the step. Activations are f32 or bf16 as
-// the tensors say; sums are f32, rounded to the output's type once, at the end. Every row's result
-// is independent of the other rows, of their number and of the number of threads.
+// Shapes are row-major; `rows` is the number of tokens in the step. Activations are f32, bf16 or,
+// where f16 is computed with, f16, as the tensors say; sums are f32, rounded to the output's type
+// once, at the end. Every row's result is independent of the other rows, of their number and of the
+// number of threads.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -140,7 +141,9 @@ class Backend {
   // pieces of a matrix are packed one by one, so that ranks hold the same numbers.
   //
   // Whether this device computes with matrices of a type.
-  virtual bool Computes(WeightType type) const { return type != WeightType::kFp8; }
+  virtual bool Computes(WeightType type) const {
+    return type != WeightType::kFp8 && type != WeightType::kF16;
+  }
   // The format in which it does.
   virtual WeightFormat FormatOf(WeightType type) const = 0;
   // Bytes of a matrix of w's shape and format.
@@ -193,8 +196,11 @@ class Backend {
   // Rotates pairs (i, i + n) of the first 2n elements of each head (Hugging Face's half-split
   // layout), n = num_frequencies. x: [rows, num_heads * head_dim], in place.
   virtual void Rope(Tensor x, Tensor angles, int head_dim) = 0;
-  // Whether this device keeps keys and values in a type.
-  virtual bool Keeps(DType type) const { return type != DType::kF8; }
+  // Whether this device keeps keys and values in a type, where activations have another or the
+  // same.
+  virtual bool Keeps(DType type, DType /*activations*/) const {
+    return type != DType::kF8 && type != DType::kF16;
+  }
   // keys/values[slot[r]] = k[r], v[r]; a slot is block * block_size + offset.
   virtual void WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) = 0;
   // What `how` says to q and k, then WriteKv of k and v, with the bits that the single ops give. q

@@ -40,8 +40,9 @@ struct Tensor {
 
 // The numbers that a weight matrix is kept in. int8 and int4 have a scale for each row and group of
 // columns; rows that they are multiplied with are rounded to int8 likewise on the CPU, and stay
-// bf16 on CUDA devices. fp8 (e4m3, a scale for each row of both factors) is for those alone.
-enum class WeightType : uint8_t { kF32, kBF16, kInt8, kInt4, kFp8 };
+// bf16 on CUDA devices. fp16 and fp8 (e4m3, a scale for each row of both factors) are for those
+// alone.
+enum class WeightType : uint8_t { kF32, kBF16, kF16, kInt8, kInt4, kFp8 };
 
 // As flags name them.
 constexpr const char* NameOf(WeightType type) {
@@ -50,6 +51,8 @@ constexpr const char* NameOf(WeightType type) {
       return "fp32";
     case WeightType::kBF16:
       return "bf16";
+    case WeightType::kF16:
+      return "fp16";
     case WeightType::kInt8:
       return "int8";
     case WeightType::kInt4:

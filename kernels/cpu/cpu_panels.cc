@@ -41,6 +41,7 @@ WeightFormat CpuBackend::FormatOf(WeightType type) const {
       return WeightFormat::kInt8Panels;
     case WeightType::kInt4:
       return WeightFormat::kInt4Panels;
+    case WeightType::kF16:
     case WeightType::kFp8:
       break;  // what Computes() denies
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -13,7 +14,7 @@
 #include "kernels/cuda/query_tile.h"
 
 // What a block does with a tile of queries and one of positions: copies to shared memory, bytes
-// that become bf16, scores, weights and sums in a warp's registers. For .cu files.
+// that become numbers of 16 bits, scores, weights and sums in a warp's registers. For .cu files.
 namespace continuo::cuda {
 
 inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
@@ -22,20 +23,27 @@ inline constexpr float kLog2E = 1.44269504088896341f;
 inline constexpr int kPad = 8;
 
 // How a kernel is cut: a block is kQueryWarps times kKvWarps warps; each has 16 queries and, of
-// kTile positions at a time, every kKvWarps-th part. kDim: of heads, filled up with zeros. Element:
-// of keys and values, bf16 (uint16_t) or bytes as KvLayout has them.
-template <typename Element_, int kDim_, int kQueryWarps_, int kKvWarps_, int kTile_>
+// kTile positions at a time, every kKvWarps-th part. kDim: of heads, filled up with zeros. Number:
+// of queries and results, uint16_t (bf16) or Half. Element: of keys and values, Number or bytes as
+// KvLayout has them.
+template <typename Number_, typename Element_, int kDim_, int kQueryWarps_, int kKvWarps_,
+          int kTile_>
 struct Shape {
+  using Number = Number_;
   using Element = Element_;
   static constexpr bool kHasScales = KvLayout<Element>::kHasScales;
+  static_assert(kHasScales || std::is_same_v<Number, Element>);
+  // Of values and weights when they meet. A weight times the scale of a value that is bytes may be
+  // far below 1, where f16 loses digits and bf16 does not.
+  using ValueNumber = std::conditional_t<kHasScales, uint16_t, Number>;
   static constexpr int kDim = kDim_, kQueryWarps = kQueryWarps_, kKvWarps = kKvWarps_,
                        kTile = kTile_;
   static constexpr int kQueries = 16 * kQueryWarps;
   static constexpr int kThreads = kWarp * kQueryWarps * kKvWarps;
-  static constexpr int kStride = kDim + kPad;      // of a row of bf16 in shared memory
+  static constexpr int kStride = kDim + kPad;      // of a row of numbers in shared memory
   static constexpr int kSlice = kTile / kKvWarps;  // positions of a warp
-  // What is computed with: keys and values in bf16, [2, kTile, kStride], of bytes then their
-  // scales, f32 [2, kTile].
+  // What is computed with: keys in Number and values in ValueNumber, [2, kTile, kStride], of bytes
+  // then their scales, f32 [2, kTile].
   static constexpr size_t kScaleBytes = kHasScales ? 2 * kTile * sizeof(float) : 0;
   static constexpr size_t kTileBytes = 2 * kTile * kStride * sizeof(uint16_t) + kScaleBytes;
   // What arrives: that, or bytes, [2, kTile, kDim], then their scales.
@@ -49,38 +57,49 @@ struct Shape {
   static_assert(kKvWarps == 1 || kKvWarps * kQueries * (kDim + 2) * sizeof(float) <= kSharedBytes);
 };
 
+template <typename Number>
 __device__ inline uint32_t Pack(float low, float high) {
-  uint16_t a = 0, b = 0;
-  Store(&a, low);
-  Store(&b, high);
-  return a | static_cast<uint32_t>(b) << 16;
+  Chunk<Number, 2> both;
+  Store(&both.at[0], low);
+  Store(&both.at[1], high);
+  uint32_t pair = 0;
+  memcpy(&pair, &both, sizeof(pair));
+  return pair;
 }
 
-// The bf16 of two bytes, bits 0 to 7 and 16 to 23 of a word. bf16 has 8 significant bits, which is
-// enough for both types, so this is exact. e4m3's NaN, 0x7f and 0xff, becomes ±480; nothing writes
-// it to a cache.
-template <typename Element>
+// The numbers of two bytes, bits 0 to 7 and 16 to 23 of a word. bf16 has 8 significant bits and f16
+// 11, which is enough for both types, so this is exact. e4m3's NaN, 0x7f and 0xff, becomes ±480;
+// nothing writes it to a cache.
+template <typename Number, typename Element>
 __device__ inline uint32_t WidenPair(uint32_t two) {
-  if constexpr (std::is_same_v<Element, int8_t>) {
-    // With n in its low seven bits 0x4300 is 128 + n; less 128, or less 256 of negative numbers.
-    return MultiplyAddPairs(0x43004300 | (two & 0x007f007f), 0x3f803f80,
-                            0xc300c300 | (two & 0x00800080));
+  constexpr bool kIsHalf = std::is_same_v<Number, Half>;
+  static_assert(std::is_same_v<Element, int8_t> || std::is_same_v<Element, uint8_t>);
+  // Integers: the number of an exponent whose units are 1 and of a fraction of their low seven
+  // bits; less the former, and of negative ones 128. e4m3: its exponent has a bias of 7 instead of
+  // Number's; numbers below the normal ones are that in all.
+  if constexpr (std::is_same_v<Element, uint8_t> && kIsHalf) {
+    return MultiplyAddPairs<Number>((two << 7 & 0x3f803f80) | (two << 8 & 0x80008000), 0x5c005c00,
+                                    0x80008000);  // times 2^8, less zero
+  } else if constexpr (std::is_same_v<Element, uint8_t>) {
+    return MultiplyAddPairs<Number>((two << 4 & 0x07f007f0) | (two << 8 & 0x80008000), 0x7b807b80,
+                                    0x80008000);  // times 2^120
+  } else if constexpr (kIsHalf) {
+    return MultiplyAddPairs<Number>(0x64006400 | (two & 0x007f007f), 0x3c003c00,
+                                    0xe400e400 | (two & 0x00800080));  // 1024, times 1
   } else {
-    // Its exponent has a bias of 127 instead of 7; numbers below the normal ones are that in both.
-    static_assert(std::is_same_v<Element, uint8_t>);
-    return MultiplyAddPairs((two << 4 & 0x07f007f0) | (two << 8 & 0x80008000), 0x7b807b80,
-                            0x80008000);
+    return MultiplyAddPairs<Number>(0x43004300 | (two & 0x007f007f), 0x3f803f80,
+                                    0xc300c300 | (two & 0x00800080));  // 128, times 1
   }
 }
 
 // Copies of a block: its threads take neighbouring 16 bytes.
 template <typename S>
-__device__ void StartQueries(uint16_t* shared, const uint16_t* q, const AttentionStep& step,
-                             const QueryTile& tile) {
+__device__ void StartQueries(typename S::Number* shared, const typename S::Number* q,
+                             const AttentionStep& step, const QueryTile& tile) {
   constexpr int kPieces = S::kDim / 8;
   for (int i = static_cast<int>(threadIdx.x); i < S::kQueries * kPieces; i += S::kThreads) {
     const int query = i / kPieces, d = i % kPieces * 8;
-    const uint16_t* from = nullptr;
+    const typename S::Number* from = nullptr;
     if (query < tile.num_pairs && d < step.head_dim) {
       from = q + (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d;
     }
@@ -144,6 +163,17 @@ __device__ void StartTile(unsigned char* stage, const KvLayout<const typename S:
   }
 }
 
+template <typename Number, typename Element>
+__device__ inline Chunk<uint32_t, 4> WidenEight(const Chunk<uint32_t, 2>& bytes) {
+  Chunk<uint32_t, 4> pairs;
+  CONTINUO_UNROLL
+  for (int j = 0; j < 2; ++j) {
+    pairs.at[2 * j] = WidenPair<Number, Element>(PickBytes<0x4140>(bytes.at[j]));
+    pairs.at[2 * j + 1] = WidenPair<Number, Element>(PickBytes<0x4342>(bytes.at[j]));
+  }
+  return pairs;
+}
+
 // Makes a tile of a stage of bytes, once for all warps of the block. Neighbouring threads take 8
 // bytes and make 16 of them, so that they meet no bank twice.
 template <typename S>
@@ -152,11 +182,12 @@ __device__ void WidenTile(unsigned char* tile, const unsigned char* stage) {
   const auto* const words = reinterpret_cast<const uint32_t*>(stage);
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kPieces; i += S::kThreads) {
     const Chunk<uint32_t, 2> bytes = LoadChunk<2>(words + 2 * i);
+    constexpr bool kAlike = std::is_same_v<typename S::Number, typename S::ValueNumber>;
     Chunk<uint32_t, 4> pairs;
-    CONTINUO_UNROLL
-    for (int j = 0; j < 2; ++j) {
-      pairs.at[2 * j] = WidenPair<typename S::Element>(PickBytes<0x4140>(bytes.at[j]));
-      pairs.at[2 * j + 1] = WidenPair<typename S::Element>(PickBytes<0x4342>(bytes.at[j]));
+    if (kAlike || i < S::kTile * kPieces) {
+      pairs = WidenEight<typename S::Number, typename S::Element>(bytes);
+    } else {
+      pairs = WidenEight<typename S::ValueNumber, typename S::Element>(bytes);
     }
     auto* const row = reinterpret_cast<uint32_t*>(tile) + i / kPieces * (S::kStride / 2);
     StoreChunk<4>(row + i % kPieces * 4, pairs);
@@ -187,8 +218,8 @@ struct Accumulator {
 
 // Scores of a warp's queries for its slice of a stage, [kSlice / 8] tiles of 16 × 8.
 template <typename S>
-__device__ void Score(float (&scores)[S::kSlice / 8][4], const uint16_t* queries,
-                      const uint16_t* keys) {
+__device__ void Score(float (&scores)[S::kSlice / 8][4], const typename S::Number* queries,
+                      const typename S::Number* keys) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   CONTINUO_UNROLL
   for (int i = 0; i < S::kSlice / 8; ++i) {
@@ -203,8 +234,8 @@ __device__ void Score(float (&scores)[S::kSlice / 8][4], const uint16_t* queries
     for (int p = 0; p < S::kSlice; p += 16) {
       uint32_t b[4];
       LoadMatrices(b, keys + (p + lane / 16 * 8 + lane % 8) * S::kStride + d + lane / 8 % 2 * 8);
-      MultiplyAdd(scores[p / 8], a, b[0], b[1]);
-      MultiplyAdd(scores[p / 8 + 1], a, b[2], b[3]);
+      MultiplyAdd<typename S::Number>(scores[p / 8], a, b[0], b[1]);
+      MultiplyAdd<typename S::Number>(scores[p / 8 + 1], a, b[2], b[3]);
     }
   }
 }
@@ -277,21 +308,22 @@ __device__ void Weigh(Accumulator<S>& acc, float (&scores)[S::kSlice / 8][4],
 // Adds the values of the slice, times their weights.
 template <typename S>
 __device__ void AddValues(Accumulator<S>& acc, const float (&weights)[S::kSlice / 8][4],
-                          const uint16_t* values) {
+                          const typename S::ValueNumber* values) {
+  using Number = typename S::ValueNumber;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   CONTINUO_UNROLL
   for (int p = 0; p < S::kSlice; p += 16) {
     const float(&low)[4] = weights[p / 8];
     const float(&high)[4] = weights[p / 8 + 1];
-    const uint32_t a[4] = {Pack(low[0], low[1]), Pack(low[2], low[3]), Pack(high[0], high[1]),
-                           Pack(high[2], high[3])};
+    const uint32_t a[4] = {Pack<Number>(low[0], low[1]), Pack<Number>(low[2], low[3]),
+                           Pack<Number>(high[0], high[1]), Pack<Number>(high[2], high[3])};
     CONTINUO_UNROLL
     for (int d = 0; d < S::kDim; d += 16) {
       uint32_t b[4];
       LoadMatricesTransposed(
           b, values + (p + lane / 8 % 2 * 8 + lane % 8) * S::kStride + d + lane / 16 * 8);
-      MultiplyAdd(acc.sums[d / 8], a, b[0], b[1]);
-      MultiplyAdd(acc.sums[d / 8 + 1], a, b[2], b[3]);
+      MultiplyAdd<Number>(acc.sums[d / 8], a, b[0], b[1]);
+      MultiplyAdd<Number>(acc.sums[d / 8 + 1], a, b[2], b[3]);
     }
   }
 }

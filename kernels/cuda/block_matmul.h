@@ -50,28 +50,31 @@ __device__ inline uint32_t PairAt(const uint32_t* words, int block, int i) {
   return PairOf<kZero>(word & kMask, word >> kBits & kMask);
 }
 
-// Eight bf16 as four pairs, zeros from the n-th on. Where kAligned they lie at 16 bytes, and n is 8
-// or more, or not above 0.
-template <bool kAligned>
-__device__ inline void LoadEight(uint32_t (&pairs)[4], const uint16_t* from, int64_t n) {
+// Eight numbers of 16 bits as four pairs, zeros from the n-th on. Where kAligned they lie at 16
+// bytes, and n is 8 or more, or not above 0.
+template <bool kAligned, typename Number>
+__device__ inline void LoadEight(uint32_t (&pairs)[4], const Number* from, int64_t n) {
   if constexpr (kAligned) {
     Chunk<uint32_t, 4> chunk = {};
     if (n > 0) chunk = LoadChunk<4>(reinterpret_cast<const uint32_t*>(from));
     CONTINUO_UNROLL
     for (int i = 0; i < 4; ++i) pairs[i] = chunk.at[i];
   } else {
+    const auto* const bits = reinterpret_cast<const uint16_t*>(from);
     CONTINUO_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const uint32_t low = 2 * i < n ? from[2 * i] : 0, high = 2 * i + 1 < n ? from[2 * i + 1] : 0;
+      const uint32_t low = 2 * i < n ? bits[2 * i] : 0, high = 2 * i + 1 < n ? bits[2 * i + 1] : 0;
       pairs[i] = low | high << 16;
     }
   }
 }
 
-// A bf16 matrix [columns, k], row-major, of one piece. Like QuantisedMatrix it says how a matrix
-// lies; where is said apart, so that one description, read where a launch has put it, serves many
-// matrices.
+// A matrix [columns, k] of uint16_t (bf16) or Half, row-major, of one piece. Like QuantisedMatrix
+// it says how a matrix lies; where is said apart, so that one description, read where a launch has
+// put it, serves many matrices.
+template <typename Number_>
 struct DenseMatrix {
+  using Number = Number_;
   struct Format {
     // The warps' turns: it has no scales.
     static constexpr int kGroup = kChunkElements, kChunks = 1;
@@ -101,16 +104,15 @@ __device__ inline void LoadColumn(uint32_t (&pairs)[2][4], const QuantisedMatrix
     for (int i = 0; i < 4; ++i) pairs[block][i] = PairAt<kFour>(words.at, block, i);
   }
 }
-template <bool kAligned>
-__device__ inline void LoadColumn(uint32_t (&pairs)[2][4], const DenseMatrix& w, const void* data,
-                                  int64_t tile, int /*group*/, int chunk,
+template <bool kAligned, typename Number>
+__device__ inline void LoadColumn(uint32_t (&pairs)[2][4], const DenseMatrix<Number>& w,
+                                  const void* data, int64_t tile, int /*group*/, int chunk,
                                   const QuantisedGroups::Range& range, int lane) {
   const int64_t column = tile * kTileColumns + lane / 4;
   CONTINUO_UNROLL
   for (int block = 0; block < 2; ++block) {
     const int64_t at = range.begin + chunk * kChunkElements + block * 32 + lane % 4 * 8;
-    LoadEight<kAligned>(pairs[block],
-                        static_cast<const uint16_t*>(data) + column * w.groups.k() + at,
+    LoadEight<kAligned>(pairs[block], static_cast<const Number*>(data) + column * w.groups.k() + at,
                         column < w.columns ? range.end - at : 0);
   }
 }
@@ -122,7 +124,9 @@ __device__ inline Chunk<float, 2> ScalesOf(const QuantisedMatrix<kFour>& w, cons
   const uint8_t* const scales = static_cast<const uint8_t*>(data) + tile * w.TileBytes();
   return LoadChunk<2>(reinterpret_cast<const float*>(scales) + group * kTileColumns + 2 * q);
 }
-__device__ inline Chunk<float, 2> ScalesOf(const DenseMatrix&, const void*, int64_t, int, int) {
+template <typename Number>
+__device__ inline Chunk<float, 2> ScalesOf(const DenseMatrix<Number>&, const void*, int64_t, int,
+                                           int) {
   return {{1.0f, 1.0f}};
 }
 
@@ -138,16 +142,18 @@ constexpr size_t SharedOfBlock(int row_tiles) {
 // kBlockColumns: with 32 rows and int8 about twice the matrix's bytes. Integers are bf16 exactly,
 // and a group's sum is scaled once.
 template <int kRowTiles, bool kAligned, typename Matrix, typename T>
-__device__ void MultiplyBlock(T* out, const uint16_t* x, const int32_t* x_rows, const Matrix& w,
-                              const void* data, const float* bias, int64_t first_row,
-                              int64_t end_row, int64_t first_column, int64_t columns) {
+__device__ void MultiplyBlock(T* out, const typename Matrix::Number* x, const int32_t* x_rows,
+                              const Matrix& w, const void* data, const float* bias,
+                              int64_t first_row, int64_t end_row, int64_t first_column,
+                              int64_t columns) {
   using Format = typename Matrix::Format;
+  using Number = typename Matrix::Number;
   constexpr int kBlockRows = kMmaRows * kRowTiles;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int r = lane / 4, q = lane % 4;
   const int64_t k = w.groups.k();
-  const uint16_t* from[kRowTiles][2];  // rows r and r + 8 of each tile; null beyond the last
+  const Number* from[kRowTiles][2];  // rows r and r + 8 of each tile; null beyond the last
   CONTINUO_UNROLL
   for (int tile = 0; tile < kRowTiles; ++tile) {
     CONTINUO_UNROLL
@@ -169,7 +175,7 @@ __device__ void MultiplyBlock(T* out, const uint16_t* x, const int32_t* x_rows, 
         for (int tile = 0; tile < kRowTiles; ++tile) {
           CONTINUO_UNROLL
           for (int half = 0; half < 2; ++half) {
-            const uint16_t* const row = from[tile][half];
+            const Number* const row = from[tile][half];
             LoadEight<kAligned>(a[chunk][block][tile][half], row == nullptr ? row : row + at,
                                 row == nullptr ? 0 : range.end - at);
           }
@@ -194,7 +200,7 @@ __device__ void MultiplyBlock(T* out, const uint16_t* x, const int32_t* x_rows, 
               const auto& rows_of = a[chunk][block][m];
               const uint32_t fragment[4] = {rows_of[0][step], rows_of[1][step],
                                             rows_of[0][step + 1], rows_of[1][step + 1]};
-              MultiplyAdd(partial[m], fragment, pairs[block][step], pairs[block][step + 1]);
+              MultiplyAdd<Number>(partial[m], fragment, pairs[block][step], pairs[block][step + 1]);
             }
           }
         }

@@ -207,7 +207,7 @@ void CudaBackend::Multiply(Tensor out, Tensor x, const Weight& w,
     return;
   }
   const bool widen = x.dtype != w.data.dtype;
-  CONTINUO_CHECK(!widen || w.data.dtype == DType::kF32);
+  CONTINUO_CHECK(!widen || (w.data.dtype == DType::kF32 && x.dtype == DType::kBF16));
   const bool apart = bias.size() > 0 || (widen && out.dtype != DType::kF32);
   const int64_t row_floats = (widen ? k : 0) + (apart ? columns : 0);
   const int64_t step =

@@ -37,9 +37,10 @@ struct CudaBackendOptions {
   size_t scratch_bytes = size_t{64} << 20;  // that ops work with; more where one needs it
 };
 
-// The Backend of one CUDA device. Activations are f32 or bf16, weights of the same type, or f32,
-// int8 or int4 with bf16 activations, which stay bf16, or fp8 with bf16 activations, which are made
-// fp8 row by row. MatMulPieces sums K in one go: its result depends on the number of ranks.
+// The Backend of one CUDA device. Activations are f32, bf16 or f16, weights of the same type, or
+// f32, int8 or int4 with bf16 activations, which stay bf16, or fp8 with bf16 activations, which are
+// made fp8 row by row. Keys and values are bytes, f16 where activations are, or else f32 or bf16.
+// MatMulPieces sums K in one go: its result depends on the number of ranks.
 //
 // The first call that fails is kept, later ones do nothing, and Synchronize() tells of it.
 class CudaBackend : public Backend {
@@ -83,7 +84,7 @@ class CudaBackend : public Backend {
   void AddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Tensor gain, float eps) override;
   void RopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) override;
   void Rope(Tensor x, Tensor angles, int head_dim) override;
-  bool Keeps(DType type) const override;
+  bool Keeps(DType type, DType activations) const override;
   void WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) override;
   void RotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v, Tensor slots,
                         const HeadRotation& how) override;

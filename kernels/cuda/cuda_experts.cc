@@ -44,7 +44,7 @@ bool CudaBackend::WaitsForExperts(DType activations, std::span<const Weight> exp
   if (experts[0].format != WeightFormat::kDense) return false;
   const bool few =
       options_.deterministic || num_entries <= kFewRows * static_cast<int64_t>(experts.size());
-  return !few || activations != DType::kBF16 || experts[0].data.dtype != DType::kBF16;
+  return !few || activations == DType::kF32 || experts[0].data.dtype != activations;
 }
 
 void CudaBackend::ExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
@@ -70,15 +70,20 @@ void CudaBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> 
   if (out.size() == 0 || !failure_.ok()) return;
   if (!WaitsForExperts(x.dtype, experts, num_entries)) {
     const bool quantised = experts[0].format != WeightFormat::kDense;
-    CONTINUO_CHECK(x.dtype == DType::kBF16);
+    CONTINUO_CHECK(!quantised || x.dtype == DType::kBF16);
+    CONTINUO_CHECK(out.dtype == DType::kF32 || out.dtype == x.dtype);
     Enqueue("ExpertMatMul", [&] {
-      return WithType(out.dtype, [&]<typename T>() {
-        return cuda::ExpertMatMul(
-            Data<T>(out), Data<const uint16_t>(x),
-            by_entry ? nullptr : Data<const int32_t>(routes.rows),
-            Data<const int32_t>(routes.expert_begin), experts,
-            quantised ? GroupsOf(experts[0].format, piece_begin) : DenseGroups(x.cols()),
-            num_entries, out.cols(), stream());
+      return WithNumber(x.dtype, [&]<typename Number>() {
+        const auto multiply = [&]<typename T>() {
+          return cuda::ExpertMatMul(
+              Data<T>(out), Data<const Number>(x),
+              by_entry ? nullptr : Data<const int32_t>(routes.rows),
+              Data<const int32_t>(routes.expert_begin), experts,
+              quantised ? GroupsOf(experts[0].format, piece_begin) : DenseGroups(x.cols()),
+              num_entries, out.cols(), stream());
+        };
+        return out.dtype == DType::kF32 ? multiply.template operator()<float>()
+                                        : multiply.template operator()<Number>();
       });
     });
     return;

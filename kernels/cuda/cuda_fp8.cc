@@ -71,7 +71,7 @@ void CudaBackend::MultiplyFp8(Tensor x, std::span<const Product> products) {
   int64_t most_columns = 0;  // of sums in scratch
   for (const Product& product : products) {
     CONTINUO_CHECK(product.w.data.cols() == k && product.w.data.rows() == product.out.cols());
-    CONTINUO_CHECK(product.out.rows() == rows && IsActivation(product.out.dtype));
+    CONTINUO_CHECK(product.out.rows() == rows && IsF32OrBF16(product.out.dtype));
     if (IsApart(product)) {
       most_columns = std::max(most_columns, Fp8Layout::Padded(product.out.cols()));
     }
@@ -114,7 +114,7 @@ void CudaBackend::MultiplyFp8(Tensor x, std::span<const Product> products) {
       if (failure_.ok()) Keep(matmul_->Run(written, numbers, w, stream()));
       if (!is_apart) continue;
       Enqueue("AddBias", [&] {
-        return WithType(to.dtype, [&]<typename T>() {
+        return WithF32OrBF16(to.dtype, [&]<typename T>() {
           return AddBias(Data<T>(to), at.sums, w.rows,
                          product.bias.size() > 0 ? Data<const float>(product.bias) : nullptr, n,
                          columns, stream());

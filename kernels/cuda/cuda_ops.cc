@@ -44,7 +44,7 @@ void CudaBackend::Embed(Tensor out, const Weight& table, Tensor token_ids, int f
   }
   Enqueue("Embed", [&] {
     return WithType(out.dtype, [&]<typename T>() {
-      return WithType(table.data.dtype, [&]<typename W>() {
+      return WithTypeBeside<T>(table.data.dtype, [&]<typename W>() {
         return cuda::Embed(Data<T>(out), Data<const W>(table.data), Data<const int32_t>(token_ids),
                            out.rows(), out.cols(), table.data.rows(), first_id, scale, stream());
       });
@@ -117,8 +117,9 @@ void CudaBackend::Rope(Tensor x, Tensor angles, int head_dim) {
   });
 }
 
-bool CudaBackend::Keeps(DType type) const {
-  return IsActivation(type) || type == DType::kI8 || type == DType::kF8;
+bool CudaBackend::Keeps(DType type, DType activations) const {
+  if (type == DType::kI8 || type == DType::kF8) return true;
+  return activations == DType::kF16 ? type == DType::kF16 : IsF32OrBF16(type);
 }
 
 void CudaBackend::WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) {
@@ -131,7 +132,7 @@ void CudaBackend::WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) {
   CONTINUO_CHECK(kv.cache.shape[2] == 2 * kv.block_size * KvRowElements(kv.cache.dtype, head_dim));
   Enqueue("WriteKv", [&] {
     return WithType(k.dtype, [&]<typename T>() {
-      return WithElement(kv.cache.dtype, [&]<typename Element>() {
+      return WithElement<T>(kv.cache.dtype, [&]<typename Element>() {
         return cuda::WriteKv(LayoutOf<Element>(kv, head_dim), Data<const T>(k), Data<const T>(v),
                              Data<const int32_t>(slots), k.rows(), stream());
       });
@@ -164,7 +165,7 @@ void CudaBackend::RotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor
                                      .num_frequencies = static_cast<int>(how.angles.cols() / 2)};
   Enqueue("RotateAndWriteKv", [&] {
     return WithType(q.dtype, [&]<typename T>() {
-      return WithElement(kv.cache.dtype, [&]<typename Element>() {
+      return WithElement<T>(kv.cache.dtype, [&]<typename Element>() {
         return cuda::RotateAndWriteKv(LayoutOf<Element>(kv, head_dim), Data<T>(q), Data<T>(k),
                                       Data<const T>(v), Data<const int32_t>(slots), rows,
                                       static_cast<int>(q.cols() / head_dim), arrays, stream());
@@ -205,27 +206,29 @@ void CudaBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
                               .softcap = params.softcap,
                               .window = params.window};
   const DType kept = kv.cache.dtype;
-  if (q.dtype == DType::kBF16 && kept != DType::kF32 && HasTileAttention(params.head_dim)) {
+  if (q.dtype != DType::kF32 && kept != DType::kF32 && HasTileAttention(params.head_dim)) {
     const int64_t max_kv_len = step.max_blocks * kv.block_size;
     const size_t least = MinTileAttentionScratch(params.num_kv_heads, params.head_dim, max_kv_len);
     auto* const scratch = static_cast<float*>(Scratch(std::max(least, scratch_.bytes())));
     const TileAttentionPlan plan =
         PlanTileAttention(step, max_kv_len, options_.device.num_multiprocessors, scratch_.bytes(),
                           options_.deterministic);
-    const auto attend = [&]<typename Element>() {
-      return TileAttention(Data<uint16_t>(out), Data<const uint16_t>(q),
-                           LayoutOf<const Element>(kv, params.head_dim), step, plan, scratch,
-                           stream());
-    };
     Enqueue("TileAttention", [&] {
-      return kept == DType::kBF16 ? attend.template operator()<uint16_t>()
-                                  : WithBytes(kept, attend);
+      return WithNumber(q.dtype, [&]<typename Number>() {
+        const auto attend = [&]<typename Element>() {
+          return TileAttention(Data<Number>(out), Data<const Number>(q),
+                               LayoutOf<const Element>(kv, params.head_dim), step, plan, scratch,
+                               stream());
+        };
+        CONTINUO_CHECK(SizeOf(kept) == 1 || kept == q.dtype);
+        return kept == q.dtype ? attend.template operator()<Number>() : WithBytes(kept, attend);
+      });
     });
     return;
   }
   Enqueue("SpanAttention", [&] {
     return WithType(q.dtype, [&]<typename T>() {
-      return WithElement(kept, [&]<typename Element>() {
+      return WithElement<T>(kept, [&]<typename Element>() {
         return SpanAttention<T, Element>(Data<T>(out), Data<const T>(q),
                                          LayoutOf<const Element>(kv, params.head_dim), step,
                                          stream());

@@ -30,7 +30,7 @@ auto WithMatrix(const Weight& w, std::span<const int64_t> piece_begin, Call call
 }  // namespace
 
 bool CudaBackend::Computes(WeightType type) const {
-  // cuBLASLt has scales by row for Hopper alone.
+  // cuBLASLt has scales by row for Hopper alone. f16 is dense.
   return type != WeightType::kFp8 || (options_.device.major == 9 && options_.device.minor == 0);
 }
 
@@ -79,7 +79,7 @@ void CudaBackend::PackRows(const Weight& w, std::span<const int64_t> piece_begin
 void CudaBackend::MultiplyQuantised(Tensor out, Tensor x, const Weight& w,
                                     std::span<const int64_t> piece_begin, Tensor bias) {
   const int64_t rows = x.rows(), columns = out.cols(), k = x.cols();
-  CONTINUO_CHECK(x.dtype == DType::kBF16 && IsActivation(out.dtype));
+  CONTINUO_CHECK(x.dtype == DType::kBF16 && IsF32OrBF16(out.dtype));
   // Of columns that are widened at a time.
   const int64_t slice =
       static_cast<int64_t>(scratch_.bytes()) / (k * 2) / kTileColumns * kTileColumns;
@@ -100,7 +100,7 @@ void CudaBackend::MultiplyQuantised(Tensor out, Tensor x, const Weight& w,
     return;
   }
   Enqueue("QuantisedMatMul", [&] {
-    return WithType(out.dtype, [&]<typename T>() {
+    return WithF32OrBF16(out.dtype, [&]<typename T>() {
       return WithMatrix(w, piece_begin, [&](const auto& matrix) {
         return QuantisedMatMul(Data<T>(out), Data<const uint16_t>(x), matrix,
                                bias.size() == 0 ? nullptr : Data<const float>(bias), rows, columns,
@@ -114,7 +114,7 @@ void CudaBackend::EmbedQuantised(Tensor out, const Weight& table, Tensor token_i
                                  float scale) {
   const int64_t pieces[] = {0, out.cols()};
   Enqueue("EmbedQuantised", [&] {
-    return WithType(out.dtype, [&]<typename T>() {
+    return WithF32OrBF16(out.dtype, [&]<typename T>() {
       return WithMatrix(table, pieces, [&](const auto& matrix) {
         return cuda::EmbedQuantised(Data<T>(out), matrix, Data<const int32_t>(token_ids),
                                     out.rows(), table.data.rows(), first_id, scale, stream());

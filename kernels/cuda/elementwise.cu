@@ -74,9 +74,12 @@ cudaError_t SoftCap(float* x, float cap, int64_t n, cudaStream_t stream) {
   return Launch("SoftCap", SoftCapKernel, BlocksFor(n, kThreads), kThreads, 0, stream, x, cap, n);
 }
 
-template cudaError_t SiluMul(float*, const float*, const float*, int64_t, cudaStream_t);
-template cudaError_t SiluMul(uint16_t*, const uint16_t*, const uint16_t*, int64_t, cudaStream_t);
-template cudaError_t GeluMul(float*, const float*, const float*, int64_t, cudaStream_t);
-template cudaError_t GeluMul(uint16_t*, const uint16_t*, const uint16_t*, int64_t, cudaStream_t);
+#define INSTANTIATE(T)                                                         \
+  template cudaError_t SiluMul(T*, const T*, const T*, int64_t, cudaStream_t); \
+  template cudaError_t GeluMul(T*, const T*, const T*, int64_t, cudaStream_t)
+INSTANTIATE(float);
+INSTANTIATE(uint16_t);
+INSTANTIATE(Half);
+#undef INSTANTIATE
 
 }  // namespace continuo::cuda

@@ -5,8 +5,8 @@
 
 #include "cuda_runtime_api.h"
 
-// Ops of Backend on n elements each by itself. T is float or uint16_t (bf16). What launchers return
-// is the launch's error.
+// Ops of Backend on n elements each by itself. T is float, uint16_t (bf16) or Half. What launchers
+// return is the launch's error.
 namespace continuo::cuda {
 
 // Backend::SiluMul and GeluMul; out may be gate or up.

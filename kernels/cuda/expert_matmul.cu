@@ -2,6 +2,7 @@
 #include "kernels/cuda/expert_matmul.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/block_matmul.h"
 #include "kernels/cuda/launch.h"
@@ -54,7 +55,7 @@ __device__ Tile TileOf(const int32_t* expert_begin, int num_experts, int rows) {
 // Blocks [tiles, columns]: as many tiles as there may be, so that those which have none are few.
 template <int kRowTiles, bool kAligned, typename Matrix, typename T>
 __global__ void CONTINUO_LARGE_BLOCK_OF(kBlockThreads)
-    ExpertMatMulKernel(T* out, const uint16_t* x, const int32_t* x_rows,
+    ExpertMatMulKernel(T* out, const typename Matrix::Number* x, const int32_t* x_rows,
                        const int32_t* expert_begin, int num_experts,
                        const CONTINUO_READ_IN_PLACE Matrix like,
                        const CONTINUO_READ_IN_PLACE Matrices matrices, int64_t columns) {
@@ -66,9 +67,10 @@ __global__ void CONTINUO_LARGE_BLOCK_OF(kBlockThreads)
 }
 
 template <int kRowTiles, typename Matrix, typename T>
-cudaError_t Multiply(T* out, const uint16_t* x, const int32_t* x_rows, const int32_t* expert_begin,
-                     std::span<const Weight> experts, const Matrix& like, int64_t num_entries,
-                     int64_t columns, cudaStream_t stream) {
+cudaError_t Multiply(T* out, const typename Matrix::Number* x, const int32_t* x_rows,
+                     const int32_t* expert_begin, std::span<const Weight> experts,
+                     const Matrix& like, int64_t num_entries, int64_t columns,
+                     cudaStream_t stream) {
   const auto num_experts = static_cast<int64_t>(experts.size());
   bool aligned = Aligned(x, like.groups);
   for (const Weight& w : experts) aligned = aligned && Aligned(w.data.data, like.groups);
@@ -95,16 +97,16 @@ cudaError_t Multiply(T* out, const uint16_t* x, const int32_t* x_rows, const int
 }  // namespace
 
 QuantisedGroups DenseGroups(int64_t k) {
+  using Format = DenseMatrix<uint16_t>::Format;  // any
   QuantisedGroups groups;
   groups.num = 1;
   groups.begin[1] = k;
-  groups.first[1] =
-      static_cast<int>((k + DenseMatrix::Format::kGroup - 1) / DenseMatrix::Format::kGroup);
+  groups.first[1] = static_cast<int>((k + Format::kGroup - 1) / Format::kGroup);
   return groups;
 }
 
-template <typename T>
-cudaError_t ExpertMatMul(T* out, const uint16_t* x, const int32_t* x_rows,
+template <typename T, typename Number>
+cudaError_t ExpertMatMul(T* out, const Number* x, const int32_t* x_rows,
                          const int32_t* expert_begin, std::span<const Weight> experts,
                          const QuantisedGroups& groups, int64_t num_entries, int64_t columns,
                          cudaStream_t stream) {
@@ -116,21 +118,25 @@ cudaError_t ExpertMatMul(T* out, const uint16_t* x, const int32_t* x_rows,
                 : Multiply<1>(out, x, x_rows, expert_begin, experts, like, num_entries, columns,
                               stream);
   };
-  switch (experts[0].format) {
-    case WeightFormat::kInt8Panels:
+  if constexpr (std::is_same_v<Number, uint16_t>) {
+    if (experts[0].format == WeightFormat::kInt8Panels) {
       return multiply(QuantisedMatrix<false>{nullptr, groups});
-    case WeightFormat::kInt4Panels:
+    }
+    if (experts[0].format == WeightFormat::kInt4Panels) {
       return multiply(QuantisedMatrix<true>{nullptr, groups});
-    default:
-      return multiply(DenseMatrix{groups, columns});
+    }
   }
+  return multiply(DenseMatrix<Number>{groups, columns});
 }
 
-template cudaError_t ExpertMatMul(float*, const uint16_t*, const int32_t*, const int32_t*,
-                                  std::span<const Weight>, const QuantisedGroups&, int64_t, int64_t,
-                                  cudaStream_t);
-template cudaError_t ExpertMatMul(uint16_t*, const uint16_t*, const int32_t*, const int32_t*,
-                                  std::span<const Weight>, const QuantisedGroups&, int64_t, int64_t,
-                                  cudaStream_t);
+#define INSTANTIATE(T, Number)                                                                \
+  template cudaError_t ExpertMatMul(T*, const Number*, const int32_t*, const int32_t*,        \
+                                    std::span<const Weight>, const QuantisedGroups&, int64_t, \
+                                    int64_t, cudaStream_t)
+INSTANTIATE(float, uint16_t);
+INSTANTIATE(uint16_t, uint16_t);
+INSTANTIATE(float, Half);
+INSTANTIATE(Half, Half);
+#undef INSTANTIATE
 
 }  // namespace continuo::cuda

@@ -11,17 +11,18 @@
 namespace continuo::cuda {
 
 // Backend::ExpertMatMul by kernels that read the numbers of rows on the device: out [entries,
-// columns] of T, float or uint16_t (bf16); x bf16, its row of entry i is x_rows[i], or i where that
-// is null; all experts [columns, k], bf16 or quantised; expert_begin [experts + 1]. An entry's bits
-// depend on its row and expert alone. For few rows an expert: a matrix is read once for every 16
-// of them, or 32 where they are more. Returns the first launch's error.
-template <typename T>
-cudaError_t ExpertMatMul(T* out, const uint16_t* x, const int32_t* x_rows,
+// columns] of T, float or Number; x of Number, uint16_t (bf16) or Half, its row of entry i is
+// x_rows[i], or i where that is null; all experts [columns, k] of Number, or quantised where that
+// is bf16; expert_begin [experts + 1]. An entry's bits depend on its row and expert alone. For few
+// rows an expert: a matrix is read once for every 16 of them, or 32 where they are more. Returns
+// the first launch's error.
+template <typename T, typename Number>
+cudaError_t ExpertMatMul(T* out, const Number* x, const int32_t* x_rows,
                          const int32_t* expert_begin, std::span<const Weight> experts,
                          const QuantisedGroups& groups, int64_t num_entries, int64_t columns,
                          cudaStream_t stream);
 
-// Those of a bf16 matrix, whose pieces are added up in one go.
+// Those of a dense matrix, whose pieces are added up in one go.
 QuantisedGroups DenseGroups(int64_t k);
 
 }  // namespace continuo::cuda

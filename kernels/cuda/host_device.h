@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/bfloat16.h"
+
 // For code that runs on the device and, so that tests reach it, on the host.
 #ifdef __CUDACC__
 #define CONTINUO_HOST_DEVICE __host__ __device__
@@ -17,8 +19,21 @@ CONTINUO_HOST_DEVICE inline int64_t Max(int64_t a, int64_t b) { return a > b ? a
 CONTINUO_HOST_DEVICE inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Elements of a tensor as kernels see them: f32 is float, bf16 its bits in a uint16_t, as in
-// kernels/bfloat16.h.
+// kernels/bfloat16.h, f16 its bits in a Half.
+struct Half {
+  uint16_t bits;
+};
+
 CONTINUO_HOST_DEVICE inline float Widen(float value) { return value; }
+CONTINUO_HOST_DEVICE inline float Widen(Half half) {
+#ifdef __CUDA_ARCH__
+  float value = 0;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half.bits));
+  return value;
+#else
+  return FromF16(half.bits);
+#endif
+}
 CONTINUO_HOST_DEVICE inline float Widen(uint16_t bits) {
   const uint32_t wide = static_cast<uint32_t>(bits) << 16;
   float value = 0;
@@ -26,8 +41,15 @@ CONTINUO_HOST_DEVICE inline float Widen(uint16_t bits) {
   return value;
 }
 
-// Rounds to nearest, ties to even; a NaN stays one.
+// Rounds to nearest, ties to even; a NaN stays one, though f16's bits of it differ from the host's.
 CONTINUO_HOST_DEVICE inline void Store(float* to, float value) { *to = value; }
+CONTINUO_HOST_DEVICE inline void Store(Half* to, float value) {
+#ifdef __CUDA_ARCH__
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to->bits) : "f"(value));
+#else
+  to->bits = ToF16(value);
+#endif
+}
 CONTINUO_HOST_DEVICE inline void Store(uint16_t* to, float value) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));

@@ -9,7 +9,7 @@ namespace continuo::cuda {
 
 // A layer of the KV cache as kernels see it (PagedKv::cache of kernels/backend.h): for each block
 // and head block_size rows of head_dim keys, then as many of values. Element is float, uint16_t
-// (bf16), int8_t or uint8_t (e4m3); rows of bytes are followed by their scales, f32.
+// (bf16), Half, int8_t or uint8_t (e4m3); rows of bytes are followed by their scales, f32.
 template <typename Element>
 struct KvLayout {
   static constexpr bool kHasScales = sizeof(Element) == 1;

@@ -246,6 +246,9 @@ INSTANTIATE(uint16_t, float);
 INSTANTIATE(uint16_t, uint16_t);
 INSTANTIATE(uint16_t, int8_t);
 INSTANTIATE(uint16_t, uint8_t);
+INSTANTIATE(Half, Half);
+INSTANTIATE(Half, int8_t);
+INSTANTIATE(Half, uint8_t);
 #undef INSTANTIATE
 
 }  // namespace continuo::cuda

@@ -10,9 +10,10 @@
 // What launchers return is the launch's error.
 namespace continuo::cuda {
 
-// Backend::WriteKv. k, v [rows, num_heads * head_dim] of T, float or uint16_t (bf16), slots [rows].
-// Into int8_t each row is rounded to the nearest of -127 … 127 times its scale, the bytes being the
-// CPU's; into uint8_t likewise to those of e4m3, the largest being 448.
+// Backend::WriteKv. k, v [rows, num_heads * head_dim] of T, float, uint16_t (bf16) or Half, slots
+// [rows]; Element is of bytes, Half where T is, or else float or uint16_t. Into int8_t each row is
+// rounded to the nearest of -127 … 127 times its scale, the bytes being the CPU's; into uint8_t
+// likewise to those of e4m3, the largest being 448.
 template <typename T, typename Element>
 cudaError_t WriteKv(const KvLayout<Element>& kv, const T* k, const T* v, const int32_t* slots,
                     int64_t rows, cudaStream_t stream);

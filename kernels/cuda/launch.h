@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <type_traits>
 
 #include "cuda_runtime_api.h"
 #include "kernels/cuda/host_device.h"
@@ -67,26 +68,41 @@ __device__ inline void LoadMatricesTransposed(uint32_t (&out)[4], const void* ro
                : "memory");
 }
 
-// d += a · b on tensor cores: a [16, 16] and b [16, 8] bf16, d [16, 8] f32. Of lane l, with r = l /
-// 4 and c = 2 (l % 4), pairs being elements side by side, the first in the low half:
+// d += a · b on tensor cores: a [16, 16] and b [16, 8] of Number, uint16_t (bf16) or Half, d [16,
+// 8] f32. Of lane l, with r = l / 4 and c = 2 (l % 4), pairs being elements side by side, the first
+// in the low half:
 //   a: (r, c), (r + 8, c), (r, c + 8), (r + 8, c + 8), each with column + 1
 //   b: (c, r), (c + 8, r), each with row + 1
 //   d: (r, c), (r, c + 1), (r + 8, c), (r + 8, c + 1)
 // (PTX ISA, mma.m16n8k16).
+template <typename Number>
 __device__ inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                    uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  if constexpr (std::is_same_v<Number, Half>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
 }
 
-// a · b + c of two bf16 side by side, the first in the low half, each rounded once; subnormal
-// numbers count (PTX ISA, fma.rn.bf16x2). Not a call of the whole warp.
+// a · b + c of two of Number side by side, the first in the low half, each rounded once; subnormal
+// numbers count (PTX ISA, fma.rn.bf16x2 and fma.rn.f16x2). Not a call of the whole warp.
+template <typename Number>
 __device__ inline uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t d = 0;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  if constexpr (std::is_same_v<Number, Half>) {
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  } else {
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  }
   return d;
 }
 // The bytes of a word that the selector's hexadecimal digits name, the last one's first; 4 is a
@@ -138,7 +154,9 @@ inline uint32_t AtomicAdd(uint32_t* to, uint32_t value) { return (*to += value) 
 inline uint64_t AtomicAdd(uint64_t* to, uint64_t value) { return (*to += value) - value; }
 void LoadMatrices(uint32_t (&out)[4], const void* row);
 void LoadMatricesTransposed(uint32_t (&out)[4], const void* row);
+template <typename Number>
 void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+template <typename Number>
 uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c);
 template <uint32_t kSelector>
 uint32_t PickBytes(uint32_t word) {

@@ -27,6 +27,8 @@ cudaDataType_t TypeOf(int64_t dtype) {
   switch (static_cast<DType>(dtype)) {
     case DType::kF32:
       return CUDA_R_32F;
+    case DType::kF16:
+      return CUDA_R_16F;
     case DType::kF8:
       return CUDA_R_8F_E4M3;
     default:
@@ -102,7 +104,8 @@ absl::Status MatMul::PickAlgorithm(const Key& key, Plan& plan) const {
   RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned(kXAlign)));
   RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned(kOutAlign)));
   RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned(kOutAlign)));
-  // Where K is split, sums in the type of out would be rounded more than once.
+  // Where K is split, sums in the type of out would be rounded more than once, and f16 has no room
+  // for some.
   const uint32_t splits = deterministic_ ? CUBLASLT_REDUCTION_SCHEME_NONE
                           : static_cast<DType>(key[kOutType]) == DType::kF32
                               ? CUBLASLT_REDUCTION_SCHEME_MASK
@@ -164,7 +167,7 @@ absl::Status MatMul::Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream, in
   const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();
   CONTINUO_CHECK(rows > 0 && columns > 0 && k > 0 && x.rows() == rows);
   CONTINUO_CHECK(w.rows() == columns && w.cols() == k && x.dtype == w.dtype);
-  CONTINUO_CHECK(x.dtype == DType::kF32 || x.dtype == DType::kBF16);
+  CONTINUO_CHECK(x.dtype == DType::kF32 || x.dtype == DType::kBF16 || x.dtype == DType::kF16);
   CONTINUO_CHECK(out.dtype == DType::kF32 || out.dtype == x.dtype);
   CONTINUO_CHECK(out_stride == 0 || out_stride >= columns);
   return Multiply({rows, columns, k, static_cast<int64_t>(x.dtype), static_cast<int64_t>(out.dtype),

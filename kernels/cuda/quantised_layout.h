@@ -65,6 +65,7 @@ struct QuantisedGroups {
 // A matrix as kernels take it.
 template <bool kFour>
 struct QuantisedMatrix {
+  using Number = uint16_t;  // what it is multiplied with and as, bf16
   using Format = QuantisedFormat<kFour>;
 
   const uint8_t* tiles;

@@ -63,5 +63,6 @@ cudaError_t Rope(T* x, const float* angles, int64_t rows, int64_t num_heads, int
 template cudaError_t Rope(float*, const float*, int64_t, int64_t, int64_t, int64_t, cudaStream_t);
 template cudaError_t Rope(uint16_t*, const float*, int64_t, int64_t, int64_t, int64_t,
                           cudaStream_t);
+template cudaError_t Rope(Half*, const float*, int64_t, int64_t, int64_t, int64_t, cudaStream_t);
 
 }  // namespace continuo::cuda

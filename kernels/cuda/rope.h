@@ -13,7 +13,8 @@ namespace continuo::cuda {
 cudaError_t RopeAngles(float* angles, const int32_t* positions, const float* frequencies,
                        int64_t rows, int64_t num_frequencies, float scale, cudaStream_t stream);
 
-// Backend::Rope. T is float or uint16_t (bf16); x [rows, num_heads * head_dim]; angles as above.
+// Backend::Rope. T is float, uint16_t (bf16) or Half; x [rows, num_heads * head_dim]; angles as
+// above.
 template <typename T>
 cudaError_t Rope(T* x, const float* angles, int64_t rows, int64_t num_heads, int64_t head_dim,
                  int64_t num_frequencies, cudaStream_t stream);

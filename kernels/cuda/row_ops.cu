@@ -215,10 +215,6 @@ cudaError_t ToFloats(float* out, const T* x, int64_t n, cudaStream_t stream) {
 }
 
 #define INSTANTIATE(T)                                                                             \
-  template cudaError_t Embed(T*, const float*, const int32_t*, int64_t, int64_t, int64_t, int,     \
-                             float, cudaStream_t);                                                 \
-  template cudaError_t Embed(T*, const uint16_t*, const int32_t*, int64_t, int64_t, int64_t, int,  \
-                             float, cudaStream_t);                                                 \
   template cudaError_t RmsNorm(T*, const T*, const float*, int64_t, int64_t, float, cudaStream_t); \
   template cudaError_t AddSum(T*, const float*, const float*, int64_t, int64_t, cudaStream_t);     \
   template cudaError_t AddSumNorm(T*, T*, const float*, const float*, const float*, int64_t,       \
@@ -229,6 +225,17 @@ cudaError_t ToFloats(float* out, const T* x, int64_t n, cudaStream_t stream) {
   template cudaError_t ToFloats(float*, const T*, int64_t, cudaStream_t)
 INSTANTIATE(float);
 INSTANTIATE(uint16_t);
+INSTANTIATE(Half);
+#undef INSTANTIATE
+
+#define INSTANTIATE(T, W)                                                                         \
+  template cudaError_t Embed(T*, const W*, const int32_t*, int64_t, int64_t, int64_t, int, float, \
+                             cudaStream_t)
+INSTANTIATE(float, float);
+INSTANTIATE(float, uint16_t);
+INSTANTIATE(uint16_t, float);
+INSTANTIATE(uint16_t, uint16_t);
+INSTANTIATE(Half, Half);
 #undef INSTANTIATE
 
 }  // namespace continuo::cuda

@@ -5,13 +5,14 @@
 
 #include "cuda_runtime_api.h"
 
-// Ops of Backend that go over rows. T and W are float or uint16_t (bf16). Every row's bits depend
-// on that row alone. What launchers return is the launch's error.
+// Ops of Backend that go over rows. T and W are float, uint16_t (bf16) or Half. Every row's bits
+// depend on that row alone. What launchers return is the launch's error.
 namespace continuo::cuda {
 
 inline constexpr int kRowThreads = 256;  // that share a row
 
-// Backend::Embed. out [rows, cols]; table [table_rows, cols]; ids [rows].
+// Backend::Embed. out [rows, cols]; table [table_rows, cols]; ids [rows]. Both T and W are Half, or
+// neither.
 template <typename T, typename W>
 cudaError_t Embed(T* out, const W* table, const int32_t* ids, int64_t rows, int64_t cols,
                   int64_t table_rows, int first_id, float scale, cudaStream_t stream);

@@ -17,6 +17,7 @@ constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 __device__ inline float WidenElement(float value) { return value; }
 __device__ inline float WidenElement(uint16_t bits) { return Widen(bits); }
+__device__ inline float WidenElement(Half half) { return Widen(half); }
 __device__ inline float WidenElement(int8_t value) { return static_cast<float>(value); }
 __device__ inline float WidenElement(uint8_t bits) { return FromE4M3(bits); }
 
@@ -132,6 +133,9 @@ INSTANTIATE(uint16_t, float);
 INSTANTIATE(uint16_t, uint16_t);
 INSTANTIATE(uint16_t, int8_t);
 INSTANTIATE(uint16_t, uint8_t);
+INSTANTIATE(Half, Half);
+INSTANTIATE(Half, int8_t);
+INSTANTIATE(Half, uint8_t);
 #undef INSTANTIATE
 
 }  // namespace continuo::cuda

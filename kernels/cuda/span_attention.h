@@ -11,8 +11,8 @@ namespace continuo::cuda {
 
 // Backend::PagedAttention for any type and size of head, without tensor cores: each row and head by
 // itself, in spans of kAttentionSpan positions as the CPU does it (kernels/README.md), all in f32.
-// Bits depend on the row and its sequence alone. T: of out and q, float or uint16_t (bf16);
-// Element: of the cache, those or int8_t.
+// Bits depend on the row and its sequence alone. T: of out and q, float, uint16_t (bf16) or Half;
+// Element: of the cache, bytes, Half where T is, or else float or uint16_t.
 template <typename T, typename Element>
 cudaError_t SpanAttention(T* out, const T* q, const KvLayout<const Element>& kv,
                           const AttentionStep& step, cudaStream_t stream);

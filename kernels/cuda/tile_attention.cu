@@ -13,22 +13,23 @@ namespace {
 constexpr int64_t kFixedSplit = 1024;  // positions, where results must not depend on the step
 constexpr int kMaxSplits = 64;
 
-template <typename Element>
-using Small64 = Shape<Element, 64, 1, 4, 64>;
-template <typename Element>
-using Large64 = Shape<Element, 64, 4, 1, 64>;
-template <typename Element>
-using Small128 = Shape<Element, 128, 1, 4, 64>;
-template <typename Element>
-using Large128 = Shape<Element, 128, 4, 1, 64>;
-template <typename Element>
-using Small256 = Shape<Element, 256, 1, 2, 32>;
-template <typename Element>
-using Large256 = Shape<Element, 256, 2, 1, 32>;
+template <typename Number, typename Element>
+using Small64 = Shape<Number, Element, 64, 1, 4, 64>;
+template <typename Number, typename Element>
+using Large64 = Shape<Number, Element, 64, 4, 1, 64>;
+template <typename Number, typename Element>
+using Small128 = Shape<Number, Element, 128, 1, 4, 64>;
+template <typename Number, typename Element>
+using Large128 = Shape<Number, Element, 128, 4, 1, 64>;
+template <typename Number, typename Element>
+using Small256 = Shape<Number, Element, 256, 1, 2, 32>;
+template <typename Number, typename Element>
+using Large256 = Shape<Number, Element, 256, 2, 1, 32>;
 
 // Where a block's results go: rows of out, or, for a split, places in scratch.
+template <typename Number>
 struct Results {
-  uint16_t* out;
+  Number* out;
   float* sums;     // [place, head_dim]; null: to out
   float* weights;  // [place, 2]: maximum and sum of weights
   int64_t first_place;
@@ -47,14 +48,14 @@ struct Results {
       to[1] = b;
       return;
     }
-    uint16_t* const to =
+    Number* const to =
         out + (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d;
-    *reinterpret_cast<uint32_t*>(to) = Pack(a / weight, b / weight);
+    *reinterpret_cast<uint32_t*>(to) = Pack<Number>(a / weight, b / weight);
   }
 };
 
 template <typename S>
-__device__ void WriteWarp(const Accumulator<S>& acc, const Results& results,
+__device__ void WriteWarp(const Accumulator<S>& acc, const Results<typename S::Number>& results,
                           const AttentionStep& step, const QueryTile& tile, int first_query) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   CONTINUO_UNROLL
@@ -75,7 +76,7 @@ __device__ void WriteWarp(const Accumulator<S>& acc, const Results& results,
 
 // The warps that shared out the positions meet in shared memory, in ascending order.
 template <typename S>
-__device__ void WriteMerged(const Accumulator<S>& acc, const Results& results,
+__device__ void WriteMerged(const Accumulator<S>& acc, const Results<typename S::Number>& results,
                             const AttentionStep& step, const QueryTile& tile, int query_warp,
                             int kv_warp) {
   auto* const sums = reinterpret_cast<float*>(SharedMemory());        // [kKvWarps, kQueries, kDim]
@@ -118,14 +119,16 @@ __device__ void WriteMerged(const Accumulator<S>& acc, const Results& results,
 
 // Block (x, y, z): tile first_tile + x of key-value head y, split z. Many queries are bound by the
 // products, few by reading keys and values, of which the next kTile arrive while the last are
-// computed with. Bytes become bf16 in between, in a tile of its own, so a stage can be filled as
-// soon as all warps have passed that.
+// computed with. Bytes become numbers of 16 bits in between, in a tile of its own, so a stage can
+// be filled as soon as all warps have passed that.
 template <typename S>
 __global__ void CONTINUO_BLOCK_OF(S::kThreads)
-    TileAttentionKernel(uint16_t* out, const uint16_t* q, KvLayout<const typename S::Element> kv,
-                        AttentionStep step, TileAttentionPlan plan, int64_t first_tile,
-                        float* split_sums, float* split_weights) {
-  auto* const queries = reinterpret_cast<uint16_t*>(SharedMemory());
+    TileAttentionKernel(typename S::Number* out, const typename S::Number* q,
+                        KvLayout<const typename S::Element> kv, AttentionStep step,
+                        TileAttentionPlan plan, int64_t first_tile, float* split_sums,
+                        float* split_weights) {
+  using Number = typename S::Number;
+  auto* const queries = reinterpret_cast<Number*>(SharedMemory());
   unsigned char* const stages = SharedMemory() + S::kQueryBytes;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int query_warp = warp % S::kQueryWarps, kv_warp = warp / S::kQueryWarps;
@@ -134,7 +137,7 @@ __global__ void CONTINUO_BLOCK_OF(S::kThreads)
   const QueryTile tile = FindTile(step, kv_head, S::kQueries, first_tile + blockIdx.x);
   if (tile.num_pairs == 0) return;
   const SeenRange seen = SeenBy(step, tile, S::kTile, split, plan.num_splits, plan.split_tokens);
-  const Results results = {
+  const Results<Number> results = {
       out, split_sums, split_weights,
       ((int64_t{blockIdx.x} * step.num_kv_heads + kv_head) * plan.num_splits + split) *
           S::kQueries};
@@ -172,8 +175,9 @@ __global__ void CONTINUO_BLOCK_OF(S::kThreads)
       elements = widened;
     }
     const int first = kv_warp * S::kSlice;  // of the tile's positions
-    const auto* const keys = reinterpret_cast<const uint16_t*>(elements) + first * S::kStride;
-    const uint16_t* const values = keys + S::kTile * S::kStride;
+    const auto* const keys = reinterpret_cast<const Number*>(elements) + first * S::kStride;
+    const auto* const values =
+        reinterpret_cast<const typename S::ValueNumber*>(keys + S::kTile * S::kStride);
     // Behind them; of bytes alone.
     const float* const scales = reinterpret_cast<const float*>(
         elements + S::kTileBytes - S::kScaleBytes + first * sizeof(float));
@@ -193,7 +197,8 @@ __global__ void CONTINUO_BLOCK_OF(S::kThreads)
 }
 
 // Block (x, y): the splits of tile first_tile + x of key-value head y meet. Bound by reading them.
-__global__ void MergeSplitsKernel(uint16_t* out, AttentionStep step, int tile_size, int num_splits,
+template <typename Number>
+__global__ void MergeSplitsKernel(Number* out, AttentionStep step, int tile_size, int num_splits,
                                   int64_t first_tile, const float* split_sums,
                                   const float* split_weights) {
   const int kv_head = static_cast<int>(blockIdx.y);
@@ -221,9 +226,10 @@ __global__ void MergeSplitsKernel(uint16_t* out, AttentionStep step, int tile_si
 }
 
 template <typename S>
-cudaError_t Run(uint16_t* out, const uint16_t* q, const KvLayout<const typename S::Element>& kv,
-                const AttentionStep& step, const TileAttentionPlan& plan, int64_t num_tiles,
-                float* scratch, cudaStream_t stream) {
+cudaError_t Run(typename S::Number* out, const typename S::Number* q,
+                const KvLayout<const typename S::Element>& kv, const AttentionStep& step,
+                const TileAttentionPlan& plan, int64_t num_tiles, float* scratch,
+                cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(step.num_kv_heads);
   for (int64_t first = 0; first < num_tiles; first += plan.tiles_per_launch) {
     const auto tiles = static_cast<unsigned>(std::min(plan.tiles_per_launch, num_tiles - first));
@@ -236,9 +242,9 @@ cudaError_t Run(uint16_t* out, const uint16_t* q, const KvLayout<const typename 
     if (error != cudaSuccess) return error;
     if (plan.num_splits == 1) continue;
     constexpr int kMergeThreads = 128;
-    const cudaError_t merged =
-        Launch("MergeSplits", MergeSplitsKernel, dim3(tiles, heads), kMergeThreads, 0, stream, out,
-               step, S::kQueries, plan.num_splits, first, sums, scratch);
+    const cudaError_t merged = Launch("MergeSplits", MergeSplitsKernel<typename S::Number>,
+                                      dim3(tiles, heads), kMergeThreads, 0, stream, out, step,
+                                      S::kQueries, plan.num_splits, first, sums, scratch);
     if (merged != cudaSuccess) return merged;
   }
   return cudaSuccess;
@@ -246,9 +252,9 @@ cudaError_t Run(uint16_t* out, const uint16_t* q, const KvLayout<const typename 
 
 int TileSize(int head_dim, bool small) {
   using T = uint16_t;  // any
-  return small            ? Small128<T>::kQueries
-         : head_dim > 128 ? Large256<T>::kQueries
-                          : Large128<T>::kQueries;
+  return small            ? Small128<T, T>::kQueries
+         : head_dim > 128 ? Large256<T, T>::kQueries
+                          : Large128<T, T>::kQueries;
 }
 
 int MaxHeads(const AttentionStep& step) {
@@ -302,28 +308,32 @@ TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_le
   return plan;
 }
 
-template <typename Element>
-cudaError_t TileAttention(uint16_t* out, const uint16_t* q, const KvLayout<const Element>& kv,
+template <typename Number, typename Element>
+cudaError_t TileAttention(Number* out, const Number* q, const KvLayout<const Element>& kv,
                           const AttentionStep& step, const TileAttentionPlan& plan, float* scratch,
                           cudaStream_t stream) {
   if (step.rows == 0 || step.num_heads == 0 || step.num_kv_heads == 0) return cudaSuccess;
   const bool small = plan.small_tiles;
   const int64_t num_tiles =
       NumTiles(step.rows, step.num_seqs, MaxHeads(step), TileSize(step.head_dim, small));
-  const auto run = step.head_dim <= 64 ? (small ? Run<Small64<Element>> : Run<Large64<Element>>)
+  const auto run = step.head_dim <= 64
+                       ? (small ? Run<Small64<Number, Element>> : Run<Large64<Number, Element>>)
                    : step.head_dim <= 128
-                       ? (small ? Run<Small128<Element>> : Run<Large128<Element>>)
-                       : (small ? Run<Small256<Element>> : Run<Large256<Element>>);
+                       ? (small ? Run<Small128<Number, Element>> : Run<Large128<Number, Element>>)
+                       : (small ? Run<Small256<Number, Element>> : Run<Large256<Number, Element>>);
   return run(out, q, kv, step, plan, num_tiles, scratch, stream);
 }
 
-#define INSTANTIATE(Element)                                                                     \
-  template cudaError_t TileAttention(uint16_t*, const uint16_t*, const KvLayout<const Element>&, \
-                                     const AttentionStep&, const TileAttentionPlan&, float*,     \
+#define INSTANTIATE(Number, Element)                                                         \
+  template cudaError_t TileAttention(Number*, const Number*, const KvLayout<const Element>&, \
+                                     const AttentionStep&, const TileAttentionPlan&, float*, \
                                      cudaStream_t)
-INSTANTIATE(uint16_t);
-INSTANTIATE(int8_t);
-INSTANTIATE(uint8_t);
+INSTANTIATE(uint16_t, uint16_t);
+INSTANTIATE(uint16_t, int8_t);
+INSTANTIATE(uint16_t, uint8_t);
+INSTANTIATE(Half, Half);
+INSTANTIATE(Half, int8_t);
+INSTANTIATE(Half, uint8_t);
 #undef INSTANTIATE
 
 }  // namespace continuo::cuda

@@ -10,14 +10,15 @@
 
 namespace continuo::cuda {
 
-// Backend::PagedAttention of bf16 queries over bf16, int8 or e4m3 on tensor cores. Queries, rows
-// times the heads that share a key-value head, are computed in tiles of 16 or 64, so that each key
-// and value is read once for all of them; positions are cut into splits, each by a block of its
-// own, where there are too few tiles to fill the device. In a split: scores are sums of bf16
-// products in f32, of bytes, which are bf16 exactly, times the key's scale; times `scale`, capped;
-// weights e^(score − maximum so far) in f32, of bytes times the value's scale, rounded to bf16
-// where they meet the values, their sum of what was neither scaled nor rounded; what was summed up
-// is scaled down when a larger maximum comes
+// Backend::PagedAttention on tensor cores, of bf16 or f16 queries over keys and values of the same
+// type, int8 or e4m3. Queries, rows times the heads that share a key-value head, are computed in
+// tiles of 16 or 64, so that each key and value is read once for all of them; positions are cut
+// into splits, each by a block of its own, where there are too few tiles to fill the device. In a
+// split: scores are sums of products in f32, of bytes, which are numbers of the queries' type
+// exactly, times the key's scale; times `scale`, capped; weights e^(score − maximum so far) in f32,
+// rounded to the values' type where they meet them, or, of bytes, times the value's scale and
+// rounded to bf16; their sum is of what was neither scaled nor rounded; what was summed up is
+// scaled down when a larger maximum comes
 // ("Online normalizer calculation for softmax", Milakov and Gimelshein, 2018). Splits meet in
 // ascending order.
 //
@@ -44,10 +45,10 @@ TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_le
 // At least so much scratch.
 size_t MinTileAttentionScratch(int num_kv_heads, int head_dim, int64_t max_kv_len);
 
-// out, q [rows, num_heads * head_dim] bf16, 16-byte aligned; Element is uint16_t, int8_t or
-// uint8_t. The error is that of a launch.
-template <typename Element>
-cudaError_t TileAttention(uint16_t* out, const uint16_t* q, const KvLayout<const Element>& kv,
+// out, q [rows, num_heads * head_dim] of Number, uint16_t (bf16) or Half, 16-byte aligned; Element
+// is Number, int8_t or uint8_t. The error is that of a launch.
+template <typename Number, typename Element>
+cudaError_t TileAttention(Number* out, const Number* q, const KvLayout<const Element>& kv,
                           const AttentionStep& step, const TileAttentionPlan& plan, float* scratch,
                           cudaStream_t stream);
 

@@ -4,6 +4,7 @@
 #include "kernels/backend.h"
 
 #include <array>
+#include <tuple>
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -68,10 +69,13 @@ TEST_F(GpuBackendTest, DeterministicProductsDoNotDependOnTheRows) {
   Make(true);
   ASSERT_TRUE(why_.ok());
   Random random(30);
-  for (const auto& [columns, k] :
-       std::vector<std::array<int64_t, 2>>{{1024, 1024}, {4096, 4096}, {3584, 8192}}) {
-    const HostTensor x = HostTensor::Of(DType::kBF16, 300, k, random);
-    const DeviceTensor w(b(), HostTensor::Of(DType::kBF16, columns, k, random));
+  for (const auto& [type, columns, k] :
+       std::vector<std::tuple<DType, int64_t, int64_t>>{{DType::kBF16, 1024, 1024},
+                                                        {DType::kBF16, 4096, 4096},
+                                                        {DType::kBF16, 3584, 8192},
+                                                        {DType::kF16, 4096, 4096}}) {
+    const HostTensor x = HostTensor::Of(type, 300, k, random);
+    const DeviceTensor w(b(), HostTensor::Of(type, columns, k, random));
     const DeviceTensor in(b(), x), out(b(), HostTensor::Poisoned(DType::kF32, 300, columns));
     b().MatMul(out, in, w.weight(), Tensor());
     const HostTensor expected = out.Get();
@@ -82,7 +86,7 @@ TEST_F(GpuBackendTest, DeterministicProductsDoNotDependOnTheRows) {
       EXPECT_EQ(std::memcmp(got.Get().bytes().data(), expected.bytes().data(),
                             static_cast<size_t>(rows * columns) * sizeof(float)),
                 0)
-          << rows << " rows of [" << columns << ", " << k << "]";
+          << rows << " rows of " << NameOf(type) << " [" << columns << ", " << k << "]";
     }
   }
 }
@@ -142,14 +146,14 @@ TEST_F(GpuBackendTest, ExpertsAreThoseOfTheCpu) {
   CheckRoutes(b(), *cpu_, 9, 1024, 32);
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    for (const WeightType type : {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
+    for (const WeightType type : kExpertTypes) {
       CheckExperts(b(), *cpu_, 1, 128, 8, type, {0, 512, 1024, 1536, 2048});
       CheckExperts(b(), *cpu_, 37, 40, 8, type, {0, 640, 1300});
       CheckExperts(b(), *cpu_, 300, 128, 8, type, {0, 128, 128, 384, 768});
     }
     CheckExpertsOfNoColumns(b(), *cpu_);
   }
-  for (const WeightType type : {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
+  for (const WeightType type : kExpertTypes) {
     CheckExpertRows(b(), type, 2048, {1, 3, 16, 17, 33, 200});
   }
 }
@@ -177,9 +181,10 @@ TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSays) {
       for (const int window : {0, 70}) {
         for (const int64_t block_size : {7, 16}) {
           const AttentionParams params = Heads(heads, kv_heads, dim, window);
-          CheckAttention(b(), {{1, 1}, {5, 5}, {129, 3}, {700, 137}}, params, DType::kBF16,
-                         block_size);
-          CheckAttention(b(), {{1500, 1}, {7, 1}, {64, 1}}, params, DType::kBF16, block_size);
+          for (const DType type : kNumbers) {
+            CheckAttention(b(), {{1, 1}, {5, 5}, {129, 3}, {700, 137}}, params, type, block_size);
+            CheckAttention(b(), {{1500, 1}, {7, 1}, {64, 1}}, params, type, block_size);
+          }
           CheckAttention(b(), {{200, 7}, {1, 1}}, params, DType::kF32, block_size);
           CheckAttentionOverBytes(b(), {{1, 1}, {5, 5}, {129, 3}, {700, 137}}, params,
                                   {block_size});
@@ -191,7 +196,9 @@ TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSays) {
     }
     AttentionParams capped = Heads(8, 4, 256, 70);
     capped.softcap = 5;
-    CheckAttention(b(), {{130, 40}, {1090, 1}}, capped, DType::kBF16, 16);
+    for (const DType type : kNumbers) {
+      CheckAttention(b(), {{130, 40}, {1090, 1}}, capped, type, 16);
+    }
     CheckAttentionOverBytes(b(), {{130, 40}, {1090, 1}}, capped, {16, 5});
   }
 }
@@ -206,14 +213,16 @@ TEST_F(GpuBackendTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
 TEST_F(GpuBackendTest, StrangeKeysAndValuesReachTheRowsThatSeeThemAlone) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    CheckStrangeKeysAndValues(b());
+    for (const DType type : kNumbers) CheckStrangeKeysAndValues(b(), type);
   }
 }
 
 TEST_F(GpuBackendTest, EveryByteOfTheCacheStandsForItsNumber) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    CheckEveryByte(b());
+    for (const DType type : kNumbers) {
+      for (const float scale : {1.0f, 0x1.02p-20f}) CheckEveryByte(b(), type, scale);
+    }
   }
 }
 

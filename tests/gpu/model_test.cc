@@ -23,6 +23,8 @@ TEST_F(GpuModelTest, QuantisedWeightsScoreAsOnTheCpu) { CheckQuantisedModels("cu
 TEST_F(GpuModelTest, StepsAheadGiveWhatStepsInTurnGive) { CheckOverlap("cuda:0"); }
 TEST_F(GpuModelTest, KeysAndValuesOf8BitsScoreAsOnTheCpu) { CheckKvTypes("cuda:0"); }
 
+TEST_F(GpuModelTest, Fp16ScoresAsOnTheCpu) { CheckFp16Models("cuda:0"); }
+
 TEST_F(GpuModelTest, Fp8WeightsScoreNearly) {
   const auto backend = MakeBackend({.device = "cuda:0"});
   ASSERT_TRUE(backend.ok());

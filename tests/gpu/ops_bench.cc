@@ -33,7 +33,12 @@ struct KvType {
   std::string name;
   DType dtype;
 };
-const KvType kKvTypes[] = {{"", DType::kBF16}, {" int8", DType::kI8}, {" fp8", DType::kF8}};
+const KvType kKvTypes[] = {
+    {"", DType::kBF16}, {" fp16", DType::kF16}, {" int8", DType::kI8}, {" fp8", DType::kF8}};
+// Of queries, keys and values beside it.
+DType NumberOf(const KvType& type) {
+  return type.dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
+}
 
 struct Case {
   std::string name;
@@ -59,7 +64,7 @@ class Bench {
     for (int64_t i = 0; i < n; ++i) {
       seed = seed * 1664525u + 1013904223u;
       const float value = static_cast<float>(static_cast<int32_t>(seed)) * 0x1p-31f;
-      const uint16_t narrow = ToBF16(value);
+      const uint16_t narrow = dtype == DType::kF16 ? ToF16(value) : ToBF16(value);
       const auto* from = dtype == DType::kF32 ? reinterpret_cast<const uint8_t*>(&value)
                                               : reinterpret_cast<const uint8_t*>(&narrow);
       host.insert(host.end(), from, from + SizeOf(dtype));
@@ -97,6 +102,8 @@ class Bench {
       for (const int64_t rows : {1, 8, 64, 256, 2048}) Product(m.name, w, rows);
     }
     Product("peak", {Random(DType::kBF16, {8192, 8192, 1}), WeightFormat::kDense}, 8192);
+    const Weight half = {Random(DType::kF16, {14336, 4096, 1}), WeightFormat::kDense};
+    for (const int64_t rows : {1, 64, 2048}) Product("8B gate fp16", half, rows, DType::kF16);
     std::vector<WeightType> types = {WeightType::kInt8, WeightType::kInt4};
     if (b_.Computes(WeightType::kFp8)) types.push_back(WeightType::kFp8);
     for (const WeightType type : types) {
@@ -128,9 +135,9 @@ class Bench {
          std::vector<std::array<int, 2>>{{512, 512}, {2048, 2048}, {2048, 16384}}) {
       for (const KvType& type : kKvTypes) Attend("prefill", 1, rows, context, type);
     }
-    const Tensor k = Random(DType::kBF16, {kWrittenRows, 8 * 128, 1});
-    const Tensor v = Random(DType::kBF16, {kWrittenRows, 8 * 128, 1});
     for (const KvType& type : kKvTypes) {
+      const Tensor k = Random(NumberOf(type), {kWrittenRows, 8 * 128, 1});
+      const Tensor v = Random(NumberOf(type), {kWrittenRows, 8 * 128, 1});
       PagedKv kv;
       kv.block_size = 16;
       const int64_t row = KvRowElements(type.dtype, 128);
@@ -259,11 +266,10 @@ class Bench {
     return taken.count() / calls;
   }
 
-  void Product(const std::string& name, const Weight& w, int64_t rows) {
+  void Product(const std::string& name, const Weight& w, int64_t rows, DType type = DType::kBF16) {
     const int64_t columns = w.data.rows(), k = w.data.cols();
     const int64_t pieces[] = {0, k};
-    const Tensor x = Random(DType::kBF16, {rows, k, 1}),
-                 out = Random(DType::kBF16, {rows, columns, 1});
+    const Tensor x = Random(type, {rows, k, 1}), out = Random(type, {rows, columns, 1});
     Add({"MatMul " + name + ", rows " + std::to_string(rows),
          static_cast<double>(b_.WeightBytes(w, pieces)) +
              2.0 * static_cast<double>(rows * (columns + k)),
@@ -289,7 +295,7 @@ class Bench {
     const int blocks = context / kv.block_size;
     const int64_t row = KvRowElements(type.dtype, 128);
     kv.cache = Random(type.dtype, {int64_t{seqs} * blocks, 8, 2 * 16 * row});
-    if (type.dtype != DType::kBF16) {  // random bytes are no scales
+    if (SizeOf(type.dtype) == 1) {  // random bytes are no scales
       const Tensor k = Random(DType::kBF16, {kWrittenRows, 8 * 128, 1});
       for (int64_t begin = 0; begin < int64_t{seqs} * context; begin += kWrittenRows) {
         const int64_t end = std::min(int64_t{seqs} * context, begin + kWrittenRows);
@@ -316,8 +322,8 @@ class Bench {
     kv.kv_len = Ints(lengths);
     kv.query_begin = Ints(begins);
     const int64_t num_rows = int64_t{seqs} * rows;
-    const Tensor q = Random(DType::kBF16, {num_rows, 32 * 128, 1});
-    const Tensor out = Random(DType::kBF16, {num_rows, 32 * 128, 1});
+    const Tensor q = Random(NumberOf(type), {num_rows, 32 * 128, 1});
+    const Tensor out = Random(NumberOf(type), {num_rows, 32 * 128, 1});
     const double seen = rows * (context - (rows - 1) / 2.0) * seqs;  // positions, of all rows
     Add({name + " " + std::to_string(seqs) + " x " + std::to_string(rows) + " at " +
              std::to_string(context) + type.name,

@@ -101,7 +101,7 @@ for shape in qwen3-0.6b ${CONTINUO_GPU_SHAPES:-llama-3.2-1b llama-3.1-8b}; do
   else
     echo "hf-$shape: PyTorch and transformers are not installed: skipped"
   fi
-  formats=(int8 int4)
+  formats=(fp16 int8 int4)
   # fp8 is for Hopper.
   nvidia-smi --query-gpu=compute_cap --format=csv,noheader | grep -q '^9\.0' && formats+=(fp8)
   for weights in "${formats[@]}"; do

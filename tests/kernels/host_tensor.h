@@ -85,23 +85,14 @@ class HostTensor {
     return t;
   }
 
-  // Rounds to f16 towards zero; inputs are small multiples of 2^-10, which are exact.
   void Set(int64_t i, float value) {
     std::byte* p = bytes_->data() + i * static_cast<int64_t>(SizeOf(dtype_));
     if (dtype_ == DType::kF32) {
       std::memcpy(p, &value, 4);
-    } else if (dtype_ == DType::kBF16) {
-      const uint16_t bits = ToBF16(value);
-      std::memcpy(p, &bits, 2);
     } else {
-      CONTINUO_CHECK(dtype_ == DType::kF16);
-      const uint32_t bits = std::bit_cast<uint32_t>(value);
-      const int exponent = static_cast<int>((bits >> 23) & 0xff) - 112;
-      uint16_t half = static_cast<uint16_t>((bits >> 16) & 0x8000u);
-      if (exponent > 0) {
-        half = static_cast<uint16_t>(half | (exponent << 10) | ((bits >> 13) & 0x3ffu));
-      }
-      std::memcpy(p, &half, 2);
+      CONTINUO_CHECK(dtype_ == DType::kBF16 || dtype_ == DType::kF16);
+      const uint16_t bits = dtype_ == DType::kBF16 ? ToBF16(value) : ToF16(value);
+      std::memcpy(p, &bits, 2);
     }
   }
 
@@ -114,16 +105,29 @@ class HostTensor {
   std::shared_ptr<std::vector<std::byte>> bytes_;
 };
 
-// The most that rounding to the type loses, relative.
-inline double RoundingOf(DType dtype) { return dtype == DType::kF32 ? 0x1p-24 : 0x1p-8; }
+// What a value of a type becomes.
+inline float RoundedTo(DType dtype, float value) {
+  return dtype == DType::kBF16  ? FromBF16(ToBF16(value))
+         : dtype == DType::kF16 ? FromF16(ToF16(value))
+                                : value;
+}
 
-// Each element within `relative` of its size plus `absolute[i]` (or absolute[0] for all).
+// The most that rounding to the type loses, relative; of f16 without what is below its normal
+// numbers.
+inline double RoundingOf(DType dtype) {
+  return dtype == DType::kF32 ? 0x1p-24 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
+}
+
+// Each element within `relative` of its size plus `absolute[i]` (or absolute[0] for all), and of
+// f16 half of its smallest number.
 inline void ExpectNear(const HostTensor& actual, const Matrix& expected, double relative,
                        const Matrix& absolute) {
   const Matrix got = actual.matrix();
+  const double least = actual.tensor().dtype == DType::kF16 ? 0x1p-25 : 0;
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
-    const double bound = relative * std::fabs(expected[i]) + absolute[absolute.size() == 1 ? 0 : i];
+    const double bound =
+        relative * std::fabs(expected[i]) + absolute[absolute.size() == 1 ? 0 : i] + least;
     ASSERT_LE(std::fabs(got[i] - expected[i]), bound)
         << "element " << i << " is " << got[i] << ", expected " << expected[i];
   }

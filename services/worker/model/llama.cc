@@ -40,6 +40,8 @@ class Llama : public Model {
     embedding_scale_ = static_cast<float>(config_.embedding_scale);
     if (parts.activations == DType::kBF16) {
       embedding_scale_ = FromBF16(ToBF16(embedding_scale_));
+    } else if (parts.activations == DType::kF16) {
+      embedding_scale_ = FromF16(ToF16(embedding_scale_));
     }
   }
 

@@ -31,44 +31,48 @@ constexpr int kMaxBlockSize = 1024;
 constexpr int kMaxThreads = 1024;
 
 std::string FormatName(DType dtype) {
-  return dtype == DType::kBF16 ? "bf16"
-         : dtype == DType::kI8 ? "int8"
-         : dtype == DType::kF8 ? "fp8"
-                               : "fp32";
+  return dtype == DType::kBF16  ? "bf16"
+         : dtype == DType::kF16 ? "fp16"
+         : dtype == DType::kI8  ? "int8"
+         : dtype == DType::kF8  ? "fp8"
+                                : "fp32";
 }
 
 absl::StatusOr<WeightType> PickWeights(const std::string& value, DType stored) {
   if (value == "auto") return stored == DType::kBF16 ? WeightType::kBF16 : WeightType::kF32;
-  for (const WeightType type : {WeightType::kF32, WeightType::kBF16, WeightType::kInt8,
-                                WeightType::kInt4, WeightType::kFp8}) {
+  for (const WeightType type : {WeightType::kF32, WeightType::kBF16, WeightType::kF16,
+                                WeightType::kInt8, WeightType::kInt4, WeightType::kFp8}) {
     if (value == NameOf(type)) return type;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("weights is \"", value, "\"; it must be auto, fp32, bf16, int8, int4 or fp8"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "weights is \"", value, "\"; it must be auto, fp32, bf16, fp16, int8, int4 or fp8"));
 }
 
 absl::StatusOr<DType> PickKvType(const std::string& value, DType activations) {
   if (value == "auto") return activations;
-  for (const DType type : {DType::kF32, DType::kBF16, DType::kI8, DType::kF8}) {
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF16, DType::kI8, DType::kF8}) {
     if (value == FormatName(type)) return type;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("kv_dtype is \"", value, "\"; it must be auto, fp32, bf16, int8 or fp8"));
+      absl::StrCat("kv_dtype is \"", value, "\"; it must be auto, fp32, bf16, fp16, int8 or fp8"));
 }
 
 absl::Status CheckComputes(const Backend& backend, WeightType weights) {
   if (backend.Computes(weights)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("weights is ", NameOf(weights), ", with which ", backend.name(),
-                   " does not compute; it needs CUDA devices of compute capability 9.0"));
+                   " does not compute; it needs CUDA devices",
+                   weights == WeightType::kFp8 ? " of compute capability 9.0" : ""));
 }
 
-absl::Status CheckKeeps(const Backend& backend, DType kv_dtype) {
-  if (backend.Keeps(kv_dtype)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "kv_dtype is ", FormatName(kv_dtype), ", in which ", backend.name(),
-      " keeps no keys and values; it takes auto, fp32, bf16 and int8, CUDA devices take "
-      "fp8, too"));
+absl::Status CheckKeeps(const Backend& backend, DType kv_dtype, DType activations) {
+  if (backend.Keeps(kv_dtype, activations)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("kv_dtype is ", FormatName(kv_dtype), ", in which ", backend.name(),
+                   " keeps no keys and values beside activations in ", FormatName(activations),
+                   "; it takes auto, fp32, bf16 and int8, CUDA devices take fp8, too, and where "
+                   "weights are fp16 "
+                   "fp16 instead of fp32 and bf16"));
 }
 
 absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, int64_t max) {
@@ -117,6 +121,7 @@ absl::StatusOr<LoadPlan> PlanLoad(const LoadOptions& options, int num_ranks) {
   ASSIGN_OR_RETURN(plan.weights, PickWeights(options.weights, stored));
   // A CUDA device multiplies quantised weights with bf16 alone.
   plan.activations = plan.weights == WeightType::kF32                               ? DType::kF32
+                     : plan.weights == WeightType::kF16                             ? DType::kF16
                      : plan.weights == WeightType::kBF16 || options.device != "cpu" ? DType::kBF16
                                                                                     : stored;
   ASSIGN_OR_RETURN(plan.kv_dtype, PickKvType(options.kv_dtype, plan.activations));
@@ -258,7 +263,7 @@ absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const Load
           [] {}));
   for (const Replica::Rank& rank : ranks) {
     RETURN_IF_ERROR(CheckComputes(*rank.backend, plan.weights));
-    RETURN_IF_ERROR(CheckKeeps(*rank.backend, plan.kv_dtype));
+    RETURN_IF_ERROR(CheckKeeps(*rank.backend, plan.kv_dtype, plan.activations));
   }
   if (replica.has_device_memory()) {
     const bool measures = options.warm_up_sequences > 0 && *num_blocks == 0;
@@ -303,7 +308,7 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
                    MakeBackend({.device = options.device, .isa = options.isa}));
   RETURN_IF_ERROR(CheckComputes(*backend, plan.weights));
-  RETURN_IF_ERROR(CheckKeeps(*backend, plan.kv_dtype));
+  RETURN_IF_ERROR(CheckKeeps(*backend, plan.kv_dtype, plan.activations));
   LoadEstimate estimate;
   for (const Shard& shard : plan.shards) {
     estimate.weight_bytes += WeightBytes(plan.config, shard, plan.weights, *backend);

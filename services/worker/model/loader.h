@@ -26,11 +26,11 @@ struct LoadOptions {
   int tensor_parallel = 1;     // ranks: 1, 2, 4 or 8; on CUDA devices one on each, or 1 for that
   int threads = 1;             // of all ranks together; each has at least one
   bool deterministic = false;  // as BackendOptions::deterministic
-  // auto (as stored; fp16 becomes fp32), fp32, bf16, int8, int4, fp8. Activations are bf16 where
-  // weights are, or are stored so and quantised here, or are quantised for a CUDA device; else
-  // fp32.
+  // auto (as stored; fp16 becomes fp32), fp32, bf16, fp16, int8, int4, fp8. Activations are bf16
+  // where weights are, or are stored so and quantised here, or are quantised for a CUDA device;
+  // fp16 where weights are; else fp32.
   std::string weights = "auto";
-  std::string kv_dtype = "auto";  // auto (as the activations), fp32, bf16, int8, fp8
+  std::string kv_dtype = "auto";  // auto (as the activations), fp32, bf16, fp16, int8, fp8
   int max_context_tokens = 0;     // 0: the model's; more than the model's is refused
   int num_blocks = 0;             // of the KV cache; 0: what kv_cache_memory holds
   // Bytes, of all ranks together; read where num_blocks is 0. 0: on the CPU refused, on CUDA
@@ -64,8 +64,8 @@ struct LoadedModel {
   int num_threads = 0;  // that compute, of all ranks: at least one each, whatever was asked for
   int num_blocks = 0;
   int block_size = 0;
-  std::string
-      weight_format;  // "fp32", "bf16", "int8", "int4", "fp8": as computed, so fp16 is "fp32"
+  // "fp32", "bf16", "fp16", "int8", "int4", "fp8": as computed, which need not be as stored.
+  std::string weight_format;
   std::string kv_format;
   std::string backend_name;  // "cpu/avx2"
   // Whether a row's results depend on that row and the fingerprint alone.

@@ -41,21 +41,6 @@ float Uniform(uint64_t key, uint64_t i) {
   return static_cast<float>(bits) * 0x1p-23f;
 }
 
-// Rounds to nearest, ties to even; for magnitudes below 2^15.
-uint16_t ToF16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint32_t sign = (bits >> 16) & 0x8000u;
-  const float magnitude = std::abs(value);
-  // Adding a power of two that has as many units as the result keeps rounds in the adder.
-  const uint32_t exponent = std::max<uint32_t>((bits >> 23) & 0xffu, 113);  // at least 2^-14
-  const float shift = std::bit_cast<float>((exponent + 13) << 23);
-  const float rounded = (magnitude + shift) - shift;
-  if (rounded < 0x1p-14f)
-    return static_cast<uint16_t>(sign | static_cast<uint32_t>(rounded * 0x1p24f));
-  const uint32_t r = std::bit_cast<uint32_t>(rounded);
-  return static_cast<uint16_t>(sign | ((r - (112u << 23)) >> 13));
-}
-
 struct Format {
   std::string name;  // in safetensors
   size_t bytes;

@@ -46,7 +46,7 @@ struct ModelParts {
   const ModelConfig& config;
   const Shard& shard;
   const ModelWeights& weights;
-  DType activations = DType::kF32;  // f32 or bf16
+  DType activations = DType::kF32;  // f32, bf16 or f16
   int max_rows = 0;                 // of one pass
   Backend& backend;
   Communicator& communicator;

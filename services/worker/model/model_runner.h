@@ -27,8 +27,8 @@ namespace continuo {
 
 struct ModelRunnerOptions {
   WeightType weights = WeightType::kF32;
-  DType activations = DType::kF32;  // f32 or bf16
-  DType kv_dtype = DType::kF32;     // of the KV cache: f32, bf16, i8 or f8
+  DType activations = DType::kF32;  // f32, bf16 or f16
+  DType kv_dtype = DType::kF32;     // of the KV cache: f32, bf16, f16, i8 or f8
   int num_blocks = 0;
   int block_size = 16;
   int max_rows = 0;                             // of one step

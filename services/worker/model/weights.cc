@@ -75,7 +75,8 @@ std::vector<int64_t> PiecesOf(const WeightSpec& spec, const Shard& shard, const 
 }
 
 WeightType TypeOf(const WeightSpec& spec, WeightType type) {
-  if (type == WeightType::kF32 || type == WeightType::kBF16) return type;
+  if (type == WeightType::kF32 || type == WeightType::kBF16 || type == WeightType::kF16)
+    return type;
   if (spec.is_router) return WeightType::kF32;
   if (type == WeightType::kFp8) {
     if (spec.cut == Cut::kVocabRows) return WeightType::kBF16;
@@ -103,7 +104,9 @@ Placed Place(const WeightSpec& spec, const Part& part, const Shard& shard, Weigh
   }
   type = TypeOf(spec, type);
   placed.weight.format = backend.FormatOf(type);
-  data.dtype = type == WeightType::kF32 ? DType::kF32 : DType::kBF16;
+  data.dtype = type == WeightType::kF32   ? DType::kF32
+               : type == WeightType::kF16 ? DType::kF16
+                                          : DType::kBF16;
   if (placed.weight.format != WeightFormat::kDense) data.dtype = DType::kI8;
   placed.pieces = PiecesOf(spec, shard, part);
   placed.bytes = static_cast<int64_t>(backend.WeightBytes(placed.weight, placed.pieces));
@@ -125,13 +128,25 @@ void Convert(void* out, DType dtype, const uint8_t* in, std::string_view stored,
     if (dtype == DType::kF32) {
       static_cast<float*>(out)[i] = value;
     } else {
-      static_cast<uint16_t*>(out)[i] = ToBF16(value);
+      static_cast<uint16_t*>(out)[i] = dtype == DType::kF16 ? ToF16(value) : ToBF16(value);
     }
   }
 }
 
+// Whether n numbers in f16 have an infinity or a NaN among them.
+bool HasStrange(const uint8_t* halves, int64_t n) {
+  bool strange = false;
+  for (int64_t i = 0; i < n; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, halves + 2 * i, 2);
+    strange |= (bits & 0x7c00) == 0x7c00;
+  }
+  return strange;
+}
+
 bool SameType(std::string_view stored, DType dtype) {
-  return (stored == "F32" && dtype == DType::kF32) || (stored == "BF16" && dtype == DType::kBF16);
+  return (stored == "F32" && dtype == DType::kF32) || (stored == "BF16" && dtype == DType::kBF16) ||
+         (stored == "F16" && dtype == DType::kF16);
 }
 
 // The rank's part of a stored tensor.
@@ -198,18 +213,25 @@ absl::Status Fill(const Placed& placed, const StoredTensor& stored, const Weight
     backend.CopyIn(data, source.Row(0));
     return absl::OkStatus();
   }
-  return ForRows(source, data, data.dtype, backend, staging,
-                 [&](int64_t row, uint8_t* rows, int64_t n) {
-                   if (spec.less_one) {  // a vector of f32
-                     float* const gains = reinterpret_cast<float*>(rows);
-                     for (int64_t i = 0; i < n; ++i) gains[i] += 1;
-                   }
-                   Tensor to = data;
-                   to.data = static_cast<uint8_t*>(data.data) +
-                             row * data.cols() * static_cast<int64_t>(SizeOf(data.dtype));
-                   to.shape[0] = n;
-                   backend.CopyIn(to, rows);
-                 });
+  const bool may_overflow = data.dtype == DType::kF16 && stored.dtype != "F16";
+  bool strange = false;
+  RETURN_IF_ERROR(ForRows(source, data, data.dtype, backend, staging,
+                          [&](int64_t row, uint8_t* rows, int64_t n) {
+                            if (spec.less_one) {  // a vector of f32
+                              float* const gains = reinterpret_cast<float*>(rows);
+                              for (int64_t i = 0; i < n; ++i) gains[i] += 1;
+                            }
+                            if (may_overflow) strange |= HasStrange(rows, n * data.cols());
+                            Tensor to = data;
+                            to.data = static_cast<uint8_t*>(data.data) +
+                                      row * data.cols() * static_cast<int64_t>(SizeOf(data.dtype));
+                            to.shape[0] = n;
+                            backend.CopyIn(to, rows);
+                          }));
+  if (!strange) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("weights: tensor ", spec.name,
+                   " has elements that are not finite in fp16, whose ", "largest number is 65504"));
 }
 
 // Everything that a rank's bytes depend on, but for the checkpoint's.

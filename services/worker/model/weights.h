@@ -102,8 +102,9 @@ int64_t WeightBytes(const ModelConfig& config, const Shard& shard, WeightType ty
 class Weights {
  public:
   // `checkpoint` has passed CheckWeights; it is not read after the return. ResourceExhausted
-  // where the backend has not enough memory. `backend` outlives the result. What has to be packed
-  // is read from `cache`, of this checkpoint, or written to it; null: neither. Only on the CPU.
+  // where the backend has not enough memory, InvalidArgument where fp16 is too small for an
+  // element. `backend` outlives the result. What has to be packed is read from `cache`, of this
+  // checkpoint, or written to it; null: neither. Only on the CPU.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(const ModelConfig& config,
                                                        const Shard& shard,
                                                        const Checkpoint& checkpoint,

@@ -58,6 +58,7 @@ inline HostTensor AttendOnDevice(Backend& b, const PagedCase& c) {
 // number, so each loses up to 2^-8 of itself, which moves the result, Σ w v / Σ w with a sum of
 // unrounded weights below, by at most 2^-8 of the largest value. Over bf16 the largest weight is 1
 // and loses nothing; over bytes weights are rounded times the value's scale, so that one may, too.
+// Over f16 they are rounded to that: 2^-11 of each, and 2^-25 of those below its normal numbers.
 inline void CheckAttention(Backend& b, std::vector<PagedCase::Sequence> sequences,
                            const AttentionParams& p, DType type, int64_t block_size,
                            std::optional<DType> kept = std::nullopt) {
@@ -65,10 +66,13 @@ inline void CheckAttention(Backend& b, std::vector<PagedCase::Sequence> sequence
                << NameOf(type) << ' ' << p.num_heads << '/' << p.num_kv_heads << 'x' << p.head_dim
                << " window " << p.window << " cap " << p.softcap << " blocks of " << block_size
                << (kept ? kept == DType::kI8 ? " int8" : " fp8" : ""));
+  int64_t longest = 0;
+  for (const PagedCase::Sequence& s : sequences) longest = std::max(longest, s.kv_len);
   const PagedCase c(std::move(sequences), p, type, 21, block_size, kept);
   const double score_error = p.head_dim * 4 * p.scale * (p.head_dim + 2.0) * 0x1p-24;
-  const bool on_tensor_cores = type == DType::kBF16 && p.head_dim % 8 == 0;
-  const double weight_error = on_tensor_cores ? 0x1p-8 : 0;
+  const bool on_tensor_cores = type != DType::kF32 && p.head_dim % 8 == 0;
+  const double rounding = type == DType::kF16 && !kept ? 0x1p-11 + longest * 0x1p-25 : 0x1p-8;
+  const double weight_error = on_tensor_cores ? rounding : 0;
   ExpectNear(AttendOnDevice(b, c), c.Reference(), RoundingOf(type),
              {4 * score_error + 2 * weight_error + kAttentionSpan * 2 * 0x1p-23});
 }
@@ -78,9 +82,11 @@ inline void CheckAttention(Backend& b, std::vector<PagedCase::Sequence> sequence
 inline void CheckAttentionOverBytes(Backend& b, std::vector<PagedCase::Sequence> sequences,
                                     const AttentionParams& p,
                                     const std::vector<int64_t>& block_sizes) {
-  for (const DType kept : {DType::kI8, DType::kF8}) {
-    for (const int64_t block_size : block_sizes) {
-      CheckAttention(b, sequences, p, DType::kBF16, block_size, kept);
+  for (const DType type : kNumbers) {
+    for (const DType kept : {DType::kI8, DType::kF8}) {
+      for (const int64_t block_size : block_sizes) {
+        CheckAttention(b, sequences, p, type, block_size, kept);
+      }
     }
   }
 }
@@ -91,20 +97,25 @@ inline void CheckFewShapes(Backend& b) {
   for (const int dim : {64, 128, 256}) {
     for (const int64_t block_size : {16, 7}) {
       const AttentionParams params = Heads(4, 2, dim);
-      CheckAttention(b, {{70, 5}, {1, 1}}, params, DType::kBF16, block_size);
+      for (const DType type : kNumbers) {
+        CheckAttention(b, {{70, 5}, {1, 1}}, params, type, block_size);
+      }
       CheckAttentionOverBytes(b, {{70, 5}, {1, 1}}, params, {block_size});
       CheckAttentionOverBytes(b, {{70, 1}, {1, 1}}, params, {block_size});
     }
   }
-  CheckAttention(b, {{1100, 1}}, Heads(4, 2, 128), DType::kBF16, 16);  // in splits
+  for (const DType type : kNumbers) {
+    CheckAttention(b, {{1100, 1}}, Heads(4, 2, 128), type, 16);  // in splits
+  }
   CheckAttentionOverBytes(b, {{1100, 1}}, Heads(4, 2, 128), {16, 7});
 }
 
-// A key or value with an infinity makes the rows that see it NaN and leaves the others' bits.
-inline void CheckStrangeKeysAndValues(Backend& b) {
+// A key or value with an infinity makes the rows that see it NaN and leaves the others' bits. Type:
+// of queries.
+inline void CheckStrangeKeysAndValues(Backend& b, DType type) {
   constexpr int kRows = 20, kStrange = 12, kHeads = 2, kDim = 64, kBlock = 16;
   Random random(36);
-  const HostTensor finite = HostTensor::Of(DType::kBF16, 1, kDim, random);
+  const HostTensor finite = HostTensor::Of(type, 1, kDim, random);
   HostTensor strange = finite.Clone();
   strange.Set(3, INFINITY);
   for (const DType kept : {DType::kI8, DType::kF8}) {
@@ -112,8 +123,7 @@ inline void CheckStrangeKeysAndValues(Backend& b) {
       for (const int window : {0, 4}) {
         SCOPED_TRACE(::testing::Message()
                      << static_cast<int>(kept) << " key " << is_key << " window " << window);
-        const PagedCase c({{kRows, kRows}}, Heads(kHeads, 1, kDim, window), DType::kBF16, 35,
-                          kBlock, kept);
+        const PagedCase c({{kRows, kRows}}, Heads(kHeads, 1, kDim, window), type, 35, kBlock, kept);
         const DevicePaged paged(b, c);
         const Matrix before = AttendOnDevice(b, c, paged.kv()).matrix();
         const int32_t* const table = static_cast<const int32_t*>(c.kv().block_tables.data);
@@ -134,9 +144,10 @@ inline void CheckStrangeKeysAndValues(Backend& b) {
   }
 }
 
-// All bytes in one value, whose scale is 1, at the only position: its score is 0 and its weight 1,
-// so results are the bytes' numbers. Rows of blocks of 16 lie at 16 bytes, of 7 at 4.
-inline void CheckEveryByte(Backend& b) {
+// All bytes in one value at the only position: its score is 0 and its weight 1, so results are the
+// bytes' numbers times their scale, of which f16 has not all digits. Rows of blocks of 16 lie at 16
+// bytes, of 7 at 4. Type: of queries.
+inline void CheckEveryByte(Backend& b, DType type, float value_scale) {
   for (const DType kept : {DType::kI8, DType::kF8}) {
     for (const int dim : {64, 128, 256}) {
       for (const int64_t block_size : {16, 7}) {
@@ -149,7 +160,7 @@ inline void CheckEveryByte(Backend& b) {
         for (int head = 0; head < heads; ++head) {
           auto* const keys = static_cast<uint8_t*>(cache.tensor().data) + head * 2 * half;
           uint8_t* const values = keys + half;
-          const float key_scale = 0, value_scale = 1;
+          const float key_scale = 0;
           std::memset(keys, 0, static_cast<size_t>(dim));
           std::memcpy(keys + block_size * dim, &key_scale, sizeof(float));
           std::memcpy(values + block_size * dim, &value_scale, sizeof(float));
@@ -157,7 +168,8 @@ inline void CheckEveryByte(Backend& b) {
             auto byte = static_cast<uint8_t>(head * dim + d);
             if (kept == DType::kF8 && (byte & 0x7f) == 0x7f) byte = 0;  // NaN, which none writes
             values[d] = byte;
-            expected.push_back(kept == DType::kF8 ? E4M3Value(byte) : static_cast<int8_t>(byte));
+            const float number = kept == DType::kF8 ? E4M3Value(byte) : static_cast<int8_t>(byte);
+            expected.push_back(RoundedTo(type, number * value_scale));
           }
         }
         Random random(37);
@@ -165,8 +177,8 @@ inline void CheckEveryByte(Backend& b) {
         shaped.shape = {1, heads, 2 * half};
         const DeviceTensor device_cache(b, shaped), table(b, HostTensor::OfInts({0}));
         const DeviceTensor length(b, HostTensor::OfInts({1})), begin(b, HostTensor::OfInts({0, 1}));
-        const DeviceTensor q(b, HostTensor::Of(DType::kBF16, 1, 256, random));
-        const DeviceTensor out(b, HostTensor::Poisoned(DType::kBF16, 1, 256));
+        const DeviceTensor q(b, HostTensor::Of(type, 1, 256, random));
+        const DeviceTensor out(b, HostTensor::Poisoned(type, 1, 256));
         PagedKv kv;
         kv.cache = device_cache;
         kv.block_size = static_cast<int>(block_size);
@@ -226,14 +238,18 @@ inline void CheckAttentionBits(Backend& b, const std::vector<PagedCase::Sequence
                                const AttentionParams& params,
                                const std::vector<int64_t>& block_sizes,
                                const std::vector<int64_t>& chunks, int64_t columns) {
-  for (const auto kept :
-       {std::optional<DType>(), std::optional(DType::kI8), std::optional(DType::kF8)}) {
-    SCOPED_TRACE(::testing::Message() << "heads of " << params.head_dim
+  for (const auto& [type, kept] :
+       std::vector<std::pair<DType, std::optional<DType>>>{{DType::kBF16, {}},
+                                                           {DType::kBF16, DType::kI8},
+                                                           {DType::kBF16, DType::kF8},
+                                                           {DType::kF16, {}},
+                                                           {DType::kF16, DType::kI8}}) {
+    SCOPED_TRACE(::testing::Message() << NameOf(type) << " heads of " << params.head_dim
                                       << (kept ? kept == DType::kI8 ? " int8" : " fp8" : ""));
-    const PagedCase whole(sequences, params, DType::kBF16, 23, /*block_size=*/16, kept);
+    const PagedCase whole(sequences, params, type, 23, /*block_size=*/16, kept);
     const HostTensor expected = AttendOnDevice(b, whole);
     for (const int64_t block_size : block_sizes) {
-      const PagedCase c(sequences, params, DType::kBF16, 23, block_size, kept);
+      const PagedCase c(sequences, params, type, 23, block_size, kept);
       EXPECT_TRUE(AttendOnDevice(b, c).SameBits(expected)) << "blocks of " << block_size;
     }
     for (const int64_t chunk : chunks) {

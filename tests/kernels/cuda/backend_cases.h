@@ -45,8 +45,24 @@ class DeviceTensor {
   Tensor tensor_;
 };
 
-inline constexpr DType kActivations[] = {DType::kF32, DType::kBF16};
-inline constexpr DType kCacheTypes[] = {DType::kF32, DType::kBF16, DType::kI8, DType::kF8};
+inline constexpr DType kActivations[] = {DType::kF32, DType::kBF16, DType::kF16};
+inline constexpr DType kCacheTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kI8,
+                                        DType::kF8};
+
+// Of those, what rounded weights are multiplied to.
+inline constexpr DType kF32AndBF16[] = {DType::kF32, DType::kBF16};
+// Of those, what tensor cores take.
+inline constexpr DType kNumbers[] = {DType::kBF16, DType::kF16};
+
+// A host tensor in another type.
+inline HostTensor As(DType type, const HostTensor& from) {
+  HostTensor to(type, from.tensor().shape);
+  const Matrix values = from.matrix();
+  for (size_t i = 0; i < values.size(); ++i) {
+    to.Set(static_cast<int64_t>(i), static_cast<float>(values[i]));
+  }
+  return to;
+}
 
 inline void CheckEmbed(Backend& b) {
   Random random(1);
@@ -54,6 +70,7 @@ inline void CheckEmbed(Backend& b) {
   const DeviceTensor device_ids(b, HostTensor::OfInts(ids));
   for (const DType type : kActivations) {
     for (const DType table_type : kActivations) {
+      if ((table_type == DType::kF16) != (type == DType::kF16)) continue;
       for (const int64_t cols : {1, 7, 300}) {
         const HostTensor table = HostTensor::Of(table_type, 5, cols, random);
         const DeviceTensor weights(b, table), out(b, HostTensor::Poisoned(type, 7, cols));
@@ -104,10 +121,8 @@ inline void CheckAddSum(Backend& b) {
         for (size_t i = 0; i < got.size(); ++i) {
           float addend = static_cast<float>(s[i]);
           if (with_bias) addend += static_cast<float>(bias.matrix()[i % cols]);
-          if (type == DType::kBF16) addend = FromBF16(ToBF16(addend));
-          float expected = static_cast<float>(before[i]) + addend;
-          if (type == DType::kBF16) expected = FromBF16(ToBF16(expected));
-          ASSERT_EQ(got[i], expected);
+          addend = RoundedTo(type, addend);
+          ASSERT_EQ(got[i], RoundedTo(type, static_cast<float>(before[i]) + addend));
         }
       }
     }
@@ -171,6 +186,7 @@ inline void CheckRotateAndWriteKv(Backend& b) {
   Random random(34);
   for (const DType type : kActivations) {
     for (const DType cache_type : kCacheTypes) {
+      if (!b.Keeps(cache_type, type)) continue;
       for (const auto& [head_dim, rotated] : std::vector<std::array<int, 2>>{
                {128, 128}, {64, 64}, {40, 40}, {96, 24}, {256, 256}, {20, 20}, {8, 8}}) {
         for (const bool with_norm : {false, true}) {
@@ -266,7 +282,7 @@ inline void CheckMatMul(Backend& b, int64_t rows, int64_t columns, int64_t k) {
     const HostTensor x = HostTensor::Of(type, rows, k, random);
     const HostTensor bias = HostTensor::Of(DType::kF32, 1, columns, random);
     for (const DType w_type : kActivations) {
-      if (w_type == DType::kBF16 && type == DType::kF32) continue;
+      if (w_type != type && (w_type != DType::kF32 || type != DType::kBF16)) continue;
       const HostTensor w = HostTensor::Of(w_type, columns, k, random);
       const DeviceTensor in(b, x), weights(b, w), biases(b, bias);
       const Matrix exact = ReferenceMatMul(x.matrix(), w.matrix(), {}, rows, columns, k);
@@ -321,6 +337,7 @@ inline void CheckWriteKv(Backend& b, Backend& cpu) {
   Random random(9);
   for (const DType type : kActivations) {
     for (const DType cache_type : kCacheTypes) {
+      if (!b.Keeps(cache_type, type)) continue;
       constexpr int kHeads = 3, kDim = 40, kBlock = 5;
       const int64_t half = kBlock * KvRowElements(cache_type, kDim);
       PagedKv kv;
@@ -341,8 +358,10 @@ inline void CheckWriteKv(Backend& b, Backend& cpu) {
       const HostTensor pairs = HostTensor::OfInts({3, 2, 2, 0}, 2);
       const DeviceTensor device_pairs(b, pairs);
       b.CopyKvBlocks(device_kv, device_pairs);
-      if (cpu.Keeps(cache_type)) {
-        cpu.WriteKv(kv, k, v, slots);
+      if (cache_type != DType::kF8) {
+        // What has the numbers of f16 is as good to the CPU, which copies of f16 itself.
+        const bool widens = type == DType::kF16 && cache_type != DType::kF16;
+        cpu.WriteKv(kv, widens ? As(DType::kF32, k) : k, widens ? As(DType::kF32, v) : v, slots);
       } else {
         WriteKvBytes(kv, k, 0, slots.ints());
         WriteKvBytes(kv, v, 1, slots.ints());

@@ -124,7 +124,7 @@ TEST_F(CudaBackendTest, ProductsInFp8OfManyRowsAreThoseOfTheirNumbers) {
 }
 
 TEST_F(CudaBackendTest, Fp8WeightsAreForHopperKeysAndValuesForAll) {
-  EXPECT_FALSE(cpu_->Keeps(DType::kF8));
+  EXPECT_FALSE(cpu_->Keeps(DType::kF8, DType::kBF16));
   EXPECT_TRUE(b().Computes(WeightType::kFp8));
   EXPECT_FALSE(cpu_->Computes(WeightType::kFp8));
   backend_.reset();
@@ -133,8 +133,23 @@ TEST_F(CudaBackendTest, Fp8WeightsAreForHopperKeysAndValuesForAll) {
     Make(false);
     EXPECT_FALSE(b().Computes(WeightType::kFp8)) << major;
     EXPECT_TRUE(b().Computes(WeightType::kInt4)) << major;
-    EXPECT_TRUE(b().Keeps(DType::kF8)) << major;
+    EXPECT_TRUE(b().Computes(WeightType::kF16)) << major;
+    for (const DType activations : kActivations) {
+      EXPECT_TRUE(b().Keeps(DType::kF8, activations)) << major;
+    }
     backend_.reset();
+  }
+}
+
+TEST_F(CudaBackendTest, Fp16IsForDevicesAndForItself) {
+  EXPECT_TRUE(b().Computes(WeightType::kF16));
+  EXPECT_FALSE(cpu_->Computes(WeightType::kF16));
+  EXPECT_FALSE(cpu_->Keeps(DType::kF16, DType::kF32));
+  for (const DType activations : kActivations) {
+    for (const DType kept : {DType::kF32, DType::kBF16, DType::kF16}) {
+      EXPECT_EQ(b().Keeps(kept, activations),
+                (kept == DType::kF16) == (activations == DType::kF16));
+    }
   }
 }
 
@@ -159,7 +174,7 @@ TEST_F(CudaBackendTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
     check();
     EXPECT_EQ(launches("ExpertMatMul"), before + 2 * n);  // whole and in pieces
   };
-  for (const WeightType type : {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
+  for (const WeightType type : kExpertTypes) {
     expect_launches(1, [&] { CheckExperts(b(), *cpu_, 1, 4, 2, type); });
     expect_launches(1, [&] { CheckExperts(b(), *cpu_, 37, 40, 8, type); });
     expect_launches(1, [&] { CheckExperts(b(), *cpu_, 5, 3, 2, type, {0, 640, 1300}); });
@@ -175,7 +190,7 @@ TEST_F(CudaBackendTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
 
 TEST_F(CudaBackendTest, DeterministicExpertsDoNotDependOnTheOtherRows) {
   Make(true);
-  for (const WeightType type : {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
+  for (const WeightType type : kExpertTypes) {
     CheckExpertRows(b(), type, 700, {1, 3, 16, 17, 50});
   }
 }
@@ -196,17 +211,21 @@ TEST_F(CudaBackendTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
     for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{
              {4, 1, 64}, {6, 2, 128}, {3, 1, 40}, {2, 1, 256}, {2, 2, 96}}) {
       for (const int window : {0, 70}) {
-        CheckAttention(b(), {{1, 1}, {5, 5}, {129, 3}, {200, 37}},
-                       Heads(heads, kv_heads, dim, window), DType::kBF16, 16);
-        CheckAttention(b(), {{300, 1}, {7, 1}, {64, 1}}, Heads(heads, kv_heads, dim, window),
-                       DType::kBF16, 7);
-        if (HasFatalFailure()) return;
+        for (const DType type : kNumbers) {
+          CheckAttention(b(), {{1, 1}, {5, 5}, {129, 3}, {200, 37}},
+                         Heads(heads, kv_heads, dim, window), type, 16);
+          CheckAttention(b(), {{300, 1}, {7, 1}, {64, 1}}, Heads(heads, kv_heads, dim, window),
+                         type, 7);
+          if (HasFatalFailure()) return;
+        }
       }
     }
     AttentionParams capped = Heads(4, 2, 64, 70);
     capped.softcap = 5;
-    CheckAttention(b(), {{130, 40}, {90, 1}}, capped, DType::kBF16, 16);
-    CheckAttention(b(), {{70, 9}}, Heads(70, 1, 16), DType::kBF16, 16);
+    for (const DType type : kNumbers) {
+      CheckAttention(b(), {{130, 40}, {90, 1}}, capped, type, 16);
+      CheckAttention(b(), {{70, 9}}, Heads(70, 1, 16), type, 16);
+    }
   }
 }
 
@@ -240,7 +259,9 @@ TEST_F(CudaBackendTest, AttentionIsSplitWhereTilesAreFew) {
   // a kilobyte of positions.
   CheckAttention(b(), {{1100, 1}}, Heads(4, 2, 64), DType::kBF16, 16);
   EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
-  CheckAttention(b(), {{1100, 3}, {5, 1}}, Heads(4, 2, 64, 600), DType::kBF16, 16);
+  for (const DType type : kNumbers) {
+    CheckAttention(b(), {{1100, 3}, {5, 1}}, Heads(4, 2, 64, 600), type, 16);
+  }
 }
 
 TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
@@ -255,7 +276,9 @@ TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
                          kept);
         }
       }
-      CheckAttention(b(), {{129, 3}}, Heads(heads, kv_heads, 33, window), DType::kBF16, 16);
+      for (const DType type : kNumbers) {
+        CheckAttention(b(), {{129, 3}}, Heads(heads, kv_heads, 33, window), type, 16);
+      }
     }
   }
   AttentionParams capped = Heads(6, 2, 20, 70);
@@ -273,14 +296,16 @@ TEST_F(CudaBackendTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
 TEST_F(CudaBackendTest, StrangeKeysAndValuesReachTheRowsThatSeeThemAlone) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    CheckStrangeKeysAndValues(b());
+    for (const DType type : kNumbers) CheckStrangeKeysAndValues(b(), type);
   }
 }
 
 TEST_F(CudaBackendTest, EveryByteOfTheCacheStandsForItsNumber) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    CheckEveryByte(b());
+    for (const DType type : kNumbers) {
+      for (const float scale : {1.0f, 0x1.02p-20f}) CheckEveryByte(b(), type, scale);
+    }
   }
 }
 

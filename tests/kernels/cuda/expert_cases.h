@@ -61,13 +61,21 @@ inline void CheckRoutes(Backend& b, Backend& cpu, int64_t rows, int64_t num_expe
   }
 }
 
+inline constexpr WeightType kExpertTypes[] = {WeightType::kBF16, WeightType::kF16,
+                                              WeightType::kInt8, WeightType::kInt4};
+
+// The type of activations that experts of a type are multiplied with.
+inline DType BesideOf(WeightType type) {
+  return type == WeightType::kF16 ? DType::kF16 : DType::kBF16;
+}
+
 // Matrices of small integers, as a device has them.
 struct DeviceExperts {
   DeviceExperts(Backend& b, WeightType type, const std::vector<HostTensor>& matrices,
                 const std::vector<int64_t>& piece_begin) {
     for (const HostTensor& matrix : matrices) {
-      if (type == WeightType::kBF16) {
-        dense.push_back(std::make_unique<DeviceTensor>(b, matrix));
+      if (type == WeightType::kBF16 || type == WeightType::kF16) {
+        dense.push_back(std::make_unique<DeviceTensor>(b, As(BesideOf(type), matrix)));
         weights.push_back(dense.back()->weight());
       } else {
         packed.push_back(std::make_unique<DeviceWeight>(b, type, matrix, piece_begin));
@@ -80,8 +88,8 @@ struct DeviceExperts {
   std::vector<Weight> weights;
 };
 
-// Products of integers, whose sums are exact in whatever order, so the CPU's to the bit; k experts
-// a row, of [40, inner]. `pieces` cut inner.
+// Products of integers, whose sums are exact in whatever order, so the CPU's to the bit, of which
+// those in f16 are those in bf16; k experts a row, of [40, inner]. `pieces` cut inner.
 inline void CheckExperts(Backend& b, Backend& cpu, int64_t rows, int64_t num_experts, int64_t k,
                          WeightType type = WeightType::kBF16,
                          const std::vector<int64_t>& pieces = {0, 8, 8, 16, 24}) {
@@ -100,7 +108,8 @@ inline void CheckExperts(Backend& b, Backend& cpu, int64_t rows, int64_t num_exp
   }
   const HostTensor x = SmallIntegers(DType::kBF16, rows, inner, 3, random);
   const HostTensor x_entries = SmallIntegers(DType::kBF16, entries, inner, 3, random);
-  const DeviceTensor device_x(b, x), device_entries(b, x_entries);
+  const DeviceTensor device_x(b, As(BesideOf(type), x));
+  const DeviceTensor device_entries(b, As(BesideOf(type), x_entries));
   const auto sums = [&] { return HostTensor::Poisoned(DType::kF32, entries, columns); };
   const DeviceTensor out(b, sums());
   const HostTensor expected = sums();
@@ -143,7 +152,7 @@ inline void CheckExpertRows(Backend& b, WeightType type, int64_t inner,
   constexpr int64_t kExperts = 3, kColumns = 33;
   Random random(12);
   const int64_t most = *std::max_element(counts.begin(), counts.end());
-  const HostTensor x = HostTensor::Of(DType::kBF16, most, inner, random);
+  const HostTensor x = HostTensor::Of(BesideOf(type), most, inner, random);
   std::vector<HostTensor> matrices;
   for (int64_t i = 0; i < kExperts; ++i) {
     matrices.push_back(HostTensor::Of(DType::kBF16, kColumns, inner, random));

@@ -56,7 +56,7 @@ inline void CheckFp8(Backend& b, int64_t rows, int64_t columns, int64_t k, doubl
   for (double& v : weight_sizes) v = std::fabs(v);
   Matrix errors = ReferenceMatMul(sizes, weight_sizes, {}, rows, columns, k);
   for (double& e : errors) e = e * sum_error + 4 * 0x1p-24;
-  for (const DType type : kActivations) {
+  for (const DType type : kF32AndBF16) {
     const DeviceTensor out(b, HostTensor::Poisoned(type, rows, columns));
     b.MatMul(out, in, weight.weight(), Tensor());
     ExpectNear(out.Get(), ReferenceMatMul(numbers, weights, {}, rows, columns, k), RoundingOf(type),

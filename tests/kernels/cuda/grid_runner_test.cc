@@ -5,7 +5,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/bfloat16.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/stream.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
@@ -44,9 +43,10 @@ TEST(GridRunnerTest, AMissingBarrierShows) {
   }
 }
 
-// d [16, 8] = a [16, 16] · bᵀ [8, 16], a and b bf16 row-major, b transposed or not in memory.
-void Product(float* d, const uint16_t* a, const uint16_t* b, bool transposed) {
-  auto* const shared = reinterpret_cast<uint16_t*>(SharedMemory());  // a, then b
+// d [16, 8] = a [16, 16] · bᵀ [8, 16], a and b row-major, b transposed or not in memory.
+template <typename Number>
+void Product(float* d, const Number* a, const Number* b, bool transposed) {
+  auto* const shared = reinterpret_cast<Number*>(SharedMemory());  // a, then b
   const int lane = static_cast<int>(threadIdx.x);
   for (int i = lane; i < 48; i += kWarp) {
     StartCopy16(shared + i * 8, i < 32 ? a + i * 8 : b + (i - 32) * 8);
@@ -56,38 +56,45 @@ void Product(float* d, const uint16_t* a, const uint16_t* b, bool transposed) {
   SyncBlock();
   uint32_t x[4], y[4];
   LoadMatrices(x, shared + (lane % 16) * 16 + lane / 16 * 8);
-  const uint16_t* const w = shared + 256;
+  const Number* const w = shared + 256;
   if (transposed) {  // [16, 8]: rows 0 … 7, then 8 … 15; the upper lanes' are not used
     LoadMatricesTransposed(y, w + lane % 16 * 8);
   } else {  // [8, 16]: columns 0 … 7, then 8 … 15
     LoadMatrices(y, w + lane % 8 * 16 + lane / 8 % 2 * 8);
   }
   float sums[4] = {};
-  MultiplyAdd(sums, x, y[0], y[1]);
+  MultiplyAdd<Number>(sums, x, y[0], y[1]);
   for (int i = 0; i < 4; ++i) d[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sums[i];
 }
 
-TEST(GridRunnerTest, FragmentsMultiply) {
-  CudaShim::Reset({});
+template <typename Number>
+void CheckFragments() {
   Stream stream = *Stream::Make(0);
-  alignas(16) uint16_t a[256], b[128];
-  for (int i = 0; i < 256; ++i) a[i] = ToBF16(static_cast<float>(i * 37 % 29 - 14));
-  for (int i = 0; i < 128; ++i) b[i] = ToBF16(static_cast<float>(i * 53 % 31 - 15));
+  alignas(16) Number a[256], b[128];
+  for (int i = 0; i < 256; ++i) Store(&a[i], static_cast<float>(i * 37 % 29 - 14));
+  for (int i = 0; i < 128; ++i) Store(&b[i], static_cast<float>(i * 53 % 31 - 15));
   for (const bool transposed : {false, true}) {
     float d[128];
-    ASSERT_EQ(Launch("Product", Product, dim3(1), kWarp, 768, stream.get(), d, a, b, transposed),
-              cudaSuccess);
+    ASSERT_EQ(
+        Launch("Product", Product<Number>, dim3(1), kWarp, 768, stream.get(), d, a, b, transposed),
+        cudaSuccess);
     ASSERT_TRUE(stream.Synchronize().ok());
     for (int r = 0; r < 16; ++r) {
       for (int c = 0; c < 8; ++c) {
         float sum = 0;
         for (int k = 0; k < 16; ++k) {
-          sum += FromBF16(a[r * 16 + k]) * FromBF16(transposed ? b[k * 8 + c] : b[c * 16 + k]);
+          sum += Widen(a[r * 16 + k]) * Widen(transposed ? b[k * 8 + c] : b[c * 16 + k]);
         }
         EXPECT_EQ(d[r * 8 + c], sum) << r << ' ' << c;
       }
     }
   }
+}
+
+TEST(GridRunnerTest, FragmentsMultiply) {
+  CudaShim::Reset({});
+  CheckFragments<uint16_t>();
+  CheckFragments<Half>();
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
 

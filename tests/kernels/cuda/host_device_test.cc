@@ -29,6 +29,17 @@ TEST(HostDeviceTest, Bf16IsThatOfTheHost) {
   }
 }
 
+TEST(HostDeviceTest, F16IsThatOfTheHost) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const Half half = {static_cast<uint16_t>(bits)};
+    const float wide = Widen(half);
+    EXPECT_EQ(std::bit_cast<uint32_t>(wide), std::bit_cast<uint32_t>(FromF16(half.bits)));
+    Half stored = {};
+    Store(&stored, wide);
+    EXPECT_EQ(stored.bits, ToF16(wide));
+  }
+}
+
 TEST(HostDeviceTest, E4M3HasTheNumbersOfItsDefinition) {
   EXPECT_EQ(FromE4M3(0x00), 0);
   EXPECT_EQ(FromE4M3(0x01), 0x1p-9f);
@@ -74,19 +85,28 @@ TEST(HostDeviceTest, E4M3IsTheNearestOfItsNumbersTheEvenOneOfTwo) {
 }
 
 // Bytes of a cache as tensor cores take them; two at a time, beside every kind of other.
-TEST(HostDeviceTest, BytesBecomeTheirBf16) {
+template <typename Number>
+void CheckBytes() {
+  const auto number = [](uint32_t pair) {
+    return Widen(std::bit_cast<Number>(static_cast<uint16_t>(pair)));
+  };
   for (int byte = 0; byte < 0x100; ++byte) {
     for (const int other : {0, 1, 8, 0x7e, 0x80, 0x81, 0xfe, byte}) {
       const uint32_t two = static_cast<uint32_t>(byte) | static_cast<uint32_t>(other) << 16;
-      const uint32_t integers = WidenPair<int8_t>(two);
-      EXPECT_EQ(Widen(static_cast<uint16_t>(integers)), static_cast<int8_t>(byte));
-      EXPECT_EQ(Widen(static_cast<uint16_t>(integers >> 16)), static_cast<int8_t>(other));
+      const uint32_t integers = WidenPair<Number, int8_t>(two);
+      EXPECT_EQ(number(integers), static_cast<int8_t>(byte));
+      EXPECT_EQ(number(integers >> 16), static_cast<int8_t>(other));
       if ((byte & 0x7f) == 0x7f) continue;  // WriteKv writes no NaN
-      const uint32_t numbers = WidenPair<uint8_t>(two);
-      EXPECT_EQ(Widen(static_cast<uint16_t>(numbers)), FromE4M3(static_cast<uint8_t>(byte)));
-      EXPECT_EQ(Widen(static_cast<uint16_t>(numbers >> 16)), FromE4M3(static_cast<uint8_t>(other)));
+      const uint32_t numbers = WidenPair<Number, uint8_t>(two);
+      EXPECT_EQ(number(numbers), FromE4M3(static_cast<uint8_t>(byte)));
+      EXPECT_EQ(number(numbers >> 16), FromE4M3(static_cast<uint8_t>(other)));
     }
   }
+}
+
+TEST(HostDeviceTest, BytesBecomeTheirNumbers) {
+  CheckBytes<uint16_t>();
+  CheckBytes<Half>();
   EXPECT_EQ(PickBytes<0x4140>(0x44332211), 0x00220011u);
   EXPECT_EQ(PickBytes<0x4342>(0x44332211), 0x00440033u);
 }

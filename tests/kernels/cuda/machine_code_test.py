@@ -11,7 +11,7 @@ import sys
 
 ARCHITECTURES = {"sm_80", "sm_90a"}
 # And how many of them there are.
-TENSOR_CORE_KERNELS = {"TileAttentionKernel": 18, "QuantisedMatMulKernel": 16, "ExpertMatMulKernel": 24}
+TENSOR_CORE_KERNELS = {"TileAttentionKernel": 36, "QuantisedMatMulKernel": 16, "ExpertMatMulKernel": 32}
 
 
 def main() -> int:

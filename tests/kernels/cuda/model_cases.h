@@ -145,6 +145,33 @@ inline void CheckQuantisedModels(const std::string& device) {
   }
 }
 
+// Models stored in fp16, computed in it, beside the CPU's fp32: activations have 11 bits, so scores
+// move by an eighth of what bf16 moves them by. Keys and values are fp16 or bytes.
+inline void CheckFp16Models(const std::string& device) {
+  for (const char* family :
+       {"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gemma2", "phi3"}) {
+    SCOPED_TRACE(family);
+    const TinyModel files({.family = family, .dtype = "fp16"});
+    LoadedModel cpu = LoadOn(files, "cpu");
+    LoadedModel other = LoadOn(files, device, false, "auto", "fp16");
+    EXPECT_EQ(other.weight_format, "fp16");
+    EXPECT_EQ(other.kv_format, "fp16");
+    const std::vector<float> scores = Scores(other);
+    ExpectSameScores(scores, Scores(cpu), 0.0125f);
+    if (::testing::Test::HasFatalFailure()) return;
+    LoadedModel named = LoadOn(files, device, false, "fp16", "fp16");
+    EXPECT_EQ(Scores(named), scores);
+  }
+  for (const int head_dim : {8, 64}) {
+    const TinyModel files({.head_dim = head_dim, .dtype = "fp16"});
+    LoadedModel cpu = LoadOn(files, "cpu"), cpu_int8 = LoadOn(files, "cpu", false, "int8");
+    LoadedModel int8 = LoadOn(files, device, false, "int8", "fp16");
+    LoadedModel fp8 = LoadOn(files, device, false, "fp8", "fp16");
+    ExpectSameScores(Scores(int8), Scores(cpu_int8), 0.05f);
+    ExpectScoresNear(Scores(fp8), Scores(cpu), 0.5, 0.12);
+  }
+}
+
 // Three bits of fraction in weights and activations move scores of models of this size by a fifth
 // in the mean, other weights by about 1; that products are right is for the tests of the op.
 inline void CheckFp8Models(const std::string& device) {

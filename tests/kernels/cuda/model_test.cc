@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole models on CudaBackend over the shim: loading, memory, steps, failures.
+#include <cstring>
 #include <string>
 #include <thread>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/bfloat16.h"
 #include "kernels/replica.h"
 #include "tests/kernels/cuda/model_cases.h"
 #include "tests/kernels/cuda/overlap_cases.h"
@@ -36,6 +38,58 @@ TEST(CudaModelTest, QuantisedWeightsScoreAsOnTheCpu) {
   CheckQuantisedModels("cuda:0");
   EXPECT_THAT(CudaShim::Alive(), IsEmpty());
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+}
+
+TEST(CudaModelTest, Fp16ScoresAsOnTheCpu) {
+  CudaShim::Reset({});
+  CheckFp16Models("cuda:0");
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+}
+
+// Where a tensor of a file of safetensors ends.
+size_t EndOf(const std::string& file, const std::string& name) {
+  uint64_t header = 0;
+  std::memcpy(&header, file.data(), sizeof(header));
+  const size_t offsets = file.find("\"data_offsets\"", file.find('"' + name + '"'));
+  const size_t end = file.find(',', offsets) + 1;
+  return sizeof(header) + header + std::stoul(file.substr(end, 20));
+}
+
+// Weights that are stored in another type become fp16, unless one has no such number.
+TEST(CudaModelTest, WeightsBecomeFp16OrAreRefused) {
+  CudaShim::Reset({});
+  for (const char* dtype : {"fp32", "bf16"}) {
+    const TinyModel files({.dtype = dtype});
+    {
+      LoadedModel cpu = LoadOn(files, "cpu", false, "auto", "fp32");
+      LoadedModel other = LoadOn(files, "cuda:0", false, "auto", "fp16");
+      ExpectSameScores(Scores(other), Scores(cpu), 0.0125f);
+    }
+    // The last element of a tensor.
+    std::string bytes = files.Read("model.safetensors");
+    const size_t end = EndOf(bytes, "model.layers.1.mlp.down_proj.weight");
+    const float large = 65520;  // where fp16 ends
+    const uint16_t narrow = ToBF16(large);
+    if (std::string(dtype) == "fp32") {
+      std::memcpy(&bytes[end - sizeof(large)], &large, sizeof(large));
+    } else {
+      std::memcpy(&bytes[end - sizeof(narrow)], &narrow, sizeof(narrow));
+    }
+    files.Write("model.safetensors", bytes);
+    LoadOptions options;
+    options.dir = files.dir();
+    options.device = "cuda:0";
+    options.num_blocks = 64;
+    EXPECT_TRUE(LoadExecutor(options).ok());
+    options.weights = "fp16";
+    const absl::Status status = LoadExecutor(options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("tensor model.layers.1.mlp.down_proj.weight"),
+                      HasSubstr("not finite in fp16")));
+  }
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
 }
 
 TEST(CudaModelTest, Fp8WeightsScoreNearly) {
@@ -360,9 +414,22 @@ TEST(CudaModelTest, WhatADeviceDoesNotDoIsRefused) {
   options.num_blocks = 64;
   options.device = "cpu";
   refused(options, "weights is fp8, with which cpu");
+  options.weights = "fp16";
+  refused(options, "weights is fp16, with which cpu");
   CudaShim::Reset({.devices = {{.major = 8}}});
   options.device = "cuda:0";
+  options.weights = "fp8";
   refused(options, "compute capability 9.0");
+  options.weights = "fp16";
+  options.kv_dtype = "bf16";
+  refused(options,
+          "kv_dtype is bf16, in which cuda/sm_80 keeps no keys and values beside "
+          "activations in fp16");
+  options.weights = "bf16";
+  options.kv_dtype = "fp16";
+  refused(options,
+          "kv_dtype is fp16, in which cuda/sm_80 keeps no keys and values beside "
+          "activations in bf16");
 }
 
 absl::Status LoadAndRun(const TinyModel& files, const std::string& weights) {

@@ -147,7 +147,7 @@ inline void CheckQuantised(Backend& b, Backend& cpu, int64_t rows, int64_t colum
     b.MatMulPieces(sum, in, pieces.weight(), piece_begin);
     ExpectNear(sum.Get(), product(wide ? Narrowed(of_pieces) : of_pieces, {}), 0x1p-24,
                {sum_error});
-    for (const DType out_type : kActivations) {
+    for (const DType out_type : kF32AndBF16) {
       const DeviceTensor out(b, HostTensor::Poisoned(out_type, rows, columns));
       b.MatMul(out, in, whole.weight(), Tensor());
       ExpectNear(out.Get(), product(wide ? Narrowed(values) : values, {}), RoundingOf(out_type),

@@ -207,7 +207,11 @@ TEST(LoaderTest, BadOptionsAreRefusedByName) {
   refused([](LoadOptions& o) { o.num_blocks = -1; }, "kv_blocks", "1");
   refused([](LoadOptions& o) { o.num_blocks = 1 << 30; }, "kv_blocks", "134217727");
   refused([](LoadOptions& o) { o.weights = "int3"; }, "weights", "int4 or fp8");
-  refused([](LoadOptions& o) { o.kv_dtype = "int4"; }, "kv_dtype", "bf16, int8 or fp8");
+  refused([](LoadOptions& o) { o.weights = "fp16"; }, "weights is fp16, with which cpu/",
+          "it needs CUDA devices");
+  refused([](LoadOptions& o) { o.kv_dtype = "int4"; }, "kv_dtype", "fp16, int8 or fp8");
+  refused([](LoadOptions& o) { o.kv_dtype = "fp16"; }, "kv_dtype is fp16, in which cpu/",
+          "it takes auto, fp32, bf16 and int8");
   refused([](LoadOptions& o) { o.kv_dtype = "fp8"; }, "kv_dtype is fp8, in which cpu/",
           "it takes auto, fp32, bf16 and int8");
   LoadOptions fp8 = Options(model);

@@ -58,6 +58,7 @@ TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
   EXPECT_EQ(ExitCode({"--model=m", "--draft_model=d", "--speculation=draft", "--device=cuda:0"}),
             2);
   EXPECT_EQ(ExitCode({"--model=m", "--kv_dtype=fp8", "--device=cuda:0"}), -1);
+  EXPECT_EQ(ExitCode({"--model=m", "--weights=fp16", "--kv_dtype=fp16", "--device=cuda:0"}), -1);
   EXPECT_EQ(ExitCode({"--help"}), 0);
   EXPECT_EQ(ExitCode({"--version"}), 0);
   EXPECT_EQ(ExitCode({"--model=m", "--isa=scalar", "--drain_grace=30s"}), -1);

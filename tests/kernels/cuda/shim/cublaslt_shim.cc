@@ -11,7 +11,9 @@
 #include "tests/kernels/cuda/shim/shim_state.h"
 
 using continuo::FromBF16;
+using continuo::FromF16;
 using continuo::ToBF16;
+using continuo::ToF16;
 using continuo::testing::CountCall;
 using continuo::testing::CudaShim;
 using continuo::testing::CurrentDevice;
@@ -66,6 +68,8 @@ cublasStatus_t Refuse(const char* what) {
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
+bool Is16(cudaDataType_t type) { return type == CUDA_R_16BF || type == CUDA_R_16F; }
+
 // What products in e4m3 want besides: A transposed, sizes and rows of 16 bytes, scales of rows.
 bool FitsFp8(const Product& product, const Layout& a, const Layout& b, const Layout& d) {
   const int64_t width = d.type == CUDA_R_32F ? 4 : 2;
@@ -87,7 +91,7 @@ bool Fits(const Product& product, const Layout& a, const Layout& b, const Layout
     return false;
   }
   if (a.type == CUDA_R_8F_E4M3) return FitsFp8(product, a, b, d);
-  return (a.type == CUDA_R_32F || a.type == CUDA_R_16BF) && product.scale_modes[0] == 0 &&
+  return (a.type == CUDA_R_32F || Is16(a.type)) && product.scale_modes[0] == 0 &&
          (d.type == CUDA_R_32F || d.type == a.type);
 }
 
@@ -97,7 +101,8 @@ double ElementOf(const void* data, const Layout& layout, uint64_t row, uint64_t 
   if (layout.type == CUDA_R_8F_E4M3) {
     return continuo::cuda::FromE4M3(static_cast<const uint8_t*>(data)[at]);
   }
-  return FromBF16(static_cast<const uint16_t*>(data)[at]);
+  const uint16_t bits = static_cast<const uint16_t*>(data)[at];
+  return layout.type == CUDA_R_16F ? FromF16(bits) : FromBF16(bits);
 }
 
 void Multiply(const Product& product, const void* a, const Layout& la, const void* b,
@@ -117,7 +122,8 @@ void Multiply(const Product& product, const void* a, const Layout& la, const voi
       if (ld.type == CUDA_R_32F) {
         static_cast<float*>(d)[at] = static_cast<float>(sum);
       } else {
-        static_cast<uint16_t*>(d)[at] = ToBF16(static_cast<float>(sum));
+        const auto value = static_cast<float>(sum);
+        static_cast<uint16_t*>(d)[at] = ld.type == CUDA_R_16F ? ToF16(value) : ToBF16(value);
       }
     }
   }

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,7 +18,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/bfloat16.h"
 #include "kernels/cuda/launch.h"
 #include "services/base/check.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
@@ -223,8 +223,15 @@ uint16_t Element(const void* row, int i) {
   std::memcpy(&bits, static_cast<const char*>(row) + 2 * i, sizeof(bits));
   return bits;
 }
-float Low(uint32_t pair) { return FromBF16(static_cast<uint16_t>(pair)); }
-float High(uint32_t pair) { return FromBF16(static_cast<uint16_t>(pair >> 16)); }
+// Elements of a pair, of uint16_t (bf16) or Half.
+template <typename Number>
+double Low(uint32_t pair) {
+  return static_cast<double>(Widen(std::bit_cast<Number>(static_cast<uint16_t>(pair))));
+}
+template <typename Number>
+double High(uint32_t pair) {
+  return Low<Number>(pair >> 16);
+}
 uint32_t Pair(uint16_t low, uint16_t high) { return low | static_cast<uint32_t>(high) << 16; }
 
 void CheckShared(const void* data, size_t bytes = 16) {
@@ -271,6 +278,7 @@ void LoadMatricesTransposed(uint32_t (&out)[4], const void* row) {
   Wait(State::kAtWarp);
 }
 
+template <typename Number>
 void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   Runner& runner = TheRunner();
   const size_t turn = Exchange(runner, {.words = {a[0], a[1], a[2], a[3], b0, b1}});
@@ -282,19 +290,25 @@ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1
     for (int k = 0; k < 16; k += 2) {
       const uint32_t pair = OfLane(runner, turn, r * 4 + k % 8 / 2).words[half + k / 8 * 2];
       const uint32_t other = OfLane(runner, turn, column * 4 + k % 8 / 2).words[4 + k / 8];
-      sum += static_cast<double>(Low(pair)) * Low(other);
-      sum += static_cast<double>(High(pair)) * High(other);
+      sum += Low<Number>(pair) * Low<Number>(other);
+      sum += High<Number>(pair) * High<Number>(other);
     }
     d[i] = static_cast<float>(sum);
   }
 }
+template void MultiplyAdd<uint16_t>(float (&)[4], const uint32_t (&)[4], uint32_t, uint32_t);
+template void MultiplyAdd<Half>(float (&)[4], const uint32_t (&)[4], uint32_t, uint32_t);
 
+template <typename Number>
 uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) {
-  // Products and sums of so few bits are exact in f64.
-  const auto low = static_cast<float>(static_cast<double>(Low(a)) * Low(b) + Low(c));
-  const auto high = static_cast<float>(static_cast<double>(High(a)) * High(b) + High(c));
-  return Pair(ToBF16(low), ToBF16(high));
+  // Products and sums of so few bits are exact in f64, and f32.
+  Number low, high;
+  Store(&low, static_cast<float>(Low<Number>(a) * Low<Number>(b) + Low<Number>(c)));
+  Store(&high, static_cast<float>(High<Number>(a) * High<Number>(b) + High<Number>(c)));
+  return Pair(std::bit_cast<uint16_t>(low), std::bit_cast<uint16_t>(high));
 }
+template uint32_t MultiplyAddPairs<uint16_t>(uint32_t, uint32_t, uint32_t);
+template uint32_t MultiplyAddPairs<Half>(uint32_t, uint32_t, uint32_t);
 
 namespace {
 
