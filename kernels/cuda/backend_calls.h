@@ -19,10 +19,9 @@ T* Data(const Tensor& t) {
   return static_cast<T*>(t.data);
 }
 
-// f16 is the third type of activations, and meets no other.
 inline bool IsF32OrBF16(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
 
-// call<T>() with the kernels' type of such a one, and of any activation.
+// call<T>() with the kernels' type of one of those, and of any activation.
 template <typename Call>
 auto WithF32OrBF16(DType dtype, Call call) {
   CONTINUO_CHECK(IsF32OrBF16(dtype));
@@ -40,17 +39,7 @@ auto WithNumber(DType dtype, Call call) {
   return dtype == DType::kBF16 ? call.template operator()<uint16_t>()
                                : call.template operator()<Half>();
 }
-// The same of a weight matrix beside activations of T.
-template <typename T, typename Call>
-auto WithTypeBeside(DType dtype, Call call) {
-  if constexpr (std::is_same_v<T, Half>) {
-    CONTINUO_CHECK(dtype == DType::kF16);
-    return call.template operator()<Half>();
-  } else {
-    return WithF32OrBF16(dtype, call);
-  }
-}
-// The same of a KV cache of bytes, and of any beside activations of T.
+// The same of a KV cache of bytes, and of any beside activations of T: f16 meets f16 alone.
 template <typename Call>
 auto WithBytes(DType dtype, Call call) {
   CONTINUO_CHECK(dtype == DType::kI8 || dtype == DType::kF8);
@@ -59,7 +48,13 @@ auto WithBytes(DType dtype, Call call) {
 }
 template <typename T, typename Call>
 auto WithElement(DType dtype, Call call) {
-  return SizeOf(dtype) == 1 ? WithBytes(dtype, call) : WithTypeBeside<T>(dtype, call);
+  if (SizeOf(dtype) == 1) return WithBytes(dtype, call);
+  if constexpr (std::is_same_v<T, Half>) {
+    CONTINUO_CHECK(dtype == DType::kF16);
+    return call.template operator()<Half>();
+  } else {
+    return WithF32OrBF16(dtype, call);
+  }
 }
 
 template <typename Call>

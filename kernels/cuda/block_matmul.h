@@ -241,7 +241,7 @@ __device__ void MultiplyBlock(T* out, const typename Matrix::Number* x, const in
   }
 }
 
-// Whether rows of k bf16, and the pieces of each, begin at 16 bytes.
+// Whether rows of k numbers, and the pieces of each, begin at 16 bytes.
 inline bool Aligned(const void* data, const QuantisedGroups& groups) {
   bool aligned = IsAligned(data) && groups.k() % 8 == 0;
   for (int i = 0; i < groups.num; ++i) aligned = aligned && groups.begin[i] % 8 == 0;

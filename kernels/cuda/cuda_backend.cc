@@ -183,8 +183,8 @@ void CudaBackend::MatMulPieces(Tensor out, Tensor x, const Weight& w,
   Multiply(out, x, w, piece_begin, Tensor());
 }
 
-// What cuBLASLt does not take is prepared in scratch, as many rows at a time as it holds: x widened
-// where w is f32, sums that a bias is added to.
+// What cuBLASLt does not take is prepared in scratch, as many rows at a time as it holds: bf16 x
+// widened where w is f32, sums that a bias is added to.
 void CudaBackend::Multiply(Tensor out, Tensor x, const Weight& w,
                            std::span<const int64_t> piece_begin, Tensor bias) {
   const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();

@@ -39,8 +39,9 @@ struct CudaBackendOptions {
 
 // The Backend of one CUDA device. Activations are f32, bf16 or f16, weights of the same type, or
 // f32, int8 or int4 with bf16 activations, which stay bf16, or fp8 with bf16 activations, which are
-// made fp8 row by row. Keys and values are bytes, f16 where activations are, or else f32 or bf16.
-// MatMulPieces sums K in one go: its result depends on the number of ranks.
+// made fp8 row by row; Embed makes f32 of any. Keys and values are bytes, f16 where activations
+// are, or else f32 or bf16. MatMulPieces sums K in one go: its result depends on the number of
+// ranks.
 //
 // The first call that fails is kept, later ones do nothing, and Synchronize() tells of it.
 class CudaBackend : public Backend {

@@ -42,12 +42,19 @@ void CudaBackend::Embed(Tensor out, const Weight& table, Tensor token_ids, int f
     if (out.size() > 0) EmbedQuantised(out, table, token_ids, first_id, scale);
     return;
   }
+  const auto embed = [&]<typename T, typename W>() {
+    return cuda::Embed(Data<T>(out), Data<const W>(table.data), Data<const int32_t>(token_ids),
+                       out.rows(), out.cols(), table.data.rows(), first_id, scale, stream());
+  };
   Enqueue("Embed", [&] {
-    return WithType(out.dtype, [&]<typename T>() {
-      return WithTypeBeside<T>(table.data.dtype, [&]<typename W>() {
-        return cuda::Embed(Data<T>(out), Data<const W>(table.data), Data<const int32_t>(token_ids),
-                           out.rows(), out.cols(), table.data.rows(), first_id, scale, stream());
-      });
+    if (table.data.dtype == DType::kF16) {
+      CONTINUO_CHECK(out.dtype == DType::kF16 || out.dtype == DType::kF32);
+      return out.dtype == DType::kF16 ? embed.template operator()<Half, Half>()
+                                      : embed.template operator()<float, Half>();
+    }
+    return WithF32OrBF16(out.dtype, [&]<typename T>() {
+      return WithF32OrBF16(table.data.dtype,
+                           [&]<typename W>() { return embed.template operator()<T, W>(); });
     });
   });
 }

@@ -30,7 +30,7 @@ auto WithMatrix(const Weight& w, std::span<const int64_t> piece_begin, Call call
 }  // namespace
 
 bool CudaBackend::Computes(WeightType type) const {
-  // cuBLASLt has scales by row for Hopper alone. f16 is dense.
+  // cuBLASLt has scales by row for Hopper alone.
   return type != WeightType::kFp8 || (options_.device.major == 9 && options_.device.minor == 0);
 }
 

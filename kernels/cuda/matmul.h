@@ -37,8 +37,8 @@ class MatMul {
   MatMul(const MatMul&) = delete;
   MatMul& operator=(const MatMul&) = delete;
 
-  // out = x · wᵀ, sums in f32: out [rows, columns] bf16 or f32; x [rows, k] and w [columns, k],
-  // both bf16, f16 or f32, out f32 or the same; no size is 0. Rows of out are out_stride elements
+  // out = x · wᵀ, sums in f32: x [rows, k] and w [columns, k], both bf16, f16 or f32; out [rows,
+  // columns], f32 or of their type; no size is 0. Rows of out are out_stride elements
   // apart, or with 0 side by side. Internal names the shape that cuBLASLt does not do.
   absl::Status Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream, int64_t out_stride = 0);
   // The same of factors in e4m3, whose rows' scales the sums are multiplied with. out's rows lie

@@ -141,8 +141,7 @@ __global__ void GatherRowsKernel(T* out, const T* x, const int32_t* rows, int64_
   }
 }
 
-template <typename T>
-__global__ void ToFloatsKernel(float* out, const T* x, int64_t n) {
+__global__ void ToFloatsKernel(float* out, const uint16_t* x, int64_t n) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < n; i += step) {
     out[i] = Widen(x[i]);
@@ -207,11 +206,10 @@ cudaError_t GatherRows(T* out, const T* x, const int32_t* rows, int64_t n, int64
                 rows, n, cols);
 }
 
-template <typename T>
-cudaError_t ToFloats(float* out, const T* x, int64_t n, cudaStream_t stream) {
+cudaError_t ToFloats(float* out, const uint16_t* x, int64_t n, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
-  return Launch("ToFloats", ToFloatsKernel<T>, BlocksFor(n, kRowThreads), kRowThreads, 0, stream,
-                out, x, n);
+  return Launch("ToFloats", ToFloatsKernel, BlocksFor(n, kRowThreads), kRowThreads, 0, stream, out,
+                x, n);
 }
 
 #define INSTANTIATE(T)                                                                             \
@@ -221,8 +219,7 @@ cudaError_t ToFloats(float* out, const T* x, int64_t n, cudaStream_t stream) {
                                   int64_t, float, cudaStream_t);                                   \
   template cudaError_t AddBias(T*, const float*, int64_t, const float*, int64_t, int64_t,          \
                                cudaStream_t);                                                      \
-  template cudaError_t GatherRows(T*, const T*, const int32_t*, int64_t, int64_t, cudaStream_t);   \
-  template cudaError_t ToFloats(float*, const T*, int64_t, cudaStream_t)
+  template cudaError_t GatherRows(T*, const T*, const int32_t*, int64_t, int64_t, cudaStream_t)
 INSTANTIATE(float);
 INSTANTIATE(uint16_t);
 INSTANTIATE(Half);
@@ -235,6 +232,7 @@ INSTANTIATE(float, float);
 INSTANTIATE(float, uint16_t);
 INSTANTIATE(uint16_t, float);
 INSTANTIATE(uint16_t, uint16_t);
+INSTANTIATE(float, Half);
 INSTANTIATE(Half, Half);
 #undef INSTANTIATE
 

@@ -11,8 +11,8 @@ namespace continuo::cuda {
 
 inline constexpr int kRowThreads = 256;  // that share a row
 
-// Backend::Embed. out [rows, cols]; table [table_rows, cols]; ids [rows]. Both T and W are Half, or
-// neither.
+// Backend::Embed. out [rows, cols]; table [table_rows, cols]; ids [rows]. W is Half where T
+// is, and may be where that is float.
 template <typename T, typename W>
 cudaError_t Embed(T* out, const W* table, const int32_t* ids, int64_t rows, int64_t cols,
                   int64_t table_rows, int first_id, float scale, cudaStream_t stream);
@@ -44,8 +44,7 @@ template <typename T>
 cudaError_t GatherRows(T* out, const T* x, const int32_t* rows, int64_t n, int64_t cols,
                        cudaStream_t stream);
 
-// out = x, widened, of n elements.
-template <typename T>
-cudaError_t ToFloats(float* out, const T* x, int64_t n, cudaStream_t stream);
+// out = x, bf16, widened, of n elements.
+cudaError_t ToFloats(float* out, const uint16_t* x, int64_t n, cudaStream_t stream);
 
 }  // namespace continuo::cuda

@@ -18,9 +18,8 @@ namespace continuo::cuda {
 // exactly, times the key's scale; times `scale`, capped; weights e^(score − maximum so far) in f32,
 // rounded to the values' type where they meet them, or, of bytes, times the value's scale and
 // rounded to bf16; their sum is of what was neither scaled nor rounded; what was summed up is
-// scaled down when a larger maximum comes
-// ("Online normalizer calculation for softmax", Milakov and Gimelshein, 2018). Splits meet in
-// ascending order.
+// scaled down when a larger maximum comes ("Online normalizer calculation for softmax", Milakov and
+// Gimelshein, 2018). Splits meet in ascending order.
 //
 // A row's bits depend on the other rows through the splits and the tiles' size alone: with
 // split_tokens and `one_size` not at all. NaN in a value that a row does not see reaches it where

@@ -79,17 +79,20 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
                "Instruction set; pins a mixed fleet to one arithmetic path");
   flags.Choice(
       "weights", &c.weights, {"auto", "fp32", "bf16", "fp16", "int8", "int4", "fp8"},
-      "Format that weights are computed in; auto is as stored, fp16 becoming fp32, fp16 (CUDA "
-      "devices) keeps that, activations too, int8 and int4 are rounded at load, in groups of 128 "
-      "and 64, fp8 (CUDA devices of compute capability 9.0) row by row, activations too");
+      "Format that weights are computed in; auto is as stored, but fp32 for what is stored in "
+      "fp16; "
+      "fp16 (CUDA devices) is for activations, too; int8 and int4 are rounded at load, in groups "
+      "of "
+      "128 and 64, fp8 (CUDA devices of compute capability 9.0) row by row, activations too");
   flags.Text(
       "weights_cache", &c.weights_cache,
       "Folder that keeps packed weights for the next start, of as many bytes as they take in "
       "memory; empty: off");
-  flags.Choice("kv_dtype", &c.kv_dtype, {"auto", "fp32", "bf16", "fp16", "int8", "fp8"},
-               "Format of the KV cache; auto is the activations', fp16 goes with fp16 weights "
-               "alone, int8 and fp8 (e4m3, CUDA devices) "
-               "take about half of bf16's memory, with a scale per token and head");
+  flags.Choice(
+      "kv_dtype", &c.kv_dtype, {"auto", "fp32", "bf16", "fp16", "int8", "fp8"},
+      "Format of the KV cache; auto is the activations'; fp16 goes with fp16 weights alone; int8 "
+      "and fp8 (e4m3, CUDA devices) take about half of bf16's memory, with a scale per token and "
+      "head");
   flags.Integer("max_context_tokens", &c.max_context_tokens, 0, kMaxInt,
                 "Tokens of one sequence, prompt and answer; 0 is the model's");
   flags.Bytes("kv_cache_memory", &c.kv_cache_memory, 0, uint64_t{1} << 50,

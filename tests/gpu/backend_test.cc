@@ -39,6 +39,7 @@ class GpuBackendTest : public ::testing::Test {
 
 TEST_F(GpuBackendTest, RowsAndElementsAreWhatTheReferenceSays) {
   CheckEmbed(b());
+  CheckF16(b());
   CheckRmsNorm(b(), {1, 5, 64, 128, 257, 1024, 4096, 8192});
   CheckAddSum(b());
   CheckRope(b());

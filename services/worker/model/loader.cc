@@ -29,6 +29,7 @@ namespace {
 
 constexpr int kMaxBlockSize = 1024;
 constexpr int kMaxThreads = 1024;
+constexpr DType kKvTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kI8, DType::kF8};
 
 std::string FormatName(DType dtype) {
   return dtype == DType::kBF16  ? "bf16"
@@ -50,7 +51,7 @@ absl::StatusOr<WeightType> PickWeights(const std::string& value, DType stored) {
 
 absl::StatusOr<DType> PickKvType(const std::string& value, DType activations) {
   if (value == "auto") return activations;
-  for (const DType type : {DType::kF32, DType::kBF16, DType::kF16, DType::kI8, DType::kF8}) {
+  for (const DType type : kKvTypes) {
     if (value == FormatName(type)) return type;
   }
   return absl::InvalidArgumentError(
@@ -67,12 +68,14 @@ absl::Status CheckComputes(const Backend& backend, WeightType weights) {
 
 absl::Status CheckKeeps(const Backend& backend, DType kv_dtype, DType activations) {
   if (backend.Keeps(kv_dtype, activations)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("kv_dtype is ", FormatName(kv_dtype), ", in which ", backend.name(),
-                   " keeps no keys and values beside activations in ", FormatName(activations),
-                   "; it takes auto, fp32, bf16 and int8, CUDA devices take fp8, too, and where "
-                   "weights are fp16 "
-                   "fp16 instead of fp32 and bf16"));
+  std::string taken = "auto";
+  for (const DType type : kKvTypes) {
+    if (backend.Keeps(type, activations)) absl::StrAppend(&taken, ", ", FormatName(type));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "kv_dtype is ", FormatName(kv_dtype), ", in which ", backend.name(),
+      " keeps no keys and values beside activations in ", FormatName(activations), "; it takes ",
+      taken, kv_dtype == DType::kF16 ? "; fp16 goes with fp16 weights on CUDA devices" : ""));
 }
 
 absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, int64_t max) {

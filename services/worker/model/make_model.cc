@@ -2,7 +2,6 @@
 #include "services/worker/model/make_model.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <filesystem>

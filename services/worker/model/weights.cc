@@ -2,7 +2,9 @@
 #include "services/worker/model/weights.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -113,9 +115,11 @@ Placed Place(const WeightSpec& spec, const Part& part, const Shard& shard, Weigh
   return placed;
 }
 
-// n elements of the type named in the file, at any address, to `dtype`.
-void Convert(void* out, DType dtype, const uint8_t* in, std::string_view stored, int64_t n) {
+// n elements of the type named in the file, at any address, to `dtype`. False where a finite one
+// becomes infinite in f16.
+bool Convert(void* out, DType dtype, const uint8_t* in, std::string_view stored, int64_t n) {
   const bool narrow = stored != "F32";
+  bool fits = true;
   for (int64_t i = 0; i < n; ++i) {
     float value;
     if (narrow) {
@@ -127,21 +131,14 @@ void Convert(void* out, DType dtype, const uint8_t* in, std::string_view stored,
     }
     if (dtype == DType::kF32) {
       static_cast<float*>(out)[i] = value;
+    } else if (dtype == DType::kF16) {
+      const uint16_t half = static_cast<uint16_t*>(out)[i] = ToF16(value);
+      fits &= (half & 0x7fff) != 0x7c00 || std::isinf(value);
     } else {
-      static_cast<uint16_t*>(out)[i] = dtype == DType::kF16 ? ToF16(value) : ToBF16(value);
+      static_cast<uint16_t*>(out)[i] = ToBF16(value);
     }
   }
-}
-
-// Whether n numbers in f16 have an infinity or a NaN among them.
-bool HasStrange(const uint8_t* halves, int64_t n) {
-  bool strange = false;
-  for (int64_t i = 0; i < n; ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, halves + 2 * i, 2);
-    strange |= (bits & 0x7c00) == 0x7c00;
-  }
-  return strange;
+  return fits;
 }
 
 bool SameType(std::string_view stored, DType dtype) {
@@ -153,7 +150,10 @@ bool SameType(std::string_view stored, DType dtype) {
 class Source {
  public:
   Source(const StoredTensor& stored, const WeightSpec& spec, const Part& part)
-      : stored_(stored), part_(part), columns_(spec.shape.size() == 2 ? spec.shape[1] : 1) {}
+      : stored_(stored),
+        name_(spec.name),
+        part_(part),
+        columns_(spec.shape.size() == 2 ? spec.shape[1] : 1) {}
 
   const uint8_t* Row(int64_t row) const {
     const int64_t element = stored_.dtype == "F32" ? 4 : 2;
@@ -161,20 +161,28 @@ class Source {
            ((part_.rows.begin + row) * columns_ + part_.columns.begin) * element;
   }
   bool HoldsWholeRows() const { return part_.columns.size() == columns_; }
-  // Rows [begin, begin + n) to `out`, by the backend's threads.
-  void Read(int64_t begin, int64_t n, DType dtype, uint8_t* out, Backend& backend) const {
+  // Rows [begin, begin + n) to `out`, by the backend's threads. InvalidArgument where fp16 is too
+  // small for an element.
+  absl::Status Read(int64_t begin, int64_t n, DType dtype, uint8_t* out, Backend& backend) const {
     const int64_t columns = part_.columns.size();
     const int64_t row_bytes = columns * static_cast<int64_t>(SizeOf(dtype));
     constexpr int kTasks = 16;
+    std::array<bool, kTasks> fits;
     backend.ParallelFor(kTasks, [&](int task) {
+      bool all = true;
       for (int64_t r = n * task / kTasks; r < n * (task + 1) / kTasks; ++r) {
-        Convert(out + r * row_bytes, dtype, Row(begin + r), stored_.dtype, columns);
+        all &= Convert(out + r * row_bytes, dtype, Row(begin + r), stored_.dtype, columns);
       }
+      fits[static_cast<size_t>(task)] = all;
     });
+    if (std::ranges::count(fits, false) == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights: tensor ", name_, " has elements above 65504, the largest of fp16"));
   }
 
  private:
   const StoredTensor& stored_;
+  const std::string& name_;
   const Part& part_;
   const int64_t columns_;
 };
@@ -189,7 +197,7 @@ absl::Status ForRows(const Source& source, const Tensor& shape, DType dtype, Bac
   for (int64_t row = 0; row < shape.rows(); row += chunk) {
     const int64_t n = std::min(chunk, shape.rows() - row);
     staging.resize(static_cast<size_t>(n * row_bytes));
-    source.Read(row, n, dtype, staging.data(), backend);
+    RETURN_IF_ERROR(source.Read(row, n, dtype, staging.data(), backend));
     take(row, staging.data(), n);
     RETURN_IF_ERROR(backend.Synchronize());  // staging is filled again
   }
@@ -213,25 +221,18 @@ absl::Status Fill(const Placed& placed, const StoredTensor& stored, const Weight
     backend.CopyIn(data, source.Row(0));
     return absl::OkStatus();
   }
-  const bool may_overflow = data.dtype == DType::kF16 && stored.dtype != "F16";
-  bool strange = false;
-  RETURN_IF_ERROR(ForRows(source, data, data.dtype, backend, staging,
-                          [&](int64_t row, uint8_t* rows, int64_t n) {
-                            if (spec.less_one) {  // a vector of f32
-                              float* const gains = reinterpret_cast<float*>(rows);
-                              for (int64_t i = 0; i < n; ++i) gains[i] += 1;
-                            }
-                            if (may_overflow) strange |= HasStrange(rows, n * data.cols());
-                            Tensor to = data;
-                            to.data = static_cast<uint8_t*>(data.data) +
-                                      row * data.cols() * static_cast<int64_t>(SizeOf(data.dtype));
-                            to.shape[0] = n;
-                            backend.CopyIn(to, rows);
-                          }));
-  if (!strange) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("weights: tensor ", spec.name,
-                   " has elements that are not finite in fp16, whose ", "largest number is 65504"));
+  return ForRows(source, data, data.dtype, backend, staging,
+                 [&](int64_t row, uint8_t* rows, int64_t n) {
+                   if (spec.less_one) {  // a vector of f32
+                     float* const gains = reinterpret_cast<float*>(rows);
+                     for (int64_t i = 0; i < n; ++i) gains[i] += 1;
+                   }
+                   Tensor to = data;
+                   to.data = static_cast<uint8_t*>(data.data) +
+                             row * data.cols() * static_cast<int64_t>(SizeOf(data.dtype));
+                   to.shape[0] = n;
+                   backend.CopyIn(to, rows);
+                 });
 }
 
 // Everything that a rank's bytes depend on, but for the checkpoint's.

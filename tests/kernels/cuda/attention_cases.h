@@ -243,7 +243,8 @@ inline void CheckAttentionBits(Backend& b, const std::vector<PagedCase::Sequence
                                                            {DType::kBF16, DType::kI8},
                                                            {DType::kBF16, DType::kF8},
                                                            {DType::kF16, {}},
-                                                           {DType::kF16, DType::kI8}}) {
+                                                           {DType::kF16, DType::kI8},
+                                                           {DType::kF16, DType::kF8}}) {
     SCOPED_TRACE(::testing::Message() << NameOf(type) << " heads of " << params.head_dim
                                       << (kept ? kept == DType::kI8 ? " int8" : " fp8" : ""));
     const PagedCase whole(sequences, params, type, 23, /*block_size=*/16, kept);

@@ -48,6 +48,7 @@ class CudaBackendTest : public ::testing::Test {
 
 TEST_F(CudaBackendTest, RowsAndElementsAreWhatTheReferenceSays) {
   CheckEmbed(b());
+  CheckF16(b());
   CheckRmsNorm(b(), {1, 5, 64, 257, 1024});
   CheckAddSum(b());
   CheckRope(b());

@@ -29,17 +29,6 @@ TEST(HostDeviceTest, Bf16IsThatOfTheHost) {
   }
 }
 
-TEST(HostDeviceTest, F16IsThatOfTheHost) {
-  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
-    const Half half = {static_cast<uint16_t>(bits)};
-    const float wide = Widen(half);
-    EXPECT_EQ(std::bit_cast<uint32_t>(wide), std::bit_cast<uint32_t>(FromF16(half.bits)));
-    Half stored = {};
-    Store(&stored, wide);
-    EXPECT_EQ(stored.bits, ToF16(wide));
-  }
-}
-
 TEST(HostDeviceTest, E4M3HasTheNumbersOfItsDefinition) {
   EXPECT_EQ(FromE4M3(0x00), 0);
   EXPECT_EQ(FromE4M3(0x01), 0x1p-9f);

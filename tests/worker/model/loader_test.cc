@@ -211,9 +211,9 @@ TEST(LoaderTest, BadOptionsAreRefusedByName) {
           "it needs CUDA devices");
   refused([](LoadOptions& o) { o.kv_dtype = "int4"; }, "kv_dtype", "fp16, int8 or fp8");
   refused([](LoadOptions& o) { o.kv_dtype = "fp16"; }, "kv_dtype is fp16, in which cpu/",
-          "it takes auto, fp32, bf16 and int8");
+          "it takes auto, fp32, bf16, int8");
   refused([](LoadOptions& o) { o.kv_dtype = "fp8"; }, "kv_dtype is fp8, in which cpu/",
-          "it takes auto, fp32, bf16 and int8");
+          "it takes auto, fp32, bf16, int8");
   LoadOptions fp8 = Options(model);
   fp8.kv_dtype = "fp8";
   EXPECT_EQ(EstimateLoad(fp8).status().code(), absl::StatusCode::kInvalidArgument);
