@@ -146,8 +146,6 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
         absl::StrCat("--tensor_parallel=", c.tensor_parallel, " is not 1, 2, 4 or 8"));
   } else if ((c.speculation == "draft") != !c.draft_model.empty()) {
     parsed.exit_code = BadCommandLine("--speculation=draft and --draft_model need each other");
-  } else if (c.speculation == "draft" && c.device != "cpu") {
-    parsed.exit_code = BadCommandLine("--speculation=draft needs --device=cpu");
   } else if (c.max_buffer_bytes < c.max_receive_bytes) {
     parsed.exit_code = BadCommandLine(
         absl::StrCat("--max_buffer_bytes=", c.max_buffer_bytes,

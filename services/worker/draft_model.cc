@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/worker/engine/model_drafter.h"
+#include "services/worker/model/config.h"
 
 namespace continuo {
 namespace {
@@ -19,34 +20,45 @@ constexpr int kMaxRows = 256;
 absl::StatusOr<LoadOptions> PlanDraftLoad(const WorkerConfig& config, int context_length) {
   LoadOptions load = CommonLoad(config);
   load.dir = config.draft_model;
+  load.device = config.device.substr(0, config.device.find(','));
   load.max_batch_tokens = std::min(load.max_batch_tokens, kMaxRows);
-  ASSIGN_OR_RETURN(const LoadEstimate estimate, EstimateLoad(load));
-  load.max_context_tokens = std::min(context_length, estimate.config.context_length);
+  if (load.device != "cpu") load.warm_up_sequences = config.max_running;
+  ASSIGN_OR_RETURN(const ModelConfig model, ReadModelConfig(load.dir));
+  load.max_context_tokens = std::min(context_length, model.context_length);
+  load.cache_later = true;
   return load;
 }
 
-absl::StatusOr<std::shared_ptr<Drafter>> LoadDraftModel(const WorkerConfig& config,
-                                                        const LoadOptions& target_options,
-                                                        const LoadedModel& target,
-                                                        const TextModel& text, const Clock* clock) {
-  ASSIGN_OR_RETURN(LoadOptions load, PlanDraftLoad(config, target.config.context_length));
+absl::StatusOr<DraftModel> DraftModel::Load(const WorkerConfig& config, const LoadOptions& target,
+                                            const TextModel& text) {
+  int context_length = target.max_context_tokens;
+  if (context_length == 0) {
+    ASSIGN_OR_RETURN(const ModelConfig model, ReadModelConfig(target.dir));
+    context_length = model.context_length;
+  }
+  ASSIGN_OR_RETURN(LoadOptions load, PlanDraftLoad(config, context_length));
+  load.on_stuck = target.on_stuck;
   ASSIGN_OR_RETURN(const std::unique_ptr<TextModel> own, TextModel::Open(config.draft_model));
   if (own->tokenizer_digest() != text.tokenizer_digest()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the draft model's tokenizer, ", own->tokenizer_digest(),
                      ", is not the model's, ", text.tokenizer_digest()));
   }
-  load.num_blocks = target.num_blocks;
-  load.on_stuck = target_options.on_stuck;
-  ASSIGN_OR_RETURN(LoadedModel draft, LoadExecutor(load));
+  ASSIGN_OR_RETURN(LoadedModel loaded, LoadExecutor(load));
+  return DraftModel(std::move(loaded), load.max_batch_tokens);
+}
+
+absl::StatusOr<std::shared_ptr<Drafter>> DraftModel::MakeDrafter(const LoadedModel& target,
+                                                                 const Clock* clock) && {
+  RETURN_IF_ERROR(MakeCache(target.num_blocks, loaded_));
   auto drafter = std::make_shared<ModelDrafter>(
-      ModelDrafterOptions{.num_blocks = draft.num_blocks,
-                          .block_size = draft.block_size,
-                          .vocab_size = draft.config.vocab_size,
+      ModelDrafterOptions{.num_blocks = loaded_.num_blocks,
+                          .block_size = loaded_.block_size,
+                          .vocab_size = loaded_.config.vocab_size,
                           .target_vocab_size = target.config.vocab_size,
-                          .context_length = draft.config.context_length,
-                          .max_rows = load.max_batch_tokens},
-      std::move(draft.executor), clock);
+                          .context_length = loaded_.config.context_length,
+                          .max_rows = max_rows_},
+      std::move(loaded_.executor), clock);
   RETURN_IF_ERROR(drafter->Calibrate());
   return drafter;
 }

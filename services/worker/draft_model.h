@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "services/base/clock.h"
@@ -13,15 +15,29 @@
 namespace continuo {
 
 // How the model of --draft_model is loaded beside one that serves `context_length` tokens: in the
-// same formats, on one rank. The number of KV blocks is left open.
+// same formats, on one rank, the CPU's or that of the first device. It gets its KV cache later.
 absl::StatusOr<LoadOptions> PlanDraftLoad(const WorkerConfig& config, int context_length);
 
-// Loads it with as many KV blocks as `target` has, and the on_stuck of its options.
-// InvalidArgument where its tokenizer is not that of `text`, the target's. `clock` outlives the
-// result.
-absl::StatusOr<std::shared_ptr<Drafter>> LoadDraftModel(const WorkerConfig& config,
-                                                        const LoadOptions& target_options,
-                                                        const LoadedModel& target,
-                                                        const TextModel& text, const Clock* clock);
+// The model of --draft_model. It is loaded before the model that it guesses for, which takes what
+// memory is left, and gets its KV cache behind it.
+class DraftModel {
+ public:
+  // target: options of the model that is loaded next. InvalidArgument where its tokenizer is not
+  // that of `text`, the target's.
+  static absl::StatusOr<DraftModel> Load(const WorkerConfig& config, const LoadOptions& target,
+                                         const TextModel& text);
+
+  // Of the device's memory, for each KV block of the target.
+  int64_t bytes_per_block() const { return loaded_.bytes_per_block; }
+  // With as many KV blocks as `target` has, and calibrated. `clock` outlives the result.
+  absl::StatusOr<std::shared_ptr<Drafter>> MakeDrafter(const LoadedModel& target,
+                                                       const Clock* clock) &&;
+
+ private:
+  DraftModel(LoadedModel loaded, int max_rows) : loaded_(std::move(loaded)), max_rows_(max_rows) {}
+
+  LoadedModel loaded_;
+  int max_rows_;
+};
 
 }  // namespace continuo

@@ -74,10 +74,14 @@ absl::StatusOr<Loaded> Load(const WorkerConfig& config, const Clock* clock,
     Fail(Explain(faults.get(), failure));
   };
   ASSIGN_OR_RETURN(loaded.text, TextModel::Open(config.model));
-  ASSIGN_OR_RETURN(loaded.model, LoadExecutor(options));
+  std::optional<DraftModel> draft;
   if (config.speculation == "draft") {
-    ASSIGN_OR_RETURN(loaded.draft_model,
-                     LoadDraftModel(config, options, loaded.model, *loaded.text, clock));
+    ASSIGN_OR_RETURN(draft, DraftModel::Load(config, options, *loaded.text));
+    options.other_block_bytes = draft->bytes_per_block();
+  }
+  ASSIGN_OR_RETURN(loaded.model, LoadExecutor(options));
+  if (draft.has_value()) {
+    ASSIGN_OR_RETURN(loaded.draft_model, std::move(*draft).MakeDrafter(loaded.model, clock));
   }
   return loaded;
 }

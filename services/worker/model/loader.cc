@@ -146,11 +146,13 @@ absl::StatusOr<int> NumBlocks(const LoadOptions& options, const LoadPlan& plan,
                               bool has_device_memory) {
   const int64_t max_blocks = MaxBlocks(options);
   int64_t blocks = options.num_blocks;
+  if (options.cache_later) return 0;
   if (has_device_memory && blocks == 0 && options.kv_cache_memory == 0) return 0;
   if (blocks == 0) {
     RETURN_IF_ERROR(CheckRange("kv_cache_memory", options.kv_cache_memory, 1,
                                std::numeric_limits<int64_t>::max()));
-    blocks = std::min(options.kv_cache_memory / plan.BlockBytes(options.block_size), max_blocks);
+    const int64_t block = plan.BlockBytes(options.block_size) + options.other_block_bytes;
+    blocks = std::min(options.kv_cache_memory / block, max_blocks);
   } else {
     RETURN_IF_ERROR(CheckRange("kv_blocks", blocks, 1, max_blocks));
   }
@@ -188,18 +190,23 @@ absl::StatusOr<std::vector<T>> MakeOnAllRanks(size_t num_ranks, Make make, Meanw
   return all;
 }
 
+// Bytes that a KV block takes of a rank's device.
+int64_t BlockNeeds(const LoadOptions& options, const LoadPlan& plan, size_t rank) {
+  return plan.BlockBytes(plan.shards[rank], options.block_size) +
+         (rank == 0 ? options.other_block_bytes : 0);
+}
+
 // How many KV blocks the devices have room for, before anything is loaded.
 absl::StatusOr<int> PlanBlocks(const LoadOptions& options, const LoadPlan& plan, int wanted,
                                Replica& replica, const std::vector<Replica::Rank>& ranks) {
   std::vector<RankNeeds> needs;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const Shard& shard = plan.shards[rank];
-    const int64_t block = plan.BlockBytes(shard, options.block_size);
-    const int64_t spare = block;  // KvCache's own
+    const int64_t spare = plan.BlockBytes(shard, options.block_size);  // KvCache's own
     needs.push_back({.weights = WeightBytes(plan.config, shard, plan.weights, *ranks[rank].backend),
                      .scratch = spare + ScratchBytes(plan.config, shard, plan.activations,
                                                      options.max_batch_tokens),
-                     .block = block});
+                     .block = BlockNeeds(options, plan, rank)});
   }
   ASSIGN_OR_RETURN(const int64_t blocks,
                    replica.PlanBlocks(needs, {.min_blocks = plan.min_blocks,
@@ -208,12 +215,12 @@ absl::StatusOr<int> PlanBlocks(const LoadOptions& options, const LoadPlan& plan,
   return static_cast<int>(blocks);
 }
 
-absl::Status WarmUpWith(const LoadOptions& options, const LoadPlan& plan, int num_blocks,
+absl::Status WarmUpWith(const LoadOptions& options, int context_length, int num_blocks,
                         Executor& executor, const ModelRunner& runner) {
   return WarmUp(executor,
                 {.max_rows = options.max_batch_tokens,
                  .max_sequences = options.warm_up_sequences,
-                 .context_length = plan.config.context_length,
+                 .context_length = context_length,
                  .block_size = options.block_size,
                  .spare_block = num_blocks},
                 [&](int rows) { return runner.Repeats(rows); });
@@ -225,7 +232,8 @@ absl::StatusOr<int> MeasureBlocks(const LoadOptions& options, const LoadPlan& pl
                                   Replica& replica, Executor& executor,
                                   std::span<ModelRunner* const> runners,
                                   std::vector<RankMemory>& memory) {
-  RETURN_IF_ERROR(WarmUpWith(options, plan, /*num_blocks=*/0, executor, *runners[0]));
+  const int context = plan.config.context_length;
+  RETURN_IF_ERROR(WarmUpWith(options, context, /*num_blocks=*/0, executor, *runners[0]));
   ASSIGN_OR_RETURN(const std::vector<int64_t> with_graphs, replica.FreeBytes());
   for (ModelRunner* const runner : runners) RETURN_IF_ERROR(runner->Forget());
   ASSIGN_OR_RETURN(const std::vector<int64_t> without, replica.FreeBytes());
@@ -233,8 +241,7 @@ absl::StatusOr<int> MeasureBlocks(const LoadOptions& options, const LoadPlan& pl
   for (size_t rank = 0; rank < runners.size(); ++rank) {
     RETURN_IF_ERROR(runners[rank]->ResizeCache(0));  // but for the spare one
     memory[rank].graph_bytes = std::max<int64_t>(0, without[rank] - with_graphs[rank]);
-    needs.push_back({.block = plan.BlockBytes(plan.shards[rank], options.block_size),
-                     .graphs = memory[rank].graph_bytes});
+    needs.push_back({.block = BlockNeeds(options, plan, rank), .graphs = memory[rank].graph_bytes});
   }
   ASSIGN_OR_RETURN(const int64_t blocks,
                    replica.PlanBlocks(needs, {.min_blocks = plan.min_blocks,
@@ -243,7 +250,7 @@ absl::StatusOr<int> MeasureBlocks(const LoadOptions& options, const LoadPlan& pl
   for (ModelRunner* const runner : runners) {
     RETURN_IF_ERROR(runner->ResizeCache(static_cast<int>(blocks)));
   }
-  RETURN_IF_ERROR(WarmUpWith(options, plan, static_cast<int>(blocks), executor, *runners[0]));
+  RETURN_IF_ERROR(WarmUpWith(options, context, static_cast<int>(blocks), executor, *runners[0]));
   return static_cast<int>(blocks);
 }
 
@@ -269,9 +276,9 @@ absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const Load
     RETURN_IF_ERROR(CheckKeeps(*rank.backend, plan.kv_dtype, plan.activations));
   }
   if (replica.has_device_memory()) {
-    const bool measures = options.warm_up_sequences > 0 && *num_blocks == 0;
+    const bool later = options.cache_later || (options.warm_up_sequences > 0 && *num_blocks == 0);
     ASSIGN_OR_RETURN(*num_blocks, PlanBlocks(options, plan, *num_blocks, replica, ranks));
-    if (measures) *num_blocks = 0;  // but for the spare one, until it is known what is left
+    if (later) *num_blocks = 0;  // but for the spare one, until it is known what is left
   }
   const auto digest_weights = [&] {
     *digest = WeightsDigest(DigestWeights(plan.config, plan.checkpoint, options.threads));
@@ -336,7 +343,7 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
   ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoad(options, num_ranks));
   ASSIGN_OR_RETURN(int num_blocks, NumBlocks(options, plan, replica->has_device_memory()));
   const bool warms_up = replica->has_device_memory() && options.warm_up_sequences > 0;
-  const bool measures = warms_up && num_blocks == 0;
+  const bool measures = warms_up && num_blocks == 0 && !options.cache_later;
   LoadedModel loaded;
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ModelRunner>> runners,
                    MakeRunners(options, plan, *replica, &num_blocks, &loaded.fingerprint.weights));
@@ -374,9 +381,24 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
     ASSIGN_OR_RETURN(num_blocks,
                      MeasureBlocks(options, plan, *replica, *loaded.executor, ranks, loaded.ranks));
   } else if (warms_up) {
-    RETURN_IF_ERROR(WarmUpWith(options, plan, num_blocks, *loaded.executor, *ranks[0]));
+    RETURN_IF_ERROR(
+        WarmUpWith(options, plan.config.context_length, num_blocks, *loaded.executor, *ranks[0]));
+  }
+  if (options.cache_later) {
+    loaded.resize = [options, ranks, warms_up, context = plan.config.context_length,
+                     executor = loaded.executor.get()](int blocks,
+                                                       std::vector<RankMemory>& memory) {
+      for (ModelRunner* const runner : ranks) RETURN_IF_ERROR(runner->Forget());
+      for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        RETURN_IF_ERROR(ranks[rank]->ResizeCache(blocks));
+        memory[rank].kv_bytes = ranks[rank]->kv_bytes();
+      }
+      return warms_up ? WarmUpWith(options, context, blocks, *executor, *ranks[0])
+                      : absl::OkStatus();
+    };
   }
   loaded.num_blocks = num_blocks;
+  loaded.bytes_per_block = plan.BlockBytes(options.block_size);
   loaded.block_size = options.block_size;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     loaded.ranks[rank].weight_bytes = ranks[rank]->weight_bytes();
@@ -384,6 +406,13 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
     loaded.ranks[rank].scratch_bytes = ranks[rank]->scratch_bytes();
   }
   return loaded;
+}
+
+absl::Status MakeCache(int num_blocks, LoadedModel& model) {
+  CONTINUO_CHECK(model.resize != nullptr && num_blocks >= 1);
+  RETURN_IF_ERROR(model.resize(num_blocks, model.ranks));
+  model.num_blocks = num_blocks;
+  return absl::OkStatus();
 }
 
 }  // namespace continuo

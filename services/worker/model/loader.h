@@ -36,6 +36,11 @@ struct LoadOptions {
   // Bytes, of all ranks together; read where num_blocks is 0. 0: on the CPU refused, on CUDA
   // devices what they have free beside weights, scratch and a margin.
   int64_t kv_cache_memory = 0;
+  // Without KV blocks until MakeCache says how many; num_blocks and kv_cache_memory are not read.
+  bool cache_later = false;
+  // Bytes that each KV block takes besides on the first device: of a draft model that is there
+  // already, with cache_later, and gets as many. kv_cache_memory counts them.
+  int64_t other_block_bytes = 0;
   int block_size = 16;          // tokens of a KV block
   int max_batch_tokens = 2048;  // rows of one step at most
   bool graphs = true;           // as ModelRunnerOptions::repeats
@@ -62,7 +67,8 @@ struct LoadedModel {
   FingerprintParts fingerprint;  // MakeFingerprint() joins it with the text's digests
   int64_t num_parameters = 0;
   int num_threads = 0;  // that compute, of all ranks: at least one each, whatever was asked for
-  int num_blocks = 0;
+  int num_blocks = 0;   // of the KV cache
+  int64_t bytes_per_block = 0;  // of all ranks together
   int block_size = 0;
   // "fp32", "bf16", "fp16", "int8", "int4", "fp8": as computed, which need not be as stored.
   std::string weight_format;
@@ -74,6 +80,8 @@ struct LoadedModel {
   std::vector<RankMemory> ranks;
   bool weights_from_cache = false;  // of all ranks
   absl::Status cache_status;        // why the cache was of no use, though there is one
+  // With cache_later: what MakeCache does to the executor, and to what is known of its ranks.
+  std::function<absl::Status(int num_blocks, std::vector<RankMemory>& ranks)> resize;
 };
 
 // Reads config.json, maps the weights, gives each rank its shard and a KV cache, and starts the
@@ -81,6 +89,10 @@ struct LoadedModel {
 // cannot hold one sequence of max_context_tokens too, with both numbers); NotFound a missing file;
 // ResourceExhausted the bytes that were not to be had.
 absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options);
+
+// Gives a model that was loaded with cache_later its KV blocks, before its first step.
+// ResourceExhausted as LoadExecutor.
+absl::Status MakeCache(int num_blocks, LoadedModel& model);
 
 // What LoadExecutor will need, so that a caller can size it from the memory it has. Reads the
 // headers of the files only.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole models on CudaBackend over the shim: loading, memory, steps, failures.
+#include <array>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -10,6 +11,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/bfloat16.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/memory_plan.h"
 #include "kernels/replica.h"
 #include "tests/kernels/cuda/model_cases.h"
 #include "tests/kernels/cuda/overlap_cases.h"
@@ -168,6 +171,56 @@ TEST(CudaModelTest, StepsAheadGiveWhatStepsInTurnGive) {
     EXPECT_THAT(CudaShim::Alive(), IsEmpty());
     EXPECT_THAT(CudaShim::Violations(), IsEmpty());
   }
+}
+
+TEST(CudaModelTest, ADraftModelChangesNoToken) {
+  CudaShim::Reset({});
+  CheckDraftModel("cuda:0");
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+}
+
+// The first device's memory is for both models' KV blocks; with what the draft model's graphs take,
+// all but the margin is used.
+TEST(CudaModelTest, ADraftModelsKvBlocksAreCounted) {
+  for (const char* device : {"cuda:0", "cuda:0,1"}) {
+    const ShimDevice shim = {.free_bytes = kGiB, .graph_bytes = int64_t{1} << 20};
+    CudaShim::Reset({.devices = {shim, shim}});
+    const TinyModel files({.num_layers = 3}), other({.seed = 2});
+    LoadOptions options;
+    options.max_batch_tokens = 64;
+    options.warm_up_sequences = 9;
+    options.dir = other.dir();
+    options.device = "cuda:0";
+    options.cache_later = true;
+    auto draft = LoadExecutor(options);
+    ASSERT_TRUE(draft.ok()) << draft.status();
+    options.dir = files.dir();
+    options.device = device;
+    options.cache_later = false;
+    const auto target = [&](int64_t other_block_bytes) {
+      options.other_block_bytes = other_block_bytes;
+      auto loaded = LoadExecutor(options);
+      CONTINUO_CHECK(loaded.ok());
+      return *std::move(loaded);
+    };
+    const int alone = target(0).num_blocks;
+    const LoadedModel model = target(draft->bytes_per_block);
+    EXPECT_LT(model.num_blocks, alone);
+    const absl::Status made = MakeCache(model.num_blocks, *draft);
+    ASSERT_TRUE(made.ok()) << made;
+    const auto devices = cuda::FindDevices(std::array{0});
+    ASSERT_TRUE(devices.ok());
+    const int64_t free = devices->front().free_bytes;
+    EXPECT_GE(free, cuda::kMeasuredMargin);
+    EXPECT_LT(free, cuda::kMeasuredMargin + (64 << 20));
+
+    options.warm_up_sequences = 0;
+    options.device = "cpu";
+    options.kv_cache_memory = 1000 * (model.bytes_per_block + draft->bytes_per_block) - 1;
+    EXPECT_EQ(target(draft->bytes_per_block).num_blocks, 999);
+  }
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
 }
 
 // A step of 100 rows and samples, of which the head takes two slices, is given to the device as a

@@ -11,6 +11,7 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "gtest/gtest.h"
 #include "services/worker/engine/engine.h"
+#include "services/worker/engine/model_drafter.h"
 #include "tests/kernels/cuda/model_cases.h"
 #include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
@@ -20,11 +21,11 @@
 namespace continuo::testing {
 
 // Allows one step at a time, or two; counts those that began behind another and the draws that were
-// lost to them.
+// lost to them. A step takes 10 ms of the clock.
 class OverlapExecutor : public ForwardingExecutor {
  public:
-  OverlapExecutor(Executor* executor, bool overlaps)
-      : ForwardingExecutor(executor), overlaps_(overlaps) {}
+  OverlapExecutor(Executor* executor, ManualClock* clock, bool overlaps)
+      : ForwardingExecutor(executor), clock_(*clock), overlaps_(overlaps) {}
 
   bool WorksApart() const override { return overlaps_; }
   absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override {
@@ -33,6 +34,7 @@ class OverlapExecutor : public ForwardingExecutor {
   }
   absl::StatusOr<StepResult> Finish() override {
     --num_under_way_;
+    clock_.Advance(absl::Milliseconds(10));
     auto result = ForwardingExecutor::Finish();
     if (result.ok()) num_lost += std::ranges::count(result->token_ids, -1);
     return result;
@@ -41,6 +43,7 @@ class OverlapExecutor : public ForwardingExecutor {
   int64_t num_ahead = 0, num_lost = 0;
 
  private:
+  ManualClock& clock_;
   const bool overlaps_;
   int num_under_way_ = 0;
 };
@@ -49,6 +52,7 @@ struct OverlapAnswers {
   std::map<std::pair<RequestId, int>, std::vector<int32_t>> tokens;
   std::map<std::pair<RequestId, int>, std::vector<float>> logprobs;
   int64_t num_ahead = 0, num_lost = 0;
+  int64_t num_drafts = 0, num_hits = 0;
 };
 
 inline std::vector<Request> OverlapRequests(int vocab) {
@@ -78,9 +82,11 @@ inline std::vector<Request> OverlapRequests(int vocab) {
   return requests;
 }
 
-inline OverlapAnswers AnswerOn(LoadedModel& model, bool overlaps) {
-  OverlapExecutor executor(model.executor.get(), overlaps);
+// `draft`: null, or a model that guesses; its steps take no time of the clock.
+inline OverlapAnswers AnswerOn(LoadedModel& model, const std::vector<Request>& requests,
+                               bool overlaps, LoadedModel* draft = nullptr) {
   ManualClock clock;
+  OverlapExecutor executor(model.executor.get(), &clock, overlaps);
   EngineMetrics metrics;
   EngineOptions options;
   options.num_blocks = model.num_blocks;
@@ -88,7 +94,16 @@ inline OverlapAnswers AnswerOn(LoadedModel& model, bool overlaps) {
   options.vocab_size = model.config.vocab_size;
   options.max_batch_tokens = 40;  // prompts come in chunks, beside rows that decode
   options.calibrate = false;
-  const std::vector<Request> requests = OverlapRequests(options.vocab_size);
+  if (draft != nullptr) {
+    options.drafter = std::make_shared<ModelDrafter>(
+        ModelDrafterOptions{.num_blocks = draft->num_blocks,
+                            .block_size = draft->block_size,
+                            .vocab_size = draft->config.vocab_size,
+                            .target_vocab_size = model.config.vocab_size,
+                            .context_length = draft->config.context_length,
+                            .max_rows = 64},
+        std::move(draft->executor), &clock);
+  }
   OverlapAnswers answers;
   Engine engine(options, &executor, &clock, &metrics);
   absl::BlockingCounter left(static_cast<int>(requests.size()));
@@ -113,6 +128,8 @@ inline OverlapAnswers AnswerOn(LoadedModel& model, bool overlaps) {
   thread.join();
   answers.num_ahead = executor.num_ahead;
   answers.num_lost = executor.num_lost;
+  answers.num_drafts = metrics.draft_tokens.load();
+  answers.num_hits = metrics.accepted_draft_tokens.load();
   return answers;
 }
 
@@ -123,13 +140,48 @@ inline void CheckOverlap(const std::string& device) {
     const TinyModel files({.family = family, .dtype = "bf16"});
     LoadedModel model = LoadOn(files, device, /*deterministic=*/true);
     ASSERT_TRUE(model.executor->WorksApart());
-    const OverlapAnswers one = AnswerOn(model, false), two = AnswerOn(model, true);
+    const std::vector<Request> requests = OverlapRequests(model.config.vocab_size);
+    const OverlapAnswers one = AnswerOn(model, requests, false);
+    const OverlapAnswers two = AnswerOn(model, requests, true);
     EXPECT_EQ(one.num_ahead, 0);
     EXPECT_GT(two.num_ahead, 8);
     EXPECT_GT(two.num_lost, 0);
     EXPECT_EQ(one.tokens, two.tokens);
     EXPECT_EQ(one.logprobs, two.logprobs);
     EXPECT_EQ(two.tokens.size(), 10u);
+  }
+}
+
+// A model guesses for another one on the same device, from a KV cache that it is given when the
+// other one has its own: the tokens are those that come without.
+inline void CheckDraftModel(const std::string& device) {
+  const TinyModel files({.dtype = "bf16"}), other({.num_layers = 1, .seed = 2, .dtype = "bf16"});
+  for (const bool is_same : {true, false}) {
+    SCOPED_TRACE(is_same);
+    LoadOptions options;
+    options.dir = is_same ? files.dir() : other.dir();
+    options.device = device;
+    options.max_batch_tokens = 64;
+    options.warm_up_sequences = 4;
+    options.cache_later = true;
+    auto draft = LoadExecutor(options);
+    ASSERT_TRUE(draft.ok()) << draft.status();
+    EXPECT_EQ(draft->num_blocks, 0);
+    LoadedModel model = LoadOn(files, device, /*deterministic=*/true);
+    const absl::Status made = MakeCache(model.num_blocks, *draft);
+    ASSERT_TRUE(made.ok()) << made;
+    EXPECT_EQ(draft->num_blocks, model.num_blocks);
+    // And the spare one.
+    EXPECT_EQ(draft->ranks[0].kv_bytes, draft->bytes_per_block * (model.num_blocks + 1));
+    const std::vector<Request> all = OverlapRequests(model.config.vocab_size);
+    const std::vector<Request> requests = {all[0], all[1], all[5]};
+    const OverlapAnswers plain = AnswerOn(model, requests, true);
+    const OverlapAnswers guessed = AnswerOn(model, requests, true, &*draft);
+    EXPECT_EQ(guessed.tokens, plain.tokens);
+    EXPECT_EQ(guessed.logprobs, plain.logprobs);
+    EXPECT_GT(guessed.num_drafts, is_same ? 50 : 0);
+    // Of what is not drawn in the same order, since the draft model is not deterministic.
+    EXPECT_GE(guessed.num_hits, is_same ? guessed.num_drafts / 2 : 0);
   }
 }
 

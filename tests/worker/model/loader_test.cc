@@ -114,6 +114,22 @@ TEST(LoaderTest, KvBlocksAreCountedFromMemory) {
   EXPECT_THAT(Error(options), AllOf(HasSubstr("15 blocks"), HasSubstr("16 blocks")));
 }
 
+TEST(LoaderTest, TheKvCacheMayComeLater) {
+  const TinyModel model;
+  LoadOptions options = Options(model);
+  const auto at_once = LoadExecutor(options);
+  options.cache_later = true;
+  options.num_blocks = 0;
+  auto later = LoadExecutor(options);
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_EQ(later->num_blocks, 0);
+  EXPECT_EQ(later->ranks[0].kv_bytes, 0);
+  ASSERT_TRUE(MakeCache(at_once->num_blocks, *later).ok());
+  EXPECT_EQ(later->num_blocks, at_once->num_blocks);
+  EXPECT_EQ(later->ranks[0].kv_bytes, at_once->ranks[0].kv_bytes);
+  EXPECT_EQ(later->bytes_per_block * later->num_blocks, later->ranks[0].kv_bytes);
+}
+
 TEST(LoaderTest, Int8KvKeepsAScaleForEachTokenAndHead) {
   const TinyModel model;
   LoadOptions options = Options(model);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/config.h"
+#include "services/worker/draft_model.h"
 
 #include <gtest/gtest.h>
 
@@ -56,7 +57,7 @@ TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
   EXPECT_EQ(ExitCode({"--model=m", "--draft_model=d"}), 2) << "it would not be used";
   EXPECT_EQ(ExitCode({"--model=m", "--draft_model=d", "--speculation=draft"}), -1);
   EXPECT_EQ(ExitCode({"--model=m", "--draft_model=d", "--speculation=draft", "--device=cuda:0"}),
-            2);
+            -1);
   EXPECT_EQ(ExitCode({"--model=m", "--kv_dtype=fp8", "--device=cuda:0"}), -1);
   EXPECT_EQ(ExitCode({"--model=m", "--weights=fp16", "--kv_dtype=fp16", "--device=cuda:0"}), -1);
   EXPECT_EQ(ExitCode({"--help"}), 0);
@@ -134,6 +135,28 @@ TEST(PlanLoadTest, ADraftModelsWeightsAndBlocksCount) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->num_blocks, 900);
   EXPECT_EQ(plan->dir, model.dir());
+}
+
+TEST(PlanLoadTest, ADraftModelIsOnTheFirstDeviceAndGetsItsCacheLater) {
+  const TinyModel draft;  // context 256
+  WorkerConfig config;
+  config.draft_model = draft.dir();
+  config.device = "cuda:2,3";
+  config.max_running = 77;
+  config.weights = "int8";
+  auto plan = PlanDraftLoad(config, 100);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->device, "cuda:2");
+  EXPECT_EQ(plan->tensor_parallel, 1);
+  EXPECT_EQ(plan->weights, "int8");
+  EXPECT_EQ(plan->warm_up_sequences, 77);
+  EXPECT_EQ(plan->max_context_tokens, 100);
+  EXPECT_TRUE(plan->cache_later);
+  config.device = "cpu";
+  plan = PlanDraftLoad(config, 1000);
+  EXPECT_EQ(plan->device, "cpu");
+  EXPECT_EQ(plan->warm_up_sequences, 0);
+  EXPECT_EQ(plan->max_context_tokens, 256);
 }
 
 TEST(PlanLoadTest, APoolThatCannotHoldOneSequenceIsRefusedWithBothNumbers) {
