@@ -196,7 +196,7 @@ class Backend {
   // Rotates pairs (i, i + n) of the first 2n elements of each head (Hugging Face's half-split
   // layout), n = num_frequencies. x: [rows, num_heads * head_dim], in place.
   virtual void Rope(Tensor x, Tensor angles, int head_dim) = 0;
-  // Whether this device keeps keys and values in a type, beside activations of another.
+  // Whether this device keeps keys and values of a type beside activations of one.
   virtual bool Keeps(DType type, DType /*activations*/) const {
     return type != DType::kF8 && type != DType::kF16;
   }

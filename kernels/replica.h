@@ -30,7 +30,7 @@ struct ReplicaOptions {
 struct RankNeeds {
   int64_t weights = 0;
   int64_t scratch = 0;  // activations and logits
-  int64_t block = 0;    // a KV block in all layers; 0 where it owns no head
+  int64_t block = 0;    // a KV block in all layers, with what goes with it; 0: nothing
   int64_t graphs = 0;   // where that was measured
 };
 

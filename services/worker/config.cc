@@ -80,10 +80,9 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Choice(
       "weights", &c.weights, {"auto", "fp32", "bf16", "fp16", "int8", "int4", "fp8"},
       "Format that weights are computed in; auto is as stored, but fp32 for what is stored in "
-      "fp16; "
-      "fp16 (CUDA devices) is for activations, too; int8 and int4 are rounded at load, in groups "
-      "of "
-      "128 and 64, fp8 (CUDA devices of compute capability 9.0) row by row, activations too");
+      "fp16; fp16 (CUDA devices) is for activations, too; int8 and int4 are rounded at load, in "
+      "groups of 128 and 64, fp8 (CUDA devices of compute capability 9.0) row by row, activations "
+      "too");
   flags.Text(
       "weights_cache", &c.weights_cache,
       "Folder that keeps packed weights for the next start, of as many bytes as they take in "

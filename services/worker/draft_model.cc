@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/common/log.h"
 #include "services/worker/engine/model_drafter.h"
 #include "services/worker/model/config.h"
 
@@ -37,15 +38,18 @@ absl::StatusOr<DraftModel> DraftModel::Load(const WorkerConfig& config, const Lo
     context_length = model.context_length;
   }
   ASSIGN_OR_RETURN(LoadOptions load, PlanDraftLoad(config, context_length));
-  load.on_stuck = target.on_stuck;
   ASSIGN_OR_RETURN(const std::unique_ptr<TextModel> own, TextModel::Open(config.draft_model));
   if (own->tokenizer_digest() != text.tokenizer_digest()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the draft model's tokenizer, ", own->tokenizer_digest(),
                      ", is not the model's, ", text.tokenizer_digest()));
   }
-  ASSIGN_OR_RETURN(LoadedModel loaded, LoadExecutor(load));
-  return DraftModel(std::move(loaded), load.max_batch_tokens);
+  absl::StatusOr<LoadedModel> loaded = LoadExecutor(load);
+  if (!loaded.ok()) {
+    return absl::Status(loaded.status().code(),
+                        absl::StrCat("draft model ", load.dir, ": ", loaded.status().message()));
+  }
+  return DraftModel(*std::move(loaded), load.max_batch_tokens);
 }
 
 absl::StatusOr<std::shared_ptr<Drafter>> DraftModel::MakeDrafter(const LoadedModel& target,
@@ -57,9 +61,23 @@ absl::StatusOr<std::shared_ptr<Drafter>> DraftModel::MakeDrafter(const LoadedMod
                           .vocab_size = loaded_.config.vocab_size,
                           .target_vocab_size = target.config.vocab_size,
                           .context_length = loaded_.config.context_length,
-                          .max_rows = max_rows_},
+                          .max_rows = max_rows_,
+                          .on_lost =
+                              [](const absl::Status& why) {
+                                Log(LogSeverity::kWarning,
+                                    "the draft model has failed; there are no more drafts",
+                                    {{"reason", why.ToString()}});
+                              }},
       std::move(loaded_.executor), clock);
   RETURN_IF_ERROR(drafter->Calibrate());
+  Log(LogSeverity::kInfo, "loaded the draft model",
+      {{"architecture", loaded_.config.architecture},
+       {"parameters", loaded_.num_parameters},
+       {"weights", loaded_.weight_format},
+       {"kv", loaded_.kv_format},
+       {"backend", loaded_.backend_name},
+       {"kv_blocks", loaded_.num_blocks},
+       {"kv_bytes", loaded_.ranks[0].kv_bytes}});
   return drafter;
 }
 

@@ -22,8 +22,8 @@ absl::StatusOr<LoadOptions> PlanDraftLoad(const WorkerConfig& config, int contex
 // memory is left, and gets its KV cache behind it.
 class DraftModel {
  public:
-  // target: options of the model that is loaded next. InvalidArgument where its tokenizer is not
-  // that of `text`, the target's.
+  // target: of the model that is loaded next, its folder and context. InvalidArgument where the
+  // draft model's tokenizer is not that of `text`, the target's.
   static absl::StatusOr<DraftModel> Load(const WorkerConfig& config, const LoadOptions& target,
                                          const TextModel& text);
 

@@ -154,9 +154,13 @@ void Engine::Impl::PublishLoad() {
 
 absl::Status Engine::Impl::BeginStep(const Moment& now) {
   const int num_before = scheduler.num_under_way();
+  // A drafter may take its time, and nothing runs meanwhile.
+  const bool may_wait = options.drafter != nullptr && options.drafter->works_in_batches();
+  if (works_apart && num_before == 0 && may_wait) scheduler.Deliver();
   const StepPlan& plan = scheduler.Schedule(now);
   if (scheduler.num_under_way() == num_before) return absl::OkStatus();
-  begun[static_cast<size_t>(num_before)] = {now, scheduler.predicted()};
+  // What a drafter took is no part of the step.
+  begun[static_cast<size_t>(num_before)] = {Now(), scheduler.predicted()};
   if (!works_apart) scheduler.Deliver();
   {
     absl::MutexLock lock(&mutex);

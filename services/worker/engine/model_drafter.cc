@@ -120,6 +120,7 @@ bool ModelDrafter::RunStep(const StepLoad& load) {
   const absl::Duration begin = clock_.Elapsed();
   auto result = executor_->Run(plan_, [](std::span<uint32_t>) {});
   lost_ = !result.ok();
+  if (lost_ && options_.on_lost) options_.on_lost(result.status());
   if (lost_) return false;
   cost_.Observe(load, clock_.Elapsed() - begin);
   result_ = *std::move(result);

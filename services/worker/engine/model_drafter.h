@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct ModelDrafterOptions {
   int max_rows = 0;           // of one step of it
   // What sequences lack in its cache is read in pieces that are predicted to take this long.
   absl::Duration longest_step = absl::Milliseconds(50);
+  // Called once, where the executor fails; there are no more drafts then. May be null.
+  std::function<void(const absl::Status&)> on_lost;
 };
 
 // A smaller model of the same vocabulary guesses: all sequences of a step together, a token of each

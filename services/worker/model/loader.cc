@@ -146,12 +146,12 @@ absl::StatusOr<int> NumBlocks(const LoadOptions& options, const LoadPlan& plan,
                               bool has_device_memory) {
   const int64_t max_blocks = MaxBlocks(options);
   int64_t blocks = options.num_blocks;
+  const int64_t block = plan.BlockBytes(options.block_size) + options.other_block_bytes;
   if (options.cache_later) return 0;
   if (has_device_memory && blocks == 0 && options.kv_cache_memory == 0) return 0;
   if (blocks == 0) {
     RETURN_IF_ERROR(CheckRange("kv_cache_memory", options.kv_cache_memory, 1,
                                std::numeric_limits<int64_t>::max()));
-    const int64_t block = plan.BlockBytes(options.block_size) + options.other_block_bytes;
     blocks = std::min(options.kv_cache_memory / block, max_blocks);
   } else {
     RETURN_IF_ERROR(CheckRange("kv_blocks", blocks, 1, max_blocks));
@@ -161,7 +161,7 @@ absl::StatusOr<int> NumBlocks(const LoadOptions& options, const LoadPlan& plan,
         absl::StrCat("the KV cache has ", blocks, " blocks of ", options.block_size, " tokens, ",
                      blocks * options.block_size, " tokens; one sequence of max_context_tokens, ",
                      plan.config.context_length, ", needs ", plan.min_blocks, " blocks, ",
-                     plan.min_blocks * plan.BlockBytes(options.block_size), " bytes"));
+                     plan.min_blocks * block, " bytes"));
   }
   return static_cast<int>(blocks);
 }
@@ -409,8 +409,9 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
 }
 
 absl::Status MakeCache(int num_blocks, LoadedModel& model) {
-  CONTINUO_CHECK(model.resize != nullptr && num_blocks >= 1);
+  CONTINUO_CHECK(model.resize != nullptr && model.executor != nullptr && num_blocks >= 1);
   RETURN_IF_ERROR(model.resize(num_blocks, model.ranks));
+  model.resize = nullptr;
   model.num_blocks = num_blocks;
   return absl::OkStatus();
 }

@@ -60,7 +60,7 @@ struct RankMemory {
   int64_t graph_bytes = 0;    // that the device's memory lost to graphs, where that was measured
 };
 
-// A model ready to run. `executor` owns everything; the rest describes it.
+// A model ready to run. `executor` owns everything; the rest describes it, but for `resize`.
 struct LoadedModel {
   ModelConfig config;  // context_length cut to max_context_tokens
   std::unique_ptr<Executor> executor;

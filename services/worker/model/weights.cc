@@ -176,8 +176,8 @@ class Source {
       fits[static_cast<size_t>(task)] = all;
     });
     if (std::ranges::count(fits, false) == 0) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("weights: tensor ", name_, " has elements above 65504, the largest of fp16"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "weights: tensor ", name_, " has elements that overflow fp16, whose largest is 65504"));
   }
 
  private:

@@ -90,7 +90,7 @@ TEST(CudaModelTest, WeightsBecomeFp16OrAreRefused) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(
         std::string(status.message()),
-        AllOf(HasSubstr("tensor model.layers.1.mlp.down_proj.weight"), HasSubstr("above 65504")));
+        AllOf(HasSubstr("tensor model.layers.1.mlp.down_proj.weight"), HasSubstr("overflow fp16")));
   }
   EXPECT_THAT(CudaShim::Alive(), IsEmpty());
 }
@@ -185,7 +185,7 @@ TEST(CudaModelTest, ADraftModelChangesNoToken) {
 TEST(CudaModelTest, ADraftModelsKvBlocksAreCounted) {
   for (const char* device : {"cuda:0", "cuda:0,1"}) {
     const ShimDevice shim = {.free_bytes = kGiB, .graph_bytes = int64_t{1} << 20};
-    CudaShim::Reset({.devices = {shim, shim}});
+    CudaShim::Reset({.devices = {shim, {.graph_bytes = int64_t{1} << 20}}});
     const TinyModel files({.num_layers = 3}), other({.seed = 2});
     LoadOptions options;
     options.max_batch_tokens = 64;

@@ -181,7 +181,9 @@ inline void CheckDraftModel(const std::string& device) {
     EXPECT_EQ(guessed.logprobs, plain.logprobs);
     EXPECT_GT(guessed.num_drafts, is_same ? 50 : 0);
     // Of what is not drawn in the same order, since the draft model is not deterministic.
-    EXPECT_GE(guessed.num_hits, is_same ? guessed.num_drafts / 2 : 0);
+    if (is_same) {
+      EXPECT_GE(guessed.num_hits, guessed.num_drafts / 2);
+    }
   }
 }
 

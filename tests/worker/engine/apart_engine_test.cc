@@ -153,6 +153,36 @@ TEST_F(ApartEngineTest, AStepThatFailsLosesNothingThatWasKnownBefore) {
   EXPECT_EQ(given_, expected);
 }
 
+// One that takes its time and guesses nothing.
+class SlowDrafter : public Drafter {
+ public:
+  SlowDrafter(ManualClock* clock, const std::vector<int32_t>* given)
+      : clock_(*clock), given_(*given) {}
+  void Propose(const Sequence&, int, std::vector<int32_t>& drafts) override { drafts.clear(); }
+  bool works_in_batches() const override { return true; }
+  void Prepare(std::span<const DraftAsk> asks) override {
+    ++num_asked;
+    EXPECT_EQ(static_cast<int>(given_.size()), NumAnswered(*asks[0].sequence));
+    clock_.Advance(absl::Seconds(1));
+  }
+  int num_asked = 0;
+
+ private:
+  ManualClock& clock_;
+  const std::vector<int32_t>& given_;
+};
+
+// What has been drawn does not wait for a drafter, and steps take as long as they do without one.
+TEST_F(ApartEngineTest, NothingWaitsForADrafterThatIsKnown) {
+  const auto drafter = std::make_shared<SlowDrafter>(&clock_, &given_);
+  options_.drafter = drafter;
+  const Request request = Asking(200);
+  EXPECT_TRUE(Answer(request).ok());
+  EXPECT_EQ(given_, FakeAnswer(request, 0, kVocab));
+  EXPECT_GT(drafter->num_asked, 3);
+  EXPECT_EQ(metrics_.step_seconds.sum(), 0);
+}
+
 // Drafts are asked for again and again, in between steps are planned ahead.
 TEST_F(ApartEngineTest, WhereNoDraftsAreFoundMoreAndMoreStepsGoAhead) {
   options_.drafter = std::make_shared<PromptLookup>();

@@ -15,6 +15,7 @@
 namespace continuo {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -156,11 +157,13 @@ TEST(ModelDrafterTest, NothingBeyondTheContextOrTheVocabulary) {
 }
 
 TEST(ModelDrafterTest, AFailedExecutorIsNotAskedAgain) {
-  Fixture f;
+  std::vector<std::string> told;
+  Fixture f({.on_lost = [&](const absl::Status& why) { told.push_back(why.ToString()); }});
   Generation g(1);
   f.executor->FailWith(absl::InternalError("lost"));
   EXPECT_THAT(f.Drafts(g.s, 4), IsEmpty());
   EXPECT_THAT(f.Drafts(g.s, 4), IsEmpty());
+  EXPECT_THAT(told, ElementsAre("INTERNAL: lost"));
 }
 
 // A step of the target takes 10 ms, one of the draft model `draft`.
