@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole models on CudaBackend over the shim: loading, memory, steps, failures.
-#include <array>
+// Whole models on CudaBackend over the shim: loading, steps, failures.
 #include <cstring>
 #include <string>
 #include <thread>
@@ -11,8 +10,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/bfloat16.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/memory_plan.h"
 #include "kernels/replica.h"
 #include "tests/kernels/cuda/model_cases.h"
 #include "tests/kernels/cuda/overlap_cases.h"
@@ -180,49 +177,6 @@ TEST(CudaModelTest, ADraftModelChangesNoToken) {
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
 
-// The first device's memory is for both models' KV blocks; with what the draft model's graphs take,
-// all but the margin is used.
-TEST(CudaModelTest, ADraftModelsKvBlocksAreCounted) {
-  for (const char* device : {"cuda:0", "cuda:0,1"}) {
-    const ShimDevice shim = {.free_bytes = kGiB, .graph_bytes = int64_t{1} << 20};
-    CudaShim::Reset({.devices = {shim, {.graph_bytes = int64_t{1} << 20}}});
-    const TinyModel files({.num_layers = 3}), other({.seed = 2});
-    LoadOptions options;
-    options.max_batch_tokens = 64;
-    options.warm_up_sequences = 9;
-    options.dir = other.dir();
-    options.device = "cuda:0";
-    options.cache_later = true;
-    auto draft = LoadExecutor(options);
-    ASSERT_TRUE(draft.ok()) << draft.status();
-    options.dir = files.dir();
-    options.device = device;
-    options.cache_later = false;
-    const auto target = [&](int64_t other_block_bytes) {
-      options.other_block_bytes = other_block_bytes;
-      auto loaded = LoadExecutor(options);
-      CONTINUO_CHECK(loaded.ok());
-      return *std::move(loaded);
-    };
-    const int alone = target(0).num_blocks;
-    const LoadedModel model = target(draft->bytes_per_block);
-    EXPECT_LT(model.num_blocks, alone);
-    const absl::Status made = MakeCache(model.num_blocks, *draft);
-    ASSERT_TRUE(made.ok()) << made;
-    const auto devices = cuda::FindDevices(std::array{0});
-    ASSERT_TRUE(devices.ok());
-    const int64_t free = devices->front().free_bytes;
-    EXPECT_GE(free, cuda::kMeasuredMargin);
-    EXPECT_LT(free, cuda::kMeasuredMargin + (64 << 20));
-
-    options.warm_up_sequences = 0;
-    options.device = "cpu";
-    options.kv_cache_memory = 1000 * (model.bytes_per_block + draft->bytes_per_block) - 1;
-    EXPECT_EQ(target(draft->bytes_per_block).num_blocks, 999);
-  }
-  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
-}
-
 // A step of 100 rows and samples, of which the head takes two slices, is given to the device as a
 // whole.
 TEST(CudaModelTest, ManySamplesAreDrawnWithoutAWaitBetween) {
@@ -309,109 +263,6 @@ TEST(CudaModelTest, AResultIsExactWhereItIsDeterministic) {
   EXPECT_TRUE(LoadOn(files, "cpu").is_exact);
 }
 
-// Everything that is free beside weights, activations, workspaces and the margin becomes KV blocks,
-// of the device with the least room.
-TEST(CudaModelTest, TheDevicesMemoryDecidesTheKvBlocks) {
-  CudaShim::Reset({.devices = {{.total_bytes = 5 * kGiB / 4, .free_bytes = 5 * kGiB / 4},
-                               {.total_bytes = kGiB, .free_bytes = kGiB}}});
-  const TinyModel files;
-  LoadOptions options;
-  options.dir = files.dir();
-  const auto blocks = [&](const std::string& device) {
-    options.device = device;
-    const auto loaded = LoadExecutor(options);
-    CONTINUO_CHECK(loaded.ok());
-    EXPECT_LE(loaded->ranks[0].kv_bytes, 5 * kGiB / 4 - (int64_t{768} << 20));
-    return loaded->num_blocks;
-  };
-  // 2 layers of 16 positions of 2 heads of 8 floats, keys and values.
-  EXPECT_GT(blocks("cuda:0"), (kGiB / 4) / (2 * 16 * 2 * 8 * 4 * 2));
-  const int of_small = blocks("cuda:1");
-  EXPECT_LT(of_small, blocks("cuda:0") / 2);
-  EXPECT_LE(blocks("cuda:0,1"), 2 * of_small + 1);
-  options.num_blocks = 20;
-  EXPECT_EQ(blocks("cuda:0"), 20);
-}
-
-// Steps of every shape run before the KV cache takes what their graphs leave; none of those that
-// follow is enqueued op by op, and none lacks memory.
-class CudaWarmUpTest : public ::testing::TestWithParam<const char*> {
- protected:
-  CudaWarmUpTest() : files_({.num_layers = 1}) {
-    options_.dir = files_.dir();
-    options_.device = GetParam();
-    options_.max_batch_tokens = 64;
-    options_.warm_up_sequences = 17;
-  }
-
-  LoadedModel Load(int64_t graph_bytes) {
-    const ShimDevice device = {.free_bytes = kGiB, .graph_bytes = graph_bytes};
-    CudaShim::Reset({.devices = {device, device}});
-    auto loaded = LoadExecutor(options_);
-    EXPECT_TRUE(loaded.ok()) << loaded.status();
-    CONTINUO_CHECK(loaded.ok());
-    return *std::move(loaded);
-  }
-  // Of a rank.
-  int Count(const std::string& function) const {
-    int n = 0;
-    for (const ShimCall& call : CudaShim::Calls()) {
-      n += call.function == function && call.device == 0 ? 1 : 0;
-    }
-    return n;
-  }
-  static void RunStepsOf1To17(LoadedModel& model) {
-    for (int rows = 1; rows <= 17; ++rows) {
-      PlanBuilder builder(model.block_size, 4);
-      const std::vector<int32_t> token = {5};
-      for (int id = 0; id < rows; ++id) builder.Add(id, 0, token, LastOf(token));
-      EXPECT_TRUE(model.executor->Run(builder.plan(), [](std::span<uint32_t>) {}).ok());
-    }
-    EXPECT_THAT(CudaShim::Violations(), IsEmpty());
-  }
-
-  const TinyModel files_;
-  LoadOptions options_;
-};
-
-TEST_P(CudaWarmUpTest, AWarmDeviceHasItsGraphsAndTheRoomForThem) {
-  constexpr int64_t kGraph = int64_t{20} << 20;
-  const std::vector<RankMemory> without = Load(0).ranks;
-  // More than where nothing is measured.
-  options_.warm_up_sequences = 0;
-  EXPECT_LT(Load(0).ranks[0].kv_bytes, without[0].kv_bytes - (int64_t{500} << 20));
-  options_.warm_up_sequences = 17;
-  LoadedModel model = Load(kGraph);
-  // 1, 2, 4, 8, 16 and 24 rows, a context that fits one table.
-  for (size_t rank = 0; rank < without.size(); ++rank) {
-    EXPECT_EQ(without[rank].graph_bytes, 0);
-    EXPECT_EQ(model.ranks[rank].graph_bytes, 6 * kGraph);
-    EXPECT_NEAR(static_cast<double>(model.ranks[rank].kv_bytes),
-                static_cast<double>(without[rank].kv_bytes - 6 * kGraph), 1 << 20);
-  }
-  EXPECT_EQ(Count("cudaGraphInstantiate"), 12);
-  const int launches = Count("cudaGraphLaunch"), mallocs = Count("cudaMalloc");
-  RunStepsOf1To17(model);
-  EXPECT_EQ(Count("cudaGraphLaunch"), launches + 17);
-  EXPECT_EQ(Count("cudaGraphInstantiate"), 12);
-  EXPECT_EQ(Count("cudaMalloc"), mallocs);
-}
-
-TEST_P(CudaWarmUpTest, WithoutGraphsEveryStepIsEnqueued) {
-  options_.graphs = false;
-  LoadedModel model = Load(int64_t{20} << 20);
-  EXPECT_EQ(model.ranks[0].graph_bytes, 0);
-  const int mallocs = Count("cudaMalloc");
-  RunStepsOf1To17(model);
-  EXPECT_EQ(Count("cudaMalloc"), mallocs);
-  EXPECT_EQ(Count("cudaStreamBeginCapture"), 0);
-}
-
-INSTANTIATE_TEST_SUITE_P(, CudaWarmUpTest, ::testing::Values("cuda:0", "cuda:0,1"),
-                         [](const auto& info) {
-                           return info.param[6] == '\0' ? "one_rank" : "two_ranks";
-                         });
-
 // Rows that fill a step up change nothing of the others, and no other sequence's keys and values.
 TEST(CudaModelTest, ThreeSequencesDecodeAsFour) {
   CudaShim::Reset({});
@@ -437,20 +288,6 @@ TEST(CudaModelTest, ThreeSequencesDecodeAsFour) {
     };
     ExpectSameScores(scores(cuda), scores(cpu), 1e-3f);
   }
-}
-
-TEST(CudaModelTest, WhatDoesNotFitIsOneLineWithTheNumbers) {
-  CudaShim::Reset(
-      {.devices = {{.total_bytes = 1 << 30, .free_bytes = (int64_t{768} << 20) + (98 << 20)}}});
-  const TinyModel files;
-  LoadOptions options;
-  options.dir = files.dir();
-  options.device = "cuda:0";
-  const absl::Status status = LoadExecutor(options).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("out of memory: cuda:0 (Shim) has"), HasSubstr("free of 1.00 GiB")));
-  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
 }
 
 TEST(CudaModelTest, WhatADeviceDoesNotDoIsRefused) {
