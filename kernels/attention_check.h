@@ -13,6 +13,8 @@ inline void CheckAttention(const Tensor& out, const Tensor& q, const PagedKv& kv
   CONTINUO_CHECK(q.rows() == out.rows() && q.cols() == out.cols());
   CONTINUO_CHECK(kv.query_begin.dtype == DType::kI32);
   CONTINUO_CHECK(kv.query_begin.size() == kv.kv_len.size() + 1);
+  CONTINUO_CHECK(kv.num_single >= 0 && kv.num_single <= kv.kv_len.size());
+  CONTINUO_CHECK(kv.num_single <= q.rows());
   CONTINUO_CHECK(kv.kv_len.dtype == DType::kI32 && kv.block_tables.dtype == DType::kI32);
   CONTINUO_CHECK(params.window >= 0 && params.softcap >= 0 && params.head_dim > 0 &&
                  params.heads_per_kv_head > 0);

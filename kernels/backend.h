@@ -44,7 +44,15 @@ struct PagedKv {
   Tensor block_tables;  // [num_seqs, max_blocks] i32, -1 padded
   Tensor kv_len;        // [num_seqs] i32: tokens in the cache, this step's included
   Tensor query_begin;   // [num_seqs + 1] i32: rows of each sequence, back to back
+  int num_single = 0;   // so many sequences, the first ones, have one row each; others may, too
 };
+
+// What num_single is for such a query_begin.
+inline int NumSingle(std::span<const int32_t> query_begin) {
+  size_t n = 0;
+  while (n + 1 < query_begin.size() && query_begin[n + 1] == query_begin[n] + 1) ++n;
+  return static_cast<int>(n);
+}
 
 struct AttentionParams {
   int num_heads = 0;     // of q and out: [rows, num_heads * head_dim]

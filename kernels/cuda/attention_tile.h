@@ -9,12 +9,13 @@
 #include <type_traits>
 
 #include "kernels/cuda/chunk.h"
+#include "kernels/cuda/divisor.h"
 #include "kernels/cuda/kv_layout.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/query_tile.h"
 
-// What a block does with a tile of queries and one of positions: copies to shared memory, bytes
-// that become numbers of 16 bits, scores, weights and sums in a warp's registers. For .cu files.
+// What a block does with a tile of queries and one of positions: copies to shared memory, scores,
+// weights and sums in a warp's registers. For .cu files.
 namespace continuo::cuda {
 
 inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
@@ -48,49 +49,32 @@ struct Shape {
   static constexpr size_t kTileBytes = 2 * kTile * kStride * sizeof(uint16_t) + kScaleBytes;
   // What arrives: that, or bytes, [2, kTile, kDim], then their scales.
   static constexpr size_t kStageBytes = kHasScales ? 2 * kTile * kDim + kScaleBytes : kTileBytes;
+  // Whether warps make numbers of the bytes that they compute with, each being one warp's alone,
+  // and not the block of all of them. That takes as many registers as a warp's queries.
+  static constexpr bool kIsDirect = kHasScales && kKvWarps > 1 && kDim <= 128;
   static constexpr size_t kQueryBytes = kQueries * kStride * sizeof(uint16_t);
-  // Queries, two stages, and a tile where a stage is none.
+  // Queries, two stages, and a tile where warps do not compute with stages.
   static constexpr size_t kSharedBytes =
-      kQueryBytes + 2 * kStageBytes + (kHasScales ? kTileBytes : 0);
+      kQueryBytes + 2 * kStageBytes + (kHasScales && !kIsDirect ? kTileBytes : 0);
+  // Blocks that are to fit a multiprocessor at once: what 227 KiB of shared memory hold, and no
+  // more than leave a thread the registers that it needs.
+  static constexpr size_t kThatFit = (size_t{227} << 10) / (kSharedBytes + 1024);
+  static constexpr int kBlocks = kThatFit < 3 ? static_cast<int>(kThatFit) : 3;
+  // Where 16 bytes of a row lie in it. Warps that compute with stages read eight rows' at once, or
+  // four of a row and four of the next one: in other banks.
+  static CONTINUO_HOST_DEVICE constexpr int PieceOf(int row, int piece) {
+    if (!kIsDirect) return piece;
+    return piece ^ (kDim >= 128 ? (row & 1) << 2 | (row >> 1 & 3) : row >> 1 & 3);
+  }
+  // Which of a head's elements a thread of lane 4 r + q has in sums[i][j] (Accumulator) and, j
+  // being 0 or 1, in sums[i][2 + j].
+  static CONTINUO_HOST_DEVICE constexpr int ElementOf(int i, int q, int j) {
+    return kIsDirect ? i / 2 * 16 + q * 4 + j * 2 + i % 2 : i * 8 + q * 2 + j;
+  }
   static_assert(kSlice % 16 == 0 && kDim % 16 == 0);
   // Where the warps of a tile meet: sums, then maxima and sums of weights.
   static_assert(kKvWarps == 1 || kKvWarps * kQueries * (kDim + 2) * sizeof(float) <= kSharedBytes);
 };
-
-template <typename Number>
-__device__ inline uint32_t Pack(float low, float high) {
-  Chunk<Number, 2> both;
-  Store(&both.at[0], low);
-  Store(&both.at[1], high);
-  uint32_t pair = 0;
-  memcpy(&pair, &both, sizeof(pair));
-  return pair;
-}
-
-// The numbers of two bytes, bits 0 to 7 and 16 to 23 of a word. bf16 has 8 significant bits and f16
-// 11, which is enough for both types, so this is exact. e4m3's NaN, 0x7f and 0xff, becomes ±480;
-// nothing writes it to a cache.
-template <typename Number, typename Element>
-__device__ inline uint32_t WidenPair(uint32_t two) {
-  constexpr bool kIsHalf = std::is_same_v<Number, Half>;
-  static_assert(std::is_same_v<Element, int8_t> || std::is_same_v<Element, uint8_t>);
-  // Integers: the number of an exponent whose units are 1 and of a fraction of their low seven
-  // bits; less the former, and of negative ones 128. e4m3: its exponent has a bias of 7 instead of
-  // Number's; numbers below the normal ones are that in all.
-  if constexpr (std::is_same_v<Element, uint8_t> && kIsHalf) {
-    return MultiplyAddPairs<Number>((two << 7 & 0x3f803f80) | (two << 8 & 0x80008000), 0x5c005c00,
-                                    0x80008000);  // times 2^8, less zero
-  } else if constexpr (std::is_same_v<Element, uint8_t>) {
-    return MultiplyAddPairs<Number>((two << 4 & 0x07f007f0) | (two << 8 & 0x80008000), 0x7b807b80,
-                                    0x80008000);  // times 2^120
-  } else if constexpr (kIsHalf) {
-    return MultiplyAddPairs<Number>(0x64006400 | (two & 0x007f007f), 0x3c003c00,
-                                    0xe400e400 | (two & 0x00800080));  // 1024, times 1
-  } else {
-    return MultiplyAddPairs<Number>(0x43004300 | (two & 0x007f007f), 0x3f803f80,
-                                    0xc300c300 | (two & 0x00800080));  // 128, times 1
-  }
-}
 
 // Copies of a block: its threads take neighbouring 16 bytes.
 template <typename S>
@@ -99,113 +83,130 @@ __device__ void StartQueries(typename S::Number* shared, const typename S::Numbe
   constexpr int kPieces = S::kDim / 8;
   for (int i = static_cast<int>(threadIdx.x); i < S::kQueries * kPieces; i += S::kThreads) {
     const int query = i / kPieces, d = i % kPieces * 8;
-    const typename S::Number* from = nullptr;
-    if (query < tile.num_pairs && d < step.head_dim) {
-      from = q + (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d;
-    }
-    StartCopy16(shared + query * S::kStride + d, from);
+    const bool wanted = query < tile.num_pairs && d < step.head_dim;
+    const typename S::Number* from = q;
+    if (wanted) from += (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d;
+    StartCopy16(shared + query * S::kStride + d, from, wanted);
   }
 }
 
-// 16 bytes that lie at 4, the first `n` of them, a multiple of 4; zeros behind them, or where
-// `from` is null.
-__device__ inline void StartWords(unsigned char* shared, const void* from, int n) {
+// Where the positions of a sequence lie, of one key-value head.
+template <typename Element>
+struct PagedRows {
+  const Element* keys;  // of the head, in block 0
+  const int32_t* table;
+  Divisor by_size;
+  uint32_t size;         // of a block, positions
+  uint32_t block_bytes;  // from a block to the next one
+  uint32_t half_bytes;   // from its keys to its values
+  int head_dim;
+
+  struct Place {
+    const unsigned char* block;  // its keys
+    uint32_t row;
+  };
+  // Of a position; block 0 where it is not `wanted`, whose table entry is not read.
+  __device__ Place PlaceOf(uint32_t position, bool wanted) const {
+    const uint32_t number = by_size.Divide(position);
+    const auto block = static_cast<uint32_t>(wanted ? table[number] : 0);
+    return {reinterpret_cast<const unsigned char*>(keys) + uint64_t{block} * block_bytes,
+            position - number * size};
+  }
+};
+template <typename Element>
+__device__ PagedRows<Element> RowsOf(const KvLayout<Element>& kv, Divisor by_size,
+                                     const int32_t* table, int kv_head) {
+  const auto half_bytes = static_cast<uint32_t>(kv.HalfBlock() * sizeof(Element));
+  return {.keys = kv.Rows(0, kv_head, 0),
+          .table = table,
+          .by_size = by_size,
+          .size = static_cast<uint32_t>(kv.block_size),
+          .block_bytes = 2 * half_bytes * static_cast<uint32_t>(kv.num_heads),
+          .half_bytes = half_bytes,
+          .head_dim = kv.head_dim};
+}
+
+// 16 bytes that lie at 4, the first `n` of them, a multiple of 4; zeros behind them, or where they
+// are not wanted.
+__device__ inline void StartWords(unsigned char* shared, const unsigned char* from, int n,
+                                  bool wanted) {
   CONTINUO_UNROLL
   for (int i = 0; i < 16; i += 4) {
-    const void* word = nullptr;
-    if (from != nullptr && i < n) word = static_cast<const unsigned char*>(from) + i;
-    StartCopy4(shared + i, word);
+    const bool is_in = wanted && i < n;
+    StartCopy4(shared + i, is_in ? from + i : from, is_in);
   }
 }
 
-// The keys and values of positions [begin, begin + kTile); zeros where nobody sees them. Rows of
-// bytes lie at 16 bytes where heads and blocks are multiples of 16 and of 4, else at 4.
-template <typename S>
-__device__ void StartTile(unsigned char* stage, const KvLayout<const typename S::Element>& kv,
-                          const int32_t* table, int kv_head, int64_t begin, const SeenRange& seen) {
-  using Element = typename S::Element;
-  constexpr int kPiece = 16 / sizeof(Element), kPieces = S::kDim / kPiece;
+// The keys and values of positions [begin, begin + kTile); zeros where nobody sees them. A thread
+// has the same piece of a row every so many rows.
+template <typename S, bool kIn16>
+__device__ void StartRows(unsigned char* stage, const PagedRows<const typename S::Element>& rows,
+                          uint32_t begin, int from, int until) {
+  constexpr int kElementBytes = static_cast<int>(sizeof(typename S::Element));
+  constexpr int kPiece = 16 / kElementBytes, kPieces = S::kDim / kPiece;
   constexpr int kRowBytes = S::kHasScales ? S::kDim : S::kStride * 2;
-  const bool in_16 = !S::kHasScales || (kv.head_dim % 16 == 0 && kv.block_size % 4 == 0);
-  const auto size = static_cast<uint32_t>(kv.block_size);
-  for (int i = static_cast<int>(threadIdx.x); i < S::kTile * kPieces; i += S::kThreads) {
-    const int row = i / kPieces, d = i % kPieces * kPiece;
-    const int64_t position = begin + row;
-    const Element* key = nullptr;
-    const Element* value = nullptr;
-    if (position >= seen.first && position < seen.end && d < kv.head_dim) {
-      const auto p = static_cast<uint32_t>(position);
-      key = kv.Rows(table[p / size], kv_head, 0) + static_cast<int64_t>(p % size) * kv.head_dim + d;
-      value = key + kv.HalfBlock();
-    }
-    unsigned char* const to = stage + row * kRowBytes + i % kPieces * 16;
-    if (in_16) {
-      StartCopy16(to, key);
-      StartCopy16(to + S::kTile * kRowBytes, value);
-    } else {
-      StartWords(to, key, kv.head_dim - d);
-      StartWords(to + S::kTile * kRowBytes, value, kv.head_dim - d);
-    }
-  }
-  if constexpr (S::kHasScales) {
-    unsigned char* const scales = stage + 2 * S::kTile * kRowBytes;
-    for (int i = static_cast<int>(threadIdx.x); i < 2 * S::kTile; i += S::kThreads) {
-      const int64_t position = begin + i % S::kTile;
-      const Element* scale = nullptr;
-      if (position >= seen.first && position < seen.end) {
-        const auto p = static_cast<uint32_t>(position);
-        scale = kv.Rows(table[p / size], kv_head, i / S::kTile) +
-                static_cast<int64_t>(size) * kv.head_dim +
-                p % size * static_cast<int64_t>(sizeof(float));
-      }
-      StartCopy4(scales + i * sizeof(float), scale);
-    }
-  }
-}
-
-template <typename Number, typename Element>
-__device__ inline Chunk<uint32_t, 4> WidenEight(const Chunk<uint32_t, 2>& bytes) {
-  Chunk<uint32_t, 4> pairs;
+  constexpr int kAtOnce = S::kThreads / kPieces;
+  static_assert(S::kThreads % kPieces == 0 && S::kTile % kAtOnce == 0);
+  const int first = static_cast<int>(threadIdx.x) / kPieces;
+  const int piece = static_cast<int>(threadIdx.x) % kPieces;
+  const bool in_head = piece * kPiece < rows.head_dim;
+  const auto row_bytes = static_cast<uint32_t>(rows.head_dim * kElementBytes);
   CONTINUO_UNROLL
-  for (int j = 0; j < 2; ++j) {
-    pairs.at[2 * j] = WidenPair<Number, Element>(PickBytes<0x4140>(bytes.at[j]));
-    pairs.at[2 * j + 1] = WidenPair<Number, Element>(PickBytes<0x4342>(bytes.at[j]));
-  }
-  return pairs;
-}
-
-// Makes a tile of a stage of bytes, once for all warps of the block. Neighbouring threads take 8
-// bytes and make 16 of them, so that they meet no bank twice.
-template <typename S>
-__device__ void WidenTile(unsigned char* tile, const unsigned char* stage) {
-  constexpr int kPieces = S::kDim / 8, kRows = 2 * S::kTile;
-  const auto* const words = reinterpret_cast<const uint32_t*>(stage);
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kPieces; i += S::kThreads) {
-    const Chunk<uint32_t, 2> bytes = LoadChunk<2>(words + 2 * i);
-    constexpr bool kAlike = std::is_same_v<typename S::Number, typename S::ValueNumber>;
-    Chunk<uint32_t, 4> pairs;
-    if (kAlike || i < S::kTile * kPieces) {
-      pairs = WidenEight<typename S::Number, typename S::Element>(bytes);
+  for (int i = 0; i < S::kTile; i += kAtOnce) {
+    const bool wanted = in_head && first + i >= from && first + i < until;
+    const auto place = rows.PlaceOf(begin + static_cast<uint32_t>(first + i), wanted);
+    const unsigned char* const key =
+        place.block + (place.row * row_bytes + (in_head ? static_cast<uint32_t>(piece) * 16 : 0));
+    const unsigned char* const value = key + rows.half_bytes;
+    unsigned char* const key_to =
+        stage + (first + i) * kRowBytes + S::PieceOf(first + i, piece) * 16;
+    unsigned char* const value_to = key_to + S::kTile * kRowBytes;
+    if constexpr (kIn16) {
+      StartCopy16(key_to, key, wanted);
+      StartCopy16(value_to, value, wanted);
     } else {
-      pairs = WidenEight<typename S::ValueNumber, typename S::Element>(bytes);
+      StartWords(key_to, key, rows.head_dim - piece * kPiece, wanted);
+      StartWords(value_to, value, rows.head_dim - piece * kPiece, wanted);
     }
-    auto* const row = reinterpret_cast<uint32_t*>(tile) + i / kPieces * (S::kStride / 2);
-    StoreChunk<4>(row + i % kPieces * 4, pairs);
   }
-  const uint32_t* const from = words + kRows * S::kDim / 4;
-  uint32_t* const to = reinterpret_cast<uint32_t*>(tile) + kRows * S::kStride / 2;
-  for (int i = static_cast<int>(threadIdx.x); i < kRows; i += S::kThreads) to[i] = from[i];
 }
 
-// What a thread has of its warp's 16 queries. With r = lane / 4, c = 2 (lane % 4): sums[i] holds
-// elements 8 i + c, + 1 of query r, then of query r + 8; max, weight and position are those
-// queries'.
+// Those and, of bytes, their scales. Rows of bytes lie at 16 bytes where heads and blocks are
+// multiples of 16 and of 4, else at 4.
+template <typename S>
+__device__ void StartTile(unsigned char* stage, const PagedRows<const typename S::Element>& rows,
+                          int64_t tile_begin, const SeenRange& seen) {
+  const auto begin = static_cast<uint32_t>(tile_begin);
+  const auto from = static_cast<int>(Max(0, seen.first - tile_begin));
+  const auto until = static_cast<int>(Min(S::kTile, seen.end - tile_begin));
+  if constexpr (!S::kHasScales) {
+    StartRows<S, true>(stage, rows, begin, from, until);
+  } else {
+    if (rows.head_dim % 16 == 0 && rows.size % 4 == 0) {
+      StartRows<S, true>(stage, rows, begin, from, until);
+    } else {
+      StartRows<S, false>(stage, rows, begin, from, until);
+    }
+    static_assert(S::kThreads == 2 * S::kTile);
+    const int thread = static_cast<int>(threadIdx.x), row = thread % S::kTile;
+    const bool wanted = row >= from && row < until;
+    const auto place = rows.PlaceOf(begin + static_cast<uint32_t>(row), wanted);
+    const unsigned char* const scale =
+        place.block + (thread < S::kTile ? 0 : rows.half_bytes) +
+        (rows.size * static_cast<uint32_t>(rows.head_dim) + place.row * 4);
+    StartCopy4(stage + 2 * S::kTile * S::kDim + thread * 4, scale, wanted);
+  }
+}
+
+// What a thread has of its warp's 16 queries. With r = lane / 4, q = lane % 4: sums[i] holds
+// elements ElementOf(i, q, 0) and (i, q, 1) of query r, then of query r + 8; the others are of
+// those queries, too.
 template <typename S>
 struct Accumulator {
   float sums[S::kDim / 8][4] = {};
-  float max[2] = {kLowest, kLowest};
-  float weight[2] = {0, 0};  // of this thread's positions, until Reduce
-  int64_t position[2];       // -1: no query
+  float max[2] = {kLowest, kLowest};  // times log2 e
+  float weight[2] = {0, 0};           // of this thread's positions, until Reduce
+  int32_t first[2], last[2];          // what is seen in this split, perhaps nothing
 
   __device__ void Reduce() {
     CONTINUO_UNROLL
@@ -240,47 +241,53 @@ __device__ void Score(float (&scores)[S::kSlice / 8][4], const typename S::Numbe
   }
 }
 
-// Scores of keys that are bytes, times the keys' scales.
-template <typename S>
-__device__ void ScaleScores(float (&scores)[S::kSlice / 8][4], const float* scales) {
-  const int c = static_cast<int>(threadIdx.x) % 4 * 2;
-  CONTINUO_UNROLL
-  for (int i = 0; i < S::kSlice / 8; ++i) {
-    const Chunk<float, 2> scale = LoadChunk<2>(scales + i * 8 + c);
-    CONTINUO_UNROLL
-    for (int j = 0; j < 4; ++j) scores[i][j] *= scale.at[j % 2];
-  }
-}
-
-// Scores become weights, what was summed up is scaled to the new maximum. `scales` are those of
-// values that are bytes, by which weights are multiplied once they are summed; where a row does not
-// see a position its weight is 0 whatever the scale, which is NaN where the value was not finite.
+// Scores become weights, what was summed up is scaled to the new maximum. `begin` is the slice's
+// first position; all_seen: every query sees all of it. `scales` are those of values that are
+// bytes, by which weights are multiplied once they are summed; where a row does not see a position
+// its weight is 0 whatever the scale, which is NaN where the value was not finite. few_queries:
+// there are none but the first 8, of the others nothing is used.
 template <typename S>
 __device__ void Weigh(Accumulator<S>& acc, float (&scores)[S::kSlice / 8][4],
-                      const AttentionStep& step, const SeenRange& seen, int64_t begin,
-                      [[maybe_unused]] const float* scales) {
+                      const AttentionStep& step, int32_t begin, bool all_seen,
+                      [[maybe_unused]] const float* scales, bool few_queries) {
   const int c = static_cast<int>(threadIdx.x) % 4 * 2;
-  CONTINUO_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const int64_t last = Min(acc.position[half], seen.end - 1);
-    const int64_t first = Max(seen.begin, FirstSeen(acc.position[half], step.window));
-    float max = acc.max[half];
+  if (step.softcap > 0) {
+    // tanh x = 1 - 2 / (1 + e^(2 x)): what it loses near 0 is far below what a cap is.
+    const float twice = 2 * kLog2E * step.scale / step.softcap;
     CONTINUO_UNROLL
     for (int i = 0; i < S::kSlice / 8; ++i) {
       CONTINUO_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        const int64_t position = begin + i * 8 + c + j;
-        float& score = scores[i][half * 2 + j];
-        score *= step.scale;
-        if (step.softcap > 0) score = step.softcap * tanhf(score / step.softcap);
-        if (position < first || position > last) score = kLowest;
-        max = fmaxf(max, score);
+      for (int j = 0; j < 4; ++j) {
+        const float part = Reciprocal(1 + Exp2(scores[i][j] * twice));
+        scores[i][j] = fmaf(-2 * step.softcap, part, step.softcap);
       }
+    }
+  }
+  const float unit = (step.softcap > 0 ? 1 : step.scale) * kLog2E;
+  CONTINUO_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    if (half == 1 && few_queries) break;
+    if (!all_seen) {
+      const int32_t first = acc.first[half] - begin - c, last = acc.last[half] - begin - c;
+      CONTINUO_UNROLL
+      for (int i = 0; i < S::kSlice / 8; ++i) {
+        CONTINUO_UNROLL
+        for (int j = 0; j < 2; ++j) {
+          if (i * 8 + j < first || i * 8 + j > last) scores[i][half * 2 + j] = kLowest;
+        }
+      }
+    }
+    float max = scores[0][half * 2];
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kSlice / 8; ++i) {
+      CONTINUO_UNROLL
+      for (int j = 0; j < 2; ++j) max = fmaxf(max, scores[i][half * 2 + j]);
     }
     max = fmaxf(max, ShuffleXor(max, 1));
     max = fmaxf(max, ShuffleXor(max, 2));
-    const float origin = max == kLowest ? 0 : max * kLog2E;
-    const float shrink = exp2f(fmaf(acc.max[half], kLog2E, -origin));  // 0 at first
+    max = fmaxf(acc.max[half], max * unit);
+    const float origin = max == kLowest ? 0 : max;
+    const float shrink = Exp2(acc.max[half] - origin);  // 0 at first
     acc.max[half] = max;
     float weight = 0;
     CONTINUO_UNROLL
@@ -291,12 +298,13 @@ __device__ void Weigh(Accumulator<S>& acc, float (&scores)[S::kSlice / 8][4],
       for (int j = 0; j < 2; ++j) {
         float& score = scores[i][half * 2 + j];
         [[maybe_unused]] const bool is_seen = score != kLowest;
-        score = exp2f(fmaf(score, kLog2E, -origin));
+        score = Exp2(fmaf(score, unit, -origin));
         weight += score;
         if constexpr (S::kHasScales) score = is_seen ? score * scale.at[j] : 0;
       }
     }
     acc.weight[half] = acc.weight[half] * shrink + weight;
+    if (!AnyLane(shrink != 1)) continue;
     CONTINUO_UNROLL
     for (int i = 0; i < S::kDim / 8; ++i) {
       acc.sums[i][half * 2] *= shrink;
@@ -315,8 +323,9 @@ __device__ void AddValues(Accumulator<S>& acc, const float (&weights)[S::kSlice 
   for (int p = 0; p < S::kSlice; p += 16) {
     const float(&low)[4] = weights[p / 8];
     const float(&high)[4] = weights[p / 8 + 1];
-    const uint32_t a[4] = {Pack<Number>(low[0], low[1]), Pack<Number>(low[2], low[3]),
-                           Pack<Number>(high[0], high[1]), Pack<Number>(high[2], high[3])};
+    const uint32_t a[4] = {RoundPair<Number>(low[0], low[1]), RoundPair<Number>(low[2], low[3]),
+                           RoundPair<Number>(high[0], high[1]),
+                           RoundPair<Number>(high[2], high[3])};
     CONTINUO_UNROLL
     for (int d = 0; d < S::kDim; d += 16) {
       uint32_t b[4];

@@ -27,7 +27,7 @@ namespace continuo::cuda {
 
 // Raised whenever a kernel's bits change for some input; with `deterministic` part of the worker's
 // fingerprint.
-inline constexpr int kCudaArithmeticVersion = 3;
+inline constexpr int kCudaArithmeticVersion = 4;
 
 struct CudaBackendOptions {
   Device device;
@@ -130,6 +130,9 @@ class CudaBackend : public Backend {
                          std::span<const int64_t> piece_begin, Tensor bias);
   void PackFp8(const Weight& w, int64_t first_row, const float* rows, int64_t n);
   void MultiplyFp8(Tensor x, std::span<const Product> products);
+  // PagedAttention of some of the sequences, on tensor cores. single: each has one row.
+  void TileAttentionOf(Tensor out, Tensor q, const PagedKv& kv, const AttentionStep& step,
+                       bool single);
   void EmbedQuantised(Tensor out, const Weight& table, Tensor token_ids, int first_id, float scale);
   void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
                        const ExpertRoutes& routes, std::span<const int64_t> piece_begin,

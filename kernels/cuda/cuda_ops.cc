@@ -191,46 +191,65 @@ void CudaBackend::CopyKvBlocks(const PagedKv& kv, Tensor pairs) {
   });
 }
 
+void CudaBackend::TileAttentionOf(Tensor out, Tensor q, const PagedKv& kv,
+                                  const AttentionStep& step, bool single) {
+  const DType kept = kv.cache.dtype;
+  const int64_t max_kv_len = step.max_blocks * kv.block_size;
+  const size_t least = MinTileAttentionScratch(step.num_kv_heads, step.head_dim, max_kv_len);
+  auto* const scratch = static_cast<float*>(Scratch(std::max(least, scratch_.bytes())));
+  const TileAttentionPlan plan =
+      PlanTileAttention(step, max_kv_len, options_.device.num_multiprocessors, scratch_.bytes(),
+                        single, options_.deterministic);
+  CONTINUO_CHECK(SizeOf(kept) == 1 || kept == q.dtype);
+  Enqueue("TileAttention", [&] {
+    return WithNumber(q.dtype, [&]<typename Number>() {
+      const auto attend = [&]<typename Element>() {
+        return TileAttention(Data<Number>(out), Data<const Number>(q),
+                             LayoutOf<const Element>(kv, step.head_dim), step, plan, scratch,
+                             stream());
+      };
+      return kept == q.dtype ? attend.template operator()<Number>() : WithBytes(kept, attend);
+    });
+  });
+}
+
 void CudaBackend::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
                                  const AttentionParams& params) {
   const int64_t num_seqs = kv.kv_len.size();
   CheckAttention(out, q, kv, params);
   CONTINUO_CHECK(out.dtype == q.dtype);
   if (q.size() == 0 || !failure_.ok()) return;
-  const AttentionStep step = {.block_tables = Data<const int32_t>(kv.block_tables),
-                              .kv_len = Data<const int32_t>(kv.kv_len),
-                              .query_begin = Data<const int32_t>(kv.query_begin),
-                              .rows = q.rows(),
-                              .max_blocks = kv.block_tables.cols(),
-                              .num_seqs = static_cast<int>(num_seqs),
-                              .num_heads = params.num_heads,
-                              .num_kv_heads = params.num_kv_heads,
-                              .head_dim = params.head_dim,
-                              .heads_per_kv_head = params.heads_per_kv_head,
-                              .first_head = params.first_head,
-                              .first_kv_head = params.first_kv_head,
-                              .scale = params.scale,
-                              .softcap = params.softcap,
-                              .window = params.window};
+  AttentionStep step = {.block_tables = Data<const int32_t>(kv.block_tables),
+                        .kv_len = Data<const int32_t>(kv.kv_len),
+                        .query_begin = Data<const int32_t>(kv.query_begin),
+                        .rows = q.rows(),
+                        .max_blocks = kv.block_tables.cols(),
+                        .num_seqs = static_cast<int>(num_seqs),
+                        .num_heads = params.num_heads,
+                        .num_kv_heads = params.num_kv_heads,
+                        .head_dim = params.head_dim,
+                        .heads_per_kv_head = params.heads_per_kv_head,
+                        .first_head = params.first_head,
+                        .first_kv_head = params.first_kv_head,
+                        .scale = params.scale,
+                        .softcap = params.softcap,
+                        .window = params.window};
   const DType kept = kv.cache.dtype;
   if (q.dtype != DType::kF32 && kept != DType::kF32 && HasTileAttention(params.head_dim)) {
-    const int64_t max_kv_len = step.max_blocks * kv.block_size;
-    const size_t least = MinTileAttentionScratch(params.num_kv_heads, params.head_dim, max_kv_len);
-    auto* const scratch = static_cast<float*>(Scratch(std::max(least, scratch_.bytes())));
-    const TileAttentionPlan plan =
-        PlanTileAttention(step, max_kv_len, options_.device.num_multiprocessors, scratch_.bytes(),
-                          options_.deterministic);
-    Enqueue("TileAttention", [&] {
-      return WithNumber(q.dtype, [&]<typename Number>() {
-        const auto attend = [&]<typename Element>() {
-          return TileAttention(Data<Number>(out), Data<const Number>(q),
-                               LayoutOf<const Element>(kv, params.head_dim), step, plan, scratch,
-                               stream());
-        };
-        CONTINUO_CHECK(SizeOf(kept) == 1 || kept == q.dtype);
-        return kept == q.dtype ? attend.template operator()<Number>() : WithBytes(kept, attend);
-      });
-    });
+    // Sequences of one row are bound by reading keys and values, others by products.
+    const int num_single = options_.deterministic || !FitsSmallTiles(step) ? 0 : kv.num_single;
+    AttentionStep others = step;
+    if (num_single > 0) {
+      others.block_tables += num_single * step.max_blocks;
+      others.kv_len += num_single;
+      others.query_begin += num_single;
+      others.first_row = num_single;
+      others.rows -= num_single;
+      others.num_seqs -= num_single;
+      step.rows = step.num_seqs = num_single;
+      TileAttentionOf(out, q, kv, step, /*single=*/true);
+    }
+    if (others.num_seqs > 0) TileAttentionOf(out, q, kv, others, /*single=*/false);
     return;
   }
   Enqueue("SpanAttention", [&] {

@@ -54,7 +54,7 @@ __device__ Tile TileOf(const int32_t* expert_begin, int num_experts, int rows) {
 
 // Blocks [tiles, columns]: as many tiles as there may be, so that those which have none are few.
 template <int kRowTiles, bool kAligned, typename Matrix, typename T>
-__global__ void CONTINUO_LARGE_BLOCK_OF(kBlockThreads)
+__global__ void CONTINUO_BLOCKS_OF(kBlockThreads, 1)
     ExpertMatMulKernel(T* out, const typename Matrix::Number* x, const int32_t* x_rows,
                        const int32_t* expert_begin, int num_experts,
                        const CONTINUO_READ_IN_PLACE Matrix like,

@@ -41,7 +41,8 @@ CONTINUO_HOST_DEVICE inline float Widen(uint16_t bits) {
   return value;
 }
 
-// Rounds to nearest, ties to even; a NaN stays one, though f16's bits of it differ from the host's.
+// Rounds to nearest, ties to even; a NaN stays one, though the bits of it may differ from the
+// host's.
 CONTINUO_HOST_DEVICE inline void Store(float* to, float value) { *to = value; }
 CONTINUO_HOST_DEVICE inline void Store(Half* to, float value) {
 #ifdef __CUDA_ARCH__
@@ -51,11 +52,15 @@ CONTINUO_HOST_DEVICE inline void Store(Half* to, float value) {
 #endif
 }
 CONTINUO_HOST_DEVICE inline void Store(uint16_t* to, float value) {
+#ifdef __CUDA_ARCH__
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(*to) : "f"(value));
+#else
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));
   *to = (bits & 0x7fffffffu) > 0x7f800000u
             ? static_cast<uint16_t>((bits >> 16) | 0x40u)
             : static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
 }
 
 }  // namespace continuo::cuda

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <type_traits>
 
@@ -23,12 +25,15 @@ inline constexpr int kWarp = 32;
 
 // Of a kernel: its blocks have so many threads.
 #define CONTINUO_BLOCK_OF(threads) __launch_bounds__(threads)
-// And may have a multiprocessor's registers to themselves.
-#define CONTINUO_LARGE_BLOCK_OF(threads) __launch_bounds__(threads, 1)
+// And so many of them are to fit a multiprocessor's registers.
+#define CONTINUO_BLOCKS_OF(threads, blocks) __launch_bounds__(threads, blocks)
 // Of a kernel's parameter, const: a structure with arrays that is read where it lies.
 #define CONTINUO_READ_IN_PLACE __grid_constant__
 // Before a loop over an array that is to stay in registers.
 #define CONTINUO_UNROLL _Pragma("unroll")
+// Before one of which so many turns are to be under way at once.
+#define CONTINUO_PRAGMA(text) _Pragma(#text)
+#define CONTINUO_UNROLL_BY(n) CONTINUO_PRAGMA(unroll n)
 
 extern __shared__ __align__(16) unsigned char continuo_shared_memory[];
 // What Launch was given of the block's shared memory, 16-byte aligned.
@@ -40,6 +45,37 @@ __device__ inline void SyncWarp() { __syncwarp(); }
 __device__ inline float ShuffleXor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
+
+// 2^x to within 2^-22 of it; what would be subnormal is 0 (PTX ISA, ex2.approx.ftz). Not a call of
+// the whole warp.
+__device__ inline float Exp2(float x) {
+  float y = 0;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 1 / x to within an ulp, 0 for infinities and where it would be subnormal (PTX ISA,
+// rcp.approx.ftz). Not a call of the whole warp.
+__device__ inline float Reciprocal(float x) {
+  float y = 0;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Two numbers side by side, each rounded to Number, the first in the low half (PTX ISA, cvt). Not a
+// call of the whole warp.
+template <typename Number>
+__device__ inline uint32_t RoundPair(float low, float high) {
+  uint32_t pair = 0;
+  if constexpr (std::is_same_v<Number, Half>) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+}
+// Whether it is so for any lane.
+__device__ inline bool AnyLane(bool is_so) { return __any_sync(0xffffffffu, is_so) != 0; }
 
 // Adds to shared or device memory; returns what was there. Not a call of the whole warp.
 __device__ inline uint32_t AtomicAdd(uint32_t* to, uint32_t value) { return atomicAdd(to, value); }
@@ -112,22 +148,21 @@ __device__ inline uint32_t PickBytes(uint32_t word) {
   return __byte_perm(word, 0, kSelector);
 }
 
-// Starts copying 16 bytes, both sides aligned, to shared memory; zeros where `from` is null.
-__device__ inline void StartCopy16(void* shared, const void* from) {
+// Starts copying 16 bytes, both sides aligned, to shared memory; zeros where they are not `wanted`,
+// and `from` is not read then. Nothing else may touch them between the barrier before and
+// AwaitCopies: the compiler may move loads and stores across.
+__device__ inline void StartCopy16(void* shared, const void* from, bool wanted) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  const int bytes = from == nullptr ? 0 : 16;
-  // Of 0 bytes nothing is read, but the address has to be one of global memory.
+  const int bytes = wanted ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address),
-               "l"(__cvta_generic_to_global(from)), "r"(bytes)
-               : "memory");
+               "l"(__cvta_generic_to_global(from)), "r"(bytes));
 }
 // The same of 4 bytes.
-__device__ inline void StartCopy4(void* shared, const void* from) {
+__device__ inline void StartCopy4(void* shared, const void* from, bool wanted) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  const int bytes = from == nullptr ? 0 : 4;
+  const int bytes = wanted ? 4 : 0;
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address),
-               "l"(__cvta_generic_to_global(from)), "r"(bytes)
-               : "memory");
+               "l"(__cvta_generic_to_global(from)), "r"(bytes));
 }
 // Ends a group of this thread's copies.
 __device__ inline void EndCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -141,9 +176,10 @@ __device__ inline void AwaitCopies() {
 #else
 
 #define CONTINUO_BLOCK_OF(threads)
-#define CONTINUO_LARGE_BLOCK_OF(threads)
+#define CONTINUO_BLOCKS_OF(threads, blocks)
 #define CONTINUO_READ_IN_PLACE
 #define CONTINUO_UNROLL
+#define CONTINUO_UNROLL_BY(n)
 extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 unsigned char* SharedMemory();
 void SyncBlock();
@@ -167,8 +203,20 @@ uint32_t PickBytes(uint32_t word) {
   }
   return result;
 }
-void StartCopy16(void* shared, const void* from);
-void StartCopy4(void* shared, const void* from);
+void StartCopy16(void* shared, const void* from, bool wanted);
+void StartCopy4(void* shared, const void* from, bool wanted);
+inline float Exp2(float x) { return std::exp2f(x); }
+inline float Reciprocal(float x) { return 1 / x; }
+template <typename Number>
+uint32_t RoundPair(float low, float high) {
+  Number pair[2];
+  Store(&pair[0], low);
+  Store(&pair[1], high);
+  uint32_t bits = 0;
+  std::memcpy(&bits, pair, sizeof(bits));
+  return bits;
+}
+bool AnyLane(bool is_so);
 void EndCopies();
 void AwaitCopies(int groups);
 template <int kGroups>

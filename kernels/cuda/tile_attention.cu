@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/byte_tile.h"
 #include "kernels/cuda/launch.h"
 
 namespace continuo::cuda {
@@ -12,6 +14,7 @@ namespace {
 
 constexpr int64_t kFixedSplit = 1024;  // positions, where results must not depend on the step
 constexpr int kMaxSplits = 64;
+constexpr int kMergeThreads = 128;
 
 template <typename Number, typename Element>
 using Small64 = Shape<Number, Element, 64, 1, 4, 64>;
@@ -50,7 +53,7 @@ struct Results {
     }
     Number* const to =
         out + (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d;
-    *reinterpret_cast<uint32_t*>(to) = Pack<Number>(a / weight, b / weight);
+    *reinterpret_cast<uint32_t*>(to) = RoundPair<Number>(a / weight, b / weight);
   }
 };
 
@@ -90,9 +93,10 @@ __device__ void WriteMerged(const Accumulator<S>& acc, const Results<typename S:
     weights[place * 2 + 1] = acc.weight[half];
     CONTINUO_UNROLL
     for (int i = 0; i < S::kDim / 8; ++i) {
-      float* const to = sums + place * S::kDim + i * 8 + lane % 4 * 2;
-      to[0] = acc.sums[i][half * 2];
-      to[1] = acc.sums[i][half * 2 + 1];
+      CONTINUO_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        sums[place * S::kDim + S::ElementOf(i, lane % 4, j)] = acc.sums[i][half * 2 + j];
+      }
     }
   }
   SyncBlock();
@@ -107,7 +111,7 @@ __device__ void WriteMerged(const Accumulator<S>& acc, const Results<typename S:
     for (int w = 0; w < S::kKvWarps; ++w) {
       const int place = w * S::kQueries + query;
       if (weights[place * 2 + 1] == 0) continue;  // it saw nothing
-      const float factor = exp2f((weights[place * 2] - max) * kLog2E);
+      const float factor = Exp2(weights[place * 2] - max);
       weight += weights[place * 2 + 1] * factor;
       a += sums[place * S::kDim + d] * factor;
       b += sums[place * S::kDim + d + 1] * factor;
@@ -117,16 +121,24 @@ __device__ void WriteMerged(const Accumulator<S>& acc, const Results<typename S:
   }
 }
 
+// The tile of a block, of a key-value head.
+__device__ inline QueryTile TileOf(const AttentionStep& step, int kv_head, int tile_size,
+                                   bool small_tiles, int64_t first_tile) {
+  const int64_t number = first_tile + blockIdx.x;
+  return small_tiles ? TileOfRow(step, kv_head, static_cast<int>(number))
+                     : FindTile(step, kv_head, tile_size, number);
+}
+
 // Block (x, y, z): tile first_tile + x of key-value head y, split z. Many queries are bound by the
 // products, few by reading keys and values, of which the next kTile arrive while the last are
-// computed with. Bytes become numbers of 16 bits in between, in a tile of its own, so a stage can
-// be filled as soon as all warps have passed that.
+// computed with. Bytes become numbers of 16 bits where a warp multiplies them or, for many queries,
+// in between, in a tile of its own, so a stage can be filled as soon as all warps have passed that.
 template <typename S>
-__global__ void CONTINUO_BLOCK_OF(S::kThreads)
+__global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
     TileAttentionKernel(typename S::Number* out, const typename S::Number* q,
-                        KvLayout<const typename S::Element> kv, AttentionStep step,
-                        TileAttentionPlan plan, int64_t first_tile, float* split_sums,
-                        float* split_weights) {
+                        KvLayout<const typename S::Element> kv, Divisor by_block_size,
+                        AttentionStep step, TileAttentionPlan plan, int64_t first_tile,
+                        float* split_sums, float* split_weights) {
   using Number = typename S::Number;
   auto* const queries = reinterpret_cast<Number*>(SharedMemory());
   unsigned char* const stages = SharedMemory() + S::kQueryBytes;
@@ -134,13 +146,13 @@ __global__ void CONTINUO_BLOCK_OF(S::kThreads)
   const int query_warp = warp % S::kQueryWarps, kv_warp = warp / S::kQueryWarps;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int kv_head = static_cast<int>(blockIdx.y), split = static_cast<int>(blockIdx.z);
-  const QueryTile tile = FindTile(step, kv_head, S::kQueries, first_tile + blockIdx.x);
+  const QueryTile tile = TileOf(step, kv_head, S::kQueries, plan.small_tiles, first_tile);
   if (tile.num_pairs == 0) return;
   const SeenRange seen = SeenBy(step, tile, S::kTile, split, plan.num_splits, plan.split_tokens);
   const Results<Number> results = {
       out, split_sums, split_weights,
       ((int64_t{blockIdx.x} * step.num_kv_heads + kv_head) * plan.num_splits + split) *
-          S::kQueries};
+          plan.places};
   if (seen.begin >= seen.end) {
     for (int i = static_cast<int>(threadIdx.x); i < tile.num_pairs; i += S::kThreads) {
       results.Weight(i, kLowest, 0);
@@ -152,41 +164,67 @@ __global__ void CONTINUO_BLOCK_OF(S::kThreads)
   CONTINUO_UNROLL
   for (int half = 0; half < 2; ++half) {
     const int query = query_warp * 16 + lane / 4 + half * 8;
-    acc.position[half] = query < tile.num_pairs ? tile.Position(query) : -1;
+    const int64_t position = query < tile.num_pairs ? tile.Position(query) : -1;
+    acc.first[half] = static_cast<int32_t>(Max(seen.begin, FirstSeen(position, step.window)));
+    acc.last[half] = static_cast<int32_t>(Min(seen.end - 1, position));
   }
-  const int32_t* const table = step.block_tables + tile.seq * step.max_blocks;
+  // What all of the tile's queries see.
+  const auto all_first = static_cast<int32_t>(
+      Max(seen.begin, FirstSeen(tile.Position(tile.num_pairs - 1), step.window)));
+  const auto all_end = static_cast<int32_t>(Min(seen.end, tile.Position(0) + 1));
+  const bool few_queries = S::kQueries == 16 && tile.num_pairs <= 8;
+  const auto rows =
+      RowsOf(kv, by_block_size, step.block_tables + tile.seq * step.max_blocks, kv_head);
   StartQueries<S>(queries, q, step, tile);
-  StartTile<S>(stages, kv, table, kv_head, seen.begin, seen);
   EndCopies();
+  StartTile<S>(stages, rows, seen.begin, seen);
+  EndCopies();
+  if constexpr (S::kIsDirect) {
+    AwaitCopies<1>();
+    SyncBlock();
+  }
+  const std::conditional_t<S::kIsDirect, QueryPairs<S>, const Number*> warp_queries(
+      queries + query_warp * 16 * S::kStride);
+  const int first = kv_warp * S::kSlice;  // of the tile's positions
   int stage = 0;
   for (int64_t begin = seen.begin; begin < seen.end; begin += S::kTile, stage ^= 1) {
     if (begin + S::kTile < seen.end) {
-      StartTile<S>(stages + (stage ^ 1) * S::kStageBytes, kv, table, kv_head, begin + S::kTile,
-                   seen);
+      StartTile<S>(stages + (stage ^ 1) * S::kStageBytes, rows, begin + S::kTile, seen);
     }
     EndCopies();
     AwaitCopies<1>();
     SyncBlock();
     const unsigned char* elements = stages + stage * S::kStageBytes;
-    if constexpr (S::kHasScales) {
-      unsigned char* const widened = stages + 2 * S::kStageBytes;
-      WidenTile<S>(widened, elements);
-      SyncBlock();
-      elements = widened;
-    }
-    const int first = kv_warp * S::kSlice;  // of the tile's positions
-    const auto* const keys = reinterpret_cast<const Number*>(elements) + first * S::kStride;
-    const auto* const values =
-        reinterpret_cast<const typename S::ValueNumber*>(keys + S::kTile * S::kStride);
-    // Behind them; of bytes alone.
-    const float* const scales = reinterpret_cast<const float*>(
-        elements + S::kTileBytes - S::kScaleBytes + first * sizeof(float));
+    const auto slice = static_cast<int32_t>(begin) + first;
+    const bool all_seen = slice >= all_first && slice + S::kSlice <= all_end;
     float scores[S::kSlice / 8][4];
-    Score<S>(scores, queries + query_warp * 16 * S::kStride, keys);
-    if constexpr (S::kHasScales) ScaleScores<S>(scores, scales);
-    Weigh<S>(acc, scores, step, seen, begin + first, scales + S::kTile);
-    AddValues<S>(acc, scores, values);
-    if constexpr (!S::kHasScales) SyncBlock();  // before the stage is filled again
+    if constexpr (S::kIsDirect) {
+      const auto* const scales =
+          reinterpret_cast<const float*>(elements + 2 * S::kTile * S::kDim) + first;
+      ScoreBytes<S>(scores, warp_queries, elements, first);
+      ScaleScores<S>(scores, scales);
+      Weigh<S>(acc, scores, step, slice, all_seen, scales + S::kTile, few_queries);
+      AddByteValues<S>(acc, scores, elements + S::kTile * S::kDim, first);
+    } else {
+      if constexpr (S::kHasScales) {
+        unsigned char* const widened = stages + 2 * S::kStageBytes;
+        WidenTile<S>(widened, elements);
+        SyncBlock();
+        elements = widened;
+      }
+      const auto* const keys = reinterpret_cast<const Number*>(elements) + first * S::kStride;
+      const auto* const values =
+          reinterpret_cast<const typename S::ValueNumber*>(keys + S::kTile * S::kStride);
+      // Behind them; of bytes alone.
+      const float* const scales = reinterpret_cast<const float*>(
+          elements + S::kTileBytes - S::kScaleBytes + first * sizeof(float));
+      Score<S>(scores, warp_queries, keys);
+      if constexpr (S::kHasScales) ScaleScores<S>(scores, scales);
+      Weigh<S>(acc, scores, step, slice, all_seen, scales + S::kTile, few_queries);
+      AddValues<S>(acc, scores, values);
+    }
+    // Before the stage is filled again, unless all warps have passed it.
+    if constexpr (!S::kHasScales || S::kIsDirect) SyncBlock();
   }
   acc.Reduce();
   if constexpr (S::kKvWarps == 1) {
@@ -196,32 +234,47 @@ __global__ void CONTINUO_BLOCK_OF(S::kThreads)
   }
 }
 
-// Block (x, y): the splits of tile first_tile + x of key-value head y meet. Bound by reading them.
+// Block (x, y, z): the splits of query z of tile first_tile + x of key-value head y meet; what each
+// counts is in shared memory, [num_splits]. Bound by reading their sums.
 template <typename Number>
-__global__ void MergeSplitsKernel(Number* out, AttentionStep step, int tile_size, int num_splits,
-                                  int64_t first_tile, const float* split_sums,
-                                  const float* split_weights) {
-  const int kv_head = static_cast<int>(blockIdx.y);
-  const QueryTile tile = FindTile(step, kv_head, tile_size, first_tile + blockIdx.x);
+__global__ void CONTINUO_BLOCK_OF(kMergeThreads)
+    MergeSplitsKernel(Number* out, AttentionStep step, int tile_size, TileAttentionPlan plan,
+                      int64_t first_tile, const float* split_sums, const float* split_weights) {
+  const int kv_head = static_cast<int>(blockIdx.y), query = static_cast<int>(blockIdx.z);
+  const int num_splits = plan.num_splits, places = plan.places;
+  const int thread = static_cast<int>(threadIdx.x);
+  const QueryTile tile = TileOf(step, kv_head, tile_size, plan.small_tiles, first_tile);
+  if (query >= tile.num_pairs) return;
   const int64_t first =
-      (int64_t{blockIdx.x} * step.num_kv_heads + kv_head) * num_splits * tile_size;
-  for (int i = static_cast<int>(threadIdx.x); i < tile.num_pairs * step.head_dim;
-       i += static_cast<int>(blockDim.x)) {
-    const int query = i / step.head_dim, d = i % step.head_dim;
-    float max = kLowest;
+      (int64_t{blockIdx.x} * step.num_kv_heads + kv_head) * num_splits * places + query;
+  auto* const factors = reinterpret_cast<float*>(SharedMemory());
+  for (int split = thread; split < num_splits; split += kMergeThreads) {
+    factors[split] = split_weights[(first + int64_t{split} * places) * 2];
+  }
+  SyncBlock();
+  float max = kLowest;
+  for (int split = 0; split < num_splits; ++split) max = fmaxf(max, factors[split]);
+  SyncBlock();
+  for (int split = thread; split < num_splits; split += kMergeThreads) {
+    // Of a split that saw nothing the sums were not written.
+    const bool is_there = split_weights[(first + int64_t{split} * places) * 2 + 1] != 0;
+    factors[split] = is_there ? Exp2(factors[split] - max) : 0;
+  }
+  SyncBlock();
+  float weight = 0;
+  for (int split = 0; split < num_splits; ++split) {
+    weight = fmaf(split_weights[(first + int64_t{split} * places) * 2 + 1], factors[split], weight);
+  }
+  const int64_t row = tile.Row(query) * step.num_heads + tile.Head(query);
+  for (int d = thread; d < step.head_dim; d += kMergeThreads) {
+    float sum = 0;
+    CONTINUO_UNROLL_BY(8)
     for (int split = 0; split < num_splits; ++split) {
-      max = fmaxf(max, split_weights[(first + split * tile_size + query) * 2]);
+      const float factor = factors[split];
+      const float* const from = split_sums + (first + int64_t{split} * places) * step.head_dim + d;
+      sum = fmaf(factor != 0 ? *from : 0, factor, sum);
     }
-    float sum = 0, weight = 0;
-    for (int split = 0; split < num_splits; ++split) {
-      const int64_t place = first + split * tile_size + query;
-      if (split_weights[place * 2 + 1] == 0) continue;  // its sums were not written
-      const float factor = exp2f((split_weights[place * 2] - max) * kLog2E);
-      weight += split_weights[place * 2 + 1] * factor;
-      sum += split_sums[place * step.head_dim + d] * factor;
-    }
-    Store(out + (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d,
-          sum / weight);
+    Store(out + row * step.head_dim + d, sum / weight);
   }
 }
 
@@ -231,20 +284,21 @@ cudaError_t Run(typename S::Number* out, const typename S::Number* q,
                 const TileAttentionPlan& plan, int64_t num_tiles, float* scratch,
                 cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(step.num_kv_heads);
+  const auto splits = static_cast<unsigned>(plan.num_splits);
   for (int64_t first = 0; first < num_tiles; first += plan.tiles_per_launch) {
     const auto tiles = static_cast<unsigned>(std::min(plan.tiles_per_launch, num_tiles - first));
-    const int64_t places = int64_t{tiles} * heads * plan.num_splits * S::kQueries;
-    float* const sums = plan.num_splits == 1 ? nullptr : scratch + places * 2;
+    const int64_t places = int64_t{tiles} * heads * splits * plan.places;
+    float* const sums = splits == 1 ? nullptr : scratch + places * 2;
     const cudaError_t error =
-        Launch("TileAttention", TileAttentionKernel<S>,
-               dim3(tiles, heads, static_cast<unsigned>(plan.num_splits)), S::kThreads,
-               S::kSharedBytes, stream, out, q, kv, step, plan, first, sums, scratch);
+        Launch("TileAttention", TileAttentionKernel<S>, dim3(tiles, heads, splits), S::kThreads,
+               S::kSharedBytes, stream, out, q, kv,
+               Divisor::Of(static_cast<uint32_t>(kv.block_size)), step, plan, first, sums, scratch);
     if (error != cudaSuccess) return error;
-    if (plan.num_splits == 1) continue;
-    constexpr int kMergeThreads = 128;
-    const cudaError_t merged = Launch("MergeSplits", MergeSplitsKernel<typename S::Number>,
-                                      dim3(tiles, heads), kMergeThreads, 0, stream, out, step,
-                                      S::kQueries, plan.num_splits, first, sums, scratch);
+    if (splits == 1) continue;
+    const cudaError_t merged =
+        Launch("MergeSplits", MergeSplitsKernel<typename S::Number>,
+               dim3(tiles, heads, static_cast<unsigned>(plan.places)), kMergeThreads,
+               splits * sizeof(float), stream, out, step, S::kQueries, plan, first, sums, scratch);
     if (merged != cudaSuccess) return merged;
   }
   return cudaSuccess;
@@ -263,8 +317,14 @@ int MaxHeads(const AttentionStep& step) {
   return heads;
 }
 
-int64_t BytesPerTile(int num_kv_heads, int head_dim, int tile_size, int64_t num_splits) {
-  return num_kv_heads * num_splits * tile_size * (head_dim + 2) * int64_t{sizeof(float)};
+int64_t TilesOf(const AttentionStep& step, bool small_tiles) {
+  return small_tiles ? step.num_seqs
+                     : NumTiles(step.rows, step.num_seqs, MaxHeads(step),
+                                TileSize(step.head_dim, /*small=*/false));
+}
+
+int64_t BytesPerTile(int num_kv_heads, int head_dim, int places, int64_t num_splits) {
+  return num_kv_heads * num_splits * places * (head_dim + 2) * int64_t{sizeof(float)};
 }
 
 int64_t FixedSplits(int64_t max_kv_len) {
@@ -278,30 +338,45 @@ size_t MinTileAttentionScratch(int num_kv_heads, int head_dim, int64_t max_kv_le
       BytesPerTile(num_kv_heads, head_dim, TileSize(head_dim, false), FixedSplits(max_kv_len)));
 }
 
+bool FitsSmallTiles(const AttentionStep& step) {
+  return MaxHeads(step) <= TileSize(step.head_dim, true);
+}
+
 TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_len,
-                                    int num_multiprocessors, size_t scratch_bytes,
+                                    int num_multiprocessors, size_t scratch_bytes, bool single,
                                     bool deterministic) {
   TileAttentionPlan plan;
-  const int heads = MaxHeads(step);
-  const bool one_row_each = step.rows == step.num_seqs;
-  plan.small_tiles = !deterministic && one_row_each && heads <= 16;
-  const int tile_size = TileSize(step.head_dim, plan.small_tiles);
-  const int64_t num_tiles = NumTiles(step.rows, step.num_seqs, heads, tile_size);
+  plan.small_tiles = single && !deterministic;
+  plan.places = plan.small_tiles ? MaxHeads(step) : TileSize(step.head_dim, false);
+  const int64_t num_tiles = TilesOf(step, plan.small_tiles);
   if (deterministic) {
     plan.split_tokens = kFixedSplit;
     plan.num_splits = static_cast<int>(FixedSplits(max_kv_len));
   } else {
-    // Two blocks for each multiprocessor, and no split that is shorter than what it costs.
-    constexpr int64_t kWorthIt = 256;
+    // As many blocks as the device takes at once, where that makes no split shorter than what it
+    // costs; and twice as many where splits are still long, so that few are left for the end.
+    constexpr int64_t kAtOnce = 3, kWorthIt = 128, kLong = 512;
+    const int64_t all = kAtOnce * num_multiprocessors;
     const int64_t blocks = std::max<int64_t>(1, num_tiles * step.num_kv_heads);
-    const int64_t wanted = (2 * int64_t{num_multiprocessors} + blocks - 1) / blocks;
-    plan.num_splits = static_cast<int>(
-        std::clamp<int64_t>(std::min(wanted, max_kv_len / kWorthIt), 1, kMaxSplits));
+    const auto wanted = [&](int64_t total, int64_t tokens) {
+      return std::min((total + blocks - 1) / blocks, max_kv_len / tokens);
+    };
+    int64_t splits = std::max(wanted(all, kWorthIt), wanted(2 * all, kLong));
+    // Sequences that are much longer than the others would be alone in the end: splits have a
+    // length then, by which the others have few that are not empty.
+    constexpr int64_t kLongest = 4096, kMostLongest = 16;
+    const int64_t of_longest = std::min((max_kv_len + kLongest - 1) / kLongest, kMostLongest);
+    if (splits < of_longest) {
+      constexpr int64_t kUnit = 64;  // a multiple of every tile's positions
+      splits = of_longest;
+      plan.split_tokens = ((max_kv_len + splits - 1) / splits + kUnit - 1) / kUnit * kUnit;
+    }
+    plan.num_splits = static_cast<int>(std::clamp<int64_t>(splits, 1, kMaxSplits));
   }
   plan.tiles_per_launch = num_tiles;
   if (plan.num_splits > 1) {
     const int64_t bytes =
-        BytesPerTile(step.num_kv_heads, step.head_dim, tile_size, plan.num_splits);
+        BytesPerTile(step.num_kv_heads, step.head_dim, plan.places, plan.num_splits);
     plan.tiles_per_launch =
         std::clamp<int64_t>(static_cast<int64_t>(scratch_bytes) / bytes, 1, num_tiles);
   }
@@ -314,8 +389,7 @@ cudaError_t TileAttention(Number* out, const Number* q, const KvLayout<const Ele
                           cudaStream_t stream) {
   if (step.rows == 0 || step.num_heads == 0 || step.num_kv_heads == 0) return cudaSuccess;
   const bool small = plan.small_tiles;
-  const int64_t num_tiles =
-      NumTiles(step.rows, step.num_seqs, MaxHeads(step), TileSize(step.head_dim, small));
+  const int64_t num_tiles = TilesOf(step, small);
   const auto run = step.head_dim <= 64
                        ? (small ? Run<Small64<Number, Element>> : Run<Large64<Number, Element>>)
                    : step.head_dim <= 128

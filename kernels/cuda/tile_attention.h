@@ -25,8 +25,9 @@ namespace continuo::cuda {
 // split_tokens and `one_size` not at all. NaN in a value that a row does not see reaches it where
 // both are of the same sequence and tile.
 struct TileAttentionPlan {
-  bool small_tiles = false;  // 16 queries, the warps sharing out the positions; else 64 (32 where
-                             // heads are larger than 128)
+  bool small_tiles = false;  // 16 queries, the warps sharing out the positions, a tile for each
+                             // sequence; else 64 (32 where heads are larger than 128)
+  int places = 0;            // of a tile's queries in scratch
   int num_splits = 1;
   int64_t split_tokens = 0;  // as SeenBy's
   int64_t tiles_per_launch = 0;
@@ -35,10 +36,15 @@ struct TileAttentionPlan {
 // Whether there is a kernel for heads of this size.
 constexpr bool HasTileAttention(int head_dim) { return head_dim % 8 == 0 && head_dim <= 256; }
 
-// scratch_bytes: of what is handed to TileAttention. max_kv_len: no sequence is longer.
-// deterministic: tiles of one size, splits at fixed positions.
+// Whether sequences of one row each may have small tiles: if none of their key-value heads has more
+// heads than a tile has queries.
+bool FitsSmallTiles(const AttentionStep& step);
+
+// scratch_bytes: of what is handed to TileAttention. max_kv_len: no sequence is longer. single:
+// each sequence has one row, and FitsSmallTiles. deterministic: tiles of one size, splits at fixed
+// positions.
 TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_len,
-                                    int num_multiprocessors, size_t scratch_bytes,
+                                    int num_multiprocessors, size_t scratch_bytes, bool single,
                                     bool deterministic);
 
 // At least so much scratch.

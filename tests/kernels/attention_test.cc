@@ -163,6 +163,15 @@ TEST_P(AttentionTest, ARanksHeadsReadTheirKvHeads) {
   }
 }
 
+TEST(NumSingleTest, CountsTheFirstSequencesOfOneRow) {
+  const auto count = [](std::vector<int32_t> begins) { return NumSingle(begins); };
+  EXPECT_EQ(count({0}), 0);
+  EXPECT_EQ(count({0, 1, 2, 3}), 3);
+  EXPECT_EQ(count({0, 1, 2, 5, 6}), 2);
+  EXPECT_EQ(count({0, 0, 1}), 0);
+  EXPECT_EQ(count({0, 4, 5}), 0);
+}
+
 TEST_P(AttentionTest, NoHeadsAndNoRowsAreFine) {
   AttentionParams params = Heads(2, 1, 8);
   params.num_heads = 0;

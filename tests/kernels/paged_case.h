@@ -78,6 +78,7 @@ class PagedCase {
     kv_.block_tables = tables_;
     kv_.kv_len = lengths_;
     kv_.query_begin = begins_;
+    kv_.num_single = NumSingle(begins);
   }
 
   const PagedKv& kv() const { return kv_; }
@@ -105,6 +106,7 @@ class PagedCase {
         const HostTensor begin = HostTensor::OfInts({0, static_cast<int32_t>(n)});
         kv.kv_len = length;
         kv.query_begin = begin;
+        kv.num_single = n == 1 ? 1 : 0;
         kv.block_tables = tables_.Rows(static_cast<int64_t>(i), static_cast<int64_t>(i) + 1);
         backend.PagedAttention(out.Rows(first + r, first + r + n),
                                q_.Rows(first + r, first + r + n), kv, params_);

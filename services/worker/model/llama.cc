@@ -67,7 +67,7 @@ class Llama : public Model {
     now_ = all_.First(rows);
     hidden_ = RowsOf(wanted < rows ? all_.h : all_.x, 0, wanted);
     if (!step.recurs || !Repeats(rows)) return Enqueue(step);
-    std::array<int64_t, 18> key;
+    std::array<int64_t, 19> key;
     auto at = key.begin();
     for (const Tensor& t : {step.token_ids, step.positions, step.kv_slots, step.kv.block_tables,
                             step.kv.kv_len, step.kv.query_begin}) {
@@ -75,6 +75,7 @@ class Llama : public Model {
         *at++ = part;
       }
     }
+    *at = step.kv.num_single;
     return b_.Repeat(key, [&] { return Enqueue(step); });
   }
 

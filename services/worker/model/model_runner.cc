@@ -164,6 +164,8 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
   step.kv.query_begin = view(words_.query_begin());
   step.wanted_rows = view(words_.wanted_rows());
   step.kv.block_tables = view(words_.block_tables(), fill.columns);
+  step.kv.num_single = NumSingle(of.plan->query_begin);
+  if (step.kv.num_single == of.plan->num_seqs()) step.kv.num_single += fill.more;
   step.recurs = filled.has_value();
   return step;
 }

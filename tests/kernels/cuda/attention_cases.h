@@ -185,6 +185,7 @@ inline void CheckEveryByte(Backend& b, DType type, float value_scale) {
         kv.block_tables = table;
         kv.kv_len = length;
         kv.query_begin = begin;
+        kv.num_single = 1;
         b.PagedAttention(out, q, kv, Heads(heads, heads, dim));
         EXPECT_EQ(out.Get().matrix(), expected);
       }
@@ -224,6 +225,7 @@ inline HostTensor AttendInChunks(Backend& b, const PagedCase& c, int64_t chunk, 
       kv.block_tables = device_table;
       kv.kv_len = length;
       kv.query_begin = begin;
+      kv.num_single = end - row == 1 ? 1 : 0;
       b.PagedAttention(out, queries, kv, c.params());
       const HostTensor got = out.Get();
       std::memcpy(all.Rows(row, end).data, got.bytes().data(), got.bytes().size());

@@ -226,6 +226,7 @@ TEST_F(CudaBackendTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
     for (const DType type : kNumbers) {
       CheckAttention(b(), {{130, 40}, {90, 1}}, capped, type, 16);
       CheckAttention(b(), {{70, 9}}, Heads(70, 1, 16), type, 16);
+      CheckAttention(b(), {{130, 1}, {3, 1}}, Heads(16, 1, 64), type, 16);
     }
   }
 }
@@ -247,6 +248,7 @@ TEST_F(CudaBackendTest, AttentionOverBytesOnTensorCoresIsWhatTheReferenceSays) {
     capped.softcap = 5;
     CheckAttentionOverBytes(b(), {{130, 40}, {90, 1}}, capped, {16, 2});
     CheckAttentionOverBytes(b(), {{70, 9}}, Heads(70, 1, 16), {16});
+    CheckAttentionOverBytes(b(), {{130, 1}, {3, 1}}, Heads(16, 1, 64), {16});
     CheckAttentionOverBytes(b(), {{1100, 1}}, Heads(4, 2, 64), {16});  // in splits
     CheckAttentionOverBytes(b(), {{1100, 3}, {5, 1}}, Heads(4, 2, 64, 600), {5});
   }
@@ -256,13 +258,27 @@ TEST_F(CudaBackendTest, AttentionOverBytesOnTensorCoresIsWhatTheReferenceSays) {
 }
 
 TEST_F(CudaBackendTest, AttentionIsSplitWhereTilesAreFew) {
-  // 8 multiprocessors are filled by 16 blocks: 2 key-value heads and one tile are 2, so 4 splits of
-  // a kilobyte of positions.
+  // 8 multiprocessors take 24 blocks at once, of which 2 key-value heads and one tile are 2.
   CheckAttention(b(), {{1100, 1}}, Heads(4, 2, 64), DType::kBF16, 16);
   EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
   for (const DType type : kNumbers) {
     CheckAttention(b(), {{1100, 3}, {5, 1}}, Heads(4, 2, 64, 600), type, 16);
   }
+}
+
+TEST_F(CudaBackendTest, SequencesOfOneRowHaveSmallTilesBesidePromptsToo) {
+  const auto launches = [&](std::vector<PagedCase::Sequence> sequences, bool deterministic) {
+    Make(deterministic);
+    const size_t before = CudaShim::Calls().size();
+    CheckAttention(b(), std::move(sequences), Heads(4, 2, 64), DType::kBF16, 16);
+    const std::vector<ShimCall> calls = CudaShim::Calls();
+    return std::count_if(calls.begin() + static_cast<std::ptrdiff_t>(before), calls.end(),
+                         [](const ShimCall& call) { return call.function == "TileAttention"; });
+  };
+  EXPECT_EQ(launches({{130, 1}, {3, 1}}, false), 1);
+  EXPECT_EQ(launches({{130, 1}, {3, 1}, {90, 40}}, false), 2);
+  EXPECT_EQ(launches({{90, 40}, {3, 1}}, false), 1);  // only the first ones are known to have one
+  EXPECT_EQ(launches({{130, 1}, {3, 1}, {90, 40}}, true), 1);
 }
 
 TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {

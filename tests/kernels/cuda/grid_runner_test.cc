@@ -49,7 +49,7 @@ void Product(float* d, const Number* a, const Number* b, bool transposed) {
   auto* const shared = reinterpret_cast<Number*>(SharedMemory());  // a, then b
   const int lane = static_cast<int>(threadIdx.x);
   for (int i = lane; i < 48; i += kWarp) {
-    StartCopy16(shared + i * 8, i < 32 ? a + i * 8 : b + (i - 32) * 8);
+    StartCopy16(shared + i * 8, i < 32 ? a + i * 8 : b + (i - 32) * 8, true);
   }
   EndCopies();
   AwaitCopies<0>();
@@ -103,7 +103,7 @@ void Leave() {
   SyncBlock();
 }
 void WriteBehind() { SharedMemory()[64] = 0; }
-void Forget() { StartCopy16(SharedMemory(), nullptr); }
+void Forget() { StartCopy16(SharedMemory(), nullptr, false); }
 
 TEST(GridRunnerDeathTest, WhatADeviceWouldNotSurviveEndsTheTest) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";

@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/bfloat16.h"
-#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/byte_tile.h"
 #include "kernels/cuda/fp8.h"
 #include "tests/kernels/kv_bytes.h"
 

@@ -2,7 +2,7 @@
 """machine_code_test.py BIN LIBRARY: what nvcc made of kernels/cuda. Needs no device.
 
 Kernels meant for tensor cores have to contain their instructions, for every architecture, and keep
-what they compute with in registers.
+what they compute with in registers. Attention's loops over positions have to be short.
 """
 import os
 import re
@@ -12,6 +12,37 @@ import sys
 ARCHITECTURES = {"sm_80", "sm_90a"}
 # And how many of them there are.
 TENSOR_CORE_KERNELS = {"TileAttentionKernel": 36, "QuantisedMatMulKernel": 16, "ExpertMatMulKernel": 32}
+# Instructions in the loop over positions, for heads of 128 on sm_90a: of decoding, what a
+# multiprocessor does in the time that the keys and values of 64 positions take from memory is about
+# 1,100 to 1,600 a warp with bf16 and half of that with bytes; a third or more of a loop is for soft
+# caps, rows that do not lie at 16 bytes, the last positions and larger maxima, and is jumped over.
+LOOPS = {
+    "ShapeIttLi128ELi1ELi4ELi64E": 720,   # bf16, sequences of one row
+    "ShapeIthLi128ELi1ELi4ELi64E": 1200,  # e4m3
+    "ShapeIttLi128ELi4ELi1ELi64E": 1100,  # bf16, prompts
+}
+
+
+class Function:
+    """The instructions of a function, each with its address."""
+
+    def __init__(self):
+        self.instructions = []
+
+    def products(self) -> int:
+        return sum(bool(re.search(r"\b(HMMA|HGMMA)\b", text)) for _, text in self.instructions)
+
+    def shortest_loop_with_products(self) -> int:
+        places = {address: i for i, (address, _) in enumerate(self.instructions)}
+        lengths = []
+        for i, (address, text) in enumerate(self.instructions):
+            target = re.search(r"\bBRA\b.*?(0x[0-9a-f]+)", text)
+            if not target or int(target[1], 16) > address:
+                continue
+            begin = places[int(target[1], 16)]
+            if any("HMMA" in text for _, text in self.instructions[begin:i]):
+                lengths.append(i + 1 - begin)
+        return min(lengths, default=0)
 
 
 def main() -> int:
@@ -23,33 +54,38 @@ def main() -> int:
                               capture_output=True, text=True).stdout
 
     errors = []
-    products = {}  # (architecture, function) to instructions of tensor cores
-    architecture = function = ""
+    functions = {}  # by architecture and name
+    architecture = name = ""
     for line in cuobjdump("-sass").splitlines():
         if found := re.match(r"arch = (\S+)", line):
             architecture = found[1]
         elif found := re.match(r"\s*Function : (\S+)", line):
-            function = found[1]
-            products[architecture, function] = 0
-        elif re.search(r"\b(HMMA|HGMMA)\b", line):
-            products[architecture, function] += 1
+            name = found[1]
+            functions[architecture, name] = Function()
+        elif found := re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?);", line):
+            functions[architecture, name].instructions.append((int(found[1], 16), found[2]))
     for architecture in ARCHITECTURES:
         for kernel, number in TENSOR_CORE_KERNELS.items():
-            counts = [n for (a, f), n in products.items() if a == architecture and kernel in f]
+            counts = [f.products() for (a, n), f in functions.items() if a == architecture and kernel in n]
             if len(counts) != number or 0 in counts:
                 errors.append(f"{kernel} for {architecture}: instructions of tensor cores in "
                               f"{counts}, {number} kernels are expected")
+    for shape, most in LOOPS.items():
+        loops = [f.shortest_loop_with_products() for (a, n), f in functions.items()
+                 if a == "sm_90a" and "TileAttentionKernel" in n and shape in n]
+        if len(loops) != 1 or not 0 < loops[0] <= most:
+            errors.append(f"{shape}: loops of {loops} instructions, one of at most {most} is expected")
 
     for line in cuobjdump("-res-usage").splitlines():
         if found := re.match(r"\s*Function (\S+):", line):
-            function = found[1]
+            name = found[1]
         elif found := re.search(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", line):
-            if any(k in function for k in TENSOR_CORE_KERNELS) and (found[2], found[3]) != ("0", "0"):
-                errors.append(f"{function} keeps {found[2]} bytes on its stack, {found[3]} in local memory")
+            if any(k in name for k in TENSOR_CORE_KERNELS) and (found[2], found[3]) != ("0", "0"):
+                errors.append(f"{name} keeps {found[2]} bytes on its stack, {found[3]} in local memory")
     for error in errors:
         print(error)
-    print(f"{len(products)} kernels, {len(errors)} errors")
-    return 1 if errors or not products else 0
+    print(f"{len(functions)} kernels, {len(errors)} errors")
+    return 1 if errors or not functions else 0
 
 
 sys.exit(main())

@@ -24,9 +24,13 @@ TEST(QueryTileTest, EveryQueryIsInOneTileOfItsSequence) {
       begin.push_back(begin.back() + rows);
       length.push_back(rows + static_cast<int32_t>(random() % 300));
     }
-    step.query_begin = begin.data();
-    step.kv_len = length.data();
-    step.rows = begin.back();
+    // Not all of the step's sequences.
+    const int skipped = static_cast<int>(random() % static_cast<unsigned>(step.num_seqs));
+    step.num_seqs -= skipped;
+    step.query_begin = begin.data() + skipped;
+    step.kv_len = length.data() + skipped;
+    step.first_row = *step.query_begin;
+    step.rows = begin.back() - step.first_row;
     step.heads_per_kv_head = 1 + static_cast<int>(random() % 20);
     step.num_kv_heads = 1 + static_cast<int>(random() % 3);
     // A rank may begin within the heads of a key-value head.
@@ -41,7 +45,8 @@ TEST(QueryTileTest, EveryQueryIsInOneTileOfItsSequence) {
           const QueryTile tile = FindTile(step, kv_head, tile_size, t);
           for (int i = 0; i < tile.num_pairs; ++i) {
             EXPECT_EQ(SequenceOf(step, tile.Row(i)), tile.seq);
-            EXPECT_EQ(tile.Position(i), length[tile.seq] - (begin[tile.seq + 1] - tile.Row(i)));
+            EXPECT_EQ(tile.Position(i),
+                      step.kv_len[tile.seq] - (step.query_begin[tile.seq + 1] - tile.Row(i)));
             EXPECT_EQ((step.first_head + tile.Head(i)) / step.heads_per_kv_head, kv_head);
             EXPECT_TRUE(seen.emplace(tile.Row(i), tile.Head(i)).second);
           }
@@ -49,6 +54,31 @@ TEST(QueryTileTest, EveryQueryIsInOneTileOfItsSequence) {
         EXPECT_EQ(FindTile(step, kv_head, tile_size, num_tiles).num_pairs, 0);
       }
       EXPECT_EQ(seen.size(), static_cast<size_t>(step.rows * step.num_heads));
+    }
+  }
+}
+
+TEST(QueryTileTest, ATileOfARowIsTheOneThatIsLookedFor) {
+  std::vector<int32_t> begin = {5, 6, 7, 8}, length = {1, 300, 7};
+  AttentionStep step;
+  step.query_begin = begin.data();
+  step.kv_len = length.data();
+  step.first_row = 5;
+  step.rows = step.num_seqs = 3;
+  step.num_heads = 11;
+  step.heads_per_kv_head = 6;
+  step.first_head = 1;
+  step.num_kv_heads = 2;
+  for (int kv_head = 0; kv_head < 2; ++kv_head) {
+    for (int seq = 0; seq < 3; ++seq) {
+      const QueryTile tile = TileOfRow(step, kv_head, seq);
+      EXPECT_EQ(tile.num_pairs, kv_head == 0 ? 5 : 6);
+      EXPECT_EQ(tile.seq, seq);
+      for (int i = 0; i < tile.num_pairs; ++i) {
+        EXPECT_EQ(tile.Row(i), 5 + seq);
+        EXPECT_EQ(tile.Position(i), length[static_cast<size_t>(seq)] - 1);
+        EXPECT_EQ(tile.Head(i), kv_head == 0 ? i : 5 + i);
+      }
     }
   }
 }

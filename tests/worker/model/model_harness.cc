@@ -85,6 +85,7 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const StepPlan& plan) {
   step.kv.block_tables = *tables.Upload(plan.block_tables, plan.max_blocks);
   step.kv.kv_len = *lengths.Upload(plan.kv_len);
   step.kv.query_begin = *begins.Upload(plan.query_begin);
+  step.kv.num_single = NumSingle(plan.query_begin);
   // Each row once, as it has to be.
   CONTINUO_CHECK(std::ranges::adjacent_find(plan.sample_rows, std::greater_equal<>()) ==
                  plan.sample_rows.end());

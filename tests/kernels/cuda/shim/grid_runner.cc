@@ -254,6 +254,14 @@ float ShuffleXor(float value, int mask) {
   return OfLane(runner, turn, runner.current % kWarp ^ mask).value;
 }
 
+bool AnyLane(bool is_so) {
+  Runner& runner = TheRunner();
+  const size_t turn = Exchange(runner, {.words = {is_so}});
+  bool any = false;
+  for (int lane = 0; lane < kWarp; ++lane) any |= OfLane(runner, turn, lane).words[0] != 0;
+  return any;
+}
+
 void LoadMatrices(uint32_t (&out)[4], const void* row) {
   CheckShared(row);
   Runner& runner = TheRunner();
@@ -312,10 +320,11 @@ template uint32_t MultiplyAddPairs<Half>(uint32_t, uint32_t, uint32_t);
 
 namespace {
 
-void StartCopy(void* shared, const void* from, size_t bytes) {
+void StartCopy(void* shared, const void* from, bool wanted, size_t bytes) {
   CheckShared(shared, bytes);
   if (reinterpret_cast<uintptr_t>(from) % bytes != 0)
     Broken("a copy of bytes that are not aligned");
+  if (!wanted) from = nullptr;
   Runner& runner = TheRunner();
   Fiber& fiber = *runner.fibers[runner.current];
   fiber.copies.push_back({shared, from, bytes, fiber.num_groups});
@@ -324,8 +333,10 @@ void StartCopy(void* shared, const void* from, size_t bytes) {
 
 }  // namespace
 
-void StartCopy16(void* shared, const void* from) { StartCopy(shared, from, 16); }
-void StartCopy4(void* shared, const void* from) { StartCopy(shared, from, 4); }
+void StartCopy16(void* shared, const void* from, bool wanted) {
+  StartCopy(shared, from, wanted, 16);
+}
+void StartCopy4(void* shared, const void* from, bool wanted) { StartCopy(shared, from, wanted, 4); }
 
 void EndCopies() {
   Runner& runner = TheRunner();
