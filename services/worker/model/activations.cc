@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/activations.h"
 
+#include <algorithm>
+
 #include "services/base/check.h"
-#include "services/worker/model/model.h"
 
 namespace continuo {
 
@@ -21,8 +22,9 @@ Activations Activations::First(int64_t rows) const {
   return now;
 }
 
-int64_t LayOut(const ModelConfig& c, const Shard& s, DType activations, int64_t rows, uint8_t* base,
-               Activations* b) {
+int64_t LayOut(const ModelConfig& c, const Shard& s, DType activations, int64_t rows,
+               int64_t logit_rows, uint8_t* base, Activations* b) {
+  logit_rows = std::min(logit_rows, rows);
   int64_t offset = 0;
   const auto place = [&](Tensor& tensor, DType dtype, int64_t n, int64_t cols) {
     tensor = {base == nullptr ? nullptr : base + offset, dtype, {n, cols, 1}};
@@ -39,10 +41,10 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, DType activations, int64_t 
   place(b->gate, activations, rows, s.inner.size());
   place(b->up, activations, rows, s.inner.size());
   place(b->angles, DType::kF32, rows, c.rotary_dim);
-  place(b->last, activations, kLogitRows, hidden);
-  place(b->part, DType::kF32, kLogitRows, s.vocab.size());
+  place(b->last, activations, logit_rows, hidden);
+  place(b->part, DType::kF32, logit_rows, s.vocab.size());
   if (s.size > 1) {
-    place(b->logits, DType::kF32, kLogitRows, c.vocab_size);
+    place(b->logits, DType::kF32, logit_rows, c.vocab_size);
   } else {
     b->logits = b->part;
   }

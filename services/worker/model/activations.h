@@ -10,6 +10,7 @@
 namespace continuo {
 
 // Buffers of one pass of a decoder, each [max_rows, …] in one arena; a step uses the first rows.
+// logit_rows is LogitRows, or max_rows if that is less.
 // Entries are the (row, expert) pairs of a mixture of experts: rows * experts.per_token.
 struct Activations {
   Tensor x, h;         // [rows, hidden]: the residual stream and its norm
@@ -17,9 +18,9 @@ struct Activations {
   Tensor sum;          // f32 [rows, hidden]: what the ranks add up
   Tensor gate, up;     // [rows, inner] of this rank
   Tensor angles;       // f32 [rows, rotary_dim]
-  Tensor last;         // [kLogitRows, hidden]
-  Tensor part;         // f32 [kLogitRows, vocab] of this rank
-  Tensor logits;       // f32 [kLogitRows, vocab]; the same as `part` with one rank
+  Tensor last;         // [logit_rows, hidden]
+  Tensor part;         // f32 [logit_rows, vocab] of this rank
+  Tensor logits;       // f32 [logit_rows, vocab]; the same as `part` with one rank
   Tensor frequencies;  // f32 [rotary_dim / 2]
 
   // Empty without experts.
@@ -34,6 +35,6 @@ struct Activations {
 
 // Lays the buffers out from `base` (null: only to count) and returns their bytes.
 int64_t LayOut(const ModelConfig& config, const Shard& shard, DType activations, int64_t rows,
-               uint8_t* base, Activations* buffers);
+               int64_t logit_rows, uint8_t* base, Activations* buffers);
 
 }  // namespace continuo

@@ -50,9 +50,11 @@ class Llama : public Model {
   }
 
   absl::Status Allocate(DType activations, int max_rows) {
-    const size_t bytes = static_cast<size_t>(ScratchBytes(config_, shard_, activations, max_rows));
+    const size_t bytes =
+        static_cast<size_t>(ScratchBytes(config_, shard_, activations, max_rows, b_));
     ASSIGN_OR_RETURN(memory_, b_.Allocate(bytes));
-    LayOut(config_, shard_, activations, max_rows, static_cast<uint8_t*>(memory_), &all_);
+    LayOut(config_, shard_, activations, max_rows, LogitRows(b_), static_cast<uint8_t*>(memory_),
+           &all_);
     const std::vector<float> frequencies =
         RopeFrequencies(config_.rope, config_.rotary_dim, config_.context_length);
     b_.CopyIn(all_.frequencies, frequencies.data());
@@ -229,10 +231,10 @@ class Llama : public Model {
 
 }  // namespace
 
-int64_t ScratchBytes(const ModelConfig& config, const Shard& shard, DType activations,
-                     int max_rows) {
+int64_t ScratchBytes(const ModelConfig& config, const Shard& shard, DType activations, int max_rows,
+                     const Backend& backend) {
   Activations buffers;
-  return LayOut(config, shard, activations, max_rows, nullptr, &buffers);
+  return LayOut(config, shard, activations, max_rows, LogitRows(backend), nullptr, &buffers);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> MakeLlama(const ModelParts& parts) {

@@ -203,10 +203,11 @@ absl::StatusOr<int> PlanBlocks(const LoadOptions& options, const LoadPlan& plan,
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const Shard& shard = plan.shards[rank];
     const int64_t spare = plan.BlockBytes(shard, options.block_size);  // KvCache's own
-    needs.push_back({.weights = WeightBytes(plan.config, shard, plan.weights, *ranks[rank].backend),
-                     .scratch = spare + ScratchBytes(plan.config, shard, plan.activations,
-                                                     options.max_batch_tokens),
-                     .block = BlockNeeds(options, plan, rank)});
+    needs.push_back(
+        {.weights = WeightBytes(plan.config, shard, plan.weights, *ranks[rank].backend),
+         .scratch = spare + ScratchBytes(plan.config, shard, plan.activations,
+                                         options.max_batch_tokens, *ranks[rank].backend),
+         .block = BlockNeeds(options, plan, rank)});
   }
   ASSIGN_OR_RETURN(const int64_t blocks,
                    replica.PlanBlocks(needs, {.min_blocks = plan.min_blocks,

@@ -14,9 +14,13 @@
 
 namespace continuo {
 
-// Rows of the head computed at a time, so that logits take bounded memory whatever the number of
-// samples (exactness rule 15).
-inline constexpr int kLogitRows = 64;
+// Rows of the head computed at a time, at most, so that logits take bounded memory whatever the
+// number of samples (exactness rule 15): those that a host reads, and those that a device keeps
+// apart, for which reading the head again costs more than their memory.
+inline constexpr int kHostLogitRows = 64;
+inline int LogitRows(const Backend& backend) {
+  return backend.SharesHostMemory() ? kHostLogitRows : 256;
+}
 
 // The arrays of a StepPlan after they reached the device, all i32.
 struct DeviceStep {
@@ -36,7 +40,7 @@ class Model {
   virtual absl::Status Forward(const DeviceStep& step) = 0;
   // Whether that of so many rows is done again by Backend::Repeat where the step recurs.
   virtual bool Repeats(int64_t /*rows*/) const { return false; }
-  // Enqueues the head for the last pass's wanted rows [first, first + n), n ≤ kLogitRows. The
+  // Enqueues the head for the last pass's wanted rows [first, first + n), n ≤ LogitRows. The
   // logits f32 [n, vocab], the same on every rank, live until the next call.
   virtual Tensor Logits(int64_t first, int64_t n) = 0;
 };
@@ -54,8 +58,8 @@ struct ModelParts {
 };
 
 // Bytes that a model will ask the backend for.
-int64_t ScratchBytes(const ModelConfig& config, const Shard& shard, DType activations,
-                     int max_rows);
+int64_t ScratchBytes(const ModelConfig& config, const Shard& shard, DType activations, int max_rows,
+                     const Backend& backend);
 
 // The factory of the architecture, from the table in registry.cc. Unimplemented names one that is
 // not in it; ResourceExhausted where the backend has not enough memory.

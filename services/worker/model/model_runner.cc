@@ -77,7 +77,7 @@ absl::Status ModelRunner::ReserveSamples() {
 
 int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard, DType activations,
                            int max_rows, const Backend& backend) {
-  return ScratchBytes(config, shard, activations, max_rows) +
+  return ScratchBytes(config, shard, activations, max_rows, backend) +
          StepSampler::Bytes(backend, config.vocab_size, max_rows);
 }
 
@@ -172,15 +172,16 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
 
 SampleSlice ModelRunner::SliceFrom(const Step& step, int begin) const {
   const auto& rows = step.row_of_sample;
-  const int first_row = rows[static_cast<size_t>(begin)] / kLogitRows * kLogitRows;
-  const auto end = std::lower_bound(rows.begin() + begin, rows.end(), first_row + kLogitRows);
+  const int logit_rows = LogitRows(*backend_);
+  const int first_row = rows[static_cast<size_t>(begin)] / logit_rows * logit_rows;
+  const auto end = std::lower_bound(rows.begin() + begin, rows.end(), first_row + logit_rows);
   return {begin, std::min(static_cast<int>(end - rows.begin()), begin + kMaxDraws), first_row,
           rows};
 }
 
 Tensor ModelRunner::LogitsOf(const Step& step, const SampleSlice& slice) {
   return model_->Logits(slice.first_row,
-                        std::min<int64_t>(kLogitRows, step.num_wanted - slice.first_row));
+                        std::min<int64_t>(LogitRows(*backend_), step.num_wanted - slice.first_row));
 }
 
 absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {

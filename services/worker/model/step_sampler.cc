@@ -15,7 +15,7 @@ namespace continuo {
 namespace {
 
 int64_t LogitBytes(int vocab_size) {
-  return int64_t{kLogitRows} * vocab_size * int64_t{sizeof(float)};
+  return int64_t{kHostLogitRows} * vocab_size * int64_t{sizeof(float)};
 }
 
 int Capacity(int max_samples) { return std::max(max_samples, kMaxDraws); }
@@ -205,8 +205,8 @@ void StepSampler::TakeDrawn(int parity, const StepPlan& plan, std::span<const in
   });
 }
 
-void StepSampler::CopyRows(const SampleSlice& slice, Tensor logits,
-                           std::span<const int32_t> samples) {
+size_t StepSampler::CopyRows(const SampleSlice& slice, Tensor logits,
+                             std::span<const int32_t> samples) {
   row_here_.clear();
   int64_t num_copied = 0, first = 0, n = 0;  // rows [first, first + n) are next
   const auto copy = [&] {
@@ -215,28 +215,40 @@ void StepSampler::CopyRows(const SampleSlice& slice, Tensor logits,
   };
   for (const int32_t sample : samples) {
     const int64_t row = slice.row_of_sample[static_cast<size_t>(sample)] - slice.first_row;
-    if (n == 0 || row > first + n) {
-      if (n > 0) copy();
-      first = row;
-      n = 1;
-    } else if (row == first + n) {
-      ++n;
+    const bool is_new = n == 0 || row >= first + n;
+    if (is_new && num_copied + n == kHostLogitRows) break;
+    if (is_new && n > 0 && row > first + n) {
+      copy();
+      n = 0;
     }
+    if (n == 0) first = row;
+    if (is_new) ++n;
     row_here_.push_back(static_cast<int32_t>(num_copied + n - 1));
   }
   if (n > 0) copy();
+  return row_here_.size();
 }
 
 absl::Status StepSampler::DrawHere(int parity, const StepPlan& plan, const SampleSlice& slice,
                                    Tensor logits, Tensor token_ids,
                                    std::span<const int32_t> samples, StepResult& result) {
   const bool is_here = backend_.SharesHostMemory();
-  if (!is_here) CopyRows(slice, logits, samples);
   if (!is_here && std::ranges::any_of(samples, [&](int32_t i) { return CountsDrawn(plan, i); })) {
     CONTINUO_CHECK(token_ids.size() >= plan.num_rows() && plan.num_rows() <= capacity_);
     backend_.CopyOut(host_tokens_, RowsOf(token_ids, 0, plan.num_rows()));
   }
-  RETURN_IF_ERROR(backend_.Synchronize());
+  while (!samples.empty()) {
+    const size_t n = is_here ? samples.size() : CopyRows(slice, logits, samples);
+    RETURN_IF_ERROR(backend_.Synchronize());
+    DrawRows(parity, plan, slice, logits, samples.first(n), result);
+    samples = samples.subspan(n);
+  }
+  return absl::OkStatus();
+}
+
+void StepSampler::DrawRows(int parity, const StepPlan& plan, const SampleSlice& slice,
+                           Tensor logits, std::span<const int32_t> samples, StepResult& result) {
+  const bool is_here = backend_.SharesHostMemory();
   const auto logits_of = [&](size_t i) {
     const float* const all = is_here ? static_cast<const float*>(logits.data) : host_logits_;
     const int64_t row = is_here
@@ -256,7 +268,6 @@ absl::Status StepSampler::DrawHere(int parity, const StepPlan& plan, const Sampl
       result.scores[sample] = std::move(output.score);
     }
   });
-  return absl::OkStatus();
 }
 
 }  // namespace continuo

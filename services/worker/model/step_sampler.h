@@ -42,7 +42,7 @@ class StepSampler {
   void FillMasks(int parity, const StepPlan& plan, MaskFiller fill_mask);
   // Replaces ids that the step before has drawn, where it was drawn on the device.
   void TakeTokens(Tensor token_ids);
-  // Enqueues the draws of a slice on the device. logits f32 [n ≤ kLogitRows, vocab]; token_ids i32
+  // Enqueues the draws of a slice on the device. logits f32 [n ≤ LogitRows, vocab]; token_ids i32
   // [at least the plan's rows], after TakeTokens. False where the device does not draw these:
   // nothing happened.
   bool Draw(int parity, const StepPlan& plan, const SampleSlice& slice, Tensor logits,
@@ -69,9 +69,13 @@ class StepSampler {
   DrawBatch BatchOf(int parity, const StepPlan& plan, const SampleSlice& slice);
   // Whether a sample has a penalty and its row a token that the plan does not know.
   static bool CountsDrawn(const StepPlan& plan, size_t sample);
-  // The rows of the slice's logits that `samples` read, to host_logits_ in their order; of each
-  // sample which one is its, to row_here_.
-  void CopyRows(const SampleSlice& slice, Tensor logits, std::span<const int32_t> samples);
+  // The rows of the slice's logits that the first of `samples` read, as many as fit, to
+  // host_logits_ in their order; of each of these samples which one is its, to row_here_. Their
+  // number.
+  size_t CopyRows(const SampleSlice& slice, Tensor logits, std::span<const int32_t> samples);
+  // Draws samples whose logits the host can read: the slice's, or those that CopyRows has copied.
+  void DrawRows(int parity, const StepPlan& plan, const SampleSlice& slice, Tensor logits,
+                std::span<const int32_t> samples, StepResult& result);
 
   Backend& backend_;
   const int vocab_size_;
@@ -80,7 +84,7 @@ class StepSampler {
   // Where the device does not share its memory:
   int capacity_ = 0;                // samples that it may draw
   int32_t* tokens_ = nullptr;       // [capacity_] on the device: those of the last step
-  float* host_logits_ = nullptr;    // [kLogitRows, vocab] of AllocateHost
+  float* host_logits_ = nullptr;    // [kHostLogitRows, vocab] of AllocateHost
   int32_t* host_tokens_ = nullptr;  // [capacity_], likewise: of a step's rows
   std::vector<TokenDraw> draws_;
   std::vector<int32_t> row_here_;

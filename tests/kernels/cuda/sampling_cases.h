@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <limits>
@@ -208,10 +209,14 @@ inline void CheckPeakedDraws(Backend& device, size_t vocab) {
   EXPECT_EQ(DrawnStep(std::move(cases), 0).Check(device), 0u);
 }
 
-// More samples than a batch of draws has, and more that are left than a slice of logits has rows.
+// More samples than a batch of draws has, and more that are left, of few rows and of as many, than
+// the host has room for rows.
 inline void CheckManySamples(Backend& device) {
-  for (const auto& [num_cases, expected_left] :
-       {std::pair{kMaxDraws + 40, kMaxDraws + 40}, std::pair{150, 150}, std::pair{150, 0}}) {
+  for (const auto& [num_cases, expected_left, num_sharing] :
+       std::vector<std::array<int, 3>>{{kMaxDraws + 40, kMaxDraws + 40, kMaxDraws + 37},
+                                       {150, 150, 147},
+                                       {150, 150, 0},
+                                       {150, 0, 147}}) {
     constexpr size_t kVocab = 1100;
     std::vector<std::unique_ptr<RandomCase>> cases;
     for (int i = 0; i < num_cases; ++i) {
@@ -220,9 +225,10 @@ inline void CheckManySamples(Backend& device) {
       one->input.target = -1;
       one->mask.clear();
       one->input.mask = {};
-      // Equal logits, of which top_p wants more than are sorted.
+      // Equal logits but for one, of which top_p wants more than are sorted.
       if (expected_left > 0) {
         std::fill(one->logits.begin(), one->logits.end(), 1.0f);
+        one->logits[static_cast<size_t>(i * 7) % kVocab] = 7;
         one->biases.clear();
         one->seen.clear();
         one->input.biases = {};
@@ -231,7 +237,7 @@ inline void CheckManySamples(Backend& device) {
       }
       cases.push_back(std::move(one));
     }
-    EXPECT_EQ(DrawnStep(std::move(cases), num_cases - 3).Check(device),
+    EXPECT_EQ(DrawnStep(std::move(cases), num_sharing).Check(device),
               static_cast<size_t>(expected_left));
     if (::testing::Test::HasFailure()) return;
   }

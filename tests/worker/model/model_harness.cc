@@ -93,8 +93,8 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const StepPlan& plan) {
   EXPECT_TRUE(rank.model->Forward(step).ok());
   const size_t vocab = static_cast<size_t>(config_.vocab_size);
   std::vector<float> all(plan.sample_rows.size() * vocab);
-  for (size_t first = 0; first < plan.sample_rows.size(); first += kLogitRows) {
-    const size_t n = std::min<size_t>(kLogitRows, plan.sample_rows.size() - first);
+  for (size_t first = 0; first < plan.sample_rows.size(); first += kHostLogitRows) {
+    const size_t n = std::min<size_t>(kHostLogitRows, plan.sample_rows.size() - first);
     const Tensor logits = rank.model->Logits(static_cast<int64_t>(first), static_cast<int64_t>(n));
     backend.CopyOut(all.data() + first * vocab, logits);
     EXPECT_TRUE(backend.Synchronize().ok());
