@@ -28,13 +28,37 @@ __global__ void EmbedKernel(T* out, const W* table, const int32_t* ids, int64_t 
   }
 }
 
+// N floats that go with a chunk of a row, 16 bytes at a time where there are so many.
+template <int N>
+struct Floats {
+  float at[N];
+};
+template <int N>
+__device__ Floats<N> LoadFloats(const float* from) {
+  constexpr int kAtOnce = N < 4 ? N : 4;
+  Floats<N> all;
+  CONTINUO_UNROLL
+  for (int i = 0; i < N; i += kAtOnce) {
+    const Chunk<float, kAtOnce> chunk = LoadChunk<kAtOnce>(from + i);
+    CONTINUO_UNROLL
+    for (int j = 0; j < kAtOnce; ++j) all.at[i + j] = chunk.at[j];
+  }
+  return all;
+}
+
 // x += round(sum + bias), of a chunk of a row; bias may be null.
 template <typename T, int N>
 __device__ void AddTo(Chunk<T, N>& x, const float* sum, const float* bias) {
+  Floats<N> addends = LoadFloats<N>(sum);
+  if (bias != nullptr) {
+    const Floats<N> biases = LoadFloats<N>(bias);
+    CONTINUO_UNROLL
+    for (int j = 0; j < N; ++j) addends.at[j] += biases.at[j];
+  }
   CONTINUO_UNROLL
   for (int j = 0; j < N; ++j) {
     T addend;
-    Store(&addend, bias == nullptr ? sum[j] : sum[j] + bias[j]);
+    Store(&addend, addends.at[j]);
     Store(&x.at[j], Widen(x.at[j]) + Widen(addend));
   }
 }
@@ -69,10 +93,11 @@ template <typename T, int N>
 __device__ void ScaleRow(T* out, const T* x, const float* gain, int64_t cols, float factor) {
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < cols; i += kRowThreads * N) {
     const Chunk<T, N> chunk = LoadChunk<N>(x + i);
+    const Floats<N> gains = LoadFloats<N>(gain + i);
     Chunk<T, N> result;
     CONTINUO_UNROLL
     for (int j = 0; j < N; ++j) {
-      Store(&result.at[j], Widen(chunk.at[j]) * factor * gain[i + j]);
+      Store(&result.at[j], Widen(chunk.at[j]) * factor * gains.at[j]);
     }
     StoreChunk<N>(out + i, result);
   }
@@ -162,7 +187,7 @@ template <typename T>
 cudaError_t RmsNorm(T* out, const T* x, const float* gain, int64_t rows, int64_t cols, float eps,
                     cudaStream_t stream) {
   if (rows == 0 || cols == 0) return cudaSuccess;
-  const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(out);
+  const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(out) && IsAligned(gain);
   return Launch("RmsNorm", in_chunks ? RmsNormKernel<T, kChunk<T>> : RmsNormKernel<T, 1>,
                 RowBlocks(rows), kRowThreads, kRowThreads * sizeof(float), stream, out, x, gain,
                 rows, cols, eps);
@@ -173,7 +198,7 @@ cudaError_t AddSum(T* x, const float* sum, const float* bias, int64_t rows, int6
                    cudaStream_t stream) {
   const int64_t n = rows * cols;
   if (n == 0) return cudaSuccess;
-  const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x);
+  const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(sum) && IsAligned(bias);
   return Launch("AddSum", in_chunks ? AddSumKernel<T, kChunk<T>> : AddSumKernel<T, 1>,
                 BlocksFor(n / (in_chunks ? kChunk<T> : 1), kRowThreads), kRowThreads, 0, stream, x,
                 sum, bias, n, cols);
@@ -183,7 +208,8 @@ template <typename T>
 cudaError_t AddSumNorm(T* out, T* x, const float* sum, const float* bias, const float* gain,
                        int64_t rows, int64_t cols, float eps, cudaStream_t stream) {
   if (rows == 0 || cols == 0) return cudaSuccess;
-  const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(out);
+  const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(out) &&
+                         IsAligned(sum) && IsAligned(bias) && IsAligned(gain);
   return Launch("AddSumNorm", in_chunks ? AddSumNormKernel<T, kChunk<T>> : AddSumNormKernel<T, 1>,
                 RowBlocks(rows), kRowThreads, kRowThreads * sizeof(float), stream, out, x, sum,
                 bias, gain, rows, cols, eps);
