@@ -80,7 +80,6 @@ struct DenseMatrix {
     static constexpr int kGroup = kChunkElements, kChunks = 1;
   };
   QuantisedGroups groups;
-  int64_t columns;
 
   CONTINUO_HOST_DEVICE QuantisedGroups::Range RangeOf(int group) const {
     return groups.Of<Format::kGroup>(group);
@@ -88,11 +87,12 @@ struct DenseMatrix {
 };
 
 // What a lane has of a chunk's second factor: for each block of 32 the four pairs of its column of
-// a tile.
+// a tile; w has so many columns.
 template <bool kAligned, bool kFour>
 __device__ inline void LoadColumn(uint32_t (&pairs)[2][4], const QuantisedMatrix<kFour>& w,
                                   const void* data, int64_t tile, int group, int chunk,
-                                  const QuantisedGroups::Range& /*range*/, int lane) {
+                                  const QuantisedGroups::Range& /*range*/, int64_t /*columns*/,
+                                  int lane) {
   using Format = QuantisedFormat<kFour>;
   constexpr int kWords = Format::kLaneBytes / 4;
   const Chunk<uint32_t, kWords> words = LoadChunk<kWords>(reinterpret_cast<const uint32_t*>(
@@ -107,13 +107,13 @@ __device__ inline void LoadColumn(uint32_t (&pairs)[2][4], const QuantisedMatrix
 template <bool kAligned, typename Number>
 __device__ inline void LoadColumn(uint32_t (&pairs)[2][4], const DenseMatrix<Number>& w,
                                   const void* data, int64_t tile, int /*group*/, int chunk,
-                                  const QuantisedGroups::Range& range, int lane) {
+                                  const QuantisedGroups::Range& range, int64_t columns, int lane) {
   const int64_t column = tile * kTileColumns + lane / 4;
   CONTINUO_UNROLL
   for (int block = 0; block < 2; ++block) {
     const int64_t at = range.begin + chunk * kChunkElements + block * 32 + lane % 4 * 8;
     LoadEight<kAligned>(pairs[block], static_cast<const Number*>(data) + column * w.groups.k() + at,
-                        column < w.columns ? range.end - at : 0);
+                        column < columns ? range.end - at : 0);
   }
 }
 
@@ -190,7 +190,7 @@ __device__ void MultiplyBlock(T* out, const typename Matrix::Number* x, const in
       CONTINUO_UNROLL
       for (int chunk = 0; chunk < Format::kChunks; ++chunk) {
         uint32_t pairs[2][4];
-        LoadColumn<kAligned>(pairs, w, data, number, g, chunk, range, lane);
+        LoadColumn<kAligned>(pairs, w, data, number, g, chunk, range, columns, lane);
         CONTINUO_UNROLL
         for (int block = 0; block < 2; ++block) {
           CONTINUO_UNROLL

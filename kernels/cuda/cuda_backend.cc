@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory, copies and products; the other ops are in cuda_ops.cc.
+// Memory, copies and what is enqueued again; the ops are in cuda_ops.cc and beside it.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/backend_calls.h"
 #include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/row_ops.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 
@@ -158,85 +157,6 @@ absl::Status CudaBackend::Repeat(std::span<const int64_t> key,
   };
   Keep(graphs_.Run(key, all, stream_));
   return failure_;
-}
-
-void CudaBackend::MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) {
-  const int64_t pieces[] = {0, x.cols()};
-  Multiply(out, x, w, pieces, bias);
-}
-
-void CudaBackend::MatMuls(Tensor x, std::span<const Product> products) {
-  const bool all_fp8 =
-      !products.empty() && std::all_of(products.begin(), products.end(), [](const Product& p) {
-        return p.w.format == WeightFormat::kFp8Rows && p.out.size() > 0;
-      });
-  if (!all_fp8 || x.cols() == 0 || !failure_.ok()) {
-    Backend::MatMuls(x, products);
-    return;
-  }
-  MultiplyFp8(x, products);
-}
-
-void CudaBackend::MatMulPieces(Tensor out, Tensor x, const Weight& w,
-                               std::span<const int64_t> piece_begin) {
-  CONTINUO_CHECK(out.dtype == DType::kF32 && piece_begin.back() == x.cols());
-  Multiply(out, x, w, piece_begin, Tensor());
-}
-
-// What cuBLASLt does not take is prepared in scratch, as many rows at a time as it holds: bf16 x
-// widened where w is f32, sums that a bias is added to.
-void CudaBackend::Multiply(Tensor out, Tensor x, const Weight& w,
-                           std::span<const int64_t> piece_begin, Tensor bias) {
-  const int64_t rows = out.rows(), columns = out.cols(), k = x.cols();
-  CONTINUO_CHECK(w.data.rows() == columns);
-  CONTINUO_CHECK(x.rows() == rows && (columns == 0 || w.data.cols() == k));
-  CONTINUO_CHECK(bias.size() == 0 || (bias.dtype == DType::kF32 && bias.size() == columns));
-  if (out.size() == 0 || !failure_.ok()) return;
-  if (k == 0) {
-    CONTINUO_CHECK(bias.size() == 0);
-    Enqueue("cudaMemsetAsync", [&] { return cudaMemsetAsync(out.data, 0, out.bytes(), stream()); });
-    return;
-  }
-  if (w.format == WeightFormat::kFp8Rows) {
-    const Product product[] = {{out, w, bias}};
-    MultiplyFp8(x, product);
-    return;
-  }
-  if (w.format != WeightFormat::kDense) {
-    MultiplyQuantised(out, x, w, piece_begin, bias);
-    return;
-  }
-  const bool widen = x.dtype != w.data.dtype;
-  CONTINUO_CHECK(!widen || (w.data.dtype == DType::kF32 && x.dtype == DType::kBF16));
-  const bool apart = bias.size() > 0 || (widen && out.dtype != DType::kF32);
-  const int64_t row_floats = (widen ? k : 0) + (apart ? columns : 0);
-  const int64_t step =
-      row_floats == 0
-          ? rows
-          : std::clamp<int64_t>(
-                static_cast<int64_t>(options_.scratch_bytes / sizeof(float)) / row_floats, 1, rows);
-  auto* const scratch =
-      static_cast<float*>(Scratch(static_cast<size_t>(step * row_floats) * sizeof(float)));
-  for (int64_t row = 0; row < rows && failure_.ok(); row += step) {
-    const int64_t n = std::min(step, rows - row);
-    Tensor in = RowsOf(x, row, n), to = RowsOf(out, row, n), sums = to;
-    if (widen) {
-      in = {scratch, DType::kF32, {n, k, 1}};
-      Enqueue("ToFloats", [&] {
-        return ToFloats(scratch, Data<const uint16_t>(RowsOf(x, row, n)), n * k, stream());
-      });
-    }
-    if (apart) sums = {scratch + (widen ? step * k : 0), DType::kF32, {n, columns, 1}};
-    Keep(SetDevice(device()));
-    if (failure_.ok()) Keep(matmul_->Run(sums, in, w.data, stream()));
-    if (!apart) continue;
-    Enqueue("AddBias", [&] {
-      return WithType(to.dtype, [&]<typename T>() {
-        return AddBias(Data<T>(to), Data<const float>(sums), columns, Data<const float>(bias), n,
-                       columns, stream());
-      });
-    });
-  }
 }
 
 }  // namespace continuo::cuda

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,6 +36,9 @@ struct CudaBackendOptions {
   // Each row's bits do not depend on the others.
   bool deterministic = false;
   size_t scratch_bytes = size_t{64} << 20;  // that ops work with; more where one needs it
+  // Whether dense products of few rows are kernels of ours; unless given, where that is faster,
+  // which is measured at the first one of a shape.
+  std::optional<bool> few_rows;
 };
 
 // The Backend of one CUDA device. Activations are f32, bf16 or f16, weights of the same type, or
@@ -123,11 +127,18 @@ class CudaBackend : public Backend {
   void Keep(const absl::Status& status);
   // At least so many bytes for one op at a time; null where they are not to be had.
   void* Scratch(size_t bytes);
-  // out = x · wᵀ (+ bias), of any types.
-  void Multiply(Tensor out, Tensor x, const Weight& w, std::span<const int64_t> piece_begin,
-                Tensor bias);
-  void MultiplyQuantised(Tensor out, Tensor x, const Weight& w,
-                         std::span<const int64_t> piece_begin, Tensor bias);
+  // Products of x; of any types, in the way that fits (cuda_products.cc).
+  void Multiply(Tensor x, std::span<const Product> products, std::span<const int64_t> piece_begin);
+  void MultiplyOne(Tensor x, const Product& product, std::span<const int64_t> piece_begin);
+  void MultiplyDense(Tensor x, const Product& product);
+  bool GoByFewRows(Tensor x, std::span<const Product> products);
+  // Waits for the device where it does not know yet.
+  bool AreFewRowsFaster(Tensor x, std::span<const Product> products);
+  void MultiplyFewRows(Tensor x, std::span<const Product> products,
+                       std::span<const int64_t> piece_begin);
+  // Of int8 and int4: whether what the matrix stands for is made first, in bf16.
+  bool GoesWidened(Tensor x, const Product& product) const;
+  void MultiplyWidened(Tensor x, const Product& product, std::span<const int64_t> piece_begin);
   void PackFp8(const Weight& w, int64_t first_row, const float* rows, int64_t n);
   void MultiplyFp8(Tensor x, std::span<const Product> products);
   // PagedAttention of some of the sequences, on tensor cores. single: each has one row.
@@ -142,6 +153,7 @@ class CudaBackend : public Backend {
   Stream stream_;
   cpu::ThreadPool pool_;
   std::unique_ptr<cuda::MatMul> matmul_;
+  std::map<std::array<int64_t, 7>, bool> few_rows_faster_;  // by rows, k, types and columns
   GraphCache graphs_;
   std::unordered_map<void*, DeviceBuffer> allocations_;
   std::unordered_map<void*, PinnedBuffer> host_allocations_;

@@ -75,12 +75,11 @@ void CudaBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> 
     Enqueue("ExpertMatMul", [&] {
       return WithNumber(x.dtype, [&]<typename Number>() {
         const auto multiply = [&]<typename T>() {
-          return cuda::ExpertMatMul(
-              Data<T>(out), Data<const Number>(x),
-              by_entry ? nullptr : Data<const int32_t>(routes.rows),
-              Data<const int32_t>(routes.expert_begin), experts,
-              quantised ? GroupsOf(experts[0].format, piece_begin) : DenseGroups(x.cols()),
-              num_entries, out.cols(), stream());
+          return cuda::ExpertMatMul(Data<T>(out), Data<const Number>(x),
+                                    by_entry ? nullptr : Data<const int32_t>(routes.rows),
+                                    Data<const int32_t>(routes.expert_begin), experts,
+                                    GroupsOf(experts[0].format, piece_begin), num_entries,
+                                    out.cols(), stream());
         };
         return out.dtype == DType::kF32 ? multiply.template operator()<float>()
                                         : multiply.template operator()<Number>();
@@ -102,8 +101,8 @@ void CudaBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> 
     const int64_t n = begin[e + 1] - begin[e];
     if (n == 0) continue;
     CONTINUO_CHECK(experts[e].data.dtype == x.dtype);  // so that Multiply needs no scratch
-    Multiply(RowsOf(out, begin[e], n), RowsOf(gathered, begin[e], n), experts[e], piece_begin,
-             Tensor());
+    const Product product[] = {{RowsOf(out, begin[e], n), experts[e], Tensor()}};
+    Multiply(RowsOf(gathered, begin[e], n), product, piece_begin);
   }
 }
 

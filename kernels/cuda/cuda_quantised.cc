@@ -76,38 +76,32 @@ void CudaBackend::PackRows(const Weight& w, std::span<const int64_t> piece_begin
   Keep(Synchronize());  // `packed` goes
 }
 
-void CudaBackend::MultiplyQuantised(Tensor out, Tensor x, const Weight& w,
-                                    std::span<const int64_t> piece_begin, Tensor bias) {
+bool CudaBackend::GoesWidened(Tensor x, const Product& product) const {
+  return !options_.deterministic && x.rows() > kFewRows && product.bias.size() == 0 &&
+         static_cast<int64_t>(scratch_.bytes()) / (x.cols() * 2) >= kTileColumns;
+}
+
+// Columns by columns, as many as scratch holds in bf16.
+void CudaBackend::MultiplyWidened(Tensor x, const Product& product,
+                                  std::span<const int64_t> piece_begin) {
+  const auto& [out, w, bias] = product;
   const int64_t rows = x.rows(), columns = out.cols(), k = x.cols();
   CONTINUO_CHECK(x.dtype == DType::kBF16 && IsF32OrBF16(out.dtype));
-  // Of columns that are widened at a time.
   const int64_t slice =
       static_cast<int64_t>(scratch_.bytes()) / (k * 2) / kTileColumns * kTileColumns;
-  if (!options_.deterministic && rows > kFewRows && bias.size() == 0 && slice > 0) {
-    for (int64_t first = 0; first < columns && failure_.ok(); first += slice) {
-      const int64_t n = std::min(slice, columns - first);
-      const Tensor wide = {scratch_.data(), DType::kBF16, {n, k, 1}};
-      Enqueue("Dequantise", [&] {
-        return WithMatrix(w, piece_begin, [&](const auto& matrix) {
-          return Dequantise(Data<uint16_t>(wide), matrix, first, n, stream());
-        });
-      });
-      Tensor part = out;
-      part.data = static_cast<char*>(out.data) + first * static_cast<int64_t>(SizeOf(out.dtype));
-      part.shape = {rows, n, 1};
-      if (failure_.ok()) Keep(matmul_->Run(part, x, wide, stream(), /*out_stride=*/columns));
-    }
-    return;
-  }
-  Enqueue("QuantisedMatMul", [&] {
-    return WithF32OrBF16(out.dtype, [&]<typename T>() {
+  for (int64_t first = 0; first < columns && failure_.ok(); first += slice) {
+    const int64_t n = std::min(slice, columns - first);
+    const Tensor wide = {scratch_.data(), DType::kBF16, {n, k, 1}};
+    Enqueue("Dequantise", [&] {
       return WithMatrix(w, piece_begin, [&](const auto& matrix) {
-        return QuantisedMatMul(Data<T>(out), Data<const uint16_t>(x), matrix,
-                               bias.size() == 0 ? nullptr : Data<const float>(bias), rows, columns,
-                               stream());
+        return Dequantise(Data<uint16_t>(wide), matrix, first, n, stream());
       });
     });
-  });
+    Tensor part = out;
+    part.data = static_cast<char*>(out.data) + first * static_cast<int64_t>(SizeOf(out.dtype));
+    part.shape = {rows, n, 1};
+    if (failure_.ok()) Keep(matmul_->Run(part, x, wide, stream(), /*out_stride=*/columns));
+  }
 }
 
 void CudaBackend::EmbedQuantised(Tensor out, const Weight& table, Tensor token_ids, int first_id,

@@ -96,15 +96,6 @@ cudaError_t Multiply(T* out, const typename Matrix::Number* x, const int32_t* x_
 
 }  // namespace
 
-QuantisedGroups DenseGroups(int64_t k) {
-  using Format = DenseMatrix<uint16_t>::Format;  // any
-  QuantisedGroups groups;
-  groups.num = 1;
-  groups.begin[1] = k;
-  groups.first[1] = static_cast<int>((k + Format::kGroup - 1) / Format::kGroup);
-  return groups;
-}
-
 template <typename T, typename Number>
 cudaError_t ExpertMatMul(T* out, const Number* x, const int32_t* x_rows,
                          const int32_t* expert_begin, std::span<const Weight> experts,
@@ -126,7 +117,7 @@ cudaError_t ExpertMatMul(T* out, const Number* x, const int32_t* x_rows,
       return multiply(QuantisedMatrix<true>{nullptr, groups});
     }
   }
-  return multiply(DenseMatrix<Number>{groups, columns});
+  return multiply(DenseMatrix<Number>{groups});
 }
 
 #define INSTANTIATE(T, Number)                                                                \

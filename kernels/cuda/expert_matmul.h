@@ -22,7 +22,4 @@ cudaError_t ExpertMatMul(T* out, const Number* x, const int32_t* x_rows,
                          const QuantisedGroups& groups, int64_t num_entries, int64_t columns,
                          cudaStream_t stream);
 
-// Those of a dense matrix, whose pieces are added up in one go.
-QuantisedGroups DenseGroups(int64_t k);
-
 }  // namespace continuo::cuda

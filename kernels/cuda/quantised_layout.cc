@@ -52,6 +52,12 @@ void Pack(WeightFormat format, const QuantisedGroups& groups, const float* rows,
 
 QuantisedGroups GroupsOf(WeightFormat format, std::span<const int64_t> piece_begin) {
   QuantisedGroups groups;
+  if (format == WeightFormat::kDense) {
+    groups.num = 1;
+    groups.begin[1] = piece_begin.back();
+    groups.first[1] = static_cast<int>((groups.k() + kChunkElements - 1) / kChunkElements);
+    return groups;
+  }
   groups.num = static_cast<int>(piece_begin.size()) - 1;
   CONTINUO_CHECK(groups.num >= 1 && groups.num <= QuantisedGroups::kMaxPieces);
   const int64_t group_size = cpu::GroupSize(format);

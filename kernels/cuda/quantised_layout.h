@@ -110,7 +110,7 @@ struct QuantisedMatrix {
 };
 
 // The groups of a matrix in kInt8Panels or kInt4Panels; `piece_begin` as Backend::MatMulPieces
-// takes it, at most 8 pieces.
+// takes it, at most 8 pieces. Of kDense they are chunks without scales, of one piece in all.
 QuantisedGroups GroupsOf(WeightFormat format, std::span<const int64_t> piece_begin);
 
 // Bytes of a matrix of so many columns.

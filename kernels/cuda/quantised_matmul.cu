@@ -10,17 +10,6 @@
 namespace continuo::cuda {
 namespace {
 
-// Blocks of the same columns are neighbours and share the matrix in caches. Bound by reading it.
-template <bool kFour, int kRowTiles, bool kAligned, typename T>
-__global__ void CONTINUO_BLOCK_OF(kBlockThreads)
-    QuantisedMatMulKernel(T* out, const uint16_t* x,
-                          const CONTINUO_READ_IN_PLACE QuantisedMatrix<kFour> w, const float* bias,
-                          int64_t rows, int64_t columns) {
-  MultiplyBlock<kRowTiles, kAligned>(out, x, nullptr, w, w.tiles, bias,
-                                     static_cast<int64_t>(blockIdx.x) * kMmaRows * kRowTiles, rows,
-                                     static_cast<int64_t>(blockIdx.y) * kBlockColumns, columns);
-}
-
 // A warp a group of a tile's columns, of which a lane writes eight elements side by side. Bound by
 // writing.
 template <bool kFour>
@@ -44,7 +33,7 @@ __global__ void DequantiseKernel(uint16_t* out,
     CONTINUO_UNROLL
     for (int chunk = 0; chunk < Format::kChunks; ++chunk) {
       uint32_t pairs[2][4];
-      LoadColumn<true>(pairs, w, w.tiles, first_tile + number, g, chunk, range, lane);
+      LoadColumn<true>(pairs, w, w.tiles, first_tile + number, g, chunk, range, n, lane);
       CONTINUO_UNROLL
       for (int block = 0; block < 2; ++block) {
         const int64_t at = range.begin + chunk * kChunkElements + block * 32 + q * 8;
@@ -85,26 +74,7 @@ __global__ void EmbedQuantisedKernel(T* out,
   }
 }
 
-template <bool kFour, int kRowTiles, typename T>
-cudaError_t Multiply(T* out, const uint16_t* x, const QuantisedMatrix<kFour>& w, const float* bias,
-                     int64_t rows, int64_t columns, cudaStream_t stream) {
-  constexpr int kBlockRows = kMmaRows * kRowTiles;
-  const dim3 grid(static_cast<unsigned>((rows + kBlockRows - 1) / kBlockRows),
-                  static_cast<unsigned>((columns + kBlockColumns - 1) / kBlockColumns));
-  const auto kernel = Aligned(x, w.groups) ? QuantisedMatMulKernel<kFour, kRowTiles, true, T>
-                                           : QuantisedMatMulKernel<kFour, kRowTiles, false, T>;
-  return Launch("QuantisedMatMul", kernel, grid, kBlockThreads, SharedOfBlock(kRowTiles), stream,
-                out, x, w, bias, rows, columns);
-}
-
 }  // namespace
-
-template <bool kFour, typename T>
-cudaError_t QuantisedMatMul(T* out, const uint16_t* x, const QuantisedMatrix<kFour>& w,
-                            const float* bias, int64_t rows, int64_t columns, cudaStream_t stream) {
-  return rows <= kMmaRows ? Multiply<kFour, 1, T>(out, x, w, bias, rows, columns, stream)
-                          : Multiply<kFour, 2, T>(out, x, w, bias, rows, columns, stream);
-}
 
 template <bool kFour>
 cudaError_t Dequantise(uint16_t* out, const QuantisedMatrix<kFour>& w, int64_t first, int64_t n,
@@ -128,8 +98,6 @@ template cudaError_t Dequantise(uint16_t*, const QuantisedMatrix<false>&, int64_
 template cudaError_t Dequantise(uint16_t*, const QuantisedMatrix<true>&, int64_t, int64_t,
                                 cudaStream_t);
 #define CONTINUO_INSTANTIATE(kFour, T)                                                            \
-  template cudaError_t QuantisedMatMul(T*, const uint16_t*, const QuantisedMatrix<kFour>&,        \
-                                       const float*, int64_t, int64_t, cudaStream_t);             \
   template cudaError_t EmbedQuantised(T*, const QuantisedMatrix<kFour>&, const int32_t*, int64_t, \
                                       int64_t, int, float, cudaStream_t);
 CONTINUO_INSTANTIATE(false, float)

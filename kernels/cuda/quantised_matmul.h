@@ -10,13 +10,6 @@
 // launch's error.
 namespace continuo::cuda {
 
-// out = x · wᵀ + bias: out [rows, columns]; x bf16 [rows, k]; w [columns, k]; bias f32 [columns] or
-// null. Products of x and w's integers are summed up in f32, group by group, on tensor cores. Every
-// row's bits depend on that row alone.
-template <bool kFour, typename T>
-cudaError_t QuantisedMatMul(T* out, const uint16_t* x, const QuantisedMatrix<kFour>& w,
-                            const float* bias, int64_t rows, int64_t columns, cudaStream_t stream);
-
 // out [n, k] bf16: what columns [first, first + n) of w stand for, rounded; first is a multiple of
 // kTileColumns.
 template <bool kFour>

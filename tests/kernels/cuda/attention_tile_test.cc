@@ -103,7 +103,7 @@ TileAttentionPlan PlanOf(int num_seqs, int64_t max_kv_len) {
 TEST(TileAttentionPlanTest, FewSequencesAreSplitToFillTheDevice) {
   EXPECT_EQ(PlanOf(1, 1024).num_splits, 8);
   EXPECT_EQ(PlanOf(1, 65536).num_splits, 64);
-  EXPECT_EQ(PlanOf(8, 4096).num_splits, 8);  // of 512 positions
+  EXPECT_EQ(PlanOf(8, 4096).num_splits, 8);    // of 512 positions
   EXPECT_EQ(PlanOf(8, 4096).split_tokens, 0);  // each sequence's positions
   EXPECT_EQ(PlanOf(64, 1024).num_splits, 2);
   EXPECT_EQ(PlanOf(256, 1024).num_splits, 1);

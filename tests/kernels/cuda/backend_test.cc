@@ -14,6 +14,7 @@
 #include "tests/kernels/cuda/backend_cases.h"
 #include "tests/kernels/cuda/expert_cases.h"
 #include "tests/kernels/cuda/fp8_cases.h"
+#include "tests/kernels/cuda/joined_cases.h"
 #include "tests/kernels/cuda/quantised_cases.h"
 #include "tests/kernels/cuda/sampling_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
@@ -68,6 +69,49 @@ TEST_F(CudaBackendTest, ProductsAreWhatTheReferenceSays) {
     CheckMatMul(b(), 5, 64, 33);
     CheckMatMul(b(), 130, 24, 16);
   }
+}
+
+TEST_F(CudaBackendTest, ProductsOfFewRowsAreWhatTheReferenceSaysEitherWay) {
+  const auto devices = cuda::FindDevices(std::array{0});
+  ASSERT_TRUE(devices.ok());
+  for (const bool few_rows : {false, true}) {
+    auto backend = cuda::CudaBackend::Make({.device = devices->front(), .few_rows = few_rows});
+    ASSERT_TRUE(backend.ok());
+    backend_ = *std::move(backend);
+    const int before = CudaShim::NumCalls(0, "FewRowsMatMul");
+    CheckMatMul(b(), 1, 7, 64);
+    CheckMatMul(b(), 16, 64, 33);
+    CheckMatMul(b(), 5, 40, 200);
+    CheckJoinedProducts(b(), 3, {40, 8, 33}, 72);
+    CheckJoinedProducts(b(), 16, {64, 64}, 136);
+    EXPECT_EQ(CudaShim::NumCalls(0, "FewRowsMatMul") > before, few_rows);
+    const int between = CudaShim::NumCalls(0, "FewRowsMatMul");
+    CheckMatMul(b(), 17, 24, 16);  // not few
+    EXPECT_EQ(CudaShim::NumCalls(0, "FewRowsMatMul"), between);
+  }
+}
+
+TEST_F(CudaBackendTest, WhichWayProductsOfFewRowsGoIsMeasuredOnce) {
+  const auto launches = [&](int64_t rows, int64_t k) {
+    const int before = CudaShim::NumCalls(0, "FewRowsMatMul");
+    CheckJoinedProducts(b(), rows, {8, 8}, k);
+    return CudaShim::NumCalls(0, "FewRowsMatMul") - before;
+  };
+  EXPECT_GE(launches(3, 64), 4 * 5);
+  EXPECT_LE(launches(4, 64), 4);  // rows up to 4 are alike; bf16 and f16, to f32 or not
+  EXPECT_GE(launches(5, 64), 4 * 5);
+  EXPECT_GE(launches(3, 72), 4 * 5);
+  EXPECT_EQ(launches(17, 64), 0);
+  Make(/*deterministic=*/true);
+  EXPECT_EQ(launches(3, 64), 0);
+}
+
+TEST_F(CudaBackendTest, QuantisedProductsOfOneXAreOneLaunch) {
+  const int before = CudaShim::NumCalls(0, "FewRowsMatMul");
+  CheckJoinedQuantised(b(), 3, {40, 8, 33}, 144, WeightType::kInt8);
+  CheckJoinedQuantised(b(), 20, {16, 16}, 144, WeightType::kInt4);
+  // And each alone, to compare with, for each type of out.
+  EXPECT_EQ(CudaShim::NumCalls(0, "FewRowsMatMul") - before, 2 * (1 + 3) + 2 * (1 + 2));
 }
 
 TEST_F(CudaBackendTest, QuantisedProductsAreWhatTheReferenceSays) {

@@ -11,7 +11,7 @@ import sys
 
 ARCHITECTURES = {"sm_80", "sm_90a"}
 # And how many of them there are.
-TENSOR_CORE_KERNELS = {"TileAttentionKernel": 36, "QuantisedMatMulKernel": 16, "ExpertMatMulKernel": 32}
+TENSOR_CORE_KERNELS = {"TileAttentionKernel": 36, "FewRowsMatMulKernel": 32, "ExpertMatMulKernel": 32}
 # Instructions in the loop over positions, for heads of 128 on sm_90a: of decoding, what a
 # multiprocessor does in the time that the keys and values of 64 positions take from memory is about
 # 1,100 to 1,600 a warp with bf16 and half of that with bytes; a third or more of a loop is for soft
