@@ -27,7 +27,7 @@ namespace continuo::cuda {
 
 // Raised whenever a kernel's bits change for some input; with `deterministic` part of the worker's
 // fingerprint.
-inline constexpr int kCudaArithmeticVersion = 3;
+inline constexpr int kCudaArithmeticVersion = 4;
 
 struct CudaBackendOptions {
   Device device;

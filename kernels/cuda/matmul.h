@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,9 +29,9 @@ struct Fp8Matrix {
 // thread-safe.
 class MatMul {
  public:
-  // deterministic: an algorithm for each weight matrix's shape and not for the number of rows too,
-  // and no sum that is split over K, so that a row's bits do not depend on how many others there
-  // are.
+  // deterministic: an algorithm for each weight matrix's shape, neither for the number of rows nor
+  // for where they lie, and no sum that is split over K, so that a row's bits do not depend on the
+  // others.
   static absl::StatusOr<std::unique_ptr<MatMul>> Make(int device, bool deterministic);
   ~MatMul();
   MatMul(const MatMul&) = delete;
@@ -46,22 +46,25 @@ class MatMul {
   absl::Status Run(Tensor out, const Fp8Matrix& x, const Fp8Matrix& w, cudaStream_t stream);
 
  private:
-  // What decides an algorithm: rows (0: any), columns, k, the types of x and out, and what the
-  // three addresses are multiples of, the stride of out.
+  // What decides an algorithm: rows, columns, k, the types of x and out, and what the rows of the
+  // three are multiples of, the stride of out.
   using Key = std::array<int64_t, 9>;
   struct Plan {
     cublasLtMatmulDescOpaque_t product;
     cublasLtMatrixLayoutOpaque_t w, x, out;
-    cublasLtMatmulAlgo_t algorithm;
+    std::optional<cublasLtMatmulAlgo_t> algorithm;  // where there is one
   };
 
   MatMul(int device, bool deterministic) : device_(device), deterministic_(deterministic) {}
   absl::Status Multiply(const Key& key, void* out, const void* x, const float* x_scales,
                         const void* w, const float* w_scales, cudaStream_t stream);
   absl::StatusOr<const Plan*> PlanFor(const Key& key);
-  absl::Status Describe(const Key& key, Plan& plan) const;
+  // All but the algorithm.
+  absl::StatusOr<Plan> Describe(const Key& key) const;
   absl::Status SetScales(Plan& plan, const float* x_scales, const float* w_scales) const;
-  absl::Status PickAlgorithm(const Key& key, Plan& plan) const;
+  // The best algorithm that computes a product of so many rows, or of all numbers of rows.
+  absl::StatusOr<std::optional<cublasLtMatmulAlgo_t>> PickAlgorithm(const Key& key) const;
+  absl::StatusOr<bool> Computes(const cublasLtMatmulAlgo_t& algorithm, Plan plan) const;
   absl::Status Error(cublasStatus_t status, absl::string_view what) const;
 
   const int device_;
@@ -69,7 +72,8 @@ class MatMul {
   cublasLtHandle_t handle_ = nullptr;
   DeviceBuffer workspace_;
   std::map<Key, Plan> plans_;
-  std::map<Key, cublasLtMatmulAlgo_t> fixed_;  // where deterministic; their keys have no rows
+  // Where deterministic; their keys' rows are kFixedRows.
+  std::map<Key, std::optional<cublasLtMatmulAlgo_t>> fixed_;
 };
 
 }  // namespace continuo::cuda

@@ -62,6 +62,10 @@ TEST_F(GpuBackendTest, ProductsAreWhatTheReferenceSays) {
       CheckMatMul(b(), rows, 512, 4096);   // Llama-3.1-8B's keys, in part
       CheckMatMul(b(), rows, 1280, 8192);  // a 70B's keys and queries of a rank
     }
+    // Where K is split into parts that are no multiples of 64 elements, cuBLASLt may lose the last.
+    for (const int64_t columns : {8, 128}) {
+      for (const int64_t rows : {1, 128}) CheckOnes(b(), rows, columns, 11528);
+    }
   }
 }
 

@@ -67,6 +67,7 @@ TEST_F(CudaBackendTest, ProductsAreWhatTheReferenceSays) {
     CheckMatMul(b(), 1, 7, 64);
     CheckMatMul(b(), 5, 64, 33);
     CheckMatMul(b(), 130, 24, 16);
+    CheckOnes(b(), 1, 8, 11528);
   }
 }
 
