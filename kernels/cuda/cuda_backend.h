@@ -130,6 +130,9 @@ class CudaBackend : public Backend {
                          std::span<const int64_t> piece_begin, Tensor bias);
   void PackFp8(const Weight& w, int64_t first_row, const float* rows, int64_t n);
   void MultiplyFp8(Tensor x, std::span<const Product> products);
+  // By way of f32 sums [out.rows(), columns filled up].
+  void MultiplyFp8Apart(Tensor out, float* sums, const Fp8Matrix& x, const Fp8Matrix& w,
+                        Tensor bias, bool has_scales);
   void EmbedQuantised(Tensor out, const Weight& table, Tensor token_ids, int first_id, float scale);
   void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
                        const ExpertRoutes& routes, std::span<const int64_t> piece_begin,

@@ -21,7 +21,18 @@ constexpr int64_t kFixedRows = 128;  // for which a deterministic algorithm is p
 constexpr int64_t kCheckedRows[] = {1, 2, 16, 129, 4096};
 constexpr int kMaxCandidates = 16;
 
-enum Part { kRows, kColumns, kK, kXType, kOutType, kWAlign, kXAlign, kOutAlign, kOutStride };
+enum Part {
+  kRows,
+  kColumns,
+  kK,
+  kXType,
+  kOutType,
+  kHasScales,
+  kWAlign,
+  kXAlign,
+  kOutAlign,
+  kOutStride
+};
 
 // The largest power of two, up to 16, that the addresses of all rows are multiples of, also of rows
 // before the first: so it is the same for some rows of a matrix as for all. No algorithm asks for
@@ -94,7 +105,7 @@ absl::StatusOr<MatMul::Plan> MatMul::Describe(const Key& key) const {
   RETURN_IF_ERROR(Error(cublasLtMatmulDescSetAttribute(&plan.product, CUBLASLT_MATMUL_DESC_TRANSA,
                                                        &transposed, sizeof(transposed)),
                         "cublasLtMatmulDescSetAttribute"));
-  if (IsFp8(key[kXType])) {
+  if (key[kHasScales] != 0) {
     const cublasLtMatmulMatrixScale_t by_row = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
     for (const auto mode : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE}) {
       RETURN_IF_ERROR(
@@ -216,21 +227,36 @@ absl::Status MatMul::Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream, in
   CONTINUO_CHECK(out.dtype == DType::kF32 || out.dtype == x.dtype);
   CONTINUO_CHECK(out_stride == 0 || out_stride >= columns);
   const int64_t stride = out_stride == 0 ? columns : out_stride;
-  return Multiply({rows, columns, k, static_cast<int64_t>(x.dtype), static_cast<int64_t>(out.dtype),
-                   AlignmentOf(w.data, k, w.dtype), AlignmentOf(x.data, k, x.dtype),
-                   AlignmentOf(out.data, stride, out.dtype), stride},
-                  out.data, x.data, nullptr, w.data, nullptr, stream);
+  return Multiply(
+      {rows, columns, k, static_cast<int64_t>(x.dtype), static_cast<int64_t>(out.dtype),
+       /*has_scales=*/0, AlignmentOf(w.data, k, w.dtype), AlignmentOf(x.data, k, x.dtype),
+       AlignmentOf(out.data, stride, out.dtype), stride},
+      out.data, x.data, nullptr, w.data, nullptr, stream);
 }
 
 absl::Status MatMul::Run(Tensor out, const Fp8Matrix& x, const Fp8Matrix& w, cudaStream_t stream) {
   CONTINUO_CHECK(x.rows > 0 && w.rows > 0 && x.k > 0 && x.k == w.k && x.k % 16 == 0);
   CONTINUO_CHECK(out.rows() == x.rows && out.cols() == w.rows);
-  CONTINUO_CHECK(out.dtype == DType::kF32 || out.dtype == DType::kBF16);
+  const bool has_scales = x.scales != nullptr;
+  CONTINUO_CHECK(has_scales == (w.scales != nullptr));
+  CONTINUO_CHECK(out.dtype == DType::kF32 || (has_scales && out.dtype == DType::kBF16));
   return Multiply(
       {x.rows, w.rows, x.k, static_cast<int64_t>(DType::kF8), static_cast<int64_t>(out.dtype),
-       AlignmentOf(w.data, w.k, DType::kF8), AlignmentOf(x.data, x.k, DType::kF8),
+       has_scales, AlignmentOf(w.data, w.k, DType::kF8), AlignmentOf(x.data, x.k, DType::kF8),
        AlignmentOf(out.data, w.rows, out.dtype), w.rows},
       out.data, x.data, x.scales, w.data, w.scales, stream);
+}
+
+absl::StatusOr<bool> MatMul::Has(const MatMulShape& shape) {
+  const auto aligned = [](int64_t elements, DType dtype) {
+    return AlignmentOf(nullptr, elements, dtype);
+  };
+  ASSIGN_OR_RETURN(
+      const Plan* const plan,
+      PlanFor({shape.rows, shape.columns, shape.k, static_cast<int64_t>(shape.in),
+               static_cast<int64_t>(shape.out), shape.has_scales, aligned(shape.k, shape.in),
+               aligned(shape.k, shape.in), aligned(shape.columns, shape.out), shape.columns}));
+  return plan->algorithm.has_value();
 }
 
 absl::Status MatMul::Multiply(const Key& key, void* out, const void* x, const float* x_scales,
@@ -240,7 +266,7 @@ absl::Status MatMul::Multiply(const Key& key, void* out, const void* x, const fl
     return Error(CUBLAS_STATUS_NOT_SUPPORTED, absl::StrCat("no algorithm for ", NameOf(key)));
   }
   Plan p = *plan;
-  if (IsFp8(key[kXType])) RETURN_IF_ERROR(SetScales(p, x_scales, w_scales));
+  if (key[kHasScales] != 0) RETURN_IF_ERROR(SetScales(p, x_scales, w_scales));
   const float one = 1, zero = 0;
   return Error(cublasLtMatmul(handle_, &p.product, &one, w, &p.w, x, &p.x, &zero, out, &p.out, out,
                               &p.out, &*p.algorithm, workspace_.data(), workspace_.bytes(), stream),

@@ -17,12 +17,19 @@
 
 namespace continuo::cuda {
 
-// A factor [rows, k] of e4m3 numbers, row-major, and the scale of each row. k is a multiple of 16,
-// the data lie at 16 bytes.
+// A factor [rows, k] of e4m3 numbers, row-major, and the scale of each row, or null: 1. k is a
+// multiple of 16, the data lie at 16 bytes.
 struct Fp8Matrix {
   const uint8_t* data = nullptr;
   const float* scales = nullptr;
   int64_t rows = 0, k = 0;
+};
+
+// A product out = x · wᵀ of x [rows, k] and w [columns, k] whose arrays lie at 16 bytes.
+struct MatMulShape {
+  int64_t rows = 0, columns = 0, k = 0;
+  DType in = DType::kBF16, out = DType::kF32;
+  bool has_scales = false;  // of factors in e4m3, for each row
 };
 
 // Dense products on one device by cuBLASLt. How a shape is computed is looked up once and kept. Not
@@ -41,14 +48,18 @@ class MatMul {
   // columns], f32 or of their type; no size is 0. Rows of out are out_stride elements
   // apart, or with 0 side by side. Internal names the shape that cuBLASLt does not do.
   absl::Status Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream, int64_t out_stride = 0);
-  // The same of factors in e4m3, whose rows' scales the sums are multiplied with. out's rows lie
-  // side by side, at 16 bytes. Needs compute capability 9.0.
+  // The same of factors in e4m3, whose rows' scales, of both or none, the sums are multiplied with;
+  // those that have none are f32. out's rows lie side by side, at 16 bytes. Needs compute
+  // capability 9.0, where cuBLASLt has algorithms with scales for some shapes: see Has.
   absl::Status Run(Tensor out, const Fp8Matrix& x, const Fp8Matrix& w, cudaStream_t stream);
+  // Whether there is an algorithm for a product; where deterministic the same for all numbers of
+  // rows. Enqueues nothing.
+  absl::StatusOr<bool> Has(const MatMulShape& shape);
 
  private:
-  // What decides an algorithm: rows, columns, k, the types of x and out, and what the rows of the
-  // three are multiples of, the stride of out.
-  using Key = std::array<int64_t, 9>;
+  // What decides an algorithm: rows, columns, k, the types of x and out, whether there are scales,
+  // what the addresses of the three's rows are multiples of, the stride of out.
+  using Key = std::array<int64_t, 10>;
   struct Plan {
     cublasLtMatmulDescOpaque_t product;
     cublasLtMatrixLayoutOpaque_t w, x, out;

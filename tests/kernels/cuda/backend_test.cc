@@ -125,6 +125,80 @@ TEST_F(CudaBackendTest, ProductsInFp8OfManyRowsAreThoseOfTheirNumbers) {
   CheckFp8(b(), 37, 23, 47, 0x1p-24);
 }
 
+// cuBLASLt has no algorithm that takes scales of rows for some shapes, on some numbers of rows:
+// then they are multiplied by them later.
+TEST_F(CudaBackendTest, ProductsInFp8WithoutAnAlgorithmOfScalesAreThoseOfTheirNumbers) {
+  for (const bool finds_none : {false, true}) {
+    for (const bool of_bf16_alone : {false, true}) {
+      for (const bool deterministic : {false, true}) {
+        backend_.reset();
+        CudaShim::Reset({.workspace_of =
+                             [=](const ShimProduct& product) {
+                               const bool is_refused = product.has_scales && product.rows <= 20 &&
+                                                       !(of_bf16_alone && product.is_f32);
+                               return is_refused ? -1 : 0;
+                             },
+                         .finds_none = finds_none});
+        Make(deterministic);
+        for (const int64_t rows : {1, 20, 21}) CheckFp8(b(), rows, 16, 64, 4 * 0x1p-24);
+        CheckFp8(b(), 5, 7, 33, 4 * 0x1p-24);
+        CheckStrangeFp8Rows(b());
+        if (deterministic) CheckQuantisedRows(b(), {WeightType::kFp8}, 24, 80, {1, 2, 20, 21, 40});
+        EXPECT_EQ(CudaShim::NumCalls(0, "ScaleRows") > 0, !of_bf16_alone);
+        EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+      }
+    }
+  }
+}
+
+// In slices of rows, of which the last alone has no algorithm that takes scales.
+TEST_F(CudaBackendTest, ProductsInFp8OfManyRowsMayHaveNoAlgorithmOfScales) {
+  const auto devices = cuda::FindDevices(std::array{0});
+  ASSERT_TRUE(devices.ok());
+  backend_.reset();
+  CudaShim::Reset({.workspace_of = [](const ShimProduct& product) {
+    return product.has_scales && product.rows < 4 ? -1 : 0;
+  }});
+  auto backend = cuda::CudaBackend::Make({.device = devices->front(), .scratch_bytes = 1500});
+  ASSERT_TRUE(backend.ok());
+  backend_ = *std::move(backend);
+  CheckFp8(b(), 37, 24, 48, 4 * 0x1p-24);
+  EXPECT_GT(CudaShim::NumCalls(0, "ScaleRows"), 0);
+}
+
+// Scratch for that is there before it is captured.
+TEST_F(CudaBackendTest, ProductsInFp8WithoutAnAlgorithmOfScalesAreCaptured) {
+  const auto devices = cuda::FindDevices(std::array{0});
+  ASSERT_TRUE(devices.ok());
+  backend_.reset();
+  CudaShim::Reset(
+      {.workspace_of = [](const ShimProduct& product) { return product.has_scales ? -1 : 0; }});
+  auto backend = cuda::CudaBackend::Make({.device = devices->front(), .scratch_bytes = 16});
+  ASSERT_TRUE(backend.ok());
+  backend_ = *std::move(backend);
+  Random random(43);
+  const DeviceTensor x(b(), HostTensor::Of(DType::kBF16, 3, 32, random));
+  const DeviceWeight w(b(), WeightType::kFp8, HostTensor::Of(DType::kBF16, 48, 32, random),
+                       {0, 32});
+  std::vector<HostTensor> results;
+  for (int i = 0; i < 3; ++i) {
+    const DeviceTensor out(b(), HostTensor::Poisoned(DType::kBF16, 3, 48));
+    const int64_t key[] = {0};
+    b().ForgetRepeated();
+    for (int repeat = 0; repeat < 1 + i; ++repeat) {
+      EXPECT_EQ(b().Repeat(key,
+                           [&] {
+                             b().MatMul(out, x, w.weight(), Tensor());
+                             return absl::OkStatus();
+                           }),
+                absl::OkStatus());
+    }
+    results.push_back(out.Get());
+    EXPECT_TRUE(results.back().SameBits(results.front()));
+  }
+  b().ForgetRepeated();
+}
+
 TEST_F(CudaBackendTest, Fp8WeightsAreForHopperKeysAndValuesForAll) {
   EXPECT_FALSE(cpu_->Keeps(DType::kF8, DType::kBF16));
   EXPECT_TRUE(b().Computes(WeightType::kFp8));

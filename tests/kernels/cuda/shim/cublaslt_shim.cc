@@ -74,15 +74,21 @@ cublasStatus_t Refuse(const char* what) {
 
 bool Is16(cudaDataType_t type) { return type == CUDA_R_16BF || type == CUDA_R_16F; }
 
-// What products in e4m3 want besides: A transposed, sizes and rows of 16 bytes, scales of rows.
+// What products in e4m3 want besides: A transposed, sizes and rows of 16 bytes, scales of rows or,
+// of sums in f32, none.
 bool FitsFp8(const Product& product, const Layout& a, const Layout& b, const Layout& d) {
   const int64_t width = d.type == CUDA_R_32F ? 4 : 2;
+  const bool has_scales = product.scale_modes[0] != CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  for (int i = 0; i < 2; ++i) {
+    if (product.scale_modes[i] != (has_scales ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
+                                              : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F) ||
+        (product.scales[i] != nullptr) != has_scales) {
+      return false;
+    }
+  }
   return product.transposed_a && a.rows % 16 == 0 && a.ld % 16 == 0 && b.ld % 16 == 0 &&
          static_cast<int64_t>(d.rows) * width % 16 == 0 && d.ld * width % 16 == 0 &&
-         product.scale_modes[0] == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
-         product.scale_modes[1] == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
-         product.scales[0] != nullptr && product.scales[1] != nullptr &&
-         (d.type == CUDA_R_32F || d.type == CUDA_R_16BF);
+         (d.type == CUDA_R_32F || (d.type == CUDA_R_16BF && has_scales));
 }
 
 // Whether D = op(A) · B has these shapes; what cuBLAS would refuse.
@@ -102,12 +108,14 @@ bool Fits(const Product& product, const Layout& a, const Layout& b, const Layout
 // The workspace that an algorithm wants for a product, less than 0 where it does not compute that;
 // with the mutex held.
 int64_t WorkspaceOf(const State& state, const Algorithm& algorithm, const Product& product,
-                    const Layout& a, const Layout& b) {
+                    const Layout& a, const Layout& b, const Layout& d) {
   if (state.options.workspace_of == nullptr) return static_cast<int64_t>(algorithm.workspace);
   return state.options.workspace_of({.rows = static_cast<int64_t>(b.columns),
                                      .columns = static_cast<int64_t>(a.columns),
                                      .k = static_cast<int64_t>(a.rows),
+                                     .is_fp8 = a.type == CUDA_R_8F_E4M3,
                                      .has_scales = product.scale_modes[0] != 0,
+                                     .is_f32 = d.type == CUDA_R_32F,
                                      .algorithm = static_cast<int>(algorithm.index)});
 }
 
@@ -296,7 +304,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                  .is_for_any_n = p.reductions == CUBLASLT_REDUCTION_SCHEME_NONE,
                  .n = As<Layout>(b).columns};
     const int64_t workspace =
-        WorkspaceOf(state, algorithm, As<Product>(product), la, As<Layout>(b));
+        WorkspaceOf(state, algorithm, As<Product>(product), la, As<Layout>(b), As<Layout>(d));
     if (workspace < 0) continue;
     result.state = CUBLAS_STATUS_SUCCESS;
     result.workspaceSize = static_cast<size_t>(workspace);
@@ -307,7 +315,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t product,
                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t* result) {
   const cublasStatus_t status = Count("cublasLtMatmulAlgoCheck");
@@ -317,7 +325,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t pr
   if (known.m != la.columns || known.k != la.rows) return Refuse("an algorithm of another matrix");
   auto& state = TheState();
   const std::lock_guard lock(state.mutex);
-  const int64_t workspace = WorkspaceOf(state, known, As<Product>(product), la, As<Layout>(b));
+  const int64_t workspace =
+      WorkspaceOf(state, known, As<Product>(product), la, As<Layout>(b), As<Layout>(d));
   if (workspace < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   result->state = CUBLAS_STATUS_SUCCESS;
   result->workspaceSize = static_cast<size_t>(workspace);
@@ -348,7 +357,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
       (known.is_for_any_n == 0 && known.n != lb.columns)) {
     return refuse("an algorithm of another product");
   }
-  const int64_t wanted = WorkspaceOf(state, known, how, la, lb);
+  const int64_t wanted = WorkspaceOf(state, known, how, la, lb, ld);
   if (wanted < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (workspace < static_cast<size_t>(wanted)) return refuse("a workspace smaller than is wanted");
   const void* const data[] = {a, b, d, d};

@@ -42,8 +42,9 @@ struct ShimDevice {
 // What an algorithm of cuBLASLt is asked to compute: [rows, k] · [columns, k]ᵀ.
 struct ShimProduct {
   int64_t rows = 0, columns = 0, k = 0;
-  bool has_scales = false;  // of factors in e4m3, for each row
-  int algorithm = 0;        // of ShimOptions::num_algorithms
+  bool is_fp8 = false, has_scales = false;  // for each row of its factors
+  bool is_f32 = false;                      // what it writes
+  int algorithm = 0;                        // of ShimOptions::num_algorithms
 };
 
 struct ShimOptions {
