@@ -4,8 +4,12 @@
 #include "kernels/backend.h"
 
 #include <array>
+#include <iostream>
+#include <string>
 #include <tuple>
+#include <vector>
 
+#include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
@@ -13,6 +17,7 @@
 #include "tests/kernels/cuda/backend_cases.h"
 #include "tests/kernels/cuda/expert_cases.h"
 #include "tests/kernels/cuda/fp8_cases.h"
+#include "tests/kernels/cuda/matmul_cases.h"
 #include "tests/kernels/cuda/quantised_cases.h"
 #include "tests/kernels/cuda/sampling_cases.h"
 
@@ -141,8 +146,27 @@ TEST_F(GpuBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
       CheckFp8(b(), rows, 3072, 2048, 0x1p-11);
       CheckFp8(b(), rows, 23, 47, 0x1p-11);
     }
+    for (const int64_t rows : {1, 127, 256}) {
+      CheckFp8(b(), rows, 4096, 14336, 0x1p-11, /*most_checked=*/64);
+      CheckFp8(b(), rows, 3072, 9216, 0x1p-11, /*most_checked=*/64);
+    }
     CheckStrangeFp8Rows(b());
     if (deterministic) CheckQuantisedRows(b(), {WeightType::kFp8}, 1024, 1024, {1, 2, 16, 65, 300});
+  }
+}
+
+// All that is refused at once, also where a worker would do without.
+TEST_F(GpuBackendTest, ThereAreAlgorithmsForTheShapesOfModels) {
+  for (const bool deterministic : {false, true}) {
+    auto matmul = cuda::MatMul::Make(0, deterministic);
+    ASSERT_TRUE(matmul.ok()) << matmul.status();
+    std::vector<std::string> without_scales;
+    const std::vector<std::string> missing =
+        MissingAlgorithms(**matmul, b().Computes(WeightType::kFp8), &without_scales);
+    EXPECT_EQ(absl::StrJoin(missing, "\n"), "") << "deterministic " << deterministic;
+    if (without_scales.empty()) continue;
+    std::cout << "without scales of rows, deterministic " << deterministic << ":\n"
+              << absl::StrJoin(without_scales, "\n") << '\n';
   }
 }
 

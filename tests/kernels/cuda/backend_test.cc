@@ -109,6 +109,7 @@ TEST_F(CudaBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
     CheckFp8(b(), 1, 16, 64, 0x1p-24);
     CheckFp8(b(), 5, 7, 33, 0x1p-24);    // nothing is aligned
     CheckFp8(b(), 20, 36, 72, 0x1p-24);  // rows of f32 are, of bf16 not
+    CheckFp8(b(), 3, 48, 64, 0x1p-24, /*most_checked=*/8);
     CheckStrangeFp8Rows(b());
     if (deterministic) CheckQuantisedRows(b(), {WeightType::kFp8}, 24, 80, {1, 2, 17, 40});
   }

@@ -11,12 +11,14 @@
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/stream.h"
 #include "services/base/check.h"
+#include "tests/kernels/cuda/matmul_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::cuda {
 namespace {
 
 using testing::CudaShim;
+using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::ShimOptions;
@@ -116,6 +118,28 @@ TEST_F(MatMulTest, AShapeWithoutAnAlgorithmIsNamed) {
       EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
       EXPECT_THAT(std::string(status.message()), HasSubstr("[3, 64] · [8, 64]ᵀ"));
     }
+  }
+}
+
+// The test of devices names what they refuse.
+TEST_F(MatMulTest, MissingAlgorithmsAreThoseThatThereAreNone) {
+  for (const bool deterministic : {false, true}) {
+    std::vector<std::string> without_scales;
+    Make(deterministic);
+    EXPECT_THAT(testing::MissingAlgorithms(*matmul_, true, &without_scales), IsEmpty());
+    EXPECT_THAT(without_scales, IsEmpty());
+    Make(deterministic, {.workspace_of = [](const ShimProduct& product) {
+           const bool refused = product.k == 9216 && product.is_fp8 && product.rows <= 256 &&
+                                (product.has_scales || product.rows == 127);
+           return refused ? -1 : 0;
+         }});
+    // Rows of 127 are none of those that deterministic algorithms are tried with.
+    EXPECT_EQ(testing::MissingAlgorithms(*matmul_, true, &without_scales).size(), 2u);
+    EXPECT_EQ(without_scales.size(), deterministic ? 16u : 12u);
+    EXPECT_THAT(without_scales, Each(HasSubstr("k 9216")));
+    without_scales.clear();
+    EXPECT_THAT(testing::MissingAlgorithms(*matmul_, false, &without_scales), IsEmpty());
+    EXPECT_THAT(without_scales, IsEmpty());
   }
 }
 
