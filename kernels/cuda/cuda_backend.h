@@ -35,6 +35,9 @@ struct CudaBackendOptions {
   // Each row's bits do not depend on the others.
   bool deterministic = false;
   size_t scratch_bytes = size_t{64} << 20;  // that ops work with; more where one needs it
+  // Of int8 or int4 weights that are made bf16 at a time, for a product of many rows: little enough
+  // to stay in the device's second cache (50 MB on an H100) until they are read.
+  size_t slice_bytes = size_t{16} << 20;
 };
 
 // The Backend of one CUDA device. Activations are f32, bf16 or f16, weights of the same type, or

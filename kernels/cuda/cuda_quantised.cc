@@ -81,8 +81,8 @@ void CudaBackend::MultiplyQuantised(Tensor out, Tensor x, const Weight& w,
   const int64_t rows = x.rows(), columns = out.cols(), k = x.cols();
   CONTINUO_CHECK(x.dtype == DType::kBF16 && IsF32OrBF16(out.dtype));
   // Of columns that are widened at a time.
-  const int64_t slice =
-      static_cast<int64_t>(scratch_.bytes()) / (k * 2) / kTileColumns * kTileColumns;
+  const auto slice_bytes = static_cast<int64_t>(std::min(scratch_.bytes(), options_.slice_bytes));
+  const int64_t slice = slice_bytes / (k * 2) / kTileColumns * kTileColumns;
   if (!options_.deterministic && rows > kFewRows && bias.size() == 0 && slice > 0) {
     for (int64_t first = 0; first < columns && failure_.ok(); first += slice) {
       const int64_t n = std::min(slice, columns - first);

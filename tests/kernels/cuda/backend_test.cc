@@ -84,16 +84,23 @@ TEST_F(CudaBackendTest, QuantisedProductsAreWhatTheReferenceSays) {
   }
 }
 
-// In slices of columns that scratch holds: 16, 16 and 8.
+// In slices of columns that scratch, or a slice's limit, holds: 16, 16 and 8.
 TEST_F(CudaBackendTest, QuantisedProductsOfManyRowsAreOfBf16) {
+  constexpr size_t kBytes = 72 * 2 * 20;
   const auto devices = cuda::FindDevices(std::array{0});
   ASSERT_TRUE(devices.ok());
-  auto backend =
-      cuda::CudaBackend::Make({.device = devices->front(), .scratch_bytes = 72 * 2 * 20});
-  ASSERT_TRUE(backend.ok());
-  backend_ = *std::move(backend);
-  CheckQuantised(b(), *cpu_, 65, 37, {0, 72}, /*wide=*/true);
-  EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "Dequantise", 3}));
+  for (const cuda::CudaBackendOptions& options :
+       {cuda::CudaBackendOptions{.device = devices->front(), .scratch_bytes = kBytes},
+        cuda::CudaBackendOptions{.device = devices->front(), .slice_bytes = kBytes}}) {
+    backend_.reset();
+    CudaShim::Reset({});
+    auto backend = cuda::CudaBackend::Make(options);
+    ASSERT_TRUE(backend.ok());
+    backend_ = *std::move(backend);
+    CheckQuantised(b(), *cpu_, 65, 37, {0, 72}, /*wide=*/true);
+    // Of int8 and int4: a product in pieces, and of each type of `out` one that has no bias.
+    EXPECT_EQ(CudaShim::NumCalls(0, "Dequantise"), 2 * 3 * 3);
+  }
 }
 
 TEST_F(CudaBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
