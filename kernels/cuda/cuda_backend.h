@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -140,6 +141,8 @@ class CudaBackend : public Backend {
   void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
                        const ExpertRoutes& routes, std::span<const int64_t> piece_begin,
                        bool by_entry);
+  // Waits for the device, once for all products of a layer; nothing where that fails.
+  const std::vector<int32_t>& ReadExpertBegin(Tensor expert_begin);
 
   const CudaBackendOptions options_;
   Stream stream_;
@@ -159,6 +162,12 @@ class CudaBackend : public Backend {
   };
   std::array<Point, 4> points_;
   int64_t num_marks_ = 0;
+  // ExpertRoutes::expert_begin that the host has read, and where it lies on the device, until
+  // anything may write there: routes of the next layer, in the same arrays, or a copy.
+  struct {
+    const void* device = nullptr;
+    std::vector<int32_t> expert_begin;
+  } known_routes_;
   absl::Status failure_;
 };
 

@@ -173,6 +173,8 @@ TEST_F(GpuBackendTest, ThereAreAlgorithmsForTheShapesOfModels) {
 TEST_F(GpuBackendTest, ExpertsAreThoseOfTheCpu) {
   CheckRoutes(b(), *cpu_, 2000, 128, 8);
   CheckRoutes(b(), *cpu_, 9, 1024, 32);
+  CheckLayersOfExperts(
+      b(), *cpu_, [] {}, [] {});
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     for (const WeightType type : kExpertTypes) {

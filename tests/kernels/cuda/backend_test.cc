@@ -272,6 +272,19 @@ TEST_F(CudaBackendTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
   expect_launches(1, [&] { CheckExperts(b(), *cpu_, 90, 2, 1); });
 }
 
+// Of many rows an expert, of which the host has to know the numbers.
+TEST_F(CudaBackendTest, ALayerOfExpertsWaitsForTheDeviceOnce) {
+  int before = 0, layers = 0;
+  const auto waits = [] { return CudaShim::NumCalls(0, "cudaStreamSynchronize"); };
+  CheckLayersOfExperts(
+      b(), *cpu_, [&] { before = waits(); },
+      [&] {
+        EXPECT_EQ(waits(), before + 1);
+        ++layers;
+      });
+  EXPECT_EQ(layers, 3);
+}
+
 TEST_F(CudaBackendTest, DeterministicExpertsDoNotDependOnTheOtherRows) {
   Make(true);
   for (const WeightType type : kExpertTypes) {
