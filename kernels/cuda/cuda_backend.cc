@@ -64,6 +64,7 @@ absl::StatusOr<void*> CudaBackend::Allocate(size_t bytes) {
 
 void CudaBackend::Free(void* data) {
   if (data == nullptr) return;
+  known_routes_ = {};
   CONTINUO_CHECK(allocations_.erase(data) == 1);
 }
 
@@ -94,6 +95,7 @@ void* CudaBackend::Scratch(size_t bytes) {
 void CudaBackend::CopyIn(Tensor dst, const void* host) {
   const size_t bytes = dst.bytes();
   if (bytes == 0 || !failure_.ok()) return;
+  known_routes_ = {};
   if (bytes <= staging_.bytes()) {
     const uint64_t padded = (bytes + 63) / 64 * 64, size = staging_.bytes();
     uint64_t at = staged_ % size;

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -39,6 +40,9 @@ struct CudaBackendOptions {
   // Whether dense products of few rows are kernels of ours; unless given, where that is faster,
   // which is measured at the first one of a shape.
   std::optional<bool> few_rows;
+  // Of int8 or int4 weights that are made bf16 at a time, for a product of many rows: little enough
+  // to stay in the device's second cache (50 MB on an H100) until they are read.
+  size_t slice_bytes = size_t{16} << 20;
 };
 
 // The Backend of one CUDA device. Activations are f32, bf16 or f16, weights of the same type, or
@@ -138,16 +142,22 @@ class CudaBackend : public Backend {
                        std::span<const int64_t> piece_begin);
   // Of int8 and int4: whether what the matrix stands for is made first, in bf16.
   bool GoesWidened(Tensor x, const Product& product) const;
+  int64_t SliceColumns(int64_t k) const;
   void MultiplyWidened(Tensor x, const Product& product, std::span<const int64_t> piece_begin);
   void PackFp8(const Weight& w, int64_t first_row, const float* rows, int64_t n);
   void MultiplyFp8(Tensor x, std::span<const Product> products);
   // PagedAttention of some of the sequences, on tensor cores. single: each has one row.
   void TileAttentionOf(Tensor out, Tensor q, const PagedKv& kv, const AttentionStep& step,
                        bool single);
+  // By way of f32 sums [out.rows(), columns filled up].
+  void MultiplyFp8Apart(Tensor out, float* sums, const Fp8Matrix& x, const Fp8Matrix& w,
+                        Tensor bias, bool has_scales);
   void EmbedQuantised(Tensor out, const Weight& table, Tensor token_ids, int first_id, float scale);
   void MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> experts,
                        const ExpertRoutes& routes, std::span<const int64_t> piece_begin,
                        bool by_entry);
+  // Waits for the device, once for all products of a layer; nothing where that fails.
+  const std::vector<int32_t>& ReadExpertBegin(Tensor expert_begin);
 
   const CudaBackendOptions options_;
   Stream stream_;
@@ -168,6 +178,12 @@ class CudaBackend : public Backend {
   };
   std::array<Point, 4> points_;
   int64_t num_marks_ = 0;
+  // ExpertRoutes::expert_begin that the host has read, and where it lies on the device, until
+  // anything may write there: routes of the next layer, in the same arrays, or a copy.
+  struct {
+    const void* device = nullptr;
+    std::vector<int32_t> expert_begin;
+  } known_routes_;
   absl::Status failure_;
 };
 

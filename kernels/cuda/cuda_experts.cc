@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mixture of experts on one device: rows are routed there. Where an expert has few, kernels read on
-// the device how many; else the host learns it, so that a layer waits for the device once for each
-// product.
+// the device how many; else the host learns it, so that a layer waits for the device once.
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/backend_calls.h"
@@ -26,6 +26,7 @@ void CudaBackend::RouteExperts(const ExpertRoutes& routes, Tensor logits, bool n
   CONTINUO_CHECK(k >= 1 && k <= num_experts && routes.weights.rows() == rows);
   CONTINUO_CHECK(routes.entries.size() == rows * k && routes.rows.size() == rows * k);
   CONTINUO_CHECK(routes.expert_begin.size() == num_experts + 1);
+  known_routes_ = {};
   if (num_experts > kMaxExperts || k > kMaxExpertsPerRow) {
     Keep(absl::UnimplementedError("more experts than the CUDA kernels take"));
   }
@@ -87,9 +88,8 @@ void CudaBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> 
     });
     return;
   }
-  std::vector<int32_t> begin(experts.size() + 1);
-  CopyOut(begin.data(), routes.expert_begin);
-  if (!Synchronize().ok()) return;
+  const std::vector<int32_t>& begin = ReadExpertBegin(routes.expert_begin);
+  if (!failure_.ok()) return;
   Tensor gathered = x;
   if (!by_entry) {
     gathered.shape = {num_entries, x.cols(), 1};
@@ -104,6 +104,17 @@ void CudaBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> 
     const Product product[] = {{RowsOf(out, begin[e], n), experts[e], Tensor()}};
     Multiply(RowsOf(gathered, begin[e], n), product, piece_begin);
   }
+}
+
+const std::vector<int32_t>& CudaBackend::ReadExpertBegin(Tensor expert_begin) {
+  if (known_routes_.device != expert_begin.data ||
+      static_cast<int64_t>(known_routes_.expert_begin.size()) != expert_begin.size()) {
+    known_routes_ = {};
+    std::vector<int32_t> begin(static_cast<size_t>(expert_begin.size()));
+    CopyOut(begin.data(), expert_begin);
+    if (Synchronize().ok()) known_routes_ = {expert_begin.data, std::move(begin)};
+  }
+  return known_routes_.expert_begin;
 }
 
 void CudaBackend::CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) {

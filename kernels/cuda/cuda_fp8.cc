@@ -27,8 +27,8 @@ Fp8Matrix MatrixOf(const Weight& w) {
           .k = Fp8Layout::Padded(layout.k)};
 }
 
-// Whether a product's sums come by way of scratch: a bias is added to them, or cuBLASLt does not
-// write rows of so many elements where they are to be.
+// Whether a product's sums come by way of scratch whatever cuBLASLt has: a bias is added to them,
+// or cuBLASLt does not write rows of so many elements where they are to be.
 bool IsApart(const Product& product) {
   const Tensor& out = product.out;
   return product.bias.size() > 0 || !IsAligned(out.data) ||
@@ -63,24 +63,48 @@ void CudaBackend::PackFp8(const Weight& w, int64_t first_row, const float* rows,
   Keep(Synchronize());  // both go
 }
 
-// Rows of x are made e4m3 in scratch, as many at a time as it holds, once for all products. Sums
-// that a bias is added to, and rows that cuBLASLt does not write as they lie, come behind them.
+// Rows of x are made e4m3 in scratch, as many at a time as it holds, once for all products. Behind
+// them come f32 sums that a bias is added to, that cuBLASLt does not write as they are to lie, or
+// that it has no algorithm to multiply with scales for.
 void CudaBackend::MultiplyFp8(Tensor x, std::span<const Product> products) {
   const int64_t rows = x.rows(), k = x.cols(), padded = Fp8Layout::Padded(k);
   CONTINUO_CHECK(x.dtype == DType::kBF16);
-  int64_t most_columns = 0;  // of sums in scratch
   for (const Product& product : products) {
     CONTINUO_CHECK(product.w.data.cols() == k && product.w.data.rows() == product.out.cols());
     CONTINUO_CHECK(product.out.rows() == rows && IsF32OrBF16(product.out.dtype));
-    if (IsApart(product)) {
-      most_columns = std::max(most_columns, Fp8Layout::Padded(product.out.cols()));
-    }
   }
-  const int64_t row_bytes = padded + (1 + most_columns) * static_cast<int64_t>(sizeof(float));
-  // Arrays of scratch begin at 256 bytes, and so do slices of rows that are made of 16.
-  int64_t step = std::clamp<int64_t>(
-      (static_cast<int64_t>(options_.scratch_bytes) - 3 * 256) / row_bytes, 1, rows);
-  if (step < rows && step > 16) step = step / 16 * 16;
+  Keep(SetDevice(device()));
+  const auto has_scales = [&](int64_t n, int64_t columns, DType out) {
+    if (!failure_.ok()) return true;
+    const absl::StatusOr<bool> has = matmul_->Has({.rows = n,
+                                                   .columns = columns,
+                                                   .k = padded,
+                                                   .in = DType::kF8,
+                                                   .out = out,
+                                                   .has_scales = true});
+    Keep(has.status());
+    return has.value_or(true);
+  };
+  const auto is_apart = [&](const Product& product, int64_t n) {
+    return IsApart(product) || !has_scales(n, product.out.cols(), product.out.dtype);
+  };
+  int64_t most_columns = 0;  // of sums in scratch
+  const auto step_of = [&] {
+    const int64_t row_bytes = padded + (1 + most_columns) * static_cast<int64_t>(sizeof(float));
+    // Arrays of scratch begin at 256 bytes, and so do slices of rows that are made of 16.
+    const int64_t step = std::clamp<int64_t>(
+        (static_cast<int64_t>(options_.scratch_bytes) - 3 * 256) / row_bytes, 1, rows);
+    return step < rows && step > 16 ? step / 16 * 16 : step;
+  };
+  const auto add_sums = [&](const Product& product) {
+    most_columns = std::max(most_columns, Fp8Layout::Padded(product.out.cols()));
+  };
+  for (const Product& product : products) {
+    if (is_apart(product, rows)) add_sums(product);
+  }
+  // What has an algorithm for all rows may have none for a slice of them.
+  if (step_of() < rows) std::for_each(products.begin(), products.end(), add_sums);
+  const int64_t step = step_of();
   struct Arrays {
     uint8_t* numbers;  // [step, padded]
     float* scales;     // [step]
@@ -103,25 +127,37 @@ void CudaBackend::MultiplyFp8(Tensor x, std::span<const Product> products) {
     });
     const Fp8Matrix numbers = {at.numbers, at.scales, n, padded};
     for (const Product& product : products) {
-      const int64_t columns = product.out.cols();
       const Tensor to = RowsOf(product.out, row, n);
-      const bool is_apart = IsApart(product);
-      Fp8Matrix w = MatrixOf(product.w);
-      // Columns of zeros make rows of sums that are aligned.
-      if (is_apart) w.rows = Fp8Layout::Padded(columns);
-      const Tensor written = is_apart ? Tensor{at.sums, DType::kF32, {n, w.rows, 1}} : to;
-      Keep(SetDevice(device()));
-      if (failure_.ok()) Keep(matmul_->Run(written, numbers, w, stream()));
-      if (!is_apart) continue;
-      Enqueue("AddBias", [&] {
-        return WithF32OrBF16(to.dtype, [&]<typename T>() {
-          return AddBias(Data<T>(to), at.sums, w.rows,
-                         product.bias.size() > 0 ? Data<const float>(product.bias) : nullptr, n,
-                         columns, stream());
-        });
-      });
+      const Fp8Matrix w = MatrixOf(product.w);
+      if (is_apart(product, n)) {
+        const int64_t columns = Fp8Layout::Padded(to.cols());
+        CONTINUO_CHECK(columns <= most_columns || !failure_.ok());
+        MultiplyFp8Apart(to, at.sums, numbers, w, product.bias,
+                         has_scales(n, columns, DType::kF32));
+        continue;
+      }
+      if (failure_.ok()) Keep(matmul_->Run(to, numbers, w, stream()));
     }
   }
+}
+
+void CudaBackend::MultiplyFp8Apart(Tensor out, float* sums, const Fp8Matrix& x, const Fp8Matrix& w,
+                                   Tensor bias, bool has_scales) {
+  const int64_t rows = out.rows(), columns = out.cols();
+  Fp8Matrix numbers = x, wide = w;
+  wide.rows = Fp8Layout::Padded(columns);  // of zeros: rows of sums are aligned
+  if (!has_scales) numbers.scales = wide.scales = nullptr;
+  if (failure_.ok()) {
+    Keep(matmul_->Run({sums, DType::kF32, {rows, wide.rows, 1}}, numbers, wide, stream()));
+  }
+  const float* const added = bias.size() > 0 ? Data<const float>(bias) : nullptr;
+  Enqueue(has_scales ? "AddBias" : "ScaleRows", [&] {
+    return WithF32OrBF16(out.dtype, [&]<typename T>() {
+      return has_scales ? AddBias(Data<T>(out), sums, wide.rows, added, rows, columns, stream())
+                        : ScaleRows(Data<T>(out), sums, wide.rows, x.scales, w.scales, added, rows,
+                                    columns, stream());
+    });
+  });
 }
 
 }  // namespace continuo::cuda

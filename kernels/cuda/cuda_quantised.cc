@@ -76,19 +76,23 @@ void CudaBackend::PackRows(const Weight& w, std::span<const int64_t> piece_begin
   Keep(Synchronize());  // `packed` goes
 }
 
-bool CudaBackend::GoesWidened(Tensor x, const Product& product) const {
-  return !options_.deterministic && x.rows() > kFewRows && product.bias.size() == 0 &&
-         static_cast<int64_t>(scratch_.bytes()) / (x.cols() * 2) >= kTileColumns;
+// Columns of k elements that are widened at a time, whole tiles.
+int64_t CudaBackend::SliceColumns(int64_t k) const {
+  const auto bytes = static_cast<int64_t>(std::min(scratch_.bytes(), options_.slice_bytes));
+  return bytes / (k * 2) / kTileColumns * kTileColumns;
 }
 
-// Columns by columns, as many as scratch holds in bf16.
+bool CudaBackend::GoesWidened(Tensor x, const Product& product) const {
+  return !options_.deterministic && x.rows() > kFewRows && product.bias.size() == 0 &&
+         SliceColumns(x.cols()) > 0;
+}
+
 void CudaBackend::MultiplyWidened(Tensor x, const Product& product,
                                   std::span<const int64_t> piece_begin) {
   const auto& [out, w, bias] = product;
   const int64_t rows = x.rows(), columns = out.cols(), k = x.cols();
   CONTINUO_CHECK(x.dtype == DType::kBF16 && IsF32OrBF16(out.dtype));
-  const int64_t slice =
-      static_cast<int64_t>(scratch_.bytes()) / (k * 2) / kTileColumns * kTileColumns;
+  const int64_t slice = SliceColumns(k);
   for (int64_t first = 0; first < columns && failure_.ok(); first += slice) {
     const int64_t n = std::min(slice, columns - first);
     const Tensor wide = {scratch_.data(), DType::kBF16, {n, k, 1}};

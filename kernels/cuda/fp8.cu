@@ -59,6 +59,29 @@ __global__ void QuantiseRowsKernel(uint8_t* out, float* scales, const uint16_t* 
   }
 }
 
+// A block takes N · kThreads neighbouring elements of a row; bound by reading sums and writing out.
+template <typename T, int N>
+__global__ void ScaleRowsKernel(T* out, const float* sum, int64_t stride, const float* x_scales,
+                                const float* w_scales, const float* bias, int64_t rows,
+                                int64_t cols) {
+  const int64_t parts = (cols + N * kThreads - 1) / (N * kThreads);
+  for (int64_t block = blockIdx.x; block < rows * parts; block += gridDim.x) {
+    const int64_t row = block / parts;
+    const int64_t i = (block % parts * kThreads + threadIdx.x) * N;
+    if (i >= cols) continue;
+    const float x_scale = x_scales[row];
+    const Chunk<float, N> sums = LoadChunk<N>(sum + row * stride + i);
+    const Chunk<float, N> scales = LoadChunk<N>(w_scales + i);
+    Chunk<T, N> results;
+    CONTINUO_UNROLL
+    for (int j = 0; j < N; ++j) {
+      const float value = sums.at[j] * scales.at[j] * x_scale;
+      Store(&results.at[j], bias == nullptr ? value : value + bias[i + j]);
+    }
+    StoreChunk<N>(out + row * cols + i, results);
+  }
+}
+
 }  // namespace
 
 cudaError_t QuantiseRows(uint8_t* out, float* scales, const uint16_t* x, int64_t rows, int64_t k,
@@ -69,5 +92,24 @@ cudaError_t QuantiseRows(uint8_t* out, float* scales, const uint16_t* x, int64_t
                 static_cast<unsigned>(std::min<int64_t>(rows, int64_t{1} << 20)), kThreads,
                 2 * kThreads * sizeof(float), stream, out, scales, x, rows, k);
 }
+
+template <typename T>
+cudaError_t ScaleRows(T* out, const float* sum, int64_t stride, const float* x_scales,
+                      const float* w_scales, const float* bias, int64_t rows, int64_t cols,
+                      cudaStream_t stream) {
+  if (rows == 0 || cols == 0) return cudaSuccess;
+  constexpr int kN = kChunk<float>;
+  const bool in_chunks =
+      cols % kN == 0 && stride % kN == 0 && IsAligned(out) && IsAligned(sum) && IsAligned(w_scales);
+  const int64_t elements = (in_chunks ? kN : 1) * kThreads;
+  return Launch("ScaleRows", in_chunks ? ScaleRowsKernel<T, kN> : ScaleRowsKernel<T, 1>,
+                BlocksFor(rows * ((cols + elements - 1) / elements), 1), kThreads, 0, stream, out,
+                sum, stride, x_scales, w_scales, bias, rows, cols);
+}
+
+template cudaError_t ScaleRows(float*, const float*, int64_t, const float*, const float*,
+                               const float*, int64_t, int64_t, cudaStream_t);
+template cudaError_t ScaleRows(uint16_t*, const float*, int64_t, const float*, const float*,
+                               const float*, int64_t, int64_t, cudaStream_t);
 
 }  // namespace continuo::cuda

@@ -83,4 +83,12 @@ struct Fp8Layout {
 cudaError_t QuantiseRows(uint8_t* out, float* scales, const uint16_t* x, int64_t rows, int64_t k,
                          cudaStream_t stream);
 
+// out = sum · w_scale · x_scale + bias (f32 [cols] or null), rounded to T, float or uint16_t
+// (bf16): what a product does where cuBLASLt leaves out the scales, those of x's rows [rows] and of
+// w's [cols]. Rows of `sum` are `stride` apart. Every row's bits depend on that row alone.
+template <typename T>
+cudaError_t ScaleRows(T* out, const float* sum, int64_t stride, const float* x_scales,
+                      const float* w_scales, const float* bias, int64_t rows, int64_t cols,
+                      cudaStream_t stream);
+
 }  // namespace continuo::cuda

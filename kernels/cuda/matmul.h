@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,21 +17,28 @@
 
 namespace continuo::cuda {
 
-// A factor [rows, k] of e4m3 numbers, row-major, and the scale of each row. k is a multiple of 16,
-// the data lie at 16 bytes.
+// A factor [rows, k] of e4m3 numbers, row-major, and the scale of each row, or null: 1. k is a
+// multiple of 16, the data lie at 16 bytes.
 struct Fp8Matrix {
   const uint8_t* data = nullptr;
   const float* scales = nullptr;
   int64_t rows = 0, k = 0;
 };
 
+// A product out = x · wᵀ of x [rows, k] and w [columns, k] whose arrays lie at 16 bytes.
+struct MatMulShape {
+  int64_t rows = 0, columns = 0, k = 0;
+  DType in = DType::kBF16, out = DType::kF32;
+  bool has_scales = false;  // of factors in e4m3, for each row
+};
+
 // Dense products on one device by cuBLASLt. How a shape is computed is looked up once and kept. Not
 // thread-safe.
 class MatMul {
  public:
-  // deterministic: an algorithm for each weight matrix's shape and not for the number of rows too,
-  // and no sum that is split over K, so that a row's bits do not depend on how many others there
-  // are.
+  // deterministic: an algorithm for each weight matrix's shape, neither for the number of rows nor
+  // for where they lie, and no sum that is split over K, so that a row's bits do not depend on the
+  // others.
   static absl::StatusOr<std::unique_ptr<MatMul>> Make(int device, bool deterministic);
   ~MatMul();
   MatMul(const MatMul&) = delete;
@@ -41,27 +48,34 @@ class MatMul {
   // columns], f32 or of their type; no size is 0. Rows of out are out_stride elements
   // apart, or with 0 side by side. Internal names the shape that cuBLASLt does not do.
   absl::Status Run(Tensor out, Tensor x, Tensor w, cudaStream_t stream, int64_t out_stride = 0);
-  // The same of factors in e4m3, whose rows' scales the sums are multiplied with. out's rows lie
-  // side by side, at 16 bytes. Needs compute capability 9.0.
+  // The same of factors in e4m3, whose rows' scales, of both or none, the sums are multiplied with;
+  // those that have none are f32. out's rows lie side by side, at 16 bytes. Needs compute
+  // capability 9.0, where cuBLASLt has algorithms with scales for some shapes: see Has.
   absl::Status Run(Tensor out, const Fp8Matrix& x, const Fp8Matrix& w, cudaStream_t stream);
+  // Whether there is an algorithm for a product; where deterministic the same for all numbers of
+  // rows. Enqueues nothing.
+  absl::StatusOr<bool> Has(const MatMulShape& shape);
 
  private:
-  // What decides an algorithm: rows (0: any), columns, k, the types of x and out, and what the
-  // three addresses are multiples of, the stride of out.
-  using Key = std::array<int64_t, 9>;
+  // What decides an algorithm: rows, columns, k, the types of x and out, whether there are scales,
+  // what the addresses of the three's rows are multiples of, the stride of out.
+  using Key = std::array<int64_t, 10>;
   struct Plan {
     cublasLtMatmulDescOpaque_t product;
     cublasLtMatrixLayoutOpaque_t w, x, out;
-    cublasLtMatmulAlgo_t algorithm;
+    std::optional<cublasLtMatmulAlgo_t> algorithm;  // where there is one
   };
 
   MatMul(int device, bool deterministic) : device_(device), deterministic_(deterministic) {}
   absl::Status Multiply(const Key& key, void* out, const void* x, const float* x_scales,
                         const void* w, const float* w_scales, cudaStream_t stream);
   absl::StatusOr<const Plan*> PlanFor(const Key& key);
-  absl::Status Describe(const Key& key, Plan& plan) const;
+  // All but the algorithm.
+  absl::StatusOr<Plan> Describe(const Key& key) const;
   absl::Status SetScales(Plan& plan, const float* x_scales, const float* w_scales) const;
-  absl::Status PickAlgorithm(const Key& key, Plan& plan) const;
+  // The best algorithm that computes a product of so many rows, or of all numbers of rows.
+  absl::StatusOr<std::optional<cublasLtMatmulAlgo_t>> PickAlgorithm(const Key& key) const;
+  absl::StatusOr<bool> Computes(const cublasLtMatmulAlgo_t& algorithm, Plan plan) const;
   absl::Status Error(cublasStatus_t status, absl::string_view what) const;
 
   const int device_;
@@ -69,7 +83,8 @@ class MatMul {
   cublasLtHandle_t handle_ = nullptr;
   DeviceBuffer workspace_;
   std::map<Key, Plan> plans_;
-  std::map<Key, cublasLtMatmulAlgo_t> fixed_;  // where deterministic; their keys have no rows
+  // Where deterministic; their keys' rows are kFixedRows.
+  std::map<Key, std::optional<cublasLtMatmulAlgo_t>> fixed_;
 };
 
 }  // namespace continuo::cuda

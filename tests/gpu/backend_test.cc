@@ -4,8 +4,12 @@
 #include "kernels/backend.h"
 
 #include <array>
+#include <iostream>
+#include <string>
 #include <tuple>
+#include <vector>
 
+#include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
@@ -13,6 +17,7 @@
 #include "tests/kernels/cuda/backend_cases.h"
 #include "tests/kernels/cuda/expert_cases.h"
 #include "tests/kernels/cuda/fp8_cases.h"
+#include "tests/kernels/cuda/matmul_cases.h"
 #include "tests/kernels/cuda/quantised_cases.h"
 #include "tests/kernels/cuda/sampling_cases.h"
 
@@ -61,6 +66,10 @@ TEST_F(GpuBackendTest, ProductsAreWhatTheReferenceSays) {
       CheckMatMul(b(), rows, 1024, 2048);  // Qwen3-0.6B's output
       CheckMatMul(b(), rows, 512, 4096);   // Llama-3.1-8B's keys, in part
       CheckMatMul(b(), rows, 1280, 8192);  // a 70B's keys and queries of a rank
+    }
+    // Where K is split into parts that are no multiples of 64 elements, cuBLASLt may lose the last.
+    for (const int64_t columns : {8, 128}) {
+      for (const int64_t rows : {1, 128}) CheckOnes(b(), rows, columns, 11528);
     }
   }
 }
@@ -137,14 +146,35 @@ TEST_F(GpuBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
       CheckFp8(b(), rows, 3072, 2048, 0x1p-11);
       CheckFp8(b(), rows, 23, 47, 0x1p-11);
     }
+    for (const int64_t rows : {1, 127, 256}) {
+      CheckFp8(b(), rows, 4096, 14336, 0x1p-11, /*most_checked=*/64);
+      CheckFp8(b(), rows, 3072, 9216, 0x1p-11, /*most_checked=*/64);
+    }
     CheckStrangeFp8Rows(b());
     if (deterministic) CheckQuantisedRows(b(), {WeightType::kFp8}, 1024, 1024, {1, 2, 16, 65, 300});
+  }
+}
+
+// All that is refused at once, also where a worker would do without.
+TEST_F(GpuBackendTest, ThereAreAlgorithmsForTheShapesOfModels) {
+  for (const bool deterministic : {false, true}) {
+    auto matmul = cuda::MatMul::Make(0, deterministic);
+    ASSERT_TRUE(matmul.ok()) << matmul.status();
+    std::vector<std::string> without_scales;
+    const std::vector<std::string> missing =
+        MissingAlgorithms(**matmul, b().Computes(WeightType::kFp8), &without_scales);
+    EXPECT_EQ(absl::StrJoin(missing, "\n"), "") << "deterministic " << deterministic;
+    if (without_scales.empty()) continue;
+    std::cout << "without scales of rows, deterministic " << deterministic << ":\n"
+              << absl::StrJoin(without_scales, "\n") << '\n';
   }
 }
 
 TEST_F(GpuBackendTest, ExpertsAreThoseOfTheCpu) {
   CheckRoutes(b(), *cpu_, 2000, 128, 8);
   CheckRoutes(b(), *cpu_, 9, 1024, 32);
+  CheckLayersOfExperts(
+      b(), *cpu_, [] {}, [] {});
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     for (const WeightType type : kExpertTypes) {

@@ -357,6 +357,22 @@ inline void CheckMatMul(Backend& b, int64_t rows, int64_t columns, int64_t k) {
   for (const double value : sum.Get().matrix()) ASSERT_EQ(value, 0);
 }
 
+// All ones: a sum that lacks the end of K shows.
+inline void CheckOnes(Backend& b, int64_t rows, int64_t columns, int64_t k) {
+  const auto ones = [](DType type, int64_t n, int64_t cols) {
+    HostTensor t(type, n, cols);
+    for (int64_t i = 0; i < n * cols; ++i) t.Set(i, 1);
+    return t;
+  };
+  for (const DType type : kActivations) {
+    const DeviceTensor x(b, ones(type, rows, k)), w(b, ones(type, columns, k));
+    const DeviceTensor out(b, HostTensor::Poisoned(DType::kF32, rows, columns));
+    b.MatMul(out, x, w.weight(), Tensor());
+    ExpectNear(out.Get(), Matrix(static_cast<size_t>(rows * columns), static_cast<double>(k)), 0,
+               {0});
+  }
+}
+
 // WriteKv into bytes, as they are defined.
 inline void WriteKvBytes(const PagedKv& kv, const HostTensor& from, int which,
                          const std::vector<int32_t>& slots) {

@@ -68,6 +68,7 @@ TEST_F(CudaBackendTest, ProductsAreWhatTheReferenceSays) {
     CheckMatMul(b(), 1, 7, 64);
     CheckMatMul(b(), 5, 64, 33);
     CheckMatMul(b(), 130, 24, 16);
+    CheckOnes(b(), 1, 8, 11528);
   }
 }
 
@@ -127,16 +128,23 @@ TEST_F(CudaBackendTest, QuantisedProductsAreWhatTheReferenceSays) {
   }
 }
 
-// In slices of columns that scratch holds: 16, 16 and 8.
+// In slices of columns that scratch, or a slice's limit, holds: 16, 16 and 8.
 TEST_F(CudaBackendTest, QuantisedProductsOfManyRowsAreOfBf16) {
+  constexpr size_t kBytes = 72 * 2 * 20;
   const auto devices = cuda::FindDevices(std::array{0});
   ASSERT_TRUE(devices.ok());
-  auto backend =
-      cuda::CudaBackend::Make({.device = devices->front(), .scratch_bytes = 72 * 2 * 20});
-  ASSERT_TRUE(backend.ok());
-  backend_ = *std::move(backend);
-  CheckQuantised(b(), *cpu_, 65, 37, {0, 72}, /*wide=*/true);
-  EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "Dequantise", 3}));
+  for (const cuda::CudaBackendOptions& options :
+       {cuda::CudaBackendOptions{.device = devices->front(), .scratch_bytes = kBytes},
+        cuda::CudaBackendOptions{.device = devices->front(), .slice_bytes = kBytes}}) {
+    backend_.reset();
+    CudaShim::Reset({});
+    auto backend = cuda::CudaBackend::Make(options);
+    ASSERT_TRUE(backend.ok());
+    backend_ = *std::move(backend);
+    CheckQuantised(b(), *cpu_, 65, 37, {0, 72}, /*wide=*/true);
+    // Of int8 and int4: a product in pieces, and of each type of `out` one that has no bias.
+    EXPECT_EQ(CudaShim::NumCalls(0, "Dequantise"), 2 * 3 * 3);
+  }
 }
 
 TEST_F(CudaBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
@@ -152,6 +160,7 @@ TEST_F(CudaBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
     CheckFp8(b(), 1, 16, 64, 0x1p-24);
     CheckFp8(b(), 5, 7, 33, 0x1p-24);    // nothing is aligned
     CheckFp8(b(), 20, 36, 72, 0x1p-24);  // rows of f32 are, of bf16 not
+    CheckFp8(b(), 3, 48, 64, 0x1p-24, /*most_checked=*/8);
     CheckStrangeFp8Rows(b());
     if (deterministic) CheckQuantisedRows(b(), {WeightType::kFp8}, 24, 80, {1, 2, 17, 40});
   }
@@ -166,6 +175,80 @@ TEST_F(CudaBackendTest, ProductsInFp8OfManyRowsAreThoseOfTheirNumbers) {
   backend_ = *std::move(backend);
   CheckFp8(b(), 37, 24, 48, 0x1p-24);
   CheckFp8(b(), 37, 23, 47, 0x1p-24);
+}
+
+// cuBLASLt has no algorithm that takes scales of rows for some shapes, on some numbers of rows:
+// then they are multiplied by them later.
+TEST_F(CudaBackendTest, ProductsInFp8WithoutAnAlgorithmOfScalesAreThoseOfTheirNumbers) {
+  for (const bool finds_none : {false, true}) {
+    for (const bool of_bf16_alone : {false, true}) {
+      for (const bool deterministic : {false, true}) {
+        backend_.reset();
+        CudaShim::Reset({.workspace_of =
+                             [=](const ShimProduct& product) {
+                               const bool is_refused = product.has_scales && product.rows <= 20 &&
+                                                       !(of_bf16_alone && product.is_f32);
+                               return is_refused ? -1 : 0;
+                             },
+                         .finds_none = finds_none});
+        Make(deterministic);
+        for (const int64_t rows : {1, 20, 21}) CheckFp8(b(), rows, 16, 64, 4 * 0x1p-24);
+        CheckFp8(b(), 5, 7, 33, 4 * 0x1p-24);
+        CheckStrangeFp8Rows(b());
+        if (deterministic) CheckQuantisedRows(b(), {WeightType::kFp8}, 24, 80, {1, 2, 20, 21, 40});
+        EXPECT_EQ(CudaShim::NumCalls(0, "ScaleRows") > 0, !of_bf16_alone);
+        EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+      }
+    }
+  }
+}
+
+// In slices of rows, of which the last alone has no algorithm that takes scales.
+TEST_F(CudaBackendTest, ProductsInFp8OfManyRowsMayHaveNoAlgorithmOfScales) {
+  const auto devices = cuda::FindDevices(std::array{0});
+  ASSERT_TRUE(devices.ok());
+  backend_.reset();
+  CudaShim::Reset({.workspace_of = [](const ShimProduct& product) {
+    return product.has_scales && product.rows < 4 ? -1 : 0;
+  }});
+  auto backend = cuda::CudaBackend::Make({.device = devices->front(), .scratch_bytes = 1500});
+  ASSERT_TRUE(backend.ok());
+  backend_ = *std::move(backend);
+  CheckFp8(b(), 37, 24, 48, 4 * 0x1p-24);
+  EXPECT_GT(CudaShim::NumCalls(0, "ScaleRows"), 0);
+}
+
+// Scratch for that is there before it is captured.
+TEST_F(CudaBackendTest, ProductsInFp8WithoutAnAlgorithmOfScalesAreCaptured) {
+  const auto devices = cuda::FindDevices(std::array{0});
+  ASSERT_TRUE(devices.ok());
+  backend_.reset();
+  CudaShim::Reset(
+      {.workspace_of = [](const ShimProduct& product) { return product.has_scales ? -1 : 0; }});
+  auto backend = cuda::CudaBackend::Make({.device = devices->front(), .scratch_bytes = 16});
+  ASSERT_TRUE(backend.ok());
+  backend_ = *std::move(backend);
+  Random random(43);
+  const DeviceTensor x(b(), HostTensor::Of(DType::kBF16, 3, 32, random));
+  const DeviceWeight w(b(), WeightType::kFp8, HostTensor::Of(DType::kBF16, 48, 32, random),
+                       {0, 32});
+  std::vector<HostTensor> results;
+  for (int i = 0; i < 3; ++i) {
+    const DeviceTensor out(b(), HostTensor::Poisoned(DType::kBF16, 3, 48));
+    const int64_t key[] = {0};
+    b().ForgetRepeated();
+    for (int repeat = 0; repeat < 1 + i; ++repeat) {
+      EXPECT_EQ(b().Repeat(key,
+                           [&] {
+                             b().MatMul(out, x, w.weight(), Tensor());
+                             return absl::OkStatus();
+                           }),
+                absl::OkStatus());
+    }
+    results.push_back(out.Get());
+    EXPECT_TRUE(results.back().SameBits(results.front()));
+  }
+  b().ForgetRepeated();
 }
 
 TEST_F(CudaBackendTest, Fp8WeightsAreForHopperKeysAndValuesForAll) {
@@ -231,6 +314,19 @@ TEST_F(CudaBackendTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
   CheckExpertsOfNoColumns(b(), *cpu_);
   Make(true);
   expect_launches(1, [&] { CheckExperts(b(), *cpu_, 90, 2, 1); });
+}
+
+// Of many rows an expert, of which the host has to know the numbers.
+TEST_F(CudaBackendTest, ALayerOfExpertsWaitsForTheDeviceOnce) {
+  int before = 0, layers = 0;
+  const auto waits = [] { return CudaShim::NumCalls(0, "cudaStreamSynchronize"); };
+  CheckLayersOfExperts(
+      b(), *cpu_, [&] { before = waits(); },
+      [&] {
+        EXPECT_EQ(waits(), before + 1);
+        ++layers;
+      });
+  EXPECT_EQ(layers, 3);
 }
 
 TEST_F(CudaBackendTest, DeterministicExpertsDoNotDependOnTheOtherRows) {

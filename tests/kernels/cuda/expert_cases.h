@@ -134,6 +134,62 @@ inline void CheckExperts(Backend& b, Backend& cpu, int64_t rows, int64_t num_exp
   EXPECT_TRUE(combined.Get().SameBits(expected_combined));
 }
 
+// Layers one after the other whose routes are the same arrays: what the host knows of one layer is
+// not taken for the next. `after_routes` and `after_layer` are called after those.
+template <typename AfterRoutes, typename AfterLayer>
+void CheckLayersOfExperts(Backend& b, Backend& cpu, AfterRoutes after_routes,
+                          AfterLayer after_layer) {
+  constexpr int64_t kRows = 60, kExperts = 3, kInner = 24, kColumns = 16;
+  Random random(13);
+  std::vector<HostTensor> matrices;
+  std::vector<Weight> cpu_weights;
+  for (int64_t i = 0; i < kExperts; ++i) {
+    matrices.push_back(SmallIntegers(DType::kBF16, kColumns, kInner, 7, random));
+    cpu_weights.push_back(matrices.back().weight());
+  }
+  const DeviceExperts experts(b, WeightType::kBF16, matrices, {0, kInner});
+  const HostTensor x = SmallIntegers(DType::kBF16, kRows, kInner, 3, random);
+  const DeviceTensor device_x(b, x);
+  const HostTensor weights = HostTensor::Poisoned(DType::kF32, kRows, 1);
+  const HostTensor places = HostTensor::Poisoned(DType::kI32, kRows, 1);
+  const HostTensor of_entries = HostTensor::Poisoned(DType::kI32, kRows, 1);
+  const HostTensor begin = HostTensor::Poisoned(DType::kI32, kExperts + 1, 1);
+  const DeviceTensor device_weights(b, weights), device_places(b, places);
+  const DeviceTensor device_of_entries(b, of_entries), device_begin(b, begin);
+  const ExpertRoutes host = {weights, places, of_entries, begin};
+  const ExpertRoutes routes = {device_weights, device_places, device_of_entries, device_begin};
+  const HostTensor sums = HostTensor::Poisoned(DType::kF32, kRows, kColumns);
+  std::vector<std::unique_ptr<DeviceTensor>> logits, outs;
+  std::vector<HostTensor> expected;
+  for (int layer = 0; layer < 3; ++layer) {
+    const HostTensor layer_logits = HostTensor::Of(DType::kF32, kRows, kExperts, random);
+    logits.push_back(std::make_unique<DeviceTensor>(b, layer_logits));
+    cpu.RouteExperts(host, layer_logits, true);
+    expected.push_back(sums.Clone());
+    cpu.ExpertMatMul(expected.back(), x, cpu_weights, host, /*by_entry=*/false);
+    for (int product = 0; product < 3; ++product) {
+      outs.push_back(std::make_unique<DeviceTensor>(b, sums));
+    }
+  }
+  for (size_t layer = 0; layer < 3; ++layer) {
+    b.RouteExperts(routes, *logits[layer], true);
+    after_routes();
+    for (size_t product = 0; product < 3; ++product) {
+      b.ExpertMatMul(*outs[3 * layer + product], device_x, experts.weights, routes,
+                     /*by_entry=*/false);
+    }
+    after_layer();
+  }
+  for (size_t i = 0; i < 9; ++i) EXPECT_TRUE(outs[i]->Get().SameBits(expected[i / 3])) << i;
+  // Arrays that the caller fills.
+  b.CopyIn(device_begin, HostTensor::OfInts({0, 60, 60, 60}).tensor().data);
+  b.ExpertMatMul(*outs[0], device_x, experts.weights, routes, /*by_entry=*/false);
+  const HostTensor all_to_one = HostTensor::OfInts({0, 60, 60, 60});
+  const ExpertRoutes filled = {weights, places, of_entries, all_to_one};
+  cpu.ExpertMatMul(expected[0], x, cpu_weights, filled, /*by_entry=*/false);
+  EXPECT_TRUE(outs[0]->Get().SameBits(expected[0]));
+}
+
 // A rank that owns no columns of the experts' inner size.
 inline void CheckExpertsOfNoColumns(Backend& b, Backend& cpu) {
   const Routed routed(b, cpu, 5, 4, 2, true);

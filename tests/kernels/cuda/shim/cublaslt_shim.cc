@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of cuBLASLt that kernels/cuda calls. A product is a loop in double; an algorithm
-// remembers what it was asked for, and its use for something else is a violation.
+// remembers what it was asked for, and its use for something else is a violation. Which there are
+// is ShimOptions' to say.
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -17,6 +18,8 @@ using continuo::ToF16;
 using continuo::testing::CountCall;
 using continuo::testing::CudaShim;
 using continuo::testing::CurrentDevice;
+using continuo::testing::ShimProduct;
+using continuo::testing::State;
 using continuo::testing::TheState;
 
 struct cublasLtContext {
@@ -42,6 +45,7 @@ struct Preference {
   uint32_t reductions;
 };
 struct Algorithm {
+  uint32_t index;
   uint64_t m, k;
   uint64_t workspace;
   uint32_t alignment[4];
@@ -70,15 +74,21 @@ cublasStatus_t Refuse(const char* what) {
 
 bool Is16(cudaDataType_t type) { return type == CUDA_R_16BF || type == CUDA_R_16F; }
 
-// What products in e4m3 want besides: A transposed, sizes and rows of 16 bytes, scales of rows.
+// What products in e4m3 want besides: A transposed, sizes and rows of 16 bytes, scales of rows or,
+// of sums in f32, none.
 bool FitsFp8(const Product& product, const Layout& a, const Layout& b, const Layout& d) {
   const int64_t width = d.type == CUDA_R_32F ? 4 : 2;
+  const bool has_scales = product.scale_modes[0] != CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  for (int i = 0; i < 2; ++i) {
+    if (product.scale_modes[i] != (has_scales ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
+                                              : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F) ||
+        (product.scales[i] != nullptr) != has_scales) {
+      return false;
+    }
+  }
   return product.transposed_a && a.rows % 16 == 0 && a.ld % 16 == 0 && b.ld % 16 == 0 &&
          static_cast<int64_t>(d.rows) * width % 16 == 0 && d.ld * width % 16 == 0 &&
-         product.scale_modes[0] == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
-         product.scale_modes[1] == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
-         product.scales[0] != nullptr && product.scales[1] != nullptr &&
-         (d.type == CUDA_R_32F || d.type == CUDA_R_16BF);
+         (d.type == CUDA_R_32F || (d.type == CUDA_R_16BF && has_scales));
 }
 
 // Whether D = op(A) · B has these shapes; what cuBLAS would refuse.
@@ -93,6 +103,20 @@ bool Fits(const Product& product, const Layout& a, const Layout& b, const Layout
   if (a.type == CUDA_R_8F_E4M3) return FitsFp8(product, a, b, d);
   return (a.type == CUDA_R_32F || Is16(a.type)) && product.scale_modes[0] == 0 &&
          (d.type == CUDA_R_32F || d.type == a.type);
+}
+
+// The workspace that an algorithm wants for a product, less than 0 where it does not compute that;
+// with the mutex held.
+int64_t WorkspaceOf(const State& state, const Algorithm& algorithm, const Product& product,
+                    const Layout& a, const Layout& b, const Layout& d) {
+  if (state.options.workspace_of == nullptr) return static_cast<int64_t>(algorithm.workspace);
+  return state.options.workspace_of({.rows = static_cast<int64_t>(b.columns),
+                                     .columns = static_cast<int64_t>(a.columns),
+                                     .k = static_cast<int64_t>(a.rows),
+                                     .is_fp8 = a.type == CUDA_R_8F_E4M3,
+                                     .has_scales = product.scale_modes[0] != 0,
+                                     .is_f32 = d.type == CUDA_R_32F,
+                                     .algorithm = static_cast<int>(algorithm.index)});
 }
 
 double ElementOf(const void* data, const Layout& layout, uint64_t row, uint64_t column) {
@@ -247,7 +271,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t product,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int* found) {
   const cublasStatus_t status = Count("cublasLtMatmulAlgoGetHeuristic");
@@ -262,28 +286,50 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (As<Layout>(d).type != CUDA_R_32F && (p.reductions & kRoundsTwice) != 0) {
     return Refuse("a product whose sums are of 16 bits");
   }
-  Algorithm& algorithm = As<Algorithm>(&results[0].algo);
-  algorithm = {.m = la.columns,
-               .k = la.rows,
-               .workspace = p.workspace,
-               .alignment = {p.alignment[0], p.alignment[1], p.alignment[2], p.alignment[3]},
-               .is_for_any_n = p.reductions == CUBLASLT_REDUCTION_SCHEME_NONE,
-               .n = As<Layout>(b).columns};
-  results[0].state = CUBLAS_STATUS_SUCCESS;
-  results[0].workspaceSize = p.workspace;
-  *found = 1;
-  return status;
+  if (p.reductions != CUBLASLT_REDUCTION_SCHEME_NONE &&
+      la.rows % (la.type == CUDA_R_8F_E4M3 ? 128 : 64) != 0) {
+    return Refuse("a product that may be split over K and lose the end of it");
+  }
+  auto& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  *found = 0;
+  for (int i = 0; i < state.options.num_algorithms && *found < wanted; ++i) {
+    cublasLtMatmulHeuristicResult_t& result = results[*found];
+    Algorithm& algorithm = As<Algorithm>(&result.algo);
+    algorithm = {.index = static_cast<uint32_t>(i),
+                 .m = la.columns,
+                 .k = la.rows,
+                 .workspace = p.workspace,
+                 .alignment = {p.alignment[0], p.alignment[1], p.alignment[2], p.alignment[3]},
+                 .is_for_any_n = p.reductions == CUBLASLT_REDUCTION_SCHEME_NONE,
+                 .n = As<Layout>(b).columns};
+    const int64_t workspace =
+        WorkspaceOf(state, algorithm, As<Product>(product), la, As<Layout>(b), As<Layout>(d));
+    if (workspace < 0) continue;
+    result.state = CUBLAS_STATUS_SUCCESS;
+    result.workspaceSize = static_cast<size_t>(workspace);
+    ++*found;
+  }
+  return *found > 0 || state.options.finds_none ? status : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
-                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t,
-                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t product,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t* algorithm,
-                                       cublasLtMatmulHeuristicResult_t*) {
+                                       cublasLtMatmulHeuristicResult_t* result) {
   const cublasStatus_t status = Count("cublasLtMatmulAlgoCheck");
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
   const Algorithm& known = As<const Algorithm>(algorithm);
   const Layout& la = As<Layout>(a);
   if (known.m != la.columns || known.k != la.rows) return Refuse("an algorithm of another matrix");
+  auto& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  const int64_t workspace =
+      WorkspaceOf(state, known, As<Product>(product), la, As<Layout>(b), As<Layout>(d));
+  if (workspace < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  result->state = CUBLAS_STATUS_SUCCESS;
+  result->workspaceSize = static_cast<size_t>(workspace);
   return status;
 }
 
@@ -311,7 +357,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
       (known.is_for_any_n == 0 && known.n != lb.columns)) {
     return refuse("an algorithm of another product");
   }
-  if (workspace < known.workspace) return refuse("a workspace smaller than was said");
+  const int64_t wanted = WorkspaceOf(state, known, how, la, lb, ld);
+  if (wanted < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (workspace < static_cast<size_t>(wanted)) return refuse("a workspace smaller than is wanted");
   const void* const data[] = {a, b, d, d};
   for (int i = 0; i < 4; ++i) {
     if (reinterpret_cast<uintptr_t>(data[i]) % known.alignment[i] != 0) {

@@ -39,11 +39,25 @@ struct ShimDevice {
   int64_t graph_bytes = 0;                // that each graph takes of it
 };
 
+// What an algorithm of cuBLASLt is asked to compute: [rows, k] · [columns, k]ᵀ.
+struct ShimProduct {
+  int64_t rows = 0, columns = 0, k = 0;
+  bool is_fp8 = false, has_scales = false;  // for each row of its factors
+  bool is_f32 = false;                      // what it writes
+  int algorithm = 0;                        // of ShimOptions::num_algorithms
+};
+
 struct ShimOptions {
   std::vector<ShimDevice> devices = {ShimDevice{}};
   int driver_version = 13000;  // 0: no driver
   // Answers of ncclCommGetAsyncError that say ncclInProgress after each NCCL call.
   int in_progress_polls = 0;
+  // Algorithms that cuBLASLt has, best ones first, and the workspace that each wants for a product;
+  // less than 0: it does not compute that. Without the function each computes all.
+  int num_algorithms = 1;
+  std::function<int64_t(const ShimProduct&)> workspace_of = nullptr;
+  // Where there is none, cublasLtMatmulAlgoGetHeuristic finds 0 instead of an error.
+  bool finds_none = false;
 };
 
 class CudaShim {

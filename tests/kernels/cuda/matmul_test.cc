@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which of cuBLASLt's algorithms MatMul takes, over the shim.
+#include "kernels/cuda/matmul.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/stream.h"
+#include "services/base/check.h"
+#include "tests/kernels/cuda/matmul_cases.h"
+#include "tests/kernels/cuda/shim/cuda_shim.h"
+
+namespace continuo::cuda {
+namespace {
+
+using testing::CudaShim;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::ShimOptions;
+using testing::ShimProduct;
+
+constexpr int64_t kMiB = 1 << 20;
+
+class MatMulTest : public ::testing::Test {
+ protected:
+  ~MatMulTest() override {
+    matmul_.reset();
+    EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+  }
+  void Make(bool deterministic, const ShimOptions& options = {}) {
+    matmul_.reset();
+    CudaShim::Reset(options);
+    auto made = MatMul::Make(0, deterministic);
+    ASSERT_TRUE(made.ok()) << made.status();
+    matmul_ = *std::move(made);
+  }
+  // Of zeros, so many bytes behind an address that is a multiple of 256.
+  absl::Status Run(int64_t rows, int64_t columns, int64_t k, DType type = DType::kBF16,
+                   int64_t x_offset = 0, int64_t out_offset = 0) {
+    auto stream = Stream::Make(0);
+    const auto zeros = [&](int64_t n) {
+      auto buffer = DeviceBuffer::Make(0, static_cast<size_t>(n * 4) + 512);
+      CONTINUO_CHECK(buffer.ok());
+      CONTINUO_CHECK(cudaMemsetAsync(buffer->data(), 0, buffer->bytes(), stream->get()) ==
+                     cudaSuccess);
+      return *std::move(buffer);
+    };
+    const auto at = [](const DeviceBuffer& buffer, int64_t offset) -> void* {
+      return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(buffer.data()) + 255) / 256 *
+                                     256) +
+             offset;
+    };
+    const DeviceBuffer x = zeros(rows * k), w = zeros(columns * k), out = zeros(rows * columns);
+    const absl::Status status = matmul_->Run({at(out, out_offset), type, {rows, columns, 1}},
+                                             {at(x, x_offset), type, {rows, k, 1}},
+                                             {at(w, 0), type, {columns, k, 1}}, stream->get());
+    CONTINUO_CHECK(stream->Synchronize().ok());
+    return status;
+  }
+
+  std::unique_ptr<MatMul> matmul_;
+};
+
+// Where a row lies among others does not change how it is computed.
+TEST_F(MatMulTest, DeterministicAlgorithmsDoNotDependOnWhereRowsLie) {
+  Make(true);
+  const auto num_picked = [] { return CudaShim::NumCalls(0, "cublasLtMatmulAlgoGetHeuristic"); };
+  for (const int64_t offset : {0, 16, 32, 48, 128})
+    EXPECT_TRUE(Run(2, 8, 64, DType::kBF16, offset, offset).ok());
+  EXPECT_EQ(num_picked(), 1);
+  for (int64_t row = 0; row < 9; ++row) {  // of 6 and 10 bytes
+    EXPECT_TRUE(Run(2, 5, 3, DType::kBF16, 6 * row, 10 * row).ok());
+  }
+  EXPECT_EQ(num_picked(), 2);
+}
+
+TEST_F(MatMulTest, DeterministicAlgorithmsComputeAnyNumberOfRows) {
+  Make(true, {.num_algorithms = 5, .workspace_of = [](const ShimProduct& product) -> int64_t {
+                const int64_t refused[] = {1, 2, 129, 4096, 0};
+                return product.rows == refused[product.algorithm] ? -1 : 0;
+              }});
+  for (const int64_t rows : {128, 129, 1, 2, 16, 17, 4096}) {
+    EXPECT_EQ(Run(rows, 8, 64), absl::OkStatus()) << rows;
+  }
+}
+
+TEST_F(MatMulTest, AlgorithmsThatWantALargerWorkspaceAreNotTaken) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic, {.num_algorithms = 2, .workspace_of = [](const ShimProduct& product) {
+                           return product.algorithm == 0 ? 33 * kMiB : 31 * kMiB;
+                         }});
+    EXPECT_EQ(Run(3, 8, 64), absl::OkStatus());
+  }
+  Make(true, {.num_algorithms = 2, .workspace_of = [](const ShimProduct& product) {
+                return product.algorithm == 0 ? product.rows * kMiB : 0;
+              }});
+  EXPECT_EQ(Run(40, 8, 64), absl::OkStatus());
+  EXPECT_EQ(Run(3, 8, 64), absl::OkStatus());
+}
+
+TEST_F(MatMulTest, AShapeWithoutAnAlgorithmIsNamed) {
+  Make(true,
+       {.workspace_of = [](const ShimProduct& product) { return product.rows == 77 ? -1 : 0; }});
+  EXPECT_EQ(Run(76, 8, 64), absl::OkStatus());
+  const absl::Status refused = Run(77, 8, 64);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("[77, 64] · [8, 64]ᵀ"));
+  for (const bool deterministic : {false, true}) {
+    for (const bool finds_none : {false, true}) {
+      Make(deterministic,
+           {.workspace_of = [](const ShimProduct&) { return -1; }, .finds_none = finds_none});
+      const absl::Status status = Run(3, 8, 64);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+      EXPECT_THAT(std::string(status.message()), HasSubstr("[3, 64] · [8, 64]ᵀ"));
+    }
+  }
+}
+
+// The test of devices names what they refuse.
+TEST_F(MatMulTest, MissingAlgorithmsAreThoseThatThereAreNone) {
+  for (const bool deterministic : {false, true}) {
+    std::vector<std::string> without_scales;
+    Make(deterministic);
+    EXPECT_THAT(testing::MissingAlgorithms(*matmul_, true, &without_scales), IsEmpty());
+    EXPECT_THAT(without_scales, IsEmpty());
+    Make(deterministic, {.workspace_of = [](const ShimProduct& product) {
+           const bool refused = product.k == 9216 && product.is_fp8 && product.rows <= 256 &&
+                                (product.has_scales || product.rows == 127);
+           return refused ? -1 : 0;
+         }});
+    // Rows of 127 are none of those that deterministic algorithms are tried with.
+    EXPECT_EQ(testing::MissingAlgorithms(*matmul_, true, &without_scales).size(), 2u);
+    EXPECT_EQ(without_scales.size(), deterministic ? 16u : 12u);
+    EXPECT_THAT(without_scales, Each(HasSubstr("k 9216")));
+    without_scales.clear();
+    EXPECT_THAT(testing::MissingAlgorithms(*matmul_, false, &without_scales), IsEmpty());
+    EXPECT_THAT(without_scales, IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace continuo::cuda
