@@ -13,7 +13,11 @@ bin=build/release/bin
 out=build/bench
 model=$out/$shape
 mkdir -p "$out"
-[ -f "$model/config.json" ] || "$bin/continuo-make-model" --shape="$shape" --out="$model" --seed=1
+if [ ! -f "$model/config.json" ]; then  # under its name a model is whole
+  rm -rf "$model.tmp" "$model"
+  "$bin/continuo-make-model" --shape="$shape" --out="$model.tmp" --seed=1
+  mv "$model.tmp" "$model"
+fi
 
 echo "== ceilings, and MatMul beside them"
 build/release/bench/matmul_bench --n=3072 --k=1024 --weights=bf16 --rows=1,16,64,256 \

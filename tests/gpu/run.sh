@@ -1,13 +1,35 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Everything that needs a GPU, in one command; the machine with it needs no compiler.
+# Everything that needs a GPU; the machine with it needs no compiler.
 #
-#   tests/gpu/run.sh pack   where build/cuda is built (or build/$CONTINUO_BUILD): stripped programs and
-#                           the libraries that they need, but for CUDA's, as build/gpu.tar.gz; refused
-#                           beyond 64 MiB
-#   tests/gpu/run.sh        on a machine with a GPU: tests, compute-sanitizer where it is installed,
-#                           benches, whole models beside transformers where that is installed, and a
-#                           gateway and a worker under load; results in $OUT, or build/gpu-results
+#   tests/gpu/run.sh pack         where build/cuda is built (or build/$CONTINUO_BUILD): stripped programs,
+#                                 the libraries that they need but for CUDA's, and the shared models of
+#                                 hf_test, as build/gpu.tar.xz. Refused where a program is not up to date,
+#                                 or the archive and the files that git does not ignore are beyond 64 MiB
+#   tests/gpu/run.sh [STAGE...]   on a machine with a GPU; without arguments everything
+#
+# Stages, done in this order however they are named; those of models take STAGE:SHAPE,SHAPE:
+#   smoke      tests of the device, NCCL, models and Hugging Face's logits
+#   tests      tests of ops, a process each, $CONTINUO_GPU_JOBS (8) at a time
+#   memcheck   compute-sanitizer on a few of them, beside the others
+#   sanitize   its other tools, and memcheck of a model's steps
+#   models     makes the models that are not there, in the background of the stages above
+#   ops        ops_bench, nothing beside it
+#   steps      step_bench: as stored, fp8, int8, keys and values of 8 bits
+#   serve      a gateway and a worker under load, without speculation and with
+#   hf         log-probabilities beside transformers', where Python has them
+#   variants   deterministic ops and steps, fp16, int4
+#   xid        raises an Xid, so it is last
+# Results are in build/gpu-results. With $OUT, where they are fetched from, $OUT/summary.txt and
+# $OUT/results.tar.gz are whole after every step, however the call ends. A call takes
+# $CONTINUO_GPU_SECONDS, with $OUT 540 unless said; steps that get no time are named. The exit code is
+# 1 where a step failed or a test was skipped, 2 where something was left out.
+#
+# On a machine that is lent for 10 minutes a call and goes back 30 seconds after one, three calls close
+# behind one another, each with build/gpu.tar.xz among the ignored paths that travel (`carry`):
+#   tests/gpu/run.sh smoke tests memcheck models:qwen3-0.6b,llama-3.1-8b ops
+#   tests/gpu/run.sh steps:qwen3-0.6b,llama-3.1-8b serve:qwen3-0.6b,llama-3.1-8b hf:qwen3-0.6b
+#   tests/gpu/run.sh sanitize models:llama-3.2-1b steps:llama-3.2-1b hf:llama-3.2-1b variants:qwen3-0.6b,llama-3.1-8b xid
 #
 # CUDA's libraries are taken from build/cuda-toolkit, or else from the Python packages nvidia-cublas,
 # nvidia-cuda-runtime and nvidia-nccl-cu13 (PyTorch for CUDA 13 has them), or from where
@@ -16,35 +38,89 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/programs.sh
 packed=build/gpu
-tests=(gpu_device_test gpu_backend_test gpu_model_test gpu_hf_test gpu_nccl_test gpu_xid_test)
+archive=$packed.tar.xz
+stages=(smoke models tests memcheck sanitize ops steps serve hf variants xid)
+all_shapes="qwen3-0.6b llama-3.1-8b llama-3.2-1b"
+smoke_tests=(gpu_device_test gpu_nccl_test gpu_model_test gpu_hf_test)
+hf_models=data/models/hf_tiny_random
+max_bytes=$((64 << 20))
 
-if [ "${1:-}" = pack ]; then
-  built=build/${CONTINUO_BUILD:-cuda}
-  rm -rf "$packed"
-  mkdir -p "$packed/bin" "$packed/lib"
-  for program in "${tests[@]/#/tests/}" bench/ops_bench bench/score_tokens bench/step_bench \
-      bin/continuo-worker bin/continuo-gateway bin/continuo bin/continuo-make-model; do
+pack() {
+  local built=build/${CONTINUO_BUILD:-cuda} shared=${CONTINUO_SHARED:-../shared} program todo size
+  local programs=("${smoke_tests[@]/#/tests/}" tests/gpu_backend_test tests/gpu_xid_test bench/ops_bench
+    bench/score_tokens bench/step_bench bin/continuo-worker bin/continuo-gateway bin/continuo
+    bin/continuo-make-model)
+  rm -rf "$packed" "$archive"  # a refusal leaves none to take along
+  ninja -C "$built" build.ninja >/dev/null
+  # A dry run always finds build.ninja itself out of date and goes no further; this one does not ask.
+  todo=$(ninja -C "$built" -f <(echo "include build.ninja") -n "${programs[@]}")
+  [[ $todo == *"no work to do"* ]] || {
+    echo "$built is not up to date: ninja -C $built cuda_tests ${programs[*]##*/}" >&2
+    return 1
+  }
+  mkdir -p "$packed/bin" "$packed/lib" "$packed/shared/$hf_models"
+  git describe --always --dirty --abbrev=12 --exclude='*' >"$packed/commit"
+  for program in "${programs[@]}"; do
     strip -o "$packed/bin/$(basename "$program")" "$built/$program"
   done
   # The C library is the machine's own.
   ldd "$packed"/bin/* | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
-    grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv|ld-linux[^/]*|libcuda[^/]*|libcublas[^/]*|libnccl)\.so' |
-    while read -r library; do
-      strip --strip-unneeded -o "$packed/lib/$(basename "$library")" "$library"
+    { grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv|ld-linux[^/]*|libcuda[^/]*|libcublas[^/]*|libnccl)\.so' || true; } |
+    while read -r program; do
+      strip --strip-unneeded -o "$packed/lib/$(basename "$program")" "$program"
     done
-  tar -C build -czf "$packed.tar.gz" gpu
-  size=$(du -sm "$packed.tar.gz" | cut -f1)
-  echo "$packed.tar.gz: $size MiB"
-  [ "$size" -le 64 ] || { echo "more than 64 MiB" >&2; exit 1; }
-  exit 0
+  cp "$shared/$hf_models"/* "$packed/shared/$hf_models"
+  chmod -R u+w "$packed"
+  # Eight programs hold the same kernels: the dictionary spans them all.
+  tar -C build -cf - gpu | xz -T1 --lzma2=preset=6,dict=192MiB >"$archive.tmp"
+  size=$(($(stat -c %s "$archive.tmp") + $(git ls-files -z --cached --others --exclude-standard |
+    xargs -0 stat -c %s 2>/dev/null | awk '{n += $1} END {print n + 0}')))
+  echo "$archive: $(($(stat -c %s "$archive.tmp") >> 20)) MiB of $(cat "$packed/commit"), with all that" \
+    "travels $((size >> 20)) MiB"
+  [ "$size" -le "$max_bytes" ] || {
+    echo "more than $((max_bytes >> 20)) MiB" >&2
+    rm "$archive.tmp"
+    return 1
+  }
+  mv "$archive.tmp" "$archive"
+}
+
+if [ "${1:-}" = pack ]; then
+  pack
+  exit
 fi
 
-[ -f "$packed.tar.gz" ] || { echo "$packed.tar.gz is missing: tests/gpu/run.sh pack makes it" >&2; exit 1; }
+declare -A wanted=()  # stages, each with the shapes of its models
+for stage in "${stages[@]}"; do
+  [ $# -gt 0 ] || wanted[$stage]=$all_shapes
+done
+for stage in "$@"; do
+  [[ " ${stages[*]} " == *" ${stage%%:*} "* ]] || {
+    echo "there is no stage ${stage%%:*}, but ${stages[*]}" >&2
+    exit 2
+  }
+  shapes=$all_shapes
+  [[ $stage != *:* ]] || shapes=${stage#*:}
+  wanted[${stage%%:*}]=${shapes//,/ }
+done
+seconds=${CONTINUO_GPU_SECONDS:-${OUT:+540}}
+deadline=$((SECONDS + ${seconds:-1000000}))
+
+[ -f "$archive" ] || { echo "$archive is missing: tests/gpu/run.sh pack makes it, carry takes it along" >&2; exit 1; }
 rm -rf "$packed"
-tar -C build -xzf "$packed.tar.gz"
-[ -d shared ] && export CONTINUO_SHARED=${CONTINUO_SHARED:-$PWD/shared}
-out=${OUT:-build/gpu-results}
-mkdir -p "$out"
+if command -v xz >/dev/null; then tar -C build -xJf "$archive"; else python3 -m tarfile -e "$archive" build; fi
+bin=$packed/bin
+export CONTINUO_SHARED=${CONTINUO_SHARED:-$PWD/$packed/shared}
+out=build/gpu-results
+mkdir -p "$out" build/gpu-models
+rm -f "$out"/*.end
+summaries=("$out/summary.txt")
+[ -z "${OUT:-}" ] || summaries+=("$OUT/summary.txt")
+failed=() left_out=() beside=()
+
+# The machine's own libraries are Python's and the driver's.
+as_found=(env -u LD_LIBRARY_PATH)
+[ -z "${LD_LIBRARY_PATH+set}" ] || as_found=(env "LD_LIBRARY_PATH=$LD_LIBRARY_PATH")
 libraries=$PWD/$packed/lib:$PWD/build/cuda-toolkit/nvidia/cu13/lib:$PWD/build/cuda-toolkit/nvidia/nccl/lib
 python_libraries=$(python3 - <<'PY' 2>/dev/null || true
 import glob, os, sys
@@ -53,81 +129,233 @@ print(":".join(found))
 PY
 )
 export LD_LIBRARY_PATH=$libraries${python_libraries:+:$python_libraries}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-failed=()
-# step NAME COMMAND...: runs it with its output in a file, goes on after a failure.
-step() {
-  local name=$1 code=0; shift
-  echo "== $name"
-  "$@" >"$out/$name.txt" 2>&1 || code=$?
-  tail -n "${LINES_SHOWN:-4}" "$out/$name.txt"
-  [ "$code" = 0 ] || { echo "$name: exit code $code"; failed+=("$name"); }
+[ ! -d /usr/local/cuda/bin ] || PATH=$PATH:/usr/local/cuda/bin
+
+tell() { tee -a "${summaries[@]}"; }
+left() { echo $((deadline - SECONDS)); }
+
+# publish: what there is so far, for a call that ends without notice.
+publish() {
+  [ -n "${OUT:-}" ] || return 0
+  tar -C build -czf "$OUT/results.tmp" gpu-results 2>/dev/null || [ $? = 1 ]  # 1: a file grew meanwhile
+  mv "$OUT/results.tmp" "$OUT/results.tar.gz"
 }
 
+# run_step NAME SECONDS COMMAND...: its output in NAME.txt, then its exit code (or none, where there was
+# no time for it) and how long it took in NAME.end.
+run_step() {
+  local name=$1 limit=$2 code=0 begin=$SECONDS; shift 2
+  rm -f "$out/$name.end" "$out/$name.txt"
+  [ "$limit" -le "$(left)" ] || limit=$(left)
+  if [ "$limit" -gt 0 ]; then
+    timeout -k 5 "$limit" "$@" >"$out/$name.txt" 2>&1 </dev/null || code=$?
+  else
+    code=none
+  fi
+  echo "$code $((SECONDS - begin))" >"$out/$name.end.tmp"
+  mv "$out/$name.end.tmp" "$out/$name.end"
+}
+
+# report NAME: how it ended, for all to see; last lines of its output, more where it failed.
+report() {
+  local name=$1 code taken what=ok lines=${LINES_SHOWN:-1}
+  read -r code taken <"$out/$name.end"
+  case $code in
+    0) if [ "$name" != gpu_xid_test ] && grep -q '^\[  SKIPPED \]' "$out/$name.txt"; then what="skips a test"; fi ;;
+    none) what="left out, no time is left" ;;
+    124 | 137) what="cut off" ;;
+    *) what="exit code $code" ;;
+  esac
+  if [ "$code" = none ]; then
+    left_out+=("$name")
+    lines=0
+  elif [ "$what" != ok ]; then
+    failed+=("$name")
+    lines=20
+  fi
+  {
+    echo "== $name: $what, $taken s"
+    [ "$lines" = 0 ] || tail -n "$lines" "$out/$name.txt" | cut -c1-300
+  } | tell
+  publish
+}
+
+step() { run_step "$@"; report "$1"; }
+
+# beside NAME SECONDS COMMAND...: as step, a few at a time; `together` waits for all of them.
+beside() {
+  while [ "${#beside[@]}" -ge "${CONTINUO_GPU_JOBS:-8}" ]; do one_of_them; done
+  run_step "$@" &
+  beside+=("$1")
+}
+one_of_them() {
+  local name rest=()
+  wait -n || true
+  for name in "${beside[@]}"; do
+    if [ -f "$out/$name.end" ]; then report "$name"; else rest+=("$name"); fi
+  done
+  beside=("${rest[@]}")
+}
+together() { while [ "${#beside[@]}" -gt 0 ]; do one_of_them; done; }
+
+# leave_out NAME WHY: also where it is not a matter of time.
+leave_out() { echo "== $1: left out, $2" | tell; left_out+=("$1"); publish; }
+
+model_of() { echo "build/gpu-models/$1"; }
+# Under its name a model is whole.
+make_model() {
+  run_step "make-$1" 400 nice -n 19 bash -c 'rm -rf "$2.tmp" && "$0" --shape="$1" --out="$2.tmp" --seed=1 && mv "$2.tmp" "$2"' \
+    "$bin/continuo-make-model" "$1" "$(model_of "$1")"
+}
+has_model() { [ -f "$(model_of "$1")/config.json" ]; }
+# need_model STAGE SHAPE: makes it now if it is not there; names what is left out without it.
+need_model() {
+  if ! has_model "$2" && [ ! -f "$out/make-$2.end" ]; then
+    make_model "$2"
+    report "make-$2"
+  fi
+  has_model "$2" || { leave_out "$1 of $2" "there is no model"; return 1; }
+}
+maker= made=()
+models_are_made() {
+  [ -n "$maker" ] || return 0
+  wait "$maker" || true
+  maker=
+  for shape in "${made[@]}"; do report "make-$shape"; done
+}
+
+sanitizer_works=
+# sanitize NAME SECONDS TOOL PROGRAM FILTER. Works where a first trial does.
+sanitize() {
+  if [ -z "$sanitizer_works" ]; then
+    sanitizer_works=no
+    if ! command -v compute-sanitizer >/dev/null; then
+      leave_out sanitizer "compute-sanitizer is not installed"
+    else
+      step sanitizer-trial 60 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/ops_bench" --list
+      [[ $(cat "$out/sanitizer-trial.end") != 0\ * ]] || sanitizer_works=yes
+    fi
+  fi
+  if [ "$sanitizer_works" = yes ]; then
+    beside "$1" "$2" compute-sanitizer --tool "$3" --error-exitcode 9 "$bin/$4" --gtest_filter="$5"
+  fi
+}
+few='*FewShapes*:*EveryByte*:*Joined*:*KeysAndValuesAreWritten*:*RowsAndElements*'
+
+step_bench() {  # NAME SHAPE FLAGS...
+  local name=$1 shape=$2; shift 2
+  LINES_SHOWN=7 step "$name" 120 "$bin/step_bench" --model="$(model_of "$shape")" --device=cuda:0 \
+    --threads="$(nproc)" --json="$out/$name.json" "$@"
+}
+gpu_state() {
+  { echo "$1"; nvidia-smi --query-gpu=memory.used,memory.free,clocks.sm --format=csv,noheader; } \
+    >>"$out/gpu-state.txt" 2>&1 || true
+}
+
+serve() {  # SHAPE SPECULATION STREAMS...
+  local name=serve-$1-$2 shape=$1 speculation=$2 streams requests; shift 2
+  if [ "$(left)" -lt 10 ]; then leave_out "$name" "no time is left"; return; fi
+  start_seconds=$(($(left) < 180 ? $(left) : 180))
+  gpu_state "before $name"
+  if start_program "$out/$name-worker.log" timeout -k 5 "$(left)" "$bin/continuo-worker" \
+      --model="$(model_of "$shape")" --device=cuda:0 --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 \
+      --max_context_tokens=8192 --speculation="$speculation" 2>/dev/null &&
+    start_program "$out/$name-gateway.log" timeout -k 5 "$(left)" "$bin/continuo-gateway" \
+      --workers="$address" --listen=127.0.0.1:0 --http_listen=off --metrics_listen=127.0.0.1:0 \
+      2>/dev/null; then
+    for streams in "$@"; do
+      requests=$((streams < 4 ? 16 : streams * 4))
+      LINES_SHOWN=12 step "$name-$streams" 90 "$bin/continuo" bench --server="$address" \
+        --concurrency="$streams" --requests="$requests" --warmup="$streams" --prompt_tokens=128 \
+        --output_tokens=128 --json="$out/$name-$streams.json"
+    done
+  else
+    failed+=("$name")
+    { echo "== $name: did not start"; tail -n 10 "$out/$name"-*.log; } | tell
+  fi
+  gpu_state "behind $name"
+  stop_programs
+  publish
+}
+
+hopper=  # which has products of fp8
+! nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -q '^9\.0' || hopper=fp8
 { date -u; nvidia-smi -q || true; } >"$out/machine.txt" 2>&1
-nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>/dev/null || true
-if "$packed/bin/ops_bench" --list >/dev/null 2>"$out/device.txt"; then :; else
-  echo "no device, so nothing was run: $(cat "$out/device.txt")" >&2
+{
+  echo "programs of $(cat "$packed/commit"); stages: ${*:-all}"
+  nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>/dev/null || true
+} | tell
+step device 60 "$bin/ops_bench" --list
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "no device, so nothing was run" | tell
   exit 1
 fi
-for test in "${tests[@]}"; do
-  step "$test" "$packed/bin/$test" --gtest_output=xml:"$out/$test.xml"
-done
-if command -v compute-sanitizer >/dev/null; then
-  for tool in memcheck racecheck synccheck initcheck; do
-    step "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      "$packed/bin/gpu_backend_test" --gtest_filter='*Rows*:*Keys*:*FewShapes*:*EveryByte*:*Experts*:*Quantised*:*Joined*:*Draws*'
-    step "sanitizer-$tool-model" compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      "$packed/bin/gpu_model_test"
-  done
-else
-  echo "compute-sanitizer is not installed: skipped"
-fi
-LINES_SHOWN=100 step ops_bench "$packed/bin/ops_bench" --json="$out/ops_bench.json"
-step ops_bench-deterministic "$packed/bin/ops_bench" --deterministic --json="$out/ops_bench-deterministic.json"
-for shape in qwen3-0.6b ${CONTINUO_GPU_SHAPES:-llama-3.2-1b llama-3.1-8b}; do
-  model=build/gpu-models/$shape
-  [ -f "$model/config.json" ] || step "make-$shape" "$packed/bin/continuo-make-model" \
-    --shape="$shape" --out="$model" --seed=1
-  [ -f "$model/config.json" ] || continue
-  for deterministic in 0 1; do
-    name=step-$shape; [ "$deterministic" = 0 ] || name+=-deterministic
-    LINES_SHOWN=10 step "$name" "$packed/bin/step_bench" --model="$model" --device=cuda:0 \
-      --threads=8 --deterministic="$deterministic" --json="$out/$name.json"
-  done
-  if python3 -c 'import torch, transformers' 2>/dev/null; then
-    # PyTorch has libraries of its own.
-    step "hf-$shape" env -u LD_LIBRARY_PATH CONTINUO_LIBRARIES="$LD_LIBRARY_PATH" python3 \
-      tests/gpu/hf_scores.py "$packed/bin/score_tokens" "$model" --json="$out/hf-$shape.json"
-  else
-    echo "hf-$shape: PyTorch and transformers are not installed: skipped"
-  fi
-  formats=(fp16 int8 int4)
-  # fp8 is for Hopper.
-  nvidia-smi --query-gpu=compute_cap --format=csv,noheader | grep -q '^9\.0' && formats+=(fp8)
-  for weights in "${formats[@]}"; do
-    LINES_SHOWN=10 step "step-$shape-$weights" "$packed/bin/step_bench" --model="$model" \
-      --device=cuda:0 --threads=8 --weights="$weights" --json="$out/step-$shape-$weights.json"
-  done
-  for kv in int8 fp8; do
-    LINES_SHOWN=10 step "step-$shape-kv-$kv" "$packed/bin/step_bench" --model="$model" \
-      --device=cuda:0 --threads=8 --kv_dtype="$kv" --json="$out/step-$shape-kv-$kv.json"
-  done
-done
 
-start_seconds=180
-served=build/gpu-models/qwen3-0.6b
-if start_program "$out/worker.log" "$packed/bin/continuo-worker" --model="$served" --device=cuda:0 \
-    --listen=127.0.0.1:0 \
-    --metrics_listen=127.0.0.1:0 --max_context_tokens=8192 &&
-  start_program "$out/gateway.log" "$packed/bin/continuo-gateway" --workers="$address" --listen=127.0.0.1:0 \
-    --http_listen=off --metrics_listen=127.0.0.1:0; then
-  for streams in 1 16 64 256; do
-    LINES_SHOWN=12 step "serve-$streams" "$packed/bin/continuo" bench --server="$address" \
-      --concurrency="$streams" --requests=$((streams * 4)) --warmup="$streams" --prompt_tokens=128 \
-      --output_tokens=128 --json="$out/serve-$streams.json"
-  done
-else
-  failed+=(serve)
+if [ -n "${wanted[smoke]:-}" ]; then
+  for test in "${smoke_tests[@]}"; do step "$test" 120 "$bin/$test"; done
 fi
-echo "results are in $out"
-[ ${#failed[@]} = 0 ] || { echo "failed: ${failed[*]}"; exit 1; }
+if [ -n "${wanted[models]:-}" ]; then
+  for shape in ${wanted[models]}; do has_model "$shape" || made+=("$shape"); done
+  for shape in "${made[@]}"; do make_model "$shape"; done &
+  maker=$!
+fi
+if [ -n "${wanted[memcheck]:-}" ]; then sanitize sanitizer-memcheck 200 memcheck gpu_backend_test "$few"; fi
+if [ -n "${wanted[tests]:-}" ]; then
+  # The longest first.
+  for test in $("$bin/gpu_backend_test" --gtest_list_tests |
+      awk '/^[^ ]/ {suite = $1} /^ / {print ($1 ~ /^AttentionIs/ ? 0 : 1), suite $1}' | sort -s -k1,1 | cut -d' ' -f2); do
+    beside "backend-${test#*.}" 300 "$bin/gpu_backend_test" --gtest_filter="$test"
+  done
+fi
+if [ -n "${wanted[sanitize]:-}" ]; then
+  for tool in racecheck initcheck synccheck; do
+    sanitize "sanitizer-$tool" 200 "$tool" gpu_backend_test "$few"
+  done
+  sanitize sanitizer-memcheck-model 200 memcheck gpu_model_test '*EveryFamily*'
+fi
+together
+models_are_made
+
+if [ -n "${wanted[ops]:-}" ]; then
+  LINES_SHOWN=40 step ops_bench 300 "$bin/ops_bench" --json="$out/ops_bench.json"
+fi
+for shape in ${wanted[steps]:-}; do
+  need_model steps "$shape" || continue
+  step_bench "step-$shape" "$shape"
+  for weights in $hopper int8; do step_bench "step-$shape-$weights" "$shape" --weights="$weights"; done
+  for kv in fp8 int8; do step_bench "step-$shape-kv-$kv" "$shape" --kv_dtype="$kv"; done
+done
+for shape in ${wanted[serve]:-}; do
+  need_model serve "$shape" || continue
+  serve "$shape" off 1 16 64 256
+  serve "$shape" lookup 1 64
+done
+if [ -n "${wanted[hf]:-}" ]; then
+  step python 120 "${as_found[@]}" HF_HUB_OFFLINE=1 python3 -c \
+    'import torch, transformers; print(torch.__version__, transformers.__version__, torch.cuda.is_available())'
+  if [[ $(cat "$out/python.end") == 0\ * ]]; then
+    for shape in ${wanted[hf]}; do
+      need_model hf "$shape" || continue
+      LINES_SHOWN=4 step "hf-$shape" 180 "${as_found[@]}" HF_HUB_OFFLINE=1 \
+        CONTINUO_LIBRARIES="$LD_LIBRARY_PATH" python3 tests/gpu/hf_scores.py "$bin/score_tokens" \
+        "$(model_of "$shape")" --json="$out/hf-$shape.json"
+    done
+  fi
+fi
+for shape in ${wanted[variants]:-}; do
+  need_model variants "$shape" || continue
+  for weights in fp16 int4; do step_bench "step-$shape-$weights" "$shape" --weights="$weights"; done
+  [ "$shape" != qwen3-0.6b ] || step_bench "step-$shape-deterministic" "$shape" --deterministic=1
+done
+if [ -n "${wanted[variants]:-}" ]; then
+  for group in products attention; do
+    LINES_SHOWN=7 step "ops_bench-deterministic-$group" 120 "$bin/ops_bench" --deterministic \
+      --only="$group" --json="$out/ops_bench-deterministic-$group.json"
+  done
+fi
+if [ -n "${wanted[xid]:-}" ]; then step gpu_xid_test 60 "$bin/gpu_xid_test"; fi
+
+echo "== the end, after $SECONDS s; failed: ${failed[*]:-none}; left out: ${left_out[*]:-none}" | tell
+publish
+[ ${#failed[@]} = 0 ] || exit 1
+[ ${#left_out[@]} = 0 ] || exit 2
