@@ -17,6 +17,7 @@
 #include "tests/kernels/cuda/backend_cases.h"
 #include "tests/kernels/cuda/expert_cases.h"
 #include "tests/kernels/cuda/fp8_cases.h"
+#include "tests/kernels/cuda/joined_cases.h"
 #include "tests/kernels/cuda/matmul_cases.h"
 #include "tests/kernels/cuda/quantised_cases.h"
 #include "tests/kernels/cuda/sampling_cases.h"
@@ -70,6 +71,26 @@ TEST_F(GpuBackendTest, ProductsAreWhatTheReferenceSays) {
     // Where K is split into parts that are no multiples of 64 elements, cuBLASLt may lose the last.
     for (const int64_t columns : {8, 128}) {
       for (const int64_t rows : {1, 128}) CheckOnes(b(), rows, columns, 11528);
+    }
+  }
+}
+
+TEST_F(GpuBackendTest, ProductsOfFewRowsAreWhatTheReferenceSaysEitherWay) {
+  const auto devices = cuda::FindDevices(std::array{0});
+  ASSERT_TRUE(devices.ok());
+  for (const bool few_rows : {false, true}) {
+    auto backend = cuda::CudaBackend::Make({.device = devices->front(), .few_rows = few_rows});
+    ASSERT_TRUE(backend.ok());
+    backend_ = *std::move(backend);
+    for (const int64_t rows : {1, 7, 16}) {
+      CheckJoinedProducts(b(), rows, {2048, 1024, 1024}, 1024);
+      CheckJoinedProducts(b(), rows, {3584, 3584}, 4096);
+      CheckJoinedProducts(b(), rows, {33, 8}, 200);
+    }
+  }
+  for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
+    for (const int64_t rows : {1, 40}) {
+      CheckJoinedQuantised(b(), rows, {2048, 1024, 1024}, 1024, type);
     }
   }
 }
