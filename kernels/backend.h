@@ -168,10 +168,13 @@ class Backend {
   // out[r] = x[r] / sqrt(mean(x[r]²) + eps) * gain, per row of gain's length: x may be
   // [rows, heads * gain] for a norm per head. In place allowed.
   virtual void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) = 0;
-  // out = x · wᵀ (+ bias, f32 [out], may be empty). out's type: activations' or f32.
+  // out = x · wᵀ (+ bias, f32 [out], may be empty). out's type: activations' or f32. Ranks on equal
+  // devices that multiply the same get the same bits, which is what routing to experts stands on.
   virtual void MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) = 0;
-  // Several products of one x, each with the bits that MatMul gives it: a device may read x,
-  // prepare it and wait for its threads once for all of them.
+  // Several products of one x, each with the bits that MatMul gives it, on a device whose bits do
+  // not depend on the step: it may read x, prepare it and wait for its threads once for all of
+  // them. At the first product of a shape that is no part of Repeat it may wait to find out what is
+  // fastest.
   virtual void MatMuls(Tensor x, std::span<const Product> products) {
     for (const Product& product : products) MatMul(product.out, x, product.w, product.bias);
   }

@@ -131,11 +131,14 @@ class CudaBackend : public Backend {
   void Keep(const absl::Status& status);
   // At least so many bytes for one op at a time; null where they are not to be had.
   void* Scratch(size_t bytes);
-  // Products of x; of any types, in the way that fits (cuda_products.cc).
-  void Multiply(Tensor x, std::span<const Product> products, std::span<const int64_t> piece_begin);
-  void MultiplyOne(Tensor x, const Product& product, std::span<const int64_t> piece_begin);
+  // Products of x; of any types, in the way that fits (cuda_products.cc). alike: the same way on
+  // every rank.
+  void Multiply(Tensor x, std::span<const Product> products, std::span<const int64_t> piece_begin,
+                bool alike);
+  void MultiplyOne(Tensor x, const Product& product, std::span<const int64_t> piece_begin,
+                   bool alike);
   void MultiplyDense(Tensor x, const Product& product);
-  bool GoByFewRows(Tensor x, std::span<const Product> products);
+  bool GoByFewRows(Tensor x, std::span<const Product> products, bool alike);
   // Waits for the device where it does not know yet.
   bool AreFewRowsFaster(Tensor x, std::span<const Product> products);
   void MultiplyFewRows(Tensor x, std::span<const Product> products,

@@ -33,24 +33,25 @@ void CheckProduct(Tensor x, const Product& product) {
 }  // namespace
 
 void CudaBackend::MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) {
+  const int64_t pieces[] = {0, x.cols()};
   const Product product[] = {{out, w, bias}};
-  MatMuls(x, product);
+  Multiply(x, product, pieces, /*alike=*/true);
 }
 
 void CudaBackend::MatMuls(Tensor x, std::span<const Product> products) {
   const int64_t pieces[] = {0, x.cols()};
-  Multiply(x, products, pieces);
+  Multiply(x, products, pieces, /*alike=*/false);
 }
 
 void CudaBackend::MatMulPieces(Tensor out, Tensor x, const Weight& w,
                                std::span<const int64_t> piece_begin) {
   CONTINUO_CHECK(out.dtype == DType::kF32 && piece_begin.back() == x.cols());
   const Product product[] = {{out, w, Tensor()}};
-  Multiply(x, product, piece_begin);
+  Multiply(x, product, piece_begin, /*alike=*/false);
 }
 
 void CudaBackend::Multiply(Tensor x, std::span<const Product> products,
-                           std::span<const int64_t> piece_begin) {
+                           std::span<const int64_t> piece_begin, bool alike) {
   for (const Product& product : products) CheckProduct(x, product);
   if (!failure_.ok()) return;
   const auto is_some = [](const Product& p) { return p.out.size() > 0; };
@@ -60,18 +61,18 @@ void CudaBackend::Multiply(Tensor x, std::span<const Product> products,
       MultiplyFp8(x, products);
       return;
     }
-    if (products.size() <= size_t{kMostJoined} && GoByFewRows(x, products)) {
+    if (products.size() <= size_t{kMostJoined} && GoByFewRows(x, products, alike)) {
       MultiplyFewRows(x, products, piece_begin);
       return;
     }
   }
   for (const Product& product : products) {
-    if (is_some(product)) MultiplyOne(x, product, piece_begin);
+    if (is_some(product)) MultiplyOne(x, product, piece_begin, alike);
   }
 }
 
 void CudaBackend::MultiplyOne(Tensor x, const Product& product,
-                              std::span<const int64_t> piece_begin) {
+                              std::span<const int64_t> piece_begin, bool alike) {
   const std::span<const Product> alone(&product, 1);
   if (x.cols() == 0) {
     CONTINUO_CHECK(product.bias.size() == 0);
@@ -79,7 +80,7 @@ void CudaBackend::MultiplyOne(Tensor x, const Product& product,
             [&] { return cudaMemsetAsync(product.out.data, 0, product.out.bytes(), stream()); });
   } else if (product.w.format == WeightFormat::kFp8Rows) {
     MultiplyFp8(x, alone);
-  } else if (GoByFewRows(x, alone)) {
+  } else if (GoByFewRows(x, alone, alike)) {
     MultiplyFewRows(x, alone, piece_begin);
   } else if (product.w.format != WeightFormat::kDense) {
     MultiplyWidened(x, product, piece_begin);
@@ -90,7 +91,7 @@ void CudaBackend::MultiplyOne(Tensor x, const Product& product,
 
 // What is read as it lies: quantised matrices while their rows are few, dense ones of few rows
 // where that takes less time than cuBLASLt.
-bool CudaBackend::GoByFewRows(Tensor x, std::span<const Product> products) {
+bool CudaBackend::GoByFewRows(Tensor x, std::span<const Product> products, bool alike) {
   const Product& first = products[0];
   const auto is_alike = [&](const Product& p) {
     return p.w.format == first.w.format && p.out.dtype == first.out.dtype;
@@ -104,7 +105,8 @@ bool CudaBackend::GoByFewRows(Tensor x, std::span<const Product> products) {
                     AreAll(products, [&](const Product& p) { return p.w.data.dtype == x.dtype; });
   if (!fits || options_.deterministic || x.rows() > kFewDenseRows) return false;
   if (options_.few_rows.has_value()) return *options_.few_rows;
-  return AreFewRowsFaster(x, products);
+  // Ranks may find out differently.
+  return !alike && AreFewRowsFaster(x, products);
 }
 
 // Found once for a shape, rows counting as the next power of two, at the first step that has it,

@@ -112,6 +112,14 @@ TEST_F(CudaBackendTest, WhichWayProductsOfFewRowsGoIsMeasuredOnce) {
   EXPECT_EQ(launches(3, 64), 0);
 }
 
+TEST_F(CudaBackendTest, AProductThatEveryRankMakesGoesTheSameWayOnAll) {
+  const int before = CudaShim::NumCalls(0, "FewRowsMatMul");
+  const HostTensor x(DType::kBF16, 3, 64), w(DType::kBF16, 8, 64);
+  const DeviceTensor in(b(), x), weights(b(), w), out(b(), HostTensor(DType::kF32, 3, 8));
+  b().MatMul(out, in, weights.weight(), Tensor());
+  EXPECT_EQ(CudaShim::NumCalls(0, "FewRowsMatMul"), before);
+}
+
 TEST_F(CudaBackendTest, QuantisedProductsOfOneXAreOneLaunch) {
   const int before = CudaShim::NumCalls(0, "FewRowsMatMul");
   CheckJoinedQuantised(b(), 3, {40, 8, 33}, 144, WeightType::kInt8);
