@@ -157,6 +157,7 @@ absl::Status CudaBackend::Repeat(std::span<const int64_t> key,
     const absl::Status status = work();
     return failure_.ok() ? status : failure_;
   };
+  known_routes_ = {};  // a graph may write others there
   Keep(graphs_.Run(key, all, stream_));
   return failure_;
 }

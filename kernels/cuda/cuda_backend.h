@@ -37,8 +37,9 @@ struct CudaBackendOptions {
   // Each row's bits do not depend on the others.
   bool deterministic = false;
   size_t scratch_bytes = size_t{64} << 20;  // that ops work with; more where one needs it
-  // Whether dense products of few rows are kernels of ours; unless given, where that is faster,
-  // which is measured at the first one of a shape.
+  // Whether dense products of few rows are kernels of ours, where nothing is `deterministic`.
+  // Unless given: where that is faster, which is measured at the first one of a shape; never those
+  // of MatMul.
   std::optional<bool> few_rows;
   // Of int8 or int4 weights that are made bf16 at a time, for a product of many rows: little enough
   // to stay in the device's second cache (50 MB on an H100) until they are read.
@@ -139,7 +140,7 @@ class CudaBackend : public Backend {
                    bool alike);
   void MultiplyDense(Tensor x, const Product& product);
   bool GoByFewRows(Tensor x, std::span<const Product> products, bool alike);
-  // Waits for the device where it does not know yet.
+  // Waits for some twenty products where it does not know yet.
   bool AreFewRowsFaster(Tensor x, std::span<const Product> products);
   void MultiplyFewRows(Tensor x, std::span<const Product> products,
                        std::span<const int64_t> piece_begin);

@@ -102,7 +102,7 @@ void CudaBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> 
     if (n == 0) continue;
     CONTINUO_CHECK(experts[e].data.dtype == x.dtype);  // so that Multiply needs no scratch
     const Product product[] = {{RowsOf(out, begin[e], n), experts[e], Tensor()}};
-    Multiply(RowsOf(gathered, begin[e], n), product, piece_begin, /*alike=*/false);
+    Multiply(RowsOf(gathered, begin[e], n), product, piece_begin, /*alike=*/true);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/byte_tile.h"
 #include "kernels/cuda/launch.h"
+#include "services/base/check.h"
 
 namespace continuo::cuda {
 namespace {
@@ -371,12 +372,16 @@ TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_le
       splits = of_longest;
       plan.split_tokens = ((max_kv_len + splits - 1) / splits + kUnit - 1) / kUnit * kUnit;
     }
+    const int64_t that_fit = static_cast<int64_t>(scratch_bytes) /
+                             BytesPerTile(step.num_kv_heads, step.head_dim, plan.places, 1);
+    if (plan.split_tokens == 0) splits = std::min(splits, that_fit);
     plan.num_splits = static_cast<int>(std::clamp<int64_t>(splits, 1, kMaxSplits));
   }
   plan.tiles_per_launch = num_tiles;
   if (plan.num_splits > 1) {
     const int64_t bytes =
         BytesPerTile(step.num_kv_heads, step.head_dim, plan.places, plan.num_splits);
+    CONTINUO_CHECK(bytes <= static_cast<int64_t>(scratch_bytes));
     plan.tiles_per_launch =
         std::clamp<int64_t>(static_cast<int64_t>(scratch_bytes) / bytes, 1, num_tiles);
   }

@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -58,6 +59,7 @@ class Bench : public CaseSource {
     Ceilings("");
     Rows();
     Products();
+    JoinedProducts();
     Attention();
     Draws();
     Ceilings(", again");
@@ -242,6 +244,41 @@ class Bench : public CaseSource {
     }
   }
 
+  // Several products of one x, which may be one launch: queries, keys and values, gate and up; and
+  // one that may go the same way alone.
+  void JoinedProducts() {
+    struct Shape {
+      const char* name;
+      std::vector<int64_t> columns;
+      int64_t k;
+    };
+    for (const Shape& s :
+         {Shape{"8B q, k, v", {4096, 1024, 1024}, 4096}, Shape{"8B gate, up", {14336, 14336}, 4096},
+          Shape{"0.6B q, k, v", {2048, 1024, 1024}, 1024}, Shape{"8B down", {4096}, 14336}}) {
+      for (const int64_t rows : {1, 8, 16}) {
+        const int64_t columns = std::accumulate(s.columns.begin(), s.columns.end(), int64_t{0});
+        const double bytes = 2.0 * static_cast<double>(columns * s.k);
+        cases_.push_back(
+            {"products", std::string("MatMuls ") + s.name + ", rows " + std::to_string(rows),
+             bytes + 2.0 * static_cast<double>(rows * (columns + s.k)),
+             2.0 * static_cast<double>(rows * columns * s.k), [=, this] {
+               const Tensor x = Random(DType::kBF16, {rows, s.k, 1});
+               Calls calls;
+               for (int i = 0; i < CopiesOf(bytes); ++i) {
+                 std::vector<continuo::Product> products;
+                 for (const int64_t n : s.columns) {
+                   products.push_back({Zeros(DType::kBF16, {rows, n, 1}),
+                                       {Random(DType::kBF16, {n, s.k, 1}), WeightFormat::kDense},
+                                       Tensor()});
+                 }
+                 calls.push_back([=, this] { b_.MatMuls(x, products); });
+               }
+               return calls;
+             }});
+      }
+    }
+  }
+
   // Of random bytes: scales and elements of quantised weights are any.
   void Product(const std::string& group, const std::string& name, WeightType type, int64_t columns,
                int64_t k, int64_t rows) {
@@ -334,6 +371,7 @@ class Bench : public CaseSource {
     kv.block_tables = Ints(tables, blocks);
     kv.kv_len = Ints(lengths);
     kv.query_begin = Ints(begins);
+    kv.num_single = NumSingle(begins);
     return kv;
   }
 

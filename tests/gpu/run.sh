@@ -30,6 +30,7 @@
 #   tests/gpu/run.sh smoke tests memcheck models:qwen3-0.6b,llama-3.1-8b ops
 #   tests/gpu/run.sh steps:qwen3-0.6b,llama-3.1-8b serve:qwen3-0.6b,llama-3.1-8b hf:qwen3-0.6b
 #   tests/gpu/run.sh sanitize models:llama-3.2-1b steps:llama-3.2-1b hf:llama-3.2-1b variants:qwen3-0.6b,llama-3.1-8b xid
+# Where less is left of the loan than a call takes, CONTINUO_GPU_SECONDS says so in the command.
 #
 # CUDA's libraries are taken from build/cuda-toolkit, or else from the Python packages nvidia-cublas,
 # nvidia-cuda-runtime and nvidia-nccl-cu13 (PyTorch for CUDA 13 has them), or from where
