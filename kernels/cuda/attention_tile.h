@@ -313,6 +313,17 @@ __device__ void Weigh(Accumulator<S>& acc, float (&scores)[S::kSlice / 8][4],
   }
 }
 
+// Weights of two tiles of 16 × 8 as the first factor of MultiplyAdd: what a thread has of them as
+// sums is what it needs of them there.
+template <typename Number>
+__device__ inline void RoundWeights(uint32_t (&a)[4], const float (&low)[4],
+                                    const float (&high)[4]) {
+  a[0] = RoundPair<Number>(low[0], low[1]);
+  a[1] = RoundPair<Number>(low[2], low[3]);
+  a[2] = RoundPair<Number>(high[0], high[1]);
+  a[3] = RoundPair<Number>(high[2], high[3]);
+}
+
 // Adds the values of the slice, times their weights.
 template <typename S>
 __device__ void AddValues(Accumulator<S>& acc, const float (&weights)[S::kSlice / 8][4],
@@ -321,11 +332,8 @@ __device__ void AddValues(Accumulator<S>& acc, const float (&weights)[S::kSlice 
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   CONTINUO_UNROLL
   for (int p = 0; p < S::kSlice; p += 16) {
-    const float(&low)[4] = weights[p / 8];
-    const float(&high)[4] = weights[p / 8 + 1];
-    const uint32_t a[4] = {RoundPair<Number>(low[0], low[1]), RoundPair<Number>(low[2], low[3]),
-                           RoundPair<Number>(high[0], high[1]),
-                           RoundPair<Number>(high[2], high[3])};
+    uint32_t a[4];
+    RoundWeights<Number>(a, weights[p / 8], weights[p / 8 + 1]);
     CONTINUO_UNROLL
     for (int d = 0; d < S::kDim; d += 16) {
       uint32_t b[4];

@@ -149,11 +149,8 @@ __device__ void AddByteValues(Accumulator<S>& acc, const float (&weights)[S::kSl
   const auto widen = [](uint32_t word) { return WidenPair<Number, typename S::Element>(word); };
   CONTINUO_UNROLL
   for (int p = 0; p < S::kSlice; p += 16) {
-    const float(&low)[4] = weights[p / 8];
-    const float(&high)[4] = weights[p / 8 + 1];
-    const uint32_t a[4] = {RoundPair<Number>(low[0], low[1]), RoundPair<Number>(low[2], low[3]),
-                           RoundPair<Number>(high[0], high[1]),
-                           RoundPair<Number>(high[2], high[3])};
+    uint32_t a[4];
+    RoundWeights<Number>(a, weights[p / 8], weights[p / 8 + 1]);
     const int row = first + p + lane / 8 % 2 * 8 + lane % 8;
     CONTINUO_UNROLL
     for (int d = 0; d < S::kDim; d += 32) {
