@@ -117,6 +117,26 @@ __device__ inline void LoadColumn(uint32_t (&pairs)[2][4], const DenseMatrix<Num
   }
 }
 
+// Asks for what a warp reads first of a block's columns, before it may read the other factor.
+template <bool kFour>
+__device__ inline void PrefetchColumns(const QuantisedMatrix<kFour>& w, const void* data, int group,
+                                       int64_t first_column, int64_t columns, int lane) {
+  constexpr int kLines = QuantisedFormat<kFour>::kGroupBytes / 128;
+  static_assert(kLines * kColumnTiles <= kWarp);
+  const int64_t tile = first_column / kTileColumns + lane / kLines;
+  if (lane >= kLines * kColumnTiles || tile * kTileColumns >= columns) return;
+  Prefetch(static_cast<const uint8_t*>(data) + tile * w.TileBytes() + w.ScaleBytes() +
+           int64_t{group} * QuantisedFormat<kFour>::kGroupBytes + lane % kLines * 128);
+}
+template <typename Number>
+__device__ inline void PrefetchColumns(const DenseMatrix<Number>& w, const void* data, int group,
+                                       int64_t first_column, int64_t columns, int lane) {
+  static_assert(kBlockColumns == kWarp && kChunkElements * sizeof(Number) == 128);
+  if (first_column + lane >= columns) return;
+  Prefetch(static_cast<const Number*>(data) + (first_column + lane) * w.groups.k() +
+           w.RangeOf(group).begin);
+}
+
 // Of columns 2 q and 2 q + 1 of a tile.
 template <bool kFour>
 __device__ inline Chunk<float, 2> ScalesOf(const QuantisedMatrix<kFour>& w, const void* data,

@@ -27,6 +27,7 @@ struct Gelu {
 // A thread a chunk of N elements; bound by two reads and a write of memory.
 template <typename Activation, typename T, int N>
 __global__ void ActivateMulKernel(T* out, const T* gate, const T* up, int64_t n) {
+  BeginGrid();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads * N;
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N; i < n;
        i += step) {
@@ -40,6 +41,7 @@ __global__ void ActivateMulKernel(T* out, const T* gate, const T* up, int64_t n)
 }
 
 __global__ void SoftCapKernel(float* x, float cap, int64_t n) {
+  BeginGrid();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     x[i] = cap * tanhf(x[i] / cap);

@@ -59,6 +59,7 @@ __global__ void CONTINUO_BLOCKS_OF(kBlockThreads, 1)
                        const int32_t* expert_begin, int num_experts,
                        const CONTINUO_READ_IN_PLACE Matrix like,
                        const CONTINUO_READ_IN_PLACE Matrices matrices, int64_t columns) {
+  BeginGrid();
   const Tile tile = TileOf(expert_begin, num_experts, kRowTiles * kMmaRows);
   if (tile.expert < 0) return;
   MultiplyBlock<kRowTiles, kAligned>(out, x, x_rows, like, matrices.data[tile.expert], nullptr,

@@ -29,10 +29,18 @@ __global__ void CONTINUO_BLOCKS_OF(kBlockThreads, kRowTiles == 1 ? 2 : 1)
   int i = 0;
   while (i + 1 < products.num && block >= products.first_block[i + 1]) ++i;
   const FewRowsProduct& product = products.at[i];
+  const int64_t first_column =
+      static_cast<int64_t>(block - products.first_block[i]) * kBlockColumns;
+  // Weights are there whatever x waits for.
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  if (warp < like.groups.num_groups()) {
+    PrefetchColumns(like, product.data, warp, first_column, product.columns,
+                    static_cast<int>(threadIdx.x) % kWarp);
+  }
+  BeginGrid();
   MultiplyBlock<kRowTiles, kAligned>(
       static_cast<T*>(product.out), x, nullptr, like, product.data, product.bias,
-      static_cast<int64_t>(blockIdx.x) * kMmaRows * kRowTiles, rows,
-      static_cast<int64_t>(block - products.first_block[i]) * kBlockColumns, product.columns);
+      static_cast<int64_t>(blockIdx.x) * kMmaRows * kRowTiles, rows, first_column, product.columns);
 }
 
 template <int kRowTiles, typename T, typename Matrix>

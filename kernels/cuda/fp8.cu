@@ -17,6 +17,7 @@ constexpr int kThreads = 256;
 template <int N>
 __global__ void QuantiseRowsKernel(uint8_t* out, float* scales, const uint16_t* x, int64_t rows,
                                    int64_t k) {
+  BeginGrid();
   auto* const largest = reinterpret_cast<float*>(SharedMemory());  // [kThreads]
   float* const strange = largest + kThreads;                       // [kThreads]
   const int thread = static_cast<int>(threadIdx.x);
@@ -64,6 +65,7 @@ template <typename T, int N>
 __global__ void ScaleRowsKernel(T* out, const float* sum, int64_t stride, const float* x_scales,
                                 const float* w_scales, const float* bias, int64_t rows,
                                 int64_t cols) {
+  BeginGrid();
   const int64_t parts = (cols + N * kThreads - 1) / (N * kThreads);
   for (int64_t block = blockIdx.x; block < rows * parts; block += gridDim.x) {
     const int64_t row = block / parts;

@@ -70,6 +70,7 @@ __device__ void WriteRow(const KvLayout<Element>& kv, const T* from, int64_t slo
 template <typename T, typename Element>
 __global__ void WriteKvKernel(KvLayout<Element> kv, const T* k, const T* v, const int32_t* slots,
                               int64_t rows) {
+  BeginGrid();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t num_warps = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
   const int64_t n = rows * kv.num_heads * 2;
@@ -143,6 +144,7 @@ template <bool kInChunks, typename T, typename Element>
 __global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, T* q, T* k, const T* v,
                                        const int32_t* slots, int64_t rows, int num_heads,
                                        HeadRotationArrays how) {
+  BeginGrid();
   constexpr int N = kChunk<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int head_dim = kv.head_dim, n = how.num_frequencies, first = lane * N;
@@ -190,6 +192,7 @@ __global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, T* q, T* k, const T
 // A thread takes the same words of all pairs, so that they are copied in order.
 __global__ void CopyKvBlocksKernel(uint32_t* cache, int64_t block_words, const int32_t* pairs,
                                    int64_t num_pairs) {
+  BeginGrid();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < block_words;
        i += step) {

@@ -39,6 +39,22 @@ extern __shared__ __align__(16) unsigned char continuo_shared_memory[];
 // What Launch was given of the block's shared memory, 16-byte aligned.
 __device__ inline unsigned char* SharedMemory() { return continuo_shared_memory; }
 
+// What a kernel does first, before it touches memory of the device: its grid may have been started
+// while the one before was ending. Returns when that has ended and what it wrote is seen, and lets
+// the next one be started likewise (CUDA C++ Programming Guide, programmatic dependent launch; PTX
+// ISA, griddepcontrol). Since every grid waits for the one before, it waits for all before.
+__device__ inline void BeginGrid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Asks for the 128 bytes around an address of memory that no kernel writes, for the device's second
+// cache. May come before BeginGrid.
+__device__ inline void Prefetch(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
+}
+
 __device__ inline void SyncBlock() { __syncthreads(); }
 __device__ inline void SyncWarp() { __syncwarp(); }
 // The value of the lane whose number differs in the bits of `mask`.
@@ -173,6 +189,11 @@ __device__ inline void AwaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
+// Whether kernels on the current device may be started before the ones in front of them have ended,
+// because the code that it runs waits itself: that compiled for compute capability 9.0 does, an
+// older one's PTX does not, wherever it runs.
+cudaError_t StartsEarly(bool* early);
+
 #else
 
 #define CONTINUO_BLOCK_OF(threads)
@@ -182,6 +203,8 @@ __device__ inline void AwaitCopies() {
 #define CONTINUO_UNROLL_BY(n)
 extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 unsigned char* SharedMemory();
+void BeginGrid();
+void Prefetch(const void* from);
 void SyncBlock();
 void SyncWarp();
 float ShuffleXor(float value, int mask);
@@ -242,9 +265,21 @@ cudaError_t Launch(const char* name, void (*kernel)(Parameters...), dim3 grid, i
   }
 #ifdef __CUDACC__
   (void)name;
-  kernel<<<grid, static_cast<unsigned>(threads), shared_bytes, stream>>>(
-      static_cast<Parameters>(args)...);
-  return cudaGetLastError();
+  bool early = false;
+  if (const cudaError_t error = StartsEarly(&early); error != cudaSuccess) return error;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(args)...);
+  if (error != cudaSuccess) (void)cudaGetLastError();  // not the next call's
+  return error;
 #else
   return RunGrid(name, grid, threads, shared_bytes, stream,
                  [=] { kernel(static_cast<Parameters>(args)...); });

@@ -16,6 +16,7 @@ template <bool kFour>
 __global__ void DequantiseKernel(uint16_t* out,
                                  const CONTINUO_READ_IN_PLACE QuantisedMatrix<kFour> w,
                                  int64_t first_tile, int64_t n, bool aligned) {
+  BeginGrid();
   using Format = QuantisedFormat<kFour>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, q = lane % 4;
   const int64_t num_groups = w.groups.num_groups(), k = w.groups.k();
@@ -64,6 +65,7 @@ __global__ void EmbedQuantisedKernel(T* out,
                                      const CONTINUO_READ_IN_PLACE QuantisedMatrix<kFour> table,
                                      const int32_t* ids, int64_t rows, int64_t table_rows,
                                      int first_id, float scale) {
+  BeginGrid();
   const int64_t cols = table.groups.k();
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t id = static_cast<int64_t>(ids[row]) - first_id;

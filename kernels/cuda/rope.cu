@@ -12,6 +12,7 @@ constexpr int kThreads = 256;
 // A thread an angle; bound by arithmetic in f64, once a step for all layers.
 __global__ void RopeAnglesKernel(float* angles, const int32_t* positions, const float* frequencies,
                                  int64_t rows, int64_t num_frequencies, float scale) {
+  BeginGrid();
   const int64_t n = rows * num_frequencies, step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     const int64_t row = i / num_frequencies, f = i % num_frequencies;
@@ -27,6 +28,7 @@ __global__ void RopeAnglesKernel(float* angles, const int32_t* positions, const 
 template <typename T>
 __global__ void RopeKernel(T* x, const float* angles, int64_t rows, int64_t num_heads,
                            int64_t head_dim, int64_t num_frequencies) {
+  BeginGrid();
   const int64_t n = rows * num_heads * num_frequencies;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {

@@ -42,6 +42,7 @@ __device__ inline Pick FirstOfWarp(Pick mine) {
 // experts i, i + 32, …
 __global__ void PickExpertsKernel(RouteArrays routes, const float* all_logits, int64_t rows,
                                   int num_experts, int per_row, bool normalise) {
+  BeginGrid();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + warp;
@@ -96,6 +97,7 @@ __global__ void PickExpertsKernel(RouteArrays routes, const float* all_logits, i
 // at a time.
 __global__ void OrderEntriesKernel(RouteArrays routes, int64_t num_entries, int num_experts,
                                    int per_row) {
+  BeginGrid();
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const int warp = thread / kWarp, lane = thread % kWarp, num_warps = threads / kWarp;
   auto* const counts = reinterpret_cast<uint32_t*>(SharedMemory());  // [warps, num_experts]
@@ -151,6 +153,7 @@ __global__ void OrderEntriesKernel(RouteArrays routes, int64_t num_entries, int 
 __global__ void CombineExpertsKernel(float* out, const float* x, const float* weights,
                                      const int32_t* entries, int64_t rows, int64_t cols,
                                      int per_row) {
+  BeginGrid();
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     for (int64_t c = threadIdx.x; c < cols; c += kThreads) {
       float sum = 0;

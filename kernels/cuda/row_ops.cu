@@ -19,6 +19,7 @@ unsigned RowBlocks(int64_t rows) {
 template <typename T, typename W>
 __global__ void EmbedKernel(T* out, const W* table, const int32_t* ids, int64_t rows, int64_t cols,
                             int64_t table_rows, int first_id, float scale) {
+  BeginGrid();
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t id = static_cast<int64_t>(ids[row]) - first_id;
     const bool mine = id >= 0 && id < table_rows;
@@ -108,6 +109,7 @@ __device__ void ScaleRow(T* out, const T* x, const float* gain, int64_t cols, fl
 template <typename T, int N>
 __global__ void RmsNormKernel(T* out, const T* x, const float* gain, int64_t rows, int64_t cols,
                               float eps) {
+  BeginGrid();
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* const from = x + row * cols;
     float sum = 0;
@@ -122,6 +124,7 @@ __global__ void RmsNormKernel(T* out, const T* x, const float* gain, int64_t row
 template <typename T, int N>
 __global__ void AddSumNormKernel(T* out, T* x, const float* sum, const float* bias,
                                  const float* gain, int64_t rows, int64_t cols, float eps) {
+  BeginGrid();
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     T* const to = x + row * cols;
     float squares = 0;
@@ -138,6 +141,7 @@ __global__ void AddSumNormKernel(T* out, T* x, const float* sum, const float* bi
 // A thread a chunk of a row; bound by reading sum and x and writing x.
 template <typename T, int N>
 __global__ void AddSumKernel(T* x, const float* sum, const float* bias, int64_t n, int64_t cols) {
+  BeginGrid();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads * N;
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x) * N; i < n;
        i += step) {
@@ -150,6 +154,7 @@ __global__ void AddSumKernel(T* x, const float* sum, const float* bias, int64_t 
 template <typename T>
 __global__ void AddBiasKernel(T* out, const float* sum, int64_t stride, const float* bias,
                               int64_t n, int64_t cols) {
+  BeginGrid();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < n; i += step) {
     const float value = stride == cols ? sum[i] : sum[i / cols * stride + i % cols];
@@ -159,6 +164,7 @@ __global__ void AddBiasKernel(T* out, const float* sum, int64_t stride, const fl
 
 template <typename T>
 __global__ void GatherRowsKernel(T* out, const T* x, const int32_t* rows, int64_t n, int64_t cols) {
+  BeginGrid();
   for (int64_t row = blockIdx.x; row < n; row += gridDim.x) {
     for (int64_t i = threadIdx.x; i < cols; i += kRowThreads) {
       out[row * cols + i] = x[rows[row] * cols + i];
@@ -167,6 +173,7 @@ __global__ void GatherRowsKernel(T* out, const T* x, const int32_t* rows, int64_
 }
 
 __global__ void ToFloatsKernel(float* out, const uint16_t* x, int64_t n) {
+  BeginGrid();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < n; i += step) {
     out[i] = Widen(x[i]);

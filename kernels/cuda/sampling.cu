@@ -53,6 +53,7 @@ struct ById {
 };
 
 __global__ void FindMaxKernel(DrawArrays a) {
+  BeginGrid();
   const DrawJob job = DrawJobOf(a, blockIdx.y);
   if (blockIdx.x == 0 && threadIdx.x == 0 && !job.is_score) a.drawn[job.index] = DrawnToken();
   if (job.kind == DrawKind::kNothing) return;
@@ -104,6 +105,7 @@ __device__ void SumBlocks(const float* weights, int n, double* lanes, double* su
 }
 
 __global__ void WeighKernel(DrawArrays a) {
+  BeginGrid();
   const DrawJob job = DrawJobOf(a, blockIdx.y);
   const bool is_summed = IsSummed(job.kind), is_counted = IsCounted(job.kind, job.draw);
   if (!is_summed && !is_counted) return;
@@ -183,6 +185,7 @@ __device__ int CutOf(const uint64_t* histogram, uint64_t* scan, uint64_t needed_
 }
 
 __global__ void GatherKernel(DrawArrays a) {
+  BeginGrid();
   const DrawJob job = DrawJobOf(a, blockIdx.y);
   if (!IsGathered(job.kind, job.draw)) return;
   const float max = MaxOf(a, job).value;
@@ -425,6 +428,7 @@ __device__ void Score(const DrawArrays& a, const DrawJob& job, const Room& room,
 }
 
 __global__ void ChooseKernel(DrawArrays a) {
+  BeginGrid();
   const DrawJob job = DrawJobOf(a, blockIdx.x);
   Room room;
   room.sums = reinterpret_cast<double*>(SharedMemory());
@@ -458,6 +462,7 @@ __global__ void ChooseKernel(DrawArrays a) {
 
 __global__ void TakeTokensKernel(int32_t* ids, int64_t n, const int32_t* tokens,
                                  int64_t num_tokens) {
+  BeginGrid();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kDrawThreads + threadIdx.x;
   if (i >= n || ids[i] >= 0) return;
   const int64_t sample = -1 - static_cast<int64_t>(ids[i]);

@@ -51,6 +51,7 @@ __device__ float Reduce(float* shared, float value, Join join) {
 template <typename T, typename Element>
 __global__ void SpanAttentionKernel(T* out, const T* q, KvLayout<const Element> kv,
                                     AttentionStep step) {
+  BeginGrid();
   const int thread = static_cast<int>(threadIdx.x), dim = step.head_dim;
   auto* const slots = reinterpret_cast<int64_t*>(SharedMemory());  // [kSpan]
   auto* const query = reinterpret_cast<float*>(slots + kSpan);     // [dim]

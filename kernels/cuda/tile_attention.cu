@@ -140,6 +140,7 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
                         KvLayout<const typename S::Element> kv, Divisor by_block_size,
                         AttentionStep step, TileAttentionPlan plan, int64_t first_tile,
                         float* split_sums, float* split_weights) {
+  BeginGrid();
   using Number = typename S::Number;
   auto* const queries = reinterpret_cast<Number*>(SharedMemory());
   unsigned char* const stages = SharedMemory() + S::kQueryBytes;
@@ -241,6 +242,7 @@ template <typename Number>
 __global__ void CONTINUO_BLOCK_OF(kMergeThreads)
     MergeSplitsKernel(Number* out, AttentionStep step, int tile_size, TileAttentionPlan plan,
                       int64_t first_tile, const float* split_sums, const float* split_weights) {
+  BeginGrid();
   const int kv_head = static_cast<int>(blockIdx.y), query = static_cast<int>(blockIdx.z);
   const int num_splits = plan.num_splits, places = plan.places;
   const int thread = static_cast<int>(threadIdx.x);

@@ -10,6 +10,7 @@ constexpr int kThreads = 256;
 
 // A thread an element, neighbours reading neighbours: bound by memory, (num_parts + 1) · n floats.
 __global__ void AddTreesKernel(float* out, const float* parts, int num_parts, int64_t n) {
+  BeginGrid();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     out[i] = AddTree(parts + i, n, num_parts);

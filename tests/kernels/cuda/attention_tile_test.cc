@@ -29,6 +29,7 @@ struct State {
 // Scores of the first 16 positions, `largest` being one, then as many tiles in which nobody sees
 // anything.
 void WeighAndSeeNothing(State* before, State* after, float largest, float scale, int tiles) {
+  BeginGrid();
   const int lane = static_cast<int>(threadIdx.x);
   AttentionStep step;
   step.scale = scale;

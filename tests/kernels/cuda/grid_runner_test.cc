@@ -20,6 +20,7 @@ constexpr int kThreads = 64;
 
 // Each thread's number to its neighbour, by shared memory.
 void Rotate(int* out, bool with_barrier) {
+  BeginGrid();
   int* const shared = reinterpret_cast<int*>(SharedMemory());
   const int t = static_cast<int>(threadIdx.x);
   shared[t] = t;
@@ -46,6 +47,7 @@ TEST(GridRunnerTest, AMissingBarrierShows) {
 // d [16, 8] = a [16, 16] · bᵀ [8, 16], a and b row-major, b transposed or not in memory.
 template <typename Number>
 void Product(float* d, const Number* a, const Number* b, bool transposed) {
+  BeginGrid();
   auto* const shared = reinterpret_cast<Number*>(SharedMemory());  // a, then b
   const int lane = static_cast<int>(threadIdx.x);
   for (int i = lane; i < 48; i += kWarp) {
@@ -99,11 +101,21 @@ TEST(GridRunnerTest, FragmentsMultiply) {
 }
 
 void Leave() {
+  BeginGrid();
   if (threadIdx.x == 3) return;
   SyncBlock();
 }
-void WriteBehind() { SharedMemory()[64] = 0; }
-void Forget() { StartCopy16(SharedMemory(), nullptr, false); }
+void WriteBehind() {
+  BeginGrid();
+  SharedMemory()[64] = 0;
+}
+void Forget() {
+  BeginGrid();
+  StartCopy16(SharedMemory(), nullptr, false);
+}
+void NotWait() {
+  if (threadIdx.x != 3) BeginGrid();
+}
 
 TEST(GridRunnerDeathTest, WhatADeviceWouldNotSurviveEndsTheTest) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
@@ -116,6 +128,7 @@ TEST(GridRunnerDeathTest, WhatADeviceWouldNotSurviveEndsTheTest) {
   EXPECT_DEATH(run(Leave), "wait for others that do not come");
   EXPECT_DEATH(run(WriteBehind), "behind shared memory");
   EXPECT_DEATH(run(Forget), "ends before its copies");
+  EXPECT_DEATH(run(NotWait), "ends without BeginGrid");
 }
 
 TEST(GridRunnerTest, AGridThatNoDeviceTakesIsRefused) {

@@ -32,6 +32,15 @@ class Function:
     def products(self) -> int:
         return sum(bool(re.search(r"\b(HMMA|HGMMA)\b", text)) for _, text in self.instructions)
 
+    def begins_before_memory(self) -> bool:
+        """Whether all of it that touches the device's memory comes after the wait of BeginGrid."""
+        for _, text in self.instructions:
+            if re.search(r"\bACQBULK\b", text):
+                return True
+            if re.search(r"\b(LD|LDG|LDGSTS|ST|STG|ATOM|ATOMG|RED|REDG)\b", text):
+                return False
+        return False
+
     def shortest_loop_with_products(self) -> int:
         places = {address: i for i, (address, _) in enumerate(self.instructions)}
         lengths = []
@@ -70,6 +79,9 @@ def main() -> int:
             if len(counts) != number or 0 in counts:
                 errors.append(f"{kernel} for {architecture}: instructions of tensor cores in "
                               f"{counts}, {number} kernels are expected")
+    for (architecture, name), function in functions.items():
+        if architecture == "sm_90a" and not function.begins_before_memory():
+            errors.append(f"{name} reads or writes memory before BeginGrid, or has none")
     for shape, most in LOOPS.items():
         loops = [f.shortest_loop_with_products() for (a, n), f in functions.items()
                  if a == "sm_90a" and "TileAttentionKernel" in n and shape in n]

@@ -62,6 +62,7 @@ struct Fiber {
   std::vector<Copy> copies;  // not arrived
   size_t num_groups = 0;     // ended
   size_t num_exchanges = 0;
+  bool has_begun = false;
 };
 
 // What a lane shows to its warp: a value, an address or fragments.
@@ -105,6 +106,7 @@ void RunFiber() {
     (*runner.thread)();
     Fiber& fiber = *runner.fibers[runner.current];
     if (!fiber.copies.empty()) Broken("a thread ends before its copies");
+    if (!fiber.has_begun) Broken("a thread ends without BeginGrid");
     fiber.state = State::kDone;
     Switch(fiber.stop, runner.scheduler);
   }
@@ -152,6 +154,7 @@ void RunBlock(Runner& runner, bool backwards) {
     Fiber& fiber = *runner.fibers[i];
     fiber.state = State::kRunnable;
     fiber.num_groups = fiber.num_exchanges = 0;
+    fiber.has_begun = false;
   }
   std::fill(runner.shared.begin(), runner.shared.end(), 0xff);
   unsigned char* const guard = runner.SharedMemory() + runner.shared_bytes;
@@ -245,6 +248,14 @@ void CheckShared(const void* data, size_t bytes = 16) {
 }  // namespace
 
 unsigned char* SharedMemory() { return TheRunner().SharedMemory(); }
+void BeginGrid() {
+  Runner& runner = TheRunner();
+  runner.fibers[runner.current]->has_begun = true;
+}
+void Prefetch(const void* from) {
+  // What a device would read has to be there.
+  (void)*static_cast<const volatile char*>(from);
+}
 void SyncBlock() { Wait(State::kAtBlock); }
 void SyncWarp() { Wait(State::kAtWarp); }
 
