@@ -292,6 +292,10 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
   CONTINUO_CHECK(!next_->chosen.empty() || idle());
 
   ChooseDrafts(is_ahead);
+  // Devices read the keys and values of sequences of one row otherwise than those of more, where
+  // they come first.
+  std::ranges::stable_partition(next_->chosen,
+                                [](const Chosen& c) { return c.rows + c.num_drafts == 1; });
 
   int max_blocks = 0;
   for (const Chosen& c : next_->chosen) {

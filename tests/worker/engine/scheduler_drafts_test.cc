@@ -65,6 +65,39 @@ TEST(SchedulerDraftsTest, RightAndWrongDraftsGiveTheSameAnswer) {
   }
 }
 
+// Knows nothing of prompts but those of one length.
+class OneSidedDrafter : public OracleDrafter {
+ public:
+  explicit OneSidedDrafter(size_t prompt) : OracleDrafter(kVocab, 100), prompt_(prompt) {}
+  void Propose(const Sequence& s, int most, std::vector<int32_t>& drafts) override {
+    drafts.clear();
+    if (s.request->request.prompt.size() == prompt_) OracleDrafter::Propose(s, most, drafts);
+  }
+
+ private:
+  const size_t prompt_;
+};
+
+TEST(SchedulerDraftsTest, SequencesOfOneRowComeFirst) {
+  EngineOptions options = WithDrafts(100);
+  options.drafter = std::make_shared<OneSidedDrafter>(5);
+  Harness h(options);
+  const RequestId drafted = h.Add(RequestOf(5, 60)), plain = h.Add(RequestOf(6, 60));
+  int mixed = 0;
+  while (!h.scheduler().idle()) {
+    const StepPlan plan = h.Step();
+    if (plan.num_seqs() < 2 || plan.num_rows() == 2) continue;
+    const int first = plan.query_begin[1] - plan.query_begin[0];
+    const int second = plan.query_begin[2] - plan.query_begin[1];
+    if (first > 1 && second > 1) continue;  // prompts
+    EXPECT_EQ(first, 1);
+    ++mixed;
+  }
+  EXPECT_GT(mixed, 3);
+  ExpectUndisturbed(h, drafted);
+  ExpectUndisturbed(h, plain);
+}
+
 TEST(SchedulerDraftsTest, AnAnswerEndsWithinItsDrafts) {
   Harness free(WithDrafts(100));
   const RequestId whole = free.Add(RequestOf(5, 30));
