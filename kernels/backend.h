@@ -96,8 +96,9 @@ struct HeadRotation {
 // What a gate becomes before it is multiplied: as Backend::SiluMul has it, or GeluMul (tanh form).
 enum class GateFunction { kSilu, kGelu };
 
-// One device and one in-order queue of work. Calls enqueue; Synchronize() and WaitFor() alone wait.
-// Not thread-safe: each rank owns its own Backend.
+// One device and one in-order queue of work. Calls enqueue; Synchronize() and WaitFor() wait for
+// it. So may products: at the first one of a shape that is no part of Repeat, to find out what is
+// fastest, and where WaitsForExperts says so. Not thread-safe: each rank owns its own Backend.
 //
 // Shapes are row-major; `rows` is the number of tokens in the step. Activations are f32, bf16 or,
 // where f16 is computed with, f16, as the tensors say; sums are f32, rounded to the output's type
@@ -173,8 +174,7 @@ class Backend {
   virtual void MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) = 0;
   // Several products of one x, each with the bits that MatMul gives it, on a device whose bits do
   // not depend on the step: it may read x, prepare it and wait for its threads once for all of
-  // them. At the first product of a shape that is no part of Repeat it may wait to find out what is
-  // fastest.
+  // them.
   virtual void MatMuls(Tensor x, std::span<const Product> products) {
     for (const Product& product : products) MatMul(product.out, x, product.w, product.bias);
   }
