@@ -304,6 +304,8 @@ struct BackendOptions {
   std::string isa = "auto";    // cpu: auto, scalar, avx2, avx512, …
   // cuda: each row's bits do not depend on the other rows. The CPU's never do.
   bool deterministic = false;
+  // cuda: products of fp8 are added up in tensor cores alone, faster and less exactly.
+  bool fp8_fast_accumulation = false;
 };
 
 // InvalidArgument names a device or instruction set that this build or machine does not have.

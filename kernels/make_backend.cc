@@ -44,7 +44,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCuda(const BackendOptions& options)
   ASSIGN_OR_RETURN(const std::vector<cuda::Device> devices, cuda::FindDevices(indices));
   return cuda::CudaBackend::Make({.device = devices[0],
                                   .num_threads = options.num_threads,
-                                  .deterministic = options.deterministic});
+                                  .deterministic = options.deterministic,
+                                  .fp8_fast_accumulation = options.fp8_fast_accumulation});
 }
 #endif
 

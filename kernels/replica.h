@@ -20,7 +20,8 @@ struct ReplicaOptions {
   std::string device = "cpu";
   std::string isa = "auto";    // as BackendOptions::isa
   int num_ranks = 1;           // 1, 2, 4 or 8; with CUDA as many as devices, or 1 for that
-  bool deterministic = false;  // as BackendOptions::deterministic
+  bool deterministic = false;  // these as BackendOptions has them
+  bool fp8_fast_accumulation = false;
   // CUDA with several ranks: called where a failure cannot be ended, since a device hangs, and so
   // do threads that wait for it. It ends the process. Null: the process is aborted.
   std::function<void(const absl::Status&)> on_stuck;

@@ -25,7 +25,10 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Make(const CudaBackend
   const int device = options.device.index;
   ASSIGN_OR_RETURN(Stream stream, Stream::Make(device));
   std::unique_ptr<CudaBackend> made(new CudaBackend(options, std::move(stream)));
-  ASSIGN_OR_RETURN(made->matmul_, cuda::MatMul::Make(device, options.deterministic));
+  ASSIGN_OR_RETURN(
+      made->matmul_,
+      cuda::MatMul::Make(device, {.deterministic = options.deterministic,
+                                  .fp8_fast_accumulation = options.fp8_fast_accumulation}));
   ASSIGN_OR_RETURN(made->scratch_, DeviceBuffer::Make(device, options.scratch_bytes));
   ASSIGN_OR_RETURN(made->staging_, PinnedBuffer::Make(device, kStagingBytes));
   for (Point& point : made->points_) {
@@ -42,7 +45,8 @@ CudaBackend::~CudaBackend() {
 
 std::string CudaBackend::name() const {
   const Device& d = options_.device;
-  const std::string arch = absl::StrCat("cuda/sm_", d.major, d.minor);
+  const std::string arch =
+      absl::StrCat("cuda/sm_", d.major, d.minor, options_.fp8_fast_accumulation ? " fast fp8" : "");
   if (!options_.deterministic) return arch;
   // What decides the bits: cuBLASLt picks algorithms by the device.
   return absl::StrCat(arch, " ", d.name, " cublasLt ", cublasLtGetVersion(), " kernels ",

@@ -37,6 +37,7 @@ struct CudaBackendOptions {
   // Each row's bits do not depend on the others.
   bool deterministic = false;
   size_t scratch_bytes = size_t{64} << 20;  // that ops work with; more where one needs it
+  bool fp8_fast_accumulation = false;       // as MatMulOptions has it
   // Whether dense products of few rows are kernels of ours, where nothing is `deterministic`.
   // Unless given: where that is faster, which is measured at the first one of a shape; never those
   // of MatMul.

@@ -50,13 +50,16 @@ absl::StatusOr<std::unique_ptr<CudaReplica>> CudaReplica::Make(const ReplicaOpti
     ASSIGN_OR_RETURN(group, NcclGroup::Make(size, std::move(nccl)));
   }
   return std::unique_ptr<CudaReplica>(
-      new CudaReplica(std::move(devices), options.deterministic, std::move(group)));
+      new CudaReplica(std::move(devices), options, std::move(group)));
 }
 
 absl::StatusOr<Replica::Rank> CudaReplica::MakeRank(int rank, int num_threads) {
   const Device& device = devices_[static_cast<size_t>(rank)];
-  absl::StatusOr<std::unique_ptr<CudaBackend>> backend = CudaBackend::Make(
-      {.device = device, .num_threads = num_threads, .deterministic = deterministic_});
+  absl::StatusOr<std::unique_ptr<CudaBackend>> backend =
+      CudaBackend::Make({.device = device,
+                         .num_threads = num_threads,
+                         .deterministic = options_.deterministic,
+                         .fp8_fast_accumulation = options_.fp8_fast_accumulation});
   if (!backend.ok()) {
     // The others wait for this rank.
     if (group_ != nullptr) group_->Fail(backend.status());

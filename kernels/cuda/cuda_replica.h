@@ -20,21 +20,22 @@ class CudaReplica : public Replica {
 
   int num_ranks() const override { return static_cast<int>(devices_.size()); }
   bool has_device_memory() const override { return true; }
-  bool is_exact() const override { return deterministic_; }
+  bool is_exact() const override { return options_.deterministic; }
   absl::StatusOr<Rank> MakeRank(int rank, int num_threads) override;
   absl::StatusOr<int64_t> PlanBlocks(std::span<const RankNeeds> needs,
                                      const BlockRequest& request) override;
   absl::StatusOr<std::vector<int64_t>> FreeBytes() const override;
 
  private:
-  CudaReplica(std::vector<Device> devices, bool deterministic, std::shared_ptr<NcclGroup> group)
-      : devices_(std::move(devices)), deterministic_(deterministic), group_(std::move(group)) {}
+  CudaReplica(std::vector<Device> devices, const ReplicaOptions& options,
+              std::shared_ptr<NcclGroup> group)
+      : devices_(std::move(devices)), options_(options), group_(std::move(group)) {}
 
   // Those of the ranks, with what is free of them now.
   absl::StatusOr<std::vector<Device>> DevicesNow() const;
 
   const std::vector<Device> devices_;  // of the ranks
-  const bool deterministic_;
+  const ReplicaOptions options_;
   const std::shared_ptr<NcclGroup> group_;  // null for one rank
 };
 

@@ -72,8 +72,8 @@ uint32_t SplitsOf(int64_t k, int64_t x_type, int64_t out_type) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MatMul>> MatMul::Make(int device, bool deterministic) {
-  std::unique_ptr<MatMul> made(new MatMul(device, deterministic));
+absl::StatusOr<std::unique_ptr<MatMul>> MatMul::Make(int device, const MatMulOptions& options) {
+  std::unique_ptr<MatMul> made(new MatMul(device, options));
   RETURN_IF_ERROR(SetDevice(device));
   RETURN_IF_ERROR(made->Error(cublasLtCreate(&made->handle_), "cublasLtCreate"));
   ASSIGN_OR_RETURN(made->workspace_, DeviceBuffer::Make(device, kWorkspaceBytes));
@@ -105,6 +105,12 @@ absl::StatusOr<MatMul::Plan> MatMul::Describe(const Key& key) const {
   RETURN_IF_ERROR(Error(cublasLtMatmulDescSetAttribute(&plan.product, CUBLASLT_MATMUL_DESC_TRANSA,
                                                        &transposed, sizeof(transposed)),
                         "cublasLtMatmulDescSetAttribute"));
+  if (IsFp8(key[kXType]) && options_.fp8_fast_accumulation) {
+    const int8_t fast = 1;
+    RETURN_IF_ERROR(Error(cublasLtMatmulDescSetAttribute(
+                              &plan.product, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast)),
+                          "cublasLtMatmulDescSetAttribute"));
+  }
   if (key[kHasScales] != 0) {
     const cublasLtMatmulMatrixScale_t by_row = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
     for (const auto mode : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE}) {
@@ -148,8 +154,8 @@ absl::StatusOr<std::optional<cublasLtMatmulAlgo_t>> MatMul::PickAlgorithm(const 
         "cublasLtMatmulPreferenceSetAttribute");
   };
   const auto aligned = [&](Part part) { return static_cast<uint32_t>(key[part]); };
-  const uint32_t splits = deterministic_ ? uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE}
-                                         : SplitsOf(key[kK], key[kXType], key[kOutType]);
+  const uint32_t splits = options_.deterministic ? uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE}
+                                                 : SplitsOf(key[kK], key[kXType], key[kOutType]);
   RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes}));
   RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned(kWAlign)));
   RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned(kXAlign)));
@@ -164,7 +170,7 @@ absl::StatusOr<std::optional<cublasLtMatmulAlgo_t>> MatMul::PickAlgorithm(const 
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
   RETURN_IF_ERROR(Error(status, absl::StrCat("cublasLtMatmulAlgoGetHeuristic of ", NameOf(key))));
   std::vector<Plan> to_compute = {plan};
-  if (deterministic_) {
+  if (options_.deterministic) {
     Key other = key;
     for (const int64_t rows : kCheckedRows) {
       other[kRows] = rows;
@@ -186,7 +192,7 @@ absl::StatusOr<const MatMul::Plan*> MatMul::PlanFor(const Key& key) {
   if (const auto it = plans_.find(key); it != plans_.end()) return &it->second;
   if (plans_.size() >= kMaxPlans) plans_.clear();
   ASSIGN_OR_RETURN(Plan plan, Describe(key));
-  if (!deterministic_) {
+  if (!options_.deterministic) {
     ASSIGN_OR_RETURN(plan.algorithm, PickAlgorithm(key));
     return &(plans_[key] = plan);
   }

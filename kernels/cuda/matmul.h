@@ -32,14 +32,19 @@ struct MatMulShape {
   bool has_scales = false;  // of factors in e4m3, for each row
 };
 
+struct MatMulOptions {
+  // An algorithm for each weight matrix's shape, neither for the number of rows nor for where they
+  // lie, and no sum that is split over K, so that a row's bits do not depend on the others.
+  bool deterministic = false;
+  // Of factors in e4m3: CUBLASLT_MATMUL_DESC_FAST_ACCUM.
+  bool fp8_fast_accumulation = false;
+};
+
 // Dense products on one device by cuBLASLt. How a shape is computed is looked up once and kept. Not
 // thread-safe.
 class MatMul {
  public:
-  // deterministic: an algorithm for each weight matrix's shape, neither for the number of rows nor
-  // for where they lie, and no sum that is split over K, so that a row's bits do not depend on the
-  // others.
-  static absl::StatusOr<std::unique_ptr<MatMul>> Make(int device, bool deterministic);
+  static absl::StatusOr<std::unique_ptr<MatMul>> Make(int device, const MatMulOptions& options);
   ~MatMul();
   MatMul(const MatMul&) = delete;
   MatMul& operator=(const MatMul&) = delete;
@@ -66,7 +71,7 @@ class MatMul {
     std::optional<cublasLtMatmulAlgo_t> algorithm;  // where there is one
   };
 
-  MatMul(int device, bool deterministic) : device_(device), deterministic_(deterministic) {}
+  MatMul(int device, const MatMulOptions& options) : device_(device), options_(options) {}
   absl::Status Multiply(const Key& key, void* out, const void* x, const float* x_scales,
                         const void* w, const float* w_scales, cudaStream_t stream);
   absl::StatusOr<const Plan*> PlanFor(const Key& key);
@@ -79,7 +84,7 @@ class MatMul {
   absl::Status Error(cublasStatus_t status, absl::string_view what) const;
 
   const int device_;
-  const bool deterministic_;
+  const MatMulOptions options_;
   cublasLtHandle_t handle_ = nullptr;
   DeviceBuffer workspace_;
   std::map<Key, Plan> plans_;

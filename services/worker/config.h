@@ -48,6 +48,7 @@ struct WorkerConfig {
   int max_draft_tokens = 8;
   absl::Duration drain_grace = absl::Seconds(5);
   bool deterministic = false;
+  bool fp8_fast_accumulation = false;
   bool cuda_graphs = true;
 };
 

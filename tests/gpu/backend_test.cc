@@ -178,8 +178,17 @@ TEST_F(GpuBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
 
 // All that is refused at once, also where a worker would do without.
 TEST_F(GpuBackendTest, ThereAreAlgorithmsForTheShapesOfModels) {
-  for (const bool deterministic : {false, true}) {
-    auto matmul = cuda::MatMul::Make(0, deterministic);
+  auto fast = MakeBackend({.device = "cuda:0", .fp8_fast_accumulation = true});
+  ASSERT_TRUE(fast.ok()) << fast.status();
+  for (const int64_t rows : {1, 64, 300}) {
+    CheckFp8(**fast, rows, 4096, 14336, 0x1p-9, /*most_checked=*/64);
+  }
+  for (const cuda::MatMulOptions& options :
+       {cuda::MatMulOptions{}, cuda::MatMulOptions{.deterministic = true},
+        cuda::MatMulOptions{.fp8_fast_accumulation = true}}) {
+    const std::string how = absl::StrCat("deterministic ", options.deterministic, ", fast ",
+                                         options.fp8_fast_accumulation);
+    auto matmul = cuda::MatMul::Make(0, options);
     ASSERT_TRUE(matmul.ok()) << matmul.status();
     std::vector<std::string> without_scales;
     const std::vector<std::string> missing =

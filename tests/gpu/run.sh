@@ -348,6 +348,7 @@ for shape in ${wanted[variants]:-}; do
   for weights in fp16 int4; do step_bench "step-$shape-$weights" "$shape" --weights="$weights"; done
   [ "$shape" != qwen3-0.6b ] || step_bench "step-$shape-deterministic" "$shape" --deterministic=1
 done
+  [ -z "$hopper" ] || step_bench "step-$shape-fp8-fast" "$shape" --weights=fp8 --fp8_fast_accumulation=1
 if [ -n "${wanted[variants]:-}" ]; then
   for group in products attention; do
     LINES_SHOWN=7 step "ops_bench-deterministic-$group" 120 "$bin/ops_bench" --deterministic \

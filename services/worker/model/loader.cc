@@ -339,6 +339,7 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
                                 .isa = options.isa,
                                 .num_ranks = options.tensor_parallel,
                                 .deterministic = options.deterministic,
+                                .fp8_fast_accumulation = options.fp8_fast_accumulation,
                                 .on_stuck = options.on_stuck}));
   const int num_ranks = replica->num_ranks();
   ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoad(options, num_ranks));

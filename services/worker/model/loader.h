@@ -25,7 +25,8 @@ struct LoadOptions {
   std::string isa = "auto";    // as BackendOptions::isa
   int tensor_parallel = 1;     // ranks: 1, 2, 4 or 8; on CUDA devices one on each, or 1 for that
   int threads = 1;             // of all ranks together; each has at least one
-  bool deterministic = false;  // as BackendOptions::deterministic
+  bool deterministic = false;  // these as BackendOptions has them
+  bool fp8_fast_accumulation = false;
   // auto (as stored; fp16 becomes fp32), fp32, bf16, fp16, int8, int4, fp8. Activations are bf16
   // where weights are, or are stored so and quantised here, or are quantised for a CUDA device;
   // fp16 where weights are; else fp32.

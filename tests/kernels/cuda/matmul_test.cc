@@ -32,10 +32,10 @@ class MatMulTest : public ::testing::Test {
     matmul_.reset();
     EXPECT_THAT(CudaShim::Violations(), IsEmpty());
   }
-  void Make(bool deterministic, const ShimOptions& options = {}) {
+  void Make(bool deterministic, const ShimOptions& options = {}, bool fast = false) {
     matmul_.reset();
     CudaShim::Reset(options);
-    auto made = MatMul::Make(0, deterministic);
+    auto made = MatMul::Make(0, {.deterministic = deterministic, .fp8_fast_accumulation = fast});
     ASSERT_TRUE(made.ok()) << made.status();
     matmul_ = *std::move(made);
   }
@@ -117,6 +117,31 @@ TEST_F(MatMulTest, AShapeWithoutAnAlgorithmIsNamed) {
       const absl::Status status = Run(3, 8, 64);
       EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
       EXPECT_THAT(std::string(status.message()), HasSubstr("[3, 64] · [8, 64]ᵀ"));
+    }
+  }
+}
+
+TEST_F(MatMulTest, OnlyProductsInFp8AreAddedUpFast) {
+  for (const bool deterministic : {false, true}) {
+    for (const bool fast : {false, true}) {
+      std::vector<ShimProduct> asked;
+      Make(deterministic,
+           {.workspace_of =
+                [&](const ShimProduct& product) {
+                  asked.push_back(product);
+                  return 0;
+                }},
+           fast);
+      for (const bool has_scales : {false, true}) {
+        const absl::StatusOr<bool> has = matmul_->Has(
+            {.rows = 3, .columns = 16, .k = 64, .in = DType::kF8, .has_scales = has_scales});
+        EXPECT_TRUE(has.ok() && *has);
+      }
+      EXPECT_TRUE(matmul_->Has({.rows = 3, .columns = 16, .k = 64}).ok());
+      EXPECT_FALSE(asked.empty());
+      for (const ShimProduct& product : asked) {
+        EXPECT_EQ(product.is_fast, fast && product.is_fp8);
+      }
     }
   }
 }

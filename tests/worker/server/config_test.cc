@@ -60,6 +60,8 @@ TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
             -1);
   EXPECT_EQ(ExitCode({"--model=m", "--kv_dtype=fp8", "--device=cuda:0"}), -1);
   EXPECT_EQ(ExitCode({"--model=m", "--weights=fp16", "--kv_dtype=fp16", "--device=cuda:0"}), -1);
+  EXPECT_EQ(ExitCode({"--model=m", "--fp8_fast_accumulation"}), 2) << "no products of fp8";
+  EXPECT_EQ(ExitCode({"--model=m", "--fp8_fast_accumulation", "--weights=fp8"}), -1);
   EXPECT_EQ(ExitCode({"--help"}), 0);
   EXPECT_EQ(ExitCode({"--version"}), 0);
   EXPECT_EQ(ExitCode({"--model=m", "--isa=scalar", "--drain_grace=30s"}), -1);
@@ -86,6 +88,9 @@ TEST(PlanLoadTest, OnOtherDevicesTheLoaderPlansTheKvCache) {
   EXPECT_EQ(plan->kv_cache_memory, 5);
   EXPECT_TRUE(plan->deterministic);
   EXPECT_TRUE(plan->graphs);
+  EXPECT_FALSE(plan->fp8_fast_accumulation);
+  config.fp8_fast_accumulation = true;
+  EXPECT_TRUE(PlanLoad(config, 0)->fp8_fast_accumulation);
   config.cuda_graphs = false;
   EXPECT_FALSE(PlanLoad(config, 0)->graphs);
 }

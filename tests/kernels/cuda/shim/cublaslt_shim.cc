@@ -33,6 +33,7 @@ struct Product {
   bool transposed_a, transposed_b;
   int32_t scale_modes[2];  // of A, B
   const float* scales[2];
+  int8_t fast;
 };
 struct Layout {
   cudaDataType_t type;
@@ -116,6 +117,7 @@ int64_t WorkspaceOf(const State& state, const Algorithm& algorithm, const Produc
                                      .is_fp8 = a.type == CUDA_R_8F_E4M3,
                                      .has_scales = product.scale_modes[0] != 0,
                                      .is_f32 = d.type == CUDA_R_32F,
+                                     .is_fast = product.fast != 0,
                                      .algorithm = static_cast<int>(algorithm.index)});
 }
 
@@ -219,6 +221,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
       return set(p.scales[0]);
     case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
       return set(p.scales[1]);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
+      return set(p.fast);
     default:
       return Refuse("an attribute of products that the shim does not know");
   }

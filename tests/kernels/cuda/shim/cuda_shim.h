@@ -44,6 +44,7 @@ struct ShimProduct {
   int64_t rows = 0, columns = 0, k = 0;
   bool is_fp8 = false, has_scales = false;  // for each row of its factors
   bool is_f32 = false;                      // what it writes
+  bool is_fast = false;                     // CUBLASLT_MATMUL_DESC_FAST_ACCUM
   int algorithm = 0;                        // of ShimOptions::num_algorithms
 };
 
