@@ -60,6 +60,7 @@ auto WithElement(DType dtype, Call call) {
 template <typename Call>
 void CudaBackend::Enqueue(const char* what, Call call) {
   if (!failure_.ok()) return;
+  known_fp8_ = {};
   Keep(SetDevice(device()));
   if (failure_.ok()) Keep(CudaStatus(call(), device(), what));
 }

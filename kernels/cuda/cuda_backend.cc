@@ -85,6 +85,7 @@ void CudaBackend::FreeHost(void* data) {
 }
 
 void* CudaBackend::Scratch(size_t bytes) {
+  known_fp8_ = {};
   if (bytes > scratch_.bytes() && failure_.ok()) {
     Keep(stream_.Synchronize());
     graphs_.Clear();
@@ -162,6 +163,7 @@ absl::Status CudaBackend::Repeat(std::span<const int64_t> key,
     return failure_.ok() ? status : failure_;
   };
   known_routes_ = {};  // a graph may write others there
+  known_fp8_ = {};
   Keep(graphs_.Run(key, all, stream_));
   return failure_;
 }

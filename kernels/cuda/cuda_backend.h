@@ -19,6 +19,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/graph_cache.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/pinned_buffer.h"
@@ -36,8 +37,8 @@ struct CudaBackendOptions {
   int num_threads = 1;  // of the host, for ParallelFor
   // Each row's bits do not depend on the others.
   bool deterministic = false;
-  size_t scratch_bytes = size_t{64} << 20;  // that ops work with; more where one needs it
   bool fp8_fast_accumulation = false;       // as MatMulOptions has it
+  size_t scratch_bytes = size_t{64} << 20;  // that ops work with; more where one needs it
   // Whether dense products of few rows are kernels of ours, where nothing is `deterministic`.
   // Unless given: where that is faster, which is measured at the first one of a shape; never those
   // of MatMul.
@@ -89,6 +90,8 @@ class CudaBackend : public Backend {
   void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) override;
   void MatMul(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
   void MatMuls(Tensor x, std::span<const Product> products) override;
+  void GatedMatMul(Tensor x, const Product& gate, const Product& up,
+                   GateFunction function) override;
   void MatMulPieces(Tensor out, Tensor x, const Weight& w,
                     std::span<const int64_t> piece_begin) override;
   void AddSum(Tensor x, Tensor sum, Tensor bias) override;
@@ -151,6 +154,9 @@ class CudaBackend : public Backend {
   void MultiplyWidened(Tensor x, const Product& product, std::span<const int64_t> piece_begin);
   void PackFp8(const Weight& w, int64_t first_row, const float* rows, int64_t n);
   void MultiplyFp8(Tensor x, std::span<const Product> products);
+  // Calls an op that writes x; where products in e4m3 may come next with scratch in which it is to
+  // leave x so, else without memory.
+  void WithFp8Rows(Tensor x, absl::FunctionRef<void(const Fp8Rows&)> op);
   // PagedAttention of some of the sequences, on tensor cores. single: each has one row.
   void TileAttentionOf(Tensor out, Tensor q, const PagedKv& kv, const AttentionStep& step,
                        bool single);
@@ -189,6 +195,13 @@ class CudaBackend : public Backend {
     const void* device = nullptr;
     std::vector<int32_t> expert_begin;
   } known_routes_;
+  bool packs_fp8_ = false;
+  // Activations whose rows scratch begins with, in e4m3 as MultiplyFp8 puts them there: what the
+  // last op wrote. Any other op may write either.
+  struct {
+    const void* x = nullptr;
+    int64_t rows = 0, k = 0;
+  } known_fp8_;
   absl::Status failure_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrices in e4m3: packed on the host, multiplied by cuBLASLt with activations in e4m3.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "kernels/cuda/backend_calls.h"
 #include "kernels/cuda/chunk.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/fp8.h"
 #include "kernels/cuda/row_ops.h"
 #include "kernels/cuda/scratch_layout.h"
@@ -35,9 +37,16 @@ bool IsApart(const Product& product) {
          out.cols() * static_cast<int64_t>(SizeOf(out.dtype)) % 16 != 0;
 }
 
+// For x [rows, k] in e4m3.
+Fp8Rows AddFp8Rows(ScratchLayout& layout, int64_t rows, int64_t k) {
+  return {.numbers = layout.Add<uint8_t>(static_cast<size_t>(rows * Fp8Layout::Padded(k))),
+          .scales = layout.Add<float>(static_cast<size_t>(rows))};
+}
+
 }  // namespace
 
 void CudaBackend::PackFp8(const Weight& w, int64_t first_row, const float* rows, int64_t n) {
+  packs_fp8_ = true;
   const Fp8Layout layout = LayoutOf(w);
   const int64_t k = layout.k, padded = Fp8Layout::Padded(k);
   std::vector<uint8_t> numbers(static_cast<size_t>(n * padded));
@@ -63,9 +72,42 @@ void CudaBackend::PackFp8(const Weight& w, int64_t first_row, const float* rows,
   Keep(Synchronize());  // both go
 }
 
-// Rows of x are made e4m3 in scratch, as many at a time as it holds, once for all products. Behind
-// them come f32 sums that a bias is added to, that cuBLASLt does not write as they are to lie, or
-// that it has no algorithm to multiply with scales for.
+void CudaBackend::WithFp8Rows(Tensor x, absl::FunctionRef<void(const Fp8Rows&)> op) {
+  ScratchLayout counted;
+  AddFp8Rows(counted, x.rows(), x.cols());
+  // MultiplyFp8 takes more rows than these in slices.
+  if (!packs_fp8_ || x.dtype != DType::kBF16 || x.size() == 0 ||
+      counted.bytes() > options_.scratch_bytes) {
+    op({});
+    return;
+  }
+  ScratchLayout layout(Scratch(counted.bytes()));
+  op(AddFp8Rows(layout, x.rows(), x.cols()));
+  if (failure_.ok()) known_fp8_ = {x.data, x.rows(), x.cols()};
+}
+
+void CudaBackend::GatedMatMul(Tensor x, const Product& gate, const Product& up,
+                              GateFunction function) {
+  const bool is_silu = function == GateFunction::kSilu;
+  const Tensor out = gate.out;
+  MatMuls(x, std::array<Product, 2>{gate, up});
+  WithFp8Rows(out, [&](const Fp8Rows& fp8) {
+    if (fp8.numbers == nullptr) {
+      is_silu ? SiluMul(out, out, up.out) : GeluMul(out, out, up.out);
+      return;
+    }
+    CONTINUO_CHECK(up.out.size() == out.size() && up.out.dtype == out.dtype);
+    Enqueue(is_silu ? "SiluMulInFp8" : "GeluMulInFp8", [&] {
+      const auto call = is_silu ? SiluMulInFp8 : GeluMulInFp8;
+      return call(Data<uint16_t>(out), fp8, Data<const uint16_t>(out), Data<const uint16_t>(up.out),
+                  out.rows(), out.cols(), stream());
+    });
+  });
+}
+
+// Rows of x are made e4m3 in scratch, as many at a time as it holds, once for all products, unless
+// the op before has done so. Behind them come f32 sums that a bias is added to, that cuBLASLt does
+// not write as they are to lie, or that it has no algorithm to multiply with scales for.
 void CudaBackend::MultiplyFp8(Tensor x, std::span<const Product> products) {
   const int64_t rows = x.rows(), k = x.cols(), padded = Fp8Layout::Padded(k);
   CONTINUO_CHECK(x.dtype == DType::kBF16);
@@ -106,26 +148,27 @@ void CudaBackend::MultiplyFp8(Tensor x, std::span<const Product> products) {
   if (step_of() < rows) std::for_each(products.begin(), products.end(), add_sums);
   const int64_t step = step_of();
   struct Arrays {
-    uint8_t* numbers;  // [step, padded]
-    float* scales;     // [step]
-    float* sums;       // [step, most_columns]
+    Fp8Rows x;    // [step]
+    float* sums;  // [step, most_columns]
   };
   const auto lay_out = [&](ScratchLayout& layout) -> Arrays {
-    return {.numbers = layout.Add<uint8_t>(static_cast<size_t>(step * padded)),
-            .scales = layout.Add<float>(static_cast<size_t>(step)),
+    return {.x = AddFp8Rows(layout, step, k),
             .sums = layout.Add<float>(static_cast<size_t>(step * most_columns))};
   };
   ScratchLayout counted;
   lay_out(counted);
+  const bool is_known = known_fp8_.x == x.data && known_fp8_.rows == rows && known_fp8_.k == k &&
+                        step == rows && counted.bytes() <= scratch_.bytes();
   ScratchLayout layout(Scratch(counted.bytes()));
   const Arrays at = lay_out(layout);
   for (int64_t row = 0; row < rows && failure_.ok(); row += step) {
     const int64_t n = std::min(step, rows - row);
-    Enqueue("QuantiseRows", [&] {
-      return QuantiseRows(at.numbers, at.scales, Data<const uint16_t>(RowsOf(x, row, n)), n, k,
-                          stream());
-    });
-    const Fp8Matrix numbers = {at.numbers, at.scales, n, padded};
+    if (!is_known) {
+      Enqueue("QuantiseRows", [&] {
+        return QuantiseRows(at.x, Data<const uint16_t>(RowsOf(x, row, n)), n, k, stream());
+      });
+    }
+    const Fp8Matrix numbers = {at.x.numbers, at.x.scales, n, padded};
     for (const Product& product : products) {
       const Tensor to = RowsOf(product.out, row, n);
       const Fp8Matrix w = MatrixOf(product.w);

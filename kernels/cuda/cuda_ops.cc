@@ -90,11 +90,13 @@ void CudaBackend::AddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Tens
   CONTINUO_CHECK(bias.size() == 0 || (bias.dtype == DType::kF32 && bias.size() == x.cols()));
   CONTINUO_CHECK(out.dtype == x.dtype && out.size() == x.size());
   CONTINUO_CHECK(gain.dtype == DType::kF32 && gain.size() == x.cols());
-  Enqueue("AddSumNorm", [&] {
-    return WithType(x.dtype, [&]<typename T>() {
-      return cuda::AddSumNorm(Data<T>(out), Data<T>(x), Data<const float>(sum),
-                              bias.size() == 0 ? nullptr : Data<const float>(bias),
-                              Data<const float>(gain), x.rows(), x.cols(), eps, stream());
+  WithFp8Rows(out, [&](const Fp8Rows& fp8) {
+    Enqueue("AddSumNorm", [&] {
+      return WithType(x.dtype, [&]<typename T>() {
+        return cuda::AddSumNorm(Data<T>(out), fp8, Data<T>(x), Data<const float>(sum),
+                                bias.size() == 0 ? nullptr : Data<const float>(bias),
+                                Data<const float>(gain), x.rows(), x.cols(), eps, stream());
+      });
     });
   });
 }

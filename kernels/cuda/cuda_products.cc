@@ -61,6 +61,7 @@ void CudaBackend::Multiply(Tensor x, std::span<const Product> products,
       MultiplyFp8(x, products);
       return;
     }
+    known_fp8_ = {};
     if (products.size() <= size_t{kMostJoined} && GoByFewRows(x, products, alike)) {
       MultiplyFewRows(x, products, piece_begin);
       return;

@@ -79,8 +79,14 @@ struct Fp8Layout {
   }
 };
 
-// Rows [rows, k] of bf16 to out [rows, Padded(k)] with scales [rows]. Returns the launch's error.
-cudaError_t QuantiseRows(uint8_t* out, float* scales, const uint16_t* x, int64_t rows, int64_t k,
+// Activations in e4m3: numbers [rows, Padded(k)] at 16 bytes, a scale for each row [rows].
+struct Fp8Rows {
+  uint8_t* numbers = nullptr;
+  float* scales = nullptr;
+};
+
+// Makes them of x [rows, k], bf16. Returns the launch's error.
+cudaError_t QuantiseRows(const Fp8Rows& out, const uint16_t* x, int64_t rows, int64_t k,
                          cudaStream_t stream);
 
 // out = sum · w_scale · x_scale + bias (f32 [cols] or null), rounded to T, float or uint16_t

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/cuda/chunk.h"
+#include "kernels/cuda/fp8_row.h"
 #include "kernels/cuda/launch.h"
 
 namespace continuo::cuda {
@@ -90,8 +92,10 @@ __device__ inline float NormFactor(float sum, int64_t cols, float eps) {
   return factor;
 }
 
+// Returns the extent of what the thread has written.
 template <typename T, int N>
-__device__ void ScaleRow(T* out, const T* x, const float* gain, int64_t cols, float factor) {
+__device__ RowExtent ScaleRow(T* out, const T* x, const float* gain, int64_t cols, float factor) {
+  RowExtent extent;
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < cols; i += kRowThreads * N) {
     const Chunk<T, N> chunk = LoadChunk<N>(x + i);
     const Floats<N> gains = LoadFloats<N>(gain + i);
@@ -99,9 +103,11 @@ __device__ void ScaleRow(T* out, const T* x, const float* gain, int64_t cols, fl
     CONTINUO_UNROLL
     for (int j = 0; j < N; ++j) {
       Store(&result.at[j], Widen(chunk.at[j]) * factor * gains.at[j]);
+      Include(extent, Widen(result.at[j]));
     }
     StoreChunk<N>(out + i, result);
   }
+  return extent;
 }
 
 // A block a row: squares, then a second pass over x, which the second-level cache still has; so
@@ -120,9 +126,10 @@ __global__ void RmsNormKernel(T* out, const T* x, const float* gain, int64_t row
   }
 }
 
-// The same of x += sum, whose rows the threads write themselves before they read them again.
+// The same of x += sum, whose rows the threads write themselves before they read them again; and
+// so out in e4m3, where that is wanted.
 template <typename T, int N>
-__global__ void AddSumNormKernel(T* out, T* x, const float* sum, const float* bias,
+__global__ void AddSumNormKernel(T* out, Fp8Rows fp8, T* x, const float* sum, const float* bias,
                                  const float* gain, int64_t rows, int64_t cols, float eps) {
   BeginGrid();
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -134,7 +141,12 @@ __global__ void AddSumNormKernel(T* out, T* x, const float* sum, const float* bi
       StoreChunk<N>(to + i, chunk);
       squares = AddSquares(squares, chunk);
     }
-    ScaleRow<T, N>(out + row * cols, to, gain, cols, NormFactor(squares, cols, eps));
+    T* const scaled = out + row * cols;
+    const RowExtent extent = ScaleRow<T, N>(scaled, to, gain, cols, NormFactor(squares, cols, eps));
+    if constexpr (std::is_same_v<T, uint16_t>) {
+      if (fp8.numbers == nullptr) continue;
+      StoreRowInFp8<N>(fp8, row, scaled, cols, extent, reinterpret_cast<float*>(SharedMemory()));
+    }
   }
 }
 
@@ -212,13 +224,16 @@ cudaError_t AddSum(T* x, const float* sum, const float* bias, int64_t rows, int6
 }
 
 template <typename T>
-cudaError_t AddSumNorm(T* out, T* x, const float* sum, const float* bias, const float* gain,
-                       int64_t rows, int64_t cols, float eps, cudaStream_t stream) {
+cudaError_t AddSumNorm(T* out, const Fp8Rows& fp8, T* x, const float* sum, const float* bias,
+                       const float* gain, int64_t rows, int64_t cols, float eps,
+                       cudaStream_t stream) {
+  static_assert(ExtentFloats(kRowThreads) <= kRowThreads);
   if (rows == 0 || cols == 0) return cudaSuccess;
   const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(out) &&
-                         IsAligned(sum) && IsAligned(bias) && IsAligned(gain);
+                         IsAligned(sum) && IsAligned(bias) && IsAligned(gain) &&
+                         IsAligned(fp8.numbers);
   return Launch("AddSumNorm", in_chunks ? AddSumNormKernel<T, kChunk<T>> : AddSumNormKernel<T, 1>,
-                RowBlocks(rows), kRowThreads, kRowThreads * sizeof(float), stream, out, x, sum,
+                RowBlocks(rows), kRowThreads, kRowThreads * sizeof(float), stream, out, fp8, x, sum,
                 bias, gain, rows, cols, eps);
 }
 
@@ -248,8 +263,8 @@ cudaError_t ToFloats(float* out, const uint16_t* x, int64_t n, cudaStream_t stre
 #define INSTANTIATE(T)                                                                             \
   template cudaError_t RmsNorm(T*, const T*, const float*, int64_t, int64_t, float, cudaStream_t); \
   template cudaError_t AddSum(T*, const float*, const float*, int64_t, int64_t, cudaStream_t);     \
-  template cudaError_t AddSumNorm(T*, T*, const float*, const float*, const float*, int64_t,       \
-                                  int64_t, float, cudaStream_t);                                   \
+  template cudaError_t AddSumNorm(T*, const Fp8Rows&, T*, const float*, const float*,              \
+                                  const float*, int64_t, int64_t, float, cudaStream_t);            \
   template cudaError_t AddBias(T*, const float*, int64_t, const float*, int64_t, int64_t,          \
                                cudaStream_t);                                                      \
   template cudaError_t GatherRows(T*, const T*, const int32_t*, int64_t, int64_t, cudaStream_t)

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda_runtime_api.h"
+#include "kernels/cuda/fp8.h"
 
 // Ops of Backend that go over rows. T and W are float, uint16_t (bf16) or Half. Every row's bits
 // depend on that row alone. What launchers return is the launch's error.
@@ -28,10 +29,11 @@ cudaError_t AddSum(T* x, const float* sum, const float* bias, int64_t rows, int6
                    cudaStream_t stream);
 
 // Backend::AddSumNorm. x, out [rows, cols], apart; sum f32 [rows, cols]; bias f32 [cols] or null;
-// gain f32 [cols].
+// gain f32 [cols]. Where `fp8` has memory out's rows are made e4m3 as well, of bf16 alone.
 template <typename T>
-cudaError_t AddSumNorm(T* out, T* x, const float* sum, const float* bias, const float* gain,
-                       int64_t rows, int64_t cols, float eps, cudaStream_t stream);
+cudaError_t AddSumNorm(T* out, const Fp8Rows& fp8, T* x, const float* sum, const float* bias,
+                       const float* gain, int64_t rows, int64_t cols, float eps,
+                       cudaStream_t stream);
 
 // out = sum + bias (f32 [cols] or null), rounded to T: what MatMul does after its sums, whose rows
 // are `stride` apart.

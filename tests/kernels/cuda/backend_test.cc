@@ -179,6 +179,30 @@ TEST_F(CudaBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
   }
 }
 
+TEST_F(CudaBackendTest, ProductsInFp8TakeTheRowsThatTheOpBeforeMade) {
+  for (const auto& [rows, k, inner] :
+       std::vector<std::array<int64_t, 3>>{{1, 64, 48}, {5, 33, 21}, {3, 16, 5000}}) {
+    Make(/*deterministic=*/false);
+    const int before = CudaShim::NumCalls(0, "QuantiseRows");
+    CheckFp8BehindOps(b(), rows, k, inner);
+    // Of a copy behind each of 6, of 4 whose rows are others, of x once; and behind each of 2 gates
+    // 3 of x and one of a copy.
+    EXPECT_EQ(CudaShim::NumCalls(0, "QuantiseRows") - before, 6 + 4 + 1 + 2 * (3 + 1));
+  }
+}
+
+// Scratch that holds fewer rows, or these without the product's sums.
+TEST_F(CudaBackendTest, ProductsInFp8TakeNoRowsWhereScratchIsShort) {
+  MakeWith({.scratch_bytes = 1000});
+  CheckFp8BehindOps(b(), 37, 48, 24);
+  EXPECT_EQ(CudaShim::NumCalls(0, "SiluMulInFp8"), 0);
+  MakeWith({.scratch_bytes = 2000});
+  CheckFp8BehindOps(b(), 37, 48, 24);
+  EXPECT_GT(CudaShim::NumCalls(0, "SiluMulInFp8"), 0);
+  MakeWith({.scratch_bytes = 600});
+  CheckFp8BehindOps(b(), 1, 64, 100);
+}
+
 // In slices of rows that scratch holds.
 TEST_F(CudaBackendTest, ProductsInFp8OfManyRowsAreThoseOfTheirNumbers) {
   MakeWith({.scratch_bytes = 2000});

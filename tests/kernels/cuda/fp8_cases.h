@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -106,6 +107,66 @@ inline void CheckFp8(Backend& b, int64_t rows, int64_t columns, int64_t k, doubl
   const int64_t pieces[] = {0, k / 2, k};
   b.MatMulPieces(sum, in, weight.weight(), pieces);
   ExpectNear(Columns(sum.Get(), checked), expected, 0x1p-24, errors);
+}
+
+// Products of what another op has made have the bits that those of a copy have, also where the
+// op's rows are no longer what it made.
+inline void CheckFp8BehindOps(Backend& b, int64_t rows, int64_t k, int64_t inner) {
+  SCOPED_TRACE(::testing::Message() << rows << " x " << k << " x " << inner);
+  Random random(43);
+  const auto random_of = [&](DType type, int64_t n, int64_t cols) {
+    return HostTensor::Of(type, n, cols, random, 3);
+  };
+  const auto weight_of = [&](int64_t columns, int64_t of_k) {
+    return std::make_unique<DeviceWeight>(
+        b, WeightType::kFp8, random_of(DType::kBF16, columns, of_k), std::vector<int64_t>{0, of_k});
+  };
+  const auto empty = [&](DType type, int64_t cols) {
+    return std::make_unique<DeviceTensor>(b, HostTensor::Poisoned(type, rows, cols));
+  };
+  const auto gate_w = weight_of(inner, k), up_w = weight_of(inner, k), down_w = weight_of(k, inner);
+  const DeviceTensor dense(b, random_of(DType::kBF16, inner, k));
+  const DeviceTensor x(b, random_of(DType::kBF16, rows, k)),
+      sum(b, random_of(DType::kF32, rows, k));
+  const DeviceTensor gain(b, random_of(DType::kF32, 1, k)),
+      bias(b, random_of(DType::kF32, 1, inner));
+  const HostTensor other = random_of(DType::kBF16, rows, k);
+  const auto h = empty(DType::kBF16, k), out = empty(DType::kBF16, inner);
+  const auto aside = empty(DType::kBF16, inner);
+  const auto expect_as_of_copy = [&](Tensor added, auto in_between) {
+    b.AddSumNorm(*h, x, sum, Tensor(), gain, 1e-6f);
+    in_between();
+    b.MatMul(*out, *h, up_w->weight(), added);
+    const HostTensor got = out->Get();
+    const DeviceTensor copy(b, h->Get());
+    b.MatMul(*out, copy, up_w->weight(), added);
+    EXPECT_TRUE(got.SameBits(out->Get()));
+  };
+  expect_as_of_copy(Tensor(), [] {});
+  expect_as_of_copy(bias, [] {});
+  expect_as_of_copy(Tensor(), [&] { b.CopyIn(*h, other.tensor().data); });
+  expect_as_of_copy(Tensor(), [&] { b.RmsNorm(*h, *h, gain, 1e-6f); });
+  expect_as_of_copy(Tensor(), [&] { b.MatMul(*aside, x, gate_w->weight(), Tensor()); });
+  expect_as_of_copy(Tensor(), [&] { b.MatMul(*aside, x, dense.weight(), bias); });
+  for (const GateFunction function : {GateFunction::kSilu, GateFunction::kGelu}) {
+    const auto gate = empty(DType::kBF16, inner), up = empty(DType::kBF16, inner);
+    const auto down = empty(DType::kF32, k);
+    const int64_t pieces[] = {0, inner / 2, inner};
+    b.GatedMatMul(x, {*gate, gate_w->weight(), Tensor()}, {*up, up_w->weight(), Tensor()},
+                  function);
+    b.MatMulPieces(*down, *gate, down_w->weight(), pieces);
+    const HostTensor got = down->Get();
+    b.MatMul(*out, x, gate_w->weight(), Tensor());
+    b.MatMul(*aside, x, up_w->weight(), Tensor());
+    if (function == GateFunction::kSilu) {
+      b.SiluMul(*out, *out, *aside);
+    } else {
+      b.GeluMul(*out, *out, *aside);
+    }
+    EXPECT_TRUE(gate->Get().SameBits(out->Get()));
+    b.MatMulPieces(*down, *out, down_w->weight(), pieces);
+    EXPECT_TRUE(got.SameBits(down->Get()));
+  }
 }
 
 // A row with a NaN or an infinity is NaN; others do not see it.
