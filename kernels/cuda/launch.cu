@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/launch.h"
 
-#ifdef __CUDACC__  // on the host all is as if at once
-
 #include <array>
 #include <cstddef>
 
+#include "kernels/cuda/early_grids.h"
+
 namespace continuo::cuda {
+
+#ifdef __CUDACC__
+
 namespace {
+
+bool allows_early_grids = true;
 
 // Compiled for what all kernels are.
 __global__ void ProbeKernel() { BeginGrid(); }
@@ -15,6 +20,8 @@ __global__ void ProbeKernel() { BeginGrid(); }
 enum class Known : unsigned char { kNot, kLate, kEarly };
 
 }  // namespace
+
+void AllowEarlyGrids(bool allowed) { allows_early_grids = allowed; }
 
 // Found once for each device and thread that launches.
 cudaError_t StartsEarly(bool* early) {
@@ -31,10 +38,14 @@ cudaError_t StartsEarly(bool* early) {
     if (error != cudaSuccess) return error;
     of_device = attributes.ptxVersion >= 90 ? Known::kEarly : Known::kLate;
   }
-  *early = of_device == Known::kEarly;
+  *early = allows_early_grids && of_device == Known::kEarly;
   return cudaSuccess;
 }
 
-}  // namespace continuo::cuda
+#else
+
+void AllowEarlyGrids(bool) {}  // all is as if at once
 
 #endif
+
+}  // namespace continuo::cuda

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops of a CUDA device beside what its memory and its cores give in the same run:
-//   ops_bench [--device=cuda:0] [--deterministic] [--only=GROUP] [--json=FILE] [--list]
-// Groups: ceilings, rows, products, attention, draws. --list tells the device and ends.
+//   ops_bench [--device=cuda:0] [--deterministic] [--fp8_fast_accumulation] [--late_grids]
+//             [--only=GROUP] [--json=FILE] [--list]
+// Groups: ceilings, rows, chains, products, attention, draws. --late_grids: no kernel is started
+// before the one in front of it has ended. --list tells the device and ends.
 // Each figure is the median of 7 rounds; a round is one CUDA graph of many calls, so that the
 // host's time counts only in draws, which are enqueued call by call. Calls take copies of weights,
 // caches and rows in turn, 200 MB together, which the second-level cache does not hold; activations
@@ -27,6 +29,7 @@
 #include "cuda_runtime_api.h"
 #include "kernels/backend.h"
 #include "kernels/bfloat16.h"
+#include "kernels/cuda/early_grids.h"
 #include "tests/gpu/case_runner.h"
 
 namespace continuo {
@@ -58,6 +61,7 @@ class Bench : public CaseSource {
     if (is_cuda) Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     Ceilings("");
     Rows();
+    Chains();
     Products();
     JoinedProducts();
     Attention();
@@ -216,6 +220,30 @@ class Bench : public CaseSource {
         return [=, this] { b_.WriteKv(kv, k, v, slots); };
       });
     }
+  }
+
+  // Of one row: a norm is bound by what is between two kernels, a product is begun meanwhile.
+  void Chains() {
+    constexpr int64_t kHidden = 4096;
+    constexpr double kWeightBytes = 2.0 * kHidden * kHidden;
+    const auto norm = [this] {
+      const Tensor x = Random(DType::kBF16, {1, kHidden, 1}), out = Zeros(DType::kBF16, x.shape);
+      const Tensor gain = Random(DType::kF32, {1, kHidden, 1});
+      return std::pair(out, [=, this] { b_.RmsNorm(out, x, gain, 1e-5f); });
+    };
+    Add("chains", "RmsNorm", 8.0 * kHidden, 0, kColdBytes, [=] { return norm().second; });
+    Add("chains", "RmsNorm, MatMuls 8B o", 12.0 * kHidden + kWeightBytes, 0, kWeightBytes,
+        [=, this] {
+          const auto [x, make_x] = norm();
+          const continuo::Product product[] = {
+              {Zeros(DType::kBF16, x.shape),
+               {Random(DType::kBF16, {kHidden, kHidden, 1}), WeightFormat::kDense},
+               Tensor()}};
+          return [=, this] {
+            make_x();
+            b_.MatMuls(x, product);
+          };
+        });
   }
 
   // Of Qwen3-0.6B and Llama-3.1-8B.
@@ -457,6 +485,10 @@ int Main(int argc, char** argv) {
       only = arg.substr(7);
     } else if (arg == "--deterministic") {
       options.deterministic = true;
+    } else if (arg == "--fp8_fast_accumulation") {
+      options.fp8_fast_accumulation = true;
+    } else if (arg == "--late_grids") {
+      cuda::AllowEarlyGrids(false);
     } else if (arg == "--list") {
       list = true;
     } else {

@@ -319,6 +319,8 @@ models_are_made
 
 if [ -n "${wanted[ops]:-}" ]; then
   LINES_SHOWN=40 step ops_bench 300 "$bin/ops_bench" --json="$out/ops_bench.json"
+  LINES_SHOWN=2 step ops_bench-late-chains 30 "$bin/ops_bench" --late_grids --only=chains \
+    --json="$out/ops_bench-late-chains.json"
 fi
 for shape in ${wanted[steps]:-}; do
   need_model steps "$shape" || continue
@@ -346,9 +348,9 @@ fi
 for shape in ${wanted[variants]:-}; do
   need_model variants "$shape" || continue
   for weights in fp16 int4; do step_bench "step-$shape-$weights" "$shape" --weights="$weights"; done
+  [ -z "$hopper" ] || step_bench "step-$shape-fp8-fast" "$shape" --weights=fp8 --fp8_fast_accumulation=1
   [ "$shape" != qwen3-0.6b ] || step_bench "step-$shape-deterministic" "$shape" --deterministic=1
 done
-  [ -z "$hopper" ] || step_bench "step-$shape-fp8-fast" "$shape" --weights=fp8 --fp8_fast_accumulation=1
 if [ -n "${wanted[variants]:-}" ]; then
   for group in products attention; do
     LINES_SHOWN=7 step "ops_bench-deterministic-$group" 120 "$bin/ops_bench" --deterministic \
