@@ -2,7 +2,9 @@
 #include "services/worker/engine/scheduler.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "services/base/check.h"
@@ -261,6 +263,16 @@ void Scheduler::WidenPrompts(size_t first) {
   }
 }
 
+// Devices read the keys and values of sequences of one row otherwise than those of more, where they
+// come first. Keeps the order otherwise.
+void Scheduler::PutSinglesFirst() {
+  const auto has_more = [](const Chosen& c) { return c.rows + c.num_drafts > 1; };
+  others_.clear();
+  std::ranges::copy_if(next_->chosen, std::back_inserter(others_), has_more);
+  std::erase_if(next_->chosen, has_more);
+  next_->chosen.insert(next_->chosen.end(), others_.begin(), others_.end());
+}
+
 const StepPlan& Scheduler::Schedule(const Moment& now) {
   CONTINUO_CHECK(num_under_way() <= 1);
   const bool is_ahead = num_under_way() == 1;
@@ -292,10 +304,7 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
   CONTINUO_CHECK(!next_->chosen.empty() || idle());
 
   ChooseDrafts(is_ahead);
-  // Devices read the keys and values of sequences of one row otherwise than those of more, where
-  // they come first.
-  std::ranges::stable_partition(next_->chosen,
-                                [](const Chosen& c) { return c.rows + c.num_drafts == 1; });
+  PutSinglesFirst();
 
   int max_blocks = 0;
   for (const Chosen& c : next_->chosen) {

@@ -151,6 +151,7 @@ class Scheduler {
   int NumDraftsWorth(const Sequence& s, const DraftCost& cost) const;
   void PrepareDrafts();
   void ChooseDrafts(bool is_ahead);
+  void PutSinglesFirst();
   void SettleDrafts(const Chosen& chosen);
 
   // What a step gave.
@@ -222,6 +223,7 @@ class Scheduler {
   std::vector<Sequence*> decodes_, prompts_, finished_;
   std::vector<int32_t> block_tokens_, drafts_, proposed_;
   std::vector<DraftAsk> asks_;
+  std::vector<Chosen> others_;
 };
 
 }  // namespace continuo
