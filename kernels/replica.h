@@ -22,6 +22,9 @@ struct ReplicaOptions {
   int num_ranks = 1;           // 1, 2, 4 or 8; with CUDA as many as devices, or 1 for that
   bool deterministic = false;  // these as BackendOptions has them
   bool fp8_fast_accumulation = false;
+  // CUDA: whether a kernel may be started while the one before it ends; no result depends on it. Of
+  // the whole process: alike for all replicas.
+  bool early_grids = true;
   // CUDA with several ranks: called where a failure cannot be ended, since a device hangs, and so
   // do threads that wait for it. It ends the process. Null: the process is aborted.
   std::function<void(const absl::Status&)> on_stuck;

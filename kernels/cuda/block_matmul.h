@@ -125,8 +125,10 @@ __device__ inline void PrefetchColumns(const QuantisedMatrix<kFour>& w, const vo
   static_assert(kLines * kColumnTiles <= kWarp);
   const int64_t tile = first_column / kTileColumns + lane / kLines;
   if (lane >= kLines * kColumnTiles || tile * kTileColumns >= columns) return;
-  Prefetch(static_cast<const uint8_t*>(data) + tile * w.TileBytes() + w.ScaleBytes() +
-           int64_t{group} * QuantisedFormat<kFour>::kGroupBytes + lane % kLines * 128);
+  const uint8_t* const at = static_cast<const uint8_t*>(data) + tile * w.TileBytes();
+  Prefetch(at + w.ScaleBytes() + int64_t{group} * QuantisedFormat<kFour>::kGroupBytes +
+           lane % kLines * 128);
+  if (lane % kLines == 0) Prefetch(at + int64_t{group} * kTileColumns * int64_t{sizeof(float)});
 }
 template <typename Number>
 __device__ inline void PrefetchColumns(const DenseMatrix<Number>& w, const void* data, int group,

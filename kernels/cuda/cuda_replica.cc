@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/thread_communicator.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/early_grids.h"
 #include "kernels/cuda/memory_plan.h"
 #include "kernels/cuda/nccl_communicator.h"
 #include "services/base/check.h"
@@ -41,6 +42,7 @@ absl::StatusOr<std::unique_ptr<CudaReplica>> CudaReplica::Make(const ReplicaOpti
                                                    size, ": there is a rank on each"));
   }
   ASSIGN_OR_RETURN(std::vector<Device> devices, FindDevices(indices));
+  AllowEarlyGrids(options.early_grids);
   std::shared_ptr<NcclGroup> group;
   if (size > 1) {
     NcclOptions nccl;

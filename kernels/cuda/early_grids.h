@@ -4,7 +4,8 @@
 namespace continuo::cuda {
 
 // Whether a kernel may be started while the one before it ends, on devices that can: true unless
-// this says otherwise. Of the whole process, before its first kernel: for benches.
+// this says otherwise. Of the whole process; not while another thread launches, unless it says what
+// was so before.
 void AllowEarlyGrids(bool allowed);
 
 }  // namespace continuo::cuda

@@ -21,7 +21,9 @@ enum class Known : unsigned char { kNot, kLate, kEarly };
 
 }  // namespace
 
-void AllowEarlyGrids(bool allowed) { allows_early_grids = allowed; }
+void AllowEarlyGrids(bool allowed) {
+  if (allows_early_grids != allowed) allows_early_grids = allowed;
+}
 
 // Found once for each device and thread that launches.
 cudaError_t StartsEarly(bool* early) {

@@ -49,10 +49,12 @@ __device__ inline void BeginGrid() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-// Asks for the 128 bytes around an address of memory that no kernel writes, for the device's second
-// cache. May come before BeginGrid.
-__device__ inline void Prefetch(const void* from) {
+// Asks for the cache line around an address of memory that no kernel writes, for the device's second
+// cache. May come before BeginGrid, and is nothing on devices where no grid begins early.
+__device__ inline void Prefetch([[maybe_unused]] const void* from) {
+#if __CUDA_ARCH__ >= 900
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
+#endif
 }
 
 __device__ inline void SyncBlock() { __syncthreads(); }
@@ -277,9 +279,7 @@ cudaError_t Launch(const char* name, void (*kernel)(Parameters...), dim3 grid, i
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = early ? 1 : 0;
-  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(args)...);
-  if (error != cudaSuccess) (void)cudaGetLastError();  // not the next call's
-  return error;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(args)...);
 #else
   return RunGrid(name, grid, threads, shared_bytes, stream,
                  [=] { kernel(static_cast<Parameters>(args)...); });

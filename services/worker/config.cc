@@ -125,6 +125,9 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
       "instead of in fp32: faster for prompts and many sequences, less exact");
   flags.Switch("cuda_graphs", &c.cuda_graphs,
                "Steps that only decode are CUDA graphs, made at start; false enqueues each kernel");
+  flags.Switch("cuda_early_grids", &c.cuda_early_grids,
+               "Kernels are started while the ones before them end, where the device can; no token "
+               "depends on it");
 }
 
 int BadCommandLine(std::string_view text) {
@@ -175,6 +178,7 @@ LoadOptions CommonLoad(const WorkerConfig& config) {
   load.max_batch_tokens = config.max_batch_tokens;
   load.fp8_fast_accumulation = config.fp8_fast_accumulation;
   load.graphs = config.cuda_graphs;
+  load.early_grids = config.cuda_early_grids;
   return load;
 }
 

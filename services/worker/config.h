@@ -50,6 +50,7 @@ struct WorkerConfig {
   bool deterministic = false;
   bool fp8_fast_accumulation = false;
   bool cuda_graphs = true;
+  bool cuda_early_grids = true;
 };
 
 // Either a configuration or the exit code: 0 after --help or --version, 2 after a bad command

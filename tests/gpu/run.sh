@@ -42,7 +42,7 @@ packed=build/gpu
 archive=$packed.tar.xz
 stages=(smoke models tests memcheck sanitize ops steps serve hf variants xid)
 all_shapes="qwen3-0.6b llama-3.1-8b llama-3.2-1b"
-smoke_tests=(gpu_device_test gpu_nccl_test gpu_model_test gpu_hf_test)
+smoke_tests=(gpu_device_test gpu_early_grids_test gpu_nccl_test gpu_model_test gpu_hf_test)
 hf_models=data/models/hf_tiny_random
 max_bytes=$((64 << 20))
 
@@ -325,6 +325,7 @@ fi
 for shape in ${wanted[steps]:-}; do
   need_model steps "$shape" || continue
   step_bench "step-$shape" "$shape"
+  step_bench "step-$shape-late-grids" "$shape" --early_grids=0
   for weights in $hopper int8; do step_bench "step-$shape-$weights" "$shape" --weights="$weights"; done
   for kv in fp8 int8; do step_bench "step-$shape-kv-$kv" "$shape" --kv_dtype="$kv"; done
 done

@@ -93,6 +93,9 @@ TEST(PlanLoadTest, OnOtherDevicesTheLoaderPlansTheKvCache) {
   EXPECT_TRUE(PlanLoad(config, 0)->fp8_fast_accumulation);
   config.cuda_graphs = false;
   EXPECT_FALSE(PlanLoad(config, 0)->graphs);
+  EXPECT_TRUE(plan->early_grids);
+  config.cuda_early_grids = false;
+  EXPECT_FALSE(PlanLoad(config, 0)->early_grids);
 }
 
 TEST(PlanLoadTest, TheKvCacheTakesWhatTheContainerHasAndNeverMore) {
