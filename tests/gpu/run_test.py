@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/gpu/run.sh, with small scripts in the place of programs, compilers and the device: what it runs
 and in which order, what it calls a failure, and that results are whole however it ends."""
+import itertools
 import os
 import pathlib
 import shutil
@@ -13,9 +14,13 @@ import tempfile
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-PROGRAMS = ["gpu_device_test", "gpu_nccl_test", "gpu_model_test", "gpu_hf_test", "gpu_backend_test",
-            "gpu_xid_test", "ops_bench", "score_tokens", "step_bench", "continuo-worker",
-            "continuo-gateway", "continuo", "continuo-make-model"]
+# The folder of the build that each program comes from.
+BUILT = {
+    "tests": ["gpu_device_test", "gpu_early_grids_test", "gpu_nccl_test", "gpu_model_test", "gpu_hf_test",
+              "gpu_backend_test", "gpu_xid_test"],
+    "bench": ["ops_bench", "score_tokens", "step_bench"],
+    "bin": ["continuo-worker", "continuo-gateway", "continuo", "continuo-make-model"],
+}
 # Says that it ran, then does what $FAKE/NAME says.
 FAKE = """#!/bin/bash
 name=$(basename "$0")
@@ -69,7 +74,7 @@ class RunTest(unittest.TestCase):
 
     def archive(self):
         folder = self.base / "gpu"
-        for name in PROGRAMS:
+        for name in itertools.chain(*BUILT.values()):
             self.program(folder / "bin" / name)
         (folder / "commit").write_text("abc\n")
         (self.root / "build").mkdir(exist_ok=True)
@@ -111,8 +116,9 @@ class RunTest(unittest.TestCase):
             self.assertEqual(ran.count(line), 1)
         results = self.results()
         for name in ("backend-Rows.txt", "sanitizer-racecheck.txt", "ops_bench.txt", "ops_bench-late-chains.txt",
-                     "step-qwen3-0.6b-fp8.txt", "serve-llama-3.1-8b-off-256.txt", "hf-llama-3.2-1b.txt",
-                     "gpu_xid_test.txt", "summary.txt", "gpu-state.txt"):
+                     "step-qwen3-0.6b-fp8.txt", "step-qwen3-0.6b-late-grids.txt",
+                     "serve-llama-3.1-8b-off-256.txt", "hf-llama-3.2-1b.txt", "gpu_xid_test.txt", "summary.txt",
+                     "gpu-state.txt"):
             self.assertIn(name, results)
         one = [line for line in ran if line.startswith("continuo bench") and "--concurrency=1 " in line]
         self.assertTrue(all("--requests=16 " in line for line in one), one)
@@ -208,7 +214,7 @@ class RunTest(unittest.TestCase):
         self.run_stages("ops", PATH=f"{self.path}:{tools}")
 
     def pack(self, code=0):
-        for folder, names in (("tests", PROGRAMS[:6]), ("bench", PROGRAMS[6:9]), ("bin", PROGRAMS[9:])):
+        for folder, names in BUILT.items():
             for name in names:
                 self.program(self.root / "build/cuda" / folder / name)
         models = self.base / "data/models/hf_tiny_random"
