@@ -25,6 +25,8 @@ struct ReplicaOptions {
   // CUDA: whether a kernel may be started while the one before it ends; no result depends on it. Of
   // the whole process: alike for all replicas.
   bool early_grids = true;
+  // CUDA: as CudaBackendOptions::warpgroup_attention.
+  bool warpgroup_attention = false;
   // CUDA with several ranks: called where a failure cannot be ended, since a device hangs, and so
   // do threads that wait for it. It ends the process. Null: the process is aborted.
   std::function<void(const absl::Status&)> on_stuck;

@@ -241,13 +241,14 @@ __device__ void Score(float (&scores)[S::kSlice / 8][4], const typename S::Numbe
   }
 }
 
-// Scores become weights, what was summed up is scaled to the new maximum. `begin` is the slice's
-// first position; all_seen: every query sees all of it. `scales` are those of values that are
-// bytes, by which weights are multiplied once they are summed; where a row does not see a position
-// its weight is 0 whatever the scale, which is NaN where the value was not finite. few_queries:
-// there are none but the first 8, of the others nothing is used.
+// Scores become weights; what was summed up so far is to be multiplied by `shrink`, for the new
+// maximum, of queries r and r + 8. `begin` is the slice's first position; all_seen: every query
+// sees all of it. `scales` are those of values that are bytes, by which weights are multiplied once
+// they are summed; where a row does not see a position its weight is 0 whatever the scale, which is
+// NaN where the value was not finite. few_queries: there are none but the first 8, of the others
+// nothing is used.
 template <typename S>
-__device__ void Weigh(Accumulator<S>& acc, float (&scores)[S::kSlice / 8][4],
+__device__ void Weigh(Accumulator<S>& acc, float (&shrink)[2], float (&scores)[S::kSlice / 8][4],
                       const AttentionStep& step, int32_t begin, bool all_seen,
                       [[maybe_unused]] const float* scales, bool few_queries) {
   const int c = static_cast<int>(threadIdx.x) % 4 * 2;
@@ -266,6 +267,7 @@ __device__ void Weigh(Accumulator<S>& acc, float (&scores)[S::kSlice / 8][4],
   const float unit = (step.softcap > 0 ? 1 : step.scale) * kLog2E;
   CONTINUO_UNROLL
   for (int half = 0; half < 2; ++half) {
+    shrink[half] = 1;
     if (half == 1 && few_queries) break;
     if (!all_seen) {
       const int32_t first = acc.first[half] - begin - c, last = acc.last[half] - begin - c;
@@ -287,7 +289,7 @@ __device__ void Weigh(Accumulator<S>& acc, float (&scores)[S::kSlice / 8][4],
     max = fmaxf(max, ShuffleXor(max, 2));
     max = fmaxf(acc.max[half], max * unit);
     const float origin = max == kLowest ? 0 : max;
-    const float shrink = Exp2(acc.max[half] - origin);  // 0 at first
+    shrink[half] = Exp2(acc.max[half] - origin);  // 0 at first
     acc.max[half] = max;
     float weight = 0;
     CONTINUO_UNROLL
@@ -303,12 +305,18 @@ __device__ void Weigh(Accumulator<S>& acc, float (&scores)[S::kSlice / 8][4],
         if constexpr (S::kHasScales) score = is_seen ? score * scale.at[j] : 0;
       }
     }
-    acc.weight[half] = acc.weight[half] * shrink + weight;
-    if (!AnyLane(shrink != 1)) continue;
+    acc.weight[half] = acc.weight[half] * shrink[half] + weight;
+  }
+}
+template <typename S>
+__device__ void ShrinkSums(Accumulator<S>& acc, const float (&shrink)[2]) {
+  CONTINUO_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    if (!AnyLane(shrink[half] != 1)) continue;
     CONTINUO_UNROLL
     for (int i = 0; i < S::kDim / 8; ++i) {
-      acc.sums[i][half * 2] *= shrink;
-      acc.sums[i][half * 2 + 1] *= shrink;
+      acc.sums[i][half * 2] *= shrink[half];
+      acc.sums[i][half * 2 + 1] *= shrink[half];
     }
   }
 }

@@ -43,6 +43,9 @@ struct CudaBackendOptions {
   // Unless given: where that is faster, which is measured at the first one of a shape; never those
   // of MatMul.
   std::optional<bool> few_rows;
+  // Whether attention of prompts is by warpgroups' products where the device has them (compute
+  // capability 9.0), nothing is `deterministic`, and keys and values are no bytes.
+  bool warpgroup_attention = false;
   // Of int8 or int4 weights that are made bf16 at a time, for a product of many rows: little enough
   // to stay in the device's second cache (50 MB on an H100) until they are read.
   size_t slice_bytes = size_t{16} << 20;

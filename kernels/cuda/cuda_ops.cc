@@ -8,6 +8,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kv_ops.h"
+#include "kernels/cuda/prompt_attention.h"
 #include "kernels/cuda/rope.h"
 #include "kernels/cuda/row_ops.h"
 #include "kernels/cuda/span_attention.h"
@@ -199,9 +200,12 @@ void CudaBackend::TileAttentionOf(Tensor out, Tensor q, const PagedKv& kv,
   const int64_t max_kv_len = step.max_blocks * kv.block_size;
   const size_t least = MinTileAttentionScratch(step.num_kv_heads, step.head_dim, max_kv_len);
   auto* const scratch = static_cast<float*>(Scratch(std::max(least, scratch_.bytes())));
+  const Device& device = options_.device;
+  const bool warpgroups = options_.warpgroup_attention && device.major == 9 && device.minor == 0 &&
+                          kept == q.dtype && HasPromptAttention(step.head_dim);
   const TileAttentionPlan plan =
-      PlanTileAttention(step, max_kv_len, options_.device.num_multiprocessors, scratch_.bytes(),
-                        single, options_.deterministic);
+      PlanTileAttention(step, max_kv_len, device.num_multiprocessors, scratch_.bytes(), single,
+                        options_.deterministic, warpgroups);
   CONTINUO_CHECK(SizeOf(kept) == 1 || kept == q.dtype);
   Enqueue("TileAttention", [&] {
     return WithNumber(q.dtype, [&]<typename Number>() {

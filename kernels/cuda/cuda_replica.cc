@@ -61,7 +61,8 @@ absl::StatusOr<Replica::Rank> CudaReplica::MakeRank(int rank, int num_threads) {
       CudaBackend::Make({.device = device,
                          .num_threads = num_threads,
                          .deterministic = options_.deterministic,
-                         .fp8_fast_accumulation = options_.fp8_fast_accumulation});
+                         .fp8_fast_accumulation = options_.fp8_fast_accumulation,
+                         .warpgroup_attention = options_.warpgroup_attention});
   if (!backend.ok()) {
     // The others wait for this rank.
     if (group_ != nullptr) group_->Fail(backend.status());

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <type_traits>
 
+#include "kernels/cuda/attention_results.h"
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/byte_tile.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/prompt_attention.h"
 #include "services/base/check.h"
 
 namespace continuo::cuda {
@@ -29,54 +31,6 @@ template <typename Number, typename Element>
 using Small256 = Shape<Number, Element, 256, 1, 2, 32>;
 template <typename Number, typename Element>
 using Large256 = Shape<Number, Element, 256, 2, 1, 32>;
-
-// Where a block's results go: rows of out, or, for a split, places in scratch.
-template <typename Number>
-struct Results {
-  Number* out;
-  float* sums;     // [place, head_dim]; null: to out
-  float* weights;  // [place, 2]: maximum and sum of weights
-  int64_t first_place;
-
-  __device__ void Weight(int query, float max, float weight) const {
-    if (sums == nullptr) return;
-    weights[(first_place + query) * 2] = max;
-    weights[(first_place + query) * 2 + 1] = weight;
-  }
-  // Two elements, d and d + 1, of a query's sums.
-  __device__ void Sums(const AttentionStep& step, const QueryTile& tile, int query, int d, float a,
-                       float b, float weight) const {
-    if (sums != nullptr) {
-      float* const to = sums + (first_place + query) * step.head_dim + d;
-      to[0] = a;
-      to[1] = b;
-      return;
-    }
-    Number* const to =
-        out + (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d;
-    *reinterpret_cast<uint32_t*>(to) = RoundPair<Number>(a / weight, b / weight);
-  }
-};
-
-template <typename S>
-__device__ void WriteWarp(const Accumulator<S>& acc, const Results<typename S::Number>& results,
-                          const AttentionStep& step, const QueryTile& tile, int first_query) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  CONTINUO_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const int query = first_query + lane / 4 + half * 8;
-    if (query >= tile.num_pairs) continue;
-    if (lane % 4 == 0) results.Weight(query, acc.max[half], acc.weight[half]);
-    CONTINUO_UNROLL
-    for (int i = 0; i < S::kDim / 8; ++i) {
-      const int d = i * 8 + lane % 4 * 2;
-      if (d < step.head_dim) {
-        results.Sums(step, tile, query, d, acc.sums[i][half * 2], acc.sums[i][half * 2 + 1],
-                     acc.weight[half]);
-      }
-    }
-  }
-}
 
 // The warps that shared out the positions meet in shared memory, in ascending order.
 template <typename S>
@@ -199,13 +153,14 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
     const unsigned char* elements = stages + stage * S::kStageBytes;
     const auto slice = static_cast<int32_t>(begin) + first;
     const bool all_seen = slice >= all_first && slice + S::kSlice <= all_end;
-    float scores[S::kSlice / 8][4];
+    float scores[S::kSlice / 8][4], shrink[2];
     if constexpr (S::kIsDirect) {
       const auto* const scales =
           reinterpret_cast<const float*>(elements + 2 * S::kTile * S::kDim) + first;
       ScoreBytes<S>(scores, warp_queries, elements, first);
       ScaleScores<S>(scores, scales);
-      Weigh<S>(acc, scores, step, slice, all_seen, scales + S::kTile, few_queries);
+      Weigh<S>(acc, shrink, scores, step, slice, all_seen, scales + S::kTile, few_queries);
+      ShrinkSums<S>(acc, shrink);
       AddByteValues<S>(acc, scores, elements + S::kTile * S::kDim, first);
     } else {
       if constexpr (S::kHasScales) {
@@ -222,7 +177,8 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
           elements + S::kTileBytes - S::kScaleBytes + first * sizeof(float));
       Score<S>(scores, warp_queries, keys);
       if constexpr (S::kHasScales) ScaleScores<S>(scores, scales);
-      Weigh<S>(acc, scores, step, slice, all_seen, scales + S::kTile, few_queries);
+      Weigh<S>(acc, shrink, scores, step, slice, all_seen, scales + S::kTile, few_queries);
+      ShrinkSums<S>(acc, shrink);
       AddValues<S>(acc, scores, values);
     }
     // Before the stage is filled again, unless all warps have passed it.
@@ -240,13 +196,13 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
 // counts is in shared memory, [num_splits]. Bound by reading their sums.
 template <typename Number>
 __global__ void CONTINUO_BLOCK_OF(kMergeThreads)
-    MergeSplitsKernel(Number* out, AttentionStep step, int tile_size, TileAttentionPlan plan,
-                      int64_t first_tile, const float* split_sums, const float* split_weights) {
+    MergeSplitsKernel(Number* out, AttentionStep step, TileAttentionPlan plan, int64_t first_tile,
+                      const float* split_sums, const float* split_weights) {
   BeginGrid();
   const int kv_head = static_cast<int>(blockIdx.y), query = static_cast<int>(blockIdx.z);
   const int num_splits = plan.num_splits, places = plan.places;
   const int thread = static_cast<int>(threadIdx.x);
-  const QueryTile tile = TileOf(step, kv_head, tile_size, plan.small_tiles, first_tile);
+  const QueryTile tile = TileOf(step, kv_head, plan.tile_size, plan.small_tiles, first_tile);
   if (query >= tile.num_pairs) return;
   const int64_t first =
       (int64_t{blockIdx.x} * step.num_kv_heads + kv_head) * num_splits * places + query;
@@ -281,32 +237,6 @@ __global__ void CONTINUO_BLOCK_OF(kMergeThreads)
   }
 }
 
-template <typename S>
-cudaError_t Run(typename S::Number* out, const typename S::Number* q,
-                const KvLayout<const typename S::Element>& kv, const AttentionStep& step,
-                const TileAttentionPlan& plan, int64_t num_tiles, float* scratch,
-                cudaStream_t stream) {
-  const auto heads = static_cast<unsigned>(step.num_kv_heads);
-  const auto splits = static_cast<unsigned>(plan.num_splits);
-  for (int64_t first = 0; first < num_tiles; first += plan.tiles_per_launch) {
-    const auto tiles = static_cast<unsigned>(std::min(plan.tiles_per_launch, num_tiles - first));
-    const int64_t places = int64_t{tiles} * heads * splits * plan.places;
-    float* const sums = splits == 1 ? nullptr : scratch + places * 2;
-    const cudaError_t error =
-        Launch("TileAttention", TileAttentionKernel<S>, dim3(tiles, heads, splits), S::kThreads,
-               S::kSharedBytes, stream, out, q, kv,
-               Divisor::Of(static_cast<uint32_t>(kv.block_size)), step, plan, first, sums, scratch);
-    if (error != cudaSuccess) return error;
-    if (splits == 1) continue;
-    const cudaError_t merged =
-        Launch("MergeSplits", MergeSplitsKernel<typename S::Number>,
-               dim3(tiles, heads, static_cast<unsigned>(plan.places)), kMergeThreads,
-               splits * sizeof(float), stream, out, step, S::kQueries, plan, first, sums, scratch);
-    if (merged != cudaSuccess) return merged;
-  }
-  return cudaSuccess;
-}
-
 int TileSize(int head_dim, bool small) {
   using T = uint16_t;  // any
   return small            ? Small128<T, T>::kQueries
@@ -320,10 +250,49 @@ int MaxHeads(const AttentionStep& step) {
   return heads;
 }
 
-int64_t TilesOf(const AttentionStep& step, bool small_tiles) {
+int64_t TilesOf(const AttentionStep& step, bool small_tiles, int tile_size) {
   return small_tiles ? step.num_seqs
-                     : NumTiles(step.rows, step.num_seqs, MaxHeads(step),
-                                TileSize(step.head_dim, /*small=*/false));
+                     : NumTiles(step.rows, step.num_seqs, MaxHeads(step), tile_size);
+}
+
+// launch_tiles(sums, weights, first, n) launches a kernel for n tiles from the first on.
+template <typename Number, typename Tiles>
+cudaError_t RunTiles(Number* out, const AttentionStep& step, const TileAttentionPlan& plan,
+                     float* scratch, cudaStream_t stream, const Tiles& launch_tiles) {
+  const auto heads = static_cast<unsigned>(step.num_kv_heads);
+  const auto splits = static_cast<unsigned>(plan.num_splits);
+  const int64_t num_tiles = TilesOf(step, plan.small_tiles, plan.tile_size);
+  for (int64_t first = 0; first < num_tiles; first += plan.tiles_per_launch) {
+    const auto tiles = static_cast<unsigned>(std::min(plan.tiles_per_launch, num_tiles - first));
+    const int64_t places = int64_t{tiles} * heads * splits * plan.places;
+    float* const sums = splits == 1 ? nullptr : scratch + places * 2;
+    if (const cudaError_t error = launch_tiles(sums, scratch, first, tiles); error != cudaSuccess) {
+      return error;
+    }
+    if (splits == 1) continue;
+    const cudaError_t merged =
+        Launch("MergeSplits", MergeSplitsKernel<Number>,
+               dim3(tiles, heads, static_cast<unsigned>(plan.places)), kMergeThreads,
+               splits * sizeof(float), stream, out, step, plan, first, sums, scratch);
+    if (merged != cudaSuccess) return merged;
+  }
+  return cudaSuccess;
+}
+
+template <typename S>
+cudaError_t Run(typename S::Number* out, const typename S::Number* q,
+                const KvLayout<const typename S::Element>& kv, const AttentionStep& step,
+                const TileAttentionPlan& plan, float* scratch, cudaStream_t stream) {
+  CONTINUO_CHECK(plan.tile_size == S::kQueries);
+  return RunTiles(out, step, plan, scratch, stream,
+                  [&](float* sums, float* weights, int64_t first, unsigned tiles) {
+                    return Launch("TileAttention", TileAttentionKernel<S>,
+                                  dim3(tiles, static_cast<unsigned>(step.num_kv_heads),
+                                       static_cast<unsigned>(plan.num_splits)),
+                                  S::kThreads, S::kSharedBytes, stream, out, q, kv,
+                                  Divisor::Of(static_cast<uint32_t>(kv.block_size)), step, plan,
+                                  first, sums, weights);
+                  });
 }
 
 int64_t BytesPerTile(int num_kv_heads, int head_dim, int places, int64_t num_splits) {
@@ -347,19 +316,22 @@ bool FitsSmallTiles(const AttentionStep& step) {
 
 TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_len,
                                     int num_multiprocessors, size_t scratch_bytes, bool single,
-                                    bool deterministic) {
+                                    bool deterministic, bool warpgroups) {
   TileAttentionPlan plan;
   plan.small_tiles = single && !deterministic;
-  plan.places = plan.small_tiles ? MaxHeads(step) : TileSize(step.head_dim, false);
-  const int64_t num_tiles = TilesOf(step, plan.small_tiles);
+  plan.warpgroups = warpgroups && !plan.small_tiles && !deterministic;
+  plan.tile_size = plan.warpgroups ? kPromptQueries : TileSize(step.head_dim, plan.small_tiles);
+  plan.places = plan.small_tiles ? MaxHeads(step) : plan.tile_size;
+  const int64_t num_tiles = TilesOf(step, plan.small_tiles, plan.tile_size);
   if (deterministic) {
     plan.split_tokens = kFixedSplit;
     plan.num_splits = static_cast<int>(FixedSplits(max_kv_len));
   } else {
     // As many blocks as the device takes at once, where that makes no split shorter than what it
     // costs; and twice as many where splits are still long, so that few are left for the end.
-    constexpr int64_t kAtOnce = 3, kWorthIt = 128, kLong = 512;
-    const int64_t all = kAtOnce * num_multiprocessors;
+    const int64_t at_once = plan.warpgroups ? 1 : 3;
+    constexpr int64_t kWorthIt = 128, kLong = 512;
+    const int64_t all = at_once * num_multiprocessors;
     const int64_t blocks = std::max<int64_t>(1, num_tiles * step.num_kv_heads);
     const auto wanted = [&](int64_t total, int64_t tokens) {
       return std::min((total + blocks - 1) / blocks, max_kv_len / tokens);
@@ -367,10 +339,12 @@ TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_le
     int64_t splits = std::max(wanted(all, kWorthIt), wanted(2 * all, kLong));
     // Sequences that are much longer than the others would be alone in the end: splits have a
     // length then, by which the others have few that are not empty.
+    // Of tiles of twice as many queries these fit where the splits of `deterministic` do.
     constexpr int64_t kLongest = 4096, kMostLongest = 16;
+    static_assert(kLongest >= 4 * kFixedSplit && kPromptQueries <= 128);
     const int64_t of_longest = std::min((max_kv_len + kLongest - 1) / kLongest, kMostLongest);
     if (splits < of_longest) {
-      constexpr int64_t kUnit = 64;  // a multiple of every tile's positions
+      constexpr int64_t kUnit = 128;  // a multiple of every tile's positions
       splits = of_longest;
       plan.split_tokens = ((max_kv_len + splits - 1) / splits + kUnit - 1) / kUnit * kUnit;
     }
@@ -395,14 +369,23 @@ cudaError_t TileAttention(Number* out, const Number* q, const KvLayout<const Ele
                           const AttentionStep& step, const TileAttentionPlan& plan, float* scratch,
                           cudaStream_t stream) {
   if (step.rows == 0 || step.num_heads == 0 || step.num_kv_heads == 0) return cudaSuccess;
+  if constexpr (std::is_same_v<Number, Element>) {
+    if (plan.warpgroups) {
+      return RunTiles(out, step, plan, scratch, stream,
+                      [&](float* sums, float* weights, int64_t first, unsigned tiles) {
+                        return PromptAttention(out, q, kv, step, plan, first, tiles, sums, weights,
+                                               stream);
+                      });
+    }
+  }
+  CONTINUO_CHECK(!plan.warpgroups);
   const bool small = plan.small_tiles;
-  const int64_t num_tiles = TilesOf(step, small);
   const auto run = step.head_dim <= 64
                        ? (small ? Run<Small64<Number, Element>> : Run<Large64<Number, Element>>)
                    : step.head_dim <= 128
                        ? (small ? Run<Small128<Number, Element>> : Run<Large128<Number, Element>>)
                        : (small ? Run<Small256<Number, Element>> : Run<Large256<Number, Element>>);
-  return run(out, q, kv, step, plan, num_tiles, scratch, stream);
+  return run(out, q, kv, step, plan, scratch, stream);
 }
 
 #define INSTANTIATE(Number, Element)                                                         \

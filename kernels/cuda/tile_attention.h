@@ -27,6 +27,8 @@ namespace continuo::cuda {
 struct TileAttentionPlan {
   bool small_tiles = false;  // 16 queries, the warps sharing out the positions, a tile for each
                              // sequence; else 64 (32 where heads are larger than 128)
+  bool warpgroups = false;   // by PromptAttention, 128 queries
+  int tile_size = 0;         // that number of queries
   int places = 0;            // of a tile's queries in scratch
   int num_splits = 1;
   int64_t split_tokens = 0;  // as SeenBy's
@@ -42,10 +44,10 @@ bool FitsSmallTiles(const AttentionStep& step);
 
 // scratch_bytes: of what is handed to TileAttention. max_kv_len: no sequence is longer. single:
 // each sequence has one row, and FitsSmallTiles. deterministic: tiles of one size, splits at fixed
-// positions.
+// positions. warpgroups: prompts may be PromptAttention's, where it is not.
 TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_len,
                                     int num_multiprocessors, size_t scratch_bytes, bool single,
-                                    bool deterministic);
+                                    bool deterministic, bool warpgroups);
 
 // At least so much scratch.
 size_t MinTileAttentionScratch(int num_kv_heads, int head_dim, int64_t max_kv_len);

@@ -128,6 +128,9 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Switch("cuda_early_grids", &c.cuda_early_grids,
                "Kernels are started while the ones before them end, where the device can; no token "
                "depends on it");
+  flags.Switch("cuda_warpgroup_attention", &c.cuda_warpgroup_attention,
+               "Attention of prompts is by products of warpgroups on H100 and H200, unless tokens "
+               "are deterministic or the KV cache is of bytes");
 }
 
 int BadCommandLine(std::string_view text) {
@@ -179,6 +182,7 @@ LoadOptions CommonLoad(const WorkerConfig& config) {
   load.fp8_fast_accumulation = config.fp8_fast_accumulation;
   load.graphs = config.cuda_graphs;
   load.early_grids = config.cuda_early_grids;
+  load.warpgroup_attention = config.cuda_warpgroup_attention;
   return load;
 }
 

@@ -51,6 +51,7 @@ struct WorkerConfig {
   bool fp8_fast_accumulation = false;
   bool cuda_graphs = true;
   bool cuda_early_grids = true;
+  bool cuda_warpgroup_attention = false;
 };
 
 // Either a configuration or the exit code: 0 after --help or --version, 2 after a bad command

@@ -275,6 +275,19 @@ TEST_F(GpuBackendTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
   }
 }
 
+TEST_F(GpuBackendTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
+  const auto devices = cuda::FindDevices(std::array{0});
+  ASSERT_TRUE(devices.ok());
+  auto backend = cuda::CudaBackend::Make({.device = devices->front(), .warpgroup_attention = true});
+  ASSERT_TRUE(backend.ok());
+  backend_ = *std::move(backend);
+  CheckPromptAttention(b());
+  for (const DType type : kNumbers) {
+    CheckAttention(b(), {{700, 700}, {2000, 130}}, Heads(32, 8, 128), type, 16);
+    CheckAttention(b(), {{9000, 300}}, Heads(16, 8, 128), type, 16);
+  }
+}
+
 TEST_F(GpuBackendTest, StrangeKeysAndValuesReachTheRowsThatSeeThemAlone) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops of a CUDA device beside what its memory and its cores give in the same run:
 //   ops_bench [--device=cuda:0] [--deterministic] [--fp8_fast_accumulation] [--late_grids]
-//             [--only=GROUP] [--json=FILE] [--list]
+//     [--warpgroup_attention] [--only=GROUP] [--json=FILE] [--list]
 // Groups: ceilings, rows, chains, products, attention, draws. --late_grids: no kernel is started
 // before the one in front of it has ended. --list tells the device and ends.
 // Each figure is the median of 7 rounds; a round is one CUDA graph of many calls, so that the
@@ -26,9 +26,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "cuda_runtime_api.h"
 #include "kernels/backend.h"
 #include "kernels/bfloat16.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device.h"
 #include "kernels/cuda/early_grids.h"
 #include "tests/gpu/case_runner.h"
 
@@ -470,11 +473,22 @@ class Bench : public CaseSource {
   std::vector<void*> arguments_, host_arguments_;
 };
 
+absl::StatusOr<std::unique_ptr<Backend>> WithWarpgroups(const BackendOptions& options) {
+  const auto indices = cuda::ParseDevices(options.device);
+  if (!indices.ok()) return indices.status();
+  const auto devices = cuda::FindDevices(*indices);
+  if (!devices.ok()) return devices.status();
+  return cuda::CudaBackend::Make({.device = devices->front(),
+                                  .deterministic = options.deterministic,
+                                  .fp8_fast_accumulation = options.fp8_fast_accumulation,
+                                  .warpgroup_attention = true});
+}
+
 int Main(int argc, char** argv) {
   BackendOptions options;
   options.device = "cuda:0";
   std::string json, only;
-  bool list = false;
+  bool list = false, warpgroup_attention = false;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     if (arg.rfind("--device=", 0) == 0) {
@@ -487,6 +501,8 @@ int Main(int argc, char** argv) {
       options.deterministic = true;
     } else if (arg == "--fp8_fast_accumulation") {
       options.fp8_fast_accumulation = true;
+    } else if (arg == "--warpgroup_attention") {
+      warpgroup_attention = true;
     } else if (arg == "--late_grids") {
       cuda::AllowEarlyGrids(false);
     } else if (arg == "--list") {
@@ -497,7 +513,7 @@ int Main(int argc, char** argv) {
     }
   }
   const auto open = [&]() -> std::unique_ptr<Backend> {
-    auto backend = MakeBackend(options);
+    auto backend = warpgroup_attention ? WithWarpgroups(options) : MakeBackend(options);
     if (backend.ok()) return *std::move(backend);
     std::fprintf(stderr, "%s\n", backend.status().ToString().c_str());
     return nullptr;

@@ -321,11 +321,14 @@ if [ -n "${wanted[ops]:-}" ]; then
   LINES_SHOWN=40 step ops_bench 300 "$bin/ops_bench" --json="$out/ops_bench.json"
   LINES_SHOWN=2 step ops_bench-late-chains 30 "$bin/ops_bench" --late_grids --only=chains \
     --json="$out/ops_bench-late-chains.json"
+  LINES_SHOWN=20 step ops_bench-warpgroups 60 "$bin/ops_bench" --warpgroup_attention --only=attention \
+    --json="$out/ops_bench-warpgroups.json"
 fi
 for shape in ${wanted[steps]:-}; do
   need_model steps "$shape" || continue
   step_bench "step-$shape" "$shape"
   step_bench "step-$shape-late-grids" "$shape" --early_grids=0
+  step_bench "step-$shape-warpgroups" "$shape" --warpgroup_attention=1
   for weights in $hopper int8; do step_bench "step-$shape-$weights" "$shape" --weights="$weights"; done
   for kv in fp8 int8; do step_bench "step-$shape-kv-$kv" "$shape" --kv_dtype="$kv"; done
 done

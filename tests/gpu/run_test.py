@@ -116,7 +116,8 @@ class RunTest(unittest.TestCase):
             self.assertEqual(ran.count(line), 1)
         results = self.results()
         for name in ("backend-Rows.txt", "sanitizer-racecheck.txt", "ops_bench.txt", "ops_bench-late-chains.txt",
-                     "step-qwen3-0.6b-fp8.txt", "step-qwen3-0.6b-late-grids.txt",
+                     "ops_bench-warpgroups.txt", "step-qwen3-0.6b-fp8.txt",
+                     "step-qwen3-0.6b-late-grids.txt", "step-qwen3-0.6b-warpgroups.txt",
                      "serve-llama-3.1-8b-off-256.txt", "hf-llama-3.2-1b.txt", "gpu_xid_test.txt", "summary.txt",
                      "gpu-state.txt"):
             self.assertIn(name, results)
@@ -160,6 +161,7 @@ class RunTest(unittest.TestCase):
         self.does("gpu_nccl_test", "tail -f /dev/null")
         output = self.run_stages("smoke", "ops", "serve:qwen3-0.6b", code=1, CONTINUO_GPU_SECONDS="2")
         self.assertIn("failed: gpu_nccl_test; left out: gpu_model_test gpu_hf_test ops_bench ops_bench-late-chains "
+                      "ops_bench-warpgroups "
                       "make-qwen3-0.6b serve of qwen3-0.6b", output)
         self.assertIn("== gpu_nccl_test: cut off", output)
 

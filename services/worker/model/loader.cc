@@ -341,6 +341,7 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
                                 .deterministic = options.deterministic,
                                 .fp8_fast_accumulation = options.fp8_fast_accumulation,
                                 .early_grids = options.early_grids,
+                                .warpgroup_attention = options.warpgroup_attention,
                                 .on_stuck = options.on_stuck}));
   const int num_ranks = replica->num_ranks();
   ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoad(options, num_ranks));

@@ -27,7 +27,8 @@ struct LoadOptions {
   int threads = 1;             // of all ranks together; each has at least one
   bool deterministic = false;  // these as BackendOptions has them
   bool fp8_fast_accumulation = false;
-  bool early_grids = true;  // as ReplicaOptions::early_grids
+  bool early_grids = true;  // these as ReplicaOptions has them
+  bool warpgroup_attention = false;
   // auto (as stored; fp16 becomes fp32), fp32, bf16, fp16, int8, int4, fp8. Activations are bf16
   // where weights are, or are stored so and quantised here, or are quantised for a CUDA device;
   // fp16 where weights are; else fp32.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // step_bench --model=DIR [--threads=2] [--weights=bf16] [--kv_dtype=auto] [--isa=auto]
 //   [--tensor_parallel=1] [--device=cpu] [--deterministic=1] [--fp8_fast_accumulation=1]
-//   [--early_grids=1] [--decode=1,4,16,32,64]
-//   [--context=128] [--prefill=512,4096] [--chunk=512] [--rounds=5] [--clock=cpu] [--json=FILE]
+//   [--early_grids=1] [--warpgroup_attention=0] [--decode=1,4,16,32,64] [--context=128]
+//   [--prefill=512,4096] [--chunk=512] [--rounds=5] [--clock=cpu] [--json=FILE]
 // Whole steps of a model, greedy. decode/B: one row of each of B sequences with --context tokens in
 // the cache. prefill/R: a prompt of R tokens, --chunk rows a step. On the CPU the read bandwidth
 // and the peaks of what the path multiplies with are measured in turn with the steps, and medians
@@ -136,6 +136,7 @@ int Main(const Flags& flags) {
   options.deterministic = flags.Get("deterministic", 0) != 0;
   options.fp8_fast_accumulation = flags.Get("fp8_fast_accumulation", 0) != 0;
   options.early_grids = flags.Get("early_grids", 1) != 0;
+  options.warpgroup_attention = flags.Get("warpgroup_attention", 0) != 0;
   options.max_context_tokens = longest;
   options.num_blocks = std::max(sequences * decode_blocks, prompt_blocks);
   options.max_batch_tokens = std::max(chunk, sequences);

@@ -77,6 +77,26 @@ inline void CheckAttention(Backend& b, std::vector<PagedCase::Sequence> sequence
              {4 * score_error + 2 * weight_error + kAttentionSpan * 2 * 0x1p-23});
 }
 
+// Prompts beside others, as PromptAttention takes them or leaves them to the other kernels: heads
+// that fill a matrix's parts and that do not, tiles of several sequences' rows and of a part of one
+// row's heads, splits.
+inline void CheckPromptAttention(Backend& b) {
+  for (const DType type : kNumbers) {
+    for (const int dim : {64, 128}) {
+      CheckAttention(b, {{300, 300}, {3, 3}, {140, 33}}, Heads(4, 2, dim), type, 16);
+    }
+    for (const int dim : {8, 72, 120}) {
+      CheckAttention(b, {{130, 70}, {1, 1}, {257, 2}}, Heads(3, 1, dim), type, 7);
+    }
+    CheckAttention(b, {{400, 90}}, Heads(2, 2, 128, 130), type, 5);  // a window
+    AttentionParams capped = Heads(4, 2, 64);
+    capped.softcap = 5;
+    CheckAttention(b, {{200, 60}}, capped, type, 16);
+    CheckAttention(b, {{1100, 3}, {5, 2}}, Heads(4, 2, 128, 600), type, 16);  // in splits
+    CheckAttention(b, {{4200, 2}, {300, 2}, {9, 2}}, Heads(2, 1, 64), type, 16);
+  }
+}
+
 // The same of caches of bytes, whose rows lie at 16 bytes or, of other sizes of heads and blocks,
 // at 4.
 inline void CheckAttentionOverBytes(Backend& b, std::vector<PagedCase::Sequence> sequences,

@@ -39,12 +39,14 @@ void WeighAndSeeNothing(State* before, State* after, float largest, float scale,
     acc.last[half] = 15;
   }
   float scores[2][4] = {{largest, -3, 0.3f, largest}, {1, -1, 2, 0.1f}};
-  Weigh<Tile>(acc, scores, step, 0, true, nullptr, false);
+  float shrink[2];
+  Weigh<Tile>(acc, shrink, scores, step, 0, true, nullptr, false);
   for (int half = 0; half < 2; ++half) acc.sums[0][half * 2] = 0.1f * static_cast<float>(lane + 1);
   before[lane] = {acc.sums[0][0], acc.max[0], acc.weight[0]};
   for (int i = 0; i < tiles; ++i) {
     float unseen[2][4] = {{5, 6, 7, 8}, {9, 10, 11, 12}};
-    Weigh<Tile>(acc, unseen, step, 64, false, nullptr, false);
+    Weigh<Tile>(acc, shrink, unseen, step, 64, false, nullptr, false);
+    ShrinkSums<Tile>(acc, shrink);
   }
   after[lane] = {acc.sums[0][0], acc.max[0], acc.weight[0]};
 }
@@ -98,7 +100,7 @@ AttentionStep StepOf(int num_seqs) {
 TileAttentionPlan PlanOf(int num_seqs, int64_t max_kv_len) {
   return PlanTileAttention(StepOf(num_seqs), max_kv_len, /*num_multiprocessors=*/132,
                            size_t{64} << 20,
-                           /*single=*/true, /*deterministic=*/false);
+                           /*single=*/true, /*deterministic=*/false, /*warpgroups=*/true);
 }
 
 TEST(TileAttentionPlanTest, FewSequencesAreSplitToFillTheDevice) {
@@ -116,7 +118,7 @@ TEST(TileAttentionPlanTest, ALongSequenceIsSplitBesideManyOthers) {
     const TileAttentionPlan plan = PlanOf(256, max_kv_len);
     EXPECT_GE(plan.num_splits, 2);
     EXPECT_GE(plan.split_tokens, 4096);
-    EXPECT_EQ(plan.split_tokens % 64, 0);
+    EXPECT_EQ(plan.split_tokens % 128, 0);
     EXPECT_GE(plan.split_tokens * plan.num_splits, max_kv_len);
   }
 }

@@ -440,6 +440,21 @@ TEST_F(CudaBackendTest, AttentionIsSplitWhereTilesAreFew) {
   }
 }
 
+TEST_F(CudaBackendTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
+  MakeWith({.warpgroup_attention = true});
+  CheckPromptAttention(b());
+  EXPECT_EQ(CudaShim::NumCalls(0, "TileAttention"), 0);
+  EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
+  // Others than they are for.
+  const int before = CudaShim::NumCalls(0, "PromptAttention");
+  CheckAttention(b(), {{130, 1}, {3, 1}}, Heads(4, 2, 64), DType::kBF16, 16);
+  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 256), DType::kBF16, 16);
+  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 64), DType::kBF16, 16, DType::kF8);
+  MakeWith({.deterministic = true, .warpgroup_attention = true});
+  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 64), DType::kBF16, 16);
+  EXPECT_EQ(CudaShim::NumCalls(0, "PromptAttention"), before);
+}
+
 TEST_F(CudaBackendTest, SequencesOfOneRowHaveSmallTilesBesidePromptsToo) {
   const auto launches = [&](std::vector<PagedCase::Sequence> sequences, bool deterministic) {
     Make(deterministic);

@@ -136,7 +136,7 @@ TEST(GridRunnerTest, AGridThatNoDeviceTakesIsRefused) {
   Stream stream = *Stream::Make(0);
   EXPECT_NE(Launch("kernel", Leave, dim3(0), kWarp, 0, stream.get()), cudaSuccess);
   EXPECT_NE(Launch("kernel", Leave, dim3(1), 2048, 0, stream.get()), cudaSuccess);
-  EXPECT_NE(Launch("kernel", Leave, dim3(1), kWarp, 100 << 10, stream.get()), cudaSuccess);
+  EXPECT_NE(Launch("kernel", Leave, dim3(1), kWarp, 228 << 10, stream.get()), cudaSuccess);
   EXPECT_EQ(CudaShim::Violations().size(), 3u);
   EXPECT_THAT(CudaShim::Violations()[0], HasSubstr("no device takes"));
 }

@@ -12,6 +12,9 @@ import sys
 ARCHITECTURES = {"sm_80", "sm_90a"}
 # And how many of them there are.
 TENSOR_CORE_KERNELS = {"TileAttentionKernel": 36, "FewRowsMatMulKernel": 32, "ExpertMatMulKernel": 32}
+# Those of warpgroups, for sm_90a alone: in the loop and before it products are in one go, since the
+# compiler puts a wait behind each one where it cannot follow what registers hold.
+WARPGROUP_KERNELS = {"PromptAttentionKernel": 4}
 # Instructions in the loop over positions, for heads of 128 on sm_90a: of decoding, what a
 # multiprocessor does in the time that the keys and values of 64 positions take from memory is about
 # 1,100 to 1,600 a warp with bf16 and half of that with bytes; a third or more of a loop is for soft
@@ -31,6 +34,11 @@ class Function:
 
     def products(self) -> int:
         return sum(bool(re.search(r"\b(HMMA|HGMMA)\b", text)) for _, text in self.instructions)
+
+    def waits_of_warpgroups(self) -> tuple:
+        """How many products of warpgroups there are, and how many waits for them."""
+        return tuple(sum(word in text for _, text in self.instructions)
+                     for word in ("HGMMA", "WARPGROUP.DEPBAR"))
 
     def begins_before_memory(self) -> bool:
         """Whether all of it that touches the device's memory comes after the wait of BeginGrid."""
@@ -79,6 +87,12 @@ def main() -> int:
             if len(counts) != number or 0 in counts:
                 errors.append(f"{kernel} for {architecture}: instructions of tensor cores in "
                               f"{counts}, {number} kernels are expected")
+    for kernel, number in WARPGROUP_KERNELS.items():
+        # Scores and values of a tile in the loop, and of one each outside; a wait for each group.
+        counts = sorted(f.waits_of_warpgroups() for (a, n), f in functions.items()
+                        if a == "sm_90a" and kernel in n)
+        if counts != sorted([(2 * (dim // 16 + 8), 4) for dim in (64, 128)] * (number // 2)):
+            errors.append(f"{kernel}: products of warpgroups and waits for them are {counts}")
     for (architecture, name), function in functions.items():
         if architecture == "sm_90a" and not function.begins_before_memory():
             errors.append(f"{name} reads or writes memory before BeginGrid, or has none")
@@ -92,7 +106,7 @@ def main() -> int:
         if found := re.match(r"\s*Function (\S+):", line):
             name = found[1]
         elif found := re.search(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", line):
-            if any(k in name for k in TENSOR_CORE_KERNELS) and (found[2], found[3]) != ("0", "0"):
+            if any(k in name for k in [*TENSOR_CORE_KERNELS, *WARPGROUP_KERNELS]) and (found[2], found[3]) != ("0", "0"):
                 errors.append(f"{name} keeps {found[2]} bytes on its stack, {found[3]} in local memory")
     for error in errors:
         print(error)

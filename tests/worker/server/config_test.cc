@@ -96,6 +96,9 @@ TEST(PlanLoadTest, OnOtherDevicesTheLoaderPlansTheKvCache) {
   EXPECT_TRUE(plan->early_grids);
   config.cuda_early_grids = false;
   EXPECT_FALSE(PlanLoad(config, 0)->early_grids);
+  EXPECT_FALSE(plan->warpgroup_attention);
+  config.cuda_warpgroup_attention = true;
+  EXPECT_TRUE(PlanLoad(config, 0)->warpgroup_attention);
 }
 
 TEST(PlanLoadTest, TheKvCacheTakesWhatTheContainerHasAndNeverMore) {

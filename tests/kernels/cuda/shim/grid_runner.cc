@@ -3,7 +3,7 @@
 // stream's thread. Between two barriers a warp goes as far as it can before the next one moves, in
 // an order that changes, so that a missing barrier changes results. Copies to shared memory leave
 // NaN where they go until they are awaited, since they may arrive at any time; shared memory is NaN
-// at first.
+// at first. Products of warpgroups leave NaN in what they add to, and read when they are awaited.
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -13,12 +13,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/warpgroup.h"
 #include "services/base/check.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
@@ -31,6 +33,11 @@ namespace {
 constexpr size_t kStackBytes = 128 << 10;
 constexpr size_t kGuardBytes = 256;  // behind shared memory
 constexpr unsigned char kGuard = 0xa5;
+// What a block may have: on compute capability 8.6 and 8.9, and on 9.0.
+constexpr size_t kMaxShared = 99 << 10, kMostShared = 227 << 10;
+// Where shared memory begins, as descriptors of matrices have it: not at a multiple of what they
+// ask for.
+constexpr uint32_t kSharedAddress = 1024 + 176;
 
 enum class State : uint8_t { kRunnable, kAtWarp, kAtBlock, kDone };
 
@@ -38,6 +45,16 @@ struct Copy {
   void* to;
   const void* from;
   size_t bytes;
+  size_t group;
+};
+
+// A thread's part of a product of a warpgroup.
+struct Product {
+  float (*d)[4];
+  int n8;             // columns of d in eights
+  const uint32_t* a;  // or, where that is null, a_matrix
+  uint64_t a_matrix, b;
+  bool b_is_transposed, adds, is_f16;
   size_t group;
 };
 
@@ -63,6 +80,12 @@ struct Fiber {
   size_t num_groups = 0;     // ended
   size_t num_exchanges = 0;
   bool has_begun = false;
+
+  std::vector<Product> products;                    // not awaited
+  std::map<float (*)[4], std::vector<float>> sums;  // what they add to
+  size_t num_product_groups = 0;                    // ended
+  bool may_multiply = false;                        // since BeginProducts
+  bool has_unshown_copies = false;                  // since ShowToProducts
 };
 
 // What a lane shows to its warp: a value, an address or fragments.
@@ -81,6 +104,7 @@ struct Runner {
   const std::function<void()>* thread = nullptr;
   std::vector<unsigned char> shared;  // and what aligns it, and a guard
   size_t shared_bytes = 0;
+  bool has_warpgroups = false;  // whether the grid has begun a product of theirs
   // Twice, in turns: a lane that is ahead shows the next thing while others read the last.
   std::vector<std::array<Shown, 2>> shown;
 
@@ -106,6 +130,7 @@ void RunFiber() {
     (*runner.thread)();
     Fiber& fiber = *runner.fibers[runner.current];
     if (!fiber.copies.empty()) Broken("a thread ends before its copies");
+    if (!fiber.products.empty()) Broken("a thread ends before its products");
     if (!fiber.has_begun) Broken("a thread ends without BeginGrid");
     fiber.state = State::kDone;
     Switch(fiber.stop, runner.scheduler);
@@ -153,8 +178,8 @@ void RunBlock(Runner& runner, bool backwards) {
   for (int i = 0; i < n; ++i) {
     Fiber& fiber = *runner.fibers[i];
     fiber.state = State::kRunnable;
-    fiber.num_groups = fiber.num_exchanges = 0;
-    fiber.has_begun = false;
+    fiber.num_groups = fiber.num_exchanges = fiber.num_product_groups = 0;
+    fiber.has_begun = fiber.may_multiply = fiber.has_unshown_copies = false;
   }
   std::fill(runner.shared.begin(), runner.shared.end(), 0xff);
   unsigned char* const guard = runner.SharedMemory() + runner.shared_bytes;
@@ -182,6 +207,7 @@ void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<
   runner.num_threads = threads;
   runner.thread = &thread;
   runner.shared_bytes = shared_bytes;
+  runner.has_warpgroups = false;
   runner.shared.resize(shared_bytes + 256 + kGuardBytes);
   runner.shown.resize(threads);
   while (static_cast<int>(runner.fibers.size()) < threads) {
@@ -206,6 +232,9 @@ void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<
         backwards = !backwards;
       }
     }
+  }
+  if (shared_bytes > kMaxShared && !runner.has_warpgroups) {
+    Broken("more shared memory than all devices have");
   }
 }
 
@@ -359,6 +388,7 @@ void AwaitCopies(int groups) {
   Fiber& fiber = *runner.fibers[runner.current];
   const auto arrived = [&](const Copy& copy) {
     if (copy.group + static_cast<size_t>(groups) >= fiber.num_groups) return false;
+    fiber.has_unshown_copies = true;
     if (copy.from == nullptr) {
       std::memset(copy.to, 0, copy.bytes);
     } else {
@@ -370,12 +400,160 @@ void AwaitCopies(int groups) {
                      fiber.copies.end());
 }
 
+uint32_t SharedAddress(const void* shared) {
+  return kSharedAddress + static_cast<uint32_t>(static_cast<const unsigned char*>(shared) -
+                                                TheRunner().SharedMemory());
+}
+void ShowToProducts() {
+  Runner& runner = TheRunner();
+  runner.fibers[runner.current]->has_unshown_copies = false;
+}
+void BeginProducts() {
+  Runner& runner = TheRunner();
+  runner.fibers[runner.current]->may_multiply = true;
+  runner.has_warpgroups = true;
+}
+void EndProducts() {
+  Runner& runner = TheRunner();
+  ++runner.fibers[runner.current]->num_product_groups;
+}
+
+namespace {
+
+// An element of a matrix in shared memory, swizzled by 128 bytes (PTX ISA, matrix descriptor and
+// canonical layouts): k along its rows, or, of one that is transposed, row after row.
+uint16_t MatrixElement(uint64_t matrix, int n, int k, bool is_transposed) {
+  if (matrix >> 62 != 1) Broken("a matrix that is not swizzled by 128 bytes");
+  const auto bytes = [matrix](int shift) {
+    return static_cast<int>(matrix >> shift & 0x3fff) << 4;
+  };
+  const int leading = bytes(16), stride = bytes(32);
+  const int place =
+      bytes(0) + (is_transposed ? n / 64 * leading + n % 64 * 2 + k / 8 * stride + k % 8 * 128
+                                : n / 8 * stride + n % 8 * 128 + k * 2);
+  const int swizzled = place ^ (place >> 7 & 7) << 4;
+  const void* const element =
+      TheRunner().SharedMemory() + (swizzled - static_cast<int>(kSharedAddress));
+  CheckShared(element, sizeof(uint16_t));
+  return Element(element, 0);
+}
+
+// A thread's part of a product: rows r and r + 8 of its warp's 16, columns c and c + 1 of each
+// eight.
+template <typename Number>
+void Multiply(Runner& runner, const Product& product, std::vector<float>& sums) {
+  const int lane = runner.current % kWarp, r = lane / 4, c = lane % 4 * 2;
+  double rows[2][16];
+  if (product.a != nullptr) {
+    Shown shown;
+    std::copy_n(product.a, 4, shown.words);
+    const size_t turn = Exchange(runner, shown);
+    for (int k = 0; k < 16; ++k) {
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t pair = OfLane(runner, turn, r * 4 + k % 8 / 2).words[half + k / 8 * 2];
+        rows[half][k] = k % 2 == 0 ? Low<Number>(pair) : High<Number>(pair);
+      }
+    }
+  } else {
+    for (int k = 0; k < 16; ++k) {
+      for (int half = 0; half < 2; ++half) {
+        const int row = runner.current / kWarp % 4 * 16 + r + half * 8;
+        rows[half][k] = Low<Number>(MatrixElement(product.a_matrix, row, k, false));
+      }
+    }
+  }
+  for (int column = 0; column < 2 * product.n8; ++column) {
+    double of_column[16];
+    for (int k = 0; k < 16; ++k) {
+      of_column[k] = Low<Number>(
+          MatrixElement(product.b, column / 2 * 8 + c + column % 2, k, product.b_is_transposed));
+    }
+    for (int half = 0; half < 2; ++half) {
+      float& to = sums[static_cast<size_t>(column / 2 * 4 + half * 2 + column % 2)];
+      double sum = product.adds ? to : 0;
+      for (int k = 0; k < 16; ++k) sum += rows[half][k] * of_column[k];
+      to = static_cast<float>(sum);
+    }
+  }
+}
+
+void StartProduct(Product product) {
+  Runner& runner = TheRunner();
+  Fiber& fiber = *runner.fibers[runner.current];
+  if (!fiber.may_multiply) Broken("a product before BeginProducts");
+  for (int i = 0; i < runner.num_threads; ++i) {
+    if (runner.fibers[i]->has_unshown_copies) Broken("a product of copies that it may not see");
+  }
+  product.group = fiber.num_product_groups;
+  float* const d = &product.d[0][0];
+  std::vector<float>& sums = fiber.sums[product.d];
+  if (sums.empty()) sums.assign(d, d + product.n8 * 4);
+  std::fill_n(d, product.n8 * 4, NAN);
+  fiber.products.push_back(product);
+}
+
+}  // namespace
+
+void AwaitProducts(int groups) {
+  Runner& runner = TheRunner();
+  Fiber& fiber = *runner.fibers[runner.current];
+  size_t n = 0;
+  for (const Product& product : fiber.products) {
+    if (product.group + static_cast<size_t>(groups) >= fiber.num_product_groups) break;
+    std::vector<float>& sums = fiber.sums[product.d];
+    if (product.is_f16) {
+      Multiply<Half>(runner, product, sums);
+    } else {
+      Multiply<uint16_t>(runner, product, sums);
+    }
+    ++n;
+  }
+  fiber.products.erase(fiber.products.begin(), fiber.products.begin() + static_cast<int64_t>(n));
+  std::erase_if(fiber.sums, [&](const auto& sums) {
+    for (const Product& product : fiber.products) {
+      if (product.d == sums.first) return false;
+    }
+    std::copy(sums.second.begin(), sums.second.end(), &sums.first[0][0]);
+    return true;
+  });
+  fiber.may_multiply = false;
+}
+
+template <typename Number>
+void StartScores(float (*d)[4], uint64_t a, uint64_t b, bool adds) {
+  StartProduct({.d = d,
+                .n8 = 16,
+                .a = nullptr,
+                .a_matrix = a,
+                .b = b,
+                .b_is_transposed = false,
+                .adds = adds,
+                .is_f16 = std::is_same_v<Number, Half>,
+                .group = 0});
+}
+template void StartScores<uint16_t>(float (*)[4], uint64_t, uint64_t, bool);
+template void StartScores<Half>(float (*)[4], uint64_t, uint64_t, bool);
+
+template <typename Number>
+void StartValues(float (*d)[4], int n8, const uint32_t (&a)[4], uint64_t b) {
+  StartProduct({.d = d,
+                .n8 = n8,
+                .a = &a[0],
+                .a_matrix = 0,
+                .b = b,
+                .b_is_transposed = true,
+                .adds = true,
+                .is_f16 = std::is_same_v<Number, Half>,
+                .group = 0});
+}
+template void StartValues<uint16_t>(float (*)[4], int, const uint32_t (&)[4], uint64_t);
+template void StartValues<Half>(float (*)[4], int, const uint32_t (&)[4], uint64_t);
+
 cudaError_t RunGrid(const char* name, dim3 grid, int threads, size_t shared_bytes,
                     cudaStream_t stream, std::function<void()> thread) {
   // What a device would refuse.
-  constexpr size_t kMaxShared = 99 << 10;  // of compute capability 8.6 and 8.9; others have more
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535 ||
-      threads < 1 || threads > 1024 || threads % kWarp != 0 || shared_bytes > kMaxShared) {
+      threads < 1 || threads > 1024 || threads % kWarp != 0 || shared_bytes > kMostShared) {
     return testing::CudaShim::Refuse(absl::StrCat(name, ": a grid that no device takes"));
   }
   return testing::CudaShim::Launch(name, stream, [=, thread = std::move(thread)] {
