@@ -41,11 +41,13 @@ class Function:
                      for word in ("HGMMA", "WARPGROUP.DEPBAR"))
 
     def begins_before_memory(self) -> bool:
-        """Whether all of it that touches the device's memory comes after the wait of BeginGrid."""
-        for _, text in self.instructions:
-            if re.search(r"\bACQBULK\b", text):
-                return True
-            if re.search(r"\b(LD|LDG|LDGSTS|ST|STG|ATOM|ATOMG|RED|REDG)\b", text):
+        """Whether it waits as BeginGrid does, always and before all that touches the device's memory
+        or leaves the kernel, and lets the next grid begin."""
+        for i, (_, text) in enumerate(self.instructions):
+            if re.match(r"ACQBULK\b", text):
+                return any(re.match(r"PREEXIT\b", later) for _, later in self.instructions[i:])
+            if re.search(r"\b(LD|LDG|LDGSTS|ST|STG|ATOM|ATOMG|RED|REDG|TEX|TLD|SULD|SUST|UBLKCP|UTMA\w*"
+                         r"|EXIT|RET|CALL|ACQBULK)\b", text):
                 return False
         return False
 
@@ -102,11 +104,29 @@ def main() -> int:
         if len(loops) != 1 or not 0 < loops[0] <= most:
             errors.append(f"{shape}: loops of {loops} instructions, one of at most {most} is expected")
 
+    # What newer devices make their code of.
+    num_waits, name = 0, ""
+    for line in cuobjdump("-ptx").splitlines():
+        if found := re.search(r"\.entry (\w+)", line):
+            if name:
+                errors.append(f"the PTX of {name} does not wait")
+            name = found[1]
+        elif name and "griddepcontrol.wait;" in line:
+            name = ""
+            num_waits += 1
+        elif name and re.search(r"\b((ld|st|atom|red)\S*\.global|(ld|st)\.(v\d\.)?[bfsu]\d|cp\.async"
+                                r"|ret\b|exit\b)", line):
+            errors.append(f"the PTX of {name} has {line.strip()} before it waits")
+            name = ""
+    if name or num_waits * len(ARCHITECTURES) != len(functions):
+        errors.append(f"PTX of {num_waits} kernels waits, {len(functions)} are compiled, {name}")
+
     for line in cuobjdump("-res-usage").splitlines():
         if found := re.match(r"\s*Function (\S+):", line):
             name = found[1]
         elif found := re.search(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", line):
-            if any(k in name for k in [*TENSOR_CORE_KERNELS, *WARPGROUP_KERNELS]) and (found[2], found[3]) != ("0", "0"):
+            on_tensor_cores = any(k in name for k in [*TENSOR_CORE_KERNELS, *WARPGROUP_KERNELS])
+            if on_tensor_cores and (found[2], found[3]) != ("0", "0"):
                 errors.append(f"{name} keeps {found[2]} bytes on its stack, {found[3]} in local memory")
     for error in errors:
         print(error)
