@@ -49,8 +49,8 @@ __device__ inline void BeginGrid() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-// Asks for the cache line around an address of memory that no kernel writes, for the device's second
-// cache. May come before BeginGrid, and is nothing on devices where no grid begins early.
+// Asks for the cache line around an address of memory that no kernel writes, for the device's
+// second cache. May come before BeginGrid, and is nothing on devices where no grid begins early.
 __device__ inline void Prefetch([[maybe_unused]] const void* from) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
