@@ -130,7 +130,8 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, 1)
                           AttentionStep step, TileAttentionPlan plan, int64_t first_tile,
                           float* split_sums, float* split_weights) {
   BeginGrid();
-  if (!kHasWarpgroups) return;  // never launched there
+  RequireWarpgroups();
+  if (!kHasWarpgroups) return;
   using Number = typename S::Number;
   unsigned char* const queries =
       SharedMemory() + (-SharedAddress(SharedMemory()) & (S::kAlignment - 1));

@@ -39,6 +39,11 @@ CONTINUO_HOST_DEVICE constexpr uint64_t Behind(uint64_t matrix, int bytes) {
 
 #ifdef __CUDACC__
 
+// A kernel that is started where its code has none of it fails, as a fault of the device.
+__device__ inline void RequireWarpgroups() {
+  if (!kHasWarpgroups) __trap();
+}
+
 // Of shared memory, as descriptors have it.
 __device__ inline uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -168,6 +173,7 @@ __device__ inline void StartValues(float (&)[n][4], const uint32_t (&)[4], uint6
 
 #else
 
+inline void RequireWarpgroups() {}
 uint32_t SharedAddress(const void* shared);
 void ShowToProducts();
 void BeginProducts();
