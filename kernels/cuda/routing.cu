@@ -95,8 +95,8 @@ __global__ void PickExpertsKernel(RouteArrays routes, const float* all_logits, i
 // One block: each of its warps has a slice of the entries and counts its experts; then every warp
 // knows where its entries of an expert begin, and hands out places in the order of rows, 32 entries
 // at a time.
-__global__ void OrderEntriesKernel(RouteArrays routes, int64_t num_entries, int num_experts,
-                                   int per_row) {
+__global__ void CONTINUO_BLOCK_OF(kMaxThreads)
+    OrderEntriesKernel(RouteArrays routes, int64_t num_entries, int num_experts, int per_row) {
   BeginGrid();
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const int warp = thread / kWarp, lane = thread % kWarp, num_warps = threads / kWarp;

@@ -18,7 +18,6 @@
 namespace continuo::cuda {
 namespace {
 
-// NVML returns by then, so that the thread can end.
 // NVML returns by then from one turn of all sets, so that the thread can end.
 constexpr unsigned kWaitMilliseconds = 100;
 // Errors in a row after which NVML is asked no more of a device; a second of them at least.
