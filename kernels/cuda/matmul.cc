@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/matmul.h"
 
+#include <bit>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,8 +17,8 @@ namespace {
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what cuBLAS's manual asks for on Hopper
 constexpr size_t kMaxPlans = 16384;
 constexpr int64_t kFixedRows = 128;  // for which a deterministic algorithm is picked
-// What it has to compute, too: a worker finds out when it plans a product, not in the middle of its
-// work.
+// What it has to compute, too, so that products in parts are rare; with one row there is always a
+// part that it computes.
 constexpr int64_t kCheckedRows[] = {1, 2, 16, 129, 4096};
 constexpr int kMaxCandidates = 16;
 
@@ -86,6 +87,9 @@ MatMul::~MatMul() {
 
 absl::Status MatMul::Error(cublasStatus_t status, absl::string_view what) const {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+    return CudaStatus(cudaErrorMemoryAllocation, device_, what);
+  }
   return absl::InternalError(absl::StrCat("cuda:", device_, ": ", what, ": ",
                                           cublasLtGetStatusString(status), " (",
                                           cublasLtGetStatusName(status), ")"));
@@ -206,11 +210,8 @@ absl::StatusOr<const MatMul::Plan*> MatMul::PlanFor(const Key& key) {
   plan.algorithm = fixed->second;
   if (plan.algorithm.has_value()) {
     ASSIGN_OR_RETURN(const bool computes, Computes(*plan.algorithm, plan));
-    // Another algorithm would have other bits.
-    if (!computes) {
-      return Error(CUBLAS_STATUS_NOT_SUPPORTED,
-                   absl::StrCat("the algorithm of other rows for ", NameOf(key)));
-    }
+    plan.in_parts = !computes && key[kRows] > 1;  // another algorithm would have other bits
+    if (!computes && !plan.in_parts) plan.algorithm.reset();
   }
   return &(plans_[key] = plan);
 }
@@ -270,6 +271,19 @@ absl::Status MatMul::Multiply(const Key& key, void* out, const void* x, const fl
   ASSIGN_OR_RETURN(const Plan* const plan, PlanFor(key));
   if (!plan->algorithm.has_value()) {
     return Error(CUBLAS_STATUS_NOT_SUPPORTED, absl::StrCat("no algorithm for ", NameOf(key)));
+  }
+  if (plan->in_parts) {
+    Key first = key, rest = key;
+    first[kRows] = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(key[kRows] - 1)));
+    rest[kRows] = key[kRows] - first[kRows];
+    RETURN_IF_ERROR(Multiply(first, out, x, x_scales, w, w_scales, stream));
+    const auto behind = [&](const void* data, int64_t row_elements, Part type) {
+      const size_t row_bytes = static_cast<size_t>(row_elements) * SizeOf(DType(key[type]));
+      return static_cast<const char*>(data) + static_cast<size_t>(first[kRows]) * row_bytes;
+    };
+    return Multiply(rest, const_cast<char*>(behind(out, key[kOutStride], kOutType)),
+                    behind(x, key[kK], kXType),
+                    x_scales == nullptr ? nullptr : x_scales + first[kRows], w, w_scales, stream);
   }
   Plan p = *plan;
   if (key[kHasScales] != 0) RETURN_IF_ERROR(SetScales(p, x_scales, w_scales));

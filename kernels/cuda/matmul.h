@@ -57,8 +57,8 @@ class MatMul {
   // those that have none are f32. out's rows lie side by side, at 16 bytes. Needs compute
   // capability 9.0, where cuBLASLt has algorithms with scales for some shapes: see Has.
   absl::Status Run(Tensor out, const Fp8Matrix& x, const Fp8Matrix& w, cudaStream_t stream);
-  // Whether there is an algorithm for a product; where deterministic one for all numbers of rows,
-  // Internal where that does not compute these. Enqueues nothing.
+  // Whether there is an algorithm for a product; where deterministic one for all numbers of rows.
+  // Enqueues nothing.
   absl::StatusOr<bool> Has(const MatMulShape& shape);
 
  private:
@@ -69,6 +69,8 @@ class MatMul {
     cublasLtMatmulDescOpaque_t product;
     cublasLtMatrixLayoutOpaque_t w, x, out;
     std::optional<cublasLtMatmulAlgo_t> algorithm;  // where there is one
+    // It computes other numbers of rows, so that these are two products.
+    bool in_parts = false;
   };
 
   MatMul(int device, const MatMulOptions& options) : device_(device), options_(options) {}
