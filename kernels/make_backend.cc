@@ -67,6 +67,13 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& optio
   return NoSuchDevice(options.device);
 }
 
+void PrepareDevices([[maybe_unused]] const std::string& device) {
+#if CONTINUO_CUDA
+  const absl::StatusOr<std::vector<int>> indices = cuda::ParseDevices(device);
+  if (indices.ok()) cuda::PrepareLibraries(*indices);
+#endif
+}
+
 absl::StatusOr<std::unique_ptr<Replica>> MakeReplica(const ReplicaOptions& options) {
   if (options.device == "cpu") {
     return std::make_unique<cpu::CpuReplica>(options.num_ranks, options.isa, cpu::FindNumaNodes());

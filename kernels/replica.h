@@ -45,7 +45,8 @@ struct BlockRequest {
   int64_t min_blocks = 1;  // that hold one sequence of the longest context
   int64_t max_blocks = 0;
   int64_t wanted = 0;  // 0: as many as there is room for
-  // What steps take of the devices is known, so less stays free for what is not.
+  // What steps take of the devices is known, or will be before there are blocks: less stays free
+  // for what is not.
   bool is_measured = false;
 };
 
@@ -76,6 +77,10 @@ class Replica {
   // What each rank's device has free now, in bytes; empty without has_device_memory.
   virtual absl::StatusOr<std::vector<int64_t>> FreeBytes() const { return std::vector<int64_t>(); }
 };
+
+// What the libraries of these devices read from the environment, where it does not say otherwise.
+// Once, before the first other call of kernels/ and while the process has one thread.
+void PrepareDevices(const std::string& device);
 
 // InvalidArgument names a device that this build or machine does not have, and what it has.
 absl::StatusOr<std::unique_ptr<Replica>> MakeReplica(const ReplicaOptions& options);

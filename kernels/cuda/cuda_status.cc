@@ -10,11 +10,14 @@ namespace continuo::cuda {
 absl::Status CudaStatus(cudaError_t error, int device, absl::string_view what) {
   if (error == cudaSuccess) return absl::OkStatus();
   (void)cudaGetLastError();
-  const std::string message =
-      absl::StrCat("cuda:", device, ": ", what, ": ", cudaGetErrorString(error), " (",
-                   cudaGetErrorName(error), ")");
-  if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(message);
-  return absl::InternalError(message);
+  std::string message = absl::StrCat("cuda:", device, ": ", what, ": ", cudaGetErrorString(error),
+                                     " (", cudaGetErrorName(error), ")");
+  if (error != cudaErrorMemoryAllocation) return absl::InternalError(message);
+  size_t free = 0, total = 0;
+  if (cudaSetDevice(device) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess) {
+    absl::StrAppend(&message, "; ", free, " of the device's ", total, " bytes are free");
+  }
+  return absl::ResourceExhaustedError(message);
 }
 
 absl::Status SetDevice(int device) {

@@ -7,9 +7,9 @@
 
 namespace continuo::cuda {
 
-// OK, or "cuda:1: <what>: out of memory (cudaErrorMemoryAllocation)", which is ResourceExhausted;
-// what else fails is Internal. The error is taken from the calling thread's last error, so that a
-// kernel launched later is not blamed for it.
+// OK, or "cuda:1: <what>: out of memory (cudaErrorMemoryAllocation); 512 of the device's 4096 bytes
+// are free", which is ResourceExhausted; what else fails is Internal. The error is taken from the
+// calling thread's last error, so that a kernel launched later is not blamed for it.
 absl::Status CudaStatus(cudaError_t error, int device, absl::string_view what);
 
 // Makes `device` the calling thread's.

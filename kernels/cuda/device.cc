@@ -2,6 +2,7 @@
 #include "kernels/cuda/device.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -99,6 +100,13 @@ absl::StatusOr<std::vector<int>> ParseDevices(std::string_view device) {
     return refuse(absl::StrCat("it names ", n, " devices, and there must be 1, 2, 4 or 8"));
   }
   return indices;
+}
+
+void PrepareLibraries(std::span<const int> indices) {
+  if (indices.size() < 2) return;
+  constexpr int kKeep = 0;  // what is set
+  setenv("CUDA_MODULE_LOADING", "EAGER", kKeep);
+  setenv("NCCL_RUNTIME_CONNECT", "0", kKeep);
 }
 
 absl::StatusOr<std::vector<Device>> FindDevices(std::span<const int> indices) {

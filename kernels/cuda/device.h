@@ -28,6 +28,12 @@ struct Device {
 // 4 or 8.
 absl::StatusOr<std::vector<int>> ParseDevices(std::string_view device);
 
+// What CUDA and NCCL are to do at start where a process has several devices, by environment
+// variables that nobody has set: load kernels and connect ranks. At their first use, in the middle
+// of a step, either may wait for a device whose collective waits for another rank, and keep that
+// rank from launching its own (CUDA C++ Programming Guide, lazy loading). Before CUDA's first call.
+void PrepareLibraries(std::span<const int> indices);
+
 // The devices of these indices, and that this build runs on them. FailedPrecondition: no driver,
 // one too old, no device, a device too old; InvalidArgument: an index that the machine does not
 // have.

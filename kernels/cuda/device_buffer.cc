@@ -12,15 +12,8 @@ absl::StatusOr<DeviceBuffer> DeviceBuffer::Make(int device, size_t bytes) {
   if (bytes == 0) return DeviceBuffer();
   RETURN_IF_ERROR(SetDevice(device));
   void* data = nullptr;
-  const cudaError_t error = cudaMalloc(&data, bytes);
-  if (error == cudaErrorMemoryAllocation) {
-    size_t free = 0, total = 0;
-    RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), device, "cudaMemGetInfo"));
-    return CudaStatus(
-        error, device,
-        absl::StrCat("cudaMalloc of ", bytes, " bytes where ", free, " of ", total, " are free"));
-  }
-  RETURN_IF_ERROR(CudaStatus(error, device, absl::StrCat("cudaMalloc of ", bytes, " bytes")));
+  RETURN_IF_ERROR(CudaStatus(cudaMalloc(&data, bytes), device,
+                             absl::StrCat("cudaMalloc of ", bytes, " bytes")));
   return DeviceBuffer(data, bytes);
 }
 

@@ -209,10 +209,13 @@ absl::StatusOr<int> PlanBlocks(const LoadOptions& options, const LoadPlan& plan,
                                          options.max_batch_tokens, *ranks[rank].backend),
          .block = BlockNeeds(options, plan, rank)});
   }
+  // What steps take besides is measured before the blocks that are wanted are taken.
+  const bool is_measured = wanted > 0 && options.warm_up_sequences > 0;
   ASSIGN_OR_RETURN(const int64_t blocks,
                    replica.PlanBlocks(needs, {.min_blocks = plan.min_blocks,
                                               .max_blocks = MaxBlocks(options),
-                                              .wanted = wanted}));
+                                              .wanted = wanted,
+                                              .is_measured = is_measured}));
   return static_cast<int>(blocks);
 }
 
@@ -223,13 +226,15 @@ absl::Status WarmUpWith(const LoadOptions& options, int context_length, int num_
                  .max_sequences = options.warm_up_sequences,
                  .context_length = context_length,
                  .block_size = options.block_size,
-                 .spare_block = num_blocks},
+                 .spare_block = num_blocks,
+                 .on_stuck = options.on_stuck},
                 [&](int rows) { return runner.Repeats(rows); });
 }
 
 // Warms the devices up with a KV cache of the spare block alone, sees what their graphs take, and
-// gives the cache what is left beside that: made anew, graphs take as much again.
-absl::StatusOr<int> MeasureBlocks(const LoadOptions& options, const LoadPlan& plan,
+// gives the cache `wanted` blocks or, where that is 0, what is left beside that: made anew, graphs
+// take as much again.
+absl::StatusOr<int> MeasureBlocks(const LoadOptions& options, const LoadPlan& plan, int wanted,
                                   Replica& replica, Executor& executor,
                                   std::span<ModelRunner* const> runners,
                                   std::vector<RankMemory>& memory) {
@@ -247,6 +252,7 @@ absl::StatusOr<int> MeasureBlocks(const LoadOptions& options, const LoadPlan& pl
   ASSIGN_OR_RETURN(const int64_t blocks,
                    replica.PlanBlocks(needs, {.min_blocks = plan.min_blocks,
                                               .max_blocks = MaxBlocks(options),
+                                              .wanted = wanted,
                                               .is_measured = true}));
   for (ModelRunner* const runner : runners) {
     RETURN_IF_ERROR(runner->ResizeCache(static_cast<int>(blocks)));
@@ -255,8 +261,8 @@ absl::StatusOr<int> MeasureBlocks(const LoadOptions& options, const LoadPlan& pl
   return static_cast<int>(blocks);
 }
 
-// All ranks, and *num_blocks, which is 0 where the devices' memory decides; it stays so where that
-// is measured later.
+// All ranks, and *num_blocks, which is 0 where the devices' memory decides; it is so too where
+// steps are measured before there are blocks.
 absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const LoadOptions& options,
                                                                       const LoadPlan& plan,
                                                                       Replica& replica,
@@ -277,7 +283,7 @@ absl::StatusOr<std::vector<std::unique_ptr<ModelRunner>>> MakeRunners(const Load
     RETURN_IF_ERROR(CheckKeeps(*rank.backend, plan.kv_dtype, plan.activations));
   }
   if (replica.has_device_memory()) {
-    const bool later = options.cache_later || (options.warm_up_sequences > 0 && *num_blocks == 0);
+    const bool later = options.cache_later || options.warm_up_sequences > 0;
     ASSIGN_OR_RETURN(*num_blocks, PlanBlocks(options, plan, *num_blocks, replica, ranks));
     if (later) *num_blocks = 0;  // but for the spare one, until it is known what is left
   }
@@ -347,7 +353,8 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
   ASSIGN_OR_RETURN(const LoadPlan plan, PlanLoad(options, num_ranks));
   ASSIGN_OR_RETURN(int num_blocks, NumBlocks(options, plan, replica->has_device_memory()));
   const bool warms_up = replica->has_device_memory() && options.warm_up_sequences > 0;
-  const bool measures = warms_up && num_blocks == 0 && !options.cache_later;
+  const bool measures = warms_up && !options.cache_later;
+  const int wanted_blocks = num_blocks;
   LoadedModel loaded;
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ModelRunner>> runners,
                    MakeRunners(options, plan, *replica, &num_blocks, &loaded.fingerprint.weights));
@@ -382,8 +389,8 @@ absl::StatusOr<LoadedModel> LoadExecutor(const LoadOptions& options) {
   }
   loaded.ranks.resize(ranks.size());
   if (measures) {
-    ASSIGN_OR_RETURN(num_blocks,
-                     MeasureBlocks(options, plan, *replica, *loaded.executor, ranks, loaded.ranks));
+    ASSIGN_OR_RETURN(num_blocks, MeasureBlocks(options, plan, wanted_blocks, *replica,
+                                               *loaded.executor, ranks, loaded.ranks));
   } else if (warms_up) {
     RETURN_IF_ERROR(
         WarmUpWith(options, plan.config.context_length, num_blocks, *loaded.executor, *ranks[0]));

@@ -2,9 +2,13 @@
 #include "services/worker/model/warm_up.h"
 
 #include <algorithm>
+#include <future>
 #include <span>
+#include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/step_shape.h"
 
@@ -51,8 +55,21 @@ class SparePlan {
   StepPlan plan_;
 };
 
-absl::Status RunOnce(Executor& executor, const SparePlan& plan) {
-  return executor.Run(plan.plan(), [](std::span<uint32_t>) {}).status();
+absl::Status RunOnce(Executor& executor, const SparePlan& plan, const WarmUpOptions& options) {
+  const auto run = [&] { return executor.Run(plan.plan(), [](std::span<uint32_t>) {}).status(); };
+  if (options.on_stuck == nullptr) return run();
+  std::promise<void> ended;
+  std::thread watch([&, end = ended.get_future()] {
+    const auto limit = absl::ToChronoMicroseconds(options.step_limit);
+    if (end.wait_for(limit) == std::future_status::ready) return;
+    options.on_stuck(absl::DeadlineExceededError(absl::StrCat(
+        "a step of ", plan.plan().num_rows(),
+        " rows hangs before the first request: ", absl::FormatDuration(options.step_limit))));
+  });
+  const absl::Status status = run();
+  ended.set_value();
+  watch.join();
+  return status;
 }
 
 }  // namespace
@@ -67,7 +84,7 @@ absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
     prompts.Add(rows, /*draws_all=*/true);
     left -= rows;
   }
-  RETURN_IF_ERROR(RunOnce(executor, prompts));
+  RETURN_IF_ERROR(RunOnce(executor, prompts, options));
   // … and a prompt beside as many sequences as there may be.
   SparePlan mixed(options, most_blocks);
   int left = options.max_rows;
@@ -79,7 +96,7 @@ absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
     left -= rows;
   }
   mixed.Copy();
-  RETURN_IF_ERROR(RunOnce(executor, mixed));
+  RETURN_IF_ERROR(RunOnce(executor, mixed, options));
   std::vector<int> columns = AllPaddedBlocks(most_blocks);
   std::vector<int> rows = AllPaddedRows(options.max_sequences, options.max_rows);
   std::ranges::reverse(columns);
@@ -89,7 +106,7 @@ absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
       if (!IsPadded(n, blocks) || !repeats(n)) continue;
       SparePlan decodes(options, blocks);
       for (int i = 0; i < n; ++i) decodes.Add(1, /*draws_all=*/false);
-      for (int time = 0; time < 2; ++time) RETURN_IF_ERROR(RunOnce(executor, decodes));
+      for (int time = 0; time < 2; ++time) RETURN_IF_ERROR(RunOnce(executor, decodes, options));
     }
   }
   return absl::OkStatus();

@@ -30,7 +30,8 @@ TEST(DeviceBufferTest, OutOfMemorySaysHowMuchThereIs) {
   const absl::Status status = DeviceBuffer::Make(0, 401).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("cuda:0: cudaMalloc of 401 bytes where 400 of 4096 are free"),
+              AllOf(HasSubstr("cuda:0: cudaMalloc of 401 bytes: out of memory"),
+                    HasSubstr("; 400 of the device's 4096 bytes are free"),
                     HasSubstr("cudaErrorMemoryAllocation")));
   EXPECT_TRUE(DeviceBuffer::Make(0, 400).ok());
 }

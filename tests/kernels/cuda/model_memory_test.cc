@@ -108,6 +108,27 @@ TEST_P(CudaWarmUpTest, AWarmDeviceHasItsGraphsAndTheRoomForThem) {
   EXPECT_EQ(Count("cudaMalloc"), mallocs);
 }
 
+// Also of a KV cache that was asked for: what graphs take is known before it is there.
+TEST_P(CudaWarmUpTest, KvBlocksThatAreAskedForLeaveRoomForGraphs) {
+  constexpr int64_t kGraph = int64_t{20} << 20;
+  options_.num_blocks = 20;
+  const LoadedModel model = Load(kGraph);
+  EXPECT_EQ(model.num_blocks, 20);
+  for (const RankMemory& rank : model.ranks) EXPECT_EQ(rank.graph_bytes, 6 * kGraph);
+}
+
+TEST_P(CudaWarmUpTest, AsManyKvBlocksAsThereIsRoomForMayBeAskedForAndNoMore) {
+  constexpr int64_t kGraph = int64_t{20} << 20;
+  const int most = Load(kGraph).num_blocks;
+  options_.num_blocks = most;
+  EXPECT_EQ(Load(kGraph).num_blocks, most);
+  options_.num_blocks = most + 100;
+  const absl::Status refused = LoadExecutor(options_).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("out of memory: cuda:"), HasSubstr(" were asked for")));
+}
+
 TEST_P(CudaWarmUpTest, WithoutGraphsEveryStepIsEnqueued) {
   options_.graphs = false;
   LoadedModel model = Load(int64_t{20} << 20);

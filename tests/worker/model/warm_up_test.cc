@@ -2,6 +2,7 @@
 #include "services/worker/model/warm_up.h"
 
 #include <algorithm>
+#include <future>
 #include <map>
 #include <utility>
 
@@ -84,6 +85,35 @@ TEST(WarmUpTest, OddSizesAreNotExceeded) {
       EXPECT_LE(int64_t{shape.first} * shape.second, kMostPaddedEntries);
     }
   }
+}
+
+// As a device that hangs, until whoever ends the process is called.
+class HangingExecutor : public Executor {
+ public:
+  absl::Status Start(const StepPlan&, MaskFiller) override { return absl::OkStatus(); }
+  absl::StatusOr<StepResult> Finish() override {
+    ended.get_future().wait();
+    return absl::UnavailableError("ended");
+  }
+
+  std::promise<void> ended;
+};
+
+TEST(WarmUpTest, AStepThatHangsIsTold) {
+  HangingExecutor executor;
+  absl::Status told;
+  const WarmUpOptions options = {.max_rows = 40,
+                                 .max_sequences = 4,
+                                 .context_length = 64,
+                                 .on_stuck =
+                                     [&](const absl::Status& why) {
+                                       told = why;
+                                       executor.ended.set_value();
+                                     },
+                                 .step_limit = absl::Milliseconds(1)};
+  EXPECT_EQ(WarmUp(executor, options, [](int) { return true; }), absl::UnavailableError("ended"));
+  EXPECT_EQ(told,
+            absl::DeadlineExceededError("a step of 40 rows hangs before the first request: 1ms"));
 }
 
 }  // namespace
