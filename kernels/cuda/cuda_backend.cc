@@ -87,14 +87,26 @@ void CudaBackend::FreeHost(void* data) {
 void* CudaBackend::Scratch(size_t bytes) {
   known_fp8_ = {};
   if (bytes > scratch_.bytes() && failure_.ok()) {
-    Keep(stream_.Synchronize());
-    graphs_.Clear();
-    scratch_ = DeviceBuffer();
-    absl::StatusOr<DeviceBuffer> larger = DeviceBuffer::Make(device(), bytes);
+    size_t wanted = bytes;
+    if (graphs_.empty()) {
+      Keep(stream_.Synchronize());
+      scratch_ = DeviceBuffer();
+    } else {
+      // Graphs stay: other ranks, which may have more scratch, go on to launch theirs. By half at
+      // least, so that all that is left behind is at most twice as large.
+      wanted = std::max(bytes, scratch_.bytes() / 2 * 3);
+      smaller_scratch_.push_back(std::move(scratch_));
+    }
+    absl::StatusOr<DeviceBuffer> larger = DeviceBuffer::Make(device(), wanted);
     Keep(larger.status());
     if (larger.ok()) scratch_ = *std::move(larger);
   }
   return bytes > scratch_.bytes() ? nullptr : scratch_.data();
+}
+
+void CudaBackend::ForgetRepeated() {
+  graphs_.Clear();
+  smaller_scratch_.clear();
 }
 
 void CudaBackend::CopyIn(Tensor dst, const void* host) {

@@ -82,7 +82,7 @@ class CudaBackend : public Backend {
   // As CUDA graphs, from the second time on.
   absl::Status Repeat(std::span<const int64_t> key,
                       absl::FunctionRef<absl::Status()> work) override;
-  void ForgetRepeated() override { graphs_.Clear(); }
+  void ForgetRepeated() override;
 
   bool Computes(WeightType type) const override;
   WeightFormat FormatOf(WeightType type) const override;
@@ -182,6 +182,7 @@ class CudaBackend : public Backend {
   std::unordered_map<void*, DeviceBuffer> allocations_;
   std::unordered_map<void*, PinnedBuffer> host_allocations_;
   DeviceBuffer scratch_;
+  std::vector<DeviceBuffer> smaller_scratch_;  // that graphs and work under way know
   // What CopyIn has been given, a ring. Counted from the start: bytes put there, and those of them
   // that have been copied for sure.
   PinnedBuffer staging_;

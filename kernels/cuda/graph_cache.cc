@@ -63,6 +63,8 @@ absl::Status GraphCache::Run(std::span<const int64_t> key, absl::FunctionRef<abs
     RETURN_IF_ERROR(Capture(work, stream, &graph));
     found->second = graph;
     ++num_graphs_;
+    RETURN_IF_ERROR(CudaStatus(cudaGraphUpload(graph, stream.get()), device_, "cudaGraphUpload"));
+    return work();
   }
   RETURN_IF_ERROR(
       CudaStatus(cudaGraphLaunch(found->second, stream.get()), device_, "cudaGraphLaunch"));

@@ -22,14 +22,17 @@ class GraphCache {
   GraphCache(const GraphCache&) = delete;
   GraphCache& operator=(const GraphCache&) = delete;
 
-  // Enqueues what work() enqueues on `stream`: the first time of a key by calling it, the second
-  // time as well, as a graph that is kept, later by that graph alone. So what comes once costs
-  // nothing more, and whatever work() prepares at its first call is there when it is captured.
-  // An error of work() is the result, and nothing is kept.
+  // Enqueues what work() enqueues on `stream`: the first two times of a key by calling it, later by
+  // the graph that the second time has made besides. So what comes once costs nothing more,
+  // whatever work() prepares at its first call is there when it is captured, and where collectives
+  // are among it no rank's graph runs while another rank still makes its own. An error of work() is
+  // the result.
   absl::Status Run(std::span<const int64_t> key, absl::FunctionRef<absl::Status()> work,
                    Stream& stream);
   // Forgets all, none of which runs: what they were captured with has changed.
   void Clear();
+  // What graphs were captured with may still be used by them.
+  bool empty() const { return num_graphs_ == 0; }
 
  private:
   // Graphs at most; their memory is about a kilobyte for each kernel in them.

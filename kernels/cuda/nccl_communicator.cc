@@ -101,8 +101,8 @@ absl::Status NcclCommunicator::Connect() {
   watcher_ = std::thread([this] { Watch(); });
   RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(scratch_.data(), 0, sizeof(float), stream_.get()),
                              device_, "cudaMemsetAsync"));
-  RETURN_IF_ERROR(Sum(static_cast<float*>(scratch_.data()), 1));
   ASSIGN_OR_RETURN(Event connected, Event::Make(device_));
+  RETURN_IF_ERROR(Sum(static_cast<float*>(scratch_.data()), 1));
   RETURN_IF_ERROR(connected.Record(stream_.get()));
   while (true) {
     RETURN_IF_ERROR(group_->failure());
@@ -112,7 +112,23 @@ absl::Status NcclCommunicator::Connect() {
   }
 }
 
+// A kernel of a collective ends when those of all ranks are there. What another rank does meanwhile
+// for the first time may wait for a device's work, and hold what this process needs to launch
+// anything: loading a kernel, cudaMalloc, cudaFree, making a graph. So a collective is enqueued
+// when nobody does so, and nobody goes on to do so before all have enqueued it.
 absl::Status NcclCommunicator::Call(absl::string_view what, NcclCall call) {
+  RETURN_IF_ERROR(Meet(what));
+  RETURN_IF_ERROR(Enqueue(what, call));
+  return Meet(what);
+}
+
+absl::Status NcclCommunicator::Meet(absl::string_view what) {
+  const absl::Status met = group_->Meet(2 * hang_limit());  // the watching threads know more
+  if (!absl::IsDeadlineExceeded(met) || !group_->failure().ok()) return met;
+  return absl::DeadlineExceededError(absl::StrCat(Name(), ": ", what, ": ", met.message()));
+}
+
+absl::Status NcclCommunicator::Enqueue(absl::string_view what, NcclCall call) {
   const absl::Duration start = group_->Elapsed();
   std::unique_lock lock(comm_->mutex);
   RETURN_IF_ERROR(group_->failure());

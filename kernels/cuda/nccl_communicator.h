@@ -69,8 +69,11 @@ class NcclCommunicator : public Communicator {
   absl::Status Init();
   absl::Status Join();
   absl::Status Connect();
-  // One call, until it is no longer in progress.
+  // One call that enqueues a collective, between two meetings of all ranks.
   absl::Status Call(absl::string_view what, NcclCall call);
+  absl::Status Meet(absl::string_view what);
+  // The call, until it is no longer in progress.
+  absl::Status Enqueue(absl::string_view what, NcclCall call);
   absl::Status Sum(float* data, int64_t n);
   absl::Status SumInTree(float* data, int64_t n);
   absl::Status Gather(Tensor out, Tensor part, std::span<const int64_t> column_begin);

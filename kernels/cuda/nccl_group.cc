@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/nccl_group.h"
 
+#include <thread>
+
 #include "absl/strings/str_cat.h"
 #include "services/base/check.h"
 
 namespace continuo::cuda {
+namespace {
+
+// Of a rank that waits for the others: they are soon there, or one of them loads or allocates.
+constexpr int kQuickLooks = 2000;
+constexpr absl::Duration kLookPeriod = absl::Microseconds(100);
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<NcclGroup>> NcclGroup::Make(int size, NcclOptions options) {
   CONTINUO_CHECK(size == 1 || size == 2 || size == 4 || size == 8);
@@ -22,6 +31,7 @@ void NcclGroup::Fail(const absl::Status& failure) {
   {
     const std::lock_guard lock(mutex_);
     failure_.Update(failure);  // only where it is OK
+    has_failed_ = true;
   }
   changed_.notify_all();
 }
@@ -29,6 +39,24 @@ void NcclGroup::Fail(const absl::Status& failure) {
 absl::Status NcclGroup::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
+}
+
+absl::Status NcclGroup::Meet(absl::Duration limit) {
+  const int64_t all = (num_met_++ / size_ + 1) * size_;
+  const absl::Duration start = Elapsed();
+  for (int look = 0; num_met_ < all; ++look) {
+    if (has_failed_) return failure();
+    if (look < kQuickLooks) {
+      std::this_thread::yield();
+      continue;
+    }
+    if (Elapsed() - start > limit) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("not all ranks have come for ", absl::FormatDuration(limit)));
+    }
+    Pause(kLookPeriod);
+  }
+  return absl::OkStatus();
 }
 
 void NcclGroup::Pause(absl::Duration period) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -51,6 +53,9 @@ class NcclGroup {
   // The first failure stays, later ones are its consequences.
   void Fail(const absl::Status& failure);
   absl::Status failure() const;
+  // Returns when every rank's thread has called it as often as this one, with the group's failure,
+  // or DeadlineExceeded after `limit`.
+  absl::Status Meet(absl::Duration limit);
   // Returns after `period`, or when the group fails or Wake is called meanwhile.
   void Pause(absl::Duration period);
   void Wake() { changed_.notify_all(); }
@@ -65,6 +70,8 @@ class NcclGroup {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   absl::Status failure_;  // guarded by mutex_
+  std::atomic<bool> has_failed_{false};
+  std::atomic<int64_t> num_met_{0};  // calls of Meet, of all ranks together
 };
 
 }  // namespace continuo::cuda

@@ -91,6 +91,7 @@ int Main(int argc, char** argv) {
   if (parsed.exit_code.has_value()) return *parsed.exit_code;
   const WorkerConfig& config = parsed.config;
   PrepareProcess();
+  PrepareDevices(config.device);
   ShutdownSignal shutdown;
 
   const SystemClock clock;
@@ -147,6 +148,9 @@ int Main(int argc, char** argv) {
         {{"threads", config.threads},
          {"computing", model.num_threads},
          {"ranks", model.ranks.size()}});
+  }
+  if (config.device != "cpu" && config.weights == "auto" && model.weight_format == "fp32") {
+    Log(LogSeverity::kWarning, "weights are fp32: --weights=bf16 or fp16 takes half the memory");
   }
   if (!model.cache_status.ok()) {
     Log(LogSeverity::kWarning, "the weights were packed anew",

@@ -23,16 +23,21 @@ class DeviceArray {
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
 
+  // Room for so many elements. Ends earlier views.
+  absl::Status Reserve(size_t n) {
+    if (n <= capacity_) return absl::OkStatus();
+    RETURN_IF_ERROR(backend_.Synchronize());
+    if (data_ != nullptr) backend_.Free(data_);
+    data_ = nullptr;
+    capacity_ = std::max<size_t>(n, std::max<size_t>(256, capacity_ * 2));
+    ASSIGN_OR_RETURN(data_, backend_.Allocate(capacity_ * sizeof(int32_t)));
+    return absl::OkStatus();
+  }
+
   // The view [host.size() / cols, cols] of a copy of `host`, which stays as it is until the
   // backend has synchronised. Ends earlier views.
   absl::StatusOr<Tensor> Upload(std::span<const int32_t> host, int64_t cols = 1) {
-    if (host.size() > capacity_) {
-      RETURN_IF_ERROR(backend_.Synchronize());
-      if (data_ != nullptr) backend_.Free(data_);
-      data_ = nullptr;
-      capacity_ = std::max<size_t>(host.size(), std::max<size_t>(256, capacity_ * 2));
-      ASSIGN_OR_RETURN(data_, backend_.Allocate(capacity_ * sizeof(int32_t)));
-    }
+    RETURN_IF_ERROR(Reserve(host.size()));
     const Tensor tensor = {data_, DType::kI32, {static_cast<int64_t>(host.size()) / cols, cols, 1}};
     if (!host.empty()) backend_.CopyIn(tensor, host.data());
     return tensor;

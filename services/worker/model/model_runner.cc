@@ -70,6 +70,9 @@ absl::Status ModelRunner::ReserveSamples() {
     step.undrawn.reserve(rows);
   }
   left_.reserve(rows);
+  // Copies of blocks come in front of steps that are repeated, whose ranks must not wait for
+  // memory. Each is of a sequence that has a row.
+  RETURN_IF_ERROR(block_copies_.Reserve(2 * rows));
   recycled_.token_ids.reserve(rows);
   recycled_.scores.reserve(rows);
   return samples_here() || WorksApart() ? sampler_.Reserve(options_.max_rows) : absl::OkStatus();

@@ -65,6 +65,22 @@ int64_t Free(const State& state, int device) {
 
 int NumDevices(const State& state) { return static_cast<int>(state.options.devices.size()); }
 
+// Of a call that may wait for the work of the device and of those that have access to its memory,
+// and let nothing be launched meanwhile: that work must not wait for this device.
+void RefuseToWait(Call& call, const char* function) {
+  State& state = call.state();
+  if (state.to_fail.has_value() || state.failed || !state.broken.empty())
+    return;  // they are aborted
+  for (ncclComm_t own : state.comms) {
+    if (own->device != CurrentDevice() || own->clique == nullptr) continue;
+    for (const auto& [rank, other] : own->clique->joined) {
+      if (other->aborted || other->num_enqueued <= own->num_enqueued) continue;
+      state.violations.push_back(absl::StrCat(function, " on cuda:", own->device, " while cuda:",
+                                              other->device, " waits for it in a collective"));
+    }
+  }
+}
+
 // The thread of a stream.
 void RunStream(cudaStream_t stream) {
   State& state = TheState();
@@ -168,6 +184,7 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   Call call("cudaMalloc", CurrentDevice(), cudaErrorMemoryAllocation);
   const int device = CurrentDevice();
   if (call.fails()) return call.result();
+  RefuseToWait(call, "cudaMalloc");
   if (static_cast<int64_t>(bytes) > Free(call.state(), device)) return cudaErrorMemoryAllocation;
   *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   std::memset(*data, kPoison, std::min(bytes, kPoisoned));
@@ -182,6 +199,7 @@ cudaError_t cudaFree(void* data) {
   if (found == call.state().memory.end()) {
     return call.Violation("cudaFree of what is not allocated");
   }
+  RefuseToWait(call, "cudaFree");
   // As the real one, after all that the device has been given to do.
   call.state().changed.wait(call.lock(), [&, device = found->second.first] {
     return std::all_of(call.state().streams.begin(), call.state().streams.end(),
@@ -195,6 +213,7 @@ cudaError_t cudaFree(void* data) {
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
   Call call("cudaMallocHost", CurrentDevice(), cudaErrorMemoryAllocation);
   if (call.fails()) return call.result();
+  RefuseToWait(call, "cudaMallocHost");
   *data = std::malloc(bytes);
   call.state().pinned.insert(*data);
   return cudaSuccess;
@@ -204,6 +223,7 @@ cudaError_t cudaFreeHost(void* data) {
   Call call("cudaFreeHost");
   if (call.state().pinned.erase(data) == 0)
     return call.Violation("cudaFreeHost of what is not pinned");
+  RefuseToWait(call, "cudaFreeHost");
   std::free(data);
   return call.result();
 }
@@ -298,12 +318,21 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   Call call("cudaGraphInstantiate");
   if (call.fails()) return call.result();
+  RefuseToWait(call, "cudaGraphInstantiate");
   const int device = CurrentDevice();
   if (call.state().options.devices[device].graph_bytes > Free(call.state(), device)) {
     return cudaErrorMemoryAllocation;
   }
   *exec = new CUgraphExec_st{*graph, device};
   call.state().graph_execs.insert(*exec);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream) {
+  Call call("cudaGraphUpload", stream->device);
+  if (call.fails()) return call.result();
+  if (!call.state().graph_execs.contains(exec)) return call.Violation("an upload of no graph");
+  RefuseToWait(call, "cudaGraphUpload");
   return cudaSuccess;
 }
 
@@ -326,6 +355,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   Call call("cudaGraphExecDestroy");
   if (call.state().graph_execs.erase(exec) == 0) return call.Violation("a graph destroyed twice");
+  RefuseToWait(call, "cudaGraphExecDestroy");
   delete exec;
   call.state().changed.notify_all();
   return call.result();
