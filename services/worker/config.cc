@@ -76,7 +76,7 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
                 "Threads that compute, of all ranks together, at least one each; default: what the "
                 "container has");
   flags.Choice("isa", &c.isa, {"auto", "scalar", "avx2", "avx512", "avx512_bf16", "neon"},
-               "Instruction set; pins a mixed fleet to one arithmetic path");
+               "Instruction set of the CPU; pins a mixed fleet to one arithmetic path");
   flags.Choice(
       "weights", &c.weights, {"auto", "fp32", "bf16", "fp16", "int8", "int4", "fp8"},
       "Format that weights are computed in; auto is as stored, but fp32 for what is stored in "
@@ -85,8 +85,8 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
       "too");
   flags.Text(
       "weights_cache", &c.weights_cache,
-      "Folder that keeps packed weights for the next start, of as many bytes as they take in "
-      "memory; empty: off");
+      "Folder that keeps packed weights for the next start on the CPU, of as many bytes as they "
+      "take in memory; empty: off");
   flags.Choice(
       "kv_dtype", &c.kv_dtype, {"auto", "fp32", "bf16", "fp16", "int8", "fp8"},
       "Format of the KV cache; auto is the activations'; fp16 goes with fp16 weights alone; int8 "
