@@ -35,8 +35,8 @@
 # `kind: nvidia-h200`, on which the goals are; they leave 5 minutes for starting and what travels:
 #   CONTINUO_GPU_SECONDS=270 tests/gpu/run.sh smoke models tests memcheck
 #   CONTINUO_GPU_SECONDS=540 tests/gpu/run.sh goals
-#   CONTINUO_GPU_SECONDS=420 tests/gpu/run.sh ops variants:llama-3.1-8b hf:qwen3-0.6b
-#   CONTINUO_GPU_SECONDS=270 tests/gpu/run.sh steps:qwen3-0.6b,llama-3.1-8b serve:qwen3-0.6b sanitize xid
+#   CONTINUO_GPU_SECONDS=460 tests/gpu/run.sh ops variants:llama-3.1-8b
+#   CONTINUO_GPU_SECONDS=230 tests/gpu/run.sh steps:qwen3-0.6b serve:qwen3-0.6b hf:qwen3-0.6b sanitize xid
 #
 # CUDA's libraries are taken from build/cuda-toolkit, or else from the Python packages nvidia-cublas,
 # nvidia-cuda-runtime and nvidia-nccl-cu13 (PyTorch for CUDA 13 has them), or from where
@@ -282,7 +282,7 @@ few='*FewShapes*:*EveryByte*:*Joined*:*KeysAndValuesAreWritten*:*RowsAndElements
 device=cuda:0  # of steps and workers
 step_bench() {  # NAME SHAPE FLAGS...
   local name=$1 shape=$2; shift 2
-  LINES_SHOWN=7 step "$name" 120 "$bin/step_bench" --model="$(model_of "$shape")" --device="$device" \
+  LINES_SHOWN=8 step "$name" 120 "$bin/step_bench" --model="$(model_of "$shape")" --device="$device" \
     --threads="$(nproc)" --json="$out/$name.json" "$@"
 }
 

@@ -45,7 +45,7 @@ for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] ||
   echo '{"steps": [{"name": "decode/1", "seconds": '$seconds', "idle": 0.015}]}' >"${flag#--json=}"; done"""
 OPS = """for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] || cat >"${flag#--json=}" <<END
 {"device": "NVIDIA H200"}
-{"op": "read of 1 GiB", "group": "ceilings", "gb_per_s": 4500}
+{"op": "read of 4 GiB", "group": "ceilings", "gb_per_s": 4500}
 {"op": "8 x 1 at 64", "group": "decode", "of_ceiling": 0.91, "rival": "dense", "of_rival": 0.96}
 {"op": "MatMul", "group": "products", "of_ceiling": 0.7, "rival": "cuBLASLt", "of_rival": 0.99}
 END
