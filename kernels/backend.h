@@ -122,6 +122,11 @@ class Backend {
   // as Synchronize does. The last four points can be waited for.
   virtual int64_t Mark() { return 0; }
   virtual absl::Status WaitFor(int64_t /*mark*/) { return Synchronize(); }
+  // Seconds that the device took since this was last asked for what lay between two Marks, of those
+  // that have been waited for: each from when it began with the first of it. Not the time between
+  // them, in which it had nothing to do. The first call, while idle, is what turns this on, as it
+  // costs a little; 0 then, and where the device does not measure.
+  virtual double TakeBusySeconds() { return 0; }
   // Whether tensors lie in the host's own memory: after Synchronize it reads them where they are,
   // and nothing need be copied out.
   virtual bool SharesHostMemory() const { return false; }

@@ -62,6 +62,7 @@ void CudaBackend::Enqueue(const char* what, Call call) {
   if (!failure_.ok()) return;
   known_fp8_ = {};
   Keep(SetDevice(device()));
+  BeginPart();
   if (failure_.ok()) Keep(CudaStatus(call(), device(), what));
 }
 

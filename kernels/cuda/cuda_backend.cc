@@ -150,17 +150,43 @@ absl::Status CudaBackend::Synchronize() {
 int64_t CudaBackend::Mark() {
   Point& point = points_[static_cast<size_t>(num_marks_) % points_.size()];
   point.staged = staged_;
+  point.has_begun = std::exchange(part_begun_, false);
   Keep(point.event->Record(stream()));
   return num_marks_++;
 }
 
 absl::Status CudaBackend::WaitFor(int64_t mark) {
   CONTINUO_CHECK(mark < num_marks_ && mark + static_cast<int64_t>(points_.size()) >= num_marks_);
-  const Point& point = points_[static_cast<size_t>(mark) % points_.size()];
+  Point& point = points_[static_cast<size_t>(mark) % points_.size()];
   Keep(point.event->Synchronize());
   if (!failure_.ok()) return Synchronize();  // the point may never have been set
   copied_ = std::max(copied_, point.staged);
-  return absl::OkStatus();
+  if (std::exchange(point.has_begun, false)) {
+    const absl::StatusOr<double> seconds = point.event->SecondsSince(*point.begin);
+    Keep(seconds.status());
+    if (seconds.ok()) busy_seconds_ += *seconds;
+  }
+  return failure_;
+}
+
+void CudaBackend::RecordBegin() {
+  part_begun_ = true;
+  Keep(points_[static_cast<size_t>(num_marks_) % points_.size()].begin->Record(stream()));
+}
+
+double CudaBackend::TakeBusySeconds() {
+  if (!measures_busy_) {
+    for (Point& point : points_) {
+      for (std::optional<Event>* event : {&point.begin, &point.event}) {
+        absl::StatusOr<Event> timed = Event::Make(device(), /*timed=*/true);
+        Keep(timed.status());
+        if (!timed.ok()) return 0;
+        event->emplace(*std::move(timed));
+      }
+    }
+    measures_busy_ = true;
+  }
+  return std::exchange(busy_seconds_, 0);
 }
 
 void CudaBackend::ParallelFor(int n, absl::FunctionRef<void(int)> body) {
@@ -174,6 +200,7 @@ absl::Status CudaBackend::Repeat(std::span<const int64_t> key,
     const absl::Status status = work();
     return failure_.ok() ? status : failure_;
   };
+  BeginPart();
   known_routes_ = {};  // a graph may write others there
   known_fp8_ = {};
   Keep(graphs_.Run(key, all, stream_));

@@ -76,6 +76,7 @@ class CudaBackend : public Backend {
   absl::Status Synchronize() override;
   int64_t Mark() override;
   absl::Status WaitFor(int64_t mark) override;
+  double TakeBusySeconds() override;
   absl::StatusOr<void*> AllocateHost(size_t bytes) override;
   void FreeHost(void* data) override;
   void ParallelFor(int n, absl::FunctionRef<void(int)> body) override;
@@ -137,6 +138,11 @@ class CudaBackend : public Backend {
   template <typename Call>
   void Enqueue(const char* what, Call call);
   void Keep(const absl::Status& status);
+  // In front of what may be the first work behind a mark, outside of a graph.
+  void BeginPart() {
+    if (measures_busy_ && !part_begun_) RecordBegin();
+  }
+  void RecordBegin();
   // At least so many bytes for one op at a time; null where they are not to be had.
   void* Scratch(size_t bytes);
   // Products of x; of any types, in the way that fits (cuda_products.cc). alike: the same way on
@@ -188,11 +194,14 @@ class CudaBackend : public Backend {
   PinnedBuffer staging_;
   uint64_t staged_ = 0, copied_ = 0;
   struct Point {
-    std::optional<Event> event;
+    std::optional<Event> event, begin;  // begin, timed as the other is then: where busy is measured
     uint64_t staged = 0;
+    bool has_begun = false;  // so its part is to be counted
   };
   std::array<Point, 4> points_;
   int64_t num_marks_ = 0;
+  bool measures_busy_ = false, part_begun_ = false;
+  double busy_seconds_ = 0;
   // ExpertRoutes::expert_begin that the host has read, and where it lies on the device, until
   // anything may write there: routes of the next layer, in the same arrays, or a copy.
   struct {

@@ -6,11 +6,12 @@
 
 namespace continuo::cuda {
 
-absl::StatusOr<Event> Event::Make(int device) {
+absl::StatusOr<Event> Event::Make(int device, bool timed) {
   RETURN_IF_ERROR(SetDevice(device));
   cudaEvent_t event = nullptr;
-  RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), device,
-                             "cudaEventCreateWithFlags"));
+  const unsigned flags = timed ? cudaEventDefault : cudaEventDisableTiming;
+  RETURN_IF_ERROR(
+      CudaStatus(cudaEventCreateWithFlags(&event, flags), device, "cudaEventCreateWithFlags"));
   return Event(device, event);
 }
 
@@ -35,6 +36,13 @@ absl::StatusOr<bool> Event::Done() const {
 
 absl::Status Event::Synchronize() const {
   return CudaStatus(cudaEventSynchronize(event_), device_, "cudaEventSynchronize");
+}
+
+absl::StatusOr<double> Event::SecondsSince(const Event& other) const {
+  float milliseconds = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaEventElapsedTime(&milliseconds, other.event_, event_), device_,
+                             "cudaEventElapsedTime"));
+  return milliseconds * 1e-3;
 }
 
 absl::StatusOr<Stream> Stream::Make(int device) {

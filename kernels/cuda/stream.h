@@ -13,10 +13,11 @@
 
 namespace continuo::cuda {
 
-// A point in a stream's work. Thread-safe; made without timing, which costs the device time.
+// A point in a stream's work. Thread-safe; without timing unless it is asked for, since that costs
+// the device time.
 class Event {
  public:
-  static absl::StatusOr<Event> Make(int device);
+  static absl::StatusOr<Event> Make(int device, bool timed = false);
 
   Event(Event&& other) noexcept
       : device_(other.device_), event_(std::exchange(other.event_, nullptr)) {}
@@ -33,6 +34,8 @@ class Event {
   absl::StatusOr<bool> Done() const;
   // Returns when it has, with the error of the work that failed.
   absl::Status Synchronize() const;
+  // Between two timed points that the device has reached, the other one first.
+  absl::StatusOr<double> SecondsSince(const Event& other) const;
   cudaEvent_t get() const { return event_; }
 
  private:

@@ -56,9 +56,17 @@ class Load {
   uint64_t output_tokens() const { return output_tokens_.load(std::memory_order_relaxed); }
   bool cancelled() const;
   std::vector<RequestRecord> TakeRecords();
+  // Between the first token of the flags.concurrency-th answer and that of the last one.
+  SteadyState steady() const;
 
  private:
   friend class Call;
+  struct Moment {
+    Clock::time_point when;
+    uint64_t output_tokens = 0;
+  };
+  void CountFirstToken(Clock::time_point now);
+
   const BenchFlags& flags_;
   const Workload* const workload_;
   std::vector<std::unique_ptr<v1::InferenceService::Stub>> stubs_;
@@ -68,6 +76,8 @@ class Load {
   std::map<Call*, std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
   std::vector<RequestRecord> records_ ABSL_GUARDED_BY(mutex_);
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t num_begun_ ABSL_GUARDED_BY(mutex_) = 0;  // answers
+  Moment full_ ABSL_GUARDED_BY(mutex_), last_begun_ ABSL_GUARDED_BY(mutex_);
 };
 
 // One request; its Load owns it until OnDone.
@@ -120,6 +130,7 @@ class Call : public grpc::ClientReadReactor<v1::GenerateResponse> {
     if (record_.output_tokens == 0) {
       // What comes with the first token took no time of its own.
       record_.time_to_first_token = SecondsBetween(start_, now);
+      load_->CountFirstToken(now);
       record_.inter_token.insert(record_.inter_token.end(), num_tokens - 1, 0.0f);
     } else {
       const double gap = SecondsBetween(last_, now) / static_cast<double>(num_tokens);
@@ -163,6 +174,21 @@ void Load::Finish(Call* call, RequestRecord record) {
   records_.push_back(std::move(record));
   last = std::move(calls_[call]);
   calls_.erase(call);
+}
+
+void Load::CountFirstToken(Clock::time_point now) {
+  const Moment moment = {now, output_tokens()};
+  absl::MutexLock lock(&mutex_);
+  if (++num_begun_ == flags_.concurrency) full_ = moment;
+  last_begun_ = moment;
+}
+
+SteadyState Load::steady() const {
+  absl::MutexLock lock(&mutex_);
+  if (num_begun_ <= flags_.concurrency || last_begun_.when <= full_.when) return {};
+  return {.seconds = SecondsBetween(full_.when, last_begun_.when),
+          .begun = num_begun_ - flags_.concurrency,
+          .output_tokens = last_begun_.output_tokens - full_.output_tokens};
 }
 
 void Load::Cancel() {
@@ -362,6 +388,7 @@ absl::StatusOr<int> Run(const BenchFlags& flags, Interrupt& interrupt, const Con
   const uint64_t cut = drive(flags, open, requests, workload, load);
   BenchReport report = MakeReport(load.TakeRecords(), SecondsBetween(begin, Clock::now()));
   report.cut = cut;
+  if (!open) report.steady = load.steady();
   if (!flags.json.empty()) {
     nlohmann::ordered_json json = ReportJson(report);
     json["config"] = ConfigJson(flags, model, open);

@@ -108,6 +108,11 @@ std::string FormatReport(const BenchReport& r) {
                FormatCount(PerSecond(r.output_tokens, r.seconds)) + " output tokens/s, " +
                    FormatCount(PerSecond(r.prompt_tokens, r.seconds)) + " prompt tokens/s, " +
                    FormatCount(PerSecond(r.ok, r.seconds)) + " requests/s");
+  if (r.steady.seconds > 0) {
+    text += Line("in between", FormatCount(PerSecond(r.steady.output_tokens, r.steady.seconds)) +
+                                   " output tokens/s while the last " + count(r.steady.begun) +
+                                   " answers began, " + FormatSeconds(r.steady.seconds));
+  }
   text += Line("tokens", count(r.prompt_tokens) + " prompt (" + count(r.cached_prompt_tokens) +
                              " from the cache), " + count(r.output_tokens) + " output");
   if (r.migrations > 0) text += Line("moves", count(r.migrations));
@@ -142,6 +147,11 @@ nlohmann::ordered_json ReportJson(const BenchReport& r) {
             {"good_tokens_per_second", PerSecond(r.good_tokens, r.seconds)},
             {"prompt_tokens_per_second", PerSecond(r.prompt_tokens, r.seconds)},
             {"requests_per_second", PerSecond(r.ok, r.seconds)}}},
+          {"steady",
+           {{"seconds", r.steady.seconds},
+            {"begun", r.steady.begun},
+            {"output_tokens", r.steady.output_tokens},
+            {"output_tokens_per_second", PerSecond(r.steady.output_tokens, r.steady.seconds)}}},
           {"latency_seconds",
            {{"time_to_first_token", Json(r.time_to_first_token)},
             {"inter_token", Json(r.inter_token)},

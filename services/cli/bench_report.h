@@ -34,6 +34,14 @@ struct Distribution {
 // Nearest rank: the smallest value that at least that part of the values does not exceed.
 Distribution Summarize(std::vector<float> values);
 
+// Of a closed loop, without its beginning and its end: from when as many answers have begun as run
+// at a time until the last one begins, `begun` answers later. Zeros where no more than those run.
+struct SteadyState {
+  double seconds = 0;
+  uint64_t begun = 0;
+  uint64_t output_tokens = 0;
+};
+
 struct BenchReport {
   double seconds = 0;  // From the first request sent to the last answer.
   uint64_t sent = 0;
@@ -45,6 +53,7 @@ struct BenchReport {
   uint64_t prompt_tokens = 0, cached_prompt_tokens = 0, output_tokens = 0, migrations = 0;
   uint64_t good_tokens = 0;                                 // Output of requests that ended well.
   Distribution time_to_first_token, inter_token, duration;  // Of requests that ended well.
+  SteadyState steady;
   Distribution refusal;                                     // Until a request was shed.
 };
 

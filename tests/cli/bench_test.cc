@@ -62,6 +62,18 @@ TEST_F(BenchTest, AClosedLoopCountsEveryToken) {
   EXPECT_EQ(seeds.size(), 20);
 }
 
+TEST_F(BenchTest, AClosedLoopTellsWhatItGaveBetweenItsBeginningAndItsEnd) {
+  flags_.concurrency = 1;
+  EXPECT_EQ(Run(), 0) << err_.str();
+  // From the first token of the first answer to that of the last of 20.
+  EXPECT_EQ(report()["steady"]["begun"], 19);
+  EXPECT_EQ(report()["steady"]["output_tokens"], 19 * 8);
+  EXPECT_GT(report()["steady"]["output_tokens_per_second"], 0);
+  flags_.concurrency = 20;
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_EQ(report()["steady"]["seconds"], 0);
+}
+
 TEST_F(BenchTest, AnOpenLoopSendsAtItsRate) {
   flags_.rate = 1000;
   flags_.warmup = 3;

@@ -12,16 +12,21 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <new>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "services/base/check.h"
+#include "tests/gpu/rounds.h"
 
 namespace continuo {
 namespace {
 
-constexpr int kRounds = 7;
+constexpr size_t kRounds = 7, kMostRounds = 21;
 constexpr double kRoundSeconds = 0.01;
 constexpr int kMaxCalls = 2000;         // of a round: nodes of a graph, or a few for each call
 constexpr unsigned kCaseSeconds = 120;  // a case that takes longer hangs
@@ -39,72 +44,186 @@ double SecondsOf(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Seconds of a call, by round.
-std::array<double, kRounds> Measure(CaseSource& source, const Case& c, int64_t key) {
-  const auto calls = c.make();
-  CONTINUO_CHECK(!calls.empty());
-  const auto each_once = [&] {
-    for (const auto& call : calls) call();
-  };
-  // The first ones load code, look up algorithms and make room.
-  each_once();
-  source.Wait();
-  const double seconds = SecondsOf([&] {
-    each_once();
-    source.Wait();
-  });
-  const int most = std::max(1, kMaxCalls / static_cast<int>(calls.size()));
-  const int times = std::clamp(static_cast<int>(kRoundSeconds / seconds), 1, most);
-  const auto round = [&] {
-    const auto all = [&] {
-      for (int i = 0; i < times; ++i) each_once();
-      return absl::OkStatus();
+// Calls that are measured again and again.
+class Measured {
+ public:
+  // The first calls load code, look up algorithms, make room and, of a graph, the graph. `key` is
+  // that of no other.
+  Measured(CaseSource& source, Calls calls, bool repeats, int64_t key)
+      : source_(source), calls_(std::move(calls)), repeats_(repeats), key_(key) {
+    CONTINUO_CHECK(!calls_.empty());
+    const auto each_once = [&] {
+      for (const auto& call : calls_) call();
     };
-    EndOnFailure(c.repeats ? source.backend().Repeat(std::array{key}, all) : all());
-    source.Wait();
-  };
-  for (int i = 0; i < 3; ++i) round();  // enqueued, captured, and the graph itself
-  std::array<double, kRounds> taken;
-  for (double& one : taken) {
-    one = SecondsOf(round) / (times * static_cast<double>(calls.size()));
+    each_once();
+    source_.Wait();
+    const double seconds = SecondsOf([&] {
+      each_once();
+      source_.Wait();
+    });
+    const int most = std::max(1, kMaxCalls / static_cast<int>(calls_.size()));
+    times_ = std::clamp(static_cast<int>(kRoundSeconds / seconds), 1, most);
+    for (int i = 0; i < 3; ++i) Seconds();  // enqueued, captured, and the graph itself
   }
-  source.backend().ForgetRepeated();
-  source.FreeArguments();
-  std::sort(taken.begin(), taken.end());
-  return taken;
+
+  // Of a call, in one round.
+  double Seconds() {
+    return SecondsOf([&] {
+             const auto all = [&] {
+               for (int i = 0; i < times_; ++i) {
+                 for (const auto& call : calls_) call();
+               }
+               return absl::OkStatus();
+             };
+             EndOnFailure(repeats_ ? source_.backend().Repeat(std::array{key_}, all) : all());
+             source_.Wait();
+           }) /
+           (times_ * static_cast<double>(calls_.size()));
+  }
+
+ private:
+  CaseSource& source_;
+  const Calls calls_;
+  const bool repeats_;
+  const int64_t key_;
+  int times_ = 1;
+};
+
+// Measures cases of one source.
+class Runner {
+ public:
+  explicit Runner(CaseSource& source) : source_(source) {}
+
+  nlohmann::ordered_json Run(size_t index);
+
+ private:
+  const Case& CeilingOf(const std::string& name) const {
+    const auto cases = source_.cases();
+    const auto it = std::find_if(cases.begin(), cases.end(), [&](const Case& c) {
+      return c.group == kCeilings && c.name == name;
+    });
+    CONTINUO_CHECK(it != cases.end());
+    return *it;
+  }
+
+  CaseSource& source_;
+  std::map<std::string, Calls> ceilings_;  // whose arguments are kept
+};
+
+nlohmann::ordered_json Runner::Run(size_t index) {
+  const Case& c = source_.cases()[index];
+  std::vector<Amount> amounts;
+  for (const std::string& name : c.ceilings) {
+    const Case& ceiling = CeilingOf(name);
+    amounts.push_back({ceiling.bytes, ceiling.flops});
+    if (ceilings_.contains(name)) continue;
+    ceilings_[name] = ceiling.make();
+    source_.KeepArguments();
+  }
+  std::vector<Measured> things;  // ceilings, the case, its rival
+  const auto add = [&](Calls calls, bool repeats) {
+    things.emplace_back(source_, std::move(calls), repeats, static_cast<int64_t>(things.size()));
+  };
+  for (const std::string& name : c.ceilings) add(ceilings_[name], CeilingOf(name).repeats);
+  const size_t num_ceilings = things.size();
+  add(c.make(), c.repeats);
+  if (c.make_rival) add(c.make_rival(), c.repeats);
+
+  std::vector<std::function<double()>> turns;
+  for (Measured& thing : things) turns.push_back([&thing] { return thing.Seconds(); });
+  const std::vector<Round> rounds = MeasureInTurn(turns, num_ceilings, kRounds, kMostRounds);
+  const std::vector<Round> steady = SteadyRounds(rounds, num_ceilings);
+  things.clear();
+  source_.backend().ForgetRepeated();
+  source_.FreeArguments();
+
+  // With no steady round at all the figure is of all of them, and says so.
+  const std::vector<Round>& kept = steady.empty() ? rounds : steady;
+  const Spread spread = SpreadOf(kept, num_ceilings);
+  nlohmann::ordered_json row = {{"op", c.name},
+                                {"group", c.group},
+                                {"us", spread.median * 1e6},
+                                {"least_us", spread.least * 1e6},
+                                {"most_us", spread.most * 1e6},
+                                {"gb_per_s", c.bytes / spread.median * 1e-9},
+                                {"tflop_per_s", c.flops / spread.median * 1e-12},
+                                {"rounds", rounds.size()},
+                                {"steady_rounds", steady.size()}};
+  if (num_ceilings > 0) {
+    std::vector<double> seconds;
+    for (size_t i = 0; i < num_ceilings; ++i) {
+      seconds.push_back(SpreadOf(kept, i).median);
+      if (amounts[i].flops > 0) {
+        row["ceiling_tflop_per_s"] = amounts[i].flops / seconds[i] * 1e-12;
+      } else {
+        row["ceiling_gb_per_s"] = amounts[i].bytes / seconds[i] * 1e-9;
+      }
+    }
+    row["of_ceiling"] = LeastSeconds({c.bytes, c.flops}, amounts, seconds) / spread.median;
+  }
+  if (c.make_rival) {
+    const double rival = SpreadOf(kept, num_ceilings + 1).median;
+    row["rival"] = c.rival;
+    row["rival_us"] = rival * 1e6;
+    row["of_rival"] = rival / spread.median;
+  }
+  return row;
+}
+
+void Print(const nlohmann::ordered_json& row) {
+  const auto number = [&](const char* field) { return row[field].get<double>(); };
+  std::printf("%-48s %10.2f us  %7.1f GB/s  %7.2f TFLOP/s  (%.2f to %.2f us)",
+              row["op"].get<std::string>().c_str(), number("us"), number("gb_per_s"),
+              number("tflop_per_s"), number("least_us"), number("most_us"));
+  if (row.contains("of_ceiling")) {
+    std::printf("  %5.1f %% of ceiling", number("of_ceiling") * 100);
+  }
+  if (row.contains("rival")) {
+    std::printf("  %5.1f %% of %s", number("of_rival") * 100,
+                row["rival"].get<std::string>().c_str());
+  }
+  if (number("steady_rounds") < kRounds) {
+    std::printf("  UNSTEADY: %.0f of %.0f rounds", number("steady_rounds"), number("rounds"));
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+std::string Now() {
+  const std::time_t now = std::time(nullptr);
+  std::array<char, 32> text = {};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  return text.data();
 }
 
 // All from progress.next on.
-int RunRest(CaseSource& source, const std::string& only, const std::string& json,
-            Progress& progress) {
-  std::ofstream file(json.empty() ? "/dev/null" : json, std::ios::app);
+int RunRest(CaseSource& source, const RunOptions& options, Progress& progress) {
+  std::ofstream file(options.json.empty() ? "/dev/null" : options.json, std::ios::app);
   const std::span<const Case> cases = source.cases();
   if (progress.next == 0) {
-    std::printf("%s\n", source.backend().name().c_str());
-    file << "{\"device\": \"" << source.backend().name() << "\"}\n";
+    std::printf("%s, %s\n", source.device().c_str(), source.backend().name().c_str());
+    file << nlohmann::ordered_json({{"device", source.device()},
+                                    {"path", source.backend().name()},
+                                    {"date", Now()},
+                                    {"command", options.command}})
+         << std::endl;
   }
+  Runner runner(source);
   bool any = progress.next > 0;
   for (; progress.next < cases.size(); ++progress.next) {
     const Case& c = cases[progress.next];
-    if (!only.empty() && c.group != only) continue;
+    if (!options.only.empty() && c.group != options.only) continue;
     any = true;
     std::snprintf(progress.name.data(), progress.name.size(), "%s", c.name.c_str());
     progress.running = true;
     alarm(kCaseSeconds);
-    const auto taken = Measure(source, c, static_cast<int64_t>(progress.next));
+    const nlohmann::ordered_json row = runner.Run(progress.next);
     alarm(0);
     progress.running = false;
-    const double s = taken[kRounds / 2];
-    std::printf("%-44s %10.2f us  %8.1f GB/s  %8.2f TFLOP/s  (%.2f to %.2f us)\n", c.name.c_str(),
-                s * 1e6, c.bytes / s * 1e-9, c.flops / s * 1e-12, taken.front() * 1e6,
-                taken.back() * 1e6);
-    std::fflush(stdout);
-    file << "{\"op\": \"" << c.name << "\", \"us\": " << s * 1e6
-         << ", \"least_us\": " << taken.front() * 1e6 << ", \"most_us\": " << taken.back() * 1e6
-         << ", \"gb_per_s\": " << c.bytes / s * 1e-9 << ", \"tflop_per_s\": " << c.flops / s * 1e-12
-         << "}" << std::endl;
+    Print(row);
+    file << row << std::endl;
   }
-  if (!any) std::fprintf(stderr, "there is no group %s\n", only.c_str());
+  if (!any) std::fprintf(stderr, "there is no group %s\n", options.only.c_str());
   return any ? 0 : 1;
 }
 
@@ -117,9 +236,8 @@ void EndOnFailure(const absl::Status& status) {
   std::_Exit(1);
 }
 
-int RunCases(const std::function<std::unique_ptr<CaseSource>()>& open, const std::string& only,
-             const std::string& json) {
-  if (!json.empty()) std::ofstream(json, std::ios::trunc);
+int RunCases(const std::function<std::unique_ptr<CaseSource>()>& open, const RunOptions& options) {
+  if (!options.json.empty()) std::ofstream(options.json, std::ios::trunc);
   void* const shared =
       mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   CONTINUO_CHECK(shared != MAP_FAILED);
@@ -131,7 +249,7 @@ int RunCases(const std::function<std::unique_ptr<CaseSource>()>& open, const std
     CONTINUO_CHECK(child >= 0);
     if (child == 0) {
       const std::unique_ptr<CaseSource> source = open();
-      const int code = source == nullptr ? 1 : RunRest(*source, only, json, *progress);
+      const int code = source == nullptr ? 1 : RunRest(*source, options, *progress);
       std::fflush(stdout);
       // An end that hangs or fails would count as a case's.
       std::_Exit(code);
@@ -142,7 +260,7 @@ int RunCases(const std::function<std::unique_ptr<CaseSource>()>& open, const std
       if (failed > 0) std::printf("failed: %d\n", failed);
       return failed == 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     }
-    std::printf("%-44s failed, %s\n", progress->name.data(),
+    std::printf("%-48s failed, %s\n", progress->name.data(),
                 WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "see above");
     ++failed;
     ++progress->next;

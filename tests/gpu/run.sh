@@ -6,31 +6,37 @@
 #                                 the libraries that they need but for CUDA's, and the shared models of
 #                                 hf_test, as build/gpu.tar.xz. Refused where a program is not up to date,
 #                                 or the archive and the files that git does not ignore are beyond 64 MiB
-#   tests/gpu/run.sh [STAGE...]   on a machine with a GPU; without arguments everything
+#   tests/gpu/run.sh [STAGE...]   on a machine with a GPU; without arguments everything. Where there is no
+#                                 archive, but a build, its programs are run
 #
 # Stages, done in this order however they are named; those of models take STAGE:SHAPE,SHAPE:
 #   smoke      tests of the device, NCCL, models and Hugging Face's logits
+#   models     makes the models that are not there, in the background of the tests
 #   tests      tests of ops, a process each, $CONTINUO_GPU_JOBS (8) at a time
 #   memcheck   compute-sanitizer on a few of them, beside the others
-#   sanitize   its other tools, and memcheck of a model's steps
-#   models     makes the models that are not there, in the background of the stages above
+#   goals      what serving has to reach (goals.py): Llama-3.1-8B in fp8 under 1,024 streams, the gateway's
+#              loss, single streams
 #   ops        ops_bench, nothing beside it
+#   variants   what --deterministic costs ops, steps and served runs; fp16, int4
 #   steps      step_bench: as stored, fp8, int8, keys and values of 8 bits
 #   serve      a gateway and a worker under load, without speculation and with
+#   ranks      NCCL, models, steps and a served run on 2 and 4 devices, where there are so many
 #   hf         log-probabilities beside transformers', where Python has them
-#   variants   deterministic ops and steps, fp16, int4
+#   sanitize   compute-sanitizer's other tools, and memcheck of a model's steps
 #   xid        raises an Xid, so it is last
-# Results are in build/gpu-results. With $OUT, where they are fetched from, $OUT/summary.txt and
-# $OUT/results.tar.gz are whole after every step, however the call ends. A call takes
-# $CONTINUO_GPU_SECONDS, with $OUT 540 unless said; steps that get no time are named. The exit code is
-# 1 where a step failed or a test was skipped, 2 where something was left out.
+# Results are in build/gpu-results, each step's output behind its command line; goals.txt says which
+# goals they meet. With $OUT, where they are fetched from, $OUT/summary.txt and $OUT/results.tar.gz are
+# whole after every step, however the call ends. A call takes $CONTINUO_GPU_SECONDS, with $OUT 540
+# unless said; steps that get no time are named. The exit code is 1 where a step failed or a test was
+# skipped, 2 where something was left out.
 #
-# On a machine that is lent for 10 minutes a call and goes back 30 seconds after one, three calls close
-# behind one another, each with build/gpu.tar.xz among the ignored paths that travel (`carry`):
-#   tests/gpu/run.sh smoke tests memcheck models:qwen3-0.6b,llama-3.1-8b ops
-#   tests/gpu/run.sh steps:qwen3-0.6b,llama-3.1-8b serve:qwen3-0.6b,llama-3.1-8b hf:qwen3-0.6b
-#   tests/gpu/run.sh sanitize models:llama-3.2-1b steps:llama-3.2-1b hf:llama-3.2-1b variants:qwen3-0.6b,llama-3.1-8b xid
-# Where less is left of the loan than a call takes, CONTINUO_GPU_SECONDS says so in the command.
+# On a machine that is lent for 30 minutes, 10 a call, and goes back 30 seconds after one, these calls
+# close behind one another, each with build/gpu.tar.xz among the ignored paths that travel (`carry`) and
+# `kind: nvidia-h200`, on which the goals are; they leave 5 minutes for starting and what travels:
+#   CONTINUO_GPU_SECONDS=270 tests/gpu/run.sh smoke models tests memcheck
+#   CONTINUO_GPU_SECONDS=540 tests/gpu/run.sh goals
+#   CONTINUO_GPU_SECONDS=460 tests/gpu/run.sh ops variants:llama-3.1-8b
+#   CONTINUO_GPU_SECONDS=230 tests/gpu/run.sh steps:qwen3-0.6b serve:qwen3-0.6b hf:qwen3-0.6b sanitize xid
 #
 # CUDA's libraries are taken from build/cuda-toolkit, or else from the Python packages nvidia-cublas,
 # nvidia-cuda-runtime and nvidia-nccl-cu13 (PyTorch for CUDA 13 has them), or from where
@@ -40,18 +46,18 @@ cd "$(dirname "$0")/../.."
 . scripts/programs.sh
 packed=build/gpu
 archive=$packed.tar.xz
-stages=(smoke models tests memcheck sanitize ops steps serve hf variants xid)
-all_shapes="qwen3-0.6b llama-3.1-8b llama-3.2-1b"
+stages=(smoke models tests memcheck goals ops variants steps serve ranks hf sanitize xid)
+all_shapes="llama-3.1-8b llama-3.2-1b qwen3-0.6b"
 smoke_tests=(gpu_device_test gpu_early_grids_test gpu_nccl_test gpu_model_test gpu_hf_test)
 hf_models=data/models/hf_tiny_random
 max_bytes=$((64 << 20))
 
-pack() {
-  local built=build/${CONTINUO_BUILD:-cuda} shared=${CONTINUO_SHARED:-../shared} program todo size
+# collect BUILD: what runs, from a build that is up to date, in build/gpu.
+collect() {
+  local built=$1 shared=${CONTINUO_SHARED:-../shared} program todo
   local programs=("${smoke_tests[@]/#/tests/}" tests/gpu_backend_test tests/gpu_xid_test bench/ops_bench
     bench/score_tokens bench/step_bench bin/continuo-worker bin/continuo-gateway bin/continuo
     bin/continuo-make-model)
-  rm -rf "$packed" "$archive"  # a refusal leaves none to take along
   ninja -C "$built" build.ninja >/dev/null
   # A dry run always finds build.ninja itself out of date and goes no further; this one does not ask.
   todo=$(ninja -C "$built" -f <(echo "include build.ninja") -n "${programs[@]}")
@@ -60,7 +66,8 @@ pack() {
     return 1
   }
   mkdir -p "$packed/bin" "$packed/lib" "$packed/shared/$hf_models"
-  git describe --always --dirty --abbrev=12 --exclude='*' >"$packed/commit"
+  git describe --always --dirty --abbrev=12 --exclude='*' >"$packed/commit" 2>/dev/null ||
+    echo "no commit" >"$packed/commit"
   for program in "${programs[@]}"; do
     strip -o "$packed/bin/$(basename "$program")" "$built/$program"
   done
@@ -70,8 +77,18 @@ pack() {
     while read -r program; do
       strip --strip-unneeded -o "$packed/lib/$(basename "$program")" "$program"
     done
-  cp "$shared/$hf_models"/* "$packed/shared/$hf_models"
+  if [ -d "$shared/$hf_models" ]; then
+    cp "$shared/$hf_models"/* "$packed/shared/$hf_models"
+  else
+    echo "there is no $shared/$hf_models for hf_test" >&2
+  fi
   chmod -R u+w "$packed"
+}
+
+pack() {
+  local size
+  rm -rf "$packed" "$archive"  # a refusal leaves none to take along
+  collect "build/${CONTINUO_BUILD:-cuda}"
   # Eight programs hold the same kernels: the dictionary spans them all.
   tar -C build -cf - gpu | xz -T1 --lzma2=preset=6,dict=192MiB >"$archive.tmp"
   size=$(($(stat -c %s "$archive.tmp") + $(git ls-files -z --cached --others --exclude-standard |
@@ -107,17 +124,29 @@ done
 seconds=${CONTINUO_GPU_SECONDS:-${OUT:+540}}
 deadline=$((SECONDS + ${seconds:-1000000}))
 
-[ -f "$archive" ] || { echo "$archive is missing: tests/gpu/run.sh pack makes it, carry takes it along" >&2; exit 1; }
 rm -rf "$packed"
-if command -v xz >/dev/null; then tar -C build -xJf "$archive"; else python3 -m tarfile -e "$archive" build; fi
+if [ ! -f "$archive" ] && [ -d "build/${CONTINUO_BUILD:-cuda}" ]; then
+  collect "build/${CONTINUO_BUILD:-cuda}"
+elif [ ! -f "$archive" ]; then
+  echo "$archive is missing: tests/gpu/run.sh pack makes it, carry takes it along" >&2
+  exit 1
+elif command -v xz >/dev/null; then
+  tar -C build -xJf "$archive"
+else
+  python3 -m tarfile -e "$archive" build
+fi
 bin=$packed/bin
 export CONTINUO_SHARED=${CONTINUO_SHARED:-$PWD/$packed/shared}
 out=build/gpu-results
+# Calls of one build add to each other's results.
+cmp -s "$packed/commit" "$out/commit" || rm -rf "$out"
 mkdir -p "$out" build/gpu-models
+cp "$packed/commit" "$out/commit"
 rm -f "$out"/*.end
 summaries=("$out/summary.txt")
 [ -z "${OUT:-}" ] || summaries+=("$OUT/summary.txt")
 failed=() left_out=() beside=()
+declare -A process_of=()  # of those beside
 
 # The machine's own libraries are Python's and the driver's.
 as_found=(env -u LD_LIBRARY_PATH)
@@ -142,14 +171,15 @@ publish() {
   mv "$OUT/results.tmp" "$OUT/results.tar.gz"
 }
 
-# run_step NAME SECONDS COMMAND...: its output in NAME.txt, then its exit code (or none, where there was
-# no time for it) and how long it took in NAME.end.
+# run_step NAME SECONDS COMMAND...: the command line and its output in NAME.txt, then its exit code (or
+# none, where there was no time for it) and how long it took in NAME.end.
 run_step() {
   local name=$1 limit=$2 code=0 begin=$SECONDS; shift 2
-  rm -f "$out/$name.end" "$out/$name.txt"
+  rm -f "$out/$name.end" "$out/$name.json"
+  { printf '$'; printf ' %q' "$@"; echo; } >"$out/$name.txt"
   [ "$limit" -le "$(left)" ] || limit=$(left)
   if [ "$limit" -gt 0 ]; then
-    timeout -k 5 "$limit" "$@" >"$out/$name.txt" 2>&1 </dev/null || code=$?
+    timeout -k 5 "$limit" "$@" >>"$out/$name.txt" 2>&1 </dev/null || code=$?
   else
     code=none
   fi
@@ -165,6 +195,7 @@ report() {
     0) if [ "$name" != gpu_xid_test ] && grep -q '^\[  SKIPPED \]' "$out/$name.txt"; then what="skips a test"; fi ;;
     none) what="left out, no time is left" ;;
     124 | 137) what="cut off" ;;
+    lost) what="lost: what ran it has ended without a word" ;;
     *) what="exit code $code" ;;
   esac
   if [ "$code" = none ]; then
@@ -187,12 +218,16 @@ step() { run_step "$@"; report "$1"; }
 beside() {
   while [ "${#beside[@]}" -ge "${CONTINUO_GPU_JOBS:-8}" ]; do one_of_them; done
   run_step "$@" &
+  process_of[$1]=$!
   beside+=("$1")
 }
 one_of_them() {
   local name rest=()
-  wait -n || true
+  wait -n 2>/dev/null || true
   for name in "${beside[@]}"; do
+    if ! kill -0 "${process_of[$name]}" 2>/dev/null && [ ! -f "$out/$name.end" ]; then
+      echo "lost 0" >"$out/$name.end"
+    fi
     if [ -f "$out/$name.end" ]; then report "$name"; else rest+=("$name"); fi
   done
   beside=("${rest[@]}")
@@ -205,6 +240,7 @@ leave_out() { echo "== $1: left out, $2" | tell; left_out+=("$1"); publish; }
 model_of() { echo "build/gpu-models/$1"; }
 # Under its name a model is whole.
 make_model() {
+  # shellcheck disable=SC2016
   run_step "make-$1" 400 nice -n 19 bash -c 'rm -rf "$2.tmp" && "$0" --shape="$1" --out="$2.tmp" --seed=1 && mv "$2.tmp" "$2"' \
     "$bin/continuo-make-model" "$1" "$(model_of "$1")"
 }
@@ -217,15 +253,15 @@ need_model() {
   fi
   has_model "$2" || { leave_out "$1 of $2" "there is no model"; return 1; }
 }
-maker= made=()
+maker='' made=()
 models_are_made() {
   [ -n "$maker" ] || return 0
   wait "$maker" || true
-  maker=
+  maker=''
   for shape in "${made[@]}"; do report "make-$shape"; done
 }
 
-sanitizer_works=
+sanitizer_works=''
 # sanitize NAME SECONDS TOOL PROGRAM FILTER. Works where a first trial does.
 sanitize() {
   if [ -z "$sanitizer_works" ]; then
@@ -243,43 +279,23 @@ sanitize() {
 }
 few='*FewShapes*:*EveryByte*:*Joined*:*KeysAndValuesAreWritten*:*RowsAndElements*'
 
+device=cuda:0  # of steps and workers
 step_bench() {  # NAME SHAPE FLAGS...
   local name=$1 shape=$2; shift 2
-  LINES_SHOWN=7 step "$name" 120 "$bin/step_bench" --model="$(model_of "$shape")" --device=cuda:0 \
+  LINES_SHOWN=8 step "$name" 120 "$bin/step_bench" --model="$(model_of "$shape")" --device="$device" \
     --threads="$(nproc)" --json="$out/$name.json" "$@"
 }
-gpu_state() {
-  { echo "$1"; nvidia-smi --query-gpu=memory.used,memory.free,clocks.sm --format=csv,noheader; } \
-    >>"$out/gpu-state.txt" 2>&1 || true
-}
 
-serve() {  # SHAPE SPECULATION STREAMS...
-  local name=serve-$1-$2 shape=$1 speculation=$2 streams requests; shift 2
-  if [ "$(left)" -lt 10 ]; then leave_out "$name" "no time is left"; return; fi
-  start_seconds=$(($(left) < 180 ? $(left) : 180))
-  gpu_state "before $name"
-  if start_program "$out/$name-worker.log" timeout -k 5 "$(left)" "$bin/continuo-worker" \
-      --model="$(model_of "$shape")" --device=cuda:0 --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 \
-      --max_context_tokens=8192 --speculation="$speculation" 2>/dev/null &&
-    start_program "$out/$name-gateway.log" timeout -k 5 "$(left)" "$bin/continuo-gateway" \
-      --workers="$address" --listen=127.0.0.1:0 --http_listen=off --metrics_listen=127.0.0.1:0 \
-      2>/dev/null; then
-    for streams in "$@"; do
-      requests=$((streams < 4 ? 16 : streams * 4))
-      LINES_SHOWN=12 step "$name-$streams" 90 "$bin/continuo" bench --server="$address" \
-        --concurrency="$streams" --requests="$requests" --warmup="$streams" --prompt_tokens=128 \
-        --output_tokens=128 --json="$out/$name-$streams.json"
-    done
-  else
-    failed+=("$name")
-    { echo "== $name: did not start"; tail -n 10 "$out/$name"-*.log; } | tell
-  fi
-  gpu_state "behind $name"
-  stop_programs
+. tests/gpu/served.sh
+
+# What the results are beside what they have to reach.
+figures() {
+  "${as_found[@]}" python3 tests/gpu/goals.py "$out" >"$out/goals.txt" 2>&1 || failed+=(goals.py)
+  tell <"$out/goals.txt"
   publish
 }
 
-hopper=  # which has products of fp8
+hopper=''  # which has products of fp8
 ! nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -q '^9\.0' || hopper=fp8
 { date -u; nvidia-smi -q || true; } >"$out/machine.txt" 2>&1
 {
@@ -300,7 +316,6 @@ if [ -n "${wanted[models]:-}" ]; then
   for shape in "${made[@]}"; do make_model "$shape"; done &
   maker=$!
 fi
-if [ -n "${wanted[memcheck]:-}" ]; then sanitize sanitizer-memcheck 200 memcheck gpu_backend_test "$few"; fi
 if [ -n "${wanted[tests]:-}" ]; then
   # The longest first.
   for test in $("$bin/gpu_backend_test" --gtest_list_tests |
@@ -308,22 +323,42 @@ if [ -n "${wanted[tests]:-}" ]; then
     beside "backend-${test#*.}" 300 "$bin/gpu_backend_test" --gtest_filter="$test"
   done
 fi
-if [ -n "${wanted[sanitize]:-}" ]; then
-  for tool in racecheck initcheck synccheck; do
-    sanitize "sanitizer-$tool" 200 "$tool" gpu_backend_test "$few"
-  done
-  sanitize sanitizer-memcheck-model 200 memcheck gpu_model_test '*EveryFamily*'
-fi
+if [ -n "${wanted[memcheck]:-}" ]; then sanitize sanitizer-memcheck 200 memcheck gpu_backend_test "$few"; fi
 together
 models_are_made
 
+if [ -n "${wanted[goals]:-}" ]; then
+  goals
+  figures
+fi
 if [ -n "${wanted[ops]:-}" ]; then
-  LINES_SHOWN=40 step ops_bench 300 "$bin/ops_bench" --json="$out/ops_bench.json"
+  LINES_SHOWN=60 step ops_bench 300 "$bin/ops_bench" --json="$out/ops_bench.json"
   LINES_SHOWN=2 step ops_bench-late-chains 30 "$bin/ops_bench" --late_grids --only=chains \
     --json="$out/ops_bench-late-chains.json"
-  LINES_SHOWN=20 step ops_bench-warpgroups 60 "$bin/ops_bench" --warpgroup_attention --only=attention \
+  LINES_SHOWN=20 step ops_bench-warpgroups 60 "$bin/ops_bench" --warpgroup_attention --only=prefill \
     --json="$out/ops_bench-warpgroups.json"
 fi
+# What --deterministic costs: with and without it next to each other, twice.
+for shape in ${wanted[variants]:-}; do
+  need_model variants "$shape" || continue
+  for n in 1 2; do
+    step_bench "price-$shape-$n-as-is" "$shape" --decode=1,16,64 --prefill=512
+    step_bench "price-$shape-$n-deterministic" "$shape" --decode=1,16,64 --prefill=512 --deterministic=1
+  done
+  serve "price-$shape-as-is" "$shape" off "64"
+  serve "price-$shape-deterministic" "$shape" off "64" --deterministic
+done
+if [ -n "${wanted[variants]:-}" ]; then
+  for group in products decode prefill; do
+    LINES_SHOWN=7 step "ops_bench-deterministic-$group" 60 "$bin/ops_bench" --deterministic \
+      --only="$group" --json="$out/ops_bench-deterministic-$group.json"
+  done
+fi
+for shape in ${wanted[variants]:-}; do
+  has_model "$shape" || continue
+  for weights in fp16 int4; do step_bench "step-$shape-$weights" "$shape" --weights="$weights"; done
+  [ -z "$hopper" ] || step_bench "step-$shape-fp8-fast" "$shape" --weights=fp8 --fp8_fast_accumulation=1
+done
 for shape in ${wanted[steps]:-}; do
   need_model steps "$shape" || continue
   step_bench "step-$shape" "$shape"
@@ -334,9 +369,27 @@ for shape in ${wanted[steps]:-}; do
 done
 for shape in ${wanted[serve]:-}; do
   need_model serve "$shape" || continue
-  serve "$shape" off 1 16 64 256
-  serve "$shape" lookup 1 64
+  serve "serve-$shape-off" "$shape" off "1 16 64 256"
+  serve "serve-$shape-lookup" "$shape" lookup "1 64"
 done
+if [ -n "${wanted[ranks]:-}" ]; then
+  num_devices=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true)
+  if [ "$num_devices" -lt 2 ]; then
+    echo "== ranks: one device: not run" | tell
+  else
+    for test in gpu_nccl_test gpu_model_test; do step "ranks-$test" 120 "$bin/$test"; done
+    for shape in ${wanted[ranks]}; do
+      need_model ranks "$shape" || continue
+      for n in 2 4; do
+        [ "$n" -le "$num_devices" ] || continue
+        device=cuda:$(seq -s, 0 $((n - 1)))
+        step_bench "ranks-$n-$shape" "$shape"
+        serve "ranks-$n-serve-$shape" "$shape" off "1 64 256"
+      done
+      device=cuda:0
+    done
+  fi
+fi
 if [ -n "${wanted[hf]:-}" ]; then
   step python 120 "${as_found[@]}" HF_HUB_OFFLINE=1 python3 -c \
     'import torch, transformers; print(torch.__version__, transformers.__version__, torch.cuda.is_available())'
@@ -349,20 +402,16 @@ if [ -n "${wanted[hf]:-}" ]; then
     done
   fi
 fi
-for shape in ${wanted[variants]:-}; do
-  need_model variants "$shape" || continue
-  for weights in fp16 int4; do step_bench "step-$shape-$weights" "$shape" --weights="$weights"; done
-  [ -z "$hopper" ] || step_bench "step-$shape-fp8-fast" "$shape" --weights=fp8 --fp8_fast_accumulation=1
-  [ "$shape" != qwen3-0.6b ] || step_bench "step-$shape-deterministic" "$shape" --deterministic=1
-done
-if [ -n "${wanted[variants]:-}" ]; then
-  for group in products attention; do
-    LINES_SHOWN=7 step "ops_bench-deterministic-$group" 120 "$bin/ops_bench" --deterministic \
-      --only="$group" --json="$out/ops_bench-deterministic-$group.json"
+if [ -n "${wanted[sanitize]:-}" ]; then
+  for tool in racecheck initcheck synccheck; do
+    sanitize "sanitizer-$tool" 200 "$tool" gpu_backend_test "$few"
   done
+  sanitize sanitizer-memcheck-model 200 memcheck gpu_model_test '*EveryFamily*'
+  together
 fi
 if [ -n "${wanted[xid]:-}" ]; then step gpu_xid_test 60 "$bin/gpu_xid_test"; fi
 
+if [ -n "${wanted[goals]:-}${wanted[ops]:-}${wanted[variants]:-}${wanted[steps]:-}" ]; then figures; fi
 echo "== the end, after $SECONDS s; failed: ${failed[*]:-none}; left out: ${left_out[*]:-none}" | tell
 publish
 [ ${#failed[@]} = 0 ] || exit 1

@@ -3,8 +3,10 @@
 """tests/gpu/run.sh, with small scripts in the place of programs, compilers and the device: what it runs
 and in which order, what it calls a failure, and that results are whole however it ends."""
 import itertools
+import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -27,13 +29,36 @@ name=$(basename "$0")
 echo "$name $*" >>"$FAKE/log"
 if [ -f "$FAKE/$name" ]; then . "$FAKE/$name"; fi
 """
-LISTENS = """echo '{"message":"listening","address":"127.0.0.1:1"}' >&2; exec tail -f /dev/null"""
+LISTENS = """echo '{"message":"listening","address":"%s"}' >&2; exec tail -f /dev/null"""
+WORKER, GATEWAY = "127.0.0.1:1", "127.0.0.1:2"
+# Tokens a second: 100 from the worker, 99 through the gateway.
+REPORT = """rate=100; [[ $* != *--server=127.0.0.1:2* ]] || rate=99
+for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] || cat >"${flag#--json=}" <<END
+{"requests": {"ok": 1, "shed": 0, "failed": 0}, "tokens": {"cached_prompt": 0, "prompt": 8},
+ "throughput": {"output_tokens_per_second": $rate}, "steady": {"output_tokens_per_second": 20000},
+ "latency_seconds": {"inter_token": {"mean": 0.004}}}
+END
+done"""
+# Of a step: what deterministic steps take twice as long.
+STEPS = """seconds=1; [[ $* != *--deterministic* ]] || seconds=2
+for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] ||
+  echo '{"steps": [{"name": "decode/1", "seconds": '$seconds', "idle": 0.015}]}' >"${flag#--json=}"; done"""
+OPS = """for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] || cat >"${flag#--json=}" <<END
+{"device": "NVIDIA H200"}
+{"op": "read of 4 GiB", "group": "ceilings", "gb_per_s": 4500}
+{"op": "8 x 1 at 64", "group": "decode", "of_ceiling": 0.91, "rival": "dense", "of_rival": 0.96}
+{"op": "MatMul", "group": "products", "of_ceiling": 0.7, "rival": "cuBLASLt", "of_rival": 0.99}
+END
+done"""
 BEHAVIOUR = {
     "gpu_backend_test": """if [ "$1" = --gtest_list_tests ]; then
   printf 'GpuBackendTest.\\n  Rows\\n  AttentionIsRight\\n'; fi""",
     "continuo-make-model": """out=${2#--out=}; mkdir "$out"; echo {} >"$out/config.json" """,
-    "continuo-worker": LISTENS, "continuo-gateway": LISTENS,
-    "nvidia-smi": """[[ $* != *compute_cap* ]] || echo 9.0""",
+    "continuo-worker": LISTENS % WORKER, "continuo-gateway": LISTENS % GATEWAY,
+    "continuo": REPORT, "step_bench": STEPS, "ops_bench": OPS,
+    "nvidia-smi": """[[ $* != *compute_cap* ]] || echo 9.0
+[[ $* != *memory.total\ *nounits ]] || echo "${MEBIBYTES-143771}"
+[ "$1" != -L ] || for i in $(seq "${DEVICES-1}"); do echo "GPU $i: NVIDIA H200"; done""",
     "compute-sanitizer": """while [ "${1#--}" != "$1" ]; do
   [ "$1" = --error-exitcode ] || [ "$1" = --tool ] && shift; shift; done; exec "$@" """,
     "python3": f"""echo "python3 LD_LIBRARY_PATH=${{LD_LIBRARY_PATH-unset}}" >>"$FAKE/log"
@@ -52,7 +77,8 @@ class RunTest(unittest.TestCase):
         self.path = self.base / "path"
         for each in (self.fake, self.out, self.path, self.root / "tests/gpu", self.root / "scripts"):
             each.mkdir(parents=True)
-        shutil.copy(SOURCE / "tests/gpu/run.sh", self.root / "tests/gpu")
+        for name in ("run.sh", "served.sh", "goals.py"):
+            shutil.copy(SOURCE / "tests/gpu" / name, self.root / "tests/gpu")
         shutil.copy(SOURCE / "scripts/programs.sh", self.root / "scripts")
         (self.root / ".gitignore").write_text("build/\n")
         for tool in ("nvidia-smi", "compute-sanitizer", "python3", "ninja", "strip", "ldd"):
@@ -107,10 +133,17 @@ class RunTest(unittest.TestCase):
         self.assertIn("failed: none; left out: none", output)
         ran = self.ran()
         names = [line.split()[0] for line in ran]
-        self.assertEqual(names[-1], "gpu_xid_test")
-        bench = next(i for i, line in enumerate(ran) if line.startswith("ops_bench --json"))
-        for earlier in ("gpu_backend_test", "continuo-make-model", "compute-sanitizer"):
-            self.assertLess(max(i for i, n in enumerate(names) if n == earlier), bench)
+        self.assertEqual([name for name in names if name != "python3"][-1], "gpu_xid_test")
+        self.assertLess(max(i for i, n in enumerate(names) if n == "continuo-make-model"),
+                        min(i for i, n in enumerate(names) if n == "continuo-worker"))
+        # Stages, in order of weight.
+        first = [next(i for i, line in enumerate(ran) if line.startswith(begin)) for begin in (
+            "gpu_device_test", "gpu_backend_test --gtest_filter=GpuBackendTest",
+            "compute-sanitizer --tool memcheck --error-exitcode 9", "ops_bench --only=ceilings",
+            "continuo-worker", "ops_bench --json", "step_bench --model=build/gpu-models/llama-3.1-8b "
+            "--device=cuda:0 --threads=%d --json=build/gpu-results/price" % os.cpu_count(),
+            "compute-sanitizer --tool racecheck")]
+        self.assertEqual(first, sorted(first))
         for line in ("gpu_backend_test --gtest_filter=GpuBackendTest.Rows",
                      "gpu_backend_test --gtest_filter=GpuBackendTest.AttentionIsRight"):
             self.assertEqual(ran.count(line), 1)
@@ -121,8 +154,105 @@ class RunTest(unittest.TestCase):
                      "serve-llama-3.1-8b-off-256.txt", "hf-llama-3.2-1b.txt", "gpu_xid_test.txt", "summary.txt",
                      "gpu-state.txt"):
             self.assertIn(name, results)
-        one = [line for line in ran if line.startswith("continuo bench") and "--concurrency=1 " in line]
-        self.assertTrue(all("--requests=16 " in line for line in one), one)
+        self.assertIn("== ranks: one device: not run", output)
+        benches = [line for line in ran if line.startswith("continuo bench")]
+        seeds = [re.search(r"--seed=(\S+)", line)[1] for line in benches]
+        self.assertEqual(len(set(seeds)), len(benches))
+        self.assertEqual(json.loads((self.root / "build/gpu-results/step-qwen3-0.6b.json").read_text())
+                         ["steps"][0]["name"], "decode/1")
+        self.assertIn("$ build/gpu/bin/gpu_device_test", self.step_text("gpu_device_test"))
+        self.assertIn("--deterministic=1", self.step_text("price-llama-3.1-8b-1-deterministic").splitlines()[0])
+        for figure in ("93.8%", "96.0%", "20000/s", "1.5%", "1.00%", "decode/1 2.000"):
+            self.assertIn(figure, output)
+
+    def step_text(self, name):
+        return (self.root / f"build/gpu-results/{name}.txt").read_text()
+
+    def ran_by(self, program):
+        return [line for line in self.ran() if line.startswith(program)]
+
+    def test_goals_are_served_by_one_worker_that_takes_a_thousand_streams(self):
+        output = self.run_stages("models:llama-3.1-8b,llama-3.2-1b", "goals")
+        worker = self.ran_by("continuo-worker")[0]
+        for flag in ("--weights=fp8", "--kv_dtype=fp8", "--max_running=1024", "--speculation=off"):
+            self.assertIn(flag, worker.split())
+        tokens = int(re.search(r"--max_queued_tokens=(\d+)", worker)[1])
+        self.assertGreater(tokens, 1024 * 1000)  # all prompts wait at once in the beginning
+        context = int(re.search(r"--max_context_tokens=(\d+)", worker)[1])
+        self.assertGreaterEqual(context, 128 + 2048)
+        benches = self.ran_by("continuo bench")
+        for bench, lengths in zip(benches, (("1000", "1000"), ("128", "2048"))):
+            for flag in ("--concurrency=1024", "--requests=2048", f"--server={GATEWAY}",
+                         "--prompt_tokens=%s" % lengths[0], "--output_tokens=%s" % lengths[1]):
+                self.assertIn(flag, bench.split())
+        self.assertIn("llama-3.1-8b fp8, 1000/1000", output)
+        self.assertIn("met     in between; whole run 99;", output)
+        self.assertRegex(output, r"single stream, llama-3.2-1b bf16 +250.0/s +goal >= 1500/s +missed")
+
+    def test_goals_are_for_as_many_streams_as_the_device_holds(self):
+        self.run_stages("models:llama-3.1-8b,llama-3.2-1b", "goals", MEBIBYTES="81559")
+        self.assertEqual([re.search(r"--concurrency=(\d+)", bench)[1] for bench in self.ran_by("continuo bench")[:2]],
+                         ["576", "576"])
+
+    def test_the_gateway_takes_turns_with_the_worker_behind_it(self):
+        output = self.run_stages("models:llama-3.1-8b,llama-3.2-1b", "goals")
+        turns = [line for line in self.ran_by("continuo bench") if "goals-gateway-" in line]
+        servers = [re.search(r"--server=(\S+)", line)[1] for line in turns]
+        self.assertEqual(servers, [GATEWAY, WORKER] * 7)
+        without = [re.sub(r"--(server|seed|json)=\S+", "", line) for line in turns]
+        self.assertEqual(len(set(without)), 1)
+        self.assertRegex(output, r"lost through the gateway +1.00% +goal <= 1%")
+        self.does("continuo", REPORT.replace("rate=99", "rate=98"))
+        self.assertRegex(self.run_again("goals"), r"lost through the gateway +2.00% +goal <= 1% +missed")
+
+    def run_again(self, *stages):
+        shutil.rmtree(self.out)
+        self.out.mkdir()
+        return self.run_stages(*stages)
+
+    def test_what_was_not_measured_is_said(self):
+        output = self.run_stages("ops")
+        self.assertRegex(output, "lost through the gateway +not measured")
+        self.assertRegex(output, "device idle between steps, of wall +not measured")
+
+    def test_calls_of_one_build_add_to_each_others_figures(self):
+        self.run_stages("models:llama-3.1-8b,llama-3.2-1b", "goals")
+        self.assertIn("96.0%", self.run_again("ops"))
+        self.assertRegex(self.run_again("ops"), "lost through the gateway +1.00%")
+        (self.root / "build/gpu-results/commit").write_text("another\n")
+        self.assertRegex(self.run_again("ops"), "lost through the gateway +not measured")
+
+    def test_figures_that_cannot_be_read_are_a_failure(self):
+        self.does("ops_bench", 'for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] || echo "{" >"${flag#--json=}"; done')
+        self.assertIn("failed: goals.py", self.run_stages("ops", code=1))
+
+    def test_without_fp8_its_goals_are_left_out(self):
+        self.does("nvidia-smi", "")
+        output = self.run_stages("models:llama-3.1-8b,llama-3.2-1b", "goals", code=2)
+        self.assertIn("left out: goals-fp8", output)
+        self.assertIn("single stream, llama-3.1-8b bf16", output)
+
+    def test_the_price_of_deterministic_is_of_runs_next_to_each_other(self):
+        output = self.run_stages("models:llama-3.1-8b", "variants:llama-3.1-8b")
+        self.assertEqual([re.search(r"--json=\S+/(\S+)\.json", line)[1] for line in self.ran_by("step_bench")[:4]],
+                         [f"price-llama-3.1-8b-{n}-{way}" for n in (1, 2) for way in ("as-is", "deterministic")])
+        self.assertEqual(["--deterministic" in line.split() for line in self.ran_by("continuo-worker")],
+                         [False, True])
+        self.assertIn("decode/1 2.000, served, 64 streams 1.000", output)
+
+    def test_ranks_are_as_many_as_there_are_devices(self):
+        self.run_stages("models:qwen3-0.6b", "ranks:qwen3-0.6b", DEVICES="4")
+        for program in ("step_bench", "continuo-worker"):
+            self.assertEqual([re.search(r"--device=(\S+)", line)[1] for line in self.ran_by(program)],
+                             ["cuda:0,1", "cuda:0,1,2,3"])
+        self.assertEqual(len(self.ran_by("gpu_nccl_test")), 1)
+
+    def test_a_step_that_is_lost_ends_the_wait(self):
+        self.does("gpu_backend_test", BEHAVIOUR["gpu_backend_test"] + """
+if [[ $* = *Rows ]]; then kill -9 "$(ps -o ppid= -p $PPID | tr -d ' ')"; fi""")
+        output = self.run_stages("tests", code=1)
+        self.assertIn("== backend-Rows: lost", output)
+        self.assertIn("failed: backend-Rows; left out: none", output)
 
     def test_a_stage_is_done_for_the_shapes_that_are_named(self):
         self.run_stages("steps:qwen3-0.6b")
@@ -215,13 +345,16 @@ class RunTest(unittest.TestCase):
                     (tools / tool.name).symlink_to(tool)
         self.run_stages("ops", PATH=f"{self.path}:{tools}")
 
-    def pack(self, code=0):
+    def build(self):
         for folder, names in BUILT.items():
             for name in names:
                 self.program(self.root / "build/cuda" / folder / name)
         models = self.base / "data/models/hf_tiny_random"
         models.mkdir(parents=True)
         (models / "tiny.safetensors").write_text("weights")
+
+    def pack(self, code=0):
+        self.build()
         git = ["git", "-c", "user.name=x", "-c", "user.email=x@x.example"]
         for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
             subprocess.run([*git, *command], cwd=self.root, check=True)
@@ -244,6 +377,28 @@ class RunTest(unittest.TestCase):
         output = run.communicate()[0]
         self.assertEqual(run.returncode, 0, output)
         self.assertIn("weights", output)
+
+    def test_without_an_archive_a_build_is_run(self):
+        self.build()
+        with open(self.root / "large", "wb") as file:  # nothing travels
+            file.truncate(64 << 20)
+        run = self.start("smoke", OUT=str(self.out))
+        output = run.communicate()[0]
+        self.assertEqual(run.returncode, 0, output)
+        self.assertIn("== gpu_hf_test: ok", output)
+        self.assertFalse((self.root / "build/gpu.tar.xz").exists())
+
+    def test_a_stale_build_is_not_run(self):
+        self.build()
+        self.does("ninja", """[[ $* != *-n* ]] || echo "[1/3] Building" """)
+        run = self.start("smoke")
+        self.assertIn("build/cuda is not up to date", run.communicate()[0])
+        self.assertEqual(run.returncode, 1)
+
+    def test_without_an_archive_or_a_build_nothing_is_run(self):
+        run = self.start("smoke")
+        self.assertIn("build/gpu.tar.xz is missing", run.communicate()[0])
+        self.assertEqual(run.returncode, 1)
 
     def test_a_stale_build_is_not_packed(self):
         self.does("ninja", """[[ $* != *-n* ]] || echo "[1/3] Building" """)

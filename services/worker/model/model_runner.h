@@ -59,6 +59,7 @@ class ModelRunner : public Executor {
   absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override;
   absl::StatusOr<StepResult> Finish() override;
   bool WorksApart() const override { return !backend_->SharesHostMemory(); }
+  double TakeBusySeconds() override { return backend_->TakeBusySeconds(); }
   void Recycle(StepResult result) override { recycled_ = std::move(result); }
 
   // Between steps: forgets what the backend repeats, also after an error, then another number of KV

@@ -33,6 +33,7 @@ class RankGroup : public Executor {
   absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override;
   absl::StatusOr<StepResult> Finish() override;
   bool WorksApart() const override { return runners_[0]->WorksApart(); }
+  double TakeBusySeconds() override { return runners_[0]->TakeBusySeconds(); }
   void Recycle(StepResult result) override { runners_[0]->Recycle(std::move(result)); }
 
   std::span<const std::unique_ptr<ModelRunner>> runners() const { return runners_; }

@@ -2,14 +2,18 @@
 // step_bench --model=DIR [--threads=2] [--weights=bf16] [--kv_dtype=auto] [--isa=auto]
 //   [--tensor_parallel=1] [--device=cpu] [--deterministic=1] [--fp8_fast_accumulation=1]
 //   [--early_grids=1] [--warpgroup_attention=0] [--decode=1,4,16,32,64] [--context=128]
-//   [--prefill=512,4096] [--chunk=512] [--rounds=5] [--clock=cpu] [--json=FILE]
+//   [--prefill=512,4096] [--chunk=512] [--rounds=7] [--clock=cpu] [--json=FILE]
 // Whole steps of a model, greedy. decode/B: one row of each of B sequences with --context tokens in
-// the cache. prefill/R: a prompt of R tokens, --chunk rows a step. On the CPU the read bandwidth
-// and the peaks of what the path multiplies with are measured in turn with the steps, and medians
-// are compared with a bound: for layers, head and attention each max(operations / peak, bytes /
-// bandwidth), added up, as none of them can run beside another. Weights count as read once a step.
-// "of peak" is the share of the multiplying peak, for all operations.
+// the cache. prefill/R: a prompt of R tokens, --chunk rows a step. The read bandwidth and the peaks
+// of what the path multiplies with are measured in turn with the steps, of a device's the rounds in
+// which its bandwidth moved by more than 5 % do not count, and medians are compared with a bound:
+// for layers, head and attention each max(operations / peak, bytes / bandwidth), added up, as none
+// of them can run beside another. Weights count as read once a step. "of peak" is the share of the
+// multiplying peak, for all operations. Of a device of its own "ahead" is a step's time when the
+// next one is always begun before it has ended, as the engine does, whose own work is not in it;
+// "idle" the share of that in which the device had nothing to do between steps, by its own clock.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -18,9 +22,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "services/worker/model/loader.h"
 #include "tests/bench/kernels/ceilings.h"
 #include "tests/worker/model/plan_builder.h"
+#if STEP_BENCH_CUDA
+#include "tests/gpu/device_ceilings.h"
+#endif
 
 namespace continuo::bench {
 namespace {
@@ -69,6 +77,32 @@ struct Machine {
   double attention_peak = 0;  // of what attention does
 };
 
+Machine MedianOf(const std::vector<Machine>& machines) {
+  std::vector<double> bandwidth, products, attention;
+  for (const Machine& m : machines) {
+    bandwidth.push_back(m.bandwidth);
+    products.push_back(m.products);
+    attention.push_back(m.attention_peak);
+  }
+  return {Median(bandwidth), Median(products), Median(attention)};
+}
+
+// Leaves out rounds in which the bandwidth was further than 5 % from its median, unless that is
+// all.
+void KeepSteady(std::vector<Machine>& machines, std::vector<double>& seconds) {
+  const double median = MedianOf(machines).bandwidth;
+  std::vector<Machine> kept;
+  std::vector<double> kept_seconds;
+  for (size_t i = 0; i < machines.size(); ++i) {
+    if (std::abs(machines[i].bandwidth - median) > 0.05 * median) continue;
+    kept.push_back(machines[i]);
+    kept_seconds.push_back(seconds[i]);
+  }
+  if (kept.empty()) return;
+  machines = kept;
+  seconds = kept_seconds;
+}
+
 Ceilings::Unit MatMulUnit(const LoadedModel& model) {
   if (model.backend_name.find("avx512") == std::string::npos) return Ceilings::Unit::kFma256;
   if (model.weight_format == "int8" || model.weight_format == "int4") return Ceilings::Unit::kVnni;
@@ -81,6 +115,53 @@ Ceilings::Unit AttentionUnit(const LoadedModel& model) {
   const bool pairs = model.backend_name.find("avx512_bf16") != std::string::npos;
   return pairs && model.kv_format == "bf16" ? Ceilings::Unit::kBf16 : Ceilings::Unit::kFma512;
 }
+
+// What the machine gives right now: the CPU's threads, or a device of the kind that each rank has.
+class MachineClock {
+ public:
+  static absl::StatusOr<MachineClock> Make(const LoadOptions& options, const LoadedModel& model) {
+    MachineClock clock(model);
+    if (options.device == "cpu") {
+      clock.cpu_ = std::make_unique<Ceilings>(options.threads);
+      return clock;
+    }
+#if STEP_BENCH_CUDA
+    auto made = DeviceCeilings::Make(options.device);
+    if (!made.ok()) return made.status();
+    clock.device_ = *std::move(made);
+#endif
+    return clock;
+  }
+  std::string device() const {
+#if STEP_BENCH_CUDA
+    if (device_ != nullptr) return device_->name();
+#endif
+    return "cpu";
+  }
+  Machine Measure() {
+#if STEP_BENCH_CUDA
+    if (device_ != nullptr) {
+      const auto ranks = static_cast<double>(model_.ranks.size());
+      const bool fp8 = model_.weight_format == "fp8", fp16 = model_.weight_format == "fp16";
+      const double bandwidth = device_->ReadBandwidth();
+      const double plain = device_->Peak(fp16 ? WeightType::kF16 : WeightType::kBF16);
+      const double products = fp8 ? device_->Peak(WeightType::kFp8) : plain;
+      return {bandwidth * ranks, products * ranks, plain * ranks};
+    }
+#endif
+    if (cpu_ == nullptr) return {};
+    return {cpu_->ReadBandwidth() * 1e9, cpu_->Peak(MatMulUnit(model_)) * 1e9,
+            cpu_->Peak(AttentionUnit(model_)) * 1e9};
+  }
+
+ private:
+  explicit MachineClock(const LoadedModel& model) : model_(model) {}
+  const LoadedModel& model_;
+  std::unique_ptr<Ceilings> cpu_;
+#if STEP_BENCH_CUDA
+  std::unique_ptr<DeviceCeilings> device_;
+#endif
+};
 
 // What a model costs, counted from its config. Dense layers only.
 struct Costs {
@@ -115,6 +196,48 @@ struct Costs {
   }
 };
 
+struct Ahead {
+  double seconds = 0, idle = 0;  // of a step, of wall
+};
+
+// Steps that each begin before the one in front has ended, with the token that it draws, for about
+// a second.
+absl::StatusOr<Ahead> RunAhead(Executor& executor, const StepPlan& first) {
+  constexpr double kSeconds = 1;
+  StepPlan next = first;
+  for (int i = 0; i < next.num_seqs(); ++i) next.token_ids[static_cast<size_t>(i)] = DrawnBy(i);
+  const auto start = [&](const StepPlan& plan) {
+    return executor.Start(plan, [](std::span<uint32_t>) {});
+  };
+  const auto finish = [&]() -> absl::Status {
+    auto result = executor.Finish();
+    if (!result.ok()) return result.status();
+    executor.Recycle(*std::move(result));
+    return absl::OkStatus();
+  };
+  (void)executor.TakeBusySeconds();  // while idle
+  int64_t steps = 0;
+  double begin = 0, end = 0;
+  absl::Status status = start(first);
+  // The first steps make what is made once.
+  for (int64_t i = 0; status.ok() && (i < 8 || end - begin < kSeconds); ++i) {
+    status = start(next);
+    if (status.ok()) status = finish();
+    end = Seconds();
+    if (i < 8) {
+      begin = end;
+      steps = 0;
+      (void)executor.TakeBusySeconds();
+    } else {
+      ++steps;
+    }
+  }
+  const double busy = executor.TakeBusySeconds();
+  if (status.ok()) status = finish();
+  if (!status.ok()) return status;
+  return Ahead{(end - begin) / static_cast<double>(steps), 1 - busy / (end - begin)};
+}
+
 int Main(const Flags& flags) {
   const int context = flags.Get("context", 128), chunk = flags.Get("chunk", 512);
   const std::vector<int> batches = flags.GetList("decode", "1,4,16,32,64");
@@ -146,33 +269,35 @@ int Main(const Flags& flags) {
     return 1;
   }
 
-  const bool on_cpu = options.device == "cpu";
-  const bool has_bound = on_cpu && model->config.experts.num_experts == 0;
-  std::unique_ptr<Ceilings> ceilings;
-  if (on_cpu) ceilings = std::make_unique<Ceilings>(options.threads);
+  auto clock = MachineClock::Make(options, *model);
+  if (!clock.ok()) {
+    std::fprintf(stderr, "%s\n", clock.status().ToString().c_str());
+    return 1;
+  }
+  const bool has_bound = model->config.experts.num_experts == 0;
   const Costs costs(*model);
 
   std::vector<Work> works;
   for (const int batch : batches) works.push_back(Decode(batch, context, decode_blocks));
   for (const int rows : prompts) works.push_back(Prefill(rows, chunk, prompt_blocks));
-  std::printf("%s, %s, %s weights, %s keys and values, %d threads\n", model->backend_name.c_str(),
-              options.dir.c_str(), model->weight_format.c_str(), model->kv_format.c_str(),
-              options.threads);
-  std::printf("%14s %10s %10s %9s %8s | %7s %9s %9s\n", "", "ms", "tokens/s", "of bound", "of peak",
-              "GB/s", "matmul G", "attend G");
-  nlohmann::json results = {{"path", model->backend_name},
-                            {"model", options.dir},
-                            {"weights", model->weight_format},
-                            {"kv", model->kv_format},
-                            {"threads", options.threads}};
+  std::printf("%s, %s, %s, %s weights, %s keys and values, %d threads\n", clock->device().c_str(),
+              model->backend_name.c_str(), options.dir.c_str(), model->weight_format.c_str(),
+              model->kv_format.c_str(), options.threads);
+  std::printf("%14s %10s %10s %9s %8s | %7s %9s %9s | %9s %7s\n", "", "ms", "tokens/s", "of bound",
+              "of peak", "GB/s", "matmul G", "attend G", "ahead ms", "idle");
+  if (model->executor->WorksApart()) {
+    std::printf(
+        "idle: what the device waits between steps begun one ahead, without the scheduler's "
+        "work\n");
+  }
+  nlohmann::json results = {{"device", clock->device()}, {"path", model->backend_name},
+                            {"model", options.dir},      {"weights", model->weight_format},
+                            {"kv", model->kv_format},    {"threads", options.threads}};
   for (const Work& work : works) {
-    std::vector<double> seconds, bandwidth, products, attention;
-    for (int round = -1; round < flags.Get("rounds", 5); ++round) {
-      if (on_cpu) {
-        bandwidth.push_back(ceilings->ReadBandwidth() * 1e9);
-        products.push_back(ceilings->Peak(MatMulUnit(*model)) * 1e9);
-        attention.push_back(ceilings->Peak(AttentionUnit(*model)) * 1e9);
-      }
+    std::vector<Machine> machines;
+    std::vector<double> seconds;
+    for (int round = -1; round < flags.Get("rounds", 7); ++round) {
+      const Machine now = clock->Measure();
       int calls = 0;
       const double start = Seconds();
       do {
@@ -187,16 +312,23 @@ int Main(const Flags& flags) {
         ++calls;
       } while (Seconds() - start < 0.3);
       // The first round touches KV cache and activations for the first time.
-      if (round >= 0) seconds.push_back((Seconds() - start) / calls);
+      if (round < 0) continue;
+      seconds.push_back((Seconds() - start) / calls);
+      machines.push_back(now);
     }
+    const size_t rounds = seconds.size();
+    if (options.device != "cpu") KeepSteady(machines, seconds);
     const double time = Median(seconds);
     const double rate = static_cast<double>(work.rows) / time;
     nlohmann::json row = {{"name", work.name}, {"seconds", time}, {"tokens_per_s", rate}};
     std::printf("%14s %10.2f %10.1f", work.name.c_str(), time * 1e3, rate);
-    if (has_bound) {
-      const Machine machine = {Median(bandwidth), Median(products), Median(attention)};
+    row["rounds"] = rounds;
+    row["steady_rounds"] = seconds.size();
+    const Machine machine = MedianOf(machines);
+    if (has_bound && machine.bandwidth > 0) {
       const double of_bound = costs.Bound(work, machine) / time;
       const double of_peak = costs.Operations(work) / time / machine.products;
+      row["bound_seconds"] = costs.Bound(work, machine);
       row["of_bound"] = of_bound;
       row["of_peak"] = of_peak;
       row["read_bytes_per_s"] = machine.bandwidth;
@@ -204,6 +336,16 @@ int Main(const Flags& flags) {
       row["attention_peak_per_s"] = machine.attention_peak;
       std::printf(" %8.1f%% %7.1f%% | %7.1f %9.0f %9.0f", 100 * of_bound, 100 * of_peak,
                   machine.bandwidth * 1e-9, machine.products * 1e-9, machine.attention_peak * 1e-9);
+    }
+    if (model->executor->WorksApart() && work.rows == work.samples) {
+      const auto ahead = RunAhead(*model->executor, work.steps[0]);
+      if (!ahead.ok()) {
+        std::fprintf(stderr, "%s\n", ahead.status().ToString().c_str());
+        return 1;
+      }
+      row["ahead_seconds"] = ahead->seconds;
+      row["idle"] = ahead->idle;
+      std::printf(" | %9.3f %6.2f%%", ahead->seconds * 1e3, 100 * ahead->idle);
     }
     std::printf("\n");
     std::fflush(stdout);

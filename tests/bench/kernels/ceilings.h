@@ -165,6 +165,7 @@ class Ceilings {
 class Flags {
  public:
   Flags(int argc, char** argv) {
+    for (int i = 0; i < argc; ++i) command_ += std::string(i > 0 ? " " : "") + argv[i];
     for (int i = 1; i < argc; ++i) {
       const std::string arg = argv[i];
       const size_t equals = arg.find('=');
@@ -193,13 +194,21 @@ class Flags {
     }
     return list;
   }
-  void WriteJson(const nlohmann::json& results) const {
+  // An object's fields, with the date and the command line.
+  void WriteJson(nlohmann::json results) const {
     const std::string path = Get("json", "");
-    if (!path.empty()) std::ofstream(path) << results.dump(2) << "\n";
+    if (path.empty()) return;
+    const std::time_t now = std::time(nullptr);
+    char date[32];
+    std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+    results["date"] = date;
+    results["command"] = command_;
+    std::ofstream(path) << results.dump(2) << "\n";
   }
 
  private:
   std::map<std::string, std::string> values_;
+  std::string command_;
 };
 
 // Of --threads (2) and --isa; ends the program where there is none such.

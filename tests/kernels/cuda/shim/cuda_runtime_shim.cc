@@ -364,8 +364,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   Call call("cudaEventCreateWithFlags");
   if (call.fails()) return call.result();
-  if ((flags & cudaEventDisableTiming) == 0) return call.Violation("an event that takes the time");
-  *event = new CUevent_st{.device = CurrentDevice()};
+  *event =
+      new CUevent_st{.device = CurrentDevice(), .timed = (flags & cudaEventDisableTiming) == 0};
   call.state().events.insert(*event);
   return cudaSuccess;
 }
@@ -390,6 +390,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Enqueue(call.state(), stream, [event, count = ++event->recorded] {
     const std::lock_guard lock(TheState().mutex);
     event->reached = count;
+    event->when = std::chrono::steady_clock::now();
     TheState().changed.notify_all();
   });
   return cudaSuccess;
@@ -400,6 +401,18 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   call.state().changed.wait(call.lock(),
                             [&, count = event->recorded] { return event->reached >= count; });
   return call.result();
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  Call call("cudaEventElapsedTime", end->device);
+  if (call.fails()) return call.result();
+  for (const cudaEvent_t event : {begin, end}) {
+    if (!event->timed) return call.Violation("the time of an event that does not take it");
+    if (event->recorded == 0) return call.Violation("the time of an event that was never recorded");
+    if (event->reached != event->recorded) return cudaErrorNotReady;
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(end->when - begin->when).count();
+  return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {

@@ -3,6 +3,7 @@
 
 // What the shim's files share; tests include cuda_shim.h.
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -52,6 +53,8 @@ struct CUgraphExec_st {
 struct CUevent_st {
   int device = 0;
   int64_t recorded = 0, reached = 0;  // counts of cudaEventRecord
+  bool timed = false;
+  std::chrono::steady_clock::time_point when;  // it was last reached
 };
 
 namespace continuo::testing {
