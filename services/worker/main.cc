@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "kernels/device_faults.h"
+#include "kernels/replica.h"
 #include "services/base/clock.h"
 #include "services/base/status_macros.h"
 #include "services/common/container.h"

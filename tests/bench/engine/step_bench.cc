@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/replica.h"
 #include "services/worker/model/loader.h"
 #include "tests/bench/kernels/ceilings.h"
 #include "tests/worker/model/plan_builder.h"
@@ -251,6 +252,7 @@ int Main(const Flags& flags) {
   LoadOptions options;
   options.dir = flags.Get("model", std::string());
   options.device = flags.Get("device", options.device);
+  PrepareDevices(options.device);
   options.isa = flags.Get("isa", options.isa);
   options.weights = flags.Get("weights", options.weights);
   options.kv_dtype = flags.Get("kv_dtype", options.kv_dtype);
