@@ -39,7 +39,7 @@ if [ "$all" = 1 ]; then scripts/setup.sh --all --arm64 --clients --cuda --peers;
 mkdir -p build
 echo "== build: release"
 build release
-echo "== CUDA: kernels for sm_80 and sm_90a, host code over a shim"
+echo "== CUDA: kernels for sm_80 and sm_90a, the worker, host code over a shim"
 build cuda cuda_tests
 run_tests cuda -L 'cuda|gpu'
 if [ -x build/npm/node_modules/.bin/buf ]; then

@@ -24,6 +24,17 @@ int& CurrentDevice() {
 
 bool CountCall(State& state, const char* function, int device) {
   const int count = ++state.num_calls[{device, function}];
+  const auto planned = state.planned.find(device);
+  if (planned != state.planned.end() && planned->second.from == ShimCall{device, function, count}) {
+    const ShimFault fault = std::move(planned->second);
+    state.planned.erase(planned);
+    if (fault.also) fault.also();
+    if (fault.hangs) {
+      state.hanging_streams.insert(device);
+    } else {
+      state.broken[device] = fault.error;
+    }
+  }
   if (!state.to_fail.has_value() || *state.to_fail != ShimCall{device, function, count})
     return false;
   state.to_fail.reset();
@@ -61,6 +72,7 @@ void CudaShim::Reset(const ShimOptions& options) {
   state.to_fail.reset();
   state.failed = false;
   state.broken.clear();
+  state.planned.clear();
   state.violations.clear();
   state.cliques.clear();
   state.all_comms.clear();
@@ -138,6 +150,12 @@ void CudaShim::Break(int device, cudaError_t error) {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
   state.broken[device] = error;
+}
+
+void CudaShim::Plan(const ShimFault& fault) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  state.planned[fault.from.device] = fault;
 }
 
 void CudaShim::HangCollective(int device, int count) {

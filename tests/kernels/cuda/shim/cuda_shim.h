@@ -61,6 +61,15 @@ struct ShimOptions {
   bool finds_none = false;
 };
 
+// What befalls a device at a call, one that `from` names of those still to come.
+struct ShimFault {
+  ShimCall from;
+  bool hangs = false;  // as HangStreams, or else Break with `error`
+  cudaError_t error = cudaErrorLaunchFailure;
+  // Called by the thread of that call, before it; uses nothing of the shim.
+  std::function<void()> also = nullptr;
+};
+
 class CudaShim {
  public:
   // Forgets everything; nothing may be alive.
@@ -84,6 +93,8 @@ class CudaShim {
   // From now on all of CUDA's calls on `device` fail, as after an error that ends the context:
   // those of libcudart that can fail, and launches.
   static void Break(int device, cudaError_t error = cudaErrorLaunchFailure);
+  // Does so, or hangs, at a call; one for each device.
+  static void Plan(const ShimFault& fault);
 
   // The count-th collective, from 1, that `device` enqueues does not begin before its communicator
   // is aborted.

@@ -100,6 +100,7 @@ struct State {
   int error_to_fail = 0;
   bool failed = false;
   std::map<int, cudaError_t> broken;  // devices
+  std::map<int, ShimFault> planned;   // by device
   std::vector<std::string> violations;
 
   std::map<void*, std::pair<int, size_t>> memory;  // device and bytes of each allocation
@@ -121,7 +122,8 @@ struct State {
 State& TheState();
 // Of the calling thread.
 int& CurrentDevice();
-// Counts a call; whether it is the one to fail. Called with the mutex held.
+// Counts a call, at which planned faults come; whether it is the one to fail. Called with the mutex
+// held.
 bool CountCall(State& state, const char* function, int device);
 // Adds work to a stream, or to what it captures; with the mutex held.
 void Enqueue(State& state, cudaStream_t stream, Work work);
