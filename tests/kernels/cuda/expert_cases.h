@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "tests/kernels/cuda/backend_cases.h"
 #include "tests/kernels/cuda/quantised_cases.h"
+#include "tests/kernels/cuda/sampled.h"
 #include "tests/kernels/host_tensor.h"
 
 // Mixture of experts on a Backend whose memory the host does not read, beside the CPU, for whatever
@@ -89,16 +90,12 @@ struct DeviceExperts {
 };
 
 // Products of integers, whose sums are exact in whatever order, so the CPU's to the bit, of which
-// those in f16 are those in bf16; k experts a row, of [40, inner]. `pieces` cut inner.
-inline void CheckExperts(Backend& b, Backend& cpu, int64_t rows, int64_t num_experts, int64_t k,
-                         WeightType type = WeightType::kBF16,
-                         const std::vector<int64_t>& pieces = {0, 8, 8, 16, 24}) {
-  const int64_t entries = rows * k, inner = pieces.back(), columns = 40;
-  SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts << ", "
-                                    << NameOf(type) << ", inner " << inner);
-  const Routed routed(b, cpu, rows, num_experts, k, true);
-  routed.Check();
-  const ExpertRoutes routes = routed.device(), host_routes = routed.host();
+// those in f16 are those in bf16; k experts a row, of [columns, inner]. `pieces` cut inner.
+inline void CheckExperts(Backend& b, Backend& cpu, const std::vector<int64_t>& row_counts,
+                         int64_t num_experts, int64_t k, WeightType type = WeightType::kBF16,
+                         const std::vector<int64_t>& pieces = {0, 8, 8, 16, 24},
+                         int64_t columns = 40) {
+  const int64_t inner = pieces.back();
   Random random(11);
   std::vector<HostTensor> matrices;
   std::vector<Weight> cpu_weights;
@@ -106,32 +103,34 @@ inline void CheckExperts(Backend& b, Backend& cpu, int64_t rows, int64_t num_exp
     matrices.push_back(WeightIntegers(type, columns, pieces, random));
     cpu_weights.push_back(matrices.back().weight());
   }
-  const HostTensor x = SmallIntegers(DType::kBF16, rows, inner, 3, random);
-  const HostTensor x_entries = SmallIntegers(DType::kBF16, entries, inner, 3, random);
-  const DeviceTensor device_x(b, As(BesideOf(type), x));
-  const DeviceTensor device_entries(b, As(BesideOf(type), x_entries));
-  const auto sums = [&] { return HostTensor::Poisoned(DType::kF32, entries, columns); };
-  const DeviceTensor out(b, sums());
-  const HostTensor expected = sums();
-  {
-    const DeviceExperts whole(b, type, matrices, {0, inner});
+  const DeviceExperts whole(b, type, matrices, {0, inner}), in_pieces(b, type, matrices, pieces);
+  for (const int64_t rows : row_counts) {
+    SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts << ", "
+                                      << NameOf(type) << ", inner " << inner);
+    const int64_t entries = rows * k;
+    const Routed routed(b, cpu, rows, num_experts, k, true);
+    routed.Check();
+    const ExpertRoutes routes = routed.device(), host_routes = routed.host();
+    const HostTensor x = SmallIntegers(DType::kBF16, rows, inner, 3, random);
+    const HostTensor x_entries = SmallIntegers(DType::kBF16, entries, inner, 3, random);
+    const DeviceTensor device_x(b, As(BesideOf(type), x));
+    const DeviceTensor device_entries(b, As(BesideOf(type), x_entries));
+    const auto sums = [&] { return HostTensor::Poisoned(DType::kF32, entries, columns); };
+    const DeviceTensor out(b, sums()), of_pieces(b, sums());
+    const HostTensor expected = sums(), expected_of_pieces = sums();
     b.ExpertMatMul(out, device_x, whole.weights, routes, /*by_entry=*/false);
     cpu.ExpertMatMul(expected, x, cpu_weights, host_routes, /*by_entry=*/false);
     EXPECT_TRUE(out.Get().SameBits(expected));
-  }
-  {
-    const DeviceExperts in_pieces(b, type, matrices, pieces);
-    const DeviceTensor of_pieces(b, sums());
-    const HostTensor expected_of_pieces = sums();
     b.ExpertMatMulPieces(of_pieces, device_entries, in_pieces.weights, routes, pieces);
     cpu.ExpertMatMulPieces(expected_of_pieces, x_entries, cpu_weights, host_routes, pieces);
     EXPECT_TRUE(of_pieces.Get().SameBits(expected_of_pieces));
+    const DeviceTensor combined(b, HostTensor::Poisoned(DType::kF32, rows, columns));
+    const HostTensor expected_combined = HostTensor::Poisoned(DType::kF32, rows, columns);
+    b.CombineExperts(combined, out, routes);
+    cpu.CombineExperts(expected_combined, expected, host_routes);
+    EXPECT_TRUE(combined.Get().SameBits(expected_combined));
+    if (::testing::Test::HasFailure()) return;
   }
-  const DeviceTensor combined(b, HostTensor::Poisoned(DType::kF32, rows, columns));
-  const HostTensor expected_combined = HostTensor::Poisoned(DType::kF32, rows, columns);
-  b.CombineExperts(combined, out, routes);
-  cpu.CombineExperts(expected_combined, expected, host_routes);
-  EXPECT_TRUE(combined.Get().SameBits(expected_combined));
 }
 
 // Layers one after the other whose routes are the same arrays: what the host knows of one layer is
