@@ -72,5 +72,28 @@ TEST_F(GpuBackendTest, DeterministicExpertsOfAModelAreThoseOfTheCpu) {
   CheckDownOfAModel(b(), *cpu_, WeightType::kBF16, {1, 17});
 }
 
+// Of entries and columns so many are compared.
+constexpr int64_t kChecked = 24;
+
+TEST_F(GpuBackendTest, GatesOfExpertsAreWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    for (const WeightType type : kExpertTypes) {
+      CheckGatedExperts(b(), {1, 9}, 5, 2, type, 33, 136);
+      CheckGatedExperts(b(), {70}, 3, 2, type, 24, 40);  // many rows an expert
+    }
+  }
+}
+TEST_F(GpuBackendTest, GatesOfExpertsOfAModelAreWhatTheReferenceSays) {
+  for (const WeightType type : {WeightType::kBF16, WeightType::kF16}) {
+    CheckGatedExperts(b(), kStepRows, kExperts, kExpertsPerRow, type, kInner, kHidden, kChecked);
+  }
+}
+TEST_F(GpuBackendTest, GatesOfQuantisedExpertsOfAModelAreWhatTheReferenceSays) {
+  for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
+    CheckGatedExperts(b(), kStepRows, kExperts, kExpertsPerRow, type, kInner, kHidden, kChecked);
+  }
+}
+
 }  // namespace
 }  // namespace continuo::testing

@@ -94,6 +94,22 @@ TEST_F(GpuBackendTest, JoinedQuantisedProductsHaveTheBitsOfTheSingleOnes) {
   }
 }
 
+TEST_F(GpuBackendTest, GatesOfProductsAreWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckGatedMatMul(b(), {1, 3, 16, 17}, 40, 72);
+    CheckGatedMatMul(b(), {5}, 33, 41);
+    CheckGatedMatMul(b(), kStepRows, kQwen.ffn, kQwen.hidden, kChecked);
+    CheckGatedMatMul(b(), {1, 16, 17, 128}, kShard.ffn, kShard.hidden, kChecked);
+  }
+}
+
+TEST_F(GpuBackendTest, GatesOfProductsOfLlamaAreWhatTheReferenceSays) {
+  CheckGatedMatMul(b(), kStepRows, kLlama.ffn, kLlama.hidden, kChecked);
+  Make(true);
+  CheckGatedMatMul(b(), {17}, kLlama.ffn, kLlama.hidden, kChecked);
+}
+
 // --deterministic: a row's bits do not depend on the others.
 TEST_F(GpuBackendTest, DeterministicProductsDoNotDependOnTheRows) {
   Make(true);

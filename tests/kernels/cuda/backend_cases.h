@@ -219,6 +219,7 @@ inline void ExpectGated(const HostTensor& actual, GateFunction function, const M
              {is_silu ? 1e-30 : 0x1p-46});
 }
 
+// As ops of their own, and in the place of either factor.
 inline void CheckGates(Backend& b, int64_t rows, const std::vector<int64_t>& widths) {
   Random random(6);
   for (const DType type : kActivations) {
@@ -234,7 +235,13 @@ inline void CheckGates(Backend& b, int64_t rows, const std::vector<int64_t>& wid
         };
         const DeviceTensor gates(b, gate), ups(b, up), out(b, HostTensor::Poisoned(type, rows, n));
         call(out, gates, ups);
-        ExpectGated(out.Get(), function, gate_values, up_values);
+        const HostTensor got = out.Get();
+        ExpectGated(got, function, gate_values, up_values);
+        call(gates, gates, ups);
+        EXPECT_TRUE(gates.Get().SameBits(got)) << "in place of the gate";
+        const DeviceTensor gates_again(b, gate);
+        call(ups, gates_again, ups);
+        EXPECT_TRUE(ups.Get().SameBits(got)) << "in place of the other factor";
         if (::testing::Test::HasFailure()) return;
       }
     }

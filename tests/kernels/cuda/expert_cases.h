@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "tests/kernels/cuda/backend_cases.h"
+#include "tests/kernels/cuda/joined_cases.h"
 #include "tests/kernels/cuda/quantised_cases.h"
 #include "tests/kernels/cuda/sampled.h"
 #include "tests/kernels/host_tensor.h"
@@ -130,6 +131,67 @@ inline void CheckExperts(Backend& b, Backend& cpu, const std::vector<int64_t>& r
     cpu.CombineExperts(expected_combined, expected, host_routes);
     EXPECT_TRUE(combined.Get().SameBits(expected_combined));
     if (::testing::Test::HasFailure()) return;
+  }
+}
+
+// Gates of experts beside the reference: products of integers times a power of two are exact, so
+// both are known as they are rounded before the function takes them. Of some entries, and of their
+// columns.
+inline void CheckGatedExperts(Backend& b, const std::vector<int64_t>& row_counts,
+                              int64_t num_experts, int64_t k, WeightType type, int64_t columns,
+                              int64_t inner, int64_t most_checked = kAll) {
+  const DType activations = BesideOf(type);
+  // The largest of a group counts for more than the others.
+  const bool has_large = type != WeightType::kBF16;
+  const float factor = GateFactor(inner) * (has_large ? 0.25f : 1);
+  Random random(16);
+  std::vector<HostTensor> gate_matrices, up_matrices;
+  for (int64_t i = 0; i < num_experts; ++i) {
+    gate_matrices.push_back(WeightIntegers(type, columns, {0, inner}, random, factor));
+    up_matrices.push_back(WeightIntegers(type, columns, {0, inner}, random, factor));
+  }
+  const DeviceExperts gates(b, type, gate_matrices, {0, inner});
+  const DeviceExperts ups(b, type, up_matrices, {0, inner});
+  for (const int64_t rows : row_counts) {
+    const int64_t entries = rows * k;
+    const DeviceTensor logits(b, HostTensor::Of(DType::kF32, rows, num_experts, random));
+    const DeviceTensor weights(b, HostTensor::Poisoned(DType::kF32, rows, k));
+    const DeviceTensor places(b, HostTensor::Poisoned(DType::kI32, rows, k));
+    const DeviceTensor of_entries(b, HostTensor::Poisoned(DType::kI32, entries, 1));
+    const DeviceTensor begin(b, HostTensor::Poisoned(DType::kI32, num_experts + 1, 1));
+    const ExpertRoutes routes = {weights, places, of_entries, begin};
+    b.RouteExperts(routes, logits, true);
+    const std::vector<int32_t> row_of = of_entries.Get().ints(), begins = begin.Get().ints();
+    const HostTensor x = SmallIntegers(activations, rows, inner, 3, random);
+    const DeviceTensor in(b, x);
+    const Sample some(entries, columns, most_checked, random);
+    Matrix gate_values, up_values;
+    for (const int64_t entry : some.rows) {
+      const auto expert = static_cast<size_t>(
+          std::upper_bound(begins.begin(), begins.end(), entry) - begins.begin() - 1);
+      ASSERT_LT(expert, gate_matrices.size());
+      const int64_t row = row_of[static_cast<size_t>(entry)];
+      const Matrix of_x = ToMatrix(x.Rows(row, row + 1));
+      for (const auto& [matrices, values] :
+           {std::pair{&gate_matrices, &gate_values}, std::pair{&up_matrices, &up_values}}) {
+        for (const double sum :
+             ReferenceMatMul(of_x, RowsOf((*matrices)[expert], some.columns).matrix(), {}, 1,
+                             static_cast<int64_t>(some.columns.size()), inner)) {
+          values->push_back(RoundedTo(activations, static_cast<float>(sum)));
+        }
+      }
+    }
+    for (const GateFunction function : {GateFunction::kSilu, GateFunction::kGelu}) {
+      SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts << ", "
+                                        << NameOf(type) << ", inner " << inner);
+      const DeviceTensor gate(b, HostTensor::Poisoned(activations, entries, columns));
+      const DeviceTensor up(b, HostTensor::Poisoned(activations, entries, columns));
+      b.GatedExpertMatMul(gate, up, in, gates.weights, ups.weights, routes, function);
+      const HostTensor got = gate.Get();
+      ExpectWritten(got);
+      ExpectGated(Part(got, some.rows, some.columns), function, gate_values, up_values);
+      if (::testing::Test::HasFailure()) return;
+    }
   }
 }
 

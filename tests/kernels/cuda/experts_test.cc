@@ -51,6 +51,16 @@ TEST_F(CudaBackendTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
   expect_launches(1, [&] { CheckExperts(b(), *cpu_, {90}, 2, 1); });
 }
 
+TEST_F(CudaBackendTest, GatesOfExpertsAreWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    for (const WeightType type : kExpertTypes) {
+      CheckGatedExperts(b(), {1, 9}, 5, 2, type, 33, 136);
+      CheckGatedExperts(b(), {70}, 3, 2, type, 24, 40);  // many rows an expert
+    }
+  }
+}
+
 // Of many rows an expert, of which the host has to know the numbers.
 TEST_F(CudaBackendTest, ALayerOfExpertsWaitsForTheDeviceOnce) {
   MakeWith({.few_rows = false});  // else it waits to measure

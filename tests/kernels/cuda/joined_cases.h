@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "tests/kernels/cuda/backend_cases.h"
 #include "tests/kernels/cuda/product_cases.h"
 #include "tests/kernels/cuda/quantised_cases.h"
 #include "tests/kernels/cuda/sampled.h"
@@ -54,6 +56,55 @@ inline void CheckJoinedProducts(Backend& b, const std::vector<int64_t>& row_coun
                        {SumError(k) + 4 * 0x1p-24});
         }
         if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+// A power of two with which sums of k products of SmallIntegers are a few, as gates are.
+inline float GateFactor(int64_t k) {
+  return std::ldexp(1.0f, -static_cast<int>(std::log2(8.6 * std::sqrt(static_cast<double>(k)))));
+}
+
+// Dense gates beside the reference: products of integers times a power of two are exact, so both
+// are known as they are rounded before the function takes them.
+inline void CheckGatedMatMul(Backend& b, const std::vector<int64_t>& row_counts, int64_t columns,
+                             int64_t k, int64_t most_checked = kAll) {
+  Random random(44);
+  const float factor = GateFactor(k);
+  for (const DType type : kActivations) {
+    const HostTensor gate_w = SmallIntegers(type, columns, k, 7, random, factor);
+    const HostTensor up_w = SmallIntegers(type, columns, k, 7, random, factor);
+    const HostTensor bias = SmallIntegers(DType::kF32, 1, columns, 2, random);
+    const DeviceTensor gate_weights(b, gate_w), up_weights(b, up_w), biases(b, bias);
+    for (const int64_t rows : row_counts) {
+      const HostTensor x = SmallIntegers(type, rows, k, 3, random);
+      const DeviceTensor in(b, x);
+      const Sample some(rows, columns, most_checked, random);
+      const Matrix some_x = RowsOf(x, some.rows).matrix();
+      for (const bool with_bias : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << NameOf(type) << ' ' << rows << " x " << columns
+                                          << " x " << k << ", bias " << with_bias);
+        const Tensor added = with_bias ? Tensor(biases) : Tensor();
+        const auto factor_of = [&](const HostTensor& w) {
+          Matrix sums = ReferenceMatMul(
+              some_x, RowsOf(w, some.columns).matrix(),
+              with_bias ? Part(bias, {0}, some.columns).matrix() : Matrix(),
+              static_cast<int64_t>(some.rows.size()), static_cast<int64_t>(some.columns.size()), k);
+          for (double& sum : sums) sum = RoundedTo(type, static_cast<float>(sum));
+          return sums;
+        };
+        const Matrix gate_values = factor_of(gate_w), up_values = factor_of(up_w);
+        for (const GateFunction function : {GateFunction::kSilu, GateFunction::kGelu}) {
+          const DeviceTensor gate(b, HostTensor::Poisoned(type, rows, columns));
+          const DeviceTensor up(b, HostTensor::Poisoned(type, rows, columns));
+          b.GatedMatMul(in, {gate, gate_weights.weight(), added}, {up, up_weights.weight(), added},
+                        function);
+          const HostTensor got = gate.Get();
+          ExpectWritten(got);
+          ExpectGated(Part(got, some.rows, some.columns), function, gate_values, up_values);
+          if (::testing::Test::HasFailure()) return;
+        }
       }
     }
   }

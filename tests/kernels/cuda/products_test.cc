@@ -31,6 +31,18 @@ TEST_F(CudaBackendTest, ProductsAreWhatTheReferenceSays) {
   }
 }
 
+TEST_F(CudaBackendTest, GatesAreWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckGatedMatMul(b(), {1, 3, 16, 17}, 40, 72);
+    CheckGatedMatMul(b(), {5}, 33, 41);
+  }
+  for (const bool few_rows : {false, true}) {
+    MakeWith({.few_rows = few_rows});
+    CheckGatedMatMul(b(), {1, 16}, 40, 200);
+  }
+}
+
 TEST_F(CudaBackendTest, ProductsOfFewRowsAreWhatTheReferenceSaysEitherWay) {
   for (const bool few_rows : {false, true}) {
     MakeWith({.few_rows = few_rows});
