@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // CudaBackend's ops on a device, at the shapes of Qwen3-0.6B, Llama-3.1-8B and a rank of eight of a
 // 70B (model_sizes.h): here those on rows and elements, and draws; in attention_test.cc,
-// experts_test.cc and products_test.cc the others.
+// experts_test.cc and products_test.cc the others; in small_test.cc a few of each for
+// compute-sanitizer.
 #include "kernels/backend.h"
 
 #include <cmath>
