@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
+
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/device.h"
 #include "tests/kernels/cuda/model_cases.h"
 #include "tests/kernels/cuda/overlap_cases.h"
 
@@ -32,6 +35,22 @@ TEST_F(GpuModelTest, Fp8WeightsScoreNearly) {
   if (!(*backend)->Computes(WeightType::kFp8)) GTEST_SKIP() << "skipped: no such products";
   CheckFp8Models("cuda:0");
 }
+
+// A rank on each of two devices, joined by NCCL.
+class GpuTwoDevicesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto devices = cuda::FindDevices(std::array{0, 1}); !devices.ok()) {
+      GTEST_SKIP() << "skipped: no two devices: " << devices.status();
+    }
+  }
+};
+
+TEST_F(GpuTwoDevicesTest, FamiliesScoreAsOnTheCpu) { CheckModels("cuda:0,1"); }
+TEST_F(GpuTwoDevicesTest, TwoRanksScoreAsOneWithGraphsAndWithout) {
+  for (const RankCase& c : kRankCases) CheckTwoRanks(c);
+}
+TEST_F(GpuTwoDevicesTest, StepsAheadGiveWhatStepsInTurnGive) { CheckOverlap("cuda:0,1"); }
 
 }  // namespace
 }  // namespace continuo::testing

@@ -281,6 +281,11 @@ if [[ $* = *Rows ]]; then kill -9 "$(ps -o ppid= -p $PPID | tr -d ' ')"; fi""")
         output = self.run_stages("smoke", "xid", code=1)
         self.assertIn("failed: gpu_hf_test; left out: none", output)
 
+    def test_one_device_is_enough(self):
+        self.does("gpu_model_test", "echo '[  SKIPPED ] GpuTwoDevicesTest.Test (0 ms)'; "
+                  "echo '[  SKIPPED ] 1 test, listed below:'; echo '[  SKIPPED ] GpuTwoDevicesTest.Test'")
+        self.assertIn("failed: none", self.run_stages("smoke"))
+
     def test_without_a_device_nothing_is_run(self):
         self.does("ops_bench", "echo no driver; exit 1")
         output = self.run_stages("smoke", code=1)

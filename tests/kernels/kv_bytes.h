@@ -28,15 +28,18 @@ inline uint8_t NearestE4M3(double x) {
   static const std::vector<double> numbers = [] {
     std::vector<double> all;
     for (uint8_t byte = 0; byte < 0x7f; ++byte) all.push_back(E4M3Value(byte));
-    return all;
+    return all;  // ascending
   }();
-  size_t best = 0;
-  for (size_t byte = 1; byte < numbers.size(); ++byte) {
-    const double loss = std::fabs(std::fabs(x) - numbers[byte]);
-    const double least = std::fabs(std::fabs(x) - numbers[best]);
-    if (loss < least || (loss == least && byte % 2 == 0)) best = byte;
+  const double size = std::fabs(x);
+  const auto above = std::ranges::lower_bound(numbers, size);
+  auto byte = static_cast<size_t>(above - numbers.begin());
+  if (byte == numbers.size()) {
+    --byte;
+  } else if (byte > 0) {
+    const double to_below = size - numbers[byte - 1], to_above = numbers[byte] - size;
+    if (to_below < to_above || (to_below == to_above && byte % 2 == 1)) --byte;
   }
-  return static_cast<uint8_t>(best | (std::signbit(x) ? 0x80 : 0));
+  return static_cast<uint8_t>(byte | (std::signbit(x) ? 0x80 : 0));
 }
 
 struct KvBytes {

@@ -129,9 +129,24 @@ class PagedCase {
     return out;
   }
 
+  // Of some rows.
+  Matrix Reference(const std::vector<int64_t>& rows) const {
+    Matrix out;
+    for (const int64_t row : rows) {
+      int64_t first = 0;
+      size_t i = 0;
+      while (row >= first + sequences_[i].rows) first += sequences_[i++].rows;
+      const int64_t position = sequences_[i].kv_len - sequences_[i].rows + row - first;
+      const Matrix part = ReferenceAttention(ToMatrix(q_.Rows(row, row + 1)), kept_keys_[i],
+                                             kept_values_[i], 1, position + 1, params_);
+      out.insert(out.end(), part.begin(), part.end());
+    }
+    return out;
+  }
+
  private:
   // Puts one head's elements of row p of `from` where a block's `half` keeps position `offset`. Of
-  // bytes `kept` tells what that stands for.
+  // bytes `kept`, which has the same numbers before, tells what that stands for.
   void Write(Tensor half, int64_t offset, int64_t block_size, const HostTensor& from, int64_t p,
              int head, Matrix& kept) const {
     const int64_t dim = params_.head_dim, first = p * from.tensor().cols() + head * dim;
@@ -141,9 +156,8 @@ class PagedCase {
       std::memcpy(to + offset * dim * size, from.bytes().data() + first * size, dim * size);
       return;
     }
-    std::vector<float> row;
-    for (const double x : ToMatrix(from.Rows(p, p + 1))) row.push_back(static_cast<float>(x));
-    const KvBytes bytes = ToKvBytes(half.dtype, std::span(row).subspan(head * dim, dim));
+    const std::vector<float> row(kept.begin() + first, kept.begin() + first + dim);
+    const KvBytes bytes = ToKvBytes(half.dtype, row);
     std::memcpy(to + offset * dim, bytes.bytes.data(), dim);
     std::copy(bytes.values.begin(), bytes.values.end(), kept.begin() + first);
     std::memcpy(to + block_size * dim + offset * sizeof(float), &bytes.scale, sizeof(float));

@@ -9,7 +9,8 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "tests/kernels/cuda/backend_cases.h"
+#include "tests/kernels/cuda/device_tensor.h"
+#include "tests/kernels/cuda/sampled.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/kv_bytes.h"
 #include "tests/kernels/paged_case.h"
@@ -59,21 +60,31 @@ inline HostTensor AttendOnDevice(Backend& b, const PagedCase& c) {
 // unrounded weights below, by at most 2^-8 of the largest value. Over bf16 the largest weight is 1
 // and loses nothing; over bytes weights are rounded times the value's scale, so that one may, too.
 // Over f16 they are rounded to that: 2^-11 of each, and 2^-25 of those below its normal numbers.
+// Of sequences of more rows than `most_checked` so many are compared.
 inline void CheckAttention(Backend& b, std::vector<PagedCase::Sequence> sequences,
                            const AttentionParams& p, DType type, int64_t block_size,
-                           std::optional<DType> kept = std::nullopt) {
+                           std::optional<DType> kept = std::nullopt, int64_t most_checked = kAll) {
   SCOPED_TRACE(::testing::Message()
                << NameOf(type) << ' ' << p.num_heads << '/' << p.num_kv_heads << 'x' << p.head_dim
                << " window " << p.window << " cap " << p.softcap << " blocks of " << block_size
                << (kept ? kept == DType::kI8 ? " int8" : " fp8" : ""));
   int64_t longest = 0;
-  for (const PagedCase::Sequence& s : sequences) longest = std::max(longest, s.kv_len);
+  Random random(22);
+  std::vector<int64_t> rows;
+  int64_t first = 0;
+  for (const PagedCase::Sequence& s : sequences) {
+    longest = std::max(longest, s.kv_len);
+    for (const int64_t row : Sampled(s.rows, most_checked, random)) rows.push_back(first + row);
+    first += s.rows;
+  }
   const PagedCase c(std::move(sequences), p, type, 21, block_size, kept);
   const double score_error = p.head_dim * 4 * p.scale * (p.head_dim + 2.0) * 0x1p-24;
   const bool on_tensor_cores = type != DType::kF32 && p.head_dim % 8 == 0;
   const double rounding = type == DType::kF16 && !kept ? 0x1p-11 + longest * 0x1p-25 : 0x1p-8;
   const double weight_error = on_tensor_cores ? rounding : 0;
-  ExpectNear(AttendOnDevice(b, c), c.Reference(), RoundingOf(type),
+  const HostTensor got = AttendOnDevice(b, c);
+  ExpectWritten(got);
+  ExpectNear(RowsOf(got, rows), c.Reference(rows), RoundingOf(type),
              {4 * score_error + 2 * weight_error + kAttentionSpan * 2 * 0x1p-23});
 }
 
@@ -101,11 +112,12 @@ inline void CheckPromptAttention(Backend& b) {
 // at 4.
 inline void CheckAttentionOverBytes(Backend& b, std::vector<PagedCase::Sequence> sequences,
                                     const AttentionParams& p,
-                                    const std::vector<int64_t>& block_sizes) {
+                                    const std::vector<int64_t>& block_sizes,
+                                    int64_t most_checked = kAll) {
   for (const DType type : kNumbers) {
     for (const DType kept : {DType::kI8, DType::kF8}) {
       for (const int64_t block_size : block_sizes) {
-        CheckAttention(b, sequences, p, type, block_size, kept);
+        CheckAttention(b, sequences, p, type, block_size, kept, most_checked);
       }
     }
   }

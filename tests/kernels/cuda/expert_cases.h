@@ -10,7 +10,9 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "tests/kernels/cuda/backend_cases.h"
+#include "tests/kernels/cuda/joined_cases.h"
 #include "tests/kernels/cuda/quantised_cases.h"
+#include "tests/kernels/cuda/sampled.h"
 #include "tests/kernels/host_tensor.h"
 
 // Mixture of experts on a Backend whose memory the host does not read, beside the CPU, for whatever
@@ -89,16 +91,12 @@ struct DeviceExperts {
 };
 
 // Products of integers, whose sums are exact in whatever order, so the CPU's to the bit, of which
-// those in f16 are those in bf16; k experts a row, of [40, inner]. `pieces` cut inner.
-inline void CheckExperts(Backend& b, Backend& cpu, int64_t rows, int64_t num_experts, int64_t k,
-                         WeightType type = WeightType::kBF16,
-                         const std::vector<int64_t>& pieces = {0, 8, 8, 16, 24}) {
-  const int64_t entries = rows * k, inner = pieces.back(), columns = 40;
-  SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts << ", "
-                                    << NameOf(type) << ", inner " << inner);
-  const Routed routed(b, cpu, rows, num_experts, k, true);
-  routed.Check();
-  const ExpertRoutes routes = routed.device(), host_routes = routed.host();
+// those in f16 are those in bf16; k experts a row, of [columns, inner]. `pieces` cut inner.
+inline void CheckExperts(Backend& b, Backend& cpu, const std::vector<int64_t>& row_counts,
+                         int64_t num_experts, int64_t k, WeightType type = WeightType::kBF16,
+                         const std::vector<int64_t>& pieces = {0, 8, 8, 16, 24},
+                         int64_t columns = 40) {
+  const int64_t inner = pieces.back();
   Random random(11);
   std::vector<HostTensor> matrices;
   std::vector<Weight> cpu_weights;
@@ -106,32 +104,95 @@ inline void CheckExperts(Backend& b, Backend& cpu, int64_t rows, int64_t num_exp
     matrices.push_back(WeightIntegers(type, columns, pieces, random));
     cpu_weights.push_back(matrices.back().weight());
   }
-  const HostTensor x = SmallIntegers(DType::kBF16, rows, inner, 3, random);
-  const HostTensor x_entries = SmallIntegers(DType::kBF16, entries, inner, 3, random);
-  const DeviceTensor device_x(b, As(BesideOf(type), x));
-  const DeviceTensor device_entries(b, As(BesideOf(type), x_entries));
-  const auto sums = [&] { return HostTensor::Poisoned(DType::kF32, entries, columns); };
-  const DeviceTensor out(b, sums());
-  const HostTensor expected = sums();
-  {
-    const DeviceExperts whole(b, type, matrices, {0, inner});
+  const DeviceExperts whole(b, type, matrices, {0, inner}), in_pieces(b, type, matrices, pieces);
+  for (const int64_t rows : row_counts) {
+    SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts << ", "
+                                      << NameOf(type) << ", inner " << inner);
+    const int64_t entries = rows * k;
+    const Routed routed(b, cpu, rows, num_experts, k, true);
+    routed.Check();
+    const ExpertRoutes routes = routed.device(), host_routes = routed.host();
+    const HostTensor x = SmallIntegers(DType::kBF16, rows, inner, 3, random);
+    const HostTensor x_entries = SmallIntegers(DType::kBF16, entries, inner, 3, random);
+    const DeviceTensor device_x(b, As(BesideOf(type), x));
+    const DeviceTensor device_entries(b, As(BesideOf(type), x_entries));
+    const auto sums = [&] { return HostTensor::Poisoned(DType::kF32, entries, columns); };
+    const DeviceTensor out(b, sums()), of_pieces(b, sums());
+    const HostTensor expected = sums(), expected_of_pieces = sums();
     b.ExpertMatMul(out, device_x, whole.weights, routes, /*by_entry=*/false);
     cpu.ExpertMatMul(expected, x, cpu_weights, host_routes, /*by_entry=*/false);
     EXPECT_TRUE(out.Get().SameBits(expected));
-  }
-  {
-    const DeviceExperts in_pieces(b, type, matrices, pieces);
-    const DeviceTensor of_pieces(b, sums());
-    const HostTensor expected_of_pieces = sums();
     b.ExpertMatMulPieces(of_pieces, device_entries, in_pieces.weights, routes, pieces);
     cpu.ExpertMatMulPieces(expected_of_pieces, x_entries, cpu_weights, host_routes, pieces);
     EXPECT_TRUE(of_pieces.Get().SameBits(expected_of_pieces));
+    const DeviceTensor combined(b, HostTensor::Poisoned(DType::kF32, rows, columns));
+    const HostTensor expected_combined = HostTensor::Poisoned(DType::kF32, rows, columns);
+    b.CombineExperts(combined, out, routes);
+    cpu.CombineExperts(expected_combined, expected, host_routes);
+    EXPECT_TRUE(combined.Get().SameBits(expected_combined));
+    if (::testing::Test::HasFailure()) return;
   }
-  const DeviceTensor combined(b, HostTensor::Poisoned(DType::kF32, rows, columns));
-  const HostTensor expected_combined = HostTensor::Poisoned(DType::kF32, rows, columns);
-  b.CombineExperts(combined, out, routes);
-  cpu.CombineExperts(expected_combined, expected, host_routes);
-  EXPECT_TRUE(combined.Get().SameBits(expected_combined));
+}
+
+// Gates of experts beside the reference: products of integers times a power of two are exact, so
+// both are known as they are rounded before the function takes them. Of some entries, and of their
+// columns.
+inline void CheckGatedExperts(Backend& b, const std::vector<int64_t>& row_counts,
+                              int64_t num_experts, int64_t k, WeightType type, int64_t columns,
+                              int64_t inner, int64_t most_checked = kAll) {
+  const DType activations = BesideOf(type);
+  // The largest of a group counts for more than the others.
+  const bool has_large = type != WeightType::kBF16;
+  const float factor = GateFactor(inner) * (has_large ? 0.25f : 1);
+  Random random(16);
+  std::vector<HostTensor> gate_matrices, up_matrices;
+  for (int64_t i = 0; i < num_experts; ++i) {
+    gate_matrices.push_back(WeightIntegers(type, columns, {0, inner}, random, factor));
+    up_matrices.push_back(WeightIntegers(type, columns, {0, inner}, random, factor));
+  }
+  const DeviceExperts gates(b, type, gate_matrices, {0, inner});
+  const DeviceExperts ups(b, type, up_matrices, {0, inner});
+  for (const int64_t rows : row_counts) {
+    const int64_t entries = rows * k;
+    const DeviceTensor logits(b, HostTensor::Of(DType::kF32, rows, num_experts, random));
+    const DeviceTensor weights(b, HostTensor::Poisoned(DType::kF32, rows, k));
+    const DeviceTensor places(b, HostTensor::Poisoned(DType::kI32, rows, k));
+    const DeviceTensor of_entries(b, HostTensor::Poisoned(DType::kI32, entries, 1));
+    const DeviceTensor begin(b, HostTensor::Poisoned(DType::kI32, num_experts + 1, 1));
+    const ExpertRoutes routes = {weights, places, of_entries, begin};
+    b.RouteExperts(routes, logits, true);
+    const std::vector<int32_t> row_of = of_entries.Get().ints(), begins = begin.Get().ints();
+    const HostTensor x = SmallIntegers(activations, rows, inner, 3, random);
+    const DeviceTensor in(b, x);
+    const Sample some(entries, columns, most_checked, random);
+    Matrix gate_values, up_values;
+    for (const int64_t entry : some.rows) {
+      const auto expert = static_cast<size_t>(
+          std::upper_bound(begins.begin(), begins.end(), entry) - begins.begin() - 1);
+      ASSERT_LT(expert, gate_matrices.size());
+      const int64_t row = row_of[static_cast<size_t>(entry)];
+      const Matrix of_x = ToMatrix(x.Rows(row, row + 1));
+      for (const auto& [matrices, values] :
+           {std::pair{&gate_matrices, &gate_values}, std::pair{&up_matrices, &up_values}}) {
+        for (const double sum :
+             ReferenceMatMul(of_x, RowsOf((*matrices)[expert], some.columns).matrix(), {}, 1,
+                             static_cast<int64_t>(some.columns.size()), inner)) {
+          values->push_back(RoundedTo(activations, static_cast<float>(sum)));
+        }
+      }
+    }
+    for (const GateFunction function : {GateFunction::kSilu, GateFunction::kGelu}) {
+      SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts << ", "
+                                        << NameOf(type) << ", inner " << inner);
+      const DeviceTensor gate(b, HostTensor::Poisoned(activations, entries, columns));
+      const DeviceTensor up(b, HostTensor::Poisoned(activations, entries, columns));
+      b.GatedExpertMatMul(gate, up, in, gates.weights, ups.weights, routes, function);
+      const HostTensor got = gate.Get();
+      ExpectWritten(got);
+      ExpectGated(Part(got, some.rows, some.columns), function, gate_values, up_values);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
 }
 
 // Layers one after the other whose routes are the same arrays: what the host knows of one layer is

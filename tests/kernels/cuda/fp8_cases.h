@@ -11,8 +11,9 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/fp8.h"
-#include "tests/kernels/cuda/backend_cases.h"
+#include "tests/kernels/cuda/device_tensor.h"
 #include "tests/kernels/cuda/quantised_cases.h"
+#include "tests/kernels/cuda/sampled.h"
 #include "tests/kernels/host_tensor.h"
 
 // Products in e4m3 of a Backend whose memory the host does not read, for whatever is linked: the
@@ -39,74 +40,54 @@ inline Matrix InFp8(const HostTensor& matrix) {
   return values;
 }
 
-// Some columns of a matrix.
-inline HostTensor Columns(const HostTensor& from, const std::vector<int64_t>& which) {
-  const int64_t rows = from.tensor().rows(), cols = from.tensor().cols();
-  const auto n = static_cast<int64_t>(which.size());
-  HostTensor some(from.tensor().dtype, rows, n);
-  const auto bytes = static_cast<int64_t>(SizeOf(from.tensor().dtype));
-  for (int64_t i = 0; i < rows * n; ++i) {
-    std::memcpy(static_cast<char*>(some.tensor().data) + i * bytes,
-                from.bytes().data() + (i / n * cols + which[static_cast<size_t>(i % n)]) * bytes,
-                static_cast<size_t>(bytes));
-  }
-  return some;
-}
-
-// `sum_error`: what a device's sums of products in e4m3 lose, of the sum of their sizes. Where
-// there are more than `most_checked` columns, so many at random are compared with the reference.
-inline void CheckFp8(Backend& b, int64_t rows, int64_t columns, int64_t k, double sum_error,
-                     int64_t most_checked = 1 << 30) {
-  SCOPED_TRACE(::testing::Message() << rows << " x " << columns << " x " << k);
+// `sum_error`: what a device's sums of products in e4m3 lose, of the sum of their sizes. Of more
+// than `most_checked` rows or columns so many are compared with the reference.
+inline void CheckFp8(Backend& b, const std::vector<int64_t>& row_counts, int64_t columns, int64_t k,
+                     double sum_error, int64_t most_checked = kAll) {
   Random random(41);
-  HostTensor x = HostTensor::Of(DType::kBF16, rows, k, random, 3);
-  if (rows > 1) {
-    for (int64_t i = 0; i < k; ++i) x.Set((rows - 1) * k + i, 0);  // a row of zeros
-  }
   const HostTensor w = HostTensor::Of(DType::kBF16, columns, k, random);
   const HostTensor bias = HostTensor::Of(DType::kF32, 1, columns, random);
-  const DeviceTensor in(b, x), biases(b, bias);
+  const DeviceTensor biases(b, bias);
   const DeviceWeight weight(b, WeightType::kFp8, w, {0, k});
-  std::vector<int64_t> checked;
-  for (int64_t c = 0; c < columns; ++c) {
-    if (columns <= most_checked || random.Below(static_cast<int>(columns)) < most_checked) {
-      checked.push_back(c);
+  for (const int64_t rows : row_counts) {
+    SCOPED_TRACE(::testing::Message() << rows << " x " << columns << " x " << k);
+    HostTensor x = HostTensor::Of(DType::kBF16, rows, k, random, 3);
+    if (rows > 1) {
+      for (int64_t i = 0; i < k; ++i) x.Set((rows - 1) * k + i, 0);  // a row of zeros
     }
+    const DeviceTensor in(b, x);
+    const Sample some(rows, columns, most_checked, random);
+    const Matrix numbers = InFp8(RowsOf(x, some.rows)), weights = InFp8(RowsOf(w, some.columns));
+    Matrix sizes = numbers, weight_sizes = weights;
+    for (double& v : sizes) v = std::fabs(v);
+    for (double& v : weight_sizes) v = std::fabs(v);
+    const auto product = [&](const Matrix& a, const Matrix& of_w, const Matrix& added) {
+      return ReferenceMatMul(a, of_w, added, static_cast<int64_t>(some.rows.size()),
+                             static_cast<int64_t>(some.columns.size()), k);
+    };
+    Matrix errors = product(sizes, weight_sizes, {});
+    for (double& e : errors) e = e * sum_error + 4 * 0x1p-24;
+    const Matrix expected = product(numbers, weights, {});
+    const Matrix biased = product(numbers, weights, Part(bias, {0}, some.columns).matrix());
+    for (const DType type : kF32AndBF16) {
+      const DeviceTensor out(b, HostTensor::Poisoned(type, rows, columns));
+      b.MatMul(out, in, weight.weight(), Tensor());
+      ExpectNearIn(some, out.Get(), expected, RoundingOf(type), errors);
+      // The same bits beside other products.
+      const DeviceTensor one(b, HostTensor::Poisoned(type, rows, columns));
+      const DeviceTensor other(b, HostTensor::Poisoned(type, rows, columns));
+      const Product products[] = {{one, weight.weight(), Tensor()},
+                                  {other, weight.weight(), biases}};
+      b.MatMuls(in, products);
+      EXPECT_TRUE(one.Get().SameBits(out.Get()));
+      ExpectNearIn(some, other.Get(), biased, RoundingOf(type), errors);
+    }
+    const DeviceTensor sum(b, HostTensor::Poisoned(DType::kF32, rows, columns));
+    const int64_t pieces[] = {0, k / 2, k};
+    b.MatMulPieces(sum, in, weight.weight(), pieces);
+    ExpectNearIn(some, sum.Get(), expected, 0x1p-24, errors);
+    if (::testing::Test::HasFailure()) return;
   }
-  const auto num_checked = static_cast<int64_t>(checked.size());
-  HostTensor checked_w(DType::kBF16, num_checked, k);
-  for (int64_t i = 0; i < num_checked; ++i) {
-    const int64_t c = checked[static_cast<size_t>(i)];
-    std::memcpy(checked_w.Rows(i, i + 1).data, w.Rows(c, c + 1).data,
-                static_cast<size_t>(k) * sizeof(uint16_t));
-  }
-  const Matrix numbers = InFp8(x), weights = InFp8(checked_w);
-  Matrix sizes = numbers, weight_sizes = weights;
-  for (double& v : sizes) v = std::fabs(v);
-  for (double& v : weight_sizes) v = std::fabs(v);
-  const auto product = [&](const Matrix& a, const Matrix& of_w, const Matrix& added) {
-    return ReferenceMatMul(a, of_w, added, rows, num_checked, k);
-  };
-  Matrix errors = product(sizes, weight_sizes, {});
-  for (double& e : errors) e = e * sum_error + 4 * 0x1p-24;
-  const Matrix expected = product(numbers, weights, {});
-  const Matrix biased = product(numbers, weights, Columns(bias, checked).matrix());
-  for (const DType type : kF32AndBF16) {
-    const DeviceTensor out(b, HostTensor::Poisoned(type, rows, columns));
-    b.MatMul(out, in, weight.weight(), Tensor());
-    ExpectNear(Columns(out.Get(), checked), expected, RoundingOf(type), errors);
-    // The same bits beside other products.
-    const DeviceTensor one(b, HostTensor::Poisoned(type, rows, columns));
-    const DeviceTensor other(b, HostTensor::Poisoned(type, rows, columns));
-    const Product products[] = {{one, weight.weight(), Tensor()}, {other, weight.weight(), biases}};
-    b.MatMuls(in, products);
-    EXPECT_TRUE(one.Get().SameBits(out.Get()));
-    ExpectNear(Columns(other.Get(), checked), biased, RoundingOf(type), errors);
-  }
-  const DeviceTensor sum(b, HostTensor::Poisoned(DType::kF32, rows, columns));
-  const int64_t pieces[] = {0, k / 2, k};
-  b.MatMulPieces(sum, in, weight.weight(), pieces);
-  ExpectNear(Columns(sum.Get(), checked), expected, 0x1p-24, errors);
 }
 
 // Products of what another op has made have the bits that those of a copy have, also where the

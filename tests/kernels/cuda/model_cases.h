@@ -19,13 +19,14 @@ namespace continuo::testing {
 
 inline LoadedModel LoadOn(const TinyModel& model, const std::string& device,
                           bool deterministic = false, const std::string& kv_dtype = "auto",
-                          const std::string& weights = "auto") {
+                          const std::string& weights = "auto", bool graphs = true) {
   LoadOptions options;
   options.dir = model.dir();
   options.device = device;
   options.deterministic = deterministic;
   options.kv_dtype = kv_dtype;
   options.weights = weights;
+  options.graphs = graphs;
   options.num_blocks = 64;
   options.max_batch_tokens = 256;
   auto loaded = LoadExecutor(options);
@@ -90,6 +91,27 @@ inline std::vector<float> Scores(LoadedModel& model) {
   return scores;
 }
 
+// Two sequences, a row each, step after step: the second step of its kind is captured, later ones
+// are launches of the graph, where there are graphs.
+inline std::vector<float> DecodeScores(LoadedModel& model, int num_steps) {
+  const std::vector<int32_t> a = Prompt(60, model.config.vocab_size, 1);
+  std::vector<float> scores;
+  SamplingParams params;
+  params.num_logprobs = 0;
+  for (int step = 0; step < num_steps; ++step) {
+    PlanBuilder builder(model.block_size, 4);
+    for (const int id : {0, 1}) {
+      const std::span<const int32_t> row(a.data() + step + 7 * id, 1);
+      builder.Add(id, step, row, LastOf(row), params, a[static_cast<size_t>(step + 1)]);
+    }
+    const auto result = model.executor->Run(builder.plan(), [](std::span<uint32_t>) {});
+    EXPECT_TRUE(result.ok()) << result.status();
+    if (!result.ok()) return {};
+    for (const TokenScore& score : result->scores) scores.push_back(score.logprob);
+  }
+  return scores;
+}
+
 inline void ExpectSameScores(const std::vector<float>& got, const std::vector<float>& expected,
                              float tolerance) {
   ASSERT_EQ(got.size(), expected.size());
@@ -124,6 +146,46 @@ inline void CheckModels(const std::string& device) {
       ExpectSameScores(Scores(other), Scores(cpu), narrow ? 0.1f : 1e-3f);
       if (::testing::Test::HasFatalFailure()) return;
     }
+  }
+}
+
+struct RankCase {
+  const char *family, *dtype, *weights;
+  float tolerance;
+};
+inline constexpr RankCase kRankCases[] = {{"llama", "fp32", "auto", 1e-3f},
+                                          {"qwen3_moe", "fp32", "auto", 1e-3f},
+                                          {"gemma2", "bf16", "auto", 0.1f},
+                                          {"qwen3", "fp16", "fp16", 0.0125f},
+                                          {"llama", "fp32", "int8", 0.05f}};
+
+// A model on cuda:0 and cuda:1 scores as on cuda:0 alone, prompts in chunks and decoding, with
+// graphs and without: but for the order of sums over ranks. Where two ranks are `deterministic`,
+// and so add up in a tree, they have the same bits every time.
+inline void CheckTwoRanks(const RankCase& c) {
+  constexpr int kSteps = 6;
+  const TinyModel files({.family = c.family, .dtype = c.dtype});
+  for (const bool deterministic : {false, true}) {
+    LoadedModel one = LoadOn(files, "cuda:0", deterministic, "auto", c.weights);
+    const std::vector<float> expected = Scores(one), expected_steps = DecodeScores(one, kSteps);
+    std::vector<std::vector<float>> prompts, steps;
+    for (const bool graphs : {true, false}) {
+      SCOPED_TRACE(::testing::Message()
+                   << c.family << ' ' << c.dtype << ' ' << c.weights << ", deterministic "
+                   << deterministic << ", graphs " << graphs);
+      LoadedModel two = LoadOn(files, "cuda:0,1", deterministic, "auto", c.weights, graphs);
+      EXPECT_EQ(two.ranks.size(), 2u);
+      prompts.push_back(Scores(two));
+      ExpectSameScores(prompts.back(), expected, c.tolerance);
+      for (int again = 0; again < 2; ++again) {
+        steps.push_back(DecodeScores(two, kSteps));
+        ExpectSameScores(steps.back(), expected_steps, c.tolerance);
+      }
+      if (::testing::Test::HasFailure()) return;
+    }
+    if (!deterministic) continue;
+    EXPECT_EQ(prompts[0], prompts[1]) << c.family;
+    for (const std::vector<float>& other : steps) EXPECT_EQ(other, steps[0]) << c.family;
   }
 }
 

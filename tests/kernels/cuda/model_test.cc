@@ -106,27 +106,6 @@ TEST(CudaModelTest, KeysAndValuesOf8BitsScoreAsOnTheCpu) {
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
 
-// Two sequences, a row each, step after step: the second step of its kind is captured, later ones
-// are launches of the graph.
-std::vector<float> DecodeScores(LoadedModel& model, int num_steps) {
-  const std::vector<int32_t> a = Prompt(60, model.config.vocab_size, 1);
-  std::vector<float> scores;
-  SamplingParams params;
-  params.num_logprobs = 0;
-  for (int step = 0; step < num_steps; ++step) {
-    PlanBuilder builder(model.block_size, 4);
-    for (const int id : {0, 1}) {
-      const std::span<const int32_t> row(a.data() + step + 7 * id, 1);
-      builder.Add(id, step, row, LastOf(row), params, a[static_cast<size_t>(step + 1)]);
-    }
-    const auto result = model.executor->Run(builder.plan(), [](std::span<uint32_t>) {});
-    EXPECT_TRUE(result.ok()) << result.status();
-    if (!result.ok()) return {};
-    for (const TokenScore& score : result->scores) scores.push_back(score.logprob);
-  }
-  return scores;
-}
-
 TEST(CudaModelTest, DecodingIsAGraphFromTheThirdStepOn) {
   CudaShim::Reset({.devices = {{}, {}}});
   struct Case {
@@ -254,6 +233,13 @@ TEST(CudaModelTest, RanksOnSeveralDevicesScoreAsOne) {
     EXPECT_THAT(CudaShim::Alive(), IsEmpty());
     EXPECT_THAT(CudaShim::Violations(), IsEmpty());
   }
+}
+
+TEST(CudaModelTest, TwoRanksScoreAsOneWithGraphsAndWithout) {
+  CudaShim::Reset({.devices = {kRoomy, kRoomy}});
+  for (const RankCase& c : {kRankCases[0], kRankCases[1]}) CheckTwoRanks(c);
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
 
 TEST(CudaModelTest, AResultIsExactWhereItIsDeterministic) {

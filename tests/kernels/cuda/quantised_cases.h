@@ -7,7 +7,9 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "tests/kernels/cuda/backend_cases.h"
+#include "tests/kernels/cuda/device_tensor.h"
+#include "tests/kernels/cuda/product_cases.h"
+#include "tests/kernels/cuda/sampled.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/packed_weight.h"
 
@@ -74,24 +76,16 @@ inline Matrix Narrowed(Matrix values) {
   return values;
 }
 
-// Integers in [-most, most].
-inline HostTensor SmallIntegers(DType type, int64_t rows, int64_t cols, int most, Random& random) {
-  HostTensor t(type, rows, cols);
-  for (int64_t i = 0; i < rows * cols; ++i) {
-    t.Set(i, static_cast<float>(random.Below(2 * most + 1) - most));
-  }
-  return t;
-}
-
 // Weights that rounding to a type leaves as they are: integers, of which the first of each group,
 // in pieces or in one, is the largest that there is, so that scales are 1. Sums with small integers
-// are then exact.
+// are then exact. All times a power of two.
 inline HostTensor WeightIntegers(WeightType type, int64_t rows,
-                                 const std::vector<int64_t>& piece_begin, Random& random) {
+                                 const std::vector<int64_t>& piece_begin, Random& random,
+                                 float factor = 1) {
   const int64_t k = piece_begin.back(), group = type == WeightType::kInt4 ? 64 : 128;
-  HostTensor w = SmallIntegers(DType::kBF16, rows, k, 7, random);
+  HostTensor w = SmallIntegers(DType::kBF16, rows, k, 7, random, factor);
   if (type == WeightType::kBF16) return w;
-  const float largest = type == WeightType::kInt4 ? -8 : 127;
+  const float largest = (type == WeightType::kInt4 ? -8 : 127) * factor;
   for (const std::vector<int64_t>& pieces : {piece_begin, std::vector<int64_t>{0, k}}) {
     for (size_t i = 0; i + 1 < pieces.size(); ++i) {
       for (int64_t c = pieces[i]; c < pieces[i + 1]; c += group) {
@@ -103,72 +97,97 @@ inline HostTensor WeightIntegers(WeightType type, int64_t rows,
 }
 
 // Products whose sums are exact in whatever order: one element that is lost or read twice shows
-// however long they are.
-inline void CheckExactProducts(Backend& b, int64_t rows, int64_t columns,
-                               const std::vector<int64_t>& piece_begin) {
+// however long they are. Of more than `most_checked` rows or columns so many are compared.
+inline void CheckExactProducts(Backend& b, const std::vector<int64_t>& row_counts, int64_t columns,
+                               const std::vector<int64_t>& piece_begin,
+                               int64_t most_checked = kAll) {
   const int64_t k = piece_begin.back();
   for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
-    SCOPED_TRACE(::testing::Message() << NameOf(type) << ' ' << rows << " x " << columns << " x "
-                                      << k << " in " << piece_begin.size() - 1 << " pieces");
     Random random(33);
-    const HostTensor x = SmallIntegers(DType::kBF16, rows, k, 3, random);
     const HostTensor w = WeightIntegers(type, columns, piece_begin, random);
-    const Matrix expected = ReferenceMatMul(x.matrix(), w.matrix(), {}, rows, columns, k);
-    const DeviceTensor in(b, x), out(b, HostTensor::Poisoned(DType::kF32, rows, columns));
     const DeviceWeight pieces(b, type, w, piece_begin), whole(b, type, w, {0, k});
-    b.MatMulPieces(out, in, pieces.weight(), piece_begin);
-    ExpectNear(out.Get(), expected, 0, {0});
-    b.MatMul(out, in, whole.weight(), Tensor());
-    ExpectNear(out.Get(), expected, 0, {0});
+    for (const int64_t rows : row_counts) {
+      SCOPED_TRACE(::testing::Message() << NameOf(type) << ' ' << rows << " x " << columns << " x "
+                                        << k << " in " << piece_begin.size() - 1 << " pieces");
+      const HostTensor x = SmallIntegers(DType::kBF16, rows, k, 3, random);
+      const Sample some(rows, columns, most_checked, random);
+      const Matrix expected = ReferenceMatMul(
+          RowsOf(x, some.rows).matrix(), RowsOf(w, some.columns).matrix(), {},
+          static_cast<int64_t>(some.rows.size()), static_cast<int64_t>(some.columns.size()), k);
+      const DeviceTensor in(b, x), out(b, HostTensor::Poisoned(DType::kF32, rows, columns));
+      b.MatMulPieces(out, in, pieces.weight(), piece_begin);
+      ExpectNearIn(some, out.Get(), expected, 0, {0});
+      const DeviceTensor of_whole(b, HostTensor::Poisoned(DType::kF32, rows, columns));
+      b.MatMul(of_whole, in, whole.weight(), Tensor());
+      ExpectNearIn(some, of_whole.Get(), expected, 0, {0});
+      if (::testing::Test::HasFailure()) return;
+    }
   }
 }
 
-// Products with the numbers that the CPU rounds weights to. Without a bias many rows are multiplied
-// with those in bf16 where `wide`.
-inline void CheckQuantised(Backend& b, Backend& cpu, int64_t rows, int64_t columns,
-                           const std::vector<int64_t>& piece_begin, bool wide = false) {
+// The table of an embedding: its numbers to the bit.
+inline void CheckQuantisedEmbed(Backend& b, Backend& cpu, WeightType type, const HostTensor& w,
+                                const Weight& table) {
+  constexpr int kFirst = 2;
+  const int64_t rows = w.tensor().rows(), k = w.tensor().cols();
+  const std::vector<int64_t> named = {1, rows - 1, 0, rows / 2};
+  const Matrix values = Quantised(cpu, type, RowsOf(w, named), {0, k});
+  std::vector<int32_t> ids = {kFirst - 1};  // not of this rank
+  for (const int64_t row : named) ids.push_back(static_cast<int32_t>(row) + kFirst);
+  const auto n = static_cast<int64_t>(ids.size());
+  const DeviceTensor device_ids(b, HostTensor::OfInts(ids));
+  const DeviceTensor found(b, HostTensor::Poisoned(DType::kF32, n, k));
+  b.Embed(found, table, device_ids, kFirst, 0.5f);
+  HostTensor expected(DType::kF32, n, k);
+  for (int64_t i = 0; i < n * k; ++i) {
+    expected.Set(i, i < k ? -0.0f : static_cast<float>(values[static_cast<size_t>(i - k)]) * 0.5f);
+  }
+  EXPECT_TRUE(found.Get().SameBits(expected)) << NameOf(type) << " table of " << rows;
+}
+
+// Products with the numbers that the CPU rounds weights to. Without a bias `wide_from` rows and
+// more are multiplied with those in bf16.
+inline void CheckQuantised(Backend& b, Backend& cpu, const std::vector<int64_t>& row_counts,
+                           int64_t columns, const std::vector<int64_t>& piece_begin,
+                           int64_t wide_from = kAll, int64_t most_checked = kAll) {
   const int64_t k = piece_begin.back();
   for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
-    SCOPED_TRACE(::testing::Message() << NameOf(type) << ' ' << rows << " x " << columns << " x "
-                                      << k << " in " << piece_begin.size() - 1 << " pieces");
     Random random(31);
-    const HostTensor x = HostTensor::Of(DType::kBF16, rows, k, random);
     const HostTensor w = HostTensor::Of(DType::kF32, columns, k, random);
     const HostTensor bias = HostTensor::Of(DType::kF32, 1, columns, random);
-    const DeviceTensor in(b, x), biases(b, bias);
+    const DeviceTensor biases(b, bias);
     const DeviceWeight pieces(b, type, w, piece_begin), whole(b, type, w, {0, k});
-    const double sum_error = static_cast<double>(k + 2) * 4 * static_cast<double>(k) * 0x1p-24;
-    const Matrix values = Quantised(cpu, type, w, {0, k});
-    const auto product = [&](const Matrix& numbers, const Matrix& added) {
-      return ReferenceMatMul(x.matrix(), numbers, added, rows, columns, k);
-    };
-    const Matrix of_pieces = Quantised(cpu, type, w, piece_begin);
-    const DeviceTensor sum(b, HostTensor::Poisoned(DType::kF32, rows, columns));
-    b.MatMulPieces(sum, in, pieces.weight(), piece_begin);
-    ExpectNear(sum.Get(), product(wide ? Narrowed(of_pieces) : of_pieces, {}), 0x1p-24,
-               {sum_error});
-    for (const DType out_type : kF32AndBF16) {
-      const DeviceTensor out(b, HostTensor::Poisoned(out_type, rows, columns));
-      b.MatMul(out, in, whole.weight(), Tensor());
-      ExpectNear(out.Get(), product(wide ? Narrowed(values) : values, {}), RoundingOf(out_type),
-                 {sum_error});
-      b.MatMul(out, in, whole.weight(), biases);
-      ExpectNear(out.Get(), product(values, bias.matrix()), RoundingOf(out_type),
-                 {sum_error + 4 * 0x1p-24});
-    }
-    // The table of an embedding: its numbers to the bit.
-    const std::vector<int32_t> ids = {3, static_cast<int32_t>(columns) + 1, 2, 1};
-    const DeviceTensor device_ids(b, HostTensor::OfInts(ids));
-    const DeviceTensor found(b, HostTensor::Poisoned(DType::kF32, 4, k));
-    b.Embed(found, whole.weight(), device_ids, /*first_id=*/2, 0.5f);
-    HostTensor expected(DType::kF32, 4, k);
-    for (int64_t i = 0; i < 4; ++i) {
-      const int64_t row = ids[static_cast<size_t>(i)] - 2;
-      for (int64_t c = 0; c < k; ++c) {
-        expected.Set(i * k + c, row < 0 ? -0.0f : static_cast<float>(values[row * k + c]) * 0.5f);
+    for (const int64_t rows : row_counts) {
+      SCOPED_TRACE(::testing::Message() << NameOf(type) << ' ' << rows << " x " << columns << " x "
+                                        << k << " in " << piece_begin.size() - 1 << " pieces");
+      const bool wide = rows >= wide_from;
+      const HostTensor x = HostTensor::Of(DType::kBF16, rows, k, random);
+      const DeviceTensor in(b, x);
+      const Sample some(rows, columns, most_checked, random);
+      const Matrix some_x = RowsOf(x, some.rows).matrix();
+      const HostTensor some_w = RowsOf(w, some.columns);
+      const Matrix values = Quantised(cpu, type, some_w, {0, k});
+      const Matrix of_pieces = Quantised(cpu, type, some_w, piece_begin);
+      const auto product = [&](const Matrix& numbers, const Matrix& added) {
+        return ReferenceMatMul(some_x, numbers, added, static_cast<int64_t>(some.rows.size()),
+                               static_cast<int64_t>(some.columns.size()), k);
+      };
+      const DeviceTensor sum(b, HostTensor::Poisoned(DType::kF32, rows, columns));
+      b.MatMulPieces(sum, in, pieces.weight(), piece_begin);
+      ExpectNearIn(some, sum.Get(), product(wide ? Narrowed(of_pieces) : of_pieces, {}), 0x1p-24,
+                   {SumError(k)});
+      const Matrix plain = product(wide ? Narrowed(values) : values, {});
+      const Matrix biased = product(values, Part(bias, {0}, some.columns).matrix());
+      for (const DType out_type : kF32AndBF16) {
+        const DeviceTensor out(b, HostTensor::Poisoned(out_type, rows, columns));
+        b.MatMul(out, in, whole.weight(), Tensor());
+        ExpectNearIn(some, out.Get(), plain, RoundingOf(out_type), {SumError(k)});
+        b.MatMul(out, in, whole.weight(), biases);
+        ExpectNearIn(some, out.Get(), biased, RoundingOf(out_type), {SumError(k) + 4 * 0x1p-24});
       }
+      if (::testing::Test::HasFailure()) return;
     }
-    EXPECT_TRUE(found.Get().SameBits(expected));
+    CheckQuantisedEmbed(b, cpu, type, w, whole.weight());
   }
 }
 

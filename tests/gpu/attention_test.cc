@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// CudaBackend's attention on a device.
+#include "kernels/backend.h"
+
+#include <array>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/gpu/backend_fixture.h"
+#include "tests/gpu/model_sizes.h"
+#include "tests/kernels/cuda/attention_cases.h"
+
+namespace continuo::testing {
+namespace {
+
+// Of a sequence's rows so many are compared where they are many.
+constexpr int64_t kChecked = 48;
+
+AttentionParams HeadsOf(const ModelSizes& m) { return Heads(m.heads, m.kv_heads, kHeadDim); }
+
+// Of the models, and sizes of head in use, with windows and blocks of several sizes.
+template <typename Check>
+void WithHeads(Check check) {
+  for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{{16, 8, 128},
+                                                                            {32, 8, 128},
+                                                                            {8, 1, 128},
+                                                                            {32, 8, 64},
+                                                                            {8, 4, 256},
+                                                                            {6, 2, 96},
+                                                                            {4, 2, 40},
+                                                                            {70, 1, 16}}) {
+    for (const int window : {0, 70}) {
+      for (const int64_t block_size : {7, 16}) {
+        check(Heads(heads, kv_heads, dim, window), block_size);
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+AttentionParams Capped() {
+  AttentionParams capped = Heads(8, 4, 256, 70);
+  capped.softcap = 5;
+  return capped;
+}
+
+void CheckHeads(Backend& b) {
+  WithHeads([&](const AttentionParams& params, int64_t block_size) {
+    for (const DType type : kNumbers) {
+      CheckAttention(b, {{1, 1}, {5, 5}, {129, 3}, {700, 137}}, params, type, block_size,
+                     std::nullopt, kChecked);
+      CheckAttention(b, {{1500, 1}, {7, 1}, {64, 1}}, params, type, block_size);
+    }
+    CheckAttention(b, {{200, 7}, {1, 1}}, params, DType::kF32, block_size);
+    CheckAttention(b, {{200, 7}, {1, 1}}, params, DType::kF32, block_size, DType::kF8);
+  });
+  for (const DType type : kNumbers) {
+    CheckAttention(b, {{130, 40}, {1090, 1}}, Capped(), type, 16);
+  }
+}
+
+TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSays) { CheckHeads(b()); }
+
+TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSaysWhereDeterministic) {
+  Make(true);
+  CheckHeads(b());
+}
+
+void CheckHeadsOverBytes(Backend& b) {
+  WithHeads([&](const AttentionParams& params, int64_t block_size) {
+    CheckAttentionOverBytes(b, {{1, 1}, {5, 5}, {129, 3}, {700, 137}}, params, {block_size},
+                            kChecked);
+    CheckAttentionOverBytes(b, {{1500, 1}, {7, 1}, {64, 1}}, params, {block_size});
+  });
+  CheckAttentionOverBytes(b, {{130, 40}, {1090, 1}}, Capped(), {16, 5});
+}
+
+TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSaysOverBytes) { CheckHeadsOverBytes(b()); }
+
+TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSaysOverBytesWhereDeterministic) {
+  Make(true);
+  CheckHeadsOverBytes(b());
+}
+
+// A step of 64 sequences, without and with a prompt beside them.
+void CheckManySequences(Backend& b) {
+  std::vector<PagedCase::Sequence> sequences;
+  for (int i = 0; i < 64; ++i) sequences.push_back({1 + i * 61 % 800, 1});
+  for (const ModelSizes& m : kModels) {
+    SCOPED_TRACE(m.name);
+    for (const DType type : kNumbers) CheckAttention(b, sequences, HeadsOf(m), type, 16);
+    CheckAttentionOverBytes(b, sequences, HeadsOf(m), {16});
+  }
+  sequences.push_back({900, 300});
+  for (const ModelSizes& m : kModels) {
+    SCOPED_TRACE(m.name);
+    CheckAttention(b, sequences, HeadsOf(m), DType::kBF16, 16, std::nullopt, kChecked);
+  }
+}
+
+TEST_F(GpuBackendTest, AttentionIsRightOfManySequences) { CheckManySequences(b()); }
+
+TEST_F(GpuBackendTest, AttentionIsRightOfManySequencesWhereDeterministic) {
+  Make(true);
+  CheckManySequences(b());
+}
+
+// So many positions of one sequence beside a short one.
+constexpr int64_t kLong = 32768;
+
+void CheckLong(Backend& b, int64_t rows, int64_t most_checked) {
+  for (const ModelSizes& m : kModels) {
+    SCOPED_TRACE(m.name);
+    const std::vector<PagedCase::Sequence> sequences = {{kLong, rows}, {37, 1}};
+    for (const DType type : kNumbers) {
+      CheckAttention(b, sequences, HeadsOf(m), type, 16, std::nullopt, most_checked);
+    }
+    for (const DType kept : {DType::kI8, DType::kF8}) {
+      CheckAttention(b, sequences, HeadsOf(m), DType::kBF16, 16, kept, most_checked);
+    }
+  }
+}
+
+TEST_F(GpuBackendTest, AttentionIsRightOfALongSequence) { CheckLong(b(), 1, kAll); }
+
+TEST_F(GpuBackendTest, AttentionIsRightOfALongSequenceWhereDeterministic) {
+  Make(true);
+  CheckLong(b(), 1, kAll);
+}
+
+TEST_F(GpuBackendTest, AttentionIsRightOfALongPrompt) { CheckLong(b(), 300, /*most_checked=*/3); }
+
+TEST_F(GpuBackendTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckFewShapes(b());
+  }
+}
+
+TEST_F(GpuBackendTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
+  MakeWith({.warpgroup_attention = true});
+  CheckPromptAttention(b());
+  for (const ModelSizes& m : kModels) {
+    SCOPED_TRACE(m.name);
+    for (const DType type : kNumbers) {
+      CheckAttention(b(), {{700, 700}, {2000, 130}}, HeadsOf(m), type, 16, std::nullopt, kChecked);
+      CheckAttention(b(), {{kPrompt, kPrompt}}, HeadsOf(m), type, 16, std::nullopt, kChecked);
+      CheckAttention(b(), {{9000, 300}}, HeadsOf(m), type, 16, std::nullopt, /*most_checked=*/12);
+    }
+  }
+}
+
+TEST_F(GpuBackendTest, StrangeKeysAndValuesReachTheRowsThatSeeThemAlone) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    for (const DType type : kNumbers) CheckStrangeKeysAndValues(b(), type);
+  }
+}
+
+TEST_F(GpuBackendTest, EveryByteOfTheCacheStandsForItsNumber) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    for (const DType type : kNumbers) {
+      for (const float scale : {1.0f, 0x1.02p-20f}) CheckEveryByte(b(), type, scale);
+    }
+  }
+}
+
+TEST_F(GpuBackendTest, DeterministicAttentionDoesNotDependOnTheStep) {
+  Make(true);
+  ASSERT_TRUE(why_.ok());
+  CheckDeterministicAttention(b());
+}
+
+}  // namespace
+}  // namespace continuo::testing

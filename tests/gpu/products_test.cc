@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// CudaBackend's products on a device.
+#include "kernels/backend.h"
+
+#include <cstring>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/matmul.h"
+#include "tests/gpu/backend_fixture.h"
+#include "tests/gpu/model_sizes.h"
+#include "tests/kernels/cuda/fp8_cases.h"
+#include "tests/kernels/cuda/joined_cases.h"
+#include "tests/kernels/cuda/matmul_cases.h"
+#include "tests/kernels/cuda/product_cases.h"
+#include "tests/kernels/cuda/quantised_cases.h"
+
+namespace continuo::testing {
+namespace {
+
+// Of a model's rows and columns so many are compared.
+constexpr int64_t kChecked = 32;
+
+TEST_F(GpuBackendTest, ProductsAreWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckMatMul(b(), {1}, 7, 64);
+    CheckMatMul(b(), {5}, 64, 40);
+    CheckMatMul(b(), {1, 16, 70}, 512, 2048);
+    CheckExactMatMul(b(), {1, 18}, 33, 200);
+    // Where K is split into parts that are no multiples of 64 elements, cuBLASLt may lose the last.
+    for (const int64_t columns : {8, 128}) {
+      for (const int64_t rows : {1, 128}) CheckOnes(b(), rows, columns, 11528);
+    }
+  }
+}
+
+void CheckProductsOf(Backend& b, const ModelSizes& m) {
+  for (const MatrixSizes& matrix : MatricesOf(m)) {
+    CheckMatMul(b, kStepRows, matrix.columns, matrix.k, kChecked);
+    CheckExactMatMul(b, kStepRows, matrix.columns, matrix.k, kChecked);
+  }
+}
+
+TEST_F(GpuBackendTest, ProductsOfQwenAreWhatTheReferenceSays) { CheckProductsOf(b(), kQwen); }
+TEST_F(GpuBackendTest, ProductsOfLlamaAreWhatTheReferenceSays) { CheckProductsOf(b(), kLlama); }
+TEST_F(GpuBackendTest, ProductsOfAShardAreWhatTheReferenceSays) { CheckProductsOf(b(), kShard); }
+
+TEST_F(GpuBackendTest, DeterministicProductsOfQwenAreWhatTheReferenceSays) {
+  Make(true);
+  CheckProductsOf(b(), kQwen);
+}
+TEST_F(GpuBackendTest, DeterministicProductsOfLlamaAreWhatTheReferenceSays) {
+  Make(true);
+  CheckProductsOf(b(), kLlama);
+}
+TEST_F(GpuBackendTest, DeterministicProductsOfAShardAreWhatTheReferenceSays) {
+  Make(true);
+  CheckProductsOf(b(), kShard);
+}
+
+TEST_F(GpuBackendTest, ProductsWithVocabulariesAreWhatTheReferenceSays) {
+  for (const ModelSizes& m : kModels) {
+    SCOPED_TRACE(m.name);
+    CheckMatMul(b(), {1, 16, 64}, m.vocab, m.hidden, kChecked);
+  }
+}
+
+TEST_F(GpuBackendTest, JoinedProductsAreWhatTheReferenceSaysEitherWay) {
+  for (const std::optional<bool> few_rows :
+       {std::optional<bool>(), std::optional(false), std::optional(true)}) {
+    MakeWith({.few_rows = few_rows});
+    CheckJoinedProducts(b(), {1, 7, 16}, {33, 8}, 200);
+    for (const ModelSizes& m : kModels) {
+      SCOPED_TRACE(m.name);
+      CheckJoinedProducts(b(), {1, 7, 16, 17, 128}, {m.q, m.kv, m.kv}, m.hidden, kChecked);
+      CheckJoinedProducts(b(), {1, 7, 16, 17, 128}, {m.ffn, m.ffn}, m.hidden, kChecked);
+    }
+  }
+}
+
+TEST_F(GpuBackendTest, JoinedQuantisedProductsHaveTheBitsOfTheSingleOnes) {
+  for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
+    for (const ModelSizes& m : kModels) {
+      SCOPED_TRACE(m.name);
+      CheckJoinedQuantised(b(), {1, 17, 40, 128}, {m.q, m.kv, m.kv}, m.hidden, type);
+    }
+  }
+}
+
+TEST_F(GpuBackendTest, GatesOfProductsAreWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckGatedMatMul(b(), {1, 3, 16, 17}, 40, 72);
+    CheckGatedMatMul(b(), {5}, 33, 41);
+    CheckGatedMatMul(b(), kStepRows, kQwen.ffn, kQwen.hidden, kChecked);
+    CheckGatedMatMul(b(), {1, 16, 17, 128}, kShard.ffn, kShard.hidden, kChecked);
+  }
+}
+
+TEST_F(GpuBackendTest, GatesOfProductsOfLlamaAreWhatTheReferenceSays) {
+  CheckGatedMatMul(b(), kStepRows, kLlama.ffn, kLlama.hidden, kChecked);
+  Make(true);
+  CheckGatedMatMul(b(), {17}, kLlama.ffn, kLlama.hidden, kChecked);
+}
+
+// --deterministic: a row's bits do not depend on the others.
+TEST_F(GpuBackendTest, DeterministicProductsDoNotDependOnTheRows) {
+  Make(true);
+  ASSERT_TRUE(why_.ok());
+  Random random(30);
+  for (const auto& [type, columns, k] :
+       std::vector<std::tuple<DType, int64_t, int64_t>>{{DType::kBF16, 1024, 1024},
+                                                        {DType::kBF16, 4096, 4096},
+                                                        {DType::kBF16, 3584, 8192},
+                                                        {DType::kF16, 4096, 4096}}) {
+    const HostTensor x = HostTensor::Of(type, 300, k, random);
+    const DeviceTensor w(b(), HostTensor::Of(type, columns, k, random));
+    const DeviceTensor in(b(), x), out(b(), HostTensor::Poisoned(DType::kF32, 300, columns));
+    b().MatMul(out, in, w.weight(), Tensor());
+    const HostTensor expected = out.Get();
+    for (const int64_t rows : {1, 2, 16, 64, 65, 129}) {
+      const DeviceTensor part(b(), x.Rows(0, rows));
+      const DeviceTensor got(b(), HostTensor::Poisoned(DType::kF32, rows, columns));
+      b().MatMul(got, part, w.weight(), Tensor());
+      EXPECT_EQ(std::memcmp(got.Get().bytes().data(), expected.bytes().data(),
+                            static_cast<size_t>(rows * columns) * sizeof(float)),
+                0)
+          << rows << " rows of " << NameOf(type) << " [" << columns << ", " << k << "]";
+    }
+  }
+}
+
+TEST_F(GpuBackendTest, QuantisedProductsAreWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckQuantised(b(), *cpu_, {5}, 7, {0, 33});
+    CheckQuantised(b(), *cpu_, {3}, 16, {0, 0, 130, 131, 131, 200});
+    const int64_t wide_from = deterministic ? kAll : 65;
+    const std::vector<int64_t> rows = {1, 16, 17, 64, 70, 200};
+    CheckQuantised(b(), *cpu_, rows, 520, {0, 4096}, wide_from);
+    CheckExactProducts(b(), rows, 1024, {0, 1024, 1025, 3072});
+    CheckExactProducts(b(), rows, 520, {0, 4096});
+  }
+}
+
+// Eight pieces of k, or one.
+std::vector<int64_t> PiecesOf(const MatrixSizes& matrix) {
+  std::vector<int64_t> pieces = {0, matrix.k};
+  for (int i = 1; matrix.in_pieces && i < kNumPieces; ++i) {
+    pieces.insert(pieces.end() - 1, matrix.k / kNumPieces * i);
+  }
+  return pieces;
+}
+
+void CheckQuantisedOf(Backend& b, Backend& cpu, const ModelSizes& m, int64_t wide_from) {
+  for (const MatrixSizes& matrix : MatricesOf(m)) {
+    CheckQuantised(b, cpu, kStepRows, matrix.columns, PiecesOf(matrix), wide_from, kChecked);
+  }
+}
+
+TEST_F(GpuBackendTest, QuantisedProductsOfQwenAreWhatTheReferenceSays) {
+  CheckQuantisedOf(b(), *cpu_, kQwen, 65);
+  Make(true);
+  CheckQuantisedOf(b(), *cpu_, kQwen, kAll);
+}
+TEST_F(GpuBackendTest, QuantisedProductsOfLlamaAreWhatTheReferenceSays) {
+  CheckQuantisedOf(b(), *cpu_, kLlama, 65);
+}
+TEST_F(GpuBackendTest, QuantisedProductsOfAShardAreWhatTheReferenceSays) {
+  CheckQuantisedOf(b(), *cpu_, kShard, 65);
+}
+TEST_F(GpuBackendTest, DeterministicQuantisedProductsOfLlamaAreWhatTheReferenceSays) {
+  Make(true);
+  CheckQuantisedOf(b(), *cpu_, kLlama, kAll);
+}
+TEST_F(GpuBackendTest, DeterministicQuantisedProductsOfAShardAreWhatTheReferenceSays) {
+  Make(true);
+  CheckQuantisedOf(b(), *cpu_, kShard, kAll);
+}
+
+// No element of a model's matrices is lost.
+TEST_F(GpuBackendTest, QuantisedProductsOfModelsAreExact) {
+  for (const ModelSizes& m : kModels) {
+    SCOPED_TRACE(m.name);
+    for (const MatrixSizes& matrix : MatricesOf(m)) {
+      if (!matrix.in_pieces) continue;
+      CheckExactProducts(b(), kStepRows, matrix.columns, PiecesOf(matrix), kChecked);
+    }
+  }
+}
+
+// Their tables, too.
+TEST_F(GpuBackendTest, QuantisedVocabulariesAreWhatTheReferenceSays) {
+  for (const ModelSizes& m : {kQwen, kShard}) {
+    SCOPED_TRACE(m.name);
+    CheckQuantised(b(), *cpu_, {1, 17}, m.vocab, {0, m.hidden}, kAll, kChecked);
+  }
+}
+
+TEST_F(GpuBackendTest, QuantisedProductsOfManyRowsAreMultipliedInSlices) {
+  MakeWith({.scratch_bytes = 1024 * 2 * 400});
+  CheckQuantised(b(), *cpu_, {130}, 1000, {0, 512, 1024}, /*wide_from=*/65);
+}
+
+TEST_F(GpuBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
+  Make(true);
+  CheckQuantisedRows(b(), {WeightType::kInt8, WeightType::kInt4}, 1024, 1024,
+                     {1, 2, 16, 17, 64, 65, 300});
+  CheckQuantisedRows(b(), {WeightType::kInt8, WeightType::kInt4}, 4096, 4096, {1, 33, 300});
+}
+
+// Sums in e4m3 keep fewer bits than f32 has, on Hopper about 14 of a product's.
+constexpr double kFp8SumError = 0x1p-11;
+
+TEST_F(GpuBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
+  if (!b().Computes(WeightType::kFp8)) GTEST_SKIP() << "skipped: the device has no such products";
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckFp8(b(), {1, 16, 64, 300}, 23, 47, kFp8SumError);
+    CheckFp8(b(), {1, 16, 64, 300}, 512, 1024, kFp8SumError);
+    CheckFp8(b(), {1, 127, 256}, 3072, 9216, kFp8SumError, /*most_checked=*/64);
+    for (const int64_t rows : {1, 17, 300}) CheckFp8BehindOps(b(), rows, 1024, 3072);
+    CheckFp8BehindOps(b(), 5, 4096, 14336);
+    CheckFp8BehindOps(b(), 3, 33, 21);
+    CheckStrangeFp8Rows(b());
+    if (deterministic) CheckQuantisedRows(b(), {WeightType::kFp8}, 1024, 1024, {1, 2, 16, 65, 300});
+  }
+  auto fast = MakeBackend({.device = "cuda:0", .fp8_fast_accumulation = true});
+  ASSERT_TRUE(fast.ok()) << fast.status();
+  CheckFp8(**fast, {1, 64, 300}, 4096, 14336, 0x1p-9, /*most_checked=*/64);
+}
+
+void CheckFp8Of(Backend& b) {
+  for (const ModelSizes& m : kModels) {
+    SCOPED_TRACE(m.name);
+    for (const MatrixSizes& matrix : MatricesOf(m)) {
+      CheckFp8(b, kStepRows, matrix.columns, matrix.k, kFp8SumError, kChecked);
+    }
+  }
+}
+
+TEST_F(GpuBackendTest, ProductsOfModelsInFp8AreThoseOfTheirNumbers) {
+  if (!b().Computes(WeightType::kFp8)) GTEST_SKIP() << "skipped: the device has no such products";
+  CheckFp8Of(b());
+}
+
+TEST_F(GpuBackendTest, DeterministicProductsOfModelsInFp8AreThoseOfTheirNumbers) {
+  if (!b().Computes(WeightType::kFp8)) GTEST_SKIP() << "skipped: the device has no such products";
+  Make(true);
+  CheckFp8Of(b());
+}
+
+// All that is refused at once, also where a worker would do without.
+TEST_F(GpuBackendTest, ThereAreAlgorithmsForTheShapesOfModels) {
+  for (const cuda::MatMulOptions& options :
+       {cuda::MatMulOptions{}, cuda::MatMulOptions{.deterministic = true},
+        cuda::MatMulOptions{.fp8_fast_accumulation = true}}) {
+    const std::string how = absl::StrCat("deterministic ", options.deterministic, ", fast ",
+                                         options.fp8_fast_accumulation);
+    auto matmul = cuda::MatMul::Make(0, options);
+    ASSERT_TRUE(matmul.ok()) << matmul.status();
+    std::vector<std::string> without_scales;
+    const std::vector<std::string> missing =
+        MissingAlgorithms(**matmul, b().Computes(WeightType::kFp8), &without_scales);
+    EXPECT_EQ(absl::StrJoin(missing, "\n"), "") << how;
+    if (without_scales.empty()) continue;
+    std::cout << "without scales of rows, " << how << ":\n"
+              << absl::StrJoin(without_scales, "\n") << '\n';
+  }
+}
+
+}  // namespace
+}  // namespace continuo::testing

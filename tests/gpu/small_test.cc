@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// A few small shapes of every family of CudaBackend's ops, little enough for tools that look at
+// every access: tests/gpu/run.sh gives them to compute-sanitizer.
+#include "kernels/backend.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/gpu/backend_fixture.h"
+#include "tests/kernels/cuda/attention_cases.h"
+#include "tests/kernels/cuda/backend_cases.h"
+#include "tests/kernels/cuda/expert_cases.h"
+#include "tests/kernels/cuda/fp8_cases.h"
+#include "tests/kernels/cuda/joined_cases.h"
+#include "tests/kernels/cuda/kv_cases.h"
+#include "tests/kernels/cuda/product_cases.h"
+#include "tests/kernels/cuda/quantised_cases.h"
+#include "tests/kernels/cuda/sampling_cases.h"
+
+namespace continuo::testing {
+namespace {
+
+TEST_F(GpuBackendTest, SmallRowsAndElements) {
+  CheckEmbed(b(), 5, {1, 7, 300}, 9);
+  CheckRmsNorm(b(), 4, {1, 64, 257, 1024});
+  CheckAddSum(b(), 5, {9, 520, 2056});
+  CheckRopes(b());
+  CheckGates(b(), 2, {255, 264});
+  CheckSoftCap(b(), 3, 333);
+  CheckGatherRows(b(), 6, 300, 4);
+}
+
+TEST_F(GpuBackendTest, SmallKeysAndValues) {
+  for (const int64_t head_dim : {128, 40, 20}) {
+    CheckRotateAndWriteKv(b(), {.rows = 6, .kv_heads = 2, .head_dim = head_dim, .block_size = 5}, 3,
+                          head_dim);
+  }
+  CheckWriteKv(b(), *cpu_, {.rows = 6, .kv_heads = 3, .head_dim = 40, .block_size = 5});
+}
+
+TEST_F(GpuBackendTest, SmallProducts) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckMatMul(b(), {1, 17}, 24, 72);
+    CheckGatedMatMul(b(), {3}, 40, 72);
+  }
+}
+
+TEST_F(GpuBackendTest, SmallProductsOfFewRows) {
+  MakeWith({.few_rows = true});
+  CheckJoinedProducts(b(), {1, 3, 16}, {40, 8, 33}, 72);
+  CheckJoinedProducts(b(), {16}, {64, 64}, 1100);
+  CheckGatedMatMul(b(), {5}, 33, 200);
+}
+
+TEST_F(GpuBackendTest, SmallQuantisedProducts) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckQuantised(b(), *cpu_, {1, 5}, 7, {0, 33});
+    CheckQuantised(b(), *cpu_, {19, 70}, 33, {0, 48, 96, 144, 192, 240, 288, 336, 384},
+                   deterministic ? kAll : 65);
+  }
+  for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
+    CheckJoinedQuantised(b(), {3, 20}, {40, 8, 33}, 144, type);
+  }
+}
+
+TEST_F(GpuBackendTest, SmallProductsInFp8) {
+  if (!b().Computes(WeightType::kFp8)) GTEST_SKIP() << "skipped: the device has no such products";
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckFp8(b(), {1, 20}, 36, 72, 0x1p-11);
+    CheckFp8(b(), {5}, 7, 33, 0x1p-11);
+    CheckFp8BehindOps(b(), 5, 33, 21);
+    CheckFp8BehindOps(b(), 3, 64, 48);
+    CheckStrangeFp8Rows(b());
+  }
+}
+
+TEST_F(GpuBackendTest, SmallExperts) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    for (const WeightType type : kExpertTypes) {
+      CheckExperts(b(), *cpu_, {1, 9}, 4, 2, type, {0, 128, 128, 200});
+      CheckGatedExperts(b(), {3}, 5, 2, type, 33, 136);
+    }
+    CheckExperts(b(), *cpu_, {70}, 4, 2);  // many rows an expert
+  }
+  CheckRoutes(b(), *cpu_, 37, 40, 8);
+  CheckRoutes(b(), *cpu_, 300, 8, 2);
+  CheckRoutes(b(), *cpu_, 9, 1024, 10);
+}
+
+TEST_F(GpuBackendTest, SmallDraws) {
+  CheckRandomDraws(b(), {33, 1024, 8195}, 1);
+  CheckPeakedDraws(b(), 9001);
+  CheckSums(b(), {7, 1027});
+}
+
+TEST_F(GpuBackendTest, SmallAttention) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckFewShapes(b());
+  }
+}
+
+TEST_F(GpuBackendTest, SmallAttentionOfOtherTypes) {
+  for (const int dim : {20, 33}) {
+    CheckAttention(b(), {{1, 1}, {129, 3}}, Heads(4, 2, dim, 70), DType::kF32, 7);
+    CheckAttention(b(), {{129, 3}}, Heads(4, 2, dim), DType::kF32, 16, DType::kF8);
+    for (const DType type : kNumbers) {
+      CheckAttention(b(), {{129, 3}}, Heads(3, 1, 33), type, 16);
+      CheckAttention(b(), {{129, 3}, {1, 1}}, Heads(3, 1, 33), type, 16, DType::kI8);
+    }
+  }
+}
+
+TEST_F(GpuBackendTest, SmallAttentionByWarpgroups) {
+  MakeWith({.warpgroup_attention = true});
+  for (const DType type : kNumbers) {
+    for (const int dim : {64, 72, 128}) {
+      CheckAttention(b(), {{300, 150}, {3, 3}, {140, 33}}, Heads(4, 2, dim), type, 16);
+    }
+    CheckAttention(b(), {{200, 90}}, Heads(2, 2, 128, 130), type, 5);      // a window
+    CheckAttention(b(), {{1100, 3}, {5, 2}}, Heads(4, 2, 128), type, 16);  // in splits
+  }
+}
+
+}  // namespace
+}  // namespace continuo::testing

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// CudaBackend's attention over the shim: the kernels thread by thread.
+#include "kernels/backend.h"
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/kernels/cuda/attention_cases.h"
+#include "tests/kernels/cuda/backend_fixture.h"
+#include "tests/kernels/cuda/shim/cuda_shim.h"
+
+namespace continuo::testing {
+namespace {
+
+// Long sequences among short ones, chunks behind a prefix, one row each.
+TEST_F(CudaBackendTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{
+             {4, 1, 64}, {6, 2, 128}, {3, 1, 40}, {2, 1, 256}, {2, 2, 96}}) {
+      for (const int window : {0, 70}) {
+        for (const DType type : kNumbers) {
+          CheckAttention(b(), {{1, 1}, {5, 5}, {129, 3}, {200, 37}},
+                         Heads(heads, kv_heads, dim, window), type, 16);
+          CheckAttention(b(), {{300, 1}, {7, 1}, {64, 1}}, Heads(heads, kv_heads, dim, window),
+                         type, 7);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+    AttentionParams capped = Heads(4, 2, 64, 70);
+    capped.softcap = 5;
+    for (const DType type : kNumbers) {
+      CheckAttention(b(), {{130, 40}, {90, 1}}, capped, type, 16);
+      CheckAttention(b(), {{70, 9}}, Heads(70, 1, 16), type, 16);
+      CheckAttention(b(), {{130, 1}, {3, 1}}, Heads(16, 1, 64), type, 16);
+    }
+  }
+}
+
+// Keys and values of bytes likewise; nothing goes the way of other types.
+TEST_F(CudaBackendTest, AttentionOverBytesOnTensorCoresIsWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{
+             {4, 1, 64}, {6, 2, 128}, {3, 1, 40}, {2, 1, 256}, {2, 2, 96}, {2, 1, 8}}) {
+      for (const int window : {0, 70}) {
+        const AttentionParams params = Heads(heads, kv_heads, dim, window);
+        CheckAttentionOverBytes(b(), {{1, 1}, {5, 5}, {129, 3}, {200, 37}}, params, {16});
+        CheckAttentionOverBytes(b(), {{300, 1}, {7, 1}, {64, 1}}, params, {7, 4});
+        if (HasFatalFailure()) return;
+      }
+    }
+    AttentionParams capped = Heads(4, 2, 64, 70);
+    capped.softcap = 5;
+    CheckAttentionOverBytes(b(), {{130, 40}, {90, 1}}, capped, {16, 2});
+    CheckAttentionOverBytes(b(), {{70, 9}}, Heads(70, 1, 16), {16});
+    CheckAttentionOverBytes(b(), {{130, 1}, {3, 1}}, Heads(16, 1, 64), {16});
+    CheckAttentionOverBytes(b(), {{1100, 1}}, Heads(4, 2, 64), {16});  // in splits
+    CheckAttentionOverBytes(b(), {{1100, 3}, {5, 1}}, Heads(4, 2, 64, 600), {5});
+  }
+  const std::vector<ShimCall> calls = CudaShim::Calls();
+  EXPECT_THAT(calls, ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
+  for (const ShimCall& call : calls) EXPECT_NE(call.function, "SpanAttention");
+}
+
+// Of many rows the sample's alone are compared.
+TEST_F(CudaBackendTest, AttentionOfSomeRowsIsWhatTheReferenceSays) {
+  CheckAttention(b(), {{200, 1}, {90, 60}, {3, 3}, {150, 40}}, Heads(4, 2, 64), DType::kBF16, 16,
+                 std::nullopt, /*most_checked=*/6);
+}
+
+TEST_F(CudaBackendTest, AttentionIsSplitWhereTilesAreFew) {
+  // 8 multiprocessors take 24 blocks at once, of which 2 key-value heads and one tile are 2.
+  CheckAttention(b(), {{1100, 1}}, Heads(4, 2, 64), DType::kBF16, 16);
+  EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
+  for (const DType type : kNumbers) {
+    CheckAttention(b(), {{1100, 3}, {5, 1}}, Heads(4, 2, 64, 600), type, 16);
+  }
+}
+
+TEST_F(CudaBackendTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
+  MakeWith({.warpgroup_attention = true});
+  CheckPromptAttention(b());
+  EXPECT_EQ(CudaShim::NumCalls(0, "TileAttention"), 0);
+  EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
+  // Others than they are for.
+  const int before = CudaShim::NumCalls(0, "PromptAttention");
+  CheckAttention(b(), {{130, 1}, {3, 1}}, Heads(4, 2, 64), DType::kBF16, 16);
+  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 256), DType::kBF16, 16);
+  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 64), DType::kBF16, 16, DType::kF8);
+  MakeWith({.deterministic = true, .warpgroup_attention = true});
+  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 64), DType::kBF16, 16);
+  EXPECT_EQ(CudaShim::NumCalls(0, "PromptAttention"), before);
+}
+
+TEST_F(CudaBackendTest, SequencesOfOneRowHaveSmallTilesBesidePromptsToo) {
+  const auto launches = [&](std::vector<PagedCase::Sequence> sequences, bool deterministic) {
+    Make(deterministic);
+    const int before = CudaShim::NumCalls(0, "TileAttention");
+    CheckAttention(b(), std::move(sequences), Heads(4, 2, 64), DType::kBF16, 16);
+    return CudaShim::NumCalls(0, "TileAttention") - before;
+  };
+  EXPECT_EQ(launches({{130, 1}, {3, 1}}, false), 1);
+  EXPECT_EQ(launches({{130, 1}, {3, 1}, {90, 40}}, false), 2);
+  EXPECT_EQ(launches({{90, 40}, {3, 1}}, false), 1);  // only the first ones are known to have one
+  EXPECT_EQ(launches({{130, 1}, {3, 1}, {90, 40}}, true), 1);
+}
+
+TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
+  for (const int window : {0, 70}) {
+    for (const auto& [heads, kv_heads, dim] :
+         std::vector<std::array<int, 3>>{{1, 1, 1}, {4, 2, 20}, {3, 1, 33}}) {
+      CheckAttention(b(), {{1, 1}, {5, 5}, {128, 1}, {129, 3}, {200, 7}},
+                     Heads(heads, kv_heads, dim, window), DType::kF32, 7);
+      for (const DType kept : {DType::kI8, DType::kF8}) {
+        for (const DType type : kActivations) {
+          CheckAttention(b(), {{129, 3}, {1, 1}}, Heads(heads, kv_heads, dim, window), type, 16,
+                         kept);
+        }
+      }
+      for (const DType type : kNumbers) {
+        CheckAttention(b(), {{129, 3}}, Heads(heads, kv_heads, 33, window), type, 16);
+      }
+    }
+  }
+  AttentionParams capped = Heads(6, 2, 20, 70);
+  capped.softcap = 5;
+  CheckAttention(b(), {{130, 3}}, capped, DType::kF32, 16);
+}
+
+TEST_F(CudaBackendTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckFewShapes(b());
+  }
+}
+
+TEST_F(CudaBackendTest, StrangeKeysAndValuesReachTheRowsThatSeeThemAlone) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    for (const DType type : kNumbers) CheckStrangeKeysAndValues(b(), type);
+  }
+}
+
+TEST_F(CudaBackendTest, EveryByteOfTheCacheStandsForItsNumber) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    for (const DType type : kNumbers) {
+      for (const float scale : {1.0f, 0x1.02p-20f}) CheckEveryByte(b(), type, scale);
+    }
+  }
+}
+
+TEST_F(CudaBackendTest, DeterministicAttentionDoesNotDependOnTheStep) {
+  Make(true);
+  CheckDeterministicAttention(b());
+}
+
+}  // namespace
+}  // namespace continuo::testing

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// CudaBackend's mixture of experts over the shim: the kernels thread by thread, cuBLASLt as a loop.
+#include "kernels/backend.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/kernels/cuda/backend_fixture.h"
+#include "tests/kernels/cuda/expert_cases.h"
+#include "tests/kernels/cuda/shim/cuda_shim.h"
+
+namespace continuo::testing {
+namespace {
+
+TEST_F(CudaBackendTest, RowsGoToTheExpertsOfTheCpu) {
+  CheckRoutes(b(), *cpu_, 1, 4, 2);
+  CheckRoutes(b(), *cpu_, 3, 32, 32);
+  CheckRoutes(b(), *cpu_, 37, 40, 8);
+  CheckRoutes(b(), *cpu_, 300, 8, 2);
+  CheckRoutes(b(), *cpu_, 9, 1024, 10);
+}
+
+// Few rows an expert, in launches of 128 experts; sums of one group, of more than a block's warps
+// take at once, with a tail and without, aligned and not.
+TEST_F(CudaBackendTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
+  const auto launches = [](const char* name) {
+    const std::vector<ShimCall> calls = CudaShim::Calls();
+    return std::count_if(calls.begin(), calls.end(),
+                         [&](const ShimCall& call) { return call.function == name; });
+  };
+  const auto expect_launches = [&](int n, auto check) {
+    const auto before = launches("ExpertMatMul");
+    check();
+    EXPECT_EQ(launches("ExpertMatMul"), before + 2 * n);  // whole and in pieces
+  };
+  for (const WeightType type : kExpertTypes) {
+    expect_launches(1, [&] { CheckExperts(b(), *cpu_, {1}, 4, 2, type); });
+    expect_launches(1, [&] { CheckExperts(b(), *cpu_, {37}, 40, 8, type); });
+    expect_launches(1, [&] { CheckExperts(b(), *cpu_, {5}, 3, 2, type, {0, 640, 1300}); });
+    expect_launches(1, [&] {
+      CheckExperts(b(), *cpu_, {5}, 3, 2, type, {0, 128, 128, 640, 1304});
+    });
+    expect_launches(2, [&] { CheckExperts(b(), *cpu_, {20}, 150, 3, type); });
+  }
+  expect_launches(0, [&] { CheckExperts(b(), *cpu_, {37}, 4, 2); });
+  expect_launches(1, [&] { CheckExperts(b(), *cpu_, {37}, 4, 2, WeightType::kInt8); });
+  CheckExpertsOfNoColumns(b(), *cpu_);
+  Make(true);
+  expect_launches(1, [&] { CheckExperts(b(), *cpu_, {90}, 2, 1); });
+}
+
+TEST_F(CudaBackendTest, GatesOfExpertsAreWhatTheReferenceSays) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    for (const WeightType type : kExpertTypes) {
+      CheckGatedExperts(b(), {1, 9}, 5, 2, type, 33, 136);
+      CheckGatedExperts(b(), {70}, 3, 2, type, 24, 40);  // many rows an expert
+    }
+  }
+}
+
+// Of many rows an expert, of which the host has to know the numbers.
+TEST_F(CudaBackendTest, ALayerOfExpertsWaitsForTheDeviceOnce) {
+  MakeWith({.few_rows = false});  // else it waits to measure
+  int before = 0, layers = 0;
+  const auto waits = [] { return CudaShim::NumCalls(0, "cudaStreamSynchronize"); };
+  CheckLayersOfExperts(
+      b(), *cpu_, [&] { before = waits(); },
+      [&] {
+        EXPECT_EQ(waits(), before + 1);
+        ++layers;
+      });
+  EXPECT_EQ(layers, 3);
+}
+
+TEST_F(CudaBackendTest, DeterministicExpertsDoNotDependOnTheOtherRows) {
+  Make(true);
+  for (const WeightType type : kExpertTypes) {
+    CheckExpertRows(b(), type, 700, {1, 3, 16, 17, 50});
+  }
+}
+
+}  // namespace
+}  // namespace continuo::testing
