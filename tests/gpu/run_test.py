@@ -118,7 +118,9 @@ class RunTest(unittest.TestCase):
         output = run.communicate()[0]
         self.assertEqual(run.returncode, code, output)
         self.assertEqual(sorted(p.name for p in self.out.iterdir()), ["results.tar.gz", "summary.txt"])
-        self.assertIn((self.out / "summary.txt").read_text(), output)
+        # Bash tells of a step that was killed in between.
+        told = re.sub(r"^tests/gpu/run\.sh: line .*\n", "", output, flags=re.MULTILINE)
+        self.assertIn((self.out / "summary.txt").read_text(), told)
         return output
 
     def results(self):
@@ -136,14 +138,17 @@ class RunTest(unittest.TestCase):
         self.assertEqual([name for name in names if name != "python3"][-1], "gpu_xid_test")
         self.assertLess(max(i for i, n in enumerate(names) if n == "continuo-make-model"),
                         min(i for i, n in enumerate(names) if n == "continuo-worker"))
-        # Stages, in order of weight.
-        first = [next(i for i, line in enumerate(ran) if line.startswith(begin)) for begin in (
+        # Stages, in order of weight; memcheck is beside the tests of ops, which begin with it.
+        def place(begin):
+            return next(i for i, line in enumerate(ran) if line.startswith(begin))
+        first = [place(begin) for begin in (
             "gpu_device_test", "gpu_backend_test --gtest_filter=GpuBackendTest",
-            "compute-sanitizer --tool memcheck --error-exitcode 9", "ops_bench --only=ceilings",
-            "continuo-worker", "ops_bench --json", "step_bench --model=build/gpu-models/llama-3.1-8b "
-            "--device=cuda:0 --threads=%d --json=build/gpu-results/price" % os.cpu_count(),
+            "ops_bench --only=ceilings", "continuo-worker", "ops_bench --json",
+            "step_bench --model=build/gpu-models/llama-3.1-8b --device=cuda:0 --threads=%d --json=build/gpu-results/price" % os.cpu_count(),
             "compute-sanitizer --tool racecheck")]
         self.assertEqual(first, sorted(first))
+        memcheck = place("compute-sanitizer --tool memcheck --error-exitcode 9")
+        self.assertTrue(first[0] < memcheck < first[2], (first, memcheck))
         for line in ("gpu_backend_test --gtest_filter=GpuBackendTest.Rows",
                      "gpu_backend_test --gtest_filter=GpuBackendTest.AttentionIsRight"):
             self.assertEqual(ran.count(line), 1)
