@@ -144,7 +144,8 @@ class RunTest(unittest.TestCase):
         first = [place(begin) for begin in (
             "gpu_device_test", "gpu_backend_test --gtest_filter=GpuBackendTest",
             "ops_bench --only=ceilings", "continuo-worker", "ops_bench --json",
-            "step_bench --model=build/gpu-models/llama-3.1-8b --device=cuda:0 --threads=%d --json=build/gpu-results/price" % os.cpu_count(),
+            "step_bench --model=build/gpu-models/llama-3.1-8b --device=cuda:0 "
+            "--threads=%d --json=build/gpu-results/price" % os.cpu_count(),
             "compute-sanitizer --tool racecheck")]
         self.assertEqual(first, sorted(first))
         memcheck = place("compute-sanitizer --tool memcheck --error-exitcode 9")
