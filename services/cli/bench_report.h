@@ -54,7 +54,7 @@ struct BenchReport {
   uint64_t good_tokens = 0;                                 // Output of requests that ended well.
   Distribution time_to_first_token, inter_token, duration;  // Of requests that ended well.
   SteadyState steady;
-  Distribution refusal;                                     // Until a request was shed.
+  Distribution refusal;  // Until a request was shed.
 };
 
 // Tokens of failed requests count as output, their times do not.
