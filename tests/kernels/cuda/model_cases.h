@@ -91,8 +91,8 @@ inline std::vector<float> Scores(LoadedModel& model) {
   return scores;
 }
 
-// Two sequences, a row each, step after step: a graph is made of the second step of its kind, later ones
-// are launches of the graph, where there are graphs.
+// Two sequences, a row each, step after step: a graph is made of the second step of its kind, later
+// ones are launches of the graph, where there are graphs.
 inline std::vector<float> DecodeScores(LoadedModel& model, int num_steps) {
   const std::vector<int32_t> a = Prompt(60, model.config.vocab_size, 1);
   std::vector<float> scores;
