@@ -15,12 +15,10 @@ install -s -m 755 "$program" "$root/usr/bin/"
 toolkit=$PWD/build/cuda-toolkit
 packages=() wheels=()
 # Libraries that the program loads, and those that they open by name: cuBLASLt compiles some kernels.
-libraries() {
-  ldd "$program" | awk '$2 == "=>" {print $3} $1 ~ /^\// {print $1}'
-  if ldd "$program" | grep -q libcublasLt; then
-    ls "$toolkit"/nvidia/cu13/lib/libnvrtc{,-builtins}.so.13*
-  fi
-}
+libraries=$(ldd "$program" | awk '$2 == "=>" {print $3} $1 ~ /^\// {print $1}')
+if [[ $libraries == *libcublasLt* ]]; then
+  libraries+=$'\n'$(ls "$toolkit"/nvidia/cu13/lib/libnvrtc{,-builtins}.so.13*)
+fi
 while read -r library; do
   file=$(realpath "$library")
   if [[ $file = "$toolkit"/* ]]; then  # of a wheel: beside Debian's, where the loader looks
@@ -34,7 +32,7 @@ while read -r library; do
   link=$(dirname "$file")/$(basename "$library")
   [ "$link" = "$file" ] || ln -sf "$(basename "$file")" "$root$link"
   packages+=("$(dpkg -S "$file" | cut -d: -f1)")
-done < <(libraries)
+done <<<"$libraries"
 loader=$(realpath /lib64/ld-linux-x86-64.so.2)
 ln -sf "../${loader#/usr/}" "$root/usr/lib64/ld-linux-x86-64.so.2"
 

@@ -162,7 +162,8 @@ absl::Status CudaBackend::WaitFor(int64_t mark) {
   if (!failure_.ok()) return Synchronize();  // the point may never have been set
   copied_ = std::max(copied_, point.staged);
   if (std::exchange(point.has_begun, false)) {
-    const absl::StatusOr<double> seconds = point.event->SecondsSince(*point.begin);
+    const absl::StatusOr<double> seconds =
+        point.event->SecondsSince(*begins_[static_cast<size_t>(mark) % begins_.size()]);
     Keep(seconds.status());
     if (seconds.ok()) busy_seconds_ += *seconds;
   }
@@ -171,18 +172,19 @@ absl::Status CudaBackend::WaitFor(int64_t mark) {
 
 void CudaBackend::RecordBegin() {
   part_begun_ = true;
-  Keep(points_[static_cast<size_t>(num_marks_) % points_.size()].begin->Record(stream()));
+  Keep(begins_[static_cast<size_t>(num_marks_) % begins_.size()]->Record(stream()));
 }
 
 double CudaBackend::TakeBusySeconds() {
   if (!measures_busy_) {
-    for (Point& point : points_) {
-      for (std::optional<Event>* event : {&point.begin, &point.event}) {
-        absl::StatusOr<Event> timed = Event::Make(device(), /*timed=*/true);
-        Keep(timed.status());
-        if (!timed.ok()) return 0;
-        event->emplace(*std::move(timed));
-      }
+    std::vector<std::optional<Event>*> events;
+    for (Point& point : points_) events.push_back(&point.event);
+    for (std::optional<Event>& begin : begins_) events.push_back(&begin);
+    for (std::optional<Event>* event : events) {
+      absl::StatusOr<Event> timed = Event::Make(device(), /*timed=*/true);
+      Keep(timed.status());
+      if (!timed.ok()) return 0;
+      event->emplace(*std::move(timed));
     }
     measures_busy_ = true;
   }

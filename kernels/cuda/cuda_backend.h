@@ -194,11 +194,14 @@ class CudaBackend : public Backend {
   PinnedBuffer staging_;
   uint64_t staged_ = 0, copied_ = 0;
   struct Point {
-    std::optional<Event> event, begin;  // begin, timed as the other is then: where busy is measured
+    std::optional<Event> event;  // timed where busy is measured
     uint64_t staged = 0;
     bool has_begun = false;  // so its part is to be counted
   };
   std::array<Point, 4> points_;
+  // Where the parts in front of the points begin and of the one behind the last, where busy is
+  // measured.
+  std::array<std::optional<Event>, 5> begins_;
   int64_t num_marks_ = 0;
   bool measures_busy_ = false, part_begun_ = false;
   double busy_seconds_ = 0;

@@ -203,6 +203,7 @@ void CudaBackend::MultiplyDense(Tensor x, const Product& product) {
     }
     if (apart) sums = {scratch + (widen ? step * k : 0), DType::kF32, {n, columns, 1}};
     Keep(SetDevice(device()));
+    BeginPart();
     if (failure_.ok()) Keep(matmul_->Run(sums, in, w.data, stream()));
     if (!apart) continue;
     Enqueue("AddBias", [&] {

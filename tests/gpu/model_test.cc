@@ -4,11 +4,18 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
+#include "kernels/replica.h"
 #include "tests/kernels/cuda/model_cases.h"
 #include "tests/kernels/cuda/overlap_cases.h"
 
 namespace continuo::testing {
 namespace {
+
+// As a worker of several devices begins.
+class Prepared : public ::testing::Environment {
+  void SetUp() override { PrepareDevices("cuda:0,1"); }
+};
+[[maybe_unused]] const auto* const kPrepared = ::testing::AddGlobalTestEnvironment(new Prepared);
 
 class GpuModelTest : public ::testing::Test {
  protected:

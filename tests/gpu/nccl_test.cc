@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NcclCommunicator over the real NCCL, with as many ranks (1, 2, 4 or 8) as there are devices, and
 // the kernel of its tree.
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -21,6 +22,12 @@
 
 namespace continuo::cuda {
 namespace {
+
+// As a worker of several devices begins.
+class Prepared : public ::testing::Environment {
+  void SetUp() override { PrepareLibraries(std::array{0, 1}); }
+};
+[[maybe_unused]] const auto* const kPrepared = ::testing::AddGlobalTestEnvironment(new Prepared);
 
 int NumDevices() {
   int count = 0;

@@ -107,5 +107,42 @@ TEST_F(CudaBackendTest, NothingHappensToNoRows) {
   EXPECT_TRUE(b().Synchronize().ok());
 }
 
+// What a graph knows of scratch stays as it is when another op needs more, and goes with the graph.
+TEST_F(CudaBackendTest, ScratchThatGrowsLeavesGraphsAsTheyAre) {
+  backend_.reset();
+  MakeWith({.scratch_bytes = 16});
+  Random random(47);
+  const DeviceTensor x(b(), HostTensor::Of(DType::kF32, 3, 32, random));
+  struct Product {
+    Product(Backend& b, int64_t columns, Random& random)
+        : w(b, HostTensor::Of(DType::kF32, columns, 32, random)),
+          bias(b, HostTensor::Of(DType::kF32, 1, columns, random)),
+          out(b, HostTensor::Poisoned(DType::kF32, 3, columns)) {}
+    // By way of sums in scratch.
+    absl::Status Run(Backend& b, const Tensor& x) const {
+      b.MatMul(out, x, w.weight(), bias);
+      return absl::OkStatus();
+    }
+    DeviceTensor w, bias, out;
+  };
+  const Product repeated(b(), 48, random), larger(b(), 4000, random);
+  const int64_t key[] = {0};
+  const auto repeat = [&] {
+    EXPECT_EQ(b().Repeat(key, [&] { return repeated.Run(b(), x); }), absl::OkStatus());
+  };
+  const auto count = [](const char* function) { return CudaShim::NumCalls(0, function); };
+  for (int time = 0; time < 3; ++time) repeat();  // the last as a graph
+  const HostTensor before = repeated.out.Get();
+  const int frees = count("cudaFree"), launches = count("cudaGraphLaunch");
+  EXPECT_EQ(larger.Run(b(), x), absl::OkStatus());
+  EXPECT_TRUE(b().Synchronize().ok());
+  repeat();
+  EXPECT_TRUE(repeated.out.Get().SameBits(before));
+  EXPECT_EQ(count("cudaGraphLaunch"), launches + 1);
+  EXPECT_EQ(count("cudaFree"), frees);
+  b().ForgetRepeated();
+  EXPECT_EQ(count("cudaFree"), frees + 1);
+}
+
 }  // namespace
 }  // namespace continuo::testing

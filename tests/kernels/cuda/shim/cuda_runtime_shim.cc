@@ -114,6 +114,8 @@ cudaError_t Copy(Call& call, void* dst, size_t dst_pitch, const void* src, size_
       std::memcpy(static_cast<char*>(dst) + row * dst_pitch,
                   static_cast<const char*>(src) + row * src_pitch, width);
     }
+    const std::lock_guard lock(TheState().mutex);
+    ++TheState().milliseconds;
   });
   return cudaSuccess;
 }
@@ -390,7 +392,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Enqueue(call.state(), stream, [event, count = ++event->recorded] {
     const std::lock_guard lock(TheState().mutex);
     event->reached = count;
-    event->when = std::chrono::steady_clock::now();
+    event->when = TheState().milliseconds;
     TheState().changed.notify_all();
   });
   return cudaSuccess;
@@ -411,7 +413,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
     if (event->recorded == 0) return call.Violation("the time of an event that was never recorded");
     if (event->reached != event->recorded) return cudaErrorNotReady;
   }
-  *milliseconds = std::chrono::duration<float, std::milli>(end->when - begin->when).count();
+  *milliseconds = static_cast<float>(end->when - begin->when);
   return cudaSuccess;
 }
 

@@ -60,6 +60,12 @@ std::string ToString(const ShimCall& call) {
   return absl::StrCat("call ", call.count, " of ", call.function, " on cuda:", call.device);
 }
 
+void CudaShim::Advance(int64_t milliseconds) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  state.milliseconds += milliseconds;
+}
+
 void CudaShim::Reset(const ShimOptions& options) {
   for (const std::string& alive : Alive()) {
     std::fprintf(stderr, "alive: %s\n", alive.c_str());

@@ -109,6 +109,9 @@ class CudaShim {
   // What ncclCommGetAsyncError tells of the communicator on `device`, whose collectives hang.
   static void SetAsyncError(int device, ncclResult_t error);
 
+  // Lets time pass for events that take it. Each copy takes a millisecond, nothing else any.
+  static void Advance(int64_t milliseconds);
+
   // Collectives enqueued so far by `device`.
   static int NumCollectives(int device);
   // Waits until `device` has enqueued so many.

@@ -3,7 +3,6 @@
 
 // What the shim's files share; tests include cuda_shim.h.
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -54,7 +53,7 @@ struct CUevent_st {
   int device = 0;
   int64_t recorded = 0, reached = 0;  // counts of cudaEventRecord
   bool timed = false;
-  std::chrono::steady_clock::time_point when;  // it was last reached
+  int64_t when = 0;  // State::milliseconds as it was last reached
 };
 
 namespace continuo::testing {
@@ -99,6 +98,7 @@ struct State {
   std::optional<ShimCall> to_fail;
   int error_to_fail = 0;
   bool failed = false;
+  int64_t milliseconds = 0;           // of the devices' clock
   std::map<int, cudaError_t> broken;  // devices
   std::map<int, ShimFault> planned;   // by device
   std::vector<std::string> violations;
