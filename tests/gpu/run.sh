@@ -14,8 +14,8 @@
 #   models     makes the models that are not there, in the background of the tests
 #   tests      tests of ops, a process each, $CONTINUO_GPU_JOBS (8) at a time
 #   memcheck   compute-sanitizer on a few of them, beside the others
-#   goals      what serving has to reach (goals.py): Llama-3.1-8B in fp8 under 1,024 streams, the gateway's
-#              loss, single streams
+#   goals      what serving has to reach (goals.py): Llama-3.1-8B in fp8 under all streams that it has
+#              memory for, the gateway's loss, single streams
 #   ops        ops_bench, nothing beside it
 #   variants   what --deterministic costs ops, steps and served runs; fp16, int4
 #   steps      step_bench: as stored, fp8, int8, keys and values of 8 bits
