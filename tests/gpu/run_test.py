@@ -212,10 +212,10 @@ class RunTest(unittest.TestCase):
         self.does("continuo", REPORT.replace("rate=99", "rate=98"))
         self.assertRegex(self.run_again("goals"), r"lost through the gateway +2.00% +goal <= 1% +missed")
 
-    def run_again(self, *stages):
+    def run_again(self, *stages, **options):
         shutil.rmtree(self.out)
         self.out.mkdir()
-        return self.run_stages(*stages)
+        return self.run_stages(*stages, **options)
 
     def test_what_was_not_measured_is_said(self):
         output = self.run_stages("ops")
@@ -238,6 +238,11 @@ class RunTest(unittest.TestCase):
         output = self.run_stages("models:llama-3.1-8b,llama-3.2-1b", "goals", code=2)
         self.assertIn("left out: goals-fp8", output)
         self.assertIn("single stream, llama-3.1-8b bf16", output)
+
+    def test_a_hopper_is_found_however_much_the_driver_says(self):
+        self.does("nvidia-smi", BEHAVIOUR["nvidia-smi"] + "\n[[ $* != *compute_cap* ]] || seq 20000")
+        self.run_stages("steps:qwen3-0.6b")
+        self.assertIn("step-qwen3-0.6b-fp8.txt", self.results())
 
     def test_the_price_of_deterministic_is_of_runs_next_to_each_other(self):
         output = self.run_stages("models:llama-3.1-8b", "variants:llama-3.1-8b")
@@ -287,6 +292,15 @@ if [[ $* = *Rows ]]; then kill -9 "$(ps -o ppid= -p $PPID | tr -d ' ')"; fi""")
             self.does(name, "echo '[  SKIPPED ] Hf.Test'")
         output = self.run_stages("smoke", "xid", code=1)
         self.assertIn("failed: gpu_hf_test; left out: none", output)
+
+    def test_one_of_many_skipped_tests_is_enough(self):
+        self.does("gpu_hf_test", "yes '[  SKIPPED ] Hf.Test' | head -n 9999")  # more than a pipe holds
+        self.assertIn("failed: gpu_hf_test; left out: none", self.run_stages("smoke", code=1))
+
+    def test_tests_that_are_not_listed_are_a_failure(self):
+        for text in ("echo no library; exit 127", ""):
+            self.does("gpu_backend_test", text)
+            self.assertIn("failed: list-tests; left out: none", self.run_again("tests", code=1))
 
     def test_one_device_is_enough(self):
         self.does("gpu_model_test", "echo '[  SKIPPED ] GpuTwoDevicesTest.Test (0 ms)'; "
