@@ -287,6 +287,7 @@ step_bench() {  # NAME SHAPE FLAGS...
   local name=$1 shape=$2; shift 2
   LINES_SHOWN=8 step "$name" 120 "$bin/step_bench" --model="$(model_of "$shape")" --device="$device" \
     --threads="$(nproc)" --json="$out/$name.json" "$@"
+  [[ $(cat "$out/$name.end") =~ ^(0|none)\  ]] || echo '{"failed": true}' >"$out/$name.json"
 }
 
 . tests/gpu/served.sh
@@ -343,6 +344,8 @@ if [ -n "${wanted[goals]:-}" ]; then
 fi
 if [ -n "${wanted[ops]:-}" ]; then
   LINES_SHOWN=60 step ops_bench 300 "$bin/ops_bench" --json="$out/ops_bench.json"
+  # Where it was ended it has not said so itself.
+  [[ $(cat "$out/ops_bench.end") =~ ^(0|1|none)\  ]] || echo '{"failed": true}' >>"$out/ops_bench.json"
   LINES_SHOWN=2 step ops_bench-late-chains 30 "$bin/ops_bench" --late_grids --only=chains \
     --json="$out/ops_bench-late-chains.json"
   LINES_SHOWN=20 step ops_bench-warpgroups 60 "$bin/ops_bench" --warpgroup_attention --only=prefill \

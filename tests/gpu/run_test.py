@@ -42,12 +42,13 @@ done"""
 # Of a step: what deterministic steps take twice as long.
 STEPS = """seconds=1; [[ $* != *--deterministic* ]] || seconds=2
 for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] ||
-  echo '{"steps": [{"name": "decode/1", "seconds": '$seconds', "idle": 0.015}]}' >"${flag#--json=}"; done"""
+  echo '{"steps": [{"name": "decode/1", "seconds": '$seconds', "idle": 0.015, "rounds": 7,
+    "steady_rounds": 7}]}' >"${flag#--json=}"; done"""
 OPS = """for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] || cat >"${flag#--json=}" <<END
 {"device": "NVIDIA H200"}
-{"op": "read of 4 GiB", "group": "ceilings", "gb_per_s": 4500}
-{"op": "8 x 1 at 64", "group": "decode", "of_ceiling": 0.91, "rival": "dense", "of_rival": 0.96}
-{"op": "MatMul", "group": "products", "of_ceiling": 0.7, "rival": "cuBLASLt", "of_rival": 0.99}
+{"op": "read of 4 GiB", "group": "ceilings", "gb_per_s": 4500, "rounds": 7, "steady_rounds": 7}
+{"op": "8 x 1 at 64", "group": "decode", "of_ceiling": 0.91, "rival": "dense", "of_rival": 0.96, "rounds": 7, "steady_rounds": 7}
+{"op": "MatMul", "group": "products", "of_ceiling": 0.7, "rival": "cuBLASLt", "of_rival": 0.99, "rounds": 7, "steady_rounds": 3}
 END
 done"""
 BEHAVIOUR = {
@@ -221,6 +222,28 @@ class RunTest(unittest.TestCase):
         output = self.run_stages("ops")
         self.assertRegex(output, "lost through the gateway +not measured")
         self.assertRegex(output, "device idle between steps, of wall +not measured")
+
+    def test_over_failed_or_unsteady_figures_there_is_no_verdict(self):
+        failed = OPS.replace("END\ndone", '{"op": "64 x 1", "group": "decode", "failed": true}\nEND\ndone')
+        unsteady = OPS.replace('0.96, "rounds": 7, "steady_rounds": 7', '0.96, "rounds": 21, "steady_rounds": 2')
+        for rows, why in ((failed, "64 x 1 failed"), (unsteady, "8 x 1 at 64 is unsteady, 2 of 21 rounds")):
+            self.does("ops_bench", rows)
+            output = self.run_again("ops")
+            self.assertRegex(output, rf"attention, of the bandwidth +not measured: +goal >= 90% +{why}")
+            self.assertRegex(output, r"of the best of cuBLASLt +99.0% +goal >= 95% +met")
+        self.does("ops_bench", OPS + "\n[[ $* == *--only* || $* == *--list* ]] || kill -9 $$")
+        output = self.run_again("ops", code=1)
+        self.assertRegex(output, r"of the best of cuBLASLt +not measured: +goal >= 95% +ops_bench.json failed")
+        self.assertRegex(output, r"reading kernel, of the datasheet's bandwidth +93.8% +goal >= 92% +met")
+
+    def test_over_failed_or_unsteady_steps_there_is_no_verdict(self):
+        self.run_stages("steps:qwen3-0.6b")
+        self.does("step_bench", STEPS.replace('"steady_rounds": 7', '"steady_rounds": 2'))
+        self.assertRegex(self.run_again("steps:qwen3-0.6b"),
+                         "idle between steps, of wall +not measured: +goal <= 2% +step-.* is unsteady, 2 of 7 rounds")
+        self.does("step_bench", STEPS + "\n[[ $* != *kv_dtype=fp8* ]] || exit 1")
+        self.assertRegex(self.run_again("steps:qwen3-0.6b", code=1),
+                         "idle between steps, of wall +not measured: +goal <= 2% +step-qwen3-0.6b-kv-fp8 failed")
 
     def test_calls_of_one_build_add_to_each_others_figures(self):
         self.run_stages("models:llama-3.1-8b,llama-3.2-1b", "goals")
