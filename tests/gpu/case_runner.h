@@ -22,8 +22,7 @@ struct Case {
   double bytes = 0, flops = 0;  // of one call
   // Makes the arguments and the calls.
   std::function<Calls()> make;
-  // Whether calls may be a CUDA graph: not where they copy from or to the host, wait, or are not
-  // the Backend's.
+  // Whether calls may be a CUDA graph: not where they copy from or to the host, allocate or wait.
   bool repeats = true;
   // Names of cases of the group `ceilings` that are measured in turn with it: what has bytes alone
   // for its bytes, what has operations for its operations.
