@@ -35,7 +35,7 @@ constexpr unsigned kCaseSeconds = 120;  // a case that takes longer hangs
 struct Progress {
   size_t next;  // the case that runs, or the first that has not
   bool running;
-  std::array<char, 128> name;
+  std::array<char, 128> name, group;
 };
 
 double SecondsOf(const std::function<void()>& work) {
@@ -189,6 +189,10 @@ void Print(const nlohmann::ordered_json& row) {
   std::fflush(stdout);
 }
 
+void Append(const std::string& json, const nlohmann::ordered_json& row) {
+  if (!json.empty()) std::ofstream(json, std::ios::app) << row << std::endl;
+}
+
 std::string Now() {
   const std::time_t now = std::time(nullptr);
   std::array<char, 32> text = {};
@@ -215,6 +219,7 @@ int RunRest(CaseSource& source, const RunOptions& options, Progress& progress) {
     if (!options.only.empty() && c.group != options.only) continue;
     any = true;
     std::snprintf(progress.name.data(), progress.name.size(), "%s", c.name.c_str());
+    std::snprintf(progress.group.data(), progress.group.size(), "%s", c.group.c_str());
     progress.running = true;
     alarm(kCaseSeconds);
     const nlohmann::ordered_json row = runner.Run(progress.next);
@@ -258,10 +263,14 @@ int RunCases(const std::function<std::unique_ptr<CaseSource>()>& open, const Run
     CONTINUO_CHECK(waitpid(child, &status, 0) == child);
     if (!progress->running) {
       if (failed > 0) std::printf("failed: %d\n", failed);
-      return failed == 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+      const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+      if (code != 0) Append(options.json, {{"failed", true}});
+      return failed == 0 ? code : 1;
     }
     std::printf("%-48s failed, %s\n", progress->name.data(),
                 WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "see above");
+    Append(options.json,
+           {{"op", progress->name.data()}, {"group", progress->group.data()}, {"failed", true}});
     ++failed;
     ++progress->next;
     progress->running = false;

@@ -22,8 +22,7 @@ struct Case {
   double bytes = 0, flops = 0;  // of one call
   // Makes the arguments and the calls.
   std::function<Calls()> make;
-  // Whether calls may be a CUDA graph: not where they copy from or to the host, wait, or are not
-  // the Backend's.
+  // Whether calls may be a CUDA graph: not where they copy from or to the host, allocate or wait.
   bool repeats = true;
   // Names of cases of the group `ceilings` that are measured in turn with it: what has bytes alone
   // for its bytes, what has operations for its operations.
@@ -61,8 +60,10 @@ struct RunOptions {
 };
 
 // Measures cases one after the other, each in at least 7 rounds in turn with its ceilings and its
-// rival, and prints each when it is done, to the file, too, a line of JSON each. Rounds in which a
-// ceiling moved by more than 5 % are thrown away, and others take their place, up to 21 in all.
+// rival, and prints each when it is done, to the file, too, a line of JSON each; of one that fails
+// that is its name, its group and "failed", which stands alone where others were not reached.
+// Rounds in which a ceiling moved by more than 5 % are thrown away, and others take their place, up
+// to 21 in all.
 //
 // Cases run in a process of their own; where one fails, hangs or crashes, the next process goes on
 // with the one behind it. `open` is called there and gives null, having said why, where there is no

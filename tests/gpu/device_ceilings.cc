@@ -71,7 +71,7 @@ class CudaCeilings : public DeviceCeilings {
     uint32_t seed = 1;
     for (uint16_t& value : values) {
       seed = seed * 1664525u + 1013904223u;
-      // Any sign and fraction, with exponents of ±1 to ±2 (bf16), ±0.5 to ±2 (f16).
+      // Any sign and fraction, with exponents of ±1 to ±2 (bf16), ±0.5 to ±1 (f16).
       const auto bits = static_cast<uint16_t>(seed >> 16);
       value = number == DType::kF16 ? (bits & 0x83ff) | 0x3800 : (bits & 0x807f) | 0x3f80;
     }

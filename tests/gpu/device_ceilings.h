@@ -11,7 +11,7 @@
 namespace continuo {
 
 // What a CUDA device gives right now, beside whatever else it has in its memory: of it this takes 4
-// GiB, and 256 MiB for each type of products.
+// GiB, and 384 MiB for each type of products.
 class DeviceCeilings {
  public:
   // Of the first of the devices of "cuda:0,1".

@@ -14,7 +14,7 @@ import sys
 # GB/s by the vendor's datasheets, by what the device calls itself.
 DATASHEET = {"NVIDIA H200": 4800, "NVIDIA H100 80GB HBM3": 3350}
 BF16 = 2  # bytes
-KEPT_ROUNDS = 3  # of fewer a ratio is not told
+KEPT_ROUNDS = 3  # of fewer steady ones no verdict is told
 
 
 def text_of(folders, name):
@@ -38,6 +38,9 @@ def ops_of(folders, *names):
             device = row.get("device", device)
             if "op" in row:
                 ops[row["op"]] = row
+            elif row.get("failed"):  # it ended, of any group something may be missing
+                ops |= {group: {"op": name, "group": group, "failed": True}
+                        for group in {op["group"] for op in ops.values()}}
     return device, ops
 
 
@@ -54,15 +57,26 @@ def line(what, figure, goal, met, more=""):
     print(f"{what:<46} {figure:>14}  goal {goal:<12} {verdict:<7} {more}".rstrip())
 
 
-def not_run(what, goal):
-    line(what, "not measured", goal, None)
+def not_run(what, goal, why=""):
+    line(what, f"not measured{':' if why else ''}", goal, None, why)
 
 
-def share(what, rows, goal, field):
-    """The least of a field over some ops."""
-    rows = [row for row in rows if field in row]
-    if not rows:
-        return not_run(what, f">= {goal:.0%}")
+def why_not(rows, name):
+    """Why there is no verdict over rows of ops or steps, if it is so."""
+    for row in rows:
+        if row.get("failed"):
+            return f"{row[name]} failed"
+        if row["steady_rounds"] < KEPT_ROUNDS:
+            return f"{row[name]} is unsteady, {row['steady_rounds']} of {row['rounds']} rounds"
+    return ""
+
+
+def share(what, rows, goal, field, rival=None):
+    """The least of a field over some ops, of those with a rival if it is named."""
+    rows = [row for row in rows if row.get("failed") or field in row and rival in (None, row.get("rival"))]
+    why = why_not(rows, "op")
+    if why or not rows:
+        return not_run(what, f">= {goal:.0%}", why)
     least = min(rows, key=lambda row: row[field])
     line(what, f"{least[field]:.1%}", f">= {goal:.0%}", least[field] >= goal,
          f"{least['op']}, the least of {len(rows)}")
@@ -80,7 +94,7 @@ def kernels(folders):
     what = "reading kernel, of the datasheet's bandwidth"
     rate = ops.get("read of 4 GiB", {}).get("gb_per_s")
     if rate is None:
-        not_run(what, ">= 92%")
+        not_run(what, ">= 92%", why_not(filter(None, [ops.get("read of 4 GiB")]), "op"))
     elif known is None:
         line(what, f"{rate:.0f} GB/s", ">= 92%", None, f"no datasheet of {device} is known")
     else:
@@ -90,11 +104,9 @@ def kernels(folders):
         return [row for row in ops.values() if row.get("group") == name]
 
     share("paged decode attention, of the bandwidth", group("decode"), 0.90, "of_ceiling")
-    share("paged decode attention, of dense", [r for r in group("decode") if r.get("rival") == "dense"],
-          0.97, "of_rival")
+    share("paged decode attention, of dense", group("decode"), 0.97, "of_rival", "dense")
     share("attention of prompts, of the peak", group("prefill"), 0.75, "of_ceiling")
-    share("MatMul, of the best of cuBLASLt", [r for r in group("products") if r.get("rival") == "cuBLASLt"],
-          0.95, "of_rival")
+    share("MatMul, of the best of cuBLASLt", group("products"), 0.95, "of_rival", "cuBLASLt")
     return ops.get("read of 4 GiB", {}).get("gb_per_s")
 
 
@@ -125,16 +137,19 @@ def throughput(folders, lengths, goal):
 
 
 def idle(folders):
-    what, rows = "device idle between steps, of wall", []
+    what, rows, reports = "device idle between steps, of wall", [], {}
     for folder in folders:
         for path in sorted(folder.glob("*step-*.json")) + sorted(folder.glob("price-*.json")):
-            steps = json.loads(path.read_text() or "{}").get("steps", [])
-            rows += [(step["idle"], f"{path.stem} {step['name']}") for step in steps if "idle" in step]
-    if not rows:
-        return not_run(what, "<= 2%")
-    most, name = max(rows)
-    line(what, f"{most:.1%}", "<= 2%", most <= 0.02,
-         f"{name}, the most of {len(rows)}; steps begun one ahead, without the scheduler's work")
+            reports[path.stem] = json.loads(path.read_text() or "{}")
+    for name, report in reports.items():
+        rows += [{"name": name, "failed": True}] if report.get("failed") else [
+            {**step, "name": f"{name} {step['name']}"} for step in report.get("steps", []) if "idle" in step]
+    why = why_not(rows, "name")
+    if why or not rows:
+        return not_run(what, "<= 2%", why)
+    most = max(rows, key=lambda row: row["idle"])
+    line(what, f"{most['idle']:.1%}", "<= 2%", most["idle"] <= 0.02,
+         f"{most['name']}, the most of {len(rows)}; steps begun one ahead, without the scheduler's work")
 
 
 def gateway(folders):

@@ -7,13 +7,14 @@
 // figure is the median of 7 rounds or more, in turn with its ceilings: a kernel that reads 4 GiB,
 // and the largest product of the type. `of ceiling` is the time that its bytes and its operations
 // take at those rates, whichever is longer, over its own. A round in which a ceiling moved by more
-// than 5 % does not count. Dense products take turns with the best of cuBLASLt's candidates,
-// attention of sequences of one row with itself over a cache without pages. A round is one CUDA
-// graph of many calls, so that the host's time counts only in draws, which are enqueued call by
-// call, and in experts for which the host waits. Calls take copies of weights, caches and rows in
-// turn, 200 MB together, which the second-level cache does not hold; activations of products,
-// queries and logits stay there, as they do in a model, and so do prompts' keys and values. GB/s
-// counts what the op has to read and write at least, TFLOP/s two for each product and sum.
+// than 5 % does not count, unless all are such ones. Dense products take turns with the best of
+// cuBLASLt's candidates, attention of sequences of one row with itself over a cache without pages.
+// A round is one CUDA graph of many calls, so that the host's time counts only in draws, which are
+// enqueued call by call, and in experts for which the host waits. Calls take copies of weights,
+// caches and rows in turn, 200 MB together, which the second-level cache does not hold; activations
+// of products, queries and logits stay there, as they do in a model, and so do prompts' keys and
+// values. GB/s counts what the op has to read and write at least, TFLOP/s two for each product and
+// sum.
 #include <cstdio>
 #include <memory>
 #include <string>

@@ -14,8 +14,8 @@
 #   models     makes the models that are not there, in the background of the tests
 #   tests      tests of ops, a process each, $CONTINUO_GPU_JOBS (8) at a time
 #   memcheck   compute-sanitizer on a few of them, beside the others
-#   goals      what serving has to reach (goals.py): Llama-3.1-8B in fp8 under 1,024 streams, the gateway's
-#              loss, single streams
+#   goals      what serving has to reach (goals.py): Llama-3.1-8B in fp8 under all streams that it has
+#              memory for, the gateway's loss, single streams
 #   ops        ops_bench, nothing beside it
 #   variants   what --deterministic costs ops, steps and served runs; fp16, int4
 #   steps      step_bench: as stored, fp8, int8, keys and values of 8 bits
@@ -189,10 +189,13 @@ run_step() {
 
 # report NAME: how it ended, for all to see; last lines of its output, more where it failed.
 report() {
-  local name=$1 code taken what=ok lines=${LINES_SHOWN:-1}
+  local name=$1 code taken skipped what=ok lines=${LINES_SHOWN:-1}
   read -r code taken <"$out/$name.end"
   case $code in
-    0) if [ "$name" != gpu_xid_test ] && grep '^\[  SKIPPED \] .*\.' "$out/$name.txt" | grep -qv TwoDevices; then what="skips a test"; fi ;;
+    0)
+      skipped=$(grep '^\[  SKIPPED \] .*\.' "$out/$name.txt" | grep -v TwoDevices || true)
+      [[ $name == gpu_xid_test || -z $skipped ]] || what="skips a test"
+      ;;
     none) what="left out, no time is left" ;;
     124 | 137) what="cut off" ;;
     lost) what="lost: what ran it has ended without a word" ;;
@@ -284,6 +287,7 @@ step_bench() {  # NAME SHAPE FLAGS...
   local name=$1 shape=$2; shift 2
   LINES_SHOWN=8 step "$name" 120 "$bin/step_bench" --model="$(model_of "$shape")" --device="$device" \
     --threads="$(nproc)" --json="$out/$name.json" "$@"
+  [[ $(cat "$out/$name.end") =~ ^(0|none)\  ]] || echo '{"failed": true}' >"$out/$name.json"
 }
 
 . tests/gpu/served.sh
@@ -296,7 +300,8 @@ figures() {
 }
 
 hopper=''  # which has products of fp8
-! nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -q '^9\.0' || hopper=fp8
+capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null || true)
+[[ $capability != 9.0* ]] || hopper=fp8
 { date -u; nvidia-smi -q || true; } >"$out/machine.txt" 2>&1
 {
   echo "programs of $(cat "$packed/commit"); stages: ${*:-all}"
@@ -317,9 +322,15 @@ if [ -n "${wanted[models]:-}" ]; then
   maker=$!
 fi
 if [ -n "${wanted[tests]:-}" ]; then
-  # The longest first.
-  for test in $("$bin/gpu_backend_test" --gtest_list_tests |
-      awk '/^[^ ]/ {suite = $1} /^ / {print ($1 ~ /^AttentionIs/ ? 0 : 1), suite $1}' | sort -s -k1,1 | cut -d' ' -f2); do
+  LINES_SHOWN=0 step list-tests 60 "$bin/gpu_backend_test" --gtest_list_tests
+  tests=''
+  if [[ $(cat "$out/list-tests.end") == 0\ * ]]; then
+    # The longest first.
+    tests=$(awk '/^[^ ]/ {suite = $1} /^ / {print ($1 ~ /^AttentionIs/ ? 0 : 1), suite $1}' "$out/list-tests.txt" |
+      sort -s -k1,1 | cut -d' ' -f2)
+    [ -n "$tests" ] || { echo "== list-tests: there are none" | tell; failed+=(list-tests); }
+  fi
+  for test in $tests; do
     beside "backend-${test#*.}" 300 "$bin/gpu_backend_test" --gtest_filter="$test"
   done
 fi
@@ -333,6 +344,8 @@ if [ -n "${wanted[goals]:-}" ]; then
 fi
 if [ -n "${wanted[ops]:-}" ]; then
   LINES_SHOWN=60 step ops_bench 300 "$bin/ops_bench" --json="$out/ops_bench.json"
+  # Where it was ended it has not said so itself.
+  [[ $(cat "$out/ops_bench.end") =~ ^(0|1|none)\  ]] || echo '{"failed": true}' >>"$out/ops_bench.json"
   LINES_SHOWN=2 step ops_bench-late-chains 30 "$bin/ops_bench" --late_grids --only=chains \
     --json="$out/ops_bench-late-chains.json"
   LINES_SHOWN=20 step ops_bench-warpgroups 60 "$bin/ops_bench" --warpgroup_attention --only=prefill \

@@ -42,12 +42,13 @@ done"""
 # Of a step: what deterministic steps take twice as long.
 STEPS = """seconds=1; [[ $* != *--deterministic* ]] || seconds=2
 for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] ||
-  echo '{"steps": [{"name": "decode/1", "seconds": '$seconds', "idle": 0.015}]}' >"${flag#--json=}"; done"""
+  echo '{"steps": [{"name": "decode/1", "seconds": '$seconds', "idle": 0.015, "rounds": 7,
+    "steady_rounds": 7}]}' >"${flag#--json=}"; done"""
 OPS = """for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] || cat >"${flag#--json=}" <<END
 {"device": "NVIDIA H200"}
-{"op": "read of 4 GiB", "group": "ceilings", "gb_per_s": 4500}
-{"op": "8 x 1 at 64", "group": "decode", "of_ceiling": 0.91, "rival": "dense", "of_rival": 0.96}
-{"op": "MatMul", "group": "products", "of_ceiling": 0.7, "rival": "cuBLASLt", "of_rival": 0.99}
+{"op": "read of 4 GiB", "group": "ceilings", "gb_per_s": 4500, "rounds": 7, "steady_rounds": 7}
+{"op": "8 x 1 at 64", "group": "decode", "of_ceiling": 0.91, "rival": "dense", "of_rival": 0.96, "rounds": 7, "steady_rounds": 7}
+{"op": "MatMul", "group": "products", "of_ceiling": 0.7, "rival": "cuBLASLt", "of_rival": 0.99, "rounds": 7, "steady_rounds": 3}
 END
 done"""
 BEHAVIOUR = {
@@ -177,7 +178,7 @@ class RunTest(unittest.TestCase):
     def ran_by(self, program):
         return [line for line in self.ran() if line.startswith(program)]
 
-    def test_goals_are_served_by_one_worker_that_takes_a_thousand_streams(self):
+    def test_goals_are_served_by_one_worker_that_takes_a_thousand_prompts(self):
         output = self.run_stages("models:llama-3.1-8b,llama-3.2-1b", "goals")
         worker = self.ran_by("continuo-worker")[0]
         for flag in ("--weights=fp8", "--kv_dtype=fp8", "--max_running=1024", "--speculation=off"):
@@ -187,9 +188,10 @@ class RunTest(unittest.TestCase):
         context = int(re.search(r"--max_context_tokens=(\d+)", worker)[1])
         self.assertGreaterEqual(context, 128 + 2048)
         benches = self.ran_by("continuo bench")
-        for bench, lengths in zip(benches, (("1000", "1000"), ("128", "2048"))):
-            for flag in ("--concurrency=1024", "--requests=2048", f"--server={GATEWAY}",
-                         "--prompt_tokens=%s" % lengths[0], "--output_tokens=%s" % lengths[1]):
+        for bench, streams, prompt, output_tokens in zip(benches, (960, 896), (1000, 128), (1000, 2048)):
+            self.assertLess(streams * (prompt + output_tokens) * 67584, 143771 * 2**20 - 14e9)
+            for flag in (f"--concurrency={streams}", f"--requests={2 * streams}", f"--server={GATEWAY}",
+                         f"--prompt_tokens={prompt}", f"--output_tokens={output_tokens}"):
                 self.assertIn(flag, bench.split())
         self.assertIn("llama-3.1-8b fp8, 1000/1000", output)
         self.assertIn("met     in between; whole run 99;", output)
@@ -198,7 +200,7 @@ class RunTest(unittest.TestCase):
     def test_goals_are_for_as_many_streams_as_the_device_holds(self):
         self.run_stages("models:llama-3.1-8b,llama-3.2-1b", "goals", MEBIBYTES="81559")
         self.assertEqual([re.search(r"--concurrency=(\d+)", bench)[1] for bench in self.ran_by("continuo bench")[:2]],
-                         ["576", "576"])
+                         ["512", "448"])
 
     def test_the_gateway_takes_turns_with_the_worker_behind_it(self):
         output = self.run_stages("models:llama-3.1-8b,llama-3.2-1b", "goals")
@@ -211,15 +213,37 @@ class RunTest(unittest.TestCase):
         self.does("continuo", REPORT.replace("rate=99", "rate=98"))
         self.assertRegex(self.run_again("goals"), r"lost through the gateway +2.00% +goal <= 1% +missed")
 
-    def run_again(self, *stages):
+    def run_again(self, *stages, **options):
         shutil.rmtree(self.out)
         self.out.mkdir()
-        return self.run_stages(*stages)
+        return self.run_stages(*stages, **options)
 
     def test_what_was_not_measured_is_said(self):
         output = self.run_stages("ops")
         self.assertRegex(output, "lost through the gateway +not measured")
         self.assertRegex(output, "device idle between steps, of wall +not measured")
+
+    def test_over_failed_or_unsteady_figures_there_is_no_verdict(self):
+        failed = OPS.replace("END\ndone", '{"op": "64 x 1", "group": "decode", "failed": true}\nEND\ndone')
+        unsteady = OPS.replace('0.96, "rounds": 7, "steady_rounds": 7', '0.96, "rounds": 21, "steady_rounds": 2')
+        for rows, why in ((failed, "64 x 1 failed"), (unsteady, "8 x 1 at 64 is unsteady, 2 of 21 rounds")):
+            self.does("ops_bench", rows)
+            output = self.run_again("ops")
+            self.assertRegex(output, rf"attention, of the bandwidth +not measured: +goal >= 90% +{why}")
+            self.assertRegex(output, r"of the best of cuBLASLt +99.0% +goal >= 95% +met")
+        self.does("ops_bench", OPS + "\n[[ $* == *--only* || $* == *--list* ]] || kill -9 $$")
+        output = self.run_again("ops", code=1)
+        self.assertRegex(output, r"of the best of cuBLASLt +not measured: +goal >= 95% +ops_bench.json failed")
+        self.assertRegex(output, r"reading kernel, of the datasheet's bandwidth +93.8% +goal >= 92% +met")
+
+    def test_over_failed_or_unsteady_steps_there_is_no_verdict(self):
+        self.run_stages("steps:qwen3-0.6b")
+        self.does("step_bench", STEPS.replace('"steady_rounds": 7', '"steady_rounds": 2'))
+        self.assertRegex(self.run_again("steps:qwen3-0.6b"),
+                         "idle between steps, of wall +not measured: +goal <= 2% +step-.* is unsteady, 2 of 7 rounds")
+        self.does("step_bench", STEPS + "\n[[ $* != *kv_dtype=fp8* ]] || exit 1")
+        self.assertRegex(self.run_again("steps:qwen3-0.6b", code=1),
+                         "idle between steps, of wall +not measured: +goal <= 2% +step-qwen3-0.6b-kv-fp8 failed")
 
     def test_calls_of_one_build_add_to_each_others_figures(self):
         self.run_stages("models:llama-3.1-8b,llama-3.2-1b", "goals")
@@ -237,6 +261,11 @@ class RunTest(unittest.TestCase):
         output = self.run_stages("models:llama-3.1-8b,llama-3.2-1b", "goals", code=2)
         self.assertIn("left out: goals-fp8", output)
         self.assertIn("single stream, llama-3.1-8b bf16", output)
+
+    def test_a_hopper_is_found_however_much_the_driver_says(self):
+        self.does("nvidia-smi", BEHAVIOUR["nvidia-smi"] + "\n[[ $* != *compute_cap* ]] || seq 20000")
+        self.run_stages("steps:qwen3-0.6b")
+        self.assertIn("step-qwen3-0.6b-fp8.txt", self.results())
 
     def test_the_price_of_deterministic_is_of_runs_next_to_each_other(self):
         output = self.run_stages("models:llama-3.1-8b", "variants:llama-3.1-8b")
@@ -286,6 +315,15 @@ if [[ $* = *Rows ]]; then kill -9 "$(ps -o ppid= -p $PPID | tr -d ' ')"; fi""")
             self.does(name, "echo '[  SKIPPED ] Hf.Test'")
         output = self.run_stages("smoke", "xid", code=1)
         self.assertIn("failed: gpu_hf_test; left out: none", output)
+
+    def test_one_of_many_skipped_tests_is_enough(self):
+        self.does("gpu_hf_test", "yes '[  SKIPPED ] Hf.Test' | head -n 9999")  # more than a pipe holds
+        self.assertIn("failed: gpu_hf_test; left out: none", self.run_stages("smoke", code=1))
+
+    def test_tests_that_are_not_listed_are_a_failure(self):
+        for text in ("echo no library; exit 127", ""):
+            self.does("gpu_backend_test", text)
+            self.assertIn("failed: list-tests; left out: none", self.run_again("tests", code=1))
 
     def test_one_device_is_enough(self):
         self.does("gpu_model_test", "echo '[  SKIPPED ] GpuTwoDevicesTest.Test (0 ms)'; "

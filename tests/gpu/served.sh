@@ -57,15 +57,15 @@ serve() {  # NAME SHAPE SPECULATION "STREAMS..." FLAGS...
   stop_served "$name"
 }
 
-# Streams of so many tokens whose keys and values a device holds, when half of each answer is there on
-# average: a token of Llama-3.1-8B takes 67,584 bytes in fp8, the rest of the device is weights, 9 GB,
-# and what steps need. At most 1,024, in 64s.
+# Streams of so many tokens whose keys and values a device holds to the last token of all, so that none
+# is preempted: a token of Llama-3.1-8B takes 67,584 bytes in fp8, the rest of the device is weights,
+# 9 GB, and what steps need. At most 1,024, in 64s.
 streams_of() {  # PROMPT OUTPUT
   local mebibytes positions streams
   mebibytes=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1 || true)
   [[ $mebibytes =~ ^[0-9]+$ ]] || mebibytes=143771
   positions=$(((mebibytes * 1048576 - 14000000000) / 67584))
-  streams=$((positions / ($1 + $2 * 3 / 4) / 64 * 64))
+  streams=$((positions / ($1 + $2) / 64 * 64))
   echo $((streams > 1024 ? 1024 : streams < 64 ? 64 : streams))
 }
 

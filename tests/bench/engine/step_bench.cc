@@ -6,12 +6,13 @@
 // Whole steps of a model, greedy. decode/B: one row of each of B sequences with --context tokens in
 // the cache. prefill/R: a prompt of R tokens, --chunk rows a step. The read bandwidth and the peaks
 // of what the path multiplies with are measured in turn with the steps, of a device's the rounds in
-// which its bandwidth moved by more than 5 % do not count, and medians are compared with a bound:
-// for layers, head and attention each max(operations / peak, bytes / bandwidth), added up, as none
-// of them can run beside another. Weights count as read once a step. "of peak" is the share of the
-// multiplying peak, for all operations. Of a device of its own "ahead" is a step's time when the
-// next one is always begun before it has ended, as the engine does, whose own work is not in it;
-// "idle" the share of that in which the device had nothing to do between steps, by its own clock.
+// which its bandwidth moved by more than 5 % do not count unless all are such ones, and medians are
+// compared with a bound: for layers, head and attention each max(operations / peak, bytes /
+// bandwidth), added up, as none of them can run beside another. Weights count as read once a step.
+// "of peak" is the share of the multiplying peak, for all operations. Of a device of its own
+// "ahead" is a step's time when the next one is always begun before it has ended, as the engine
+// does, whose own work is not in it; "idle" the share of that in which the device had nothing to do
+// between steps, by its own clock.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
