@@ -6,15 +6,13 @@
 // Whole steps of a model, greedy. decode/B: one row of each of B sequences with --context tokens in
 // the cache. prefill/R: a prompt of R tokens, --chunk rows a step. The read bandwidth and the peaks
 // of what the path multiplies with are measured in turn with the steps, of a device's the rounds in
-// which its bandwidth moved by more than 5 % do not count unless all are such ones, and medians are
-// compared with a bound: for layers, head and attention each max(operations / peak, bytes /
-// bandwidth), added up, as none of them can run beside another. Weights count as read once a step.
-// "of peak" is the share of the multiplying peak, for all operations. Of a device of its own
-// "ahead" is a step's time when the next one is always begun before it has ended, as the engine
-// does, whose own work is not in it; "idle" the share of that in which the device had nothing to do
-// between steps, by its own clock.
+// which its bandwidth moved by more than 5 % do not count, and medians are compared with a bound:
+// for layers, head and attention each max(operations / peak, bytes / bandwidth), added up, as none
+// of them can run beside another. Weights count as read once a step. "of peak" is the share of the
+// multiplying peak, for all operations. Of a device of its own "ahead" is a step's time when the
+// next one is always begun before it has ended, as the engine does, whose own work is not in it;
+// "idle" the share of that in which the device had nothing to do between steps, by its own clock.
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -27,6 +25,7 @@
 #include "kernels/replica.h"
 #include "services/worker/model/loader.h"
 #include "tests/bench/kernels/ceilings.h"
+#include "tests/gpu/rounds.h"
 #include "tests/worker/model/plan_builder.h"
 #if STEP_BENCH_CUDA
 #include "tests/gpu/device_ceilings.h"
@@ -79,31 +78,8 @@ struct Machine {
   double attention_peak = 0;  // of what attention does
 };
 
-Machine MedianOf(const std::vector<Machine>& machines) {
-  std::vector<double> bandwidth, products, attention;
-  for (const Machine& m : machines) {
-    bandwidth.push_back(m.bandwidth);
-    products.push_back(m.products);
-    attention.push_back(m.attention_peak);
-  }
-  return {Median(bandwidth), Median(products), Median(attention)};
-}
-
-// Leaves out rounds in which the bandwidth was further than 5 % from its median, unless that is
-// all.
-void KeepSteady(std::vector<Machine>& machines, std::vector<double>& seconds) {
-  const double median = MedianOf(machines).bandwidth;
-  std::vector<Machine> kept;
-  std::vector<double> kept_seconds;
-  for (size_t i = 0; i < machines.size(); ++i) {
-    if (std::abs(machines[i].bandwidth - median) > 0.05 * median) continue;
-    kept.push_back(machines[i]);
-    kept_seconds.push_back(seconds[i]);
-  }
-  if (kept.empty()) return;
-  machines = kept;
-  seconds = kept_seconds;
-}
+// What was measured in turn, as a Round: a machine's, then seconds.
+enum Figure { kBandwidth, kProducts, kAttentionPeak, kSeconds };
 
 Ceilings::Unit MatMulUnit(const LoadedModel& model) {
   if (model.backend_name.find("avx512") == std::string::npos) return Ceilings::Unit::kFma256;
@@ -119,20 +95,21 @@ Ceilings::Unit AttentionUnit(const LoadedModel& model) {
 }
 
 // What the machine gives right now: the CPU's threads, or a device of the kind that each rank has.
-class MachineClock {
+class MachineCeilings {
  public:
-  static absl::StatusOr<MachineClock> Make(const LoadOptions& options, const LoadedModel& model) {
-    MachineClock clock(model);
+  static absl::StatusOr<MachineCeilings> Make(const LoadOptions& options,
+                                              const LoadedModel& model) {
+    MachineCeilings ceilings(model);
     if (options.device == "cpu") {
-      clock.cpu_ = std::make_unique<Ceilings>(options.threads);
-      return clock;
+      ceilings.cpu_ = std::make_unique<Ceilings>(options.threads);
+      return ceilings;
     }
 #if STEP_BENCH_CUDA
     auto made = DeviceCeilings::Make(options.device);
     if (!made.ok()) return made.status();
-    clock.device_ = *std::move(made);
+    ceilings.device_ = *std::move(made);
 #endif
-    return clock;
+    return ceilings;
   }
   std::string device() const {
 #if STEP_BENCH_CUDA
@@ -157,7 +134,7 @@ class MachineClock {
   }
 
  private:
-  explicit MachineClock(const LoadedModel& model) : model_(model) {}
+  explicit MachineCeilings(const LoadedModel& model) : model_(model) {}
   const LoadedModel& model_;
   std::unique_ptr<Ceilings> cpu_;
 #if STEP_BENCH_CUDA
@@ -272,9 +249,9 @@ int Main(const Flags& flags) {
     return 1;
   }
 
-  auto clock = MachineClock::Make(options, *model);
-  if (!clock.ok()) {
-    std::fprintf(stderr, "%s\n", clock.status().ToString().c_str());
+  auto ceilings = MachineCeilings::Make(options, *model);
+  if (!ceilings.ok()) {
+    std::fprintf(stderr, "%s\n", ceilings.status().ToString().c_str());
     return 1;
   }
   const bool has_bound = model->config.experts.num_experts == 0;
@@ -283,9 +260,9 @@ int Main(const Flags& flags) {
   std::vector<Work> works;
   for (const int batch : batches) works.push_back(Decode(batch, context, decode_blocks));
   for (const int rows : prompts) works.push_back(Prefill(rows, chunk, prompt_blocks));
-  std::printf("%s, %s, %s, %s weights, %s keys and values, %d threads\n", clock->device().c_str(),
-              model->backend_name.c_str(), options.dir.c_str(), model->weight_format.c_str(),
-              model->kv_format.c_str(), options.threads);
+  std::printf("%s, %s, %s, %s weights, %s keys and values, %d threads\n",
+              ceilings->device().c_str(), model->backend_name.c_str(), options.dir.c_str(),
+              model->weight_format.c_str(), model->kv_format.c_str(), options.threads);
   std::printf("%14s %10s %10s %9s %8s | %7s %9s %9s | %9s %7s\n", "", "ms", "tokens/s", "of bound",
               "of peak", "GB/s", "matmul G", "attend G", "ahead ms", "idle");
   if (model->executor->WorksApart()) {
@@ -293,14 +270,13 @@ int Main(const Flags& flags) {
         "idle: what the device waits between steps begun one ahead, without the scheduler's "
         "work\n");
   }
-  nlohmann::json results = {{"device", clock->device()}, {"path", model->backend_name},
-                            {"model", options.dir},      {"weights", model->weight_format},
-                            {"kv", model->kv_format},    {"threads", options.threads}};
+  nlohmann::json results = {{"device", ceilings->device()}, {"path", model->backend_name},
+                            {"model", options.dir},         {"weights", model->weight_format},
+                            {"kv", model->kv_format},       {"threads", options.threads}};
   for (const Work& work : works) {
-    std::vector<Machine> machines;
-    std::vector<double> seconds;
+    std::vector<Round> rounds;
     for (int round = -1; round < flags.Get("rounds", 7); ++round) {
-      const Machine now = clock->Measure();
+      const Machine now = ceilings->Measure();
       int calls = 0;
       const double start = Seconds();
       do {
@@ -316,18 +292,18 @@ int Main(const Flags& flags) {
       } while (Seconds() - start < 0.3);
       // The first round touches KV cache and activations for the first time.
       if (round < 0) continue;
-      seconds.push_back((Seconds() - start) / calls);
-      machines.push_back(now);
+      rounds.push_back(
+          {now.bandwidth, now.products, now.attention_peak, (Seconds() - start) / calls});
     }
-    const size_t rounds = seconds.size();
-    if (options.device != "cpu") KeepSteady(machines, seconds);
-    const double time = Median(seconds);
+    const std::vector<Round> steady = SteadyRounds(rounds, options.device == "cpu" ? 0 : 1);
+    const auto median = [&](Figure figure) { return SpreadOf(steady, figure).median; };
+    const double time = median(kSeconds);
     const double rate = static_cast<double>(work.rows) / time;
     nlohmann::json row = {{"name", work.name}, {"seconds", time}, {"tokens_per_s", rate}};
     std::printf("%14s %10.2f %10.1f", work.name.c_str(), time * 1e3, rate);
-    row["rounds"] = rounds;
-    row["steady_rounds"] = seconds.size();
-    const Machine machine = MedianOf(machines);
+    row["rounds"] = rounds.size();
+    row["steady_rounds"] = steady.size();
+    const Machine machine = {median(kBandwidth), median(kProducts), median(kAttentionPeak)};
     if (has_bound && machine.bandwidth > 0) {
       const double of_bound = costs.Bound(work, machine) / time;
       const double of_peak = costs.Operations(work) / time / machine.products;
