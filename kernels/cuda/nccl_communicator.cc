@@ -117,15 +117,9 @@ absl::Status NcclCommunicator::Connect() {
 // anything: loading a kernel, cudaMalloc, cudaFree, making a graph. So a collective is enqueued
 // when nobody does so, and nobody goes on to do so before all have enqueued it.
 absl::Status NcclCommunicator::Call(absl::string_view what, NcclCall call) {
-  RETURN_IF_ERROR(Meet(what));
+  RETURN_IF_ERROR(group_->Meet());
   RETURN_IF_ERROR(Enqueue(what, call));
-  return Meet(what);
-}
-
-absl::Status NcclCommunicator::Meet(absl::string_view what) {
-  const absl::Status met = group_->Meet(2 * hang_limit());  // the watching threads know more
-  if (!absl::IsDeadlineExceeded(met) || !group_->failure().ok()) return met;
-  return absl::DeadlineExceededError(absl::StrCat(Name(), ": ", what, ": ", met.message()));
+  return group_->Meet();
 }
 
 absl::Status NcclCommunicator::Enqueue(absl::string_view what, NcclCall call) {

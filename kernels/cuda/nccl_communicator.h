@@ -71,7 +71,6 @@ class NcclCommunicator : public Communicator {
   absl::Status Connect();
   // One call that enqueues a collective, between two meetings of all ranks.
   absl::Status Call(absl::string_view what, NcclCall call);
-  absl::Status Meet(absl::string_view what);
   // The call, until it is no longer in progress.
   absl::Status Enqueue(absl::string_view what, NcclCall call);
   absl::Status Sum(float* data, int64_t n);

@@ -53,9 +53,9 @@ class NcclGroup {
   // The first failure stays, later ones are its consequences.
   void Fail(const absl::Status& failure);
   absl::Status failure() const;
-  // Returns when every rank's thread has called it as often as this one, with the group's failure,
-  // or DeadlineExceeded after `limit`.
-  absl::Status Meet(absl::Duration limit);
+  // Returns when every rank's thread has called it as often as this one, or with the group's
+  // failure. A rank that does not come has failed, or its step hangs, which others watch.
+  absl::Status Meet();
   // Returns after `period`, or when the group fails or Wake is called meanwhile.
   void Pause(absl::Duration period);
   void Wake() { changed_.notify_all(); }

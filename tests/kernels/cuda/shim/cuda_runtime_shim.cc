@@ -286,9 +286,12 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   Call call("cudaStreamWaitEvent", stream->device);
   if (call.fails()) return call.result();
+  ++event->num_waits;
   Enqueue(call.state(), stream, [event, count = event->recorded] {
     std::unique_lock lock(TheState().mutex);
     TheState().changed.wait(lock, [&] { return event->reached >= count; });
+    --event->num_waits;
+    TheState().changed.notify_all();
   });
   return cudaSuccess;
 }
@@ -375,12 +378,11 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   Call call("cudaEventDestroy", event->device);
   if (call.state().events.erase(event) == 0) return call.Violation("an event destroyed twice");
-  // Work that would reach it does not: the real one is freed when it is reached.
-  call.state().changed.wait(call.lock(), [&] {
-    return event->reached == event->recorded ||
-           call.state().hanging_streams.contains(event->device);
-  });
-  if (event->reached == event->recorded) delete event;
+  // The real one is freed when nobody needs it any more.
+  const auto is_free = [&] { return event->reached == event->recorded && event->num_waits == 0; };
+  call.state().changed.wait(call.lock(),
+                            [&] { return is_free() || !call.state().hanging_streams.empty(); });
+  if (is_free()) delete event;
   return call.result();
 }
 

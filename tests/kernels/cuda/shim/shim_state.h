@@ -52,6 +52,7 @@ struct CUgraphExec_st {
 struct CUevent_st {
   int device = 0;
   int64_t recorded = 0, reached = 0;  // counts of cudaEventRecord
+  int num_waits = 0;                  // that streams have not come to the end of
   bool timed = false;
   int64_t when = 0;  // State::milliseconds as it was last reached
 };
