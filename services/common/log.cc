@@ -6,7 +6,11 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <utility>
 
+#include "absl/base/attributes.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "services/common/utf8.h"
 
@@ -50,6 +54,20 @@ struct AppendValue {
   }
 };
 
+// Held by who writes a line.
+ABSL_CONST_INIT absl::Mutex writing(absl::kConstInit);
+
+void WriteLine(std::string line) {
+  line += '\n';
+  std::string_view rest = line;
+  while (!rest.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // Nobody to tell.
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
 }  // namespace
 
 std::string FormatLogLine(absl::Time time, LogSeverity severity, std::string_view message,
@@ -71,14 +89,16 @@ std::string FormatLogLine(absl::Time time, LogSeverity severity, std::string_vie
 }
 
 void Log(LogSeverity severity, std::string_view message, std::initializer_list<LogField> fields) {
-  const std::string line = FormatLogLine(absl::Now(), severity, message, fields) + '\n';
-  std::string_view rest = line;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(STDERR_FILENO, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // Nobody to tell.
-    rest.remove_prefix(static_cast<size_t>(written));
-  }
+  std::string line = FormatLogLine(absl::Now(), severity, message, fields);
+  absl::MutexLock lock(&writing);
+  WriteLine(std::move(line));
+}
+
+void LogAndExit(int code, std::string_view message, std::initializer_list<LogField> fields) {
+  std::string line = FormatLogLine(absl::Now(), LogSeverity::kError, message, fields);
+  writing.Lock();  // for good
+  WriteLine(std::move(line));
+  std::_Exit(code);
 }
 
 }  // namespace continuo

@@ -43,9 +43,14 @@ struct LogField {
   LogValue value;
 };
 
-// Thread-safe; a line is one write, so lines of several threads do not mix.
+// Thread-safe; lines of several threads do not mix.
 void Log(LogSeverity severity, std::string_view message,
          std::initializer_list<LogField> fields = {});
+
+// Logs an error that ends the process, at once and with `code`, without destructors. No other
+// thread's line comes after it; what they log meanwhile is lost. Thread-safe.
+[[noreturn]] void LogAndExit(int code, std::string_view message,
+                             std::initializer_list<LogField> fields = {});
 
 // The line without its end. Bytes that are no UTF-8 become U+FFFD; what is not finite, null.
 std::string FormatLogLine(absl::Time time, LogSeverity severity, std::string_view message,

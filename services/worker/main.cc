@@ -32,8 +32,7 @@ namespace {
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
 [[noreturn]] void Fail(const absl::Status& status) {
-  Log(LogSeverity::kError, "the worker ends", {{"reason", status.ToString()}});
-  std::_Exit(1);
+  LogAndExit(1, "the worker ends", {{"reason", status.ToString()}});
 }
 
 // `failure` with what the driver tells of the devices. Waits for that a little, so nothing that

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/blocking_counter.h"
+
 #if GRPC_CPP_VERSION_MAJOR > 1 || GRPC_CPP_VERSION_MINOR >= 65
 #include "absl/log/log.h"
 #else
@@ -90,6 +92,25 @@ TEST(LogTest, LinesOfSeveralThreadsDoNotMix) {
   const std::vector<std::string> lines = Lines(::testing::internal::GetCapturedStderr());
   EXPECT_EQ(lines.size(), 200);
   for (const std::string& line : lines) EXPECT_TRUE(json::accept(line)) << line;
+}
+
+TEST(LogDeathTest, NoLineComesAfterTheOneThatEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto end_while_others_log = [] {
+    constexpr int kThreads = 4;
+    absl::BlockingCounter all_log(kThreads);
+    for (int t = 0; t < kThreads; ++t) {
+      std::thread([&all_log] {
+        Log(LogSeverity::kInfo, "first");
+        all_log.DecrementCount();
+        for (;;) Log(LogSeverity::kInfo, "more");
+      }).detach();
+    }
+    all_log.Wait();
+    LogAndExit(3, "the end", {{"reason", "a test"}});
+  };
+  EXPECT_EXIT(end_while_others_log(), ::testing::ExitedWithCode(3),
+              "\"severity\":\"ERROR\",\"message\":\"the end\",\"reason\":\"a test\"\\}\n$");
 }
 
 TEST(LogTest, LinesOfGrpcAreJsonToo) {
