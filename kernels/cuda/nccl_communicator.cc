@@ -65,7 +65,6 @@ absl::Status NcclCommunicator::NcclStatus(ncclResult_t result, absl::string_view
 }
 
 absl::Status NcclCommunicator::Init() {
-  SetHangLimit(group_->options().init_limit);
   RETURN_IF_ERROR(SetDevice(device_));
   ASSIGN_OR_RETURN(scratch_, DeviceBuffer::Make(device_, group_->options().scratch_bytes));
   CONTINUO_CHECK(scratch_.bytes() >= sizeof(float));
@@ -82,10 +81,10 @@ absl::Status NcclCommunicator::Join() {
   ncclResult_t result = ncclCommInitRankConfig(&comm_->comm, size(), group_->id(), rank_, &config);
   while (true) {
     if (result != ncclInProgress) return NcclStatus(result, "ncclCommInitRankConfig", comm_->comm);
-    if (group_->Elapsed() - start > group_->options().init_limit) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(Name(), ": the ", size(), " ranks have not joined within ",
-                       absl::FormatDuration(group_->options().init_limit)));
+    if (group_->Elapsed() - start > hang_limit()) {
+      return absl::DeadlineExceededError(absl::StrCat(Name(), ": the ", size(),
+                                                      " ranks have not joined within ",
+                                                      absl::FormatDuration(hang_limit())));
     }
     lock.unlock();
     group_->Pause(kCallPeriod);
@@ -102,6 +101,7 @@ absl::Status NcclCommunicator::Connect() {
   RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(scratch_.data(), 0, sizeof(float), stream_.get()),
                              device_, "cudaMemsetAsync"));
   ASSIGN_OR_RETURN(Event connected, Event::Make(device_));
+  RETURN_IF_ERROR(group_->Meet(hang_limit()));  // nothing is watched before the first collective
   RETURN_IF_ERROR(Sum(static_cast<float*>(scratch_.data()), 1));
   RETURN_IF_ERROR(connected.Record(stream_.get()));
   while (true) {
@@ -292,9 +292,10 @@ absl::Status NcclCommunicator::Mark() {
 absl::Status NcclCommunicator::CheckStream() {
   if (!mark_pending_) RETURN_IF_ERROR(Mark());
   if (!mark_pending_) return absl::OkStatus();
+  const absl::Duration now = group_->Elapsed();  // before the look, as time passes behind it
   ASSIGN_OR_RETURN(const bool done, mark_->Done());
   mark_pending_ = !done;
-  if (done || group_->Elapsed() - marked_at_ <= hang_limit()) return absl::OkStatus();
+  if (done || now - marked_at_ <= hang_limit()) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat(Name(), ": hung: a collective has not ended for ",
                                                   absl::FormatDuration(hang_limit())));
 }

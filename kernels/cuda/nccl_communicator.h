@@ -26,7 +26,8 @@ namespace continuo::cuda {
 
 // One rank's collectives, by NCCL, on the stream of its Backend. Made and used by the rank's
 // thread, which waits for the device elsewhere; a second thread per rank watches. A failure of any
-// rank, an error that NCCL reports later and a stream that stands still become the group's failure:
+// rank, an error that NCCL reports later and a stream that stands still behind a collective for
+// NcclOptions::hang_limit become the group's failure:
 // all ranks' communicators are aborted, what waits in a collective comes back with undefined
 // output, later calls do nothing, and status() is that failure on every rank. Collectives may be
 // part of what GraphCache captures: then all ranks' graphs end before the first communicator, since
@@ -34,7 +35,7 @@ namespace continuo::cuda {
 class NcclCommunicator : public Communicator {
  public:
   // Returns when all ranks are connected and have added a number, or with the group's failure
-  // (DeadlineExceeded after init_limit). `stream` is of `device` and outlives the result.
+  // (DeadlineExceeded after hang_limit). `stream` is of `device` and outlives the result.
   static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Make(std::shared_ptr<NcclGroup> group,
                                                                 int rank, int device,
                                                                 const Stream& stream);
@@ -48,10 +49,6 @@ class NcclCommunicator : public Communicator {
   void AllGather(Tensor out, Tensor part, std::span<const int64_t> column_begin) override;
   void Abort() override;
   absl::Status status() const override { return group_->failure(); }
-
-  // The stream has failed where it stands still for so long behind a collective. At first
-  // init_limit, since a first step loads code; then HangLimit() of each step. Any thread.
-  void SetHangLimit(absl::Duration limit) { hang_limit_ = absl::ToInt64Nanoseconds(limit); }
 
  private:
   // What of NCCL outlives the object where NCCL hangs.
@@ -90,7 +87,7 @@ class NcclCommunicator : public Communicator {
   // What may have put collectives on the stream: calls, of which those of a capture have not, and
   // graphs. Any thread.
   int64_t num_enqueued() const { return num_called_ + stream_.num_graphs(); }
-  absl::Duration hang_limit() const { return absl::Nanoseconds(hang_limit_.load()); }
+  absl::Duration hang_limit() const { return group_->options().hang_limit; }
   absl::Status NcclStatus(ncclResult_t result, absl::string_view what, ncclComm_t comm) const;
   std::string Name() const;  // "rank 1 on cuda:1"
 
@@ -99,7 +96,6 @@ class NcclCommunicator : public Communicator {
   const Stream& stream_;
   const std::shared_ptr<Comm> comm_ = std::make_shared<Comm>();
   DeviceBuffer scratch_;
-  std::atomic<int64_t> hang_limit_{0};  // nanoseconds
   std::atomic<int64_t> num_called_{0};  // collectives
   std::atomic<bool> stopping_{false};
 

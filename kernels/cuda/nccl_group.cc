@@ -41,15 +41,20 @@ absl::Status NcclGroup::failure() const {
   return failure_;
 }
 
-absl::Status NcclGroup::Meet() {
+absl::Status NcclGroup::Meet(absl::Duration limit) {
   const int64_t all = (num_met_++ / size_ + 1) * size_;
+  const absl::Duration start = Elapsed();
   for (int look = 0; num_met_ < all; ++look) {
     if (has_failed_) return failure();
     if (look < kQuickLooks) {
       std::this_thread::yield();
-    } else {
-      Pause(kLookPeriod);
+      continue;
     }
+    if (Elapsed() - start > limit) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("the ", size_, " ranks have not met within ", absl::FormatDuration(limit)));
+    }
+    Pause(kLookPeriod);
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -19,8 +18,9 @@
 namespace continuo::cuda {
 
 struct NcclOptions {
-  absl::Duration init_limit =
-      absl::Seconds(60);  // from a rank's first call until all are connected
+  // For the ranks to join, then to come to the first collective, and for a stream to stand still
+  // behind collectives. First ones load code; steps that serve are watched more closely elsewhere.
+  absl::Duration hang_limit = absl::Seconds(60);
   // From a failure until every rank's stream and communicator are at rest; `on_stuck` after it.
   absl::Duration end_limit = absl::Seconds(10);
   // AllReduceSum adds in the order of Communicator's contract (a gather and a kernel, more bytes)
@@ -33,11 +33,6 @@ struct NcclOptions {
   std::function<void(const absl::Status&)> on_stuck;
   const Clock* clock = nullptr;  // outlives the communicators
 };
-
-// How long a step may take before it counts as hung (exactness rule 16).
-inline absl::Duration HangLimit(absl::Duration predicted) {
-  return std::max(absl::Seconds(2), 10 * predicted);
-}
 
 // What the ranks of one replica share: NCCL's id, and the first failure, which is everybody's.
 // Thread-safe.
@@ -53,9 +48,10 @@ class NcclGroup {
   // The first failure stays, later ones are its consequences.
   void Fail(const absl::Status& failure);
   absl::Status failure() const;
-  // Returns when every rank's thread has called it as often as this one, or with the group's
-  // failure. A rank that does not come has failed, or its step hangs, which others watch.
-  absl::Status Meet();
+  // Returns when every rank's thread has called it as often as this one, with the group's failure,
+  // or DeadlineExceeded after `limit`. Without one: a rank that does not come has failed, or its
+  // step hangs, which others watch.
+  absl::Status Meet(absl::Duration limit = absl::InfiniteDuration());
   // Returns after `period`, or when the group fails or Wake is called meanwhile.
   void Pause(absl::Duration period);
   void Wake() { changed_.notify_all(); }

@@ -86,7 +86,6 @@ std::vector<absl::Status> OnRanks(int size, NcclOptions options, Body body) {
     ASSIGN_OR_RETURN(Stream stream, Stream::Make(rank));
     ASSIGN_OR_RETURN(const std::unique_ptr<NcclCommunicator> c,
                      NcclCommunicator::Make(*group, rank, rank, stream));
-    c->SetHangLimit(HangLimit(absl::ZeroDuration()));
     RETURN_IF_ERROR(body(*c, stream));
     return c->status();
   };

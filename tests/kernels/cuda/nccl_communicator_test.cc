@@ -205,11 +205,5 @@ TEST(NcclCommunicatorTest, LongWorkThatAdvancesIsNotHung) {
   }));
 }
 
-TEST(HangLimitTest, IsThatOfTheRule) {
-  EXPECT_EQ(HangLimit(absl::ZeroDuration()), absl::Seconds(2));
-  EXPECT_EQ(HangLimit(absl::Milliseconds(200)), absl::Seconds(2));
-  EXPECT_EQ(HangLimit(absl::Milliseconds(300)), absl::Seconds(3));
-}
-
 }  // namespace
 }  // namespace continuo::cuda

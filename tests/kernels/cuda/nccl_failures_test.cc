@@ -2,6 +2,7 @@
 // Every call that can fail fails once, every collective hangs once: each time all ranks come back
 // with one clear status, and nothing is left.
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/graph_cache.h"
 #include "tests/kernels/cuda/nccl_harness.h"
 
@@ -153,14 +155,11 @@ INSTANTIATE_TEST_SUITE_P(, NcclFailuresTest,
                                   (info.param.in_progress_polls > 0 ? "_by_a_thread" : "");
                          });
 
-TEST(NcclHangTest, TheLimitOfTheStepCounts) {
+TEST(NcclHangTest, TheLimitOfTheOptionsCounts) {
   CudaShim::Reset(NcclHarness::Devices(2));
   CudaShim::HangCollective(1, 2);  // the first connects
-  NcclHarness harness(2);
-  harness.Start([](NcclCommunicator& c, Stream& stream) {
-    c.SetHangLimit(HangLimit(absl::Milliseconds(100)));
-    return Collectives(c, stream);
-  });
+  NcclHarness harness(2, {.hang_limit = absl::Seconds(2)});
+  harness.Start(Collectives);
   for (int d = 0; d < 2; ++d) CudaShim::AwaitCollectives(d, 2);
   for (const absl::Status& status : harness.FinishWhileTimePasses()) {
     EXPECT_THAT(std::string(status.message()),
@@ -208,7 +207,7 @@ TEST(NcclHangTest, ARankThatDoesNotJoinIsNotAwaitedForEver) {
   for (int device = 0; device < 2; ++device) {
     CudaShim::Reset(NcclHarness::Devices(2));
     CudaShim::HangInit(device);
-    NcclHarness harness(2, {.init_limit = absl::Seconds(5)});
+    NcclHarness harness(2, {.hang_limit = absl::Seconds(5)});
     harness.Start(Collectives);
     for (const absl::Status& status : harness.FinishWhileTimePasses()) {
       EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
@@ -217,6 +216,41 @@ TEST(NcclHangTest, ARankThatDoesNotJoinIsNotAwaitedForEver) {
     }
     ExpectNothingLeft();
   }
+}
+
+// Rank 1 joins and does nothing more.
+TEST(NcclHangTest, ARankThatDoesNotConnectIsNotAwaitedForEver) {
+  CudaShim::Reset(NcclHarness::Devices(2));
+  ManualClock clock;
+  const auto group = NcclGroup::Make(2, {.on_stuck = [](const absl::Status&) {}, .clock = &clock});
+  ASSERT_TRUE(group.ok());
+  absl::Status status;
+  std::atomic<bool> is_back{false};
+  std::thread rank([&] {
+    absl::StatusOr<Stream> stream = Stream::Make(0);
+    status = stream.ok() ? NcclCommunicator::Make(*group, 0, 0, *stream).status() : stream.status();
+    is_back = true;
+  });
+  ASSERT_TRUE(SetDevice(1).ok());
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t other = nullptr;
+  ncclResult_t joined = ncclCommInitRankConfig(&other, 2, (*group)->id(), 1, &config);
+  ncclResult_t asked = ncclSuccess;
+  while (joined == ncclInProgress && asked == ncclSuccess) {
+    asked = ncclCommGetAsyncError(other, &joined);
+  }
+  EXPECT_EQ(joined, ncclSuccess);
+  // Before that, time would run out for joining.
+  while (CudaShim::NumCalls(0, "cudaMemsetAsync") == 0) std::this_thread::yield();
+  while (!is_back) {
+    clock.Advance(absl::Milliseconds(50));
+    std::this_thread::yield();
+  }
+  rank.join();
+  EXPECT_EQ(status, absl::DeadlineExceededError("the 2 ranks have not met within 1m"));
+  (void)ncclCommAbort(other);  // in progress, or done
+  ExpectNothingLeft();
 }
 
 TEST(NcclHangTest, ACallThatStaysInProgressIsHung) {
@@ -286,6 +320,8 @@ TEST(NcclFailureTest, ACaptureEndsWhenNcclHasEnqueuedToIt) {
     }
     status.Update(stream.Synchronize());
     aborter.join();
+    while (c.status().ok()) std::this_thread::yield();
+    status.Update(c.status());
     return status;
   });
   EXPECT_THAT(statuses, Each(absl::AbortedError("a rank of this replica failed")));
