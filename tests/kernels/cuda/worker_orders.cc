@@ -42,7 +42,12 @@ void Take(const std::string& order) {
     ShimFault fault = {.from = {device, function, CudaShim::NumCalls(device, function) + count},
                        .hangs = what == "hang"};
     unsigned long long xid = 0;
-    if (words >> xid) fault.also = [device, xid] { FakeNvml::Send(kBusIds[device], xid); };
+    if (words >> xid) {
+      fault.also = [device, xid] {
+        FakeNvml::Send(kBusIds[device], xid);
+        FakeNvml::AwaitTaken();  // who explains the failure waits half a second for it
+      };
+    }
     CudaShim::Plan(fault);
   }
   Log(LogSeverity::kInfo, "order taken", {{"order", order}});
