@@ -82,6 +82,16 @@ def share(what, rows, goal, field, rival=None):
          f"{least['op']}, the least of {len(rows)}")
 
 
+def trouble(report):
+    """Why there is no verdict over a served run, if it is so, "" where there was none."""
+    if report is None:
+        return ""
+    if report.get("failed"):
+        return "the bench failed"
+    lost = {what: report["requests"][what] for what in ("shed", "failed") if report["requests"][what]}
+    return ", ".join(f"{n} requests {what}" for what, n in lost.items())
+
+
 def requests_of(report):
     r, t = report["requests"], report["tokens"]
     return (f"{r['ok']} ok, {r['shed']} shed, {r['failed']} failed; "
@@ -113,8 +123,8 @@ def kernels(folders):
 def single(folders, shape, goal, gb_per_s):
     what = f"single stream, {shape} bf16"
     report, config = (read(folders, f"{name}-{shape}.json") for name in ("goals-single", "goals-config"))
-    if report is None or not report["latency_seconds"]["inter_token"]["mean"]:
-        return not_run(what, f">= {goal}/s")
+    if report is None or trouble(report) or not report["latency_seconds"]["inter_token"]["mean"]:
+        return not_run(what, f">= {goal}/s", trouble(report))
     rate = 1 / report["latency_seconds"]["inter_token"]["mean"]
     more = f"{report['throughput']['output_tokens_per_second']:.1f} with prompts"
     if config and "hidden_size" in config and gb_per_s:
@@ -126,8 +136,8 @@ def single(folders, shape, goal, gb_per_s):
 def throughput(folders, lengths, goal):
     what = f"llama-3.1-8b fp8, {lengths}"
     report = read(folders, f"goals-8b-fp8-{lengths.replace('/', '-')}.json")
-    if report is None:
-        return not_run(what, f">= {goal}/s")
+    if report is None or trouble(report):
+        return not_run(what, f">= {goal}/s", trouble(report))
     whole = report["throughput"]["output_tokens_per_second"]
     steady = report.get("steady", {}).get("output_tokens_per_second", 0)
     rate = steady or whole
@@ -159,6 +169,8 @@ def gateway(folders):
         pair = [read(folders, f"goals-gateway-{n}-{way}.json") for way in both]
         if None in pair:
             break
+        if why := trouble(pair[0]) or trouble(pair[1]):
+            return not_run(what, "<= 1%", f"{why}, pair {n}")
         for rates, report in zip(both.values(), pair):
             rates.append(report["throughput"]["output_tokens_per_second"])
     through, direct = both.values()
@@ -183,7 +195,7 @@ def deterministic(folders):
         ratios = [f"{name} {statistics.mean(times['deterministic'][name]) / statistics.mean(times['as-is'][name]):.3f}"
                   for name in both]
         served = [read(folders, f"price-{shape}-{way}-64.json") for way in times]
-        if None not in served:
+        if not any(report is None or trouble(report) for report in served):
             rates = [report["throughput"]["output_tokens_per_second"] for report in served]
             ratios.append(f"served, 64 streams {rates[0] / rates[1]:.3f}")
         if ratios:

@@ -17,12 +17,12 @@
 #   goals      what serving has to reach (goals.py): Llama-3.1-8B in fp8 under all streams that it has
 #              memory for, the gateway's loss, single streams
 #   ops        ops_bench, nothing beside it
-#   variants   what --deterministic costs ops, steps and served runs; fp16, int4
-#   steps      step_bench: as stored, fp8, int8, keys and values of 8 bits
-#   serve      a gateway and a worker under load, without speculation and with
-#   ranks      NCCL, models, steps and a served run on 2 and 4 devices, where there are so many
 #   hf         log-probabilities beside transformers', where Python has them
 #   sanitize   compute-sanitizer's other tools, and memcheck of a model's steps
+#   serve      a gateway and a worker under load, without speculation and with
+#   variants   what --deterministic costs ops, steps and served runs; fp16, int4
+#   steps      step_bench: as stored, fp8, int8, keys and values of 8 bits
+#   ranks      NCCL, models, steps and a served run on 2 and 4 devices, where there are so many
 #   xid        raises an Xid, so it is last
 # Results are in build/gpu-results, each step's output behind its command line; goals.txt says which
 # goals they meet. With $OUT, where they are fetched from, $OUT/summary.txt and $OUT/results.tar.gz are
@@ -30,13 +30,13 @@
 # unless said; steps that get no time are named. The exit code is 1 where a step failed or a test was
 # skipped, 2 where something was left out.
 #
-# On a machine that is lent for 30 minutes, 10 a call, and goes back 30 seconds after one, these calls
-# close behind one another, each with build/gpu.tar.xz among the ignored paths that travel (`carry`) and
-# `kind: nvidia-h200`, on which the goals are; they leave 5 minutes for starting and what travels:
+# In half an hour on an H200, which the goals are for, with calls of at most ten minutes, what counts most
+# is done by these; they leave 5 minutes for what is between them:
 #   CONTINUO_GPU_SECONDS=270 tests/gpu/run.sh smoke models tests memcheck
 #   CONTINUO_GPU_SECONDS=540 tests/gpu/run.sh goals
-#   CONTINUO_GPU_SECONDS=460 tests/gpu/run.sh ops variants:llama-3.1-8b
-#   CONTINUO_GPU_SECONDS=230 tests/gpu/run.sh steps:qwen3-0.6b serve:qwen3-0.6b hf:qwen3-0.6b sanitize xid
+#   CONTINUO_GPU_SECONDS=460 tests/gpu/run.sh ops hf:qwen3-0.6b sanitize
+#   CONTINUO_GPU_SECONDS=205 tests/gpu/run.sh serve:qwen3-0.6b variants:llama-3.1-8b steps:qwen3-0.6b
+#   CONTINUO_GPU_SECONDS=25 tests/gpu/run.sh xid
 #
 # CUDA's libraries are taken from build/cuda-toolkit, or else from the Python packages nvidia-cublas,
 # nvidia-cuda-runtime and nvidia-nccl-cu13 (PyTorch for CUDA 13 has them), or from where
@@ -46,7 +46,7 @@ cd "$(dirname "$0")/../.."
 . scripts/programs.sh
 packed=build/gpu
 archive=$packed.tar.xz
-stages=(smoke models tests memcheck goals ops variants steps serve ranks hf sanitize xid)
+stages=(smoke models tests memcheck goals ops hf sanitize serve variants steps ranks xid)
 all_shapes="llama-3.1-8b llama-3.2-1b qwen3-0.6b"
 smoke_tests=(gpu_device_test gpu_early_grids_test gpu_nccl_test gpu_model_test gpu_hf_test)
 hf_models=data/models/hf_tiny_random
@@ -128,7 +128,7 @@ rm -rf "$packed"
 if [ ! -f "$archive" ] && [ -d "build/${CONTINUO_BUILD:-cuda}" ]; then
   collect "build/${CONTINUO_BUILD:-cuda}"
 elif [ ! -f "$archive" ]; then
-  echo "$archive is missing: tests/gpu/run.sh pack makes it, carry takes it along" >&2
+  echo "$archive is missing: tests/gpu/run.sh pack makes it" >&2
   exit 1
 elif command -v xz >/dev/null; then
   tar -C build -xJf "$archive"
@@ -321,6 +321,7 @@ if [ -n "${wanted[models]:-}" ]; then
   for shape in "${made[@]}"; do make_model "$shape"; done &
   maker=$!
 fi
+if [ -n "${wanted[memcheck]:-}" ]; then sanitize sanitizer-memcheck 200 memcheck gpu_backend_test "$few"; fi
 if [ -n "${wanted[tests]:-}" ]; then
   LINES_SHOWN=0 step list-tests 60 "$bin/gpu_backend_test" --gtest_list_tests
   tests=''
@@ -334,7 +335,6 @@ if [ -n "${wanted[tests]:-}" ]; then
     beside "backend-${test#*.}" 300 "$bin/gpu_backend_test" --gtest_filter="$test"
   done
 fi
-if [ -n "${wanted[memcheck]:-}" ]; then sanitize sanitizer-memcheck 200 memcheck gpu_backend_test "$few"; fi
 together
 models_are_made
 
@@ -351,6 +351,30 @@ if [ -n "${wanted[ops]:-}" ]; then
   LINES_SHOWN=20 step ops_bench-warpgroups 60 "$bin/ops_bench" --warpgroup_attention --only=prefill \
     --json="$out/ops_bench-warpgroups.json"
 fi
+if [ -n "${wanted[hf]:-}" ]; then
+  step python 120 "${as_found[@]}" HF_HUB_OFFLINE=1 python3 -c \
+    'import torch, transformers; print(torch.__version__, transformers.__version__, torch.cuda.is_available())'
+  if [[ $(cat "$out/python.end") == 0\ * ]]; then
+    for shape in ${wanted[hf]}; do
+      need_model hf "$shape" || continue
+      LINES_SHOWN=4 step "hf-$shape" 180 "${as_found[@]}" HF_HUB_OFFLINE=1 \
+        CONTINUO_LIBRARIES="$LD_LIBRARY_PATH" python3 tests/gpu/hf_scores.py "$bin/score_tokens" \
+        "$(model_of "$shape")" --json="$out/hf-$shape.json"
+    done
+  fi
+fi
+if [ -n "${wanted[sanitize]:-}" ]; then
+  for tool in racecheck initcheck synccheck; do
+    sanitize "sanitizer-$tool" 200 "$tool" gpu_backend_test "$few"
+  done
+  sanitize sanitizer-memcheck-model 200 memcheck gpu_model_test '*EveryFamily*'
+  together
+fi
+for shape in ${wanted[serve]:-}; do
+  need_model serve "$shape" || continue
+  serve "serve-$shape-off" "$shape" off "1 16 64 256"
+  serve "serve-$shape-lookup" "$shape" lookup "1 64"
+done
 # What --deterministic costs: with and without it next to each other, twice.
 for shape in ${wanted[variants]:-}; do
   need_model variants "$shape" || continue
@@ -375,15 +399,13 @@ done
 for shape in ${wanted[steps]:-}; do
   need_model steps "$shape" || continue
   step_bench "step-$shape" "$shape"
-  step_bench "step-$shape-late-grids" "$shape" --early_grids=0
-  step_bench "step-$shape-warpgroups" "$shape" --warpgroup_attention=1
-  for weights in $hopper int8; do step_bench "step-$shape-$weights" "$shape" --weights="$weights"; done
-  for kv in fp8 int8; do step_bench "step-$shape-kv-$kv" "$shape" --kv_dtype="$kv"; done
-done
-for shape in ${wanted[serve]:-}; do
-  need_model serve "$shape" || continue
-  serve "serve-$shape-off" "$shape" off "1 16 64 256"
-  serve "serve-$shape-lookup" "$shape" lookup "1 64"
+  few_works=(--decode=1,64 --prefill=512)
+  step_bench "step-$shape-late-grids" "$shape" "${few_works[@]}" --early_grids=0
+  step_bench "step-$shape-warpgroups" "$shape" "${few_works[@]}" --warpgroup_attention=1
+  for weights in $hopper int8; do
+    step_bench "step-$shape-$weights" "$shape" "${few_works[@]}" --weights="$weights"
+  done
+  for kv in fp8 int8; do step_bench "step-$shape-kv-$kv" "$shape" "${few_works[@]}" --kv_dtype="$kv"; done
 done
 if [ -n "${wanted[ranks]:-}" ]; then
   num_devices=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true)
@@ -402,25 +424,6 @@ if [ -n "${wanted[ranks]:-}" ]; then
       device=cuda:0
     done
   fi
-fi
-if [ -n "${wanted[hf]:-}" ]; then
-  step python 120 "${as_found[@]}" HF_HUB_OFFLINE=1 python3 -c \
-    'import torch, transformers; print(torch.__version__, transformers.__version__, torch.cuda.is_available())'
-  if [[ $(cat "$out/python.end") == 0\ * ]]; then
-    for shape in ${wanted[hf]}; do
-      need_model hf "$shape" || continue
-      LINES_SHOWN=4 step "hf-$shape" 180 "${as_found[@]}" HF_HUB_OFFLINE=1 \
-        CONTINUO_LIBRARIES="$LD_LIBRARY_PATH" python3 tests/gpu/hf_scores.py "$bin/score_tokens" \
-        "$(model_of "$shape")" --json="$out/hf-$shape.json"
-    done
-  fi
-fi
-if [ -n "${wanted[sanitize]:-}" ]; then
-  for tool in racecheck initcheck synccheck; do
-    sanitize "sanitizer-$tool" 200 "$tool" gpu_backend_test "$few"
-  done
-  sanitize sanitizer-memcheck-model 200 memcheck gpu_model_test '*EveryFamily*'
-  together
 fi
 if [ -n "${wanted[xid]:-}" ]; then step gpu_xid_test 60 "$bin/gpu_xid_test"; fi
 

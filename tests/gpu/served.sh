@@ -38,13 +38,16 @@ stop_served() {
 }
 
 bench_seed=0
-# bench NAME SECONDS SERVER STREAMS REQUESTS PROMPT OUTPUT
-# Twice as many requests as streams are enough for what is steady ("in between"): all begin once more.
+# bench NAME SECONDS SERVER STREAMS REQUESTS PROMPT OUTPUT [WARMUP]
+# Twice as many requests as streams are enough for what is steady ("in between"): all begin once more,
+# so it takes no warm-up.
 bench() {
   bench_seed=$((bench_seed + 1))
   step "$1" "$2" "$bin/continuo" bench --server="$3" --concurrency="$4" --requests="$5" \
-    --warmup="$(($4 < 16 ? $4 : 16))" --prompt_tokens="$6" --output_tokens="$7" --seed="$bench_seed" \
+    --warmup="${8:-$(($4 < 16 ? $4 : 16))}" --prompt_tokens="$6" --output_tokens="$7" --seed="$bench_seed" \
     --json="$out/$1.json"
+  # Of one that was ended or had failures there are figures as well, in its output.
+  [[ $(cat "$out/$1.end") =~ ^(0|none)\  ]] || echo '{"failed": true}' >"$out/$1.json"
 }
 
 serve() {  # NAME SHAPE SPECULATION "STREAMS..." FLAGS...
@@ -81,7 +84,7 @@ goals_8b() {
     prompt=${lengths%/*} output=${lengths#*/}
     streams=$(streams_of "$prompt" "$output")
     LINES_SHOWN=12 bench "goals-8b-fp8-$prompt-$output" 180 "$gateway_address" "$streams" $((streams * 2)) \
-      "$prompt" "$output"
+      "$prompt" "$output" 0
   done
   # The same service with a gateway before it and without, in turn.
   for n in 1 2 3 4 5 6 7; do
@@ -106,4 +109,9 @@ goals() {
   for shape in $shapes; do
     if has_model "$shape"; then step_bench "goals-step-$shape" "$shape" --decode=1,64 --prefill=512; fi
   done
+  # As it is served above, with as many streams, and with some that a graph is made for.
+  if [ -n "$hopper" ] && has_model llama-3.1-8b; then
+    step_bench goals-step-llama-3.1-8b-fp8 llama-3.1-8b --weights=fp8 --kv_dtype=fp8 --decode=64,896 \
+      --prefill=512
+  fi
 }
