@@ -35,19 +35,23 @@ bool IsEnd(const std::string& function) {
 
 // What an error is called: by the function, or by the op where that is several kernels.
 std::string NameOf(const ShimCall& call) {
-  constexpr std::array<std::string_view, 4> kDrawing = {"Choose", "FindMax", "Gather", "Weigh"};
-  const bool draws = std::ranges::find(kDrawing, call.function) != kDrawing.end();
-  return absl::StrCat("cuda:0: ", draws ? "DrawTokens" : call.function);
+  static const std::map<std::string, std::string> kOps = {
+      {"Choose", "DrawTokens"},         {"FindMax", "DrawTokens"},       {"Gather", "DrawTokens"},
+      {"OrderEntries", "RouteExperts"}, {"PickExperts", "RouteExperts"}, {"Weigh", "DrawTokens"}};
+  const auto op = kOps.find(call.function);
+  return absl::StrCat("cuda:0: ", op == kOps.end() ? call.function : op->second);
 }
 
 struct FailureCase {
   std::string name;
+  std::string kernel;  // what the case is about, so that it is among those that fail
   TinyModelOptions files;
   // Which products are faster is measured where it is not so, and what follows varies with it.
   bool deterministic = true;
   bool graphs = true;
   bool warms_up = false;
   int prompt = 3;  // tokens
+  std::string weights = "auto";
   std::string kv_dtype = "auto";
   SamplingParams sampling = {.temperature = 0};
 };
@@ -60,6 +64,7 @@ absl::Status LoadAndDecode(const TinyModel& files, const FailureCase& c, bool* f
   options.dir = files.dir();
   options.device = "cuda:0";
   options.deterministic = c.deterministic;
+  options.weights = c.weights;
   options.kv_dtype = c.kv_dtype;
   options.graphs = c.graphs;
   options.num_blocks = c.warms_up ? 0 : 4;  // or those of
@@ -94,6 +99,8 @@ TEST_P(ModelFailuresTest, EveryCallThatFailsEndsTheRunAndIsNamed) {
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
   const std::vector<ShimCall> calls = CudaShim::Calls();
   EXPECT_GE(calls.size(), 300u);
+  EXPECT_TRUE(
+      std::ranges::any_of(calls, [&](const ShimCall& call) { return call.function == c.kernel; }));
   int num_missed = 0;
   for (const ShimCall& call : calls) {
     SCOPED_TRACE(ToString(call));
@@ -130,14 +137,33 @@ TinyModelOptions With(TinyModelOptions options, const std::string& family,
 INSTANTIATE_TEST_SUITE_P(
     Models, ModelFailuresTest,
     ::testing::Values(
-        FailureCase{.name = "Dense", .files = kDense},
-        FailureCase{.name = "DenseWithoutGraphs", .files = kDense, .graphs = false},
-        FailureCase{.name = "DenseWarmedUp", .files = kDense, .warms_up = true},
-        FailureCase{.name = "DenseByFewRows", .files = kDense, .deterministic = false, .prompt = 1},
-        FailureCase{.name = "Experts", .files = With(kDense, "qwen3_moe", "bf16")},
-        FailureCase{.name = "Int8Kv", .files = kDense, .kv_dtype = "int8"},
-        FailureCase{.name = "Fp16", .files = With(kDense, "llama", "fp16")},
+        FailureCase{.name = "Dense", .kernel = "TileAttention", .files = kDense},
+        FailureCase{.name = "DenseWithoutGraphs",
+                    .kernel = "TileAttention",
+                    .files = kDense,
+                    .graphs = false},
+        FailureCase{
+            .name = "DenseWarmedUp", .kernel = "TileAttention", .files = kDense, .warms_up = true},
+        FailureCase{.name = "DenseByFewRows",
+                    .kernel = "FewRowsMatMul",
+                    .files = kDense,
+                    .deterministic = false,
+                    .prompt = 1},
+        FailureCase{
+            .name = "Experts", .kernel = "ExpertMatMul", .files = With(kDense, "mixtral", "bf16")},
+        FailureCase{
+            .name = "Int8Kv", .kernel = "RotateAndWriteKv", .files = kDense, .kv_dtype = "int8"},
+        FailureCase{
+            .name = "Fp16", .kernel = "SpanAttention", .files = With(kDense, "llama", "fp16")},
+        FailureCase{.name = "Int8", .kernel = "FewRowsMatMul", .files = kDense, .weights = "int8"},
+        FailureCase{.name = "Int4", .kernel = "FewRowsMatMul", .files = kDense, .weights = "int4"},
+        FailureCase{.name = "Int4Experts",
+                    .kernel = "ExpertMatMul",
+                    .files = With(kDense, "mixtral", "bf16"),
+                    .weights = "int4"},
+        FailureCase{.name = "Fp8", .kernel = "QuantiseRows", .files = kDense, .weights = "fp8"},
         FailureCase{.name = "Filters",
+                    .kernel = "Weigh",
                     .files = kDense,
                     .sampling = {.temperature = 0.9f,
                                  .top_k = 40,
