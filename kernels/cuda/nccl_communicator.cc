@@ -101,7 +101,11 @@ absl::Status NcclCommunicator::Connect() {
   RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(scratch_.data(), 0, sizeof(float), stream_.get()),
                              device_, "cudaMemsetAsync"));
   ASSIGN_OR_RETURN(Event connected, Event::Make(device_));
-  RETURN_IF_ERROR(group_->Meet(hang_limit()));  // nothing is watched before the first collective
+  // Nothing is watched before the first collective.
+  if (const absl::Status met = group_->Meet(hang_limit()); !met.ok()) {
+    RETURN_IF_ERROR(group_->failure());
+    return absl::Status(met.code(), absl::StrCat(Name(), ": ", met.message()));
+  }
   RETURN_IF_ERROR(Sum(static_cast<float*>(scratch_.data()), 1));
   RETURN_IF_ERROR(connected.Record(stream_.get()));
   while (true) {

@@ -44,19 +44,20 @@ absl::Status NcclGroup::failure() const {
 absl::Status NcclGroup::Meet(absl::Duration limit) {
   const int64_t all = (num_met_++ / size_ + 1) * size_;
   const absl::Duration start = Elapsed();
-  for (int look = 0; num_met_ < all; ++look) {
+  for (int look = 0;; ++look) {
+    const absl::Duration waited = look < kQuickLooks ? absl::ZeroDuration() : Elapsed() - start;
+    if (num_met_ >= all) return absl::OkStatus();
     if (has_failed_) return failure();
     if (look < kQuickLooks) {
       std::this_thread::yield();
       continue;
     }
-    if (Elapsed() - start > limit) {
+    if (waited > limit) {
       return absl::DeadlineExceededError(
           absl::StrCat("the ", size_, " ranks have not met within ", absl::FormatDuration(limit)));
     }
     Pause(kLookPeriod);
   }
-  return absl::OkStatus();
 }
 
 void NcclGroup::Pause(absl::Duration period) {
