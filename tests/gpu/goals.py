@@ -149,7 +149,7 @@ def throughput(folders, lengths, goal):
 def idle(folders):
     what, rows, reports = "device idle between steps, of wall", [], {}
     for folder in folders:
-        for path in sorted(folder.glob("*step-*.json")) + sorted(folder.glob("price-*.json")):
+        for path in sorted(folder.glob("*step-*.json")) + sorted(folder.glob("price-*-[12]-*.json")):
             reports[path.stem] = json.loads(path.read_text() or "{}")
     for name, report in reports.items():
         rows += [{"name": name, "failed": True}] if report.get("failed") else [
@@ -170,6 +170,8 @@ def gateway(folders):
         if None in pair:
             break
         if why := trouble(pair[0]) or trouble(pair[1]):
+            if n > KEPT_ROUNDS:  # the call's end, say
+                break
             return not_run(what, "<= 1%", f"{why}, pair {n}")
         for rates, report in zip(both.values(), pair):
             rates.append(report["throughput"]["output_tokens_per_second"])

@@ -12,8 +12,8 @@
 # Stages, done in this order however they are named; those of models take STAGE:SHAPE,SHAPE:
 #   smoke      tests of the device, NCCL, models and Hugging Face's logits
 #   models     makes the models that are not there, in the background of the tests
+#   memcheck   compute-sanitizer on a few tests of ops, beside the others
 #   tests      tests of ops, a process each, $CONTINUO_GPU_JOBS (8) at a time
-#   memcheck   compute-sanitizer on a few of them, beside the others
 #   goals      what serving has to reach (goals.py): Llama-3.1-8B in fp8 under all streams that it has
 #              memory for, the gateway's loss, single streams
 #   ops        ops_bench, nothing beside it
@@ -34,9 +34,9 @@
 # is done by these; they leave 5 minutes for what is between them:
 #   CONTINUO_GPU_SECONDS=270 tests/gpu/run.sh smoke models tests memcheck
 #   CONTINUO_GPU_SECONDS=540 tests/gpu/run.sh goals
-#   CONTINUO_GPU_SECONDS=460 tests/gpu/run.sh ops hf:qwen3-0.6b sanitize
+#   CONTINUO_GPU_SECONDS=445 tests/gpu/run.sh ops hf:qwen3-0.6b sanitize
 #   CONTINUO_GPU_SECONDS=205 tests/gpu/run.sh serve:qwen3-0.6b variants:llama-3.1-8b steps:qwen3-0.6b
-#   CONTINUO_GPU_SECONDS=25 tests/gpu/run.sh xid
+#   CONTINUO_GPU_SECONDS=40 tests/gpu/run.sh xid
 #
 # CUDA's libraries are taken from build/cuda-toolkit, or else from the Python packages nvidia-cublas,
 # nvidia-cuda-runtime and nvidia-nccl-cu13 (PyTorch for CUDA 13 has them), or from where
@@ -46,7 +46,7 @@ cd "$(dirname "$0")/../.."
 . scripts/programs.sh
 packed=build/gpu
 archive=$packed.tar.xz
-stages=(smoke models tests memcheck goals ops hf sanitize serve variants steps ranks xid)
+stages=(smoke models memcheck tests goals ops hf sanitize serve variants steps ranks xid)
 all_shapes="llama-3.1-8b llama-3.2-1b qwen3-0.6b"
 smoke_tests=(gpu_device_test gpu_early_grids_test gpu_nccl_test gpu_model_test gpu_hf_test)
 hf_models=data/models/hf_tiny_random

@@ -224,6 +224,13 @@ class RunTest(unittest.TestCase):
                          "single stream, llama-3.1-8b bf16"):
                 self.assertRegex(output, rf"{what} +not measured: +goal \S+ \S+ +{why}")
 
+    def test_a_call_that_ends_takes_only_what_it_cut_off(self):
+        self.does("continuo", REPORT + "\n[[ $* != *goals-gateway-5-* && $* != *price* ]] || exit 1")
+        output = self.run_stages("models:llama-3.1-8b,llama-3.2-1b", "goals", "variants:llama-3.1-8b", code=1)
+        self.assertRegex(output, r"lost through the gateway +1.00% +goal <= 1% +(met|missed) +medians of 4 in turn")
+        self.assertRegex(output, r"device idle between steps, of wall +1.5% +goal <= 2% +met")
+        self.assertIn("decode/1 2.000\n", output)  # of steps alone
+
     def run_again(self, *stages, **options):
         shutil.rmtree(self.out)
         self.out.mkdir()

@@ -39,8 +39,7 @@ stop_served() {
 
 bench_seed=0
 # bench NAME SECONDS SERVER STREAMS REQUESTS PROMPT OUTPUT [WARMUP]
-# Twice as many requests as streams are enough for what is steady ("in between"): all begin once more,
-# so it takes no warm-up.
+# Twice as many requests as streams are enough for what is steady ("in between"): all begin once more.
 bench() {
   bench_seed=$((bench_seed + 1))
   step "$1" "$2" "$bin/continuo" bench --server="$3" --concurrency="$4" --requests="$5" \
@@ -83,6 +82,7 @@ goals_8b() {
   for lengths in 1000/1000 128/2048; do
     prompt=${lengths%/*} output=${lengths#*/}
     streams=$(streams_of "$prompt" "$output")
+    # What is steady begins long after the first tokens, so that these answers need no warm-up.
     LINES_SHOWN=12 bench "goals-8b-fp8-$prompt-$output" 180 "$gateway_address" "$streams" $((streams * 2)) \
       "$prompt" "$output" 0
   done
@@ -109,7 +109,7 @@ goals() {
   for shape in $shapes; do
     if has_model "$shape"; then step_bench "goals-step-$shape" "$shape" --decode=1,64 --prefill=512; fi
   done
-  # As it is served above, with as many streams, and with some that a graph is made for.
+  # As it is served above, with as many rows as on an H200, and with some that a graph is made for.
   if [ -n "$hopper" ] && has_model llama-3.1-8b; then
     step_bench goals-step-llama-3.1-8b-fp8 llama-3.1-8b --weights=fp8 --kv_dtype=fp8 --decode=64,896 \
       --prefill=512
