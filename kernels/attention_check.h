@@ -4,7 +4,7 @@
 #include "kernels/backend.h"
 #include "services/base/check.h"
 
-namespace continuo {
+namespace continuo::kernels {
 
 // Ends the process unless the arguments of Backend::PagedAttention fit together, as far as shapes
 // and types tell.
@@ -24,4 +24,4 @@ inline void CheckAttention(const Tensor& out, const Tensor& q, const PagedKv& kv
                  2 * kv.block_size * KvRowElements(kv.cache.dtype, params.head_dim));
 }
 
-}  // namespace continuo
+}  // namespace continuo::kernels

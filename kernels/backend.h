@@ -15,7 +15,7 @@
 #include "kernels/sampling.h"
 #include "kernels/tensor.h"
 
-namespace continuo {
+namespace continuo::kernels {
 
 // Raised whenever any op's bits change for some input; part of the worker's fingerprint.
 inline constexpr int kArithmeticVersion = 3;
@@ -316,4 +316,4 @@ struct BackendOptions {
 // InvalidArgument names a device or instruction set that this build or machine does not have.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options);
 
-}  // namespace continuo
+}  // namespace continuo::kernels

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace continuo {
+namespace continuo::kernels {
 
 // Conversions of the 16-bit float types, on bit patterns; the same bits on every machine.
 
@@ -49,4 +49,4 @@ constexpr uint16_t ToF16(float value) {
   return static_cast<uint16_t>(sign | half);
 }
 
-}  // namespace continuo
+}  // namespace continuo::kernels

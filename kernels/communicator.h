@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "kernels/tensor.h"
 
-namespace continuo {
+namespace continuo::kernels {
 
 // Collectives among the ranks of one model replica. Calls enqueue on the rank's Backend, and every
 // rank makes the same calls in the same order.
@@ -31,4 +31,4 @@ class Communicator {
   virtual absl::Status status() const = 0;
 };
 
-}  // namespace continuo
+}  // namespace continuo::kernels

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "services/base/clock.h"
 
-namespace continuo {
+namespace continuo::kernels {
 
 // A line for the log about a process's devices.
 struct DeviceNote {
@@ -49,4 +49,4 @@ struct DeviceFaultsOptions {
 // those of finding the devices.
 absl::StatusOr<std::shared_ptr<DeviceFaults>> WatchDeviceFaults(const DeviceFaultsOptions& options);
 
-}  // namespace continuo
+}  // namespace continuo::kernels

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace continuo {
+namespace continuo::kernels {
 
 // Elementary functions with the same bits in every build and on every machine (exactness rule 3):
 // additions, multiplications and divisions of IEEE doubles in a written order, no libm, no fused
@@ -197,4 +197,4 @@ constexpr SinCosResult SinCos(double x) {
   }
 }
 
-}  // namespace continuo
+}  // namespace continuo::kernels

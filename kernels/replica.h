@@ -13,7 +13,7 @@
 #include "kernels/backend.h"
 #include "kernels/communicator.h"
 
-namespace continuo {
+namespace continuo::kernels {
 
 struct ReplicaOptions {
   // "cpu", or in builds with CUDA "cuda:0" or "cuda:0,1,2,3": a rank on each.
@@ -85,4 +85,4 @@ void PrepareDevices(const std::string& device);
 // InvalidArgument names a device that this build or machine does not have, and what it has.
 absl::StatusOr<std::unique_ptr<Replica>> MakeReplica(const ReplicaOptions& options);
 
-}  // namespace continuo
+}  // namespace continuo::kernels

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-namespace continuo {
+namespace continuo::kernels {
 
 struct LogitBias {
   int32_t token_id = 0;
@@ -88,4 +88,4 @@ struct DrawBatch {
   std::span<const uint32_t> masks;
 };
 
-}  // namespace continuo
+}  // namespace continuo::kernels

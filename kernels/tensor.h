@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace continuo {
+namespace continuo::kernels {
 
 enum class DType : uint8_t { kF32, kBF16, kF16, kI8, kI32, kF8 };  // kF8: e4m3
 
@@ -76,4 +76,4 @@ struct Weight {
   WeightFormat format = WeightFormat::kDense;
 };
 
-}  // namespace continuo
+}  // namespace continuo::kernels

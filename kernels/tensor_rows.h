@@ -6,7 +6,7 @@
 #include "kernels/tensor.h"
 #include "services/base/check.h"
 
-namespace continuo {
+namespace continuo::kernels {
 
 // The view of rows [first, first + n) of a tensor.
 inline Tensor RowsOf(Tensor tensor, int64_t first, int64_t n) {
@@ -17,4 +17,4 @@ inline Tensor RowsOf(Tensor tensor, int64_t first, int64_t n) {
   return tensor;
 }
 
-}  // namespace continuo
+}  // namespace continuo::kernels

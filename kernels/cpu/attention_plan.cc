@@ -3,7 +3,7 @@
 
 #include "services/base/check.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 namespace {
 
 // Parts of an item are no shorter: less is not worth keeping its results.
@@ -102,4 +102,4 @@ void AttentionPlan::Split(int64_t stride, int num_threads) {
   }
 }
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/isa/kernel_table.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 
 // Query rows of one sequence that attend to one key-value head together, over some spans.
 struct AttentionItem {
@@ -80,4 +80,4 @@ class AttentionPlan {
   int64_t result_floats_ = 0;
 };
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

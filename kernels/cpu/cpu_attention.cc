@@ -13,7 +13,7 @@
 #include "kernels/cpu/rows.h"
 #include "services/base/check.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 
 namespace {
 
@@ -224,4 +224,4 @@ void CpuBackend::Conclude(const AttentionItem& item, int query, const float* val
   Finish(kernels_, out, element, params.head_dim, row);
 }
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

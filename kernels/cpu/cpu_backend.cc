@@ -17,7 +17,7 @@
 #include "kernels/exact_math.h"
 #include "services/base/check.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 namespace {
 
 // Elements of work below which waking another thread costs more than it saves.
@@ -25,10 +25,10 @@ constexpr int64_t kElementsPerPart = 8192;
 
 }  // namespace
 
-CpuBackend::CpuBackend(const KernelTable& kernels, int num_threads, Place place)
+CpuBackend::CpuBackend(const KernelTable& kernels, int num_threads, host::Place place)
     : kernels_(kernels),
       place_(std::move(place)),
-      pool_(num_threads, [this] { cpu::BindThread(place_); }),
+      pool_(num_threads, [this] { host::BindThread(place_); }),
       scratch_(num_threads),
       read_ahead_(num_threads) {
   static_assert(kSpan == kAttentionSpan);
@@ -52,7 +52,7 @@ absl::StatusOr<void*> CpuBackend::Allocate(size_t bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes, " bytes on cpu"));
   }
   if (size >= kHuge) madvise(data, size, MADV_HUGEPAGE);
-  BindMemory(place_, data, size);
+  host::BindMemory(place_, data, size);
   allocations_.emplace(data, size);
   return data;
 }
@@ -131,7 +131,7 @@ void CpuBackend::RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) {
   CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(x.dtype) && out.size() == x.size());
   if (x.size() == 0) return;
   CONTINUO_CHECK(n > 0 && x.size() % n == 0);
-  Scratch& gains = packed_;
+  host::Scratch& gains = packed_;
   const float* g = Read(kernels_, gain, 0, n, gains.Get(n));
   ForParts(x.size() / n, n, [&](int64_t begin, int64_t end, int thread) {
     float* buffer = scratch_[thread].Get(n);
@@ -319,4 +319,4 @@ void CpuBackend::GatherRows(Tensor out, Tensor x, Tensor rows) {
   });
 }
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

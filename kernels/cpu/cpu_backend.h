@@ -10,14 +10,14 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/attention_plan.h"
-#include "kernels/cpu/kernel_table.h"
-#include "kernels/cpu/numa.h"
+#include "kernels/cpu/isa/kernel_table.h"
 #include "kernels/cpu/panel_parts.h"
 #include "kernels/cpu/read_ahead.h"
-#include "kernels/cpu/scratch.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/host/numa.h"
+#include "kernels/host/scratch.h"
+#include "kernels/host/thread_pool.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 
 // The Backend of the host's CPU. Every call has done its work when it returns. A KernelTable does
 // the arithmetic; this class divides rows and columns among the threads of its pool, which changes
@@ -26,7 +26,7 @@ namespace continuo::cpu {
 class CpuBackend : public Backend {
  public:
   // Its threads run, and its memory lies, at `place`.
-  CpuBackend(const KernelTable& kernels, int num_threads, Place place = {});
+  CpuBackend(const KernelTable& kernels, int num_threads, host::Place place = {});
   ~CpuBackend() override;
 
   std::string name() const override;
@@ -38,7 +38,7 @@ class CpuBackend : public Backend {
   absl::Status Synchronize() override;
   absl::StatusOr<void*> AllocateHost(size_t bytes) override { return Allocate(bytes); }
   void FreeHost(void* data) override { Free(data); }
-  void BindThread() override { cpu::BindThread(place_); }
+  void BindThread() override { host::BindThread(place_); }
   void ParallelFor(int n, absl::FunctionRef<void(int)> body) override;
 
   WeightFormat FormatOf(WeightType type) const override;
@@ -119,16 +119,16 @@ class CpuBackend : public Backend {
                 Tensor out, const PagedKv& kv, const AttentionParams& params);
 
   const KernelTable& kernels_;
-  const Place place_;
-  ThreadPool pool_;
+  const host::Place place_;
+  host::ThreadPool pool_;
   std::unordered_map<void*, size_t> allocations_;  // bytes mapped at each address
-  Scratch packed_;                                 // the packed activations of a MatMul
+  host::Scratch packed_;                           // the packed activations of a MatMul
   PanelParts panel_parts_;                         // of the current products
   std::vector<PanelProduct> panel_products_;       // likewise
-  std::vector<Scratch> scratch_;                   // one per thread
+  std::vector<host::Scratch> scratch_;             // one per thread
   AttentionPlan attention_plan_;                   // of the current PagedAttention
   std::vector<ReadAhead> read_ahead_;              // one per thread
-  Scratch span_results_;                           // of its shared items
+  host::Scratch span_results_;                     // of its shared items
 };
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

@@ -13,7 +13,7 @@
 #include "kernels/exact_math.h"
 #include "services/base/check.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
@@ -176,4 +176,4 @@ void CpuBackend::CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes
   });
 }
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

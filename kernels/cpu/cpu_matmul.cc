@@ -13,7 +13,7 @@
 #include "kernels/cpu/rows.h"
 #include "services/base/check.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 namespace {
 
 constexpr int64_t kMaxSlab = 512;         // rows of x packed at a time
@@ -173,4 +173,4 @@ void CpuBackend::MultiplyPieces(Tensor out, Tensor x, const Weight& w,
   }
 }
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

@@ -9,9 +9,10 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/host/group_rounding.h"
 #include "services/base/check.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 namespace {
 
 constexpr int64_t kMaxSlab = 960;  // rows of x packed at a time
@@ -106,7 +107,7 @@ void CpuBackend::PackX(const PanelLayout& layout, Tensor x, const int32_t* x_row
     }
   };
   const auto pack_quantised = [&](int64_t row, const float* in) {
-    const int64_t group_size = GroupSize(layout.format);
+    const int64_t group_size = host::GroupSize(layout.format);
     for (int64_t i = 0; i < layout.num_pieces(); ++i) {
       const int64_t size = layout.piece_size(i);
       uint8_t* to = packed.bytes + row * packed.stride + layout.x_offset[i];
@@ -258,4 +259,4 @@ void CpuBackend::FinishPieces(Tensor out, int64_t row, int64_t num_rows, int64_t
   }
 }
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

@@ -6,21 +6,21 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/pick_kernels.h"
-#include "kernels/cpu/thread_communicator.h"
+#include "kernels/cpu/isa/pick_kernels.h"
+#include "kernels/host/thread_communicator.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 
-CpuReplica::CpuReplica(int num_ranks, std::string isa, std::span<const NumaNode> nodes)
+CpuReplica::CpuReplica(int num_ranks, std::string isa, std::span<const host::NumaNode> nodes)
     : isa_(std::move(isa)),
-      places_(PlaceRanks(nodes, num_ranks)),
-      communicators_(MakeThreadCommunicators(num_ranks)) {}
+      places_(host::PlaceRanks(nodes, num_ranks)),
+      communicators_(host::MakeThreadCommunicators(num_ranks)) {}
 
 std::string CpuReplica::placement() const {
   if (places_[0].nodes.empty()) return "";
-  return absl::StrJoin(places_, "; ", [](std::string* out, const Place& place) {
+  return absl::StrJoin(places_, "; ", [](std::string* out, const host::Place& place) {
     absl::StrAppend(out, "NUMA node ", absl::StrJoin(place.nodes, ","));
   });
 }
@@ -36,4 +36,4 @@ absl::StatusOr<int64_t> CpuReplica::PlanBlocks(std::span<const RankNeeds>, const
   CONTINUO_CHECK(!"the host's memory is not planned here");
 }
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

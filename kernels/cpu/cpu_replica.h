@@ -6,16 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/numa.h"
+#include "kernels/host/numa.h"
 #include "kernels/replica.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 
 // Ranks as threads of one process, in the host's memory.
 class CpuReplica : public Replica {
  public:
   // num_ranks is 1, 2, 4 or 8. On several nodes each rank has its place.
-  CpuReplica(int num_ranks, std::string isa, std::span<const NumaNode> nodes);
+  CpuReplica(int num_ranks, std::string isa, std::span<const host::NumaNode> nodes);
 
   int num_ranks() const override { return static_cast<int>(communicators_.size()); }
   bool has_device_memory() const override { return false; }
@@ -27,8 +27,8 @@ class CpuReplica : public Replica {
 
  private:
   const std::string isa_;
-  const std::vector<Place> places_;                           // of the ranks
+  const std::vector<host::Place> places_;                     // of the ranks
   std::vector<std::unique_ptr<Communicator>> communicators_;  // of ranks that are not made yet
 };
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 namespace {
 
 constexpr int64_t kRowBlock = 240;        // rows of one part
@@ -81,4 +81,4 @@ PanelPart PanelParts::At(int64_t part) const {
           .out_row = run.out_row + row};
 }
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

@@ -9,7 +9,7 @@
 #include "kernels/cpu/panels.h"
 #include "kernels/tensor.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 
 // What a gate and its factor become, n floats of each; in place allowed.
 using GateLoop = void (*)(float* out, const float* gate, const float* up, size_t n);
@@ -64,4 +64,4 @@ class PanelParts {
   std::vector<Run> runs_;
 };
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

@@ -8,9 +8,10 @@
 #include <limits>
 
 #include "kernels/bfloat16.h"
+#include "kernels/host/group_rounding.h"
 #include "services/base/check.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 namespace {
 
 constexpr int64_t kScaleBytes = kPanelColumns * int64_t{sizeof(float)};
@@ -37,7 +38,7 @@ int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; 
 // Calls body(first element in the row, elements, byte in the panel) for each group.
 template <typename Body>
 void ForGroups(const PanelLayout& layout, const Body& body) {
-  const int64_t run = RunOf(layout.format), group_size = GroupSize(layout.format);
+  const int64_t run = RunOf(layout.format), group_size = host::GroupSize(layout.format);
   for (int64_t i = 0; i < layout.num_pieces(); ++i) {
     const int64_t size = layout.piece_size(i);
     if (size == 0) continue;
@@ -51,34 +52,7 @@ void ForGroups(const PanelLayout& layout, const Body& body) {
   }
 }
 
-constexpr int64_t kMaxGroup = std::max(kInt8Group, kInt4Group);
-
-// Rounds n elements to integers of a scale that takes the largest to `largest`.
-float Round(const float* x, int64_t n, float largest, int32_t lowest, int32_t highest,
-            int32_t* rounded) {
-  std::fill_n(rounded, n, 0);
-  float high = 0, low = 0;
-  bool finite = true;
-  for (int64_t i = 0; i < n; ++i) {
-    high = std::max(high, x[i]);
-    low = std::min(low, x[i]);
-    finite = finite && std::fabs(x[i]) <= std::numeric_limits<float>::max();
-  }
-  if (!finite) return std::numeric_limits<float>::quiet_NaN();
-  const float size = std::max(high, -low);
-  // Of both signs the first one counts, where the sides have not the same number of steps.
-  const bool same_sides = lowest == -highest;
-  const float top =
-      same_sides ? size : *std::find_if(x, x + n, [size](float v) { return std::fabs(v) == size; });
-  if (std::fabs(top) < kSmallestScaled) return 0;
-  const float inverse = largest / top;
-  constexpr int32_t kShiftBits = std::bit_cast<int32_t>(kRoundShift);
-  for (int64_t i = 0; i < n; ++i) {
-    const int32_t value = std::bit_cast<int32_t>(x[i] * inverse + kRoundShift) - kShiftBits;
-    rounded[i] = std::clamp(value, lowest, highest);
-  }
-  return top / largest;
-}
+constexpr int64_t kMaxGroup = std::max(host::kInt8Group, host::kInt4Group);
 
 void PackBF16(const float* x, int64_t size, uint8_t* runs) {
   for (int64_t k = 0; k < size; ++k) {
@@ -90,7 +64,8 @@ void PackBF16(const float* x, int64_t size, uint8_t* runs) {
 // x null: a column beyond the last, of zeros.
 void PackInt8(const float* x, int64_t size, uint8_t* group, int64_t column) {
   int32_t rounded[kMaxGroup] = {};
-  const float scale = x == nullptr ? 0 : RoundGroup(WeightFormat::kInt8Panels, x, size, rounded);
+  const float scale =
+      x == nullptr ? 0 : host::RoundGroup(WeightFormat::kInt8Panels, x, size, rounded);
   std::memcpy(group + 4 * column, &scale, 4);
   uint8_t* to = group + kScaleBytes + 4 * column;
   for (int64_t k = 0; k < size; k += 4, to += 4 * kPanelColumns) {
@@ -100,7 +75,8 @@ void PackInt8(const float* x, int64_t size, uint8_t* group, int64_t column) {
 
 void PackInt4(const float* x, int64_t size, uint8_t* group, int64_t column) {
   int32_t rounded[kMaxGroup] = {};
-  const float scale = x == nullptr ? 0 : RoundGroup(WeightFormat::kInt4Panels, x, size, rounded);
+  const float scale =
+      x == nullptr ? 0 : host::RoundGroup(WeightFormat::kInt4Panels, x, size, rounded);
   std::memcpy(group + 4 * column, &scale, 4);
   uint8_t* to = group + kScaleBytes + 4 * column;
   for (int64_t k = 0; k < size; k += 8, to += 4 * kPanelColumns) {
@@ -112,21 +88,10 @@ void PackInt4(const float* x, int64_t size, uint8_t* group, int64_t column) {
 
 }  // namespace
 
-float RoundGroup(WeightFormat format, const float* x, int64_t n, int32_t* rounded) {
-  return format == WeightFormat::kInt4Panels ? Round(x, n, -8, -8, 7, rounded)
-                                             : Round(x, n, 127, -127, 127, rounded);
-}
-
-int64_t GroupSize(WeightFormat format) {
-  if (format == WeightFormat::kInt8Panels) return kInt8Group;
-  if (format == WeightFormat::kInt4Panels) return kInt4Group;
-  return 0;
-}
-
 PanelLayout::PanelLayout(WeightFormat f, std::span<const int64_t> pieces)
     : format(f), piece_begin(pieces) {
   CONTINUO_CHECK(num_pieces() >= 1 && num_pieces() <= kMaxPieces);
-  const int64_t run = RunOf(format), group_size = GroupSize(format);
+  const int64_t run = RunOf(format), group_size = host::GroupSize(format);
   const int64_t x_element = format == WeightFormat::kBF16Panels ? 2 : 1;
   for (int64_t i = 0; i < num_pieces(); ++i) {
     const int64_t size = piece_size(i), padded = RoundUp(size, run);
@@ -178,4 +143,4 @@ void UnpackRow(const PanelLayout& layout, const uint8_t* panel, int64_t row, flo
   });
 }
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/isa/kernel_table.h"
 #include "kernels/tensor.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 
 // How a packed matrix [out, in] lies in memory: panels of kPanelColumns outputs, zeros beyond the
 // last; in a panel the pieces of `in` that MatMulPieces adds up, one after another; in a piece
@@ -48,14 +48,6 @@ struct PackedRows {
 
 inline int64_t NumPanels(int64_t columns) { return (columns + kPanelColumns - 1) / kPanelColumns; }
 
-// Elements of x that have one scale, as those of a row of weights have; 0: there are no scales.
-int64_t GroupSize(WeightFormat format);
-
-// Rounds n ≤ GroupSize elements to the integers of int8 (-127 … 127) or int4 (-8 … 7), to the
-// nearest, ties to even, and returns their scale: that of the largest, which is ±127 or -8. NaN
-// where one is not finite, 0 where all are almost 0; the integers are 0 then.
-float RoundGroup(WeightFormat format, const float* x, int64_t n, int32_t* rounded);
-
 // Packs rows [16 panel, 16 panel + n) of a matrix, n ≤ kPanelColumns, each `layout`'s columns long
 // and `stride` floats from the next.
 void PackPanel(const PanelLayout& layout, const float* rows, int64_t stride, int64_t n,
@@ -64,4 +56,4 @@ void PackPanel(const PanelLayout& layout, const float* rows, int64_t stride, int
 // What row `row` of its panel stands for.
 void UnpackRow(const PanelLayout& layout, const uint8_t* panel, int64_t row, float* out);
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

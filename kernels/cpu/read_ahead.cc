@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/rows.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 
 void ReadAhead::Enter(int index) {
   at_index_ = index;
@@ -53,4 +53,4 @@ MemoryPiece* ReadAhead::Next(int n, MemoryPiece* out) {
   return out;
 }
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

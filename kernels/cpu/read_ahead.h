@@ -7,9 +7,9 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/attention_plan.h"
-#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/isa/kernel_table.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 
 // What one thread of a PagedAttention reads after its current span: the rest of the item, then the
 // items that are likely its next. It asks for as much as it reads, across spans and items, so that
@@ -45,4 +45,4 @@ class alignas(64) ReadAhead {
   int64_t at_index_ = 0, position_ = 0, end_ = 0;
 };
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

@@ -7,11 +7,11 @@
 #include <span>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/isa/kernel_table.h"
 #include "kernels/tensor.h"
 #include "services/base/check.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 
 static_assert(static_cast<int>(DType::kF32) == kElementF32);
 static_assert(static_cast<int>(DType::kBF16) == kElementBF16);
@@ -62,4 +62,4 @@ inline void CheckPieces(std::span<const int64_t> piece_begin, int64_t k) {
   CONTINUO_CHECK(std::is_sorted(piece_begin.begin(), piece_begin.end()));
 }
 
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

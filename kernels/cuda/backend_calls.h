@@ -7,12 +7,12 @@
 #include <type_traits>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/host_device.h"
+#include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/host_device.h"
 #include "kernels/tensor_rows.h"
 #include "services/base/check.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 
 template <typename T>
 T* Data(const Tensor& t) {
@@ -66,4 +66,4 @@ void CudaBackend::Enqueue(const char* what, Call call) {
   if (failure_.ok()) Keep(CudaStatus(call(), device(), what));
 }
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

@@ -8,11 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/backend_calls.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/runtime/cuda_status.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 // Of two steps under way, whose arrays are at most a quarter of it. Larger copies, of weights, come
@@ -209,4 +209,4 @@ absl::Status CudaBackend::Repeat(std::span<const int64_t> key,
   return failure_;
 }
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

@@ -16,17 +16,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/thread_pool.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/fp8.h"
-#include "kernels/cuda/graph_cache.h"
-#include "kernels/cuda/matmul.h"
-#include "kernels/cuda/pinned_buffer.h"
-#include "kernels/cuda/query_tile.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/attention/query_tile.h"
+#include "kernels/cuda/matmul/matmul.h"
+#include "kernels/cuda/runtime/device.h"
+#include "kernels/cuda/runtime/device_buffer.h"
+#include "kernels/cuda/runtime/fp8.h"
+#include "kernels/cuda/runtime/graph_cache.h"
+#include "kernels/cuda/runtime/pinned_buffer.h"
+#include "kernels/cuda/runtime/stream.h"
+#include "kernels/host/thread_pool.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 
 // Raised whenever a kernel's bits change for some input; with `deterministic` part of the worker's
 // fingerprint.
@@ -181,7 +181,7 @@ class CudaBackend : public Backend {
 
   const CudaBackendOptions options_;
   Stream stream_;
-  cpu::ThreadPool pool_;
+  host::ThreadPool pool_;
   std::unique_ptr<cuda::MatMul> matmul_;
   std::map<std::array<int64_t, 7>, bool> few_rows_faster_;  // by rows, k, types and columns
   GraphCache graphs_;
@@ -221,4 +221,4 @@ class CudaBackend : public Backend {
   absl::Status failure_;
 };
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

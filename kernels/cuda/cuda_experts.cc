@@ -6,12 +6,12 @@
 
 #include "kernels/cuda/backend_calls.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/expert_matmul.h"
-#include "kernels/cuda/routing.h"
-#include "kernels/cuda/row_ops.h"
+#include "kernels/cuda/matmul/expert_matmul.h"
+#include "kernels/cuda/matmul/routing.h"
+#include "kernels/cuda/ops/row_ops.h"
 #include "services/base/check.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 // Up to so many rows an expert, in the mean, its matrix is read as it lies. Not measured on a
@@ -93,7 +93,7 @@ void CudaBackend::MultiplyExperts(Tensor out, Tensor x, std::span<const Weight> 
   Tensor gathered = x;
   if (!by_entry) {
     gathered.shape = {num_entries, x.cols(), 1};
-    gathered.data = Scratch(gathered.bytes());
+    gathered.data = host::Scratch(gathered.bytes());
     if (!failure_.ok()) return;
     GatherRows(gathered, x, routes.rows);
   }
@@ -128,4 +128,4 @@ void CudaBackend::CombineExperts(Tensor out, Tensor x, const ExpertRoutes& route
   });
 }
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

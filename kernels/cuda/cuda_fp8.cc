@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "kernels/cuda/backend_calls.h"
-#include "kernels/cuda/chunk.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/fp8.h"
-#include "kernels/cuda/row_ops.h"
-#include "kernels/cuda/scratch_layout.h"
+#include "kernels/cuda/ops/elementwise.h"
+#include "kernels/cuda/ops/row_ops.h"
+#include "kernels/cuda/runtime/chunk.h"
+#include "kernels/cuda/runtime/fp8.h"
+#include "kernels/cuda/runtime/scratch_layout.h"
 #include "services/base/check.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 Fp8Layout LayoutOf(const Weight& w) { return {w.data.rows(), w.data.cols()}; }
@@ -81,7 +81,7 @@ void CudaBackend::WithFp8Rows(Tensor x, absl::FunctionRef<void(const Fp8Rows&)> 
     op({});
     return;
   }
-  ScratchLayout layout(Scratch(counted.bytes()));
+  ScratchLayout layout(host::Scratch(counted.bytes()));
   op(AddFp8Rows(layout, x.rows(), x.cols()));
   if (failure_.ok()) known_fp8_ = {x.data, x.rows(), x.cols()};
 }
@@ -159,7 +159,7 @@ void CudaBackend::MultiplyFp8(Tensor x, std::span<const Product> products) {
   lay_out(counted);
   const bool is_known = known_fp8_.x == x.data && known_fp8_.rows == rows && known_fp8_.k == k &&
                         step == rows && counted.bytes() <= scratch_.bytes();
-  ScratchLayout layout(Scratch(counted.bytes()));
+  ScratchLayout layout(host::Scratch(counted.bytes()));
   const Arrays at = lay_out(layout);
   for (int64_t row = 0; row < rows && failure_.ok(); row += step) {
     const int64_t n = std::min(step, rows - row);
@@ -203,4 +203,4 @@ void CudaBackend::MultiplyFp8Apart(Tensor out, float* sums, const Fp8Matrix& x, 
   });
 }
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

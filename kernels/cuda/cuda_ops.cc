@@ -3,19 +3,19 @@
 #include <algorithm>
 
 #include "kernels/attention_check.h"
+#include "kernels/cuda/attention/kv_ops.h"
+#include "kernels/cuda/attention/prompt_attention.h"
+#include "kernels/cuda/attention/span_attention.h"
+#include "kernels/cuda/attention/tile_attention.h"
 #include "kernels/cuda/backend_calls.h"
-#include "kernels/cuda/chunk.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/kv_ops.h"
-#include "kernels/cuda/prompt_attention.h"
-#include "kernels/cuda/rope.h"
-#include "kernels/cuda/row_ops.h"
-#include "kernels/cuda/span_attention.h"
-#include "kernels/cuda/tile_attention.h"
+#include "kernels/cuda/ops/elementwise.h"
+#include "kernels/cuda/ops/rope.h"
+#include "kernels/cuda/ops/row_ops.h"
+#include "kernels/cuda/runtime/chunk.h"
 #include "services/base/check.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 template <typename Element>
@@ -199,7 +199,7 @@ void CudaBackend::TileAttentionOf(Tensor out, Tensor q, const PagedKv& kv,
   const DType kept = kv.cache.dtype;
   const int64_t max_kv_len = step.max_blocks * kv.block_size;
   const size_t least = MinTileAttentionScratch(step.num_kv_heads, step.head_dim, max_kv_len);
-  auto* const scratch = static_cast<float*>(Scratch(std::max(least, scratch_.bytes())));
+  auto* const scratch = static_cast<float*>(host::Scratch(std::max(least, scratch_.bytes())));
   const Device& device = options_.device;
   const bool warpgroups = options_.warpgroup_attention && device.major == 9 && device.minor == 0 &&
                           kept == q.dtype && HasPromptAttention(step.head_dim);
@@ -307,4 +307,4 @@ void CudaBackend::GatherRows(Tensor out, Tensor x, Tensor rows) {
   });
 }
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

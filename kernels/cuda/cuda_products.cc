@@ -8,11 +8,11 @@
 
 #include "kernels/cuda/backend_calls.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/few_rows_matmul.h"
-#include "kernels/cuda/row_ops.h"
+#include "kernels/cuda/matmul/few_rows_matmul.h"
+#include "kernels/cuda/ops/row_ops.h"
 #include "services/base/check.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 // Up to so many rows a dense matrix may be multiplied by a kernel of ours: one row tile.
@@ -191,7 +191,7 @@ void CudaBackend::MultiplyDense(Tensor x, const Product& product) {
           : std::clamp<int64_t>(
                 static_cast<int64_t>(options_.scratch_bytes / sizeof(float)) / row_floats, 1, rows);
   auto* const scratch =
-      static_cast<float*>(Scratch(static_cast<size_t>(step * row_floats) * sizeof(float)));
+      static_cast<float*>(host::Scratch(static_cast<size_t>(step * row_floats) * sizeof(float)));
   for (int64_t row = 0; row < rows && failure_.ok(); row += step) {
     const int64_t n = std::min(step, rows - row);
     Tensor in = RowsOf(x, row, n), to = RowsOf(out, row, n), sums = to;
@@ -215,4 +215,4 @@ void CudaBackend::MultiplyDense(Tensor x, const Product& product) {
   }
 }
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

@@ -6,12 +6,12 @@
 
 #include "kernels/cuda/backend_calls.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/fp8.h"
-#include "kernels/cuda/quantised_layout.h"
-#include "kernels/cuda/quantised_matmul.h"
+#include "kernels/cuda/matmul/quantised_layout.h"
+#include "kernels/cuda/matmul/quantised_matmul.h"
+#include "kernels/cuda/runtime/fp8.h"
 #include "services/base/check.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 // Up to so many rows a matrix is read as it is: it would have to be read again for more, and its
@@ -121,4 +121,4 @@ void CudaBackend::EmbedQuantised(Tensor out, const Weight& table, Tensor token_i
   });
 }
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

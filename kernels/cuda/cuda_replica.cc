@@ -8,16 +8,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cpu/thread_communicator.h"
+#include "kernels/cuda/collectives/nccl_communicator.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/early_grids.h"
 #include "kernels/cuda/memory_plan.h"
-#include "kernels/cuda/nccl_communicator.h"
+#include "kernels/cuda/runtime/early_grids.h"
+#include "kernels/host/thread_communicator.h"
 #include "services/base/check.h"
 #include "services/base/clock.h"
 #include "services/base/status_macros.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 // Outlives every communicator.
@@ -70,7 +70,7 @@ absl::StatusOr<Replica::Rank> CudaReplica::MakeRank(int rank, int num_threads) {
   }
   Rank made;
   if (group_ == nullptr) {
-    made.communicator = std::move(MakeThreadCommunicators(1)[0]);
+    made.communicator = std::move(host::MakeThreadCommunicators(1)[0]);
   } else {
     ASSIGN_OR_RETURN(made.communicator, NcclCommunicator::Make(group_, rank, device.index,
                                                                (*backend)->stream_object()));
@@ -119,4 +119,4 @@ absl::StatusOr<std::vector<Device>> CudaReplica::DevicesNow() const {
   return FindDevices(indices);
 }
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

@@ -5,11 +5,11 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/nccl_group.h"
+#include "kernels/cuda/collectives/nccl_group.h"
+#include "kernels/cuda/runtime/device.h"
 #include "kernels/replica.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 
 // A rank on each of some CUDA devices, joined by NCCL where there are several.
 class CudaReplica : public Replica {
@@ -39,4 +39,4 @@ class CudaReplica : public Replica {
   const std::shared_ptr<NcclGroup> group_;  // null for one rank
 };
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

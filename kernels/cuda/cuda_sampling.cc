@@ -5,11 +5,11 @@
 
 #include "kernels/cuda/backend_calls.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/sampling.h"
-#include "kernels/cuda/scratch_layout.h"
+#include "kernels/cuda/ops/sampling.h"
+#include "kernels/cuda/runtime/scratch_layout.h"
 #include "services/base/check.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 // Of biases, seen tokens and masks: batches with more are the host's.
@@ -75,7 +75,7 @@ bool CudaBackend::DrawTokens(std::span<DrawnToken> drawn, Tensor tokens, Tensor 
   }
   ScratchLayout counted;
   LayOut(counted, batch, tokens, logits, row_tokens);
-  void* const memory = Scratch(counted.bytes());
+  void* const memory = host::Scratch(counted.bytes());
   if (!failure_.ok()) return true;
   ScratchLayout layout(memory);
   const DrawArrays arrays = LayOut(layout, batch, tokens, logits, row_tokens);
@@ -96,4 +96,4 @@ void CudaBackend::TakeTokens(Tensor ids, Tensor tokens) {
   });
 }
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

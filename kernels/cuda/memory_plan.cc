@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/check.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 // "79.10 GiB"; small numbers in bytes.
@@ -68,4 +68,4 @@ absl::StatusOr<int64_t> PlanKvBlocks(std::span<const Device> devices,
   return blocks;
 }
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

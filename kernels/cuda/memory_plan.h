@@ -6,9 +6,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/runtime/device.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 
 // What stays free when the KV pool has been taken: for what libraries, graphs and the driver take
 // while the worker runs; where that was measured, for kernels that are loaded when they are first
@@ -40,4 +40,4 @@ absl::StatusOr<int64_t> PlanKvBlocks(std::span<const Device> devices,
                                      std::span<const int64_t> block_bytes,
                                      const KvPoolRequest& request);
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

@@ -27,21 +27,25 @@ function(continuo_binary name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
 endfunction()
 
-# continuo_test(engine/scheduler_test.cc continuo::engine) in tests/worker makes the
-# test program worker_engine_scheduler_test; each of its cases is a ctest of its own.
-# continuo_test(... LABELS slow) marks what only `scripts/test.sh --all` runs.
-function(continuo_test source)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS" ${ARGN})
+# continuo_tests(SRCS scheduler_test.cc block_pool_test.cc DEPS continuo::engine) in tests/worker/engine
+# makes the test program worker_engine_test; each of its cases is a ctest of its own. With NAME what, the
+# program is worker_engine_what_test, for tests that need labels, libraries or a heap of their own.
+# LABELS slow marks what only `scripts/test.sh --all` runs.
+function(continuo_tests)
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
-  string(REGEX REPLACE "\\.cc$" "" name ${folder}/${source})
-  string(REGEX REPLACE "[/.]" "_" name ${name})
+  set(name ${folder})
+  if(ARG_NAME)
+    string(APPEND name /${ARG_NAME})
+  endif()
+  string(REPLACE "/" "_" name ${name}_test)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
-  add_executable(${name} ${source})
+  add_executable(${name} ${ARG_SRCS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${CONTINUO_WARNINGS})
-  target_link_libraries(${name} PRIVATE ${ARG_UNPARSED_ARGUMENTS} GTest::gmock_main)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock_main)
   # With a sanitizer, optimising takes half of the time to compile tests, which compute little by
   # themselves; those that do are left out.
   if(CONTINUO_SANITIZE AND NOT folder MATCHES "kernels|engine|model")

@@ -5,42 +5,45 @@
 #include <iostream>
 #include <thread>
 
-#include "services/cli/answer.h"
-#include "services/cli/bench.h"
-#include "services/cli/fleet.h"
-#include "services/cli/interrupt.h"
-#include "services/cli/top.h"
-#include "services/cli/trace.h"
+#include "services/cli/bench/bench.h"
+#include "services/cli/client/answer.h"
+#include "services/cli/client/interrupt.h"
+#include "services/cli/fleet/fleet.h"
+#include "services/cli/fleet/top.h"
+#include "services/cli/fleet/trace.h"
 #include "services/common/flags.h"
 #include "services/common/shutdown.h"
 
 int main(int argc, char** argv) {
   using namespace continuo;
-  Flags flags("continuo",
-              "A client for people: streams to the terminal, shows the fleet, benches.");
-  AnswerFlags generate_flags, chat_flags;
-  FleetFlags fleet_flags;
-  TopFlags top_flags;
-  TraceFlags trace_flags;
-  BenchFlags bench_flags;
-  Flags& generate = flags.Subcommand("generate", "Continues a text, streaming.");
+  common::Flags flags("continuo",
+                      "A client for people: streams to the terminal, shows the fleet, benches.");
+  cli::AnswerFlags generate_flags, chat_flags;
+  cli::FleetFlags fleet_flags;
+  cli::TopFlags top_flags;
+  cli::TraceFlags trace_flags;
+  cli::BenchFlags bench_flags;
+  common::Flags& generate = flags.Subcommand("generate", "Continues a text, streaming.");
   AddGenerateFlags(generate, &generate_flags);
-  Flags& chat = flags.Subcommand("chat", "Converses, in turns.");
+  common::Flags& chat = flags.Subcommand("chat", "Converses, in turns.");
   AddChatFlags(chat, &chat_flags);
-  Flags& fleet = flags.Subcommand("fleet", "Shows workers: state, KV cache, running and waiting.");
+  common::Flags& fleet =
+      flags.Subcommand("fleet", "Shows workers: state, KV cache, running and waiting.");
   AddFleetFlags(fleet, &fleet_flags);
-  Flags& top = flags.Subcommand("top", "Shows a worker's batch, live.");
+  common::Flags& top = flags.Subcommand("top", "Shows a worker's batch, live.");
   AddTopFlags(top, &top_flags);
-  Flags& trace = flags.Subcommand("trace", "Writes a worker's steps and requests for Perfetto.");
+  common::Flags& trace =
+      flags.Subcommand("trace", "Writes a worker's steps and requests for Perfetto.");
   AddTraceFlags(trace, &trace_flags);
-  Flags& bench = flags.Subcommand("bench", "Drives load and reports throughput and latencies.");
+  common::Flags& bench =
+      flags.Subcommand("bench", "Drives load and reports throughput and latencies.");
   AddBenchFlags(bench, &bench_flags);
   if (const std::optional<int> code = flags.Parse(argc, argv)) return *code;
 
   // Before any other thread. SIGTERM and Ctrl-C cancel what is in progress; where nothing is, or
   // at the third time in one answer, they end the program.
-  ShutdownSignal shutdown;
-  Interrupt interrupt;
+  common::ShutdownSignal shutdown;
+  cli::Interrupt interrupt;
   std::thread([&] {
     while (true) {
       const int signal = shutdown.Wait();
@@ -49,7 +52,7 @@ int main(int argc, char** argv) {
   }).detach();
 
   std::ios::sync_with_stdio(false);
-  Console console = {std::cin, std::cout, std::cerr};
+  cli::Console console = {std::cin, std::cout, std::cerr};
   console.out_terminal = isatty(STDOUT_FILENO) != 0;
   console.err_terminal = isatty(STDERR_FILENO) != 0;
   console.interactive = console.out_terminal && isatty(STDIN_FILENO) != 0;

@@ -17,7 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 std::optional<std::string> ReadFile(const std::string& path) {
@@ -164,4 +164,4 @@ uint64_t AvailableMemoryBytes(const ContainerRoots& roots) {
   return least.value_or(0);  // nothing known is nothing promised
 }
 
-}  // namespace continuo
+}  // namespace continuo::common

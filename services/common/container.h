@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace continuo {
+namespace continuo::common {
 
 // Where to look; tests point elsewhere.
 struct ContainerRoots {
@@ -29,4 +29,4 @@ std::optional<uint64_t> MemoryLimitBytes(const ContainerRoots& roots = {});
 // minus its working set (usage without file pages that can be dropped). 0 where nothing is left.
 uint64_t AvailableMemoryBytes(const ContainerRoots& roots = {});
 
-}  // namespace continuo
+}  // namespace continuo::common

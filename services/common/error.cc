@@ -9,7 +9,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "services/common/utf8.h"
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 template <typename Message>
@@ -98,4 +98,4 @@ std::string FieldOf(const absl::Status& status) {
                                                              : "";
 }
 
-}  // namespace continuo
+}  // namespace continuo::common

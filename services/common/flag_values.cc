@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/common/flags.h"
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 constexpr std::array<std::pair<const char*, uint64_t>, 8> kByteUnits = {{
@@ -84,4 +84,4 @@ absl::Status ValidateAddress(std::string_view text) {
   return absl::OkStatus();
 }
 
-}  // namespace continuo
+}  // namespace continuo::common

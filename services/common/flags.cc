@@ -19,7 +19,7 @@
 #include "services/base/status_macros.h"
 #include "services/common/version.h"
 
-namespace continuo {
+namespace continuo::common {
 
 struct Flags::Flag {
   std::string name, type, default_text, help;
@@ -428,4 +428,4 @@ std::optional<int> Flags::Parse(int argc, const char* const* argv, std::ostream&
   return std::nullopt;
 }
 
-}  // namespace continuo
+}  // namespace continuo::common

@@ -21,7 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
-namespace continuo {
+namespace continuo::common {
 
 // "4GiB", "512MiB", "64KiB", "1.5GiB", "100MB" (decimal) or plain bytes.
 absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
@@ -115,4 +115,4 @@ void Flags::Integer(std::string_view name, std::optional<T>* value, T min, T max
              [value](uint64_t v) { *value = static_cast<T>(v); });
 }
 
-}  // namespace continuo
+}  // namespace continuo::common

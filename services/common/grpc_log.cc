@@ -21,7 +21,7 @@
 #include <grpc/support/log.h>
 #endif
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 void Write(LogSeverity severity, std::string_view message, std::string_view file, int line) {
@@ -73,4 +73,4 @@ void InstallGrpcLogSink() {
   std::call_once(once, Install);
 }
 
-}  // namespace continuo
+}  // namespace continuo::common

@@ -14,7 +14,7 @@
 #include "absl/time/clock.h"
 #include "services/common/utf8.h"
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 void AppendString(std::string& line, std::string_view text) {
@@ -101,4 +101,4 @@ void LogAndExit(int code, std::string_view message, std::initializer_list<LogFie
   std::_Exit(code);
 }
 
-}  // namespace continuo
+}  // namespace continuo::common

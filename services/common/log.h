@@ -14,7 +14,7 @@
 #include "absl/base/log_severity.h"
 #include "absl/time/time.h"
 
-namespace continuo {
+namespace continuo::common {
 
 using LogSeverity = absl::LogSeverity;  // kInfo, kWarning, kError
 
@@ -60,4 +60,4 @@ std::string FormatLogLine(absl::Time time, LogSeverity severity, std::string_vie
 // file:line. Call once, before the first channel or server.
 void InstallGrpcLogSink();
 
-}  // namespace continuo
+}  // namespace continuo::common

@@ -9,7 +9,7 @@
 #include <limits>
 #include <memory>
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 template <auto Free>
@@ -94,4 +94,4 @@ absl::Time CertificateEnd(std::string_view certificates) {
   return ToTime(X509_get0_notAfter(certificate.get()));
 }
 
-}  // namespace continuo
+}  // namespace continuo::common

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
-namespace continuo {
+namespace continuo::common {
 
 // What is wrong with text in PEM, before anybody serves by it. Thread-safe.
 
@@ -20,4 +20,4 @@ absl::Status CheckKeyPair(std::string_view certificates, std::string_view key, a
 // Of the first certificate; InfinitePast where there is none.
 absl::Time CertificateEnd(std::string_view certificates);
 
-}  // namespace continuo
+}  // namespace continuo::common

@@ -9,7 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "services/common/log.h"
 
-namespace continuo {
+namespace continuo::common {
 
 void PrepareProcess() {
 #ifdef M_ARENA_MAX
@@ -21,4 +21,4 @@ void PrepareProcess() {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
-}  // namespace continuo
+}  // namespace continuo::common

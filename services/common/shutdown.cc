@@ -14,7 +14,7 @@
 
 #include "services/base/check.h"
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 sigset_t Signals() {
@@ -71,4 +71,4 @@ void ShutdownSignal::Trigger() {
   [[maybe_unused]] const ssize_t written = write(trigger_fd_, &one, sizeof(one));
 }
 
-}  // namespace continuo
+}  // namespace continuo::common

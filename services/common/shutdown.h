@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "services/base/clock.h"
 
-namespace continuo {
+namespace continuo::common {
 
 // Make one in main before any thread, so that every thread inherits the mask; then no handler runs
 // and the signals stay pending until they are waited for. Wait and Trigger may be called from any
@@ -38,4 +38,4 @@ class ShutdownSignal {
   int trigger_fd_ = -1;
 };
 
-}  // namespace continuo
+}  // namespace continuo::common

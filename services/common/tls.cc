@@ -22,7 +22,7 @@
 #include "services/common/log.h"
 #include "services/common/pem.h"
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 using grpc::experimental::CertificateProviderInterface;
@@ -214,4 +214,4 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials
       files, std::make_shared<StaticDataCertificateProvider>(contents.roots, identity));
 }
 
-}  // namespace continuo
+}  // namespace continuo::common

@@ -18,7 +18,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
-namespace continuo {
+namespace continuo::common {
 
 // PEM files; "" is unset.
 struct TlsFiles {
@@ -85,4 +85,4 @@ class ReloadedTls {
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
     const TlsFiles& files);
 
-}  // namespace continuo
+}  // namespace continuo::common

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/common/utf8.h"
 
-namespace continuo {
+namespace continuo::common {
 
 size_t Utf8CharacterLength(std::string_view text) {
   if (text.empty()) return 0;
@@ -32,4 +32,4 @@ std::string ToValidUtf8(std::string_view text) {
   return result;
 }
 
-}  // namespace continuo
+}  // namespace continuo::common

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace continuo {
+namespace continuo::common {
 
 // Length in bytes of the well-formed UTF-8 character at the beginning of `text`; 0 if there is
 // none.
@@ -15,4 +15,4 @@ size_t Utf8CharacterLength(std::string_view text);
 // goes into a proto's string passes through here: protobuf refuses other bytes.
 std::string ToValidUtf8(std::string_view text);
 
-}  // namespace continuo
+}  // namespace continuo::common

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/common/version.h"
 
-namespace continuo {
+namespace continuo::common {
 
 std::string_view Version() { return CONTINUO_VERSION; }
 
-}  // namespace continuo
+}  // namespace continuo::common

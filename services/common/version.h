@@ -3,9 +3,9 @@
 
 #include <string_view>
 
-namespace continuo {
+namespace continuo::common {
 
 // The project's version, such as "0.1.0".
 std::string_view Version();
 
-}  // namespace continuo
+}  // namespace continuo::common

@@ -14,7 +14,7 @@
 #include "services/common/error.h"
 #include "services/common/utf8.h"
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -180,4 +180,4 @@ absl::Status ExplainParseFailure(std::string_view bytes, const Descriptor& type)
       absl::StrCat("the request is no well-formed ", type.full_name()));
 }
 
-}  // namespace continuo
+}  // namespace continuo::common

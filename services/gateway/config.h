@@ -5,13 +5,13 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "services/common/span_exporter.h"
+#include "services/common/telemetry/span_exporter.h"
 #include "services/common/tls.h"
-#include "services/gateway/admission.h"
-#include "services/gateway/auth.h"
-#include "services/gateway/openai/http_limits.h"
-#include "services/gateway/resolver.h"
-#include "services/gateway/stream_relay.h"
+#include "services/gateway/admission/admission.h"
+#include "services/gateway/openai/http/http_limits.h"
+#include "services/gateway/relay/stream_relay.h"
+#include "services/gateway/requests/auth.h"
+#include "services/gateway/workers/resolver.h"
 
 namespace continuo::gateway {
 
@@ -23,10 +23,10 @@ struct GatewayConfig {
   std::string metrics_listen = "0.0.0.0:9091";
   std::string http_listen = "0.0.0.0:8080";  // OpenAI's interface; "" or "off": none
   openai::HttpLimits http;
-  TlsFiles tls;  // towards clients, and towards workers where the next is unset
-  TlsFiles worker_tls = {.flag_prefix = "worker_tls"};
+  common::TlsFiles tls;  // towards clients, and towards workers where the next is unset
+  common::TlsFiles worker_tls = {.flag_prefix = "worker_tls"};
   std::string worker_tls_server_name;
-  SpanTarget spans;
+  common::SpanTarget spans;
   AuthOptions auth;
   AdmissionLimits admission;
   // Of Tokenize, Detokenize and Embed: a text and its answer are held while a worker reads it.

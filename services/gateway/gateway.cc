@@ -22,8 +22,8 @@ constexpr absl::Duration kGoodbye = absl::Seconds(2);
 constexpr absl::Duration kQuiet = absl::Milliseconds(500), kLongestUnquiet = absl::Seconds(3);
 
 // What TLS towards workers is made of.
-absl::StatusOr<TlsFiles> WorkerTls(const GatewayConfig& config) {
-  const TlsFiles& files = config.worker_tls.any() ? config.worker_tls : config.tls;
+absl::StatusOr<common::TlsFiles> WorkerTls(const GatewayConfig& config) {
+  const common::TlsFiles& files = config.worker_tls.any() ? config.worker_tls : config.tls;
   if (!files.any() && !config.worker_tls_server_name.empty()) {
     return absl::InvalidArgumentError(
         "--worker_tls_server_name is of no use without TLS: --worker_tls_ca_file or --tls_ca_file "
@@ -39,10 +39,10 @@ std::string HostName() {
 
 void LogKeys(const absl::StatusOr<int>& num_keys) {
   if (num_keys.ok()) {
-    Log(LogSeverity::kInfo, "new keys", {{"keys", *num_keys}});
+    common::Log(common::LogSeverity::kInfo, "new keys", {{"keys", *num_keys}});
   } else {
-    Log(LogSeverity::kError, "new keys are bad, the ones before stay",
-        {{"error", std::string(num_keys.status().message())}});
+    common::Log(common::LogSeverity::kError, "new keys are bad, the ones before stay",
+                {{"error", std::string(num_keys.status().message())}});
   }
 }
 
@@ -75,8 +75,8 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
     ASSIGN_OR_RETURN(g->resolvers_.emplace_back(), MakeResolver(pool.target, config.resolver));
   }
   WorkerPoolOptions pool_options;
-  ASSIGN_OR_RETURN(const TlsFiles worker_tls, WorkerTls(config));
-  ASSIGN_OR_RETURN(g->worker_tls_, ReloadedTls::Open(worker_tls));
+  ASSIGN_OR_RETURN(const common::TlsFiles worker_tls, WorkerTls(config));
+  ASSIGN_OR_RETURN(g->worker_tls_, common::ReloadedTls::Open(worker_tls));
   pool_options.credentials = g->worker_tls_->ForChannel();
   pool_options.tls_server_name = config.worker_tls_server_name;
   pool_options.settle_wait = config.relay.no_worker_wait;
@@ -88,10 +88,10 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
                                           g->timer_.get(), &g->clock_);
   g->transport_ = std::make_unique<GrpcWorkerTransport>(g->pool_.get());
   if (!config.spans.endpoint.empty()) {
-    ASSIGN_OR_RETURN(g->spans_,
-                     SpanExporter::Open({.target = config.spans,
-                                         .service = "continuo-gateway",
-                                         .instance = absl::StrCat(HostName(), "#", getpid())}));
+    ASSIGN_OR_RETURN(g->spans_, common::SpanExporter::Open(
+                                    {.target = config.spans,
+                                     .service = "continuo-gateway",
+                                     .instance = absl::StrCat(HostName(), "#", getpid())}));
     g->metrics_.set_dropped_spans([spans = g->spans_.get()] { return spans->num_dropped(); });
   }
   g->service_ = std::make_unique<InferenceService>(
@@ -110,14 +110,14 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
                               .auth = g->auth_.get(),
                               .spans = g->spans_.get()});
 
-  GrpcServerOptions server_options;
+  common::GrpcServerOptions server_options;
   server_options.listen = config.listen;
   server_options.tls = config.tls;
   server_options.max_receive_bytes = static_cast<int>(config.max_request_bytes);
   server_options.max_buffer_bytes = config.max_buffer_bytes;
   server_options.max_concurrent_streams = config.max_streams_per_connection;
   server_options.max_connection_age = config.max_connection_age;
-  ASSIGN_OR_RETURN(g->server_, GrpcServer::Start(server_options, {g->service_.get()}));
+  ASSIGN_OR_RETURN(g->server_, common::GrpcServer::Start(server_options, {g->service_.get()}));
   // A gateway without workers is well, so that scaling from zero works; its models are not.
   g->server_->SetServing("", true);
   {
@@ -126,9 +126,9 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   }
   g->UpdateHealth();
   RETURN_IF_ERROR(g->StartHttp());
-  ASSIGN_OR_RETURN(g->metrics_server_,
-                   MetricsServer::Start(config.metrics_listen, g->metrics_.collectables(),
-                                        [gateway = g.get()] { return gateway->healthy(); }));
+  ASSIGN_OR_RETURN(g->metrics_server_, common::MetricsServer::Start(
+                                           config.metrics_listen, g->metrics_.collectables(),
+                                           [gateway = g.get()] { return gateway->healthy(); }));
   for (size_t i = 0; i < g->resolvers_.size(); ++i) {
     g->resolvers_[i]->Start([gateway = g.get(), i](std::vector<std::string> addresses) {
       gateway->SetAddresses(i, std::move(addresses));
@@ -144,7 +144,7 @@ absl::Status Gateway::StartHttp() {
   options.limits = HttpLimitsOf(config_);
   if (config_.tls.any()) {
     options.read_tls = [files = config_.tls]() -> absl::StatusOr<openai::TlsPem> {
-      ASSIGN_OR_RETURN(TlsContents contents, ReadTlsFiles(files));
+      ASSIGN_OR_RETURN(common::TlsContents contents, common::ReadTlsFiles(files));
       return openai::TlsPem{.certificates = std::move(contents.certificates),
                             .key = std::move(contents.key),
                             .roots = std::move(contents.roots)};
@@ -160,7 +160,7 @@ absl::Status Gateway::StartHttp() {
                      return load->state == WorkerState::kServing;
                    });
           },
-      .metrics = [this] { return FormatMetrics(metrics_.collectables()); },
+      .metrics = [this] { return common::FormatMetrics(metrics_.collectables()); },
       .fleet = [this] { return view_.Get(); }});
   ASSIGN_OR_RETURN(http_server_, openai::HttpServer::Start(options, http_api_.get()));
   return absl::OkStatus();
@@ -240,8 +240,9 @@ void Gateway::Shutdown() {
 
 void Gateway::End() {
   BeginDrain();
-  service_->EndStreams(WithReason(
-      absl::UnavailableError("the gateway is shutting down; go on elsewhere"), kReasonContinue));
+  service_->EndStreams(
+      common::WithReason(absl::UnavailableError("the gateway is shutting down; go on elsewhere"),
+                         common::kReasonContinue));
   // So that clients are told where to go rather than cut off.
   service_->WaitForQuiet(kQuiet, kLongestUnquiet);
   // A client without a call may not read, so its connection would not end by itself: only calls are

@@ -13,24 +13,24 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/base/clock.h"
-#include "services/common/grpc_server.h"
-#include "services/common/metrics.h"
-#include "services/gateway/admission.h"
-#include "services/gateway/auth.h"
+#include "services/common/grpc/grpc_server.h"
+#include "services/common/telemetry/metrics.h"
+#include "services/gateway/admission/admission.h"
 #include "services/gateway/config.h"
-#include "services/gateway/gateway_metrics.h"
-#include "services/gateway/inference_service.h"
-#include "services/gateway/load_view.h"
-#include "services/gateway/open_calls.h"
+#include "services/gateway/grpc/gateway_metrics.h"
+#include "services/gateway/grpc/inference_service.h"
+#include "services/gateway/grpc/open_calls.h"
 #include "services/gateway/openai/api.h"
-#include "services/gateway/openai/http_server.h"
-#include "services/gateway/pool_spec.h"
-#include "services/gateway/resolver.h"
-#include "services/gateway/retry_budget.h"
-#include "services/gateway/router.h"
-#include "services/gateway/timer.h"
-#include "services/gateway/worker_pool.h"
-#include "services/gateway/worker_stream.h"
+#include "services/gateway/openai/http/http_server.h"
+#include "services/gateway/relay/retry_budget.h"
+#include "services/gateway/relay/timer.h"
+#include "services/gateway/requests/auth.h"
+#include "services/gateway/routing/load_view.h"
+#include "services/gateway/routing/router.h"
+#include "services/gateway/workers/pool_spec.h"
+#include "services/gateway/workers/resolver.h"
+#include "services/gateway/workers/worker_pool.h"
+#include "services/gateway/workers/worker_stream.h"
 
 namespace continuo::gateway {
 
@@ -75,7 +75,7 @@ class Gateway {
   LoadView view_;
   absl::BitGen random_;
   std::unique_ptr<Authenticator> auth_;
-  std::unique_ptr<ReloadedTls> worker_tls_;
+  std::unique_ptr<common::ReloadedTls> worker_tls_;
   Admission admission_;
   Admission forwarded_;
   GatewayMetrics metrics_;
@@ -87,12 +87,12 @@ class Gateway {
   std::vector<std::unique_ptr<Resolver>> resolvers_;  // one a pool
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<GrpcWorkerTransport> transport_;
-  std::unique_ptr<SpanExporter> spans_;  // outlives the service
+  std::unique_ptr<common::SpanExporter> spans_;  // outlives the service
   std::unique_ptr<InferenceService> service_;
-  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<common::GrpcServer> server_;
   std::unique_ptr<openai::Api> http_api_;
   std::unique_ptr<openai::HttpServer> http_server_;
-  std::unique_ptr<MetricsServer> metrics_server_;
+  std::unique_ptr<common::MetricsServer> metrics_server_;
 
   absl::once_flag ended_;
   std::vector<PoolSpec> pools_;
@@ -102,7 +102,7 @@ class Gateway {
 
   mutable absl::Mutex health_mutex_;
   // Null until it listens and from the drain on: health is no longer touched.
-  GrpcServer* health_ ABSL_GUARDED_BY(health_mutex_) = nullptr;
+  common::GrpcServer* health_ ABSL_GUARDED_BY(health_mutex_) = nullptr;
 };
 
 }  // namespace continuo::gateway

@@ -18,7 +18,7 @@
 #include "services/common/log.h"
 #include "services/common/process.h"
 #include "services/common/shutdown.h"
-#include "services/common/span_exporter.h"
+#include "services/common/telemetry/span_exporter.h"
 #include "services/gateway/gateway.h"
 
 namespace continuo::gateway {
@@ -29,7 +29,7 @@ constexpr absl::Duration kDrainPoll = absl::Milliseconds(50);
 
 int Main(int argc, char** argv) {
   GatewayConfig config;
-  Flags flags("continuo-gateway", "Routes gRPC streams to workers and keeps them alive.");
+  common::Flags flags("continuo-gateway", "Routes gRPC streams to workers and keeps them alive.");
   flags.Text("workers", &config.workers,
              "where the workers are: host:port,host:port or dns:///NAME:PORT or "
              "dns://SERVER:PORT/NAME:PORT; or several pools by weight, TARGET@95;TARGET@5");
@@ -43,7 +43,7 @@ int Main(int argc, char** argv) {
   flags.Integer<int>("http_max_connections", &config.http.max_connections, 1, 1 << 20,
                      "HTTP connections open at a time");
   flags.Address("metrics_listen", &config.metrics_listen, "address of /metrics and /healthz");
-  AddSpanFlags(flags, &config.spans);
+  common::AddSpanFlags(flags, &config.spans);
   flags.Integer<int64_t>("max_open_requests", &config.admission.max_open_requests, 1,
                          std::numeric_limits<int64_t>::max(),
                          "generations open at a time; four fifths at most are of one tenant");
@@ -103,7 +103,7 @@ int Main(int argc, char** argv) {
                "without keys: believe x-tenant-id from clients; else all belong to one tenant");
   if (const std::optional<int> code = flags.Parse(argc, argv)) return *code;
   config.admission.max_open_bytes = static_cast<int64_t>(open_bytes);
-  if (const std::optional<uint64_t> memory = MemoryLimitBytes()) {
+  if (const std::optional<uint64_t> memory = common::MemoryLimitBytes()) {
     FitMemory(*memory,
               {.open_bytes = flags.given("max_open_bytes"),
                .buffer_bytes = flags.given("max_buffer_bytes")},
@@ -114,8 +114,8 @@ int Main(int argc, char** argv) {
     return 2;
   }
 
-  PrepareProcess();
-  ShutdownSignal signal;
+  common::PrepareProcess();
+  common::ShutdownSignal signal;
   absl::StatusOr<std::unique_ptr<Gateway>> gateway = Gateway::Start(config);
   if (!gateway.ok()) {
     std::cerr << gateway.status().message() << "\n";
@@ -125,24 +125,24 @@ int Main(int argc, char** argv) {
       config.metrics_listen.substr(0, config.metrics_listen.rfind(':'));
   const std::string http_host = config.http_listen.substr(0, config.http_listen.rfind(':'));
   const int http_port = (*gateway)->http_port();
-  Log(LogSeverity::kInfo, "listening",
-      {{"address", (*gateway)->address()},
-       {"http_address", http_port == 0 ? "" : absl::StrCat(http_host, ":", http_port)},
-       {"metrics_address", absl::StrCat(metrics_host, ":", (*gateway)->metrics_port())},
-       {"workers", config.workers},
-       {"max_open_bytes", config.admission.max_open_bytes},
-       {"max_buffer_bytes", config.max_buffer_bytes}});
+  common::Log(common::LogSeverity::kInfo, "listening",
+              {{"address", (*gateway)->address()},
+               {"http_address", http_port == 0 ? "" : absl::StrCat(http_host, ":", http_port)},
+               {"metrics_address", absl::StrCat(metrics_host, ":", (*gateway)->metrics_port())},
+               {"workers", config.workers},
+               {"max_open_bytes", config.admission.max_open_bytes},
+               {"max_buffer_bytes", config.max_buffer_bytes}});
 
   signal.Wait();
   bool hurry = false;  // a second signal ends all waits
   if (config.drain_delay > absl::ZeroDuration()) {
     (*gateway)->AnnounceDrain();
-    Log(LogSeverity::kInfo, "about to drain", {{"delay", config.drain_delay}});
+    common::Log(common::LogSeverity::kInfo, "about to drain", {{"delay", config.drain_delay}});
     hurry = signal.WaitFor(config.drain_delay).has_value();
   }
   (*gateway)->BeginDrain();
-  Log(LogSeverity::kInfo, "draining",
-      {{"streams", (*gateway)->num_streams()}, {"grace", config.drain_grace}});
+  common::Log(common::LogSeverity::kInfo, "draining",
+              {{"streams", (*gateway)->num_streams()}, {"grace", config.drain_grace}});
   const SystemClock clock;
   const absl::Duration end = clock.Elapsed() + config.drain_grace;
   while (!hurry && (*gateway)->num_streams() > 0 && clock.Elapsed() < end) {
@@ -150,7 +150,7 @@ int Main(int argc, char** argv) {
   }
   const int64_t cut = (*gateway)->num_streams();
   (*gateway)->Shutdown();
-  Log(LogSeverity::kInfo, "stopped", {{"streams_cut", cut}});
+  common::Log(common::LogSeverity::kInfo, "stopped", {{"streams_cut", cut}});
   // The system closes the connections: see Shutdown.
 #ifdef __SANITIZE_ADDRESS__
   __lsan_do_leak_check();

@@ -18,9 +18,9 @@
 #include "services/common/container.h"
 #include "services/common/flags.h"
 #include "services/worker/draft_model.h"
-#include "services/worker/server/lifecycle.h"
+#include "services/worker/server/lifetime/lifecycle.h"
 
-namespace continuo {
+namespace continuo::worker {
 namespace {
 
 constexpr int kMaxInt = std::numeric_limits<int>::max();
@@ -52,7 +52,7 @@ std::string NameOfWorker(const std::string& listen) {
   return absl::StrCat(host.data(), ":", port);
 }
 
-void AddFlags(Flags& flags, WorkerConfig& c) {
+void AddFlags(common::Flags& flags, WorkerConfig& c) {
   flags.Text("model", &c.model, "Folder of a Hugging Face model (required)");
   flags.Text("model_name", &c.model_name, "Name that clients use; default: the folder's name");
   flags.Text("worker_name", &c.worker_name, "Name for people and metrics; default: the host's");
@@ -60,7 +60,7 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
              "cpu, or in builds with CUDA cuda:0 or cuda:0,1,2,3: a rank on each");
   flags.Address("listen", &c.listen, "Address of the gRPC server");
   flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz");
-  AddSpanFlags(flags, &c.spans);
+  common::AddSpanFlags(flags, &c.spans);
   flags.Text("tls_cert_file", &c.tls.cert_file, "PEM certificate of this server");
   flags.Text("tls_key_file", &c.tls.key_file, "PEM key of the certificate");
   flags.Text("tls_ca_file", &c.tls.ca_file, "PEM CA that clients have to be of (mutual TLS)");
@@ -100,8 +100,9 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Integer("kv_blocks", &c.kv_blocks, 0, kMaxInt,
                 "KV cache in blocks instead; 0 is what kv_cache_memory holds");
   flags.Integer("block_size", &c.block_size, 1, 1024, "Tokens of a KV block");
-  flags.Integer("max_batch_tokens", &c.max_batch_tokens, 1, kMaxBatchTokens, "Rows of a step");
-  flags.Integer("max_prefill_chunk", &c.max_prefill_chunk, 1, kMaxBatchTokens,
+  flags.Integer("max_batch_tokens", &c.max_batch_tokens, 1, model::kMaxBatchTokens,
+                "Rows of a step");
+  flags.Integer("max_prefill_chunk", &c.max_prefill_chunk, 1, model::kMaxBatchTokens,
                 "Rows of one prompt in a step");
   flags.Integer("max_running", &c.max_running, 1, 1 << 16, "Sequences in the batch");
   flags.Integer<int64_t>("max_queued_tokens", &c.max_queued_tokens, 1, int64_t{1} << 40,
@@ -115,7 +116,7 @@ void AddFlags(Flags& flags, WorkerConfig& c) {
   flags.Text("draft_model", &c.draft_model,
              "Folder of a smaller model with the same tokenizer, for --speculation=draft");
   flags.Integer("max_draft_tokens", &c.max_draft_tokens, 1, 64, "Drafts of one sequence in a step");
-  flags.Duration("drain_grace", &c.drain_grace, absl::ZeroDuration(), kMaxDrainGrace,
+  flags.Duration("drain_grace", &c.drain_grace, absl::ZeroDuration(), server::kMaxDrainGrace,
                  "How long streams may go on after SIGTERM before they are handed over");
   flags.Switch("deterministic", &c.deterministic,
                "Tokens do not depend on the load, at some cost on CUDA; always so on the CPU");
@@ -143,8 +144,9 @@ int BadCommandLine(std::string_view text) {
 ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
   ParsedConfig parsed;
   WorkerConfig& c = parsed.config;
-  c.threads = AvailableThreads();
-  Flags flags("continuo-worker", "Serves one model: continuous batching over a paged KV cache.");
+  c.threads = common::AvailableThreads();
+  common::Flags flags("continuo-worker",
+                      "Serves one model: continuous batching over a paged KV cache.");
   AddFlags(flags, c);
   parsed.exit_code = flags.Parse(argc, argv);
   if (parsed.exit_code.has_value()) return parsed;
@@ -169,8 +171,8 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
   return parsed;
 }
 
-LoadOptions CommonLoad(const WorkerConfig& config) {
-  LoadOptions load;
+model::LoadOptions CommonLoad(const WorkerConfig& config) {
+  model::LoadOptions load;
   load.device = config.device;
   load.isa = config.isa;
   load.threads = config.threads;
@@ -186,8 +188,8 @@ LoadOptions CommonLoad(const WorkerConfig& config) {
   return load;
 }
 
-absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t available_bytes) {
-  LoadOptions load = CommonLoad(config);
+absl::StatusOr<model::LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t available_bytes) {
+  model::LoadOptions load = CommonLoad(config);
   load.dir = config.model;
   load.tensor_parallel = config.tensor_parallel;
   load.max_context_tokens = config.max_context_tokens;
@@ -199,11 +201,11 @@ absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t availa
     load.warm_up_sequences = config.max_running;
     return load;
   }
-  ASSIGN_OR_RETURN(LoadEstimate estimate, EstimateLoad(load));
+  ASSIGN_OR_RETURN(model::LoadEstimate estimate, model::EstimateLoad(load));
   if (config.speculation == "draft") {
-    ASSIGN_OR_RETURN(const LoadOptions draft_load,
+    ASSIGN_OR_RETURN(const model::LoadOptions draft_load,
                      PlanDraftLoad(config, estimate.config.context_length));
-    ASSIGN_OR_RETURN(const LoadEstimate draft, EstimateLoad(draft_load));
+    ASSIGN_OR_RETURN(const model::LoadEstimate draft, model::EstimateLoad(draft_load));
     estimate.weight_bytes += draft.weight_bytes;
     estimate.scratch_bytes += draft.scratch_bytes;
     estimate.bytes_per_block += draft.bytes_per_block;
@@ -217,9 +219,9 @@ absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t availa
   const bool by_flags = config.kv_blocks > 0 || config.kv_cache_memory > 0;
   if (by_flags && blocks > left / block) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the KV cache would take ", FormatBytes(blocks * block), ", beside ",
-                     FormatBytes(fixed), " of weights and activations the container has ",
-                     FormatBytes(left), "; lower --kv_cache_memory or --kv_blocks"));
+        absl::StrCat("the KV cache would take ", common::FormatBytes(blocks * block), ", beside ",
+                     common::FormatBytes(fixed), " of weights and activations the container has ",
+                     common::FormatBytes(left), "; lower --kv_cache_memory or --kv_blocks"));
   }
   if (!by_flags) {
     // A tenth stays free for prompts, answers and what else the process needs.
@@ -228,18 +230,19 @@ absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t availa
     blocks = std::min(left / 10 * 9 / block, useful);
   }
   if (blocks < static_cast<uint64_t>(estimate.min_blocks)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("a KV cache of ", blocks, " blocks cannot hold one sequence of ",
-                     estimate.config.context_length, " tokens, which needs ", estimate.min_blocks,
-                     " blocks (", FormatBytes(static_cast<uint64_t>(estimate.min_blocks) * block),
-                     "); raise --kv_blocks or --kv_cache_memory, or lower --max_context_tokens"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a KV cache of ", blocks, " blocks cannot hold one sequence of ",
+        estimate.config.context_length, " tokens, which needs ", estimate.min_blocks, " blocks (",
+        common::FormatBytes(static_cast<uint64_t>(estimate.min_blocks) * block),
+        "); raise --kv_blocks or --kv_cache_memory, or lower --max_context_tokens"));
   }
   load.num_blocks = static_cast<int>(std::min<uint64_t>(blocks, kMaxInt));
   return load;
 }
 
-EngineOptions MakeEngineOptions(const WorkerConfig& config, const LoadedModel& model) {
-  EngineOptions options;
+engine::EngineOptions MakeEngineOptions(const WorkerConfig& config,
+                                        const model::LoadedModel& model) {
+  engine::EngineOptions options;
   options.num_blocks = model.num_blocks;
   options.block_size = model.block_size;
   options.vocab_size = model.config.vocab_size;
@@ -247,14 +250,14 @@ EngineOptions MakeEngineOptions(const WorkerConfig& config, const LoadedModel& m
   options.max_prefill_chunk = config.max_prefill_chunk;
   options.max_running = config.max_running;
   options.max_queued_tokens = config.max_queued_tokens;
-  if (config.speculation == "lookup") options.drafter = std::make_shared<PromptLookup>();
+  if (config.speculation == "lookup") options.drafter = std::make_shared<engine::PromptLookup>();
   options.max_drafts = config.max_draft_tokens;
   return options;
 }
 
-ServedModel DescribeModel(const WorkerConfig& config, const LoadedModel& model,
-                          const TextModel* text) {
-  ServedModel served;
+server::ServedModel DescribeModel(const WorkerConfig& config, const model::LoadedModel& model,
+                                  const text::TextModel* text) {
+  server::ServedModel served;
   served.name = config.model_name;
   served.architecture = model.config.architecture;
   served.worker = config.worker_name;
@@ -262,12 +265,12 @@ ServedModel DescribeModel(const WorkerConfig& config, const LoadedModel& model,
   served.vocab_size = model.config.vocab_size;
   served.num_parameters = static_cast<uint64_t>(model.num_parameters);
   served.weight_format = model.weight_format;
-  const std::vector<std::string> text_parts = {absl::StrCat(kTextVersion), text->tokenizer_digest(),
-                                               text->template_digest()};
+  const std::vector<std::string> text_parts = {absl::StrCat(text::kTextVersion),
+                                               text->tokenizer_digest(), text->template_digest()};
   // An empty one equals nothing, not even itself.
-  if (model.is_exact) served.fingerprint = MakeFingerprint(model.fingerprint, text_parts);
+  if (model.is_exact) served.fingerprint = model::MakeFingerprint(model.fingerprint, text_parts);
   served.tokenizer_fingerprint = text->tokenizer_digest();
-  const GenerationDefaults& d = model.config.defaults;
+  const model::GenerationDefaults& d = model.config.defaults;
   served.defaults.temperature = d.temperature;
   served.defaults.top_p = d.top_p;
   served.defaults.min_p = d.min_p;
@@ -275,8 +278,8 @@ ServedModel DescribeModel(const WorkerConfig& config, const LoadedModel& model,
   if (d.top_k.has_value()) served.defaults.top_k = static_cast<uint32_t>(*d.top_k);
   served.eos_ids = d.eos_token_ids;
   served.text = text;
-  FinishServedModel(served);
+  server::FinishServedModel(served);
   return served;
 }
 
-}  // namespace continuo
+}  // namespace continuo::worker

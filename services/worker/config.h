@@ -7,13 +7,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/common/span_exporter.h"
+#include "services/common/telemetry/span_exporter.h"
 #include "services/common/tls.h"
 #include "services/worker/engine/engine.h"
-#include "services/worker/model/loader.h"
-#include "services/worker/server/served_model.h"
+#include "services/worker/model/run/loader.h"
+#include "services/worker/server/session/served_model.h"
 
-namespace continuo {
+namespace continuo::worker {
 
 // What the flags of continuo-worker say; README.md lists them.
 struct WorkerConfig {
@@ -23,8 +23,8 @@ struct WorkerConfig {
   std::string device = "cpu";
   std::string listen = "0.0.0.0:50051";
   std::string metrics_listen = "0.0.0.0:9090";
-  TlsFiles tls;
-  SpanTarget spans;
+  common::TlsFiles tls;
+  common::SpanTarget spans;
   uint64_t max_receive_bytes = 32 << 20;
   uint64_t max_buffer_bytes = uint64_t{1} << 30;
   int max_streams_per_connection = 4096;
@@ -64,19 +64,20 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv);
 
 // How the flags ask for a model, be it the one that is served or a draft model; of the folder, the
 // KV cache, tensor parallelism and the context it says nothing.
-LoadOptions CommonLoad(const WorkerConfig& config);
+model::LoadOptions CommonLoad(const WorkerConfig& config);
 
 // What the loader is to do, KV blocks included: as many as the flags say, else as the container's
 // memory holds beside weights and activations, but no more than max_running sequences of the
 // whole context can fill. A draft model's weights, activations and blocks count, too.
 // ResourceExhausted where the flags ask for more than `available_bytes` hold, with both numbers.
-absl::StatusOr<LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t available_bytes);
+absl::StatusOr<model::LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t available_bytes);
 
 // Without the drafter of speculation=draft (draft_model.h).
-EngineOptions MakeEngineOptions(const WorkerConfig& config, const LoadedModel& model);
+engine::EngineOptions MakeEngineOptions(const WorkerConfig& config,
+                                        const model::LoadedModel& model);
 
 // `text` outlives the result.
-ServedModel DescribeModel(const WorkerConfig& config, const LoadedModel& model,
-                          const TextModel* text);
+server::ServedModel DescribeModel(const WorkerConfig& config, const model::LoadedModel& model,
+                                  const text::TextModel* text);
 
-}  // namespace continuo
+}  // namespace continuo::worker

@@ -14,8 +14,8 @@
 #include "continuo/v1/inference.grpc.pb.h"
 #include "continuo/v1/worker.grpc.pb.h"
 #include "services/common/error.h"
-#include "services/common/grpc_server.h"
-#include "services/common/grpc_status.h"
+#include "services/common/grpc/grpc_server.h"
+#include "services/common/grpc/grpc_status.h"
 
 namespace continuo::testing {
 
@@ -98,7 +98,7 @@ class FakeInference : public v1::InferenceService::Service {
         while (!gone()) mutex_.AwaitWithTimeout(absl::Condition(&never_), absl::Milliseconds(5));
         return grpc::Status::CANCELLED;
       }
-      return ToGrpcStatus(step.status);
+      return common::ToGrpcStatus(step.status);
     };
     uint32_t completion = 0;
     while (true) {

@@ -8,7 +8,7 @@
 
 #include "tests/testing/temp_folder.h"
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
@@ -133,4 +133,4 @@ TEST(ContainerHereTest, ThisMachineHasSomething) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::common

@@ -8,7 +8,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "services/common/utf8.h"
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 TEST(ErrorTest, CarriesAReason) {
@@ -104,4 +104,4 @@ TEST(Utf8Test, CharactersStayAndOtherBytesAreReplaced) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::common

@@ -9,7 +9,7 @@
 
 #include "services/common/version.h"
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 using ::testing::AllOf;
@@ -276,4 +276,4 @@ TEST(ValidateAddressTest, KnowsHostsPortsAndSockets) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::common

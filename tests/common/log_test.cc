@@ -20,7 +20,7 @@
 #include <grpc/support/log.h>
 #endif
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 using ::nlohmann::json;
@@ -130,4 +130,4 @@ TEST(LogTest, LinesOfGrpcAreJsonToo) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::common

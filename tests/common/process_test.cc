@@ -14,7 +14,7 @@
 
 #include "absl/synchronization/barrier.h"
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 int NumArenas() {
@@ -49,4 +49,4 @@ TEST(ProcessTest, ManyThreadsShareFewArenas) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::common

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <future>
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 TEST(ShutdownSignalTest, TellsWhichSignalCame) {
@@ -76,4 +76,4 @@ TEST(ShutdownSignalTest, TheSignalActsAgainAfterTheDestructor) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::common

@@ -17,10 +17,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "continuo/v1/inference.grpc.pb.h"
-#include "services/common/grpc_server.h"
+#include "services/common/grpc/grpc_server.h"
 #include "tests/testing/temp_folder.h"
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 using ::testing::HasSubstr;
@@ -259,4 +259,4 @@ TEST_F(TlsTest, WithoutFilesThereIsNoTls) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::common

@@ -9,7 +9,7 @@
 #include "continuo/v1/inference.pb.h"
 #include "services/common/error.h"
 
-namespace continuo {
+namespace continuo::common {
 namespace {
 
 TEST(WireCheckTest, NamesTheTextThatIsNotUtf8) {
@@ -51,7 +51,7 @@ WireCounts CountOnWire(const std::string& bytes, const google::protobuf::Descrip
   const auto count = [&](int piece) {
     google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()),
                                                  piece);
-    return continuo::CountOnWire(&input, type);
+    return common::CountOnWire(&input, type);
   };
   const WireCounts whole = count(-1), in_pieces = count(7);
   EXPECT_EQ(whole.values, in_pieces.values);
@@ -179,4 +179,4 @@ TEST(CountValuesTest, AnyBytesAreTaken) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::common

@@ -27,15 +27,15 @@
 
 #include "services/base/check.h"
 #include "services/common/wire_check.h"
-#include "services/gateway/received.h"
-#include "services/gateway/request_check.h"
-#include "services/gateway/route_hash.h"
+#include "services/gateway/relay/received.h"
+#include "services/gateway/requests/request_check.h"
+#include "services/gateway/routing/route_hash.h"
 #include "services/worker/engine/engine.h"
-#include "services/worker/model/loader.h"
-#include "services/worker/server/convert.h"
-#include "services/worker/server/generate_session.h"
-#include "services/worker/server/text_answers.h"
-#include "services/worker/server/validate.h"
+#include "services/worker/model/run/loader.h"
+#include "services/worker/server/session/convert.h"
+#include "services/worker/server/session/generate_session.h"
+#include "services/worker/server/session/text_answers.h"
+#include "services/worker/server/session/validate.h"
 #include "services/worker/text/utf8.h"
 #include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
@@ -51,9 +51,9 @@ constexpr uint32_t kMaxTokens = 12, kMaxSequencesRun = 4;
 // A step takes a millisecond.
 class ClockedExecutor : public ForwardingExecutor {
  public:
-  ClockedExecutor(Executor* executor, ManualClock* clock)
+  ClockedExecutor(model::Executor* executor, ManualClock* clock)
       : ForwardingExecutor(executor), clock_(clock) {}
-  absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override {
+  absl::Status Start(const model::StepPlan& plan, model::MaskFiller fill_mask) override {
     clock_->Advance(absl::Milliseconds(1));
     return ForwardingExecutor::Start(plan, fill_mask);
   }
@@ -63,12 +63,12 @@ class ClockedExecutor : public ForwardingExecutor {
 };
 
 // One answer on its way to a client that reads so many responses and then leaves; 0: all.
-class Stream : public ResponseWriter {
+class Stream : public server::ResponseWriter {
  public:
   explicit Stream(size_t leaves_after) : leaves_after_(leaves_after) {}
 
-  void Attach(std::shared_ptr<GenerateSession> session) { session_ = std::move(session); }
-  void OnEvent(RequestEvent event) {
+  void Attach(std::shared_ptr<server::GenerateSession> session) { session_ = std::move(session); }
+  void OnEvent(engine::RequestEvent event) {
     session_->OnEvent(std::move(event));
     Pump();
   }
@@ -93,7 +93,7 @@ class Stream : public ResponseWriter {
 
  private:
   const size_t leaves_after_;
-  std::shared_ptr<GenerateSession> session_;
+  std::shared_ptr<server::GenerateSession> session_;
   std::vector<v1::GenerateResponse> responses_;
   std::optional<absl::Status> status_;
   bool writing_ = false;
@@ -117,7 +117,7 @@ void JoinTo(const v1::GenerateResponse& response, Joined* joined) {
   for (const v1::Delta& delta : response.deltas()) {
     Joined::Sequence& sequence = joined->sequences[delta.index()];
     CONTINUO_CHECK(sequence.finish == 0);
-    CONTINUO_CHECK(IsUtf8(delta.text()));
+    CONTINUO_CHECK(text::IsUtf8(delta.text()));
     sequence.text += delta.text();
     sequence.ids.insert(sequence.ids.end(), delta.token_ids().begin(), delta.token_ids().end());
     for (const v1::TokenLogprob& l : delta.logprobs()) sequence.logprobs.push_back(l.logprob());
@@ -143,7 +143,8 @@ void CheckWhole(const v1::GenerateRequest& request, const Stream& stream) {
     return;
   }
   CONTINUO_CHECK(!responses.empty() && responses.front().has_accepted());
-  const size_t limit = request.output().collect() ? kMaxCollectedBytes : kMaxResponseBytes;
+  const size_t limit =
+      request.output().collect() ? server::kMaxCollectedBytes : server::kMaxResponseBytes;
   for (size_t i = 0; i < responses.size(); ++i) {
     CONTINUO_CHECK(responses[i].sequence() == responses[0].sequence() + i);
     CONTINUO_CHECK(responses[i].ByteSizeLong() <= limit);
@@ -163,13 +164,13 @@ class Worker {
                                       .num_heads = 2,
                                       .num_kv_heads = 1,
                                       .context_length = 64});
-      auto text = TextModel::Open(files.dir());
+      auto text = text::TextModel::Open(files.dir());
       CONTINUO_CHECK(text.ok());
       text_ = *std::move(text);
-      auto model = LoadExecutor({.dir = files.dir(),
-                                 .num_blocks = kNumBlocks,
-                                 .block_size = kBlockSize,
-                                 .max_batch_tokens = 64});
+      auto model = model::LoadExecutor({.dir = files.dir(),
+                                        .num_blocks = kNumBlocks,
+                                        .block_size = kBlockSize,
+                                        .max_batch_tokens = 64});
       CONTINUO_CHECK(model.ok());
       model_ = *std::move(model);
     }
@@ -181,7 +182,7 @@ class Worker {
     served_.tokenizer_fingerprint = "T";
     served_.eos_ids = model_.config.defaults.eos_token_ids;
     served_.text = text_.get();
-    FinishServedModel(served_);
+    server::FinishServedModel(served_);
     executor_ = std::make_unique<ClockedExecutor>(model_.executor.get(), &clock_);
 
     neighbour_.set_text("a neighbour says");
@@ -198,7 +199,7 @@ class Worker {
     CONTINUO_CHECK((*alone)->status().ok() && expected_.sequences[0].ids.size() == 4);
   }
 
-  const ServedModel& served() const { return served_; }
+  const server::ServedModel& served() const { return served_; }
   absl::Time now() const { return clock_.Now(); }
 
   void Generate(v1::GenerateRequest request, const uint8_t* control) {
@@ -208,18 +209,19 @@ class Worker {
     received.Begin(request.continuation().received());
     received.ToProto();
     // Whoever talks to a worker through a gateway gets the same refusals.
-    if (ValidateGenerate(request, served_).ok()) CONTINUO_CHECK(at_gateway.ok());
+    if (server::ValidateGenerate(request, served_).ok()) CONTINUO_CHECK(at_gateway.ok());
 
     // Less of the same, so that an execution is short.
     v1::Sampling& sampling = *request.mutable_sampling();
-    if (sampling.num_sequences() > kMaxSequencesRun && sampling.num_sequences() <= kMaxSequences) {
+    if (sampling.num_sequences() > kMaxSequencesRun &&
+        sampling.num_sequences() <= server::kMaxSequences) {
       sampling.set_num_sequences(kMaxSequencesRun);
     }
     v1::Stopping& stopping = *request.mutable_stopping();
     if (!stopping.has_max_tokens() || stopping.max_tokens() > kMaxTokens) {
       stopping.set_max_tokens(std::max(kMaxTokens, std::min(stopping.min_tokens(), 64u)));
     }
-    CallInfo call = CallOf("hostile");
+    server::CallInfo call = CallOf("hostile");
     if (control[3] > 0) call.deadline = clock_.Now() + absl::Milliseconds(control[3]);
     call.is_move = (control[3] & 1) != 0;
 
@@ -250,8 +252,8 @@ class Worker {
  private:
   using Follow = std::function<void(const Stream&)>;
 
-  static CallInfo CallOf(const char* tenant) {
-    CallInfo call;
+  static server::CallInfo CallOf(const char* tenant) {
+    server::CallInfo call;
     call.tenant = tenant;
     call.random = [] { return uint64_t{77} << 11; };
     return call;
@@ -259,36 +261,38 @@ class Worker {
 
   // A fresh engine over the same model.
   void Begin() {
-    engine_ = std::make_unique<Engine>(EngineOptions{.num_blocks = kNumBlocks,
-                                                     .block_size = kBlockSize,
-                                                     .vocab_size = served_.vocab_size,
-                                                     .max_batch_tokens = 48,
-                                                     .max_prefill_chunk = 16,
-                                                     .max_running = 6,
-                                                     .calibrate = false},
-                                       executor_.get(), &clock_, &metrics_);
+    engine_ =
+        std::make_unique<engine::Engine>(engine::EngineOptions{.num_blocks = kNumBlocks,
+                                                               .block_size = kBlockSize,
+                                                               .vocab_size = served_.vocab_size,
+                                                               .max_batch_tokens = 48,
+                                                               .max_prefill_chunk = 16,
+                                                               .max_running = 6,
+                                                               .calibrate = false},
+                                         executor_.get(), &clock_, &metrics_);
     num_open_ = 0;
   }
 
   // Until everything submitted has ended, on this thread.
   void Run() {
     CONTINUO_CHECK(engine_->Run().ok());
-    const EngineLoad load = engine_->Load();
+    const engine::EngineLoad load = engine_->Load();
     CONTINUO_CHECK(load.used_blocks == 0 && load.running == 0 && load.waiting == 0);
   }
 
   // `follow` is called at its end.
-  absl::StatusOr<std::shared_ptr<Stream>> Submit(const v1::GenerateRequest& request, CallInfo call,
-                                                 size_t leaves_after, Follow follow) {
+  absl::StatusOr<std::shared_ptr<Stream>> Submit(const v1::GenerateRequest& request,
+                                                 server::CallInfo call, size_t leaves_after,
+                                                 Follow follow) {
     call.now = clock_.Now();
     absl::StatusOr<Generation> generation =
-        PrepareGeneration(request, call, served_, SaltKey(call.random));
+        server::PrepareGeneration(request, call, served_, server::SaltKey(call.random));
     if (!generation.ok()) return generation.status();
-    const RequestId id = next_id_++;
+    const engine::RequestId id = next_id_++;
     generation->request.id = id;
     auto stream = std::make_shared<Stream>(leaves_after);
-    Engine* const engine = engine_.get();
-    auto session = GenerateSession::Create(
+    engine::Engine* const engine = engine_.get();
+    auto session = server::GenerateSession::Create(
         *generation, stream.get(),
         {.finish_sequence = [=](int index) { engine->FinishSequence(id, index); },
          .cancel = [=](absl::Status why) { engine->Cancel(id, std::move(why)); },
@@ -303,7 +307,7 @@ class Worker {
     }
     const absl::Status submitted =
         engine->Submit(std::move(generation->request),
-                       [this, stream, follow = std::move(follow)](RequestEvent event) {
+                       [this, stream, follow = std::move(follow)](engine::RequestEvent event) {
                          const bool ended = event.ended.has_value();
                          stream->OnEvent(std::move(event));
                          if (!ended) return;
@@ -361,14 +365,14 @@ class Worker {
   }
 
   ManualClock clock_;
-  std::unique_ptr<TextModel> text_;
-  LoadedModel model_;
-  ServedModel served_;
-  std::unique_ptr<Executor> executor_;
-  EngineMetrics metrics_;
-  WorkPool pool_{0};
-  std::unique_ptr<Engine> engine_;
-  RequestId next_id_ = 1;
+  std::unique_ptr<text::TextModel> text_;
+  model::LoadedModel model_;
+  server::ServedModel served_;
+  std::unique_ptr<model::Executor> executor_;
+  engine::EngineMetrics metrics_;
+  server::WorkPool pool_{0};
+  std::unique_ptr<engine::Engine> engine_;
+  engine::RequestId next_id_ = 1;
   int num_open_ = 0;
   v1::GenerateRequest neighbour_;
   Joined expected_;
@@ -390,9 +394,9 @@ void Receive(const v1::GenerateResponse& response) {
   if (received.Add(next).ok()) received.ToProto();
 }
 
-WireCounts Count(std::string_view bytes, const google::protobuf::Descriptor& type) {
+common::WireCounts Count(std::string_view bytes, const google::protobuf::Descriptor& type) {
   google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()));
-  return CountOnWire(&input, type);
+  return common::CountOnWire(&input, type);
 }
 
 // What a parser makes of the bytes was counted before.
@@ -400,8 +404,8 @@ template <typename T>
 std::optional<T> Parse(std::string_view bytes) {
   T message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return std::nullopt;
-  const WireCounts before = Count(bytes, *T::descriptor());
-  const WireCounts parsed = Count(message.SerializeAsString(), *T::descriptor());
+  const common::WireCounts before = Count(bytes, *T::descriptor());
+  const common::WireCounts parsed = Count(message.SerializeAsString(), *T::descriptor());
   CONTINUO_CHECK(before.values >= parsed.values && before.numbers >= parsed.numbers);
   return message;
 }
@@ -429,14 +433,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 6:
       if (const auto request = Parse<v1::TokenizeRequest>(bytes)) {
-        const auto answer = AnswerTokenize(*request, worker.now(), worker.served());
-        CONTINUO_CHECK(!answer.ok() || IsUtf8(answer->rendered_prompt()));
+        const auto answer = server::AnswerTokenize(*request, worker.now(), worker.served());
+        CONTINUO_CHECK(!answer.ok() || text::IsUtf8(answer->rendered_prompt()));
       }
       break;
     case 7:
       if (const auto request = Parse<v1::DetokenizeRequest>(bytes)) {
-        const auto answer = AnswerDetokenize(*request, worker.served());
-        CONTINUO_CHECK(!answer.ok() || IsUtf8(answer->text()));
+        const auto answer = server::AnswerDetokenize(*request, worker.served());
+        CONTINUO_CHECK(!answer.ok() || text::IsUtf8(answer->text()));
       }
       break;
     default:

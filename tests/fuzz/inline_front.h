@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "services/gateway/generate_front.h"
-#include "services/gateway/request_check.h"
-#include "services/gateway/router.h"
-#include "services/gateway/stream_relay.h"
-#include "services/gateway/timer.h"
+#include "services/gateway/relay/generate_front.h"
+#include "services/gateway/relay/stream_relay.h"
+#include "services/gateway/relay/timer.h"
+#include "services/gateway/requests/request_check.h"
+#include "services/gateway/routing/router.h"
 #include "tests/gateway/serving_worker.h"
 #include "tests/testing/fake_generation.h"
 #include "tests/testing/manual_clock.h"

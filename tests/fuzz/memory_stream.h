@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "services/base/check.h"
-#include "services/gateway/openai/byte_stream.h"
+#include "services/gateway/openai/http/byte_stream.h"
 
 namespace continuo::gateway::openai {
 

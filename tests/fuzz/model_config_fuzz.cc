@@ -6,27 +6,27 @@
 #include <string_view>
 
 #include "services/base/check.h"
-#include "services/worker/model/config.h"
-#include "services/worker/model/fingerprint.h"
-#include "services/worker/model/rope.h"
+#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/checkpoint/fingerprint.h"
+#include "services/worker/model/network/rope.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const size_t cut = text.find('\0');
   const std::string_view generation =
       cut == std::string_view::npos ? std::string_view() : text.substr(cut + 1);
-  const auto config = continuo::ParseModelConfig(text.substr(0, cut), generation);
+  const auto config = continuo::model::ParseModelConfig(text.substr(0, cut), generation);
   if (!config.ok()) return 0;
   CONTINUO_CHECK(config->num_heads % config->num_kv_heads == 0);
   CONTINUO_CHECK(config->windows.size() == static_cast<size_t>(config->num_layers));
-  CONTINUO_CHECK(continuo::NumParameters(*config) > 0);
+  CONTINUO_CHECK(continuo::model::NumParameters(*config) > 0);
   for (const float frequency :
-       continuo::RopeFrequencies(config->rope, config->rotary_dim, config->context_length)) {
+       continuo::model::RopeFrequencies(config->rope, config->rotary_dim, config->context_length)) {
     CONTINUO_CHECK(frequency >= 0 && frequency <= 1);
   }
   for (const int32_t id : config->defaults.eos_token_ids) {
     CONTINUO_CHECK(id >= 0 && id < config->vocab_size);
   }
-  continuo::ConfigSummary(*config);
+  continuo::model::ConfigSummary(*config);
   return 0;
 }

@@ -40,11 +40,11 @@ absl::Status FailureOf(int kind) {
     case 1:
       return absl::UnavailableError("the connection is reset");
     case 2:
-      return WithReason(absl::UnavailableError("draining"), kReasonDraining);
+      return common::WithReason(absl::UnavailableError("draining"), common::kReasonDraining);
     case 3:
       return absl::InternalError("something of the inside");
     case 4:
-      return WithRetryInfo(absl::ResourceExhaustedError("full"), absl::Seconds(3));
+      return common::WithRetryInfo(absl::ResourceExhaustedError("full"), absl::Seconds(3));
     case 5:
       return absl::FailedPreconditionError("no");
     case 6:

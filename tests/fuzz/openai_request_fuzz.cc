@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_join.h"
 #include "services/base/check.h"
-#include "services/gateway/openai/error_json.h"
-#include "services/gateway/openai/request_json.h"
-#include "services/gateway/openai/response_json.h"
+#include "services/gateway/openai/json/error_json.h"
+#include "services/gateway/openai/json/request_json.h"
+#include "services/gateway/openai/json/response_json.h"
 
 using continuo::gateway::openai::Answer;
 using continuo::gateway::openai::Endpoint;

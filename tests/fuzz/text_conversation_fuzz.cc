@@ -92,8 +92,8 @@ std::string TokenizerJson() {
       .dump();
 }
 
-std::unique_ptr<continuo::TextModel> Model(std::string_view chat_template) {
-  auto model = continuo::TextModel::FromBuffers(
+std::unique_ptr<continuo::text::TextModel> Model(std::string_view chat_template) {
+  auto model = continuo::text::TextModel::FromBuffers(
       {.tokenizer_json = TokenizerJson(),
        .tokenizer_config_json = R"({"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"})",
        .chat_template = chat_template});
@@ -103,10 +103,10 @@ std::unique_ptr<continuo::TextModel> Model(std::string_view chat_template) {
 }
 
 // One more than there are templates.
-const continuo::TextModel& ModelOf(size_t number) {
+const continuo::text::TextModel& ModelOf(size_t number) {
   static const auto* const kModels = [] {
     auto* const models =
-        new std::array<std::unique_ptr<continuo::TextModel>, kTemplates.size() + 1>;
+        new std::array<std::unique_ptr<continuo::text::TextModel>, kTemplates.size() + 1>;
     for (size_t i = 0; i < models->size(); ++i) {
       (*models)[i] = Model(kTemplates[i % kTemplates.size()]);
     }
@@ -126,15 +126,15 @@ void CheckRefusal(const absl::Status& status) {
   CONTINUO_CHECK(status.code() == absl::StatusCode::kInvalidArgument && !status.message().empty());
 }
 
-void CheckEncoding(const continuo::TextModel& model, std::string_view text) {
+void CheckEncoding(const continuo::text::TextModel& model, std::string_view text) {
   const auto ids = model.Encode(text, /*add_special=*/true);
   if (!ids.ok()) return CheckRefusal(ids.status());
   const auto decoded = model.Decode(*ids, /*keep_special=*/true);
   CONTINUO_CHECK(decoded.ok() && *decoded == text);
 }
 
-std::string RenderNeighbours(const continuo::TextModel& model) {
-  continuo::ChatPrompt prompt;
+std::string RenderNeighbours(const continuo::text::TextModel& model) {
+  continuo::text::ChatPrompt prompt;
   prompt.messages = {{.role = "system", .content = "Be brief."},
                      {.role = "user", .content = "2 < 3 'é' \"😀\"?", .name = "a"},
                      {.role = "assistant", .content = " yes ", .reasoning = "sure"}};
@@ -150,28 +150,28 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   constexpr size_t kNumKinds = kTemplates.size() + 1;
   const size_t kind = (data[0] & 0x7f) % kNumKinds;
-  const continuo::TextModel& model = ModelOf(kind);
+  const continuo::text::TextModel& model = ModelOf(kind);
   std::string_view rest(reinterpret_cast<const char*>(data + 2), size - 2);
   if (kind == kTemplates.size()) {
     CheckEncoding(model, rest);
     return 0;
   }
 
-  continuo::ChatPrompt prompt;
+  continuo::text::ChatPrompt prompt;
   prompt.continue_final_message = (data[0] & 0x80) != 0;
   const int64_t now = int64_t{1} << (data[1] % 63);
   prompt.now_seconds = data[1] >= 128 ? -now : now;
   prompt.template_arguments = Take(&rest, '\x1e');
   while (!rest.empty()) {
     std::string_view message = Take(&rest, '\x1e');
-    continuo::ChatMessage& m = prompt.messages.emplace_back();
+    continuo::text::ChatMessage& m = prompt.messages.emplace_back();
     for (std::string* const part : {&m.role, &m.content, &m.reasoning, &m.tool_call_id, &m.name}) {
       *part = Take(&message, '\x1f');
     }
   }
   const auto text = model.RenderChat(prompt);
   if (text.ok()) {
-    CONTINUO_CHECK(continuo::IsUtf8(*text));
+    CONTINUO_CHECK(continuo::text::IsUtf8(*text));
     CheckEncoding(model, *text);
   } else {
     CheckRefusal(text.status());

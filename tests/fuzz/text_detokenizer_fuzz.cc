@@ -15,7 +15,7 @@
 namespace {
 
 // One token for each byte.
-const continuo::TextModel& Model() {
+const continuo::text::TextModel& Model() {
   static const auto* const kModel = [] {
     std::string vocab;
     for (int byte = 0; byte < 256; ++byte) {
@@ -27,7 +27,7 @@ const continuo::TextModel& Model() {
         "decoder": {"type": "ByteFallback"},
         "model": {"type": "WordLevel", "unk_token": "<0x00>", "vocab": {)" +
                              vocab + "}}}";
-    auto model = continuo::TextModel::FromBuffers({.tokenizer_json = json});
+    auto model = continuo::text::TextModel::FromBuffers({.tokenizer_json = json});
     CONTINUO_CHECK(model.ok());
     return model->release();
   }();
@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::string> stops;
   for (int n = head & 3; n > 0 && !rest.empty(); --n) {
     const std::string_view stop = take(static_cast<uint8_t>(take(1)[0]) % 8);
-    if (!stop.empty() && continuo::IsUtf8(stop)) stops.emplace_back(stop);
+    if (!stop.empty() && continuo::text::IsUtf8(stop)) stops.emplace_back(stop);
   }
   const bool include_stop = (head & 4) != 0;
   const size_t min_tokens = head >> 4;
@@ -55,15 +55,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<int32_t> ids;
   for (const char c : rest) ids.push_back(static_cast<uint8_t>(c));
   const std::string whole = Model().Decode(ids, false).value();
-  CONTINUO_CHECK(continuo::IsUtf8(whole));
+  CONTINUO_CHECK(continuo::text::IsUtf8(whole));
 
-  continuo::Detokenizer detokenizer(&Model(), stops, include_stop);
+  continuo::text::Detokenizer detokenizer(&Model(), stops, include_stop);
   std::string text;
   for (size_t i = 0; i < ids.size(); ++i) {
-    continuo::Detokenizer copy = detokenizer;
+    continuo::text::Detokenizer copy = detokenizer;
     const auto piece = detokenizer.Push(ids[i], i >= min_tokens);
     CONTINUO_CHECK(copy.Push(ids[i], i >= min_tokens).text == piece.text);
-    CONTINUO_CHECK(continuo::IsUtf8(piece.text));
+    CONTINUO_CHECK(continuo::text::IsUtf8(piece.text));
     text += piece.text;
     if (piece.matched_stop >= 0) {
       const std::string& stop = stops[piece.matched_stop];

@@ -12,7 +12,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const size_t split = bytes.find('\0');
-  const auto model = continuo::TextModel::FromBuffers(
+  const auto model = continuo::text::TextModel::FromBuffers(
       {.tokenizer_json = R"({"version": "1.0", "added_tokens": [],
            "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}})",
        .tokenizer_config_json = R"({"bos_token": "<s>", "eos_token": "</s>"})",
@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   static int64_t num_runs = 0;
   ++num_runs;
-  continuo::ChatPrompt prompt;
+  continuo::text::ChatPrompt prompt;
   prompt.messages = {{.role = "system", .content = "Be brief."},
                      {.role = "user", .content = "2 < 3 'é' \"😀\"?"},
                      {.role = "assistant", .content = " yes ", .reasoning = "sure"}};
@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CONTINUO_CHECK(first.ok() || first.status().code() == absl::StatusCode::kInvalidArgument ||
                    first.status().code() == absl::StatusCode::kFailedPrecondition);
     if (!first.ok()) break;
-    CONTINUO_CHECK(continuo::IsUtf8(*first));
+    CONTINUO_CHECK(continuo::text::IsUtf8(*first));
     if (num_runs % 8 != 0) continue;
     const auto second = (*model)->RenderChat(prompt);
     CONTINUO_CHECK(second.ok() && *first == *second);

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "continuo/v1/inference.grpc.pb.h"
-#include "services/common/grpc_status.h"
+#include "services/common/grpc/grpc_status.h"
 #include "services/gateway/gateway.h"
 #include "tests/testing/fake_worker.h"
 #include "tests/testing/temp_folder.h"
@@ -48,7 +48,7 @@ class GatewayAuthTest : public ::testing::Test {
     v1::GenerateResponse response;
     while (reader->Read(&response)) {
     }
-    return FromGrpcStatus(reader->Finish()).code();
+    return common::FromGrpcStatus(reader->Finish()).code();
   }
 
   FakeWorker worker_;

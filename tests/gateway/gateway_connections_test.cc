@@ -81,7 +81,7 @@ TEST_F(GatewayTest, AGatewayThatIsAboutToDrainServesAndSaysSo) {
   EXPECT_TRUE(connection_ends());
   ExpectUndisturbed(Generate(Request()), Request());
   gateway_->BeginDrain();
-  EXPECT_EQ(ReasonOf(Generate(Request()).status), kReasonContinue);
+  EXPECT_EQ(common::ReasonOf(Generate(Request()).status), common::kReasonContinue);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "continuo/v1/inference.grpc.pb.h"
-#include "services/common/grpc_status.h"
+#include "services/common/grpc/grpc_status.h"
 #include "services/gateway/gateway.h"
 #include "tests/testing/fake_worker.h"
 
@@ -96,7 +96,7 @@ class GatewayTest : public ::testing::Test {
       answer.responses.push_back(response);
       if (on_response) on_response(static_cast<int>(answer.responses.size()));
     }
-    answer.status = FromGrpcStatus(reader->Finish());
+    answer.status = common::FromGrpcStatus(reader->Finish());
     return answer;
   }
   // A call with one request and at most one response, as bytes.

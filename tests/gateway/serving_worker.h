@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "absl/time/time.h"
-#include "services/gateway/router.h"
-#include "services/gateway/stream_relay.h"
+#include "services/gateway/relay/stream_relay.h"
+#include "services/gateway/routing/router.h"
 
 namespace continuo::gateway {
 

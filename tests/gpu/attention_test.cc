@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/gpu/backend_fixture.h"
 #include "tests/gpu/model_sizes.h"
-#include "tests/kernels/cuda/attention_cases.h"
+#include "tests/kernels/cuda/cases/attention_cases.h"
 
 namespace continuo::testing {
 namespace {
@@ -16,7 +16,9 @@ namespace {
 // Of a sequence's rows so many are compared where they are many.
 constexpr int64_t kChecked = 48;
 
-AttentionParams HeadsOf(const ModelSizes& m) { return Heads(m.heads, m.kv_heads, kHeadDim); }
+kernels::AttentionParams HeadsOf(const ModelSizes& m) {
+  return Heads(m.heads, m.kv_heads, kHeadDim);
+}
 
 // Of the models, and sizes of head in use, with windows and blocks of several sizes.
 template <typename Check>
@@ -38,23 +40,24 @@ void WithHeads(Check check) {
   }
 }
 
-AttentionParams Capped() {
-  AttentionParams capped = Heads(8, 4, 256, 70);
+kernels::AttentionParams Capped() {
+  kernels::AttentionParams capped = Heads(8, 4, 256, 70);
   capped.softcap = 5;
   return capped;
 }
 
-void CheckHeads(Backend& b) {
-  WithHeads([&](const AttentionParams& params, int64_t block_size) {
-    for (const DType type : kNumbers) {
+void CheckHeads(kernels::Backend& b) {
+  WithHeads([&](const kernels::AttentionParams& params, int64_t block_size) {
+    for (const kernels::DType type : kNumbers) {
       CheckAttention(b, {{1, 1}, {5, 5}, {129, 3}, {700, 137}}, params, type, block_size,
                      std::nullopt, kChecked);
       CheckAttention(b, {{1500, 1}, {7, 1}, {64, 1}}, params, type, block_size);
     }
-    CheckAttention(b, {{200, 7}, {1, 1}}, params, DType::kF32, block_size);
-    CheckAttention(b, {{200, 7}, {1, 1}}, params, DType::kF32, block_size, DType::kF8);
+    CheckAttention(b, {{200, 7}, {1, 1}}, params, kernels::DType::kF32, block_size);
+    CheckAttention(b, {{200, 7}, {1, 1}}, params, kernels::DType::kF32, block_size,
+                   kernels::DType::kF8);
   });
-  for (const DType type : kNumbers) {
+  for (const kernels::DType type : kNumbers) {
     CheckAttention(b, {{130, 40}, {1090, 1}}, Capped(), type, 16);
   }
 }
@@ -66,8 +69,8 @@ TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSaysWhereDeterministic) {
   CheckHeads(b());
 }
 
-void CheckHeadsOverBytes(Backend& b) {
-  WithHeads([&](const AttentionParams& params, int64_t block_size) {
+void CheckHeadsOverBytes(kernels::Backend& b) {
+  WithHeads([&](const kernels::AttentionParams& params, int64_t block_size) {
     CheckAttentionOverBytes(b, {{1, 1}, {5, 5}, {129, 3}, {700, 137}}, params, {block_size},
                             kChecked);
     CheckAttentionOverBytes(b, {{1500, 1}, {7, 1}, {64, 1}}, params, {block_size});
@@ -83,18 +86,18 @@ TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSaysOverBytesWhereDeterministi
 }
 
 // A step of 64 sequences, without and with a prompt beside them.
-void CheckManySequences(Backend& b) {
+void CheckManySequences(kernels::Backend& b) {
   std::vector<PagedCase::Sequence> sequences;
   for (int i = 0; i < 64; ++i) sequences.push_back({1 + i * 61 % 800, 1});
   for (const ModelSizes& m : kModels) {
     SCOPED_TRACE(m.name);
-    for (const DType type : kNumbers) CheckAttention(b, sequences, HeadsOf(m), type, 16);
+    for (const kernels::DType type : kNumbers) CheckAttention(b, sequences, HeadsOf(m), type, 16);
     CheckAttentionOverBytes(b, sequences, HeadsOf(m), {16});
   }
   sequences.push_back({900, 300});
   for (const ModelSizes& m : kModels) {
     SCOPED_TRACE(m.name);
-    CheckAttention(b, sequences, HeadsOf(m), DType::kBF16, 16, std::nullopt, kChecked);
+    CheckAttention(b, sequences, HeadsOf(m), kernels::DType::kBF16, 16, std::nullopt, kChecked);
   }
 }
 
@@ -108,15 +111,15 @@ TEST_F(GpuBackendTest, AttentionIsRightOfManySequencesWhereDeterministic) {
 // So many positions of one sequence beside a short one.
 constexpr int64_t kLong = 32768;
 
-void CheckLong(Backend& b, int64_t rows, int64_t most_checked) {
+void CheckLong(kernels::Backend& b, int64_t rows, int64_t most_checked) {
   for (const ModelSizes& m : kModels) {
     SCOPED_TRACE(m.name);
     const std::vector<PagedCase::Sequence> sequences = {{kLong, rows}, {37, 1}};
-    for (const DType type : kNumbers) {
+    for (const kernels::DType type : kNumbers) {
       CheckAttention(b, sequences, HeadsOf(m), type, 16, std::nullopt, most_checked);
     }
-    for (const DType kept : {DType::kI8, DType::kF8}) {
-      CheckAttention(b, sequences, HeadsOf(m), DType::kBF16, 16, kept, most_checked);
+    for (const kernels::DType kept : {kernels::DType::kI8, kernels::DType::kF8}) {
+      CheckAttention(b, sequences, HeadsOf(m), kernels::DType::kBF16, 16, kept, most_checked);
     }
   }
 }
@@ -142,7 +145,7 @@ TEST_F(GpuBackendTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
   CheckPromptAttention(b());
   for (const ModelSizes& m : kModels) {
     SCOPED_TRACE(m.name);
-    for (const DType type : kNumbers) {
+    for (const kernels::DType type : kNumbers) {
       CheckAttention(b(), {{700, 700}, {2000, 130}}, HeadsOf(m), type, 16, std::nullopt, kChecked);
       CheckAttention(b(), {{kPrompt, kPrompt}}, HeadsOf(m), type, 16, std::nullopt, kChecked);
       CheckAttention(b(), {{9000, 300}}, HeadsOf(m), type, 16, std::nullopt, /*most_checked=*/12);
@@ -153,14 +156,14 @@ TEST_F(GpuBackendTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
 TEST_F(GpuBackendTest, StrangeKeysAndValuesReachTheRowsThatSeeThemAlone) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    for (const DType type : kNumbers) CheckStrangeKeysAndValues(b(), type);
+    for (const kernels::DType type : kNumbers) CheckStrangeKeysAndValues(b(), type);
   }
 }
 
 TEST_F(GpuBackendTest, EveryByteOfTheCacheStandsForItsNumber) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    for (const DType type : kNumbers) {
+    for (const kernels::DType type : kNumbers) {
       for (const float scale : {1.0f, 0x1.02p-20f}) CheckEveryByte(b(), type, scale);
     }
   }

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/runtime/device.h"
 #include "tests/kernels/host_tensor.h"
 
 namespace continuo::testing {
@@ -21,24 +21,24 @@ class GpuBackendTest : public ::testing::Test {
     if (backend_ == nullptr) GTEST_SKIP() << "skipped: no device: " << why_;
   }
   void Make(bool deterministic) {
-    auto backend = MakeBackend({.device = "cuda:0", .deterministic = deterministic});
+    auto backend = kernels::MakeBackend({.device = "cuda:0", .deterministic = deterministic});
     why_ = backend.status();
     backend_ = backend.ok() ? *std::move(backend) : nullptr;
   }
   // Of that device, otherwise as told.
-  void MakeWith(cuda::CudaBackendOptions options) {
-    const auto devices = cuda::FindDevices(std::array{0});
+  void MakeWith(kernels::cuda::CudaBackendOptions options) {
+    const auto devices = kernels::cuda::FindDevices(std::array{0});
     CONTINUO_CHECK(devices.ok());
     options.device = devices->front();
-    auto backend = cuda::CudaBackend::Make(options);
+    auto backend = kernels::cuda::CudaBackend::Make(options);
     CONTINUO_CHECK(backend.ok());
     backend_ = *std::move(backend);
   }
-  Backend& b() { return *backend_; }
+  kernels::Backend& b() { return *backend_; }
 
   absl::Status why_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Backend> cpu_ = MakeCpu("auto");
+  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<kernels::Backend> cpu_ = MakeCpu("auto");
 };
 
 }  // namespace continuo::testing

@@ -11,9 +11,9 @@
 #include "gtest/gtest.h"
 #include "tests/gpu/backend_fixture.h"
 #include "tests/gpu/model_sizes.h"
-#include "tests/kernels/cuda/backend_cases.h"
-#include "tests/kernels/cuda/kv_cases.h"
-#include "tests/kernels/cuda/sampling_cases.h"
+#include "tests/kernels/cuda/cases/backend_cases.h"
+#include "tests/kernels/cuda/cases/kv_cases.h"
+#include "tests/kernels/cuda/cases/sampling_cases.h"
 
 namespace continuo::testing {
 namespace {

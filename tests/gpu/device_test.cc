@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The libraries that were linked, and the machine's devices.
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/runtime/device.h"
 
 #include <iostream>
 #include <string>
@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "nccl.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 using ::testing::AnyOf;
@@ -46,4 +46,4 @@ TEST(DeviceTest, IsDescribedOrItsAbsenceIsSaid) {
 }
 
 }  // namespace
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

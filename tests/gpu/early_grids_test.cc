@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that are started while the ones before them end (kernels/cuda/README.md, "Grids that
 // begin early"): that they are, and that no bit depends on it.
-#include "kernels/cuda/early_grids.h"
+#include "kernels/cuda/runtime/early_grids.h"
 
 #include <array>
 #include <cstring>
@@ -11,29 +11,29 @@
 #include "cuda_runtime_api.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/device.h"
-#include "tests/kernels/cuda/backend_cases.h"
+#include "kernels/cuda/runtime/device.h"
+#include "tests/kernels/cuda/cases/backend_cases.h"
 
 namespace continuo::testing {
 namespace {
 
-using cuda::AllowEarlyGrids;
+using kernels::cuda::AllowEarlyGrids;
 
 class EarlyGridsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto devices = cuda::FindDevices(std::array{0});
+    const auto devices = kernels::cuda::FindDevices(std::array{0});
     if (!devices.ok()) GTEST_SKIP() << "skipped: no device: " << devices.status();
-    auto backend = cuda::CudaBackend::Make({.device = devices->front(), .few_rows = true});
+    auto backend = kernels::cuda::CudaBackend::Make({.device = devices->front(), .few_rows = true});
     ASSERT_TRUE(backend.ok()) << backend.status();
     backend_ = *std::move(backend);
     cudaDeviceProp properties = {};
     ASSERT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
     can_be_early_ = properties.major >= 9;
   }
-  void TearDown() override { AllowEarlyGrids(true); }
+  void TearDown() override { kernels::cuda::AllowEarlyGrids(true); }
 
-  cuda::CudaBackend& b() { return *backend_; }
+  kernels::cuda::CudaBackend& b() { return *backend_; }
 
   // What is enqueued meanwhile, as a graph.
   template <typename Work>
@@ -45,7 +45,7 @@ class EarlyGridsTest : public ::testing::Test {
     return graph;
   }
 
-  std::unique_ptr<cuda::CudaBackend> backend_;
+  std::unique_ptr<kernels::cuda::CudaBackend> backend_;
   bool can_be_early_ = false;
 };
 
@@ -60,11 +60,11 @@ std::vector<cudaGraphEdgeData> EdgesOf(cudaGraph_t graph) {
 
 TEST_F(EarlyGridsTest, EdgesBetweenKernelsInGraphsAreProgrammaticWhereAllowed) {
   Random random(70);
-  const HostTensor x = HostTensor::Of(DType::kBF16, 3, 64, random);
-  const DeviceTensor in(b(), x), gain(b(), HostTensor::Of(DType::kF32, 1, 64, random)),
+  const HostTensor x = HostTensor::Of(kernels::DType::kBF16, 3, 64, random);
+  const DeviceTensor in(b(), x), gain(b(), HostTensor::Of(kernels::DType::kF32, 1, 64, random)),
       middle(b(), x), out(b(), x);
   for (const bool allowed : {true, false}) {
-    AllowEarlyGrids(allowed);
+    kernels::cuda::AllowEarlyGrids(allowed);
     const cudaGraph_t graph = Capture([&] {
       b().RmsNorm(middle, in, gain, 1e-5f);
       b().RmsNorm(out, middle, gain, 1e-5f);
@@ -84,22 +84,23 @@ TEST_F(EarlyGridsTest, ChainsHaveTheSameBitsEarlyAndLateInGraphsAndWithout) {
   constexpr int kRounds = 100;
   for (const int64_t rows : {1, 16, 17}) {
     Random random(71);
-    const HostTensor x = HostTensor::Of(DType::kBF16, rows, kK, random);
-    const DeviceTensor in(b(), x), gain(b(), HostTensor::Of(DType::kF32, 1, kK, random)),
-        up(b(), HostTensor::Of(DType::kBF16, kK, kK, random)),
-        gate(b(), HostTensor::Of(DType::kBF16, kK, kK, random)), residual(b(), x), normed(b(), x),
-        first(b(), x), second(b(), x), sum(b(), HostTensor::Poisoned(DType::kF32, rows, kK));
-    const Tensor none;
+    const HostTensor x = HostTensor::Of(kernels::DType::kBF16, rows, kK, random);
+    const DeviceTensor in(b(), x), gain(b(), HostTensor::Of(kernels::DType::kF32, 1, kK, random)),
+        up(b(), HostTensor::Of(kernels::DType::kBF16, kK, kK, random)),
+        gate(b(), HostTensor::Of(kernels::DType::kBF16, kK, kK, random)), residual(b(), x),
+        normed(b(), x), first(b(), x), second(b(), x),
+        sum(b(), HostTensor::Poisoned(kernels::DType::kF32, rows, kK));
+    const kernels::Tensor none;
     const auto chain = [&] {
-      const Tensor to = residual, from = in, sums = sum;
+      const kernels::Tensor to = residual, from = in, sums = sum;
       EXPECT_EQ(
           cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDeviceToDevice, b().stream()),
           cudaSuccess);
       EXPECT_EQ(cudaMemsetAsync(sums.data, 0, sums.bytes(), b().stream()), cudaSuccess);
       for (int layer = 0; layer < 4; ++layer) {
         b().AddSumNorm(normed, residual, sum, none, gain, 1e-5f);
-        const std::array products = {Product{first, gate.weight(), none},
-                                     Product{second, up.weight(), none}};
+        const std::array products = {kernels::Product{first, gate.weight(), none},
+                                     kernels::Product{second, up.weight(), none}};
         b().MatMuls(normed, products);
         b().SiluMul(first, first, second);
         b().MatMul(sum, first, gate.weight(), none);
@@ -109,11 +110,11 @@ TEST_F(EarlyGridsTest, ChainsHaveTheSameBitsEarlyAndLateInGraphsAndWithout) {
     const auto same = [](const HostTensor& a, const HostTensor& c) {
       return std::memcmp(a.bytes().data(), c.bytes().data(), a.bytes().size()) == 0;
     };
-    AllowEarlyGrids(false);
+    kernels::cuda::AllowEarlyGrids(false);
     chain();
     const HostTensor expected = result();
     for (const bool allowed : {false, true}) {
-      AllowEarlyGrids(allowed);
+      kernels::cuda::AllowEarlyGrids(allowed);
       for (int i = 0; i < kRounds; ++i) {
         chain();
         ASSERT_TRUE(same(result(), expected)) << rows << " rows, round " << i << ", " << allowed;

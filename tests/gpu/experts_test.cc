@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/gpu/backend_fixture.h"
 #include "tests/gpu/model_sizes.h"
-#include "tests/kernels/cuda/expert_cases.h"
+#include "tests/kernels/cuda/cases/expert_cases.h"
 
 namespace continuo::testing {
 namespace {
@@ -26,50 +26,50 @@ TEST_F(GpuBackendTest, ExpertsAreThoseOfTheCpu) {
       b(), *cpu_, [] {}, [] {});
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    for (const WeightType type : kExpertTypes) {
+    for (const kernels::WeightType type : kExpertTypes) {
       CheckExperts(b(), *cpu_, {1}, 128, 8, type, {0, 512, 1024, 1536, 2048});
       CheckExperts(b(), *cpu_, {37}, 40, 8, type, {0, 640, 1300});
       CheckExperts(b(), *cpu_, {300}, 128, 8, type, {0, 128, 128, 384, 768});
     }
     CheckExpertsOfNoColumns(b(), *cpu_);
   }
-  for (const WeightType type : kExpertTypes) {
+  for (const kernels::WeightType type : kExpertTypes) {
     CheckExpertRows(b(), type, 2048, {1, 3, 16, 17, 33, 200});
   }
 }
 
 // A model's products: gate and up, and down, whose inner size ranks divide.
-void CheckGateOfAModel(Backend& b, Backend& cpu, WeightType type,
+void CheckGateOfAModel(kernels::Backend& b, kernels::Backend& cpu, kernels::WeightType type,
                        const std::vector<int64_t>& rows) {
   CheckExperts(b, cpu, rows, kExperts, kExpertsPerRow, type, {0, kHidden}, kInner);
 }
-void CheckDownOfAModel(Backend& b, Backend& cpu, WeightType type,
+void CheckDownOfAModel(kernels::Backend& b, kernels::Backend& cpu, kernels::WeightType type,
                        const std::vector<int64_t>& rows) {
   std::vector<int64_t> pieces;
-  for (int i = 0; i <= kNumPieces; ++i) pieces.push_back(kInner / kNumPieces * i);
+  for (int i = 0; i <= kernels::kNumPieces; ++i) pieces.push_back(kInner / kernels::kNumPieces * i);
   CheckExperts(b, cpu, rows, kExperts, kExpertsPerRow, type, pieces, kHidden);
 }
 
 TEST_F(GpuBackendTest, ExpertsOfAModelInBf16AreThoseOfTheCpu) {
-  CheckGateOfAModel(b(), *cpu_, WeightType::kBF16, kStepRows);
-  CheckDownOfAModel(b(), *cpu_, WeightType::kBF16, kStepRows);
+  CheckGateOfAModel(b(), *cpu_, kernels::WeightType::kBF16, kStepRows);
+  CheckDownOfAModel(b(), *cpu_, kernels::WeightType::kBF16, kStepRows);
 }
 TEST_F(GpuBackendTest, ExpertsOfAModelInFp16AreThoseOfTheCpu) {
-  CheckGateOfAModel(b(), *cpu_, WeightType::kF16, kStepRows);
-  CheckDownOfAModel(b(), *cpu_, WeightType::kF16, kStepRows);
+  CheckGateOfAModel(b(), *cpu_, kernels::WeightType::kF16, kStepRows);
+  CheckDownOfAModel(b(), *cpu_, kernels::WeightType::kF16, kStepRows);
 }
 TEST_F(GpuBackendTest, ExpertsOfAModelInInt8AreThoseOfTheCpu) {
-  CheckGateOfAModel(b(), *cpu_, WeightType::kInt8, kStepRows);
-  CheckDownOfAModel(b(), *cpu_, WeightType::kInt8, kStepRows);
+  CheckGateOfAModel(b(), *cpu_, kernels::WeightType::kInt8, kStepRows);
+  CheckDownOfAModel(b(), *cpu_, kernels::WeightType::kInt8, kStepRows);
 }
 TEST_F(GpuBackendTest, ExpertsOfAModelInInt4AreThoseOfTheCpu) {
-  CheckGateOfAModel(b(), *cpu_, WeightType::kInt4, kStepRows);
-  CheckDownOfAModel(b(), *cpu_, WeightType::kInt4, kStepRows);
+  CheckGateOfAModel(b(), *cpu_, kernels::WeightType::kInt4, kStepRows);
+  CheckDownOfAModel(b(), *cpu_, kernels::WeightType::kInt4, kStepRows);
 }
 TEST_F(GpuBackendTest, DeterministicExpertsOfAModelAreThoseOfTheCpu) {
   Make(true);
-  CheckGateOfAModel(b(), *cpu_, WeightType::kBF16, kStepRows);
-  CheckDownOfAModel(b(), *cpu_, WeightType::kBF16, {1, 17});
+  CheckGateOfAModel(b(), *cpu_, kernels::WeightType::kBF16, kStepRows);
+  CheckDownOfAModel(b(), *cpu_, kernels::WeightType::kBF16, {1, 17});
 }
 
 // Of entries and columns so many are compared.
@@ -78,19 +78,19 @@ constexpr int64_t kChecked = 24;
 TEST_F(GpuBackendTest, GatesOfExpertsAreWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    for (const WeightType type : kExpertTypes) {
+    for (const kernels::WeightType type : kExpertTypes) {
       CheckGatedExperts(b(), {1, 9}, 5, 2, type, 33, 136);
       CheckGatedExperts(b(), {70}, 3, 2, type, 24, 40);  // many rows an expert
     }
   }
 }
 TEST_F(GpuBackendTest, GatesOfExpertsOfAModelAreWhatTheReferenceSays) {
-  for (const WeightType type : {WeightType::kBF16, WeightType::kF16}) {
+  for (const kernels::WeightType type : {kernels::WeightType::kBF16, kernels::WeightType::kF16}) {
     CheckGatedExperts(b(), kStepRows, kExperts, kExpertsPerRow, type, kInner, kHidden, kChecked);
   }
 }
 TEST_F(GpuBackendTest, GatesOfQuantisedExpertsOfAModelAreWhatTheReferenceSays) {
-  for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
+  for (const kernels::WeightType type : {kernels::WeightType::kInt8, kernels::WeightType::kInt4}) {
     CheckGatedExperts(b(), kStepRows, kExperts, kExpertsPerRow, type, kInner, kHidden, kChecked);
   }
 }

@@ -3,7 +3,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "tests/kernels/cuda/hf_cases.h"
+#include "tests/kernels/cuda/cases/hf_cases.h"
 
 namespace continuo::testing {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 class GpuHfTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (const auto backend = MakeBackend({.device = "cuda:0"}); !backend.ok()) {
+    if (const auto backend = kernels::MakeBackend({.device = "cuda:0"}); !backend.ok()) {
       GTEST_SKIP() << "skipped: no device: " << backend.status();
     }
   }

@@ -3,24 +3,24 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/runtime/device.h"
 #include "kernels/replica.h"
-#include "tests/kernels/cuda/model_cases.h"
-#include "tests/kernels/cuda/overlap_cases.h"
+#include "tests/kernels/cuda/cases/model_cases.h"
+#include "tests/kernels/cuda/cases/overlap_cases.h"
 
 namespace continuo::testing {
 namespace {
 
 // As a worker of several devices begins.
 class Prepared : public ::testing::Environment {
-  void SetUp() override { PrepareDevices("cuda:0,1"); }
+  void SetUp() override { kernels::PrepareDevices("cuda:0,1"); }
 };
 [[maybe_unused]] const auto* const kPrepared = ::testing::AddGlobalTestEnvironment(new Prepared);
 
 class GpuModelTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (const auto backend = MakeBackend({.device = "cuda:0"}); !backend.ok()) {
+    if (const auto backend = kernels::MakeBackend({.device = "cuda:0"}); !backend.ok()) {
       GTEST_SKIP() << "skipped: no device: " << backend.status();
     }
   }
@@ -37,9 +37,9 @@ TEST_F(GpuModelTest, KeysAndValuesOf8BitsScoreAsOnTheCpu) { CheckKvTypes("cuda:0
 TEST_F(GpuModelTest, Fp16ScoresAsOnTheCpu) { CheckFp16Models("cuda:0"); }
 
 TEST_F(GpuModelTest, Fp8WeightsScoreNearly) {
-  const auto backend = MakeBackend({.device = "cuda:0"});
+  const auto backend = kernels::MakeBackend({.device = "cuda:0"});
   ASSERT_TRUE(backend.ok());
-  if (!(*backend)->Computes(WeightType::kFp8)) GTEST_SKIP() << "skipped: no such products";
+  if (!(*backend)->Computes(kernels::WeightType::kFp8)) GTEST_SKIP() << "skipped: no such products";
   CheckFp8Models("cuda:0");
 }
 
@@ -47,7 +47,7 @@ TEST_F(GpuModelTest, Fp8WeightsScoreNearly) {
 class GpuTwoDevicesTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (const auto devices = cuda::FindDevices(std::array{0, 1}); !devices.ok()) {
+    if (const auto devices = kernels::cuda::FindDevices(std::array{0, 1}); !devices.ok()) {
       GTEST_SKIP() << "skipped: no two devices: " << devices.status();
     }
   }

@@ -11,16 +11,16 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/graph_cache.h"
-#include "kernels/cuda/nccl_communicator.h"
-#include "kernels/cuda/stream.h"
-#include "kernels/cuda/tree_sum.h"
+#include "kernels/cuda/collectives/nccl_communicator.h"
+#include "kernels/cuda/collectives/tree_sum.h"
+#include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/device.h"
+#include "kernels/cuda/runtime/device_buffer.h"
+#include "kernels/cuda/runtime/graph_cache.h"
+#include "kernels/cuda/runtime/stream.h"
 #include "services/base/status_macros.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 // As a worker of several devices begins.
@@ -184,4 +184,4 @@ TEST(NcclTest, CollectivesOfAGraphAreDoneWheneverItIs) {
 }
 
 }  // namespace
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

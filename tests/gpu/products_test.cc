@@ -12,14 +12,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/matmul/matmul.h"
 #include "tests/gpu/backend_fixture.h"
 #include "tests/gpu/model_sizes.h"
-#include "tests/kernels/cuda/fp8_cases.h"
-#include "tests/kernels/cuda/joined_cases.h"
-#include "tests/kernels/cuda/matmul_cases.h"
-#include "tests/kernels/cuda/product_cases.h"
-#include "tests/kernels/cuda/quantised_cases.h"
+#include "tests/kernels/cuda/cases/fp8_cases.h"
+#include "tests/kernels/cuda/cases/joined_cases.h"
+#include "tests/kernels/cuda/cases/matmul_cases.h"
+#include "tests/kernels/cuda/cases/product_cases.h"
+#include "tests/kernels/cuda/cases/quantised_cases.h"
 
 namespace continuo::testing {
 namespace {
@@ -41,7 +41,7 @@ TEST_F(GpuBackendTest, ProductsAreWhatTheReferenceSays) {
   }
 }
 
-void CheckProductsOf(Backend& b, const ModelSizes& m) {
+void CheckProductsOf(kernels::Backend& b, const ModelSizes& m) {
   for (const MatrixSizes& matrix : MatricesOf(m)) {
     CheckMatMul(b, kStepRows, matrix.columns, matrix.k, kChecked);
     CheckExactMatMul(b, kStepRows, matrix.columns, matrix.k, kChecked);
@@ -86,7 +86,7 @@ TEST_F(GpuBackendTest, JoinedProductsAreWhatTheReferenceSaysEitherWay) {
 }
 
 TEST_F(GpuBackendTest, JoinedQuantisedProductsHaveTheBitsOfTheSingleOnes) {
-  for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
+  for (const kernels::WeightType type : {kernels::WeightType::kInt8, kernels::WeightType::kInt4}) {
     for (const ModelSizes& m : kModels) {
       SCOPED_TRACE(m.name);
       CheckJoinedQuantised(b(), {1, 17, 40, 128}, {m.q, m.kv, m.kv}, m.hidden, type);
@@ -115,20 +115,21 @@ TEST_F(GpuBackendTest, DeterministicProductsDoNotDependOnTheRows) {
   Make(true);
   ASSERT_TRUE(why_.ok());
   Random random(30);
-  for (const auto& [type, columns, k] :
-       std::vector<std::tuple<DType, int64_t, int64_t>>{{DType::kBF16, 1024, 1024},
-                                                        {DType::kBF16, 4096, 4096},
-                                                        {DType::kBF16, 3584, 8192},
-                                                        {DType::kF16, 4096, 4096}}) {
+  for (const auto& [type, columns, k] : std::vector<std::tuple<kernels::DType, int64_t, int64_t>>{
+           {kernels::DType::kBF16, 1024, 1024},
+           {kernels::DType::kBF16, 4096, 4096},
+           {kernels::DType::kBF16, 3584, 8192},
+           {kernels::DType::kF16, 4096, 4096}}) {
     const HostTensor x = HostTensor::Of(type, 300, k, random);
     const DeviceTensor w(b(), HostTensor::Of(type, columns, k, random));
-    const DeviceTensor in(b(), x), out(b(), HostTensor::Poisoned(DType::kF32, 300, columns));
-    b().MatMul(out, in, w.weight(), Tensor());
+    const DeviceTensor in(b(), x),
+        out(b(), HostTensor::Poisoned(kernels::DType::kF32, 300, columns));
+    b().MatMul(out, in, w.weight(), kernels::Tensor());
     const HostTensor expected = out.Get();
     for (const int64_t rows : {1, 2, 16, 64, 65, 129}) {
       const DeviceTensor part(b(), x.Rows(0, rows));
-      const DeviceTensor got(b(), HostTensor::Poisoned(DType::kF32, rows, columns));
-      b().MatMul(got, part, w.weight(), Tensor());
+      const DeviceTensor got(b(), HostTensor::Poisoned(kernels::DType::kF32, rows, columns));
+      b().MatMul(got, part, w.weight(), kernels::Tensor());
       EXPECT_EQ(std::memcmp(got.Get().bytes().data(), expected.bytes().data(),
                             static_cast<size_t>(rows * columns) * sizeof(float)),
                 0)
@@ -153,13 +154,14 @@ TEST_F(GpuBackendTest, QuantisedProductsAreWhatTheReferenceSays) {
 // Eight pieces of k, or one.
 std::vector<int64_t> PiecesOf(const MatrixSizes& matrix) {
   std::vector<int64_t> pieces = {0, matrix.k};
-  for (int i = 1; matrix.in_pieces && i < kNumPieces; ++i) {
-    pieces.insert(pieces.end() - 1, matrix.k / kNumPieces * i);
+  for (int i = 1; matrix.in_pieces && i < kernels::kNumPieces; ++i) {
+    pieces.insert(pieces.end() - 1, matrix.k / kernels::kNumPieces * i);
   }
   return pieces;
 }
 
-void CheckQuantisedOf(Backend& b, Backend& cpu, const ModelSizes& m, int64_t wide_from) {
+void CheckQuantisedOf(kernels::Backend& b, kernels::Backend& cpu, const ModelSizes& m,
+                      int64_t wide_from) {
   for (const MatrixSizes& matrix : MatricesOf(m)) {
     CheckQuantised(b, cpu, kStepRows, matrix.columns, PiecesOf(matrix), wide_from, kChecked);
   }
@@ -211,16 +213,18 @@ TEST_F(GpuBackendTest, QuantisedProductsOfManyRowsAreMultipliedInSlices) {
 
 TEST_F(GpuBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
   Make(true);
-  CheckQuantisedRows(b(), {WeightType::kInt8, WeightType::kInt4}, 1024, 1024,
+  CheckQuantisedRows(b(), {kernels::WeightType::kInt8, kernels::WeightType::kInt4}, 1024, 1024,
                      {1, 2, 16, 17, 64, 65, 300});
-  CheckQuantisedRows(b(), {WeightType::kInt8, WeightType::kInt4}, 4096, 4096, {1, 33, 300});
+  CheckQuantisedRows(b(), {kernels::WeightType::kInt8, kernels::WeightType::kInt4}, 4096, 4096,
+                     {1, 33, 300});
 }
 
 // Sums in e4m3 keep fewer bits than f32 has, on Hopper about 14 of a product's.
 constexpr double kFp8SumError = 0x1p-11;
 
 TEST_F(GpuBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
-  if (!b().Computes(WeightType::kFp8)) GTEST_SKIP() << "skipped: the device has no such products";
+  if (!b().Computes(kernels::WeightType::kFp8))
+    GTEST_SKIP() << "skipped: the device has no such products";
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     CheckFp8(b(), {1, 16, 64, 300}, 23, 47, kFp8SumError);
@@ -230,14 +234,15 @@ TEST_F(GpuBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
     CheckFp8BehindOps(b(), 5, 4096, 14336);
     CheckFp8BehindOps(b(), 3, 33, 21);
     CheckStrangeFp8Rows(b());
-    if (deterministic) CheckQuantisedRows(b(), {WeightType::kFp8}, 1024, 1024, {1, 2, 16, 65, 300});
+    if (deterministic)
+      CheckQuantisedRows(b(), {kernels::WeightType::kFp8}, 1024, 1024, {1, 2, 16, 65, 300});
   }
-  auto fast = MakeBackend({.device = "cuda:0", .fp8_fast_accumulation = true});
+  auto fast = kernels::MakeBackend({.device = "cuda:0", .fp8_fast_accumulation = true});
   ASSERT_TRUE(fast.ok()) << fast.status();
   CheckFp8(**fast, {1, 64, 300}, 4096, 14336, 0x1p-9, /*most_checked=*/64);
 }
 
-void CheckFp8Of(Backend& b) {
+void CheckFp8Of(kernels::Backend& b) {
   for (const ModelSizes& m : kModels) {
     SCOPED_TRACE(m.name);
     for (const MatrixSizes& matrix : MatricesOf(m)) {
@@ -247,28 +252,30 @@ void CheckFp8Of(Backend& b) {
 }
 
 TEST_F(GpuBackendTest, ProductsOfModelsInFp8AreThoseOfTheirNumbers) {
-  if (!b().Computes(WeightType::kFp8)) GTEST_SKIP() << "skipped: the device has no such products";
+  if (!b().Computes(kernels::WeightType::kFp8))
+    GTEST_SKIP() << "skipped: the device has no such products";
   CheckFp8Of(b());
 }
 
 TEST_F(GpuBackendTest, DeterministicProductsOfModelsInFp8AreThoseOfTheirNumbers) {
-  if (!b().Computes(WeightType::kFp8)) GTEST_SKIP() << "skipped: the device has no such products";
+  if (!b().Computes(kernels::WeightType::kFp8))
+    GTEST_SKIP() << "skipped: the device has no such products";
   Make(true);
   CheckFp8Of(b());
 }
 
 // All that is refused at once, also where a worker would do without.
 TEST_F(GpuBackendTest, ThereAreAlgorithmsForTheShapesOfModels) {
-  for (const cuda::MatMulOptions& options :
-       {cuda::MatMulOptions{}, cuda::MatMulOptions{.deterministic = true},
-        cuda::MatMulOptions{.fp8_fast_accumulation = true}}) {
+  for (const kernels::cuda::MatMulOptions& options :
+       {kernels::cuda::MatMulOptions{}, kernels::cuda::MatMulOptions{.deterministic = true},
+        kernels::cuda::MatMulOptions{.fp8_fast_accumulation = true}}) {
     const std::string how = absl::StrCat("deterministic ", options.deterministic, ", fast ",
                                          options.fp8_fast_accumulation);
-    auto matmul = cuda::MatMul::Make(0, options);
+    auto matmul = kernels::cuda::MatMul::Make(0, options);
     ASSERT_TRUE(matmul.ok()) << matmul.status();
     std::vector<std::string> without_scales;
     const std::vector<std::string> missing =
-        MissingAlgorithms(**matmul, b().Computes(WeightType::kFp8), &without_scales);
+        MissingAlgorithms(**matmul, b().Computes(kernels::WeightType::kFp8), &without_scales);
     EXPECT_EQ(absl::StrJoin(missing, "\n"), "") << how;
     if (without_scales.empty()) continue;
     std::cout << "without scales of rows, " << how << ":\n"

@@ -7,15 +7,15 @@
 
 #include "gtest/gtest.h"
 #include "tests/gpu/backend_fixture.h"
-#include "tests/kernels/cuda/attention_cases.h"
-#include "tests/kernels/cuda/backend_cases.h"
-#include "tests/kernels/cuda/expert_cases.h"
-#include "tests/kernels/cuda/fp8_cases.h"
-#include "tests/kernels/cuda/joined_cases.h"
-#include "tests/kernels/cuda/kv_cases.h"
-#include "tests/kernels/cuda/product_cases.h"
-#include "tests/kernels/cuda/quantised_cases.h"
-#include "tests/kernels/cuda/sampling_cases.h"
+#include "tests/kernels/cuda/cases/attention_cases.h"
+#include "tests/kernels/cuda/cases/backend_cases.h"
+#include "tests/kernels/cuda/cases/expert_cases.h"
+#include "tests/kernels/cuda/cases/fp8_cases.h"
+#include "tests/kernels/cuda/cases/joined_cases.h"
+#include "tests/kernels/cuda/cases/kv_cases.h"
+#include "tests/kernels/cuda/cases/product_cases.h"
+#include "tests/kernels/cuda/cases/quantised_cases.h"
+#include "tests/kernels/cuda/cases/sampling_cases.h"
 
 namespace continuo::testing {
 namespace {
@@ -60,13 +60,14 @@ TEST_F(GpuBackendTest, SmallQuantisedProducts) {
     CheckQuantised(b(), *cpu_, {19, 70}, 33, {0, 48, 96, 144, 192, 240, 288, 336, 384},
                    deterministic ? kAll : 65);
   }
-  for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
+  for (const kernels::WeightType type : {kernels::WeightType::kInt8, kernels::WeightType::kInt4}) {
     CheckJoinedQuantised(b(), {3, 20}, {40, 8, 33}, 144, type);
   }
 }
 
 TEST_F(GpuBackendTest, SmallProductsInFp8) {
-  if (!b().Computes(WeightType::kFp8)) GTEST_SKIP() << "skipped: the device has no such products";
+  if (!b().Computes(kernels::WeightType::kFp8))
+    GTEST_SKIP() << "skipped: the device has no such products";
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     CheckFp8(b(), {1, 20}, 36, 72, 0x1p-11);
@@ -80,7 +81,7 @@ TEST_F(GpuBackendTest, SmallProductsInFp8) {
 TEST_F(GpuBackendTest, SmallExperts) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    for (const WeightType type : kExpertTypes) {
+    for (const kernels::WeightType type : kExpertTypes) {
       CheckExperts(b(), *cpu_, {1, 9}, 4, 2, type, {0, 128, 128, 200});
       CheckGatedExperts(b(), {3}, 5, 2, type, 33, 136);
     }
@@ -106,18 +107,19 @@ TEST_F(GpuBackendTest, SmallAttention) {
 
 TEST_F(GpuBackendTest, SmallAttentionOfOtherTypes) {
   for (const int dim : {20, 33}) {
-    CheckAttention(b(), {{1, 1}, {129, 3}}, Heads(4, 2, dim, 70), DType::kF32, 7);
-    CheckAttention(b(), {{129, 3}}, Heads(4, 2, dim), DType::kF32, 16, DType::kF8);
-    for (const DType type : kNumbers) {
+    CheckAttention(b(), {{1, 1}, {129, 3}}, Heads(4, 2, dim, 70), kernels::DType::kF32, 7);
+    CheckAttention(b(), {{129, 3}}, Heads(4, 2, dim), kernels::DType::kF32, 16,
+                   kernels::DType::kF8);
+    for (const kernels::DType type : kNumbers) {
       CheckAttention(b(), {{129, 3}}, Heads(3, 1, 33), type, 16);
-      CheckAttention(b(), {{129, 3}, {1, 1}}, Heads(3, 1, 33), type, 16, DType::kI8);
+      CheckAttention(b(), {{129, 3}, {1, 1}}, Heads(3, 1, 33), type, 16, kernels::DType::kI8);
     }
   }
 }
 
 TEST_F(GpuBackendTest, SmallAttentionByWarpgroups) {
   MakeWith({.warpgroup_attention = true});
-  for (const DType type : kNumbers) {
+  for (const kernels::DType type : kNumbers) {
     for (const int dim : {64, 72, 128}) {
       CheckAttention(b(), {{300, 150}, {3, 3}, {140, 33}}, Heads(4, 2, dim), type, 16);
     }

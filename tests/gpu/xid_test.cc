@@ -11,11 +11,11 @@
 #include "cuda_runtime_api.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/xid_watch.h"
+#include "kernels/cuda/faults/xid_watch.h"
+#include "kernels/cuda/ops/elementwise.h"
+#include "kernels/cuda/runtime/device.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 using ::testing::ElementsAre;
@@ -100,4 +100,4 @@ TEST(XidDeathTest, AnIllegalAddressIsAnXid) {
 }
 
 }  // namespace
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

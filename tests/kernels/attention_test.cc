@@ -15,24 +15,27 @@ INSTANTIATE_FOR_ISAS(AttentionTest);
 
 // Types of queries and results, and of the cache where it is another one.
 struct Types {
-  DType type;
-  std::optional<DType> kept;
+  kernels::DType type;
+  std::optional<kernels::DType> kept;
 };
-constexpr Types kTypes[] = {
-    {DType::kF32, {}}, {DType::kBF16, {}}, {DType::kF32, DType::kI8}, {DType::kBF16, DType::kI8}};
+constexpr Types kTypes[] = {{kernels::DType::kF32, {}},
+                            {kernels::DType::kBF16, {}},
+                            {kernels::DType::kF32, kernels::DType::kI8},
+                            {kernels::DType::kBF16, kernels::DType::kI8}};
 
 // Scores are sums of head_dim products of at most 4 each times the scale, weights at most 1 that
 // sum to 1, values at most 2: an error of e in a score moves the result by at most 4e. A sum of k
 // products in one accumulator may lose (k + 2)·2^-24 of their sizes. Where bf16 is multiplied in
 // pairs, a weight is rounded to bf16, of whose 8 significant bits the last is worth up to 2^-7 of a
 // number, and so loses up to 2^-8 of itself.
-void ExpectMatches(const std::string& isa, const HostTensor& out, const PagedCase& c, DType type,
-                   std::optional<DType> kept = {}) {
-  const AttentionParams& p = c.params();
+void ExpectMatches(const std::string& isa, const HostTensor& out, const PagedCase& c,
+                   kernels::DType type, std::optional<kernels::DType> kept = {}) {
+  const kernels::AttentionParams& p = c.params();
   const double score_error = p.head_dim * 4 * p.scale * (p.head_dim + 2.0) * 0x1p-24;
-  const double weight_error = isa == "avx512_bf16" && type == DType::kBF16 && !kept ? 0x1p-8 : 0;
+  const double weight_error =
+      isa == "avx512_bf16" && type == kernels::DType::kBF16 && !kept ? 0x1p-8 : 0;
   ExpectNear(out, c.Reference(), RoundingOf(type),
-             {4 * score_error + 2 * weight_error + kAttentionSpan * 2 * 0x1p-23});
+             {4 * score_error + 2 * weight_error + kernels::kAttentionSpan * 2 * 0x1p-23});
 }
 
 TEST_P(AttentionTest, MatchesReference) {
@@ -56,7 +59,7 @@ TEST_P(AttentionTest, MatchesReference) {
 TEST_P(AttentionTest, CappedScoresMatchReference) {
   for (const auto& [type, kept] : kTypes) {
     for (const float cap : {0.5f, 5.0f, 50.0f}) {
-      AttentionParams params = Heads(6, 2, 20, 70);
+      kernels::AttentionParams params = Heads(6, 2, 20, 70);
       params.softcap = cap;
       const PagedCase c({{1, 1}, {65, 3}, {200, 37}}, params, type, 28, 7, kept);
       ExpectMatches(GetParam(), c.Run(*backend_), c, type, kept);
@@ -68,15 +71,15 @@ TEST_P(AttentionTest, CappedScoresMatchReference) {
 }
 
 TEST_P(AttentionTest, MoreHeadsThanOnePartTakes) {
-  const PagedCase c({{70, 9}}, Heads(70, 1, 16), DType::kF32, 22, 16);
-  ExpectMatches(GetParam(), c.Run(*backend_), c, DType::kF32);
+  const PagedCase c({{70, 9}}, Heads(70, 1, 16), kernels::DType::kF32, 22, 16);
+  ExpectMatches(GetParam(), c.Run(*backend_), c, kernels::DType::kF32);
 }
 
 TEST_P(AttentionTest, BitsDoNotDependOnBlockSizeOrChunks) {
   for (const auto& [type, kept] : kTypes) {
     for (const int window : {0, 50}) {
       const std::vector<PagedCase::Sequence> sequences = {{290, 190}, {66, 66}, {1, 1}};
-      const AttentionParams params = Heads(6, 2, 32, window);
+      const kernels::AttentionParams params = Heads(6, 2, 32, window);
       const PagedCase whole(sequences, params, type, 23, /*block_size=*/16, kept);
       const HostTensor expected = whole.Run(*backend_);
       for (const int64_t block_size : {1, 7, 16, 256}) {
@@ -122,7 +125,7 @@ TEST_P(AttentionTest, BitsDoNotDependOnThreadsThatShareALongSequence) {
 TEST_P(AttentionTest, ARowDoesNotSeeLaterPositionsEvenIfTheyAreNan) {
   // The last rows' keys and values are NaN; rows before them must not notice.
   for (const auto& [type, kept] : kTypes) {
-    const AttentionParams params = Heads(4, 2, 16);
+    const kernels::AttentionParams params = Heads(4, 2, 16);
     PagedCase c({{80, 40}}, params, type, 25, 16, kept);
     const HostTensor expected = c.Run(*backend_);
     const HostTensor nan = HostTensor::Poisoned(type, 10, 32);
@@ -131,7 +134,7 @@ TEST_P(AttentionTest, ARowDoesNotSeeLaterPositionsEvenIfTheyAreNan) {
     for (int p = 70; p < 80; ++p) slots.push_back(table[p / 16] * 16 + p % 16);
     backend_->WriteKv(c.kv(), nan, nan, HostTensor::OfInts(slots));
     const HostTensor out = c.Run(*backend_);
-    const size_t unaffected = 30 * 64 * SizeOf(type);
+    const size_t unaffected = 30 * 64 * kernels::SizeOf(type);
     EXPECT_TRUE(std::equal(out.bytes().begin(), out.bytes().begin() + unaffected,
                            expected.bytes().begin()));
     EXPECT_TRUE(std::isnan(out.matrix().back()));
@@ -141,19 +144,19 @@ TEST_P(AttentionTest, ARowDoesNotSeeLaterPositionsEvenIfTheyAreNan) {
 TEST_P(AttentionTest, ARanksHeadsReadTheirKvHeads) {
   // 6 query heads on 2 kv heads, cut into ranks of 2: the middle rank straddles both kv heads,
   // which it holds both.
-  const PagedCase whole({{70, 5}}, Heads(6, 2, 8), DType::kF32, 26, 16);
+  const PagedCase whole({{70, 5}}, Heads(6, 2, 8), kernels::DType::kF32, 26, 16);
   const Matrix expected = whole.Run(*backend_).matrix();
   for (const int rank : {0, 1, 2}) {
-    AttentionParams params = whole.params();
+    kernels::AttentionParams params = whole.params();
     params.num_heads = 2;
     params.first_head = 2 * rank;
-    HostTensor q(DType::kF32, 5, 16);
+    HostTensor q(kernels::DType::kF32, 5, 16);
     for (int r = 0; r < 5; ++r) {
       for (int i = 0; i < 16; ++i) {
         q.Set(r * 16 + i, static_cast<float>(whole.q().matrix()[r * 48 + rank * 16 + i]));
       }
     }
-    HostTensor out = HostTensor::Poisoned(DType::kF32, 5, 16);
+    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 5, 16);
     backend_->PagedAttention(out, q, whole.kv(), params);
     for (int r = 0; r < 5; ++r) {
       for (int i = 0; i < 16; ++i) {
@@ -164,7 +167,7 @@ TEST_P(AttentionTest, ARanksHeadsReadTheirKvHeads) {
 }
 
 TEST(NumSingleTest, CountsTheFirstSequencesOfOneRow) {
-  const auto count = [](std::vector<int32_t> begins) { return NumSingle(begins); };
+  const auto count = [](std::vector<int32_t> begins) { return kernels::NumSingle(begins); };
   EXPECT_EQ(count({0}), 0);
   EXPECT_EQ(count({0, 1, 2, 3}), 3);
   EXPECT_EQ(count({0, 1, 2, 5, 6}), 2);
@@ -173,17 +176,18 @@ TEST(NumSingleTest, CountsTheFirstSequencesOfOneRow) {
 }
 
 TEST_P(AttentionTest, NoHeadsAndNoRowsAreFine) {
-  AttentionParams params = Heads(2, 1, 8);
+  kernels::AttentionParams params = Heads(2, 1, 8);
   params.num_heads = 0;
-  PagedKv kv;
-  const HostTensor cache(DType::kF32, {2, 1, 2 * 16 * 8}), table = HostTensor::OfInts({0}, 1);
+  kernels::PagedKv kv;
+  const HostTensor cache(kernels::DType::kF32, {2, 1, 2 * 16 * 8}),
+      table = HostTensor::OfInts({0}, 1);
   const HostTensor lengths = HostTensor::OfInts({3}), begins = HostTensor::OfInts({0, 3});
   kv.cache = cache;
   kv.block_size = 16;
   kv.block_tables = table;
   kv.kv_len = lengths;
   kv.query_begin = begins;
-  const HostTensor none(DType::kF32, 3, 0);
+  const HostTensor none(kernels::DType::kF32, 3, 0);
   backend_->PagedAttention(none, none, kv, params);
 }
 

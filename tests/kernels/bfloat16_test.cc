@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-namespace continuo {
+namespace continuo::kernels {
 namespace {
 
 // The definition of a finite f16 (IEEE 754, binary16).
@@ -57,4 +57,4 @@ TEST(BFloat16Test, NanStaysOne) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::kernels

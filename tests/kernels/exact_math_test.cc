@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/kernels/host_tensor.h"
 
-namespace continuo {
+namespace continuo::kernels {
 namespace {
 
 using testing::Random;
@@ -152,4 +152,4 @@ TEST(ExactMathTest, TheCompilerGetsTheSameBits) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::kernels

@@ -22,11 +22,11 @@ INSTANTIATE_FOR_ISAS(ExpertsTest);
 
 struct Routes {
   Routes(int64_t rows, int64_t num_experts, int64_t k)
-      : weights(HostTensor::Poisoned(DType::kF32, rows, k)),
-        entries(DType::kI32, rows, k),
-        rows(DType::kI32, rows * k, 1),
-        begin(DType::kI32, num_experts + 1, 1) {}
-  ExpertRoutes view() const { return {weights, entries, rows, begin}; }
+      : weights(HostTensor::Poisoned(kernels::DType::kF32, rows, k)),
+        entries(kernels::DType::kI32, rows, k),
+        rows(kernels::DType::kI32, rows * k, 1),
+        begin(kernels::DType::kI32, num_experts + 1, 1) {}
+  kernels::ExpertRoutes view() const { return {weights, entries, rows, begin}; }
 
   HostTensor weights, entries, rows, begin;
 };
@@ -50,7 +50,8 @@ TEST_P(ExpertsTest, RoutesMatchReference) {
        {std::pair{1, 1}, std::pair{4, 2}, std::pair{8, 8}, std::pair{60, 4}, std::pair{128, 8}}) {
     for (const bool normalise : {false, true}) {
       const int64_t rows = 33;
-      const HostTensor logits = HostTensor::Of(DType::kF32, rows, num_experts, random, 3.0f);
+      const HostTensor logits =
+          HostTensor::Of(kernels::DType::kF32, rows, num_experts, random, 3.0f);
       Routes routes(rows, num_experts, k);
       backend_->RouteExperts(routes.view(), logits, normalise);
       const std::vector<int32_t> begin = routes.begin.ints();
@@ -82,7 +83,7 @@ TEST_P(ExpertsTest, RoutesMatchReference) {
 }
 
 TEST_P(ExpertsTest, OfEqualLogitsTheLowerIndexWins) {
-  HostTensor logits(DType::kF32, 3, 5);
+  HostTensor logits(kernels::DType::kF32, 3, 5);
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const float values[] = {1, 2, 2, 2, 1, 0, 0, 0, 0, 0, kNan, -1, kNan, -2, kNan};
   for (int i = 0; i < 15; ++i) logits.Set(i, values[i]);
@@ -95,7 +96,7 @@ TEST_P(ExpertsTest, OfEqualLogitsTheLowerIndexWins) {
 }
 
 TEST_P(ExpertsTest, AllNanStillGivesExpertsThatExist) {
-  const HostTensor logits = HostTensor::Poisoned(DType::kF32, 2, 4);
+  const HostTensor logits = HostTensor::Poisoned(kernels::DType::kF32, 2, 4);
   Routes routes(2, 4, 3);
   backend_->RouteExperts(routes.view(), logits, false);
   EXPECT_THAT(ExpertsOf(routes, 1), ElementsAre(0, 1, 2));
@@ -105,16 +106,16 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
   Random random(52);
   const int64_t num_experts = 5, k = 3, inner = 70, columns = 37;
   const std::vector<int64_t> cut = {0, 8, 17, 26, 35, 43, 52, 61, 70};
-  for (const auto& [type, weights] : {std::pair{DType::kF32, WeightType::kF32},
-                                      {DType::kBF16, WeightType::kBF16},
-                                      {DType::kF32, WeightType::kBF16},
-                                      {DType::kBF16, WeightType::kInt8},
-                                      {DType::kBF16, WeightType::kInt4}}) {
+  for (const auto& [type, weights] : {std::pair{kernels::DType::kF32, kernels::WeightType::kF32},
+                                      {kernels::DType::kBF16, kernels::WeightType::kBF16},
+                                      {kernels::DType::kF32, kernels::WeightType::kBF16},
+                                      {kernels::DType::kBF16, kernels::WeightType::kInt8},
+                                      {kernels::DType::kBF16, kernels::WeightType::kInt4}}) {
     SCOPED_TRACE(NameOf(weights));
     std::vector<PackedWeight> packed;
-    std::vector<Weight> experts, cut_experts;
+    std::vector<kernels::Weight> experts, cut_experts;
     for (int e = 0; e < num_experts; ++e) {
-      const HostTensor matrix = HostTensor::Of(DType::kF32, columns, inner, random);
+      const HostTensor matrix = HostTensor::Of(kernels::DType::kF32, columns, inner, random);
       packed.emplace_back(*backend_, weights, matrix);
       experts.push_back(packed.back().weight());
       packed.emplace_back(*backend_, weights, matrix, cut);
@@ -122,20 +123,21 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
     }
     // So many that they are packed in several slabs.
     for (const int64_t rows : {1, 2, 19, 600}) {
-      const HostTensor logits = HostTensor::Of(DType::kF32, rows, num_experts, random);
+      const HostTensor logits = HostTensor::Of(kernels::DType::kF32, rows, num_experts, random);
       const HostTensor x = HostTensor::Of(type, rows, inner, random);
       Routes routes(rows, num_experts, k);
       backend_->RouteExperts(routes.view(), logits, true);
       HostTensor out = HostTensor::Poisoned(type, rows * k, columns);
       backend_->ExpertMatMul(out, x, experts, routes.view(), /*by_entry=*/false);
       // Gated by another's weights.
-      const std::vector<Weight> ups(experts.rbegin(), experts.rend());
-      for (const GateFunction function : {GateFunction::kSilu, GateFunction::kGelu}) {
+      const std::vector<kernels::Weight> ups(experts.rbegin(), experts.rend());
+      for (const kernels::GateFunction function :
+           {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu}) {
         HostTensor expected = HostTensor::Poisoned(type, rows * k, columns);
         HostTensor factor = HostTensor::Poisoned(type, rows * k, columns);
         backend_->ExpertMatMul(expected, x, experts, routes.view(), /*by_entry=*/false);
         backend_->ExpertMatMul(factor, x, ups, routes.view(), /*by_entry=*/false);
-        if (function == GateFunction::kSilu) {
+        if (function == kernels::GateFunction::kSilu) {
           backend_->SiluMul(expected, expected, factor);
         } else {
           backend_->GeluMul(expected, expected, factor);
@@ -147,7 +149,7 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
       }
       HostTensor by_entry(type, rows * k, inner);
       backend_->GatherRows(by_entry, x, routes.rows);
-      HostTensor pieces = HostTensor::Poisoned(DType::kF32, rows * k, columns);
+      HostTensor pieces = HostTensor::Poisoned(kernels::DType::kF32, rows * k, columns);
       backend_->ExpertMatMulPieces(pieces, by_entry, cut_experts, routes.view(), cut);
       const int64_t stride = rows > 100 ? 13 : 1;
       for (int64_t r = 0; r < rows; r += stride) {
@@ -155,14 +157,14 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
         for (int i = 0; i < k; ++i) {
           const int32_t entry = routes.entries.ints()[r * k + i];
           HostTensor alone = HostTensor::Poisoned(type, 1, columns);
-          backend_->MatMul(alone, x.Rows(r, r + 1), experts[own[i]], Tensor());
+          backend_->MatMul(alone, x.Rows(r, r + 1), experts[own[i]], kernels::Tensor());
           ASSERT_EQ(ToMatrix(out.Rows(entry, entry + 1)), alone.matrix());
-          HostTensor sum = HostTensor::Poisoned(DType::kF32, 1, columns);
+          HostTensor sum = HostTensor::Poisoned(kernels::DType::kF32, 1, columns);
           backend_->MatMulPieces(sum, x.Rows(r, r + 1), cut_experts[own[i]], cut);
           ASSERT_EQ(ToMatrix(pieces.Rows(entry, entry + 1)), sum.matrix());
         }
       }
-      HostTensor combined = HostTensor::Poisoned(DType::kF32, rows, columns);
+      HostTensor combined = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
       backend_->CombineExperts(combined, pieces, routes.view());
       const Matrix got = combined.matrix(), terms = pieces.matrix();
       const Matrix factors = routes.weights.matrix();
@@ -181,10 +183,10 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
 
 TEST_P(ExpertsTest, NoRowsAreFine) {
   Routes routes(0, 4, 2);
-  backend_->RouteExperts(routes.view(), HostTensor(DType::kF32, 0, 4), true);
+  backend_->RouteExperts(routes.view(), HostTensor(kernels::DType::kF32, 0, 4), true);
   EXPECT_EQ(routes.begin.ints(), std::vector<int32_t>(5, 0));
-  backend_->CombineExperts(HostTensor(DType::kF32, 0, 8), HostTensor(DType::kF32, 0, 8),
-                           routes.view());
+  backend_->CombineExperts(HostTensor(kernels::DType::kF32, 0, 8),
+                           HostTensor(kernels::DType::kF32, 0, 8), routes.view());
 }
 
 }  // namespace

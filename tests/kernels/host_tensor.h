@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kernels/bfloat16.h"
-#include "kernels/cpu/pick_kernels.h"
+#include "kernels/cpu/isa/pick_kernels.h"
 #include "services/base/check.h"
 #include "tests/testing/reference_ops.h"
 
@@ -42,23 +42,25 @@ class Random {
 class HostTensor {
  public:
   HostTensor() = default;
-  HostTensor(DType dtype, std::array<int64_t, 3> shape) : dtype_(dtype), shape_(shape) {
+  HostTensor(kernels::DType dtype, std::array<int64_t, 3> shape) : dtype_(dtype), shape_(shape) {
     bytes_ = std::make_shared<std::vector<std::byte>>(tensor().bytes());
   }
-  HostTensor(DType dtype, int64_t rows, int64_t cols) : HostTensor(dtype, {rows, cols, 1}) {}
+  HostTensor(kernels::DType dtype, int64_t rows, int64_t cols)
+      : HostTensor(dtype, {rows, cols, 1}) {}
 
   static HostTensor OfInts(const std::vector<int32_t>& values, int64_t cols = 1) {
-    HostTensor t(DType::kI32, static_cast<int64_t>(values.size()) / cols, cols);
+    HostTensor t(kernels::DType::kI32, static_cast<int64_t>(values.size()) / cols, cols);
     if (!values.empty()) std::memcpy(t.bytes_->data(), values.data(), t.bytes_->size());
     return t;
   }
-  static HostTensor Of(DType dtype, int64_t rows, int64_t cols, Random& random, float factor = 1) {
+  static HostTensor Of(kernels::DType dtype, int64_t rows, int64_t cols, Random& random,
+                       float factor = 1) {
     HostTensor t(dtype, rows, cols);
     for (int64_t i = 0; i < rows * cols; ++i) t.Set(i, random.Value() * factor);
     return t;
   }
   // Filled with NaN: what an op does not write, or reads from its output, shows.
-  static HostTensor Poisoned(DType dtype, int64_t rows, int64_t cols) {
+  static HostTensor Poisoned(kernels::DType dtype, int64_t rows, int64_t cols) {
     HostTensor t(dtype, rows, cols);
     std::fill(t.bytes_->begin(), t.bytes_->end(), std::byte{0xff});
     return t;
@@ -69,29 +71,30 @@ class HostTensor {
     return t;
   }
 
-  Tensor tensor() const { return {bytes_ ? bytes_->data() : nullptr, dtype_, shape_}; }
-  operator Tensor() const { return tensor(); }  // NOLINT
-  Weight weight() const { return {tensor(), WeightFormat::kDense}; }
+  kernels::Tensor tensor() const { return {bytes_ ? bytes_->data() : nullptr, dtype_, shape_}; }
+  operator kernels::Tensor() const { return tensor(); }  // NOLINT
+  kernels::Weight weight() const { return {tensor(), kernels::WeightFormat::kDense}; }
   Matrix matrix() const { return ToMatrix(tensor()); }
   std::vector<int32_t> ints() const {
     const int32_t* p = reinterpret_cast<const int32_t*>(bytes_->data());
     return {p, p + tensor().size()};
   }
   // Rows [begin, end), sharing memory.
-  Tensor Rows(int64_t begin, int64_t end) const {
-    Tensor t = tensor();
-    t.data = bytes_->data() + begin * t.cols() * static_cast<int64_t>(SizeOf(dtype_));
+  kernels::Tensor Rows(int64_t begin, int64_t end) const {
+    kernels::Tensor t = tensor();
+    t.data = bytes_->data() + begin * t.cols() * static_cast<int64_t>(kernels::SizeOf(dtype_));
     t.shape[0] = end - begin;
     return t;
   }
 
   void Set(int64_t i, float value) {
-    std::byte* p = bytes_->data() + i * static_cast<int64_t>(SizeOf(dtype_));
-    if (dtype_ == DType::kF32) {
+    std::byte* p = bytes_->data() + i * static_cast<int64_t>(kernels::SizeOf(dtype_));
+    if (dtype_ == kernels::DType::kF32) {
       std::memcpy(p, &value, 4);
     } else {
-      CONTINUO_CHECK(dtype_ == DType::kBF16 || dtype_ == DType::kF16);
-      const uint16_t bits = dtype_ == DType::kBF16 ? ToBF16(value) : ToF16(value);
+      CONTINUO_CHECK(dtype_ == kernels::DType::kBF16 || dtype_ == kernels::DType::kF16);
+      const uint16_t bits =
+          dtype_ == kernels::DType::kBF16 ? kernels::ToBF16(value) : kernels::ToF16(value);
       std::memcpy(p, &bits, 2);
     }
   }
@@ -100,22 +103,22 @@ class HostTensor {
   const std::vector<std::byte>& bytes() const { return *bytes_; }
 
  private:
-  DType dtype_ = DType::kF32;
+  kernels::DType dtype_ = kernels::DType::kF32;
   std::array<int64_t, 3> shape_ = {0, 1, 1};
   std::shared_ptr<std::vector<std::byte>> bytes_;
 };
 
 // What a value of a type becomes.
-inline float RoundedTo(DType dtype, float value) {
-  return dtype == DType::kBF16  ? FromBF16(ToBF16(value))
-         : dtype == DType::kF16 ? FromF16(ToF16(value))
-                                : value;
+inline float RoundedTo(kernels::DType dtype, float value) {
+  return dtype == kernels::DType::kBF16  ? kernels::FromBF16(kernels::ToBF16(value))
+         : dtype == kernels::DType::kF16 ? kernels::FromF16(kernels::ToF16(value))
+                                         : value;
 }
 
 // The most that rounding to the type loses, relative; of f16 without what is below its normal
 // numbers.
-inline double RoundingOf(DType dtype) {
-  return dtype == DType::kF32 ? 0x1p-24 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
+inline double RoundingOf(kernels::DType dtype) {
+  return dtype == kernels::DType::kF32 ? 0x1p-24 : dtype == kernels::DType::kF16 ? 0x1p-11 : 0x1p-8;
 }
 
 // Each element within `relative` of its size plus `absolute[i]` (or absolute[0] for all), and of
@@ -123,7 +126,7 @@ inline double RoundingOf(DType dtype) {
 inline void ExpectNear(const HostTensor& actual, const Matrix& expected, double relative,
                        const Matrix& absolute) {
   const Matrix got = actual.matrix();
-  const double least = actual.tensor().dtype == DType::kF16 ? 0x1p-25 : 0;
+  const double least = actual.tensor().dtype == kernels::DType::kF16 ? 0x1p-25 : 0;
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
     const double bound =
@@ -135,24 +138,25 @@ inline void ExpectNear(const HostTensor& actual, const Matrix& expected, double 
 
 inline std::vector<std::string> AvailableIsas() {
   std::vector<std::string> names;
-  for (const cpu::KernelTable* table : cpu::AvailableKernels()) names.push_back(table->name);
+  for (const kernels::cpu::KernelTable* table : kernels::cpu::AvailableKernels())
+    names.push_back(table->name);
   return names;
 }
 
-inline std::unique_ptr<Backend> MakeCpu(const std::string& isa, int num_threads = 1) {
-  auto backend = MakeBackend({.device = "cpu", .num_threads = num_threads, .isa = isa});
+inline std::unique_ptr<kernels::Backend> MakeCpu(const std::string& isa, int num_threads = 1) {
+  auto backend = kernels::MakeBackend({.device = "cpu", .num_threads = num_threads, .isa = isa});
   CONTINUO_CHECK(backend.ok());
   return *std::move(backend);
 }
 
-inline const char* NameOf(DType dtype) {
-  return dtype == DType::kF32 ? "f32" : dtype == DType::kBF16 ? "bf16" : "f16";
+inline const char* NameOf(kernels::DType dtype) {
+  return dtype == kernels::DType::kF32 ? "f32" : dtype == kernels::DType::kBF16 ? "bf16" : "f16";
 }
 
 // A fact about every instruction set that this machine runs.
 class IsaTest : public ::testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<Backend> backend_ = MakeCpu(GetParam());
+  std::unique_ptr<kernels::Backend> backend_ = MakeCpu(GetParam());
 };
 
 #define INSTANTIATE_FOR_ISAS(Test)                                          \

@@ -15,12 +15,13 @@ namespace {
 using InvarianceTest = IsaTest;
 INSTANTIATE_FOR_ISAS(InvarianceTest);
 
-constexpr DType kActivations[] = {DType::kF32, DType::kBF16};
-constexpr DType kWeights[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr kernels::DType kActivations[] = {kernels::DType::kF32, kernels::DType::kBF16};
+constexpr kernels::DType kWeights[] = {kernels::DType::kF32, kernels::DType::kBF16,
+                                       kernels::DType::kF16};
 
 // The bytes of rows [begin, end) of t.
 std::vector<std::byte> BytesOf(const HostTensor& t, int64_t begin, int64_t end) {
-  const Tensor rows = t.Rows(begin, end);
+  const kernels::Tensor rows = t.Rows(begin, end);
   const std::byte* p = static_cast<const std::byte*>(rows.data);
   return {p, p + rows.bytes()};
 }
@@ -28,16 +29,16 @@ std::vector<std::byte> BytesOf(const HostTensor& t, int64_t begin, int64_t end) 
 TEST_P(InvarianceTest, ARowOfMatMulIsTheSameAloneAndInAnyBatch) {
   Random random(41);
   const int64_t k = 150, columns = 103, most = 600;
-  for (const DType type : kActivations) {
-    for (const DType weight_type : kWeights) {
+  for (const kernels::DType type : kActivations) {
+    for (const kernels::DType weight_type : kWeights) {
       const HostTensor x = HostTensor::Of(type, most, k, random);
       const HostTensor w = HostTensor::Of(weight_type, columns, k, random);
       HostTensor all = HostTensor::Poisoned(type, most, columns);
-      backend_->MatMul(all, x, w.weight(), Tensor());
+      backend_->MatMul(all, x, w.weight(), kernels::Tensor());
       for (const int64_t rows : {1, 2, 3, 4, 5, 8, 15, 16, 17, 33, 65, 513}) {
         for (const int64_t first : {int64_t{0}, most - rows}) {
           HostTensor out = HostTensor::Poisoned(type, rows, columns);
-          backend_->MatMul(out, x.Rows(first, first + rows), w.weight(), Tensor());
+          backend_->MatMul(out, x.Rows(first, first + rows), w.weight(), kernels::Tensor());
           ASSERT_EQ(BytesOf(out, 0, rows), BytesOf(all, first, first + rows))
               << rows << " rows from " << first << ", " << NameOf(type) << " "
               << NameOf(weight_type);
@@ -50,13 +51,13 @@ TEST_P(InvarianceTest, ARowOfMatMulIsTheSameAloneAndInAnyBatch) {
 TEST_P(InvarianceTest, AColumnOfMatMulIsTheSameInAnyShard) {
   Random random(42);
   const int64_t k = 150, columns = 103;
-  const HostTensor x = HostTensor::Of(DType::kBF16, 6, k, random);
-  const HostTensor w = HostTensor::Of(DType::kBF16, columns, k, random);
-  HostTensor all = HostTensor::Poisoned(DType::kF32, 6, columns);
-  backend_->MatMul(all, x, w.weight(), Tensor());
+  const HostTensor x = HostTensor::Of(kernels::DType::kBF16, 6, k, random);
+  const HostTensor w = HostTensor::Of(kernels::DType::kBF16, columns, k, random);
+  HostTensor all = HostTensor::Poisoned(kernels::DType::kF32, 6, columns);
+  backend_->MatMul(all, x, w.weight(), kernels::Tensor());
   for (const auto& [begin, end] : {std::pair{0, 1}, {5, 30}, {30, 103}}) {
-    HostTensor out = HostTensor::Poisoned(DType::kF32, 6, end - begin);
-    backend_->MatMul(out, x, {w.Rows(begin, end)}, Tensor());
+    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 6, end - begin);
+    backend_->MatMul(out, x, {w.Rows(begin, end)}, kernels::Tensor());
     for (int r = 0; r < 6; ++r) {
       for (int c = begin; c < end; ++c) {
         ASSERT_EQ(out.matrix()[r * (end - begin) + c - begin], all.matrix()[r * columns + c]);
@@ -74,25 +75,25 @@ TEST_P(InvarianceTest, ThreadsChangeNothing) {
     const auto take = [&](const HostTensor& t) {
       bytes.insert(bytes.end(), t.bytes().begin(), t.bytes().end());
     };
-    for (const DType type : kActivations) {
+    for (const kernels::DType type : kActivations) {
       const HostTensor x = HostTensor::Of(type, 40, 700, random);
-      const HostTensor w = HostTensor::Of(DType::kBF16, 300, 700, random);
+      const HostTensor w = HostTensor::Of(kernels::DType::kBF16, 300, 700, random);
       const HostTensor gain = HostTensor::Of(type, 1, 700, random);
-      const HostTensor sum = HostTensor::Of(DType::kF32, 40, 700, random);
-      const HostTensor angles(DType::kF32, 40, 64),
-          frequencies = HostTensor::Of(DType::kF32, 1, 32, random);
+      const HostTensor sum = HostTensor::Of(kernels::DType::kF32, 40, 700, random);
+      const HostTensor angles(kernels::DType::kF32, 40, 64),
+          frequencies = HostTensor::Of(kernels::DType::kF32, 1, 32, random);
       std::vector<int32_t> positions;
       for (int i = 0; i < 40; ++i) positions.push_back(random.Below(5000));
       HostTensor out = HostTensor::Poisoned(type, 40, 300);
-      backend->MatMul(out, x, w.weight(), Tensor());
+      backend->MatMul(out, x, w.weight(), kernels::Tensor());
       take(out);
-      HostTensor pieces = HostTensor::Poisoned(DType::kF32, 40, 300);
+      HostTensor pieces = HostTensor::Poisoned(kernels::DType::kF32, 40, 300);
       backend->MatMulPieces(pieces, x, w.weight(), std::vector<int64_t>{0, 100, 350, 351, 700});
       take(pieces);
       HostTensor same = x.Clone();
       backend->RmsNorm(same, same, gain, 1e-6f);
       take(same);
-      backend->AddSum(same, sum, Tensor());
+      backend->AddSum(same, sum, kernels::Tensor());
       take(same);
       backend->RopeAngles(angles, HostTensor::OfInts(positions), frequencies, 1.0f);
       take(angles);
@@ -118,15 +119,16 @@ TEST_P(InvarianceTest, RanksThatShareASumGiveTheBitsOfOne) {
   for (const int64_t unit : {1, 20}) {
     std::vector<int64_t> cut;
     const int64_t units = k / unit;
-    for (int i = 0; i <= kNumPieces; ++i) cut.push_back(i * units / kNumPieces * unit);
+    for (int i = 0; i <= kernels::kNumPieces; ++i)
+      cut.push_back(i * units / kernels::kNumPieces * unit);
     const int64_t width = cut.back();
-    for (const DType type : kActivations) {
-      for (const DType weight_type : kWeights) {
+    for (const kernels::DType type : kActivations) {
+      for (const kernels::DType weight_type : kWeights) {
         const HostTensor x = HostTensor::Of(type, rows, width, random);
         const HostTensor w = HostTensor::Of(weight_type, columns, width, random);
         ExpectRanksGiveTheBitsOfOne(
             GetParam(), x, w, cut,
-            [](Backend& backend, const HostTensor& out, const HostTensor& some_x,
+            [](kernels::Backend& backend, const HostTensor& out, const HostTensor& some_x,
                const HostTensor& some_w, const std::vector<int64_t>& piece_begin) {
               backend.MatMulPieces(out, some_x, some_w.weight(), piece_begin);
             },

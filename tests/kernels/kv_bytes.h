@@ -49,8 +49,8 @@ struct KvBytes {
 };
 
 // `type`: kI8 or kF8.
-inline KvBytes ToKvBytes(DType type, std::span<const float> row) {
-  const float largest = type == DType::kI8 ? 127 : 448;
+inline KvBytes ToKvBytes(kernels::DType type, std::span<const float> row) {
+  const float largest = type == kernels::DType::kI8 ? 127 : 448;
   float top = 0;
   bool finite = true;
   for (const float x : row) {
@@ -64,7 +64,7 @@ inline KvBytes ToKvBytes(DType type, std::span<const float> row) {
     const float scaled = zero ? 0 : x * (largest / top);
     double number = std::nearbyint(scaled);
     uint8_t byte = static_cast<uint8_t>(static_cast<int>(number));
-    if (type == DType::kF8) {
+    if (type == kernels::DType::kF8) {
       byte = NearestE4M3(scaled);
       number = E4M3Value(byte);
     }

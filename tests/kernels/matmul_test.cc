@@ -11,8 +11,9 @@ namespace {
 using MatMulTest = IsaTest;
 INSTANTIATE_FOR_ISAS(MatMulTest);
 
-constexpr DType kActivations[] = {DType::kF32, DType::kBF16};
-constexpr DType kWeights[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr kernels::DType kActivations[] = {kernels::DType::kF32, kernels::DType::kBF16};
+constexpr kernels::DType kWeights[] = {kernels::DType::kF32, kernels::DType::kBF16,
+                                       kernels::DType::kF16};
 
 // f32 sums of k products in at least 8 lanes, then a tree and perhaps a bias: each addition and
 // product may lose half an ulp of what it holds, which Σ|x·w| bounds.
@@ -29,8 +30,8 @@ Matrix SumBound(const Matrix& x, const Matrix& w, int64_t rows, int64_t columns,
 
 TEST_P(MatMulTest, MatchesReferenceAtOddSizes) {
   Random random(11);
-  for (const DType type : kActivations) {
-    for (const DType weight_type : kWeights) {
+  for (const kernels::DType type : kActivations) {
+    for (const kernels::DType weight_type : kWeights) {
       for (const auto& [rows, columns, k] : std::vector<std::array<int64_t, 3>>{{1, 1, 1},
                                                                                 {1, 9, 31},
                                                                                 {2, 7, 32},
@@ -45,13 +46,13 @@ TEST_P(MatMulTest, MatchesReferenceAtOddSizes) {
           const HostTensor x = HostTensor::Of(type, rows, k, random);
           const HostTensor w = HostTensor::Of(weight_type, columns, k, random);
           const HostTensor bias =
-              with_bias ? HostTensor::Of(DType::kF32, 1, columns, random) : HostTensor();
+              with_bias ? HostTensor::Of(kernels::DType::kF32, 1, columns, random) : HostTensor();
           const Matrix expected = ReferenceMatMul(
               x.matrix(), w.matrix(), with_bias ? bias.matrix() : Matrix(), rows, columns, k);
           const Matrix bound = SumBound(x.matrix(), w.matrix(), rows, columns, k);
-          for (const DType out_type : kActivations) {
+          for (const kernels::DType out_type : kActivations) {
             HostTensor out = HostTensor::Poisoned(out_type, rows, columns);
-            backend_->MatMul(out, x, w.weight(), with_bias ? bias.tensor() : Tensor());
+            backend_->MatMul(out, x, w.weight(), with_bias ? bias.tensor() : kernels::Tensor());
             SCOPED_TRACE(::testing::Message()
                          << rows << "x" << columns << "x" << k << " " << NameOf(type) << " "
                          << NameOf(weight_type) << " to " << NameOf(out_type));
@@ -67,12 +68,12 @@ TEST_P(MatMulTest, MatchesReferenceAtOddSizes) {
 TEST_P(MatMulTest, ManyRowsGoThroughInSlabs) {
   Random random(12);
   const int64_t rows = 1030, columns = 5, k = 35;
-  const HostTensor x = HostTensor::Of(DType::kBF16, rows, k, random);
-  const HostTensor w = HostTensor::Of(DType::kBF16, columns, k, random);
-  HostTensor out = HostTensor::Poisoned(DType::kBF16, rows, columns);
-  backend_->MatMul(out, x, w.weight(), Tensor());
+  const HostTensor x = HostTensor::Of(kernels::DType::kBF16, rows, k, random);
+  const HostTensor w = HostTensor::Of(kernels::DType::kBF16, columns, k, random);
+  HostTensor out = HostTensor::Poisoned(kernels::DType::kBF16, rows, columns);
+  backend_->MatMul(out, x, w.weight(), kernels::Tensor());
   ExpectNear(out, ReferenceMatMul(x.matrix(), w.matrix(), {}, rows, columns, k),
-             RoundingOf(DType::kBF16), SumBound(x.matrix(), w.matrix(), rows, columns, k));
+             RoundingOf(kernels::DType::kBF16), SumBound(x.matrix(), w.matrix(), rows, columns, k));
 }
 
 TEST_P(MatMulTest, PiecesMatchReference) {
@@ -83,12 +84,12 @@ TEST_P(MatMulTest, PiecesMatchReference) {
       {0, 21, 43, 64, 86, 107, 129, 150, 172},
       {0, 0, 0, 1, 1, 100, 172, 172, 172},  // some empty
   };
-  for (const DType type : kActivations) {
-    for (const DType weight_type : kWeights) {
+  for (const kernels::DType type : kActivations) {
+    for (const kernels::DType weight_type : kWeights) {
       const HostTensor x = HostTensor::Of(type, 5, 172, random);
       const HostTensor w = HostTensor::Of(weight_type, 31, 172, random);
       for (const std::vector<int64_t>& cut : cuts) {
-        HostTensor out = HostTensor::Poisoned(DType::kF32, 5, 31);
+        HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 5, 31);
         backend_->MatMulPieces(out, x, w.weight(), cut);
         ExpectNear(out, ReferenceMatMul(x.matrix(), w.matrix(), {}, 5, 31, 172), 0x1p-24,
                    SumBound(x.matrix(), w.matrix(), 5, 31, 172, 8));
@@ -98,38 +99,39 @@ TEST_P(MatMulTest, PiecesMatchReference) {
 }
 
 TEST_P(MatMulTest, ASumOverNothingIsZero) {
-  for (const DType type : kActivations) {
-    const HostTensor x(type, 3, 0), w(DType::kBF16, 4, 0);
-    HostTensor out = HostTensor::Poisoned(DType::kF32, 3, 4);
-    backend_->MatMul(out, x, w.weight(), Tensor());
+  for (const kernels::DType type : kActivations) {
+    const HostTensor x(type, 3, 0), w(kernels::DType::kBF16, 4, 0);
+    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 3, 4);
+    backend_->MatMul(out, x, w.weight(), kernels::Tensor());
     EXPECT_EQ(out.matrix(), Matrix(12, 0.0));
-    out = HostTensor::Poisoned(DType::kF32, 3, 4);
+    out = HostTensor::Poisoned(kernels::DType::kF32, 3, 4);
     backend_->MatMulPieces(out, x, w.weight(), std::vector<int64_t>{0, 0, 0});
     EXPECT_EQ(out.matrix(), Matrix(12, 0.0));
-    const HostTensor bias(DType::kF32, 1, 4);
+    const HostTensor bias(kernels::DType::kF32, 1, 4);
     backend_->MatMul(out, x, w.weight(), bias);
     EXPECT_EQ(out.matrix(), Matrix(12, 0.0));
   }
 }
 
 TEST_P(MatMulTest, NoOutputsAndNoRowsAreFine) {
-  const HostTensor x(DType::kF32, 3, 8), no_weights(DType::kBF16, 0, 8),
-      no_columns(DType::kF32, 3, 0);
-  backend_->MatMul(no_columns, x, no_weights.weight(), Tensor());
-  const HostTensor no_rows(DType::kF32, 0, 8), w(DType::kBF16, 4, 8), none(DType::kF32, 0, 4);
-  backend_->MatMul(none, no_rows, w.weight(), Tensor());
+  const HostTensor x(kernels::DType::kF32, 3, 8), no_weights(kernels::DType::kBF16, 0, 8),
+      no_columns(kernels::DType::kF32, 3, 0);
+  backend_->MatMul(no_columns, x, no_weights.weight(), kernels::Tensor());
+  const HostTensor no_rows(kernels::DType::kF32, 0, 8), w(kernels::DType::kBF16, 4, 8),
+      none(kernels::DType::kF32, 0, 4);
+  backend_->MatMul(none, no_rows, w.weight(), kernels::Tensor());
 }
 
 TEST_P(MatMulTest, WhatLiesBesideARowIsNotRead) {
   // x and w are slices of arrays filled with NaN elsewhere.
   Random random(14);
   const int64_t k = 45;
-  for (const DType type : kActivations) {
+  for (const kernels::DType type : kActivations) {
     HostTensor x_all = HostTensor::Poisoned(type, 3, k), w_all = HostTensor::Poisoned(type, 4, k);
     for (int64_t i = k; i < 2 * k; ++i) x_all.Set(i, random.Value());
     for (int64_t i = k; i < 3 * k; ++i) w_all.Set(i, random.Value());
-    HostTensor out = HostTensor::Poisoned(DType::kF32, 1, 2);
-    backend_->MatMul(out, x_all.Rows(1, 2), {w_all.Rows(1, 3)}, Tensor());
+    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 1, 2);
+    backend_->MatMul(out, x_all.Rows(1, 2), {w_all.Rows(1, 3)}, kernels::Tensor());
     const Matrix expected =
         ReferenceMatMul(ToMatrix(x_all.Rows(1, 2)), ToMatrix(w_all.Rows(1, 3)), {}, 1, 2, k);
     ExpectNear(out, expected, 0, {1e-4});

@@ -15,14 +15,15 @@ namespace {
 using OpsTest = IsaTest;
 INSTANTIATE_FOR_ISAS(OpsTest);
 
-constexpr DType kActivations[] = {DType::kF32, DType::kBF16};
-constexpr DType kWeights[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr kernels::DType kActivations[] = {kernels::DType::kF32, kernels::DType::kBF16};
+constexpr kernels::DType kWeights[] = {kernels::DType::kF32, kernels::DType::kBF16,
+                                       kernels::DType::kF16};
 
 TEST_P(OpsTest, EmbedCopiesRowsAndLeavesForeignIdsNeutral) {
   Random random(1);
   const std::vector<int32_t> ids = {10, 14, 9, 15, 12, -1, 1 << 30};
-  for (const DType type : kActivations) {
-    for (const DType table_type : kWeights) {
+  for (const kernels::DType type : kActivations) {
+    for (const kernels::DType table_type : kWeights) {
       for (const int64_t cols : {1, 7, 33, 64}) {
         const HostTensor table = HostTensor::Of(table_type, 5, cols, random);
         HostTensor out = HostTensor::Poisoned(type, 7, cols);
@@ -41,8 +42,8 @@ TEST_P(OpsTest, EmbedCopiesRowsAndLeavesForeignIdsNeutral) {
 }
 
 TEST_P(OpsTest, EmbedOnARankWithoutRowsIsNeutral) {
-  HostTensor table(DType::kBF16, 0, 8);
-  HostTensor out = HostTensor::Poisoned(DType::kF32, 2, 8);
+  HostTensor table(kernels::DType::kBF16, 0, 8);
+  HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 2, 8);
   backend_->Embed(out, table.weight(), HostTensor::OfInts({0, 1}), 0, 1.0f);
   for (const double value : out.matrix()) {
     EXPECT_EQ(value, 0);
@@ -52,8 +53,8 @@ TEST_P(OpsTest, EmbedOnARankWithoutRowsIsNeutral) {
 
 TEST_P(OpsTest, RmsNormMatchesReference) {
   Random random(2);
-  for (const DType type : kActivations) {
-    for (const DType gain_type : kActivations) {
+  for (const kernels::DType type : kActivations) {
+    for (const kernels::DType gain_type : kActivations) {
       for (const int64_t n : {1, 5, 8, 17, 64, 100, 1000}) {
         const int64_t heads = 3;
         HostTensor x = HostTensor::Of(type, 4, heads * n, random);
@@ -73,23 +74,24 @@ TEST_P(OpsTest, RmsNormMatchesReference) {
 
 TEST_P(OpsTest, AddSumRoundsTwice) {
   Random random(3);
-  for (const DType type : kActivations) {
+  for (const kernels::DType type : kActivations) {
     for (const bool with_bias : {false, true}) {
       for (const int64_t cols : {1, 9, 64, 130}) {
         HostTensor x = HostTensor::Of(type, 5, cols, random);
-        const HostTensor sum = HostTensor::Of(DType::kF32, 5, cols, random, 0.37f);
+        const HostTensor sum = HostTensor::Of(kernels::DType::kF32, 5, cols, random, 0.37f);
         const HostTensor bias =
-            with_bias ? HostTensor::Of(DType::kF32, 1, cols, random, 0.11f) : HostTensor();
+            with_bias ? HostTensor::Of(kernels::DType::kF32, 1, cols, random, 0.11f) : HostTensor();
         const Matrix before = x.matrix(), s = sum.matrix();
         const Matrix b = with_bias ? bias.matrix() : Matrix();
-        backend_->AddSum(x, sum, with_bias ? bias.tensor() : Tensor());
+        backend_->AddSum(x, sum, with_bias ? bias.tensor() : kernels::Tensor());
         const Matrix got = x.matrix();
         for (size_t i = 0; i < got.size(); ++i) {
           float addend = static_cast<float>(s[i]);
           if (with_bias) addend += static_cast<float>(b[i % cols]);
-          if (type == DType::kBF16) addend = FromBF16(ToBF16(addend));
+          if (type == kernels::DType::kBF16) addend = kernels::FromBF16(kernels::ToBF16(addend));
           float expected = static_cast<float>(before[i]) + addend;
-          if (type == DType::kBF16) expected = FromBF16(ToBF16(expected));
+          if (type == kernels::DType::kBF16)
+            expected = kernels::FromBF16(kernels::ToBF16(expected));
           ASSERT_EQ(got[i], expected);
         }
       }
@@ -99,22 +101,22 @@ TEST_P(OpsTest, AddSumRoundsTwice) {
 
 TEST_P(OpsTest, RopeAnglesAreRightFarOut) {
   const std::vector<int32_t> positions = {0, 1, 2, 77, 4095, 131071, 1000003};
-  HostTensor frequencies(DType::kF32, 1, 5);
+  HostTensor frequencies(kernels::DType::kF32, 1, 5);
   const float values[] = {1.0f, 0.1f, 0.0123f, 1e-4f, 2.5e-6f};
   for (int i = 0; i < 5; ++i) frequencies.Set(i, values[i]);
-  HostTensor angles = HostTensor::Poisoned(DType::kF32, 7, 10);
+  HostTensor angles = HostTensor::Poisoned(kernels::DType::kF32, 7, 10);
   backend_->RopeAngles(angles, HostTensor::OfInts(positions), frequencies, 1.25f);
   ExpectNear(angles, ReferenceRopeAngles(positions, frequencies.matrix(), 1.25), 0, {0x1.1p-23});
 }
 
 TEST_P(OpsTest, RopeRotatesTheFirstPartOfEachHead) {
   Random random(5);
-  for (const DType type : kActivations) {
+  for (const kernels::DType type : kActivations) {
     for (const int64_t n : {1, 3, 8, 16, 37}) {
       for (const int64_t rest : {0, 5}) {
         const int64_t head_dim = 2 * n + rest, cols = 3 * head_dim;
         HostTensor x = HostTensor::Of(type, 4, cols, random);
-        const HostTensor angles = HostTensor::Of(DType::kF32, 4, 2 * n, random, 0.5f);
+        const HostTensor angles = HostTensor::Of(kernels::DType::kF32, 4, 2 * n, random, 0.5f);
         const Matrix expected = ReferenceRope(x.matrix(), angles.matrix(), 4, cols, head_dim);
         backend_->Rope(x, angles, static_cast<int>(head_dim));
         ExpectNear(x, expected, RoundingOf(type), {3 * 4 * 0x1p-24});
@@ -126,13 +128,13 @@ TEST_P(OpsTest, RopeRotatesTheFirstPartOfEachHead) {
 TEST_P(OpsTest, WriteKvPutsRowsIntoTheirSlots) {
   Random random(6);
   const int heads = 2, dim = 5, block_size = 4;
-  for (const DType type : kActivations) {
-    for (const DType cache_type : kActivations) {
+  for (const kernels::DType type : kActivations) {
+    for (const kernels::DType cache_type : kActivations) {
       HostTensor cache(cache_type, {3, heads, 2 * block_size * dim});
       const HostTensor k = HostTensor::Of(type, 3, heads * dim, random),
                        v = HostTensor::Of(type, 3, heads * dim, random);
       const std::vector<int32_t> slots = {11, 0, 6};
-      PagedKv kv;
+      kernels::PagedKv kv;
       kv.cache = cache;
       kv.block_size = block_size;
       backend_->WriteKv(kv, k, v, HostTensor::OfInts(slots));
@@ -153,12 +155,13 @@ TEST_P(OpsTest, WriteKvPutsRowsIntoTheirSlots) {
 TEST_P(OpsTest, WriteKvRoundsToInt8PerPositionAndHead) {
   Random random(9);
   const int heads = 2, dim = 5, block_size = 3;
-  for (const DType type : kActivations) {
-    HostTensor cache(DType::kI8, {2, heads, 2 * block_size * KvRowElements(DType::kI8, dim)});
+  for (const kernels::DType type : kActivations) {
+    HostTensor cache(kernels::DType::kI8,
+                     {2, heads, 2 * block_size * kernels::KvRowElements(kernels::DType::kI8, dim)});
     HostTensor k = HostTensor::Of(type, 2, heads * dim, random, 3.0f);
     const HostTensor v = HostTensor::Of(type, 2, heads * dim, random, 0.01f);
     for (int i = 0; i < dim; ++i) k.Set(dim + i, 0);  // a head of zeros
-    PagedKv kv;
+    kernels::PagedKv kv;
     kv.cache = cache;
     kv.block_size = block_size;
     const std::vector<int32_t> slots = {4, 2};
@@ -168,7 +171,7 @@ TEST_P(OpsTest, WriteKvRoundsToInt8PerPositionAndHead) {
         const Matrix from = (which == 0 ? k : v).matrix();
         for (int head = 0; head < heads; ++head) {
           const int64_t half = ((slots[r] / block_size * heads + head) * 2 + which) * block_size *
-                               KvRowElements(DType::kI8, dim);
+                               kernels::KvRowElements(kernels::DType::kI8, dim);
           const std::byte* rows = cache.bytes().data() + half;
           float scale;
           std::memcpy(&scale, rows + block_size * dim + slots[r] % block_size * 4, sizeof(scale));
@@ -189,9 +192,9 @@ TEST_P(OpsTest, WriteKvRoundsToInt8PerPositionAndHead) {
 
 TEST_P(OpsTest, CopyKvBlocksCopiesInOrder) {
   Random random(7);
-  const HostTensor cache = HostTensor::Of(DType::kBF16, 4, 12, random);
+  const HostTensor cache = HostTensor::Of(kernels::DType::kBF16, 4, 12, random);
   const Matrix before = cache.matrix();
-  PagedKv kv;
+  kernels::PagedKv kv;
   kv.cache = cache;
   backend_->CopyKvBlocks(kv, HostTensor::OfInts({0, 2, 2, 3, 1, 1}, 2));
   for (int i = 0; i < 12; ++i) {
@@ -202,7 +205,7 @@ TEST_P(OpsTest, CopyKvBlocksCopiesInOrder) {
 
 TEST_P(OpsTest, SiluMulMatchesReference) {
   Random random(8);
-  for (const DType type : kActivations) {
+  for (const kernels::DType type : kActivations) {
     for (const int64_t cols : {1, 15, 16, 1000, 2500}) {
       HostTensor gate = HostTensor::Of(type, 3, cols, random, 12.0f);
       const HostTensor up = HostTensor::Of(type, 3, cols, random);
@@ -219,8 +222,8 @@ TEST_P(OpsTest, SiluMulMatchesReference) {
 
 TEST_P(OpsTest, EmbedScalesRowsButNotForeignOnes) {
   Random random(10);
-  for (const DType type : kActivations) {
-    const HostTensor table = HostTensor::Of(DType::kBF16, 2, 19, random);
+  for (const kernels::DType type : kActivations) {
+    const HostTensor table = HostTensor::Of(kernels::DType::kBF16, 2, 19, random);
     HostTensor out = HostTensor::Poisoned(type, 2, 19);
     backend_->Embed(out, table.weight(), HostTensor::OfInts({1, 2}), 0, 45.25f);
     Matrix expected = ReferenceEmbed(table.matrix(), 2, 19, std::vector<int32_t>{1, 2}, 0);
@@ -232,7 +235,7 @@ TEST_P(OpsTest, EmbedScalesRowsButNotForeignOnes) {
 
 TEST_P(OpsTest, GeluMulMatchesReference) {
   Random random(11);
-  for (const DType type : kActivations) {
+  for (const kernels::DType type : kActivations) {
     for (const int64_t cols : {1, 15, 16, 1000, 2500}) {
       HostTensor gate = HostTensor::Of(type, 3, cols, random, 3.0f);
       const HostTensor up = HostTensor::Of(type, 3, cols, random);
@@ -252,7 +255,7 @@ TEST_P(OpsTest, SoftCapMatchesReferenceFromTinyToHuge) {
   Random random(12);
   for (const float cap : {0.5f, 30.0f}) {
     for (const float size : {1e-20f, 1e-3f, 0.1f, 1.0f, 10.0f, 1e4f, 1e30f}) {
-      HostTensor x = HostTensor::Of(DType::kF32, 3, 101, random, size);
+      HostTensor x = HostTensor::Of(kernels::DType::kF32, 3, 101, random, size);
       const Matrix expected = ReferenceSoftCap(x.matrix(), cap);
       backend_->SoftCap(x, cap);
       ExpectNear(x, expected, 8 * 0x1p-23, {1e-40});
@@ -263,8 +266,8 @@ TEST_P(OpsTest, SoftCapMatchesReferenceFromTinyToHuge) {
 TEST_P(OpsTest, SiluMulOfExtremes) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const float gates[] = {0.0f, -0.0f, 90.0f, -90.0f, -200.0f, 3e38f, -3e38f, kInf, -100.0f};
-  HostTensor gate(DType::kF32, 1, 9), up(DType::kF32, 1, 9);
-  HostTensor out = HostTensor::Poisoned(DType::kF32, 1, 9);
+  HostTensor gate(kernels::DType::kF32, 1, 9), up(kernels::DType::kF32, 1, 9);
+  HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 1, 9);
   for (int i = 0; i < 9; ++i) {
     gate.Set(i, gates[i]);
     up.Set(i, 1.0f);
@@ -282,7 +285,7 @@ TEST_P(OpsTest, SiluMulOfExtremes) {
 
 TEST_P(OpsTest, GatherRowsCopiesRows) {
   Random random(9);
-  for (const DType type : kActivations) {
+  for (const kernels::DType type : kActivations) {
     const HostTensor x = HostTensor::Of(type, 6, 11, random);
     HostTensor out = HostTensor::Poisoned(type, 4, 11);
     backend_->GatherRows(out, x, HostTensor::OfInts({5, 0, 0, 3}));
@@ -297,27 +300,27 @@ TEST_P(OpsTest, RoundingToBF16IsNearestEvenAndKeepsNan) {
   // Through GatherRows no rounding happens; Embed of f32 rounds.
   const uint32_t patterns[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff, 0x7f7fffff,
                                0x7f800000, 0xff800001, 0x7fffffff, 0x00000001, 0x80008000};
-  HostTensor table(DType::kF32, 1, 10);
+  HostTensor table(kernels::DType::kF32, 1, 10);
   for (int i = 0; i < 10; ++i) table.Set(i, std::bit_cast<float>(patterns[i]));
-  HostTensor out(DType::kBF16, 1, 10);
+  HostTensor out(kernels::DType::kBF16, 1, 10);
   backend_->Embed(out, table.weight(), HostTensor::OfInts({0}), 0, 1.0f);
   for (int i = 0; i < 10; ++i) {
     uint16_t bits;
     std::memcpy(&bits, out.bytes().data() + 2 * i, 2);
-    EXPECT_EQ(bits, ToBF16(std::bit_cast<float>(patterns[i]))) << i;
+    EXPECT_EQ(bits, kernels::ToBF16(std::bit_cast<float>(patterns[i]))) << i;
   }
-  EXPECT_EQ(ToBF16(std::bit_cast<float>(0x3f808000u)), 0x3f80);
-  EXPECT_EQ(ToBF16(std::bit_cast<float>(0x3f818000u)), 0x3f82);
-  EXPECT_EQ(ToBF16(std::bit_cast<float>(0x7f7fffffu)), 0x7f80);
+  EXPECT_EQ(kernels::ToBF16(std::bit_cast<float>(0x3f808000u)), 0x3f80);
+  EXPECT_EQ(kernels::ToBF16(std::bit_cast<float>(0x3f818000u)), 0x3f82);
+  EXPECT_EQ(kernels::ToBF16(std::bit_cast<float>(0x7f7fffffu)), 0x7f80);
 }
 
 TEST_P(OpsTest, EveryF16IsWidenedExactly) {
-  HostTensor table(DType::kF16, 1, 65536);
+  HostTensor table(kernels::DType::kF16, 1, 65536);
   for (uint32_t i = 0; i < 65536; ++i) {
     const uint16_t bits = static_cast<uint16_t>(i);
     std::memcpy(const_cast<std::byte*>(table.bytes().data()) + 2 * i, &bits, 2);
   }
-  HostTensor out = HostTensor::Poisoned(DType::kF32, 1, 65536);
+  HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 1, 65536);
   backend_->Embed(out, table.weight(), HostTensor::OfInts({0}), 0, 1.0f);
   const Matrix got = out.matrix();
   for (int i = 0; i < 65536; ++i) {
@@ -334,26 +337,26 @@ TEST_P(OpsTest, EveryF16IsWidenedExactly) {
 }
 
 TEST_P(OpsTest, NothingHappensToNoRows) {
-  for (const DType type : kActivations) {
-    HostTensor none(type, 0, 8), gain(type, 1, 8), sum(DType::kF32, 0, 8);
+  for (const kernels::DType type : kActivations) {
+    HostTensor none(type, 0, 8), gain(type, 1, 8), sum(kernels::DType::kF32, 0, 8);
     backend_->RmsNorm(none, none, gain, 1e-5f);
     backend_->SiluMul(none, none, none);
-    backend_->AddSum(none, sum, Tensor());
+    backend_->AddSum(none, sum, kernels::Tensor());
     backend_->GatherRows(none, none, HostTensor::OfInts({}));
     HostTensor no_columns(type, 3, 0);
-    backend_->Rope(no_columns, HostTensor(DType::kF32, 3, 8), 8);
+    backend_->Rope(no_columns, HostTensor(kernels::DType::kF32, 3, 8), 8);
   }
 }
 
 TEST(MakeBackendTest, UnknownNamesAreListedWithWhatThereIs) {
-  const auto isa = MakeBackend({.device = "cpu", .isa = "mmx"});
+  const auto isa = kernels::MakeBackend({.device = "cpu", .isa = "mmx"});
   EXPECT_EQ(isa.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(isa.status().message()), ::testing::HasSubstr("mmx"));
   EXPECT_THAT(std::string(isa.status().message()), ::testing::HasSubstr("scalar"));
-  const auto device = MakeBackend({.device = "tpu"});
+  const auto device = kernels::MakeBackend({.device = "tpu"});
   EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(device.status().message()), ::testing::HasSubstr("cpu"));
-  EXPECT_EQ(MakeBackend({.device = "cpu", .num_threads = 0}).status().code(),
+  EXPECT_EQ(kernels::MakeBackend({.device = "cpu", .num_threads = 0}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

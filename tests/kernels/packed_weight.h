@@ -14,16 +14,16 @@ namespace continuo::testing {
 // A matrix as the backend packs it, in memory of exactly its size.
 class PackedWeight {
  public:
-  PackedWeight(Backend& backend, WeightType type, const HostTensor& matrix,
+  PackedWeight(kernels::Backend& backend, kernels::WeightType type, const HostTensor& matrix,
                std::vector<int64_t> piece_begin = {}) {
-    const Tensor t = matrix.tensor();
+    const kernels::Tensor t = matrix.tensor();
     if (piece_begin.empty()) piece_begin = {0, t.cols()};
     weight_.format = backend.FormatOf(type);
-    const bool is_dense = weight_.format == WeightFormat::kDense;
+    const bool is_dense = weight_.format == kernels::WeightFormat::kDense;
     weight_.data = {nullptr,
-                    !is_dense                  ? DType::kI8
-                    : type == WeightType::kF32 ? DType::kF32
-                                               : DType::kBF16,
+                    !is_dense                           ? kernels::DType::kI8
+                    : type == kernels::WeightType::kF32 ? kernels::DType::kF32
+                                                        : kernels::DType::kBF16,
                     {t.rows(), t.cols(), 1}};
     const size_t bytes = backend.WeightBytes(weight_, piece_begin);
     // Panels begin at cache lines.
@@ -41,7 +41,7 @@ class PackedWeight {
       return;
     }
     // Two halves, to see that they find their places.
-    const int64_t half = t.rows() / 2 / kPackedRows * kPackedRows;
+    const int64_t half = t.rows() / 2 / kernels::kPackedRows * kernels::kPackedRows;
     for (const auto& [begin, end] : {std::pair{int64_t{0}, half}, std::pair{half, t.rows()}}) {
       if (begin == end) continue;
       std::vector<float> rows;
@@ -51,19 +51,20 @@ class PackedWeight {
     }
   }
 
-  const Weight& weight() const { return weight_; }
+  const kernels::Weight& weight() const { return weight_; }
   // What the packed numbers stand for, row-major. For matrices of one piece.
-  Matrix Unpacked(Backend& backend) const {
+  Matrix Unpacked(kernels::Backend& backend) const {
     std::vector<int32_t> ids;
     for (int64_t i = 0; i < weight_.data.rows(); ++i) ids.push_back(static_cast<int32_t>(i));
-    HostTensor out = HostTensor::Poisoned(DType::kF32, weight_.data.rows(), weight_.data.cols());
+    HostTensor out =
+        HostTensor::Poisoned(kernels::DType::kF32, weight_.data.rows(), weight_.data.cols());
     backend.Embed(out, weight_, HostTensor::OfInts(ids), 0, 1.0f);
     return out.matrix();
   }
 
  private:
   std::shared_ptr<std::byte[]> memory_;
-  Weight weight_;
+  kernels::Weight weight_;
 };
 
 }  // namespace continuo::testing

@@ -23,8 +23,8 @@ class PagedCase {
     int64_t rows;  // the last ones of kv_len
   };
 
-  PagedCase(std::vector<Sequence> sequences, AttentionParams params, DType type, uint64_t seed,
-            int64_t block_size, std::optional<DType> kept = std::nullopt)
+  PagedCase(std::vector<Sequence> sequences, kernels::AttentionParams params, kernels::DType type,
+            uint64_t seed, int64_t block_size, std::optional<kernels::DType> kept = std::nullopt)
       : sequences_(std::move(sequences)), params_(params) {
     Random random(seed);
     const int64_t width = int64_t{params.num_kv_heads} * params.head_dim;
@@ -49,8 +49,8 @@ class PagedCase {
     for (int64_t i = num_blocks; i > 1; --i) {
       std::swap(order[i - 1], order[random.Below(static_cast<int>(i))]);
     }
-    const DType cache_type = kept.value_or(type);
-    const int64_t half = block_size * KvRowElements(cache_type, params.head_dim);
+    const kernels::DType cache_type = kept.value_or(type);
+    const int64_t half = block_size * kernels::KvRowElements(cache_type, params.head_dim);
     cache_ = HostTensor::Poisoned(cache_type, num_blocks * params.num_kv_heads * 2, half);
     std::vector<int32_t> tables(sequences_.size() * max_blocks, -1), lengths, begins = {0};
     int64_t next = 0;
@@ -78,14 +78,14 @@ class PagedCase {
     kv_.block_tables = tables_;
     kv_.kv_len = lengths_;
     kv_.query_begin = begins_;
-    kv_.num_single = NumSingle(begins);
+    kv_.num_single = kernels::NumSingle(begins);
   }
 
-  const PagedKv& kv() const { return kv_; }
+  const kernels::PagedKv& kv() const { return kv_; }
   const HostTensor& q() const { return q_; }
-  const AttentionParams& params() const { return params_; }
+  const kernels::AttentionParams& params() const { return params_; }
 
-  HostTensor Run(Backend& backend) const {
+  HostTensor Run(kernels::Backend& backend) const {
     HostTensor out =
         HostTensor::Poisoned(q_.tensor().dtype, q_.tensor().rows(), q_.tensor().cols());
     backend.PagedAttention(out, q_, kv_, params_);
@@ -93,7 +93,7 @@ class PagedCase {
   }
 
   // The same rows, at most `chunk` of each sequence at a time.
-  HostTensor RunInChunks(Backend& backend, int64_t chunk) const {
+  HostTensor RunInChunks(kernels::Backend& backend, int64_t chunk) const {
     HostTensor out =
         HostTensor::Poisoned(q_.tensor().dtype, q_.tensor().rows(), q_.tensor().cols());
     int64_t first = 0;
@@ -101,7 +101,7 @@ class PagedCase {
       const auto [kv_len, rows] = sequences_[i];
       for (int64_t r = 0; r < rows; r += chunk) {
         const int64_t n = std::min(chunk, rows - r);
-        PagedKv kv = kv_;
+        kernels::PagedKv kv = kv_;
         const HostTensor length = HostTensor::OfInts({static_cast<int32_t>(kv_len - rows + r + n)});
         const HostTensor begin = HostTensor::OfInts({0, static_cast<int32_t>(n)});
         kv.kv_len = length;
@@ -147,12 +147,12 @@ class PagedCase {
  private:
   // Puts one head's elements of row p of `from` where a block's `half` keeps position `offset`. Of
   // bytes `kept`, which has the same numbers before, tells what that stands for.
-  void Write(Tensor half, int64_t offset, int64_t block_size, const HostTensor& from, int64_t p,
-             int head, Matrix& kept) const {
+  void Write(kernels::Tensor half, int64_t offset, int64_t block_size, const HostTensor& from,
+             int64_t p, int head, Matrix& kept) const {
     const int64_t dim = params_.head_dim, first = p * from.tensor().cols() + head * dim;
     std::byte* const to = static_cast<std::byte*>(half.data);
-    if (SizeOf(half.dtype) > 1) {
-      const int64_t size = static_cast<int64_t>(SizeOf(half.dtype));
+    if (kernels::SizeOf(half.dtype) > 1) {
+      const int64_t size = static_cast<int64_t>(kernels::SizeOf(half.dtype));
       std::memcpy(to + offset * dim * size, from.bytes().data() + first * size, dim * size);
       return;
     }
@@ -163,15 +163,16 @@ class PagedCase {
     std::memcpy(to + block_size * dim + offset * sizeof(float), &bytes.scale, sizeof(float));
   }
   std::vector<Sequence> sequences_;
-  AttentionParams params_;
+  kernels::AttentionParams params_;
   HostTensor q_, cache_, tables_, lengths_, begins_;
   std::vector<HostTensor> keys_, values_;
   std::vector<Matrix> kept_keys_, kept_values_;  // what the cache holds of them
-  PagedKv kv_;
+  kernels::PagedKv kv_;
 };
 
-inline AttentionParams Heads(int num_heads, int num_kv_heads, int head_dim, int window = 0) {
-  AttentionParams params;
+inline kernels::AttentionParams Heads(int num_heads, int num_kv_heads, int head_dim,
+                                      int window = 0) {
+  kernels::AttentionParams params;
   params.num_heads = num_heads;
   params.num_kv_heads = num_kv_heads;
   params.head_dim = head_dim;

@@ -15,13 +15,15 @@ namespace {
 using PanelsTest = IsaTest;
 INSTANTIATE_FOR_ISAS(PanelsTest);
 
-constexpr WeightType kQuantised[] = {WeightType::kInt8, WeightType::kInt4};
-constexpr WeightType kPacked[] = {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4};
+constexpr kernels::WeightType kQuantised[] = {kernels::WeightType::kInt8,
+                                              kernels::WeightType::kInt4};
+constexpr kernels::WeightType kPacked[] = {kernels::WeightType::kBF16, kernels::WeightType::kInt8,
+                                           kernels::WeightType::kInt4};
 constexpr int64_t kGroups[] = {128, 64};  // of kQuantised
 
 // Values of very different sizes, as outliers make them.
 HostTensor Rough(int64_t rows, int64_t cols, Random& random) {
-  HostTensor t(DType::kF32, rows, cols);
+  HostTensor t(kernels::DType::kF32, rows, cols);
   for (int64_t i = 0; i < rows * cols; ++i) {
     const float value = random.Value();
     t.Set(i, random.Below(50) == 0 ? value * 8 : value * 0.37f);
@@ -43,7 +45,8 @@ TEST_P(PanelsTest, RoundingToAGroupLosesHalfAStep) {
           double top = 0;
           for (int64_t i = begin; i < end; ++i) top = std::max(top, std::fabs(exact[r * k + i]));
           // int4 reaches 8 on one side and 7 on the other, which may lose a whole step.
-          const double step = kQuantised[type] == WeightType::kInt8 ? top / 127 / 2 : top / 8;
+          const double step =
+              kQuantised[type] == kernels::WeightType::kInt8 ? top / 127 / 2 : top / 8;
           for (int64_t i = begin; i < end; ++i) {
             ASSERT_LE(std::fabs(got[r * k + i] - exact[r * k + i]), step * (1 + 1e-5))
                 << NameOf(kQuantised[type]) << " row " << r << " column " << i;
@@ -57,8 +60,8 @@ TEST_P(PanelsTest, RoundingToAGroupLosesHalfAStep) {
 TEST_P(PanelsTest, Bf16IsKeptAsItIs) {
   Random random(62);
   for (const auto& [rows, k] : {std::pair{1, 1}, {5, 7}, {16, 64}, {33, 201}}) {
-    const HostTensor matrix = HostTensor::Of(DType::kBF16, rows, k, random);
-    const PackedWeight packed(*backend_, WeightType::kBF16, matrix);
+    const HostTensor matrix = HostTensor::Of(kernels::DType::kBF16, rows, k, random);
+    const PackedWeight packed(*backend_, kernels::WeightType::kBF16, matrix);
     EXPECT_EQ(packed.Unpacked(*backend_), matrix.matrix());
   }
 }
@@ -66,32 +69,33 @@ TEST_P(PanelsTest, Bf16IsKeptAsItIs) {
 TEST_P(PanelsTest, ProductsOfOneXTogetherAreThoseOneByOne) {
   Random random(69);
   // Of any format or size; of several, and an empty one among them.
-  const std::vector<std::vector<WeightType>> together = {
-      {WeightType::kBF16, WeightType::kBF16, WeightType::kBF16},
-      {WeightType::kInt8, WeightType::kInt8},
-      {WeightType::kInt4, WeightType::kInt4, WeightType::kInt4},
-      {WeightType::kInt8, WeightType::kInt4},
-      {WeightType::kF32, WeightType::kBF16, WeightType::kF32},
-      {WeightType::kInt8}};
+  const std::vector<std::vector<kernels::WeightType>> together = {
+      {kernels::WeightType::kBF16, kernels::WeightType::kBF16, kernels::WeightType::kBF16},
+      {kernels::WeightType::kInt8, kernels::WeightType::kInt8},
+      {kernels::WeightType::kInt4, kernels::WeightType::kInt4, kernels::WeightType::kInt4},
+      {kernels::WeightType::kInt8, kernels::WeightType::kInt4},
+      {kernels::WeightType::kF32, kernels::WeightType::kBF16, kernels::WeightType::kF32},
+      {kernels::WeightType::kInt8}};
   const int64_t k = 150, columns[] = {301, 40, 17};
   const auto threads = MakeCpu(GetParam(), 3);
-  for (const DType type : {DType::kF32, DType::kBF16}) {
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
     for (const int64_t rows : {1, 3, 17, 241, 1000}) {
       const HostTensor x = HostTensor::Of(type, rows, k, random);
-      for (const std::vector<WeightType>& types : together) {
+      for (const std::vector<kernels::WeightType>& types : together) {
         for (const bool empty : {false, true}) {
           std::vector<PackedWeight> weights;
           std::vector<HostTensor> biases, alone, outs;
-          std::vector<Product> products;
+          std::vector<kernels::Product> products;
           for (size_t i = 0; i < types.size(); ++i) {
             const int64_t n = empty && i == 1 ? 0 : columns[i];
             weights.emplace_back(*backend_, types[i], Rough(n, k, random));
-            biases.push_back(i == 1 ? HostTensor() : HostTensor::Of(DType::kF32, 1, n, random));
+            biases.push_back(i == 1 ? HostTensor()
+                                    : HostTensor::Of(kernels::DType::kF32, 1, n, random));
             alone.push_back(HostTensor::Poisoned(type, rows, n));
             outs.push_back(HostTensor::Poisoned(type, rows, n));
           }
           for (size_t i = 0; i < types.size(); ++i) {
-            const Tensor bias = i == 1 ? Tensor() : biases[i].tensor();
+            const kernels::Tensor bias = i == 1 ? kernels::Tensor() : biases[i].tensor();
             backend_->MatMul(alone[i], x, weights[i].weight(), bias);
             products.push_back({outs[i], weights[i].weight(), bias});
           }
@@ -108,27 +112,29 @@ TEST_P(PanelsTest, ProductsOfOneXTogetherAreThoseOneByOne) {
 
 TEST_P(PanelsTest, AGatedProductIsItsProductsAndThenTheirGate) {
   Random random(70);
-  const std::pair<WeightType, WeightType> types[] = {{WeightType::kBF16, WeightType::kBF16},
-                                                     {WeightType::kInt8, WeightType::kInt8},
-                                                     {WeightType::kInt4, WeightType::kInt4},
-                                                     {WeightType::kF32, WeightType::kF32},
-                                                     {WeightType::kInt8, WeightType::kInt4}};
+  const std::pair<kernels::WeightType, kernels::WeightType> types[] = {
+      {kernels::WeightType::kBF16, kernels::WeightType::kBF16},
+      {kernels::WeightType::kInt8, kernels::WeightType::kInt8},
+      {kernels::WeightType::kInt4, kernels::WeightType::kInt4},
+      {kernels::WeightType::kF32, kernels::WeightType::kF32},
+      {kernels::WeightType::kInt8, kernels::WeightType::kInt4}};
   const int64_t k = 150;
   const auto threads = MakeCpu(GetParam(), 3);
-  for (const DType type : {DType::kF32, DType::kBF16}) {
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
     for (const int64_t rows : {0, 1, 7, 64, 241, 1000}) {
       const HostTensor x = HostTensor::Of(type, rows, k, random);
       for (const int64_t columns : {1, 40, 301}) {
         for (const auto& [gate_type, up_type] : types) {
           const PackedWeight gate(*backend_, gate_type, Rough(columns, k, random));
           const PackedWeight up(*backend_, up_type, Rough(columns, k, random));
-          const HostTensor bias = HostTensor::Of(DType::kF32, 1, columns, random);
+          const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 1, columns, random);
           HostTensor expected = HostTensor::Poisoned(type, rows, columns);
           HostTensor factor = HostTensor::Poisoned(type, rows, columns);
-          for (const GateFunction function : {GateFunction::kSilu, GateFunction::kGelu}) {
-            const bool silu = function == GateFunction::kSilu;
-            const Tensor gate_bias = silu ? bias.tensor() : Tensor();
-            const Tensor up_bias = silu ? Tensor() : bias.tensor();
+          for (const kernels::GateFunction function :
+               {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu}) {
+            const bool silu = function == kernels::GateFunction::kSilu;
+            const kernels::Tensor gate_bias = silu ? bias.tensor() : kernels::Tensor();
+            const kernels::Tensor up_bias = silu ? kernels::Tensor() : bias.tensor();
             backend_->MatMul(expected, x, gate.weight(), gate_bias);
             backend_->MatMul(factor, x, up.weight(), up_bias);
             if (silu) {
@@ -172,7 +178,7 @@ Matrix Rounded(const Matrix& x, int64_t rows, int64_t k, int64_t group) {
 TEST_P(PanelsTest, QuantisedProductsMatchReference) {
   Random random(63);
   for (size_t type = 0; type < 2; ++type) {
-    for (const DType activations : {DType::kF32, DType::kBF16}) {
+    for (const kernels::DType activations : {kernels::DType::kF32, kernels::DType::kBF16}) {
       for (const auto& [rows, columns, k] : std::vector<std::array<int64_t, 3>>{{1, 1, 1},
                                                                                 {1, 70, 129},
                                                                                 {2, 16, 64},
@@ -184,7 +190,7 @@ TEST_P(PanelsTest, QuantisedProductsMatchReference) {
                                                                                 {250, 9, 40}}) {
         const HostTensor x = HostTensor::Of(activations, rows, k, random);
         const HostTensor matrix = Rough(columns, k, random);
-        const HostTensor bias = HostTensor::Of(DType::kF32, 1, columns, random);
+        const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 1, columns, random);
         const PackedWeight w(*backend_, kQuantised[type], matrix);
         const Matrix rounded = Rounded(x.matrix(), rows, k, kGroups[type]);
         const Matrix weights = w.Unpacked(*backend_);
@@ -196,7 +202,7 @@ TEST_P(PanelsTest, QuantisedProductsMatchReference) {
         // Two products and a sum for each group, and the bias.
         const double steps = 3.0 * (static_cast<double>(k) / kGroups[type] + 1) + 2;
         for (double& v : bound) v = (v + 2) * steps * 0x1p-24;
-        for (const DType out_type : {DType::kF32, DType::kBF16}) {
+        for (const kernels::DType out_type : {kernels::DType::kF32, kernels::DType::kBF16}) {
           HostTensor out = HostTensor::Poisoned(out_type, rows, columns);
           backend_->MatMul(out, x, w.weight(), bias);
           SCOPED_TRACE(::testing::Message()
@@ -213,17 +219,17 @@ TEST_P(PanelsTest, Bf16ProductsMatchReference) {
   Random random(64);
   for (const auto& [rows, columns, k] : std::vector<std::array<int64_t, 3>>{
            {1, 1, 1}, {1, 70, 129}, {4, 130, 64}, {7, 33, 1201}, {13, 64, 2}, {250, 20, 600}}) {
-    const HostTensor x = HostTensor::Of(DType::kBF16, rows, k, random);
-    const HostTensor matrix = HostTensor::Of(DType::kBF16, columns, k, random);
-    const PackedWeight w(*backend_, WeightType::kBF16, matrix);
+    const HostTensor x = HostTensor::Of(kernels::DType::kBF16, rows, k, random);
+    const HostTensor matrix = HostTensor::Of(kernels::DType::kBF16, columns, k, random);
+    const PackedWeight w(*backend_, kernels::WeightType::kBF16, matrix);
     const Matrix expected = ReferenceMatMul(x.matrix(), matrix.matrix(), {}, rows, columns, k);
     Matrix ax = x.matrix(), aw = matrix.matrix();
     for (double& v : ax) v = std::fabs(v);
     for (double& v : aw) v = std::fabs(v);
     Matrix bound = ReferenceMatMul(ax, aw, {}, rows, columns, k);
     for (double& v : bound) v = (v + 2) * static_cast<double>(k + 8) * 0x1p-24;
-    HostTensor out = HostTensor::Poisoned(DType::kF32, rows, columns);
-    backend_->MatMul(out, x, w.weight(), Tensor());
+    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
+    backend_->MatMul(out, x, w.weight(), kernels::Tensor());
     SCOPED_TRACE(::testing::Message() << rows << "x" << columns << "x" << k);
     ExpectNear(out, expected, 0x1p-24, bound);
   }
@@ -231,7 +237,7 @@ TEST_P(PanelsTest, Bf16ProductsMatchReference) {
 
 // Sums of integers have no order: scalar, avx2 and avx512 may serve one stream in turn.
 TEST(QuantisedPanelsTest, EveryInstructionSetGivesTheSameBytes) {
-  for (const WeightType type : kQuantised) {
+  for (const kernels::WeightType type : kQuantised) {
     std::vector<std::byte> expected;
     for (const std::string& isa : AvailableIsas()) {
       const auto backend = MakeCpu(isa);
@@ -241,8 +247,8 @@ TEST(QuantisedPanelsTest, EveryInstructionSetGivesTheSameBytes) {
                {1, 100, 333}, {3, 33, 64}, {12, 70, 1400}, {29, 64, 2304}, {7, 90, 9}}) {
         const HostTensor x = Rough(rows, k, random);
         const PackedWeight w(*backend, type, Rough(columns, k, random));
-        HostTensor out = HostTensor::Poisoned(DType::kF32, rows, columns);
-        backend->MatMul(out, x, w.weight(), Tensor());
+        HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
+        backend->MatMul(out, x, w.weight(), kernels::Tensor());
         bytes.insert(bytes.end(), out.bytes().begin(), out.bytes().end());
       }
       if (expected.empty()) expected = bytes;
@@ -254,15 +260,16 @@ TEST(QuantisedPanelsTest, EveryInstructionSetGivesTheSameBytes) {
 TEST_P(PanelsTest, ARowIsTheSameAloneAndInAnyBatch) {
   Random random(66);
   const int64_t k = 1150, columns = 103, most = 500;
-  for (const WeightType type : kPacked) {
-    const HostTensor x = HostTensor::Of(DType::kBF16, most, k, random);
-    const PackedWeight w(*backend_, type, HostTensor::Of(DType::kBF16, columns, k, random));
-    HostTensor all = HostTensor::Poisoned(DType::kF32, most, columns);
-    backend_->MatMul(all, x, w.weight(), Tensor());
+  for (const kernels::WeightType type : kPacked) {
+    const HostTensor x = HostTensor::Of(kernels::DType::kBF16, most, k, random);
+    const PackedWeight w(*backend_, type,
+                         HostTensor::Of(kernels::DType::kBF16, columns, k, random));
+    HostTensor all = HostTensor::Poisoned(kernels::DType::kF32, most, columns);
+    backend_->MatMul(all, x, w.weight(), kernels::Tensor());
     for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 24, 25, 49, 241}) {
       for (const int64_t first : {int64_t{0}, most - rows}) {
-        HostTensor out = HostTensor::Poisoned(DType::kF32, rows, columns);
-        backend_->MatMul(out, x.Rows(first, first + rows), w.weight(), Tensor());
+        HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
+        backend_->MatMul(out, x.Rows(first, first + rows), w.weight(), kernels::Tensor());
         ASSERT_EQ(
             std::memcmp(out.bytes().data(), all.Rows(first, first + rows).data, out.bytes().size()),
             0)
@@ -270,8 +277,8 @@ TEST_P(PanelsTest, ARowIsTheSameAloneAndInAnyBatch) {
       }
     }
     for (const int threads : {2, 3}) {
-      HostTensor out = HostTensor::Poisoned(DType::kF32, most, columns);
-      MakeCpu(GetParam(), threads)->MatMul(out, x, w.weight(), Tensor());
+      HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, most, columns);
+      MakeCpu(GetParam(), threads)->MatMul(out, x, w.weight(), kernels::Tensor());
       EXPECT_TRUE(out.SameBits(all)) << threads << " threads, " << NameOf(type);
     }
   }
@@ -283,14 +290,15 @@ TEST_P(PanelsTest, RanksThatShareASumGiveTheBitsOfOne) {
   // Of an MLP of 1,100 columns, and of 6 heads of 40, some pieces of which are empty.
   for (const auto& [units, unit] : {std::pair<int64_t, int64_t>{1100, 1}, {6, 40}}) {
     std::vector<int64_t> cut;
-    for (int i = 0; i <= kNumPieces; ++i) cut.push_back(i * units / kNumPieces * unit);
+    for (int i = 0; i <= kernels::kNumPieces; ++i)
+      cut.push_back(i * units / kernels::kNumPieces * unit);
     const int64_t width = cut.back();
-    for (const WeightType type : kPacked) {
-      const HostTensor x = HostTensor::Of(DType::kBF16, rows, width, random);
-      const HostTensor w = HostTensor::Of(DType::kBF16, columns, width, random);
+    for (const kernels::WeightType type : kPacked) {
+      const HostTensor x = HostTensor::Of(kernels::DType::kBF16, rows, width, random);
+      const HostTensor w = HostTensor::Of(kernels::DType::kBF16, columns, width, random);
       ExpectRanksGiveTheBitsOfOne(
           GetParam(), x, w, cut,
-          [type](Backend& backend, const HostTensor& out, const HostTensor& some_x,
+          [type](kernels::Backend& backend, const HostTensor& out, const HostTensor& some_x,
                  const HostTensor& some_w, const std::vector<int64_t>& piece_begin) {
             const PackedWeight packed(backend, type, some_w, piece_begin);
             backend.MatMulPieces(out, some_x, packed.weight(), piece_begin);
@@ -301,16 +309,16 @@ TEST_P(PanelsTest, RanksThatShareASumGiveTheBitsOfOne) {
 }
 
 TEST_P(PanelsTest, NanAndInfinityReachTheirRowsAndNoOthers) {
-  for (const WeightType type : kPacked) {
+  for (const kernels::WeightType type : kPacked) {
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       Random random(68);
-      HostTensor x = HostTensor::Of(DType::kBF16, 9, 300, random);
-      const PackedWeight w(*backend_, type, HostTensor::Of(DType::kBF16, 40, 300, random));
-      HostTensor before = HostTensor::Poisoned(DType::kF32, 9, 40), after = before.Clone();
-      backend_->MatMul(before, x, w.weight(), Tensor());
+      HostTensor x = HostTensor::Of(kernels::DType::kBF16, 9, 300, random);
+      const PackedWeight w(*backend_, type, HostTensor::Of(kernels::DType::kBF16, 40, 300, random));
+      HostTensor before = HostTensor::Poisoned(kernels::DType::kF32, 9, 40), after = before.Clone();
+      backend_->MatMul(before, x, w.weight(), kernels::Tensor());
       x.Set(4 * 300 + 170, bad);
-      backend_->MatMul(after, x, w.weight(), Tensor());
+      backend_->MatMul(after, x, w.weight(), kernels::Tensor());
       for (int i = 0; i < 9 * 40; ++i) {
         if (i / 40 == 4) {
           EXPECT_FALSE(std::isfinite(after.matrix()[i])) << NameOf(type);
@@ -323,35 +331,35 @@ TEST_P(PanelsTest, NanAndInfinityReachTheirRowsAndNoOthers) {
 }
 
 TEST_P(PanelsTest, ZerosAndTheSmallestNumbersGiveZeros) {
-  for (const WeightType type : kQuantised) {
-    HostTensor x(DType::kF32, 2, 200), matrix(DType::kF32, 3, 200);
+  for (const kernels::WeightType type : kQuantised) {
+    HostTensor x(kernels::DType::kF32, 2, 200), matrix(kernels::DType::kF32, 3, 200);
     for (int i = 0; i < 200; ++i) x.Set(i, 0x1p-140f);
     for (int i = 0; i < 200; ++i) matrix.Set(i, 0x1p-140f);
     for (int i = 0; i < 200; ++i) matrix.Set(400 + i, 1.0f);
     const PackedWeight w(*backend_, type, matrix);
-    HostTensor out = HostTensor::Poisoned(DType::kF32, 2, 3);
-    backend_->MatMul(out, x, w.weight(), Tensor());
+    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 2, 3);
+    backend_->MatMul(out, x, w.weight(), kernels::Tensor());
     EXPECT_EQ(out.matrix(), Matrix(6, 0.0));
   }
 }
 
 TEST_P(PanelsTest, ASumOverNothingIsZeroAndNothingHappensToNoRows) {
-  for (const WeightType type : kPacked) {
-    const PackedWeight w(*backend_, type, HostTensor(DType::kF32, 4, 0));
-    HostTensor out = HostTensor::Poisoned(DType::kF32, 3, 4);
-    backend_->MatMul(out, HostTensor(DType::kBF16, 3, 0), w.weight(), Tensor());
+  for (const kernels::WeightType type : kPacked) {
+    const PackedWeight w(*backend_, type, HostTensor(kernels::DType::kF32, 4, 0));
+    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 3, 4);
+    backend_->MatMul(out, HostTensor(kernels::DType::kBF16, 3, 0), w.weight(), kernels::Tensor());
     EXPECT_EQ(out.matrix(), Matrix(12, 0.0));
-    backend_->MatMul(HostTensor(DType::kF32, 0, 4), HostTensor(DType::kBF16, 0, 0), w.weight(),
-                     Tensor());
+    backend_->MatMul(HostTensor(kernels::DType::kF32, 0, 4),
+                     HostTensor(kernels::DType::kBF16, 0, 0), w.weight(), kernels::Tensor());
   }
 }
 
 TEST_P(PanelsTest, EmbedTakesPackedTables) {
   Random random(69);
-  for (const WeightType type : kPacked) {
-    const PackedWeight w(*backend_, type, HostTensor::Of(DType::kBF16, 21, 150, random));
+  for (const kernels::WeightType type : kPacked) {
+    const PackedWeight w(*backend_, type, HostTensor::Of(kernels::DType::kBF16, 21, 150, random));
     const Matrix table = w.Unpacked(*backend_);
-    HostTensor out = HostTensor::Poisoned(DType::kF32, 4, 150);
+    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 4, 150);
     backend_->Embed(out, w.weight(), HostTensor::OfInts({30, 17, 10, 31}), 10, 2.0f);
     Matrix expected = ReferenceEmbed(table, 21, 150, std::vector<int32_t>{30, 17, 10, 31}, 10);
     for (double& v : expected) v *= 2;

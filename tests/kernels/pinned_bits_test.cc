@@ -32,24 +32,25 @@ std::string Hex(uint64_t value) {
 
 using Hashes = std::map<std::string, uint64_t>;
 
-Hashes HashOps(Backend& backend) {
+Hashes HashOps(kernels::Backend& backend) {
   Hashes hashes;
   const auto take = [&](const std::string& op, const HostTensor& t) {
     const auto [it, is_new] = hashes.emplace(op, 0xcbf29ce484222325u);
     it->second = Hash(it->second, t.bytes());
   };
   Random random(20261121);
-  for (const DType type : {DType::kF32, DType::kBF16}) {
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
     const int64_t rows = 7, cols = 172;
     const HostTensor x = HostTensor::Of(type, rows, cols, random, 1.7f);
     const HostTensor gain = HostTensor::Of(type, 1, cols, random);
-    const HostTensor bias = HostTensor::Of(DType::kF32, 1, 45, random);
-    for (const DType weight_type : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 1, 45, random);
+    for (const kernels::DType weight_type :
+         {kernels::DType::kF32, kernels::DType::kBF16, kernels::DType::kF16}) {
       const HostTensor w = HostTensor::Of(weight_type, 45, cols, random);
       HostTensor out = HostTensor::Poisoned(type, rows, 45);
       backend.MatMul(out, x, w.weight(), bias);
       take("MatMul", out);
-      HostTensor sum = HostTensor::Poisoned(DType::kF32, rows, 45);
+      HostTensor sum = HostTensor::Poisoned(kernels::DType::kF32, rows, 45);
       backend.MatMulPieces(sum, x, w.weight(),
                            std::vector<int64_t>{0, 21, 43, 64, 86, 107, 129, 150, 172});
       take("MatMulPieces", sum);
@@ -59,12 +60,12 @@ Hashes HashOps(Backend& backend) {
     take("RmsNorm", y);
     y = x.Clone();
     // Drawn one after the other: the order of arguments is the compiler's.
-    const HostTensor sum_bias = HostTensor::Of(DType::kF32, 1, cols, random, 0.7f);
-    backend.AddSum(y, HostTensor::Of(DType::kF32, rows, cols, random, 0.3f), sum_bias);
+    const HostTensor sum_bias = HostTensor::Of(kernels::DType::kF32, 1, cols, random, 0.7f);
+    backend.AddSum(y, HostTensor::Of(kernels::DType::kF32, rows, cols, random, 0.3f), sum_bias);
     take("AddSum", y);
-    HostTensor frequencies(DType::kF32, 1, 32), angles(DType::kF32, rows, 64);
+    HostTensor frequencies(kernels::DType::kF32, 1, 32), angles(kernels::DType::kF32, rows, 64);
     for (int i = 0; i < 32; ++i) {
-      frequencies.Set(i, static_cast<float>(ExactPow(10000.0, -i / 32.0)));
+      frequencies.Set(i, static_cast<float>(kernels::ExactPow(10000.0, -i / 32.0)));
     }
     take("ExactPow", frequencies);
     backend.RopeAngles(angles, HostTensor::OfInts({0, 1, 5, 77, 1000, 40000, 131071}), frequencies,
@@ -83,50 +84,53 @@ Hashes HashOps(Backend& backend) {
       take("PagedAttention", c.Run(backend));
     }
   }
-  HostTensor functions(DType::kF32, 3, 1000);
+  HostTensor functions(kernels::DType::kF32, 3, 1000);
   for (int i = 0; i < 1000; ++i) {
     const float value = random.Value() * 20;
-    functions.Set(i, ExactExp(value));
-    functions.Set(1000 + i, ExactLog(value < 0 ? -value : value));
-    functions.Set(2000 + i, static_cast<float>(SinCos(value).sin));
+    functions.Set(i, kernels::ExactExp(value));
+    functions.Set(1000 + i, kernels::ExactLog(value < 0 ? -value : value));
+    functions.Set(2000 + i, static_cast<float>(kernels::SinCos(value).sin));
   }
   take("exact_math", functions);
-  for (const DType type : {DType::kF32, DType::kBF16}) {
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
     HostTensor y = HostTensor::Poisoned(type, 7, 172);
     const HostTensor up = HostTensor::Of(type, 7, 172, random);
     backend.GeluMul(y, HostTensor::Of(type, 7, 172, random, 3.0f), up);
     take("GeluMul", y);
-    AttentionParams capped = Heads(6, 2, 40);
+    kernels::AttentionParams capped = Heads(6, 2, 40);
     capped.softcap = 5.0f;
     take("PagedAttention capped",
          PagedCase({{150, 40}, {3, 3}}, capped, type, random.Next(), 16).Run(backend));
   }
-  HostTensor capped = HostTensor::Of(DType::kF32, 3, 301, random, 20.0f);
+  HostTensor capped = HostTensor::Of(kernels::DType::kF32, 3, 301, random, 20.0f);
   backend.SoftCap(capped, 7.0f);
   take("SoftCap", capped);
-  HostTensor weights(DType::kF32, 9, 2), entries(DType::kI32, 9, 2), rows(DType::kI32, 18, 1),
-      begin(DType::kI32, 6, 1), combined(DType::kF32, 9, 33);
-  const ExpertRoutes routes = {weights, entries, rows, begin};
-  backend.RouteExperts(routes, HostTensor::Of(DType::kF32, 9, 5, random), false);
+  HostTensor weights(kernels::DType::kF32, 9, 2), entries(kernels::DType::kI32, 9, 2),
+      rows(kernels::DType::kI32, 18, 1), begin(kernels::DType::kI32, 6, 1),
+      combined(kernels::DType::kF32, 9, 33);
+  const kernels::ExpertRoutes routes = {weights, entries, rows, begin};
+  backend.RouteExperts(routes, HostTensor::Of(kernels::DType::kF32, 9, 5, random), false);
   take("RouteExperts", weights);
   take("RouteExperts", entries);
-  backend.CombineExperts(combined, HostTensor::Of(DType::kF32, 18, 33, random), routes);
+  backend.CombineExperts(combined, HostTensor::Of(kernels::DType::kF32, 18, 33, random), routes);
   take("CombineExperts", combined);
-  for (const WeightType type : {WeightType::kBF16, WeightType::kInt8, WeightType::kInt4}) {
-    const char* name = type == WeightType::kBF16   ? "MatMul packed bf16"
-                       : type == WeightType::kInt8 ? "MatMul packed int8"
-                                                   : "MatMul packed int4";
+  for (const kernels::WeightType type :
+       {kernels::WeightType::kBF16, kernels::WeightType::kInt8, kernels::WeightType::kInt4}) {
+    const char* name = type == kernels::WeightType::kBF16   ? "MatMul packed bf16"
+                       : type == kernels::WeightType::kInt8 ? "MatMul packed int8"
+                                                            : "MatMul packed int4";
     const std::vector<int64_t> cut = {0, 21, 43, 64, 86, 107, 129, 150, 172};
-    const HostTensor x = HostTensor::Of(DType::kBF16, 7, 172, random, 1.7f);
-    const PackedWeight w(backend, type, HostTensor::Of(DType::kBF16, 45, 172, random), cut);
-    HostTensor out = HostTensor::Poisoned(DType::kF32, 7, 45);
+    const HostTensor x = HostTensor::Of(kernels::DType::kBF16, 7, 172, random, 1.7f);
+    const PackedWeight w(backend, type, HostTensor::Of(kernels::DType::kBF16, 45, 172, random),
+                         cut);
+    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 7, 45);
     backend.MatMulPieces(out, x, w.weight(), cut);
     take(name, out);
   }
-  for (const DType type : {DType::kF32, DType::kBF16}) {
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
     for (const int window : {0, 70}) {
       const PagedCase c({{150, 40}, {3, 3}, {290, 1}}, Heads(6, 2, 40, window), type, random.Next(),
-                        16, DType::kI8);
+                        16, kernels::DType::kI8);
       take("PagedAttention int8", c.Run(backend));
     }
   }
@@ -137,7 +141,7 @@ Hashes HashOps(Backend& backend) {
 Hashes PinnedOf(const std::string& isa);
 
 TEST_P(PinnedBitsTest, AreThoseOfTheArithmeticVersion) {
-  EXPECT_EQ(kArithmeticVersion, 3) << "pin the new bits below";
+  EXPECT_EQ(kernels::kArithmeticVersion, 3) << "pin the new bits below";
   const Hashes hashes = HashOps(*backend_);
   const Hashes pinned = PinnedOf(GetParam());
   ASSERT_FALSE(pinned.empty()) << "no bits are pinned for " << GetParam();

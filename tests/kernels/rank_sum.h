@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/thread_communicator.h"
+#include "kernels/host/thread_communicator.h"
 #include "tests/kernels/host_tensor.h"
 
 namespace continuo::testing {
@@ -28,7 +28,7 @@ inline HostTensor Columns(const HostTensor& t, int64_t begin, int64_t end) {
 
 // out = x · wᵀ over pieces, as MatMulPieces does, with w in the format under test.
 using PiecesProduct =
-    std::function<void(Backend& backend, const HostTensor& out, const HostTensor& x,
+    std::function<void(kernels::Backend& backend, const HostTensor& out, const HostTensor& x,
                        const HostTensor& w, const std::vector<int64_t>& piece_begin)>;
 
 // The sum of 1, 2, 4 or 8 ranks, each of which holds its columns of x and w, has the bits of one.
@@ -37,17 +37,18 @@ inline void ExpectRanksGiveTheBitsOfOne(const std::string& isa, const HostTensor
                                         const HostTensor& w, const std::vector<int64_t>& cut,
                                         const PiecesProduct& multiply, const std::string& what) {
   const int64_t rows = x.tensor().rows(), columns = w.tensor().rows();
-  const HostTensor expected = HostTensor::Poisoned(DType::kF32, rows, columns);
+  const HostTensor expected = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
   multiply(*MakeCpu(isa), expected, x, w, cut);
   for (const int size : {1, 2, 4, 8}) {
-    const auto communicators = MakeThreadCommunicators(size);
+    const auto communicators = kernels::host::MakeThreadCommunicators(size);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
-        const int first = rank * kNumPieces / size, last = (rank + 1) * kNumPieces / size;
+        const int first = rank * kernels::kNumPieces / size,
+                  last = (rank + 1) * kernels::kNumPieces / size;
         std::vector<int64_t> own;
         for (int i = first; i <= last; ++i) own.push_back(cut[i] - cut[first]);
-        const HostTensor out = HostTensor::Poisoned(DType::kF32, rows, columns);
+        const HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
         multiply(*MakeCpu(isa), out, Columns(x, cut[first], cut[last]),
                  Columns(w, cut[first], cut[last]), own);
         communicators[rank]->AllReduceSum(out);

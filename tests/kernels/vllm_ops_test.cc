@@ -38,7 +38,7 @@ HostTensor ReadNpy(const std::string& path, int64_t rows, int64_t cols) {
   }
   const bool bf16 = header.find("'<u2'") != std::string::npos;
   CONTINUO_CHECK(bf16 || header.find("'<f4'") != std::string::npos);
-  HostTensor t(bf16 ? DType::kBF16 : DType::kF32, rows, cols);
+  HostTensor t(bf16 ? kernels::DType::kBF16 : kernels::DType::kF32, rows, cols);
   CONTINUO_CHECK(bytes.size() == at + t.bytes().size());
   std::memcpy(t.tensor().data, bytes.data() + at, t.bytes().size());
   return t;
@@ -59,11 +59,11 @@ constexpr char kData[] = "data/goldens/vllm_ops";
 
 TEST_P(VllmOpsTest, RmsNorm) {
   CONTINUO_NEED_SHARED(kData);
-  for (const DType type : {DType::kF32, DType::kBF16}) {
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
     const Golden golden(std::string("rmsnorm_") + NameOf(type) + "_8x128");
     HostTensor out = HostTensor::Poisoned(type, 8, 128);
     backend_->RmsNorm(out, golden.Read("x", 8, 128), golden.Read("weight", 1, 128), 1e-6f);
-    const double tolerance = type == DType::kF32 ? 1e-5 : 0.008;
+    const double tolerance = type == kernels::DType::kF32 ? 1e-5 : 0.008;
     ExpectNear(out, golden.Read("out", 8, 128).matrix(), tolerance, {tolerance});
   }
 }
@@ -72,7 +72,7 @@ TEST_P(VllmOpsTest, RmsNormAfterResidual) {
   CONTINUO_NEED_SHARED(kData);
   const Golden golden("rmsnorm_fused_residual_f32_8x128");
   HostTensor x = golden.Read("residual_in", 8, 128);
-  backend_->AddSum(x, golden.Read("x", 8, 128), Tensor());
+  backend_->AddSum(x, golden.Read("x", 8, 128), kernels::Tensor());
   ExpectNear(x, golden.Read("residual_out", 8, 128).matrix(), 1e-5, {1e-5});
   backend_->RmsNorm(x, x, golden.Read("weight", 1, 128), 1e-6f);
   ExpectNear(x, golden.Read("out", 8, 128).matrix(), 1e-5, {1e-5});
@@ -80,7 +80,7 @@ TEST_P(VllmOpsTest, RmsNormAfterResidual) {
 
 // The frequencies of plain rotary embedding.
 HostTensor Frequencies(double base, int rotary_dim) {
-  HostTensor t(DType::kF32, 1, rotary_dim / 2);
+  HostTensor t(kernels::DType::kF32, 1, rotary_dim / 2);
   for (int i = 0; i < rotary_dim / 2; ++i) {
     t.Set(i, static_cast<float>(std::pow(base, -2.0 * i / rotary_dim)));
   }
@@ -94,7 +94,7 @@ TEST_P(VllmOpsTest, Rope) {
        {std::pair<std::string, double>{"rope_f32_pos_short", 1e-4}, {"rope_f32_pos_131k", 0.02}}) {
     const Golden golden(name);
     HostTensor q = golden.Read("q_in", 8, 256), k = golden.Read("k_in", 8, 128);
-    HostTensor angles(DType::kF32, 8, 32);
+    HostTensor angles(kernels::DType::kF32, 8, 32);
     backend_->RopeAngles(angles, golden.Read("positions", 8, 1), Frequencies(10000, 32), 1.0f);
     backend_->Rope(q, angles, 64);
     backend_->Rope(k, angles, 64);
@@ -107,12 +107,12 @@ TEST_P(VllmOpsTest, SiluMul) {
   CONTINUO_NEED_SHARED(kData);
   const Golden golden("silu_and_mul_bf16_8x256");
   const Matrix x = golden.Read("x", 8, 256).matrix();
-  HostTensor gate(DType::kBF16, 8, 128), up(DType::kBF16, 8, 128);
+  HostTensor gate(kernels::DType::kBF16, 8, 128), up(kernels::DType::kBF16, 8, 128);
   for (int i = 0; i < 8 * 128; ++i) {
     gate.Set(i, static_cast<float>(x[i / 128 * 256 + i % 128]));
     up.Set(i, static_cast<float>(x[i / 128 * 256 + 128 + i % 128]));
   }
-  HostTensor out = HostTensor::Poisoned(DType::kBF16, 8, 128);
+  HostTensor out = HostTensor::Poisoned(kernels::DType::kBF16, 8, 128);
   backend_->SiluMul(out, gate, up);
   ExpectNear(out, golden.Read("out", 8, 128).matrix(), 0.008, {0.008});
 }
@@ -121,10 +121,10 @@ TEST_P(VllmOpsTest, MatMul) {
   CONTINUO_NEED_SHARED(kData);
   const Golden golden("matmul_bf16_16x64x32");
   const HostTensor b = golden.Read("b", 64, 32);
-  HostTensor w(DType::kBF16, 32, 64);
+  HostTensor w(kernels::DType::kBF16, 32, 64);
   for (int i = 0; i < 64 * 32; ++i) w.Set(i % 32 * 64 + i / 32, static_cast<float>(b.matrix()[i]));
-  HostTensor out = HostTensor::Poisoned(DType::kF32, 16, 32);
-  backend_->MatMul(out, golden.Read("a", 16, 64), w.weight(), Tensor());
+  HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 16, 32);
+  backend_->MatMul(out, golden.Read("a", 16, 64), w.weight(), kernels::Tensor());
   ExpectNear(out, golden.Read("out", 16, 32).matrix(), 1e-5, {1e-5});
 }
 
@@ -136,24 +136,26 @@ TEST_P(VllmOpsTest, ExpertsBlock) {
   const HostTensor x = golden.Read("x", rows, hidden);
   const HostTensor w13 = golden.Read("w13", num_experts * 2 * inner, hidden);
   const HostTensor w2 = golden.Read("w2", num_experts * hidden, inner);
-  std::vector<Weight> gate, up, down;
+  std::vector<kernels::Weight> gate, up, down;
   for (int e = 0; e < num_experts; ++e) {
     gate.push_back({w13.Rows(2 * e * inner, (2 * e + 1) * inner)});
     up.push_back({w13.Rows((2 * e + 1) * inner, (2 * e + 2) * inner)});
     down.push_back({w2.Rows(e * hidden, (e + 1) * hidden)});
   }
-  HostTensor logits(DType::kF32, rows, num_experts), weights(DType::kF32, rows, k);
-  HostTensor entries(DType::kI32, rows, k), entry_rows(DType::kI32, rows * k, 1),
-      begin(DType::kI32, num_experts + 1, 1);
-  backend_->MatMul(logits, x, golden.Read("gate_w", num_experts, hidden).weight(), Tensor());
+  HostTensor logits(kernels::DType::kF32, rows, num_experts),
+      weights(kernels::DType::kF32, rows, k);
+  HostTensor entries(kernels::DType::kI32, rows, k), entry_rows(kernels::DType::kI32, rows * k, 1),
+      begin(kernels::DType::kI32, num_experts + 1, 1);
+  backend_->MatMul(logits, x, golden.Read("gate_w", num_experts, hidden).weight(),
+                   kernels::Tensor());
   ExpectNear(logits, golden.Read("router_logits", rows, num_experts).matrix(), 1e-5, {1e-5});
-  const ExpertRoutes routes = {weights, entries, entry_rows, begin};
+  const kernels::ExpertRoutes routes = {weights, entries, entry_rows, begin};
   backend_->RouteExperts(routes, logits, /*normalise=*/true);
-  HostTensor g(DType::kF32, rows * k, inner), u(DType::kF32, rows * k, inner);
+  HostTensor g(kernels::DType::kF32, rows * k, inner), u(kernels::DType::kF32, rows * k, inner);
   backend_->ExpertMatMul(g, x, gate, routes, /*by_entry=*/false);
   backend_->ExpertMatMul(u, x, up, routes, /*by_entry=*/false);
   backend_->SiluMul(g, g, u);
-  HostTensor parts(DType::kF32, rows * k, hidden), out(DType::kF32, rows, hidden);
+  HostTensor parts(kernels::DType::kF32, rows * k, hidden), out(kernels::DType::kF32, rows, hidden);
   backend_->ExpertMatMulPieces(parts, g, down, routes,
                                std::vector<int64_t>{0, 4, 8, 12, 16, 20, 24, 28, 32});
   backend_->CombineExperts(out, parts, routes);
@@ -163,7 +165,7 @@ TEST_P(VllmOpsTest, ExpertsBlock) {
 TEST_P(VllmOpsTest, Embed) {
   CONTINUO_NEED_SHARED(kData);
   const Golden golden("embedding_bf16_32ids");
-  HostTensor out = HostTensor::Poisoned(DType::kF32, 32, 32);
+  HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 32, 32);
   backend_->Embed(out, golden.Read("table", 64, 32).weight(), golden.Read("ids", 32, 1), 0, 1.0f);
   ExpectNear(out, golden.Read("out", 32, 32).matrix(), 0, {0});
 }
@@ -194,22 +196,22 @@ TEST_P(VllmOpsTest, DenseAttention) {
     const HostTensor v = golden.Read("v", c.rows, 2 * c.head_dim);
     backend_->RmsNorm(q, q, PlusOne(golden.Read("q_norm_weight", 1, c.head_dim)), 1e-6f);
     backend_->RmsNorm(k, k, PlusOne(golden.Read("k_norm_weight", 1, c.head_dim)), 1e-6f);
-    HostTensor angles(DType::kF32, c.rows, c.rotary_dim);
+    HostTensor angles(kernels::DType::kF32, c.rows, c.rotary_dim);
     backend_->RopeAngles(angles, golden.Read("positions", c.rows, 1),
                          Frequencies(c.base, c.rotary_dim), 1.0f);
     backend_->Rope(q, angles, c.head_dim);
     backend_->Rope(k, angles, c.head_dim);
-    const HostTensor cache(DType::kF32, {4, 2, 2 * 3 * c.head_dim});
+    const HostTensor cache(kernels::DType::kF32, {4, 2, 2 * 3 * c.head_dim});
     const HostTensor table = HostTensor::OfInts({2, 0, 3}, 3),
                      length = HostTensor::OfInts({c.rows});
     const HostTensor begin = HostTensor::OfInts({0, c.rows});
-    PagedKv kv{cache, /*block_size=*/3, table, length, begin};
+    kernels::PagedKv kv{cache, /*block_size=*/3, table, length, begin};
     std::vector<int32_t> slots;
     for (int p = 0; p < c.rows; ++p) slots.push_back(table.ints()[p / 3] * 3 + p % 3);
     backend_->WriteKv(kv, k, v, HostTensor::OfInts(slots));
-    AttentionParams params = Heads(4, 2, c.head_dim);
+    kernels::AttentionParams params = Heads(4, 2, c.head_dim);
     params.scale = c.scale;
-    HostTensor out = HostTensor::Poisoned(DType::kF32, c.rows, 4 * c.head_dim);
+    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, c.rows, 4 * c.head_dim);
     backend_->PagedAttention(out, q, kv, params);
     SCOPED_TRACE(c.name);
     ExpectNear(out, golden.Read("attn", c.rows, 4 * c.head_dim).matrix(), 2e-4, {2e-4});

@@ -30,18 +30,18 @@ bool MayPick(std::span<const uint32_t> mask, int32_t id) {
 }
 
 // `context` is the hash of every visible cell; `position` that of the token drawn.
-int32_t Draw(uint64_t context, int position, const SamplingParams& p,
-             std::span<const LogitBias> biases, std::span<const SeenToken> seen,
+int32_t Draw(uint64_t context, int position, const model::SamplingParams& p,
+             std::span<const kernels::LogitBias> biases, std::span<const kernels::SeenToken> seen,
              std::span<const uint32_t> mask, int vocab_size) {
   uint64_t h = Mix(context, static_cast<uint64_t>(position));
   h = Mix(h, p.temperature);
   if (p.temperature > 0) h = Mix(Mix(h, p.seed), static_cast<uint64_t>(p.sequence_index));
-  for (const LogitBias& bias : biases) {
+  for (const kernels::LogitBias& bias : biases) {
     h = Mix(Mix(h, static_cast<uint64_t>(bias.token_id)), bias.bias);
   }
   const bool answer_counts = p.presence_penalty != 0 || p.frequency_penalty != 0;
   if (p.repetition_penalty != 1 || answer_counts) {
-    for (const SeenToken& token : seen) {
+    for (const kernels::SeenToken& token : seen) {
       if (p.repetition_penalty == 1 && token.answer_count == 0) continue;
       h = Mix(Mix(h, static_cast<uint64_t>(token.token_id)),
               static_cast<uint64_t>(token.answer_count));
@@ -55,8 +55,8 @@ int32_t Draw(uint64_t context, int position, const SamplingParams& p,
   return first;
 }
 
-TokenScore Score(uint64_t context, int32_t token, int num_logprobs, int vocab_size) {
-  TokenScore score;
+model::TokenScore Score(uint64_t context, int32_t token, int num_logprobs, int vocab_size) {
+  model::TokenScore score;
   const auto hash = [&](int x) { return Mix(context, static_cast<uint64_t>(x)); };
   const auto logprob = [&](int32_t id) { return -static_cast<float>(hash(id) % 4096) / 256; };
   score.logprob = logprob(token);
@@ -100,7 +100,7 @@ void FakeExecutor::FailWith(absl::Status status) {
   fails_ = true;
 }
 
-absl::Status FakeExecutor::Check(const StepPlan& p) {
+absl::Status FakeExecutor::Check(const model::StepPlan& p) {
   const size_t rows = p.token_ids.size(), seqs = p.sequence_ids.size();
   const size_t samples = p.sample_rows.size();
   if (rows == 0) return Malformed("no rows", 0);
@@ -118,7 +118,7 @@ absl::Status FakeExecutor::Check(const StepPlan& p) {
     return Malformed("offsets", 0);
   }
   if (!std::ranges::is_sorted(p.sample_rows)) return Malformed("sample rows", 0);
-  std::vector<SequenceId> ids = p.sequence_ids;
+  std::vector<model::SequenceId> ids = p.sequence_ids;
   std::ranges::sort(ids);
   if (std::ranges::adjacent_find(ids) != ids.end()) return Malformed("a sequence twice", 0);
   for (int i = 0; i < p.num_seqs(); ++i) RETURN_IF_ERROR(CheckRows(p, i));
@@ -135,7 +135,7 @@ absl::Status FakeExecutor::Check(const StepPlan& p) {
   }
   // The order of copies does not matter: nothing is written twice, or read after it was written.
   std::vector<int32_t> to;
-  for (const BlockCopy& copy : p.block_copies) {
+  for (const model::BlockCopy& copy : p.block_copies) {
     if (copy.from < 0 || copy.from >= options_.num_blocks || copy.to < 0 ||
         copy.to >= options_.num_blocks) {
       return Malformed("copied block", copy.to);
@@ -144,13 +144,13 @@ absl::Status FakeExecutor::Check(const StepPlan& p) {
   }
   std::ranges::sort(to);
   if (std::ranges::adjacent_find(to) != to.end()) return Malformed("a block copied to twice", 0);
-  for (const BlockCopy& copy : p.block_copies) {
+  for (const model::BlockCopy& copy : p.block_copies) {
     if (std::ranges::binary_search(to, copy.from)) return Malformed("a chain of copies", copy.from);
   }
   return absl::OkStatus();
 }
 
-absl::Status FakeExecutor::CheckRows(const StepPlan& p, int i) {
+absl::Status FakeExecutor::CheckRows(const model::StepPlan& p, int i) {
   const int begin = p.query_begin[i], end = p.query_begin[i + 1];
   if (begin >= end) return Malformed("a sequence without rows", i);
   const int blocks = (p.kv_len[i] + options_.block_size - 1) / options_.block_size;
@@ -190,14 +190,14 @@ absl::Status FakeExecutor::CheckRows(const StepPlan& p, int i) {
   return absl::OkStatus();
 }
 
-absl::Status FakeExecutor::TakeTokens(const StepPlan& p) {
+absl::Status FakeExecutor::TakeTokens(const model::StepPlan& p) {
   token_ids_ = p.token_ids;
   for (int32_t& token : token_ids_) {
     if (token >= 0) continue;
     if (started_.empty()) return Malformed("a token of no step", token);
     const Started& before = started_.back();
     const auto sample = static_cast<size_t>(-1 - token);
-    if (DrawnBy(static_cast<int>(sample)) != token || sample >= before.is_left.size()) {
+    if (model::DrawnBy(static_cast<int>(sample)) != token || sample >= before.is_left.size()) {
       return Malformed("a token of no sample", token);
     }
     token = before.is_left[sample] ? 0 : before.result.token_ids[sample];
@@ -205,7 +205,7 @@ absl::Status FakeExecutor::TakeTokens(const StepPlan& p) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepResult> FakeExecutor::Finish() {
+absl::StatusOr<model::StepResult> FakeExecutor::Finish() {
   if (fails_) return failure_;
   if (started_.empty()) return absl::InternalError("no step has begun");
   Started first = std::move(started_.front());
@@ -216,7 +216,7 @@ absl::StatusOr<StepResult> FakeExecutor::Finish() {
   return std::move(first.result);
 }
 
-absl::Status FakeExecutor::Start(const StepPlan& p, MaskFiller fill_mask) {
+absl::Status FakeExecutor::Start(const model::StepPlan& p, model::MaskFiller fill_mask) {
   if (fails_) return failure_;
   if (started_.size() >= (options_.works_apart ? 2 : 1)) {
     return absl::InternalError("too many steps have begun");
@@ -225,16 +225,16 @@ absl::Status FakeExecutor::Start(const StepPlan& p, MaskFiller fill_mask) {
   RETURN_IF_ERROR(TakeTokens(p));
   RETURN_IF_ERROR(Check(p));
   const int size = options_.block_size;
-  const int words = MaskWords(options_.vocab_size);
-  const auto num_masked = std::ranges::count_if(p.sampling, &SamplingParams::masked);
+  const int words = model::MaskWords(options_.vocab_size);
+  const auto num_masked = std::ranges::count_if(p.sampling, &model::SamplingParams::masked);
   mask_.assign(static_cast<size_t>(num_masked) * words, ~uint32_t{0});
   if (num_masked > 0) fill_mask(std::span(mask_));
 
-  for (const BlockCopy& copy : p.block_copies) {
+  for (const model::BlockCopy& copy : p.block_copies) {
     std::copy_n(cells_.begin() + copy.from * size, size, cells_.begin() + copy.to * size);
   }
   Started started;
-  StepResult& result = started.result;
+  model::StepResult& result = started.result;
   std::span<const uint32_t> masks = mask_;
   for (int i = 0; i < p.num_seqs(); ++i) {
     const auto table = std::span(p.block_tables).subspan(i * p.max_blocks, p.max_blocks);
@@ -258,10 +258,11 @@ absl::Status FakeExecutor::Start(const StepPlan& p, MaskFiller fill_mask) {
       }
       const auto biases =
           std::span(p.biases).subspan(p.bias_begin[k], p.bias_begin[k + 1] - p.bias_begin[k]);
-      std::vector<SeenToken> seen(p.seen.begin() + p.seen_begin[k],
-                                  p.seen.begin() + p.seen_begin[k + 1]);
+      std::vector<kernels::SeenToken> seen(p.seen.begin() + p.seen_begin[k],
+                                           p.seen.begin() + p.seen_begin[k + 1]);
       const int row = p.sample_rows[k];
-      if (p.token_ids[row] < 0 && HasPenalty(p.sampling[k])) AddSeen(seen, token_ids_[row]);
+      if (p.token_ids[row] < 0 && model::HasPenalty(p.sampling[k]))
+        model::AddSeen(seen, token_ids_[row]);
       const int32_t token =
           p.sample_targets[k] >= 0
               ? p.sample_targets[k]
@@ -270,7 +271,7 @@ absl::Status FakeExecutor::Start(const StepPlan& p, MaskFiller fill_mask) {
       started.is_left.push_back(options_.leaves_draw && options_.leaves_draw());
       result.scores.push_back(
           p.sampling[k].num_logprobs < 0
-              ? TokenScore()
+              ? model::TokenScore()
               : Score(context, token, p.sampling[k].num_logprobs, options_.vocab_size));
     }
   }
@@ -282,15 +283,15 @@ absl::Status FakeExecutor::Start(const StepPlan& p, MaskFiller fill_mask) {
   return absl::OkStatus();
 }
 
-std::vector<int32_t> FakeAnswer(const Request& request, int index, int vocab_size) {
+std::vector<int32_t> FakeAnswer(const engine::Request& request, int index, int vocab_size) {
   std::vector<int32_t> answer;
   if (!request.received.empty()) {
     answer = request.received[index].tokens;
     if (request.received[index].finished) return answer;
   }
-  SamplingParams sampling = request.sampling;
+  model::SamplingParams sampling = request.sampling;
   sampling.sequence_index = index;
-  std::vector<uint32_t> mask(MaskWords(vocab_size), ~uint32_t{0});
+  std::vector<uint32_t> mask(model::MaskWords(vocab_size), ~uint32_t{0});
   for (const int32_t id : request.stop_ids) mask[id / 32] &= ~(uint32_t{1} << (id % 32));
 
   uint64_t cell = kFirstCell, context = 0;
@@ -314,7 +315,7 @@ std::vector<int32_t> FakeAnswer(const Request& request, int index, int vocab_siz
   while (static_cast<int>(answer.size()) < request.max_tokens && !stops()) {
     const bool masked =
         static_cast<int>(answer.size()) < request.min_tokens && !request.stop_ids.empty();
-    std::vector<SeenToken> seen;
+    std::vector<kernels::SeenToken> seen;
     for (const auto& [id, count] : counts) seen.push_back({id, count});
     const auto position = static_cast<int>(request.prompt.size() + answer.size());
     answer.push_back(Draw(context, position, sampling, request.biases, seen,
@@ -326,14 +327,14 @@ std::vector<int32_t> FakeAnswer(const Request& request, int index, int vocab_siz
   return answer;
 }
 
-TokenScore FakeAnswerScore(const Request& request, const std::vector<int32_t>& answer, int i,
-                           int vocab_size) {
+model::TokenScore FakeAnswerScore(const engine::Request& request,
+                                  const std::vector<int32_t>& answer, int i, int vocab_size) {
   std::vector<int32_t> tokens = request.prompt;
   tokens.insert(tokens.end(), answer.begin(), answer.begin() + i);
   return Score(ContextOf(tokens), answer[i], request.sampling.num_logprobs, vocab_size);
 }
 
-TokenScore FakePromptScore(const Request& request, int i, int vocab_size) {
+model::TokenScore FakePromptScore(const engine::Request& request, int i, int vocab_size) {
   return Score(ContextOf(std::span(request.prompt).first(i + 1)), request.prompt[i + 1],
                request.num_prompt_logprobs, vocab_size);
 }

@@ -19,7 +19,7 @@ struct FakeExecutorOptions {
   int vocab_size = 50;
   // Virtual time: each step moves `clock` on by what `cost` says of its plan.
   ManualClock* clock = nullptr;
-  std::function<absl::Duration(const StepPlan&)> cost;
+  std::function<absl::Duration(const model::StepPlan&)> cost;
   bool works_apart = false;
   // Whether the device leaves a draw to the host, asked for each: a step ahead then goes on with
   // token 0.
@@ -32,13 +32,13 @@ struct FakeExecutorOptions {
 // forks, copies or prefix reuse changes the text; FakeAnswer is the same function without a cache.
 // Where it works apart, two steps may be under way, as Executor has it. A badly formed plan, or one
 // that comes too early, is an Internal error.
-class FakeExecutor : public Executor {
+class FakeExecutor : public model::Executor {
  public:
   explicit FakeExecutor(const FakeExecutorOptions& options);
 
   // The work is done here, in the order of the plans, as a device does it.
-  absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override;
-  absl::StatusOr<StepResult> Finish() override;
+  absl::Status Start(const model::StepPlan& plan, model::MaskFiller fill_mask) override;
+  absl::StatusOr<model::StepResult> Finish() override;
   bool WorksApart() const override { return options_.works_apart; }
 
   // From now on every Run fails with `status`. Any thread.
@@ -49,15 +49,15 @@ class FakeExecutor : public Executor {
 
  private:
   struct Started {
-    StepResult result;
+    model::StepResult result;
     std::vector<bool> is_left;  // by sample: a draw that is the host's
     bool is_overtaken = false;
   };
 
-  absl::Status Check(const StepPlan& plan);
+  absl::Status Check(const model::StepPlan& plan);
   // The tokens of the plan's rows, with those that the step before has drawn.
-  absl::Status TakeTokens(const StepPlan& plan);
-  absl::Status CheckRows(const StepPlan& plan, int sequence);
+  absl::Status TakeTokens(const model::StepPlan& plan);
+  absl::Status CheckRows(const model::StepPlan& plan, int sequence);
 
   const FakeExecutorOptions options_;
   std::vector<uint64_t> cells_;      // [num_blocks, block_size]
@@ -75,10 +75,10 @@ class FakeExecutor : public Executor {
 
 // The whole answer of one sequence, received tokens included, computed without a cache: what the
 // engine must give whatever it did on the way. Ends by stop ids, min_tokens and max_tokens alone.
-std::vector<int32_t> FakeAnswer(const Request& request, int index, int vocab_size);
+std::vector<int32_t> FakeAnswer(const engine::Request& request, int index, int vocab_size);
 // The score of the i-th token of an answer, or of prompt[i + 1] given prompt[0…i].
-TokenScore FakeAnswerScore(const Request& request, const std::vector<int32_t>& answer, int i,
-                           int vocab_size);
-TokenScore FakePromptScore(const Request& request, int i, int vocab_size);
+model::TokenScore FakeAnswerScore(const engine::Request& request,
+                                  const std::vector<int32_t>& answer, int i, int vocab_size);
+model::TokenScore FakePromptScore(const engine::Request& request, int i, int vocab_size);
 
 }  // namespace continuo

@@ -34,7 +34,8 @@ FakeGeneration::FakeGeneration(const Worker& worker, const v1::GenerateRequest& 
     accepted_ = received.accepted();
     accepted_.set_migrations(accepted_.migrations() + 1);
     if (accepted_.tokenizer_fingerprint() != worker.tokenizer_fingerprint) {
-      status_ = WithReason(absl::FailedPreconditionError("another tokenizer"), kReasonModelChanged);
+      status_ = common::WithReason(absl::FailedPreconditionError("another tokenizer"),
+                                   common::kReasonModelChanged);
       return;
     }
     if (accepted_.fingerprint() != worker.fingerprint) accepted_.set_inexact(true);

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/check.h"
-#include "services/common/grpc_status.h"
+#include "services/common/grpc/grpc_status.h"
 
 namespace continuo {
 namespace {
@@ -38,11 +38,11 @@ class FakeWorker::Inference : public v1::InferenceService::Service {
       script = w_->script_;
     }
     FakeGeneration generation(w_->worker_, *request, request_id);
-    if (!generation.status().ok()) return ToGrpcStatus(generation.status());
+    if (!generation.status().ok()) return common::ToGrpcStatus(generation.status());
     for (int i = 0;; ++i) {
       if (script) {
         if (const std::optional<absl::Status> status = script(call, i)) {
-          return ToGrpcStatus(*status);
+          return common::ToGrpcStatus(*status);
         }
       }
       if (context->IsCancelled()) {
@@ -152,8 +152,8 @@ void FakeWorker::Start() {
   }
   inference_ = std::make_unique<Inference>(this);
   load_ = std::make_unique<Load>(this);
-  auto server = GrpcServer::Start({.listen = absl::StrCat(host_, ":", port_)},
-                                  {inference_.get(), load_.get()});
+  auto server = common::GrpcServer::Start({.listen = absl::StrCat(host_, ":", port_)},
+                                          {inference_.get(), load_.get()});
   CONTINUO_CHECK(server.ok());
   server_ = *std::move(server);
   port_ = server_->port();

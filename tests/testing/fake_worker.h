@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "continuo/v1/inference.grpc.pb.h"
 #include "continuo/v1/worker.grpc.pb.h"
-#include "services/common/grpc_server.h"
+#include "services/common/grpc/grpc_server.h"
 #include "tests/testing/fake_generation.h"
 
 namespace continuo {
@@ -78,7 +78,7 @@ class FakeWorker {
   int port_;
   std::unique_ptr<Inference> inference_;
   std::unique_ptr<Load> load_;
-  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<common::GrpcServer> server_;
 
   mutable absl::Mutex mutex_;
   Script script_ ABSL_GUARDED_BY(mutex_);

@@ -8,19 +8,19 @@
 namespace continuo {
 
 // Another executor, for tests that change or watch some of what it does. It outlives this one.
-class ForwardingExecutor : public Executor {
+class ForwardingExecutor : public model::Executor {
  public:
-  explicit ForwardingExecutor(Executor* executor) : executor_(*executor) {}
+  explicit ForwardingExecutor(model::Executor* executor) : executor_(*executor) {}
 
-  absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override {
+  absl::Status Start(const model::StepPlan& plan, model::MaskFiller fill_mask) override {
     return executor_.Start(plan, fill_mask);
   }
-  absl::StatusOr<StepResult> Finish() override { return executor_.Finish(); }
+  absl::StatusOr<model::StepResult> Finish() override { return executor_.Finish(); }
   bool WorksApart() const override { return executor_.WorksApart(); }
-  void Recycle(StepResult result) override { executor_.Recycle(std::move(result)); }
+  void Recycle(model::StepResult result) override { executor_.Recycle(std::move(result)); }
 
  private:
-  Executor& executor_;
+  model::Executor& executor_;
 };
 
 }  // namespace continuo

@@ -12,16 +12,16 @@ namespace continuo {
 
 // Knows what a FakeExecutor will answer, and proposes it with a token of its own choice now and
 // then.
-class OracleDrafter : public Drafter {
+class OracleDrafter : public engine::Drafter {
  public:
   // Each draft is right with `percent`.
   OracleDrafter(int vocab_size, int percent, uint32_t seed = 1)
       : vocab_size_(vocab_size), percent_(percent), rng_(seed) {}
 
-  void Propose(const Sequence& s, int most, std::vector<int32_t>& drafts) override {
+  void Propose(const engine::Sequence& s, int most, std::vector<int32_t>& drafts) override {
     ++num_asked_;
     drafts.clear();
-    Request request = s.request->request;
+    engine::Request request = s.request->request;
     request.stop_ids.clear();  // it also guesses beyond the end
     request.min_tokens = 0;
     request.received.assign(request.num_sequences, {});

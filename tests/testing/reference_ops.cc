@@ -10,18 +10,18 @@
 
 namespace continuo::testing {
 
-Matrix ToMatrix(const Tensor& t) {
+Matrix ToMatrix(const kernels::Tensor& t) {
   Matrix result(t.size());
   for (int64_t i = 0; i < t.size(); ++i) {
     switch (t.dtype) {
-      case DType::kF32:
+      case kernels::DType::kF32:
         result[i] = static_cast<const float*>(t.data)[i];
         break;
-      case DType::kBF16:
-        result[i] = FromBF16(static_cast<const uint16_t*>(t.data)[i]);
+      case kernels::DType::kBF16:
+        result[i] = kernels::FromBF16(static_cast<const uint16_t*>(t.data)[i]);
         break;
-      case DType::kF16:
-        result[i] = FromF16(static_cast<const uint16_t*>(t.data)[i]);
+      case kernels::DType::kF16:
+        result[i] = kernels::FromF16(static_cast<const uint16_t*>(t.data)[i]);
         break;
       default:
         CONTINUO_CHECK(false);
@@ -124,7 +124,7 @@ Matrix ReferenceSoftCap(const Matrix& x, double cap) {
 }
 
 Matrix ReferenceAttention(const Matrix& q, const Matrix& keys, const Matrix& values, int64_t rows,
-                          int64_t kv_len, const AttentionParams& params) {
+                          int64_t kv_len, const kernels::AttentionParams& params) {
   const int64_t dim = params.head_dim;
   Matrix out(q.size(), 0.0);
   for (int64_t r = 0; r < rows; ++r) {

@@ -14,7 +14,7 @@ namespace continuo::testing {
 using Matrix = std::vector<double>;
 
 // Elements of a host tensor of any float type, exactly.
-Matrix ToMatrix(const Tensor& t);
+Matrix ToMatrix(const kernels::Tensor& t);
 
 Matrix ReferenceEmbed(const Matrix& table, int64_t table_rows, int64_t cols,
                       std::span<const int32_t> ids, int first_id);
@@ -36,6 +36,6 @@ Matrix ReferenceSoftCap(const Matrix& x, double cap);
 // keys and values [kv_len, num_kv_heads * head_dim]; the rows are the last `rows` of the kv_len
 // positions.
 Matrix ReferenceAttention(const Matrix& q, const Matrix& keys, const Matrix& values, int64_t rows,
-                          int64_t kv_len, const AttentionParams& params);
+                          int64_t kv_len, const kernels::AttentionParams& params);
 
 }  // namespace continuo::testing

@@ -11,18 +11,18 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-std::vector<double> Adjusted(const SampleInput& input) {
-  const SamplingParams& p = input.params;
+std::vector<double> Adjusted(const model::SampleInput& input) {
+  const model::SamplingParams& p = input.params;
   std::vector<double> logits(input.logits.begin(), input.logits.end());
   if (!input.mask.empty()) {
     for (size_t id = 0; id < logits.size(); ++id) {
       if ((input.mask[id / 32] & (1u << (id % 32))) == 0) logits[id] = -kInfinity;
     }
   }
-  for (const LogitBias& bias : input.biases) {
+  for (const kernels::LogitBias& bias : input.biases) {
     logits[static_cast<size_t>(bias.token_id)] += static_cast<double>(bias.bias);
   }
-  for (const SeenToken& seen : input.seen) {
+  for (const kernels::SeenToken& seen : input.seen) {
     double& logit = logits[static_cast<size_t>(seen.token_id)];
     if (logit > 0) {
       logit /= static_cast<double>(p.repetition_penalty);
@@ -39,8 +39,8 @@ void Narrow(double& margin, double distance) { margin = std::min(margin, std::ab
 
 }  // namespace
 
-ReferenceDraw ReferenceSample(const SampleInput& input) {
-  const SamplingParams& p = input.params;
+ReferenceDraw ReferenceSample(const model::SampleInput& input) {
+  const model::SamplingParams& p = input.params;
   const std::vector<double> logits = Adjusted(input);
   std::vector<size_t> order(logits.size());
   std::iota(order.begin(), order.end(), size_t{0});

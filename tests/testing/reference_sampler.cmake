@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-if(TARGET continuo::model)
+if(TARGET continuo::model_run)
   continuo_library(reference_sampler SRCS ${CMAKE_CURRENT_LIST_DIR}/reference_sampler.cc
-    DEPS continuo::model)
+    DEPS continuo::model_run)
 endif()

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "services/worker/model/sampler.h"
+#include "services/worker/model/run/sampler.h"
 
 namespace continuo::testing {
 
@@ -20,7 +20,7 @@ struct ReferenceDraw {
   int num_kept = 0;  // tokens that the filters left
 };
 
-ReferenceDraw ReferenceSample(const SampleInput& input);
+ReferenceDraw ReferenceSample(const model::SampleInput& input);
 
 // Natural logarithms of the probabilities before everything; [vocab].
 std::vector<double> ReferenceLogprobs(std::span<const float> logits);

@@ -12,7 +12,7 @@
 
 #include "nlohmann/json.hpp"
 #include "services/base/check.h"
-#include "services/worker/model/make_model.h"
+#include "services/worker/model/tools/make_model.h"
 
 namespace continuo::testing {
 namespace {
@@ -69,11 +69,11 @@ TinyModel::TinyModel(const TinyModelOptions& options) {
   const fs::path dir = fs::temp_directory_path() / ("continuo_tiny_" + std::to_string(getpid()) +
                                                     "_" + std::to_string(count.fetch_add(1)));
   dir_ = dir.string();
-  const absl::Status status = WriteRandomModel({.config_json = ConfigJson(options),
-                                                .out_dir = dir_,
-                                                .seed = options.seed,
-                                                .dtype = options.dtype,
-                                                .shard_bytes = options.shard_bytes});
+  const absl::Status status = model::WriteRandomModel({.config_json = ConfigJson(options),
+                                                       .out_dir = dir_,
+                                                       .seed = options.seed,
+                                                       .dtype = options.dtype,
+                                                       .shard_bytes = options.shard_bytes});
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   CONTINUO_CHECK(status.ok());
 }

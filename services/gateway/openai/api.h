@@ -14,12 +14,12 @@
 #include "absl/time/time.h"
 #include "continuo/v1/inference.pb.h"
 #include "services/base/clock.h"
-#include "services/gateway/generate_front.h"
-#include "services/gateway/load_view.h"
 #include "services/gateway/openai/generation_queue.h"
-#include "services/gateway/openai/http_connection.h"
-#include "services/gateway/openai/request_json.h"
-#include "services/gateway/openai/response_json.h"
+#include "services/gateway/openai/http/http_connection.h"
+#include "services/gateway/openai/json/request_json.h"
+#include "services/gateway/openai/json/response_json.h"
+#include "services/gateway/relay/generate_front.h"
+#include "services/gateway/routing/load_view.h"
 
 namespace continuo::gateway::openai {
 

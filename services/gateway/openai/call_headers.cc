@@ -4,7 +4,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "services/base/status_macros.h"
-#include "services/gateway/request_check.h"
+#include "services/gateway/requests/request_check.h"
 
 namespace continuo::gateway::openai {
 namespace {

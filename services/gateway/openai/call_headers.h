@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/gateway/generate_front.h"
-#include "services/gateway/openai/http_connection.h"
+#include "services/gateway/openai/http/http_connection.h"
+#include "services/gateway/relay/generate_front.h"
 
 namespace continuo::gateway::openai {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "services/gateway/load_view.h"
+#include "services/gateway/routing/load_view.h"
 
 namespace continuo::gateway::openai {
 

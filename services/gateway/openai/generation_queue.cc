@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "services/gateway/message_bytes.h"
+#include "services/gateway/relay/message_bytes.h"
 
 namespace continuo::gateway::openai {
 namespace {

@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "continuo/v1/inference.pb.h"
-#include "services/gateway/generate_front.h"
-#include "services/gateway/stream_relay.h"
+#include "services/gateway/relay/generate_front.h"
+#include "services/gateway/relay/stream_relay.h"
 
 namespace continuo::gateway::openai {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "services/gateway/openai/http_connection.h"
+#include "services/gateway/openai/http/http_connection.h"
 
 namespace continuo::gateway::openai {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <functional>
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 // One part in so many of the pool is left to the errors of what is expected. Measured with
@@ -89,4 +89,4 @@ bool Admission::Fits(const Sequence& s, std::span<Sequence* const> running, int 
   return expected <= pool && peak(/*worst=*/true) <= pool;
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

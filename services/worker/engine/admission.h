@@ -9,7 +9,7 @@
 #include "services/worker/engine/length_history.h"
 #include "services/worker/engine/sequence.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // What one sequence takes of the KV cache now and will take later, in tokens.
 struct Footprint {
@@ -49,4 +49,4 @@ class Admission {
   std::vector<Footprint> footprints_;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

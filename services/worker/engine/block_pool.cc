@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/check.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 BlockPool::BlockPool(int num_blocks, int block_size, const PrefixHash& hash)
     : block_size_(block_size), hash_(hash) {
@@ -191,4 +191,4 @@ absl::Status BlockPool::CheckInvariants() const {
   return absl::OkStatus();
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

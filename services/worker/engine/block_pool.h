@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "services/worker/engine/prefix_hash.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 using BlockId = int32_t;
 inline constexpr BlockId kNoBlock = -1;
@@ -100,4 +100,4 @@ class BlockPool {
   int64_t num_references_ = 0;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -5,14 +5,14 @@
 
 #include "services/worker/engine/sequence.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 constexpr int kRowsPerSequence = 8;  // few, so that no context is too short for them
 
 // `rows` rows of token 0, each sequence in blocks of its own.
-StepPlan PlanOf(int rows, int block_size, StepLoad& load) {
-  StepPlan plan;
+model::StepPlan PlanOf(int rows, int block_size, StepLoad& load) {
+  model::StepPlan plan;
   plan.max_blocks = BlocksFor(kRowsPerSequence, block_size);
   load = {};
   for (int at = 0; at < rows; at += kRowsPerSequence) {
@@ -42,7 +42,7 @@ StepPlan PlanOf(int rows, int block_size, StepLoad& load) {
 
 }  // namespace
 
-absl::Status Calibrate(const EngineOptions& options, Executor& executor, const Clock& clock,
+absl::Status Calibrate(const EngineOptions& options, model::Executor& executor, const Clock& clock,
                        StepCost& cost) {
   const int per_sequence = BlocksFor(kRowsPerSequence, options.block_size);
   const int most = std::min({options.max_batch_tokens, options.max_running * kRowsPerSequence,
@@ -50,7 +50,7 @@ absl::Status Calibrate(const EngineOptions& options, Executor& executor, const C
   bool warm = false;
   for (const int rows : {1, 1, 8, 1, 32, 64}) {
     StepLoad load;
-    const StepPlan plan = PlanOf(rows, options.block_size, load);
+    const model::StepPlan plan = PlanOf(rows, options.block_size, load);
     if (rows > most || cost.Predict(load) > options.target_step) break;
     const absl::Duration begin = clock.Elapsed();
     if (auto result = executor.Run(plan, [](std::span<uint32_t>) {}); !result.ok()) {
@@ -63,4 +63,4 @@ absl::Status Calibrate(const EngineOptions& options, Executor& executor, const C
   return absl::OkStatus();
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace continuo {
+namespace continuo::engine {
 
 void PromptLookup::Propose(const Sequence& s, int most, std::vector<int32_t>& drafts) {
   drafts.clear();
@@ -29,4 +29,4 @@ void PromptLookup::Propose(const Sequence& s, int most, std::vector<int32_t>& dr
   }
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

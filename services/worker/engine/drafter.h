@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "services/worker/engine/sequence.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // A sequence that may be given drafts, and how many at most.
 struct DraftAsk {
@@ -38,7 +38,7 @@ class Drafter {
   // Of a draft of `s` where `num_sequences` are asked for.
   virtual DraftCost Cost(const Sequence&, int /*num_sequences*/) const { return {}; }
   // The sequence has ended.
-  virtual void Forget(SequenceId) {}
+  virtual void Forget(model::SequenceId) {}
 };
 
 // Prompt lookup: what followed the last time that the sequence's last tokens stood in its prompt or
@@ -51,4 +51,4 @@ class PromptLookup : public Drafter {
   void Propose(const Sequence& s, int most, std::vector<int32_t>& drafts) override;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

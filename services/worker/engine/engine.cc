@@ -15,7 +15,7 @@
 #include "services/worker/engine/rate_meter.h"
 #include "services/worker/engine/scheduler.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 // What other threads ask of the engine thread, in order.
@@ -43,7 +43,8 @@ constexpr int kHangFactor = 10;  // times the predicted step (exactness rule 16)
 }  // namespace
 
 struct Engine::Impl {
-  Impl(const EngineOptions& options, Executor* executor, const Clock* clock, EngineMetrics* metrics)
+  Impl(const EngineOptions& options, model::Executor* executor, const Clock* clock,
+       EngineMetrics* metrics)
       : options(options),
         executor(*executor),
         clock(*clock),
@@ -69,7 +70,7 @@ struct Engine::Impl {
   EngineLoad LoadLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   const EngineOptions options;
-  Executor& executor;
+  model::Executor& executor;
   const Clock& clock;
   // Then the next step is planned, and events of the last one are handed out, while one runs.
   const bool works_apart;
@@ -157,7 +158,7 @@ absl::Status Engine::Impl::BeginStep(const Moment& now) {
   // A drafter may take its time, and nothing runs meanwhile.
   const bool may_wait = options.drafter != nullptr && options.drafter->works_in_batches();
   if (works_apart && num_before == 0 && may_wait) scheduler.Deliver();
-  const StepPlan& plan = scheduler.Schedule(now);
+  const model::StepPlan& plan = scheduler.Schedule(now);
   if (scheduler.num_under_way() == num_before) return absl::OkStatus();
   // What a drafter took is no part of the step.
   begun[static_cast<size_t>(num_before)] = {Now(), scheduler.predicted()};
@@ -175,7 +176,7 @@ absl::Status Engine::Impl::RunStep(const Moment& now) {
     if (scheduler.MayGoAhead()) RETURN_IF_ERROR(BeginStep(Now()));
     scheduler.Deliver();
   }
-  ASSIGN_OR_RETURN(StepResult result, executor.Finish());
+  ASSIGN_OR_RETURN(model::StepResult result, executor.Finish());
   const Moment end = Now();
   // A step that began behind another one starts when that ends.
   const Moment began = std::exchange(begun[0], begun[1]).when;
@@ -246,7 +247,7 @@ void Engine::Impl::Shut(const absl::Status& why) {
   PublishLoad();
 }
 
-Engine::Engine(const EngineOptions& options, Executor* executor, const Clock* clock,
+Engine::Engine(const EngineOptions& options, model::Executor* executor, const Clock* clock,
                EngineMetrics* metrics)
     : impl_(std::make_unique<Impl>(options, executor, clock, metrics)) {}
 
@@ -331,4 +332,4 @@ void Engine::Stop() {
   impl_->stopped = true;
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

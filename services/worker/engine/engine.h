@@ -16,7 +16,7 @@
 #include "services/worker/engine/step_log.h"
 #include "services/worker/model/executor.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 struct EngineOptions {
   int num_blocks = 0;  // of the KV cache
@@ -51,7 +51,7 @@ struct EngineLoad {
 class Engine {
  public:
   // `executor`, `clock` and `metrics` outlive the engine.
-  Engine(const EngineOptions& options, Executor* executor, const Clock* clock,
+  Engine(const EngineOptions& options, model::Executor* executor, const Clock* clock,
          EngineMetrics* metrics);
   ~Engine();
 
@@ -88,4 +88,4 @@ class Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

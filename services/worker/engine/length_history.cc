@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace continuo {
+namespace continuo::engine {
 
 void LengthHistory::Record(int answer_tokens) {
   const auto begin = sorted_.begin();
@@ -41,4 +41,4 @@ int64_t LengthHistory::Longest(int64_t have) const {
   return std::max<int64_t>(size_ == 0 ? 0 : sorted_[size_ - 1], have);
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-namespace continuo {
+namespace continuo::engine {
 
 // How long answers turn out to be: the last 128 that ended by themselves. Not thread-safe.
 class LengthHistory {
@@ -35,4 +35,4 @@ class LengthHistory {
   int size_ = 0, next_ = 0;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

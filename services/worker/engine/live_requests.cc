@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 absl::Time DueTime(const Request& r) { return std::min(r.deadline, r.time_limit); }
@@ -79,11 +79,12 @@ void LiveRequests::Start(LiveRequest& r, const Moment& now) {
   }
 }
 
-void LiveRequests::AddScore(LiveRequest& r, TokenScore score) {
+void LiveRequests::AddScore(LiveRequest& r, model::TokenScore score) {
   EventOf(r).prompt_scores.push_back(std::move(score));
 }
 
-void LiveRequests::AddToken(Sequence& s, int32_t token, TokenScore score, const Moment& now) {
+void LiveRequests::AddToken(Sequence& s, int32_t token, model::TokenScore score,
+                            const Moment& now) {
   LiveRequest& r = *s.request;
   SequenceDelta& delta = EventOf(r).deltas.emplace_back();
   delta.index = s.index;
@@ -144,4 +145,4 @@ void LiveRequests::Deliver(uint64_t num_steps) {
   std::erase_if(ended_, [&](const auto& r) { return r->last_step <= num_steps; });
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -12,7 +12,7 @@
 #include "services/worker/engine/metrics.h"
 #include "services/worker/engine/sequence.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // One reading of the clock.
 struct Moment {
@@ -41,8 +41,8 @@ class LiveRequests {
 
   // The first row of the prompt enters a step, or the request ends in good order without one.
   void Start(LiveRequest& r, const Moment& now);
-  void AddScore(LiveRequest& r, TokenScore score);
-  void AddToken(Sequence& s, int32_t token, TokenScore score, const Moment& now);
+  void AddScore(LiveRequest& r, model::TokenScore score);
+  void AddToken(Sequence& s, int32_t token, model::TokenScore score, const Moment& now);
   // Tells why `s` ends, with its last token where that is from this step.
   void AddFinish(Sequence& s, FinishReason finish);
   void AddProgress(LiveRequest& r, const PromptProgress& progress);
@@ -62,7 +62,7 @@ class LiveRequests {
   std::vector<LiveRequest*> news_;
   std::vector<std::unique_ptr<LiveRequest>> ended_;
   uint64_t next_order_ = 0;
-  SequenceId next_sequence_id_ = 1;
+  model::SequenceId next_sequence_id_ = 1;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

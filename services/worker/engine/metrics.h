@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-namespace continuo {
+namespace continuo::engine {
 
 // Counts of observations at or below ascending bounds, plus the sum. Written by one thread, read
 // by any; a reader may see an observation's parts at slightly different times.
@@ -57,4 +57,4 @@ struct EngineMetrics {
       {.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920}};
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -7,15 +7,15 @@
 #include "services/base/check.h"
 #include "services/worker/engine/calibration.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 constexpr int kLeastRows = 16;  // that a step of the draft model takes, however long they last
 
 }  // namespace
 
-ModelDrafter::ModelDrafter(const ModelDrafterOptions& options, std::unique_ptr<Executor> executor,
-                           const Clock* clock)
+ModelDrafter::ModelDrafter(const ModelDrafterOptions& options,
+                           std::unique_ptr<model::Executor> executor, const Clock* clock)
     : options_(options), executor_(std::move(executor)), clock_(*clock) {
   CONTINUO_CHECK(options.num_blocks >= 1 && options.block_size >= 1 && options.max_rows >= 1);
   for (BlockId block = options.num_blocks; block-- > 0;) free_.push_back(block);
@@ -28,7 +28,7 @@ absl::Status ModelDrafter::Calibrate() {
   engine.num_blocks = options_.num_blocks;
   engine.block_size = options_.block_size;
   engine.max_batch_tokens = options_.max_rows;
-  return continuo::Calibrate(engine, *executor_, clock_, cost_);
+  return engine::Calibrate(engine, *executor_, clock_, cost_);
 }
 
 // How much of what is in the cache is still the sequence's. Its last token is always computed anew:
@@ -65,7 +65,7 @@ bool ModelDrafter::TakeBlocks(Place& place, int tokens) {
   return true;
 }
 
-void ModelDrafter::Forget(SequenceId id) {
+void ModelDrafter::Forget(model::SequenceId id) {
   const auto found = places_.find(id);
   if (found == places_.end()) return;
   free_.insert(free_.end(), found->second.blocks.begin(), found->second.blocks.end());
@@ -96,16 +96,16 @@ void ModelDrafter::AddRows(const Work& work, std::span<const int32_t> tokens, bo
     const Request& r = work.sequence->request->request;
     plan_.sample_rows.push_back(plan_.num_rows() - 1);
     plan_.sample_targets.push_back(-1);
-    SamplingParams& sampling = plan_.sampling.emplace_back(r.sampling);
+    model::SamplingParams& sampling = plan_.sampling.emplace_back(r.sampling);
     sampling.sequence_index = work.sequence->index;
     sampling.num_logprobs = -1;
-    for (const LogitBias& bias : r.biases) {
+    for (const kernels::LogitBias& bias : r.biases) {
       if (bias.token_id < options_.vocab_size) plan_.biases.push_back(bias);
     }
-    if (HasPenalty(r.sampling) && work.sequence->seen_is_built) {
+    if (model::HasPenalty(r.sampling) && work.sequence->seen_is_built) {
       seen_ = work.sequence->seen;
-      for (const int32_t draft : place.drafts) AddSeen(seen_, draft);
-      for (const SeenToken& seen : seen_) {
+      for (const int32_t draft : place.drafts) model::AddSeen(seen_, draft);
+      for (const kernels::SeenToken& seen : seen_) {
         if (seen.token_id < options_.vocab_size) plan_.seen.push_back(seen);
       }
     }
@@ -228,4 +228,4 @@ DraftCost ModelDrafter::Cost(const Sequence& s, int num_sequences) const {
   return cost;
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

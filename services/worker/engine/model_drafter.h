@@ -15,7 +15,7 @@
 #include "services/worker/engine/step_cost.h"
 #include "services/worker/model/executor.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 struct ModelDrafterOptions {
   int num_blocks = 0;  // of the draft model's own KV cache
@@ -40,7 +40,7 @@ struct ModelDrafterOptions {
 class ModelDrafter : public Drafter {
  public:
   // `clock` outlives the drafter.
-  ModelDrafter(const ModelDrafterOptions& options, std::unique_ptr<Executor> executor,
+  ModelDrafter(const ModelDrafterOptions& options, std::unique_ptr<model::Executor> executor,
                const Clock* clock);
   ~ModelDrafter() override;
 
@@ -52,7 +52,7 @@ class ModelDrafter : public Drafter {
   // What Prepare found, or its first `most`.
   void Propose(const Sequence& s, int most, std::vector<int32_t>& drafts) override;
   DraftCost Cost(const Sequence& s, int num_sequences) const override;
-  void Forget(SequenceId id) override;
+  void Forget(model::SequenceId id) override;
 
   int num_free_blocks() const { return static_cast<int>(free_.size()); }
 
@@ -81,19 +81,19 @@ class ModelDrafter : public Drafter {
   bool RunStep(const StepLoad& load);
 
   const ModelDrafterOptions options_;
-  const std::unique_ptr<Executor> executor_;
+  const std::unique_ptr<model::Executor> executor_;
   const Clock& clock_;
   StepCost cost_;
   bool lost_ = false;  // the executor has failed; there are no more drafts
   std::vector<BlockId> free_;
-  absl::flat_hash_map<SequenceId, Place> places_;
+  absl::flat_hash_map<model::SequenceId, Place> places_;
   uint64_t turn_ = 0;
   // Reused memory.
   std::vector<Work> works_;
   std::vector<int32_t> tokens_;
-  std::vector<SeenToken> seen_;
-  StepPlan plan_;
-  StepResult result_;
+  std::vector<kernels::SeenToken> seen_;
+  model::StepPlan plan_;
+  model::StepResult result_;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

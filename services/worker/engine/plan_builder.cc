@@ -6,7 +6,7 @@
 #include "services/base/check.h"
 #include "services/worker/model/executor.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 // Of the draw after `num_drafts` more tokens.
@@ -86,7 +86,7 @@ void PlanBuilder::Add(Sequence& s, int rows, std::span<const int32_t> drafts) {
     if (at < tokens.size() && at < end) {
       plan_.token_ids.push_back(tokens[at]);
     } else {
-      plan_.token_ids.push_back(at < end ? DrawnBy(s.presumed_by) : drafts[at - end]);
+      plan_.token_ids.push_back(at < end ? model::DrawnBy(s.presumed_by) : drafts[at - end]);
     }
     plan_.positions.push_back(at);
     plan_.kv_slots.push_back(s.blocks[at / block_size_] * block_size_ + at % block_size_);
@@ -133,17 +133,17 @@ void PlanBuilder::AddDraw(Sequence& s, int32_t row, std::span<const int32_t> dra
   const Request& r = s.request->request;
   plan_.sample_rows.push_back(row);
   plan_.sample_targets.push_back(-1);
-  SamplingParams& sampling = plan_.sampling.emplace_back(r.sampling);
+  model::SamplingParams& sampling = plan_.sampling.emplace_back(r.sampling);
   sampling.sequence_index = s.index;
   sampling.masked = IsMasked(s, drafts.size());
   plan_.biases.insert(plan_.biases.end(), r.biases.begin(), r.biases.end());
   plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
-  if (HasPenalty(r.sampling)) {
+  if (model::HasPenalty(r.sampling)) {
     BuildSeen(s);  // a presumed token is its row's
-    const std::vector<SeenToken>* seen = &s.seen;
+    const std::vector<kernels::SeenToken>* seen = &s.seen;
     if (!drafts.empty()) {
       seen_ = s.seen;
-      for (const int32_t draft : drafts) AddSeen(seen_, draft);
+      for (const int32_t draft : drafts) model::AddSeen(seen_, draft);
       seen = &seen_;
     }
     plan_.seen.insert(plan_.seen.end(), seen->begin(), seen->end());
@@ -153,7 +153,7 @@ void PlanBuilder::AddDraw(Sequence& s, int32_t row, std::span<const int32_t> dra
 }
 
 void PlanBuilder::FillMask(std::span<uint32_t> mask, int vocab_size) const {
-  const size_t words = MaskWords(vocab_size);
+  const size_t words = model::MaskWords(vocab_size);
   size_t at = 0;
   for (size_t k = 0; k < samples_.size(); ++k) {
     if (!plan_.sampling[k].masked) continue;
@@ -166,4 +166,4 @@ void PlanBuilder::FillMask(std::span<uint32_t> mask, int vocab_size) const {
   }
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

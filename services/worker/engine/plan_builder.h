@@ -8,7 +8,7 @@
 #include "services/worker/engine/sequence.h"
 #include "services/worker/model/step_plan.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // Whose a sample of the plan is.
 struct PlannedSample {
@@ -37,7 +37,7 @@ class PlanBuilder {
   // last token, what may follow it, and a draw after each.
   void Add(Sequence& s, int rows, std::span<const int32_t> drafts = {});
 
-  const StepPlan& plan() const { return plan_; }
+  const model::StepPlan& plan() const { return plan_; }
   std::span<const PlannedSample> samples() const { return samples_; }
 
   // As MaskFiller: stop ids may not be picked before min_tokens.
@@ -49,12 +49,12 @@ class PlanBuilder {
   void AddDraw(Sequence& s, int32_t row, std::span<const int32_t> drafts = {});
 
   const int block_size_;
-  StepPlan plan_;
+  model::StepPlan plan_;
   std::vector<PlannedSample> samples_;
-  std::vector<SeenToken> seen_;  // reused memory
+  std::vector<kernels::SeenToken> seen_;  // reused memory
 };
 
 // How many samples the rows [begin, begin + rows) of `s` ask for.
 int NumSamples(const Sequence& s, int begin, int rows);
 
-}  // namespace continuo
+}  // namespace continuo::engine

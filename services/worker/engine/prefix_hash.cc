@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 // The lowest `bits` set; from 64 on all.
@@ -40,4 +40,4 @@ PrefixDigest PrefixHash::Extend(const PrefixDigest& parent, std::span<const int3
   return {chained.low64 & mask_.low, chained.high64 & mask_.high};
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-namespace continuo {
+namespace continuo::engine {
 
 // Names a prefix: a block's tokens and everything before them, within one salt.
 struct PrefixDigest {
@@ -36,4 +36,4 @@ class PrefixHash {
   PrefixDigest mask_;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstddef>
 
-namespace continuo {
+namespace continuo::engine {
 
 // xᵀ a x − 2 bᵀ x, for a symmetric positive definite matrix of which the lower triangle is given.
 template <size_t kSize>
@@ -74,4 +74,4 @@ void MinimiseNonNegative(const Quadratic<kSize>& q, std::array<double, kSize>& x
   }
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/check.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 absl::Status QueueQuota::Check(const std::string& tenant, int64_t tokens) const {
   if (tokens_ == 0 || tokens <= max_tokens_ - tokens_) return absl::OkStatus();
@@ -35,4 +35,4 @@ void QueueQuota::Remove(const std::string& tenant, int64_t tokens) {
   if (it->second == 0) by_tenant_.erase(it);
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -7,7 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // How many prompt tokens may wait. Where the queue is full, a tenant with less than an equal part
 // of it still gets in, so that one who floods does not lock the others out; it is never more than
@@ -30,4 +30,4 @@ class QueueQuota {
   absl::flat_hash_map<std::string, int64_t> by_tenant_;  // no zeros
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -3,7 +3,7 @@
 
 #include "services/worker/engine/sequence.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 inline int Priority(const Sequence& s) { return s.request->request.priority; }
 
@@ -21,4 +21,4 @@ inline bool RanksBefore(const Sequence* a, const Sequence* b) {
   return a->index < b->index;
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

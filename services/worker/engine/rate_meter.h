@@ -6,7 +6,7 @@
 
 #include "absl/time/time.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // How many of something came in the last second, in slots of 100 ms. Not thread-safe.
 class RateMeter {
@@ -37,4 +37,4 @@ class RateMeter {
   std::array<Entry, kSlots> ring_ = {};
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

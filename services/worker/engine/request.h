@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "services/worker/model/step_plan.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // Names a request while it lives. Unique in the process, made by the server.
 using RequestId = uint64_t;
@@ -38,8 +38,8 @@ struct Request {
   std::vector<ReceivedSequence> received;
 
   int num_sequences = 1;
-  SamplingParams sampling;        // sequence_index and masked are the engine's to set
-  std::vector<LogitBias> biases;  // ids ascending and distinct
+  model::SamplingParams sampling;          // sequence_index and masked are the engine's to set
+  std::vector<kernels::LogitBias> biases;  // ids ascending and distinct
   // Ids that end a sequence (end of sequence unless ignore_eos, and stop ids); ascending. They are
   // delivered. Before min_tokens they cannot be picked.
   std::vector<int32_t> stop_ids;
@@ -79,7 +79,7 @@ struct PromptProgress {
 struct SequenceDelta {
   int index = 0;
   absl::InlinedVector<int32_t, 2> tokens;
-  std::vector<TokenScore> scores;  // one per token where log-probabilities were asked for
+  std::vector<model::TokenScore> scores;  // one per token where log-probabilities were asked for
   FinishReason finish = FinishReason::kNone;  // kStop: the last token is one of stop_ids
 };
 
@@ -94,7 +94,7 @@ struct RequestTimings {
 struct RequestEvent {
   bool started = false;  // the first row enters a step; reported once, before everything else
   std::optional<PromptProgress> progress;
-  std::vector<TokenScore> prompt_scores;  // in order, from the second prompt token on
+  std::vector<model::TokenScore> prompt_scores;  // in order, from the second prompt token on
   absl::InlinedVector<SequenceDelta, 1> deltas;
   // Set in the last event: OK when every sequence has finished, else why it ended early.
   std::optional<absl::Status> ended;
@@ -105,4 +105,4 @@ struct RequestEvent {
 // Gets the events of one request, in order. Called on the engine thread; must not block.
 using RequestSink = absl::AnyInvocable<void(RequestEvent)>;
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -10,7 +10,7 @@
 #include "services/base/check.h"
 #include "services/worker/engine/rank.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 // A prompt gets at least this many rows where it gets any, if there is room in the step at all.
@@ -273,7 +273,7 @@ void Scheduler::PutSinglesFirst() {
   next_->chosen.insert(next_->chosen.end(), others_.begin(), others_.end());
 }
 
-const StepPlan& Scheduler::Schedule(const Moment& now) {
+const model::StepPlan& Scheduler::Schedule(const Moment& now) {
   CONTINUO_CHECK(num_under_way() <= 1);
   const bool is_ahead = num_under_way() == 1;
   next_ = &StepOf(++step_);
@@ -296,7 +296,7 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
     Preempt(*running_.back());  // prompts hold all blocks, and none can go on
   }
   if (is_ahead && next_->chosen.empty()) {
-    const StepPlan& none = next_->plan.plan();
+    const model::StepPlan& none = next_->plan.plan();
     CONTINUO_CHECK(none.block_copies.empty());
     next_ = &StepOf(--step_);
     return none;
@@ -327,7 +327,8 @@ const StepPlan& Scheduler::Schedule(const Moment& now) {
   return next_->plan.plan();
 }
 
-absl::Status Scheduler::Commit(StepResult&& result, const Moment& now, absl::Duration measured) {
+absl::Status Scheduler::Commit(model::StepResult&& result, const Moment& now,
+                               absl::Duration measured) {
   CONTINUO_CHECK(num_under_way() > 0);
   const PlannedStep& step = StepOf(num_committed_ + 1);
   const auto samples = step.plan.samples();
@@ -358,7 +359,7 @@ absl::Status Scheduler::Commit(StepResult&& result, const Moment& now, absl::Dur
   return absl::OkStatus();
 }
 
-absl::Status Scheduler::Check(const PlannedStep& step, const StepResult& result) const {
+absl::Status Scheduler::Check(const PlannedStep& step, const model::StepResult& result) const {
   const auto samples = step.plan.samples();
   if (result.token_ids.size() != samples.size() || result.scores.size() != samples.size()) {
     return absl::InternalError(absl::StrCat("a step with ", samples.size(), " samples gave ",
@@ -376,7 +377,7 @@ absl::Status Scheduler::Check(const PlannedStep& step, const StepResult& result)
   return absl::OkStatus();
 }
 
-void Scheduler::TakeSample(const PlannedSample& sample, int32_t token, TokenScore score,
+void Scheduler::TakeSample(const PlannedSample& sample, int32_t token, model::TokenScore score,
                            const Moment& now) {
   Sequence& s = *sample.sequence;
   if (sample.scores_prompt) {
@@ -400,7 +401,7 @@ void Scheduler::TakeSample(const PlannedSample& sample, int32_t token, TokenScor
   ++drawn_tokens_;
   s.draws_awaited = std::max(0, s.draws_awaited - 1);
   s.answer.push_back(token);
-  if (s.seen_is_built) AddSeen(s.seen, token);
+  if (s.seen_is_built) model::AddSeen(s.seen, token);
   live_.AddToken(s, token, std::move(score), now);
   s.finish = WhyFinished(s.request->request, s.answer);
   if (s.finish == FinishReason::kNone) return;
@@ -450,4 +451,4 @@ void Scheduler::UpdateGauges() {
   metrics_.kv_blocks_unaccounted.store(unaccounted_blocks(), relaxed);
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -20,7 +20,7 @@
 #include "services/worker/engine/tenant_shares.h"
 #include "services/worker/engine/waiting_queue.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // Decides which tokens of which sequences run in each step, and which sequences hold blocks.
 // Reads no clock, knows no thread: a caller passes the time in and runs the plans. README.md of
@@ -44,7 +44,7 @@ class Scheduler {
 
   // The next step; has rows unless idle(). Valid until its Commit. Ahead of another one it may have
   // none, and is then no step.
-  const StepPlan& Schedule(const Moment& now);
+  const model::StepPlan& Schedule(const Moment& now);
   // Steps that have not been committed: at most 2.
   int num_under_way() const { return static_cast<int>(step_ - num_committed_); }
   // Whether a step may be planned ahead of the one under way.
@@ -55,7 +55,7 @@ class Scheduler {
   // What the plan that is under way longest gave, and how long it took. Internal where the result
   // does not fit the plan; nothing is changed then. The scores are moved from, the vectors stay the
   // caller's.
-  absl::Status Commit(StepResult&& result, const Moment& now, absl::Duration measured);
+  absl::Status Commit(model::StepResult&& result, const Moment& now, absl::Duration measured);
   // Brings the gauges up to date and calls the sinks of all that have news. No method of this class
   // may be called from a sink.
   void Deliver();
@@ -155,8 +155,9 @@ class Scheduler {
   void SettleDrafts(const Chosen& chosen);
 
   // What a step gave.
-  absl::Status Check(const PlannedStep& step, const StepResult& result) const;
-  void TakeSample(const PlannedSample& sample, int32_t token, TokenScore score, const Moment& now);
+  absl::Status Check(const PlannedStep& step, const model::StepResult& result) const;
+  void TakeSample(const PlannedSample& sample, int32_t token, model::TokenScore score,
+                  const Moment& now);
   void NotePrompt(const Chosen& chosen);
 
   // Ahead of a step under way.
@@ -226,4 +227,4 @@ class Scheduler {
   std::vector<Chosen> others_;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

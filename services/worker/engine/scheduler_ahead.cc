@@ -4,7 +4,7 @@
 
 #include "services/worker/engine/scheduler.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 // A draw that the device leaves to the host is likely followed by more of the kind.
@@ -62,4 +62,4 @@ void Scheduler::TakeBack(const PlannedSample& sample) {
   }
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

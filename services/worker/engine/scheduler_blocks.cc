@@ -5,7 +5,7 @@
 #include "services/worker/engine/rank.h"
 #include "services/worker/engine/scheduler.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 void Scheduler::JoinRunning(Sequence& s) {
   s.state = SequenceState::kRunning;
@@ -241,4 +241,4 @@ void Scheduler::PublishBlocks(Sequence& s, int end) {
   }
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -7,7 +7,7 @@
 #include "services/base/check.h"
 #include "services/worker/engine/scheduler.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 // Of what is known about how often guesses were right: kept at each guess that was checked, and at
@@ -164,4 +164,4 @@ void Scheduler::SettleDrafts(const Chosen& chosen) {
   }
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

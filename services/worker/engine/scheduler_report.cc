@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/worker/engine/scheduler.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 StepRecord::SequenceRow RowOf(const Sequence& s) {
@@ -60,7 +60,7 @@ void Scheduler::Describe(StepRecord& record) const {
   const PlannedStep& step = Committed();
   record.number = num_committed_;
   record.sequences.clear();
-  const StepPlan& plan = step.plan.plan();
+  const model::StepPlan& plan = step.plan.plan();
   for (size_t i = 0; i < step.chosen.size(); ++i) {
     const Sequence& s = *step.chosen[i].sequence;
     // It had ended before the step was through, which nobody is told anything of.
@@ -113,4 +113,4 @@ absl::Status Scheduler::CheckInvariants() const {
   return absl::OkStatus();
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

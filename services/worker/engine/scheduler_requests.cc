@@ -6,7 +6,7 @@
 #include "services/base/check.h"
 #include "services/worker/engine/scheduler.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 constexpr absl::Duration kTellPositionsEvery = absl::Milliseconds(100);
@@ -228,4 +228,4 @@ int64_t Scheduler::pending_prompt_tokens() const {
   return rows;
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

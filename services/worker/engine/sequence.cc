@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace continuo {
+namespace continuo::engine {
 
 FinishReason WhyFinished(const Request& request, const std::vector<int32_t>& answer) {
   const auto n = static_cast<int64_t>(answer.size());
@@ -27,7 +27,7 @@ void BuildSeen(Sequence& s) {
     s.seen.reserve(ids.size() + s.answer.capacity());
     for (const int32_t id : ids) s.seen.push_back({.token_id = id});
   }
-  for (const int32_t id : s.answer) AddSeen(s.seen, id);
+  for (const int32_t id : s.answer) model::AddSeen(s.seen, id);
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

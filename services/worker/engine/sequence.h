@@ -8,7 +8,7 @@
 #include "services/worker/engine/block_pool.h"
 #include "services/worker/engine/request.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 struct LiveRequest;
 struct Tenant;
@@ -22,7 +22,7 @@ enum class SequenceState : uint8_t {
 
 // One generation in progress. Plain state, touched only by the engine thread.
 struct Sequence {
-  SequenceId id = 0;
+  model::SequenceId id = 0;
   LiveRequest* request = nullptr;
   int index = 0;  // which of num_sequences
   SequenceState state = SequenceState::kPending;
@@ -38,7 +38,7 @@ struct Sequence {
   uint32_t generation = 0;
   // So many of its next draws no step is to be planned ahead of.
   int draws_awaited = 0;
-  std::vector<SeenToken> seen;  // what penalties see; only where a penalty is set
+  std::vector<kernels::SeenToken> seen;  // what penalties see; only where a penalty is set
   bool seen_is_built = false;
 
   // Only while running:
@@ -120,4 +120,4 @@ FinishReason WhyFinished(const Request& request, const std::vector<int32_t>& ans
 // Brings `seen` up to date with the prompt and the answer; builds it where there is none.
 void BuildSeen(Sequence& s);
 
-}  // namespace continuo
+}  // namespace continuo::engine

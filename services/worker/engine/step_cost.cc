@@ -6,7 +6,7 @@
 
 #include "services/worker/engine/quadratic.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 constexpr double kKeep = 0.9;       // of a class's past at each of its observations
@@ -100,4 +100,4 @@ absl::Duration StepCost::Predict(const StepLoad& load) const {
   return absl::Seconds(seconds);
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -6,7 +6,7 @@
 
 #include "absl/time/time.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // What makes a step long.
 struct StepLoad {
@@ -63,4 +63,4 @@ class StepCost {
   int64_t max_rows_ = 16;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace continuo {
+namespace continuo::engine {
 
 StepLog::Watch::Watch(StepLog* log) : log_(log) {
   absl::MutexLock lock(&log_->mutex_);
@@ -49,4 +49,4 @@ void StepLog::Add(StepRecord record) {
   }
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

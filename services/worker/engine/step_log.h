@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "services/worker/engine/request.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // What a step ran, without any token: WatchSteps is made from it.
 struct StepRecord {
@@ -73,4 +73,4 @@ class StepLog {
   uint64_t num_added_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace continuo {
+namespace continuo::engine {
 
 Tenant* TenantShares::Enter(const std::string& name) {
   std::unique_ptr<Tenant>& tenant = tenants_[name];
@@ -43,4 +43,4 @@ void TenantShares::Forget() {
   if (num_live_ == 0) most_served_ = 0;
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -7,7 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // One tenant with live requests, or one that had some a moment ago.
 struct Tenant {
@@ -53,4 +53,4 @@ class TenantShares {
   int64_t most_served_ = 0;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 int Class(const Sequence& s) {
@@ -96,4 +96,4 @@ std::vector<const Sequence*> WaitingQueue::InOrder() const {
   return sequences;
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

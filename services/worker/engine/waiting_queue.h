@@ -12,7 +12,7 @@
 #include "services/worker/engine/sequence.h"
 #include "services/worker/engine/tenant_shares.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // Sequences that wait for room, in the order in which they are admitted: higher priority first;
 // within one, tenants that have a gateway's move here, then the tenant that was served least;
@@ -57,4 +57,4 @@ class WaitingQueue {
   absl::btree_set<Line*, Before> order_;  // none of them is empty
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "services/worker/model/step_plan.h"
 
-namespace continuo {
+namespace continuo::model {
 
 // Called by Start for a step with masked samples, while the device is busy, to say which tokens
 // each sample with `masked` set may pick. `mask` is [number of masked samples, MaskWords(vocab)],
@@ -42,4 +42,4 @@ class Executor {
   virtual void Recycle(StepResult) {}
 };
 
-}  // namespace continuo
+}  // namespace continuo::model

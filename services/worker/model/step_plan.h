@@ -7,7 +7,7 @@
 
 #include "kernels/sampling.h"
 
-namespace continuo {
+namespace continuo::model {
 
 // Names one sequence (one of a request's num_sequences) while it lives. Unique in the process.
 using SequenceId = uint64_t;
@@ -37,8 +37,8 @@ inline bool HasPenalty(const SamplingParams& p) {
 }
 
 // One more `token` in an answer; `seen` is in order of the ids.
-inline void AddSeen(std::vector<SeenToken>& seen, int32_t token) {
-  auto it = std::ranges::lower_bound(seen, token, {}, &SeenToken::token_id);
+inline void AddSeen(std::vector<kernels::SeenToken>& seen, int32_t token) {
+  auto it = std::ranges::lower_bound(seen, token, {}, &kernels::SeenToken::token_id);
   if (it == seen.end() || it->token_id != token) it = seen.insert(it, {.token_id = token});
   ++it->answer_count;
 }
@@ -73,12 +73,12 @@ struct StepPlan {
   // -1: draw. Else the token is not drawn: this one is scored (prompt log-probabilities).
   std::vector<int32_t> sample_targets;
   std::vector<SamplingParams> sampling;
-  std::vector<int32_t> bias_begin = {0};  // one extra entry
-  std::vector<LogitBias> biases;          // of each sample, ids ascending and distinct
-  std::vector<int32_t> seen_begin = {0};  // one extra entry
+  std::vector<int32_t> bias_begin = {0};   // one extra entry
+  std::vector<kernels::LogitBias> biases;  // of each sample, ids ascending and distinct
+  std::vector<int32_t> seen_begin = {0};   // one extra entry
   // Of each sample with a penalty, ids ascending and distinct. Where the token of the sample's row
   // is DrawnBy, that is one more of its answer.
-  std::vector<SeenToken> seen;
+  std::vector<kernels::SeenToken> seen;
 
   std::vector<BlockCopy> block_copies;
 
@@ -124,4 +124,4 @@ struct StepResult {
   std::vector<TokenScore> scores;  // default where num_logprobs is -1
 };
 
-}  // namespace continuo
+}  // namespace continuo::model

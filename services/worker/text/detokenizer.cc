@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace continuo {
+namespace continuo::text {
 
 Detokenizer::Detokenizer(const TextModel* model, std::vector<std::string> stop_strings,
                          bool include_stop)
@@ -27,4 +27,4 @@ std::string Detokenizer::Flush() {
   return text;
 }
 
-}  // namespace continuo
+}  // namespace continuo::text

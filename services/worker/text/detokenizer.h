@@ -10,7 +10,7 @@
 #include "services/worker/text/text_model.h"
 #include "services/worker/text/utf8.h"
 
-namespace continuo {
+namespace continuo::text {
 
 // Turns one sequence's tokens back into text, one token at a time: holds back bytes that are not
 // yet a whole character and text that may yet become a stop string. What has come out after k
@@ -44,4 +44,4 @@ class Detokenizer {
   int32_t previous_token_ = -1;
 };
 
-}  // namespace continuo
+}  // namespace continuo::text

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace continuo {
+namespace continuo::text {
 
 StopMatcher::StopMatcher(std::vector<std::string> stop_strings) {
   std::vector<Pattern> patterns;
@@ -69,4 +69,4 @@ void StopMatcher::Flush(std::string* released) {
   held_.clear();
 }
 
-}  // namespace continuo
+}  // namespace continuo::text

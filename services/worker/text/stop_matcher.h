@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace continuo {
+namespace continuo::text {
 
 // Watches a growing text for stop strings, and holds back exactly its longest end that could still
 // become one. The first to be complete ends the text; of several that end at the same character
@@ -44,4 +44,4 @@ class StopMatcher {
   size_t num_held_at_match_ = 0;
 };
 
-}  // namespace continuo
+}  // namespace continuo::text

@@ -9,7 +9,7 @@
 #include "services/base/status_macros.h"
 #include "services/worker/text/utf8.h"
 
-namespace continuo {
+namespace continuo::text {
 namespace {
 
 ContinuoSlice SliceOf(std::string_view s) { return {.data = s.data(), .size = s.size()}; }
@@ -158,4 +158,4 @@ int32_t TextModel::TokenToId(std::string_view token) const {
   return continuo_text_token_to_id(text_, SliceOf(token));
 }
 
-}  // namespace continuo
+}  // namespace continuo::text

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "services/worker/text/continuo_text.h"
 
-namespace continuo {
+namespace continuo::text {
 
 // Raised whenever the same ids could become other text or the same text other ids: encoding,
 // detokenising, stop strings, template rendering. Part of the worker's fingerprint.
@@ -102,4 +102,4 @@ class TextModel {
   std::string tokenizer_digest_, template_digest_;
 };
 
-}  // namespace continuo
+}  // namespace continuo::text

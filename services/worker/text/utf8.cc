@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/text/utf8.h"
 
-namespace continuo {
+namespace continuo::text {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
@@ -75,4 +75,4 @@ bool IsUtf8(std::string_view text) {
   return true;
 }
 
-}  // namespace continuo
+}  // namespace continuo::text

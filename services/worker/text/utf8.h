@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace continuo {
+namespace continuo::text {
 
 // Puts bytes together to whole characters. Bytes that can be no character become one U+FFFD per
 // maximal subpart (Unicode 16, section 3.9: the longest beginning of a character, or else one
@@ -30,4 +30,4 @@ class Utf8Assembler {
 
 bool IsUtf8(std::string_view text);
 
-}  // namespace continuo
+}  // namespace continuo::text

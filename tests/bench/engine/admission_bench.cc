@@ -24,15 +24,15 @@ struct Workload {
 };
 
 void Run(const Workload& w) {
-  EngineOptions options;
+  engine::EngineOptions options;
   options.num_blocks = w.num_blocks;
   options.vocab_size = kVocab;
   options.max_running = 4096;
-  EngineMetrics metrics;
-  Scheduler scheduler(options, &metrics);
+  engine::EngineMetrics metrics;
+  engine::Scheduler scheduler(options, &metrics);
   std::mt19937 rng(7);
   std::exponential_distribution<double> exponential(w.mean > 0 ? 1 / w.mean : 1);
-  std::map<RequestId, int> length, told;
+  std::map<engine::RequestId, int> length, told;
   double token_steps = 0;
   int64_t needed_rows = 0;
   for (int i = 1; i <= w.requests; ++i) {
@@ -45,34 +45,35 @@ void Run(const Workload& w) {
     length[i] = n;
     token_steps += static_cast<double>(n) * w.prompt + 0.5 * n * n;
     needed_rows += w.prompt + n - 1;
-    Request request;
+    engine::Request request;
     request.id = i;
     for (int k = 0; k < w.prompt; ++k)
       request.prompt.push_back(static_cast<int32_t>(rng() % 90 + 5));
     request.max_tokens = w.max_tokens;
     request.stop_ids = {kStop};
     request.cache_bypass = true;
-    scheduler.Add(
-        std::move(request),
-        [&told, i](RequestEvent event) { told[i] += static_cast<int>(event.deltas.size()); },
-        absl::ZeroDuration(), {});
+    scheduler.Add(std::move(request),
+                  [&told, i](engine::RequestEvent event) {
+                    told[i] += static_cast<int>(event.deltas.size());
+                  },
+                  absl::ZeroDuration(), {});
   }
-  Moment now;
+  engine::Moment now;
   int64_t steps = 0, rows = 0, crowded = 0;
   double used = 0;
   while (!scheduler.idle()) {
-    const StepPlan& plan = scheduler.Schedule(now);
+    const model::StepPlan& plan = scheduler.Schedule(now);
     rows += plan.num_rows();
     ++steps;
     if (scheduler.num_waiting() > 0) {
       ++crowded;
       used += static_cast<double>(scheduler.pool().num_used()) / w.num_blocks;
     }
-    StepResult result;
+    model::StepResult result;
     for (int i = 0; i < plan.num_seqs(); ++i) {
       for (int k = plan.sample_begin[i]; k < plan.sample_begin[i + 1]; ++k) {
         // Sequence ids count like requests here.
-        const auto id = static_cast<RequestId>(plan.sequence_ids[i]);
+        const auto id = static_cast<engine::RequestId>(plan.sequence_ids[i]);
         result.token_ids.push_back(told[id] + 1 >= length[id] ? kStop : 3);
       }
     }

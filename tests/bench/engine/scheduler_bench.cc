@@ -14,9 +14,9 @@ namespace {
 
 constexpr int kVocab = 32000;
 
-void Submit(Scheduler& scheduler, RequestId id, int prompt_tokens, bool penalty,
+void Submit(engine::Scheduler& scheduler, engine::RequestId id, int prompt_tokens, bool penalty,
             bool bypass_cache = false, int max_tokens = 4000) {
-  Request request;
+  engine::Request request;
   request.id = id;
   request.cache_bypass = bypass_cache;
   for (int i = 0; i < prompt_tokens; ++i) {
@@ -27,8 +27,9 @@ void Submit(Scheduler& scheduler, RequestId id, int prompt_tokens, bool penalty,
   if (penalty) request.sampling.frequency_penalty = 0.5f;
   int64_t* tokens = new int64_t(0);
   scheduler.Add(std::move(request),
-                [tokens = std::unique_ptr<int64_t>(tokens)](RequestEvent event) {
-                  for (const SequenceDelta& delta : event.deltas) *tokens += delta.tokens.size();
+                [tokens = std::unique_ptr<int64_t>(tokens)](engine::RequestEvent event) {
+                  for (const engine::SequenceDelta& delta : event.deltas)
+                    *tokens += delta.tokens.size();
                 },
                 absl::ZeroDuration(), {});
 }
@@ -37,26 +38,26 @@ void Submit(Scheduler& scheduler, RequestId id, int prompt_tokens, bool penalty,
 void BM_DecodeStep(benchmark::State& state) {
   const int batch = static_cast<int>(state.range(0));
   const int prompt = static_cast<int>(state.range(1));
-  EngineOptions options;
+  engine::EngineOptions options;
   options.block_size = 16;
   options.num_blocks = batch * (prompt + 4032) / 16;
   options.vocab_size = kVocab;
   options.max_batch_tokens = 8192;
   options.max_prefill_chunk = 8192;
   options.max_running = batch;
-  EngineMetrics metrics;
-  Moment now;
+  engine::EngineMetrics metrics;
+  engine::Moment now;
   const auto restart = [&] {
-    auto scheduler = std::make_unique<Scheduler>(options, &metrics);
+    auto scheduler = std::make_unique<engine::Scheduler>(options, &metrics);
     for (int i = 0; i < batch; ++i) Submit(*scheduler, i + 1, prompt, state.range(2) != 0);
     return scheduler;
   };
   int32_t next = 3;
-  const auto step = [&](Scheduler& scheduler) {
-    const StepPlan& plan = scheduler.Schedule(now);
+  const auto step = [&](engine::Scheduler& scheduler) {
+    const model::StepPlan& plan = scheduler.Schedule(now);
     const int samples = plan.num_samples();
     scheduler.Deliver();
-    StepResult result;
+    model::StepResult result;
     result.token_ids.assign(samples, next);
     result.scores.resize(samples);
     next = next % 30000 + 3;
@@ -66,7 +67,7 @@ void BM_DecodeStep(benchmark::State& state) {
     scheduler.Deliver();
     return samples;
   };
-  std::unique_ptr<Scheduler> scheduler;
+  std::unique_ptr<engine::Scheduler> scheduler;
   int generated = 1 << 20;
   for (auto _ : state) {
     if (generated > 2048) {
@@ -97,23 +98,23 @@ BENCHMARK(BM_DecodeStep)
 // of one token.
 void BM_UnknownPrompt(benchmark::State& state) {
   const int prompt = static_cast<int>(state.range(0));
-  EngineOptions options;
+  engine::EngineOptions options;
   options.block_size = 16;
   options.num_blocks = 64 * (prompt / 16 + 2);
   options.vocab_size = kVocab;
   options.max_batch_tokens = 8192;
   options.max_prefill_chunk = 8192;
   options.max_running = 16;
-  EngineMetrics metrics;
-  Moment now;
-  Scheduler scheduler(options, &metrics);
-  RequestId id = 0;
+  engine::EngineMetrics metrics;
+  engine::Moment now;
+  engine::Scheduler scheduler(options, &metrics);
+  engine::RequestId id = 0;
   const auto run = [&] {
     Submit(scheduler, ++id, prompt, false, state.range(1) != 0, 1);
     while (!scheduler.idle()) {  // the first ones take several steps
       const int samples = scheduler.Schedule(now).num_samples();
       scheduler.Deliver();
-      StepResult result;
+      model::StepResult result;
       result.token_ids.assign(samples, 3);
       result.scores.resize(samples);
       now.elapsed += absl::Microseconds(10);

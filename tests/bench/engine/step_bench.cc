@@ -23,12 +23,12 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/replica.h"
-#include "services/worker/model/loader.h"
+#include "services/worker/model/run/loader.h"
 #include "tests/bench/kernels/ceilings.h"
-#include "tests/gpu/rounds.h"
-#include "tests/worker/model/plan_builder.h"
+#include "tests/gpu/bench/rounds.h"
+#include "tests/worker/model/run/plan_builder.h"
 #if STEP_BENCH_CUDA
-#include "tests/gpu/device_ceilings.h"
+#include "tests/gpu/bench/device_ceilings.h"
 #endif
 
 namespace continuo::bench {
@@ -39,7 +39,7 @@ constexpr int kBlockSize = 16;
 // What one measured unit of work is made of.
 struct Work {
   std::string name;
-  std::vector<StepPlan> steps;
+  std::vector<model::StepPlan> steps;
   int64_t rows = 0, samples = 0;  // of all steps together
   int64_t attended = 0;           // pairs of a row and a position that it sees
   int64_t cached = 0;             // positions whose keys and values are read, step by step
@@ -81,14 +81,14 @@ struct Machine {
 // What was measured in turn, as a Round: a machine's, then seconds.
 enum Figure { kBandwidth, kProducts, kAttentionPeak, kSeconds };
 
-Ceilings::Unit MatMulUnit(const LoadedModel& model) {
+Ceilings::Unit MatMulUnit(const model::LoadedModel& model) {
   if (model.backend_name.find("avx512") == std::string::npos) return Ceilings::Unit::kFma256;
   if (model.weight_format == "int8" || model.weight_format == "int4") return Ceilings::Unit::kVnni;
   const bool pairs = model.backend_name.find("avx512_bf16") != std::string::npos;
   return pairs && model.weight_format == "bf16" ? Ceilings::Unit::kBf16 : Ceilings::Unit::kFma512;
 }
 
-Ceilings::Unit AttentionUnit(const LoadedModel& model) {
+Ceilings::Unit AttentionUnit(const model::LoadedModel& model) {
   if (model.backend_name.find("avx512") == std::string::npos) return Ceilings::Unit::kFma256;
   const bool pairs = model.backend_name.find("avx512_bf16") != std::string::npos;
   return pairs && model.kv_format == "bf16" ? Ceilings::Unit::kBf16 : Ceilings::Unit::kFma512;
@@ -97,8 +97,8 @@ Ceilings::Unit AttentionUnit(const LoadedModel& model) {
 // What the machine gives right now: the CPU's threads, or a device of the kind that each rank has.
 class MachineCeilings {
  public:
-  static absl::StatusOr<MachineCeilings> Make(const LoadOptions& options,
-                                              const LoadedModel& model) {
+  static absl::StatusOr<MachineCeilings> Make(const model::LoadOptions& options,
+                                              const model::LoadedModel& model) {
     MachineCeilings ceilings(model);
     if (options.device == "cpu") {
       ceilings.cpu_ = std::make_unique<Ceilings>(options.threads);
@@ -123,8 +123,9 @@ class MachineCeilings {
       const auto ranks = static_cast<double>(model_.ranks.size());
       const bool fp8 = model_.weight_format == "fp8", fp16 = model_.weight_format == "fp16";
       const double bandwidth = device_->ReadBandwidth();
-      const double plain = device_->Peak(fp16 ? WeightType::kF16 : WeightType::kBF16);
-      const double products = fp8 ? device_->Peak(WeightType::kFp8) : plain;
+      const double plain =
+          device_->Peak(fp16 ? kernels::WeightType::kF16 : kernels::WeightType::kBF16);
+      const double products = fp8 ? device_->Peak(kernels::WeightType::kFp8) : plain;
       return {bandwidth * ranks, products * ranks, plain * ranks};
     }
 #endif
@@ -134,8 +135,8 @@ class MachineCeilings {
   }
 
  private:
-  explicit MachineCeilings(const LoadedModel& model) : model_(model) {}
-  const LoadedModel& model_;
+  explicit MachineCeilings(const model::LoadedModel& model) : model_(model) {}
+  const model::LoadedModel& model_;
   std::unique_ptr<Ceilings> cpu_;
 #if STEP_BENCH_CUDA
   std::unique_ptr<DeviceCeilings> device_;
@@ -144,12 +145,13 @@ class MachineCeilings {
 
 // What a model costs, counted from its config. Dense layers only.
 struct Costs {
-  explicit Costs(const LoadedModel& model) {
-    const ModelConfig& c = model.config;
+  explicit Costs(const model::LoadedModel& model) {
+    const model::ModelConfig& c = model.config;
     head = double{1.0} * c.vocab_size * c.hidden_size;
     body = static_cast<double>(model.num_parameters) - (c.tied_embeddings ? 1 : 2) * head;
     int64_t weights = 0, kv = 0;
-    for (const RankMemory& rank : model.ranks) weights += rank.weight_bytes, kv += rank.kv_bytes;
+    for (const model::RankMemory& rank : model.ranks)
+      weights += rank.weight_bytes, kv += rank.kv_bytes;
     weight_bytes = static_cast<double>(weights) / static_cast<double>(model.num_parameters);
     position_bytes = static_cast<double>(kv) / model.num_blocks / model.block_size;
     pair = 4.0 * c.num_layers * c.num_heads * c.head_dim;
@@ -181,11 +183,12 @@ struct Ahead {
 
 // Steps that each begin before the one in front has ended, with the token that it draws, for about
 // a second.
-absl::StatusOr<Ahead> RunAhead(Executor& executor, const StepPlan& first) {
+absl::StatusOr<Ahead> RunAhead(model::Executor& executor, const model::StepPlan& first) {
   constexpr double kSeconds = 1;
-  StepPlan next = first;
-  for (int i = 0; i < next.num_seqs(); ++i) next.token_ids[static_cast<size_t>(i)] = DrawnBy(i);
-  const auto start = [&](const StepPlan& plan) {
+  model::StepPlan next = first;
+  for (int i = 0; i < next.num_seqs(); ++i)
+    next.token_ids[static_cast<size_t>(i)] = model::DrawnBy(i);
+  const auto start = [&](const model::StepPlan& plan) {
     return executor.Start(plan, [](std::span<uint32_t>) {});
   };
   const auto finish = [&]() -> absl::Status {
@@ -227,10 +230,10 @@ int Main(const Flags& flags) {
   const int decode_blocks = context / kBlockSize + 1;
   const int prompt_blocks = (longest + kBlockSize - 1) / kBlockSize;
 
-  LoadOptions options;
+  model::LoadOptions options;
   options.dir = flags.Get("model", std::string());
   options.device = flags.Get("device", options.device);
-  PrepareDevices(options.device);
+  kernels::PrepareDevices(options.device);
   options.isa = flags.Get("isa", options.isa);
   options.weights = flags.Get("weights", options.weights);
   options.kv_dtype = flags.Get("kv_dtype", options.kv_dtype);
@@ -243,7 +246,7 @@ int Main(const Flags& flags) {
   options.max_context_tokens = longest;
   options.num_blocks = std::max(sequences * decode_blocks, prompt_blocks);
   options.max_batch_tokens = std::max(chunk, sequences);
-  auto model = LoadExecutor(options);
+  auto model = model::LoadExecutor(options);
   if (!model.ok()) {
     std::fprintf(stderr, "%s\n", model.status().ToString().c_str());
     return 1;
@@ -280,7 +283,7 @@ int Main(const Flags& flags) {
       int calls = 0;
       const double start = Seconds();
       do {
-        for (const StepPlan& plan : work.steps) {
+        for (const model::StepPlan& plan : work.steps) {
           auto result = model->executor->Run(plan, [](std::span<uint32_t>) {});
           if (!result.ok()) {
             std::fprintf(stderr, "%s\n", result.status().ToString().c_str());

@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/worker/engine/scheduler.h"
-#include "services/worker/server/watch_steps_call.h"
+#include "services/worker/server/grpc/watch_steps_call.h"
 
 namespace continuo {
 namespace {
@@ -35,37 +35,37 @@ double Median(std::vector<double>& values) {
 }
 
 // Sequences that generate for kSteps, with ids as servers make them.
-std::unique_ptr<Scheduler> Start(int batch, EngineMetrics* metrics) {
-  EngineOptions options;
+std::unique_ptr<engine::Scheduler> Start(int batch, engine::EngineMetrics* metrics) {
+  engine::EngineOptions options;
   options.num_blocks = batch * (kPrompt + kSteps + 64) / options.block_size;
   options.vocab_size = kVocab;
   options.max_batch_tokens = options.max_prefill_chunk = 8192;
   options.max_running = batch;
-  auto scheduler = std::make_unique<Scheduler>(options, metrics);
+  auto scheduler = std::make_unique<engine::Scheduler>(options, metrics);
   for (int i = 0; i < batch; ++i) {
-    Request request;
+    engine::Request request;
     request.id = i + 1;
     request.label = absl::StrFormat("%032x", i * 2654435761u);
     for (int k = 0; k < kPrompt; ++k) request.prompt.push_back((i * 7919 + k * 31) % kVocab);
     request.max_tokens = kSteps + 32;
-    scheduler->Add(std::move(request), [](RequestEvent) {}, absl::ZeroDuration(), {});
+    scheduler->Add(std::move(request), [](engine::RequestEvent) {}, absl::ZeroDuration(), {});
   }
   return scheduler;
 }
 
 void BM_Watch(benchmark::State& state) {
   const int batch = static_cast<int>(state.range(0));
-  EngineMetrics metrics;
+  engine::EngineMetrics metrics;
   std::vector<double> alone, watched, telling;
   for (auto _ : state) {
-    const std::unique_ptr<Scheduler> scheduler = Start(batch, &metrics);
-    StepLog log;
-    StepLog::Watch watch(&log);
-    Moment now;
+    const std::unique_ptr<engine::Scheduler> scheduler = Start(batch, &metrics);
+    engine::StepLog log;
+    engine::StepLog::Watch watch(&log);
+    engine::Moment now;
     for (int i = 0; i < kSteps; ++i) {
       const bool record = i % 2 == 1;
       const auto begin = Clock::now();
-      StepResult result;
+      model::StepResult result;
       result.token_ids.assign(scheduler->Schedule(now).num_samples(), 3 + i % 30000);
       result.scores.resize(result.token_ids.size());
       now.elapsed += absl::Microseconds(10);
@@ -75,7 +75,7 @@ void BM_Watch(benchmark::State& state) {
         return;
       }
       if (record) {
-        StepRecord step;
+        engine::StepRecord step;
         scheduler->Describe(step);
         log.Add(std::move(step));
       }
@@ -86,7 +86,7 @@ void BM_Watch(benchmark::State& state) {
       if (i % (2 * kStepsInResponse) != 2 * kStepsInResponse - 1) continue;
       const auto told = Clock::now();
       v1::WatchStepsResponse response;
-      NextSteps(watch, response);
+      server::NextSteps(watch, response);
       benchmark::DoNotOptimize(response.SerializeAsString());
       telling.push_back(MicrosSince(told) / kStepsInResponse);
     }

@@ -16,7 +16,7 @@
 #include "continuo/v1/inference.grpc.pb.h"
 #include "continuo/v1/worker.grpc.pb.h"
 #include "services/common/flags.h"
-#include "services/common/grpc_server.h"
+#include "services/common/grpc/grpc_server.h"
 #include "services/common/shutdown.h"
 
 namespace continuo {
@@ -177,20 +177,20 @@ class CannedLoad
 
 int Main(int argc, char** argv) {
   Options options;
-  Flags flags("canned_worker", "answers every generation without a model");
+  common::Flags flags("canned_worker", "answers every generation without a model");
   flags.Address("listen", &options.listen, "address to serve on");
   flags.Integer("tokens_per_message", &options.tokens_per_message, 1, 1 << 20, "tokens a message");
   flags.Duration("interval", &options.interval, absl::ZeroDuration(), absl::Hours(1),
                  "between two messages of a stream; 0 is as fast as they are taken");
   if (const std::optional<int> exit_code = flags.Parse(argc, argv)) return *exit_code;
-  ShutdownSignal signal;
+  common::ShutdownSignal signal;
   CannedInference inference(options);
   CannedLoad load;
-  absl::StatusOr<std::unique_ptr<GrpcServer>> server =
-      GrpcServer::Start({.listen = options.listen,
-                         .max_receive_bytes = 64 << 20,
-                         .health_names = {"continuo.v1.InferenceService"}},
-                        {&inference, &load});
+  absl::StatusOr<std::unique_ptr<common::GrpcServer>> server =
+      common::GrpcServer::Start({.listen = options.listen,
+                                 .max_receive_bytes = 64 << 20,
+                                 .health_names = {"continuo.v1.InferenceService"}},
+                                {&inference, &load});
   if (!server.ok()) {
     std::cerr << server.status() << "\n";
     return 1;

@@ -27,8 +27,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "services/gateway/route_hash.h"
-#include "services/gateway/router.h"
+#include "services/gateway/routing/route_hash.h"
+#include "services/gateway/routing/router.h"
 #include "tests/bench/gateway/simulated_worker.h"
 #include "tests/bench/gateway/traces.h"
 #include "tests/testing/manual_clock.h"

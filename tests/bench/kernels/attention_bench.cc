@@ -16,21 +16,22 @@ namespace {
 
 int Main(const Flags& flags) {
   const int threads = flags.Get("threads", 2), rounds = flags.Get("rounds", 7);
-  AttentionParams params;
+  kernels::AttentionParams params;
   params.num_heads = flags.Get("heads", 16);
   params.num_kv_heads = flags.Get("kv_heads", 8);
   params.head_dim = flags.Get("head_dim", 128);
   params.heads_per_kv_head = params.num_heads / params.num_kv_heads;
   params.scale = 0.088f;
-  const std::unique_ptr<Backend> made = BackendOf(flags);
-  Backend& backend = *made;
+  const std::unique_ptr<kernels::Backend> made = BackendOf(flags);
+  kernels::Backend& backend = *made;
   const bool avx512 = backend.name().find("avx512") != std::string::npos;
-  const DType kv_type = flags.Get("kv", std::string("bf16")) == "int8" ? DType::kI8 : DType::kBF16;
+  const kernels::DType kv_type =
+      flags.Get("kv", std::string("bf16")) == "int8" ? kernels::DType::kI8 : kernels::DType::kBF16;
   Ceilings ceilings(threads);
-  const auto allocate = [&](DType d, int64_t a, int64_t b, int64_t c) {
-    Tensor t{nullptr, d, {a, b, c}};
+  const auto allocate = [&](kernels::DType d, int64_t a, int64_t b, int64_t c) {
+    kernels::Tensor t{nullptr, d, {a, b, c}};
     t.data = *backend.Allocate(t.bytes());
-    std::memset(t.data, d == DType::kI32 ? 0 : 0x3c, t.bytes());
+    std::memset(t.data, d == kernels::DType::kI32 ? 0 : 0x3c, t.bytes());
     return t;
   };
 
@@ -49,13 +50,13 @@ int Main(const Flags& flags) {
       const int64_t seqs = decode ? flags.Get("sequences", 16) : 1,
                     rows_each = decode ? 1 : std::min(512, context);
       const int64_t blocks = (context + kBlock - 1) / kBlock, rows = seqs * rows_each;
-      PagedKv kv;
+      kernels::PagedKv kv;
       kv.cache = allocate(kv_type, seqs * blocks, params.num_kv_heads,
-                          2 * kBlock * KvRowElements(kv_type, params.head_dim));
+                          2 * kBlock * kernels::KvRowElements(kv_type, params.head_dim));
       kv.block_size = kBlock;
-      kv.block_tables = allocate(DType::kI32, seqs, blocks, 1);
-      kv.kv_len = allocate(DType::kI32, seqs, 1, 1);
-      kv.query_begin = allocate(DType::kI32, seqs + 1, 1, 1);
+      kv.block_tables = allocate(kernels::DType::kI32, seqs, blocks, 1);
+      kv.kv_len = allocate(kernels::DType::kI32, seqs, 1, 1);
+      kv.query_begin = allocate(kernels::DType::kI32, seqs + 1, 1, 1);
       for (int64_t i = 0; i < seqs * blocks; ++i) {
         // Scattered: 7 and the number of blocks have no common factor where it is a power of two.
         static_cast<int32_t*>(kv.block_tables.data)[i] =
@@ -66,8 +67,10 @@ int Main(const Flags& flags) {
         static_cast<int32_t*>(kv.query_begin.data)[i + 1] =
             static_cast<int32_t>((i + 1) * rows_each);
       }
-      const Tensor q = allocate(DType::kBF16, rows, params.num_heads, params.head_dim);
-      const Tensor out = allocate(DType::kBF16, rows, params.num_heads, params.head_dim);
+      const kernels::Tensor q =
+          allocate(kernels::DType::kBF16, rows, params.num_heads, params.head_dim);
+      const kernels::Tensor out =
+          allocate(kernels::DType::kBF16, rows, params.num_heads, params.head_dim);
       std::vector<double> read, fma, seconds;
       for (int round = -1; round < rounds; ++round) {
         const double bandwidth = ceilings.ReadBandwidth();
@@ -98,7 +101,8 @@ int Main(const Flags& flags) {
                                   {"gflop_per_s", flops},
                                   {"read_gb_per_s", Median(read)},
                                   {"fma_gflop_per_s", Median(fma)}});
-      for (const Tensor& tensor : {kv.cache, kv.block_tables, kv.kv_len, kv.query_begin, q, out}) {
+      for (const kernels::Tensor& tensor :
+           {kv.cache, kv.block_tables, kv.kv_len, kv.query_begin, q, out}) {
         backend.Free(tensor.data);
       }
     }

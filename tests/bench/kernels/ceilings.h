@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/host/thread_pool.h"
 #include "nlohmann/json.hpp"
 
 #if defined(__x86_64__)
@@ -156,7 +156,7 @@ class Ceilings {
   struct Deleter {
     void operator()(char* p) const { std::free(p); }
   };
-  cpu::ThreadPool pool_;
+  kernels::host::ThreadPool pool_;
   size_t bytes_;
   std::unique_ptr<char, Deleter> memory_;
 };
@@ -212,8 +212,8 @@ class Flags {
 };
 
 // Of --threads (2) and --isa; ends the program where there is none such.
-inline std::unique_ptr<Backend> BackendOf(const Flags& flags) {
-  auto made = MakeBackend(
+inline std::unique_ptr<kernels::Backend> BackendOf(const Flags& flags) {
+  auto made = kernels::MakeBackend(
       {.num_threads = flags.Get("threads", 2), .isa = flags.Get("isa", std::string("auto"))});
   if (!made.ok()) {
     std::fprintf(stderr, "%s\n", std::string(made.status().message()).c_str());

@@ -33,9 +33,9 @@ class Bench {
   explicit Bench(const Flags& flags) : flags_(flags), rounds_(flags.Get("rounds", 9)) {
     backend_ = BackendOf(flags);
     const std::string type = flags.Get("weights", std::string("bf16"));
-    type_ = type == "int8"   ? WeightType::kInt8
-            : type == "int4" ? WeightType::kInt4
-                             : WeightType::kBF16;
+    type_ = type == "int8"   ? kernels::WeightType::kInt8
+            : type == "int4" ? kernels::WeightType::kInt4
+                             : kernels::WeightType::kBF16;
   }
 
   int Run() {
@@ -74,8 +74,8 @@ class Bench {
   }
 
  private:
-  Tensor Allocate(DType type, int64_t rows, int64_t cols) {
-    Tensor t{nullptr, type, {rows, cols, 1}};
+  kernels::Tensor Allocate(kernels::DType type, int64_t rows, int64_t cols) {
+    kernels::Tensor t{nullptr, type, {rows, cols, 1}};
     t.data = *backend_->Allocate(t.bytes());
     std::memset(t.data, 0x3c, t.bytes());
     tensors_.push_back(t.data);
@@ -88,22 +88,22 @@ class Bench {
 
   // A matrix [n, k] in copies from memory, cut at `begins`.
   struct Matrix {
-    Weight w;
+    kernels::Weight w;
     int64_t bytes, copies, next = 0;
     std::vector<int64_t> begins;
   };
   Matrix Make(int64_t n, int64_t k, int pieces) {
     Matrix m;
     for (int i = 0; i <= pieces; ++i) m.begins.push_back(k * i / pieces);
-    m.w.data = {nullptr, DType::kBF16, {n, k, 1}};
+    m.w.data = {nullptr, kernels::DType::kBF16, {n, k, 1}};
     m.w.format = backend_->FormatOf(type_);
     m.bytes = static_cast<int64_t>(backend_->WeightBytes(m.w, m.begins));
     m.copies = std::max<int64_t>(1, kMemory / m.bytes);
-    m.w.data.data = Allocate(DType::kI8, m.copies, m.bytes).data;
+    m.w.data.data = Allocate(kernels::DType::kI8, m.copies, m.bytes).data;
     return m;
   }
-  static Weight Next(Matrix& m) {
-    Weight w = m.w;
+  static kernels::Weight Next(Matrix& m) {
+    kernels::Weight w = m.w;
     w.data.data = static_cast<char*>(w.data.data) + m.next * m.bytes;
     m.next = (m.next + 1) % m.copies;
     return w;
@@ -132,38 +132,41 @@ class Bench {
     double exact, whole, split;
   };
   Times Freedoms(int64_t rows, int64_t n, int64_t k) {
-    const Tensor x = Allocate(DType::kBF16, rows, k), sum = Allocate(DType::kF32, rows, n);
-    const Tensor out = Allocate(DType::kBF16, rows, n);
+    const kernels::Tensor x = Allocate(kernels::DType::kBF16, rows, k),
+                          sum = Allocate(kernels::DType::kF32, rows, n);
+    const kernels::Tensor out = Allocate(kernels::DType::kBF16, rows, n);
     Matrix pieces = Make(n, k, 8), one = Make(n, k, 1);
     // k halves as rows of a matrix twice as high: as many columns again for the threads.
-    const Tensor half_x = Allocate(DType::kBF16, rows, k / 2);
-    const Tensor halves = Allocate(DType::kF32, rows, 2 * n);
+    const kernels::Tensor half_x = Allocate(kernels::DType::kBF16, rows, k / 2);
+    const kernels::Tensor halves = Allocate(kernels::DType::kF32, rows, 2 * n);
     Matrix half = Make(2 * n, k / 2, 1);
-    const Tensor left{halves.data, DType::kF32, {rows, n, 1}};
-    const Tensor right{static_cast<char*>(halves.data) + left.bytes(), DType::kF32, {rows, n, 1}};
+    const kernels::Tensor left{halves.data, kernels::DType::kF32, {rows, n, 1}};
+    const kernels::Tensor right{
+        static_cast<char*>(halves.data) + left.bytes(), kernels::DType::kF32, {rows, n, 1}};
     const std::vector<double> times = Turns({
         [&] { backend_->MatMulPieces(sum, x, Next(pieces), pieces.begins); },
-        [&] { backend_->MatMul(out, x, Next(one), Tensor()); },
+        [&] { backend_->MatMul(out, x, Next(one), kernels::Tensor()); },
         [&] {
-          backend_->MatMul(halves, half_x, Next(half), Tensor());
-          backend_->AddSum(left, right, Tensor());
+          backend_->MatMul(halves, half_x, Next(half), kernels::Tensor());
+          backend_->AddSum(left, right, kernels::Tensor());
         },
     });
     FreeAll();
     return {times[0], times[1], times[2]};
   }
   double One(int64_t rows, int64_t n, int64_t k) {
-    const Tensor x = Allocate(DType::kBF16, rows, k), out = Allocate(DType::kBF16, rows, n);
+    const kernels::Tensor x = Allocate(kernels::DType::kBF16, rows, k),
+                          out = Allocate(kernels::DType::kBF16, rows, n);
     Matrix m = Make(n, k, 1);
-    const double time = Turns({[&] { backend_->MatMul(out, x, Next(m), Tensor()); }})[0];
+    const double time = Turns({[&] { backend_->MatMul(out, x, Next(m), kernels::Tensor()); }})[0];
     FreeAll();
     return time;
   }
 
   const Flags& flags_;
   const int rounds_;
-  std::unique_ptr<Backend> backend_;
-  WeightType type_;
+  std::unique_ptr<kernels::Backend> backend_;
+  kernels::WeightType type_;
   std::vector<void*> tensors_;
 };
 

@@ -58,30 +58,32 @@ struct Round {
 
 class Bench {
  public:
-  Bench(Backend& backend, const Flags& flags)
+  Bench(kernels::Backend& backend, const Flags& flags)
       : backend_(backend),
         flags_(flags),
         type_(flags.Get("weights", std::string("bf16"))),
         ceilings_(flags.Get("threads", 2)) {
-    const std::map<std::string, WeightType> packed = {
-        {"bf16", WeightType::kBF16}, {"int8", WeightType::kInt8}, {"int4", WeightType::kInt4}};
+    const std::map<std::string, kernels::WeightType> packed = {
+        {"bf16", kernels::WeightType::kBF16},
+        {"int8", kernels::WeightType::kInt8},
+        {"int4", kernels::WeightType::kInt4}};
     if (const auto it = packed.find(type_); it != packed.end()) {
       format_ = backend.FormatOf(it->second);
     }
     const bool avx512 = backend.name().find("avx512") != std::string::npos;
-    unit_ = !avx512                                ? Ceilings::Unit::kFma256
-            : format_ == WeightFormat::kDense      ? Ceilings::Unit::kFma512
-            : format_ == WeightFormat::kBF16Panels ? Ceilings::Unit::kBf16
-                                                   : Ceilings::Unit::kVnni;
+    unit_ = !avx512                                         ? Ceilings::Unit::kFma256
+            : format_ == kernels::WeightFormat::kDense      ? Ceilings::Unit::kFma512
+            : format_ == kernels::WeightFormat::kBF16Panels ? Ceilings::Unit::kBf16
+                                                            : Ceilings::Unit::kVnni;
   }
 
   // The product at each number of rows.
   nlohmann::json Measure(const Shape& shape) {
-    Weight w;
+    kernels::Weight w;
     w.data = {nullptr,
-              type_ == "f32"   ? DType::kF32
-              : type_ == "f16" ? DType::kF16
-                               : DType::kBF16,
+              type_ == "f32"   ? kernels::DType::kF32
+              : type_ == "f16" ? kernels::DType::kF16
+                               : kernels::DType::kBF16,
               {shape.n, shape.k, 1}};
     w.format = format_;
     std::vector<int64_t> piece_begin;
@@ -89,15 +91,17 @@ class Bench {
     const auto bytes = static_cast<int64_t>(backend_.WeightBytes(w, piece_begin));
     const int64_t copies =
         flags_.Get("copies", static_cast<int>(std::max<int64_t>(1, (int64_t{400} << 20) / bytes)));
-    const Tensor weights = Allocate(DType::kI8, copies, bytes);
+    const kernels::Tensor weights = Allocate(kernels::DType::kI8, copies, bytes);
     std::printf("%s [%lld, %lld]\n", shape.name, static_cast<long long>(shape.n),
                 static_cast<long long>(shape.k));
     nlohmann::json result = {{"name", shape.name}, {"shape", {shape.n, shape.k}}};
     int64_t next = 0;
     for (const int rows : flags_.GetList("rows", "1,2,4,8,16,32,48,64,256,512")) {
-      const DType activations = type_ == "f32" ? DType::kF32 : DType::kBF16;
-      const Tensor x = Allocate(activations, rows, shape.k);
-      const Tensor out = Allocate(shape.pieces > 1 ? DType::kF32 : activations, rows, shape.n);
+      const kernels::DType activations =
+          type_ == "f32" ? kernels::DType::kF32 : kernels::DType::kBF16;
+      const kernels::Tensor x = Allocate(activations, rows, shape.k);
+      const kernels::Tensor out =
+          Allocate(shape.pieces > 1 ? kernels::DType::kF32 : activations, rows, shape.n);
       const double operations = 2.0 * rows * static_cast<double>(shape.n * shape.k);
       const auto roof = [&](double bandwidth, double peak) {
         return std::min(peak, operations * bandwidth / static_cast<double>(bytes));
@@ -108,7 +112,7 @@ class Bench {
         if (shape.pieces > 1) {
           backend_.MatMulPieces(out, x, w, piece_begin);
         } else {
-          backend_.MatMul(out, x, w, Tensor());
+          backend_.MatMul(out, x, w, kernels::Tensor());
         }
       };
       result["rows"].push_back(
@@ -121,8 +125,8 @@ class Bench {
   }
 
  private:
-  Tensor Allocate(DType d, int64_t rows, int64_t cols) {
-    Tensor t{nullptr, d, {rows, cols, 1}};
+  kernels::Tensor Allocate(kernels::DType d, int64_t rows, int64_t cols) {
+    kernels::Tensor t{nullptr, d, {rows, cols, 1}};
     t.data = *backend_.Allocate(t.bytes());
     std::memset(t.data, 0x3c, t.bytes());
     return t;
@@ -177,10 +181,10 @@ class Bench {
             {"still_rounds", num_still_}};
   }
 
-  Backend& backend_;
+  kernels::Backend& backend_;
   const Flags& flags_;
   const std::string type_;
-  WeightFormat format_ = WeightFormat::kDense;
+  kernels::WeightFormat format_ = kernels::WeightFormat::kDense;
   Ceilings::Unit unit_;
   Ceilings ceilings_;
   size_t num_still_ = 0;
@@ -188,7 +192,7 @@ class Bench {
 
 int Main(const Flags& flags) {
   const int threads = flags.Get("threads", 2);
-  const std::unique_ptr<Backend> made = BackendOf(flags);
+  const std::unique_ptr<kernels::Backend> made = BackendOf(flags);
   std::vector<Shape> shapes = {
       {"product", flags.Get("n", 3072), flags.Get("k", 1024), flags.Get("pieces", 1)}};
   if (const std::string layers = flags.Get("layers", std::string()); !layers.empty()) {

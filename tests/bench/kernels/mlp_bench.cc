@@ -18,13 +18,14 @@ namespace {
 
 class Bench {
  public:
-  Bench(Backend& backend, const Flags& flags)
+  Bench(kernels::Backend& backend, const Flags& flags)
       : backend_(backend),
         hidden_(flags.Get("hidden", 1024)),
         intermediate_(flags.Get("intermediate", 3072)),
         rounds_(flags.Get("rounds", 200)) {
-    const std::map<std::string, WeightType> types = {
-        {"bf16", WeightType::kBF16}, {"int8", WeightType::kInt8}, {"int4", WeightType::kInt4}};
+    const std::map<std::string, kernels::WeightType> types = {{"bf16", kernels::WeightType::kBF16},
+                                                              {"int8", kernels::WeightType::kInt8},
+                                                              {"int4", kernels::WeightType::kInt4}};
     const auto type = types.find(flags.Get("weights", std::string("bf16")));
     if (type == types.end()) {
       std::fprintf(stderr, "--weights is bf16, int8 or int4\n");
@@ -41,10 +42,10 @@ class Bench {
   ~Bench() { backend_.Free(memory_); }
 
   nlohmann::json Measure(int rows) {
-    x_ = Allocate(DType::kBF16, rows, hidden_);
-    gate_ = Allocate(DType::kBF16, rows, intermediate_);
-    up_ = Allocate(DType::kBF16, rows, intermediate_);
-    out_ = Allocate(DType::kF32, rows, hidden_);
+    x_ = Allocate(kernels::DType::kBF16, rows, hidden_);
+    gate_ = Allocate(kernels::DType::kBF16, rows, intermediate_);
+    up_ = Allocate(kernels::DType::kBF16, rows, intermediate_);
+    out_ = Allocate(kernels::DType::kF32, rows, hidden_);
     std::vector<double> joined, apart;
     Once(true), Once(false);  // warms up
     for (int i = 0; i < rounds_; ++i) {
@@ -52,7 +53,7 @@ class Bench {
       for (const bool first : {i % 2 == 0, i % 2 != 0})
         (first ? joined : apart).push_back(Once(first));
     }
-    for (const Tensor& t : {x_, gate_, up_, out_}) backend_.Free(t.data);
+    for (const kernels::Tensor& t : {x_, gate_, up_, out_}) backend_.Free(t.data);
     const double a = Median(joined), b = Median(apart);
     std::printf("%6d %10.1f %10.1f %8.3f\n", rows, a * 1e6, b * 1e6, a / b);
     std::fflush(stdout);
@@ -61,16 +62,16 @@ class Bench {
 
  private:
   struct Weights {
-    Weight gate, up, down;
+    kernels::Weight gate, up, down;
     size_t bytes;
   };
 
   Weights Layer(int number) const {
     Weights w;
-    w.gate.data = {nullptr, DType::kBF16, {intermediate_, hidden_, 1}};
+    w.gate.data = {nullptr, kernels::DType::kBF16, {intermediate_, hidden_, 1}};
     w.gate.format = format_;
     w.up = w.gate;
-    w.down.data = {nullptr, DType::kBF16, {hidden_, intermediate_, 1}};
+    w.down.data = {nullptr, kernels::DType::kBF16, {hidden_, intermediate_, 1}};
     w.down.format = format_;
     const size_t wide = backend_.WeightBytes(w.gate, std::vector<int64_t>{0, hidden_});
     w.bytes = 2 * wide + backend_.WeightBytes(w.down, down_pieces_);
@@ -86,11 +87,11 @@ class Bench {
     const Weights w = Layer(next_);
     next_ = (next_ + 1) % num_layers_;
     const double start = Seconds();
-    const Product gate{gate_, w.gate, Tensor()}, up{up_, w.up, Tensor()};
+    const kernels::Product gate{gate_, w.gate, kernels::Tensor()}, up{up_, w.up, kernels::Tensor()};
     if (joined) {
-      backend_.GatedMatMul(x_, gate, up, GateFunction::kSilu);
+      backend_.GatedMatMul(x_, gate, up, kernels::GateFunction::kSilu);
     } else {
-      const Product products[] = {gate, up};
+      const kernels::Product products[] = {gate, up};
       backend_.MatMuls(x_, products);
       backend_.SiluMul(gate_, gate_, up_);
     }
@@ -98,26 +99,26 @@ class Bench {
     return Seconds() - start;
   }
 
-  Tensor Allocate(DType type, int64_t rows, int64_t columns) {
-    Tensor t{nullptr, type, {rows, columns, 1}};
+  kernels::Tensor Allocate(kernels::DType type, int64_t rows, int64_t columns) {
+    kernels::Tensor t{nullptr, type, {rows, columns, 1}};
     t.data = *backend_.Allocate(t.bytes());
     std::memset(t.data, 0x3c, t.bytes());
     return t;
   }
 
-  Backend& backend_;
+  kernels::Backend& backend_;
   const int64_t hidden_, intermediate_;
   const int rounds_;
-  WeightFormat format_;
+  kernels::WeightFormat format_;
   std::vector<int64_t> down_pieces_;
   void* memory_ = nullptr;
   int num_layers_ = 0, next_ = 0;
-  Tensor x_, gate_, up_, out_;
+  kernels::Tensor x_, gate_, up_, out_;
 };
 
 int Main(const Flags& flags) {
   const int threads = flags.Get("threads", 2);
-  const std::unique_ptr<Backend> made = BackendOf(flags);
+  const std::unique_ptr<kernels::Backend> made = BackendOf(flags);
   Bench bench(*made, flags);
   nlohmann::json results = {{"path", made->name()}, {"threads", threads}};
   std::printf("%s, %d threads\n%6s %10s %10s %8s\n", made->name().c_str(), threads, "rows",

@@ -14,10 +14,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "services/worker/model/loader.h"
+#include "services/worker/model/run/loader.h"
 #include "tests/testing/shared_data.h"
 #include "tests/worker/model/model_harness.h"
-#include "tests/worker/model/plan_builder.h"
+#include "tests/worker/model/run/plan_builder.h"
 
 namespace continuo::testing {
 namespace {
@@ -51,9 +51,9 @@ std::vector<GreedyCase> ReadCases(const nlohmann::json& golden) {
 void NoMask(std::span<uint32_t>) { FAIL() << "no sample is masked"; }
 
 // All cases as one batch, prompts in chunks of `chunk`, each until its golden answer ends.
-void ExpectGreedy(Executor& executor, const std::vector<GreedyCase>& cases, int chunk,
+void ExpectGreedy(model::Executor& executor, const std::vector<GreedyCase>& cases, int chunk,
                   int max_blocks) {
-  const SamplingParams greedy = {.temperature = 0};
+  const model::SamplingParams greedy = {.temperature = 0};
   std::vector<std::vector<int32_t>> tokens, answers(cases.size());
   for (const GreedyCase& one : cases) tokens.push_back(one.prompt);
   std::vector<int> done(cases.size(), 0);
@@ -113,14 +113,14 @@ TEST_P(GoldenGreedyTest, IdsAreEqual) {
   const std::vector<GreedyCase> cases =
       ReadCases(ReadJson(SharedPath(absl::StrCat("data/goldens/", name, ".json"))));
   ASSERT_FALSE(cases.empty());
-  LoadOptions options;
+  model::LoadOptions options;
   options.dir = dir;
   options.isa = way.isa;
   options.tensor_parallel = way.ranks;
   options.weights = "fp32";
-  const int max_blocks = ReadModelConfig(dir)->context_length / options.block_size;
+  const int max_blocks = model::ReadModelConfig(dir)->context_length / options.block_size;
   options.num_blocks = max_blocks * static_cast<int>(cases.size());
-  auto loaded = LoadExecutor(options);
+  auto loaded = model::LoadExecutor(options);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   ExpectGreedy(*loaded->executor, cases, way.ranks == 1 ? 512 : 7, max_blocks);
 }

@@ -17,7 +17,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testing/shared_data.h"
 #include "tests/worker/model/model_harness.h"
-#include "tests/worker/model/plan_builder.h"
+#include "tests/worker/model/run/plan_builder.h"
 
 // Tiny random models of every family, with logits that Hugging Face computed in float64.
 namespace continuo::testing {

@@ -15,20 +15,20 @@ using nlohmann::json;
 using testing::ReadFile;
 using testing::SharedPath;
 
-std::unique_ptr<TextModel> Open(const std::string& dir) {
-  auto model = TextModel::Open(SharedPath(dir));
+std::unique_ptr<text::TextModel> Open(const std::string& dir) {
+  auto model = text::TextModel::Open(SharedPath(dir));
   EXPECT_TRUE(model.ok()) << model.status();
   return model.ok() ? *std::move(model) : nullptr;
 }
 
-std::unique_ptr<TextModel> OpenTokenizer(const std::string& tokenizer_json) {
-  auto model = TextModel::FromBuffers({.tokenizer_json = tokenizer_json});
+std::unique_ptr<text::TextModel> OpenTokenizer(const std::string& tokenizer_json) {
+  auto model = text::TextModel::FromBuffers({.tokenizer_json = tokenizer_json});
   EXPECT_TRUE(model.ok()) << model.status();
   return model.ok() ? *std::move(model) : nullptr;
 }
 
-std::string TextOf(const TextModel& model, const std::vector<int32_t>& ids) {
-  Detokenizer detokenizer(&model, {}, false);
+std::string TextOf(const text::TextModel& model, const std::vector<int32_t>& ids) {
+  text::Detokenizer detokenizer(&model, {}, false);
   std::string text;
   for (const int32_t id : ids) text += detokenizer.Push(id, true).text;
   return text + detokenizer.Flush();
@@ -45,8 +45,8 @@ bool StripsAtStart(const json& decoder) {
 }
 
 // Of a text that is not empty in HF's decoding, the same text in the middle of another.
-void ExpectDecoding(const TextModel& model, const json& tokenizer, const std::vector<int32_t>& ids,
-                    const std::string& decoded) {
+void ExpectDecoding(const text::TextModel& model, const json& tokenizer,
+                    const std::vector<int32_t>& ids, const std::string& decoded) {
   std::string expected = decoded;
   if (StripsAtStart(tokenizer["decoder"]) && !decoded.empty()) {
     // The first token with text says whether there was a space to strip.

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "services/gateway/message_bytes.h"
 #include "services/gateway/openai/call_headers.h"
+#include "services/gateway/relay/message_bytes.h"
 #include "tests/gateway/openai/server_fixture.h"
 
 namespace continuo::gateway::openai {
@@ -67,7 +67,8 @@ TEST_F(ApiTest, SeveralPromptsAreSeveralRequestsWithIdsOfTheirOwn) {
 
 TEST_F(ApiTest, WhereOnePromptIsRefusedTheOthersDoNotRun) {
   StartServer();
-  front_.RefuseOpen(1, WithRetryInfo(absl::ResourceExhaustedError("full"), absl::Seconds(7)));
+  front_.RefuseOpen(1,
+                    common::WithRetryInfo(absl::ResourceExhaustedError("full"), absl::Seconds(7)));
   const HttpClient::Response response = Post(kCompletionsPath, R"({"prompt":["a","b","c"]})");
   EXPECT_EQ(response.result_int(), 429);
   EXPECT_EQ(response["Retry-After"], "7");
@@ -76,7 +77,7 @@ TEST_F(ApiTest, WhereOnePromptIsRefusedTheOthersDoNotRun) {
 
 TEST_F(ApiTest, AnErrorBeforeTheFirstResponseIsOneOfHttp) {
   StartServer();
-  front_.SetScript({.fail_at = 0, .failure = FieldError("sampling.top_p", "is odd")});
+  front_.SetScript({.fail_at = 0, .failure = common::FieldError("sampling.top_p", "is odd")});
   for (const char* body : {kPrompt, kStream}) {
     const HttpClient::Response response = Post(kCompletionsPath, body);
     EXPECT_EQ(response.result_int(), 400);
@@ -107,7 +108,8 @@ TEST_F(ApiTest, AStreamThatTheGatewayEndsSaysSo) {
   HttpClient client = Connect();
   client.Post(kCompletionsPath, kStream);
   ASSERT_TRUE(front_.WaitForHeld(1));
-  front_.EndAll(WithReason(absl::UnavailableError("go on elsewhere"), kReasonContinue));
+  front_.EndAll(
+      common::WithReason(absl::UnavailableError("go on elsewhere"), common::kReasonContinue));
   EXPECT_THAT(client.Read().body(), HasSubstr(R"("code":"continue")"));
 }
 
@@ -284,7 +286,7 @@ TEST_F(ApiTest, EveryRefusalIsToldToTheFront) {
                          absl::StatusCode::kUnimplemented, absl::StatusCode::kUnimplemented,
                          absl::StatusCode::kInvalidArgument, absl::StatusCode::kInvalidArgument,
                          absl::StatusCode::kResourceExhausted, absl::StatusCode::kInvalidArgument));
-  EXPECT_EQ(ReasonOf(front_.refused()[6]), kReasonOverloaded);
+  EXPECT_EQ(common::ReasonOf(front_.refused()[6]), common::kReasonOverloaded);
 }
 
 TEST_F(ApiTest, ARequestIdThatCannotBeOneIsRefused) {

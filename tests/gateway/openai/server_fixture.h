@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "services/gateway/openai/api.h"
-#include "services/gateway/openai/http_server.h"
+#include "services/gateway/openai/http/http_server.h"
 #include "tests/gateway/openai/fake_api.h"
 #include "tests/gateway/openai/fake_front.h"
 #include "tests/gateway/openai/http_client.h"

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/kernels/paged_case.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 namespace {
 
 using testing::Heads;
@@ -104,4 +104,4 @@ TEST(AttentionPlanTest, ResultsTakeSixteenMebibytesAtMost) {
 }
 
 }  // namespace
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 namespace {
 
 void Gate(float*, const float*, const float*, size_t) {}
@@ -96,4 +96,4 @@ TEST(PanelPartsTest, EachThreadHasAPartWhereThereArePanelsEnough) {
 }
 
 }  // namespace
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

@@ -9,7 +9,7 @@
 #include "kernels/cpu/rows.h"
 #include "tests/kernels/paged_case.h"
 
-namespace continuo::cpu {
+namespace continuo::kernels::cpu {
 namespace {
 
 using testing::Heads;
@@ -142,4 +142,4 @@ TEST_F(ReadAheadTest, AfterAResetAnExpectedItemBeginsAnewToo) {
 }
 
 }  // namespace
-}  // namespace continuo::cpu
+}  // namespace continuo::kernels::cpu

@@ -8,8 +8,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/kernels/cuda/attention_cases.h"
 #include "tests/kernels/cuda/backend_fixture.h"
+#include "tests/kernels/cuda/cases/attention_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::testing {
@@ -22,7 +22,7 @@ TEST_F(CudaBackendTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
     for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{
              {4, 1, 64}, {6, 2, 128}, {3, 1, 40}, {2, 1, 256}, {2, 2, 96}}) {
       for (const int window : {0, 70}) {
-        for (const DType type : kNumbers) {
+        for (const kernels::DType type : kNumbers) {
           CheckAttention(b(), {{1, 1}, {5, 5}, {129, 3}, {200, 37}},
                          Heads(heads, kv_heads, dim, window), type, 16);
           CheckAttention(b(), {{300, 1}, {7, 1}, {64, 1}}, Heads(heads, kv_heads, dim, window),
@@ -31,9 +31,9 @@ TEST_F(CudaBackendTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
         }
       }
     }
-    AttentionParams capped = Heads(4, 2, 64, 70);
+    kernels::AttentionParams capped = Heads(4, 2, 64, 70);
     capped.softcap = 5;
-    for (const DType type : kNumbers) {
+    for (const kernels::DType type : kNumbers) {
       CheckAttention(b(), {{130, 40}, {90, 1}}, capped, type, 16);
       CheckAttention(b(), {{70, 9}}, Heads(70, 1, 16), type, 16);
       CheckAttention(b(), {{130, 1}, {3, 1}}, Heads(16, 1, 64), type, 16);
@@ -48,13 +48,13 @@ TEST_F(CudaBackendTest, AttentionOverBytesOnTensorCoresIsWhatTheReferenceSays) {
     for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{
              {4, 1, 64}, {6, 2, 128}, {3, 1, 40}, {2, 1, 256}, {2, 2, 96}, {2, 1, 8}}) {
       for (const int window : {0, 70}) {
-        const AttentionParams params = Heads(heads, kv_heads, dim, window);
+        const kernels::AttentionParams params = Heads(heads, kv_heads, dim, window);
         CheckAttentionOverBytes(b(), {{1, 1}, {5, 5}, {129, 3}, {200, 37}}, params, {16});
         CheckAttentionOverBytes(b(), {{300, 1}, {7, 1}, {64, 1}}, params, {7, 4});
         if (HasFatalFailure()) return;
       }
     }
-    AttentionParams capped = Heads(4, 2, 64, 70);
+    kernels::AttentionParams capped = Heads(4, 2, 64, 70);
     capped.softcap = 5;
     CheckAttentionOverBytes(b(), {{130, 40}, {90, 1}}, capped, {16, 2});
     CheckAttentionOverBytes(b(), {{70, 9}}, Heads(70, 1, 16), {16});
@@ -69,15 +69,15 @@ TEST_F(CudaBackendTest, AttentionOverBytesOnTensorCoresIsWhatTheReferenceSays) {
 
 // Of many rows the sample's alone are compared.
 TEST_F(CudaBackendTest, AttentionOfSomeRowsIsWhatTheReferenceSays) {
-  CheckAttention(b(), {{200, 1}, {90, 60}, {3, 3}, {150, 40}}, Heads(4, 2, 64), DType::kBF16, 16,
-                 std::nullopt, /*most_checked=*/6);
+  CheckAttention(b(), {{200, 1}, {90, 60}, {3, 3}, {150, 40}}, Heads(4, 2, 64),
+                 kernels::DType::kBF16, 16, std::nullopt, /*most_checked=*/6);
 }
 
 TEST_F(CudaBackendTest, AttentionIsSplitWhereTilesAreFew) {
   // 8 multiprocessors take 24 blocks at once, of which 2 key-value heads and one tile are 2.
-  CheckAttention(b(), {{1100, 1}}, Heads(4, 2, 64), DType::kBF16, 16);
+  CheckAttention(b(), {{1100, 1}}, Heads(4, 2, 64), kernels::DType::kBF16, 16);
   EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
-  for (const DType type : kNumbers) {
+  for (const kernels::DType type : kNumbers) {
     CheckAttention(b(), {{1100, 3}, {5, 1}}, Heads(4, 2, 64, 600), type, 16);
   }
 }
@@ -89,11 +89,11 @@ TEST_F(CudaBackendTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
   EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
   // Others than they are for.
   const int before = CudaShim::NumCalls(0, "PromptAttention");
-  CheckAttention(b(), {{130, 1}, {3, 1}}, Heads(4, 2, 64), DType::kBF16, 16);
-  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 256), DType::kBF16, 16);
-  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 64), DType::kBF16, 16, DType::kF8);
+  CheckAttention(b(), {{130, 1}, {3, 1}}, Heads(4, 2, 64), kernels::DType::kBF16, 16);
+  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 256), kernels::DType::kBF16, 16);
+  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 64), kernels::DType::kBF16, 16, kernels::DType::kF8);
   MakeWith({.deterministic = true, .warpgroup_attention = true});
-  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 64), DType::kBF16, 16);
+  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 64), kernels::DType::kBF16, 16);
   EXPECT_EQ(CudaShim::NumCalls(0, "PromptAttention"), before);
 }
 
@@ -101,7 +101,7 @@ TEST_F(CudaBackendTest, SequencesOfOneRowHaveSmallTilesBesidePromptsToo) {
   const auto launches = [&](std::vector<PagedCase::Sequence> sequences, bool deterministic) {
     Make(deterministic);
     const int before = CudaShim::NumCalls(0, "TileAttention");
-    CheckAttention(b(), std::move(sequences), Heads(4, 2, 64), DType::kBF16, 16);
+    CheckAttention(b(), std::move(sequences), Heads(4, 2, 64), kernels::DType::kBF16, 16);
     return CudaShim::NumCalls(0, "TileAttention") - before;
   };
   EXPECT_EQ(launches({{130, 1}, {3, 1}}, false), 1);
@@ -115,21 +115,21 @@ TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
     for (const auto& [heads, kv_heads, dim] :
          std::vector<std::array<int, 3>>{{1, 1, 1}, {4, 2, 20}, {3, 1, 33}}) {
       CheckAttention(b(), {{1, 1}, {5, 5}, {128, 1}, {129, 3}, {200, 7}},
-                     Heads(heads, kv_heads, dim, window), DType::kF32, 7);
-      for (const DType kept : {DType::kI8, DType::kF8}) {
-        for (const DType type : kActivations) {
+                     Heads(heads, kv_heads, dim, window), kernels::DType::kF32, 7);
+      for (const kernels::DType kept : {kernels::DType::kI8, kernels::DType::kF8}) {
+        for (const kernels::DType type : kActivations) {
           CheckAttention(b(), {{129, 3}, {1, 1}}, Heads(heads, kv_heads, dim, window), type, 16,
                          kept);
         }
       }
-      for (const DType type : kNumbers) {
+      for (const kernels::DType type : kNumbers) {
         CheckAttention(b(), {{129, 3}}, Heads(heads, kv_heads, 33, window), type, 16);
       }
     }
   }
-  AttentionParams capped = Heads(6, 2, 20, 70);
+  kernels::AttentionParams capped = Heads(6, 2, 20, 70);
   capped.softcap = 5;
-  CheckAttention(b(), {{130, 3}}, capped, DType::kF32, 16);
+  CheckAttention(b(), {{130, 3}}, capped, kernels::DType::kF32, 16);
 }
 
 TEST_F(CudaBackendTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
@@ -142,14 +142,14 @@ TEST_F(CudaBackendTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
 TEST_F(CudaBackendTest, StrangeKeysAndValuesReachTheRowsThatSeeThemAlone) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    for (const DType type : kNumbers) CheckStrangeKeysAndValues(b(), type);
+    for (const kernels::DType type : kNumbers) CheckStrangeKeysAndValues(b(), type);
   }
 }
 
 TEST_F(CudaBackendTest, EveryByteOfTheCacheStandsForItsNumber) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    for (const DType type : kNumbers) {
+    for (const kernels::DType type : kNumbers) {
       for (const float scale : {1.0f, 0x1.02p-20f}) CheckEveryByte(b(), type, scale);
     }
   }

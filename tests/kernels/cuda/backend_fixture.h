@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/runtime/device.h"
 #include "services/base/check.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 #include "tests/kernels/host_tensor.h"
@@ -27,23 +27,23 @@ class CudaBackendTest : public ::testing::Test {
     EXPECT_THAT(CudaShim::Violations(), ::testing::IsEmpty());
   }
   void Make(bool deterministic) {
-    auto backend = MakeBackend({.device = "cuda:0", .deterministic = deterministic});
+    auto backend = kernels::MakeBackend({.device = "cuda:0", .deterministic = deterministic});
     CONTINUO_CHECK(backend.ok());
     backend_ = *std::move(backend);
   }
   // Of device 0, otherwise as told.
-  void MakeWith(cuda::CudaBackendOptions options) {
-    const auto devices = cuda::FindDevices(std::array{0});
+  void MakeWith(kernels::cuda::CudaBackendOptions options) {
+    const auto devices = kernels::cuda::FindDevices(std::array{0});
     CONTINUO_CHECK(devices.ok());
     options.device = devices->front();
-    auto backend = cuda::CudaBackend::Make(options);
+    auto backend = kernels::cuda::CudaBackend::Make(options);
     CONTINUO_CHECK(backend.ok());
     backend_ = *std::move(backend);
   }
-  Backend& b() { return *backend_; }
+  kernels::Backend& b() { return *backend_; }
 
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Backend> cpu_ = MakeCpu("auto");
+  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<kernels::Backend> cpu_ = MakeCpu("auto");
 };
 
 }  // namespace continuo::testing

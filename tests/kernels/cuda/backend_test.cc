@@ -9,10 +9,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/kernels/cuda/backend_cases.h"
 #include "tests/kernels/cuda/backend_fixture.h"
-#include "tests/kernels/cuda/kv_cases.h"
-#include "tests/kernels/cuda/sampling_cases.h"
+#include "tests/kernels/cuda/cases/backend_cases.h"
+#include "tests/kernels/cuda/cases/kv_cases.h"
+#include "tests/kernels/cuda/cases/sampling_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::testing {
@@ -37,31 +37,32 @@ TEST_F(CudaBackendTest, QueriesAndKeysAreRotatedAndKeptAsTheReferenceSays) {
 }
 
 TEST_F(CudaBackendTest, Fp8WeightsAreForHopperKeysAndValuesForAll) {
-  EXPECT_FALSE(cpu_->Keeps(DType::kF8, DType::kBF16));
-  EXPECT_TRUE(b().Computes(WeightType::kFp8));
-  EXPECT_FALSE(cpu_->Computes(WeightType::kFp8));
+  EXPECT_FALSE(cpu_->Keeps(kernels::DType::kF8, kernels::DType::kBF16));
+  EXPECT_TRUE(b().Computes(kernels::WeightType::kFp8));
+  EXPECT_FALSE(cpu_->Computes(kernels::WeightType::kFp8));
   backend_.reset();
   for (const auto& [major, minor] : {std::pair{8, 0}, std::pair{8, 9}, std::pair{10, 0}}) {
     CudaShim::Reset({.devices = {{.major = major, .minor = minor}}});
     Make(false);
-    EXPECT_FALSE(b().Computes(WeightType::kFp8)) << major;
-    EXPECT_TRUE(b().Computes(WeightType::kInt4)) << major;
-    EXPECT_TRUE(b().Computes(WeightType::kF16)) << major;
-    for (const DType activations : kActivations) {
-      EXPECT_TRUE(b().Keeps(DType::kF8, activations)) << major;
+    EXPECT_FALSE(b().Computes(kernels::WeightType::kFp8)) << major;
+    EXPECT_TRUE(b().Computes(kernels::WeightType::kInt4)) << major;
+    EXPECT_TRUE(b().Computes(kernels::WeightType::kF16)) << major;
+    for (const kernels::DType activations : kActivations) {
+      EXPECT_TRUE(b().Keeps(kernels::DType::kF8, activations)) << major;
     }
     backend_.reset();
   }
 }
 
 TEST_F(CudaBackendTest, Fp16IsForDevicesAndForItself) {
-  EXPECT_TRUE(b().Computes(WeightType::kF16));
-  EXPECT_FALSE(cpu_->Computes(WeightType::kF16));
-  EXPECT_FALSE(cpu_->Keeps(DType::kF16, DType::kF32));
-  for (const DType activations : kActivations) {
-    for (const DType kept : {DType::kF32, DType::kBF16, DType::kF16}) {
+  EXPECT_TRUE(b().Computes(kernels::WeightType::kF16));
+  EXPECT_FALSE(cpu_->Computes(kernels::WeightType::kF16));
+  EXPECT_FALSE(cpu_->Keeps(kernels::DType::kF16, kernels::DType::kF32));
+  for (const kernels::DType activations : kActivations) {
+    for (const kernels::DType kept :
+         {kernels::DType::kF32, kernels::DType::kBF16, kernels::DType::kF16}) {
       EXPECT_EQ(b().Keeps(kept, activations),
-                (kept == DType::kF16) == (activations == DType::kF16));
+                (kept == kernels::DType::kF16) == (activations == kernels::DType::kF16));
     }
   }
 }
@@ -76,8 +77,8 @@ TEST_F(CudaBackendTest, DrawsAreThoseOfTheHostBitByBit) {
 }
 
 TEST_F(CudaBackendTest, AFailedCallIsToldByEverySynchronizeAndEndsTheWork) {
-  const HostTensor x(DType::kF32, 4, 8);
-  const DeviceTensor a(b(), x), c(b(), x), gain(b(), HostTensor(DType::kF32, 1, 8));
+  const HostTensor x(kernels::DType::kF32, 4, 8);
+  const DeviceTensor a(b(), x), c(b(), x), gain(b(), HostTensor(kernels::DType::kF32, 1, 8));
   CudaShim::Fail({0, "SiluMul", 1});
   b().SiluMul(a, a, c);
   const size_t calls = CudaShim::Calls().size();
@@ -92,18 +93,19 @@ TEST_F(CudaBackendTest, AFailedCallIsToldByEverySynchronizeAndEndsTheWork) {
 }
 
 TEST_F(CudaBackendTest, NothingHappensToNoRows) {
-  const DeviceTensor none(b(), HostTensor(DType::kBF16, 0, 8));
-  const DeviceTensor gain(b(), HostTensor(DType::kF32, 1, 8));
+  const DeviceTensor none(b(), HostTensor(kernels::DType::kBF16, 0, 8));
+  const DeviceTensor gain(b(), HostTensor(kernels::DType::kF32, 1, 8));
   const DeviceTensor ids(b(), HostTensor::OfInts({}));
   b().RmsNorm(none, none, gain, 1e-5f);
   b().SiluMul(none, none, none);
-  const DeviceTensor no_sum(b(), HostTensor(DType::kF32, 0, 8));
-  b().AddSum(none, no_sum, Tensor());
-  b().AddSumNorm(none, none, no_sum, Tensor(), gain, 1e-5f);
+  const DeviceTensor no_sum(b(), HostTensor(kernels::DType::kF32, 0, 8));
+  b().AddSum(none, no_sum, kernels::Tensor());
+  b().AddSumNorm(none, none, no_sum, kernels::Tensor(), gain, 1e-5f);
   EXPECT_FALSE(b().DrawTokens({}, ids, no_sum, {}, {}));
   b().TakeTokens(ids, ids);
   b().GatherRows(none, none, ids);
-  b().MatMul(none, none, DeviceTensor(b(), HostTensor(DType::kBF16, 8, 8)).weight(), Tensor());
+  b().MatMul(none, none, DeviceTensor(b(), HostTensor(kernels::DType::kBF16, 8, 8)).weight(),
+             kernels::Tensor());
   EXPECT_TRUE(b().Synchronize().ok());
 }
 
@@ -112,14 +114,14 @@ TEST_F(CudaBackendTest, ScratchThatGrowsLeavesGraphsAsTheyAre) {
   backend_.reset();
   MakeWith({.scratch_bytes = 16});
   Random random(47);
-  const DeviceTensor x(b(), HostTensor::Of(DType::kF32, 3, 32, random));
+  const DeviceTensor x(b(), HostTensor::Of(kernels::DType::kF32, 3, 32, random));
   struct Product {
-    Product(Backend& b, int64_t columns, Random& random)
-        : w(b, HostTensor::Of(DType::kF32, columns, 32, random)),
-          bias(b, HostTensor::Of(DType::kF32, 1, columns, random)),
-          out(b, HostTensor::Poisoned(DType::kF32, 3, columns)) {}
+    Product(kernels::Backend& b, int64_t columns, Random& random)
+        : w(b, HostTensor::Of(kernels::DType::kF32, columns, 32, random)),
+          bias(b, HostTensor::Of(kernels::DType::kF32, 1, columns, random)),
+          out(b, HostTensor::Poisoned(kernels::DType::kF32, 3, columns)) {}
     // By way of sums in scratch.
-    absl::Status Run(Backend& b, const Tensor& x) const {
+    absl::Status Run(kernels::Backend& b, const kernels::Tensor& x) const {
       b.MatMul(out, x, w.weight(), bias);
       return absl::OkStatus();
     }

@@ -12,7 +12,8 @@ namespace continuo::testing {
 // A host tensor's copy on the device, and back.
 class DeviceTensor {
  public:
-  DeviceTensor(Backend& backend, const Tensor& host) : backend_(backend), tensor_(host) {
+  DeviceTensor(kernels::Backend& backend, const kernels::Tensor& host)
+      : backend_(backend), tensor_(host) {
     auto data = backend.Allocate(host.bytes());
     CONTINUO_CHECK(data.ok());
     tensor_.data = *data;
@@ -23,8 +24,8 @@ class DeviceTensor {
   DeviceTensor(const DeviceTensor&) = delete;
   DeviceTensor& operator=(const DeviceTensor&) = delete;
 
-  operator Tensor() const { return tensor_; }  // NOLINT
-  Weight weight() const { return {tensor_, WeightFormat::kDense}; }
+  operator kernels::Tensor() const { return tensor_; }  // NOLINT
+  kernels::Weight weight() const { return {tensor_, kernels::WeightFormat::kDense}; }
   HostTensor Get() const {
     HostTensor host(tensor_.dtype, tensor_.shape);
     backend_.CopyOut(host.tensor().data, tensor_);
@@ -34,21 +35,23 @@ class DeviceTensor {
   }
 
  private:
-  Backend& backend_;
-  Tensor tensor_;
+  kernels::Backend& backend_;
+  kernels::Tensor tensor_;
 };
 
-inline constexpr DType kActivations[] = {DType::kF32, DType::kBF16, DType::kF16};
-inline constexpr DType kCacheTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kI8,
-                                        DType::kF8};
+inline constexpr kernels::DType kActivations[] = {kernels::DType::kF32, kernels::DType::kBF16,
+                                                  kernels::DType::kF16};
+inline constexpr kernels::DType kCacheTypes[] = {kernels::DType::kF32, kernels::DType::kBF16,
+                                                 kernels::DType::kF16, kernels::DType::kI8,
+                                                 kernels::DType::kF8};
 
 // Of those, what rounded weights are multiplied to.
-inline constexpr DType kF32AndBF16[] = {DType::kF32, DType::kBF16};
+inline constexpr kernels::DType kF32AndBF16[] = {kernels::DType::kF32, kernels::DType::kBF16};
 // Of those, what tensor cores take.
-inline constexpr DType kNumbers[] = {DType::kBF16, DType::kF16};
+inline constexpr kernels::DType kNumbers[] = {kernels::DType::kBF16, kernels::DType::kF16};
 
 // A host tensor in another type.
-inline HostTensor As(DType type, const HostTensor& from) {
+inline HostTensor As(kernels::DType type, const HostTensor& from) {
   HostTensor to(type, from.tensor().shape);
   const Matrix values = from.matrix();
   for (size_t i = 0; i < values.size(); ++i) {

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/kernels/cuda/backend_fixture.h"
-#include "tests/kernels/cuda/expert_cases.h"
+#include "tests/kernels/cuda/cases/expert_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::testing {
@@ -35,7 +35,7 @@ TEST_F(CudaBackendTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
     check();
     EXPECT_EQ(launches("ExpertMatMul"), before + 2 * n);  // whole and in pieces
   };
-  for (const WeightType type : kExpertTypes) {
+  for (const kernels::WeightType type : kExpertTypes) {
     expect_launches(1, [&] { CheckExperts(b(), *cpu_, {1}, 4, 2, type); });
     expect_launches(1, [&] { CheckExperts(b(), *cpu_, {37}, 40, 8, type); });
     expect_launches(1, [&] { CheckExperts(b(), *cpu_, {5}, 3, 2, type, {0, 640, 1300}); });
@@ -45,7 +45,7 @@ TEST_F(CudaBackendTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
     expect_launches(2, [&] { CheckExperts(b(), *cpu_, {20}, 150, 3, type); });
   }
   expect_launches(0, [&] { CheckExperts(b(), *cpu_, {37}, 4, 2); });
-  expect_launches(1, [&] { CheckExperts(b(), *cpu_, {37}, 4, 2, WeightType::kInt8); });
+  expect_launches(1, [&] { CheckExperts(b(), *cpu_, {37}, 4, 2, kernels::WeightType::kInt8); });
   CheckExpertsOfNoColumns(b(), *cpu_);
   Make(true);
   expect_launches(1, [&] { CheckExperts(b(), *cpu_, {90}, 2, 1); });
@@ -54,7 +54,7 @@ TEST_F(CudaBackendTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
 TEST_F(CudaBackendTest, GatesOfExpertsAreWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    for (const WeightType type : kExpertTypes) {
+    for (const kernels::WeightType type : kExpertTypes) {
       CheckGatedExperts(b(), {1, 9}, 5, 2, type, 33, 136);
       CheckGatedExperts(b(), {70}, 3, 2, type, 24, 40);  // many rows an expert
     }
@@ -77,7 +77,7 @@ TEST_F(CudaBackendTest, ALayerOfExpertsWaitsForTheDeviceOnce) {
 
 TEST_F(CudaBackendTest, DeterministicExpertsDoNotDependOnTheOtherRows) {
   Make(true);
-  for (const WeightType type : kExpertTypes) {
+  for (const kernels::WeightType type : kExpertTypes) {
     CheckExpertRows(b(), type, 700, {1, 3, 16, 17, 50});
   }
 }

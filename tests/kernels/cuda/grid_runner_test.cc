@@ -5,11 +5,11 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/runtime/launch.h"
+#include "kernels/cuda/runtime/stream.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 using testing::CudaShim;
@@ -142,4 +142,4 @@ TEST(GridRunnerTest, AGridThatNoDeviceTakesIsRefused) {
 }
 
 }  // namespace
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

@@ -2,7 +2,7 @@
 // Whole models on CudaBackend over the shim, against Hugging Face's logits.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/kernels/cuda/hf_cases.h"
+#include "tests/kernels/cuda/cases/hf_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::testing {

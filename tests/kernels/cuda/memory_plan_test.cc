@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 using ::testing::HasSubstr;
@@ -89,4 +89,4 @@ TEST(PlanKvBlocksTest, ADeviceFullerThanTheMarginHoldsNone) {
 }
 
 }  // namespace
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

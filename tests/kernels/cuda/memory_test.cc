@@ -7,13 +7,13 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/device_buffer.h"
+#include "kernels/cuda/runtime/stream.h"
 #include "services/base/status_macros.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 namespace {
 
 using ::testing::AllOf;
@@ -122,4 +122,4 @@ TEST(StreamTest, EveryCallThatFailsIsToldAndNothingStays) {
 }
 
 }  // namespace
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/base/status_macros.h"
-#include "tests/kernels/cuda/model_cases.h"
+#include "tests/kernels/cuda/cases/model_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::testing {
@@ -53,14 +53,14 @@ struct FailureCase {
   int prompt = 3;  // tokens
   std::string weights = "auto";
   std::string kv_dtype = "auto";
-  SamplingParams sampling = {.temperature = 0};
+  model::SamplingParams sampling = {.temperature = 0};
 };
 void PrintTo(const FailureCase& c, std::ostream* out) { *out << c.name; }
 
 // Loads a model, runs a prompt and decodes three tokens; with graphs, the first without one, the
 // second while one is captured. Sets *failed to whether a call has failed before the model ends.
 absl::Status LoadAndDecode(const TinyModel& files, const FailureCase& c, bool* failed) {
-  LoadOptions options;
+  model::LoadOptions options;
   options.dir = files.dir();
   options.device = "cuda:0";
   options.deterministic = c.deterministic;
@@ -72,7 +72,7 @@ absl::Status LoadAndDecode(const TinyModel& files, const FailureCase& c, bool* f
   options.max_batch_tokens = 4;
   options.max_context_tokens = 16;
   options.warm_up_sequences = c.warms_up ? 1 : 0;
-  ASSIGN_OR_RETURN(LoadedModel loaded, LoadExecutor(options));
+  ASSIGN_OR_RETURN(model::LoadedModel loaded, model::LoadExecutor(options));
   const std::vector<int32_t> tokens(static_cast<size_t>(c.prompt), 5);
   const auto run = [&](int begin, std::span<const int32_t> rows) {
     PlanBuilder builder(loaded.block_size, 1);
@@ -174,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 absl::Status LoadAndRun(const TinyModel& files, const std::string& weights) {
-  LoadOptions options;
+  model::LoadOptions options;
   options.dir = files.dir();
   options.device = "cuda:0,1";
   options.num_blocks = 8;
@@ -182,7 +182,7 @@ absl::Status LoadAndRun(const TinyModel& files, const std::string& weights) {
   options.max_context_tokens = 16;
   options.weights = weights;
   options.warm_up_sequences = weights == "bf16" ? 1 : 0;  // with graphs, made twice
-  auto loaded = LoadExecutor(options);
+  auto loaded = model::LoadExecutor(options);
   if (!loaded.ok()) return loaded.status();
   const std::vector<int32_t> tokens = {1, 2, 3};
   PlanBuilder builder(loaded->block_size, 4);

@@ -6,9 +6,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/device.h"
 #include "kernels/cuda/memory_plan.h"
-#include "tests/kernels/cuda/model_cases.h"
+#include "kernels/cuda/runtime/device.h"
+#include "tests/kernels/cuda/cases/model_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::testing {
@@ -26,11 +26,11 @@ TEST(CudaModelMemoryTest, TheDevicesMemoryDecidesTheKvBlocks) {
   CudaShim::Reset({.devices = {{.total_bytes = 5 * kGiB / 4, .free_bytes = 5 * kGiB / 4},
                                {.total_bytes = kGiB, .free_bytes = kGiB}}});
   const TinyModel files;
-  LoadOptions options;
+  model::LoadOptions options;
   options.dir = files.dir();
   const auto blocks = [&](const std::string& device) {
     options.device = device;
-    const auto loaded = LoadExecutor(options);
+    const auto loaded = model::LoadExecutor(options);
     CONTINUO_CHECK(loaded.ok());
     EXPECT_LE(loaded->ranks[0].kv_bytes, 5 * kGiB / 4 - (int64_t{768} << 20));
     return loaded->num_blocks;
@@ -55,10 +55,10 @@ class CudaWarmUpTest : public ::testing::TestWithParam<const char*> {
     options_.warm_up_sequences = 17;
   }
 
-  LoadedModel Load(int64_t graph_bytes) {
+  model::LoadedModel Load(int64_t graph_bytes) {
     const ShimDevice device = {.free_bytes = kGiB, .graph_bytes = graph_bytes};
     CudaShim::Reset({.devices = {device, device}});
-    auto loaded = LoadExecutor(options_);
+    auto loaded = model::LoadExecutor(options_);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     CONTINUO_CHECK(loaded.ok());
     return *std::move(loaded);
@@ -71,7 +71,7 @@ class CudaWarmUpTest : public ::testing::TestWithParam<const char*> {
     }
     return n;
   }
-  static void RunStepsOf1To17(LoadedModel& model) {
+  static void RunStepsOf1To17(model::LoadedModel& model) {
     for (int rows = 1; rows <= 17; ++rows) {
       PlanBuilder builder(model.block_size, 4);
       const std::vector<int32_t> token = {5};
@@ -82,17 +82,17 @@ class CudaWarmUpTest : public ::testing::TestWithParam<const char*> {
   }
 
   const TinyModel files_;
-  LoadOptions options_;
+  model::LoadOptions options_;
 };
 
 TEST_P(CudaWarmUpTest, AWarmDeviceHasItsGraphsAndTheRoomForThem) {
   constexpr int64_t kGraph = int64_t{20} << 20;
-  const std::vector<RankMemory> without = Load(0).ranks;
+  const std::vector<model::RankMemory> without = Load(0).ranks;
   // More than where nothing is measured.
   options_.warm_up_sequences = 0;
   EXPECT_LT(Load(0).ranks[0].kv_bytes, without[0].kv_bytes - (int64_t{500} << 20));
   options_.warm_up_sequences = 17;
-  LoadedModel model = Load(kGraph);
+  model::LoadedModel model = Load(kGraph);
   // 1, 2, 4, 8, 16 and 24 rows, a context that fits one table.
   for (size_t rank = 0; rank < without.size(); ++rank) {
     EXPECT_EQ(without[rank].graph_bytes, 0);
@@ -112,9 +112,9 @@ TEST_P(CudaWarmUpTest, AWarmDeviceHasItsGraphsAndTheRoomForThem) {
 TEST_P(CudaWarmUpTest, KvBlocksThatAreAskedForLeaveRoomForGraphs) {
   constexpr int64_t kGraph = int64_t{20} << 20;
   options_.num_blocks = 20;
-  const LoadedModel model = Load(kGraph);
+  const model::LoadedModel model = Load(kGraph);
   EXPECT_EQ(model.num_blocks, 20);
-  for (const RankMemory& rank : model.ranks) EXPECT_EQ(rank.graph_bytes, 6 * kGraph);
+  for (const model::RankMemory& rank : model.ranks) EXPECT_EQ(rank.graph_bytes, 6 * kGraph);
 }
 
 TEST_P(CudaWarmUpTest, AsManyKvBlocksAsThereIsRoomForMayBeAskedForAndNoMore) {
@@ -123,7 +123,7 @@ TEST_P(CudaWarmUpTest, AsManyKvBlocksAsThereIsRoomForMayBeAskedForAndNoMore) {
   options_.num_blocks = most;
   EXPECT_EQ(Load(kGraph).num_blocks, most);
   options_.num_blocks = most + 100;
-  const absl::Status refused = LoadExecutor(options_).status();
+  const absl::Status refused = model::LoadExecutor(options_).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("out of memory: cuda:"), HasSubstr(" were asked for")));
@@ -131,7 +131,7 @@ TEST_P(CudaWarmUpTest, AsManyKvBlocksAsThereIsRoomForMayBeAskedForAndNoMore) {
 
 TEST_P(CudaWarmUpTest, WithoutGraphsEveryStepIsEnqueued) {
   options_.graphs = false;
-  LoadedModel model = Load(int64_t{20} << 20);
+  model::LoadedModel model = Load(int64_t{20} << 20);
   EXPECT_EQ(model.ranks[0].graph_bytes, 0);
   const int mallocs = Count("cudaMalloc");
   RunStepsOf1To17(model);
@@ -148,10 +148,10 @@ TEST(CudaModelMemoryTest, WhatDoesNotFitIsOneLineWithTheNumbers) {
   CudaShim::Reset(
       {.devices = {{.total_bytes = 1 << 30, .free_bytes = (int64_t{768} << 20) + (98 << 20)}}});
   const TinyModel files;
-  LoadOptions options;
+  model::LoadOptions options;
   options.dir = files.dir();
   options.device = "cuda:0";
-  const absl::Status status = LoadExecutor(options).status();
+  const absl::Status status = model::LoadExecutor(options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("out of memory: cuda:0 (Shim) has"), HasSubstr("free of 1.00 GiB")));
@@ -165,33 +165,33 @@ TEST(CudaModelMemoryTest, ADraftModelsKvBlocksAreCounted) {
     const ShimDevice shim = {.free_bytes = kGiB, .graph_bytes = int64_t{1} << 20};
     CudaShim::Reset({.devices = {shim, {.graph_bytes = int64_t{1} << 20}}});
     const TinyModel files({.num_layers = 3}), other({.seed = 2});
-    LoadOptions options;
+    model::LoadOptions options;
     options.max_batch_tokens = 64;
     options.warm_up_sequences = 9;
     options.dir = other.dir();
     options.device = "cuda:0";
     options.cache_later = true;
-    auto draft = LoadExecutor(options);
+    auto draft = model::LoadExecutor(options);
     ASSERT_TRUE(draft.ok()) << draft.status();
     options.dir = files.dir();
     options.device = device;
     options.cache_later = false;
     const auto target = [&](int64_t other_block_bytes) {
       options.other_block_bytes = other_block_bytes;
-      auto loaded = LoadExecutor(options);
+      auto loaded = model::LoadExecutor(options);
       CONTINUO_CHECK(loaded.ok());
       return *std::move(loaded);
     };
     const int alone = target(0).num_blocks;
-    const LoadedModel model = target(draft->bytes_per_block);
+    const model::LoadedModel model = target(draft->bytes_per_block);
     EXPECT_LT(model.num_blocks, alone);
-    const absl::Status made = MakeCache(model.num_blocks, *draft);
+    const absl::Status made = model::MakeCache(model.num_blocks, *draft);
     ASSERT_TRUE(made.ok()) << made;
-    const auto devices = cuda::FindDevices(std::array{0});
+    const auto devices = kernels::cuda::FindDevices(std::array{0});
     ASSERT_TRUE(devices.ok());
     const int64_t free = devices->front().free_bytes;
-    EXPECT_GE(free, cuda::kMeasuredMargin);
-    EXPECT_LT(free, cuda::kMeasuredMargin + (64 << 20));
+    EXPECT_GE(free, kernels::cuda::kMeasuredMargin);
+    EXPECT_LT(free, kernels::cuda::kMeasuredMargin + (64 << 20));
 
     options.warm_up_sequences = 0;
     options.device = "cpu";
@@ -205,7 +205,7 @@ TEST(CudaModelMemoryTest, ADraftModelsKvBlocksAreCounted) {
 TEST(CudaModelMemoryTest, ADraftModelCostsNothingWhereAnotherDeviceDecides) {
   CudaShim::Reset({.devices = {{.total_bytes = 4 * kGiB, .free_bytes = 4 * kGiB}, {}}});
   const TinyModel files;
-  LoadOptions options;
+  model::LoadOptions options;
   options.dir = files.dir();
   options.device = "cuda:0,1";
   for (const int warm_up : {0, 3}) {
@@ -213,7 +213,7 @@ TEST(CudaModelMemoryTest, ADraftModelCostsNothingWhereAnotherDeviceDecides) {
     options.max_batch_tokens = 16;
     const auto blocks = [&](int64_t other_block_bytes) {
       options.other_block_bytes = other_block_bytes;
-      const auto loaded = LoadExecutor(options);
+      const auto loaded = model::LoadExecutor(options);
       CONTINUO_CHECK(loaded.ok());
       return loaded->num_blocks;
     };

@@ -11,8 +11,8 @@
 #include "gtest/gtest.h"
 #include "kernels/bfloat16.h"
 #include "kernels/replica.h"
-#include "tests/kernels/cuda/model_cases.h"
-#include "tests/kernels/cuda/overlap_cases.h"
+#include "tests/kernels/cuda/cases/model_cases.h"
+#include "tests/kernels/cuda/cases/overlap_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::testing {
@@ -62,28 +62,28 @@ TEST(CudaModelTest, WeightsBecomeFp16OrAreRefused) {
   for (const char* dtype : {"fp32", "bf16"}) {
     const TinyModel files({.dtype = dtype});
     {
-      LoadedModel cpu = LoadOn(files, "cpu", false, "auto", "fp32");
-      LoadedModel other = LoadOn(files, "cuda:0", false, "auto", "fp16");
+      model::LoadedModel cpu = LoadOn(files, "cpu", false, "auto", "fp32");
+      model::LoadedModel other = LoadOn(files, "cuda:0", false, "auto", "fp16");
       ExpectSameScores(Scores(other), Scores(cpu), 0.0125f);
     }
     // The last element of a tensor.
     std::string bytes = files.Read("model.safetensors");
     const size_t end = EndOf(bytes, "model.layers.1.mlp.down_proj.weight");
     const float large = 65520;  // where fp16 ends
-    const uint16_t narrow = ToBF16(large);
+    const uint16_t narrow = kernels::ToBF16(large);
     if (std::string(dtype) == "fp32") {
       std::memcpy(&bytes[end - sizeof(large)], &large, sizeof(large));
     } else {
       std::memcpy(&bytes[end - sizeof(narrow)], &narrow, sizeof(narrow));
     }
     files.Write("model.safetensors", bytes);
-    LoadOptions options;
+    model::LoadOptions options;
     options.dir = files.dir();
     options.device = "cuda:0";
     options.num_blocks = 64;
-    EXPECT_TRUE(LoadExecutor(options).ok());
+    EXPECT_TRUE(model::LoadExecutor(options).ok());
     options.weights = "fp16";
-    const absl::Status status = LoadExecutor(options).status();
+    const absl::Status status = model::LoadExecutor(options).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(
         std::string(status.message()),
@@ -123,8 +123,8 @@ TEST(CudaModelTest, DecodingIsAGraphFromTheThirdStepOn) {
     SCOPED_TRACE(absl::StrCat(family, " ", weights, " ", device));
     const bool is_half = std::string(weights) == "fp16";
     const TinyModel files({.family = family, .dtype = is_half ? "fp16" : "fp32"});
-    LoadedModel cpu = LoadOn(files, "cpu", false, "auto", is_half ? "auto" : weights);
-    LoadedModel cuda = LoadOn(files, device, false, "auto", weights);
+    model::LoadedModel cpu = LoadOn(files, "cpu", false, "auto", is_half ? "auto" : weights);
+    model::LoadedModel cuda = LoadOn(files, device, false, "auto", weights);
     constexpr int kSteps = 40;  // across blocks and windows
     const auto count = [](const std::string& function) {
       int n = 0;
@@ -132,10 +132,11 @@ TEST(CudaModelTest, DecodingIsAGraphFromTheThirdStepOn) {
       return n;
     };
     DecodeScores(cuda, 1);  // no graph; in others it finds out which ways of products are faster
-    const int launches = count("cudaGraphLaunch"), captures = count("cudaStreamBeginCapture");
+    const int launches = common::count("cudaGraphLaunch"),
+              captures = common::count("cudaStreamBeginCapture");
     ExpectSameScores(DecodeScores(cuda, kSteps), DecodeScores(cpu, kSteps), tolerance);
-    EXPECT_EQ(count("cudaStreamBeginCapture"), captures + num_ranks);
-    EXPECT_EQ(count("cudaGraphLaunch"), launches + num_ranks * (kSteps - 1));
+    EXPECT_EQ(common::count("cudaStreamBeginCapture"), captures + num_ranks);
+    EXPECT_EQ(common::count("cudaGraphLaunch"), launches + num_ranks * (kSteps - 1));
   }
   EXPECT_THAT(CudaShim::Alive(), IsEmpty());
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
@@ -162,7 +163,7 @@ TEST(CudaModelTest, ADraftModelChangesNoToken) {
 TEST(CudaModelTest, ManySamplesAreDrawnWithoutAWaitBetween) {
   CudaShim::Reset({});
   const TinyModel files;
-  LoadedModel model = LoadOn(files, "cuda:0");
+  model::LoadedModel model = LoadOn(files, "cuda:0");
   const std::vector<int32_t> tokens = Prompt(100, model.config.vocab_size, 3);
   PlanBuilder builder(model.block_size, 8);
   builder.Add(0, 0, tokens, continuo::testing::AllOf(tokens), {});
@@ -189,7 +190,7 @@ TEST(CudaModelTest, EveryCallOfAGraphThatFailsEndsTheStep) {
          {std::pair("cuda:0", 0), std::pair("cuda:0,1", 0), std::pair("cuda:0,1", 1)}) {
       SCOPED_TRACE(absl::StrCat(function, " of cuda:", failing, " of ", devices));
       CudaShim::Reset({.devices = {{}, {}}});
-      LoadedModel model = LoadOn(files, devices);
+      model::LoadedModel model = LoadOn(files, devices);
       const int before = std::string(function) == "cudaGraphLaunch" ? 2 : 1;  // steps
       EXPECT_EQ(DecodeScores(model, before).size(), 2u * before);
       CudaShim::Fail({failing, function, 1});
@@ -209,25 +210,25 @@ TEST(CudaModelTest, RanksOnSeveralDevicesScoreAsOne) {
     CudaShim::Reset({.devices = {kRoomy, kRoomy, kRoomy, kRoomy}});
     const TinyModel files({.dtype = "fp32"});
     {
-      LoadedModel one = LoadOn(files, "cuda:3", deterministic);
+      model::LoadedModel one = LoadOn(files, "cuda:3", deterministic);
       const std::vector<float> expected = Scores(one);
-      LoadedModel two = LoadOn(files, "cuda:1,0", deterministic);
+      model::LoadedModel two = LoadOn(files, "cuda:1,0", deterministic);
       EXPECT_EQ(two.ranks.size(), 2u);
       ExpectSameScores(Scores(two), expected, 1e-3f);
-      LoadedModel four = LoadOn(files, "cuda:0,1,2,3", deterministic);
+      model::LoadedModel four = LoadOn(files, "cuda:0,1,2,3", deterministic);
       ExpectSameScores(Scores(four), expected, 1e-3f);
       EXPECT_THAT(four.fingerprint.backend, HasSubstr("ranks=4"));
     }
     {
       // Quantised matrices are cut into the same pieces for any ranks, so have the same numbers.
-      LoadedModel one = LoadOn(files, "cuda:3", deterministic, "auto", "int8");
-      LoadedModel two = LoadOn(files, "cuda:1,0", deterministic, "auto", "int8");
+      model::LoadedModel one = LoadOn(files, "cuda:3", deterministic, "auto", "int8");
+      model::LoadedModel two = LoadOn(files, "cuda:1,0", deterministic, "auto", "int8");
       ExpectSameScores(Scores(two), Scores(one), 0.05f);
     }
     {
       const TinyModel half({.dtype = "fp16"});
-      LoadedModel one = LoadOn(half, "cuda:3", deterministic, "auto", "fp16");
-      LoadedModel four = LoadOn(half, "cuda:0,1,2,3", deterministic, "auto", "fp16");
+      model::LoadedModel one = LoadOn(half, "cuda:3", deterministic, "auto", "fp16");
+      model::LoadedModel four = LoadOn(half, "cuda:0,1,2,3", deterministic, "auto", "fp16");
       ExpectSameScores(Scores(four), Scores(one), 0.0125f);
     }
     EXPECT_THAT(CudaShim::Alive(), IsEmpty());
@@ -246,7 +247,7 @@ TEST(CudaModelTest, AResultIsExactWhereItIsDeterministic) {
   CudaShim::Reset({.devices = {{.name = "Shim 80"}}});
   const TinyModel files;
   EXPECT_FALSE(LoadOn(files, "cuda:0").is_exact);
-  const LoadedModel exact = LoadOn(files, "cuda:0", /*deterministic=*/true);
+  const model::LoadedModel exact = LoadOn(files, "cuda:0", /*deterministic=*/true);
   EXPECT_TRUE(exact.is_exact);
   EXPECT_THAT(exact.backend_name, AllOf(HasSubstr("cuda/sm_90"), HasSubstr("Shim 80")));
   EXPECT_TRUE(LoadOn(files, "cpu").is_exact);
@@ -257,8 +258,8 @@ TEST(CudaModelTest, ThreeSequencesDecodeAsFour) {
   CudaShim::Reset({});
   for (const char* family : {"llama", "qwen3_moe"}) {
     const TinyModel files({.family = family});
-    LoadedModel cpu = LoadOn(files, "cpu"), cuda = LoadOn(files, "cuda:0");
-    const auto scores = [](LoadedModel& model) {
+    model::LoadedModel cpu = LoadOn(files, "cpu"), cuda = LoadOn(files, "cuda:0");
+    const auto scores = [](model::LoadedModel& model) {
       std::vector<float> all;
       const std::vector<int32_t> tokens = Prompt(60, model.config.vocab_size, 1);
       for (int step = 0; step < 20; ++step) {
@@ -271,7 +272,7 @@ TEST(CudaModelTest, ThreeSequencesDecodeAsFour) {
         EXPECT_TRUE(result.ok()) << result.status();
         if (!result.ok()) return all;
         EXPECT_EQ(result->scores.size(), 3u);
-        for (const TokenScore& score : result->scores) all.push_back(score.logprob);
+        for (const model::TokenScore& score : result->scores) all.push_back(score.logprob);
       }
       return all;
     };
@@ -282,12 +283,12 @@ TEST(CudaModelTest, ThreeSequencesDecodeAsFour) {
 TEST(CudaModelTest, WhatADeviceDoesNotDoIsRefused) {
   CudaShim::Reset({.devices = {{}, {}}});
   const TinyModel files;
-  const auto refused = [&](const LoadOptions& options, const std::string& why) {
-    const absl::Status status = LoadExecutor(options).status();
+  const auto refused = [&](const model::LoadOptions& options, const std::string& why) {
+    const absl::Status status = model::LoadExecutor(options).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(why));
   };
-  LoadOptions options;
+  model::LoadOptions options;
   options.dir = files.dir();
   options.device = "cuda:2";
   refused(options, "the last of them cuda:1");
@@ -326,10 +327,10 @@ TEST(CudaModelTest, ARankThatFailsEndsBothStepsUnderWay) {
   CudaShim::Reset({.devices = {{}, {}}});
   const TinyModel files({.num_layers = 1});
   const auto no_mask = [](std::span<uint32_t>) {};
-  const std::vector<int32_t> tokens = {1, 2, 3}, drawn = {DrawnBy(0)};
+  const std::vector<int32_t> tokens = {1, 2, 3}, drawn = {model::DrawnBy(0)};
   const auto copies_of = [](int rank) { return CudaShim::NumCalls(rank, "cudaMemcpyAsync"); };
   {
-    LoadedModel model = LoadOn(files, "cuda:0,1");
+    model::LoadedModel model = LoadOn(files, "cuda:0,1");
     // Of rank 1, which may be behind where rank 0 has given a result: they copy the same.
     const auto copies = [&, more = copies_of(1) - copies_of(0)] {
       while (copies_of(1) < copies_of(0) + more) std::this_thread::yield();

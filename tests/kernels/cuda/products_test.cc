@@ -8,10 +8,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/kernels/cuda/backend_fixture.h"
-#include "tests/kernels/cuda/fp8_cases.h"
-#include "tests/kernels/cuda/joined_cases.h"
-#include "tests/kernels/cuda/product_cases.h"
-#include "tests/kernels/cuda/quantised_cases.h"
+#include "tests/kernels/cuda/cases/fp8_cases.h"
+#include "tests/kernels/cuda/cases/joined_cases.h"
+#include "tests/kernels/cuda/cases/product_cases.h"
+#include "tests/kernels/cuda/cases/quantised_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::testing {
@@ -76,16 +76,16 @@ TEST_F(CudaBackendTest, WhichWayProductsOfFewRowsGoIsMeasuredOnce) {
 
 TEST_F(CudaBackendTest, AProductThatEveryRankMakesGoesTheSameWayOnAll) {
   const int before = CudaShim::NumCalls(0, "FewRowsMatMul");
-  const HostTensor x(DType::kBF16, 3, 64), w(DType::kBF16, 8, 64);
-  const DeviceTensor in(b(), x), weights(b(), w), out(b(), HostTensor(DType::kF32, 3, 8));
-  b().MatMul(out, in, weights.weight(), Tensor());
+  const HostTensor x(kernels::DType::kBF16, 3, 64), w(kernels::DType::kBF16, 8, 64);
+  const DeviceTensor in(b(), x), weights(b(), w), out(b(), HostTensor(kernels::DType::kF32, 3, 8));
+  b().MatMul(out, in, weights.weight(), kernels::Tensor());
   EXPECT_EQ(CudaShim::NumCalls(0, "FewRowsMatMul"), before);
 }
 
 TEST_F(CudaBackendTest, QuantisedProductsOfOneXAreOneLaunch) {
   const int before = CudaShim::NumCalls(0, "FewRowsMatMul");
-  CheckJoinedQuantised(b(), {3}, {40, 8, 33}, 144, WeightType::kInt8);
-  CheckJoinedQuantised(b(), {20}, {16, 16}, 144, WeightType::kInt4);
+  CheckJoinedQuantised(b(), {3}, {40, 8, 33}, 144, kernels::WeightType::kInt8);
+  CheckJoinedQuantised(b(), {20}, {16, 16}, 144, kernels::WeightType::kInt4);
   // And each alone, to compare with, for each type of out.
   EXPECT_EQ(CudaShim::NumCalls(0, "FewRowsMatMul") - before, 2 * (1 + 3) + 2 * (1 + 2));
 }
@@ -107,14 +107,14 @@ TEST_F(CudaBackendTest, QuantisedProductsAreWhatTheReferenceSays) {
 // In slices of columns that scratch, or a slice's limit, holds: 16, 16 and 8.
 TEST_F(CudaBackendTest, QuantisedProductsOfManyRowsAreOfBf16) {
   constexpr size_t kBytes = 72 * 2 * 20;
-  const auto devices = cuda::FindDevices(std::array{0});
+  const auto devices = kernels::cuda::FindDevices(std::array{0});
   ASSERT_TRUE(devices.ok());
-  for (const cuda::CudaBackendOptions& options :
-       {cuda::CudaBackendOptions{.device = devices->front(), .scratch_bytes = kBytes},
-        cuda::CudaBackendOptions{.device = devices->front(), .slice_bytes = kBytes}}) {
+  for (const kernels::cuda::CudaBackendOptions& options :
+       {kernels::cuda::CudaBackendOptions{.device = devices->front(), .scratch_bytes = kBytes},
+        kernels::cuda::CudaBackendOptions{.device = devices->front(), .slice_bytes = kBytes}}) {
     backend_.reset();
     CudaShim::Reset({});
-    auto backend = cuda::CudaBackend::Make(options);
+    auto backend = kernels::cuda::CudaBackend::Make(options);
     ASSERT_TRUE(backend.ok());
     backend_ = *std::move(backend);
     CheckQuantised(b(), *cpu_, {65}, 37, {0, 72}, /*wide_from=*/0);
@@ -125,7 +125,8 @@ TEST_F(CudaBackendTest, QuantisedProductsOfManyRowsAreOfBf16) {
 
 TEST_F(CudaBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
   Make(true);
-  CheckQuantisedRows(b(), {WeightType::kInt8, WeightType::kInt4}, 40, 1200, {1, 2, 16, 17, 33, 70});
+  CheckQuantisedRows(b(), {kernels::WeightType::kInt8, kernels::WeightType::kInt4}, 40, 1200,
+                     {1, 2, 16, 17, 33, 70});
 }
 
 TEST_F(CudaBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
@@ -136,7 +137,7 @@ TEST_F(CudaBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
     CheckFp8(b(), {20}, 36, 72, 0x1p-24);  // rows of f32 are, of bf16 not
     CheckFp8(b(), {3}, 48, 64, 0x1p-24, /*most_checked=*/8);
     CheckStrangeFp8Rows(b());
-    if (deterministic) CheckQuantisedRows(b(), {WeightType::kFp8}, 24, 80, {1, 2, 17, 40});
+    if (deterministic) CheckQuantisedRows(b(), {kernels::WeightType::kFp8}, 24, 80, {1, 2, 17, 40});
   }
 }
 
@@ -189,7 +190,8 @@ TEST_F(CudaBackendTest, ProductsInFp8WithoutAnAlgorithmOfScalesAreThoseOfTheirNu
         for (const int64_t rows : {1, 20, 21}) CheckFp8(b(), {rows}, 16, 64, 4 * 0x1p-24);
         CheckFp8(b(), {5}, 7, 33, 4 * 0x1p-24);
         CheckStrangeFp8Rows(b());
-        if (deterministic) CheckQuantisedRows(b(), {WeightType::kFp8}, 24, 80, {1, 2, 20, 21, 40});
+        if (deterministic)
+          CheckQuantisedRows(b(), {kernels::WeightType::kFp8}, 24, 80, {1, 2, 20, 21, 40});
         EXPECT_EQ(CudaShim::NumCalls(0, "ScaleRows") > 0, !of_bf16_alone);
         EXPECT_THAT(CudaShim::Violations(), IsEmpty());
       }
@@ -199,13 +201,14 @@ TEST_F(CudaBackendTest, ProductsInFp8WithoutAnAlgorithmOfScalesAreThoseOfTheirNu
 
 // In slices of rows, of which the last alone has no algorithm that takes scales.
 TEST_F(CudaBackendTest, ProductsInFp8OfManyRowsMayHaveNoAlgorithmOfScales) {
-  const auto devices = cuda::FindDevices(std::array{0});
+  const auto devices = kernels::cuda::FindDevices(std::array{0});
   ASSERT_TRUE(devices.ok());
   backend_.reset();
   CudaShim::Reset({.workspace_of = [](const ShimProduct& product) {
     return product.has_scales && product.rows < 4 ? -1 : 0;
   }});
-  auto backend = cuda::CudaBackend::Make({.device = devices->front(), .scratch_bytes = 1500});
+  auto backend =
+      kernels::cuda::CudaBackend::Make({.device = devices->front(), .scratch_bytes = 1500});
   ASSERT_TRUE(backend.ok());
   backend_ = *std::move(backend);
   CheckFp8(b(), {37}, 24, 48, 4 * 0x1p-24);
@@ -214,27 +217,28 @@ TEST_F(CudaBackendTest, ProductsInFp8OfManyRowsMayHaveNoAlgorithmOfScales) {
 
 // Scratch for that is there before it is captured.
 TEST_F(CudaBackendTest, ProductsInFp8WithoutAnAlgorithmOfScalesAreCaptured) {
-  const auto devices = cuda::FindDevices(std::array{0});
+  const auto devices = kernels::cuda::FindDevices(std::array{0});
   ASSERT_TRUE(devices.ok());
   backend_.reset();
   CudaShim::Reset(
       {.workspace_of = [](const ShimProduct& product) { return product.has_scales ? -1 : 0; }});
-  auto backend = cuda::CudaBackend::Make({.device = devices->front(), .scratch_bytes = 16});
+  auto backend =
+      kernels::cuda::CudaBackend::Make({.device = devices->front(), .scratch_bytes = 16});
   ASSERT_TRUE(backend.ok());
   backend_ = *std::move(backend);
   Random random(43);
-  const DeviceTensor x(b(), HostTensor::Of(DType::kBF16, 3, 32, random));
-  const DeviceWeight w(b(), WeightType::kFp8, HostTensor::Of(DType::kBF16, 48, 32, random),
-                       {0, 32});
+  const DeviceTensor x(b(), HostTensor::Of(kernels::DType::kBF16, 3, 32, random));
+  const DeviceWeight w(b(), kernels::WeightType::kFp8,
+                       HostTensor::Of(kernels::DType::kBF16, 48, 32, random), {0, 32});
   std::vector<HostTensor> results;
   for (int i = 0; i < 3; ++i) {
-    const DeviceTensor out(b(), HostTensor::Poisoned(DType::kBF16, 3, 48));
+    const DeviceTensor out(b(), HostTensor::Poisoned(kernels::DType::kBF16, 3, 48));
     const int64_t key[] = {0};
     b().ForgetRepeated();
     for (int repeat = 0; repeat < 1 + i; ++repeat) {
       EXPECT_EQ(b().Repeat(key,
                            [&] {
-                             b().MatMul(out, x, w.weight(), Tensor());
+                             b().MatMul(out, x, w.weight(), kernels::Tensor());
                              return absl::OkStatus();
                            }),
                 absl::OkStatus());

@@ -42,10 +42,10 @@ struct Sample {
 
 inline HostTensor Part(const HostTensor& from, const std::vector<int64_t>& rows,
                        const std::vector<int64_t>& columns) {
-  const Tensor all = from.tensor();
+  const kernels::Tensor all = from.tensor();
   HostTensor some(all.dtype, static_cast<int64_t>(rows.size()),
                   static_cast<int64_t>(columns.size()));
-  const auto bytes = static_cast<int64_t>(SizeOf(all.dtype));
+  const auto bytes = static_cast<int64_t>(kernels::SizeOf(all.dtype));
   auto* to = static_cast<std::byte*>(some.tensor().data);
   for (const int64_t r : rows) {
     for (const int64_t c : columns) {
@@ -60,7 +60,7 @@ inline HostTensor Part(const HostTensor& from, const std::vector<int64_t>& rows,
 inline HostTensor RowsOf(const HostTensor& from, const std::vector<int64_t>& rows) {
   HostTensor some(from.tensor().dtype, static_cast<int64_t>(rows.size()), from.tensor().cols());
   for (size_t i = 0; i < rows.size(); ++i) {
-    const Tensor row = from.Rows(rows[i], rows[i] + 1);
+    const kernels::Tensor row = from.Rows(rows[i], rows[i] + 1);
     std::memcpy(some.Rows(static_cast<int64_t>(i), static_cast<int64_t>(i) + 1).data, row.data,
                 row.bytes());
   }
@@ -76,8 +76,9 @@ int64_t FirstPoisoned(const HostTensor& t) {
 
 // Nothing is left as HostTensor::Poisoned made it.
 inline void ExpectWritten(const HostTensor& actual) {
-  const int64_t first = SizeOf(actual.tensor().dtype) == 4 ? FirstPoisoned<uint32_t>(actual)
-                                                           : FirstPoisoned<uint16_t>(actual);
+  const int64_t first = kernels::SizeOf(actual.tensor().dtype) == 4
+                            ? FirstPoisoned<uint32_t>(actual)
+                            : FirstPoisoned<uint16_t>(actual);
   ASSERT_EQ(first, actual.tensor().size()) << "element " << first << " was not written";
 }
 
@@ -89,8 +90,8 @@ inline void ExpectNearIn(const Sample& sample, const HostTensor& actual, const M
 }
 
 // Integers in [-most, most], times a power of two.
-inline HostTensor SmallIntegers(DType type, int64_t rows, int64_t cols, int most, Random& random,
-                                float factor = 1) {
+inline HostTensor SmallIntegers(kernels::DType type, int64_t rows, int64_t cols, int most,
+                                Random& random, float factor = 1) {
   HostTensor t(type, rows, cols);
   for (int64_t i = 0; i < rows * cols; ++i) {
     t.Set(i, static_cast<float>(random.Below(2 * most + 1) - most) * factor);

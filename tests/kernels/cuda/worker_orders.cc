@@ -50,7 +50,7 @@ void Take(const std::string& order) {
     }
     CudaShim::Plan(fault);
   }
-  Log(LogSeverity::kInfo, "order taken", {{"order", order}});
+  common::Log(common::LogSeverity::kInfo, "order taken", {{"order", order}});
 }
 
 bool Start() {

@@ -15,7 +15,7 @@
 #include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 using ::testing::ElementsAre;
@@ -25,15 +25,15 @@ constexpr int kVocab = 50;
 // Notes the order of steps, and how many tokens had been given by then: "start 2 after 0".
 class WatchedExecutor : public ForwardingExecutor {
  public:
-  WatchedExecutor(Executor* executor, const std::vector<int32_t>* given)
+  WatchedExecutor(model::Executor* executor, const std::vector<int32_t>* given)
       : ForwardingExecutor(executor), given_(*given) {}
 
-  absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override {
+  absl::Status Start(const model::StepPlan& plan, model::MaskFiller fill_mask) override {
     Note("start", ++num_started_);
     if (num_started_ == fails_at_) return absl::InternalError("the device is lost");
     return ForwardingExecutor::Start(plan, fill_mask);
   }
-  absl::StatusOr<StepResult> Finish() override {
+  absl::StatusOr<model::StepResult> Finish() override {
     Note("finish", ++num_finished_);
     return ForwardingExecutor::Finish();
   }
@@ -202,4 +202,4 @@ TEST_F(ApartEngineTest, WhereNoDraftsAreFoundMoreAndMoreStepsGoAhead) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

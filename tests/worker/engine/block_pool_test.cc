@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 using ::testing::ElementsAre;
@@ -209,4 +209,4 @@ TEST(PrefixHashTest, DigestsDependOnKeyParentTokensAndSalt) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

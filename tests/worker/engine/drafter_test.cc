@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 using ::testing::ElementsAre;
@@ -62,4 +62,4 @@ TEST(PromptLookupTest, OnlyTheWindowIsSearched) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

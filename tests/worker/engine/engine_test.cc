@@ -15,7 +15,7 @@
 #include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 using ::testing::HasSubstr;
@@ -343,7 +343,7 @@ class HeldExecutor : public ForwardingExecutor {
  public:
   using ForwardingExecutor::ForwardingExecutor;
 
-  absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override {
+  absl::Status Start(const model::StepPlan& plan, model::MaskFiller fill_mask) override {
     {
       absl::MutexLock lock(&mutex_);
       ++entered_;
@@ -423,7 +423,7 @@ TEST(CalibrationTest, AFewSmallStepsTeachTheCostOfTheFirstOnes) {
                      .block_size = 4,
                      .vocab_size = kVocab,
                      .clock = &clock,
-                     .cost = [](const StepPlan& plan) {
+                     .cost = [](const model::StepPlan& plan) {
                        return absl::Milliseconds(5) + plan.num_rows() * absl::Milliseconds(1);
                      }});
   EngineOptions options = SmallOptions();
@@ -441,11 +441,11 @@ TEST(CalibrationTest, OnASlowMachineItIsTwoSteps) {
                      .block_size = 4,
                      .vocab_size = kVocab,
                      .clock = &clock,
-                     .cost = [](const StepPlan&) { return absl::Seconds(1); }});
+                     .cost = [](const model::StepPlan&) { return absl::Seconds(1); }});
   StepCost cost;
   ASSERT_TRUE(Calibrate(SmallOptions(), fake, clock, cost).ok());
   EXPECT_EQ(fake.num_steps(), 2);
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -24,7 +24,7 @@
 #include "tests/worker/engine/real_model.h"
 #include "tests/worker/engine/simulation.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 struct Format {
@@ -61,7 +61,7 @@ struct Case {
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const char* isa : {"scalar", "avx2", "avx512", "avx512_bf16", "neon"}) {
-    if (!MakeBackend({.isa = isa}).ok()) continue;
+    if (!kernels::MakeBackend({.isa = isa}).ok()) continue;
     for (const Format& format : kFormats) cases.push_back({isa, format});
   }
   return cases;
@@ -110,7 +110,7 @@ TEST_P(ExactSchedulesTest, EveryAnswerIsThatOfTheRequestAlone) {
                     {"drafts", tally.drafts},
                     {"right_drafts", tally.right_drafts}});
   if (!flags.json.empty()) std::ofstream(flags.json) << report.dump(1) << "\n";
-  if (count < 200) return;
+  if (common::count < 200) return;
   // The schedules have met what they are for.
   for (const int64_t met : {tally.preemptions, tally.hit_tokens, tally.copies, tally.cancelled,
                             tally.continued, tally.forked, tally.masked, tally.prompt_scores,
@@ -142,11 +142,11 @@ bool ParseFlags(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
-  if (!continuo::ParseFlags(argc, argv)) {
+  if (!continuo::engine::ParseFlags(argc, argv)) {
     std::cerr << "usage: [--schedules=N] [--first_seed=N] [--model=DIR] [--json=FILE]\n";
     return 2;
   }

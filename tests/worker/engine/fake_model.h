@@ -8,7 +8,7 @@
 #include "tests/testing/oracle_drafter.h"
 #include "tests/worker/engine/simulated_model.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // FakeExecutor and FakeAnswer: thousands of schedules a minute.
 class FakeModel : public SimulatedModel {
@@ -19,8 +19,8 @@ class FakeModel : public SimulatedModel {
     return {};
   }
   int vocab_size() const override { return vocab_size_; }
-  absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(const EngineOptions& options,
-                                                         std::mt19937& rng) override {
+  absl::StatusOr<std::unique_ptr<model::Executor>> MakeExecutor(const EngineOptions& options,
+                                                                std::mt19937& rng) override {
     FakeExecutorOptions fake;
     fake.num_blocks = options.num_blocks;
     fake.block_size = options.block_size;
@@ -38,10 +38,10 @@ class FakeModel : public SimulatedModel {
   std::vector<int32_t> Answer(const Request& request, int index) override {
     return FakeAnswer(WithoutReceived(request), index, vocab_size_);
   }
-  TokenScore AnswerScore(const Request& request, int index, int i) override {
+  model::TokenScore AnswerScore(const Request& request, int index, int i) override {
     return FakeAnswerScore(request, Answer(request, index), i, vocab_size_);
   }
-  TokenScore PromptScore(const Request& request, int i) override {
+  model::TokenScore PromptScore(const Request& request, int i) override {
     return FakePromptScore(request, i, vocab_size_);
   }
 
@@ -54,4 +54,4 @@ class FakeModel : public SimulatedModel {
   int vocab_size_ = 0;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -12,7 +12,7 @@
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/manual_clock.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // What one request's sink got.
 struct Heard {
@@ -20,7 +20,7 @@ struct Heard {
   int num_events = 0;
   std::vector<std::vector<int32_t>> answers;
   std::vector<FinishReason> finish;
-  std::vector<TokenScore> prompt_scores;
+  std::vector<model::TokenScore> prompt_scores;
   std::vector<PromptProgress> progress;
   std::optional<absl::Status> ended;
   int cached_prompt_tokens = 0;
@@ -31,8 +31,8 @@ struct Heard {
 class Harness {
  public:
   explicit Harness(
-      EngineOptions options = {}, std::function<absl::Duration(const StepPlan&)> cost =
-                                      [](const StepPlan&) { return absl::Milliseconds(10); })
+      EngineOptions options = {}, std::function<absl::Duration(const model::StepPlan&)> cost =
+                                      [](const model::StepPlan&) { return absl::Milliseconds(10); })
       : options_(Filled(options)),
         executor_({.num_blocks = options_.num_blocks,
                    .block_size = options_.block_size,
@@ -59,15 +59,15 @@ class Harness {
   }
 
   // One step; the plan as it ran.
-  StepPlan Step() {
+  model::StepPlan Step() {
     scheduler_.Expire(now());
-    const StepPlan plan = Begin();
+    const model::StepPlan plan = Begin();
     if (plan.num_rows() > 0) Finish();
     return plan;
   }
   // Its halves. Between them a step ahead may begin; it has no rows where it is none.
-  StepPlan Begin() {
-    const StepPlan& plan = scheduler_.Schedule(now());
+  model::StepPlan Begin() {
+    const model::StepPlan& plan = scheduler_.Schedule(now());
     status_.Update(scheduler_.CheckInvariants());
     scheduler_.Deliver();
     if (plan.num_rows() == 0) return plan;
@@ -132,7 +132,8 @@ class Harness {
     ++heard.num_events;
     heard.started |= event.started;
     if (event.progress) heard.progress.push_back(*event.progress);
-    for (TokenScore& score : event.prompt_scores) heard.prompt_scores.push_back(std::move(score));
+    for (model::TokenScore& score : event.prompt_scores)
+      heard.prompt_scores.push_back(std::move(score));
     for (SequenceDelta& delta : event.deltas) {
       auto& answer = heard.answers[delta.index];
       answer.insert(answer.end(), delta.tokens.begin(), delta.tokens.end());
@@ -171,4 +172,4 @@ inline Request RequestOf(std::vector<int32_t> prompt, int max_tokens) {
   return request;
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

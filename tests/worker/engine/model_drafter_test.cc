@@ -12,7 +12,7 @@
 #include "tests/testing/manual_clock.h"
 #include "tests/worker/engine/harness.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 using ::testing::ElementsAre;
@@ -37,7 +37,7 @@ struct Fixture {
                             .block_size = options.block_size,
                             .vocab_size = options.vocab_size,
                             .clock = &clock,
-                            .cost = [step](const StepPlan&) {
+                            .cost = [step](const model::StepPlan&) {
                               return step == nullptr ? absl::ZeroDuration() : *step;
                             }});
     executor = made.get();
@@ -57,7 +57,7 @@ struct Fixture {
 };
 
 struct Generation {
-  explicit Generation(SequenceId id, int prompt = 9, int num_tokens = 1) {
+  explicit Generation(model::SequenceId id, int prompt = 9, int num_tokens = 1) {
     for (int i = 0; i < prompt; ++i) {
       live.request.prompt.push_back(static_cast<int32_t>(id * 5 + i * 3) % kVocab);
     }
@@ -71,7 +71,7 @@ struct Generation {
   void Grow(int num_tokens) {
     for (const int32_t token : Next(num_tokens)) s.answer.push_back(token);
   }
-  std::vector<int32_t> Next(int count) const {
+  std::vector<int32_t> Next(int common::count) const {
     Request request = live.request;
     request.max_tokens = static_cast<int>(s.answer.size()) + count;
     request.received = {{.tokens = s.answer}};
@@ -139,7 +139,7 @@ TEST(ModelDrafterTest, TheLongestOutMakesRoom) {
   Generation longer(4, 40);
   EXPECT_THAT(f.Drafts(longer.s, 2), IsEmpty()) << "more than there is";
   EXPECT_THAT(f.Drafts(a.s, 2), ElementsAreArray(a.Next(2)));
-  for (const SequenceId id : {1, 2, 3, 4}) f.drafter->Forget(id);
+  for (const model::SequenceId id : {1, 2, 3, 4}) f.drafter->Forget(id);
   EXPECT_EQ(f.drafter->num_free_blocks(), 8);
 }
 
@@ -209,4 +209,4 @@ TEST(ModelDrafterTest, IsAskedAgainWhereItWasSlowOnce) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 // A request whose prompt's last row draws a token, with so many biases.
@@ -46,7 +46,7 @@ TEST(PlanBuilderTest, StepsThatAreAlikeUseTheSameMemory) {
     PlanBuilder builder(16, 8);
     OneRequest request(num_biases);
     request.Step(builder);
-    const LogitBias* const biases = builder.plan().biases.data();
+    const kernels::LogitBias* const biases = builder.plan().biases.data();
     const int32_t* const rows = builder.plan().sample_rows.data();
     for (int i = 0; i < 3; ++i) request.Step(builder);
     EXPECT_EQ(builder.plan().biases.data(), biases) << num_biases;
@@ -55,4 +55,4 @@ TEST(PlanBuilderTest, StepsThatAreAlikeUseTheSameMemory) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 using Vector = std::array<double, 4>;
@@ -93,4 +93,4 @@ TEST(QuadraticTest, AMatrixThatIsNotPositiveDefiniteLeavesThePlaceOrStaysFinite)
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

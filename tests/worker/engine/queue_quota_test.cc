@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 bool Takes(QueueQuota& quota, const std::string& tenant, int64_t tokens) {
@@ -68,4 +68,4 @@ TEST(QueueQuotaTest, TheGreatestNumbersDoNotOverflow) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

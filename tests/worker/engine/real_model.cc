@@ -8,7 +8,7 @@
 #include "services/base/status_macros.h"
 #include "services/worker/engine/model_drafter.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 constexpr int kLongest = 960;  // tokens of a sequence
@@ -48,7 +48,7 @@ class RealModel::Draws {
 
   // Rows of `tokens` from position `begin` on.
   void AddRows(int begin, std::span<const int32_t> tokens) {
-    plan_ = StepPlan();
+    plan_ = model::StepPlan();
     plan_.token_ids.assign(tokens.begin(), tokens.end());
     const int end = begin + static_cast<int>(tokens.size());
     for (int at = begin; at < end; ++at) {
@@ -70,13 +70,13 @@ class RealModel::Draws {
   }
   void AddDraw(int row, int index, const std::vector<int32_t>& answer) {
     AddSample(row, -1);
-    SamplingParams& sampling = plan_.sampling.emplace_back(request_.sampling);
+    model::SamplingParams& sampling = plan_.sampling.emplace_back(request_.sampling);
     sampling.sequence_index = index;
     sampling.masked =
         static_cast<int>(answer.size()) < request_.min_tokens && !request_.stop_ids.empty();
     plan_.biases.insert(plan_.biases.end(), request_.biases.begin(), request_.biases.end());
     plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
-    if (HasPenalty(request_.sampling)) {
+    if (model::HasPenalty(request_.sampling)) {
       std::map<int32_t, int32_t> counts;
       for (const int32_t id : request_.prompt) counts[id] += 0;
       for (const int32_t id : answer) ++counts[id];
@@ -84,7 +84,7 @@ class RealModel::Draws {
     }
     plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
   }
-  const StepPlan& plan() const { return plan_; }
+  const model::StepPlan& plan() const { return plan_; }
 
  private:
   void AddSample(int row, int32_t target) {
@@ -94,19 +94,19 @@ class RealModel::Draws {
   }
 
   const Request& request_;
-  StepPlan plan_;
+  model::StepPlan plan_;
 };
 
-absl::StatusOr<std::unique_ptr<RealModel>> RealModel::Load(LoadOptions options) {
+absl::StatusOr<std::unique_ptr<RealModel>> RealModel::Load(model::LoadOptions options) {
   options.max_context_tokens = kLongest;
   options.block_size = kBlockSize;
   options.num_blocks = (kLongest + kBlockSize - 1) / kBlockSize;
   options.max_batch_tokens = kLongest;
-  ASSIGN_OR_RETURN(LoadedModel loaded, LoadExecutor(options));
+  ASSIGN_OR_RETURN(model::LoadedModel loaded, model::LoadExecutor(options));
   return std::unique_ptr<RealModel>(new RealModel(options, std::move(loaded)));
 }
 
-RealModel::RealModel(const LoadOptions& options, LoadedModel alone)
+RealModel::RealModel(const model::LoadOptions& options, model::LoadedModel alone)
     : options_(options), loaded_(std::move(alone)), vocab_size_(loaded_.config.vocab_size) {}
 
 SimulatedSizes RealModel::Begin(std::mt19937& rng) {
@@ -118,16 +118,16 @@ SimulatedSizes RealModel::Begin(std::mt19937& rng) {
   return sizes;
 }
 
-absl::StatusOr<std::unique_ptr<Executor>> RealModel::MakeExecutor(const EngineOptions& engine,
-                                                                  std::mt19937& rng) {
-  LoadOptions options = options_;
+absl::StatusOr<std::unique_ptr<model::Executor>> RealModel::MakeExecutor(
+    const EngineOptions& engine, std::mt19937& rng) {
+  model::LoadOptions options = options_;
   options.tensor_parallel = 1 << Pick(rng, 0, 2);
   options.threads = options.tensor_parallel * Pick(rng, 1, 2);
   options.block_size = engine.block_size;
   options.num_blocks = engine.num_blocks;
   options.max_context_tokens = std::min<int>(kLongest, engine.num_blocks * engine.block_size);
   options.max_batch_tokens = engine.max_batch_tokens;
-  ASSIGN_OR_RETURN(LoadedModel loaded, LoadExecutor(options));
+  ASSIGN_OR_RETURN(model::LoadedModel loaded, model::LoadExecutor(options));
   if (loaded.fingerprint.weights != loaded_.fingerprint.weights) {
     return absl::InternalError("the fingerprint depends on ranks or threads");
   }
@@ -138,13 +138,13 @@ absl::StatusOr<std::unique_ptr<Executor>> RealModel::MakeExecutor(const EngineOp
 std::shared_ptr<Drafter> RealModel::MakeDrafter(int percent, uint32_t seed) {
   if (seed % 3 == 0) return std::make_shared<PromptLookup>();
   if (seed % 3 == 1) return std::make_shared<ReplayDrafter>(this, percent, seed);
-  LoadOptions options = options_;
+  model::LoadOptions options = options_;
   options.weights = "int4";
   options.block_size = 1 + static_cast<int>(seed / 3 % 9);
   options.num_blocks = (kLongest + options.block_size - 1) / options.block_size;
   // Sometimes fewer rows than it is asked for.
   options.max_batch_tokens = 1 + static_cast<int>(seed / 27 % 60);
-  auto draft = LoadExecutor(options);
+  auto draft = model::LoadExecutor(options);
   CONTINUO_CHECK(draft.ok());
   return std::make_shared<ModelDrafter>(
       ModelDrafterOptions{.num_blocks = draft->num_blocks,
@@ -156,9 +156,9 @@ std::shared_ptr<Drafter> RealModel::MakeDrafter(int percent, uint32_t seed) {
       std::move(draft->executor), &stopped_clock_);
 }
 
-StepResult RealModel::RunAlone(const Request& request, const StepPlan& plan) {
+model::StepResult RealModel::RunAlone(const Request& request, const model::StepPlan& plan) {
   auto result = loaded_.executor->Run(plan, [&](std::span<uint32_t> mask) {
-    const size_t words = static_cast<size_t>(MaskWords(vocab_size_));
+    const size_t words = static_cast<size_t>(model::MaskWords(vocab_size_));
     for (size_t at = 0; at < mask.size(); at += words) {
       for (const int32_t id : request.stop_ids) {
         mask[at + static_cast<size_t>(id) / 32] &= ~(uint32_t{1} << (id % 32));
@@ -182,7 +182,7 @@ const RealModel::Alone& RealModel::Find(const Request& request) {
            (count > request.min_tokens && count > 0 &&
             std::ranges::binary_search(request.stop_ids, answer.back()));
   };
-  const auto take = [&](StepResult& result, size_t sample, size_t index) {
+  const auto take = [&](model::StepResult& result, size_t sample, size_t index) {
     alone.answers[index].push_back(result.token_ids[sample]);
     alone.scores[index].push_back(std::move(result.scores[sample]));
   };
@@ -199,7 +199,7 @@ const RealModel::Alone& RealModel::Find(const Request& request) {
   if (request.max_tokens > 0) {
     for (size_t i = 0; i < n; ++i) draws.AddDraw(prompt_tokens - 1, static_cast<int>(i), {});
   }
-  StepResult result = RunAlone(request, draws.plan());
+  model::StepResult result = RunAlone(request, draws.plan());
   for (size_t i = 0; i < num_scored; ++i) {
     alone.prompt_scores.push_back(std::move(result.scores[i]));
   }
@@ -211,7 +211,7 @@ const RealModel::Alone& RealModel::Find(const Request& request) {
       const int position = prompt_tokens + static_cast<int>(answer.size()) - 1;
       draws.AddRows(position, std::span(answer).last(1));
       draws.AddDraw(0, static_cast<int>(i), answer);
-      StepResult next = RunAlone(request, draws.plan());
+      model::StepResult next = RunAlone(request, draws.plan());
       take(next, 0, i);
     }
   }
@@ -222,12 +222,12 @@ std::vector<int32_t> RealModel::Answer(const Request& request, int index) {
   return Find(request).answers[static_cast<size_t>(index)];
 }
 
-TokenScore RealModel::AnswerScore(const Request& request, int index, int i) {
+model::TokenScore RealModel::AnswerScore(const Request& request, int index, int i) {
   return Find(request).scores[static_cast<size_t>(index)][static_cast<size_t>(i)];
 }
 
-TokenScore RealModel::PromptScore(const Request& request, int i) {
+model::TokenScore RealModel::PromptScore(const Request& request, int i) {
   return Find(request).prompt_scores[static_cast<size_t>(i)];
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

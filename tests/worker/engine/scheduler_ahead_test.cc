@@ -6,7 +6,7 @@
 
 #include "tests/worker/engine/harness.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 using ::testing::IsEmpty;
@@ -165,4 +165,4 @@ TEST(ScheduleAheadTest, NoStepIsBegunBehindALongOne) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -8,7 +8,7 @@
 #include "tests/testing/oracle_drafter.h"
 #include "tests/worker/engine/harness.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 using ::testing::SizeIs;
@@ -43,7 +43,7 @@ TEST(SchedulerDraftsTest, AStepGivesEveryDraftThatIsRightAndOneMore) {
   h.Step();  // the prompt and the first token
   size_t before = 1;
   for (int i = 0; i < 10; ++i) {
-    const StepPlan plan = h.Step();
+    const model::StepPlan plan = h.Step();
     const size_t now = h.heard(1).answers[0].size();
     EXPECT_EQ(plan.num_rows(), plan.num_samples());
     EXPECT_EQ(now - before, plan.num_rows());
@@ -85,7 +85,7 @@ TEST(SchedulerDraftsTest, SequencesOfOneRowComeFirst) {
   const RequestId drafted = h.Add(RequestOf(5, 60)), plain = h.Add(RequestOf(6, 60));
   int mixed = 0;
   while (!h.scheduler().idle()) {
-    const StepPlan plan = h.Step();
+    const model::StepPlan plan = h.Step();
     if (plan.num_seqs() < 2 || plan.num_rows() == 2) continue;
     const int first = plan.query_begin[1] - plan.query_begin[0];
     const int second = plan.query_begin[2] - plan.query_begin[1];
@@ -156,7 +156,7 @@ TEST(SchedulerDraftsTest, DraftsTakeNobodysBlocks) {
 
 // Where a row costs as much as all else in a step, a draft has to be right more often than not.
 TEST(SchedulerDraftsTest, DraftsThatDoNotPayAreNotAskedFor) {
-  const auto by_rows = [](const StepPlan& plan) {
+  const auto by_rows = [](const model::StepPlan& plan) {
     return absl::Milliseconds(1) + plan.num_rows() * absl::Milliseconds(10);
   };
   const auto drafter = std::make_shared<OracleDrafter>(kVocab, 5);
@@ -170,7 +170,7 @@ TEST(SchedulerDraftsTest, DraftsThatDoNotPayAreNotAskedFor) {
   EXPECT_LT(drafter->num_asked(), 20);
 
   options.drafter = std::make_shared<OracleDrafter>(kVocab, 95);
-  Harness cheap(options, [](const StepPlan& plan) {
+  Harness cheap(options, [](const model::StepPlan& plan) {
     return absl::Milliseconds(50) + plan.num_rows() * absl::Milliseconds(1);
   });
   cheap.Add(RequestOf(5, 300));
@@ -191,7 +191,7 @@ TEST(SchedulerDraftsTest, DraftsDoNotHoldUpTheTenantThatIsOwed) {
   EXPECT_GT(h.Step().num_rows(), 1);  // drafts
   const RequestId id = h.Add(light);
   while (h.heard(id).answers[0].empty()) {
-    const StepPlan plan = h.Step();
+    const model::StepPlan plan = h.Step();
     EXPECT_EQ(plan.query_begin[1], 1);  // of the heavy one, whose rows come first
   }
   EXPECT_GT(h.Step().num_rows(), 1);  // drafts again
@@ -200,12 +200,12 @@ TEST(SchedulerDraftsTest, DraftsDoNotHoldUpTheTenantThatIsOwed) {
 TEST(SchedulerDraftsTest, AStepIsNotMadeLongerThanItMayBe) {
   EngineOptions options = WithDrafts(100);
   options.target_step = absl::Milliseconds(20);
-  Harness h(options, [](const StepPlan& plan) {
+  Harness h(options, [](const model::StepPlan& plan) {
     return absl::Milliseconds(15) + plan.num_rows() * absl::Milliseconds(1);
   });
   h.Add(RequestOf(2, 200));
   while (!h.scheduler().idle()) {
-    const StepPlan plan = h.Step();
+    const model::StepPlan plan = h.Step();
     if (h.steps() > 10) {
       EXPECT_LE(plan.num_rows(), 5);
     }
@@ -215,7 +215,7 @@ TEST(SchedulerDraftsTest, AStepIsNotMadeLongerThanItMayBe) {
 TEST(SchedulerDraftsTest, WhatSeemedNotToPayIsTriedAgain) {
   // Rows are dear while the prompt is read, as beside a busy neighbour, and cheap from then on.
   absl::Duration row = absl::Milliseconds(30);
-  Harness h(WithDrafts(100), [&row](const StepPlan& plan) {
+  Harness h(WithDrafts(100), [&row](const model::StepPlan& plan) {
     return absl::Milliseconds(20) + (plan.num_rows() - 1) * row;
   });
   const RequestId id = h.Add(RequestOf(60, 900));
@@ -229,4 +229,4 @@ TEST(SchedulerDraftsTest, WhatSeemedNotToPayIsTriedAgain) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

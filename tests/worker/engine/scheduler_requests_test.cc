@@ -5,7 +5,7 @@
 
 #include "tests/worker/engine/harness.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 using ::testing::ElementsAre;
@@ -230,7 +230,7 @@ TEST(SchedulerTest, SeenTokensArePlannedOnlyForPenalties) {
   h.Add(frequency);
   h.Add(repetition);
   h.Step();
-  const StepPlan plan = h.Step();
+  const model::StepPlan plan = h.Step();
   ASSERT_EQ(plan.num_samples(), 3);
   const auto seen = [&](int k) { return plan.seen_begin[k + 1] - plan.seen_begin[k]; };
   EXPECT_EQ(seen(0), 0);
@@ -242,7 +242,7 @@ TEST(SchedulerTest, ProgressTellsTheQueueAndThePrompt) {
   EngineOptions options;
   options.max_running = 1;
   options.max_prefill_chunk = 8;
-  Harness h(options, [](const StepPlan&) { return absl::Milliseconds(150); });
+  Harness h(options, [](const model::StepPlan&) { return absl::Milliseconds(150); });
   h.Add(RequestOf(Tokens(4, 1), 3));
   h.Add(RequestOf(Tokens(4, 2), 2));
   Request request = RequestOf(Tokens(20, 3), 2);
@@ -276,4 +276,4 @@ TEST(SchedulerTest, ManyWhoWantProgressAreNotToldAtEveryArrival) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -7,7 +7,7 @@
 
 #include "tests/worker/engine/harness.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 using ::testing::ElementsAre;
@@ -122,7 +122,7 @@ TEST_P(SequencesTest, TheLastRowOfThePromptIsSampledForEach) {
   request.num_sequences = 4;
   request.cache_bypass = GetParam();
   h.Add(request);
-  const StepPlan plan = h.Step();
+  const model::StepPlan plan = h.Step();
   EXPECT_EQ(plan.num_seqs(), 1);
   EXPECT_THAT(plan.sample_rows, ElementsAre(5, 5, 5, 5));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(plan.sampling[i].sequence_index, i);
@@ -136,7 +136,7 @@ TEST_P(SequencesTest, FullBlocksAreSharedAndThePartialOneIsCopied) {
   request.cache_bypass = GetParam();
   h.Add(request);
   h.Step();
-  const StepPlan plan = h.Step();
+  const model::StepPlan plan = h.Step();
   ASSERT_EQ(plan.num_seqs(), 3);
   ASSERT_THAT(plan.block_copies, SizeIs(2));
   const auto block = [&](int sequence, int b) {
@@ -210,4 +210,4 @@ TEST_P(SequencesTest, UnfinishedOnesOfAContinuationGoOnAndFinishedOnesAreLeftAlo
 INSTANTIATE_TEST_SUITE_P(CacheAndBypass, SequencesTest, ::testing::Bool());
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

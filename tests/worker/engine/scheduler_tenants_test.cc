@@ -8,7 +8,7 @@
 #include "services/worker/engine/scheduler.h"
 #include "tests/worker/engine/harness.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 using ::testing::ElementsAre;
@@ -168,13 +168,14 @@ TEST(SchedulerTenantsTest, AFloodGetsWhatTheLightTenantLeaves) {
 TEST(SchedulerTenantsTest, StreamsOfTheFloodGoOnWhileALightPromptIsRead) {
   EngineOptions options = SmallSteps();
   options.max_batch_tokens = 2048;
-  Harness h(options, [](const StepPlan& plan) { return plan.num_rows() * absl::Milliseconds(10); });
+  Harness h(options,
+            [](const model::StepPlan& plan) { return plan.num_rows() * absl::Milliseconds(10); });
   for (int i = 0; i < 15; ++i) h.Add(Of("flood", Tokens(8, i), 4000));
   while (h.metrics().generated_tokens < 5000) h.Step();
   h.Add(Of("light", Tokens(300, 60), 1));
   int64_t light_rows = 0, other_rows = 0;
   for (int i = 0; i < 10; ++i) {
-    const StepPlan plan = h.Step();
+    const model::StepPlan plan = h.Step();
     for (int k = 0; k < plan.num_seqs(); ++k) {
       const int rows = plan.query_begin[k + 1] - plan.query_begin[k];
       (rows > 1 ? light_rows : other_rows) += rows;
@@ -189,7 +190,8 @@ TEST(SchedulerTenantsTest, StreamsOfTheFloodGoOnWhileALightPromptIsRead) {
 TEST(SchedulerTenantsTest, StreamsOfTheFloodAreNotHeldUpForAPromptThatFindsNoPlace) {
   EngineOptions options = SmallSteps();
   options.max_running = 2;
-  Harness h(options, [](const StepPlan& plan) { return plan.num_rows() * absl::Milliseconds(30); });
+  Harness h(options,
+            [](const model::StepPlan& plan) { return plan.num_rows() * absl::Milliseconds(30); });
   const RequestId flood = h.Add(Of("flood", Tokens(8), 4000));
   while (h.metrics().generated_tokens < 1000) h.Step();
   for (int i = 0; i < 2; ++i) h.Add(Of("light", Tokens(8, i + 1), 1000));
@@ -210,7 +212,7 @@ absl::Duration TimeToFirstToken(int flood, int max_chunk = 512) {
   options.max_prefill_chunk = max_chunk;
   options.max_running = 32;
   // A small machine: 50 rows a step, a second or two for a prompt of the light tenant.
-  Harness h(options, [](const StepPlan& plan) {
+  Harness h(options, [](const model::StepPlan& plan) {
     return absl::Milliseconds(2) + plan.num_rows() * absl::Milliseconds(4);
   });
   std::mt19937 rng(1);
@@ -261,4 +263,4 @@ TEST(SchedulerTenantsTest, NorWhereOnePromptCannotFillAStep) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

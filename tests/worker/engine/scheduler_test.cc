@@ -7,19 +7,19 @@
 
 #include "tests/worker/engine/harness.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 using ::testing::ElementsAre;
 
 constexpr int kVocab = 50;
 
-int RowsOf(const StepPlan& plan, int sequence) {
+int RowsOf(const model::StepPlan& plan, int sequence) {
   return plan.query_begin[sequence + 1] - plan.query_begin[sequence];
 }
 
 // The plan's rows of prompts, per sequence, in the order of the plan.
-std::vector<int> Chunks(const StepPlan& plan) {
+std::vector<int> Chunks(const model::StepPlan& plan) {
   std::vector<int> chunks;
   for (int i = 0; i < plan.num_seqs(); ++i) {
     if (RowsOf(plan, i) > 1) chunks.push_back(RowsOf(plan, i));
@@ -50,7 +50,7 @@ TEST(SchedulerTest, AStepNeverHasMoreRowsOrSequencesThanAllowed) {
   Harness h(options);
   for (int i = 0; i < 8; ++i) h.Add(RequestOf(Tokens(20, i), 5));
   while (!h.scheduler().idle()) {
-    const StepPlan plan = h.Step();
+    const model::StepPlan plan = h.Step();
     EXPECT_LE(plan.num_rows(), 10);
     EXPECT_LE(plan.num_seqs(), 3);
   }
@@ -68,7 +68,7 @@ TEST(SchedulerTest, RunningStreamsGetATokenInEveryStepBesideALongPrompt) {
   h.Add(RequestOf(Tokens(300, 2), 1));
   for (int i = 0; i < 10; ++i) {
     const size_t before = h.heard(stream).answers[0].size();
-    const StepPlan plan = h.Step();
+    const model::StepPlan plan = h.Step();
     EXPECT_EQ(h.heard(stream).answers[0].size(), before + 1);
     EXPECT_THAT(Chunks(plan), ElementsAre(16));  // the cap on one prompt
   }
@@ -100,7 +100,7 @@ TEST(SchedulerTest, WhatNobodyElseNeedsGoesToTheFirstPrompt) {
 TEST(SchedulerTest, StepsAreCutToTheirPredictedCost) {
   EngineOptions options;
   options.target_step = absl::Milliseconds(50);
-  Harness h(options, [](const StepPlan& plan) {
+  Harness h(options, [](const model::StepPlan& plan) {
     return absl::Milliseconds(2) + plan.num_rows() * absl::Milliseconds(1);
   });
   for (int i = 0; i < 4; ++i) h.Add(RequestOf(Tokens(200, i), 2));
@@ -118,13 +118,13 @@ TEST(SchedulerTest, ATenTimesSlowerExecutorGetsSmallerChunks) {
   const auto largest_chunk = [](int slower) {
     EngineOptions options;
     options.num_blocks = 2000;
-    Harness h(options, [slower](const StepPlan& plan) {
+    Harness h(options, [slower](const model::StepPlan& plan) {
       return slower * (absl::Milliseconds(2) + plan.num_rows() * absl::Microseconds(400));
     });
     for (int i = 0; i < 4; ++i) h.Add(RequestOf(Tokens(1500, i), 2));
     int largest = 0;
     while (!h.scheduler().idle()) {
-      const StepPlan plan = h.Step();
+      const model::StepPlan plan = h.Step();
       if (h.steps() > 8) largest = std::max(largest, plan.num_rows());
     }
     EXPECT_TRUE(h.status().ok()) << h.status();
@@ -139,7 +139,7 @@ TEST(SchedulerTest, AnExecutorThatBecomesSlowerGetsSmallerChunks) {
   EngineOptions options;
   options.num_blocks = 4000;
   int slower = 1;
-  Harness h(options, [&slower](const StepPlan& plan) {
+  Harness h(options, [&slower](const model::StepPlan& plan) {
     return slower * (absl::Milliseconds(2) + plan.num_rows() * absl::Microseconds(400));
   });
   for (int i = 0; i < 4; ++i) h.Add(RequestOf(Tokens(3000, i), 2));
@@ -164,7 +164,7 @@ std::pair<absl::Duration, absl::Duration> Read(Harness& h, RequestId id) {
 
 // What steps of so many rows take.
 auto LineOf(absl::Duration fixed, absl::Duration row) {
-  return [fixed, row](const StepPlan& plan) { return fixed + plan.num_rows() * row; };
+  return [fixed, row](const model::StepPlan& plan) { return fixed + plan.num_rows() * row; };
 }
 
 // Twelve streams that only generate, 70 ms a step.
@@ -227,7 +227,8 @@ TEST(SchedulerTest, ShortStepsMayBecomeAQuarterOfTheLongest) {
 
 TEST(SchedulerTest, WhereOneRowCostsMoreThanAStepMayAStepIsOneRow) {
   EngineOptions options;
-  Harness h(options, [](const StepPlan& plan) { return plan.num_rows() * absl::Seconds(1); });
+  Harness h(options,
+            [](const model::StepPlan& plan) { return plan.num_rows() * absl::Seconds(1); });
   const RequestId a = h.Add(RequestOf(Tokens(5, 1), 3)), b = h.Add(RequestOf(Tokens(5, 2), 3));
   h.Step();  // nothing is known yet
   while (!h.scheduler().idle()) EXPECT_EQ(h.Step().num_rows(), 1);
@@ -252,7 +253,7 @@ TEST(SchedulerTest, StreamsTakeTurnsWhereAStepCannotHoldThemAll) {
   EngineOptions options;
   options.num_blocks = 1000;
   bool slow = false;
-  Harness h(options, [&slow](const StepPlan& plan) {
+  Harness h(options, [&slow](const model::StepPlan& plan) {
     return plan.num_rows() * (slow ? absl::Milliseconds(50) : absl::Milliseconds(1));
   });
   for (int i = 0; i < 8; ++i) h.Add(Endless(i));
@@ -400,13 +401,13 @@ TEST(SchedulerTest, AResultThatDoesNotFitThePlanIsRefused) {
   Harness h;
   h.Add(Endless(1));
   h.scheduler().Schedule(h.now());
-  StepResult none;
-  EXPECT_EQ(h.scheduler().Commit(StepResult(none), h.now(), absl::ZeroDuration()).code(),
+  model::StepResult none;
+  EXPECT_EQ(h.scheduler().Commit(model::StepResult(none), h.now(), absl::ZeroDuration()).code(),
             absl::StatusCode::kInternal);
-  StepResult outside = {.token_ids = {kVocab}, .scores = {{}}};
-  EXPECT_EQ(h.scheduler().Commit(StepResult(outside), h.now(), absl::ZeroDuration()).code(),
+  model::StepResult outside = {.token_ids = {kVocab}, .scores = {{}}};
+  EXPECT_EQ(h.scheduler().Commit(model::StepResult(outside), h.now(), absl::ZeroDuration()).code(),
             absl::StatusCode::kInternal);
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

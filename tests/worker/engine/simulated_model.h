@@ -12,7 +12,7 @@
 #include "services/worker/engine/request.h"
 #include "services/worker/model/executor.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // How large the requests of one schedule get.
 struct SimulatedSizes {
@@ -32,8 +32,8 @@ class SimulatedModel {
   virtual SimulatedSizes Begin(std::mt19937& rng) = 0;
   virtual int vocab_size() const = 0;  // of this schedule
   // Runs the plans of this schedule: `options` says of how many blocks and rows.
-  virtual absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(const EngineOptions& options,
-                                                                 std::mt19937& rng) = 0;
+  virtual absl::StatusOr<std::unique_ptr<model::Executor>> MakeExecutor(
+      const EngineOptions& options, std::mt19937& rng) = 0;
   // Each draft is right with about `percent`.
   virtual std::shared_ptr<Drafter> MakeDrafter(int percent, uint32_t seed) = 0;
 
@@ -41,8 +41,8 @@ class SimulatedModel {
   // min_tokens and max_tokens alone.
   virtual std::vector<int32_t> Answer(const Request& request, int index) = 0;
   // The score of the i-th token of that answer, and of prompt[i + 1] given prompt[0…i].
-  virtual TokenScore AnswerScore(const Request& request, int index, int i) = 0;
-  virtual TokenScore PromptScore(const Request& request, int i) = 0;
+  virtual model::TokenScore AnswerScore(const Request& request, int index, int i) = 0;
+  virtual model::TokenScore PromptScore(const Request& request, int i) = 0;
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // What one client sent, received and may expect.
 struct Simulation::Client {
@@ -25,7 +25,7 @@ namespace {
 
 bool SameBits(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
 
-bool Equal(const TokenScore& a, const TokenScore& b) {
+bool Equal(const model::TokenScore& a, const model::TokenScore& b) {
   return SameBits(a.logprob, b.logprob) &&
          std::ranges::equal(a.alternatives, b.alternatives, [](const auto& x, const auto& y) {
            return x.token_id == y.token_id && SameBits(x.logprob, y.logprob);
@@ -57,7 +57,7 @@ Simulation::Simulation(uint32_t seed, SimulationTally* tally, SimulatedModel* mo
   options_.expected_answer_tokens = Pick(1, 20);
   options_.target_step = absl::Milliseconds(Pick(5, 300));
   row_cost_ = absl::Microseconds(Pick(0, 20000));
-  absl::StatusOr<std::unique_ptr<Executor>> executor = model_.MakeExecutor(options_, rng_);
+  absl::StatusOr<std::unique_ptr<model::Executor>> executor = model_.MakeExecutor(options_, rng_);
   if (executor.ok()) {
     executor_ = *std::move(executor);
   } else {
@@ -202,7 +202,7 @@ void Simulation::Receive(Client& c, RequestEvent event) {
        event.progress->prompt_tokens != static_cast<int>(c.request.prompt.size()))) {
     Fail(absl::StrCat("request ", id, ": wrong progress"));
   }
-  for (const TokenScore& score : event.prompt_scores) {
+  for (const model::TokenScore& score : event.prompt_scores) {
     if (c.num_prompt_scores + 1 >= static_cast<int>(c.request.prompt.size()) ||
         !Equal(score, model_.PromptScore(c.request, c.num_prompt_scores))) {
       Fail(absl::StrCat("request ", id, ": wrong prompt score ", c.num_prompt_scores));
@@ -307,7 +307,7 @@ void Simulation::Disturb() {
 
 void Simulation::Begin() {
   const int num_before = scheduler_->num_under_way();
-  const StepPlan& plan = scheduler_->Schedule(Now());
+  const model::StepPlan& plan = scheduler_->Schedule(Now());
   if (const absl::Status status = scheduler_->CheckInvariants(); !status.ok()) {
     Fail(absl::StrCat("after Schedule: ", status.ToString()));
   }
@@ -325,7 +325,7 @@ void Simulation::Begin() {
   tally_.ahead += num_before;
   tally_.rows += plan.num_rows();
   tally_.copies += static_cast<int64_t>(plan.block_copies.size());
-  tally_.masked += std::ranges::count_if(plan.sampling, &SamplingParams::masked);
+  tally_.masked += std::ranges::count_if(plan.sampling, &model::SamplingParams::masked);
   begun_.emplace_back(clock_.Elapsed(), absl::Milliseconds(2) + plan.num_rows() * row_cost_);
   const absl::Status status =
       executor_->Start(plan, [this](std::span<uint32_t> mask) { scheduler_->FillMask(mask); });
@@ -339,7 +339,7 @@ void Simulation::Step() {
     if (scheduler_->MayGoAhead()) Begin();
   }
   if (!failure_.empty()) return;
-  absl::StatusOr<StepResult> result = executor_->Finish();
+  absl::StatusOr<model::StepResult> result = executor_->Finish();
   if (!result.ok()) return Fail(result.status().ToString());
   tally_.lost += std::ranges::count_if(result->token_ids, [](int32_t id) { return id < 0; });
   const auto [begin, takes] = begun_.front();
@@ -386,4 +386,4 @@ std::string Simulation::Run() {
   return "";
 }
 
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -15,7 +15,7 @@
 #include "tests/testing/manual_clock.h"
 #include "tests/worker/engine/simulated_model.h"
 
-namespace continuo {
+namespace continuo::engine {
 
 // What many simulations have met, to show that they meet everything.
 struct SimulationTally {
@@ -73,7 +73,7 @@ class Simulation {
   EngineMetrics metrics_;
   EngineOptions options_;
   absl::Duration row_cost_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<model::Executor> executor_;
   std::unique_ptr<Scheduler> scheduler_;
   std::vector<std::vector<int32_t>> prefixes_;
   std::map<RequestId, std::unique_ptr<Client>> clients_;
@@ -82,4 +82,4 @@ class Simulation {
   std::deque<std::pair<absl::Duration, absl::Duration>> begun_;  // when; how long it will take
 };
 
-}  // namespace continuo
+}  // namespace continuo::engine

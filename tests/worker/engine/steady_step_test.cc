@@ -27,7 +27,7 @@ void* operator new(size_t size) {
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 constexpr int kSequences = 64, kAnswer = 200;
@@ -38,11 +38,11 @@ struct Counted {
 
 // Draws the same token for every sample, and counts what the thread allocates outside of it from
 // the start of one step to that of the next, which is the engine's share, sinks included.
-class CountingExecutor : public Executor {
+class CountingExecutor : public model::Executor {
  public:
   explicit CountingExecutor(bool works_apart) : works_apart_(works_apart) {}
 
-  absl::Status Start(const StepPlan& plan, MaskFiller) override {
+  absl::Status Start(const model::StepPlan& plan, model::MaskFiller) override {
     between_ += num_allocations;
     // Only where nothing but decoding has changed since the step before. The first sequences make
     // the arrays of the plan as large as the largest step.
@@ -57,9 +57,9 @@ class CountingExecutor : public Executor {
     between_ = num_allocations = 0;
     return absl::OkStatus();
   }
-  absl::StatusOr<StepResult> Finish() override {
+  absl::StatusOr<model::StepResult> Finish() override {
     between_ += num_allocations;
-    StepResult result;
+    model::StepResult result;
     result.token_ids.assign(num_samples_.front(), 3);
     result.scores.resize(num_samples_.front());
     num_samples_.pop_front();
@@ -72,13 +72,13 @@ class CountingExecutor : public Executor {
  private:
   const bool works_apart_;
   Counted counted_;
-  std::vector<SequenceId> last_;
+  std::vector<model::SequenceId> last_;
   std::deque<size_t> num_samples_;  // of the steps under way
   int64_t between_ = 0;             // since the last step began
 };
 
 // Two equal batches, one after the other.
-Counted CountSteadySteps(const SamplingParams& sampling, bool works_apart = false) {
+Counted CountSteadySteps(const model::SamplingParams& sampling, bool works_apart = false) {
   CountingExecutor executor(works_apart);
   ManualClock clock;
   EngineMetrics metrics;
@@ -109,7 +109,7 @@ TEST(PlanBuilderTest, HasRoomForTheLargestStepFromTheStart) {
   constexpr size_t kRows = 300;
   PlanBuilder builder(16, kRows);
   for (int i = 0; i < 2; ++i) {
-    const StepPlan& plan = builder.plan();
+    const model::StepPlan& plan = builder.plan();
     for (const auto* array : {&plan.token_ids, &plan.positions, &plan.kv_slots, &plan.sample_rows,
                               &plan.sample_targets, &plan.bias_begin, &plan.seen_begin}) {
       EXPECT_GE(array->capacity(), kRows);
@@ -141,4 +141,4 @@ TEST(SteadyStepTest, NorDoStepsAhead) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 // What a step really takes in these tests, in seconds.
@@ -119,4 +119,4 @@ TEST(StepCostTest, AStepThatTakesNoTimeIsNoHarm) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -6,7 +6,7 @@
 #include <optional>
 #include <thread>
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 using ::testing::ElementsAre;
@@ -105,4 +105,4 @@ TEST(StepLogTest, WatchersComeAndGoWhileStepsAreMade) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace continuo {
+namespace continuo::engine {
 namespace {
 
 constexpr int64_t kBurst = 100, kSlack = 10;
@@ -69,4 +69,4 @@ TEST(TenantSharesTest, HoweverManyTenantsComeAndGoFewAreRemembered) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::engine

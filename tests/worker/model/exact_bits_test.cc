@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "services/worker/model/fingerprint.h"
+#include "services/worker/model/checkpoint/fingerprint.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/worker/model/model_harness.h"
-#include "tests/worker/model/plan_builder.h"
+#include "tests/worker/model/run/plan_builder.h"
 
 namespace continuo::testing {
 namespace {
@@ -107,14 +107,16 @@ std::unique_ptr<ModelHarness> Harness(const TinyModel& model, HarnessOptions opt
 
 struct Case {
   std::string family;
-  DType dtype;
-  WeightType weights = WeightType::kF32;  // quantised ones: beside the activations' type
+  kernels::DType dtype;
+  kernels::WeightType weights =
+      kernels::WeightType::kF32;  // quantised ones: beside the activations' type
   bool int8_kv = false;
 };
 
 HarnessOptions OptionsOf(const Case& c) {
-  HarnessOptions options = {.dtype = c.dtype, .kv_dtype = c.int8_kv ? DType::kI8 : c.dtype};
-  if (c.weights != WeightType::kF32) options.weights = c.weights;
+  HarnessOptions options = {.dtype = c.dtype,
+                            .kv_dtype = c.int8_kv ? kernels::DType::kI8 : c.dtype};
+  if (c.weights != kernels::WeightType::kF32) options.weights = c.weights;
   return options;
 }
 
@@ -146,22 +148,24 @@ TEST_P(ExactBitsTest, DoNotDependOnBatchChunksBlocksThreadsOrRanks) {
 
 INSTANTIATE_TEST_SUITE_P(
     Families, ExactBitsTest,
-    ::testing::Values(Case{"llama", DType::kF32}, Case{"llama", DType::kBF16},
-                      Case{"mistral", DType::kF32}, Case{"qwen2", DType::kF32},
-                      Case{"qwen3", DType::kBF16}, Case{"mixtral", DType::kF32},
-                      Case{"qwen3_moe", DType::kBF16}, Case{"gemma2", DType::kF32},
-                      Case{"gemma2", DType::kBF16}, Case{"phi3", DType::kBF16},
-                      Case{"qwen3", DType::kBF16, WeightType::kInt8},
-                      Case{"gemma2", DType::kF32, WeightType::kInt4},
-                      Case{"qwen3_moe", DType::kF32, WeightType::kInt8},
-                      Case{"phi3", DType::kBF16, WeightType::kInt4},
-                      Case{"qwen3", DType::kBF16, WeightType::kF32, true},
-                      Case{"gemma2", DType::kF32, WeightType::kF32, true},
-                      Case{"mixtral", DType::kBF16, WeightType::kInt8, true}),
+    ::testing::Values(Case{"llama", kernels::DType::kF32}, Case{"llama", kernels::DType::kBF16},
+                      Case{"mistral", kernels::DType::kF32}, Case{"qwen2", kernels::DType::kF32},
+                      Case{"qwen3", kernels::DType::kBF16}, Case{"mixtral", kernels::DType::kF32},
+                      Case{"qwen3_moe", kernels::DType::kBF16},
+                      Case{"gemma2", kernels::DType::kF32}, Case{"gemma2", kernels::DType::kBF16},
+                      Case{"phi3", kernels::DType::kBF16},
+                      Case{"qwen3", kernels::DType::kBF16, kernels::WeightType::kInt8},
+                      Case{"gemma2", kernels::DType::kF32, kernels::WeightType::kInt4},
+                      Case{"qwen3_moe", kernels::DType::kF32, kernels::WeightType::kInt8},
+                      Case{"phi3", kernels::DType::kBF16, kernels::WeightType::kInt4},
+                      Case{"qwen3", kernels::DType::kBF16, kernels::WeightType::kF32, true},
+                      Case{"gemma2", kernels::DType::kF32, kernels::WeightType::kF32, true},
+                      Case{"mixtral", kernels::DType::kBF16, kernels::WeightType::kInt8, true}),
     [](const auto& info) {
       const Case& c = info.param;
-      std::string name = c.family + (c.dtype == DType::kF32 ? "_fp32" : "_bf16");
-      if (c.weights != WeightType::kF32) name += std::string("_weights_") + NameOf(c.weights);
+      std::string name = c.family + (c.dtype == kernels::DType::kF32 ? "_fp32" : "_bf16");
+      if (c.weights != kernels::WeightType::kF32)
+        name += std::string("_weights_") + NameOf(c.weights);
       if (c.int8_kv) name += "_kv_int8";
       return name;
     });
@@ -169,15 +173,15 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Bf16Test, LogitsAreNearThoseInFp32) {
   const TinyModel model({.family = "qwen3", .dtype = "bf16"});
   const auto sequences = RandomSequences(3, 301);
-  const auto f32 = Harness(model, {.dtype = DType::kF32});
+  const auto f32 = Harness(model, {.dtype = kernels::DType::kF32});
   const std::vector<Logits> exact = Alone(*f32, sequences, 16);
   double scale = 0;
   for (const Logits& logits : exact) {
     for (const float l : logits) scale = std::max(scale, std::abs(static_cast<double>(l)));
   }
-  for (const auto& [dtype, kv_dtype] :
-       {std::pair{DType::kBF16, DType::kBF16}, std::pair{DType::kF32, DType::kBF16},
-        std::pair{DType::kBF16, DType::kF32}}) {
+  for (const auto& [dtype, kv_dtype] : {std::pair{kernels::DType::kBF16, kernels::DType::kBF16},
+                                        std::pair{kernels::DType::kF32, kernels::DType::kBF16},
+                                        std::pair{kernels::DType::kBF16, kernels::DType::kF32}}) {
     const auto bf16 = Harness(model, {.dtype = dtype, .kv_dtype = kv_dtype});
     const std::vector<Logits> rounded = Alone(*bf16, sequences, 16);
     double error = 0;
@@ -206,9 +210,9 @@ TEST(QuantisedTest, LogitsAreNearThoseInFp32) {
     for (const Logits& logits : exact) {
       for (const float l : logits) size += static_cast<double>(l) * l;
     }
-    const HarnessOptions int8 = {.weights = WeightType::kInt8};
-    const HarnessOptions int4 = {.weights = WeightType::kInt4};
-    const HarnessOptions int8_kv = {.kv_dtype = DType::kI8};
+    const HarnessOptions int8 = {.weights = kernels::WeightType::kInt8};
+    const HarnessOptions int4 = {.weights = kernels::WeightType::kInt4};
+    const HarnessOptions int8_kv = {.kv_dtype = kernels::DType::kI8};
     for (const auto& [options, bound] : {std::pair{int8, 0.03}, {int4, 0.35}, {int8_kv, 0.03}}) {
       const auto rounded = Alone(*Harness(model, options), sequences, 16);
       double error = 0;
@@ -219,7 +223,7 @@ TEST(QuantisedTest, LogitsAreNearThoseInFp32) {
         }
       }
       EXPECT_LE(std::sqrt(error / size), bound)
-          << family << " " << NameOf(options.weights.value_or(WeightType::kF32));
+          << family << " " << NameOf(options.weights.value_or(kernels::WeightType::kF32));
       EXPECT_GT(error, 0);
     }
   }
@@ -228,7 +232,7 @@ TEST(QuantisedTest, LogitsAreNearThoseInFp32) {
 // The bits of the logits of fixed models, per instruction set. Whoever changes one must raise
 // kArithmeticVersion, since workers of both builds may serve one stream.
 TEST(PinnedBitsTest, LogitsAreThoseOfTheArithmeticVersion) {
-  EXPECT_EQ(kArithmeticVersion, 3);
+  EXPECT_EQ(kernels::kArithmeticVersion, 3);
   struct Pinned {
     const char* isa;
     const char* llamas;  // and their like
@@ -246,10 +250,10 @@ TEST(PinnedBitsTest, LogitsAreThoseOfTheArithmeticVersion) {
        "20070f1f098ee247b6a1bc2aaa90af1ca4e88d0f6c7289d6f999a49732c01630"},
   };
   const auto digest = [](const std::string& isa, const std::vector<std::string>& families,
-                         std::optional<WeightType> weights = std::nullopt) {
+                         std::optional<kernels::WeightType> weights = std::nullopt) {
     std::string bytes;
     for (const std::string& family : families) {
-      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const kernels::DType dtype : {kernels::DType::kF32, kernels::DType::kBF16}) {
         const TinyModel model({.family = family,
                                .hidden_size = 72,
                                .intermediate_size = 152,
@@ -262,7 +266,7 @@ TEST(PinnedBitsTest, LogitsAreThoseOfTheArithmeticVersion) {
         }
       }
     }
-    return ToHex(DigestOf(bytes));
+    return model::ToHex(model::DigestOf(bytes));
   };
   for (const std::string& isa : UsableIsas()) {
     const auto* pinned = std::find_if(std::begin(kPinned), std::end(kPinned),
@@ -270,8 +274,8 @@ TEST(PinnedBitsTest, LogitsAreThoseOfTheArithmeticVersion) {
     ASSERT_NE(pinned, std::end(kPinned)) << "no bits are pinned for " << isa;
     EXPECT_EQ(digest(isa, {"llama", "mistral", "qwen2", "qwen3"}), pinned->llamas) << isa;
     EXPECT_EQ(digest(isa, {"mixtral", "qwen3_moe", "gemma2", "phi3"}), pinned->others) << isa;
-    EXPECT_EQ(digest(isa, {"qwen3", "mixtral"}, WeightType::kInt8) +
-                  digest(isa, {"qwen3", "mixtral"}, WeightType::kInt4),
+    EXPECT_EQ(digest(isa, {"qwen3", "mixtral"}, kernels::WeightType::kInt8) +
+                  digest(isa, {"qwen3", "mixtral"}, kernels::WeightType::kInt4),
               pinned->quantised)
         << isa;
   }

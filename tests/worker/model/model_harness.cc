@@ -10,45 +10,47 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/cpu/thread_communicator.h"
+#include "kernels/host/thread_communicator.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
-#include "services/worker/model/device_array.h"
-#include "services/worker/model/safetensors.h"
+#include "services/worker/model/checkpoint/safetensors.h"
+#include "services/worker/model/run/device_array.h"
 
 namespace continuo::testing {
 
 absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::string& dir,
                                                                  const HarnessOptions& options) {
   std::unique_ptr<ModelHarness> harness(new ModelHarness);
-  ASSIGN_OR_RETURN(harness->config_, ReadModelConfig(dir));
-  const ModelConfig& config = harness->config_;
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(dir));
-  RETURN_IF_ERROR(CheckWeights(config, checkpoint));
-  auto communicators = MakeThreadCommunicators(options.tensor_parallel);
+  ASSIGN_OR_RETURN(harness->config_, model::ReadModelConfig(dir));
+  const model::ModelConfig& config = harness->config_;
+  ASSIGN_OR_RETURN(const model::Checkpoint checkpoint, model::Checkpoint::Open(dir));
+  RETURN_IF_ERROR(model::CheckWeights(config, checkpoint));
+  auto communicators = kernels::host::MakeThreadCommunicators(options.tensor_parallel);
   for (int i = 0; i < options.tensor_parallel; ++i) {
     auto rank = std::make_unique<Rank>();
-    rank->shard = MakeShard(config, i, options.tensor_parallel);
+    rank->shard = model::MakeShard(config, i, options.tensor_parallel);
     rank->communicator = std::move(communicators[static_cast<size_t>(i)]);
-    ASSIGN_OR_RETURN(rank->backend, MakeBackend({.device = options.device,
-                                                 .num_threads = options.threads,
-                                                 .isa = options.isa}));
-    const WeightType weights = options.weights.value_or(
-        options.dtype == DType::kBF16 ? WeightType::kBF16 : WeightType::kF32);
-    ASSIGN_OR_RETURN(rank->weights,
-                     Weights::Load(config, rank->shard, checkpoint, weights, *rank->backend));
-    ASSIGN_OR_RETURN(rank->cache, KvCache::Make(*rank->backend, config.num_layers,
-                                                options.num_blocks, options.block_size,
-                                                {static_cast<int>(rank->shard.kv_heads.size()),
-                                                 config.head_dim, options.kv_dtype}));
-    ASSIGN_OR_RETURN(rank->model, MakeModel({.config = config,
-                                             .shard = rank->shard,
-                                             .weights = rank->weights->model(),
-                                             .activations = options.dtype,
-                                             .max_rows = options.max_rows,
-                                             .backend = *rank->backend,
-                                             .communicator = *rank->communicator,
-                                             .cache = *rank->cache}));
+    ASSIGN_OR_RETURN(rank->backend, kernels::MakeBackend({.device = options.device,
+                                                          .num_threads = options.threads,
+                                                          .isa = options.isa}));
+    const kernels::WeightType weights = options.weights.value_or(
+        options.dtype == kernels::DType::kBF16 ? kernels::WeightType::kBF16
+                                               : kernels::WeightType::kF32);
+    ASSIGN_OR_RETURN(rank->weights, model::Weights::Load(config, rank->shard, checkpoint, weights,
+                                                         *rank->backend));
+    ASSIGN_OR_RETURN(
+        rank->cache,
+        model::KvCache::Make(
+            *rank->backend, config.num_layers, options.num_blocks, options.block_size,
+            {static_cast<int>(rank->shard.kv_heads.size()), config.head_dim, options.kv_dtype}));
+    ASSIGN_OR_RETURN(rank->model, model::MakeModel({.config = config,
+                                                    .shard = rank->shard,
+                                                    .weights = rank->weights->model(),
+                                                    .activations = options.dtype,
+                                                    .max_rows = options.max_rows,
+                                                    .backend = *rank->backend,
+                                                    .communicator = *rank->communicator,
+                                                    .cache = *rank->cache}));
     harness->ranks_.push_back(std::move(rank));
   }
   return harness;
@@ -56,7 +58,7 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
 
 ModelHarness::~ModelHarness() = default;
 
-std::vector<float> ModelHarness::Run(const StepPlan& plan) {
+std::vector<float> ModelHarness::Run(const model::StepPlan& plan) {
   std::vector<std::vector<float>> logits(ranks_.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -70,22 +72,22 @@ std::vector<float> ModelHarness::Run(const StepPlan& plan) {
   return logits[0];
 }
 
-std::vector<float> ModelHarness::RunRank(Rank& rank, const StepPlan& plan) {
-  Backend& backend = *rank.backend;
-  DeviceArray ids(backend), positions(backend), slots(backend), tables(backend), lengths(backend),
-      begins(backend), rows(backend), copies(backend);
+std::vector<float> ModelHarness::RunRank(Rank& rank, const model::StepPlan& plan) {
+  kernels::Backend& backend = *rank.backend;
+  model::DeviceArray ids(backend), positions(backend), slots(backend), tables(backend),
+      lengths(backend), begins(backend), rows(backend), copies(backend);
   if (!plan.block_copies.empty()) {
     rank.cache->CopyBlocks(
         *copies.Upload({&plan.block_copies[0].from, 2 * plan.block_copies.size()}, 2));
   }
-  DeviceStep step;
+  model::DeviceStep step;
   step.token_ids = *ids.Upload(plan.token_ids);
   step.positions = *positions.Upload(plan.positions);
   step.kv_slots = *slots.Upload(plan.kv_slots);
   step.kv.block_tables = *tables.Upload(plan.block_tables, plan.max_blocks);
   step.kv.kv_len = *lengths.Upload(plan.kv_len);
   step.kv.query_begin = *begins.Upload(plan.query_begin);
-  step.kv.num_single = NumSingle(plan.query_begin);
+  step.kv.num_single = kernels::NumSingle(plan.query_begin);
   // Each row once, as it has to be.
   CONTINUO_CHECK(std::ranges::adjacent_find(plan.sample_rows, std::greater_equal<>()) ==
                  plan.sample_rows.end());
@@ -93,9 +95,10 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const StepPlan& plan) {
   EXPECT_TRUE(rank.model->Forward(step).ok());
   const size_t vocab = static_cast<size_t>(config_.vocab_size);
   std::vector<float> all(plan.sample_rows.size() * vocab);
-  for (size_t first = 0; first < plan.sample_rows.size(); first += kHostLogitRows) {
-    const size_t n = std::min<size_t>(kHostLogitRows, plan.sample_rows.size() - first);
-    const Tensor logits = rank.model->Logits(static_cast<int64_t>(first), static_cast<int64_t>(n));
+  for (size_t first = 0; first < plan.sample_rows.size(); first += model::kHostLogitRows) {
+    const size_t n = std::min<size_t>(model::kHostLogitRows, plan.sample_rows.size() - first);
+    const kernels::Tensor logits =
+        rank.model->Logits(static_cast<int64_t>(first), static_cast<int64_t>(n));
     backend.CopyOut(all.data() + first * vocab, logits);
     EXPECT_TRUE(backend.Synchronize().ok());
   }
@@ -105,7 +108,7 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const StepPlan& plan) {
 std::vector<std::string> UsableIsas() {
   std::vector<std::string> isas;
   for (const char* isa : {"scalar", "avx2", "avx512", "avx512_bf16", "neon"}) {
-    if (MakeBackend({.isa = isa}).ok()) isas.push_back(isa);
+    if (kernels::MakeBackend({.isa = isa}).ok()) isas.push_back(isa);
   }
   CONTINUO_CHECK(!isas.empty());
   return isas;

@@ -10,12 +10,12 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/communicator.h"
-#include "services/worker/model/config.h"
-#include "services/worker/model/kv_cache.h"
-#include "services/worker/model/model.h"
-#include "services/worker/model/shard.h"
+#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/checkpoint/shard.h"
+#include "services/worker/model/checkpoint/weights.h"
+#include "services/worker/model/network/kv_cache.h"
+#include "services/worker/model/network/model.h"
 #include "services/worker/model/step_plan.h"
-#include "services/worker/model/weights.h"
 
 namespace continuo::testing {
 
@@ -23,10 +23,10 @@ struct HarnessOptions {
   std::string device = "cpu";  // others have one rank
   std::string isa = "auto";
   int tensor_parallel = 1;
-  int threads = 1;                    // of each rank
-  DType dtype = DType::kF32;          // of activations
-  std::optional<WeightType> weights;  // where absent, as the activations
-  DType kv_dtype = DType::kF32;
+  int threads = 1;                              // of each rank
+  kernels::DType dtype = kernels::DType::kF32;  // of activations
+  std::optional<kernels::WeightType> weights;   // where absent, as the activations
+  kernels::DType kv_dtype = kernels::DType::kF32;
   int num_blocks = 64;
   int block_size = 16;
   int max_rows = 1024;
@@ -41,22 +41,22 @@ class ModelHarness {
 
   // Runs the plan, a thread for each rank, and returns rank 0's logits [num_samples * vocab]. All
   // ranks' are the same; a difference is a test failure.
-  std::vector<float> Run(const StepPlan& plan);
+  std::vector<float> Run(const model::StepPlan& plan);
 
-  const ModelConfig& config() const { return config_; }
+  const model::ModelConfig& config() const { return config_; }
 
  private:
   struct Rank {
-    Shard shard;
-    std::unique_ptr<Communicator> communicator;
-    std::unique_ptr<Backend> backend;
-    std::unique_ptr<Weights> weights;
-    std::unique_ptr<KvCache> cache;
-    std::unique_ptr<Model> model;
+    model::Shard shard;
+    std::unique_ptr<kernels::Communicator> communicator;
+    std::unique_ptr<kernels::Backend> backend;
+    std::unique_ptr<model::Weights> weights;
+    std::unique_ptr<model::KvCache> cache;
+    std::unique_ptr<model::Model> model;
   };
-  std::vector<float> RunRank(Rank& rank, const StepPlan& plan);
+  std::vector<float> RunRank(Rank& rank, const model::StepPlan& plan);
 
-  ModelConfig config_;
+  model::ModelConfig config_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 

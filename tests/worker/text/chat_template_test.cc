@@ -10,7 +10,7 @@
 #include "tests/testing/temp_folder.h"
 #include "tests/worker/text/test_files.h"
 
-namespace continuo {
+namespace continuo::text {
 namespace {
 
 using nlohmann::json;
@@ -305,4 +305,4 @@ TEST(ChatTemplateTest, SpecialTokensComeFromEitherFileAsTextOrObject) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::text

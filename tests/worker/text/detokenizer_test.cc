@@ -8,7 +8,7 @@
 #include "tests/worker/text/stop_reference.h"
 #include "tests/worker/text/test_files.h"
 
-namespace continuo {
+namespace continuo::text {
 namespace {
 
 using testing::OpenTestModel;
@@ -117,4 +117,4 @@ TEST_F(DetokenizerTest, RandomTokensGiveWhatTheReferenceGivesHoweverTheyAreGroup
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::text

@@ -7,7 +7,7 @@
 
 #include "tests/worker/text/stop_reference.h"
 
-namespace continuo {
+namespace continuo::text {
 namespace {
 
 struct Result {
@@ -129,4 +129,4 @@ TEST(StopMatcherTest, RandomTextsGiveWhatTheReferenceGives) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::text

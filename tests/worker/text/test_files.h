@@ -21,8 +21,8 @@ inline std::string ReadFile(const std::string& path) {
 }
 
 // One of the models of tests/worker/text/testdata, which make_testdata.py writes.
-inline std::unique_ptr<TextModel> OpenTestModel(const std::string& name) {
-  auto model = TextModel::Open(SourcePath("tests/worker/text/testdata/" + name));
+inline std::unique_ptr<text::TextModel> OpenTestModel(const std::string& name) {
+  auto model = text::TextModel::Open(SourcePath("tests/worker/text/testdata/" + name));
   EXPECT_TRUE(model.ok()) << model.status();
   CONTINUO_CHECK(model.ok());
   return *std::move(model);

@@ -12,7 +12,7 @@
 #include "tests/testing/temp_folder.h"
 #include "tests/worker/text/test_files.h"
 
-namespace continuo {
+namespace continuo::text {
 namespace {
 
 using ::testing::ElementsAre;
@@ -249,4 +249,4 @@ TEST(TextModelTest, ManyThreadsMayUseItAtOnce) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::text

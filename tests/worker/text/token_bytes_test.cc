@@ -7,7 +7,7 @@
 #include "services/worker/text/detokenizer.h"
 #include "tests/worker/text/test_files.h"
 
-namespace continuo {
+namespace continuo::text {
 namespace {
 
 using nlohmann::json;
@@ -124,4 +124,4 @@ TEST(TokenBytesTest, AReplacementThatWouldFillTheMemoryIsRefused) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::text

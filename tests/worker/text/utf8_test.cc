@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace continuo {
+namespace continuo::text {
 namespace {
 
 const std::string kReplacement = "\xEF\xBF\xBD";
@@ -151,4 +151,4 @@ TEST(Utf8AssemblerTest, RandomBytesInRandomPiecesGiveWhatTheReferenceGives) {
 }
 
 }  // namespace
-}  // namespace continuo
+}  // namespace continuo::text

@@ -8,19 +8,19 @@
 
 #include "cublasLt.h"
 #include "kernels/bfloat16.h"
-#include "kernels/cuda/fp8.h"
+#include "kernels/cuda/runtime/fp8.h"
 #include "tests/kernels/cuda/shim/shim_state.h"
 
-using continuo::FromBF16;
-using continuo::FromF16;
-using continuo::ToBF16;
-using continuo::ToF16;
-using continuo::testing::CountCall;
-using continuo::testing::CudaShim;
-using continuo::testing::CurrentDevice;
-using continuo::testing::ShimProduct;
-using continuo::testing::State;
-using continuo::testing::TheState;
+using continuo::kernels::FromBF16;
+using continuo::kernels::FromF16;
+using continuo::kernels::ToBF16;
+using continuo::kernels::ToF16;
+using continuo::kernels::testing::CountCall;
+using continuo::kernels::testing::CudaShim;
+using continuo::kernels::testing::CurrentDevice;
+using continuo::kernels::testing::ShimProduct;
+using continuo::kernels::testing::State;
+using continuo::kernels::testing::TheState;
 
 struct cublasLtContext {
   int device;
@@ -128,7 +128,7 @@ double ElementOf(const void* data, const Layout& layout, uint64_t row, uint64_t 
     return continuo::cuda::FromE4M3(static_cast<const uint8_t*>(data)[at]);
   }
   const uint16_t bits = static_cast<const uint16_t*>(data)[at];
-  return layout.type == CUDA_R_16F ? FromF16(bits) : FromBF16(bits);
+  return layout.type == CUDA_R_16F ? kernels::FromF16(bits) : kernels::FromBF16(bits);
 }
 
 void Multiply(const Product& product, const void* a, const Layout& la, const void* b,
@@ -149,7 +149,8 @@ void Multiply(const Product& product, const void* a, const Layout& la, const voi
         static_cast<float*>(d)[at] = static_cast<float>(sum);
       } else {
         const auto value = static_cast<float>(sum);
-        static_cast<uint16_t*>(d)[at] = ld.type == CUDA_R_16F ? ToF16(value) : ToBF16(value);
+        static_cast<uint16_t*>(d)[at] =
+            ld.type == CUDA_R_16F ? kernels::ToF16(value) : kernels::ToBF16(value);
       }
     }
   }

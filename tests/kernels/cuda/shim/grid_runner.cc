@@ -19,12 +19,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/warpgroup.h"
+#include "kernels/cuda/attention/warpgroup.h"
+#include "kernels/cuda/runtime/launch.h"
 #include "services/base/check.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
-namespace continuo::cuda {
+namespace continuo::kernels::cuda {
 
 thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -561,4 +561,4 @@ cudaError_t RunGrid(const char* name, dim3 grid, int threads, size_t shared_byte
   });
 }
 
-}  // namespace continuo::cuda
+}  // namespace continuo::kernels::cuda

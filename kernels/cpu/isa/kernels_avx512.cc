@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled with -mavx512f -mavx512bw -mavx512vl -mavx512dq and what they imply.
+
+#include <immintrin.h>
+
+#include "kernels/cpu/isa/kernel_words.h"
+
+namespace continuo::kernels::cpu {
+namespace {
+
+#include "kernels/cpu/isa/avx512_words-inl.h"
+// After the words it is made of.
+#include "kernels/cpu/isa/kernels-inl.h"
+
+}  // namespace
+
+constinit const KernelTable kAvx512Kernels = MakeTable("avx512", {nullptr, Avx2Int8, Avx2Int4});
+constinit const KernelTable kAvx512VnniKernels =
+    MakeTable("avx512", {nullptr, Avx512VnniInt8, Avx512VnniInt4});
+constinit const KernelTable kAvx512Bf16Kernels =
+    MakeTable("avx512_bf16", {Avx512Bf16, Avx512VnniInt8, Avx512VnniInt4}, Avx512AttendPairs);
+
+}  // namespace continuo::kernels::cpu

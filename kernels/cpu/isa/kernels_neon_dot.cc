@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packed int8 and int4 by sdot. Compiled with -march=armv8.2-a+dotprod.
+
+#include <arm_neon.h>
+
+#include "kernels/cpu/isa/kernel_words.h"
+
+namespace continuo::kernels::cpu {
+namespace {
+
+INLINE int32x4_t AddProducts(int32x4_t acc, int8x16_t w, int8x16_t x) {
+  return vdotq_s32(acc, w, x);
+}
+
+#include "kernels/cpu/isa/neon_panels-inl.h"
+
+}  // namespace
+
+void NeonDotInt8(const PanelBlock& block) { Panels<QuantTile<8>>(block); }
+void NeonDotInt4(const PanelBlock& block) { Panels<QuantTile<4>>(block); }
+
+}  // namespace continuo::kernels::cpu

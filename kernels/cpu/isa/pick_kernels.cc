@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/isa/pick_kernels.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
+namespace continuo::kernels::cpu {
+#if defined(__x86_64__)
+namespace {
+
+// Clang 14's __builtin_cpu_supports does not know it. Intel SDM, CPUID leaf 1: ECX bit 29.
+bool HasF16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+// CPUID leaf 7, subleaf 1: EAX bit 5.
+bool HasAvx512Bf16() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 5)) != 0;
+}
+
+}  // namespace
+#endif
+
+std::vector<const KernelTable*> AvailableKernels() {
+  std::vector<const KernelTable*> tables = {&kScalarKernels};
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
+  if (avx2) tables.push_back(&kAvx2Kernels);
+  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+    const bool vnni = __builtin_cpu_supports("avx512vnni");
+    tables.push_back(vnni ? &kAvx512VnniKernels : &kAvx512Kernels);
+    if (vnni && HasAvx512Bf16()) tables.push_back(&kAvx512Bf16Kernels);
+  }
+#elif defined(__aarch64__)
+  tables.push_back((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0 ? &kNeonDotKernels : &kNeonKernels);
+#endif
+  return tables;
+}
+
+absl::StatusOr<const KernelTable*> PickKernels(std::string_view isa) {
+  const std::vector<const KernelTable*> tables = AvailableKernels();
+  if (isa == "auto") return tables.back();
+  std::string names;
+  for (const KernelTable* table : tables) {
+    if (isa == table->name) return table;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", table->name);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("instruction set \"", std::string(isa),
+                   "\" is not available: this build and machine have ", names, " (or auto)"));
+}
+
+}  // namespace continuo::kernels::cpu

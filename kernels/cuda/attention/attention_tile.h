@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/cuda/attention/kv_layout.h"
+#include "kernels/cuda/attention/query_tile.h"
+#include "kernels/cuda/runtime/chunk.h"
+#include "kernels/cuda/runtime/divisor.h"
+#include "kernels/cuda/runtime/launch.h"
+
+// What a block does with a tile of queries and one of positions: copies to shared memory, scores,
+// weights and sums in a warp's registers. For .cu files.
+namespace continuo::kernels::cuda {
+
+inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
+inline constexpr float kLog2E = 1.44269504088896341f;
+// Elements behind each row in shared memory, so that rows are in different banks.
+inline constexpr int kPad = 8;
+
+// How a kernel is cut: a block is kQueryWarps times kKvWarps warps; each has 16 queries and, of
+// kTile positions at a time, every kKvWarps-th part. kDim: of heads, filled up with zeros. Number:
+// of queries and results, uint16_t (bf16) or Half. Element: of keys and values, Number or bytes as
+// KvLayout has them.
+template <typename Number_, typename Element_, int kDim_, int kQueryWarps_, int kKvWarps_,
+          int kTile_>
+struct Shape {
+  using Number = Number_;
+  using Element = Element_;
+  static constexpr bool kHasScales = KvLayout<Element>::kHasScales;
+  static_assert(kHasScales || std::is_same_v<Number, Element>);
+  // Of values and weights when they meet. A weight times the scale of a value that is bytes may be
+  // far below 1, where f16 loses digits and bf16 does not.
+  using ValueNumber = std::conditional_t<kHasScales, uint16_t, Number>;
+  static constexpr int kDim = kDim_, kQueryWarps = kQueryWarps_, kKvWarps = kKvWarps_,
+                       kTile = kTile_;
+  static constexpr int kQueries = 16 * kQueryWarps;
+  static constexpr int kThreads = kWarp * kQueryWarps * kKvWarps;
+  static constexpr int kStride = kDim + kPad;      // of a row of numbers in shared memory
+  static constexpr int kSlice = kTile / kKvWarps;  // positions of a warp
+  // What is computed with: keys in Number and values in ValueNumber, [2, kTile, kStride], of bytes
+  // then their scales, f32 [2, kTile].
+  static constexpr size_t kScaleBytes = kHasScales ? 2 * kTile * sizeof(float) : 0;
+  static constexpr size_t kTileBytes = 2 * kTile * kStride * sizeof(uint16_t) + kScaleBytes;
+  // What arrives: that, or bytes, [2, kTile, kDim], then their scales.
+  static constexpr size_t kStageBytes = kHasScales ? 2 * kTile * kDim + kScaleBytes : kTileBytes;
+  // Whether warps make numbers of the bytes that they compute with, each being one warp's alone,
+  // and not the block of all of them. That takes as many registers as a warp's queries.
+  static constexpr bool kIsDirect = kHasScales && kKvWarps > 1 && kDim <= 128;
+  static constexpr size_t kQueryBytes = kQueries * kStride * sizeof(uint16_t);
+  // Queries, two stages, and a tile where warps do not compute with stages.
+  static constexpr size_t kSharedBytes =
+      kQueryBytes + 2 * kStageBytes + (kHasScales && !kIsDirect ? kTileBytes : 0);
+  // Blocks that are to fit a multiprocessor at once: what 227 KiB of shared memory hold, and no
+  // more than leave a thread the registers that it needs.
+  static constexpr size_t kThatFit = (size_t{227} << 10) / (kSharedBytes + 1024);
+  static constexpr int kBlocks = kThatFit < 3 ? static_cast<int>(kThatFit) : 3;
+  // Where 16 bytes of a row lie in it. Warps that compute with stages read eight rows' at once, or
+  // four of a row and four of the next one: in other banks.
+  static CONTINUO_HOST_DEVICE constexpr int PieceOf(int row, int piece) {
+    if (!kIsDirect) return piece;
+    return piece ^ (kDim >= 128 ? (row & 1) << 2 | (row >> 1 & 3) : row >> 1 & 3);
+  }
+  // Which of a head's elements a thread of lane 4 r + q has in sums[i][j] (Accumulator) and, j
+  // being 0 or 1, in sums[i][2 + j].
+  static CONTINUO_HOST_DEVICE constexpr int ElementOf(int i, int q, int j) {
+    return kIsDirect ? i / 2 * 16 + q * 4 + j * 2 + i % 2 : i * 8 + q * 2 + j;
+  }
+  static_assert(kSlice % 16 == 0 && kDim % 16 == 0);
+  // Where the warps of a tile meet: sums, then maxima and sums of weights.
+  static_assert(kKvWarps == 1 || kKvWarps * kQueries * (kDim + 2) * sizeof(float) <= kSharedBytes);
+};
+
+// Copies of a block: its threads take neighbouring 16 bytes.
+template <typename S>
+__device__ void StartQueries(typename S::Number* shared, const typename S::Number* q,
+                             const AttentionStep& step, const QueryTile& tile) {
+  constexpr int kPieces = S::kDim / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < S::kQueries * kPieces; i += S::kThreads) {
+    const int query = i / kPieces, d = i % kPieces * 8;
+    const bool wanted = query < tile.num_pairs && d < step.head_dim;
+    const typename S::Number* from = q;
+    if (wanted) from += (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d;
+    StartCopy16(shared + query * S::kStride + d, from, wanted);
+  }
+}
+
+// Where the positions of a sequence lie, of one key-value head.
+template <typename Element>
+struct PagedRows {
+  const Element* keys;  // of the head, in block 0
+  const int32_t* table;
+  Divisor by_size;
+  uint32_t size;         // of a block, positions
+  uint32_t block_bytes;  // from a block to the next one
+  uint32_t half_bytes;   // from its keys to its values
+  int head_dim;
+
+  struct Place {
+    const unsigned char* block;  // its keys
+    uint32_t row;
+  };
+  // Of a position; block 0 where it is not `wanted`, whose table entry is not read.
+  __device__ Place PlaceOf(uint32_t position, bool wanted) const {
+    const uint32_t number = by_size.Divide(position);
+    const auto block = static_cast<uint32_t>(wanted ? table[number] : 0);
+    return {reinterpret_cast<const unsigned char*>(keys) + uint64_t{block} * block_bytes,
+            position - number * size};
+  }
+};
+template <typename Element>
+__device__ PagedRows<Element> RowsOf(const KvLayout<Element>& kv, Divisor by_size,
+                                     const int32_t* table, int kv_head) {
+  const auto half_bytes = static_cast<uint32_t>(kv.HalfBlock() * sizeof(Element));
+  return {.keys = kv.Rows(0, kv_head, 0),
+          .table = table,
+          .by_size = by_size,
+          .size = static_cast<uint32_t>(kv.block_size),
+          .block_bytes = 2 * half_bytes * static_cast<uint32_t>(kv.num_heads),
+          .half_bytes = half_bytes,
+          .head_dim = kv.head_dim};
+}
+
+// 16 bytes that lie at 4, the first `n` of them, a multiple of 4; zeros behind them, or where they
+// are not wanted.
+__device__ inline void StartWords(unsigned char* shared, const unsigned char* from, int n,
+                                  bool wanted) {
+  CONTINUO_UNROLL
+  for (int i = 0; i < 16; i += 4) {
+    const bool is_in = wanted && i < n;
+    StartCopy4(shared + i, is_in ? from + i : from, is_in);
+  }
+}
+
+// The keys and values of positions [begin, begin + kTile); zeros where nobody sees them. A thread
+// has the same piece of a row every so many rows.
+template <typename S, bool kIn16>
+__device__ void StartRows(unsigned char* stage, const PagedRows<const typename S::Element>& rows,
+                          uint32_t begin, int from, int until) {
+  constexpr int kElementBytes = static_cast<int>(sizeof(typename S::Element));
+  constexpr int kPiece = 16 / kElementBytes, kPieces = S::kDim / kPiece;
+  constexpr int kRowBytes = S::kHasScales ? S::kDim : S::kStride * 2;
+  constexpr int kAtOnce = S::kThreads / kPieces;
+  static_assert(S::kThreads % kPieces == 0 && S::kTile % kAtOnce == 0);
+  const int first = static_cast<int>(threadIdx.x) / kPieces;
+  const int piece = static_cast<int>(threadIdx.x) % kPieces;
+  const bool in_head = piece * kPiece < rows.head_dim;
+  const auto row_bytes = static_cast<uint32_t>(rows.head_dim * kElementBytes);
+  CONTINUO_UNROLL
+  for (int i = 0; i < S::kTile; i += kAtOnce) {
+    const bool wanted = in_head && first + i >= from && first + i < until;
+    const auto place = rows.PlaceOf(begin + static_cast<uint32_t>(first + i), wanted);
+    const unsigned char* const key =
+        place.block + (place.row * row_bytes + (in_head ? static_cast<uint32_t>(piece) * 16 : 0));
+    const unsigned char* const value = key + rows.half_bytes;
+    unsigned char* const key_to =
+        stage + (first + i) * kRowBytes + S::PieceOf(first + i, piece) * 16;
+    unsigned char* const value_to = key_to + S::kTile * kRowBytes;
+    if constexpr (kIn16) {
+      StartCopy16(key_to, key, wanted);
+      StartCopy16(value_to, value, wanted);
+    } else {
+      StartWords(key_to, key, rows.head_dim - piece * kPiece, wanted);
+      StartWords(value_to, value, rows.head_dim - piece * kPiece, wanted);
+    }
+  }
+}
+
+// Those and, of bytes, their scales. Rows of bytes lie at 16 bytes where heads and blocks are
+// multiples of 16 and of 4, else at 4.
+template <typename S>
+__device__ void StartTile(unsigned char* stage, const PagedRows<const typename S::Element>& rows,
+                          int64_t tile_begin, const SeenRange& seen) {
+  const auto begin = static_cast<uint32_t>(tile_begin);
+  const auto from = static_cast<int>(Max(0, seen.first - tile_begin));
+  const auto until = static_cast<int>(Min(S::kTile, seen.end - tile_begin));
+  if constexpr (!S::kHasScales) {
+    StartRows<S, true>(stage, rows, begin, from, until);
+  } else {
+    if (rows.head_dim % 16 == 0 && rows.size % 4 == 0) {
+      StartRows<S, true>(stage, rows, begin, from, until);
+    } else {
+      StartRows<S, false>(stage, rows, begin, from, until);
+    }
+    static_assert(S::kThreads == 2 * S::kTile);
+    const int thread = static_cast<int>(threadIdx.x), row = thread % S::kTile;
+    const bool wanted = row >= from && row < until;
+    const auto place = rows.PlaceOf(begin + static_cast<uint32_t>(row), wanted);
+    const unsigned char* const scale =
+        place.block + (thread < S::kTile ? 0 : rows.half_bytes) +
+        (rows.size * static_cast<uint32_t>(rows.head_dim) + place.row * 4);
+    StartCopy4(stage + 2 * S::kTile * S::kDim + thread * 4, scale, wanted);
+  }
+}
+
+// What a thread has of its warp's 16 queries. With r = lane / 4, q = lane % 4: sums[i] holds
+// elements ElementOf(i, q, 0) and (i, q, 1) of query r, then of query r + 8; the others are of
+// those queries, too.
+template <typename S>
+struct Accumulator {
+  float sums[S::kDim / 8][4] = {};
+  float max[2] = {kLowest, kLowest};  // times log2 e
+  float weight[2] = {0, 0};           // of this thread's positions, until Reduce
+  int32_t first[2], last[2];          // what is seen in this split, perhaps nothing
+
+  __device__ void Reduce() {
+    CONTINUO_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      weight[half] += ShuffleXor(weight[half], 1);
+      weight[half] += ShuffleXor(weight[half], 2);
+    }
+  }
+};
+
+// Scores of a warp's queries for its slice of a stage, [kSlice / 8] tiles of 16 × 8.
+template <typename S>
+__device__ void Score(float (&scores)[S::kSlice / 8][4], const typename S::Number* queries,
+                      const typename S::Number* keys) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  CONTINUO_UNROLL
+  for (int i = 0; i < S::kSlice / 8; ++i) {
+    CONTINUO_UNROLL
+    for (int j = 0; j < 4; ++j) scores[i][j] = 0;
+  }
+  CONTINUO_UNROLL
+  for (int d = 0; d < S::kDim; d += 16) {
+    uint32_t a[4];
+    LoadMatrices(a, queries + lane % 16 * S::kStride + d + lane / 16 * 8);
+    CONTINUO_UNROLL
+    for (int p = 0; p < S::kSlice; p += 16) {
+      uint32_t b[4];
+      LoadMatrices(b, keys + (p + lane / 16 * 8 + lane % 8) * S::kStride + d + lane / 8 % 2 * 8);
+      MultiplyAdd<typename S::Number>(scores[p / 8], a, b[0], b[1]);
+      MultiplyAdd<typename S::Number>(scores[p / 8 + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+// Scores become weights; what was summed up so far is to be multiplied by `shrink`, for the new
+// maximum, of queries r and r + 8. `begin` is the slice's first position; all_seen: every query
+// sees all of it. `scales` are those of values that are bytes, by which weights are multiplied once
+// they are summed; where a row does not see a position its weight is 0 whatever the scale, which is
+// NaN where the value was not finite. few_queries: there are none but the first 8, of the others
+// nothing is used.
+template <typename S>
+__device__ void Weigh(Accumulator<S>& acc, float (&shrink)[2], float (&scores)[S::kSlice / 8][4],
+                      const AttentionStep& step, int32_t begin, bool all_seen,
+                      [[maybe_unused]] const float* scales, bool few_queries) {
+  const int c = static_cast<int>(threadIdx.x) % 4 * 2;
+  if (step.softcap > 0) {
+    // tanh x = 1 - 2 / (1 + e^(2 x)): what it loses near 0 is far below what a cap is.
+    const float twice = 2 * kLog2E * step.scale / step.softcap;
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kSlice / 8; ++i) {
+      CONTINUO_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const float part = Reciprocal(1 + Exp2(scores[i][j] * twice));
+        scores[i][j] = fmaf(-2 * step.softcap, part, step.softcap);
+      }
+    }
+  }
+  const float unit = (step.softcap > 0 ? 1 : step.scale) * kLog2E;
+  CONTINUO_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    shrink[half] = 1;
+    if (half == 1 && few_queries) break;
+    if (!all_seen) {
+      const int32_t first = acc.first[half] - begin - c, last = acc.last[half] - begin - c;
+      CONTINUO_UNROLL
+      for (int i = 0; i < S::kSlice / 8; ++i) {
+        CONTINUO_UNROLL
+        for (int j = 0; j < 2; ++j) {
+          if (i * 8 + j < first || i * 8 + j > last) scores[i][half * 2 + j] = kLowest;
+        }
+      }
+    }
+    float max = scores[0][half * 2];
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kSlice / 8; ++i) {
+      CONTINUO_UNROLL
+      for (int j = 0; j < 2; ++j) max = fmaxf(max, scores[i][half * 2 + j]);
+    }
+    max = fmaxf(max, ShuffleXor(max, 1));
+    max = fmaxf(max, ShuffleXor(max, 2));
+    max = fmaxf(acc.max[half], max * unit);
+    const float origin = max == kLowest ? 0 : max;
+    shrink[half] = Exp2(acc.max[half] - origin);  // 0 at first
+    acc.max[half] = max;
+    float weight = 0;
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kSlice / 8; ++i) {
+      [[maybe_unused]] Chunk<float, 2> scale;
+      if constexpr (S::kHasScales) scale = LoadChunk<2>(scales + i * 8 + c);
+      CONTINUO_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        float& score = scores[i][half * 2 + j];
+        [[maybe_unused]] const bool is_seen = score != kLowest;
+        score = Exp2(fmaf(score, unit, -origin));
+        weight += score;
+        if constexpr (S::kHasScales) score = is_seen ? score * scale.at[j] : 0;
+      }
+    }
+    acc.weight[half] = acc.weight[half] * shrink[half] + weight;
+  }
+}
+template <typename S>
+__device__ void ShrinkSums(Accumulator<S>& acc, const float (&shrink)[2]) {
+  CONTINUO_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    if (!AnyLane(shrink[half] != 1)) continue;
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kDim / 8; ++i) {
+      acc.sums[i][half * 2] *= shrink[half];
+      acc.sums[i][half * 2 + 1] *= shrink[half];
+    }
+  }
+}
+
+// Weights of two tiles of 16 × 8 as the first factor of MultiplyAdd: what a thread has of them as
+// sums is what it needs of them there.
+template <typename Number>
+__device__ inline void RoundWeights(uint32_t (&a)[4], const float (&low)[4],
+                                    const float (&high)[4]) {
+  a[0] = RoundPair<Number>(low[0], low[1]);
+  a[1] = RoundPair<Number>(low[2], low[3]);
+  a[2] = RoundPair<Number>(high[0], high[1]);
+  a[3] = RoundPair<Number>(high[2], high[3]);
+}
+
+// Adds the values of the slice, times their weights.
+template <typename S>
+__device__ void AddValues(Accumulator<S>& acc, const float (&weights)[S::kSlice / 8][4],
+                          const typename S::ValueNumber* values) {
+  using Number = typename S::ValueNumber;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  CONTINUO_UNROLL
+  for (int p = 0; p < S::kSlice; p += 16) {
+    uint32_t a[4];
+    RoundWeights<Number>(a, weights[p / 8], weights[p / 8 + 1]);
+    CONTINUO_UNROLL
+    for (int d = 0; d < S::kDim; d += 16) {
+      uint32_t b[4];
+      LoadMatricesTransposed(
+          b, values + (p + lane / 8 % 2 * 8 + lane % 8) * S::kStride + d + lane / 16 * 8);
+      MultiplyAdd<Number>(acc.sums[d / 8], a, b[0], b[1]);
+      MultiplyAdd<Number>(acc.sums[d / 8 + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+}  // namespace continuo::kernels::cuda

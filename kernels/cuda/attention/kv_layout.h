@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/runtime/host_device.h"
+
+namespace continuo::kernels::cuda {
+
+// A layer of the KV cache as kernels see it (PagedKv::cache of kernels/backend.h): for each block
+// and head block_size rows of head_dim keys, then as many of values. Element is float, uint16_t
+// (bf16), Half, int8_t or uint8_t (e4m3); rows of bytes are followed by their scales, f32.
+template <typename Element>
+struct KvLayout {
+  static constexpr bool kHasScales = sizeof(Element) == 1;
+
+  Element* cache = nullptr;
+  int64_t num_blocks = 0;
+  int num_heads = 0, block_size = 0, head_dim = 0;
+
+  // Elements of a head's keys, or values, in a block, scales included.
+  CONTINUO_HOST_DEVICE int64_t HalfBlock() const {
+    const int64_t scales = kHasScales ? static_cast<int64_t>(sizeof(float)) : 0;
+    return block_size * (head_dim + scales);
+  }
+  // The keys (which = 0) or values (1) of a head in a block.
+  CONTINUO_HOST_DEVICE Element* Rows(int64_t block, int64_t head, int which) const {
+    return cache + ((block * num_heads + head) * 2 + which) * HalfBlock();
+  }
+  CONTINUO_HOST_DEVICE Element* Row(int64_t slot, int64_t head, int which) const {
+    return Rows(slot / block_size, head, which) + slot % block_size * head_dim;
+  }
+  // Where the scale of that row is.
+  CONTINUO_HOST_DEVICE Element* Scale(int64_t slot, int64_t head, int which) const {
+    return Rows(slot / block_size, head, which) + static_cast<int64_t>(block_size) * head_dim +
+           slot % block_size * static_cast<int64_t>(sizeof(float));
+  }
+};
+
+}  // namespace continuo::kernels::cuda

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attention/tile_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/cuda/attention/attention_results.h"
+#include "kernels/cuda/attention/attention_tile.h"
+#include "kernels/cuda/attention/byte_tile.h"
+#include "kernels/cuda/attention/prompt_attention.h"
+#include "kernels/cuda/runtime/launch.h"
+#include "services/base/check.h"
+
+namespace continuo::kernels::cuda {
+namespace {
+
+constexpr int64_t kFixedSplit = 1024;  // positions, where results must not depend on the step
+constexpr int kMaxSplits = 64;
+constexpr int kMergeThreads = 128;
+
+template <typename Number, typename cpu::Element>
+using Small64 = Shape<Number, cpu::Element, 64, 1, 4, 64>;
+template <typename Number, typename cpu::Element>
+using Large64 = Shape<Number, cpu::Element, 64, 4, 1, 64>;
+template <typename Number, typename cpu::Element>
+using Small128 = Shape<Number, cpu::Element, 128, 1, 4, 64>;
+template <typename Number, typename cpu::Element>
+using Large128 = Shape<Number, cpu::Element, 128, 4, 1, 64>;
+template <typename Number, typename cpu::Element>
+using Small256 = Shape<Number, cpu::Element, 256, 1, 2, 32>;
+template <typename Number, typename cpu::Element>
+using Large256 = Shape<Number, cpu::Element, 256, 2, 1, 32>;
+
+// The warps that shared out the positions meet in shared memory, in ascending order.
+template <typename S>
+__device__ void WriteMerged(const Accumulator<S>& acc, const Results<typename S::Number>& results,
+                            const AttentionStep& step, const QueryTile& tile, int query_warp,
+                            int kv_warp) {
+  auto* const sums = reinterpret_cast<float*>(SharedMemory());        // [kKvWarps, kQueries, kDim]
+  float* const weights = sums + S::kKvWarps * S::kQueries * S::kDim;  // [kKvWarps, kQueries, 2]
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  SyncBlock();  // before what was computed with is written over
+  CONTINUO_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int place = kv_warp * S::kQueries + query_warp * 16 + lane / 4 + half * 8;
+    weights[place * 2] = acc.max[half];
+    weights[place * 2 + 1] = acc.weight[half];
+    CONTINUO_UNROLL
+    for (int i = 0; i < S::kDim / 8; ++i) {
+      CONTINUO_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        sums[place * S::kDim + S::ElementOf(i, lane % 4, j)] = acc.sums[i][half * 2 + j];
+      }
+    }
+  }
+  SyncBlock();
+  const int pairs = step.head_dim / 2;
+  for (int i = static_cast<int>(threadIdx.x); i < tile.num_pairs * pairs; i += S::kThreads) {
+    const int query = i / pairs, d = i % pairs * 2;
+    float max = kLowest;
+    for (int w = 0; w < S::kKvWarps; ++w) {
+      max = fmaxf(max, weights[(w * S::kQueries + query) * 2]);
+    }
+    float a = 0, b = 0, weight = 0;
+    for (int w = 0; w < S::kKvWarps; ++w) {
+      const int place = w * S::kQueries + query;
+      if (weights[place * 2 + 1] == 0) continue;  // it saw nothing
+      const float factor = Exp2(weights[place * 2] - max);
+      weight += weights[place * 2 + 1] * factor;
+      a += sums[place * S::kDim + d] * factor;
+      b += sums[place * S::kDim + d + 1] * factor;
+    }
+    if (d == 0) results.Weight(query, max, weight);
+    results.Sums(step, tile, query, d, a, b, weight);
+  }
+}
+
+// The tile of a block, of a key-value head.
+__device__ inline QueryTile TileOf(const AttentionStep& step, int kv_head, int tile_size,
+                                   bool small_tiles, int64_t first_tile) {
+  const int64_t number = first_tile + blockIdx.x;
+  return small_tiles ? TileOfRow(step, kv_head, static_cast<int>(number))
+                     : FindTile(step, kv_head, tile_size, number);
+}
+
+// Block (x, y, z): tile first_tile + x of key-value head y, split z. Many queries are bound by the
+// products, few by reading keys and values, of which the next kTile arrive while the last are
+// computed with. Bytes become numbers of 16 bits where a warp multiplies them or, for many queries,
+// in between, in a tile of its own, so a stage can be filled as soon as all warps have passed that.
+template <typename S>
+__global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
+    TileAttentionKernel(typename S::Number* out, const typename S::Number* q,
+                        KvLayout<const typename S::Element> kv, Divisor by_block_size,
+                        AttentionStep step, TileAttentionPlan plan, int64_t first_tile,
+                        float* split_sums, float* split_weights) {
+  BeginGrid();
+  using Number = typename S::Number;
+  auto* const queries = reinterpret_cast<Number*>(SharedMemory());
+  unsigned char* const stages = SharedMemory() + S::kQueryBytes;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int query_warp = warp % S::kQueryWarps, kv_warp = warp / S::kQueryWarps;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int kv_head = static_cast<int>(blockIdx.y), split = static_cast<int>(blockIdx.z);
+  const QueryTile tile = TileOf(step, kv_head, S::kQueries, plan.small_tiles, first_tile);
+  if (tile.num_pairs == 0) return;
+  const SeenRange seen = SeenBy(step, tile, S::kTile, split, plan.num_splits, plan.split_tokens);
+  const Results<Number> results = {
+      out, split_sums, split_weights,
+      ((int64_t{blockIdx.x} * step.num_kv_heads + kv_head) * plan.num_splits + split) *
+          plan.places};
+  if (seen.begin >= seen.end) {
+    for (int i = static_cast<int>(threadIdx.x); i < tile.num_pairs; i += S::kThreads) {
+      results.Weight(i, kLowest, 0);
+    }
+    return;
+  }
+
+  Accumulator<S> acc;
+  CONTINUO_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int query = query_warp * 16 + lane / 4 + half * 8;
+    const int64_t position = query < tile.num_pairs ? tile.Position(query) : -1;
+    acc.first[half] = static_cast<int32_t>(Max(seen.begin, FirstSeen(position, step.window)));
+    acc.last[half] = static_cast<int32_t>(Min(seen.end - 1, position));
+  }
+  // What all of the tile's queries see.
+  const auto all_first = static_cast<int32_t>(
+      Max(seen.begin, FirstSeen(tile.Position(tile.num_pairs - 1), step.window)));
+  const auto all_end = static_cast<int32_t>(Min(seen.end, tile.Position(0) + 1));
+  const bool few_queries = S::kQueries == 16 && tile.num_pairs <= 8;
+  const auto rows =
+      RowsOf(kv, by_block_size, step.block_tables + tile.seq * step.max_blocks, kv_head);
+  StartQueries<S>(queries, q, step, tile);
+  EndCopies();
+  StartTile<S>(stages, rows, seen.begin, seen);
+  EndCopies();
+  if constexpr (S::kIsDirect) {
+    AwaitCopies<1>();
+    SyncBlock();
+  }
+  const std::conditional_t<S::kIsDirect, QueryPairs<S>, const Number*> warp_queries(
+      queries + query_warp * 16 * S::kStride);
+  const int first = kv_warp * S::kSlice;  // of the tile's positions
+  int stage = 0;
+  for (int64_t begin = seen.begin; begin < seen.end; begin += S::kTile, stage ^= 1) {
+    if (begin + S::kTile < seen.end) {
+      StartTile<S>(stages + (stage ^ 1) * S::kStageBytes, rows, begin + S::kTile, seen);
+    }
+    EndCopies();
+    AwaitCopies<1>();
+    SyncBlock();
+    const unsigned char* elements = stages + stage * S::kStageBytes;
+    const auto slice = static_cast<int32_t>(begin) + first;
+    const bool all_seen = slice >= all_first && slice + S::kSlice <= all_end;
+    float scores[S::kSlice / 8][4], shrink[2];
+    if constexpr (S::kIsDirect) {
+      const auto* const scales =
+          reinterpret_cast<const float*>(elements + 2 * S::kTile * S::kDim) + first;
+      ScoreBytes<S>(scores, warp_queries, elements, first);
+      ScaleScores<S>(scores, scales);
+      Weigh<S>(acc, shrink, scores, step, slice, all_seen, scales + S::kTile, few_queries);
+      ShrinkSums<S>(acc, shrink);
+      AddByteValues<S>(acc, scores, elements + S::kTile * S::kDim, first);
+    } else {
+      if constexpr (S::kHasScales) {
+        unsigned char* const widened = stages + 2 * S::kStageBytes;
+        WidenTile<S>(widened, elements);
+        SyncBlock();
+        elements = widened;
+      }
+      const auto* const keys = reinterpret_cast<const Number*>(elements) + first * S::kStride;
+      const auto* const values =
+          reinterpret_cast<const typename S::ValueNumber*>(keys + S::kTile * S::kStride);
+      // Behind them; of bytes alone.
+      const float* const scales = reinterpret_cast<const float*>(
+          elements + S::kTileBytes - S::kScaleBytes + first * sizeof(float));
+      Score<S>(scores, warp_queries, keys);
+      if constexpr (S::kHasScales) ScaleScores<S>(scores, scales);
+      Weigh<S>(acc, shrink, scores, step, slice, all_seen, scales + S::kTile, few_queries);
+      ShrinkSums<S>(acc, shrink);
+      AddValues<S>(acc, scores, values);
+    }
+    // Before the stage is filled again, unless all warps have passed it.
+    if constexpr (!S::kHasScales || S::kIsDirect) SyncBlock();
+  }
+  acc.Reduce();
+  if constexpr (S::kKvWarps == 1) {
+    WriteWarp(acc, results, step, tile, query_warp * 16);
+  } else {
+    WriteMerged(acc, results, step, tile, query_warp, kv_warp);
+  }
+}
+
+// Block (x, y, z): the splits of query z of tile first_tile + x of key-value head y meet; what each
+// counts is in shared memory, [num_splits]. Bound by reading their sums.
+template <typename Number>
+__global__ void CONTINUO_BLOCK_OF(kMergeThreads)
+    MergeSplitsKernel(Number* out, AttentionStep step, TileAttentionPlan plan, int64_t first_tile,
+                      const float* split_sums, const float* split_weights) {
+  BeginGrid();
+  const int kv_head = static_cast<int>(blockIdx.y), query = static_cast<int>(blockIdx.z);
+  const int num_splits = plan.num_splits, places = plan.places;
+  const int thread = static_cast<int>(threadIdx.x);
+  const QueryTile tile = TileOf(step, kv_head, plan.tile_size, plan.small_tiles, first_tile);
+  if (query >= tile.num_pairs) return;
+  const int64_t first =
+      (int64_t{blockIdx.x} * step.num_kv_heads + kv_head) * num_splits * places + query;
+  auto* const factors = reinterpret_cast<float*>(SharedMemory());
+  for (int split = thread; split < num_splits; split += kMergeThreads) {
+    factors[split] = split_weights[(first + int64_t{split} * places) * 2];
+  }
+  SyncBlock();
+  float max = kLowest;
+  for (int split = 0; split < num_splits; ++split) max = fmaxf(max, factors[split]);
+  SyncBlock();
+  for (int split = thread; split < num_splits; split += kMergeThreads) {
+    // Of a split that saw nothing the sums were not written.
+    const bool is_there = split_weights[(first + int64_t{split} * places) * 2 + 1] != 0;
+    factors[split] = is_there ? Exp2(factors[split] - max) : 0;
+  }
+  SyncBlock();
+  float weight = 0;
+  for (int split = 0; split < num_splits; ++split) {
+    weight = fmaf(split_weights[(first + int64_t{split} * places) * 2 + 1], factors[split], weight);
+  }
+  const int64_t row = tile.Row(query) * step.num_heads + tile.Head(query);
+  for (int d = thread; d < step.head_dim; d += kMergeThreads) {
+    float sum = 0;
+    CONTINUO_UNROLL_BY(8)
+    for (int split = 0; split < num_splits; ++split) {
+      const float factor = factors[split];
+      const float* const from = split_sums + (first + int64_t{split} * places) * step.head_dim + d;
+      sum = fmaf(factor != 0 ? *from : 0, factor, sum);
+    }
+    Store(out + row * step.head_dim + d, sum / weight);
+  }
+}
+
+int TileSize(int head_dim, bool small) {
+  using T = uint16_t;  // any
+  return small            ? Small128<T, T>::kQueries
+         : head_dim > 128 ? Large256<T, T>::kQueries
+                          : Large128<T, T>::kQueries;
+}
+
+int MaxHeads(const AttentionStep& step) {
+  int heads = 0;
+  for (int i = 0; i < step.num_kv_heads; ++i) heads = std::max(heads, HeadsOf(step, i).size());
+  return heads;
+}
+
+int64_t TilesOf(const AttentionStep& step, bool small_tiles, int tile_size) {
+  return small_tiles ? step.num_seqs
+                     : NumTiles(step.rows, step.num_seqs, MaxHeads(step), tile_size);
+}
+
+// launch_tiles(sums, weights, first, n) launches a kernel for n tiles from the first on.
+template <typename Number, typename Tiles>
+cudaError_t RunTiles(Number* out, const AttentionStep& step, const TileAttentionPlan& plan,
+                     float* scratch, cudaStream_t stream, const Tiles& launch_tiles) {
+  const auto heads = static_cast<unsigned>(step.num_kv_heads);
+  const auto splits = static_cast<unsigned>(plan.num_splits);
+  const int64_t num_tiles = TilesOf(step, plan.small_tiles, plan.tile_size);
+  for (int64_t first = 0; first < num_tiles; first += plan.tiles_per_launch) {
+    const auto tiles = static_cast<unsigned>(std::min(plan.tiles_per_launch, num_tiles - first));
+    const int64_t places = int64_t{tiles} * heads * splits * plan.places;
+    float* const sums = splits == 1 ? nullptr : scratch + places * 2;
+    if (const cudaError_t error = launch_tiles(sums, scratch, first, tiles); error != cudaSuccess) {
+      return error;
+    }
+    if (splits == 1) continue;
+    const cudaError_t merged =
+        Launch("MergeSplits", MergeSplitsKernel<Number>,
+               dim3(tiles, heads, static_cast<unsigned>(plan.places)), kMergeThreads,
+               splits * sizeof(float), stream, out, step, plan, first, sums, scratch);
+    if (merged != cudaSuccess) return merged;
+  }
+  return cudaSuccess;
+}
+
+template <typename S>
+cudaError_t Run(typename S::Number* out, const typename S::Number* q,
+                const KvLayout<const typename S::Element>& kv, const AttentionStep& step,
+                const TileAttentionPlan& plan, float* scratch, cudaStream_t stream) {
+  CONTINUO_CHECK(plan.tile_size == S::kQueries);
+  return RunTiles(out, step, plan, scratch, stream,
+                  [&](float* sums, float* weights, int64_t first, unsigned tiles) {
+                    return Launch("TileAttention", TileAttentionKernel<S>,
+                                  dim3(tiles, static_cast<unsigned>(step.num_kv_heads),
+                                       static_cast<unsigned>(plan.num_splits)),
+                                  S::kThreads, S::kSharedBytes, stream, out, q, kv,
+                                  Divisor::Of(static_cast<uint32_t>(kv.block_size)), step, plan,
+                                  first, sums, weights);
+                  });
+}
+
+int64_t BytesPerTile(int num_kv_heads, int head_dim, int places, int64_t num_splits) {
+  return num_kv_heads * num_splits * places * (head_dim + 2) * int64_t{sizeof(float)};
+}
+
+int64_t FixedSplits(int64_t max_kv_len) {
+  return std::max<int64_t>(1, (max_kv_len + kFixedSplit - 1) / kFixedSplit);
+}
+
+}  // namespace
+
+size_t MinTileAttentionScratch(int num_kv_heads, int head_dim, int64_t max_kv_len) {
+  return static_cast<size_t>(
+      BytesPerTile(num_kv_heads, head_dim, TileSize(head_dim, false), FixedSplits(max_kv_len)));
+}
+
+bool FitsSmallTiles(const AttentionStep& step) {
+  return MaxHeads(step) <= TileSize(step.head_dim, true);
+}
+
+TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_len,
+                                    int num_multiprocessors, size_t scratch_bytes, bool single,
+                                    bool deterministic, bool warpgroups) {
+  TileAttentionPlan plan;
+  plan.small_tiles = single && !deterministic;
+  plan.warpgroups = warpgroups && !plan.small_tiles && !deterministic;
+  plan.tile_size = plan.warpgroups ? kPromptQueries : TileSize(step.head_dim, plan.small_tiles);
+  plan.places = plan.small_tiles ? MaxHeads(step) : plan.tile_size;
+  const int64_t num_tiles = TilesOf(step, plan.small_tiles, plan.tile_size);
+  if (deterministic) {
+    plan.split_tokens = kFixedSplit;
+    plan.num_splits = static_cast<int>(FixedSplits(max_kv_len));
+  } else {
+    // As many blocks as the device takes at once, where that makes no split shorter than what it
+    // costs; and twice as many where splits are still long, so that few are left for the end.
+    const int64_t at_once = plan.warpgroups ? 1 : 3;
+    constexpr int64_t kWorthIt = 128, kLong = 512;
+    const int64_t all = at_once * num_multiprocessors;
+    const int64_t blocks = std::max<int64_t>(1, num_tiles * step.num_kv_heads);
+    const auto wanted = [&](int64_t total, int64_t tokens) {
+      return std::min((total + blocks - 1) / blocks, max_kv_len / tokens);
+    };
+    int64_t splits = std::max(wanted(all, kWorthIt), wanted(2 * all, kLong));
+    // Sequences that are much longer than the others would be alone in the end: splits have a
+    // length then, by which the others have few that are not empty.
+    // Of tiles of twice as many queries these fit where the splits of `deterministic` do.
+    constexpr int64_t kLongest = 4096, kMostLongest = 16;
+    static_assert(kLongest >= 4 * kFixedSplit && kPromptQueries <= 128);
+    const int64_t of_longest = std::min((max_kv_len + kLongest - 1) / kLongest, kMostLongest);
+    if (splits < of_longest) {
+      constexpr int64_t kUnit = 128;  // a multiple of every tile's positions
+      splits = of_longest;
+      plan.split_tokens = ((max_kv_len + splits - 1) / splits + kUnit - 1) / kUnit * kUnit;
+    }
+    const int64_t that_fit = static_cast<int64_t>(scratch_bytes) /
+                             BytesPerTile(step.num_kv_heads, step.head_dim, plan.places, 1);
+    if (plan.split_tokens == 0) splits = std::min(splits, that_fit);
+    plan.num_splits = static_cast<int>(std::clamp<int64_t>(splits, 1, kMaxSplits));
+  }
+  plan.tiles_per_launch = num_tiles;
+  if (plan.num_splits > 1) {
+    const int64_t bytes =
+        BytesPerTile(step.num_kv_heads, step.head_dim, plan.places, plan.num_splits);
+    CONTINUO_CHECK(bytes <= static_cast<int64_t>(scratch_bytes));
+    plan.tiles_per_launch =
+        std::clamp<int64_t>(static_cast<int64_t>(scratch_bytes) / bytes, 1, num_tiles);
+  }
+  return plan;
+}
+
+template <typename Number, typename cpu::Element>
+cudaError_t TileAttention(Number* out, const Number* q, const KvLayout<const cpu::Element>& kv,
+                          const AttentionStep& step, const TileAttentionPlan& plan, float* scratch,
+                          cudaStream_t stream) {
+  if (step.rows == 0 || step.num_heads == 0 || step.num_kv_heads == 0) return cudaSuccess;
+  if constexpr (std::is_same_v<Number, cpu::Element>) {
+    if (plan.warpgroups) {
+      return RunTiles(out, step, plan, scratch, stream,
+                      [&](float* sums, float* weights, int64_t first, unsigned tiles) {
+                        return PromptAttention(out, q, kv, step, plan, first, tiles, sums, weights,
+                                               stream);
+                      });
+    }
+  }
+  CONTINUO_CHECK(!plan.warpgroups);
+  const bool small = plan.small_tiles;
+  const auto run =
+      step.head_dim <= 64
+          ? (small ? Run<Small64<Number, cpu::Element>> : Run<Large64<Number, cpu::Element>>)
+      : step.head_dim <= 128
+          ? (small ? Run<Small128<Number, cpu::Element>> : Run<Large128<Number, cpu::Element>>)
+          : (small ? Run<Small256<Number, cpu::Element>> : Run<Large256<Number, cpu::Element>>);
+  return run(out, q, kv, step, plan, scratch, stream);
+}
+
+#define INSTANTIATE(Number, Element)                                                              \
+  template cudaError_t TileAttention(Number*, const Number*, const KvLayout<const cpu::Element>&, \
+                                     const AttentionStep&, const TileAttentionPlan&, float*,      \
+                                     cudaStream_t)
+INSTANTIATE(uint16_t, uint16_t);
+INSTANTIATE(uint16_t, int8_t);
+INSTANTIATE(uint16_t, uint8_t);
+INSTANTIATE(Half, Half);
+INSTANTIATE(Half, int8_t);
+INSTANTIATE(Half, uint8_t);
+#undef INSTANTIATE
+
+}  // namespace continuo::kernels::cuda

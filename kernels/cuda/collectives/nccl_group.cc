@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/collectives/nccl_group.h"
+
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/check.h"
+
+namespace continuo::kernels::cuda {
+namespace {
+
+// Of a rank that waits for the others: they are soon there, or one of them loads or allocates.
+constexpr int kQuickLooks = 2000;
+constexpr absl::Duration kLookPeriod = absl::Microseconds(100);
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<NcclGroup>> NcclGroup::Make(int size, NcclOptions options) {
+  CONTINUO_CHECK(size == 1 || size == 2 || size == 4 || size == 8);
+  CONTINUO_CHECK(options.clock != nullptr && options.on_stuck != nullptr);
+  ncclUniqueId id;
+  if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess) {
+    return absl::InternalError(absl::StrCat("ncclGetUniqueId: ", ncclGetErrorString(result), " (",
+                                            ncclGetLastError(nullptr), ")"));
+  }
+  return std::shared_ptr<NcclGroup>(new NcclGroup(size, std::move(options), id));
+}
+
+void NcclGroup::Fail(const absl::Status& failure) {
+  CONTINUO_CHECK(!failure.ok());
+  {
+    const std::lock_guard lock(mutex_);
+    failure_.Update(failure);  // only where it is OK
+    has_failed_ = true;
+  }
+  changed_.notify_all();
+}
+
+absl::Status NcclGroup::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+absl::Status NcclGroup::Meet(absl::Duration limit) {
+  const int64_t all = (num_met_++ / size_ + 1) * size_;
+  const absl::Duration start = Elapsed();
+  for (int look = 0;; ++look) {
+    const absl::Duration waited = look < kQuickLooks ? absl::ZeroDuration() : Elapsed() - start;
+    if (num_met_ >= all) return absl::OkStatus();
+    if (has_failed_) return failure();
+    if (look < kQuickLooks) {
+      std::this_thread::yield();
+      continue;
+    }
+    if (waited > limit) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("the ", size_, " ranks have not met within ", absl::FormatDuration(limit)));
+    }
+    Pause(kLookPeriod);
+  }
+}
+
+void NcclGroup::Pause(absl::Duration period) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, absl::ToChronoMicroseconds(period));
+}
+
+}  // namespace continuo::kernels::cuda

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/faults/xid_watch.h"
+
+#include <algorithm>
+#include <charconv>
+#include <condition_variable>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/cuda/faults/nvml_library.h"
+#include "kernels/cuda/faults/xid_log.h"
+#include "services/base/check.h"
+#include "services/base/status_macros.h"
+
+namespace continuo::kernels::cuda {
+namespace {
+
+// NVML returns by then from one turn of all sets, so that the thread can end.
+constexpr unsigned kWaitMilliseconds = 100;
+// Errors in a row after which NVML is asked no more of a device; a second of them at least.
+constexpr int kMaxErrors = 100;
+// Of nvmlEventData_t: no GPU instance.
+constexpr unsigned kNoInstance = 0xffffffff;
+
+Xid::Loss LossOf(nvmlReturn_t result) {
+  if (result == NVML_ERROR_GPU_IS_LOST) return Xid::Loss::kLost;
+  if (result == NVML_ERROR_RESET_REQUIRED) return Xid::Loss::kResetRequired;
+  return Xid::Loss::kNone;
+}
+
+// The indices of "cuda:0" and "cuda:0,1" in a text.
+std::vector<int> DevicesIn(std::string_view text) {
+  constexpr std::string_view kPrefix = "cuda:";
+  std::vector<int> devices;
+  for (size_t at = text.find(kPrefix); at != text.npos; at = text.find(kPrefix)) {
+    text.remove_prefix(at + kPrefix.size());
+    while (true) {
+      int index = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+      if (error != std::errc()) break;
+      devices.push_back(index);
+      text.remove_prefix(static_cast<size_t>(end - text.data()));
+      if (!text.starts_with(',')) break;
+      text.remove_prefix(1);
+    }
+  }
+  return devices;
+}
+
+}  // namespace
+
+struct XidWatch::State {
+  // A device with a set of events of its own: what fails of one says nothing of the others.
+  struct Listened {
+    int device = 0;
+    std::string name;  // for notes
+    nvmlDevice_t handle = nullptr;
+    nvmlEventSet_t set = nullptr;
+    nvmlReturn_t last = NVML_SUCCESS;  // that its set answered
+    int num_errors = 0;                // in a row
+  };
+
+  State(std::vector<Device> devices_, XidWatchOptions options_)
+      : devices(std::move(devices_)), options(std::move(options_)) {}
+
+  // The thread.
+  void Run();
+  absl::Status Watch(const NvmlLibrary& nvml);
+  absl::Status Register(const NvmlLibrary& nvml);
+  absl::StatusOr<Listened> ListenTo(const NvmlLibrary& nvml, const Device& device);
+  void NoteMig(const NvmlLibrary& nvml);
+  absl::Status Listen(const NvmlLibrary& nvml);
+  bool Ask(const NvmlLibrary& nvml, Listened& from, unsigned milliseconds);
+  void Take(const Listened& from, const nvmlEventData_t& event);
+  void Add(Xid xid);
+  void Note(DeviceNote::Kind kind, const std::string& text);
+  bool Pause();  // false: the thread is to end
+
+  const std::vector<Device> devices;
+  const XidWatchOptions options;
+  std::vector<Listened> listened;  // of the thread alone
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  // Guarded by mutex:
+  bool started = false;  // `watched` is known
+  std::vector<int> watched;
+  bool hears = true;  // Xids may come
+  bool stopping = false;
+  bool ended = false;
+  XidLog xids;
+};
+
+void XidWatch::State::Run() {
+  absl::StatusOr<std::unique_ptr<NvmlLibrary>> nvml = NvmlLibrary::Open(options.library);
+  const absl::Status status = nvml.ok() ? Watch(**nvml) : nvml.status();
+  if (!status.ok()) Note(DeviceNote::Kind::kUnheard, std::string(status.message()));
+  {
+    const std::lock_guard lock(mutex);
+    started = true;
+    hears = false;
+  }
+  changed.notify_all();
+  if (nvml.ok()) nvml->reset();
+  const std::lock_guard lock(mutex);
+  ended = true;
+  changed.notify_all();
+}
+
+absl::Status XidWatch::State::Watch(const NvmlLibrary& nvml) {
+  RETURN_IF_ERROR(nvml.Check(nvml.Init(), "nvmlInit_v2"));
+  absl::Status status = Register(nvml);
+  if (status.ok()) {
+    NoteMig(nvml);
+    {
+      const std::lock_guard lock(mutex);
+      for (const Listened& l : listened) watched.push_back(l.device);
+      started = true;
+    }
+    changed.notify_all();
+    status = Listen(nvml);
+  }
+  for (const Listened& l : listened) (void)nvml.EventSetFree(l.set);
+  (void)nvml.Shutdown();
+  return status;
+}
+
+// OK where at least one device is listened to; the others are noted.
+absl::Status XidWatch::State::Register(const NvmlLibrary& nvml) {
+  std::vector<std::string> refusals;
+  for (const Device& device : devices) {
+    absl::StatusOr<Listened> l = ListenTo(nvml, device);
+    if (l.ok()) {
+      listened.push_back(*std::move(l));
+    } else {
+      refusals.emplace_back(l.status().message());
+    }
+  }
+  const std::string all = absl::StrJoin(refusals, "; ");
+  if (listened.empty()) return absl::InternalError(all);
+  if (!refusals.empty()) Note(DeviceNote::Kind::kPartUnheard, all);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<XidWatch::State::Listened> XidWatch::State::ListenTo(const NvmlLibrary& nvml,
+                                                                    const Device& device) {
+  Listened l{.device = device.index,
+             .name = absl::StrCat("cuda:", device.index, " at ", device.pci_bus_id)};
+  const auto check = [&](nvmlReturn_t result, const char* function) {
+    return nvml.Check(result, absl::StrCat(function, " of ", l.name).c_str());
+  };
+  RETURN_IF_ERROR(check(nvml.DeviceGetHandleByPciBusId(device.pci_bus_id.c_str(), &l.handle),
+                        "nvmlDeviceGetHandleByPciBusId_v2"));
+  RETURN_IF_ERROR(check(nvml.EventSetCreate(&l.set), "nvmlEventSetCreate"));
+  const absl::Status status =
+      check(nvml.DeviceRegisterEvents(l.handle, nvmlEventTypeXidCriticalError, l.set),
+            "nvmlDeviceRegisterEvents");
+  if (status.ok()) return l;
+  (void)nvml.EventSetFree(l.set);
+  return status;
+}
+
+void XidWatch::State::NoteMig(const NvmlLibrary& nvml) {
+  if (nvml.DeviceGetMigMode == nullptr) return;
+  std::vector<std::string> names;
+  for (const Listened& l : listened) {
+    unsigned mode = NVML_DEVICE_MIG_DISABLE, pending = 0;
+    const nvmlReturn_t result = nvml.DeviceGetMigMode(l.handle, &mode, &pending);
+    if (result == NVML_SUCCESS && mode == NVML_DEVICE_MIG_ENABLE) names.push_back(l.name);
+  }
+  if (names.empty()) return;
+  Note(DeviceNote::Kind::kPartUnheard,
+       absl::StrCat("events of MIG instances need privileges: MIG is on for ",
+                    absl::StrJoin(names, ", ")));
+}
+
+// Until the thread is to end, or with what the last devices failed by.
+absl::Status XidWatch::State::Listen(const NvmlLibrary& nvml) {
+  bool has_more = false;
+  while (Pause()) {
+    // All sets within kWaitMilliseconds; no wait while one of them has events.
+    const auto num_sets = static_cast<unsigned>(listened.size());
+    const unsigned milliseconds = has_more ? 0 : std::max(1u, kWaitMilliseconds / num_sets);
+    has_more = false;
+    for (Listened& l : listened) has_more |= Ask(nvml, l, milliseconds);
+
+    std::vector<std::string> failures;
+    std::erase_if(listened, [&](const Listened& l) {
+      if (l.num_errors < kMaxErrors) return false;
+      const std::string call = absl::StrCat("nvmlEventSetWait_v2 of ", l.name);
+      failures.emplace_back(nvml.Check(l.last, call.c_str()).message());
+      (void)nvml.EventSetFree(l.set);
+      return true;
+    });
+    const std::string all = absl::StrJoin(failures, "; ");
+    if (listened.empty()) return absl::InternalError(all);
+    if (!failures.empty()) Note(DeviceNote::Kind::kPartUnheard, all);
+  }
+  return absl::OkStatus();
+}
+
+// Whether there was an event; there may be more.
+bool XidWatch::State::Ask(const NvmlLibrary& nvml, Listened& from, unsigned milliseconds) {
+  nvmlEventData_t event{};
+  const nvmlReturn_t result = nvml.EventSetWait(from.set, &event, milliseconds);
+  if (result == NVML_SUCCESS) Take(from, event);
+  // A loss is a fault by itself, and the set goes on saying so. Its Xid may still be on its way.
+  const Xid::Loss loss = LossOf(result);
+  if (loss != Xid::Loss::kNone && result != from.last) Add({.device = from.device, .loss = loss});
+  from.last = result;
+  const bool failed = result != NVML_SUCCESS && result != NVML_ERROR_TIMEOUT;
+  from.num_errors = failed ? from.num_errors + 1 : 0;
+  return result == NVML_SUCCESS;
+}
+
+void XidWatch::State::Take(const Listened& from, const nvmlEventData_t& event) {
+  if ((event.eventType & nvmlEventTypeXidCriticalError) == 0 || event.device != from.handle) return;
+  Xid xid{.device = from.device, .number = event.eventData};
+  if (event.gpuInstanceId != kNoInstance) xid.gpu_instance = event.gpuInstanceId;
+  Add(xid);
+}
+
+void XidWatch::State::Add(Xid xid) {
+  bool log = false;
+  {
+    const std::lock_guard lock(mutex);
+    if (stopping) return;
+    xid.at = options.clock->Elapsed();
+    log = xids.Add(xid);
+  }
+  changed.notify_all();
+  if (log) Note(DeviceNote::Kind::kFault, ToString(xid));
+}
+
+void XidWatch::State::Note(DeviceNote::Kind kind, const std::string& text) {
+  {
+    const std::lock_guard lock(mutex);
+    if (stopping) return;
+  }
+  if (options.on_note != nullptr) options.on_note({.kind = kind, .text = text});
+}
+
+bool XidWatch::State::Pause() {
+  std::unique_lock lock(mutex);
+  changed.wait_for(lock, absl::ToChronoMicroseconds(options.pause), [this] { return stopping; });
+  return !stopping;
+}
+
+XidWatch::XidWatch(std::vector<Device> devices, XidWatchOptions options)
+    : state_(std::make_shared<State>(std::move(devices), std::move(options))) {
+  CONTINUO_CHECK(state_->options.clock != nullptr && !state_->devices.empty());
+  thread_ = std::thread([state = state_] { state->Run(); });
+}
+
+XidWatch::~XidWatch() {
+  bool ended = false;
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->stopping = true;
+    state_->changed.notify_all();
+    ended = state_->changed.wait_for(lock, absl::ToChronoMicroseconds(state_->options.end_limit),
+                                     [this] { return state_->ended; });
+  }
+  ended ? thread_.join() : thread_.detach();
+}
+
+absl::Status XidWatch::Explain(const absl::Status& failure) {
+  if (failure.ok() || absl::IsResourceExhausted(failure) || absl::IsInvalidArgument(failure) ||
+      absl::IsNotFound(failure) || absl::IsFailedPrecondition(failure)) {
+    return failure;
+  }
+  const std::vector<int> devices = DevicesIn(std::string(failure.message()));
+  State& s = *state_;
+  std::unique_lock lock(s.mutex);
+  s.changed.wait_for(lock, absl::ToChronoMicroseconds(s.options.explain_limit), [&] {
+    return !s.hears || s.xids.HasRecent(devices, s.options.clock->Elapsed());
+  });
+  const std::string reasons = s.xids.Reasons(s.options.clock->Elapsed());
+  if (reasons.empty()) return failure;
+  return absl::Status(failure.code(), absl::StrCat(failure.message(), reasons));
+}
+
+std::vector<int> XidWatch::Watched() const {
+  State& s = *state_;
+  std::unique_lock lock(s.mutex);
+  s.changed.wait(lock, [&] { return s.started; });
+  return s.watched;
+}
+
+}  // namespace continuo::kernels::cuda

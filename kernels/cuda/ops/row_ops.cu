@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/ops/row_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/cuda/runtime/chunk.h"
+#include "kernels/cuda/runtime/fp8_row.h"
+#include "kernels/cuda/runtime/launch.h"
+
+namespace continuo::kernels::cuda {
+namespace {
+
+// Blocks that take rows in turns.
+unsigned RowBlocks(int64_t rows) {
+  return static_cast<unsigned>(std::min<int64_t>(rows, int64_t{1} << 20));
+}
+
+// A block a row; bound by reading and writing it.
+template <typename T, typename W>
+__global__ void EmbedKernel(T* out, const W* table, const int32_t* ids, int64_t rows, int64_t cols,
+                            int64_t table_rows, int first_id, float scale) {
+  BeginGrid();
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const int64_t id = static_cast<int64_t>(ids[row]) - first_id;
+    const bool mine = id >= 0 && id < table_rows;
+    for (int64_t i = threadIdx.x; i < cols; i += kRowThreads) {
+      Store(out + row * cols + i, mine ? Widen(table[id * cols + i]) * scale : -0.0f);
+    }
+  }
+}
+
+// N floats that go with a chunk of a row, 16 bytes at a time where there are so many.
+template <int N>
+struct Floats {
+  float at[N];
+};
+template <int N>
+__device__ Floats<N> LoadFloats(const float* from) {
+  constexpr int kAtOnce = N < 4 ? N : 4;
+  Floats<N> all;
+  CONTINUO_UNROLL
+  for (int i = 0; i < N; i += kAtOnce) {
+    const Chunk<float, kAtOnce> chunk = LoadChunk<kAtOnce>(from + i);
+    CONTINUO_UNROLL
+    for (int j = 0; j < kAtOnce; ++j) all.at[i + j] = chunk.at[j];
+  }
+  return all;
+}
+
+// x += round(sum + bias), of a chunk of a row; bias may be null.
+template <typename T, int N>
+__device__ void AddTo(Chunk<T, N>& x, const float* sum, const float* bias) {
+  Floats<N> addends = LoadFloats<N>(sum);
+  if (bias != nullptr) {
+    const Floats<N> biases = LoadFloats<N>(bias);
+    CONTINUO_UNROLL
+    for (int j = 0; j < N; ++j) addends.at[j] += biases.at[j];
+  }
+  CONTINUO_UNROLL
+  for (int j = 0; j < N; ++j) {
+    T addend;
+    Store(&addend, addends.at[j]);
+    Store(&x.at[j], Widen(x.at[j]) + Widen(addend));
+  }
+}
+
+template <typename T, int N>
+__device__ float AddSquares(float sum, const Chunk<T, N>& chunk) {
+  CONTINUO_UNROLL
+  for (int j = 0; j < N; ++j) {
+    const float value = Widen(chunk.at[j]);
+    sum = fmaf(value, value, sum);
+  }
+  return sum;
+}
+
+// What a block's row is divided by in the end, from its threads' sums of squares, which are added
+// in a tree.
+__device__ inline float NormFactor(float sum, int64_t cols, float eps) {
+  float* const sums = reinterpret_cast<float*>(SharedMemory());  // [kRowThreads]
+  const int thread = static_cast<int>(threadIdx.x);
+  sums[thread] = sum;
+  for (int half = kRowThreads / 2; half > 0; half /= 2) {
+    SyncBlock();
+    if (thread < half) sums[thread] += sums[thread + half];
+  }
+  SyncBlock();
+  const float factor = 1.0f / sqrtf(sums[0] / static_cast<float>(cols) + eps);
+  SyncBlock();  // before sums is filled again
+  return factor;
+}
+
+// Returns the extent of what the thread has written.
+template <typename T, int N>
+__device__ RowExtent ScaleRow(T* out, const T* x, const float* gain, int64_t cols, float factor) {
+  RowExtent extent;
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < cols; i += kRowThreads * N) {
+    const Chunk<T, N> chunk = LoadChunk<N>(x + i);
+    const Floats<N> gains = LoadFloats<N>(gain + i);
+    Chunk<T, N> result;
+    CONTINUO_UNROLL
+    for (int j = 0; j < N; ++j) {
+      Store(&result.at[j], Widen(chunk.at[j]) * factor * gains.at[j]);
+      Include(extent, Widen(result.at[j]));
+    }
+    StoreChunk<N>(out + i, result);
+  }
+  return extent;
+}
+
+// A block a row: squares, then a second pass over x, which the second-level cache still has; so
+// bound by one read and one write of memory. N: elements of a chunk.
+template <typename T, int N>
+__global__ void RmsNormKernel(T* out, const T* x, const float* gain, int64_t rows, int64_t cols,
+                              float eps) {
+  BeginGrid();
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* const from = x + row * cols;
+    float sum = 0;
+    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < cols; i += kRowThreads * N) {
+      sum = AddSquares(sum, LoadChunk<N>(from + i));
+    }
+    ScaleRow<T, N>(out + row * cols, from, gain, cols, NormFactor(sum, cols, eps));
+  }
+}
+
+// The same of x += sum, whose rows the threads write themselves before they read them again; and
+// so out in e4m3, where that is wanted.
+template <typename T, int N>
+__global__ void AddSumNormKernel(T* out, Fp8Rows fp8, T* x, const float* sum, const float* bias,
+                                 const float* gain, int64_t rows, int64_t cols, float eps) {
+  BeginGrid();
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    T* const to = x + row * cols;
+    float squares = 0;
+    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < cols; i += kRowThreads * N) {
+      Chunk<T, N> chunk = LoadChunk<N>(to + i);
+      AddTo(chunk, sum + row * cols + i, bias == nullptr ? nullptr : bias + i);
+      StoreChunk<N>(to + i, chunk);
+      squares = AddSquares(squares, chunk);
+    }
+    T* const scaled = out + row * cols;
+    const RowExtent extent = ScaleRow<T, N>(scaled, to, gain, cols, NormFactor(squares, cols, eps));
+    if constexpr (std::is_same_v<T, uint16_t>) {
+      if (fp8.numbers == nullptr) continue;
+      StoreRowInFp8<N>(fp8, row, scaled, cols, extent, reinterpret_cast<float*>(SharedMemory()));
+    }
+  }
+}
+
+// A thread a chunk of a row; bound by reading sum and x and writing x.
+template <typename T, int N>
+__global__ void AddSumKernel(T* x, const float* sum, const float* bias, int64_t n, int64_t cols) {
+  BeginGrid();
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads * N;
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x) * N; i < n;
+       i += step) {
+    Chunk<T, N> values = LoadChunk<N>(x + i);
+    AddTo(values, sum + i, bias == nullptr ? nullptr : bias + i % cols);
+    StoreChunk<N>(x + i, values);
+  }
+}
+
+template <typename T>
+__global__ void AddBiasKernel(T* out, const float* sum, int64_t stride, const float* bias,
+                              int64_t n, int64_t cols) {
+  BeginGrid();
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < n; i += step) {
+    const float value = stride == cols ? sum[i] : sum[i / cols * stride + i % cols];
+    Store(out + i, bias == nullptr ? value : value + bias[i % cols]);
+  }
+}
+
+template <typename T>
+__global__ void GatherRowsKernel(T* out, const T* x, const int32_t* rows, int64_t n, int64_t cols) {
+  BeginGrid();
+  for (int64_t row = blockIdx.x; row < n; row += gridDim.x) {
+    for (int64_t i = threadIdx.x; i < cols; i += kRowThreads) {
+      out[row * cols + i] = x[rows[row] * cols + i];
+    }
+  }
+}
+
+__global__ void ToFloatsKernel(float* out, const uint16_t* x, int64_t n) {
+  BeginGrid();
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < n; i += step) {
+    out[i] = Widen(x[i]);
+  }
+}
+
+}  // namespace
+
+template <typename T, typename W>
+cudaError_t Embed(T* out, const W* table, const int32_t* ids, int64_t rows, int64_t cols,
+                  int64_t table_rows, int first_id, float scale, cudaStream_t stream) {
+  if (rows == 0 || cols == 0) return cudaSuccess;
+  return Launch("Embed", EmbedKernel<T, W>, RowBlocks(rows), kRowThreads, 0, stream, out, table,
+                ids, rows, cols, table_rows, first_id, scale);
+}
+
+template <typename T>
+cudaError_t RmsNorm(T* out, const T* x, const float* gain, int64_t rows, int64_t cols, float eps,
+                    cudaStream_t stream) {
+  if (rows == 0 || cols == 0) return cudaSuccess;
+  const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(out) && IsAligned(gain);
+  return Launch("RmsNorm", in_chunks ? RmsNormKernel<T, kChunk<T>> : RmsNormKernel<T, 1>,
+                RowBlocks(rows), kRowThreads, kRowThreads * sizeof(float), stream, out, x, gain,
+                rows, cols, eps);
+}
+
+template <typename T>
+cudaError_t AddSum(T* x, const float* sum, const float* bias, int64_t rows, int64_t cols,
+                   cudaStream_t stream) {
+  const int64_t n = rows * cols;
+  if (n == 0) return cudaSuccess;
+  const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(sum) && IsAligned(bias);
+  return Launch("AddSum", in_chunks ? AddSumKernel<T, kChunk<T>> : AddSumKernel<T, 1>,
+                BlocksFor(n / (in_chunks ? kChunk<T> : 1), kRowThreads), kRowThreads, 0, stream, x,
+                sum, bias, n, cols);
+}
+
+template <typename T>
+cudaError_t AddSumNorm(T* out, const Fp8Rows& fp8, T* x, const float* sum, const float* bias,
+                       const float* gain, int64_t rows, int64_t cols, float eps,
+                       cudaStream_t stream) {
+  static_assert(ExtentFloats(kRowThreads) <= kRowThreads);
+  if (rows == 0 || cols == 0) return cudaSuccess;
+  const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(out) &&
+                         IsAligned(sum) && IsAligned(bias) && IsAligned(gain) &&
+                         IsAligned(fp8.numbers);
+  return Launch("AddSumNorm", in_chunks ? AddSumNormKernel<T, kChunk<T>> : AddSumNormKernel<T, 1>,
+                RowBlocks(rows), kRowThreads, kRowThreads * sizeof(float), stream, out, fp8, x, sum,
+                bias, gain, rows, cols, eps);
+}
+
+template <typename T>
+cudaError_t AddBias(T* out, const float* sum, int64_t stride, const float* bias, int64_t rows,
+                    int64_t cols, cudaStream_t stream) {
+  const int64_t n = rows * cols;
+  if (n == 0) return cudaSuccess;
+  return Launch("AddBias", AddBiasKernel<T>, BlocksFor(n, kRowThreads), kRowThreads, 0, stream, out,
+                sum, stride, bias, n, cols);
+}
+
+template <typename T>
+cudaError_t GatherRows(T* out, const T* x, const int32_t* rows, int64_t n, int64_t cols,
+                       cudaStream_t stream) {
+  if (n == 0 || cols == 0) return cudaSuccess;
+  return Launch("GatherRows", GatherRowsKernel<T>, RowBlocks(n), kRowThreads, 0, stream, out, x,
+                rows, n, cols);
+}
+
+cudaError_t ToFloats(float* out, const uint16_t* x, int64_t n, cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  return Launch("ToFloats", ToFloatsKernel, BlocksFor(n, kRowThreads), kRowThreads, 0, stream, out,
+                x, n);
+}
+
+#define INSTANTIATE(T)                                                                             \
+  template cudaError_t RmsNorm(T*, const T*, const float*, int64_t, int64_t, float, cudaStream_t); \
+  template cudaError_t AddSum(T*, const float*, const float*, int64_t, int64_t, cudaStream_t);     \
+  template cudaError_t AddSumNorm(T*, const Fp8Rows&, T*, const float*, const float*,              \
+                                  const float*, int64_t, int64_t, float, cudaStream_t);            \
+  template cudaError_t AddBias(T*, const float*, int64_t, const float*, int64_t, int64_t,          \
+                               cudaStream_t);                                                      \
+  template cudaError_t GatherRows(T*, const T*, const int32_t*, int64_t, int64_t, cudaStream_t)
+INSTANTIATE(float);
+INSTANTIATE(uint16_t);
+INSTANTIATE(Half);
+#undef INSTANTIATE
+
+#define INSTANTIATE(T, W)                                                                         \
+  template cudaError_t Embed(T*, const W*, const int32_t*, int64_t, int64_t, int64_t, int, float, \
+                             cudaStream_t)
+INSTANTIATE(float, float);
+INSTANTIATE(float, uint16_t);
+INSTANTIATE(uint16_t, float);
+INSTANTIATE(uint16_t, uint16_t);
+INSTANTIATE(float, Half);
+INSTANTIATE(Half, Half);
+#undef INSTANTIATE
+
+}  // namespace continuo::kernels::cuda

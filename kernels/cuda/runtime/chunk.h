@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/runtime/host_device.h"
+
+namespace continuo::kernels::cuda {
+
+// Neighbouring elements that a thread reads or writes at once: 16 bytes, or one element where rows
+// do not lie so.
+template <typename T, int N>
+struct alignas(N * sizeof(T)) Chunk {
+  T at[N];
+};
+
+template <typename T>
+inline constexpr int kChunk = static_cast<int>(16 / sizeof(T));
+
+inline bool IsAligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+template <int N, typename T>
+CONTINUO_HOST_DEVICE inline Chunk<T, N> LoadChunk(const T* from) {
+  return *reinterpret_cast<const Chunk<T, N>*>(from);
+}
+template <int N, typename T>
+CONTINUO_HOST_DEVICE inline void StoreChunk(T* to, const Chunk<T, N>& chunk) {
+  *reinterpret_cast<Chunk<T, N>*>(to) = chunk;
+}
+
+}  // namespace continuo::kernels::cuda

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <type_traits>
+
+#include "cuda_runtime_api.h"
+#include "kernels/cuda/runtime/host_device.h"
+
+// What .cu files need of CUDA beyond its headers, in two versions. nvcc compiles the files for
+// devices. The host's compiler compiles the same files for tests, where a grid runs thread by
+// thread (tests/kernels/cuda/shim/grid_runner.cc) and what the threads of a block or a warp do
+// together is defined by plain code; so the shared memory, barriers and fragments that tests see
+// are those of the device.
+namespace continuo::kernels::cuda {
+
+inline constexpr int kWarp = 32;
+
+// Threads of a warp call what is below together, all 32.
+#ifdef __CUDACC__
+
+// Of a kernel: its blocks have so many threads.
+#define CONTINUO_BLOCK_OF(threads) __launch_bounds__(threads)
+// And so many of them are to fit a multiprocessor's registers.
+#define CONTINUO_BLOCKS_OF(threads, blocks) __launch_bounds__(threads, blocks)
+// Of a kernel's parameter, const: a structure with arrays that is read where it lies.
+#define CONTINUO_READ_IN_PLACE __grid_constant__
+// Before a loop over an array that is to stay in registers.
+#define CONTINUO_UNROLL _Pragma("unroll")
+// Before one of which so many turns are to be under way at once.
+#define CONTINUO_PRAGMA(text) _Pragma(#text)
+#define CONTINUO_UNROLL_BY(n) CONTINUO_PRAGMA(unroll n)
+
+extern __shared__ __align__(16) unsigned char continuo_shared_memory[];
+// What Launch was given of the block's shared memory, 16-byte aligned.
+__device__ inline unsigned char* SharedMemory() { return continuo_shared_memory; }
+
+// What a kernel does first, before it touches memory of the device: its grid may have been started
+// while the one before was ending. Returns when that has ended and what it wrote is seen, and lets
+// the next one be started likewise (CUDA C++ Programming Guide, programmatic dependent launch; PTX
+// ISA, griddepcontrol). Since every grid waits for the one before, it waits for all before.
+__device__ inline void BeginGrid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Asks for the cache line around an address of memory that no kernel writes, for the device's
+// second cache. May come before BeginGrid, and is nothing on devices where no grid begins early.
+__device__ inline void Prefetch([[maybe_unused]] const void* from) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
+#endif
+}
+
+__device__ inline void SyncBlock() { __syncthreads(); }
+__device__ inline void SyncWarp() { __syncwarp(); }
+// The value of the lane whose number differs in the bits of `mask`.
+__device__ inline float ShuffleXor(float value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+// 2^x to within 2^-22 of it; what would be subnormal is 0 (PTX ISA, ex2.approx.ftz). Not a call of
+// the whole warp.
+__device__ inline float Exp2(float x) {
+  float y = 0;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 1 / x to within an ulp, 0 for infinities and where it would be subnormal (PTX ISA,
+// rcp.approx.ftz). Not a call of the whole warp.
+__device__ inline float Reciprocal(float x) {
+  float y = 0;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Two numbers side by side, each rounded to Number, the first in the low half (PTX ISA, cvt). Not a
+// call of the whole warp.
+template <typename Number>
+__device__ inline uint32_t RoundPair(float low, float high) {
+  uint32_t pair = 0;
+  if constexpr (std::is_same_v<Number, Half>) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+}
+// Whether it is so for any lane.
+__device__ inline bool AnyLane(bool is_so) { return __any_sync(0xffffffffu, is_so) != 0; }
+
+// Adds to shared or device memory; returns what was there. Not a call of the whole warp.
+__device__ inline uint32_t AtomicAdd(uint32_t* to, uint32_t value) { return atomicAdd(to, value); }
+__device__ inline uint64_t AtomicAdd(uint64_t* to, uint64_t value) {
+  static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
+  return atomicAdd(reinterpret_cast<unsigned long long*>(to), value);
+}
+
+// Four 8 × 8 matrices of 16-bit elements from shared memory: lane l gives the address of row l % 8
+// of matrix l / 8 (16 bytes, aligned) and receives in out[i] elements 2 (l % 4) and + 1 of row l /
+// 4 of matrix i (PTX ISA, ldmatrix).
+__device__ inline void LoadMatrices(uint32_t (&out)[4], const void* row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+// The same of the matrices' transposes: out[i] is elements (2 (l % 4), l / 4) and (2 (l % 4) + 1,
+// l / 4), row and column.
+__device__ inline void LoadMatricesTransposed(uint32_t (&out)[4], const void* row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+
+// d += a · b on tensor cores: a [16, 16] and b [16, 8] of Number, uint16_t (bf16) or Half, d [16,
+// 8] f32. Of lane l, with r = l / 4 and c = 2 (l % 4), pairs being elements side by side, the first
+// in the low half:
+//   a: (r, c), (r + 8, c), (r, c + 8), (r + 8, c + 8), each with column + 1
+//   b: (c, r), (c + 8, r), each with row + 1
+//   d: (r, c), (r, c + 1), (r + 8, c), (r + 8, c + 1)
+// (PTX ISA, mma.m16n8k16).
+template <typename Number>
+__device__ inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                   uint32_t b1) {
+  if constexpr (std::is_same_v<Number, Half>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+// a · b + c of two of Number side by side, the first in the low half, each rounded once; subnormal
+// numbers count (PTX ISA, fma.rn.bf16x2 and fma.rn.f16x2). Not a call of the whole warp.
+template <typename Number>
+__device__ inline uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d = 0;
+  if constexpr (std::is_same_v<Number, Half>) {
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  } else {
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  }
+  return d;
+}
+// The bytes of a word that the selector's hexadecimal digits name, the last one's first; 4 is a
+// zero.
+template <uint32_t kSelector>
+__device__ inline uint32_t PickBytes(uint32_t word) {
+  return __byte_perm(word, 0, kSelector);
+}
+
+// Starts copying 16 bytes, both sides aligned, to shared memory; zeros where they are not `wanted`,
+// and `from` is not read then. Nothing else may touch them between the barrier before and
+// AwaitCopies: the compiler may move loads and stores across.
+__device__ inline void StartCopy16(void* shared, const void* from, bool wanted) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const int bytes = wanted ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address),
+               "l"(__cvta_generic_to_global(from)), "r"(bytes));
+}
+// The same of 4 bytes.
+__device__ inline void StartCopy4(void* shared, const void* from, bool wanted) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const int bytes = wanted ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address),
+               "l"(__cvta_generic_to_global(from)), "r"(bytes));
+}
+// Ends a group of this thread's copies.
+__device__ inline void EndCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Returns when all but this thread's last kGroups groups have arrived; other threads see them after
+// SyncBlock.
+template <int kGroups>
+__device__ inline void AwaitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+// Whether kernels on the current device may be started before the ones in front of them have ended,
+// because the code that it runs waits itself: that compiled for compute capability 9.0 does, an
+// older one's PTX does not, wherever it runs.
+cudaError_t StartsEarly(bool* early);
+
+#else
+
+#define CONTINUO_BLOCK_OF(threads)
+#define CONTINUO_BLOCKS_OF(threads, blocks)
+#define CONTINUO_READ_IN_PLACE
+#define CONTINUO_UNROLL
+#define CONTINUO_UNROLL_BY(n)
+extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+unsigned char* SharedMemory();
+void BeginGrid();
+void Prefetch(const void* from);
+void SyncBlock();
+void SyncWarp();
+float ShuffleXor(float value, int mask);
+// Fibers of a grid take turns on one thread.
+inline uint32_t AtomicAdd(uint32_t* to, uint32_t value) { return (*to += value) - value; }
+inline uint64_t AtomicAdd(uint64_t* to, uint64_t value) { return (*to += value) - value; }
+void LoadMatrices(uint32_t (&out)[4], const void* row);
+void LoadMatricesTransposed(uint32_t (&out)[4], const void* row);
+template <typename Number>
+void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+template <typename Number>
+uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c);
+template <uint32_t kSelector>
+uint32_t PickBytes(uint32_t word) {
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t digit = kSelector >> 4 * i & 15;
+    if (digit < 4) result |= (word >> 8 * digit & 255) << 8 * i;
+  }
+  return result;
+}
+void StartCopy16(void* shared, const void* from, bool wanted);
+void StartCopy4(void* shared, const void* from, bool wanted);
+inline float Exp2(float x) { return std::exp2f(x); }
+inline float Reciprocal(float x) { return 1 / x; }
+template <typename Number>
+uint32_t RoundPair(float low, float high) {
+  Number pair[2];
+  Store(&pair[0], low);
+  Store(&pair[1], high);
+  uint32_t bits = 0;
+  std::memcpy(&bits, pair, sizeof(bits));
+  return bits;
+}
+bool AnyLane(bool is_so);
+void EndCopies();
+void AwaitCopies(int groups);
+template <int kGroups>
+void AwaitCopies() {
+  AwaitCopies(kGroups);
+}
+cudaError_t RunGrid(const char* name, dim3 grid, int threads, size_t shared_bytes,
+                    cudaStream_t stream, std::function<void()> thread);
+
+#endif
+
+// Runs kernel(args…) by `threads` threads in each block of the grid, with so much SharedMemory().
+// `name` is for tests. Returns the launch's error.
+template <typename... Parameters, typename... Args>
+cudaError_t Launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads,
+                   size_t shared_bytes, cudaStream_t stream, Args... args) {
+  constexpr size_t kUnasked = 48 << 10;  // of shared memory; more has to be asked for
+  if (shared_bytes > kUnasked) {
+    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   static_cast<int>(shared_bytes));
+    if (error != cudaSuccess) return error;
+  }
+#ifdef __CUDACC__
+  (void)name;
+  bool early = false;
+  if (const cudaError_t error = StartsEarly(&early); error != cudaSuccess) return error;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(args)...);
+#else
+  return RunGrid(name, grid, threads, shared_bytes, stream,
+                 [=] { kernel(static_cast<Parameters>(args)...); });
+#endif
+}
+
+// Blocks of `threads` threads for n elements, a thread one or several of them (grid-stride).
+inline unsigned BlocksFor(int64_t n, int threads) {
+  constexpr int64_t kMaxBlocks = 16384;  // enough to fill any device several times
+  const int64_t blocks = (n + threads - 1) / threads;
+  return static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks);
+}
+
+}  // namespace continuo::kernels::cuda

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+
+#include "services/base/check.h"
+
+namespace continuo::kernels::host {
+
+// A float array that only grows, by half at least: a steady state allocates nothing, and what grows
+// with a sequence is rarely allocated anew. Contents are lost when it grows.
+class Scratch {
+ public:
+  float* Get(size_t n) {
+    if (n > size_) {
+      n = std::max(n, size_ + size_ / 2);
+      const size_t bytes = (n * sizeof(float) + 63) / 64 * 64;
+      data_.reset();
+      data_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
+      CONTINUO_CHECK(data_ != nullptr);
+      size_ = n;
+    }
+    return data_.get();
+  }
+
+ private:
+  struct Deleter {
+    void operator()(float* p) const { std::free(p); }
+  };
+  std::unique_ptr<float, Deleter> data_;
+  size_t size_ = 0;
+};
+
+}  // namespace continuo::kernels::host

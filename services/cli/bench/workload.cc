@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/cli/bench/workload.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "services/base/status_macros.h"
+
+namespace continuo::cli {
+namespace {
+
+constexpr uint32_t kMaxTokens = 1 << 24;
+constexpr size_t kMaxRows = 10'000'000;
+
+// In [0, 1), the same on every platform (unlike std::uniform_real_distribution).
+double Unit(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1p-53; }
+
+// Exponential with the given mean.
+double Exponential(std::mt19937_64& random, double mean) {
+  return -std::log1p(-Unit(random)) * mean;
+}
+
+bool ParseLength(const std::string& text, uint32_t* value) {
+  return absl::SimpleAtoi(text, value) && *value >= 1 && *value <= kMaxTokens;
+}
+
+enum class Column { kIgnored, kPrompt, kOutput, kSeconds, kMilliseconds };
+
+Column ColumnOf(const std::string& title) {
+  for (const char* name :
+       {"prompt_tokens", "input_tokens", "input_length", "ContextTokens", "num_prefill_tokens"}) {
+    if (title == name) return Column::kPrompt;
+  }
+  for (const char* name :
+       {"output_tokens", "output_length", "GeneratedTokens", "num_decode_tokens"}) {
+    if (title == name) return Column::kOutput;
+  }
+  if (title == "arrival_s") return Column::kSeconds;
+  if (title == "timestamp") return Column::kMilliseconds;
+  return Column::kIgnored;
+}
+
+// Sets what the column means; the error says what is allowed.
+absl::Status SetColumn(Column column, double value, TraceRow* row) {
+  if (column == Column::kPrompt || column == Column::kOutput) {
+    if (!(value >= 0 && value <= kMaxTokens)) {
+      return absl::InvalidArgumentError(absl::StrCat("lengths are from 0 to ", kMaxTokens));
+    }
+    // A request without a prompt, or that generates nothing, is no load.
+    const auto tokens = std::max(1u, static_cast<uint32_t>(value));
+    (column == Column::kPrompt ? row->prompt_tokens : row->output_tokens) = tokens;
+  } else if (column != Column::kIgnored) {
+    const double seconds = column == Column::kSeconds ? value : value / 1000;
+    if (!(seconds >= 0 && seconds < 1e9)) {
+      return absl::InvalidArgumentError("arrivals are from 0 to 1e9 seconds");
+    }
+    row->arrival = absl::Seconds(seconds);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseCsvLine(const std::vector<Column>& columns, const std::string& line,
+                          TraceRow* row) {
+  const std::vector<std::string> cells = absl::StrSplit(line, ',');
+  if (cells.size() != columns.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(cells.size(), " columns, the titles are ", columns.size()));
+  }
+  for (size_t i = 0; i < cells.size(); ++i) {
+    double value;
+    if (columns[i] == Column::kIgnored) continue;
+    if (!absl::SimpleAtod(cells[i], &value)) {
+      return absl::InvalidArgumentError(absl::StrCat("\"", cells[i], "\" is not a number"));
+    }
+    RETURN_IF_ERROR(SetColumn(columns[i], value, row));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseJsonLine(const std::string& line, TraceRow* row) {
+  const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
+  for (const auto& [key, value] : object.items()) {
+    if (key == "hash_ids" && value.is_array()) {
+      for (const auto& name : value) {
+        if (name.is_number_unsigned()) row->block_names.push_back(name.get<uint64_t>());
+      }
+    }
+    const Column column = ColumnOf(key);
+    if (column == Column::kIgnored) continue;
+    if (!value.is_number()) return absl::InvalidArgumentError(key + " is not a number");
+    RETURN_IF_ERROR(SetColumn(column, value.get<double>(), row));
+  }
+  return absl::OkStatus();
+}
+
+// SplitMix64: a good seed out of two numbers.
+uint64_t Mix(uint64_t a, uint64_t b) {
+  uint64_t z = a + 0x9E3779B97F4A7C15u * (b + 1);
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+void AppendIds(uint64_t seed, size_t count, uint32_t vocabulary, std::vector<uint32_t>* ids) {
+  std::mt19937_64 random(seed);
+  for (size_t i = 0; i < count; ++i) ids->push_back(static_cast<uint32_t>(random() % vocabulary));
+}
+
+}  // namespace
+
+absl::StatusOr<LengthDistribution> LengthDistribution::Parse(std::string_view text) {
+  const std::vector<std::string> parts = absl::StrSplit(std::string(text), ':');
+  LengthDistribution d;
+  if (parts.size() == 1 && ParseLength(parts[0], &d.first_)) return d;
+  if (parts.size() == 2 && parts[0] == "constant" && ParseLength(parts[1], &d.first_)) return d;
+  d.kind_ = Kind::kUniform;
+  if (parts.size() == 3 && parts[0] == "uniform" && ParseLength(parts[1], &d.first_) &&
+      ParseLength(parts[2], &d.second_) && d.first_ <= d.second_) {
+    return d;
+  }
+  d.kind_ = Kind::kExponential;
+  if (parts.size() == 2 && parts[0] == "exponential" && ParseLength(parts[1], &d.first_)) return d;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "lengths such as 128, uniform:1:512 or exponential:128, each from 1 to ", kMaxTokens));
+}
+
+uint32_t LengthDistribution::Draw(std::mt19937_64& random) const {
+  switch (kind_) {
+    case Kind::kConstant:
+      return first_;
+    case Kind::kUniform:
+      return first_ + static_cast<uint32_t>(random() % (second_ - first_ + 1));
+    case Kind::kExponential: {
+      const double most = std::min<double>(first_ * 10.0, kMaxTokens);
+      return static_cast<uint32_t>(std::clamp(std::ceil(Exponential(random, first_)), 1.0, most));
+    }
+  }
+  return first_;
+}
+
+absl::StatusOr<std::vector<TraceRow>> ParseTrace(std::string_view text) {
+  std::vector<TraceRow> rows;
+  std::vector<Column> columns;
+  size_t number = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string line(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++number;
+    absl::StripAsciiWhitespace(&line);
+    if (line.empty()) continue;
+    const bool json = line[0] == '{';
+    if (!json && columns.empty()) {
+      const std::vector<std::string> titles = absl::StrSplit(line, ',');
+      for (const std::string& title : titles) {
+        columns.push_back(ColumnOf(std::string(absl::StripAsciiWhitespace(title))));
+      }
+      continue;
+    }
+    if (rows.size() == kMaxRows) {
+      return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxRows, " rows"));
+    }
+    TraceRow& row = rows.emplace_back();
+    const absl::Status status =
+        json ? ParseJsonLine(line, &row) : ParseCsvLine(columns, line, &row);
+    if (!status.ok() || row.prompt_tokens == 0 || row.output_tokens == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("line ", number, ": ",
+                       status.ok() ? "no column of prompt or of output tokens" : status.message()));
+    }
+  }
+  if (rows.empty()) return absl::InvalidArgumentError("no requests");
+  // Arrivals count from the first one, and only if every row has one.
+  const bool all = std::all_of(rows.begin(), rows.end(),
+                               [](const TraceRow& row) { return row.arrival.has_value(); });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const TraceRow& a, const TraceRow& b) { return a.arrival < b.arrival; });
+  const absl::Duration first = rows[0].arrival.value_or(absl::ZeroDuration());
+  for (TraceRow& row : rows) {
+    row.arrival = all ? std::optional(*row.arrival - first) : std::nullopt;
+  }
+  return rows;
+}
+
+absl::StatusOr<std::vector<TraceRow>> LoadTrace(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.is_open() || file.bad()) {
+    return absl::NotFoundError(absl::StrCat("cannot read the trace \"", path, "\""));
+  }
+  auto rows = ParseTrace(text);
+  if (rows.ok()) return rows;
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", rows.status().message()));
+}
+
+Workload::Workload(WorkloadOptions options)
+    : options_(std::move(options)), random_(Mix(options_.seed, 0)) {}
+
+PlannedRequest Workload::Next() {
+  PlannedRequest request;
+  request.index = next_index_++;
+  if (options_.trace.empty()) {
+    request.prompt_tokens = options_.prompt.Draw(random_) + options_.shared_prefix_tokens;
+    request.output_tokens = options_.output.Draw(random_);
+  } else {
+    const TraceRow& row = options_.trace[request.index % options_.trace.size()];
+    request.prompt_tokens = row.prompt_tokens + options_.shared_prefix_tokens;
+    request.output_tokens = row.output_tokens;
+    // Each time around begins after the last arrival of the one before.
+    if (options_.rate == 0 && row.arrival.has_value()) {
+      const auto round = static_cast<double>(request.index / options_.trace.size());
+      request.arrival =
+          (*row.arrival + *options_.trace.back().arrival * round) / options_.trace_speed;
+    }
+  }
+  if (options_.rate > 0) {
+    request.arrival = now_;
+    now_ += absl::Seconds(Exponential(random_, 1 / options_.rate));
+  }
+  if (options_.max_context_tokens > 1) {
+    const uint32_t context = options_.max_context_tokens;
+    const uint32_t output = std::min(request.output_tokens, context - 1);
+    const uint32_t prompt = std::min(request.prompt_tokens, context - output);
+    request.cut = output != request.output_tokens || prompt != request.prompt_tokens;
+    request.output_tokens = output;
+    request.prompt_tokens = prompt;
+  }
+  return request;
+}
+
+std::vector<uint32_t> Workload::PromptIds(const PlannedRequest& request) const {
+  std::vector<uint32_t> ids;
+  ids.reserve(request.prompt_tokens);
+  const uint64_t prefix = request.index % std::max(1u, options_.num_prefixes);
+  AppendIds(Mix(options_.seed, 2 * prefix + 1),
+            std::min(options_.shared_prefix_tokens, request.prompt_tokens),
+            options_.vocabulary_size, &ids);
+  if (!options_.trace.empty()) {
+    const TraceRow& row = options_.trace[request.index % options_.trace.size()];
+    for (const uint64_t name : row.block_names) {
+      const size_t left = request.prompt_tokens - ids.size();
+      AppendIds(Mix(Mix(options_.seed, 1), name), std::min<size_t>(left, kTraceBlockTokens),
+                options_.vocabulary_size, &ids);
+    }
+  }
+  AppendIds(Mix(options_.seed, 2 * request.index + 2), request.prompt_tokens - ids.size(),
+            options_.vocabulary_size, &ids);
+  return ids;
+}
+
+}  // namespace continuo::cli

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/cli/client/connection.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/cli/client/terminal.h"
+#include "services/common/error.h"
+#include "services/common/grpc/grpc_keepalive.h"
+
+namespace continuo::cli {
+
+void AddSecurityFlags(common::Flags& flags, Connection* c) {
+  flags.Switch("tls", &c->tls, "use TLS, with the system's root certificates unless a CA is given");
+  flags.Text("tls_ca_file", &c->tls_files.ca_file,
+             "PEM file of the CA that signed the server's certificate");
+  flags.Text("tls_cert_file", &c->tls_files.cert_file,
+             "PEM file of the client's certificate, for mutual TLS");
+  flags.Text("tls_key_file", &c->tls_files.key_file, "PEM file of its key");
+  flags.Text("tls_server_name", &c->tls_server_name,
+             "name in the server's certificate, if not that of the address");
+  flags.Text("api_key", &c->api_key,
+             "sent as a bearer token; better given as CONTINUO_API_KEY, as arguments are visible "
+             "to others");
+  flags.Text("tenant", &c->tenant, "on whose account; sent as x-tenant-id");
+}
+
+void AddConnectionFlags(common::Flags& flags, Connection* c) {
+  flags.Text("server", &c->server, "gateway or worker, HOST:PORT");
+  AddSecurityFlags(flags, c);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Connection& connection,
+                                                           int number) {
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  if (connection.tls && !connection.tls_files.any()) {
+    credentials = grpc::SslCredentials(grpc::SslCredentialsOptions());
+  } else {
+    ASSIGN_OR_RETURN(credentials, common::MakeChannelCredentials(connection.tls_files));
+  }
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  common::SetKeepalive(absl::Seconds(10), absl::Seconds(10), arguments);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  // In spite of its name, how long one attempt may take.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
+  // Channels with equal arguments would share a connection.
+  arguments.SetInt("continuo.channel_number", number);
+  if (!connection.tls_server_name.empty()) {
+    arguments.SetSslTargetNameOverride(connection.tls_server_name);
+  }
+  return grpc::CreateCustomChannel(connection.server, credentials, arguments);
+}
+
+void AddMetadata(const Connection& connection, grpc::ClientContext& context) {
+  if (!connection.api_key.empty()) {
+    context.AddMetadata("authorization", "Bearer " + connection.api_key);
+  }
+  if (!connection.tenant.empty()) context.AddMetadata("x-tenant-id", connection.tenant);
+}
+
+std::string DescribeError(const absl::Status& status) {
+  std::string text = absl::StatusCodeToString(status.code());
+  const std::string reason = common::ReasonOf(status);
+  if (!reason.empty()) absl::StrAppend(&text, " (", reason, ")");
+  if (!status.message().empty()) {
+    // A server's message may hold anything; the terminal sees one line of plain text.
+    std::string message(status.message());
+    std::replace(message.begin(), message.end(), '\n', ' ');
+    absl::StrAppend(&text, ": ", ForTerminal(message));
+  }
+  const auto delay = common::RetryDelayOf(status);
+  if (delay.has_value()) absl::StrAppend(&text, "; try again in ", absl::FormatDuration(*delay));
+  return text;
+}
+
+}  // namespace continuo::cli

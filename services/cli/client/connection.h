@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How every command reaches its server: address, TLS, who is asking.
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/common/flags.h"
+#include "services/common/tls.h"
+
+namespace continuo::cli {
+
+struct Connection {
+  std::string server = "localhost:50050";
+  bool tls = false;  // Also true where one of the files is set.
+  common::TlsFiles tls_files;
+  std::string tls_server_name;
+  std::string api_key;
+  std::string tenant;
+};
+
+// Adds --server and AddSecurityFlags.
+void AddConnectionFlags(common::Flags& flags, Connection* connection);
+// Adds --tls…, --api_key and --tenant.
+void AddSecurityFlags(common::Flags& flags, Connection* connection);
+
+// A channel to `connection.server`, with keepalive and quick reconnects. Channels with different
+// numbers do not share a TCP connection.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Connection& connection,
+                                                           int number = 0);
+
+// Sets the metadata that says who is asking.
+void AddMetadata(const Connection& connection, grpc::ClientContext& context);
+
+// An error in one line: "UNAVAILABLE (NO_WORKER): no worker serves \"m\"; try again in 2s".
+std::string DescribeError(const absl::Status& status);
+
+}  // namespace continuo::cli

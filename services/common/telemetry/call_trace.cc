@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/common/telemetry/call_trace.h"
+
+#include <utility>
+
+namespace continuo::common {
+
+CallTrace::CallTrace(SpanExporter* exporter, std::string_view traceparent, const Clock* clock)
+    : exporter_(exporter), clock_(clock) {
+  if (exporter_ == nullptr) return;
+  context_ = exporter_->Begin(traceparent, &parent_);
+  if (!recorded()) return;
+  start_ = clock_->Now();
+  elapsed_start_ = clock_->Elapsed();
+}
+
+void CallTrace::Set(std::string_view key, std::variant<std::string, int64_t, double> value) {
+  if (recorded()) attributes_.emplace_back(std::string(key), std::move(value));
+}
+
+void CallTrace::AddEvent(std::string_view name, absl::Duration since_start,
+                         SpanAttributes attributes) {
+  if (!recorded()) return;
+  events_.push_back({.name = std::string(name),
+                     .time = start_ + since_start,
+                     .attributes = std::move(attributes)});
+}
+
+void CallTrace::End(std::string_view name, const absl::Status& status) {
+  if (!recorded()) return;
+  exporter_->Add({.name = std::string(name),
+                  .context = *context_,
+                  .parent = parent_,
+                  .start = start_,
+                  // A jump of the wall clock is not the span's length.
+                  .end = start_ + (clock_->Elapsed() - elapsed_start_),
+                  .attributes = std::move(attributes_),
+                  .events = std::move(events_),
+                  .error = status.ok() ? "" : absl::StatusCodeToString(status.code())});
+}
+
+}  // namespace continuo::common

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The HTTP side of metrics.h: a coroutine for each connection, all on one thread.
+#include <algorithm>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "services/common/telemetry/metrics.h"
+
+namespace continuo::common {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+
+struct MetricsServer::Impl {
+  std::vector<std::shared_ptr<prometheus::Collectable>> collectables;
+  std::function<bool()> healthy;
+  asio::io_context context{1};
+  tcp::acceptor acceptor{context};
+  std::thread thread;
+
+  http::response<http::string_body> Answer(const http::request<http::empty_body>& request) const;
+  asio::awaitable<void> Serve(tcp::socket socket) const;
+  asio::awaitable<void> Accept();
+};
+
+http::response<http::string_body> MetricsServer::Impl::Answer(
+    const http::request<http::empty_body>& request) const {
+  http::response<http::string_body> response(http::status::ok, request.version());
+  response.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
+  response.keep_alive(request.keep_alive());
+  std::string path(request.target());
+  path.resize(std::min(path.find('?'), path.size()));
+  if (request.method() != http::verb::get && request.method() != http::verb::head) {
+    response.result(http::status::method_not_allowed);
+    response.set(http::field::allow, "GET, HEAD");
+  } else if (path == "/metrics") {
+    response.body() = FormatMetrics(collectables);
+  } else if (path == "/healthz") {
+    const bool ok = !healthy || healthy();
+    if (!ok) response.result(http::status::service_unavailable);
+    response.body() = ok ? "ok\n" : "unhealthy\n";
+  } else {
+    response.result(http::status::not_found);
+    response.body() = "not found: /metrics and /healthz are here\n";
+  }
+  response.prepare_payload();
+  if (request.method() == http::verb::head) response.body().clear();
+  return response;
+}
+
+asio::awaitable<void> MetricsServer::Impl::Serve(tcp::socket socket) const {
+  beast::tcp_stream stream(std::move(socket));
+  beast::flat_buffer buffer(16 << 10);  // Bounds the head of a request.
+  bool open = true;
+  try {
+    while (open) {
+      http::request_parser<http::empty_body> parser;
+      stream.expires_after(std::chrono::seconds(60));
+      co_await http::async_read(stream, buffer, parser, asio::use_awaitable);
+      open = parser.get().keep_alive();
+      stream.expires_after(std::chrono::seconds(10));
+      http::response<http::string_body> response = Answer(parser.get());
+      co_await http::async_write(stream, response, asio::use_awaitable);
+    }
+  } catch (const boost::system::system_error&) {
+    // The client left, was too slow or does not speak HTTP. The connection ends.
+  }
+}
+
+asio::awaitable<void> MetricsServer::Impl::Accept() {
+  while (true) {
+    boost::system::error_code error;
+    tcp::socket socket =
+        co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
+    if (error == asio::error::operation_aborted) co_return;
+    if (!error) {
+      asio::co_spawn(context, Serve(std::move(socket)), asio::detached);
+      continue;
+    }
+    // Such as too many open files, which lasts for a while.
+    asio::steady_timer pause(context, std::chrono::milliseconds(100));
+    co_await pause.async_wait(asio::use_awaitable);
+  }
+}
+
+MetricsServer::MetricsServer() : impl_(std::make_unique<Impl>()) {}
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
+    const std::string& listen, std::vector<std::shared_ptr<prometheus::Collectable>> collectables,
+    std::function<bool()> healthy) {
+  std::unique_ptr<MetricsServer> result(new MetricsServer);
+  Impl& impl = *result->impl_;
+  impl.collectables = std::move(collectables);
+  impl.healthy = std::move(healthy);
+
+  const size_t colon = listen.rfind(':');
+  std::string host = listen.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  try {
+    const std::string port = colon == std::string::npos ? "" : listen.substr(colon + 1);
+    const tcp::endpoint endpoint =
+        *tcp::resolver(impl.context).resolve(host, port, tcp::resolver::passive).begin();
+    impl.acceptor.open(endpoint.protocol());
+    impl.acceptor.set_option(tcp::acceptor::reuse_address(true));
+    impl.acceptor.bind(endpoint);
+    impl.acceptor.listen();
+    result->port_ = impl.acceptor.local_endpoint().port();
+  } catch (const boost::system::system_error& error) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on \"", listen, "\" for metrics: ", error.code().message()));
+  }
+  asio::co_spawn(impl.context, impl.Accept(), asio::detached);
+  impl.thread = std::thread([&impl] { impl.context.run(); });
+  return result;
+}
+
+MetricsServer::~MetricsServer() {
+  impl_->context.stop();
+  if (impl_->thread.joinable()) impl_->thread.join();
+}
+
+}  // namespace continuo::common

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Sends spans to an OpenTelemetry collector (OTLP over gRPC). A collector that is slow or gone
+// costs spans, never a request.
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/random/random.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "opentelemetry/proto/collector/trace/v1/trace_service.grpc.pb.h"
+#include "services/common/flags.h"
+#include "services/common/telemetry/trace_context.h"
+#include "services/common/tls.h"
+
+namespace continuo::common {
+
+// Text is cut to what a span should carry, and made valid UTF-8.
+using SpanAttributes =
+    std::vector<std::pair<std::string, std::variant<std::string, int64_t, double>>>;
+
+struct SpanEvent {
+  std::string name;
+  absl::Time time;
+  SpanAttributes attributes;
+};
+
+// One piece of work that has ended. Never with prompt text.
+struct TraceSpan {
+  std::string name;
+  TraceContext context;
+  std::optional<TraceContext> parent;
+  absl::Time start, end;
+  SpanAttributes attributes;
+  std::vector<SpanEvent> events;
+  std::string error;  // name of the status code; "" where it went well
+};
+
+// Where spans go.
+struct SpanTarget {
+  std::string endpoint;  // "host:port"; "": nowhere
+  // None set: in the clear, as to a collector in the same pod.
+  TlsFiles tls = {.flag_prefix = "otlp_tls"};
+};
+// --otlp_endpoint, --otlp_tls_ca_file, --otlp_tls_cert_file and --otlp_tls_key_file.
+void AddSpanFlags(Flags& flags, SpanTarget* target);
+
+struct SpanExporterOptions {
+  SpanTarget target;     // with an endpoint
+  std::string service;   // service.name
+  std::string instance;  // service.instance.id
+  size_t max_queued = 4096;
+  size_t max_batch = 512;
+  // A batch that is not full waits this long.
+  absl::Duration max_wait = absl::Seconds(1);
+  absl::Duration timeout = absl::Seconds(5);  // of sending a batch
+};
+
+// Thread-safe.
+class SpanExporter {
+ public:
+  // INVALID_ARGUMENT as ReloadedTls::Open.
+  static absl::StatusOr<std::unique_ptr<SpanExporter>> Open(SpanExporterOptions options);
+  ~SpanExporter() { Stop(); }
+  SpanExporter(const SpanExporter&) = delete;
+  SpanExporter& operator=(const SpanExporter&) = delete;
+
+  // The span of a call that came with this traceparent, "" for none; nullopt where it is not to be
+  // recorded. `parent` is set to what the header says, if it is valid.
+  std::optional<TraceContext> Begin(std::string_view traceparent,
+                                    std::optional<TraceContext>* parent);
+
+  // Never blocks: beyond max_queued the span is dropped and counted.
+  void Add(TraceSpan span);
+
+  // Sends what waits, for at most a second; spans added later are dropped. One thread.
+  void Stop();
+
+  // Spans that no collector took.
+  int64_t num_dropped() const { return num_dropped_.load(std::memory_order_relaxed); }
+
+ private:
+  using Stub = opentelemetry::proto::collector::trace::v1::TraceService::Stub;
+
+  SpanExporter(SpanExporterOptions options, std::unique_ptr<ReloadedTls> tls);
+
+  void Run();
+  void Send(std::vector<TraceSpan> batch, absl::Duration timeout);
+
+  const SpanExporterOptions options_;
+  const std::unique_ptr<ReloadedTls> tls_;
+  std::unique_ptr<Stub> stub_;
+  std::atomic<int64_t> num_dropped_ = 0;
+  bool failing_ = false;  // of the sending thread: what has been logged
+
+  absl::Mutex mutex_;
+  absl::BitGen random_ ABSL_GUARDED_BY(mutex_);
+  std::deque<TraceSpan> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of the batch on its way, which Stop cuts short.
+  grpc::ClientContext* sending_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::thread sender_;
+};
+
+}  // namespace continuo::common

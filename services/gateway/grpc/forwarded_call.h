@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "services/common/error.h"
+#include "services/common/grpc/grpc_status.h"
+#include "services/gateway/admission/admission.h"
+#include "services/gateway/grpc/open_calls.h"
+#include "services/gateway/relay/message_bytes.h"
+#include "services/gateway/routing/router.h"
+#include "services/gateway/workers/worker_pool.h"
+#include "services/gateway/workers/worker_stream.h"
+
+namespace continuo::gateway {
+
+// One unary call, sent to one worker at a time. Owns itself until gRPC is done with it. Method is
+// called with (stub, client context, request, response, callback).
+template <typename Request, typename Response, typename Method>
+class ForwardedCall : public grpc::ServerUnaryReactor {
+ public:
+  ForwardedCall(OpenCalls* open, Router* router, const WorkerPool* pool, Request request,
+                CallContext context, Admission::Ticket ticket, grpc::ByteBuffer* bytes,
+                Method method)
+      : open_(open),
+        router_(router),
+        pool_(pool),
+        request_(std::move(request)),
+        call_context_(std::move(context)),
+        ticket_(std::move(ticket)),
+        bytes_(bytes),
+        method_(method) {}
+
+  void TryNext() {
+    const RouteKey key = {.model = request_.model(), .failures = failures_};
+    const auto attempt = std::make_shared<Attempt>();
+    absl::StatusOr<Lease> lease = router_->Pick(key, [attempt] {
+      attempt->lost = true;
+      attempt->context.TryCancel();
+    });
+    std::shared_ptr<WorkerChannel> channel;
+    if (lease.ok()) channel = pool_->Find(lease->address());
+    if (channel == nullptr) {
+      Finish(common::ToGrpcStatus(lease.ok() ? absl::UnavailableError("the worker is gone")
+                                             : lease.status()));
+      return;
+    }
+    lease_ = *std::move(lease);
+    SetCallContext(call_context_, /*is_move=*/false, &attempt->context);
+    {
+      absl::MutexLock lock(&mutex_);
+      attempt_ = attempt;
+      if (cancelled_) attempt->context.TryCancel();
+    }
+    response_.Clear();
+    // The channel lives as long as the call.
+    method_(
+        channel->inference.get(), &attempt->context, &request_, &response_,
+        [this, channel, attempt](const grpc::Status& status) { OnAnswer(status, attempt->lost); });
+  }
+
+  void OnCancel() override {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    if (attempt_ != nullptr) attempt_->context.TryCancel();
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  static constexpr int kMaxTries = 3;
+  // A call to one worker.
+  struct Attempt {
+    grpc::ClientContext context;
+    std::atomic<bool> lost = false;  // it is silent or hung: nothing may come for long
+  };
+
+  void OnAnswer(const grpc::Status& status, bool lost) {
+    failures_.push_back({lease_->address(), 1});
+    lease_.reset();
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE || (lost && !status.ok())) {
+      if (static_cast<int>(failures_.size()) < kMaxTries) {
+        TryNext();
+        return;
+      }
+      // gRPC's own message would tell an address.
+      Finish(common::ToGrpcStatus(common::WithReason(
+          absl::UnavailableError("worker after worker was lost"), common::kReasonWorkerLost)));
+      return;
+    }
+    if (status.ok()) SerializeMessage(response_, bytes_);
+    Finish(status);
+  }
+
+  const OpenCalls::Call open_;
+  Router* const router_;
+  const WorkerPool* const pool_;
+  const Request request_;
+  const CallContext call_context_;
+  const Admission::Ticket ticket_;
+  grpc::ByteBuffer* const bytes_;
+  const Method method_;
+  Response response_;
+  std::optional<Lease> lease_;
+  std::vector<Failure> failures_;
+
+  absl::Mutex mutex_;
+  std::shared_ptr<Attempt> attempt_ ABSL_GUARDED_BY(mutex_);
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace continuo::gateway

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/grpc/inference_service.h"
+
+#include <grpcpp/server_context.h>
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+#include "services/common/grpc/grpc_status.h"
+#include "services/common/log.h"
+#include "services/gateway/grpc/client_stream.h"
+#include "services/gateway/grpc/forwarded_call.h"
+#include "services/gateway/grpc/request_span.h"
+#include "services/gateway/relay/message_bytes.h"
+#include "services/gateway/requests/request_check.h"
+#include "services/gateway/routing/route_hash.h"
+
+namespace continuo::gateway {
+namespace {
+
+// A gRPC call; the context outlives what is returned.
+ClientCall CallOf(const grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes) {
+  ClientCall call;
+  call.metadata = [&context](const char* key) {
+    const auto at = context.client_metadata().find(key);
+    if (at == context.client_metadata().end()) return std::string();
+    return std::string(at->second.data(), at->second.size());
+  };
+  const std::chrono::system_clock::time_point deadline = context.deadline();
+  if (deadline != std::chrono::system_clock::time_point::max()) {
+    call.deadline = absl::FromChrono(deadline);
+  }
+  call.num_bytes = static_cast<int64_t>(bytes.Length());
+  return call;
+}
+
+// -1 where it did not come so far.
+double SecondsOrNone(absl::Duration duration) {
+  return duration == absl::InfiniteDuration() ? -1 : absl::ToDoubleSeconds(duration);
+}
+
+// A unary call that is answered at once.
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(common::ToGrpcStatus(status));
+  return reactor;
+}
+
+}  // namespace
+
+// The client of one relay: the service learns of its end before the client does. Owns itself until
+// then.
+class InferenceService::OpenStream : public RelayClient {
+ public:
+  OpenStream(InferenceService* service, RelayClient* client, common::CallTrace trace)
+      : service_(service), client_(client), trace_(std::move(trace)) {}
+
+  void set_relay(const StreamRelay* relay) { relay_ = relay; }
+  common::CallTrace* trace() { return &trace_; }
+  void Write(const v1::GenerateResponse& response) override { client_->Write(response); }
+  void Finish(const absl::Status& status, const RelayReport& report) override {
+    if (!given_up_) Report(status, report);
+    client_->Finish(status, report);
+    delete this;
+  }
+  void OnGivenUp(const absl::Status& status, const RelayReport& report) override {
+    if (!std::exchange(given_up_, true)) Report(status, report);
+  }
+
+ private:
+  void Report(const absl::Status& status, const RelayReport& report) {
+    service_->OnStreamEnd(relay_, status, report);
+    EndSpan(report, status, &trace_);
+  }
+
+  InferenceService* const service_;
+  RelayClient* const client_;
+  common::CallTrace trace_;
+  const StreamRelay* relay_ = nullptr;
+  bool given_up_ = false;  // belongs to the relay's events
+};
+
+InferenceService::InferenceService(const Parts& parts) : parts_(parts) {}
+
+absl::StatusOr<std::string> InferenceService::Authenticate(const ClientCall& call) const {
+  absl::StatusOr<std::string> tenant =
+      parts_.auth->Authenticate(call.metadata("authorization"), call.metadata("x-tenant-id"));
+  if (!tenant.ok()) parts_.metrics->OnUnauthenticated();
+  return tenant;
+}
+
+absl::StatusOr<CallContext> InferenceService::ContextOf(const ClientCall& call) const {
+  CallContext result;
+  ASSIGN_OR_RETURN(result.tenant, Authenticate(call));
+  result.request_id = call.metadata("x-request-id");
+  if (!result.request_id.empty()) {
+    RETURN_IF_ERROR(CheckName("x-request-id", result.request_id));
+  }
+  for (const char* key : {"traceparent", "tracestate", "x-session-id"}) {
+    // What gRPC takes from a client it may refuse to send on, and end the process; a trace must not
+    // cost a request, so such a value is dropped.
+    if (std::string value = call.metadata(key); IsForwardable(value)) {
+      result.forwarded.emplace_back(key, std::move(value));
+    }
+  }
+  result.deadline = call.deadline;
+  return result;
+}
+
+std::string InferenceService::MakeRequestId() {
+  absl::MutexLock lock(&mutex_);
+  return absl::StrCat("req-", absl::Hex(absl::Uniform<uint64_t>(random_), absl::kZeroPad16),
+                      absl::Hex(absl::Uniform<uint64_t>(random_), absl::kZeroPad16));
+}
+
+absl::Status InferenceService::CheckOpen() const {
+  if (!draining_) return absl::OkStatus();
+  {
+    absl::MutexLock lock(&mutex_);
+    refused_.SignalAll();
+  }
+  return common::WithReason(absl::UnavailableError("the gateway is shutting down"),
+                            common::kReasonContinue);
+}
+
+absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
+                                                     const common::CallTrace& trace,
+                                                     v1::GenerateRequest request) {
+  RETURN_IF_ERROR(CheckOpen());
+  RelayRequest result;
+  ASSIGN_OR_RETURN(result.context, ContextOf(call));
+  CarryTrace(trace, &result.context);
+  RETURN_IF_ERROR(CheckGenerate(request));
+  // The worker reads the id in the same order.
+  const v1::GenerateResponse& received = request.continuation().received();
+  const std::string& received_id = received.accepted().request_id();
+  if (!request.request_id().empty()) {
+    result.context.request_id = request.request_id();
+  } else if (!received_id.empty()) {
+    RETURN_IF_ERROR(CheckName("continuation.received.accepted.request_id", received_id));
+    result.context.request_id = received_id;
+  } else if (result.context.request_id.empty()) {
+    result.context.request_id = MakeRequestId();
+  }
+  result.prompt_tokens = EstimatePromptTokens(request);
+  result.prefix_hash = PrefixHash(request, result.context.tenant);
+  result.session_hash = SessionHash(call.metadata("x-session-id"), result.context.tenant);
+  AdmissionRequest asked = {
+      .bytes = call.num_bytes,
+      .tokens = result.prompt_tokens,
+      .tenant = result.context.tenant,
+      .model = request.model(),
+      .priority = request.priority(),
+      .max_tokens = request.stopping().has_max_tokens()
+                        ? std::optional<int64_t>(request.stopping().max_tokens())
+                        : std::nullopt,
+      .time_left = result.context.deadline - parts_.relay.clock->Now(),
+      // An empty one is nothing to go on with.
+      .is_continuation = received.has_accepted() || received.deltas_size() > 0};
+  absl::StatusOr<Admission::Ticket> ticket = parts_.admission->Admit(asked);
+  // Workers are looked at only where it may matter.
+  if (common::ReasonOf(ticket.status()) == common::kReasonOverloaded &&
+      asked.time_left < absl::InfiniteDuration() &&
+      parts_.relay.router->HasFree(
+          {.model = request.model(), .prompt_tokens = result.prompt_tokens})) {
+    asked.has_free_worker = true;
+    ticket = parts_.admission->Admit(asked);
+  }
+  ASSIGN_OR_RETURN(result.ticket, std::move(ticket));
+  result.request = std::move(request);
+  absl::MutexLock lock(&mutex_);
+  result.seed = absl::Uniform<uint64_t>(random_);
+  result.context.call_id =
+      absl::StrCat(absl::Hex(absl::Uniform<uint64_t>(random_), absl::kZeroPad16));
+  return result;
+}
+
+void InferenceService::Refused(const std::string& model, const absl::Status& status) {
+  parts_.metrics->OnRequestEnd(model, status);
+  common::Log(common::LogSeverity::kInfo, "request",
+              {{"code", std::string(CodeName(status.code()))},
+               {"model", std::string_view(model).substr(0, 256)},  // unchecked yet
+               {"reason", common::ReasonOf(status)},
+               {"error", std::string(status.message())}});
+}
+
+absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const ClientCall& call,
+                                                                    v1::GenerateRequest request,
+                                                                    RelayClient* client) {
+  const std::string model = request.model();
+  common::CallTrace trace(parts_.spans, call.metadata("traceparent"), parts_.relay.clock);
+  absl::StatusOr<RelayRequest> admitted = Admit(call, trace, std::move(request));
+  if (!admitted.ok()) {
+    Refused(model, admitted.status());
+    EndSpan(model, admitted.status(), &trace);
+    return admitted.status();
+  }
+  auto* const stream = new OpenStream(this, client, std::move(trace));
+  auto relay = std::make_shared<StreamRelay>(parts_.relay, *std::move(admitted), stream);
+  stream->set_relay(relay.get());
+  absl::Status ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    ended = ended_;
+    if (ended.ok()) open_.emplace(relay.get(), relay);
+  }
+  if (ended.ok()) return relay;
+  // Admitted before the drain began, and too late to be among those that were ended.
+  EndSpan(model, ended, stream->trace());
+  delete stream;
+  Refused(model, ended);
+  return ended;
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
+  // A stranger's bytes are not parsed.
+  ClientCall call = CallOf(*context, *bytes);
+  const absl::Status stranger = Authenticate(call).status();
+  absl::StatusOr<v1::GenerateRequest> request =
+      stranger.ok() ? ParseMessage<v1::GenerateRequest>(*bytes, &call.num_bytes) : stranger;
+  if (!request.ok()) {
+    Refused("", request.status());
+    return new RefusedStream(parts_.open_calls, request.status());
+  }
+  auto client = std::make_unique<ClientStream>(parts_.open_calls);
+  absl::StatusOr<std::shared_ptr<StreamRelay>> relay =
+      Open(call, *std::move(request), client.get());
+  if (!relay.ok()) return new RefusedStream(parts_.open_calls, relay.status());
+  client->Start(*std::move(relay));
+  return client.release();
+}
+
+void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status& status,
+                                   const RelayReport& report) {
+  parts_.metrics->OnRequestEnd(report.model, status);
+  parts_.metrics->OnTenantTokens(report.tenant, report.prompt_tokens, report.completion_tokens);
+  common::Log(status.ok() || absl::IsCancelled(status) ? common::LogSeverity::kInfo
+                                                       : common::LogSeverity::kWarning,
+              "request",
+              {{"request_id", report.request_id},
+               {"tenant", report.tenant},
+               {"model", report.model},
+               {"worker", report.worker},
+               {"code", std::string(CodeName(status.code()))},
+               {"reason", common::ReasonOf(status)},
+               {"error", std::string(status.message())},
+               {"moves", report.moves},
+               {"prompt_tokens", report.prompt_tokens},
+               {"completion_tokens", report.completion_tokens},
+               {"without_worker", report.without_worker},
+               {"queue", SecondsOrNone(report.queue)},
+               {"prefill", SecondsOrNone(report.prefill)},
+               {"time_to_first_token", SecondsOrNone(report.time_to_first_token)},
+               {"stall", report.stall},
+               {"longest_gap", report.longest_gap},
+               {"duration", report.duration}});
+  absl::MutexLock lock(&mutex_);
+  open_.erase(relay);
+}
+
+std::vector<std::shared_ptr<StreamRelay>> InferenceService::OpenRelays() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<std::shared_ptr<StreamRelay>> relays;
+  for (const auto& [key, weak] : open_) {
+    if (auto relay = weak.lock()) relays.push_back(std::move(relay));
+  }
+  return relays;
+}
+
+void InferenceService::EndStreams(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ended_ = status;
+  }
+  for (const auto& relay : OpenRelays()) relay->End(status);
+}
+
+void InferenceService::GiveUpStreams() {
+  for (const auto& relay : OpenRelays()) relay->GiveUp();
+}
+
+void InferenceService::WaitForQuiet(absl::Duration quiet, absl::Duration longest) const {
+  const absl::Duration end = parts_.relay.clock->Elapsed() + longest;
+  absl::MutexLock lock(&mutex_);
+  while (parts_.relay.clock->Elapsed() < end) {
+    if (refused_.WaitWithTimeout(&mutex_, quiet)) return;
+  }
+}
+
+int64_t InferenceService::num_streams() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int64_t>(open_.size());
+}
+
+template <typename Request, typename Response, typename Method>
+grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer& bytes,
+                                                    grpc::ByteBuffer* response, Method method) {
+  if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
+  absl::StatusOr<CallContext> call_context = ContextOf(CallOf(*context, bytes));
+  if (!call_context.ok()) return Answer(context, call_context.status());
+  const absl::StatusOr<int64_t> memory = MemoryOf<Request>(bytes);
+  if (!memory.ok()) return Answer(context, memory.status());
+  absl::StatusOr<Admission::Ticket> ticket =
+      parts_.forwarded->Admit({.bytes = *memory, .tenant = call_context->tenant});
+  if (!ticket.ok()) return Answer(context, ticket.status());
+  absl::StatusOr<Request> request = ParseMessage<Request>(bytes);
+  if (!request.ok()) return Answer(context, request.status());
+  if (call_context->request_id.empty()) call_context->request_id = MakeRequestId();
+  auto* const call = new ForwardedCall<Request, Response, Method>(
+      parts_.open_calls, parts_.relay.router, parts_.pool, *std::move(request),
+      *std::move(call_context), *std::move(ticket), response, method);
+  call->TryNext();
+  return call;
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* bytes,
+                                                     grpc::ByteBuffer* response) {
+  return Forward<v1::TokenizeRequest, v1::TokenizeResponse>(
+      context, *bytes, response, [](auto* stub, auto* ctx, auto* req, auto* res, auto done) {
+        stub->async()->Tokenize(ctx, req, res, std::move(done));
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* bytes,
+                                                       grpc::ByteBuffer* response) {
+  return Forward<v1::DetokenizeRequest, v1::DetokenizeResponse>(
+      context, *bytes, response, [](auto* stub, auto* ctx, auto* req, auto* res, auto done) {
+        stub->async()->Detokenize(ctx, req, res, std::move(done));
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer* bytes,
+                                                  grpc::ByteBuffer* response) {
+  return Forward<v1::EmbedRequest, v1::EmbedResponse>(
+      context, *bytes, response, [](auto* stub, auto* ctx, auto* req, auto* res, auto done) {
+        stub->async()->Embed(ctx, req, res, std::move(done));
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* bytes,
+                                                       grpc::ByteBuffer* response) {
+  if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
+  const absl::Status stranger = Authenticate(CallOf(*context, *bytes)).status();
+  if (!stranger.ok()) return Answer(context, stranger);
+  v1::ListModelsResponse list;
+  for (v1::Model& model : parts_.pool->Models()) *list.add_models() = std::move(model);
+  SerializeMessage(list, response);
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* bytes,
+                                                     grpc::ByteBuffer* response) {
+  if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
+  const absl::Status stranger = Authenticate(CallOf(*context, *bytes)).status();
+  if (!stranger.ok()) return Answer(context, stranger);
+  const absl::StatusOr<v1::GetModelRequest> request = ParseMessage<v1::GetModelRequest>(*bytes);
+  if (!request.ok()) return Answer(context, request.status());
+  std::vector<v1::Model> models = parts_.pool->Models();
+  if (request->name().empty() && models.size() > 1) {
+    return Answer(context, common::FieldError("name", absl::StrCat("is needed: ", models.size(),
+                                                                   " models are served here")));
+  }
+  for (v1::Model& model : models) {
+    if (!request->name().empty() && model.name() != request->name()) continue;
+    v1::GetModelResponse found;
+    *found.mutable_model() = std::move(model);
+    SerializeMessage(found, response);
+    return Answer(context, absl::OkStatus());
+  }
+  return Answer(context, absl::NotFoundError(
+                             absl::StrCat("model \"", request->name(), "\" is not served here")));
+}
+
+}  // namespace continuo::gateway

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/random/random.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "continuo/v1/inference.grpc.pb.h"
+#include "services/common/telemetry/call_trace.h"
+#include "services/gateway/admission/admission.h"
+#include "services/gateway/grpc/gateway_metrics.h"
+#include "services/gateway/grpc/open_calls.h"
+#include "services/gateway/relay/generate_front.h"
+#include "services/gateway/relay/stream_relay.h"
+#include "services/gateway/requests/auth.h"
+#include "services/gateway/workers/worker_pool.h"
+
+namespace continuo::gateway {
+
+// continuo.v1.InferenceService for clients: Generate is relayed, Tokenize, Detokenize and Embed
+// are forwarded to one worker, models are told from what all workers say. Requests arrive as bytes,
+// so that one that does not parse gets a status of ours. Thread-safe.
+class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Generate<
+                             v1::InferenceService::WithRawCallbackMethod_Tokenize<
+                                 v1::InferenceService::WithRawCallbackMethod_Detokenize<
+                                     v1::InferenceService::WithRawCallbackMethod_Embed<
+                                         v1::InferenceService::WithRawCallbackMethod_ListModels<
+                                             v1::InferenceService::WithRawCallbackMethod_GetModel<
+                                                 v1::InferenceService::Service>>>>>>,
+                         public GenerateFront {
+ public:
+  // What the calls need. All of it outlives the service, and the service the server.
+  struct Parts {
+    RelayEnvironment relay;
+    const WorkerPool* pool = nullptr;
+    Admission* admission = nullptr;  // of Generate
+    Admission* forwarded = nullptr;  // of Tokenize, Detokenize and Embed
+    GatewayMetrics* metrics = nullptr;
+    OpenCalls* open_calls = nullptr;
+    const Authenticator* auth = nullptr;
+    common::SpanExporter* spans = nullptr;  // none: nothing is traced
+  };
+  explicit InferenceService(const Parts& parts);
+
+  // From now on calls that need a worker are refused, UNAVAILABLE with reason CONTINUE.
+  void BeginDrain() { draining_ = true; }
+  // Ends all open streams with `status`, an error, each after what is on its way to the client; no
+  // other is opened from now on.
+  void EndStreams(const absl::Status& status);
+  // After EndStreams: tells of those whose clients have not read their end, and waits no longer.
+  void GiveUpStreams();
+  int64_t num_streams() const;
+  // From BeginDrain on: returns when no call was refused for `quiet`, or after `longest`.
+  void WaitForQuiet(absl::Duration quiet, absl::Duration longest) const;
+
+  absl::StatusOr<std::string> Authenticate(const ClientCall& call) const override;
+  absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
+                                                    v1::GenerateRequest request,
+                                                    RelayClient* client) override;
+  void Refused(const std::string& model, const absl::Status& status) override;
+  std::string MakeRequestId() override;
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* bytes) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* bytes,
+                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* bytes,
+                                       grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Embed(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* bytes,
+                                  grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* bytes,
+                                       grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* bytes,
+                                     grpc::ByteBuffer* response) override;
+
+ private:
+  class OpenStream;
+
+  std::vector<std::shared_ptr<StreamRelay>> OpenRelays() const;
+  // An error from the drain on.
+  absl::Status CheckOpen() const;
+  absl::StatusOr<RelayRequest> Admit(const ClientCall& call, const common::CallTrace& trace,
+                                     v1::GenerateRequest request);
+  // Tenant, deadline and trace of a call; the request id where the client sent one.
+  absl::StatusOr<CallContext> ContextOf(const ClientCall& call) const;
+  // Sends the request to one worker of its model, and to others where that one is gone.
+  template <typename Request, typename Response, typename Method>
+  grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* context,
+                                    const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
+                                    Method method);
+  void OnStreamEnd(const StreamRelay* relay, const absl::Status& status, const RelayReport& report);
+
+  const Parts parts_;
+  std::atomic<bool> draining_ = false;
+
+  mutable absl::Mutex mutex_;
+  mutable absl::CondVar refused_ ABSL_GUARDED_BY(mutex_);  // signalled by CheckOpen
+  absl::BitGen random_ ABSL_GUARDED_BY(mutex_);
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // OK until EndStreams
+  absl::flat_hash_map<const StreamRelay*, std::weak_ptr<StreamRelay>> open_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace continuo::gateway

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/http/http_connection.h"
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/rfc7230.hpp>
+#include <boost/beast/http/status.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+constexpr size_t kReadBytes = 64 << 10;
+// Received ahead of the current answer.
+constexpr size_t kMaxPipelined = 16 << 10;
+// What is still taken in of a client that does not expect its answer yet.
+constexpr size_t kMaxLinger = 32 << 20;
+constexpr absl::Duration kLinger = absl::Seconds(2);
+
+}  // namespace
+
+bool BodyRoom::HasFor(uint64_t bytes) const {
+  const int64_t free = shared_->limits.max_bodies_bytes - shared_->bodies_bytes;
+  return bytes == 0 || (free > 0 && bytes <= static_cast<uint64_t>(free));
+}
+
+bool BodyRoom::GrowTo(uint64_t bytes) {
+  const int64_t change = static_cast<int64_t>(bytes) - bytes_;
+  bytes_ += change;
+  return shared_->bodies_bytes.fetch_add(change) + change <= shared_->limits.max_bodies_bytes;
+}
+
+HttpConnection::HttpConnection(std::unique_ptr<ByteStream> stream,
+                               const asio::any_io_executor& executor, HttpShared* shared,
+                               HttpHandler* handler)
+    : stream_(std::move(stream)),
+      executor_(executor),
+      shared_(shared),
+      handler_(handler),
+      body_room_(shared),
+      deadline_(executor),
+      signal_(executor),
+      buffer_(2 * kReadBytes) {}
+
+void HttpConnection::Arm(absl::Duration limit) {
+  expired_ = false;
+  deadline_.expires_after(absl::ToChronoNanoseconds(limit));
+  deadline_.async_wait([self = shared_from_this(), number = ++deadline_number_](error_code error) {
+    if (error || number != self->deadline_number_) return;
+    self->expired_ = true;
+    self->stream_->Cancel();
+  });
+}
+
+void HttpConnection::Disarm() {
+  ++deadline_number_;
+  deadline_.cancel();
+}
+
+void HttpConnection::Close() {
+  gone_ = true;
+  keep_alive_ = false;
+  stream_->Cancel();
+  signal_.Notify();
+}
+
+void HttpConnection::CloseIfIdle() {
+  keep_alive_ = false;
+  if (idle_) Close();
+}
+
+asio::awaitable<void> HttpConnection::Run() {
+  Arm(limits().handshake_timeout);
+  error_code error;
+  co_await stream_->Handshake(error);
+  Disarm();
+  if (error) co_return;
+  while (keep_alive_ && !gone_) co_await ServeOne();
+  Disarm();
+  stream_->Cancel();  // ends the watch
+}
+
+asio::awaitable<bool> HttpConnection::Fill() {
+  if (reading_) {
+    // The watch has the read under way; it adds what it gets.
+    const size_t before = buffer_.size();
+    while (reading_ && !gone_ && buffer_.size() == before) {
+      co_await signal_.Wait(std::chrono::hours(1));
+    }
+    co_return !gone_;
+  }
+  const size_t room = std::min(kReadBytes, buffer_.max_size() - buffer_.size());
+  if (room == 0 || gone_) co_return false;
+  error_code error;
+  const size_t size = co_await stream_->ReadSome(buffer_.prepare(room), error);
+  buffer_.commit(size);
+  if (error) gone_ = true;
+  co_return !error;
+}
+
+void HttpConnection::WatchClient() {
+  watch_ = true;
+  if (reading_ || gone_) return;
+  reading_ = true;
+  asio::co_spawn(
+      executor_, [self = shared_from_this()] { return self->Watch(); }, asio::detached);
+}
+
+asio::awaitable<void> HttpConnection::Watch() {
+  const std::shared_ptr<HttpConnection> self = shared_from_this();
+  while (true) {
+    error_code error;
+    const size_t size = co_await stream_->ReadSome(asio::buffer(watched_), error);
+    const asio::mutable_buffer room = buffer_.prepare(size);
+    std::copy_n(watched_.data(), size, static_cast<char*>(room.data()));
+    buffer_.commit(size);
+    if (error) gone_ = true;
+    if (gone_ || !watch_ || buffer_.size() >= kMaxPipelined) break;
+    signal_.Notify();
+  }
+  reading_ = false;
+  signal_.Notify();
+}
+
+asio::awaitable<bool> HttpConnection::ReadHeader(Parser& parser) {
+  if (buffer_.size() == 0) {
+    idle_ = true;
+    Arm(limits().idle_timeout);
+    const bool received = co_await Fill();
+    idle_ = false;
+    if (!received || !keep_alive_) {
+      keep_alive_ = false;
+      co_return false;
+    }
+  }
+  Arm(limits().header_timeout);
+  while (!parser.is_header_done()) {
+    error_code error = http::error::need_more;
+    if (buffer_.size() > 0) buffer_.consume(parser.put(buffer_.data(), error));
+    if (!error) continue;
+    if (error != http::error::need_more) {
+      Disarm();
+      co_await RejectParse(error);
+      co_return false;
+    }
+    if (!co_await Fill()) {
+      keep_alive_ = false;
+      if (expired_) {
+        gone_ = false;
+        co_await Reject(handler_->Error(408, "the request's header took too long"));
+      }
+      co_return false;
+    }
+  }
+  Disarm();
+  co_return true;
+}
+
+asio::awaitable<bool> HttpConnection::ReadBody(Parser& parser) {
+  parser.eager(true);
+  Arm(limits().body_timeout);
+  std::string& body = parser.get().body();
+  const auto drop = [&] {
+    Disarm();
+    body = std::string();
+    body_room_.Release();
+  };
+  // Memory of an announced size is set aside and not touched before it is received.
+  const bool is_announced = parser.content_length().has_value();
+  while (!parser.is_done()) {
+    error_code error = http::error::need_more;
+    if (buffer_.size() > 0) buffer_.consume(parser.put(buffer_.data(), error));
+    if (!body.empty() && !body_room_.GrowTo(is_announced ? body.size() : body.capacity())) {
+      drop();
+      co_await RejectForRoom();
+      co_return false;
+    }
+    if (!error) continue;
+    if (error != http::error::need_more) {
+      drop();
+      co_await RejectParse(error);
+      co_return false;
+    }
+    if (!co_await Fill()) {
+      keep_alive_ = false;
+      drop();
+      if (expired_) {
+        gone_ = false;
+        co_await Reject(handler_->Error(408, "the request's body took too long"));
+      }
+      co_return false;
+    }
+  }
+  Disarm();
+  co_return true;
+}
+
+asio::awaitable<void> HttpConnection::RejectForRoom() {
+  HttpResponse response = handler_->Error(503, "too many bodies are being received");
+  response.headers.emplace_back("Retry-After", "1");
+  co_await Reject(std::move(response));
+}
+
+asio::awaitable<void> HttpConnection::RejectParse(const error_code& error) {
+  if (error == http::error::body_limit) {
+    co_await Reject(handler_->Error(
+        413, absl::StrCat("the body is larger than ", limits().max_body_bytes, " bytes")));
+  } else if (error == http::error::header_limit) {
+    co_await Reject(handler_->Error(
+        431, absl::StrCat("the header is larger than ", limits().max_header_bytes, " bytes")));
+  } else {
+    co_await Reject(handler_->Error(400, "this is no valid HTTP/1.1 request"));
+  }
+}
+
+asio::awaitable<void> HttpConnection::ServeOne() {
+  watch_ = false;
+  is_head_ = false;
+  chunked_ = true;
+  std::optional<Parser> parser(std::in_place);
+  parser->header_limit(limits().max_header_bytes);
+  parser->body_limit(limits().max_body_bytes);
+  if (!co_await ReadHeader(*parser)) {
+    keep_alive_ = false;
+    co_return;
+  }
+  const HttpRequest& header = parser->get();
+  is_head_ = header.method() == http::verb::head;
+  chunked_ = header.version() >= 11;
+  // Clients of HTTP/1.0 that would keep it open are few.
+  if (!header.keep_alive() || header.version() < 11) keep_alive_ = false;
+
+  std::optional<HttpResponse> refusal = handler_->Refuse(header);
+  const auto expect = header[http::field::expect];
+  const bool continues = boost::beast::iequals(expect, "100-continue");
+  if (!refusal.has_value() && !expect.empty() && !continues) {
+    refusal = handler_->Error(417, "Expect is understood only as 100-continue");
+  }
+  if (refusal.has_value()) {
+    if (parser->is_done()) {
+      co_await Respond(*std::move(refusal));
+    } else {
+      co_await Reject(*std::move(refusal));
+    }
+    co_return;
+  }
+  if (!parser->is_done()) {
+    if (!body_room_.HasFor(parser->content_length().value_or(1))) {
+      co_await RejectForRoom();
+      co_return;
+    }
+    if (continues) co_await Write("HTTP/1.1 100 Continue\r\n\r\n");
+    if (!co_await ReadBody(*parser)) {
+      keep_alive_ = false;
+      co_return;
+    }
+  }
+  HttpRequest request = parser->release();
+  parser.reset();
+  co_await handler_->Handle(*this, std::move(request));
+  body_room_.Release();
+}
+
+std::string HttpConnection::Head(int status, std::string_view content_type,
+                                 const HttpHeaders& headers) const {
+  std::string head = absl::StrCat(
+      "HTTP/1.1 ", status, " ", std::string(http::obsolete_reason(http::int_to_status(status))),
+      "\r\nDate: ", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone()),
+      "\r\nContent-Type: ", std::string(content_type), "\r\n");
+  for (const auto& [name, value] : headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
+  if (!keep_alive_) head.append("Connection: close\r\n");
+  return head;
+}
+
+asio::awaitable<void> HttpConnection::Respond(HttpResponse response) {
+  if (shared_->closing) keep_alive_ = false;
+  std::string bytes = Head(response.status, response.content_type, response.headers);
+  size_t size = response.body.size();
+  for (const std::string& piece : response.more) size += piece.size();
+  absl::StrAppend(&bytes, "Content-Length: ", size, "\r\n\r\n");
+  if (!is_head_) {
+    bytes.append(response.body);
+    // Small pieces leave together.
+    for (std::string& piece : response.more) {
+      if (bytes.size() + piece.size() <= kReadBytes) {
+        bytes.append(piece);
+      } else {
+        co_await Write(bytes);
+        bytes = std::move(piece);
+      }
+      piece = std::string();
+    }
+  }
+  co_await Write(bytes);
+}
+
+asio::awaitable<void> HttpConnection::BeginStream(std::string_view content_type,
+                                                  HttpHeaders headers) {
+  if (shared_->closing) keep_alive_ = false;
+  if (chunked_) headers.emplace_back("Transfer-Encoding", "chunked");
+  const std::string head = Head(200, content_type, headers) + "\r\n";
+  co_await Write(head);
+}
+
+asio::awaitable<void> HttpConnection::SendStream(std::string_view piece) {
+  if (piece.empty()) co_return;
+  if (!chunked_) {
+    co_await Write(piece);
+    co_return;
+  }
+  std::string bytes = absl::StrFormat("%x\r\n", piece.size());
+  bytes.append(piece).append("\r\n");
+  co_await Write(bytes);
+}
+
+asio::awaitable<void> HttpConnection::EndStream() {
+  if (chunked_) co_await Write("0\r\n\r\n");
+}
+
+asio::awaitable<void> HttpConnection::Write(std::string_view bytes) {
+  // In pieces, so that the deadline is about progress and not about size.
+  while (!bytes.empty() && !gone_) {
+    const std::string_view piece = bytes.substr(0, kReadBytes);
+    bytes.remove_prefix(piece.size());
+    Arm(limits().write_timeout);
+    error_code error;
+    co_await stream_->Write(asio::buffer(piece.data(), piece.size()), error);
+    Disarm();
+    if (error) gone_ = true;
+  }
+}
+
+asio::awaitable<void> HttpConnection::Reject(HttpResponse response) {
+  keep_alive_ = false;
+  co_await Respond(std::move(response));
+  co_await Linger();
+}
+
+asio::awaitable<void> HttpConnection::Linger() {
+  // A connection that is closed with bytes unread is reset, and the reset may overtake the answer.
+  error_code error;
+  co_await stream_->EndWrites(error);
+  Arm(kLinger);
+  size_t taken = 0;
+  while (!gone_ && taken < kMaxLinger) {
+    buffer_.consume(buffer_.size());
+    if (!co_await Fill()) break;
+    taken += buffer_.size();
+  }
+  Disarm();
+}
+
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/json/error_json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "services/common/error.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr int kMaxRetryAfter = 3600;
+
+std::string_view TypeOf(int http_status) {
+  switch (http_status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 429:
+      return "rate_limit_error";
+    default:
+      return http_status >= 500 ? "server_error" : "invalid_request_error";
+  }
+}
+
+std::string Dump(int http_status, std::string_view message, OrderedJson param, OrderedJson code) {
+  OrderedJson error = {{"message", message},
+                       {"type", TypeOf(http_status)},
+                       {"param", std::move(param)},
+                       {"code", std::move(code)}};
+  return OrderedJson{{"error", std::move(error)}}.dump(-1, ' ', false,
+                                                       OrderedJson::error_handler_t::replace);
+}
+
+OrderedJson CodeOf(const absl::Status& status) {
+  const std::string reason = common::ReasonOf(status);
+  if (reason == common::kReasonContextTooLong) return "context_length_exceeded";
+  if (reason == common::kReasonRateLimited) return "rate_limit_exceeded";
+  if (!reason.empty()) return absl::AsciiStrToLower(reason);
+  if (absl::IsNotFound(status)) return "model_not_found";
+  if (absl::IsUnauthenticated(status)) return "invalid_api_key";
+  if (absl::IsDeadlineExceeded(status)) return "timeout";
+  return nullptr;
+}
+
+}  // namespace
+
+int HttpStatusOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return 200;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kFailedPrecondition:
+      return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kAborted:
+      return 409;
+    case absl::StatusCode::kResourceExhausted:
+      return 429;
+    case absl::StatusCode::kCancelled:
+      return 499;
+    case absl::StatusCode::kUnimplemented:
+      return 501;
+    case absl::StatusCode::kUnavailable:
+      return 503;
+    case absl::StatusCode::kDeadlineExceeded:
+      return 504;
+    default:
+      return 500;
+  }
+}
+
+absl::Status StatusOf(int http_status, std::string_view message) {
+  switch (http_status) {
+    case 404:
+    case 405:
+      return absl::UnimplementedError(std::string(message));
+    case 408:
+      return absl::DeadlineExceededError(std::string(message));
+    case 503:
+      return common::WithReason(absl::ResourceExhaustedError(std::string(message)),
+                                common::kReasonOverloaded);
+    default:
+      return absl::InvalidArgumentError(std::string(message));
+  }
+}
+
+std::optional<int> RetryAfterOf(const absl::Status& status) {
+  if (const std::optional<absl::Duration> delay = common::RetryDelayOf(status)) {
+    const double seconds = std::ceil(absl::ToDoubleSeconds(*delay));
+    return static_cast<int>(std::clamp(seconds, 1.0, double{kMaxRetryAfter}));
+  }
+  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) return 1;
+  return std::nullopt;
+}
+
+std::string ErrorJson(Endpoint endpoint, const absl::Status& status) {
+  const int http_status = HttpStatusOf(status);
+  std::string message(status.message());
+  OrderedJson param;
+  if (const std::string field = common::FieldOf(status); !field.empty()) {
+    const std::string name = ParamOf(endpoint, field);
+    param = name;
+    const std::string prefix = field + ": ";
+    if (message.starts_with(prefix)) message = name + ": " + message.substr(prefix.size());
+  } else if (absl::IsNotFound(status)) {
+    param = "model";
+  }
+  // Such a message may come from a library, with whatever it found worth telling.
+  if (http_status == 500 && common::ReasonOf(status).empty()) {
+    message = "the server had an error while it processed the request";
+  }
+  return Dump(http_status, message, std::move(param), CodeOf(status));
+}
+
+std::string ErrorJson(int http_status, std::string_view message, std::string_view code) {
+  return Dump(http_status, message, nullptr, code.empty() ? OrderedJson() : OrderedJson(code));
+}
+
+}  // namespace continuo::gateway::openai

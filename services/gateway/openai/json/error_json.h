@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Statuses as OpenAI's clients know them. Pure functions.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "services/gateway/openai/json/request_json.h"
+
+namespace continuo::gateway::openai {
+
+// What a status is over HTTP:
+//
+//   INVALID_ARGUMENT, OUT_OF_RANGE, FAILED_PRECONDITION   400
+//   UNAUTHENTICATED 401   PERMISSION_DENIED 403   NOT_FOUND 404
+//   ALREADY_EXISTS, ABORTED 409   RESOURCE_EXHAUSTED 429   CANCELLED 499
+//   UNIMPLEMENTED 501   UNAVAILABLE 503   DEADLINE_EXCEEDED 504   others 500
+int HttpStatusOf(const absl::Status& status);
+
+// What is logged and counted of a refusal that is HTTP's own. A limit of all clients together has
+// the reason OVERLOADED.
+absl::Status StatusOf(int http_status, std::string_view message);
+
+// Value of Retry-After, in whole seconds, at least 1: what the status hints, else 1 where trying
+// again may help; nullopt where it does not.
+std::optional<int> RetryAfterOf(const absl::Status& status);
+
+// {"error":{"message","type","param","code"}}. `param` is the OpenAI name of the field that the
+// status names. What is our own failure gets a message that tells nothing of the inside.
+std::string ErrorJson(Endpoint endpoint, const absl::Status& status);
+
+// The same of an error of HTTP itself.
+std::string ErrorJson(int http_status, std::string_view message, std::string_view code);
+
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/json/json_fields.h"
+
+#include "absl/strings/str_cat.h"
+#include "services/common/error.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+constexpr int kMaxDepth = 32;
+// A value takes up to 100 bytes of memory, in a body perhaps two.
+constexpr int kMaxValues = 1 << 20;
+
+// Nesting and number of values of a text, without building anything. Exact for JSON, and for
+// anything else at least as high as the parser gets before it gives up.
+absl::Status CheckSize(std::string_view text) {
+  int depth = 0, values = 1;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+      continue;
+    }
+    switch (c) {
+      case '"':
+        in_string = true;
+        break;
+      case '[':
+      case '{':
+        ++values;
+        if (++depth > kMaxDepth) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("the body's JSON is nested deeper than ", kMaxDepth, " levels"));
+        }
+        break;
+      case ']':
+      case '}':
+        --depth;
+        break;
+      case ',':
+        ++values;
+        break;
+      default:
+        break;
+    }
+    if (values > kMaxValues) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the body's JSON has more than ", kMaxValues, " values"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ParseObject(std::string_view body) {
+  if (const absl::Status status = CheckSize(body); !status.ok()) return status;
+  Json json = Json::parse(body, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) {
+    return absl::InvalidArgumentError("the body is not valid JSON in UTF-8");
+  }
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the body must be a JSON object, is ", json.type_name()));
+  }
+  return json;
+}
+
+const Json* Find(const Json& object, const char* name) {
+  const auto at = object.find(name);
+  return at == object.end() || at->is_null() ? nullptr : &*at;
+}
+
+absl::Status WrongType(std::string_view path, std::string_view expected, const Json& value) {
+  return common::FieldError(
+      path, absl::StrCat("must be ", std::string(expected), ", is ", value.type_name()));
+}
+
+absl::Status Read(const Json& object, const char* path, std::optional<float>* value) {
+  const Json* const json = Find(object, path);
+  if (json == nullptr) return absl::OkStatus();
+  if (!json->is_number()) return WrongType(path, "a number", *json);
+  // What a float cannot hold becomes infinite, which no field takes.
+  *value = static_cast<float>(json->get<double>());
+  return absl::OkStatus();
+}
+
+absl::Status Read(const Json& object, const char* path, std::optional<bool>* value) {
+  const Json* const json = Find(object, path);
+  if (json == nullptr) return absl::OkStatus();
+  if (!json->is_boolean()) return WrongType(path, "a boolean", *json);
+  *value = json->get<bool>();
+  return absl::OkStatus();
+}
+
+absl::Status Read(const Json& object, const char* path, std::optional<std::string>* value) {
+  const Json* const json = Find(object, path);
+  if (json == nullptr) return absl::OkStatus();
+  if (!json->is_string()) return WrongType(path, "a string", *json);
+  *value = json->get<std::string>();
+  return absl::OkStatus();
+}
+
+absl::Status ReadInteger(const Json& object, const char* path, int64_t min, int64_t max,
+                         std::optional<int64_t>* value) {
+  const Json* const json = Find(object, path);
+  if (json == nullptr) return absl::OkStatus();
+  if (!json->is_number_integer()) return WrongType(path, "an integer", *json);
+  const bool too_large =
+      json->is_number_unsigned() && json->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  if (too_large || json->get<int64_t>() < min || json->get<int64_t>() > max) {
+    return common::FieldError(
+        path, absl::StrCat("is ", json->dump(), ", must be from ", min, " to ", max));
+  }
+  *value = json->get<int64_t>();
+  return absl::OkStatus();
+}
+
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/json/logprobs_json.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "services/common/utf8.h"
+#include "services/gateway/openai/json/json_text.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+// Before each element of a list but the first.
+void Separate(std::string* list) {
+  if (!list->empty()) list->push_back(',');
+}
+
+// An object's members without its end.
+void AppendChatToken(const std::string& token, float logprob, std::string* json) {
+  json->append(R"({"token":)");
+  AppendString(token, json);
+  json->append(R"(,"logprob":)");
+  AppendNumber(logprob, json);
+  json->append(R"(,"bytes":[)");
+  bool first = true;
+  for (const char c : token) {
+    absl::StrAppend(json, first ? "" : ",", static_cast<int>(static_cast<unsigned char>(c)));
+    first = false;
+  }
+  json->push_back(']');
+}
+
+std::string CompletionToken(const std::string& token) {
+  if (common::ToValidUtf8(token) == token) return token;
+  std::string escaped = "bytes:";
+  for (const char c : token) {
+    absl::StrAppendFormat(&escaped, "\\x%02x", static_cast<unsigned char>(c));
+  }
+  return escaped;
+}
+
+}  // namespace
+
+void ChatLogprobs::Add(const v1::TokenLogprob& logprob) {
+  Separate(&entries_);
+  AppendChatToken(logprob.token(), logprob.logprob(), &entries_);
+  entries_.append(R"(,"top_logprobs":[)");
+  bool first = true;
+  for (const v1::TokenLogprob::Alternative& alternative : logprob.alternatives()) {
+    if (!std::exchange(first, false)) entries_.push_back(',');
+    AppendChatToken(alternative.token(), alternative.logprob(), &entries_);
+    entries_.push_back('}');
+  }
+  entries_.append("]}");
+}
+
+std::string ChatLogprobs::Take() {
+  if (entries_.empty()) return "null";
+  std::string json = std::exchange(entries_, {});
+  json.insert(0, R"({"content":[)").append(R"(],"refusal":null})");
+  return json;
+}
+
+void CompletionLogprobs::Add(const v1::TokenLogprob& logprob) {
+  const std::string chosen = CompletionToken(logprob.token());
+  Separate(&tokens_);
+  AppendString(chosen, &tokens_);
+  Separate(&logprobs_);
+  AppendNumber(logprob.logprob(), &logprobs_);
+
+  // Of several that read alike, the most likely one.
+  std::vector<std::string> names;
+  Separate(&top_);
+  top_.push_back('{');
+  const auto add = [&](std::string name, float value) {
+    if (std::ranges::find(names, name) != names.end()) return;
+    if (!names.empty()) top_.push_back(',');
+    AppendString(name, &top_);
+    top_.push_back(':');
+    AppendNumber(value, &top_);
+    names.push_back(std::move(name));
+  };
+  for (const v1::TokenLogprob::Alternative& alternative : logprob.alternatives()) {
+    add(CompletionToken(alternative.token()), alternative.logprob());
+  }
+  // The chosen token is always among them.
+  add(chosen, logprob.logprob());
+  top_.push_back('}');
+
+  Separate(&offsets_);
+  absl::StrAppend(&offsets_, offset_);
+  // A character counts where its first byte is.
+  offset_ += std::ranges::count_if(
+      logprob.token(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+std::string CompletionLogprobs::Take() {
+  if (tokens_.empty()) return "null";
+  std::string json = std::exchange(top_, {});
+  json.insert(0, absl::StrCat(R"({"tokens":[)", tokens_, R"(],"token_logprobs":[)", logprobs_,
+                              R"(],"top_logprobs":[)"));
+  absl::StrAppend(&json, R"(],"text_offset":[)", offsets_, "]}");
+  tokens_.clear();
+  logprobs_.clear();
+  offsets_.clear();
+  return json;
+}
+
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Messages of calls that arrive and leave as bytes.
+
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/base/check.h"
+#include "services/base/status_macros.h"
+#include "services/common/wire_check.h"
+
+namespace continuo::gateway {
+
+// About how much memory a message and its bytes take. INVALID_ARGUMENT where they have more than
+// kMaxValues, whether they are one or not.
+template <typename Message>
+absl::StatusOr<int64_t> MemoryOf(const grpc::ByteBuffer& bytes) {
+  grpc::ByteBuffer copy(bytes);  // shares the bytes
+  grpc::ProtoBufferReader reader(&copy);
+  const common::WireCounts counts = common::CountOnWire(&reader, *Message::descriptor());
+  RETURN_IF_ERROR(common::CheckNumValues(counts.values));
+  return common::MemoryOf(static_cast<int64_t>(bytes.Length()), counts);
+}
+
+// The same of a message that came in another form.
+template <typename Message>
+int64_t MemoryOf(const Message& message) {
+  const std::string bytes = message.SerializeAsString();
+  google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()));
+  return common::MemoryOf(static_cast<int64_t>(bytes.size()),
+                          common::CountOnWire(&input, *Message::descriptor()));
+}
+
+// A message out of the bytes of a call. INVALID_ARGUMENT where they are none, naming the field
+// whose text is not UTF-8, or where MemoryOf refuses them. `memory`, if any, is what MemoryOf
+// tells.
+template <typename Message>
+absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes, int64_t* memory = nullptr) {
+  ASSIGN_OR_RETURN(const int64_t num_bytes, MemoryOf<Message>(bytes));
+  if (memory != nullptr) *memory = num_bytes;
+  grpc::ByteBuffer copy(bytes);  // shares the bytes
+  Message message;
+  if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
+    grpc::Slice all;
+    if (!bytes.DumpToSingleSlice(&all).ok()) all = grpc::Slice();
+    return common::ExplainParseFailure({reinterpret_cast<const char*>(all.begin()), all.size()},
+                                       *Message::descriptor());
+  }
+  return message;
+}
+
+template <typename Message>
+void SerializeMessage(const Message& message, grpc::ByteBuffer* bytes) {
+  bytes->Clear();
+  bool own_buffer;
+  CONTINUO_CHECK(grpc::SerializationTraits<Message>::Serialize(message, bytes, &own_buffer).ok());
+}
+
+}  // namespace continuo::gateway

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/relay/worker_end.h"
+
+#include "services/common/error.h"
+
+namespace continuo::gateway {
+
+WorkerEnd ClassifyWorkerEnd(const absl::Status& status, bool has_summary) {
+  if (has_summary) return WorkerEnd::kComplete;
+  const bool has_reason = !common::ReasonOf(status).empty();
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+    case absl::StatusCode::kCancelled:
+      return WorkerEnd::kLost;
+    case absl::StatusCode::kUnavailable:
+      return has_reason ? WorkerEnd::kDrained : WorkerEnd::kLost;
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+      return has_reason ? WorkerEnd::kFinal : WorkerEnd::kSuspect;
+    case absl::StatusCode::kResourceExhausted:
+      // The next worker would only compute what is not read there either.
+      return common::ReasonOf(status) == common::kReasonSlowReader ? WorkerEnd::kFinal
+                                                                   : WorkerEnd::kOverloaded;
+    default:
+      return WorkerEnd::kFinal;
+  }
+}
+
+}  // namespace continuo::gateway

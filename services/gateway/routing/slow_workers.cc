@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/routing/slow_workers.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace continuo::gateway {
+namespace {
+
+// How much the newest measurement counts.
+constexpr double kNewest = 0.3;
+
+}  // namespace
+
+void SlowWorkers::Measure(Worker& worker, uint64_t steps, int64_t running,
+                          absl::Duration now) const {
+  const bool was_running = worker.running;
+  worker.running = running > 0;
+  if (steps > worker.steps && was_running) {
+    const absl::Duration sample =
+        (now - worker.steps_time) / static_cast<double>(steps - worker.steps);
+    worker.step = worker.has_step ? worker.step + (sample - worker.step) * kNewest : sample;
+    worker.has_step = true;
+    worker.measured_time = now;
+  } else if (steps == worker.steps && was_running && worker.running) {
+    // The step that has not ended takes this long at least.
+    if (const absl::Duration sample = now - worker.steps_time; sample > worker.step) {
+      worker.step = sample;
+      worker.has_step = true;
+      worker.measured_time = now;
+    }
+    return;
+  }
+  worker.steps = steps;
+  worker.steps_time = now;
+}
+
+absl::Duration SlowWorkers::MedianOfPeers(const std::string& name, absl::Duration now) const {
+  const std::string& group = workers_.at(name).group;
+  std::vector<absl::Duration> steps;
+  for (const auto& [peer, worker] : workers_) {
+    if (peer == name || worker.group != group || !worker.has_step) continue;
+    if (now - worker.measured_time <= options_.max_age) steps.push_back(worker.step);
+  }
+  if (steps.empty()) return absl::ZeroDuration();
+  const auto middle = steps.begin() + static_cast<ptrdiff_t>(steps.size() / 2);
+  std::ranges::nth_element(steps, middle);
+  return *middle;
+}
+
+bool SlowWorkers::Report(const std::string& name, const std::string& group, uint64_t steps,
+                         int64_t running, absl::Duration now) {
+  const auto [at, is_new] = workers_.try_emplace(name);
+  Worker& worker = at->second;
+  worker.group = group;
+  if (is_new) {
+    worker.steps = steps;
+    worker.steps_time = now;
+    worker.running = running > 0;
+    return false;
+  }
+  Measure(worker, steps, running, now);
+  if (!worker.has_step || now - worker.measured_time > options_.max_age) {
+    worker.has_step = worker.slow = worker.leaning = false;  // it shall be tried again
+    return false;
+  }
+  // The peers, perhaps a thousand, are looked at only where it depends on them: every report of
+  // every worker comes here.
+  bool leaning = false;
+  if (worker.slow) {
+    const absl::Duration median = MedianOfPeers(name, now);
+    leaning = worker.step < options_.well_step || worker.step < median * options_.well_ratio ||
+              median == absl::ZeroDuration();
+  } else if (worker.step > options_.slow_step) {
+    const absl::Duration median = MedianOfPeers(name, now);
+    leaning = median > absl::ZeroDuration() && worker.step > median * options_.slow_ratio;
+  }
+  if (!leaning) {
+    worker.leaning = false;
+  } else if (!worker.leaning) {
+    worker.leaning = true;
+    worker.leaning_time = now;
+  } else if (now - worker.leaning_time >= options_.dwell) {
+    worker.slow = !worker.slow;
+    worker.leaning = false;
+  }
+  return worker.slow;
+}
+
+void SlowWorkers::Forget(const std::string& worker) { workers_.erase(worker); }
+
+}  // namespace continuo::gateway

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/checkpoint/fingerprint.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/backend.h"
+
+namespace continuo::model {
+namespace {
+
+// Joins fields so that no two lists give the same text.
+void Append(std::string* text, const std::string& field) {
+  absl::StrAppend(text, field.size(), ":", field, ";");
+}
+
+// Exact, unlike decimals.
+std::string Bits(double value) { return absl::StrCat(absl::Hex(std::bit_cast<uint64_t>(value))); }
+
+std::string Bits(const std::optional<float>& value) {
+  return value.has_value() ? Bits(static_cast<double>(*value)) : "-";
+}
+
+std::string BitsOf(const std::vector<double>& values) {
+  return absl::StrJoin(values, "/",
+                       [](std::string* out, double value) { absl::StrAppend(out, Bits(value)); });
+}
+
+}  // namespace
+
+Digest128 DigestOf(std::span<const uint8_t> bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {hash.high64, hash.low64};
+}
+
+Digest128 DigestOf(std::string_view text) {
+  return DigestOf(
+      std::span<const uint8_t>(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+}
+
+std::string ToHex(const Digest128& digest) {
+  return absl::StrFormat("%016x%016x", digest.high, digest.low);
+}
+
+Digest128 WeightsDigest(std::vector<TensorDigest> tensors) {
+  std::sort(tensors.begin(), tensors.end(),
+            [](const TensorDigest& a, const TensorDigest& b) { return a.name < b.name; });
+  std::string text;
+  for (const TensorDigest& tensor : tensors) {
+    Append(&text, tensor.name);
+    Append(&text, tensor.dtype);
+    Append(&text, absl::StrJoin(tensor.shape, ","));
+    Append(&text, ToHex(tensor.bytes));
+  }
+  return DigestOf(text);
+}
+
+std::string ConfigSummary(const ModelConfig& c) {
+  const GenerationDefaults& d = c.defaults;
+  return absl::StrCat(
+      c.architecture, " context=", c.context_length, " heads=", c.num_heads, "/", c.num_kv_heads,
+      "x", c.head_dim, " eps=", Bits(c.rms_norm_eps), " rope=", static_cast<int>(c.rope.type), ",",
+      Bits(c.rope.theta), ",", Bits(c.rope.factor), ",", Bits(c.rope.low_freq_factor), ",",
+      Bits(c.rope.high_freq_factor), ",", c.rope.original_context, ",",
+      BitsOf(c.rope.short_factors), ",", BitsOf(c.rope.long_factors), ",",
+      Bits(c.rope.attention_factor), " rotary=", c.rotary_dim,
+      " activation=", static_cast<int>(c.activation), " experts=", c.experts.num_experts, ",",
+      c.experts.per_token, ",", c.experts.normalise, " less_one=", c.gains_less_one,
+      " output_norms=", c.output_norms, " scales=", Bits(c.embedding_scale), ",",
+      Bits(c.attention_scale), " caps=", Bits(c.attention_softcap), ",", Bits(c.final_softcap),
+      " windows=", absl::StrJoin(c.windows, ","), " tied=", c.tied_embeddings,
+      " temperature=", Bits(d.temperature), " top_k=", d.top_k.has_value() ? *d.top_k : -1,
+      " top_p=", Bits(d.top_p), " min_p=", Bits(d.min_p),
+      " repetition_penalty=", Bits(d.repetition_penalty),
+      " eos=", absl::StrJoin(d.eos_token_ids, ","));
+}
+
+std::string MakeFingerprint(const FingerprintParts& parts,
+                            std::span<const std::string> text_parts) {
+  std::string text;
+  Append(&text, absl::StrCat("arithmetic ", kernels::kArithmeticVersion));
+  Append(&text, ToHex(parts.weights));
+  Append(&text, parts.config);
+  Append(&text, parts.weight_format);
+  Append(&text, parts.kv_format);
+  Append(&text, parts.backend);
+  for (const std::string& part : text_parts) Append(&text, part);
+  return ToHex(DigestOf(text));
+}
+
+}  // namespace continuo::model

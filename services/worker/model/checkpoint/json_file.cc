@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/checkpoint/json_file.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+
+namespace continuo::model {
+namespace {
+
+constexpr int kMaxDepth = 16;
+
+const nlohmann::json kNull;
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t max_bytes) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    const std::string why = absl::StrCat(path, ": ", std::strerror(errno));
+    return errno == ENOENT ? absl::NotFoundError(why) : absl::InvalidArgumentError(why);
+  }
+  std::string bytes(static_cast<size_t>(max_bytes) + 1, '\0');
+  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (in.bad()) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+  if (in.gcount() > max_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": has more than ", max_bytes, " bytes, the most that is read"));
+  }
+  bytes.resize(static_cast<size_t>(in.gcount()));
+  return bytes;
+}
+
+absl::StatusOr<nlohmann::json> ParseJson(std::string_view name_view, std::string_view text) {
+  const std::string name(name_view);
+  using Event = nlohmann::json::parse_event_t;
+  std::vector<absl::flat_hash_set<std::string>> open_objects;  // the fields met so far
+  std::string problem;
+  const auto watch = [&](int depth, Event event, nlohmann::json& parsed) {
+    if (depth > kMaxDepth && problem.empty()) {
+      problem = absl::StrCat("nested deeper than ", kMaxDepth, " levels");
+    }
+    if (!problem.empty()) return false;
+    if (event == Event::object_start) open_objects.emplace_back();
+    if (event == Event::object_end) open_objects.pop_back();
+    if (event == Event::key) {
+      if (!open_objects.back().insert(parsed.get_ref<const std::string&>()).second) {
+        problem = absl::StrCat("field ", ShowJson(parsed), " is there twice");
+        return false;
+      }
+    }
+    return true;
+  };
+  nlohmann::json value = nlohmann::json::parse(text, nlohmann::json::parser_callback_t(watch),
+                                               /*allow_exceptions=*/false);
+  if (!problem.empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": ", problem));
+  if (value.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(name, ": not JSON"));
+  return value;
+}
+
+std::string ShowJson(const nlohmann::json& value) {
+  std::string text =
+      value.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 60) + "...";
+  return text;
+}
+
+JsonObject::JsonObject(std::string name, nlohmann::json value)
+    : name_(std::move(name)), value_(std::move(value)) {}
+
+absl::StatusOr<JsonObject> JsonObject::Parse(std::string_view name, std::string_view text) {
+  ASSIGN_OR_RETURN(nlohmann::json value, ParseJson(name, text));
+  if (!value.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(name), ": not a JSON object"));
+  }
+  return JsonObject(std::string(name), std::move(value));
+}
+
+const nlohmann::json& JsonObject::Raw(std::string_view field) const {
+  const auto it = value_.find(std::string(field));
+  return it == value_.end() ? kNull : *it;
+}
+
+bool JsonObject::Contains(std::string_view field) const {
+  return value_.contains(std::string(field));
+}
+
+bool JsonObject::Has(std::string_view field) const { return !Raw(field).is_null(); }
+
+void JsonObject::Fail(std::string_view field_view, std::string_view problem_view) {
+  if (!status_.ok()) return;
+  const std::string field(field_view), problem(problem_view);
+  status_ = absl::InvalidArgumentError(
+      Has(field) ? absl::StrCat(name_, ": ", field, " is ", ShowJson(Raw(field)), "; ", problem)
+                 : absl::StrCat(name_, ": ", field, " is missing; ", problem));
+}
+
+int64_t JsonObject::Int(std::string_view field, int64_t min, int64_t max,
+                        std::optional<int64_t> fallback) {
+  const nlohmann::json& value = Raw(field);
+  if (value.is_null() && fallback.has_value()) return *fallback;
+  if (value.is_number_unsigned()) {
+    const uint64_t v = value.get<uint64_t>();
+    if (max >= 0 && v <= static_cast<uint64_t>(max) && (min < 0 || v >= static_cast<uint64_t>(min)))
+      return static_cast<int64_t>(v);
+  } else if (value.is_number_integer()) {
+    const int64_t v = value.get<int64_t>();
+    if (v >= min && v <= max) return v;
+  } else if (value.is_number_float()) {
+    const double v = value.get<double>();
+    if (std::abs(v) < 0x1p53 && v == std::floor(v) && v >= static_cast<double>(min) &&
+        v <= static_cast<double>(max)) {
+      return static_cast<int64_t>(v);
+    }
+  }
+  Fail(field, absl::StrCat("it must be a whole number from ", min, " to ", max));
+  return fallback.value_or(min);
+}
+
+double JsonObject::Number(std::string_view field, double min, double max,
+                          std::optional<double> fallback) {
+  const nlohmann::json& value = Raw(field);
+  if (value.is_null() && fallback.has_value()) return *fallback;
+  if (value.is_number()) {
+    const double v = value.get<double>();
+    if (v >= min && v <= max) return v;
+  }
+  Fail(field, absl::StrCat("it must be a number from ", min, " to ", max));
+  return fallback.value_or(min);
+}
+
+bool JsonObject::Bool(std::string_view field, bool fallback) {
+  const nlohmann::json& value = Raw(field);
+  if (value.is_null()) return fallback;
+  if (value.is_boolean()) return value.get<bool>();
+  Fail(field, "it must be true or false");
+  return fallback;
+}
+
+std::string JsonObject::String(std::string_view field, std::string_view fallback) {
+  const nlohmann::json& value = Raw(field);
+  if (value.is_null()) return std::string(fallback);
+  if (value.is_string()) return value.get<std::string>();
+  Fail(field, "it must be a string");
+  return std::string(fallback);
+}
+
+JsonObject JsonObject::Object(std::string_view field) {
+  const nlohmann::json& value = Raw(field);
+  const std::string name = absl::StrCat(name_, ": ", std::string(field));
+  if (value.is_object()) return JsonObject(name, value);
+  if (!value.is_null()) Fail(field, "it must be an object");
+  return JsonObject(name, nlohmann::json::object());
+}
+
+}  // namespace continuo::model

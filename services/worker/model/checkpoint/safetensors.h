@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+
+namespace continuo::model {
+
+// One tensor of a safetensors file: a view of its bytes, row-major, little-endian, of any
+// alignment.
+struct StoredTensor {
+  std::string name;
+  std::string dtype;           // as the file names it: "BF16", "F32", "I64" …
+  std::vector<int64_t> shape;  // at most 8 dimensions; product × element size = bytes.size()
+  std::span<const uint8_t> bytes;
+};
+
+inline constexpr int64_t kMaxSafetensorsHeader = 32 << 20;  // bytes
+
+// The tensors of a whole file's bytes. The header (8 bytes of length, then JSON) may say anything:
+// InvalidArgument, beginning with `file_name`, where lengths, offsets, shapes or types do not fit
+// the file or each other, or tensors overlap. The views point into `file`.
+absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::string_view file_name,
+                                                           std::span<const uint8_t> file);
+
+// A read-only mapping of a file. Whoever truncates the file meanwhile ends the process, so views
+// are for loading only.
+class MappedFile {
+ public:
+  static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::span<const uint8_t> bytes() const { return bytes_; }
+
+ private:
+  explicit MappedFile(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+  std::span<const uint8_t> bytes_;
+};
+
+// The shard that model.safetensors.index.json gives for each tensor. InvalidArgument where a shard
+// is no plain file name: an index does not lead out of its folder.
+absl::StatusOr<absl::flat_hash_map<std::string, std::string>> ParseSafetensorsIndex(
+    std::string_view index_json);
+
+// All tensors of a model's folder: of model.safetensors, or else of the shards that
+// model.safetensors.index.json names. Immutable once open.
+class Checkpoint {
+ public:
+  static absl::StatusOr<Checkpoint> Open(const std::string& dir);
+
+  // Null where there is none of that name.
+  const StoredTensor* Find(const std::string& name) const;
+  size_t num_tensors() const { return tensors_.size(); }
+
+ private:
+  std::vector<std::unique_ptr<MappedFile>> files_;
+  absl::flat_hash_map<std::string, StoredTensor> tensors_;
+};
+
+}  // namespace continuo::model

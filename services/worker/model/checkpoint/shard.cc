@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/checkpoint/shard.h"
+
+#include "kernels/backend.h"
+#include "services/base/check.h"
+
+namespace continuo::model {
+namespace {
+
+// Where part i of `parts` begins among `units`.
+int64_t CutAt(int64_t units, int i, int parts) { return i * units / parts; }
+
+// Beginnings of the rank's pieces relative to its first unit, and the end, times `unit` columns.
+std::vector<int64_t> Pieces(int64_t units, int64_t unit, int rank, int size) {
+  const int per_rank = kernels::kNumPieces / size;
+  const int first = rank * per_rank;
+  std::vector<int64_t> begin;
+  for (int i = first; i <= first + per_rank; ++i) {
+    begin.push_back(
+        (CutAt(units, i, kernels::kNumPieces) - CutAt(units, first, kernels::kNumPieces)) * unit);
+  }
+  return begin;
+}
+
+// The rank's units: ⌊rU/size⌋ is where its first piece begins, since size divides kNumPieces.
+Range Units(int64_t units, int rank, int size) {
+  return {CutAt(units, rank, size), CutAt(units, rank + 1, size)};
+}
+
+}  // namespace
+
+Shard MakeShard(const ModelConfig& config, int rank, int size) {
+  CONTINUO_CHECK(size >= 1 && kernels::kNumPieces % size == 0 && rank >= 0 && rank < size);
+  Shard shard;
+  shard.rank = rank;
+  shard.size = size;
+  shard.heads = Units(config.num_heads, rank, size);
+  const int64_t group = config.num_heads / config.num_kv_heads;
+  if (shard.heads.size() > 0) {
+    shard.kv_heads = {shard.heads.begin / group, (shard.heads.end - 1) / group + 1};
+  }
+  shard.inner = Units(config.intermediate_size, rank, size);
+  shard.expert_inner = Units(config.experts.intermediate_size, rank, size);
+  shard.vocab = Units(config.vocab_size, rank, size);
+  shard.head_pieces = Pieces(config.num_heads, config.head_dim, rank, size);
+  shard.inner_pieces = Pieces(config.intermediate_size, 1, rank, size);
+  shard.expert_pieces = Pieces(config.experts.intermediate_size, 1, rank, size);
+  for (int r = 0; r <= size; ++r) shard.vocab_begin.push_back(CutAt(config.vocab_size, r, size));
+  return shard;
+}
+
+}  // namespace continuo::model

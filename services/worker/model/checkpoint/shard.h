@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "services/worker/model/checkpoint/config.h"
+
+namespace continuo::model {
+
+// A half-open range of indices, perhaps empty.
+struct Range {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+// Which part of the model one rank of a replica holds (exactness rule 1). Attention heads and the
+// MLP's inner columns are cut into kNumPieces pieces, piece i being units ⌊iU/8⌋ … ⌊(i+1)U/8⌋ of U,
+// and each rank owns the same number of neighbouring pieces, so a rank may own no head at all. A
+// key-value head belongs to every rank that owns a query head reading it. Rows of the vocabulary
+// are cut at ⌊rV/size⌋.
+struct Shard {
+  int rank = 0, size = 1;
+  Range heads, kv_heads;  // of num_heads, num_kv_heads
+  Range inner;            // of intermediate_size
+  Range expert_inner;     // of experts.intermediate_size: every rank holds a part of each expert
+  Range vocab;            // of vocab_size
+  // For Backend::MatMulPieces: where each of this rank's pieces begins among its own columns, and
+  // the end.
+  std::vector<int64_t> head_pieces;    // columns of the attention's output: heads * head_dim
+  std::vector<int64_t> inner_pieces;   // columns of the MLP's inner rows
+  std::vector<int64_t> expert_pieces;  // likewise of an expert's
+  // Where each rank's part of the vocabulary begins, and the end; of all ranks.
+  std::vector<int64_t> vocab_begin;
+};
+
+// `size` is 1, 2, 4 or 8.
+Shard MakeShard(const ModelConfig& config, int rank, int size);
+
+}  // namespace continuo::model

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/checkpoint/weights.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/bfloat16.h"
+#include "services/base/status_macros.h"
+
+namespace continuo::model {
+namespace {
+
+constexpr int64_t kAlignment = 64;          // bytes; where each tensor begins
+constexpr int64_t kStagingBytes = 4 << 20;  // of converted rows, copied in at a time
+
+int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+// The rows and columns of a stored tensor that a rank takes. A vector is a column of rows.
+struct Part {
+  Range rows, columns;
+};
+
+Part PartOf(const WeightSpec& spec, const Shard& shard, int64_t head_dim) {
+  Part part;
+  part.rows = {0, spec.rows.size()};
+  part.columns = {0, spec.shape.size() == 2 ? spec.shape[1] : 1};
+  const auto times = [](Range range, int64_t n) { return Range{range.begin * n, range.end * n}; };
+  switch (spec.cut) {
+    case Cut::kWhole:
+      break;
+    case Cut::kHeadRows:
+      part.rows = times(shard.heads, head_dim);
+      break;
+    case Cut::kKvHeadRows:
+      part.rows = times(shard.kv_heads, head_dim);
+      break;
+    case Cut::kInnerRows:
+      part.rows = shard.inner;
+      break;
+    case Cut::kVocabRows:
+      part.rows = shard.vocab;
+      break;
+    case Cut::kHeadColumns:
+      part.columns = times(shard.heads, head_dim);
+      break;
+    case Cut::kInnerColumns:
+      part.columns = shard.inner;
+      break;
+    case Cut::kExpertRows:
+      part.rows = shard.expert_inner;
+      break;
+    case Cut::kExpertColumns:
+      part.columns = shard.expert_inner;
+      break;
+  }
+  part.rows = {part.rows.begin + spec.rows.begin, part.rows.end + spec.rows.begin};
+  return part;
+}
+
+// Where MatMulPieces will cut the rank's columns.
+std::vector<int64_t> PiecesOf(const WeightSpec& spec, const Shard& shard, const Part& part) {
+  if (spec.cut == Cut::kHeadColumns) return shard.head_pieces;
+  if (spec.cut == Cut::kInnerColumns) return shard.inner_pieces;
+  if (spec.cut == Cut::kExpertColumns) return shard.expert_pieces;
+  return {0, part.columns.size()};
+}
+
+kernels::WeightType TypeOf(const WeightSpec& spec, kernels::WeightType type) {
+  if (type == kernels::WeightType::kF32 || type == kernels::WeightType::kBF16 ||
+      type == kernels::WeightType::kF16)
+    return type;
+  if (spec.is_router) return kernels::WeightType::kF32;
+  if (type == kernels::WeightType::kFp8) {
+    if (spec.cut == Cut::kVocabRows) return kernels::WeightType::kBF16;
+    const bool is_expert = spec.cut == Cut::kExpertRows || spec.cut == Cut::kExpertColumns;
+    return is_expert ? kernels::WeightType::kInt8 : type;
+  }
+  return spec.cut == Cut::kVocabRows ? kernels::WeightType::kInt8 : type;
+}
+
+// What a tensor will be in the backend, still without memory.
+struct Placed {
+  kernels::Weight weight;  // a vector's: its data alone
+  std::vector<int64_t> pieces;
+  int64_t bytes = 0;
+};
+
+Placed Place(const WeightSpec& spec, const Part& part, const Shard& shard, kernels::WeightType type,
+             const kernels::Backend& backend) {
+  Placed placed;
+  kernels::Tensor& data = placed.weight.data;
+  data.shape = {part.rows.size(), part.columns.size(), 1};
+  if (spec.matrix == nullptr) {
+    placed.bytes = static_cast<int64_t>(data.bytes());
+    return placed;
+  }
+  type = TypeOf(spec, type);
+  placed.weight.format = backend.FormatOf(type);
+  data.dtype = type == kernels::WeightType::kF32   ? kernels::DType::kF32
+               : type == kernels::WeightType::kF16 ? kernels::DType::kF16
+                                                   : kernels::DType::kBF16;
+  if (placed.weight.format != kernels::WeightFormat::kDense) data.dtype = kernels::DType::kI8;
+  placed.pieces = PiecesOf(spec, shard, part);
+  placed.bytes = static_cast<int64_t>(backend.WeightBytes(placed.weight, placed.pieces));
+  return placed;
+}
+
+// n elements of the type named in the file, at any address, to `dtype`. False where a finite one
+// becomes infinite in f16.
+bool Convert(void* out, kernels::DType dtype, const uint8_t* in, std::string_view stored,
+             int64_t n) {
+  const bool narrow = stored != "F32";
+  bool fits = true;
+  for (int64_t i = 0; i < n; ++i) {
+    float value;
+    if (narrow) {
+      uint16_t bits;
+      std::memcpy(&bits, in + 2 * i, 2);
+      value = stored == "BF16" ? kernels::FromBF16(bits) : kernels::FromF16(bits);
+    } else {
+      std::memcpy(&value, in + 4 * i, 4);
+    }
+    if (dtype == kernels::DType::kF32) {
+      static_cast<float*>(out)[i] = value;
+    } else if (dtype == kernels::DType::kF16) {
+      const uint16_t half = static_cast<uint16_t*>(out)[i] = kernels::ToF16(value);
+      fits &= (half & 0x7fff) != 0x7c00 || std::isinf(value);
+    } else {
+      static_cast<uint16_t*>(out)[i] = kernels::ToBF16(value);
+    }
+  }
+  return fits;
+}
+
+bool SameType(std::string_view stored, kernels::DType dtype) {
+  return (stored == "F32" && dtype == kernels::DType::kF32) ||
+         (stored == "BF16" && dtype == kernels::DType::kBF16) ||
+         (stored == "F16" && dtype == kernels::DType::kF16);
+}
+
+// The rank's part of a stored tensor.
+class Source {
+ public:
+  Source(const StoredTensor& stored, const WeightSpec& spec, const Part& part)
+      : stored_(stored),
+        name_(spec.name),
+        part_(part),
+        columns_(spec.shape.size() == 2 ? spec.shape[1] : 1) {}
+
+  const uint8_t* Row(int64_t row) const {
+    const int64_t element = stored_.dtype == "F32" ? 4 : 2;
+    return stored_.bytes.data() +
+           ((part_.rows.begin + row) * columns_ + part_.columns.begin) * element;
+  }
+  bool HoldsWholeRows() const { return part_.columns.size() == columns_; }
+  // Rows [begin, begin + n) to `out`, by the backend's threads. InvalidArgument where fp16 is too
+  // small for an element.
+  absl::Status Read(int64_t begin, int64_t n, kernels::DType dtype, uint8_t* out,
+                    kernels::Backend& backend) const {
+    const int64_t columns = part_.columns.size();
+    const int64_t row_bytes = columns * static_cast<int64_t>(kernels::SizeOf(dtype));
+    constexpr int kTasks = 16;
+    std::array<bool, kTasks> fits;
+    backend.ParallelFor(kTasks, [&](int task) {
+      bool all = true;
+      for (int64_t r = n * task / kTasks; r < n * (task + 1) / kTasks; ++r) {
+        all &= Convert(out + r * row_bytes, dtype, Row(begin + r), stored_.dtype, columns);
+      }
+      fits[static_cast<size_t>(task)] = all;
+    });
+    if (std::ranges::count(fits, false) == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "weights: tensor ", name_, " has elements that overflow fp16, whose largest is 65504"));
+  }
+
+ private:
+  const StoredTensor& stored_;
+  const std::string& name_;
+  const Part& part_;
+  const int64_t columns_;
+};
+
+// Converts the source's rows to `dtype`, some at a time, a multiple of kPackedRows, and passes them
+// on: take(first row, their bytes, number of rows).
+template <typename Take>
+absl::Status ForRows(const Source& source, const kernels::Tensor& shape, kernels::DType dtype,
+                     kernels::Backend& backend, std::vector<uint8_t>& staging, const Take& take) {
+  const int64_t row_bytes = shape.cols() * static_cast<int64_t>(kernels::SizeOf(dtype));
+  const int64_t chunk =
+      std::max<int64_t>(1, kStagingBytes / row_bytes / kernels::kPackedRows) * kernels::kPackedRows;
+  for (int64_t row = 0; row < shape.rows(); row += chunk) {
+    const int64_t n = std::min(chunk, shape.rows() - row);
+    staging.resize(static_cast<size_t>(n * row_bytes));
+    RETURN_IF_ERROR(source.Read(row, n, dtype, staging.data(), backend));
+    take(row, staging.data(), n);
+    RETURN_IF_ERROR(backend.Synchronize());  // staging is filled again
+  }
+  return absl::OkStatus();
+}
+
+// Fills `placed`, whose memory is there, with the rank's part of a stored tensor.
+absl::Status Fill(const Placed& placed, const StoredTensor& stored, const WeightSpec& spec,
+                  const Part& part, kernels::Backend& backend, std::vector<uint8_t>& staging) {
+  const kernels::Tensor& data = placed.weight.data;
+  if (data.size() == 0) return absl::OkStatus();
+  const Source source(stored, spec, part);
+  if (placed.weight.format != kernels::WeightFormat::kDense) {
+    return ForRows(source, data, kernels::DType::kF32, backend, staging,
+                   [&](int64_t row, const uint8_t* rows, int64_t n) {
+                     backend.PackRows(placed.weight, placed.pieces, row,
+                                      reinterpret_cast<const float*>(rows), n);
+                   });
+  }
+  if (SameType(stored.dtype, data.dtype) && source.HoldsWholeRows() && !spec.less_one) {
+    backend.CopyIn(data, source.Row(0));
+    return absl::OkStatus();
+  }
+  return ForRows(source, data, data.dtype, backend, staging,
+                 [&](int64_t row, uint8_t* rows, int64_t n) {
+                   if (spec.less_one) {  // a vector of f32
+                     float* const gains = reinterpret_cast<float*>(rows);
+                     for (int64_t i = 0; i < n; ++i) gains[i] += 1;
+                   }
+                   kernels::Tensor to = data;
+                   to.data = static_cast<uint8_t*>(data.data) +
+                             row * data.cols() * static_cast<int64_t>(kernels::SizeOf(data.dtype));
+                   to.shape[0] = n;
+                   backend.CopyIn(to, rows);
+                 });
+}
+
+// Everything that a rank's bytes depend on, but for the checkpoint's.
+std::string CacheKey(const ModelConfig& config, const Shard& shard, kernels::WeightType type,
+                     const kernels::Backend& backend) {
+  std::string key = absl::StrCat(backend.name(), ";", kernels::kArithmeticVersion, ";", kAlignment);
+  ModelWeights places;
+  for (const WeightSpec& spec : ListWeights(config, places)) {
+    const Part part = PartOf(spec, shard, config.head_dim);
+    const Placed placed = Place(spec, part, shard, type, backend);
+    absl::StrAppend(&key, ";", spec.name.size(), ":", spec.name, ShapeText(spec.shape), " ",
+                    part.rows.begin, "-", part.rows.end, ",", part.columns.begin, "-",
+                    part.columns.end, " ", absl::StrJoin(placed.pieces, ","), " ", placed.bytes,
+                    " ", static_cast<int>(placed.weight.format), ",",
+                    static_cast<int>(placed.weight.data.dtype), ",", spec.less_one ? 1 : 0);
+  }
+  return key;
+}
+
+}  // namespace
+
+absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint) {
+  ModelWeights places;
+  for (const WeightSpec& spec : ListWeights(config, places)) {
+    const StoredTensor* stored = checkpoint.Find(spec.name);
+    if (stored == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("weights: tensor ", spec.name, ", ", ShapeText(spec.shape), ", is missing"));
+    }
+    if (stored->shape != spec.shape) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("weights: tensor ", spec.name, " has the shape ", ShapeText(stored->shape),
+                       ", config.json asks for ", ShapeText(spec.shape)));
+    }
+    if (stored->dtype != "F32" && stored->dtype != "F16" && stored->dtype != "BF16") {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "weights: tensor ", spec.name, " is ", stored->dtype, "; F32, F16 and BF16 are taken"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+kernels::DType StoredType(const ModelConfig& config, const Checkpoint& checkpoint) {
+  ModelWeights places;
+  for (const WeightSpec& spec : ListWeights(config, places)) {
+    const StoredTensor* stored = checkpoint.Find(spec.name);
+    if (spec.shape.size() == 2 && (stored == nullptr || stored->dtype != "BF16")) {
+      return kernels::DType::kF32;
+    }
+  }
+  return kernels::DType::kBF16;
+}
+
+std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+                                        int num_threads) {
+  ModelWeights places;
+  std::vector<WeightSpec> specs = ListWeights(config, places);
+  // A stored tensor counts once, however many are made of it.
+  specs.erase(
+      std::unique(specs.begin(), specs.end(),
+                  [](const WeightSpec& a, const WeightSpec& b) { return a.name == b.name; }),
+      specs.end());
+  std::vector<TensorDigest> digests(specs.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next.fetch_add(1); i < specs.size(); i = next.fetch_add(1)) {
+      const StoredTensor* stored = checkpoint.Find(specs[i].name);
+      if (stored == nullptr) continue;
+      digests[i] = {stored->name, stored->dtype, stored->shape, DigestOf(stored->bytes)};
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < num_threads; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  return digests;
+}
+
+int64_t WeightBytes(const ModelConfig& config, const Shard& shard, kernels::WeightType type,
+                    const kernels::Backend& backend) {
+  ModelWeights places;
+  int64_t bytes = 0;
+  for (const WeightSpec& spec : ListWeights(config, places)) {
+    const Part part = PartOf(spec, shard, config.head_dim);
+    bytes += AlignUp(Place(spec, part, shard, type, backend).bytes);
+  }
+  return bytes;
+}
+
+absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
+    const ModelConfig& config, const Shard& shard, const Checkpoint& checkpoint,
+    kernels::WeightType type, kernels::Backend& backend, const WeightsCache* cache) {
+  std::unique_ptr<Weights> weights(new Weights(backend));
+  weights->bytes_ = WeightBytes(config, shard, type, backend);
+  ASSIGN_OR_RETURN(weights->memory_, backend.Allocate(static_cast<size_t>(weights->bytes_)));
+  // A file is read into the weights' own memory.
+  const bool is_cached = cache != nullptr && backend.SharesHostMemory() &&
+                         backend.FormatOf(type) != kernels::WeightFormat::kDense &&
+                         weights->bytes_ > 0;
+  const auto loop = [&backend](int n, absl::FunctionRef<void(int)> body) {
+    backend.ParallelFor(n, body);
+  };
+  const std::string key = CacheKey(config, shard, type, backend);
+  if (is_cached) {
+    const absl::Status read = cache->Read(
+        key, {static_cast<uint8_t*>(weights->memory_), static_cast<size_t>(weights->bytes_)}, loop);
+    weights->is_from_cache_ = read.ok();
+    if (absl::IsDataLoss(read)) {
+      // It has spoilt what is to be zeros.
+      backend.Free(std::exchange(weights->memory_, nullptr));
+      ASSIGN_OR_RETURN(weights->memory_, backend.Allocate(static_cast<size_t>(weights->bytes_)));
+    }
+    if (!absl::IsNotFound(read)) weights->cache_status_ = read;
+  }
+  const std::vector<WeightSpec> specs = ListWeights(config, weights->model_);
+  std::vector<uint8_t> staging;
+  int64_t offset = 0;
+  for (const WeightSpec& spec : specs) {
+    const Part part = PartOf(spec, shard, config.head_dim);
+    Placed placed = Place(spec, part, shard, type, backend);
+    placed.weight.data.data = static_cast<uint8_t*>(weights->memory_) + offset;
+    offset += AlignUp(placed.bytes);
+    if (spec.matrix != nullptr) {
+      *spec.matrix = placed.weight;
+    } else {
+      *spec.vector = placed.weight.data;
+    }
+    if (weights->is_from_cache_) continue;
+    RETURN_IF_ERROR(Fill(placed, *checkpoint.Find(spec.name), spec, part, backend, staging));
+  }
+  if (config.tied_embeddings) weights->model_.head = weights->model_.embedding;
+  RETURN_IF_ERROR(backend.Synchronize());
+  if (is_cached && !weights->is_from_cache_) {
+    weights->cache_status_.Update(cache->Write(
+        key, {static_cast<const uint8_t*>(weights->memory_), static_cast<size_t>(weights->bytes_)},
+        loop));
+  }
+  return weights;
+}
+
+Weights::~Weights() {
+  if (memory_ != nullptr) backend_.Free(memory_);
+}
+
+}  // namespace continuo::model

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/network/activations.h"
+
+#include <algorithm>
+
+#include "services/base/check.h"
+
+namespace continuo::model {
+
+Activations Activations::First(int64_t rows) const {
+  CONTINUO_CHECK(rows <= x.rows());
+  const int64_t entries = rows * routes.weights.cols();
+  Activations now = *this;
+  for (kernels::Tensor* tensor :
+       {&now.x, &now.h, &now.q, &now.k, &now.v, &now.a, &now.sum, &now.gate, &now.up, &now.angles,
+        &now.router_logits, &now.routes.weights, &now.routes.entries}) {
+    tensor->shape[0] = rows;
+  }
+  for (kernels::Tensor* tensor :
+       {&now.routes.rows, &now.expert_gate, &now.expert_up, &now.expert_sum}) {
+    tensor->shape[0] = entries;
+  }
+  return now;
+}
+
+int64_t LayOut(const ModelConfig& c, const Shard& s, kernels::DType activations, int64_t rows,
+               int64_t logit_rows, uint8_t* base, Activations* b) {
+  logit_rows = std::min(logit_rows, rows);
+  int64_t offset = 0;
+  const auto place = [&](kernels::Tensor& tensor, kernels::DType dtype, int64_t n, int64_t cols) {
+    tensor = {base == nullptr ? nullptr : base + offset, dtype, {n, cols, 1}};
+    offset += (static_cast<int64_t>(tensor.bytes()) + 63) / 64 * 64;
+  };
+  const int64_t hidden = c.hidden_size, dim = c.head_dim;
+  place(b->x, activations, rows, hidden);
+  place(b->h, activations, rows, hidden);
+  place(b->q, activations, rows, s.heads.size() * dim);
+  place(b->k, activations, rows, s.kv_heads.size() * dim);
+  place(b->v, activations, rows, s.kv_heads.size() * dim);
+  place(b->a, activations, rows, s.heads.size() * dim);
+  place(b->sum, kernels::DType::kF32, rows, hidden);
+  place(b->gate, activations, rows, s.inner.size());
+  place(b->up, activations, rows, s.inner.size());
+  place(b->angles, kernels::DType::kF32, rows, c.rotary_dim);
+  place(b->last, activations, logit_rows, hidden);
+  place(b->part, kernels::DType::kF32, logit_rows, s.vocab.size());
+  if (s.size > 1) {
+    place(b->logits, kernels::DType::kF32, logit_rows, c.vocab_size);
+  } else {
+    b->logits = b->part;
+  }
+  place(b->frequencies, kernels::DType::kF32, c.rotary_dim / 2, 1);
+  if (c.experts.num_experts > 0) {
+    const int64_t per_row = c.experts.per_token, entries = rows * per_row;
+    place(b->router_logits, kernels::DType::kF32, rows, c.experts.num_experts);
+    place(b->routes.weights, kernels::DType::kF32, rows, per_row);
+    place(b->routes.entries, kernels::DType::kI32, rows, per_row);
+    place(b->routes.rows, kernels::DType::kI32, entries, 1);
+    place(b->routes.expert_begin, kernels::DType::kI32, c.experts.num_experts + 1, 1);
+    place(b->expert_gate, activations, entries, s.expert_inner.size());
+    place(b->expert_up, activations, entries, s.expert_inner.size());
+    place(b->expert_sum, kernels::DType::kF32, entries, hidden);
+  }
+  return offset;
+}
+
+}  // namespace continuo::model

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+
+namespace continuo::model {
+
+// The bytes behind the engine's block ids: one rank's keys and values of all layers. A block id
+// names the same place in every layer.
+class KvCache {
+ public:
+  // What one token of one layer takes on this rank; 0 heads where it owns none.
+  struct Shape {
+    int num_heads = 0, head_dim = 0;
+    kernels::DType dtype = kernels::DType::kF32;
+  };
+
+  // ResourceExhausted where the memory is not to be had. `backend` outlives the result. With one
+  // block more for rows that only fill a step up, num_blocks(), where the device works apart.
+  static absl::StatusOr<std::unique_ptr<KvCache>> Make(kernels::Backend& backend, int num_layers,
+                                                       int num_blocks, int block_size, Shape shape);
+  ~KvCache();
+  KvCache(const KvCache&) = delete;
+  KvCache& operator=(const KvCache&) = delete;
+
+  // Another number of blocks, with nothing in them. Nothing may use the cache meanwhile, and what
+  // was captured with it is void.
+  absl::Status Resize(int num_blocks);
+
+  // Bytes of one block in all layers.
+  static int64_t BlockBytes(int num_layers, int block_size, const Shape& shape);
+
+  // `kv` with this layer's blocks filled in.
+  kernels::PagedKv Layer(int layer, kernels::PagedKv kv) const;
+  // Copies whole blocks in every layer; pairs i32 [n, 2] of (from, to), in order.
+  void CopyBlocks(kernels::Tensor pairs);
+
+  int num_blocks() const { return num_blocks_; }
+  int block_size() const { return block_size_; }
+  int64_t bytes() const { return (num_blocks_ + num_spare_) * block_bytes_; }
+
+ private:
+  explicit KvCache(kernels::Backend& backend) : backend_(backend) {}
+
+  kernels::Backend& backend_;
+  uint8_t* memory_ = nullptr;  // layer by layer
+  int num_layers_ = 0, num_blocks_ = 0, num_spare_ = 0, block_size_ = 0;
+  Shape shape_;
+  int64_t block_bytes_ = 0;
+};
+
+}  // namespace continuo::model

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "services/base/status_macros.h"
+
+namespace continuo::model {
+
+// An i32 array in device memory that grows when more is uploaded than ever before, so that steady
+// steps allocate nothing.
+class DeviceArray {
+ public:
+  explicit DeviceArray(kernels::Backend& backend) : backend_(backend) {}
+  ~DeviceArray() {
+    if (data_ != nullptr) backend_.Free(data_);
+  }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  // Room for so many elements. Ends earlier views.
+  absl::Status Reserve(size_t n) {
+    if (n <= capacity_) return absl::OkStatus();
+    RETURN_IF_ERROR(backend_.Synchronize());
+    if (data_ != nullptr) backend_.Free(data_);
+    data_ = nullptr;
+    capacity_ = std::max<size_t>(n, std::max<size_t>(256, capacity_ * 2));
+    ASSIGN_OR_RETURN(data_, backend_.Allocate(capacity_ * sizeof(int32_t)));
+    return absl::OkStatus();
+  }
+
+  // The view [host.size() / cols, cols] of a copy of `host`, which stays as it is until the
+  // backend has synchronised. Ends earlier views.
+  absl::StatusOr<kernels::Tensor> Upload(std::span<const int32_t> host, int64_t cols = 1) {
+    RETURN_IF_ERROR(Reserve(host.size()));
+    const kernels::Tensor tensor = {
+        data_, kernels::DType::kI32, {static_cast<int64_t>(host.size()) / cols, cols, 1}};
+    if (!host.empty()) backend_.CopyIn(tensor, host.data());
+    return tensor;
+  }
+
+ private:
+  kernels::Backend& backend_;
+  void* data_ = nullptr;
+  size_t capacity_ = 0;  // elements
+};
+
+}  // namespace continuo::model

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/run/model_runner.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "services/base/check.h"
+#include "services/base/status_macros.h"
+#include "services/worker/model/run/step_shape.h"
+
+namespace continuo::model {
+namespace {
+
+// True for n + 1 offsets that begin at 0, do not decrease and end at `total`.
+bool AreOffsets(std::span<const int32_t> begin, size_t n, size_t total) {
+  return begin.size() == n + 1 && begin.front() == 0 &&
+         begin.back() == static_cast<int32_t>(total) && std::is_sorted(begin.begin(), begin.end());
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(const ModelConfig& config, const ModelRunnerOptions& options,
+                         std::unique_ptr<kernels::Backend> backend,
+                         std::unique_ptr<kernels::Communicator> communicator)
+    : config_(config),
+      options_(options),
+      shard_(MakeShard(config, communicator->rank(), communicator->size())),
+      backend_(std::move(backend)),
+      communicator_(std::move(communicator)),
+      step_arrays_(*backend_),
+      block_copies_(*backend_),
+      sampler_(*backend_, config.vocab_size, options.num_threads) {}
+
+// Its memory may be in use; an error was told before, or nobody waits for it.
+ModelRunner::~ModelRunner() { (void)Forget(); }
+
+absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
+    const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
+    std::unique_ptr<kernels::Backend> backend,
+    std::unique_ptr<kernels::Communicator> communicator) {
+  std::unique_ptr<ModelRunner> runner(
+      new ModelRunner(config, options, std::move(backend), std::move(communicator)));
+  ModelRunner& r = *runner;
+  ASSIGN_OR_RETURN(r.weights_, Weights::Load(r.config_, r.shard_, checkpoint, options.weights,
+                                             *r.backend_, options.weights_cache));
+  ASSIGN_OR_RETURN(r.cache_, KvCache::Make(*r.backend_, config.num_layers, options.num_blocks,
+                                           options.block_size,
+                                           {static_cast<int>(r.shard_.kv_heads.size()),
+                                            config.head_dim, options.kv_dtype}));
+  ASSIGN_OR_RETURN(r.model_, MakeModel({.config = r.config_,
+                                        .shard = r.shard_,
+                                        .weights = r.weights_->model(),
+                                        .activations = options.activations,
+                                        .max_rows = options.max_rows,
+                                        .backend = *r.backend_,
+                                        .communicator = *r.communicator_,
+                                        .cache = *r.cache_}));
+  RETURN_IF_ERROR(r.ReserveSamples());
+  return runner;
+}
+
+// So that memory does not depend on which steps there were.
+absl::Status ModelRunner::ReserveSamples() {
+  const auto rows = static_cast<size_t>(options_.max_rows);
+  for (Step& step : steps_) {
+    step.distinct_rows.reserve(rows);
+    step.row_of_sample.reserve(rows);
+    step.undrawn.reserve(rows);
+  }
+  left_.reserve(rows);
+  // Copies of blocks come in front of steps that are repeated, whose ranks must not wait for
+  // memory. Each is of a sequence that has a row.
+  RETURN_IF_ERROR(block_copies_.Reserve(2 * rows));
+  recycled_.token_ids.reserve(rows);
+  recycled_.scores.reserve(rows);
+  return samples_here() || WorksApart() ? sampler_.Reserve(options_.max_rows) : absl::OkStatus();
+}
+
+int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard,
+                           kernels::DType activations, int max_rows,
+                           const kernels::Backend& backend) {
+  return ScratchBytes(config, shard, activations, max_rows, backend) +
+         StepSampler::Bytes(backend, config.vocab_size, max_rows);
+}
+
+absl::Status ModelRunner::Forget() {
+  const absl::Status status = backend_->Synchronize();
+  backend_->ForgetRepeated();
+  return status;
+}
+
+int64_t ModelRunner::scratch_bytes() const {
+  return RunnerScratchBytes(config_, shard_, options_.activations, options_.max_rows, *backend_);
+}
+
+void ModelRunner::CheckPlan(const StepPlan& plan) const {
+  const size_t rows = plan.token_ids.size(), samples = plan.sample_rows.size();
+  const size_t seqs = plan.sequence_ids.size();
+  const auto in_vocabulary = [this](int32_t id) { return id >= 0 && id < config_.vocab_size; };
+  CONTINUO_CHECK(rows <= static_cast<size_t>(options_.max_rows));
+  CONTINUO_CHECK(plan.positions.size() == rows && plan.kv_slots.size() == rows);
+  CONTINUO_CHECK(AreOffsets(plan.query_begin, seqs, rows));
+  CONTINUO_CHECK(plan.kv_len.size() == seqs && plan.max_blocks >= 0);
+  CONTINUO_CHECK(plan.block_tables.size() == seqs * static_cast<size_t>(plan.max_blocks));
+  const bool is_second = num_started_ > num_finished_;
+  const int num_drawn = is_second ? steps_[parity(num_started_ - 1)].plan->num_samples() : 0;
+  for (const int32_t id : plan.token_ids) {
+    CONTINUO_CHECK(id < 0 ? id >= DrawnBy(num_drawn - 1) : in_vocabulary(id));
+  }
+
+  CONTINUO_CHECK(plan.sample_targets.size() == samples && plan.sampling.size() == samples);
+  CONTINUO_CHECK(AreOffsets(plan.bias_begin, samples, plan.biases.size()));
+  CONTINUO_CHECK(AreOffsets(plan.seen_begin, samples, plan.seen.size()));
+  CONTINUO_CHECK(std::is_sorted(plan.sample_rows.begin(), plan.sample_rows.end()));
+  CONTINUO_CHECK(samples == 0 || (plan.sample_rows.front() >= 0 &&
+                                  plan.sample_rows.back() < static_cast<int32_t>(rows)));
+  for (const int32_t target : plan.sample_targets) {
+    CONTINUO_CHECK(target == -1 || in_vocabulary(target));
+  }
+  const auto check_ids = [&](const auto& entries, const std::vector<int32_t>& begin) {
+    for (size_t sample = 0; sample < samples; ++sample) {
+      int32_t last = -1;
+      for (auto i = static_cast<size_t>(begin[sample]); i < static_cast<size_t>(begin[sample + 1]);
+           ++i) {
+        CONTINUO_CHECK(entries[i].token_id > last && in_vocabulary(entries[i].token_id));
+        last = entries[i].token_id;
+      }
+    }
+  };
+  check_ids(plan.biases, plan.bias_begin);
+  check_ids(plan.seen, plan.seen_begin);
+}
+
+std::optional<PlanWords::Fill> ModelRunner::FillUp(const Step& step) const {
+  const StepPlan& plan = *step.plan;
+  const int rows = plan.num_rows();
+  const bool decodes =
+      rows > 0 && rows == plan.num_seqs() && step.distinct_rows.size() == plan.token_ids.size();
+  if (!decodes) return std::nullopt;
+  const int most_blocks = (config_.context_length + options_.block_size - 1) / options_.block_size;
+  const int padded = std::min(PaddedRows(rows), options_.max_rows);
+  const int columns = PaddedBlocks(std::max(1, plan.max_blocks), most_blocks);
+  if (!IsPadded(padded, columns) || !Repeats(padded)) return std::nullopt;
+  return PlanWords::Fill{
+      .more = padded - rows, .columns = columns, .spare_block = cache_->num_blocks()};
+}
+
+absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
+  const std::optional<PlanWords::Fill> filled = FillUp(of);
+  const PlanWords::Fill fill =
+      filled.value_or(PlanWords::Fill{.columns = std::max(1, of.plan->max_blocks)});
+  words_.Set(*of.plan, of.distinct_rows, options_.block_size, fill);
+  of.num_wanted = static_cast<int64_t>(of.distinct_rows.size()) + fill.more;
+  ASSIGN_OR_RETURN(const kernels::Tensor all, step_arrays_.Upload(words_.words()));
+  const auto view = [&](PlanWords::Part part, int64_t cols = 1) {
+    kernels::Tensor t = all;
+    t.data = static_cast<int32_t*>(all.data) + part.begin;
+    t.shape = {static_cast<int64_t>(part.size) / cols, cols, 1};
+    return t;
+  };
+  DeviceStep step;
+  step.token_ids = view(words_.token_ids());
+  step.positions = view(words_.positions());
+  step.kv_slots = view(words_.kv_slots());
+  step.kv.kv_len = view(words_.kv_len());
+  step.kv.query_begin = view(words_.query_begin());
+  step.wanted_rows = view(words_.wanted_rows());
+  step.kv.block_tables = view(words_.block_tables(), fill.columns);
+  step.kv.num_single = kernels::NumSingle(of.plan->query_begin);
+  if (step.kv.num_single == of.plan->num_seqs()) step.kv.num_single += fill.more;
+  step.recurs = filled.has_value();
+  return step;
+}
+
+SampleSlice ModelRunner::SliceFrom(const Step& step, int begin) const {
+  const auto& rows = step.row_of_sample;
+  const int logit_rows = LogitRows(*backend_);
+  const int first_row = rows[static_cast<size_t>(begin)] / logit_rows * logit_rows;
+  const auto end = std::lower_bound(rows.begin() + begin, rows.end(), first_row + logit_rows);
+  return {begin, std::min(static_cast<int>(end - rows.begin()), begin + kernels::kMaxDraws),
+          first_row, rows};
+}
+
+kernels::Tensor ModelRunner::LogitsOf(const Step& step, const SampleSlice& slice) {
+  return model_->Logits(slice.first_row,
+                        std::min<int64_t>(LogitRows(*backend_), step.num_wanted - slice.first_row));
+}
+
+absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
+  CONTINUO_CHECK(num_started_ - num_finished_ < (WorksApart() ? 2 : 1));
+  CheckPlan(plan);
+  const int own = parity(num_started_);
+  Step& step = steps_[static_cast<size_t>(own)];
+  step.plan = &plan;
+  if (!plan.block_copies.empty()) {
+    static_assert(sizeof(BlockCopy) == 2 * sizeof(int32_t) && std::is_standard_layout_v<BlockCopy>);
+    const std::span<const int32_t> pairs(&plan.block_copies[0].from, 2 * plan.block_copies.size());
+    ASSIGN_OR_RETURN(const kernels::Tensor copies, block_copies_.Upload(pairs, 2));
+    cache_->CopyBlocks(copies);
+  }
+  step.distinct_rows.clear();
+  step.row_of_sample.clear();
+  for (const int32_t row : plan.sample_rows) {
+    if (step.distinct_rows.empty() || step.distinct_rows.back() != row) {
+      step.distinct_rows.push_back(row);
+    }
+    step.row_of_sample.push_back(static_cast<int32_t>(step.distinct_rows.size()) - 1);
+  }
+  if (plan.num_rows() > 0) {
+    ASSIGN_OR_RETURN(const DeviceStep arrays, Upload(step));
+    const bool goes_on = std::any_of(plan.token_ids.begin(), plan.token_ids.end(),
+                                     [](int32_t id) { return id < 0; });
+    if (goes_on) sampler_.TakeTokens(arrays.token_ids);
+    step.token_ids = arrays.token_ids;
+    RETURN_IF_ERROR(model_->Forward(arrays));
+  }
+  if (samples_here() || WorksApart()) sampler_.FillMasks(own, plan, fill_mask);
+  step.undrawn.clear();
+  for (int begin = 0; begin < plan.num_samples();) {
+    const SampleSlice slice = SliceFrom(step, begin);
+    if (!WorksApart() || !sampler_.Draw(own, plan, slice, LogitsOf(step, slice), step.token_ids)) {
+      for (int i = slice.begin; i < slice.end; ++i) step.undrawn.push_back(i);
+    }
+    begin = slice.end;
+  }
+  step.mark = backend_->Mark();
+  ++num_started_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> ModelRunner::Finish() {
+  CONTINUO_CHECK(num_finished_ < num_started_);
+  const int own = parity(num_finished_++);
+  Step& step = steps_[static_cast<size_t>(own)];
+  const int num_samples = step.plan->num_samples();
+  RETURN_IF_ERROR(backend_->WaitFor(step.mark));
+  // What was drawn from logits that a failed rank left half-done is not taken.
+  RETURN_IF_ERROR(communicator_->status());
+  StepResult result = std::exchange(recycled_, {});
+  result.token_ids.resize(static_cast<size_t>(num_samples));
+  result.scores.resize(static_cast<size_t>(num_samples));
+  left_.clear();
+  sampler_.TakeDrawn(own, *step.plan, step.undrawn, result, left_);
+  if (num_started_ == num_finished_) {
+    RETURN_IF_ERROR(DrawLeft(own, result));
+  } else {
+    // The next step has taken the place of the rows that they are drawn from.
+    for (const int32_t sample : left_) result.token_ids[static_cast<size_t>(sample)] = -1;
+  }
+  if (samples_here()) return result;
+  recycled_ = std::move(result);
+  return StepResult();
+}
+
+absl::Status ModelRunner::DrawLeft(int own, StepResult& result) {
+  const Step& step = steps_[static_cast<size_t>(own)];
+  const std::span<const int32_t> left = left_;
+  for (size_t begin = 0; begin < left.size();) {
+    const SampleSlice slice = SliceFrom(step, left[begin]);
+    const auto end =
+        static_cast<size_t>(std::lower_bound(left.begin(), left.end(), slice.end) - left.begin());
+    const kernels::Tensor logits = LogitsOf(step, slice);
+    if (samples_here()) {
+      RETURN_IF_ERROR(sampler_.DrawHere(own, *step.plan, slice, logits, step.token_ids,
+                                        left.subspan(begin, end - begin), result));
+    }
+    begin = end;
+  }
+  RETURN_IF_ERROR(backend_->Synchronize());
+  return communicator_->status();
+}
+
+}  // namespace continuo::model

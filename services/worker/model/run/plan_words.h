@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "services/worker/model/step_plan.h"
+
+namespace continuo::model {
+
+// The arrays of a plan that go to a device, in one, so that they are one copy. Where a step is
+// filled up (step_shape.h) they have `more` sequences of one row and one token in `spare_block`,
+// and as many columns as are asked for. Keeps its memory from step to step.
+class PlanWords {
+ public:
+  struct Fill {
+    int more = 0;
+    int columns = 1;  // of the block table: at least the plan's
+    int spare_block = 0;
+  };
+  struct Part {
+    size_t begin = 0, size = 0;  // in words()
+  };
+
+  // `wanted_rows`: whose logits may be asked for.
+  void Set(const StepPlan& plan, std::span<const int32_t> wanted_rows, int block_size,
+           const Fill& fill);
+
+  std::span<const int32_t> words() const { return words_; }
+  Part token_ids() const { return parts_[0]; }
+  Part positions() const { return parts_[1]; }
+  Part kv_slots() const { return parts_[2]; }
+  Part kv_len() const { return parts_[3]; }
+  Part query_begin() const { return parts_[4]; }
+  Part wanted_rows() const { return parts_[5]; }
+  Part block_tables() const { return parts_[6]; }  // [sequences, columns]
+
+ private:
+  void Begin(size_t part);
+  void End(size_t part) { parts_[part].size = words_.size() - parts_[part].begin; }
+
+  std::vector<int32_t> words_;
+  std::array<Part, 7> parts_;
+};
+
+}  // namespace continuo::model

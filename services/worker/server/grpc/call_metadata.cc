@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/grpc/call_metadata.h"
+
+#include <string>
+
+#include "services/base/status_macros.h"
+#include "services/worker/server/session/validate.h"
+
+namespace continuo::server {
+namespace {
+
+std::string Value(const grpc::CallbackServerContext& context, const char* key) {
+  const auto it = context.client_metadata().find(key);
+  if (it == context.client_metadata().end()) return "";
+  return std::string(it->second.data(), it->second.size());
+}
+
+}  // namespace
+
+bool IsTrustedPeer(const grpc::CallbackServerContext& context, bool tls) {
+  return !tls || context.auth_context()->IsPeerAuthenticated();
+}
+
+std::string TraceparentOf(const grpc::CallbackServerContext& context) {
+  return Value(context, "traceparent");
+}
+
+absl::StatusOr<CallInfo> ReadCallInfo(const grpc::CallbackServerContext& context, bool tls) {
+  CallInfo call;
+  if (IsTrustedPeer(context, tls)) {
+    if (std::string tenant = Value(context, "x-tenant-id"); !tenant.empty()) {
+      RETURN_IF_ERROR(ValidateId(tenant, "x-tenant-id"));
+      call.tenant = std::move(tenant);
+    }
+    call.is_move = Value(context, "x-continuo-move") == "1";
+    call.call_id = Value(context, "x-continuo-call");
+    if (!call.call_id.empty()) RETURN_IF_ERROR(ValidateId(call.call_id, "x-continuo-call"));
+  }
+  call.request_id = Value(context, "x-request-id");
+  if (!call.request_id.empty()) RETURN_IF_ERROR(ValidateId(call.request_id, "x-request-id"));
+  const auto deadline = context.deadline();
+  if (deadline != std::chrono::system_clock::time_point::max()) {
+    call.deadline = absl::FromChrono(deadline);
+  }
+  return call;
+}
+
+}  // namespace continuo::server

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/grpc/generate_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+#include "services/common/grpc/grpc_status.h"
+#include "services/common/log.h"
+#include "services/worker/server/grpc/call_metadata.h"
+#include "services/worker/server/grpc/wire.h"
+
+namespace continuo::server {
+namespace {
+
+// Requests of up to this many bytes are read at once, on gRPC's own thread.
+constexpr size_t kShortRequestBytes = 4096;
+
+// What the engine's refusals mean to a gateway.
+absl::Status Refusal(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:
+      return OverloadedError(std::string(status.message()));
+    case absl::StatusCode::kUnavailable:
+      return DrainingError();
+    case absl::StatusCode::kInvalidArgument:  // never fits the KV cache
+      return common::FieldError("stopping.max_tokens", std::string(status.message()));
+    default:
+      return status;
+  }
+}
+
+}  // namespace
+
+GenerateCall::GenerateCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
+                           WorkerCore* core)
+    : core_(core),
+      context_(context),
+      info_(ReadCallInfo(*context, core->identity().tls)),
+      start_(core->clock().Elapsed()),
+      trace_(core->identity().spans, TraceparentOf(*context), &core->clock()),
+      bytes_(request),
+      id_(core->NextId()),
+      cutter_(std::make_shared<CallCutter>(*context)),
+      // An end is passed on once the engine has the request, so serving() is set then.
+      control_(std::make_shared<RequestControl>(RequestControl::Hooks{
+          .cancel = [core, id = id_](
+                        absl::Status why) { core->serving()->engine->Cancel(id, std::move(why)); },
+          .cut = [cutter = cutter_](const absl::Status& why) { cutter->Cut(why); }})) {
+  core_->open_calls().Add(control_);
+  const size_t size = bytes_.Length();
+  if (size <= kShortRequestBytes) {
+    Run();
+    return;
+  }
+  const bool is_move = info_.ok() && info_->is_move;
+  if (!is_move && core_->text_pool().waiting_weight() > WorkerCore::kMaxWaitingPromptBytes) {
+    Finish(OverloadedError(absl::StrCat("over ", WorkerCore::kMaxWaitingPromptBytes,
+                                        " bytes of prompts wait to be encoded")));
+    return;
+  }
+  core_->text_pool().Post([this] { Run(); }, size);
+}
+
+void GenerateCall::Run() {
+  absl::Status status = Start();
+  if (!status.ok()) Finish(std::move(status));
+}
+
+absl::Status GenerateCall::Start() {
+  RETURN_IF_ERROR(core_->CheckServing());
+  RETURN_IF_ERROR(info_.status());
+  if (const auto why = control_->reason(); why.has_value()) return *why;
+  const Serving& serving = *core_->serving();
+  info_->now = core_->clock().Now();
+  info_->random = [this] { return core_->Random(); };
+  if (info_->deadline <= info_->now) {
+    return absl::DeadlineExceededError("the deadline has passed");
+  }
+
+  v1::GenerateRequest request;
+  RETURN_IF_ERROR(ParseRequest(std::exchange(bytes_, {}), &request));
+  ASSIGN_OR_RETURN(Generation generation,
+                   PrepareGeneration(request, *info_, serving.model, core_->salt_key()));
+  const std::string label = generation.accepted.request_id();
+  const ArrivalKind kind = !request.has_continuation() ? ArrivalKind::kNew
+                           : info_->is_move            ? ArrivalKind::kMove
+                                                       : ArrivalKind::kClientContinuation;
+  RETURN_IF_ERROR(core_->registry().Add(info_->tenant, label, kind, control_, info_->call_id));
+  label_ = label;
+
+  generation.request.id = id_;
+  engine::Engine* const engine = serving.engine;
+  SessionHooks hooks;
+  hooks.finish_sequence = [engine, id = id_](int index) { engine->FinishSequence(id, index); };
+  hooks.cancel = [engine, id = id_](absl::Status why) { engine->Cancel(id, std::move(why)); };
+  hooks.cut = [cutter = cutter_](const absl::Status& why) { cutter->Cut(why); };
+  session_ = GenerateSession::Create(generation, this, std::move(hooks), &core_->delivery_pool(),
+                                     &serving.model, &core_->clock());
+  // The call may be gone as soon as the session has something to finish.
+  const std::shared_ptr<GenerateSession> session = session_;
+  const std::shared_ptr<RequestControl> control = control_;
+  if (!session->needs_engine()) {
+    session->AnswerFromReceived();
+    return absl::OkStatus();
+  }
+  const absl::Status submitted =
+      engine->Submit(std::move(generation.request),
+                     [session](engine::RequestEvent event) { session->OnEvent(std::move(event)); });
+  if (!submitted.ok()) return Refusal(submitted);
+  control->Submitted();
+  return absl::OkStatus();
+}
+
+void GenerateCall::TellAccepted() {
+  context_->AddInitialMetadata("x-continuo-accepted", "1");
+  StartSendInitialMetadata();
+}
+
+void GenerateCall::Write(v1::GenerateResponse response) {
+  outgoing_ = Serialize(response);
+  StartWrite(&outgoing_);
+}
+
+void GenerateCall::OnWriteDone(bool ok) {
+  // Held here too: finishing may delete the call before the session has returned.
+  const std::shared_ptr<GenerateSession> session = session_;
+  session->WriteDone(ok);
+}
+
+void GenerateCall::OnCancel() {
+  const bool late = info_.ok() && core_->clock().Now() >= info_->deadline;
+  control_->End(late ? absl::DeadlineExceededError("the deadline has passed")
+                     : absl::CancelledError("the client cancelled"));
+}
+
+void GenerateCall::OnDone() {
+  core_->open_calls().Remove(control_.get());
+  delete this;
+}
+
+void GenerateCall::Tell(const absl::Status& status) {
+  const SessionReport report = session_ == nullptr ? SessionReport() : session_->report();
+  const std::string tenant = info_.ok() ? info_->tenant : "";
+  common::Log(common::LogSeverity::kInfo, "generate",
+              {{"request_id", label_},
+               {"tenant", tenant},
+               {"code", absl::StatusCodeToString(status.code())},
+               {"prompt_tokens", report.prompt_tokens},
+               {"cached_prompt_tokens", report.cached_prompt_tokens},
+               {"completion_tokens", report.completion_tokens},
+               {"preemptions", report.timings.num_preemptions},
+               {"queue", report.timings.queue},
+               {"prefill", report.timings.prefill},
+               {"decode", report.decode()},
+               {"seconds", core_->clock().Elapsed() - start_}});
+  if (!trace_.recorded()) return;
+  trace_.Set("gen_ai.request.model", core_->identity().model_name);
+  trace_.Set("gen_ai.usage.input_tokens", int64_t{report.prompt_tokens});
+  trace_.Set("gen_ai.usage.output_tokens", int64_t{report.completion_tokens});
+  trace_.Set("rpc.grpc.status_code", int64_t{status.raw_code()});
+  trace_.Set("continuo.request_id", label_);
+  trace_.Set("continuo.tenant", tenant);
+  trace_.Set("continuo.worker", core_->identity().worker);
+  trace_.Set("continuo.cached_prompt_tokens", int64_t{report.cached_prompt_tokens});
+  trace_.Set("continuo.preemptions", int64_t{report.timings.num_preemptions});
+  trace_.Set("continuo.queue_seconds", report.timings.queue);
+  trace_.Set("continuo.prefill_seconds", report.timings.prefill);
+  trace_.Set("continuo.decode_seconds", report.decode());
+  trace_.End("worker.generate", status);
+}
+
+void GenerateCall::Finish(absl::Status status) {
+  // A reader may be gone because the call was cut.
+  if (absl::IsCancelled(status)) status = control_->reason().value_or(status);
+  if (!label_.empty()) core_->registry().Remove(info_->tenant, label_, control_.get());
+  core_->CountRequest(status.code());
+  Tell(status);
+  Reactor::Finish(common::ToGrpcStatus(status));
+}
+
+}  // namespace continuo::server

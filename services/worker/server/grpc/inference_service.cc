@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/grpc/inference_service.h"
+
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+#include "services/worker/server/grpc/generate_call.h"
+#include "services/worker/server/grpc/unary_call.h"
+#include "services/worker/server/session/text_answers.h"
+#include "services/worker/server/session/validate.h"
+
+namespace continuo::server {
+namespace {
+
+// The model, once it is loaded; also while the worker drains.
+absl::StatusOr<const ServedModel*> Loaded(const WorkerCore& core) {
+  const Serving* serving = core.serving();
+  if (serving == nullptr) return core.CheckServing();
+  return &serving->model;
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return new GenerateCall(context, *request, core_);
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) {
+  return AnswerText<v1::TokenizeRequest>(
+      core_, context, request, response,
+      [this](const v1::TokenizeRequest& r) -> absl::StatusOr<v1::TokenizeResponse> {
+        ASSIGN_OR_RETURN(const ServedModel* model, Loaded(*core_));
+        return AnswerTokenize(r, core_->clock().Now(), *model);
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return AnswerText<v1::DetokenizeRequest>(
+      core_, context, request, response,
+      [this](const v1::DetokenizeRequest& r) -> absl::StatusOr<v1::DetokenizeResponse> {
+        ASSIGN_OR_RETURN(const ServedModel* model, Loaded(*core_));
+        return AnswerDetokenize(r, *model);
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer*, grpc::ByteBuffer*) {
+  return RefuseUnary(context, absl::UnimplementedError("the model has no embeddings"));
+}
+
+grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return AnswerUnary<v1::ListModelsRequest>(
+      context, request, response,
+      [this](const v1::ListModelsRequest&) -> absl::StatusOr<v1::ListModelsResponse> {
+        v1::ListModelsResponse list;
+        if (const Serving* s = core_->serving(); s != nullptr)
+          *list.add_models() = ToProto(s->model);
+        return list;
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) {
+  return AnswerUnary<v1::GetModelRequest>(
+      context, request, response,
+      [this](const v1::GetModelRequest& r) -> absl::StatusOr<v1::GetModelResponse> {
+        ASSIGN_OR_RETURN(const ServedModel* model, Loaded(*core_));
+        RETURN_IF_ERROR(ValidateModelName(r.name(), *model));
+        v1::GetModelResponse found;
+        *found.mutable_model() = ToProto(*model);
+        return found;
+      });
+}
+
+}  // namespace continuo::server

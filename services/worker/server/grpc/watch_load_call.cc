@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/grpc/watch_load_call.h"
+
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+#include "services/common/grpc/grpc_status.h"
+#include "services/worker/server/grpc/wire.h"
+
+namespace continuo::server {
+namespace {
+
+absl::StatusOr<absl::Duration> Interval(std::string_view field, bool is_set,
+                                        const google::protobuf::Duration& value,
+                                        absl::Duration otherwise) {
+  if (!is_set) return otherwise;
+  if (value.seconds() < 0 || value.nanos() < 0) return common::FieldError(field, "is negative");
+  if (value.seconds() > 3600 || value.nanos() > 999'999'999) {
+    return common::FieldError(field, "is above the limit of one hour");
+  }
+  return absl::Seconds(value.seconds()) + absl::Nanoseconds(value.nanos());
+}
+
+absl::StatusOr<WatchPace> ReadPace(const grpc::ByteBuffer& bytes) {
+  v1::WatchLoadRequest request;
+  // A gateway of a later release may ask for more; what it can have is told.
+  RETURN_IF_ERROR(ParseMessage(bytes, &request));
+  ASSIGN_OR_RETURN(const absl::Duration max, Interval("max_interval", request.has_max_interval(),
+                                                      request.max_interval(), absl::Seconds(1)));
+  ASSIGN_OR_RETURN(const absl::Duration min,
+                   Interval("min_interval", request.has_min_interval(), request.min_interval(),
+                            std::min(absl::Milliseconds(100), max)));
+  if (min > max) return common::FieldError("min_interval", "is above max_interval");
+  // A loop without a pause would be a request to burn a core.
+  constexpr absl::Duration kLeast = absl::Milliseconds(1);
+  return WatchPace(std::max(min, kLeast), std::max(max, kLeast));
+}
+
+}  // namespace
+
+WatchLoadCall* WatchLoadCall::Start(const grpc::ByteBuffer& request, LoadBoard* board) {
+  std::shared_ptr<WatchLoadCall> call(new WatchLoadCall(board));
+  call->self_ = call;
+  auto pace = ReadPace(request);
+  if (pace.ok()) {
+    board->Watch(call, *pace);
+  } else {
+    call->End(pace.status());
+  }
+  return call.get();
+}
+
+void WatchLoadCall::Send(const v1::WatchLoadResponse& response) {
+  absl::MutexLock lock(&mutex_);
+  if (ended_) return;
+  if (writing_) {
+    next_ = response;
+    return;
+  }
+  writing_ = true;
+  outgoing_ = Serialize(response);
+  StartWrite(&outgoing_);
+}
+
+void WatchLoadCall::OnWriteDone(bool ok) {
+  absl::MutexLock lock(&mutex_);
+  writing_ = false;
+  if (!ok || ended_ || !next_.has_value()) return;
+  writing_ = true;
+  outgoing_ = Serialize(*std::exchange(next_, std::nullopt));
+  StartWrite(&outgoing_);
+}
+
+void WatchLoadCall::Close() { End(absl::UnavailableError("the worker ends")); }
+
+void WatchLoadCall::OnCancel() { End(absl::CancelledError("the watcher is gone")); }
+
+void WatchLoadCall::End(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  if (std::exchange(ended_, true)) return;
+  Finish(common::ToGrpcStatus(status));
+}
+
+void WatchLoadCall::OnDone() {
+  board_->Unwatch(this);
+  const std::shared_ptr<WatchLoadCall> last = std::move(self_);
+}
+
+}  // namespace continuo::server

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "services/worker/server/lifetime/load_board.h"
+
+namespace continuo::server {
+
+// One stream of WatchLoad: sends what the board says, the newest only where the reader is slow.
+// Lives until gRPC is done with it and the board has let go.
+class WatchLoadCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public LoadWatcher {
+ public:
+  // The reactor of a new call. `board` outlives it.
+  static WatchLoadCall* Start(const grpc::ByteBuffer& request, LoadBoard* board);
+
+  void Send(const v1::WatchLoadResponse& response) override;
+  void Close() override;
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  explicit WatchLoadCall(LoadBoard* board) : board_(board) {}
+  void End(const absl::Status& status);
+
+  LoadBoard* const board_;
+  std::shared_ptr<WatchLoadCall> self_;  // until OnDone
+  absl::Mutex mutex_;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<v1::WatchLoadResponse> next_ ABSL_GUARDED_BY(mutex_);
+  grpc::ByteBuffer outgoing_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace continuo::server

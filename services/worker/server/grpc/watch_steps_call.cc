@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/grpc/watch_steps_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+#include "services/common/grpc/grpc_status.h"
+#include "services/worker/server/grpc/wire.h"
+#include "services/worker/server/session/answer_sequence.h"
+#include "services/worker/server/session/convert.h"
+
+namespace continuo::server {
+namespace {
+
+constexpr size_t kMaxResponseBytes = 1 << 20;
+
+v1::Step StepOf(const engine::StepRecord& record) {
+  v1::Step step;
+  step.set_number(record.number);
+  *step.mutable_start_time() = ToProto(record.start);
+  *step.mutable_duration() = ToProto(record.duration);
+  step.set_waiting_requests(static_cast<uint32_t>(record.waiting));
+  step.set_used_kv_blocks(static_cast<uint32_t>(record.used_blocks));
+  for (const engine::StepRecord::SequenceRow& row : record.sequences) {
+    v1::StepSequence& sequence = *step.add_sequences();
+    sequence.set_request_id(row.label);
+    sequence.set_index(static_cast<uint32_t>(row.index));
+    sequence.set_prompt_tokens(static_cast<uint32_t>(row.prompt_tokens));
+    sequence.set_cached_tokens(static_cast<uint32_t>(row.cached_tokens));
+    sequence.set_new_tokens(static_cast<uint32_t>(row.new_tokens));
+    sequence.set_generated_tokens(static_cast<uint32_t>(row.generated_tokens));
+    sequence.set_preempted(row.preempted);
+    sequence.set_finish_reason(ToProto(row.finish));
+  }
+  return step;
+}
+
+absl::StatusOr<absl::Duration> ReadInterval(const v1::WatchStepsRequest& request) {
+  if (!request.has_min_interval()) return absl::Milliseconds(100);
+  const auto& d = request.min_interval();
+  if (d.seconds() < 0 || d.nanos() < 0 || d.nanos() > 999'999'999) {
+    return common::FieldError("min_interval", "is negative or no valid Duration");
+  }
+  if (d.seconds() > 3600)
+    return common::FieldError("min_interval", "is above the limit of one hour");
+  // A loop without a pause would be a request to burn a core.
+  return std::max(absl::Seconds(d.seconds()) + absl::Nanoseconds(d.nanos()),
+                  absl::Milliseconds(10));
+}
+
+}  // namespace
+
+bool NextSteps(engine::StepLog::Watch& watch, v1::WatchStepsResponse& response) {
+  const engine::StepLog::Watch::Steps steps = watch.Read();
+  if (steps.records.empty()) return false;
+  response.set_num_dropped(steps.num_dropped);
+  size_t taken = 0, bytes = 0;
+  for (const auto& record : steps.records) {
+    v1::Step step = StepOf(*record);
+    bytes += step.ByteSizeLong() + 8;  // with its tag and length
+    if (taken > 0 && bytes > kMaxResponseBytes) break;
+    *response.add_steps() = std::move(step);
+    ++taken;
+  }
+  watch.Take(steps, taken);
+  return true;
+}
+
+WatchStepsCall* WatchStepsCall::Start(const grpc::ByteBuffer& request, WorkerCore* core) {
+  std::shared_ptr<WatchStepsCall> call(new WatchStepsCall(core));
+  call->self_ = call;
+  if (const absl::Status status = call->Begin(request); !status.ok()) call->End(status);
+  return call.get();
+}
+
+absl::Status WatchStepsCall::Begin(const grpc::ByteBuffer& bytes) {
+  v1::WatchStepsRequest request;
+  RETURN_IF_ERROR(ParseRequest(bytes, &request));
+  ASSIGN_OR_RETURN(const absl::Duration interval, ReadInterval(request));
+  const Serving* serving = core_->serving();
+  if (serving == nullptr) return absl::UnavailableError("the model is being loaded");
+  absl::MutexLock lock(&mutex_);
+  interval_ = interval;
+  watch_ = std::make_unique<engine::StepLog::Watch>(&serving->engine->step_log());
+  StartSendInitialMetadata();
+  LookLater();
+  return absl::OkStatus();
+}
+
+// gRPC runs what is called back when it likes, for a cancelled alarm also after the server has
+// ended. The alarm, which is the call's, keeps the callback: one that kept the call would keep it
+// for ever.
+void WatchStepsCall::LookLater() {
+  alarm_ = std::make_unique<grpc::Alarm>();
+  alarm_->Set(absl::ToChronoTime(absl::Now() + interval_), [self = self_](bool ok) mutable {
+    const std::shared_ptr<WatchStepsCall> call = std::move(self);
+    if (ok) call->Look();
+  });
+}
+
+void WatchStepsCall::Look() {
+  absl::MutexLock lock(&mutex_);
+  if (ended_) return;  // else the call is open, so what `core_` points to is there
+  if (core_->lifecycle().drained()) {
+    FinishWith(absl::UnavailableError("the worker ends"));
+    return;
+  }
+  v1::WatchStepsResponse response;
+  if (!NextSteps(*watch_, response)) {
+    LookLater();
+    return;
+  }
+  outgoing_ = Serialize(response);
+  StartWrite(&outgoing_);
+}
+
+void WatchStepsCall::OnWriteDone(bool ok) {
+  absl::MutexLock lock(&mutex_);
+  if (ok && !ended_) LookLater();
+}
+
+void WatchStepsCall::OnCancel() { End(absl::CancelledError("the watcher is gone")); }
+
+void WatchStepsCall::End(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  if (!ended_) FinishWith(status);
+}
+
+void WatchStepsCall::FinishWith(const absl::Status& status) {
+  ended_ = true;
+  watch_.reset();
+  if (alarm_ != nullptr) alarm_->Cancel();
+  Finish(common::ToGrpcStatus(status));
+}
+
+void WatchStepsCall::OnDone() { const std::shared_ptr<WatchStepsCall> last = std::move(self_); }
+
+}  // namespace continuo::server

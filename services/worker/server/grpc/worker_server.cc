@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/grpc/worker_server.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "services/base/status_macros.h"
+#include "services/worker/server/grpc/worker_metrics.h"
+
+namespace continuo::server {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(20);
+
+}  // namespace
+
+WorkerServer::WorkerServer(const WorkerServerOptions& options, const Clock* clock)
+    : clock_(clock),
+      metrics_host_(options.metrics_listen.substr(0, options.metrics_listen.rfind(':'))),
+      core_(std::make_unique<WorkerCore>(WorkerCore::Identity{.worker = options.worker_name,
+                                                              .model_name = options.model_name,
+                                                              .tls = options.tls.any(),
+                                                              .drain_grace = options.drain_grace,
+                                                              .end_patience = options.end_patience,
+                                                              .spans = options.spans},
+                                         clock, options.text_threads,
+                                         [this](bool serving) {
+                                           if (common::GrpcServer* server = health_;
+                                               server != nullptr)
+                                             server->SetAllServing(serving);
+                                         })),
+      inference_(std::make_unique<InferenceService>(core_.get())),
+      worker_(std::make_unique<WorkerService>(core_.get())) {}
+
+absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
+    const WorkerServerOptions& options, const Clock* clock) {
+  std::unique_ptr<WorkerServer> server(new WorkerServer(options, clock));
+  common::GrpcServerOptions grpc;
+  grpc.listen = options.listen;
+  grpc.tls = options.tls;
+  grpc.max_receive_bytes = options.max_receive_bytes;
+  grpc.max_buffer_bytes = options.max_buffer_bytes;
+  grpc.max_concurrent_streams = options.max_concurrent_streams;
+  grpc.health_names = {v1::InferenceService::service_full_name(),
+                       v1::WorkerService::service_full_name(), options.model_name};
+  grpc.serving = false;
+  ASSIGN_OR_RETURN(server->grpc_, common::GrpcServer::Start(
+                                      grpc, {server->inference_.get(), server->worker_.get()}));
+  server->health_ = server->grpc_.get();
+  WorkerServer* const s = server.get();
+  if (!options.metrics_listen.empty()) {
+    ASSIGN_OR_RETURN(
+        server->metrics_server_,
+        common::MetricsServer::Start(
+            options.metrics_listen, {common::MakeCollectable([s](common::MetricFamilies& families) {
+              CollectWorkerMetrics(s->metrics_, *s->core_, families);
+            })},
+            [s] { return s->core_->lifecycle().healthy(); }));
+  }
+  server->ticker_ = std::thread([s, on_hang = options.on_hang] {
+    // Slept, not awaited: absl's waits with a timeout follow the wall clock when it is set.
+    while (!s->stopping_) {
+      const absl::Duration now = s->clock_->Elapsed();
+      s->core_->lifecycle().Tick(now);
+      if (on_hang && s->core_->lifecycle().hung()) on_hang();
+      s->core_->open_calls().Tick(now);
+      std::this_thread::sleep_for(absl::ToChronoMilliseconds(kTick));
+    }
+  });
+  return server;
+}
+
+void WorkerServer::Serve(ServedModel model, engine::EngineOptions options,
+                         model::Executor* executor, std::function<void(absl::Status)> on_failure) {
+  options.hash_key = {core_->Random(), core_->Random()};
+  engine_ = std::make_unique<engine::Engine>(options, executor, clock_, &metrics_);
+  engine_->SetLoadListener(
+      [this](const engine::EngineLoad& load) { core_->load_board().Update(load); });
+  engine_thread_ = std::thread([this, on_failure = std::move(on_failure)] {
+    pthread_setname_np(pthread_self(), "engine");  // for `top -H`, debuggers and tests
+    const absl::Status status = engine_->Run();
+    if (!status.ok()) on_failure(status);
+  });
+  core_->StartServing({std::move(model), engine_.get()});
+}
+
+std::string WorkerServer::metrics_address() const {
+  if (metrics_server_ == nullptr) return "";
+  return absl::StrCat(metrics_host_, ":", metrics_server_->port());
+}
+
+void WorkerServer::BeginDrain(absl::Duration grace) {
+  core_->lifecycle().BeginDrain(clock_->Elapsed(), grace);
+}
+
+void WorkerServer::Shutdown() {
+  if (stopping_) return;
+  if (grpc_ != nullptr) {
+    BeginDrain(absl::ZeroDuration());
+    if (engine_ != nullptr) engine_->EndAll(DrainingError());
+    core_->load_board().Close();
+    // Long enough for statuses to be written to readers who are there.
+    grpc_->Shutdown(absl::Now() + absl::Seconds(1));
+  }
+  stopping_ = true;
+  if (ticker_.joinable()) ticker_.join();
+  metrics_server_.reset();
+  if (engine_ != nullptr) {
+    engine_->Stop();
+    engine_thread_.join();
+  }
+  // What still follows the last calls may speak to the engine.
+  core_->text_pool().Join();
+  core_->delivery_pool().Join();
+}
+
+WorkerServer::~WorkerServer() {
+  Shutdown();
+  // Calls end before what they use.
+  grpc_.reset();
+  engine_.reset();
+}
+
+}  // namespace continuo::server

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "services/base/clock.h"
+#include "services/common/grpc/grpc_server.h"
+#include "services/common/telemetry/metrics.h"
+#include "services/worker/engine/engine.h"
+#include "services/worker/server/grpc/inference_service.h"
+#include "services/worker/server/grpc/worker_core.h"
+#include "services/worker/server/grpc/worker_service.h"
+
+namespace continuo::server {
+
+struct WorkerServerOptions {
+  std::string listen = "0.0.0.0:50051";
+  std::string metrics_listen;  // empty: none
+  common::TlsFiles tls;
+  std::string worker_name;
+  std::string model_name;
+  absl::Duration drain_grace = absl::Seconds(5);
+  // How long a call that was told to end may take, by a reader who does not read, before it is cut.
+  absl::Duration end_patience = absl::Seconds(3);
+  int max_receive_bytes = 32 << 20;
+  // What gRPC may hold of all connections together, before it is known who sends it. Above, gRPC
+  // ends streams.
+  size_t max_buffer_bytes = size_t{1} << 30;
+  // Calls at a time on one connection; a gateway has one.
+  int max_concurrent_streams = 4096;
+  int text_threads = 2;
+  common::SpanExporter* spans = nullptr;  // none: nothing is traced; outlives the server
+  // Called while a step hangs (Engine::Hung), during a drain, too, on a thread of the server's.
+  // None: only health tells.
+  std::function<void()> on_hang;
+};
+
+// A whole worker but for the model: the gRPC server with both services, the metrics page, and,
+// once Serve() brings a model, the engine on its thread. From Start() on the port answers, with
+// NOT_SERVING and WORKER_STATE_LOADING until the model is there. Thread-safe.
+class WorkerServer {
+ public:
+  // `clock` outlives the server.
+  static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerServerOptions& options,
+                                                             const Clock* clock);
+  // As Shutdown().
+  ~WorkerServer();
+
+  // Begins to serve. `executor` and what `model` points to outlive the server. `on_failure` is
+  // called on the engine's thread if the executor fails, when all streams have ended. Call once.
+  void Serve(ServedModel model, engine::EngineOptions engine, model::Executor* executor,
+             std::function<void(absl::Status)> on_failure);
+
+  // NOT_SERVING at once, nothing new; what still runs after the grace is handed over.
+  void BeginDrain(absl::Duration grace);
+  // True once the drain is over: nothing is left to do.
+  bool drained() const { return core_->lifecycle().drained(); }
+
+  // Ends everything that is still open.
+  void Shutdown();
+
+  int port() const { return grpc_->port(); }
+  // For a client on this host.
+  std::string address() const { return grpc_->address(); }
+  // "host:port" of the metrics page as it listens; empty where there is none.
+  std::string metrics_address() const;
+  const engine::EngineMetrics& metrics() const { return metrics_; }
+  WorkerCore& core() { return *core_; }
+
+ private:
+  WorkerServer(const WorkerServerOptions& options, const Clock* clock);
+
+  const Clock* const clock_;
+  const std::string metrics_host_;
+  engine::EngineMetrics metrics_;
+  std::atomic<common::GrpcServer*> health_ = nullptr;  // where health is told
+  std::unique_ptr<WorkerCore> core_;
+  std::unique_ptr<InferenceService> inference_;
+  std::unique_ptr<WorkerService> worker_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<common::GrpcServer> grpc_;
+  std::unique_ptr<common::MetricsServer> metrics_server_;
+  std::thread engine_thread_;
+  std::atomic<bool> stopping_ = false;
+  std::thread ticker_;  // Lifecycle::Tick, OpenCalls::Tick
+};
+
+}  // namespace continuo::server

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/lifetime/load_board.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace continuo::server {
+namespace {
+
+// Longer waits are cut into pieces of this.
+constexpr absl::Duration kLongestWait = absl::Hours(1);
+
+}  // namespace
+
+absl::Duration WatchPace::NextDue(uint64_t changes, uint64_t state_changes) const {
+  constexpr absl::Duration kAtOnce = -absl::InfiniteDuration();
+  if (told_at_ == kAtOnce || state_changes != state_changes_) return kAtOnce;
+  return told_at_ + (changes != changes_ ? min_interval_ : max_interval_);
+}
+
+void WatchPace::Told(absl::Duration now, uint64_t changes, uint64_t state_changes) {
+  told_at_ = now;
+  changes_ = changes;
+  state_changes_ = state_changes;
+}
+
+LoadBoard::LoadBoard(std::function<v1::WatchLoadResponse()> read, const Clock* clock)
+    : read_(std::move(read)), clock_(clock), thread_([this] { Run(); }) {}
+
+void LoadBoard::Watch(std::shared_ptr<LoadWatcher> watcher, WatchPace pace) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_) {
+      watchers_.push_back({std::move(watcher), pace});
+      news_ = true;
+      changed_.notify_one();
+      return;
+    }
+  }
+  watcher->Close();
+}
+
+void LoadBoard::Unwatch(const LoadWatcher* watcher) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(watchers_, [&](const Entry& entry) { return entry.watcher.get() == watcher; });
+}
+
+void LoadBoard::Update(const engine::EngineLoad& load) {
+  const std::lock_guard lock(mutex_);
+  const auto key = [](const engine::EngineLoad& l) {
+    return std::tie(l.running, l.waiting, l.pending_prompt_tokens, l.used_blocks, l.cached_blocks);
+  };
+  if (key(load) == key(load_)) return;
+  load_ = load;
+  ++changes_;
+  news_ = true;
+  changed_.notify_one();
+}
+
+void LoadBoard::StateChanged() {
+  const std::lock_guard lock(mutex_);
+  ++state_changes_;
+  news_ = true;
+  changed_.notify_one();
+}
+
+void LoadBoard::Close() {
+  std::vector<Entry> watchers;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    watchers.swap(watchers_);
+    changed_.notify_one();
+  }
+  for (const Entry& entry : watchers) entry.watcher->Close();
+  if (thread_.joinable()) thread_.join();
+}
+
+void LoadBoard::Run() {
+  while (true) {
+    std::vector<std::shared_ptr<LoadWatcher>> due;
+    {
+      std::unique_lock lock(mutex_);
+      if (closed_) return;
+      const absl::Duration now = clock_->Elapsed();
+      absl::Duration wake = now + kLongestWait;
+      for (Entry& entry : watchers_) {
+        absl::Duration next = entry.pace.NextDue(changes_, state_changes_);
+        if (next <= now) {
+          due.push_back(entry.watcher);
+          entry.pace.Told(now, changes_, state_changes_);
+          next = entry.pace.NextDue(changes_, state_changes_);
+        }
+        wake = std::min(wake, next);
+      }
+      news_ = false;
+      if (due.empty()) {
+        changed_.wait_for(lock, absl::ToChronoNanoseconds(wake - now),
+                          [this] { return closed_ || news_; });
+        continue;
+      }
+    }
+    const v1::WatchLoadResponse response = read_();
+    for (const auto& watcher : due) watcher->Send(response);
+  }
+}
+
+}  // namespace continuo::server

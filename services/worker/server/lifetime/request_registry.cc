@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/lifetime/request_registry.h"
+
+#include "services/common/error.h"
+
+namespace continuo::server {
+
+absl::Status RequestRegistry::Add(const std::string& tenant, const std::string& id,
+                                  ArrivalKind kind, std::shared_ptr<RequestControl> control,
+                                  std::string_view call_id) {
+  bool client_continuation = kind == ArrivalKind::kClientContinuation;
+  std::shared_ptr<RequestControl> replaced;
+  {
+    absl::MutexLock lock(&mutex_);
+    Entry& entry = live_[{tenant, id}];
+    if (entry.control != nullptr) {
+      if (kind == ArrivalKind::kNew) {
+        return absl::AlreadyExistsError("a request of this request_id is live");
+      }
+      if (kind == ArrivalKind::kMove && entry.client_continuation) {
+        // The very call comes back where its gateway gave this worker up for a pause.
+        client_continuation = !call_id.empty() && call_id == entry.call_id;
+        if (!client_continuation) {
+          return common::WithReason(
+              absl::AbortedError("the client has gone on with this request itself"),
+              common::kReasonAborted);
+        }
+      }
+      replaced = std::move(entry.control);
+    }
+    entry = {std::move(control), client_continuation, std::string(call_id)};
+  }
+  if (replaced != nullptr) {
+    replaced->End(
+        common::WithReason(absl::AbortedError("replaced by a continuation of the same request_id"),
+                           common::kReasonAborted));
+  }
+  return absl::OkStatus();
+}
+
+void RequestRegistry::Remove(const std::string& tenant, const std::string& id,
+                             const RequestControl* control) {
+  absl::MutexLock lock(&mutex_);
+  const auto it = live_.find({tenant, id});
+  if (it != live_.end() && it->second.control.get() == control) live_.erase(it);
+}
+
+bool RequestRegistry::Abort(const std::string& tenant, const std::string& id) {
+  std::shared_ptr<RequestControl> control;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto it = live_.find({tenant, id});
+    if (it == live_.end()) return false;
+    control = it->second.control;
+  }
+  control->End(
+      common::WithReason(absl::AbortedError("aborted by an operator"), common::kReasonAborted));
+  return true;
+}
+
+size_t RequestRegistry::size() const {
+  absl::MutexLock lock(&mutex_);
+  return live_.size();
+}
+
+}  // namespace continuo::server

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/session/convert.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+#include "services/worker/server/session/prompt.h"
+#include "services/worker/server/session/validate.h"
+
+namespace continuo::server {
+namespace {
+
+// Range of google.protobuf.Timestamp: years 1 to 9999.
+constexpr int64_t kMinTimestampSeconds = -62'135'596'800;
+constexpr int64_t kMaxTimestampSeconds = 253'402'300'799;
+
+absl::StatusOr<absl::Time> FromProto(const google::protobuf::Timestamp& t, std::string_view field) {
+  if (t.seconds() < kMinTimestampSeconds || t.seconds() > kMaxTimestampSeconds || t.nanos() < 0 ||
+      t.nanos() > 999'999'999) {
+    return common::FieldError(field, "is no valid Timestamp: years 1 to 9999, nanos below 1e9");
+  }
+  return absl::FromUnixSeconds(t.seconds()) + absl::Nanoseconds(t.nanos());
+}
+
+// To the precision of what travels: a continuation gets the same time back.
+absl::Time ToNanoseconds(absl::Time t) { return absl::FromUnixNanos(absl::ToUnixNanos(t)); }
+
+absl::StatusOr<std::string> ChooseRequestId(const v1::GenerateRequest& request,
+                                            const v1::Accepted& received, const CallInfo& call) {
+  if (!call.request_id.empty()) RETURN_IF_ERROR(ValidateId(call.request_id, "x-request-id"));
+  if (!request.request_id().empty()) return request.request_id();
+  if (!received.request_id().empty()) {
+    RETURN_IF_ERROR(ValidateId(received.request_id(), "continuation.received.accepted.request_id"));
+    return received.request_id();
+  }
+  if (!call.request_id.empty()) return call.request_id;
+  const uint64_t high = call.random();
+  return absl::StrFormat("%016x%016x", high, call.random());
+}
+
+// What the server chose, or chose before (exactness rules 10 and 13).
+absl::StatusOr<v1::Accepted> Accept(const v1::GenerateRequest& request, const CallInfo& call,
+                                    const ServedModel& model) {
+  const v1::GenerateResponse& response = request.continuation().received();
+  const v1::Accepted& received = response.accepted();
+  const bool resumed = response.has_accepted();
+  if (!resumed && (response.deltas_size() > 0 || response.prompt_logprobs_size() > 0)) {
+    return common::FieldError("continuation.received.accepted", "is missing");
+  }
+  v1::Accepted accepted;
+  ASSIGN_OR_RETURN(*accepted.mutable_request_id(), ChooseRequestId(request, received, call));
+  if (request.model().empty()) RETURN_IF_ERROR(ValidateModelName(received.model(), model));
+  accepted.set_model(model.name);
+  if (request.sampling().has_seed()) {
+    accepted.set_seed(request.sampling().seed());
+  } else {
+    accepted.set_seed(resumed ? received.seed() : call.random() >> 11);
+  }
+  accepted.set_fingerprint(model.fingerprint);
+  accepted.set_worker(model.worker);
+  accepted.set_tokenizer_fingerprint(model.tokenizer_fingerprint);
+  absl::Time reference = ToNanoseconds(call.now);
+  if (received.has_reference_time()) {
+    ASSIGN_OR_RETURN(reference, FromProto(received.reference_time(),
+                                          "continuation.received.accepted.reference_time"));
+  }
+  *accepted.mutable_reference_time() = ToProto(reference);
+  if (resumed) {
+    if (received.tokenizer_fingerprint() != model.tokenizer_fingerprint) {
+      return common::WithReason(
+          absl::FailedPreconditionError(
+              "the generation began with another tokenizer; it cannot go on here"),
+          common::kReasonModelChanged);
+    }
+    constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
+    accepted.set_migrations(received.migrations() == kMost ? kMost : received.migrations() + 1);
+    accepted.set_inexact(received.inexact() || received.fingerprint() != model.fingerprint ||
+                         model.fingerprint.empty());
+  }
+  if (request.exact_only() && (accepted.inexact() || model.fingerprint.empty())) {
+    return common::WithReason(
+        absl::UnavailableError("exact_only: this worker could only go on inexactly"),
+        common::kReasonNoWorker);
+  }
+  return accepted;
+}
+
+template <typename T>
+T OrDefault(bool is_set, T value, const std::optional<T>& model_default, T otherwise) {
+  return is_set ? value : model_default.value_or(otherwise);
+}
+
+model::SamplingParams ConvertSampling(const v1::GenerateRequest& request, uint64_t seed,
+                                      const SamplingDefaults& d) {
+  const v1::Sampling& s = request.sampling();
+  model::SamplingParams p;
+  p.temperature = OrDefault(s.has_temperature(), s.temperature(), d.temperature, 1.0f);
+  p.top_k = static_cast<int32_t>(
+      std::min<uint32_t>(OrDefault<uint32_t>(s.has_top_k(), s.top_k(), d.top_k, 0),
+                         std::numeric_limits<int32_t>::max()));
+  p.top_p = OrDefault(s.has_top_p(), s.top_p(), d.top_p, 1.0f);
+  p.min_p = OrDefault(s.has_min_p(), s.min_p(), d.min_p, 0.0f);
+  p.repetition_penalty =
+      OrDefault(s.has_repetition_penalty(), s.repetition_penalty(), d.repetition_penalty, 1.0f);
+  p.presence_penalty = s.presence_penalty();
+  p.frequency_penalty = s.frequency_penalty();
+  p.seed = seed;
+  const v1::Output& output = request.output();
+  p.num_logprobs = output.has_logprobs() ? static_cast<int32_t>(output.logprobs()) : -1;
+  return p;
+}
+
+std::vector<int32_t> Ascending(std::vector<int32_t> ids) {
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+absl::StatusOr<StopRules> ConvertStopping(const v1::Stopping& stopping, size_t prompt_tokens,
+                                          const ServedModel& model) {
+  StopRules rules;
+  rules.strings.assign(stopping.strings().begin(), stopping.strings().end());
+  rules.include_stop = stopping.include_stop();
+  if (!stopping.ignore_eos()) rules.eos_ids = model.eos_ids;
+  rules.stop_ids = Ascending({stopping.token_ids().begin(), stopping.token_ids().end()});
+  const auto left = static_cast<uint32_t>(model.max_context_tokens - prompt_tokens);
+  if (!stopping.has_max_tokens() && stopping.min_tokens() > left) {
+    return common::FieldError("stopping.min_tokens",
+                              absl::StrCat(stopping.min_tokens(), " is above the ", left,
+                                           " tokens that the context leaves"));
+  }
+  rules.max_tokens =
+      static_cast<int>(stopping.has_max_tokens() ? std::min(stopping.max_tokens(), left) : left);
+  rules.min_tokens = static_cast<int>(
+      std::min<uint32_t>(stopping.min_tokens(), static_cast<uint32_t>(rules.max_tokens)));
+  return rules;
+}
+
+engine::Request ConvertRequest(const v1::GenerateRequest& request, const CallInfo& call,
+                               const v1::Accepted& accepted, const StopRules& rules,
+                               const ServedModel& model) {
+  engine::Request r;
+  r.label = accepted.request_id();
+  r.tenant = call.tenant;
+  const v1::Sampling& s = request.sampling();
+  r.num_sequences = s.has_num_sequences() ? static_cast<int>(s.num_sequences()) : 1;
+  r.sampling = ConvertSampling(request, accepted.seed(), model.defaults);
+  for (const auto& [id, bias] : s.logit_bias()) {
+    r.biases.push_back({static_cast<int32_t>(id), bias});
+  }
+  std::sort(r.biases.begin(), r.biases.end(),
+            [](const kernels::LogitBias& a, const kernels::LogitBias& b) {
+              return a.token_id < b.token_id;
+            });
+  r.stop_ids = rules.eos_ids;
+  r.stop_ids.insert(r.stop_ids.end(), rules.stop_ids.begin(), rules.stop_ids.end());
+  r.stop_ids = Ascending(std::move(r.stop_ids));
+  r.max_tokens = rules.max_tokens;
+  r.min_tokens = rules.min_tokens;
+  const v1::Output& output = request.output();
+  if (output.has_prompt_logprobs()) {
+    r.num_prompt_logprobs = static_cast<int>(output.prompt_logprobs());
+  }
+  r.priority = request.priority();
+  r.is_move = call.is_move && request.has_continuation();
+  r.deadline = call.deadline;
+  r.cache_bypass = request.cache().bypass();
+  r.want_progress = output.progress();
+  return r;
+}
+
+}  // namespace
+
+SaltKey::SaltKey(const std::function<uint64_t()>& random) {
+  for (uint64_t& word : secret_) word = random();
+}
+
+std::array<uint64_t, 2> SaltKey::Combine(std::string_view tenant, std::string_view salt) const {
+  // The length keeps ("a", "bc") and ("ab", "c") apart.
+  const std::string text = absl::StrCat(tenant.size(), ":", std::string(tenant), std::string(salt));
+  const XXH128_hash_t hash =
+      XXH3_128bits_withSecret(text.data(), text.size(), secret_.data(), sizeof(secret_));
+  return {hash.low64, hash.high64};
+}
+
+absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
+                                             const CallInfo& call, const ServedModel& model,
+                                             const SaltKey& salt_key) {
+  RETURN_IF_ERROR(ValidateGenerate(request, model));
+  Generation g;
+  g.start = call.now;
+  ASSIGN_OR_RETURN(g.accepted, Accept(request, call, model));
+  const v1::GenerateResponse& received = request.continuation().received();
+  const bool resumed = received.has_accepted();
+  if (received.has_summary()) {
+    g.complete = true;
+    return g;
+  }
+  ASSIGN_OR_RETURN(const absl::Time reference,
+                   FromProto(g.accepted.reference_time(), "reference_time"));
+  ASSIGN_OR_RETURN(EncodedPrompt prompt, EncodePrompt(request, reference, model));
+  RETURN_IF_ERROR(ValidatePromptTokens(prompt.tokens, prompt.field, model));
+  ASSIGN_OR_RETURN(StopRules rules,
+                   ConvertStopping(request.stopping(), prompt.tokens.size(), model));
+  RETURN_IF_ERROR(ValidateCollect(request, prompt.tokens.size(), rules.max_tokens, model));
+  g.rules = std::make_unique<StopRules>(std::move(rules));
+  g.collect = request.output().collect();
+
+  g.request = ConvertRequest(request, call, g.accepted, *g.rules, model);
+  g.request.cache_salt = salt_key.Combine(call.tenant, request.cache().salt());
+  if (request.stopping().has_time_limit()) {
+    const auto& limit = request.stopping().time_limit();
+    g.request.time_limit =
+        reference + absl::Seconds(limit.seconds()) + absl::Nanoseconds(limit.nanos());
+  }
+  if (resumed) {
+    // Of what went on inexactly once, some ids are another worker's for good.
+    const bool exact = !g.accepted.inexact();
+    g.next_sequence = received.sequence() + 1;
+    ASSIGN_OR_RETURN(g.replay, ReplayReceived(received, g.request.num_sequences,
+                                              prompt.tokens.size(), exact, model, *g.rules));
+    g.request.received = g.replay.received;
+    g.request.prompt_logprobs_received = g.replay.num_prompt_logprobs;
+  } else {
+    g.replay = BeginAnswer(g.request.num_sequences, model, *g.rules);
+  }
+  g.request.prompt = std::move(prompt.tokens);
+  return g;
+}
+
+google::protobuf::Timestamp ToProto(absl::Time time) {
+  google::protobuf::Timestamp proto;
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  proto.set_seconds(seconds);
+  proto.set_nanos(
+      static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
+  return proto;
+}
+
+google::protobuf::Duration ToProto(absl::Duration duration) {
+  google::protobuf::Duration proto;
+  proto.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &duration));
+  proto.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
+  return proto;
+}
+
+v1::TokenLogprob ToProto(int32_t token, const model::TokenScore& score, const ServedModel& model) {
+  const auto bytes = [&](int32_t id) { return std::string(model.text->TokenBytes(id)); };
+  v1::TokenLogprob proto;
+  proto.set_token_id(static_cast<uint32_t>(token));
+  proto.set_logprob(score.logprob);
+  proto.set_token(bytes(token));
+  for (const model::TokenAlternative& alternative : score.alternatives) {
+    v1::TokenLogprob::Alternative& added = *proto.add_alternatives();
+    added.set_token_id(static_cast<uint32_t>(alternative.token_id));
+    added.set_logprob(alternative.logprob);
+    added.set_token(bytes(alternative.token_id));
+  }
+  return proto;
+}
+
+v1::Model ToProto(const ServedModel& model) {
+  v1::Model proto;
+  proto.set_name(model.name);
+  proto.set_architecture(model.architecture);
+  proto.set_max_context_tokens(static_cast<uint32_t>(model.max_context_tokens));
+  proto.set_vocabulary_size(static_cast<uint32_t>(model.vocab_size));
+  proto.set_num_parameters(model.num_parameters);
+  proto.set_weight_format(model.weight_format);
+  proto.add_capabilities(v1::CAPABILITY_GENERATE);
+  if (model.text->has_chat_template()) proto.add_capabilities(v1::CAPABILITY_CHAT);
+  if (!model.fingerprint.empty()) proto.add_fingerprints(model.fingerprint);
+  proto.set_num_workers(1);
+  return proto;
+}
+
+}  // namespace continuo::server

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "continuo/v1/inference.pb.h"
+#include "services/worker/engine/request.h"
+#include "services/worker/server/session/replay.h"
+#include "services/worker/server/session/served_model.h"
+
+namespace continuo::server {
+
+// What a call says beside its request, and what the server adds to it.
+struct CallInfo {
+  std::string tenant = "default";
+  std::string request_id;  // from x-request-id; "" if there is none
+  bool is_move = false;    // x-continuo-move
+  std::string call_id;     // x-continuo-call: of the gateway's client, on each try; "" without one
+  absl::Time now;
+  absl::Time deadline = absl::InfiniteFuture();
+  std::function<uint64_t()> random;  // for what the server has to choose: id and seed
+};
+
+// Secret of the process, so that nobody can aim at another tenant's cached prefixes.
+class SaltKey {
+ public:
+  explicit SaltKey(const std::function<uint64_t()>& random);
+  // One value for each pair of tenant and salt (exactness rule 10).
+  std::array<uint64_t, 2> Combine(std::string_view tenant, std::string_view salt) const;
+
+ private:
+  std::array<uint64_t, 24> secret_;
+};
+
+// A request that was checked and turned into what engine and session need.
+struct Generation {
+  v1::Accepted accepted;
+  // Everything was received before: OK with no response, nothing else here is set.
+  bool complete = false;
+  uint64_t next_sequence = 0;        // number of the next response
+  std::unique_ptr<StopRules> rules;  // stays where it is: the sequences point to it
+  Replay replay;
+  engine::Request request;  // id is the caller's to set
+  bool collect = false;
+  absl::Time start;  // of this call
+};
+
+// Validates, encodes the prompt (which takes time), fills in defaults and replays a continuation.
+// Errors name the field and the limit.
+absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
+                                             const CallInfo& call, const ServedModel& model,
+                                             const SaltKey& salt_key);
+
+google::protobuf::Timestamp ToProto(absl::Time time);
+google::protobuf::Duration ToProto(absl::Duration duration);
+v1::TokenLogprob ToProto(int32_t token, const model::TokenScore& score, const ServedModel& model);
+v1::Model ToProto(const ServedModel& model);
+
+}  // namespace continuo::server

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/session/prompt.h"
+
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+
+namespace continuo::server {
+namespace {
+
+// The text module's refusals name no field; they are of this one.
+absl::Status At(std::string_view field, const absl::Status& status) {
+  if (status.code() == absl::StatusCode::kInvalidArgument ||
+      status.code() == absl::StatusCode::kFailedPrecondition) {
+    return common::FieldError(field, std::string(status.message()));
+  }
+  return status;
+}
+
+absl::StatusOr<EncodedPrompt> Encode(std::string field, std::string rendered, bool add_special,
+                                     const text::TextModel& text) {
+  auto tokens = text.Encode(rendered, add_special);
+  if (!tokens.ok()) return At(field, tokens.status());
+  return EncodedPrompt{std::move(field), std::move(rendered), *std::move(tokens)};
+}
+
+absl::Status CheckFitsContext(std::string_view field, size_t bytes, const ServedModel& model) {
+  const size_t longest = model.text->max_token_bytes();
+  const size_t most = static_cast<size_t>(model.max_context_tokens) * longest;
+  if (bytes <= most) return absl::OkStatus();
+  return common::WithReason(
+      common::FieldError(field, absl::StrCat("the prompt has ", bytes, " bytes; the model takes ",
+                                             model.max_context_tokens,
+                                             " tokens, which have at most ", most, " bytes")),
+      common::kReasonContextTooLong);
+}
+
+absl::Status CheckTokenizeBytes(std::string_view field, size_t bytes) {
+  if (bytes <= kMaxTokenizeBytes) return absl::OkStatus();
+  return common::FieldError(
+      field, absl::StrCat("has ", bytes, " bytes, the limit is ", kMaxTokenizeBytes));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RenderConversation(const v1::Conversation& conversation,
+                                               std::string_view field, absl::Time now,
+                                               const text::TextModel& text) {
+  text::ChatPrompt prompt;
+  prompt.messages.reserve(conversation.messages_size());
+  for (const v1::ChatMessage& message : conversation.messages()) {
+    prompt.messages.push_back({.role = message.role(),
+                               .content = message.content(),
+                               .reasoning = message.reasoning(),
+                               .tool_call_id = message.tool_call_id(),
+                               .name = message.name()});
+  }
+  prompt.template_arguments = conversation.template_arguments();
+  prompt.continue_final_message = conversation.continue_final_message();
+  prompt.now_seconds = absl::ToUnixSeconds(now);
+  auto rendered = text.RenderChat(prompt);
+  if (!rendered.ok()) return At(field, rendered.status());
+  return rendered;
+}
+
+absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::GenerateRequest& request, absl::Time now,
+                                           const ServedModel& model) {
+  if (request.has_token_ids()) {
+    const auto& ids = request.token_ids().ids();
+    return EncodedPrompt{"token_ids", "", std::vector<int32_t>(ids.begin(), ids.end())};
+  }
+  if (request.has_text()) {
+    RETURN_IF_ERROR(CheckFitsContext("text", request.text().size(), model));
+    return Encode("text", request.text(), /*add_special=*/true, *model.text);
+  }
+  ASSIGN_OR_RETURN(std::string rendered,
+                   RenderConversation(request.conversation(), "conversation", now, *model.text));
+  RETURN_IF_ERROR(CheckFitsContext("conversation", rendered.size(), model));
+  return Encode("conversation", std::move(rendered), /*add_special=*/false, *model.text);
+}
+
+absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::TokenizeRequest& request, absl::Time now,
+                                           const ServedModel& model) {
+  if (request.has_text()) {
+    RETURN_IF_ERROR(CheckTokenizeBytes("text", request.text().size()));
+    return Encode("text", request.text(), !request.omit_special_tokens(), *model.text);
+  }
+  ASSIGN_OR_RETURN(std::string rendered,
+                   RenderConversation(request.conversation(), "conversation", now, *model.text));
+  RETURN_IF_ERROR(CheckTokenizeBytes("conversation", rendered.size()));
+  return Encode("conversation", std::move(rendered), /*add_special=*/false, *model.text);
+}
+
+}  // namespace continuo::server

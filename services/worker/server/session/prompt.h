@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "continuo/v1/inference.pb.h"
+#include "services/worker/server/session/served_model.h"
+#include "services/worker/text/text_model.h"
+
+namespace continuo::server {
+
+// A prompt as the model reads it.
+struct EncodedPrompt {
+  std::string field;     // which part of the request it was
+  std::string rendered;  // what was encoded; empty for token ids
+  std::vector<int32_t> tokens;
+};
+
+// Renders the conversation at `field` of the request; `now` is the template's clock.
+// INVALID_ARGUMENT names the field.
+absl::StatusOr<std::string> RenderConversation(const v1::Conversation& conversation,
+                                               std::string_view field, absl::Time now,
+                                               const text::TextModel& text);
+
+// Text that Tokenize takes, rendered conversations included. Encoding takes some 130 bytes of
+// memory for each.
+inline constexpr size_t kMaxTokenizeBytes = 1 << 20;
+
+// Renders and encodes the prompt of a valid request. Takes time that grows with the prompt. Text
+// that cannot fit the context, because it has more bytes than that many of the longest tokens, is
+// refused unread: INVALID_ARGUMENT, reason CONTEXT_TOO_LONG.
+absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::GenerateRequest& request, absl::Time now,
+                                           const ServedModel& model);
+// Likewise; the limit is kMaxTokenizeBytes.
+absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::TokenizeRequest& request, absl::Time now,
+                                           const ServedModel& model);
+
+}  // namespace continuo::server

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/session/replay.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/common/error.h"
+
+namespace continuo::server {
+namespace {
+
+constexpr char kDeltas[] = "continuation.received.deltas";
+
+// The deltas' ids and ends, by sequence.
+absl::StatusOr<std::vector<engine::ReceivedSequence>> Gather(const v1::GenerateResponse& received,
+                                                             int num_sequences, bool exact,
+                                                             const ServedModel& model) {
+  std::vector<engine::ReceivedSequence> sequences(num_sequences);
+  for (int i = 0; i < received.deltas_size(); ++i) {
+    const v1::Delta& delta = received.deltas(i);
+    if (delta.index() >= static_cast<uint32_t>(num_sequences)) {
+      return common::FieldError(
+          absl::StrCat(kDeltas, "[", i, "].index"),
+          absl::StrCat(delta.index(), " is not below the request's ", num_sequences, " sequences"));
+    }
+    engine::ReceivedSequence& sequence = sequences[delta.index()];
+    for (const uint32_t id : delta.token_ids()) {
+      if (id >= static_cast<uint32_t>(model.vocab_size)) {
+        return common::FieldError(
+            absl::StrCat(kDeltas, "[", i, "].token_ids"),
+            absl::StrCat("id ", id, " is outside the vocabulary of ", model.vocab_size, " tokens"));
+      }
+    }
+    if (sequence.finished && delta.token_ids_size() > 0) {
+      if (!exact) continue;
+      return common::FieldError(absl::StrCat(kDeltas, "[", i, "].token_ids"),
+                                absl::StrCat("sequence ", delta.index(), " had finished before"));
+    }
+    sequence.tokens.insert(sequence.tokens.end(), delta.token_ids().begin(),
+                           delta.token_ids().end());
+    // One that this worker does not know, from a newer one, is an end too.
+    sequence.finished |= delta.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
+  }
+  return sequences;
+}
+
+// Brings a sequence behind its received ids. The result, if any, is the end that they are.
+absl::StatusOr<std::optional<AnswerSequence::Output>> ReplaySequence(
+    const std::vector<int32_t>& tokens, int index, bool exact, const StopRules& rules,
+    AnswerSequence& sequence) {
+  const int count = static_cast<int>(tokens.size());
+  for (int k = 0; k < count; ++k) {
+    const bool last = k + 1 == count;
+    if (exact && k < rules.min_tokens && rules.EndsSequence(tokens[k])) {
+      return common::FieldError(kDeltas,
+                                absl::StrCat("sequence ", index, " has stop id ", tokens[k],
+                                             " before min_tokens, which is ", rules.min_tokens));
+    }
+    AnswerSequence::Output output = sequence.Push(tokens[k], exact || last);
+    if (!sequence.finished()) continue;
+    if (!last) {
+      return common::FieldError(
+          kDeltas,
+          absl::StrCat("sequence ", index, " has ids after its end, which is token ", k + 1));
+    }
+    // What is deliverable without the end was delivered with these ids.
+    output.text.erase(0, output.text.size() - output.num_held);
+    return output;
+  }
+  if (count > 0 && count >= rules.max_tokens) return sequence.End(v1::FINISH_REASON_LENGTH);
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool Replay::all_finished() const {
+  return std::all_of(sequences.begin(), sequences.end(),
+                     [](const AnswerSequence& s) { return s.finished(); });
+}
+
+int Replay::num_tokens() const {
+  size_t sum = 0;
+  for (const engine::ReceivedSequence& sequence : received) sum += sequence.tokens.size();
+  return static_cast<int>(sum);
+}
+
+Replay BeginAnswer(int num_sequences, const ServedModel& model, const StopRules& rules) {
+  Replay replay;
+  replay.sequences.assign(num_sequences, AnswerSequence(&model, &rules));
+  replay.received.resize(num_sequences);
+  replay.endings.resize(num_sequences);
+  return replay;
+}
+
+absl::StatusOr<Replay> ReplayReceived(const v1::GenerateResponse& received, int num_sequences,
+                                      size_t prompt_tokens, bool exact, const ServedModel& model,
+                                      const StopRules& rules) {
+  Replay replay = BeginAnswer(num_sequences, model, rules);
+  ASSIGN_OR_RETURN(replay.received, Gather(received, num_sequences, exact, model));
+  for (int i = 0; i < num_sequences; ++i) {
+    engine::ReceivedSequence& sequence = replay.received[i];
+    if (exact && sequence.tokens.size() > static_cast<size_t>(rules.max_tokens)) {
+      return common::FieldError(kDeltas,
+                                absl::StrCat("sequence ", i, " has ", sequence.tokens.size(),
+                                             " tokens, max_tokens is ", rules.max_tokens));
+    }
+    if (sequence.finished) {
+      replay.sequences[i].MarkFinished();
+      continue;
+    }
+    ASSIGN_OR_RETURN(replay.endings[i],
+                     ReplaySequence(sequence.tokens, i, exact, rules, replay.sequences[i]));
+    sequence.finished = replay.endings[i].has_value();
+  }
+  const size_t scored = prompt_tokens - 1;
+  const auto num_logprobs = static_cast<size_t>(received.prompt_logprobs_size());
+  if (exact && num_logprobs > scored) {
+    return common::FieldError(
+        "continuation.received.prompt_logprobs",
+        absl::StrCat("has ", num_logprobs, " entries, the prompt gives ", scored));
+  }
+  replay.num_prompt_logprobs = static_cast<int>(std::min(num_logprobs, scored));
+  return replay;
+}
+
+}  // namespace continuo::server

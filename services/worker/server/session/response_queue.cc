@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/session/response_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/base/check.h"
+#include "services/worker/server/session/convert.h"
+#include "services/worker/server/session/validate.h"
+
+namespace continuo::server {
+namespace {
+
+// Room for tags and lengths around each thing that is added.
+constexpr size_t kFrameBytes = 32;
+
+}  // namespace
+
+ResponseQueue::ResponseQueue(v1::Accepted accepted, uint64_t next_sequence, int num_sequences,
+                             bool collect, const ServedModel* model)
+    : accepted_(std::move(accepted)),
+      next_sequence_(next_sequence),
+      collect_(collect),
+      model_(model),
+      delta_of_(num_sequences, -1) {}
+
+v1::GenerateResponse& ResponseQueue::Open(size_t bytes) {
+  if (responses_.empty() || (!collect_ && responses_.back().bytes + bytes > kMaxResponseBytes)) {
+    v1::GenerateResponse& response = responses_.emplace_back().response;
+    response.set_sequence(next_sequence_++);
+    std::fill(delta_of_.begin(), delta_of_.end(), -1);
+    size_t own = kFrameBytes;
+    if (!accepted_sent_) {
+      *response.mutable_accepted() = accepted_;
+      own += kFrameBytes + accepted_.ByteSizeLong();
+      accepted_sent_ = true;
+    }
+    responses_.back().bytes = own;
+    bytes_ += own;
+  }
+  responses_.back().bytes += bytes;
+  bytes_ += bytes;
+  return responses_.back().response;
+}
+
+v1::Delta& ResponseQueue::OpenDelta(int index, size_t bytes) {
+  v1::GenerateResponse& response = Open(bytes + kFrameBytes);
+  int& place = delta_of_[index];
+  if (place < 0) {
+    place = response.deltas_size();
+    response.add_deltas()->set_index(static_cast<uint32_t>(index));
+  }
+  return *response.mutable_deltas(place);
+}
+
+void ResponseQueue::AddStart() {
+  if (!accepted_sent_) Open(0);
+}
+
+void ResponseQueue::AddProgress(const engine::PromptProgress& progress) {
+  v1::Progress& proto = *Open(2 * kFrameBytes).mutable_progress();
+  proto.set_queue_position(static_cast<uint32_t>(progress.queue_position));
+  proto.set_prompt_tokens(static_cast<uint32_t>(progress.prompt_tokens));
+  proto.set_prompt_tokens_done(static_cast<uint32_t>(progress.prompt_tokens_done));
+  proto.set_cached_prompt_tokens(static_cast<uint32_t>(progress.cached_prompt_tokens));
+}
+
+void ResponseQueue::AddPromptLogprob(int32_t token, const model::TokenScore& score) {
+  v1::TokenLogprob logprob = ToProto(token, score, *model_);
+  v1::GenerateResponse& response = Open(logprob.ByteSizeLong() + kFrameBytes);
+  *response.add_prompt_logprobs() = std::move(logprob);
+}
+
+void ResponseQueue::Append(v1::Delta& delta, const AnswerSequence::Output& output,
+                           const StopRules& rules) {
+  delta.mutable_text()->append(output.text);
+  if (output.finish == v1::FINISH_REASON_UNSPECIFIED) return;
+  delta.set_finish_reason(output.finish);
+  if (output.matched_string >= 0) {
+    delta.set_stop_sequence(rules.strings[output.matched_string]);
+  } else if (output.matched_token_id >= 0) {
+    delta.set_stop_token_id(static_cast<uint32_t>(output.matched_token_id));
+  }
+}
+
+void ResponseQueue::AddToken(int index, int32_t token, const model::TokenScore* score,
+                             const AnswerSequence::Output& output, const StopRules& rules) {
+  v1::TokenLogprob logprob;
+  if (score != nullptr) logprob = ToProto(token, *score, *model_);
+  const size_t bytes =
+      output.text.size() + kMaxStopStringBytes + logprob.ByteSizeLong() + kFrameBytes;
+  v1::Delta& delta = OpenDelta(index, bytes);
+  delta.add_token_ids(static_cast<uint32_t>(token));
+  if (score != nullptr) *delta.add_logprobs() = std::move(logprob);
+  Append(delta, output, rules);
+}
+
+void ResponseQueue::AddEnd(int index, const AnswerSequence::Output& output,
+                           const StopRules& rules) {
+  Append(OpenDelta(index, output.text.size() + kMaxStopStringBytes + kFrameBytes), output, rules);
+}
+
+void ResponseQueue::AddSummary(v1::Summary summary) {
+  CONTINUO_CHECK(!complete_);
+  complete_ = true;
+  *Open(summary.ByteSizeLong() + kFrameBytes).mutable_summary() = std::move(summary);
+}
+
+bool ResponseQueue::ready() const { return !responses_.empty() && (!collect_ || complete_); }
+
+v1::GenerateResponse ResponseQueue::Pop() {
+  CONTINUO_CHECK(ready());
+  v1::GenerateResponse response = std::move(responses_.front().response);
+  bytes_ -= responses_.front().bytes;
+  responses_.pop_front();
+  return response;
+}
+
+}  // namespace continuo::server

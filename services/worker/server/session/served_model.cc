@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/session/served_model.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "services/worker/text/utf8.h"
+
+namespace continuo::server {
+
+void FinishServedModel(ServedModel& model) {
+  std::sort(model.eos_ids.begin(), model.eos_ids.end());
+  model.eos_ids.erase(std::unique(model.eos_ids.begin(), model.eos_ids.end()), model.eos_ids.end());
+  // Each byte of half a character may become a U+FFFD of three bytes.
+  model.max_text_bytes_per_token = 3;
+  model.max_token_bytes = 1;
+  const int32_t num_texts = std::min<int32_t>(model.vocab_size, model.text->vocab_size());
+  for (int32_t id = 0; id < num_texts; ++id) {
+    const std::string_view bytes = model.text->TokenBytes(id);
+    model.max_token_bytes = std::max(model.max_token_bytes, bytes.size());
+    model.max_text_bytes_per_token = std::max(
+        model.max_text_bytes_per_token, text::IsUtf8(bytes) ? bytes.size() : 3 * bytes.size());
+  }
+}
+
+}  // namespace continuo::server

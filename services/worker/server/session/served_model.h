@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/worker/text/text_model.h"
+
+namespace continuo::server {
+
+// What generation_config.json says; unset fields take the defaults of the proto.
+struct SamplingDefaults {
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<uint32_t> top_k;
+};
+
+// The model as the server describes it to clients and checks their requests against. Filled in
+// once by main (FinishServedModel last), then immutable.
+struct ServedModel {
+  std::string name;
+  std::string architecture;
+  std::string worker;  // name of this worker, for people
+  int max_context_tokens = 0;
+  int vocab_size = 0;  // ids of the model and the tokenizer are below this
+  uint64_t num_parameters = 0;
+  std::string weight_format;
+  std::string fingerprint, tokenizer_fingerprint;
+  SamplingDefaults defaults;
+  std::vector<int32_t> eos_ids;  // ascending
+  const text::TextModel* text = nullptr;
+
+  // The most bytes of text and of TokenLogprob.token that one token can stand for.
+  size_t max_text_bytes_per_token = 0;
+  size_t max_token_bytes = 0;
+};
+
+// Sorts the end-of-sequence ids and reads the longest token off the vocabulary.
+void FinishServedModel(ServedModel& model);
+
+}  // namespace continuo::server

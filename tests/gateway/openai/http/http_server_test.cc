@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// HTTP itself: framing, limits, deadlines, connections.
+#include "services/gateway/openai/http/http_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/gateway/openai/server_fixture.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kPrompt[] = R"({"prompt":"once"})";
+
+class HttpServerTest : public ServerTest {};
+
+TEST_F(HttpServerTest, AConnectionServesOneRequestAfterTheOther) {
+  StartServer();
+  HttpClient client = Connect();
+  for (int i = 0; i < 3; ++i) {
+    client.Post(kCompletionsPath, kPrompt);
+    EXPECT_EQ(client.Read().result_int(), 200);
+    client.Get("/healthz");
+    EXPECT_EQ(client.Read().body(), "ok\n");
+  }
+}
+
+TEST_F(HttpServerTest, RequestsSentAheadAreAnsweredInOrder) {
+  StartServer();
+  front_.SetScript({.hold_at = 2});
+  HttpClient client = Connect();
+  client.Post(kCompletionsPath, R"({"prompt":"a","stream":true})");
+  client.Get("/healthz");
+  client.Post(kCompletionsPath, kPrompt);
+  ASSERT_TRUE(front_.WaitForHeld(1));
+  front_.Release();
+  EXPECT_THAT(client.Read().body(), HasSubstr("[DONE]"));
+  EXPECT_EQ(client.Read().body(), "ok\n");
+  EXPECT_THAT(client.Read().body(), HasSubstr("text_completion"));
+}
+
+TEST_F(HttpServerTest, PathsAndMethodsThatAreNotThereAreRefused) {
+  StartServer();
+  EXPECT_EQ(Get("/index.html").result_int(), 404);
+  EXPECT_EQ(Get("/v1/modelsx").result_int(), 404);
+  EXPECT_EQ(Get("/v1/models/").result_int(), 404);
+  EXPECT_EQ(Post("/v1/embeddings", "{}").result_int(), 404);
+  const HttpClient::Response wrong = Get(kChatPath);
+  EXPECT_EQ(wrong.result_int(), 405);
+  EXPECT_EQ(wrong["Allow"], "POST");
+  EXPECT_EQ(Post("/v1/models", "").result_int(), 405);
+  HttpClient client = Connect();
+  client.Send("OPTIONS /v1/models HTTP/1.1\r\n\r\n");
+  const HttpClient::Response options = client.Read();
+  EXPECT_EQ(options.result_int(), 405);
+  EXPECT_EQ(options["Access-Control-Allow-Origin"], "");
+}
+
+TEST_F(HttpServerTest, AHeadHasNoBody) {
+  StartServer();
+  HttpClient client = Connect();
+  client.Send("HEAD /healthz HTTP/1.1\r\n\r\n");
+  const HttpClient::Response response = client.Read(/*to_head=*/true);
+  EXPECT_EQ(response["Content-Length"], "3");
+  client.Get("/healthz");
+  EXPECT_EQ(client.Read().body(), "ok\n");
+}
+
+TEST_F(HttpServerTest, WhatIsNoHttpIsRefused) {
+  StartServer();
+  for (const std::string& bytes :
+       {std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 15),
+        std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
+        std::string("GET /a b HTTP/1.1\r\n\r\n"),
+        std::string("POST /v1/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),
+        std::string("POST /v1/completions HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: "
+                    "2\r\n\r\nab"),
+        std::string("POST /v1/completions HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: "
+                    "chunked\r\n\r\n0\r\n\r\n"),
+        std::string("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")}) {
+    HttpClient client = Connect();
+    client.Send(bytes);
+    EXPECT_THAT(client.ReadToEnd(), StartsWith("HTTP/1.1 400 ")) << bytes;
+  }
+  EXPECT_EQ(Get("/healthz").result_int(), 200);
+}
+
+TEST_F(HttpServerTest, ALongHeaderIsRefused) {
+  StartServer();
+  HttpClient client = Connect();
+  client.Send(absl::StrCat("GET /healthz HTTP/1.1\r\nx: ", std::string(17 << 10, 'x'), "\r\n\r\n"));
+  EXPECT_THAT(client.ReadToEnd(), StartsWith("HTTP/1.1 431 "));
+}
+
+TEST_F(HttpServerTest, ALargeBodyIsRefusedHoweverItComes) {
+  HttpLimits limits;
+  limits.max_body_bytes = 1000;
+  StartServer(limits);
+  const HttpClient::Response sized = Post(kCompletionsPath, std::string(5 << 20, ' '));
+  EXPECT_EQ(sized.result_int(), 413);
+  EXPECT_THAT(sized.body(), HasSubstr("larger than 1000 bytes"));
+  HttpClient client = Connect();
+  client.Send("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+  client.Send(absl::StrCat("3e9\r\n", std::string(1001, ' '), "\r\n0\r\n\r\n"));
+  EXPECT_THAT(client.ReadToEnd(), StartsWith("HTTP/1.1 413 "));
+}
+
+TEST_F(HttpServerTest, ChunkExtensionsAreBounded) {
+  StartServer();
+  HttpClient client = Connect();
+  client.Send("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;");
+  try {
+    for (int i = 0; i < 64; ++i) client.Send(std::string(64 << 10, 'x'));
+  } catch (const boost::system::system_error&) {
+    // The server has ended the connection.
+  }
+  EXPECT_THAT(client.ReadToEnd(), Not(HasSubstr(" 200 ")));
+  EXPECT_EQ(Get("/healthz").result_int(), 200);
+}
+
+TEST_F(HttpServerTest, BodiesTakeABoundedRoomTogether) {
+  HttpLimits limits;
+  limits.max_bodies_bytes = 100;
+  StartServer(limits);
+  EXPECT_EQ(Post(kCompletionsPath, kPrompt).result_int(), 200);
+  const HttpClient::Response response =
+      Post(kCompletionsPath, absl::StrCat(kPrompt, std::string(100, ' ')));
+  EXPECT_EQ(response.result_int(), 503);
+  EXPECT_EQ(response["Retry-After"], "1");
+}
+
+TEST_F(HttpServerTest, ABodyTakesNoRoomWhileItsGenerationRuns) {
+  HttpLimits limits;
+  limits.max_bodies_bytes =
+      1500;  // of a body in pieces counts what is reserved: up to twice its size
+  StartServer(limits);
+  front_.SetScript({.hold_at = 1});
+  const std::string body = absl::StrCat(kPrompt, std::string(600, ' '));
+  HttpClient first = Connect(), second = Connect(), third = Connect();
+  first.Post(kCompletionsPath, body);
+  ASSERT_TRUE(front_.WaitForHeld(1));
+  second.PostChunked(kCompletionsPath, body);
+  EXPECT_TRUE(front_.WaitForHeld(2));
+  third.PostChunked(kCompletionsPath, body);
+  EXPECT_TRUE(front_.WaitForHeld(3));
+  front_.Release();
+  for (HttpClient* client : {&first, &second, &third}) {
+    EXPECT_EQ(client->Read().result_int(), 200);
+  }
+}
+
+TEST_F(HttpServerTest, ABodyIsChargedAsItArrives) {
+  HttpLimits limits;
+  limits.max_bodies_bytes = 1000;
+  StartServer(limits);
+  // Says that it will send more than it does; another one does not say.
+  HttpClient slow = Connect();
+  slow.Send("POST /v1/completions HTTP/1.1\r\nContent-Length: 900\r\nExpect: 100-continue\r\n\r\n");
+  slow.ReadUntil("\r\n\r\n");
+  EXPECT_EQ(Post(kCompletionsPath, kPrompt).result_int(), 200);
+  HttpClient client = Connect();
+  client.PostChunked(kCompletionsPath, kPrompt);
+  EXPECT_EQ(client.Read().result_int(), 200);
+  HttpClient large = Connect();
+  large.PostChunked(kCompletionsPath, std::string(1001, ' '));
+  EXPECT_EQ(large.Read().result_int(), 503);
+  // What is over has given its room back.
+  EXPECT_EQ(Post(kCompletionsPath, absl::StrCat(kPrompt, std::string(900, ' '))).result_int(), 200);
+}
+
+TEST_F(HttpServerTest, AClientThatWaitsForContinueIsTold) {
+  StartServer();
+  HttpClient client = Connect();
+  client.Send(absl::StrCat("POST /v1/completions HTTP/1.1\r\nExpect: 100-continue\r\n",
+                           "Content-Length: ", sizeof(kPrompt) - 1, "\r\n\r\n"));
+  EXPECT_EQ(client.ReadUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.Send(kPrompt);
+  EXPECT_EQ(client.Read().result_int(), 200);
+}
+
+TEST_F(HttpServerTest, ABodyThatWillBeRefusedIsNotAskedFor) {
+  StartServer();
+  front_.SetKey("secret-key-of-somebody");
+  const auto answer = [&](const std::string& headers) {
+    HttpClient client = Connect();
+    client.Send(absl::StrCat("POST /v1/completions HTTP/1.1\r\nExpect: 100-continue\r\n", headers,
+                             "\r\n\r\n"));
+    return client.ReadUntil("\r\n\r\n");
+  };
+  EXPECT_THAT(answer("Content-Length: 99999999"), StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(answer("Content-Length: 9"), StartsWith("HTTP/1.1 401 "));
+  HttpClient client = Connect();
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nExpect: wonders\r\nContent-Length: 9\r\n"
+      "Authorization: Bearer secret-key-of-somebody\r\n\r\n");
+  EXPECT_THAT(client.ReadToEnd(), StartsWith("HTTP/1.1 417 "));
+}
+
+TEST_F(HttpServerTest, SlowSendersAreCut) {
+  HttpLimits limits;
+  limits.header_timeout = limits.body_timeout = absl::Milliseconds(30);
+  StartServer(limits);
+  HttpClient header = Connect();
+  header.Send("POST /v1/comp");
+  EXPECT_THAT(header.ReadToEnd(), StartsWith("HTTP/1.1 408 "));
+  HttpClient body = Connect();
+  body.Send("POST /v1/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\n{");
+  EXPECT_THAT(body.ReadToEnd(), StartsWith("HTTP/1.1 408 "));
+}
+
+TEST_F(HttpServerTest, AnIdleConnectionIsClosed) {
+  HttpLimits limits;
+  limits.idle_timeout = absl::Milliseconds(30);
+  StartServer(limits);
+  HttpClient fresh = Connect();
+  EXPECT_THAT(fresh.ReadToEnd(), IsEmpty());
+  HttpClient used = Connect();
+  used.Post(kCompletionsPath, kPrompt);
+  EXPECT_EQ(used.Read().result_int(), 200);
+  EXPECT_THAT(used.ReadToEnd(), IsEmpty());
+}
+
+TEST_F(HttpServerTest, ConnectionsAreBounded) {
+  HttpLimits limits;
+  limits.max_connections = 2;
+  StartServer(limits);
+  HttpClient first = Connect(), second = Connect();
+  for (HttpClient* client : {&first, &second}) {
+    client->Get("/healthz");
+    EXPECT_EQ(client->Read().result_int(), 200);
+  }
+  HttpClient third = Connect();
+  EXPECT_THAT(third.ReadToEnd(), HasSubstr("503 Service Unavailable"));
+  second.Close();
+  while (server_->num_connections() > 1) std::this_thread::yield();
+  EXPECT_EQ(Get("/healthz").result_int(), 200);
+}
+
+TEST_F(HttpServerTest, AClientOfHttp10GetsAStreamThatEndsWithTheConnection) {
+  StartServer();
+  HttpClient client = Connect();
+  const std::string body = R"({"prompt":"once","stream":true})";
+  client.Send(absl::StrCat("POST /v1/completions HTTP/1.0\r\nContent-Length: ", body.size(),
+                           "\r\n\r\n", body));
+  const std::string answer = client.ReadToEnd();
+  EXPECT_THAT(answer, Not(HasSubstr("chunked")));
+  EXPECT_THAT(answer, ::testing::EndsWith("\n\ndata: [DONE]\n\n"));
+  EXPECT_EQ(TextOf(answer), ExpectedText());
+}
+
+TEST_F(HttpServerTest, BeforeADrainClientsAreToldToConnectAnew) {
+  StartServer();
+  HttpClient idle = Connect();
+  idle.Get("/healthz");
+  EXPECT_EQ(idle.Read()[boost::beast::http::field::connection], "");
+  server_->AnnounceDrain();
+  idle.Get("/healthz");
+  const HttpClient::Response last = idle.Read();
+  EXPECT_EQ(last.result_int(), 200);
+  EXPECT_EQ(last[boost::beast::http::field::connection], "close");
+  EXPECT_THAT(idle.ReadToEnd(), IsEmpty());
+  HttpClient anew = Connect();
+  anew.Post(kCompletionsPath, R"({"prompt":"once","stream":true})");
+  const std::string stream = anew.ReadToEnd();
+  EXPECT_THAT(stream, HasSubstr("Connection: close\r\n"));
+  EXPECT_EQ(TextOf(stream), ExpectedText());
+}
+
+TEST_F(HttpServerTest, ADrainLetsStreamsFinishAndTakesNothingNew) {
+  StartServer();
+  front_.SetScript({.hold_at = 2});
+  HttpClient idle = Connect();
+  idle.Get("/healthz");
+  EXPECT_EQ(idle.Read().result_int(), 200);
+  HttpClient client = Connect();
+  client.Post(kCompletionsPath, R"({"prompt":"once","stream":true})");
+  ASSERT_TRUE(front_.WaitForHeld(1));
+  server_->BeginDrain();
+  EXPECT_THAT(idle.ReadToEnd(), IsEmpty());
+  while (true) {
+    // The acceptor is closed on a thread of its own.
+    try {
+      HttpClient refused = Connect();
+      EXPECT_THAT(refused.ReadToEnd(), Not(HasSubstr(" 200 ")));
+    } catch (const boost::system::system_error&) {
+      break;
+    }
+  }
+  front_.Release();
+  EXPECT_THAT(client.Read().body(), HasSubstr("[DONE]"));
+  EXPECT_THAT(client.ReadToEnd(), IsEmpty());
+  server_->Shutdown(absl::InfiniteFuture());
+  EXPECT_EQ(server_->num_connections(), 0);
+}
+
+TEST_F(HttpServerTest, AShutdownCutsWhatIsLeft) {
+  StartServer();
+  front_.SetScript({.hold_at = 2});
+  HttpClient client = Connect();
+  client.Post(kCompletionsPath, R"({"prompt":"once","stream":true})");
+  ASSERT_TRUE(front_.WaitForHeld(1));
+  server_->Shutdown(absl::InfinitePast());
+  EXPECT_EQ(server_->num_connections(), 0);
+  EXPECT_TRUE(front_.WaitForAbandoned(1));
+  EXPECT_THAT(client.ReadToEnd(), Not(HasSubstr("[DONE]")));
+}
+
+TEST_F(HttpServerTest, AnAddressInUseIsNamed) {
+  StartServer();
+  const std::string address = absl::StrCat("127.0.0.1:", server_->port());
+  const auto second = HttpServer::Start({.listen = address}, api_.get());
+  EXPECT_TRUE(absl::IsUnavailable(second.status()));
+  EXPECT_THAT(second.status().message(), HasSubstr(address));
+  EXPECT_TRUE(absl::IsInvalidArgument(HttpServer::Start({.listen = "x"}, api_.get()).status()));
+}
+
+}  // namespace
+}  // namespace continuo::gateway::openai

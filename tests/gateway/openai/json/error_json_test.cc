@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/json/error_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "services/common/error.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+Json ErrorOf(const absl::Status& status) {
+  return Json::parse(ErrorJson(Endpoint::kChat, status))["error"];
+}
+
+TEST(ErrorJsonTest, EveryCodeHasItsStatus) {
+  EXPECT_EQ(HttpStatusOf(absl::InvalidArgumentError("")), 400);
+  EXPECT_EQ(HttpStatusOf(absl::FailedPreconditionError("")), 400);
+  EXPECT_EQ(HttpStatusOf(absl::UnauthenticatedError("")), 401);
+  EXPECT_EQ(HttpStatusOf(absl::PermissionDeniedError("")), 403);
+  EXPECT_EQ(HttpStatusOf(absl::NotFoundError("")), 404);
+  EXPECT_EQ(HttpStatusOf(absl::AlreadyExistsError("")), 409);
+  EXPECT_EQ(HttpStatusOf(absl::AbortedError("")), 409);
+  EXPECT_EQ(HttpStatusOf(absl::ResourceExhaustedError("")), 429);
+  EXPECT_EQ(HttpStatusOf(absl::InternalError("")), 500);
+  EXPECT_EQ(HttpStatusOf(absl::UnknownError("")), 500);
+  EXPECT_EQ(HttpStatusOf(absl::UnimplementedError("")), 501);
+  EXPECT_EQ(HttpStatusOf(absl::UnavailableError("")), 503);
+  EXPECT_EQ(HttpStatusOf(absl::DeadlineExceededError("")), 504);
+}
+
+TEST(ErrorJsonTest, AFieldIsNamedAsTheClientKnowsIt) {
+  const Json error = ErrorOf(common::FieldError("stopping.strings[2]", "has 300 bytes"));
+  EXPECT_EQ(error, Json::parse(R"({"message":"stop: has 300 bytes","type":"invalid_request_error",
+                                   "param":"stop","code":null})"));
+}
+
+TEST(ErrorJsonTest, ReasonsAreCodes) {
+  EXPECT_EQ(ErrorOf(common::WithReason(common::FieldError("text", "x"),
+                                       common::kReasonContextTooLong))["code"],
+            "context_length_exceeded");
+  EXPECT_EQ(ErrorOf(common::WithReason(absl::ResourceExhaustedError("x"),
+                                       common::kReasonRateLimited))["code"],
+            "rate_limit_exceeded");
+  EXPECT_EQ(
+      ErrorOf(common::WithReason(absl::UnavailableError("x"), common::kReasonNoWorker))["code"],
+      "no_worker");
+  EXPECT_EQ(ErrorOf(absl::NotFoundError("x"))["code"], "model_not_found");
+  EXPECT_EQ(ErrorOf(absl::NotFoundError("x"))["param"], "model");
+  EXPECT_EQ(ErrorOf(absl::UnauthenticatedError("x"))["code"], "invalid_api_key");
+}
+
+TEST(ErrorJsonTest, RetryAfterIsWholeSecondsAtLeastOne) {
+  const absl::Status full = absl::ResourceExhaustedError("full");
+  EXPECT_EQ(RetryAfterOf(full), 1);
+  EXPECT_EQ(RetryAfterOf(common::WithRetryInfo(full, absl::Milliseconds(10))), 1);
+  EXPECT_EQ(RetryAfterOf(common::WithRetryInfo(full, absl::Milliseconds(2100))), 3);
+  EXPECT_EQ(RetryAfterOf(common::WithRetryInfo(full, absl::Hours(100))), 3600);
+  EXPECT_EQ(RetryAfterOf(absl::UnavailableError("")), 1);
+  EXPECT_EQ(RetryAfterOf(absl::InvalidArgumentError("")), std::nullopt);
+}
+
+TEST(ErrorJsonTest, OurOwnFailuresTellNothingOfTheInside) {
+  const Json error = ErrorOf(absl::InternalError("read /etc/secret from 10.0.0.1:50051"));
+  EXPECT_THAT(error["message"], Not(HasSubstr("secret")));
+  EXPECT_THAT(error["message"], Not(HasSubstr("10.0.0.1")));
+  EXPECT_EQ(error["type"], "server_error");
+  // What we say on purpose has a reason, and is passed on.
+  const absl::Status poison =
+      common::WithReason(absl::InternalError("ended 3 workers"), common::kReasonPoison);
+  EXPECT_EQ(ErrorOf(poison)["message"], "ended 3 workers");
+}
+
+TEST(ErrorJsonTest, AMessageThatIsNoUtf8IsStillJson) {
+  EXPECT_THAT(ErrorOf(absl::InvalidArgumentError("a\xff")).dump(), HasSubstr("a"));
+}
+
+}  // namespace
+}  // namespace continuo::gateway::openai

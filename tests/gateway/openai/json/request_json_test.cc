@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/json/request_json.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "services/common/error.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+
+constexpr char kHello[] = R"("messages":[{"role":"user","content":"Hello"}])";
+
+ParsedCall Chat(const std::string& more = "") {
+  auto call = ParseCall(Endpoint::kChat, absl::StrCat("{", kHello, more, "}"));
+  EXPECT_TRUE(call.ok()) << call.status();
+  return call.ok() ? *call : ParsedCall{.requests = {{}}};
+}
+ParsedCall Completions(const std::string& members) {
+  auto call = ParseCall(Endpoint::kCompletions, absl::StrCat("{", members, "}"));
+  EXPECT_TRUE(call.ok()) << call.status();
+  return call.ok() ? *call : ParsedCall{.requests = {{}}};
+}
+// The field that the refusal names.
+std::string RefusedBy(Endpoint endpoint, const std::string& body) {
+  const auto call = ParseCall(endpoint, body);
+  EXPECT_TRUE(absl::IsInvalidArgument(call.status()))
+      << call.status() << " of " << body.substr(0, 1000);
+  return common::FieldOf(call.status());
+}
+std::string RefusedChat(const std::string& more) {
+  return RefusedBy(Endpoint::kChat, absl::StrCat("{", kHello, more, "}"));
+}
+
+TEST(RequestJsonTest, AChatBecomesAConversation) {
+  const ParsedCall call = Chat(R"(,"model":"m","user":"u")");
+  ASSERT_THAT(call.requests, SizeIs(1));
+  EXPECT_EQ(call.requests[0].model(), "m");
+  ASSERT_EQ(call.requests[0].conversation().messages_size(), 1);
+  EXPECT_EQ(call.requests[0].conversation().messages(0).role(), "user");
+  EXPECT_EQ(call.requests[0].conversation().messages(0).content(), "Hello");
+  EXPECT_FALSE(call.form.stream);
+  EXPECT_FALSE(call.requests[0].stopping().has_max_tokens());
+  EXPECT_FALSE(call.requests[0].sampling().has_temperature());
+  EXPECT_FALSE(call.requests[0].output().has_logprobs());
+}
+
+TEST(RequestJsonTest, WhatEveryPromptRepeatsIsBounded) {
+  std::string prompts = R"("prompt":["a")";
+  for (int i = 1; i < kMaxChoices; ++i) prompts += R"(,"a")";
+  prompts += "],";
+  EXPECT_EQ(RefusedBy(Endpoint::kCompletions, absl::StrCat("{", prompts, R"("stop":[")",
+                                                           std::string(1 << 20, 's'), R"("]})")),
+            "prompt");
+  EXPECT_THAT(Completions(absl::StrCat(prompts, R"("stop":[")", std::string(1 << 10, 's'), R"("])"))
+                  .requests,
+              SizeIs(kMaxChoices));
+}
+
+TEST(RequestJsonTest, EverySamplingMemberHasItsField) {
+  const v1::GenerateRequest request =
+      Chat(R"(,"temperature":0.5,"top_p":0.25,"top_k":7,"min_p":0.125,"seed":-1,"n":3,
+              "repetition_penalty":1.5,"presence_penalty":-1,"frequency_penalty":2,
+              "logit_bias":{"5":-100,"70000":1.5},"max_completion_tokens":9,"min_tokens":2,
+              "stop":["a","b"],"ignore_eos":true,"logprobs":true,"top_logprobs":4)")
+          .requests[0];
+  const v1::Sampling& s = request.sampling();
+  EXPECT_EQ(s.temperature(), 0.5f);
+  EXPECT_EQ(s.top_p(), 0.25f);
+  EXPECT_EQ(s.top_k(), 7);
+  EXPECT_EQ(s.min_p(), 0.125f);
+  EXPECT_EQ(s.seed(), ~uint64_t{0});
+  EXPECT_EQ(s.num_sequences(), 3);
+  EXPECT_EQ(s.repetition_penalty(), 1.5f);
+  EXPECT_EQ(s.presence_penalty(), -1.0f);
+  EXPECT_EQ(s.frequency_penalty(), 2.0f);
+  EXPECT_THAT(s.logit_bias(), UnorderedElementsAre(Pair(5, -100.0f), Pair(70000, 1.5f)));
+  EXPECT_EQ(request.stopping().max_tokens(), 9);
+  EXPECT_EQ(request.stopping().min_tokens(), 2);
+  EXPECT_TRUE(request.stopping().ignore_eos());
+  EXPECT_THAT(request.stopping().strings(), ElementsAre("a", "b"));
+  EXPECT_EQ(request.output().logprobs(), 4);
+}
+
+TEST(RequestJsonTest, NullIsAbsentAndUnknownMembersAreIgnored) {
+  const ParsedCall plain = Chat();
+  const ParsedCall call =
+      Chat(R"(,"temperature":null,"stop":null,"n":null,"stream":null,"tools":null,
+              "response_format":null,"logit_bias":null,"seed":null,"stream_options":null,
+              "reasoning_effort":"low","what":{"is":["this"]},"store":false,"metadata":{})");
+  EXPECT_TRUE(
+      google::protobuf::util::MessageDifferencer::Equals(call.requests[0], plain.requests[0]));
+}
+
+TEST(RequestJsonTest, TheNewerNameOfTheLimitWins) {
+  EXPECT_EQ(Chat(R"(,"max_tokens":5)").requests[0].stopping().max_tokens(), 5);
+  EXPECT_EQ(
+      Chat(R"(,"max_tokens":5,"max_completion_tokens":6)").requests[0].stopping().max_tokens(), 6);
+}
+
+TEST(RequestJsonTest, TextPartsAreJoined) {
+  const auto call = ParseCall(Endpoint::kChat, R"({"messages":[
+      {"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
+      {"role":"assistant","content":null},{"role":"tool","tool_call_id":"7","content":"c"}]})");
+  ASSERT_TRUE(call.ok()) << call.status();
+  const v1::Conversation& conversation = call->requests[0].conversation();
+  EXPECT_EQ(conversation.messages(0).role(), "system");
+  EXPECT_EQ(conversation.messages(0).content(), "ab");
+  EXPECT_EQ(conversation.messages(1).content(), "");
+  EXPECT_EQ(conversation.messages(2).tool_call_id(), "7");
+}
+
+TEST(RequestJsonTest, BadMessagesAreNamed) {
+  const auto refused = [](const std::string& messages) {
+    return RefusedBy(Endpoint::kChat, absl::StrCat(R"({"messages":)", messages, "}"));
+  };
+  EXPECT_EQ(refused("null"), "messages");
+  EXPECT_EQ(refused("[]"), "messages");
+  EXPECT_EQ(refused("{}"), "messages");
+  EXPECT_EQ(refused("[3]"), "messages[0]");
+  EXPECT_EQ(refused(R"([{"content":"x"}])"), "messages[0].role");
+  EXPECT_EQ(refused(R"([{"role":1,"content":"x"}])"), "messages[0].role");
+  EXPECT_EQ(refused(R"([{"role":"user"}])"), "messages[0].content");
+  EXPECT_EQ(refused(R"([{"role":"user","content":1}])"), "messages[0].content");
+  EXPECT_EQ(refused(R"([{"role":"user","content":[1]}])"), "messages[0].content[0]");
+  EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"image_url","image_url":{}}]}])"),
+            "messages[0].content[0].type");
+  EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"text"}]}])"),
+            "messages[0].content[0].text");
+  EXPECT_EQ(refused(R"([{"role":"assistant","content":"","tool_calls":[{}]}])"),
+            "messages[0].tool_calls");
+}
+
+TEST(RequestJsonTest, AWrongTypeIsRefusedByName) {
+  const std::pair<const char*, const char*> members[] = {
+      {"model", "1"},
+      {"temperature", "\"1\""},
+      {"top_p", "[]"},
+      {"top_k", "1.5"},
+      {"top_k", "-2"},
+      {"min_p", "{}"},
+      {"seed", "1.5"},
+      {"seed", "\"1\""},
+      {"n", "0"},
+      {"n", "129"},
+      {"n", "1e3"},
+      {"stop", "1"},
+      {"stop", "[1]"},
+      {"max_tokens", "-1"},
+      {"max_tokens", "\"5\""},
+      {"max_tokens", "18446744073709551615"},
+      {"logprobs", "2"},
+      {"top_logprobs", "21"},
+      {"logit_bias", "[]"},
+      {"logit_bias", "{\"a\":1}"},
+      {"logit_bias", "{\"1\":\"2\"}"},
+      {"stream", "1"},
+      {"stream", "\"yes\""},
+      {"user", "1"},
+      {"ignore_eos", "0"},
+      {"presence_penalty", "true"},
+      {"chat_template_kwargs", "[]"},
+  };
+  for (const auto& [name, value] : members) {
+    EXPECT_EQ(RefusedChat(absl::StrCat(",\"", name, "\":", value)), name) << value;
+  }
+}
+
+TEST(RequestJsonTest, WhatIsNotSupportedIsRefusedByName) {
+  EXPECT_EQ(RefusedChat(R"(,"tools":[{"type":"function"}])"), "tools");
+  EXPECT_EQ(RefusedChat(R"(,"functions":[{}])"), "functions");
+  EXPECT_EQ(RefusedChat(R"(,"tool_choice":"required")"), "tool_choice");
+  EXPECT_EQ(RefusedChat(R"(,"response_format":{"type":"json_object"})"), "response_format");
+  EXPECT_EQ(RefusedChat(R"(,"response_format":"text")"), "response_format");
+  EXPECT_EQ(RefusedChat(R"(,"modalities":["audio"])"), "modalities");
+  EXPECT_EQ(RefusedChat(R"(,"top_logprobs":2)"), "top_logprobs");
+  EXPECT_EQ(RefusedChat(R"(,"stream_options":{"include_usage":true})"), "stream_options");
+  EXPECT_EQ(RefusedBy(Endpoint::kChat, R"({"prompt":"x"})"), "prompt");
+  EXPECT_EQ(RefusedBy(Endpoint::kCompletions, R"({"prompt":"x","suffix":"y"})"), "suffix");
+  EXPECT_EQ(RefusedBy(Endpoint::kCompletions, R"({"prompt":"x","best_of":2})"), "best_of");
+  Chat(R"(,"tools":[],"tool_choice":"none","response_format":{"type":"text"})");
+  Completions(R"("prompt":"x","suffix":"","best_of":2,"n":2)");
+}
+
+TEST(RequestJsonTest, StreamOptionsAreRead) {
+  const ParsedCall call = Chat(R"(,"stream":true,"stream_options":{"include_usage":true})");
+  EXPECT_TRUE(call.form.stream);
+  EXPECT_TRUE(call.form.include_usage);
+  EXPECT_EQ(RefusedChat(R"(,"stream":true,"stream_options":{"include_usage":1})"),
+            "stream_options.include_usage");
+}
+
+TEST(RequestJsonTest, EveryFormOfPromptIsTaken) {
+  EXPECT_EQ(Completions(R"("prompt":"one")").requests[0].text(), "one");
+  EXPECT_THAT(Completions(R"("prompt":[1,2,4294967295])").requests[0].token_ids().ids(),
+              ElementsAre(1, 2, 4294967295));
+  const ParsedCall texts = Completions(R"("prompt":["a","b"],"n":2,"logprobs":0)");
+  ASSERT_THAT(texts.requests, SizeIs(2));
+  EXPECT_EQ(texts.requests[1].text(), "b");
+  EXPECT_EQ(texts.requests[1].sampling().num_sequences(), 2);
+  EXPECT_TRUE(texts.requests[1].output().has_logprobs());
+  const ParsedCall ids = Completions(R"("prompt":[[1],[2,3]])");
+  ASSERT_THAT(ids.requests, SizeIs(2));
+  EXPECT_THAT(ids.requests[1].token_ids().ids(), ElementsAre(2, 3));
+  EXPECT_EQ(ids.requests[1].stopping().max_tokens(), 16);
+}
+
+TEST(RequestJsonTest, BadPromptsAreNamed) {
+  const auto refused = [](const std::string& prompt, const std::string& more = "") {
+    return RefusedBy(Endpoint::kCompletions, absl::StrCat(R"({"prompt":)", prompt, more, "}"));
+  };
+  EXPECT_EQ(refused("null"), "prompt");
+  EXPECT_EQ(refused("[]"), "prompt");
+  EXPECT_EQ(refused("7"), "prompt");
+  EXPECT_EQ(refused("[1,-1]"), "prompt[1]");
+  EXPECT_EQ(refused("[1,4294967296]"), "prompt[1]");
+  EXPECT_EQ(refused("[1,\"a\"]"), "prompt[1]");
+  EXPECT_EQ(refused("[\"a\",1]"), "prompt[1]");
+  EXPECT_EQ(refused("[[1],[]]"), "prompt[1]");
+  EXPECT_EQ(refused("[[1],[1.5]]"), "prompt[1][0]");
+  EXPECT_EQ(refused(R"(["a","b"])", R"(,"n":65)"), "n");
+  std::string many = "[\"\"";
+  for (int i = 0; i < kMaxChoices; ++i) many += ",\"\"";
+  EXPECT_EQ(refused(many + "]"), "prompt");
+}
+
+TEST(RequestJsonTest, EchoIsOfTextWithoutLogprobs) {
+  const ParsedCall call = Completions(R"("prompt":["a","b"],"echo":true)");
+  EXPECT_THAT(call.form.echo, ElementsAre("a", "b"));
+  EXPECT_EQ(RefusedBy(Endpoint::kCompletions, R"({"prompt":"a","echo":true,"logprobs":1})"),
+            "echo");
+  EXPECT_EQ(RefusedBy(Endpoint::kCompletions, R"({"prompt":[1],"echo":true})"), "echo");
+}
+
+TEST(RequestJsonTest, WhatIsNoJsonObjectIsRefused) {
+  for (const std::string& body :
+       {std::string(), std::string("{"), std::string("[]"), std::string("null"),
+        std::string("{\"a\":\"\xff\"}"), std::string("{\"a\":\"\\ud800\"}"), std::string("{}x"),
+        std::string("{\"a\":NaN}"), std::string("{\"a\":\"\0\"}", 9)}) {
+    EXPECT_EQ(RefusedBy(Endpoint::kChat, body), "") << body;
+  }
+}
+
+TEST(RequestJsonTest, DepthAndNumberOfValuesAreBounded) {
+  const auto message = [](const std::string& value) {
+    return std::string(
+        ParseCall(Endpoint::kChat, absl::StrCat("{\"a\":", value, "}")).status().message());
+  };
+  EXPECT_THAT(message(std::string(1 << 20, '[')), HasSubstr("deeper than 32"));
+  EXPECT_THAT(message(std::string(1 << 20, '{')), HasSubstr("deeper than 32"));
+  std::string values = "[0";
+  for (int i = 0; i < 1 << 20; ++i) values += ",0";
+  EXPECT_THAT(message(values + "]"), HasSubstr("more than 1048576 values"));
+  // Brackets in strings are text.
+  Chat(absl::StrCat(",\"a\":\"\\\"", std::string(100, '['), "\""));
+}
+
+TEST(RequestJsonTest, FieldsHaveTheNamesThatTheClientKnows) {
+  const auto chat = [](const char* field) { return ParamOf(Endpoint::kChat, field); };
+  EXPECT_EQ(chat("sampling.top_p"), "top_p");
+  EXPECT_EQ(chat("sampling.num_sequences"), "n");
+  EXPECT_EQ(chat("stopping.strings[3]"), "stop");
+  EXPECT_EQ(chat("stopping.max_tokens"), "max_tokens");
+  EXPECT_EQ(chat("output.logprobs"), "top_logprobs");
+  EXPECT_EQ(chat("conversation.messages[2].name"), "messages[2].name");
+  EXPECT_EQ(chat("conversation"), "messages");
+  EXPECT_EQ(chat("conversationalist"), "conversationalist");
+  EXPECT_EQ(chat("x-request-id"), "x-request-id");
+  EXPECT_EQ(ParamOf(Endpoint::kCompletions, "text"), "prompt");
+  EXPECT_EQ(ParamOf(Endpoint::kCompletions, "token_ids.ids[4]"), "prompt[4]");
+  EXPECT_EQ(ParamOf(Endpoint::kCompletions, "output.logprobs"), "logprobs");
+}
+
+}  // namespace
+}  // namespace continuo::gateway::openai

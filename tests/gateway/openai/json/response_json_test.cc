@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/json/response_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+using ::testing::SizeIs;
+using Json = nlohmann::json;
+
+// The events of a stream; "[DONE]" as a string.
+std::vector<Json> Events(const std::string& stream) {
+  std::vector<Json> events;
+  for (size_t begin = 0; begin < stream.size();) {
+    const size_t end = stream.find("\n\n", begin);
+    EXPECT_NE(end, std::string::npos);
+    EXPECT_EQ(stream.substr(begin, 6), "data: ");
+    const std::string data = stream.substr(begin + 6, end - begin - 6);
+    EXPECT_EQ(data.find('\n'), std::string::npos);
+    events.push_back(data == "[DONE]" ? Json(data) : Json::parse(data));
+    begin = end + 2;
+  }
+  return events;
+}
+
+v1::GenerateResponse Accepted() {
+  v1::GenerateResponse response;
+  response.mutable_accepted()->set_model("served");
+  response.mutable_accepted()->set_fingerprint("F");
+  response.mutable_accepted()->mutable_reference_time()->set_seconds(77);
+  return response;
+}
+v1::GenerateResponse Text(uint32_t index, const std::string& text,
+                          v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED) {
+  v1::GenerateResponse response;
+  v1::Delta* const delta = response.add_deltas();
+  delta->set_index(index);
+  delta->set_text(text);
+  delta->add_token_ids(1);
+  delta->set_finish_reason(finish);
+  return response;
+}
+v1::GenerateResponse Summary(uint32_t prompt, uint32_t cached, uint32_t completion) {
+  v1::GenerateResponse response;
+  v1::Usage* const usage = response.mutable_summary()->mutable_usage();
+  usage->set_prompt_tokens(prompt);
+  usage->set_cached_prompt_tokens(cached);
+  usage->set_completion_tokens(completion);
+  return response;
+}
+void AddLogprob(v1::GenerateResponse& response, const std::string& token, float logprob) {
+  v1::TokenLogprob* const entry = response.mutable_deltas(0)->add_logprobs();
+  entry->set_token(token);
+  entry->set_logprob(logprob);
+  v1::TokenLogprob::Alternative* const other = entry->add_alternatives();
+  other->set_token(token);
+  other->set_logprob(logprob);
+}
+
+std::string BodyOf(Answer& answer) { return absl::StrJoin(answer.TakeBody(), ""); }
+
+TEST(ResponseJsonTest, AChatIsOneBody) {
+  Answer answer({}, "id", "asked", 5);
+  for (const auto& response :
+       {Accepted(), Text(0, "Hel"), Text(0, "lo", v1::FINISH_REASON_STOP), Summary(7, 4, 2)}) {
+    answer.Add(0, response, nullptr);
+  }
+  EXPECT_EQ(Json::parse(BodyOf(answer)), Json::parse(R"({
+      "id":"chatcmpl-id","object":"chat.completion","created":77,"model":"served",
+      "system_fingerprint":"F",
+      "choices":[{"index":0,"message":{"role":"assistant","content":"Hello","refusal":null},
+                  "logprobs":null,"finish_reason":"stop"}],
+      "usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9,
+               "prompt_tokens_details":{"cached_tokens":4},
+               "completion_tokens_details":{"reasoning_tokens":0}}})"));
+}
+
+TEST(ResponseJsonTest, AChatStreamBeginsWithTheRoleAndEndsWithDone) {
+  Answer answer({.stream = true}, "id", "asked", 5);
+  std::string stream;
+  for (const auto& response :
+       {Accepted(), Text(0, "Hi"), Text(0, "", v1::FINISH_REASON_LENGTH), Summary(7, 0, 2)}) {
+    answer.Add(0, response, &stream);
+  }
+  answer.AddEnd(&stream);
+  const std::vector<Json> events = Events(stream);
+  ASSERT_THAT(events, SizeIs(4));
+  EXPECT_EQ(events[0], Json::parse(R"({
+      "id":"chatcmpl-id","object":"chat.completion.chunk","created":77,"model":"served",
+      "system_fingerprint":"F","choices":[{"index":0,"delta":{"role":"assistant","content":""},
+      "logprobs":null,"finish_reason":null}]})"));
+  EXPECT_EQ(events[1]["choices"][0]["delta"], Json::parse(R"({"content":"Hi"})"));
+  EXPECT_EQ(events[1]["choices"][0]["finish_reason"], nullptr);
+  EXPECT_EQ(events[2]["choices"][0]["delta"], Json::object());
+  EXPECT_EQ(events[2]["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(events[3], "[DONE]");
+  for (const Json& event : events) EXPECT_FALSE(event.is_object() && event.contains("usage"));
+}
+
+TEST(ResponseJsonTest, UsageIsTheLastEventAndNullInTheOthers) {
+  Answer answer({.stream = true, .include_usage = true}, "id", "asked", 5);
+  std::string stream;
+  answer.Add(0, Text(0, "Hi", v1::FINISH_REASON_STOP), &stream);
+  answer.Add(0, Summary(7, 3, 1), &stream);
+  answer.AddEnd(&stream);
+  const std::vector<Json> events = Events(stream);
+  ASSERT_THAT(events, SizeIs(4));
+  EXPECT_EQ(events[0]["usage"], nullptr);
+  EXPECT_TRUE(events[0].contains("usage"));
+  EXPECT_EQ(events[2]["choices"], Json::array());
+  EXPECT_EQ(events[2]["usage"]["total_tokens"], 8);
+  EXPECT_EQ(events[2]["usage"]["prompt_tokens_details"]["cached_tokens"], 3);
+}
+
+TEST(ResponseJsonTest, HeldBackTextMakesNoEvent) {
+  Answer answer({.stream = true}, "id", "asked", 5);
+  std::string stream;
+  answer.Add(0, Text(0, "a"), &stream);
+  const size_t size = stream.size();
+  answer.Add(0, Text(0, ""), &stream);
+  EXPECT_EQ(stream.size(), size);
+}
+
+TEST(ResponseJsonTest, ChoicesAreNumberedThroughThePrompts) {
+  Answer answer({.endpoint = Endpoint::kCompletions, .echo = {"P", "Q"}, .num_sequences = 2}, "id",
+                "asked", 5);
+  answer.Add(1, Text(1, "d", v1::FINISH_REASON_STOP), nullptr);
+  answer.Add(0, Text(0, "a", v1::FINISH_REASON_STOP), nullptr);
+  answer.Add(1, Text(0, "c", v1::FINISH_REASON_STOP), nullptr);
+  answer.Add(0, Text(1, "b", v1::FINISH_REASON_STOP), nullptr);
+  answer.Add(0, Text(2, "not asked for"), nullptr);
+  answer.Add(0, Summary(1, 0, 2), nullptr);
+  answer.Add(1, Summary(2, 0, 3), nullptr);
+  const Json body = Json::parse(BodyOf(answer));
+  EXPECT_EQ(body["object"], "text_completion");
+  EXPECT_EQ(body["model"], "asked");
+  EXPECT_EQ(body["system_fingerprint"], nullptr);
+  ASSERT_THAT(body["choices"], SizeIs(4));
+  const char* const texts[] = {"Pa", "Pb", "Qc", "Qd"};
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(body["choices"][i]["index"], i);
+    EXPECT_EQ(body["choices"][i]["text"], texts[i]);
+  }
+  EXPECT_EQ(body["usage"]["prompt_tokens"], 3);
+  EXPECT_EQ(body["usage"]["completion_tokens"], 5);
+}
+
+TEST(ResponseJsonTest, AnEchoIsTheFirstEvent) {
+  Answer answer({.endpoint = Endpoint::kCompletions, .stream = true, .echo = {"P"}}, "id", "m", 5);
+  std::string stream;
+  answer.Add(0, Text(0, "a"), &stream);
+  const std::vector<Json> events = Events(stream);
+  ASSERT_THAT(events, SizeIs(2));
+  EXPECT_EQ(events[0]["choices"][0]["text"], "P");
+  EXPECT_EQ(events[1]["choices"][0]["text"], "a");
+}
+
+TEST(ResponseJsonTest, ChatLogprobsHaveTheBytesOfHalfACharacter) {
+  for (const bool stream : {false, true}) {
+    Answer answer({.stream = stream, .logprobs = true}, "id", "m", 5);
+    v1::GenerateResponse response = Text(0, "");
+    AddLogprob(response, "\xe2\x82", -0.5f);
+    std::string events;
+    answer.Add(0, response, &events);
+    const Json choice =
+        stream ? Events(events).back()["choices"][0] : Json::parse(BodyOf(answer))["choices"][0];
+    const Json& entry = choice["logprobs"]["content"][0];
+    EXPECT_EQ(entry["token"], "\xef\xbf\xbd\xef\xbf\xbd");
+    EXPECT_EQ(entry["logprob"], -0.5);
+    EXPECT_EQ(entry["bytes"], Json::parse("[226,130]"));
+    EXPECT_EQ(entry["top_logprobs"][0]["bytes"], Json::parse("[226,130]"));
+  }
+}
+
+TEST(ResponseJsonTest, CompletionLogprobsCountCharacters) {
+  Answer answer({.endpoint = Endpoint::kCompletions, .logprobs = true}, "id", "m", 5);
+  v1::GenerateResponse first = Text(0, "");
+  AddLogprob(first, "ab", -1);
+  AddLogprob(first, "\xe2\x82", -2);
+  v1::GenerateResponse second = Text(0, "");
+  AddLogprob(second, "\xac", -3);
+  AddLogprob(second, "c", -4);
+  second.mutable_deltas(0)->mutable_logprobs(1)->mutable_alternatives(0)->set_token("d");
+  answer.Add(0, first, nullptr);
+  answer.Add(0, second, nullptr);
+  const Json logprobs = Json::parse(BodyOf(answer))["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs, Json::parse(R"({
+      "tokens":["ab","bytes:\\xe2\\x82","bytes:\\xac","c"],
+      "token_logprobs":[-1.0,-2.0,-3.0,-4.0],
+      "top_logprobs":[{"ab":-1.0},{"bytes:\\xe2\\x82":-2.0},{"bytes:\\xac":-3.0},{"d":-4.0,"c":-4.0}],
+      "text_offset":[0,2,3,3]})"));
+}
+
+TEST(ResponseJsonTest, WhatIsKeptIsCountedAsWhatItTakes) {
+  for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
+    Answer answer({.endpoint = endpoint, .logprobs = true, .num_sequences = 2}, "id", "m", 5);
+    size_t last = answer.num_bytes();
+    for (int i = 0; i < 100; ++i) {
+      v1::GenerateResponse response = Text(i % 2, "\x01 and more");
+      AddLogprob(response, "token", -0.123f);
+      for (int j = 0; j < 19; ++j) {
+        *response.mutable_deltas(0)->mutable_logprobs(0)->add_alternatives() =
+            response.deltas(0).logprobs(0).alternatives(0);
+        response.mutable_deltas(0)->mutable_logprobs(0)->mutable_alternatives(j)->set_token(
+            std::string(1 + j, 'a'));
+      }
+      answer.Add(0, response, nullptr);
+      EXPECT_GE(answer.num_bytes(), last);
+      last = answer.num_bytes();
+    }
+    const size_t size = BodyOf(answer).size();
+    EXPECT_GT(size, 100 * 20 * 20u);
+    EXPECT_GE(answer.num_bytes() + 1000, size);
+    EXPECT_LE(answer.num_bytes(), 2 * size + 1000);
+  }
+}
+
+TEST(ResponseJsonTest, ThoughtsAreApartFromTheAnswer) {
+  v1::GenerateResponse response = Text(0, "42", v1::FINISH_REASON_STOP);
+  response.mutable_deltas(0)->set_reasoning("6 x 7");
+  Answer answer({}, "id", "m", 5);
+  answer.Add(0, response, nullptr);
+  const Json message = Json::parse(BodyOf(answer))["choices"][0]["message"];
+  EXPECT_EQ(message["content"], "42");
+  EXPECT_EQ(message["reasoning_content"], "6 x 7");
+}
+
+TEST(ResponseJsonTest, TextThatLooksLikeAnEventStaysText) {
+  Answer answer({.stream = true}, "id", "m", 5);
+  std::string stream;
+  answer.Add(0, Text(0, "\n\ndata: [DONE]\n\n\"\x01"), &stream);
+  const std::vector<Json> events = Events(stream);
+  ASSERT_THAT(events, SizeIs(2));
+  EXPECT_EQ(events[1]["choices"][0]["delta"]["content"], "\n\ndata: [DONE]\n\n\"\x01");
+}
+
+TEST(ResponseJsonTest, ModelsAreListed) {
+  v1::Model model;
+  model.set_name("a/b");
+  model.set_max_context_tokens(9);
+  const Json list = Json::parse(ModelsJson({model}, 3));
+  EXPECT_EQ(list["object"], "list");
+  EXPECT_EQ(list["data"][0], Json::parse(ModelJson(model, 3)));
+  EXPECT_EQ(list["data"][0], Json::parse(R"({"id":"a/b","object":"model","created":3,
+                                             "owned_by":"continuo","max_model_len":9})"));
+}
+
+}  // namespace
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams of a gateway that ends.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "services/common/error.h"
+#include "tests/gateway/relay/relay_simulation.h"
+
+namespace continuo::gateway {
+namespace {
+
+TEST(StreamRelayEndTest, AGatewayThatEndsDeliversWhatItHasAndThenSaysContinue) {
+  RelayWorld world(1);
+  world.Start(Request("long", 500));
+  world.sim.After(absl::Milliseconds(300), [&] {
+    world.client.relay->End(
+        common::WithReason(absl::UnavailableError("ends"), common::kReasonContinue));
+  });
+  world.sim.Run();
+  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonContinue);
+  EXPECT_TRUE(Join(world.client.responses).gapless);
+  EXPECT_EQ(world.InFlight(), 0);
+
+  // The client goes on elsewhere with what it got.
+  v1::GenerateRequest request = Request("long", 500);
+  for (const auto& response : world.client.responses) {
+    request.mutable_continuation()->mutable_received()->MergeFrom(response);
+  }
+  RelayWorld elsewhere(2);
+  elsewhere.Run(request);
+  std::vector<v1::GenerateResponse> all = world.client.responses;
+  all.insert(all.end(), elsewhere.client.responses.begin(), elsewhere.client.responses.end());
+  EXPECT_EQ(Join(all), UndisturbedAnswer(Request("long", 500)));
+}
+
+TEST(StreamRelayEndTest, OfAClientThatDoesNotReadTheEndIsToldAllTheSame) {
+  RelayWorld world(1);
+  world.client.stalled = true;
+  world.Start(Request("long", 500));
+  const auto give_up = [&] { world.client.relay->GiveUp(); };
+  world.sim.After(absl::Milliseconds(200), give_up);  // before the end it is not
+  world.sim.After(absl::Milliseconds(300), [&] {
+    EXPECT_FALSE(world.client.given_up.has_value());
+    world.client.relay->End(
+        common::WithReason(absl::UnavailableError("ends"), common::kReasonContinue));
+  });
+  world.sim.After(absl::Milliseconds(400), give_up);
+  world.sim.After(absl::Milliseconds(500), [&] {
+    EXPECT_FALSE(world.client.status.has_value());
+    ASSERT_TRUE(world.client.given_up.has_value());
+    EXPECT_EQ(common::ReasonOf(*world.client.given_up), common::kReasonContinue);
+    EXPECT_EQ(world.client.report.request_id, "id");
+    EXPECT_EQ(world.client.report.duration, absl::Milliseconds(400));
+    world.client.stalled = false;
+    world.client.Written(false);
+  });
+  world.sim.Run();
+  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonContinue);
+}
+
+}  // namespace
+}  // namespace continuo::gateway

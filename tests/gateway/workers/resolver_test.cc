@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/workers/resolver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "tests/gateway/workers/dns_server.h"
+
+namespace continuo::gateway {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Asks often, so that tests are quick.
+constexpr ResolverOptions kQuick = {.min_interval = absl::Milliseconds(5),
+                                    .max_interval = absl::Milliseconds(20),
+                                    .refresh_interval = absl::Milliseconds(1),
+                                    .query_timeout = absl::Milliseconds(100)};
+
+// The answers of a resolver, one after the other.
+class Answers {
+ public:
+  explicit Answers(const std::string& target, const ResolverOptions& options = kQuick)
+      : resolver_(*MakeResolver(target, options)) {
+    resolver_->Start([this](std::vector<std::string> addresses) {
+      absl::MutexLock lock(&mutex_);
+      answers_.push_back(std::move(addresses));
+    });
+  }
+  ~Answers() { resolver_->Stop(); }
+  // The next one; fails the test after a minute.
+  std::vector<std::string> Next() {
+    absl::MutexLock lock(&mutex_);
+    const auto any = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !answers_.empty(); };
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&any), absl::Minutes(1))) {
+      ADD_FAILURE() << "no answer";
+      return {};
+    }
+    std::vector<std::string> next = std::move(answers_.front());
+    answers_.pop_front();
+    return next;
+  }
+  bool empty() const {
+    absl::MutexLock lock(&mutex_);
+    return answers_.empty();
+  }
+  Resolver& resolver() { return *resolver_; }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::deque<std::vector<std::string>> answers_ ABSL_GUARDED_BY(mutex_);
+  const std::unique_ptr<Resolver> resolver_;
+};
+
+TEST(ResolverTest, AListIsItself) {
+  Answers answers("b:2,a:1,b:2,[::1]:3");
+  EXPECT_THAT(answers.Next(), ElementsAre("[::1]:3", "a:1", "b:2"));
+}
+
+TEST(ResolverTest, BadTargetsAreRefusedByName) {
+  for (const char* target : {"", "a", "a:0", "a:65536", "a:1,", "a:x", ":1", "::1:5", "dns://a",
+                             "dns:///name", "dns://server/name:1", "dns:///:5", "a b:1"}) {
+    const absl::Status status = MakeResolver(target).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << target;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--workers")) << target;
+  }
+}
+
+TEST(ResolverTest, AWorkerIsAddedAndRemovedWithItsRecord) {
+  DnsServer server({"10.0.0.1"});
+  Answers answers("dns://" + server.address() + "/workers.test:50051");
+  EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.1:50051"));
+  server.Set({"10.0.0.2", "10.0.0.1"});
+  EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.1:50051", "10.0.0.2:50051"));
+  server.Set({"10.0.0.2"});
+  EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.2:50051"));
+}
+
+TEST(ResolverTest, ANameWithoutRecordsHasNoWorkers) {
+  DnsServer server({"10.0.0.1"});
+  Answers answers("dns://" + server.address() + "/workers.test:1");
+  EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.1:1"));
+  server.SetCode(3);
+  EXPECT_THAT(answers.Next(), IsEmpty());
+  server.SetCode(0);
+  EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.1:1"));
+  server.Set({});
+  EXPECT_THAT(answers.Next(), IsEmpty());
+}
+
+TEST(ResolverTest, WhereDnsFailsTheWorkersKnownStay) {
+  DnsServer server({"10.0.0.1"});
+  Answers answers("dns://" + server.address() + "/workers.test:1");
+  answers.Next();
+  server.SetCode(2);
+  ASSERT_TRUE(server.WaitForQuestions(server.num_questions() + 5));
+  EXPECT_TRUE(answers.empty());
+  server.Set({"10.0.0.9"});
+  server.SetCode(0);
+  EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.9:1"));
+}
+
+// A server under load may answer one of the two questions, for A and for AAAA, and fail the other.
+TEST(ResolverTest, WhereOneQuestionFailsTheWorkersKnownStay) {
+  DnsServer server({"10.0.0.1"});
+  Answers answers("dns://" + server.address() + "/workers.test:1");
+  EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.1:1"));
+  server.LoseOthersOnce();  // the failure comes before the answer
+  server.SetCodes(/*a=*/2, /*other=*/0);
+  ASSERT_TRUE(server.WaitForQuestions(server.num_questions() + 5));
+  EXPECT_TRUE(answers.empty());
+  server.Set({"10.0.0.2"});
+  server.SetCodes(/*a=*/0, /*other=*/2);
+  EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.2:1"));
+  server.Set({});  // whether there are any for AAAA is not known
+  ASSERT_TRUE(server.WaitForQuestions(server.num_questions() + 5));
+  EXPECT_TRUE(answers.empty());
+  server.SetCode(0);
+  EXPECT_THAT(answers.Next(), IsEmpty());
+}
+
+TEST(ResolverTest, ARefreshDoesNotWaitForTheTtl) {
+  DnsServer server({"10.0.0.1"});
+  server.SetTtl(3600);
+  ResolverOptions options = kQuick;
+  options.max_interval = absl::Hours(1);
+  Answers answers("dns://" + server.address() + "/workers.test:1", options);
+  answers.Next();
+  server.Set({"10.0.0.2"});
+  answers.resolver().Refresh();
+  EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.2:1"));
+}
+
+}  // namespace
+}  // namespace continuo::gateway

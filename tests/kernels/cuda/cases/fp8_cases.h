@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/runtime/fp8.h"
+#include "tests/kernels/cuda/cases/quantised_cases.h"
+#include "tests/kernels/cuda/device_tensor.h"
+#include "tests/kernels/cuda/sampled.h"
+#include "tests/kernels/host_tensor.h"
+
+// Products in e4m3 of a Backend whose memory the host does not read, for whatever is linked: the
+// shim or a device.
+namespace continuo::testing {
+
+// What the rows of a matrix stand for in e4m3, with a scale for each.
+inline Matrix InFp8(const HostTensor& matrix) {
+  const int64_t rows = matrix.tensor().rows(), k = matrix.tensor().cols();
+  Matrix values = matrix.matrix();
+  for (int64_t r = 0; r < rows; ++r) {
+    float largest = 0;
+    for (int64_t i = 0; i < k; ++i) {
+      largest = std::max(largest, std::fabs(static_cast<float>(values[r * k + i])));
+    }
+    const kernels::cuda::Fp8Scale scale = kernels::cuda::Fp8ScaleOf(largest, 0);
+    for (int64_t i = 0; i < k; ++i) {
+      double& value = values[r * k + i];
+      value = static_cast<double>(kernels::cuda::FromE4M3(
+                  kernels::cuda::ToE4M3(static_cast<float>(value) * scale.factor))) *
+              static_cast<double>(scale.scale);
+    }
+  }
+  return values;
+}
+
+// `sum_error`: what a device's sums of products in e4m3 lose, of the sum of their sizes. Of more
+// than `most_checked` rows or columns so many are compared with the reference.
+inline void CheckFp8(kernels::Backend& b, const std::vector<int64_t>& row_counts, int64_t columns,
+                     int64_t k, double sum_error, int64_t most_checked = kAll) {
+  Random random(41);
+  const HostTensor w = HostTensor::Of(kernels::DType::kBF16, columns, k, random);
+  const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 1, columns, random);
+  const DeviceTensor biases(b, bias);
+  const DeviceWeight weight(b, kernels::WeightType::kFp8, w, {0, k});
+  for (const int64_t rows : row_counts) {
+    SCOPED_TRACE(::testing::Message() << rows << " x " << columns << " x " << k);
+    HostTensor x = HostTensor::Of(kernels::DType::kBF16, rows, k, random, 3);
+    if (rows > 1) {
+      for (int64_t i = 0; i < k; ++i) x.Set((rows - 1) * k + i, 0);  // a row of zeros
+    }
+    const DeviceTensor in(b, x);
+    const Sample some(rows, columns, most_checked, random);
+    const Matrix numbers = InFp8(RowsOf(x, some.rows)), weights = InFp8(RowsOf(w, some.columns));
+    Matrix sizes = numbers, weight_sizes = weights;
+    for (double& v : sizes) v = std::fabs(v);
+    for (double& v : weight_sizes) v = std::fabs(v);
+    const auto product = [&](const Matrix& a, const Matrix& of_w, const Matrix& added) {
+      return ReferenceMatMul(a, of_w, added, static_cast<int64_t>(some.rows.size()),
+                             static_cast<int64_t>(some.columns.size()), k);
+    };
+    Matrix errors = product(sizes, weight_sizes, {});
+    for (double& e : errors) e = e * sum_error + 4 * 0x1p-24;
+    const Matrix expected = product(numbers, weights, {});
+    const Matrix biased = product(numbers, weights, Part(bias, {0}, some.columns).matrix());
+    for (const kernels::DType type : kF32AndBF16) {
+      const DeviceTensor out(b, HostTensor::Poisoned(type, rows, columns));
+      b.MatMul(out, in, weight.weight(), kernels::Tensor());
+      ExpectNearIn(some, out.Get(), expected, RoundingOf(type), errors);
+      // The same bits beside other products.
+      const DeviceTensor one(b, HostTensor::Poisoned(type, rows, columns));
+      const DeviceTensor other(b, HostTensor::Poisoned(type, rows, columns));
+      const kernels::Product products[] = {{one, weight.weight(), kernels::Tensor()},
+                                           {other, weight.weight(), biases}};
+      b.MatMuls(in, products);
+      EXPECT_TRUE(one.Get().SameBits(out.Get()));
+      ExpectNearIn(some, other.Get(), biased, RoundingOf(type), errors);
+    }
+    const DeviceTensor sum(b, HostTensor::Poisoned(kernels::DType::kF32, rows, columns));
+    const int64_t pieces[] = {0, k / 2, k};
+    b.MatMulPieces(sum, in, weight.weight(), pieces);
+    ExpectNearIn(some, sum.Get(), expected, 0x1p-24, errors);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+// Products of what another op has made have the bits that those of a copy have, also where the
+// op's rows are no longer what it made.
+inline void CheckFp8BehindOps(kernels::Backend& b, int64_t rows, int64_t k, int64_t inner) {
+  SCOPED_TRACE(::testing::Message() << rows << " x " << k << " x " << inner);
+  Random random(43);
+  const auto random_of = [&](kernels::DType type, int64_t n, int64_t cols) {
+    return HostTensor::Of(type, n, cols, random, 3);
+  };
+  const auto weight_of = [&](int64_t columns, int64_t of_k) {
+    return std::make_unique<DeviceWeight>(b, kernels::WeightType::kFp8,
+                                          random_of(kernels::DType::kBF16, columns, of_k),
+                                          std::vector<int64_t>{0, of_k});
+  };
+  const auto empty = [&](kernels::DType type, int64_t cols) {
+    return std::make_unique<DeviceTensor>(b, HostTensor::Poisoned(type, rows, cols));
+  };
+  const auto gate_w = weight_of(inner, k), up_w = weight_of(inner, k), down_w = weight_of(k, inner);
+  const DeviceTensor dense(b, random_of(kernels::DType::kBF16, inner, k));
+  const DeviceTensor x(b, random_of(kernels::DType::kBF16, rows, k)),
+      sum(b, random_of(kernels::DType::kF32, rows, k));
+  const DeviceTensor gain(b, random_of(kernels::DType::kF32, 1, k)),
+      bias(b, random_of(kernels::DType::kF32, 1, inner));
+  const HostTensor other = random_of(kernels::DType::kBF16, rows, k);
+  const auto h = empty(kernels::DType::kBF16, k), out = empty(kernels::DType::kBF16, inner);
+  const auto aside = empty(kernels::DType::kBF16, inner);
+  const auto expect_as_of_copy = [&](kernels::Tensor added, auto in_between) {
+    b.AddSumNorm(*h, x, sum, kernels::Tensor(), gain, 1e-6f);
+    in_between();
+    b.MatMul(*out, *h, up_w->weight(), added);
+    const HostTensor got = out->Get();
+    const DeviceTensor copy(b, h->Get());
+    b.MatMul(*out, copy, up_w->weight(), added);
+    EXPECT_TRUE(got.SameBits(out->Get()));
+  };
+  expect_as_of_copy(kernels::Tensor(), [] {});
+  expect_as_of_copy(bias, [] {});
+  expect_as_of_copy(kernels::Tensor(), [&] { b.CopyIn(*h, other.tensor().data); });
+  expect_as_of_copy(kernels::Tensor(), [&] { b.RmsNorm(*h, *h, gain, 1e-6f); });
+  expect_as_of_copy(kernels::Tensor(),
+                    [&] { b.MatMul(*aside, x, gate_w->weight(), kernels::Tensor()); });
+  expect_as_of_copy(kernels::Tensor(), [&] { b.MatMul(*aside, x, dense.weight(), bias); });
+  for (const kernels::GateFunction function :
+       {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu}) {
+    const auto gate = empty(kernels::DType::kBF16, inner), up = empty(kernels::DType::kBF16, inner);
+    const auto down = empty(kernels::DType::kF32, k);
+    const int64_t pieces[] = {0, inner / 2, inner};
+    b.GatedMatMul(x, {*gate, gate_w->weight(), kernels::Tensor()},
+                  {*up, up_w->weight(), kernels::Tensor()}, function);
+    b.MatMulPieces(*down, *gate, down_w->weight(), pieces);
+    const HostTensor got = down->Get();
+    b.MatMul(*out, x, gate_w->weight(), kernels::Tensor());
+    b.MatMul(*aside, x, up_w->weight(), kernels::Tensor());
+    if (function == kernels::GateFunction::kSilu) {
+      b.SiluMul(*out, *out, *aside);
+    } else {
+      b.GeluMul(*out, *out, *aside);
+    }
+    EXPECT_TRUE(gate->Get().SameBits(out->Get()));
+    b.MatMulPieces(*down, *out, down_w->weight(), pieces);
+    EXPECT_TRUE(got.SameBits(down->Get()));
+  }
+}
+
+// A row with a NaN or an infinity is NaN; others do not see it.
+inline void CheckStrangeFp8Rows(kernels::Backend& b) {
+  constexpr int64_t kRows = 3, kColumns = 16, kK = 32;
+  Random random(42);
+  HostTensor x = HostTensor::Of(kernels::DType::kBF16, kRows, kK, random);
+  x.Set(0, std::numeric_limits<float>::quiet_NaN());
+  x.Set(kK + 5, std::numeric_limits<float>::infinity());
+  const DeviceTensor in(b, x), out(b, HostTensor::Poisoned(kernels::DType::kF32, kRows, kColumns));
+  const DeviceWeight w(b, kernels::WeightType::kFp8,
+                       HostTensor::Of(kernels::DType::kBF16, kColumns, kK, random), {0, kK});
+  b.MatMul(out, in, w.weight(), kernels::Tensor());
+  const Matrix got = out.Get().matrix();
+  for (int64_t i = 0; i < kRows * kColumns; ++i) {
+    EXPECT_EQ(std::isnan(got[i]), i < 2 * kColumns) << i;
+  }
+}
+
+}  // namespace continuo::testing

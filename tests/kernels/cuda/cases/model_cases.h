@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "services/base/check.h"
+#include "services/worker/model/run/loader.h"
+#include "tests/testing/tiny_model.h"
+#include "tests/worker/model/run/plan_builder.h"
+
+// Whole models on a device beside the same models on the CPU, for whatever is linked: the shim or a
+// device.
+namespace continuo::testing {
+
+inline model::LoadedModel LoadOn(const TinyModel& model, const std::string& device,
+                                 bool deterministic = false, const std::string& kv_dtype = "auto",
+                                 const std::string& weights = "auto", bool graphs = true) {
+  model::LoadOptions options;
+  options.dir = model.dir();
+  options.device = device;
+  options.deterministic = deterministic;
+  options.kv_dtype = kv_dtype;
+  options.weights = weights;
+  options.graphs = graphs;
+  options.num_blocks = 64;
+  options.max_batch_tokens = 256;
+  auto loaded = model::LoadExecutor(options);
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  CONTINUO_CHECK(loaded.ok());
+  return *std::move(loaded);
+}
+
+inline std::vector<int32_t> Prompt(int length, int vocab, uint32_t seed) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < length; ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    tokens.push_back(static_cast<int32_t>((seed >> 8) % static_cast<uint32_t>(vocab)));
+  }
+  return tokens;
+}
+
+// The log-probabilities of every next token of two prompts, which come in chunks beside each other,
+// then row by row.
+inline std::vector<float> Scores(model::LoadedModel& model) {
+  const int vocab = model.config.vocab_size;
+  const std::vector<int32_t> a = Prompt(41, vocab, 1), b = Prompt(23, vocab, 2);
+  model::SamplingParams params;
+  params.num_logprobs = 0;
+  std::vector<float> scores;
+  const auto run = [&](PlanBuilder& builder) {
+    const auto result = model.executor->Run(builder.plan(), [](std::span<uint32_t>) {});
+    EXPECT_TRUE(result.ok()) << result.status();
+    CONTINUO_CHECK(result.ok());
+    for (const model::TokenScore& score : result->scores) scores.push_back(score.logprob);
+  };
+  // Rows [begin, end) of a prompt, each of whose next tokens is scored.
+  const auto add = [&](PlanBuilder& builder, int id, const std::vector<int32_t>& tokens, int begin,
+                       int end) {
+    const std::span<const int32_t> rows(tokens.data() + begin, static_cast<size_t>(end - begin));
+    builder.Add(id, begin, rows, AllOf(rows), params, 0);
+    model::StepPlan& plan = builder.plan();
+    for (int i = 0; i < end - begin; ++i) {
+      plan.sample_targets[plan.sample_targets.size() - static_cast<size_t>(end - begin - i)] =
+          tokens[static_cast<size_t>(begin + i + 1)];
+    }
+  };
+  constexpr int kBlocks = 4;
+  {
+    PlanBuilder builder(model.block_size, kBlocks);
+    add(builder, 0, a, 0, 17);
+    add(builder, 1, b, 0, 20);
+    run(builder);
+  }
+  {
+    PlanBuilder builder(model.block_size, kBlocks);
+    add(builder, 0, a, 17, 38);
+    add(builder, 1, b, 20, 21);
+    run(builder);
+  }
+  for (int i = 0; i < 2; ++i) {
+    PlanBuilder builder(model.block_size, kBlocks);
+    add(builder, 0, a, 38 + i, 39 + i);
+    if (i == 0) add(builder, 1, b, 21, 22);
+    run(builder);
+  }
+  return scores;
+}
+
+// Two sequences, a row each, step after step: a graph is made of the second step of its kind, later
+// ones are launches of the graph, where there are graphs.
+inline std::vector<float> DecodeScores(model::LoadedModel& model, int num_steps) {
+  const std::vector<int32_t> a = Prompt(60, model.config.vocab_size, 1);
+  std::vector<float> scores;
+  model::SamplingParams params;
+  params.num_logprobs = 0;
+  for (int step = 0; step < num_steps; ++step) {
+    PlanBuilder builder(model.block_size, 4);
+    for (const int id : {0, 1}) {
+      const std::span<const int32_t> row(a.data() + step + 7 * id, 1);
+      builder.Add(id, step, row, LastOf(row), params, a[static_cast<size_t>(step + 1)]);
+    }
+    const auto result = model.executor->Run(builder.plan(), [](std::span<uint32_t>) {});
+    EXPECT_TRUE(result.ok()) << result.status();
+    if (!result.ok()) return {};
+    for (const model::TokenScore& score : result->scores) scores.push_back(score.logprob);
+  }
+  return scores;
+}
+
+inline void ExpectSameScores(const std::vector<float>& got, const std::vector<float>& expected,
+                             float tolerance) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
+}
+
+// Scores of rounded numbers: bounds of the largest difference and of the mean one, which is not 0.
+inline void ExpectScoresNear(const std::vector<float>& got, const std::vector<float>& expected,
+                             double largest, double mean) {
+  ASSERT_EQ(got.size(), expected.size());
+  double sum = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double difference = std::abs(got[i] - expected[i]);
+    ASSERT_LT(difference, largest) << i;
+    sum += difference;
+  }
+  EXPECT_LT(sum / static_cast<double>(got.size()), mean);
+  EXPECT_GT(sum, 0);
+}
+
+// In fp32 a model differs by sums of other order; in bf16 by roundings to 8 bits in each layer, of
+// logits whose size is about 1.
+inline void CheckModels(const std::string& device) {
+  for (const char* family :
+       {"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gemma2", "phi3"}) {
+    for (const char* dtype : {"fp32", "bf16"}) {
+      SCOPED_TRACE(std::string(family) + " " + dtype);
+      const TinyModel files({.family = family, .dtype = dtype});
+      model::LoadedModel cpu = LoadOn(files, "cpu");
+      model::LoadedModel other = LoadOn(files, device);
+      const bool narrow = std::string(dtype) == "bf16";
+      ExpectSameScores(Scores(other), Scores(cpu), narrow ? 0.1f : 1e-3f);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+struct RankCase {
+  const char *family, *dtype, *weights;
+  float tolerance;
+};
+inline constexpr RankCase kRankCases[] = {{"llama", "fp32", "auto", 1e-3f},
+                                          {"qwen3_moe", "fp32", "auto", 1e-3f},
+                                          {"gemma2", "bf16", "auto", 0.1f},
+                                          {"qwen3", "fp16", "fp16", 0.0125f},
+                                          {"llama", "fp32", "int8", 0.05f}};
+
+// A model on cuda:0 and cuda:1 scores as on cuda:0 alone, prompts in chunks and decoding, with
+// graphs and without: but for the order of sums over ranks. Where two ranks are `deterministic`,
+// and so add up in a tree, they have the same bits every time.
+inline void CheckTwoRanks(const RankCase& c) {
+  constexpr int kSteps = 6;
+  const TinyModel files({.family = c.family, .dtype = c.dtype});
+  for (const bool deterministic : {false, true}) {
+    model::LoadedModel one = LoadOn(files, "cuda:0", deterministic, "auto", c.weights);
+    const std::vector<float> expected = Scores(one), expected_steps = DecodeScores(one, kSteps);
+    std::vector<std::vector<float>> prompts, steps;
+    for (const bool graphs : {true, false}) {
+      SCOPED_TRACE(::testing::Message()
+                   << c.family << ' ' << c.dtype << ' ' << c.weights << ", deterministic "
+                   << deterministic << ", graphs " << graphs);
+      model::LoadedModel two = LoadOn(files, "cuda:0,1", deterministic, "auto", c.weights, graphs);
+      EXPECT_EQ(two.ranks.size(), 2u);
+      prompts.push_back(Scores(two));
+      ExpectSameScores(prompts.back(), expected, c.tolerance);
+      for (int again = 0; again < 2; ++again) {
+        steps.push_back(DecodeScores(two, kSteps));
+        ExpectSameScores(steps.back(), expected_steps, c.tolerance);
+      }
+      if (::testing::Test::HasFailure()) return;
+    }
+    if (!deterministic) continue;
+    EXPECT_EQ(prompts[0], prompts[1]) << c.family;
+    for (const std::vector<float>& other : steps) EXPECT_EQ(other, steps[0]) << c.family;
+  }
+}
+
+// The CPU rounds activations to int8 as well: a model's numbers are those of the same weights, not
+// of the same products. Bounds are between what that does to models of this size, some hundredths
+// in the mean and a third at most, and what other weights do, which is about 1.
+inline void CheckQuantisedModels(const std::string& device) {
+  for (const char* family : {"llama", "qwen2", "gemma2", "qwen3_moe"}) {
+    for (const char* weights : {"int8", "int4"}) {
+      SCOPED_TRACE(std::string(family) + " " + weights);
+      for (const char* dtype : {"fp32", "bf16"}) {
+        const TinyModel files({.family = family, .dtype = dtype});
+        model::LoadedModel cpu = LoadOn(files, "cpu", false, "auto", weights);
+        model::LoadedModel other = LoadOn(files, device, false, "auto", weights);
+        EXPECT_EQ(other.weight_format, weights);
+        ExpectScoresNear(Scores(other), Scores(cpu), 0.5, 0.06);
+      }
+    }
+  }
+}
+
+// Models stored in fp16, computed in it, beside the CPU's fp32: activations have 11 bits, so scores
+// move by an eighth of what bf16 moves them by. Keys and values are fp16 or bytes.
+inline void CheckFp16Models(const std::string& device) {
+  for (const char* family :
+       {"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gemma2", "phi3"}) {
+    SCOPED_TRACE(family);
+    const TinyModel files({.family = family, .dtype = "fp16"});
+    model::LoadedModel cpu = LoadOn(files, "cpu");
+    model::LoadedModel other = LoadOn(files, device, false, "auto", "fp16");
+    EXPECT_EQ(other.weight_format, "fp16");
+    EXPECT_EQ(other.kv_format, "fp16");
+    const std::vector<float> scores = Scores(other);
+    ExpectSameScores(scores, Scores(cpu), 0.0125f);
+    if (::testing::Test::HasFatalFailure()) return;
+    model::LoadedModel named = LoadOn(files, device, false, "fp16", "fp16");
+    EXPECT_EQ(Scores(named), scores);
+  }
+  for (const int head_dim : {8, 64}) {
+    const TinyModel files({.head_dim = head_dim, .dtype = "fp16"});
+    model::LoadedModel cpu = LoadOn(files, "cpu"), cpu_int8 = LoadOn(files, "cpu", false, "int8");
+    model::LoadedModel int8 = LoadOn(files, device, false, "int8", "fp16");
+    model::LoadedModel fp8 = LoadOn(files, device, false, "fp8", "fp16");
+    ExpectSameScores(Scores(int8), Scores(cpu_int8), 0.05f);
+    ExpectScoresNear(Scores(fp8), Scores(cpu), 0.5, 0.12);
+  }
+}
+
+// Three bits of fraction in weights and activations move scores of models of this size by a fifth
+// in the mean, other weights by about 1; that products are right is for the tests of the op.
+inline void CheckFp8Models(const std::string& device) {
+  for (const char* family : {"llama", "qwen2", "gemma2", "qwen3_moe"}) {
+    SCOPED_TRACE(family);
+    const TinyModel files({.family = family, .dtype = "bf16"});
+    model::LoadedModel cpu = LoadOn(files, "cpu");
+    model::LoadedModel other = LoadOn(files, device, false, "auto", "fp8");
+    EXPECT_EQ(other.weight_format, "fp8");
+    ExpectScoresNear(Scores(other), Scores(cpu), 2, 0.35);
+  }
+}
+
+// The device's own arithmetic beside the CPU's with the same keys and values; e4m3, which the CPU
+// does not keep, beside the CPU's unrounded ones: three bits of fraction in keys and values move
+// scores of models of this size by some hundredths in the mean, other keys or values by about 1.
+// Rows of heads of 64 lie at 16 bytes.
+inline void CheckKvTypes(const std::string& device) {
+  for (const auto& [family, head_dim] : {std::pair{"llama", 8}, std::pair{"gemma2", 8},
+                                         std::pair{"qwen3", 8}, std::pair{"llama", 64}}) {
+    for (const char* dtype : {"fp32", "bf16"}) {
+      SCOPED_TRACE(::testing::Message() << family << " " << dtype << " heads of " << head_dim);
+      const TinyModel files({.family = family, .head_dim = head_dim, .dtype = dtype});
+      model::LoadedModel cpu = LoadOn(files, "cpu"), cpu_int8 = LoadOn(files, "cpu", false, "int8");
+      model::LoadedModel int8 = LoadOn(files, device, false, "int8");
+      model::LoadedModel fp8 = LoadOn(files, device, false, "fp8");
+      EXPECT_EQ(int8.fingerprint.kv_format, "int8");
+      EXPECT_EQ(fp8.kv_format, "fp8");
+      EXPECT_EQ(fp8.fingerprint.kv_format, "fp8");
+      const bool narrow = std::string(dtype) == "bf16";
+      ExpectSameScores(Scores(int8), Scores(cpu_int8), narrow ? 0.1f : 1e-3f);
+      ExpectScoresNear(Scores(fp8), Scores(cpu), 0.5, 0.12);
+    }
+  }
+}
+
+}  // namespace continuo::testing

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folders of the sources, and the arrows between them: what each may include."""
+import pathlib
+import re
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Folder -> folders whose headers it may include. A file belongs to the longest folder that it is below.
+ALLOWED = {
+    "services/base": "",
+    "kernels": "services/base",
+    "kernels/host": "services/base kernels",
+    "kernels/cpu/isa": "kernels/host",
+    "kernels/cpu": "services/base kernels kernels/host kernels/cpu/isa",
+    "kernels/cuda/runtime": "services/base kernels",
+    "kernels/cuda/attention": "services/base kernels kernels/cuda/runtime",
+    "kernels/cuda/collectives": "services/base kernels kernels/cuda/runtime",
+    "kernels/cuda/faults": "services/base kernels kernels/cuda/runtime",
+    "kernels/cuda/matmul": "services/base kernels kernels/host kernels/cuda/runtime",
+    "kernels/cuda/ops": "kernels kernels/cuda/runtime",
+    "kernels/cuda": "services/base kernels kernels/host kernels/cuda/attention kernels/cuda/collectives "
+                    "kernels/cuda/matmul kernels/cuda/ops kernels/cuda/runtime",
+    "kernels/factory": "services/base kernels kernels/host kernels/cpu kernels/cpu/isa kernels/cuda "
+                       "kernels/cuda/faults kernels/cuda/runtime",
+    "services/common": "services/base proto",
+    "services/common/grpc": "services/base services/common proto",
+    "services/common/telemetry": "services/base services/common proto",
+    "services/worker/text": "services/base",
+    "services/worker/model": "kernels",
+    "services/worker/model/checkpoint": "services/base kernels",
+    "services/worker/model/network": "services/base kernels services/worker/model/checkpoint",
+    "services/worker/model/run": "services/base kernels services/worker/model services/worker/model/checkpoint "
+                                 "services/worker/model/network",
+    "services/worker/model/tools": "services/base kernels services/worker/model/checkpoint",
+    "services/worker/engine": "services/base services/worker/model",
+    "services/worker/server/session": "services/base services/common proto services/worker/engine "
+                                      "services/worker/text",
+    "services/worker/server/lifetime": "services/base services/common proto services/worker/engine",
+    "services/worker/server/grpc": "services/base services/common services/common/grpc services/common/telemetry "
+                                   "proto services/worker/engine services/worker/server/session "
+                                   "services/worker/server/lifetime",
+    # main.cc and config.*: composition.
+    "services/worker": "services/base services/common services/common/telemetry kernels "
+                       "services/worker/model/checkpoint services/worker/model/run services/worker/engine "
+                       "services/worker/text services/worker/server/session services/worker/server/lifetime "
+                       "services/worker/server/grpc",
+    "services/gateway/requests": "services/base services/common proto",
+    "services/gateway/routing": "services/base services/common proto",
+    "services/gateway/admission": "services/base services/common",
+    "services/gateway/relay": "services/base services/common proto services/gateway/admission "
+                              "services/gateway/routing",
+    "services/gateway/workers": "services/base services/common services/common/grpc proto services/gateway/relay "
+                                "services/gateway/routing",
+    "services/gateway/grpc": "services/base services/common services/common/grpc services/common/telemetry proto "
+                             "services/gateway/admission services/gateway/relay services/gateway/requests "
+                             "services/gateway/routing services/gateway/workers",
+    "services/gateway/openai/json": "services/base services/common proto",
+    "services/gateway/openai/http": "services/base",
+    "services/gateway/openai": "services/base services/common proto services/gateway/openai/json "
+                               "services/gateway/openai/http services/gateway/relay services/gateway/requests "
+                               "services/gateway/routing",
+    # main.cc, config.* and gateway.*: composition.
+    "services/gateway": "services/base services/common services/common/grpc services/common/telemetry "
+                        "services/gateway/admission services/gateway/grpc services/gateway/openai "
+                        "services/gateway/openai/http services/gateway/relay services/gateway/requests "
+                        "services/gateway/routing services/gateway/workers",
+    "services/cli/client": "services/base services/common services/common/grpc proto",
+    "services/cli/bench": "services/base services/common/grpc proto services/cli/client",
+    "services/cli/fleet": "services/base services/common services/common/grpc proto services/cli/client",
+    "services/cli": "services/common services/cli/client services/cli/bench services/cli/fleet",
+}
+# Folders that know neither gRPC nor protobuf.
+KNOWS_NO_GRPC = ("kernels", "services/worker/text", "services/worker/model", "services/worker/engine",
+                 "services/base")
+INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^">]+)[">]', re.M)
+SOURCES = (".cc", ".h", ".cu", ".cuh", ".rs", ".py")
+
+
+def repository_files():
+    """Paths below the root, of the files that git would commit; without git, of the sources."""
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+                            cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode == 0:
+        names = listed.stdout.splitlines()
+    else:
+        names = [str(p.relative_to(ROOT)) for d in ("kernels", "services", "tests", "docs", "scripts", "deploy",
+                                                    "helm", "proto")
+                 for p in (ROOT / d).rglob("*")]
+        names += [p.name for p in ROOT.iterdir()]
+    return sorted(name for name in names if (ROOT / name).is_file())
+
+
+def folder_of(path):
+    """The folder of the table that a file or an included header belongs to; "" where there is none."""
+    if path.startswith(("continuo/v1/", "google/rpc/", "opentelemetry/")):
+        return "proto"
+    best = ""
+    for folder in ALLOWED:
+        if path.startswith(folder + "/") and len(folder) > len(best):
+            best = folder
+    return best

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "services/worker/model/step_plan.h"
+
+namespace continuo::testing {
+
+// Builds the plans of a few sequences as a scheduler would. Sequence s owns the blocks
+// s * max_blocks, s * max_blocks + 1, …
+class PlanBuilder {
+ public:
+  PlanBuilder(int block_size, int max_blocks) : block_size_(block_size), max_blocks_(max_blocks) {
+    plan_.max_blocks = max_blocks;
+  }
+
+  // Rows of sequence `id` at positions begin, begin + 1, …; everything before is in the cache.
+  // Samples the rows given, as indices into `tokens`.
+  PlanBuilder& Add(int id, int begin, std::span<const int32_t> tokens,
+                   std::span<const int32_t> sampled, const model::SamplingParams& params = {},
+                   int32_t target = -1) {
+    const int32_t first_row = plan_.num_rows();
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const int32_t position = begin + static_cast<int32_t>(i);
+      plan_.token_ids.push_back(tokens[i]);
+      plan_.positions.push_back(position);
+      plan_.kv_slots.push_back(id * max_blocks_ * block_size_ + position);
+    }
+    plan_.sequence_ids.push_back(static_cast<model::SequenceId>(id));
+    plan_.query_begin.push_back(plan_.num_rows());
+    plan_.kv_len.push_back(begin + static_cast<int32_t>(tokens.size()));
+    for (int block = 0; block < max_blocks_; ++block) {
+      const bool used = block * block_size_ < plan_.kv_len.back();
+      plan_.block_tables.push_back(used ? id * max_blocks_ + block : -1);
+    }
+    for (const int32_t row : sampled) {
+      plan_.sample_rows.push_back(first_row + row);
+      plan_.sample_targets.push_back(target);
+      plan_.sampling.push_back(params);
+      plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
+      plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
+    }
+    plan_.sample_begin.push_back(plan_.num_samples());
+    return *this;
+  }
+
+  model::StepPlan& plan() { return plan_; }
+
+ private:
+  const int block_size_, max_blocks_;
+  model::StepPlan plan_;
+};
+
+// A sequence's last row, as Add takes it.
+inline std::vector<int32_t> LastOf(std::span<const int32_t> tokens) {
+  return {static_cast<int32_t>(tokens.size()) - 1};
+}
+
+inline std::vector<int32_t> AllOf(std::span<const int32_t> tokens) {
+  std::vector<int32_t> rows(tokens.size());
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(i);
+  return rows;
+}
+
+}  // namespace continuo::testing

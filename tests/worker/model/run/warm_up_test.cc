@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/run/warm_up.h"
+
+#include <algorithm>
+#include <future>
+#include <map>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "services/worker/model/run/step_shape.h"
+
+namespace continuo::model {
+namespace {
+
+// Checks the plans that it is given, and counts those of steps that decode.
+class PlanCounter : public Executor {
+ public:
+  explicit PlanCounter(const WarmUpOptions& options) : options_(options) {}
+
+  absl::Status Start(const StepPlan& plan, MaskFiller) override {
+    const auto& p = plan;
+    const int block_size = options_.block_size;
+    EXPECT_GE(p.num_rows(), 1);
+    EXPECT_LE(p.num_rows(), options_.max_rows);
+    EXPECT_EQ(p.block_tables.size(), p.sequence_ids.size() * static_cast<size_t>(p.max_blocks));
+    for (size_t r = 0; r < p.token_ids.size(); ++r) {
+      EXPECT_EQ(p.kv_slots[r] / block_size, options_.spare_block);
+      EXPECT_LT(p.positions[r], options_.context_length);
+    }
+    for (int s = 0; s < p.num_seqs(); ++s) {
+      const int used = (p.kv_len[static_cast<size_t>(s)] + block_size - 1) / block_size;
+      const auto row = p.block_tables.begin() + int64_t{s} * p.max_blocks;
+      EXPECT_LE(used, p.max_blocks);
+      EXPECT_TRUE(std::all_of(row, row + used, [&](int b) { return b == options_.spare_block; }));
+      EXPECT_TRUE(std::all_of(row + used, row + p.max_blocks, [](int b) { return b == -1; }));
+    }
+    most_rows = std::max(most_rows, p.num_rows());
+    most_sequences = std::max(most_sequences, p.num_seqs());
+    most_samples = std::max(most_samples, p.num_samples());
+    if (p.num_rows() == p.num_seqs()) ++decodes[{p.num_rows(), p.max_blocks}];
+    samples_ = static_cast<size_t>(p.num_samples());
+    return absl::OkStatus();
+  }
+  absl::StatusOr<StepResult> Finish() override {
+    StepResult result;
+    result.token_ids.resize(samples_);
+    result.scores.resize(samples_);
+    return result;
+  }
+
+  std::map<std::pair<int, int>, int> decodes;  // by rows and columns
+  int most_rows = 0, most_sequences = 0, most_samples = 0;
+
+ private:
+  const WarmUpOptions options_;
+  size_t samples_ = 0;
+};
+
+TEST(WarmUpTest, EveryShapeRunsTwiceAfterTheLargestSteps) {
+  const WarmUpOptions options = {
+      .max_rows = 300, .max_sequences = 20, .context_length = 2000, .block_size = 16};
+  PlanCounter counter(options);
+  ASSERT_TRUE(WarmUp(counter, options, [](int rows) { return rows != 8; }).ok());
+  EXPECT_EQ(counter.most_rows, 300);
+  EXPECT_EQ(counter.most_sequences, 24);
+  EXPECT_EQ(counter.most_samples, 300);
+  EXPECT_EQ(counter.decodes.size(), 10u);  // 1, 2, 4, 16 and 24 rows of 64 and 125 columns
+  for (const auto& [shape, times] : counter.decodes) {
+    EXPECT_EQ(times, 2) << shape.first << " " << shape.second;
+    EXPECT_NE(shape.first, 8);
+  }
+}
+
+TEST(WarmUpTest, OddSizesAreNotExceeded) {
+  for (const WarmUpOptions& options : std::initializer_list<WarmUpOptions>{
+           {.max_rows = 1, .max_sequences = 1, .context_length = 1, .block_size = 16},
+           {.max_rows = 7, .max_sequences = 256, .context_length = 5, .block_size = 1},
+           {.max_rows = 40, .max_sequences = 1, .context_length = 3, .block_size = 64},
+           {.max_rows = 64, .max_sequences = 65536, .context_length = 1 << 20, .block_size = 1},
+       }) {
+    PlanCounter counter(options);
+    ASSERT_TRUE(WarmUp(counter, options, [](int) { return true; }).ok());
+    EXPECT_EQ(counter.most_rows, options.max_rows);
+    for (const auto& [shape, times] : counter.decodes) {
+      EXPECT_LE(int64_t{shape.first} * shape.second, kMostPaddedEntries);
+    }
+  }
+}
+
+// As a device that hangs, until whoever ends the process is called.
+class HangingExecutor : public Executor {
+ public:
+  absl::Status Start(const StepPlan&, MaskFiller) override { return absl::OkStatus(); }
+  absl::StatusOr<StepResult> Finish() override {
+    ended.get_future().wait();
+    return absl::UnavailableError("ended");
+  }
+
+  std::promise<void> ended;
+};
+
+TEST(WarmUpTest, AStepThatHangsIsTold) {
+  HangingExecutor executor;
+  absl::Status told;
+  const WarmUpOptions options = {.max_rows = 40,
+                                 .max_sequences = 4,
+                                 .context_length = 64,
+                                 .on_stuck =
+                                     [&](const absl::Status& why) {
+                                       told = why;
+                                       executor.ended.set_value();
+                                     },
+                                 .step_limit = absl::Milliseconds(1)};
+  EXPECT_EQ(WarmUp(executor, options, [](int) { return true; }), absl::UnavailableError("ended"));
+  EXPECT_EQ(told,
+            absl::DeadlineExceededError("a step of 40 rows hangs before the first request: 1ms"));
+}
+
+}  // namespace
+}  // namespace continuo::model

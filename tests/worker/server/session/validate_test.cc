@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/session/validate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "services/common/error.h"
+#include "services/worker/server/session/convert.h"
+#include "tests/worker/server/session/session_harness.h"
+
+namespace continuo::server {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+struct Case {
+  const char* name;
+  std::function<void(v1::GenerateRequest&)> change;
+  const char* field;    // that the error names
+  const char* message;  // part of it: the limit
+};
+
+const Case kRefused[] = {
+    {"no prompt", [](auto& r) { r.clear_text(); }, "prompt", "text"},
+    {"empty text", [](auto& r) { r.set_text(""); }, "text", "no token"},
+    {"no ids", [](auto& r) { r.mutable_token_ids(); }, "token_ids", "no token"},
+    {"id outside", [](auto& r) { r.mutable_token_ids()->add_ids(272); }, "token_ids.ids[0]", "272"},
+    {"huge id", [](auto& r) { r.mutable_token_ids()->add_ids(~0u); }, "token_ids.ids[0]", "272"},
+    {"over-long", [](auto& r) { r.set_text(std::string(129, 'a')); }, "text", "129"},
+    {"text", [](auto& r) { r.set_text("\xC3("); }, "text", "UTF-8"},
+    {"request id", [](auto& r) { r.set_request_id(std::string(129, 'a')); }, "request_id", "128"},
+    {"control", [](auto& r) { r.set_request_id("a\nb"); }, "request_id", "printable"},
+    {"not ascii", [](auto& r) { r.set_request_id("\xC3\xA9"); }, "request_id", "ASCII"},
+    {"cold", [](auto& r) { r.mutable_sampling()->set_temperature(-1); }, "sampling.temperature",
+     "100"},
+    {"NaN", [](auto& r) { r.mutable_sampling()->set_temperature(kNaN); }, "sampling.temperature",
+     "100"},
+    {"inf", [](auto& r) { r.mutable_sampling()->set_temperature(kInf); }, "sampling.temperature",
+     "100"},
+    {"top_p 0", [](auto& r) { r.mutable_sampling()->set_top_p(0); }, "sampling.top_p", "(0, 1]"},
+    {"top_p NaN", [](auto& r) { r.mutable_sampling()->set_top_p(kNaN); }, "sampling.top_p", "1"},
+    {"min_p", [](auto& r) { r.mutable_sampling()->set_min_p(1.01f); }, "sampling.min_p", "1"},
+    {"n 0", [](auto& r) { r.mutable_sampling()->set_num_sequences(0); }, "sampling.num_sequences",
+     "128"},
+    {"n 129", [](auto& r) { r.mutable_sampling()->set_num_sequences(129); },
+     "sampling.num_sequences", "128"},
+    {"repetition", [](auto& r) { r.mutable_sampling()->set_repetition_penalty(0); },
+     "sampling.repetition_penalty", "(0, 2]"},
+    {"presence", [](auto& r) { r.mutable_sampling()->set_presence_penalty(2.1f); },
+     "sampling.presence_penalty", "2"},
+    {"frequency", [](auto& r) { r.mutable_sampling()->set_frequency_penalty(-kInf); },
+     "sampling.frequency_penalty", "2"},
+    {"bias id", [](auto& r) { (*r.mutable_sampling()->mutable_logit_bias())[272] = 1; },
+     "sampling.logit_bias", "272"},
+    {"bias", [](auto& r) { (*r.mutable_sampling()->mutable_logit_bias())[1] = kNaN; },
+     "sampling.logit_bias", "100"},
+    {"biases",
+     [](auto& r) {
+       for (int i = 0; i < 1025; ++i) (*r.mutable_sampling()->mutable_logit_bias())[i] = 1;
+     },
+     "sampling.logit_bias", "1024"},
+    {"min over max", [](auto& r) { r.mutable_stopping()->set_min_tokens(5); },
+     "stopping.min_tokens", "4"},
+    {"min over context",
+     [](auto& r) {
+       r.mutable_stopping()->clear_max_tokens();
+       r.mutable_stopping()->set_min_tokens(127);
+     },
+     "stopping.min_tokens", "126"},
+    {"stops",
+     [](auto& r) {
+       for (int i = 0; i < 17; ++i) r.mutable_stopping()->add_strings("x");
+     },
+     "stopping.strings", "16"},
+    {"empty stop", [](auto& r) { r.mutable_stopping()->add_strings(""); }, "stopping.strings[0]",
+     "1 to 256"},
+    {"long stop", [](auto& r) { r.mutable_stopping()->add_strings(std::string(257, 'x')); },
+     "stopping.strings[0]", "256"},
+    {"bad stop", [](auto& r) { r.mutable_stopping()->add_strings("\xFF"); }, "stopping.strings[0]",
+     "UTF-8"},
+    {"stop ids",
+     [](auto& r) {
+       for (int i = 0; i < 65; ++i) r.mutable_stopping()->add_token_ids(1);
+     },
+     "stopping.token_ids", "64"},
+    {"stop id", [](auto& r) { r.mutable_stopping()->add_token_ids(272); }, "stopping.token_ids[0]",
+     "272"},
+    {"negative limit", [](auto& r) { r.mutable_stopping()->mutable_time_limit()->set_nanos(-1); },
+     "stopping.time_limit", "negative"},
+    {"bad limit", [](auto& r) { r.mutable_stopping()->mutable_time_limit()->set_nanos(1 << 30); },
+     "stopping.time_limit", "nanos"},
+    {"long limit",
+     [](auto& r) { r.mutable_stopping()->mutable_time_limit()->set_seconds(INT64_MAX); },
+     "stopping.time_limit", "seconds"},
+    {"constraint", [](auto& r) { r.mutable_constraint(); }, "constraint", "not supported"},
+    {"logprobs", [](auto& r) { r.mutable_output()->set_logprobs(21); }, "output.logprobs", "20"},
+    {"prompt logprobs", [](auto& r) { r.mutable_output()->set_prompt_logprobs(~0u); },
+     "output.prompt_logprobs", "20"},
+    {"progress",
+     [](auto& r) {
+       r.mutable_output()->set_progress(true);
+       r.mutable_output()->set_collect(true);
+     },
+     "output.progress", "output.collect"},
+    {"priority", [](auto& r) { r.set_priority(-101); }, "priority", "[-100, 100]"},
+    {"tools", [](auto& r) { r.mutable_conversation()->add_tools(); }, "conversation.tools",
+     "not supported"},
+    {"tool choice", [](auto& r) { r.mutable_conversation()->mutable_tool_choice(); },
+     "conversation.tool_choice", "not supported"},
+    {"tool calls", [](auto& r) { r.mutable_conversation()->add_messages()->add_tool_calls(); },
+     "conversation.messages[0].tool_calls", "not supported"},
+    {"thoughts", [](auto& r) { r.mutable_conversation()->add_messages()->set_reasoning("x"); },
+     "conversation.messages[0].reasoning", "not supported"},
+    {"received index",
+     [](auto& r) {
+       r.mutable_continuation()->mutable_received()->add_deltas()->set_index(kMaxSequences);
+     },
+     "continuation.received.deltas[0].index", "128"},
+    {"received model",
+     [](auto& r) {
+       r.mutable_continuation()->mutable_received()->mutable_accepted()->set_model(
+           std::string(kMaxModelBytes + 1, 'a'));
+     },
+     "continuation.received.accepted.model", "256"},
+    {"messages",
+     [](auto& r) {
+       for (int i = 0; i <= kMaxMessages; ++i) r.mutable_conversation()->add_messages();
+     },
+     "conversation.messages", "16384"},
+    {"arguments",
+     [](auto& r) {
+       r.mutable_conversation()->set_template_arguments(
+           std::string(kMaxTemplateArgumentsBytes + 1, ' '));
+     },
+     "conversation.template_arguments", "65536"},
+    {"role", [](auto& r) { r.mutable_conversation()->add_messages()->set_role("\xFF"); },
+     "conversation.messages[0].role", "UTF-8"},
+    {"unknown role", [](auto& r) { r.mutable_conversation()->add_messages()->set_role("pirate"); },
+     "conversation", "pirate"},
+    {"unknown field",
+     [](auto& r) { r.GetReflection()->MutableUnknownFields(&r)->AddVarint(1023, 1); }, "1023",
+     "number"},
+    {"unknown field below",
+     [](auto& r) {
+       auto& s = *r.mutable_sampling();
+       s.GetReflection()->MutableUnknownFields(&s)->AddVarint(99, 1);
+     },
+     "sampling.99", "number"},
+    {"continuation without accepted",
+     [](auto& r) { r.mutable_continuation()->mutable_received()->add_deltas(); },
+     "continuation.received.accepted", "missing"},
+};
+
+class ValidateTest : public ::testing::Test {
+ protected:
+  ValidateTest()
+      : text_(testing::OpenTestModel("byte_level")), model_(testing::MakeServedModel(text_.get())) {
+    good_.set_text("ab");
+    good_.mutable_stopping()->set_max_tokens(4);
+  }
+  absl::StatusOr<Generation> Prepare(const v1::GenerateRequest& request) {
+    const CallInfo call = {.now = absl::UnixEpoch(), .random = testing::CountingRandom()};
+    return PrepareGeneration(request, call, model_, SaltKey(call.random));
+  }
+
+  std::unique_ptr<text::TextModel> text_;
+  ServedModel model_;
+  v1::GenerateRequest good_;
+};
+
+TEST_F(ValidateTest, AGoodRequestIsTaken) { EXPECT_TRUE(Prepare(good_).ok()); }
+
+TEST_F(ValidateTest, EachBadFieldIsRefusedByNameWithItsLimit) {
+  for (const Case& c : kRefused) {
+    v1::GenerateRequest request = good_;
+    c.change(request);
+    const absl::Status status = Prepare(request).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.name << ": " << status;
+    EXPECT_EQ(common::FieldOf(status), c.field) << c.name << ": " << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), c.message)) << c.name << ": " << status;
+  }
+}
+
+TEST_F(ValidateTest, LimitsThemselvesAreTaken) {
+  v1::Sampling& s = *good_.mutable_sampling();
+  s.set_temperature(100);
+  s.set_top_k(~0u);
+  s.set_top_p(1);
+  s.set_min_p(1);
+  s.set_num_sequences(128);
+  s.set_repetition_penalty(2);
+  s.set_presence_penalty(-2);
+  s.set_frequency_penalty(2);
+  for (int i = 0; i < 271; ++i) (*s.mutable_logit_bias())[i] = i % 2 == 0 ? -100 : 100;
+  good_.mutable_stopping()->set_min_tokens(4);
+  for (int i = 0; i < 16; ++i) good_.mutable_stopping()->add_strings(std::string(256, 'x'));
+  for (int i = 0; i < 64; ++i) good_.mutable_stopping()->add_token_ids(271);
+  good_.mutable_stopping()->mutable_time_limit()->set_seconds(315'576'000'000);
+  good_.mutable_output()->set_logprobs(20);
+  good_.mutable_output()->set_prompt_logprobs(20);
+  good_.set_priority(100);
+  good_.set_request_id(std::string(128, '~'));
+  EXPECT_TRUE(Prepare(good_).ok()) << Prepare(good_).status();
+}
+
+TEST_F(ValidateTest, UnknownFieldsOfAContinuationAreIgnored) {
+  auto& received = *good_.mutable_continuation()->mutable_received();
+  received.GetReflection()->MutableUnknownFields(&received)->AddVarint(1023, 1);
+  EXPECT_TRUE(Prepare(good_).ok());
+}
+
+TEST_F(ValidateTest, AnotherModelIsNotFound) {
+  good_.set_model("other");
+  EXPECT_EQ(Prepare(good_).status().code(), absl::StatusCode::kNotFound);
+  good_.set_model("bytes");
+  EXPECT_TRUE(Prepare(good_).ok());
+}
+
+TEST_F(ValidateTest, AnOverLongPromptSaysWhyInItsReason) {
+  good_.set_text(std::string(500, 'a'));
+  const absl::Status status = Prepare(good_).status();
+  EXPECT_EQ(common::ReasonOf(status), common::kReasonContextTooLong);
+  EXPECT_TRUE(absl::StrContains(status.message(), "500"));
+  EXPECT_TRUE(absl::StrContains(status.message(), "128"));
+}
+
+TEST_F(ValidateTest, TextThatCannotFitIsRefusedByItsBytes) {
+  const size_t most = 128 * text_->max_token_bytes();
+  good_.set_text(std::string(most + 1, 'a'));
+  const absl::Status status = Prepare(good_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(common::ReasonOf(status), common::kReasonContextTooLong);
+  EXPECT_EQ(common::FieldOf(status), "text");
+  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(most + 1, " bytes"))) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("at most ", most))) << status;
+  good_.set_text(std::string(most, 'a'));  // one that perhaps fits is counted in tokens
+  EXPECT_TRUE(absl::StrContains(Prepare(good_).status().message(), "tokens, the model takes 128"));
+}
+
+TEST_F(ValidateTest, APromptAsLongAsTheContextIsTaken) {
+  good_.set_text(std::string(128, 'a'));
+  const auto generation = Prepare(good_);
+  ASSERT_TRUE(generation.ok());
+  EXPECT_EQ(generation->request.max_tokens, 0);
+}
+
+TEST_F(ValidateTest, AConversationNeedsATemplate) {
+  const auto plain = testing::OpenTestModel("byte_fallback");
+  model_ = testing::MakeServedModel(plain.get());
+  good_.mutable_conversation()->add_messages()->set_role("user");
+  const absl::Status status = Prepare(good_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "no chat template"));
+}
+
+TEST_F(ValidateTest, CollectIsRefusedWhereTheAnswerCouldPassItsLimit) {
+  model_.max_context_tokens = 1 << 20;
+  good_.mutable_output()->set_collect(true);
+  good_.mutable_stopping()->set_max_tokens(10000);
+  EXPECT_TRUE(Prepare(good_).ok()) << Prepare(good_).status();
+  for (const auto& change : std::vector<std::function<void(v1::GenerateRequest&)>>{
+           [](auto& r) { r.mutable_stopping()->clear_max_tokens(); },
+           [](auto& r) { r.mutable_sampling()->set_num_sequences(128); },
+           [](auto& r) { r.mutable_output()->set_logprobs(20); },
+           [](auto& r) {
+             r.mutable_output()->set_prompt_logprobs(20);
+             r.set_text(std::string(10000, 'a'));
+           }}) {
+    v1::GenerateRequest request = good_;
+    change(request);
+    const absl::Status status = Prepare(request).status();
+    EXPECT_EQ(common::FieldOf(status), "output.collect") << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "3145728")) << status;
+  }
+}
+
+TEST_F(ValidateTest, EveryFieldOfARequestIsCheckedOrHasNoLimit) {
+  // A new field has to be put on one of these lists, after its check was written.
+  const std::set<std::string> known = {"request_id",
+                                       "model",
+                                       "text",
+                                       "token_ids",
+                                       "conversation",
+                                       "sampling",
+                                       "stopping",
+                                       "constraint",
+                                       "output",
+                                       "cache",
+                                       "priority",
+                                       "continuation",
+                                       "exact_only",
+                                       "sampling.temperature",
+                                       "sampling.top_k",
+                                       "sampling.top_p",
+                                       "sampling.min_p",
+                                       "sampling.seed",
+                                       "sampling.num_sequences",
+                                       "sampling.repetition_penalty",
+                                       "sampling.presence_penalty",
+                                       "sampling.frequency_penalty",
+                                       "sampling.logit_bias",
+                                       "stopping.max_tokens",
+                                       "stopping.min_tokens",
+                                       "stopping.strings",
+                                       "stopping.token_ids",
+                                       "stopping.include_stop",
+                                       "stopping.ignore_eos",
+                                       "stopping.time_limit",
+                                       "output.logprobs",
+                                       "output.prompt_logprobs",
+                                       "output.collect",
+                                       "output.progress",
+                                       "cache.salt",
+                                       "cache.bypass"};
+  std::set<std::string> found;
+  const auto* type = v1::GenerateRequest::descriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const auto* field = type->field(i);
+    found.insert(absl::StrCat(field->name()));
+    for (const char* part : {"sampling", "stopping", "output", "cache"}) {
+      if (field->name() != part) continue;
+      for (int k = 0; k < field->message_type()->field_count(); ++k) {
+        found.insert(absl::StrCat(field->name(), ".", field->message_type()->field(k)->name()));
+      }
+    }
+  }
+  EXPECT_EQ(found, known);
+}
+
+}  // namespace
+}  // namespace continuo::server
