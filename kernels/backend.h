@@ -21,11 +21,11 @@ namespace continuo::kernels {
 inline constexpr int kArithmeticVersion = 3;
 
 // Where tensor parallelism splits K, K is cut into this many pieces whatever the number of ranks
-// (exactness rule 1). Ranks own whole subtrees, so sizes 1, 2, 4 and 8 give the same bits.
+// (exactness: fixed-k-order). Ranks own whole subtrees, so sizes 1, 2, 4 and 8 give the same bits.
 inline constexpr int kNumPieces = 8;
 
 // Tokens whose attention is reduced by itself before spans are merged in ascending order
-// (exactness rule 2). Independent of the KV cache's block size.
+// (exactness: fixed-attention-chunks). Independent of the KV cache's block size.
 inline constexpr int kAttentionSpan = 128;
 
 // Elements that a KV cache of a type keeps for one position and head. Bytes have a scale, too.

@@ -7,10 +7,10 @@
 
 namespace continuo::kernels {
 
-// Elementary functions with the same bits in every build and on every machine (exactness rule 3):
-// additions, multiplications and divisions of IEEE doubles in a written order, no libm, no fused
-// multiply-add. Compile with -ffp-contract=off. Bounds are in units in the last place of the
-// result's type, measured against long double by tests/kernels/exact_math_test.cc.
+// Elementary functions with the same bits in every build and on every machine (exactness:
+// no-borrowed-bits): additions, multiplications and divisions of IEEE doubles in a written order,
+// no libm, no fused multiply-add. Compile with -ffp-contract=off. Bounds are in units in the last
+// place of the result's type, measured against long double by tests/kernels/exact_math_test.cc.
 //
 // Series are the Taylor series about 0, cut where the next term is below the last place.
 

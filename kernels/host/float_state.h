@@ -10,7 +10,7 @@
 namespace continuo::kernels::host {
 
 // While it lives, this thread rounds to nearest, keeps subnormals and raises no signals, whatever
-// the caller had set (exactness rule 3). Restores the caller's settings.
+// the caller had set (exactness: no-borrowed-bits). Restores the caller's settings.
 class FloatState {
  public:
 #if defined(__x86_64__)

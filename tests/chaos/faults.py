@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws faults, does them, and mends what they broke. At any time one gateway and one worker are
-whole, and no stream loses a third worker in a row without a token in between (exactness.md, rule
-14: it would be taken for the cause)."""
+whole, and no stream loses a third worker in a row without a token in between (it would be taken for
+the cause, exactness: query-of-death)."""
 import collections
 import time
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A row's bits depend on that row alone: not on its neighbours in the batch, not on threads, and
-// where tensor parallelism splits K, not on the number of ranks (exactness rule 1).
+// where tensor parallelism splits K, not on the number of ranks (exactness: fixed-k-order).
 #include <cstring>
 #include <string>
 
@@ -114,7 +114,7 @@ TEST_P(InvarianceTest, ThreadsChangeNothing) {
 TEST_P(InvarianceTest, RanksThatShareASumGiveTheBitsOfOne) {
   Random random(44);
   const int64_t rows = 5, columns = 37, k = 172;
-  // Cuts at multiples of a unit, as exactness rule 1 makes them: of MLP columns, of heads of 20
+  // Cuts at multiples of a unit (exactness: fixed-k-order): of MLP columns, of heads of 20
   // (some pieces empty).
   for (const int64_t unit : {1, 20}) {
     std::vector<int64_t> cut;

@@ -12,7 +12,7 @@
 namespace continuo::gateway {
 
 // Everything one stream has received, merged, without text: what another worker needs to go on
-// exactly after it (exactness rule 10). Four bytes a token. Not thread-safe.
+// exactly after it (exactness: relay-edits-nothing). Four bytes a token. Not thread-safe.
 class Received {
  public:
   // What the client brought along in its own continuation.

@@ -132,8 +132,8 @@ struct RelayRequest {
 };
 
 // Keeps what was delivered, and when its worker is lost or drains sends the request with it to
-// another one: the client sees a pause and then exactly what it would have seen (exactness.md,
-// rules 10 to 14).
+// another one: the client sees a pause and then exactly what it would have seen (exactness:
+// relay-edits-nothing, replay, migrations-first, same-fingerprint, query-of-death).
 //
 // Events may come from any thread; they are put in a queue and handled one at a time, so that all
 // state but the queue belongs to whoever drains it. Calls out are made from there too, without a

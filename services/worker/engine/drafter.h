@@ -24,7 +24,8 @@ struct DraftCost {
 
 // Guesses how sequences go on, so that one step can draw several tokens of one (speculative
 // decoding). Each draft is one more row; it counts only where the model draws the same token, so
-// guesses cost time and change nothing else (exactness rule 5). Used by the engine thread alone.
+// guesses cost time and change nothing else (exactness: exact-speculation). Used by the engine
+// thread alone.
 class Drafter {
  public:
   virtual ~Drafter() = default;

@@ -38,7 +38,7 @@ struct EndAllCommand {
 using Command = std::variant<SubmitCommand, CancelCommand, FinishCommand, EndAllCommand>;
 
 constexpr absl::Duration kShortestHang = absl::Seconds(2);
-constexpr int kHangFactor = 10;  // times the predicted step (exactness rule 16)
+constexpr int kHangFactor = 10;  // times the predicted step (exactness: hung-steps)
 
 }  // namespace
 

@@ -75,7 +75,7 @@ class Engine {
   // What the last steps ran. Lives as long as the engine.
   StepLog& step_log();
   // Requests run and no step ended for max(2 s, 10 × predicted); the first step is exempt
-  // (exactness rule 16).
+  // (exactness: hung-steps).
   bool Hung() const;
 
   // The engine thread: returns after Stop(), or with the executor's error.

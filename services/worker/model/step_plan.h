@@ -17,7 +17,7 @@ using SequenceId = uint64_t;
 constexpr int32_t DrawnBy(int sample) { return -1 - sample; }
 
 // How one token is drawn from its row of logits. Everything a draw depends on is here, in the
-// StepPlan's arrays for the sample, and in the logits (exactness rule 4).
+// StepPlan's arrays for the sample, and in the logits (exactness: keyed-sampling).
 struct SamplingParams {
   float temperature = 1.0f;  // 0: greedy
   int32_t top_k = 0;         // 0: all
@@ -112,7 +112,7 @@ struct TokenAlternative {
   float logprob = 0;
 };
 
-// Natural logarithms, before temperature, penalties, bias and masks (exactness rule 6).
+// Natural logarithms, before temperature, penalties, bias and masks (exactness: raw-logprobs).
 struct TokenScore {
   float logprob = 0;                           // of the drawn or scored token
   std::vector<TokenAlternative> alternatives;  // num_logprobs of them, most likely first

@@ -14,7 +14,8 @@ namespace continuo::text {
 
 // Turns one sequence's tokens back into text, one token at a time: holds back bytes that are not
 // yet a whole character and text that may yet become a stop string. What has come out after k
-// tokens is a function of those k tokens alone (exactness rule 7). Not thread-safe; copyable.
+// tokens is a function of those k tokens alone (exactness: text-per-token). Not thread-safe;
+// copyable.
 class Detokenizer {
  public:
   // `model` outlives the Detokenizer. Stop strings are UTF-8 and not empty. With `include_stop` the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exactness rules 1 and 2 through the whole model: a row's logits have the same bits whatever runs
-// beside it, however its prompt was cut, and on however many ranks and threads.
+// The whole model (exactness: fixed-k-order, fixed-attention-chunks): a row's logits have the same
+// bits whatever runs beside it, however its prompt was cut, and on however many ranks and threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -33,7 +33,7 @@ struct TensorDigest {
 Digest128 WeightsDigest(std::vector<TensorDigest> tensors);
 
 // What the model knows of the worker's fingerprint. Not in it: threads, ranks, batch limits, size
-// of the KV cache (exactness.md, Fingerprint).
+// of the KV cache (exactness: fingerprint).
 struct FingerprintParts {
   Digest128 weights;
   std::string config;         // ConfigSummary()

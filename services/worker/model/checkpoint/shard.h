@@ -16,11 +16,11 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-// Which part of the model one rank of a replica holds (exactness rule 1). Attention heads and the
-// MLP's inner columns are cut into kNumPieces pieces, piece i being units ⌊iU/8⌋ … ⌊(i+1)U/8⌋ of U,
-// and each rank owns the same number of neighbouring pieces, so a rank may own no head at all. A
-// key-value head belongs to every rank that owns a query head reading it. Rows of the vocabulary
-// are cut at ⌊rV/size⌋.
+// Which part of the model one rank of a replica holds (exactness: fixed-k-order). Attention heads
+// and the MLP's inner columns are cut into kNumPieces pieces, piece i being units ⌊iU/8⌋ …
+// ⌊(i+1)U/8⌋ of U, and each rank owns the same number of neighbouring pieces, so a rank may own no
+// head at all. A key-value head belongs to every rank that owns a query head reading it. Rows of
+// the vocabulary are cut at ⌊rV/size⌋.
 struct Shard {
   int rank = 0, size = 1;
   Range heads, kv_heads;  // of num_heads, num_kv_heads

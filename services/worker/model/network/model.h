@@ -15,8 +15,8 @@
 namespace continuo::model {
 
 // Rows of the head computed at a time, at most, so that logits take bounded memory whatever the
-// number of samples (exactness rule 15): those that a host reads, and those that a device keeps
-// apart, for which reading the head again costs more than their memory.
+// number of samples (exactness: prompt-logprobs): those that a host reads, and those that a device
+// keeps apart, for which reading the head again costs more than their memory.
 inline constexpr int kHostLogitRows = 64;
 inline int LogitRows(const kernels::Backend& backend) {
   return backend.SharesHostMemory() ? kHostLogitRows : 256;

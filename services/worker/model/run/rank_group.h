@@ -18,7 +18,7 @@
 
 namespace continuo::model {
 
-// InvalidArgument unless `size` is 1, 2, 4 or 8 (exactness rule 1).
+// InvalidArgument unless `size` is 1, 2, 4 or 8 (exactness: fixed-k-order).
 absl::Status CheckTensorParallel(int size);
 
 // Several ranks as one Executor: a thread each, all given the same plans. The caller's thread fills

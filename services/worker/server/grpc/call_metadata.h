@@ -14,9 +14,9 @@ namespace continuo::server {
 bool IsTrustedPeer(const grpc::CallbackServerContext& context, bool tls);
 
 // Tenant, request id, move and deadline of a call. Peers are believed what they say of tenant and
-// move where they proved to be of the configured CA, or where TLS is off (exactness rule 12);
-// others belong to the tenant "default". INVALID_ARGUMENT names the metadata key. `now` and
-// `random` are the caller's to set.
+// move where they proved to be of the configured CA, or where TLS is off (exactness:
+// migrations-first); others belong to the tenant "default". INVALID_ARGUMENT names the metadata
+// key. `now` and `random` are the caller's to set.
 absl::StatusOr<CallInfo> ReadCallInfo(const grpc::CallbackServerContext& context, bool tls);
 
 // `traceparent` as it was sent, "" for none.

@@ -17,8 +17,8 @@ namespace continuo::server {
 inline constexpr absl::Duration kMaxDrainGrace = absl::Seconds(30);
 
 // What a worker goes through: loading, serving, draining; and whether it is healthy, which is
-// "steps are being made", not "the port is open" (exactness rule 16). Thread-safe; keeps no thread
-// and reads no clock: Tick() is called every few tens of milliseconds.
+// "steps are being made", not "the port is open" (exactness: hung-steps). Thread-safe; keeps no
+// thread and reads no clock: Tick() is called every few tens of milliseconds.
 class Lifecycle {
  public:
   // What is still open at the end of the grace is ended evenly over this time, so that the moves

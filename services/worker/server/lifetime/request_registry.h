@@ -15,7 +15,7 @@
 
 namespace continuo::server {
 
-// Who asks for an id that may be live (exactness rule 12).
+// Who asks for an id that may be live (exactness: migrations-first).
 enum class ArrivalKind {
   kNew,                 // without a continuation: a live duplicate is refused
   kClientContinuation,  // takes a live one's place

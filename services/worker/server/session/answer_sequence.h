@@ -27,8 +27,9 @@ struct StopRules {
 };
 
 // One of a request's sequences, as its reader sees it: tokens in, text and finish reason out, one
-// token at a time. What it says is a function of the tokens alone (exactness rules 7 and 8), so
-// live tokens and the replayed ones of a continuation go through it alike. Not thread-safe.
+// token at a time. What it says is a function of the tokens alone (exactness: text-per-token,
+// one-last-delta), so live tokens and the replayed ones of a continuation go through it alike. Not
+// thread-safe.
 class AnswerSequence {
  public:
   // Model and rules outlive the sequence.

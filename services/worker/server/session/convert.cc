@@ -45,7 +45,7 @@ absl::StatusOr<std::string> ChooseRequestId(const v1::GenerateRequest& request,
   return absl::StrFormat("%016x%016x", high, call.random());
 }
 
-// What the server chose, or chose before (exactness rules 10 and 13).
+// What the server chose, or chose before (exactness: relay-edits-nothing, same-fingerprint).
 absl::StatusOr<v1::Accepted> Accept(const v1::GenerateRequest& request, const CallInfo& call,
                                     const ServedModel& model) {
   const v1::GenerateResponse& response = request.continuation().received();

@@ -32,7 +32,7 @@ struct CallInfo {
 class SaltKey {
  public:
   explicit SaltKey(const std::function<uint64_t()>& random);
-  // One value for each pair of tenant and salt (exactness rule 10).
+  // One value for each pair of tenant and salt (exactness: relay-edits-nothing).
   std::array<uint64_t, 2> Combine(std::string_view tenant, std::string_view salt) const;
 
  private:

@@ -31,7 +31,7 @@ struct Replay {
 // A request without a continuation: `num_sequences` at their beginning.
 Replay BeginAnswer(int num_sequences, const ServedModel& model, const StopRules& rules);
 
-// Replays received ids through detokeniser, stop strings and limits (exactness rule 11). `exact`:
+// Replays received ids through detokeniser, stop strings and limits (exactness: replay). `exact`:
 // they were made by a worker of this one's fingerprint, so that ids which the request cannot have
 // given are INVALID_ARGUMENT. Otherwise only ids outside the vocabulary are: an end before the
 // last received id is ignored, a limit already passed ends the sequence with LENGTH.

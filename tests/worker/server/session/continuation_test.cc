@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Continuations through session and engine: whatever was received, the whole equals an undisturbed
-// run (exactness rules 10 to 12 and 15).
+// run (exactness: relay-edits-nothing, replay, migrations-first, prompt-logprobs).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
