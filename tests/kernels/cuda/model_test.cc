@@ -132,11 +132,11 @@ TEST(CudaModelTest, DecodingIsAGraphFromTheThirdStepOn) {
       return n;
     };
     DecodeScores(cuda, 1);  // no graph; in others it finds out which ways of products are faster
-    const int launches = common::count("cudaGraphLaunch"),
-              captures = common::count("cudaStreamBeginCapture");
+    const int launches = count("cudaGraphLaunch"),
+              captures = count("cudaStreamBeginCapture");
     ExpectSameScores(DecodeScores(cuda, kSteps), DecodeScores(cpu, kSteps), tolerance);
-    EXPECT_EQ(common::count("cudaStreamBeginCapture"), captures + num_ranks);
-    EXPECT_EQ(common::count("cudaGraphLaunch"), launches + num_ranks * (kSteps - 1));
+    EXPECT_EQ(count("cudaStreamBeginCapture"), captures + num_ranks);
+    EXPECT_EQ(count("cudaGraphLaunch"), launches + num_ranks * (kSteps - 1));
   }
   EXPECT_THAT(CudaShim::Alive(), IsEmpty());
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());

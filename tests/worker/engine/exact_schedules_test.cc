@@ -110,7 +110,7 @@ TEST_P(ExactSchedulesTest, EveryAnswerIsThatOfTheRequestAlone) {
                     {"drafts", tally.drafts},
                     {"right_drafts", tally.right_drafts}});
   if (!flags.json.empty()) std::ofstream(flags.json) << report.dump(1) << "\n";
-  if (common::count < 200) return;
+  if (count < 200) return;
   // The schedules have met what they are for.
   for (const int64_t met : {tally.preemptions, tally.hit_tokens, tally.copies, tally.cancelled,
                             tally.continued, tally.forked, tally.masked, tally.prompt_scores,

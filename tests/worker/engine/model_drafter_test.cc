@@ -71,7 +71,7 @@ struct Generation {
   void Grow(int num_tokens) {
     for (const int32_t token : Next(num_tokens)) s.answer.push_back(token);
   }
-  std::vector<int32_t> Next(int common::count) const {
+  std::vector<int32_t> Next(int count) const {
     Request request = live.request;
     request.max_tokens = static_cast<int>(s.answer.size()) + count;
     request.received = {{.tokens = s.answer}};

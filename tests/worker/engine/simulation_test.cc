@@ -26,7 +26,7 @@ TEST_P(SimulationTest, EveryAnswerEqualsTheUncachedOne) {
         tally.timed_out, tally.time_limited, tally.continued, tally.forked, tally.masked,
         tally.prompt_scores, tally.ahead, tally.lost, tally.late, tally.widely_forked,
         tally.longest, tally.right_drafts, tally.drafts - tally.right_drafts}) {
-    EXPECT_GT(common::count, 20);
+    EXPECT_GT(count, 20);
   }
   RecordProperty("requests", static_cast<int>(tally.requests));
   RecordProperty("steps", static_cast<int>(tally.steps));

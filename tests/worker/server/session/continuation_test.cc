@@ -21,7 +21,7 @@ using testing::SessionHarness;
 
 // The first `count` responses, merged and without what a continuation need not bring.
 v1::GenerateResponse Received(const std::vector<v1::GenerateResponse>& responses,
-                              size_t common::count) {
+                              size_t count) {
   v1::GenerateResponse received;
   for (size_t i = 0; i < count; ++i) received.MergeFrom(responses[i]);
   for (v1::Delta& delta : *received.mutable_deltas()) {
@@ -109,7 +109,7 @@ TEST(ContinuationTest, AfterAnyResponseTheWholeEqualsAnUndisturbedRun) {
 
 // The text that an unfinished sequence has delivered with these ids.
 std::string DeliveredText(const ServedModel& model, const StopRules& rules,
-                          const std::vector<uint32_t>& ids, size_t common::count, bool ends_by_id) {
+                          const std::vector<uint32_t>& ids, size_t count, bool ends_by_id) {
   AnswerSequence sequence(&model, &rules);
   std::string text;
   for (size_t i = 0; i < count; ++i) {
@@ -145,13 +145,13 @@ TEST(ContinuationTest, AfterAnyIdsTheWholeEqualsAnUndisturbedRun) {
             index == 0 ? round % (sequence.ids.size() + 1) : random() % (sequence.ids.size() + 1);
         v1::Delta& delta = *received.add_deltas();
         delta.set_index(static_cast<uint32_t>(index));
-        delta.mutable_token_ids()->Add(sequence.ids.begin(), sequence.ids.begin() + common::count);
+        delta.mutable_token_ids()->Add(sequence.ids.begin(), sequence.ids.begin() + count);
         Answer::Sequence& had = joined.sequences[index];
-        had.ids.assign(sequence.ids.begin(), sequence.ids.begin() + common::count);
+        had.ids.assign(sequence.ids.begin(), sequence.ids.begin() + count);
         if (!sequence.logprobs.empty()) {
-          had.logprobs.assign(sequence.logprobs.begin(), sequence.logprobs.begin() + common::count);
+          had.logprobs.assign(sequence.logprobs.begin(), sequence.logprobs.begin() + count);
         }
-        had.text = DeliveredText(harness.model(), rules, sequence.ids, common::count,
+        had.text = DeliveredText(harness.model(), rules, sequence.ids, count,
                                  sequence.matched.starts_with("id"));
       }
       const SessionHarness::Outcome rest = harness.Run(again);

@@ -63,11 +63,11 @@ class GenerateSessionTest : public ::testing::Test {
     Send(std::move(event));
   }
   // `count` tokens with twenty alternatives each.
-  void SendScored(size_t common::count) {
+  void SendScored(size_t count) {
     engine::RequestEvent event;
     engine::SequenceDelta& delta = event.deltas.emplace_back();
-    delta.tokens.assign(common::count, 'a');
-    delta.scores.assign(common::count, {.alternatives = std::vector<model::TokenAlternative>(20)});
+    delta.tokens.assign(count, 'a');
+    delta.scores.assign(count, {.alternatives = std::vector<model::TokenAlternative>(20)});
     Send(std::move(event));
   }
   void SendEnd(absl::Status status = absl::OkStatus()) {
