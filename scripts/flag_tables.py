@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the tables of flags in docs/operations.md of what the programs' --help says.
+"""Writes the tables of flags in docs/operations.md from the --help of the programs in $CONTINUO_BIN
+(default build/release/bin).
 
-  scripts/flag_tables.py [--check] PROGRAM...    programs such as build/release/bin/continuo-worker
+    scripts/flag_tables.py            writes them
+    scripts/flag_tables.py --check    exit code 1 where they would change
 """
+import os
 import pathlib
 import re
 import subprocess
 import sys
 
-PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs/operations.md"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/operations.md"
+BIN = pathlib.Path(os.environ.get("CONTINUO_BIN", ROOT / "build/release/bin"))
+PROGRAMS = ("continuo-gateway", "continuo-worker")
 # Defaults that depend on the machine.
 OF_THE_MACHINE = {"threads"}
 
@@ -46,16 +52,12 @@ def table(program):
 
 
 def main():
-    arguments = [a for a in sys.argv[1:] if a != "--check"]
-    if not arguments:
-        sys.exit(__doc__)
     old = text = PAGE.read_text(encoding="utf-8")
-    for program in arguments:
-        name = pathlib.Path(program).name
+    for name in PROGRAMS:
         begin, end = f"<!-- flags:{name}:begin -->\n", f"<!-- flags:{name}:end -->"
         before, rest = text.split(begin)
         after = rest.split(end)[1]
-        text = before + begin + table(program) + end + after
+        text = before + begin + table(BIN / name) + end + after
     if text == old:
         return
     if "--check" in sys.argv:
