@@ -120,7 +120,7 @@ class SessionHarness {
     server::CallInfo call;
     call.now = clock_.Now();
     call.random = random_;
-    absl::StatusOr<Generation> generation = server::PrepareGeneration(request, call, model_, key_);
+    absl::StatusOr<server::Generation> generation = server::PrepareGeneration(request, call, model_, key_);
     if (!generation.ok()) return {{}, generation.status()};
     RecordingWriter writer(&writes_);
     const engine::RequestId id = next_id_++;
