@@ -285,7 +285,7 @@ class Worker {
                                                  server::CallInfo call, size_t leaves_after,
                                                  Follow follow) {
     call.now = clock_.Now();
-    absl::StatusOr<Generation> generation =
+    absl::StatusOr<server::Generation> generation =
         server::PrepareGeneration(request, call, served_, server::SaltKey(call.random));
     if (!generation.ok()) return generation.status();
     const engine::RequestId id = next_id_++;
