@@ -12,7 +12,7 @@
 #include "absl/base/attributes.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "services/common/utf8.h"
+#include "services/base/utf8.h"
 
 namespace continuo::common {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
 #include "services/common/log.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway {
 namespace {
@@ -241,8 +241,8 @@ void Gateway::Shutdown() {
 void Gateway::End() {
   BeginDrain();
   service_->EndStreams(
-      common::WithReason(absl::UnavailableError("the gateway is shutting down; go on elsewhere"),
-                         common::kReasonContinue));
+      protocol::WithReason(absl::UnavailableError("the gateway is shutting down; go on elsewhere"),
+                           protocol::kReasonContinue));
   // So that clients are told where to go rather than cut off.
   service_->WaitForQuiet(kQuiet, kLongestUnquiet);
   // A client without a call may not read, so its connection would not end by itself: only calls are

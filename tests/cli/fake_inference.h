@@ -13,9 +13,9 @@
 #include "absl/synchronization/mutex.h"
 #include "continuo/v1/inference.grpc.pb.h"
 #include "continuo/v1/worker.grpc.pb.h"
-#include "services/common/error.h"
 #include "services/common/grpc/grpc_server.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/protocol/error.h"
 
 namespace continuo::testing {
 

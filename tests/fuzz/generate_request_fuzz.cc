@@ -26,17 +26,17 @@
 #include <vector>
 
 #include "services/base/check.h"
-#include "services/common/wire_check.h"
+#include "services/base/utf8.h"
 #include "services/gateway/relay/received.h"
 #include "services/gateway/requests/request_check.h"
 #include "services/gateway/routing/route_hash.h"
+#include "services/protocol/wire_check.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/model/run/loader.h"
 #include "services/worker/server/session/convert.h"
 #include "services/worker/server/session/generate_session.h"
 #include "services/worker/server/session/text_answers.h"
 #include "services/worker/server/session/validate.h"
-#include "services/worker/text/utf8.h"
 #include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/testing/tiny_model.h"
@@ -117,7 +117,7 @@ void JoinTo(const v1::GenerateResponse& response, Joined* joined) {
   for (const v1::Delta& delta : response.deltas()) {
     Joined::Sequence& sequence = joined->sequences[delta.index()];
     CONTINUO_CHECK(sequence.finish == 0);
-    CONTINUO_CHECK(text::IsUtf8(delta.text()));
+    CONTINUO_CHECK(IsUtf8(delta.text()));
     sequence.text += delta.text();
     sequence.ids.insert(sequence.ids.end(), delta.token_ids().begin(), delta.token_ids().end());
     for (const v1::TokenLogprob& l : delta.logprobs()) sequence.logprobs.push_back(l.logprob());
@@ -394,9 +394,9 @@ void Receive(const v1::GenerateResponse& response) {
   if (received.Add(next).ok()) received.ToProto();
 }
 
-common::WireCounts Count(std::string_view bytes, const google::protobuf::Descriptor& type) {
+protocol::WireCounts Count(std::string_view bytes, const google::protobuf::Descriptor& type) {
   google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()));
-  return common::CountOnWire(&input, type);
+  return protocol::CountOnWire(&input, type);
 }
 
 // What a parser makes of the bytes was counted before.
@@ -404,8 +404,8 @@ template <typename T>
 std::optional<T> Parse(std::string_view bytes) {
   T message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return std::nullopt;
-  const common::WireCounts before = Count(bytes, *T::descriptor());
-  const common::WireCounts parsed = Count(message.SerializeAsString(), *T::descriptor());
+  const protocol::WireCounts before = Count(bytes, *T::descriptor());
+  const protocol::WireCounts parsed = Count(message.SerializeAsString(), *T::descriptor());
   CONTINUO_CHECK(before.values >= parsed.values && before.numbers >= parsed.numbers);
   return message;
 }
@@ -434,13 +434,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 6:
       if (const auto request = Parse<v1::TokenizeRequest>(bytes)) {
         const auto answer = server::AnswerTokenize(*request, worker.now(), worker.served());
-        CONTINUO_CHECK(!answer.ok() || text::IsUtf8(answer->rendered_prompt()));
+        CONTINUO_CHECK(!answer.ok() || IsUtf8(answer->rendered_prompt()));
       }
       break;
     case 7:
       if (const auto request = Parse<v1::DetokenizeRequest>(bytes)) {
         const auto answer = server::AnswerDetokenize(*request, worker.served());
-        CONTINUO_CHECK(!answer.ok() || text::IsUtf8(answer->text()));
+        CONTINUO_CHECK(!answer.ok() || IsUtf8(answer->text()));
       }
       break;
     default:

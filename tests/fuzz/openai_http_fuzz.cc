@@ -20,7 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/check.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "tests/fuzz/http_answer.h"
 #include "tests/fuzz/inline_front.h"
 #include "tests/fuzz/memory_stream.h"
@@ -40,11 +40,11 @@ absl::Status FailureOf(int kind) {
     case 1:
       return absl::UnavailableError("the connection is reset");
     case 2:
-      return common::WithReason(absl::UnavailableError("draining"), common::kReasonDraining);
+      return protocol::WithReason(absl::UnavailableError("draining"), protocol::kReasonDraining);
     case 3:
       return absl::InternalError("something of the inside");
     case 4:
-      return common::WithRetryInfo(absl::ResourceExhaustedError("full"), absl::Seconds(3));
+      return protocol::WithRetryInfo(absl::ResourceExhaustedError("full"), absl::Seconds(3));
     case 5:
       return absl::FailedPreconditionError("no");
     case 6:

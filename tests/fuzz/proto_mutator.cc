@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/text/utf8.h"
+#include "services/base/utf8.h"
 
 namespace continuo {
 namespace {
@@ -75,7 +75,7 @@ std::string Text(std::string text, bool utf8, std::minstd_rand& random) {
   text.resize(room);
   text.resize(LLVMFuzzerMutate(reinterpret_cast<uint8_t*>(text.data()), size, room));
   // Other text than UTF-8 goes no further than the parser.
-  if (!utf8 || random() % 32 == 0 || text::IsUtf8(text)) return text;
+  if (!utf8 || random() % 32 == 0 || IsUtf8(text)) return text;
   for (char& c : text) c = static_cast<char>(c & 0x7f);
   return text;
 }

@@ -16,8 +16,8 @@
 #include <string_view>
 
 #include "services/base/check.h"
+#include "services/base/utf8.h"
 #include "services/worker/text/text_model.h"
-#include "services/worker/text/utf8.h"
 
 namespace {
 
@@ -171,7 +171,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto text = model.RenderChat(prompt);
   if (text.ok()) {
-    CONTINUO_CHECK(continuo::text::IsUtf8(*text));
+    CONTINUO_CHECK(continuo::IsUtf8(*text));
     CheckEncoding(model, *text);
   } else {
     CheckRefusal(text.status());

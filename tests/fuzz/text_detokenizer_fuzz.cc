@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::string> stops;
   for (int n = head & 3; n > 0 && !rest.empty(); --n) {
     const std::string_view stop = take(static_cast<uint8_t>(take(1)[0]) % 8);
-    if (!stop.empty() && continuo::text::IsUtf8(stop)) stops.emplace_back(stop);
+    if (!stop.empty() && continuo::IsUtf8(stop)) stops.emplace_back(stop);
   }
   const bool include_stop = (head & 4) != 0;
   const size_t min_tokens = head >> 4;
@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<int32_t> ids;
   for (const char c : rest) ids.push_back(static_cast<uint8_t>(c));
   const std::string whole = Model().Decode(ids, false).value();
-  CONTINUO_CHECK(continuo::text::IsUtf8(whole));
+  CONTINUO_CHECK(continuo::IsUtf8(whole));
 
   continuo::text::Detokenizer detokenizer(&Model(), stops, include_stop);
   std::string text;
@@ -63,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     continuo::text::Detokenizer copy = detokenizer;
     const auto piece = detokenizer.Push(ids[i], i >= min_tokens);
     CONTINUO_CHECK(copy.Push(ids[i], i >= min_tokens).text == piece.text);
-    CONTINUO_CHECK(continuo::text::IsUtf8(piece.text));
+    CONTINUO_CHECK(continuo::IsUtf8(piece.text));
     text += piece.text;
     if (piece.matched_stop >= 0) {
       const std::string& stop = stops[piece.matched_stop];

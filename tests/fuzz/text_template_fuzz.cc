@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "services/base/check.h"
+#include "services/base/utf8.h"
 #include "services/worker/text/text_model.h"
-#include "services/worker/text/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CONTINUO_CHECK(first.ok() || first.status().code() == absl::StatusCode::kInvalidArgument ||
                    first.status().code() == absl::StatusCode::kFailedPrecondition);
     if (!first.ok()) break;
-    CONTINUO_CHECK(continuo::text::IsUtf8(*first));
+    CONTINUO_CHECK(continuo::IsUtf8(*first));
     if (num_runs % 8 != 0) continue;
     const auto second = (*model)->RenderChat(prompt);
     CONTINUO_CHECK(second.ok() && *first == *second);

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "services/base/check.h"
+#include "services/base/utf8.h"
 #include "services/worker/text/text_model.h"
-#include "services/worker/text/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   std::vector<int32_t> all;
   for (int32_t id = 0; id < (*model)->vocab_size(); ++id) all.push_back(id);
-  CONTINUO_CHECK(continuo::text::IsUtf8((*model)->Decode(all, true).value()));
+  CONTINUO_CHECK(continuo::IsUtf8((*model)->Decode(all, true).value()));
   for (const std::string_view text : {"", "hello world", " 12 don't 😀 é\n\n<s>ab"}) {
     const auto ids = (*model)->Encode(text, true);
     if (!ids.ok()) continue;

@@ -11,8 +11,8 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
-#include "services/common/error.h"
 #include "services/gateway/gateway.h"
+#include "services/protocol/error.h"
 #include "tests/gateway/gateway_fixture.h"
 
 namespace continuo::gateway {
@@ -56,15 +56,15 @@ TEST_F(GatewayAdmissionTest, ATenantBeyondItsRateIsToldWhenToComeBackAndOthersAr
   ExpectUndisturbed(first, Request());
   const absl::Status refused = GenerateAs("a", Request()).status;
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonRateLimited);
-  EXPECT_GT(common::RetryDelayOf(refused).value_or(absl::ZeroDuration()), absl::Seconds(10));
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonRateLimited);
+  EXPECT_GT(protocol::RetryDelayOf(refused).value_or(absl::ZeroDuration()), absl::Seconds(10));
   EXPECT_EQ(NumCalls(), 1);
   ExpectUndisturbed(GenerateAs("b", Request()), Request());
 
   // What goes on is served. What calls itself so and brings nothing is not.
   v1::GenerateRequest continuation = Request();
   continuation.mutable_continuation();
-  EXPECT_EQ(common::ReasonOf(GenerateAs("a", continuation).status), common::kReasonRateLimited);
+  EXPECT_EQ(protocol::ReasonOf(GenerateAs("a", continuation).status), protocol::kReasonRateLimited);
   *continuation.mutable_continuation()->mutable_received() = first.responses.front();
   Answer rest = GenerateAs("a", continuation);
   rest.responses.insert(rest.responses.begin(), first.responses.front());
@@ -78,7 +78,7 @@ TEST_F(GatewayAdmissionTest, ATenantBeyondItsPromptTokensIsRefused) {
   WaitForWorkers(1);
   const v1::GenerateRequest request = Request(std::string(400, 'x'));
   ExpectUndisturbed(GenerateAs("a", request), request);
-  EXPECT_EQ(common::ReasonOf(GenerateAs("a", request).status), common::kReasonRateLimited);
+  EXPECT_EQ(protocol::ReasonOf(GenerateAs("a", request).status), protocol::kReasonRateLimited);
   EXPECT_EQ(GenerateAs("b", request).status, absl::OkStatus());
 }
 
@@ -91,7 +91,7 @@ TEST_F(GatewayAdmissionTest, ATenantHasSoManyStreamsOpenAndThenGetsItsPlaceBack)
   Answer held;
   std::thread stream([&] { held = GenerateAs("a", Request()); });
   workers_[0]->WaitForCalls([](const auto& calls) { return calls.size() == 1; });
-  EXPECT_EQ(common::ReasonOf(GenerateAs("a", Request()).status), common::kReasonRateLimited);
+  EXPECT_EQ(protocol::ReasonOf(GenerateAs("a", Request()).status), protocol::kReasonRateLimited);
   std::thread other([&] { ExpectUndisturbed(GenerateAs("b", Request()), Request()); });
   workers_[0]->WaitForCalls([](const auto& calls) { return calls.size() == 2; });
   release_.Notify();
@@ -113,7 +113,7 @@ TEST_F(GatewayAdmissionTest, NegativePriorityLeavesHalfOfTheQueue) {
   std::thread stream([&] { ExpectUndisturbed(GenerateAs("a", long_prompt), long_prompt); });
   workers_[0]->WaitForCalls([](const auto& calls) { return calls.size() == 1; });
   const absl::Status refused = GenerateAs("b", batch).status;
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonOverloaded) << refused;
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded) << refused;
   batch.set_priority(0);
   std::thread other([&] { ExpectUndisturbed(GenerateAs("b", batch), batch); });
   workers_[0]->WaitForCalls([](const auto& calls) { return calls.size() == 2; });
@@ -157,8 +157,8 @@ TEST_F(GatewayAdmissionTest, ADeadlineThatWouldPassInTheQueueIsRefusedBeforeAnyW
         context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1.5)));
       }).status;
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonOverloaded);
-  EXPECT_TRUE(common::RetryDelayOf(refused).has_value());
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded);
+  EXPECT_TRUE(protocol::RetryDelayOf(refused).has_value());
   EXPECT_EQ(NumCalls(), kAll);
   release_.Notify();
   for (std::thread& stream : streams) stream.join();
@@ -178,8 +178,8 @@ TEST_F(GatewayAdmissionTest, OneTenantCannotTakeAllStreams) {
   workers_[0]->WaitForCalls([](const auto& calls) { return calls.size() == 4; });
   const absl::Status refused = GenerateAs("flood", Request()).status;
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonOverloaded);
-  EXPECT_TRUE(common::RetryDelayOf(refused).has_value());
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded);
+  EXPECT_TRUE(protocol::RetryDelayOf(refused).has_value());
   streams.emplace_back([&] { ExpectUndisturbed(GenerateAs("light", Request()), Request()); });
   workers_[0]->WaitForCalls([](const auto& calls) { return calls.size() == 5; });
   release_.Notify();
@@ -208,12 +208,12 @@ TEST_F(GatewayAdmissionTest, ATenantThatCallsEverythingAContinuationCannotTakeTh
   };
   hold("flood", fresh);
   hold("flood", fresh);
-  EXPECT_EQ(common::ReasonOf(GenerateAs("flood", small).status), common::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(GenerateAs("flood", small).status), protocol::kReasonOverloaded);
   hold("flood", continuation);
   const absl::Status refused = GenerateAs("flood", continuation).status;
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonOverloaded);
-  EXPECT_TRUE(common::RetryDelayOf(refused).has_value());
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded);
+  EXPECT_TRUE(protocol::RetryDelayOf(refused).has_value());
   hold("light", small);
   release_.Notify();
   for (std::thread& stream : streams) stream.join();
@@ -246,8 +246,8 @@ TEST_F(GatewayAdmissionTest, OneTenantCannotTakeAllCallsOfTokenize) {
   }
   const absl::Status refused = Tokenize("flood");
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonOverloaded);
-  EXPECT_TRUE(common::RetryDelayOf(refused).has_value());
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded);
+  EXPECT_TRUE(protocol::RetryDelayOf(refused).has_value());
   calls.emplace_back([&] { EXPECT_EQ(Tokenize("light"), absl::OkStatus()); });
   release_.Notify();
   for (std::thread& call : calls) call.join();

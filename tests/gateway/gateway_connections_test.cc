@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "tests/gateway/gateway_fixture.h"
 #include "tests/gateway/openai/http_client.h"
 #include "tests/testing/fake_worker.h"
@@ -81,7 +81,7 @@ TEST_F(GatewayTest, AGatewayThatIsAboutToDrainServesAndSaysSo) {
   EXPECT_TRUE(connection_ends());
   ExpectUndisturbed(Generate(Request()), Request());
   gateway_->BeginDrain();
-  EXPECT_EQ(common::ReasonOf(Generate(Request()).status), common::kReasonContinue);
+  EXPECT_EQ(protocol::ReasonOf(Generate(Request()).status), protocol::kReasonContinue);
 }
 
 }  // namespace

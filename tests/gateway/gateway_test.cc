@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "continuo/v1/inference.grpc.pb.h"
-#include "services/common/error.h"
-#include "services/common/wire_check.h"
+#include "services/protocol/error.h"
+#include "services/protocol/wire_check.h"
 #include "tests/gateway/gateway_fixture.h"
 #include "tests/gateway/openai/http_client.h"
 #include "tests/testing/fake_worker.h"
@@ -81,7 +81,7 @@ TEST_F(GatewayTest, AMoveTellsTheNextWorkerAllItNeeds) {
   for (const auto& worker : workers_) {
     worker->SetScript([&](const FakeWorker::Call&, int response) -> std::optional<absl::Status> {
       if (response != 4 || !armed.exchange(false)) return std::nullopt;
-      return common::WithReason(absl::UnavailableError("draining"), common::kReasonDraining);
+      return protocol::WithReason(absl::UnavailableError("draining"), protocol::kReasonDraining);
     });
   }
   const Answer answer = Generate(request, [](grpc::ClientContext& context) {
@@ -151,7 +151,7 @@ TEST_F(GatewayTest, WithoutAWorkerTheStreamEndsAfterTheWait) {
   StartGateway(config);
   const Answer answer = Generate(Request());
   EXPECT_TRUE(absl::IsUnavailable(answer.status));
-  EXPECT_EQ(common::ReasonOf(answer.status), common::kReasonNoWorker);
+  EXPECT_EQ(protocol::ReasonOf(answer.status), protocol::kReasonNoWorker);
 }
 
 TEST_F(GatewayTest, AStreamThatNoWorkerTookIsCountedUnderItsModel) {
@@ -164,7 +164,7 @@ TEST_F(GatewayTest, AStreamThatNoWorkerTookIsCountedUnderItsModel) {
   request.set_model(ListModels().models(0).name());
   workers_[0]->SetState(v1::WORKER_STATE_DRAINING);
   WaitForWorkers(0);
-  EXPECT_EQ(common::ReasonOf(Generate(request).status), common::kReasonNoWorker);
+  EXPECT_EQ(protocol::ReasonOf(Generate(request).status), protocol::kReasonNoWorker);
   openai::HttpClient http(gateway_->http_port());
   http.Get("/metrics");
   EXPECT_THAT(
@@ -310,8 +310,8 @@ TEST_F(GatewayTest, TokenizeBeyondTheLimitIsRefusedAtOnce) {
     const absl::Status refused =
         common::FromGrpcStatus(stub_->Tokenize(&context, second, &response));
     EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-    EXPECT_EQ(common::ReasonOf(refused), common::kReasonOverloaded);
-    EXPECT_TRUE(common::RetryDelayOf(refused).has_value());
+    EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded);
+    EXPECT_TRUE(protocol::RetryDelayOf(refused).has_value());
   }
   release_.Notify();
   first.join();
@@ -323,7 +323,7 @@ TEST_F(GatewayTest, AGatewayThatDrainsTakesNoCallThatNeedsAWorker) {
   StartGateway();
   WaitForWorkers(1);
   gateway_->BeginDrain();
-  EXPECT_EQ(common::ReasonOf(Generate(Request()).status), common::kReasonContinue);
+  EXPECT_EQ(protocol::ReasonOf(Generate(Request()).status), protocol::kReasonContinue);
   grpc::ClientContext tokenize, detokenize, embed;
   v1::TokenizeResponse ids;
   v1::DetokenizeResponse text;
@@ -332,7 +332,7 @@ TEST_F(GatewayTest, AGatewayThatDrainsTakesNoCallThatNeedsAWorker) {
        {stub_->Tokenize(&tokenize, {}, &ids), stub_->Detokenize(&detokenize, {}, &text),
         stub_->Embed(&embed, {}, &embeddings)}) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
-    EXPECT_EQ(common::ReasonOf(common::FromGrpcStatus(status)), common::kReasonContinue);
+    EXPECT_EQ(protocol::ReasonOf(common::FromGrpcStatus(status)), protocol::kReasonContinue);
   }
 }
 
@@ -355,12 +355,12 @@ TEST_F(GatewayTest, BadRequestsAreRefusedByFieldBeforeAnyWorkerSeesThem) {
                                                                 {many, "sampling.num_sequences"}}) {
     const Answer answer = Generate(request);
     EXPECT_TRUE(absl::IsInvalidArgument(answer.status)) << answer.status;
-    EXPECT_EQ(common::FieldOf(answer.status), field);
+    EXPECT_EQ(protocol::FieldOf(answer.status), field);
   }
   const Answer metadata = Generate(Request(), [](grpc::ClientContext& context) {
     context.AddMetadata("x-request-id", std::string(129, 'x'));
   });
-  EXPECT_EQ(common::FieldOf(metadata.status), "x-request-id");
+  EXPECT_EQ(protocol::FieldOf(metadata.status), "x-request-id");
   v1::GenerateRequest unknown = Request();
   unknown.set_model("nobody");
   EXPECT_TRUE(absl::IsNotFound(Generate(unknown).status));
@@ -385,7 +385,7 @@ TEST_F(GatewayTest, ARequestOfCountlessPartsIsRefusedUnread) {
   AddWorkers(1);
   StartGateway();
   std::string parts;  // empty messages of a conversation, two bytes each
-  for (int64_t i = 0; i < common::kMaxValues; ++i) parts.append("\x0a\x00", 2);
+  for (int64_t i = 0; i < protocol::kMaxValues; ++i) parts.append("\x0a\x00", 2);
   std::string response;
   for (const auto& [method, tag] : {std::pair("Generate", '\x2a'), {"Tokenize", '\x1a'}}) {
     // 2^21 as a varint.
@@ -448,8 +448,8 @@ TEST_F(GatewayTest, OverloadIsRefusedAtOnce) {
   for (const v1::GenerateRequest& second : {large, of_many_parts}) {
     const absl::Status refused = Generate(second).status;
     EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-    EXPECT_EQ(common::ReasonOf(refused), common::kReasonOverloaded);
-    EXPECT_TRUE(common::RetryDelayOf(refused).has_value());
+    EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded);
+    EXPECT_TRUE(protocol::RetryDelayOf(refused).has_value());
   }
   release_.Notify();
   stream.join();
@@ -474,13 +474,13 @@ TEST_F(GatewayTest, AGatewayThatEndsTellsClientsToContinueElsewhere) {
   });
   begun.WaitForNotification();
   gateway_->BeginDrain();
-  EXPECT_EQ(common::ReasonOf(Generate(Request()).status), common::kReasonContinue);
+  EXPECT_EQ(protocol::ReasonOf(Generate(Request()).status), protocol::kReasonContinue);
   EXPECT_EQ(gateway_->num_streams(), 1);
   gateway_->Shutdown();
   stream.join();
   release_.Notify();
   EXPECT_TRUE(absl::IsUnavailable(answer.status)) << answer.status;
-  EXPECT_EQ(common::ReasonOf(answer.status), common::kReasonContinue);
+  EXPECT_EQ(protocol::ReasonOf(answer.status), protocol::kReasonContinue);
   EXPECT_THAT(answer.responses, SizeIs(4));
   EXPECT_EQ(gateway_->num_streams(), 0);
 }

@@ -5,7 +5,7 @@ arrows form no circle. No source file is longer than 600 lines, and each begins 
 """
 import sys
 
-from layout import ALLOWED, INCLUDE, KNOWS_NO_GRPC, ROOT, folder_of, repository_files
+from layout import ALLOWED, INCLUDE, KNOWS_MESSAGES_ONLY, KNOWS_NO_GRPC, ROOT, folder_of, repository_files
 
 
 def circle(arrows):
@@ -54,6 +54,8 @@ def main():
                 if target not in ALLOWED[includer].split():
                     errors.append(f"{name} includes {included}: {includer} may not know {target}")
             if includer.startswith(KNOWS_NO_GRPC) and included.startswith(("grpc", "google/protobuf")):
+                errors.append(f"{name} includes {included}: {includer} knows no gRPC")
+            if includer.startswith(KNOWS_MESSAGES_ONLY) and included.startswith("grpc"):
                 errors.append(f"{name} includes {included}: {includer} knows no gRPC")
     for includer, targets in ALLOWED.items():
         for target in targets.split():

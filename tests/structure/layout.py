@@ -23,9 +23,10 @@ ALLOWED = {
                     "kernels/cuda/matmul kernels/cuda/ops kernels/cuda/runtime",
     "kernels/factory": "services/base kernels kernels/host kernels/cpu kernels/cpu/isa kernels/cuda "
                        "kernels/cuda/faults kernels/cuda/runtime",
-    "services/common": "services/base proto",
-    "services/common/grpc": "services/base services/common proto",
-    "services/common/telemetry": "services/base services/common proto",
+    "services/protocol": "services/base proto",
+    "services/common": "services/base",
+    "services/common/grpc": "services/base services/common services/protocol proto",
+    "services/common/telemetry": "services/base services/common services/protocol proto",
     "services/worker/text": "services/base",
     "services/worker/model": "kernels",
     "services/worker/model/checkpoint": "services/base kernels",
@@ -34,45 +35,47 @@ ALLOWED = {
                                  "services/worker/model/network",
     "services/worker/model/tools": "services/base kernels services/worker/model/checkpoint",
     "services/worker/engine": "services/base services/worker/model",
-    "services/worker/server/session": "services/base services/common proto services/worker/engine "
+    "services/worker/server/session": "services/base services/protocol proto services/worker/engine "
                                       "services/worker/text",
-    "services/worker/server/lifetime": "services/base services/common proto services/worker/engine",
+    "services/worker/server/lifetime": "services/base services/protocol proto services/worker/engine",
     "services/worker/server/grpc": "services/base services/common services/common/grpc services/common/telemetry "
-                                   "proto services/worker/engine services/worker/server/session "
+                                   "services/protocol proto services/worker/engine services/worker/server/session "
                                    "services/worker/server/lifetime",
     # main.cc and config.*: composition.
     "services/worker": "services/base services/common services/common/telemetry kernels "
                        "services/worker/model/checkpoint services/worker/model/run services/worker/engine "
                        "services/worker/text services/worker/server/session services/worker/server/lifetime "
                        "services/worker/server/grpc",
-    "services/gateway/requests": "services/base services/common proto",
-    "services/gateway/routing": "services/base services/common proto",
-    "services/gateway/admission": "services/base services/common",
-    "services/gateway/relay": "services/base services/common proto services/gateway/admission "
+    "services/gateway/requests": "services/base services/protocol proto",
+    "services/gateway/routing": "services/base services/protocol proto",
+    "services/gateway/admission": "services/base services/protocol",
+    "services/gateway/relay": "services/base services/protocol proto services/gateway/admission "
                               "services/gateway/routing",
     "services/gateway/workers": "services/base services/common services/common/grpc proto services/gateway/relay "
                                 "services/gateway/routing",
-    "services/gateway/grpc": "services/base services/common services/common/grpc services/common/telemetry proto "
-                             "services/gateway/admission services/gateway/relay services/gateway/requests "
-                             "services/gateway/routing services/gateway/workers",
-    "services/gateway/openai/json": "services/base services/common proto",
+    "services/gateway/grpc": "services/base services/common services/common/grpc services/common/telemetry "
+                             "services/protocol proto services/gateway/admission services/gateway/relay "
+                             "services/gateway/requests services/gateway/routing services/gateway/workers",
+    "services/gateway/openai/json": "services/base services/protocol proto",
     "services/gateway/openai/http": "services/base",
-    "services/gateway/openai": "services/base services/common proto services/gateway/openai/json "
+    "services/gateway/openai": "services/base services/protocol proto services/gateway/openai/json "
                                "services/gateway/openai/http services/gateway/relay services/gateway/requests "
                                "services/gateway/routing",
     # main.cc, config.* and gateway.*: composition.
     "services/gateway": "services/base services/common services/common/grpc services/common/telemetry "
-                        "services/gateway/admission services/gateway/grpc services/gateway/openai "
-                        "services/gateway/openai/http services/gateway/relay services/gateway/requests "
-                        "services/gateway/routing services/gateway/workers",
-    "services/cli/client": "services/base services/common services/common/grpc proto",
+                        "services/protocol services/gateway/admission services/gateway/grpc "
+                        "services/gateway/openai services/gateway/openai/http services/gateway/relay "
+                        "services/gateway/requests services/gateway/routing services/gateway/workers",
+    "services/cli/client": "services/base services/common services/common/grpc services/protocol proto",
     "services/cli/bench": "services/base services/common/grpc proto services/cli/client",
-    "services/cli/fleet": "services/base services/common services/common/grpc proto services/cli/client",
+    "services/cli/fleet": "services/base services/common/grpc services/protocol proto services/cli/client",
     "services/cli": "services/common services/cli/client services/cli/bench services/cli/fleet",
 }
 # Folders that know neither gRPC nor protobuf.
 KNOWS_NO_GRPC = ("kernels", "services/worker/text", "services/worker/model", "services/worker/engine",
                  "services/base")
+# Folders that know protobuf, but no gRPC.
+KNOWS_MESSAGES_ONLY = ("services/protocol", "services/worker/server/session", "services/worker/server/lifetime")
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^">]+)[">]', re.M)
 SOURCES = (".cc", ".h", ".cu", ".cuh", ".rs", ".py")
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo {
 namespace {
@@ -34,8 +34,8 @@ FakeGeneration::FakeGeneration(const Worker& worker, const v1::GenerateRequest& 
     accepted_ = received.accepted();
     accepted_.set_migrations(accepted_.migrations() + 1);
     if (accepted_.tokenizer_fingerprint() != worker.tokenizer_fingerprint) {
-      status_ = common::WithReason(absl::FailedPreconditionError("another tokenizer"),
-                                   common::kReasonModelChanged);
+      status_ = protocol::WithReason(absl::FailedPreconditionError("another tokenizer"),
+                                     protocol::kReasonModelChanged);
       return;
     }
     if (accepted_.fingerprint() != worker.fingerprint) accepted_.set_inexact(true);

@@ -9,8 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/cli/client/terminal.h"
-#include "services/common/error.h"
 #include "services/common/grpc/grpc_keepalive.h"
+#include "services/protocol/error.h"
+#include "services/protocol/status_name.h"
 
 namespace continuo::cli {
 
@@ -65,8 +66,8 @@ void AddMetadata(const Connection& connection, grpc::ClientContext& context) {
 }
 
 std::string DescribeError(const absl::Status& status) {
-  std::string text = absl::StatusCodeToString(status.code());
-  const std::string reason = common::ReasonOf(status);
+  std::string text(protocol::StatusName(status.code()));
+  const std::string reason = protocol::ReasonOf(status);
   if (!reason.empty()) absl::StrAppend(&text, " (", reason, ")");
   if (!status.message().empty()) {
     // A server's message may hold anything; the terminal sees one line of plain text.
@@ -74,7 +75,7 @@ std::string DescribeError(const absl::Status& status) {
     std::replace(message.begin(), message.end(), '\n', ' ');
     absl::StrAppend(&text, ": ", ForTerminal(message));
   }
-  const auto delay = common::RetryDelayOf(status);
+  const auto delay = protocol::RetryDelayOf(status);
   if (delay.has_value()) absl::StrAppend(&text, "; try again in ", absl::FormatDuration(*delay));
   return text;
 }

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "services/common/error.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/protocol/error.h"
 
 namespace continuo::cli {
 
@@ -99,12 +99,13 @@ absl::Status Generation::Run(const std::function<void(const v1::GenerateResponse
     // Before the first response only what the server itself asks to send again is.
     const bool again =
         (absl::IsUnavailable(status) &&
-         (next_sequence_ > 0 || common::ReasonOf(status) == common::kReasonContinue ||
-          common::ReasonOf(status) == common::kReasonDraining)) ||
-        (absl::IsResourceExhausted(status) && common::RetryDelayOf(status).has_value());
+         (next_sequence_ > 0 || protocol::ReasonOf(status) == protocol::kReasonContinue ||
+          protocol::ReasonOf(status) == protocol::kReasonDraining)) ||
+        (absl::IsResourceExhausted(status) && protocol::RetryDelayOf(status).has_value());
     const absl::Time now = absl::Now();
     if (give_up == absl::InfiniteFuture()) give_up = now + options_.reconnect_for;
-    const absl::Duration pause = std::max(backoff, common::RetryDelayOf(status).value_or(backoff));
+    const absl::Duration pause =
+        std::max(backoff, protocol::RetryDelayOf(status).value_or(backoff));
     if (!again || now + pause > std::min(give_up, options_.deadline)) return status;
     ++num_retries_;
     // Even an empty one: it takes the place of a request that the server still believes alive.

@@ -17,8 +17,8 @@
 #include "continuo/v1/worker.grpc.pb.h"
 #include "services/base/status_macros.h"
 #include "services/cli/client/terminal.h"
-#include "services/common/error.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/protocol/error.h"
 
 namespace continuo::cli {
 namespace {

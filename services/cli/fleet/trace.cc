@@ -14,6 +14,7 @@
 #include "services/cli/client/terminal.h"
 #include "services/cli/fleet/step_trace.h"
 #include "services/cli/fleet/worker_feed.h"
+#include "services/protocol/status_name.h"
 
 namespace continuo::cli {
 namespace {
@@ -48,7 +49,7 @@ WorkerFeedSinks SinksOf(Recording& r) {
   };
   sinks.steps_lost = [&r, lose](const absl::Status& why) {
     absl::MutexLock lock(&r.mutex);
-    r.trace.Lose(absl::StatusCodeToString(why.code()));
+    r.trace.Lose(protocol::StatusName(why.code()));
     lose(why);
   };
   sinks.load_lost = [&r, lose](const absl::Status& why) {

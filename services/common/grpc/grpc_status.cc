@@ -7,8 +7,8 @@
 
 #include "absl/strings/cord.h"
 #include "google/rpc/status.pb.h"
-#include "services/common/error.h"
-#include "services/common/utf8.h"
+#include "services/base/utf8.h"
+#include "services/protocol/error.h"
 
 namespace continuo::common {
 namespace {
@@ -53,7 +53,7 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
   absl::Status result(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
                       status.error_message());
-  if (status.error_details().empty()) return ReasonFromMessage(std::move(result));
+  if (status.error_details().empty()) return protocol::ReasonFromMessage(std::move(result));
   google::rpc::Status rpc;
   if (rpc.ParseFromString(status.error_details())) {
     for (const google::protobuf::Any& any : rpc.details()) {

@@ -15,7 +15,7 @@ namespace continuo::common {
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 // The other way. Details that do not parse are ignored; where there are none, a reason may stand
-// before the message (MessageWithReason). A code outside the known ones is UNKNOWN.
+// before the message (protocol::MessageWithReason). A code outside the known ones is UNKNOWN.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
 }  // namespace continuo::common

@@ -2,6 +2,7 @@
 #include "services/common/telemetry/call_trace.h"
 
 #include <utility>
+#include "services/protocol/status_name.h"
 
 namespace continuo::common {
 
@@ -36,7 +37,7 @@ void CallTrace::End(std::string_view name, const absl::Status& status) {
                   .end = start_ + (clock_->Elapsed() - elapsed_start_),
                   .attributes = std::move(attributes_),
                   .events = std::move(events_),
-                  .error = status.ok() ? "" : absl::StatusCodeToString(status.code())});
+                  .error = status.ok() ? "" : std::string(protocol::StatusName(status.code()))});
 }
 
 }  // namespace continuo::common

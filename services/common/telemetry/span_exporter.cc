@@ -10,8 +10,8 @@
 #include "absl/memory/memory.h"
 #include "absl/time/clock.h"
 #include "services/base/status_macros.h"
+#include "services/base/utf8.h"
 #include "services/common/log.h"
-#include "services/common/utf8.h"
 #include "services/common/version.h"
 
 namespace continuo::common {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway {
 namespace {
@@ -22,13 +22,13 @@ constexpr double kSlack = 1.25;
 constexpr int kHardly = 10;
 
 absl::Status Exhausted(const std::string& message, std::string_view reason, absl::Duration retry) {
-  return common::WithRetryInfo(common::WithReason(absl::ResourceExhaustedError(message), reason),
-                               retry);
+  return protocol::WithRetryInfo(
+      protocol::WithReason(absl::ResourceExhaustedError(message), reason), retry);
 }
 
 absl::Status Overloaded(std::string_view what, int64_t limit) {
   return Exhausted(absl::StrCat("the gateway has its limit of ", limit, " ", std::string(what)),
-                   common::kReasonOverloaded, absl::Seconds(1));
+                   protocol::kReasonOverloaded, absl::Seconds(1));
 }
 
 // `left`: what may be used now, of `what` at `rate`, and `debt` seconds' worth beyond.
@@ -37,7 +37,7 @@ absl::Status CheckRate(std::string_view what, double rate, double left, double d
   if (rate <= 0 || missing <= 0) return absl::OkStatus();
   return Exhausted(
       absl::StrCat("the tenant has its limit of ", rate, " ", std::string(what), " a second"),
-      common::kReasonRateLimited, absl::Seconds(missing / rate));
+      protocol::kReasonRateLimited, absl::Seconds(missing / rate));
 }
 
 // What may be saved up; 0 where there is no limit.
@@ -158,7 +158,7 @@ absl::Status Admission::CheckDeadline(const AdmissionRequest& request, const Que
                    absl::FormatDuration(absl::Trunc(wait, absl::Milliseconds(1))),
                    " until they are begun now and take up to ",
                    absl::FormatDuration(absl::Trunc(answer, absl::Milliseconds(1)))),
-      common::kReasonOverloaded,
+      protocol::kReasonOverloaded,
       std::max(std::min(wait, wait + answer - request.time_left), absl::Milliseconds(100)));
 }
 
@@ -169,7 +169,7 @@ absl::Status Admission::CheckTenant(const AdmissionRequest& request, const Tenan
   if (most_open > 0 && (request.is_continuation ? tenant.open_requests - most_open
                                                 : tenant.open_requests) >= most_open) {
     return Exhausted(absl::StrCat("the tenant has its limit of ", most_open, " open requests"),
-                     common::kReasonRateLimited, absl::Seconds(1));
+                     protocol::kReasonRateLimited, absl::Seconds(1));
   }
   const double debt = request.is_continuation ? limits.debt_seconds : 0;
   RETURN_IF_ERROR(CheckRate("requests", limits.requests_per_second, tenant.requests, debt));

@@ -14,7 +14,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "services/common/error.h"
 #include "services/common/grpc/grpc_status.h"
 #include "services/gateway/admission/admission.h"
 #include "services/gateway/grpc/open_calls.h"
@@ -22,6 +21,7 @@
 #include "services/gateway/routing/router.h"
 #include "services/gateway/workers/worker_pool.h"
 #include "services/gateway/workers/worker_stream.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway {
 
@@ -94,8 +94,8 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
         return;
       }
       // gRPC's own message would tell an address.
-      Finish(common::ToGrpcStatus(common::WithReason(
-          absl::UnavailableError("worker after worker was lost"), common::kReasonWorkerLost)));
+      Finish(common::ToGrpcStatus(protocol::WithReason(
+          absl::UnavailableError("worker after worker was lost"), protocol::kReasonWorkerLost)));
       return;
     }
     if (status.ok()) SerializeMessage(response_, bytes_);

@@ -5,9 +5,10 @@
 #include <array>
 #include <map>
 
-#include "services/common/error.h"
 #include "services/common/telemetry/metrics.h"
 #include "services/common/version.h"
+#include "services/protocol/error.h"
+#include "services/protocol/status_name.h"
 
 namespace continuo::gateway {
 namespace {
@@ -15,14 +16,8 @@ namespace {
 constexpr size_t kMaxTenants = 1000;
 constexpr std::string_view kUnknownModel = "unknown";
 constexpr std::array kMoveReasons = {"drained", "lost", "silent", "fault", "overloaded"};
-// By the number of the code.
-constexpr std::array<std::string_view, 17> kCodeNames = {
-    "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
-    "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
-    "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
-    "DATA_LOSS", "UNAUTHENTICATED"};
-constexpr std::array kRejectReasons = {common::kReasonOverloaded, common::kReasonRateLimited,
-                                       common::kReasonNoWorker, common::kReasonContinue};
+constexpr std::array kRejectReasons = {protocol::kReasonOverloaded, protocol::kReasonRateLimited,
+                                       protocol::kReasonNoWorker, protocol::kReasonContinue};
 
 // The buckets that dashboards of vLLM expect, in seconds.
 const prometheus::Histogram::BucketBoundaries kFirstTokenBuckets = {
@@ -83,11 +78,6 @@ auto& Family(Builder builder, const char* name, const char* help, prometheus::Re
 
 }  // namespace
 
-std::string_view CodeName(absl::StatusCode code) {
-  const auto at = static_cast<size_t>(code);
-  return at < kCodeNames.size() ? kCodeNames[at] : "UNKNOWN";
-}
-
 GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view, const Clock* clock)
     : admission_(admission),
       view_(view),
@@ -141,7 +131,7 @@ GatewayMetrics::ModelSeries GatewayMetrics::Series(std::string_view model) {
   }
   const std::string name(model);
   // All of them: what begins at 1 has no rate.
-  for (const std::string_view code : kCodeNames) {
+  for (const std::string_view code : protocol::kStatusNames) {
     requests_.Add({{"model", name}, {"code", std::string(code)}});
   }
   for (const char* reason : kMoveReasons) migrations_.Add({{"model", name}, {"reason", reason}});
@@ -173,9 +163,10 @@ void GatewayMetrics::OnStall(std::string_view model, absl::Duration stall) {
 }
 
 void GatewayMetrics::OnRequestEnd(std::string_view model, const absl::Status& status) {
-  requests_.Add({{"model", Known(model)}, {"code", std::string(CodeName(status.code()))}})
+  requests_
+      .Add({{"model", Known(model)}, {"code", std::string(protocol::StatusName(status.code()))}})
       .Increment();
-  const std::string reason = common::ReasonOf(status);
+  const std::string reason = protocol::ReasonOf(status);
   if (std::ranges::find(kRejectReasons, reason) != kRejectReasons.end()) {
     rejected_.Add({{"reason", reason}}).Increment();
   }

@@ -77,7 +77,4 @@ class GatewayMetrics : public RelayObserver {
   std::vector<std::pair<std::string, ModelSeries>> series_ ABSL_GUARDED_BY(mutex_);
 };
 
-// "OK", "CANCELLED" …, as gRPC spells it.
-std::string_view CodeName(absl::StatusCode code);
-
 }  // namespace continuo::gateway

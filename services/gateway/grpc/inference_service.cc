@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
 #include "services/common/grpc/grpc_status.h"
 #include "services/common/log.h"
 #include "services/gateway/grpc/client_stream.h"
@@ -18,6 +17,8 @@
 #include "services/gateway/relay/message_bytes.h"
 #include "services/gateway/requests/request_check.h"
 #include "services/gateway/routing/route_hash.h"
+#include "services/protocol/error.h"
+#include "services/protocol/status_name.h"
 
 namespace continuo::gateway {
 namespace {
@@ -123,8 +124,8 @@ absl::Status InferenceService::CheckOpen() const {
     absl::MutexLock lock(&mutex_);
     refused_.SignalAll();
   }
-  return common::WithReason(absl::UnavailableError("the gateway is shutting down"),
-                            common::kReasonContinue);
+  return protocol::WithReason(absl::UnavailableError("the gateway is shutting down"),
+                              protocol::kReasonContinue);
 }
 
 absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
@@ -163,7 +164,7 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
       .is_continuation = received.has_accepted() || received.deltas_size() > 0};
   absl::StatusOr<Admission::Ticket> ticket = parts_.admission->Admit(asked);
   // Workers are looked at only where it may matter.
-  if (common::ReasonOf(ticket.status()) == common::kReasonOverloaded &&
+  if (protocol::ReasonOf(ticket.status()) == protocol::kReasonOverloaded &&
       asked.time_left < absl::InfiniteDuration() &&
       parts_.relay.router->HasFree(
           {.model = request.model(), .prompt_tokens = result.prompt_tokens})) {
@@ -182,9 +183,9 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
 void InferenceService::Refused(const std::string& model, const absl::Status& status) {
   parts_.metrics->OnRequestEnd(model, status);
   common::Log(common::LogSeverity::kInfo, "request",
-              {{"code", std::string(CodeName(status.code()))},
+              {{"code", protocol::StatusName(status.code())},
                {"model", std::string_view(model).substr(0, 256)},  // unchecked yet
-               {"reason", common::ReasonOf(status)},
+               {"reason", protocol::ReasonOf(status)},
                {"error", std::string(status.message())}});
 }
 
@@ -246,8 +247,8 @@ void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status&
                {"tenant", report.tenant},
                {"model", report.model},
                {"worker", report.worker},
-               {"code", std::string(CodeName(status.code()))},
-               {"reason", common::ReasonOf(status)},
+               {"code", protocol::StatusName(status.code())},
+               {"reason", protocol::ReasonOf(status)},
                {"error", std::string(status.message())},
                {"moves", report.moves},
                {"prompt_tokens", report.prompt_tokens},
@@ -368,8 +369,8 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
   if (!request.ok()) return Answer(context, request.status());
   std::vector<v1::Model> models = parts_.pool->Models();
   if (request->name().empty() && models.size() > 1) {
-    return Answer(context, common::FieldError("name", absl::StrCat("is needed: ", models.size(),
-                                                                   " models are served here")));
+    return Answer(context, protocol::FieldError("name", absl::StrCat("is needed: ", models.size(),
+                                                                     " models are served here")));
   }
   for (v1::Model& model : models) {
     if (!request->name().empty() && model.name() != request->name()) continue;

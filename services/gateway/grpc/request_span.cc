@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway {
 namespace {
@@ -14,7 +14,7 @@ constexpr char kName[] = "gateway.generate";
 void SetStatus(const std::string& model, const absl::Status& status, common::CallTrace* trace) {
   trace->Set("gen_ai.request.model", model);
   trace->Set("rpc.grpc.status_code", int64_t{status.raw_code()});
-  if (const std::string reason = common::ReasonOf(status); !reason.empty()) {
+  if (const std::string reason = protocol::ReasonOf(status); !reason.empty()) {
     trace->Set("continuo.reason", reason);
   }
 }

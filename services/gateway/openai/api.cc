@@ -8,13 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
 #include "services/gateway/openai/answer_room.h"
 #include "services/gateway/openai/call_headers.h"
 #include "services/gateway/openai/fleet_json.h"
 #include "services/gateway/openai/json/error_json.h"
 #include "services/gateway/openai/page.h"
 #include "services/gateway/requests/request_check.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -234,11 +234,11 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
           absl::InvalidArgumentError(absl::StrCat("the answer is over ", limits.max_answer_bytes,
                                                   " bytes; it can be had with stream only"));
     } else if (!room.GrowTo(num_bytes)) {
-      excess =
-          common::WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                                 "answers in one piece have taken their ", limits.max_answers_bytes,
-                                 " bytes together; this one can be had with stream, or later")),
-                             common::kReasonOverloaded);
+      excess = protocol::WithReason(
+          absl::ResourceExhaustedError(
+              absl::StrCat("answers in one piece have taken their ", limits.max_answers_bytes,
+                           " bytes together; this one can be had with stream, or later")),
+          protocol::kReasonOverloaded);
     }
     status.Update(excess);
   }

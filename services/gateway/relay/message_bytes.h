@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
-#include "services/common/wire_check.h"
+#include "services/protocol/wire_check.h"
 
 namespace continuo::gateway {
 
@@ -25,9 +25,9 @@ template <typename Message>
 absl::StatusOr<int64_t> MemoryOf(const grpc::ByteBuffer& bytes) {
   grpc::ByteBuffer copy(bytes);  // shares the bytes
   grpc::ProtoBufferReader reader(&copy);
-  const common::WireCounts counts = common::CountOnWire(&reader, *Message::descriptor());
-  RETURN_IF_ERROR(common::CheckNumValues(counts.values));
-  return common::MemoryOf(static_cast<int64_t>(bytes.Length()), counts);
+  const protocol::WireCounts counts = protocol::CountOnWire(&reader, *Message::descriptor());
+  RETURN_IF_ERROR(protocol::CheckNumValues(counts.values));
+  return protocol::MemoryOf(static_cast<int64_t>(bytes.Length()), counts);
 }
 
 // The same of a message that came in another form.
@@ -35,8 +35,8 @@ template <typename Message>
 int64_t MemoryOf(const Message& message) {
   const std::string bytes = message.SerializeAsString();
   google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()));
-  return common::MemoryOf(static_cast<int64_t>(bytes.size()),
-                          common::CountOnWire(&input, *Message::descriptor()));
+  return protocol::MemoryOf(static_cast<int64_t>(bytes.size()),
+                            protocol::CountOnWire(&input, *Message::descriptor()));
 }
 
 // A message out of the bytes of a call. INVALID_ARGUMENT where they are none, naming the field
@@ -51,8 +51,8 @@ absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes, int64_t* mem
   if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
     grpc::Slice all;
     if (!bytes.DumpToSingleSlice(&all).ok()) all = grpc::Slice();
-    return common::ExplainParseFailure({reinterpret_cast<const char*>(all.begin()), all.size()},
-                                       *Message::descriptor());
+    return protocol::ExplainParseFailure({reinterpret_cast<const char*>(all.begin()), all.size()},
+                                         *Message::descriptor());
   }
   return message;
 }

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/check.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway {
 namespace {
@@ -159,22 +159,22 @@ void StreamRelay::TryNext() {
       RetryAfter(kFatePoll);
     } else {
       // Another worker would hang as well.
-      Conclude(common::WithReason(absl::UnavailableError("worker after worker hangs"),
-                                  common::kReasonWorkerLost));
+      Conclude(protocol::WithReason(absl::UnavailableError("worker after worker hangs"),
+                                    protocol::kReasonWorkerLost));
     }
     return;
   } else if (*poison) {
-    Conclude(common::WithReason(
+    Conclude(protocol::WithReason(
         absl::InternalError(absl::StrCat("the request ended ", deaths_.size(),
                                          " workers in a row, each before a new token")),
-        common::kReasonPoison));
+        protocol::kReasonPoison));
     return;
   }
 
   if (!MayTry()) {
     if (waited_ + (now - wait_begin_) >= options_.no_worker_wait) {
-      Conclude(common::WithReason(absl::UnavailableError("worker after worker was lost"),
-                                  common::kReasonWorkerLost));
+      Conclude(protocol::WithReason(absl::UnavailableError("worker after worker was lost"),
+                                    protocol::kReasonWorkerLost));
     } else {
       RetryAfter(Backoff());
     }
@@ -386,7 +386,7 @@ void StreamRelay::HandleWorkerEnd(const absl::Status& status) {
       // Workers with a fingerprint are preferred: there is none. What has begun elsewhere may find
       // one.
       if (request_.exact_only() && received_.nothing() &&
-          common::ReasonOf(status) == common::kReasonNoWorker) {
+          protocol::ReasonOf(status) == protocol::kReasonNoWorker) {
         break;
       }
       Move("drained", status);
@@ -410,9 +410,9 @@ void StreamRelay::HandleWorkerEnd(const absl::Status& status) {
       }
       // Nothing has begun: the next worker gets it as new, so that it may refuse it as well.
       refused_.push_back(lease_->address());
-      last_error_ = common::RetryDelayOf(status).has_value()
+      last_error_ = protocol::RetryDelayOf(status).has_value()
                         ? status
-                        : common::WithRetryInfo(status, absl::Seconds(1));
+                        : protocol::WithRetryInfo(status, absl::Seconds(1));
       if (static_cast<int>(refused_.size()) < options_.max_refusals &&
           (env_.budget == nullptr || env_.budget->Take())) {
         DropCall(/*abandon=*/false, "refused");
@@ -451,8 +451,8 @@ void StreamRelay::Move(std::string_view reason, const absl::Status& status) {
     // Workers are there, but none brings it further.
     Conclude(absl::IsResourceExhausted(status)
                  ? status
-                 : common::WithReason(absl::UnavailableError("worker after worker was lost"),
-                                      common::kReasonWorkerLost));
+                 : protocol::WithReason(absl::UnavailableError("worker after worker was lost"),
+                                        protocol::kReasonWorkerLost));
     return;
   }
   RetryAfter(delay);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/relay/worker_end.h"
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway {
 
 WorkerEnd ClassifyWorkerEnd(const absl::Status& status, bool has_summary) {
   if (has_summary) return WorkerEnd::kComplete;
-  const bool has_reason = !common::ReasonOf(status).empty();
+  const bool has_reason = !protocol::ReasonOf(status).empty();
   switch (status.code()) {
     case absl::StatusCode::kOk:
     case absl::StatusCode::kCancelled:
@@ -19,8 +19,8 @@ WorkerEnd ClassifyWorkerEnd(const absl::Status& status, bool has_summary) {
       return has_reason ? WorkerEnd::kFinal : WorkerEnd::kSuspect;
     case absl::StatusCode::kResourceExhausted:
       // The next worker would only compute what is not read there either.
-      return common::ReasonOf(status) == common::kReasonSlowReader ? WorkerEnd::kFinal
-                                                                   : WorkerEnd::kOverloaded;
+      return protocol::ReasonOf(status) == protocol::kReasonSlowReader ? WorkerEnd::kFinal
+                                                                       : WorkerEnd::kOverloaded;
     default:
       return WorkerEnd::kFinal;
   }

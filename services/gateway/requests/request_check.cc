@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway {
 namespace {
@@ -20,19 +20,20 @@ constexpr uint32_t kMaxSequences = 128;
 template <typename T>
 absl::Status CheckRange(std::string_view field, T value, T min, T max) {
   if (value >= min && value <= max) return absl::OkStatus();  // never for a NaN
-  return common::FieldError(field, absl::StrCat("is ", value, ", must be from ", min, " to ", max));
+  return protocol::FieldError(field,
+                              absl::StrCat("is ", value, ", must be from ", min, " to ", max));
 }
 
 // For intervals that are open below.
 absl::Status CheckAbove(std::string_view field, float value, float above, float max) {
   if (value > above && value <= max) return absl::OkStatus();
-  return common::FieldError(
+  return protocol::FieldError(
       field, absl::StrCat("is ", value, ", must be above ", above, " and at most ", max));
 }
 
 absl::Status CheckCount(std::string_view field, int64_t count, int64_t max) {
   if (count <= max) return absl::OkStatus();
-  return common::FieldError(field, absl::StrCat("has ", count, " entries, the limit is ", max));
+  return protocol::FieldError(field, absl::StrCat("has ", count, " entries, the limit is ", max));
 }
 
 absl::Status CheckSampling(const v1::Sampling& s) {
@@ -59,7 +60,8 @@ absl::Status CheckSampling(const v1::Sampling& s) {
 
 absl::Status CheckBytes(std::string_view field, const std::string& text, size_t max) {
   if (text.size() <= max) return absl::OkStatus();
-  return common::FieldError(field, absl::StrCat("has ", text.size(), " bytes, the limit is ", max));
+  return protocol::FieldError(field,
+                              absl::StrCat("has ", text.size(), " bytes, the limit is ", max));
 }
 
 absl::Status CheckConversation(const v1::Conversation& c) {
@@ -83,7 +85,7 @@ absl::Status CheckStopping(const v1::Stopping& s) {
   RETURN_IF_ERROR(CheckCount("stopping.strings", s.strings_size(), 16));
   for (const std::string& text : s.strings()) {
     if (text.empty() || text.size() > 256) {
-      return common::FieldError(
+      return protocol::FieldError(
           "stopping.strings", absl::StrCat("one has ", text.size(), " bytes, must have 1 to 256"));
     }
   }
@@ -99,11 +101,11 @@ bool IsForwardable(std::string_view value) {
 
 absl::Status CheckName(std::string_view field, std::string_view value) {
   if (value.empty() || value.size() > 128) {
-    return common::FieldError(
+    return protocol::FieldError(
         field, absl::StrCat("has ", value.size(), " characters, must have 1 to 128"));
   }
   if (!std::ranges::all_of(value, [](char c) { return c >= 0x20 && c <= 0x7e; })) {
-    return common::FieldError(field, "has characters that are not printable ASCII");
+    return protocol::FieldError(field, "has characters that are not printable ASCII");
   }
   return absl::OkStatus();
 }
@@ -115,7 +117,7 @@ absl::Status CheckGenerate(const v1::GenerateRequest& request) {
   RETURN_IF_ERROR(CheckBytes("model", request.model(), kMaxModelBytes));
   RETURN_IF_ERROR(CheckReceived(request.continuation().received()));
   if (request.prompt_case() == v1::GenerateRequest::PROMPT_NOT_SET) {
-    return common::FieldError("prompt", "is needed: text, token_ids or conversation");
+    return protocol::FieldError("prompt", "is needed: text, token_ids or conversation");
   }
   RETURN_IF_ERROR(CheckConversation(request.conversation()));
   RETURN_IF_ERROR(CheckSampling(request.sampling()));
@@ -124,7 +126,7 @@ absl::Status CheckGenerate(const v1::GenerateRequest& request) {
   RETURN_IF_ERROR(CheckRange<uint32_t>("output.logprobs", output.logprobs(), 0, 20));
   RETURN_IF_ERROR(CheckRange<uint32_t>("output.prompt_logprobs", output.prompt_logprobs(), 0, 20));
   if (output.collect() && output.progress()) {
-    return common::FieldError("output.progress", "is not possible with output.collect");
+    return protocol::FieldError("output.progress", "is not possible with output.collect");
   }
   return CheckRange<int32_t>("priority", request.priority(), -100, 100);
 }

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway {
 namespace {
@@ -36,15 +36,15 @@ bool MayComeBack(const LoadSnapshot& snapshot, std::string_view model) {
 }
 
 absl::Status NoWorker(const std::string& message) {
-  return common::WithReason(absl::UnavailableError(message), common::kReasonNoWorker);
+  return protocol::WithReason(absl::UnavailableError(message), protocol::kReasonNoWorker);
 }
 
 // The name of the model that is asked for, which may be left out where there is one.
 absl::StatusOr<std::string> ModelOf(const LoadSnapshot& snapshot, std::string_view model) {
   if (model.empty()) {
     if (snapshot.known_models.size() > 1) {
-      return common::FieldError("model", absl::StrCat("is needed: ", snapshot.known_models.size(),
-                                                      " models are served here"));
+      return protocol::FieldError("model", absl::StrCat("is needed: ", snapshot.known_models.size(),
+                                                        " models are served here"));
     }
     if (snapshot.known_models.empty()) return NoWorker("no worker is there");
     return snapshot.known_models.front();
@@ -143,10 +143,10 @@ absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on
     }
     if (!pick.has_value()) {
       if (continued && !key.exact_only && key.refused.empty() && !MayComeBack(*snapshot, model)) {
-        return common::WithReason(
+        return protocol::WithReason(
             absl::FailedPreconditionError(absl::StrCat(
                 "model \"", model, "\" now has another tokenizer; the generation cannot go on")),
-            common::kReasonModelChanged);
+            protocol::kReasonModelChanged);
       }
       return NoWorker(key.exact_only && continued
                           ? "no worker is left that can go on exactly"

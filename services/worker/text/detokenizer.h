@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "services/base/utf8.h"
 #include "services/worker/text/stop_matcher.h"
 #include "services/worker/text/text_model.h"
-#include "services/worker/text/utf8.h"
 
 namespace continuo::text {
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/worker/text/utf8.h"
+#include "services/base/utf8.h"
 
 namespace continuo::text {
 namespace {

@@ -161,8 +161,8 @@ TEST_F(AnswerTest, AnAnswerThatEndsWellBeforeItsSummaryGoesOn) {
 }
 
 TEST_F(AnswerTest, AnErrorIsOneLineWithItsReason) {
-  service_.SetScript({{0, common::WithReason(absl::UnavailableError("no worker\x1b[2J\n"),
-                                             common::kReasonNoWorker)}});
+  service_.SetScript({{0, protocol::WithReason(absl::UnavailableError("no worker\x1b[2J\n"),
+                                               protocol::kReasonNoWorker)}});
   EXPECT_EQ(Generate(), 1);
   EXPECT_EQ(out_.str(), "");
   EXPECT_EQ(err_.str(), "continuo generate: UNAVAILABLE (NO_WORKER): no worker\ufffd[2J \n");
@@ -177,7 +177,7 @@ TEST_F(AnswerTest, WhatIsNotUnavailableIsNotRetried) {
 
 TEST_F(AnswerTest, AnOverloadedServerIsAskedAgainWhenItSays) {
   service_.SetScript(
-      {{0, common::WithRetryInfo(absl::ResourceExhaustedError("full"), absl::Milliseconds(1))}});
+      {{0, protocol::WithRetryInfo(absl::ResourceExhaustedError("full"), absl::Milliseconds(1))}});
   EXPECT_EQ(Generate(), 0);
   const auto requests = service_.requests();
   ASSERT_EQ(requests.size(), 2);

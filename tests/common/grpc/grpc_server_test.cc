@@ -12,8 +12,8 @@
 #include <map>
 
 #include "continuo/v1/inference.grpc.pb.h"
-#include "services/common/error.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/protocol/error.h"
 
 namespace continuo::common {
 namespace {
@@ -28,10 +28,10 @@ class FakeService : public v1::InferenceService::CallbackService {
                                      v1::GetModelResponse* response) override {
     response->mutable_model()->set_name(request->name());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(
-        request->name() != "bad"
-            ? grpc::Status::OK
-            : ToGrpcStatus(WithRetryInfo(FieldError("name", "is bad"), absl::Seconds(3))));
+    reactor->Finish(request->name() != "bad"
+                        ? grpc::Status::OK
+                        : ToGrpcStatus(protocol::WithRetryInfo(
+                              protocol::FieldError("name", "is bad"), absl::Seconds(3))));
     return reactor;
   }
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext*,
@@ -119,7 +119,8 @@ TEST_F(GrpcServerTest, ErrorDetailsReachTheClient) {
   Start({});
   v1::GetModelResponse response;
   const absl::Status status = FromGrpcStatus(GetModel("bad", &response));
-  EXPECT_EQ(status, WithRetryInfo(FieldError("name", "is bad"), absl::Seconds(3)));
+  EXPECT_EQ(status,
+            protocol::WithRetryInfo(protocol::FieldError("name", "is bad"), absl::Seconds(3)));
 }
 
 TEST_F(GrpcServerTest, HealthKnowsItsNames) {

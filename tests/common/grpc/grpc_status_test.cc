@@ -6,7 +6,7 @@
 
 #include "absl/strings/cord.h"
 #include "google/rpc/status.pb.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::common {
 namespace {
@@ -22,13 +22,14 @@ TEST(GrpcStatusTest, EveryCodeAndItsMessageComeBack) {
 
 TEST(GrpcStatusTest, DetailsComeBack) {
   const absl::Status status =
-      WithRetryInfo(WithReason(FieldError("model", "no such model"), kReasonRateLimited),
-                    absl::Milliseconds(250));
+      protocol::WithRetryInfo(protocol::WithReason(protocol::FieldError("model", "no such model"),
+                                                   protocol::kReasonRateLimited),
+                              absl::Milliseconds(250));
   EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(status)), status);
 }
 
 TEST(GrpcStatusTest, DetailsAreAGoogleRpcStatus) {
-  const grpc::Status grpc = ToGrpcStatus(FieldError("model", "is unknown"));
+  const grpc::Status grpc = ToGrpcStatus(protocol::FieldError("model", "is unknown"));
   google::rpc::Status rpc;
   ASSERT_TRUE(rpc.ParseFromString(grpc.error_details()));
   EXPECT_EQ(rpc.code(), grpc::StatusCode::INVALID_ARGUMENT);
@@ -54,7 +55,8 @@ TEST(GrpcStatusTest, DetailsThatDoNotFitIntoTrailersAreLeftOut) {
 }
 
 TEST(GrpcStatusTest, AMessageThatIsNoTextIsMadeText) {
-  const grpc::Status grpc = ToGrpcStatus(WithReason(absl::InternalError("a\xff"), kReasonPoison));
+  const grpc::Status grpc =
+      ToGrpcStatus(protocol::WithReason(absl::InternalError("a\xff"), protocol::kReasonPoison));
   EXPECT_EQ(grpc.error_message(), "a\ufffd");
   google::rpc::Status rpc;
   ASSERT_TRUE(rpc.ParseFromString(grpc.error_details()));
@@ -62,8 +64,10 @@ TEST(GrpcStatusTest, AMessageThatIsNoTextIsMadeText) {
 }
 
 TEST(GrpcStatusTest, AReasonInTheMessageCountsWhereThereAreNoDetails) {
-  const absl::Status status = WithReason(absl::AbortedError("replaced"), kReasonAborted);
-  EXPECT_EQ(FromGrpcStatus({grpc::StatusCode::ABORTED, MessageWithReason(status)}), status);
+  const absl::Status status =
+      protocol::WithReason(absl::AbortedError("replaced"), protocol::kReasonAborted);
+  EXPECT_EQ(FromGrpcStatus({grpc::StatusCode::ABORTED, protocol::MessageWithReason(status)}),
+            status);
 }
 
 TEST(GrpcStatusTest, UnknownCodesAndDetailsAreTaken) {

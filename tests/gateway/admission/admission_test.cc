@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "tests/testing/manual_clock.h"
 
 namespace continuo::gateway {
@@ -24,8 +24,8 @@ TEST(AdmissionTest, TheRequestBeyondTheLimitIsRefusedWithReasonAndHint) {
              c = admission.Admit({.bytes = 1, .tokens = 1});
   const absl::Status refused = admission.Admit({.bytes = 1, .tokens = 1}).status();
   EXPECT_TRUE(absl::IsResourceExhausted(refused));
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonOverloaded);
-  EXPECT_TRUE(common::RetryDelayOf(refused).has_value());
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded);
+  EXPECT_TRUE(protocol::RetryDelayOf(refused).has_value());
   EXPECT_NE(refused.message().find("3 open requests"), std::string::npos) << refused;
 }
 
@@ -68,7 +68,7 @@ AdmissionRequest Of(const std::string& tenant, int64_t tokens = 1) {
 }
 
 absl::Duration RetryOf(const absl::Status& status) {
-  return common::RetryDelayOf(status).value_or(absl::ZeroDuration());
+  return protocol::RetryDelayOf(status).value_or(absl::ZeroDuration());
 }
 
 TEST(AdmissionTest, ATenantHasSoManyRequestsOpenAndOthersAreNotAsked) {
@@ -77,8 +77,8 @@ TEST(AdmissionTest, ATenantHasSoManyRequestsOpenAndOthersAreNotAsked) {
   const auto b = *admission.Admit(Of("a"));
   const absl::Status refused = admission.Admit(Of("a")).status();
   EXPECT_TRUE(absl::IsResourceExhausted(refused));
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonRateLimited);
-  EXPECT_TRUE(common::RetryDelayOf(refused).has_value());
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonRateLimited);
+  EXPECT_TRUE(protocol::RetryDelayOf(refused).has_value());
   EXPECT_TRUE(admission.Admit(Of("b")).ok());
   a = Admission::Ticket();
   EXPECT_TRUE(admission.Admit(Of("a")).ok());
@@ -89,7 +89,7 @@ TEST(AdmissionTest, ARateIsKeptAndTheHintIsWhenThereIsRoom) {
   Admission admission({.tenant = {.requests_per_second = 2, .burst_seconds = 2}}, &clock);
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(admission.Admit(Of("a")).ok()) << i;
   const absl::Status refused = admission.Admit(Of("a")).status();
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonRateLimited);
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonRateLimited);
   EXPECT_EQ(RetryOf(refused), absl::Milliseconds(500));
   EXPECT_TRUE(admission.Admit(Of("b")).ok());
   clock.Advance(absl::Milliseconds(499));
@@ -139,7 +139,8 @@ TEST(AdmissionTest, WhoFloodsLeavesRoomForWhoComesBesideIt) {
     ASSERT_TRUE(light.ok()) << light.status();
     tickets.push_back(*std::move(light));
   }
-  EXPECT_EQ(common::ReasonOf(admission.Admit(Of("flood", 10)).status()), common::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(admission.Admit(Of("flood", 10)).status()),
+            protocol::kReasonOverloaded);
 }
 
 AdmissionRequest Continuation(const std::string& tenant, int64_t tokens = 1) {
@@ -156,9 +157,9 @@ TEST(AdmissionTest, WhatGoesOnIsTakenBeyondTheRatesAndPaidOffBeforeAnythingNew) 
   for (int i = 0; i < 1000; ++i) {
     ASSERT_EQ(admission.Admit(Continuation("a", 10)).status(), absl::OkStatus()) << i;
   }
-  EXPECT_EQ(common::ReasonOf(admission.Admit(Of("a")).status()), common::kReasonRateLimited);
+  EXPECT_EQ(protocol::ReasonOf(admission.Admit(Of("a")).status()), protocol::kReasonRateLimited);
   clock.Advance(absl::Seconds(89));
-  EXPECT_EQ(common::ReasonOf(admission.Admit(Of("a")).status()), common::kReasonRateLimited);
+  EXPECT_EQ(protocol::ReasonOf(admission.Admit(Of("a")).status()), protocol::kReasonRateLimited);
   clock.Advance(absl::Seconds(2));
   EXPECT_EQ(admission.Admit(Of("a")).status(), absl::OkStatus());
 }
@@ -169,7 +170,7 @@ TEST(AdmissionTest, DebtHasABoundSoThatNobodyCallsEverythingAContinuation) {
                       &clock);
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(admission.Admit(Continuation("a")).ok()) << i;
   const absl::Status refused = admission.Admit(Continuation("a")).status();
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonRateLimited);
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonRateLimited);
   EXPECT_EQ(RetryOf(refused), absl::Seconds(1));
   clock.Advance(absl::Seconds(1));
   EXPECT_TRUE(admission.Admit(Continuation("a")).ok());
@@ -184,8 +185,8 @@ TEST(AdmissionTest, WhatGoesOnMayBeOpenTwiceAsOften) {
   EXPECT_FALSE(admission.Admit(Of("a")).ok());
   tickets.push_back(*admission.Admit(Continuation("a")));
   tickets.push_back(*admission.Admit(Continuation("a")));
-  EXPECT_EQ(common::ReasonOf(admission.Admit(Continuation("a")).status()),
-            common::kReasonRateLimited);
+  EXPECT_EQ(protocol::ReasonOf(admission.Admit(Continuation("a")).status()),
+            protocol::kReasonRateLimited);
 }
 
 TEST(AdmissionTest, WhatGoesOnIsTakenBeyondShareAndPriorityAndLeavesATenthOfTheQueue) {
@@ -195,14 +196,14 @@ TEST(AdmissionTest, WhatGoesOnIsTakenBeyondShareAndPriorityAndLeavesATenthOfTheQ
   AdmissionRequest request = Continuation("a", 100);
   request.priority = -1;
   const auto b = *admission.Admit(request);
-  EXPECT_EQ(common::ReasonOf(admission.Admit(request).status()), common::kReasonOverloaded);
-  EXPECT_EQ(common::ReasonOf(admission.Admit(Continuation("a")).status()),
-            common::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(admission.Admit(request).status()), protocol::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(admission.Admit(Continuation("a")).status()),
+            protocol::kReasonOverloaded);
   EXPECT_TRUE(admission.Admit(Of("light", 100)).ok());
   EXPECT_TRUE(admission.Admit(Continuation("light", 100)).ok());
   request.tokens = 0;
   request.bytes = 99;
-  EXPECT_EQ(common::ReasonOf(admission.Admit(request).status()), common::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(admission.Admit(request).status()), protocol::kReasonOverloaded);
 }
 
 TEST(AdmissionTest, WhoCallsEverythingAContinuationLocksNobodyOut) {
@@ -220,8 +221,8 @@ TEST(AdmissionTest, WhoCallsEverythingAContinuationLocksNobodyOut) {
       ASSERT_EQ(ticket.status(), absl::OkStatus()) << tokens;
       light.push_back(*std::move(ticket));
     }
-    EXPECT_EQ(common::ReasonOf(admission.Admit(Continuation("flood", tokens)).status()),
-              common::kReasonOverloaded);
+    EXPECT_EQ(protocol::ReasonOf(admission.Admit(Continuation("flood", tokens)).status()),
+              protocol::kReasonOverloaded);
   }
 }
 
@@ -247,8 +248,8 @@ TEST(AdmissionTest, OpenRequestsOfOneTenantLeaveAFifthToOthersHoweverShortTheirP
     tickets.push_back(*std::move(ticket));
   }
   EXPECT_EQ(tickets.size(), 16000);
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonOverloaded);
-  EXPECT_TRUE(common::RetryDelayOf(refused).has_value());
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded);
+  EXPECT_TRUE(protocol::RetryDelayOf(refused).has_value());
   std::vector<Admission::Ticket> light;
   for (int i = 0; i < 3200; ++i) {
     auto ticket = admission.Admit(Of("light", 16));
@@ -258,7 +259,8 @@ TEST(AdmissionTest, OpenRequestsOfOneTenantLeaveAFifthToOthersHoweverShortTheirP
   EXPECT_TRUE(admission.Admit(Of("third", 16)).ok());
   // What another has is no longer the flood's.
   tickets.resize(tickets.size() - 1000);
-  EXPECT_EQ(common::ReasonOf(admission.Admit(Of("flood", 16)).status()), common::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(admission.Admit(Of("flood", 16)).status()),
+            protocol::kReasonOverloaded);
   light.clear();
   EXPECT_TRUE(admission.Admit(Of("flood", 16)).ok());
 }
@@ -269,9 +271,9 @@ TEST(AdmissionTest, BytesOfOneTenantLeaveAFifthToOthersHoweverLargeItsLastReques
   request.bytes = 700;
   const auto a = *admission.Admit(request);
   request.bytes = 300;
-  EXPECT_EQ(common::ReasonOf(admission.Admit(request).status()), common::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(admission.Admit(request).status()), protocol::kReasonOverloaded);
   request.bytes = 101;
-  EXPECT_EQ(common::ReasonOf(admission.Admit(request).status()), common::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(admission.Admit(request).status()), protocol::kReasonOverloaded);
   request.bytes = 100;
   const auto b = *admission.Admit(request);
   request.tenant = "light";
@@ -284,8 +286,8 @@ TEST(AdmissionTest, WhatGoesOnIsTakenBeyondTheTenantsOpenRequestsAndLeavesATenth
   for (int i = 0; i < 80; ++i) tickets.push_back(*admission.Admit(Of("a")));
   EXPECT_FALSE(admission.Admit(Of("a")).ok());
   for (int i = 0; i < 10; ++i) tickets.push_back(*admission.Admit(Continuation("a")));
-  EXPECT_EQ(common::ReasonOf(admission.Admit(Continuation("a")).status()),
-            common::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(admission.Admit(Continuation("a")).status()),
+            protocol::kReasonOverloaded);
   EXPECT_TRUE(admission.Admit(Of("light")).ok());
   tickets.clear();
 
@@ -297,7 +299,7 @@ TEST(AdmissionTest, WhatGoesOnIsTakenBeyondTheTenantsOpenRequestsAndLeavesATenth
   request.is_continuation = true;
   tickets.push_back(*admission.Admit(request));
   request.bytes = 1;
-  EXPECT_EQ(common::ReasonOf(admission.Admit(request).status()), common::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(admission.Admit(request).status()), protocol::kReasonOverloaded);
   EXPECT_TRUE(admission.Admit(Of("light")).ok());
 }
 
@@ -312,7 +314,7 @@ TEST(AdmissionTest, NegativePriorityStopsAtHalfTheQueue) {
   const auto a = *admission.Admit(Of("a", 400));
   AdmissionRequest batch = Of("b", 200);
   batch.priority = -1;
-  EXPECT_EQ(common::ReasonOf(admission.Admit(batch).status()), common::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(admission.Admit(batch).status()), protocol::kReasonOverloaded);
   EXPECT_TRUE(admission.Admit(Of("b", 200)).ok());
   batch.tokens = 50;
   EXPECT_TRUE(admission.Admit(batch).ok());
@@ -349,7 +351,7 @@ TEST_F(AdmissionDeadlineTest, ADeadlineThatWouldPassInTheQueueIsRefusedAtOnce) {
   // Requests wait 10 s now, and a little more may be.
   const absl::Status refused = admission_.Admit(WithTime(absl::Seconds(4))).status();
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded);
   EXPECT_GT(RetryOf(refused), absl::Seconds(6));
   EXPECT_LT(RetryOf(refused), absl::Seconds(9));
   EXPECT_TRUE(admission_.Admit(WithTime(absl::Seconds(13))).ok());

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "tests/testing/manual_clock.h"
 
 namespace continuo::gateway {
@@ -97,7 +97,7 @@ TEST_F(GatewayMetricsTest, WhatHappensIsCounted) {
   metrics_.OnStall("m", absl::Milliseconds(30));
   metrics_.OnRequestEnd("m", absl::OkStatus());
   metrics_.OnRequestEnd(
-      "m", common::WithReason(absl::ResourceExhaustedError(""), common::kReasonOverloaded));
+      "m", protocol::WithReason(absl::ResourceExhaustedError(""), protocol::kReasonOverloaded));
   metrics_.OnTenantTokens("t", 5, 7);
   const auto ticket = *admission_.Admit({.bytes = 10, .tokens = 100, .model = "m"});
   std::optional<Admission::Ticket> other = *admission_.Admit({.tokens = 50, .model = "x"});

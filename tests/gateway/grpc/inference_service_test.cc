@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "services/common/error.h"
 #include "services/gateway/openai/generation_queue.h"
+#include "services/protocol/error.h"
 #include "tests/gateway/relay/clock_with_hook.h"
 
 namespace continuo::gateway {
@@ -68,9 +68,10 @@ TEST_F(InferenceServiceTest, AnOpenStreamIsEnded) {
   (*relay)->Start();
   EXPECT_EQ(service_.num_streams(), 1);
   EXPECT_FALSE(client.status.has_value());
-  service_.EndStreams(common::WithReason(absl::UnavailableError("ends"), common::kReasonContinue));
+  service_.EndStreams(
+      protocol::WithReason(absl::UnavailableError("ends"), protocol::kReasonContinue));
   ASSERT_TRUE(client.status.has_value());
-  EXPECT_EQ(common::ReasonOf(*client.status), common::kReasonContinue);
+  EXPECT_EQ(protocol::ReasonOf(*client.status), protocol::kReasonContinue);
   EXPECT_EQ(service_.num_streams(), 0);
 }
 
@@ -80,10 +81,10 @@ TEST_F(InferenceServiceTest, AStreamThatIsOpenedWhileAllAreEndedDoesNotStay) {
   clock_.OnNextUse([&] {
     service_.BeginDrain();
     service_.EndStreams(
-        common::WithReason(absl::UnavailableError("ends"), common::kReasonContinue));
+        protocol::WithReason(absl::UnavailableError("ends"), protocol::kReasonContinue));
   });
   const auto relay = service_.Open(call_, Request(), &client);
-  EXPECT_EQ(common::ReasonOf(relay.status()), common::kReasonContinue);
+  EXPECT_EQ(protocol::ReasonOf(relay.status()), protocol::kReasonContinue);
   EXPECT_EQ(service_.num_streams(), 0);
   EXPECT_EQ(admission_.counts().open_requests, 0);
 }
@@ -91,11 +92,12 @@ TEST_F(InferenceServiceTest, AStreamThatIsOpenedWhileAllAreEndedDoesNotStay) {
 TEST_F(InferenceServiceTest, AStreamThatIsEndedBeforeItsStartHearsOfItThen) {
   KeptClient client;
   auto relay = service_.Open(call_, Request(), &client);
-  service_.EndStreams(common::WithReason(absl::UnavailableError("ends"), common::kReasonContinue));
+  service_.EndStreams(
+      protocol::WithReason(absl::UnavailableError("ends"), protocol::kReasonContinue));
   EXPECT_FALSE(client.status.has_value());
   (*relay)->Start();
   ASSERT_TRUE(client.status.has_value());
-  EXPECT_EQ(common::ReasonOf(*client.status), common::kReasonContinue);
+  EXPECT_EQ(protocol::ReasonOf(*client.status), protocol::kReasonContinue);
 }
 
 TEST_F(InferenceServiceTest, AnIdleWorkerIsEnoughForADeadlineThatTheQueueDoesNotHold) {
@@ -128,8 +130,8 @@ TEST_F(InferenceServiceTest, AnIdleWorkerIsEnoughForADeadlineThatTheQueueDoesNot
   call.deadline = clock_.Now() + absl::Seconds(4);
   KeptClient client;
   publish({busy});
-  EXPECT_EQ(common::ReasonOf(service_.Open(call, request, &client).status()),
-            common::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(service_.Open(call, request, &client).status()),
+            protocol::kReasonOverloaded);
   WorkerLoad idle = busy;
   idle.address = "new:1";
   idle.waiting_requests = 0;
@@ -147,16 +149,16 @@ TEST_F(InferenceServiceTest, PromptsThatAreEndedWhileTheNextIsOpenedEndAndLeaveN
   const ClientCall call = {.metadata = [&](std::string_view key) {
     if (key == "x-request-id" && ++asked == 2) {
       service_.EndStreams(
-          common::WithReason(absl::UnavailableError("ends"), common::kReasonContinue));
+          protocol::WithReason(absl::UnavailableError("ends"), protocol::kReasonContinue));
     }
     return std::string();
   }};
   const absl::Status status = queue->Open(&service_, call, {Request(), Request()}, 1);
   EXPECT_EQ(asked, 2);
-  EXPECT_EQ(common::ReasonOf(status), common::kReasonContinue);
+  EXPECT_EQ(protocol::ReasonOf(status), protocol::kReasonContinue);
   const auto items = queue->Take();
   ASSERT_EQ(items.size(), 1);
-  EXPECT_EQ(common::ReasonOf(*items[0].end), common::kReasonContinue);
+  EXPECT_EQ(protocol::ReasonOf(*items[0].end), protocol::kReasonContinue);
   const std::weak_ptr<openai::GenerationQueue> kept = queue;
   queue.reset();
   EXPECT_TRUE(kept.expired());

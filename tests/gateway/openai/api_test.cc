@@ -67,8 +67,8 @@ TEST_F(ApiTest, SeveralPromptsAreSeveralRequestsWithIdsOfTheirOwn) {
 
 TEST_F(ApiTest, WhereOnePromptIsRefusedTheOthersDoNotRun) {
   StartServer();
-  front_.RefuseOpen(1,
-                    common::WithRetryInfo(absl::ResourceExhaustedError("full"), absl::Seconds(7)));
+  front_.RefuseOpen(
+      1, protocol::WithRetryInfo(absl::ResourceExhaustedError("full"), absl::Seconds(7)));
   const HttpClient::Response response = Post(kCompletionsPath, R"({"prompt":["a","b","c"]})");
   EXPECT_EQ(response.result_int(), 429);
   EXPECT_EQ(response["Retry-After"], "7");
@@ -77,7 +77,7 @@ TEST_F(ApiTest, WhereOnePromptIsRefusedTheOthersDoNotRun) {
 
 TEST_F(ApiTest, AnErrorBeforeTheFirstResponseIsOneOfHttp) {
   StartServer();
-  front_.SetScript({.fail_at = 0, .failure = common::FieldError("sampling.top_p", "is odd")});
+  front_.SetScript({.fail_at = 0, .failure = protocol::FieldError("sampling.top_p", "is odd")});
   for (const char* body : {kPrompt, kStream}) {
     const HttpClient::Response response = Post(kCompletionsPath, body);
     EXPECT_EQ(response.result_int(), 400);
@@ -109,7 +109,7 @@ TEST_F(ApiTest, AStreamThatTheGatewayEndsSaysSo) {
   client.Post(kCompletionsPath, kStream);
   ASSERT_TRUE(front_.WaitForHeld(1));
   front_.EndAll(
-      common::WithReason(absl::UnavailableError("go on elsewhere"), common::kReasonContinue));
+      protocol::WithReason(absl::UnavailableError("go on elsewhere"), protocol::kReasonContinue));
   EXPECT_THAT(client.Read().body(), HasSubstr(R"("code":"continue")"));
 }
 
@@ -286,7 +286,7 @@ TEST_F(ApiTest, EveryRefusalIsToldToTheFront) {
                          absl::StatusCode::kUnimplemented, absl::StatusCode::kUnimplemented,
                          absl::StatusCode::kInvalidArgument, absl::StatusCode::kInvalidArgument,
                          absl::StatusCode::kResourceExhausted, absl::StatusCode::kInvalidArgument));
-  EXPECT_EQ(common::ReasonOf(front_.refused()[6]), common::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(front_.refused()[6]), protocol::kReasonOverloaded);
 }
 
 TEST_F(ApiTest, ARequestIdThatCannotBeOneIsRefused) {

@@ -19,12 +19,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "services/base/clock.h"
-#include "services/common/error.h"
 #include "services/gateway/relay/generate_front.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/relay/timer.h"
 #include "services/gateway/requests/request_check.h"
 #include "services/gateway/routing/router.h"
+#include "services/protocol/error.h"
 #include "tests/gateway/serving_worker.h"
 #include "tests/testing/fake_generation.h"
 

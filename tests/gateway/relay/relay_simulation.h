@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "services/base/check.h"
-#include "services/common/error.h"
 #include "services/gateway/relay/stream_relay.h"
+#include "services/protocol/error.h"
 #include "tests/testing/fake_generation.h"
 #include "tests/testing/manual_clock.h"
 
@@ -224,20 +224,21 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
         fleet_->sim->After(absl::Milliseconds(500), [fleet = fleet_, address = address_] {
           fleet->SetState(address, WorkerState::kServing);
         });
-        End(common::WithReason(absl::UnavailableError("draining"), common::kReasonDraining));
+        End(protocol::WithReason(absl::UnavailableError("draining"), protocol::kReasonDraining));
         return true;
       case Fault::Kind::kGap:
         generation_.Next();
         return false;
       case Fault::Kind::kOverloaded:
-        End(common::WithReason(absl::ResourceExhaustedError("full"), common::kReasonOverloaded));
+        End(protocol::WithReason(absl::ResourceExhaustedError("full"),
+                                 protocol::kReasonOverloaded));
         return true;
       case Fault::Kind::kSlowReader:
-        End(common::WithReason(absl::ResourceExhaustedError("not read"),
-                               common::kReasonSlowReader));
+        End(protocol::WithReason(absl::ResourceExhaustedError("not read"),
+                                 protocol::kReasonSlowReader));
         return true;
       case Fault::Kind::kInexact:
-        End(common::WithReason(absl::UnavailableError("exact_only"), common::kReasonNoWorker));
+        End(protocol::WithReason(absl::UnavailableError("exact_only"), protocol::kReasonNoWorker));
         return true;
       case Fault::Kind::kRefused:
         End(absl::InvalidArgumentError("sampling.top_k: no"));

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "tests/gateway/relay/relay_simulation.h"
 
 namespace continuo::gateway {
@@ -39,7 +39,7 @@ TEST(StreamRelayCollectTest, ARequestThatKillsThreeWorkersInARowIsPoison) {
   world.fleet.faults = FaultAtFirst(5, {Fault::Kind::kKill, 1});  // after it was accepted
   world.Run(CollectRequest());
   EXPECT_TRUE(absl::IsInternal(*world.client.status)) << *world.client.status;
-  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonPoison);
+  EXPECT_EQ(protocol::ReasonOf(*world.client.status), protocol::kReasonPoison);
   EXPECT_THAT(world.fleet.tries, SizeIs(3));
   EXPECT_THAT(world.client.responses, SizeIs(0));
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "tests/gateway/relay/relay_simulation.h"
 
 namespace continuo::gateway {
@@ -16,10 +16,10 @@ TEST(StreamRelayEndTest, AGatewayThatEndsDeliversWhatItHasAndThenSaysContinue) {
   world.Start(Request("long", 500));
   world.sim.After(absl::Milliseconds(300), [&] {
     world.client.relay->End(
-        common::WithReason(absl::UnavailableError("ends"), common::kReasonContinue));
+        protocol::WithReason(absl::UnavailableError("ends"), protocol::kReasonContinue));
   });
   world.sim.Run();
-  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonContinue);
+  EXPECT_EQ(protocol::ReasonOf(*world.client.status), protocol::kReasonContinue);
   EXPECT_TRUE(Join(world.client.responses).gapless);
   EXPECT_EQ(world.InFlight(), 0);
 
@@ -44,20 +44,20 @@ TEST(StreamRelayEndTest, OfAClientThatDoesNotReadTheEndIsToldAllTheSame) {
   world.sim.After(absl::Milliseconds(300), [&] {
     EXPECT_FALSE(world.client.given_up.has_value());
     world.client.relay->End(
-        common::WithReason(absl::UnavailableError("ends"), common::kReasonContinue));
+        protocol::WithReason(absl::UnavailableError("ends"), protocol::kReasonContinue));
   });
   world.sim.After(absl::Milliseconds(400), give_up);
   world.sim.After(absl::Milliseconds(500), [&] {
     EXPECT_FALSE(world.client.status.has_value());
     ASSERT_TRUE(world.client.given_up.has_value());
-    EXPECT_EQ(common::ReasonOf(*world.client.given_up), common::kReasonContinue);
+    EXPECT_EQ(protocol::ReasonOf(*world.client.given_up), protocol::kReasonContinue);
     EXPECT_EQ(world.client.report.request_id, "id");
     EXPECT_EQ(world.client.report.duration, absl::Milliseconds(400));
     world.client.stalled = false;
     world.client.Written(false);
   });
   world.sim.Run();
-  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonContinue);
+  EXPECT_EQ(protocol::ReasonOf(*world.client.status), protocol::kReasonContinue);
 }
 
 }  // namespace

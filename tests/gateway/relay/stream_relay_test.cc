@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "services/base/check.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "tests/gateway/relay/relay_simulation.h"
 
 namespace continuo::gateway {
@@ -256,7 +256,7 @@ TEST(StreamRelayTest, ARequestThatKillsThreeWorkersInARowIsPoison) {
   };
   world.Run(Request());
   EXPECT_TRUE(absl::IsInternal(*world.client.status)) << *world.client.status;
-  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonPoison);
+  EXPECT_EQ(protocol::ReasonOf(*world.client.status), protocol::kReasonPoison);
   EXPECT_THAT(world.fleet.tries, SizeIs(3));
 }
 
@@ -292,7 +292,7 @@ TEST(StreamRelayTest, AProcessThatTurnsOutToHaveDiedCountsWhileItIsWaitedFor) {
     world.fleet.SetState(world.fleet.tries[2].address, WorkerState::kLost, /*refused=*/true);
   });
   world.Run(Request());
-  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonPoison);
+  EXPECT_EQ(protocol::ReasonOf(*world.client.status), protocol::kReasonPoison);
   EXPECT_THAT(world.fleet.tries, SizeIs(3));
 }
 
@@ -309,8 +309,8 @@ TEST(StreamRelayTest, ARequestThatHangsThreeWorkersHangsNoFourth) {
       return Fault{Fault::Kind::kHungEngine, 1};
     };
     world.Run(Request());
-    EXPECT_EQ(common::ReasonOf(*world.client.status),
-              restarted ? common::kReasonPoison : common::kReasonWorkerLost);
+    EXPECT_EQ(protocol::ReasonOf(*world.client.status),
+              restarted ? protocol::kReasonPoison : protocol::kReasonWorkerLost);
     EXPECT_THAT(world.fleet.tries, SizeIs(3));
   }
 }
@@ -331,7 +331,7 @@ TEST(StreamRelayTest, AWorkerThatAlwaysFailsIsGivenUpInTheEnd) {
   const absl::Time start = world.sim.clock.Now();
   world.Run(Request());
   EXPECT_TRUE(absl::IsUnavailable(*world.client.status));
-  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonWorkerLost);
+  EXPECT_EQ(protocol::ReasonOf(*world.client.status), protocol::kReasonWorkerLost);
   EXPECT_LT(world.client.finish_time - start, absl::Seconds(60));
   EXPECT_LT(world.fleet.tries.size(), 60);
 }
@@ -382,7 +382,7 @@ TEST(StreamRelayTest, WhereEverythingFailsTriesAreBoundedByTheBudgetOfAllStreams
     world.sim.Run();
     for (const auto& client : crowd.clients) {
       ASSERT_TRUE(client->status.has_value());
-      EXPECT_EQ(common::ReasonOf(*client->status), common::kReasonWorkerLost);
+      EXPECT_EQ(protocol::ReasonOf(*client->status), protocol::kReasonWorkerLost);
     }
     // Each stream once, and once more; then 100 saved, 0.2 a request, and 10 a second for 30 s.
     if (has_budget) {
@@ -443,8 +443,8 @@ TEST(StreamRelayTest, WhereAllRefuseTheClientIsToldWhenToComeBack) {
   const absl::Time start = world.sim.clock.Now();
   world.Run(Request());
   EXPECT_TRUE(absl::IsResourceExhausted(*world.client.status));
-  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonOverloaded);
-  EXPECT_TRUE(common::RetryDelayOf(*world.client.status).has_value());
+  EXPECT_EQ(protocol::ReasonOf(*world.client.status), protocol::kReasonOverloaded);
+  EXPECT_TRUE(protocol::RetryDelayOf(*world.client.status).has_value());
   EXPECT_LT(world.client.finish_time - start, absl::Milliseconds(100));
 }
 
@@ -470,7 +470,7 @@ TEST(StreamRelayTest, AStreamThatTheClientDoesNotReadEndsWithItsWorkers) {
   RelayWorld world(1);
   world.fleet.faults = FaultsAt({{Fault::Kind::kSlowReader, 3}});
   world.Run(Request());
-  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonSlowReader)
+  EXPECT_EQ(protocol::ReasonOf(*world.client.status), protocol::kReasonSlowReader)
       << *world.client.status;
   EXPECT_THAT(world.fleet.tries, SizeIs(1));
 }

@@ -15,8 +15,8 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
-#include "services/common/error.h"
 #include "services/gateway/relay/stream_relay.h"
+#include "services/protocol/error.h"
 #include "tests/gateway/serving_worker.h"
 #include "tests/testing/fake_generation.h"
 

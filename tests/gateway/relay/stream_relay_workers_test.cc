@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "services/common/error.h"
 #include "services/gateway/relay/stream_relay.h"
+#include "services/protocol/error.h"
 #include "tests/gateway/relay/relay_simulation.h"
 
 namespace continuo::gateway {
@@ -31,7 +31,7 @@ TEST(StreamRelayWorkersTest, WithoutAnyWorkerTheStreamEndsAfterTheWait) {
   const absl::Time start = world.sim.clock.Now();
   world.Run(Request());
   EXPECT_TRUE(absl::IsUnavailable(*world.client.status));
-  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonNoWorker);
+  EXPECT_EQ(protocol::ReasonOf(*world.client.status), protocol::kReasonNoWorker);
   EXPECT_NEAR(absl::ToDoubleSeconds(world.client.finish_time - start), 30, 1);
 }
 
@@ -45,7 +45,7 @@ TEST(StreamRelayWorkersTest, AStreamThatEndsBeforeItsFirstCallIsOfItsModel) {
     RelayWorld world(1, 1);
     world.fleet.SetState("w0:1", WorkerState::kLost);
     world.Run(request);
-    EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonNoWorker);
+    EXPECT_EQ(protocol::ReasonOf(*world.client.status), protocol::kReasonNoWorker);
     EXPECT_EQ(world.client.report.model, named.model());
   }
 }
@@ -97,7 +97,7 @@ TEST(StreamRelayWorkersTest, ExactOnlyEndsWhereItCouldOnlyGoOnInexactly) {
                   [&] { world.fleet.SetState("other:1", WorkerState::kServing); });
   world.sim.Run();
   EXPECT_TRUE(absl::IsUnavailable(*world.client.status));
-  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonNoWorker);
+  EXPECT_EQ(protocol::ReasonOf(*world.client.status), protocol::kReasonNoWorker);
   EXPECT_THAT(world.fleet.tries, SizeIs(1));
 }
 
@@ -110,7 +110,7 @@ TEST(StreamRelayWorkersTest, ExactOnlyIsRefusedAtOnceWhereWorkersHaveNoFingerpri
   request.set_exact_only(true);
   world.Run(request);
   EXPECT_TRUE(absl::IsUnavailable(*world.client.status));
-  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonNoWorker);
+  EXPECT_EQ(protocol::ReasonOf(*world.client.status), protocol::kReasonNoWorker);
   EXPECT_THAT(world.fleet.tries, SizeIs(1));
 }
 
@@ -131,7 +131,7 @@ TEST(StreamRelayWorkersTest, AnotherTokenizerEndsTheStream) {
   world.sim.Run();
   ASSERT_TRUE(world.client.status.has_value());
   EXPECT_TRUE(absl::IsFailedPrecondition(*world.client.status)) << *world.client.status;
-  EXPECT_EQ(common::ReasonOf(*world.client.status), common::kReasonModelChanged);
+  EXPECT_EQ(protocol::ReasonOf(*world.client.status), protocol::kReasonModelChanged);
 }
 
 TEST(StreamRelayWorkersTest, ChangesOfTheWorkersLeaveNoTimers) {

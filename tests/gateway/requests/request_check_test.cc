@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway {
 namespace {
@@ -88,7 +88,7 @@ TEST(CheckGenerateTest, EachFieldOutOfRangeIsNamed) {
     change(request);
     const absl::Status status = CheckGenerate(request);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << field;
-    EXPECT_EQ(common::FieldOf(status), field) << status;
+    EXPECT_EQ(protocol::FieldOf(status), field) << status;
   }
 }
 

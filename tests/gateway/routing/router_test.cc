@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "tests/gateway/relay/clock_with_hook.h"
 #include "tests/testing/manual_clock.h"
 
@@ -145,7 +145,7 @@ TEST_F(RouterTest, NoWorkerIsUnavailableAndAnUnknownModelNotFound) {
   Publish();
   const absl::Status none = router_.Pick({.model = "m"}).status();
   EXPECT_TRUE(absl::IsUnavailable(none));
-  EXPECT_EQ(common::ReasonOf(none), common::kReasonNoWorker);
+  EXPECT_EQ(protocol::ReasonOf(none), protocol::kReasonNoWorker);
   EXPECT_TRUE(absl::IsNotFound(router_.Pick({.model = "x"}).status()));
   known_models_.clear();
   Publish();
@@ -158,7 +158,7 @@ TEST_F(RouterTest, TheModelMayBeLeftOutWhereThereIsOne) {
   Publish();
   const absl::Status status = router_.Pick({}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_EQ(common::FieldOf(status), "model");
+  EXPECT_EQ(protocol::FieldOf(status), "model");
 }
 
 TEST_F(RouterTest, AStreamGoesWhereItsFingerprintIs) {
@@ -171,7 +171,7 @@ TEST_F(RouterTest, AStreamGoesWhereItsFingerprintIs) {
   EXPECT_EQ(PickAddress(key), "b:1");
   RouteKey exact = key;
   exact.exact_only = true;
-  EXPECT_EQ(common::ReasonOf(router_.Pick(exact).status()), common::kReasonNoWorker);
+  EXPECT_EQ(protocol::ReasonOf(router_.Pick(exact).status()), protocol::kReasonNoWorker);
 }
 
 TEST_F(RouterTest, AStreamWaitsForItsLostWorkerBeforeItGoesOnInexactly) {
@@ -189,19 +189,19 @@ TEST_F(RouterTest, AnotherTokenizerEndsAStream) {
   const RouteKey key = {.model = "m", .fingerprint = "G", .tokenizer_fingerprint = "U"};
   const absl::Status status = router_.Pick(key).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
-  EXPECT_EQ(common::ReasonOf(status), common::kReasonModelChanged);
+  EXPECT_EQ(protocol::ReasonOf(status), protocol::kReasonModelChanged);
   // Not where a worker is lost or loads: it may have the stream's tokenizer.
   for (const WorkerState state : {WorkerState::kLost, WorkerState::kHung, WorkerState::kLoading}) {
     workers_[0].state = state;
     Publish();
-    EXPECT_EQ(common::ReasonOf(router_.Pick(key).status()), common::kReasonNoWorker);
+    EXPECT_EQ(protocol::ReasonOf(router_.Pick(key).status()), protocol::kReasonNoWorker);
   }
   workers_[0].model = "";  // it has not told yet
   Publish();
-  EXPECT_EQ(common::ReasonOf(router_.Pick(key).status()), common::kReasonNoWorker);
+  EXPECT_EQ(protocol::ReasonOf(router_.Pick(key).status()), protocol::kReasonNoWorker);
   workers_[0].model = "another";
   Publish();
-  EXPECT_EQ(common::ReasonOf(router_.Pick(key).status()), common::kReasonModelChanged);
+  EXPECT_EQ(protocol::ReasonOf(router_.Pick(key).status()), protocol::kReasonModelChanged);
 }
 
 TEST_F(RouterTest, HoldersOfALeaseAreToldOnceThatTheirWorkerIsLost) {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -38,9 +38,9 @@ std::string Dump(int http_status, std::string_view message, OrderedJson param, O
 }
 
 OrderedJson CodeOf(const absl::Status& status) {
-  const std::string reason = common::ReasonOf(status);
-  if (reason == common::kReasonContextTooLong) return "context_length_exceeded";
-  if (reason == common::kReasonRateLimited) return "rate_limit_exceeded";
+  const std::string reason = protocol::ReasonOf(status);
+  if (reason == protocol::kReasonContextTooLong) return "context_length_exceeded";
+  if (reason == protocol::kReasonRateLimited) return "rate_limit_exceeded";
   if (!reason.empty()) return absl::AsciiStrToLower(reason);
   if (absl::IsNotFound(status)) return "model_not_found";
   if (absl::IsUnauthenticated(status)) return "invalid_api_key";
@@ -90,15 +90,15 @@ absl::Status StatusOf(int http_status, std::string_view message) {
     case 408:
       return absl::DeadlineExceededError(std::string(message));
     case 503:
-      return common::WithReason(absl::ResourceExhaustedError(std::string(message)),
-                                common::kReasonOverloaded);
+      return protocol::WithReason(absl::ResourceExhaustedError(std::string(message)),
+                                  protocol::kReasonOverloaded);
     default:
       return absl::InvalidArgumentError(std::string(message));
   }
 }
 
 std::optional<int> RetryAfterOf(const absl::Status& status) {
-  if (const std::optional<absl::Duration> delay = common::RetryDelayOf(status)) {
+  if (const std::optional<absl::Duration> delay = protocol::RetryDelayOf(status)) {
     const double seconds = std::ceil(absl::ToDoubleSeconds(*delay));
     return static_cast<int>(std::clamp(seconds, 1.0, double{kMaxRetryAfter}));
   }
@@ -110,7 +110,7 @@ std::string ErrorJson(Endpoint endpoint, const absl::Status& status) {
   const int http_status = HttpStatusOf(status);
   std::string message(status.message());
   OrderedJson param;
-  if (const std::string field = common::FieldOf(status); !field.empty()) {
+  if (const std::string field = protocol::FieldOf(status); !field.empty()) {
     const std::string name = ParamOf(endpoint, field);
     param = name;
     const std::string prefix = field + ": ";
@@ -119,7 +119,7 @@ std::string ErrorJson(Endpoint endpoint, const absl::Status& status) {
     param = "model";
   }
   // Such a message may come from a library, with whatever it found worth telling.
-  if (http_status == 500 && common::ReasonOf(status).empty()) {
+  if (http_status == 500 && protocol::ReasonOf(status).empty()) {
     message = "the server had an error while it processed the request";
   }
   return Dump(http_status, message, std::move(param), CodeOf(status));

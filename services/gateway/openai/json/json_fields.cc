@@ -2,7 +2,7 @@
 #include "services/gateway/openai/json/json_fields.h"
 
 #include "absl/strings/str_cat.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -77,7 +77,7 @@ const Json* Find(const Json& object, const char* name) {
 }
 
 absl::Status WrongType(std::string_view path, std::string_view expected, const Json& value) {
-  return common::FieldError(
+  return protocol::FieldError(
       path, absl::StrCat("must be ", std::string(expected), ", is ", value.type_name()));
 }
 
@@ -114,7 +114,7 @@ absl::Status ReadInteger(const Json& object, const char* path, int64_t min, int6
   const bool too_large =
       json->is_number_unsigned() && json->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
   if (too_large || json->get<int64_t>() < min || json->get<int64_t>() > max) {
-    return common::FieldError(
+    return protocol::FieldError(
         path, absl::StrCat("is ", json->dump(), ", must be from ", min, " to ", max));
   }
   *value = json->get<int64_t>();

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
-#include "services/common/utf8.h"
+#include "services/base/utf8.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -43,7 +43,7 @@ void AppendCharacters(std::string_view text, std::string* json) {
       ++i;
       continue;
     }
-    const size_t length = common::Utf8CharacterLength(text.substr(i));
+    const size_t length = Utf8CharacterLength(text.substr(i));
     if (length > 1) {
       i += length;
       continue;

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "services/common/utf8.h"
+#include "services/base/utf8.h"
 #include "services/gateway/openai/json/json_text.h"
 
 namespace continuo::gateway::openai {
@@ -34,7 +34,7 @@ void AppendChatToken(const std::string& token, float logprob, std::string* json)
 }
 
 std::string CompletionToken(const std::string& token) {
-  if (common::ToValidUtf8(token) == token) return token;
+  if (ToValidUtf8(token) == token) return token;
   std::string escaped = "bytes:";
   for (const char c : token) {
     absl::StrAppendFormat(&escaped, "\\x%02x", static_cast<unsigned char>(c));

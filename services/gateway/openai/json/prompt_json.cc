@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
 #include "services/gateway/openai/json/request_json.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -35,9 +35,9 @@ absl::Status ReadContent(const Json& content, const std::string& path, std::stri
     std::string type, piece;
     RETURN_IF_ERROR(ReadText(part, "type", at, &type));
     if (type != "text") {
-      return common::FieldError(at + ".type", "only parts of the type \"text\" are supported");
+      return protocol::FieldError(at + ".type", "only parts of the type \"text\" are supported");
     }
-    if (Find(part, "text") == nullptr) return common::FieldError(at + ".text", "is needed");
+    if (Find(part, "text") == nullptr) return protocol::FieldError(at + ".text", "is needed");
     RETURN_IF_ERROR(ReadText(part, "text", at, &piece));
     text->append(piece);
   }
@@ -47,12 +47,12 @@ absl::Status ReadContent(const Json& content, const std::string& path, std::stri
 absl::Status ReadMessage(const Json& json, const std::string& path, v1::ChatMessage* message) {
   if (!json.is_object()) return WrongType(path, "an object", json);
   RETURN_IF_ERROR(ReadText(json, "role", path, message->mutable_role()));
-  if (message->role().empty()) return common::FieldError(path + ".role", "is needed");
+  if (message->role().empty()) return protocol::FieldError(path + ".role", "is needed");
   if (message->role() == "developer") message->set_role("system");
   for (const char* name : {"tool_calls", "function_call"}) {
     const Json* const calls = Find(json, name);
     if (calls != nullptr && !calls->empty()) {
-      return common::FieldError(absl::StrCat(path, ".", name), "tools are not supported");
+      return protocol::FieldError(absl::StrCat(path, ".", name), "tools are not supported");
     }
   }
   RETURN_IF_ERROR(ReadText(json, "name", path, message->mutable_name()));
@@ -63,7 +63,7 @@ absl::Status ReadMessage(const Json& json, const std::string& path, v1::ChatMess
   }
   // An assistant's message may have only calls or a refusal.
   if (message->role() == "assistant") return absl::OkStatus();
-  return common::FieldError(path + ".content", "is needed");
+  return protocol::FieldError(path + ".content", "is needed");
 }
 
 bool IsTokenIds(const Json& json) {
@@ -71,13 +71,13 @@ bool IsTokenIds(const Json& json) {
 }
 
 absl::Status ReadTokenIds(const Json& json, const std::string& path, v1::TokenIds* ids) {
-  if (json.empty()) return common::FieldError(path, "is empty");
+  if (json.empty()) return protocol::FieldError(path, "is empty");
   ids->mutable_ids()->Reserve(static_cast<int>(json.size()));
   for (size_t i = 0; i < json.size(); ++i) {
     const Json& id = json[i];
     if (!id.is_number_unsigned() || id.get<uint64_t>() > std::numeric_limits<uint32_t>::max()) {
-      return common::FieldError(absl::StrCat(path, "[", i, "]"),
-                                "must be a token id, from 0 to 4294967295");
+      return protocol::FieldError(absl::StrCat(path, "[", i, "]"),
+                                  "must be a token id, from 0 to 4294967295");
     }
     ids->add_ids(id.get<uint32_t>());
   }
@@ -99,9 +99,9 @@ absl::Status ReadPrompt(const Json& json, const std::string& path,
 
 absl::Status ReadMessages(const Json& body, v1::Conversation* conversation) {
   const Json* const messages = Find(body, "messages");
-  if (messages == nullptr) return common::FieldError("messages", "is needed");
+  if (messages == nullptr) return protocol::FieldError("messages", "is needed");
   if (!messages->is_array()) return WrongType("messages", "an array", *messages);
-  if (messages->empty()) return common::FieldError("messages", "is empty");
+  if (messages->empty()) return protocol::FieldError("messages", "is empty");
   for (size_t i = 0; i < messages->size(); ++i) {
     RETURN_IF_ERROR(ReadMessage((*messages)[i], absl::StrCat("messages[", i, "]"),
                                 conversation->add_messages()));
@@ -111,11 +111,11 @@ absl::Status ReadMessages(const Json& body, v1::Conversation* conversation) {
 
 absl::Status ReadPrompts(const Json& body, std::vector<v1::GenerateRequest>* requests) {
   const Json* const prompt = Find(body, "prompt");
-  if (prompt == nullptr) return common::FieldError("prompt", "is needed");
+  if (prompt == nullptr) return protocol::FieldError("prompt", "is needed");
   if (!prompt->is_array() || IsTokenIds(*prompt)) return ReadPrompt(*prompt, "prompt", requests);
-  if (prompt->empty()) return common::FieldError("prompt", "is empty");
+  if (prompt->empty()) return protocol::FieldError("prompt", "is empty");
   if (prompt->size() > static_cast<size_t>(kMaxChoices)) {
-    return common::FieldError(
+    return protocol::FieldError(
         "prompt", absl::StrCat("has ", prompt->size(), " prompts, the limit is ", kMaxChoices));
   }
   for (size_t i = 0; i < prompt->size(); ++i) {

@@ -9,9 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
 #include "services/gateway/openai/json/json_fields.h"
 #include "services/gateway/openai/json/prompt_json.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -28,26 +28,26 @@ absl::Status RefuseUnsupported(Endpoint endpoint, const Json& body) {
        {"tools", "functions", "function_call", "audio", "web_search_options", "suffix"}) {
     const Json* const json = Find(body, name);
     if (json != nullptr && !(json->empty() || *json == "")) {
-      return common::FieldError(name, "is not supported");
+      return protocol::FieldError(name, "is not supported");
     }
   }
   if (const Json* const choice = Find(body, "tool_choice");
       choice != nullptr && *choice != "none" && *choice != "auto") {
-    return common::FieldError("tool_choice", "tools are not supported");
+    return protocol::FieldError("tool_choice", "tools are not supported");
   }
   if (const Json* const format = Find(body, "response_format"); format != nullptr) {
     const Json* const type = format->is_object() ? Find(*format, "type") : nullptr;
     if (type == nullptr || *type != "text") {
-      return common::FieldError("response_format", "only the type \"text\" is supported");
+      return protocol::FieldError("response_format", "only the type \"text\" is supported");
     }
   }
   if (const Json* const modalities = Find(body, "modalities");
       modalities != nullptr && *modalities != Json::array({"text"})) {
-    return common::FieldError("modalities", "only [\"text\"] is supported");
+    return protocol::FieldError("modalities", "only [\"text\"] is supported");
   }
   if (endpoint == Endpoint::kChat && Find(body, "prompt") != nullptr &&
       Find(body, "messages") == nullptr) {
-    return common::FieldError("prompt", "is of /v1/completions; a chat has messages");
+    return protocol::FieldError("prompt", "is of /v1/completions; a chat has messages");
   }
   return absl::OkStatus();
 }
@@ -82,7 +82,7 @@ absl::Status ReadSampling(const Json& body, v1::Sampling* sampling) {
     for (const auto& [key, value] : bias->items()) {
       uint32_t id;
       if (!absl::SimpleAtoi(key, &id)) {
-        return common::FieldError("logit_bias", "its keys must be token ids");
+        return protocol::FieldError("logit_bias", "its keys must be token ids");
       }
       if (!value.is_number()) return WrongType("logit_bias", "numbers by token id", value);
       (*sampling->mutable_logit_bias())[id] = value.get<float>();
@@ -132,7 +132,7 @@ absl::Status ReadLogprobs(Endpoint endpoint, const Json& body, v1::Output* outpu
   if (logprobs.value_or(false)) {
     output->set_logprobs(static_cast<uint32_t>(top.value_or(0)));
   } else if (top.value_or(0) > 0) {
-    return common::FieldError("top_logprobs", "needs logprobs to be true");
+    return protocol::FieldError("top_logprobs", "needs logprobs to be true");
   }
   return absl::OkStatus();
 }
@@ -144,7 +144,7 @@ absl::Status ReadForm(const Json& body, AnswerForm* form) {
   const Json* const options = Find(body, "stream_options");
   if (options == nullptr) return absl::OkStatus();
   if (!options->is_object()) return WrongType("stream_options", "an object", *options);
-  if (!form->stream) return common::FieldError("stream_options", "needs stream to be true");
+  if (!form->stream) return protocol::FieldError("stream_options", "needs stream to be true");
   if (!Read(*options, "include_usage", &include_usage).ok()) {
     return WrongType("stream_options.include_usage", "a boolean", *Find(*options, "include_usage"));
   }
@@ -159,9 +159,10 @@ absl::Status ReadEcho(const Json& body, const std::vector<v1::GenerateRequest>& 
   std::optional<bool> echo;
   RETURN_IF_ERROR(Read(body, "echo", &echo));
   if (!echo.value_or(false)) return absl::OkStatus();
-  if (form->logprobs) return common::FieldError("echo", "is not supported together with logprobs");
+  if (form->logprobs)
+    return protocol::FieldError("echo", "is not supported together with logprobs");
   for (const v1::GenerateRequest& request : requests) {
-    if (!request.has_text()) return common::FieldError("echo", "is not supported of token ids");
+    if (!request.has_text()) return protocol::FieldError("echo", "is not supported of token ids");
     form->echo.push_back(request.text());
   }
   return absl::OkStatus();
@@ -175,7 +176,7 @@ absl::Status ReadCompletionsOnly(const Json& body, std::vector<v1::GenerateReque
   std::optional<int64_t> best_of;
   RETURN_IF_ERROR(ReadInteger(body, "best_of", 1, kMaxChoices, &best_of));
   if (best_of.has_value() && *best_of != form->num_sequences) {
-    return common::FieldError("best_of", "is supported only where it equals n");
+    return protocol::FieldError("best_of", "is supported only where it equals n");
   }
   RETURN_IF_ERROR(ReadPrompts(body, requests));
   return ReadEcho(body, *requests, form);
@@ -220,13 +221,13 @@ absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body) {
   }
   if (call.requests.size() * static_cast<size_t>(call.form.num_sequences) >
       static_cast<size_t>(kMaxChoices)) {
-    return common::FieldError(
+    return protocol::FieldError(
         "n", absl::StrCat("asks for ", call.form.num_sequences, " answers to each of ",
                           call.requests.size(), " prompts, the limit is ", kMaxChoices, " in all"));
   }
   if (call.requests.size() > 1 &&
       call.requests.size() * common.ByteSizeLong() > kMaxRepeatedBytes) {
-    return common::FieldError(
+    return protocol::FieldError(
         "prompt", absl::StrCat("has ", call.requests.size(), " parts with ", common.ByteSizeLong(),
                                " bytes of other members each, the limit is ", kMaxRepeatedBytes,
                                " bytes in all"));

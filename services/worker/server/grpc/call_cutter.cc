@@ -3,7 +3,7 @@
 
 #include <grpc/grpc.h>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::server {
 
@@ -15,7 +15,7 @@ CallCutter::~CallCutter() { grpc_call_unref(call_); }
 
 void CallCutter::Cut(const absl::Status& why) const {
   grpc_call_cancel_with_status(call_, static_cast<grpc_status_code>(why.code()),
-                               common::MessageWithReason(why).c_str(), nullptr);
+                               protocol::MessageWithReason(why).c_str(), nullptr);
 }
 
 }  // namespace continuo::server

@@ -5,9 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
 #include "services/common/grpc/grpc_status.h"
 #include "services/common/log.h"
+#include "services/protocol/error.h"
+#include "services/protocol/status_name.h"
 #include "services/worker/server/grpc/call_metadata.h"
 #include "services/worker/server/grpc/wire.h"
 
@@ -25,7 +26,7 @@ absl::Status Refusal(const absl::Status& status) {
     case absl::StatusCode::kUnavailable:
       return DrainingError();
     case absl::StatusCode::kInvalidArgument:  // never fits the KV cache
-      return common::FieldError("stopping.max_tokens", std::string(status.message()));
+      return protocol::FieldError("stopping.max_tokens", std::string(status.message()));
     default:
       return status;
   }
@@ -146,7 +147,7 @@ void GenerateCall::Tell(const absl::Status& status) {
   common::Log(common::LogSeverity::kInfo, "generate",
               {{"request_id", label_},
                {"tenant", tenant},
-               {"code", absl::StatusCodeToString(status.code())},
+               {"code", protocol::StatusName(status.code())},
                {"prompt_tokens", report.prompt_tokens},
                {"cached_prompt_tokens", report.cached_prompt_tokens},
                {"completion_tokens", report.completion_tokens},

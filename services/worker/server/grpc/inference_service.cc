@@ -2,7 +2,7 @@
 #include "services/worker/server/grpc/inference_service.h"
 
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "services/worker/server/grpc/generate_call.h"
 #include "services/worker/server/grpc/unary_call.h"
 #include "services/worker/server/session/text_answers.h"

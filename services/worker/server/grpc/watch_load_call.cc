@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/protocol/error.h"
 #include "services/worker/server/grpc/wire.h"
 
 namespace continuo::server {
@@ -17,9 +17,9 @@ absl::StatusOr<absl::Duration> Interval(std::string_view field, bool is_set,
                                         const google::protobuf::Duration& value,
                                         absl::Duration otherwise) {
   if (!is_set) return otherwise;
-  if (value.seconds() < 0 || value.nanos() < 0) return common::FieldError(field, "is negative");
+  if (value.seconds() < 0 || value.nanos() < 0) return protocol::FieldError(field, "is negative");
   if (value.seconds() > 3600 || value.nanos() > 999'999'999) {
-    return common::FieldError(field, "is above the limit of one hour");
+    return protocol::FieldError(field, "is above the limit of one hour");
   }
   return absl::Seconds(value.seconds()) + absl::Nanoseconds(value.nanos());
 }
@@ -33,7 +33,7 @@ absl::StatusOr<WatchPace> ReadPace(const grpc::ByteBuffer& bytes) {
   ASSIGN_OR_RETURN(const absl::Duration min,
                    Interval("min_interval", request.has_min_interval(), request.min_interval(),
                             std::min(absl::Milliseconds(100), max)));
-  if (min > max) return common::FieldError("min_interval", "is above max_interval");
+  if (min > max) return protocol::FieldError("min_interval", "is above max_interval");
   // A loop without a pause would be a request to burn a core.
   constexpr absl::Duration kLeast = absl::Milliseconds(1);
   return WatchPace(std::max(min, kLeast), std::max(max, kLeast));

@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/protocol/error.h"
 #include "services/worker/server/grpc/wire.h"
 #include "services/worker/server/session/answer_sequence.h"
 #include "services/worker/server/session/convert.h"
@@ -43,10 +43,10 @@ absl::StatusOr<absl::Duration> ReadInterval(const v1::WatchStepsRequest& request
   if (!request.has_min_interval()) return absl::Milliseconds(100);
   const auto& d = request.min_interval();
   if (d.seconds() < 0 || d.nanos() < 0 || d.nanos() > 999'999'999) {
-    return common::FieldError("min_interval", "is negative or no valid Duration");
+    return protocol::FieldError("min_interval", "is negative or no valid Duration");
   }
   if (d.seconds() > 3600)
-    return common::FieldError("min_interval", "is above the limit of one hour");
+    return protocol::FieldError("min_interval", "is above the limit of one hour");
   // A loop without a pause would be a request to burn a core.
   return std::max(absl::Seconds(d.seconds()) + absl::Nanoseconds(d.nanos()),
                   absl::Milliseconds(10));

@@ -6,7 +6,7 @@
 
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
-#include "services/common/wire_check.h"
+#include "services/protocol/wire_check.h"
 #include "services/worker/server/session/validate.h"
 
 namespace continuo::server {
@@ -16,15 +16,15 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Messa
   {
     grpc::ProtoBufferReader reader(&consumed);
     RETURN_IF_ERROR(
-        common::CheckNumValues(common::CountOnWire(&reader, *message->GetDescriptor()).values));
+        protocol::CheckNumValues(protocol::CountOnWire(&reader, *message->GetDescriptor()).values));
   }
   const grpc::Status status =
       grpc::SerializationTraits<google::protobuf::Message>::Deserialize(&consumed, message);
   if (status.ok()) return absl::OkStatus();
   grpc::Slice all;
   if (!bytes.DumpToSingleSlice(&all).ok()) all = grpc::Slice();
-  return common::ExplainParseFailure({reinterpret_cast<const char*>(all.begin()), all.size()},
-                                     *message->GetDescriptor());
+  return protocol::ExplainParseFailure({reinterpret_cast<const char*>(all.begin()), all.size()},
+                                       *message->GetDescriptor());
 }
 
 absl::Status ParseRequest(const grpc::ByteBuffer& bytes, google::protobuf::Message* request) {

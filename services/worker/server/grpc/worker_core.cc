@@ -7,14 +7,14 @@
 #include "absl/random/random.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::server {
 
 absl::Status OverloadedError(std::string_view message) {
-  return common::WithRetryInfo(
-      common::WithReason(absl::ResourceExhaustedError(std::string(message)),
-                         common::kReasonOverloaded),
+  return protocol::WithRetryInfo(
+      protocol::WithReason(absl::ResourceExhaustedError(std::string(message)),
+                           protocol::kReasonOverloaded),
       absl::Seconds(1));
 }
 
@@ -64,8 +64,8 @@ absl::Status WorkerCore::CheckServing() const {
     case v1::WORKER_STATE_DRAINING:
       return DrainingError();
     default:
-      return common::WithRetryInfo(absl::UnavailableError("the worker is loading its model"),
-                                   absl::Seconds(1));
+      return protocol::WithRetryInfo(absl::UnavailableError("the worker is loading its model"),
+                                     absl::Seconds(1));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "services/common/telemetry/span_exporter.h"
 #include "services/common/version.h"
+#include "services/protocol/status_name.h"
 
 namespace continuo::server {
 namespace {
@@ -54,10 +55,10 @@ void CollectOwn(const engine::EngineMetrics& e, const WorkerCore& core, common::
   common::AddCounter(f, "continuo_accepted_draft_tokens_total",
                      "Drafts that were right: tokens generated beside the one of a step.", model,
                      Read(e.accepted_draft_tokens));
-  for (int code = 0; code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
+  for (size_t code = 0; code < protocol::kStatusNames.size(); ++code) {
     const auto status = static_cast<absl::StatusCode>(code);
     common::MetricLabels labels = model;
-    labels.emplace_back("code", absl::StatusCodeToString(status));
+    labels.emplace_back("code", std::string(protocol::StatusName(status)));
     common::AddCounter(f, "continuo_requests_total", "Generate calls that ended, by gRPC status.",
                        labels, static_cast<double>(core.num_requests(status)));
   }

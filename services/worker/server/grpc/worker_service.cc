@@ -3,8 +3,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/protocol/error.h"
 #include "services/worker/server/grpc/call_metadata.h"
 #include "services/worker/server/grpc/unary_call.h"
 #include "services/worker/server/grpc/watch_load_call.h"
@@ -19,13 +19,13 @@ absl::StatusOr<absl::Duration> ReadGrace(const v1::DrainRequest& request,
   if (!request.has_grace()) return otherwise;
   const auto& d = request.grace();
   if (d.seconds() < 0 || d.nanos() < 0 || d.nanos() > 999'999'999) {
-    return common::FieldError("grace", "is negative or no valid Duration");
+    return protocol::FieldError("grace", "is negative or no valid Duration");
   }
   const absl::Duration grace = absl::Seconds(d.seconds()) + absl::Nanoseconds(d.nanos());
   if (grace > kMaxDrainGrace) {
-    return common::FieldError("grace",
-                              absl::StrCat(absl::FormatDuration(grace), " is above the limit of ",
-                                           absl::FormatDuration(kMaxDrainGrace)));
+    return protocol::FieldError("grace",
+                                absl::StrCat(absl::FormatDuration(grace), " is above the limit of ",
+                                             absl::FormatDuration(kMaxDrainGrace)));
   }
   return grace;
 }

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::server {
 
 absl::Status DrainingError() {
-  return common::WithReason(absl::UnavailableError("the worker drains; go on at another one"),
-                            common::kReasonDraining);
+  return protocol::WithReason(absl::UnavailableError("the worker drains; go on at another one"),
+                              protocol::kReasonDraining);
 }
 
 Lifecycle::Lifecycle(OpenCalls* calls, Hooks hooks) : calls_(calls), hooks_(std::move(hooks)) {}

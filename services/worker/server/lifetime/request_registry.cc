@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/server/lifetime/request_registry.h"
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::server {
 
@@ -21,9 +21,9 @@ absl::Status RequestRegistry::Add(const std::string& tenant, const std::string& 
         // The very call comes back where its gateway gave this worker up for a pause.
         client_continuation = !call_id.empty() && call_id == entry.call_id;
         if (!client_continuation) {
-          return common::WithReason(
+          return protocol::WithReason(
               absl::AbortedError("the client has gone on with this request itself"),
-              common::kReasonAborted);
+              protocol::kReasonAborted);
         }
       }
       replaced = std::move(entry.control);
@@ -31,9 +31,9 @@ absl::Status RequestRegistry::Add(const std::string& tenant, const std::string& 
     entry = {std::move(control), client_continuation, std::string(call_id)};
   }
   if (replaced != nullptr) {
-    replaced->End(
-        common::WithReason(absl::AbortedError("replaced by a continuation of the same request_id"),
-                           common::kReasonAborted));
+    replaced->End(protocol::WithReason(
+        absl::AbortedError("replaced by a continuation of the same request_id"),
+        protocol::kReasonAborted));
   }
   return absl::OkStatus();
 }
@@ -54,7 +54,7 @@ bool RequestRegistry::Abort(const std::string& tenant, const std::string& id) {
     control = it->second.control;
   }
   control->End(
-      common::WithReason(absl::AbortedError("aborted by an operator"), common::kReasonAborted));
+      protocol::WithReason(absl::AbortedError("aborted by an operator"), protocol::kReasonAborted));
   return true;
 }
 

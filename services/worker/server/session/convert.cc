@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "services/worker/server/session/prompt.h"
 #include "services/worker/server/session/validate.h"
 
@@ -24,7 +24,7 @@ constexpr int64_t kMaxTimestampSeconds = 253'402'300'799;
 absl::StatusOr<absl::Time> FromProto(const google::protobuf::Timestamp& t, std::string_view field) {
   if (t.seconds() < kMinTimestampSeconds || t.seconds() > kMaxTimestampSeconds || t.nanos() < 0 ||
       t.nanos() > 999'999'999) {
-    return common::FieldError(field, "is no valid Timestamp: years 1 to 9999, nanos below 1e9");
+    return protocol::FieldError(field, "is no valid Timestamp: years 1 to 9999, nanos below 1e9");
   }
   return absl::FromUnixSeconds(t.seconds()) + absl::Nanoseconds(t.nanos());
 }
@@ -52,7 +52,7 @@ absl::StatusOr<v1::Accepted> Accept(const v1::GenerateRequest& request, const Ca
   const v1::Accepted& received = response.accepted();
   const bool resumed = response.has_accepted();
   if (!resumed && (response.deltas_size() > 0 || response.prompt_logprobs_size() > 0)) {
-    return common::FieldError("continuation.received.accepted", "is missing");
+    return protocol::FieldError("continuation.received.accepted", "is missing");
   }
   v1::Accepted accepted;
   ASSIGN_OR_RETURN(*accepted.mutable_request_id(), ChooseRequestId(request, received, call));
@@ -74,10 +74,10 @@ absl::StatusOr<v1::Accepted> Accept(const v1::GenerateRequest& request, const Ca
   *accepted.mutable_reference_time() = ToProto(reference);
   if (resumed) {
     if (received.tokenizer_fingerprint() != model.tokenizer_fingerprint) {
-      return common::WithReason(
+      return protocol::WithReason(
           absl::FailedPreconditionError(
               "the generation began with another tokenizer; it cannot go on here"),
-          common::kReasonModelChanged);
+          protocol::kReasonModelChanged);
     }
     constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
     accepted.set_migrations(received.migrations() == kMost ? kMost : received.migrations() + 1);
@@ -85,9 +85,9 @@ absl::StatusOr<v1::Accepted> Accept(const v1::GenerateRequest& request, const Ca
                          model.fingerprint.empty());
   }
   if (request.exact_only() && (accepted.inexact() || model.fingerprint.empty())) {
-    return common::WithReason(
+    return protocol::WithReason(
         absl::UnavailableError("exact_only: this worker could only go on inexactly"),
-        common::kReasonNoWorker);
+        protocol::kReasonNoWorker);
   }
   return accepted;
 }
@@ -132,9 +132,9 @@ absl::StatusOr<StopRules> ConvertStopping(const v1::Stopping& stopping, size_t p
   rules.stop_ids = Ascending({stopping.token_ids().begin(), stopping.token_ids().end()});
   const auto left = static_cast<uint32_t>(model.max_context_tokens - prompt_tokens);
   if (!stopping.has_max_tokens() && stopping.min_tokens() > left) {
-    return common::FieldError("stopping.min_tokens",
-                              absl::StrCat(stopping.min_tokens(), " is above the ", left,
-                                           " tokens that the context leaves"));
+    return protocol::FieldError("stopping.min_tokens",
+                                absl::StrCat(stopping.min_tokens(), " is above the ", left,
+                                             " tokens that the context leaves"));
   }
   rules.max_tokens =
       static_cast<int>(stopping.has_max_tokens() ? std::min(stopping.max_tokens(), left) : left);

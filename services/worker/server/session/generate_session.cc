@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/check.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::server {
 
@@ -84,10 +84,10 @@ void GenerateSession::OnEvent(engine::RequestEvent event) {
   }
   if (give_up) {
     const absl::Status why =
-        common::WithReason(absl::ResourceExhaustedError(
-                               absl::StrCat("the stream is not read: over ", max_unread_bytes_,
-                                            " bytes wait; go on with a continuation")),
-                           common::kReasonSlowReader);
+        protocol::WithReason(absl::ResourceExhaustedError(
+                                 absl::StrCat("the stream is not read: over ", max_unread_bytes_,
+                                              " bytes wait; go on with a continuation")),
+                             protocol::kReasonSlowReader);
     hooks_.cancel(why);
     // Not from here: what the cut makes way for is text work.
     pool_->Post([self = shared_from_this(), why] { self->hooks_.cut(why); });

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::server {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 absl::Status At(std::string_view field, const absl::Status& status) {
   if (status.code() == absl::StatusCode::kInvalidArgument ||
       status.code() == absl::StatusCode::kFailedPrecondition) {
-    return common::FieldError(field, std::string(status.message()));
+    return protocol::FieldError(field, std::string(status.message()));
   }
   return status;
 }
@@ -31,16 +31,16 @@ absl::Status CheckFitsContext(std::string_view field, size_t bytes, const Served
   const size_t longest = model.text->max_token_bytes();
   const size_t most = static_cast<size_t>(model.max_context_tokens) * longest;
   if (bytes <= most) return absl::OkStatus();
-  return common::WithReason(
-      common::FieldError(field, absl::StrCat("the prompt has ", bytes, " bytes; the model takes ",
-                                             model.max_context_tokens,
-                                             " tokens, which have at most ", most, " bytes")),
-      common::kReasonContextTooLong);
+  return protocol::WithReason(
+      protocol::FieldError(field, absl::StrCat("the prompt has ", bytes, " bytes; the model takes ",
+                                               model.max_context_tokens,
+                                               " tokens, which have at most ", most, " bytes")),
+      protocol::kReasonContextTooLong);
 }
 
 absl::Status CheckTokenizeBytes(std::string_view field, size_t bytes) {
   if (bytes <= kMaxTokenizeBytes) return absl::OkStatus();
-  return common::FieldError(
+  return protocol::FieldError(
       field, absl::StrCat("has ", bytes, " bytes, the limit is ", kMaxTokenizeBytes));
 }
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::server {
 namespace {
@@ -22,22 +22,22 @@ absl::StatusOr<std::vector<engine::ReceivedSequence>> Gather(const v1::GenerateR
   for (int i = 0; i < received.deltas_size(); ++i) {
     const v1::Delta& delta = received.deltas(i);
     if (delta.index() >= static_cast<uint32_t>(num_sequences)) {
-      return common::FieldError(
+      return protocol::FieldError(
           absl::StrCat(kDeltas, "[", i, "].index"),
           absl::StrCat(delta.index(), " is not below the request's ", num_sequences, " sequences"));
     }
     engine::ReceivedSequence& sequence = sequences[delta.index()];
     for (const uint32_t id : delta.token_ids()) {
       if (id >= static_cast<uint32_t>(model.vocab_size)) {
-        return common::FieldError(
+        return protocol::FieldError(
             absl::StrCat(kDeltas, "[", i, "].token_ids"),
             absl::StrCat("id ", id, " is outside the vocabulary of ", model.vocab_size, " tokens"));
       }
     }
     if (sequence.finished && delta.token_ids_size() > 0) {
       if (!exact) continue;
-      return common::FieldError(absl::StrCat(kDeltas, "[", i, "].token_ids"),
-                                absl::StrCat("sequence ", delta.index(), " had finished before"));
+      return protocol::FieldError(absl::StrCat(kDeltas, "[", i, "].token_ids"),
+                                  absl::StrCat("sequence ", delta.index(), " had finished before"));
     }
     sequence.tokens.insert(sequence.tokens.end(), delta.token_ids().begin(),
                            delta.token_ids().end());
@@ -55,14 +55,14 @@ absl::StatusOr<std::optional<AnswerSequence::Output>> ReplaySequence(
   for (int k = 0; k < count; ++k) {
     const bool last = k + 1 == count;
     if (exact && k < rules.min_tokens && rules.EndsSequence(tokens[k])) {
-      return common::FieldError(kDeltas,
-                                absl::StrCat("sequence ", index, " has stop id ", tokens[k],
-                                             " before min_tokens, which is ", rules.min_tokens));
+      return protocol::FieldError(kDeltas,
+                                  absl::StrCat("sequence ", index, " has stop id ", tokens[k],
+                                               " before min_tokens, which is ", rules.min_tokens));
     }
     AnswerSequence::Output output = sequence.Push(tokens[k], exact || last);
     if (!sequence.finished()) continue;
     if (!last) {
-      return common::FieldError(
+      return protocol::FieldError(
           kDeltas,
           absl::StrCat("sequence ", index, " has ids after its end, which is token ", k + 1));
     }
@@ -103,9 +103,9 @@ absl::StatusOr<Replay> ReplayReceived(const v1::GenerateResponse& received, int 
   for (int i = 0; i < num_sequences; ++i) {
     engine::ReceivedSequence& sequence = replay.received[i];
     if (exact && sequence.tokens.size() > static_cast<size_t>(rules.max_tokens)) {
-      return common::FieldError(kDeltas,
-                                absl::StrCat("sequence ", i, " has ", sequence.tokens.size(),
-                                             " tokens, max_tokens is ", rules.max_tokens));
+      return protocol::FieldError(kDeltas,
+                                  absl::StrCat("sequence ", i, " has ", sequence.tokens.size(),
+                                               " tokens, max_tokens is ", rules.max_tokens));
     }
     if (sequence.finished) {
       replay.sequences[i].MarkFinished();
@@ -118,7 +118,7 @@ absl::StatusOr<Replay> ReplayReceived(const v1::GenerateResponse& received, int 
   const size_t scored = prompt_tokens - 1;
   const auto num_logprobs = static_cast<size_t>(received.prompt_logprobs_size());
   if (exact && num_logprobs > scored) {
-    return common::FieldError(
+    return protocol::FieldError(
         "continuation.received.prompt_logprobs",
         absl::StrCat("has ", num_logprobs, " entries, the prompt gives ", scored));
   }

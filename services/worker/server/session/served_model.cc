@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "services/worker/text/utf8.h"
+#include "services/base/utf8.h"
 
 namespace continuo::server {
 
@@ -18,8 +18,8 @@ void FinishServedModel(ServedModel& model) {
   for (int32_t id = 0; id < num_texts; ++id) {
     const std::string_view bytes = model.text->TokenBytes(id);
     model.max_token_bytes = std::max(model.max_token_bytes, bytes.size());
-    model.max_text_bytes_per_token = std::max(
-        model.max_text_bytes_per_token, text::IsUtf8(bytes) ? bytes.size() : 3 * bytes.size());
+    model.max_text_bytes_per_token =
+        std::max(model.max_text_bytes_per_token, IsUtf8(bytes) ? bytes.size() : 3 * bytes.size());
   }
 }
 

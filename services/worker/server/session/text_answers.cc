@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "services/worker/server/session/prompt.h"
 #include "services/worker/server/session/validate.h"
 
@@ -20,8 +20,8 @@ constexpr size_t kMaxUnaryBytes = kMaxCollectedBytes;
 
 absl::Status CheckSize(std::string_view field, size_t bytes) {
   if (bytes <= kMaxUnaryBytes) return absl::OkStatus();
-  return common::FieldError(field, absl::StrCat("the answer would have ", bytes,
-                                                " bytes, the limit is ", kMaxUnaryBytes));
+  return protocol::FieldError(field, absl::StrCat("the answer would have ", bytes,
+                                                  " bytes, the limit is ", kMaxUnaryBytes));
 }
 
 }  // namespace
@@ -30,7 +30,7 @@ absl::StatusOr<v1::TokenizeResponse> AnswerTokenize(const v1::TokenizeRequest& r
                                                     absl::Time now, const ServedModel& model) {
   RETURN_IF_ERROR(ValidateModelName(request.model(), model));
   if (request.prompt_case() == v1::TokenizeRequest::PROMPT_NOT_SET) {
-    return common::FieldError("prompt", "is missing: one of text and conversation");
+    return protocol::FieldError("prompt", "is missing: one of text and conversation");
   }
   if (request.has_conversation()) {
     RETURN_IF_ERROR(ValidateConversation(request.conversation(), "conversation", model));
@@ -51,7 +51,7 @@ absl::StatusOr<v1::DetokenizeResponse> AnswerDetokenize(const v1::DetokenizeRequ
   for (int i = 0; i < request.token_ids_size(); ++i) {
     const uint32_t id = request.token_ids(i);
     if (id >= static_cast<uint32_t>(model.vocab_size)) {
-      return common::FieldError(
+      return protocol::FieldError(
           absl::StrCat("token_ids[", i, "]"),
           absl::StrCat("id ", id, " is outside the vocabulary of ", model.vocab_size, " tokens"));
     }

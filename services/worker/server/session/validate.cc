@@ -14,8 +14,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/common/error.h"
-#include "services/worker/text/utf8.h"
+#include "services/base/utf8.h"
+#include "services/protocol/error.h"
 
 namespace continuo::server {
 namespace {
@@ -31,8 +31,8 @@ absl::Status FindUnknown(const Message& message, const std::string& path) {
   const auto* reflection = message.GetReflection();
   const auto& unknown = reflection->GetUnknownFields(message);
   if (unknown.field_count() > 0) {
-    return common::FieldError(Join(path, absl::StrCat(unknown.field(0).number())),
-                              "the worker knows no field of this number");
+    return protocol::FieldError(Join(path, absl::StrCat(unknown.field(0).number())),
+                                "the worker knows no field of this number");
   }
   std::vector<const FieldDescriptor*> fields;
   reflection->ListFields(message, &fields);
@@ -56,24 +56,24 @@ absl::Status InRange(std::string_view field, float value, float low, float high,
                      bool low_excluded = false) {
   const bool above = low_excluded ? value > low : value >= low;
   if (above && value <= high) return absl::OkStatus();  // false for a NaN
-  return common::FieldError(
+  return protocol::FieldError(
       field, absl::StrCat(value, " is not in ", low_excluded ? "(" : "[", low, ", ", high, "]"));
 }
 
 absl::Status AtMost(std::string_view field, uint64_t value, uint64_t limit) {
   if (value <= limit) return absl::OkStatus();
-  return common::FieldError(field, absl::StrCat(value, " is above the limit of ", limit));
+  return protocol::FieldError(field, absl::StrCat(value, " is above the limit of ", limit));
 }
 
 absl::Status CountAtMost(std::string_view field, int count, int limit) {
   if (count <= limit) return absl::OkStatus();
-  return common::FieldError(field, absl::StrCat("has ", count, " entries, the limit is ", limit));
+  return protocol::FieldError(field, absl::StrCat("has ", count, " entries, the limit is ", limit));
 }
 
 absl::Status InVocabulary(std::string_view field, uint64_t id, const ServedModel& model) {
   if (id < static_cast<uint64_t>(model.vocab_size)) return absl::OkStatus();
-  return common::FieldError(field, absl::StrCat("id ", id, " is outside the vocabulary of ",
-                                                model.vocab_size, " tokens"));
+  return protocol::FieldError(field, absl::StrCat("id ", id, " is outside the vocabulary of ",
+                                                  model.vocab_size, " tokens"));
 }
 
 absl::Status ValidateSampling(const v1::Sampling& s, const ServedModel& model) {
@@ -83,7 +83,7 @@ absl::Status ValidateSampling(const v1::Sampling& s, const ServedModel& model) {
   if (s.has_top_p()) RETURN_IF_ERROR(InRange("sampling.top_p", s.top_p(), 0, 1, true));
   if (s.has_min_p()) RETURN_IF_ERROR(InRange("sampling.min_p", s.min_p(), 0, 1));
   if (s.has_num_sequences() && (s.num_sequences() < 1 || s.num_sequences() > kMaxSequences)) {
-    return common::FieldError(
+    return protocol::FieldError(
         "sampling.num_sequences",
         absl::StrCat(s.num_sequences(), " is not in [1, ", kMaxSequences, "]"));
   }
@@ -109,12 +109,12 @@ absl::Status ValidateTimeLimit(const google::protobuf::Duration& d) {
   // The range of google.protobuf.Duration; its two parts must not differ in sign.
   constexpr int64_t kMaxSeconds = 315'576'000'000;
   if (d.seconds() < 0 || d.nanos() < 0) {
-    return common::FieldError("stopping.time_limit", "is negative");
+    return protocol::FieldError("stopping.time_limit", "is negative");
   }
   if (d.seconds() > kMaxSeconds || d.nanos() > 999'999'999) {
-    return common::FieldError("stopping.time_limit",
-                              absl::StrCat("is no valid Duration: at most ", kMaxSeconds,
-                                           " seconds and 999999999 nanos"));
+    return protocol::FieldError("stopping.time_limit",
+                                absl::StrCat("is no valid Duration: at most ", kMaxSeconds,
+                                             " seconds and 999999999 nanos"));
   }
   return absl::OkStatus();
 }
@@ -123,7 +123,7 @@ absl::Status ValidateStopping(const v1::Stopping& s, const ServedModel& model) {
   if (s.has_min_tokens()) {
     const uint64_t most = s.has_max_tokens() ? s.max_tokens() : model.max_context_tokens;
     if (s.min_tokens() > most) {
-      return common::FieldError(
+      return protocol::FieldError(
           "stopping.min_tokens",
           absl::StrCat(s.min_tokens(), " is above max_tokens, which is ", most));
     }
@@ -133,10 +133,10 @@ absl::Status ValidateStopping(const v1::Stopping& s, const ServedModel& model) {
     const std::string& stop = s.strings(i);
     const std::string field = absl::StrCat("stopping.strings[", i, "]");
     if (stop.empty() || stop.size() > kMaxStopStringBytes) {
-      return common::FieldError(
+      return protocol::FieldError(
           field, absl::StrCat("has ", stop.size(), " bytes, not from 1 to ", kMaxStopStringBytes));
     }
-    if (!text::IsUtf8(stop)) return common::FieldError(field, "is not UTF-8");
+    if (!IsUtf8(stop)) return protocol::FieldError(field, "is not UTF-8");
   }
   RETURN_IF_ERROR(CountAtMost("stopping.token_ids", s.token_ids_size(), kMaxStopIds));
   for (int i = 0; i < s.token_ids_size(); ++i) {
@@ -150,15 +150,15 @@ absl::Status ValidateStopping(const v1::Stopping& s, const ServedModel& model) {
 // Of what was received only what bounds memory, as gateways do; the rest is replay's.
 absl::Status ValidateReceived(const v1::GenerateResponse& received) {
   if (received.accepted().model().size() > kMaxModelBytes) {
-    return common::FieldError("continuation.received.accepted.model",
-                              absl::StrCat("has ", received.accepted().model().size(),
-                                           " bytes, the limit is ", kMaxModelBytes));
+    return protocol::FieldError("continuation.received.accepted.model",
+                                absl::StrCat("has ", received.accepted().model().size(),
+                                             " bytes, the limit is ", kMaxModelBytes));
   }
   for (int i = 0; i < received.deltas_size(); ++i) {
     const uint32_t index = received.deltas(i).index();
     if (index < kMaxSequences) continue;
-    return common::FieldError(absl::StrCat("continuation.received.deltas[", i, "].index"),
-                              absl::StrCat(index, " is not below ", kMaxSequences));
+    return protocol::FieldError(absl::StrCat("continuation.received.deltas[", i, "].index"),
+                                absl::StrCat(index, " is not below ", kMaxSequences));
   }
   return absl::OkStatus();
 }
@@ -169,7 +169,7 @@ absl::Status ValidateOutput(const v1::Output& o) {
     RETURN_IF_ERROR(AtMost("output.prompt_logprobs", o.prompt_logprobs(), kMaxLogprobs));
   }
   if (o.progress() && o.collect()) {
-    return common::FieldError("output.progress", "cannot be had together with output.collect");
+    return protocol::FieldError("output.progress", "cannot be had together with output.collect");
   }
   return absl::OkStatus();
 }
@@ -177,7 +177,7 @@ absl::Status ValidateOutput(const v1::Output& o) {
 absl::Status ValidatePrompt(const v1::GenerateRequest& request, const ServedModel& model) {
   switch (request.prompt_case()) {
     case v1::GenerateRequest::kText:
-      if (!text::IsUtf8(request.text())) return common::FieldError("text", "is not UTF-8");
+      if (!IsUtf8(request.text())) return protocol::FieldError("text", "is not UTF-8");
       return absl::OkStatus();
     case v1::GenerateRequest::kTokenIds:
       for (int i = 0; i < request.token_ids().ids_size(); ++i) {
@@ -189,7 +189,7 @@ absl::Status ValidatePrompt(const v1::GenerateRequest& request, const ServedMode
     case v1::GenerateRequest::kConversation:
       return ValidateConversation(request.conversation(), "conversation", model);
     case v1::GenerateRequest::PROMPT_NOT_SET:
-      return common::FieldError("prompt", "is missing: one of text, token_ids and conversation");
+      return protocol::FieldError("prompt", "is missing: one of text, token_ids and conversation");
   }
   return absl::OkStatus();
 }
@@ -215,7 +215,7 @@ absl::Status ValidateModelName(std::string_view name, const ServedModel& model) 
 absl::Status ValidateId(std::string_view id, std::string_view field) {
   if (id.empty() || id.size() > kMaxIdBytes ||
       !std::all_of(id.begin(), id.end(), [](unsigned char c) { return absl::ascii_isprint(c); })) {
-    return common::FieldError(
+    return protocol::FieldError(
         field, absl::StrCat("is not 1 to ", kMaxIdBytes, " printable ASCII characters (it has ",
                             id.size(), " bytes)"));
   }
@@ -227,39 +227,39 @@ absl::Status ValidateConversation(const v1::Conversation& conversation, std::str
   const auto field = [&](std::string_view name) { return Join(path, name); };
   RETURN_IF_ERROR(CountAtMost(field("messages"), conversation.messages_size(), kMaxMessages));
   if (conversation.template_arguments().size() > kMaxTemplateArgumentsBytes) {
-    return common::FieldError(field("template_arguments"),
-                              absl::StrCat("has ", conversation.template_arguments().size(),
-                                           " bytes, the limit is ", kMaxTemplateArgumentsBytes));
+    return protocol::FieldError(field("template_arguments"),
+                                absl::StrCat("has ", conversation.template_arguments().size(),
+                                             " bytes, the limit is ", kMaxTemplateArgumentsBytes));
   }
   if (conversation.tools_size() > 0) {
-    return common::FieldError(field("tools"), "tools are not supported");
+    return protocol::FieldError(field("tools"), "tools are not supported");
   }
   if (conversation.has_tool_choice()) {
-    return common::FieldError(field("tool_choice"), "tools are not supported");
+    return protocol::FieldError(field("tool_choice"), "tools are not supported");
   }
   for (int i = 0; i < conversation.messages_size(); ++i) {
     const v1::ChatMessage& message = conversation.messages(i);
     const std::string prefix = absl::StrCat(field("messages["), i, "].");
     if (message.tool_calls_size() > 0) {
-      return common::FieldError(prefix + "tool_calls", "tools are not supported");
+      return protocol::FieldError(prefix + "tool_calls", "tools are not supported");
     }
     if (!message.reasoning().empty()) {
-      return common::FieldError(prefix + "reasoning", "thoughts in a prompt are not supported");
+      return protocol::FieldError(prefix + "reasoning", "thoughts in a prompt are not supported");
     }
     for (const auto& [name, text] :
          {std::pair<const char*, const std::string&>{"role", message.role()},
           {"content", message.content()},
           {"tool_call_id", message.tool_call_id()},
           {"name", message.name()}}) {
-      if (!text::IsUtf8(text)) return common::FieldError(prefix + name, "is not UTF-8");
+      if (!IsUtf8(text)) return protocol::FieldError(prefix + name, "is not UTF-8");
     }
   }
-  if (!text::IsUtf8(conversation.template_arguments())) {
-    return common::FieldError(field("template_arguments"), "is not UTF-8");
+  if (!IsUtf8(conversation.template_arguments())) {
+    return protocol::FieldError(field("template_arguments"), "is not UTF-8");
   }
   if (!model.text->has_chat_template()) {
-    return common::FieldError(path,
-                              absl::StrCat("model \"", model.name, "\" has no chat template"));
+    return protocol::FieldError(path,
+                                absl::StrCat("model \"", model.name, "\" has no chat template"));
   }
   return absl::OkStatus();
 }
@@ -275,27 +275,27 @@ absl::Status ValidateGenerate(const v1::GenerateRequest& request, const ServedMo
   RETURN_IF_ERROR(ValidateSampling(request.sampling(), model));
   RETURN_IF_ERROR(ValidateStopping(request.stopping(), model));
   if (request.has_constraint())
-    return common::FieldError("constraint", "constraints are not supported");
+    return protocol::FieldError("constraint", "constraints are not supported");
   RETURN_IF_ERROR(ValidateOutput(request.output()));
   if (request.has_priority() && (request.priority() < -100 || request.priority() > 100)) {
-    return common::FieldError("priority",
-                              absl::StrCat(request.priority(), " is not in [-100, 100]"));
+    return protocol::FieldError("priority",
+                                absl::StrCat(request.priority(), " is not in [-100, 100]"));
   }
   return absl::OkStatus();
 }
 
 absl::Status ValidatePromptTokens(const std::vector<int32_t>& prompt, std::string_view field,
                                   const ServedModel& model) {
-  if (prompt.empty()) return common::FieldError(field, "the prompt encodes to no token");
+  if (prompt.empty()) return protocol::FieldError(field, "the prompt encodes to no token");
   if (prompt.size() > static_cast<size_t>(model.max_context_tokens)) {
-    return common::WithReason(
-        common::FieldError(
+    return protocol::WithReason(
+        protocol::FieldError(
             field, absl::StrCat("the prompt has ", prompt.size(), " tokens, the model takes ",
                                 model.max_context_tokens)),
-        common::kReasonContextTooLong);
+        protocol::kReasonContextTooLong);
   }
   for (const int32_t id : prompt) {
-    if (id < 0) return common::FieldError(field, absl::StrCat("id ", id, " is negative"));
+    if (id < 0) return protocol::FieldError(field, absl::StrCat("id ", id, " is negative"));
     RETURN_IF_ERROR(InVocabulary(field, static_cast<uint64_t>(id), model));
   }
   return absl::OkStatus();
@@ -316,7 +316,7 @@ absl::Status ValidateCollect(const v1::GenerateRequest& request, size_t prompt_t
   if (output.has_logprobs()) token_bytes += LogprobBytes(1, output.logprobs(), model);
   const uint64_t bytes = fixed + tokens * token_bytes;
   if (bytes <= kMaxCollectedBytes) return absl::OkStatus();
-  return common::FieldError(
+  return protocol::FieldError(
       "output.collect",
       absl::StrCat("an answer of ", sequences, " x ", max_tokens, " tokens can take ", bytes,
                    " bytes, at most ", kMaxCollectedBytes,

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -37,20 +37,20 @@ TEST(ErrorJsonTest, EveryCodeHasItsStatus) {
 }
 
 TEST(ErrorJsonTest, AFieldIsNamedAsTheClientKnowsIt) {
-  const Json error = ErrorOf(common::FieldError("stopping.strings[2]", "has 300 bytes"));
+  const Json error = ErrorOf(protocol::FieldError("stopping.strings[2]", "has 300 bytes"));
   EXPECT_EQ(error, Json::parse(R"({"message":"stop: has 300 bytes","type":"invalid_request_error",
                                    "param":"stop","code":null})"));
 }
 
 TEST(ErrorJsonTest, ReasonsAreCodes) {
-  EXPECT_EQ(ErrorOf(common::WithReason(common::FieldError("text", "x"),
-                                       common::kReasonContextTooLong))["code"],
+  EXPECT_EQ(ErrorOf(protocol::WithReason(protocol::FieldError("text", "x"),
+                                         protocol::kReasonContextTooLong))["code"],
             "context_length_exceeded");
-  EXPECT_EQ(ErrorOf(common::WithReason(absl::ResourceExhaustedError("x"),
-                                       common::kReasonRateLimited))["code"],
+  EXPECT_EQ(ErrorOf(protocol::WithReason(absl::ResourceExhaustedError("x"),
+                                         protocol::kReasonRateLimited))["code"],
             "rate_limit_exceeded");
   EXPECT_EQ(
-      ErrorOf(common::WithReason(absl::UnavailableError("x"), common::kReasonNoWorker))["code"],
+      ErrorOf(protocol::WithReason(absl::UnavailableError("x"), protocol::kReasonNoWorker))["code"],
       "no_worker");
   EXPECT_EQ(ErrorOf(absl::NotFoundError("x"))["code"], "model_not_found");
   EXPECT_EQ(ErrorOf(absl::NotFoundError("x"))["param"], "model");
@@ -60,9 +60,9 @@ TEST(ErrorJsonTest, ReasonsAreCodes) {
 TEST(ErrorJsonTest, RetryAfterIsWholeSecondsAtLeastOne) {
   const absl::Status full = absl::ResourceExhaustedError("full");
   EXPECT_EQ(RetryAfterOf(full), 1);
-  EXPECT_EQ(RetryAfterOf(common::WithRetryInfo(full, absl::Milliseconds(10))), 1);
-  EXPECT_EQ(RetryAfterOf(common::WithRetryInfo(full, absl::Milliseconds(2100))), 3);
-  EXPECT_EQ(RetryAfterOf(common::WithRetryInfo(full, absl::Hours(100))), 3600);
+  EXPECT_EQ(RetryAfterOf(protocol::WithRetryInfo(full, absl::Milliseconds(10))), 1);
+  EXPECT_EQ(RetryAfterOf(protocol::WithRetryInfo(full, absl::Milliseconds(2100))), 3);
+  EXPECT_EQ(RetryAfterOf(protocol::WithRetryInfo(full, absl::Hours(100))), 3600);
   EXPECT_EQ(RetryAfterOf(absl::UnavailableError("")), 1);
   EXPECT_EQ(RetryAfterOf(absl::InvalidArgumentError("")), std::nullopt);
 }
@@ -74,7 +74,7 @@ TEST(ErrorJsonTest, OurOwnFailuresTellNothingOfTheInside) {
   EXPECT_EQ(error["type"], "server_error");
   // What we say on purpose has a reason, and is passed on.
   const absl::Status poison =
-      common::WithReason(absl::InternalError("ended 3 workers"), common::kReasonPoison);
+      protocol::WithReason(absl::InternalError("ended 3 workers"), protocol::kReasonPoison);
   EXPECT_EQ(ErrorOf(poison)["message"], "ended 3 workers");
 }
 

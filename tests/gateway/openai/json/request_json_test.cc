@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -36,7 +36,7 @@ std::string RefusedBy(Endpoint endpoint, const std::string& body) {
   const auto call = ParseCall(endpoint, body);
   EXPECT_TRUE(absl::IsInvalidArgument(call.status()))
       << call.status() << " of " << body.substr(0, 1000);
-  return common::FieldOf(call.status());
+  return protocol::FieldOf(call.status());
 }
 std::string RefusedChat(const std::string& more) {
   return RefusedBy(Endpoint::kChat, absl::StrCat("{", kHello, more, "}"));

@@ -4,7 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "tests/worker/server/grpc/worker_server_harness.h"
 
 namespace continuo::server {
@@ -57,7 +57,7 @@ TEST_F(StalledReaderTest, AbortEndsItsCall) {
   EXPECT_EQ(server_->core().num_requests(absl::StatusCode::kAborted), 1u);
   const absl::Status status = call->Finish();
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(common::ReasonOf(status), common::kReasonAborted);
+  EXPECT_EQ(protocol::ReasonOf(status), protocol::kReasonAborted);
   EXPECT_EQ(status.message(), "aborted by an operator");
 }
 
@@ -80,7 +80,7 @@ TEST_F(StalledReaderTest, ADrainEnds) {
   EXPECT_EQ(server_->core().num_requests(absl::StatusCode::kUnavailable), 1u);
   const absl::Status status = call->Finish();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(common::ReasonOf(status), common::kReasonDraining);
+  EXPECT_EQ(protocol::ReasonOf(status), protocol::kReasonDraining);
 }
 
 TEST_F(StalledReaderTest, ShutdownEnds) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "services/common/error.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/protocol/error.h"
 #include "services/worker/server/session/convert.h"
 #include "tests/worker/server/grpc/worker_server_harness.h"
 
@@ -73,7 +73,7 @@ TEST_F(WatchStepsTest, EndsWhileTheModelIsLoaded) {
 TEST_F(WatchStepsTest, IntervalsAreChecked) {
   Serve();
   for (const absl::Duration bad : {-absl::Milliseconds(1), absl::Hours(2)}) {
-    EXPECT_EQ(common::FieldOf(Watcher(*worker_, bad).Refusal()), "min_interval");
+    EXPECT_EQ(protocol::FieldOf(Watcher(*worker_, bad).Refusal()), "min_interval");
   }
 }
 

@@ -4,21 +4,21 @@
 #include <gtest/gtest.h>
 
 #include "continuo/v1/inference.pb.h"
-#include "services/common/wire_check.h"
+#include "services/protocol/wire_check.h"
 
 namespace continuo::server {
 namespace {
 
 TEST(ParseRequestTest, ARequestOfCountlessPartsIsRefusedUnread) {
   v1::GenerateRequest request;
-  for (int64_t i = 0; i < common::kMaxValues; ++i) request.mutable_conversation()->add_messages();
+  for (int64_t i = 0; i < protocol::kMaxValues; ++i) request.mutable_conversation()->add_messages();
   v1::GenerateRequest parsed;
   EXPECT_EQ(ParseRequest(Serialize(request), &parsed).message(),
             "the request has more than 1048576 messages and texts");
   EXPECT_FALSE(parsed.has_conversation());
   request.mutable_conversation()->mutable_messages()->RemoveLast();
   EXPECT_EQ(ParseRequest(Serialize(request), &parsed), absl::OkStatus());
-  EXPECT_EQ(parsed.conversation().messages_size(), common::kMaxValues - 1);
+  EXPECT_EQ(parsed.conversation().messages_size(), protocol::kMaxValues - 1);
 }
 
 }  // namespace

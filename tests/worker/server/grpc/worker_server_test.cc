@@ -12,8 +12,8 @@
 #include <set>
 
 #include "absl/synchronization/notification.h"
-#include "services/common/error.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/protocol/error.h"
 #include "services/worker/server/grpc/worker_metrics.h"
 #include "services/worker/server/session/prompt.h"
 #include "tests/worker/server/grpc/worker_server_harness.h"
@@ -32,7 +32,7 @@ using WorkerServerTest = testing::WorkerServerTest;
 TEST_F(WorkerServerTest, RefusesWorkWhileItLoads) {
   const absl::Status status = Failure(BaseRequest());
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(common::RetryDelayOf(status).has_value());
+  EXPECT_TRUE(protocol::RetryDelayOf(status).has_value());
   grpc::ClientContext context;
   auto reader = worker_->WatchLoad(&context, v1::WatchLoadRequest());
   v1::WatchLoadResponse load;
@@ -197,7 +197,7 @@ TEST_F(WorkerServerTest, AbortEndsOneRequest) {
   executor_.SetOpen(true);
   const absl::Status status = call->Finish();
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(common::ReasonOf(status), common::kReasonAborted);
+  EXPECT_EQ(protocol::ReasonOf(status), protocol::kReasonAborted);
   EXPECT_FALSE(Abort("one").aborted());
 }
 
@@ -217,12 +217,12 @@ TEST_F(WorkerServerTest, DrainFlushesAndHandsOverWhatTheNextWorkerGoesOnWith) {
   EXPECT_EQ(drained.running_requests(), 1u);
   const absl::Status refused = Failure(BaseRequest());
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonDraining);
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonDraining);
   WaitUntil([&] { return live[0]->reason().has_value(); });
   executor_.SetOpen(true);
   const absl::Status ended = call->Finish();
   EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(common::ReasonOf(ended), common::kReasonDraining);
+  EXPECT_EQ(protocol::ReasonOf(ended), protocol::kReasonDraining);
   EXPECT_FALSE(AnswerOf(call->responses).has_summary);
   WaitUntil([&] { return server_->drained(); });
 
@@ -244,7 +244,7 @@ TEST_F(WorkerServerTest, DrainAboveItsLimitIsRefused) {
   v1::DrainResponse response;
   const absl::Status status = Drain(absl::Seconds(30) + absl::Nanoseconds(1), &response);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(common::FieldOf(status), "grace");
+  EXPECT_EQ(protocol::FieldOf(status), "grace");
   EXPECT_TRUE(Drain(absl::Seconds(30), &response).ok());
 }
 
@@ -276,8 +276,8 @@ TEST_F(WorkerServerTest, AFullQueueIsOverloadWithARetryHint) {
   const absl::Status refused = calls.back()->Finish();
   calls.pop_back();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonOverloaded);
-  EXPECT_TRUE(common::RetryDelayOf(refused).has_value());
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded);
+  EXPECT_TRUE(protocol::RetryDelayOf(refused).has_value());
   executor_.SetOpen(true);
   for (auto& call : calls) EXPECT_TRUE(call->Finish().ok());
 }
@@ -309,7 +309,7 @@ TEST_F(WorkerServerTest, TextTooLongToTokenizeIsRefusedUnread) {
   const absl::Status status =
       common::FromGrpcStatus(inference_->Tokenize(&context, request, &response));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(common::FieldOf(status), "text");
+  EXPECT_EQ(protocol::FieldOf(status), "text");
 }
 
 TEST_F(WorkerServerTest, TextCallsBeyondTheirBudgetAreOverload) {
@@ -344,8 +344,8 @@ TEST_F(WorkerServerTest, TextCallsBeyondTheirBudgetAreOverload) {
   for (const TextCall& call : calls) {
     if (!call.done.HasBeenNotified()) continue;
     EXPECT_EQ(call.status.code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_EQ(common::ReasonOf(call.status), common::kReasonOverloaded);
-    EXPECT_TRUE(common::RetryDelayOf(call.status).has_value());
+    EXPECT_EQ(protocol::ReasonOf(call.status), protocol::kReasonOverloaded);
+    EXPECT_TRUE(protocol::RetryDelayOf(call.status).has_value());
   }
   go_on.Notify();
   for (TextCall& call : calls) call.done.WaitForNotification();
@@ -406,7 +406,7 @@ TEST_F(WorkerServerTest, BytesThatAreNoMessageAreInvalid) {
   call->Finish(&status, nullptr);
   queue.Next(&tag, &ok);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(common::FieldOf(common::FromGrpcStatus(status)), "text");
+  EXPECT_EQ(protocol::FieldOf(common::FromGrpcStatus(status)), "text");
 }
 
 TEST_F(WorkerServerTest, WatchIntervalsAreChecked) {
@@ -421,9 +421,9 @@ TEST_F(WorkerServerTest, WatchIntervalsAreChecked) {
     EXPECT_FALSE(reader->Read(&load));
     return common::FromGrpcStatus(reader->Finish());
   };
-  EXPECT_EQ(common::FieldOf(refused(-1, 5)), "min_interval");
-  EXPECT_EQ(common::FieldOf(refused(0, -5)), "max_interval");
-  EXPECT_EQ(common::FieldOf(refused(9, 5)), "min_interval");
+  EXPECT_EQ(protocol::FieldOf(refused(-1, 5)), "min_interval");
+  EXPECT_EQ(protocol::FieldOf(refused(0, -5)), "max_interval");
+  EXPECT_EQ(protocol::FieldOf(refused(9, 5)), "min_interval");
 }
 
 TEST_F(WorkerServerTest, TheNamesOfTheMetricsAreFrozen) {
@@ -503,7 +503,7 @@ TEST_F(WorkerServerTest, BadMetadataIsRefusedByName) {
   Serve();
   const absl::Status status = Failure(BaseRequest(), {{"x-request-id", std::string(129, 'x')}});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(common::FieldOf(status), "x-request-id");
+  EXPECT_EQ(protocol::FieldOf(status), "x-request-id");
 }
 
 TEST_F(WorkerServerTest, ManyStreamsAtOnceAreEachAsAlone) {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::server {
 namespace {
@@ -29,7 +29,7 @@ class LifecycleTest : public ::testing::Test {
       auto control = std::make_shared<RequestControl>(
           RequestControl::Hooks{.cancel =
                                     [this](absl::Status why) {
-                                      EXPECT_EQ(common::ReasonOf(why), common::kReasonDraining);
+                                      EXPECT_EQ(protocol::ReasonOf(why), protocol::kReasonDraining);
                                       ++num_ended_;
                                     },
                                 .cut = nullptr});

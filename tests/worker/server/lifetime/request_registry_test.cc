@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 namespace continuo::server {
 namespace {
@@ -47,7 +47,7 @@ TEST(RequestRegistryTest, AContinuationReplacesTheLiveOneWhichEndsAborted) {
   ASSERT_TRUE(registry.Add("t", "id", ArrivalKind::kNew, first.control).ok());
   ASSERT_TRUE(registry.Add("t", "id", ArrivalKind::kMove, second.control).ok());
   EXPECT_EQ(first.ended->code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(common::ReasonOf(*first.ended), common::kReasonAborted);
+  EXPECT_EQ(protocol::ReasonOf(*first.ended), protocol::kReasonAborted);
   registry.Remove("t", "id", first.control.get());  // as it ends
   EXPECT_EQ(registry.size(), 1u) << "its place is the other one's";
 }

@@ -7,7 +7,7 @@
 
 #include <random>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "services/worker/server/session/answer_sequence.h"
 #include "tests/worker/server/session/answer.h"
 #include "tests/worker/server/session/session_harness.h"
@@ -209,7 +209,7 @@ TEST(ContinuationTest, AnotherFingerprintGoesOnInexactly) {
   again.set_exact_only(true);
   const absl::Status refused = harness.Run(again).status;
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonNoWorker);
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonNoWorker);
 }
 
 TEST(ContinuationTest, IdsOfAnotherFingerprintAreTakenHoweverOftenTheyCome) {
@@ -243,7 +243,7 @@ TEST(ContinuationTest, AnotherTokenizerIsRefused) {
   accepted.set_tokenizer_fingerprint("other");
   const absl::Status refused = harness.Run(again).status;
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(common::ReasonOf(refused), common::kReasonModelChanged);
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonModelChanged);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/worker/server/session/answer.h"
 #include "tests/worker/server/session/session_harness.h"
@@ -368,10 +368,10 @@ TEST_F(GenerateSessionTest, WhatWasGeneratedIsFlushedBeforeAnError) {
   Start();
   SendTokens(Bytes("ab"));
   const Answer answer =
-      Finish(common::WithReason(absl::UnavailableError("drains"), common::kReasonDraining));
+      Finish(protocol::WithReason(absl::UnavailableError("drains"), protocol::kReasonDraining));
   EXPECT_EQ(answer.sequences.at(0).text, "ab");
   EXPECT_FALSE(answer.has_summary);
-  EXPECT_EQ(common::ReasonOf(writer_->Wait()), common::kReasonDraining);
+  EXPECT_EQ(protocol::ReasonOf(writer_->Wait()), protocol::kReasonDraining);
 }
 
 TEST_F(GenerateSessionTest, AWholeAnswerIsNotSpoiltByALateError) {
@@ -411,7 +411,7 @@ TEST_F(GenerateSessionTest, AReaderWhoDoesNotReadIsGivenUpAtTheBound) {
   Settle();
   ASSERT_EQ(cut_.size(), 1u) << "the write in flight would never end";
   EXPECT_EQ(cut_[0].code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(common::ReasonOf(cut_[0]), common::kReasonSlowReader);
+  EXPECT_EQ(protocol::ReasonOf(cut_[0]), protocol::kReasonSlowReader);
   SendEnd(cancelled_[0]);
   session_->WriteDone(false);
   EXPECT_EQ(writer_->Wait().code(), absl::StatusCode::kResourceExhausted);

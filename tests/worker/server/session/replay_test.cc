@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "tests/worker/server/session/session_harness.h"
 #include "tests/worker/text/stop_reference.h"
 
@@ -162,7 +162,7 @@ TEST_F(ReplayTest, IdsThatCannotHaveBeenGivenAreRefused) {
   const auto refused = [&](const char* field) {
     const absl::Status status = Run().status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(common::FieldOf(status), field) << status;
+    EXPECT_EQ(protocol::FieldOf(status), field) << status;
     received_.Clear();
   };
   Had({272});

@@ -11,7 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 #include "services/worker/server/session/convert.h"
 #include "tests/worker/server/session/session_harness.h"
 
@@ -184,7 +184,7 @@ TEST_F(ValidateTest, EachBadFieldIsRefusedByNameWithItsLimit) {
     c.change(request);
     const absl::Status status = Prepare(request).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.name << ": " << status;
-    EXPECT_EQ(common::FieldOf(status), c.field) << c.name << ": " << status;
+    EXPECT_EQ(protocol::FieldOf(status), c.field) << c.name << ": " << status;
     EXPECT_TRUE(absl::StrContains(status.message(), c.message)) << c.name << ": " << status;
   }
 }
@@ -227,7 +227,7 @@ TEST_F(ValidateTest, AnotherModelIsNotFound) {
 TEST_F(ValidateTest, AnOverLongPromptSaysWhyInItsReason) {
   good_.set_text(std::string(500, 'a'));
   const absl::Status status = Prepare(good_).status();
-  EXPECT_EQ(common::ReasonOf(status), common::kReasonContextTooLong);
+  EXPECT_EQ(protocol::ReasonOf(status), protocol::kReasonContextTooLong);
   EXPECT_TRUE(absl::StrContains(status.message(), "500"));
   EXPECT_TRUE(absl::StrContains(status.message(), "128"));
 }
@@ -237,8 +237,8 @@ TEST_F(ValidateTest, TextThatCannotFitIsRefusedByItsBytes) {
   good_.set_text(std::string(most + 1, 'a'));
   const absl::Status status = Prepare(good_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(common::ReasonOf(status), common::kReasonContextTooLong);
-  EXPECT_EQ(common::FieldOf(status), "text");
+  EXPECT_EQ(protocol::ReasonOf(status), protocol::kReasonContextTooLong);
+  EXPECT_EQ(protocol::FieldOf(status), "text");
   EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(most + 1, " bytes"))) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("at most ", most))) << status;
   good_.set_text(std::string(most, 'a'));  // one that perhaps fits is counted in tokens
@@ -277,7 +277,7 @@ TEST_F(ValidateTest, CollectIsRefusedWhereTheAnswerCouldPassItsLimit) {
     v1::GenerateRequest request = good_;
     change(request);
     const absl::Status status = Prepare(request).status();
-    EXPECT_EQ(common::FieldOf(status), "output.collect") << status;
+    EXPECT_EQ(protocol::FieldOf(status), "output.collect") << status;
     EXPECT_TRUE(absl::StrContains(status.message(), "3145728")) << status;
   }
 }

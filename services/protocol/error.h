@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
-namespace continuo::common {
+namespace continuo::protocol {
 
 // Domain of every reason.
 inline constexpr std::string_view kErrorDomain = "continuo.v1";
@@ -56,4 +56,4 @@ std::optional<absl::Duration> RetryDelayOf(const absl::Status& status);
 // The first field that the status names, else "".
 std::string FieldOf(const absl::Status& status);
 
-}  // namespace continuo::common
+}  // namespace continuo::protocol

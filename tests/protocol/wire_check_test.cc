@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/common/wire_check.h"
+#include "services/protocol/wire_check.h"
 
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <string>
 
 #include "continuo/v1/inference.pb.h"
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
-namespace continuo::common {
+namespace continuo::protocol {
 namespace {
 
 TEST(WireCheckTest, NamesTheTextThatIsNotUtf8) {
@@ -51,7 +51,7 @@ WireCounts CountOnWire(const std::string& bytes, const google::protobuf::Descrip
   const auto count = [&](int piece) {
     google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()),
                                                  piece);
-    return common::CountOnWire(&input, type);
+    return protocol::CountOnWire(&input, type);
   };
   const WireCounts whole = count(-1), in_pieces = count(7);
   EXPECT_EQ(whole.values, in_pieces.values);
@@ -179,4 +179,4 @@ TEST(CountValuesTest, AnyBytesAreTaken) {
 }
 
 }  // namespace
-}  // namespace continuo::common
+}  // namespace continuo::protocol

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/common/wire_check.h"
+#include "services/protocol/wire_check.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
@@ -11,10 +11,10 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "services/common/error.h"
-#include "services/common/utf8.h"
+#include "services/base/utf8.h"
+#include "services/protocol/error.h"
 
-namespace continuo::common {
+namespace continuo::protocol {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -23,15 +23,6 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
 constexpr int kMaxDepth = 100;  // protobuf's own limit
-
-bool IsUtf8(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const size_t length = Utf8CharacterLength(bytes);
-    if (length == 0) return false;
-    bytes.remove_prefix(length);
-  }
-  return true;
-}
 
 // The path of the first text below `path` that is not UTF-8; "" if there is none.
 std::string FindBadText(std::string_view bytes, const Descriptor& type, const std::string& path,
@@ -180,4 +171,4 @@ absl::Status ExplainParseFailure(std::string_view bytes, const Descriptor& type)
       absl::StrCat("the request is no well-formed ", type.full_name()));
 }
 
-}  // namespace continuo::common
+}  // namespace continuo::protocol

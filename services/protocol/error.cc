@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -7,9 +7,9 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "google/rpc/error_details.pb.h"
-#include "services/common/utf8.h"
+#include "services/base/utf8.h"
 
-namespace continuo::common {
+namespace continuo::protocol {
 namespace {
 
 template <typename Message>
@@ -98,4 +98,4 @@ std::string FieldOf(const absl::Status& status) {
                                                              : "";
 }
 
-}  // namespace continuo::common
+}  // namespace continuo::protocol

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/common/error.h"
+#include "services/protocol/error.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/cord.h"
 #include "google/rpc/error_details.pb.h"
-#include "services/common/utf8.h"
 
-namespace continuo::common {
+namespace continuo::protocol {
 namespace {
 
 TEST(ErrorTest, CarriesAReason) {
@@ -96,12 +95,5 @@ TEST(ErrorTest, BytesThatAreNoTextDoNotReachTheDetails) {
   EXPECT_EQ(status.message(), "a\ufffd: is \"\ufffd\"");
 }
 
-TEST(Utf8Test, CharactersStayAndOtherBytesAreReplaced) {
-  EXPECT_EQ(ToValidUtf8("aé€😀"), "aé€😀");
-  EXPECT_EQ(ToValidUtf8("a\xe2\x82z"), "a\ufffd\ufffdz");
-  EXPECT_EQ(ToValidUtf8("\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80").size(), 9 * 3);
-  EXPECT_EQ(Utf8CharacterLength(""), 0);
-}
-
 }  // namespace
-}  // namespace continuo::common
+}  // namespace continuo::protocol

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 
-namespace continuo::common {
+namespace continuo::protocol {
 
 // Why bytes that are no message of this type are none: the field whose text is not UTF-8, or that
 // the bytes themselves are malformed. Always INVALID_ARGUMENT. Protobuf only says that it failed.
@@ -39,4 +39,4 @@ int64_t MemoryOf(int64_t num_bytes, const WireCounts& counts);
 // INVALID_ARGUMENT where there are more than kMaxValues.
 absl::Status CheckNumValues(int64_t num_values);
 
-}  // namespace continuo::common
+}  // namespace continuo::protocol

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/worker/text/utf8.h"
+#include "services/base/utf8.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace continuo::text {
+namespace continuo {
 namespace {
 
 const std::string kReplacement = "\xEF\xBF\xBD";
@@ -150,5 +150,12 @@ TEST(Utf8AssemblerTest, RandomBytesInRandomPiecesGiveWhatTheReferenceGives) {
   }
 }
 
+TEST(Utf8Test, CharactersStayAndOtherBytesAreReplaced) {
+  EXPECT_EQ(ToValidUtf8("aé€😀"), "aé€😀");
+  EXPECT_EQ(ToValidUtf8("a\xe2\x82z"), "a\ufffd\ufffdz");
+  EXPECT_EQ(ToValidUtf8("\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80").size(), 9 * 3);
+  EXPECT_EQ(Utf8CharacterLength(""), 0);
+}
+
 }  // namespace
-}  // namespace continuo::text
+}  // namespace continuo
