@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   ASSIGN_OR_RETURN(g->worker_tls_, common::ReloadedTls::Open(worker_tls));
   pool_options.credentials = g->worker_tls_->ForChannel();
   pool_options.tls_server_name = config.worker_tls_server_name;
-  pool_options.settle_wait = config.relay.no_worker_wait;
+  pool_options.settle_wait = config.relay.retry.no_worker_wait;
   pool_options.on_lost = [gateway = g.get()] {
     for (const auto& resolver : gateway->resolvers_) resolver->Refresh();
   };

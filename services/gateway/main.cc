@@ -76,7 +76,7 @@ int Main(int argc, char** argv) {
       "max_connection_age", &config.max_connection_age, absl::Seconds(1), absl::Hours(24 * 7),
       "after this, give or take a tenth, a gRPC connection takes no new calls and its client "
       "connects anew; open streams go on");
-  flags.Duration("no_worker_wait", &config.relay.no_worker_wait, absl::ZeroDuration(),
+  flags.Duration("no_worker_wait", &config.relay.retry.no_worker_wait, absl::ZeroDuration(),
                  absl::Hours(24), "how long a stream waits while no worker can take it");
   flags.Duration(
       "drain_delay", &config.drain_delay, absl::ZeroDuration(), absl::Hours(24),

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/gateway/relay/generate_front.h"
+#include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/relay/timer.h"
 #include "services/gateway/requests/request_check.h"
@@ -56,7 +56,7 @@ struct WorkerScript {
 
 // The gateway behind the HTTP server on one thread: real relays, over a worker whose responses are
 // turns of the executor.
-class InlineFront : public GenerateFront, public WorkerTransport {
+class InlineFront : public GenerateService, public WorkerTransport {
  public:
   // Calls with this header are the neighbour's.
   static constexpr char kNeighbour[] = "x-neighbour-61a5c2f0e9";
@@ -70,7 +70,7 @@ class InlineFront : public GenerateFront, public WorkerTransport {
         router_(&LeastLoadedOfTwo, &view_, clock, random_) {
     LoadSnapshot snapshot;
     snapshot.known_models = {"fake"};
-    snapshot.settled = true;
+    snapshot.discovery_complete = true;
     for (const char* const name : {"0", "1"}) {
       snapshot.workers.push_back(ServingWorker(name));
     }
@@ -109,14 +109,14 @@ class InlineFront : public GenerateFront, public WorkerTransport {
                                                           .observer = &observer_},
                                          std::move(relay_request), client);
   }
-  void Refused(const std::string&, const absl::Status& status) override {
+  void OnRejected(const std::string&, const absl::Status& status) override {
     CONTINUO_CHECK(!status.ok());
   }
   std::string MakeRequestId() override { return "made"; }
 
   std::shared_ptr<WorkerCall> Start(std::shared_ptr<StreamRelay> relay, int attempt,
                                     const Lease& /*lease*/, const v1::GenerateRequest& request,
-                                    const CallContext& context, bool /*is_move*/) override {
+                                    const CallContext& context, bool /*is_migration*/) override {
     const bool fails = context.tenant.empty() && script_.fail_at >= 0;
     return std::make_shared<Call>(
         this, std::move(relay), attempt,

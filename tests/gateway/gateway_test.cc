@@ -98,8 +98,8 @@ TEST_F(GatewayTest, AMoveTellsTheNextWorkerAllItNeeds) {
   for (const auto& call : workers_[1]->calls()) calls.push_back(call);
   ASSERT_THAT(calls, SizeIs(2));
   for (const FakeWorker::Call& call : calls) {
-    const bool is_move = call.request.has_continuation();
-    EXPECT_EQ(call.metadata.count("x-continuo-move"), is_move ? 1 : 0);
+    const bool is_migration = call.request.has_continuation();
+    EXPECT_EQ(call.metadata.count("x-continuo-move"), is_migration ? 1 : 0);
     ASSERT_EQ(call.metadata.count("x-continuo-call"), 1);
     EXPECT_EQ(call.metadata.find("x-continuo-call")->second,
               calls[0].metadata.find("x-continuo-call")->second);
@@ -147,7 +147,7 @@ TEST_F(GatewayTest, WithoutAWorkerTheStreamEndsAfterTheWait) {
   AddWorkers(1);
   workers_[0]->Kill();  // its port refuses from now on
   GatewayConfig config;
-  config.relay.no_worker_wait = absl::Milliseconds(50);
+  config.relay.retry.no_worker_wait = absl::Milliseconds(50);
   StartGateway(config);
   const Answer answer = Generate(Request());
   EXPECT_TRUE(absl::IsUnavailable(answer.status));
@@ -157,7 +157,7 @@ TEST_F(GatewayTest, WithoutAWorkerTheStreamEndsAfterTheWait) {
 TEST_F(GatewayTest, AStreamThatNoWorkerTookIsCountedUnderItsModel) {
   AddWorkers(1);
   GatewayConfig config;
-  config.relay.no_worker_wait = absl::Milliseconds(50);
+  config.relay.retry.no_worker_wait = absl::Milliseconds(50);
   StartGateway(config);
   WaitForWorkers(1);
   v1::GenerateRequest request = Request();

@@ -214,7 +214,7 @@ TEST_F(GatewayVersionsTest, AStateOfALaterReleaseTakesNoRequests) {
   OtherWorker worker(report, ThreeTokens());
   GatewayConfig config;
   config.workers = worker.address();
-  config.relay.no_worker_wait = absl::Milliseconds(100);
+  config.relay.retry.no_worker_wait = absl::Milliseconds(100);
   StartGateway(config);
   WaitForWorkers(0);
   EXPECT_TRUE(absl::IsUnavailable(Generate(Request()).status));

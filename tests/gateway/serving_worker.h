@@ -18,7 +18,7 @@ class IgnoringObserver : public RelayObserver {
  public:
   void OnFirstToken(std::string_view, absl::Duration) override {}
   void OnTokens(std::string_view, absl::Duration, int) override {}
-  void OnMove(std::string_view, std::string_view) override {}
+  void OnMigration(std::string_view, std::string_view) override {}
   void OnStall(std::string_view, absl::Duration) override {}
 };
 

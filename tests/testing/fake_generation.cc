@@ -156,7 +156,7 @@ std::optional<v1::GenerateResponse> FakeGeneration::Next() {
   for (uint32_t i = 0; i < sequences_.size(); ++i) {
     if (sequences_[i].finished) continue;
     const int num_tokens = static_cast<int>((grouping_ >> (i % 16)) % 4);
-    // Now and then a sequence gets nothing, though never all of them.
+    // Some sequences get nothing, but never all of them.
     if (num_tokens > 0 || response.deltas_size() == 0) {
       AddDelta(i, std::max(num_tokens, 1), &response);
     }

@@ -12,11 +12,11 @@
 
 namespace continuo {
 
-// What a worker without a model answers: each token is a hash of request, fingerprint, index and
-// of all tokens before it, so that anything lost, repeated or out of place on the way changes all
-// that follows. A continuation is checked against what this worker would have said. How tokens are
-// grouped into responses depends on the worker's name, what they are does not; the text of every
-// second token is held back until the next.
+// The answer of a worker without a model. Each token is a hash of request, fingerprint, index and
+// all tokens before it, so anything lost, repeated or out of place on the way changes all that
+// follows. A continuation is checked against this worker's own answer. The grouping of tokens into
+// responses depends on the worker's name, the tokens do not. The text of every second token is held
+// back until the next one.
 class FakeGeneration {
  public:
   struct Worker {
@@ -26,20 +26,20 @@ class FakeGeneration {
     std::string model = "fake";
   };
 
-  // `request_id` where the request has none. Defaults: 20 tokens, one sequence, seed 1.
+  // `request_id` is used if the request has none. Defaults: 20 tokens, one sequence, seed 1.
   FakeGeneration(const Worker& worker, const v1::GenerateRequest& request,
                  const std::string& request_id);
 
-  // INVALID_ARGUMENT where the continuation is not a beginning of this answer; FAILED_PRECONDITION
-  // with another tokenizer.
+  // INVALID_ARGUMENT if the continuation is not a beginning of this answer; FAILED_PRECONDITION if
+  // it is by another tokenizer.
   const absl::Status& status() const { return status_; }
-  // The next response; nothing after the last one.
+  // The next response; none after the last one.
   std::optional<v1::GenerateResponse> Next();
 
  private:
   struct Sequence {
     std::vector<uint32_t> ids;
-    size_t text_begin = 0;  // tokens whose text was sent
+    size_t text_begin = 0;  // number of tokens whose text was sent
     bool finished = false;
   };
   uint32_t TokenAt(uint32_t index, const std::vector<uint32_t>& before) const;
@@ -50,7 +50,7 @@ class FakeGeneration {
 
   const v1::GenerateRequest request_;
   v1::Accepted accepted_;
-  uint64_t key_ = 0;  // of the tokens
+  uint64_t key_ = 0;  // the tokens are hashes of it
   uint64_t grouping_ = 0;
   size_t max_tokens_ = 20;
   std::vector<Sequence> sequences_;
@@ -61,7 +61,7 @@ class FakeGeneration {
   absl::Status status_;
 };
 
-// Responses as a client sees them in the end: independent of how they were grouped.
+// The responses as a client sees them in the end, independent of their grouping.
 struct JoinedAnswer {
   struct Sequence {
     std::string text;
@@ -79,7 +79,7 @@ struct JoinedAnswer {
 };
 JoinedAnswer Join(const std::vector<v1::GenerateResponse>& responses, uint64_t first_sequence = 0);
 
-// What an undisturbed worker answers.
+// The answer of an undisturbed worker.
 JoinedAnswer UndisturbedAnswer(const v1::GenerateRequest& request);
 
 }  // namespace continuo

@@ -11,15 +11,15 @@
 namespace continuo::gateway {
 namespace {
 
-// What the request's tenant may have, with it, where others leave so much.
+// The share of the request's tenant, the request included, of the capacity that others leave.
 int64_t TenantShare(const AdmissionRequest& request, int64_t left) {
   return left - left / (request.is_continuation ? 10 : 5);
 }
 
-// Times are predicted only so well: they have to be this many times shorter than the time left.
+// Forecasts are inaccurate, so the time left must be this many times longer than the forecast.
 constexpr double kSlack = 1.25;
-// Of the time left: a wait that counts as none.
-constexpr int kHardly = 10;
+// A wait shorter than this fraction (1 / n) of the time left counts as none.
+constexpr int kNegligibleWait = 10;
 
 absl::Status Exhausted(const std::string& message, std::string_view reason, absl::Duration retry) {
   return protocol::WithRetryInfo(
@@ -31,7 +31,8 @@ absl::Status Overloaded(std::string_view what, int64_t limit) {
                    protocol::kReasonOverloaded, absl::Seconds(1));
 }
 
-// `left`: what may be used now, of `what` at `rate`, and `debt` seconds' worth beyond.
+// Checks a rate limit. The tenant may use `left` of `what` now, and go into debt by `debt` seconds'
+// worth of `rate`.
 absl::Status CheckRate(std::string_view what, double rate, double left, double debt) {
   const double missing = 1 - rate * debt - left;
   if (rate <= 0 || missing <= 0) return absl::OkStatus();
@@ -40,7 +41,7 @@ absl::Status CheckRate(std::string_view what, double rate, double left, double d
       protocol::kReasonRateLimited, absl::Seconds(missing / rate));
 }
 
-// What may be saved up; 0 where there is no limit.
+// The amount that may be saved up; 0 if there is no limit.
 double Most(double rate, double burst) { return rate > 0 ? std::max(1.0, rate * burst) : 0; }
 
 }  // namespace
@@ -133,9 +134,10 @@ absl::Status Admission::CheckQueue(const AdmissionRequest& request, const Tenant
 
 Admission::Forecast Admission::Predict(const AdmissionRequest& request, const Queue& queue) {
   const auto at = queue.answers.find(request.tenant);
-  if (at == queue.answers.end()) return {.answer = absl::ZeroDuration(), .rows = request.tokens};
+  if (at == queue.answers.end())
+    return {.answer = absl::ZeroDuration(), .work_tokens = request.tokens};
   return {.answer = at->second.Predict(request.max_tokens),
-          .rows = request.tokens + at->second.PredictTokens(request.max_tokens)};
+          .work_tokens = request.tokens + at->second.PredictTokens(request.max_tokens)};
 }
 
 absl::Status Admission::CheckDeadline(const AdmissionRequest& request, const Queue& queue,
@@ -144,10 +146,11 @@ absl::Status Admission::CheckDeadline(const AdmissionRequest& request, const Que
       request.time_left == absl::InfiniteDuration()) {
     return absl::OkStatus();
   }
-  const absl::Duration wait = queue.wait.Predict(request.tenant, forecast.rows, now) * kSlack;
+  const absl::Duration wait =
+      queue.wait.Predict(request.tenant, forecast.work_tokens, now) * kSlack;
   const absl::Duration answer = forecast.answer * kSlack;
-  // Where workers are hardly behind, how long answers take turns nobody away.
-  if (wait <= std::max(absl::ZeroDuration(), request.time_left / kHardly) ||
+  // While workers are hardly behind, nobody is rejected for the length of answers.
+  if (wait <= std::max(absl::ZeroDuration(), request.time_left / kNegligibleWait) ||
       wait + answer <= request.time_left) {
     return absl::OkStatus();
   }
@@ -165,7 +168,7 @@ absl::Status Admission::CheckDeadline(const AdmissionRequest& request, const Que
 absl::Status Admission::CheckTenant(const AdmissionRequest& request, const Tenant& tenant) const {
   const TenantLimits& limits = limits_.tenant;
   const int64_t most_open = limits.max_open_requests;
-  // A gateway that died had as many again.
+  // A gateway that died had as many again, so continuations may have twice as many.
   if (most_open > 0 && (request.is_continuation ? tenant.open_requests - most_open
                                                 : tenant.open_requests) >= most_open) {
     return Exhausted(absl::StrCat("the tenant has its limit of ", most_open, " open requests"),
@@ -173,12 +176,12 @@ absl::Status Admission::CheckTenant(const AdmissionRequest& request, const Tenan
   }
   const double debt = request.is_continuation ? limits.debt_seconds : 0;
   RETURN_IF_ERROR(CheckRate("requests", limits.requests_per_second, tenant.requests, debt));
-  // A prompt may take more than there is: the next one waits for that.
+  // A prompt may take more than is left; the next one waits until that is paid off.
   return CheckRate("prompt tokens", limits.prompt_tokens_per_second, tenant.prompt_tokens, debt);
 }
 
 absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& request) {
-  // To try again would not help.
+  // Trying again would not help, so this is no RESOURCE_EXHAUSTED.
   if (request.time_left <= absl::ZeroDuration()) {
     return absl::DeadlineExceededError("the deadline has passed before the request was taken");
   }
@@ -192,12 +195,12 @@ absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& reque
   Queue& queue = FindQueue(request, now);
   const Forecast forecast = Predict(request, queue);
   RETURN_IF_ERROR(CheckDeadline(request, queue, forecast, now));
-  queue.wait.Join(request.tenant, forecast.rows);
+  queue.wait.Join(request.tenant, forecast.work_tokens);
   Ticket ticket(this, {.tenant = request.tenant,
                        .queue = {request.model, request.priority},
                        .bytes = request.bytes,
                        .tokens = request.tokens,
-                       .rows = forecast.rows,
+                       .work_tokens = forecast.work_tokens,
                        .wait = &queue.wait});
   if (limits_.tenant.requests_per_second > 0) tenant.requests -= 1;
   if (limits_.tenant.prompt_tokens_per_second > 0) {
@@ -254,7 +257,7 @@ void Admission::Ticket::MarkRead() {
   if (admission_ == nullptr || claim_.wait == nullptr) return;
   const absl::Duration now = admission_->clock_->Elapsed();
   absl::MutexLock lock(&admission_->mutex_);
-  if (std::exchange(claim_.sent, false)) claim_.wait->Read(claim_.rows, now);
+  if (std::exchange(claim_.sent, false)) claim_.wait->Read(claim_.work_tokens, now);
   LeaveWait();
 }
 
@@ -277,7 +280,7 @@ void Admission::Ticket::LeaveWait() {
   QueueWait* const wait = std::exchange(claim_.wait, nullptr);
   if (wait == nullptr) return;
   if (std::exchange(claim_.sent, false)) wait->Unsent();
-  wait->Leave(claim_.tenant, claim_.rows);
+  wait->Leave(claim_.tenant, claim_.work_tokens);
 }
 
 void Admission::Ticket::LeaveQueue() {

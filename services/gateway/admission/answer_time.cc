@@ -7,7 +7,7 @@
 namespace continuo::gateway {
 namespace {
 
-// What each further answer leaves of the weight of those before it.
+// Each further answer multiplies the weight of those before it by this.
 constexpr double kKept = 1 - 1.0 / 32;
 
 }  // namespace

@@ -8,19 +8,20 @@
 
 namespace continuo::gateway {
 
-// How long an answer takes from the moment a worker begins to read its prompt: what recent answers
-// took to their first token, and for each token after it, times the tokens that are expected: two
-// standard deviations more than the mean of recent answers, which few exceed. Pure and not
-// thread-safe.
+// Forecasts how long an answer takes from the moment a worker begins its prompt: the mean time of
+// recent answers to their first token, plus their mean time per further token times the expected
+// tokens. The expected number is two standard deviations above the mean of recent answers, which
+// few exceed. A function of what it is told; not thread-safe.
 class AnswerTime {
  public:
-  // The first token of an answer came `first` after its prompt began to be read, the last of its
+  // Records an answer. Its first token came `first` after its prompt was begun, the last of its
   // `tokens` (of one sequence, at least 1) `rest` after that. Neither is negative.
   void Record(absl::Duration first, absl::Duration rest, int64_t tokens);
 
-  // Of one that gets at most so many tokens (none: no limit). 0 while nothing is known.
+  // The time of an answer of at most `max_tokens` tokens (none: no limit). 0 while nothing is
+  // known.
   absl::Duration Predict(std::optional<int64_t> max_tokens) const;
-  // The tokens that it is expected to get. 0 while nothing is known.
+  // The expected tokens of such an answer. 0 while nothing is known.
   int64_t PredictTokens(std::optional<int64_t> max_tokens) const;
 
  private:

@@ -7,11 +7,11 @@
 namespace continuo::gateway {
 namespace {
 
-// A queue that is never empty for so long is one: several steps of a worker.
-constexpr absl::Duration kSettled = absl::Milliseconds(250);
-// Of measured time, what is older by so much counts 1/e.
+// Workers are behind if they have had a queue without a pause for this long: several steps.
+constexpr absl::Duration kMinBusyTime = absl::Milliseconds(250);
+// A measurement loses weight by a factor of e over this measured time.
 constexpr double kMemorySeconds = 5;
-// One pause counts no more: it was a stall, which is over.
+// The longest time that one pause counts for: a longer one was a stall, which is over.
 constexpr absl::Duration kMaxPause = absl::Seconds(5);
 constexpr absl::Duration kMaxAge = absl::Seconds(10);
 
@@ -35,7 +35,7 @@ void QueueWait::Sent(absl::Duration now) {
 
 void QueueWait::Read(int64_t tokens, absl::Duration now) {
   --num_sent_;
-  if (now - busy_since_ >= kSettled && last_read_ >= busy_since_) {
+  if (now - busy_since_ >= kMinBusyTime && last_read_ >= busy_since_) {
     const double seconds = absl::ToDoubleSeconds(std::min(now - last_read_, kMaxPause));
     const double kept = std::exp(-seconds / kMemorySeconds);
     tokens_ = tokens_ * kept + static_cast<double>(tokens);
@@ -59,9 +59,9 @@ absl::Duration QueueWait::Predict(const std::string& tenant, int64_t tokens,
   for (const auto& [name, queued] : by_tenant_) {
     if (name != tenant) before += std::min(queued, turn);
   }
-  // Nothing is being read, for longer than between two steps.
+  // The time for which no prompt has been begun, beyond the usual time between two steps.
   const double pause =
-      is_busy ? std::max(0.0, absl::ToDoubleSeconds(now - last_read_ - kSettled)) : 0;
+      is_busy ? std::max(0.0, absl::ToDoubleSeconds(now - last_read_ - kMinBusyTime)) : 0;
   return absl::Seconds(static_cast<double>(before) * (seconds_ + pause) / tokens_);
 }
 

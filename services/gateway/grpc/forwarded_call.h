@@ -57,7 +57,7 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
       return;
     }
     lease_ = *std::move(lease);
-    SetCallContext(call_context_, /*is_move=*/false, &attempt->context);
+    SetCallContext(call_context_, /*is_migration=*/false, &attempt->context);
     {
       absl::MutexLock lock(&mutex_);
       attempt_ = attempt;

@@ -154,7 +154,7 @@ void GatewayMetrics::OnTokens(std::string_view model, absl::Duration since_last,
       .inter_token->Observe(absl::ToDoubleSeconds(since_last / std::max(tokens, 1)));
 }
 
-void GatewayMetrics::OnMove(std::string_view model, std::string_view reason) {
+void GatewayMetrics::OnMigration(std::string_view model, std::string_view reason) {
   migrations_.Add({{"model", Known(model)}, {"reason", std::string(reason)}}).Increment();
 }
 

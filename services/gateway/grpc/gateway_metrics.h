@@ -32,7 +32,7 @@ class GatewayMetrics : public RelayObserver {
 
   void OnFirstToken(std::string_view model, absl::Duration since_start) override;
   void OnTokens(std::string_view model, absl::Duration since_last, int tokens) override;
-  void OnMove(std::string_view model, std::string_view reason) override;
+  void OnMigration(std::string_view model, std::string_view reason) override;
   void OnStall(std::string_view model, absl::Duration stall) override;
 
   // A call of Generate has ended, refused ones included. `model` is "" where none was found.

@@ -180,7 +180,7 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
   return result;
 }
 
-void InferenceService::Refused(const std::string& model, const absl::Status& status) {
+void InferenceService::OnRejected(const std::string& model, const absl::Status& status) {
   parts_.metrics->OnRequestEnd(model, status);
   common::Log(common::LogSeverity::kInfo, "request",
               {{"code", protocol::StatusName(status.code())},
@@ -196,7 +196,7 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
   common::CallTrace trace(parts_.spans, call.metadata("traceparent"), parts_.relay.clock);
   absl::StatusOr<RelayRequest> admitted = Admit(call, trace, std::move(request));
   if (!admitted.ok()) {
-    Refused(model, admitted.status());
+    OnRejected(model, admitted.status());
     EndSpan(model, admitted.status(), &trace);
     return admitted.status();
   }
@@ -213,7 +213,7 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
   // Admitted before the drain began, and too late to be among those that were ended.
   EndSpan(model, ended, stream->trace());
   delete stream;
-  Refused(model, ended);
+  OnRejected(model, ended);
   return ended;
 }
 
@@ -225,7 +225,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   absl::StatusOr<v1::GenerateRequest> request =
       stranger.ok() ? ParseMessage<v1::GenerateRequest>(*bytes, &call.num_bytes) : stranger;
   if (!request.ok()) {
-    Refused("", request.status());
+    OnRejected("", request.status());
     return new RefusedStream(parts_.open_calls, request.status());
   }
   auto client = std::make_unique<ClientStream>(parts_.open_calls);
@@ -250,7 +250,7 @@ void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status&
                {"code", protocol::StatusName(status.code())},
                {"reason", protocol::ReasonOf(status)},
                {"error", std::string(status.message())},
-               {"moves", report.moves},
+               {"migrations", report.migrations},
                {"prompt_tokens", report.prompt_tokens},
                {"completion_tokens", report.completion_tokens},
                {"without_worker", report.without_worker},

@@ -19,7 +19,7 @@
 #include "services/gateway/admission/admission.h"
 #include "services/gateway/grpc/gateway_metrics.h"
 #include "services/gateway/grpc/open_calls.h"
-#include "services/gateway/relay/generate_front.h"
+#include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/requests/auth.h"
 #include "services/gateway/workers/worker_pool.h"
@@ -36,7 +36,7 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
                                          v1::InferenceService::WithRawCallbackMethod_ListModels<
                                              v1::InferenceService::WithRawCallbackMethod_GetModel<
                                                  v1::InferenceService::Service>>>>>>,
-                         public GenerateFront {
+                         public GenerateService {
  public:
   // What the calls need. All of it outlives the service, and the service the server.
   struct Parts {
@@ -66,7 +66,7 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
                                                     v1::GenerateRequest request,
                                                     RelayClient* client) override;
-  void Refused(const std::string& model, const absl::Status& status) override;
+  void OnRejected(const std::string& model, const absl::Status& status) override;
   std::string MakeRequestId() override;
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,

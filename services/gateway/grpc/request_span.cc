@@ -43,7 +43,7 @@ void EndSpan(const RelayReport& report, const absl::Status& status, common::Call
   trace->Set("continuo.request_id", report.request_id);
   trace->Set("continuo.tenant", report.tenant);
   trace->Set("continuo.worker", report.worker);
-  trace->Set("continuo.moves", int64_t{report.moves});
+  trace->Set("continuo.moves", int64_t{report.migrations});
   trace->Set("continuo.without_worker_seconds", report.without_worker);
   SetDuration("continuo.queue_seconds", report.queue, trace);
   SetDuration("continuo.prefill_seconds", report.prefill, trace);

@@ -93,7 +93,7 @@ std::shared_ptr<GenerationQueue> Api::MakeQueue(HttpConnection& connection) {
 }
 
 HttpResponse Api::Error(int status, std::string_view message) {
-  parts_.front->Refused("", StatusOf(status, message));
+  parts_.front->OnRejected("", StatusOf(status, message));
   return {.status = status, .body = ErrorJson(status, message, "")};
 }
 
@@ -125,7 +125,7 @@ std::optional<HttpResponse> Api::Refuse(const HttpRequest& header) {
   if (path.starts_with("/v1/") || path == "/fleet" || path == "/metrics") {
     const auto tenant = parts_.front->Authenticate(CallOf(header, parts_.clock->Now()));
     if (!tenant.ok()) {
-      parts_.front->Refused("", tenant.status());
+      parts_.front->OnRejected("", tenant.status());
       return ErrorOf(EndpointOf(path).value_or(Endpoint::kChat), tenant.status(), {});
     }
   }
@@ -174,7 +174,7 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
     if (!last.ok()) parsed = last;
   }
   if (!parsed.ok()) {
-    parts_.front->Refused("", parsed.status());
+    parts_.front->OnRejected("", parsed.status());
     DropBody(connection, request);
     HttpResponse response = ErrorOf(endpoint, parsed.status(), std::move(headers));
     co_await connection.Respond(std::move(response));

@@ -18,14 +18,14 @@
 #include "services/gateway/openai/http/http_connection.h"
 #include "services/gateway/openai/json/request_json.h"
 #include "services/gateway/openai/json/response_json.h"
-#include "services/gateway/relay/generate_front.h"
+#include "services/gateway/relay/generate_service.h"
 #include "services/gateway/routing/load_view.h"
 
 namespace continuo::gateway::openai {
 
 // What is behind the paths. All of it is thread-safe and outlives the Api.
 struct ApiParts {
-  GenerateFront* front = nullptr;
+  GenerateService* front = nullptr;
   const Clock* clock = nullptr;
   std::function<std::vector<v1::Model>()> models;
   std::function<bool()> ready;           // takes requests

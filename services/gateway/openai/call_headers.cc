@@ -28,7 +28,7 @@ ClientCall CallOf(const HttpRequest& request, absl::Time now) {
   return call;
 }
 
-absl::StatusOr<std::string> RequestIdOf(const HttpRequest& request, GenerateFront& front) {
+absl::StatusOr<std::string> RequestIdOf(const HttpRequest& request, GenerateService& front) {
   const auto value = request["x-request-id"];
   if (value.empty()) return front.MakeRequestId();
   std::string id(value.data(), value.size());

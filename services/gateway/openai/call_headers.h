@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/gateway/openai/http/http_connection.h"
-#include "services/gateway/relay/generate_front.h"
+#include "services/gateway/relay/generate_service.h"
 
 namespace continuo::gateway::openai {
 
@@ -19,7 +19,7 @@ namespace continuo::gateway::openai {
 ClientCall CallOf(const HttpRequest& request, absl::Time now);
 
 // x-request-id, else a new one. INVALID_ARGUMENT where it cannot be an id.
-absl::StatusOr<std::string> RequestIdOf(const HttpRequest& request, GenerateFront& front);
+absl::StatusOr<std::string> RequestIdOf(const HttpRequest& request, GenerateService& front);
 
 // Part of a path with %2F and the like decoded; what is no such code stays.
 std::string DecodePath(std::string_view path);

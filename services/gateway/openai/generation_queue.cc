@@ -45,7 +45,7 @@ GenerationQueue::GenerationQueue(std::function<void()> notify, std::shared_ptr<v
 
 GenerationQueue::~GenerationQueue() = default;
 
-absl::Status GenerationQueue::Open(GenerateFront* front, ClientCall call,
+absl::Status GenerationQueue::Open(GenerateService* front, ClientCall call,
                                    std::vector<v1::GenerateRequest> requests, int num_copies) {
   // Admitted all or none, so that no prompt runs for nothing.
   std::vector<std::shared_ptr<StreamRelay>> relays;

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "continuo/v1/inference.pb.h"
-#include "services/gateway/relay/generate_front.h"
+#include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
 
 namespace continuo::gateway::openai {
@@ -34,7 +34,7 @@ class GenerationQueue : public std::enable_shared_from_this<GenerationQueue> {
 
   // Opens and starts a generation for each request, of which `num_copies` are kept and counted.
   // Where one is refused the others are cancelled.
-  absl::Status Open(GenerateFront* front, ClientCall call,
+  absl::Status Open(GenerateService* front, ClientCall call,
                     std::vector<v1::GenerateRequest> requests, int num_copies = 1);
 
   // Everything since the last call, of which nothing waits any more from now on.

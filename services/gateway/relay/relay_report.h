@@ -11,37 +11,39 @@
 
 namespace continuo::gateway {
 
-// One call to a worker. Moments are since the relay's start.
+// One call to a worker. Times count from the relay's start.
 struct RelayAttempt {
   std::string worker;
   absl::Duration begin, end;
-  // Why another one followed: "refused" or as for RelayObserver::OnMove; empty where none did.
+  // The reason why another call followed: "rejected" if the worker rejected the new request, else a
+  // reason of RelayObserver::OnMigration. Empty if the call was the last one.
   std::string_view reason;
 };
 
-// How one call of a client went, for log, metrics and spans.
+// How one call of a client went, for the log, the metrics and the spans.
 struct RelayReport {
   std::string request_id, tenant, model, worker;
-  int moves = 0;  // calls after the first, refused ones not counted
-  // As the summary says; of a call that ended before, as estimated, once a worker had accepted it.
+  int migrations = 0;  // calls after the first one, except those after a rejection
+  // From the summary. Without one: the estimate, if a worker had accepted the request, else 0.
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;                                  // delivered in this call
-  absl::Duration time_to_first_token = absl::InfiniteDuration();  // infinite: there was none
+  absl::Duration time_to_first_token = absl::InfiniteDuration();  // infinite without a token
   absl::Duration duration;
 
-  // Where it went. Without a call to any worker: waiting for one, and back-offs.
+  // The time without an open call to any worker: waiting for a worker, and back-offs.
   absl::Duration without_worker;
-  // With a call, until a worker's first Accepted, which comes when its first step with the prompt
-  // begins; and from there to the first token. Infinite where it did not come so far.
+  // The time with a call until the first Accepted, which a worker sends when its first step with
+  // the prompt begins. Infinite if that did not happen.
   absl::Duration queue = absl::InfiniteDuration();
+  // The time from the first Accepted to the first token. Infinite without a token.
   absl::Duration prefill = absl::InfiniteDuration();
-  // Between losses and the first responses of the next workers.
+  // The time between losses of workers and the first responses of the next ones, in total.
   absl::Duration stall;
-  // Between two responses with tokens, moves included.
+  // The longest time between two responses with tokens, migrations included.
   absl::Duration longest_gap;
 
   static constexpr size_t kMaxAttempts = 16;
-  std::vector<RelayAttempt> attempts;  // the first ones
+  std::vector<RelayAttempt> attempts;  // the first kMaxAttempts calls
 };
 
 }  // namespace continuo::gateway

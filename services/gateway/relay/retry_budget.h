@@ -11,26 +11,25 @@
 namespace continuo::gateway {
 
 struct RetryBudgetOptions {
-  double per_request = 0.2;  // tries that each new request earns
-  double per_second = 10;    // and each second
-  double max = 100;          // what may be saved up; there at the start
+  double per_request = 0.2;  // retries that each new request earns
+  double per_second = 10;    // retries that each second earns
+  double max = 100;          // retries that may be saved up, and the number at the start
 };
 
-// How often all streams together may try again what has just failed again: a bucket of tokens. A
-// fleet that fails everything then sees each request twice and little more, not every stream again
-// and again. Thread-safe.
+// A token bucket of the retries of all streams together. A fleet that fails everything then sees
+// each request twice and little more, not every stream again and again. Thread-safe.
 class RetryBudget {
  public:
   // `clock` outlives the budget.
   explicit RetryBudget(const Clock* clock, const RetryBudgetOptions& options = {})
       : clock_(clock), options_(options), tokens_(options.max), time_(clock->Elapsed()) {}
 
-  // A new request has come.
+  // Called for each new request.
   void Earn() {
     absl::MutexLock lock(&mutex_);
     tokens_ = std::min(options_.max, tokens_ + options_.per_request);
   }
-  // False: not now.
+  // Takes a retry. False if there is none now.
   bool Take() {
     absl::MutexLock lock(&mutex_);
     const absl::Duration now = clock_->Elapsed();
@@ -47,7 +46,7 @@ class RetryBudget {
   const RetryBudgetOptions options_;
   absl::Mutex mutex_;
   double tokens_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration time_ ABSL_GUARDED_BY(mutex_);  // until when `tokens_` counts the seconds
+  absl::Duration time_ ABSL_GUARDED_BY(mutex_);  // `tokens_` includes the seconds up to here
 };
 
 }  // namespace continuo::gateway

@@ -6,7 +6,7 @@
 namespace continuo::gateway {
 namespace {
 
-// What is later is as good as never; time_point could not hold it.
+// A longer delay would not fit into a time_point, and is as good as never.
 constexpr absl::Duration kMaxDelay = absl::Hours(24 * 365);
 
 }  // namespace
@@ -46,7 +46,7 @@ void TimerThread::Run() {
     due_.erase(first);
     lock.unlock();
     callback();
-    callback = nullptr;  // what it holds may take the lock, or call After, when it goes
+    callback = nullptr;  // its captures may take the lock or call After when they are destroyed
     lock.lock();
   }
 }

@@ -14,7 +14,7 @@
 
 namespace continuo::gateway {
 
-// Calls back later. Passed in, so that a simulation brings its own time. Thread-safe.
+// Calls back later. An interface, so that a simulation brings its own time. Thread-safe.
 class Timer {
  public:
   virtual ~Timer() = default;
@@ -22,8 +22,8 @@ class Timer {
   virtual void After(absl::Duration delay, std::function<void()> callback) = 0;
 };
 
-// One thread that sleeps until the next callback is due, by a clock that nobody can set. What is
-// not due when it is destroyed is dropped.
+// One thread that sleeps until the next callback is due, by a clock that nobody can set. Callbacks
+// that are not due when it is destroyed are dropped.
 class TimerThread : public Timer {
  public:
   TimerThread();
@@ -34,10 +34,10 @@ class TimerThread : public Timer {
   using Clock = std::chrono::steady_clock;
   void Run();
 
-  // Not absl's: absl::CondVar sleeps by the clock on the wall.
+  // Not absl::Mutex, since absl::CondVar sleeps by the wall clock.
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Both under mutex_.
+  // Members up to due_ are guarded by mutex_.
   bool stopped_ = false;
   uint64_t next_id_ = 0;
   std::map<std::pair<Clock::time_point, uint64_t>, std::function<void()>> due_;

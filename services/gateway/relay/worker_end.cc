@@ -16,9 +16,9 @@ WorkerEnd ClassifyWorkerEnd(const absl::Status& status, bool has_summary) {
       return has_reason ? WorkerEnd::kDrained : WorkerEnd::kLost;
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:
-      return has_reason ? WorkerEnd::kFinal : WorkerEnd::kSuspect;
+      return has_reason ? WorkerEnd::kFinal : WorkerEnd::kFault;
     case absl::StatusCode::kResourceExhausted:
-      // The next worker would only compute what is not read there either.
+      // The next worker would only compute what the client does not read there either.
       return protocol::ReasonOf(status) == protocol::kReasonSlowReader ? WorkerEnd::kFinal
                                                                        : WorkerEnd::kOverloaded;
     default:

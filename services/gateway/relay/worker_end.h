@@ -5,25 +5,27 @@
 
 namespace continuo::gateway {
 
-// What the end of a worker's stream means for the client's.
+// The meaning of the end of a worker's stream for the client's stream.
 enum class WorkerEnd {
   kComplete,    // the summary was received: done, whatever the status
-  kDrained,     // the worker is well and sends us elsewhere
-  kLost,        // transport or process gone
-  kSuspect,     // a reset stream or a defect in the worker, one cannot tell
-  kOverloaded,  // the worker refuses new work
-  kFinal,       // the worker's answer about this request, passed on
+  kDrained,     // the worker is well and sends its streams elsewhere
+  kLost,        // the connection or the process is gone
+  kSilent,      // no status: the router reports that the worker is lost, silent or hung
+  kFault,       // a reset stream or a defect in the worker; the status does not tell which
+  kOverloaded,  // the worker rejects new work
+  kFinal,       // the worker's answer about this request, passed on to the client
 };
 
-// A status that our servers set on purpose to send a stream elsewhere has an ErrorInfo; what gRPC
-// makes itself when a connection breaks or a stream is reset has none. CANCELLED is one that we
-// did not cause: calls that we cancel are no longer listened to.
+// Classifies the status with which a worker's stream ended. A status that our servers set on
+// purpose to send a stream elsewhere has an ErrorInfo; one that gRPC makes itself when a connection
+// breaks or a stream is reset has none. CANCELLED was not caused here: the relay does not listen to
+// calls that it has cancelled.
 //
 //   any, after the summary           complete
 //   OK without a summary             lost
 //   UNAVAILABLE with a reason        drained
 //   UNAVAILABLE without, CANCELLED   lost
-//   INTERNAL, UNKNOWN without one    suspect: RST_STREAM arrives as INTERNAL
+//   INTERNAL, UNKNOWN without one    fault: RST_STREAM arrives as INTERNAL
 //   RESOURCE_EXHAUSTED               overloaded, but SLOW_READER final
 //   everything else                  final
 WorkerEnd ClassifyWorkerEnd(const absl::Status& status, bool has_summary);

@@ -14,14 +14,14 @@
 namespace continuo::gateway {
 
 enum class WorkerState {
-  kLost,      // its WatchLoad is broken or silent
-  kHung,      // its port answers and its health says that nothing is computed
-  kLoading,   // alive, not ready
-  kServing,   // takes requests
-  kDraining,  // alive, takes nothing new: it says so, or it left DNS
+  kLost,      // its WatchLoad stream is broken or silent
+  kHung,      // its port answers, but its health says that it computes nothing
+  kLoading,   // it is alive and not ready
+  kServing,   // it takes requests
+  kDraining,  // it is alive and takes nothing new: it says so, or it left DNS
 };
 
-// For metrics and people: "lost", "hung", "loading", "serving", "draining".
+// The name of a state in metrics and logs: "lost", "hung", "loading", "serving", "draining".
 constexpr std::string_view WorkerStateName(WorkerState state) {
   switch (state) {
     case WorkerState::kLost:
@@ -38,16 +38,16 @@ constexpr std::string_view WorkerStateName(WorkerState state) {
   return "lost";
 }
 
-// What the gateway knows about one model of one worker. Counts are as last reported.
+// The state and load of one model of one worker. Counts are those of the last report.
 struct WorkerLoad {
-  std::string address;      // host:port; what leases and exclusions name
+  std::string address;      // host:port; names the worker in leases and exclusions
   std::string worker;       // name, for people
-  std::string incarnation;  // differs after every start of the process
+  std::string incarnation;  // changes with every start of the process
   std::string model;
-  std::string fingerprint;  // empty: equals nothing
+  std::string fingerprint;  // an empty one equals no other
   std::string tokenizer_fingerprint;
   WorkerState state = WorkerState::kLost;
-  // While lost: a connection was refused since, so the process is gone rather than cut off.
+  // While lost: a connection was refused since, so the process has exited rather than been cut off.
   bool refused = false;
 
   int64_t running_requests = 0;
@@ -57,25 +57,26 @@ struct WorkerLoad {
   int64_t total_kv_blocks = 0;
   int64_t block_size_tokens = 0;
   int64_t max_running_requests = 0;
-  // Where the address comes from, and that pool's share of new requests (PoolSpec).
+  // The pool that lists the address, and that pool's share of new requests (PoolSpec).
   int pool = 0;
   double pool_weight = 1;
-  bool slow = false;  // beyond reason, beside its peers
+  bool slow = false;  // see SlowWorkers
 
-  // When the last report arrived, as Clock::Elapsed tells it.
+  // When the last report arrived, by Clock::Elapsed.
   absl::Duration report_time = -absl::InfiniteDuration();
 };
 
 struct LoadSnapshot {
   std::vector<std::shared_ptr<const WorkerLoad>> workers;
-  // Names of all models ever reported, sorted: a model whose workers are all gone is still known.
+  // The names of all models ever reported, sorted. A model whose workers are all gone stays known.
   std::vector<std::string> known_models;
-  // Every listed address has told its model or failed for a while, so a name not in known_models is
-  // unknown.
-  bool settled = false;
+  // Every listed address has reported its model or failed for a while, so a model that is not in
+  // known_models is unknown.
+  bool discovery_complete = false;
 };
 
-// The workers as of now. Readers get an immutable snapshot and never block a writer. Thread-safe.
+// The current snapshot of all workers. It is immutable, so readers never block the writer.
+// Thread-safe.
 class LoadView {
  public:
   std::shared_ptr<const LoadSnapshot> Get() const {

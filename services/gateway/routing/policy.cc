@@ -12,7 +12,7 @@ namespace continuo::gateway {
 namespace {
 
 constexpr int kNever = -1;
-// Batch limit of a worker that reports none.
+// The batch limit of a worker that reports none.
 constexpr int64_t kDefaultMaxRunning = 256;
 
 int FailuresAt(const RouteKey& key, const std::string& address) {
@@ -22,7 +22,7 @@ int FailuresAt(const RouteKey& key, const std::string& address) {
   return 0;
 }
 
-// Of the KV cache, with the request in it; 0 where the worker tells nothing of it.
+// The occupancy of the KV cache with the request in it; 0 if the worker does not report its blocks.
 double Occupancy(const RouteKey& key, const Candidate& candidate) {
   const WorkerLoad& load = *candidate.load;
   if (load.total_kv_blocks <= 0 || load.block_size_tokens <= 0) return 0;
@@ -31,7 +31,7 @@ double Occupancy(const RouteKey& key, const Candidate& candidate) {
   return (load.used_kv_blocks + added) / static_cast<double>(load.total_kv_blocks);
 }
 
-// Sequences there, of as many as its batch holds.
+// The worker's sequences over the number that its batch holds.
 double Fullness(const Candidate& candidate) {
   const WorkerLoad& load = *candidate.load;
   const int64_t sequences =
@@ -45,7 +45,7 @@ double Fullness(const Candidate& candidate) {
 }  // namespace
 
 int Preference(const RouteKey& key, const WorkerLoad& load) {
-  if (std::ranges::find(key.refused, load.address) != key.refused.end()) return kNever;
+  if (std::ranges::find(key.rejected_by, load.address) != key.rejected_by.end()) return kNever;
   const int failures = FailuresAt(key, load.address);
   const int step = failures == 0 ? 0 : failures < 3 ? 1 : 4;
   const bool continued = !key.fingerprint.empty() || !key.tokenizer_fingerprint.empty();
@@ -59,7 +59,7 @@ int Preference(const RouteKey& key, const WorkerLoad& load) {
 double Cost(const RouteKey& key, const Candidate& candidate) {
   const WorkerLoad& load = *candidate.load;
   const double occupancy = Occupancy(key, candidate);
-  // One that does not fit has to wait for others to end, whatever its length.
+  // A request that does not fit has to wait for others to end, whatever its length.
   const double wait = occupancy > 1 ? 1 : 0;
   const int64_t ahead = load.pending_prompt_tokens + candidate.unreported_prompt_tokens;
   return occupancy + wait + ahead / kTokensPerUnit + Fullness(candidate) +
@@ -74,7 +74,7 @@ bool IsFree(const RouteKey& key, const Candidate& candidate) {
 
 namespace {
 
-// The candidates that a policy chooses from; see kPolicies. Empty where none may be taken.
+// The candidates that a policy chooses from, see Policy. Empty if none may be taken.
 std::vector<size_t> Choices(const RouteKey& key, std::span<const Candidate> candidates,
                             absl::BitGenRef random) {
   std::vector<size_t> best;
@@ -88,7 +88,7 @@ std::vector<size_t> Choices(const RouteKey& key, std::span<const Candidate> cand
     }
     if (preference == best_preference) best.push_back(i);
   }
-  // By pool, in ascending order: the same for every gateway.
+  // Pools in ascending order, so that every gateway sees the same.
   std::map<int, double> weights;
   double sum = 0;
   for (const size_t i : best) {
@@ -97,14 +97,14 @@ std::vector<size_t> Choices(const RouteKey& key, std::span<const Candidate> cand
     if (is_new) sum += at->second;
   }
   if (weights.size() <= 1 || sum <= 0) return best;
-  double draw = key.session_hash != 0 ? static_cast<double>(key.session_hash >> 11) * 0x1.0p-53
-                                      : absl::Uniform<double>(random, 0, 1);
-  draw *= sum;
+  double at_weight = key.session_hash != 0 ? static_cast<double>(key.session_hash >> 11) * 0x1.0p-53
+                                           : absl::Uniform<double>(random, 0, 1);
+  at_weight *= sum;
   int pool = weights.begin()->first;
   for (const auto& [number, weight] : weights) {
-    if (weight > 0) pool = number;  // the last one, where rounding leaves something
-    if (draw < weight) break;
-    draw -= weight;
+    if (weight > 0) pool = number;  // the last one, if rounding leaves a rest
+    if (at_weight < weight) break;
+    at_weight -= weight;
   }
   std::erase_if(best, [&](size_t i) { return candidates[i].load->pool != pool; });
   return best;
@@ -142,7 +142,7 @@ std::optional<size_t> AtHome(uint64_t hash, const RouteKey& key,
     home = choices[k];
     best_score = score;
   }
-  return home;  // the lightest is within the bound
+  return home;  // there is one: the cheapest candidate is within the bound
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which worker takes a request: pure functions of the request, the loads and random bits, the same
-// in every build and every gateway.
+// Routing policies: pure functions of the request, the loads and random bits that decide which
+// worker takes a request. They give the same result in every build and every gateway.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace continuo::gateway {
 
-// A worker on which this request failed since it last made progress, and how often.
+// A worker on which this request has failed since its last progress.
 struct Failure {
   std::string address;
   int count = 0;
@@ -24,78 +24,79 @@ struct Failure {
 
 // The part of a request that routing may look at.
 struct RouteKey {
-  std::string_view model;  // empty: the only one
-  // Of what the stream has received so far; empty for a new request.
+  std::string_view model;  // may be empty if only one model is served
+  // The fingerprints of what the stream has received so far; empty for a new request.
   std::string_view fingerprint;
   std::string_view tokenizer_fingerprint;
-  bool exact_only = false;    // only the same fingerprint will do
-  bool allow_inexact = true;  // false: rather wait for a lost worker of the same fingerprint
-  int64_t prompt_tokens = 0;  // estimate of what has to be computed
-  // Where its like should meet (route_hash.h); 0: anywhere.
+  bool exact_only = false;    // only a worker of the same fingerprint will do
+  bool allow_inexact = true;  // false: wait for a lost worker of the same fingerprint instead
+  int64_t prompt_tokens = 0;  // estimate of the tokens to compute
+  // Requests with the same hash should meet at one worker (route_hash.h); 0 has no preference.
   uint64_t prefix_hash = 0;
   uint64_t session_hash = 0;
-  std::span<const Failure> failures;     // avoided where others are left
-  std::span<const std::string> refused;  // addresses that must not be picked
+  std::span<const Failure> failures;         // avoided where others are left
+  std::span<const std::string> rejected_by;  // addresses that must not be picked
 };
 
-// A worker that may take the request, with what this gateway sent there that its report cannot
+// A worker that may take the request, with the requests of this gateway that its last report cannot
 // show yet.
 struct Candidate {
   const WorkerLoad* load = nullptr;
   int64_t unreported_requests = 0;
   int64_t unreported_prompt_tokens = 0;
-  int64_t in_flight_requests = 0;  // all of ours that are open there
+  int64_t in_flight_requests = 0;  // all requests of this gateway that are open there
 };
 
-// How gladly a worker is taken for the request: 0 first; negative never.
-// Same fingerprint before same tokenizer before none; within that, fewer failures first. A worker
-// with three failures comes after one that would go on inexactly.
+// The rank of a worker for the request: lower comes first, negative means never. A worker of the
+// same fingerprint comes before one of the same tokenizer; another tokenizer is never taken. Within
+// that, fewer failures come first. A worker with three failures comes after one that would go on
+// inexactly.
 int Preference(const RouteKey& key, const WorkerLoad& load);
 
-// What the request would meet there, in units of a full worker: KV occupancy with the request in
-// it, plus prompt tokens ahead of it over kTokensPerUnit, plus sequences over the batch's limit,
-// plus kSlowCost where the worker is slow beyond reason: it gets little more than what shows
-// whether it still is.
-// Each of our own requests counts once: those that the report shows only there.
+// The load that the request would meet at a worker, in units of a full worker: KV occupancy with
+// the request in it, plus prompt tokens ahead of it over kTokensPerUnit, plus sequences over the
+// batch's limit, plus kSlowCost if the worker is slow. A slow worker thus gets few requests, which
+// show whether it still is slow. Each of this gateway's requests counts once: not beside the report
+// if that shows it.
 double Cost(const RouteKey& key, const Candidate& candidate);
 inline constexpr double kTokensPerUnit = 4096;
 inline constexpr double kSlowCost = 2;
 
-// Nobody waits for the worker and no prompt is ahead of the request, as far as is known: it would
-// be begun at once.
+// True if the worker would begin the request at once: as far as is known nobody waits there and no
+// prompt is ahead.
 bool IsFree(const RouteKey& key, const Candidate& candidate);
-// Of cost that a free worker may have beyond another: a short prompt in the other's last report is
-// no reason to go where the cache is nearly full.
+// The cost that a free worker may have beyond another one. A short prompt in the other's last
+// report is no reason to go where the cache is nearly full.
 inline constexpr double kFreeIsWorth = 0.5;
 
-// Every policy looks only at the most preferred candidates, and of those at the ones of one pool,
-// drawn by the pools' weights: a session's always the same while its pool has a worker.
-
-// An index into candidates, or nothing where none may take the request.
+// Returns an index into `candidates`, or nothing if none may take the request. Every policy chooses
+// among the most preferred candidates of one pool. The pool is chosen at random by the pools'
+// weights; a session keeps its pool while that has a worker.
 using Policy = std::optional<size_t> (*)(const RouteKey& key, std::span<const Candidate> candidates,
                                          absl::BitGenRef random);
 
-// Of two drawn with replacement from the most preferred, the one of less cost; if that is not free,
-// one that is, where there is any. Reports are old by the time they are used: the minimum of all
-// would send everybody to the same place, while a free one gets one request of each gateway.
+// The cheaper one of two candidates chosen at random with replacement; if that is not free, a free
+// one that is not much dearer, if there is any. Reports are old by the time they are used, so the
+// minimum of all would send everybody to the same place, while a free worker gets one request from
+// each gateway.
 std::optional<size_t> LeastLoadedOfTwo(const RouteKey& key, std::span<const Candidate> candidates,
                                        absl::BitGenRef random);
 
-// The highest by RendezvousScore of those that are not much busier than the rest: Cost at most
-// kLoadBound times the mean, plus kLoadSlack. So a request goes where its prefix is cached, and a
-// popular prefix spreads as far as its load needs. Without a hash as LeastLoadedOfTwo.
+// The candidate of the highest RendezvousScore among those whose Cost is at most kLoadBound times
+// the mean plus kLoadSlack. So a request goes where its prefix is cached, and a popular prefix
+// spreads as far as its load needs. Without a hash it works like LeastLoadedOfTwo.
 std::optional<size_t> PrefixAffinity(const RouteKey& key, std::span<const Candidate> candidates,
                                      absl::BitGenRef random);
-// The same by x-session-id.
+// As PrefixAffinity, by x-session-id.
 std::optional<size_t> SessionAffinity(const RouteKey& key, std::span<const Candidate> candidates,
                                       absl::BitGenRef random);
-// By session, where there is none by prefix, else as LeastLoadedOfTwo.
+// By session; without a session by prefix; without both like LeastLoadedOfTwo.
 std::optional<size_t> Affinity(const RouteKey& key, std::span<const Candidate> candidates,
                                absl::BitGenRef random);
 inline constexpr double kLoadBound = 1.25;
 inline constexpr double kLoadSlack = 0.25;
 
-// Blind; to compare with.
+// Ignores load; the baseline of comparisons.
 std::optional<size_t> Random(const RouteKey& key, std::span<const Candidate> candidates,
                              absl::BitGenRef random);
 
@@ -108,7 +109,7 @@ inline constexpr NamedPolicy kPolicies[] = {{"least_loaded", &LeastLoadedOfTwo},
                                             {"session_affinity", &SessionAffinity},
                                             {"affinity", &Affinity},
                                             {"random", &Random}};
-// Null where there is none of that name.
+// Null if no policy has that name.
 Policy FindPolicy(std::string_view name);
 
 }  // namespace continuo::gateway

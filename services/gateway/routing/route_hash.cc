@@ -10,14 +10,14 @@
 namespace continuo::gateway {
 namespace {
 
-// The first bytes of what is added, up to a limit.
+// Collects the first bytes of the added parts, up to a limit.
 class Prefix {
  public:
   void Add(std::string_view part) {
     const size_t room = kPrefixTokens * kBytesPerToken - bytes_.size();
     bytes_.append(part.substr(0, room));
   }
-  // So that parts do not run into each other.
+  // Adds a part and a separator, so that parts do not run into each other.
   void AddSeparated(std::string_view part) {
     Add(part);
     Add(std::string_view("\0", 1));
@@ -52,7 +52,7 @@ void AddIds(const v1::TokenIds& ids, Prefix& prefix) {
   }
 }
 
-// Never 0, which stands for none.
+// Never 0, which stands for no hash.
 uint64_t Hash(std::string_view bytes, uint64_t seed) {
   return std::max<uint64_t>(1, XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed));
 }

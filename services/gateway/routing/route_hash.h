@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What of a request says where its like went before: numbers that are the same in every build and
-// every gateway, so that gateways agree without talking.
+// Hashes by which similar requests meet at one worker. They are the same in every build and every
+// gateway, so that gateways agree without talking.
 
 #include <cstdint>
 #include <string_view>
@@ -11,20 +11,21 @@
 
 namespace continuo::gateway {
 
-// Of the beginning of the prompt, which requests that share cached blocks have in common: the first
-// kPrefixTokens ids, or as many times kBytesPerToken bytes of text; of a conversation only up to
-// the end of the first message of a user, which its later turns repeat. With tenant and salt, which
-// blocks are not shared beyond. 0: too short to be worth keeping together.
+// The hash of the beginning of the prompt, which requests that share cached blocks have in common:
+// the first kPrefixTokens ids, or kBytesPerToken times as many bytes of text. Of a conversation
+// only the part up to the end of the first user message counts, which its later turns repeat.
+// Tenant and cache salt count too, since blocks are not shared across them. 0 if the prompt is too
+// short to be worth keeping together.
 uint64_t PrefixHash(const v1::GenerateRequest& request, std::string_view tenant);
 inline constexpr int kPrefixTokens = 1024;
 inline constexpr int kMinPrefixTokens = 64;
 inline constexpr int kBytesPerToken = 4;
 
-// Of a client's x-session-id; 0 where it is empty.
+// The hash of a client's x-session-id; 0 if it is empty.
 uint64_t SessionHash(std::string_view session, std::string_view tenant);
 
-// How much a worker is one for this hash (rendezvous hashing): the highest of all is the place. A
-// worker that comes or goes moves only what is its own.
+// Rendezvous hashing: the worker of the highest score is the place for the hash. A worker that
+// comes or goes changes the place only of hashes that are its own.
 uint64_t RendezvousScore(uint64_t hash, std::string_view address);
 
 }  // namespace continuo::gateway

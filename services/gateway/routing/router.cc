@@ -17,7 +17,7 @@ bool IsKnown(const LoadSnapshot& snapshot, std::string_view model) {
   return std::ranges::find(snapshot.known_models, model) != snapshot.known_models.end();
 }
 
-// The process that the load tells of is not known to be lost or hung.
+// True if the process that `load` describes is not known to be lost or hung.
 bool IsThere(const LoadSnapshot& snapshot, const WorkerLoad& load) {
   return std::ranges::any_of(snapshot.workers, [&](const auto& now) {
     return now->address == load.address && now->incarnation == load.incarnation &&
@@ -25,21 +25,22 @@ bool IsThere(const LoadSnapshot& snapshot, const WorkerLoad& load) {
   });
 }
 
-// Whether a worker of the model, or of one that it has not told yet, takes nothing now and may
-// again.
+// True if a worker of the model, or one that has not reported its model yet, takes nothing now and
+// may do so again.
 bool MayComeBack(const LoadSnapshot& snapshot, std::string_view model) {
-  return !snapshot.settled || std::ranges::any_of(snapshot.workers, [&](const auto& load) {
-    return (load->model == model || load->model.empty()) &&
-           (load->state == WorkerState::kLoading || load->state == WorkerState::kLost ||
-            load->state == WorkerState::kHung);
-  });
+  return !snapshot.discovery_complete ||
+         std::ranges::any_of(snapshot.workers, [&](const auto& load) {
+           return (load->model == model || load->model.empty()) &&
+                  (load->state == WorkerState::kLoading || load->state == WorkerState::kLost ||
+                   load->state == WorkerState::kHung);
+         });
 }
 
 absl::Status NoWorker(const std::string& message) {
   return protocol::WithReason(absl::UnavailableError(message), protocol::kReasonNoWorker);
 }
 
-// The name of the model that is asked for, which may be left out where there is one.
+// The name of the requested model, which a request may leave out if there is only one.
 absl::StatusOr<std::string> ModelOf(const LoadSnapshot& snapshot, std::string_view model) {
   if (model.empty()) {
     if (snapshot.known_models.size() > 1) {
@@ -50,7 +51,7 @@ absl::StatusOr<std::string> ModelOf(const LoadSnapshot& snapshot, std::string_vi
     return snapshot.known_models.front();
   }
   if (IsKnown(snapshot, model)) return std::string(model);
-  if (snapshot.settled && !snapshot.known_models.empty()) {
+  if (snapshot.discovery_complete && !snapshot.known_models.empty()) {
     return absl::NotFoundError(
         absl::StrCat("model \"", std::string(model), "\" is not served here"));
   }
@@ -97,7 +98,7 @@ std::vector<Candidate> Router::Candidates(const Loads& loads) {
     Candidate& candidate = candidates.emplace_back(Candidate{.load = load.get()});
     const auto record = in_flight_.find(load->address);
     if (record == in_flight_.end()) continue;
-    Settle(record->second, load->report_time);
+    DropReported(record->second, load->report_time);
     candidate.unreported_requests = record->second.unreported_requests;
     candidate.unreported_prompt_tokens = record->second.unreported_prompt_tokens;
     candidate.in_flight_requests = static_cast<int64_t>(record->second.open.size());
@@ -142,7 +143,8 @@ absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on
       return NoWorker("the workers that can go on exactly are lost for the moment");
     }
     if (!pick.has_value()) {
-      if (continued && !key.exact_only && key.refused.empty() && !MayComeBack(*snapshot, model)) {
+      if (continued && !key.exact_only && key.rejected_by.empty() &&
+          !MayComeBack(*snapshot, model)) {
         return protocol::WithReason(
             absl::FailedPreconditionError(absl::StrCat(
                 "model \"", model, "\" now has another tokenizer; the generation cannot go on")),
@@ -163,8 +165,9 @@ absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on
     record.unreported_requests += 1;
     record.unreported_prompt_tokens += key.prompt_tokens;
     lease = Lease(this, loads[*pick], id);
-    // The worker may have been lost since the snapshot was taken, and its holders told before this
-    // one was among them. Who writes the view tells afterwards, so it is seen here or told there.
+    // The worker may have been lost since the snapshot was taken, and WorkerLost called before this
+    // lease was recorded. The writer sets the view before it calls WorkerLost, so the loss is seen
+    // here or reported there.
     if (!IsThere(*view_->Get(), *loads[*pick]))
       lost = std::exchange(record.open[id].on_lost, nullptr);
   }
@@ -172,7 +175,7 @@ absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on
   return *std::move(lease);
 }
 
-void Router::Settle(InFlightRecord& record, absl::Duration report_time) {
+void Router::DropReported(InFlightRecord& record, absl::Duration report_time) {
   while (!record.unreported.empty() &&
          record.unreported.front().first + options_.report_lag < report_time) {
     const auto open = record.open.find(record.unreported.front().second);
@@ -232,17 +235,17 @@ void Router::WorkerLost(std::string_view address, std::string_view alive_incarna
   for (const auto& on_lost : lost) on_lost();
 }
 
-Fate Router::FateOf(std::string_view address, std::string_view incarnation,
-                    absl::Duration since) const {
+ProcessState Router::CheckProcess(std::string_view address, std::string_view incarnation,
+                                  absl::Duration since) const {
   const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
   for (const auto& load : snapshot->workers) {
     if (load->address != address) continue;
-    if (load->incarnation != incarnation || load->refused) return Fate::kGone;
-    if (load->state == WorkerState::kHung) return Fate::kHung;
-    return load->state != WorkerState::kLost && load->report_time > since ? Fate::kAlive
-                                                                          : Fate::kUnknown;
+    if (load->incarnation != incarnation || load->refused) return ProcessState::kExited;
+    if (load->state == WorkerState::kHung) return ProcessState::kHung;
+    return load->state != WorkerState::kLost && load->report_time > since ? ProcessState::kAlive
+                                                                          : ProcessState::kUnknown;
   }
-  return Fate::kGone;
+  return ProcessState::kExited;
 }
 
 int64_t Router::InFlight(std::string_view address) const {

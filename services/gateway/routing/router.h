@@ -23,8 +23,8 @@ namespace continuo::gateway {
 
 class Router;
 
-// One request's claim on one worker; counts as in flight there until destroyed. Movable. The
-// router outlives its leases.
+// One request's claim on one worker. It counts as in flight there until it is destroyed. Movable.
+// The router outlives its leases.
 class Lease {
  public:
   Lease() = default;
@@ -32,7 +32,7 @@ class Lease {
   Lease& operator=(Lease&& other) noexcept;
   ~Lease() { Release(); }
 
-  // The worker as it was when it was picked.
+  // The worker's state and load when it was picked.
   const WorkerLoad& load() const { return *load_; }
   const std::string& address() const { return load_->address; }
   const std::string& incarnation() const { return load_->incarnation; }
@@ -48,53 +48,57 @@ class Lease {
   uint64_t id_ = 0;
 };
 
-// What became of the process that a worker was.
-enum class Fate {
+// The state of a worker's process, as far as this gateway knows.
+enum class ProcessState {
   kAlive,    // it has reported since
-  kGone,     // refused, replaced by another incarnation, or not there any more
+  kExited,   // it refused a connection, another incarnation answers, or the worker left DNS
   kHung,     // it is there and computes nothing
-  kUnknown,  // nothing heard since
+  kUnknown,  // it has not been heard of since
 };
 
 struct RouterOptions {
-  // A worker whose last report is older takes nothing new.
+  // A worker whose last report is older gets no new request.
   absl::Duration max_report_age = absl::Seconds(2);
   // A report may miss a request that was sent this long before it arrived.
   absl::Duration report_lag = absl::Milliseconds(50);
 };
 
-// Picks workers with the policy and the current snapshot, and tells those who hold a lease when
-// their worker is lost. Thread-safe; callbacks run on the caller of the method that causes them,
-// without a lock held.
+// Picks workers with the policy and the current snapshot, and calls back the holders of leases when
+// their worker is lost. Thread-safe; callbacks run on the thread that calls the method which causes
+// them, without a lock.
 class Router {
  public:
-  // Everything passed outlives the router. `random` is used under a lock.
+  // All arguments outlive the router. `random` is used under a lock.
   Router(Policy policy, const LoadView* view, const Clock* clock, absl::BitGenRef random,
          const RouterOptions& options = {});
 
-  // UNAVAILABLE, reason NO_WORKER: none may take it now, one may appear. NOT_FOUND: the model is
-  // unknown. INVALID_ARGUMENT: no model is named and there are several. FAILED_PRECONDITION, reason
-  // MODEL_CHANGED: only workers with another tokenizer are left, and none is lost or loading.
-  // `on_lost`, where given, is called at most once, while the lease lives or shortly after, when
-  // the worker's process is gone, silent or hung; from within Pick, where that has just happened.
+  // Errors: UNAVAILABLE, reason NO_WORKER: no worker may take the request now, one may appear.
+  // NOT_FOUND: the model is unknown. INVALID_ARGUMENT: no model is named and there are several.
+  // FAILED_PRECONDITION, reason MODEL_CHANGED: only workers with another tokenizer are left, and
+  // none is lost or loading. `on_lost`, if given, is called at most once, while the lease lives or
+  // shortly after, when the worker's process has exited, is silent or hangs; from within Pick if
+  // that has just happened.
   absl::StatusOr<Lease> Pick(const RouteKey& key, std::function<void()> on_lost = nullptr);
 
-  // Whether a worker would begin the request at once (IsFree). False where Pick would fail.
+  // True if a worker would begin the request at once (IsFree). False if Pick would fail.
   bool HasFree(const RouteKey& key);
 
-  // Calls back once, at the next change of which workers take requests; perhaps not at all once
-  // `owner` is gone.
+  // Calls back once, at the next change of the set of workers that take requests; perhaps not at
+  // all once `owner` is gone.
   void WaitForChange(std::weak_ptr<const void> owner, std::function<void()> on_change);
 
-  // `since`: when it was last heard of, as Clock::Elapsed tells it.
-  Fate FateOf(std::string_view address, std::string_view incarnation, absl::Duration since) const;
+  // The state of the process that served at the address as `incarnation` and was last heard of at
+  // `since`, by Clock::Elapsed.
+  ProcessState CheckProcess(std::string_view address, std::string_view incarnation,
+                            absl::Duration since) const;
 
-  // Requests of ours that are open at the address.
+  // The number of this gateway's requests that are open at the address.
   int64_t InFlight(std::string_view address) const;
 
-  // For the writer of the view. The set of workers that take requests has changed:
+  // Called by the writer of the view after the set of workers that take requests has changed.
   void ViewChanged();
-  // No process at the address is alive except the incarnation (none where it is empty):
+  // Called by the writer of the view: no process at the address is alive except
+  // `alive_incarnation`, which is empty if none is.
   void WorkerLost(std::string_view address, std::string_view alive_incarnation);
 
  private:
@@ -105,7 +109,7 @@ class Router {
     std::string incarnation;
     std::function<void()> on_lost;
   };
-  // What this gateway has open at one address.
+  // The requests that this gateway has open at one address.
   struct InFlightRecord {
     absl::flat_hash_map<uint64_t, Open> open;
     std::deque<std::pair<absl::Duration, uint64_t>> unreported;  // oldest first; ended ones too
@@ -114,15 +118,16 @@ class Router {
   };
 
   using Loads = std::vector<std::shared_ptr<const WorkerLoad>>;
-  // It takes requests; `now`: as Clock::Elapsed tells it.
+  // True if the worker takes requests. `now` is that of Clock::Elapsed.
   bool IsServing(const WorkerLoad& load, absl::Duration now) const;
-  // The workers of the model that do.
+  // The workers of the model that take requests.
   Loads Serving(const LoadSnapshot& snapshot, std::string_view model, absl::Duration now) const;
-  // With what this gateway has sent there; in the order of `loads`, which outlive them.
+  // The workers with the requests that this gateway has sent there, in the order of `loads`, which
+  // outlive the candidates.
   std::vector<Candidate> Candidates(const Loads& loads) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(const std::string& address, uint64_t id);
-  // Requests that the report must show are no longer counted beside it.
-  void Settle(InFlightRecord& record, absl::Duration report_time)
+  // Stops counting requests beside the report that the report must show.
+  void DropReported(InFlightRecord& record, absl::Duration report_time)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Policy policy_;
@@ -138,8 +143,8 @@ class Router {
     std::function<void()> on_change;
   };
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
-  // Waiters whose owners are gone are dropped when there are this many: at most twice as many are
-  // kept as wait.
+  // Waiters whose owners are gone are dropped when there are this many, so at most twice as many
+  // are kept as wait.
   size_t prune_at_ ABSL_GUARDED_BY(mutex_) = 64;
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
 };

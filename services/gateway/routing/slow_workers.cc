@@ -7,7 +7,7 @@
 namespace continuo::gateway {
 namespace {
 
-// How much the newest measurement counts.
+// The weight of the newest measurement.
 constexpr double kNewest = 0.3;
 
 }  // namespace
@@ -23,7 +23,7 @@ void SlowWorkers::Measure(Worker& worker, uint64_t steps, int64_t running,
     worker.has_step = true;
     worker.measured_time = now;
   } else if (steps == worker.steps && was_running && worker.running) {
-    // The step that has not ended takes this long at least.
+    // The step under way takes at least this long.
     if (const absl::Duration sample = now - worker.steps_time; sample > worker.step) {
       worker.step = sample;
       worker.has_step = true;
@@ -61,28 +61,28 @@ bool SlowWorkers::Report(const std::string& name, const std::string& group, uint
   }
   Measure(worker, steps, running, now);
   if (!worker.has_step || now - worker.measured_time > options_.max_age) {
-    worker.has_step = worker.slow = worker.leaning = false;  // it shall be tried again
+    worker.has_step = worker.slow = worker.has_pending_verdict = false;  // try it again
     return false;
   }
-  // The peers, perhaps a thousand, are looked at only where it depends on them: every report of
-  // every worker comes here.
-  bool leaning = false;
+  // Every report of every worker comes here, and there may be a thousand peers, so they are looked
+  // at only if the verdict depends on them.
+  bool is_opposite = false;
   if (worker.slow) {
     const absl::Duration median = MedianOfPeers(name, now);
-    leaning = worker.step < options_.well_step || worker.step < median * options_.well_ratio ||
-              median == absl::ZeroDuration();
+    is_opposite = worker.step < options_.well_step || worker.step < median * options_.well_ratio ||
+                  median == absl::ZeroDuration();
   } else if (worker.step > options_.slow_step) {
     const absl::Duration median = MedianOfPeers(name, now);
-    leaning = median > absl::ZeroDuration() && worker.step > median * options_.slow_ratio;
+    is_opposite = median > absl::ZeroDuration() && worker.step > median * options_.slow_ratio;
   }
-  if (!leaning) {
-    worker.leaning = false;
-  } else if (!worker.leaning) {
-    worker.leaning = true;
-    worker.leaning_time = now;
-  } else if (now - worker.leaning_time >= options_.dwell) {
+  if (!is_opposite) {
+    worker.has_pending_verdict = false;
+  } else if (!worker.has_pending_verdict) {
+    worker.has_pending_verdict = true;
+    worker.pending_since = now;
+  } else if (now - worker.pending_since >= options_.hysteresis) {
     worker.slow = !worker.slow;
-    worker.leaning = false;
+    worker.has_pending_verdict = false;
   }
   return worker.slow;
 }

@@ -10,31 +10,32 @@
 namespace continuo::gateway {
 
 struct SlowWorkersOptions {
-  // Slow: a step takes this many times the median of the peers', and this long at least. Workers
-  // cut their steps at 0.2 s, so one whose steps are long because they do much is not meant.
+  // A worker is slow if a step takes this many times the median of its peers and at least this
+  // long. Workers cut their steps at 0.2 s, so a worker whose steps do much is not meant.
   double slow_ratio = 4;
   absl::Duration slow_step = absl::Milliseconds(500);
-  // Well again: below both of these. In between it stays what it was.
+  // A slow worker is well again below one of these. In between it keeps its verdict.
   double well_ratio = 2;
   absl::Duration well_step = absl::Milliseconds(300);
-  // How long it must be so before it counts.
-  absl::Duration dwell = absl::Seconds(3);
-  // What was measured this long ago tells nothing any more.
+  // How long a new verdict must hold before it counts.
+  absl::Duration hysteresis = absl::Seconds(3);
+  // Measurements that are older than this are ignored.
   absl::Duration max_age = absl::Seconds(10);
 };
 
-// Finds the workers that are slow beyond reason beside their peers: a throttled CPU, a neighbour, a
-// disk that swaps. A function of what it is told; times are of a clock that never goes back. Not
-// thread-safe.
+// Finds the workers that are much slower than their peers, because of a throttled CPU, a neighbour
+// or a disk that swaps. A function of the reports; times are those of a clock that never goes back.
+// Not thread-safe.
 class SlowWorkers {
  public:
   explicit SlowWorkers(const SlowWorkersOptions& options = {}) : options_(options) {}
 
-  // A worker has made `steps` steps since its start and runs so many requests now. Peers are those
-  // of the same `group`. True where the worker counts as slow from now on.
+  // Reports that a worker has made `steps` steps since its start and now runs `running` requests.
+  // Its peers are the workers of the same `group`. Returns true if the worker counts as slow from
+  // now on.
   bool Report(const std::string& worker, const std::string& group, uint64_t steps, int64_t running,
               absl::Duration now);
-  // The worker's process is another one, or gone.
+  // Forgets a worker whose process has exited or been replaced.
   void Forget(const std::string& worker);
 
  private:
@@ -44,14 +45,14 @@ class SlowWorkers {
     absl::Duration steps_time;  // when `steps` was last seen to change, or running to begin
     bool running = false;
     bool has_step = false;
-    absl::Duration step;           // mean duration of one, recent ones counting more
-    absl::Duration measured_time;  // when `step` was last heard of
+    absl::Duration step;           // mean duration of a step; recent ones count more
+    absl::Duration measured_time;  // when `step` was last measured
     bool slow = false;
-    bool leaning = false;         // towards the other verdict
-    absl::Duration leaning_time;  // since when
+    bool has_pending_verdict = false;  // the opposite of `slow`
+    absl::Duration pending_since;
   };
   void Measure(Worker& worker, uint64_t steps, int64_t running, absl::Duration now) const;
-  // Of the peers that were measured lately; zero where there is none.
+  // The median of the peers' step times that were measured lately; zero if there are none.
   absl::Duration MedianOfPeers(const std::string& worker, absl::Duration now) const;
 
   const SlowWorkersOptions options_;

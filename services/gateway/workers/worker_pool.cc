@@ -478,12 +478,13 @@ bool WorkerPool::IsSettled() const {
 
 bool WorkerPool::Publish() {
   LoadSnapshot snapshot;
-  snapshot.settled = IsSettled();
+  snapshot.discovery_complete = IsSettled();
   for (const auto& [address, worker] : workers_) {
     for (const auto& [model, load] : worker.loads) snapshot.workers.push_back(load);
   }
   snapshot.known_models.assign(known_models_.begin(), known_models_.end());
-  const bool changed = std::exchange(settled_, snapshot.settled) != snapshot.settled;
+  const bool changed =
+      std::exchange(settled_, snapshot.discovery_complete) != snapshot.discovery_complete;
   view_->Set(std::move(snapshot));
   return changed;
 }

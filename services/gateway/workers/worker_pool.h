@@ -142,7 +142,7 @@ class WorkerPool {
   static void MarkHung(Worker& worker);
   // Whether any load is another one now.
   static bool MarkLost(Worker& worker, bool refused);
-  // As LoadSnapshot::settled has it.
+  // As LoadSnapshot::discovery_complete has it.
   bool IsSettled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether that is another one now.
   bool Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -11,10 +11,10 @@
 
 namespace continuo::gateway {
 
-void SetCallContext(const CallContext& context, bool is_move, grpc::ClientContext* to) {
+void SetCallContext(const CallContext& context, bool is_migration, grpc::ClientContext* to) {
   to->AddMetadata("x-request-id", context.request_id);
   to->AddMetadata("x-tenant-id", context.tenant);
-  if (is_move) to->AddMetadata("x-continuo-move", "1");
+  if (is_migration) to->AddMetadata("x-continuo-move", "1");
   if (!context.call_id.empty()) to->AddMetadata("x-continuo-call", context.call_id);
   for (const auto& [key, value] : context.forwarded) to->AddMetadata(key, value);
   if (context.deadline != absl::InfiniteFuture()) {
@@ -35,9 +35,9 @@ class GrpcWorkerTransport::WorkerStream : public WorkerCall,
         attempt_(attempt) {}
 
   void Begin(std::shared_ptr<WorkerStream> self, const v1::GenerateRequest& request,
-             const CallContext& context, bool is_move) {
+             const CallContext& context, bool is_migration) {
     self_ = std::move(self);
-    SetCallContext(context, is_move, &context_);
+    SetCallContext(context, is_migration, &context_);
     channel_->inference->async()->Generate(&context_, &request, this);
     AddHold();
     StartCall();
@@ -110,7 +110,8 @@ GrpcWorkerTransport::~GrpcWorkerTransport() {
 std::shared_ptr<WorkerCall> GrpcWorkerTransport::Start(std::shared_ptr<StreamRelay> relay,
                                                        int attempt, const Lease& lease,
                                                        const v1::GenerateRequest& request,
-                                                       const CallContext& context, bool is_move) {
+                                                       const CallContext& context,
+                                                       bool is_migration) {
   std::shared_ptr<WorkerChannel> channel = pool_->Find(lease.address());
   if (channel == nullptr) return std::make_shared<NoStream>(relay, attempt);
   {
@@ -118,7 +119,7 @@ std::shared_ptr<WorkerCall> GrpcWorkerTransport::Start(std::shared_ptr<StreamRel
     num_streams_ += 1;
   }
   auto stream = std::make_shared<WorkerStream>(this, std::move(channel), std::move(relay), attempt);
-  stream->Begin(stream, request, context, is_move);
+  stream->Begin(stream, request, context, is_migration);
   return stream;
 }
 

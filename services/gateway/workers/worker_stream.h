@@ -15,7 +15,7 @@ class ClientContext;
 namespace continuo::gateway {
 
 // What every call to a worker carries: tenant, request id, trace, deadline.
-void SetCallContext(const CallContext& context, bool is_move, grpc::ClientContext* to);
+void SetCallContext(const CallContext& context, bool is_migration, grpc::ClientContext* to);
 
 // Calls of Generate to workers over gRPC. Thread-safe.
 class GrpcWorkerTransport : public WorkerTransport {
@@ -27,7 +27,7 @@ class GrpcWorkerTransport : public WorkerTransport {
 
   std::shared_ptr<WorkerCall> Start(std::shared_ptr<StreamRelay> relay, int attempt,
                                     const Lease& lease, const v1::GenerateRequest& request,
-                                    const CallContext& context, bool is_move) override;
+                                    const CallContext& context, bool is_migration) override;
 
  private:
   class WorkerStream;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each routing policy makes of real arrivals: the own Routers and policies of several
-// gateways before simulated workers, on a virtual clock, with reports that are some time apart.
-// Prints for each trace, load and policy one JSON line: time to first token and between tokens,
-// share of prompt tokens found in the workers' caches, and how unevenly the work was divided.
+// Compares routing policies on recorded arrivals: several gateways, each with its own Router,
+// before simulated workers on a virtual clock, with reports that are some time apart. Prints one
+// JSON line for each trace, load and policy: time to first token and between tokens, the share of
+// prompt tokens found in the workers' caches, and how unevenly the work was divided.
 //
 //   policy_bench [--traces=../shared/data/traces] [--only=PART_OF_A_TRACE'S_NAME]
 //                [--gateways=4] [--workers=12] [--speed=1,1.5] [--report_seconds=0.25]
@@ -10,11 +10,11 @@
 //
 // `speed` divides the time between arrivals; `with_session` is the share of the sessions whose
 // clients name them. `copies` of the trace are laid over each other, for a large fleet, and their
-// first `seconds` taken. Each request comes to a gateway drawn at random. Beside the gateway's own
-// policies stand
-//   round_robin  each gateway takes the workers in turn, from one drawn at the start;
-//   minimum      the least loaded of all instead of two, to show why not to;
-//   oracle       the same by what is true at this moment, which no gateway can know.
+// first `seconds` are taken. Each request comes to a random gateway. The baselines beside the
+// gateway's own policies are
+//   round_robin  each gateway takes the workers in turn, from a random one at the start;
+//   minimum      the least loaded of all instead of two, to show why not to use it;
+//   oracle       minimum by the true loads of this moment, which no gateway can know.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -45,7 +45,7 @@ std::optional<size_t> Minimum(const RouteKey& key, std::span<const Candidate> ca
   return best;
 }
 
-// Of the gateway that picks: a Policy is a function without state.
+// State of the gateway that picks, here because a Policy is a function without state.
 uint64_t g_turn = 0;
 std::optional<size_t> RoundRobin(const RouteKey&, std::span<const Candidate> candidates,
                                  absl::BitGenRef) {
@@ -124,7 +124,7 @@ class Simulation {
   }
 
   void Arrive(const TraceRequest& request) {
-    // The first two blocks are what PrefixHash would see of the prompt.
+    // PrefixHash would see the first two blocks of the prompt.
     uint64_t hash = 0;
     for (size_t i = 0; i < std::min<size_t>(2, request.blocks.size()); ++i) {
       hash = (hash ^ (request.blocks[i] + 1)) * 0x9e3779b97f4a7c15u;
@@ -149,7 +149,7 @@ class Simulation {
   uint64_t SessionOf(const TraceRequest& request) const {
     if (request.session < 0) return 0;
     const uint64_t hash = SessionHash(std::to_string(request.session), "default");
-    // Other bits than those that choose a worker.
+    // These are other bits than those that choose a worker.
     const double draw = static_cast<double>((hash * 0x9e3779b97f4a7c15u) >> 11) * 0x1.0p-53;
     return draw < with_session_ ? hash : 0;
   }
@@ -186,7 +186,7 @@ class Simulation {
   void Report() {
     LoadSnapshot snapshot;
     snapshot.known_models = {"m"};
-    snapshot.settled = true;
+    snapshot.discovery_complete = true;
     for (size_t i = 0; i < workers_.size(); ++i) {
       const SimulatedWorker& worker = workers_[i];
       snapshot.workers.push_back(std::make_shared<const WorkerLoad>(
@@ -217,8 +217,8 @@ class Simulation {
   const absl::Duration start_ = clock_.Elapsed();
   LoadView view_;
   std::mt19937_64 random_, arrivals_random_{1};   // the same arrivals for every policy
-  std::vector<std::unique_ptr<Router>> routers_;  // one a gateway
-  std::vector<uint64_t> turns_;                   // of RoundRobin, one a gateway
+  std::vector<std::unique_ptr<Router>> routers_;  // one for each gateway
+  std::vector<uint64_t> turns_;                   // of RoundRobin, one for each gateway
   std::vector<SimulatedWorker> workers_;
   std::vector<bool> busy_;
   std::vector<double> seconds_busy_;

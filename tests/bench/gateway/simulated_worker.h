@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A worker as far as routing can tell one from another: steps that cost time, a prefix cache of
-// whole blocks, a bounded batch. No tokens, no threads; the caller has the clock.
+// A worker with all that routing can tell one from another by: steps that cost time, a prefix cache
+// of whole blocks, a bounded batch. It has no tokens and no threads; the caller has the clock.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,15 +16,16 @@ namespace continuo::gateway {
 struct TraceRequest {
   double arrival = 0;  // seconds
   int64_t input_tokens = 0, output_tokens = 0;
-  std::vector<uint64_t> blocks;  // of the prompt, named by all that is before them; may be empty
-  int64_t session = -1;          // the conversation or the client; -1: not known
+  std::vector<uint64_t>
+      blocks;            // of the prompt, each named by all tokens up to its end; may be empty
+  int64_t session = -1;  // the conversation or the client; -1 if unknown
 };
 
 struct WorkerModel {
-  double step_seconds = 0.008;            // however little it does
+  double step_seconds = 0.008;            // the least duration of a step
   double prefill_token_seconds = 0.0001;  // 10,000 tokens a second
   double decode_seconds = 0.0004;         // for each running sequence
-  int64_t step_tokens = 2048;             // of prefill
+  int64_t step_tokens = 2048;             // most prefill tokens of a step
   int64_t max_running = 128;
   int64_t block_tokens = 512;
   int64_t kv_blocks = 4000;  // of block_tokens: two million tokens
@@ -35,10 +36,10 @@ class SimulatedWorker {
   struct Job {
     const TraceRequest* request = nullptr;
     uint64_t id = 0;
-    int64_t to_prefill = -1;  // known when it begins
+    int64_t to_prefill = -1;  // set when it begins
     int64_t generated = 0;
     int64_t hit_tokens = 0;
-    int64_t blocks = 0;  // that it holds beside cached ones
+    int64_t blocks = 0;  // held beside cached ones
     double last_token = 0;
   };
 
@@ -50,8 +51,8 @@ class SimulatedWorker {
   }
   bool idle() const { return waiting_.empty() && running_.empty(); }
 
-  // One step. Its duration, and for what it finished: on_token(job, first) when the step has
-  // ended, on_end(job).
+  // Makes one step and returns its duration. Calls on_token(job, first) for each token, as of the
+  // step's end, and on_end(job) for each job that ends.
   template <typename OnToken, typename OnEnd>
   double Step(double now, OnToken on_token, OnEnd on_end) {
     Begin();
@@ -85,14 +86,14 @@ class SimulatedWorker {
     return duration;
   }
 
-  // As WatchLoad tells it.
+  // The load as WatchLoad reports it.
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t pending_tokens() const { return pending_tokens_; }
   int64_t used_blocks() const { return used_blocks_; }
 
  private:
-  // Takes in what fits, in the order of arrival.
+  // Admits the jobs that fit, in the order of arrival.
   void Begin() {
     while (!waiting_.empty() && num_running() < model_.max_running) {
       Job& job = waiting_.front();
@@ -106,7 +107,7 @@ class SimulatedWorker {
         order_.splice(order_.begin(), order_, at->second);
         ++hit;
       }
-      // The last token is always computed.
+      // The last token is always computed, for its logits.
       job.hit_tokens = std::min(hit * model_.block_tokens, job.request->input_tokens - 1);
       job.to_prefill = job.request->input_tokens - job.hit_tokens;
       pending_tokens_ -= job.hit_tokens;
@@ -124,7 +125,7 @@ class SimulatedWorker {
     }
     Trim();
   }
-  // Cached blocks take the room that running requests leave.
+  // Evicts cached blocks, which may only take the room that running requests leave.
   void Trim() {
     const int64_t room = std::max<int64_t>(0, model_.kv_blocks - used_blocks_);
     while (static_cast<int64_t>(order_.size()) > room) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admission in front of a worker that generates in a full batch, on a virtual clock: deadlines are
-// of whole answers.
+// Tests of admission in front of a worker that generates in a full batch, on a virtual clock.
+// Deadlines are those of whole answers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,8 @@
 namespace continuo::gateway {
 namespace {
 
-constexpr absl::Duration kTick = absl::Milliseconds(20);  // a step: a token of each running answer
+constexpr absl::Duration kTick =
+    absl::Milliseconds(20);  // a step: one token of each running answer
 constexpr size_t kBatch = 16;
 
 class BatchingWorker {
@@ -72,9 +73,9 @@ class BatchingWorker {
   std::vector<std::unique_ptr<Request>> running_;
 };
 
-// Answers of 64 tokens on average, ten times as many as 16 at a time can be generated, for a
-// minute after a second of it; each has four seconds. The part of what could be generated that was
-// of use.
+// Offers ten times as many answers, of 64 tokens on average, as a batch of 16 can generate, for a
+// minute after a second of it; each has four seconds. Returns the useful part of the tokens that
+// could be generated.
 template <typename Length>
 double Goodput(Length length) {
   BatchingWorker worker;
@@ -88,7 +89,7 @@ double Goodput(Length length) {
       worker.Step();
     }
   };
-  // What is not known yet is learned from an ordinary load.
+  // An ordinary load teaches admission the answer times.
   for (int i = 0; i < 500; ++i) {
     if (i % 3 == 0) worker.Send(length(random), absl::Seconds(4));
     worker.Step();
@@ -119,7 +120,7 @@ TEST(AdmissionAnswersTest, WhatNeedNotWaitIsTakenHoweverLongOthersTook) {
   EXPECT_EQ(worker.wasted, 0);
 }
 
-// A hundred prompts a second are read, of a tenant with long answers and no deadlines.
+// A hundred prompts a second are begun, of a tenant with long answers and no deadlines.
 class AdmissionTenantsTest : public ::testing::Test {
  protected:
   absl::StatusOr<Admission::Ticket> Send(const std::string& tenant, absl::Duration deadline) {
@@ -128,7 +129,7 @@ class AdmissionTenantsTest : public ::testing::Test {
     if (ticket.ok()) ticket->SetSent(true);
     return ticket;
   }
-  // Always so many wait.
+  // This many wait at any time.
   void Flood(size_t num_waiting) {
     for (int i = 0; i < 200; ++i) {
       while (waiting_.size() < num_waiting) {
@@ -149,7 +150,7 @@ class AdmissionTenantsTest : public ::testing::Test {
 
 TEST_F(AdmissionTenantsTest, ATenantIsNotTurnedAwayForHowLongAnotherTook) {
   Flood(/*num_waiting=*/300);
-  // Tenants take turns: it is next but one.
+  // Tenants take turns, so it is next but one.
   EXPECT_EQ(Send("light", absl::Milliseconds(50)).status(), absl::OkStatus());
   EXPECT_FALSE(Send("flood", absl::Seconds(20)).ok());
   EXPECT_EQ(Send("flood", absl::Minutes(3)).status(), absl::OkStatus());

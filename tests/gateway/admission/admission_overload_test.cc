@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admission in front of workers that are asked for more than they can do, on a virtual clock.
+// Tests of admission in front of overloaded workers, on a virtual clock.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,15 +18,15 @@ namespace continuo::gateway {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(1);
-constexpr double kTokensPerTick = 10;  // that one worker reads
+constexpr double kTokensPerTick = 10;  // prompt tokens that one worker computes
 
-// Workers that read one prompt after the other, tenants in turn, and drop what is past its
+// Workers that compute one prompt after the other, tenants in turn, and drop requests past their
 // deadline.
 class Fleet {
  public:
   explicit Fleet(int num_workers) : workers_(num_workers) {}
 
-  // A request with `deadline` to go; whether it is admitted.
+  // Offers a request with `deadline` to go. True if it is admitted.
   bool Send(const std::string& tenant, int64_t tokens, absl::Duration deadline) {
     absl::StatusOr<Admission::Ticket> ticket = admission.Admit(
         {.bytes = 1, .tokens = tokens, .tenant = tenant, .model = "m", .time_left = deadline});
@@ -129,32 +129,32 @@ class AdmissionOverloadTest : public ::testing::TestWithParam<int> {};
 
 INSTANTIATE_TEST_SUITE_P(Workers, AdmissionOverloadTest, ::testing::Values(1, 8));
 
-TEST_P(AdmissionOverloadTest, TenTimesTheLoadWithOneDeadlineIsRefusedAtOnceAndNothingIsWasted) {
+TEST_P(AdmissionOverloadTest, TenTimesTheLoadWithOneDeadlineIsRejectedAtOnceAndNothingIsWasted) {
   Fleet fleet(GetParam());
   std::mt19937_64 random(1);
   std::uniform_int_distribution<int64_t> tokens(10, 400);
   const absl::Duration time = absl::Seconds(60);
   double to_send = 0;
-  int refused = 0;
+  int rejected = 0;
   for (absl::Duration t; t < time; t += kTick) {
     for (to_send += 10 * kTokensPerTick * GetParam(); to_send > 0;) {
       const int64_t prompt = tokens(random);
       to_send -= static_cast<double>(prompt);
-      refused += !fleet.Send("a", prompt, absl::Seconds(2));
+      rejected += !fleet.Send("a", prompt, absl::Seconds(2));
     }
     fleet.Step();
-    // Half a second tells enough: from then on nobody waits for nothing.
-    if (t == absl::Milliseconds(500)) refused = fleet.expired = 0;
+    // Half a second of measurements is enough: from then on nobody waits in vain.
+    if (t == absl::Milliseconds(500)) rejected = fleet.expired = 0;
   }
   EXPECT_GE(fleet.begun_tokens, 0.95 * fleet.capacity(time));
   EXPECT_LT(fleet.expired, fleet.begun / 10);
-  EXPECT_GT(refused, 7 * fleet.begun);
+  EXPECT_GT(rejected, 7 * fleet.begun);
 }
 
 TEST_P(AdmissionOverloadTest, AnIdleFleetTakesABurstThatItCanServe) {
   Fleet fleet(GetParam());
   std::mt19937_64 random(2);
-  // Less than a third of what it can do, for long, and then a second's worth at once.
+  // Less than a third of the capacity for long, and then a second's worth at once.
   for (int t = 0; t < 30000; ++t) {
     if (random() % 30 < static_cast<uint64_t>(GetParam())) {
       ASSERT_TRUE(fleet.Send("a", 100, absl::Seconds(2))) << t;
@@ -206,15 +206,15 @@ TEST_P(AdmissionOverloadTest, OnesOwnLongPromptTeachesNothing) {
 TEST_P(AdmissionOverloadTest, ALightTenantIsTakenBesideOneThatFloods) {
   Fleet fleet(GetParam());
   std::mt19937_64 random(3);
-  int refused = 0;
+  int rejected = 0;
   for (int t = 0; t < 20000; ++t) {
-    for (int i = 0; i < GetParam(); ++i) refused += !fleet.Send("flood", 100, absl::Seconds(3));
+    for (int i = 0; i < GetParam(); ++i) rejected += !fleet.Send("flood", 100, absl::Seconds(3));
     if (t % 500 == 250) {
       EXPECT_TRUE(fleet.Send("light", 100, absl::Seconds(1))) << t;
     }
     fleet.Step();
   }
-  EXPECT_GT(refused, 0);
+  EXPECT_GT(rejected, 0);
 }
 
 TEST_P(AdmissionOverloadTest, AfterAStallTheRateIsSoonAsBefore) {
@@ -230,7 +230,7 @@ TEST_P(AdmissionOverloadTest, AfterAStallTheRateIsSoonAsBefore) {
   };
   run(absl::Seconds(10), absl::Seconds(2));
   fleet.stalled = true;
-  // Whoever comes into the stall hears of it before long.
+  // Requests that come into the stall are rejected before long.
   run(absl::Seconds(5), absl::Seconds(2));
   EXPECT_EQ(run(absl::Seconds(5), absl::Seconds(2)), 0);
   fleet.stalled = false;

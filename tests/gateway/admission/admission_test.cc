@@ -17,16 +17,16 @@ namespace {
 constexpr AdmissionLimits kLimits = {
     .max_open_requests = 3, .max_open_bytes = 1000, .max_queued_tokens = 100};
 
-TEST(AdmissionTest, TheRequestBeyondTheLimitIsRefusedWithReasonAndHint) {
+TEST(AdmissionTest, TheRequestBeyondTheLimitIsRejectedWithReasonAndHint) {
   Admission admission(kLimits);
   const auto a = admission.Admit({.bytes = 1, .tokens = 1}),
              b = admission.Admit({.bytes = 1, .tokens = 1}),
              c = admission.Admit({.bytes = 1, .tokens = 1});
-  const absl::Status refused = admission.Admit({.bytes = 1, .tokens = 1}).status();
-  EXPECT_TRUE(absl::IsResourceExhausted(refused));
-  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded);
-  EXPECT_TRUE(protocol::RetryDelayOf(refused).has_value());
-  EXPECT_NE(refused.message().find("3 open requests"), std::string::npos) << refused;
+  const absl::Status rejected = admission.Admit({.bytes = 1, .tokens = 1}).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(rejected));
+  EXPECT_EQ(protocol::ReasonOf(rejected), protocol::kReasonOverloaded);
+  EXPECT_TRUE(protocol::RetryDelayOf(rejected).has_value());
+  EXPECT_NE(rejected.message().find("3 open requests"), std::string::npos) << rejected;
 }
 
 TEST(AdmissionTest, ATicketGivesEverythingBack) {
@@ -75,10 +75,10 @@ TEST(AdmissionTest, ATenantHasSoManyRequestsOpenAndOthersAreNotAsked) {
   Admission admission({.tenant = {.max_open_requests = 2}});
   auto a = *admission.Admit(Of("a"));
   const auto b = *admission.Admit(Of("a"));
-  const absl::Status refused = admission.Admit(Of("a")).status();
-  EXPECT_TRUE(absl::IsResourceExhausted(refused));
-  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonRateLimited);
-  EXPECT_TRUE(protocol::RetryDelayOf(refused).has_value());
+  const absl::Status rejected = admission.Admit(Of("a")).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(rejected));
+  EXPECT_EQ(protocol::ReasonOf(rejected), protocol::kReasonRateLimited);
+  EXPECT_TRUE(protocol::RetryDelayOf(rejected).has_value());
   EXPECT_TRUE(admission.Admit(Of("b")).ok());
   a = Admission::Ticket();
   EXPECT_TRUE(admission.Admit(Of("a")).ok());
@@ -88,9 +88,9 @@ TEST(AdmissionTest, ARateIsKeptAndTheHintIsWhenThereIsRoom) {
   ManualClock clock;
   Admission admission({.tenant = {.requests_per_second = 2, .burst_seconds = 2}}, &clock);
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(admission.Admit(Of("a")).ok()) << i;
-  const absl::Status refused = admission.Admit(Of("a")).status();
-  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonRateLimited);
-  EXPECT_EQ(RetryOf(refused), absl::Milliseconds(500));
+  const absl::Status rejected = admission.Admit(Of("a")).status();
+  EXPECT_EQ(protocol::ReasonOf(rejected), protocol::kReasonRateLimited);
+  EXPECT_EQ(RetryOf(rejected), absl::Milliseconds(500));
   EXPECT_TRUE(admission.Admit(Of("b")).ok());
   clock.Advance(absl::Milliseconds(499));
   EXPECT_FALSE(admission.Admit(Of("a")).ok());
@@ -133,7 +133,7 @@ TEST(AdmissionTest, WhoFloodsLeavesRoomForWhoComesBesideIt) {
     tickets.push_back(*std::move(ticket));
   }
   EXPECT_EQ(admission.counts().queued_tokens, 800);
-  // A light one gets in, and a second flood as far as is free four times.
+  // A light tenant gets in, and a second flood up to four fifths of what is free.
   for (int i = 0; i < 5; ++i) {
     auto light = admission.Admit(Of("light", 10));
     ASSERT_TRUE(light.ok()) << light.status();
@@ -153,7 +153,7 @@ TEST(AdmissionTest, WhatGoesOnIsTakenBeyondTheRatesAndPaidOffBeforeAnythingNew) 
   ManualClock clock;
   Admission admission({.tenant = {.requests_per_second = 10, .prompt_tokens_per_second = 100}},
                       &clock);
-  // A gateway died with a thousand streams.
+  // Another gateway has died with a thousand streams.
   for (int i = 0; i < 1000; ++i) {
     ASSERT_EQ(admission.Admit(Continuation("a", 10)).status(), absl::OkStatus()) << i;
   }
@@ -169,9 +169,9 @@ TEST(AdmissionTest, DebtHasABoundSoThatNobodyCallsEverythingAContinuation) {
   Admission admission({.tenant = {.requests_per_second = 1, .burst_seconds = 1, .debt_seconds = 5}},
                       &clock);
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(admission.Admit(Continuation("a")).ok()) << i;
-  const absl::Status refused = admission.Admit(Continuation("a")).status();
-  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonRateLimited);
-  EXPECT_EQ(RetryOf(refused), absl::Seconds(1));
+  const absl::Status rejected = admission.Admit(Continuation("a")).status();
+  EXPECT_EQ(protocol::ReasonOf(rejected), protocol::kReasonRateLimited);
+  EXPECT_EQ(RetryOf(rejected), absl::Seconds(1));
   clock.Advance(absl::Seconds(1));
   EXPECT_TRUE(admission.Admit(Continuation("a")).ok());
   EXPECT_FALSE(admission.Admit(Continuation("a")).ok());
@@ -238,18 +238,18 @@ TEST(AdmissionTest, NoLimitIsTooLargeToCompareWith) {
 TEST(AdmissionTest, OpenRequestsOfOneTenantLeaveAFifthToOthersHoweverShortTheirPromptsAre) {
   Admission admission({});
   std::vector<Admission::Ticket> tickets;
-  absl::Status refused;
-  while (refused.ok()) {
+  absl::Status rejected;
+  while (rejected.ok()) {
     auto ticket = admission.Admit(Of("flood", 16));
-    refused = ticket.status();
+    rejected = ticket.status();
     if (!ticket.ok()) break;
-    // They are open, though queued no more.
+    // They are open, but no longer queued.
     if (tickets.size() % 2 == 0) ticket->MarkStarted();
     tickets.push_back(*std::move(ticket));
   }
   EXPECT_EQ(tickets.size(), 16000);
-  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded);
-  EXPECT_TRUE(protocol::RetryDelayOf(refused).has_value());
+  EXPECT_EQ(protocol::ReasonOf(rejected), protocol::kReasonOverloaded);
+  EXPECT_TRUE(protocol::RetryDelayOf(rejected).has_value());
   std::vector<Admission::Ticket> light;
   for (int i = 0; i < 3200; ++i) {
     auto ticket = admission.Admit(Of("light", 16));
@@ -257,7 +257,7 @@ TEST(AdmissionTest, OpenRequestsOfOneTenantLeaveAFifthToOthersHoweverShortTheirP
     light.push_back(*std::move(ticket));
   }
   EXPECT_TRUE(admission.Admit(Of("third", 16)).ok());
-  // What another has is no longer the flood's.
+  // The flood may not use what another tenant has.
   tickets.resize(tickets.size() - 1000);
   EXPECT_EQ(protocol::ReasonOf(admission.Admit(Of("flood", 16)).status()),
             protocol::kReasonOverloaded);
@@ -347,13 +347,13 @@ class AdmissionDeadlineTest : public ::testing::Test {
   std::vector<Admission::Ticket> tickets_;
 };
 
-TEST_F(AdmissionDeadlineTest, ADeadlineThatWouldPassInTheQueueIsRefusedAtOnce) {
-  // Requests wait 10 s now, and a little more may be.
-  const absl::Status refused = admission_.Admit(WithTime(absl::Seconds(4))).status();
-  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonOverloaded);
-  EXPECT_GT(RetryOf(refused), absl::Seconds(6));
-  EXPECT_LT(RetryOf(refused), absl::Seconds(9));
+TEST_F(AdmissionDeadlineTest, ADeadlineThatWouldPassInTheQueueIsRejectedAtOnce) {
+  // Requests wait 10 s now, and slightly longer waits are allowed.
+  const absl::Status rejected = admission_.Admit(WithTime(absl::Seconds(4))).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(rejected)) << rejected;
+  EXPECT_EQ(protocol::ReasonOf(rejected), protocol::kReasonOverloaded);
+  EXPECT_GT(RetryOf(rejected), absl::Seconds(6));
+  EXPECT_LT(RetryOf(rejected), absl::Seconds(9));
   EXPECT_TRUE(admission_.Admit(WithTime(absl::Seconds(13))).ok());
   EXPECT_TRUE(admission_.Admit(WithTime(absl::InfiniteDuration())).ok());
 }
@@ -361,8 +361,8 @@ TEST_F(AdmissionDeadlineTest, ADeadlineThatWouldPassInTheQueueIsRefusedAtOnce) {
 TEST_F(AdmissionDeadlineTest, ADeadlineThatHasPassedIsNoOverload) {
   const Admission::Counts before = admission_.counts();
   for (const absl::Duration left : {absl::ZeroDuration(), -absl::Seconds(3)}) {
-    const absl::Status refused = admission_.Admit(WithTime(left)).status();
-    EXPECT_TRUE(absl::IsDeadlineExceeded(refused)) << refused;
+    const absl::Status rejected = admission_.Admit(WithTime(left)).status();
+    EXPECT_TRUE(absl::IsDeadlineExceeded(rejected)) << rejected;
   }
   EXPECT_EQ(admission_.counts().open_requests, before.open_requests);
 }
@@ -387,7 +387,7 @@ TEST_F(AdmissionDeadlineTest, OfOtherModelsAndPrioritiesItTellsNothing) {
   EXPECT_TRUE(admission_.Admit(other).ok());
 }
 
-TEST_F(AdmissionDeadlineTest, WhatGoesOnIsNotRefusedByIt) {
+TEST_F(AdmissionDeadlineTest, WhatGoesOnIsNotRejectedByIt) {
   AdmissionRequest request = WithTime(absl::Seconds(4));
   request.is_continuation = true;
   EXPECT_TRUE(admission_.Admit(request).ok());

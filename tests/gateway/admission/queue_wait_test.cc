@@ -18,7 +18,7 @@ class QueueWaitTest : public ::testing::Test {
     wait_.Read(tokens, now_);
     wait_.Leave(tenant, tokens);
   }
-  // 100 tokens a second are read, and as many come.
+  // 100 tokens a second leave the queue, and as many join it.
   void RunForTenSeconds() {
     for (int i = 0; i < 5; ++i) Send("a", 100);
     for (int i = 0; i < 10; ++i) {
@@ -45,17 +45,17 @@ TEST_F(QueueWaitTest, TheTokensBeforeOneOverTheRateAreTheWait) {
 
 TEST_F(QueueWaitTest, TenantsTakeTurns) {
   RunForTenSeconds();
-  // One's own, and of the other as much.
+  // Its own tokens are ahead, and as many of the other tenant.
   EXPECT_NEAR(Seconds("b", 100), 1, 0.01);
   Send("b", 100);
   EXPECT_NEAR(Seconds("b", 100), 3, 0.01);
-  // All that the other has, beside a prompt that is longer.
+  // All tokens of the other tenant are ahead of a prompt that is longer.
   EXPECT_NEAR(Seconds("c", 10'000), 6, 0.01);
 }
 
 TEST_F(QueueWaitTest, WhoGivesUpIsNotServed) {
   RunForTenSeconds();
-  // One of ten is read, nine leave.
+  // One of ten is begun, nine leave.
   for (int i = 0; i < 50; ++i) {
     for (int j = 0; j < 10; ++j) Send("a", 100);
     now_ += absl::Seconds(1);
@@ -111,7 +111,7 @@ TEST_F(QueueWaitTest, ItIsIdleWhenNothingIsQueuedOrRemembered) {
   EXPECT_TRUE(wait_.IsIdle(now_));
 }
 
-// Whoever is queued keeps a reference.
+// A queued request keeps a reference to its queue.
 TEST_F(QueueWaitTest, ItIsNotIdleWhileAPromptWithoutATokenIsQueued) {
   wait_.Join("a", 0);
   EXPECT_FALSE(wait_.IsIdle(now_));

@@ -93,7 +93,7 @@ TEST_F(GatewayMetricsTest, TheSeriesOfAServedModelAreThereFromTheStart) {
 
 TEST_F(GatewayMetricsTest, WhatHappensIsCounted) {
   metrics_.OnFirstToken("m", absl::Milliseconds(3));
-  metrics_.OnMove("m", "lost");
+  metrics_.OnMigration("m", "lost");
   metrics_.OnStall("m", absl::Milliseconds(30));
   metrics_.OnRequestEnd("m", absl::OkStatus());
   metrics_.OnRequestEnd(

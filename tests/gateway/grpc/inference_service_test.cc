@@ -118,7 +118,7 @@ TEST_F(InferenceServiceTest, AnIdleWorkerIsEnoughForADeadlineThatTheQueueDoesNot
                      .waiting_requests = 10,
                      .report_time = clock_.Elapsed()};
   const auto publish = [&](const std::vector<WorkerLoad>& loads) {
-    LoadSnapshot snapshot = {.known_models = {"m"}, .settled = true};
+    LoadSnapshot snapshot = {.known_models = {"m"}, .discovery_complete = true};
     for (const WorkerLoad& load : loads) {
       snapshot.workers.push_back(std::make_shared<const WorkerLoad>(load));
     }

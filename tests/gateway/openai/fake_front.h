@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "services/base/clock.h"
-#include "services/gateway/relay/generate_front.h"
+#include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/relay/timer.h"
 #include "services/gateway/requests/request_check.h"
@@ -38,7 +38,7 @@ struct FakeScript {
   bool endless = false;  // responses of 4 KiB without end
 };
 
-class FakeFront : public GenerateFront, public WorkerTransport {
+class FakeFront : public GenerateService, public WorkerTransport {
  public:
   FakeFront() : router_(&LeastLoadedOfTwo, &view_, &clock_, random_) {
     LoadSnapshot snapshot;
@@ -135,7 +135,7 @@ class FakeFront : public GenerateFront, public WorkerTransport {
     relays_.push_back(relay);
     return relay;
   }
-  void Refused(const std::string&, const absl::Status& status) override {
+  void OnRejected(const std::string&, const absl::Status& status) override {
     absl::MutexLock lock(&mutex_);
     refused_.push_back(status);
   }
@@ -146,7 +146,7 @@ class FakeFront : public GenerateFront, public WorkerTransport {
 
   std::shared_ptr<WorkerCall> Start(std::shared_ptr<StreamRelay> relay, int attempt,
                                     const Lease& /*lease*/, const v1::GenerateRequest& request,
-                                    const CallContext& context, bool /*is_move*/) override {
+                                    const CallContext& context, bool /*is_migration*/) override {
     return std::make_shared<Call>(this, std::move(relay), attempt,
                                   FakeGeneration({.name = "w"}, request, context.request_id));
   }

@@ -8,7 +8,7 @@
 
 namespace continuo::gateway {
 
-// Lets something happen when it is next asked for the time: in the middle of what is tested.
+// Calls a hook when it is next asked for the time: in the middle of the code under test.
 class ClockWithHook : public ManualClock {
  public:
   absl::Duration Elapsed() const override {

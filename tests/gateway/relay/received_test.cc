@@ -36,12 +36,12 @@ TEST(ReceivedTest, NothingOfARefusedResponseIsKept) {
   const std::string before = received.ToProto().SerializeAsString();
 
   v1::GenerateResponse bad = Response(1, 0, {5, 6});
-  bad.MergeFrom(Response(1, 1, {7}));  // goes on after its end
+  bad.MergeFrom(Response(1, 1, {7}));  // continues after its end
   EXPECT_FALSE(received.Add(bad).ok());
   EXPECT_EQ(received.ToProto().SerializeAsString(), before);
 
   v1::GenerateResponse twice = Response(1, 0, {5}, v1::FINISH_REASON_STOP);
-  twice.MergeFrom(Response(1, 0, {6}));  // ends within the response and goes on
+  twice.MergeFrom(Response(1, 0, {6}));  // ends within the response and continues
   EXPECT_FALSE(received.Add(twice).ok());
   EXPECT_FALSE(received.Add(Response(2, 0, {5})).ok());  // a gap
   EXPECT_EQ(received.ToProto().SerializeAsString(), before);

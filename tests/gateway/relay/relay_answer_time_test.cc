@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a relay tells admission of an answer, whatever its worker says.
+// Tests of the answer times that a relay reports to admission, whatever its worker says.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace continuo::gateway {
 namespace {
 
-// Whether one with ten seconds left is taken behind three that wait a second each.
+// Admits a request with ten seconds left behind three that wait a second each.
 absl::Status AdmitInQueue(RelayWorld& world) {
   std::deque<Admission::Ticket> queue;
   for (int i = 0; i < 20; ++i) {
@@ -26,7 +26,7 @@ absl::Status AdmitInQueue(RelayWorld& world) {
   return world.admission.Admit({.bytes = 1, .tokens = 50, .time_left = absl::Seconds(10)}).status();
 }
 
-// Answers take most of a minute or more, and the worker says `seconds`.
+// Makes answers take most of a minute or more, while the worker reports `seconds`.
 void SayTotal(RelayWorld& world, int64_t seconds) {
   world.fleet.response_delay = absl::Seconds(20);
   world.fleet.edit = [seconds](v1::GenerateResponse& response) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Workers, a client and time for one StreamRelay, without threads: everything that happens is an
-// event on a virtual clock, and every delay and fault comes from one seed.
+// Simulates workers, a client and time for one StreamRelay, without threads: everything that
+// happens is an event on a virtual clock, and every delay and fault comes from one seed.
 
 #include <cstdint>
 #include <functional>
@@ -32,7 +32,7 @@ class Simulation : public Timer {
     events_.emplace(std::pair(clock.Now() + std::max(delay, absl::ZeroDuration()), number_++),
                     std::move(callback));
   }
-  // Until nothing is left to happen, or the time has come.
+  // Runs until no event is left, or until that time.
   void Run(absl::Time until = absl::InfiniteFuture()) {
     while (!events_.empty() && events_.begin()->first.first <= until) {
       const auto event = events_.extract(events_.begin());
@@ -52,21 +52,21 @@ class Simulation : public Timer {
   uint64_t number_ = 0;
 };
 
-// How a simulated call ends before its answer does.
+// A way in which a simulated call ends before its answer does.
 struct Fault {
   enum class Kind {
-    kCut,         // UNAVAILABLE as gRPC makes it
-    kCancelled,   // CANCELLED by nobody here
+    kCut,         // UNAVAILABLE as gRPC itself makes it
+    kCancelled,   // CANCELLED that the relay has not caused
     kReset,       // INTERNAL as RST_STREAM gives it
     kEarlyOk,     // OK without a summary
     kDrain,       // UNAVAILABLE, reason DRAINING
     kGap,         // a response is left out
     kOverloaded,  // RESOURCE_EXHAUSTED
     kSlowReader,  // RESOURCE_EXHAUSTED, reason SLOW_READER
-    kRefused,     // INVALID_ARGUMENT
-    kKill,        // the process dies, and with it all that it had
+    kInvalid,     // INVALID_ARGUMENT
+    kKill,        // the process dies with all its calls
     kHang,        // nothing more comes; after two seconds its WatchLoad counts as silent
-    kLongCut,     // the same, and it is not heard of for a minute
+    kLongCut,     // as kHang, and the worker is not heard of for a minute
     kHungEngine,  // nothing more comes; after two seconds its health tells
     kInexact,     // UNAVAILABLE, reason NO_WORKER: exact_only, and it has no fingerprint
   };
@@ -81,7 +81,7 @@ class SimulatedFleet : public WorkerTransport {
     std::string address;
     v1::GenerateRequest request;
     CallContext context;
-    bool is_move;
+    bool is_migration;
   };
 
   explicit SimulatedFleet(Simulation* simulation) : sim(simulation) {}
@@ -91,7 +91,7 @@ class SimulatedFleet : public WorkerTransport {
     workers_[address] = {.worker = std::move(worker), .incarnation = next_incarnation_++};
     Publish();
   }
-  // It is not listed any more.
+  // The worker leaves DNS.
   void RemoveWorker(const std::string& address) {
     workers_.erase(address);
     Publish();
@@ -101,30 +101,30 @@ class SimulatedFleet : public WorkerTransport {
     workers_[address].refused = refused;
     Publish();
   }
-  // The process ends with everything it has; another one starts after a while, where wanted.
+  // The process ends with all its calls; another one starts after a while, if wanted.
   void Kill(const std::string& address, std::optional<absl::Duration> restart_after);
 
   std::shared_ptr<WorkerCall> Start(std::shared_ptr<StreamRelay> relay, int attempt,
                                     const Lease& lease, const v1::GenerateRequest& request,
-                                    const CallContext& context, bool is_move) override;
+                                    const CallContext& context, bool is_migration) override;
 
-  // Reports of all workers arrive; what the pool does once or twice a second.
+  // The reports of all workers arrive, as at a WorkerPool several times a second.
   void Publish();
 
   Simulation* const sim;
   LoadView view;
   Router router{&LeastLoadedOfTwo, &view, &sim->clock, sim->random};
-  // Asked at each call; how it goes wrong, if it does.
+  // Asked at each call for its fault, if any.
   std::function<std::optional<Fault>(const Try&, int number)> faults;
-  // Changes what workers say, if set.
+  // Changes the responses of workers, if set.
   std::function<void(v1::GenerateResponse&)> edit;
   std::optional<absl::Duration> restart_after = absl::Milliseconds(300);
   absl::Duration response_delay = absl::Milliseconds(30);
-  // Of a collected answer workers tell that it has begun, which counts as a response in Fault.
+  // With output.collect, workers tell when they accept; that counts as a response in Fault.
   bool tells_accepted = true;
   std::vector<Try> tries;
   int num_reads = 0;
-  int num_live = 0, max_live = 0;  // calls that have neither ended nor been given up
+  int num_live = 0, max_live = 0;  // calls that have neither ended nor been abandoned
 
  private:
   class Call;
@@ -164,7 +164,7 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
       Post([this] { Step(); });
     }
   }
-  // What was on its way may still arrive.
+  // Events that were on their way may still arrive.
   void Abandon() override {
     Close();
     fleet_->sim->After(fleet_->sim->Delay(fleet_->response_delay), [self = shared_from_this()] {
@@ -175,7 +175,7 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
       self->relay_->OnWorkerEnd(self->attempt_, absl::CancelledError("abandoned"));
     });
   }
-  // The process is gone.
+  // The process has exited.
   void Die() {
     end_ = absl::UnavailableError("Connection reset by peer");
     if (reading_) Post([this] { End(*end_); });
@@ -204,7 +204,7 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
     reading_ = false;
     relay_->OnResponse(attempt_, *std::move(response));
   }
-  // True where nothing follows.
+  // True if nothing follows.
   bool Break() {
     switch (fault_->kind) {
       case Fault::Kind::kCut:
@@ -240,7 +240,7 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
       case Fault::Kind::kInexact:
         End(protocol::WithReason(absl::UnavailableError("exact_only"), protocol::kReasonNoWorker));
         return true;
-      case Fault::Kind::kRefused:
+      case Fault::Kind::kInvalid:
         End(absl::InvalidArgumentError("sampling.top_k: no"));
         return true;
       case Fault::Kind::kKill:
@@ -258,7 +258,7 @@ class SimulatedFleet::Call : public WorkerCall, public std::enable_shared_from_t
     }
     return false;
   }
-  // Two seconds from now its worker is `state`, for so long.
+  // Two seconds from now the worker is in `state`, for `time`.
   void Lose(WorkerState state, absl::Duration time) {
     fleet_->sim->After(absl::Seconds(2), [fleet = fleet_, address = address_, state, time] {
       fleet->SetState(address, state);
@@ -310,8 +310,9 @@ inline void SimulatedFleet::Kill(const std::string& address,
 inline std::shared_ptr<WorkerCall> SimulatedFleet::Start(std::shared_ptr<StreamRelay> relay,
                                                          int attempt, const Lease& lease,
                                                          const v1::GenerateRequest& request,
-                                                         const CallContext& context, bool is_move) {
-  tries.push_back({lease.address(), request, context, is_move});
+                                                         const CallContext& context,
+                                                         bool is_migration) {
+  tries.push_back({lease.address(), request, context, is_migration});
   WorkerProcess& process = workers_[lease.address()];
   const std::optional<Fault> fault =
       faults ? faults(tries.back(), static_cast<int>(tries.size()) - 1) : std::nullopt;
@@ -325,7 +326,7 @@ inline std::shared_ptr<WorkerCall> SimulatedFleet::Start(std::shared_ptr<StreamR
 
 inline void SimulatedFleet::Publish() {
   LoadSnapshot snapshot;
-  snapshot.settled = true;
+  snapshot.discovery_complete = true;
   std::set<std::string> models;
   for (auto& [address, process] : workers_) {
     if (process.state != WorkerState::kLost) process.report_time = sim->clock.Elapsed();
@@ -347,7 +348,7 @@ inline void SimulatedFleet::Publish() {
   router.ViewChanged();
 }
 
-// A client that keeps what it gets.
+// A client that keeps its responses.
 class SimulatedClient : public RelayClient {
  public:
   explicit SimulatedClient(Simulation* simulation) : sim_(simulation) {}
@@ -381,23 +382,25 @@ class SimulatedClient : public RelayClient {
   absl::Time finish_time;
   absl::Duration write_delay = absl::Milliseconds(20);
   bool writing = false;
-  bool stalled = false;  // a slow reader: writes end only when the test says so
+  bool stalled = false;  // a slow reader: writes end only when the test calls Written
   bool gone = false;
 
  private:
   Simulation* const sim_;
 };
 
-// Counts what it is told.
+// Counts its events.
 class CountingObserver : public RelayObserver {
  public:
   void OnFirstToken(std::string_view, absl::Duration) override { ++first_tokens; }
   void OnTokens(std::string_view, absl::Duration, int) override {}
-  void OnMove(std::string_view, std::string_view reason) override { moves.emplace_back(reason); }
+  void OnMigration(std::string_view, std::string_view reason) override {
+    migrations.emplace_back(reason);
+  }
   void OnStall(std::string_view, absl::Duration stall) override { stalls.push_back(stall); }
 
   int first_tokens = 0;
-  std::vector<std::string> moves;
+  std::vector<std::string> migrations;
   std::vector<absl::Duration> stalls;
 };
 
@@ -406,7 +409,7 @@ struct RelayWorld {
   explicit RelayWorld(uint64_t seed, int num_workers = 3) : sim(seed), fleet(&sim), client(&sim) {
     for (int i = 0; i < num_workers; ++i) fleet.AddWorker("w" + std::to_string(i) + ":1");
   }
-  // Relays the request until everything has come to rest.
+  // Starts relaying the request.
   void Start(v1::GenerateRequest request, absl::Duration timeout = absl::InfiniteDuration()) {
     Report();
     RelayRequest relay_request;
@@ -461,7 +464,7 @@ inline v1::GenerateRequest Request(const std::string& text = "once", uint32_t ma
   return request;
 }
 
-// A fault at the first calls and none later.
+// One of `faults` at each of the first calls, and none later.
 inline auto FaultsAt(std::vector<Fault> faults) {
   return [faults](const SimulatedFleet::Try&, int number) {
     return number < static_cast<int>(faults.size()) ? std::optional(faults[number]) : std::nullopt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of requests with output.collect: nothing is received before the end.
+// Tests of requests with output.collect: nothing is received before the end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ v1::GenerateRequest CollectRequest() {
   return request;
 }
 
-// The same fault at so many first calls.
+// The same fault at the first `calls` calls.
 auto FaultAtFirst(int calls, Fault fault) {
   return [=](const SimulatedFleet::Try&, int number) {
     return number < calls ? std::optional(fault) : std::nullopt;

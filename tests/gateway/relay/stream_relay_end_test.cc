@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of a gateway that ends.
+// Tests of streams whose gateway ends.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -23,7 +23,7 @@ TEST(StreamRelayEndTest, AGatewayThatEndsDeliversWhatItHasAndThenSaysContinue) {
   EXPECT_TRUE(Join(world.client.responses).gapless);
   EXPECT_EQ(world.InFlight(), 0);
 
-  // The client goes on elsewhere with what it got.
+  // The client continues elsewhere with what it got.
   v1::GenerateRequest request = Request("long", 500);
   for (const auto& response : world.client.responses) {
     request.mutable_continuation()->mutable_received()->MergeFrom(response);
@@ -40,7 +40,7 @@ TEST(StreamRelayEndTest, OfAClientThatDoesNotReadTheEndIsToldAllTheSame) {
   world.client.stalled = true;
   world.Start(Request("long", 500));
   const auto give_up = [&] { world.client.relay->GiveUp(); };
-  world.sim.After(absl::Milliseconds(200), give_up);  // before the end it is not
+  world.sim.After(absl::Milliseconds(200), give_up);  // has no effect before the end
   world.sim.After(absl::Milliseconds(300), [&] {
     EXPECT_FALSE(world.client.given_up.has_value());
     world.client.relay->End(

@@ -20,7 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
-// Every field that changes what has to be kept over a move.
+// Sets at random every field that changes what has to be kept over a migration.
 v1::GenerateRequest RandomRequest(Simulation& sim) {
   v1::GenerateRequest request = Request("p" + std::to_string(sim.Draw(1000)), 1 + sim.Draw(40));
   request.mutable_sampling()->set_seed(sim.random());
@@ -38,8 +38,8 @@ TEST(StreamRelayTest, AnUndisturbedStreamPassesAsItIs) {
   EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request()));
   EXPECT_THAT(world.fleet.tries, SizeIs(1));
   EXPECT_FALSE(world.fleet.tries[0].request.has_continuation());
-  EXPECT_FALSE(world.fleet.tries[0].is_move);
-  EXPECT_EQ(world.client.report.moves, 0);
+  EXPECT_FALSE(world.fleet.tries[0].is_migration);
+  EXPECT_EQ(world.client.report.migrations, 0);
   EXPECT_EQ(world.client.report.completion_tokens, Join(world.client.responses).completion_tokens);
 }
 
@@ -64,7 +64,7 @@ TEST(StreamRelayTest, TheReportTellsWhereTheTimeWent) {
   world.fleet.faults = FaultsAt({{Fault::Kind::kCut, 4}});
   world.Run(Request("cut", 24));
   const RelayReport& report = world.client.report;
-  EXPECT_EQ(report.moves, 1);
+  EXPECT_EQ(report.migrations, 1);
   ASSERT_THAT(report.attempts, SizeIs(2));
   EXPECT_EQ(report.attempts[0].reason, "lost");
   EXPECT_EQ(report.attempts[1].reason, "");
@@ -73,7 +73,7 @@ TEST(StreamRelayTest, TheReportTellsWhereTheTimeWent) {
   EXPECT_LT(report.attempts[0].end, report.attempts[1].begin);
   EXPECT_LT(report.attempts[1].begin, report.attempts[1].end);
   EXPECT_LE(report.attempts[1].end, report.duration);
-  // A worker was there at once, and after the move's back-off.
+  // A worker was there at once, and after the migration's back-off.
   EXPECT_EQ(report.attempts[0].begin, absl::ZeroDuration());
   EXPECT_EQ(report.without_worker, report.attempts[1].begin - report.attempts[0].end);
   EXPECT_GT(report.stall, report.without_worker);
@@ -84,7 +84,7 @@ TEST(StreamRelayTest, TheReportTellsWhereTheTimeWent) {
   EXPECT_EQ(report.queue + report.prefill, report.time_to_first_token);
 }
 
-// Of the simulation, but time passes while somebody works.
+// The simulation's clock, but time passes with every look at it.
 class TickingClock : public Clock {
  public:
   explicit TickingClock(const Clock* clock) : clock_(clock) {}
@@ -143,7 +143,7 @@ TEST(StreamRelayTest, AStreamThatNoWorkerTakesWaitsForAllOfIt) {
 }
 
 TEST(StreamRelayTest, RandomFaultsNeverChangeWhatTheClientGets) {
-  int moves = 0, kills = 0;
+  int migrations = 0, kills = 0;
   for (uint64_t seed = 0; seed < 6000; ++seed) {
     RelayWorld world(seed, 1 + static_cast<int>(seed % 4));
     Simulation& sim = world.sim;
@@ -154,7 +154,7 @@ TEST(StreamRelayTest, RandomFaultsNeverChangeWhatTheClientGets) {
       constexpr Fault::Kind kKinds[] = {Fault::Kind::kCut,     Fault::Kind::kCancelled,
                                         Fault::Kind::kEarlyOk, Fault::Kind::kDrain,
                                         Fault::Kind::kKill,    Fault::Kind::kHang};
-      // After at least one token where the process dies: no query of death.
+      // A process dies after at least one token, so the request is no query of death.
       const Fault::Kind kind = kKinds[sim.Draw(6)];
       const bool dies = kind == Fault::Kind::kKill || kind == Fault::Kind::kHang;
       kills += kind == Fault::Kind::kKill;
@@ -170,19 +170,19 @@ TEST(StreamRelayTest, RandomFaultsNeverChangeWhatTheClientGets) {
     ASSERT_EQ(world.fleet.max_live, 1);
     ASSERT_EQ(world.admission.counts().open_requests, 0);
     for (size_t i = 1; i < world.fleet.tries.size(); ++i) {
-      ASSERT_TRUE(world.fleet.tries[i].is_move);
+      ASSERT_TRUE(world.fleet.tries[i].is_migration);
       ASSERT_TRUE(world.fleet.tries[i].request.has_continuation());
       ASSERT_EQ(world.fleet.tries[i].context.request_id, "id");
     }
     const RelayReport& report = world.client.report;
-    moves += report.moves;
+    migrations += report.migrations;
     ASSERT_EQ(report.attempts.size(),
-              std::min<size_t>(1 + report.moves, RelayReport::kMaxAttempts));
+              std::min<size_t>(1 + report.migrations, RelayReport::kMaxAttempts));
     absl::Duration accounted = report.without_worker;
     for (const RelayAttempt& attempt : report.attempts) accounted += attempt.end - attempt.begin;
     ASSERT_LE(accounted, report.duration);
   }
-  EXPECT_GT(moves, 6000);
+  EXPECT_GT(migrations, 6000);
   EXPECT_GT(kills, 1000);
 }
 
@@ -203,7 +203,7 @@ TEST(StreamRelayTest, NothingIsLeftBehindWhereverTheClientCancels) {
   }
 }
 
-TEST(StreamRelayTest, AMoveCarriesWhatWasReceivedWithoutText) {
+TEST(StreamRelayTest, AMigrationCarriesWhatWasReceivedWithoutText) {
   RelayWorld world(3);
   world.fleet.faults = FaultsAt({{Fault::Kind::kCut, 4}});
   world.Run(Request());
@@ -214,12 +214,12 @@ TEST(StreamRelayTest, AMoveCarriesWhatWasReceivedWithoutText) {
   ASSERT_THAT(received.deltas(), SizeIs(1));
   EXPECT_GE(received.deltas(0).token_ids_size(), 3);
   EXPECT_EQ(received.deltas(0).text(), "");
-  EXPECT_THAT(world.observer.moves, ElementsAre("lost"));
+  EXPECT_THAT(world.observer.migrations, ElementsAre("lost"));
   EXPECT_THAT(world.observer.stalls, SizeIs(1));
   EXPECT_LT(world.observer.stalls[0], absl::Milliseconds(100));
 }
 
-TEST(StreamRelayTest, AMoveBeforeAnythingArrivedHasAnEmptyContinuation) {
+TEST(StreamRelayTest, AMigrationBeforeAnythingArrivedHasAnEmptyContinuation) {
   RelayWorld world(3);
   world.fleet.faults = FaultsAt({{Fault::Kind::kCut, 0}});
   world.Run(Request());
@@ -230,7 +230,7 @@ TEST(StreamRelayTest, AMoveBeforeAnythingArrivedHasAnEmptyContinuation) {
 }
 
 TEST(StreamRelayTest, AClientsOwnContinuationIsTheBeginningOfWhatWasReceived) {
-  // The first four responses of an undisturbed worker, brought along by a client that lost them.
+  // The client brings along the first four responses of an undisturbed worker.
   FakeGeneration first({.name = "elsewhere"}, Request(), "id");
   v1::GenerateRequest request = Request();
   std::vector<v1::GenerateResponse> before;
@@ -245,8 +245,8 @@ TEST(StreamRelayTest, AClientsOwnContinuationIsTheBeginningOfWhatWasReceived) {
   EXPECT_EQ(world.client.responses[0].sequence(), 4);
   before.insert(before.end(), world.client.responses.begin(), world.client.responses.end());
   EXPECT_EQ(Join(before), UndisturbedAnswer(Request()));
-  EXPECT_FALSE(world.fleet.tries[0].is_move);
-  EXPECT_TRUE(world.fleet.tries[1].is_move);
+  EXPECT_FALSE(world.fleet.tries[0].is_migration);
+  EXPECT_TRUE(world.fleet.tries[1].is_migration);
 }
 
 TEST(StreamRelayTest, ARequestThatKillsThreeWorkersInARowIsPoison) {
@@ -280,7 +280,7 @@ TEST(StreamRelayTest, ThreeLongCutsAreNoPoison) {
   EXPECT_EQ(*world.client.status, absl::OkStatus());
   EXPECT_EQ(Join(world.client.responses), UndisturbedAnswer(Request()));
   EXPECT_THAT(world.fleet.tries, SizeIs(4));
-  // Each is noticed after two seconds; then the fate of the first is waited for.
+  // Each is noticed after two seconds; then the first one is waited for.
   EXPECT_LT(world.client.finish_time - start, absl::Seconds(15));
 }
 
@@ -301,7 +301,7 @@ TEST(StreamRelayTest, ARequestThatHangsThreeWorkersHangsNoFourth) {
     RelayWorld world(1, 5);
     world.fleet.faults = [&](const SimulatedFleet::Try& call, int) {
       if (restarted) {
-        // Its liveness probe fails.
+        // The liveness probe fails, so the worker is restarted.
         world.sim.After(absl::Seconds(20), [&world, address = call.address] {
           world.fleet.Kill(address, absl::Milliseconds(300));
         });
@@ -336,7 +336,7 @@ TEST(StreamRelayTest, AWorkerThatAlwaysFailsIsGivenUpInTheEnd) {
   EXPECT_LT(world.fleet.tries.size(), 60);
 }
 
-// Streams that begin together and share a fleet.
+// A crowd of streams that begin together and share a fleet.
 struct Crowd {
   Crowd(RelayWorld& world, int size, RetryBudget* budget) {
     const RelayEnvironment environment = {.router = &world.fleet.router,
@@ -401,9 +401,9 @@ TEST(StreamRelayTest, ManyStreamsOfOneDeadWorkerMoveAtOnceWhateverTheBudgetHas) 
   world.sim.Run();
   for (const auto& client : crowd.clients) {
     ASSERT_EQ(*client->status, absl::OkStatus());
-    EXPECT_LE(client->report.moves, 1);
+    EXPECT_LE(client->report.migrations, 1);
   }
-  EXPECT_GT(world.observer.moves.size(), 60);
+  EXPECT_GT(world.observer.migrations.size(), 60);
   for (const absl::Duration stall : world.observer.stalls) {
     EXPECT_LT(stall, absl::Milliseconds(200));
   }
@@ -423,19 +423,19 @@ TEST(StreamRelayTest, WhereTheBudgetIsSpentARefusalIsPassedOnAtOnce) {
   EXPECT_THAT(world.fleet.tries, SizeIs(10));
 }
 
-TEST(StreamRelayTest, AWorkerThatRefusesNewWorkIsReplacedOnce) {
+TEST(StreamRelayTest, AWorkerThatRejectsNewWorkIsReplacedOnce) {
   RelayWorld world(1, 2);
   world.fleet.faults = FaultsAt({{Fault::Kind::kOverloaded, 0}});
   world.Run(Request());
   ASSERT_EQ(*world.client.status, absl::OkStatus());
-  // Nothing had begun: the second worker may refuse it as well.
-  EXPECT_FALSE(world.fleet.tries[1].is_move);
+  // Nothing had begun, so the second worker may reject it as well.
+  EXPECT_FALSE(world.fleet.tries[1].is_migration);
   EXPECT_FALSE(world.fleet.tries[1].request.has_continuation());
   EXPECT_NE(world.fleet.tries[0].address, world.fleet.tries[1].address);
-  EXPECT_EQ(world.client.report.moves, 0);
+  EXPECT_EQ(world.client.report.migrations, 0);
 }
 
-TEST(StreamRelayTest, WhereAllRefuseTheClientIsToldWhenToComeBack) {
+TEST(StreamRelayTest, WhereAllRejectTheClientIsToldWhenToComeBack) {
   RelayWorld world(1, 2);
   world.fleet.faults = [](const SimulatedFleet::Try&, int) {
     return Fault{Fault::Kind::kOverloaded, 0};
@@ -450,7 +450,7 @@ TEST(StreamRelayTest, WhereAllRefuseTheClientIsToldWhenToComeBack) {
 
 TEST(StreamRelayTest, AnErrorOfTheRequestPassesThrough) {
   RelayWorld world(1);
-  world.fleet.faults = FaultsAt({{Fault::Kind::kRefused, 0}});
+  world.fleet.faults = FaultsAt({{Fault::Kind::kInvalid, 0}});
   world.Run(Request());
   EXPECT_EQ(*world.client.status, absl::InvalidArgumentError("sampling.top_k: no"));
   EXPECT_THAT(world.fleet.tries, SizeIs(1));
@@ -478,7 +478,7 @@ TEST(StreamRelayTest, AStreamThatTheClientDoesNotReadEndsWithItsWorkers) {
 TEST(StreamRelayTest, ASlowReaderStopsTheWorkersStream) {
   RelayWorld world(1);
   world.client.stalled = true;
-  world.options.max_buffered_responses = 4;
+  world.options.outbox.max_responses = 4;
   world.Start(Request("long", 5000));
   world.sim.Run(world.sim.clock.Now() + absl::Seconds(60));
   EXPECT_THAT(world.client.responses, SizeIs(1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The relay among real threads: events of worker, client, timer and fleet arrive at the same time.
-// What is checked is what ThreadSanitizer sees, and that nothing is lost or left behind.
+// ThreadSanitizer checks for races; the test checks that nothing is lost or left behind.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,7 +26,7 @@ namespace {
 constexpr int kNumThreads = 4;
 constexpr int kNumStreams = 200;
 
-// A few threads that run what is posted, in any order.
+// A few threads that run the posted functions, in any order.
 class Threads {
  public:
   Threads() {
@@ -75,9 +75,9 @@ class ThreadedTransport : public WorkerTransport {
 
   std::shared_ptr<WorkerCall> Start(std::shared_ptr<StreamRelay> relay, int attempt,
                                     const Lease& lease, const v1::GenerateRequest& request,
-                                    const CallContext& context, bool /*is_move*/) override {
+                                    const CallContext& context, bool /*is_migration*/) override {
     const int number = num_calls_++;
-    // Two of three first calls break, somewhere.
+    // Two of three first calls break at some response.
     const int breaks_after = attempt <= 2 && number % 3 != 0 ? number % 11 : 1 << 30;
     return std::make_shared<Call>(
         threads_, std::move(relay), attempt,
@@ -99,7 +99,7 @@ class ThreadedTransport : public WorkerTransport {
       threads_->Post([self = shared_from_this()] { self->Step(); });
     }
     void Abandon() override {
-      // A call that was given up may still say something.
+      // A call that was abandoned may still report its end.
       threads_->Post([self = shared_from_this()] {
         self->relay_->OnWorkerEnd(self->attempt_, absl::CancelledError("abandoned"));
       });
@@ -151,10 +151,10 @@ class ThreadedClient : public RelayClient {
   absl::BlockingCounter* const open_;
 };
 
-class MoveCounter : public IgnoringObserver {
+class MigrationCounter : public IgnoringObserver {
  public:
-  void OnMove(std::string_view, std::string_view) override { ++moves; }
-  std::atomic<int> moves = 0;
+  void OnMigration(std::string_view, std::string_view) override { ++migrations; }
+  std::atomic<int> migrations = 0;
 };
 
 TEST(StreamRelayThreadsTest, ManyStreamsAreExactAmongManyThreads) {
@@ -181,7 +181,7 @@ TEST(StreamRelayThreadsTest, ManyStreamsAreExactAmongManyThreads) {
   publish(true);
 
   absl::BlockingCounter open(kNumStreams);
-  MoveCounter observer;
+  MigrationCounter observer;
   Admission admission(AdmissionLimits{});
   std::vector<std::unique_ptr<ThreadedClient>> clients;
   std::vector<v1::GenerateRequest> requests;
@@ -194,7 +194,7 @@ TEST(StreamRelayThreadsTest, ManyStreamsAreExactAmongManyThreads) {
                                     .timer = &timer,
                                     .clock = &clock,
                                     .observer = &observer};
-    environment.options.backoff_base = absl::Microseconds(100);
+    environment.options.retry.backoff_base = absl::Microseconds(100);
     for (int i = 0; i < kNumStreams; ++i) {
       v1::GenerateRequest& request = requests.emplace_back();
       request.set_text(std::to_string(i));
@@ -227,7 +227,7 @@ TEST(StreamRelayThreadsTest, ManyStreamsAreExactAmongManyThreads) {
     ASSERT_EQ(clients[i]->status, absl::OkStatus()) << i;
     ASSERT_EQ(Join(clients[i]->responses), UndisturbedAnswer(requests[i])) << i;
   }
-  EXPECT_GT(observer.moves, kNumStreams / 3);
+  EXPECT_GT(observer.migrations, kNumStreams / 3);
   for (const char* address : {"0", "1", "2"}) EXPECT_EQ(router.InFlight(address), 0);
   EXPECT_EQ(admission.counts().open_requests, 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which workers a stream waits for, and for how long.
+// Tests of the workers that a stream waits for, and for how long.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -101,7 +101,7 @@ TEST(StreamRelayWorkersTest, ExactOnlyEndsWhereItCouldOnlyGoOnInexactly) {
   EXPECT_THAT(world.fleet.tries, SizeIs(1));
 }
 
-TEST(StreamRelayWorkersTest, ExactOnlyIsRefusedAtOnceWhereWorkersHaveNoFingerprint) {
+TEST(StreamRelayWorkersTest, ExactOnlyIsRejectedAtOnceWhereWorkersHaveNoFingerprint) {
   RelayWorld world(1);
   world.fleet.faults = [](const SimulatedFleet::Try&, int) {
     return Fault{Fault::Kind::kInexact, 0};
@@ -123,7 +123,7 @@ TEST(StreamRelayWorkersTest, AnotherTokenizerEndsTheStream) {
   world.Start(Request());
   world.sim.After(absl::Milliseconds(1),
                   [&] { world.fleet.SetState("other:1", WorkerState::kServing); });
-  // Its worker is waited for as long as there is one.
+  // The stream waits for its worker as long as that is listed.
   world.sim.After(absl::Seconds(5), [&] {
     EXPECT_FALSE(world.client.status.has_value());
     world.fleet.RemoveWorker("w0:1");

@@ -12,11 +12,11 @@
 #include "absl/synchronization/notification.h"
 
 namespace {
-// How far this program's clock on the wall is ahead of the machine's.
+// The offset of this program's wall clock to the machine's.
 std::atomic<int64_t> wall_ahead_seconds = 0;
 }  // namespace
 
-// In place of libc's, for the whole program: a clock on the wall that the test can set.
+// Replaces libc's function for the whole program, so that the test can set the wall clock.
 extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
   const int result = static_cast<int>(syscall(SYS_clock_gettime, clock, time));
   if (clock == CLOCK_REALTIME) time->tv_sec += wall_ahead_seconds;

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A few workers of one model, each half full and with a prompt to read, to be changed by a test.
+// A few workers of one model, each half full and with a prompt ahead, for a test to change.
 struct Fleet {
   explicit Fleet(int size) : loads(size), candidates(size) {
     for (int i = 0; i < size; ++i) {
@@ -32,7 +32,7 @@ struct Fleet {
       candidates[i].load = &loads[i];
     }
   }
-  // How often each is picked, of `draws`.
+  // How often each worker is picked in `draws` picks.
   std::map<size_t, int> Draw(const RouteKey& key, int draws) {
     std::mt19937_64 random(1);
     std::map<size_t, int> hits;
@@ -47,7 +47,7 @@ TEST(LeastLoadedOfTwoTest, ABusyWorkerAmongFourIsPickedOnceInSixteenDraws) {
   Fleet fleet(4);
   fleet.loads[3].pending_prompt_tokens = 100000;
   const auto hits = fleet.Draw({.model = "m"}, 100000);
-  // Both draws have to hit it: 1/16; the standard deviation of 100,000 draws is 0.08 %.
+  // Both choices have to hit it: 1/16; the standard deviation of 100,000 picks is 0.08 %.
   EXPECT_NEAR(hits.at(3) / 1e5, 0.0625, 0.004);
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(hits.at(i) / 1e5, 0.3125, 0.008);
 }
@@ -85,7 +85,7 @@ TEST(LeastLoadedOfTwoTest, WorkersWithoutAQueueGoFirstAndShareEvenly) {
 
 TEST(LeastLoadedOfTwoTest, AShortQueueIsNoReasonToGoWhereTheCacheIsFull) {
   Fleet fleet(2);
-  // The last report was from just when a short prompt was read.
+  // The last report was made just when a short prompt was ahead.
   fleet.loads[0].pending_prompt_tokens = 3;
   fleet.loads[1].pending_prompt_tokens = 0;
   fleet.loads[1].used_kv_blocks = 90;
@@ -93,7 +93,7 @@ TEST(LeastLoadedOfTwoTest, AShortQueueIsNoReasonToGoWhereTheCacheIsFull) {
   ASSERT_TRUE(IsFree({.model = "m"}, fleet.candidates[1]));
   const auto hits = fleet.Draw({.model = "m"}, 10000);
   EXPECT_NEAR(hits.at(1) / 1e4, 0.25, 0.03);
-  // A long one is.
+  // A long one is a reason.
   fleet.loads[0].pending_prompt_tokens = 4000;
   EXPECT_EQ(fleet.Draw({.model = "m"}, 1000).size(), 1);
 }
@@ -121,7 +121,7 @@ TEST(IsFreeTest, TellsWhetherARequestWouldBeBegunAtOnce) {
   load.waiting_requests = 0;
   load.running_requests = 63;
   EXPECT_TRUE(is_free(100));
-  load.running_requests = 64;  // no place
+  load.running_requests = 64;  // the batch is full
   EXPECT_FALSE(is_free(100));
   load.running_requests = 0;
   load.slow = true;
@@ -131,8 +131,9 @@ TEST(IsFreeTest, TellsWhetherARequestWouldBeBegunAtOnce) {
 TEST(LeastLoadedOfTwoTest, NobodyIsPickedWhereNobodyMay) {
   Fleet fleet(2);
   std::mt19937_64 random(1);
-  const std::vector<std::string> refused = {fleet.loads[0].address, fleet.loads[1].address};
-  EXPECT_FALSE(LeastLoadedOfTwo({.model = "m", .refused = refused}, fleet.candidates, random));
+  const std::vector<std::string> rejected_by = {fleet.loads[0].address, fleet.loads[1].address};
+  EXPECT_FALSE(
+      LeastLoadedOfTwo({.model = "m", .rejected_by = rejected_by}, fleet.candidates, random));
   EXPECT_FALSE(LeastLoadedOfTwo({.model = "m"}, {}, random));
 }
 
@@ -165,7 +166,7 @@ TEST(PrefixAffinityTest, ALostWorkerMovesOnlyWhatWasItsOwn) {
       ASSERT_EQ(before, after);
     }
   }
-  // 4,000 each, sigma 57.
+  // 4,000 are expected of each, with a standard deviation of 57.
   EXPECT_EQ(hits.size(), 5);
   for (const auto& [address, count] : hits) EXPECT_NEAR(count, 4000, 300) << address;
   EXPECT_NEAR(moved_from_it, 4000, 300);
@@ -250,8 +251,9 @@ TEST(PoolTest, AnEmptyPoolsShareGoesToTheOthersAndWeightZeroTakesTheRest) {
   fleet.loads[1].pool = 1;
   fleet.loads[1].pool_weight = 0;
   EXPECT_THAT(fleet.Draw({.model = "m"}, 200), ElementsAre(std::pair(0, 200)));
-  const std::vector<std::string> refused = {fleet.loads[0].address};
-  EXPECT_THAT(fleet.Draw({.model = "m", .refused = refused}, 200), ElementsAre(std::pair(1, 200)));
+  const std::vector<std::string> rejected_by = {fleet.loads[0].address};
+  EXPECT_THAT(fleet.Draw({.model = "m", .rejected_by = rejected_by}, 200),
+              ElementsAre(std::pair(1, 200)));
 }
 
 TEST(PoolTest, AStreamStaysWithItsFingerprintWhateverTheWeights) {
@@ -307,7 +309,7 @@ TEST(PreferenceTest, AnEmptyFingerprintEqualsNothing) {
 TEST(CostTest, OwnRequestsCountOnceWhetherReportedOrNot) {
   Fleet fleet(2);
   const RouteKey key = {.model = "m"};
-  // Ten of ours: the first worker has reported them, the second could not yet.
+  // Ten requests of ours: the first worker has reported them, the second could not yet.
   fleet.loads[0].running_requests = 10;
   fleet.candidates[0].in_flight_requests = 10;
   fleet.candidates[1].unreported_requests = 10;

@@ -41,10 +41,10 @@ class RouterTest : public ::testing::Test {
       snapshot.workers.push_back(std::make_shared<const WorkerLoad>(worker));
     }
     snapshot.known_models = known_models_;
-    snapshot.settled = true;
+    snapshot.discovery_complete = true;
     view_.Set(std::move(snapshot));
   }
-  // A worker that reports now.
+  // Adds a worker that reports now.
   void Report(WorkerLoad& worker) {
     worker.report_time = clock_.Elapsed();
     Publish();
@@ -77,7 +77,7 @@ TEST_F(RouterTest, ALeaseCountsAsInFlightUntilItIsDestroyed) {
 TEST_F(RouterTest, OpenRequestsWithoutAReportSpreadOverTheWorkers) {
   std::vector<Lease> leases;
   for (int i = 0; i < 100; ++i) leases.push_back(*router_.Pick({.model = "m"}));
-  // Two choices keep the two within a few of each other; blind choice would be 10 apart (sigma).
+  // Two choices keep them within a few of each other; a blind choice would be 10 apart (sigma).
   EXPECT_NEAR(router_.InFlight("a:1"), 50, 4);
 }
 
@@ -95,7 +95,7 @@ TEST_F(RouterTest, WhatAReportShowsIsNotCountedBesideIt) {
   Report(other);
   int hits = 0;
   for (int i = 0; i < 400; ++i) hits += PickAddress({.model = "m"}) == taken.address;
-  EXPECT_GT(hits, 250);  // 3 of 4; were it counted twice, 1 of 4
+  EXPECT_GT(hits, 250);  // 3 of 4; 1 of 4 if the prompt were counted twice
 }
 
 TEST_F(RouterTest, AWorkerIsFreeUntilItGetsARequest) {
@@ -136,7 +136,8 @@ TEST_F(RouterTest, AJumpOfTheWallClockLosesNobody) {
   for (const absl::Duration jump : {absl::Hours(1), -absl::Hours(2)}) {
     clock_.JumpWallClock(jump);
     EXPECT_NE(PickAddress({.model = "m"}), "");
-    EXPECT_NE(router_.FateOf("a:1", "a:1-1", clock_.Elapsed() - absl::Seconds(1)), Fate::kGone);
+    EXPECT_NE(router_.CheckProcess("a:1", "a:1-1", clock_.Elapsed() - absl::Seconds(1)),
+              ProcessState::kExited);
   }
 }
 
@@ -190,13 +191,13 @@ TEST_F(RouterTest, AnotherTokenizerEndsAStream) {
   const absl::Status status = router_.Pick(key).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   EXPECT_EQ(protocol::ReasonOf(status), protocol::kReasonModelChanged);
-  // Not where a worker is lost or loads: it may have the stream's tokenizer.
+  // A worker that is lost or loads may have the stream's tokenizer.
   for (const WorkerState state : {WorkerState::kLost, WorkerState::kHung, WorkerState::kLoading}) {
     workers_[0].state = state;
     Publish();
     EXPECT_EQ(protocol::ReasonOf(router_.Pick(key).status()), protocol::kReasonNoWorker);
   }
-  workers_[0].model = "";  // it has not told yet
+  workers_[0].model = "";  // not reported yet
   Publish();
   EXPECT_EQ(protocol::ReasonOf(router_.Pick(key).status()), protocol::kReasonNoWorker);
   workers_[0].model = "another";
@@ -233,7 +234,7 @@ TEST_F(RouterTest, AHolderIsToldOfALossBetweenTheLookAndTheLease) {
     workers_ = {Worker("a:1")};
     Publish();
     int lost = 0;
-    // After the snapshot was taken, before the lease is among those that are told.
+    // After the snapshot was taken, before the lease is recorded.
     clock.OnNextUse([&] {
       lose();
       Publish();
@@ -258,28 +259,28 @@ TEST_F(RouterTest, WaitersAreCalledOnceAtTheNextChange) {
 
 TEST_F(RouterTest, TheFateOfAProcessIsReadFromWhatIsHeardAfterwards) {
   const absl::Duration died = clock_.Elapsed();
-  EXPECT_EQ(router_.FateOf("a:1", "a:1-1", died), Fate::kUnknown);
+  EXPECT_EQ(router_.CheckProcess("a:1", "a:1-1", died), ProcessState::kUnknown);
   clock_.Advance(absl::Milliseconds(100));
   Report(workers_[0]);
-  EXPECT_EQ(router_.FateOf("a:1", "a:1-1", died), Fate::kAlive);
+  EXPECT_EQ(router_.CheckProcess("a:1", "a:1-1", died), ProcessState::kAlive);
   workers_[0].state = WorkerState::kLost;
   Publish();
-  EXPECT_EQ(router_.FateOf("a:1", "a:1-1", died), Fate::kUnknown);
-  // Silence is no death, however long.
+  EXPECT_EQ(router_.CheckProcess("a:1", "a:1-1", died), ProcessState::kUnknown);
+  // Silence is no exit, however long.
   clock_.Advance(absl::Minutes(1));
-  EXPECT_EQ(router_.FateOf("a:1", "a:1-1", died), Fate::kUnknown);
+  EXPECT_EQ(router_.CheckProcess("a:1", "a:1-1", died), ProcessState::kUnknown);
   workers_[0].state = WorkerState::kHung;
   Report(workers_[0]);
-  EXPECT_EQ(router_.FateOf("a:1", "a:1-1", died), Fate::kHung);
+  EXPECT_EQ(router_.CheckProcess("a:1", "a:1-1", died), ProcessState::kHung);
   workers_[0].state = WorkerState::kLost;
   workers_[0].refused = true;
   Publish();
-  EXPECT_EQ(router_.FateOf("a:1", "a:1-1", died), Fate::kGone);
+  EXPECT_EQ(router_.CheckProcess("a:1", "a:1-1", died), ProcessState::kExited);
   workers_[0] = Worker("a:1");
   workers_[0].incarnation = "a:1-2";
   Publish();
-  EXPECT_EQ(router_.FateOf("a:1", "a:1-1", died), Fate::kGone);
-  EXPECT_EQ(router_.FateOf("c:1", "c:1-1", died), Fate::kGone);
+  EXPECT_EQ(router_.CheckProcess("a:1", "a:1-1", died), ProcessState::kExited);
+  EXPECT_EQ(router_.CheckProcess("c:1", "c:1-1", died), ProcessState::kExited);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace continuo::gateway {
 namespace {
 
-// Workers that report twice a second; each makes steps of its own duration.
+// Fake workers that report twice a second; each makes steps of its own duration.
 class SlowWorkersTest : public ::testing::Test {
  protected:
   struct Fake {
@@ -54,7 +54,7 @@ TEST_F(SlowWorkersTest, OneThatIsFarSlowerThanItsPeersIsSlowAfterAWhileAndWellAf
   Pass(absl::Seconds(8));
   EXPECT_TRUE(fakes_["b"].slow);
   EXPECT_FALSE(fakes_["a"].slow);
-  // Better, and not yet well: it stays what it was.
+  // It is better and not yet well, so it keeps its verdict.
   fakes_["b"].step = absl::Milliseconds(400);
   Pass(absl::Seconds(20));
   EXPECT_TRUE(fakes_["b"].slow);
@@ -80,7 +80,7 @@ TEST_F(SlowWorkersTest, OneThatHasNothingToDoIsTriedAgain) {
   fakes_["b"].running = 0;
   Pass(absl::Seconds(12));
   EXPECT_FALSE(fakes_["b"].slow);
-  // The time without work is no step.
+  // The time without work counts as no step.
   fakes_["b"] = {.steps = fakes_["b"].steps};
   Pass(absl::Seconds(20));
   EXPECT_FALSE(fakes_["b"].slow);

@@ -145,7 +145,7 @@ TEST_F(WorkerPoolTest, WhatAWorkerReportsIsInTheView) {
   EXPECT_EQ(load->used_kv_blocks, 7);
   EXPECT_EQ(load->total_kv_blocks, 1000);
   EXPECT_EQ(load->pending_prompt_tokens, 11);
-  EXPECT_TRUE(view_.Get()->settled);
+  EXPECT_TRUE(view_.Get()->discovery_complete);
 }
 
 TEST_F(WorkerPoolTest, AWorkerThatCouldNotNameItsModelAtFirstIsThereOnce) {
@@ -170,11 +170,11 @@ TEST_F(WorkerPoolTest, ADeadWorkerIsRefusedAndItsSuccessorAnotherIncarnation) {
   worker_.Kill();
   ASSERT_TRUE(WaitFor(
       [](const WorkerLoad& load) { return load.state == WorkerState::kLost && load.refused; }));
-  EXPECT_EQ(router_.FateOf(worker_.address(), first, died), Fate::kGone);
+  EXPECT_EQ(router_.CheckProcess(worker_.address(), first, died), ProcessState::kExited);
   worker_.Restart();
   ASSERT_TRUE(WaitForState(WorkerState::kServing));
   EXPECT_NE(view_.Get()->workers[0]->incarnation, first);
-  EXPECT_EQ(router_.FateOf(worker_.address(), first, died), Fate::kGone);
+  EXPECT_EQ(router_.CheckProcess(worker_.address(), first, died), ProcessState::kExited);
 }
 
 TEST_F(WorkerPoolTest, WhereNobodyAnswersNobodyIsKnownToHaveDied) {
@@ -191,7 +191,7 @@ TEST_F(WorkerPoolTest, WhereNobodyAnswersNobodyIsKnownToHaveDied) {
   const MuteListener mute(worker_.port());
   ASSERT_TRUE(WaitUntil([&] { return mute.num_connections() > 1; }));
   EXPECT_FALSE(view_.Get()->workers[0]->refused);
-  EXPECT_EQ(router_.FateOf(worker_.address(), first, cut), Fate::kUnknown);
+  EXPECT_EQ(router_.CheckProcess(worker_.address(), first, cut), ProcessState::kUnknown);
 }
 
 TEST_F(WorkerPoolTest, AnUnlistedWorkerDrainsWhileItLivesAndIsForgottenAfterwards) {
@@ -294,8 +294,8 @@ TEST_F(WorkerPoolTest, AWorkerThatReportsAndComputesNothingIsHung) {
   ASSERT_TRUE(PassUntil([](const auto& load) { return load.state == WorkerState::kHung; }));
   EXPECT_EQ(lost, 1);
   EXPECT_TRUE(absl::IsUnavailable(router_.Pick({.model = "fake"}).status()));
-  EXPECT_EQ(router_.FateOf(lease->address(), lease->incarnation(), absl::ZeroDuration()),
-            Fate::kHung);
+  EXPECT_EQ(router_.CheckProcess(lease->address(), lease->incarnation(), absl::ZeroDuration()),
+            ProcessState::kHung);
   // Its reports go on, and change nothing.
   EXPECT_FALSE(PassUntil([](const auto& load) { return load.state != WorkerState::kHung; }));
   worker_.SetHealth(true);
@@ -323,9 +323,9 @@ TEST_F(WorkerPoolTest, AWorkerThatHasNeverReportedHoldsNoAnswerUpForLong) {
   ASSERT_TRUE(WaitUntil([&] { return worker_.num_watches() == 1; }));
   Pass(absl::Milliseconds(2200));
   // It may be the only one of a model, about to tell so.
-  EXPECT_FALSE(view_.Get()->settled);
+  EXPECT_FALSE(view_.Get()->discovery_complete);
   Pass(absl::Seconds(30));
-  EXPECT_TRUE(view_.Get()->settled);
+  EXPECT_TRUE(view_.Get()->discovery_complete);
   EXPECT_TRUE(absl::IsUnavailable(router_.Pick({.model = "fake"}).status()));
 }
 

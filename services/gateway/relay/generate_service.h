@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "continuo/v1/inference.pb.h"
+#include "services/gateway/relay/stream_relay.h"
+
+namespace continuo::gateway {
+
+// The context of a client's call, whatever protocol brought it.
+struct ClientCall {
+  // The client's value of a metadata key or header, given in lower case; "" if it sent none. Used
+  // only during the call of Open.
+  std::function<std::string(const char* key)> metadata;
+  absl::Time deadline = absl::InfiniteFuture();
+  int64_t num_bytes = 0;  // of memory that the request takes, roughly
+};
+
+// The method Generate without a protocol: all ways into the gateway share it. No gRPC.
+// Thread-safe.
+class GenerateService {
+ public:
+  virtual ~GenerateService() = default;
+
+  // The tenant, or the error with which the call is rejected. For calls that need no Open, and to
+  // reject strangers before a body is read.
+  virtual absl::StatusOr<std::string> Authenticate(const ClientCall& call) const = 0;
+
+  // Checks, authenticates and admits the request. On success the caller must call Start of the
+  // relay and keep it until Finish; `client` lives until its Finish. A rejected request has been
+  // logged and counted.
+  virtual absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
+                                                            v1::GenerateRequest request,
+                                                            RelayClient* client) = 0;
+  // Logs and counts a request that was rejected before Open.
+  virtual void OnRejected(const std::string& model, const absl::Status& status) = 0;
+
+  virtual std::string MakeRequestId() = 0;
+};
+
+}  // namespace continuo::gateway

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/status/status.h"
+#include "continuo/v1/inference.pb.h"
+#include "services/gateway/relay/relay_report.h"
+
+namespace continuo::gateway {
+
+// The client's side of a relay. The relay makes one call at a time, waits for
+// StreamRelay::OnWritten after each Write, and makes no call after Finish.
+class RelayClient {
+ public:
+  virtual ~RelayClient() = default;
+  // The client answers with StreamRelay::OnWritten. It must not keep the reference.
+  virtual void Write(const v1::GenerateResponse& response) = 0;
+  virtual void Finish(const absl::Status& status, const RelayReport& report) = 0;
+  // Called at shutdown when the client stops reading: the status and report that Finish would get.
+  // Finish may still be called later.
+  virtual void OnGivenUp(const absl::Status& /*status*/, const RelayReport& /*report*/) {}
+};
+
+}  // namespace continuo::gateway
