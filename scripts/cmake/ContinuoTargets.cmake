@@ -94,7 +94,22 @@ function(continuo_fuzzer source)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARGN})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+  set(inputs ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
+  # What fuzzing has found is kept as one archive a target, and unpacked beside the program.
+  set(archive ${CMAKE_CURRENT_SOURCE_DIR}/grown/${name}.tar.xz)
+  if(EXISTS ${archive})
+    set(grown ${PROJECT_BINARY_DIR}/fuzz/grown/${name})
+    add_custom_command(OUTPUT ${grown}.stamp
+      COMMAND ${CMAKE_COMMAND} -E rm -rf ${grown}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${grown}
+      COMMAND ${CMAKE_COMMAND} -E chdir ${grown} ${CMAKE_COMMAND} -E tar xf ${archive}
+      COMMAND ${CMAKE_COMMAND} -E touch ${grown}.stamp
+      DEPENDS ${archive} VERBATIM)
+    add_custom_target(${name}_grown DEPENDS ${grown}.stamp)
+    add_dependencies(${name} ${name}_grown)
+    list(APPEND inputs ${grown})
+  endif()
   if(NOT CONTINUO_FUZZERS AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
-    add_test(NAME fuzz/${name} COMMAND ${name} ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
+    add_test(NAME fuzz/${name} COMMAND ${name} ${inputs})
   endif()
 endfunction()

@@ -50,12 +50,14 @@ is_slow() {
 # slice TARGET SECONDS RUNS: one libFuzzer process; adds to the totals of the target.
 slice() {
   local name=$1 corpus=build/fuzz-corpus/$1 log=build/fuzz-corpus/$1.log options=() rc=0 runs slow
+  local seeds=("tests/fuzz/corpus/$1")
+  [ ! -d "$build/fuzz/grown/$1" ] || seeds+=("$build/fuzz/grown/$1")
   [ ! -e "tests/fuzz/dict/$name.dict" ] || options+=("-dict=tests/fuzz/dict/$name.dict")
   [ "$3" = 0 ] || options+=("-runs=$3")
   TIMEFORMAT='%U %S'
   { time "$build/fuzz/$name" -max_total_time="$2" -max_len="$(max_len "$name")" -timeout=$hang_seconds \
       -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$corpus-" "${options[@]}" \
-      "$corpus" "tests/fuzz/corpus/$name" >"$log" 2>&1; } 2>"$log.time" || rc=$?
+      "$corpus" "${seeds[@]}" >"$log" 2>&1; } 2>"$log.time" || rc=$?
   # What it repeats of the corpus at its start is no new execution.
   runs=$(awk '/INITED/ {sub("#", "", $1); inited = $1 + 0}
               /^stat::number_of_executed_units/ {done = $2 + 0}
