@@ -18,6 +18,7 @@
 #include "services/common/container.h"
 #include "services/common/flags.h"
 #include "services/worker/draft_model.h"
+#include "services/worker/engine/draft/prompt_lookup.h"
 #include "services/worker/server/lifetime/lifecycle.h"
 
 namespace continuo::worker {

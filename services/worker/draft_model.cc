@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/common/log.h"
-#include "services/worker/engine/model_drafter.h"
+#include "services/worker/engine/draft/model_drafter.h"
 #include "services/worker/model/checkpoint/config.h"
 
 namespace continuo::worker {
@@ -63,7 +63,7 @@ absl::StatusOr<std::shared_ptr<engine::Drafter>> DraftModel::MakeDrafter(
                                   .vocab_size = loaded_.config.vocab_size,
                                   .target_vocab_size = target.config.vocab_size,
                                   .context_length = loaded_.config.context_length,
-                                  .max_rows = max_rows_,
+                                  .max_batch_tokens = max_rows_,
                                   .on_lost =
                                       [](const absl::Status& why) {
                                         common::Log(

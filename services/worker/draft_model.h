@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "services/base/clock.h"
 #include "services/worker/config.h"
-#include "services/worker/engine/drafter.h"
+#include "services/worker/engine/draft/drafter.h"
 #include "services/worker/model/run/loader.h"
 #include "services/worker/text/text_model.h"
 

@@ -34,17 +34,30 @@ ALLOWED = {
     "services/worker/model/run": "services/base kernels services/worker/model services/worker/model/checkpoint "
                                  "services/worker/model/network",
     "services/worker/model/tools": "services/base kernels services/worker/model/checkpoint",
-    "services/worker/engine": "services/base services/worker/model",
-    "services/worker/server/session": "services/base services/protocol proto services/worker/engine "
+    "services/worker/engine/types": "services/worker/model",
+    "services/worker/engine/kv": "services/base",
+    "services/worker/engine/requests": "services/base services/worker/engine/types services/worker/engine/kv",
+    "services/worker/engine/estimate": "services/base services/worker/model services/worker/engine/types "
+                                       "services/worker/engine/kv",
+    "services/worker/engine/draft": "services/base services/worker/model services/worker/engine/types "
+                                    "services/worker/engine/kv services/worker/engine/requests "
+                                    "services/worker/engine/estimate",
+    "services/worker/engine/schedule": "services/base services/worker/model services/worker/engine/types "
+                                       "services/worker/engine/kv services/worker/engine/requests "
+                                       "services/worker/engine/estimate services/worker/engine/draft",
+    "services/worker/engine": "services/base services/worker/model services/worker/engine/types "
+                              "services/worker/engine/requests services/worker/engine/estimate "
+                              "services/worker/engine/draft services/worker/engine/schedule",
+    "services/worker/server/session": "services/base services/protocol proto services/worker/engine/types "
                                       "services/worker/text",
     "services/worker/server/lifetime": "services/base services/protocol proto services/worker/engine",
     "services/worker/server/grpc": "services/base services/common services/common/grpc services/common/telemetry "
-                                   "services/protocol proto services/worker/engine services/worker/server/session "
-                                   "services/worker/server/lifetime",
+                                   "services/protocol proto services/worker/engine services/worker/engine/types "
+                                   "services/worker/server/session services/worker/server/lifetime",
     # main.cc and config.*: composition.
     "services/worker": "services/base services/common services/common/telemetry kernels "
                        "services/worker/model/checkpoint services/worker/model/run services/worker/engine "
-                       "services/worker/text services/worker/server/session services/worker/server/lifetime "
+                       "services/worker/engine/draft services/worker/text services/worker/server/session services/worker/server/lifetime "
                        "services/worker/server/grpc",
     "services/gateway/requests": "services/base services/protocol proto",
     "services/gateway/routing": "services/base services/protocol proto",

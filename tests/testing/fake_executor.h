@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "services/worker/engine/request.h"
+#include "services/worker/engine/types/request.h"
 #include "services/worker/model/executor.h"
 #include "tests/testing/manual_clock.h"
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "services/worker/engine/drafter.h"
+#include "services/worker/engine/draft/drafter.h"
 #include "tests/testing/fake_executor.h"
 
 namespace continuo {

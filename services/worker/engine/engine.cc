@@ -5,20 +5,22 @@
 #include <array>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "services/base/status_macros.h"
-#include "services/worker/engine/calibration.h"
-#include "services/worker/engine/queue_quota.h"
+#include "services/worker/engine/draft/drafter.h"
+#include "services/worker/engine/estimate/calibration.h"
 #include "services/worker/engine/rate_meter.h"
-#include "services/worker/engine/scheduler.h"
+#include "services/worker/engine/requests/queue_quota.h"
+#include "services/worker/engine/schedule/scheduler.h"
 
 namespace continuo::engine {
 namespace {
 
-// What other threads ask of the engine thread, in order.
+// Commands of other threads to the engine thread; it applies them in order.
 struct SubmitCommand {
   Request request;
   RequestSink sink;
@@ -48,7 +50,7 @@ struct Engine::Impl {
       : options(options),
         executor(*executor),
         clock(*clock),
-        works_apart(executor->WorksApart()),
+        is_asynchronous(executor->WorksApart()),
         scheduler(options, metrics),
         quota(options.max_queued_tokens) {
     load.total_blocks = options.num_blocks;
@@ -63,8 +65,8 @@ struct Engine::Impl {
   absl::Status BeginStep(const Moment& now);
   absl::Status RunStep(const Moment& now);
   absl::Status Loop();
-  // Nothing is live or under way.
-  bool IsIdle() const { return scheduler.idle() && scheduler.num_under_way() == 0; }
+  // No request is live and no step is in flight.
+  bool IsIdle() const { return scheduler.idle() && scheduler.num_steps_in_flight() == 0; }
   void PublishLoad();
   void Shut(const absl::Status& why);
   EngineLoad LoadLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -72,34 +74,35 @@ struct Engine::Impl {
   const EngineOptions options;
   model::Executor& executor;
   const Clock& clock;
-  // Then the next step is planned, and events of the last one are handed out, while one runs.
-  const bool works_apart;
+  // Whether the device works while this thread does not. Then the next step is planned, and the
+  // events of the last one are delivered, while a step runs.
+  const bool is_asynchronous;
 
-  // Of the engine thread.
+  // State of the engine thread:
   Scheduler scheduler;
-  struct BegunStep {
-    Moment when;
+  struct StepInFlight {
+    Moment begin;
     absl::Duration predicted;
   };
-  std::array<BegunStep, 2> begun;  // the one under way longest, and the one behind it
+  std::array<StepInFlight, 2> in_flight;  // oldest first
   Moment last_step_end;
-  EngineLoad told;  // to the load listener
+  EngineLoad reported;  // to the load listener
   absl::AnyInvocable<void(const EngineLoad&)> load_listener;
 
-  StepLog step_log;  // has its own lock
+  StepLog step_log;  // thread-safe
   mutable absl::Mutex mutex;
   std::vector<Command> inbox ABSL_GUARDED_BY(mutex);
   bool draining ABSL_GUARDED_BY(mutex) = false;
   bool stopped ABSL_GUARDED_BY(mutex) = false;
   bool closed ABSL_GUARDED_BY(mutex) = false;  // Run() has returned
-  // Submitted and not taken in yet.
+  // Sequences and tokens of the requests in the inbox.
   int inbox_sequences ABSL_GUARDED_BY(mutex) = 0;
   int64_t inbox_tokens ABSL_GUARDED_BY(mutex) = 0;
-  // As of the last step, but for the inbox and the rates.
+  // State after the last step, without the inbox and the rates.
   EngineLoad load ABSL_GUARDED_BY(mutex);
-  QueueQuota quota ABSL_GUARDED_BY(mutex);  // of the inbox and of what the scheduler has waiting
+  QueueQuota quota ABSL_GUARDED_BY(mutex);  // covers the inbox and the queue of the scheduler
   RateMeter prefilled ABSL_GUARDED_BY(mutex), decoded ABSL_GUARDED_BY(mutex);
-  // When the engine last showed progress: a step ended, or work came while it had none.
+  // When the engine last showed progress: a step ended, or work came while there was none.
   absl::Duration progress ABSL_GUARDED_BY(mutex);
   absl::Duration predicted ABSL_GUARDED_BY(mutex);
 };
@@ -144,43 +147,43 @@ void Engine::Impl::PublishLoad() {
     if (!load_listener) return;
     now = LoadLocked();
   }
-  const bool changed = now.running != told.running || now.waiting != told.waiting ||
-                       now.pending_prompt_tokens != told.pending_prompt_tokens ||
-                       now.used_blocks != told.used_blocks ||
-                       now.cached_blocks != told.cached_blocks;
+  const bool changed = now.running != reported.running || now.waiting != reported.waiting ||
+                       now.pending_prompt_tokens != reported.pending_prompt_tokens ||
+                       now.used_blocks != reported.used_blocks ||
+                       now.cached_blocks != reported.cached_blocks;
   if (!changed) return;
-  told = now;
+  reported = now;
   load_listener(now);
 }
 
 absl::Status Engine::Impl::BeginStep(const Moment& now) {
-  const int num_before = scheduler.num_under_way();
-  // A drafter may take its time, and nothing runs meanwhile.
+  const int num_before = scheduler.num_steps_in_flight();
+  // Schedule may run a draft model, and no step is in flight meanwhile: deliver before.
   const bool may_wait = options.drafter != nullptr && options.drafter->works_in_batches();
-  if (works_apart && num_before == 0 && may_wait) scheduler.Deliver();
+  if (is_asynchronous && num_before == 0 && may_wait) scheduler.Deliver();
   const model::StepPlan& plan = scheduler.Schedule(now);
-  if (scheduler.num_under_way() == num_before) return absl::OkStatus();
-  // What a drafter took is no part of the step.
-  begun[static_cast<size_t>(num_before)] = {Now(), scheduler.predicted()};
-  if (!works_apart) scheduler.Deliver();
+  if (scheduler.num_steps_in_flight() == num_before) return absl::OkStatus();
+  // The time that a drafter took is no part of the step.
+  in_flight[static_cast<size_t>(num_before)] = {Now(), scheduler.predicted()};
+  if (!is_asynchronous) scheduler.Deliver();
   {
     absl::MutexLock lock(&mutex);
-    predicted = std::max(begun[0].predicted, scheduler.predicted());
+    predicted = std::max(in_flight[0].predicted, scheduler.predicted());
   }
   return executor.Start(plan, [this](std::span<uint32_t> mask) { scheduler.FillMask(mask); });
 }
 
 absl::Status Engine::Impl::RunStep(const Moment& now) {
-  if (scheduler.num_under_way() == 0) RETURN_IF_ERROR(BeginStep(now));
-  if (works_apart) {
-    if (scheduler.MayGoAhead()) RETURN_IF_ERROR(BeginStep(Now()));
+  if (scheduler.num_steps_in_flight() == 0) RETURN_IF_ERROR(BeginStep(now));
+  if (is_asynchronous) {
+    if (scheduler.CanOverlap()) RETURN_IF_ERROR(BeginStep(Now()));
     scheduler.Deliver();
   }
   ASSIGN_OR_RETURN(model::StepResult result, executor.Finish());
   const Moment end = Now();
-  // A step that began behind another one starts when that ends.
-  const Moment began = std::exchange(begun[0], begun[1]).when;
-  const Moment start = began.elapsed < last_step_end.elapsed ? last_step_end : began;
+  // An overlapped step starts when the step before it ends.
+  const Moment begin = std::exchange(in_flight[0], in_flight[1]).begin;
+  const Moment start = begin.elapsed < last_step_end.elapsed ? last_step_end : begin;
   const absl::Duration took = end.elapsed - start.elapsed;
   last_step_end = end;
   RETURN_IF_ERROR(scheduler.Commit(std::move(result), end, took));
@@ -192,12 +195,12 @@ absl::Status Engine::Impl::RunStep(const Moment& now) {
     record.duration = took;
     step_log.Add(std::move(record));
   }
-  if (!works_apart || scheduler.idle()) scheduler.Deliver();
+  if (!is_asynchronous || scheduler.idle()) scheduler.Deliver();
   absl::MutexLock lock(&mutex);
   progress = end.elapsed;
   ++load.steps;
-  prefilled.Add(end.elapsed, scheduler.prompt_rows());
-  decoded.Add(end.elapsed, scheduler.drawn_tokens());
+  prefilled.Add(end.elapsed, scheduler.prompt_tokens());
+  decoded.Add(end.elapsed, scheduler.sampled_tokens());
   return absl::OkStatus();
 }
 
@@ -209,7 +212,7 @@ absl::Status Engine::Impl::Loop() {
   for (;;) {
     {
       absl::MutexLock lock(&mutex);
-      // While nothing is live there is no deadline to watch either.
+      // Without live requests there is no deadline to watch either.
       if (IsIdle()) mutex.Await(absl::Condition(this, &Impl::HasNews));
       if (stopped) break;
       commands.swap(inbox);
@@ -220,17 +223,17 @@ absl::Status Engine::Impl::Loop() {
     for (Command& command : commands) Apply(std::move(command), now);
     commands.clear();
     scheduler.Expire(now);
-    if (!works_apart || scheduler.idle()) scheduler.Deliver();
+    if (!is_asynchronous || scheduler.idle()) scheduler.Deliver();
     if (!IsIdle()) RETURN_IF_ERROR(RunStep(now));
     PublishLoad();
   }
-  for (int n = scheduler.num_under_way(); n > 0; --n) {
+  for (int n = scheduler.num_steps_in_flight(); n > 0; --n) {
     RETURN_IF_ERROR(executor.Finish().status());
   }
   return absl::OkStatus();
 }
 
-// Ends everything: what runs, what waits and what was never taken in.
+// Ends all requests, also those in the inbox.
 void Engine::Impl::Shut(const absl::Status& why) {
   std::vector<Command> rest;
   {
@@ -277,7 +280,7 @@ absl::Status Engine::Submit(Request request, RequestSink sink) {
   absl::MutexLock lock(&impl_->mutex);
   if (impl_->stopped || impl_->closed) return absl::UnavailableError("the worker has stopped");
   if (impl_->draining) return absl::UnavailableError("the worker is draining");
-  if (!request.is_move) RETURN_IF_ERROR(impl_->quota.Check(request.tenant, cost));
+  if (!request.is_migration) RETURN_IF_ERROR(impl_->quota.Check(request.tenant, cost));
   if (impl_->load.running + impl_->load.waiting + impl_->inbox_sequences == 0) {
     impl_->progress = now.elapsed;
   }

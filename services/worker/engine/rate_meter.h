@@ -8,7 +8,7 @@
 
 namespace continuo::engine {
 
-// How many of something came in the last second, in slots of 100 ms. Not thread-safe.
+// Counts how many units of something came in the last second, in slots of 100 ms. Not thread-safe.
 class RateMeter {
  public:
   // `now` never goes back.

@@ -13,7 +13,7 @@ StepLog::Watch::Watch(StepLog* log) : log_(log) {
 }
 
 StepLog::Watch::~Watch() {
-  std::deque<std::shared_ptr<const StepRecord>> rest;  // freed without the lock
+  std::deque<std::shared_ptr<const StepRecord>> rest;  // freed after the lock is released
   absl::MutexLock lock(&log_->mutex_);
   if (log_->num_watches_.fetch_sub(1, std::memory_order_relaxed) > 1) return;
   rest.swap(log_->records_);
@@ -36,7 +36,7 @@ void StepLog::Watch::Take(const Steps& steps, size_t num_records) {
 
 void StepLog::Add(StepRecord record) {
   auto added = std::make_shared<const StepRecord>(std::move(record));
-  std::vector<std::shared_ptr<const StepRecord>> old;  // freed without the lock
+  std::vector<std::shared_ptr<const StepRecord>> old;  // freed after the lock is released
   absl::MutexLock lock(&mutex_);
   ++num_added_;
   if (!watched()) return;

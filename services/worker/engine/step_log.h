@@ -6,40 +6,23 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
-#include "services/worker/engine/request.h"
+#include "services/worker/engine/types/step_record.h"
 
 namespace continuo::engine {
 
-// What a step ran, without any token: WatchSteps is made from it.
-struct StepRecord {
-  struct SequenceRow {
-    std::string label;  // the client's request_id
-    int index = 0;
-    int prompt_tokens = 0, cached_tokens = 0, new_tokens = 0, generated_tokens = 0;
-    bool preempted = false;
-    FinishReason finish = FinishReason::kNone;
-  };
-  uint64_t number = 0;
-  absl::Time start;
-  absl::Duration duration;
-  std::vector<SequenceRow> sequences;
-  int waiting = 0, used_blocks = 0;
-};
-
-// The last steps, for those who watch. Never holds up the engine thread for longer than it takes
-// to copy pointers; what a slow reader misses is counted. Records nothing while nobody watches.
-// Thread-safe.
+// Keeps the records of the last steps for those who watch. It never holds up the engine thread for
+// longer than it takes to copy pointers; records that a slow reader misses are counted. Nothing is
+// recorded while nobody watches. Thread-safe.
 class StepLog {
  public:
-  static constexpr size_t kMaxSteps = 1024, kMaxSequences = 65536;  // kept, the last step always
+  // The log keeps at most this many steps and sequences, but always the last step.
+  static constexpr size_t kMaxSteps = 1024, kMaxSequences = 65536;
 
-  // Keeps the log being written while it lives. Outlived by the log.
+  // The log is written as long as a watch lives. The log must outlive the watch.
   class Watch {
    public:
     explicit Watch(StepLog* log);
@@ -48,20 +31,20 @@ class StepLog {
     Watch& operator=(const Watch&) = delete;
 
     struct Steps {
-      std::vector<std::shared_ptr<const StepRecord>> records;  // as they came
+      std::vector<std::shared_ptr<const StepRecord>> records;  // in the order of the steps
       uint64_t num_dropped = 0;                                // before the first of them
     };
-    // What has come since this watch began, but for what was taken.
+    // Returns the records added since this watch began, without those already taken.
     Steps Read() const;
-    // The first `num_records` of what Read() gave, and those dropped before, are done with.
+    // Removes the first `num_records` of what Read() returned, and the ones dropped before them.
     void Take(const Steps& steps, size_t num_records);
 
    private:
     StepLog* const log_;
-    uint64_t position_ = 0;  // how many had been added before the next one to read
+    uint64_t position_ = 0;  // number of records added before the next one to read
   };
 
-  // Whether records are wanted.
+  // Whether anybody wants records.
   bool watched() const { return num_watches_.load(std::memory_order_relaxed) > 0; }
   void Add(StepRecord record);
 

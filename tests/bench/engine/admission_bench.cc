@@ -9,7 +9,7 @@
 #include <memory>
 #include <random>
 
-#include "services/worker/engine/scheduler.h"
+#include "services/worker/engine/schedule/scheduler.h"
 
 namespace continuo {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <utility>
 
-#include "services/worker/engine/scheduler.h"
+#include "services/worker/engine/schedule/scheduler.h"
 
 namespace continuo {
 namespace {

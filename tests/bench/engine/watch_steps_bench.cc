@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "services/worker/engine/scheduler.h"
+#include "services/worker/engine/schedule/scheduler.h"
 #include "services/worker/server/grpc/watch_steps_call.h"
 
 namespace continuo {

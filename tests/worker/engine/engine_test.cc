@@ -10,7 +10,6 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "services/worker/engine/calibration.h"
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
@@ -199,7 +198,7 @@ TEST_F(ShortQueueTest, MoreWaitingTokensThanAllowedAreRefusedExceptForMoves) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("10"));
   Request move = SmallRequest(4);
-  move.is_move = true;
+  move.is_migration = true;
   move.received = {{{1, 2, 3}}};
   EXPECT_TRUE(engine_.Submit(move, ignore).ok());
   EXPECT_EQ(engine_.Load().waiting, 3);
@@ -415,36 +414,6 @@ TEST(EngineHealthTest, AnIdleEngineIsNeverHung) {
   EXPECT_FALSE(engine.Hung());
   engine.Stop();
   thread.join();
-}
-
-TEST(CalibrationTest, AFewSmallStepsTeachTheCostOfTheFirstOnes) {
-  ManualClock clock;
-  FakeExecutor fake({.num_blocks = 64,
-                     .block_size = 4,
-                     .vocab_size = kVocab,
-                     .clock = &clock,
-                     .cost = [](const model::StepPlan& plan) {
-                       return absl::Milliseconds(5) + plan.num_rows() * absl::Milliseconds(1);
-                     }});
-  EngineOptions options = SmallOptions();
-  options.max_batch_tokens = 512;
-  StepCost cost;
-  ASSERT_TRUE(Calibrate(options, fake, clock, cost).ok());
-  EXPECT_EQ(fake.num_steps(), 6);
-  EXPECT_GE(cost.max_rows(), 256);
-  EXPECT_NEAR(absl::ToDoubleMilliseconds(cost.Predict(StepLoad{}.WithRows(0, 100, 1))), 105, 30);
-}
-
-TEST(CalibrationTest, OnASlowMachineItIsTwoSteps) {
-  ManualClock clock;
-  FakeExecutor fake({.num_blocks = 64,
-                     .block_size = 4,
-                     .vocab_size = kVocab,
-                     .clock = &clock,
-                     .cost = [](const model::StepPlan&) { return absl::Seconds(1); }});
-  StepCost cost;
-  ASSERT_TRUE(Calibrate(SmallOptions(), fake, clock, cost).ok());
-  EXPECT_EQ(fake.num_steps(), 2);
 }
 
 }  // namespace

@@ -6,7 +6,8 @@
 
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
-#include "services/worker/engine/model_drafter.h"
+#include "services/worker/engine/draft/model_drafter.h"
+#include "services/worker/engine/draft/prompt_lookup.h"
 
 namespace continuo::engine {
 namespace {
@@ -152,7 +153,7 @@ std::shared_ptr<Drafter> RealModel::MakeDrafter(int percent, uint32_t seed) {
                           .vocab_size = vocab_size_,
                           .target_vocab_size = vocab_size_,
                           .context_length = draft->config.context_length,
-                          .max_rows = options.max_batch_tokens},
+                          .max_batch_tokens = options.max_batch_tokens},
       std::move(draft->executor), &stopped_clock_);
 }
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "services/worker/engine/drafter.h"
-#include "services/worker/engine/engine.h"
-#include "services/worker/engine/request.h"
+#include "services/worker/engine/draft/drafter.h"
+#include "services/worker/engine/types/options.h"
+#include "services/worker/engine/types/request.h"
 #include "services/worker/model/executor.h"
 
 namespace continuo::engine {

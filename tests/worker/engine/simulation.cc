@@ -116,7 +116,7 @@ Request Simulation::MakeRequest() {
   }
   if (priorities_) r.priority = Pick(-1, 1);
   r.tenant = absl::StrCat(Pick(1, num_tenants_));
-  r.is_move = Chance(10);
+  r.is_migration = Chance(10);
   if (Chance(5)) r.deadline = clock_.Now() + absl::Milliseconds(Pick(1, 2000));
   if (Chance(5)) r.time_limit = clock_.Now() + absl::Milliseconds(Pick(0, 2000));
   r.cache_salt = {0, static_cast<uint64_t>(Chance(20) ? Pick(1, 2) : 0)};
@@ -306,12 +306,12 @@ void Simulation::Disturb() {
 }
 
 void Simulation::Begin() {
-  const int num_before = scheduler_->num_under_way();
+  const int num_before = scheduler_->num_steps_in_flight();
   const model::StepPlan& plan = scheduler_->Schedule(Now());
   if (const absl::Status status = scheduler_->CheckInvariants(); !status.ok()) {
     Fail(absl::StrCat("after Schedule: ", status.ToString()));
   }
-  if (scheduler_->num_under_way() == num_before) {
+  if (scheduler_->num_steps_in_flight() == num_before) {
     if (num_before == 0 || plan.num_rows() > 0) Fail("a plan is no step");
     return;
   }
@@ -333,10 +333,10 @@ void Simulation::Begin() {
 }
 
 void Simulation::Step() {
-  if (scheduler_->num_under_way() == 0) Begin();
+  if (scheduler_->num_steps_in_flight() == 0) Begin();
   if (executor_->WorksApart() && Chance(80)) {
     if (Chance(30)) Disturb();
-    if (scheduler_->MayGoAhead()) Begin();
+    if (scheduler_->CanOverlap()) Begin();
   }
   if (!failure_.empty()) return;
   absl::StatusOr<model::StepResult> result = executor_->Finish();
@@ -365,7 +365,7 @@ void Simulation::Step() {
 }
 
 std::string Simulation::Run() {
-  const auto is_idle = [&] { return scheduler_->idle() && scheduler_->num_under_way() == 0; };
+  const auto is_idle = [&] { return scheduler_->idle() && scheduler_->num_steps_in_flight() == 0; };
   for (int step = 0; failure_.empty() && (to_submit_ > 0 || !is_idle()); ++step) {
     if (step > 20000) Fail("it does not end");
     Disturb();

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/engine/scheduler.h"
+#include "services/worker/engine/schedule/scheduler.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/worker/engine/simulated_model.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "services/worker/engine/engine.h"
-#include "services/worker/engine/plan_builder.h"
+#include "services/worker/engine/schedule/plan_builder.h"
 #include "tests/testing/manual_clock.h"
 
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "services/common/telemetry/metrics.h"
-#include "services/worker/engine/metrics.h"
+#include "services/worker/engine/types/metrics.h"
 #include "services/worker/server/grpc/worker_core.h"
 
 namespace continuo::server {

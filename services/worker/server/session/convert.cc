@@ -169,7 +169,7 @@ engine::Request ConvertRequest(const v1::GenerateRequest& request, const CallInf
     r.num_prompt_logprobs = static_cast<int>(output.prompt_logprobs());
   }
   r.priority = request.priority();
-  r.is_move = call.is_move && request.has_continuation();
+  r.is_migration = call.is_move && request.has_continuation();
   r.deadline = call.deadline;
   r.cache_bypass = request.cache().bypass();
   r.want_progress = output.progress();

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "continuo/v1/inference.pb.h"
-#include "services/worker/engine/request.h"
+#include "services/worker/engine/types/request.h"
 #include "services/worker/server/session/replay.h"
 #include "services/worker/server/session/served_model.h"
 

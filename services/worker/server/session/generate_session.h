@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "continuo/v1/inference.pb.h"
 #include "services/base/clock.h"
-#include "services/worker/engine/request.h"
+#include "services/worker/engine/types/request.h"
 #include "services/worker/server/session/convert.h"
 #include "services/worker/server/session/response_queue.h"
 #include "services/worker/server/session/served_model.h"

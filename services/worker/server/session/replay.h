@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "continuo/v1/inference.pb.h"
-#include "services/worker/engine/request.h"
+#include "services/worker/engine/types/request.h"
 #include "services/worker/server/session/answer_sequence.h"
 #include "services/worker/server/session/served_model.h"
 

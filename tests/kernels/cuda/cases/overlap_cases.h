@@ -10,8 +10,8 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "gtest/gtest.h"
+#include "services/worker/engine/draft/model_drafter.h"
 #include "services/worker/engine/engine.h"
-#include "services/worker/engine/model_drafter.h"
 #include "tests/kernels/cuda/cases/model_cases.h"
 #include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
@@ -102,7 +102,7 @@ inline OverlapAnswers AnswerOn(model::LoadedModel& model,
                                     .vocab_size = draft->config.vocab_size,
                                     .target_vocab_size = model.config.vocab_size,
                                     .context_length = draft->config.context_length,
-                                    .max_rows = 64},
+                                    .max_batch_tokens = 64},
         std::move(draft->executor), &clock);
   }
   OverlapAnswers answers;

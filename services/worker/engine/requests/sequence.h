@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "services/worker/engine/kv/block_pool.h"
+#include "services/worker/engine/types/request.h"
+
+namespace continuo::engine {
+
+struct LiveRequest;
+struct Tenant;
+
+enum class SequenceState : uint8_t {
+  kPending,   // waits until a sibling has prefilled the prompt that they share
+  kWaiting,   // is in the waiting queue and holds no KV block
+  kRunning,   // holds KV blocks and takes part in steps
+  kFinished,  // has nothing left to compute
+};
+
+// One generation in progress. Plain state, touched only by the engine thread.
+struct Sequence {
+  model::SequenceId id = 0;
+  LiveRequest* request = nullptr;
+  int index = 0;  // in [0, num_sequences)
+  SequenceState state = SequenceState::kPending;
+  FinishReason finish = FinishReason::kNone;
+
+  std::vector<int32_t> answer;  // received tokens, then those generated here
+  // Tokens after the answer that steps in flight sample. The last of them is sample
+  // `in_flight_sample` of its step.
+  int num_in_flight = 0;
+  int32_t in_flight_sample = -1;
+  // Counts rollbacks. Samples that were planned in an earlier epoch are void.
+  uint32_t epoch = 0;
+  // Number of upcoming samples for which overlapped scheduling is disabled.
+  int num_synchronous_samples = 0;
+  std::vector<kernels::SeenToken> seen;  // input of penalties; kept only if a penalty is set
+  bool seen_is_built = false;
+
+  // These fields are set only while the sequence runs:
+  std::vector<BlockId> blocks;
+  int num_computed = 0;         // leading tokens whose keys and values are in `blocks`
+  int num_shared = 0;           // leading blocks that were found, not computed
+  int num_published = 0;        // leading blocks that the pool can find
+  bool publishes = true;        // false once the pool has not taken a block
+  uint64_t admitted_in = 0;     // number of the step
+  uint64_t finished_after = 0;  // number of the last step that was committed before the end
+  uint64_t last_turn = 0;       // grows each time it is scheduled, for round robin among decodes
+
+  uint64_t queue_ticket = 0;  // new each time it enters the waiting queue; 0: never yet
+  bool may_yield = false;     // scratch of one preemption decision: its blocks may be taken
+  // It has been preempted once: it is admitted again only with all blocks it may ever need.
+  bool guaranteed = false;
+  absl::Duration last_token;  // when it was reported, by Clock::Elapsed
+
+  // Recent drafts that were right, and all that were verified; both decay.
+  float draft_hits = 0, draft_tries = 0;
+};
+
+// One request from Submit to its last event. Owned by LiveRequests.
+struct LiveRequest {
+  Request request;
+  RequestSink sink;
+  Tenant* tenant = nullptr;                           // valid while the request lives
+  uint64_t order = 0;                                 // of arrival
+  absl::Duration submitted, first_step, first_token;  // by Clock::Elapsed
+  bool started = false, has_token = false, admitted = false, prompt_counted = false;
+  bool has_ended = false;
+
+  std::vector<Sequence> sequences;  // by index; never resized
+  int num_unfinished = 0;
+  int64_t queue_cost = 0;
+  // Prefills the prompt for all siblings. Null if no running or waiting sequence has to.
+  Sequence* prefill_leader = nullptr;
+  int num_scored = 0;  // leading prompt log-probabilities that need no computing
+  int cached_prompt_tokens = 0;
+  int num_preemptions = 0;
+  int queue_position = -1;  // as last reported
+  uint64_t last_step = 0;   // number of the last step that has it
+
+  RequestEvent event;  // collects news until the next delivery
+  bool has_event = false;
+
+  int prompt_tokens() const { return static_cast<int>(request.prompt.size()); }
+  // Prompt log-probabilities are still missing, so no token of the prompt may be skipped.
+  bool scores_prompt() const {
+    return request.num_prompt_logprobs >= 0 && num_scored < prompt_tokens() - 1;
+  }
+};
+
+// These counts include the tokens in flight.
+inline int NumAnswered(const Sequence& s) {
+  return static_cast<int>(s.answer.size()) + s.num_in_flight;
+}
+inline int NumTokens(const Sequence& s) { return s.request->prompt_tokens() + NumAnswered(s); }
+inline int NumRemaining(const Sequence& s) { return NumTokens(s) - s.num_computed; }
+// All known tokens, without those in flight.
+inline TokenRange TokensOf(const Sequence& s) { return {s.request->request.prompt, s.answer}; }
+// Nothing is left to compute once the steps in flight have been committed.
+inline bool IsEnding(const Sequence& s) {
+  return NumRemaining(s) == 0 ||
+         (s.num_in_flight > 0 && NumAnswered(s) >= s.request->request.max_tokens);
+}
+
+// Most tokens that a sequence ever has in the cache: the last one generated is not computed.
+inline int64_t MostTokens(const Request& r) {
+  return static_cast<int64_t>(r.prompt.size()) + (r.max_tokens > 0 ? r.max_tokens - 1 : 0);
+}
+
+// Why `answer` is complete by itself, or kNone. A stop id counts only after min_tokens others.
+FinishReason WhyFinished(const Request& request, const std::vector<int32_t>& answer);
+
+// Builds `seen` from the prompt and the answer, unless it has been built already.
+void BuildSeen(Sequence& s);
+
+}  // namespace continuo::engine

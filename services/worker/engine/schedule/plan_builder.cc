@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/engine/schedule/plan_builder.h"
+
+#include <algorithm>
+
+#include "services/base/check.h"
+#include "services/worker/model/executor.h"
+
+namespace continuo::engine {
+namespace {
+
+// Whether stop ids are masked for the sample after `num_drafts` more tokens.
+bool IsMasked(const Sequence& s, size_t num_drafts) {
+  const Request& r = s.request->request;
+  return !r.stop_ids.empty() && NumAnswered(s) + static_cast<int64_t>(num_drafts) < r.min_tokens;
+}
+
+// The last token of the prompt gives the first sample of every sequence that has none yet.
+bool SamplesFirst(const Sequence& s) {
+  return s.state != SequenceState::kFinished && NumAnswered(s) == 0 &&
+         s.request->request.max_tokens > 0;
+}
+
+// Number of biases, and of seen tokens, for which memory is always kept.
+constexpr size_t kKeptEntries = 4096;
+
+// Frees the memory that an unusual step took, if this one needed little of it.
+template <typename T>
+void Trim(std::vector<T>& values) {
+  if (values.capacity() <= kKeptEntries || values.size() >= values.capacity() / 4) return;
+  values = std::vector<T>();
+  values.reserve(kKeptEntries);
+}
+
+}  // namespace
+
+int NumSamples(const Sequence& s, int begin, int num_tokens) {
+  const LiveRequest& r = *s.request;
+  const int last = r.prompt_tokens() - 1, end = begin + num_tokens;
+  int count = 0;
+  if (r.request.num_prompt_logprobs >= 0) {
+    count += std::max(0, std::min(end, last) - std::max(begin, r.num_scored));
+  }
+  if (begin <= last && last < end) {
+    count += static_cast<int>(std::ranges::count_if(r.sequences, SamplesFirst));
+  }
+  if (end == NumTokens(s) && NumAnswered(s) > 0) ++count;
+  return count;
+}
+
+PlanBuilder::PlanBuilder(int block_size, int max_tokens) : block_size_(block_size) {
+  const auto count = static_cast<size_t>(max_tokens);
+  for (auto* array : {&plan_.token_ids, &plan_.positions, &plan_.kv_slots, &plan_.sample_rows,
+                      &plan_.sample_targets}) {
+    array->reserve(count);
+  }
+  plan_.bias_begin.reserve(count + 1);
+  plan_.seen_begin.reserve(count + 1);
+  plan_.sampling.reserve(count);
+  plan_.biases.reserve(kKeptEntries);
+  plan_.seen.reserve(kKeptEntries);
+  samples_.reserve(count);
+}
+
+void PlanBuilder::Clear() {
+  Trim(plan_.biases);
+  Trim(plan_.seen);
+  plan_.Clear();
+  samples_.clear();
+}
+
+void PlanBuilder::Add(Sequence& s, int num_tokens, std::span<const int32_t> drafts) {
+  LiveRequest& r = *s.request;
+  const auto num_drafts = static_cast<int>(drafts.size());
+  const int begin = s.num_computed, end = begin + num_tokens;
+  const int num_blocks = BlocksFor(end + num_drafts, block_size_);
+  CONTINUO_CHECK(num_tokens > 0 && end <= NumTokens(s));
+  CONTINUO_CHECK(drafts.empty() ||
+                 (end == NumTokens(s) && !s.answer.empty() && s.num_in_flight == 0));
+  CONTINUO_CHECK(num_blocks <= static_cast<int>(s.blocks.size()));
+  CONTINUO_CHECK(num_blocks <= plan_.max_blocks);
+
+  const TokenRange tokens = TokensOf(s);
+  for (int at = begin; at < end + num_drafts; ++at) {
+    if (at < tokens.size() && at < end) {
+      plan_.token_ids.push_back(tokens[at]);
+    } else {
+      plan_.token_ids.push_back(at < end ? model::DrawnBy(s.in_flight_sample) : drafts[at - end]);
+    }
+    plan_.positions.push_back(at);
+    plan_.kv_slots.push_back(s.blocks[at / block_size_] * block_size_ + at % block_size_);
+  }
+  plan_.sequence_ids.push_back(s.id);
+  plan_.query_begin.push_back(plan_.num_rows());
+  plan_.kv_len.push_back(end + num_drafts);
+  plan_.block_tables.insert(plan_.block_tables.end(), s.blocks.begin(),
+                            s.blocks.begin() + num_blocks);
+  plan_.block_tables.resize(plan_.sequence_ids.size() * plan_.max_blocks, kNoBlock);
+
+  const int first_row = plan_.num_rows() - num_tokens - num_drafts;
+  const int last = r.prompt_tokens() - 1;
+  if (r.request.num_prompt_logprobs >= 0) {
+    for (int at = std::max(begin, r.num_scored); at < std::min(end, last); ++at) {
+      AddScored(s, first_row + at - begin, at);
+    }
+  }
+  if (begin <= last && last < end) {
+    for (Sequence& sibling : r.sequences) {
+      if (SamplesFirst(sibling)) AddSample(sibling, first_row + last - begin);
+    }
+  }
+  if (end == NumTokens(s) && NumAnswered(s) > 0) AddSample(s, first_row + num_tokens - 1);
+  for (int i = 0; i < num_drafts; ++i) {
+    AddSample(s, first_row + num_tokens + i, drafts.first(i + 1));
+    samples_.back().draft = drafts[i];
+    samples_.back().position = end + i;
+  }
+  plan_.sample_begin.push_back(plan_.num_samples());
+}
+
+void PlanBuilder::AddScored(Sequence& s, int32_t row, int position) {
+  const Request& r = s.request->request;
+  plan_.sample_rows.push_back(row);
+  plan_.sample_targets.push_back(r.prompt[position + 1]);
+  plan_.sampling.push_back({.num_logprobs = r.num_prompt_logprobs});
+  plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
+  plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
+  samples_.push_back({.sequence = &s, .scores_prompt = true, .epoch = s.epoch});
+}
+
+void PlanBuilder::AddSample(Sequence& s, int32_t row, std::span<const int32_t> drafts) {
+  const Request& r = s.request->request;
+  plan_.sample_rows.push_back(row);
+  plan_.sample_targets.push_back(-1);
+  model::SamplingParams& sampling = plan_.sampling.emplace_back(r.sampling);
+  sampling.sequence_index = s.index;
+  sampling.masked = IsMasked(s, drafts.size());
+  plan_.biases.insert(plan_.biases.end(), r.biases.begin(), r.biases.end());
+  plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
+  if (model::HasPenalty(r.sampling)) {
+    BuildSeen(s);  // the device itself adds a token in flight
+    const std::vector<kernels::SeenToken>* seen = &s.seen;
+    if (!drafts.empty()) {
+      seen_ = s.seen;
+      for (const int32_t draft : drafts) model::AddSeen(seen_, draft);
+      seen = &seen_;
+    }
+    plan_.seen.insert(plan_.seen.end(), seen->begin(), seen->end());
+  }
+  plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
+  samples_.push_back({.sequence = &s, .epoch = s.epoch});
+}
+
+void PlanBuilder::FillMask(std::span<uint32_t> mask, int vocab_size) const {
+  const size_t words = model::MaskWords(vocab_size);
+  size_t at = 0;
+  for (size_t k = 0; k < samples_.size(); ++k) {
+    if (!plan_.sampling[k].masked) continue;
+    CONTINUO_CHECK(at + words <= mask.size());
+    for (const int32_t id : samples_[k].sequence->request->request.stop_ids) {
+      if (id < 0 || id >= vocab_size) continue;
+      mask[at + id / 32] &= ~(uint32_t{1} << (id % 32));
+    }
+    at += words;
+  }
+}
+
+}  // namespace continuo::engine

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "services/worker/engine/requests/sequence.h"
+#include "services/worker/model/step_plan.h"
+
+namespace continuo::engine {
+
+// What the plan does not say of one of its samples.
+struct PlannedSample {
+  Sequence* sequence = nullptr;
+  bool scores_prompt = false;  // a prompt log-probability of its request
+  // If the token that is sampled from is a draft: that token and its position. Otherwise -1.
+  int32_t draft = -1;
+  int position = -1;
+  uint32_t epoch = 0;  // of the sequence when this was planned
+};
+
+// Writes a StepPlan, sequence by sequence, into arrays that keep their memory from step to step.
+// Does not change sequences, except that it builds their `seen`. Not thread-safe.
+class PlanBuilder {
+ public:
+  // Reserves memory for `max_tokens` tokens with one sample each. Arrays that need more grow, and
+  // keep that memory; but biases and seen tokens, of which one step may have very many, give it
+  // back if later steps need few.
+  PlanBuilder(int block_size, int max_tokens);
+
+  void Clear();
+  void Copy(BlockId from, BlockId to) { plan_.block_copies.push_back({from, to}); }
+  // Sets the length of the longest block table of the step; comes before the first Add.
+  void SetMaxBlocks(int max_blocks) { plan_.max_blocks = max_blocks; }
+  // Adds the next `num_tokens` tokens of `s`, whose blocks have room for them. With `drafts`, these
+  // are its last token and then the drafts, with a sample after each.
+  void Add(Sequence& s, int num_tokens, std::span<const int32_t> drafts = {});
+
+  const model::StepPlan& plan() const { return plan_; }
+  std::span<const PlannedSample> samples() const { return samples_; }
+
+  // A MaskFiller: stop ids must not be sampled before min_tokens.
+  void FillMask(std::span<uint32_t> mask, int vocab_size) const;
+
+ private:
+  void AddScored(Sequence& s, int32_t row, int position);
+  // Adds a sample after the tokens of `s` and `drafts`.
+  void AddSample(Sequence& s, int32_t row, std::span<const int32_t> drafts = {});
+
+  const int block_size_;
+  model::StepPlan plan_;
+  std::vector<PlannedSample> samples_;
+  std::vector<kernels::SeenToken> seen_;  // reused memory
+};
+
+// Number of samples that the tokens [begin, begin + num_tokens) of `s` ask for.
+int NumSamples(const Sequence& s, int begin, int num_tokens);
+
+}  // namespace continuo::engine

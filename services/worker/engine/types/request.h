@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/worker/model/step_plan.h"
+
+namespace continuo::engine {
+
+// Names a request while it lives. Unique in the process, made by the server.
+using RequestId = uint64_t;
+
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kTimeLimit };
+
+// The part of one sequence that a continuation brings along.
+struct ReceivedSequence {
+  std::vector<int32_t> tokens;
+  bool finished = false;  // nothing of it is left to compute
+};
+
+// One request as the engine sees it: validated, tokenised, with defaults filled in. A value.
+struct Request {
+  RequestId id = 0;
+  std::string label;  // the client's request_id, for WatchSteps and logs
+  std::string tenant;
+  std::vector<int32_t> prompt;  // at least one token, at most the context
+  // Empty, or one entry for each sequence. Received tokens count as computed input, for limits and
+  // for penalties, and are not reported again.
+  std::vector<ReceivedSequence> received;
+
+  int num_sequences = 1;
+  model::SamplingParams sampling;          // the engine sets sequence_index and masked
+  std::vector<kernels::LogitBias> biases;  // ids ascending and distinct
+  // Ids that end a sequence (end of sequence unless ignore_eos, and the client's stop ids),
+  // ascending. They are delivered. Before min_tokens they cannot be sampled.
+  std::vector<int32_t> stop_ids;
+  // Limit for each sequence, counting received tokens; prompt + max_tokens ≤ context.
+  int max_tokens = 0;
+  int min_tokens = 0;
+  int num_prompt_logprobs = -1;      // -1: none
+  int prompt_logprobs_received = 0;  // the client has these; only the rest is reported
+
+  int priority = 0;           // higher runs first
+  bool is_migration = false;  // moved here by a gateway: admitted before new work, never rejected
+  absl::Time deadline = absl::InfiniteFuture();    // DEADLINE_EXCEEDED, checked at every step
+  absl::Time time_limit = absl::InfiniteFuture();  // finishes with kTimeLimit and status OK
+  std::array<uint64_t, 2> cache_salt = {0, 0};     // prefixes are shared within one salt only
+  bool cache_bypass = false;                       // neither reads nor fills the prefix cache
+  bool want_progress = false;
+};
+
+// Number of prompt and received tokens.
+inline int64_t TokensToRead(const Request& r) {
+  auto tokens = static_cast<int64_t>(r.prompt.size());
+  for (const ReceivedSequence& s : r.received) tokens += static_cast<int64_t>(s.tokens.size());
+  return tokens;
+}
+// What the request takes of max_queued_tokens: at least one token for each sequence.
+inline int64_t QueueCost(const Request& r) {
+  return std::max<int64_t>(TokensToRead(r), r.num_sequences);
+}
+
+struct PromptProgress {
+  int queue_position = 0;  // requests ahead in the queue; 0 once prefill has begun
+  int prompt_tokens = 0;
+  int prompt_tokens_done = 0;
+  int cached_prompt_tokens = 0;
+};
+
+// New tokens of one sequence. The single token of a step needs no heap memory.
+struct SequenceDelta {
+  int index = 0;
+  absl::InlinedVector<int32_t, 2> tokens;
+  std::vector<model::TokenScore> scores;      // one per token if log-probabilities were requested
+  FinishReason finish = FinishReason::kNone;  // kStop: the last token is one of stop_ids
+};
+
+struct RequestTimings {
+  absl::Duration queue;    // from Submit until the first step with a token of its prompt
+  absl::Duration prefill;  // from there until the first sampled token
+  absl::Duration total;
+  int num_preemptions = 0;  // of all its sequences
+};
+
+// The news of one request since its last event. Empty parts say nothing.
+struct RequestEvent {
+  bool started = false;  // the first token enters a step; reported once, before everything else
+  std::optional<PromptProgress> progress;
+  std::vector<model::TokenScore> prompt_scores;  // in order, from the second prompt token on
+  absl::InlinedVector<SequenceDelta, 1> deltas;
+  // Set in the last event: OK when every sequence has finished, otherwise the error that ended it.
+  std::optional<absl::Status> ended;
+  int cached_prompt_tokens = 0;  // valid with `ended`
+  RequestTimings timings;        // valid with `ended`
+};
+
+// Receives the events of one request, in order. Called on the engine thread; must not block.
+using RequestSink = absl::AnyInvocable<void(RequestEvent)>;
+
+}  // namespace continuo::engine

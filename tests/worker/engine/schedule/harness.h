@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "services/worker/engine/schedule/scheduler.h"
+#include "tests/testing/fake_executor.h"
+#include "tests/testing/manual_clock.h"
+
+namespace continuo::engine {
+
+// What one request's sink got.
+struct Heard {
+  bool started = false;
+  int num_events = 0;
+  std::vector<std::vector<int32_t>> answers;
+  std::vector<FinishReason> finish;
+  std::vector<model::TokenScore> prompt_scores;
+  std::vector<PromptProgress> progress;
+  std::optional<absl::Status> ended;
+  int cached_prompt_tokens = 0;
+  RequestTimings timings;
+};
+
+// A scheduler with a fake model and a clock that only steps move, driven by hand.
+class Harness {
+ public:
+  explicit Harness(
+      EngineOptions options = {}, std::function<absl::Duration(const model::StepPlan&)> cost =
+                                      [](const model::StepPlan&) { return absl::Milliseconds(10); })
+      : options_(Filled(options)),
+        executor_({.num_blocks = options_.num_blocks,
+                   .block_size = options_.block_size,
+                   .vocab_size = options_.vocab_size,
+                   .clock = &clock_,
+                   .cost = std::move(cost),
+                   .works_apart = true,
+                   .leaves_draw = [this] { return leaves_draws; }}),
+        scheduler_(options_, &metrics_) {}
+
+  // Ids count from 1 where none is given.
+  RequestId Add(Request request) {
+    if (request.id == 0) request.id = heard_.size() + 1;
+    const RequestId id = request.id;
+    Heard& heard = heard_[id];
+    heard.answers.resize(request.num_sequences);
+    heard.finish.resize(request.num_sequences);
+    requests_[id] = request;
+    scheduler_.Add(
+        std::move(request), [&heard](RequestEvent event) { Hear(heard, std::move(event)); },
+        clock_.Elapsed(), now());
+    scheduler_.Deliver();
+    return id;
+  }
+
+  // One step; the plan as it ran.
+  model::StepPlan Step() {
+    scheduler_.Expire(now());
+    const model::StepPlan plan = Begin();
+    if (plan.num_rows() > 0) Finish();
+    return plan;
+  }
+  // Its halves. Between them a step ahead may begin; it has no rows where it is none.
+  model::StepPlan Begin() {
+    const model::StepPlan& plan = scheduler_.Schedule(now());
+    status_.Update(scheduler_.CheckInvariants());
+    scheduler_.Deliver();
+    if (plan.num_rows() == 0) return plan;
+    begun_.push_back(clock_.Elapsed());
+    tokens_ += plan.num_rows();
+    ++steps_;
+    status_.Update(
+        executor_.Start(plan, [this](std::span<uint32_t> mask) { scheduler_.FillMask(mask); }));
+    return plan;
+  }
+  void Finish() {
+    auto result = executor_.Finish();
+    status_.Update(result.status());
+    if (!result.ok()) return;
+    const absl::Duration begun = begun_.front();
+    begun_.pop_front();
+    status_.Update(scheduler_.Commit(*std::move(result), now(), clock_.Elapsed() - begun));
+    scheduler_.Describe(record_);
+    scheduler_.Deliver();
+    status_.Update(scheduler_.CheckInvariants());
+  }
+  void RunToEnd() {
+    while (!scheduler_.idle() && status_.ok() && steps_ < 100000) Step();
+  }
+
+  // With steps ahead wherever the scheduler goes ahead.
+  void RunOverlappedToEnd() {
+    while ((!scheduler_.idle() || scheduler_.num_steps_in_flight() > 0) && status_.ok() &&
+           steps_ < 100000) {
+      if (scheduler_.num_steps_in_flight() == 0) Begin();
+      if (scheduler_.CanOverlap()) Begin();
+      Finish();
+    }
+  }
+
+  bool leaves_draws = false;  // the fake device, to the host
+
+  const Heard& heard(RequestId id) { return heard_[id]; }
+  // Of a request as it was added.
+  std::vector<int32_t> Expected(RequestId id, int index = 0) {
+    return FakeAnswer(requests_[id], index, options_.vocab_size);
+  }
+  Moment now() const { return {clock_.Now(), clock_.Elapsed()}; }
+  ManualClock& clock() { return clock_; }
+  Scheduler& scheduler() { return scheduler_; }
+  const StepRecord& record() const { return record_; }  // of the last step
+  const EngineMetrics& metrics() const { return metrics_; }
+  const EngineOptions& options() const { return options_; }
+  // What first went wrong: in the fake model, a commit or an invariant.
+  const absl::Status& status() const { return status_; }
+  int64_t tokens() const { return tokens_; }
+  int64_t steps() const { return steps_; }
+
+ private:
+  static EngineOptions Filled(EngineOptions options) {
+    if (options.num_blocks == 0) options.num_blocks = 256;
+    if (options.vocab_size == 0) options.vocab_size = 50;
+    if (options.block_size == 16) options.block_size = 4;
+    return options;
+  }
+  static void Hear(Heard& heard, RequestEvent event) {
+    ++heard.num_events;
+    heard.started |= event.started;
+    if (event.progress) heard.progress.push_back(*event.progress);
+    for (model::TokenScore& score : event.prompt_scores)
+      heard.prompt_scores.push_back(std::move(score));
+    for (SequenceDelta& delta : event.deltas) {
+      auto& answer = heard.answers[delta.index];
+      answer.insert(answer.end(), delta.tokens.begin(), delta.tokens.end());
+      if (delta.finish != FinishReason::kNone) heard.finish[delta.index] = delta.finish;
+    }
+    if (!event.ended) return;
+    heard.ended = std::move(event.ended);
+    heard.cached_prompt_tokens = event.cached_prompt_tokens;
+    heard.timings = event.timings;
+  }
+
+  const EngineOptions options_;
+  ManualClock clock_;
+  EngineMetrics metrics_;
+  FakeExecutor executor_;
+  std::map<RequestId, Heard> heard_;
+  std::map<RequestId, Request> requests_;
+  Scheduler scheduler_;
+  StepRecord record_;
+  absl::Status status_;
+  std::deque<absl::Duration> begun_;  // of the steps under way
+  int64_t tokens_ = 0, steps_ = 0;
+};
+
+// `n` tokens that differ between values of `salt`.
+inline std::vector<int32_t> Tokens(int n, int salt = 0) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < n; ++i) tokens.push_back((i * 7 + salt * 13 + i * i % 5) % 50);
+  return tokens;
+}
+
+inline Request RequestOf(std::vector<int32_t> prompt, int max_tokens) {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.max_tokens = max_tokens;
+  return request;
+}
+
+}  // namespace continuo::engine

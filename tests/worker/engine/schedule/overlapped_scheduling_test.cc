@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step planned before the tokens of the one under way are known.
+#include <gmock/gmock.h>
+
+#include <vector>
+
+#include "tests/worker/engine/schedule/harness.h"
+
+namespace continuo::engine {
+namespace {
+
+using ::testing::IsEmpty;
+
+int BeginOverlapped(Harness& h) {
+  EXPECT_TRUE(h.scheduler().CanOverlap());
+  return h.Begin().num_rows();
+}
+
+void ExpectWhole(Harness& h, RequestId id, int index = 0) {
+  EXPECT_EQ(h.heard(id).answers[static_cast<size_t>(index)], h.Expected(id, index))
+      << id << "." << index;
+}
+
+// Nothing is left, and nothing went wrong.
+void ExpectEmpty(Harness& h) {
+  EXPECT_TRUE(h.status().ok()) << h.status();
+  EXPECT_TRUE(h.scheduler().idle());
+  EXPECT_EQ(h.scheduler().pool().num_used(), 0);
+}
+
+TEST(OverlappedSchedulingTest, AnAnswerThatEndsByItsLengthHasNoRowTooMuch) {
+  Harness h;
+  const RequestId id = h.Add(RequestOf(Tokens(5), 2));
+  EXPECT_EQ(h.Begin().num_rows(), 5);
+  EXPECT_EQ(BeginOverlapped(h), 1);
+  h.Finish();
+  EXPECT_EQ(BeginOverlapped(h), 0);  // no step
+  EXPECT_EQ(h.scheduler().num_steps_in_flight(), 1);
+  h.Finish();
+  ExpectWhole(h, id);
+  ExpectEmpty(h);
+}
+
+TEST(OverlappedSchedulingTest, WhatIsCancelledUnderWayGivesNothingMoreAndItsBlocksAtOnce) {
+  Harness h;
+  const RequestId gone = h.Add(RequestOf(Tokens(6), 9));
+  h.Begin();
+  BeginOverlapped(h);
+  h.scheduler().End(gone, absl::CancelledError("gone"), h.now());
+  h.scheduler().Deliver();
+  EXPECT_EQ(h.heard(gone).ended->code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(h.scheduler().pool().num_used(), 0);
+  // Another one takes the blocks while both steps are under way.
+  const RequestId next = h.Add(RequestOf(Tokens(6, 1), 3));
+  h.Finish();
+  BeginOverlapped(h);
+  h.Finish();
+  EXPECT_THAT(h.record().sequences, IsEmpty());
+  h.RunOverlappedToEnd();
+  EXPECT_THAT(h.heard(gone).answers[0], IsEmpty());
+  ExpectWhole(h, next);
+  ExpectEmpty(h);
+}
+
+TEST(OverlappedSchedulingTest, ARowBeyondAStopIsNotRecorded) {
+  Harness h;
+  Request request = RequestOf(Tokens(5), 9);
+  request.stop_ids = {FakeAnswer(request, 0, h.options().vocab_size)[0]};
+  h.Add(request);
+  h.Begin();
+  BeginOverlapped(h);
+  h.Finish();
+  ASSERT_EQ(h.record().sequences.size(), 1u);
+  EXPECT_EQ(h.record().sequences[0].finish, FinishReason::kStop);
+  EXPECT_TRUE(h.scheduler().idle());
+  h.Finish();
+  EXPECT_THAT(h.record().sequences, IsEmpty());
+  ExpectEmpty(h);
+}
+
+TEST(OverlappedSchedulingTest, ALostDrawIsMadeAgainAndAwaitedThen) {
+  Harness h;
+  h.leaves_draws = true;
+  const RequestId id = h.Add(RequestOf(Tokens(5), 4));
+  h.Begin();
+  BeginOverlapped(h);
+  h.Finish();
+  EXPECT_EQ(h.Begin().num_rows(), 1);  // the prompt's last row
+  h.Finish();                          // what went on without the token is dropped
+  EXPECT_THAT(h.heard(id).answers[0], IsEmpty());
+  EXPECT_FALSE(h.scheduler().CanOverlap());
+  h.Finish();
+  EXPECT_EQ(h.heard(id).answers[0].size(), 1u);
+  h.RunOverlappedToEnd();
+  ExpectWhole(h, id);
+  ExpectEmpty(h);
+}
+
+// The one that reads the prompt for all ends while the first tokens of all are under way, and these
+// are then lost: nobody's token is given twice.
+TEST(OverlappedSchedulingTest, SiblingsOfAReaderThatEndsUnderWayDrawOnceEach) {
+  for (const int prompt : {6, 8}) {
+    Harness h;
+    h.leaves_draws = true;
+    Request request = RequestOf(Tokens(prompt), 5);
+    request.num_sequences = 3;
+    const RequestId id = h.Add(request);
+    EXPECT_EQ(h.Begin().num_rows(), prompt);
+    h.scheduler().FinishSequence(id, 0, h.now());
+    if (h.scheduler().CanOverlap()) h.Begin();
+    h.leaves_draws = false;
+    h.Finish();
+    h.RunOverlappedToEnd();
+    ExpectWhole(h, id, 1);
+    ExpectWhole(h, id, 2);
+    ExpectEmpty(h);
+  }
+}
+
+TEST(OverlappedSchedulingTest, WhoGivesWayIsDecidedWhenItIsKnownWhoEnds) {
+  Harness h(EngineOptions{.max_running = 2});
+  h.Add(RequestOf(Tokens(4), 2));
+  h.Add(RequestOf(Tokens(4, 1), 9));
+  h.Begin();
+  BeginOverlapped(h);
+  h.Finish();
+  // The first one's last token is under way.
+  Request request = RequestOf(Tokens(4, 2), 2);
+  request.priority = 1;
+  h.Add(request);
+  EXPECT_FALSE(h.scheduler().CanOverlap());
+  h.Finish();
+  h.RunOverlappedToEnd();
+  EXPECT_EQ(h.metrics().preemptions, 0u);
+  for (const RequestId id : {1, 2, 3}) ExpectWhole(h, id);
+  ExpectEmpty(h);
+}
+
+TEST(OverlappedSchedulingTest, WhoNeedsABlockThatIsNotThereIsAwaited) {
+  Harness h(EngineOptions{.num_blocks = 1});  // of 4 tokens
+  h.Add(RequestOf(Tokens(3), 9));
+  h.Begin();
+  BeginOverlapped(h);
+  h.Finish();
+  EXPECT_EQ(h.scheduler().pool().num_free(), 0);
+  EXPECT_FALSE(h.scheduler().CanOverlap());
+  h.scheduler().EndAll(absl::CancelledError("it never fits"), h.now());
+  h.Finish();
+  ExpectEmpty(h);
+}
+
+TEST(OverlappedSchedulingTest, NoStepIsBegunBehindALongOne) {
+  Harness h(EngineOptions{.target_step = absl::Milliseconds(100)});
+  for (const int milliseconds : {20, 30}) {
+    for (int i = 0; i < 9; ++i) {
+      h.scheduler().cost().Observe({5, 15, 1}, absl::Milliseconds(milliseconds));
+    }
+    h.Add(RequestOf(Tokens(5, milliseconds), 9));
+    EXPECT_EQ(h.Begin().num_rows(), 5);
+    EXPECT_EQ(h.scheduler().CanOverlap(), milliseconds == 20) << h.scheduler().predicted();
+    h.Finish();
+    h.scheduler().EndAll(absl::CancelledError("the next one"), h.now());
+  }
+  ExpectEmpty(h);
+}
+
+}  // namespace
+}  // namespace continuo::engine
