@@ -39,6 +39,6 @@ function(continuo_make_precompiled)
     target_precompile_headers(continuo_precompiled_test PRIVATE ${headers} <gmock/gmock.h> <gtest/gtest.h>)
     # As programs' sources are compiled, and continuo_tests does.
     set_target_properties(continuo_precompiled_test PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-    target_compile_options(continuo_precompiled_test PRIVATE -fPIE -O0)
+    target_compile_options(continuo_precompiled_test PRIVATE -fPIE -O0 -pthread)
   endif()
 endfunction()

@@ -53,7 +53,7 @@ function(continuo_tests)
   # Optimising takes a third of the time to compile tests, with a sanitizer half of it. Most tests compute
   # little by themselves; those that do are left out.
   if(NOT folder MATCHES "kernels|engine|model")
-    target_compile_options(${name} PRIVATE -O0)
+    target_compile_options(${name} PRIVATE -O0 -pthread)
     continuo_use_precompiled(${name} test)
   endif()
   if(CONTINUO_SANITIZE MATCHES thread)
