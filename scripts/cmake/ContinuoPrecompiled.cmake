@@ -11,6 +11,8 @@ endif()
 function(continuo_use_precompiled target name)
   if(CONTINUO_PRECOMPILED_HEADERS AND TARGET continuo_precompiled_${name})
     target_precompile_headers(${target} REUSE_FROM continuo_precompiled_${name})
+    # GCC 12 forgets that std::string's own code is a system header's, and warns of lengths it cannot have.
+    target_compile_options(${target} PRIVATE -Wno-stringop-overflow -Wno-restrict)
   endif()
 endfunction()
 
