@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# One folder, one library: continuo_library(engine SRCS ... DEPS ...) makes continuo::engine. PRECOMPILED grpc
-# is for folders whose sources include gRPC (ContinuoPrecompiled.cmake).
+# One folder, one library: continuo_library(engine SRCS ... DEPS ...) makes continuo::engine.
 
 set(CONTINUO_WARNINGS -Wall -Wextra -Werror -Wno-missing-field-initializers)
 
 function(continuo_library name)
-  cmake_parse_arguments(ARG "" "PRECOMPILED" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   if(ARG_SRCS)
     add_library(continuo_${name} STATIC ${ARG_SRCS})
     target_include_directories(continuo_${name} PUBLIC ${PROJECT_SOURCE_DIR})
     target_compile_options(continuo_${name} PRIVATE ${CONTINUO_WARNINGS})
     target_link_libraries(continuo_${name} PUBLIC ${ARG_DEPS})
-    if(ARG_PRECOMPILED)
-      continuo_use_precompiled(continuo_${name} ${ARG_PRECOMPILED})
-    endif()
   else()
     add_library(continuo_${name} INTERFACE)
     target_include_directories(continuo_${name} INTERFACE ${PROJECT_SOURCE_DIR})
@@ -54,7 +50,9 @@ function(continuo_tests)
   # little by themselves; those that do are left out.
   if(NOT folder MATCHES "kernels|engine|model")
     target_compile_options(${name} PRIVATE -O0 -pthread)
-    continuo_use_precompiled(${name} test)
+    if(TARGET continuo_precompiled_test)
+      target_precompile_headers(${name} REUSE_FROM continuo_precompiled_test)
+    endif()
   endif()
   if(CONTINUO_SANITIZE MATCHES thread)
     target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/testing/tsan_suppressions.cc)

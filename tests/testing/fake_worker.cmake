@@ -4,6 +4,6 @@ continuo_library(fake_generation SRCS fake_generation.cc
   DEPS continuo::protocol continuo::proto_messages absl::status absl::strings)
 # fake_worker: the same over gRPC, with loads that a test scripts.
 if(CONTINUO_GRPC)
-  continuo_library(fake_worker PRECOMPILED grpc SRCS fake_worker.cc
+  continuo_library(fake_worker SRCS fake_worker.cc
     DEPS continuo::fake_generation continuo::common continuo::proto absl::synchronization)
 endif()
