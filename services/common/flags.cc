@@ -131,10 +131,7 @@ absl::Status Flags::Impl::Apply(const std::function<const char*(const char*)>& g
     std::string where = flag.label();
     if (flag.option->count() == 0) {
       const char* value = flag.positional ? nullptr : getenv(flag.variable().c_str());
-      if (value == nullptr || *value == '\0') {
-        if (flag.required) return absl::InvalidArgumentError(where + " is needed: " + flag.help);
-        continue;
-      }
+      if (value == nullptr || *value == '\0') continue;
       where = flag.variable() + " (environment)";
       values = {value};
     }
@@ -144,6 +141,11 @@ absl::Status Flags::Impl::Apply(const std::function<const char*(const char*)>& g
     for (size_t i = flag.every_use ? 0 : values.size() - 1; i < values.size(); ++i) {
       const absl::Status status = flag.set(values[i]);
       if (!status.ok()) return BadValue(where, values[i], status);
+    }
+  }
+  for (const Flag& flag : flags) {
+    if (flag.required && !flag.given) {
+      return absl::InvalidArgumentError(flag.label() + " is needed: " + flag.help);
     }
   }
   return absl::OkStatus();

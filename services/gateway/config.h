@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -15,52 +16,63 @@
 
 namespace continuo::gateway {
 
-// What one gateway is started with; the defaults of the flags.
+// The configuration of one gateway, with the defaults of the flags.
 struct GatewayConfig {
-  std::string workers;                          // as ParsePools takes it
-  std::string routing_policy = "least_loaded";  // of kPolicies
+  std::string workers;                          // The argument of ParsePools.
+  std::string routing_policy = "least_loaded";  // One of kPolicies.
   std::string listen = "0.0.0.0:50050";
   std::string metrics_listen = "0.0.0.0:9091";
-  std::string http_listen = "0.0.0.0:8080";  // OpenAI's interface; "" or "off": none
+  std::string http_listen = "0.0.0.0:8080";  // The OpenAI API; "" and "off" turn it off.
   openai::HttpLimits http;
-  common::TlsFiles tls;  // towards clients, and towards workers where the next is unset
+  common::TlsFiles tls;  // Towards clients, and towards workers where worker_tls is empty.
   common::TlsFiles worker_tls = {.flag_prefix = "worker_tls"};
   std::string worker_tls_server_name;
   common::SpanTarget spans;
   AuthOptions auth;
   AdmissionLimits admission;
-  // Of Tokenize, Detokenize and Embed: a text and its answer are held while a worker reads it.
+  // The limits of Tokenize, Detokenize and Embed, whose texts and answers are held while a worker
+  // reads them.
   AdmissionLimits forwarded = {.max_open_requests = 1024, .max_open_bytes = 256 << 20};
   RelayOptions relay;
   ResolverOptions resolver;
   uint64_t max_request_bytes = 8 << 20;
-  // What all client connections may hold together, whoever they are: nobody is authenticated
-  // before a request has arrived. Beyond, gRPC reads less and ends streams.
+  // The memory of all client connections together, authenticated or not: nobody is authenticated
+  // before a request has arrived. Beyond it, gRPC reads less and ends streams.
   uint64_t max_buffer_bytes = 1 << 30;
   int max_streams_per_connection = 1024;
-  // After this a connection takes no new calls, and its client connects anew; its streams go on.
+  // A connection of this age takes no new calls, and its client reconnects; its streams go on.
   absl::Duration max_connection_age = absl::Hours(1);
-  absl::Duration drain_delay;  // from SIGTERM to the drain; calls are taken
+  absl::Duration drain_delay;  // From SIGTERM to the drain; calls are still taken.
   absl::Duration drain_grace = absl::Minutes(10);
 };
 
-// The least that the flags take, and that FitMemory leaves.
+// Either a configuration or the exit code: 0 after --help or --version, 2 after a bad command line,
+// which is explained in one line on stderr.
+struct ParsedConfig {
+  GatewayConfig config;
+  std::optional<int> exit_code;
+};
+// Reads the flags and fits the limits on memory that were not given to the container.
+ParsedConfig ParseGatewayConfig(int argc, const char* const* argv);
+
+// The minima of the flags, and of FitMemory.
 inline constexpr uint64_t kLeastBufferBytes = 16 << 20;
 inline constexpr uint64_t kLeastOpenBytes = 1 << 20;
 
-// Limits that somebody has chosen.
+// The limits that an operator has chosen.
 struct ChosenLimits {
   bool open_bytes = false;  // admission.max_open_bytes
   bool buffer_bytes = false;
 };
 
-// Lowers what calls, connections and answers may hold (max_open_bytes, forwarded's, http's and
-// max_buffer_bytes), but for what was chosen, so that all of it together is at most three quarters
-// of the `memory` bytes that the container has, where that leaves each its least.
+// Lowers the limits on the memory of calls, connections and answers (max_open_bytes of admission
+// and forwarded, http's and max_buffer_bytes) in proportion, so that together they take at most
+// three quarters of the container's `memory`, in bytes. Chosen limits stay, and each other one
+// keeps its minimum.
 void FitMemory(uint64_t memory, const ChosenLimits& chosen, GatewayConfig* config);
 
-// Those of the HTTP server: a body is at most max_request_bytes, and while it grows in steps of two
-// it has room where no other one is received.
+// The limits of the HTTP server. A body is at most max_request_bytes and half of the memory of all
+// bodies: it grows by doubling, and so it has room where no other one is received.
 openai::HttpLimits HttpLimitsOf(const GatewayConfig& config);
 
 }  // namespace continuo::gateway

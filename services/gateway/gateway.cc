@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <utility>
 
+#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/common/log.h"
@@ -16,12 +16,12 @@
 namespace continuo::gateway {
 namespace {
 
-constexpr char kServiceName[] = "continuo.v1.InferenceService";
-// For streams to take in that the gateway ends.
+// How long Shutdown waits for clients to read the end of their streams.
 constexpr absl::Duration kGoodbye = absl::Seconds(2);
+// Shutdown waits until no call was rejected for kQuiet, or kLongestUnquiet has passed.
 constexpr absl::Duration kQuiet = absl::Milliseconds(500), kLongestUnquiet = absl::Seconds(3);
 
-// What TLS towards workers is made of.
+// The TLS files for connections to workers.
 absl::StatusOr<common::TlsFiles> WorkerTls(const GatewayConfig& config) {
   const common::TlsFiles& files = config.worker_tls.any() ? config.worker_tls : config.tls;
   if (!files.any() && !config.worker_tls_server_name.empty()) {
@@ -50,6 +50,7 @@ void LogKeys(const absl::StatusOr<int>& num_keys) {
 
 Gateway::Gateway(const GatewayConfig& config)
     : config_(config),
+      health_(&view_),
       admission_(config.admission, &clock_),
       forwarded_(config.forwarded, &clock_),
       metrics_(&admission_, &view_, &clock_),
@@ -62,79 +63,72 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
     return absl::InvalidArgumentError(
         absl::StrCat("--routing_policy: there is no \"", config.routing_policy, "\""));
   }
-  std::unique_ptr<Gateway> g(new Gateway(config));
-  ASSIGN_OR_RETURN(g->pools_, ParsePools(config.workers));
-  {
-    absl::MutexLock lock(&g->addresses_mutex_);
-    g->addresses_.resize(g->pools_.size());
-  }
-  AuthOptions auth = config.auth;
-  auth.on_change = LogKeys;
-  ASSIGN_OR_RETURN(g->auth_, Authenticator::Open(std::move(auth)));
-  for (const PoolSpec& pool : g->pools_) {
-    ASSIGN_OR_RETURN(g->resolvers_.emplace_back(), MakeResolver(pool.target, config.resolver));
-  }
-  WorkerPoolOptions pool_options;
-  ASSIGN_OR_RETURN(const common::TlsFiles worker_tls, WorkerTls(config));
-  ASSIGN_OR_RETURN(g->worker_tls_, common::ReloadedTls::Open(worker_tls));
-  pool_options.credentials = g->worker_tls_->ForChannel();
-  pool_options.tls_server_name = config.worker_tls_server_name;
-  pool_options.settle_wait = config.relay.retry.no_worker_wait;
-  pool_options.on_lost = [gateway = g.get()] {
-    for (const auto& resolver : gateway->resolvers_) resolver->Refresh();
-  };
-  pool_options.on_change = [gateway = g.get()] { gateway->UpdateHealth(); };
-  g->pool_ = std::make_unique<WorkerPool>(std::move(pool_options), &g->view_, &g->router_,
-                                          g->timer_.get(), &g->clock_);
-  g->transport_ = std::make_unique<GrpcWorkerTransport>(g->pool_.get());
-  if (!config.spans.endpoint.empty()) {
-    ASSIGN_OR_RETURN(g->spans_, common::SpanExporter::Open(
-                                    {.target = config.spans,
-                                     .service = "continuo-gateway",
-                                     .instance = absl::StrCat(HostName(), "#", getpid())}));
-    g->metrics_.set_dropped_spans([spans = g->spans_.get()] { return spans->num_dropped(); });
-  }
-  g->service_ = std::make_unique<InferenceService>(
-      InferenceService::Parts{.relay = {.router = &g->router_,
-                                        .transport = g->transport_.get(),
-                                        .timer = g->timer_.get(),
-                                        .clock = &g->clock_,
-                                        .observer = &g->metrics_,
-                                        .budget = &g->budget_,
-                                        .options = config.relay},
-                              .pool = g->pool_.get(),
-                              .admission = &g->admission_,
-                              .forwarded = &g->forwarded_,
-                              .metrics = &g->metrics_,
-                              .open_calls = &g->open_calls_,
-                              .auth = g->auth_.get(),
-                              .spans = g->spans_.get()});
+  std::unique_ptr<Gateway> gateway = absl::WrapUnique(new Gateway(config));
+  RETURN_IF_ERROR(gateway->ConnectWorkers());
+  RETURN_IF_ERROR(gateway->StartService());
+  RETURN_IF_ERROR(gateway->StartGrpc());
+  RETURN_IF_ERROR(gateway->StartHttp());
+  RETURN_IF_ERROR(gateway->StartMetrics());
+  // Last, since a change of workers reaches the servers.
+  gateway->discovery_->Start(gateway->pool_.get());
+  return gateway;
+}
 
-  common::GrpcServerOptions server_options;
-  server_options.listen = config.listen;
-  server_options.tls = config.tls;
-  server_options.max_receive_bytes = static_cast<int>(config.max_request_bytes);
-  server_options.max_buffer_bytes = config.max_buffer_bytes;
-  server_options.max_concurrent_streams = config.max_streams_per_connection;
-  server_options.max_connection_age = config.max_connection_age;
-  ASSIGN_OR_RETURN(g->server_, common::GrpcServer::Start(server_options, {g->service_.get()}));
-  // A gateway without workers is well, so that scaling from zero works; its models are not.
-  g->server_->SetServing("", true);
-  {
-    absl::MutexLock lock(&g->health_mutex_);
-    g->health_ = g->server_.get();
+absl::Status Gateway::ConnectWorkers() {
+  ASSIGN_OR_RETURN(discovery_, Discovery::Open(config_.workers, config_.resolver));
+  ASSIGN_OR_RETURN(const common::TlsFiles tls, WorkerTls(config_));
+  ASSIGN_OR_RETURN(worker_tls_, common::ReloadedTls::Open(tls));
+  WorkerPoolOptions options;
+  options.credentials = worker_tls_->ForChannel();
+  options.tls_server_name = config_.worker_tls_server_name;
+  options.discovery_wait = config_.relay.retry.no_worker_wait;
+  options.on_lost = [this] { discovery_->Refresh(); };
+  options.on_change = [this] { health_.Update(); };
+  pool_ = std::make_unique<WorkerPool>(std::move(options), &view_, &router_, timer_.get(), &clock_);
+  transport_ = std::make_unique<GrpcWorkerTransport>(pool_.get());
+  return absl::OkStatus();
+}
+
+absl::Status Gateway::StartService() {
+  AuthOptions auth = config_.auth;
+  auth.on_change = LogKeys;
+  ASSIGN_OR_RETURN(auth_, Authenticator::Open(std::move(auth)));
+  if (!config_.spans.endpoint.empty()) {
+    ASSIGN_OR_RETURN(
+        spans_, common::SpanExporter::Open({.target = config_.spans,
+                                            .service = "continuo-gateway",
+                                            .instance = absl::StrCat(HostName(), "#", getpid())}));
+    metrics_.set_dropped_spans([spans = spans_.get()] { return spans->num_dropped(); });
   }
-  g->UpdateHealth();
-  RETURN_IF_ERROR(g->StartHttp());
-  ASSIGN_OR_RETURN(g->metrics_server_, common::MetricsServer::Start(
-                                           config.metrics_listen, g->metrics_.collectables(),
-                                           [gateway = g.get()] { return gateway->healthy(); }));
-  for (size_t i = 0; i < g->resolvers_.size(); ++i) {
-    g->resolvers_[i]->Start([gateway = g.get(), i](std::vector<std::string> addresses) {
-      gateway->SetAddresses(i, std::move(addresses));
-    });
-  }
-  return g;
+  service_ = std::make_unique<InferenceService>(
+      InferenceService::Dependencies{.relay = {.router = &router_,
+                                               .transport = transport_.get(),
+                                               .timer = timer_.get(),
+                                               .clock = &clock_,
+                                               .observer = &metrics_,
+                                               .budget = &budget_,
+                                               .options = config_.relay},
+                                     .pool = pool_.get(),
+                                     .admission = &admission_,
+                                     .forwarded = &forwarded_,
+                                     .metrics = &metrics_,
+                                     .open_calls = &open_calls_,
+                                     .auth = auth_.get(),
+                                     .spans = spans_.get()});
+  return absl::OkStatus();
+}
+
+absl::Status Gateway::StartGrpc() {
+  common::GrpcServerOptions options;
+  options.listen = config_.listen;
+  options.tls = config_.tls;
+  options.max_receive_bytes = static_cast<int>(config_.max_request_bytes);
+  options.max_buffer_bytes = config_.max_buffer_bytes;
+  options.max_concurrent_streams = config_.max_streams_per_connection;
+  options.max_connection_age = config_.max_connection_age;
+  ASSIGN_OR_RETURN(server_, common::GrpcServer::Start(options, {service_.get()}));
+  health_.Open(server_.get());
+  return absl::OkStatus();
 }
 
 absl::Status Gateway::StartHttp() {
@@ -150,20 +144,28 @@ absl::Status Gateway::StartHttp() {
                             .roots = std::move(contents.roots)};
     };
   }
-  http_api_ = std::make_unique<openai::Api>(openai::ApiParts{
-      .front = service_.get(),
-      .clock = &clock_,
-      .models = [this] { return pool_->Models(); },
-      .ready =
-          [this] {
-            return healthy() && std::ranges::any_of(view_.Get()->workers, [](const auto& load) {
-                     return load->state == WorkerState::kServing;
-                   });
-          },
-      .metrics = [this] { return common::FormatMetrics(metrics_.collectables()); },
-      .fleet = [this] { return view_.Get(); }});
+  http_api_ = std::make_unique<openai::Api>(
+      openai::ApiParts{.front = service_.get(),
+                       .clock = &clock_,
+                       .models = [this] { return pool_->Models(); },
+                       .ready = [this] { return IsReady(); },
+                       .metrics = [this] { return common::FormatMetrics(metrics_.collectables()); },
+                       .fleet = [this] { return view_.Get(); }});
   ASSIGN_OR_RETURN(http_server_, openai::HttpServer::Start(options, http_api_.get()));
   return absl::OkStatus();
+}
+
+absl::Status Gateway::StartMetrics() {
+  ASSIGN_OR_RETURN(metrics_server_,
+                   common::MetricsServer::Start(config_.metrics_listen, metrics_.collectables(),
+                                                [this] { return health_.healthy(); }));
+  return absl::OkStatus();
+}
+
+bool Gateway::IsReady() const {
+  return health_.healthy() && std::ranges::any_of(view_.Get()->workers, [](const auto& load) {
+           return load->state == WorkerState::kServing;
+         });
 }
 
 Gateway::~Gateway() {
@@ -175,56 +177,15 @@ Gateway::~Gateway() {
   service_.reset();
   spans_.reset();
   transport_.reset();
-  // The pool asks it to refresh, it gives the pool addresses: its thread ends first, itself last.
-  if (pool_ != nullptr) {
-    for (const auto& resolver : resolvers_) resolver->Stop();
-  }
+  // The two call each other: the threads of discovery end before the pool, its object after it.
+  if (pool_ != nullptr) discovery_->Stop();
   pool_.reset();
-  resolvers_.clear();
+  discovery_.reset();
   timer_.reset();
 }
 
-void Gateway::SetAddresses(size_t pool, std::vector<std::string> addresses) {
-  absl::MutexLock lock(&addresses_mutex_);
-  addresses_[pool] = std::move(addresses);
-  std::vector<WorkerAddress> all;
-  bool complete = true;
-  for (size_t i = 0; i < pools_.size(); ++i) {
-    complete = complete && addresses_[i].has_value();
-    if (!addresses_[i].has_value()) continue;
-    for (const std::string& address : *addresses_[i]) {
-      all.emplace_back(address, static_cast<int>(i), pools_[i].weight);
-    }
-  }
-  pool_->SetAddresses(all, complete);
-}
-
-void Gateway::UpdateHealth() {
-  absl::MutexLock lock(&health_mutex_);
-  if (health_ == nullptr) return;
-  const std::shared_ptr<const LoadSnapshot> snapshot = view_.Get();
-  std::map<std::string, bool> serving;
-  for (const std::string& model : snapshot->known_models) serving[model] = false;
-  bool any = false;
-  for (const auto& load : snapshot->workers) {
-    if (load->state != WorkerState::kServing) continue;
-    any = serving[load->model] = true;
-  }
-  health_->SetServing(kServiceName, any);
-  for (const auto& [model, is_serving] : serving) {
-    if (!model.empty()) health_->SetServing(model, is_serving);
-  }
-}
-
-bool Gateway::healthy() const {
-  absl::MutexLock lock(&health_mutex_);
-  return health_ != nullptr;
-}
-
 void Gateway::AnnounceDrain() {
-  absl::MutexLock lock(&health_mutex_);
-  health_ = nullptr;
-  server_->SetAllServing(false);
+  health_.BeginDrain();
   if (http_server_ != nullptr) http_server_->AnnounceDrain();
 }
 
@@ -243,10 +204,10 @@ void Gateway::End() {
   service_->EndStreams(
       protocol::WithReason(absl::UnavailableError("the gateway is shutting down; go on elsewhere"),
                            protocol::kReasonContinue));
-  // So that clients are told where to go rather than cut off.
+  // Clients that still send calls are told where to go rather than cut off.
   service_->WaitForQuiet(kQuiet, kLongestUnquiet);
-  // A client without a call may not read, so its connection would not end by itself: only calls are
-  // waited for.
+  // A client without a call may not read, so that its connection would not end by itself; only
+  // calls are waited for.
   if (!open_calls_.WaitForNone(kGoodbye)) service_->GiveUpStreams();
   if (http_server_ != nullptr) http_server_->Shutdown(absl::Now() + kGoodbye);
   if (spans_ != nullptr) spans_->Stop();

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace continuo::gateway {
 namespace {
@@ -14,6 +17,47 @@ int64_t All(const GatewayConfig& c) {
 }
 
 constexpr int64_t kMiB = 1 << 20;
+
+ParsedConfig Parse(const std::vector<const char*>& flags) {
+  std::vector<const char*> argv = {"continuo-gateway"};
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  return ParseGatewayConfig(static_cast<int>(argv.size()), argv.data());
+}
+
+TEST(ParseGatewayConfigTest, FlagsAreInTheConfiguration) {
+  const ParsedConfig parsed = Parse(
+      {"--workers=a:1;b:2@5", "--max_open_bytes=2MiB", "--no_worker_wait=7s",
+       "--trust_tenant_header", "--worker_tls_ca_file=ca.pem", "--otlp_endpoint=collector:4317"});
+  ASSERT_EQ(parsed.exit_code, std::nullopt);
+  EXPECT_EQ(parsed.config.workers, "a:1;b:2@5");
+  EXPECT_EQ(parsed.config.admission.max_open_bytes, 2 * kMiB);
+  EXPECT_EQ(parsed.config.relay.retry.no_worker_wait, absl::Seconds(7));
+  EXPECT_TRUE(parsed.config.auth.trust_tenant_header);
+  EXPECT_EQ(parsed.config.worker_tls.ca_file, "ca.pem");
+  EXPECT_EQ(parsed.config.spans.endpoint, "collector:4317");
+}
+
+TEST(ParseGatewayConfigTest, WorkersAreNeeded) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Parse({"--listen=127.0.0.1:0"}).exit_code, 2);
+  const std::string error = testing::internal::GetCapturedStderr();
+  EXPECT_NE(error.find("--workers is needed: "), std::string::npos) << error;
+  EXPECT_NE(error.find("host:port,host:port or dns:///NAME:PORT"), std::string::npos) << error;
+}
+
+TEST(ParseGatewayConfigTest, ABadValueIsToldBeforeAMissingFlag) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Parse({"--routing_policy=best"}).exit_code, 2);
+  const std::string error = testing::internal::GetCapturedStderr();
+  EXPECT_NE(error.find("--routing_policy"), std::string::npos) << error;
+}
+
+TEST(ParseGatewayConfigTest, HelpAndVersionEndTheProgramWell) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(Parse({"--help"}).exit_code, 0);
+  EXPECT_EQ(Parse({"--version"}).exit_code, 0);
+  testing::internal::GetCapturedStdout();
+}
 
 TEST(FitMemoryTest, ALargeContainerChangesNothing) {
   GatewayConfig config;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admission as clients of a whole gateway see it.
+// Tests admission as clients of a whole gateway see it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,7 +61,7 @@ TEST_F(GatewayAdmissionTest, ATenantBeyondItsRateIsToldWhenToComeBackAndOthersAr
   EXPECT_EQ(NumCalls(), 1);
   ExpectUndisturbed(GenerateAs("b", Request()), Request());
 
-  // What goes on is served. What calls itself so and brings nothing is not.
+  // A continuation is served. One that brings nothing to continue is not.
   v1::GenerateRequest continuation = Request();
   continuation.mutable_continuation();
   EXPECT_EQ(protocol::ReasonOf(GenerateAs("a", continuation).status), protocol::kReasonRateLimited);
@@ -129,7 +129,7 @@ TEST_F(GatewayAdmissionTest, ADeadlineThatWouldPassInTheQueueIsRefusedBeforeAnyW
   WaitForWorkers(1);
   constexpr int kServed = 6, kAll = 30;
   constexpr absl::Duration kStep = absl::Milliseconds(80);
-  // A worker that begins one prompt of a thousand tokens in each step, and then stands still.
+  // The worker begins one prompt of a thousand tokens in each step, and then stops.
   std::atomic<int> number = 0;
   workers_[0]->SetScript([&](const FakeWorker::Call&, int response) -> std::optional<absl::Status> {
     if (response == 0) {
@@ -150,7 +150,7 @@ TEST_F(GatewayAdmissionTest, ADeadlineThatWouldPassInTheQueueIsRefusedBeforeAnyW
     });
   }
   served.Wait();
-  // 24 wait, nearly two seconds.
+  // 24 requests wait, for nearly two seconds.
   const absl::Status refused =
       Generate(request, [](grpc::ClientContext& context) {
         As(context, "a");
@@ -170,7 +170,7 @@ TEST_F(GatewayAdmissionTest, OneTenantCannotTakeAllStreams) {
   StartGateway(config_);
   WaitForWorkers(1);
   HoldFrom(0);
-  // Four fifths of them.
+  // A tenant gets four fifths of them.
   std::vector<std::thread> streams;
   for (int i = 0; i < 4; ++i) {
     streams.emplace_back([&] { ExpectUndisturbed(GenerateAs("flood", Request()), Request()); });
@@ -197,7 +197,7 @@ TEST_F(GatewayAdmissionTest, ATenantThatCallsEverythingAContinuationCannotTakeTh
   *continuation.mutable_continuation()->mutable_received() =
       GenerateAs("flood", small).responses.front();
   HoldFrom(0);
-  // Two fill its share of the queue, and only what goes on is taken beyond.
+  // Two requests fill its share of the queue; beyond it, only a continuation is admitted.
   std::vector<std::thread> streams;
   const auto hold = [&](const std::string& tenant, const v1::GenerateRequest& request) {
     const size_t number = streams.size() + 2;
@@ -233,7 +233,7 @@ TEST_F(GatewayAdmissionTest, OneTenantCannotTakeAllCallsOfTokenize) {
     }
     release_.WaitForNotification();
   });
-  // Four fifths of them.
+  // A tenant gets four fifths of them.
   std::vector<std::thread> calls;
   for (int i = 0; i < 4; ++i) {
     calls.emplace_back([&] { EXPECT_EQ(Tokenize("flood"), absl::OkStatus()); });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may call a gateway, and as which tenant: a whole gateway in front of a fake worker.
+// Tests which clients may call a gateway, and as which tenant, with a whole gateway and a fake
+// worker.
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>

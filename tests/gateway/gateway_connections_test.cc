@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long gateways and their connections take calls.
+// Tests how long gateways and their connections accept calls.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -29,7 +29,7 @@ TEST_F(GatewayTest, ClientsOfAnOldConnectionConnectAnewAndItsStreamsGoOn) {
         if (response == 4 && call.request.text() == request.text()) release_.WaitForNotification();
         return std::nullopt;
       });
-  // A connection of its own, whatever other channels there are.
+  // The channel shares no connection with others.
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   const auto channel =
@@ -43,7 +43,7 @@ TEST_F(GatewayTest, ClientsOfAnOldConnectionConnectAnewAndItsStreamsGoOn) {
     });
   });
   begun.WaitForNotification();
-  // The client lets go of the connection, and the next call is over another one.
+  // The client drops the connection, and the next call uses another one.
   EXPECT_TRUE(channel->WaitForStateChange(
       GRPC_CHANNEL_READY, std::chrono::system_clock::now() + std::chrono::seconds(20)));
   EXPECT_NE(channel->GetState(/*try_to_connect=*/false), GRPC_CHANNEL_READY);

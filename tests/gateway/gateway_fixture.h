@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A whole gateway on loopback ports in front of fake workers.
+// A test fixture: a whole gateway on loopback ports in front of fake workers.
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -31,7 +31,7 @@ inline v1::GenerateRequest Request(const std::string& text = "once", uint32_t ma
   return request;
 }
 
-// One whose answer does not stop before its limit, so that a script may count on its length.
+// A request whose answer does not stop before its limit, so that a script may count on its length.
 inline v1::GenerateRequest LongRequest(const std::string& text, uint32_t max_tokens = 40) {
   for (int i = 0;; ++i) {
     v1::GenerateRequest request = Request(absl::StrCat(text, " ", i), max_tokens);
@@ -68,7 +68,7 @@ class GatewayTest : public ::testing::Test {
     stub_ = v1::InferenceService::NewStub(
         grpc::CreateChannel(gateway_->address(), grpc::InsecureChannelCredentials()));
   }
-  // Asks until so many workers take requests.
+  // Polls until this number of workers takes requests.
   void WaitForWorkers(size_t number) {
     const absl::Time end = absl::Now() + absl::Minutes(1);
     while (absl::Now() < end) {
@@ -99,7 +99,7 @@ class GatewayTest : public ::testing::Test {
     answer.status = common::FromGrpcStatus(reader->Finish());
     return answer;
   }
-  // A call with one request and at most one response, as bytes.
+  // Makes a call with one request and at most one response, as bytes.
   grpc::Status CallRaw(const std::string& method, const std::string& request,
                        std::string* response) {
     grpc::GenericStub stub(
@@ -131,7 +131,7 @@ class GatewayTest : public ::testing::Test {
     return calls;
   }
 
-  // For scripts to wait for; outlives the workers, whose threads may still be about to wake.
+  // Scripts wait for it. It outlives the workers, whose threads may still be about to wake.
   absl::Notification release_;
   std::vector<std::unique_ptr<FakeWorker>> workers_;
   std::unique_ptr<Gateway> gateway_;

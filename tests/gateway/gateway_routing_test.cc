@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which worker a whole gateway picks.
+// Tests which worker a whole gateway picks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ TEST_F(GatewayRoutingTest, TheFullerWorkerReceivesFewerRequests) {
   StartGateway();
   WaitForWorkers(2);
   for (int i = 0; i < 200; ++i) Generate(Request("x", 1));
-  // Both draws have to hit the full one: 50 of 200 expected, sigma 6.
+  // The full worker is picked only if both samples hit it: 50 of 200 expected, sigma 6.
   EXPECT_LT(workers_[0]->num_calls(), 80);
   EXPECT_GT(workers_[0]->num_calls(), 20);
 }
@@ -40,7 +40,7 @@ TEST_F(GatewayRoutingTest, ACanaryGetsItsShareAndTakesOverWhereTheOthersAreGone)
   StartGateway(config);
   WaitForWorkers(2);
   for (int i = 0; i < 300; ++i) Generate(Request("x", 1));
-  // 30 expected, sigma 5.
+  // The expectation is 30, sigma 5.
   EXPECT_GT(workers_[1]->num_calls(), 8);
   EXPECT_LT(workers_[1]->num_calls(), 60);
   workers_[0]->Kill();
@@ -69,7 +69,7 @@ TEST_F(GatewayRoutingTest, PromptsWithOneBeginningAndSessionsMeetOneWorker) {
 
 TEST_F(GatewayRoutingTest, AWorkerThatLeftDnsDrainsAndAnotherIsFound) {
   const v1::GenerateRequest request = LongRequest("open");
-  // Two loopback addresses with one port, as pods have.
+  // The workers have one port on two loopback addresses, as pods do.
   auto first = std::make_unique<FakeWorker>(FakeGeneration::Worker{.name = "first"});
   auto second = std::make_unique<FakeWorker>(FakeGeneration::Worker{.name = "second"},
                                              first->port(), "127.0.0.2");
@@ -94,7 +94,7 @@ TEST_F(GatewayRoutingTest, AWorkerThatLeftDnsDrainsAndAnotherIsFound) {
   held.WaitForNotification();
 
   dns.Set({"127.0.0.2"});
-  // Only the one that is listed takes new work, while the other one is alive.
+  // Only the listed worker takes new work, while the other one is alive.
   while (second->num_calls() < 5) ExpectUndisturbed(Generate(Request("new")), Request("new"));
   const size_t before = first->num_calls();
   for (int i = 0; i < 20; ++i) Generate(Request("new", 1));

@@ -44,7 +44,7 @@ TEST_F(GatewayTest, AWorkerKilledMidStreamIsNotNoticed) {
   WaitForWorkers(3);
   for (int cut = 0; cut < 8; ++cut) {
     const v1::GenerateRequest request = LongRequest(absl::StrCat("kill ", cut));
-    // The worker that got the call stops there until it has been killed.
+    // The worker that got the call blocks here until it has been killed.
     absl::Notification reached, killed;
     std::atomic<bool> armed = true;
     std::atomic<FakeWorker*> victim = nullptr;
@@ -131,7 +131,7 @@ TEST_F(GatewayTest, AWorkerThatStartsLateRescuesTheStream) {
     if (response == 5) return absl::UnavailableError("gone");
     return std::nullopt;
   });
-  // After its death nobody is there; the successor has the same port.
+  // After its death no worker is left; the successor has the same port.
   std::thread killer([&] {
     workers_[0]->WaitForCalls([](const auto& calls) { return !calls.empty(); });
     workers_[0]->Kill();
@@ -145,7 +145,7 @@ TEST_F(GatewayTest, AWorkerThatStartsLateRescuesTheStream) {
 
 TEST_F(GatewayTest, WithoutAWorkerTheStreamEndsAfterTheWait) {
   AddWorkers(1);
-  workers_[0]->Kill();  // its port refuses from now on
+  workers_[0]->Kill();  // Its port refuses connections from now on.
   GatewayConfig config;
   config.relay.retry.no_worker_wait = absl::Milliseconds(50);
   StartGateway(config);
@@ -173,7 +173,7 @@ TEST_F(GatewayTest, AStreamThatNoWorkerTookIsCountedUnderItsModel) {
                              request.model(), "\"} 1\n")));
 }
 
-// Of a worker that sends nothing more of the stream: whether it goes on to report.
+// The parameter: whether a worker that stops sending the stream goes on to report.
 class GatewayLostWorkerTest : public GatewayTest, public ::testing::WithParamInterface<bool> {};
 
 TEST_P(GatewayLostWorkerTest, ItIsLeft) {
@@ -237,7 +237,7 @@ TEST_F(GatewayTest, TheDeadlineReachesTheWorkerAndEndsTheCall) {
   release_.Notify();
   ASSERT_EQ(NumCalls(), 1);
   EXPECT_GT(workers_[0]->calls()[0].time_left, absl::ZeroDuration());
-  // gRPC rounds what it sends up.
+  // gRPC rounds the timeout up when it sends it.
   EXPECT_LE(workers_[0]->calls()[0].time_left, absl::Milliseconds(310));
 }
 
@@ -248,7 +248,7 @@ TEST_F(GatewayTest, ModelsAreMergedFromAllWorkers) {
   StartGateway();
   WaitForWorkers(2);
   v1::Model model;
-  do {  // its description is asked for after its first report
+  do {  // The model is queried after the worker's first report.
     model = ListModels().models(0);
   } while (model.architecture().empty());
   EXPECT_EQ(model.name(), "fake");
@@ -384,11 +384,11 @@ TEST_F(GatewayTest, BytesThatAreNoRequestGetAStatusAndHarmNobody) {
 TEST_F(GatewayTest, ARequestOfCountlessPartsIsRefusedUnread) {
   AddWorkers(1);
   StartGateway();
-  std::string parts;  // empty messages of a conversation, two bytes each
+  std::string parts;  // Empty messages of a conversation, two bytes each.
   for (int64_t i = 0; i < protocol::kMaxValues; ++i) parts.append("\x0a\x00", 2);
   std::string response;
   for (const auto& [method, tag] : {std::pair("Generate", '\x2a'), {"Tokenize", '\x1a'}}) {
-    // 2^21 as a varint.
+    // The length, 2^21, as a varint.
     const std::string bytes = absl::StrCat(std::string(1, tag), "\x80\x80\x80\x01", parts);
     const grpc::Status status =
         CallRaw(absl::StrCat("/continuo.v1.InferenceService/", method), bytes, &response);
@@ -507,7 +507,7 @@ TEST_F(GatewayTest, AnEndWaitsForTheCallsThatAreOpen) {
     gateway_->Shutdown();
     ended.Notify();
   });
-  // Several times as long as nobody is to be refused.
+  // The drain lasts several times as long as clients need to leave.
   EXPECT_FALSE(ended.WaitForNotificationWithTimeout(absl::Milliseconds(500)));
   release_.Notify();
   call.join();
@@ -519,7 +519,7 @@ TEST_F(GatewayTest, NoClientOfAGatewayThatEndsIsCancelled) {
   AddWorkers(1);
   StartGateway();
   WaitForWorkers(1);
-  // Each calls without pause until it is told to go elsewhere, and then once more.
+  // Each client calls without pause until it is told to go elsewhere, and then once more.
   std::vector<std::thread> clients;
   std::atomic<int> answers = 0, others = 0;
   for (int i = 0; i < 16; ++i) {

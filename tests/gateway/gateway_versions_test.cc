@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gateway between a worker and clients of other releases: what it does not know passes through
-// it, and what others do not send has a sane meaning. That nothing known changes its number or type
-// is what `buf breaking` checks.
+// Tests a gateway between a worker and clients of other releases: fields that it does not know pass
+// through it, and fields that others do not send have sane defaults. `buf breaking` checks that no
+// known field changes its number or type.
 #include <gmock/gmock.h>
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
@@ -48,8 +48,8 @@ uint64_t NewField(const google::protobuf::Message& message) {
   return 0;
 }
 
-// A worker of another release: it says what a test wants, a token a response, and loses its first
-// call after `lose_after` responses.
+// A worker of another release. It sends the responses that a test sets, a token each, and loses its
+// first call after `lose_after` responses.
 class OtherWorker {
  public:
   OtherWorker(v1::WatchLoadResponse report, std::vector<v1::GenerateResponse> answer)
@@ -122,7 +122,7 @@ class OtherWorker {
   std::string address_;
 };
 
-// What the first release of the protocol would say, and no more.
+// A response with only the fields of the first release of the protocol.
 v1::WatchLoadResponse Report() {
   v1::WatchLoadResponse report;
   report.set_worker("other");
@@ -164,7 +164,7 @@ TEST_F(GatewayVersionsTest, FieldsOfALaterReleasePassBothWays) {
   AddNewField(report, 1);
   std::vector<v1::GenerateResponse> answer = ThreeTokens();
   for (v1::GenerateResponse& response : answer) AddNewField(response, 2);
-  // A value that this release has no name for.
+  // This release has no name for the value.
   answer[3].mutable_deltas(0)->set_finish_reason(static_cast<v1::FinishReason>(77));
   OtherWorker worker(report, answer);
   StartWith(worker);
@@ -199,7 +199,7 @@ TEST_F(GatewayVersionsTest, WhatALaterWorkerChoseComesBackToItAfterAMove) {
 }
 
 TEST_F(GatewayVersionsTest, AWorkerThatReportsOnlyWhatItHasToServes) {
-  // No counts, no tokenizer's fingerprint, no health service, no list of models.
+  // There are no counts, no tokenizer fingerprint, no health service and no list of models.
   OtherWorker worker(Report(), ThreeTokens());
   worker.LoseFirstCallAfter(3);
   StartWith(worker);

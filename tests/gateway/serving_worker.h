@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What tests of relays over workers of their own have in common.
+// Helpers for tests of relays with their own workers.
 
 #include <memory>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace continuo::gateway {
 
-// Is told and keeps nothing.
+// Ignores everything.
 class IgnoringObserver : public RelayObserver {
  public:
   void OnFirstToken(std::string_view, absl::Duration) override {}
@@ -22,7 +22,7 @@ class IgnoringObserver : public RelayObserver {
   void OnStall(std::string_view, absl::Duration) override {}
 };
 
-// A worker of the model "fake" at the address `name`, called worker-`name`, that serves for ever.
+// A worker of the model "fake" at the address `name`, called worker-`name`, that serves forever.
 inline std::shared_ptr<const WorkerLoad> ServingWorker(const std::string& name) {
   return std::make_shared<const WorkerLoad>(
       WorkerLoad{.address = name,

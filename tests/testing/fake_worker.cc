@@ -10,7 +10,7 @@
 namespace continuo {
 namespace {
 
-constexpr absl::Duration kReportEvery = absl::Milliseconds(100);
+constexpr absl::Duration kReportInterval = absl::Milliseconds(100);
 
 }  // namespace
 
@@ -120,7 +120,7 @@ class FakeWorker::Load : public v1::WorkerService::Service {
       const auto news = [&]() ABSL_SHARED_LOCKS_REQUIRED(w_->mutex_) {
         return w_->killed_ || w_->report_version_ != seen;
       };
-      w_->mutex_.AwaitWithTimeout(absl::Condition(&news), kReportEvery);
+      w_->mutex_.AwaitWithTimeout(absl::Condition(&news), kReportInterval);
     }
     return grpc::Status::OK;
   }

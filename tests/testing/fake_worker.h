@@ -19,47 +19,48 @@
 
 namespace continuo {
 
-// A worker over gRPC on a loopback port, in the test's own process: it answers with FakeGeneration
-// and reports what the test says. Thread-safe.
+// A worker over gRPC on a loopback port, in the test's own process. It answers with FakeGeneration
+// and reports the load that the test sets. Thread-safe.
 class FakeWorker {
  public:
-  // What a call of Generate came with, and how it ended.
+  // One call of Generate: its request, its metadata, and how it ended.
   struct Call {
     v1::GenerateRequest request;
     std::multimap<std::string, std::string> metadata;
-    absl::Duration time_left;            // until its deadline
-    std::function<bool()> is_cancelled;  // for scripts, while the call is open
+    absl::Duration time_left;            // Until its deadline.
+    std::function<bool()> is_cancelled;  // For scripts, while the call is open.
     bool cancelled = false;
   };
-  // What to do before the response of this number (of one call, from 0) is sent; runs on the call's
-  // own thread and may block. A status ends the call with it.
+  // Runs before each response of a call is sent, with the response's number from 0, on the call's
+  // own thread, and may block. A returned status ends the call.
   using Script = std::function<std::optional<absl::Status>(const Call& call, int response)>;
 
   explicit FakeWorker(FakeGeneration::Worker worker = {.name = "fake"}, int port = 0,
                       const std::string& host = "127.0.0.1");
-  // As Kill.
+  // Kills the worker.
   ~FakeWorker();
 
   std::string address() const;
   int port() const { return port_; }
 
   void SetScript(Script script);
-  // Called before Tokenize is answered, on the call's own thread; may block.
+  // The script runs before Tokenize is answered, on the call's own thread, and may block.
   void SetTokenizeScript(std::function<void()> script);
-  // What WatchLoad reports, at once and then again and again.
+  // Changes the report that WatchLoad sends, at once and then every 100 ms.
   void SetReport(const std::function<void(v1::WatchLoadResponse&)>& change);
   void SetState(v1::WorkerState state);
-  // What grpc.health.v1 says; the load is reported as before. True after each start.
+  // Sets the health that grpc.health.v1 reports; the load is reported as before. Each start sets it
+  // to serving.
   void SetHealth(bool serving);
-  // WatchLoad goes on, without reports.
+  // While silent, WatchLoad stays open without reports.
   void SetSilent(bool silent);
-  // The WatchLoads that are open end; the process and its other calls go on.
+  // Ends the WatchLoads that are open; the process and its other calls go on.
   void EndWatches();
-  // WatchLoads that were opened so far.
+  // The number of WatchLoads opened so far.
   int num_watches() const;
-  // All streams break and the port is closed, as when the process dies.
+  // Breaks all streams and closes the port, as when the process dies.
   void Kill();
-  // A new process at the same port.
+  // Starts a new process at the same port.
   void Restart();
 
   std::vector<Call> calls() const;
@@ -87,7 +88,7 @@ class FakeWorker {
   uint64_t report_version_ ABSL_GUARDED_BY(mutex_) = 0;
   bool silent_ ABSL_GUARDED_BY(mutex_) = false;
   int num_watches_ ABSL_GUARDED_BY(mutex_) = 0;
-  int end_watches_ ABSL_GUARDED_BY(mutex_) = 0;  // those up to this one end
+  int end_watches_ ABSL_GUARDED_BY(mutex_) = 0;  // Watches up to this number end.
   bool killed_ ABSL_GUARDED_BY(mutex_) = false;
   int incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);

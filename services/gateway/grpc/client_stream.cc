@@ -20,7 +20,7 @@ void ClientStream::Finish(const absl::Status& status, const RelayReport& /*repor
   ServerWriteReactor::Finish(common::ToGrpcStatus(status));
 }
 
-RefusedStream::RefusedStream(OpenCalls* open, const absl::Status& status) : open_(open) {
+RejectedStream::RejectedStream(OpenCalls* open, const absl::Status& status) : open_(open) {
   Finish(common::ToGrpcStatus(status));
 }
 

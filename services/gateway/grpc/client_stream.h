@@ -16,7 +16,7 @@ class ClientStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
  public:
   explicit ClientStream(OpenCalls* open) : open_(open) {}
 
-  // Begins to relay; gRPC may call back from now on.
+  // Starts the relay. gRPC may call back from now on.
   void Start(std::shared_ptr<StreamRelay> relay);
 
   void Write(const v1::GenerateResponse& response) override;
@@ -29,13 +29,13 @@ class ClientStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
  private:
   const OpenCalls::Call open_;
   std::shared_ptr<StreamRelay> relay_;
-  grpc::ByteBuffer buffer_;  // being written
+  grpc::ByteBuffer buffer_;  // The message of the write in flight.
 };
 
-// Ends a call that is not relayed.
-class RefusedStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+// Ends a Generate call that was rejected before a relay was made. Owns itself.
+class RejectedStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  RefusedStream(OpenCalls* open, const absl::Status& status);
+  RejectedStream(OpenCalls* open, const absl::Status& status);
   void OnDone() override { delete this; }
 
  private:

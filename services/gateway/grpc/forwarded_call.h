@@ -19,14 +19,14 @@
 #include "services/gateway/grpc/open_calls.h"
 #include "services/gateway/relay/message_bytes.h"
 #include "services/gateway/routing/router.h"
+#include "services/gateway/workers/grpc_worker_transport.h"
 #include "services/gateway/workers/worker_pool.h"
-#include "services/gateway/workers/worker_stream.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway {
 
-// One unary call, sent to one worker at a time. Owns itself until gRPC is done with it. Method is
-// called with (stub, client context, request, response, callback).
+// One unary call of a client, forwarded to one worker at a time. Owns itself until gRPC is done
+// with it. Method is called with (stub, client context, request, response, callback).
 template <typename Request, typename Response, typename Method>
 class ForwardedCall : public grpc::ServerUnaryReactor {
  public:
@@ -42,6 +42,7 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
         bytes_(bytes),
         method_(method) {}
 
+  // Calls a worker that has not failed yet.
   void TryNext() {
     const RouteKey key = {.model = request_.model(), .failures = failures_};
     const auto attempt = std::make_shared<Attempt>();
@@ -79,10 +80,10 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
 
  private:
   static constexpr int kMaxTries = 3;
-  // A call to one worker.
+  // The call to one worker.
   struct Attempt {
     grpc::ClientContext context;
-    std::atomic<bool> lost = false;  // it is silent or hung: nothing may come for long
+    std::atomic<bool> lost = false;  // The worker is silent or hung; the call was cancelled.
   };
 
   void OnAnswer(const grpc::Status& status, bool lost) {
@@ -93,7 +94,7 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
         TryNext();
         return;
       }
-      // gRPC's own message would tell an address.
+      // gRPC's own message would reveal an address.
       Finish(common::ToGrpcStatus(protocol::WithReason(
           absl::UnavailableError("worker after worker was lost"), protocol::kReasonWorkerLost)));
       return;

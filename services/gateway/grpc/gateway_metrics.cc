@@ -19,7 +19,7 @@ constexpr std::array kMoveReasons = {"drained", "lost", "silent", "fault", "over
 constexpr std::array kRejectReasons = {protocol::kReasonOverloaded, protocol::kReasonRateLimited,
                                        protocol::kReasonNoWorker, protocol::kReasonContinue};
 
-// The buckets that dashboards of vLLM expect, in seconds.
+// Bucket bounds in seconds. The first two are those that dashboards of vLLM expect.
 const prometheus::Histogram::BucketBoundaries kFirstTokenBuckets = {
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25,  0.5,   0.75,
     1.0,   2.5,   5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0};
@@ -130,7 +130,7 @@ GatewayMetrics::ModelSeries GatewayMetrics::Series(std::string_view model) {
     if (name == model) return series;
   }
   const std::string name(model);
-  // All of them: what begins at 1 has no rate.
+  // Series of all codes start at 0: one that started at 1 would have no rate.
   for (const std::string_view code : protocol::kStatusNames) {
     requests_.Add({{"model", name}, {"code", std::string(code)}});
   }
@@ -149,7 +149,7 @@ void GatewayMetrics::OnFirstToken(std::string_view model, absl::Duration since_s
 }
 
 void GatewayMetrics::OnTokens(std::string_view model, absl::Duration since_last, int tokens) {
-  // One observation a response: its tokens came together, each took its share of the time.
+  // One observation per response: its tokens came together, so each took an equal share of the gap.
   Series(Known(model))
       .inter_token->Observe(absl::ToDoubleSeconds(since_last / std::max(tokens, 1)));
 }
@@ -191,7 +191,7 @@ void GatewayMetrics::OnTenantTokens(const std::string& tenant, int64_t prompt, i
 }
 
 std::vector<std::shared_ptr<prometheus::Collectable>> GatewayMetrics::collectables() const {
-  return {gauges_, registry_};  // the first makes series of the second
+  return {gauges_, registry_};  // In this order: the first creates series of the second.
 }
 
 }  // namespace continuo::gateway

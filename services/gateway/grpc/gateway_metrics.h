@@ -23,11 +23,11 @@
 
 namespace continuo::gateway {
 
-// All metrics of the gateway, named continuo_gateway_…. What others know already (open streams,
-// queues, workers) is read from them when Prometheus asks. Thread-safe.
+// All metrics of the gateway, named continuo_gateway_…. Gauges of other objects (open streams,
+// queues, workers) are read from them when Prometheus scrapes. Thread-safe.
 class GatewayMetrics : public RelayObserver {
  public:
-  // Everything passed, and this, outlives what collectables() returns.
+  // Everything passed, and this object, outlives the result of collectables().
   GatewayMetrics(const Admission* admission, const LoadView* view, const Clock* clock);
 
   void OnFirstToken(std::string_view model, absl::Duration since_start) override;
@@ -35,26 +35,27 @@ class GatewayMetrics : public RelayObserver {
   void OnMigration(std::string_view model, std::string_view reason) override;
   void OnStall(std::string_view model, absl::Duration stall) override;
 
-  // A call of Generate has ended, refused ones included. `model` is "" where none was found.
+  // A Generate call has ended, or was rejected. `model` is "" where none was found.
   void OnRequestEnd(std::string_view model, const absl::Status& status);
   void OnTenantTokens(const std::string& tenant, int64_t prompt, int64_t completion);
-  // A call of any method, over gRPC or HTTP, came without a key that is known.
+  // A call of any method, over gRPC or HTTP, came without a known key.
   void OnUnauthenticated() { unauthenticated_.fetch_add(1, std::memory_order_relaxed); }
-  // Where the number of spans is asked that no collector took; before the first scrape.
+  // Sets the source of the number of dropped spans. Called before the first scrape.
   void set_dropped_spans(std::function<int64_t()> dropped) { dropped_spans_ = std::move(dropped); }
 
   std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const;
 
  private:
-  // The series of one model, looked up once.
+  // The histograms of one model, looked up once.
   struct ModelSeries {
     prometheus::Histogram* time_to_first_token;
     prometheus::Histogram* inter_token;
     prometheus::Histogram* migration_stall;
   };
-  // A name from a client must not make series: what no worker has told is "unknown".
+  // The label of a model. A client must not create series, so a name that no worker has reported
+  // is "unknown".
   std::string Known(std::string_view model) const;
-  // Makes the model's series, at 0, the first time.
+  // Returns the model's series; creates them, at 0, the first time.
   ModelSeries Series(std::string_view model);
 
   const Admission* const admission_;
@@ -73,7 +74,7 @@ class GatewayMetrics : public RelayObserver {
   std::shared_ptr<prometheus::Collectable> gauges_;
 
   absl::Mutex mutex_;
-  std::set<std::string> tenants_ ABSL_GUARDED_BY(mutex_);  // those with series of their own
+  std::set<std::string> tenants_ ABSL_GUARDED_BY(mutex_);  // Those with series of their own.
   std::vector<std::pair<std::string, ModelSeries>> series_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -23,7 +23,7 @@
 namespace continuo::gateway {
 namespace {
 
-// A gRPC call; the context outlives what is returned.
+// The call as the transport-independent code sees it. The context outlives the result.
 ClientCall CallOf(const grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes) {
   ClientCall call;
   call.metadata = [&context](const char* key) {
@@ -39,12 +39,12 @@ ClientCall CallOf(const grpc::CallbackServerContext& context, const grpc::ByteBu
   return call;
 }
 
-// -1 where it did not come so far.
+// The duration in seconds; -1 where the stream ended before it began.
 double SecondsOrNone(absl::Duration duration) {
   return duration == absl::InfiniteDuration() ? -1 : absl::ToDoubleSeconds(duration);
 }
 
-// A unary call that is answered at once.
+// Ends a unary call at once.
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(common::ToGrpcStatus(status));
@@ -53,8 +53,8 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 
 }  // namespace
 
-// The client of one relay: the service learns of its end before the client does. Owns itself until
-// then.
+// Stands between a relay and its client, so that the service learns of the end before the client
+// does. Owns itself until then.
 class InferenceService::OpenStream : public RelayClient {
  public:
   OpenStream(InferenceService* service, RelayClient* client, common::CallTrace trace)
@@ -82,15 +82,16 @@ class InferenceService::OpenStream : public RelayClient {
   RelayClient* const client_;
   common::CallTrace trace_;
   const StreamRelay* relay_ = nullptr;
-  bool given_up_ = false;  // belongs to the relay's events
+  bool given_up_ = false;  // Only used from the relay's callbacks, which come one at a time.
 };
 
-InferenceService::InferenceService(const Parts& parts) : parts_(parts) {}
+InferenceService::InferenceService(const Dependencies& dependencies)
+    : dependencies_(dependencies) {}
 
 absl::StatusOr<std::string> InferenceService::Authenticate(const ClientCall& call) const {
-  absl::StatusOr<std::string> tenant =
-      parts_.auth->Authenticate(call.metadata("authorization"), call.metadata("x-tenant-id"));
-  if (!tenant.ok()) parts_.metrics->OnUnauthenticated();
+  absl::StatusOr<std::string> tenant = dependencies_.auth->Authenticate(
+      call.metadata("authorization"), call.metadata("x-tenant-id"));
+  if (!tenant.ok()) dependencies_.metrics->OnUnauthenticated();
   return tenant;
 }
 
@@ -102,8 +103,8 @@ absl::StatusOr<CallContext> InferenceService::ContextOf(const ClientCall& call) 
     RETURN_IF_ERROR(CheckName("x-request-id", result.request_id));
   }
   for (const char* key : {"traceparent", "tracestate", "x-session-id"}) {
-    // What gRPC takes from a client it may refuse to send on, and end the process; a trace must not
-    // cost a request, so such a value is dropped.
+    // gRPC accepts values from a client that it aborts on when they are sent. Such a value is
+    // dropped rather than the request rejected, as a trace must not cost a request.
     if (std::string value = call.metadata(key); IsForwardable(value)) {
       result.forwarded.emplace_back(key, std::move(value));
     }
@@ -122,7 +123,7 @@ absl::Status InferenceService::CheckOpen() const {
   if (!draining_) return absl::OkStatus();
   {
     absl::MutexLock lock(&mutex_);
-    refused_.SignalAll();
+    rejected_.SignalAll();
   }
   return protocol::WithReason(absl::UnavailableError("the gateway is shutting down"),
                               protocol::kReasonContinue);
@@ -136,7 +137,7 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
   ASSIGN_OR_RETURN(result.context, ContextOf(call));
   CarryTrace(trace, &result.context);
   RETURN_IF_ERROR(CheckGenerate(request));
-  // The worker reads the id in the same order.
+  // The order of precedence is the worker's.
   const v1::GenerateResponse& received = request.continuation().received();
   const std::string& received_id = received.accepted().request_id();
   if (!request.request_id().empty()) {
@@ -159,17 +160,17 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
       .max_tokens = request.stopping().has_max_tokens()
                         ? std::optional<int64_t>(request.stopping().max_tokens())
                         : std::nullopt,
-      .time_left = result.context.deadline - parts_.relay.clock->Now(),
-      // An empty one is nothing to go on with.
+      .time_left = result.context.deadline - dependencies_.relay.clock->Now(),
+      // An empty continuation continues nothing.
       .is_continuation = received.has_accepted() || received.deltas_size() > 0};
-  absl::StatusOr<Admission::Ticket> ticket = parts_.admission->Admit(asked);
-  // Workers are looked at only where it may matter.
+  absl::StatusOr<Admission::Ticket> ticket = dependencies_.admission->Admit(asked);
+  // The workers matter only where the forecast alone rejects the request.
   if (protocol::ReasonOf(ticket.status()) == protocol::kReasonOverloaded &&
       asked.time_left < absl::InfiniteDuration() &&
-      parts_.relay.router->HasFree(
+      dependencies_.relay.router->HasFree(
           {.model = request.model(), .prompt_tokens = result.prompt_tokens})) {
     asked.has_free_worker = true;
-    ticket = parts_.admission->Admit(asked);
+    ticket = dependencies_.admission->Admit(asked);
   }
   ASSIGN_OR_RETURN(result.ticket, std::move(ticket));
   result.request = std::move(request);
@@ -181,10 +182,10 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
 }
 
 void InferenceService::OnRejected(const std::string& model, const absl::Status& status) {
-  parts_.metrics->OnRequestEnd(model, status);
+  dependencies_.metrics->OnRequestEnd(model, status);
   common::Log(common::LogSeverity::kInfo, "request",
               {{"code", protocol::StatusName(status.code())},
-               {"model", std::string_view(model).substr(0, 256)},  // unchecked yet
+               {"model", std::string_view(model).substr(0, 256)},  // Not validated yet.
                {"reason", protocol::ReasonOf(status)},
                {"error", std::string(status.message())}});
 }
@@ -193,7 +194,8 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
                                                                     v1::GenerateRequest request,
                                                                     RelayClient* client) {
   const std::string model = request.model();
-  common::CallTrace trace(parts_.spans, call.metadata("traceparent"), parts_.relay.clock);
+  common::CallTrace trace(dependencies_.spans, call.metadata("traceparent"),
+                          dependencies_.relay.clock);
   absl::StatusOr<RelayRequest> admitted = Admit(call, trace, std::move(request));
   if (!admitted.ok()) {
     OnRejected(model, admitted.status());
@@ -201,7 +203,7 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
     return admitted.status();
   }
   auto* const stream = new OpenStream(this, client, std::move(trace));
-  auto relay = std::make_shared<StreamRelay>(parts_.relay, *std::move(admitted), stream);
+  auto relay = std::make_shared<StreamRelay>(dependencies_.relay, *std::move(admitted), stream);
   stream->set_relay(relay.get());
   absl::Status ended;
   {
@@ -210,7 +212,7 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
     if (ended.ok()) open_.emplace(relay.get(), relay);
   }
   if (ended.ok()) return relay;
-  // Admitted before the drain began, and too late to be among those that were ended.
+  // The request was admitted before the drain began, but too late for EndStreams to end it.
   EndSpan(model, ended, stream->trace());
   delete stream;
   OnRejected(model, ended);
@@ -219,27 +221,28 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
-  // A stranger's bytes are not parsed.
+  // Bytes without a valid key are not parsed.
   ClientCall call = CallOf(*context, *bytes);
   const absl::Status stranger = Authenticate(call).status();
   absl::StatusOr<v1::GenerateRequest> request =
       stranger.ok() ? ParseMessage<v1::GenerateRequest>(*bytes, &call.num_bytes) : stranger;
   if (!request.ok()) {
     OnRejected("", request.status());
-    return new RefusedStream(parts_.open_calls, request.status());
+    return new RejectedStream(dependencies_.open_calls, request.status());
   }
-  auto client = std::make_unique<ClientStream>(parts_.open_calls);
+  auto client = std::make_unique<ClientStream>(dependencies_.open_calls);
   absl::StatusOr<std::shared_ptr<StreamRelay>> relay =
       Open(call, *std::move(request), client.get());
-  if (!relay.ok()) return new RefusedStream(parts_.open_calls, relay.status());
+  if (!relay.ok()) return new RejectedStream(dependencies_.open_calls, relay.status());
   client->Start(*std::move(relay));
   return client.release();
 }
 
 void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status& status,
                                    const RelayReport& report) {
-  parts_.metrics->OnRequestEnd(report.model, status);
-  parts_.metrics->OnTenantTokens(report.tenant, report.prompt_tokens, report.completion_tokens);
+  dependencies_.metrics->OnRequestEnd(report.model, status);
+  dependencies_.metrics->OnTenantTokens(report.tenant, report.prompt_tokens,
+                                        report.completion_tokens);
   common::Log(status.ok() || absl::IsCancelled(status) ? common::LogSeverity::kInfo
                                                        : common::LogSeverity::kWarning,
               "request",
@@ -286,10 +289,10 @@ void InferenceService::GiveUpStreams() {
 }
 
 void InferenceService::WaitForQuiet(absl::Duration quiet, absl::Duration longest) const {
-  const absl::Duration end = parts_.relay.clock->Elapsed() + longest;
+  const absl::Duration end = dependencies_.relay.clock->Elapsed() + longest;
   absl::MutexLock lock(&mutex_);
-  while (parts_.relay.clock->Elapsed() < end) {
-    if (refused_.WaitWithTimeout(&mutex_, quiet)) return;
+  while (dependencies_.relay.clock->Elapsed() < end) {
+    if (rejected_.WaitWithTimeout(&mutex_, quiet)) return;
   }
 }
 
@@ -308,13 +311,13 @@ grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext*
   const absl::StatusOr<int64_t> memory = MemoryOf<Request>(bytes);
   if (!memory.ok()) return Answer(context, memory.status());
   absl::StatusOr<Admission::Ticket> ticket =
-      parts_.forwarded->Admit({.bytes = *memory, .tenant = call_context->tenant});
+      dependencies_.forwarded->Admit({.bytes = *memory, .tenant = call_context->tenant});
   if (!ticket.ok()) return Answer(context, ticket.status());
   absl::StatusOr<Request> request = ParseMessage<Request>(bytes);
   if (!request.ok()) return Answer(context, request.status());
   if (call_context->request_id.empty()) call_context->request_id = MakeRequestId();
   auto* const call = new ForwardedCall<Request, Response, Method>(
-      parts_.open_calls, parts_.relay.router, parts_.pool, *std::move(request),
+      dependencies_.open_calls, dependencies_.relay.router, dependencies_.pool, *std::move(request),
       *std::move(call_context), *std::move(ticket), response, method);
   call->TryNext();
   return call;
@@ -354,7 +357,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
   const absl::Status stranger = Authenticate(CallOf(*context, *bytes)).status();
   if (!stranger.ok()) return Answer(context, stranger);
   v1::ListModelsResponse list;
-  for (v1::Model& model : parts_.pool->Models()) *list.add_models() = std::move(model);
+  for (v1::Model& model : dependencies_.pool->Models()) *list.add_models() = std::move(model);
   SerializeMessage(list, response);
   return Answer(context, absl::OkStatus());
 }
@@ -367,7 +370,7 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
   if (!stranger.ok()) return Answer(context, stranger);
   const absl::StatusOr<v1::GetModelRequest> request = ParseMessage<v1::GetModelRequest>(*bytes);
   if (!request.ok()) return Answer(context, request.status());
-  std::vector<v1::Model> models = parts_.pool->Models();
+  std::vector<v1::Model> models = dependencies_.pool->Models();
   if (request->name().empty() && models.size() > 1) {
     return Answer(context, protocol::FieldError("name", absl::StrCat("is needed: ", models.size(),
                                                                      " models are served here")));

@@ -26,9 +26,9 @@
 
 namespace continuo::gateway {
 
-// continuo.v1.InferenceService for clients: Generate is relayed, Tokenize, Detokenize and Embed
-// are forwarded to one worker, models are told from what all workers say. Requests arrive as bytes,
-// so that one that does not parse gets a status of ours. Thread-safe.
+// continuo.v1.InferenceService for clients. Generate is relayed; Tokenize, Detokenize and Embed are
+// forwarded to one worker; ListModels and GetModel merge the reports of all workers. Requests
+// arrive as bytes, so that one that does not parse gets a status of ours. Thread-safe.
 class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Generate<
                              v1::InferenceService::WithRawCallbackMethod_Tokenize<
                                  v1::InferenceService::WithRawCallbackMethod_Detokenize<
@@ -38,28 +38,28 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
                                                  v1::InferenceService::Service>>>>>>,
                          public GenerateService {
  public:
-  // What the calls need. All of it outlives the service, and the service the server.
-  struct Parts {
+  // All of them outlive the service, and the service outlives the server.
+  struct Dependencies {
     RelayEnvironment relay;
     const WorkerPool* pool = nullptr;
-    Admission* admission = nullptr;  // of Generate
-    Admission* forwarded = nullptr;  // of Tokenize, Detokenize and Embed
+    Admission* admission = nullptr;  // For Generate.
+    Admission* forwarded = nullptr;  // For Tokenize, Detokenize and Embed.
     GatewayMetrics* metrics = nullptr;
     OpenCalls* open_calls = nullptr;
     const Authenticator* auth = nullptr;
-    common::SpanExporter* spans = nullptr;  // none: nothing is traced
+    common::SpanExporter* spans = nullptr;  // Null: nothing is traced.
   };
-  explicit InferenceService(const Parts& parts);
+  explicit InferenceService(const Dependencies& dependencies);
 
-  // From now on calls that need a worker are refused, UNAVAILABLE with reason CONTINUE.
+  // From now on calls that need a worker are rejected, UNAVAILABLE with reason CONTINUE.
   void BeginDrain() { draining_ = true; }
-  // Ends all open streams with `status`, an error, each after what is on its way to the client; no
-  // other is opened from now on.
+  // Ends all open streams with `status`, an error, each after the write that is in flight to its
+  // client. No other stream is opened from now on.
   void EndStreams(const absl::Status& status);
-  // After EndStreams: tells of those whose clients have not read their end, and waits no longer.
+  // After EndStreams: logs the streams whose clients have not read their end, and stops waiting.
   void GiveUpStreams();
   int64_t num_streams() const;
-  // From BeginDrain on: returns when no call was refused for `quiet`, or after `longest`.
+  // After BeginDrain: returns when no call was rejected for `quiet`, or after `longest`.
   void WaitForQuiet(absl::Duration quiet, absl::Duration longest) const;
 
   absl::StatusOr<std::string> Authenticate(const ClientCall& call) const override;
@@ -91,26 +91,26 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   class OpenStream;
 
   std::vector<std::shared_ptr<StreamRelay>> OpenRelays() const;
-  // An error from the drain on.
+  // UNAVAILABLE after BeginDrain.
   absl::Status CheckOpen() const;
   absl::StatusOr<RelayRequest> Admit(const ClientCall& call, const common::CallTrace& trace,
                                      v1::GenerateRequest request);
-  // Tenant, deadline and trace of a call; the request id where the client sent one.
+  // The tenant, deadline and trace of a call, and the request id where the client sent one.
   absl::StatusOr<CallContext> ContextOf(const ClientCall& call) const;
-  // Sends the request to one worker of its model, and to others where that one is gone.
+  // Sends the request to a worker of its model, and to another one where that is lost.
   template <typename Request, typename Response, typename Method>
   grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
                                     Method method);
   void OnStreamEnd(const StreamRelay* relay, const absl::Status& status, const RelayReport& report);
 
-  const Parts parts_;
+  const Dependencies dependencies_;
   std::atomic<bool> draining_ = false;
 
   mutable absl::Mutex mutex_;
-  mutable absl::CondVar refused_ ABSL_GUARDED_BY(mutex_);  // signalled by CheckOpen
+  mutable absl::CondVar rejected_ ABSL_GUARDED_BY(mutex_);  // Signalled by CheckOpen.
   absl::BitGen random_ ABSL_GUARDED_BY(mutex_);
-  absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // OK until EndStreams
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // OK until EndStreams.
   absl::flat_hash_map<const StreamRelay*, std::weak_ptr<StreamRelay>> open_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -9,11 +9,11 @@
 
 namespace continuo::gateway {
 
-// How many calls of clients gRPC is not done with: from their arrival until their status is
+// Counts the client calls that gRPC is not done with: from their arrival until their status is
 // written. Thread-safe; outlives its calls.
 class OpenCalls {
  public:
-  // One of them, as a member of its reactor.
+  // Counts one call, as a member of its reactor.
   class Call {
    public:
     explicit Call(OpenCalls* all) : all_(all) {
@@ -31,7 +31,7 @@ class OpenCalls {
     OpenCalls* const all_;
   };
 
-  // Until there is none; false where there still are some after `longest`.
+  // Blocks until no call is open. Returns false where some still are after `longest`.
   bool WaitForNone(absl::Duration longest) const {
     absl::MutexLock lock(&mutex_);
     const auto none = [](const int64_t* number) { return *number == 0; };

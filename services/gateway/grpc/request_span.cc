@@ -27,7 +27,7 @@ void SetDuration(std::string_view key, absl::Duration duration, common::CallTrac
 
 void CarryTrace(const common::CallTrace& trace, CallContext* context) {
   if (!trace.recorded()) return;
-  // What other tracers keep of the trace is of no use in another one.
+  // The tracestate belongs to the client's trace, and is of no use in a new one.
   const bool keeps_state = trace.has_parent();
   std::erase_if(context->forwarded, [&](const auto& entry) {
     return entry.first == "traceparent" || (entry.first == "tracestate" && !keeps_state);

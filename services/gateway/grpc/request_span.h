@@ -8,14 +8,14 @@
 
 namespace continuo::gateway {
 
-// Workers are called on behalf of the span: it takes the place of what the client sent.
+// Makes the span the parent of the calls to workers, in place of the client's traceparent.
 void CarryTrace(const common::CallTrace& trace, CallContext* context);
 
-// The span "gateway.generate" of a call that was relayed, with an event for each call to a worker
-// and for each move.
+// Ends the span "gateway.generate" of a relayed call, with an event for each call to a worker and
+// for each migration.
 void EndSpan(const RelayReport& report, const absl::Status& status, common::CallTrace* trace);
 
-// Of one that was refused.
+// Ends the span of a call that was rejected.
 void EndSpan(const std::string& model, const absl::Status& status, common::CallTrace* trace);
 
 }  // namespace continuo::gateway

@@ -21,17 +21,17 @@
 
 namespace continuo::gateway {
 
-// One question, for the addresses of one family, and its answer. c-ares can ask for both families
-// at once, but then tells only how the last of the two ended: of a failure and an empty answer it
-// makes an empty one.
+// One query for the addresses of one family, and its answer. c-ares can query both families at
+// once, but then reports only the status of the last one: a failure and an empty answer become an
+// empty answer.
 struct DnsResolver::Query {
   bool done = false;
   int status = ARES_SUCCESS;
   absl::Duration ttl = absl::InfiniteDuration();
   std::vector<std::string> addresses;
 
-  // Whether the server said that there are none.
-  bool none() const { return status == ARES_ENOTFOUND || status == ARES_ENODATA; }
+  // The server said that there are no addresses.
+  bool is_empty() const { return status == ARES_ENOTFOUND || status == ARES_ENODATA; }
 
   void Ask(ares_channel channel, const std::string& name, int family) {
     ares_addrinfo_hints hints = {};
@@ -87,9 +87,9 @@ void DnsResolver::Start(OnAddresses on_addresses) {
 
 void DnsResolver::Refresh() { Wake('r'); }
 
-void DnsResolver::Wake(char what) {
-  // A full pipe has woken it already.
-  [[maybe_unused]] const ssize_t written = write(wake_fds_[1], &what, 1);
+void DnsResolver::Wake(char reason) {
+  // A full pipe has woken the thread already.
+  [[maybe_unused]] const ssize_t written = write(wake_fds_[1], &reason, 1);
 }
 
 void DnsResolver::Wait(void* channel, absl::Duration timeout) {
@@ -111,8 +111,8 @@ void DnsResolver::Wait(void* channel, absl::Duration timeout) {
   }
   const auto millis = absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1)));
   poll(fds.data(), num_fds, static_cast<int>(millis));
-  char what;
-  while (read(wake_fds_[0], &what, 1) == 1) (what == 's' ? stopped_ : refresh_) = true;
+  char reason;
+  while (read(wake_fds_[0], &reason, 1) == 1) (reason == 's' ? stopped_ : refresh_) = true;
   if (ares == nullptr) return;
   bool any = false;
   for (size_t i = 1; i < num_fds; ++i) {
@@ -123,16 +123,16 @@ void DnsResolver::Wait(void* channel, absl::Duration timeout) {
     ares_process_fd(ares, readable ? fds[i].fd : ARES_SOCKET_BAD,
                     writable ? fds[i].fd : ARES_SOCKET_BAD);
   }
-  if (!any) ares_process_fd(ares, ARES_SOCKET_BAD, ARES_SOCKET_BAD);  // its timeouts
+  if (!any) ares_process_fd(ares, ARES_SOCKET_BAD, ARES_SOCKET_BAD);  // Processes timeouts.
 }
 
 void DnsResolver::Run() {
   std::optional<std::vector<std::string>> last;
-  bool told_failure = false;
+  bool logged_failure = false;
   const SystemClock clock;
   while (!stopped_) {
-    // A channel for each question: c-ares reads resolv.conf when it makes one, so that a changed
-    // one is followed, and a server that failed once is asked again.
+    // Each query has a new channel: c-ares reads resolv.conf when it makes one, so a changed file
+    // is followed, and a server that failed once is tried again.
     ares_options ares_options = {};
     ares_options.timeout = static_cast<int>(absl::ToInt64Milliseconds(options_.query_timeout));
     ares_options.tries = 2;
@@ -142,21 +142,21 @@ void DnsResolver::Run() {
     if (status == ARES_SUCCESS && !server_.empty()) {
       status = ares_set_servers_ports_csv(channel, server_.c_str());
     }
-    const absl::Duration asked = clock.Elapsed();
+    const absl::Duration query_time = clock.Elapsed();
     refresh_ = false;
     if (status == ARES_SUCCESS) {
       v4.Ask(channel, name_, AF_INET);
       v6.Ask(channel, name_, AF_INET6);
       while (!(v4.done && v6.done) && !stopped_) Wait(channel, options_.query_timeout);
     }
-    if (channel != nullptr) ares_destroy(channel);  // answers open questions with errors
+    if (channel != nullptr) ares_destroy(channel);  // Ends open queries with errors.
     if (stopped_) break;
-    // The family of IPv6 counts where there is none of IPv4.
-    Query& answer = v4.none() ? v6 : v4;
+    // IPv6 addresses count where there are none of IPv4.
+    Query& answer = v4.is_empty() ? v6 : v4;
     if (status == ARES_SUCCESS) status = answer.status;
 
     absl::Duration interval = options_.min_interval;
-    if (status == ARES_SUCCESS || answer.none()) {
+    if (status == ARES_SUCCESS || answer.is_empty()) {
       std::vector<std::string> addresses = std::move(answer.addresses);
       for (std::string& address : addresses) absl::StrAppend(&address, ":", port_);
       std::ranges::sort(addresses);
@@ -165,19 +165,19 @@ void DnsResolver::Run() {
       if (!addresses.empty()) {
         interval = std::clamp(answer.ttl, options_.min_interval, options_.max_interval);
       }
-      told_failure = false;
+      logged_failure = false;
       if (addresses != last) {
         last = addresses;
         on_addresses_(std::move(addresses));
       }
-    } else if (!std::exchange(told_failure, true)) {
+    } else if (!std::exchange(logged_failure, true)) {
       common::Log(common::LogSeverity::kWarning, "DNS does not answer; the workers known stay",
                   {{"name", name_}, {"error", ares_strerror(status)}});
     }
 
     while (!stopped_) {
       const absl::Duration wait =
-          asked + (refresh_ ? options_.refresh_interval : interval) - clock.Elapsed();
+          query_time + (refresh_ ? options_.refresh_interval : interval) - clock.Elapsed();
       if (wait <= absl::ZeroDuration()) break;
       Wait(nullptr, wait);
     }

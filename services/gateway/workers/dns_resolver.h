@@ -9,8 +9,8 @@
 
 namespace continuo::gateway {
 
-// Asks for the A records of a name, and for AAAA where it has none, on a thread of its own. An
-// answer without addresses is an answer; where no answer comes, the last one stays.
+// Queries the A records of a name, and AAAA where it has none, on its own thread. An answer without
+// addresses counts; where no answer comes, the last one stays.
 class DnsResolver : public Resolver {
  public:
   // `server` is host:port of a DNS server; empty takes the system's.
@@ -24,16 +24,17 @@ class DnsResolver : public Resolver {
   struct Query;
 
   void Run();
-  // Waits for c-ares, or for a wake-up where no question is open.
+  // Processes events of the c-ares channel, or without one waits for a wake-up.
   void Wait(void* channel, absl::Duration timeout);
-  void Wake(char what);
+  // Wakes the thread: 'r' to refresh, 's' to stop.
+  void Wake(char reason);
 
   const std::string server_, name_;
   const int port_;
   const ResolverOptions options_;
   OnAddresses on_addresses_;
-  int wake_fds_[2];                         // a pipe: 'r' refresh, 's' stop
-  bool stopped_ = false, refresh_ = false;  // of the thread
+  int wake_fds_[2];                         // A pipe that carries the reasons of Wake.
+  bool stopped_ = false, refresh_ = false;  // Only used by the thread.
   std::thread thread_;
 };
 

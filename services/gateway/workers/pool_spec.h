@@ -8,16 +8,16 @@
 
 namespace continuo::gateway {
 
-// Workers that come from one place: a release, or its canary.
+// One pool of workers, such as a release or its canary.
 struct PoolSpec {
-  std::string target;  // as MakeResolver takes it
-  // Share of a model's new requests, relative to the other pools that can take them. 0: only what
-  // no other pool can take.
+  std::string target;  // The argument of MakeResolver.
+  // The pool's share of a model's new requests, relative to the other pools that can take them. A
+  // pool of weight 0 gets only requests that no other pool can take.
   double weight = 1;
 };
 
-// --workers: "TARGET" or "TARGET@WEIGHT;TARGET@WEIGHT;…", at most 16. INVALID_ARGUMENT names the
-// part that is wrong.
+// Parses the value of --workers: "TARGET" or "TARGET@WEIGHT;TARGET@WEIGHT;…", at most 16 pools.
+// INVALID_ARGUMENT names the part that is wrong.
 absl::StatusOr<std::vector<PoolSpec>> ParsePools(const std::string& text);
 
 }  // namespace continuo::gateway

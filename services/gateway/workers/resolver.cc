@@ -15,6 +15,7 @@
 namespace continuo::gateway {
 namespace {
 
+// A fixed list.
 class StaticResolver : public Resolver {
  public:
   explicit StaticResolver(std::vector<std::string> addresses) : addresses_(std::move(addresses)) {}
@@ -31,7 +32,7 @@ struct HostPort {
   int port = 0;
 };
 
-// "host:port" or "[v6]:port".
+// Parses "host:port" or "[v6]:port".
 absl::StatusOr<HostPort> ParseHostPort(const std::string& text) {
   const size_t colon = text.rfind(':');
   HostPort result;

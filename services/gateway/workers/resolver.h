@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Where the workers are: a fixed list, or the addresses behind a DNS name, asked again and again.
+// Resolvers find the addresses of workers: a fixed list, or a DNS name that is queried
+// periodically.
 
 #include <functional>
 #include <memory>
@@ -14,30 +15,33 @@
 
 namespace continuo::gateway {
 
+// Finds the addresses of one pool.
 class Resolver {
  public:
-  // Gets all addresses (host:port, sorted, each once), every time they may have changed.
+  // Receives all addresses (host:port, sorted, each once) whenever they may have changed.
   using OnAddresses = std::function<void(std::vector<std::string>)>;
 
   virtual ~Resolver() = default;
-  // Called once. The callback is not called after Stop.
+  // Called once. The callback may run on this thread or on another one, but not after Stop.
   virtual void Start(OnAddresses on_addresses) = 0;
   virtual void Stop() = 0;
-  // An answer is likely to be out of date: ask again now. Thread-safe.
+  // The last answer is likely to be out of date, so the next query is sent now. Thread-safe.
   virtual void Refresh() = 0;
 };
 
+// The times between queries, with their defaults.
 struct ResolverOptions {
-  // Between two questions: the answer's TTL, within these.
+  // The time between two queries is the answer's TTL, clamped to these.
   absl::Duration min_interval = absl::Seconds(1);
   absl::Duration max_interval = absl::Seconds(5);
-  // After Refresh, at the earliest this long after the last question.
+  // The minimum time between two queries after Refresh.
   absl::Duration refresh_interval = absl::Milliseconds(100);
   absl::Duration query_timeout = absl::Milliseconds(500);
 };
 
-// --workers: "host:port,host:port", or "dns:///NAME:PORT", or "dns://SERVER:PORT/NAME:PORT" to ask
-// one server instead of the system's. INVALID_ARGUMENT says what is wrong with it.
+// `target` is one pool of --workers: "host:port,host:port", or "dns:///NAME:PORT", or
+// "dns://SERVER:PORT/NAME:PORT" to query one server instead of the system's. INVALID_ARGUMENT says
+// what is wrong with it.
 absl::StatusOr<std::unique_ptr<Resolver>> MakeResolver(const std::string& target,
                                                        const ResolverOptions& options = {});
 

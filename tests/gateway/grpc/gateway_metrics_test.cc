@@ -34,7 +34,7 @@ class GatewayMetricsTest : public ::testing::Test {
     }
     return all;
   }
-  // Sum of the series of a family whose labels include these.
+  // The sum of the series of a family whose labels include these.
   double Value(const std::string& name, const std::map<std::string, std::string>& labels) const {
     double sum = 0;
     for (const auto& family : Collect()) {
@@ -84,7 +84,7 @@ TEST_F(GatewayMetricsTest, TheSeriesOfAServedModelAreThereFromTheStart) {
       for (const auto& label : metric.label) series += label.name == "model" && label.value == "m";
     }
   }
-  // requests 17 (codes), migrations 5, three histograms, workers 5, queued tokens.
+  // The series are: requests 17 (codes), migrations 5, three histograms, workers 5, queued tokens.
   EXPECT_EQ(series, 31);
   EXPECT_EQ(Value("continuo_gateway_requests_total", {{"code", "UNAVAILABLE"}}), 0);
   EXPECT_EQ(Value("continuo_gateway_workers", {{"state", "serving"}}), 1);
@@ -129,7 +129,7 @@ TEST_F(GatewayMetricsTest, NamesFromClientsMakeNoEndlessSeries) {
     metrics_.OnTenantTokens("tenant-" + std::to_string(i), 1, 1);
   }
   EXPECT_EQ(Value("continuo_gateway_requests_total", {{"model", "unknown"}}), 2000);
-  // A thousand tenants have series of their own, "default" among them.
+  // A thousand tenants, "default" among them, have series of their own.
   EXPECT_EQ(Value("continuo_gateway_tenant_tokens_total", {{"tenant", "other"}}), 2002);
   size_t series = 0;
   for (const auto& family : Collect()) series += family.metric.size();

@@ -52,7 +52,7 @@ class InferenceServiceTest : public ::testing::Test {
   GatewayMetrics metrics_{&admission_, &view_, &clock_};
   std::unique_ptr<Authenticator> auth_ = *Authenticator::Open({});
   OpenCalls open_calls_;
-  InferenceService service_{InferenceService::Parts{
+  InferenceService service_{InferenceService::Dependencies{
       .relay = {.router = &router_, .timer = &timer_, .clock = &clock_, .observer = &metrics_},
       .admission = &admission_,
       .forwarded = &forwarded_,
@@ -77,7 +77,7 @@ TEST_F(InferenceServiceTest, AnOpenStreamIsEnded) {
 
 TEST_F(InferenceServiceTest, AStreamThatIsOpenedWhileAllAreEndedDoesNotStay) {
   KeptClient client;
-  // After the request was admitted, before its stream is among those that are ended.
+  // The hook runs after the request was admitted, and before its stream is among those that end.
   clock_.OnNextUse([&] {
     service_.BeginDrain();
     service_.EndStreams(
@@ -101,7 +101,7 @@ TEST_F(InferenceServiceTest, AStreamThatIsEndedBeforeItsStartHearsOfItThen) {
 }
 
 TEST_F(InferenceServiceTest, AnIdleWorkerIsEnoughForADeadlineThatTheQueueDoesNotHold) {
-  // Ten requests wait, one is begun each second.
+  // Ten requests wait, and one begins each second.
   std::vector<Admission::Ticket> tickets;
   for (int i = 0; i < 40; ++i) {
     if (i >= 10) {

@@ -22,8 +22,8 @@
 
 namespace continuo::gateway {
 
-// A DNS server on a loopback port that answers every question for A with the addresses it was last
-// given, and every other one with none. Thread-safe.
+// A DNS server on a loopback port. It answers every query for A with the addresses it was last
+// given, and every other query with none. Thread-safe.
 class DnsServer {
  public:
   explicit DnsServer(std::vector<std::string> addresses) : addresses_(std::move(addresses)) {
@@ -51,15 +51,15 @@ class DnsServer {
     absl::MutexLock lock(&mutex_);
     addresses_ = std::move(addresses);
   }
-  // 0 answers; 2 is SERVFAIL, 3 NXDOMAIN.
+  // Response codes: 0 answers, 2 is SERVFAIL, 3 is NXDOMAIN.
   void SetCode(uint8_t code) { SetCodes(code, code); }
-  // For questions for A, and for all others.
+  // Codes for queries for A, and for all others.
   void SetCodes(uint8_t a, uint8_t other) {
     absl::MutexLock lock(&mutex_);
     code_ = a;
     other_code_ = other;
   }
-  // Of the questions that are not for A only every second one is answered, the one asked again.
+  // Loses every other query that is not for A, so that only its repetition is answered.
   void LoseOthersOnce() {
     absl::MutexLock lock(&mutex_);
     lose_others_once_ = true;
@@ -72,7 +72,7 @@ class DnsServer {
     absl::MutexLock lock(&mutex_);
     return num_questions_;
   }
-  // False after a minute.
+  // Returns false after a minute.
   bool WaitForQuestions(int number) const {
     absl::MutexLock lock(&mutex_);
     const auto asked = [&]()
@@ -98,8 +98,8 @@ class DnsServer {
              from_size);
     }
   }
-  // Header, the question as it came, and for each address a record whose name points to it. Empty
-  // where the question is lost.
+  // The response: the header, the question as it came, and for each address a record whose name
+  // points to the question. Empty where the query is lost.
   std::string Answer(const uint8_t* packet, size_t size) {
     size_t end = 12;
     while (end < size && packet[end] != 0) end += packet[end] + 1u;
@@ -111,7 +111,7 @@ class DnsServer {
     if (!wants_a && lose_others_once_ && ++num_others_ % 2 == 1) return "";
     const bool answers = wants_a && code_ == 0;
     std::string out(reinterpret_cast<const char*>(packet), end);
-    out[2] = static_cast<char>(0x84);  // a response, authoritative
+    out[2] = static_cast<char>(0x84);  // An authoritative response.
     out[3] = static_cast<char>(wants_a ? code_ : other_code_);
     out[6] = 0;
     out[7] = static_cast<char>(answers ? addresses_.size() : 0);

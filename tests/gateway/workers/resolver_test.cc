@@ -20,13 +20,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Asks often, so that tests are quick.
+// Queries often, so that tests are quick.
 constexpr ResolverOptions kQuick = {.min_interval = absl::Milliseconds(5),
                                     .max_interval = absl::Milliseconds(20),
                                     .refresh_interval = absl::Milliseconds(1),
                                     .query_timeout = absl::Milliseconds(100)};
 
-// The answers of a resolver, one after the other.
+// Queues the answers of a resolver.
 class Answers {
  public:
   explicit Answers(const std::string& target, const ResolverOptions& options = kQuick)
@@ -37,7 +37,7 @@ class Answers {
     });
   }
   ~Answers() { resolver_->Stop(); }
-  // The next one; fails the test after a minute.
+  // Returns the next answer; fails the test after a minute.
   std::vector<std::string> Next() {
     absl::MutexLock lock(&mutex_);
     const auto any = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !answers_.empty(); };
@@ -109,19 +109,19 @@ TEST(ResolverTest, WhereDnsFailsTheWorkersKnownStay) {
   EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.9:1"));
 }
 
-// A server under load may answer one of the two questions, for A and for AAAA, and fail the other.
+// A server under load may answer one of the two queries, for A and for AAAA, and fail the other.
 TEST(ResolverTest, WhereOneQuestionFailsTheWorkersKnownStay) {
   DnsServer server({"10.0.0.1"});
   Answers answers("dns://" + server.address() + "/workers.test:1");
   EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.1:1"));
-  server.LoseOthersOnce();  // the failure comes before the answer
+  server.LoseOthersOnce();  // The failure comes before the answer.
   server.SetCodes(/*a=*/2, /*other=*/0);
   ASSERT_TRUE(server.WaitForQuestions(server.num_questions() + 5));
   EXPECT_TRUE(answers.empty());
   server.Set({"10.0.0.2"});
   server.SetCodes(/*a=*/0, /*other=*/2);
   EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.2:1"));
-  server.Set({});  // whether there are any for AAAA is not known
+  server.Set({});  // Nothing is known of AAAA.
   ASSERT_TRUE(server.WaitForQuestions(server.num_questions() + 5));
   EXPECT_TRUE(answers.empty());
   server.SetCode(0);

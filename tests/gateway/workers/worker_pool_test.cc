@@ -21,14 +21,14 @@
 namespace continuo::gateway {
 namespace {
 
-// Calls back when the test says so, whatever the delay.
+// Calls back when the test fires it; delays do not matter.
 class FiredTimer : public Timer {
  public:
   void After(absl::Duration, std::function<void()> callback) override {
     absl::MutexLock lock(&mutex_);
     due_.push_back(std::move(callback));
   }
-  // Everything that was asked for before; what that asks for stays for the next time.
+  // Runs all callbacks that were added before. Callbacks that these add wait for the next Fire.
   void Fire() {
     std::vector<std::function<void()>> due;
     {
@@ -43,7 +43,7 @@ class FiredTimer : public Timer {
   std::vector<std::function<void()>> due_;
 };
 
-// Takes connections on a loopback port and says nothing.
+// Accepts connections on a loopback port and sends nothing.
 class MuteListener {
  public:
   explicit MuteListener(int port) : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -77,7 +77,7 @@ class MuteListener {
 
 class WorkerPoolTest : public ::testing::Test {
  protected:
-  // Looks until it holds, while timers go off; false after a minute.
+  // Polls until the condition holds, while timers go off; false after a minute.
   bool WaitUntil(const std::function<bool()>& holds) {
     const absl::Time end = absl::Now() + absl::Minutes(1);
     while (absl::Now() < end) {
@@ -87,14 +87,15 @@ class WorkerPoolTest : public ::testing::Test {
     }
     return false;
   }
-  // Until it holds of the only worker.
+  // Polls until the condition holds for the only worker.
   bool WaitFor(const std::function<bool(const WorkerLoad&)>& holds) {
     return WaitUntil([&] {
       const auto snapshot = view_.Get();
       return snapshot->workers.size() == 1 && holds(*snapshot->workers[0]);
     });
   }
-  // Lets time pass in small steps, each with a report, until it holds; false after 5 s of it.
+  // Advances the clock in small steps, each with a report, until the condition holds; false after 5
+  // s of it.
   bool PassUntil(const std::function<bool(const WorkerLoad&)>& holds) {
     for (int i = 0; i < 50; ++i) {
       if (holds(*view_.Get()->workers[0])) return true;
@@ -103,8 +104,7 @@ class WorkerPoolTest : public ::testing::Test {
     }
     return false;
   }
-  // Lets time pass in small steps, in each of which timers go off, as they do in a process that
-  // runs.
+  // Advances the clock in small steps and fires the timers in each, as in a running process.
   void Pass(absl::Duration time) {
     for (absl::Duration step; time > absl::ZeroDuration(); time -= step) {
       step = std::min(time, absl::Milliseconds(200));
@@ -182,12 +182,12 @@ TEST_F(WorkerPoolTest, WhereNobodyAnswersNobodyIsKnownToHaveDied) {
   ASSERT_TRUE(WaitForState(WorkerState::kServing));
   const std::string first = view_.Get()->workers[0]->incarnation;
   const absl::Duration cut = clock_.Elapsed();
-  // A call begun after the kill would connect, and be refused before the mute one listens.
+  // A call that begins after the kill would connect, and be refused before the mute one listens.
   ASSERT_TRUE(WaitUntil([&] { return !pool_.Models().at(0).architecture().empty(); }));
   worker_.Kill();
   // No timer goes off: it is not connected to again.
   while (view_.Get()->workers[0]->state != WorkerState::kLost) std::this_thread::yield();
-  // What is connected to from now on is mute, as behind a link that is cut.
+  // From now on connections reach a mute listener, as behind a cut link.
   const MuteListener mute(worker_.port());
   ASSERT_TRUE(WaitUntil([&] { return mute.num_connections() > 1; }));
   EXPECT_FALSE(view_.Get()->workers[0]->refused);
@@ -236,7 +236,7 @@ TEST_F(WorkerPoolTest, ItsOwnPauseIsNobodysSilence) {
   EXPECT_EQ(lost, 0);
   Pass(absl::Seconds(2));
   EXPECT_EQ(lost, 0);
-  // Who says nothing from then on is silent.
+  // A worker that reports nothing from then on is silent.
   Pass(absl::Milliseconds(200));
   EXPECT_EQ(lost, 1);
 }
@@ -247,7 +247,7 @@ TEST_F(WorkerPoolTest, FailingAgainIsNoChange) {
   worker_.Kill();
   ASSERT_TRUE(WaitFor(
       [](const WorkerLoad& load) { return load.state == WorkerState::kLost && load.refused; }));
-  // A change is told after the view has it, and before the next attempt begins.
+  // on_change is called after the view is written, and before the next attempt begins.
   std::shared_ptr<const LoadSnapshot> before = view_.Get();
   const auto wait_for_attempts = [&](int num_attempts) {
     for (int i = 0; i < num_attempts; ++i) {
@@ -257,7 +257,7 @@ TEST_F(WorkerPoolTest, FailingAgainIsNoChange) {
     return true;
   };
   ASSERT_TRUE(wait_for_attempts(1));
-  // Many more attempts fail, none of which wakes who waits.
+  // Many more attempts fail, and none of them calls on_change.
   const int changes = num_changes_;
   Pass(absl::Minutes(2));
   ASSERT_TRUE(wait_for_attempts(10));
@@ -322,7 +322,7 @@ TEST_F(WorkerPoolTest, AWorkerThatHasNeverReportedHoldsNoAnswerUpForLong) {
   pool_.SetAddresses({worker_.address()});
   ASSERT_TRUE(WaitUntil([&] { return worker_.num_watches() == 1; }));
   Pass(absl::Milliseconds(2200));
-  // It may be the only one of a model, about to tell so.
+  // It may be the only worker of a model that it has not named yet.
   EXPECT_FALSE(view_.Get()->discovery_complete);
   Pass(absl::Seconds(30));
   EXPECT_TRUE(view_.Get()->discovery_complete);

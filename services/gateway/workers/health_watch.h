@@ -11,18 +11,19 @@
 
 namespace continuo::gateway {
 
-// One grpc.health.v1.Health/Watch of a whole worker. Owns itself until it is done. The callbacks
-// come from gRPC's threads, one at a time, `on_end` last and once.
+// One call of grpc.health.v1.Health/Watch about a whole worker. Owns itself until it is done. The
+// callbacks come from gRPC's threads, one at a time, `on_end` last and once.
 class HealthWatch : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // `not_serving`: the worker says NOT_SERVING; all else, and a worker without this service, is
-  // taken for well.
+  // `not_serving` is true where the worker says NOT_SERVING. Any other answer, and a worker without
+  // this service, counts as healthy.
   HealthWatch(std::shared_ptr<grpc::Channel> channel,
               std::function<void(bool not_serving)> on_health, std::function<void()> on_end)
       : channel_(std::move(channel)),
         on_health_(std::move(on_health)),
         on_end_(std::move(on_end)) {}
 
+  // `self` is a reference to this object, which it keeps until the call is done.
   void Start(std::shared_ptr<HealthWatch> self);
   void Cancel() { context_.TryCancel(); }
 

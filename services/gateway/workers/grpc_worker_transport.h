@@ -14,15 +14,16 @@ class ClientContext;
 
 namespace continuo::gateway {
 
-// What every call to a worker carries: tenant, request id, trace, deadline.
+// Sets the metadata and the deadline of a call to a worker: tenant, request id, call id, trace, and
+// whether it continues a stream of another worker (a migration).
 void SetCallContext(const CallContext& context, bool is_migration, grpc::ClientContext* to);
 
-// Calls of Generate to workers over gRPC. Thread-safe.
+// Calls Generate of workers over gRPC. Thread-safe.
 class GrpcWorkerTransport : public WorkerTransport {
  public:
   // The pool outlives the transport.
   explicit GrpcWorkerTransport(const WorkerPool* pool) : pool_(pool) {}
-  // Waits for all calls to end; all have been abandoned or have ended before.
+  // Waits until gRPC is done with all calls. Each has ended or was abandoned before.
   ~GrpcWorkerTransport() override;
 
   std::shared_ptr<WorkerCall> Start(std::shared_ptr<StreamRelay> relay, int attempt,
@@ -35,7 +36,7 @@ class GrpcWorkerTransport : public WorkerTransport {
 
   const WorkerPool* const pool_;
   absl::Mutex mutex_;
-  int num_streams_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_streams_ ABSL_GUARDED_BY(mutex_) = 0;  // Calls that gRPC is not done with.
 };
 
 }  // namespace continuo::gateway

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/workers/worker_health.h"
+#include "services/gateway/workers/health_watch.h"
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/slice.h>
@@ -11,7 +11,8 @@
 namespace continuo::gateway {
 namespace {
 
-// HealthCheckResponse{status: NOT_SERVING}: field 1, varint 2. HealthCheckRequest{} is no byte.
+// The bytes of HealthCheckResponse{status: NOT_SERVING}: field 1, varint 2. HealthCheckRequest{}
+// has no bytes.
 constexpr std::string_view kNotServing = "\x08\x02";
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/workers/worker_stream.h"
+#include "services/gateway/workers/grpc_worker_transport.h"
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/client_callback.h>
@@ -22,8 +22,8 @@ void SetCallContext(const CallContext& context, bool is_migration, grpc::ClientC
   }
 }
 
-// One call. Owns itself until gRPC is done with it. A hold keeps it from being done as long as the
-// relay may ask for another read; a failed read or Abandon ends that.
+// One call. Owns itself until gRPC is done with it. A gRPC hold keeps the call open while the relay
+// may ask for another read; a failed read or Abandon releases it.
 class GrpcWorkerTransport::WorkerStream : public WorkerCall,
                                           public grpc::ClientReadReactor<v1::GenerateResponse> {
  public:
@@ -64,7 +64,7 @@ class GrpcWorkerTransport::WorkerStream : public WorkerCall,
   void OnDone(const grpc::Status& status) override {
     const std::shared_ptr<WorkerStream> self = std::move(self_);
     std::exchange(relay_, nullptr)->OnWorkerEnd(attempt_, common::FromGrpcStatus(status));
-    // The last thing that touches the transport.
+    // The last access to the transport: its destructor waits for this.
     absl::MutexLock lock(&transport_->mutex_);
     transport_->num_streams_ -= 1;
   }
@@ -84,7 +84,7 @@ class GrpcWorkerTransport::WorkerStream : public WorkerCall,
   v1::GenerateResponse response_;
 };
 
-// Where the worker left between the pick and the call.
+// A call to a worker that left between the pick and the call: its first read fails.
 class GrpcWorkerTransport::NoStream : public WorkerCall {
  public:
   NoStream(const std::shared_ptr<StreamRelay>& relay, int attempt)

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/workers/worker_channel.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "services/common/grpc/grpc_keepalive.h"
+
+namespace continuo::gateway {
+
+std::shared_ptr<WorkerChannel> MakeWorkerChannel(
+    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+    const std::string& tls_server_name) {
+  grpc::ChannelArguments arguments;
+  // Otherwise channels of this process to the same address would share a connection.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  common::SetKeepalive(absl::Seconds(10), absl::Seconds(3), arguments);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  // The minimum also bounds how long one attempt to connect may take.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetMaxReceiveMessageSize(16 << 20);
+  arguments.SetMaxSendMessageSize(-1);
+  // The router chooses an address: a proxy in between would undo its choice.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  if (!tls_server_name.empty()) arguments.SetSslTargetNameOverride(tls_server_name);
+  return std::make_shared<WorkerChannel>(
+      address, grpc::CreateCustomChannel(address, credentials, arguments));
+}
+
+bool WasRefused(const grpc::Status& status) {
+  // gRPC has no code for it, only this text.
+  return status.error_message().find("Connection refused") != std::string::npos;
+}
+
+void QueryModels(
+    std::shared_ptr<WorkerChannel> channel, absl::Duration timeout,
+    std::function<void(const grpc::Status&, const v1::ListModelsResponse&)> on_answer) {
+  struct Query {
+    grpc::ClientContext context;
+    v1::ListModelsRequest request;
+    v1::ListModelsResponse response;
+  };
+  auto query = std::make_shared<Query>();
+  query->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  auto* const stub = channel->inference->async();
+  // The callback keeps the channel and the query until the call is done.
+  stub->ListModels(&query->context, &query->request, &query->response,
+                   [query, channel = std::move(channel), on_answer = std::move(on_answer)](
+                       const grpc::Status& status) { on_answer(status, query->response); });
+}
+
+}  // namespace continuo::gateway

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "continuo/v1/worker.pb.h"
+#include "services/gateway/workers/health_watch.h"
+#include "services/gateway/workers/load_watch.h"
+#include "services/gateway/workers/worker_channel.h"
+
+namespace continuo::gateway {
+
+// One connection to a worker: its WatchLoad and, beside it, its health watch. It ends with its
+// WatchLoad. Thread-safe.
+class WorkerConnection {
+ public:
+  // Called from gRPC's threads. Reports come one at a time and before `on_end`, and so does the
+  // health; the two may come at the same time.
+  struct Callbacks {
+    std::function<void(const v1::WatchLoadResponse&)> on_report;
+    // False also once the health watch has ended.
+    std::function<void(bool not_serving)> on_health;
+    // Called once, when the WatchLoad has ended; the health watch is being cancelled.
+    std::function<void(const grpc::Status&)> on_end;
+    // Called once, last of all: no callback runs any more.
+    std::function<void()> on_done;
+  };
+
+  WorkerConnection(const std::shared_ptr<WorkerChannel>& channel,
+                   const v1::WatchLoadRequest& request, Callbacks callbacks);
+
+  // Opens both calls; called once.
+  void Start();
+  // Ends both calls soon.
+  void Cancel();
+
+ private:
+  // Outlives the connection until both calls are done.
+  struct Shared;
+
+  std::shared_ptr<HealthWatch> health_;
+  std::shared_ptr<LoadWatch> load_;
+};
+
+}  // namespace continuo::gateway

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/workers/model_catalog.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace continuo::gateway {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::shared_ptr<const WorkerLoad> Load(const std::string& model, WorkerState state,
+                                       const std::string& fingerprint) {
+  return std::make_shared<WorkerLoad>(
+      WorkerLoad{.model = model, .fingerprint = fingerprint, .state = state});
+}
+
+TEST(ModelCatalogTest, AModelHasTheServingWorkersAndTheirFingerprints) {
+  ModelCatalog catalog;
+  catalog.AddName("b");
+  catalog.AddName("a");
+  v1::Model description;
+  description.set_name("b");
+  description.set_architecture("X");
+  description.add_fingerprints("old");
+  catalog.SetDescription(description);
+  EXPECT_THAT(catalog.Names(), ElementsAre("a", "b"));
+  const std::vector<v1::Model> models = catalog.Models(
+      {.workers = {Load("b", WorkerState::kServing, "2"), Load("b", WorkerState::kServing, "1"),
+                   Load("b", WorkerState::kServing, "2"), Load("b", WorkerState::kServing, ""),
+                   Load("b", WorkerState::kDraining, "3"), Load("a", WorkerState::kLost, "4")}});
+  ASSERT_EQ(models.size(), 2);
+  EXPECT_EQ(models[0].name(), "a");
+  EXPECT_EQ(models[0].num_workers(), 0);
+  EXPECT_THAT(models[0].fingerprints(), ElementsAre());
+  EXPECT_EQ(models[1].name(), "b");
+  EXPECT_EQ(models[1].architecture(), "X");
+  EXPECT_EQ(models[1].num_workers(), 4);
+  EXPECT_THAT(models[1].fingerprints(), ElementsAre("1", "2"));
+}
+
+}  // namespace
+}  // namespace continuo::gateway
