@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// continuo: a client for people. Flags, then one command.
+// continuo, the command-line client: parses the flags and runs one command.
 #include <unistd.h>
 
 #include <iostream>
@@ -7,6 +7,7 @@
 
 #include "services/cli/bench/bench.h"
 #include "services/cli/client/answer.h"
+#include "services/cli/client/console.h"
 #include "services/cli/client/interrupt.h"
 #include "services/cli/fleet/fleet.h"
 #include "services/cli/fleet/top.h"
@@ -16,19 +17,21 @@
 
 int main(int argc, char** argv) {
   using namespace continuo;
-  common::Flags flags("continuo",
-                      "A client for people: streams to the terminal, shows the fleet, benches.");
+  common::Flags flags(
+      "continuo",
+      "Command-line client: streams to the terminal, shows the fleet, runs benchmarks.");
   cli::AnswerFlags generate_flags, chat_flags;
   cli::FleetFlags fleet_flags;
   cli::TopFlags top_flags;
   cli::TraceFlags trace_flags;
   cli::BenchFlags bench_flags;
-  common::Flags& generate = flags.Subcommand("generate", "Continues a text, streaming.");
+  common::Flags& generate =
+      flags.Subcommand("generate", "Continues a text and streams the answer.");
   AddGenerateFlags(generate, &generate_flags);
-  common::Flags& chat = flags.Subcommand("chat", "Converses, in turns.");
+  common::Flags& chat = flags.Subcommand("chat", "Holds a conversation.");
   AddChatFlags(chat, &chat_flags);
-  common::Flags& fleet =
-      flags.Subcommand("fleet", "Shows workers: state, KV cache, running and waiting.");
+  common::Flags& fleet = flags.Subcommand(
+      "fleet", "Shows the workers: state, KV cache, running and waiting requests.");
   AddFleetFlags(fleet, &fleet_flags);
   common::Flags& top = flags.Subcommand("top", "Shows a worker's batch, live.");
   AddTopFlags(top, &top_flags);
@@ -36,11 +39,11 @@ int main(int argc, char** argv) {
       flags.Subcommand("trace", "Writes a worker's steps and requests for Perfetto.");
   AddTraceFlags(trace, &trace_flags);
   common::Flags& bench =
-      flags.Subcommand("bench", "Drives load and reports throughput and latencies.");
+      flags.Subcommand("bench", "Generates load and reports throughput and latencies.");
   AddBenchFlags(bench, &bench_flags);
   if (const std::optional<int> code = flags.Parse(argc, argv)) return *code;
 
-  // Before any other thread. SIGTERM and Ctrl-C cancel what is in progress; where nothing is, or
+  // Made before any other thread. SIGTERM and Ctrl-C cancel the work in progress; without any, or
   // at the third time in one answer, they end the program.
   common::ShutdownSignal shutdown;
   cli::Interrupt interrupt;
@@ -64,6 +67,6 @@ int main(int argc, char** argv) {
   if (trace.chosen()) code = RunTrace(trace_flags, interrupt, console);
   if (bench.chosen()) code = RunBench(bench_flags, interrupt, console);
   std::cout.flush();
-  // Not past the thread that still waits for signals.
+  // The thread that waits for signals still runs, so destructors do not.
   _exit(code);
 }

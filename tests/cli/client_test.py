@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The command line client and the Python example against a real gateway and worker: text survives
-broken connections, Ctrl-C cancels, errors are one line."""
+"""Runs the command-line client and the Python example against a real gateway and worker: the text
+survives broken connections, Ctrl-C cancels, and errors are one line."""
 import json
 import pathlib
 import signal
@@ -16,8 +16,8 @@ from proxies import BreakingProxy, SilentProxy  # noqa: E402
 EXAMPLE = fleet.ROOT / "services/cli/examples/python/generate.py"
 PROMPT = "Mira lives in Oslo and plays the violin."
 LONG = ["--max_tokens=400", "--temperature=1", "--seed=11", "--ignore_eos"]
-# Bytes from the server on each connection: after some tokens, inside the first headers, and so on.
-# Their sum is less than the answer has, even where all its tokens come in one response.
+# The numbers of bytes from the server after which connections break: after some tokens, inside the first
+# headers, and so on. Their sum is less than the answer has, even where all tokens come in one response.
 LIMITS = [1000, 40, 700, 700]
 
 
@@ -59,8 +59,8 @@ class ClientTest(unittest.TestCase):
         self.assert_survives(run, "; going on]")
 
     def test_cli_goes_on_after_a_connection_fell_silent(self):
-        """And gRPC's two pings of a client that sends nothing itself are spent, of which it allows
-        more. It pings every 10 s."""
+        """The proxy first answers the two pings that gRPC by default allows a client that sends nothing else.
+        The client pings every 10 s."""
         undisturbed = self.cli("generate", *LONG, PROMPT)
         proxy = SilentProxy(self.gateway.address, num_data=3, num_pings=2)
         silenced = self.cli("generate", "--verbose", *LONG, PROMPT, address=proxy.address)
@@ -74,7 +74,7 @@ class ClientTest(unittest.TestCase):
         self.assertEqual(self.cli("generate", *flags).stdout, self.example(*flags).stdout)
 
     def interrupt(self, command):
-        """Starts a long answer, interrupts it after its first character."""
+        """Starts a long answer and interrupts it after its first character."""
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True)
         self.assertTrue(process.stdout.read(1))
@@ -85,7 +85,7 @@ class ClientTest(unittest.TestCase):
         self.wait_until_idle()
 
     def wait_until_idle(self):
-        """The worker gives a cancelled request's room back; fails by the stream's deadline."""
+        """Waits until the worker has freed a cancelled request; fails at the stream's deadline."""
         stub = fleet.Client(self.worker.address).worker
         for load in stub.WatchLoad(fleet.worker_pb.WatchLoadRequest(), timeout=60):
             if load.running_requests == 0 and load.waiting_requests == 0:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An example client, built as its README says, against two real gateways and two workers: a worker's
-death does not show, a gateway's and a connection that falls silent are one reconnect each, Ctrl-C and
-the deadline end the work everywhere.
+"""Runs an example client, built as its README says, against two real gateways and two workers. The death
+of a worker is not visible; the death of a gateway and a connection that falls silent cause one reconnect
+each; Ctrl-C and the deadline end the work everywhere.
 
     tests/cli/examples_test.py python|go|typescript|java
 """
@@ -19,7 +19,7 @@ from proxies import SilentProxy  # noqa: E402
 from fleet import pb  # noqa: E402
 
 EXAMPLES = fleet.ROOT / "services/cli/examples"
-# How each is built in its folder, and then run.
+# The commands that build each example in its folder, and that run it.
 LANGUAGES = {
     "python": ([], [sys.executable, EXAMPLES / "python/generate.py"]),
     "go": ([["go", "generate"], ["go", "build", "-o", "bin/generate"]],
@@ -48,7 +48,7 @@ def build():
 
 class ExampleTest(unittest.TestCase):
     def setUp(self):
-        # Scalar, so that an answer takes a second and a fault meets it in the middle.
+        # The scalar kernels make an answer take a second, so that a fault hits it in the middle.
         self.workers = [fleet.start_worker(fleet.DEMO_MODEL, "--threads=1", "--isa=scalar",
                                            f"--worker_name=worker-{i}") for i in range(2)]
         self.gateways = [fleet.start_gateway(self.workers) for _ in range(2)]
@@ -69,8 +69,8 @@ class ExampleTest(unittest.TestCase):
         return fleet.Client(self.workers[0].address).generate(request).text[0]
 
     def start(self, *flags, first=None):
-        """The client on a long answer, after the first of it has come; `first` takes the first
-        gateway's place."""
+        """Starts the client on a long answer and waits for its beginning. `first` replaces the address of
+        the first gateway."""
         servers = ",".join([first or self.gateways[0].address, self.gateways[1].address])
         _, command = LANGUAGES[language]
         process = subprocess.Popen(
@@ -83,12 +83,12 @@ class ExampleTest(unittest.TestCase):
         return process
 
     def finish(self, process):
-        """Exit code, what it printed, and errors."""
+        """Returns the exit code, the output and the errors."""
         rest, errors = process.communicate(timeout=TIMEOUT_S)
         return process.returncode, (self.begin + rest).decode(), errors.decode()
 
     def wait_until_idle(self):
-        """Fails by the stream's deadline."""
+        """Fails at the stream's deadline."""
         for worker in self.workers:
             stub = fleet.Client(worker.address).worker
             for load in stub.WatchLoad(fleet.worker_pb.WatchLoadRequest(), timeout=60):
@@ -116,7 +116,7 @@ class ExampleTest(unittest.TestCase):
         self.assertRegex(errors, r"\A\[lost after [1-9]\d* tokens, \w+; going on\]\n\Z")
 
     def test_connection_that_fell_silent_is_one_reconnect(self):
-        """And those pings are spent that gRPC allows a client by itself which sends nothing else."""
+        """The proxy first answers the pings that gRPC by default allows a client that sends nothing else."""
         undisturbed = self.undisturbed()
         proxy = SilentProxy(self.gateways[0].address, num_data=3, num_pings=2)
         self.addCleanup(proxy.close)

@@ -19,15 +19,15 @@
 
 namespace continuo::testing {
 
-// Answers with tokens that depend on everything a continuation has to keep: the prompt, the seed
-// (told in Accepted), the sequence's index and all ids before. Token 7 ends a sequence unless
-// ignore_eos. It does as it is told by `script`: each call takes the next step.
+// A fake server. Its tokens depend on everything that a continuation has to keep: the prompt, the
+// seed (sent in Accepted), the sequence's index and all ids before. Token 7 ends a sequence unless
+// ignore_eos is set. Each call follows the next step of the script.
 class FakeInference : public v1::InferenceService::Service {
  public:
   struct Step {
-    int num_responses = -1;  // Then the call ends with `status`; -1 is all.
+    int num_responses = -1;  // The call ends with `status` after these; -1 sends all.
     absl::Status status;
-    bool hang = false;           // Instead of ending: until the client is gone.
+    bool hang = false;           // The call hangs until the client is gone, instead of ending.
     bool skip_a_number = false;  // The second response's sequence is wrong.
   };
   static constexpr uint32_t kVocabulary = 32;
@@ -40,7 +40,7 @@ class FakeInference : public v1::InferenceService::Service {
     absl::MutexLock lock(&mutex_);
     return requests_;
   }
-  // Until a call hangs.
+  // Blocks until a call hangs.
   void AwaitHanging() {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&hanging_));
@@ -64,7 +64,7 @@ class FakeInference : public v1::InferenceService::Service {
     if (!received.has_accepted()) {
       accepted.set_request_id("made");
       accepted.set_model("fake");
-      accepted.set_seed(request->sampling().has_seed() ? request->sampling().seed() : ++drawn_);
+      accepted.set_seed(request->sampling().has_seed() ? request->sampling().seed() : ++next_seed_);
       accepted.set_fingerprint("F");
       accepted.set_worker("w0");
     } else {
@@ -156,10 +156,10 @@ class FakeInference : public v1::InferenceService::Service {
   std::vector<v1::GenerateRequest> requests_ ABSL_GUARDED_BY(mutex_);
   bool hanging_ ABSL_GUARDED_BY(mutex_) = false;
   bool never_ ABSL_GUARDED_BY(mutex_) = false;
-  std::atomic<uint64_t> drawn_ = 1000;
+  std::atomic<uint64_t> next_seed_ = 1000;
 };
 
-// Tells one load, then stays open until the client is gone.
+// A fake worker whose WatchLoad sends one report and stays open until the client is gone.
 class FakeWorkerService : public v1::WorkerService::CallbackService {
  public:
   explicit FakeWorkerService(v1::WatchLoadResponse load) : load_(std::move(load)) {}

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TCP proxies on a loopback port: one breaks its connections after a given number of bytes, one falls
-silent."""
+"""TCP proxies on a loopback port: one breaks its connections after a given number of bytes, the other
+falls silent."""
 import socket
 import struct
 import threading
 
 
 class BreakingProxy:
-    """Forwards to `target` ("host:port"). A connection is reset once the first of `limits` bytes
-    went from server to client, the next one with the second limit, and so on; connections beyond
-    the list live on. A limit that a connection ended without reaching is for the next connection.
-    `num_broken` counts the resets."""
+    """Forwards to `target` ("host:port"). The first connection is reset when the first of `limits` bytes
+    went from server to client, the next one at the second limit, and so on; connections beyond the list
+    are not reset. A limit that a connection did not reach applies to the next one. `num_broken` counts
+    the resets."""
 
     def __init__(self, target, limits=()):
         host, port = target.rsplit(":", 1)
@@ -58,7 +58,7 @@ class BreakingProxy:
             self._limits.insert(0, whole)
         if limit == 0:
             self.num_broken += 1
-            for end in (source, sink):  # Reset, not an orderly end.
+            for end in (source, sink):  # A reset instead of an orderly end.
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         for end in (source, sink):
             try:
@@ -69,10 +69,10 @@ class BreakingProxy:
 
 
 class SilentProxy:
-    """Forwards to `target` ("host:port"). On the first connection answers are held back after
-    `num_data` DATA frames (RFC 9113); once `num_pings` pings of the client were answered after that,
-    nothing goes either way any more, nor does an end of it, and nobody is told, as where a node is
-    lost: `is_silent` says so. Later connections are whole."""
+    """Forwards to `target` ("host:port"). On the first connection, answers are held back after `num_data`
+    DATA frames (RFC 9113). When `num_pings` more pings of the client were answered, nothing passes in
+    either direction, not even the end of the connection, as where a node is lost; `is_silent` is then
+    true. Later connections work."""
 
     DATA, PING, ACK = 0, 6, 1
 
@@ -120,7 +120,7 @@ class SilentProxy:
         num_data = num_answers = 0
         while num_answers < self._num_pings:
             header = frames.read(9)
-            if len(header) < 9:  # the server has ended it, which is no silence
+            if len(header) < 9:  # The server has ended the connection, which is no silence.
                 try:
                     client.shutdown(socket.SHUT_WR)
                 except OSError:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`continuo top` and `continuo trace` against a real worker: rows of the batch, a worker that dies
-and comes back, Ctrl-C, a terminal that is as before."""
+"""Runs `continuo top` and `continuo trace` against a real worker: rows of the batch, a worker that dies
+and comes back, Ctrl-C, and a terminal that is restored."""
 import json
 import os
 import pathlib
@@ -38,7 +38,7 @@ class Top:
         self.lines = []
 
     def read_until(self, wanted):
-        """The first line from now on that the pattern is found in; fails at the end of output."""
+        """Returns the next line that contains the pattern; fails at the end of the output."""
         for line in self.process.stdout:
             self.lines.append(line)
             if re.search(wanted, line):
@@ -46,21 +46,21 @@ class Top:
         raise AssertionError(f"no {wanted}:\n" + "".join(self.lines[-30:]))
 
     def interrupt(self):
-        """The exit code and what stands in stderr."""
+        """Returns the exit code and stderr."""
         self.process.send_signal(signal.SIGINT)
         rest, errors = self.process.communicate(timeout=60)
         self.lines += rest.splitlines(keepends=True)
         return self.process.returncode, errors
 
     def rows(self):
-        """(row, name, state) of all lines that are rows."""
+        """Returns (row, name, state) of all lines that are rows."""
         found = [ROW.match(line) for line in self.lines]
         return [(int(m[1]), m[2], m[6].strip()) for m in found if m]
 
 
 class SeeingTest(unittest.TestCase):
     def setUp(self):
-        # A test that waits for what does not come ends by this.
+        # This ends a test that waits in vain.
         watchdog = threading.Timer(200, lambda: os._exit(1))
         watchdog.daemon = True
         watchdog.start()
@@ -80,7 +80,7 @@ class SeeingTest(unittest.TestCase):
         return top
 
     def read_while_generating(self, top, client, name):
-        """The first line that tells of a request; one follows the other until the batch is watched."""
+        """Returns the first line that shows a request. Requests follow each other until one is seen."""
         seen = threading.Event()
 
         def generate():
@@ -102,7 +102,7 @@ class SeeingTest(unittest.TestCase):
         calls = [client.inference.Generate(request(f"request-{i}"), timeout=120) for i in range(6)]
         for call in calls:
             list(call)
-        # Of what comes last the row stays.
+        # The row of the last request stays.
         list(client.inference.Generate(request("last"), timeout=60))
         top.read_until(" last .* end: length")
         code, errors = top.interrupt()
@@ -125,7 +125,7 @@ class SeeingTest(unittest.TestCase):
         self.assertEqual(top.interrupt(), (130, ""))
 
     def test_a_cancelled_request_is_gone(self):
-        worker = self.worker("--isa=scalar")  # slow enough to be met under way
+        worker = self.worker("--isa=scalar")  # It is slow enough to be seen at work.
         client = fleet.Client(worker.address)
         top = self.top(worker.address)
         self.read_while_generating(top, client, "first")
@@ -177,14 +177,14 @@ class SeeingTest(unittest.TestCase):
             process = subprocess.Popen([fleet.BIN / "continuo", "trace", f"--out={out}",
                                         f"--worker={worker.address}", "--duration=1h"],
                                        stderr=subprocess.PIPE, text=True)
-            while not out.exists():  # it is there once the worker has answered
+            while not out.exists():  # It exists once the worker has answered.
                 self.assertIsNone(process.poll())
-                threading.Event().wait(0.01)  # polls another process
+                threading.Event().wait(0.01)  # Polls another process.
             for i in range(3):
                 long = request(f"request-{i}", 50, f"{i} " + "Mira lives in Oslo. " * 9)
                 list(client.inference.Generate(long, timeout=60))
             while "request-2" not in out.read_text():
-                threading.Event().wait(0.01)  # polls another process
+                threading.Event().wait(0.01)  # Polls another process.
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 130, errors)
@@ -197,7 +197,7 @@ class SeeingTest(unittest.TestCase):
             self.assertGreaterEqual(begin, ends.get(thread, 0))
             ends[thread] = end
         names = [e["name"] for e in slices]
-        self.assertGreater(names.count("request-0 prompt"), 1)  # pieces of 8
+        self.assertGreater(names.count("request-0 prompt"), 1)  # Its chunks have 8 tokens.
         answer = next(e["args"] for e in slices if e["name"] == "request-0")
         self.assertEqual((answer["generated"], answer["end"]), (50, "length"))
         steps = [e["args"]["number"] for e in slices if e["name"] == "step"]

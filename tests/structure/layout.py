@@ -80,7 +80,7 @@ ALLOWED = {
                         "services/gateway/openai services/gateway/openai/http services/gateway/relay "
                         "services/gateway/requests services/gateway/routing services/gateway/workers",
     "services/cli/client": "services/base services/common services/common/grpc services/protocol proto",
-    "services/cli/bench": "services/base services/common/grpc proto services/cli/client",
+    "services/cli/bench": "services/base services/common services/common/grpc proto services/cli/client",
     "services/cli/fleet": "services/base services/common/grpc services/protocol proto services/cli/client",
     "services/cli": "services/common services/cli/client services/cli/bench services/cli/fleet",
 }

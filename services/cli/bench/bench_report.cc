@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <regex>
 
@@ -12,11 +11,12 @@
 #include "services/cli/client/terminal.h"
 
 namespace continuo::cli {
-namespace {
 
 double PerSecond(uint64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
+
+namespace {
 
 std::string Line(const char* title, const std::string& value) {
   char text[64];
@@ -33,12 +33,8 @@ std::string Row(const char* title, const Distribution& d) {
   return text;
 }
 
-nlohmann::ordered_json Json(const Distribution& d) {
-  return {{"count", d.count}, {"mean", d.mean}, {"p50", d.p50}, {"p90", d.p90},
-          {"p95", d.p95},     {"p99", d.p99},   {"max", d.max}};
-}
-
-// "in 3.5s, up to 20ms" as "in Ns, up to Nms": one error, however often it is told.
+// Turns "in 3.5s, up to 20ms" into "in Ns, up to Nms", so that errors that differ in numbers are
+// one.
 std::string WithoutNumbers(const std::string& text) {
   static const std::regex numbers("[0-9]+([.][0-9]+)*");
   return std::regex_replace(text, numbers, "N");
@@ -124,39 +120,6 @@ std::string FormatReport(const BenchReport& r) {
   if (r.shed > 0) text += Row("refusal", r.refusal);
   for (const auto& [error, times] : r.errors) text += Line("error", count(times) + "× " + error);
   return text;
-}
-
-nlohmann::ordered_json ReportJson(const BenchReport& r) {
-  nlohmann::ordered_json errors = nlohmann::ordered_json::object();
-  for (const auto& [error, times] : r.errors) errors[error] = times;
-  return {{"seconds", r.seconds},
-          {"requests",
-           {{"sent", r.sent},
-            {"ok", r.ok},
-            {"shed", r.shed},
-            {"failed", r.failed},
-            {"cut_to_context", r.cut},
-            {"errors", errors}}},
-          {"tokens",
-           {{"prompt", r.prompt_tokens},
-            {"cached_prompt", r.cached_prompt_tokens},
-            {"output", r.output_tokens}}},
-          {"migrations", r.migrations},
-          {"throughput",
-           {{"output_tokens_per_second", PerSecond(r.output_tokens, r.seconds)},
-            {"good_tokens_per_second", PerSecond(r.good_tokens, r.seconds)},
-            {"prompt_tokens_per_second", PerSecond(r.prompt_tokens, r.seconds)},
-            {"requests_per_second", PerSecond(r.ok, r.seconds)}}},
-          {"steady",
-           {{"seconds", r.steady.seconds},
-            {"begun", r.steady.begun},
-            {"output_tokens", r.steady.output_tokens},
-            {"output_tokens_per_second", PerSecond(r.steady.output_tokens, r.steady.seconds)}}},
-          {"latency_seconds",
-           {{"time_to_first_token", Json(r.time_to_first_token)},
-            {"inter_token", Json(r.inter_token)},
-            {"request", Json(r.duration)},
-            {"refusal", Json(r.refusal)}}}};
 }
 
 }  // namespace continuo::cli

@@ -19,10 +19,10 @@ namespace {
 constexpr uint32_t kMaxTokens = 1 << 24;
 constexpr size_t kMaxRows = 10'000'000;
 
-// In [0, 1), the same on every platform (unlike std::uniform_real_distribution).
+// A random number in [0, 1), the same on every platform (unlike std::uniform_real_distribution).
 double Unit(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1p-53; }
 
-// Exponential with the given mean.
+// A random number of the exponential distribution with the given mean.
 double Exponential(std::mt19937_64& random, double mean) {
   return -std::log1p(-Unit(random)) * mean;
 }
@@ -47,13 +47,13 @@ Column ColumnOf(const std::string& title) {
   return Column::kIgnored;
 }
 
-// Sets what the column means; the error says what is allowed.
+// Sets the field of the row that the column stands for. The error says what is allowed.
 absl::Status SetColumn(Column column, double value, TraceRow* row) {
   if (column == Column::kPrompt || column == Column::kOutput) {
     if (!(value >= 0 && value <= kMaxTokens)) {
       return absl::InvalidArgumentError(absl::StrCat("lengths are from 0 to ", kMaxTokens));
     }
-    // A request without a prompt, or that generates nothing, is no load.
+    // A request without a prompt or an answer would be no load.
     const auto tokens = std::max(1u, static_cast<uint32_t>(value));
     (column == Column::kPrompt ? row->prompt_tokens : row->output_tokens) = tokens;
   } else if (column != Column::kIgnored) {
@@ -101,7 +101,7 @@ absl::Status ParseJsonLine(const std::string& line, TraceRow* row) {
   return absl::OkStatus();
 }
 
-// SplitMix64: a good seed out of two numbers.
+// Makes a seed of two numbers (SplitMix64).
 uint64_t Mix(uint64_t a, uint64_t b) {
   uint64_t z = a + 0x9E3779B97F4A7C15u * (b + 1);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -132,7 +132,7 @@ absl::StatusOr<LengthDistribution> LengthDistribution::Parse(std::string_view te
       "lengths such as 128, uniform:1:512 or exponential:128, each from 1 to ", kMaxTokens));
 }
 
-uint32_t LengthDistribution::Draw(std::mt19937_64& random) const {
+uint32_t LengthDistribution::Sample(std::mt19937_64& random) const {
   switch (kind_) {
     case Kind::kConstant:
       return first_;
@@ -178,7 +178,7 @@ absl::StatusOr<std::vector<TraceRow>> ParseTrace(std::string_view text) {
     }
   }
   if (rows.empty()) return absl::InvalidArgumentError("no requests");
-  // Arrivals count from the first one, and only if every row has one.
+  // Arrivals are relative to the first one, and are only used where every row has one.
   const bool all = std::all_of(rows.begin(), rows.end(),
                                [](const TraceRow& row) { return row.arrival.has_value(); });
   std::stable_sort(rows.begin(), rows.end(),
@@ -208,13 +208,13 @@ PlannedRequest Workload::Next() {
   PlannedRequest request;
   request.index = next_index_++;
   if (options_.trace.empty()) {
-    request.prompt_tokens = options_.prompt.Draw(random_) + options_.shared_prefix_tokens;
-    request.output_tokens = options_.output.Draw(random_);
+    request.prompt_tokens = options_.prompt.Sample(random_) + options_.shared_prefix_tokens;
+    request.output_tokens = options_.output.Sample(random_);
   } else {
     const TraceRow& row = options_.trace[request.index % options_.trace.size()];
     request.prompt_tokens = row.prompt_tokens + options_.shared_prefix_tokens;
     request.output_tokens = row.output_tokens;
-    // Each time around begins after the last arrival of the one before.
+    // Each round of the trace begins at the last arrival of the round before.
     if (options_.rate == 0 && row.arrival.has_value()) {
       const auto round = static_cast<double>(request.index / options_.trace.size());
       request.arrival =

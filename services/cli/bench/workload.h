@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a bench sends and when: lengths, arrivals and prompt ids, all drawn from one seed. No
-// clock, no network.
+// The requests of a bench: lengths, arrivals and prompt ids, all from one seed. Uses no clock and
+// no network.
 
 #include <cstdint>
 #include <optional>
@@ -16,67 +16,71 @@
 
 namespace continuo::cli {
 
-// Of lengths in tokens: "128", "uniform:1:512" (both ends included) or "exponential:128" (the
-// mean; rounded up, cut at ten times the mean).
+// A distribution of lengths in tokens: "128", "uniform:1:512" (both ends included) or
+// "exponential:128" (the mean; lengths are rounded up and cut at ten times the mean).
 class LengthDistribution {
  public:
+  // INVALID_ARGUMENT says what is allowed.
   static absl::StatusOr<LengthDistribution> Parse(std::string_view text);
-  uint32_t Draw(std::mt19937_64& random) const;
+  uint32_t Sample(std::mt19937_64& random) const;
 
  private:
   enum class Kind { kConstant, kUniform, kExponential };
   Kind kind_ = Kind::kConstant;
-  uint32_t first_ = 1;   // the constant, the least or the mean
-  uint32_t second_ = 1;  // the most
+  uint32_t first_ = 1;   // The constant, the minimum or the mean.
+  uint32_t second_ = 1;  // The maximum.
 };
 
+// One request of a trace.
 struct TraceRow {
   std::optional<absl::Duration> arrival;  // Since the first row.
   uint32_t prompt_tokens = 0;
   uint32_t output_tokens = 0;
-  // Names of the prompt's blocks of kTraceBlockTokens: equal names are equal tokens.
+  // The names of the prompt's blocks of kTraceBlockTokens tokens. Equal names mean equal tokens.
   std::vector<uint64_t> block_names;
 };
 inline constexpr uint32_t kTraceBlockTokens = 512;
 
-// CSV with a line of titles, or JSON lines. Known titles: prompt_tokens, input_tokens,
-// input_length, ContextTokens or num_prefill_tokens; output_tokens, output_length,
-// GeneratedTokens or num_decode_tokens; arrival_s in seconds or timestamp in milliseconds;
-// hash_ids (JSON) for block names. INVALID_ARGUMENT names file, line and what is wrong with it.
+// Reads a trace: CSV with a line of titles, or JSON lines. The known titles are prompt_tokens,
+// input_tokens, input_length, ContextTokens or num_prefill_tokens; output_tokens, output_length,
+// GeneratedTokens or num_decode_tokens; arrival_s in seconds or timestamp in milliseconds; hash_ids
+// (JSON) for block names. INVALID_ARGUMENT names the file, the line and the error.
 absl::StatusOr<std::vector<TraceRow>> LoadTrace(const std::string& path);
 absl::StatusOr<std::vector<TraceRow>> ParseTrace(std::string_view text);
 
+// The parameters of a workload.
 struct WorkloadOptions {
   uint64_t seed = 0;
   LengthDistribution prompt, output;
-  // Used in order, over and over, instead of the distributions.
+  // Replaces the distributions; its rows are used in order, again from the first after the last.
   std::vector<TraceRow> trace;
-  // Requests a second, at random times (Poisson); 0 takes the trace's arrivals, or none.
+  // Requests per second, at random times (Poisson). 0 takes the trace's arrivals, if any.
   double rate = 0;
   // Divides the trace's arrivals.
   double trace_speed = 1;
-  // The first tokens of every prompt are those of one of num_prefixes prefixes.
+  // Every prompt begins with one of num_prefixes prefixes of this length.
   uint32_t shared_prefix_tokens = 0;
   uint32_t num_prefixes = 1;
   uint32_t vocabulary_size = 1;
-  uint32_t max_context_tokens = 0;  // 0 is no bound.
+  uint32_t max_context_tokens = 0;  // 0 is no limit.
 };
 
+// One request of the workload.
 struct PlannedRequest {
   uint64_t index = 0;
-  absl::Duration arrival;  // Since the beginning.
+  absl::Duration arrival;  // Since the start of the bench.
   uint32_t prompt_tokens = 0;
   uint32_t output_tokens = 0;
-  bool cut = false;  // Made shorter to fit into the context.
+  bool cut = false;  // Shortened to fit into the context.
 };
 
-// Next is for one thread; PromptIds is thread-safe.
+// The sequence of requests. Next is called by one thread; PromptIds is thread-safe.
 class Workload {
  public:
   explicit Workload(WorkloadOptions options);
 
   PlannedRequest Next();
-  // The same for the same request, whatever else is drawn.
+  // The prompt of a request. It depends only on the request and the options.
   std::vector<uint32_t> PromptIds(const PlannedRequest& request) const;
 
  private:

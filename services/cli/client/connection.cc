@@ -16,22 +16,24 @@
 namespace continuo::cli {
 
 void AddSecurityFlags(common::Flags& flags, Connection* c) {
-  flags.Switch("tls", &c->tls, "use TLS, with the system's root certificates unless a CA is given");
+  flags.Switch("tls", &c->tls,
+               "Use TLS, with the system's root certificates where no CA is given.");
   flags.Text("tls_ca_file", &c->tls_files.ca_file,
-             "PEM file of the CA that signed the server's certificate");
+             "PEM CA that has to have issued the server's certificate.");
   flags.Text("tls_cert_file", &c->tls_files.cert_file,
-             "PEM file of the client's certificate, for mutual TLS");
-  flags.Text("tls_key_file", &c->tls_files.key_file, "PEM file of its key");
+             "PEM certificate that the server is shown (mutual TLS).");
+  flags.Text("tls_key_file", &c->tls_files.key_file, "PEM key of --tls_cert_file.");
   flags.Text("tls_server_name", &c->tls_server_name,
-             "name in the server's certificate, if not that of the address");
-  flags.Text("api_key", &c->api_key,
-             "sent as a bearer token; better given as CONTINUO_API_KEY, as arguments are visible "
-             "to others");
-  flags.Text("tenant", &c->tenant, "on whose account; sent as x-tenant-id");
+             "Name in the server's certificate. The default is the name in the address.");
+  flags.Text(
+      "api_key", &c->api_key,
+      "API key, sent as a bearer token. The variable CONTINUO_API_KEY is safer, as arguments "
+      "are visible to other users.");
+  flags.Text("tenant", &c->tenant, "Tenant, sent as x-tenant-id.");
 }
 
 void AddConnectionFlags(common::Flags& flags, Connection* c) {
-  flags.Text("server", &c->server, "gateway or worker, HOST:PORT");
+  flags.Text("server", &c->server, "Address of the gateway or worker, HOST:PORT.");
   AddSecurityFlags(flags, c);
 }
 
@@ -47,7 +49,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Connection& con
   arguments.SetMaxReceiveMessageSize(-1);
   common::SetKeepalive(absl::Seconds(10), absl::Seconds(10), arguments);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // In spite of its name, how long one attempt may take.
+  // In spite of its name, this is how long one attempt may take.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
   // Channels with equal arguments would share a connection.
@@ -70,7 +72,7 @@ std::string DescribeError(const absl::Status& status) {
   const std::string reason = protocol::ReasonOf(status);
   if (!reason.empty()) absl::StrAppend(&text, " (", reason, ")");
   if (!status.message().empty()) {
-    // A server's message may hold anything; the terminal sees one line of plain text.
+    // A server's message may contain anything; it is printed as one line of harmless text.
     std::string message(status.message());
     std::replace(message.begin(), message.end(), '\n', ' ');
     absl::StrAppend(&text, ": ", ForTerminal(message));

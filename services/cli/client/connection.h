@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How every command reaches its server: address, TLS, who is asking.
+// The connection of a command to its server: address, TLS and credentials.
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
@@ -16,6 +16,7 @@
 
 namespace continuo::cli {
 
+// The flags of a connection, with their defaults.
 struct Connection {
   std::string server = "localhost:50050";
   bool tls = false;  // Also true where one of the files is set.
@@ -25,20 +26,20 @@ struct Connection {
   std::string tenant;
 };
 
-// Adds --server and AddSecurityFlags.
+// Adds --server and the flags of AddSecurityFlags.
 void AddConnectionFlags(common::Flags& flags, Connection* connection);
 // Adds --tls…, --api_key and --tenant.
 void AddSecurityFlags(common::Flags& flags, Connection* connection);
 
-// A channel to `connection.server`, with keepalive and quick reconnects. Channels with different
-// numbers do not share a TCP connection.
+// Opens a channel to `connection.server`, with keepalive and quick reconnects. Channels with
+// different numbers do not share a TCP connection. INVALID_ARGUMENT names a bad TLS flag.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Connection& connection,
                                                            int number = 0);
 
-// Sets the metadata that says who is asking.
+// Adds the API key and the tenant to the metadata of a call.
 void AddMetadata(const Connection& connection, grpc::ClientContext& context);
 
-// An error in one line: "UNAVAILABLE (NO_WORKER): no worker serves \"m\"; try again in 2s".
+// Formats an error in one line: "UNAVAILABLE (NO_WORKER): no worker serves \"m\"; try again in 2s".
 std::string DescribeError(const absl::Status& status);
 
 }  // namespace continuo::cli

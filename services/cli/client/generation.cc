@@ -33,7 +33,7 @@ void MergeReceived(const v1::GenerateResponse& response, v1::GenerateResponse* r
 Generation::Generation(v1::InferenceService::StubInterface* stub, v1::GenerateRequest request,
                        GenerationOptions options)
     : stub_(stub), request_(std::move(request)), options_(std::move(options)) {
-  // A continuation that the request already had goes on after its own responses.
+  // Where the request already has a continuation, the next response follows that one.
   if (request_.continuation().has_received()) {
     next_sequence_ = request_.continuation().received().sequence() + 1;
   }
@@ -96,7 +96,7 @@ absl::Status Generation::Run(const std::function<void(const v1::GenerateResponse
       backoff = options_.first_backoff;
       give_up = absl::InfiniteFuture();
     }
-    // Before the first response only what the server itself asks to send again is.
+    // Before the first response, the request is sent again only where the server asks for it.
     const bool again =
         (absl::IsUnavailable(status) &&
          (next_sequence_ > 0 || protocol::ReasonOf(status) == protocol::kReasonContinue ||
@@ -107,8 +107,7 @@ absl::Status Generation::Run(const std::function<void(const v1::GenerateResponse
     const absl::Duration pause =
         std::max(backoff, protocol::RetryDelayOf(status).value_or(backoff));
     if (!again || now + pause > std::min(give_up, options_.deadline)) return status;
-    ++num_retries_;
-    // Even an empty one: it takes the place of a request that the server still believes alive.
+    // Even an empty continuation matters: the request replaces one that the server still holds.
     request_.mutable_continuation();
     if (options_.on_retry) options_.on_retry(status);
     Pause(pause);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One generation that outlives its connection. When the call ends UNAVAILABLE, or OK without a
-// summary, after something was received, the same request is sent again with that as its
-// continuation, so that every response comes exactly once and in order, whatever happens on the
-// way.
+// A generation that survives the loss of its connection. When a call ends UNAVAILABLE, or OK
+// without a summary, after responses were received, the request is sent again with these as its
+// continuation. So every response is delivered exactly once and in order.
 
 #include <functional>
 #include <string>
@@ -17,44 +16,44 @@
 
 namespace continuo::cli {
 
+// How a Generation retries.
 struct GenerationOptions {
   absl::Time deadline = absl::InfiniteFuture();
-  // How long it tries without receiving anything new; 0 never reconnects.
+  // How long it retries without receiving a new response; 0 never reconnects.
   absl::Duration reconnect_for = absl::Seconds(60);
-  // Doubles with each try, up to 5 s.
+  // The wait before the first retry; it doubles with each one, up to 5 s.
   absl::Duration first_backoff = absl::Milliseconds(100);
-  // Called before each try, for metadata.
+  // Called before each call, to add metadata.
   std::function<void(grpc::ClientContext&)> prepare;
-  // Told why, before each new try.
+  // Called before each retry, with the error that caused it.
   std::function<void(const absl::Status&)> on_retry;
 };
 
-// Adds a response to what a continuation has to tell; texts, logprobs and the like are left out.
+// Adds a response to the received part of a continuation. Texts, logprobs and other fields that a
+// continuation does not need are left out.
 void MergeReceived(const v1::GenerateResponse& response, v1::GenerateResponse* received);
 
-// Run is called once. Cancel may be called from any thread, also before and after it.
+// One generation. Run is called once; Cancel may be called from any thread at any time.
 class Generation {
  public:
   // The stub must outlive this.
   Generation(v1::InferenceService::StubInterface* stub, v1::GenerateRequest request,
              GenerationOptions options = {});
 
-  // Blocks until the end. OK also where the status after the summary was not; CANCELLED after
-  // Cancel; DATA_LOSS where a response is missing or repeated.
+  // Blocks until the end and passes each response to `take`. Returns OK once the summary was
+  // received, whatever the status after it; CANCELLED after Cancel; DATA_LOSS where a response is
+  // missing or repeated.
   absl::Status Run(const std::function<void(const v1::GenerateResponse&)>& take);
   void Cancel();
 
-  int num_retries() const { return num_retries_; }
-
  private:
   absl::Status RunOnce(const std::function<void(const v1::GenerateResponse&)>& take);
-  // Until the time has passed or Cancel is called.
+  // Blocks until the time has passed or Cancel is called.
   void Pause(absl::Duration duration);
 
   v1::InferenceService::StubInterface* const stub_;
-  v1::GenerateRequest request_;  // With its continuation, from the second try on.
+  v1::GenerateRequest request_;  // From the second call on with a continuation.
   const GenerationOptions options_;
-  int num_retries_ = 0;
   uint64_t next_sequence_ = 0;
   bool complete_ = false;  // The summary was received.
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Ctrl-C as a call: whatever is in progress says how it is cancelled.
+// Ctrl-C as a call: the work in progress registers how it is cancelled.
 
 #include <functional>
 
@@ -10,7 +10,7 @@
 
 namespace continuo::cli {
 
-// Thread-safe.
+// Delivers interrupts to the work in progress. Thread-safe.
 class Interrupt {
  public:
   // Calls `cancel` on each interrupt for as long as the Scope lives. Scopes do not nest.
@@ -32,8 +32,8 @@ class Interrupt {
     Interrupt* const interrupt_;
   };
 
-  // False where nothing is in progress, or where it was cancelled twice already. `cancel` runs in
-  // it and must not block.
+  // Handles one interrupt. Returns false where nothing is in progress, or where it was cancelled
+  // twice already. `cancel` runs inside and must not block.
   bool Signal() {
     absl::MutexLock lock(&mutex_);
     if (!cancel_ || num_in_scope_ == 2) return false;
@@ -42,7 +42,7 @@ class Interrupt {
     cancel_();
     return true;
   }
-  // Signals that something in progress took.
+  // The number of interrupts that cancelled work.
   int num_signals() const {
     absl::MutexLock lock(&mutex_);
     return num_signals_;

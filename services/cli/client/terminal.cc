@@ -8,7 +8,7 @@
 namespace continuo::cli {
 namespace {
 
-// Three significant digits.
+// Formats with three significant digits.
 std::string Digits(double value) {
   char text[32];
   const int decimals = value >= 100 ? 0 : value >= 10 ? 1 : 2;
@@ -24,7 +24,7 @@ std::string ForTerminal(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     const bool c0 = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
-    // U+0080 to U+009F: C2, then 80 to 9F.
+    // U+0080 to U+009F are the bytes C2, then 80 to 9F.
     const bool c1 =
         c == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
     if (c0 || c1) {

@@ -9,7 +9,7 @@
 namespace continuo::cli {
 namespace {
 
-constexpr size_t kMaxName = 160;  // A server takes ids of up to 128.
+constexpr size_t kMaxName = 160;  // A server accepts ids of up to 128 bytes.
 
 void Update(BatchRow& row, const v1::StepSequence& s) {
   const uint64_t in_cache = uint64_t{s.cached_tokens()} + s.new_tokens();
@@ -92,7 +92,7 @@ std::vector<size_t> BatchRows::Take(const v1::Step& step) {
     const auto found = row_of_.find(key);
     const bool known =
         found != row_of_.end() && rows_[found->second].state != BatchRow::State::kEnded;
-    // One that has ended is another request of the same id.
+    // A sequence that follows an ended one is another request with the same id.
     if (found != row_of_.end() && !known) row_of_.erase(found);
     const size_t row = RowOf(key);
     result.push_back(row);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A worker's batch as rows: each running sequence keeps one row until its end, and the next one
-// takes the first row that is free. Made from the steps that WatchSteps tells; no clock.
+// A worker's batch as rows, made from the steps of WatchSteps: each running sequence keeps one row
+// until its end, and a new one takes the first free row. Uses no clock.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,19 +16,21 @@
 
 namespace continuo::cli {
 
+// One sequence.
 struct BatchRow {
   enum class State {
-    kReading,  // its prompt
+    kReading,  // Prefill.
     kGenerating,
-    kPreempted,  // gave its blocks back; it will be computed again
-    kEnded,      // as `finish` says
-    kGone,       // left without a last step: cancelled, aborted or handed over
+    kPreempted,  // Its blocks were freed; it will be computed again.
+    kEnded,      // `finish` says why.
+    kGone,       // It left without a last step: it was cancelled, aborted or migrated.
   };
-  std::string name;  // The request's id, "#" and the index of a further sequence; plain ASCII.
+  // The request's id, with "#" and the index for further sequences of a request. Plain ASCII.
+  std::string name;
   State state = State::kReading;
   uint64_t prompt_tokens = 0;
-  uint64_t cached_tokens = 0;  // Of the prompt, when it was first seen.
-  uint64_t read_tokens = 0;    // Of the prompt, in the KV cache after the last step.
+  uint64_t cached_tokens = 0;  // Prompt tokens from the prefix cache, at its first step.
+  uint64_t read_tokens = 0;    // Prompt tokens in the KV cache after the last step.
   uint64_t generated_tokens = 0;
   v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
 
@@ -36,30 +38,31 @@ struct BatchRow {
   bool free() const { return state == State::kEnded || state == State::kGone; }
 };
 
-// "length", "stop"; of values that this program does not know their number.
+// Formats "length" or "stop"; an unknown value as its number.
 std::string FinishName(v1::FinishReason reason);
 
-// Every character that is not printable ASCII becomes '?', and what is longer than `width` is cut.
+// Replaces every byte that is not printable ASCII by '?' and cuts the text to `width`.
 std::string PlainText(std::string_view text, size_t width);
 
 absl::Time TimeOf(const google::protobuf::Timestamp& time);
 // Cut to [0, one day].
 absl::Duration DurationOf(const google::protobuf::Duration& duration);
 
+// The rows of a batch. Not thread-safe.
 class BatchRows {
  public:
   static constexpr size_t kMaxRows = 4096;
-  static constexpr size_t kNoRow = static_cast<size_t>(-1);  // more than that at once
-  // A sequence that is in none of so many steps, for so long, is gone. Steps may leave running ones
-  // out for a while: each takes only so many rows of prompts.
+  static constexpr size_t kNoRow = static_cast<size_t>(-1);  // The sequence got no row.
+  // A sequence that was in none of the last kMissedSteps steps, for kMissedFor, is gone. Steps may
+  // leave running sequences out for a while, as their prompt tokens are limited.
   static constexpr uint64_t kMissedSteps = 20;
   static constexpr absl::Duration kMissedFor = absl::Seconds(2);
-  // One that was preempted waits for room.
+  // A preempted sequence may wait longer for free blocks.
   static constexpr absl::Duration kPreemptedFor = absl::Seconds(60);
 
-  // The row of each of the step's sequences.
+  // Updates the rows with a step. Returns the row of each of its sequences.
   std::vector<size_t> Take(const v1::Step& step);
-  // Nothing runs or waits any more, whatever the steps told.
+  // Marks all rows as gone: the worker reports that nothing runs or waits.
   void Leave();
   // Forgets everything: another process answers.
   void Clear() { *this = BatchRows(); }
@@ -68,8 +71,8 @@ class BatchRows {
   size_t num_running() const;
 
  private:
-  // The request's id, the sequence's index, and which of several such in one step: ids are unique
-  // only for each tenant.
+  // The request's id, the sequence's index, and its place among equal ones in the step: ids are
+  // unique only within a tenant.
   using Key = std::tuple<std::string, uint32_t, int>;
   struct Seen {
     Key key;
@@ -80,7 +83,7 @@ class BatchRows {
   size_t RowOf(const Key& key);
 
   std::vector<BatchRow> rows_;
-  std::vector<Seen> seen_;  // of each row
+  std::vector<Seen> seen_;  // By row: when its sequence was last in a step.
   std::map<Key, size_t> row_of_;
 };
 

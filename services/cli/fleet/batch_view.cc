@@ -33,8 +33,8 @@ std::string StateOf(const BatchRow& row) {
   return "gone";
 }
 
-// The length of a row in characters of `scale` tokens: '-' came from the prefix cache, '=' was
-// read, '.' is still to be read, '#' is generated.
+// Draws the tokens of a row, `scale` tokens a character: '-' from the prefix cache, '=' prefilled,
+// '.' not yet prefilled, '#' generated.
 std::string Bar(const BatchRow& row, uint64_t scale) {
   const auto characters = [scale](uint64_t tokens) { return (tokens + scale - 1) / scale; };
   const size_t cached = characters(row.cached_tokens);
@@ -131,7 +131,7 @@ std::string BatchView::Draw(const std::string& address, size_t width, size_t hei
   const size_t fixed = 4 + 2 + id + 2 + 13 + 2 + 9 + 2 + 14 + 2;
   const size_t bar = width > fixed + 10 ? std::min<size_t>(width - fixed, 120) : 10;
   uint64_t scale = 1;
-  while (longest / scale + 3 > bar) scale *= 2;  // each of a bar's parts is rounded up
+  while (longest / scale + 3 > bar) scale *= 2;  // Each part of a bar is rounded up.
 
   std::vector<std::string> lines;
   const std::string header = Header(address);

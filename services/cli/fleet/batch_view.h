@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What `continuo top` knows of a worker, and the picture of it. No clock, no terminal.
+// The picture of `continuo top`, as a function of the worker's messages. Uses no clock and no
+// terminal.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,16 +17,18 @@
 
 namespace continuo::cli {
 
+// The state of a worker, and its picture. Not thread-safe.
 class BatchView {
  public:
   void Take(const v1::WatchStepsResponse& response);
   void Take(const v1::WatchLoadResponse& load);
+  // A stream ended or could not be opened.
   void LoseSteps(const absl::Status& why);
   void LoseLoad(const absl::Status& why);
 
-  // Lines of plain ASCII, each of at most `width` characters and a newline, at most `height` of
-  // them: two lines of the worker, then one for each row of the batch. `address` names the worker
-  // where it is not known yet.
+  // Draws at most `height` lines of plain ASCII, each of at most `width` characters and a newline:
+  // two lines of the worker, then one for each row of the batch. `address` names the worker until
+  // it reports its name.
   std::string Draw(const std::string& address, size_t width, size_t height) const;
 
   const BatchRows& batch() const { return batch_; }
@@ -37,7 +40,7 @@ class BatchView {
   };
 
   std::string Header(const std::string& address) const;
-  // Of the steps of the last second in which there were any.
+  // The median and the longest duration of the steps in the last second that had steps.
   std::string StepTimes() const;
 
   BatchRows batch_;

@@ -32,7 +32,8 @@ double Fraction(uint64_t part, uint64_t total) {
   return total == 0 ? 0 : static_cast<double>(part) / static_cast<double>(total);
 }
 
-// Columns in screen characters; every cell is plain ASCII but what a worker calls itself.
+// Formats lines of cells in columns. A byte counts as one column: only the names of workers and
+// models may contain other than ASCII.
 std::string FormatTable(const std::vector<std::vector<std::string>>& lines) {
   std::vector<size_t> widths;
   for (const auto& line : lines) {
@@ -50,13 +51,13 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& lines) {
   return text;
 }
 
-// Follows one worker. Everything is called back from gRPC's threads.
+// Follows the WatchLoad of one worker. gRPC's threads call back.
 class Watcher : public grpc::ClientReadReactor<v1::WatchLoadResponse> {
  public:
   Watcher(const std::string& address, absl::Mutex* mutex) : mutex_(mutex) {
     row_.address = address;
   }
-  // `timeout` bounds the wait for the first report.
+  // With `one_report` the call ends after the first report, or after `timeout`.
   void Start(const Connection& connection, bool one_report, absl::Duration timeout) {
     Connection to = connection;
     to.server = row_.address;
@@ -97,7 +98,7 @@ class Watcher : public grpc::ClientReadReactor<v1::WatchLoadResponse> {
     ended_ = true;
   }
 
-  // Under the mutex.
+  // These are called with the mutex held.
   const WorkerRow& row() const { return row_; }
   bool ended() const { return ended_; }
   bool answered() const { return ended_ || !row_.loads.empty(); }
@@ -116,13 +117,14 @@ class Watcher : public grpc::ClientReadReactor<v1::WatchLoadResponse> {
 
 void AddFleetFlags(common::Flags& flags, FleetFlags* values) {
   flags.TextList("workers", &values->workers,
-                 "HOST:PORT,… or dns:///NAME:PORT for all addresses of a name");
-  flags.Switch("watch", &values->watch, "go on until Ctrl-C, drawing the table anew");
-  flags.Switch("json", &values->json, "JSON instead of a table; with --watch one line each time");
+                 "Addresses of the workers: HOST:PORT,… or dns:///NAME:PORT for all of a name.");
+  flags.Switch("watch", &values->watch, "Redraw the table until Ctrl-C.");
+  flags.Switch("json", &values->json,
+               "Print JSON instead of a table, with --watch one line each time.");
   flags.Duration("interval", &values->interval, absl::Milliseconds(100), absl::Hours(1),
-                 "between tables of --watch");
+                 "Time between the tables of --watch.");
   flags.Duration("timeout", &values->timeout, absl::Milliseconds(1), absl::Hours(1),
-                 "for the first report of a worker");
+                 "Time until a worker has to report.");
   AddSecurityFlags(flags, &values->connection);
 }
 
@@ -244,7 +246,7 @@ int RunFleet(const FleetFlags& flags, Interrupt& interrupt, const Console& conso
     watchers.push_back(std::make_unique<Watcher>(address, &mutex));
     watchers.back()->Start(flags.connection, !flags.watch, flags.timeout);
   }
-  // Not under the mutex: a cancelled call may call back from within.
+  // Called without the mutex: a cancelled call may call back from within.
   const auto cancel = [&] {
     for (const auto& watcher : watchers) watcher->Cancel();
   };
@@ -255,7 +257,7 @@ int RunFleet(const FleetFlags& flags, Interrupt& interrupt, const Console& conso
     }
     cancel();
   });
-  // The rest is under the mutex but for waits.
+  // These are called with the mutex held.
   const auto all = [&](bool (Watcher::*is)() const) {
     return std::all_of(watchers.begin(), watchers.end(),
                        [is](const auto& watcher) { return (watcher.get()->*is)(); });
@@ -265,7 +267,7 @@ int RunFleet(const FleetFlags& flags, Interrupt& interrupt, const Console& conso
   const auto show = [&] {
     std::vector<WorkerRow> rows;
     for (const auto& watcher : watchers) rows.push_back(watcher->row());
-    // Home, then clear what is below.
+    // Moves the cursor home and clears the screen.
     if (flags.watch && console.out_terminal && !flags.json) console.out << "\x1b[H\x1b[J";
     console.out << (flags.json ? FormatFleetJson(rows) : FormatFleet(rows)) << std::flush;
   };

@@ -9,11 +9,11 @@
 namespace continuo::cli {
 namespace {
 
-constexpr int kSteps = 1, kBatch = 2;          // processes
-constexpr uint64_t kReservedBytes = 2048;      // for what End() adds
-constexpr int64_t kLatest = int64_t{1} << 62;  // ns; far from what overflows
+constexpr int kSteps = 1, kBatch = 2;          // The ids of the processes.
+constexpr uint64_t kReservedBytes = 2048;      // Room for the text of End().
+constexpr int64_t kLatest = int64_t{1} << 62;  // In ns; far from an overflow.
 
-// In quotes. Of plain ASCII, so that nothing but quotes and backslashes needs an escape.
+// Quotes text for JSON. It becomes plain ASCII, so only quotes and backslashes need an escape.
 std::string Quoted(std::string_view text) {
   std::string result = "\"";
   for (const char c : PlainText(text, 256)) {
@@ -23,7 +23,7 @@ std::string Quoted(std::string_view text) {
   return result + "\"";
 }
 
-// Microseconds with all digits: slices that touch must not overlap by a rounding.
+// Formats microseconds with all digits: slices that touch must not overlap by rounding.
 std::string Micros(int64_t nanoseconds) {
   return absl::StrFormat("%d.%03d", nanoseconds / 1000, nanoseconds % 1000);
 }
@@ -66,7 +66,7 @@ void StepTrace::AddInstant(std::string_view name, int64_t at) {
                       kSteps, Micros(at)));
 }
 
-// Those that have changed.
+// Adds the counters that have changed.
 void StepTrace::AddCounters(const v1::Step& step, uint64_t read, uint64_t generating,
                             int64_t begin) {
   const auto add = [&](const std::string& name, const std::string& values) {
@@ -94,7 +94,7 @@ void StepTrace::Take(const v1::WatchStepsResponse& response) {
 void StepTrace::TakeStep(const v1::Step& step) {
   const absl::Time start = TimeOf(step.start_time());
   if (origin_ == absl::InfinitePast()) origin_ = start;
-  // Slices of a thread may not overlap, whatever the worker's clock does.
+  // Slices of a thread must not overlap, even if the worker's clock jumps.
   if (last_end_ > kLatest) full_ = true;
   const absl::Duration idle = start - origin_ - absl::Nanoseconds(last_end_);
   const int64_t begin =
@@ -146,7 +146,7 @@ void StepTrace::TakeSequence(const v1::StepSequence& s, size_t row, int64_t begi
               absl::StrFormat(R"("prompt":%d,"in the cache":%d,"read":%d)", s.prompt_tokens(),
                               s.cached_tokens(), s.new_tokens())));
     if (now.state == BatchRow::State::kReading) return;
-    // What the step drew of the last row of the prompt belongs to the generation.
+    // The token that is sampled after the last token of the prompt belongs to the generation.
     g = {true, now.name, end, end, 0, s.generated_tokens(), 0};
   } else {
     if (!g.open) g = {true, now.name, begin, end, std::max(1u, s.generated_tokens()) - 1, 0, 0};

@@ -21,7 +21,7 @@ namespace continuo::cli {
 namespace {
 
 struct ScreenSize {
-  size_t width = 160, height = 10'000;  // where it is no terminal
+  size_t width = 160, height = 10'000;  // The size where the output is not a terminal.
 };
 
 ScreenSize SizeOfTerminal() {
@@ -32,7 +32,8 @@ ScreenSize SizeOfTerminal() {
   return {size.ws_col, size.ws_row};
 }
 
-// The terminal's other screen, without a cursor, while it lives. Nothing where it is no terminal.
+// Switches the terminal to its alternate screen, without a cursor, while it lives. Does nothing
+// where the output is not a terminal.
 class Screen {
  public:
   Screen(std::ostream& out, bool terminal) : out_(out), terminal_(terminal) {
@@ -46,14 +47,14 @@ class Screen {
 
   ScreenSize size() const { return terminal_ ? SizeOfTerminal() : ScreenSize(); }
 
-  // Lines that fit the size.
+  // Shows a picture of lines that fit the size.
   void Show(std::string picture) {
     if (!terminal_) {
       out_ << picture << std::endl;
       return;
     }
-    if (!picture.empty()) picture.pop_back();  // the last line would scroll
-    // Home; each line clears what it does not cover, then all below is cleared.
+    if (!picture.empty()) picture.pop_back();  // A last newline would scroll.
+    // The cursor goes home; each line clears the rest of its row, and at the end all rows below.
     out_ << "\x1b[H" << absl::StrReplaceAll(picture, {{"\n", "\x1b[K\r\n"}}) << "\x1b[K\x1b[J"
          << std::flush;
   }
@@ -63,8 +64,8 @@ class Screen {
   const bool terminal_;
 };
 
-// Picture after picture, until it is over (false) or there were --frames of them. Never writes with
-// the mutex held: a terminal may take its time.
+// Draws pictures until `over` holds (returns false) or --frames were drawn (returns true). It does
+// not write with the mutex held: a terminal may block.
 bool Draw(const Console& console, absl::Mutex& mutex, const BatchView& view, const TopFlags& flags,
           const std::function<bool()>& over) {
   Screen screen(console.out, console.out_terminal);
@@ -87,13 +88,13 @@ bool Draw(const Console& console, absl::Mutex& mutex, const BatchView& view, con
 }  // namespace
 
 void AddTopFlags(common::Flags& flags, TopFlags* values) {
-  flags.Text("worker", &values->connection.server, "HOST:PORT of the worker");
+  flags.Text("worker", &values->connection.server, "Address of the worker, HOST:PORT.");
   flags.Duration("interval", &values->interval, absl::Milliseconds(20), absl::Hours(1),
-                 "between pictures");
+                 "Time between pictures.");
   flags.Duration("timeout", &values->timeout, absl::Milliseconds(1), absl::Hours(1),
-                 "for the worker's first answer");
+                 "Time until the worker has to answer first.");
   flags.Integer<uint64_t>("frames", &values->frames, 0, 1'000'000'000,
-                          "pictures until it ends by itself; 0: never");
+                          "Number of pictures after which the command ends. 0 runs until Ctrl-C.");
   AddSecurityFlags(flags, &values->connection);
 }
 
@@ -101,7 +102,8 @@ int RunTop(const TopFlags& flags, Interrupt& interrupt, const Console& console) 
   absl::Mutex mutex;
   BatchView view;
   bool interrupted = false, answered = false;
-  absl::Status last, lasting;  // why the worker does not answer, or never will
+  absl::Status last;     // The last error of the worker.
+  absl::Status lasting;  // The first error for which retrying cannot help.
   const auto lose = [&](const absl::Status& why) {
     last = why;
     if (IsLasting(why) && lasting.ok()) lasting = why;

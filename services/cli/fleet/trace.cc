@@ -21,15 +21,16 @@ namespace {
 
 constexpr absl::Duration kFlush = absl::Milliseconds(100);
 
-// What the feed tells; under its mutex.
+// The state that the feed writes. Members are guarded by the mutex.
 struct Recording {
   explicit Recording(uint64_t max_bytes) : trace(max_bytes) {}
 
   absl::Mutex mutex;
   StepTrace trace;
-  std::string worker;  // and its model
+  std::string worker;  // The names of the worker and of its model.
   bool answered = false, interrupted = false;
-  absl::Status last, lasting;  // why the worker does not answer, or never will
+  absl::Status last;     // The last error of the worker.
+  absl::Status lasting;  // The first error for which retrying cannot help.
 };
 
 WorkerFeedSinks SinksOf(Recording& r) {
@@ -62,14 +63,14 @@ WorkerFeedSinks SinksOf(Recording& r) {
 }  // namespace
 
 void AddTraceFlags(common::Flags& flags, TraceFlags* values) {
-  flags.Text("worker", &values->connection.server, "HOST:PORT of the worker");
-  flags.Text("out", &values->out, "file to write, open it at ui.perfetto.dev; - is the output");
+  flags.Text("worker", &values->connection.server, "Address of the worker, HOST:PORT.");
+  flags.Text("out", &values->out, "File to write, for ui.perfetto.dev. - is the standard output.");
   flags.Duration("duration", &values->duration, absl::Milliseconds(10), absl::Hours(24),
-                 "of the trace");
+                 "Length of the trace.");
   flags.Bytes("max_bytes", &values->max_bytes, StepTrace::kMinBytes, uint64_t{1} << 40,
-              "where the trace ends, if not before");
+              "Size at which the trace ends early.");
   flags.Duration("timeout", &values->timeout, absl::Milliseconds(1), absl::Hours(1),
-                 "for the worker's first answer");
+                 "Time until the worker has to answer first.");
   AddSecurityFlags(flags, &values->connection);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The streams of one worker, WatchLoad and WatchSteps, for as long as somebody wants to see them:
-// a stream that ends is opened again, so a worker may go away and come back.
+// Follows WatchLoad and WatchSteps of one worker. A stream that ends is opened again, so the worker
+// may go away and come back.
 
 #include <functional>
 #include <memory>
@@ -21,28 +21,29 @@
 namespace continuo::cli {
 
 struct WorkerFeedOptions {
-  Connection connection;  // Its server is the worker.
+  Connection connection;  // The server is the worker.
   absl::Duration steps_interval = absl::Milliseconds(100);
   absl::Duration retry_delay = absl::Milliseconds(250);
 };
 
-// Called from threads of the feed, one at a time.
+// The receivers of a feed. They are called on its threads, one at a time.
 struct WorkerFeedSinks {
   std::function<void(const v1::WatchStepsResponse&)> steps;
-  std::function<void(const v1::WatchLoadResponse&)> load;  // Empty: WatchLoad is not called.
-  // Why a stream ended or could not be opened. It is tried again after the delay.
+  std::function<void(const v1::WatchLoadResponse&)> load;  // Without it WatchLoad is not called.
+  // A stream ended or could not be opened, for this reason. It is retried after retry_delay.
   std::function<void(const absl::Status&)> steps_lost, load_lost;
 };
 
-// Whether trying again cannot help: the address is no worker's, or the key is not known there.
+// Retrying cannot help: the address is not a worker's, or the key is not known there.
 bool IsLasting(const absl::Status& status);
 
+// One thread for each stream. Thread-safe.
 class WorkerFeed {
  public:
-  // An error where the channel cannot be made (TLS files).
+  // INVALID_ARGUMENT where the TLS files cannot be used.
   static absl::StatusOr<std::unique_ptr<WorkerFeed>> Start(const WorkerFeedOptions& options,
                                                            WorkerFeedSinks sinks);
-  // Nothing is called any more when it returns.
+  // No sink is called after it returns.
   ~WorkerFeed();
   WorkerFeed(const WorkerFeed&) = delete;
   WorkerFeed& operator=(const WorkerFeed&) = delete;
@@ -57,7 +58,7 @@ class WorkerFeed {
   const WorkerFeedOptions options_;
   const WorkerFeedSinks sinks_;
   std::unique_ptr<v1::WorkerService::Stub> stub_;
-  absl::Mutex sinks_mutex_;  // Held in a sink.
+  absl::Mutex sinks_mutex_;  // Held while a sink runs.
   absl::Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // In progress.

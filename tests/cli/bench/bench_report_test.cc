@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "services/cli/bench/report_json.h"
+
 namespace continuo::cli {
 namespace {
 

@@ -65,7 +65,7 @@ TEST_F(BenchTest, AClosedLoopCountsEveryToken) {
 TEST_F(BenchTest, AClosedLoopTellsWhatItGaveBetweenItsBeginningAndItsEnd) {
   flags_.concurrency = 1;
   EXPECT_EQ(Run(), 0) << err_.str();
-  // From the first token of the first answer to that of the last of 20.
+  // The steady part is from the first token of the first answer to that of the last of 20.
   EXPECT_EQ(report()["steady"]["begun"], 19);
   EXPECT_EQ(report()["steady"]["output_tokens"], 19 * 8);
   EXPECT_GT(report()["steady"]["output_tokens_per_second"], 0);

@@ -25,7 +25,7 @@ std::vector<uint32_t> DrawMany(const char* text) {
   std::mt19937_64 random(1);
   const LengthDistribution lengths = Lengths(text);
   std::vector<uint32_t> drawn(10'000);
-  for (uint32_t& length : drawn) length = lengths.Draw(random);
+  for (uint32_t& length : drawn) length = lengths.Sample(random);
   return drawn;
 }
 

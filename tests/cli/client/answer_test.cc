@@ -20,7 +20,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 using Step = ::continuo::testing::FakeInference::Step;
 
-// Collects what is written and lets another thread wait for it.
+// Collects the output and lets another thread wait for a part of it.
 class Output : public std::streambuf {
  public:
   std::string str() const {
@@ -118,7 +118,7 @@ TEST_F(AnswerTest, TheFlagsArriveAtTheServer) {
   EXPECT_FALSE(request.has_continuation());
 }
 
-// The heart of it: wherever the stream is cut, the text is the same.
+// Wherever the stream is cut, the text is the same.
 TEST_F(AnswerTest, ALostStreamGoesOnWithoutADifference) {
   flags_.request.num_sequences = 3;
   flags_.request.ignore_eos = false;

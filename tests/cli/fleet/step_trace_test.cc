@@ -35,7 +35,7 @@ std::vector<json> Events(const json& trace, const std::string& phase, int proces
   return events;
 }
 
-// Slices of a thread follow each other.
+// Checks that slices of a thread do not overlap.
 void ExpectNoOverlaps(const json& trace) {
   std::map<std::pair<int, int>, int64_t> ends;  // ns
   for (const json& event : trace["traceEvents"]) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Steps as a worker tells them, in short, and a worker that tells them.
+// Short notations for the steps of a worker, and a fake worker that sends them.
 
 #include <grpcpp/server_context.h>
 
@@ -23,7 +23,7 @@ struct StepRow {
   uint32_t index = 0;
 };
 
-// Step `number` of 8 ms; one begins every 10 ms.
+// Makes step `number`. Steps take 8 ms, and one begins every 10 ms.
 inline v1::Step MakeStep(uint64_t number, const std::vector<StepRow>& rows) {
   v1::Step step;
   step.set_number(number);
@@ -52,8 +52,8 @@ inline v1::WatchStepsResponse MakeSteps(const std::vector<v1::Step>& steps,
   return response;
 }
 
-// Every call of WatchSteps takes the next life of a worker: it tells its steps, then ends with
-// `end`, or stays open where that is OK. WatchLoad tells one load and stays open.
+// A fake worker. Every call of WatchSteps takes its next life: it sends the steps of that life,
+// then ends with `end`, or stays open where that is OK. WatchLoad sends one report and stays open.
 class FakeStepsWorker : public v1::WorkerService::Service {
  public:
   struct Life {

@@ -23,7 +23,7 @@ using testing::MakeStep;
 using testing::MakeSteps;
 using ::testing::Not;
 
-// Interrupts as soon as what was written since the last flush has `needle` in it.
+// Interrupts as soon as the output since the last flush contains `needle`.
 class InterruptingBuffer : public std::stringbuf {
  public:
   InterruptingBuffer(Interrupt* interrupt, std::string needle)
@@ -58,7 +58,7 @@ class TopTest : public ::testing::Test {
                         ::testing::UnitTest::GetInstance()->current_test_info()->name())
                            .string();
   }
-  // Until the picture has `needle` in it.
+  // Runs until the picture contains `needle`.
   int RunUntil(const std::string& needle, bool terminal = false) {
     InterruptingBuffer buffer(&interrupt_, needle);
     std::ostream out(&buffer);

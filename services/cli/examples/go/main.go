@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Streams an answer with nothing but stock gRPC, and goes on where it was after a lost connection.
+// Streams an answer with stock gRPC alone, and continues it after a lost connection.
 //
 //	go generate && go build -o bin/generate
 //	bin/generate --server=localhost:50050 "Once upon a time"
@@ -36,9 +36,9 @@ import (
 
 const firstPause, longestPause, reconnectFor = 100 * time.Millisecond, 3 * time.Second, time.Minute
 
-// generate hands out every response exactly once and in order, over as many connections as it
-// takes, each to the next of the servers. It adds what was received to the request's continuation:
-// a server that gets that goes on exactly after it. The deadline is the context's.
+// generate delivers every response exactly once and in order, over as many connections as it takes,
+// each to the next of the servers. It adds the responses to the request's continuation, and a server
+// continues exactly after them. The deadline is the context's.
 func generate(ctx context.Context, servers []pb.InferenceServiceClient, request *pb.GenerateRequest,
 	onResponse func(*pb.GenerateResponse), onLost func(error)) error {
 	var lostSince time.Time
@@ -57,13 +57,13 @@ func generate(ctx context.Context, servers []pb.InferenceServiceClient, request 
 			}
 		}
 		if err == io.EOF || request.GetContinuation().GetReceived().GetSummary() != nil {
-			return nil // Everything is here, whatever became of the connection.
+			return nil // The answer is complete, whatever became of the connection.
 		}
 		goOn := request.Continuation != nil || try+1 < len(servers)
 		lost := status.Code(err) == codes.Unavailable && goOn
-		// A server that is full takes what goes on a little later.
+		// A full server accepts a continuation a little later.
 		full := status.Code(err) == codes.ResourceExhausted && request.Continuation != nil
-		if lostSince.IsZero() { // The loss itself may be noticed late.
+		if lostSince.IsZero() { // The loss may be noticed late.
 			lostSince = time.Now()
 		}
 		if !lost && !full || time.Since(lostSince) > reconnectFor {
@@ -81,7 +81,7 @@ func generate(ctx context.Context, servers []pb.InferenceServiceClient, request 
 	}
 }
 
-// retryDelay is how long the server asks to wait, where it does.
+// retryDelay returns how long the server asks to wait, if it does.
 func retryDelay(err error) time.Duration {
 	for _, detail := range status.Convert(err).Details() {
 		if retry, ok := detail.(*errdetails.RetryInfo); ok {
@@ -91,7 +91,7 @@ func retryDelay(err error) time.Duration {
 	return 0
 }
 
-// describe gives one line: code, reason and message; and when to try again, where the server says.
+// describe formats an error in one line: code, reason, message, and the retry delay if there is one.
 func describe(err error) string {
 	text, hint := code.Code(status.Code(err)).String(), ""
 	for _, detail := range status.Convert(err).Details() {
@@ -123,7 +123,7 @@ func main() {
 		Sampling: &pb.Sampling{},
 		Stopping: &pb.Stopping{IgnoreEos: *ignoreEos},
 	}
-	flag.Visit(func(f *flag.Flag) { // Unset fields take the model's own defaults.
+	flag.Visit(func(f *flag.Flag) { // Unset fields take the model's defaults.
 		switch f.Name {
 		case "max_tokens":
 			request.Stopping.MaxTokens = proto.Uint32(uint32(*maxTokens))
@@ -137,7 +137,7 @@ func main() {
 	for _, address := range strings.Split(*server, ",") {
 		channel, err := grpc.NewClient(address,
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			// Pings find a connection that broke without a word.
+			// Pings find a connection that broke without a FIN or RST.
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "generate:", err)
@@ -145,8 +145,8 @@ func main() {
 		}
 		servers = append(servers, pb.NewInferenceServiceClient(channel))
 	}
-	// Ctrl-C ends the context, that cancels the call, and the server stops too. The deadline
-	// travels with the call: the server knows it, and does not work beyond it.
+	// Ctrl-C ends the context, which cancels the call, and the server stops, too. The deadline is sent
+	// along with the call, so the server does not work beyond it.
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	ctx, cancel := context.WithTimeout(interrupted, time.Duration(*timeout*float64(time.Second)))

@@ -58,7 +58,7 @@ def generate(channels, make_stub, request, deadline, reconnect_for=60.0,
     stubs = [make_stub(channel) for channel in channels]
     lost_since, pause = None, 0.1
     for attempt in itertools.count():
-        # gRPC's own deadline: the server knows it too, and does not work beyond it.
+        # gRPC sends the deadline along, so the server does not work beyond it either.
         call = stubs[attempt % len(stubs)].Generate(
             request, timeout=max(0.0, deadline - time.monotonic()))
         try:
@@ -69,13 +69,13 @@ def generate(channels, make_stub, request, deadline, reconnect_for=60.0,
             return
         except grpc.RpcError as error:
             if request.continuation.received.HasField("summary"):
-                return  # Everything is here, whatever became of the connection.
+                return  # The answer is complete, whatever became of the connection.
             go_on = request.HasField("continuation") or attempt + 1 < len(stubs)
             lost = error.code() == grpc.StatusCode.UNAVAILABLE and go_on
-            # A server that is full takes what goes on a little later.
+            # A full server accepts a continuation a little later.
             full = (error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
                     and request.HasField("continuation"))
-            # From the loss, which may itself be noticed late.
+            # The time counts from the loss, which may be noticed late.
             lost_since = lost_since or time.monotonic()
             if not (lost or full) or time.monotonic() - lost_since > reconnect_for:
                 raise
@@ -84,7 +84,7 @@ def generate(channels, make_stub, request, deadline, reconnect_for=60.0,
             wait_until_connected(channels[(attempt + 1) % len(channels)], pause)
             pause = min(2 * pause, 3.0)
         finally:
-            call.cancel()  # Also where the caller stops early: the server then stops too.
+            call.cancel()  # If the caller stops early, the server stops, too.
 
 
 def details_of(error, status_pb, details_pb):
@@ -121,7 +121,7 @@ def main():
     pb, pb_grpc, status_pb, details_pb = load_stubs(flags.proto)
 
     request = pb.GenerateRequest(model=flags.model, text=flags.prompt)
-    # Unset fields take the model's own defaults.
+    # Unset fields take the model's defaults.
     if flags.max_tokens is not None:
         request.stopping.max_tokens = flags.max_tokens
     if flags.temperature is not None:
@@ -138,8 +138,8 @@ def main():
         retry = details_of(error, status_pb, details_pb)[1]
         return retry.retry_delay.ToMilliseconds() / 1000
 
-    # Pings find a connection that broke without a word. By default they end after two while a call
-    # only receives, and it is their own timeout, of a minute, that decides.
+    # Pings find a connection that broke without a FIN or RST. By default they stop after two while a
+    # call only receives, and their timeout is a minute.
     options = [("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 5_000),
                ("grpc.http2.ping_timeout_ms", 5_000), ("grpc.http2.max_pings_without_data", 0),
                ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 2_000)]
@@ -156,7 +156,7 @@ def main():
     except grpc.RpcError as error:
         print(f"generate.py: {describe(error, status_pb, details_pb)}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:  # The call was cancelled on the way here.
+    except KeyboardInterrupt:  # The call has been cancelled by now.
         print()
         return 130
     return 0

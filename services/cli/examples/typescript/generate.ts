@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams an answer with nothing but stock gRPC, and goes on where it was after a lost connection.
+// Streams an answer with stock gRPC alone, and continues it after a lost connection.
 //
 //   npm ci && npm run build
 //   node dist/generate.js --server=localhost:50050 "Once upon a time"
@@ -45,7 +45,7 @@ async function* generate(
   let pauseMs = FIRST_PAUSE_MS;
   for (let attempt = 0; ; ++attempt) {
     const continuation = received && { received };
-    // gRPC's own deadline: the server knows it too, and does not work beyond it.
+    // gRPC sends the deadline along, so the server does not work beyond it either.
     const call = servers[attempt % servers.length].Generate({ ...request, continuation }, { deadline });
     const cancel = () => call.cancel();
     signal.addEventListener('abort', cancel);
@@ -59,19 +59,19 @@ async function* generate(
       return;
     } catch (thrown) {
       const error = thrown as grpc.ServiceError;
-      if (received?.summary) return; // Everything is here, whatever became of the connection.
+      if (received?.summary) return; // The answer is complete, whatever became of the connection.
       const goOn = received !== undefined || attempt + 1 < servers.length;
       const lost = error.code === grpc.status.UNAVAILABLE && goOn;
-      // A server that is full takes what goes on a little later.
+      // A full server accepts a continuation a little later.
       const full = error.code === grpc.status.RESOURCE_EXHAUSTED && received !== undefined;
-      lostSince ??= Date.now(); // The loss itself may be noticed late.
+      lostSince ??= Date.now(); // The loss may be noticed late.
       if (!(lost || full) || Date.now() - lostSince > RECONNECT_FOR_MS) throw error;
       onLost(error);
       await pause(Math.max(pauseMs, detailsOf(error).retryDelayMs ?? 0), undefined, { signal });
       pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
     } finally {
       signal.removeEventListener('abort', cancel);
-      call.cancel(); // Also where the caller stops early: the server then stops too.
+      call.cancel(); // If the caller stops early, the server stops, too.
     }
   }
 }
@@ -107,8 +107,8 @@ async function main(): Promise<number> {
   const { values: flags, positionals } = parseArgs({
     allowPositionals: true,
     options: {
-      server: { ...text, default: 'localhost:50050' }, // several with commas
-      timeout: { ...text, default: '600' }, // seconds
+      server: { ...text, default: 'localhost:50050' }, // Several are separated by commas.
+      timeout: { ...text, default: '600' }, // In seconds.
       model: text, max_tokens: text, temperature: text, seed: text, ignore_eos: { type: 'boolean' },
     },
   });
@@ -117,7 +117,7 @@ async function main(): Promise<number> {
   const request: GenerateRequest = {
     model: flags.model,
     text: positionals[0],
-    // Unset fields take the model's own defaults.
+    // Unset fields take the model's defaults.
     sampling: { temperature: number(flags.temperature), seed: flags.seed },
     stopping: { max_tokens: number(flags.max_tokens), ignore_eos: flags.ignore_eos },
   };
@@ -126,7 +126,7 @@ async function main(): Promise<number> {
     includeDirs: [PROTO], keepCase: true, longs: String, enums: String, arrays: true, oneofs: true,
   });
   const { continuo } = grpc.loadPackageDefinition(definition) as unknown as ProtoGrpcType;
-  // Pings find a connection that broke without a word.
+  // Pings find a connection that broke without a FIN or RST.
   const options = { 'grpc.keepalive_time_ms': 10_000, 'grpc.keepalive_timeout_ms': 5_000 };
   const servers = flags.server!.split(',').map((address) =>
     new continuo.v1.InferenceService(address, grpc.credentials.createInsecure(), options));

@@ -52,7 +52,7 @@ final class Generate {
     long pauseMs = FIRST_PAUSE_MS, retryMs = 0;
     Deadline giveUp = null;
     for (int attempt = 0; ; ++attempt) {
-      // gRPC's own deadline: the server knows it too, and does not work beyond it.
+      // gRPC sends the deadline along, so the server does not work beyond it either.
       var server = servers.get(attempt % servers.size()).withDeadline(deadline);
       try {
         var responses = server.generate(request.build());
@@ -65,14 +65,14 @@ final class Generate {
         }
         return;
       } catch (StatusRuntimeException error) {
-        // With the summary everything is here, whatever became of the connection.
+        // With the summary the answer is complete, whatever became of the connection.
         if (request.getContinuation().getReceived().hasSummary()) return;
         boolean goOn = request.hasContinuation() || attempt + 1 < servers.size();
         boolean lost = error.getStatus().getCode() == Status.Code.UNAVAILABLE && goOn;
-        // A server that is full takes what goes on a little later.
+        // A full server accepts a continuation a little later.
         boolean full = error.getStatus().getCode() == Status.Code.RESOURCE_EXHAUSTED
             && request.hasContinuation();
-        // From the loss, which may itself be noticed late.
+        // The time counts from the loss, which may be noticed late.
         if (giveUp == null) giveUp = Deadline.after(RECONNECT_FOR_S, TimeUnit.SECONDS);
         if (!(lost || full) || giveUp.isExpired()) throw error;
         onLost.accept(error.getStatus());
@@ -118,7 +118,7 @@ final class Generate {
       System.exit(2);
     }
     var request = GenerateRequest.newBuilder().setText(flags.get(""));
-    // Unset fields take the model's own defaults.
+    // Unset fields take the model's defaults.
     var sampling = request.getSamplingBuilder();
     var stopping = request.getStoppingBuilder();
     Function<String, Optional<String>> flag = name -> Optional.ofNullable(flags.get(name));
@@ -128,14 +128,14 @@ final class Generate {
     flag.apply("max_tokens").map(Integer::valueOf).ifPresent(stopping::setMaxTokens);
     stopping.setIgnoreEos(flags.containsKey("ignore_eos"));
 
-    // Pings find a connection that broke without a word. Several servers with commas.
+    // Pings find a connection that broke without a FIN or RST. Several servers are separated by commas.
     List<ManagedChannel> channels = Arrays.stream(flags.get("server").split(","))
         .map(address -> Grpc.newChannelBuilder(address, InsecureChannelCredentials.create())
             .keepAliveTime(10, TimeUnit.SECONDS).keepAliveTimeout(5, TimeUnit.SECONDS).build())
         .toList();
     var servers = channels.stream().map(InferenceServiceGrpc::newBlockingStub).toList();
     Context.CancellableContext context = Context.current().withCancellation();
-    Runtime.getRuntime().addShutdownHook(new Thread(() -> { // Ctrl-C cancels: the server stops too.
+    Runtime.getRuntime().addShutdownHook(new Thread(() -> { // Ctrl-C cancels the call, and the server stops, too.
       context.cancel(null);
       channels.forEach(ManagedChannel::shutdownNow);
     }));

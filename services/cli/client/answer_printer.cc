@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/cli/client/answer_printer.h"
+
+#include <iostream>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "services/cli/client/terminal.h"
+
+namespace continuo::cli {
+namespace {
+
+std::string FinishName(v1::FinishReason reason) {
+  const std::string name = v1::FinishReason_Name(reason);
+  return name.empty() ? "?" : name.substr(std::string_view("FINISH_REASON_").size());
+}
+
+}  // namespace
+
+void AnswerPrinter::Take(const v1::GenerateResponse& response) {
+  for (const v1::Delta& delta : response.deltas()) {
+    Sequence& sequence = sequences_[delta.index()];
+    sequence.pending += delta.text();
+    sequence.text += delta.text();
+    sequence.finished = sequence.finished || delta.finish_reason() != 0;
+  }
+  while (true) {
+    Sequence& sequence = sequences_[current_];
+    if (num_sequences_ > 1 && !sequence.titled) {
+      console_.out << "--- " << current_ + 1 << " of " << num_sequences_ << "\n";
+      sequence.titled = true;
+    }
+    console_.out << (console_.out_terminal ? ForTerminal(sequence.pending) : sequence.pending);
+    sequence.pending.clear();
+    if (!sequence.finished || current_ + 1 >= num_sequences_) break;
+    EndLine(sequence);
+    ++current_;
+  }
+  console_.out.flush();
+}
+
+void AnswerPrinter::EndLine(const Sequence& sequence) {
+  if (!sequence.text.empty() && sequence.text.back() != '\n') console_.out << "\n";
+  console_.out.flush();
+}
+
+void UsageLine::Take(const v1::GenerateResponse& response) {
+  if (first_ == absl::InfiniteFuture() && response.deltas_size() > 0) first_ = absl::Now();
+  if (response.has_accepted()) accepted_ = response.accepted();
+  for (const v1::Delta& delta : response.deltas()) {
+    if (delta.finish_reason() != 0) finish_ = delta.finish_reason();
+  }
+  if (response.has_summary()) summary_ = response.summary();
+}
+
+std::string UsageLine::Text() const {
+  const v1::Usage& usage = summary_.usage();
+  const absl::Time end = absl::Now();
+  std::string text =
+      absl::StrCat("[", usage.prompt_tokens(), " prompt tokens (", usage.cached_prompt_tokens(),
+                   " cached), ", usage.completion_tokens(), " generated");
+  if (first_ != absl::InfiniteFuture()) {
+    absl::StrAppend(
+        &text, ", first after ", FormatSeconds(absl::ToDoubleSeconds(first_ - begin_)), ", ",
+        FormatCount(usage.completion_tokens() / absl::ToDoubleSeconds(end - begin_)), " tokens/s");
+  }
+  absl::StrAppend(&text, ", ", FinishName(finish_), ", seed ", accepted_.seed(), ", worker ",
+                  accepted_.worker());
+  if (summary_.migrations() > 0) absl::StrAppend(&text, ", moved ", summary_.migrations(), "×");
+  if (summary_.inexact()) text += ", inexact";
+  return text + "]";
+}
+
+}  // namespace continuo::cli

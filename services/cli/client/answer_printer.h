@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "continuo/v1/inference.pb.h"
+#include "services/cli/client/console.h"
+
+namespace continuo::cli {
+
+// Prints the answer while it arrives. The first sequence is printed as it comes; each other one
+// follows under a title, when the one before is complete. Not thread-safe.
+class AnswerPrinter {
+ public:
+  // The console outlives this.
+  AnswerPrinter(const Console& console, uint32_t num_sequences)
+      : console_(console), num_sequences_(num_sequences) {}
+
+  void Take(const v1::GenerateResponse& response);
+  // Ends the last line, where it has no newline.
+  void End() { EndLine(sequences_[current_]); }
+  // The text of the first sequence.
+  const std::string& text() { return sequences_[0].text; }
+
+ private:
+  struct Sequence {
+    std::string text, pending;  // The whole text, and the part that is not printed yet.
+    bool finished = false, titled = false;
+  };
+  void EndLine(const Sequence& sequence);
+
+  const Console& console_;
+  const uint32_t num_sequences_;
+  std::map<uint32_t, Sequence> sequences_;  // By index.
+  uint32_t current_ = 0;
+};
+
+// Collects the figures of an answer for the line that --verbose prints after it.
+class UsageLine {
+ public:
+  void Take(const v1::GenerateResponse& response);
+  std::string Text() const;
+
+ private:
+  const absl::Time begin_ = absl::Now();
+  absl::Time first_ = absl::InfiniteFuture();  // When the first token arrived.
+  v1::Accepted accepted_;
+  v1::FinishReason finish_ = v1::FINISH_REASON_UNSPECIFIED;
+  v1::Summary summary_;
+};
+
+}  // namespace continuo::cli
