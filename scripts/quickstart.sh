@@ -6,10 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/programs.sh
 scripts/setup.sh --quick
-echo "== building (the first time takes a few minutes)"
-mkdir -p build
-cmake --preset release >build/configure-release.log 2>&1 || { cat build/configure-release.log; exit 1; }
-ninja -C build/release --quiet continuo-worker continuo-gateway continuo
+echo "== building the gateway, the worker and the client (about four minutes on two cores the first time)"
+scripts/build.sh release continuo-worker continuo-gateway continuo
 bin=build/release/bin
 
 logs=$(mktemp -d)
@@ -38,7 +36,8 @@ echo
 echo "== stopping"
 stop_programs
 cat <<END
-It works. To serve a model of your own (Llama, Mistral, Qwen2 or Qwen3 as a Hugging Face folder):
+It works. To serve a model of your own (Llama, Mistral, Mixtral, Qwen2, Qwen3, Gemma 2 or Phi-3 as a Hugging Face
+folder):
 
   $bin/continuo-worker --model=/path/to/folder &
   $bin/continuo-gateway --workers=localhost:50051 &

@@ -70,7 +70,7 @@ for package in "${packages[@]}"; do
     missing+=("$package")
 done
 if [ ${#missing[@]} -gt 0 ]; then
-  echo "setup: installing ${missing[*]}"
+  echo "setup: ${#missing[@]} Debian packages, about a minute: ${missing[*]}"
   as_root=()
   [ "$(id -u)" = 0 ] || as_root=(sudo)
   "${as_root[@]}" apt-get -qq update
@@ -81,7 +81,7 @@ fi
 # The tests' Python packages, in a virtual environment of their own.
 venv=build/venv
 if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
-  echo "setup: Python packages of tests/requirements.txt"
+  echo "setup: the tests' Python packages (tests/requirements.txt), half a minute, into $venv"
   mkdir -p build
   /usr/bin/python3 -m venv --clear "$venv"
   "$venv/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt
@@ -91,7 +91,7 @@ fi
 [ "$want_tools" = 0 ] || scripts/helm_tools.sh
 
 if [ "$want_peers" = 1 ] && ! [ -f build/peers/.done ]; then
-  echo "setup: smg"
+  echo "setup: smg, which the gateway is measured beside, into build/peers"
   /usr/bin/python3 -m venv --clear build/peers
   build/peers/bin/pip install -q --disable-pip-version-check smg==1.13.0
   touch build/peers/.done
@@ -102,7 +102,7 @@ npm_install() {
   [ -d "build/npm/node_modules/$1" ] || npm install --silent --no-audit --no-fund --prefix build/npm "$2" >/dev/null
 }
 if [ "$((want_tools + want_all))" -gt 0 ] && command -v npm >/dev/null; then
-  echo "setup: buf"
+  echo "setup: buf, which checks the protos, into build/npm"
   npm_install @bufbuild/buf @bufbuild/buf@1.50.0
 fi
 if [ "$want_all" = 1 ]; then
@@ -113,4 +113,4 @@ fi
 
 [ "$want_arm64" = 0 ] || scripts/arm64_root.sh
 [ "$want_cuda" = 0 ] || scripts/cuda_toolkit.sh "$venv/bin/pip"
-echo "setup: ready"
+echo "setup: ready after $SECONDS s"

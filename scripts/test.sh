@@ -18,29 +18,22 @@ case "${1:-}" in
   *) sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 export CONTINUO_SHARED=${CONTINUO_SHARED:-$PWD/../shared}
-jobs=${JOBS:-$(nproc)}
-
-# build PRESET TARGETS...: configures and builds it.
-build() {
-  cmake --preset "$1" >"build/configure-$1.log" 2>&1 || { cat "build/configure-$1.log"; exit 1; }
-  ninja -C "build/$1" -j "$jobs" --quiet "${@:2}"
-}
+export JOBS=${JOBS:-$(nproc)}
 
 # run_tests PRESET CTEST_OPTIONS...: fails on a failed test, and where required on a skipped one.
 run_tests() {
   local preset=$1; shift
   local report=$PWD/build/tests-$preset.xml
-  ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
+  ctest --test-dir "build/$preset" -j "$JOBS" --output-on-failure --no-tests=error \
     --output-junit "$report" "$@" | grep -vE '^ *Start +[0-9]+:|^ *[0-9]+/[0-9]+ Test +#[0-9]+: .* Passed '
   /usr/bin/python3 scripts/check_skipped.py "$report"
 }
 
 if [ "$all" = 1 ]; then scripts/setup.sh --all --arm64 --clients --cuda --peers; else scripts/setup.sh --cuda; fi
-mkdir -p build
-echo "== build: release"
-build release
+echo "== build: release (a few minutes the first time; ccache keeps what was compiled)"
+scripts/build.sh release
 echo "== CUDA: kernels for sm_80 and sm_90a, the worker, host code over a shim"
-build cuda cuda_tests
+scripts/build.sh cuda cuda_tests
 run_tests cuda -L 'cuda|gpu'
 if [ -x build/npm/node_modules/.bin/buf ]; then
   echo "== protos: lint, breaking changes"
@@ -60,7 +53,7 @@ fi
 echo "== tests, the slow ones included"
 run_tests release
 echo "== kernels for 64-bit ARM, with and without the products of four bytes"
-build arm64
+scripts/build.sh arm64
 for cpu in max cortex-a72; do QEMU_CPU=$cpu run_tests arm64; done
 echo "== format"
 git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run --Werror
@@ -75,13 +68,13 @@ else
   echo "== images, and the chart on a cluster: skipped, they need root"
 fi
 echo "== AddressSanitizer and UndefinedBehaviorSanitizer"
-build asan
+scripts/build.sh asan
 run_tests asan -LE slow
 echo "== ThreadSanitizer"
 scripts/build_tsan_abseil.sh
-build tsan
+scripts/build.sh tsan
 run_tests tsan -LE 'slow|no_tsan'
 echo "== fuzzing, ${FUZZ_SECONDS:-60} s a target"
-build fuzz fuzzers
+scripts/build.sh fuzz fuzzers
 tests/fuzz/run.sh --cpu_seconds="${FUZZ_SECONDS:-60}"
 echo "all passed"
