@@ -18,6 +18,7 @@
 #include "services/base/check.h"
 #include "services/base/utf8.h"
 #include "services/worker/text/text_model.h"
+#include "tests/testing/text_files.h"
 
 namespace {
 
@@ -93,7 +94,7 @@ std::string TokenizerJson() {
 }
 
 std::unique_ptr<continuo::text::TextModel> Model(std::string_view chat_template) {
-  auto model = continuo::text::TextModel::FromBuffers(
+  auto model = continuo::testing::OpenText(
       {.tokenizer_json = TokenizerJson(),
        .tokenizer_config_json = R"({"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"})",
        .chat_template = chat_template});

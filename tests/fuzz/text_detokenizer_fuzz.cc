@@ -11,6 +11,7 @@
 
 #include "services/base/check.h"
 #include "services/worker/text/detokenizer.h"
+#include "tests/testing/text_files.h"
 
 namespace {
 
@@ -27,7 +28,7 @@ const continuo::text::TextModel& Model() {
         "decoder": {"type": "ByteFallback"},
         "model": {"type": "WordLevel", "unk_token": "<0x00>", "vocab": {)" +
                              vocab + "}}}";
-    auto model = continuo::text::TextModel::FromBuffers({.tokenizer_json = json});
+    auto model = continuo::testing::OpenText({.tokenizer_json = json});
     CONTINUO_CHECK(model.ok());
     return model->release();
   }();

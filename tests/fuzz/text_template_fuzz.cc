@@ -8,11 +8,12 @@
 #include "services/base/check.h"
 #include "services/base/utf8.h"
 #include "services/worker/text/text_model.h"
+#include "tests/testing/text_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const size_t split = bytes.find('\0');
-  const auto model = continuo::text::TextModel::FromBuffers(
+  const auto model = continuo::testing::OpenText(
       {.tokenizer_json = R"({"version": "1.0", "added_tokens": [],
            "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}})",
        .tokenizer_config_json = R"({"bos_token": "<s>", "eos_token": "</s>"})",

@@ -8,10 +8,11 @@
 #include "services/base/check.h"
 #include "services/base/utf8.h"
 #include "services/worker/text/text_model.h"
+#include "tests/testing/text_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  const auto model = continuo::text::TextModel::FromBuffers({.tokenizer_json = bytes});
+  const auto model = continuo::testing::OpenText({.tokenizer_json = bytes});
   if (!model.ok()) return 0;
 
   std::vector<int32_t> all;

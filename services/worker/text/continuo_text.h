@@ -57,21 +57,11 @@ typedef struct {
   int has_chat_template;     /* 0 or 1 */
 } ContinuoTokenTable;
 
-/* The contents of the files of a model directory; an absent one is empty, tokenizer.json may not
- * be. `chat_template` goes before the one of tokenizer_config.json. */
-typedef struct {
-  ContinuoSlice tokenizer_json;
-  ContinuoSlice tokenizer_config_json;
-  ContinuoSlice special_tokens_map_json;
-  ContinuoSlice chat_template;
-} ContinuoTextFiles;
-
 /* Code and message of this thread's last failed call; the message lives until its next one. */
 int continuo_text_error_code(void);
 ContinuoSlice continuo_text_error(void);
 
 ContinuoText* continuo_text_open(ContinuoSlice model_dir);
-ContinuoText* continuo_text_open_buffers(const ContinuoTextFiles* files);
 void continuo_text_free(ContinuoText* text);
 
 void continuo_text_token_table(const ContinuoText* text, ContinuoTokenTable* out);
@@ -79,9 +69,6 @@ void continuo_text_token_table(const ContinuoText* text, ContinuoTokenTable* out
 /* 64 lower-case hex digits each. Live as long as `text`. */
 ContinuoSlice continuo_text_tokenizer_digest(const ContinuoText* text);
 ContinuoSlice continuo_text_template_digest(const ContinuoText* text);
-
-/* -1 where the vocabulary has no such token. */
-int32_t continuo_text_token_to_id(const ContinuoText* text, ContinuoSlice token);
 
 int continuo_text_encode(const ContinuoText* text, ContinuoSlice utf8, int add_special,
                          ContinuoIds* out);

@@ -12,29 +12,29 @@
 
 namespace continuo::text {
 
-// Turns one sequence's tokens back into text, one token at a time: holds back bytes that are not
-// yet a whole character and text that may yet become a stop string. What has come out after k
+// Turns one sequence's tokens back into text, one token at a time. It holds back bytes that are not
+// yet a whole character and text that may yet become a stop string. The text released after k
 // tokens is a function of those k tokens alone (exactness: text-per-token). Not thread-safe;
 // copyable.
 class Detokenizer {
  public:
-  // `model` outlives the Detokenizer. Stop strings are UTF-8 and not empty. With `include_stop` the
-  // text of a stop string that was met is part of the text.
+  // `model` outlives the Detokenizer. Stop strings are UTF-8 and not empty. With `include_stop` a
+  // matched stop string is part of the text.
   Detokenizer(const TextModel* model, std::vector<std::string> stop_strings, bool include_stop);
 
   struct Piece {
-    std::string text;       // whole characters only; what this token released
-    int matched_stop = -1;  // index of the stop string that this token completed; else -1
-    // Of a match: so many bytes at the end of `text` would be held back without it.
+    std::string text;       // whole characters that this token released
+    int matched_stop = -1;  // index of the stop string that this token completed, or -1
+    // After a match: bytes at the end of `text` that would be held back without it.
     size_t num_held = 0;
   };
-  // An id that names no token has no text. After a match nothing more may be pushed. `stops_active`
-  // false (before min_tokens): a stop string that this token completes is plain text. Stop strings
-  // are judged by character: the first to be complete ends the text, of several that end at the
-  // same character the longest.
+  // An id that names no token has no text. After a match nothing more may be pushed. With
+  // `stops_active` false (before min_tokens) a stop string that this token completes is plain text.
+  // Stop strings are compared by character: the first complete one ends the text, the longest of
+  // several that end at the same character.
   Piece Push(int32_t token, bool stops_active);
 
-  // The held-back rest at a limit: half a character becomes U+FFFD. Nothing may follow.
+  // Returns the text held back at the end; half a character becomes U+FFFD. Nothing may follow.
   std::string Flush();
 
  private:

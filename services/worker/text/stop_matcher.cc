@@ -37,7 +37,7 @@ int StopMatcher::Push(std::string_view text, bool active, bool include_stop,
   for (const char c : text) {
     held_.push_back(c);
     int longest = -1;
-    size_t num_held = 0;  // once a stop string that is complete is plain text
+    size_t num_held = 0;  // bytes to hold back if a complete stop string is plain text
     size_t num_in_stop = 0;
     for (size_t i = 0; i < matched_.size(); ++i) {
       const Pattern& pattern = (*patterns_)[i];

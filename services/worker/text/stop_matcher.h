@@ -10,25 +10,25 @@
 namespace continuo::text {
 
 // Watches a growing text for stop strings, and holds back exactly its longest end that could still
-// become one. The first to be complete ends the text; of several that end at the same character
-// the longest does. Bytes are compared: whole characters in text and stop strings make that the
-// same as comparing characters. Not thread-safe; copies share the tables.
+// become one. The first complete one ends the text, the longest of several that end at the same
+// character. It compares bytes, which is the same as comparing characters, since text and stop
+// strings consist of whole ones. Not thread-safe; copies share the tables.
 class StopMatcher {
  public:
   // Stop strings are UTF-8. Empty ones never match.
   explicit StopMatcher(std::vector<std::string> stop_strings);
 
-  // Takes whole characters and appends to `released` what can be no part of a stop string.
-  // Returns the index of the stop string that ended the text, else -1; then what the text had
-  // before it is released, with `include_stop` the stop string too, and nothing may be pushed any
-  // more. While not `active` a complete stop string is plain text.
+  // Takes whole characters and appends to `released` the text that can be no part of a stop string.
+  // Returns the index of the stop string that ended the text, or -1. After a match the text before
+  // the stop string is released, with `include_stop` the stop string too, and nothing may be pushed
+  // any more. While `active` is false a complete stop string is plain text.
   int Push(std::string_view text, bool active, bool include_stop, std::string* released);
 
-  // After a match: so many bytes at the end of what it released were, or would be, held back as
-  // what is or may become a stop string. The rest is out without the end.
+  // After a match: number of bytes at the end of the released text that would have been held back
+  // without the match, as a stop string or the beginning of one.
   size_t num_held_at_match() const { return num_held_at_match_; }
 
-  // Releases what is held back: no stop string comes any more.
+  // Releases the text that is held back, when nothing follows.
   void Flush(std::string* released);
 
  private:

@@ -16,7 +16,7 @@ ContinuoSlice SliceOf(std::string_view s) { return {.data = s.data(), .size = s.
 
 std::string_view ViewOf(ContinuoSlice s) { return {s.data, s.size}; }
 
-// Of the last call on this thread, which failed.
+// The error of the last call on this thread.
 absl::Status LastError() {
   return absl::Status(static_cast<absl::StatusCode>(continuo_text_error_code()),
                       std::string(ViewOf(continuo_text_error())));
@@ -37,7 +37,7 @@ absl::StatusOr<nlohmann::json> ToJson(const ChatMessage& message, size_t index) 
     std::string field, name;
     const std::string& value;
   };
-  // Templates know thoughts by either of two names.
+  // Templates read the reasoning under either of two names.
   const Optional optionals[] = {{"reasoning", "reasoning_content", message.reasoning},
                                 {"reasoning", "reasoning", message.reasoning},
                                 {"tool_call_id", "tool_call_id", message.tool_call_id},
@@ -54,17 +54,6 @@ absl::StatusOr<nlohmann::json> ToJson(const ChatMessage& message, size_t index) 
 
 absl::StatusOr<std::unique_ptr<TextModel>> TextModel::Open(const std::string& model_dir) {
   ContinuoText* text = continuo_text_open(SliceOf(model_dir));
-  if (text == nullptr) return LastError();
-  return std::unique_ptr<TextModel>(new TextModel(text));
-}
-
-absl::StatusOr<std::unique_ptr<TextModel>> TextModel::FromBuffers(const Buffers& buffers) {
-  const ContinuoTextFiles files = {
-      .tokenizer_json = SliceOf(buffers.tokenizer_json),
-      .tokenizer_config_json = SliceOf(buffers.tokenizer_config_json),
-      .special_tokens_map_json = SliceOf(buffers.special_tokens_map_json),
-      .chat_template = SliceOf(buffers.chat_template)};
-  ContinuoText* text = continuo_text_open_buffers(&files);
   if (text == nullptr) return LastError();
   return std::unique_ptr<TextModel>(new TextModel(text));
 }
@@ -153,9 +142,5 @@ std::string_view TextModel::TokenBytesKeepSpecial(int32_t id) const {
 }
 
 bool TextModel::IsSpecial(int32_t id) const { return HasToken(id) && table_.is_special[id] != 0; }
-
-int32_t TextModel::TokenToId(std::string_view token) const {
-  return continuo_text_token_to_id(text_, SliceOf(token));
-}
 
 }  // namespace continuo::text

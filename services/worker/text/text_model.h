@@ -21,16 +21,15 @@ inline constexpr int kTextVersion = 1;
 
 struct ChatMessage {
   std::string role, content;
-  std::string reasoning;     // the template sees it where not empty
-  std::string tool_call_id;  // likewise
-  std::string name;          // likewise
+  // Optional fields; the template does not see empty ones.
+  std::string reasoning, tool_call_id, name;
 };
 
 struct ChatPrompt {
   std::vector<ChatMessage> messages;
   std::string template_arguments;       // a JSON object; empty: none
   bool continue_final_message = false;  // the last message is the beginning of the answer
-  int64_t now_seconds = 0;              // Unix time that the template's clock tells (UTC)
+  int64_t now_seconds = 0;              // Unix time of the template's clock (UTC)
 };
 
 // Everything that depends on a model's vocabulary: tokenizer.json, tokenizer_config.json and chat
@@ -41,27 +40,20 @@ class TextModel {
   // Errors name the file: NotFound (no tokenizer.json), InvalidArgument (cannot be read).
   static absl::StatusOr<std::unique_ptr<TextModel>> Open(const std::string& model_dir);
 
-  // The contents of a model directory's files; an absent one is empty, tokenizer.json may not be.
-  // `chat_template` goes before the one of tokenizer_config.json.
-  struct Buffers {
-    std::string_view tokenizer_json, tokenizer_config_json, special_tokens_map_json, chat_template;
-  };
-  static absl::StatusOr<std::unique_ptr<TextModel>> FromBuffers(const Buffers& buffers);
-
   ~TextModel();
   TextModel(const TextModel&) = delete;
   TextModel& operator=(const TextModel&) = delete;
 
-  // Ids of the vocabulary are below this (largest id + 1, added tokens included).
+  // The largest id + 1, added tokens included.
   int32_t vocab_size() const;
-  // Bytes of the longest token: a text of n bytes has about n / max_token_bytes() tokens or more,
-  // so that one far beyond the context need not be encoded (which takes some 130 bytes of memory
-  // and half a microsecond a byte) to be refused. At least 1.
+  // Bytes of the longest token, at least 1. A text of n bytes has about n / max_token_bytes()
+  // tokens or more, so a text far beyond the context is refused without encoding it, which takes
+  // some 130 bytes of memory and half a microsecond a byte.
   size_t max_token_bytes() const { return max_token_bytes_; }
   bool has_chat_template() const;
 
-  // `text` must be UTF-8 (InvalidArgument otherwise). With `add_special` the tokenizer adds what it
-  // adds by itself (such as BOS). Special tokens written in the text count as such.
+  // `text` must be UTF-8 (InvalidArgument otherwise). With `add_special` the tokenizer adds its own
+  // special tokens (such as BOS). Special tokens written in the text count as such.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special) const;
 
   // FailedPrecondition without a chat template; InvalidArgument where the template refuses the
@@ -77,17 +69,15 @@ class TextModel {
   // Bytes of one token, perhaps part of a character; empty for a special token and for an id
   // that names no token (a model's logits may have more columns than its tokenizer has tokens).
   std::string_view TokenBytes(int32_t id) const;
-  // Same, with the text of special tokens.
+  // The same, but special tokens have their text.
   std::string_view TokenBytesKeepSpecial(int32_t id) const;
-  // TokenBytes in a text whose token before is `previous` (-1: none). The same, but for decoders
-  // in which a repeated token adds nothing.
+  // TokenBytes in a text whose token before is `previous` (-1: none). They differ only for decoders
+  // in which a repeated token adds nothing (CTC).
   std::string_view TokenBytesAfter(int32_t id, int32_t previous) const;
   bool IsSpecial(int32_t id) const;
-  // -1 where the vocabulary has no such token.
-  int32_t TokenToId(std::string_view token) const;
 
-  // Lower-case hex digests, equal where encoding and decoding (respectively the chat template) are
-  // equal. kTextVersion is not part of them.
+  // Lower-case hex digests: equal if encoding and decoding, or the chat template, are equal.
+  // kTextVersion is not part of them.
   const std::string& tokenizer_digest() const { return tokenizer_digest_; }
   const std::string& template_digest() const { return template_digest_; }
 

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "services/worker/text/detokenizer.h"
+#include "tests/testing/text_files.h"
 #include "tests/worker/text/test_files.h"
 
 namespace continuo {
@@ -22,7 +23,7 @@ std::unique_ptr<text::TextModel> Open(const std::string& dir) {
 }
 
 std::unique_ptr<text::TextModel> OpenTokenizer(const std::string& tokenizer_json) {
-  auto model = text::TextModel::FromBuffers({.tokenizer_json = tokenizer_json});
+  auto model = testing::OpenText({.tokenizer_json = tokenizer_json});
   EXPECT_TRUE(model.ok()) << model.status();
   return model.ok() ? *std::move(model) : nullptr;
 }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/testing/temp_folder.h"
+#include "tests/testing/text_files.h"
 #include "tests/worker/text/test_files.h"
 
 namespace continuo::text {
@@ -24,7 +25,7 @@ std::string Tokenizer() {
 }
 
 absl::StatusOr<std::unique_ptr<TextModel>> WithTemplate(const std::string& chat_template) {
-  return TextModel::FromBuffers({.tokenizer_json = Tokenizer(), .chat_template = chat_template});
+  return testing::OpenText({.tokenizer_json = Tokenizer(), .chat_template = chat_template});
 }
 
 absl::StatusOr<std::string> Render(const std::string& chat_template, const ChatPrompt& prompt) {
@@ -293,7 +294,7 @@ TEST(ChatTemplateTest, TheTemplateFileGoesBeforeItsJsonAndTheConfiguration) {
 }
 
 TEST(ChatTemplateTest, SpecialTokensComeFromEitherFileAsTextOrObject) {
-  const auto model = TextModel::FromBuffers(
+  const auto model = testing::OpenText(
       {.tokenizer_json = Tokenizer(),
        .tokenizer_config_json = R"({"bos_token": "B", "eos_token": null})",
        .special_tokens_map_json =

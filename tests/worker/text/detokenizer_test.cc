@@ -39,7 +39,7 @@ TEST_F(DetokenizerTest, AtALimitHalfACharacterBecomesOneReplacementAfterTheHeldB
 
 TEST_F(DetokenizerTest, SpecialTokensAndIdsThatNameNoTokenHaveNoText) {
   Detokenizer detokenizer(model_.get(), {}, false);
-  EXPECT_EQ(detokenizer.Push(model_->TokenToId("<|end|>"), true).text, "");
+  EXPECT_EQ(detokenizer.Push(testing::IdOf(*model_, "<|end|>"), true).text, "");
   EXPECT_EQ(detokenizer.Push(model_->vocab_size(), true).text, "");
   EXPECT_EQ(detokenizer.Push(-1, true).text, "");
   EXPECT_EQ(detokenizer.Push(Encode("hello")[0], true).text, "hello");
@@ -74,7 +74,7 @@ TEST_F(DetokenizerTest, RandomTokensGiveWhatTheReferenceGivesHoweverTheyAreGroup
   std::mt19937 random(1);
   std::vector<int32_t> alphabet = Encode("hello world é😀!ab");
   for (const int32_t extra : {0xE2, 0x98, 0xFF, 0x80, 0xED}) alphabet.push_back(extra);  // bytes
-  alphabet.push_back(model_->TokenToId("<|end|>"));
+  alphabet.push_back(testing::IdOf(*model_, "<|end|>"));
   const std::vector<std::string> stop_pool = {
       "l", "lo w", "é", "😀!", "hello hello", "\xEF\xBF\xBD", "ab", "aa", "ba", " ", "!!"};
   int num_stopped = 0;

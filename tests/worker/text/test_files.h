@@ -28,4 +28,12 @@ inline std::unique_ptr<text::TextModel> OpenTestModel(const std::string& name) {
   return *std::move(model);
 }
 
+// The first token with these bytes, special or not; -1 where there is none.
+inline int32_t IdOf(const text::TextModel& model, std::string_view bytes) {
+  for (int32_t id = 0; id < model.vocab_size(); ++id) {
+    if (model.TokenBytesKeepSpecial(id) == bytes) return id;
+  }
+  return -1;
+}
+
 }  // namespace continuo::testing

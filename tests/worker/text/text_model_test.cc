@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tests/testing/temp_folder.h"
+#include "tests/testing/text_files.h"
 #include "tests/worker/text/test_files.h"
 
 namespace continuo::text {
@@ -17,6 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::IdOf;
 using ::testing::IsEmpty;
 using testing::OpenTestModel;
 using testing::ReadFile;
@@ -27,7 +29,7 @@ std::string TestFile(const std::string& name) {
 }
 
 absl::StatusOr<std::unique_ptr<TextModel>> WithTokenizer(const std::string& tokenizer_json) {
-  return TextModel::FromBuffers({.tokenizer_json = tokenizer_json});
+  return testing::OpenText({.tokenizer_json = tokenizer_json});
 }
 
 TEST(TextModelTest, AMissingTokenizerIsNotFoundAndNamed) {
@@ -78,9 +80,8 @@ TEST(TextModelTest, HostileTokenizersAreRefused) {
 
 TEST(TextModelTest, VocabSizeCountsAddedTokens) {
   const auto model = OpenTestModel("byte_level");
-  EXPECT_EQ(model->TokenToId("<think>"), model->vocab_size() - 1);
-  EXPECT_EQ(model->TokenToId("nothing of the kind"), -1);
-  EXPECT_EQ(model->TokenToId("\xFF"), -1);
+  EXPECT_EQ(IdOf(*model, "<think>"), model->vocab_size() - 1);
+  EXPECT_EQ(IdOf(*model, "nothing of the kind"), -1);
 }
 
 TEST(TextModelTest, TheLongestTokenIsKnown) {
@@ -90,13 +91,12 @@ TEST(TextModelTest, TheLongestTokenIsKnown) {
 TEST(TextModelTest, SpecialTokensInTheTextCountAsSuch) {
   const auto model = OpenTestModel("byte_level");
   EXPECT_THAT(model->Encode("hello<|end|> world", false).value(),
-              ElementsAre(model->TokenToId("hello"), model->TokenToId("<|end|>"),
-                          model->TokenToId("Ġworld")));
+              ElementsAre(IdOf(*model, "hello"), IdOf(*model, "<|end|>"), IdOf(*model, " world")));
 }
 
 TEST(TextModelTest, WhatTheTokenizerAddsByItselfIsAddedOnRequest) {
   const auto model = OpenTestModel("byte_fallback");
-  const int32_t cat = model->TokenToId("▁cat");
+  const int32_t cat = IdOf(*model, " cat");
   EXPECT_THAT(model->Encode("cat", true).value(), ElementsAre(1, cat));
   EXPECT_THAT(model->Encode("cat", false).value(), ElementsAre(cat));
   EXPECT_THAT(model->Encode("", false).value(), IsEmpty());
@@ -106,7 +106,7 @@ TEST(TextModelTest, ConfigDecidesWhatALlamaTokenizerAdds) {
   const std::string tokenizer = TestFile("byte_fallback/tokenizer.json");
   const auto encode = [&](std::string_view config) {
     const auto model =
-        TextModel::FromBuffers({.tokenizer_json = tokenizer, .tokenizer_config_json = config});
+        testing::OpenText({.tokenizer_json = tokenizer, .tokenizer_config_json = config});
     EXPECT_TRUE(model.ok()) << model.status();
     return (*model)->Encode("t", true).value();
   };
@@ -150,18 +150,18 @@ TEST(TextModelTest, DecodeReplacesWhatIsNoCharacter) {
 }
 
 TEST(TextModelTest, TokensThatTheConfigurationCallsSpecialAreSpecial) {
-  const auto model = TextModel::FromBuffers(
+  const auto model = testing::OpenText(
       {.tokenizer_json = TestFile("byte_level/tokenizer.json"),
        .tokenizer_config_json = R"({"eos_token": "hello", "added_tokens_decoder":
            {"271": {"content": "<think>", "special": true}, "1": {"content": "b"}}})",
        .special_tokens_map_json = R"({"pad_token": {"content": "ld"}, "unk_token": "absent"})"});
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_TRUE((*model)->IsSpecial((*model)->TokenToId("hello")));
-  EXPECT_TRUE((*model)->IsSpecial((*model)->TokenToId("<think>")));
-  EXPECT_TRUE((*model)->IsSpecial((*model)->TokenToId("ld")));
-  EXPECT_FALSE((*model)->IsSpecial((*model)->TokenToId("b")));
+  EXPECT_TRUE((*model)->IsSpecial(IdOf(**model, "hello")));
+  EXPECT_TRUE((*model)->IsSpecial(IdOf(**model, "<think>")));
+  EXPECT_TRUE((*model)->IsSpecial(IdOf(**model, "ld")));
+  EXPECT_FALSE((*model)->IsSpecial(IdOf(**model, "b")));
   EXPECT_EQ((*model)->vocab_size(), OpenTestModel("byte_level")->vocab_size());
-  EXPECT_EQ((*model)->TokenBytes((*model)->TokenToId("hello")), "");
+  EXPECT_EQ((*model)->TokenBytes(IdOf(**model, "hello")), "");
 }
 
 TEST(TextModelTest, TruncationPaddingAndDropoutOfTheFileAreNotApplied) {
@@ -201,7 +201,7 @@ TEST(TextModelTest, DigestsDoNotDependOnHowTheJsonIsWritten) {
   const std::string tokenizer = TestFile("byte_level/tokenizer.json");
   const std::string config = TestFile("byte_level/tokenizer_config.json");
   const auto open = [](std::string_view tokenizer, std::string_view config) {
-    return TextModel::FromBuffers({.tokenizer_json = tokenizer, .tokenizer_config_json = config})
+    return testing::OpenText({.tokenizer_json = tokenizer, .tokenizer_config_json = config})
         .value();
   };
   const auto model = open(tokenizer, config);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "services/worker/text/detokenizer.h"
+#include "tests/testing/text_files.h"
 #include "tests/worker/text/test_files.h"
 
 namespace continuo::text {
@@ -27,7 +28,7 @@ std::unique_ptr<TextModel> ModelOf(const std::vector<std::string>& tokens, const
       {"post_processor", nullptr},
       {"decoder", decoder},
       {"model", {{"type", "WordLevel"}, {"vocab", vocab}, {"unk_token", "[UNK]"}}}};
-  auto model = TextModel::FromBuffers({.tokenizer_json = tokenizer.dump()});
+  auto model = testing::OpenText({.tokenizer_json = tokenizer.dump()});
   EXPECT_TRUE(model.ok()) << model.status();
   CONTINUO_CHECK(model.ok());
   return *std::move(model);
@@ -119,7 +120,7 @@ TEST(TokenBytesTest, AReplacementThatWouldFillTheMemoryIsRefused) {
                            {{"type", "WordLevel"},
                             {"vocab", {{std::string(1000, 'a'), 0}, {"u", 1}}},
                             {"unk_token", "u"}}}};
-  const auto model = TextModel::FromBuffers({.tokenizer_json = tokenizer.dump()});
+  const auto model = testing::OpenText({.tokenizer_json = tokenizer.dump()});
   EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What makes long texts or lists of short ones in one step: minijinja's filters and methods as they
-//! are, but for a bound on what one makes, so that a few of them in a row take neither all memory nor
-//! all day.
+//! Bounds for minijinja's filters and methods that can make a long text or list of a short one in one
+//! step. They work as minijinja's, but refuse a result beyond the bound, so that a few of them in a row
+//! exhaust neither memory nor time.
 
 use std::fmt::{self, Write};
 
 use minijinja::value::{Kwargs, Rest, StringInput, Value};
 use minijinja::{filters, Environment, Error, ErrorKind, State};
 
-/// Of the text that one filter or method makes, and of a whole rendering.
+/// Most bytes of the text that one filter or method makes, and of a whole rendering.
 pub const MAX_TEXT_BYTES: usize = if cfg!(fuzzing) { 1 << 20 } else { 32 << 20 };
-/// Of a list that one filter makes or goes through.
+/// Most items of a list that one filter makes or reads.
 const MAX_ITEMS: usize = if cfg!(fuzzing) { 1 << 16 } else { 1 << 20 };
 
 pub fn add_to(environment: &mut Environment) {
@@ -70,7 +70,8 @@ fn indent(
     filters::indent(value, width, first, blank, kwargs)
 }
 
-/// The method of a string, where this module has it; else only checked for what it would make.
+/// Calls the bounded version of a string's method, where this module has one; else only checks the size
+/// of the result.
 pub fn method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Error> {
     match (name, args) {
         ("join", [values]) => return join(text, values.try_iter()?).map(Some),
@@ -107,8 +108,8 @@ fn check_replace(text: &str, from: &str, to: &str) -> Result<(), Error> {
     check(more.and_then(|more| more.checked_add(text.len())))
 }
 
-/// `style`: what a conversion begins with, '%' or '{'. Each is as wide as its numbers say, or as the
-/// longest argument is.
+/// `style` is the character that begins a conversion, '%' or '{'. Each conversion is as wide as its
+/// numbers say, or as the longest argument is.
 fn check_format(style: char, format: &str, args: &[Value]) -> Result<(), Error> {
     let longest = args.iter().map(length).max().unwrap_or(0);
     let mut total = format.len();
@@ -133,7 +134,7 @@ fn check_format(style: char, format: &str, args: &[Value]) -> Result<(), Error> 
     Ok(())
 }
 
-/// Of what a value prints, as far as it matters.
+/// The length of a printed value, as far as it matters.
 fn length(value: &Value) -> usize {
     if let Some(text) = value.as_str() {
         return text.len();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bytes of every token, as an answer that continues a prompt has them.
+//! The bytes of every token in an answer that continues a prompt.
 //!
 //! Hugging Face decodes a whole list of tokens at once. Here a token has bytes of its own, those
-//! that it adds in the middle of a text: never the first, never the last. What a decoder does at
-//! the start of a text (a stripped space) or at its end is therefore not done, and the text of an
-//! answer is a function of its ids so far. Bytes become characters later, in C++.
+//! that it adds in the middle of a text: never the first, never the last. Decoders are therefore not
+//! applied at the start of a text (where some strip a space) or at its end, and the text of an answer
+//! is a function of its ids so far. Bytes become characters later, in C++.
 
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::{Decoder as _, Tokenizer as HfTokenizer};
@@ -69,7 +69,7 @@ enum Step<'a> {
         delimiter: &'a str,
         cleanup: bool,
     },
-    /// One that turns each token into one text by itself.
+    /// A decoder that turns each token into a text by itself.
     Text(&'a DecoderWrapper),
 }
 
@@ -92,7 +92,7 @@ impl<'a> Steps<'a> {
                 sequence.get_decoders().iter().for_each(|decoder| self.add(decoder, fused));
             }
             DecoderWrapper::Fuse(_) => *fused = true,
-            // Of a whole text: its start and its end, which a token is not.
+            // This concerns the start and the end of a text, which a token is not.
             DecoderWrapper::Strip(_) if *fused => {}
             DecoderWrapper::ByteLevel(_) => {
                 self.0.push(Step::ByteLevel);

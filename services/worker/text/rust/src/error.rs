@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes wrong, with the code that the caller turns into a status.
+//! Errors, with the code that the caller turns into a status.
 
 use std::fmt;
 

@@ -15,7 +15,6 @@ const MAX_CONFIG_BYTES: u64 = 64 * MIB;
 const MAX_TEMPLATE_BYTES: usize = MIB as usize;
 
 /// Contents as they are on disk. An absent file is empty.
-#[derive(Default)]
 pub struct Files {
     pub tokenizer: Vec<u8>,
     pub config: Vec<u8>,
@@ -68,7 +67,7 @@ impl Files {
     }
 }
 
-/// What tokenizer_config.json, special_tokens_map.json and the template files say.
+/// The contents of tokenizer_config.json, special_tokens_map.json and the template files.
 pub struct Config {
     pub config: Map<String, Value>,
     /// Variable name (bos_token, additional_special_tokens, …) to a string or an array of strings.
@@ -146,7 +145,7 @@ fn special_tokens(config: &Map<String, Value>, map: &Map<String, Value>) -> Map<
                 extra.iter().filter_map(token_content).map(Value::from).collect();
             tokens.insert("additional_special_tokens".to_owned(), extra.into());
         }
-        // Of newer files: further names, each with its token.
+        // Newer files have further names, each with its token.
         if let Some(Value::Object(extra)) = source.get("extra_special_tokens") {
             for (name, token) in extra {
                 if let Some(content) = token_content(token) {

@@ -59,20 +59,12 @@ impl Slice {
     }
 
     /// # Safety
-    /// As of `bytes`.
+    /// See `bytes`.
     unsafe fn utf8<'a>(self, what: &str) -> Result<&'a str> {
         std::str::from_utf8(self.bytes()).map_err(|e| {
             Error::invalid(format!("{what} is not UTF-8 (at byte {})", e.valid_up_to()))
         })
     }
-}
-
-#[repr(C)]
-pub struct TextFiles {
-    tokenizer_json: Slice,
-    tokenizer_config_json: Slice,
-    special_tokens_map_json: Slice,
-    chat_template: Slice,
 }
 
 #[repr(C)]
@@ -101,9 +93,9 @@ thread_local! {
     static LAST_ERROR: RefCell<(i32, String)> = const { RefCell::new((0, String::new())) };
 }
 
-/// Runs `work`; a panic in it becomes an error. The code that panics is that of other people
-/// (regular expressions at their limits, character maps that were never checked); its locks are
-/// those of a cache, which is done without when they are poisoned.
+/// Runs `work`; a panic in it becomes an error. Panics come from other crates (regular expressions at
+/// their limits, unchecked character maps). The only locks that they poison belong to a cache, which
+/// is then not used.
 fn guard<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     static QUIET: Once = Once::new();
     // A panic's message may quote the text at hand, which belongs in no log.
@@ -136,27 +128,12 @@ pub extern "C" fn continuo_text_error() -> Slice {
 }
 
 /// # Safety
-/// Of this and the functions below: arguments are as continuo_text.h says.
+/// The arguments of this and the functions below are as continuo_text.h says.
 #[no_mangle]
 pub unsafe extern "C" fn continuo_text_open(model_dir: Slice) -> *mut ContinuoText {
     handle_of(guard("tokenizer.json", || {
         let dir = model_dir.utf8("the model's path")?;
         ContinuoText::new(&Files::read(dir)?).map_err(|e| e.in_file(dir))
-    }))
-}
-
-/// # Safety
-/// See `continuo_text_open`.
-#[no_mangle]
-pub unsafe extern "C" fn continuo_text_open_buffers(files: *const TextFiles) -> *mut ContinuoText {
-    handle_of(guard("tokenizer.json", || {
-        let files = &*files;
-        ContinuoText::new(&Files {
-            tokenizer: files.tokenizer_json.bytes().to_vec(),
-            config: files.tokenizer_config_json.bytes().to_vec(),
-            special_tokens_map: files.special_tokens_map_json.bytes().to_vec(),
-            chat_template: files.chat_template.bytes().to_vec(),
-        })
     }))
 }
 
@@ -204,14 +181,6 @@ pub unsafe extern "C" fn continuo_text_template_digest(text: *const ContinuoText
 /// # Safety
 /// See `continuo_text_open`.
 #[no_mangle]
-pub unsafe extern "C" fn continuo_text_token_to_id(text: *const ContinuoText, token: Slice) -> i32 {
-    let id = guard("the token", || Ok((*text).tokenizer.token_to_id(token.utf8("the token")?)));
-    id.ok().flatten().and_then(|id| i32::try_from(id).ok()).unwrap_or(-1)
-}
-
-/// # Safety
-/// See `continuo_text_open`.
-#[no_mangle]
 pub unsafe extern "C" fn continuo_text_encode(
     text: *const ContinuoText,
     utf8: Slice,
@@ -253,7 +222,7 @@ pub unsafe extern "C" fn continuo_string_free(string: OutString) {
 }
 
 /// # Safety
-/// As of `continuo_string_free`.
+/// See `continuo_string_free`.
 #[no_mangle]
 pub unsafe extern "C" fn continuo_ids_free(ids: OutIds) {
     if !ids.data.is_null() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Namespaces are what a template can change, so what it can make hold itself. minijinja counts
-//! references; nothing would free such a ring. So the namespaces of a rendering are emptied after it.
+//! A template can change namespaces, so it can make one hold itself. minijinja counts references, so
+//! nothing would free such a cycle. The namespaces of a rendering are therefore emptied after it.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -16,17 +16,16 @@ thread_local! {
 
 const NAME: &str = "clearing";
 
-/// Empties the namespaces of one template. What a ring consists of is not only what namespaces were
-/// made with, which was there before them, but at least one attribute that was set later, whose name
-/// stands in the template.
+/// Empties the namespaces of one template. A cycle has at least one attribute that was set after its
+/// namespace was made, and the name of such an attribute stands in the template.
 pub struct Namespaces {
-    /// A template that sets them: there is no other way to them.
+    /// A template that resets the attributes, since there is no other way to change them.
     clearing: Environment<'static>,
 }
 
 impl Namespaces {
-    /// Has `environment`, in which `source` is the template, remember what `namespace` makes. So much
-    /// of it is refused that emptying takes `max_steps`.
+    /// Makes `environment`, in which `source` is the template, remember the namespaces it creates. It
+    /// refuses so many that emptying them would take more than `max_steps`.
     pub fn new(
         environment: &mut Environment,
         source: &str,
@@ -57,7 +56,7 @@ impl Namespaces {
         Ok(Namespaces { clearing })
     }
 
-    /// Empties what was made on this thread.
+    /// Empties the namespaces made on this thread.
     pub fn clear(&self) -> Result<(), Error> {
         let made = MADE.take();
         if made.is_empty() {
@@ -68,7 +67,7 @@ impl Namespaces {
     }
 }
 
-/// The names that follow a dot, those of attributes that are set among them.
+/// The names that follow a dot; those of set attributes are among them.
 fn attributes(source: &str) -> BTreeSet<&str> {
     let tokens: Vec<Token> =
         tokenize(source, false, SyntaxConfig::default(), WhitespaceConfig::default())

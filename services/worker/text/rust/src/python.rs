@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where Python's values behave otherwise than minijinja's: what templates print, generators, and
-//! what can be looped over.
+//! Python's values where they behave otherwise than minijinja's: printing, generators, and loops.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -59,7 +58,7 @@ pub fn add_to(environment: &mut Environment) {
     });
 }
 
-/// Methods of Python's values: those of pycompat, and of strings some more.
+/// Methods of Python's values: those of pycompat, and some more of strings.
 fn method(state: &State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
         if let Some(result) = bounds::method(text, name, args)? {
@@ -105,7 +104,7 @@ fn test_and_args(mut args: Rest<Value>) -> (Option<Cow<'static, str>>, Rest<Valu
     (test.as_str().map(|name| name.to_owned().into()), args)
 }
 
-/// What a loop goes over, unless it is None.
+/// The items of a loop, unless the value is None.
 fn loop_items(value: Value) -> Result<Value, Error> {
     if value.is_none() {
         return Err(invalid("'NoneType' object is not iterable"));
@@ -113,7 +112,8 @@ fn loop_items(value: Value) -> Result<Value, Error> {
     Ok(value)
 }
 
-/// What Python's filters of this kind give: true also when empty, and no list, so no JSON.
+/// A generator, as Python's filters of this kind return it: true even when empty, and no list, so it
+/// has no JSON.
 #[derive(Debug)]
 struct Generator(Vec<Value>);
 
@@ -214,7 +214,7 @@ fn repr_string(s: &str, out: &mut String) {
     out.push(quote);
 }
 
-/// Rust's own notion, which is Python's: neither control, format, private, unassigned nor a
+/// Rust's notion of printable, which is Python's: neither control, format, private, unassigned nor a
 /// separator other than the space. (After another character, so that accents count as printable.)
 fn is_printable(c: char) -> bool {
     c == '\'' || c == '"' || ['.', c].iter().collect::<String>().escape_debug().count() == 2

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two places where a template means something else to transformers than to minijinja, changed in
-//! its text before it is compiled.
+//! Rewrites two constructs of templates that mean something else to transformers than to minijinja,
+//! before the template is compiled.
 
 use minijinja::machinery::{tokenize, Token, WhitespaceConfig};
 use minijinja::syntax::SyntaxConfig;
 
-/// The filter around what a loop goes over.
+/// The filter around the value of a loop.
 pub const LOOP_ITEMS: &str = "continuo_loop_items";
 
 /// * `{% for x in e %}` becomes `{% for x in (e)|continuo_loop_items %}`: Python refuses to loop
@@ -13,7 +13,7 @@ pub const LOOP_ITEMS: &str = "continuo_loop_items";
 /// * `{% generation %}` … `{% endgeneration %}`, which tell a trainer what the assistant's text
 ///   is, become `{% with %}` … `{% endwith %}`: a scope and nothing else.
 ///
-/// A text that is no template comes back as it is: compiling it will say why.
+/// A text that is no template is returned as it is; compiling it reports the error.
 pub fn rewrite(source: &str) -> String {
     let tokens: Vec<_> =
         tokenize(source, false, SyntaxConfig::default(), WhitespaceConfig::default())
@@ -50,7 +50,7 @@ pub fn rewrite(source: &str) -> String {
     out
 }
 
-/// Where the expression after `in` begins and ends, of the tokens that follow `for`.
+/// The range of the expression after `in`, among the tokens that follow `for`.
 fn loop_expression(tokens: &[(Token, usize, usize)]) -> Option<(usize, usize)> {
     let first = 1 + tokens.iter().position(|(token, ..)| matches!(token, Token::Ident("in")))?;
     let mut depth = 0;

@@ -19,14 +19,14 @@ use crate::namespaces::Namespaces;
 use crate::python;
 use crate::rewrite::rewrite;
 
-/// Instructions of one rendering: about half a second, in which a fuzzer learns little.
+/// Most instructions of one rendering, about half a second. Fuzzers get fewer.
 const MAX_STEPS: u64 = if cfg!(fuzzing) { 20_000 } else { 5_000_000 };
-/// So many steps can nest so many values that dropping them needs most of this. Only what is used
-/// of it costs memory.
+/// Bytes of the stack. The allowed steps can nest so many values that dropping them needs most of it.
+/// Only the used part costs memory.
 const STACK_BYTES: usize = 256 << 20;
-/// Macros inside macros, and blocks inside blocks.
+/// Most macros inside macros, and blocks inside blocks.
 const MAX_RECURSION: usize = 100;
-/// What transformers sets; arguments may not.
+/// Names that transformers sets, which arguments may not.
 const RESERVED: [&str; 5] =
     ["messages", "tools", "add_generation_prompt", "strftime_now", "raise_exception"];
 
@@ -77,7 +77,7 @@ impl ChatTemplate {
         self.compiled.is_some()
     }
 
-    /// On a thread of its own, whose stack is large enough for whatever a template can do.
+    /// Renders on a thread whose stack is large enough for anything that a template can do.
     pub fn render(&self, request: ChatRequest) -> Result<String> {
         std::thread::scope(|scope| {
             std::thread::Builder::new()
@@ -211,7 +211,7 @@ impl io::Write for Bounded {
     }
 }
 
-/// The rendering up to the end of the final message's content, so that the answer goes on there.
+/// Cuts the rendering at the end of the final message's content, so that the answer continues there.
 /// White space around the content counts only as far as the template kept it.
 fn cut_after_final_message(mut rendered: String, message: Option<Value>) -> Result<String> {
     let content = message

@@ -10,7 +10,7 @@ use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::files::{token_content, Config};
 
-/// Ids are below this; tables are as large as the largest id.
+/// Token ids are below this; tables are as large as the largest id.
 const MAX_VOCAB: usize = 1 << 22;
 
 pub struct Tokenizer {
@@ -36,10 +36,6 @@ impl Tokenizer {
         Ok(Tokenizer { tokenizer, table, digest: digest.hex() })
     }
 
-    pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.tokenizer.token_to_id(token)
-    }
-
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
         let encoding = self
             .tokenizer
@@ -59,8 +55,8 @@ impl Tokenizer {
     }
 }
 
-/// A map of SentencePiece begins with the size of a table, which its library allocates before it
-/// looks for it.
+/// Checks SentencePiece's character maps. A map begins with the size of a table, which its library
+/// allocates without a check.
 fn check_character_maps(normalizer: &Value) -> Result<()> {
     match normalizer {
         Value::Array(parts) => parts.iter().try_for_each(check_character_maps),
@@ -78,8 +74,8 @@ fn check_character_maps(normalizer: &Value) -> Result<()> {
     }
 }
 
-/// Makes the JSON say what loading it through transformers would mean: no truncation, no padding,
-/// no dropout (an encoding is a function of its text), special tokens marked as such.
+/// Changes the JSON to what transformers makes of it: special tokens are marked as such. There is no
+/// truncation, padding or dropout, since an encoding is a function of its text.
 fn adjust(tokenizer: &mut Map<String, Value>, config: &Config) {
     tokenizer.insert("truncation".to_owned(), Value::Null);
     tokenizer.insert("padding".to_owned(), Value::Null);
@@ -127,7 +123,7 @@ fn mark_special(tokenizer: &mut Map<String, Value>, config: &Config) {
     }
 }
 
-/// The id of a token by the JSON alone.
+/// The id of a token according to the JSON.
 fn id_of(tokenizer: &Map<String, Value>, content: &str) -> Option<u64> {
     let added = tokenizer.get("added_tokens").and_then(Value::as_array);
     let found = added.and_then(|a| a.iter().find(|token| token["content"] == content));
@@ -175,8 +171,8 @@ fn llama_post_processor(tokenizer: &Map<String, Value>, config: &Config) -> Opti
                 "special_tokens": special_tokens}))
 }
 
-/// Every token's content by id. Two tokens of the model with one id are refused: which of them
-/// the id would be is left to chance.
+/// Every token's content by id. Refuses two tokens of the model with one id, since the order of the
+/// vocabulary is not defined.
 fn tokens_by_id(tokenizer: &HfTokenizer) -> Result<Vec<Option<String>>> {
     let mut tokens: Vec<Option<String>> = Vec::new();
     let mut put = |token: String, id: u32, replace: bool| -> Result<()> {
