@@ -2,6 +2,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
 
 namespace continuo::kernels {
 
@@ -21,12 +25,20 @@ struct DeviceOptions {
   bool fp8_fast_accumulation = false;
   // CUDA: steps that only decode are captured as CUDA graphs and replayed.
   bool graphs = true;
-  // CUDA: programmatic dependent launch: a kernel may start while the one before it ends. It changes
-  // no result.
+  // CUDA: programmatic dependent launch: a kernel may start while the one before it ends. It
+  // changes no result.
   bool pdl = true;
   // CUDA: attention of prefill rows uses warpgroup products (wgmma) where the device has them
   // (compute capability 9.0), `deterministic` is off, and keys and values are not bytes.
   bool wgmma_prefill = false;
 };
+
+// Switches for CUDA developers, each a change of one field from its default: "no_pdl",
+// "wgmma_prefill".
+std::vector<std::string> ExperimentNames();
+
+// Applies a comma-separated list of experiments; empty: none. InvalidArgument names the unknown one
+// and lists the known ones.
+absl::Status ApplyExperiments(std::string_view list, DeviceOptions& options);
 
 }  // namespace continuo::kernels

@@ -32,7 +32,7 @@
 #include "services/gateway/routing/route_hash.h"
 #include "services/protocol/wire_check.h"
 #include "services/worker/engine/engine.h"
-#include "services/worker/model/run/loader.h"
+#include "services/worker/model/load/model_loader.h"
 #include "services/worker/server/session/convert.h"
 #include "services/worker/server/session/generate_session.h"
 #include "services/worker/server/session/text_answers.h"
@@ -167,10 +167,9 @@ class Worker {
       auto text = text::TextModel::Open(files.dir());
       CONTINUO_CHECK(text.ok());
       text_ = *std::move(text);
-      auto model = model::LoadExecutor({.dir = files.dir(),
-                                        .num_blocks = kNumBlocks,
-                                        .block_size = kBlockSize,
-                                        .max_batch_tokens = 64});
+      auto model = model::LoadModel({.source = {.dir = files.dir()},
+                                     .kv = {.block_size = kBlockSize, .num_blocks = kNumBlocks},
+                                     .max_batch_tokens = 64});
       CONTINUO_CHECK(model.ok());
       model_ = *std::move(model);
     }

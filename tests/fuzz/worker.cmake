@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 if(TARGET continuo::worker_session AND TARGET continuo::gateway_requests AND TARGET continuo::tiny_model)
   continuo_fuzzer(generate_request_fuzz.cc continuo::worker_session continuo::gateway_relay continuo::gateway_requests
-    continuo::tiny_model continuo::manual_clock)
+    continuo::model_load continuo::tiny_model continuo::manual_clock)
   if(CONTINUO_FUZZERS AND TARGET generate_request_fuzz)
     target_sources(generate_request_fuzz PRIVATE generate_request_mutator.cc proto_mutator.cc)
   endif()

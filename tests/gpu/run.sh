@@ -400,8 +400,8 @@ for shape in ${wanted[steps]:-}; do
   need_model steps "$shape" || continue
   step_bench "step-$shape" "$shape"
   few_works=(--decode=1,64 --prefill=512)
-  step_bench "step-$shape-late-grids" "$shape" "${few_works[@]}" --early_grids=0
-  step_bench "step-$shape-warpgroups" "$shape" "${few_works[@]}" --warpgroup_attention=1
+  step_bench "step-$shape-late-grids" "$shape" "${few_works[@]}" --cuda_experiments=no_pdl
+  step_bench "step-$shape-warpgroups" "$shape" "${few_works[@]}" --cuda_experiments=wgmma_prefill
   for weights in $hopper int8; do
     step_bench "step-$shape-$weights" "$shape" "${few_works[@]}" --weights="$weights"
   done

@@ -33,6 +33,8 @@ ALLOWED = {
     "services/worker/model/network": "services/base kernels services/worker/model/checkpoint",
     "services/worker/model/run": "services/base kernels services/worker/model services/worker/model/checkpoint "
                                  "services/worker/model/network",
+    "services/worker/model/load": "services/base kernels services/worker/model services/worker/model/checkpoint "
+                                  "services/worker/model/network services/worker/model/run",
     "services/worker/model/tools": "services/base kernels services/worker/model/checkpoint",
     "services/worker/engine/types": "services/worker/model",
     "services/worker/engine/kv": "services/base",
@@ -56,7 +58,7 @@ ALLOWED = {
                                    "services/worker/server/session services/worker/server/lifetime",
     # main.cc and config.*: composition.
     "services/worker": "services/base services/common services/common/telemetry kernels "
-                       "services/worker/model/checkpoint services/worker/model/run services/worker/engine "
+                       "services/worker/model/checkpoint services/worker/model/load services/worker/engine "
                        "services/worker/engine/draft services/worker/text services/worker/server/session services/worker/server/lifetime "
                        "services/worker/server/grpc",
     "services/gateway/requests": "services/base services/protocol proto",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // step_bench --model=DIR [--threads=2] [--weights=bf16] [--kv_dtype=auto] [--isa=auto]
 //   [--tensor_parallel=1] [--device=cpu] [--deterministic=1] [--fp8_fast_accumulation=1]
-//   [--early_grids=1] [--warpgroup_attention=0] [--decode=1,4,16,32,64] [--context=128]
+//   [--cuda_experiments=no_pdl,wgmma_prefill] [--decode=1,4,16,32,64] [--context=128]
 //   [--prefill=512,4096] [--chunk=512] [--rounds=7] [--clock=cpu] [--json=FILE]
 // Whole steps of a model, greedy. decode/B: one row of each of B sequences with --context tokens in
 // the cache. prefill/R: a prompt of R tokens, --chunk rows a step. The read bandwidth and the peaks
@@ -23,7 +23,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/replica.h"
-#include "services/worker/model/run/loader.h"
+#include "services/worker/model/load/model_loader.h"
 #include "tests/bench/kernels/ceilings.h"
 #include "tests/gpu/bench/rounds.h"
 #include "tests/worker/model/run/plan_builder.h"
@@ -100,12 +100,12 @@ class MachineCeilings {
   static absl::StatusOr<MachineCeilings> Make(const model::LoadOptions& options,
                                               const model::LoadedModel& model) {
     MachineCeilings ceilings(model);
-    if (options.device == "cpu") {
-      ceilings.cpu_ = std::make_unique<Ceilings>(options.threads);
+    if (options.device.device == "cpu") {
+      ceilings.cpu_ = std::make_unique<Ceilings>(options.device.num_threads);
       return ceilings;
     }
 #if STEP_BENCH_CUDA
-    auto made = DeviceCeilings::Make(options.device);
+    auto made = DeviceCeilings::Make(options.device.device);
     if (!made.ok()) return made.status();
     ceilings.device_ = *std::move(made);
 #endif
@@ -231,22 +231,26 @@ int Main(const Flags& flags) {
   const int prompt_blocks = (longest + kBlockSize - 1) / kBlockSize;
 
   model::LoadOptions options;
-  options.dir = flags.Get("model", std::string());
-  options.device = flags.Get("device", options.device);
-  kernels::PrepareDevices(options.device);
-  options.isa = flags.Get("isa", options.isa);
-  options.weights = flags.Get("weights", options.weights);
-  options.kv_dtype = flags.Get("kv_dtype", options.kv_dtype);
-  options.threads = flags.Get("threads", 2);
+  options.source.dir = flags.Get("model", std::string());
+  options.device.device = flags.Get("device", options.device.device);
+  kernels::PrepareDevices(options.device.device);
+  options.device.isa = flags.Get("isa", options.device.isa);
+  options.precision.weights = flags.Get("weights", options.precision.weights);
+  options.precision.kv_dtype = flags.Get("kv_dtype", options.precision.kv_dtype);
+  options.device.num_threads = flags.Get("threads", 2);
   options.tensor_parallel = flags.Get("tensor_parallel", 1);
-  options.deterministic = flags.Get("deterministic", 0) != 0;
-  options.fp8_fast_accumulation = flags.Get("fp8_fast_accumulation", 0) != 0;
-  options.early_grids = flags.Get("early_grids", 1) != 0;
-  options.warpgroup_attention = flags.Get("warpgroup_attention", 0) != 0;
-  options.max_context_tokens = longest;
-  options.num_blocks = std::max(sequences * decode_blocks, prompt_blocks);
+  options.device.deterministic = flags.Get("deterministic", 0) != 0;
+  options.device.fp8_fast_accumulation = flags.Get("fp8_fast_accumulation", 0) != 0;
+  if (const absl::Status status = kernels::ApplyExperiments(
+          flags.Get("cuda_experiments", std::string()), options.device);
+      !status.ok()) {
+    std::fprintf(stderr, "--cuda_experiments: %s\n", status.ToString().c_str());
+    return 1;
+  }
+  options.source.max_context_tokens = longest;
+  options.kv.num_blocks = std::max(sequences * decode_blocks, prompt_blocks);
   options.max_batch_tokens = std::max(chunk, sequences);
-  auto model = model::LoadExecutor(options);
+  auto model = model::LoadModel(options);
   if (!model.ok()) {
     std::fprintf(stderr, "%s\n", model.status().ToString().c_str());
     return 1;
@@ -264,8 +268,8 @@ int Main(const Flags& flags) {
   for (const int batch : batches) works.push_back(Decode(batch, context, decode_blocks));
   for (const int rows : prompts) works.push_back(Prefill(rows, chunk, prompt_blocks));
   std::printf("%s, %s, %s, %s weights, %s keys and values, %d threads\n",
-              ceilings->device().c_str(), model->backend_name.c_str(), options.dir.c_str(),
-              model->weight_format.c_str(), model->kv_format.c_str(), options.threads);
+              ceilings->device().c_str(), model->backend_name.c_str(), options.source.dir.c_str(),
+              model->weight_format.c_str(), model->kv_format.c_str(), options.device.num_threads);
   std::printf("%14s %10s %10s %9s %8s | %7s %9s %9s | %9s %7s\n", "", "ms", "tokens/s", "of bound",
               "of peak", "GB/s", "matmul G", "attend G", "ahead ms", "idle");
   if (model->executor->WorksApart()) {
@@ -273,9 +277,10 @@ int Main(const Flags& flags) {
         "idle: what the device waits between steps begun one ahead, without the scheduler's "
         "work\n");
   }
-  nlohmann::json results = {{"device", ceilings->device()}, {"path", model->backend_name},
-                            {"model", options.dir},         {"weights", model->weight_format},
-                            {"kv", model->kv_format},       {"threads", options.threads}};
+  nlohmann::json results = {
+      {"device", ceilings->device()}, {"path", model->backend_name},
+      {"model", options.source.dir},  {"weights", model->weight_format},
+      {"kv", model->kv_format},       {"threads", options.device.num_threads}};
   for (const Work& work : works) {
     std::vector<Round> rounds;
     for (int round = -1; round < flags.Get("rounds", 7); ++round) {
@@ -298,7 +303,7 @@ int Main(const Flags& flags) {
       rounds.push_back(
           {now.bandwidth, now.products, now.attention_peak, (Seconds() - start) / calls});
     }
-    const std::vector<Round> steady = SteadyRounds(rounds, options.device == "cpu" ? 0 : 1);
+    const std::vector<Round> steady = SteadyRounds(rounds, options.device.device == "cpu" ? 0 : 1);
     const auto median = [&](Figure figure) { return SpreadOf(steady, figure).median; };
     const double time = median(kSeconds);
     const double rate = static_cast<double>(work.rows) / time;

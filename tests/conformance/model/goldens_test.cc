@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "services/worker/model/run/loader.h"
+#include "services/worker/model/load/model_loader.h"
 #include "tests/testing/shared_data.h"
 #include "tests/worker/model/model_harness.h"
 #include "tests/worker/model/run/plan_builder.h"
@@ -114,13 +114,13 @@ TEST_P(GoldenGreedyTest, IdsAreEqual) {
       ReadCases(ReadJson(SharedPath(absl::StrCat("data/goldens/", name, ".json"))));
   ASSERT_FALSE(cases.empty());
   model::LoadOptions options;
-  options.dir = dir;
-  options.isa = way.isa;
+  options.source.dir = dir;
+  options.device.isa = way.isa;
   options.tensor_parallel = way.ranks;
-  options.weights = "fp32";
-  const int max_blocks = model::ReadModelConfig(dir)->context_length / options.block_size;
-  options.num_blocks = max_blocks * static_cast<int>(cases.size());
-  auto loaded = model::LoadExecutor(options);
+  options.precision.weights = "fp32";
+  const int max_blocks = model::ReadModelConfig(dir)->context_length / options.kv.block_size;
+  options.kv.num_blocks = max_blocks * static_cast<int>(cases.size());
+  auto loaded = model::LoadModel(options);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   ExpectGreedy(*loaded->executor, cases, way.ranks == 1 ? 512 : 7, max_blocks);
 }

@@ -12,7 +12,7 @@
 
 #include "absl/strings/strip.h"
 #include "nlohmann/json.hpp"
-#include "services/worker/model/run/loader.h"
+#include "services/worker/model/load/model_loader.h"
 #include "tests/worker/model/run/plan_builder.h"
 
 namespace continuo {
@@ -22,17 +22,17 @@ constexpr int kChunk = 64;
 
 int Main(int argc, char** argv) {
   model::LoadOptions options;
-  options.device = "cuda:0";
+  options.device.device = "cuda:0";
   for (int i = 1; i < argc; ++i) {
     absl::string_view arg = argv[i];
     if (absl::ConsumePrefix(&arg, "--model=")) {
-      options.dir = std::string(arg);
+      options.source.dir = std::string(arg);
     } else if (absl::ConsumePrefix(&arg, "--device=")) {
-      options.device = std::string(arg);
+      options.device.device = std::string(arg);
     } else if (absl::ConsumePrefix(&arg, "--weights=")) {
-      options.weights = std::string(arg);
+      options.precision.weights = std::string(arg);
     } else if (absl::ConsumePrefix(&arg, "--kv_dtype=")) {
-      options.kv_dtype = std::string(arg);
+      options.precision.kv_dtype = std::string(arg);
     } else {
       std::fprintf(stderr, "score_tokens does not know %s\n", argv[i]);
       return 2;
@@ -41,11 +41,11 @@ int Main(int argc, char** argv) {
   const auto sequences = nlohmann::json::parse(std::cin).get<std::vector<std::vector<int32_t>>>();
   size_t longest = 0;
   for (const auto& tokens : sequences) longest = std::max(longest, tokens.size());
-  const int max_blocks = static_cast<int>(longest) / options.block_size + 1;
-  options.max_context_tokens = static_cast<int>(longest);
-  options.num_blocks = max_blocks * static_cast<int>(sequences.size());
+  const int max_blocks = static_cast<int>(longest) / options.kv.block_size + 1;
+  options.source.max_context_tokens = static_cast<int>(longest);
+  options.kv.num_blocks = max_blocks * static_cast<int>(sequences.size());
   options.max_batch_tokens = kChunk * static_cast<int>(sequences.size());
-  auto model = model::LoadExecutor(options);
+  auto model = model::LoadModel(options);
   if (!model.ok()) {
     std::fprintf(stderr, "%s\n", model.status().ToString().c_str());
     return 1;
@@ -56,7 +56,7 @@ int Main(int argc, char** argv) {
   const size_t alone = longest - longest / 4;
   for (size_t begin = 0; begin + 1 < longest;) {
     const size_t end = std::min({begin + (begin < alone ? kChunk : 1), longest - 1});
-    testing::PlanBuilder builder(options.block_size, max_blocks);
+    testing::PlanBuilder builder(options.kv.block_size, max_blocks);
     std::vector<size_t> scored;
     for (size_t s = 0; s < sequences.size(); ++s) {
       const std::vector<int32_t>& tokens = sequences[s];

@@ -61,18 +61,18 @@ void PrintTo(const FailureCase& c, std::ostream* out) { *out << c.name; }
 // second while one is captured. Sets *failed to whether a call has failed before the model ends.
 absl::Status LoadAndDecode(const TinyModel& files, const FailureCase& c, bool* failed) {
   model::LoadOptions options;
-  options.dir = files.dir();
-  options.device = "cuda:0";
-  options.deterministic = c.deterministic;
-  options.weights = c.weights;
-  options.kv_dtype = c.kv_dtype;
-  options.graphs = c.graphs;
-  options.num_blocks = c.warms_up ? 0 : 4;  // or those of
-  options.kv_cache_memory = 4096;
+  options.source.dir = files.dir();
+  options.device.device = "cuda:0";
+  options.device.deterministic = c.deterministic;
+  options.precision.weights = c.weights;
+  options.precision.kv_dtype = c.kv_dtype;
+  options.device.graphs = c.graphs;
+  options.kv.num_blocks = c.warms_up ? 0 : 4;  // or those of
+  options.kv.memory_bytes = 4096;
   options.max_batch_tokens = 4;
-  options.max_context_tokens = 16;
+  options.source.max_context_tokens = 16;
   options.warm_up_sequences = c.warms_up ? 1 : 0;
-  ASSIGN_OR_RETURN(model::LoadedModel loaded, model::LoadExecutor(options));
+  ASSIGN_OR_RETURN(model::LoadedModel loaded, model::LoadModel(options));
   const std::vector<int32_t> tokens(static_cast<size_t>(c.prompt), 5);
   const auto run = [&](int begin, std::span<const int32_t> rows) {
     PlanBuilder builder(loaded.block_size, 1);
@@ -175,14 +175,14 @@ INSTANTIATE_TEST_SUITE_P(
 
 absl::Status LoadAndRun(const TinyModel& files, const std::string& weights) {
   model::LoadOptions options;
-  options.dir = files.dir();
-  options.device = "cuda:0,1";
-  options.num_blocks = 8;
+  options.source.dir = files.dir();
+  options.device.device = "cuda:0,1";
+  options.kv.num_blocks = 8;
   options.max_batch_tokens = 4;
-  options.max_context_tokens = 16;
-  options.weights = weights;
+  options.source.max_context_tokens = 16;
+  options.precision.weights = weights;
   options.warm_up_sequences = weights == "bf16" ? 1 : 0;  // with graphs, made twice
-  auto loaded = model::LoadExecutor(options);
+  auto loaded = model::LoadModel(options);
   if (!loaded.ok()) return loaded.status();
   const std::vector<int32_t> tokens = {1, 2, 3};
   PlanBuilder builder(loaded->block_size, 4);

@@ -27,10 +27,10 @@ TEST(CudaModelMemoryTest, TheDevicesMemoryDecidesTheKvBlocks) {
                                {.total_bytes = kGiB, .free_bytes = kGiB}}});
   const TinyModel files;
   model::LoadOptions options;
-  options.dir = files.dir();
+  options.source.dir = files.dir();
   const auto blocks = [&](const std::string& device) {
-    options.device = device;
-    const auto loaded = model::LoadExecutor(options);
+    options.device.device = device;
+    const auto loaded = model::LoadModel(options);
     CONTINUO_CHECK(loaded.ok());
     EXPECT_LE(loaded->ranks[0].kv_bytes, 5 * kGiB / 4 - (int64_t{768} << 20));
     return loaded->num_blocks;
@@ -40,7 +40,7 @@ TEST(CudaModelMemoryTest, TheDevicesMemoryDecidesTheKvBlocks) {
   const int of_small = blocks("cuda:1");
   EXPECT_LT(of_small, blocks("cuda:0") / 2);
   EXPECT_LE(blocks("cuda:0,1"), 2 * of_small + 1);
-  options.num_blocks = 20;
+  options.kv.num_blocks = 20;
   EXPECT_EQ(blocks("cuda:0"), 20);
 }
 
@@ -49,8 +49,8 @@ TEST(CudaModelMemoryTest, TheDevicesMemoryDecidesTheKvBlocks) {
 class CudaWarmUpTest : public ::testing::TestWithParam<const char*> {
  protected:
   CudaWarmUpTest() : files_({.num_layers = 1}) {
-    options_.dir = files_.dir();
-    options_.device = GetParam();
+    options_.source.dir = files_.dir();
+    options_.device.device = GetParam();
     options_.max_batch_tokens = 64;
     options_.warm_up_sequences = 17;
   }
@@ -58,7 +58,7 @@ class CudaWarmUpTest : public ::testing::TestWithParam<const char*> {
   model::LoadedModel Load(int64_t graph_bytes) {
     const ShimDevice device = {.free_bytes = kGiB, .graph_bytes = graph_bytes};
     CudaShim::Reset({.devices = {device, device}});
-    auto loaded = model::LoadExecutor(options_);
+    auto loaded = model::LoadModel(options_);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     CONTINUO_CHECK(loaded.ok());
     return *std::move(loaded);
@@ -111,7 +111,7 @@ TEST_P(CudaWarmUpTest, AWarmDeviceHasItsGraphsAndTheRoomForThem) {
 // Also of a KV cache that was asked for: what graphs take is known before it is there.
 TEST_P(CudaWarmUpTest, KvBlocksThatAreAskedForLeaveRoomForGraphs) {
   constexpr int64_t kGraph = int64_t{20} << 20;
-  options_.num_blocks = 20;
+  options_.kv.num_blocks = 20;
   const model::LoadedModel model = Load(kGraph);
   EXPECT_EQ(model.num_blocks, 20);
   for (const model::RankMemory& rank : model.ranks) EXPECT_EQ(rank.graph_bytes, 6 * kGraph);
@@ -120,17 +120,17 @@ TEST_P(CudaWarmUpTest, KvBlocksThatAreAskedForLeaveRoomForGraphs) {
 TEST_P(CudaWarmUpTest, AsManyKvBlocksAsThereIsRoomForMayBeAskedForAndNoMore) {
   constexpr int64_t kGraph = int64_t{20} << 20;
   const int most = Load(kGraph).num_blocks;
-  options_.num_blocks = most;
+  options_.kv.num_blocks = most;
   EXPECT_EQ(Load(kGraph).num_blocks, most);
-  options_.num_blocks = most + 100;
-  const absl::Status refused = model::LoadExecutor(options_).status();
+  options_.kv.num_blocks = most + 100;
+  const absl::Status refused = model::LoadModel(options_).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("out of memory: cuda:"), HasSubstr(" were asked for")));
 }
 
 TEST_P(CudaWarmUpTest, WithoutGraphsEveryStepIsEnqueued) {
-  options_.graphs = false;
+  options_.device.graphs = false;
   model::LoadedModel model = Load(int64_t{20} << 20);
   EXPECT_EQ(model.ranks[0].graph_bytes, 0);
   const int mallocs = Count("cudaMalloc");
@@ -149,9 +149,9 @@ TEST(CudaModelMemoryTest, WhatDoesNotFitIsOneLineWithTheNumbers) {
       {.devices = {{.total_bytes = 1 << 30, .free_bytes = (int64_t{768} << 20) + (98 << 20)}}});
   const TinyModel files;
   model::LoadOptions options;
-  options.dir = files.dir();
-  options.device = "cuda:0";
-  const absl::Status status = model::LoadExecutor(options).status();
+  options.source.dir = files.dir();
+  options.device.device = "cuda:0";
+  const absl::Status status = model::LoadModel(options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("out of memory: cuda:0 (Shim) has"), HasSubstr("free of 1.00 GiB")));
@@ -168,25 +168,26 @@ TEST(CudaModelMemoryTest, ADraftModelsKvBlocksAreCounted) {
     model::LoadOptions options;
     options.max_batch_tokens = 64;
     options.warm_up_sequences = 9;
-    options.dir = other.dir();
-    options.device = "cuda:0";
-    options.cache_later = true;
-    auto draft = model::LoadExecutor(options);
-    ASSERT_TRUE(draft.ok()) << draft.status();
-    options.dir = files.dir();
-    options.device = device;
-    options.cache_later = false;
+    options.source.dir = other.dir();
+    options.device.device = "cuda:0";
+    options.kv.is_later = true;
+    auto loader = model::ModelLoader::Open(options);
+    ASSERT_TRUE(loader.ok()) << loader.status();
+    const int64_t draft_block_bytes = loader->model().bytes_per_block;
+    options.source.dir = files.dir();
+    options.device.device = device;
+    options.kv.is_later = false;
     const auto target = [&](int64_t other_block_bytes) {
-      options.other_block_bytes = other_block_bytes;
-      auto loaded = model::LoadExecutor(options);
+      options.kv.other_block_bytes = other_block_bytes;
+      auto loaded = model::LoadModel(options);
       CONTINUO_CHECK(loaded.ok());
       return *std::move(loaded);
     };
     const int alone = target(0).num_blocks;
-    const model::LoadedModel model = target(draft->bytes_per_block);
+    const model::LoadedModel model = target(draft_block_bytes);
     EXPECT_LT(model.num_blocks, alone);
-    const absl::Status made = model::MakeCache(model.num_blocks, *draft);
-    ASSERT_TRUE(made.ok()) << made;
+    const auto draft = (*std::move(loader)).MakeKvCache(model.num_blocks);
+    ASSERT_TRUE(draft.ok()) << draft.status();
     const auto devices = kernels::cuda::FindDevices(std::array{0});
     ASSERT_TRUE(devices.ok());
     const int64_t free = devices->front().free_bytes;
@@ -194,9 +195,9 @@ TEST(CudaModelMemoryTest, ADraftModelsKvBlocksAreCounted) {
     EXPECT_LT(free, kernels::cuda::kMeasuredMargin + (64 << 20));
 
     options.warm_up_sequences = 0;
-    options.device = "cpu";
-    options.kv_cache_memory = 1000 * (model.bytes_per_block + draft->bytes_per_block) - 1;
-    EXPECT_EQ(target(draft->bytes_per_block).num_blocks, 999);
+    options.device.device = "cpu";
+    options.kv.memory_bytes = 1000 * (model.bytes_per_block + draft_block_bytes) - 1;
+    EXPECT_EQ(target(draft_block_bytes).num_blocks, 999);
   }
   EXPECT_THAT(CudaShim::Alive(), IsEmpty());
 }
@@ -206,14 +207,14 @@ TEST(CudaModelMemoryTest, ADraftModelCostsNothingWhereAnotherDeviceDecides) {
   CudaShim::Reset({.devices = {{.total_bytes = 4 * kGiB, .free_bytes = 4 * kGiB}, {}}});
   const TinyModel files;
   model::LoadOptions options;
-  options.dir = files.dir();
-  options.device = "cuda:0,1";
+  options.source.dir = files.dir();
+  options.device.device = "cuda:0,1";
   for (const int warm_up : {0, 3}) {
     options.warm_up_sequences = warm_up;
     options.max_batch_tokens = 16;
     const auto blocks = [&](int64_t other_block_bytes) {
-      options.other_block_bytes = other_block_bytes;
-      const auto loaded = model::LoadExecutor(options);
+      options.kv.other_block_bytes = other_block_bytes;
+      const auto loaded = model::LoadModel(options);
       CONTINUO_CHECK(loaded.ok());
       return loaded->num_blocks;
     };

@@ -78,12 +78,12 @@ TEST(CudaModelTest, WeightsBecomeFp16OrAreRefused) {
     }
     files.Write("model.safetensors", bytes);
     model::LoadOptions options;
-    options.dir = files.dir();
-    options.device = "cuda:0";
-    options.num_blocks = 64;
-    EXPECT_TRUE(model::LoadExecutor(options).ok());
-    options.weights = "fp16";
-    const absl::Status status = model::LoadExecutor(options).status();
+    options.source.dir = files.dir();
+    options.device.device = "cuda:0";
+    options.kv.num_blocks = 64;
+    EXPECT_TRUE(model::LoadModel(options).ok());
+    options.precision.weights = "fp16";
+    const absl::Status status = model::LoadModel(options).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(
         std::string(status.message()),
@@ -284,38 +284,38 @@ TEST(CudaModelTest, WhatADeviceDoesNotDoIsRefused) {
   CudaShim::Reset({.devices = {{}, {}}});
   const TinyModel files;
   const auto refused = [&](const model::LoadOptions& options, const std::string& why) {
-    const absl::Status status = model::LoadExecutor(options).status();
+    const absl::Status status = model::LoadModel(options).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(why));
   };
   model::LoadOptions options;
-  options.dir = files.dir();
-  options.device = "cuda:2";
+  options.source.dir = files.dir();
+  options.device.device = "cuda:2";
   refused(options, "the last of them cuda:1");
-  options.device = "cuda:0,1";
+  options.device.device = "cuda:0,1";
   options.tensor_parallel = 4;
   refused(options, "tensor_parallel is 4, and device \"cuda:0,1\" names 2");
   options.tensor_parallel = 2;
-  options.device = "tpu";
+  options.device.device = "tpu";
   refused(options, "this build has cpu and cuda:N");
   options.tensor_parallel = 1;
-  options.weights = "fp8";
-  options.num_blocks = 64;
-  options.device = "cpu";
+  options.precision.weights = "fp8";
+  options.kv.num_blocks = 64;
+  options.device.device = "cpu";
   refused(options, "weights is fp8, with which cpu");
-  options.weights = "fp16";
+  options.precision.weights = "fp16";
   refused(options, "weights is fp16, with which cpu");
   CudaShim::Reset({.devices = {{.major = 8}}});
-  options.device = "cuda:0";
-  options.weights = "fp8";
+  options.device.device = "cuda:0";
+  options.precision.weights = "fp8";
   refused(options, "compute capability 9.0");
-  options.weights = "fp16";
-  options.kv_dtype = "bf16";
+  options.precision.weights = "fp16";
+  options.precision.kv_dtype = "bf16";
   refused(options,
           "kv_dtype is bf16, in which cuda/sm_80 keeps no keys and values beside "
           "activations in fp16; it takes auto, fp16, int8, fp8");
-  options.weights = "bf16";
-  options.kv_dtype = "fp16";
+  options.precision.weights = "bf16";
+  options.precision.kv_dtype = "fp16";
   refused(options,
           "kv_dtype is fp16, in which cuda/sm_80 keeps no keys and values beside "
           "activations in bf16");

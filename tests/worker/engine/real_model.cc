@@ -99,11 +99,11 @@ class RealModel::Draws {
 };
 
 absl::StatusOr<std::unique_ptr<RealModel>> RealModel::Load(model::LoadOptions options) {
-  options.max_context_tokens = kLongest;
-  options.block_size = kBlockSize;
-  options.num_blocks = (kLongest + kBlockSize - 1) / kBlockSize;
+  options.source.max_context_tokens = kLongest;
+  options.kv.block_size = kBlockSize;
+  options.kv.num_blocks = (kLongest + kBlockSize - 1) / kBlockSize;
   options.max_batch_tokens = kLongest;
-  ASSIGN_OR_RETURN(model::LoadedModel loaded, model::LoadExecutor(options));
+  ASSIGN_OR_RETURN(model::LoadedModel loaded, model::LoadModel(options));
   return std::unique_ptr<RealModel>(new RealModel(options, std::move(loaded)));
 }
 
@@ -123,12 +123,13 @@ absl::StatusOr<std::unique_ptr<model::Executor>> RealModel::MakeExecutor(
     const EngineOptions& engine, std::mt19937& rng) {
   model::LoadOptions options = options_;
   options.tensor_parallel = 1 << Pick(rng, 0, 2);
-  options.threads = options.tensor_parallel * Pick(rng, 1, 2);
-  options.block_size = engine.block_size;
-  options.num_blocks = engine.num_blocks;
-  options.max_context_tokens = std::min<int>(kLongest, engine.num_blocks * engine.block_size);
+  options.device.num_threads = options.tensor_parallel * Pick(rng, 1, 2);
+  options.kv.block_size = engine.block_size;
+  options.kv.num_blocks = engine.num_blocks;
+  options.source.max_context_tokens =
+      std::min<int>(kLongest, engine.num_blocks * engine.block_size);
   options.max_batch_tokens = engine.max_batch_tokens;
-  ASSIGN_OR_RETURN(model::LoadedModel loaded, model::LoadExecutor(options));
+  ASSIGN_OR_RETURN(model::LoadedModel loaded, model::LoadModel(options));
   if (loaded.fingerprint.weights != loaded_.fingerprint.weights) {
     return absl::InternalError("the fingerprint depends on ranks or threads");
   }
@@ -140,12 +141,12 @@ std::shared_ptr<Drafter> RealModel::MakeDrafter(int percent, uint32_t seed) {
   if (seed % 3 == 0) return std::make_shared<PromptLookup>();
   if (seed % 3 == 1) return std::make_shared<ReplayDrafter>(this, percent, seed);
   model::LoadOptions options = options_;
-  options.weights = "int4";
-  options.block_size = 1 + static_cast<int>(seed / 3 % 9);
-  options.num_blocks = (kLongest + options.block_size - 1) / options.block_size;
+  options.precision.weights = "int4";
+  options.kv.block_size = 1 + static_cast<int>(seed / 3 % 9);
+  options.kv.num_blocks = (kLongest + options.kv.block_size - 1) / options.kv.block_size;
   // Sometimes fewer rows than it is asked for.
   options.max_batch_tokens = 1 + static_cast<int>(seed / 27 % 60);
-  auto draft = model::LoadExecutor(options);
+  auto draft = model::LoadModel(options);
   CONTINUO_CHECK(draft.ok());
   return std::make_shared<ModelDrafter>(
       ModelDrafterOptions{.num_blocks = draft->num_blocks,

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/model/run/loader.h"
+#include "services/worker/model/load/model_loader.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/worker/engine/simulated_model.h"
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kMaxConfigBytes = 4 << 20;
 
-// The list of one divisor per frequency.
+// Reads a list of one divisor per frequency.
 std::vector<double> ParseFactors(JsonObject& json, std::string_view field, int rotary_dim) {
   const nlohmann::json& list = json.Raw(field);
   const size_t count = static_cast<size_t>(rotary_dim / 2);
@@ -39,7 +39,7 @@ std::vector<double> ParseFactors(JsonObject& json, std::string_view field, int r
   return factors;
 }
 
-// Hugging Face's "longrope", of Phi-3: `context` is what the file states, scaling included.
+// Reads Hugging Face's "longrope", of Phi-3. `context` is the file's, scaling included.
 void ParseLongRope(JsonObject& json, JsonObject& parameters, int64_t context, int rotary_dim,
                    RopeConfig& rope) {
   rope.type = RopeConfig::Type::kLong;
@@ -53,7 +53,7 @@ void ParseLongRope(JsonObject& json, JsonObject& parameters, int64_t context, in
   if (at_top) {
     factor = static_cast<double>(context) / static_cast<double>(rope.original_context);
   }
-  // The paper's: long contexts spread attention, which this makes up for.
+  // The LongRoPE paper's factor: it compensates for attention that a long context spreads.
   double attention = 1;
   if (factor > 1) {
     attention = std::sqrt(1 + kernels::ExactLog(factor) /
@@ -95,7 +95,7 @@ absl::StatusOr<RopeConfig> ParseRope(const Family& family, JsonObject& json, int
   return rope;
 }
 
-// How many elements of each head are rotated: all, or a part where the family knows of one.
+// Number of elements of each head that are rotated: all, or a part in families that have one.
 int ParseRotaryDim(const Family& family, JsonObject& json, int head_dim) {
   JsonObject parameters = json.Object("rope_parameters");
   double factor = json.Number("partial_rotary_factor", 0, 1, 1);
@@ -113,7 +113,7 @@ int ParseRotaryDim(const Family& family, JsonObject& json, int head_dim) {
   return rotary_dim;
 }
 
-// What only Gemma has.
+// Reads the fields that only Gemma has.
 void ParseGemma(JsonObject& json, ModelConfig& config) {
   if (json.Bool("attention_bias", false)) {
     json.Fail("attention_bias", "attention has no biases, it must be false");
@@ -173,7 +173,7 @@ absl::StatusOr<GenerationDefaults> ParseDefaults(JsonObject& config_json,
     if (json.Has(field)) value = static_cast<float>(json.Number(field, min, max, min));
     return value;
   };
-  constexpr double kTiny = 1e-6;  // stands for "more than 0"
+  constexpr double kTiny = 1e-6;  // the least value that counts as more than 0
   defaults.temperature = number("temperature", 0, 100);
   defaults.top_p = number("top_p", kTiny, 1);
   defaults.min_p = number("min_p", 0, 1);

@@ -11,41 +11,41 @@
 
 namespace continuo::model {
 
-// What generation_config.json says where a request is silent; only these fields are read.
+// Defaults of sampling from generation_config.json, for fields that a request does not set.
 struct GenerationDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k;
-  // End-of-sequence ids, ascending and distinct; from config.json where generation_config.json has
-  // none; empty where neither has.
+  // End-of-sequence ids, ascending and distinct. They come from config.json where
+  // generation_config.json has none, and are empty where neither has any.
   std::vector<int32_t> eos_token_ids;
 };
 
-// How positions become angles (Hugging Face's rope_type).
+// RoPE: how positions become angles (Hugging Face's rope_type).
 struct RopeConfig {
   enum class Type : uint8_t { kDefault, kLinear, kLlama3, kLong };
   Type type = Type::kDefault;
   double theta = 10000;
-  // kLinear: frequencies are divided by it. kLlama3: those of long waves are.
+  // Divisor of all frequencies with kLinear, of those of long waves with kLlama3.
   double factor = 1;
-  // kLlama3 only: waves shorter than original_context / high_freq_factor stay, those longer than
-  // original_context / low_freq_factor are scaled, in between is blended.
+  // kLlama3 only. Waves shorter than original_context / high_freq_factor stay as they are, those
+  // longer than original_context / low_freq_factor are scaled, and those in between are blended.
   double low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_context = 0;
-  // kLong only: what each frequency is divided by, [rotary_dim / 2] each; the second where the
-  // context that is served is longer than original_context. One choice for all requests, so that
-  // cached keys fit whoever reads them.
+  // kLong only: divisors of the frequencies, [rotary_dim / 2] each. The long ones apply if the
+  // served context is longer than original_context. All requests use the same ones, so that they
+  // can share cached keys.
   std::vector<double> short_factors, long_factors;
-  double attention_factor = 1;  // cosines and sines are multiplied by it
+  double attention_factor = 1;  // factor of cosines and sines
 };
 
-// What stands between an MLP's two products: silu(gate) · up, or gelu (its tanh form).
+// The MLP's activation function: silu(gate) · up, or gelu (its tanh form).
 enum class Activation : uint8_t { kSilu, kGeluTanh };
 
-// How files name and join the tensors of a layer.
+// The names of a layer's tensors in the files, and which of them are joined.
 enum class WeightNames : uint8_t {
   kLlama,    // mlp.gate_proj …, mlp.experts.0.gate_proj …, mlp.gate for the router
   kMixtral,  // block_sparse_moe.experts.0.w1 (gate), w3 (up), w2 (down), block_sparse_moe.gate
-  kFused,    // self_attn.qkv_proj and mlp.gate_up_proj, one above the other
+  kFused,    // self_attn.qkv_proj and mlp.gate_up_proj: matrices stacked as rows
 };
 
 // Layers whose MLP is a choice among many (a mixture of experts).
@@ -57,7 +57,7 @@ struct ExpertsConfig {
   std::vector<bool> layers;   // [num_layers]: which have experts
 };
 
-// A decoder of the Llama kind: what config.json says, checked. Sizes count elements.
+// The checked contents of config.json, for decoders of the Llama kind. Sizes count elements.
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", as registry.cc knows it
   int vocab_size = 0;
@@ -79,14 +79,14 @@ struct ModelConfig {
   WeightNames names = WeightNames::kLlama;
   Activation activation = Activation::kSilu;
   ExpertsConfig experts;
-  bool gains_less_one = false;  // norms' gains are stored less one
-  // Attention's and the MLP's results pass a norm of their own before they are added.
+  bool gains_less_one = false;  // the files store norms' gains minus one
+  // The results of attention and MLP pass a norm of their own before the residual addition.
   bool output_norms = false;
   double embedding_scale = 1;  // of the embedding, not of a tied head
   double attention_scale = 0;  // of q·k
-  // Scores, logits become cap · tanh(x / cap); 0: they stay.
+  // Soft caps of attention scores and logits: x becomes cap · tanh(x / cap); 0: no cap.
   float attention_softcap = 0, final_softcap = 0;
-  // Attention window of each layer in tokens, itself included; 0: everything before.
+  // Attention window of each layer, in tokens, the query's own included; 0: the whole context.
   std::vector<int> windows;  // [num_layers]
   GenerationDefaults defaults;
 
@@ -96,7 +96,7 @@ struct ModelConfig {
   }
 };
 
-// Largest sizes taken; whatever is beyond is refused by name.
+// Largest sizes accepted; errors name the field that is beyond.
 inline constexpr int kMaxVocabSize = 1 << 22;
 inline constexpr int kMaxHiddenSize = 1 << 17;
 inline constexpr int kMaxIntermediateSize = 1 << 20;
@@ -107,16 +107,16 @@ inline constexpr int kMaxContextLength = 1 << 24;
 inline constexpr int kMaxExperts = 1024;
 inline constexpr int kMaxExpertsOfAllLayers = 1 << 16;
 
-// From the texts of config.json and generation_config.json (empty: there is none). InvalidArgument
-// names the field, its value and the limit; Unimplemented names an architecture, rope type,
-// activation or quantisation that is not known. Any bytes may be passed.
+// Parses the texts of config.json and generation_config.json (empty: there is none).
+// InvalidArgument names the field, its value and the limit; Unimplemented names an architecture,
+// rope type, activation or quantisation that is not known. Any bytes may be passed.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
                                              std::string_view generation_config_json);
 
-// The same of `dir`/config.json and, where it exists, `dir`/generation_config.json.
+// Does the same for the files of a folder; generation_config.json may be absent.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir);
 
-// Weights of the whole model, biases and norms included; a tied head counts once.
+// Number of weights of the whole model, biases and norms included; a tied head counts once.
 int64_t NumParameters(const ModelConfig& config);
 
 }  // namespace continuo::model

@@ -10,7 +10,7 @@
 
 namespace continuo::model {
 
-// Which layers attend to a window only.
+// The rule that says which layers attend to a window only.
 enum class WindowRule : uint8_t {
   kNone,
   kAll,          // all, where sliding_window is set
@@ -19,7 +19,7 @@ enum class WindowRule : uint8_t {
   kAlternating,  // layer_types, or every other one, the first included
 };
 
-// What distinguishes the architectures, with Hugging Face's defaults for absent fields.
+// The differences between the architectures, with Hugging Face's defaults for absent fields.
 struct Family {
   std::string_view architecture;
   std::string_view model_type;
@@ -27,26 +27,26 @@ struct Family {
   WindowRule window_rule = WindowRule::kNone;
   int sliding_window = 0;  // where the field is absent; 0: none
   bool always_qkv_bias = false;
-  bool takes_attention_bias = false;  // the field attention_bias counts, for q, k, v and output
+  bool takes_attention_bias = false;  // reads attention_bias, for q, k, v and output
   bool takes_mlp_bias = false;
   bool qk_norm = false;
   int head_dim = 0;  // where the field is absent; 0: hidden_size / num_attention_heads
   bool tied_embeddings = false;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000;
-  bool partial_rotary = false;  // the field partial_rotary_factor counts
+  bool partial_rotary = false;  // reads partial_rotary_factor
   WeightNames names = WeightNames::kLlama;
   bool is_gemma = false;  // gelu, gains less one, norms of outputs, caps, scaled embedding
-  // Fields of the mixture of experts; null: the family has none.
+  // Name of the field with the number of experts; null: the family has no experts.
   const char* num_experts_field = nullptr;
 };
 
-// The family of "architectures", or else of "model_type". Of one that is not known the caller gets
-// an Unimplemented error whose message tells its name and those of all known families.
+// Returns the family that "architectures" names, or else "model_type". Unimplemented names the
+// unknown one and lists all known families.
 absl::StatusOr<const Family*> FindFamily(JsonObject& json);
 
-// Fill in `windows` and `experts` of a configuration whose sizes are known; errors come through
-// json.status().
+// These fill in `windows` and `experts` of a configuration whose sizes are known. Errors come
+// through json.status().
 void ParseWindows(const Family& family, JsonObject& json, ModelConfig& config);
 void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config);
 

@@ -19,7 +19,7 @@ void Append(std::string* text, const std::string& field) {
   absl::StrAppend(text, field.size(), ":", field, ";");
 }
 
-// Exact, unlike decimals.
+// The exact bits of a value, unlike decimals.
 std::string Bits(double value) { return absl::StrCat(absl::Hex(std::bit_cast<uint64_t>(value))); }
 
 std::string Bits(const std::optional<float>& value) {

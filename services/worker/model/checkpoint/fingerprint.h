@@ -11,7 +11,7 @@
 
 namespace continuo::model {
 
-// XXH3-128 of a run of bytes, the high half first.
+// The XXH3-128 digest of a run of bytes, the high half first.
 struct Digest128 {
   uint64_t high = 0, low = 0;
   friend bool operator==(const Digest128&, const Digest128&) = default;
@@ -21,7 +21,7 @@ Digest128 DigestOf(std::span<const uint8_t> bytes);
 Digest128 DigestOf(std::string_view text);
 std::string ToHex(const Digest128& digest);  // 32 lower-case digits
 
-// One stored tensor as the weights' digest sees it: independent of the file it lies in.
+// A stored tensor as the weights' digest sees it, whatever file it lies in.
 struct TensorDigest {
   std::string name;
   std::string dtype;  // as safetensors names it
@@ -29,11 +29,11 @@ struct TensorDigest {
   Digest128 bytes;
 };
 
-// One digest of all tensors that the model reads, whatever their order.
+// Joins the digests of all tensors that the model reads; their order does not count.
 Digest128 WeightsDigest(std::vector<TensorDigest> tensors);
 
-// What the model knows of the worker's fingerprint. Not in it: threads, ranks, batch limits, size
-// of the KV cache (exactness: fingerprint).
+// The model's parts of the worker's fingerprint. Threads, ranks, batch limits and the size of the
+// KV cache are not in it (exactness: fingerprint).
 struct FingerprintParts {
   Digest128 weights;
   std::string config;         // ConfigSummary()
@@ -42,12 +42,12 @@ struct FingerprintParts {
   std::string backend;  // Backend::name(): device and instruction-set path
 };
 
-// The fields of the configuration that a token depends on, generation defaults and context length
-// included, as one line of text.
+// Writes the fields of the configuration that a token depends on, generation defaults and context
+// length included, as one line of text.
 std::string ConfigSummary(const ModelConfig& config);
 
-// 32 hexadecimal digits over `parts`, kArithmeticVersion and `text_parts`: the text version and
-// the digests of tokenizer and chat template, which the caller knows; their order counts.
+// Returns 32 hexadecimal digits over `parts`, kArithmeticVersion and `text_parts`, which are the
+// text version and the digests of tokenizer and chat template; their order counts.
 std::string MakeFingerprint(const FingerprintParts& parts, std::span<const std::string> text_parts);
 
 }  // namespace continuo::model

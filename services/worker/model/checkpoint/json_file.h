@@ -12,16 +12,16 @@
 
 namespace continuo::model {
 
-// The bytes of a file. NotFound where it does not exist; InvalidArgument where it has more than
-// `max_bytes` or cannot be read.
+// Returns the bytes of a file. NotFound where it does not exist; InvalidArgument where it has more
+// than `max_bytes` or cannot be read.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t max_bytes);
 
-// Hostile text to JSON: InvalidArgument, beginning with `name`, where it is not JSON, is nested
+// Parses hostile text. InvalidArgument, beginning with `name`, where it is not JSON, is nested
 // deeper than 16 levels (so that walking the value needs little stack), or names a field of one
 // object twice.
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view name, std::string_view text);
 
-// The beginning of a value as ASCII text, for error messages.
+// Returns the beginning of a value as ASCII text, for error messages.
 std::string ShowJson(const nlohmann::json& value);
 
 // A JSON object from a file that may say anything. Reads one field at a time; the first wrong one
@@ -29,25 +29,25 @@ std::string ShowJson(const nlohmann::json& value);
 // file, field, value and what is allowed. Absent and null fields are the same. Throws nothing.
 class JsonObject {
  public:
-  // InvalidArgument where `text` is no JSON object. `name` is how errors call it.
+  // InvalidArgument where `text` is no JSON object. Errors begin with `name`.
   static absl::StatusOr<JsonObject> Parse(std::string_view name, std::string_view text);
 
-  // Present and not null.
+  // True if the field is present and not null.
   bool Has(std::string_view field) const;
-  // Present, perhaps null.
+  // True if the field is present, perhaps null.
   bool Contains(std::string_view field) const;
-  // A whole number in [min, max]; 4096.0 counts as one.
+  // Reads a whole number in [min, max]; 4096.0 counts as one.
   int64_t Int(std::string_view field, int64_t min, int64_t max, std::optional<int64_t> fallback);
-  // A finite number in [min, max].
+  // Reads a finite number in [min, max].
   double Number(std::string_view field, double min, double max, std::optional<double> fallback);
   bool Bool(std::string_view field, bool fallback);
   std::string String(std::string_view field, std::string_view fallback);
-  // An object inside; empty where absent. Its errors come back through its own status().
+  // Reads an object inside; empty where absent. Its errors come through its own status().
   JsonObject Object(std::string_view field);
-  // The raw value; null where absent.
+  // Returns the raw value; null where absent.
   const nlohmann::json& Raw(std::string_view field) const;
 
-  // Remembers `problem` of `field` unless an earlier one is.
+  // Remembers `problem` of `field`, unless there is an earlier one.
   void Fail(std::string_view field, std::string_view problem);
   const absl::Status& status() const { return status_; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tensors a model reads, by Hugging Face's names.
+// ListWeights: the tensors that a model reads, by Hugging Face's names.
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -10,7 +10,7 @@
 namespace continuo::model {
 namespace {
 
-// Collects specs, in the order in which the places are named.
+// Collects the specs, in the order of the calls.
 class Lister {
  public:
   void Matrix(const std::string& name, int64_t out, int64_t in, Cut cut, kernels::Weight& w) {
@@ -29,7 +29,7 @@ class Lister {
     Cut cut;
     kernels::Weight& w;
   };
-  // Several matrices that are stored as one, each below the other.
+  // Adds several matrices that are stored as one, stacked as rows.
   void Joined(const std::string& name, int64_t in, std::initializer_list<Rows> parts) {
     int64_t out = 0, begin = 0;
     for (const Rows& part : parts) out += part.count;

@@ -24,7 +24,7 @@ constexpr size_t kMaxDimensions = 8;
 constexpr size_t kMaxShards = 4096;
 constexpr size_t kMaxNameBytes = 1024;
 
-// Bits of one element; 0: unknown.
+// Bits of one element of a type; 0 if the type is unknown.
 int BitsOf(std::string_view dtype) {
   static constexpr std::pair<std::string_view, int> kBits[] = {
       {"F64", 64},    {"F32", 32}, {"F16", 16}, {"BF16", 16}, {"F8_E4M3", 8},
@@ -36,7 +36,7 @@ int BitsOf(std::string_view dtype) {
   return 0;
 }
 
-// False where `json` is not a whole number from 0 to 2^62.
+// Returns false where `json` is not a whole number from 0 to 2^62.
 bool ReadCount(const nlohmann::json& json, int64_t* out) {
   if (!json.is_number_unsigned()) return false;
   const uint64_t value = json.get<uint64_t>();
@@ -45,7 +45,7 @@ bool ReadCount(const nlohmann::json& json, int64_t* out) {
   return true;
 }
 
-// One header entry against the data section. Returns the problem, empty where there is none.
+// Checks a header entry against the data section. Returns the problem, empty where there is none.
 std::string ReadEntry(const nlohmann::json& entry, std::span<const uint8_t> data,
                       StoredTensor* out) {
   if (!entry.is_object()) return "is not an object";

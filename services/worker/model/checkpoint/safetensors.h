@@ -12,7 +12,7 @@
 
 namespace continuo::model {
 
-// One tensor of a safetensors file: a view of its bytes, row-major, little-endian, of any
+// A tensor of a safetensors file: a view of its bytes, row-major, little-endian, with any
 // alignment.
 struct StoredTensor {
   std::string name;
@@ -23,14 +23,14 @@ struct StoredTensor {
 
 inline constexpr int64_t kMaxSafetensorsHeader = 32 << 20;  // bytes
 
-// The tensors of a whole file's bytes. The header (8 bytes of length, then JSON) may say anything:
+// Parses a whole file. The header (8 bytes of length, then JSON) may say anything:
 // InvalidArgument, beginning with `file_name`, where lengths, offsets, shapes or types do not fit
 // the file or each other, or tensors overlap. The views point into `file`.
 absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::string_view file_name,
                                                            std::span<const uint8_t> file);
 
-// A read-only mapping of a file. Whoever truncates the file meanwhile ends the process, so views
-// are for loading only.
+// A read-only mapping of a file. A truncation of the file meanwhile ends the process (SIGBUS), so
+// views are for loading only.
 class MappedFile {
  public:
   static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
@@ -44,20 +44,19 @@ class MappedFile {
   std::span<const uint8_t> bytes_;
 };
 
-// The shard that model.safetensors.index.json gives for each tensor. InvalidArgument where a shard
+// Reads the shard of each tensor from model.safetensors.index.json. InvalidArgument where a shard
 // is no plain file name: an index does not lead out of its folder.
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>> ParseSafetensorsIndex(
     std::string_view index_json);
 
-// All tensors of a model's folder: of model.safetensors, or else of the shards that
+// The tensors of a model's folder: those of model.safetensors, or else of the shards that
 // model.safetensors.index.json names. Immutable once open.
 class Checkpoint {
  public:
   static absl::StatusOr<Checkpoint> Open(const std::string& dir);
 
-  // Null where there is none of that name.
+  // Returns null where there is no tensor of that name.
   const StoredTensor* Find(const std::string& name) const;
-  size_t num_tensors() const { return tensors_.size(); }
 
  private:
   std::vector<std::unique_ptr<MappedFile>> files_;

@@ -7,10 +7,11 @@
 namespace continuo::model {
 namespace {
 
-// Where part i of `parts` begins among `units`.
+// The first unit of part i of `parts`.
 int64_t CutAt(int64_t units, int i, int parts) { return i * units / parts; }
 
-// Beginnings of the rank's pieces relative to its first unit, and the end, times `unit` columns.
+// The first column of each of the rank's K splits, relative to its first unit, and the end. A unit
+// is `unit` columns.
 std::vector<int64_t> Pieces(int64_t units, int64_t unit, int rank, int size) {
   const int per_rank = kernels::kNumPieces / size;
   const int first = rank * per_rank;
@@ -22,7 +23,7 @@ std::vector<int64_t> Pieces(int64_t units, int64_t unit, int rank, int size) {
   return begin;
 }
 
-// The rank's units: ⌊rU/size⌋ is where its first piece begins, since size divides kNumPieces.
+// The rank's units. Its first K split begins at ⌊rU/size⌋, since size divides their number.
 Range Units(int64_t units, int rank, int size) {
   return {CutAt(units, rank, size), CutAt(units, rank + 1, size)};
 }

@@ -16,8 +16,8 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-// Which part of the model one rank of a replica holds (exactness: fixed-k-order). Attention heads
-// and the MLP's inner columns are cut into kNumPieces pieces, piece i being units ⌊iU/8⌋ …
+// The part of the model that one rank of a replica holds (exactness: fixed-k-order). Attention
+// heads and the MLP's inner columns are cut into kNumPieces pieces, piece i being units ⌊iU/8⌋ …
 // ⌊(i+1)U/8⌋ of U, and each rank owns the same number of neighbouring pieces, so a rank may own no
 // head at all. A key-value head belongs to every rank that owns a query head reading it. Rows of
 // the vocabulary are cut at ⌊rV/size⌋.
@@ -27,12 +27,12 @@ struct Shard {
   Range inner;            // of intermediate_size
   Range expert_inner;     // of experts.intermediate_size: every rank holds a part of each expert
   Range vocab;            // of vocab_size
-  // For Backend::MatMulPieces: where each of this rank's pieces begins among its own columns, and
+  // For MatMulSplitK: the first column of each of this rank's K splits, among its own columns, and
   // the end.
   std::vector<int64_t> head_pieces;    // columns of the attention's output: heads * head_dim
   std::vector<int64_t> inner_pieces;   // columns of the MLP's inner rows
   std::vector<int64_t> expert_pieces;  // likewise of an expert's
-  // Where each rank's part of the vocabulary begins, and the end; of all ranks.
+  // The first vocabulary row of every rank's part, and the end.
   std::vector<int64_t> vocab_begin;
 };
 

@@ -4,21 +4,21 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
 #include <cstring>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/bfloat16.h"
 #include "services/base/status_macros.h"
+#include "services/worker/model/checkpoint/stored_types.h"
+#include "services/worker/model/checkpoint/weight_schemes.h"
 
 namespace continuo::model {
 namespace {
 
-constexpr int64_t kAlignment = 64;          // bytes; where each tensor begins
-constexpr int64_t kStagingBytes = 4 << 20;  // of converted rows, copied in at a time
+constexpr int64_t kAlignment = 64;          // bytes, of the beginning of each tensor
+constexpr int64_t kStagingBytes = 4 << 20;  // converted rows that are copied in at a time
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -26,7 +26,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// The rows and columns of a stored tensor that a rank takes. A vector is a column of rows.
+// The rows and columns of a stored tensor that a rank takes. A vector has one column.
 struct Part {
   Range rows, columns;
 };
@@ -68,7 +68,7 @@ Part PartOf(const WeightSpec& spec, const Shard& shard, int64_t head_dim) {
   return part;
 }
 
-// Where MatMulPieces will cut the rank's columns.
+// The K splits of the rank's columns, as MatMulSplitK takes them.
 std::vector<int64_t> PiecesOf(const WeightSpec& spec, const Shard& shard, const Part& part) {
   if (spec.cut == Cut::kHeadColumns) return shard.head_pieces;
   if (spec.cut == Cut::kInnerColumns) return shard.inner_pieces;
@@ -76,22 +76,17 @@ std::vector<int64_t> PiecesOf(const WeightSpec& spec, const Shard& shard, const 
   return {0, part.columns.size()};
 }
 
-kernels::WeightType TypeOf(const WeightSpec& spec, kernels::WeightType type) {
-  if (type == kernels::WeightType::kF32 || type == kernels::WeightType::kBF16 ||
-      type == kernels::WeightType::kF16)
-    return type;
-  if (spec.is_router) return kernels::WeightType::kF32;
-  if (type == kernels::WeightType::kFp8) {
-    if (spec.cut == Cut::kVocabRows) return kernels::WeightType::kBF16;
-    const bool is_expert = spec.cut == Cut::kExpertRows || spec.cut == Cut::kExpertColumns;
-    return is_expert ? kernels::WeightType::kInt8 : type;
-  }
-  return spec.cut == Cut::kVocabRows ? kernels::WeightType::kInt8 : type;
+// The type of one matrix in a scheme.
+kernels::WeightType TypeOf(const WeightSpec& spec, const WeightScheme& scheme) {
+  if (spec.is_router) return scheme.router;
+  if (spec.cut == Cut::kVocabRows) return scheme.vocabulary;
+  const bool is_expert = spec.cut == Cut::kExpertRows || spec.cut == Cut::kExpertColumns;
+  return is_expert ? scheme.experts : scheme.dense;
 }
 
-// What a tensor will be in the backend, still without memory.
+// A tensor's format and size on the device, before it has memory.
 struct Placed {
-  kernels::Weight weight;  // a vector's: its data alone
+  kernels::Weight weight;  // of a vector, its data alone
   std::vector<int64_t> pieces;
   int64_t bytes = 0;
 };
@@ -105,7 +100,7 @@ Placed Place(const WeightSpec& spec, const Part& part, const Shard& shard, kerne
     placed.bytes = static_cast<int64_t>(data.bytes());
     return placed;
   }
-  type = TypeOf(spec, type);
+  type = TypeOf(spec, SchemeOf(type));
   placed.weight.format = backend.FormatOf(type);
   data.dtype = type == kernels::WeightType::kF32   ? kernels::DType::kF32
                : type == kernels::WeightType::kF16 ? kernels::DType::kF16
@@ -116,56 +111,24 @@ Placed Place(const WeightSpec& spec, const Part& part, const Shard& shard, kerne
   return placed;
 }
 
-// n elements of the type named in the file, at any address, to `dtype`. False where a finite one
-// becomes infinite in f16.
-bool Convert(void* out, kernels::DType dtype, const uint8_t* in, std::string_view stored,
-             int64_t n) {
-  const bool narrow = stored != "F32";
-  bool fits = true;
-  for (int64_t i = 0; i < n; ++i) {
-    float value;
-    if (narrow) {
-      uint16_t bits;
-      std::memcpy(&bits, in + 2 * i, 2);
-      value = stored == "BF16" ? kernels::FromBF16(bits) : kernels::FromF16(bits);
-    } else {
-      std::memcpy(&value, in + 4 * i, 4);
-    }
-    if (dtype == kernels::DType::kF32) {
-      static_cast<float*>(out)[i] = value;
-    } else if (dtype == kernels::DType::kF16) {
-      const uint16_t half = static_cast<uint16_t*>(out)[i] = kernels::ToF16(value);
-      fits &= (half & 0x7fff) != 0x7c00 || std::isinf(value);
-    } else {
-      static_cast<uint16_t*>(out)[i] = kernels::ToBF16(value);
-    }
-  }
-  return fits;
-}
-
-bool SameType(std::string_view stored, kernels::DType dtype) {
-  return (stored == "F32" && dtype == kernels::DType::kF32) ||
-         (stored == "BF16" && dtype == kernels::DType::kBF16) ||
-         (stored == "F16" && dtype == kernels::DType::kF16);
-}
-
 // The rank's part of a stored tensor.
 class Source {
  public:
   Source(const StoredTensor& stored, const WeightSpec& spec, const Part& part)
       : stored_(stored),
+        type_(*FindStoredType(stored.dtype)),
         name_(spec.name),
         part_(part),
         columns_(spec.shape.size() == 2 ? spec.shape[1] : 1) {}
 
   const uint8_t* Row(int64_t row) const {
-    const int64_t element = stored_.dtype == "F32" ? 4 : 2;
     return stored_.bytes.data() +
-           ((part_.rows.begin + row) * columns_ + part_.columns.begin) * element;
+           ((part_.rows.begin + row) * columns_ + part_.columns.begin) * type_.size;
   }
+  const StoredType& type() const { return type_; }
   bool HoldsWholeRows() const { return part_.columns.size() == columns_; }
-  // Rows [begin, begin + n) to `out`, by the backend's threads. InvalidArgument where fp16 is too
-  // small for an element.
+  // Converts rows [begin, begin + n) to `out`, on the device's host threads. InvalidArgument where
+  // an element overflows fp16.
   absl::Status Read(int64_t begin, int64_t n, kernels::DType dtype, uint8_t* out,
                     kernels::Backend& backend) const {
     const int64_t columns = part_.columns.size();
@@ -175,7 +138,7 @@ class Source {
     backend.ParallelFor(kTasks, [&](int task) {
       bool all = true;
       for (int64_t r = n * task / kTasks; r < n * (task + 1) / kTasks; ++r) {
-        all &= Convert(out + r * row_bytes, dtype, Row(begin + r), stored_.dtype, columns);
+        all &= type_.convert(out + r * row_bytes, dtype, Row(begin + r), columns);
       }
       fits[static_cast<size_t>(task)] = all;
     });
@@ -186,13 +149,14 @@ class Source {
 
  private:
   const StoredTensor& stored_;
+  const StoredType& type_;
   const std::string& name_;
   const Part& part_;
   const int64_t columns_;
 };
 
-// Converts the source's rows to `dtype`, some at a time, a multiple of kPackedRows, and passes them
-// on: take(first row, their bytes, number of rows).
+// Converts the source's rows to `dtype`, a multiple of kPackedRows at a time, and calls
+// take(first row, bytes, number of rows).
 template <typename Take>
 absl::Status ForRows(const Source& source, const kernels::Tensor& shape, kernels::DType dtype,
                      kernels::Backend& backend, std::vector<uint8_t>& staging, const Take& take) {
@@ -222,7 +186,7 @@ absl::Status Fill(const Placed& placed, const StoredTensor& stored, const Weight
                                       reinterpret_cast<const float*>(rows), n);
                    });
   }
-  if (SameType(stored.dtype, data.dtype) && source.HoldsWholeRows() && !spec.less_one) {
+  if (source.type().dtype == data.dtype && source.HoldsWholeRows() && !spec.less_one) {
     backend.CopyIn(data, source.Row(0));
     return absl::OkStatus();
   }
@@ -240,7 +204,7 @@ absl::Status Fill(const Placed& placed, const StoredTensor& stored, const Weight
                  });
 }
 
-// Everything that a rank's bytes depend on, but for the checkpoint's.
+// Everything that a rank's bytes depend on, except the checkpoint.
 std::string CacheKey(const ModelConfig& config, const Shard& shard, kernels::WeightType type,
                      const kernels::Backend& backend) {
   std::string key = absl::StrCat(backend.name(), ";", kernels::kArithmeticVersion, ";", kAlignment);
@@ -272,15 +236,16 @@ absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoin
           absl::StrCat("weights: tensor ", spec.name, " has the shape ", ShapeText(stored->shape),
                        ", config.json asks for ", ShapeText(spec.shape)));
     }
-    if (stored->dtype != "F32" && stored->dtype != "F16" && stored->dtype != "BF16") {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "weights: tensor ", spec.name, " is ", stored->dtype, "; F32, F16 and BF16 are taken"));
+    if (FindStoredType(stored->dtype) == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("weights: tensor ", spec.name, " is ",
+                                                     stored->dtype, "; ", StoredTypeNames(),
+                                                     " are taken"));
     }
   }
   return absl::OkStatus();
 }
 
-kernels::DType StoredType(const ModelConfig& config, const Checkpoint& checkpoint) {
+kernels::DType AutoType(const ModelConfig& config, const Checkpoint& checkpoint) {
   ModelWeights places;
   for (const WeightSpec& spec : ListWeights(config, places)) {
     const StoredTensor* stored = checkpoint.Find(spec.name);
@@ -295,7 +260,7 @@ std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpo
                                         int num_threads) {
   ModelWeights places;
   std::vector<WeightSpec> specs = ListWeights(config, places);
-  // A stored tensor counts once, however many are made of it.
+  // A stored tensor counts once, even if several tensors are rows of it.
   specs.erase(
       std::unique(specs.begin(), specs.end(),
                   [](const WeightSpec& a, const WeightSpec& b) { return a.name == b.name; }),
@@ -333,7 +298,7 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
   std::unique_ptr<Weights> weights(new Weights(backend));
   weights->bytes_ = WeightBytes(config, shard, type, backend);
   ASSIGN_OR_RETURN(weights->memory_, backend.Allocate(static_cast<size_t>(weights->bytes_)));
-  // A file is read into the weights' own memory.
+  // The cache reads into the weights' own memory, so that has to be the host's.
   const bool is_cached = cache != nullptr && backend.SharesHostMemory() &&
                          backend.FormatOf(type) != kernels::WeightFormat::kDense &&
                          weights->bytes_ > 0;
@@ -346,7 +311,7 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
         key, {static_cast<uint8_t*>(weights->memory_), static_cast<size_t>(weights->bytes_)}, loop);
     weights->is_from_cache_ = read.ok();
     if (absl::IsDataLoss(read)) {
-      // It has spoilt what is to be zeros.
+      // The failed read has overwritten memory that must be zero.
       backend.Free(std::exchange(weights->memory_, nullptr));
       ASSIGN_OR_RETURN(weights->memory_, backend.Allocate(static_cast<size_t>(weights->bytes_)));
     }

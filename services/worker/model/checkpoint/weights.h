@@ -17,19 +17,18 @@
 
 namespace continuo::model {
 
-// One rank's part of the experts of a layer, index by index. X: inner columns of an expert, of this
-// rank.
+// One rank's part of the experts of a layer. X: this rank's inner columns of an expert.
 struct ExpertsWeights {
   kernels::Weight router;                 // [num_experts, hidden]
   std::vector<kernels::Weight> gate, up;  // [X, hidden]
   std::vector<kernels::Weight> down;      // [hidden, X]
 };
 
-// One rank's part of a layer. Gains and biases are f32; whatever the model has none of is empty. H,
-// D: heads and head_dim, I: inner columns, of this rank.
+// One rank's part of a layer. Gains and biases are f32; tensors that the model does not have are
+// empty. H: this rank's heads, D: head_dim, I: this rank's inner columns.
 struct LayerWeights {
-  kernels::Tensor attention_gain, mlp_gain;                // [hidden], of what goes in
-  kernels::Tensor attention_output_gain, mlp_output_gain;  // [hidden], of what comes out
+  kernels::Tensor attention_gain, mlp_gain;                // [hidden], before the block
+  kernels::Tensor attention_output_gain, mlp_output_gain;  // [hidden], after the block
   kernels::Weight q, k, v;                                 // [H * D, hidden]
   kernels::Tensor q_bias, k_bias, v_bias;
   kernels::Tensor q_gain, k_gain;  // [D]
@@ -49,7 +48,7 @@ struct ModelWeights {
   kernels::Weight head;        // [V, hidden]; the embedding itself where they are tied
 };
 
-// Which part of a stored tensor a rank takes.
+// The part of a stored tensor that a rank takes.
 enum class Cut : uint8_t {
   kWhole,
   kHeadRows,
@@ -62,49 +61,47 @@ enum class Cut : uint8_t {
   kExpertColumns,
 };
 
-// One tensor of the model, by the name of the stored tensor that it is, or is some rows of.
+// A tensor of the model: a stored tensor, or some rows of one.
 struct WeightSpec {
   std::string name;            // "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> shape;  // as stored: [out, in] of a matrix, [n] of a gain or bias
-  Range rows;                  // of the stored tensor, which this one is
+  Range rows;                  // of the stored tensor
   Cut cut = Cut::kWhole;       // of these rows
-  // Its place in the ModelWeights that was passed: a matrix, or else a gain or bias.
+  // Its place in the ModelWeights passed to ListWeights: a matrix, or else a gain or bias.
   kernels::Weight* matrix = nullptr;
   kernels::Tensor* vector = nullptr;
   bool is_router = false;  // of experts
-  bool less_one = false;   // a gain of which one was subtracted
+  bool less_one = false;   // a gain that is stored minus one
 };
 
-// Every tensor that the model reads, in the order in which it reads them; those that lie in one
-// stored tensor follow each other. Resizes the vectors in `weights`; the places stay valid as long
-// as they are not resized again.
+// Returns every tensor that the model reads, in reading order; those of one stored tensor follow
+// each other. Resizes the vectors in `weights`; the places stay valid until they are resized again.
 std::vector<WeightSpec> ListWeights(const ModelConfig& config, ModelWeights& weights);
 
-// InvalidArgument naming the tensor that is missing, of another shape (both are told), or of a
-// type that is not F32, F16 or BF16.
+// InvalidArgument names the tensor that is missing, has another shape (the message has both), or
+// has a type that FindStoredType does not know.
 absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint);
 
-// The type that `auto` computes in, and that activations have: bf16 where every matrix is stored
-// so, else f32.
-kernels::DType StoredType(const ModelConfig& config, const Checkpoint& checkpoint);
+// The type that --weights=auto computes in: bf16 where every matrix is stored so, else f32.
+kernels::DType AutoType(const ModelConfig& config, const Checkpoint& checkpoint);
 
-// Digests of the tensors that the model reads, by `num_threads` threads.
+// Computes the digests of the tensors that the model reads, by `num_threads` threads.
 std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                         int num_threads);
 
-// Bytes that Weights::Load will ask such a backend for.
+// Bytes that Weights::Load will allocate.
 int64_t WeightBytes(const ModelConfig& config, const Shard& shard, kernels::WeightType type,
                     const kernels::Backend& backend);
 
-// One rank's weights in the memory of its backend, its matrices as `type` says, in the backend's
-// format. With int4 the vocabulary's matrices are int8; experts' routers are never less than bf16.
-// A copy: the files may be replaced under a running worker.
+// One rank's weights in its device's memory, in the device's formats. They are a copy: the files
+// may be replaced under a running worker.
 class Weights {
  public:
-  // `checkpoint` has passed CheckWeights; it is not read after the return. ResourceExhausted
-  // where the backend has not enough memory, InvalidArgument where fp16 is too small for an
-  // element. `backend` outlives the result. What has to be packed is read from `cache`, of this
-  // checkpoint, or written to it; null: neither. Only on the CPU.
+  // `type` is the dense type of a WeightScheme. `checkpoint` has passed CheckWeights and is not
+  // read after the return. ResourceExhausted where the device has not enough memory,
+  // InvalidArgument where an element overflows fp16. `backend` outlives the result. On the CPU,
+  // packed weights are read from `cache`, which belongs to this checkpoint, or written to it; null:
+  // neither.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(
       const ModelConfig& config, const Shard& shard, const Checkpoint& checkpoint,
       kernels::WeightType type, kernels::Backend& backend, const WeightsCache* cache = nullptr);
@@ -115,7 +112,7 @@ class Weights {
   const ModelWeights& model() const { return model_; }
   int64_t bytes() const { return bytes_; }
   bool is_from_cache() const { return is_from_cache_; }
-  // Why the cache was of no use, though there is one: a damaged file, one that cannot be written.
+  // The error that made the cache useless: a damaged file, or one that cannot be written.
   const absl::Status& cache_status() const { return cache_status_; }
 
  private:

@@ -30,7 +30,7 @@ std::span<const uint8_t> ChunkOf(std::span<const uint8_t> bytes, size_t i) {
   return bytes.subspan(i * kChunk, std::min(kChunk, bytes.size() - i * kChunk));
 }
 
-// What a file begins with, up to the bytes; all of it follows from key and bytes.
+// The header of a file, up to the bytes. All of it follows from key and bytes.
 std::vector<uint8_t> Header(const Digest128& key, size_t size, std::span<const Digest128> digests) {
   const size_t used = sizeof(kMagic) + sizeof(key) + sizeof(uint64_t) + digests.size_bytes();
   std::vector<uint8_t> header((used + kPage - 1) / kPage * kPage);

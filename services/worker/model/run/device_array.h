@@ -23,7 +23,7 @@ class DeviceArray {
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
 
-  // Room for so many elements. Ends earlier views.
+  // Makes room for n elements. Ends earlier views.
   absl::Status Reserve(size_t n) {
     if (n <= capacity_) return absl::OkStatus();
     RETURN_IF_ERROR(backend_.Synchronize());
@@ -34,8 +34,8 @@ class DeviceArray {
     return absl::OkStatus();
   }
 
-  // The view [host.size() / cols, cols] of a copy of `host`, which stays as it is until the
-  // backend has synchronised. Ends earlier views.
+  // Returns the view [host.size() / cols, cols] of a copy of `host`, which must not change until
+  // the device has synchronised. Ends earlier views.
   absl::StatusOr<kernels::Tensor> Upload(std::span<const int32_t> host, int64_t cols = 1) {
     RETURN_IF_ERROR(Reserve(host.size()));
     const kernels::Tensor tensor = {

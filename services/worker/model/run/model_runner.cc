@@ -14,7 +14,7 @@
 namespace continuo::model {
 namespace {
 
-// True for n + 1 offsets that begin at 0, do not decrease and end at `total`.
+// True for n + 1 offsets that begin at 0, never decrease and end at `total`.
 bool AreOffsets(std::span<const int32_t> begin, size_t n, size_t total) {
   return begin.size() == n + 1 && begin.front() == 0 &&
          begin.back() == static_cast<int32_t>(total) && std::is_sorted(begin.begin(), begin.end());
@@ -34,8 +34,8 @@ ModelRunner::ModelRunner(const ModelConfig& config, const ModelRunnerOptions& op
       block_copies_(*backend_),
       sampler_(*backend_, config.vocab_size, options.num_threads) {}
 
-// Its memory may be in use; an error was told before, or nobody waits for it.
-ModelRunner::~ModelRunner() { (void)Forget(); }
+// A step may still use the memory. An error has been returned before, or nobody waits for it.
+ModelRunner::~ModelRunner() { (void)DropGraphs(); }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
     const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
@@ -62,17 +62,17 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
   return runner;
 }
 
-// So that memory does not depend on which steps there were.
+// Reserves for the largest step, so that memory does not depend on the steps that ran.
 absl::Status ModelRunner::ReserveSamples() {
   const auto rows = static_cast<size_t>(options_.max_rows);
   for (Step& step : steps_) {
     step.distinct_rows.reserve(rows);
     step.row_of_sample.reserve(rows);
-    step.undrawn.reserve(rows);
+    step.host_samples.reserve(rows);
   }
   left_.reserve(rows);
-  // Copies of blocks come in front of steps that are repeated, whose ranks must not wait for
-  // memory. Each is of a sequence that has a row.
+  // Copies of blocks precede steps that are replayed as graphs, whose ranks must not wait for
+  // memory. Each copy is of a sequence that has a row.
   RETURN_IF_ERROR(block_copies_.Reserve(2 * rows));
   recycled_.token_ids.reserve(rows);
   recycled_.scores.reserve(rows);
@@ -86,7 +86,7 @@ int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard,
          StepSampler::Bytes(backend, config.vocab_size, max_rows);
 }
 
-absl::Status ModelRunner::Forget() {
+absl::Status ModelRunner::DropGraphs() {
   const absl::Status status = backend_->Synchronize();
   backend_->ForgetRepeated();
   return status;
@@ -106,9 +106,9 @@ void ModelRunner::CheckPlan(const StepPlan& plan) const {
   CONTINUO_CHECK(plan.kv_len.size() == seqs && plan.max_blocks >= 0);
   CONTINUO_CHECK(plan.block_tables.size() == seqs * static_cast<size_t>(plan.max_blocks));
   const bool is_second = num_started_ > num_finished_;
-  const int num_drawn = is_second ? steps_[parity(num_started_ - 1)].plan->num_samples() : 0;
+  const int num_sampled = is_second ? steps_[parity(num_started_ - 1)].plan->num_samples() : 0;
   for (const int32_t id : plan.token_ids) {
-    CONTINUO_CHECK(id < 0 ? id >= DrawnBy(num_drawn - 1) : in_vocabulary(id));
+    CONTINUO_CHECK(id < 0 ? id >= DrawnBy(num_sampled - 1) : in_vocabulary(id));
   }
 
   CONTINUO_CHECK(plan.sample_targets.size() == samples && plan.sampling.size() == samples);
@@ -134,7 +134,7 @@ void ModelRunner::CheckPlan(const StepPlan& plan) const {
   check_ids(plan.seen, plan.seen_begin);
 }
 
-std::optional<PlanWords::Fill> ModelRunner::FillUp(const Step& step) const {
+std::optional<PlanWords::Padding> ModelRunner::PaddingOf(const Step& step) const {
   const StepPlan& plan = *step.plan;
   const int rows = plan.num_rows();
   const bool decodes =
@@ -143,17 +143,17 @@ std::optional<PlanWords::Fill> ModelRunner::FillUp(const Step& step) const {
   const int most_blocks = (config_.context_length + options_.block_size - 1) / options_.block_size;
   const int padded = std::min(PaddedRows(rows), options_.max_rows);
   const int columns = PaddedBlocks(std::max(1, plan.max_blocks), most_blocks);
-  if (!IsPadded(padded, columns) || !Repeats(padded)) return std::nullopt;
-  return PlanWords::Fill{
-      .more = padded - rows, .columns = columns, .spare_block = cache_->num_blocks()};
+  if (!IsPadded(padded, columns) || !UsesGraphs(padded)) return std::nullopt;
+  return PlanWords::Padding{
+      .num_sequences = padded - rows, .columns = columns, .spare_block = cache_->num_blocks()};
 }
 
 absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
-  const std::optional<PlanWords::Fill> filled = FillUp(of);
-  const PlanWords::Fill fill =
-      filled.value_or(PlanWords::Fill{.columns = std::max(1, of.plan->max_blocks)});
-  words_.Set(*of.plan, of.distinct_rows, options_.block_size, fill);
-  of.num_wanted = static_cast<int64_t>(of.distinct_rows.size()) + fill.more;
+  const std::optional<PlanWords::Padding> graph_padding = PaddingOf(of);
+  const PlanWords::Padding padding =
+      graph_padding.value_or(PlanWords::Padding{.columns = std::max(1, of.plan->max_blocks)});
+  words_.Set(*of.plan, of.distinct_rows, options_.block_size, padding);
+  of.num_wanted = static_cast<int64_t>(of.distinct_rows.size()) + padding.num_sequences;
   ASSIGN_OR_RETURN(const kernels::Tensor all, step_arrays_.Upload(words_.words()));
   const auto view = [&](PlanWords::Part part, int64_t cols = 1) {
     kernels::Tensor t = all;
@@ -168,10 +168,10 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
   step.kv.kv_len = view(words_.kv_len());
   step.kv.query_begin = view(words_.query_begin());
   step.wanted_rows = view(words_.wanted_rows());
-  step.kv.block_tables = view(words_.block_tables(), fill.columns);
+  step.kv.block_tables = view(words_.block_tables(), padding.columns);
   step.kv.num_single = kernels::NumSingle(of.plan->query_begin);
-  if (step.kv.num_single == of.plan->num_seqs()) step.kv.num_single += fill.more;
-  step.recurs = filled.has_value();
+  if (step.kv.num_single == of.plan->num_seqs()) step.kv.num_single += padding.num_sequences;
+  step.recurs = graph_padding.has_value();
   return step;
 }
 
@@ -211,22 +211,23 @@ absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
   }
   if (plan.num_rows() > 0) {
     ASSIGN_OR_RETURN(const DeviceStep arrays, Upload(step));
-    const bool goes_on = std::any_of(plan.token_ids.begin(), plan.token_ids.end(),
-                                     [](int32_t id) { return id < 0; });
-    if (goes_on) sampler_.TakeTokens(arrays.token_ids);
+    const bool continues = std::any_of(plan.token_ids.begin(), plan.token_ids.end(),
+                                       [](int32_t id) { return id < 0; });
+    if (continues) sampler_.ResolveTokens(arrays.token_ids);
     step.token_ids = arrays.token_ids;
     RETURN_IF_ERROR(model_->Forward(arrays));
   }
   if (samples_here() || WorksApart()) sampler_.FillMasks(own, plan, fill_mask);
-  step.undrawn.clear();
+  step.host_samples.clear();
   for (int begin = 0; begin < plan.num_samples();) {
     const SampleSlice slice = SliceFrom(step, begin);
-    if (!WorksApart() || !sampler_.Draw(own, plan, slice, LogitsOf(step, slice), step.token_ids)) {
-      for (int i = slice.begin; i < slice.end; ++i) step.undrawn.push_back(i);
+    if (!WorksApart() ||
+        !sampler_.SampleOnDevice(own, plan, slice, LogitsOf(step, slice), step.token_ids)) {
+      for (int i = slice.begin; i < slice.end; ++i) step.host_samples.push_back(i);
     }
     begin = slice.end;
   }
-  step.mark = backend_->Mark();
+  step.event = backend_->Mark();
   ++num_started_;
   return absl::OkStatus();
 }
@@ -236,18 +237,18 @@ absl::StatusOr<StepResult> ModelRunner::Finish() {
   const int own = parity(num_finished_++);
   Step& step = steps_[static_cast<size_t>(own)];
   const int num_samples = step.plan->num_samples();
-  RETURN_IF_ERROR(backend_->WaitFor(step.mark));
-  // What was drawn from logits that a failed rank left half-done is not taken.
+  RETURN_IF_ERROR(backend_->WaitFor(step.event));
+  // After a rank has failed, logits may be incomplete, so their samples are not returned.
   RETURN_IF_ERROR(communicator_->status());
   StepResult result = std::exchange(recycled_, {});
   result.token_ids.resize(static_cast<size_t>(num_samples));
   result.scores.resize(static_cast<size_t>(num_samples));
   left_.clear();
-  sampler_.TakeDrawn(own, *step.plan, step.undrawn, result, left_);
+  sampler_.TakeSampled(own, *step.plan, step.host_samples, result, left_);
   if (num_started_ == num_finished_) {
-    RETURN_IF_ERROR(DrawLeft(own, result));
+    RETURN_IF_ERROR(SampleOnHost(own, result));
   } else {
-    // The next step has taken the place of the rows that they are drawn from.
+    // The next step has overwritten the logits that the host would sample from.
     for (const int32_t sample : left_) result.token_ids[static_cast<size_t>(sample)] = -1;
   }
   if (samples_here()) return result;
@@ -255,7 +256,7 @@ absl::StatusOr<StepResult> ModelRunner::Finish() {
   return StepResult();
 }
 
-absl::Status ModelRunner::DrawLeft(int own, StepResult& result) {
+absl::Status ModelRunner::SampleOnHost(int own, StepResult& result) {
   const Step& step = steps_[static_cast<size_t>(own)];
   const std::span<const int32_t> left = left_;
   for (size_t begin = 0; begin < left.size();) {
@@ -264,8 +265,8 @@ absl::Status ModelRunner::DrawLeft(int own, StepResult& result) {
         static_cast<size_t>(std::lower_bound(left.begin(), left.end(), slice.end) - left.begin());
     const kernels::Tensor logits = LogitsOf(step, slice);
     if (samples_here()) {
-      RETURN_IF_ERROR(sampler_.DrawHere(own, *step.plan, slice, logits, step.token_ids,
-                                        left.subspan(begin, end - begin), result));
+      RETURN_IF_ERROR(sampler_.SampleOnHost(own, *step.plan, slice, logits, step.token_ids,
+                                            left.subspan(begin, end - begin), result));
     }
     begin = end;
   }

@@ -28,31 +28,31 @@ namespace continuo::model {
 struct ModelRunnerOptions {
   kernels::WeightType weights = kernels::WeightType::kF32;
   kernels::DType activations = kernels::DType::kF32;  // f32, bf16 or f16
-  kernels::DType kv_dtype = kernels::DType::kF32;     // of the KV cache: f32, bf16, f16, i8 or f8
+  kernels::DType kv_dtype = kernels::DType::kF32;     // KV cache: f32, bf16, f16, i8 or f8
   int num_blocks = 0;
   int block_size = 16;
-  int max_rows = 0;                             // of one step
-  bool repeats = true;                          // steps of a shape by Backend::Repeat, if they can
-  int num_threads = 1;                          // that the backend has for ParallelFor
+  int max_rows = 0;     // of one step
+  bool graphs = true;   // replay steps that decode as graphs, where possible
+  int num_threads = 1;  // that the backend has for ParallelFor
   const WeightsCache* weights_cache = nullptr;  // as Weights::Load takes it; for Make alone
 };
 
-// Bytes that a rank needs besides weights and KV cache: the model's buffers, and what drawing takes
+// Bytes that a rank needs besides weights and KV cache: the network's buffers, and the sampler's
 // where the host cannot read the device's logits.
 int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard,
                            kernels::DType activations, int max_rows,
                            const kernels::Backend& backend);
 
-// One rank: uploads a StepPlan, runs the model, samples. With several ranks, RankGroup gives each
-// its own ModelRunner and thread and hands all the same plans; rank 0 alone returns a result. Where
-// the device draws, every rank draws for itself, from the same logits: the next step may need the
-// tokens before the host has them. One thread at a time.
+// One rank: uploads a StepPlan, runs the network, samples. With several ranks, RankGroup gives each
+// its own ModelRunner and thread and passes all of them the same plans; only rank 0 returns a
+// result. Where the device samples, every rank samples for itself from the same logits, since the
+// next step may need the tokens before the host has them. One thread at a time.
 class ModelRunner : public Executor {
  public:
-  // Waits for what is under way.
+  // Waits for the steps in flight.
   ~ModelRunner() override;
-  // Loads this rank's shard; `checkpoint` has passed CheckWeights and is not read after the
-  // return. ResourceExhausted where the backend has not enough memory.
+  // Loads this rank's shard. `checkpoint` has passed CheckWeights and is not read after the return.
+  // ResourceExhausted where the device has not enough memory.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Make(
       const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
       std::unique_ptr<kernels::Backend> backend,
@@ -64,13 +64,16 @@ class ModelRunner : public Executor {
   double TakeBusySeconds() override { return backend_->TakeBusySeconds(); }
   void Recycle(StepResult result) override { recycled_ = std::move(result); }
 
-  // Between steps: forgets what the backend repeats, also after an error, then another number of KV
-  // blocks, which are empty; 0 gives their memory back.
-  absl::Status Forget();
+  // Between steps, also after an error: waits for the device and drops the captured graphs.
+  absl::Status DropGraphs();
+  // After DropGraphs: gives the KV cache another number of blocks, which are empty; 0 frees their
+  // memory.
   absl::Status ResizeCache(int num_blocks) { return cache_->Resize(num_blocks); }
 
-  // As Model::Repeats, where the device works apart and it is wanted.
-  bool Repeats(int rows) const { return options_.repeats && WorksApart() && model_->Repeats(rows); }
+  // True if steps that decode this many rows are replayed as a graph.
+  bool UsesGraphs(int rows) const {
+    return options_.graphs && WorksApart() && model_->Repeats(rows);
+  }
   // As Backend::BindThread.
   void BindThread() { backend_->BindThread(); }
   int vocab_size() const { return config_.vocab_size; }
@@ -86,31 +89,31 @@ class ModelRunner : public Executor {
               std::unique_ptr<kernels::Backend> backend,
               std::unique_ptr<kernels::Communicator> communicator);
 
-  // Room for a sample on each row.
+  // Reserves memory for a sample on each row.
   absl::Status ReserveSamples();
-  // A step under way.
+  // A step in flight.
   struct Step {
     const StepPlan* plan = nullptr;
-    std::vector<int32_t> distinct_rows;  // that samples read, ascending
+    std::vector<int32_t> distinct_rows;  // rows that samples read, ascending
     std::vector<int32_t> row_of_sample;  // index into distinct_rows
-    std::vector<int32_t> undrawn;        // samples that the device was not given to draw, ascending
-    int64_t num_wanted = 0;              // of the device's rows: distinct ones, and what fills up
-    kernels::Tensor token_ids;           // of the device's rows
-    int64_t mark = 0;                    // of the backend, behind all that Start enqueued
+    std::vector<int32_t> host_samples;   // samples that the device was not given, ascending
+    int64_t num_wanted = 0;              // rows with logits: distinct ones and padding
+    kernels::Tensor token_ids;           // of the device's rows, padding included
+    int64_t event = 0;                   // of the device, after all that Start enqueued
   };
 
   static int parity(int64_t step) { return static_cast<int>(step % 2); }
   bool samples_here() const { return shard_.rank == 0; }
-  // A broken plan is the engine's mistake, not a client's: it ends the process.
+  // A broken plan is a bug of the engine, not a client's mistake: it ends the process.
   void CheckPlan(const StepPlan& plan) const;
-  // What fills it up to a shape that recurs; none where it does not only decode.
-  std::optional<PlanWords::Fill> FillUp(const Step& step) const;
+  // The padding that gives the step the shape of a graph; none unless it only decodes.
+  std::optional<PlanWords::Padding> PaddingOf(const Step& step) const;
   absl::StatusOr<DeviceStep> Upload(Step& step);
-  // The samples from `begin` on whose rows are in one slice of logits.
+  // Returns the samples from `begin` on whose rows are in one slice of logits.
   SampleSlice SliceFrom(const Step& step, int begin) const;
   kernels::Tensor LogitsOf(const Step& step, const SampleSlice& slice);
-  // Draws `left_` on the host.
-  absl::Status DrawLeft(int parity, StepResult& result);
+  // Samples `left_` on the host.
+  absl::Status SampleOnHost(int parity, StepResult& result);
 
   const ModelConfig config_;
   const ModelRunnerOptions options_;
@@ -123,13 +126,13 @@ class ModelRunner : public Executor {
 
   DeviceArray step_arrays_;  // all of a plan, so that it is one copy
   DeviceArray block_copies_;
-  PlanWords words_;  // what goes there
+  PlanWords words_;  // the host's copy of step_arrays_
 
   std::array<Step, 2> steps_;
   int64_t num_started_ = 0, num_finished_ = 0;
-  StepSampler sampler_;        // of rank 0, and where the device draws
-  std::vector<int32_t> left_;  // samples that the host has to draw
-  StepResult recycled_;        // its memory is the next result's
+  StepSampler sampler_;        // used on rank 0, and where the device samples
+  std::vector<int32_t> left_;  // samples of the finished step that are left to the host
+  StepResult recycled_;        // memory for the next result
 };
 
 }  // namespace continuo::model

@@ -22,9 +22,10 @@ constexpr std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
   return counter;
 }
 
-// The uniform number in [0, 1), a multiple of 2^-53, that draws the token at `position` (0: the
-// prompt's first) of sequence `sequence_index` of a request with `seed`.
-constexpr double UniformDraw(uint64_t seed, int32_t sequence_index, int32_t position) {
+// The uniform number in [0, 1), a multiple of 2^-53, that selects the token at `position` (0: the
+// prompt's first) of sequence `sequence_index` of a request with `seed` (exactness:
+// keyed-sampling).
+constexpr double UniformNumber(uint64_t seed, int32_t sequence_index, int32_t position) {
   const std::array<uint32_t, 4> words =
       Philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(sequence_index), 0, 0},
                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});

@@ -12,39 +12,39 @@ void PlanWords::Begin(size_t part) {
 }
 
 void PlanWords::Set(const StepPlan& plan, std::span<const int32_t> wanted_rows, int block_size,
-                    const Fill& fill) {
-  CONTINUO_CHECK(fill.columns >= plan.max_blocks);
+                    const Padding& padding) {
+  CONTINUO_CHECK(padding.columns >= plan.max_blocks);
   words_.clear();
   const auto add = [&](size_t part, std::span<const int32_t> words, int first, int step) {
     Begin(part);
     words_.insert(words_.end(), words.begin(), words.end());
-    for (int i = 0; i < fill.more; ++i) words_.push_back(first + i * step);
+    for (int i = 0; i < padding.num_sequences; ++i) words_.push_back(first + i * step);
     End(part);
   };
   const int rows = plan.num_rows();
   Begin(0);
   words_.insert(words_.end(), plan.token_ids.begin(), plan.token_ids.end());
-  // Tokens of the step, so that experts which nobody goes to are not read for what only fills up.
-  for (int i = 0; i < fill.more; ++i) {
+  // Padding repeats tokens of the step, so that it reads no experts that the step does not use.
+  for (int i = 0; i < padding.num_sequences; ++i) {
     words_.push_back(rows > 0 ? plan.token_ids[static_cast<size_t>(i % rows)] : 0);
   }
   End(0);
   add(1, plan.positions, 0, 0);
-  add(2, plan.kv_slots, fill.spare_block * block_size, 0);
+  add(2, plan.kv_slots, padding.spare_block * block_size, 0);
   add(3, plan.kv_len, 1, 0);
   add(4, plan.query_begin, rows + 1, 1);
   add(5, wanted_rows, rows, 1);
-  // The table is last: it alone grows with the sequences.
+  // The table is last, since it alone grows with the length of the sequences.
   Begin(6);
-  const auto columns = static_cast<size_t>(fill.columns);
+  const auto columns = static_cast<size_t>(padding.columns);
   const auto given = static_cast<size_t>(plan.max_blocks);
   for (size_t s = 0; s < plan.sequence_ids.size(); ++s) {
     const auto row = plan.block_tables.begin() + static_cast<std::ptrdiff_t>(s * given);
     words_.insert(words_.end(), row, row + static_cast<std::ptrdiff_t>(given));
     words_.insert(words_.end(), columns - given, -1);
   }
-  for (int i = 0; i < fill.more; ++i) {
-    words_.push_back(fill.spare_block);
+  for (int i = 0; i < padding.num_sequences; ++i) {
+    words_.push_back(padding.spare_block);
     words_.insert(words_.end(), columns - 1, -1);
   }
   End(6);

@@ -11,23 +11,23 @@
 
 namespace continuo::model {
 
-// The arrays of a plan that go to a device, in one, so that they are one copy. Where a step is
-// filled up (step_shape.h) they have `more` sequences of one row and one token in `spare_block`,
-// and as many columns as are asked for. Keeps its memory from step to step.
+// The arrays of a plan that go to a device, joined into one, so that they are one copy. A padded
+// step (step_shape.h) has more sequences, of one row and one token in a spare block, and more
+// columns of the block table. Keeps its memory from step to step.
 class PlanWords {
  public:
-  struct Fill {
-    int more = 0;
-    int columns = 1;  // of the block table: at least the plan's
-    int spare_block = 0;
+  struct Padding {
+    int num_sequences = 0;  // to add
+    int columns = 1;        // of the block table: at least the plan's
+    int spare_block = 0;    // where the added sequences write
   };
   struct Part {
     size_t begin = 0, size = 0;  // in words()
   };
 
-  // `wanted_rows`: whose logits may be asked for.
+  // `wanted_rows` are the rows whose logits samples read.
   void Set(const StepPlan& plan, std::span<const int32_t> wanted_rows, int block_size,
-           const Fill& fill);
+           const Padding& padding);
 
   std::span<const int32_t> words() const { return words_; }
   Part token_ids() const { return parts_[0]; }

@@ -32,8 +32,8 @@ RankGroup::~RankGroup() {
   }
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
-  // Of all, before the first ends: what one repeats keeps the collectives of all from ending.
-  for (const auto& runner : runners_) (void)runner->Forget();
+  // The graphs of all ranks, before the first ends: a graph of one keeps all collectives alive.
+  for (const auto& runner : runners_) (void)runner->DropGraphs();
 }
 
 int64_t RankGroup::Post(const StepPlan* plan) {
@@ -60,7 +60,7 @@ absl::Status RankGroup::Start(const StepPlan& plan, MaskFiller fill_mask) {
   }
   changed_.notify_all();
   if (num_masked == 0) return absl::OkStatus();
-  // No other command takes its place before the caller posts some more.
+  // The caller posts the commands, so no other one takes its place meanwhile.
   const auto words = static_cast<size_t>(MaskWords(runners_[0]->vocab_size()));
   command->mask.assign(num_masked * words, ~uint32_t{0});
   fill_mask(std::span<uint32_t>(command->mask));
@@ -72,7 +72,7 @@ absl::Status RankGroup::Start(const StepPlan& plan, MaskFiller fill_mask) {
 
 absl::StatusOr<StepResult> RankGroup::Finish() {
   std::unique_lock lock(mutex_);
-  // Also after a failure: no rank may still read a plan.
+  // This waits after a failure, too: then no rank reads a plan any more.
   const int64_t number = Post(nullptr);
   changed_.notify_all();
   changed_.wait(lock, [&] { return num_done_ > number; });
@@ -87,7 +87,7 @@ void RankGroup::CopyMask(const Command& command, std::span<uint32_t> mask) {
   std::copy(command.mask.begin(), command.mask.end(), mask.begin());
 }
 
-absl::Status RankGroup::Do(size_t rank, Command& command) {
+absl::Status RankGroup::RunCommand(size_t rank, Command& command) {
   ModelRunner& runner = *runners_[rank];
   if (command.plan != nullptr) {
     return runner.Start(*command.plan, [&](std::span<uint32_t> mask) { CopyMask(command, mask); });
@@ -118,12 +118,12 @@ void RankGroup::RankLoop(size_t rank) {
       if (next == num_posted_) return;  // stopping
       command = &CommandOf(next);
     }
-    const absl::Status status = has_failed ? absl::OkStatus() : Do(rank, *command);
+    const absl::Status status = has_failed ? absl::OkStatus() : RunCommand(rank, *command);
     if (!status.ok()) {
       has_failed = true;
       NoteFailure(rank, status);
-      // Before this rank counts as finished: the others may wait for it in a collective. After its
-      // failure is noted: theirs are consequences.
+      // The others may wait for this rank in a collective, so it aborts before it counts as done;
+      // and after its failure is noted, since theirs will be consequences.
       runners_[rank]->communicator().Abort();
     }
     const std::lock_guard lock(mutex_);

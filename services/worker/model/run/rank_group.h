@@ -21,8 +21,8 @@ namespace continuo::model {
 // InvalidArgument unless `size` is 1, 2, 4 or 8 (exactness: fixed-k-order).
 absl::Status CheckTensorParallel(int size);
 
-// Several ranks as one Executor: a thread each, all given the same plans. The caller's thread fills
-// the masks meanwhile. A rank that fails aborts the collectives of all, so that every rank
+// Runs several ranks as one Executor, on a thread each, with the same plans. The caller's thread
+// fills the masks meanwhile. A rank that fails aborts the collectives of all, so that every rank
 // returns; from then on Start and Finish fail with that rank's error.
 class RankGroup : public Executor {
  public:
@@ -39,31 +39,31 @@ class RankGroup : public Executor {
   std::span<const std::unique_ptr<ModelRunner>> runners() const { return runners_; }
 
  private:
-  // What every rank does, in order: starts a plan, or finishes the one that was started first.
+  // A command that every rank runs: start a plan, or finish the one that was started first.
   struct Command {
     const StepPlan* plan = nullptr;  // null: finish
-    size_t num_left = 0;             // ranks that have not done it
+    size_t num_left = 0;             // ranks that have not run it yet
     bool mask_ready = false;
-    std::vector<uint32_t> mask;  // written by the caller before mask_ready, read by ranks after it
+    std::vector<uint32_t> mask;  // the caller writes it before mask_ready, ranks read it after
   };
 
   Command& CommandOf(int64_t number) {
     return commands_[static_cast<size_t>(number) % commands_.size()];
   }
-  // With the mutex held: its number.
+  // Posts a command, with the mutex held, and returns its number.
   int64_t Post(const StepPlan* plan);
   void RankLoop(size_t rank);
   void NoteFailure(size_t rank, const absl::Status& status);
-  absl::Status Do(size_t rank, Command& command);
-  // What a rank is given as its mask filler: waits for the caller's.
+  absl::Status RunCommand(size_t rank, Command& command);
+  // The mask filler of the ranks: waits for the caller's mask and copies it.
   void CopyMask(const Command& command, std::span<uint32_t> mask);
 
   const std::vector<std::unique_ptr<ModelRunner>> runners_;
-  // Guards what follows. The standard library's, since ThreadSanitizer takes the memory that Abseil
-  // maps for a thread that first waits in a Mutex for a race.
+  // Guards the members below. It is the standard library's, since ThreadSanitizer reports the
+  // memory that Abseil maps for a thread's first wait in a Mutex as a race.
   std::mutex mutex_;
   std::condition_variable changed_;  // notified after every change below
-  // By number; num_done_ have been done by every rank, the last of num_posted_ by none or some.
+  // Indexed by number. Every rank has run the first num_done_; some ranks may have run later ones.
   std::array<Command, 4> commands_;
   int64_t num_posted_ = 0, num_done_ = 0;
   bool stopping_ = false;

@@ -19,12 +19,12 @@ constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr size_t kLanes = 16;  // independent maxima, so that the compiler can use vectors
 constexpr size_t kBlock = kernels::kSumBlock;
 
-// Heavier first, of equals the lower id: a strict total order.
+// Orders the heavier first, of equals the lower id: a strict total order.
 bool Before(const Candidate& a, const Candidate& b) {
   return a.value > b.value || (a.value == b.value && a.token_id < b.token_id);
 }
 
-// The largest value; -infinity where there is none above it.
+// Returns the largest value; -infinity where there is none above it.
 float MaxOf(std::span<const float> values) {
   std::array<float, kLanes> lanes;
   lanes.fill(-kInfinity);
@@ -38,7 +38,7 @@ float MaxOf(std::span<const float> values) {
   return *std::max_element(lanes.begin(), lanes.end());
 }
 
-// False where some value is NaN or +infinity.
+// Returns false where some value is NaN or +infinity.
 bool AllOrdinary(std::span<const float> values) {
   std::array<int32_t, kLanes> strange = {};
   size_t i = 0;
@@ -86,7 +86,7 @@ void ApplyPenalties(const SampleInput& input, std::span<float> logits) {
   if (!is_counted) ApplyPenalty(input.params, {input.answered, /*answer_count=*/1}, logits);
 }
 
-// The logits after mask, bias and penalties; `raw` itself where there are none.
+// Returns the logits after mask, bias and penalties; `raw` itself where there are none.
 std::span<const float> Adjust(const SampleInput& input, std::span<const float> raw,
                               SamplerScratch& scratch) {
   const SamplingParams& p = input.params;
@@ -107,7 +107,7 @@ int32_t FirstOf(std::span<const float> values, float value) {
   return static_cast<int32_t>(std::find(values.begin(), values.end(), value) - values.begin());
 }
 
-// The sum of one block, four lanes wide.
+// Returns the sum of one block, four lanes wide.
 double BlockSum(std::span<const float> weights) {
   std::array<double, 4> lanes = {};
   size_t i = 0;
@@ -130,7 +130,7 @@ double Sum(std::span<const float> weights) {
   return sum;
 }
 
-// e^((logit - max) / temperature) of each.
+// Computes e^((logit - max) / temperature) of each logit.
 void FillWeights(std::span<const float> logits, float max, float temperature,
                  std::vector<float>& weights) {
   weights.resize(logits.size());
@@ -139,10 +139,10 @@ void FillWeights(std::span<const float> logits, float max, float temperature,
   }
 }
 
-// The k first in the order of Before, in no particular order. k ≥ 1.
+// Keeps the first k ≥ 1 in the order of Before, themselves in no particular order.
 void KeepTopK(std::span<const float> logits, size_t k, std::vector<Candidate>& kept) {
   kept.clear();
-  // No later id of the same logit can still come in.
+  // A later id of the same logit is behind in the order, so it cannot come in any more.
   float threshold = -kInfinity;
   for (size_t id = 0; id < logits.size(); ++id) {
     if (!(logits[id] > threshold)) continue;
@@ -185,8 +185,8 @@ void KeepTopP(double top_p, double total, std::vector<Candidate>& kept) {
   kept.resize(std::max<size_t>(n, 1));
 }
 
-// The same over all weights, of which only the heaviest are gathered and sorted: weights are first
-// added up by their leading bits, which order them.
+// Does the same over all weights, but gathers and sorts only the heaviest: weights are first added
+// up in buckets by their leading bits, which order them.
 void KeepTopP(double top_p, std::span<const float> weights, std::vector<Candidate>& kept) {
   constexpr int kShift = 21;  // leaves the exponent and two bits: steps of a quarter or less
   constexpr size_t kNumBuckets = (std::bit_cast<uint32_t>(1.0f) >> kShift) + 1;
@@ -204,7 +204,7 @@ void KeepTopP(double top_p, std::span<const float> weights, std::vector<Candidat
   KeepTopP(top_p, total, kept);
 }
 
-int32_t DrawFrom(std::vector<Candidate>& kept, double uniform) {
+int32_t SampleFrom(std::vector<Candidate>& kept, double uniform) {
   std::sort(kept.begin(), kept.end(),
             [](const Candidate& a, const Candidate& b) { return a.token_id < b.token_id; });
   const double target = uniform * SumOf(kept);
@@ -216,7 +216,7 @@ int32_t DrawFrom(std::vector<Candidate>& kept, double uniform) {
   return kept.back().token_id;
 }
 
-int32_t DrawFrom(std::span<const float> weights, double uniform) {
+int32_t SampleFrom(std::span<const float> weights, double uniform) {
   const double target = uniform * Sum(weights);
   double before = 0;
   int32_t last = 0;  // with weight
@@ -239,10 +239,10 @@ int32_t DrawFrom(std::span<const float> weights, double uniform) {
   return last;
 }
 
-int32_t Draw(const SampleInput& input, std::span<const float> logits, float max,
-             SamplerScratch& scratch) {
+int32_t SampleFiltered(const SampleInput& input, std::span<const float> logits, float max,
+                       SamplerScratch& scratch) {
   const SamplingParams& p = input.params;
-  const double uniform = UniformDraw(p.seed, p.sequence_index, input.position);
+  const double uniform = UniformNumber(p.seed, p.sequence_index, input.position);
   std::vector<Candidate>& kept = scratch.candidates;
   if (p.top_k > 0 && static_cast<size_t>(p.top_k) < logits.size()) {
     // min_p and top_k both keep the first of one order, so it does not matter which is first; and
@@ -259,19 +259,19 @@ int32_t Draw(const SampleInput& input, std::span<const float> logits, float max,
       std::sort(kept.begin(), kept.end(), Before);
       KeepTopP(static_cast<double>(p.top_p), SumOf(kept), kept);
     }
-    return DrawFrom(kept, uniform);
+    return SampleFrom(kept, uniform);
   }
   FillWeights(logits, max, p.temperature, scratch.weights);
   if (p.min_p > 0.0f) {
     GatherAtLeast(scratch.weights, p.min_p, kept);
     if (p.top_p < 1.0f) KeepTopP(static_cast<double>(p.top_p), SumOf(kept), kept);
-    return DrawFrom(kept, uniform);
+    return SampleFrom(kept, uniform);
   }
   if (p.top_p < 1.0f) {
     KeepTopP(static_cast<double>(p.top_p), scratch.weights, kept);
-    return DrawFrom(kept, uniform);
+    return SampleFrom(kept, uniform);
   }
-  return DrawFrom(scratch.weights, uniform);
+  return SampleFrom(scratch.weights, uniform);
 }
 
 int32_t PickToken(const SampleInput& input, std::span<const float> raw, SamplerScratch& scratch) {
@@ -284,7 +284,7 @@ int32_t PickToken(const SampleInput& input, std::span<const float> raw, SamplerS
     return 0;
   }
   if (input.params.temperature == 0.0f) return FirstOf(logits, max);
-  return Draw(input, logits, max, scratch);
+  return SampleFiltered(input, logits, max, scratch);
 }
 
 TokenScore Score(std::span<const float> raw, int32_t token_id, int num_alternatives,

@@ -11,16 +11,16 @@
 
 namespace continuo::model {
 
-// One row of logits and everything else that its token depends on. Views.
+// A row of logits and everything else that its token depends on. The spans are views.
 struct SampleInput {
   std::span<const float> logits;  // [vocab], at least one
   SamplingParams params;
-  int32_t position = 0;                        // of the token that is drawn: its row's + 1
-  int32_t target = -1;                         // not -1: this token is scored, nothing is drawn
+  int32_t position = 0;                        // of the sampled token: its row's + 1
+  int32_t target = -1;                         // not -1: this token is scored, none is sampled
   std::span<const kernels::LogitBias> biases;  // ids in the vocabulary, ascending and distinct
   std::span<const kernels::SeenToken> seen;    // likewise
-  int32_t answered = -1;                       // not -1: once more in the answer than `seen` says
-  std::span<const uint32_t> mask;              // of params.masked: bit id % 32 of word id / 32
+  int32_t answered = -1;                       // not -1: occurs once more than `seen` counts
+  std::span<const uint32_t> mask;              // if params.masked: bit id % 32 of word id / 32
 };
 
 struct SampleOutput {
@@ -28,8 +28,8 @@ struct SampleOutput {
   TokenScore score;  // default where params.num_logprobs is -1
 };
 
-// Natural logarithms of probabilities, from the largest logit and the sum of e^(logit - max_logit)
-// over the vocabulary.
+// Computes natural logarithms of probabilities from the largest logit and the sum of
+// e^(logit - max_logit) over the vocabulary.
 class LogprobOf {
  public:
   LogprobOf(float max_logit, double sum)
@@ -43,7 +43,7 @@ class LogprobOf {
   double max_logit_, log_sum_;
 };
 
-// Working memory of SampleToken, so that a steady step allocates nothing. One per thread.
+// Working memory of SampleToken, one per thread, so that a steady step allocates nothing.
 struct SamplerScratch {
   struct Candidate {
     float value;  // a logit or a weight
@@ -55,8 +55,8 @@ struct SamplerScratch {
   std::vector<Candidate> candidates;
 };
 
-// Draws or scores one token, as kernels/sampling.h defines it. A pure function of `input`, with the
-// same bits in every build and on every device.
+// Samples or scores one token, as kernels/sampling.h defines it. A pure function of `input`, with
+// the same bits in every build and on every device.
 SampleOutput SampleToken(const SampleInput& input, SamplerScratch& scratch);
 
 }  // namespace continuo::model

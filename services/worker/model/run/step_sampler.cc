@@ -40,7 +40,7 @@ StepSampler::StepSampler(kernels::Backend& backend, int vocab_size, int num_thre
 
 StepSampler::~StepSampler() {
   if (backend_.SharesHostMemory()) return;
-  for (const Parity& parity : parities_) backend_.FreeHost(parity.drawn);
+  for (const Parity& parity : parities_) backend_.FreeHost(parity.sampled);
   backend_.FreeHost(host_logits_);
   backend_.FreeHost(host_tokens_);
   backend_.Free(tokens_);
@@ -58,12 +58,12 @@ absl::Status StepSampler::Reserve(int max_samples) {
   }
   row_here_.reserve(static_cast<size_t>(max_samples));
   if (backend_.SharesHostMemory()) return absl::OkStatus();
-  draws_.reserve(kernels::kMaxDraws);
+  requests_.reserve(kernels::kMaxDraws);
   const auto capacity = static_cast<size_t>(Capacity(max_samples));
   for (Parity& parity : parities_) {
-    ASSIGN_OR_RETURN(void* const drawn,
+    ASSIGN_OR_RETURN(void* const sampled,
                      backend_.AllocateHost(capacity * sizeof(kernels::DrawnToken)));
-    parity.drawn = static_cast<kernels::DrawnToken*>(drawn);
+    parity.sampled = static_cast<kernels::DrawnToken*>(sampled);
   }
   ASSIGN_OR_RETURN(void* const logits,
                    backend_.AllocateHost(static_cast<size_t>(LogitBytes(vocab_size_))));
@@ -77,7 +77,7 @@ absl::Status StepSampler::Reserve(int max_samples) {
 }
 
 void StepSampler::FillMasks(int parity, const StepPlan& plan, MaskFiller fill_mask) {
-  auto& [mask, mask_of_sample, drawn] = parities_[static_cast<size_t>(parity)];
+  auto& [mask, mask_of_sample, sampled] = parities_[static_cast<size_t>(parity)];
   int num_masked = 0;
   mask_of_sample.clear();
   for (const SamplingParams& params : plan.sampling) {
@@ -89,12 +89,12 @@ void StepSampler::FillMasks(int parity, const StepPlan& plan, MaskFiller fill_ma
   fill_mask(std::span<uint32_t>(mask));
 }
 
-void StepSampler::TakeTokens(kernels::Tensor token_ids) {
+void StepSampler::ResolveTokens(kernels::Tensor token_ids) {
   CONTINUO_CHECK(tokens_ != nullptr);
   backend_.TakeTokens(token_ids, {tokens_, kernels::DType::kI32, {capacity_, 1, 1}});
 }
 
-bool StepSampler::CountsDrawn(const StepPlan& plan, size_t sample) {
+bool StepSampler::CountsUnknownToken(const StepPlan& plan, size_t sample) {
   return plan.token_ids[static_cast<size_t>(plan.sample_rows[sample])] < 0 &&
          HasPenalty(plan.sampling[sample]);
 }
@@ -110,7 +110,7 @@ SampleInput StepSampler::InputOf(int parity, const StepPlan& plan, int sample,
   input.target = plan.sample_targets[i];
   input.biases = PartOf(plan.biases, plan.bias_begin, i, i + 1);
   input.seen = PartOf(plan.seen, plan.seen_begin, i, i + 1);
-  if (CountsDrawn(plan, i)) {
+  if (CountsUnknownToken(plan, i)) {
     input.answered = host_tokens_[plan.sample_rows[i]];
     CONTINUO_CHECK(input.answered >= 0 && input.answered < vocab_size_);
   }
@@ -126,17 +126,17 @@ kernels::DrawBatch StepSampler::BatchOf(int parity, const StepPlan& plan,
                                         const SampleSlice& slice) {
   const Parity& own = parities_[static_cast<size_t>(parity)];
   const auto begin = static_cast<size_t>(slice.begin), end = static_cast<size_t>(slice.end);
-  draws_.clear();
+  requests_.clear();
   int32_t num_masks = 0;
-  std::span<const uint32_t> masks;  // from the slice's first on
+  std::span<const uint32_t> masks;  // from the slice's first masked sample on
   for (size_t i = begin; i < end; ++i) {
     const SamplingParams& p = plan.sampling[i];
     if (p.masked && num_masks == 0) {
       const auto words = static_cast<size_t>(MaskWords(vocab_size_));
       masks = std::span(own.mask).subspan(static_cast<size_t>(own.mask_of_sample[i]) * words);
     }
-    draws_.push_back(
-        {.uniform = UniformDraw(p.seed, p.sequence_index, PositionOf(plan, i)),
+    requests_.push_back(
+        {.uniform = UniformNumber(p.seed, p.sequence_index, PositionOf(plan, i)),
          .row = slice.row_of_sample[i] - slice.first_row,
          .target = plan.sample_targets[i],
          .temperature = p.temperature,
@@ -150,57 +150,58 @@ kernels::DrawBatch StepSampler::BatchOf(int parity, const StepPlan& plan,
          .bias_end = plan.bias_begin[i + 1] - plan.bias_begin[begin],
          .seen_begin = plan.seen_begin[i] - plan.seen_begin[begin],
          .seen_end = plan.seen_begin[i + 1] - plan.seen_begin[begin],
-         .answered_row = CountsDrawn(plan, i) ? plan.sample_rows[i] : -1,
+         .answered_row = CountsUnknownToken(plan, i) ? plan.sample_rows[i] : -1,
          .mask = p.masked ? num_masks++ : -1,
-         // More are the host's; without a score the sample is left to it.
+         // The host computes more alternatives; the device then leaves the sample to it.
          .num_alternatives = p.num_logprobs <= kernels::kMaxAlternatives ? p.num_logprobs : -1});
   }
   masks = masks.first(static_cast<size_t>(num_masks) * static_cast<size_t>(MaskWords(vocab_size_)));
-  return {.draws = draws_,
+  return {.draws = requests_,
           .biases = PartOf(plan.biases, plan.bias_begin, begin, end),
           .seen = PartOf(plan.seen, plan.seen_begin, begin, end),
           .masks = masks};
 }
 
-bool StepSampler::Draw(int parity, const StepPlan& plan, const SampleSlice& slice,
-                       kernels::Tensor logits, kernels::Tensor token_ids) {
+bool StepSampler::SampleOnDevice(int parity, const StepPlan& plan, const SampleSlice& slice,
+                                 kernels::Tensor logits, kernels::Tensor token_ids) {
   const int n = slice.end - slice.begin;
   if (n > kernels::kMaxDraws || slice.end > capacity_) return false;
   const kernels::Tensor tokens = {tokens_ + slice.begin, kernels::DType::kI32, {n, 1, 1}};
-  kernels::DrawnToken* const drawn = parities_[static_cast<size_t>(parity)].drawn + slice.begin;
-  return backend_.DrawTokens({drawn, static_cast<size_t>(n)}, tokens, logits, token_ids,
+  kernels::DrawnToken* const sampled = parities_[static_cast<size_t>(parity)].sampled + slice.begin;
+  return backend_.DrawTokens({sampled, static_cast<size_t>(n)}, tokens, logits, token_ids,
                              BatchOf(parity, plan, slice));
 }
 
-void StepSampler::TakeDrawn(int parity, const StepPlan& plan, std::span<const int32_t> undrawn,
-                            StepResult& result, std::vector<int32_t>& left) {
-  const kernels::DrawnToken* const all = parities_[static_cast<size_t>(parity)].drawn;
-  // With the floating-point state of the threads that draw.
+void StepSampler::TakeSampled(int parity, const StepPlan& plan,
+                              std::span<const int32_t> host_samples, StepResult& result,
+                              std::vector<int32_t>& left) {
+  const kernels::DrawnToken* const all = parities_[static_cast<size_t>(parity)].sampled;
+  // On a host thread of the device, for its floating-point state.
   backend_.ParallelFor(1, [&](int) {
     for (int i = 0; i < plan.num_samples(); ++i) {
-      if (!undrawn.empty() && undrawn.front() == i) {
+      if (!host_samples.empty() && host_samples.front() == i) {
         left.push_back(i);
-        undrawn = undrawn.subspan(1);
+        host_samples = host_samples.subspan(1);
         continue;
       }
       const auto sample = static_cast<size_t>(i);
-      const kernels::DrawnToken& drawn = all[sample];
+      const kernels::DrawnToken& sampled = all[sample];
       const bool is_scored = plan.sampling[sample].num_logprobs >= 0;
-      if (drawn.token_id < 0 || (is_scored && drawn.num_alternatives < 0)) {
+      if (sampled.token_id < 0 || (is_scored && sampled.num_alternatives < 0)) {
         left.push_back(i);
         continue;
       }
-      CONTINUO_CHECK(drawn.token_id < vocab_size_);
-      result.token_ids[sample] = drawn.token_id;
+      CONTINUO_CHECK(sampled.token_id < vocab_size_);
+      result.token_ids[sample] = sampled.token_id;
       TokenScore& score = result.scores[sample];
       score.logprob = 0;
       score.alternatives.clear();
       if (!is_scored) continue;
-      CONTINUO_CHECK(drawn.num_alternatives <= kernels::kMaxAlternatives);
-      const LogprobOf logprob_of(drawn.max_logit, drawn.sum);
-      score.logprob = logprob_of(drawn.logit);
-      for (int j = 0; j < drawn.num_alternatives; ++j) {
-        const kernels::TokenLogit& alternative = drawn.alternatives[j];
+      CONTINUO_CHECK(sampled.num_alternatives <= kernels::kMaxAlternatives);
+      const LogprobOf logprob_of(sampled.max_logit, sampled.sum);
+      score.logprob = logprob_of(sampled.logit);
+      for (int j = 0; j < sampled.num_alternatives; ++j) {
+        const kernels::TokenLogit& alternative = sampled.alternatives[j];
         score.alternatives.push_back({alternative.token_id, logprob_of(alternative.logit)});
       }
     }
@@ -231,26 +232,27 @@ size_t StepSampler::CopyRows(const SampleSlice& slice, kernels::Tensor logits,
   return row_here_.size();
 }
 
-absl::Status StepSampler::DrawHere(int parity, const StepPlan& plan, const SampleSlice& slice,
-                                   kernels::Tensor logits, kernels::Tensor token_ids,
-                                   std::span<const int32_t> samples, StepResult& result) {
+absl::Status StepSampler::SampleOnHost(int parity, const StepPlan& plan, const SampleSlice& slice,
+                                       kernels::Tensor logits, kernels::Tensor token_ids,
+                                       std::span<const int32_t> samples, StepResult& result) {
   const bool is_here = backend_.SharesHostMemory();
-  if (!is_here && std::ranges::any_of(samples, [&](int32_t i) { return CountsDrawn(plan, i); })) {
+  if (!is_here &&
+      std::ranges::any_of(samples, [&](int32_t i) { return CountsUnknownToken(plan, i); })) {
     CONTINUO_CHECK(token_ids.size() >= plan.num_rows() && plan.num_rows() <= capacity_);
     backend_.CopyOut(host_tokens_, RowsOf(token_ids, 0, plan.num_rows()));
   }
   while (!samples.empty()) {
     const size_t n = is_here ? samples.size() : CopyRows(slice, logits, samples);
     RETURN_IF_ERROR(backend_.Synchronize());
-    DrawRows(parity, plan, slice, logits, samples.first(n), result);
+    SampleRows(parity, plan, slice, logits, samples.first(n), result);
     samples = samples.subspan(n);
   }
   return absl::OkStatus();
 }
 
-void StepSampler::DrawRows(int parity, const StepPlan& plan, const SampleSlice& slice,
-                           kernels::Tensor logits, std::span<const int32_t> samples,
-                           StepResult& result) {
+void StepSampler::SampleRows(int parity, const StepPlan& plan, const SampleSlice& slice,
+                             kernels::Tensor logits, std::span<const int32_t> samples,
+                             StepResult& result) {
   const bool is_here = backend_.SharesHostMemory();
   const auto logits_of = [&](size_t i) {
     const float* const all = is_here ? static_cast<const float*>(logits.data) : host_logits_;

@@ -17,78 +17,78 @@ namespace continuo::model {
 // The samples of a plan that read rows of one slice of logits.
 struct SampleSlice {
   int begin = 0, end = 0;                  // of the plan's samples
-  int first_row = 0;                       // the slice's first, of the distinct rows
-  std::span<const int32_t> row_of_sample;  // of every sample of the plan: its distinct row
+  int first_row = 0;                       // first row of the slice, among the distinct rows
+  std::span<const int32_t> row_of_sample;  // distinct row of every sample of the plan
 };
 
-// Draws and scores the samples of steps: where the logits are, if the device does that
-// (Backend::DrawTokens), else, and what the device leaves, on the device's host threads by
-// SampleToken. The same bits either way. Of a step's parity are its masks and what the device tells
-// of it, so that two steps may be under way. One thread at a time.
+// Samples and scores tokens of steps: on the device, if it can, and the rest on the device's host
+// threads by SampleToken, with the same bits either way. Masks and device results are
+// double-buffered by step parity, so two steps can be in flight. One thread at a time.
 class StepSampler {
  public:
-  // `num_threads`: that the backend has for ParallelFor. The backend outlives this.
+  // The backend has `num_threads` for ParallelFor and outlives this.
   StepSampler(kernels::Backend& backend, int vocab_size, int num_threads);
   ~StepSampler();
   StepSampler(const StepSampler&) = delete;
   StepSampler& operator=(const StepSampler&) = delete;
 
-  // Bytes that Reserve asks for.
+  // Bytes that Reserve allocates.
   static int64_t Bytes(const kernels::Backend& backend, int vocab_size, int max_samples);
-  // Room for steps of so many samples. ResourceExhausted where there is not enough.
+  // Allocates memory for steps of max_samples. ResourceExhausted where there is not enough.
   absl::Status Reserve(int max_samples);
 
-  // Asks for the masks of a step's samples, if any has one. The device may be busy.
+  // Calls the mask filler if a sample of the step has a mask. The device may be busy meanwhile.
   void FillMasks(int parity, const StepPlan& plan, MaskFiller fill_mask);
-  // Replaces ids that the step before has drawn, where it was drawn on the device.
-  void TakeTokens(kernels::Tensor token_ids);
-  // Enqueues the draws of a slice on the device. logits f32 [n ≤ LogitRows, vocab]; token_ids i32
-  // [at least the plan's rows], after TakeTokens. False where the device does not draw these:
-  // nothing happened.
-  bool Draw(int parity, const StepPlan& plan, const SampleSlice& slice, kernels::Tensor logits,
-            kernels::Tensor token_ids);
-  // After the device is through with a step's samples: the results of those that it drew. To
-  // `left`, ascending, go those that it left, and `undrawn`, which it was not given.
-  void TakeDrawn(int parity, const StepPlan& plan, std::span<const int32_t> undrawn,
-                 StepResult& result, std::vector<int32_t>& left);
-  // Draws `samples` of a slice on the host, from the slice's logits and the step's token_ids on the
-  // device.
-  absl::Status DrawHere(int parity, const StepPlan& plan, const SampleSlice& slice,
-                        kernels::Tensor logits, kernels::Tensor token_ids,
-                        std::span<const int32_t> samples, StepResult& result);
+  // Replaces references to tokens of the previous step, which the device has sampled, by their ids.
+  void ResolveTokens(kernels::Tensor token_ids);
+  // Enqueues the samples of a slice on the device. logits f32 [n ≤ LogitRows, vocab]; token_ids i32
+  // [at least the plan's rows], after ResolveTokens. Returns false, without effect, where the
+  // device cannot sample these.
+  bool SampleOnDevice(int parity, const StepPlan& plan, const SampleSlice& slice,
+                      kernels::Tensor logits, kernels::Tensor token_ids);
+  // Once the device has finished a step: moves the tokens that it sampled to `result`, and appends
+  // the samples that are left to the host to `left`, ascending: `host_samples`, which the device
+  // was not given, and those that it could not sample.
+  void TakeSampled(int parity, const StepPlan& plan, std::span<const int32_t> host_samples,
+                   StepResult& result, std::vector<int32_t>& left);
+  // Samples `samples` of a slice on the host, from the slice's logits and the step's token_ids on
+  // the device.
+  absl::Status SampleOnHost(int parity, const StepPlan& plan, const SampleSlice& slice,
+                            kernels::Tensor logits, kernels::Tensor token_ids,
+                            std::span<const int32_t> samples, StepResult& result);
 
  private:
   struct Parity {
-    std::vector<uint32_t> mask;            // [masked samples, MaskWords(vocab)]
-    std::vector<int32_t> mask_of_sample;   // index among the masked samples, or -1
-    kernels::DrawnToken* drawn = nullptr;  // [capacity_] of AllocateHost
+    std::vector<uint32_t> mask;              // [masked samples, MaskWords(vocab)]
+    std::vector<int32_t> mask_of_sample;     // index among the masked samples, or -1
+    kernels::DrawnToken* sampled = nullptr;  // [capacity_] of AllocateHost
   };
 
-  // Everything that one sample depends on; `logits` is its row.
+  // Collects everything that one sample depends on; `logits` is its row.
   SampleInput InputOf(int parity, const StepPlan& plan, int sample, const float* logits) const;
-  // The slice for a device; its draws are in draws_.
+  // Makes the slice's requests for the device; the result refers to requests_.
   kernels::DrawBatch BatchOf(int parity, const StepPlan& plan, const SampleSlice& slice);
-  // Whether a sample has a penalty and its row a token that the plan does not know.
-  static bool CountsDrawn(const StepPlan& plan, size_t sample);
-  // The rows of the slice's logits that the first of `samples` read, as many as fit, to
-  // host_logits_ in their order; of each of these samples which one is its, to row_here_. Their
+  // True if a sample has a penalty and the token of its row is not known to the plan.
+  static bool CountsUnknownToken(const StepPlan& plan, size_t sample);
+  // Copies rows of the slice's logits, for as many of the first `samples` as fit, to host_logits_,
+  // and writes which of the copied rows each of these samples reads to row_here_. Returns their
   // number.
   size_t CopyRows(const SampleSlice& slice, kernels::Tensor logits,
                   std::span<const int32_t> samples);
-  // Draws samples whose logits the host can read: the slice's, or those that CopyRows has copied.
-  void DrawRows(int parity, const StepPlan& plan, const SampleSlice& slice, kernels::Tensor logits,
-                std::span<const int32_t> samples, StepResult& result);
+  // Samples from logits that the host can read: the slice's, or those that CopyRows has copied.
+  void SampleRows(int parity, const StepPlan& plan, const SampleSlice& slice,
+                  kernels::Tensor logits, std::span<const int32_t> samples, StepResult& result);
 
   kernels::Backend& backend_;
   const int vocab_size_;
   std::vector<SamplerScratch> scratch_;  // one per thread
   std::array<Parity, 2> parities_;
   // Where the device does not share its memory:
-  int capacity_ = 0;                // samples that it may draw
-  int32_t* tokens_ = nullptr;       // [capacity_] on the device: those of the last step
+  int capacity_ = 0;                // samples of a step at most
+  int32_t* tokens_ = nullptr;       // [capacity_] on the device, sampled by the last step
   float* host_logits_ = nullptr;    // [kHostLogitRows, vocab] of AllocateHost
-  int32_t* host_tokens_ = nullptr;  // [capacity_], likewise: of a step's rows
-  std::vector<kernels::TokenDraw> draws_;
+  int32_t* host_tokens_ = nullptr;  // [capacity_] of AllocateHost: ids of a step's rows
+  std::vector<kernels::TokenDraw> requests_;
   std::vector<int32_t> row_here_;
 };
 

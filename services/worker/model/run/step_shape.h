@@ -5,18 +5,20 @@
 #include <cstdint>
 #include <vector>
 
-// Steps that decode have few shapes on a device that works apart, so that each can be prepared once
-// (Backend::Repeat): rows are filled up with sequences of one token in a spare block, block tables
-// with columns that nobody reads.
+// The shapes of steps that only decode on an asynchronous device. They are few, so that each can be
+// captured as a graph: rows are padded with sequences of one token in a spare block, block tables
+// with columns that are never read.
 namespace continuo::model {
 
-// Beyond so many rows, or entries of the block table, a step is long enough for its launches.
+// A step with more rows or block-table entries takes longer than its launches, so it needs no
+// graph.
 inline constexpr int kMostPaddedRows = 512;
 inline constexpr int64_t kMostPaddedEntries = int64_t{1} << 22;
-// Widths of block tables at most, so that no more than 115 shapes come of 23 numbers of rows.
+// Most widths of block tables. With 23 numbers of rows that makes at most 115 shapes.
 inline constexpr int kMostWidths = 5;
 
-// The next of 1, 2, 4, 8, 16, 24 … 64, 80 … 128, 160 … 256, 320 … 512; rows ≥ 1 beyond as they are.
+// Rounds rows ≥ 1 up to one of 1, 2, 4, 8, 16, 24 … 64, 80 … 128, 160 … 256, 320 … 512. More rows
+// stay as they are.
 constexpr int PaddedRows(int rows) {
   if (rows > kMostPaddedRows) return rows;
   if (rows <= 4) return rows == 3 ? 4 : rows;
@@ -25,8 +27,8 @@ constexpr int PaddedRows(int rows) {
   return (rows + step - 1) / step * step;
 }
 
-// Columns of a block table: the next of 64, 256, 1024 …, with a larger factor where that would be
-// more than kMostWidths up to what the longest context has, most_blocks, which ends them.
+// Rounds the columns of a block table up to one of 64, 256, 1024 …, at most most_blocks, the number
+// of the longest context. The factor is larger where there would be more than kMostWidths widths.
 constexpr int PaddedBlocks(int blocks, int most_blocks) {
   constexpr int64_t kFirst = 64;
   int64_t factor = 4;
@@ -45,7 +47,7 @@ constexpr bool IsPadded(int rows, int columns) {
   return rows <= kMostPaddedRows && int64_t{rows} * columns <= kMostPaddedEntries;
 }
 
-// All that PaddedRows gives for up to `rows`, ascending; at most `most`.
+// Returns all results of PaddedRows for up to `rows` rows, ascending, each at most `most`.
 inline std::vector<int> AllPaddedRows(int rows, int most) {
   std::vector<int> all;
   for (int n = 1; n <= std::min(rows, kMostPaddedRows); ++n) {
@@ -55,7 +57,7 @@ inline std::vector<int> AllPaddedRows(int rows, int most) {
   return all;
 }
 
-// The same of PaddedBlocks.
+// Returns all results of PaddedBlocks, ascending.
 inline std::vector<int> AllPaddedBlocks(int most_blocks) {
   std::vector<int> all;
   for (int n = 1; n <= most_blocks; n = all.back() + 1) all.push_back(PaddedBlocks(n, most_blocks));

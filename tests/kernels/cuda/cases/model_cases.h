@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "services/base/check.h"
-#include "services/worker/model/run/loader.h"
+#include "services/worker/model/load/model_loader.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/worker/model/run/plan_builder.h"
 
@@ -21,15 +21,15 @@ inline model::LoadedModel LoadOn(const TinyModel& model, const std::string& devi
                                  bool deterministic = false, const std::string& kv_dtype = "auto",
                                  const std::string& weights = "auto", bool graphs = true) {
   model::LoadOptions options;
-  options.dir = model.dir();
-  options.device = device;
-  options.deterministic = deterministic;
-  options.kv_dtype = kv_dtype;
-  options.weights = weights;
-  options.graphs = graphs;
-  options.num_blocks = 64;
+  options.source.dir = model.dir();
+  options.device.device = device;
+  options.device.deterministic = deterministic;
+  options.precision.kv_dtype = kv_dtype;
+  options.precision.weights = weights;
+  options.device.graphs = graphs;
+  options.kv.num_blocks = 64;
   options.max_batch_tokens = 256;
-  auto loaded = model::LoadExecutor(options);
+  auto loaded = model::LoadModel(options);
   EXPECT_TRUE(loaded.ok()) << loaded.status();
   CONTINUO_CHECK(loaded.ok());
   return *std::move(loaded);

@@ -160,17 +160,17 @@ inline void CheckDraftModel(const std::string& device) {
   for (const bool is_same : {true, false}) {
     SCOPED_TRACE(is_same);
     model::LoadOptions options;
-    options.dir = is_same ? files.dir() : other.dir();
-    options.device = device;
+    options.source.dir = is_same ? files.dir() : other.dir();
+    options.device.device = device;
     options.max_batch_tokens = 64;
     options.warm_up_sequences = 4;
-    options.cache_later = true;
-    auto draft = model::LoadExecutor(options);
-    ASSERT_TRUE(draft.ok()) << draft.status();
-    EXPECT_EQ(draft->num_blocks, 0);
+    options.kv.is_later = true;
+    auto loader = model::ModelLoader::Open(options);
+    ASSERT_TRUE(loader.ok()) << loader.status();
+    EXPECT_EQ(loader->model().num_blocks, 0);
     model::LoadedModel model = LoadOn(files, device, /*deterministic=*/true);
-    const absl::Status made = model::MakeCache(model.num_blocks, *draft);
-    ASSERT_TRUE(made.ok()) << made;
+    auto draft = (*std::move(loader)).MakeKvCache(model.num_blocks);
+    ASSERT_TRUE(draft.ok()) << draft.status();
     EXPECT_EQ(draft->num_blocks, model.num_blocks);
     // And the spare one.
     EXPECT_EQ(draft->ranks[0].kv_bytes, draft->bytes_per_block * (model.num_blocks + 1));

@@ -79,11 +79,11 @@ TEST_F(FaultsTest, AModelOnALostDeviceEndsAtOnceAndIsExplainedLater) {
     SCOPED_TRACE(device + " " + std::to_string(lost));
     {
       model::LoadOptions options;
-      options.dir = files.dir();
-      options.device = device;
-      options.num_blocks = 8;
-      options.max_batch_tokens = options.max_context_tokens = 64;
-      auto loaded = model::LoadExecutor(options);
+      options.source.dir = files.dir();
+      options.device.device = device;
+      options.kv.num_blocks = 8;
+      options.max_batch_tokens = options.source.max_context_tokens = 64;
+      auto loaded = model::LoadModel(options);
       ASSERT_TRUE(loaded.ok()) << loaded.status();
       const std::vector<int32_t> tokens = {1, 2, 3};
       PlanBuilder builder(loaded->block_size, 4);

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/model/run/loader.h"
+#include "services/worker/model/load/model_loader.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/worker/model/model_harness.h"
 #include "tests/worker/model/run/plan_builder.h"
@@ -36,11 +36,11 @@ class ExecutorTest : public ::testing::TestWithParam<int> {
  protected:
   ExecutorTest() : model_({.family = "qwen3"}) {
     model::LoadOptions options;
-    options.dir = model_.dir();
+    options.source.dir = model_.dir();
     options.tensor_parallel = GetParam();
-    options.threads = 2;
-    options.num_blocks = 8 * kMaxBlocks;
-    auto loaded = model::LoadExecutor(options);
+    options.device.num_threads = 2;
+    options.kv.num_blocks = 8 * kMaxBlocks;
+    auto loaded = model::LoadModel(options);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     executor_ = std::move(loaded->executor);
   }

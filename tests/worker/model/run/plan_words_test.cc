@@ -27,7 +27,7 @@ TEST(PlanWordsTest, AStepIsFilledUpWithSequencesOfOneTokenInTheSpareBlock) {
   PlanWords words;
   for (int time = 0; time < 2; ++time) {
     words.Set(builder.plan(), std::vector<int32_t>{0, 1}, 4,
-              {.more = 3, .columns = 3, .spare_block = 9});
+              {.num_sequences = 3, .columns = 3, .spare_block = 9});
     EXPECT_THAT(Of(words, words.token_ids()), ElementsAre(11, 12, 11, 12, 11));
     EXPECT_THAT(Of(words, words.positions()), ElementsAre(5, 2, 0, 0, 0));
     EXPECT_THAT(Of(words, words.kv_slots()), ElementsAre(5, 10, 36, 36, 36));

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/worker/model/run/loader.h"
+#include "services/worker/model/load/model_loader.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/worker/model/run/plan_builder.h"
 
@@ -57,7 +57,7 @@ model::StepPlan DecodeAt(int position, const model::SamplingParams& sampling) {
 // first has something to do, which may be late.
 int64_t AllocationsOfTenSteps(const model::LoadOptions& options,
                               const model::SamplingParams& sampling) {
-  auto model = model::LoadExecutor(options);
+  auto model = model::LoadModel(options);
   EXPECT_TRUE(model.ok()) << model.status();
   std::vector<model::StepPlan> plans;
   for (int i = 0; i < 10; ++i) plans.push_back(DecodeAt(140 + i, sampling));
@@ -80,11 +80,11 @@ TEST_P(SteadyStepTest, AStepThatOnlyDecodesAllocatesNothing) {
   for (const std::string family : {"qwen3", "qwen3_moe"}) {
     const TinyModel tiny({.family = family});
     for (const int ranks : {1, 2}) {
-      const model::LoadOptions options = {.dir = tiny.dir(),
+      const model::LoadOptions options = {.source = {.dir = tiny.dir()},
+                                          .precision = {.weights = GetParam()},
+                                          .kv = {.num_blocks = kSequences * 256 / kBlockSize},
+                                          .device = {.num_threads = 3},
                                           .tensor_parallel = ranks,
-                                          .threads = 3,
-                                          .weights = GetParam(),
-                                          .num_blocks = kSequences * 256 / kBlockSize,
                                           .max_batch_tokens = 64};
       for (const model::SamplingParams& sampling :
            {model::SamplingParams{.temperature = 0},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/worker/model/run/loader.h"
+#include "services/worker/model/load/model_loader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,13 +19,13 @@ using testing::TinyModel;
 
 LoadOptions Options(const TinyModel& model) {
   LoadOptions options;
-  options.dir = model.dir();
-  options.num_blocks = 64;
+  options.source.dir = model.dir();
+  options.kv.num_blocks = 64;
   return options;
 }
 
 std::string Error(const LoadOptions& options) {
-  const auto loaded = LoadExecutor(options);
+  const auto loaded = LoadModel(options);
   EXPECT_FALSE(loaded.ok());
   return std::string(loaded.status().message());
 }
@@ -33,9 +33,9 @@ std::string Error(const LoadOptions& options) {
 TEST(LoaderTest, DescribesWhatItLoaded) {
   const TinyModel model({.dtype = "bf16"});
   LoadOptions options = Options(model);
-  options.max_context_tokens = 100;
-  options.isa = "scalar";  // pads no bf16
-  const auto loaded = LoadExecutor(options);
+  options.source.max_context_tokens = 100;
+  options.device.isa = "scalar";  // pads no bf16
+  const auto loaded = LoadModel(options);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->config.context_length, 100);
   EXPECT_EQ(loaded->num_blocks, 64);
@@ -55,25 +55,25 @@ TEST(LoaderTest, DescribesWhatItLoaded) {
 TEST(LoaderTest, TellsHowManyThreadsCompute) {
   const TinyModel model;
   LoadOptions options = Options(model);
-  options.threads = 3;
-  EXPECT_EQ(LoadExecutor(options)->num_threads, 3);
+  options.device.num_threads = 3;
+  EXPECT_EQ(LoadModel(options)->num_threads, 3);
   options.tensor_parallel = 2;
-  EXPECT_EQ(LoadExecutor(options)->num_threads, 3);
+  EXPECT_EQ(LoadModel(options)->num_threads, 3);
   options.tensor_parallel = 4;
-  EXPECT_EQ(LoadExecutor(options)->num_threads, 4) << "each rank has one";
+  EXPECT_EQ(LoadModel(options)->num_threads, 4) << "each rank has one";
 }
 
 TEST(LoaderTest, Fp16IsComputedInFp32) {
   const TinyModel model({.dtype = "fp16"});
-  EXPECT_EQ(LoadExecutor(Options(model))->weight_format, "fp32");
+  EXPECT_EQ(LoadModel(Options(model))->weight_format, "fp32");
 }
 
 TEST(LoaderTest, QuantisedWeightsAreSmallerAndActivationsStay) {
   const TinyModel model({.hidden_size = 256, .intermediate_size = 512, .dtype = "bf16"});
   LoadOptions options = Options(model);
   const auto bytes = [&](const std::string& weights) {
-    options.weights = weights;
-    const auto loaded = LoadExecutor(options);
+    options.precision.weights = weights;
+    const auto loaded = LoadModel(options);
     EXPECT_EQ(loaded->weight_format, weights);
     EXPECT_EQ(loaded->kv_format, "bf16");
     EXPECT_EQ(EstimateLoad(options)->weight_bytes, loaded->ranks[0].weight_bytes);
@@ -84,47 +84,48 @@ TEST(LoaderTest, QuantisedWeightsAreSmallerAndActivationsStay) {
   EXPECT_LT(bytes("int4") / bf16, 0.35);  // the vocabulary is int8
   const TinyModel f32({.dtype = "fp32"});
   options = Options(f32);
-  options.weights = "int8";
-  EXPECT_EQ(LoadExecutor(options)->kv_format, "fp32");
+  options.precision.weights = "int8";
+  EXPECT_EQ(LoadModel(options)->kv_format, "fp32");
 }
 
 TEST(LoaderTest, TheKvCacheMustHoldOneWholeSequence) {
   const TinyModel model;  // context 256
   LoadOptions options = Options(model);
-  options.num_blocks = 15;
+  options.kv.num_blocks = 15;
   EXPECT_THAT(Error(options), AllOf(HasSubstr("15 blocks"), HasSubstr("240 tokens"),
                                     HasSubstr("256"), HasSubstr("16 blocks")));
-  options.max_context_tokens = 240;
-  EXPECT_TRUE(LoadExecutor(options).ok());
+  options.source.max_context_tokens = 240;
+  EXPECT_TRUE(LoadModel(options).ok());
 }
 
 TEST(LoaderTest, KvBlocksAreCountedFromMemory) {
   const TinyModel model;
   LoadOptions options = Options(model);
-  options.num_blocks = 0;
+  options.kv.num_blocks = 0;
   EXPECT_THAT(Error(options), HasSubstr("kv_cache_memory"));
   const LoadEstimate estimate = *EstimateLoad(options);
   EXPECT_EQ(estimate.bytes_per_block, 2 * 2 * 16 * 16 * 4);
   EXPECT_EQ(estimate.min_blocks, 16);
-  options.kv_cache_memory = estimate.bytes_per_block * 21 - 1;
-  const auto loaded = LoadExecutor(options);
+  options.kv.memory_bytes = estimate.bytes_per_block * 21 - 1;
+  const auto loaded = LoadModel(options);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->num_blocks, 20);
-  options.kv_cache_memory = estimate.bytes_per_block * 16 - 1;
+  options.kv.memory_bytes = estimate.bytes_per_block * 16 - 1;
   EXPECT_THAT(Error(options), AllOf(HasSubstr("15 blocks"), HasSubstr("16 blocks")));
 }
 
 TEST(LoaderTest, TheKvCacheMayComeLater) {
   const TinyModel model;
   LoadOptions options = Options(model);
-  const auto at_once = LoadExecutor(options);
-  options.cache_later = true;
-  options.num_blocks = 0;
-  auto later = LoadExecutor(options);
+  const auto at_once = LoadModel(options);
+  options.kv.is_later = true;
+  options.kv.num_blocks = 0;
+  auto loader = ModelLoader::Open(options);
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  EXPECT_EQ(loader->model().num_blocks, 0);
+  EXPECT_EQ(loader->model().ranks[0].kv_bytes, 0);
+  const auto later = (*std::move(loader)).MakeKvCache(at_once->num_blocks);
   ASSERT_TRUE(later.ok()) << later.status();
-  EXPECT_EQ(later->num_blocks, 0);
-  EXPECT_EQ(later->ranks[0].kv_bytes, 0);
-  ASSERT_TRUE(MakeCache(at_once->num_blocks, *later).ok());
   EXPECT_EQ(later->num_blocks, at_once->num_blocks);
   EXPECT_EQ(later->ranks[0].kv_bytes, at_once->ranks[0].kv_bytes);
   EXPECT_EQ(later->bytes_per_block * later->num_blocks, later->ranks[0].kv_bytes);
@@ -134,11 +135,11 @@ TEST(LoaderTest, Int8KvKeepsAScaleForEachTokenAndHead) {
   const TinyModel model;
   LoadOptions options = Options(model);
   const int64_t f32 = EstimateLoad(options)->bytes_per_block;
-  options.kv_dtype = "int8";
+  options.precision.kv_dtype = "int8";
   const LoadEstimate estimate = *EstimateLoad(options);
-  const ModelConfig config = LoadExecutor(options)->config;
+  const ModelConfig config = LoadModel(options)->config;
   EXPECT_EQ(estimate.bytes_per_block * 4 * config.head_dim, f32 * (config.head_dim + 4));
-  EXPECT_EQ(LoadExecutor(options)->kv_format, "int8");
+  EXPECT_EQ(LoadModel(options)->kv_format, "int8");
 }
 
 TEST(LoaderTest, EstimateIsWhatIsTaken) {
@@ -146,9 +147,9 @@ TEST(LoaderTest, EstimateIsWhatIsTaken) {
   for (const int ranks : {1, 2, 4, 8}) {
     LoadOptions options = Options(model);
     options.tensor_parallel = ranks;
-    options.kv_dtype = "bf16";
+    options.precision.kv_dtype = "bf16";
     const LoadEstimate estimate = *EstimateLoad(options);
-    const auto loaded = LoadExecutor(options);
+    const auto loaded = LoadModel(options);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     int64_t weights = 0, kv = 0, scratch = 0;
     for (const RankMemory& rank : loaded->ranks) {
@@ -167,7 +168,7 @@ TEST(LoaderTest, KvBytesPerRankAreTheirShare) {
   LoadOptions options = Options(model);
   const auto ranks = [&options](int size) {
     options.tensor_parallel = size;
-    return LoadExecutor(options)->ranks;
+    return LoadModel(options)->ranks;
   };
   const int64_t whole = ranks(1)[0].kv_bytes;
   for (const int size : {2, 4}) {
@@ -181,12 +182,11 @@ TEST(LoaderTest, ASecondStartTakesPackedWeightsFromTheCacheAndOfThisModelAlone) 
   const TinyModel model, other({.seed = 2});
   const std::string cache = model.dir() + "/cache";
   const auto load = [&](const TinyModel& from, int ranks, const std::string& folder) {
-    auto loaded = LoadExecutor({.dir = from.dir(),
-                                .tensor_parallel = ranks,
-                                .threads = 2,
-                                .weights = "int8",
-                                .num_blocks = 16,
-                                .weights_cache = folder});
+    auto loaded = LoadModel({.source = {.dir = from.dir(), .weights_cache = folder},
+                             .precision = {.weights = "int8"},
+                             .kv = {.num_blocks = 16},
+                             .device = {.num_threads = 2},
+                             .tensor_parallel = ranks});
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_TRUE(loaded->cache_status.ok()) << loaded->cache_status;
     return *std::move(loaded);
@@ -207,7 +207,7 @@ TEST(LoaderTest, BadOptionsAreRefusedByName) {
   const auto refused = [&](auto change, const std::string& name, const std::string& limit) {
     LoadOptions options = Options(model);
     change(options);
-    const auto loaded = LoadExecutor(options);
+    const auto loaded = LoadModel(options);
     EXPECT_EQ(loaded.status().code(), absl::StatusCode::kInvalidArgument) << name;
     EXPECT_THAT(std::string(loaded.status().message()), AllOf(HasSubstr(name), HasSubstr(limit)));
   };
@@ -215,32 +215,32 @@ TEST(LoaderTest, BadOptionsAreRefusedByName) {
     refused([ranks](LoadOptions& o) { o.tensor_parallel = ranks; }, "tensor_parallel",
             "1, 2, 4 or 8");
   }
-  refused([](LoadOptions& o) { o.threads = 0; }, "threads", "1");
-  refused([](LoadOptions& o) { o.block_size = 0; }, "block_size", "1024");
+  refused([](LoadOptions& o) { o.device.num_threads = 0; }, "threads", "1");
+  refused([](LoadOptions& o) { o.kv.block_size = 0; }, "block_size", "1024");
   refused([](LoadOptions& o) { o.max_batch_tokens = 0; }, "max_batch_tokens", "131072");
-  refused([](LoadOptions& o) { o.max_context_tokens = 257; }, "max_context_tokens", "256");
-  refused([](LoadOptions& o) { o.max_context_tokens = -1; }, "max_context_tokens", "256");
-  refused([](LoadOptions& o) { o.num_blocks = -1; }, "kv_blocks", "1");
-  refused([](LoadOptions& o) { o.num_blocks = 1 << 30; }, "kv_blocks", "134217727");
-  refused([](LoadOptions& o) { o.weights = "int3"; }, "weights", "int4 or fp8");
-  refused([](LoadOptions& o) { o.weights = "fp16"; }, "weights is fp16, with which cpu/",
+  refused([](LoadOptions& o) { o.source.max_context_tokens = 257; }, "max_context_tokens", "256");
+  refused([](LoadOptions& o) { o.source.max_context_tokens = -1; }, "max_context_tokens", "256");
+  refused([](LoadOptions& o) { o.kv.num_blocks = -1; }, "kv_blocks", "1");
+  refused([](LoadOptions& o) { o.kv.num_blocks = 1 << 30; }, "kv_blocks", "134217727");
+  refused([](LoadOptions& o) { o.precision.weights = "int3"; }, "weights", "int4 or fp8");
+  refused([](LoadOptions& o) { o.precision.weights = "fp16"; }, "weights is fp16, with which cpu/",
           "it needs CUDA devices");
-  refused([](LoadOptions& o) { o.kv_dtype = "int4"; }, "kv_dtype", "fp16, int8 or fp8");
-  refused([](LoadOptions& o) { o.kv_dtype = "fp16"; }, "kv_dtype is fp16, in which cpu/",
+  refused([](LoadOptions& o) { o.precision.kv_dtype = "int4"; }, "kv_dtype", "fp16, int8 or fp8");
+  refused([](LoadOptions& o) { o.precision.kv_dtype = "fp16"; }, "kv_dtype is fp16, in which cpu/",
           "it takes auto, fp32, bf16, int8");
-  refused([](LoadOptions& o) { o.kv_dtype = "fp8"; }, "kv_dtype is fp8, in which cpu/",
+  refused([](LoadOptions& o) { o.precision.kv_dtype = "fp8"; }, "kv_dtype is fp8, in which cpu/",
           "it takes auto, fp32, bf16, int8");
   LoadOptions fp8 = Options(model);
-  fp8.kv_dtype = "fp8";
+  fp8.precision.kv_dtype = "fp8";
   EXPECT_EQ(EstimateLoad(fp8).status().code(), absl::StatusCode::kInvalidArgument);
-  refused([](LoadOptions& o) { o.device = "cuda:0"; }, "cuda:0", "cpu");
-  refused([](LoadOptions& o) { o.isa = "sse9"; }, "sse9", "");
+  refused([](LoadOptions& o) { o.device.device = "cuda:0"; }, "cuda:0", "cpu");
+  refused([](LoadOptions& o) { o.device.isa = "sse9"; }, "sse9", "");
 }
 
 TEST(LoaderTest, MissingFilesAreNamed) {
   LoadOptions options;
-  options.dir = "/nonexistent";
-  EXPECT_EQ(LoadExecutor(options).status().code(), absl::StatusCode::kNotFound);
+  options.source.dir = "/nonexistent";
+  EXPECT_EQ(LoadModel(options).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(Error(options), HasSubstr("config.json"));
 }
 
@@ -248,14 +248,14 @@ TEST(FingerprintTest, DoesNotDependOnRanksThreadsBlocksOrShards) {
   const TinyModel model({.seed = 3}), sharded({.seed = 3, .shard_bytes = 20000});
   const std::vector<std::string> text = {"text 1", "tokenizer", "template"};
   const auto fingerprint = [&text](const LoadOptions& options) {
-    return MakeFingerprint(LoadExecutor(options)->fingerprint, text);
+    return MakeFingerprint(LoadModel(options)->fingerprint, text);
   };
   const std::string expected = fingerprint(Options(model));
   EXPECT_EQ(expected.size(), 32u);
   LoadOptions options = Options(sharded);
   options.tensor_parallel = 2;
-  options.threads = 3;
-  options.num_blocks = 80;
+  options.device.num_threads = 3;
+  options.kv.num_blocks = 80;
   options.max_batch_tokens = 99;
   EXPECT_EQ(fingerprint(options), expected);
 }
@@ -264,31 +264,31 @@ TEST(FingerprintTest, ChangesWithEverythingThatATokenDependsOn) {
   const TinyModel model({.seed = 3});
   const LoadOptions options = Options(model);
   std::vector<std::string> text = {"text 1", "tokenizer", "template"};
-  std::vector<std::string> seen = {MakeFingerprint(LoadExecutor(options)->fingerprint, text)};
+  std::vector<std::string> seen = {MakeFingerprint(LoadModel(options)->fingerprint, text)};
   const auto differs = [&](const LoadOptions& changed, const std::string& what) {
-    const auto loaded = LoadExecutor(changed);
+    const auto loaded = LoadModel(changed);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     const std::string fingerprint = MakeFingerprint(loaded->fingerprint, text);
     EXPECT_THAT(seen, ::testing::Not(::testing::Contains(fingerprint))) << what;
     seen.push_back(fingerprint);
   };
   LoadOptions changed = options;
-  changed.weights = "bf16";
+  changed.precision.weights = "bf16";
   differs(changed, "weights");
   for (const char* type : {"int8", "int4"}) {
-    changed.weights = type;
+    changed.precision.weights = type;
     differs(changed, "weights");
   }
   for (const char* type : {"bf16", "int8"}) {
     changed = options;
-    changed.kv_dtype = type;
+    changed.precision.kv_dtype = type;
     differs(changed, "kv_dtype");
   }
   changed = options;
-  changed.max_context_tokens = 200;
+  changed.source.max_context_tokens = 200;
   differs(changed, "context");
   changed = options;
-  changed.isa = "scalar";
+  changed.device.isa = "scalar";
   differs(changed, "instruction set");
   model.Write("generation_config.json", R"({"temperature":0.6})");
   differs(options, "generation defaults");

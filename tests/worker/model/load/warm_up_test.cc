@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/worker/model/run/warm_up.h"
+#include "services/worker/model/load/warm_up.h"
 
 #include <algorithm>
 #include <future>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/worker/model/run/warm_up.h"
+#include "services/worker/model/load/warm_up.h"
 
 #include <algorithm>
 #include <future>
@@ -15,15 +15,15 @@
 namespace continuo::model {
 namespace {
 
-// A plan of sequences that all lie in the spare block.
+// A plan whose sequences all lie in the spare block.
 class SparePlan {
  public:
   SparePlan(const WarmUpOptions& options, int columns) : options_(options) {
     plan_.max_blocks = columns;
   }
 
-  // One with `rows` rows, of which all draw or the last one.
-  void Add(int rows, bool draws_all) {
+  // Adds a sequence with `rows` rows; all of them are sampled, or only the last one.
+  void Add(int rows, bool samples_all) {
     for (int i = 0; i < rows; ++i) {
       plan_.token_ids.push_back(0);
       plan_.positions.push_back(i);
@@ -38,7 +38,7 @@ class SparePlan {
                               options_.spare_block);
     plan_.block_tables.insert(plan_.block_tables.end(),
                               static_cast<size_t>(plan_.max_blocks - used), -1);
-    for (int i = draws_all ? 0 : rows - 1; i < rows; ++i) {
+    for (int i = samples_all ? 0 : rows - 1; i < rows; ++i) {
       plan_.sample_rows.push_back(plan_.num_rows() - rows + i);
       plan_.sample_targets.push_back(-1);
       plan_.sampling.push_back({.temperature = 0});
@@ -75,24 +75,24 @@ absl::Status RunOnce(Executor& executor, const SparePlan& plan, const WarmUpOpti
 }  // namespace
 
 absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
-                    absl::FunctionRef<bool(int)> repeats) {
+                    absl::FunctionRef<bool(int)> uses_graphs) {
   const int most_blocks = (options.context_length + options.block_size - 1) / options.block_size;
-  // The largest first: what grows does so once. Prompts, each of whose rows is scored …
+  // The largest steps come first, so that memory grows once. Prompts whose every row is scored:
   SparePlan prompts(options, most_blocks);
   for (int left = options.max_rows; left > 0;) {
     const int rows = std::min(left, options.context_length);
-    prompts.Add(rows, /*draws_all=*/true);
+    prompts.Add(rows, /*samples_all=*/true);
     left -= rows;
   }
   RETURN_IF_ERROR(RunOnce(executor, prompts, options));
-  // … and a prompt beside as many sequences as there may be.
+  // A prompt beside as many sequences as there may be.
   SparePlan mixed(options, most_blocks);
   int left = options.max_rows;
   const int64_t widest = std::max<int64_t>(1, kMostPaddedEntries / most_blocks);
   int others = static_cast<int>(std::min<int64_t>({options.max_sequences, left, widest}));
   for (; others > 0; --others) {
     const int rows = std::min(left - (others - 1), options.context_length);
-    mixed.Add(rows, /*draws_all=*/false);
+    mixed.Add(rows, /*samples_all=*/false);
     left -= rows;
   }
   mixed.Copy();
@@ -103,9 +103,9 @@ absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
   std::ranges::reverse(rows);
   for (const int blocks : columns) {
     for (const int n : rows) {
-      if (!IsPadded(n, blocks) || !repeats(n)) continue;
+      if (!IsPadded(n, blocks) || !uses_graphs(n)) continue;
       SparePlan decodes(options, blocks);
-      for (int i = 0; i < n; ++i) decodes.Add(1, /*draws_all=*/false);
+      for (int i = 0; i < n; ++i) decodes.Add(1, /*samples_all=*/false);
       for (int time = 0; time < 2; ++time) RETURN_IF_ERROR(RunOnce(executor, decodes, options));
     }
   }

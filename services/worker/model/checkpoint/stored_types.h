@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "kernels/tensor.h"
+
+namespace continuo::model {
+
+// A type of element that a checkpoint's weights may be stored in.
+struct StoredType {
+  std::string_view name;  // as safetensors names it
+  int64_t size;           // bytes of an element
+  kernels::DType dtype;   // the type in memory that has the same bytes
+  // Converts n elements at any address to f32, bf16 or f16. False where a finite element becomes
+  // infinite in f16.
+  bool (*convert)(void* out, kernels::DType dtype, const uint8_t* in, int64_t n);
+};
+
+// Null where weights of this type are not taken. A new stored type is a row of the table behind
+// this function.
+const StoredType* FindStoredType(std::string_view name);
+
+// "F32, F16 and BF16"
+std::string StoredTypeNames();
+
+}  // namespace continuo::model

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "kernels/device_options.h"
+
+namespace continuo::model {
+
+// The most tokens of one step, whatever the options ask for.
+inline constexpr int kMaxBatchTokens = 1 << 17;
+
+// The files of the model, and how much of its context is served.
+struct ModelSource {
+  std::string dir;  // folder of config.json and the safetensors
+  // Folder of packed weights of earlier starts (weights_cache.h), on the CPU only; empty: none.
+  std::string weights_cache;
+  int max_context_tokens = 0;  // 0: the model's; more than the model's is refused
+};
+
+// The types that the model computes in. Activations follow the weights (weight_schemes.h).
+struct Precision {
+  std::string weights = "auto";   // a name of WeightSchemeNames()
+  std::string kv_dtype = "auto";  // a name of KvTypeNames(); auto: the activations' type
+};
+
+// The size of the KV cache.
+struct KvCacheSize {
+  int block_size = 16;  // tokens of a KV block
+  int num_blocks = 0;   // 0: as many as memory_bytes holds
+  // Bytes of all ranks together, read where num_blocks is 0. 0 is refused on the CPU; CUDA devices
+  // then give what they have free beside weights, scratch and a margin.
+  uint64_t memory_bytes = 0;
+  // Extra bytes per KV block on the first device, reserved for a draft model that was opened
+  // before with is_later and will get the same number of blocks. memory_bytes counts them.
+  int64_t other_block_bytes = 0;
+  // The number of blocks is told to ModelLoader::MakeKvCache; num_blocks and memory_bytes are not
+  // read.
+  bool is_later = false;
+};
+
+// Everything that ModelLoader needs to know.
+struct LoadOptions {
+  ModelSource source;
+  Precision precision;
+  KvCacheSize kv;
+  kernels::DeviceOptions device;  // num_threads: of all ranks together; each has at least one
+  int tensor_parallel = 1;        // ranks: 1, 2, 4 or 8; on CUDA devices one on each, or 1 for that
+  int max_batch_tokens = 2048;    // of one step
+  // CUDA: run warm-up steps with up to this many sequences, measure their memory, and give the KV
+  // cache the rest. 0 disables the warm-up and keeps a larger safety margin.
+  int warm_up_sequences = 0;
+  // As ReplicaOptions::on_stuck; also called where a warm-up step hangs.
+  std::function<void(const absl::Status&)> on_stuck;
+};
+
+}  // namespace continuo::model

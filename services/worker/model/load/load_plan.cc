@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/load/load_plan.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/backend.h"
+#include "services/base/status_macros.h"
+#include "services/worker/model/checkpoint/weights.h"
+#include "services/worker/model/network/kv_cache.h"
+#include "services/worker/model/run/model_runner.h"
+#include "services/worker/model/run/rank_group.h"
+
+namespace continuo::model {
+namespace {
+
+constexpr int kMaxBlockSize = 1024;
+constexpr int kMaxThreads = 1024;
+
+}  // namespace
+
+absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, " is ", value, "; it must be from ", min, " to ", max));
+}
+
+int64_t LoadPlan::BlockBytes(const Shard& shard, int block_size) const {
+  return KvCache::BlockBytes(config.num_layers, block_size,
+                             {static_cast<int>(shard.kv_heads.size()), config.head_dim, types.kv});
+}
+
+int64_t LoadPlan::BlockBytes(int block_size) const {
+  int64_t bytes = 0;
+  for (const Shard& shard : shards) bytes += BlockBytes(shard, block_size);
+  return bytes;
+}
+
+absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks) {
+  RETURN_IF_ERROR(CheckTensorParallel(num_ranks));
+  RETURN_IF_ERROR(CheckRange("threads", options.device.num_threads, 1, kMaxThreads));
+  RETURN_IF_ERROR(CheckRange("block_size", options.kv.block_size, 1, kMaxBlockSize));
+  RETURN_IF_ERROR(CheckRange("max_batch_tokens", options.max_batch_tokens, 1, kMaxBatchTokens));
+  ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(options.source.dir));
+  if (options.source.max_context_tokens != 0) {
+    RETURN_IF_ERROR(CheckRange("max_context_tokens", options.source.max_context_tokens, 1,
+                               config.context_length));
+    config.context_length = options.source.max_context_tokens;
+  }
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.source.dir));
+  RETURN_IF_ERROR(CheckWeights(config, checkpoint));
+  LoadPlan plan{.config = std::move(config), .checkpoint = std::move(checkpoint)};
+  ASSIGN_OR_RETURN(plan.types,
+                   ResolvePrecision(options.precision, AutoType(plan.config, plan.checkpoint),
+                                    options.device.device == "cpu"));
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    plan.shards.push_back(MakeShard(plan.config, rank, num_ranks));
+  }
+  const int block_size = options.kv.block_size;
+  plan.min_blocks = (plan.config.context_length + block_size - 1) / block_size;
+  return plan;
+}
+
+absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
+  ASSIGN_OR_RETURN(LoadPlan plan, MakeLoadPlan(options, options.tensor_parallel));
+  // This backend computes nothing; it says how it would pack the weights.
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<kernels::Backend> backend,
+      kernels::MakeBackend({.device = options.device.device, .isa = options.device.isa}));
+  RETURN_IF_ERROR(CheckSupported(*backend, plan.types));
+  LoadEstimate estimate;
+  for (const Shard& shard : plan.shards) {
+    estimate.weight_bytes += WeightBytes(plan.config, shard, plan.types.weights, *backend);
+    estimate.scratch_bytes += RunnerScratchBytes(plan.config, shard, plan.types.activations,
+                                                 options.max_batch_tokens, *backend);
+  }
+  estimate.bytes_per_block = plan.BlockBytes(options.kv.block_size);
+  estimate.min_blocks = plan.min_blocks;
+  estimate.config = std::move(plan.config);
+  return estimate;
+}
+
+}  // namespace continuo::model

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/checkpoint/safetensors.h"
+#include "services/worker/model/checkpoint/shard.h"
+#include "services/worker/model/load/load_options.h"
+#include "services/worker/model/load/precision.h"
+
+namespace continuo::model {
+
+// Everything about a load that is decided before any device memory is taken.
+struct LoadPlan {
+  ModelConfig config;  // context_length cut to max_context_tokens
+  Checkpoint checkpoint;
+  ComputeTypes types;
+  std::vector<Shard> shards;  // of each rank
+  int min_blocks = 0;         // KV blocks that hold one sequence of context_length
+
+  // Bytes of a KV block of `block_size` tokens in all layers: of one rank, and of all.
+  int64_t BlockBytes(const Shard& shard, int block_size) const;
+  int64_t BlockBytes(int block_size) const;
+};
+
+// Checks the options, reads config.json and maps the weights. `num_ranks` is tensor_parallel, or
+// what the devices say. InvalidArgument names the option, file, field or tensor and the limit;
+// NotFound a missing file.
+absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks);
+
+// What ModelLoader will take, so that a caller can size the KV cache from the memory it has.
+struct LoadEstimate {
+  ModelConfig config;           // context_length cut to max_context_tokens
+  int64_t weight_bytes = 0;     // of all ranks together, replicated parts as often as held
+  int64_t scratch_bytes = 0;    // likewise
+  int64_t bytes_per_block = 0;  // of all ranks together
+  int min_blocks = 0;           // KV blocks that hold one sequence of max_context_tokens
+};
+
+// Reads the headers of the files only. Errors as MakeLoadPlan, and InvalidArgument for types that
+// the device does not support.
+absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options);
+
+// Returns InvalidArgument naming the option unless `value` is in [min, max].
+absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, int64_t max);
+
+}  // namespace continuo::model

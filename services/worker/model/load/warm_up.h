@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/worker/model/executor.h"
+
+namespace continuo::model {
+
+struct WarmUpOptions {
+  int max_rows = 0;       // of a step
+  int max_sequences = 0;  // of a step
+  int context_length = 0;
+  int block_size = 16;
+  int spare_block = 0;  // block of the KV cache that no request reads
+  // Called by another thread when a step has run for step_limit, and ends the process. The limit
+  // leaves time to compile kernels for a device that the build does not know. Null: no limit.
+  std::function<void(const absl::Status&)> on_stuck;
+  absl::Duration step_limit = absl::Minutes(5);
+};
+
+// Prepares an asynchronous executor for its first request: runs the largest steps, which take their
+// memory, then every shape of decode step (step_shape.h) twice, which captures its CUDA graph.
+// uses_graphs(rows) says whether steps of so many rows have one.
+absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
+                    absl::FunctionRef<bool(int)> uses_graphs);
+
+}  // namespace continuo::model

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/serving.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/worker/engine/draft/prompt_lookup.h"
+#include "services/worker/model/checkpoint/fingerprint.h"
+
+namespace continuo::worker {
+
+engine::EngineOptions MakeEngineOptions(const WorkerConfig& config,
+                                        const model::LoadedModel& model) {
+  engine::EngineOptions options;
+  options.num_blocks = model.num_blocks;
+  options.block_size = model.block_size;
+  options.vocab_size = model.config.vocab_size;
+  options.max_batch_tokens = config.load.max_batch_tokens;
+  options.max_prefill_chunk = config.max_prefill_chunk;
+  options.max_running = config.max_running;
+  options.max_queued_tokens = config.max_queued_tokens;
+  if (config.speculation == "lookup") options.drafter = std::make_shared<engine::PromptLookup>();
+  options.max_drafts = config.max_draft_tokens;
+  return options;
+}
+
+server::ServedModel DescribeModel(const WorkerConfig& config, const model::LoadedModel& model,
+                                  const text::TextModel* text) {
+  server::ServedModel served;
+  served.name = config.model_name;
+  served.architecture = model.config.architecture;
+  served.worker = config.worker_name;
+  served.max_context_tokens = model.config.context_length;
+  served.vocab_size = model.config.vocab_size;
+  served.num_parameters = static_cast<uint64_t>(model.num_parameters);
+  served.weight_format = model.weight_format;
+  const std::vector<std::string> text_parts = {absl::StrCat(text::kTextVersion),
+                                               text->tokenizer_digest(), text->template_digest()};
+  // An empty fingerprint equals nothing, not even itself.
+  if (model.is_exact) served.fingerprint = model::MakeFingerprint(model.fingerprint, text_parts);
+  served.tokenizer_fingerprint = text->tokenizer_digest();
+  const model::GenerationDefaults& d = model.config.defaults;
+  served.defaults.temperature = d.temperature;
+  served.defaults.top_p = d.top_p;
+  served.defaults.min_p = d.min_p;
+  served.defaults.repetition_penalty = d.repetition_penalty;
+  if (d.top_k.has_value()) served.defaults.top_k = static_cast<uint32_t>(*d.top_k);
+  served.eos_ids = d.eos_token_ids;
+  served.text = text;
+  server::FinishServedModel(served);
+  return served;
+}
+
+}  // namespace continuo::worker

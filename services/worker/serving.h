@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "services/worker/config.h"
+#include "services/worker/engine/engine.h"
+#include "services/worker/model/load/model_loader.h"
+#include "services/worker/server/session/served_model.h"
+#include "services/worker/text/text_model.h"
+
+namespace continuo::worker {
+
+// How the engine runs `model`. The drafter of speculation=draft is left out (draft_model.h).
+engine::EngineOptions MakeEngineOptions(const WorkerConfig& config,
+                                        const model::LoadedModel& model);
+
+// The model as the server describes it to clients, fingerprint included. `text` outlives the
+// result.
+server::ServedModel DescribeModel(const WorkerConfig& config, const model::LoadedModel& model,
+                                  const text::TextModel* text);
+
+}  // namespace continuo::worker

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/worker_process.h"
+
+#include <cstdlib>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "services/base/status_macros.h"
+#include "services/common/container.h"
+#include "services/common/log.h"
+#include "services/common/version.h"
+#include "services/worker/draft_model.h"
+#include "services/worker/plan_load.h"
+#include "services/worker/serving.h"
+
+namespace continuo::worker {
+namespace {
+
+// Time beyond the drain's own until the server is shut down, and time that the shutdown may take.
+constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kPoll = absl::Milliseconds(10);
+
+void LogDeviceNote(const kernels::DeviceNote& note) {
+  switch (note.kind) {
+    case kernels::DeviceNote::Kind::kFault:
+      common::Log(common::LogSeverity::kWarning, "a device's driver tells of a fault",
+                  {{"fault", note.text}});
+      break;
+    case kernels::DeviceNote::Kind::kUnheard:
+      common::Log(common::LogSeverity::kInfo, "faults of devices are not heard of",
+                  {{"reason", note.text}});
+      break;
+    case kernels::DeviceNote::Kind::kPartUnheard:
+      common::Log(common::LogSeverity::kInfo, "faults of some devices are not heard of",
+                  {{"reason", note.text}});
+      break;
+  }
+}
+
+}  // namespace
+
+// Adds what the driver reports of the devices to the failure. That waits a little, so nothing that
+// streams wait for calls it: streams end before the process does.
+void WorkerProcess::Fail(const absl::Status& failure) const {
+  const absl::Status status = faults_ == nullptr ? failure : faults_->Explain(failure);
+  common::LogAndExit(1, "the worker ends", {{"reason", status.ToString()}});
+}
+
+void WorkerProcess::Run() {
+  StartServer();
+  LoadOrExit();
+  Serve();
+  shutdown_.Wait();
+  Drain();
+}
+
+void WorkerProcess::StartServer() {
+  if (!config_.spans.endpoint.empty()) {
+    auto opened = common::SpanExporter::Open(
+        {.target = config_.spans, .service = "continuo-worker", .instance = config_.worker_name});
+    if (!opened.ok()) Fail(opened.status());
+    spans_ = *std::move(opened);
+  }
+  server::WorkerServerOptions options;
+  options.spans = spans_.get();
+  options.listen = config_.listen;
+  options.metrics_listen = config_.metrics_listen;
+  options.tls = config_.tls;
+  options.worker_name = config_.worker_name;
+  options.model_name = config_.model_name;
+  options.drain_grace = config_.drain_grace;
+  options.max_receive_bytes = static_cast<int>(config_.max_receive_bytes);
+  options.max_buffer_bytes = config_.max_buffer_bytes;
+  options.max_concurrent_streams = config_.max_streams_per_connection;
+  // A CPU is slow and goes on. A step of a CUDA device may never end: then the process ends, and
+  // gateways continue its streams elsewhere.
+  const std::string& device = config_.load.device.device;
+  if (device != "cpu") {
+    options.on_hang = [this, &device] {
+      Fail(absl::DeadlineExceededError(absl::StrCat("a step hangs on ", device)));
+    };
+  }
+  auto started = server::WorkerServer::Start(options, &clock_);
+  if (!started.ok()) Fail(started.status());
+  server_ = *std::move(started);
+  common::Log(common::LogSeverity::kInfo, "loading",
+              {{"address", server_->address()},
+               {"model", config_.model_name},
+               {"version", common::Version()}});
+}
+
+void WorkerProcess::LoadOrExit() {
+  absl::Notification done;
+  std::thread loader([&] {
+    loaded_ = Load();
+    done.Notify();
+  });
+  while (!done.HasBeenNotified()) {
+    if (!shutdown_.WaitFor(kPoll).has_value()) continue;
+    common::Log(common::LogSeverity::kInfo, "ended while loading");
+    std::_Exit(0);
+  }
+  loader.join();
+  if (!loaded_.ok()) Fail(loaded_.status());
+}
+
+absl::StatusOr<WorkerProcess::Loaded> WorkerProcess::Load() {
+  Loaded loaded;
+  ASSIGN_OR_RETURN(model::LoadOptions options, PlanLoad(config_, common::AvailableMemoryBytes()));
+  ASSIGN_OR_RETURN(
+      faults_, kernels::WatchDeviceFaults(
+                   {.device = options.device.device, .clock = &clock_, .on_note = LogDeviceNote}));
+  options.on_stuck = [this](const absl::Status& failure) { Fail(failure); };
+  ASSIGN_OR_RETURN(loaded.text, text::TextModel::Open(options.source.dir));
+  std::optional<DraftModel> draft;
+  if (config_.speculation == "draft") {
+    ASSIGN_OR_RETURN(draft, DraftModel::Open(config_, options, *loaded.text));
+    options.kv.other_block_bytes = draft->bytes_per_block();
+  }
+  ASSIGN_OR_RETURN(loaded.model, model::LoadModel(options));
+  if (draft.has_value()) {
+    ASSIGN_OR_RETURN(loaded.draft_model, std::move(*draft).MakeDrafter(loaded.model, &clock_));
+  }
+  return loaded;
+}
+
+void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
+  const model::LoadedModel& model = loaded_->model;
+  const kernels::DeviceOptions& device = config_.load.device;
+  if (model.num_threads > device.num_threads) {
+    common::Log(common::LogSeverity::kWarning,
+                "each rank computes on a thread of its own, more than --threads",
+                {{"threads", device.num_threads},
+                 {"computing", model.num_threads},
+                 {"ranks", model.ranks.size()}});
+  }
+  if (device.device != "cpu" && config_.load.precision.weights == "auto" &&
+      model.weight_format == "fp32") {
+    common::Log(common::LogSeverity::kWarning,
+                "weights are fp32: --weights=bf16 or fp16 takes half the memory");
+  }
+  if (!model.cache_status.ok()) {
+    common::Log(common::LogSeverity::kWarning, "the weights were packed anew",
+                {{"reason", model.cache_status.ToString()}});
+  }
+  common::Log(common::LogSeverity::kInfo, "loaded",
+              {{"architecture", served.architecture},
+               {"parameters", model.num_parameters},
+               {"weights", model.weight_format},
+               {"weights_from_cache", model.weights_from_cache},
+               {"kv", model.kv_format},
+               {"backend", model.backend_name},
+               {"threads", model.num_threads},
+               {"ranks", model.ranks.size()},
+               {"placement", model.placement},
+               {"kv_blocks", model.num_blocks},
+               {"block_size", model.block_size},
+               {"graph_bytes", model.ranks[0].graph_bytes},
+               {"context", served.max_context_tokens},
+               {"fingerprint", served.fingerprint}});
+}
+
+void WorkerProcess::Serve() {
+  model::LoadedModel& model = loaded_->model;
+  const server::ServedModel served = DescribeModel(config_, model, loaded_->text.get());
+  LogLoaded(served);
+  engine::EngineOptions options = MakeEngineOptions(config_, model);
+  if (loaded_->draft_model != nullptr) options.drafter = loaded_->draft_model;
+  server_->Serve(served, options, model.executor.get(),
+                 [this](const absl::Status& failure) { Fail(failure); });
+  common::Log(common::LogSeverity::kInfo, "listening",
+              {{"address", server_->address()},
+               {"metrics_address", server_->metrics_address()},
+               {"worker", config_.worker_name}});
+}
+
+void WorkerProcess::Drain() {
+  common::Log(common::LogSeverity::kInfo, "draining", {{"grace", config_.drain_grace}});
+  server_->BeginDrain(config_.drain_grace);
+  const absl::Duration last =
+      clock_.Elapsed() + config_.drain_grace + server::Lifecycle::kSpread + kPatience;
+  while (!server_->drained() && clock_.Elapsed() < last) {
+    if (shutdown_.WaitFor(kPoll).has_value()) break;  // a second signal
+  }
+  // An engine that hangs ends neither its streams nor itself.
+  absl::Notification ended;
+  std::thread watchdog([&] {
+    if (ended.WaitForNotificationWithTimeout(kPatience)) return;
+    Fail(absl::DeadlineExceededError("the engine hangs"));
+  });
+  server_->Shutdown();
+  ended.Notify();
+  watchdog.join();
+  common::Log(common::LogSeverity::kInfo, "ended");
+}
+
+}  // namespace continuo::worker
