@@ -34,6 +34,8 @@ OWNED = {
                *OTLP, "tls_cert_file", "tls_key_file", "tls_ca_file", "tensor_parallel",
                "weights_cache", "drain_grace", "help", "version"},
 }
+# Flags without which a program does not look at the others.
+NEEDED = {"gateway": ["--workers=host:1"], "worker": ["--model=folder"]}
 TYPES = {
     "INT": {"type": "integer"},
     "NUMBER": {"type": "number"},
@@ -51,7 +53,7 @@ BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 def bounds(program, flag):
     """What the program takes for a number or size. A size as text is not compared, nor what is beyond
     the integers that JSON is sure to keep."""
-    told = subprocess.run([BIN / f"continuo-{program}", f"--{flag}=x"], text=True,
+    told = subprocess.run([BIN / f"continuo-{program}", *NEEDED[program], f"--{flag}=x"], text=True,
                           capture_output=True).stderr
     match = re.search(r'"x" is not an? (integer|number|size) from (\S+) to ([^\s,]+)', told)
     if not match:
