@@ -7,7 +7,7 @@ import unittest
 import xml.dom.minidom
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from plot import draw, ticks  # noqa: E402
+from plot import draw, reference  # noqa: E402
 from workload import StepCosts, batches, draw_lengths, draw_prompt, static_batches  # noqa: E402
 
 
@@ -98,9 +98,15 @@ class PlotTest(unittest.TestCase):
         self.assertIn("1.50×", text)
         self.assertIn("Hugging Face", text)
 
-    def test_ticks_are_round(self):
-        self.assertEqual(ticks(430), [0, 100, 200, 300, 400])
-        self.assertEqual(ticks(9), [0, 2, 4, 6, 8])
+    def test_the_pipeline_is_one_where_every_cell_has_it(self):
+        pipeline = {"useful_tokens_per_second": 2}
+        with_it = self.cell(32, 32, hugging_face=pipeline)
+        self.assertEqual(reference([with_it]), "hugging_face")
+        self.assertEqual(reference([with_it, self.cell(512, 32)]), "static")
+        text = draw({"model": "m", "batch": 4, "threads": 1, "cells": [with_it]})
+        self.assertIn("multiple of static batches in a Hugging Face pipeline", text)
+        self.assertIn(">5.3×<", text)  # 32 / 3 tokens a second over 2
+        self.assertIn(">4×<", text)  # the axis
 
 
 if __name__ == "__main__":
