@@ -144,13 +144,13 @@ absl::Status Gateway::StartHttp() {
                             .roots = std::move(contents.roots)};
     };
   }
-  http_api_ = std::make_unique<openai::Api>(
-      openai::ApiParts{.front = service_.get(),
-                       .clock = &clock_,
-                       .models = [this] { return pool_->Models(); },
-                       .ready = [this] { return IsReady(); },
-                       .metrics = [this] { return common::FormatMetrics(metrics_.collectables()); },
-                       .fleet = [this] { return view_.Get(); }});
+  http_api_ = std::make_unique<openai::Api>(openai::ApiDependencies{
+      .service = service_.get(),
+      .clock = &clock_,
+      .models = [this] { return pool_->Models(); },
+      .ready = [this] { return IsReady(); },
+      .metrics = [this] { return common::FormatMetrics(metrics_.collectables()); },
+      .fleet = [this] { return view_.Get(); }});
   ASSIGN_OR_RETURN(http_server_, openai::HttpServer::Start(options, http_api_.get()));
   return absl::OkStatus();
 }

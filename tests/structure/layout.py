@@ -90,7 +90,9 @@ ALLOWED = {
 KNOWS_NO_GRPC = ("kernels", "services/worker/text", "services/worker/model", "services/worker/engine",
                  "services/base")
 # Folders that know protobuf, but no gRPC.
-KNOWS_MESSAGES_ONLY = ("services/protocol", "services/worker/server/session", "services/worker/server/lifetime")
+KNOWS_MESSAGES_ONLY = ("services/protocol", "services/worker/server/session", "services/worker/server/lifetime",
+                       "services/gateway/requests", "services/gateway/routing", "services/gateway/admission",
+                       "services/gateway/relay", "services/gateway/openai")
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^">]+)[">]', re.M)
 SOURCES = (".cc", ".h", ".cu", ".cuh", ".rs", ".py")
 

@@ -2,7 +2,7 @@
 #include "services/gateway/grpc/client_stream.h"
 
 #include "services/common/grpc/grpc_status.h"
-#include "services/gateway/relay/message_bytes.h"
+#include "services/gateway/grpc/message_bytes.h"
 
 namespace continuo::gateway {
 

@@ -23,7 +23,7 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
 constexpr std::string_view kModelsPath = "/v1/models";
-// Of a stream, what is made before it is sent.
+// The events of a stream are sent at the latest when they are this long.
 constexpr size_t kMaxEventsBytes = 64 << 10;
 
 std::string_view PathOf(const HttpRequest& request) {
@@ -44,13 +44,13 @@ bool IsGetPath(std::string_view path) {
           path[kModelsPath.size()] == '/');
 }
 
-// Nothing of the request is looked at any more.
+// Frees the request, of which nothing is needed any more.
 void DropBody(HttpConnection& connection, HttpRequest& request) {
   request = {};
   connection.OnBodyDropped();
 }
 
-// Two generations with one id at a time would be refused.
+// The request id of one prompt: two generations with one id at a time would be rejected.
 std::string PromptId(const std::string& id, size_t prompt) {
   return prompt == 0 ? id : absl::StrCat(id, "-", prompt);
 }
@@ -63,8 +63,9 @@ HttpResponse Text(int status, std::string body) {
 
 }  // namespace
 
-Api::Api(ApiParts parts)
-    : parts_(std::move(parts)), start_seconds_(absl::ToUnixSeconds(parts_.clock->Now())) {}
+Api::Api(ApiDependencies dependencies)
+    : dependencies_(std::move(dependencies)),
+      start_seconds_(absl::ToUnixSeconds(dependencies_.clock->Now())) {}
 
 Api::~Api() {
   absl::MutexLock lock(&mutex_);
@@ -93,7 +94,7 @@ std::shared_ptr<GenerationQueue> Api::MakeQueue(HttpConnection& connection) {
 }
 
 HttpResponse Api::Error(int status, std::string_view message) {
-  parts_.front->OnRejected("", StatusOf(status, message));
+  dependencies_.service->OnRejected("", StatusOf(status, message));
   return {.status = status, .body = ErrorJson(status, message, "")};
 }
 
@@ -107,7 +108,7 @@ HttpResponse Api::ErrorOf(Endpoint endpoint, const absl::Status& status,
           .body = ErrorJson(endpoint, status)};
 }
 
-std::optional<HttpResponse> Api::Refuse(const HttpRequest& header) {
+std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
   const std::string_view path = PathOf(header);
   const bool posts = EndpointOf(path).has_value();
   if (!posts && !IsGetPath(path)) return Error(404, "there is nothing at this path");
@@ -123,9 +124,10 @@ std::optional<HttpResponse> Api::Refuse(const HttpRequest& header) {
     return Error(415, "a body is taken without Content-Encoding only");
   }
   if (path.starts_with("/v1/") || path == "/fleet" || path == "/metrics") {
-    const auto tenant = parts_.front->Authenticate(CallOf(header, parts_.clock->Now()));
+    const auto tenant =
+        dependencies_.service->Authenticate(CallOf(header, dependencies_.clock->Now()));
     if (!tenant.ok()) {
-      parts_.front->OnRejected("", tenant.status());
+      dependencies_.service->OnRejected("", tenant.status());
       return ErrorOf(EndpointOf(path).value_or(Endpoint::kChat), tenant.status(), {});
     }
   }
@@ -135,12 +137,12 @@ std::optional<HttpResponse> Api::Refuse(const HttpRequest& header) {
 HttpResponse Api::Get(std::string_view path) {
   if (path == "/healthz") return Text(200, "ok\n");
   if (path == "/readyz") {
-    return parts_.ready() ? Text(200, "ready\n") : Text(503, "no worker takes requests\n");
+    return dependencies_.ready() ? Text(200, "ready\n") : Text(503, "no worker takes requests\n");
   }
   if (path == "/") return PageResponse();
-  if (path == "/fleet") return {.body = FleetJson(*parts_.fleet())};
-  if (path == "/metrics") return Text(200, parts_.metrics());
-  const std::vector<v1::Model> models = parts_.models();
+  if (path == "/fleet") return {.body = FleetJson(*dependencies_.fleet())};
+  if (path == "/metrics") return Text(200, dependencies_.metrics());
+  const std::vector<v1::Model> models = dependencies_.models();
   if (path == kModelsPath) return {.body = ModelsJson(models, start_seconds_)};
   const std::string name = DecodePath(path.substr(kModelsPath.size() + 1));
   const auto model = std::ranges::find(models, name, &v1::Model::name);
@@ -163,9 +165,9 @@ asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest reques
 
 asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoint,
                                     HttpRequest request) {
-  ClientCall call = CallOf(request, parts_.clock->Now());
+  ClientCall call = CallOf(request, dependencies_.clock->Now());
   HttpHeaders headers;
-  const absl::StatusOr<std::string> id = RequestIdOf(request, *parts_.front);
+  const absl::StatusOr<std::string> id = RequestIdOf(request, *dependencies_.service);
   if (id.ok()) headers.emplace_back("x-request-id", *id);
   absl::StatusOr<ParsedCall> parsed =
       id.ok() ? ParseCall(endpoint, request.body()) : absl::StatusOr<ParsedCall>(id.status());
@@ -174,7 +176,7 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
     if (!last.ok()) parsed = last;
   }
   if (!parsed.ok()) {
-    parts_.front->OnRejected("", parsed.status());
+    dependencies_.service->OnRejected("", parsed.status());
     DropBody(connection, request);
     HttpResponse response = ErrorOf(endpoint, parsed.status(), std::move(headers));
     co_await connection.Respond(std::move(response));
@@ -186,10 +188,10 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
   }
   const std::string model = parsed->requests[0].model();
   const std::shared_ptr<GenerationQueue> queue = MakeQueue(connection);
-  // What is to be echoed is kept beside the prompt.
+  // The echo is kept beside the prompt.
   const int num_copies = parsed->form.echo.empty() ? 1 : 2;
   const absl::Status opened =
-      queue->Open(parts_.front, call, std::move(parsed->requests), num_copies);
+      queue->Open(dependencies_.service, call, std::move(parsed->requests), num_copies);
   DropBody(connection, request);
   if (!opened.ok()) {
     HttpResponse response = ErrorOf(endpoint, opened, std::move(headers));
@@ -197,7 +199,8 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
     co_return;
   }
   connection.WatchClient();
-  Answer answer(std::move(parsed->form), *id, model, absl::ToUnixSeconds(parts_.clock->Now()));
+  Answer answer(std::move(parsed->form), *id, model,
+                absl::ToUnixSeconds(dependencies_.clock->Now()));
   if (answer.form().stream) {
     co_await Stream(connection, *queue, answer, num_prompts, call.deadline, std::move(headers));
   } else {
@@ -211,9 +214,9 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
                                    HttpHeaders headers) {
   const HttpLimits& limits = connection.limits();
   AnswerRoom room(&answers_bytes_, limits.max_answers_bytes);
-  absl::Status status, excess;  // the second: a limit of answers in one piece
+  absl::Status status, excess;  // excess: a limit of answers in one piece is exceeded
   while (num_prompts > 0 && status.ok()) {
-    const absl::Duration left = deadline - parts_.clock->Now();
+    const absl::Duration left = deadline - dependencies_.clock->Now();
     if (left <= absl::ZeroDuration()) queue.Expire();
     std::vector<GenerationQueue::Item> items = queue.Take();
     if (items.empty()) {
@@ -261,7 +264,7 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
   bool begun = false;
   std::string events;
   while (num_prompts > 0) {
-    const absl::Duration left = deadline - parts_.clock->Now();
+    const absl::Duration left = deadline - dependencies_.clock->Now();
     if (left <= absl::ZeroDuration()) queue.Expire();
     std::vector<GenerationQueue::Item> items = queue.Take();
     if (items.empty()) {
@@ -287,7 +290,7 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
       events.clear();
     }
     if (!begun) {
-      // Before the first response a refusal is still an error of HTTP.
+      // Before the first response an error is still one of HTTP.
       if (!status.ok()) {
         HttpResponse response = ErrorOf(answer.form().endpoint, status, std::move(headers));
         co_await connection.Respond(std::move(response));
@@ -295,7 +298,7 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
       }
       begun = true;
       headers.emplace_back("Cache-Control", "no-cache");
-      // nginx would keep events back.
+      // Without it nginx would keep events back.
       headers.emplace_back("X-Accel-Buffering", "no");
       co_await connection.BeginStream("text/event-stream; charset=utf-8", std::move(headers));
     }

@@ -23,25 +23,25 @@
 
 namespace continuo::gateway::openai {
 
-// What is behind the paths. All of it is thread-safe and outlives the Api.
-struct ApiParts {
-  GenerateService* front = nullptr;
+// The services behind the paths. All of it is thread-safe and outlives the Api.
+struct ApiDependencies {
+  GenerateService* service = nullptr;
   const Clock* clock = nullptr;
   std::function<std::vector<v1::Model>()> models;
-  std::function<bool()> ready;           // takes requests
+  std::function<bool()> ready;           // true while a worker takes requests
   std::function<std::string()> metrics;  // in Prometheus' text format
   std::function<std::shared_ptr<const LoadSnapshot>()> fleet;
 };
 
-// The paths: / (the page), /fleet, /v1/chat/completions, /v1/completions, /v1/models,
+// Serves the paths / (the page), /fleet, /v1/chat/completions, /v1/completions, /v1/models,
 // /v1/models/{id}, /healthz, /readyz, /metrics. Thread-safe.
 class Api : public HttpHandler {
  public:
-  explicit Api(ApiParts parts);
+  explicit Api(ApiDependencies dependencies);
   // Waits until every generation has ended; all have been cancelled or ended before.
   ~Api() override;
 
-  std::optional<HttpResponse> Refuse(const HttpRequest& header) override;
+  std::optional<HttpResponse> Reject(const HttpRequest& header) override;
   boost::asio::awaitable<void> Handle(HttpConnection& connection, HttpRequest request) override;
   HttpResponse Error(int status, std::string_view message) override;
 
@@ -59,8 +59,8 @@ class Api : public HttpHandler {
   // A queue whose responses wake the connection.
   std::shared_ptr<GenerationQueue> MakeQueue(HttpConnection& connection);
 
-  const ApiParts parts_;
-  const int64_t start_seconds_;  // of the server, Unix time
+  const ApiDependencies dependencies_;
+  const int64_t start_seconds_;  // Unix time of the server's start
   std::atomic<int64_t> answers_bytes_ = 0;
   absl::Mutex mutex_;
   int num_queues_ ABSL_GUARDED_BY(mutex_) = 0;

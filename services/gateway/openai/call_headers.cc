@@ -28,9 +28,9 @@ ClientCall CallOf(const HttpRequest& request, absl::Time now) {
   return call;
 }
 
-absl::StatusOr<std::string> RequestIdOf(const HttpRequest& request, GenerateService& front) {
+absl::StatusOr<std::string> RequestIdOf(const HttpRequest& request, GenerateService& service) {
   const auto value = request["x-request-id"];
-  if (value.empty()) return front.MakeRequestId();
+  if (value.empty()) return service.MakeRequestId();
   std::string id(value.data(), value.size());
   RETURN_IF_ERROR(CheckName("x-request-id", id));
   return id;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a request's head says, as gRPC metadata would. Pure functions.
+// Reads the headers of a request as if they were gRPC metadata. Pure functions.
 
 #include <string>
 #include <string_view>
@@ -13,18 +13,18 @@
 
 namespace continuo::gateway::openai {
 
-// Headers are read as metadata of the same names, `grpc-timeout` as the deadline; one that does not
-// parse counts as none. The request outlives what is returned; num_bytes is to be set by who knows
-// how many generations it becomes.
+// Headers are metadata of the same names; `grpc-timeout` is the deadline, and one that does not
+// parse counts as none. The request outlives the result. num_bytes is left to the caller, who knows
+// how many generations the request becomes.
 ClientCall CallOf(const HttpRequest& request, absl::Time now);
 
-// x-request-id, else a new one. INVALID_ARGUMENT where it cannot be an id.
-absl::StatusOr<std::string> RequestIdOf(const HttpRequest& request, GenerateService& front);
+// x-request-id, else a new id. INVALID_ARGUMENT if the header cannot be an id.
+absl::StatusOr<std::string> RequestIdOf(const HttpRequest& request, GenerateService& service);
 
-// Part of a path with %2F and the like decoded; what is no such code stays.
+// Decodes %2F and the like in a part of a path; anything that is no such code stays.
 std::string DecodePath(std::string_view path);
 
-// "5S", "100m": up to 8 digits and one of HMSmun. Infinite where it is something else.
+// Parses "5S" or "100m": up to 8 digits and one of HMSmun. Infinite for anything else.
 absl::Duration ParseGrpcTimeout(std::string_view text);
 
 }  // namespace continuo::gateway::openai

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "services/gateway/relay/message_bytes.h"
+#include "services/gateway/relay/message_memory.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -17,12 +17,12 @@ class GenerationQueue::Client : public RelayClient {
  public:
   Client(GenerationQueue* queue, int prompt) : queue_(queue), prompt_(prompt) {}
 
-  // The relay is to be started next.
+  // Called before the relay is started.
   void Attach(std::shared_ptr<StreamRelay> relay) {
     relay_ = std::move(relay);
     keep_queue_ = queue_->shared_from_this();
   }
-  // Null before Attach. Kept until the queue ends: others may just be calling it.
+  // Null before Attach. Kept until the queue is destroyed, since other threads may be calling it.
   StreamRelay* relay() const { return relay_.get(); }
 
   void Write(const v1::GenerateResponse& response) override {
@@ -45,15 +45,15 @@ GenerationQueue::GenerationQueue(std::function<void()> notify, std::shared_ptr<v
 
 GenerationQueue::~GenerationQueue() = default;
 
-absl::Status GenerationQueue::Open(GenerateService* front, ClientCall call,
+absl::Status GenerationQueue::Open(GenerateService* service, ClientCall call,
                                    std::vector<v1::GenerateRequest> requests, int num_copies) {
-  // Admitted all or none, so that no prompt runs for nothing.
+  // All prompts are admitted or none, so that no prompt runs in vain.
   std::vector<std::shared_ptr<StreamRelay>> relays;
   absl::Status status;
   for (v1::GenerateRequest& request : requests) {
     clients_.push_back(std::make_unique<Client>(this, static_cast<int>(clients_.size())));
     call.num_bytes = num_copies * MemoryOf(request);
-    auto relay = front->Open(call, std::move(request), clients_.back().get());
+    auto relay = service->Open(call, std::move(request), clients_.back().get());
     if (!relay.ok()) {
       status = relay.status();
       clients_.pop_back();
@@ -61,10 +61,10 @@ absl::Status GenerationQueue::Open(GenerateService* front, ClientCall call,
     }
     relays.push_back(*std::move(relay));
   }
-  // All are attached before the first one may end, which none does before its start.
+  // All are attached before the first one is started, since only then it may end.
   for (size_t i = 0; i < relays.size(); ++i) clients_[i]->Attach(relays[i]);
   for (const auto& relay : relays) {
-    if (!status.ok()) relay->End(absl::CancelledError("another prompt of the call was refused"));
+    if (!status.ok()) relay->End(absl::CancelledError("another prompt of the call was rejected"));
     relay->Start();
   }
   return status;
@@ -79,7 +79,7 @@ bool GenerationQueue::Push(Client* client, Item item) {
     num_bytes_ += item.response.ByteSizeLong();
     items_.push_back(std::move(item));
     room = num_bytes_ < kMaxBytes;
-    if (!room && !is_end) owed_.push_back(client);
+    if (!room && !is_end) blocked_.push_back(client);
     if (items_.size() > 1) return room;
   }
   notify_();
@@ -88,24 +88,24 @@ bool GenerationQueue::Push(Client* client, Item item) {
 
 std::vector<GenerationQueue::Item> GenerationQueue::Take() {
   std::vector<Item> items;
-  std::vector<Client*> owed;
+  std::vector<Client*> blocked;
   {
     absl::MutexLock lock(&mutex_);
     items.swap(items_);
-    owed.swap(owed_);
+    blocked.swap(blocked_);
     num_bytes_ = 0;
   }
-  for (Client* client : owed) client->relay()->OnWritten(true);
+  for (Client* client : blocked) client->relay()->OnWritten(true);
   return items;
 }
 
 void GenerationQueue::Cancel(const absl::Status& error) {
-  std::vector<Client*> owed;
+  std::vector<Client*> blocked;
   {
     absl::MutexLock lock(&mutex_);
     cancelled_ = true;
     items_.clear();
-    owed.swap(owed_);
+    blocked.swap(blocked_);
   }
   const std::shared_ptr<GenerationQueue> self = shared_from_this();
   for (const auto& client : clients_) {
@@ -115,7 +115,7 @@ void GenerationQueue::Cancel(const absl::Status& error) {
       client->relay()->End(error);
     }
   }
-  for (Client* client : owed) client->relay()->OnWritten(false);
+  for (Client* client : blocked) client->relay()->OnWritten(false);
 }
 
 void GenerationQueue::Expire() {

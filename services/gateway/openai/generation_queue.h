@@ -17,38 +17,38 @@
 namespace continuo::gateway::openai {
 
 // The generations of one HTTP request, one for each prompt, and their responses on the way to its
-// connection. Bounded: beyond 64 KiB a relay is told that its response is written only when that
-// was taken. Thread-safe; lives until every relay has finished.
+// connection. Bounded: beyond 64 KiB a relay gets OnWritten only when its response has been taken.
+// Thread-safe; lives until every relay has finished.
 class GenerationQueue : public std::enable_shared_from_this<GenerationQueue> {
  public:
   struct Item {
     int prompt = 0;
     v1::GenerateResponse response;
-    std::optional<absl::Status> end;  // of this prompt's generation: the last item of it
+    std::optional<absl::Status> end;  // set in the last item of a prompt
   };
 
-  // `notify` is called from any thread when there is something to take. `keep` is let go of when
-  // the queue ends.
+  // `notify` is called from any thread when there is something to take. The queue holds `keep`
+  // until it is destroyed.
   GenerationQueue(std::function<void()> notify, std::shared_ptr<void> keep);
   ~GenerationQueue();
 
-  // Opens and starts a generation for each request, of which `num_copies` are kept and counted.
-  // Where one is refused the others are cancelled.
-  absl::Status Open(GenerateService* front, ClientCall call,
+  // Opens and starts a generation for each request; a request counts as `num_copies` of its size.
+  // If one is rejected the others are cancelled.
+  absl::Status Open(GenerateService* service, ClientCall call,
                     std::vector<v1::GenerateRequest> requests, int num_copies = 1);
 
-  // Everything since the last call, of which nothing waits any more from now on.
+  // Returns everything since the last call.
   std::vector<Item> Take();
-  // Every generation ends, and nothing is to be taken any more: the client is gone, or gets this
-  // error of ours.
+  // Ends every generation, after which nothing is left to take. The client is gone, or gets
+  // `error`.
   void Cancel(const absl::Status& error = absl::OkStatus());
-  // The deadline has passed: every generation ends, and says so.
+  // Ends every generation because the deadline has passed; Take returns their ends.
   void Expire();
 
  private:
   class Client;
 
-  // Takes it in; true where there is room for the next one.
+  // Adds an item. True if there is room for the next one.
   bool Push(Client* client, Item item);
 
   const std::function<void()> notify_;
@@ -58,7 +58,7 @@ class GenerationQueue : public std::enable_shared_from_this<GenerationQueue> {
   absl::Mutex mutex_;
   std::vector<Item> items_ ABSL_GUARDED_BY(mutex_);
   size_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<Client*> owed_ ABSL_GUARDED_BY(mutex_);  // OnWritten
+  std::vector<Client*> blocked_ ABSL_GUARDED_BY(mutex_);  // get OnWritten after Take
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -12,7 +12,7 @@
 namespace continuo::gateway::openai {
 namespace {
 
-// 'sha256-…' of the content of each such element.
+// The hashes, 'sha256-…', of the contents of all elements of that name.
 std::string HashesOf(std::string_view html, const std::string& element) {
   const std::string begin = absl::StrCat("<", element, ">"), end = absl::StrCat("</", element, ">");
   std::string hashes;

@@ -9,7 +9,8 @@ namespace continuo::gateway::openai {
 // its own script and talk to its own server, and nothing more (Content-Security-Policy).
 HttpResponse PageResponse();
 
-// The policy of a document: its inline scripts and styles by their hashes.
+// The Content-Security-Policy of a document: it allows its inline scripts and styles by their
+// hashes.
 std::string PolicyOf(std::string_view html);
 
 }  // namespace continuo::gateway::openai

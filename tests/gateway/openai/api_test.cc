@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generations over HTTP: answers, streams, errors, and clients that leave.
+// Tests of generations over HTTP: answers, streams, errors, and clients that leave.
 #include "services/gateway/openai/api.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/gateway/openai/call_headers.h"
-#include "services/gateway/relay/message_bytes.h"
+#include "services/gateway/relay/message_memory.h"
 #include "tests/gateway/openai/server_fixture.h"
 
 namespace continuo::gateway::openai {
@@ -57,7 +57,7 @@ TEST_F(ApiTest, SeveralPromptsAreSeveralRequestsWithIdsOfTheirOwn) {
   EXPECT_EQ(response["x-request-id"], "mine");
   const Json body = Json::parse(response.body());
   ASSERT_THAT(body["choices"], SizeIs(3));
-  const std::vector<v1::GenerateRequest> requests = front_.requests();
+  const std::vector<v1::GenerateRequest> requests = service_.requests();
   const char* const ids[] = {"mine", "mine-1", "mine-2"};
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(requests[i].request_id(), ids[i]);
@@ -65,19 +65,19 @@ TEST_F(ApiTest, SeveralPromptsAreSeveralRequestsWithIdsOfTheirOwn) {
   }
 }
 
-TEST_F(ApiTest, WhereOnePromptIsRefusedTheOthersDoNotRun) {
+TEST_F(ApiTest, WhereOnePromptIsRejectedTheOthersDoNotRun) {
   StartServer();
-  front_.RefuseOpen(
+  service_.RejectOpen(
       1, protocol::WithRetryInfo(absl::ResourceExhaustedError("full"), absl::Seconds(7)));
   const HttpClient::Response response = Post(kCompletionsPath, R"({"prompt":["a","b","c"]})");
   EXPECT_EQ(response.result_int(), 429);
   EXPECT_EQ(response["Retry-After"], "7");
-  EXPECT_EQ(front_.num_responses(), 0);
+  EXPECT_EQ(service_.num_responses(), 0);
 }
 
 TEST_F(ApiTest, AnErrorBeforeTheFirstResponseIsOneOfHttp) {
   StartServer();
-  front_.SetScript({.fail_at = 0, .failure = protocol::FieldError("sampling.top_p", "is odd")});
+  service_.SetScript({.fail_at = 0, .failure = protocol::FieldError("sampling.top_p", "is odd")});
   for (const char* body : {kPrompt, kStream}) {
     const HttpClient::Response response = Post(kCompletionsPath, body);
     EXPECT_EQ(response.result_int(), 400);
@@ -87,13 +87,13 @@ TEST_F(ApiTest, AnErrorBeforeTheFirstResponseIsOneOfHttp) {
 
 TEST_F(ApiTest, AnErrorInAStreamIsItsLastEvent) {
   StartServer();
-  front_.SetScript(
+  service_.SetScript(
       {.hold_at = 3, .fail_at = 3, .failure = absl::DataLossError("at 10.0.0.7:50051")});
   HttpClient client = Connect();
   client.Post(kCompletionsPath, kStream);
   client.ReadUntil("\r\n\r\n");
-  ASSERT_TRUE(front_.WaitForHeld(1));
-  front_.Release();
+  ASSERT_TRUE(service_.WaitForHeld(1));
+  service_.Release();
   const std::string events = client.ReadUntil("\r\n0\r\n\r\n");
   EXPECT_THAT(events, HasSubstr(R"(data: {"error":{"message":"the server had an error)"));
   EXPECT_THAT(events, Not(HasSubstr("10.0.0.7")));
@@ -104,65 +104,65 @@ TEST_F(ApiTest, AnErrorInAStreamIsItsLastEvent) {
 
 TEST_F(ApiTest, AStreamThatTheGatewayEndsSaysSo) {
   StartServer();
-  front_.SetScript({.hold_at = 3});
+  service_.SetScript({.hold_at = 3});
   HttpClient client = Connect();
   client.Post(kCompletionsPath, kStream);
-  ASSERT_TRUE(front_.WaitForHeld(1));
-  front_.EndAll(
+  ASSERT_TRUE(service_.WaitForHeld(1));
+  service_.EndAll(
       protocol::WithReason(absl::UnavailableError("go on elsewhere"), protocol::kReasonContinue));
   EXPECT_THAT(client.Read().body(), HasSubstr(R"("code":"continue")"));
 }
 
 TEST_F(ApiTest, AClientThatLeavesCancels) {
   StartServer();
-  front_.SetScript({.hold_at = 2});
+  service_.SetScript({.hold_at = 2});
   int left = 0;
   for (const char* body : {kPrompt, kStream}) {
     HttpClient client = Connect();
     client.Post(kCompletionsPath, body);
-    ASSERT_TRUE(front_.WaitForHeld(left + 1));
+    ASSERT_TRUE(service_.WaitForHeld(left + 1));
     client.Close();
-    EXPECT_TRUE(front_.WaitForAbandoned(++left));
+    EXPECT_TRUE(service_.WaitForAbandoned(++left));
   }
 }
 
 TEST_F(ApiTest, AClientThatLeavesAnEndlessStreamCancelsIt) {
   StartServer();
-  front_.SetScript({.endless = true});
+  service_.SetScript({.endless = true});
   HttpClient client = Connect();
   client.Post(kCompletionsPath, kStream);
   client.ReadUntil("xxxx");
   client.Close();
-  EXPECT_TRUE(front_.WaitForAbandoned(1));
+  EXPECT_TRUE(service_.WaitForAbandoned(1));
 }
 
 TEST_F(ApiTest, AReaderThatTakesNothingIsBoundedAndCut) {
   HttpLimits limits;
   limits.write_timeout = absl::Milliseconds(100);
   StartServer(limits);
-  front_.SetScript({.endless = true});
+  service_.SetScript({.endless = true});
   HttpClient client = Connect();
   client.Post(kCompletionsPath, kStream);
-  EXPECT_TRUE(front_.WaitForAbandoned(1));
-  // Of 4 KiB each: what the kernel's buffers take, and at most 300 KiB of ours.
-  EXPECT_LT(front_.num_responses(), 4096);
+  EXPECT_TRUE(service_.WaitForAbandoned(1));
+  // Responses have 4 KiB: the kernel's buffers take some, and ours at most 300 KiB.
+  EXPECT_LT(service_.num_responses(), 4096);
 }
 
 TEST_F(ApiTest, ASilentStreamIsKeptOpenByComments) {
   HttpLimits limits;
   limits.keepalive_interval = absl::Milliseconds(5);
   StartServer(limits);
-  front_.SetScript({.hold_at = 2});
+  service_.SetScript({.hold_at = 2});
   HttpClient client = Connect();
   client.Post(kCompletionsPath, kStream);
   EXPECT_THAT(client.ReadUntil("\r\n:\n\n\r\n"), HasSubstr("\r\n:\n\n\r\n"));
-  front_.Release();
+  service_.Release();
   EXPECT_THAT(client.ReadUntil("0\r\n\r\n"), HasSubstr("[DONE]"));
 }
 
 TEST_F(ApiTest, EachPromptIsCountedWithAllThatItKeeps) {
   StartServer();
-  // Every prompt has the stop strings to itself.
+  // Every prompt has its own copy of the stop strings.
   const std::string stops = absl::StrCat(R"("stop":[")", std::string(200, 's'), R"("])");
   EXPECT_EQ(
       Post(kCompletionsPath, absl::StrCat(R"({"prompt":["a","bcd"],)", stops, "}")).result_int(),
@@ -171,13 +171,13 @@ TEST_F(ApiTest, EachPromptIsCountedWithAllThatItKeeps) {
                  absl::StrCat(R"({"prompt":")", std::string(500, 'p'), R"(","echo":true})"))
                 .result_int(),
             200);
-  const std::vector<v1::GenerateRequest> requests = front_.requests();
-  const std::vector<int64_t> num_bytes = front_.num_bytes();
+  const std::vector<v1::GenerateRequest> requests = service_.requests();
+  const std::vector<int64_t> num_bytes = service_.num_bytes();
   ASSERT_THAT(num_bytes, SizeIs(3));
   EXPECT_EQ(num_bytes[0], MemoryOf(requests[0]));
   EXPECT_EQ(num_bytes[1], MemoryOf(requests[1]));
   EXPECT_GT(num_bytes[1], 200);
-  // What is echoed is kept apart from the prompt.
+  // The echo is kept apart from the prompt.
   EXPECT_EQ(num_bytes[2], 2 * MemoryOf(requests[2]));
 }
 
@@ -186,9 +186,9 @@ TEST_F(ApiTest, ManySmallMessagesAreChargedWhatTheyTake) {
   Json body = {{"messages", Json::array()}};
   for (int i = 0; i < 100; ++i) body["messages"].push_back({{"role", "user"}, {"content", "a"}});
   EXPECT_EQ(Post(kChatPath, body.dump()).result_int(), 200);
-  ASSERT_THAT(front_.num_bytes(), SizeIs(1));
-#ifndef __SANITIZE_THREAD__  // where maps are laid out otherwise than in Debian's library
-  EXPECT_GE(front_.num_bytes()[0], static_cast<int64_t>(front_.requests()[0].SpaceUsedLong()));
+  ASSERT_THAT(service_.num_bytes(), SizeIs(1));
+#ifndef __SANITIZE_THREAD__  // its maps have another layout than those of Debian's library
+  EXPECT_GE(service_.num_bytes()[0], static_cast<int64_t>(service_.requests()[0].SpaceUsedLong()));
 #endif
 }
 
@@ -196,31 +196,31 @@ TEST_F(ApiTest, AnswersInOnePieceTakeABoundedRoomTogether) {
   HttpLimits limits;
   limits.max_answers_bytes = 200 << 10;
   StartServer(limits);
-  front_.SetScript({.endless = true});
+  service_.SetScript({.endless = true});
   const HttpClient::Response response = Post(kCompletionsPath, kPrompt);
   EXPECT_EQ(response.result_int(), 429);
   EXPECT_EQ(response["Retry-After"], "1");
   EXPECT_EQ(Json::parse(response.body())["error"]["code"], "overloaded");
-  EXPECT_TRUE(front_.WaitForAbandoned(1));
-  // Long ones that are still being made leave room for short ones.
-  front_.SetScript({.hold_at = 11, .endless = true});
+  EXPECT_TRUE(service_.WaitForAbandoned(1));
+  // Long answers under way leave room for short ones.
+  service_.SetScript({.hold_at = 11, .endless = true});
   HttpClient first = Connect(), second = Connect();
   first.Post(kCompletionsPath, kPrompt);
-  ASSERT_TRUE(front_.WaitForHeld(1));
+  ASSERT_TRUE(service_.WaitForHeld(1));
   second.Post(kCompletionsPath, kPrompt);
-  ASSERT_TRUE(front_.WaitForHeld(2));
-  front_.SetScript({});
+  ASSERT_TRUE(service_.WaitForHeld(2));
+  service_.SetScript({});
   EXPECT_EQ(Post(kCompletionsPath, kPrompt).result_int(), 200);
   first.Close();
   second.Close();
-  ASSERT_TRUE(front_.WaitForAbandoned(3));
+  ASSERT_TRUE(service_.WaitForAbandoned(3));
 }
 
 TEST_F(ApiTest, AnAnswerThatIsTooLongCanBeHadAsAStream) {
   HttpLimits limits;
   limits.max_answer_bytes = 100 << 10;
   StartServer(limits);
-  front_.SetScript({.endless = true});
+  service_.SetScript({.endless = true});
   const HttpClient::Response response = Post(kCompletionsPath, kPrompt);
   EXPECT_EQ(response.result_int(), 400);
   EXPECT_THAT(response.body(), HasSubstr("over 102400 bytes"));
@@ -238,37 +238,37 @@ TEST_F(ApiTest, ALongAnswerArrivesWhole) {
 
 TEST_F(ApiTest, ADeadlineEndsAGeneration) {
   StartServer();
-  front_.SetScript({.hold_at = 0});
+  service_.SetScript({.hold_at = 0});
   EXPECT_EQ(Post(kCompletionsPath, kPrompt, "grpc-timeout: 20m\r\n").result_int(), 504);
-  front_.SetScript({.hold_at = 2});
+  service_.SetScript({.hold_at = 2});
   const HttpClient::Response response = Post(kCompletionsPath, kStream, "grpc-timeout: 50m\r\n");
   EXPECT_THAT(response.body(), HasSubstr(R"("code":"timeout")"));
 }
 
 TEST_F(ApiTest, KeysAreAskedForAtEveryPathOfTheInterface) {
   StartServer();
-  front_.SetKey("0123456789abcdef");
+  service_.SetKey("0123456789abcdef");
   EXPECT_EQ(Get("/v1/models").result_int(), 401);
-  const HttpClient::Response refused =
+  const HttpClient::Response rejected =
       Post(kCompletionsPath, kPrompt, "Authorization: Bearer wrong\r\n");
-  EXPECT_EQ(refused.result_int(), 401);
-  EXPECT_EQ(Json::parse(refused.body())["error"]["code"], "invalid_api_key");
+  EXPECT_EQ(rejected.result_int(), 401);
+  EXPECT_EQ(Json::parse(rejected.body())["error"]["code"], "invalid_api_key");
   EXPECT_EQ(
       Post(kCompletionsPath, kPrompt, "authorization: Bearer 0123456789abcdef\r\n").result_int(),
       200);
   EXPECT_EQ(Get("/healthz").result_int(), 200);
   EXPECT_EQ(Get("/readyz").result_int(), 200);
-  // They tell of all tenants.
+  // Metrics tell of all tenants.
   EXPECT_EQ(Get("/metrics").result_int(), 401);
   EXPECT_EQ(Get("/fleet").result_int(), 401);
 }
 
-TEST_F(ApiTest, EveryRefusalIsToldToTheFront) {
+TEST_F(ApiTest, EveryRejectionIsReportedToTheService) {
   HttpLimits limits;
   limits.max_body_bytes = 1000;
   limits.max_bodies_bytes = 900;
   StartServer(limits);
-  front_.SetKey("0123456789abcdef");
+  service_.SetKey("0123456789abcdef");
   const std::string key = "Authorization: Bearer 0123456789abcdef\r\n";
   EXPECT_EQ(Get("/v1/models").result_int(), 401);
   EXPECT_EQ(Post(kChatPath, kPrompt, "Authorization: Bearer wrong\r\n").result_int(), 401);
@@ -280,23 +280,23 @@ TEST_F(ApiTest, EveryRefusalIsToldToTheFront) {
   EXPECT_EQ(Post(kChatPath, "{", key).result_int(), 400);
   EXPECT_EQ(Post(kCompletionsPath, kPrompt, key).result_int(), 200);
   std::vector<absl::StatusCode> codes;
-  for (const absl::Status& status : front_.refused()) codes.push_back(status.code());
+  for (const absl::Status& status : service_.rejected()) codes.push_back(status.code());
   EXPECT_THAT(codes, ::testing::ElementsAre(
                          absl::StatusCode::kUnauthenticated, absl::StatusCode::kUnauthenticated,
                          absl::StatusCode::kUnimplemented, absl::StatusCode::kUnimplemented,
                          absl::StatusCode::kInvalidArgument, absl::StatusCode::kInvalidArgument,
                          absl::StatusCode::kResourceExhausted, absl::StatusCode::kInvalidArgument));
-  EXPECT_EQ(protocol::ReasonOf(front_.refused()[6]), protocol::kReasonOverloaded);
+  EXPECT_EQ(protocol::ReasonOf(service_.rejected()[6]), protocol::kReasonOverloaded);
 }
 
-TEST_F(ApiTest, ARequestIdThatCannotBeOneIsRefused) {
+TEST_F(ApiTest, ARequestIdThatCannotBeOneIsRejected) {
   StartServer();
   const HttpClient::Response response = Post(
       kCompletionsPath, kPrompt, absl::StrCat("x-request-id: ", std::string(129, 'x'), "\r\n"));
   EXPECT_EQ(response.result_int(), 400);
   EXPECT_EQ(Json::parse(response.body())["error"]["param"], "x-request-id");
   EXPECT_EQ(response["x-request-id"], "");
-  // Further prompts get -1, -2 … behind it.
+  // Further prompts get the suffixes -1, -2 and so on.
   const std::string id = absl::StrCat("x-request-id: ", std::string(127, 'x'), "\r\n");
   const HttpClient::Response several = Post(kCompletionsPath, R"({"prompt":["a","b"]})", id);
   EXPECT_EQ(several.result_int(), 400);
@@ -304,7 +304,7 @@ TEST_F(ApiTest, ARequestIdThatCannotBeOneIsRefused) {
   EXPECT_EQ(Post(kCompletionsPath, kPrompt, id).result_int(), 200);
 }
 
-TEST_F(ApiTest, WhatCannotBeReadIsRefused) {
+TEST_F(ApiTest, WhatCannotBeReadIsRejected) {
   StartServer();
   EXPECT_EQ(Post(kChatPath, "{").result_int(), 400);
   EXPECT_EQ(Post(kChatPath, kPrompt).result_int(), 400);
@@ -340,7 +340,7 @@ TEST_F(ApiTest, ManyClientsThatComeAndGoGetWhatIsTheirs) {
         HttpClient client = Connect();
         client.Post(kCompletionsPath, absl::StrCat(R"({"prompt":")", text, R"(","stream":)",
                                                    stream ? "true" : "false", "}"));
-        if (random() % 4 == 0) continue;  // leaves
+        if (random() % 4 == 0) continue;  // this client leaves
         const HttpClient::Response response = client.Read();
         v1::GenerateRequest request;
         request.set_text(text);

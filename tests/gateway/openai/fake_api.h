@@ -8,10 +8,10 @@
 
 namespace continuo::gateway::openai {
 
-// The API of one model, "org/fake", in front of a fake that also tells loads().
-template <typename Front>
-ApiParts FakeApi(Front* front, const Clock* clock) {
-  return {.front = front,
+// The API of one model, "org/fake", in front of a fake service that also has loads().
+template <typename Service>
+ApiDependencies FakeApi(Service* service, const Clock* clock) {
+  return {.service = service,
           .clock = clock,
           .models =
               [] {
@@ -21,7 +21,7 @@ ApiParts FakeApi(Front* front, const Clock* clock) {
               },
           .ready = [] { return true; },
           .metrics = [] { return std::string("a 1\n"); },
-          .fleet = [front] { return front->loads(); }};
+          .fleet = [service] { return service->loads(); }};
 }
 
 }  // namespace continuo::gateway::openai

@@ -16,7 +16,7 @@
 
 namespace continuo::gateway::openai {
 
-// A blocking HTTP client on one loopback connection, that sends whatever bytes a test wants.
+// A blocking HTTP client on one loopback connection that sends any bytes a test wants.
 class HttpClient {
  public:
   using Response = boost::beast::http::response<boost::beast::http::string_body>;
@@ -34,12 +34,12 @@ class HttpClient {
     Send(absl::StrCat("POST ", path, " HTTP/1.1\r\nHost: test\r\n", headers,
                       "Content-Length: ", body.size(), "\r\n\r\n", body));
   }
-  // In one chunk.
+  // Sends the body in one chunk.
   void PostChunked(const std::string& path, const std::string& body) {
     Send(absl::StrCat("POST ", path, " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
                       absl::Hex(body.size()), "\r\n", body, "\r\n0\r\n\r\n"));
   }
-  // The next response, whole; 0 as the status where there is none.
+  // The next response, complete; the status is 0 if there is none.
   Response Read(bool to_head = false) {
     boost::beast::http::response_parser<boost::beast::http::string_body> parser;
     parser.body_limit(boost::none);
@@ -49,7 +49,7 @@ class HttpClient {
     if (error) parser.get().result(0u);
     return parser.release();
   }
-  // What arrives until `text` has; everything where the connection ends before.
+  // Everything up to the arrival of `text`, or to the end of the connection.
   std::string ReadUntil(const std::string& text) {
     std::string all;
     while (all.find(text) == std::string::npos) {

@@ -21,7 +21,7 @@ class PageTest : public ServerTest {};
 
 TEST_F(PageTest, ThePageIsServedToWhoeverHasNoKeyYet) {
   StartServer();
-  front_.SetKey("0123456789abcdef");
+  service_.SetKey("0123456789abcdef");
   const HttpClient::Response page = Get("/?from=bookmark");
   EXPECT_EQ(page.result_int(), 200);
   EXPECT_EQ(page["Content-Type"], "text/html; charset=utf-8");
@@ -41,7 +41,7 @@ TEST_F(PageTest, ThePageMayOnlyDoItsOwn) {
   EXPECT_THAT(policy, StartsWith("default-src 'none'; script-src 'sha256-"));
   EXPECT_THAT(policy, HasSubstr("; connect-src 'self';"));
   EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
-  // Nothing that the policy would have to allow.
+  // The page has nothing else that the policy would have to allow.
   for (const char* foreign : {"http:", "https:", "src=", "style=", "onclick=", "innerHTML"}) {
     EXPECT_THAT(page.body(), Not(HasSubstr(foreign)));
   }

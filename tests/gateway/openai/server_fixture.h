@@ -12,7 +12,7 @@
 #include "services/gateway/openai/api.h"
 #include "services/gateway/openai/http/http_server.h"
 #include "tests/gateway/openai/fake_api.h"
-#include "tests/gateway/openai/fake_front.h"
+#include "tests/gateway/openai/fake_generate_service.h"
 #include "tests/gateway/openai/http_client.h"
 
 namespace continuo::gateway::openai {
@@ -20,20 +20,20 @@ namespace continuo::gateway::openai {
 inline constexpr char kChatPath[] = "/v1/chat/completions";
 inline constexpr char kCompletionsPath[] = "/v1/completions";
 
-// A server on a port of its own in front of a FakeFront.
+// A server on a port of its own in front of a FakeGenerateService.
 class ServerTest : public ::testing::Test {
  protected:
   using Json = nlohmann::json;
 
   void StartServer(HttpLimits limits = {}) {
-    api_ = std::make_unique<Api>(FakeApi(&front_, &clock_));
+    api_ = std::make_unique<Api>(FakeApi(&service_, &clock_));
     auto server = HttpServer::Start({.listen = "127.0.0.1:0", .num_threads = 2, .limits = limits},
                                     api_.get());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
   void TearDown() override {
-    front_.Release();
+    service_.Release();
     server_.reset();
     api_.reset();
   }
@@ -50,11 +50,11 @@ class ServerTest : public ::testing::Test {
     client.Get(path);
     return client.Read();
   }
-  // What the worker answers to the request of this number.
+  // The worker's answer to request number `number`.
   std::string ExpectedText(size_t number = 0, uint32_t sequence = 0) {
-    return UndisturbedAnswer(front_.requests().at(number)).sequences[sequence].text;
+    return UndisturbedAnswer(service_.requests().at(number)).sequences[sequence].text;
   }
-  // The text of a stream's first choice.
+  // The text of the first choice of a stream.
   static std::string TextOf(const std::string& events) {
     std::string text;
     for (size_t at = 0; (at = events.find("data: {", at)) != std::string::npos; ++at) {
@@ -69,7 +69,7 @@ class ServerTest : public ::testing::Test {
   }
 
   const SystemClock clock_{};
-  FakeFront front_;
+  FakeGenerateService service_;
   std::unique_ptr<Api> api_;
   std::unique_ptr<HttpServer> server_;
 };

@@ -257,7 +257,7 @@ TEST_F(RouterTest, WaitersAreCalledOnceAtTheNextChange) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST_F(RouterTest, TheFateOfAProcessIsReadFromWhatIsHeardAfterwards) {
+TEST_F(RouterTest, TheStateOfAProcessIsReadFromWhatIsHeardAfterwards) {
   const absl::Duration died = clock_.Elapsed();
   EXPECT_EQ(router_.CheckProcess("a:1", "a:1-1", died), ProcessState::kUnknown);
   clock_.Advance(absl::Milliseconds(100));

@@ -59,7 +59,7 @@ class TlsStream : public ByteStream {
     co_await asio::async_write(stream_, from, asio::redirect_error(asio::use_awaitable, error));
   }
   asio::awaitable<void> EndWrites(error_code& error) override {
-    // Answers say where they end; TLS's own farewell would wait for the client's.
+    // Answers say where they end; the shutdown of TLS would wait for the client's.
     stream_.next_layer().shutdown(tcp::socket::shutdown_send, error);
     co_return;
   }

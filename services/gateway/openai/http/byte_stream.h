@@ -16,17 +16,17 @@ namespace continuo::gateway::openai {
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  // Before the first byte.
+  // Must complete before the first byte.
   virtual boost::asio::awaitable<void> Handshake(boost::system::error_code& error) = 0;
-  // At least one byte, or an error.
+  // Reads at least one byte, or fails.
   virtual boost::asio::awaitable<size_t> ReadSome(boost::asio::mutable_buffer to,
                                                   boost::system::error_code& error) = 0;
-  // All of them, or an error.
+  // Writes all bytes, or fails.
   virtual boost::asio::awaitable<void> Write(boost::asio::const_buffer from,
                                              boost::system::error_code& error) = 0;
   // Tells the other side that nothing more comes.
   virtual boost::asio::awaitable<void> EndWrites(boost::system::error_code& error) = 0;
-  // What is under way ends with an error.
+  // Reads and writes under way end with an error.
   virtual void Cancel() = 0;
 };
 

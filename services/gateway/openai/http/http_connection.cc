@@ -21,9 +21,9 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 
 constexpr size_t kReadBytes = 64 << 10;
-// Received ahead of the current answer.
+// The bytes that may be received ahead of the current answer.
 constexpr size_t kMaxPipelined = 16 << 10;
-// What is still taken in of a client that does not expect its answer yet.
+// The bytes and the time for which a rejected client may go on sending.
 constexpr size_t kMaxLinger = 32 << 20;
 constexpr absl::Duration kLinger = absl::Seconds(2);
 
@@ -92,7 +92,7 @@ asio::awaitable<void> HttpConnection::Run() {
 
 asio::awaitable<bool> HttpConnection::Fill() {
   if (reading_) {
-    // The watch has the read under way; it adds what it gets.
+    // Watch has a read under way and adds its bytes to the buffer.
     const size_t before = buffer_.size();
     while (reading_ && !gone_ && buffer_.size() == before) {
       co_await signal_.Wait(std::chrono::hours(1));
@@ -175,7 +175,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(Parser& parser) {
     body = std::string();
     body_room_.Release();
   };
-  // Memory of an announced size is set aside and not touched before it is received.
+  // Memory of an announced size is reserved and not touched before it is received.
   const bool is_announced = parser.content_length().has_value();
   while (!parser.is_done()) {
     error_code error = http::error::need_more;
@@ -240,17 +240,17 @@ asio::awaitable<void> HttpConnection::ServeOne() {
   // Clients of HTTP/1.0 that would keep it open are few.
   if (!header.keep_alive() || header.version() < 11) keep_alive_ = false;
 
-  std::optional<HttpResponse> refusal = handler_->Refuse(header);
+  std::optional<HttpResponse> rejection = handler_->Reject(header);
   const auto expect = header[http::field::expect];
   const bool continues = boost::beast::iequals(expect, "100-continue");
-  if (!refusal.has_value() && !expect.empty() && !continues) {
-    refusal = handler_->Error(417, "Expect is understood only as 100-continue");
+  if (!rejection.has_value() && !expect.empty() && !continues) {
+    rejection = handler_->Error(417, "Expect is understood only as 100-continue");
   }
-  if (refusal.has_value()) {
+  if (rejection.has_value()) {
     if (parser->is_done()) {
-      co_await Respond(*std::move(refusal));
+      co_await Respond(*std::move(rejection));
     } else {
-      co_await Reject(*std::move(refusal));
+      co_await Reject(*std::move(rejection));
     }
     co_return;
   }
@@ -290,7 +290,7 @@ asio::awaitable<void> HttpConnection::Respond(HttpResponse response) {
   absl::StrAppend(&bytes, "Content-Length: ", size, "\r\n\r\n");
   if (!is_head_) {
     bytes.append(response.body);
-    // Small pieces leave together.
+    // Small pieces are sent together.
     for (std::string& piece : response.more) {
       if (bytes.size() + piece.size() <= kReadBytes) {
         bytes.append(piece);
@@ -328,7 +328,7 @@ asio::awaitable<void> HttpConnection::EndStream() {
 }
 
 asio::awaitable<void> HttpConnection::Write(std::string_view bytes) {
-  // In pieces, so that the deadline is about progress and not about size.
+  // Writes in pieces, so that the deadline bounds the time without progress, whatever the size.
   while (!bytes.empty() && !gone_) {
     const std::string_view piece = bytes.substr(0, kReadBytes);
     bytes.remove_prefix(piece.size());

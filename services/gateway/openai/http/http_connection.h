@@ -26,7 +26,7 @@
 
 namespace continuo::gateway::openai {
 
-// What the connections of one server share. Thread-safe.
+// State that the connections of one server share. Thread-safe.
 struct HttpShared {
   HttpLimits limits;
   std::atomic<int64_t> bodies_bytes = 0;
@@ -42,10 +42,10 @@ struct HttpResponse {
   std::string content_type = "application/json";
   HttpHeaders headers;
   std::string body;
-  std::vector<std::string> more;  // of the body; each is let go of when it is sent
+  std::vector<std::string> more;  // further parts of the body; each is freed when it is sent
 };
 
-// The room that one body takes of what all bodies together may. Not thread-safe.
+// One body's share of the memory that all bodies may take together. Not thread-safe.
 class BodyRoom {
  public:
   explicit BodyRoom(HttpShared* shared) : shared_(shared) {}
@@ -53,9 +53,9 @@ class BodyRoom {
   BodyRoom& operator=(const BodyRoom&) = delete;
   ~BodyRoom() { Release(); }
 
-  // Whether there is room for so much more now; takes none.
+  // True if there is room for `bytes` more now; takes none.
   bool HasFor(uint64_t bytes) const;
-  // The body has grown to `bytes`; false where that is more than there is room for.
+  // The body has grown to `bytes`. False if there is no room for that.
   bool GrowTo(uint64_t bytes);
   void Release() { GrowTo(0); }
 
@@ -66,43 +66,43 @@ class BodyRoom {
 
 class HttpConnection;
 
-// What is served. Called on the connections' threads.
+// Answers requests. Called on the connections' threads.
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
-  // Looks at a header before the body is read: what to answer instead of reading it.
-  virtual std::optional<HttpResponse> Refuse(const HttpRequest& header) = 0;
-  // Answers the request with one call of Respond, or with BeginStream and EndStream. Tells the
-  // connection as soon as the body is let go of.
+  // Looks at a header before the body is read. Returns the answer if the body is not to be read.
+  virtual std::optional<HttpResponse> Reject(const HttpRequest& header) = 0;
+  // Answers the request with one call of Respond, or with BeginStream and EndStream. Calls
+  // OnBodyDropped as soon as the body is freed.
   virtual boost::asio::awaitable<void> Handle(HttpConnection& connection, HttpRequest request) = 0;
-  // The answer to what is no valid request, or for which there is no room; called once for each.
+  // The answer to an invalid request or one that has no room; called once for each.
   virtual HttpResponse Error(int status, std::string_view message) = 0;
 };
 
-// One client's connection: HTTP/1.1 with its limits and deadlines, one request after the other. All
-// of it runs on the one thread of its executor.
+// One client's connection: HTTP/1.1 with its limits and deadlines, one request after the other.
+// Runs on the one thread of its executor.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  // Everything passed outlives the connection.
+  // The pointers outlive the connection.
   HttpConnection(std::unique_ptr<ByteStream> stream, const boost::asio::any_io_executor& executor,
                  HttpShared* shared, HttpHandler* handler);
 
   // Serves until the connection ends.
   boost::asio::awaitable<void> Run();
 
-  // The connection ends at once.
+  // Ends the connection at once.
   void Close();
-  // It ends when it has nothing to do.
+  // Ends the connection as soon as it has nothing to do.
   void CloseIfIdle();
 
-  // For handlers. Nothing is sent any more once the client is gone.
+  // The methods below are for handlers. They send nothing once the client is gone.
   void OnBodyDropped() { body_room_.Release(); }
   boost::asio::awaitable<void> Respond(HttpResponse response);
-  // A body of unknown length, in pieces.
+  // Sends a body of unknown length, in pieces.
   boost::asio::awaitable<void> BeginStream(std::string_view content_type, HttpHeaders headers);
   boost::asio::awaitable<void> SendStream(std::string_view piece);
   boost::asio::awaitable<void> EndStream();
-  // From now on client_gone() tells at once when the client has left, and `signal` wakes.
+  // From now on client_gone() turns true at once when the client leaves, and `signal` wakes.
   void WatchClient();
   bool client_gone() const { return gone_; }
   Signal& signal() { return signal_; }
@@ -112,22 +112,22 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
-  // One request and its answer.
+  // Serves one request.
   boost::asio::awaitable<void> ServeOne();
   boost::asio::awaitable<bool> ReadHeader(Parser& parser);
   boost::asio::awaitable<bool> ReadBody(Parser& parser);
-  // More bytes in the buffer; false at the end of the connection or where it is full.
+  // Reads more bytes into the buffer. False if the connection has ended or the buffer is full.
   boost::asio::awaitable<bool> Fill();
   boost::asio::awaitable<void> Watch();
   boost::asio::awaitable<void> Write(std::string_view bytes);
-  // Answers and ends the connection, in such a way that the client can read the answer.
+  // Answers and ends the connection so that the client can read the answer.
   boost::asio::awaitable<void> Reject(HttpResponse response);
   boost::asio::awaitable<void> RejectParse(const boost::system::error_code& error);
   boost::asio::awaitable<void> RejectForRoom();
   boost::asio::awaitable<void> Linger();
   std::string Head(int status, std::string_view content_type, const HttpHeaders& headers) const;
 
-  // What is under way ends when the time has passed.
+  // Reads and writes under way are cancelled when `limit` has passed.
   void Arm(absl::Duration limit);
   void Disarm();
 
@@ -144,8 +144,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Signal signal_;
   boost::beast::flat_buffer buffer_;  // received and not parsed
   std::array<char, 1024> watched_;
-  bool watch_ = false;    // the client is to be watched
-  bool reading_ = false;  // by Watch
+  bool watch_ = false;    // WatchClient was called
+  bool reading_ = false;  // Watch has a read under way
   bool gone_ = false;
   bool idle_ = false;
   bool keep_alive_ = true;

@@ -7,13 +7,13 @@
 
 namespace continuo::gateway::openai {
 
-// What one HTTP server takes from its clients.
+// Limits of one HTTP server.
 struct HttpLimits {
   uint64_t max_body_bytes = 8 << 20;
   uint32_t max_header_bytes = 16 << 10;
-  // Bodies that are being received or read, of all connections together.
+  // The bodies of all connections that are being received or parsed.
   int64_t max_bodies_bytes = int64_t{256} << 20;
-  // What an answer in one piece may take, and what all of them take together until they are sent.
+  // Bounds of one answer in one piece, and of all of them together until they are sent.
   int64_t max_answer_bytes = int64_t{64} << 20;
   int64_t max_answers_bytes = int64_t{256} << 20;
   int max_connections = 4096;
@@ -23,7 +23,7 @@ struct HttpLimits {
   // From a request's first byte to the end of its header, and from there to the end of its body.
   absl::Duration header_timeout = absl::Seconds(10);
   absl::Duration body_timeout = absl::Seconds(60);
-  // How long a reader may take nothing at all of what is sent, at least 64 KiB of it buffered.
+  // How long a client may take nothing at all while at least 64 KiB are buffered for it.
   absl::Duration write_timeout = absl::Seconds(30);
   // A stream that has been silent for this long gets a comment, so that proxies keep it open.
   absl::Duration keepalive_interval = absl::Seconds(15);

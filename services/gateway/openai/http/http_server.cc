@@ -47,7 +47,7 @@ struct HttpServer::Impl {
   }
 
   asio::awaitable<void> Accept();
-  // Reads certificate and key, and makes a context of them where they are new.
+  // Reads certificate and key, and makes a context of them if they are new.
   absl::Status LoadTls();
   asio::awaitable<void> WatchTls();
   void Serve(Loop& loop, tcp::socket socket);
@@ -55,12 +55,12 @@ struct HttpServer::Impl {
     absl::MutexLock lock(&mutex);
     num_connections += change;
   }
-  // On every loop's own thread.
+  // Calls the function on every loop's own thread.
   template <typename Function>
   void ForEachConnection(Function function) {
     for (const auto& loop : loops) {
       asio::post(loop->context, [&loop = *loop, function] {
-        // The function may end a connection, and so take it out of the set.
+        // A copy, since the function may end a connection, which removes it from the set.
         const auto connections = loop.connections;
         for (const auto& connection : connections) function(*connection);
       });
@@ -71,12 +71,12 @@ struct HttpServer::Impl {
   HttpHandler* const handler;
   HttpShared shared;
   std::vector<std::unique_ptr<Loop>> loops;
-  std::optional<tcp::acceptor> acceptor;  // of the first loop
+  std::optional<tcp::acceptor> acceptor;  // belongs to the first loop
 
-  TlsPem pem;  // of the first loop
+  TlsPem pem;  // belongs to the first loop
 
   absl::Mutex mutex;
-  std::shared_ptr<asio::ssl::context> tls ABSL_GUARDED_BY(mutex);  // null: in the clear
+  std::shared_ptr<asio::ssl::context> tls ABSL_GUARDED_BY(mutex);  // null without TLS
   int num_connections ABSL_GUARDED_BY(mutex) = 0;
 };
 
@@ -95,7 +95,7 @@ asio::awaitable<void> HttpServer::Impl::Accept() {
       continue;
     }
     if (error == asio::error::operation_aborted) co_return;
-    // Such as too many open files, which lasts for a while.
+    // An error such as too many open files lasts for a while.
     asio::steady_timer pause(loops[0]->context, std::chrono::milliseconds(100));
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
   }
@@ -116,7 +116,7 @@ asio::awaitable<void> HttpServer::Impl::WatchTls() {
   while (true) {
     timer.expires_after(absl::ToChronoNanoseconds(options.tls_poll_interval));
     co_await timer.async_wait(asio::use_awaitable);
-    // What is bad now may be good the next time.
+    // Files that are bad now may be good the next time.
     LoadTls().IgnoreError();
   }
 }
@@ -132,9 +132,9 @@ void HttpServer::Impl::Serve(Loop& loop, tcp::socket socket) {
   error_code ignored;
   if (full || shared.draining) {
     CountConnection(-1);
-    // A handshake would be work for nothing.
+    // With TLS the client gets no answer: a handshake would be wasted work.
     if (context != nullptr) return;
-    // Without waiting: what the socket does not take at once is not sent.
+    // Does not wait: bytes that the socket does not take at once are not sent.
     const HttpResponse response = handler->Error(503, "too many connections are open");
     const std::string bytes = absl::StrCat(
         "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"

@@ -16,8 +16,8 @@ struct HttpServerOptions {
   std::string listen;  // "host:port" or "[v6]:port"; port 0 takes a free one
   int num_threads = 2;
   HttpLimits limits;
-  // Certificate and key; unset: no TLS. Asked for again every second: connections made from then on
-  // get what is new, and an error leaves what was before.
+  // Returns certificate and key; unset means no TLS. Called again every tls_poll_interval: new
+  // connections get new files, and after an error the ones before stay.
   std::function<absl::StatusOr<TlsPem>()> read_tls;
   absl::Duration tls_poll_interval = absl::Seconds(1);
 };
@@ -26,11 +26,11 @@ struct HttpServerOptions {
 // Thread-safe.
 class HttpServer {
  public:
-  // Listening on return. The handler outlives the server. UNAVAILABLE and INVALID_ARGUMENT name the
-  // address, or are those of read_tls.
+  // The server listens on return. The handler outlives it. Errors: UNAVAILABLE and INVALID_ARGUMENT
+  // name the address, or are those of read_tls.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options,
                                                            HttpHandler* handler);
-  // Ends what is open at once.
+  // Ends open connections at once.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -38,13 +38,13 @@ class HttpServer {
   int port() const { return port_; }
   int num_connections() const;
 
-  // From now on each response tells its client to connect anew, which may lead elsewhere;
-  // everything is accepted and served.
+  // From now on each response tells its client to connect anew, perhaps to another gateway.
+  // Everything is still accepted and served.
   void AnnounceDrain();
   // Accepts nothing more; connections end as soon as they have nothing to do.
   void BeginDrain();
-  // Waits until all connections have ended and ends at `deadline` what is left. May be called
-  // again.
+  // Waits until all connections have ended, and ends the remaining ones at `deadline`. May be
+  // called again.
   void Shutdown(absl::Time deadline);
 
  private:

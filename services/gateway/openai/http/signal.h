@@ -21,7 +21,7 @@ class Signal {
     notified_ = true;
     timer_.cancel();
   }
-  // False where nothing came within `limit`.
+  // False if no notification came within `limit`.
   boost::asio::awaitable<bool> Wait(std::chrono::nanoseconds limit) {
     if (!notified_) {
       timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));

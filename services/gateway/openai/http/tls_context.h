@@ -9,14 +9,14 @@
 
 namespace continuo::gateway::openai {
 
-// In PEM. With roots, clients have to present a certificate of them.
+// Files in PEM. With roots, clients must present a certificate of one of them.
 struct TlsPem {
   std::string certificates, key, roots;
   friend bool operator==(const TlsPem&, const TlsPem&) = default;
 };
 
-// For connections from clients: TLS 1.2 and later, HTTP/1.1. INVALID_ARGUMENT where OpenSSL does
-// not take what is given.
+// Makes a context for connections from clients: TLS 1.2 and later, HTTP/1.1. INVALID_ARGUMENT if
+// OpenSSL rejects the files.
 absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> MakeTlsContext(const TlsPem& pem);
 
 }  // namespace continuo::gateway::openai

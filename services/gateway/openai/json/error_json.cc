@@ -118,7 +118,7 @@ std::string ErrorJson(Endpoint endpoint, const absl::Status& status) {
   } else if (absl::IsNotFound(status)) {
     param = "model";
   }
-  // Such a message may come from a library, with whatever it found worth telling.
+  // A message without a reason may come from a library and disclose anything.
   if (http_status == 500 && protocol::ReasonOf(status).empty()) {
     message = "the server had an error while it processed the request";
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Statuses as OpenAI's clients know them. Pure functions.
+// Converts statuses to the errors that OpenAI's clients know. Pure functions.
 
 #include <optional>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace continuo::gateway::openai {
 
-// What a status is over HTTP:
+// The HTTP status of a status:
 //
 //   INVALID_ARGUMENT, OUT_OF_RANGE, FAILED_PRECONDITION   400
 //   UNAUTHENTICATED 401   PERMISSION_DENIED 403   NOT_FOUND 404
@@ -20,19 +20,19 @@ namespace continuo::gateway::openai {
 //   UNIMPLEMENTED 501   UNAVAILABLE 503   DEADLINE_EXCEEDED 504   others 500
 int HttpStatusOf(const absl::Status& status);
 
-// What is logged and counted of a refusal that is HTTP's own. A limit of all clients together has
-// the reason OVERLOADED.
+// The status under which an error of HTTP itself is logged and counted. A limit of all clients
+// together has the reason OVERLOADED.
 absl::Status StatusOf(int http_status, std::string_view message);
 
-// Value of Retry-After, in whole seconds, at least 1: what the status hints, else 1 where trying
-// again may help; nullopt where it does not.
+// The value of Retry-After, in whole seconds, at least 1: the hint of the status, else 1 if trying
+// again may help; nullopt if it does not.
 std::optional<int> RetryAfterOf(const absl::Status& status);
 
 // {"error":{"message","type","param","code"}}. `param` is the OpenAI name of the field that the
-// status names. What is our own failure gets a message that tells nothing of the inside.
+// status names. An internal failure gets a message that discloses nothing of the inside.
 std::string ErrorJson(Endpoint endpoint, const absl::Status& status);
 
-// The same of an error of HTTP itself.
+// The same for an error of HTTP itself.
 std::string ErrorJson(int http_status, std::string_view message, std::string_view code);
 
 }  // namespace continuo::gateway::openai

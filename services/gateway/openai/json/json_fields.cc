@@ -8,11 +8,11 @@ namespace continuo::gateway::openai {
 namespace {
 
 constexpr int kMaxDepth = 32;
-// A value takes up to 100 bytes of memory, in a body perhaps two.
+// A value takes up to 100 bytes of memory, and as little as two bytes of a body.
 constexpr int kMaxValues = 1 << 20;
 
-// Nesting and number of values of a text, without building anything. Exact for JSON, and for
-// anything else at least as high as the parser gets before it gives up.
+// Checks nesting and number of values of a text without building anything. The counts are exact for
+// JSON; for other texts they are at least what the parser meets before it gives up.
 absl::Status CheckSize(std::string_view text) {
   int depth = 0, values = 1;
   bool in_string = false;
@@ -85,7 +85,7 @@ absl::Status Read(const Json& object, const char* path, std::optional<float>* va
   const Json* const json = Find(object, path);
   if (json == nullptr) return absl::OkStatus();
   if (!json->is_number()) return WrongType(path, "a number", *json);
-  // What a float cannot hold becomes infinite, which no field takes.
+  // A value that a float cannot hold becomes infinite, which no field takes.
   *value = static_cast<float>(json->get<double>());
   return absl::OkStatus();
 }

@@ -36,7 +36,7 @@ void AppendEscaped(char c, std::string* json) {
 }  // namespace
 
 void AppendCharacters(std::string_view text, std::string* json) {
-  size_t begin = 0;  // of what can be copied
+  size_t begin = 0;  // of the bytes to copy as they are
   for (size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
     if (byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\') {
@@ -74,7 +74,7 @@ void AppendNumber(double value, std::string* json) {
   const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
   const std::string_view text(digits.data(), static_cast<size_t>(end - digits.data()));
   json->append(text);
-  // Readers that tell integers from others shall not.
+  // The ".0" is for readers that tell integers from other numbers.
   if (text.find_first_of(".e") == std::string_view::npos) json->append(".0");
 }
 

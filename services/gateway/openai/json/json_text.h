@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// JSON written straight to text, for what would take several times its size as a tree.
+// Writes JSON straight to text, for values that would take several times their size as a tree.
 
 #include <string>
 #include <string_view>
 
 namespace continuo::gateway::openai {
 
-// The characters of a string's value, without its quotes. What is no UTF-8 becomes U+FFFD.
+// Appends the characters of a string without quotes. Bytes that are no UTF-8 become U+FFFD.
 void AppendCharacters(std::string_view text, std::string* json);
-// With them.
+// Appends the string with its quotes.
 void AppendString(std::string_view text, std::string* json);
-// The shortest number that reads as `value`; null where it is not finite.
+// Appends the shortest number that reads as `value`, or null if that is not finite.
 void AppendNumber(double value, std::string* json);
 
 }  // namespace continuo::gateway::openai

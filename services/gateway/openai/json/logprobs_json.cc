@@ -13,12 +13,12 @@
 namespace continuo::gateway::openai {
 namespace {
 
-// Before each element of a list but the first.
+// Appends a comma before each element of a list but the first.
 void Separate(std::string* list) {
   if (!list->empty()) list->push_back(',');
 }
 
-// An object's members without its end.
+// Appends the members of an object without its end.
 void AppendChatToken(const std::string& token, float logprob, std::string* json) {
   json->append(R"({"token":)");
   AppendString(token, json);
@@ -71,7 +71,7 @@ void CompletionLogprobs::Add(const v1::TokenLogprob& logprob) {
   Separate(&logprobs_);
   AppendNumber(logprob.logprob(), &logprobs_);
 
-  // Of several that read alike, the most likely one.
+  // Of several tokens with the same text only the most likely one is listed.
   std::vector<std::string> names;
   Separate(&top_);
   top_.push_back('{');
@@ -86,13 +86,13 @@ void CompletionLogprobs::Add(const v1::TokenLogprob& logprob) {
   for (const v1::TokenLogprob::Alternative& alternative : logprob.alternatives()) {
     add(CompletionToken(alternative.token()), alternative.logprob());
   }
-  // The chosen token is always among them.
+  // The chosen token is always listed.
   add(chosen, logprob.logprob());
   top_.push_back('}');
 
   Separate(&offsets_);
   absl::StrAppend(&offsets_, offset_);
-  // A character counts where its first byte is.
+  // A character counts in the token that has its first byte.
   offset_ += std::ranges::count_if(
       logprob.token(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }

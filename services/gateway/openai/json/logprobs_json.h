@@ -9,18 +9,19 @@
 
 namespace continuo::gateway::openai {
 
-// A choice's log-probabilities in the form of its endpoint, as JSON's text from the first token on.
+// The log-probabilities of a choice in the form of its endpoint, written as JSON from the first
+// token.
 class LogprobsJson {
  public:
   virtual ~LogprobsJson() = default;
   virtual void Add(const v1::TokenLogprob& logprob) = 0;
-  // What was added since the last call, as one value; "null" where that is nothing.
+  // Returns the tokens since the last call as one value; "null" if there are none.
   virtual std::string Take() = 0;
-  // Memory of what Take would give.
+  // The memory of the value that Take would return.
   virtual size_t num_bytes() const = 0;
 };
 
-// A chat's, {"content":[{token, logprob, bytes, top_logprobs} …],"refusal":null}. A part of a
+// For a chat: {"content":[{token, logprob, bytes, top_logprobs} …],"refusal":null}. A part of a
 // character is U+FFFD in `token` and exact in `bytes`.
 class ChatLogprobs : public LogprobsJson {
  public:
@@ -32,8 +33,8 @@ class ChatLogprobs : public LogprobsJson {
   std::string entries_;
 };
 
-// A completion's, four arrays: tokens, token_logprobs, top_logprobs, text_offset. The offset counts
-// characters from the beginning of the answer. A part of a character is written as
+// For a completion: four arrays tokens, token_logprobs, top_logprobs, text_offset. The offset
+// counts characters from the beginning of the answer. A part of a character is written as
 // "bytes:\xe2\x82".
 class CompletionLogprobs : public LogprobsJson {
  public:

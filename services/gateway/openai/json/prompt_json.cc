@@ -12,7 +12,7 @@
 namespace continuo::gateway::openai {
 namespace {
 
-// As Read, of a member of a message; `path` is the message's.
+// As Read, for a member of a message; `path` is the message's.
 absl::Status ReadText(const Json& object, const char* name, const std::string& path,
                       std::string* value) {
   const Json* const json = Find(object, name);

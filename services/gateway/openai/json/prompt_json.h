@@ -9,12 +9,12 @@
 
 namespace continuo::gateway::openai {
 
-// "messages" of a chat call. Content is text, or text parts, which are joined as they are; the role
-// "developer" is the templates' "system".
+// Reads "messages" of a chat call. Content is text, or text parts, which are joined as they are;
+// the role "developer" is the templates' "system".
 absl::Status ReadMessages(const Json& body, v1::Conversation* conversation);
 
-// "prompt" of a completion call: a text, token ids, or an array of either. One request with the
-// prompt set is added for each.
+// Reads "prompt" of a completion call: a text, token ids, or an array of either. Adds one request
+// with the prompt set for each.
 absl::Status ReadPrompts(const Json& body, std::vector<v1::GenerateRequest>* requests);
 
 }  // namespace continuo::gateway::openai

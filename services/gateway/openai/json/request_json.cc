@@ -17,13 +17,13 @@ namespace continuo::gateway::openai {
 namespace {
 
 constexpr int64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
-// OpenAI's default for completions; chats take what the context leaves.
+// OpenAI's default for completions; a chat may fill the rest of the context.
 constexpr uint32_t kCompletionsMaxTokens = 16;
-// Of what is not the prompt, all prompts of a call together.
+// Bounds the fields that each prompt of a call repeats, for all prompts together.
 constexpr size_t kMaxRepeatedBytes = 1 << 20;
 
-// Members that would change the answer and are not supported. Empty values ask for nothing.
-absl::Status RefuseUnsupported(Endpoint endpoint, const Json& body) {
+// Rejects members that would change the answer and are not supported. Empty values ask for nothing.
+absl::Status RejectUnsupported(Endpoint endpoint, const Json& body) {
   for (const char* name :
        {"tools", "functions", "function_call", "audio", "web_search_options", "suffix"}) {
     const Json* const json = Find(body, name);
@@ -67,7 +67,7 @@ absl::Status ReadSampling(const Json& body, v1::Sampling* sampling) {
   RETURN_IF_ERROR(number("frequency_penalty", &v1::Sampling::set_frequency_penalty));
   std::optional<int64_t> top_k, n;
   RETURN_IF_ERROR(ReadInteger(body, "top_k", -1, kMaxUint32, &top_k));
-  // -1 is how others write "all".
+  // Other servers write "all" as -1.
   if (top_k.has_value()) sampling->set_top_k(static_cast<uint32_t>(std::max<int64_t>(*top_k, 0)));
   RETURN_IF_ERROR(ReadInteger(body, "n", 1, kMaxChoices, &n));
   if (n.has_value()) sampling->set_num_sequences(static_cast<uint32_t>(*n));
@@ -152,8 +152,8 @@ absl::Status ReadForm(const Json& body, AnswerForm* form) {
   return absl::OkStatus();
 }
 
-// Text is repeated as it was sent; ids would have to be decoded first, and log-probabilities of a
-// prompt begin with its second token, while its first one's text is not known here.
+// Reads "echo". Only text without log-probabilities is repeated: ids would have to be decoded
+// first, and the text of a prompt's first token, which has no log-probability, is not known here.
 absl::Status ReadEcho(const Json& body, const std::vector<v1::GenerateRequest>& requests,
                       AnswerForm* form) {
   std::optional<bool> echo;
@@ -198,7 +198,7 @@ absl::Status ReadChatOnly(const Json& body, std::vector<v1::GenerateRequest>* re
 
 absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body) {
   ASSIGN_OR_RETURN(const Json json, ParseObject(body));
-  RETURN_IF_ERROR(RefuseUnsupported(endpoint, json));
+  RETURN_IF_ERROR(RejectUnsupported(endpoint, json));
   ParsedCall call;
   v1::GenerateRequest common;
   std::optional<std::string> model, user;

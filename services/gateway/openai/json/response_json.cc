@@ -126,7 +126,7 @@ void Answer::Add(int prompt, const v1::GenerateResponse& response, std::string* 
     if (accepted.has_reference_time()) created_ = accepted.reference_time().seconds();
   }
   for (const v1::Delta& delta : response.deltas()) {
-    // A worker that answers with more than was asked for is not let through.
+    // Sequences that were not requested are dropped.
     if (delta.index() >= static_cast<uint32_t>(form_.num_sequences)) continue;
     const int index = prompt * form_.num_sequences + static_cast<int>(delta.index());
     if (choices_.size() <= static_cast<size_t>(index)) choices_.resize(index + 1);
@@ -138,7 +138,7 @@ void Answer::Add(int prompt, const v1::GenerateResponse& response, std::string* 
       for (const v1::TokenLogprob& logprob : delta.logprobs()) choice.logprobs->Add(logprob);
     }
     if (form_.stream) {
-      // Tokens whose text is held back have nothing to show.
+      // Tokens whose text is held back make no event.
       if (delta.text().empty() && delta.reasoning().empty() && choice.finish_reason.empty() &&
           (choice.logprobs == nullptr || delta.logprobs().empty())) {
         continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// HTTP itself: framing, limits, deadlines, connections.
+// Tests of HTTP itself: framing, limits, deadlines, connections.
 #include "services/gateway/openai/http/http_server.h"
 
 #include <gmock/gmock.h>
@@ -35,19 +35,19 @@ TEST_F(HttpServerTest, AConnectionServesOneRequestAfterTheOther) {
 
 TEST_F(HttpServerTest, RequestsSentAheadAreAnsweredInOrder) {
   StartServer();
-  front_.SetScript({.hold_at = 2});
+  service_.SetScript({.hold_at = 2});
   HttpClient client = Connect();
   client.Post(kCompletionsPath, R"({"prompt":"a","stream":true})");
   client.Get("/healthz");
   client.Post(kCompletionsPath, kPrompt);
-  ASSERT_TRUE(front_.WaitForHeld(1));
-  front_.Release();
+  ASSERT_TRUE(service_.WaitForHeld(1));
+  service_.Release();
   EXPECT_THAT(client.Read().body(), HasSubstr("[DONE]"));
   EXPECT_EQ(client.Read().body(), "ok\n");
   EXPECT_THAT(client.Read().body(), HasSubstr("text_completion"));
 }
 
-TEST_F(HttpServerTest, PathsAndMethodsThatAreNotThereAreRefused) {
+TEST_F(HttpServerTest, PathsAndMethodsThatAreNotThereAreRejected) {
   StartServer();
   EXPECT_EQ(Get("/index.html").result_int(), 404);
   EXPECT_EQ(Get("/v1/modelsx").result_int(), 404);
@@ -74,7 +74,7 @@ TEST_F(HttpServerTest, AHeadHasNoBody) {
   EXPECT_EQ(client.Read().body(), "ok\n");
 }
 
-TEST_F(HttpServerTest, WhatIsNoHttpIsRefused) {
+TEST_F(HttpServerTest, WhatIsNoHttpIsRejected) {
   StartServer();
   for (const std::string& bytes :
        {std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 15),
@@ -93,14 +93,14 @@ TEST_F(HttpServerTest, WhatIsNoHttpIsRefused) {
   EXPECT_EQ(Get("/healthz").result_int(), 200);
 }
 
-TEST_F(HttpServerTest, ALongHeaderIsRefused) {
+TEST_F(HttpServerTest, ALongHeaderIsRejected) {
   StartServer();
   HttpClient client = Connect();
   client.Send(absl::StrCat("GET /healthz HTTP/1.1\r\nx: ", std::string(17 << 10, 'x'), "\r\n\r\n"));
   EXPECT_THAT(client.ReadToEnd(), StartsWith("HTTP/1.1 431 "));
 }
 
-TEST_F(HttpServerTest, ALargeBodyIsRefusedHoweverItComes) {
+TEST_F(HttpServerTest, ALargeBodyIsRejectedHoweverItComes) {
   HttpLimits limits;
   limits.max_body_bytes = 1000;
   StartServer(limits);
@@ -140,18 +140,18 @@ TEST_F(HttpServerTest, BodiesTakeABoundedRoomTogether) {
 TEST_F(HttpServerTest, ABodyTakesNoRoomWhileItsGenerationRuns) {
   HttpLimits limits;
   limits.max_bodies_bytes =
-      1500;  // of a body in pieces counts what is reserved: up to twice its size
+      1500;  // a body in pieces counts as its reserved memory, up to twice its size
   StartServer(limits);
-  front_.SetScript({.hold_at = 1});
+  service_.SetScript({.hold_at = 1});
   const std::string body = absl::StrCat(kPrompt, std::string(600, ' '));
   HttpClient first = Connect(), second = Connect(), third = Connect();
   first.Post(kCompletionsPath, body);
-  ASSERT_TRUE(front_.WaitForHeld(1));
+  ASSERT_TRUE(service_.WaitForHeld(1));
   second.PostChunked(kCompletionsPath, body);
-  EXPECT_TRUE(front_.WaitForHeld(2));
+  EXPECT_TRUE(service_.WaitForHeld(2));
   third.PostChunked(kCompletionsPath, body);
-  EXPECT_TRUE(front_.WaitForHeld(3));
-  front_.Release();
+  EXPECT_TRUE(service_.WaitForHeld(3));
+  service_.Release();
   for (HttpClient* client : {&first, &second, &third}) {
     EXPECT_EQ(client->Read().result_int(), 200);
   }
@@ -161,7 +161,7 @@ TEST_F(HttpServerTest, ABodyIsChargedAsItArrives) {
   HttpLimits limits;
   limits.max_bodies_bytes = 1000;
   StartServer(limits);
-  // Says that it will send more than it does; another one does not say.
+  // One announces more than it sends; another one announces nothing.
   HttpClient slow = Connect();
   slow.Send("POST /v1/completions HTTP/1.1\r\nContent-Length: 900\r\nExpect: 100-continue\r\n\r\n");
   slow.ReadUntil("\r\n\r\n");
@@ -172,7 +172,7 @@ TEST_F(HttpServerTest, ABodyIsChargedAsItArrives) {
   HttpClient large = Connect();
   large.PostChunked(kCompletionsPath, std::string(1001, ' '));
   EXPECT_EQ(large.Read().result_int(), 503);
-  // What is over has given its room back.
+  // Requests that are over have given their room back.
   EXPECT_EQ(Post(kCompletionsPath, absl::StrCat(kPrompt, std::string(900, ' '))).result_int(), 200);
 }
 
@@ -186,9 +186,9 @@ TEST_F(HttpServerTest, AClientThatWaitsForContinueIsTold) {
   EXPECT_EQ(client.Read().result_int(), 200);
 }
 
-TEST_F(HttpServerTest, ABodyThatWillBeRefusedIsNotAskedFor) {
+TEST_F(HttpServerTest, ABodyThatWillBeRejectedIsNotAskedFor) {
   StartServer();
-  front_.SetKey("secret-key-of-somebody");
+  service_.SetKey("secret-key-of-somebody");
   const auto answer = [&](const std::string& headers) {
     HttpClient client = Connect();
     client.Send(absl::StrCat("POST /v1/completions HTTP/1.1\r\nExpect: 100-continue\r\n", headers,
@@ -276,25 +276,25 @@ TEST_F(HttpServerTest, BeforeADrainClientsAreToldToConnectAnew) {
 
 TEST_F(HttpServerTest, ADrainLetsStreamsFinishAndTakesNothingNew) {
   StartServer();
-  front_.SetScript({.hold_at = 2});
+  service_.SetScript({.hold_at = 2});
   HttpClient idle = Connect();
   idle.Get("/healthz");
   EXPECT_EQ(idle.Read().result_int(), 200);
   HttpClient client = Connect();
   client.Post(kCompletionsPath, R"({"prompt":"once","stream":true})");
-  ASSERT_TRUE(front_.WaitForHeld(1));
+  ASSERT_TRUE(service_.WaitForHeld(1));
   server_->BeginDrain();
   EXPECT_THAT(idle.ReadToEnd(), IsEmpty());
   while (true) {
     // The acceptor is closed on a thread of its own.
     try {
-      HttpClient refused = Connect();
-      EXPECT_THAT(refused.ReadToEnd(), Not(HasSubstr(" 200 ")));
+      HttpClient rejected = Connect();
+      EXPECT_THAT(rejected.ReadToEnd(), Not(HasSubstr(" 200 ")));
     } catch (const boost::system::system_error&) {
       break;
     }
   }
-  front_.Release();
+  service_.Release();
   EXPECT_THAT(client.Read().body(), HasSubstr("[DONE]"));
   EXPECT_THAT(client.ReadToEnd(), IsEmpty());
   server_->Shutdown(absl::InfiniteFuture());
@@ -303,13 +303,13 @@ TEST_F(HttpServerTest, ADrainLetsStreamsFinishAndTakesNothingNew) {
 
 TEST_F(HttpServerTest, AShutdownCutsWhatIsLeft) {
   StartServer();
-  front_.SetScript({.hold_at = 2});
+  service_.SetScript({.hold_at = 2});
   HttpClient client = Connect();
   client.Post(kCompletionsPath, R"({"prompt":"once","stream":true})");
-  ASSERT_TRUE(front_.WaitForHeld(1));
+  ASSERT_TRUE(service_.WaitForHeld(1));
   server_->Shutdown(absl::InfinitePast());
   EXPECT_EQ(server_->num_connections(), 0);
-  EXPECT_TRUE(front_.WaitForAbandoned(1));
+  EXPECT_TRUE(service_.WaitForAbandoned(1));
   EXPECT_THAT(client.ReadToEnd(), Not(HasSubstr("[DONE]")));
 }
 

@@ -20,7 +20,7 @@ namespace http = boost::beast::http;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A fresh key with a certificate of its own for `name`.
+// Makes a key and a self-signed certificate for `name`.
 TlsPem MakePem(const char* name) {
   EVP_PKEY* const key = EVP_EC_gen("P-256");
   X509* const certificate = X509_new();
@@ -72,7 +72,7 @@ class TlsTest : public ServerTest {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
-  // Returns when the server has read it.
+  // Returns when the server has read the files.
   void Replace(const TlsPem& pem) {
     absl::MutexLock lock(&mutex_);
     pem_ = pem;
@@ -80,8 +80,8 @@ class TlsTest : public ServerTest {
     const auto read = [&] { return num_reads_ >= enough; };
     mutex_.Await(absl::Condition(&read));
   }
-  // The body of a stream, asked for by a client that trusts `roots` and shows `own`; the error
-  // where there is none.
+  // The body of a stream, requested by a client that trusts `roots` and presents `own`; without a
+  // body the error.
   std::string Ask(const TlsPem& roots, const TlsPem* own = nullptr, int version = 0) {
     asio::io_context io;
     ssl::context context(ssl::context::tls_client);
@@ -122,7 +122,7 @@ TEST_F(TlsTest, AStreamComesOverTls) {
   EXPECT_EQ(text, ExpectedText());
   EXPECT_THAT(Ask(MakePem("gateway")), HasSubstr("certificate verify failed"));
   EXPECT_THAT(Ask(pem, nullptr, TLS1_1_VERSION), Not(HasSubstr("DONE")));
-  // Who speaks no TLS gets nothing.
+  // A client without TLS gets nothing.
   HttpClient plain = Connect();
   plain.Get("/healthz");
   EXPECT_THAT(plain.ReadToEnd(), Not(HasSubstr("ok")));
@@ -151,7 +151,7 @@ TEST_F(TlsTest, ANewCertificateIsServedAndABrokenOneIsNot) {
   EXPECT_THAT(Ask(second), HasSubstr("DONE"));
 }
 
-TEST_F(TlsTest, ABrokenCertificateIsRefusedAtTheStart) {
+TEST_F(TlsTest, ABrokenCertificateIsRejectedAtTheStart) {
   HttpServerOptions options = {.listen = "127.0.0.1:0"};
   options.read_tls = [] { return TlsPem{.certificates = "x", .key = "y"}; };
   StartServer();

@@ -72,7 +72,7 @@ TEST(ErrorJsonTest, OurOwnFailuresTellNothingOfTheInside) {
   EXPECT_THAT(error["message"], Not(HasSubstr("secret")));
   EXPECT_THAT(error["message"], Not(HasSubstr("10.0.0.1")));
   EXPECT_EQ(error["type"], "server_error");
-  // What we say on purpose has a reason, and is passed on.
+  // A message with a reason is ours and is passed on.
   const absl::Status poison =
       protocol::WithReason(absl::InternalError("ended 3 workers"), protocol::kReasonPoison);
   EXPECT_EQ(ErrorOf(poison)["message"], "ended 3 workers");

@@ -31,15 +31,15 @@ ParsedCall Completions(const std::string& members) {
   EXPECT_TRUE(call.ok()) << call.status();
   return call.ok() ? *call : ParsedCall{.requests = {{}}};
 }
-// The field that the refusal names.
-std::string RefusedBy(Endpoint endpoint, const std::string& body) {
+// The field that the error names.
+std::string RejectedBy(Endpoint endpoint, const std::string& body) {
   const auto call = ParseCall(endpoint, body);
   EXPECT_TRUE(absl::IsInvalidArgument(call.status()))
       << call.status() << " of " << body.substr(0, 1000);
   return protocol::FieldOf(call.status());
 }
-std::string RefusedChat(const std::string& more) {
-  return RefusedBy(Endpoint::kChat, absl::StrCat("{", kHello, more, "}"));
+std::string RejectedChat(const std::string& more) {
+  return RejectedBy(Endpoint::kChat, absl::StrCat("{", kHello, more, "}"));
 }
 
 TEST(RequestJsonTest, AChatBecomesAConversation) {
@@ -59,8 +59,8 @@ TEST(RequestJsonTest, WhatEveryPromptRepeatsIsBounded) {
   std::string prompts = R"("prompt":["a")";
   for (int i = 1; i < kMaxChoices; ++i) prompts += R"(,"a")";
   prompts += "],";
-  EXPECT_EQ(RefusedBy(Endpoint::kCompletions, absl::StrCat("{", prompts, R"("stop":[")",
-                                                           std::string(1 << 20, 's'), R"("]})")),
+  EXPECT_EQ(RejectedBy(Endpoint::kCompletions, absl::StrCat("{", prompts, R"("stop":[")",
+                                                            std::string(1 << 20, 's'), R"("]})")),
             "prompt");
   EXPECT_THAT(Completions(absl::StrCat(prompts, R"("stop":[")", std::string(1 << 10, 's'), R"("])"))
                   .requests,
@@ -121,27 +121,27 @@ TEST(RequestJsonTest, TextPartsAreJoined) {
 }
 
 TEST(RequestJsonTest, BadMessagesAreNamed) {
-  const auto refused = [](const std::string& messages) {
-    return RefusedBy(Endpoint::kChat, absl::StrCat(R"({"messages":)", messages, "}"));
+  const auto rejected = [](const std::string& messages) {
+    return RejectedBy(Endpoint::kChat, absl::StrCat(R"({"messages":)", messages, "}"));
   };
-  EXPECT_EQ(refused("null"), "messages");
-  EXPECT_EQ(refused("[]"), "messages");
-  EXPECT_EQ(refused("{}"), "messages");
-  EXPECT_EQ(refused("[3]"), "messages[0]");
-  EXPECT_EQ(refused(R"([{"content":"x"}])"), "messages[0].role");
-  EXPECT_EQ(refused(R"([{"role":1,"content":"x"}])"), "messages[0].role");
-  EXPECT_EQ(refused(R"([{"role":"user"}])"), "messages[0].content");
-  EXPECT_EQ(refused(R"([{"role":"user","content":1}])"), "messages[0].content");
-  EXPECT_EQ(refused(R"([{"role":"user","content":[1]}])"), "messages[0].content[0]");
-  EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"image_url","image_url":{}}]}])"),
+  EXPECT_EQ(rejected("null"), "messages");
+  EXPECT_EQ(rejected("[]"), "messages");
+  EXPECT_EQ(rejected("{}"), "messages");
+  EXPECT_EQ(rejected("[3]"), "messages[0]");
+  EXPECT_EQ(rejected(R"([{"content":"x"}])"), "messages[0].role");
+  EXPECT_EQ(rejected(R"([{"role":1,"content":"x"}])"), "messages[0].role");
+  EXPECT_EQ(rejected(R"([{"role":"user"}])"), "messages[0].content");
+  EXPECT_EQ(rejected(R"([{"role":"user","content":1}])"), "messages[0].content");
+  EXPECT_EQ(rejected(R"([{"role":"user","content":[1]}])"), "messages[0].content[0]");
+  EXPECT_EQ(rejected(R"([{"role":"user","content":[{"type":"image_url","image_url":{}}]}])"),
             "messages[0].content[0].type");
-  EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"text"}]}])"),
+  EXPECT_EQ(rejected(R"([{"role":"user","content":[{"type":"text"}]}])"),
             "messages[0].content[0].text");
-  EXPECT_EQ(refused(R"([{"role":"assistant","content":"","tool_calls":[{}]}])"),
+  EXPECT_EQ(rejected(R"([{"role":"assistant","content":"","tool_calls":[{}]}])"),
             "messages[0].tool_calls");
 }
 
-TEST(RequestJsonTest, AWrongTypeIsRefusedByName) {
+TEST(RequestJsonTest, AWrongTypeIsRejectedByName) {
   const std::pair<const char*, const char*> members[] = {
       {"model", "1"},
       {"temperature", "\"1\""},
@@ -172,22 +172,22 @@ TEST(RequestJsonTest, AWrongTypeIsRefusedByName) {
       {"chat_template_kwargs", "[]"},
   };
   for (const auto& [name, value] : members) {
-    EXPECT_EQ(RefusedChat(absl::StrCat(",\"", name, "\":", value)), name) << value;
+    EXPECT_EQ(RejectedChat(absl::StrCat(",\"", name, "\":", value)), name) << value;
   }
 }
 
-TEST(RequestJsonTest, WhatIsNotSupportedIsRefusedByName) {
-  EXPECT_EQ(RefusedChat(R"(,"tools":[{"type":"function"}])"), "tools");
-  EXPECT_EQ(RefusedChat(R"(,"functions":[{}])"), "functions");
-  EXPECT_EQ(RefusedChat(R"(,"tool_choice":"required")"), "tool_choice");
-  EXPECT_EQ(RefusedChat(R"(,"response_format":{"type":"json_object"})"), "response_format");
-  EXPECT_EQ(RefusedChat(R"(,"response_format":"text")"), "response_format");
-  EXPECT_EQ(RefusedChat(R"(,"modalities":["audio"])"), "modalities");
-  EXPECT_EQ(RefusedChat(R"(,"top_logprobs":2)"), "top_logprobs");
-  EXPECT_EQ(RefusedChat(R"(,"stream_options":{"include_usage":true})"), "stream_options");
-  EXPECT_EQ(RefusedBy(Endpoint::kChat, R"({"prompt":"x"})"), "prompt");
-  EXPECT_EQ(RefusedBy(Endpoint::kCompletions, R"({"prompt":"x","suffix":"y"})"), "suffix");
-  EXPECT_EQ(RefusedBy(Endpoint::kCompletions, R"({"prompt":"x","best_of":2})"), "best_of");
+TEST(RequestJsonTest, WhatIsNotSupportedIsRejectedByName) {
+  EXPECT_EQ(RejectedChat(R"(,"tools":[{"type":"function"}])"), "tools");
+  EXPECT_EQ(RejectedChat(R"(,"functions":[{}])"), "functions");
+  EXPECT_EQ(RejectedChat(R"(,"tool_choice":"required")"), "tool_choice");
+  EXPECT_EQ(RejectedChat(R"(,"response_format":{"type":"json_object"})"), "response_format");
+  EXPECT_EQ(RejectedChat(R"(,"response_format":"text")"), "response_format");
+  EXPECT_EQ(RejectedChat(R"(,"modalities":["audio"])"), "modalities");
+  EXPECT_EQ(RejectedChat(R"(,"top_logprobs":2)"), "top_logprobs");
+  EXPECT_EQ(RejectedChat(R"(,"stream_options":{"include_usage":true})"), "stream_options");
+  EXPECT_EQ(RejectedBy(Endpoint::kChat, R"({"prompt":"x"})"), "prompt");
+  EXPECT_EQ(RejectedBy(Endpoint::kCompletions, R"({"prompt":"x","suffix":"y"})"), "suffix");
+  EXPECT_EQ(RejectedBy(Endpoint::kCompletions, R"({"prompt":"x","best_of":2})"), "best_of");
   Chat(R"(,"tools":[],"tool_choice":"none","response_format":{"type":"text"})");
   Completions(R"("prompt":"x","suffix":"","best_of":2,"n":2)");
 }
@@ -196,7 +196,7 @@ TEST(RequestJsonTest, StreamOptionsAreRead) {
   const ParsedCall call = Chat(R"(,"stream":true,"stream_options":{"include_usage":true})");
   EXPECT_TRUE(call.form.stream);
   EXPECT_TRUE(call.form.include_usage);
-  EXPECT_EQ(RefusedChat(R"(,"stream":true,"stream_options":{"include_usage":1})"),
+  EXPECT_EQ(RejectedChat(R"(,"stream":true,"stream_options":{"include_usage":1})"),
             "stream_options.include_usage");
 }
 
@@ -216,38 +216,38 @@ TEST(RequestJsonTest, EveryFormOfPromptIsTaken) {
 }
 
 TEST(RequestJsonTest, BadPromptsAreNamed) {
-  const auto refused = [](const std::string& prompt, const std::string& more = "") {
-    return RefusedBy(Endpoint::kCompletions, absl::StrCat(R"({"prompt":)", prompt, more, "}"));
+  const auto rejected = [](const std::string& prompt, const std::string& more = "") {
+    return RejectedBy(Endpoint::kCompletions, absl::StrCat(R"({"prompt":)", prompt, more, "}"));
   };
-  EXPECT_EQ(refused("null"), "prompt");
-  EXPECT_EQ(refused("[]"), "prompt");
-  EXPECT_EQ(refused("7"), "prompt");
-  EXPECT_EQ(refused("[1,-1]"), "prompt[1]");
-  EXPECT_EQ(refused("[1,4294967296]"), "prompt[1]");
-  EXPECT_EQ(refused("[1,\"a\"]"), "prompt[1]");
-  EXPECT_EQ(refused("[\"a\",1]"), "prompt[1]");
-  EXPECT_EQ(refused("[[1],[]]"), "prompt[1]");
-  EXPECT_EQ(refused("[[1],[1.5]]"), "prompt[1][0]");
-  EXPECT_EQ(refused(R"(["a","b"])", R"(,"n":65)"), "n");
+  EXPECT_EQ(rejected("null"), "prompt");
+  EXPECT_EQ(rejected("[]"), "prompt");
+  EXPECT_EQ(rejected("7"), "prompt");
+  EXPECT_EQ(rejected("[1,-1]"), "prompt[1]");
+  EXPECT_EQ(rejected("[1,4294967296]"), "prompt[1]");
+  EXPECT_EQ(rejected("[1,\"a\"]"), "prompt[1]");
+  EXPECT_EQ(rejected("[\"a\",1]"), "prompt[1]");
+  EXPECT_EQ(rejected("[[1],[]]"), "prompt[1]");
+  EXPECT_EQ(rejected("[[1],[1.5]]"), "prompt[1][0]");
+  EXPECT_EQ(rejected(R"(["a","b"])", R"(,"n":65)"), "n");
   std::string many = "[\"\"";
   for (int i = 0; i < kMaxChoices; ++i) many += ",\"\"";
-  EXPECT_EQ(refused(many + "]"), "prompt");
+  EXPECT_EQ(rejected(many + "]"), "prompt");
 }
 
 TEST(RequestJsonTest, EchoIsOfTextWithoutLogprobs) {
   const ParsedCall call = Completions(R"("prompt":["a","b"],"echo":true)");
   EXPECT_THAT(call.form.echo, ElementsAre("a", "b"));
-  EXPECT_EQ(RefusedBy(Endpoint::kCompletions, R"({"prompt":"a","echo":true,"logprobs":1})"),
+  EXPECT_EQ(RejectedBy(Endpoint::kCompletions, R"({"prompt":"a","echo":true,"logprobs":1})"),
             "echo");
-  EXPECT_EQ(RefusedBy(Endpoint::kCompletions, R"({"prompt":[1],"echo":true})"), "echo");
+  EXPECT_EQ(RejectedBy(Endpoint::kCompletions, R"({"prompt":[1],"echo":true})"), "echo");
 }
 
-TEST(RequestJsonTest, WhatIsNoJsonObjectIsRefused) {
+TEST(RequestJsonTest, WhatIsNoJsonObjectIsRejected) {
   for (const std::string& body :
        {std::string(), std::string("{"), std::string("[]"), std::string("null"),
         std::string("{\"a\":\"\xff\"}"), std::string("{\"a\":\"\\ud800\"}"), std::string("{}x"),
         std::string("{\"a\":NaN}"), std::string("{\"a\":\"\0\"}", 9)}) {
-    EXPECT_EQ(RefusedBy(Endpoint::kChat, body), "") << body;
+    EXPECT_EQ(RejectedBy(Endpoint::kChat, body), "") << body;
   }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The gateway behind the HTTP server, without gRPC: real relays over workers that answer from
-// threads of their own as a test says.
+// The gateway behind the HTTP server, without gRPC: real relays over fake workers that follow a
+// test's script, on threads of their own.
 
 #include <cstdint>
 #include <deque>
@@ -30,24 +30,24 @@
 
 namespace continuo::gateway::openai {
 
-// What the workers do.
+// The script of the workers.
 struct FakeScript {
-  int hold_at = -1;  // before this response of a call, until Release
-  int fail_at = -1;  // instead of this response the call ends with `failure`
+  int hold_at = -1;  // a call is held before this response, until Release
+  int fail_at = -1;  // a call ends with `failure` instead of this response
   absl::Status failure = absl::InvalidArgumentError("too bad");
-  bool endless = false;  // responses of 4 KiB without end
+  bool endless = false;  // a call has endless responses of 4 KiB
 };
 
-class FakeFront : public GenerateService, public WorkerTransport {
+class FakeGenerateService : public GenerateService, public WorkerTransport {
  public:
-  FakeFront() : router_(&LeastLoadedOfTwo, &view_, &clock_, random_) {
+  FakeGenerateService() : router_(&LeastLoadedOfTwo, &view_, &clock_, random_) {
     LoadSnapshot snapshot;
     snapshot.known_models = {"fake"};
     snapshot.workers.push_back(ServingWorker("0"));
     view_.Set(std::move(snapshot));
     for (int i = 0; i < 2; ++i) threads_.emplace_back([this] { Run(); });
   }
-  ~FakeFront() override {
+  ~FakeGenerateService() override {
     {
       absl::MutexLock lock(&mutex_);
       stopped_ = true;
@@ -64,13 +64,13 @@ class FakeFront : public GenerateService, public WorkerTransport {
     absl::MutexLock lock(&mutex_);
     key_ = key;
   }
-  // The open of this number, from 0, is refused.
-  void RefuseOpen(int number, absl::Status status) {
+  // Open number `number`, counted from 0, is rejected.
+  void RejectOpen(int number, absl::Status status) {
     absl::MutexLock lock(&mutex_);
-    refuse_at_ = number;
-    refusal_ = std::move(status);
+    reject_at_ = number;
+    rejection_ = std::move(status);
   }
-  // Calls that are held go on, and none is held any more.
+  // Held calls go on, and none is held any more.
   void Release() {
     absl::MutexLock lock(&mutex_);
     script_.hold_at = -1;
@@ -87,19 +87,19 @@ class FakeFront : public GenerateService, public WorkerTransport {
     }
     for (const auto& relay : relays) relay->End(status);
   }
-  // Each waits until so many have been counted, for at most a minute.
+  // Both wait until `number` calls have been counted, for at most a minute.
   bool WaitForHeld(int number) { return WaitFor(&num_held_, number); }
   bool WaitForAbandoned(int number) { return WaitFor(&num_abandoned_, number); }
   int num_responses() {
     absl::MutexLock lock(&mutex_);
     return num_responses_;
   }
-  // What was logged and counted as refused before Open.
-  std::vector<absl::Status> refused() {
+  // The errors of requests that were rejected before Open.
+  std::vector<absl::Status> rejected() {
     absl::MutexLock lock(&mutex_);
-    return refused_;
+    return rejected_;
   }
-  // What each request is counted as.
+  // The size that each request counts as.
   std::vector<int64_t> num_bytes() {
     absl::MutexLock lock(&mutex_);
     return num_bytes_;
@@ -119,7 +119,7 @@ class FakeFront : public GenerateService, public WorkerTransport {
                                                     RelayClient* client) override {
     if (absl::Status status = CheckGenerate(request); !status.ok()) return status;
     absl::MutexLock lock(&mutex_);
-    if (static_cast<int>(requests_.size()) == refuse_at_) return refusal_;
+    if (static_cast<int>(requests_.size()) == reject_at_) return rejection_;
     requests_.push_back(request);
     num_bytes_.push_back(call.num_bytes);
     RelayRequest relay_request;
@@ -137,7 +137,7 @@ class FakeFront : public GenerateService, public WorkerTransport {
   }
   void OnRejected(const std::string&, const absl::Status& status) override {
     absl::MutexLock lock(&mutex_);
-    refused_.push_back(status);
+    rejected_.push_back(status);
   }
   std::string MakeRequestId() override {
     absl::MutexLock lock(&mutex_);
@@ -154,33 +154,33 @@ class FakeFront : public GenerateService, public WorkerTransport {
  private:
   class Call : public WorkerCall, public std::enable_shared_from_this<Call> {
    public:
-    Call(FakeFront* front, std::shared_ptr<StreamRelay> relay, int attempt,
+    Call(FakeGenerateService* service, std::shared_ptr<StreamRelay> relay, int attempt,
          FakeGeneration generation)
-        : front_(front),
+        : service_(service),
           relay_(std::move(relay)),
           attempt_(attempt),
           generation_(std::move(generation)) {}
     void StartRead() override {
-      absl::MutexLock lock(&front_->mutex_);
-      if (number_ == front_->script_.hold_at) {
-        ++front_->num_held_;
-        front_->held_.push_back([self = shared_from_this()] { self->Step(); });
+      absl::MutexLock lock(&service_->mutex_);
+      if (number_ == service_->script_.hold_at) {
+        ++service_->num_held_;
+        service_->held_.push_back([self = shared_from_this()] { self->Step(); });
       } else {
-        front_->queue_.push_back([self = shared_from_this()] { self->Step(); });
+        service_->queue_.push_back([self = shared_from_this()] { self->Step(); });
       }
     }
     void Abandon() override {
-      absl::MutexLock lock(&front_->mutex_);
-      ++front_->num_abandoned_;
+      absl::MutexLock lock(&service_->mutex_);
+      ++service_->num_abandoned_;
     }
 
    private:
     void Step() {
       FakeScript script;
       {
-        absl::MutexLock lock(&front_->mutex_);
-        script = front_->script_;
-        ++front_->num_responses_;
+        absl::MutexLock lock(&service_->mutex_);
+        script = service_->script_;
+        ++service_->num_responses_;
       }
       if (number_ == script.fail_at) {
         relay_->OnWorkerEnd(attempt_, script.failure);
@@ -203,7 +203,7 @@ class FakeFront : public GenerateService, public WorkerTransport {
       }
     }
 
-    FakeFront* const front_;
+    FakeGenerateService* const service_;
     const std::shared_ptr<StreamRelay> relay_;
     const int attempt_;
     FakeGeneration generation_;
@@ -242,12 +242,12 @@ class FakeFront : public GenerateService, public WorkerTransport {
   mutable absl::Mutex mutex_;
   FakeScript script_ ABSL_GUARDED_BY(mutex_);
   std::string key_ ABSL_GUARDED_BY(mutex_);
-  int refuse_at_ ABSL_GUARDED_BY(mutex_) = -1;
-  absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
+  int reject_at_ ABSL_GUARDED_BY(mutex_) = -1;
+  absl::Status rejection_ ABSL_GUARDED_BY(mutex_);
   int num_ids_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_held_ = 0, num_abandoned_ = 0, num_responses_ = 0;  // under mutex_
   std::vector<v1::GenerateRequest> requests_ ABSL_GUARDED_BY(mutex_);
-  std::vector<absl::Status> refused_ ABSL_GUARDED_BY(mutex_);
+  std::vector<absl::Status> rejected_ ABSL_GUARDED_BY(mutex_);
   std::vector<int64_t> num_bytes_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<StreamRelay>> relays_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Messages of calls that arrive and leave as bytes.
+// Converts the messages of calls that arrive and leave as bytes.
 
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/proto_buffer_reader.h>
@@ -19,8 +18,8 @@
 
 namespace continuo::gateway {
 
-// About how much memory a message and its bytes take. INVALID_ARGUMENT where they have more than
-// kMaxValues, whether they are one or not.
+// About how much memory a message and its bytes take. INVALID_ARGUMENT if they have more than
+// kMaxValues, whether or not they are a message.
 template <typename Message>
 absl::StatusOr<int64_t> MemoryOf(const grpc::ByteBuffer& bytes) {
   grpc::ByteBuffer copy(bytes);  // shares the bytes
@@ -30,18 +29,8 @@ absl::StatusOr<int64_t> MemoryOf(const grpc::ByteBuffer& bytes) {
   return protocol::MemoryOf(static_cast<int64_t>(bytes.Length()), counts);
 }
 
-// The same of a message that came in another form.
-template <typename Message>
-int64_t MemoryOf(const Message& message) {
-  const std::string bytes = message.SerializeAsString();
-  google::protobuf::io::ArrayInputStream input(bytes.data(), static_cast<int>(bytes.size()));
-  return protocol::MemoryOf(static_cast<int64_t>(bytes.size()),
-                            protocol::CountOnWire(&input, *Message::descriptor()));
-}
-
-// A message out of the bytes of a call. INVALID_ARGUMENT where they are none, naming the field
-// whose text is not UTF-8, or where MemoryOf refuses them. `memory`, if any, is what MemoryOf
-// tells.
+// Parses the bytes of a call. INVALID_ARGUMENT if they are no message, naming a field whose text is
+// not UTF-8, or if MemoryOf rejects them. `memory`, if given, gets the result of MemoryOf.
 template <typename Message>
 absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes, int64_t* memory = nullptr) {
   ASSIGN_OR_RETURN(const int64_t num_bytes, MemoryOf<Message>(bytes));
