@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/host_name.h"
 #include "services/base/status_macros.h"
 #include "services/common/log.h"
 #include "services/protocol/error.h"
@@ -30,11 +30,6 @@ absl::StatusOr<common::TlsFiles> WorkerTls(const GatewayConfig& config) {
         "is needed");
   }
   return files;
-}
-
-std::string HostName() {
-  std::array<char, 256> name = {};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "gateway";
 }
 
 void LogKeys(const absl::StatusOr<int>& num_keys) {
@@ -94,10 +89,10 @@ absl::Status Gateway::StartService() {
   auth.on_change = LogKeys;
   ASSIGN_OR_RETURN(auth_, Authenticator::Open(std::move(auth)));
   if (!config_.spans.endpoint.empty()) {
-    ASSIGN_OR_RETURN(
-        spans_, common::SpanExporter::Open({.target = config_.spans,
-                                            .service = "continuo-gateway",
-                                            .instance = absl::StrCat(HostName(), "#", getpid())}));
+    ASSIGN_OR_RETURN(spans_, common::SpanExporter::Open(
+                                 {.target = config_.spans,
+                                  .service = "continuo-gateway",
+                                  .instance = absl::StrCat(HostName("gateway"), "#", getpid())}));
     metrics_.set_dropped_spans([spans = spans_.get()] { return spans->num_dropped(); });
   }
   service_ = std::make_unique<InferenceService>(

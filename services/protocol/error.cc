@@ -2,12 +2,13 @@
 #include "services/protocol/error.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "google/rpc/error_details.pb.h"
 #include "services/base/utf8.h"
+#include "services/protocol/limits.h"
+#include "services/protocol/proto_time.h"
 
 namespace continuo::protocol {
 namespace {
@@ -30,7 +31,7 @@ std::optional<Message> GetDetail(const absl::Status& status) {
   return message;
 }
 
-// Of a message that begins with a reason.
+// The beginning of a message that carries a reason.
 std::string ReasonPrefix() { return std::string(kErrorDomain) + "/"; }
 
 }  // namespace
@@ -44,14 +45,16 @@ absl::Status WithReason(absl::Status status, std::string_view reason) {
 }
 
 absl::Status WithRetryInfo(absl::Status status, absl::Duration delay) {
-  // The largest that google.protobuf.Duration holds is 10,000 years; a day is enough to say.
-  const int64_t nanos =
-      absl::ToInt64Nanoseconds(std::clamp(delay, absl::ZeroDuration(), absl::Hours(24)));
   google::rpc::RetryInfo info;
-  info.mutable_retry_delay()->set_seconds(nanos / 1'000'000'000);
-  info.mutable_retry_delay()->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+  *info.mutable_retry_delay() = ToProto(std::clamp(delay, absl::ZeroDuration(), kMaxRetryDelay));
   SetDetail(status, info);
   return status;
+}
+
+absl::Status OverloadedError(std::string_view message) {
+  return WithRetryInfo(
+      WithReason(absl::ResourceExhaustedError(std::string(message)), kReasonOverloaded),
+      absl::Seconds(1));
 }
 
 absl::Status FieldError(std::string_view field, std::string_view message) {
@@ -88,8 +91,7 @@ absl::Status ReasonFromMessage(absl::Status status) {
 std::optional<absl::Duration> RetryDelayOf(const absl::Status& status) {
   const auto info = GetDetail<google::rpc::RetryInfo>(status);
   if (!info.has_value()) return std::nullopt;
-  return std::max(absl::ZeroDuration(), absl::Seconds(info->retry_delay().seconds()) +
-                                            absl::Nanoseconds(info->retry_delay().nanos()));
+  return std::max(absl::ZeroDuration(), FromProto(info->retry_delay()));
 }
 
 std::string FieldOf(const absl::Status& status) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What goes with an error beside code and message: why (google.rpc.ErrorInfo), when to try again
-// (RetryInfo), which field (BadRequest). They travel inside the program as absl::Status payloads
-// under their type URLs, and between programs as the details of the gRPC status (grpc_status.h).
-// Nothing here knows gRPC. All functions are thread-safe.
+// The details of an error beside its code and message: the reason (google.rpc.ErrorInfo), the time
+// to try again (RetryInfo), the field (BadRequest). They travel inside the program as absl::Status
+// payloads under their type URLs, and between programs as the details of the gRPC status
+// (common/grpc/grpc_status.h). All functions are thread-safe.
 
 #include <optional>
 #include <string>
@@ -15,12 +15,12 @@
 
 namespace continuo::protocol {
 
-// Domain of every reason.
+// The domain of every reason.
 inline constexpr std::string_view kErrorDomain = "continuo.v1";
 
-// Worker: it ends its streams; everything generated was flushed before.
+// From a worker that ends its streams. Everything generated was flushed before.
 inline constexpr std::string_view kReasonDraining = "DRAINING";
-// Gateway: it ends; the client goes on elsewhere with a continuation.
+// From a gateway that ends. The client goes on elsewhere with a continuation.
 inline constexpr std::string_view kReasonContinue = "CONTINUE";
 inline constexpr std::string_view kReasonNoWorker = "NO_WORKER";
 inline constexpr std::string_view kReasonWorkerLost = "WORKER_LOST";
@@ -30,30 +30,36 @@ inline constexpr std::string_view kReasonContextTooLong = "CONTEXT_TOO_LONG";
 inline constexpr std::string_view kReasonModelChanged = "MODEL_CHANGED";
 inline constexpr std::string_view kReasonPoison = "POISON";
 inline constexpr std::string_view kReasonAborted = "ABORTED";
-// Worker: the client does not read its stream; when it does, it goes on with a continuation.
+// From a worker whose client does not read its stream. When the client reads again, it goes on with
+// a continuation.
 inline constexpr std::string_view kReasonSlowReader = "SLOW_READER";
 
-// `status` with its reason set. An OK status stays as it is.
+// Returns `status` with its reason set. An OK status stays as it is.
 absl::Status WithReason(absl::Status status, std::string_view reason);
 
-// `status` with a hint when the client may try again; negative delays count as 0.
+// Returns `status` with the delay after which the client may try again, clamped to 0 and
+// kMaxRetryDelay (limits.h).
 absl::Status WithRetryInfo(absl::Status status, absl::Duration delay);
+
+// RESOURCE_EXHAUSTED, reason OVERLOADED, to be tried again in a second.
+absl::Status OverloadedError(std::string_view message);
 
 // INVALID_ARGUMENT "field: message" that also names the field (dotted path, as in the proto:
 // "sampling.temperature") in a BadRequest.
 absl::Status FieldError(std::string_view field, std::string_view message);
 
-// "" where the status has none, or one of another domain.
+// The reason of the status; "" if it has none, or one of another domain.
 std::string ReasonOf(const absl::Status& status);
 
-// Where code and message are all that travels: the message with the reason of `status`, if it has
-// one, before it, "continuo.v1/REASON: message". And back: the reason set, the message as it was.
+// Carry the reason in the message where no details travel: MessageWithReason puts it before the
+// message, "continuo.v1/REASON: message", and ReasonFromMessage undoes that.
 std::string MessageWithReason(const absl::Status& status);
 absl::Status ReasonFromMessage(absl::Status status);
 
+// The delay of WithRetryInfo, if there is one; never negative.
 std::optional<absl::Duration> RetryDelayOf(const absl::Status& status);
 
-// The first field that the status names, else "".
+// The first field that the status names; "" if there is none.
 std::string FieldOf(const absl::Status& status);
 
 }  // namespace continuo::protocol

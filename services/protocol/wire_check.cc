@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/utf8.h"
 #include "services/protocol/error.h"
+#include "services/protocol/limits.h"
 
 namespace continuo::protocol {
 namespace {
@@ -57,7 +58,7 @@ bool IsText(const FieldDescriptor& field) {
          field.type() == FieldDescriptor::TYPE_BYTES;
 }
 
-// Whether a parser takes the field in this form; else it keeps it as one that it does not know.
+// True if a parser takes the field in this form; otherwise it keeps it as an unknown one.
 bool IsKnown(const FieldDescriptor* field, WireFormatLite::WireType wire_type) {
   if (field == nullptr) return false;
   const auto type = static_cast<WireFormatLite::FieldType>(field->type());
@@ -65,7 +66,7 @@ bool IsKnown(const FieldDescriptor* field, WireFormatLite::WireType wire_type) {
          (wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED && field->is_packable());
 }
 
-// How many end in these bytes: the last byte of each is below 0x80.
+// The number of varints that end in these bytes: the last byte of each is below 0x80.
 int64_t NumVarints(std::string_view bytes) {
   int64_t count = 0;
   while (bytes.size() >= sizeof(uint64_t)) {
@@ -77,7 +78,7 @@ int64_t NumVarints(std::string_view bytes) {
   return count + std::ranges::count_if(bytes, [](char c) { return (c & 0x80) == 0; });
 }
 
-// The numbers of a list in one piece; false at the end of the bytes.
+// Counts the numbers of a packed list; false at the end of the bytes.
 bool CountPacked(CodedInputStream& input, const FieldDescriptor& field, WireCounts* counts) {
   int size = 0;
   if (!input.ReadVarintSizeAsInt(&size)) return false;
@@ -104,11 +105,11 @@ bool CountPacked(CodedInputStream& input, const FieldDescriptor& field, WireCoun
   return true;
 }
 
-// Counts on in *counts; false at the end of the bytes, whether they are well-formed or not, and
-// where there are more than kMaxValues values. A message ends where `input` has its limit.
+// Adds to *counts. Returns false at the end of the bytes, whether they are well-formed or not, and
+// if there are more than kMaxValues values. A message ends where `input` has its limit.
 bool CountInMessage(CodedInputStream& input, const Descriptor& type, int depth,
                     WireCounts* counts) {
-  int num_groups = 0;  // that the field is in: what is there is not known, whatever its number
+  int num_groups = 0;  // around the field: inside a group every field is unknown
   while (const uint32_t tag = input.ReadTag()) {
     const FieldDescriptor* field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
     const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
@@ -123,7 +124,7 @@ bool CountInMessage(CodedInputStream& input, const Descriptor& type, int depth,
       }
       ++counts->numbers;
     }
-    // What is in a group counts one by one.
+    // The fields of a group count one by one.
     if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) {
       ++num_groups;
       continue;

@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -13,8 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/device_options.h"
+#include "services/base/host_name.h"
 #include "services/common/container.h"
 #include "services/common/flags.h"
+#include "services/protocol/limits.h"
 #include "services/worker/model/checkpoint/weight_schemes.h"
 #include "services/worker/model/load/precision.h"
 #include "services/worker/server/lifetime/lifecycle.h"
@@ -43,12 +44,12 @@ std::string WithoutLinks(const std::string& path) {
 
 // The host's name, which is the pod's, with a suffix that distinguishes several workers of a host.
 std::string NameOfWorker(const std::string& listen) {
-  std::array<char, 256> host = {};
-  if (gethostname(host.data(), host.size() - 1) != 0) return "worker";
+  const std::string host = HostName("");
+  if (host.empty()) return "worker";
   const std::string port = listen.substr(listen.rfind(':') + 1);
-  if (port == "50051") return host.data();
-  if (port == "0") return absl::StrCat(host.data(), "#", getpid());
-  return absl::StrCat(host.data(), ":", port);
+  if (port == "50051") return host;
+  if (port == "0") return absl::StrCat(host, "#", getpid());
+  return absl::StrCat(host, ":", port);
 }
 
 void AddServerFlags(common::Flags& flags, WorkerConfig& c) {
@@ -67,7 +68,7 @@ void AddServerFlags(common::Flags& flags, WorkerConfig& c) {
               "Most memory of unauthenticated connections together, in bytes.");
   flags.Integer("max_streams_per_connection", &c.max_streams_per_connection, 1, kMaxInt,
                 "Most concurrent calls of one connection.");
-  flags.Duration("drain_grace", &c.drain_grace, absl::ZeroDuration(), server::kMaxDrainGrace,
+  flags.Duration("drain_grace", &c.drain_grace, absl::ZeroDuration(), protocol::kMaxDrainGrace,
                  "Time that streams may go on after SIGTERM before they migrate.");
 }
 

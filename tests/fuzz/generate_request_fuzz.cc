@@ -27,9 +27,11 @@
 
 #include "services/base/check.h"
 #include "services/base/utf8.h"
-#include "services/gateway/relay/received.h"
-#include "services/gateway/requests/request_check.h"
+#include "services/gateway/requests/prompt_tokens.h"
 #include "services/gateway/routing/route_hash.h"
+#include "services/protocol/continuation.h"
+#include "services/protocol/limits.h"
+#include "services/protocol/validate_request.h"
 #include "services/protocol/wire_check.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/model/load/model_loader.h"
@@ -144,7 +146,7 @@ void CheckWhole(const v1::GenerateRequest& request, const Stream& stream) {
   }
   CONTINUO_CHECK(!responses.empty() && responses.front().has_accepted());
   const size_t limit =
-      request.output().collect() ? server::kMaxCollectedBytes : server::kMaxResponseBytes;
+      request.output().collect() ? protocol::kMaxUnsplitResponseBytes : protocol::kMaxResponseBytes;
   for (size_t i = 0; i < responses.size(); ++i) {
     CONTINUO_CHECK(responses[i].sequence() == responses[0].sequence() + i);
     CONTINUO_CHECK(responses[i].ByteSizeLong() <= limit);
@@ -202,18 +204,18 @@ class Worker {
   absl::Time now() const { return clock_.Now(); }
 
   void Generate(v1::GenerateRequest request, const uint8_t* control) {
-    const absl::Status at_gateway = gateway::CheckGenerate(request);
+    const absl::Status at_gateway = protocol::ValidateGenerate(request);
     gateway::EstimatePromptTokens(request);
-    gateway::Received received;
+    protocol::ReceivedResponses received;
     received.Begin(request.continuation().received());
     received.ToProto();
-    // Whoever talks to a worker through a gateway gets the same refusals.
+    // A gateway rejects no request that its worker takes.
     if (server::ValidateGenerate(request, served_).ok()) CONTINUO_CHECK(at_gateway.ok());
 
     // Less of the same, so that an execution is short.
     v1::Sampling& sampling = *request.mutable_sampling();
     if (sampling.num_sequences() > kMaxSequencesRun &&
-        sampling.num_sequences() <= server::kMaxSequences) {
+        sampling.num_sequences() <= protocol::kMaxSequences) {
       sampling.set_num_sequences(kMaxSequencesRun);
     }
     v1::Stopping& stopping = *request.mutable_stopping();
@@ -322,7 +324,7 @@ class Worker {
   // With the first so many responses, as a gateway keeps them.
   static v1::GenerateRequest Continued(const v1::GenerateRequest& request, const Stream& first,
                                        size_t num_responses) {
-    gateway::Received received;
+    protocol::ReceivedResponses received;
     received.Begin(request.continuation().received());
     for (size_t i = 0; i < std::min(num_responses, first.responses().size()); ++i) {
       CONTINUO_CHECK(received.Add(first.responses()[i]).ok());
@@ -379,13 +381,13 @@ class Worker {
 
 // Received from a worker that may be anything.
 void Receive(const v1::GenerateResponse& response) {
-  gateway::Received received;
+  protocol::ReceivedResponses received;
   if (!received.Add(response).ok()) {
     CONTINUO_CHECK(received.nothing());
     return;
   }
   const v1::GenerateResponse kept = received.ToProto();
-  gateway::Received again;
+  protocol::ReceivedResponses again;
   again.Begin(kept);
   CONTINUO_CHECK(!response.has_accepted() || again.num_tokens() == received.num_tokens());
   v1::GenerateResponse next = response;

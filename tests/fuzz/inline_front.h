@@ -16,8 +16,8 @@
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/relay/timer.h"
-#include "services/gateway/requests/request_check.h"
 #include "services/gateway/routing/router.h"
+#include "services/protocol/validate_request.h"
 #include "tests/gateway/serving_worker.h"
 #include "tests/testing/fake_generation.h"
 #include "tests/testing/manual_clock.h"
@@ -93,7 +93,7 @@ class InlineFront : public GenerateService, public WorkerTransport {
   absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
                                                     v1::GenerateRequest request,
                                                     RelayClient* client) override {
-    if (absl::Status status = CheckGenerate(request); !status.ok()) return status;
+    if (absl::Status status = protocol::ValidateGenerate(request); !status.ok()) return status;
     RelayRequest relay_request;
     relay_request.context.request_id = request.request_id();
     relay_request.context.deadline = call.deadline;

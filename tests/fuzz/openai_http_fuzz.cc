@@ -132,7 +132,7 @@ class Server {
     CheckAnswers(client.output, is_cut, has_head);
     while (front_.timer().RunNext()) context_.restart(), context_.poll();
     if (asks) CONTINUO_CHECK(TakeAnswer() == expected_[question]);
-    CONTINUO_CHECK(shared_.bodies_bytes == 0 && front_.num_in_flight() == 0);
+    CONTINUO_CHECK(shared_.bodies.used() == 0 && front_.num_in_flight() == 0);
     clock_.Advance(start_ - clock_.Elapsed());
   }
 

@@ -15,6 +15,7 @@
 #include "absl/synchronization/notification.h"
 #include "continuo/v1/inference.grpc.pb.h"
 #include "services/protocol/error.h"
+#include "services/protocol/limits.h"
 #include "services/protocol/wire_check.h"
 #include "tests/gateway/gateway_fixture.h"
 #include "tests/gateway/openai/http_client.h"

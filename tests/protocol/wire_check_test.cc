@@ -8,6 +8,7 @@
 
 #include "continuo/v1/inference.pb.h"
 #include "services/protocol/error.h"
+#include "services/protocol/limits.h"
 
 namespace continuo::protocol {
 namespace {

@@ -57,25 +57,24 @@ ALLOWED = {
                                    "services/protocol proto services/worker/engine services/worker/engine/types "
                                    "services/worker/server/session services/worker/server/lifetime",
     # main.cc and config.*: composition.
-    "services/worker": "services/base services/common services/common/telemetry kernels "
+    "services/worker": "services/base services/common services/common/telemetry services/protocol kernels "
                        "services/worker/model/checkpoint services/worker/model/load services/worker/engine "
-                       "services/worker/engine/draft services/worker/text services/worker/server/session services/worker/server/lifetime "
-                       "services/worker/server/grpc",
+                       "services/worker/engine/draft services/worker/text services/worker/server/session "
+                       "services/worker/server/lifetime services/worker/server/grpc",
     "services/gateway/requests": "services/base services/protocol proto",
     "services/gateway/routing": "services/base services/protocol proto",
     "services/gateway/admission": "services/base services/protocol",
     "services/gateway/relay": "services/base services/protocol proto services/gateway/admission "
                               "services/gateway/routing",
-    "services/gateway/workers": "services/base services/common services/common/grpc proto services/gateway/relay "
-                                "services/gateway/routing",
+    "services/gateway/workers": "services/base services/common services/common/grpc services/protocol proto "
+                                "services/gateway/relay services/gateway/routing",
     "services/gateway/grpc": "services/base services/common services/common/grpc services/common/telemetry "
                              "services/protocol proto services/gateway/admission services/gateway/relay "
                              "services/gateway/requests services/gateway/routing services/gateway/workers",
     "services/gateway/openai/json": "services/base services/protocol proto",
     "services/gateway/openai/http": "services/base",
     "services/gateway/openai": "services/base services/protocol proto services/gateway/openai/json "
-                               "services/gateway/openai/http services/gateway/relay services/gateway/requests "
-                               "services/gateway/routing",
+                               "services/gateway/openai/http services/gateway/relay services/gateway/routing",
     # main.cc, config.* and gateway.*: composition.
     "services/gateway": "services/base services/common services/common/grpc services/common/telemetry "
                         "services/protocol services/gateway/admission services/gateway/grpc "

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "services/base/random.h"
 #include "services/base/status_macros.h"
 
 namespace continuo::cli {
@@ -99,14 +100,6 @@ absl::Status ParseJsonLine(const std::string& line, TraceRow* row) {
     RETURN_IF_ERROR(SetColumn(column, value.get<double>(), row));
   }
   return absl::OkStatus();
-}
-
-// Makes a seed of two numbers (SplitMix64).
-uint64_t Mix(uint64_t a, uint64_t b) {
-  uint64_t z = a + 0x9E3779B97F4A7C15u * (b + 1);
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
 }
 
 void AppendIds(uint64_t seed, size_t count, uint32_t vocabulary, std::vector<uint32_t>* ids) {
@@ -202,7 +195,7 @@ absl::StatusOr<std::vector<TraceRow>> LoadTrace(const std::string& path) {
 }
 
 Workload::Workload(WorkloadOptions options)
-    : options_(std::move(options)), random_(Mix(options_.seed, 0)) {}
+    : options_(std::move(options)), random_(SplitMix64::At(options_.seed, 0)) {}
 
 PlannedRequest Workload::Next() {
   PlannedRequest request;
@@ -240,19 +233,19 @@ std::vector<uint32_t> Workload::PromptIds(const PlannedRequest& request) const {
   std::vector<uint32_t> ids;
   ids.reserve(request.prompt_tokens);
   const uint64_t prefix = request.index % std::max(1u, options_.num_prefixes);
-  AppendIds(Mix(options_.seed, 2 * prefix + 1),
+  AppendIds(SplitMix64::At(options_.seed, 2 * prefix + 1),
             std::min(options_.shared_prefix_tokens, request.prompt_tokens),
             options_.vocabulary_size, &ids);
   if (!options_.trace.empty()) {
     const TraceRow& row = options_.trace[request.index % options_.trace.size()];
     for (const uint64_t name : row.block_names) {
       const size_t left = request.prompt_tokens - ids.size();
-      AppendIds(Mix(Mix(options_.seed, 1), name), std::min<size_t>(left, kTraceBlockTokens),
-                options_.vocabulary_size, &ids);
+      AppendIds(SplitMix64::At(SplitMix64::At(options_.seed, 1), name),
+                std::min<size_t>(left, kTraceBlockTokens), options_.vocabulary_size, &ids);
     }
   }
-  AppendIds(Mix(options_.seed, 2 * request.index + 2), request.prompt_tokens - ids.size(),
-            options_.vocabulary_size, &ids);
+  AppendIds(SplitMix64::At(options_.seed, 2 * request.index + 2),
+            request.prompt_tokens - ids.size(), options_.vocabulary_size, &ids);
   return ids;
 }
 

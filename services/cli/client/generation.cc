@@ -11,31 +11,13 @@
 
 namespace continuo::cli {
 
-void MergeReceived(const v1::GenerateResponse& response, v1::GenerateResponse* received) {
-  received->set_sequence(response.sequence());
-  if (response.has_accepted()) received->mutable_accepted()->MergeFrom(response.accepted());
-  for (const v1::Delta& delta : response.deltas()) {
-    v1::Delta* into = nullptr;
-    for (v1::Delta& known : *received->mutable_deltas()) {
-      if (known.index() == delta.index()) into = &known;
-    }
-    if (into == nullptr) {
-      into = received->add_deltas();
-      into->set_index(delta.index());
-    }
-    into->mutable_token_ids()->MergeFrom(delta.token_ids());
-    if (delta.finish_reason() != 0) into->set_finish_reason(delta.finish_reason());
-  }
-  for (int i = 0; i < response.prompt_logprobs_size(); ++i) received->add_prompt_logprobs();
-  if (response.has_summary()) received->mutable_summary();
-}
-
 Generation::Generation(v1::InferenceService::StubInterface* stub, v1::GenerateRequest request,
                        GenerationOptions options)
     : stub_(stub), request_(std::move(request)), options_(std::move(options)) {
   // Where the request already has a continuation, the next response follows that one.
   if (request_.continuation().has_received()) {
     next_sequence_ = request_.continuation().received().sequence() + 1;
+    received_.Begin(request_.continuation().received());
   }
 }
 
@@ -73,7 +55,7 @@ absl::Status Generation::RunOnce(const std::function<void(const v1::GenerateResp
     }
     ++next_sequence_;
     complete_ = complete_ || response.has_summary();
-    MergeReceived(response, request_.mutable_continuation()->mutable_received());
+    received_.Merge(response);
     take(response);
   }
   const grpc::Status status = reader->Finish();
@@ -108,7 +90,8 @@ absl::Status Generation::Run(const std::function<void(const v1::GenerateResponse
         std::max(backoff, protocol::RetryDelayOf(status).value_or(backoff));
     if (!again || now + pause > std::min(give_up, options_.deadline)) return status;
     // Even an empty continuation matters: the request replaces one that the server still holds.
-    request_.mutable_continuation();
+    v1::Continuation& continuation = *request_.mutable_continuation();
+    if (!received_.nothing()) *continuation.mutable_received() = received_.ToProto();
     if (options_.on_retry) options_.on_retry(status);
     Pause(pause);
     backoff = std::min(backoff * 2, absl::Seconds(5));

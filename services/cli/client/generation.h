@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "continuo/v1/inference.grpc.pb.h"
+#include "services/protocol/continuation.h"
 
 namespace continuo::cli {
 
@@ -28,10 +29,6 @@ struct GenerationOptions {
   // Called before each retry, with the error that caused it.
   std::function<void(const absl::Status&)> on_retry;
 };
-
-// Adds a response to the received part of a continuation. Texts, logprobs and other fields that a
-// continuation does not need are left out.
-void MergeReceived(const v1::GenerateResponse& response, v1::GenerateResponse* received);
 
 // One generation. Run is called once; Cancel may be called from any thread at any time.
 class Generation {
@@ -53,6 +50,7 @@ class Generation {
 
   v1::InferenceService::StubInterface* const stub_;
   v1::GenerateRequest request_;  // From the second call on with a continuation.
+  protocol::ReceivedResponses received_;
   const GenerationOptions options_;
   uint64_t next_sequence_ = 0;
   bool complete_ = false;  // The summary was received.

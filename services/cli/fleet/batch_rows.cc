@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "services/protocol/proto_time.h"
 
 namespace continuo::cli {
 namespace {
@@ -44,13 +45,10 @@ std::string PlainText(std::string_view text, size_t width) {
   return result;
 }
 
-absl::Time TimeOf(const google::protobuf::Timestamp& time) {
-  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
-}
+absl::Time TimeOf(const google::protobuf::Timestamp& time) { return protocol::FromProto(time); }
 
 absl::Duration DurationOf(const google::protobuf::Duration& duration) {
-  const absl::Duration d = absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
-  return std::clamp(d, absl::ZeroDuration(), absl::Hours(24));
+  return std::clamp(protocol::FromProto(duration), absl::ZeroDuration(), absl::Hours(24));
 }
 
 size_t BatchRows::RowOf(const Key& key) {

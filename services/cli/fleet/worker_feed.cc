@@ -5,6 +5,7 @@
 
 #include "services/base/status_macros.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/protocol/proto_time.h"
 
 namespace continuo::cli {
 
@@ -28,10 +29,7 @@ absl::StatusOr<std::unique_ptr<WorkerFeed>> WorkerFeed::Start(const WorkerFeedOp
   f->stub_ = v1::WorkerService::NewStub(channel);
   f->threads_.emplace_back([f] {
     v1::WatchStepsRequest request;
-    const absl::Duration interval = f->options_.steps_interval;
-    request.mutable_min_interval()->set_seconds(absl::ToInt64Seconds(interval));
-    request.mutable_min_interval()->set_nanos(static_cast<int32_t>(
-        absl::ToInt64Nanoseconds(interval - absl::Seconds(absl::ToInt64Seconds(interval)))));
+    *request.mutable_min_interval() = protocol::ToProto(f->options_.steps_interval);
     f->Follow([&](grpc::ClientContext* context) { return f->stub_->WatchSteps(context, request); },
               f->sinks_.steps, f->sinks_.steps_lost);
   });

@@ -15,10 +15,11 @@
 #include "services/gateway/grpc/forwarded_call.h"
 #include "services/gateway/grpc/message_bytes.h"
 #include "services/gateway/grpc/request_span.h"
-#include "services/gateway/requests/request_check.h"
+#include "services/gateway/requests/prompt_tokens.h"
 #include "services/gateway/routing/route_hash.h"
 #include "services/protocol/error.h"
 #include "services/protocol/status_name.h"
+#include "services/protocol/validate_request.h"
 
 namespace continuo::gateway {
 namespace {
@@ -100,12 +101,12 @@ absl::StatusOr<CallContext> InferenceService::ContextOf(const ClientCall& call) 
   ASSIGN_OR_RETURN(result.tenant, Authenticate(call));
   result.request_id = call.metadata("x-request-id");
   if (!result.request_id.empty()) {
-    RETURN_IF_ERROR(CheckName("x-request-id", result.request_id));
+    RETURN_IF_ERROR(protocol::ValidateId("x-request-id", result.request_id));
   }
   for (const char* key : {"traceparent", "tracestate", "x-session-id"}) {
     // gRPC accepts values from a client that it aborts on when they are sent. Such a value is
     // dropped rather than the request rejected, as a trace must not cost a request.
-    if (std::string value = call.metadata(key); IsForwardable(value)) {
+    if (std::string value = call.metadata(key); protocol::IsForwardable(value)) {
       result.forwarded.emplace_back(key, std::move(value));
     }
   }
@@ -136,14 +137,14 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
   RelayRequest result;
   ASSIGN_OR_RETURN(result.context, ContextOf(call));
   CarryTrace(trace, &result.context);
-  RETURN_IF_ERROR(CheckGenerate(request));
+  RETURN_IF_ERROR(protocol::ValidateGenerate(request));
   // The order of precedence is the worker's.
   const v1::GenerateResponse& received = request.continuation().received();
   const std::string& received_id = received.accepted().request_id();
   if (!request.request_id().empty()) {
     result.context.request_id = request.request_id();
   } else if (!received_id.empty()) {
-    RETURN_IF_ERROR(CheckName("continuation.received.accepted.request_id", received_id));
+    RETURN_IF_ERROR(protocol::ValidateId("continuation.received.accepted.request_id", received_id));
     result.context.request_id = received_id;
   } else if (result.context.request_id.empty()) {
     result.context.request_id = MakeRequestId();

@@ -7,14 +7,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/base/byte_budget.h"
 #include "services/base/status_macros.h"
-#include "services/gateway/openai/answer_room.h"
 #include "services/gateway/openai/call_headers.h"
 #include "services/gateway/openai/fleet_json.h"
 #include "services/gateway/openai/json/error_json.h"
 #include "services/gateway/openai/page.h"
-#include "services/gateway/requests/request_check.h"
 #include "services/protocol/error.h"
+#include "services/protocol/validate_request.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -172,7 +172,8 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
   absl::StatusOr<ParsedCall> parsed =
       id.ok() ? ParseCall(endpoint, request.body()) : absl::StatusOr<ParsedCall>(id.status());
   if (parsed.ok() && parsed->requests.size() > 1) {
-    const absl::Status last = CheckName("x-request-id", PromptId(*id, parsed->requests.size() - 1));
+    const absl::Status last =
+        protocol::ValidateId("x-request-id", PromptId(*id, parsed->requests.size() - 1));
     if (!last.ok()) parsed = last;
   }
   if (!parsed.ok()) {
@@ -213,7 +214,7 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
                                    Answer& answer, size_t num_prompts, absl::Time deadline,
                                    HttpHeaders headers) {
   const HttpLimits& limits = connection.limits();
-  AnswerRoom room(&answers_bytes_, limits.max_answers_bytes);
+  ByteBudget::Share room(&connection.answers_budget());
   absl::Status status, excess;  // excess: a limit of answers in one piece is exceeded
   while (num_prompts > 0 && status.ok()) {
     const absl::Duration left = deadline - dependencies_.clock->Now();
@@ -236,7 +237,7 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
       excess =
           absl::InvalidArgumentError(absl::StrCat("the answer is over ", limits.max_answer_bytes,
                                                   " bytes; it can be had with stream only"));
-    } else if (!room.GrowTo(num_bytes)) {
+    } else if (!room.ResizeLeavingRoom(num_bytes)) {
       excess = protocol::WithReason(
           absl::ResourceExhaustedError(
               absl::StrCat("answers in one piece have taken their ", limits.max_answers_bytes,
@@ -252,7 +253,7 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
   } else {
     queue.Cancel(excess);
     answer.TakeBody();
-    room.GrowTo(0);
+    room.Release();
     response = ErrorOf(answer.form().endpoint, status, std::move(headers));
   }
   co_await connection.Respond(std::move(response));

@@ -61,7 +61,6 @@ class Api : public HttpHandler {
 
   const ApiDependencies dependencies_;
   const int64_t start_seconds_;  // Unix time of the server's start
-  std::atomic<int64_t> answers_bytes_ = 0;
   absl::Mutex mutex_;
   int num_queues_ ABSL_GUARDED_BY(mutex_) = 0;
 };

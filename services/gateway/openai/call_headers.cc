@@ -4,7 +4,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "services/base/status_macros.h"
-#include "services/gateway/requests/request_check.h"
+#include "services/protocol/validate_request.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -32,7 +32,7 @@ absl::StatusOr<std::string> RequestIdOf(const HttpRequest& request, GenerateServ
   const auto value = request["x-request-id"];
   if (value.empty()) return service.MakeRequestId();
   std::string id(value.data(), value.size());
-  RETURN_IF_ERROR(CheckName("x-request-id", id));
+  RETURN_IF_ERROR(protocol::ValidateId("x-request-id", id));
   return id;
 }
 

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/relay/attempt.h"
 
+#include "services/protocol/proto_time.h"
+
 namespace continuo::gateway {
-namespace {
-
-absl::Duration FromProto(const google::protobuf::Duration& duration) {
-  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
-}
-
-}  // namespace
 
 void Attempt::Begin(std::shared_ptr<WorkerCall> call) {
   call_ = std::move(call);
@@ -40,9 +35,9 @@ CallFailure Attempt::FailureOf(WorkerEnd end, const absl::Status& status) const 
 
 std::optional<AnswerDurations> Attempt::DurationsOf(const v1::Timings& timings,
                                                     absl::Duration now) const {
-  const absl::Duration first = FromProto(timings.prefill_duration());
-  const absl::Duration rest =
-      FromProto(timings.total_duration()) - FromProto(timings.queue_duration()) - first;
+  const absl::Duration first = protocol::FromProto(timings.prefill_duration());
+  const absl::Duration rest = protocol::FromProto(timings.total_duration()) -
+                              protocol::FromProto(timings.queue_duration()) - first;
   if (first < absl::ZeroDuration() || rest < absl::ZeroDuration() ||
       first + rest > now - start_time_) {
     return std::nullopt;

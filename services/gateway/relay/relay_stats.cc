@@ -15,7 +15,7 @@ int NumTokens(const v1::GenerateResponse& response) {
 
 }  // namespace
 
-RelayStats::RelayStats(std::string requested_model, const Received& received,
+RelayStats::RelayStats(std::string requested_model, const protocol::ReceivedResponses& received,
                        RelayObserver* observer, absl::Duration now)
     : requested_model_(std::move(requested_model)),
       observer_(observer),
@@ -95,7 +95,8 @@ void RelayStats::OnConcluded(absl::Duration now) {
 }
 
 const RelayReport& RelayStats::Complete(const CallContext& context, int64_t estimated_prompt_tokens,
-                                        const Received& received, absl::Duration now) {
+                                        const protocol::ReceivedResponses& received,
+                                        absl::Duration now) {
   report_.tenant = context.tenant;
   if (report_.request_id.empty()) report_.request_id = context.request_id;
   report_.completion_tokens = received.num_tokens() - tokens_before_;

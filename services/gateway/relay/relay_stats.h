@@ -8,11 +8,11 @@
 
 #include "absl/time/time.h"
 #include "continuo/v1/inference.pb.h"
-#include "services/gateway/relay/received.h"
 #include "services/gateway/relay/relay_observer.h"
 #include "services/gateway/relay/relay_report.h"
 #include "services/gateway/relay/worker_call.h"
 #include "services/gateway/routing/load_view.h"
+#include "services/protocol/continuation.h"
 
 namespace continuo::gateway {
 
@@ -23,8 +23,8 @@ class RelayStats {
   // The stream starts `now`, without a call. `requested_model` is empty if the request names none;
   // then the model is that of `received`, which the client brought along, else that of the first
   // worker.
-  RelayStats(std::string requested_model, const Received& received, RelayObserver* observer,
-             absl::Duration now);
+  RelayStats(std::string requested_model, const protocol::ReceivedResponses& received,
+             RelayObserver* observer, absl::Duration now);
 
   void OnCallStarted(const WorkerLoad& load, bool is_migration, absl::Duration now);
   // A worker has accepted the request.
@@ -38,7 +38,7 @@ class RelayStats {
 
   // The report as of now. `received` is everything that client and workers have received.
   const RelayReport& Complete(const CallContext& context, int64_t estimated_prompt_tokens,
-                              const Received& received, absl::Duration now);
+                              const protocol::ReceivedResponses& received, absl::Duration now);
 
   // The requested model, else the one that serves the stream. Empty while neither is known.
   std::string_view model() const;

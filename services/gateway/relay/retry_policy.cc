@@ -166,15 +166,9 @@ absl::Duration RetryPolicy::TimeWithoutCall(absl::Duration now) const {
 }
 
 absl::Duration RetryPolicy::Backoff() {
-  // SplitMix64: one word of state for each stream.
-  uint64_t x = (random_state_ += 0x9e3779b97f4a7c15u);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  x ^= x >> 31;
-  const double uniform = static_cast<double>(x >> 11) * 0x1.0p-53;
   absl::Duration limit = options_.backoff_base;
   for (int i = 0; i < retries_without_progress_ && limit < options_.backoff_max; ++i) limit *= 2;
-  return std::min(limit, options_.backoff_max) * (0.5 + uniform / 2);
+  return std::min(limit, options_.backoff_max) * (0.5 + random_.NextUniform() / 2);
 }
 
 }  // namespace continuo::gateway

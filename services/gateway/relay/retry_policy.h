@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "services/base/random.h"
 #include "services/gateway/relay/retry_budget.h"
 #include "services/gateway/relay/worker_end.h"
 #include "services/gateway/routing/policy.h"
@@ -80,7 +81,7 @@ class RetryPolicy {
   // The stream starts `now`, without a call. `budget`, shared by all streams, outlives the policy;
   // null means no bound. `seed` is that of the jitter.
   RetryPolicy(const RetryOptions& options, RetryBudget* budget, uint64_t seed, absl::Duration now)
-      : options_(options), budget_(budget), random_state_(seed), wait_start_(now) {}
+      : options_(options), budget_(budget), random_(seed), wait_start_(now) {}
 
   void OnCallStarted(absl::Duration now);
   // A response brought something that the next worker need not compute again.
@@ -119,7 +120,7 @@ class RetryPolicy {
 
   const RetryOptions options_;
   RetryBudget* const budget_;
-  uint64_t random_state_;
+  SplitMix64 random_;
 
   int num_calls_ = 0;
   int num_migrations_ = 0;

@@ -9,8 +9,8 @@
 namespace continuo::gateway {
 namespace {
 
-Received ReceivedBefore(const v1::GenerateRequest& request) {
-  Received received;
+protocol::ReceivedResponses ReceivedBefore(const v1::GenerateRequest& request) {
+  protocol::ReceivedResponses received;
   if (request.continuation().has_received()) received.Begin(request.continuation().received());
   return received;
 }

@@ -18,7 +18,6 @@
 #include "services/gateway/relay/attempt.h"
 #include "services/gateway/relay/client_outbox.h"
 #include "services/gateway/relay/event_queue.h"
-#include "services/gateway/relay/received.h"
 #include "services/gateway/relay/relay_client.h"
 #include "services/gateway/relay/relay_observer.h"
 #include "services/gateway/relay/relay_stats.h"
@@ -28,6 +27,7 @@
 #include "services/gateway/relay/worker_call.h"
 #include "services/gateway/relay/worker_end.h"
 #include "services/gateway/routing/router.h"
+#include "services/protocol/continuation.h"
 
 namespace continuo::gateway {
 
@@ -188,7 +188,7 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   // All below belongs to the thread that handles events. Times are those of Clock::Elapsed; only
   // the deadline is wall time.
   RelayRequest call_;  // of the client
-  Received received_;
+  protocol::ReceivedResponses received_;
 
   State state_ = State::kNew;
   int num_attempts_ = 0;

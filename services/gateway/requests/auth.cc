@@ -16,7 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/gateway/requests/request_check.h"
+#include "services/protocol/validate_request.h"
 
 namespace continuo::gateway {
 namespace {
@@ -192,7 +192,7 @@ absl::StatusOr<std::string> Authenticator::Authenticate(std::string_view authori
   }
   if (keys == nullptr) {
     if (!options_.trust_tenant_header || tenant_header.empty()) return kDefaultTenant;
-    RETURN_IF_ERROR(CheckName("x-tenant-id", tenant_header));
+    RETURN_IF_ERROR(protocol::ValidateId("x-tenant-id", tenant_header));
     return std::string(tenant_header);
   }
   const std::optional<std::string_view> key = BearerKey(authorization);

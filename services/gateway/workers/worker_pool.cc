@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/common/grpc/grpc_status.h"
 #include "services/common/log.h"
+#include "services/protocol/proto_time.h"
 
 namespace continuo::gateway {
 namespace {
@@ -17,11 +18,6 @@ constexpr absl::Duration kCheckInterval = absl::Milliseconds(200);
 // A check that is this late means that this process has paused, not that workers are silent.
 constexpr absl::Duration kPause = absl::Seconds(1);
 constexpr absl::Duration kModelQueryTimeout = absl::Seconds(5);
-
-void SetDuration(absl::Duration from, google::protobuf::Duration* to) {
-  to->set_seconds(absl::IDivDuration(from, absl::Seconds(1), &from));
-  to->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(from)));
-}
 
 void LogWorker(const std::string& message, const std::string& address) {
   common::Log(common::LogSeverity::kWarning, message, {{"worker", address}});
@@ -125,8 +121,8 @@ bool WorkerPool::DropUnlisted(std::vector<std::shared_ptr<WorkerConnection>>* dr
 
 void WorkerPool::Connect(const std::string& address) {
   v1::WatchLoadRequest request;
-  SetDuration(options_.min_report_interval, request.mutable_min_interval());
-  SetDuration(options_.max_report_interval, request.mutable_max_interval());
+  *request.mutable_min_interval() = protocol::ToProto(options_.min_report_interval);
+  *request.mutable_max_interval() = protocol::ToProto(options_.max_report_interval);
   std::shared_ptr<WorkerConnection> connection;
   {
     absl::MutexLock lock(&mutex_);

@@ -282,37 +282,5 @@ TEST_F(AnswerTest, AnInterruptEndsOnlyTheAnswerOfAChatOnATerminal) {
   EXPECT_EQ(requests[1].conversation().messages_size(), 3);
 }
 
-TEST(MergeReceivedTest, KeepsWhatAContinuationNeeds) {
-  v1::GenerateResponse received, response;
-  response.set_sequence(4);
-  response.mutable_accepted()->set_fingerprint("F");
-  response.add_prompt_logprobs()->set_token_id(3);
-  v1::Delta& delta = *response.add_deltas();
-  delta.set_index(1);
-  delta.set_text("text");
-  delta.add_token_ids(5);
-  delta.add_logprobs()->set_token_id(5);
-  MergeReceived(response, &received);
-  response.Clear();
-  response.set_sequence(5);
-  response.mutable_accepted()->set_inexact(true);
-  response.add_deltas()->set_index(0);
-  v1::Delta& last = *response.add_deltas();
-  last.set_index(1);
-  last.add_token_ids(6);
-  last.set_finish_reason(v1::FINISH_REASON_STOP);
-  MergeReceived(response, &received);
-  EXPECT_EQ(received.sequence(), 5);
-  EXPECT_EQ(received.accepted().fingerprint(), "F");
-  EXPECT_TRUE(received.accepted().inexact());
-  EXPECT_EQ(received.prompt_logprobs_size(), 1);
-  ASSERT_EQ(received.deltas_size(), 2);
-  EXPECT_EQ(received.deltas(0).text(), "");
-  EXPECT_EQ(received.deltas(0).logprobs_size(), 0);
-  EXPECT_THAT(received.deltas(0).token_ids(), ::testing::ElementsAre(5, 6));
-  EXPECT_EQ(received.deltas(0).finish_reason(), v1::FINISH_REASON_STOP);
-  EXPECT_FALSE(received.has_summary());
-}
-
 }  // namespace
 }  // namespace continuo::cli

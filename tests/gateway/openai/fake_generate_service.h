@@ -22,9 +22,9 @@
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/relay/timer.h"
-#include "services/gateway/requests/request_check.h"
 #include "services/gateway/routing/router.h"
 #include "services/protocol/error.h"
+#include "services/protocol/validate_request.h"
 #include "tests/gateway/serving_worker.h"
 #include "tests/testing/fake_generation.h"
 
@@ -117,7 +117,7 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
   absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
                                                     v1::GenerateRequest request,
                                                     RelayClient* client) override {
-    if (absl::Status status = CheckGenerate(request); !status.ok()) return status;
+    if (absl::Status status = protocol::ValidateGenerate(request); !status.ok()) return status;
     absl::MutexLock lock(&mutex_);
     if (static_cast<int>(requests_.size()) == reject_at_) return rejection_;
     requests_.push_back(request);

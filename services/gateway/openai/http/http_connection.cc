@@ -29,17 +29,6 @@ constexpr absl::Duration kLinger = absl::Seconds(2);
 
 }  // namespace
 
-bool BodyRoom::HasFor(uint64_t bytes) const {
-  const int64_t free = shared_->limits.max_bodies_bytes - shared_->bodies_bytes;
-  return bytes == 0 || (free > 0 && bytes <= static_cast<uint64_t>(free));
-}
-
-bool BodyRoom::GrowTo(uint64_t bytes) {
-  const int64_t change = static_cast<int64_t>(bytes) - bytes_;
-  bytes_ += change;
-  return shared_->bodies_bytes.fetch_add(change) + change <= shared_->limits.max_bodies_bytes;
-}
-
 HttpConnection::HttpConnection(std::unique_ptr<ByteStream> stream,
                                const asio::any_io_executor& executor, HttpShared* shared,
                                HttpHandler* handler)
@@ -47,7 +36,7 @@ HttpConnection::HttpConnection(std::unique_ptr<ByteStream> stream,
       executor_(executor),
       shared_(shared),
       handler_(handler),
-      body_room_(shared),
+      body_(&shared->bodies),
       deadline_(executor),
       signal_(executor),
       buffer_(2 * kReadBytes) {}
@@ -173,14 +162,15 @@ asio::awaitable<bool> HttpConnection::ReadBody(Parser& parser) {
   const auto drop = [&] {
     Disarm();
     body = std::string();
-    body_room_.Release();
+    body_.Release();
   };
   // Memory of an announced size is reserved and not touched before it is received.
   const bool is_announced = parser.content_length().has_value();
   while (!parser.is_done()) {
     error_code error = http::error::need_more;
     if (buffer_.size() > 0) buffer_.consume(parser.put(buffer_.data(), error));
-    if (!body.empty() && !body_room_.GrowTo(is_announced ? body.size() : body.capacity())) {
+    if (!body.empty() &&
+        !body_.Resize(static_cast<int64_t>(is_announced ? body.size() : body.capacity()))) {
       drop();
       co_await RejectForRoom();
       co_return false;
@@ -255,7 +245,7 @@ asio::awaitable<void> HttpConnection::ServeOne() {
     co_return;
   }
   if (!parser->is_done()) {
-    if (!body_room_.HasFor(parser->content_length().value_or(1))) {
+    if (!shared_->bodies.HasRoomFor(parser->content_length().value_or(1))) {
       co_await RejectForRoom();
       co_return;
     }
@@ -268,7 +258,7 @@ asio::awaitable<void> HttpConnection::ServeOne() {
   HttpRequest request = parser->release();
   parser.reset();
   co_await handler_->Handle(*this, std::move(request));
-  body_room_.Release();
+  body_.Release();
 }
 
 std::string HttpConnection::Head(int status, std::string_view content_type,

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "services/base/byte_budget.h"
 #include "services/gateway/openai/http/byte_stream.h"
 #include "services/gateway/openai/http/http_limits.h"
 #include "services/gateway/openai/http/signal.h"
@@ -28,8 +29,12 @@ namespace continuo::gateway::openai {
 
 // State that the connections of one server share. Thread-safe.
 struct HttpShared {
+  explicit HttpShared(const HttpLimits& limits = {})
+      : limits(limits), bodies(limits.max_bodies_bytes), answers(limits.max_answers_bytes) {}
+
   HttpLimits limits;
-  std::atomic<int64_t> bodies_bytes = 0;
+  ByteBudget bodies;                   // of requests
+  ByteBudget answers;                  // in one piece
   std::atomic<bool> draining = false;  // no new connections
   std::atomic<bool> closing = false;   // each response is the last of its connection
 };
@@ -43,25 +48,6 @@ struct HttpResponse {
   HttpHeaders headers;
   std::string body;
   std::vector<std::string> more;  // further parts of the body; each is freed when it is sent
-};
-
-// One body's share of the memory that all bodies may take together. Not thread-safe.
-class BodyRoom {
- public:
-  explicit BodyRoom(HttpShared* shared) : shared_(shared) {}
-  BodyRoom(const BodyRoom&) = delete;
-  BodyRoom& operator=(const BodyRoom&) = delete;
-  ~BodyRoom() { Release(); }
-
-  // True if there is room for `bytes` more now; takes none.
-  bool HasFor(uint64_t bytes) const;
-  // The body has grown to `bytes`. False if there is no room for that.
-  bool GrowTo(uint64_t bytes);
-  void Release() { GrowTo(0); }
-
- private:
-  HttpShared* const shared_;
-  int64_t bytes_ = 0;
 };
 
 class HttpConnection;
@@ -96,7 +82,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void CloseIfIdle();
 
   // The methods below are for handlers. They send nothing once the client is gone.
-  void OnBodyDropped() { body_room_.Release(); }
+  void OnBodyDropped() { body_.Release(); }
   boost::asio::awaitable<void> Respond(HttpResponse response);
   // Sends a body of unknown length, in pieces.
   boost::asio::awaitable<void> BeginStream(std::string_view content_type, HttpHeaders headers);
@@ -108,6 +94,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Signal& signal() { return signal_; }
   const boost::asio::any_io_executor& executor() const { return executor_; }
   const HttpLimits& limits() const { return shared_->limits; }
+  // Bounds the memory of all answers in one piece, until they are sent.
+  ByteBudget& answers_budget() { return shared_->answers; }
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
@@ -136,7 +124,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpShared* const shared_;
   HttpHandler* const handler_;
 
-  BodyRoom body_room_;
+  ByteBudget::Share body_;  // the bytes of the body that is being read or answered
   boost::asio::steady_timer deadline_;
   uint64_t deadline_number_ = 0;
   bool expired_ = false;

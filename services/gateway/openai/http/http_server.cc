@@ -38,8 +38,7 @@ struct HttpServer::Impl {
   };
 
   Impl(const HttpServerOptions& options, HttpHandler* handler)
-      : options(options), handler(handler) {
-    shared.limits = options.limits;
+      : options(options), handler(handler), shared(options.limits) {
     for (int i = 0; i < std::max(options.num_threads, 1); ++i) {
       loops.push_back(std::make_unique<Loop>());
     }

@@ -3,7 +3,7 @@
 
 // Converts bodies of /v1/chat/completions and /v1/completions to GenerateRequests. Pure functions.
 // Known members that are not supported are rejected by name; unknown members are ignored. Ranges
-// are checked later, as for gRPC clients (request_check.h).
+// are checked later, as for gRPC clients (protocol/validate_request.h).
 
 #include <cstdint>
 #include <optional>

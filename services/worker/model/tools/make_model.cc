@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/bfloat16.h"
 #include "nlohmann/json.hpp"
+#include "services/base/random.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/checkpoint/config.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
@@ -26,13 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kChunkElements = 1 << 20;  // made and written at a time
 
-// Mixes 64 bits: the finaliser of Steele, Lea and Flood's SplitMix64 (OOPSLA 2014).
-uint64_t Mix(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
+uint64_t Mix(uint64_t x) { return SplitMix64(x).Next(); }
 
 // Element i of the stream `key`: uniform in [-1, 1), a multiple of 2^-23.
 float Uniform(uint64_t key, uint64_t i) {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "services/base/status_macros.h"
-#include "services/worker/server/session/validate.h"
+#include "services/protocol/validate_request.h"
 
 namespace continuo::server {
 namespace {
@@ -29,15 +29,17 @@ absl::StatusOr<CallInfo> ReadCallInfo(const grpc::CallbackServerContext& context
   CallInfo call;
   if (IsTrustedPeer(context, tls)) {
     if (std::string tenant = Value(context, "x-tenant-id"); !tenant.empty()) {
-      RETURN_IF_ERROR(ValidateId(tenant, "x-tenant-id"));
+      RETURN_IF_ERROR(protocol::ValidateId("x-tenant-id", tenant));
       call.tenant = std::move(tenant);
     }
     call.is_move = Value(context, "x-continuo-move") == "1";
     call.call_id = Value(context, "x-continuo-call");
-    if (!call.call_id.empty()) RETURN_IF_ERROR(ValidateId(call.call_id, "x-continuo-call"));
+    if (!call.call_id.empty())
+      RETURN_IF_ERROR(protocol::ValidateId("x-continuo-call", call.call_id));
   }
   call.request_id = Value(context, "x-request-id");
-  if (!call.request_id.empty()) RETURN_IF_ERROR(ValidateId(call.request_id, "x-request-id"));
+  if (!call.request_id.empty())
+    RETURN_IF_ERROR(protocol::ValidateId("x-request-id", call.request_id));
   const auto deadline = context.deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) {
     call.deadline = absl::FromChrono(deadline);

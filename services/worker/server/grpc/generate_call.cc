@@ -22,7 +22,7 @@ constexpr size_t kShortRequestBytes = 4096;
 absl::Status Refusal(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
-      return OverloadedError(std::string(status.message()));
+      return protocol::OverloadedError(std::string(status.message()));
     case absl::StatusCode::kUnavailable:
       return DrainingError();
     case absl::StatusCode::kInvalidArgument:  // never fits the KV cache
@@ -57,8 +57,8 @@ GenerateCall::GenerateCall(grpc::CallbackServerContext* context, const grpc::Byt
   }
   const bool is_move = info_.ok() && info_->is_move;
   if (!is_move && core_->text_pool().waiting_weight() > WorkerCore::kMaxWaitingPromptBytes) {
-    Finish(OverloadedError(absl::StrCat("over ", WorkerCore::kMaxWaitingPromptBytes,
-                                        " bytes of prompts wait to be encoded")));
+    Finish(protocol::OverloadedError(absl::StrCat("over ", WorkerCore::kMaxWaitingPromptBytes,
+                                                  " bytes of prompts wait to be encoded")));
     return;
   }
   core_->text_pool().Post([this] { Run(); }, size);

@@ -8,10 +8,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/byte_budget.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/protocol/error.h"
 #include "services/worker/server/grpc/wire.h"
 #include "services/worker/server/grpc/worker_core.h"
-#include "services/worker/server/session/byte_budget.h"
 
 namespace continuo::server {
 
@@ -63,11 +64,11 @@ grpc::ServerUnaryReactor* AnswerText(WorkerCore* core, grpc::CallbackServerConte
                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
                                      Function answer) {
   const size_t size = request->Length();
-  ByteBudget::Share share = core->text_budget().Take(size + kUnaryCallBytes);
+  ByteBudget::Share share = core->text_budget().Take(static_cast<int64_t>(size + kUnaryCallBytes));
   if (!share) {
-    return RefuseUnary(context,
-                       OverloadedError(absl::StrCat("over ", core->text_budget().limit(),
-                                                    " bytes of such requests are worked on")));
+    return RefuseUnary(
+        context, protocol::OverloadedError(absl::StrCat("over ", core->text_budget().limit(),
+                                                        " bytes of such requests are worked on")));
   }
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   core->text_pool().Post(

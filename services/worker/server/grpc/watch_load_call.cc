@@ -8,6 +8,8 @@
 #include "services/base/status_macros.h"
 #include "services/common/grpc/grpc_status.h"
 #include "services/protocol/error.h"
+#include "services/protocol/limits.h"
+#include "services/protocol/validate_request.h"
 #include "services/worker/server/grpc/wire.h"
 
 namespace continuo::server {
@@ -17,11 +19,7 @@ absl::StatusOr<absl::Duration> Interval(std::string_view field, bool is_set,
                                         const google::protobuf::Duration& value,
                                         absl::Duration otherwise) {
   if (!is_set) return otherwise;
-  if (value.seconds() < 0 || value.nanos() < 0) return protocol::FieldError(field, "is negative");
-  if (value.seconds() > 3600 || value.nanos() > 999'999'999) {
-    return protocol::FieldError(field, "is above the limit of one hour");
-  }
-  return absl::Seconds(value.seconds()) + absl::Nanoseconds(value.nanos());
+  return protocol::ReadDuration(field, value, protocol::kMaxWatchInterval);
 }
 
 absl::StatusOr<WatchPace> ReadPace(const grpc::ByteBuffer& bytes) {

@@ -8,21 +8,20 @@
 #include "absl/time/clock.h"
 #include "services/base/status_macros.h"
 #include "services/common/grpc/grpc_status.h"
-#include "services/protocol/error.h"
+#include "services/protocol/limits.h"
+#include "services/protocol/proto_time.h"
+#include "services/protocol/validate_request.h"
 #include "services/worker/server/grpc/wire.h"
 #include "services/worker/server/session/answer_sequence.h"
-#include "services/worker/server/session/convert.h"
 
 namespace continuo::server {
 namespace {
 
-constexpr size_t kMaxResponseBytes = 1 << 20;
-
 v1::Step StepOf(const engine::StepRecord& record) {
   v1::Step step;
   step.set_number(record.number);
-  *step.mutable_start_time() = ToProto(record.start);
-  *step.mutable_duration() = ToProto(record.duration);
+  *step.mutable_start_time() = protocol::ToProto(record.start);
+  *step.mutable_duration() = protocol::ToProto(record.duration);
   step.set_waiting_requests(static_cast<uint32_t>(record.waiting));
   step.set_used_kv_blocks(static_cast<uint32_t>(record.used_blocks));
   for (const engine::StepRecord::SequenceRow& row : record.sequences) {
@@ -41,15 +40,11 @@ v1::Step StepOf(const engine::StepRecord& record) {
 
 absl::StatusOr<absl::Duration> ReadInterval(const v1::WatchStepsRequest& request) {
   if (!request.has_min_interval()) return absl::Milliseconds(100);
-  const auto& d = request.min_interval();
-  if (d.seconds() < 0 || d.nanos() < 0 || d.nanos() > 999'999'999) {
-    return protocol::FieldError("min_interval", "is negative or no valid Duration");
-  }
-  if (d.seconds() > 3600)
-    return protocol::FieldError("min_interval", "is above the limit of one hour");
+  ASSIGN_OR_RETURN(
+      const absl::Duration interval,
+      protocol::ReadDuration("min_interval", request.min_interval(), protocol::kMaxWatchInterval));
   // A loop without a pause would be a request to burn a core.
-  return std::max(absl::Seconds(d.seconds()) + absl::Nanoseconds(d.nanos()),
-                  absl::Milliseconds(10));
+  return std::max(interval, absl::Milliseconds(10));
 }
 
 }  // namespace
@@ -62,7 +57,7 @@ bool NextSteps(engine::StepLog::Watch& watch, v1::WatchStepsResponse& response) 
   for (const auto& record : steps.records) {
     v1::Step step = StepOf(*record);
     bytes += step.ByteSizeLong() + 8;  // with its tag and length
-    if (taken > 0 && bytes > kMaxResponseBytes) break;
+    if (taken > 0 && bytes > protocol::kMaxResponseBytes) break;
     *response.add_steps() = std::move(step);
     ++taken;
   }

@@ -6,8 +6,8 @@
 
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
+#include "services/protocol/validate_request.h"
 #include "services/protocol/wire_check.h"
-#include "services/worker/server/session/validate.h"
 
 namespace continuo::server {
 
@@ -29,7 +29,7 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Messa
 
 absl::Status ParseRequest(const grpc::ByteBuffer& bytes, google::protobuf::Message* request) {
   RETURN_IF_ERROR(ParseMessage(bytes, request));
-  return RefuseUnknownFields(*request);
+  return protocol::RejectUnknownFields(*request);
 }
 
 grpc::ByteBuffer Serialize(const google::protobuf::Message& response) {

@@ -11,13 +11,6 @@
 
 namespace continuo::server {
 
-absl::Status OverloadedError(std::string_view message) {
-  return protocol::WithRetryInfo(
-      protocol::WithReason(absl::ResourceExhaustedError(std::string(message)),
-                           protocol::kReasonOverloaded),
-      absl::Seconds(1));
-}
-
 struct WorkerCore::RandomState {
   absl::Mutex mutex;
   absl::BitGen bits ABSL_GUARDED_BY(mutex);

@@ -10,13 +10,13 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "services/base/byte_budget.h"
 #include "services/base/clock.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/server/lifetime/lifecycle.h"
 #include "services/worker/server/lifetime/load_board.h"
 #include "services/worker/server/lifetime/open_calls.h"
 #include "services/worker/server/lifetime/request_registry.h"
-#include "services/worker/server/session/byte_budget.h"
 #include "services/worker/server/session/convert.h"
 #include "services/worker/server/session/served_model.h"
 #include "services/worker/server/session/work_pool.h"
@@ -106,9 +106,5 @@ class WorkerCore {
   WorkPool text_pool_;
   WorkPool delivery_pool_;
 };
-
-// What a request is refused with where there is too much to do: RESOURCE_EXHAUSTED, reason
-// OVERLOADED, to be tried again in a second.
-absl::Status OverloadedError(std::string_view message);
 
 }  // namespace continuo::server

@@ -13,9 +13,6 @@
 
 namespace continuo::server {
 
-// Longest time that a drain lets streams go on.
-inline constexpr absl::Duration kMaxDrainGrace = absl::Seconds(30);
-
 // What a worker goes through: loading, serving, draining; and whether it is healthy, which is
 // "steps are being made", not "the port is open" (exactness: hung-steps). Thread-safe; keeps no
 // thread and reads no clock: Tick() is called every few tens of milliseconds.

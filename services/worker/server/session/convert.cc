@@ -11,33 +11,25 @@
 #include "absl/strings/str_format.h"
 #include "services/base/status_macros.h"
 #include "services/protocol/error.h"
+#include "services/protocol/proto_time.h"
+#include "services/protocol/validate_request.h"
 #include "services/worker/server/session/prompt.h"
 #include "services/worker/server/session/validate.h"
 
 namespace continuo::server {
 namespace {
 
-// Range of google.protobuf.Timestamp: years 1 to 9999.
-constexpr int64_t kMinTimestampSeconds = -62'135'596'800;
-constexpr int64_t kMaxTimestampSeconds = 253'402'300'799;
-
-absl::StatusOr<absl::Time> FromProto(const google::protobuf::Timestamp& t, std::string_view field) {
-  if (t.seconds() < kMinTimestampSeconds || t.seconds() > kMaxTimestampSeconds || t.nanos() < 0 ||
-      t.nanos() > 999'999'999) {
-    return protocol::FieldError(field, "is no valid Timestamp: years 1 to 9999, nanos below 1e9");
-  }
-  return absl::FromUnixSeconds(t.seconds()) + absl::Nanoseconds(t.nanos());
-}
-
-// To the precision of what travels: a continuation gets the same time back.
+// Cuts a time to the precision of the wire, so that a continuation gets the same time back.
 absl::Time ToNanoseconds(absl::Time t) { return absl::FromUnixNanos(absl::ToUnixNanos(t)); }
 
 absl::StatusOr<std::string> ChooseRequestId(const v1::GenerateRequest& request,
                                             const v1::Accepted& received, const CallInfo& call) {
-  if (!call.request_id.empty()) RETURN_IF_ERROR(ValidateId(call.request_id, "x-request-id"));
+  if (!call.request_id.empty())
+    RETURN_IF_ERROR(protocol::ValidateId("x-request-id", call.request_id));
   if (!request.request_id().empty()) return request.request_id();
   if (!received.request_id().empty()) {
-    RETURN_IF_ERROR(ValidateId(received.request_id(), "continuation.received.accepted.request_id"));
+    RETURN_IF_ERROR(
+        protocol::ValidateId("continuation.received.accepted.request_id", received.request_id()));
     return received.request_id();
   }
   if (!call.request_id.empty()) return call.request_id;
@@ -68,10 +60,11 @@ absl::StatusOr<v1::Accepted> Accept(const v1::GenerateRequest& request, const Ca
   accepted.set_tokenizer_fingerprint(model.tokenizer_fingerprint);
   absl::Time reference = ToNanoseconds(call.now);
   if (received.has_reference_time()) {
-    ASSIGN_OR_RETURN(reference, FromProto(received.reference_time(),
-                                          "continuation.received.accepted.reference_time"));
+    ASSIGN_OR_RETURN(reference,
+                     protocol::ReadTimestamp("continuation.received.accepted.reference_time",
+                                             received.reference_time()));
   }
-  *accepted.mutable_reference_time() = ToProto(reference);
+  *accepted.mutable_reference_time() = protocol::ToProto(reference);
   if (resumed) {
     if (received.tokenizer_fingerprint() != model.tokenizer_fingerprint) {
       return protocol::WithReason(
@@ -203,10 +196,9 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
     g.complete = true;
     return g;
   }
-  ASSIGN_OR_RETURN(const absl::Time reference,
-                   FromProto(g.accepted.reference_time(), "reference_time"));
+  const absl::Time reference = protocol::FromProto(g.accepted.reference_time());
   ASSIGN_OR_RETURN(EncodedPrompt prompt, EncodePrompt(request, reference, model));
-  RETURN_IF_ERROR(ValidatePromptTokens(prompt.tokens, prompt.field, model));
+  RETURN_IF_ERROR(ValidatePromptTokens(prompt.field, prompt.tokens, model));
   ASSIGN_OR_RETURN(StopRules rules,
                    ConvertStopping(request.stopping(), prompt.tokens.size(), model));
   RETURN_IF_ERROR(ValidateCollect(request, prompt.tokens.size(), rules.max_tokens, model));
@@ -216,9 +208,7 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
   g.request = ConvertRequest(request, call, g.accepted, *g.rules, model);
   g.request.cache_salt = salt_key.Combine(call.tenant, request.cache().salt());
   if (request.stopping().has_time_limit()) {
-    const auto& limit = request.stopping().time_limit();
-    g.request.time_limit =
-        reference + absl::Seconds(limit.seconds()) + absl::Nanoseconds(limit.nanos());
+    g.request.time_limit = reference + protocol::FromProto(request.stopping().time_limit());
   }
   if (resumed) {
     // Of what went on inexactly once, some ids are another worker's for good.
@@ -233,22 +223,6 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
   }
   g.request.prompt = std::move(prompt.tokens);
   return g;
-}
-
-google::protobuf::Timestamp ToProto(absl::Time time) {
-  google::protobuf::Timestamp proto;
-  const int64_t seconds = absl::ToUnixSeconds(time);
-  proto.set_seconds(seconds);
-  proto.set_nanos(
-      static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
-  return proto;
-}
-
-google::protobuf::Duration ToProto(absl::Duration duration) {
-  google::protobuf::Duration proto;
-  proto.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &duration));
-  proto.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
-  return proto;
 }
 
 v1::TokenLogprob ToProto(int32_t token, const model::TokenScore& score, const ServedModel& model) {

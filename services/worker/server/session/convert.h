@@ -58,8 +58,6 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
                                              const CallInfo& call, const ServedModel& model,
                                              const SaltKey& salt_key);
 
-google::protobuf::Timestamp ToProto(absl::Time time);
-google::protobuf::Duration ToProto(absl::Duration duration);
 v1::TokenLogprob ToProto(int32_t token, const model::TokenScore& score, const ServedModel& model);
 v1::Model ToProto(const ServedModel& model);
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/check.h"
 #include "services/protocol/error.h"
+#include "services/protocol/proto_time.h"
 
 namespace continuo::server {
 
@@ -223,9 +224,9 @@ void GenerateSession::Complete(int cached_prompt_tokens, const engine::RequestTi
   usage.set_cached_prompt_tokens(static_cast<uint32_t>(cached_prompt_tokens));
   usage.set_completion_tokens(static_cast<uint32_t>(completion_tokens_));
   v1::Timings& proto = *summary.mutable_timings();
-  *proto.mutable_queue_duration() = ToProto(timings.queue);
-  *proto.mutable_prefill_duration() = ToProto(timings.prefill);
-  *proto.mutable_total_duration() = ToProto(timings.total);
+  *proto.mutable_queue_duration() = protocol::ToProto(timings.queue);
+  *proto.mutable_prefill_duration() = protocol::ToProto(timings.prefill);
+  *proto.mutable_total_duration() = protocol::ToProto(timings.total);
   summary.set_migrations(migrations_);
   summary.set_inexact(inexact_);
   queue_.AddSummary(std::move(summary));

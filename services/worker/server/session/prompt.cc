@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/protocol/error.h"
+#include "services/protocol/limits.h"
 
 namespace continuo::server {
 namespace {
@@ -39,9 +40,9 @@ absl::Status CheckFitsContext(std::string_view field, size_t bytes, const Served
 }
 
 absl::Status CheckTokenizeBytes(std::string_view field, size_t bytes) {
-  if (bytes <= kMaxTokenizeBytes) return absl::OkStatus();
+  if (bytes <= protocol::kMaxTokenizeBytes) return absl::OkStatus();
   return protocol::FieldError(
-      field, absl::StrCat("has ", bytes, " bytes, the limit is ", kMaxTokenizeBytes));
+      field, absl::StrCat("has ", bytes, " bytes, the limit is ", protocol::kMaxTokenizeBytes));
 }
 
 }  // namespace

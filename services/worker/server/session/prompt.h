@@ -27,16 +27,12 @@ absl::StatusOr<std::string> RenderConversation(const v1::Conversation& conversat
                                                std::string_view field, absl::Time now,
                                                const text::TextModel& text);
 
-// Text that Tokenize takes, rendered conversations included. Encoding takes some 130 bytes of
-// memory for each.
-inline constexpr size_t kMaxTokenizeBytes = 1 << 20;
-
 // Renders and encodes the prompt of a valid request. Takes time that grows with the prompt. Text
 // that cannot fit the context, because it has more bytes than that many of the longest tokens, is
 // refused unread: INVALID_ARGUMENT, reason CONTEXT_TOO_LONG.
 absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::GenerateRequest& request, absl::Time now,
                                            const ServedModel& model);
-// Likewise; the limit is kMaxTokenizeBytes.
+// The same for a Tokenize request, whose limit is protocol::kMaxTokenizeBytes.
 absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::TokenizeRequest& request, absl::Time now,
                                            const ServedModel& model);
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/protocol/error.h"
+#include "services/worker/server/session/validate.h"
 
 namespace continuo::server {
 namespace {
@@ -29,9 +30,7 @@ absl::StatusOr<std::vector<engine::ReceivedSequence>> Gather(const v1::GenerateR
     engine::ReceivedSequence& sequence = sequences[delta.index()];
     for (const uint32_t id : delta.token_ids()) {
       if (id >= static_cast<uint32_t>(model.vocab_size)) {
-        return protocol::FieldError(
-            absl::StrCat(kDeltas, "[", i, "].token_ids"),
-            absl::StrCat("id ", id, " is outside the vocabulary of ", model.vocab_size, " tokens"));
+        return ValidateToken(absl::StrCat(kDeltas, "[", i, "].token_ids"), id, model);
       }
     }
     if (sequence.finished && delta.token_ids_size() > 0) {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "services/base/check.h"
+#include "services/protocol/limits.h"
 #include "services/worker/server/session/convert.h"
-#include "services/worker/server/session/validate.h"
 
 namespace continuo::server {
 namespace {
@@ -25,7 +25,8 @@ ResponseQueue::ResponseQueue(v1::Accepted accepted, uint64_t next_sequence, int 
       delta_of_(num_sequences, -1) {}
 
 v1::GenerateResponse& ResponseQueue::Open(size_t bytes) {
-  if (responses_.empty() || (!collect_ && responses_.back().bytes + bytes > kMaxResponseBytes)) {
+  if (responses_.empty() ||
+      (!collect_ && responses_.back().bytes + bytes > protocol::kMaxResponseBytes)) {
     v1::GenerateResponse& response = responses_.emplace_back().response;
     response.set_sequence(next_sequence_++);
     std::fill(delta_of_.begin(), delta_of_.end(), -1);
@@ -88,7 +89,7 @@ void ResponseQueue::AddToken(int index, int32_t token, const model::TokenScore* 
   v1::TokenLogprob logprob;
   if (score != nullptr) logprob = ToProto(token, *score, *model_);
   const size_t bytes =
-      output.text.size() + kMaxStopStringBytes + logprob.ByteSizeLong() + kFrameBytes;
+      output.text.size() + protocol::kMaxStopStringBytes + logprob.ByteSizeLong() + kFrameBytes;
   v1::Delta& delta = OpenDelta(index, bytes);
   delta.add_token_ids(static_cast<uint32_t>(token));
   if (score != nullptr) *delta.add_logprobs() = std::move(logprob);
@@ -97,7 +98,8 @@ void ResponseQueue::AddToken(int index, int32_t token, const model::TokenScore* 
 
 void ResponseQueue::AddEnd(int index, const AnswerSequence::Output& output,
                            const StopRules& rules) {
-  Append(OpenDelta(index, output.text.size() + kMaxStopStringBytes + kFrameBytes), output, rules);
+  Append(OpenDelta(index, output.text.size() + protocol::kMaxStopStringBytes + kFrameBytes), output,
+         rules);
 }
 
 void ResponseQueue::AddSummary(v1::Summary summary) {

@@ -9,19 +9,18 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/protocol/error.h"
+#include "services/protocol/limits.h"
 #include "services/worker/server/session/prompt.h"
 #include "services/worker/server/session/validate.h"
 
 namespace continuo::server {
 namespace {
 
-// Unary responses are not split; stock clients take 4 MiB.
-constexpr size_t kMaxUnaryBytes = kMaxCollectedBytes;
-
 absl::Status CheckSize(std::string_view field, size_t bytes) {
-  if (bytes <= kMaxUnaryBytes) return absl::OkStatus();
-  return protocol::FieldError(field, absl::StrCat("the answer would have ", bytes,
-                                                  " bytes, the limit is ", kMaxUnaryBytes));
+  if (bytes <= protocol::kMaxUnsplitResponseBytes) return absl::OkStatus();
+  return protocol::FieldError(field,
+                              absl::StrCat("the answer would have ", bytes, " bytes, the limit is ",
+                                           protocol::kMaxUnsplitResponseBytes));
 }
 
 }  // namespace
@@ -33,7 +32,7 @@ absl::StatusOr<v1::TokenizeResponse> AnswerTokenize(const v1::TokenizeRequest& r
     return protocol::FieldError("prompt", "is missing: one of text and conversation");
   }
   if (request.has_conversation()) {
-    RETURN_IF_ERROR(ValidateConversation(request.conversation(), "conversation", model));
+    RETURN_IF_ERROR(ValidateConversation("conversation", request.conversation(), model));
   }
   ASSIGN_OR_RETURN(EncodedPrompt prompt, EncodePrompt(request, now, model));
   v1::TokenizeResponse response;
@@ -51,9 +50,7 @@ absl::StatusOr<v1::DetokenizeResponse> AnswerDetokenize(const v1::DetokenizeRequ
   for (int i = 0; i < request.token_ids_size(); ++i) {
     const uint32_t id = request.token_ids(i);
     if (id >= static_cast<uint32_t>(model.vocab_size)) {
-      return protocol::FieldError(
-          absl::StrCat("token_ids[", i, "]"),
-          absl::StrCat("id ", id, " is outside the vocabulary of ", model.vocab_size, " tokens"));
+      return ValidateToken(absl::StrCat("token_ids[", i, "]"), id, model);
     }
     // An id that only pads the model's rows names no token and has no text.
     if (id < static_cast<uint32_t>(model.text->vocab_size())) {

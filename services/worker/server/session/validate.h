@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "continuo/v1/inference.pb.h"
@@ -11,45 +12,31 @@
 
 namespace continuo::server {
 
-// Limits of what a client may ask for, as the proto's comments state them.
-inline constexpr int kMaxMessages = 16384;
-inline constexpr size_t kMaxTemplateArgumentsBytes = 65536;
-inline constexpr size_t kMaxModelBytes = 256;
-inline constexpr uint32_t kMaxSequences = 128;
-inline constexpr int kMaxLogitBiases = 1024;
-inline constexpr int kMaxStopStrings = 16;
-inline constexpr int kMaxStopStringBytes = 256;
-inline constexpr int kMaxStopIds = 64;
-inline constexpr int kMaxLogprobs = 20;
-inline constexpr int kMaxIdBytes = 128;
-// Of one response, and of one that collects everything.
-inline constexpr size_t kMaxResponseBytes = 1 << 20;
-inline constexpr size_t kMaxCollectedBytes = 3 << 20;
+// The part of a request's contract that depends on the served model; the other part is
+// protocol/validate_request.h, which these functions call first. INVALID_ARGUMENT names the field
+// and the limit. All functions are thread-safe.
 
-// Everything of a request that can be judged without encoding its prompt; the continuation is
-// left to replay.h. INVALID_ARGUMENT names the field and the limit, NOT_FOUND the model.
+// Checks everything of a request that can be judged without encoding its prompt; the continuation
+// is left to replay.h. Returns NOT_FOUND for another model.
 absl::Status ValidateGenerate(const v1::GenerateRequest& request, const ServedModel& model);
 
-// The same for a conversation at `path` of another request.
-absl::Status ValidateConversation(const v1::Conversation& conversation, std::string_view path,
+// Checks the conversation that is the field `path` of some request.
+absl::Status ValidateConversation(std::string_view path, const v1::Conversation& conversation,
                                   const ServedModel& model);
 
-// "" is the one model that is served.
+// Returns NOT_FOUND unless `name` is that of the served model or empty.
 absl::Status ValidateModelName(std::string_view name, const ServedModel& model);
 
-// 1 to 128 printable ASCII characters; `field` is what the error names.
-absl::Status ValidateId(std::string_view id, std::string_view field);
+// An id has to lie in the vocabulary of the model.
+absl::Status ValidateToken(std::string_view field, uint64_t id, const ServedModel& model);
 
-// INVALID_ARGUMENT names the first field, anywhere below but in a continuation, that this program
-// does not know.
-absl::Status RefuseUnknownFields(const google::protobuf::Message& message);
-
-// Of an encoded prompt: at least one token, all of the vocabulary, no more than the context
-// (reason CONTEXT_TOO_LONG). `field` is the part of the prompt that was encoded.
-absl::Status ValidatePromptTokens(const std::vector<int32_t>& prompt, std::string_view field,
+// An encoded prompt has at least one token, all of the vocabulary, and no more than the context
+// (reason CONTEXT_TOO_LONG). `field` is the part of the request that was encoded.
+absl::Status ValidatePromptTokens(std::string_view field, const std::vector<int32_t>& prompt,
                                   const ServedModel& model);
 
-// With output.collect: the most bytes that the answer can take are within kMaxCollectedBytes.
+// With output.collect, the largest answer that is possible has to fit
+// protocol::kMaxUnsplitResponseBytes.
 absl::Status ValidateCollect(const v1::GenerateRequest& request, size_t prompt_tokens,
                              int max_tokens, const ServedModel& model);
 

@@ -8,6 +8,7 @@
 
 #include "services/common/grpc/grpc_status.h"
 #include "services/protocol/error.h"
+#include "services/protocol/proto_time.h"
 #include "services/worker/server/session/convert.h"
 #include "tests/worker/server/grpc/worker_server_harness.h"
 
@@ -20,7 +21,7 @@ using WatchStepsTest = testing::WorkerServerTest;
 struct Watcher {
   Watcher(v1::WorkerService::Stub& stub, absl::Duration interval) {
     v1::WatchStepsRequest request;
-    *request.mutable_min_interval() = ToProto(interval);
+    *request.mutable_min_interval() = protocol::ToProto(interval);
     reader = stub.WatchSteps(&context, request);
   }
   absl::Status Refusal() {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "continuo/v1/inference.pb.h"
+#include "services/protocol/limits.h"
 #include "services/protocol/wire_check.h"
 
 namespace continuo::server {

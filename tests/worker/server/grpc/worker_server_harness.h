@@ -16,6 +16,7 @@
 #include "continuo/v1/inference.grpc.pb.h"
 #include "continuo/v1/worker.grpc.pb.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/protocol/proto_time.h"
 #include "services/worker/server/grpc/worker_server.h"
 #include "tests/testing/forwarding_executor.h"
 #include "tests/worker/server/session/answer.h"
@@ -158,7 +159,7 @@ class WorkerServerTest : public ::testing::Test {
   absl::Status Drain(absl::Duration grace, v1::DrainResponse* response) {
     grpc::ClientContext context;
     v1::DrainRequest request;
-    *request.mutable_grace() = server::ToProto(grace);
+    *request.mutable_grace() = protocol::ToProto(grace);
     return common::FromGrpcStatus(worker_->Drain(&context, request, response));
   }
 

@@ -14,6 +14,8 @@
 #include "absl/synchronization/notification.h"
 #include "services/common/grpc/grpc_status.h"
 #include "services/protocol/error.h"
+#include "services/protocol/limits.h"
+#include "services/protocol/proto_time.h"
 #include "services/worker/server/grpc/worker_metrics.h"
 #include "services/worker/server/session/prompt.h"
 #include "tests/worker/server/grpc/worker_server_harness.h"
@@ -304,7 +306,7 @@ TEST_F(WorkerServerTest, TextTooLongToTokenizeIsRefusedUnread) {
   Serve();
   grpc::ClientContext context;
   v1::TokenizeRequest request;
-  request.set_text(std::string(kMaxTokenizeBytes + 1, 'a'));
+  request.set_text(std::string(protocol::kMaxTokenizeBytes + 1, 'a'));
   v1::TokenizeResponse response;
   const absl::Status status =
       common::FromGrpcStatus(inference_->Tokenize(&context, request, &response));
@@ -326,8 +328,8 @@ TEST_F(WorkerServerTest, TextCallsBeyondTheirBudgetAreOverload) {
     absl::Notification done;
   };
   v1::TokenizeRequest request;
-  request.set_text(std::string(kMaxTokenizeBytes, 'a'));
-  constexpr size_t kCalls = WorkerCore::kMaxTextCallBytes / kMaxTokenizeBytes;
+  request.set_text(std::string(protocol::kMaxTokenizeBytes, 'a'));
+  constexpr size_t kCalls = WorkerCore::kMaxTextCallBytes / protocol::kMaxTokenizeBytes;
   std::array<TextCall, kCalls + 1> calls;
   for (TextCall& call : calls) {
     inference_->async()->Tokenize(&call.context, &request, &call.response,
@@ -414,8 +416,8 @@ TEST_F(WorkerServerTest, WatchIntervalsAreChecked) {
   const auto refused = [&](int64_t min_ms, int64_t max_ms) {
     grpc::ClientContext context;
     v1::WatchLoadRequest request;
-    *request.mutable_min_interval() = ToProto(absl::Milliseconds(min_ms));
-    *request.mutable_max_interval() = ToProto(absl::Milliseconds(max_ms));
+    *request.mutable_min_interval() = protocol::ToProto(absl::Milliseconds(min_ms));
+    *request.mutable_max_interval() = protocol::ToProto(absl::Milliseconds(max_ms));
     auto reader = worker_->WatchLoad(&context, request);
     v1::WatchLoadResponse load;
     EXPECT_FALSE(reader->Read(&load));

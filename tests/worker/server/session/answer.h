@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "continuo/v1/inference.pb.h"
-#include "services/worker/server/session/validate.h"
+#include "services/protocol/limits.h"
 
 namespace continuo::testing {
 
@@ -36,7 +36,7 @@ struct Answer {
     ++next_sequence;
     EXPECT_FALSE(has_summary) << "nothing follows the summary";
     EXPECT_LE(response.ByteSizeLong(),
-              collect ? server::kMaxCollectedBytes : server::kMaxResponseBytes);
+              collect ? protocol::kMaxUnsplitResponseBytes : protocol::kMaxResponseBytes);
     if (response.has_accepted()) accepted = response.accepted();
     if (!collect && response.prompt_logprobs_size() > 0) {
       EXPECT_TRUE(sequences.empty()) << "prompt log-probabilities come before the first delta";

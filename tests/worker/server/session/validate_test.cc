@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/protocol/error.h"
+#include "services/protocol/limits.h"
 #include "services/worker/server/session/convert.h"
 #include "tests/worker/server/session/session_harness.h"
 
@@ -121,24 +122,25 @@ const Case kRefused[] = {
      "conversation.messages[0].reasoning", "not supported"},
     {"received index",
      [](auto& r) {
-       r.mutable_continuation()->mutable_received()->add_deltas()->set_index(kMaxSequences);
+       r.mutable_continuation()->mutable_received()->add_deltas()->set_index(
+           protocol::kMaxSequences);
      },
      "continuation.received.deltas[0].index", "128"},
     {"received model",
      [](auto& r) {
        r.mutable_continuation()->mutable_received()->mutable_accepted()->set_model(
-           std::string(kMaxModelBytes + 1, 'a'));
+           std::string(protocol::kMaxModelNameBytes + 1, 'a'));
      },
      "continuation.received.accepted.model", "256"},
     {"messages",
      [](auto& r) {
-       for (int i = 0; i <= kMaxMessages; ++i) r.mutable_conversation()->add_messages();
+       for (int i = 0; i <= protocol::kMaxMessages; ++i) r.mutable_conversation()->add_messages();
      },
      "conversation.messages", "16384"},
     {"arguments",
      [](auto& r) {
        r.mutable_conversation()->set_template_arguments(
-           std::string(kMaxTemplateArgumentsBytes + 1, ' '));
+           std::string(protocol::kMaxTemplateArgumentsBytes + 1, ' '));
      },
      "conversation.template_arguments", "65536"},
     {"role", [](auto& r) { r.mutable_conversation()->add_messages()->set_role("\xFF"); },

@@ -1,40 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/relay/received.h"
+#include "services/protocol/continuation.h"
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "services/protocol/limits.h"
 
-namespace continuo::gateway {
+namespace continuo::protocol {
 
-void Received::Begin(const v1::GenerateResponse& received) {
-  // A response begins with Accepted; one without is nobody's.
+void ReceivedResponses::Begin(const v1::GenerateResponse& received) {
+  // A stream begins with Accepted, so a continuation without one belongs to no stream.
   if (!received.has_accepted()) return;
-  // What is wrong with it the worker finds out, and says.
+  // The worker checks the rest and rejects what is wrong.
   Merge(received);
   sequence_known_ = false;
 }
 
-absl::Status Received::Add(const v1::GenerateResponse& response) {
+absl::Status ReceivedResponses::Add(const v1::GenerateResponse& response) {
   const uint64_t expected = has_any_ ? sequence_ + 1 : 0;
   if (sequence_known_ && response.sequence() != expected) {
     return absl::InternalError(absl::StrCat("the worker sent response ", response.sequence(),
                                             " where ", expected, " follows"));
   }
-  // All of it or nothing: what is refused is not delivered, so it must not be continued from.
+  // A rejected response is not delivered, so nothing of it may become part of a continuation.
   if (absl::Status status = Check(response); !status.ok()) return status;
   sequence_known_ = true;
   Merge(response);
   return absl::OkStatus();
 }
 
-absl::Status Received::Check(const v1::GenerateResponse& response) const {
+absl::Status ReceivedResponses::Check(const v1::GenerateResponse& response) const {
   absl::flat_hash_set<uint32_t> added, ended;
   for (const v1::Delta& delta : response.deltas()) {
     const auto known = by_index_.find(delta.index());
     if (known == by_index_.end() && added.insert(delta.index()).second &&
-        sequences_.size() + added.size() > kMaxSequences) {
+        sequences_.size() + added.size() > kMaxReceivedSequences) {
       return absl::InternalError(
-          absl::StrCat("the worker sent more than ", kMaxSequences, " sequences"));
+          absl::StrCat("the worker sent more than ", kMaxReceivedSequences, " sequences"));
     }
     if (ended.contains(delta.index()) ||
         (known != by_index_.end() &&
@@ -47,7 +48,7 @@ absl::Status Received::Check(const v1::GenerateResponse& response) const {
   return absl::OkStatus();
 }
 
-void Received::Merge(const v1::GenerateResponse& response) {
+void ReceivedResponses::Merge(const v1::GenerateResponse& response) {
   has_any_ = true;
   sequence_ = response.sequence();
   if (response.has_accepted()) {
@@ -69,7 +70,7 @@ void Received::Merge(const v1::GenerateResponse& response) {
   has_summary_ = has_summary_ || response.has_summary();
 }
 
-v1::GenerateResponse Received::ToProto() const {
+v1::GenerateResponse ReceivedResponses::ToProto() const {
   v1::GenerateResponse result;
   if (!has_any_) return result;
   result.set_sequence(sequence_);
@@ -85,4 +86,4 @@ v1::GenerateResponse Received::ToProto() const {
   return result;
 }
 
-}  // namespace continuo::gateway
+}  // namespace continuo::protocol

@@ -2,37 +2,39 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "continuo/v1/inference.pb.h"
 
-namespace continuo::gateway {
+namespace continuo::protocol {
 
-// Everything one stream has received, merged, without text: what another worker needs to go on
-// exactly after it (exactness: relay-edits-nothing). Four bytes a token. Not thread-safe.
-class Received {
+// Everything that one stream has received, merged and without text: what a worker needs to go on
+// exactly after it (exactness: relay-edits-nothing). Takes four bytes a token. Gateways and clients
+// use it. Not thread-safe.
+class ReceivedResponses {
  public:
-  // What the client brought along in its own continuation.
+  // Starts from the continuation that the client itself brought along.
   void Begin(const v1::GenerateResponse& received);
 
-  // The next response of a worker. An error where it cannot follow what is here: a gap in
-  // `sequence`, more than kMaxSequences indices, or tokens after a sequence's end.
+  // Merges the next response of a worker. Returns an error, and keeps nothing of the response,
+  // where it cannot follow the ones before: a gap in `sequence`, more than kMaxReceivedSequences
+  // indices, or tokens after a sequence's end.
   absl::Status Add(const v1::GenerateResponse& response);
 
-  // As Continuation.received; nothing() where there is none.
+  // Merges a response without checking it.
+  void Merge(const v1::GenerateResponse& response);
+
+  // The value for Continuation.received; empty if nothing().
   v1::GenerateResponse ToProto() const;
   bool nothing() const { return !has_any_; }
 
   bool has_summary() const { return has_summary_; }
   // The latest one. An empty fingerprint does not replace an earlier one.
   const v1::Accepted& accepted() const { return accepted_; }
-  // All ids of all sequences, those that the client brought included.
+  // Number of ids in all sequences, including those that the client brought along.
   int64_t num_tokens() const { return num_tokens_; }
-
-  static constexpr int kMaxSequences = 1024;
 
  private:
   struct Sequence {
@@ -41,12 +43,11 @@ class Received {
     v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
   };
   absl::Status Check(const v1::GenerateResponse& response) const;
-  void Merge(const v1::GenerateResponse& response);
 
   bool has_any_ = false;
   uint64_t sequence_ = 0;
-  // The first response after the client's own continuation may begin anywhere: the worker checks
-  // it.
+  // False after Begin: the first response after the client's own continuation may have any number,
+  // the worker checks it.
   bool sequence_known_ = true;
   v1::Accepted accepted_;
   bool has_accepted_ = false;
@@ -57,4 +58,4 @@ class Received {
   bool has_summary_ = false;
 };
 
-}  // namespace continuo::gateway
+}  // namespace continuo::protocol

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/requests/request_check.h"
+#include "services/protocol/validate_request.h"
 
+#include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,11 +12,12 @@
 #include <vector>
 
 #include "services/protocol/error.h"
+#include "services/protocol/limits.h"
 
-namespace continuo::gateway {
+namespace continuo::protocol {
 namespace {
 
-TEST(CheckGenerateTest, EachFieldOutOfRangeIsNamed) {
+TEST(ValidateGenerateTest, EachFieldOutOfRangeIsNamed) {
   using Request = v1::GenerateRequest;
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<std::pair<std::string, std::function<void(Request&)>>> cases = {
@@ -27,7 +29,7 @@ TEST(CheckGenerateTest, EachFieldOutOfRangeIsNamed) {
          r.mutable_continuation()->mutable_received()->mutable_accepted()->set_model(
              std::string(257, 'x'));
        }},
-      {"continuation.received.deltas",
+      {"continuation.received.deltas[0].index",
        [](Request& r) {
          r.mutable_continuation()->mutable_received()->add_deltas()->set_index(128);
        }},
@@ -62,8 +64,8 @@ TEST(CheckGenerateTest, EachFieldOutOfRangeIsNamed) {
        [](Request& r) {
          for (uint32_t i = 0; i < 1025; ++i) (*r.mutable_sampling()->mutable_logit_bias())[i] = 1;
        }},
-      {"stopping.strings", [](Request& r) { r.mutable_stopping()->add_strings(""); }},
-      {"stopping.strings",
+      {"stopping.strings[0]", [](Request& r) { r.mutable_stopping()->add_strings(""); }},
+      {"stopping.strings[0]",
        [](Request& r) { r.mutable_stopping()->add_strings(std::string(257, 'x')); }},
       {"stopping.strings",
        [](Request& r) {
@@ -73,6 +75,23 @@ TEST(CheckGenerateTest, EachFieldOutOfRangeIsNamed) {
        [](Request& r) {
          for (int i = 0; i < 65; ++i) r.mutable_stopping()->add_token_ids(1);
        }},
+      {"stopping.strings[1]",
+       [](Request& r) {
+         r.mutable_stopping()->add_strings("x");
+         r.mutable_stopping()->add_strings("\xff");
+       }},
+      {"stopping.min_tokens",
+       [](Request& r) {
+         r.mutable_stopping()->set_max_tokens(4);
+         r.mutable_stopping()->set_min_tokens(5);
+       }},
+      {"stopping.time_limit",
+       [](Request& r) { r.mutable_stopping()->mutable_time_limit()->set_nanos(-1); }},
+      {"sampling.logit_bias",
+       [](Request& r) { (*r.mutable_sampling()->mutable_logit_bias())[1] = kNan; }},
+      {"text", [](Request& r) { r.set_text("\xc3("); }},
+      {"conversation.messages[0].role",
+       [](Request& r) { r.mutable_conversation()->add_messages()->set_role("\xff"); }},
       {"output.logprobs", [](Request& r) { r.mutable_output()->set_logprobs(21); }},
       {"output.prompt_logprobs", [](Request& r) { r.mutable_output()->set_prompt_logprobs(21); }},
       {"output.progress",
@@ -84,23 +103,12 @@ TEST(CheckGenerateTest, EachFieldOutOfRangeIsNamed) {
   for (const auto& [field, change] : cases) {
     Request request;
     request.set_text("x");
-    EXPECT_TRUE(CheckGenerate(request).ok());
+    EXPECT_TRUE(ValidateGenerate(request).ok());
     change(request);
-    const absl::Status status = CheckGenerate(request);
+    const absl::Status status = ValidateGenerate(request);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << field;
-    EXPECT_EQ(protocol::FieldOf(status), field) << status;
+    EXPECT_EQ(FieldOf(status), field) << status;
   }
-}
-
-TEST(EstimatePromptTokensTest, IdsAreCountedAndTextIsFourBytesAToken) {
-  v1::GenerateRequest request;
-  EXPECT_EQ(EstimatePromptTokens(request), 0);
-  request.set_text(std::string(400, 'x'));
-  EXPECT_EQ(EstimatePromptTokens(request), 101);
-  for (int i = 0; i < 7; ++i) request.mutable_token_ids()->add_ids(1);
-  EXPECT_EQ(EstimatePromptTokens(request), 7);
-  request.mutable_conversation()->add_messages()->set_content(std::string(4000, 'x'));
-  EXPECT_EQ(EstimatePromptTokens(request), 1001);
 }
 
 TEST(IsForwardableTest, OnlyPrintableAsciiOfBoundedLengthIsSentOn) {
@@ -115,5 +123,60 @@ TEST(IsForwardableTest, OnlyPrintableAsciiOfBoundedLengthIsSentOn) {
   EXPECT_FALSE(IsForwardable(std::string(1025, 'x')));
 }
 
+TEST(ValidateGenerateTest, ContentOfTheModelIsLeftToTheWorker) {
+  v1::GenerateRequest request;
+  request.mutable_token_ids()->add_ids(~0u);
+  request.mutable_stopping()->add_token_ids(~0u);
+  request.mutable_stopping()->set_min_tokens(~0u);
+  (*request.mutable_sampling()->mutable_logit_bias())[~0u] = 1;
+  request.mutable_constraint()->set_regex("a*");
+  request.GetReflection()->MutableUnknownFields(&request)->AddVarint(1023, 1);
+  EXPECT_TRUE(ValidateGenerate(request).ok()) << ValidateGenerate(request);
+  request.mutable_conversation()->add_tools();
+  request.mutable_conversation()->add_messages()->set_reasoning("so");
+  EXPECT_TRUE(ValidateGenerate(request).ok()) << ValidateGenerate(request);
+}
+
+TEST(RejectUnknownFieldsTest, AnUnknownFieldIsNamedByItsPathButNotInAContinuation) {
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = *request.mutable_conversation()->add_messages();
+  message.GetReflection()->MutableUnknownFields(&message)->AddVarint(99, 1);
+  EXPECT_EQ(FieldOf(RejectUnknownFields(request)), "conversation.messages[0].99");
+  message.GetReflection()->MutableUnknownFields(&message)->Clear();
+  v1::GenerateResponse& received = *request.mutable_continuation()->mutable_received();
+  received.GetReflection()->MutableUnknownFields(&received)->AddVarint(99, 1);
+  EXPECT_TRUE(RejectUnknownFields(request).ok());
+}
+
+TEST(ReadDurationTest, OnlyADurationFromZeroToTheLimitIsTaken) {
+  google::protobuf::Duration duration;
+  duration.set_seconds(2);
+  duration.set_nanos(500'000'000);
+  EXPECT_EQ(*ReadDuration("grace", duration, absl::Seconds(3)), absl::Milliseconds(2500));
+  const absl::Status above = ReadDuration("grace", duration, absl::Seconds(2)).status();
+  EXPECT_EQ(FieldOf(above), "grace");
+  EXPECT_EQ(above.message(), "grace: 2.5s is above the limit of 2s");
+  duration.set_nanos(1'000'000'000);
+  EXPECT_EQ(FieldOf(ReadDuration("grace", duration).status()), "grace");
+  duration.set_nanos(0);
+  duration.set_seconds(-1);
+  EXPECT_EQ(ReadDuration("grace", duration).status().message(), "grace: is negative");
+  duration.set_seconds(kMaxDurationSeconds);
+  EXPECT_TRUE(ReadDuration("grace", duration).ok());
+}
+
+TEST(ReadTimestampTest, OnlyTheYearsFrom1To9999AreTaken) {
+  google::protobuf::Timestamp time;
+  time.set_seconds(kMaxTimestampSeconds);
+  time.set_nanos(kMaxNanos);
+  EXPECT_EQ(*ReadTimestamp("t", time),
+            absl::FromUnixSeconds(kMaxTimestampSeconds) + absl::Nanoseconds(kMaxNanos));
+  time.set_seconds(kMaxTimestampSeconds + 1);
+  EXPECT_EQ(FieldOf(ReadTimestamp("t", time).status()), "t");
+  time.set_seconds(kMinTimestampSeconds);
+  time.set_nanos(-1);
+  EXPECT_EQ(FieldOf(ReadTimestamp("t", time).status()), "t");
+}
+
 }  // namespace
-}  // namespace continuo::gateway
+}  // namespace continuo::protocol

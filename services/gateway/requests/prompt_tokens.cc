@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/requests/prompt_tokens.h"
+
+namespace continuo::gateway {
+namespace {
+
+constexpr int64_t kBytesPerToken = 4;
+
+}  // namespace
+
+int64_t EstimatePromptTokens(const v1::GenerateRequest& request) {
+  switch (request.prompt_case()) {
+    case v1::GenerateRequest::kText:
+      return static_cast<int64_t>(request.text().size()) / kBytesPerToken + 1;
+    case v1::GenerateRequest::kTokenIds:
+      return request.token_ids().ids_size();
+    case v1::GenerateRequest::kConversation: {
+      int64_t bytes = static_cast<int64_t>(request.conversation().template_arguments().size());
+      for (const v1::ChatMessage& message : request.conversation().messages()) {
+        bytes += static_cast<int64_t>(message.role().size() + message.content().size() +
+                                      message.reasoning().size());
+      }
+      for (const v1::Tool& tool : request.conversation().tools()) {
+        bytes += static_cast<int64_t>(tool.ByteSizeLong());
+      }
+      return bytes / kBytesPerToken + 1;
+    }
+    case v1::GenerateRequest::PROMPT_NOT_SET:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace continuo::gateway

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "continuo/v1/inference.pb.h"
+
+namespace continuo::gateway {
+
+// Estimates the tokens of a request's prompt without a tokenizer: ids are counted, text counts as
+// four bytes a token. Thread-safe.
+int64_t EstimatePromptTokens(const v1::GenerateRequest& request);
+
+}  // namespace continuo::gateway
