@@ -20,7 +20,7 @@ struct RelayAttempt {
   std::string_view reason;
 };
 
-// How one call of a client went, for the log, the metrics and the spans.
+// The report on one call of a client, for the log, the metrics and the spans.
 struct RelayReport {
   std::string request_id, tenant, model, worker;
   int migrations = 0;  // calls after the first one, except those after a rejection

@@ -12,7 +12,7 @@ namespace {
 
 using Action = RetryDecision::Action;
 
-// How often the state of processes that may have crashed is asked for.
+// The interval between looks at the processes that may have crashed.
 constexpr absl::Duration kCrashPollInterval = absl::Milliseconds(50);
 
 RetryDecision Retry() { return {.action = Action::kRetry}; }

@@ -112,8 +112,8 @@ class RetryPolicy {
   RetryDecision Reject(const CallFailure& failure);
   void SuspectCrash(const CallFailure& failure, absl::Duration now);
   CrashVerdict JudgeCrashes(absl::Duration now, CheckProcess check);
-  // Whether the next call is free or paid for: the first call, and the first migration since the
-  // last progress, are always free.
+  // Pays for the next call. False if the budget is used up. The first call, and the first migration
+  // since the last progress, are free.
   bool TakeRetryToken();
   absl::Duration TimeWithoutCall(absl::Duration now) const;
   absl::Duration Backoff();

@@ -36,7 +36,7 @@ struct RelayOptions {
   ClientOutboxOptions outbox;
 };
 
-// What all relays share. All of it outlives them.
+// The objects that all relays share and that outlive them.
 struct RelayEnvironment {
   Router* router = nullptr;
   WorkerTransport* transport = nullptr;

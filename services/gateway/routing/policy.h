@@ -34,7 +34,7 @@ struct RouteKey {
   // Requests with the same hash should meet at one worker (route_hash.h); 0 has no preference.
   uint64_t prefix_hash = 0;
   uint64_t session_hash = 0;
-  std::span<const Failure> failures;         // avoided where others are left
+  std::span<const Failure> failures;         // avoided if others are left
   std::span<const std::string> rejected_by;  // addresses that must not be picked
 };
 
