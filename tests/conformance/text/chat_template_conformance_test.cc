@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "services/worker/text/continuo_text.h"
+#include "tests/testing/text_files.h"
 #include "tests/worker/text/test_files.h"
 
 namespace continuo {
@@ -35,11 +36,11 @@ std::optional<std::string> Render(const std::string& chat_template, const ordere
       ReadFile(SourcePath("tests/worker/text/testdata/byte_level/tokenizer.json"));
   const std::string config =
       ordered_json{{"bos_token", inputs["bos_token"]}, {"eos_token", inputs["eos_token"]}}.dump();
-  const ContinuoTextFiles files = {.tokenizer_json = SliceOf(tokenizer),
-                                   .tokenizer_config_json = SliceOf(config),
-                                   .special_tokens_map_json = {},
-                                   .chat_template = SliceOf(chat_template)};
-  ContinuoText* text = continuo_text_open_buffers(&files);
+  const testing::TextFolder folder({.tokenizer_json = tokenizer,
+                                    .tokenizer_config_json = config,
+                                    .chat_template = chat_template});
+  const std::string path = folder.path();
+  ContinuoText* text = continuo_text_open(SliceOf(path));
   if (text == nullptr) {
     *error = LastError();
     return std::nullopt;

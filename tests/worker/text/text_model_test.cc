@@ -71,7 +71,8 @@ TEST(TextModelTest, HostileTokenizersAreRefused) {
     EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument) << to;
     EXPECT_THAT(std::string(model.status().message()), HasSubstr("tokenizer.json")) << to;
   }
-  for (const std::string bad : {"", "[]", "{", "{}", "null", "\xFF"}) {
+  EXPECT_EQ(WithTokenizer("").status().code(), absl::StatusCode::kNotFound);
+  for (const std::string bad : {"[]", "{", "{}", "null", "\xFF"}) {
     EXPECT_EQ(WithTokenizer(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   }
   const std::string deep(100000, '[');
