@@ -197,7 +197,7 @@ absl::Status FakeExecutor::TakeTokens(const model::StepPlan& p) {
     if (started_.empty()) return Malformed("a token of no step", token);
     const Started& before = started_.back();
     const auto sample = static_cast<size_t>(-1 - token);
-    if (model::DrawnBy(static_cast<int>(sample)) != token || sample >= before.is_left.size()) {
+    if (model::SampledBy(static_cast<int>(sample)) != token || sample >= before.is_left.size()) {
       return Malformed("a token of no sample", token);
     }
     token = before.is_left[sample] ? 0 : before.result.token_ids[sample];
@@ -218,7 +218,7 @@ absl::StatusOr<model::StepResult> FakeExecutor::Finish() {
 
 absl::Status FakeExecutor::Start(const model::StepPlan& p, model::MaskFiller fill_mask) {
   if (fails_) return failure_;
-  if (started_.size() >= (options_.works_apart ? 2 : 1)) {
+  if (started_.size() >= (options_.is_asynchronous ? 2 : 1)) {
     return absl::InternalError("too many steps have begun");
   }
   ++step_;
@@ -268,7 +268,7 @@ absl::Status FakeExecutor::Start(const model::StepPlan& p, model::MaskFiller fil
               ? p.sample_targets[k]
               : Draw(context, position + 1, p.sampling[k], biases, seen, mask, options_.vocab_size);
       result.token_ids.push_back(token);
-      started.is_left.push_back(options_.leaves_draw && options_.leaves_draw());
+      started.is_left.push_back(options_.leaves_sample && options_.leaves_sample());
       result.scores.push_back(
           p.sampling[k].num_logprobs < 0
               ? model::TokenScore()

@@ -20,10 +20,10 @@ struct FakeExecutorOptions {
   // Virtual time: each step moves `clock` on by what `cost` says of its plan.
   ManualClock* clock = nullptr;
   std::function<absl::Duration(const model::StepPlan&)> cost;
-  bool works_apart = false;
+  bool is_asynchronous = false;
   // Whether the device leaves a draw to the host, asked for each: a step ahead then goes on with
   // token 0.
-  std::function<bool()> leaves_draw;
+  std::function<bool()> leaves_sample;
 };
 
 // A model whose KV cell holds a hash of its token and of the cell before it, read back through the
@@ -39,7 +39,7 @@ class FakeExecutor : public model::Executor {
   // The work is done here, in the order of the plans, as a device does it.
   absl::Status Start(const model::StepPlan& plan, model::MaskFiller fill_mask) override;
   absl::StatusOr<model::StepResult> Finish() override;
-  bool WorksApart() const override { return options_.works_apart; }
+  bool IsAsynchronous() const override { return options_.is_asynchronous; }
 
   // From now on every Run fails with `status`. Any thread.
   void FailWith(absl::Status status);

@@ -16,7 +16,7 @@ class ForwardingExecutor : public model::Executor {
     return executor_.Start(plan, fill_mask);
   }
   absl::StatusOr<model::StepResult> Finish() override { return executor_.Finish(); }
-  bool WorksApart() const override { return executor_.WorksApart(); }
+  bool IsAsynchronous() const override { return executor_.IsAsynchronous(); }
   void Recycle(model::StepResult result) override { executor_.Recycle(std::move(result)); }
 
  private:

@@ -50,7 +50,7 @@ struct Engine::Impl {
       : options(options),
         executor(*executor),
         clock(*clock),
-        is_asynchronous(executor->WorksApart()),
+        is_asynchronous(executor->IsAsynchronous()),
         scheduler(options, metrics),
         quota(options.max_queued_tokens) {
     load.total_blocks = options.num_blocks;

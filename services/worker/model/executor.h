@@ -33,9 +33,9 @@ class Executor {
     return Finish();
   }
   // Whether the device works by itself while this thread does not. Then a second step may begin
-  // before the first has been finished, and use what that one draws (DrawnBy). What the device
+  // before the first has been finished, and use what that one draws (SampledBy). What the device
   // could not draw of the first one is then lost: the result has -1 for the token.
-  virtual bool WorksApart() const { return false; }
+  virtual bool IsAsynchronous() const { return false; }
   // As Backend::TakeBusySeconds, of the first rank's device and the steps that have been finished.
   virtual double TakeBusySeconds() { return 0; }
   // Gives the memory of a result back, so that the next one needs none.

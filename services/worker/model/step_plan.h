@@ -14,7 +14,7 @@ using SequenceId = uint64_t;
 
 // In StepPlan::token_ids: the token that sample `sample` of the step before draws, which is not
 // known yet.
-constexpr int32_t DrawnBy(int sample) { return -1 - sample; }
+constexpr int32_t SampledBy(int sample) { return -1 - sample; }
 
 // How one token is drawn from its row of logits. Everything a draw depends on is here, in the
 // StepPlan's arrays for the sample, and in the logits (exactness: keyed-sampling).
@@ -56,7 +56,7 @@ struct BlockCopy {
 // sequence contributes some rows and asks for some samples.
 struct StepPlan {
   // Per row, all sequences back to back.
-  std::vector<int32_t> token_ids;  // or DrawnBy
+  std::vector<int32_t> token_ids;  // or SampledBy
   std::vector<int32_t> positions;
   std::vector<int32_t> kv_slots;  // block * block_size + offset, where the row's K and V go
 
@@ -77,7 +77,7 @@ struct StepPlan {
   std::vector<kernels::LogitBias> biases;  // of each sample, ids ascending and distinct
   std::vector<int32_t> seen_begin = {0};   // one extra entry
   // Of each sample with a penalty, ids ascending and distinct. Where the token of the sample's row
-  // is DrawnBy, that is one more of its answer.
+  // is SampledBy, that is one more of its answer.
   std::vector<kernels::SeenToken> seen;
 
   std::vector<BlockCopy> block_copies;

@@ -187,7 +187,7 @@ absl::StatusOr<Ahead> RunAhead(model::Executor& executor, const model::StepPlan&
   constexpr double kSeconds = 1;
   model::StepPlan next = first;
   for (int i = 0; i < next.num_seqs(); ++i)
-    next.token_ids[static_cast<size_t>(i)] = model::DrawnBy(i);
+    next.token_ids[static_cast<size_t>(i)] = model::SampledBy(i);
   const auto start = [&](const model::StepPlan& plan) {
     return executor.Start(plan, [](std::span<uint32_t>) {});
   };
@@ -241,8 +241,8 @@ int Main(const Flags& flags) {
   options.tensor_parallel = flags.Get("tensor_parallel", 1);
   options.device.deterministic = flags.Get("deterministic", 0) != 0;
   options.device.fp8_fast_accumulation = flags.Get("fp8_fast_accumulation", 0) != 0;
-  if (const absl::Status status = kernels::ApplyExperiments(
-          flags.Get("cuda_experiments", std::string()), options.device);
+  if (const absl::Status status =
+          kernels::ApplyExperiments(flags.Get("cuda_experiments", std::string()), options.device);
       !status.ok()) {
     std::fprintf(stderr, "--cuda_experiments: %s\n", status.ToString().c_str());
     return 1;
@@ -272,7 +272,7 @@ int Main(const Flags& flags) {
               model->weight_format.c_str(), model->kv_format.c_str(), options.device.num_threads);
   std::printf("%14s %10s %10s %9s %8s | %7s %9s %9s | %9s %7s\n", "", "ms", "tokens/s", "of bound",
               "of peak", "GB/s", "matmul G", "attend G", "ahead ms", "idle");
-  if (model->executor->WorksApart()) {
+  if (model->executor->IsAsynchronous()) {
     std::printf(
         "idle: what the device waits between steps begun one ahead, without the scheduler's "
         "work\n");
@@ -324,7 +324,7 @@ int Main(const Flags& flags) {
       std::printf(" %8.1f%% %7.1f%% | %7.1f %9.0f %9.0f", 100 * of_bound, 100 * of_peak,
                   machine.bandwidth * 1e-9, machine.products * 1e-9, machine.attention_peak * 1e-9);
     }
-    if (model->executor->WorksApart() && work.rows == work.samples) {
+    if (model->executor->IsAsynchronous() && work.rows == work.samples) {
       const auto ahead = RunAhead(*model->executor, work.steps[0]);
       if (!ahead.ok()) {
         std::fprintf(stderr, "%s\n", ahead.status().ToString().c_str());

@@ -132,8 +132,7 @@ TEST(CudaModelTest, DecodingIsAGraphFromTheThirdStepOn) {
       return n;
     };
     DecodeScores(cuda, 1);  // no graph; in others it finds out which ways of products are faster
-    const int launches = count("cudaGraphLaunch"),
-              captures = count("cudaStreamBeginCapture");
+    const int launches = count("cudaGraphLaunch"), captures = count("cudaStreamBeginCapture");
     ExpectSameScores(DecodeScores(cuda, kSteps), DecodeScores(cpu, kSteps), tolerance);
     EXPECT_EQ(count("cudaStreamBeginCapture"), captures + num_ranks);
     EXPECT_EQ(count("cudaGraphLaunch"), launches + num_ranks * (kSteps - 1));
@@ -327,7 +326,7 @@ TEST(CudaModelTest, ARankThatFailsEndsBothStepsUnderWay) {
   CudaShim::Reset({.devices = {{}, {}}});
   const TinyModel files({.num_layers = 1});
   const auto no_mask = [](std::span<uint32_t>) {};
-  const std::vector<int32_t> tokens = {1, 2, 3}, drawn = {model::DrawnBy(0)};
+  const std::vector<int32_t> tokens = {1, 2, 3}, drawn = {model::SampledBy(0)};
   const auto copies_of = [](int rank) { return CudaShim::NumCalls(rank, "cudaMemcpyAsync"); };
   {
     model::LoadedModel model = LoadOn(files, "cuda:0,1");

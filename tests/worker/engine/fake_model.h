@@ -25,9 +25,9 @@ class FakeModel : public SimulatedModel {
     fake.num_blocks = options.num_blocks;
     fake.block_size = options.block_size;
     fake.vocab_size = vocab_size_;
-    fake.works_apart = std::uniform_int_distribution<int>(1, 100)(rng) <= 60;
+    fake.is_asynchronous = std::uniform_int_distribution<int>(1, 100)(rng) <= 60;
     const int left_percent = std::uniform_int_distribution<int>(0, 15)(rng);
-    fake.leaves_draw = [left_percent, left = std::mt19937(rng())]() mutable {
+    fake.leaves_sample = [left_percent, left = std::mt19937(rng())]() mutable {
       return std::uniform_int_distribution<int>(1, 100)(left) <= left_percent;
     };
     return std::make_unique<FakeExecutor>(fake);

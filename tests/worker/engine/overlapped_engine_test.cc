@@ -97,7 +97,7 @@
     std::vector<int32_t> given_;
     absl::Status run_;
     FakeExecutor fake_{
-        {.num_blocks = 64, .block_size = 4, .vocab_size = kVocab, .works_apart = true}};
+        {.num_blocks = 64, .block_size = 4, .vocab_size = kVocab, .is_asynchronous = true}};
     WatchedExecutor executor_{&fake_, &given_};
   };
 

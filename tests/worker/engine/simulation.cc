@@ -334,7 +334,7 @@ void Simulation::Begin() {
 
 void Simulation::Step() {
   if (scheduler_->num_steps_in_flight() == 0) Begin();
-  if (executor_->WorksApart() && Chance(80)) {
+  if (executor_->IsAsynchronous() && Chance(80)) {
     if (Chance(30)) Disturb();
     if (scheduler_->CanOverlap()) Begin();
   }

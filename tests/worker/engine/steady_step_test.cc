@@ -40,7 +40,7 @@ struct Counted {
 // the start of one step to that of the next, which is the engine's share, sinks included.
 class CountingExecutor : public model::Executor {
  public:
-  explicit CountingExecutor(bool works_apart) : works_apart_(works_apart) {}
+  explicit CountingExecutor(bool is_asynchronous) : is_asynchronous_(is_asynchronous) {}
 
   absl::Status Start(const model::StepPlan& plan, model::MaskFiller) override {
     between_ += num_allocations;
@@ -66,11 +66,11 @@ class CountingExecutor : public model::Executor {
     num_allocations = 0;
     return result;
   }
-  bool WorksApart() const override { return works_apart_; }
+  bool IsAsynchronous() const override { return is_asynchronous_; }
   const Counted& counted() const { return counted_; }
 
  private:
-  const bool works_apart_;
+  const bool is_asynchronous_;
   Counted counted_;
   std::vector<model::SequenceId> last_;
   std::deque<size_t> num_samples_;  // of the steps under way
@@ -78,8 +78,8 @@ class CountingExecutor : public model::Executor {
 };
 
 // Two equal batches, one after the other.
-Counted CountSteadySteps(const model::SamplingParams& sampling, bool works_apart = false) {
-  CountingExecutor executor(works_apart);
+Counted CountSteadySteps(const model::SamplingParams& sampling, bool is_asynchronous = false) {
+  CountingExecutor executor(is_asynchronous);
   ManualClock clock;
   EngineMetrics metrics;
   EngineOptions options;
@@ -133,7 +133,7 @@ TEST(SteadyStepTest, NorDoesOneWithPenalties) {
 
 TEST(SteadyStepTest, NorDoStepsAhead) {
   for (const float penalty : {1.0f, 1.2f}) {
-    const Counted counted = CountSteadySteps({.repetition_penalty = penalty}, /*works_apart=*/true);
+    const Counted counted = CountSteadySteps({.repetition_penalty = penalty}, /*is_asynchronous=*/true);
     EXPECT_GT(counted.steps, kAnswer / 2);
     EXPECT_EQ(counted.ahead, counted.steps);
     EXPECT_EQ(counted.allocations, 0);

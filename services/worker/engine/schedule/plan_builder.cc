@@ -85,7 +85,7 @@ void PlanBuilder::Add(Sequence& s, int num_tokens, std::span<const int32_t> draf
     if (at < tokens.size() && at < end) {
       plan_.token_ids.push_back(tokens[at]);
     } else {
-      plan_.token_ids.push_back(at < end ? model::DrawnBy(s.in_flight_sample) : drafts[at - end]);
+      plan_.token_ids.push_back(at < end ? model::SampledBy(s.in_flight_sample) : drafts[at - end]);
     }
     plan_.positions.push_back(at);
     plan_.kv_slots.push_back(s.blocks[at / block_size_] * block_size_ + at % block_size_);

@@ -76,7 +76,8 @@ absl::Status ModelRunner::ReserveSamples() {
   RETURN_IF_ERROR(block_copies_.Reserve(2 * rows));
   recycled_.token_ids.reserve(rows);
   recycled_.scores.reserve(rows);
-  return samples_here() || WorksApart() ? sampler_.Reserve(options_.max_rows) : absl::OkStatus();
+  return samples_here() || IsAsynchronous() ? sampler_.Reserve(options_.max_rows)
+                                            : absl::OkStatus();
 }
 
 int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard,
@@ -108,7 +109,7 @@ void ModelRunner::CheckPlan(const StepPlan& plan) const {
   const bool is_second = num_started_ > num_finished_;
   const int num_sampled = is_second ? steps_[parity(num_started_ - 1)].plan->num_samples() : 0;
   for (const int32_t id : plan.token_ids) {
-    CONTINUO_CHECK(id < 0 ? id >= DrawnBy(num_sampled - 1) : in_vocabulary(id));
+    CONTINUO_CHECK(id < 0 ? id >= SampledBy(num_sampled - 1) : in_vocabulary(id));
   }
 
   CONTINUO_CHECK(plan.sample_targets.size() == samples && plan.sampling.size() == samples);
@@ -190,7 +191,7 @@ kernels::Tensor ModelRunner::LogitsOf(const Step& step, const SampleSlice& slice
 }
 
 absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
-  CONTINUO_CHECK(num_started_ - num_finished_ < (WorksApart() ? 2 : 1));
+  CONTINUO_CHECK(num_started_ - num_finished_ < (IsAsynchronous() ? 2 : 1));
   CheckPlan(plan);
   const int own = parity(num_started_);
   Step& step = steps_[static_cast<size_t>(own)];
@@ -217,11 +218,11 @@ absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
     step.token_ids = arrays.token_ids;
     RETURN_IF_ERROR(model_->Forward(arrays));
   }
-  if (samples_here() || WorksApart()) sampler_.FillMasks(own, plan, fill_mask);
+  if (samples_here() || IsAsynchronous()) sampler_.FillMasks(own, plan, fill_mask);
   step.host_samples.clear();
   for (int begin = 0; begin < plan.num_samples();) {
     const SampleSlice slice = SliceFrom(step, begin);
-    if (!WorksApart() ||
+    if (!IsAsynchronous() ||
         !sampler_.SampleOnDevice(own, plan, slice, LogitsOf(step, slice), step.token_ids)) {
       for (int i = slice.begin; i < slice.end; ++i) step.host_samples.push_back(i);
     }

@@ -60,7 +60,7 @@ class ModelRunner : public Executor {
 
   absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override;
   absl::StatusOr<StepResult> Finish() override;
-  bool WorksApart() const override { return !backend_->SharesHostMemory(); }
+  bool IsAsynchronous() const override { return !backend_->SharesHostMemory(); }
   double TakeBusySeconds() override { return backend_->TakeBusySeconds(); }
   void Recycle(StepResult result) override { recycled_ = std::move(result); }
 
@@ -72,7 +72,7 @@ class ModelRunner : public Executor {
 
   // True if steps that decode this many rows are replayed as a graph.
   bool UsesGraphs(int rows) const {
-    return options_.graphs && WorksApart() && model_->Repeats(rows);
+    return options_.graphs && IsAsynchronous() && model_->Repeats(rows);
   }
   // As Backend::BindThread.
   void BindThread() { backend_->BindThread(); }

@@ -32,7 +32,7 @@ class RankGroup : public Executor {
 
   absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override;
   absl::StatusOr<StepResult> Finish() override;
-  bool WorksApart() const override { return runners_[0]->WorksApart(); }
+  bool IsAsynchronous() const override { return runners_[0]->IsAsynchronous(); }
   double TakeBusySeconds() override { return runners_[0]->TakeBusySeconds(); }
   void Recycle(StepResult result) override { runners_[0]->Recycle(std::move(result)); }
 

@@ -27,7 +27,7 @@ class OverlapExecutor : public ForwardingExecutor {
   OverlapExecutor(model::Executor* executor, ManualClock* clock, bool overlaps)
       : ForwardingExecutor(executor), clock_(*clock), overlaps_(overlaps) {}
 
-  bool WorksApart() const override { return overlaps_; }
+  bool IsAsynchronous() const override { return overlaps_; }
   absl::Status Start(const model::StepPlan& plan, model::MaskFiller fill_mask) override {
     num_ahead += num_under_way_++;
     return ForwardingExecutor::Start(plan, fill_mask);
@@ -140,7 +140,7 @@ inline void CheckOverlap(const std::string& device) {
     SCOPED_TRACE(std::string(family) + " " + device);
     const TinyModel files({.family = family, .dtype = "bf16"});
     model::LoadedModel model = LoadOn(files, device, /*deterministic=*/true);
-    ASSERT_TRUE(model.executor->WorksApart());
+    ASSERT_TRUE(model.executor->IsAsynchronous());
     const std::vector<engine::Request> requests = OverlapRequests(model.config.vocab_size);
     const OverlapAnswers one = AnswerOn(model, requests, false);
     const OverlapAnswers two = AnswerOn(model, requests, true);

@@ -44,7 +44,7 @@ class DrawnStep {
         }
       } else {
         plan_.positions.push_back(one.input.position - 1);
-        plan_.token_ids.push_back(one.input.answered >= 0 ? model::DrawnBy(i) : 0);
+        plan_.token_ids.push_back(one.input.answered >= 0 ? model::SampledBy(i) : 0);
         row_tokens_.push_back(std::max(0, one.input.answered));
         logits_.insert(logits_.end(), one.logits.begin(), one.logits.end());
       }
@@ -101,8 +101,8 @@ class DrawnStep {
     }
     // What was drawn is there for the next step: each sample's token; one that is known stays, one
     // of no sample is 0.
-    std::vector<int32_t> ids = {3, model::DrawnBy(1 << 28)};
-    for (int i = 0; i < num_drawn; ++i) ids.push_back(model::DrawnBy(i));
+    std::vector<int32_t> ids = {3, model::SampledBy(1 << 28)};
+    for (int i = 0; i < num_drawn; ++i) ids.push_back(model::SampledBy(i));
     const DeviceTensor next(device, HostTensor::OfInts(ids));
     if (num_drawn > 0) sampler.TakeTokens(next);
     EXPECT_TRUE(device.WaitFor(device.Mark()).ok());
@@ -113,7 +113,7 @@ class DrawnStep {
     const HostTensor taken = next.Get();
     EXPECT_EQ(static_cast<const int32_t*>(taken.tensor().data)[0], 3);
     EXPECT_EQ(static_cast<const int32_t*>(taken.tensor().data)[1],
-              num_drawn > 0 ? 0 : model::DrawnBy(1 << 28));
+              num_drawn > 0 ? 0 : model::SampledBy(1 << 28));
     for (int i = 0; i < num_drawn; ++i) {
       const int32_t token = static_cast<const int32_t*>(taken.tensor().data)[i + 2];
       if (std::ranges::binary_search(left, i)) {

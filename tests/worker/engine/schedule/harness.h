@@ -39,8 +39,8 @@ class Harness {
                    .vocab_size = options_.vocab_size,
                    .clock = &clock_,
                    .cost = std::move(cost),
-                   .works_apart = true,
-                   .leaves_draw = [this] { return leaves_draws; }}),
+                   .is_asynchronous = true,
+                   .leaves_sample = [this] { return leaves_samples; }}),
         scheduler_(options_, &metrics_) {}
 
   // Ids count from 1 where none is given.
@@ -103,7 +103,7 @@ class Harness {
     }
   }
 
-  bool leaves_draws = false;  // the fake device, to the host
+  bool leaves_samples = false;  // the fake device, to the host
 
   const Heard& heard(RequestId id) { return heard_[id]; }
   // Of a request as it was added.

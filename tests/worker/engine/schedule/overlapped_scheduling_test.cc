@@ -80,7 +80,7 @@ TEST(OverlappedSchedulingTest, ARowBeyondAStopIsNotRecorded) {
 
 TEST(OverlappedSchedulingTest, ALostDrawIsMadeAgainAndAwaitedThen) {
   Harness h;
-  h.leaves_draws = true;
+  h.leaves_samples = true;
   const RequestId id = h.Add(RequestOf(Tokens(5), 4));
   h.Begin();
   BeginOverlapped(h);
@@ -101,14 +101,14 @@ TEST(OverlappedSchedulingTest, ALostDrawIsMadeAgainAndAwaitedThen) {
 TEST(OverlappedSchedulingTest, SiblingsOfAReaderThatEndsUnderWayDrawOnceEach) {
   for (const int prompt : {6, 8}) {
     Harness h;
-    h.leaves_draws = true;
+    h.leaves_samples = true;
     Request request = RequestOf(Tokens(prompt), 5);
     request.num_sequences = 3;
     const RequestId id = h.Add(request);
     EXPECT_EQ(h.Begin().num_rows(), prompt);
     h.scheduler().FinishSequence(id, 0, h.now());
     if (h.scheduler().CanOverlap()) h.Begin();
-    h.leaves_draws = false;
+    h.leaves_samples = false;
     h.Finish();
     h.RunOverlappedToEnd();
     ExpectWhole(h, id, 1);
