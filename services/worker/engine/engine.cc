@@ -74,7 +74,7 @@ struct Engine::Impl {
   const EngineOptions options;
   model::Executor& executor;
   const Clock& clock;
-  // Whether the device works while this thread does not. Then the next step is planned, and the
+  // The device works while this thread does something else. Then the next step is planned, and the
   // events of the last one are delivered, while a step runs.
   const bool is_asynchronous;
 

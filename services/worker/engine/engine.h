@@ -54,10 +54,10 @@ class Engine {
   // Sets what is called on the engine thread when the load has changed, at most once a step. Must
   // be called before Run().
   void SetLoadListener(absl::AnyInvocable<void(const EngineLoad&)> listener);
-  // Records of the last steps. Lives as long as the engine.
+  // Returns the records of the last steps. Lives as long as the engine.
   StepLog& step_log();
-  // Whether there are requests and no step has ended for max(2 s, 10 × predicted); false until the
-  // first step has ended (exactness: hung-steps).
+  // Returns whether there are requests and no step has ended for max(2 s, 10 × predicted); false
+  // until the first step has ended (exactness: hung-steps).
   bool Hung() const;
 
   // Runs the engine on the calling thread until Stop(), or returns the executor's error.

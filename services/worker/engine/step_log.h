@@ -44,7 +44,7 @@ class StepLog {
     uint64_t position_ = 0;  // number of records added before the next one to read
   };
 
-  // Whether anybody wants records.
+  // Returns whether anybody watches.
   bool watched() const { return num_watches_.load(std::memory_order_relaxed) > 0; }
   void Add(StepRecord record);
 

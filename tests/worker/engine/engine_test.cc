@@ -164,7 +164,7 @@ TEST_F(EngineTest, ASinkMayCallTheEngine) {
   EXPECT_LT(a.answers[0].size(), 5u);
 }
 
-// What is submitted before Run waits in the inbox, so that these need no timing.
+// Requests that are submitted before Run wait in the inbox, so these tests need no timing.
 class UnstartedEngineTest : public ::testing::Test {
  protected:
   static constexpr int kBlocks = 64;
@@ -190,17 +190,17 @@ class ShortQueueTest : public UnstartedEngineTest {
   ShortQueueTest() : UnstartedEngineTest(ShortQueue()) {}
 };
 
-TEST_F(ShortQueueTest, MoreWaitingTokensThanAllowedAreRefusedExceptForMoves) {
+TEST_F(ShortQueueTest, MoreWaitingTokensThanAllowedAreRejectedExceptForMigrations) {
   const auto ignore = [](RequestEvent) {};
   EXPECT_TRUE(engine_.Submit(SmallRequest(1), ignore).ok());  // 4 tokens each
   EXPECT_TRUE(engine_.Submit(SmallRequest(2), ignore).ok());
-  const absl::Status refused = engine_.Submit(SmallRequest(3), ignore);
-  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("10"));
-  Request move = SmallRequest(4);
-  move.is_migration = true;
-  move.received = {{{1, 2, 3}}};
-  EXPECT_TRUE(engine_.Submit(move, ignore).ok());
+  const absl::Status rejected = engine_.Submit(SmallRequest(3), ignore);
+  EXPECT_EQ(rejected.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(rejected.message()), HasSubstr("10"));
+  Request migration = SmallRequest(4);
+  migration.is_migration = true;
+  migration.received = {{{1, 2, 3}}};
+  EXPECT_TRUE(engine_.Submit(migration, ignore).ok());
   EXPECT_EQ(engine_.Load().waiting, 3);
   EXPECT_EQ(engine_.Load().pending_prompt_tokens, 4 + 4 + 7);
 }
@@ -230,7 +230,7 @@ TEST_F(ShortQueueTest, OneRequestMayAlwaysWaitHoweverLong) {
   EXPECT_TRUE(engine_.Submit(request, [](RequestEvent) {}).ok());
 }
 
-TEST_F(UnstartedEngineTest, WhatCanNeverFitIsRefusedWithBothNumbers) {
+TEST_F(UnstartedEngineTest, WhatCanNeverFitIsRejectedWithBothNumbers) {
   Request request = SmallRequest(1);
   request.prompt.assign(200, 1);
   request.max_tokens = 58;  // the last one is never computed: 257 of 256
@@ -242,7 +242,7 @@ TEST_F(UnstartedEngineTest, WhatCanNeverFitIsRefusedWithBothNumbers) {
   EXPECT_TRUE(engine_.Submit(request, [](RequestEvent) {}).ok());
 }
 
-TEST_F(UnstartedEngineTest, RequestsThatMakeNoSenseAreRefused) {
+TEST_F(UnstartedEngineTest, RequestsThatMakeNoSenseAreRejected) {
   const auto ignore = [](RequestEvent) {};
   Request empty = SmallRequest(1), none = SmallRequest(2), two = SmallRequest(3);
   empty.prompt.clear();
@@ -254,20 +254,20 @@ TEST_F(UnstartedEngineTest, RequestsThatMakeNoSenseAreRefused) {
   }
 }
 
-TEST_F(UnstartedEngineTest, APassedDeadlineIsRefused) {
+TEST_F(UnstartedEngineTest, APassedDeadlineIsRejected) {
   Request request = SmallRequest(1);
   request.deadline = clock_.Now();
   EXPECT_EQ(engine_.Submit(request, [](RequestEvent) {}).code(),
             absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(UnstartedEngineTest, ADrainingEngineRefusesNewWork) {
+TEST_F(UnstartedEngineTest, ADrainingEngineRejectsNewWork) {
   engine_.BeginDrain();
   EXPECT_EQ(engine_.Submit(SmallRequest(1), [](RequestEvent) {}).code(),
             absl::StatusCode::kUnavailable);
 }
 
-TEST_F(UnstartedEngineTest, AStoppedEngineEndsWhatItHasAndRefusesMore) {
+TEST_F(UnstartedEngineTest, AStoppedEngineEndsWhatItHasAndRejectsMore) {
   Collector a;
   ASSERT_TRUE(engine_.Submit(SmallRequest(1), a.Sink()).ok());
   engine_.Stop();
@@ -384,7 +384,7 @@ TEST(EngineHealthTest, AStepThatDoesNotEndIsHungExceptTheFirst) {
   executor.Allow(1);
   executor.WaitUntilEntered(2);
   EXPECT_FALSE(engine.Hung());
-  // The first step took an hour, so ten of them are waited for; nothing is hung before that.
+  // The first step took an hour, so the engine is hung after ten hours.
   clock.Advance(absl::Hours(9));
   EXPECT_FALSE(engine.Hung());
   clock.Advance(absl::Hours(2));

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exactness as a whole: random schedules on a real model, each request compared with itself alone,
-// tokens and log-probabilities bit by bit, in every format and on every instruction set.
+// Shows exactness as a whole: runs random schedules on a real model and compares each request with
+// the same request alone, tokens and log-probabilities bit by bit, in every format and on every
+// instruction set.
 //
 //   worker_engine_exact_schedules_test --schedules=10000 [--first_seed=N] [--model=DIR]
 //       [--json=FILE] [--gtest_filter=…]
 //
-// shares that many schedules out evenly among the formats and instruction sets.
+// runs that many schedules, in equal numbers for each format and instruction set.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +58,7 @@ struct Case {
   friend void PrintTo(const Case& c, std::ostream* out) { *out << c.Name(); }
 };
 
-// The instruction sets that this build and machine have.
+// Returns the instruction sets that this build and machine have.
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const char* isa : {"scalar", "avx2", "avx512", "avx512_bf16", "neon"}) {
@@ -111,7 +112,7 @@ TEST_P(ExactSchedulesTest, EveryAnswerIsThatOfTheRequestAlone) {
                     {"right_drafts", tally.right_drafts}});
   if (!flags.json.empty()) std::ofstream(flags.json) << report.dump(1) << "\n";
   if (count < 200) return;
-  // The schedules have met what they are for.
+  // The schedules must have met everything that they are to show.
   for (const int64_t met : {tally.preemptions, tally.hit_tokens, tally.copies, tally.cancelled,
                             tally.continued, tally.forked, tally.masked, tally.prompt_scores,
                             tally.right_drafts, tally.drafts - tally.right_drafts}) {
@@ -122,7 +123,7 @@ TEST_P(ExactSchedulesTest, EveryAnswerIsThatOfTheRequestAlone) {
 INSTANTIATE_TEST_SUITE_P(Cases, ExactSchedulesTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.Name(); });
 
-// False where an argument is not one of ours.
+// Returns false if an argument is unknown.
 bool ParseFlags(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     absl::string_view argument = argv[i];

@@ -19,7 +19,7 @@ int Pick(std::mt19937& rng, int low, int high) {
   return std::uniform_int_distribution<int>(low, high)(rng);
 }
 
-// What a model answered alone, each token replaced by another one now and then.
+// Proposes the answer of the request alone, with a wrong token now and then.
 class ReplayDrafter : public Drafter {
  public:
   ReplayDrafter(RealModel* model, int percent, uint32_t seed)
@@ -28,7 +28,7 @@ class ReplayDrafter : public Drafter {
     drafts.clear();
     const std::vector<int32_t> answer = model_.Answer(s.request->request, s.index);
     for (size_t i = s.answer.size(); static_cast<int>(drafts.size()) < most; ++i) {
-      // It also guesses beyond the end.
+      // It also proposes tokens beyond the end.
       const bool right = i < answer.size() && Pick(rng_, 1, 100) <= percent_;
       drafts.push_back(right ? answer[i] : Pick(rng_, 0, model_.vocab_size() - 1));
     }
@@ -42,12 +42,12 @@ class ReplayDrafter : public Drafter {
 
 }  // namespace
 
-// The plans of one request alone, in blocks of its own, which are the first ones.
+// Makes the plans of one request alone, which has the first blocks to itself.
 class RealModel::Draws {
  public:
   explicit Draws(const Request& request) : request_(request) {}
 
-  // Rows of `tokens` from position `begin` on.
+  // Adds rows for `tokens` from position `begin` on.
   void AddRows(int begin, std::span<const int32_t> tokens) {
     plan_ = model::StepPlan();
     plan_.token_ids.assign(tokens.begin(), tokens.end());
@@ -113,7 +113,7 @@ RealModel::RealModel(const model::LoadOptions& options, model::LoadedModel alone
 SimulatedSizes RealModel::Begin(std::mt19937& rng) {
   alone_.clear();
   SimulatedSizes sizes{.most_requests = 10, .widest = 24, .logprobs_percent = 80};
-  // Now and then beyond the 128 positions at which attention begins a new span.
+  // Some prompts go beyond 128 positions, where attention begins a new KV chunk.
   if (Pick(rng, 1, 4) == 1)
     sizes = {.longest_prefix = 280, .most_requests = 5, .widest = 6, .logprobs_percent = 80};
   return sizes;
@@ -144,7 +144,7 @@ std::shared_ptr<Drafter> RealModel::MakeDrafter(int percent, uint32_t seed) {
   options.precision.weights = "int4";
   options.kv.block_size = 1 + static_cast<int>(seed / 3 % 9);
   options.kv.num_blocks = (kLongest + options.kv.block_size - 1) / options.kv.block_size;
-  // Sometimes fewer rows than it is asked for.
+  // Some steps have fewer tokens than allowed.
   options.max_batch_tokens = 1 + static_cast<int>(seed / 27 % 60);
   auto draft = model::LoadModel(options);
   CONTINUO_CHECK(draft.ok());
@@ -206,7 +206,7 @@ const RealModel::Alone& RealModel::Find(const Request& request) {
     alone.prompt_scores.push_back(std::move(result.scores[i]));
   }
   for (size_t i = 0; i < n && request.max_tokens > 0; ++i) take(result, num_scored + i, i);
-  // One sequence after the other, each over the cells of the one before it.
+  // Runs one sequence after the other in the same blocks.
   for (size_t i = 0; i < n; ++i) {
     std::vector<int32_t>& answer = alone.answers[i];
     while (!finished(answer)) {

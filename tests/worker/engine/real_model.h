@@ -12,27 +12,27 @@
 
 namespace continuo::engine {
 
-// A model from files, in one format on one instruction set. Schedules run on 1, 2 or 4 ranks of one
-// or two threads; what a request is answered alone comes from plans made here, without the
-// scheduler: on one rank and one thread, the whole prompt in one step, then a row a step.
+// A model from files, in one format and on one instruction set. Schedules run on 1, 2 or 4 ranks
+// with one or two threads each. The answer to a request alone comes from plans made here, without
+// the scheduler: on one rank and one thread, the whole prompt in one step, then one token a step.
 class RealModel : public SimulatedModel {
  public:
-  // Of `options` the folder, instruction set, weights and type of keys and values count.
+  // Takes the folder, instruction set, weights and type of keys and values from `options`.
   static absl::StatusOr<std::unique_ptr<RealModel>> Load(model::LoadOptions options);
 
   SimulatedSizes Begin(std::mt19937& rng) override;
   int vocab_size() const override { return vocab_size_; }
   absl::StatusOr<std::unique_ptr<model::Executor>> MakeExecutor(const EngineOptions& options,
                                                                 std::mt19937& rng) override;
-  // The request's own answer with wrong tokens among it, prompt lookup, or the same weights in int4
-  // as a draft model.
+  // Returns one that proposes the request's own answer with some wrong tokens, or prompt lookup, or
+  // the same weights in int4 as a draft model.
   std::shared_ptr<Drafter> MakeDrafter(int percent, uint32_t seed) override;
 
   std::vector<int32_t> Answer(const Request& request, int index) override;
   model::TokenScore AnswerScore(const Request& request, int index, int i) override;
   model::TokenScore PromptScore(const Request& request, int i) override;
 
-  // Schedules that ran on 1, 2 and 4 ranks.
+  // Number of schedules that ran on 1, 2 and 4 ranks.
   const std::map<int, int>& num_schedules() const { return num_schedules_; }
 
  private:
@@ -50,8 +50,8 @@ class RealModel : public SimulatedModel {
   const model::LoadOptions options_;
   const model::LoadedModel loaded_;  // runs requests alone
   const int vocab_size_;
-  const ManualClock stopped_clock_;   // by which guessing takes no time
-  std::map<RequestId, Alone> alone_;  // of this schedule
+  const ManualClock stopped_clock_;   // drafting takes no time on it
+  std::map<RequestId, Alone> alone_;  // requests of this schedule
   std::map<int, int> num_schedules_;
 };
 

@@ -14,7 +14,7 @@
 
 namespace continuo::engine {
 
-// How large the requests of one schedule get.
+// Limits of the random requests of one schedule.
 struct SimulatedSizes {
   int longest_prefix = 16, longest_tail = 8, longest_answer = 16;  // tokens
   int most_requests = 22;
@@ -22,25 +22,25 @@ struct SimulatedSizes {
   int logprobs_percent = 20;  // of requests
 };
 
-// The model that a Simulation runs, and what each request is answered alone: by the same model,
-// without cache, chunks, drafts or neighbours. One thread.
+// The model that a Simulation runs, and the answer that the same model gives to each request alone,
+// without cache, chunks, drafts or neighbours. Not thread-safe.
 class SimulatedModel {
  public:
   virtual ~SimulatedModel() = default;
 
-  // Begins a schedule: whatever is remembered of the last one's requests is forgotten.
+  // Begins a schedule, and forgets the requests of the last one.
   virtual SimulatedSizes Begin(std::mt19937& rng) = 0;
   virtual int vocab_size() const = 0;  // of this schedule
-  // Runs the plans of this schedule: `options` says of how many blocks and rows.
+  // Returns what runs the plans of this schedule, for the blocks and tokens of `options`.
   virtual absl::StatusOr<std::unique_ptr<model::Executor>> MakeExecutor(
       const EngineOptions& options, std::mt19937& rng) = 0;
-  // Each draft is right with about `percent`.
+  // Returns a drafter of which about `percent` of the drafts are right.
   virtual std::shared_ptr<Drafter> MakeDrafter(int percent, uint32_t seed) = 0;
 
-  // The whole answer of one sequence; what was received plays no part. Ends by stop ids,
+  // Returns the whole answer of one sequence, whatever was received. It ends by stop ids,
   // min_tokens and max_tokens alone.
   virtual std::vector<int32_t> Answer(const Request& request, int index) = 0;
-  // The score of the i-th token of that answer, and of prompt[i + 1] given prompt[0…i].
+  // Return the score of the i-th token of that answer, and of prompt[i + 1] given prompt[0…i].
   virtual model::TokenScore AnswerScore(const Request& request, int index, int i) = 0;
   virtual model::TokenScore PromptScore(const Request& request, int i) = 0;
 };

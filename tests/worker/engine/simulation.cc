@@ -9,7 +9,7 @@
 
 namespace continuo::engine {
 
-// What one client sent, received and may expect.
+// The request, the received tokens and the expected answer of one client.
 struct Simulation::Client {
   Request request;
   std::vector<std::vector<int32_t>> want;  // whole answers, without time limit or cancel
@@ -48,7 +48,7 @@ Simulation::Simulation(uint32_t seed, SimulationTally* tally, SimulatedModel* mo
   options_.vocab_size = vocab_size_;
   options_.block_size = Pick(1, 9);
   const int longest = sizes_.longest_prefix + sizes_.longest_tail + sizes_.longest_answer + 5;
-  const int least = longest / options_.block_size + 2;  // holds the longest request
+  const int least = longest / options_.block_size + 2;  // enough for the longest request
   options_.num_blocks = Chance(30) ? least : Pick(least, 200 / options_.block_size + least);
   options_.max_batch_tokens = Chance(20) ? 1 : Pick(1, 60);
   options_.max_prefill_chunk = Chance(50) ? 512 : Pick(1, 20);
@@ -127,7 +127,7 @@ Request Simulation::MakeRequest() {
   return r;
 }
 
-// Whatever the server lets through: it knows limits of fields, not what they do together.
+// Sets extreme values that the server lets through: it checks each field, but not all together.
 void Simulation::MakeExtreme(Request& r) {
   if (Chance(20)) r.num_sequences = Pick(1, sizes_.widest);
   if (Chance(30)) {  // the longest answer that the pool holds
@@ -155,7 +155,7 @@ void Simulation::MakeContinuation(Request& r) {
     std::vector<int32_t>& tokens = received[i].tokens;
     tokens = model_.Answer(r, i);
     if (Chance(20)) {
-      received[i].finished = Chance(70);  // else it has to be seen from the tokens
+      received[i].finished = Chance(70);  // otherwise the tokens show it
     } else {
       tokens.resize(Pick(0, static_cast<int>(tokens.size())));
     }
@@ -228,7 +228,7 @@ void Simulation::ReceiveDelta(Client& c, SequenceDelta& delta) {
     got.push_back(delta.tokens[i]);
     ++tally_.tokens;
     tally_.scores += delta.scores.empty() ? 0 : 1;
-    // A wrong token is told at the end.
+    // CheckEnd reports wrong tokens.
     if (at >= c.want[delta.index].size() || delta.tokens[i] != c.want[delta.index][at]) continue;
     if (!delta.scores.empty() &&
         !Equal(delta.scores[i], model_.AnswerScore(c.request, delta.index, static_cast<int>(at)))) {
@@ -322,7 +322,7 @@ void Simulation::Begin() {
     Fail("a step of several rows is predicted to take too long");
   }
   ++tally_.steps;
-  tally_.ahead += num_before;
+  tally_.overlapped += num_before;
   tally_.rows += plan.num_rows();
   tally_.copies += static_cast<int64_t>(plan.block_copies.size());
   tally_.masked += std::ranges::count_if(plan.sampling, &model::SamplingParams::masked);
@@ -353,7 +353,7 @@ void Simulation::Step() {
   for (const StepRecord::SequenceRow& row : record.sequences) {
     if (!row.preempted) continue;
     ++tally_.preemptions;
-    // Extreme answers are many times longer than all before, which is what promises rest on.
+    // The guarantee holds for answers up to twice as long as those before, not for extreme ones.
     if (++preempted_[{row.label, row.index}] > 1 && !priorities_ && !extremes_) {
       Fail(absl::StrCat("request ", row.label, ".", row.index, " is preempted twice"));
     }

@@ -17,27 +17,27 @@
 
 namespace continuo::engine {
 
-// What many simulations have met, to show that they meet everything.
+// Counts what many simulations have met, to show that they meet everything.
 struct SimulationTally {
   int64_t requests = 0, steps = 0, rows = 0, preemptions = 0, hit_tokens = 0, copies = 0;
   int64_t cancelled = 0, edge_finished = 0, timed_out = 0, time_limited = 0, continued = 0;
   int64_t tokens = 0, scores = 0;  // compared
   int64_t forked = 0, masked = 0, prompt_scores = 0, cut_steps = 0;
-  int64_t ahead = 0, lost = 0;  // steps planned ahead; draws lost to them
+  int64_t overlapped = 0, lost = 0;  // overlapped steps; samples lost to them
   int64_t late = 0, widely_forked = 0, longest = 0, drafts = 0, right_drafts = 0;
 };
 
-// One random schedule, drawn from a seed: requests of every kind come, are cancelled and finished,
-// while the real scheduler runs them on `model` with a pool, batch and chunk of random, small size,
-// on a virtual clock. Every answer is compared with that of the request alone, bit by bit, every
-// event with the protocol of RequestEvent, every state with CheckInvariants.
+// One random schedule, generated from a seed: requests of every kind arrive, are cancelled and
+// finished, while the real scheduler runs them on `model` with a pool, batch and chunk of random
+// small size, on a virtual clock. Compares every answer bit by bit with that of the request alone,
+// and checks every event against the protocol of RequestEvent and every state with CheckInvariants.
 class Simulation {
  public:
-  // `tally` and `model` outlive the simulation; one simulation of a model at a time.
+  // `tally` and `model` outlive the simulation. A model runs one simulation at a time.
   Simulation(uint32_t seed, SimulationTally* tally, SimulatedModel* model);
   ~Simulation();
 
-  // What went wrong first; empty: nothing.
+  // Returns what went wrong first, or nothing.
   std::string Run();
 
  private:
@@ -67,7 +67,7 @@ class Simulation {
   SimulatedSizes sizes_;
   int vocab_size_ = 0;
   bool priorities_ = false;
-  bool extremes_ = false;  // of every field that a client can set
+  bool extremes_ = false;  // requests have extreme values in any field
   int num_tenants_ = 1;
   ManualClock clock_;
   EngineMetrics metrics_;
@@ -79,7 +79,7 @@ class Simulation {
   std::map<RequestId, std::unique_ptr<Client>> clients_;
   std::map<std::pair<std::string, int>, int> preempted_;
   int to_submit_ = 0;
-  std::deque<std::pair<absl::Duration, absl::Duration>> begun_;  // when; how long it will take
+  std::deque<std::pair<absl::Duration, absl::Duration>> begun_;  // when it began, how long it takes
 };
 
 }  // namespace continuo::engine

@@ -20,11 +20,11 @@ TEST_P(SimulationTest, EveryAnswerEqualsTheUncachedOne) {
     const std::string failure = Simulation(seed, &tally, &model).Run();
     ASSERT_EQ(failure, "") << "seed " << seed;
   }
-  // The schedules have met what they are for.
+  // The schedules must have met everything that they are to show.
   for (const int64_t count :
        {tally.preemptions, tally.hit_tokens, tally.copies, tally.cancelled, tally.edge_finished,
         tally.timed_out, tally.time_limited, tally.continued, tally.forked, tally.masked,
-        tally.prompt_scores, tally.ahead, tally.lost, tally.late, tally.widely_forked,
+        tally.prompt_scores, tally.overlapped, tally.lost, tally.late, tally.widely_forked,
         tally.longest, tally.right_drafts, tally.drafts - tally.right_drafts}) {
     EXPECT_GT(count, 20);
   }

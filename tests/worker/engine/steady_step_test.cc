@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts what the engine thread allocates in steps that only decode.
+// Counts the allocations of the engine thread in steps that only decode.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -33,23 +33,23 @@ namespace {
 constexpr int kSequences = 64, kAnswer = 200;
 
 struct Counted {
-  int64_t steps = 0, ahead = 0, allocations = 0;
+  int64_t steps = 0, overlapped = 0, allocations = 0;
 };
 
-// Draws the same token for every sample, and counts what the thread allocates outside of it from
-// the start of one step to that of the next, which is the engine's share, sinks included.
+// Samples the same token every time. Counts the allocations of the thread outside of this class
+// from the start of one step to that of the next; these are the engine's, sinks included.
 class CountingExecutor : public model::Executor {
  public:
   explicit CountingExecutor(bool is_asynchronous) : is_asynchronous_(is_asynchronous) {}
 
   absl::Status Start(const model::StepPlan& plan, model::MaskFiller) override {
     between_ += num_allocations;
-    // Only where nothing but decoding has changed since the step before. The first sequences make
-    // the arrays of the plan as large as the largest step.
+    // A step counts if it only decodes the sequences of the step before. The first batch is left
+    // out: it makes the arrays of the plan as large as the largest step.
     if (plan.num_rows() == kSequences && plan.sequence_ids == last_ &&
         plan.sequence_ids.front() > kSequences) {
       ++counted_.steps;
-      counted_.ahead += num_samples_.empty() ? 0 : 1;
+      counted_.overlapped += num_samples_.empty() ? 0 : 1;
       counted_.allocations += between_;
     }
     last_ = plan.sequence_ids;
@@ -73,11 +73,11 @@ class CountingExecutor : public model::Executor {
   const bool is_asynchronous_;
   Counted counted_;
   std::vector<model::SequenceId> last_;
-  std::deque<size_t> num_samples_;  // of the steps under way
-  int64_t between_ = 0;             // since the last step began
+  std::deque<size_t> num_samples_;  // of the steps in flight
+  int64_t between_ = 0;             // allocations since the last step began
 };
 
-// Two equal batches, one after the other.
+// Runs two equal batches, one after the other.
 Counted CountSteadySteps(const model::SamplingParams& sampling, bool is_asynchronous = false) {
   CountingExecutor executor(is_asynchronous);
   ManualClock clock;
@@ -131,11 +131,12 @@ TEST(SteadyStepTest, NorDoesOneWithPenalties) {
   EXPECT_EQ(counted.allocations, 0);
 }
 
-TEST(SteadyStepTest, NorDoStepsAhead) {
+TEST(SteadyStepTest, NorDoOverlappedSteps) {
   for (const float penalty : {1.0f, 1.2f}) {
-    const Counted counted = CountSteadySteps({.repetition_penalty = penalty}, /*is_asynchronous=*/true);
+    const Counted counted =
+        CountSteadySteps({.repetition_penalty = penalty}, /*is_asynchronous=*/true);
     EXPECT_GT(counted.steps, kAnswer / 2);
-    EXPECT_EQ(counted.ahead, counted.steps);
+    EXPECT_EQ(counted.overlapped, counted.steps);
     EXPECT_EQ(counted.allocations, 0);
   }
 }

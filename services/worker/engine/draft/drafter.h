@@ -33,11 +33,11 @@ class Drafter {
   // none if there is no guess.
   virtual void Propose(const Sequence& s, int most, std::vector<int32_t>& drafts) = 0;
 
-  // Whether it guesses for several sequences at once. Then Prepare is called first, with all
+  // Returns whether it guesses for several sequences at once. Then Prepare comes first, with all
   // sequences for which the step may call Propose.
   virtual bool works_in_batches() const { return false; }
   virtual void Prepare(std::span<const DraftAsk>) {}
-  // Predicted cost of drafts of `s` if `num_sequences` get drafts in the step.
+  // Returns the predicted cost of drafts of `s` if `num_sequences` get drafts in the step.
   virtual DraftCost Cost(const Sequence& /*s*/, int /*num_sequences*/) const { return {}; }
   // The sequence has finished.
   virtual void Forget(model::SequenceId) {}

@@ -55,7 +55,7 @@ class ModelDrafter : public Drafter {
   DraftCost Cost(const Sequence& s, int num_sequences) const override;
   void Forget(model::SequenceId id) override;
 
-  // Number of blocks that no sequence holds. For tests.
+  // Returns the number of blocks that no sequence holds. For tests.
   int num_free_blocks() const { return static_cast<int>(free_.size()); }
 
  private:
@@ -68,7 +68,7 @@ class ModelDrafter : public Drafter {
     std::vector<int32_t> drafts;
     uint64_t turn = 0;  // number of the Prepare that asked for it last
   };
-  // What one sequence does in this Prepare.
+  // The work for one sequence in this Prepare.
   struct Work {
     const Sequence* sequence;
     Place* place;

@@ -42,7 +42,7 @@ std::array<double, kSize> MinimiseOver(unsigned terms, const Quadratic<kSize>& q
   return x;
 }
 
-// Whether `x`, the minimum over `terms`, is the minimum of all x ≥ 0: its terms are not negative,
+// Returns whether `x`, the minimum over `terms`, is that of all x ≥ 0: its terms are not negative,
 // and raising another one would not lower the quadratic (the Karush-Kuhn-Tucker conditions).
 template <size_t kSize>
 bool IsLeast(unsigned terms, const std::array<double, kSize>& x, const Quadratic<kSize>& q) {

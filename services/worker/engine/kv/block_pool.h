@@ -15,7 +15,7 @@ namespace continuo::engine {
 using BlockId = int32_t;
 inline constexpr BlockId kNoBlock = -1;
 
-// Number of blocks that hold `tokens` tokens.
+// Returns the number of blocks that hold `tokens` tokens.
 inline int BlocksFor(int64_t tokens, int block_size) {
   return static_cast<int>((tokens + block_size - 1) / block_size);
 }
@@ -50,9 +50,9 @@ class BlockPool {
   int num_empty() const { return num_empty_; }
   int num_cached() const { return num_free_ - num_empty_; }
   int num_used() const { return num_blocks() - num_free_; }
-  // Number of blocks that Allocate can still hand out: empty and cached ones.
+  // Returns how many blocks Allocate can still hand out: empty and cached ones.
   int num_free() const { return num_free_; }
-  // Number of references to all blocks; each user holds one for each block in its table.
+  // Returns the number of references to all blocks; a user has one for each block in its table.
   int64_t num_references() const { return num_references_; }
 
   // Appends to `found` the longest run of published blocks with which `tokens` begins, at most

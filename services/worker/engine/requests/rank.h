@@ -7,7 +7,7 @@ namespace continuo::engine {
 
 inline int Priority(const Sequence& s) { return s.request->request.priority; }
 
-// Whether `a` keeps its blocks when `b` has to give up its own, whoever arrived first.
+// Returns whether `a` keeps its blocks when `b` has to give up its own, whoever arrived first.
 inline bool Outranks(const Sequence& a, const Sequence& b) {
   if (Priority(a) != Priority(b)) return Priority(a) > Priority(b);
   return a.guaranteed && !b.guaranteed;

@@ -97,7 +97,7 @@ inline int NumAnswered(const Sequence& s) {
 }
 inline int NumTokens(const Sequence& s) { return s.request->prompt_tokens() + NumAnswered(s); }
 inline int NumRemaining(const Sequence& s) { return NumTokens(s) - s.num_computed; }
-// All known tokens, without those in flight.
+// Returns all known tokens, without those in flight.
 inline TokenRange TokensOf(const Sequence& s) { return {s.request->request.prompt, s.answer}; }
 // Nothing is left to compute once the steps in flight have been committed.
 inline bool IsEnding(const Sequence& s) {
@@ -105,12 +105,12 @@ inline bool IsEnding(const Sequence& s) {
          (s.num_in_flight > 0 && NumAnswered(s) >= s.request->request.max_tokens);
 }
 
-// Most tokens that a sequence ever has in the cache: the last one generated is not computed.
+// Returns the most tokens that a sequence has in the cache: the last one is never computed.
 inline int64_t MostTokens(const Request& r) {
   return static_cast<int64_t>(r.prompt.size()) + (r.max_tokens > 0 ? r.max_tokens - 1 : 0);
 }
 
-// Why `answer` is complete by itself, or kNone. A stop id counts only after min_tokens others.
+// Returns why `answer` is complete, or kNone. A stop id counts only after min_tokens others.
 FinishReason WhyFinished(const Request& request, const std::vector<int32_t>& answer);
 
 // Builds `seen` from the prompt and the answer, unless it has been built already.

@@ -34,15 +34,15 @@ class TenantShares {
   void Leave(Tenant& tenant);
   void Charge(Tenant& tenant, int64_t tokens);
 
-  // Whether work of `a` preempts work of `b`: `a` has got fewer tokens, by more than the slack, so
-  // that equals do not push each other aside at every step.
+  // Returns whether work of `a` preempts work of `b`: `a` has got fewer tokens, by more than the
+  // slack, so that equals do not push each other aside at every step.
   bool HasDeficit(const Tenant& a, const Tenant& b) const {
     return a.virtual_tokens + slack_ < b.virtual_tokens;
   }
 
-  // Number of tenants with live requests.
+  // Returns the number of tenants with live requests.
   int num_live() const { return num_live_; }
-  // Number of tenants that are live, or idle and ahead of the others; at most kMaxAbsent idle ones.
+  // Returns the number of tenants that are live, or idle and ahead: of these at most kMaxAbsent.
   int num_known() const { return static_cast<int>(tenants_.size()); }
 
   static constexpr int kMaxAbsent = 1024;

@@ -11,7 +11,7 @@
 
 namespace continuo::engine {
 
-// What one sequence takes of the KV cache now, and will take later, in tokens.
+// The tokens in the KV cache that one sequence takes now and will take later.
 struct Footprint {
   int64_t tokens = 0;  // its own, not shared: the whole prompt, even if that is yet to be computed
   int64_t remaining = 0;  // expected number of tokens still to be generated
@@ -30,7 +30,7 @@ class KvAdmission {
   KvAdmission(int num_blocks, int block_size, int expected_answer_tokens)
       : num_blocks_(num_blocks), block_size_(block_size), lengths_(expected_answer_tokens) {}
 
-  // Whether `s` fits beside those of `running` for which `stays` holds, the others taken as gone,
+  // Returns whether `s` fits beside those of `running` for which `stays` holds, without the others,
   // in a pool of which `num_used` blocks are in use. Blocks that `s` already references count as
   // its own.
   bool Fits(const Sequence& s, std::span<Sequence* const> running, int num_used,

@@ -9,7 +9,7 @@
 namespace continuo::engine {
 namespace {
 
-// Whether stop ids are masked for the sample after `num_drafts` more tokens.
+// Returns whether stop ids are masked for the sample after `num_drafts` more tokens.
 bool IsMasked(const Sequence& s, size_t num_drafts) {
   const Request& r = s.request->request;
   return !r.stop_ids.empty() && NumAnswered(s) + static_cast<int64_t>(num_drafts) < r.min_tokens;

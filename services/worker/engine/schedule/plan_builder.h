@@ -10,7 +10,7 @@
 
 namespace continuo::engine {
 
-// What the plan does not say of one of its samples.
+// Facts about one sample that the plan does not have.
 struct PlannedSample {
   Sequence* sequence = nullptr;
   bool scores_prompt = false;  // a prompt log-probability of its request
@@ -54,7 +54,7 @@ class PlanBuilder {
   std::vector<kernels::SeenToken> seen_;  // reused memory
 };
 
-// Number of samples that the tokens [begin, begin + num_tokens) of `s` ask for.
+// Returns the number of samples that the tokens [begin, begin + num_tokens) of `s` ask for.
 int NumSamples(const Sequence& s, int begin, int num_tokens);
 
 }  // namespace continuo::engine

@@ -21,7 +21,7 @@ class Preemption {
   // Preempts for the head of the queue, if that has a higher priority or its tenant a deficit, and
   // if it fits then.
   void MakeRoom(PlannedStep& step);
-  // Whether MakeRoom may preempt at the next step. It says so more often than it happens.
+  // Returns whether MakeRoom may preempt at the next step: more often than it happens.
   bool MayPreempt() const;
 
  private:

@@ -23,27 +23,27 @@ class Residency {
   // All arguments outlive this object.
   Residency(const EngineOptions* options, RequestBook* book, EngineMetrics* metrics);
 
-  // By rank (rank.h): the last one is the first to be preempted.
+  // They are in order of rank (rank.h): the last one is the first to be preempted.
   std::span<Sequence* const> running() const { return running_; }
   int num_running() const { return static_cast<int>(running_.size()); }
   const BlockPool& pool() const { return pool_; }
   // Grows with every release of blocks. What did not fit is tried again after the next one.
   uint64_t num_releases() const { return num_releases_; }
-  // Prompt and known answer tokens that running sequences still have to compute before they decode.
+  // Returns how many tokens running sequences have to compute before all of them decode.
   int64_t pending_prompt_tokens() const;
-  // Difference between the references that the pool counts and those of running sequences; 0.
+  // Returns how far the references of the pool differ from those of running sequences: always 0.
   int64_t unaccounted_blocks() const;
 
-  // Whether `s`, the head of the queue, cannot run before a running sequence releases something.
+  // Returns whether the head of the queue, `s`, cannot run before another releases something.
   bool IsBlocked(const Sequence& s) const;
-  // Whether `s` fits beside those running sequences for which `stays` holds.
+  // Returns whether `s` fits beside those running sequences for which `stays` holds.
   bool FitsBeside(const Sequence& s, absl::FunctionRef<bool(const Sequence&)> stays) {
     return admission_.Fits(s, running_, pool_.num_used(), stays);
   }
   bool Fits(const Sequence& s) {
     return FitsBeside(s, [](const Sequence&) { return true; });
   }
-  // A running sibling whose computed prompt `s` can share, or null.
+  // Returns a running sibling whose computed prompt `s` can share, or null.
   const Sequence* FindDonor(const Sequence& s, const PlannedStep& step) const;
   // Takes `s` out of the queue and lets it run, if there is room.
   bool TryAdmit(Sequence& s, PlannedStep& step);
@@ -55,7 +55,7 @@ class Residency {
   // `s` ends with its request: its blocks are released.
   void Remove(Sequence& s);
 
-  // Number of tokens after the first `begin` for which `s` has blocks or could get them.
+  // Returns for how many tokens after the first `begin` `s` has blocks or could get them.
   int64_t RoomAfter(const Sequence& s, int64_t begin) const {
     return (static_cast<int64_t>(s.blocks.size()) + pool_.num_free()) * options_.block_size - begin;
   }
@@ -72,7 +72,7 @@ class Residency {
   // Gives every running sequence a block for its next token. A sequence that decodes may take it
   // from those that rank behind it; one in prefill only from those that it outranks.
   void ReserveNextTokens(PlannedStep& step);
-  // Whether ReserveNextTokens would find a block for everyone without preempting.
+  // Returns whether ReserveNextTokens would find a block for everyone without preempting.
   bool CanReserveNextTokens() const;
   // Publishes full blocks of the first `end` tokens, which must be known, as far as computed.
   void Publish(Sequence& s, int end);

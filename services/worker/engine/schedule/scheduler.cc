@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "services/base/check.h"
+#include "services/base/status_macros.h"
 #include "services/worker/engine/schedule/invariants.h"
 
 namespace continuo::engine {
@@ -13,9 +14,8 @@ namespace {
 // A sample that the device leaves to the host is likely followed by more of the kind.
 constexpr int kSynchronousAfterLost = 32;
 
-// No step is overlapped with one that is predicted to take longer than target_step / kShortShare:
-// the gap that it would close is small beside that, and a request that arrives in the meantime
-// would wait for both.
+// No step overlaps one that is predicted to take longer than target_step / kShortShare: the gap
+// that it would close is small beside that, and requests that arrive meanwhile would wait for both.
 constexpr int kShortShare = 4;
 
 }  // namespace
@@ -69,16 +69,15 @@ void Scheduler::FinishSequence(RequestId id, int index, const Moment& now) {
 }
 
 void Scheduler::Expire(const Moment& now) {
-  while (LiveRequest* r = book_.live().NextDue(now.wall)) {
+  LiveRequests& live = book_.live();
+  while (LiveRequest* r = live.NextDue(now.wall)) {
     if (r->request.deadline < r->request.time_limit) {
       EndRequest(*r, absl::DeadlineExceededError("the deadline has passed"), now);
       continue;
     }
-    book_.live().Start(*r, now);
+    live.Start(*r, now);
     for (Sequence& s : r->sequences) {
-      if (s.state != SequenceState::kFinished) {
-        book_.live().AddFinish(s, FinishReason::kTimeLimit);
-      }
+      if (s.state != SequenceState::kFinished) live.AddFinish(s, FinishReason::kTimeLimit);
     }
     EndRequest(*r, absl::OkStatus(), now);
   }
@@ -126,8 +125,8 @@ void Scheduler::WritePlan(PlannedStep& step, const Moment& now) {
   }
 }
 
-// A sample depends on nothing that is unknown but the tokens before it, which the device itself
-// reads. Not so with drafts, and after scored prompts and samples that the host has to make.
+// The next sample may depend on tokens that only the device knows, but not on drafts, scored
+// prompts or samples that the host has to make.
 bool Scheduler::CanOverlap() const {
   if (num_steps_in_flight() != 1 || idle() || preemption_.MayPreempt()) return false;
   if (next_->predicted > options_.target_step / kShortShare) return false;
@@ -173,16 +172,14 @@ absl::Status Scheduler::Commit(model::StepResult&& result, const Moment& now,
                                absl::Duration measured) {
   CONTINUO_CHECK(num_steps_in_flight() > 0);
   const PlannedStep& step = StepOf(num_committed_ + 1);
-  absl::Status status = commit_.Check(step, result, /*was_overlapped=*/num_steps_in_flight() > 1);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(commit_.Check(step, result, /*was_overlapped=*/num_steps_in_flight() > 1));
   ++num_committed_;
   cost_.Observe(step.load, measured);
   metrics_.step_seconds.Observe(absl::ToDoubleSeconds(measured));
   metrics_.step_rows.Observe(static_cast<double>(step.load.tokens));
 
-  const auto samples = step.plan.samples();
-  for (size_t k = 0; k < samples.size(); ++k) {
-    if (result.token_ids[k] < 0) Rollback(samples[k]);
+  for (size_t k = 0; k < result.token_ids.size(); ++k) {
+    if (result.token_ids[k] < 0) Rollback(step.plan.samples()[k]);
   }
   for (const ScheduledTokens& t : step.scheduled) {
     if (t.sequence->state == SequenceState::kRunning) {

@@ -51,13 +51,13 @@ class Scheduler {
   // Plans the next step. The plan has tokens unless idle(), and is valid until its Commit. An
   // overlapped plan may have none, and is then no step.
   const model::StepPlan& Schedule(const Moment& now);
-  // Number of steps that have not been committed: at most 2.
+  // Returns the number of steps that have not been committed: at most 2.
   int num_steps_in_flight() const { return static_cast<int>(step_ - num_committed_); }
-  // Whether the next step may be planned while one is in flight.
+  // Returns whether the next step may be planned while one is in flight.
   bool CanOverlap() const;
-  // Predicted duration of the step that was planned last.
+  // Returns the predicted duration of the step that was planned last.
   absl::Duration predicted() const { return next_->predicted; }
-  // MaskFiller of the step that was planned last.
+  // A MaskFiller for the step that was planned last.
   void FillMask(std::span<uint32_t> mask) const { next_->plan.FillMask(mask, options_.vocab_size); }
   // Takes the result of the step that has been in flight longest, and how long it took. Returns
   // Internal if the result does not fit the plan; nothing is changed then. The scores are moved
@@ -73,13 +73,13 @@ class Scheduler {
   // See RequestBook.
   int64_t waiting_tokens() const { return book_.waiting_tokens(); }
   std::vector<std::pair<std::string, int64_t>> TakeLeftQueue() { return book_.TakeLeftQueue(); }
-  // Tokens still to be computed before every live sequence decodes.
+  // Returns how many tokens are to be computed before every live sequence decodes.
   int64_t pending_prompt_tokens() const {
     return book_.queued_tokens() + residency_.pending_prompt_tokens();
   }
   const BlockPool& pool() const { return residency_.pool(); }
   StepCost& cost() { return cost_; }
-  // Of the last Commit: prompt tokens that the step computed, and tokens that it sampled.
+  // These belong to the last Commit: prompt tokens that its step computed, and tokens it sampled.
   int64_t prompt_tokens() const { return Committed().prompt_tokens; }
   int64_t sampled_tokens() const { return commit_.sampled_tokens(); }
 

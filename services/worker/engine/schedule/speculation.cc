@@ -32,7 +32,7 @@ bool Speculation::MayHaveDrafts(const Sequence& s, const PlannedStep& step) cons
            tenants_.HasDeficit(*step.prefill_tenant, *s.request->tenant));
 }
 
-// How many drafts the step, the KV cache and the answer have room for; may be negative.
+// Returns for how many drafts there is room in step, KV cache and answer; may be negative.
 int64_t Speculation::MostDrafts(const Sequence& s, const PlannedStep& step) const {
   return std::min<int64_t>({options_.max_drafts, step.max_tokens - step.load.tokens,
                             residency_.RoomAfter(s, s.num_computed + 1),
@@ -40,7 +40,7 @@ int64_t Speculation::MostDrafts(const Sequence& s, const PlannedStep& step) cons
                             s.request->request.max_tokens - int64_t{NumAnswered(s)} - 1});
 }
 
-// How many drafts of `s` are worth their tokens and their other `cost`. The i-th draft is right
+// Returns how many drafts of `s` are worth their tokens and their other `cost`. The i-th is right
 // with about the i-th power of the rate at which drafts are. One more token is worth its time if it
 // gives more tokens for it than the step as a whole. The cost before the first draft is spread over
 // the tokens that the answer has: a sequence that has generated many is likely to generate many

@@ -32,12 +32,12 @@ class Speculation {
   // Adds drafts to decodes of `step`, in which everything else has been scheduled. An overlapped
   // step gets none: the tokens to guess from are not known.
   void AddDrafts(PlannedStep& step, bool is_overlapped);
-  // The drafts of one entry of the step that was planned last.
+  // Returns the drafts of one entry of the step that was planned last.
   std::span<const int32_t> DraftsOf(const ScheduledTokens& t) const {
     return std::span(drafts_).subspan(t.first_draft, static_cast<size_t>(t.num_drafts));
   }
-  // Whether the next step may be overlapped, because it would not be asked for drafts anyway. While
-  // no drafts are found, more and more steps are overlapped before the next attempt.
+  // Returns whether the next step may be overlapped: it would get no drafts anyway. While no drafts
+  // are found, more and more steps are overlapped before the next attempt.
   bool CanOverlap() const { return options_.drafter == nullptr || overlaps_left_ > 0; }
   // The samples of `t` are in its answer: learns which drafts were right, and releases the blocks
   // of those that were wrong.

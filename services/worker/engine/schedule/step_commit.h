@@ -21,8 +21,8 @@ class StepCommit {
   StepCommit(int vocab_size, RequestBook* book, EngineMetrics* metrics)
       : vocab_size_(vocab_size), book_(*book), metrics_(*metrics) {}
 
-  // Internal if `result` does not fit the step. A sample may be lost (-1) only if the next step
-  // `was_overlapped`.
+  // Returns Internal if `result` does not fit the step. A sample may be lost (-1) only if the next
+  // step `was_overlapped`.
   absl::Status Check(const PlannedStep& step, const model::StepResult& result,
                      bool was_overlapped) const;
   // Takes all samples of the step, after Check. The scores of `result` are moved from.
@@ -31,9 +31,9 @@ class StepCommit {
   // leading if that was all of it.
   void TakePrefill(const ScheduledTokens& t);
 
-  // Sequences that finish with the step; to be finished by the caller.
+  // Returns the sequences that finish with the step; the caller must finish them.
   std::span<Sequence* const> finished() const { return finished_; }
-  // Number of tokens that the step gave.
+  // Returns the number of tokens that the step gave.
   int64_t sampled_tokens() const { return sampled_tokens_; }
 
  private:

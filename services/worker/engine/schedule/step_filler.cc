@@ -35,8 +35,8 @@ void StepFiller::Fill(PlannedStep& step, bool is_overlapped) {
   }
 }
 
-// How many of the `wanted` tokens of `s` from `begin` on the step can still take: at least one if
-// it is empty, whatever that costs.
+// Returns how many of the `wanted` tokens of `s` from `begin` on the step can still take: at least
+// one if it is empty, whatever that costs.
 int StepFiller::TokensThatFit(const Sequence& s, int begin, int wanted) const {
   wanted = static_cast<int>(std::min<int64_t>(wanted, step_->max_tokens - step_->load.tokens));
   const auto fits = [&](int count) {
@@ -70,7 +70,7 @@ void StepFiller::Take(Sequence& s, int num_tokens) {
   book_.tenants().Charge(*s.request->tenant, num_tokens);
 }
 
-// The tenant whose prompt will be prefilled next, or null.
+// Returns the tenant whose prompt will be prefilled next, or null.
 const Tenant* StepFiller::TenantWithPrompt() const {
   const Tenant* next = nullptr;
   if (!book_.waiting().empty() && !residency_.IsBlocked(*book_.waiting().front())) {
@@ -86,7 +86,7 @@ const Tenant* StepFiller::TenantWithPrompt() const {
   return next;
 }
 
-// Whether `s` yields to the prompt that is prefilled first.
+// Returns whether `s` yields to the prompt that is prefilled first.
 bool StepFiller::Yields(const Sequence& s) const {
   return step_->prefill_tenant != nullptr &&
          book_.tenants().HasDeficit(*step_->prefill_tenant, *s.request->tenant);
@@ -165,7 +165,7 @@ void StepFiller::AdmitSiblings() {
   }
 }
 
-// Whether `waiting` is prefilled before `running` goes on with its prompt.
+// Returns whether `waiting` is prefilled before `running` goes on with its prompt.
 bool StepFiller::Precedes(const Sequence& waiting, const Sequence& running) const {
   return Priority(waiting) >= Priority(running) &&
          book_.tenants().HasDeficit(*waiting.request->tenant, *running.request->tenant);

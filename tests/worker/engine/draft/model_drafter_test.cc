@@ -22,9 +22,9 @@ using ::testing::SizeIs;
 
 constexpr int kVocab = 50;
 
-// A FakeExecutor as draft model; `executor` stays known.
+// A drafter with a FakeExecutor as its draft model, which the test can reach.
 struct Fixture {
-  // Its steps take `step`, which the test may change.
+  // Steps of the draft model take `step`, which the test may change.
   explicit Fixture(ModelDrafterOptions options = {}, const absl::Duration* step = nullptr) {
     if (options.num_blocks == 0) options.num_blocks = 40;
     if (options.vocab_size == 0) options.vocab_size = kVocab;
@@ -67,7 +67,7 @@ struct Generation {
     s.request = &live;
     Grow(num_tokens);
   }
-  // As the target goes on that thinks as the draft model does.
+  // Adds the tokens of a target model that agrees with the draft model.
   void Grow(int num_tokens) {
     for (const int32_t token : Next(num_tokens)) s.answer.push_back(token);
   }
@@ -84,23 +84,23 @@ struct Generation {
   Sequence s;
 };
 
-TEST(ModelDrafterTest, ProposesWhatItsModelDrawsWithTheSequencesOwnSeed) {
+TEST(ModelDrafterTest, ProposesWhatItsModelSamplesWithTheSeedOfTheSequence) {
   Fixture f;
   Generation g(1);
   EXPECT_THAT(f.Drafts(g.s, 4), ElementsAreArray(g.Next(4)));
 }
 
-TEST(ModelDrafterTest, ReadsOnlyWhatIsNewHoweverManyDraftsWereRight) {
+TEST(ModelDrafterTest, ComputesOnlyNewTokensHoweverManyDraftsWereRight) {
   Fixture f;
   Generation g(1, /*prompt=*/20);
   f.Drafts(g.s, 4);
   for (const int right : {0, 1, 3, 4}) {
     g.Grow(right);
-    // What the target draws itself: not what the draft model would.
+    // The last token is not the one that the draft model would sample.
     g.s.answer.push_back((g.Next(1)[0] + 1) % kVocab);
     const int64_t before = f.executor->num_rows();
     EXPECT_THAT(f.Drafts(g.s, 4), ElementsAreArray(g.Next(4)));
-    // The token drawn last, the ones before it that were no drafts, and three drafts.
+    // It computes the last token, those before it that were no drafts, and three drafts.
     EXPECT_LE(f.executor->num_rows() - before, 5) << right;
   }
 }
@@ -120,7 +120,7 @@ TEST(ModelDrafterTest, AStepGuessesForAllSequences) {
   EXPECT_THAT(drafts, ElementsAreArray(b.Next(2)));
 }
 
-TEST(ModelDrafterTest, ALongPromptIsReadInPiecesBeforeTheFirstDraft) {
+TEST(ModelDrafterTest, ALongPromptIsComputedInChunksBeforeTheFirstDraft) {
   Fixture f({.max_batch_tokens = 16});
   Generation g(1, /*prompt=*/40);
   EXPECT_THAT(f.Drafts(g.s, 2), IsEmpty());
@@ -128,7 +128,7 @@ TEST(ModelDrafterTest, ALongPromptIsReadInPiecesBeforeTheFirstDraft) {
   EXPECT_THAT(f.Drafts(g.s, 2), ElementsAreArray(g.Next(2)));
 }
 
-TEST(ModelDrafterTest, TheLongestOutMakesRoom) {
+TEST(ModelDrafterTest, TheSequenceNotAskedForLongestMakesRoom) {
   Fixture f({.num_blocks = 8});  // 32 tokens
   Generation a(1, 12), b(2, 12), c(3, 12);
   EXPECT_THAT(f.Drafts(a.s, 2), SizeIs(2));
@@ -166,7 +166,7 @@ TEST(ModelDrafterTest, AFailedExecutorIsNotAskedAgain) {
   EXPECT_THAT(told, ElementsAre("INTERNAL: lost"));
 }
 
-// A step of the target takes 10 ms, one of the draft model `draft`.
+// A step of the target model takes 10 ms, one of the draft model takes `draft`.
 int64_t DraftsChecked(absl::Duration draft) {
   Fixture f({.num_blocks = 400}, &draft);
   EXPECT_TRUE(f.drafter->Calibrate().ok());
@@ -180,19 +180,19 @@ int64_t DraftsChecked(absl::Duration draft) {
   const RequestId a = h.Add(r), b = h.Add(r);
   h.RunToEnd();
   EXPECT_TRUE(h.status().ok()) << h.status();
-  EXPECT_EQ(h.heard(a).answers[0], h.Expected(a));
-  EXPECT_EQ(h.heard(b).answers[0], h.Expected(b));
+  EXPECT_EQ(h.received(a).answers[0], h.Expected(a));
+  EXPECT_EQ(h.received(b).answers[0], h.Expected(b));
   EXPECT_EQ(f.drafter->num_free_blocks(), 400) << "whoever has ended is forgotten";
   return static_cast<int64_t>(h.metrics().draft_tokens.load());
 }
 
-TEST(ModelDrafterTest, IsAskedOnlyWhereThatPays) {
+TEST(ModelDrafterTest, IsAskedOnlyIfThatPays) {
   EXPECT_GT(DraftsChecked(absl::Milliseconds(1)), 100);
-  // Both are right in every draft, but one takes longer than the step that it would save.
+  // All drafts are right in both cases, but here one takes longer than the step that it saves.
   EXPECT_LT(DraftsChecked(absl::Milliseconds(50)), 20);
 }
 
-TEST(ModelDrafterTest, IsAskedAgainWhereItWasSlowOnce) {
+TEST(ModelDrafterTest, IsAskedAgainIfItWasSlowOnce) {
   absl::Duration step = absl::Milliseconds(500);
   Fixture f({.num_blocks = 400}, &step);
   EXPECT_TRUE(f.drafter->Calibrate().ok());
@@ -204,7 +204,7 @@ TEST(ModelDrafterTest, IsAskedAgainWhereItWasSlowOnce) {
   Harness h(options);
   const RequestId id = h.Add(RequestOf({1, 2, 3, 4, 5}, 1500));
   h.RunToEnd();
-  EXPECT_EQ(h.heard(id).answers[0], h.Expected(id));
+  EXPECT_EQ(h.received(id).answers[0], h.Expected(id));
   EXPECT_GT(h.metrics().draft_tokens.load(), 100u);
 }
 

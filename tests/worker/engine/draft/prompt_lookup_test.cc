@@ -26,7 +26,7 @@ std::vector<int32_t> Drafts(std::vector<int32_t> prompt, std::vector<int32_t> an
   return drafts;
 }
 
-TEST(PromptLookupTest, WhatFollowedTheLastTokensInThePromptIsProposed) {
+TEST(PromptLookupTest, ProposesWhatFollowedTheLastTokensInThePrompt) {
   EXPECT_THAT(Drafts({1, 2, 3, 4, 5, 6, 7}, {9, 2, 3}), ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(Drafts({1, 2, 3, 4, 5, 6, 7}, {9, 2, 3}, 2), ElementsAre(4, 5));
 }
@@ -46,7 +46,7 @@ TEST(PromptLookupTest, AMatchMayLieAcrossPromptAndAnswer) {
   EXPECT_THAT(Drafts({8, 1, 2}, {3, 4, 5, 2, 3}, 2), ElementsAre(4, 5));
 }
 
-TEST(PromptLookupTest, WhatRepeatsItselfIsTakenToGoOn) {
+TEST(PromptLookupTest, RepetitionIsExpectedToGoOn) {
   EXPECT_THAT(Drafts({9, 1, 2, 3}, {1, 2, 3}, 8), ElementsAre(1, 2, 3, 1, 2, 3, 1, 2));
   EXPECT_THAT(Drafts({4, 4}, {4}, 3), ElementsAre(4, 4, 4));
 }

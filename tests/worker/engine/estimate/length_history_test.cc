@@ -10,7 +10,7 @@ TEST(LengthHistoryTest, WithoutHistoryTheGivenLengthIsExpected) {
   LengthHistory history(/*expected=*/100);
   EXPECT_EQ(history.Remaining(0, 1000, 0.5), 100);
   EXPECT_EQ(history.Remaining(0, 30, 0.5), 30);
-  EXPECT_EQ(history.Remaining(80, 1000, 0.5), 80);  // to twice what it has
+  EXPECT_EQ(history.Remaining(80, 1000, 0.5), 80);  // twice what it has, in all
   EXPECT_EQ(history.Remaining(30, 30, 0.5), 0);
   EXPECT_EQ(history.Bound(0, 1000), 1000);
 }

@@ -19,7 +19,7 @@ double At(const Quadratic<4>& q, const Vector& x) {
   return value;
 }
 
-// rᵀ r + 0.1, where r is random.
+// Returns rᵀ r + 0.1 for a random r.
 Quadratic<4> RandomQuadratic(std::mt19937& rng) {
   std::normal_distribution<double> normal;
   std::array<Vector, 4> r;
@@ -37,7 +37,7 @@ Quadratic<4> RandomQuadratic(std::mt19937& rng) {
   return q;
 }
 
-// Slow and obviously right: one coordinate after the other to its best place, until none moves.
+// Slow and obviously right: moves one coordinate after the other to its minimum, until none moves.
 Vector Descend(const Quadratic<4>& q) {
   Vector x = {};
   for (int sweep = 0; sweep < 20000; ++sweep) {
@@ -85,7 +85,7 @@ TEST(QuadraticTest, NothingNearTheLeastPlaceIsLess) {
 }
 
 TEST(QuadraticTest, AMatrixThatIsNotPositiveDefiniteLeavesThePlaceOrStaysFinite) {
-  Quadratic<4> q;  // zeros: no place is the least
+  Quadratic<4> q;  // zeros: no minimum is unique
   q.b = {1, 1, 1, 1};
   Vector x = {1, 2, 3, 4};
   MinimiseNonNegative(q, x);

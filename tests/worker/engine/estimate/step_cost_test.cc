@@ -8,7 +8,7 @@
 namespace continuo::engine {
 namespace {
 
-// What a step really takes in these tests, in seconds.
+// Returns the true duration of a step in these tests, in seconds.
 double Truth(const StepLoad& load, double slower = 1) {
   return slower *
          (5e-3 + 2e-4 * static_cast<double>(load.tokens) +

@@ -31,7 +31,7 @@ class BlockPoolTest : public ::testing::Test {
     pool_.AcquirePrefix({tokens, {}}, salt, 100, found);
     return found;
   }
-  // A published chain of blocks, last released first.
+  // Returns a published chain of blocks, whose last block was released first.
   std::vector<BlockId> Cache(const std::vector<std::vector<int32_t>>& chunks,
                              const CacheSalt& salt = kNoSalt) {
     std::vector<BlockId> blocks;
@@ -81,7 +81,7 @@ TEST_F(BlockPoolTest, TheEndOfAPrefixIsReusedBeforeItsStart) {
 TEST_F(BlockPoolTest, ThePrefixReleasedLongestAgoIsReusedFirst) {
   Cache({kA});
   Cache({kB});
-  const std::vector<BlockId> again = Acquire(kA);  // now newer than kB's
+  const std::vector<BlockId> again = Acquire(kA);  // now newer than that of kB
   pool_.Release(again[0]);
   for (int i = 0; i < 3; ++i) pool_.Allocate();
   EXPECT_THAT(Acquire(kB), IsEmpty());
@@ -143,12 +143,12 @@ TEST_F(BlockPoolTest, WhatNobodyCanFindIsReusedFirst) {
   EXPECT_EQ(pool_.Allocate(), block);
 }
 
-// All digests are equal: what is found is told apart by itself.
+// All digests are equal, so that only tokens, parent and salt tell blocks apart.
 class CollidingBlockPoolTest : public BlockPoolTest {
  protected:
   CollidingBlockPoolTest() : BlockPoolTest(/*digest_bits=*/0) { cached_ = Cache({kA})[0]; }
 
-  // Offers a block and expects that the caller keeps it, known to nobody.
+  // Offers a block and expects that the caller keeps it, unpublished.
   void ExpectNotTaken(BlockId parent, const std::vector<int32_t>& tokens, const CacheSalt& salt) {
     const BlockId block = pool_.Allocate();
     const BlockId held = pool_.Publish(block, parent, tokens, salt);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kBurst = 100, kSlack = 10;
 
-TEST(TenantSharesTest, WhoComesNewIsAtMostTheBurstBehindWhoGotMost) {
+TEST(TenantSharesTest, ANewTenantIsAtMostTheBurstBehindTheOneThatGotMost) {
   TenantShares shares(kBurst, kSlack);
   Tenant* flood = shares.Enter("flood");
   shares.Charge(*flood, 5000);
@@ -20,7 +20,7 @@ TEST(TenantSharesTest, WhoComesNewIsAtMostTheBurstBehindWhoGotMost) {
   EXPECT_FALSE(shares.HasDeficit(*flood, *light));
 }
 
-TEST(TenantSharesTest, EqualsOweEachOtherNothing) {
+TEST(TenantSharesTest, EqualsHaveNoDeficit) {
   TenantShares shares(kBurst, kSlack);
   Tenant *a = shares.Enter("a"), *b = shares.Enter("b");
   shares.Charge(*a, kSlack);
@@ -29,7 +29,7 @@ TEST(TenantSharesTest, EqualsOweEachOtherNothing) {
   EXPECT_TRUE(shares.HasDeficit(*b, *a));
 }
 
-TEST(TenantSharesTest, LeavingAndComingBackIsNoWayOutOfDebt) {
+TEST(TenantSharesTest, LeavingAndComingBackDoesNotResetVirtualTokens) {
   TenantShares shares(kBurst, kSlack);
   Tenant* patient = shares.Enter("patient");
   Tenant* flood = shares.Enter("flood");

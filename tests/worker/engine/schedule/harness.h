@@ -14,8 +14,8 @@
 
 namespace continuo::engine {
 
-// What one request's sink got.
-struct Heard {
+// What the sink of one request has received.
+struct Received {
   bool started = false;
   int num_events = 0;
   std::vector<std::vector<int32_t>> answers;
@@ -27,7 +27,7 @@ struct Heard {
   RequestTimings timings;
 };
 
-// A scheduler with a fake model and a clock that only steps move, driven by hand.
+// A scheduler with a fake model and a clock that only steps advance, driven by hand.
 class Harness {
  public:
   explicit Harness(
@@ -43,29 +43,31 @@ class Harness {
                    .leaves_sample = [this] { return leaves_samples; }}),
         scheduler_(options_, &metrics_) {}
 
-  // Ids count from 1 where none is given.
+  // Adds a request; ids count from 1 if none is given.
   RequestId Add(Request request) {
-    if (request.id == 0) request.id = heard_.size() + 1;
+    if (request.id == 0) request.id = received_.size() + 1;
     const RequestId id = request.id;
-    Heard& heard = heard_[id];
-    heard.answers.resize(request.num_sequences);
-    heard.finish.resize(request.num_sequences);
+    Received& received = received_[id];
+    received.answers.resize(request.num_sequences);
+    received.finish.resize(request.num_sequences);
     requests_[id] = request;
     scheduler_.Add(
-        std::move(request), [&heard](RequestEvent event) { Hear(heard, std::move(event)); },
-        clock_.Elapsed(), now());
+        std::move(request),
+        [&received](RequestEvent event) { Receive(received, std::move(event)); }, clock_.Elapsed(),
+        now());
     scheduler_.Deliver();
     return id;
   }
 
-  // One step; the plan as it ran.
+  // Runs one step and returns its plan.
   model::StepPlan Step() {
     scheduler_.Expire(now());
     const model::StepPlan plan = Begin();
     if (plan.num_rows() > 0) Finish();
     return plan;
   }
-  // Its halves. Between them a step ahead may begin; it has no rows where it is none.
+  // The two halves of a step. An overlapped step may begin between them; its plan has no tokens if
+  // there is none.
   model::StepPlan Begin() {
     const model::StepPlan& plan = scheduler_.Schedule(now());
     status_.Update(scheduler_.CheckInvariants());
@@ -93,7 +95,7 @@ class Harness {
     while (!scheduler_.idle() && status_.ok() && steps_ < 100000) Step();
   }
 
-  // With steps ahead wherever the scheduler goes ahead.
+  // Overlaps steps whenever the scheduler allows it.
   void RunOverlappedToEnd() {
     while ((!scheduler_.idle() || scheduler_.num_steps_in_flight() > 0) && status_.ok() &&
            steps_ < 100000) {
@@ -103,10 +105,10 @@ class Harness {
     }
   }
 
-  bool leaves_samples = false;  // the fake device, to the host
+  bool leaves_samples = false;  // the fake device leaves samples to the host
 
-  const Heard& heard(RequestId id) { return heard_[id]; }
-  // Of a request as it was added.
+  const Received& received(RequestId id) { return received_[id]; }
+  // Returns the answer that the request has if it runs alone.
   std::vector<int32_t> Expected(RequestId id, int index = 0) {
     return FakeAnswer(requests_[id], index, options_.vocab_size);
   }
@@ -116,7 +118,7 @@ class Harness {
   const StepRecord& record() const { return record_; }  // of the last step
   const EngineMetrics& metrics() const { return metrics_; }
   const EngineOptions& options() const { return options_; }
-  // What first went wrong: in the fake model, a commit or an invariant.
+  // Returns the first error of the fake model, a commit or an invariant.
   const absl::Status& status() const { return status_; }
   int64_t tokens() const { return tokens_; }
   int64_t steps() const { return steps_; }
@@ -128,37 +130,37 @@ class Harness {
     if (options.block_size == 16) options.block_size = 4;
     return options;
   }
-  static void Hear(Heard& heard, RequestEvent event) {
-    ++heard.num_events;
-    heard.started |= event.started;
-    if (event.progress) heard.progress.push_back(*event.progress);
+  static void Receive(Received& received, RequestEvent event) {
+    ++received.num_events;
+    received.started |= event.started;
+    if (event.progress) received.progress.push_back(*event.progress);
     for (model::TokenScore& score : event.prompt_scores)
-      heard.prompt_scores.push_back(std::move(score));
+      received.prompt_scores.push_back(std::move(score));
     for (SequenceDelta& delta : event.deltas) {
-      auto& answer = heard.answers[delta.index];
+      auto& answer = received.answers[delta.index];
       answer.insert(answer.end(), delta.tokens.begin(), delta.tokens.end());
-      if (delta.finish != FinishReason::kNone) heard.finish[delta.index] = delta.finish;
+      if (delta.finish != FinishReason::kNone) received.finish[delta.index] = delta.finish;
     }
     if (!event.ended) return;
-    heard.ended = std::move(event.ended);
-    heard.cached_prompt_tokens = event.cached_prompt_tokens;
-    heard.timings = event.timings;
+    received.ended = std::move(event.ended);
+    received.cached_prompt_tokens = event.cached_prompt_tokens;
+    received.timings = event.timings;
   }
 
   const EngineOptions options_;
   ManualClock clock_;
   EngineMetrics metrics_;
   FakeExecutor executor_;
-  std::map<RequestId, Heard> heard_;
+  std::map<RequestId, Received> received_;
   std::map<RequestId, Request> requests_;
   Scheduler scheduler_;
   StepRecord record_;
   absl::Status status_;
-  std::deque<absl::Duration> begun_;  // of the steps under way
+  std::deque<absl::Duration> begun_;  // of the steps in flight
   int64_t tokens_ = 0, steps_ = 0;
 };
 
-// `n` tokens that differ between values of `salt`.
+// Returns `n` tokens that differ between values of `salt`.
 inline std::vector<int32_t> Tokens(int n, int salt = 0) {
   std::vector<int32_t> tokens;
   for (int i = 0; i < n; ++i) tokens.push_back((i * 7 + salt * 13 + i * i % 5) % 50);

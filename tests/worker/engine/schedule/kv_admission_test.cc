@@ -16,8 +16,8 @@ TEST(PeakTokensTest, OneSequenceHoldsMostAtItsEnd) {
   EXPECT_EQ(PeakTokens(100, one), 115);
 }
 
-TEST(PeakTokensTest, WhatHasEndedGivesItsTokensBack) {
-  // At 2 both hold 12 + 22; at 10 only the second: 30.
+TEST(PeakTokensTest, ASequenceThatHasEndedGivesItsTokensBack) {
+  // After 2 steps both hold 12 + 22; after 10 the second alone holds 30.
   std::vector<Footprint> two = {{.tokens = 10, .remaining = 2}, {.tokens = 20, .remaining = 10}};
   EXPECT_EQ(PeakTokens(0, two), 34);
 }
@@ -39,10 +39,10 @@ TEST(PeakTokensTest, ThePeakEqualsThatOfASimulation) {
   }
 }
 
-// 64 requests that together need four times the pool.
+// A crowd of 64 requests that together need four times the pool.
 struct Crowd {
   int prompt, max_tokens;
-  bool stops;  // by themselves, at lengths that nobody knows
+  bool stops;  // by themselves, at unknown lengths
 };
 
 class CrowdTest : public ::testing::TestWithParam<Crowd> {};
@@ -51,7 +51,7 @@ TEST_P(CrowdTest, SixtyFourRequestsForFourTimesThePoolArePreemptedAtMostOnceEach
   const Crowd crowd = GetParam();
   EngineOptions options;
   options.num_blocks = 16 * (crowd.prompt + crowd.max_tokens) / 4;
-  options.expected_answer_tokens = 8;  // far too little, so that it does preempt
+  options.expected_answer_tokens = 8;  // far too few, so that it does preempt
   options.max_running = 64;
   Harness harness(options);
   for (int i = 0; i < 64; ++i) {
@@ -75,10 +75,10 @@ TEST_P(CrowdTest, SixtyFourRequestsForFourTimesThePoolArePreemptedAtMostOnceEach
   }
   ASSERT_TRUE(harness.status().ok()) << harness.status();
   for (const auto& [label, count] : preemptions) EXPECT_LE(count, 1) << label;
-  EXPECT_GT(harness.metrics().preemptions, 0u);  // or this would show nothing
+  EXPECT_GT(harness.metrics().preemptions, 0u);  // otherwise this would show nothing
   for (int i = 1; i <= 64; ++i) {
-    EXPECT_TRUE(harness.heard(i).ended->ok());
-    EXPECT_EQ(harness.heard(i).answers[0], harness.Expected(i));
+    EXPECT_TRUE(harness.received(i).ended->ok());
+    EXPECT_EQ(harness.received(i).answers[0], harness.Expected(i));
   }
   EXPECT_GT(used / crowded, 0.6);  // while requests wait, the pool is well used
 }
@@ -94,12 +94,12 @@ TEST(KvAdmissionTest, AWholePromptMustFitBeforeItsFirstChunkRuns) {
   options.max_prefill_chunk = 8;
   Harness harness(options);
   harness.Add(RequestOf(Tokens(40, 1), 8));
-  harness.Add(RequestOf(Tokens(40, 2), 8));  // 8 rows of it would fit
+  harness.Add(RequestOf(Tokens(40, 2), 8));  // 8 tokens of it would fit
   for (int i = 0; i < 4; ++i) harness.Step();
   EXPECT_EQ(harness.scheduler().num_running(), 1);
   harness.RunToEnd();
   EXPECT_EQ(harness.metrics().preemptions, 0u);
-  EXPECT_EQ(harness.heard(2).answers[0], harness.Expected(2));
+  EXPECT_EQ(harness.received(2).answers[0], harness.Expected(2));
 }
 
 TEST(KvAdmissionTest, KnownShortAnswersLetMoreRunAtOnce) {

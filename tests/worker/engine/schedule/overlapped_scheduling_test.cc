@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step planned before the tokens of the one under way are known.
+// Tests steps that are planned before the tokens of the step in flight are known.
 #include <gmock/gmock.h>
 
 #include <vector>
@@ -17,18 +17,18 @@ int BeginOverlapped(Harness& h) {
 }
 
 void ExpectWhole(Harness& h, RequestId id, int index = 0) {
-  EXPECT_EQ(h.heard(id).answers[static_cast<size_t>(index)], h.Expected(id, index))
+  EXPECT_EQ(h.received(id).answers[static_cast<size_t>(index)], h.Expected(id, index))
       << id << "." << index;
 }
 
-// Nothing is left, and nothing went wrong.
+// Expects that nothing is left and nothing went wrong.
 void ExpectEmpty(Harness& h) {
   EXPECT_TRUE(h.status().ok()) << h.status();
   EXPECT_TRUE(h.scheduler().idle());
   EXPECT_EQ(h.scheduler().pool().num_used(), 0);
 }
 
-TEST(OverlappedSchedulingTest, AnAnswerThatEndsByItsLengthHasNoRowTooMuch) {
+TEST(OverlappedSchedulingTest, AnAnswerThatEndsByItsLengthComputesNoTokenTooMany) {
   Harness h;
   const RequestId id = h.Add(RequestOf(Tokens(5), 2));
   EXPECT_EQ(h.Begin().num_rows(), 5);
@@ -41,28 +41,28 @@ TEST(OverlappedSchedulingTest, AnAnswerThatEndsByItsLengthHasNoRowTooMuch) {
   ExpectEmpty(h);
 }
 
-TEST(OverlappedSchedulingTest, WhatIsCancelledUnderWayGivesNothingMoreAndItsBlocksAtOnce) {
+TEST(OverlappedSchedulingTest, ACancelledRequestInFlightGivesNoTokenAndReleasesItsBlocks) {
   Harness h;
   const RequestId gone = h.Add(RequestOf(Tokens(6), 9));
   h.Begin();
   BeginOverlapped(h);
   h.scheduler().End(gone, absl::CancelledError("gone"), h.now());
   h.scheduler().Deliver();
-  EXPECT_EQ(h.heard(gone).ended->code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(h.received(gone).ended->code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(h.scheduler().pool().num_used(), 0);
-  // Another one takes the blocks while both steps are under way.
+  // Another one takes the blocks while both steps are in flight.
   const RequestId next = h.Add(RequestOf(Tokens(6, 1), 3));
   h.Finish();
   BeginOverlapped(h);
   h.Finish();
   EXPECT_THAT(h.record().sequences, IsEmpty());
   h.RunOverlappedToEnd();
-  EXPECT_THAT(h.heard(gone).answers[0], IsEmpty());
+  EXPECT_THAT(h.received(gone).answers[0], IsEmpty());
   ExpectWhole(h, next);
   ExpectEmpty(h);
 }
 
-TEST(OverlappedSchedulingTest, ARowBeyondAStopIsNotRecorded) {
+TEST(OverlappedSchedulingTest, ATokenBeyondAStopIsNotRecorded) {
   Harness h;
   Request request = RequestOf(Tokens(5), 9);
   request.stop_ids = {FakeAnswer(request, 0, h.options().vocab_size)[0]};
@@ -78,7 +78,7 @@ TEST(OverlappedSchedulingTest, ARowBeyondAStopIsNotRecorded) {
   ExpectEmpty(h);
 }
 
-TEST(OverlappedSchedulingTest, ALostDrawIsMadeAgainAndAwaitedThen) {
+TEST(OverlappedSchedulingTest, ALostSampleIsMadeAgainWithoutOverlap) {
   Harness h;
   h.leaves_samples = true;
   const RequestId id = h.Add(RequestOf(Tokens(5), 4));
@@ -86,19 +86,19 @@ TEST(OverlappedSchedulingTest, ALostDrawIsMadeAgainAndAwaitedThen) {
   BeginOverlapped(h);
   h.Finish();
   EXPECT_EQ(h.Begin().num_rows(), 1);  // the prompt's last row
-  h.Finish();                          // what went on without the token is dropped
-  EXPECT_THAT(h.heard(id).answers[0], IsEmpty());
+  h.Finish();                          // the step that went on without the token is dropped
+  EXPECT_THAT(h.received(id).answers[0], IsEmpty());
   EXPECT_FALSE(h.scheduler().CanOverlap());
   h.Finish();
-  EXPECT_EQ(h.heard(id).answers[0].size(), 1u);
+  EXPECT_EQ(h.received(id).answers[0].size(), 1u);
   h.RunOverlappedToEnd();
   ExpectWhole(h, id);
   ExpectEmpty(h);
 }
 
-// The one that reads the prompt for all ends while the first tokens of all are under way, and these
-// are then lost: nobody's token is given twice.
-TEST(OverlappedSchedulingTest, SiblingsOfAReaderThatEndsUnderWayDrawOnceEach) {
+// The prefill leader ends while the first tokens of all siblings are in flight, and these samples
+// are then lost: no sibling gets its token twice.
+TEST(OverlappedSchedulingTest, SiblingsOfALeaderThatEndsInFlightSampleOnceEach) {
   for (const int prompt : {6, 8}) {
     Harness h;
     h.leaves_samples = true;
@@ -117,14 +117,14 @@ TEST(OverlappedSchedulingTest, SiblingsOfAReaderThatEndsUnderWayDrawOnceEach) {
   }
 }
 
-TEST(OverlappedSchedulingTest, WhoGivesWayIsDecidedWhenItIsKnownWhoEnds) {
+TEST(OverlappedSchedulingTest, WhoYieldsIsDecidedWhenItIsKnownWhoEnds) {
   Harness h(EngineOptions{.max_running = 2});
   h.Add(RequestOf(Tokens(4), 2));
   h.Add(RequestOf(Tokens(4, 1), 9));
   h.Begin();
   BeginOverlapped(h);
   h.Finish();
-  // The first one's last token is under way.
+  // The last token of the first one is in flight.
   Request request = RequestOf(Tokens(4, 2), 2);
   request.priority = 1;
   h.Add(request);
@@ -136,7 +136,7 @@ TEST(OverlappedSchedulingTest, WhoGivesWayIsDecidedWhenItIsKnownWhoEnds) {
   ExpectEmpty(h);
 }
 
-TEST(OverlappedSchedulingTest, WhoNeedsABlockThatIsNotThereIsAwaited) {
+TEST(OverlappedSchedulingTest, NoStepOverlapsWhileABlockIsMissing) {
   Harness h(EngineOptions{.num_blocks = 1});  // of 4 tokens
   h.Add(RequestOf(Tokens(3), 9));
   h.Begin();
@@ -149,7 +149,7 @@ TEST(OverlappedSchedulingTest, WhoNeedsABlockThatIsNotThereIsAwaited) {
   ExpectEmpty(h);
 }
 
-TEST(OverlappedSchedulingTest, NoStepIsBegunBehindALongOne) {
+TEST(OverlappedSchedulingTest, NoStepOverlapsALongOne) {
   Harness h(EngineOptions{.target_step = absl::Milliseconds(100)});
   for (const int milliseconds : {20, 30}) {
     for (int i = 0; i < 9; ++i) {

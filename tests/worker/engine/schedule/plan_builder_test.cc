@@ -6,7 +6,7 @@
 namespace continuo::engine {
 namespace {
 
-// A request whose prompt's last row draws a token, with so many biases.
+// A request with `num_biases` biases and one sample at the end of its prompt.
 class OneRequest {
  public:
   explicit OneRequest(int num_biases) {
@@ -29,7 +29,7 @@ class OneRequest {
   LiveRequest live_;
 };
 
-TEST(PlanBuilderTest, WhatOneUnusualStepTookIsGivenBack) {
+TEST(PlanBuilderTest, MemoryOfAnUnusualStepIsGivenBack) {
   PlanBuilder builder(16, 8);
   const size_t at_first = builder.plan().biases.capacity();
   OneRequest unusual(100'000), usual(300);

@@ -28,10 +28,10 @@ TEST(SchedulerTest, ACachedPromptIsComputedOnlyFromWhereItDiffers) {
   const RequestId id = h.Add(RequestOf(b, 1));
   h.RunToEnd();
   EXPECT_EQ(h.tokens() - before, 1);
-  EXPECT_EQ(h.heard(id).cached_prompt_tokens, 16);
+  EXPECT_EQ(h.received(id).cached_prompt_tokens, 16);
   EXPECT_EQ(h.metrics().prefix_cache_hit_tokens, 16u);
   EXPECT_EQ(h.metrics().prefix_cache_queried_tokens, 33u);
-  EXPECT_EQ(h.heard(id).answers[0], h.Expected(id));
+  EXPECT_EQ(h.received(id).answers[0], h.Expected(id));
 }
 
 TEST(SchedulerTest, TheLastTokenOfAPromptIsAlwaysComputed) {
@@ -42,7 +42,7 @@ TEST(SchedulerTest, TheLastTokenOfAPromptIsAlwaysComputed) {
   const RequestId id = h.Add(RequestOf(Tokens(16, 1), 1));
   h.RunToEnd();
   EXPECT_EQ(h.tokens() - before, 4);
-  EXPECT_EQ(h.heard(id).cached_prompt_tokens, 12);
+  EXPECT_EQ(h.received(id).cached_prompt_tokens, 12);
 }
 
 TEST(SchedulerTest, AnswersAreCachedForTheNextTurn) {
@@ -50,11 +50,11 @@ TEST(SchedulerTest, AnswersAreCachedForTheNextTurn) {
   const RequestId first = h.Add(RequestOf(Tokens(8, 1), 9));
   h.RunToEnd();
   std::vector<int32_t> next = Tokens(8, 1);
-  next.insert(next.end(), h.heard(first).answers[0].begin(), h.heard(first).answers[0].end());
+  next.insert(next.end(), h.received(first).answers[0].begin(), h.received(first).answers[0].end());
   next.push_back(1);
   const RequestId second = h.Add(RequestOf(next, 1));
   h.RunToEnd();
-  EXPECT_EQ(h.heard(second).cached_prompt_tokens, 16);
+  EXPECT_EQ(h.received(second).cached_prompt_tokens, 16);
 }
 
 TEST(SchedulerTest, PrefixesAreNotSharedBetweenSalts) {
@@ -65,7 +65,7 @@ TEST(SchedulerTest, PrefixesAreNotSharedBetweenSalts) {
   other.cache_salt = {0, 9};
   const RequestId id = h.Add(other);
   h.RunToEnd();
-  EXPECT_EQ(h.heard(id).cached_prompt_tokens, 0);
+  EXPECT_EQ(h.received(id).cached_prompt_tokens, 0);
 }
 
 TEST(SchedulerTest, WithBypassTheCacheIsNeitherUsedNorFilled) {
@@ -83,7 +83,7 @@ TEST(SchedulerTest, WithBypassTheCacheIsNeitherUsedNorFilled) {
   request.id = 0;
   const RequestId id = h.Add(request);
   h.RunToEnd();
-  EXPECT_EQ(h.heard(id).cached_prompt_tokens, 0);
+  EXPECT_EQ(h.received(id).cached_prompt_tokens, 0);
   EXPECT_EQ(h.metrics().prefix_cache_hit_tokens, 0u);
 }
 
@@ -105,18 +105,18 @@ TEST_P(SequencesTest, ThePromptIsComputedOnceForAll) {
     const RequestId id = h.Add(request);
     h.RunToEnd();
     ASSERT_TRUE(h.status().ok()) << h.status();
-    // All but the last token of each answer is computed, the prompt once.
+    // The prompt is computed once, and each answer but for its last token.
     EXPECT_EQ(h.tokens(), prompt + 128 * 4);
     std::set<std::vector<int32_t>> distinct;
     for (int i = 0; i < 128; ++i) {
-      EXPECT_EQ(h.heard(id).answers[i], h.Expected(id, i));
-      distinct.insert(h.heard(id).answers[i]);
+      EXPECT_EQ(h.received(id).answers[i], h.Expected(id, i));
+      distinct.insert(h.received(id).answers[i]);
     }
     EXPECT_GT(distinct.size(), 100u);
   }
 }
 
-TEST_P(SequencesTest, TheLastRowOfThePromptIsSampledForEach) {
+TEST_P(SequencesTest, TheLastTokenOfThePromptIsSampledForEach) {
   Harness h;
   Request request = RequestOf(Tokens(6, 1), 3);
   request.num_sequences = 4;
@@ -152,7 +152,7 @@ TEST_P(SequencesTest, FullBlocksAreSharedAndThePartialOneIsCopied) {
   EXPECT_EQ(h.scheduler().pool().num_used(), 2 + 3);
 }
 
-TEST_P(SequencesTest, ThePromptIsComputedOnceAlsoWhereOnlyOneCanRunAtATime) {
+TEST_P(SequencesTest, ThePromptIsComputedOnceEvenIfOnlyOneCanRunAtATime) {
   EngineOptions options;
   options.max_running = 1;
   Harness h(options);
@@ -162,10 +162,10 @@ TEST_P(SequencesTest, ThePromptIsComputedOnceAlsoWhereOnlyOneCanRunAtATime) {
   request.cache_bypass = GetParam();
   const RequestId id = h.Add(request);
   h.RunToEnd();
-  // Each hands the prompt's blocks on; the one that the prompt ends in may hold the answer of the
-  // one before, then its row is computed again.
+  // Each transfers the blocks of the prompt to the next. The block in which the prompt ends may
+  // also hold the answer of the one before; then its token is computed again.
   EXPECT_LE(h.tokens(), 13 + 4 * 4 + 3);
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(h.heard(id).answers[i], h.Expected(id, i));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(h.received(id).answers[i], h.Expected(id, i));
 }
 
 TEST_P(SequencesTest, ASequenceThatEndsWithItsFirstTokenLeavesThePromptToTheOthers) {
@@ -177,10 +177,10 @@ TEST_P(SequencesTest, ASequenceThatEndsWithItsFirstTokenLeavesThePromptToTheOthe
   request.stop_ids = {FakeAnswer(request, 0, kVocab)[0]};
   const RequestId id = h.Add(request);
   h.RunToEnd();
-  EXPECT_EQ(h.heard(id).finish[0], FinishReason::kStop);
-  EXPECT_THAT(h.heard(id).answers[0], SizeIs(1));
+  EXPECT_EQ(h.received(id).finish[0], FinishReason::kStop);
+  EXPECT_THAT(h.received(id).answers[0], SizeIs(1));
   EXPECT_LE(h.tokens(), 13 + 2 * 4);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(h.heard(id).answers[i], h.Expected(id, i));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(h.received(id).answers[i], h.Expected(id, i));
 }
 
 TEST_P(SequencesTest, UnfinishedOnesOfAContinuationGoOnAndFinishedOnesAreLeftAlone) {
@@ -197,13 +197,15 @@ TEST_P(SequencesTest, UnfinishedOnesOfAContinuationGoOnAndFinishedOnesAreLeftAlo
                       {{whole[3].begin(), whole[3].begin() + 6}}};
   const RequestId id = h.Add(request);
   h.RunToEnd();
-  ASSERT_TRUE(h.heard(id).ended->ok());
-  EXPECT_THAT(h.heard(id).answers[0], std::vector<int32_t>(whole[0].begin() + 3, whole[0].end()));
-  EXPECT_THAT(h.heard(id).answers[1], IsEmpty());
-  EXPECT_EQ(h.heard(id).finish[1], FinishReason::kNone);
-  EXPECT_THAT(h.heard(id).answers[2], whole[2]);
-  EXPECT_THAT(h.heard(id).answers[3], std::vector<int32_t>(whole[3].begin() + 6, whole[3].end()));
-  // The prompt once, and every token but the last of each.
+  ASSERT_TRUE(h.received(id).ended->ok());
+  EXPECT_THAT(h.received(id).answers[0],
+              std::vector<int32_t>(whole[0].begin() + 3, whole[0].end()));
+  EXPECT_THAT(h.received(id).answers[1], IsEmpty());
+  EXPECT_EQ(h.received(id).finish[1], FinishReason::kNone);
+  EXPECT_THAT(h.received(id).answers[2], whole[2]);
+  EXPECT_THAT(h.received(id).answers[3],
+              std::vector<int32_t>(whole[3].begin() + 6, whole[3].end()));
+  // The prompt is computed once, and every answer but for its last token.
   EXPECT_EQ(h.tokens(), 10 + 7 + 7 + 7);
 }
 

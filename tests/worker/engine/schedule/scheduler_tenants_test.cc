@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants share a worker equally, however many requests each of them sends.
+// Tests that tenants share a worker equally, however many requests each of them sends.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -20,13 +20,13 @@ Request Of(const std::string& tenant, std::vector<int32_t> prompt, int max_token
   return r;
 }
 
-// Ids in the order in which they start.
+// Returns ids in the order in which they start.
 std::vector<RequestId> OrderOfStart(Harness& h, int num_requests) {
   std::vector<RequestId> order;
   while (!h.scheduler().idle()) {
     h.Step();
     for (int id = 1; id <= num_requests; ++id) {
-      if (h.heard(id).started && std::ranges::count(order, id) == 0) order.push_back(id);
+      if (h.received(id).started && std::ranges::count(order, id) == 0) order.push_back(id);
     }
   }
   return order;
@@ -42,12 +42,12 @@ TEST(SchedulerTenantsTest, ALightTenantIsNextHoweverManyAnotherHasWaiting) {
   EXPECT_EQ(OrderOfStart(h, light)[1], light);
 }
 
-TEST(SchedulerTenantsTest, TenantsTakeTurnsByWhatTheyGot) {
+TEST(SchedulerTenantsTest, TenantsTakeTurnsByVirtualTokens) {
   EngineOptions options;
   options.max_running = 1;
   Harness h(options);
-  for (int i = 0; i < 4; ++i) h.Add(Of("small", Tokens(4, i), 5));   // 8 rows each
-  for (int i = 4; i < 6; ++i) h.Add(Of("large", Tokens(12, i), 5));  // 16 rows each
+  for (int i = 0; i < 4; ++i) h.Add(Of("small", Tokens(4, i), 5));   // 8 tokens each
+  for (int i = 4; i < 6; ++i) h.Add(Of("large", Tokens(12, i), 5));  // 16 tokens each
   EXPECT_THAT(OrderOfStart(h, 6), ElementsAre(1, 5, 2, 3, 6, 4));
 }
 
@@ -73,7 +73,7 @@ TEST(SchedulerTenantsTest, APriorityComesBeforeAnyShare) {
   EXPECT_THAT(order, ElementsAre(first, urgent, light));
 }
 
-TEST(SchedulerTenantsTest, AMoveComesBeforeNewWorkOfAnyTenant) {
+TEST(SchedulerTenantsTest, AMigrationComesBeforeNewWorkOfAnyTenant) {
   EngineOptions options;
   options.max_running = 1;
   Harness h(options);
@@ -82,8 +82,8 @@ TEST(SchedulerTenantsTest, AMoveComesBeforeNewWorkOfAnyTenant) {
   const RequestId light = h.Add(Of("light", Tokens(4, 2), 2));
   Request r = Of("flood", Tokens(4, 3), 2);
   r.is_migration = true;
-  const RequestId move = h.Add(r);
-  EXPECT_THAT(OrderOfStart(h, 3), ElementsAre(running, move, light));
+  const RequestId migration = h.Add(r);
+  EXPECT_THAT(OrderOfStart(h, 3), ElementsAre(running, migration, light));
 }
 
 TEST(SchedulerTenantsTest, AContinuationComesBeforeItsOwnTenantsNewWorkOnly) {
@@ -117,17 +117,17 @@ TEST(SchedulerTenantsTest, ALightTenantTakesThePlaceOfTheYoungestOfTheFlood) {
   ASSERT_EQ(h.scheduler().num_running(), 16);
   const RequestId light = h.Add(Of("light", Tokens(8, 60), 4));
   h.Step();
-  EXPECT_TRUE(h.heard(light).started);
+  EXPECT_TRUE(h.received(light).started);
   EXPECT_EQ(h.metrics().preemptions, 1u);
   EXPECT_TRUE(h.record().sequences.back().preempted);
   EXPECT_EQ(h.record().sequences.back().label, "flood");
   h.RunToEnd();
   ASSERT_TRUE(h.status().ok()) << h.status();
   EXPECT_EQ(h.metrics().preemptions, 1u);
-  for (RequestId id = 1; id <= light; ++id) EXPECT_EQ(h.heard(id).answers[0], h.Expected(id));
+  for (RequestId id = 1; id <= light; ++id) EXPECT_EQ(h.received(id).answers[0], h.Expected(id));
 }
 
-// That it did not help one must not be taken to be known of another that gets its memory.
+// A sequence for which yielding did not help must not be confused with another in its memory.
 TEST(SchedulerTenantsTest, ATenantIsHelpedThoughItWasNotWhileItWantedTooMuch) {
   EngineOptions options;
   options.num_blocks = 80;  // 320 tokens
@@ -138,12 +138,12 @@ TEST(SchedulerTenantsTest, ATenantIsHelpedThoughItWasNotWhileItWantedTooMuch) {
   for (int i = 0; i < 30; ++i) h.Step();
   const RequestId large = h.Add(Of("light", Tokens(290, 60), 4));
   h.Step();
-  ASSERT_FALSE(h.heard(large).started);
+  ASSERT_FALSE(h.received(large).started);
   h.scheduler().End(large, absl::CancelledError("gone"), h.now());
   h.scheduler().Deliver();
   const RequestId small = h.Add(Of("light", Tokens(8, 61), 4));
   h.Step();
-  EXPECT_TRUE(h.heard(small).started);
+  EXPECT_TRUE(h.received(small).started);
   EXPECT_EQ(h.metrics().preemptions, 1u);
   EXPECT_TRUE(h.status().ok()) << h.status();
 }
@@ -165,7 +165,7 @@ TEST(SchedulerTenantsTest, AFloodGetsWhatTheLightTenantLeaves) {
   EXPECT_EQ(h.scheduler().num_running(), 16);
 }
 
-TEST(SchedulerTenantsTest, StreamsOfTheFloodGoOnWhileALightPromptIsRead) {
+TEST(SchedulerTenantsTest, StreamsOfTheFloodGoOnDuringALightPrefill) {
   EngineOptions options = SmallSteps();
   options.max_batch_tokens = 2048;
   Harness h(options,
@@ -173,21 +173,21 @@ TEST(SchedulerTenantsTest, StreamsOfTheFloodGoOnWhileALightPromptIsRead) {
   for (int i = 0; i < 15; ++i) h.Add(Of("flood", Tokens(8, i), 4000));
   while (h.metrics().generated_tokens < 5000) h.Step();
   h.Add(Of("light", Tokens(300, 60), 1));
-  int64_t light_rows = 0, other_rows = 0;
+  int64_t light_tokens = 0, other_tokens = 0;
   for (int i = 0; i < 10; ++i) {
     const model::StepPlan plan = h.Step();
     for (int k = 0; k < plan.num_seqs(); ++k) {
-      const int rows = plan.query_begin[k + 1] - plan.query_begin[k];
-      (rows > 1 ? light_rows : other_rows) += rows;
+      const int count = plan.query_begin[k + 1] - plan.query_begin[k];
+      (count > 1 ? light_tokens : other_tokens) += count;
     }
   }
-  // Steps of 20 rows, of which the flood keeps an eighth.
-  EXPECT_NEAR(static_cast<double>(light_rows), 180, 10);
-  EXPECT_NEAR(static_cast<double>(other_rows), 20, 10);
+  // Steps have 20 tokens, of which the flood keeps an eighth.
+  EXPECT_NEAR(static_cast<double>(light_tokens), 180, 10);
+  EXPECT_NEAR(static_cast<double>(other_tokens), 20, 10);
 }
 
-// Nobody has to give up a place to it, and what is cut then makes no step shorter for it.
-TEST(SchedulerTenantsTest, StreamsOfTheFloodAreNotHeldUpForAPromptThatFindsNoPlace) {
+// Nobody has to yield a place to that prompt, and cutting the decodes would not help it.
+TEST(SchedulerTenantsTest, StreamsOfTheFloodAreNotDelayedByAPromptThatFindsNoPlace) {
   EngineOptions options = SmallSteps();
   options.max_running = 2;
   Harness h(options,
@@ -197,13 +197,13 @@ TEST(SchedulerTenantsTest, StreamsOfTheFloodAreNotHeldUpForAPromptThatFindsNoPla
   for (int i = 0; i < 2; ++i) h.Add(Of("light", Tokens(8, i + 1), 1000));
   h.Step();
   ASSERT_EQ(h.scheduler().num_running(), 2);
-  const size_t before = h.heard(flood).answers[0].size();
+  const size_t before = h.received(flood).answers[0].size();
   for (int i = 0; i < 100; ++i) h.Step();
-  EXPECT_GE(h.heard(flood).answers[0].size() - before, 99u);
+  EXPECT_GE(h.received(flood).answers[0].size() - before, 99u);
 }
 
-// How long the light tenant's first tokens take, the 95th percentile, with `flood` requests of
-// another tenant for each of its own. `max_chunk` as in EngineOptions::max_prefill_chunk.
+// Returns the 95th percentile of the light tenant's time to first token, with `flood` requests of
+// another tenant for each of its own. `max_chunk` is EngineOptions::max_prefill_chunk.
 absl::Duration TimeToFirstToken(int flood, int max_chunk = 512) {
   EngineOptions options;
   options.num_blocks = 2000;
@@ -211,7 +211,7 @@ absl::Duration TimeToFirstToken(int flood, int max_chunk = 512) {
   options.max_batch_tokens = 512;
   options.max_prefill_chunk = max_chunk;
   options.max_running = 32;
-  // A small machine: 50 rows a step, a second or two for a prompt of the light tenant.
+  // A small machine: 50 tokens a step, a second or two for a prompt of the light tenant.
   Harness h(options, [](const model::StepPlan& plan) {
     return absl::Milliseconds(2) + plan.num_rows() * absl::Milliseconds(4);
   });
@@ -221,7 +221,7 @@ absl::Duration TimeToFirstToken(int flood, int max_chunk = 512) {
   };
   struct Arrival {
     RequestId id;
-    absl::Duration before_add;  // it came while a step ran
+    absl::Duration before_add;  // it arrived while a step ran
   };
   std::vector<Arrival> light;
   absl::Duration next = h.clock().Elapsed();
@@ -237,11 +237,11 @@ absl::Duration TimeToFirstToken(int flood, int max_chunk = 512) {
     }
     h.Step();
   }
-  while (!h.heard(light.back().id).ended) h.Step();
+  while (!h.received(light.back().id).ended) h.Step();
   EXPECT_TRUE(h.status().ok()) << h.status();
   std::vector<absl::Duration> waited;
   for (const Arrival& arrival : light) {
-    const RequestTimings& timings = h.heard(arrival.id).timings;
+    const RequestTimings& timings = h.received(arrival.id).timings;
     waited.push_back(arrival.before_add + timings.queue + timings.prefill);
   }
   std::ranges::sort(waited);
@@ -255,8 +255,8 @@ TEST(SchedulerTenantsTest, AFloodDelaysTheFirstTokenOfALightTenantByHalfAtMost) 
   EXPECT_LE(flooded, 1.5 * alone) << alone << " alone";
 }
 
-// What the light tenant's chunk leaves of a step is not filled with the flood's prompts: they would
-// lengthen each of the steps that its first token takes.
+// The rest of a step beside the light tenant's chunk is not filled with the flood's prompts: they
+// would lengthen each of the steps until its first token.
 TEST(SchedulerTenantsTest, NorWhereOnePromptCannotFillAStep) {
   const absl::Duration alone = TimeToFirstToken(0, 16), flooded = TimeToFirstToken(20, 16);
   EXPECT_LE(flooded, 1.5 * alone) << alone << " alone";

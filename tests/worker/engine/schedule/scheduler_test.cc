@@ -14,20 +14,20 @@ using ::testing::ElementsAre;
 
 constexpr int kVocab = 50;
 
-int RowsOf(const model::StepPlan& plan, int sequence) {
+int TokensOf(const model::StepPlan& plan, int sequence) {
   return plan.query_begin[sequence + 1] - plan.query_begin[sequence];
 }
 
-// The plan's rows of prompts, per sequence, in the order of the plan.
+// Returns the number of tokens of each sequence in prefill, in the order of the plan.
 std::vector<int> Chunks(const model::StepPlan& plan) {
   std::vector<int> chunks;
   for (int i = 0; i < plan.num_seqs(); ++i) {
-    if (RowsOf(plan, i) > 1) chunks.push_back(RowsOf(plan, i));
+    if (TokensOf(plan, i) > 1) chunks.push_back(TokensOf(plan, i));
   }
   return chunks;
 }
 
-// Its answers are long enough to be there for the whole test.
+// Returns a request whose answer lasts for the whole test.
 Request Endless(int salt, int prompt = 4) { return RequestOf(Tokens(prompt, salt), 200); }
 
 // ---- Steps.
@@ -37,13 +37,13 @@ TEST(SchedulerTest, AnAnswerEqualsTheUncachedOne) {
   const RequestId id = h.Add(RequestOf(Tokens(9), 12));
   h.RunToEnd();
   ASSERT_TRUE(h.status().ok()) << h.status();
-  EXPECT_TRUE(h.heard(id).ended->ok());
-  EXPECT_EQ(h.heard(id).answers[0], h.Expected(id));
-  EXPECT_EQ(h.heard(id).finish[0], FinishReason::kLength);
+  EXPECT_TRUE(h.received(id).ended->ok());
+  EXPECT_EQ(h.received(id).answers[0], h.Expected(id));
+  EXPECT_EQ(h.received(id).finish[0], FinishReason::kLength);
   EXPECT_EQ(h.scheduler().pool().num_used(), 0);
 }
 
-TEST(SchedulerTest, AStepNeverHasMoreRowsOrSequencesThanAllowed) {
+TEST(SchedulerTest, AStepNeverHasMoreTokensOrSequencesThanAllowed) {
   EngineOptions options;
   options.max_batch_tokens = 10;
   options.max_running = 3;
@@ -67,9 +67,9 @@ TEST(SchedulerTest, RunningStreamsGetATokenInEveryStepBesideALongPrompt) {
   h.Step();
   h.Add(RequestOf(Tokens(300, 2), 1));
   for (int i = 0; i < 10; ++i) {
-    const size_t before = h.heard(stream).answers[0].size();
+    const size_t before = h.received(stream).answers[0].size();
     const model::StepPlan plan = h.Step();
-    EXPECT_EQ(h.heard(stream).answers[0].size(), before + 1);
+    EXPECT_EQ(h.received(stream).answers[0].size(), before + 1);
     EXPECT_THAT(Chunks(plan), ElementsAre(16));  // the cap on one prompt
   }
 }
@@ -83,10 +83,10 @@ TEST(SchedulerTest, AShortPromptIsNotHeldUpByALongOne) {
   h.Add(RequestOf(Tokens(600, 4), 1));
   const RequestId small = h.Add(RequestOf(Tokens(20, 5), 1));
   h.Step();
-  EXPECT_TRUE(h.heard(small).ended.has_value());
+  EXPECT_TRUE(h.received(small).ended.has_value());
 }
 
-TEST(SchedulerTest, WhatNobodyElseNeedsGoesToTheFirstPrompt) {
+TEST(SchedulerTest, TokensThatNobodyElseNeedsGoToTheFirstPrompt) {
   EngineOptions options;
   options.max_batch_tokens = 64;
   Harness h(options);
@@ -111,7 +111,7 @@ TEST(SchedulerTest, StepsAreCutToTheirPredictedCost) {
     if (h.steps() > 6) longest = std::max(longest, h.clock().Elapsed() - begin);
   }
   EXPECT_LE(longest, absl::Milliseconds(55));
-  EXPECT_GE(longest, absl::Milliseconds(40));  // and not to less
+  EXPECT_GE(longest, absl::Milliseconds(40));  // but not to much less
 }
 
 TEST(SchedulerTest, ATenTimesSlowerExecutorGetsSmallerChunks) {
@@ -150,11 +150,11 @@ TEST(SchedulerTest, AnExecutorThatBecomesSlowerGetsSmallerChunks) {
   EXPECT_LT(h.Step().num_rows(), 60);
 }
 
-// The longest step from now until the request has a token, and how long that takes.
-std::pair<absl::Duration, absl::Duration> Read(Harness& h, RequestId id) {
+// Returns the longest step from now until the request has a token, and how long that takes.
+std::pair<absl::Duration, absl::Duration> Prefill(Harness& h, RequestId id) {
   const absl::Duration start = h.clock().Elapsed();
   absl::Duration longest;
-  while (h.heard(id).answers[0].empty()) {
+  while (h.received(id).answers[0].empty()) {
     const absl::Duration begin = h.clock().Elapsed();
     h.Step();
     longest = std::max(longest, h.clock().Elapsed() - begin);
@@ -162,13 +162,13 @@ std::pair<absl::Duration, absl::Duration> Read(Harness& h, RequestId id) {
   return {longest, h.clock().Elapsed() - start};
 }
 
-// What steps of so many rows take.
-auto LineOf(absl::Duration fixed, absl::Duration row) {
-  return [fixed, row](const model::StepPlan& plan) { return fixed + plan.num_rows() * row; };
+// Returns a cost that is linear in the number of tokens.
+auto LineOf(absl::Duration fixed, absl::Duration token) {
+  return [fixed, token](const model::StepPlan& plan) { return fixed + plan.num_rows() * token; };
 }
 
-// Twelve streams that only generate, 70 ms a step.
-void LetTwelveGenerate(Harness& h) {
+// Starts twelve streams that only decode, with steps of 70 ms.
+void LetTwelveDecode(Harness& h) {
   for (int i = 0; i < 12; ++i) h.Add(Endless(i, 2));
   while (h.scheduler().num_waiting() > 0) h.Step();
   for (int i = 0; i < 5; ++i) h.Step();
@@ -179,36 +179,36 @@ TEST(SchedulerTest, ShortPromptsMakeTheStepsOfOthersLittleLonger) {
   options.num_blocks = 4000;
   Harness h(options, LineOf(absl::Milliseconds(40), absl::Microseconds(2500)));
   for (int i = 0; i < 4; ++i) h.Add(RequestOf(Tokens(300, i), 2));
-  h.RunToEnd();  // so that it is known what rows cost
-  // Alone it may take whole steps.
-  EXPECT_GT(Read(h, h.Add(RequestOf(Tokens(60, 5), 1))).first, absl::Milliseconds(180));
-  LetTwelveGenerate(h);
-  const auto [short_longest, short_all] = Read(h, h.Add(RequestOf(Tokens(30, 6), 1)));
+  h.RunToEnd();  // so that the cost of tokens is known
+  // A prompt without decodes beside it may take whole steps.
+  EXPECT_GT(Prefill(h, h.Add(RequestOf(Tokens(60, 5), 1))).first, absl::Milliseconds(180));
+  LetTwelveDecode(h);
+  const auto [short_longest, short_all] = Prefill(h, h.Add(RequestOf(Tokens(30, 6), 1)));
   EXPECT_LE(short_longest, absl::Milliseconds(106));
   EXPECT_LE(short_all, absl::Milliseconds(400));
-  // A prompt that needs longer steps gets them to its end: 250 ms of reading are 464 then.
-  EXPECT_LE(Read(h, h.Add(RequestOf(Tokens(100, 8), 1))).second, absl::Milliseconds(590));
-  // What would take too long so takes the steps that it needs.
-  const auto [long_longest, long_all] = Read(h, h.Add(RequestOf(Tokens(300, 7), 1)));
+  // A prompt that needs longer steps gets them to its end: 250 ms of prefill take 464 then.
+  EXPECT_LE(Prefill(h, h.Add(RequestOf(Tokens(100, 8), 1))).second, absl::Milliseconds(590));
+  // A prompt that would take too long that way gets steps as long as it needs.
+  const auto [long_longest, long_all] = Prefill(h, h.Add(RequestOf(Tokens(300, 7), 1)));
   EXPECT_GT(long_longest, absl::Milliseconds(180));
   EXPECT_LE(long_all, absl::Milliseconds(1400));
-  // So does one behind which many wait.
+  // So does a prompt behind which many wait.
   for (int i = 0; i < 20; ++i) h.Add(RequestOf(Tokens(30, 30 + i), 1));
-  EXPECT_GT(Read(h, h.Add(RequestOf(Tokens(30, 60), 1))).first, absl::Milliseconds(180));
+  EXPECT_GT(Prefill(h, h.Add(RequestOf(Tokens(30, 60), 1))).first, absl::Milliseconds(180));
   EXPECT_TRUE(h.status().ok()) << h.status();
 }
 
-TEST(SchedulerTest, WhatIsCachedOfAPromptMakesNoStepLonger) {
+TEST(SchedulerTest, TheCachedPartOfAPromptMakesNoStepLonger) {
   EngineOptions options;
   options.num_blocks = 4000;
   Harness h(options, LineOf(absl::Milliseconds(40), absl::Microseconds(2500)));
   h.Add(RequestOf(Tokens(800, 1), 2));
   h.RunToEnd();
-  LetTwelveGenerate(h);
+  LetTwelveDecode(h);
   std::vector<int32_t> prompt = Tokens(800, 1);
   for (const int32_t token : Tokens(30, 2)) prompt.push_back(token);
-  // Without what is known it would be 2 s of reading.
-  const auto [longest, all] = Read(h, h.Add(RequestOf(prompt, 1)));
+  // Without the cache it would be 2 s of prefill.
+  const auto [longest, all] = Prefill(h, h.Add(RequestOf(prompt, 1)));
   EXPECT_LE(longest, absl::Milliseconds(106));
   EXPECT_LE(all, absl::Milliseconds(400));
 }
@@ -225,18 +225,18 @@ TEST(SchedulerTest, ShortStepsMayBecomeAQuarterOfTheLongest) {
   EXPECT_EQ(h.Step().num_rows(), 401);  // 21 ms
 }
 
-TEST(SchedulerTest, WhereOneRowCostsMoreThanAStepMayAStepIsOneRow) {
+TEST(SchedulerTest, AStepHasOneTokenIfOneCostsMoreThanAStepMay) {
   EngineOptions options;
   Harness h(options,
             [](const model::StepPlan& plan) { return plan.num_rows() * absl::Seconds(1); });
   const RequestId a = h.Add(RequestOf(Tokens(5, 1), 3)), b = h.Add(RequestOf(Tokens(5, 2), 3));
   h.Step();  // nothing is known yet
   while (!h.scheduler().idle()) EXPECT_EQ(h.Step().num_rows(), 1);
-  EXPECT_EQ(h.heard(a).answers[0], h.Expected(a));
-  EXPECT_EQ(h.heard(b).answers[0], h.Expected(b));
+  EXPECT_EQ(h.received(a).answers[0], h.Expected(a));
+  EXPECT_EQ(h.received(b).answers[0], h.Expected(b));
 }
 
-TEST(SchedulerTest, NoMoreAreAdmittedThanAStepHasRowsFor) {
+TEST(SchedulerTest, NoMoreAreAdmittedThanAStepHasTokensFor) {
   EngineOptions options;
   options.max_batch_tokens = 3;
   Harness h(options);
@@ -249,7 +249,7 @@ TEST(SchedulerTest, NoMoreAreAdmittedThanAStepHasRowsFor) {
   EXPECT_EQ(most, 3);
 }
 
-TEST(SchedulerTest, StreamsTakeTurnsWhereAStepCannotHoldThemAll) {
+TEST(SchedulerTest, StreamsTakeTurnsIfAStepCannotHoldThemAll) {
   EngineOptions options;
   options.num_blocks = 1000;
   bool slow = false;
@@ -259,14 +259,14 @@ TEST(SchedulerTest, StreamsTakeTurnsWhereAStepCannotHoldThemAll) {
   for (int i = 0; i < 8; ++i) h.Add(Endless(i));
   for (int i = 0; i < 10; ++i) h.Step();
   ASSERT_EQ(h.scheduler().num_running(), 8);
-  slow = true;  // four rows take all of a step
+  slow = true;  // four tokens fill a step
   for (int i = 0; i < 10; ++i) h.Step();
   std::vector<size_t> before;
-  for (int id = 1; id <= 8; ++id) before.push_back(h.heard(id).answers[0].size());
+  for (int id = 1; id <= 8; ++id) before.push_back(h.received(id).answers[0].size());
   for (int i = 0; i < 40; ++i) EXPECT_LT(h.Step().num_rows(), 8);
   std::vector<size_t> gained;
   for (int id = 1; id <= 8; ++id) {
-    gained.push_back(h.heard(id).answers[0].size() - before[id - 1]);
+    gained.push_back(h.received(id).answers[0].size() - before[id - 1]);
   }
   const auto [least, most] = std::ranges::minmax(gained);
   EXPECT_GE(least, 15u);
@@ -280,13 +280,13 @@ std::vector<RequestId> OrderOfStart(Harness& h, const std::vector<RequestId>& id
   while (!h.scheduler().idle()) {
     h.Step();
     for (const RequestId id : ids) {
-      if (h.heard(id).started && std::ranges::count(order, id) == 0) order.push_back(id);
+      if (h.received(id).started && std::ranges::count(order, id) == 0) order.push_back(id);
     }
   }
   return order;
 }
 
-TEST(SchedulerTest, HigherPriorityComesFirstThenMovesThenTheQueue) {
+TEST(SchedulerTest, HigherPriorityComesFirstThenMigrationsThenTheQueue) {
   EngineOptions options;
   options.max_running = 1;
   Harness h(options);
@@ -297,10 +297,10 @@ TEST(SchedulerTest, HigherPriorityComesFirstThenMovesThenTheQueue) {
     return r;
   };
   const RequestId a = h.Add(request(1, 0, false)), b = h.Add(request(2, 0, false)),
-                  move = h.Add(request(3, 0, true)), high = h.Add(request(4, 1, false)),
-                  low_move = h.Add(request(5, -1, true));
-  EXPECT_THAT(OrderOfStart(h, {a, b, move, high, low_move}),
-              ElementsAre(high, move, a, b, low_move));
+                  migration = h.Add(request(3, 0, true)), high = h.Add(request(4, 1, false)),
+                  low_migration = h.Add(request(5, -1, true));
+  EXPECT_THAT(OrderOfStart(h, {a, b, migration, high, low_migration}),
+              ElementsAre(high, migration, a, b, low_migration));
 }
 
 TEST(SchedulerTest, AHigherPriorityTakesThePlaceOfTheYoungestOfTheLowest) {
@@ -319,14 +319,14 @@ TEST(SchedulerTest, AHigherPriorityTakesThePlaceOfTheYoungestOfTheLowest) {
   h.Step();
   const RequestId urgent = h.Add(request(4, 5));
   h.Step();
-  EXPECT_TRUE(h.heard(urgent).started);
+  EXPECT_TRUE(h.received(urgent).started);
   ASSERT_EQ(h.metrics().preemptions, 1u);
   EXPECT_EQ(h.record().sequences.back().label, "3");
   EXPECT_TRUE(h.record().sequences.back().preempted);
   h.RunToEnd();
   for (int id = 1; id <= 4; ++id) {
-    EXPECT_EQ(h.heard(id).answers[0], h.Expected(id));
-    EXPECT_EQ(h.heard(id).timings.num_preemptions, id == 3 ? 1 : 0);
+    EXPECT_EQ(h.received(id).answers[0], h.Expected(id));
+    EXPECT_EQ(h.received(id).timings.num_preemptions, id == 3 ? 1 : 0);
   }
 }
 
@@ -389,15 +389,15 @@ TEST(SchedulerTest, TimingsAddUp) {
   h.Add(RequestOf(Tokens(4, 1), 3));
   const RequestId id = h.Add(RequestOf(Tokens(4, 2), 3));
   h.RunToEnd();
-  EXPECT_EQ(h.heard(id).timings.queue, absl::Milliseconds(30));
-  EXPECT_EQ(h.heard(id).timings.prefill, absl::Milliseconds(10));
-  EXPECT_EQ(h.heard(id).timings.total, absl::Milliseconds(60));
+  EXPECT_EQ(h.received(id).timings.queue, absl::Milliseconds(30));
+  EXPECT_EQ(h.received(id).timings.prefill, absl::Milliseconds(10));
+  EXPECT_EQ(h.received(id).timings.total, absl::Milliseconds(60));
   EXPECT_NEAR(h.metrics().time_to_first_token_seconds.sum(), 0.01 + 0.04, 1e-9);
   EXPECT_NEAR(h.metrics().inter_token_seconds.sum(), 4 * 0.01, 1e-9);
   EXPECT_NEAR(h.metrics().queue_seconds.sum(), 0.03, 1e-9);
 }
 
-TEST(SchedulerTest, AResultThatDoesNotFitThePlanIsRefused) {
+TEST(SchedulerTest, AResultThatDoesNotFitThePlanIsAnError) {
   Harness h;
   h.Add(Endless(1));
   h.scheduler().Schedule(h.now());

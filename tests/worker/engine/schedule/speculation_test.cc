@@ -31,9 +31,9 @@ Request RequestOf(int prompt, int max_tokens) {
 
 void ExpectUndisturbed(Harness& h, RequestId id) {
   ASSERT_TRUE(h.status().ok()) << h.status();
-  ASSERT_TRUE(h.heard(id).ended.has_value());
-  EXPECT_TRUE(h.heard(id).ended->ok()) << *h.heard(id).ended;
-  EXPECT_EQ(h.heard(id).answers[0], h.Expected(id));
+  ASSERT_TRUE(h.received(id).ended.has_value());
+  EXPECT_TRUE(h.received(id).ended->ok()) << *h.received(id).ended;
+  EXPECT_EQ(h.received(id).answers[0], h.Expected(id));
   EXPECT_EQ(h.scheduler().pool().num_used(), 0);
 }
 
@@ -44,7 +44,7 @@ TEST(SpeculationTest, AStepGivesEveryDraftThatIsRightAndOneMore) {
   size_t before = 1;
   for (int i = 0; i < 10; ++i) {
     const model::StepPlan plan = h.Step();
-    const size_t now = h.heard(1).answers[0].size();
+    const size_t now = h.received(1).answers[0].size();
     EXPECT_EQ(plan.num_rows(), plan.num_samples());
     EXPECT_EQ(now - before, plan.num_rows());
     before = now;
@@ -65,7 +65,7 @@ TEST(SpeculationTest, RightAndWrongDraftsGiveTheSameAnswer) {
   }
 }
 
-// Knows nothing of prompts but those of one length.
+// Proposes drafts only for prompts of one length.
 class OneSidedDrafter : public OracleDrafter {
  public:
   explicit OneSidedDrafter(size_t prompt) : OracleDrafter(kVocab, 100), prompt_(prompt) {}
@@ -78,7 +78,7 @@ class OneSidedDrafter : public OracleDrafter {
   const size_t prompt_;
 };
 
-TEST(SpeculationTest, SequencesOfOneRowComeFirst) {
+TEST(SpeculationTest, DecodesOfOneTokenComeFirst) {
   EngineOptions options = WithDrafts(100);
   options.drafter = std::make_shared<OneSidedDrafter>(5);
   Harness h(options);
@@ -102,7 +102,7 @@ TEST(SpeculationTest, AnAnswerEndsWithinItsDrafts) {
   Harness free(WithDrafts(100));
   const RequestId whole = free.Add(RequestOf(5, 30));
   free.RunToEnd();
-  const std::vector<int32_t> answer = free.heard(whole).answers[0];
+  const std::vector<int32_t> answer = free.received(whole).answers[0];
   for (size_t end = 0; end < answer.size(); ++end) {
     Harness h(WithDrafts(100));
     Request request = RequestOf(5, 30);
@@ -111,9 +111,9 @@ TEST(SpeculationTest, AnAnswerEndsWithinItsDrafts) {
     const RequestId cut = h.Add(RequestOf(5, static_cast<int>(end) + 1));
     h.RunToEnd();
     ExpectUndisturbed(h, stopped);
-    EXPECT_EQ(h.heard(stopped).finish[0], FinishReason::kStop);
+    EXPECT_EQ(h.received(stopped).finish[0], FinishReason::kStop);
     ExpectUndisturbed(h, cut);
-    EXPECT_THAT(h.heard(cut).answers[0], SizeIs(end + 1));
+    EXPECT_THAT(h.received(cut).answers[0], SizeIs(end + 1));
   }
 }
 
@@ -138,12 +138,12 @@ TEST(SpeculationTest, NoBlockIsHeldForDraftsBetweenSteps) {
   h.Add(RequestOf(4, 100));
   for (int i = 0; i < 20; ++i) {
     h.Step();
-    const int tokens = 4 + static_cast<int>(h.heard(1).answers[0].size());
+    const int tokens = 4 + static_cast<int>(h.received(1).answers[0].size());
     EXPECT_LE(h.scheduler().pool().num_used(), (tokens + 1) / 2);
   }
 }
 
-TEST(SpeculationTest, DraftsTakeNobodysBlocks) {
+TEST(SpeculationTest, DraftsTakeNoBlocksOfOthers) {
   EngineOptions options = WithDrafts(100);
   options.num_blocks = 12;  // of 4 tokens
   Harness h(options);
@@ -154,19 +154,19 @@ TEST(SpeculationTest, DraftsTakeNobodysBlocks) {
   EXPECT_EQ(h.metrics().preemptions.load(), 0u);
 }
 
-// Where a row costs as much as all else in a step, a draft has to be right more often than not.
+// If a token costs as much as everything else in a step, most drafts have to be right to pay.
 TEST(SpeculationTest, DraftsThatDoNotPayAreNotAskedFor) {
-  const auto by_rows = [](const model::StepPlan& plan) {
+  const auto by_tokens = [](const model::StepPlan& plan) {
     return absl::Milliseconds(1) + plan.num_rows() * absl::Milliseconds(10);
   };
   const auto drafter = std::make_shared<OracleDrafter>(kVocab, 5);
   EngineOptions options = WithDrafts(0);
   options.drafter = drafter;
   options.target_step = absl::Seconds(10);
-  Harness dear(options, by_rows);
-  dear.Add(RequestOf(5, 300));
-  dear.RunToEnd();
-  EXPECT_LT(dear.tokens(), 320 + 5);
+  Harness expensive(options, by_tokens);
+  expensive.Add(RequestOf(5, 300));
+  expensive.RunToEnd();
+  EXPECT_LT(expensive.tokens(), 320 + 5);
   EXPECT_LT(drafter->num_asked(), 20);
 
   options.drafter = std::make_shared<OracleDrafter>(kVocab, 95);
@@ -178,7 +178,7 @@ TEST(SpeculationTest, DraftsThatDoNotPayAreNotAskedFor) {
   EXPECT_LT(cheap.steps(), 100);
 }
 
-TEST(SpeculationTest, DraftsDoNotHoldUpTheTenantThatIsOwed) {
+TEST(SpeculationTest, DraftsDoNotDelayATenantWithADeficit) {
   EngineOptions options = WithDrafts(100);
   options.max_batch_tokens = 64;
   options.max_prefill_chunk = 8;
@@ -187,12 +187,12 @@ TEST(SpeculationTest, DraftsDoNotHoldUpTheTenantThatIsOwed) {
   heavy.tenant = "heavy";
   light.tenant = "light";
   h.Add(heavy);
-  while (h.heard(1).answers[0].empty()) h.Step();
+  while (h.received(1).answers[0].empty()) h.Step();
   EXPECT_GT(h.Step().num_rows(), 1);  // drafts
   const RequestId id = h.Add(light);
-  while (h.heard(id).answers[0].empty()) {
+  while (h.received(id).answers[0].empty()) {
     const model::StepPlan plan = h.Step();
-    EXPECT_EQ(plan.query_begin[1], 1);  // of the heavy one, whose rows come first
+    EXPECT_EQ(plan.query_begin[1], 1);  // the heavy one comes first and has no drafts
   }
   EXPECT_GT(h.Step().num_rows(), 1);  // drafts again
 }
@@ -212,15 +212,15 @@ TEST(SpeculationTest, AStepIsNotMadeLongerThanItMayBe) {
   }
 }
 
-TEST(SpeculationTest, WhatSeemedNotToPayIsTriedAgain) {
-  // Rows are dear while the prompt is read, as beside a busy neighbour, and cheap from then on.
-  absl::Duration row = absl::Milliseconds(30);
-  Harness h(WithDrafts(100), [&row](const model::StepPlan& plan) {
-    return absl::Milliseconds(20) + (plan.num_rows() - 1) * row;
+TEST(SpeculationTest, DraftsThatSeemedNotToPayAreTriedAgain) {
+  // Tokens are expensive during prefill, as beside a busy neighbour, and cheap from then on.
+  absl::Duration token = absl::Milliseconds(30);
+  Harness h(WithDrafts(100), [&token](const model::StepPlan& plan) {
+    return absl::Milliseconds(20) + (plan.num_rows() - 1) * token;
   });
   const RequestId id = h.Add(RequestOf(60, 900));
-  while (h.heard(id).answers[0].empty()) h.Step();
-  row = absl::Microseconds(100);
+  while (h.received(id).answers[0].empty()) h.Step();
+  token = absl::Microseconds(100);
   for (int i = 0; i < 50; ++i) h.Step();
   EXPECT_LT(h.metrics().draft_tokens.load(), 20u) << "they do not seem to pay";
   h.RunToEnd();
