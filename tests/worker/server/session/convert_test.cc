@@ -180,9 +180,9 @@ TEST_F(ConvertTest, TheTemplatesClockIsTheReferenceTime) {
 
 TEST_F(ConvertTest, OnlyAContinuationIsAMove) {
   call_.is_move = true;
-  EXPECT_FALSE(Prepare().request.is_move);
+  EXPECT_FALSE(Prepare().request.is_migration);
   request_.mutable_continuation();
-  EXPECT_TRUE(Prepare().request.is_move);
+  EXPECT_TRUE(Prepare().request.is_migration);
 }
 
 TEST_F(ConvertTest, SaltsAreOfTheirTenantAndOfTheProcess) {
