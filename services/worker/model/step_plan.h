@@ -12,12 +12,12 @@ namespace continuo::model {
 // Names one sequence (one of a request's num_sequences) while it lives. Unique in the process.
 using SequenceId = uint64_t;
 
-// In StepPlan::token_ids: the token that sample `sample` of the step before draws, which is not
-// known yet.
+// In StepPlan::token_ids: refers to the token that sample `sample` of the previous step gives,
+// which the host does not know yet.
 constexpr int32_t SampledBy(int sample) { return -1 - sample; }
 
-// How one token is drawn from its row of logits. Everything a draw depends on is here, in the
-// StepPlan's arrays for the sample, and in the logits (exactness: keyed-sampling).
+// How one token is sampled from its row of logits. A sample depends on this, on the StepPlan's
+// arrays for it, and on the logits alone (exactness: keyed-sampling).
 struct SamplingParams {
   float temperature = 1.0f;  // 0: greedy
   int32_t top_k = 0;         // 0: all
@@ -28,7 +28,7 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;
   uint64_t seed = 0;
   int32_t sequence_index = 0;  // which of num_sequences
-  int32_t num_logprobs = -1;   // -1: none; n ≥ 0: of the chosen token and the n most likely
+  int32_t num_logprobs = -1;   // -1: none; n ≥ 0: the chosen token's and the n most likely ones'
   bool masked = false;         // the mask filler is asked which tokens may be picked
 };
 
@@ -36,24 +36,24 @@ inline bool HasPenalty(const SamplingParams& p) {
   return p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f;
 }
 
-// One more `token` in an answer; `seen` is in order of the ids.
+// Counts one more `token` of an answer; `seen` is ordered by id.
 inline void AddSeen(std::vector<kernels::SeenToken>& seen, int32_t token) {
   auto it = std::ranges::lower_bound(seen, token, {}, &kernels::SeenToken::token_id);
   if (it == seen.end() || it->token_id != token) it = seen.insert(it, {.token_id = token});
   ++it->answer_count;
 }
 
-// A whole KV block to copy before the step's rows run (a sequence forks).
+// A KV block that is copied before the step's rows run, because a sequence forks.
 struct BlockCopy {
   int32_t from = 0, to = 0;
 };
 
-// Everything one forward pass needs, as flat arrays: what to compute, where keys and values live,
-// which rows become tokens. The scheduler builds it, every rank reads it, nobody changes it in
-// between; it can be copied to another host.
+// Everything that one forward pass needs, as flat arrays: the rows to compute, the places of their
+// keys and values, and the rows that are sampled. The scheduler builds it, every rank reads it,
+// nobody changes it in between; it can be copied to another host.
 //
-// Prefill, decode, scoring a prompt and speculative verification are the same thing here: a
-// sequence contributes some rows and asks for some samples.
+// Prefill, decode, prompt scoring and speculative verification have one form: a sequence
+// contributes some rows and some samples.
 struct StepPlan {
   // Per row, all sequences back to back.
   std::vector<int32_t> token_ids;  // or SampledBy
@@ -70,19 +70,19 @@ struct StepPlan {
 
   // Per sample. Several samples may read one row (num_sequences > 1 at the prompt's last row).
   std::vector<int32_t> sample_rows;  // index of a row, ascending
-  // -1: draw. Else the token is not drawn: this one is scored (prompt log-probabilities).
+  // -1: sample. Else this token is scored, and none is sampled (prompt log-probabilities).
   std::vector<int32_t> sample_targets;
   std::vector<SamplingParams> sampling;
   std::vector<int32_t> bias_begin = {0};   // one extra entry
-  std::vector<kernels::LogitBias> biases;  // of each sample, ids ascending and distinct
+  std::vector<kernels::LogitBias> biases;  // per sample, ids ascending and distinct
   std::vector<int32_t> seen_begin = {0};   // one extra entry
-  // Of each sample with a penalty, ids ascending and distinct. Where the token of the sample's row
-  // is SampledBy, that is one more of its answer.
+  // Per sample with a penalty, ids ascending and distinct. A sample whose row is SampledBy counts
+  // that token as one more of its answer.
   std::vector<kernels::SeenToken> seen;
 
   std::vector<BlockCopy> block_copies;
 
-  // Of no rows again; keeps its memory.
+  // Makes the plan empty; keeps its memory.
   void Clear() {
     token_ids.clear();
     positions.clear();
@@ -114,13 +114,13 @@ struct TokenAlternative {
 
 // Natural logarithms, before temperature, penalties, bias and masks (exactness: raw-logprobs).
 struct TokenScore {
-  float logprob = 0;                           // of the drawn or scored token
+  float logprob = 0;                           // of the sampled or scored token
   std::vector<TokenAlternative> alternatives;  // num_logprobs of them, most likely first
 };
 
 // In the order of StepPlan::sample_rows.
 struct StepResult {
-  std::vector<int32_t> token_ids;  // drawn, or the target
+  std::vector<int32_t> token_ids;  // sampled, or the target
   std::vector<TokenScore> scores;  // default where num_logprobs is -1
 };
 
