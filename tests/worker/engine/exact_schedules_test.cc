@@ -78,8 +78,10 @@ class ExactSchedulesTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ExactSchedulesTest, EveryAnswerIsThatOfTheRequestAlone) {
   const auto& [isa, format] = GetParam();
-  const auto model = RealModel::Load(
-      {.dir = flags.model, .isa = isa, .weights = format.weights, .kv_dtype = format.kv_dtype});
+  const auto model =
+      RealModel::Load({.source = {.dir = flags.model},
+                       .precision = {.weights = format.weights, .kv_dtype = format.kv_dtype},
+                       .device = {.isa = isa}});
   ASSERT_TRUE(model.ok()) << model.status();
   SimulationTally tally;
   const uint32_t first = flags.first_seed, count = NumSchedules();
