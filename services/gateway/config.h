@@ -9,10 +9,10 @@
 #include "services/common/telemetry/span_exporter.h"
 #include "services/common/tls.h"
 #include "services/gateway/admission/admission.h"
+#include "services/gateway/discovery/resolver.h"
 #include "services/gateway/openai/http/http_limits.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/requests/auth.h"
-#include "services/gateway/workers/resolver.h"
 
 namespace continuo::gateway {
 

@@ -65,7 +65,10 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   RETURN_IF_ERROR(gateway->StartHttp());
   RETURN_IF_ERROR(gateway->StartMetrics());
   // Last, since a change of workers reaches the servers.
-  gateway->discovery_->Start(gateway->pool_.get());
+  gateway->discovery_->Start(
+      [pool = gateway->pool_.get()](const std::vector<WorkerAddress>& addresses, bool complete) {
+        pool->SetAddresses(addresses, complete);
+      });
   return gateway;
 }
 

@@ -13,6 +13,7 @@
 #include "services/common/telemetry/metrics.h"
 #include "services/gateway/admission/admission.h"
 #include "services/gateway/config.h"
+#include "services/gateway/discovery/discovery.h"
 #include "services/gateway/grpc/gateway_metrics.h"
 #include "services/gateway/grpc/inference_service.h"
 #include "services/gateway/grpc/open_calls.h"
@@ -24,7 +25,6 @@
 #include "services/gateway/requests/auth.h"
 #include "services/gateway/routing/load_view.h"
 #include "services/gateway/routing/router.h"
-#include "services/gateway/workers/discovery.h"
 #include "services/gateway/workers/grpc_worker_transport.h"
 #include "services/gateway/workers/worker_pool.h"
 

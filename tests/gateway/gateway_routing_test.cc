@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "tests/gateway/discovery/dns_server.h"
 #include "tests/gateway/gateway_fixture.h"
-#include "tests/gateway/workers/dns_server.h"
 
 namespace continuo::gateway {
 namespace {

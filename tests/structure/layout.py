@@ -66,8 +66,9 @@ ALLOWED = {
     "services/gateway/admission": "services/base services/protocol",
     "services/gateway/relay": "services/base services/protocol proto services/gateway/admission "
                               "services/gateway/routing",
+    "services/gateway/discovery": "services/base services/common",
     "services/gateway/workers": "services/base services/common services/common/grpc services/protocol proto "
-                                "services/gateway/relay services/gateway/routing",
+                                "services/gateway/discovery services/gateway/relay services/gateway/routing",
     "services/gateway/grpc": "services/base services/common services/common/grpc services/common/telemetry "
                              "services/protocol proto services/gateway/admission services/gateway/relay "
                              "services/gateway/requests services/gateway/routing services/gateway/workers",
@@ -77,9 +78,10 @@ ALLOWED = {
                                "services/gateway/openai/http services/gateway/relay services/gateway/routing",
     # main.cc, config.* and gateway.*: composition.
     "services/gateway": "services/base services/common services/common/grpc services/common/telemetry "
-                        "services/protocol services/gateway/admission services/gateway/grpc "
-                        "services/gateway/openai services/gateway/openai/http services/gateway/relay "
-                        "services/gateway/requests services/gateway/routing services/gateway/workers",
+                        "services/protocol services/gateway/admission services/gateway/discovery "
+                        "services/gateway/grpc services/gateway/openai services/gateway/openai/http "
+                        "services/gateway/relay services/gateway/requests services/gateway/routing "
+                        "services/gateway/workers",
     "services/cli/client": "services/base services/common services/common/grpc services/protocol proto",
     "services/cli/bench": "services/base services/common services/common/grpc proto services/cli/client",
     "services/cli/fleet": "services/base services/common/grpc services/protocol proto services/cli/client",

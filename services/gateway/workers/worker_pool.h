@@ -8,13 +8,13 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/base/clock.h"
+#include "services/gateway/discovery/worker_address.h"
 #include "services/gateway/relay/timer.h"
 #include "services/gateway/routing/load_view.h"
 #include "services/gateway/routing/router.h"
@@ -25,16 +25,6 @@
 #include "services/gateway/workers/worker_record.h"
 
 namespace continuo::gateway {
-
-// The address of a worker, and the pool that it belongs to (PoolSpec).
-struct WorkerAddress {
-  WorkerAddress(std::string address, int pool = 0, double weight = 1)  // NOLINT: by address alone
-      : address(std::move(address)), pool(pool), weight(weight) {}
-
-  std::string address;
-  int pool;
-  double weight;
-};
 
 // The parameters of a pool, with their defaults.
 struct WorkerPoolOptions {
@@ -81,19 +71,19 @@ class WorkerPool {
   std::vector<v1::Model> Models() const;
 
  private:
-  // One address.
+  // A worker and its connection.
   struct Worker {
     WorkerRecord record;
     std::shared_ptr<WorkerChannel> channel;
     std::shared_ptr<WorkerConnection> connection;  // Null between two attempts.
     uint64_t connection_id = 0;                    // Of the last one; callbacks of others are late.
   };
-  // Streams of a worker are to go on elsewhere; see Router::WorkerLost.
+  // A worker whose streams have to migrate; see Router::WorkerLost.
   struct LostWorker {
     std::string address;
     std::string alive_incarnation;
   };
-  // What others have to be told, once the mutex is released.
+  // News for others, told after the mutex is released.
   struct News {
     std::vector<LostWorker> lost;
     bool refresh_addresses = false;  // on_lost

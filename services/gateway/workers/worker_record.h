@@ -15,7 +15,7 @@
 
 namespace continuo::gateway {
 
-// What one report changes, compared with the reports before it.
+// The changes that one report brings.
 struct ReportNews {
   bool changed = false;      // Routing has to know: a state or an identity differs.
   bool replaced = false;     // Another process than before answers at the address.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/workers/discovery.h"
+#include "services/gateway/discovery/discovery.h"
 
 #include "absl/memory/memory.h"
 #include "services/base/status_macros.h"
@@ -16,11 +16,11 @@ absl::StatusOr<std::unique_ptr<Discovery>> Discovery::Open(const std::string& wo
   return discovery;
 }
 
-void Discovery::Start(WorkerPool* pool) {
-  worker_pool_ = pool;
+void Discovery::Start(OnAddresses on_addresses) {
+  on_addresses_ = std::move(on_addresses);
   for (size_t i = 0; i < resolvers_.size(); ++i) {
     resolvers_[i]->Start(
-        [this, i](std::vector<std::string> addresses) { OnAddresses(i, std::move(addresses)); });
+        [this, i](std::vector<std::string> addresses) { Update(i, std::move(addresses)); });
   }
 }
 
@@ -32,7 +32,7 @@ void Discovery::Stop() {
   for (const auto& resolver : resolvers_) resolver->Stop();
 }
 
-void Discovery::OnAddresses(size_t pool, std::vector<std::string> addresses) {
+void Discovery::Update(size_t pool, std::vector<std::string> addresses) {
   absl::MutexLock lock(&mutex_);
   addresses_[pool] = std::move(addresses);
   std::vector<WorkerAddress> all;
@@ -44,7 +44,7 @@ void Discovery::OnAddresses(size_t pool, std::vector<std::string> addresses) {
       all.emplace_back(address, static_cast<int>(i), pools_[i].weight);
     }
   }
-  worker_pool_->SetAddresses(all, complete);
+  on_addresses_(all, complete);
 }
 
 }  // namespace continuo::gateway

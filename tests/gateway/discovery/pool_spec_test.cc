@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/workers/pool_spec.h"
+#include "services/gateway/discovery/pool_spec.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/workers/resolver.h"
+#include "services/gateway/discovery/resolver.h"
 
 #include <algorithm>
 #include <optional>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "services/base/status_macros.h"
-#include "services/gateway/workers/dns_resolver.h"
+#include "services/gateway/discovery/dns_resolver.h"
 
 namespace continuo::gateway {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "services/gateway/workers/resolver.h"
+#include "services/gateway/discovery/resolver.h"
 
 namespace continuo::gateway {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/workers/resolver.h"
+#include "services/gateway/discovery/resolver.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "tests/gateway/workers/dns_server.h"
+#include "tests/gateway/discovery/dns_server.h"
 
 namespace continuo::gateway {
 namespace {

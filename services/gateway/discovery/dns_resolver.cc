@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/workers/dns_resolver.h"
+#include "services/gateway/discovery/dns_resolver.h"
 
 #include <ares.h>
 #include <arpa/inet.h>

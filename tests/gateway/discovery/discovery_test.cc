@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/discovery/discovery.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace continuo::gateway {
+namespace {
+
+TEST(DiscoveryTest, AllPoolsAreReportedTogetherAndCompleteOnce) {
+  auto discovery = Discovery::Open("a:1,b:1@95;c:1@5", {});
+  ASSERT_TRUE(discovery.ok()) << discovery.status();
+  std::vector<std::pair<std::vector<WorkerAddress>, bool>> calls;
+  (*discovery)->Start([&](const std::vector<WorkerAddress>& addresses, bool complete) {
+    calls.emplace_back(addresses, complete);
+  });
+  (*discovery)->Stop();
+  ASSERT_EQ(calls.size(), 2);
+  EXPECT_EQ(calls[0].first.size(), 2);
+  EXPECT_FALSE(calls[0].second);
+  EXPECT_TRUE(calls[1].second);
+  const std::vector<WorkerAddress>& all = calls[1].first;
+  ASSERT_EQ(all.size(), 3);
+  EXPECT_EQ(all[0].address, "a:1");
+  EXPECT_EQ(all[1].pool, 0);
+  EXPECT_EQ(all[1].weight, 95);
+  EXPECT_EQ(all[2].address, "c:1");
+  EXPECT_EQ(all[2].pool, 1);
+  EXPECT_EQ(all[2].weight, 5);
+}
+
+TEST(DiscoveryTest, ABadTargetIsNamed) {
+  const auto bad = Discovery::Open("a:1;b", {});
+  EXPECT_TRUE(absl::IsInvalidArgument(bad.status()));
+  EXPECT_NE(bad.status().message().find("\"b\""), std::string::npos) << bad.status();
+}
+
+}  // namespace
+}  // namespace continuo::gateway
