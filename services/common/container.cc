@@ -26,7 +26,7 @@ std::optional<std::string> ReadFile(const std::string& path) {
   return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
 }
 
-// The number in a file that holds nothing else; nullopt for "max", -1, or no such file.
+// Reads the number in a file that holds nothing else; nullopt for "max", -1, or a missing file.
 std::optional<uint64_t> ReadNumber(const std::string& path) {
   const std::optional<std::string> text = ReadFile(path);
   uint64_t value;
@@ -34,7 +34,7 @@ std::optional<uint64_t> ReadNumber(const std::string& path) {
   return value;
 }
 
-// The number behind `key` in lines of "key value" or "key:  value kB".
+// Finds the number after `key` in lines of "key value" or "key:  value kB".
 std::optional<uint64_t> ReadKey(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   std::string name;
@@ -46,7 +46,7 @@ std::optional<uint64_t> ReadKey(const std::string& path, const std::string& key)
   return std::nullopt;
 }
 
-// Where the process is in the hierarchy of `controller` ("" is v2), as /proc/self/cgroup says.
+// The path of the process in the hierarchy of `controller` ("" is v2), from /proc/self/cgroup.
 std::optional<std::string> CgroupPath(const ContainerRoots& roots, const std::string& controller) {
   std::ifstream file(roots.proc + "/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -61,8 +61,8 @@ std::optional<std::string> CgroupPath(const ContainerRoots& roots, const std::st
   return std::nullopt;
 }
 
-// Calls `visit` with the folder of the process's cgroup and of each one above. Where the path is
-// of the host and only our part of the tree is mounted, the mount itself is our cgroup.
+// Calls `visit` with the folder of the process's cgroup and of each one above it. Where the path is
+// the host's and only our part of the tree is mounted, the mount itself is our cgroup.
 void ForEachCgroup(const ContainerRoots& roots, const std::string& controller,
                    const std::function<void(const std::string& folder)>& visit) {
   const std::string mount = controller.empty() ? roots.cgroup : roots.cgroup + "/" + controller;
@@ -74,18 +74,18 @@ void ForEachCgroup(const ContainerRoots& roots, const std::string& controller,
   visit(mount);
 }
 
-// Names of the files of one cgroup version.
+// The file names of one cgroup version.
 struct MemoryFiles {
   const char* controller;
   const char* limit;
   const char* usage;
-  const char* reclaimable;  // key of memory.stat
+  const char* reclaimable;  // A key of memory.stat.
 };
 constexpr MemoryFiles kMemoryV2 = {"", "memory.max", "memory.current", "inactive_file"};
 constexpr MemoryFiles kMemoryV1 = {"memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
                                    "total_inactive_file"};
 
-// Calls `visit` for each cgroup that has a limit of memory.
+// Calls `visit` for each cgroup with a memory limit.
 void ForEachMemoryLimit(
     const ContainerRoots& roots,
     const std::function<void(const MemoryFiles& files, const std::string& folder, uint64_t limit)>&
@@ -98,7 +98,7 @@ void ForEachMemoryLimit(
   }
 }
 
-// CPUs by quota, rounded up; infinite where there is none.
+// The CPU quota in CPUs; infinite where there is none.
 double CgroupCpus(const ContainerRoots& roots) {
   double cpus = std::numeric_limits<double>::infinity();
   const auto take = [&cpus](double quota, double period) {
@@ -120,7 +120,7 @@ double CgroupCpus(const ContainerRoots& roots) {
 }
 
 int AffinityCpus() {
-  // Large enough for every kernel; a mask that is too small is refused by the system.
+  // The mask is large enough for every kernel; the system rejects one that is too small.
   std::vector<cpu_set_t> mask(64);
   const size_t bytes = mask.size() * sizeof(cpu_set_t);
   if (sched_getaffinity(0, bytes, mask.data()) == 0) return CPU_COUNT_S(bytes, mask.data());
@@ -161,7 +161,7 @@ uint64_t AvailableMemoryBytes(const ContainerRoots& roots) {
     const uint64_t left = limit - std::min(limit, working_set);
     least = std::min(least.value_or(left), left);
   });
-  return least.value_or(0);  // nothing known is nothing promised
+  return least.value_or(0);
 }
 
 }  // namespace continuo::common

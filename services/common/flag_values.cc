@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes, durations and addresses as people write them.
+// Parses and formats the sizes, durations and addresses of flags.
 #include <array>
 #include <cmath>
 #include <utility>
@@ -45,7 +45,7 @@ absl::StatusOr<uint64_t> ParseBytes(std::string_view text) {
   double fraction;
   if (unit == 1 || !absl::SimpleAtod(number, &fraction)) return bad;
   const double bytes = fraction * static_cast<double>(unit);
-  if (!(bytes >= 0 && bytes < 9.0e18)) return bad;  // Also false for what is no number.
+  if (!(bytes >= 0 && bytes < 9.0e18)) return bad;  // Also false for NaN.
   return static_cast<uint64_t>(std::llround(bytes));
 }
 

@@ -27,7 +27,7 @@ struct Flags::Flag {
   CLI::Option* option = nullptr;
   bool positional = false;
   bool required = false;
-  bool every_use = false;  // Each use is set in turn, else the last one alone.
+  bool every_use = false;  // Each use is set in turn; otherwise only the last one.
   bool given = false;
 
   std::string label() const { return positional ? absl::AsciiStrToUpper(name) : "--" + name; }
@@ -36,7 +36,7 @@ struct Flags::Flag {
 
 struct Flags::Impl {
   std::string program, description, footer;
-  std::unique_ptr<CLI::App> root;  // Unset in a subcommand.
+  std::unique_ptr<CLI::App> root;  // Null in a subcommand.
   CLI::App* app = nullptr;
   std::deque<Flag> flags;
   std::vector<std::unique_ptr<Flags>> subcommands;
@@ -48,7 +48,7 @@ struct Flags::Impl {
     CONTINUO_CHECK(!"a flag of that name");
     return nullptr;
   }
-  // Takes over what CLI11 and the environment hold.
+  // Sets the values from CLI11's results and the environment.
   absl::Status Apply(const std::function<const char*(const char*)>& getenv);
   void PrintHelp(std::ostream& out) const;
 };
@@ -58,7 +58,7 @@ namespace {
 constexpr size_t kHelpColumn = 38;
 constexpr size_t kHelpWidth = 110;
 
-// `text` as words in lines from `column` on; the cursor is at `column` already.
+// Prints the words of `text` in lines that begin at `column`, where the cursor already is.
 void PrintWrapped(std::ostream& out, const std::string& text, size_t column) {
   size_t used = column;
   std::istringstream words(text);
@@ -74,7 +74,8 @@ void PrintWrapped(std::ostream& out, const std::string& text, size_t column) {
   out << "\n";
 }
 
-// Left part, then wrapped help from kHelpColumn on, in the next line where the left is too long.
+// Prints the left part and then the help from kHelpColumn on, in the next line where the left part
+// is too long.
 void PrintEntry(std::ostream& out, const std::string& left, const std::string& help) {
   out << left;
   if (left.size() + 2 > kHelpColumn) {
@@ -91,7 +92,7 @@ absl::Status BadValue(const std::string& where, const std::string& value,
                                     std::string(status.message()));
 }
 
-// CLI11's errors in one line.
+// Formats an error of CLI11 in one line.
 std::string Describe(const CLI::ParseError& error) {
   std::string text = error.what();
   for (char& c : text) {
@@ -100,8 +101,8 @@ std::string Describe(const CLI::ParseError& error) {
   return std::string(absl::StripAsciiWhitespace(text)) + "; see --help";
 }
 
-// The arguments in CLI11's order, the last one first. "--name=" becomes two, because CLI11 would
-// take the next argument for its value.
+// Returns the arguments in CLI11's order, the last one first. "--name=" becomes two arguments,
+// because CLI11 would take the next one as its value.
 std::vector<std::string> Arguments(int argc, const char* const* argv) {
   std::vector<std::string> result;
   for (int i = 1; i < argc; ++i) {
@@ -135,7 +136,7 @@ absl::Status Flags::Impl::Apply(const std::function<const char*(const char*)>& g
       where = flag.variable() + " (environment)";
       values = {value};
     }
-    // CLI11 reports a flag without a value as no text.
+    // CLI11 has no result for a flag without a value.
     if (values.empty()) values = {""};
     flag.given = true;
     for (size_t i = flag.every_use ? 0 : values.size() - 1; i < values.size(); ++i) {
@@ -166,19 +167,19 @@ void Flags::Impl::PrintHelp(std::ostream& out) const {
     for (const auto& sub : subcommands) {
       PrintEntry(out, "  " + sub->impl_->app->get_name(), sub->impl_->description);
     }
-    out << "\n`" << program << " COMMAND --help` tells the flags of each.\n";
+    out << "\n`" << program << " COMMAND --help` lists the flags of each.\n";
   }
   out << "\n";
   for (const Flag& flag : flags) {
     std::string left = "  " + flag.label();
     if (!flag.positional) left += flag.type == "BOOL" ? "[=BOOL]" : "=" + flag.type;
     std::string help = flag.help;
-    if (flag.required) help += " (needed)";
+    if (flag.required) help += " Required.";
     if (!flag.default_text.empty()) help += " [" + flag.default_text + "]";
     PrintEntry(out, left, help);
   }
-  PrintEntry(out, "  --help", "this text");
-  PrintEntry(out, "  --version", "the version");
+  PrintEntry(out, "  --help", "Print this text and exit.");
+  PrintEntry(out, "  --version", "Print the version and exit.");
   out << "\nEvery flag can also be set by an environment variable, CONTINUO_ and its name in "
          "capitals; the flag wins.\n";
   if (!footer.empty()) {
@@ -397,7 +398,7 @@ std::optional<int> Flags::Parse(int argc, const char* const* argv) {
 std::optional<int> Flags::Parse(int argc, const char* const* argv, std::ostream& out,
                                 std::ostream& err,
                                 const std::function<const char*(const char*)>& getenv) {
-  // The deepest command that was given.
+  // Finds the subcommand that was given, or this program.
   const auto current = [this] {
     for (const auto& sub : impl_->subcommands) {
       if (sub->chosen()) return sub->impl_.get();

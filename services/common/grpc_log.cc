@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gRPC's and Protocol Buffers' log lines through ours. gRPC up to 1.64 and Protocol Buffers up to
-// 3.21 have log functions of their own; later ones use Abseil's log.
+// Routes the log lines of gRPC and Protocol Buffers through Log. gRPC up to 1.64 and Protocol
+// Buffers up to 3.21 have their own log functions; later versions use Abseil's log.
 #include <grpcpp/version_info.h>
 
 #include <mutex>
@@ -41,7 +41,7 @@ class Sink : public absl::LogSink {
 };
 
 void Install() {
-  static Sink* const sink = new Sink;  // Lives as long as the last log line.
+  static Sink* const sink = new Sink;  // Never deleted: log lines may come until the end.
   absl::SetStderrThreshold(absl::LogSeverityAtLeast::kInfinity);
   absl::InitializeLog();
   absl::AddLogSink(sink);
@@ -60,7 +60,7 @@ void ReceiveProtobuf(google::protobuf::LogLevel level, const char* file, int lin
 }
 
 void Install() {
-  gpr_log_verbosity_init();  // GRPC_VERBOSITY; else errors alone.
+  gpr_log_verbosity_init();  // Reads GRPC_VERBOSITY; the default is errors.
   gpr_set_log_function(Receive);
   google::protobuf::SetLogHandler(ReceiveProtobuf);
 }

@@ -54,7 +54,7 @@ struct AppendValue {
   }
 };
 
-// Held by who writes a line.
+// Held while a line is written.
 ABSL_CONST_INIT absl::Mutex writing(absl::kConstInit);
 
 void WriteLine(std::string line) {
@@ -63,7 +63,7 @@ void WriteLine(std::string line) {
   while (!rest.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // Nobody to tell.
+    if (written <= 0) return;  // There is nowhere to report it.
     rest.remove_prefix(static_cast<size_t>(written));
   }
 }
@@ -96,7 +96,7 @@ void Log(LogSeverity severity, std::string_view message, std::initializer_list<L
 
 void LogAndExit(int code, std::string_view message, std::initializer_list<LogField> fields) {
   std::string line = FormatLogLine(absl::Now(), LogSeverity::kError, message, fields);
-  writing.Lock();  // for good
+  writing.Lock();  // Never unlocked.
   WriteLine(std::move(line));
   std::_Exit(code);
 }

@@ -23,13 +23,13 @@ using Bio = std::unique_ptr<BIO, Freer<BIO_free_all>>;
 using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 
-// A reader of `text`, which outlives it.
+// Opens `text`, which outlives the result, for reading.
 Bio Open(std::string_view text) {
   if (text.size() > static_cast<size_t>(std::numeric_limits<int>::max())) return nullptr;
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// Never asks at a terminal.
+// Keeps OpenSSL from asking for a passphrase at the terminal.
 int NoPassphrase(char*, int, int, void*) { return 0; }
 
 Certificate ReadCertificate(BIO* bio) {
@@ -56,7 +56,7 @@ absl::Status CheckCertificates(std::string_view pem) {
   if (bio == nullptr) return absl::InvalidArgumentError("is too large");
   int number = 0;
   while (ReadCertificate(bio.get()) != nullptr) ++number;
-  // The reader stops at the end of the text, or at what looks like a certificate and is none.
+  // The reader stops at the end of the text, or at a block that it cannot read as a certificate.
   const unsigned long error = ERR_peek_last_error();
   ERR_clear_error();
   if (ERR_GET_LIB(error) != ERR_LIB_PEM || ERR_GET_REASON(error) != PEM_R_NO_START_LINE) {

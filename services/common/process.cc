@@ -17,7 +17,7 @@ void PrepareProcess() {
   mallopt(M_ARENA_MAX, std::max(2, cores / 2));
 #endif
   InstallGrpcLogSink();
-  // ThreadSanitizer's build looks for cycles by itself.
+  // Builds with ThreadSanitizer detect cycles of locks by themselves.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 

@@ -31,7 +31,7 @@ ShutdownSignal::ShutdownSignal(const Clock* clock)
     : clock_(clock != nullptr ? clock : &system_clock_) {
   const sigset_t set = Signals();
   CONTINUO_CHECK(pthread_sigmask(SIG_BLOCK, &set, &previous_mask_) == 0);
-  // Non-blocking: of several threads that wait, one reads and the others go on waiting.
+  // The descriptors do not block: of several waiting threads one reads, and the others wait on.
   signal_fd_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   trigger_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
   CONTINUO_CHECK(signal_fd_ >= 0 && trigger_fd_ >= 0);
@@ -67,7 +67,7 @@ std::optional<int> ShutdownSignal::WaitFor(absl::Duration timeout) {
 
 void ShutdownSignal::Trigger() {
   const uint64_t one = 1;
-  // It can only fail where 2^64 triggers are already pending.
+  // This only fails where 2^64 triggers are pending.
   [[maybe_unused]] const ssize_t written = write(trigger_fd_, &one, sizeof(one));
 }
 

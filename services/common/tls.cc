@@ -41,7 +41,7 @@ absl::Status BadFile(const std::string& flag, const std::string& path, absl::str
 
 absl::StatusOr<std::string> ReadFile(const std::string& flag, const std::string& path) {
   std::error_code error;
-  // A pipe would be waited for.
+  // Reading a pipe would block.
   const bool is_file = std::filesystem::is_regular_file(path, error);
   std::ifstream file;
   if (is_file) file.open(path, std::ios::binary);
@@ -50,7 +50,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& flag, const std::string&
   return text;
 }
 
-// Certificate and key, both or none.
+// Certificate and key have to be set both or not at all.
 absl::Status CheckFlags(const TlsFiles& files) {
   if (files.cert_file.empty() == files.key_file.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -69,9 +69,9 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentials(
 
 }  // namespace
 
-// gRPC's file watcher takes whatever it reads, and with a broken certificate it refuses every
-// connection. So it watches copies of what is good, as files in memory by their path in /proc. A
-// new content is a new file under the same descriptor: a reader sees the old or the new one, whole.
+// gRPC's file watcher uses whatever it reads, and with a broken certificate it rejects every
+// connection. So it watches copies of checked contents, in memory files by their path in /proc. New
+// contents are a new file under the same descriptor: a reader sees the old or the new file, whole.
 class ReloadedTls::MemoryFile {
  public:
   ~MemoryFile() {
@@ -131,7 +131,8 @@ absl::StatusOr<TlsContents> ReadTlsFiles(const TlsFiles& files) {
 }
 
 absl::Status ReloadedTls::Publish(const TlsContents& contents) {
-  // One file for both, so that they are of one time; a reader of one takes no notice of the other.
+  // Key and certificates are in one file, so that they change together. A reader of one skips the
+  // other.
   if (!contents.key.empty()) {
     RETURN_IF_ERROR(identity_->Set(absl::StrCat(contents.key, "\n", contents.certificates)));
   }
@@ -140,7 +141,7 @@ absl::Status ReloadedTls::Publish(const TlsContents& contents) {
 }
 
 absl::StatusOr<std::unique_ptr<ReloadedTls>> ReloadedTls::Open(const TlsFiles& files) {
-  // Not make_unique: the constructor is private.
+  // make_unique cannot call the private constructor.
   std::unique_ptr<ReloadedTls> tls(new ReloadedTls(files));
   absl::MutexLock lock(&tls->mutex_);
   tls->seen_ = ReadTlsFiles(files);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-// A made-up /sys/fs/cgroup and /proc.
+// Writes a made-up /sys/fs/cgroup and /proc.
 class ContainerTest : public ::testing::Test {
  protected:
   ContainerTest() {
@@ -69,7 +69,8 @@ TEST_F(ContainerTest, TheTightestCgroupOnThePathCounts) {
   Write("cgroup/pods/pod1/app/cpu.max", "max 100000\n");
   EXPECT_EQ(AvailableThreads(roots_), 2);
 
-  Write("cgroup/pods/memory.max", "629145600\n");  // 600 MiB, of which 500 MiB are in use.
+  Write("cgroup/pods/memory.max",
+        "629145600\n");  // The limit is 600 MiB, of which 500 MiB are in use.
   Write("cgroup/pods/memory.current", "524288000\n");
   Write("cgroup/pods/pod1/memory.max", "314572800\n");
   Write("cgroup/pods/pod1/memory.current", "0\n");

@@ -57,7 +57,7 @@ class FlagsTest : public ::testing::Test {
                           return found == env_.end() ? nullptr : found->second.c_str();
                         });
   }
-  // The one line on a bad command line.
+  // Returns the one line for a bad command line.
   std::string Error(std::vector<const char*> args) {
     EXPECT_EQ(Parse(std::move(args)), 2);
     EXPECT_EQ(out_.str(), "");
@@ -168,6 +168,11 @@ TEST_F(FlagsTest, ARequiredFlagMayComeFromTheEnvironment) {
   env_ = {{"CONTINUO_MODEL", "/m"}};
   EXPECT_EQ(Parse({}), std::nullopt);
   EXPECT_EQ(v_.model, "/m");
+}
+
+TEST_F(FlagsTest, ABadValueIsToldBeforeAMissingFlag) {
+  flags_.Require("model");
+  EXPECT_THAT(Error({"--max_running=x"}), HasSubstr("--max_running"));
 }
 
 TEST_F(FlagsTest, HelpTellsTypeAndDefault) {

@@ -47,7 +47,7 @@ TEST(ShutdownSignalTest, WaitForEndsWithoutASignal) {
   EXPECT_EQ(shutdown.WaitFor(absl::Milliseconds(1)), std::nullopt);
 }
 
-// Somebody sets the clock on the wall back whenever it is looked at.
+// A clock whose wall time is set back each time that it is read.
 class FallingWallClock : public Clock {
  public:
   absl::Time Now() const override { return absl::UnixEpoch() - ++looks_ * absl::Hours(1); }

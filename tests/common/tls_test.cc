@@ -40,10 +40,10 @@ void AddExtension(X509* certificate, int nid, const char* value) {
   X509_EXTENSION_free(extension);
 }
 
-// A fresh key with a certificate for `name`, signed by `ca` or by itself.
+// Makes a new key with a certificate for `name`, signed by `ca` or by itself.
 struct Validity {
   long serial = 2;
-  long from = -3600, to = 3600;  // seconds from now
+  long from = -3600, to = 3600;  // In seconds from now.
 };
 std::unique_ptr<KeyAndCertificate> Make(const char* name, const KeyAndCertificate* ca,
                                         Validity validity = {}) {
@@ -93,12 +93,13 @@ class TlsTest : public ::testing::Test {
     EXPECT_TRUE(server.ok()) << server.status();
     return *std::move(server);
   }
-  // A connection comes to be. With TLS 1.3 a server refuses a client's certificate after the
-  // client is done, so the connection has to hold for an answer too: any status but UNAVAILABLE.
+  // Returns whether a connection is made. With TLS 1.3 a server rejects a client's certificate
+  // after the client's handshake, so the connection has to carry an answer, too: any status but
+  // UNAVAILABLE.
   bool Connects(const GrpcServer& server, const TlsFiles& tls) {
     return Serial(server.address(), tls) != 0;
   }
-  // Of the certificate that a new connection is served; 0 where none comes to be.
+  // Returns the serial number of the certificate on a new connection; 0 where none is made.
   long Serial(const std::string& address, const TlsFiles& tls) {
     auto credentials = MakeChannelCredentials(tls);
     EXPECT_TRUE(credentials.ok()) << credentials.status();
@@ -120,7 +121,7 @@ class TlsTest : public ::testing::Test {
       return 0;
     }
     const auto pem = context.auth_context()->FindPropertyValues("x509_pem_cert");
-    if (pem.empty()) return -1;  // no TLS
+    if (pem.empty()) return -1;  // The connection has no TLS.
     BIO* bytes = BIO_new_mem_buf(pem[0].data(), static_cast<int>(pem[0].size()));
     X509* certificate = PEM_read_bio_X509(bytes, nullptr, nullptr, nullptr);
     const long serial = ASN1_INTEGER_get(X509_get_serialNumber(certificate));
@@ -128,7 +129,7 @@ class TlsTest : public ::testing::Test {
     BIO_free(bytes);
     return serial;
   }
-  // Connects until that certificate is served.
+  // Connects until the server shows this certificate.
   void WaitForSerial(const std::string& address, const TlsFiles& tls, long serial) {
     const absl::Time end = absl::Now() + absl::Minutes(1);
     while (Serial(address, tls) != serial) ASSERT_LT(absl::Now(), end) << serial;
@@ -182,7 +183,7 @@ TEST_F(TlsTest, ARenewedCertificateIsServed) {
   ASSERT_EQ(Serial(server->address(), client), 2);
   Write("server", *Make("server", ca_.get(), {.serial = 7}));
   WaitForSerial(server->address(), client, 7);
-  // What is broken meanwhile does not matter.
+  // Files that are broken meanwhile do not matter.
   std::ofstream(Path("server.crt")) << "hello";
   Write("server", *Make("server", ca_.get(), {.serial = 8}));
   WaitForSerial(server->address(), client, 8);
@@ -194,7 +195,7 @@ TEST_F(TlsTest, AChannelShowsARenewedCertificate) {
   ASSERT_TRUE(tls.ok()) << tls.status();
   const auto credentials = (*tls)->ForChannel();
   EXPECT_EQ(Serial(server->address(), credentials), 2);
-  // The server's next certificate, and the CA, are of another CA, and so has to be the client's.
+  // The server changes to certificates of another CA, and the client's have to be of that one, too.
   const auto ca = Make("ca2", nullptr);
   Write("client", *Make("client", ca.get()));
   Write("server", *Make("server", ca.get(), {.serial = 9}));
@@ -218,7 +219,7 @@ TEST_F(TlsTest, ABrokenFileIsNotServed) {
   ASSERT_EQ(served(), 2);
   std::ofstream(Path("server.crt")) << "hello";
   EXPECT_EQ(served(), 2);
-  Write("server", *Make("server", ca_.get(), {.serial = 3, .to = -60}));  // has expired
+  Write("server", *Make("server", ca_.get(), {.serial = 3, .to = -60}));  // It has expired.
   EXPECT_EQ(served(), 2);
   Write("server", *Make("server", ca_.get(), {.serial = 4}));
   std::filesystem::copy_file(Path("client.key"), Path("server.key"),

@@ -18,7 +18,7 @@
 namespace continuo::common {
 namespace {
 
-// gRPC reads INT_MAX as "never".
+// Converts to gRPC's milliseconds, where INT_MAX means "never".
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(
       std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), int64_t{0}, int64_t{INT_MAX}));
@@ -37,7 +37,7 @@ void AddLimits(const GrpcServerOptions& options, grpc::ServerBuilder& builder) {
                              Milliseconds(options.max_connection_age));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
                              Milliseconds(options.max_connection_age_grace));
-  // A second server on the same port is an error, not half of the traffic.
+  // A second server on the same port is an error, instead of getting half of the traffic.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
@@ -47,7 +47,8 @@ void AddKeepalive(const GrpcServerOptions& options, grpc::ServerBuilder& builder
                              Milliseconds(options.keepalive_timeout));
   builder.AddChannelArgument(kPingTimeoutMsArgument, Milliseconds(options.keepalive_timeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // Clients may ping every 10 s with or without calls; a little below, because clocks differ.
+  // Clients may ping every 10 s with or without calls. The limit is a little lower, as clocks
+  // differ.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 9000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
 }
@@ -61,7 +62,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
-  // Not make_unique: the constructor is private.
+  // make_unique cannot call the private constructor.
   std::unique_ptr<GrpcServer> result(new GrpcServer);
   ASSIGN_OR_RETURN(result->tls_, ReloadedTls::Open(options.tls));
   std::shared_ptr<grpc::ServerCredentials> credentials;
@@ -96,7 +97,7 @@ void GrpcServer::SetServing(const std::string& service, bool serving) {
   server_->GetHealthCheckService()->SetServingStatus(service, serving);
 }
 
-// Not gRPC's own "set all": that would also answer for unknown names that somebody watches.
+// gRPC's own function for all names would also set unknown names that a client watches.
 void GrpcServer::SetAllServing(bool serving) {
   absl::MutexLock lock(&mutex_);
   for (const std::string& name : health_names_) {
@@ -108,7 +109,7 @@ void GrpcServer::Shutdown(absl::Time deadline) {
   if (server_ == nullptr) return;
   SetAllServing(false);
   server_->GetHealthCheckService()->Shutdown();
-  // Bounded, because what is beyond the clock's range would wrap around.
+  // A deadline beyond the clock's range would wrap around.
   const absl::Time now = absl::Now();
   const absl::Time bounded = std::clamp(deadline, now, now + absl::Hours(24 * 365));
   server_->Shutdown(absl::ToChronoTime(bounded));

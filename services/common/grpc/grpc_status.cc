@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxMessageBytes = 1024;
 constexpr size_t kMaxDetailsBytes = 3072;
 
-// At most `limit` bytes, cut before a character rather than inside it.
+// Cuts the text to at most `limit` bytes, at the beginning of a character.
 std::string Cut(std::string text, size_t limit) {
   if (text.size() <= limit) return text;
   size_t end = limit;

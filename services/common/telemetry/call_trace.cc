@@ -33,7 +33,7 @@ void CallTrace::End(std::string_view name, const absl::Status& status) {
                   .context = *context_,
                   .parent = parent_,
                   .start = start_,
-                  // A jump of the wall clock is not the span's length.
+                  // The length does not depend on jumps of the wall clock.
                   .end = start_ + (clock_->Elapsed() - elapsed_start_),
                   .attributes = std::move(attributes_),
                   .events = std::move(events_),

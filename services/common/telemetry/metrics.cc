@@ -35,12 +35,12 @@ prometheus::ClientMetric& AddSeries(prometheus::MetricFamily& family, const Metr
   return metric;
 }
 
-// Seconds since 1970 at which this process began; 0 where /proc does not tell. proc(5): field 22 of
-// stat, in clock ticks since the boot, whose time is in /proc/stat.
+// The start time of this process in seconds since 1970; 0 where /proc does not have it. By proc(5),
+// it is field 22 of stat, in clock ticks since the boot, whose time is in /proc/stat.
 double ProcessStartTime() {
   std::ifstream own("/proc/self/stat");
   std::string text(std::istreambuf_iterator<char>(own), {});
-  // The name, in parentheses, may have spaces; the third field follows it.
+  // The name, in parentheses, may contain spaces; the third field follows it.
   std::istringstream fields(text.substr(std::min(text.rfind(')') + 1, text.size())));
   std::string field;
   for (int i = 3; i <= 22; ++i) fields >> field;
@@ -117,7 +117,7 @@ void AddProcessMetrics(MetricFamilies& families) {
   AddGauge(families, "process_resident_memory_bytes", "Memory in use.", {}, resident_pages * page);
   std::error_code ignored;
   const auto fds = std::filesystem::directory_iterator("/proc/self/fd", ignored);
-  // One of them is what reads the folder.
+  // One of them is open for reading the folder.
   const auto num_fds = std::distance(begin(fds), end(fds));
   AddGauge(families, "process_open_fds", "File descriptors in use.", {},
            static_cast<double>(std::max<int64_t>(num_fds - 1, 0)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HTTP side of metrics.h: a coroutine for each connection, all on one thread.
+// MetricsServer of metrics.h: one coroutine per connection, all on one thread.
 #include <algorithm>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -64,7 +64,7 @@ http::response<http::string_body> MetricsServer::Impl::Answer(
 
 asio::awaitable<void> MetricsServer::Impl::Serve(tcp::socket socket) const {
   beast::tcp_stream stream(std::move(socket));
-  beast::flat_buffer buffer(16 << 10);  // Bounds the head of a request.
+  beast::flat_buffer buffer(16 << 10);  // The limit of a request's head.
   bool open = true;
   try {
     while (open) {
@@ -77,7 +77,7 @@ asio::awaitable<void> MetricsServer::Impl::Serve(tcp::socket socket) const {
       co_await http::async_write(stream, response, asio::use_awaitable);
     }
   } catch (const boost::system::system_error&) {
-    // The client left, was too slow or does not speak HTTP. The connection ends.
+    // The client left, was too slow, or does not speak HTTP. The connection ends.
   }
 }
 
@@ -91,7 +91,7 @@ asio::awaitable<void> MetricsServer::Impl::Accept() {
       asio::co_spawn(context, Serve(std::move(socket)), asio::detached);
       continue;
     }
-    // Such as too many open files, which lasts for a while.
+    // Errors such as too many open files last for a while.
     asio::steady_timer pause(context, std::chrono::milliseconds(100));
     co_await pause.async_wait(asio::use_awaitable);
   }

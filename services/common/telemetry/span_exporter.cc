@@ -20,7 +20,7 @@ namespace {
 namespace otlp = opentelemetry::proto;
 
 constexpr size_t kMaxTextBytes = 256;
-// What Stop gives the last batch.
+// The deadline of the last batch, which Stop sends.
 constexpr absl::Duration kGoodbye = absl::Seconds(1);
 
 template <typename Bytes>
@@ -67,12 +67,14 @@ void SetSpan(const TraceSpan& span, otlp::trace::v1::Span* to) {
 
 void AddSpanFlags(Flags& flags, SpanTarget* target) {
   flags.OptionalAddress("otlp_endpoint", &target->endpoint,
-                        "Collector of OpenTelemetry spans, OTLP over gRPC; empty: off");
+                        "Address of the collector of OpenTelemetry spans (OTLP over gRPC). Empty "
+                        "exports no spans.");
   flags.Text("otlp_tls_ca_file", &target->tls.ca_file,
-             "PEM CA that the collector's certificate has to be of; spans go in the clear where no "
-             "otlp_tls file is set");
-  flags.Text("otlp_tls_cert_file", &target->tls.cert_file, "PEM certificate towards the collector");
-  flags.Text("otlp_tls_key_file", &target->tls.key_file, "PEM key of the certificate");
+             "PEM CA that has to have issued the collector's certificate. Spans are sent in the "
+             "clear where no otlp_tls file is set.");
+  flags.Text("otlp_tls_cert_file", &target->tls.cert_file,
+             "PEM certificate that the collector is shown.");
+  flags.Text("otlp_tls_key_file", &target->tls.key_file, "PEM key of --otlp_tls_cert_file.");
 }
 
 absl::StatusOr<std::unique_ptr<SpanExporter>> SpanExporter::Open(SpanExporterOptions options) {
@@ -157,7 +159,7 @@ void SpanExporter::Send(std::vector<TraceSpan> batch, absl::Duration timeout) {
   {
     absl::MutexLock lock(&mutex_);
     sending_ = &context;
-    // The last batch is sent while stopping.
+    // Only the last batch is sent while stopping.
     if (stopping_ && timeout != kGoodbye) context.TryCancel();
   }
   const grpc::Status status = stub_->Export(&context, request, &response);
@@ -165,12 +167,12 @@ void SpanExporter::Send(std::vector<TraceSpan> batch, absl::Duration timeout) {
     absl::MutexLock lock(&mutex_);
     sending_ = nullptr;
   }
-  // Whatever the collector says.
+  // The collector may report any number.
   const int64_t rejected = status.ok() ? response.partial_success().rejected_spans()
                                        : std::numeric_limits<int64_t>::max();
   const int64_t lost = std::clamp<int64_t>(rejected, 0, static_cast<int64_t>(batch.size()));
   num_dropped_.fetch_add(lost, std::memory_order_relaxed);
-  // Once for each time that it begins or ends.
+  // Failures are logged when they begin and when they end.
   if (failing_ == (lost > 0)) return;
   failing_ = lost > 0;
   Log(failing_ ? LogSeverity::kWarning : LogSeverity::kInfo,

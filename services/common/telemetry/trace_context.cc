@@ -12,14 +12,14 @@ namespace {
 // The length of version 00: 2 + 32 + 16 + 2 digits and three dashes.
 constexpr size_t kLength = 55;
 
-// -1 where it is no digit; the header has lower case only.
+// The value of a hexadecimal digit, -1 for other characters. The header is in lower case.
 int Digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   return -1;
 }
 
-// The first digits of `text` as bytes; false where one is none.
+// Reads the first digits of `text` as bytes. Returns false where one is not a digit.
 bool ReadHex(std::string_view text, std::span<uint8_t> to) {
   for (size_t i = 0; i < to.size(); ++i) {
     const int high = Digit(text[2 * i]), low = Digit(text[2 * i + 1]);

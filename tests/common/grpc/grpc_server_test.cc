@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Answers GetModel with what the name asks for; Generate goes on until it is cancelled.
+// Answers GetModel as the name of the model says; Generate goes on until it is cancelled.
 class FakeService : public v1::InferenceService::CallbackService {
  public:
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
@@ -45,7 +45,7 @@ class FakeService : public v1::InferenceService::CallbackService {
   }
 };
 
-// The answer of a unary call by name, with messages as bytes.
+// Makes a unary call by name, with messages as bytes, and returns its answer.
 grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                      const std::string& request, std::string* response) {
   grpc::ClientContext context;
@@ -82,8 +82,8 @@ class GrpcServerTest : public ::testing::Test {
     request.set_name(name);
     return v1::InferenceService::NewStub(channel_)->GetModel(&context, request, response);
   }
-  // "SERVING", "NOT_SERVING" or the code's number. HealthCheckRequest has a string 1,
-  // HealthCheckResponse an enum 1 with 1 SERVING, 2 NOT_SERVING.
+  // Returns "SERVING", "NOT_SERVING" or the number of the code. HealthCheckRequest has a string 1,
+  // HealthCheckResponse an enum 1 with 1 for SERVING and 2 for NOT_SERVING.
   std::string Health(const std::string& name) {
     std::string request;
     if (!name.empty()) request = "\x0a" + std::string(1, static_cast<char>(name.size())) + name;
@@ -156,7 +156,7 @@ TEST_F(GrpcServerTest, ReflectionListsTheService) {
       &context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
   call->StartCall(nullptr);
   ASSERT_TRUE(wait());
-  const grpc::Slice list_services("\x3a\x01*");  // string list_services = 7
+  const grpc::Slice list_services("\x3a\x01*");  // The message has string list_services = 7.
   call->Write(grpc::ByteBuffer(&list_services, 1), nullptr);
   ASSERT_TRUE(wait());
   grpc::ByteBuffer answer;
@@ -195,7 +195,7 @@ TEST_F(GrpcServerTest, ShutdownCancelsWhatIsOpenAtTheDeadline) {
   v1::GenerateResponse response;
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_FALSE(reader->Finish().ok());
-  server_->Shutdown(absl::InfiniteFuture());  // Again, without an effect.
+  server_->Shutdown(absl::InfiniteFuture());  // A second call has no effect.
 }
 
 TEST_F(GrpcServerTest, ShutdownWaitsForOpenCalls) {

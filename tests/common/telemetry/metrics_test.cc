@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// The whole answer to a GET, head included.
+// Returns the whole answer to a GET, with its head.
 std::string Get(int port, const std::string& path) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
@@ -36,7 +36,7 @@ std::string Get(int port, const std::string& path) {
   return answer;
 }
 
-// Has what AddHistogram asks for.
+// A type with the members that AddHistogram needs.
 struct CountedHistogram {
   std::array<double, 2> bounds_ = {0.5, 1};
   std::array<uint64_t, 3> counts = {1, 2, 3};
@@ -105,7 +105,7 @@ TEST(MetricsTest, AProcessTellsWhatItUses) {
 }
 
 TEST(MetricsTest, AProcessTellsWhenItBegan) {
-  // Not before the machine's first process, not after this moment (a second for the ticks).
+  // The time is after the machine's first process and before this moment (up to a second of ticks).
   const double start = ProcessMetric("process_start_time_seconds");
   EXPECT_GT(start, 1e9);
   EXPECT_LE(start, static_cast<double>(time(nullptr)) + 1);

@@ -30,7 +30,7 @@ TEST(TraceContextTest, AHeaderIsReadAndWritten) {
   std::string not_sampled = kParent;
   not_sampled.back() = '0';
   EXPECT_FALSE(ParseTraceparent(not_sampled)->sampled());
-  // What a later version adds is not for us.
+  // Fields that a later version adds are ignored.
   EXPECT_EQ(ParseTraceparent("cc" + std::string(kParent).substr(2) + "-more")->ToHeader(), kParent);
 }
 
@@ -65,7 +65,7 @@ TEST(TraceContextTest, AChildIsOfItsParentsTraceAndARootOfItsOwn) {
   EXPECT_NE(root.trace_id, child.trace_id);
 }
 
-// A collector; `answer` may block.
+// A fake collector; `answer` may block.
 class Collector : public otlp::collector::trace::v1::TraceService::Service {
  public:
   Collector() { server_ = *GrpcServer::Start({.listen = "127.0.0.1:0"}, {this}); }
@@ -93,7 +93,7 @@ class Collector : public otlp::collector::trace::v1::TraceService::Service {
     absl::MutexLock lock(&mutex_);
     blocked_ = true;
   }
-  // All spans so far, once there are `number`.
+  // Waits for `number` spans and returns all so far.
   std::vector<otlp::trace::v1::Span> WaitForSpans(size_t number) {
     absl::MutexLock lock(&mutex_);
     std::vector<otlp::trace::v1::Span> spans;
@@ -190,7 +190,7 @@ TEST(SpanExporterTest, ACollectorThatHangsCostsSpansAndNoTime) {
                                                        .max_wait = absl::Milliseconds(1),
                                                        .timeout = absl::Hours(1)});
   exporter->Add({.name = "one"});
-  collector.WaitForSpans(1);  // is on its way now, and stays there
+  collector.WaitForSpans(1);  // It is being sent now, and the call blocks.
   for (int i = 0; i < 25; ++i) exporter->Add({.name = absl::StrCat("more ", i)});
   EXPECT_EQ(exporter->num_dropped(), 15);
 }
@@ -206,7 +206,7 @@ TEST(SpanExporterTest, WhatACollectorSaysOfItsRefusalsIsBounded) {
       exporter->Add({.name = "one"});
       collector.WaitForSpans(1);
       collector.Reject(0);
-      exporter->Add({.name = "two"});  // sent after the first answer was read
+      exporter->Add({.name = "two"});  // It is sent after the first answer was read.
       collector.WaitForSpans(2);
       dropped = exporter->num_dropped();
     }
