@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How well admission uses the KV pool: a closed queue of requests whose answers end by themselves,
-// at lengths that the scheduler does not know, against a pool that holds a fraction of them.
+// Measures how well KvAdmission uses the KV pool: a closed queue of requests whose answers end by
+// themselves, at lengths that the scheduler does not know, on a pool that holds a fraction of them.
 // Prints for each workload, as JSON lines: the share of the pool in use while requests wait, the
-// number of preemptions, the rows computed again because of them, and the steps taken against the
-// least possible (token-steps of KV needed / pool).
+// number of preemptions, the share of tokens computed again because of them, and the steps taken
+// against the least possible (token-steps of KV needed / pool).
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -19,7 +19,7 @@ constexpr int kVocab = 100, kStop = 2;
 struct Workload {
   const char* name;
   int requests, prompt, max_tokens;
-  double mean;  // of an exponential, re-drawn above max_tokens; 0: all max_tokens
+  double mean;  // of an exponential, sampled again above max_tokens; 0: all max_tokens
   int num_blocks;
 };
 
@@ -32,9 +32,9 @@ void Run(const Workload& w) {
   engine::Scheduler scheduler(options, &metrics);
   std::mt19937 rng(7);
   std::exponential_distribution<double> exponential(w.mean > 0 ? 1 / w.mean : 1);
-  std::map<engine::RequestId, int> length, told;
+  std::map<engine::RequestId, int> length, delivered;
   double token_steps = 0;
-  int64_t needed_rows = 0;
+  int64_t needed_tokens = 0;
   for (int i = 1; i <= w.requests; ++i) {
     int n = w.max_tokens;
     if (w.mean > 0) {
@@ -44,7 +44,7 @@ void Run(const Workload& w) {
     }
     length[i] = n;
     token_steps += static_cast<double>(n) * w.prompt + 0.5 * n * n;
-    needed_rows += w.prompt + n - 1;
+    needed_tokens += w.prompt + n - 1;
     engine::Request request;
     request.id = i;
     for (int k = 0; k < w.prompt; ++k)
@@ -53,17 +53,17 @@ void Run(const Workload& w) {
     request.stop_ids = {kStop};
     request.cache_bypass = true;
     scheduler.Add(std::move(request),
-                  [&told, i](engine::RequestEvent event) {
-                    told[i] += static_cast<int>(event.deltas.size());
+                  [&delivered, i](engine::RequestEvent event) {
+                    delivered[i] += static_cast<int>(event.deltas.size());
                   },
                   absl::ZeroDuration(), {});
   }
   engine::Moment now;
-  int64_t steps = 0, rows = 0, crowded = 0;
+  int64_t steps = 0, tokens = 0, crowded = 0;
   double used = 0;
   while (!scheduler.idle()) {
     const model::StepPlan& plan = scheduler.Schedule(now);
-    rows += plan.num_rows();
+    tokens += plan.num_rows();
     ++steps;
     if (scheduler.num_waiting() > 0) {
       ++crowded;
@@ -74,7 +74,7 @@ void Run(const Workload& w) {
       for (int k = plan.sample_begin[i]; k < plan.sample_begin[i + 1]; ++k) {
         // Sequence ids count like requests here.
         const auto id = static_cast<engine::RequestId>(plan.sequence_ids[i]);
-        result.token_ids.push_back(told[id] + 1 >= length[id] ? kStop : 3);
+        result.token_ids.push_back(delivered[id] + 1 >= length[id] ? kStop : 3);
       }
     }
     result.scores.resize(result.token_ids.size());
@@ -87,7 +87,7 @@ void Run(const Workload& w) {
       "\"recomputed_rows\": %.3f, \"steps\": %lld, \"least_steps\": %.0f}\n",
       w.name, crowded > 0 ? used / static_cast<double>(crowded) : 0,
       static_cast<unsigned long long>(metrics.preemptions), w.requests,
-      static_cast<double>(rows - needed_rows) / static_cast<double>(needed_rows),
+      static_cast<double>(tokens - needed_tokens) / static_cast<double>(needed_tokens),
       static_cast<long long>(steps), token_steps / (w.num_blocks * 16.0));
 }
 

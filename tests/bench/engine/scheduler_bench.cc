@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scheduler itself costs, without any model: Schedule, Commit and Deliver of a step in
-// which every sequence generates one token (goal: 20 µs at 64 sequences, 200 µs at 1,024), and of
-// requests that meet a full prefix cache in which nothing fits them, beside the same requests that
-// bypass it (goal: 0.5 % of what their tokens cost a model). --benchmark_format=json writes JSON.
+// Measures the scheduler itself, without any model: Schedule, Commit and Deliver of a step in which
+// every sequence decodes one token (goal: 20 µs at 64 sequences, 200 µs at 1,024), and of requests
+// that find nothing in a full prefix cache, beside the same requests that bypass it (goal: 0.5 % of
+// what their tokens cost a model). --benchmark_format=json writes JSON.
 #include <benchmark/benchmark.h>
 
 #include <utility>
@@ -94,8 +94,8 @@ BENCHMARK(BM_DecodeStep)
     ->Args({1024, 512, 0})
     ->Unit(benchmark::kMicrosecond);
 
-// Arguments: prompt tokens, whether the cache is bypassed. Time is that of a request with an answer
-// of one token.
+// Arguments: prompt tokens, whether the cache is bypassed. Measures a request with an answer of one
+// token.
 void BM_UnknownPrompt(benchmark::State& state) {
   const int prompt = static_cast<int>(state.range(0));
   engine::EngineOptions options;
