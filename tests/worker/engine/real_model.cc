@@ -43,9 +43,9 @@ class ReplayDrafter : public Drafter {
 }  // namespace
 
 // Makes the plans of one request alone, which has the first blocks to itself.
-class RealModel::Draws {
+class RealModel::AlonePlans {
  public:
-  explicit Draws(const Request& request) : request_(request) {}
+  explicit AlonePlans(const Request& request) : request_(request) {}
 
   // Adds rows for `tokens` from position `begin` on.
   void AddRows(int begin, std::span<const int32_t> tokens) {
@@ -69,7 +69,7 @@ class RealModel::Draws {
     plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
     plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
   }
-  void AddDraw(int row, int index, const std::vector<int32_t>& answer) {
+  void AddSample(int row, int index, const std::vector<int32_t>& answer) {
     AddSample(row, -1);
     model::SamplingParams& sampling = plan_.sampling.emplace_back(request_.sampling);
     sampling.sequence_index = index;
@@ -190,18 +190,18 @@ const RealModel::Alone& RealModel::Find(const Request& request) {
   };
 
   const auto prompt_tokens = static_cast<int>(request.prompt.size());
-  Draws draws(request);
-  draws.AddRows(0, request.prompt);
+  AlonePlans plans(request);
+  plans.AddRows(0, request.prompt);
   size_t num_scored = 0;
   if (request.num_prompt_logprobs >= 0) {
     for (int i = 0; i + 1 < prompt_tokens; ++i, ++num_scored) {
-      draws.AddScored(i, request.prompt[static_cast<size_t>(i) + 1]);
+      plans.AddScored(i, request.prompt[static_cast<size_t>(i) + 1]);
     }
   }
   if (request.max_tokens > 0) {
-    for (size_t i = 0; i < n; ++i) draws.AddDraw(prompt_tokens - 1, static_cast<int>(i), {});
+    for (size_t i = 0; i < n; ++i) plans.AddSample(prompt_tokens - 1, static_cast<int>(i), {});
   }
-  model::StepResult result = RunAlone(request, draws.plan());
+  model::StepResult result = RunAlone(request, plans.plan());
   for (size_t i = 0; i < num_scored; ++i) {
     alone.prompt_scores.push_back(std::move(result.scores[i]));
   }
@@ -211,9 +211,9 @@ const RealModel::Alone& RealModel::Find(const Request& request) {
     std::vector<int32_t>& answer = alone.answers[i];
     while (!finished(answer)) {
       const int position = prompt_tokens + static_cast<int>(answer.size()) - 1;
-      draws.AddRows(position, std::span(answer).last(1));
-      draws.AddDraw(0, static_cast<int>(i), answer);
-      model::StepResult next = RunAlone(request, draws.plan());
+      plans.AddRows(position, std::span(answer).last(1));
+      plans.AddSample(0, static_cast<int>(i), answer);
+      model::StepResult next = RunAlone(request, plans.plan());
       take(next, 0, i);
     }
   }

@@ -41,7 +41,7 @@ class RealModel : public SimulatedModel {
     std::vector<std::vector<model::TokenScore>> scores;
     std::vector<model::TokenScore> prompt_scores;
   };
-  class Draws;
+  class AlonePlans;
 
   RealModel(const model::LoadOptions& options, model::LoadedModel alone);
   const Alone& Find(const Request& request);

@@ -101,7 +101,7 @@ void StepFiller::SetLimitFor(const Sequence& s) {
 // Prefill in a mixed step delays decoding. If decoding alone takes D and the pending prefill alone
 // takes R, steps of length L finish the prefill after R·L / (L − D). The limit is the least L that
 // finishes in time, but no less than the pause that nobody notices. `prompts` is the load of all
-// prompts under way without their cached beginnings, so that a prompt that began in long steps goes
+// running prompts without their cached beginnings, so that a prompt that began in long steps goes
 // on in them. How much of the queued prompts is cached is not known.
 absl::Duration StepFiller::PromptLimit(const StepLoad& decodes, const StepLoad& prompts) const {
   const absl::Duration most = options_.target_step;
