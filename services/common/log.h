@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One JSON object a line on stderr: {"time":"2025-01-31T12:00:00.123456Z","severity":"INFO",
-// "message":"serving","port":50051}. Never with prompt text, generated text or keys.
+// Log lines are JSON objects, one a line, on stderr: {"time":"2025-01-31T12:00:00.123456Z",
+// "severity":"INFO","message":"serving","port":50051}. They never contain prompt text, generated
+// text or keys.
 
 #include <concepts>
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace continuo::common {
 
 using LogSeverity = absl::LogSeverity;  // kInfo, kWarning, kError
 
-// A view, for the length of the Log call.
+// The value of a field. A view, valid during the Log call.
 class LogValue {
  public:
   LogValue(const char* value) : value_(std::string_view(value)) {}  // NOLINT: implicit by design
@@ -30,7 +31,8 @@ class LogValue {
   template <std::unsigned_integral T>
   LogValue(T value) : value_(static_cast<uint64_t>(value)) {}                       // NOLINT
   LogValue(std::floating_point auto value) : value_(static_cast<double>(value)) {}  // NOLINT
-  LogValue(absl::Duration value) : value_(absl::ToDoubleSeconds(value)) {}  // NOLINT: in seconds
+  LogValue(absl::Duration value)
+      : value_(absl::ToDoubleSeconds(value)) {}  // NOLINT: logged in seconds
 
  private:
   friend std::string FormatLogLine(absl::Time, LogSeverity, std::string_view,
@@ -43,20 +45,21 @@ struct LogField {
   LogValue value;
 };
 
-// Thread-safe; lines of several threads do not mix.
+// Writes one line. Thread-safe; lines of several threads do not mix.
 void Log(LogSeverity severity, std::string_view message,
          std::initializer_list<LogField> fields = {});
 
-// Logs an error that ends the process, at once and with `code`, without destructors. No other
-// thread's line comes after it; what they log meanwhile is lost. Thread-safe.
+// Logs an error and ends the process at once with `code`, without destructors. No line of another
+// thread follows; lines that they log meanwhile are lost. Thread-safe.
 [[noreturn]] void LogAndExit(int code, std::string_view message,
                              std::initializer_list<LogField> fields = {});
 
-// The line without its end. Bytes that are no UTF-8 become U+FFFD; what is not finite, null.
+// Formats a line, without the newline. Bytes that are not UTF-8 become U+FFFD; numbers that are not
+// finite become null.
 std::string FormatLogLine(absl::Time time, LogSeverity severity, std::string_view message,
                           std::initializer_list<LogField> fields);
 
-// Lets gRPC's own log lines, errors and warnings, come out through Log, with "source" set to
+// Routes the errors and warnings of gRPC and Protocol Buffers through Log, with "source" set to
 // file:line. Call once, before the first channel or server.
 void InstallGrpcLogSink();
 

@@ -9,15 +9,17 @@
 
 namespace continuo::common {
 
-// What is wrong with text in PEM, before anybody serves by it. Thread-safe.
+// Checks of certificates and keys in PEM, before they are used. Thread-safe.
 
-// At least one certificate, each of which can be read. INVALID_ARGUMENT "has no certificate", …
+// Checks that the text has at least one certificate and that each can be read. INVALID_ARGUMENT
+// says what is wrong: "has no certificate in PEM", …
 absl::Status CheckCertificates(std::string_view pem);
 
-// The first certificate is `key`'s, a private key without a passphrase, and holds at `now`.
+// Checks that `key` is the private key of the first certificate, without a passphrase, and that the
+// certificate has not expired at `now`. INVALID_ARGUMENT says what is wrong.
 absl::Status CheckKeyPair(std::string_view certificates, std::string_view key, absl::Time now);
 
-// Of the first certificate; InfinitePast where there is none.
+// The end of the first certificate's validity; InfinitePast where there is no certificate.
 absl::Time CertificateEnd(std::string_view certificates);
 
 }  // namespace continuo::common

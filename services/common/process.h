@@ -3,10 +3,11 @@
 
 namespace continuo::common {
 
-// What a server does first in main, before any thread: gRPC's messages become log lines; the heap
-// keeps to few arenas (glibc makes eight for each core, and what threads that come and go leave
-// behind is scattered over all of them, so that resident memory grows for days); Abseil no longer
-// looks for cycles at every lock, as Debian's does as if it were a debug build.
+// Prepares the process of a server. Called first in main, before any thread is started:
+// * gRPC's messages become log lines.
+// * The heap is limited to few arenas. glibc makes eight per core, and the remains of short-lived
+//   threads are scattered over all of them, so that resident memory grows for days.
+// * Abseil's deadlock detection is turned off. Debian builds Abseil with it, as if for debugging.
 void PrepareProcess();
 
 }  // namespace continuo::common

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// SIGTERM and SIGINT as something to wait for instead of something that interrupts.
+// SIGTERM and SIGINT as events to wait for, instead of interrupts.
 
 #include <csignal>
 #include <optional>
@@ -11,23 +11,23 @@
 
 namespace continuo::common {
 
-// Make one in main before any thread, so that every thread inherits the mask; then no handler runs
-// and the signals stay pending until they are waited for. Wait and Trigger may be called from any
-// thread. The destructor restores the mask of its own thread.
+// Blocks both signals, so that they stay pending until Wait. Made in main before any other thread,
+// so that every thread inherits the signal mask. Wait may be called from any thread. The destructor
+// restores the mask of its own thread.
 class ShutdownSignal {
  public:
-  // `clock` outlives it; none: the system's. Waits are measured by its Elapsed.
+  // Waits are measured by the clock's Elapsed. The clock outlives this; null takes the system's.
   explicit ShutdownSignal(const Clock* clock = nullptr);
   ~ShutdownSignal();
   ShutdownSignal(const ShutdownSignal&) = delete;
   ShutdownSignal& operator=(const ShutdownSignal&) = delete;
 
-  // Blocks until a signal arrives or Trigger is called. Returns SIGTERM, SIGINT or 0 for a
-  // trigger. Each is returned once, so a second call waits for a second signal.
+  // Blocks until a signal arrives or Trigger is called. Returns SIGTERM, SIGINT, or 0 for a
+  // trigger. Each signal is returned once, so a second call waits for a second signal.
   int Wait();
-  // The same, for at most `timeout`; nullopt if nothing came.
+  // Waits for at most `timeout`; nullopt where no signal came.
   std::optional<int> WaitFor(absl::Duration timeout);
-  // Wakes one Wait, now or when it comes. Safe in a signal handler.
+  // Wakes one Wait, a current or the next one. Safe in a signal handler.
   void Trigger();
 
  private:

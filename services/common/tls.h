@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Credentials from the files that --tls_cert_file, --tls_key_file and --tls_ca_file name.
+// gRPC credentials from the files that --tls_cert_file, --tls_key_file and --tls_ca_file name.
 
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
@@ -20,52 +20,52 @@
 
 namespace continuo::common {
 
-// PEM files; "" is unset.
+// Paths of PEM files; "" is unset.
 struct TlsFiles {
   std::string cert_file;
   std::string key_file;
   std::string ca_file;
-  // Of the flags, for messages: "tls" is --tls_cert_file.
+  // The prefix of the flags in messages: "tls" stands for --tls_cert_file and so on.
   std::string flag_prefix = "tls";
 
   bool any() const { return !cert_file.empty() || !key_file.empty() || !ca_file.empty(); }
 };
 
-// What the files hold; "" where one is unset.
+// The contents of the files; "" where one is unset.
 struct TlsContents {
   std::string key;
   std::string certificates;
   std::string roots;
   friend bool operator==(const TlsContents&, const TlsContents&) = default;
 };
-// INVALID_ARGUMENT names the flag that is missing, or the flag and the file that cannot serve:
-// unreadable, no PEM, expired, a key of another certificate.
+// Reads and checks the files. INVALID_ARGUMENT names the flag that is missing, or the flag and the
+// file that cannot be used: unreadable, not PEM, expired, or a key of another certificate.
 absl::StatusOr<TlsContents> ReadTlsFiles(const TlsFiles& files);
 
-// TLS whose files may change: they are looked at every second, and what is new and good is served
-// to, or shown by, the connections made from then on. A certificate that cannot be read, has
-// expired or is not the key's is logged, and the one before stays. Thread-safe.
+// TLS credentials that follow their files. The files are read every second, and connections made
+// after a change use the new contents. New contents that fail the checks of ReadTlsFiles are
+// logged, and the ones before stay in use. Thread-safe.
 class ReloadedTls {
  public:
-  // As ReadTlsFiles.
+  // Fails as ReadTlsFiles does.
   static absl::StatusOr<std::unique_ptr<ReloadedTls>> Open(const TlsFiles& files);
-  // Ends the thread that looks at the files. Nothing made of this may be in use any more.
+  // Ends the thread that reads the files. No credentials made of this may still be in use.
   ~ReloadedTls();
   ReloadedTls(const ReloadedTls&) = delete;
   ReloadedTls& operator=(const ReloadedTls&) = delete;
 
-  // Insecure where no file is set. Otherwise certificate and key are needed; with a CA, clients
-  // have to present a certificate of it (mutual TLS). INVALID_ARGUMENT names the flag.
+  // Insecure credentials where no file is set. Otherwise certificate and key are needed; with a CA,
+  // clients have to present a certificate of it (mutual TLS). INVALID_ARGUMENT names the flag.
   absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ForServer() const;
-  // Insecure where no file is set. The CA verifies the server (the system's roots where it is
-  // unset); certificate and key, both or none, are presented to it.
+  // Insecure credentials where no file is set. The CA verifies the server (the system's roots where
+  // it is unset); certificate and key, both or none, are presented to the server.
   std::shared_ptr<grpc::ChannelCredentials> ForChannel() const;
 
-  // Looks at the files now.
+  // Reads the files now.
   void Reload();
 
  private:
-  // A file in memory that gRPC reads by a path; see tls.cc.
+  // A file in memory that gRPC reads by its path; see tls.cc.
   class MemoryFile;
 
   explicit ReloadedTls(const TlsFiles& files);
@@ -75,13 +75,13 @@ class ReloadedTls {
 
   const TlsFiles files_;
   std::unique_ptr<MemoryFile> identity_, roots_;
-  absl::Mutex mutex_;                                         // one look at a time
-  absl::StatusOr<TlsContents> seen_ ABSL_GUARDED_BY(mutex_);  // by the last one
+  absl::Mutex mutex_;                                         // Held during a Reload.
+  absl::StatusOr<TlsContents> seen_ ABSL_GUARDED_BY(mutex_);  // The result of the last Reload.
   absl::Notification stop_;
   std::thread watcher_;
 };
 
-// As ReloadedTls::ForChannel, with what is in the files now.
+// Like ReloadedTls::ForChannel, but with the current contents of the files for good.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
     const TlsFiles& files);
 

@@ -5,7 +5,7 @@
 
 namespace continuo::common {
 
-// The project's version, such as "0.1.0".
+// The version of the project, such as "0.1.0".
 std::string_view Version();
 
 }  // namespace continuo::common

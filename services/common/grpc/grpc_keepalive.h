@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Pings that find a connection that broke without a word.
+// Keepalive pings, which find connections that broke without a FIN or RST.
 
 #include <grpcpp/support/channel_arguments.h>
 
@@ -9,14 +9,15 @@
 
 namespace continuo::common {
 
-// How long the answer to a ping may take, in milliseconds. In newer gRPC, such as 1.68,
-// GRPC_ARG_KEEPALIVE_TIMEOUT_MS has no effect of its own and this, a minute unless set, decides
-// (github.com/grpc/grpc/pull/39239). 1.51 does not know it.
+// The channel argument for how long the answer to a ping may take, in milliseconds. Newer gRPC,
+// such as 1.68, uses it (a minute unless set) and ignores GRPC_ARG_KEEPALIVE_TIMEOUT_MS
+// (github.com/grpc/grpc/pull/39239); gRPC 1.51 does not know it.
 inline constexpr char kPingTimeoutMsArgument[] = "grpc.http2.ping_timeout_ms";
 
-// A channel that heard nothing for `time` pings; without an answer within `timeout` its connection
-// has ended. In newer gRPC that is so for its pings of other purposes, too, which it sends at any
-// time. It goes on pinging while calls only receive, where gRPC's default is to stop after two.
+// Makes a channel ping after `time` without data, and close the connection when no answer arrives
+// within `timeout`. Newer gRPC applies the timeout to its pings for other purposes, too, which it
+// sends at any time. The channel goes on pinging while calls only receive; gRPC's default is to
+// stop after two pings.
 void SetKeepalive(absl::Duration time, absl::Duration timeout, grpc::ChannelArguments& arguments);
 
 }  // namespace continuo::common

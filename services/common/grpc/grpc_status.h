@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// absl::Status to grpc::Status and back, payloads and google.rpc details included.
+// Converts absl::Status to grpc::Status and back, including payloads as google.rpc details.
 
 #include <grpcpp/support/status.h>
 
@@ -9,13 +9,13 @@
 
 namespace continuo::common {
 
-// The same code and message; payloads become a google.rpc.Status in error_details. Trailers have
-// to stay below 8 KiB, above which stock clients drop the call: a message over 1 KiB is cut at a
-// character, details over 3 KiB are left out.
+// Keeps code and message; payloads become a google.rpc.Status in error_details. Stock clients drop
+// a call whose trailers are over 8 KiB, so a message over 1 KiB is cut at a character, and details
+// over 3 KiB are left out.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// The other way. Details that do not parse are ignored; where there are none, a reason may stand
-// before the message (protocol::MessageWithReason). A code outside the known ones is UNKNOWN.
+// The inverse. Details that do not parse are ignored; where there are none, the reason is read from
+// the front of the message (protocol::MessageWithReason). An unknown code becomes UNKNOWN.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
 }  // namespace continuo::common

@@ -15,24 +15,26 @@
 
 namespace continuo::common {
 
-// The span of one call, from here to End; without an End there is none. Not thread-safe.
+// Records the span of one call, from the construction to End. Without End there is no span. Not
+// thread-safe.
 class CallTrace {
  public:
   // Records nothing without an exporter, or where the sender of `traceparent` ("" for none) does
-  // not sample. Exporter and clock outlive this.
+  // not sample the trace. Exporter and clock outlive this.
   CallTrace(SpanExporter* exporter, std::string_view traceparent, const Clock* clock);
 
   bool recorded() const { return context_.has_value(); }
   // The sender of the call is in the same trace.
   bool has_parent() const { return parent_.has_value(); }
-  // For the calls made on its behalf; only where recorded.
+  // The header for calls made on its behalf. Only where recorded.
   std::string Traceparent() const { return context_->ToHeader(); }
 
-  // Attributes are added for the span only where it is recorded. Call End once, last.
+  // Adds an attribute, where the span is recorded.
   void Set(std::string_view key, std::variant<std::string, int64_t, double> value);
   void Set(std::string_view key, absl::Duration value) { Set(key, absl::ToDoubleSeconds(value)); }
-  // Something that happened `since_start` of the call.
+  // Adds an event that happened `since_start` after the beginning of the call.
   void AddEvent(std::string_view name, absl::Duration since_start, SpanAttributes attributes);
+  // Ends the span and exports it. Called at most once, last.
   void End(std::string_view name, const absl::Status& status);
 
  private:

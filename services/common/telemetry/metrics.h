@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What turns our own counters into Prometheus' format. A module counts in its own atomics and
-// histograms; when Prometheus asks, a Collectable reads them. So every series is there, with 0,
-// from the start.
+// Exports metrics in Prometheus' format. A module counts in its own atomics and histograms, and a
+// Collectable reads them when Prometheus scrapes. So every series exists, with 0, from the start.
 
 #include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>
@@ -24,18 +23,18 @@ namespace continuo::common {
 using MetricFamilies = std::vector<prometheus::MetricFamily>;
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
-// Each adds one series to the family of that name, which the first call makes. The values of a
-// label have to be bounded in number. A name must not be used with two types.
+// Each function adds one series to the family of that name, which the first call makes. The number
+// of values of a label has to be bounded. A name must not be used with two types.
 void AddGauge(MetricFamilies& families, std::string_view name, std::string_view help,
               const MetricLabels& labels, double value);
 void AddCounter(MetricFamilies& families, std::string_view name, std::string_view help,
                 const MetricLabels& labels, double value);
-// counts[i] observations are above bounds[i-1] and at most bounds[i] (not cumulative); the last of
-// the bounds.size() + 1 counts is of what is above every bound.
+// counts[i] is the number of observations above bounds[i-1] and at most bounds[i] (not cumulative).
+// There are bounds.size() + 1 counts; the last one counts observations above every bound.
 void AddHistogram(MetricFamilies& families, std::string_view name, std::string_view help,
                   const MetricLabels& labels, std::span<const double> bounds,
                   std::span<const uint64_t> counts, double sum);
-// Of anything with bounds(), count(i) and sum(), such as the engine's Histogram.
+// Adds any type with bounds(), count(i) and sum(), such as the engine's Histogram.
 template <typename H>
 requires requires(const H& h) { h.bounds(), h.count(size_t{0}), h.sum(); }
 void AddHistogram(MetricFamilies& families, std::string_view name, std::string_view help,
@@ -45,26 +44,26 @@ void AddHistogram(MetricFamilies& families, std::string_view name, std::string_v
   AddHistogram(families, name, help, labels, histogram.bounds(), counts, histogram.sum());
 }
 
-// What is asked of every process, by the names that Prometheus' own clients use: process_ and
-// cpu_seconds_total, resident_memory_bytes, virtual_memory_bytes, open_fds, max_fds,
-// start_time_seconds.
+// Adds the metrics of the process that Prometheus' own clients have: process_cpu_seconds_total,
+// process_resident_memory_bytes, process_virtual_memory_bytes, process_open_fds, process_max_fds
+// and process_start_time_seconds.
 void AddProcessMetrics(MetricFamilies& families);
 
-// A Collectable out of a function, which is called from the metrics server's threads.
+// Makes a Collectable of a function, which is called on the metrics server's threads.
 std::shared_ptr<prometheus::Collectable> MakeCollectable(
     std::function<void(MetricFamilies&)> collect);
 
-// All of what several collectables count, families of the same name joined, in Prometheus' text
-// format.
+// Formats the metrics of several collectables in Prometheus' text format. Families of the same name
+// are joined.
 std::string FormatMetrics(
     const std::vector<std::shared_ptr<prometheus::Collectable>>& collectables);
 
-// HTTP: GET /metrics (all collectables) and GET /healthz (200 "ok" or 503 "unhealthy"). Runs on a
-// thread of its own, from which it calls the collectables. Thread-safe.
+// The HTTP server of GET /metrics (all collectables) and GET /healthz (200 "ok" or 503
+// "unhealthy"). It runs on its own thread, from which it calls the collectables. Thread-safe.
 class MetricsServer {
  public:
-  // `listen` is "host:port"; port 0 takes a free one. `healthy` is called on every /healthz,
-  // unset always is healthy. UNAVAILABLE names the address.
+  // `listen` is "host:port"; port 0 takes a free one. `healthy` is called for every /healthz;
+  // without it the server is always healthy. UNAVAILABLE names the address.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(
       const std::string& listen, std::vector<std::shared_ptr<prometheus::Collectable>> collectables,
       std::function<bool()> healthy = nullptr);

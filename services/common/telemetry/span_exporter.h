@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Sends spans to an OpenTelemetry collector (OTLP over gRPC). A collector that is slow or gone
+// Exports spans to an OpenTelemetry collector (OTLP over gRPC). A collector that is slow or gone
 // costs spans, never a request.
 
 #include <grpcpp/channel.h>
@@ -30,7 +30,7 @@
 
 namespace continuo::common {
 
-// Text is cut to what a span should carry, and made valid UTF-8.
+// Texts are cut to 256 bytes and made valid UTF-8.
 using SpanAttributes =
     std::vector<std::pair<std::string, std::variant<std::string, int64_t, double>>>;
 
@@ -40,7 +40,7 @@ struct SpanEvent {
   SpanAttributes attributes;
 };
 
-// One piece of work that has ended. Never with prompt text.
+// One piece of work that has ended. It never contains prompt text.
 struct TraceSpan {
   std::string name;
   TraceContext context;
@@ -48,50 +48,52 @@ struct TraceSpan {
   absl::Time start, end;
   SpanAttributes attributes;
   std::vector<SpanEvent> events;
-  std::string error;  // name of the status code; "" where it went well
+  std::string error;  // The name of the status code; "" after success.
 };
 
-// Where spans go.
+// The collector.
 struct SpanTarget {
-  std::string endpoint;  // "host:port"; "": nowhere
-  // None set: in the clear, as to a collector in the same pod.
+  std::string endpoint;  // "host:port"; "" exports nothing.
+  // Without files spans are sent in the clear, as to a collector in the same pod.
   TlsFiles tls = {.flag_prefix = "otlp_tls"};
 };
-// --otlp_endpoint, --otlp_tls_ca_file, --otlp_tls_cert_file and --otlp_tls_key_file.
+// Adds --otlp_endpoint, --otlp_tls_ca_file, --otlp_tls_cert_file and --otlp_tls_key_file.
 void AddSpanFlags(Flags& flags, SpanTarget* target);
 
 struct SpanExporterOptions {
-  SpanTarget target;     // with an endpoint
-  std::string service;   // service.name
-  std::string instance;  // service.instance.id
+  SpanTarget target;     // Its endpoint is set.
+  std::string service;   // The attribute service.name.
+  std::string instance;  // The attribute service.instance.id.
   size_t max_queued = 4096;
   size_t max_batch = 512;
-  // A batch that is not full waits this long.
+  // A batch that is not full is sent after this time.
   absl::Duration max_wait = absl::Seconds(1);
-  absl::Duration timeout = absl::Seconds(5);  // of sending a batch
+  absl::Duration timeout = absl::Seconds(5);  // The deadline of sending a batch.
 };
 
-// Thread-safe.
+// Queues spans and sends them in batches, on its own thread. Thread-safe.
 class SpanExporter {
  public:
-  // INVALID_ARGUMENT as ReloadedTls::Open.
+  // Fails as ReloadedTls::Open does.
   static absl::StatusOr<std::unique_ptr<SpanExporter>> Open(SpanExporterOptions options);
   ~SpanExporter() { Stop(); }
   SpanExporter(const SpanExporter&) = delete;
   SpanExporter& operator=(const SpanExporter&) = delete;
 
-  // The span of a call that came with this traceparent, "" for none; nullopt where it is not to be
-  // recorded. `parent` is set to what the header says, if it is valid.
+  // Begins the span of a call that came with this traceparent ("" for none). Returns nullopt where
+  // it is not recorded. Sets `parent` to the header's context, or empty where the header is not
+  // valid.
   std::optional<TraceContext> Begin(std::string_view traceparent,
                                     std::optional<TraceContext>* parent);
 
-  // Never blocks: beyond max_queued the span is dropped and counted.
+  // Queues a span. Never blocks: beyond max_queued the span is dropped and counted.
   void Add(TraceSpan span);
 
-  // Sends what waits, for at most a second; spans added later are dropped. One thread.
+  // Sends the queued spans, for at most a second. Spans added later are dropped. Called by one
+  // thread.
   void Stop();
 
-  // Spans that no collector took.
+  // The number of spans that no collector accepted.
   int64_t num_dropped() const { return num_dropped_.load(std::memory_order_relaxed); }
 
  private:
@@ -106,13 +108,13 @@ class SpanExporter {
   const std::unique_ptr<ReloadedTls> tls_;
   std::unique_ptr<Stub> stub_;
   std::atomic<int64_t> num_dropped_ = 0;
-  bool failing_ = false;  // of the sending thread: what has been logged
+  bool failing_ = false;  // The state that was logged last; only used by the sending thread.
 
   absl::Mutex mutex_;
   absl::BitGen random_ ABSL_GUARDED_BY(mutex_);
   std::deque<TraceSpan> queue_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the batch on its way, which Stop cuts short.
+  // The call that sends a batch, which Stop cancels.
   grpc::ClientContext* sending_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::thread sender_;
 };
