@@ -111,7 +111,7 @@ std::string FormatReport(const BenchReport& r) {
   }
   text += Line("tokens", count(r.prompt_tokens) + " prompt (" + count(r.cached_prompt_tokens) +
                              " from the cache), " + count(r.output_tokens) + " output");
-  if (r.migrations > 0) text += Line("moves", count(r.migrations));
+  if (r.migrations > 0) text += Line("migrations", count(r.migrations));
   char titles[160];
   std::snprintf(titles, sizeof(titles), "%-22s%10s%10s%10s%10s%10s%10s\n", "", "mean", "p50", "p90",
                 "p95", "p99", "max");
