@@ -10,25 +10,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/backend.h"
 #include "kernels/communicator.h"
+#include "kernels/device.h"
+#include "kernels/device_options.h"
 
 namespace continuo::kernels {
 
 struct ReplicaOptions {
-  // "cpu", or in builds with CUDA "cuda:0" or "cuda:0,1,2,3": a rank on each.
-  std::string device = "cpu";
-  std::string isa = "auto";    // as BackendOptions::isa
-  int num_ranks = 1;           // 1, 2, 4 or 8; with CUDA as many as devices, or 1 for that
-  bool deterministic = false;  // these as BackendOptions has them
-  bool fp8_fast_accumulation = false;
-  // CUDA: whether a kernel may be started while the one before it ends; no result depends on it. Of
-  // the whole process: alike for all replicas.
-  bool early_grids = true;
-  // CUDA: as CudaBackendOptions::warpgroup_attention.
-  bool warpgroup_attention = false;
-  // CUDA with several ranks: called where a failure cannot be ended, since a device hangs, and so
-  // do threads that wait for it. It ends the process. Null: the process is aborted.
+  DeviceOptions device;
+  int num_ranks = 1;  // 1, 2, 4 or 8; with CUDA as many as devices, or 1 for that
+  // CUDA with several ranks: called when a failure cannot be ended because a device hangs, and with
+  // it threads that wait for it. It ends the process. Null: the process is aborted.
   std::function<void(const absl::Status&)> on_stuck;
 };
 
@@ -37,16 +29,16 @@ struct RankNeeds {
   int64_t weights = 0;
   int64_t scratch = 0;  // activations and logits
   int64_t block = 0;    // a KV block in all layers, with what goes with it; 0: nothing
-  int64_t graphs = 0;   // where that was measured
+  int64_t graphs = 0;   // captured graphs, where that was measured
 };
 
 // Numbers of KV blocks.
 struct BlockRequest {
-  int64_t min_blocks = 1;  // that hold one sequence of the longest context
+  int64_t min_blocks = 1;  // hold one sequence of the longest context
   int64_t max_blocks = 0;
   int64_t wanted = 0;  // 0: as many as there is room for
-  // What steps take of the devices is known, or will be before there are blocks: less stays free
-  // for what is not.
+  // The memory that steps take of the devices is known, or will be before there are blocks: the
+  // safety margin is then smaller.
   bool is_measured = false;
 };
 
@@ -54,32 +46,32 @@ struct BlockRequest {
 class Replica {
  public:
   struct Rank {
-    std::unique_ptr<Backend> backend;
-    std::unique_ptr<Communicator> communicator;  // destroyed before the backend
+    std::unique_ptr<Device> device;
+    std::unique_ptr<Communicator> communicator;  // destroyed before the device
   };
 
   virtual ~Replica() = default;
   virtual int num_ranks() const = 0;
-  // Whether ranks have memory of their own, which PlanBlocks divides; else it is the host's.
+  // Whether ranks have memory of their own, which PlanBlocks divides. Otherwise it is the host's.
   virtual bool has_device_memory() const = 0;
   // Whether a row's results depend on that row alone, so that a fingerprint means something.
   virtual bool is_exact() const = 0;
   // Where the ranks are, for logs; empty where it does not matter.
   virtual std::string placement() const { return ""; }
 
-  // Once for each rank, by a thread each, all at the same time; num_threads of the host are for
-  // this rank, its own included.
+  // Called once for each rank, by a thread each, all at the same time. The rank gets num_threads of
+  // the host's threads, its own included.
   virtual absl::StatusOr<Rank> MakeRank(int rank, int num_threads) = 0;
-  // How many KV blocks every rank has room for beside needs[rank], once all ranks are made.
-  // ResourceExhausted is one line with the device and the numbers.
+  // The number of KV blocks that every rank has room for beside needs[rank], once all ranks are
+  // made. ResourceExhausted is one line with the device and the numbers.
   virtual absl::StatusOr<int64_t> PlanBlocks(std::span<const RankNeeds> needs,
                                              const BlockRequest& request) = 0;
-  // What each rank's device has free now, in bytes; empty without has_device_memory.
+  // Bytes that are free now on each rank's device; empty without has_device_memory.
   virtual absl::StatusOr<std::vector<int64_t>> FreeBytes() const { return std::vector<int64_t>(); }
 };
 
-// What the libraries of these devices read from the environment, where it does not say otherwise.
-// Once, before the first other call of kernels/ and while the process has one thread.
+// Sets environment variables that the libraries of these devices read, where they are not set.
+// Called once, before any other call of kernels/ and while the process has one thread.
 void PrepareDevices(const std::string& device);
 
 // InvalidArgument names a device that this build or machine does not have, and what it has.

@@ -24,9 +24,9 @@ constexpr size_t SizeOf(DType dtype) {
   return 0;
 }
 
-// A view of a row-major array in device memory. Owns nothing; cheap to copy. Unused trailing
-// dimensions are 1. A dimension may be 0 (a rank that owns no head): the ops then do nothing, or
-// write zeros where a sum over nothing is asked for.
+// A view of a row-major array in device memory. It owns nothing and is cheap to copy. Unused
+// trailing dimensions are 1. A dimension may be 0 (a rank that owns no head): the ops then do
+// nothing, or write zeros where the result is a sum over nothing.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -38,13 +38,12 @@ struct Tensor {
   size_t bytes() const { return static_cast<size_t>(size()) * SizeOf(dtype); }
 };
 
-// The numbers that a weight matrix is kept in. int8 and int4 have a scale for each row and group of
-// columns; rows that they are multiplied with are rounded to int8 likewise on the CPU, and stay
-// bf16 on CUDA devices. fp16 and fp8 (e4m3, a scale for each row of both factors) are for those
-// alone.
+// The numbers of a weight matrix. int8 and int4 have a scale for each row and group of columns; the
+// CPU rounds activations that they are multiplied with to int8 likewise, CUDA devices keep them
+// bf16. fp16 and fp8 (e4m3, with a scale for each row of both factors) are for CUDA devices.
 enum class WeightType : uint8_t { kF32, kBF16, kF16, kInt8, kInt4, kFp8 };
 
-// As flags name them.
+// The name in flags.
 constexpr const char* NameOf(WeightType type) {
   switch (type) {
     case WeightType::kF32:
@@ -63,16 +62,16 @@ constexpr const char* NameOf(WeightType type) {
   return "";
 }
 
-// How a weight matrix lies in a device's memory: row-major in data.dtype, or as the device packs it
-// (cpu/panels.h, cuda/quantised_layout.h, cuda/fp8.h). A new quantisation is a WeightType, a format
-// here, and a case in each backend's Computes, or in its FormatOf, PackRows, MatMul and Embed.
+// The layout of a weight matrix in a device's memory: row-major in data.dtype, or packed by the
+// device (cpu/matmul/panel_layout.h, the CUDA formats in cuda/). kernels/README.md says how to add
+// one.
 enum class WeightFormat : uint8_t { kDense, kBF16Panels, kInt8Panels, kInt4Panels, kFp8Rows };
 
-// A packed matrix is filled so many rows at a time.
+// A packed matrix is filled in multiples of this many rows (MatMulOps::PackRows).
 inline constexpr int64_t kPackedRows = 16;
 
 struct Weight {
-  Tensor data;  // [out, in]; where packed, its bytes are Backend::WeightBytes and no Tensor's
+  Tensor data;  // [out, in]; packed ones have MatMulOps::WeightBytes instead of Tensor::bytes
   WeightFormat format = WeightFormat::kDense;
 };
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/isa/pick_kernels.h"
 #include "kernels/host/thread_communicator.h"
 #include "services/base/check.h"
@@ -27,8 +27,8 @@ std::string CpuReplica::placement() const {
 
 absl::StatusOr<Replica::Rank> CpuReplica::MakeRank(int rank, int num_threads) {
   ASSIGN_OR_RETURN(const KernelTable* kernels, PickKernels(isa_));
-  return Rank{.backend = std::make_unique<CpuBackend>(*kernels, num_threads,
-                                                      places_[static_cast<size_t>(rank)]),
+  return Rank{.device = std::make_unique<CpuDevice>(*kernels, num_threads,
+                                                    places_[static_cast<size_t>(rank)]),
               .communicator = std::move(communicators_[static_cast<size_t>(rank)])};
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,7 +15,7 @@ namespace continuo::kernels::cpu {
 // Ranks as threads of one process, in the host's memory.
 class CpuReplica : public Replica {
  public:
-  // num_ranks is 1, 2, 4 or 8. On several nodes each rank has its place.
+  // num_ranks is 1, 2, 4 or 8. On a machine of several nodes each rank has its place.
   CpuReplica(int num_ranks, std::string isa, std::span<const host::NumaNode> nodes);
 
   int num_ranks() const override { return static_cast<int>(communicators_.size()); }

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
+#include "kernels/arithmetic.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/paged_case.h"
 
@@ -35,7 +35,7 @@ void ExpectMatches(const std::string& isa, const HostTensor& out, const PagedCas
   const double weight_error =
       isa == "avx512_bf16" && type == kernels::DType::kBF16 && !kept ? 0x1p-8 : 0;
   ExpectNear(out, c.Reference(), RoundingOf(type),
-             {4 * score_error + 2 * weight_error + kernels::kAttentionSpan * 2 * 0x1p-23});
+             {4 * score_error + 2 * weight_error + kernels::kKvChunk * 2 * 0x1p-23});
 }
 
 TEST_P(AttentionTest, MatchesReference) {
@@ -48,7 +48,7 @@ TEST_P(AttentionTest, MatchesReference) {
         for (const int64_t block_size : {7, 16}) {
           const PagedCase c({{1, 1}, {5, 5}, {128, 1}, {129, 3}, {300, 37}, {270, 1}, {140, 140}},
                             Heads(heads, kv_heads, dim, window), type, 21, block_size, kept);
-          ExpectMatches(GetParam(), c.Run(*backend_), c, type, kept);
+          ExpectMatches(GetParam(), c.Run(*device_), c, type, kept);
           if (HasFatalFailure()) return;
         }
       }
@@ -62,17 +62,17 @@ TEST_P(AttentionTest, CappedScoresMatchReference) {
       kernels::AttentionParams params = Heads(6, 2, 20, 70);
       params.softcap = cap;
       const PagedCase c({{1, 1}, {65, 3}, {200, 37}}, params, type, 28, 7, kept);
-      ExpectMatches(GetParam(), c.Run(*backend_), c, type, kept);
+      ExpectMatches(GetParam(), c.Run(*device_), c, type, kept);
       params.softcap = 0;
       const PagedCase plain({{1, 1}, {65, 3}, {200, 37}}, params, type, 28, 7, kept);
-      EXPECT_FALSE(c.Run(*backend_).SameBits(plain.Run(*backend_)));
+      EXPECT_FALSE(c.Run(*device_).SameBits(plain.Run(*device_)));
     }
   }
 }
 
 TEST_P(AttentionTest, MoreHeadsThanOnePartTakes) {
   const PagedCase c({{70, 9}}, Heads(70, 1, 16), kernels::DType::kF32, 22, 16);
-  ExpectMatches(GetParam(), c.Run(*backend_), c, kernels::DType::kF32);
+  ExpectMatches(GetParam(), c.Run(*device_), c, kernels::DType::kF32);
 }
 
 TEST_P(AttentionTest, BitsDoNotDependOnBlockSizeOrChunks) {
@@ -81,12 +81,12 @@ TEST_P(AttentionTest, BitsDoNotDependOnBlockSizeOrChunks) {
       const std::vector<PagedCase::Sequence> sequences = {{290, 190}, {66, 66}, {1, 1}};
       const kernels::AttentionParams params = Heads(6, 2, 32, window);
       const PagedCase whole(sequences, params, type, 23, /*block_size=*/16, kept);
-      const HostTensor expected = whole.Run(*backend_);
+      const HostTensor expected = whole.Run(*device_);
       for (const int64_t block_size : {1, 7, 16, 256}) {
         const PagedCase c(sequences, params, type, 23, block_size, kept);
-        EXPECT_TRUE(c.Run(*backend_).SameBits(expected)) << block_size;
+        EXPECT_TRUE(c.Run(*device_).SameBits(expected)) << block_size;
         for (const int64_t chunk : {1, 5, 33, 64}) {
-          EXPECT_TRUE(c.RunInChunks(*backend_, chunk).SameBits(expected))
+          EXPECT_TRUE(c.RunInChunks(*device_, chunk).SameBits(expected))
               << "block size " << block_size << ", chunk " << chunk;
         }
       }
@@ -97,7 +97,7 @@ TEST_P(AttentionTest, BitsDoNotDependOnBlockSizeOrChunks) {
 TEST_P(AttentionTest, BitsDoNotDependOnThreads) {
   for (const auto& [type, kept] : kTypes) {
     const PagedCase c({{190, 90}, {300, 1}, {66, 66}}, Heads(6, 2, 40), type, 24, 16, kept);
-    const HostTensor expected = c.Run(*backend_);
+    const HostTensor expected = c.Run(*device_);
     for (const int threads : {2, 3, 4}) {
       EXPECT_TRUE(c.Run(*MakeCpu(GetParam(), threads)).SameBits(expected)) << threads;
     }
@@ -111,7 +111,7 @@ TEST_P(AttentionTest, BitsDoNotDependOnThreadsThatShareALongSequence) {
       for (const auto& sequences : std::vector<std::vector<PagedCase::Sequence>>{
                {{3001, 1}}, {{2909, 3}}, {{2200, 4}}, {{2560, 1}, {130, 2}, {4096, 1}}}) {
         const PagedCase c(sequences, Heads(5, 1, 24, window), type, 29, 16, kept);
-        const HostTensor expected = c.Run(*backend_);
+        const HostTensor expected = c.Run(*device_);
         ExpectMatches(GetParam(), expected, c, type, kept);
         for (const int threads : {2, 3, 8}) {
           EXPECT_TRUE(c.Run(*MakeCpu(GetParam(), threads)).SameBits(expected))
@@ -127,13 +127,13 @@ TEST_P(AttentionTest, ARowDoesNotSeeLaterPositionsEvenIfTheyAreNan) {
   for (const auto& [type, kept] : kTypes) {
     const kernels::AttentionParams params = Heads(4, 2, 16);
     PagedCase c({{80, 40}}, params, type, 25, 16, kept);
-    const HostTensor expected = c.Run(*backend_);
+    const HostTensor expected = c.Run(*device_);
     const HostTensor nan = HostTensor::Poisoned(type, 10, 32);
     std::vector<int32_t> slots;
     const int32_t* table = static_cast<const int32_t*>(c.kv().block_tables.data);
     for (int p = 70; p < 80; ++p) slots.push_back(table[p / 16] * 16 + p % 16);
-    backend_->WriteKv(c.kv(), nan, nan, HostTensor::OfInts(slots));
-    const HostTensor out = c.Run(*backend_);
+    ops().attention.WriteKv(c.kv(), nan, nan, HostTensor::OfInts(slots));
+    const HostTensor out = c.Run(*device_);
     const size_t unaffected = 30 * 64 * kernels::SizeOf(type);
     EXPECT_TRUE(std::equal(out.bytes().begin(), out.bytes().begin() + unaffected,
                            expected.bytes().begin()));
@@ -145,7 +145,7 @@ TEST_P(AttentionTest, ARanksHeadsReadTheirKvHeads) {
   // 6 query heads on 2 kv heads, cut into ranks of 2: the middle rank straddles both kv heads,
   // which it holds both.
   const PagedCase whole({{70, 5}}, Heads(6, 2, 8), kernels::DType::kF32, 26, 16);
-  const Matrix expected = whole.Run(*backend_).matrix();
+  const Matrix expected = whole.Run(*device_).matrix();
   for (const int rank : {0, 1, 2}) {
     kernels::AttentionParams params = whole.params();
     params.num_heads = 2;
@@ -157,7 +157,7 @@ TEST_P(AttentionTest, ARanksHeadsReadTheirKvHeads) {
       }
     }
     HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 5, 16);
-    backend_->PagedAttention(out, q, whole.kv(), params);
+    ops().attention.PagedAttention(out, q, whole.kv(), params);
     for (int r = 0; r < 5; ++r) {
       for (int i = 0; i < 16; ++i) {
         EXPECT_EQ(out.matrix()[r * 16 + i], expected[r * 48 + rank * 16 + i]);
@@ -166,8 +166,8 @@ TEST_P(AttentionTest, ARanksHeadsReadTheirKvHeads) {
   }
 }
 
-TEST(NumSingleTest, CountsTheFirstSequencesOfOneRow) {
-  const auto count = [](std::vector<int32_t> begins) { return kernels::NumSingle(begins); };
+TEST(CountDecodesTest, CountsTheFirstSequencesOfOneRow) {
+  const auto count = [](std::vector<int32_t> begins) { return kernels::CountDecodes(begins); };
   EXPECT_EQ(count({0}), 0);
   EXPECT_EQ(count({0, 1, 2, 3}), 3);
   EXPECT_EQ(count({0, 1, 2, 5, 6}), 2);
@@ -188,7 +188,7 @@ TEST_P(AttentionTest, NoHeadsAndNoRowsAreFine) {
   kv.kv_len = lengths;
   kv.query_begin = begins;
   const HostTensor none(kernels::DType::kF32, 3, 0);
-  backend_->PagedAttention(none, none, kv, params);
+  ops().attention.PagedAttention(none, none, kv, params);
 }
 
 }  // namespace

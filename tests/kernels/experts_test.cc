@@ -9,7 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "tests/kernels/packed_weight.h"
 
 namespace continuo::testing {
@@ -53,7 +53,7 @@ TEST_P(ExpertsTest, RoutesMatchReference) {
       const HostTensor logits =
           HostTensor::Of(kernels::DType::kF32, rows, num_experts, random, 3.0f);
       Routes routes(rows, num_experts, k);
-      backend_->RouteExperts(routes.view(), logits, normalise);
+      ops().experts.RouteExperts(routes.view(), logits, normalise);
       const std::vector<int32_t> begin = routes.begin.ints();
       EXPECT_EQ(begin.front(), 0);
       EXPECT_EQ(begin.back(), rows * k);
@@ -88,7 +88,7 @@ TEST_P(ExpertsTest, OfEqualLogitsTheLowerIndexWins) {
   const float values[] = {1, 2, 2, 2, 1, 0, 0, 0, 0, 0, kNan, -1, kNan, -2, kNan};
   for (int i = 0; i < 15; ++i) logits.Set(i, values[i]);
   Routes routes(3, 5, 2);
-  backend_->RouteExperts(routes.view(), logits, true);
+  ops().experts.RouteExperts(routes.view(), logits, true);
   EXPECT_THAT(ExpertsOf(routes, 0), ElementsAre(1, 2));
   EXPECT_THAT(ExpertsOf(routes, 1), ElementsAre(0, 1));
   EXPECT_THAT(ExpertsOf(routes, 2), ElementsAre(1, 3));
@@ -98,7 +98,7 @@ TEST_P(ExpertsTest, OfEqualLogitsTheLowerIndexWins) {
 TEST_P(ExpertsTest, AllNanStillGivesExpertsThatExist) {
   const HostTensor logits = HostTensor::Poisoned(kernels::DType::kF32, 2, 4);
   Routes routes(2, 4, 3);
-  backend_->RouteExperts(routes.view(), logits, false);
+  ops().experts.RouteExperts(routes.view(), logits, false);
   EXPECT_THAT(ExpertsOf(routes, 1), ElementsAre(0, 1, 2));
 }
 
@@ -116,9 +116,9 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
     std::vector<kernels::Weight> experts, cut_experts;
     for (int e = 0; e < num_experts; ++e) {
       const HostTensor matrix = HostTensor::Of(kernels::DType::kF32, columns, inner, random);
-      packed.emplace_back(*backend_, weights, matrix);
+      packed.emplace_back(*device_, weights, matrix);
       experts.push_back(packed.back().weight());
-      packed.emplace_back(*backend_, weights, matrix, cut);
+      packed.emplace_back(*device_, weights, matrix, cut);
       cut_experts.push_back(packed.back().weight());
     }
     // So many that they are packed in several slabs.
@@ -126,47 +126,43 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
       const HostTensor logits = HostTensor::Of(kernels::DType::kF32, rows, num_experts, random);
       const HostTensor x = HostTensor::Of(type, rows, inner, random);
       Routes routes(rows, num_experts, k);
-      backend_->RouteExperts(routes.view(), logits, true);
+      ops().experts.RouteExperts(routes.view(), logits, true);
       HostTensor out = HostTensor::Poisoned(type, rows * k, columns);
-      backend_->ExpertMatMul(out, x, experts, routes.view(), /*by_entry=*/false);
+      ops().experts.ExpertMatMul(out, x, experts, routes.view(), /*by_entry=*/false);
       // Gated by another's weights.
       const std::vector<kernels::Weight> ups(experts.rbegin(), experts.rend());
       for (const kernels::GateFunction function :
            {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu}) {
         HostTensor expected = HostTensor::Poisoned(type, rows * k, columns);
         HostTensor factor = HostTensor::Poisoned(type, rows * k, columns);
-        backend_->ExpertMatMul(expected, x, experts, routes.view(), /*by_entry=*/false);
-        backend_->ExpertMatMul(factor, x, ups, routes.view(), /*by_entry=*/false);
-        if (function == kernels::GateFunction::kSilu) {
-          backend_->SiluMul(expected, expected, factor);
-        } else {
-          backend_->GeluMul(expected, expected, factor);
-        }
+        ops().experts.ExpertMatMul(expected, x, experts, routes.view(), /*by_entry=*/false);
+        ops().experts.ExpertMatMul(factor, x, ups, routes.view(), /*by_entry=*/false);
+        ops().rows.GateMul(function, expected, expected, factor);
         HostTensor gated = HostTensor::Poisoned(type, rows * k, columns);
         HostTensor scratch = HostTensor::Poisoned(type, rows * k, columns);
-        backend_->GatedExpertMatMul(gated, scratch, x, experts, ups, routes.view(), function);
+        ops().experts.GatedExpertMatMul(gated, scratch, x, experts, ups, routes.view(), function);
         ASSERT_TRUE(gated.SameBits(expected)) << rows << " rows, " << static_cast<int>(function);
       }
       HostTensor by_entry(type, rows * k, inner);
-      backend_->GatherRows(by_entry, x, routes.rows);
-      HostTensor pieces = HostTensor::Poisoned(kernels::DType::kF32, rows * k, columns);
-      backend_->ExpertMatMulPieces(pieces, by_entry, cut_experts, routes.view(), cut);
+      ops().rows.GatherRows(by_entry, x, routes.rows);
+      HostTensor splits = HostTensor::Poisoned(kernels::DType::kF32, rows * k, columns);
+      ops().experts.ExpertMatMulSplitK(splits, by_entry, cut_experts, routes.view(), cut);
       const int64_t stride = rows > 100 ? 13 : 1;
       for (int64_t r = 0; r < rows; r += stride) {
         const std::vector<int> own = ExpertsOf(routes, r);
         for (int i = 0; i < k; ++i) {
           const int32_t entry = routes.entries.ints()[r * k + i];
           HostTensor alone = HostTensor::Poisoned(type, 1, columns);
-          backend_->MatMul(alone, x.Rows(r, r + 1), experts[own[i]], kernels::Tensor());
+          ops().matmul.MatMul(alone, x.Rows(r, r + 1), experts[own[i]], kernels::Tensor());
           ASSERT_EQ(ToMatrix(out.Rows(entry, entry + 1)), alone.matrix());
           HostTensor sum = HostTensor::Poisoned(kernels::DType::kF32, 1, columns);
-          backend_->MatMulPieces(sum, x.Rows(r, r + 1), cut_experts[own[i]], cut);
-          ASSERT_EQ(ToMatrix(pieces.Rows(entry, entry + 1)), sum.matrix());
+          ops().matmul.MatMulSplitK(sum, x.Rows(r, r + 1), cut_experts[own[i]], cut);
+          ASSERT_EQ(ToMatrix(splits.Rows(entry, entry + 1)), sum.matrix());
         }
       }
       HostTensor combined = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
-      backend_->CombineExperts(combined, pieces, routes.view());
-      const Matrix got = combined.matrix(), terms = pieces.matrix();
+      ops().experts.CombineExperts(combined, splits, routes.view());
+      const Matrix got = combined.matrix(), terms = splits.matrix();
       const Matrix factors = routes.weights.matrix();
       const std::vector<int32_t> entries = routes.entries.ints();
       for (int64_t i = 0; i < rows * columns; ++i) {
@@ -183,10 +179,10 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
 
 TEST_P(ExpertsTest, NoRowsAreFine) {
   Routes routes(0, 4, 2);
-  backend_->RouteExperts(routes.view(), HostTensor(kernels::DType::kF32, 0, 4), true);
+  ops().experts.RouteExperts(routes.view(), HostTensor(kernels::DType::kF32, 0, 4), true);
   EXPECT_EQ(routes.begin.ints(), std::vector<int32_t>(5, 0));
-  backend_->CombineExperts(HostTensor(kernels::DType::kF32, 0, 8),
-                           HostTensor(kernels::DType::kF32, 0, 8), routes.view());
+  ops().experts.CombineExperts(HostTensor(kernels::DType::kF32, 0, 8),
+                               HostTensor(kernels::DType::kF32, 0, 8), routes.view());
 }
 
 }  // namespace

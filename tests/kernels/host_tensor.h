@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
 #include "kernels/bfloat16.h"
 #include "kernels/cpu/isa/pick_kernels.h"
+#include "kernels/device.h"
 #include "services/base/check.h"
 #include "tests/testing/reference_ops.h"
 
@@ -143,10 +143,10 @@ inline std::vector<std::string> AvailableIsas() {
   return names;
 }
 
-inline std::unique_ptr<kernels::Backend> MakeCpu(const std::string& isa, int num_threads = 1) {
-  auto backend = kernels::MakeBackend({.device = "cpu", .num_threads = num_threads, .isa = isa});
-  CONTINUO_CHECK(backend.ok());
-  return *std::move(backend);
+inline std::unique_ptr<kernels::Device> MakeCpu(const std::string& isa, int num_threads = 1) {
+  auto device = kernels::MakeDevice({.device = "cpu", .num_threads = num_threads, .isa = isa});
+  CONTINUO_CHECK(device.ok());
+  return *std::move(device);
 }
 
 inline const char* NameOf(kernels::DType dtype) {
@@ -156,7 +156,9 @@ inline const char* NameOf(kernels::DType dtype) {
 // A fact about every instruction set that this machine runs.
 class IsaTest : public ::testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<kernels::Backend> backend_ = MakeCpu(GetParam());
+  const kernels::Ops& ops() const { return device_->ops(); }
+
+  std::unique_ptr<kernels::Device> device_ = MakeCpu(GetParam());
 };
 
 #define INSTANTIATE_FOR_ISAS(Test)                                          \

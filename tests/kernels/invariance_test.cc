@@ -5,7 +5,8 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
+#include "kernels/arithmetic.h"
+#include "kernels/device.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/rank_sum.h"
 
@@ -34,11 +35,11 @@ TEST_P(InvarianceTest, ARowOfMatMulIsTheSameAloneAndInAnyBatch) {
       const HostTensor x = HostTensor::Of(type, most, k, random);
       const HostTensor w = HostTensor::Of(weight_type, columns, k, random);
       HostTensor all = HostTensor::Poisoned(type, most, columns);
-      backend_->MatMul(all, x, w.weight(), kernels::Tensor());
+      ops().matmul.MatMul(all, x, w.weight(), kernels::Tensor());
       for (const int64_t rows : {1, 2, 3, 4, 5, 8, 15, 16, 17, 33, 65, 513}) {
         for (const int64_t first : {int64_t{0}, most - rows}) {
           HostTensor out = HostTensor::Poisoned(type, rows, columns);
-          backend_->MatMul(out, x.Rows(first, first + rows), w.weight(), kernels::Tensor());
+          ops().matmul.MatMul(out, x.Rows(first, first + rows), w.weight(), kernels::Tensor());
           ASSERT_EQ(BytesOf(out, 0, rows), BytesOf(all, first, first + rows))
               << rows << " rows from " << first << ", " << NameOf(type) << " "
               << NameOf(weight_type);
@@ -54,10 +55,10 @@ TEST_P(InvarianceTest, AColumnOfMatMulIsTheSameInAnyShard) {
   const HostTensor x = HostTensor::Of(kernels::DType::kBF16, 6, k, random);
   const HostTensor w = HostTensor::Of(kernels::DType::kBF16, columns, k, random);
   HostTensor all = HostTensor::Poisoned(kernels::DType::kF32, 6, columns);
-  backend_->MatMul(all, x, w.weight(), kernels::Tensor());
+  ops().matmul.MatMul(all, x, w.weight(), kernels::Tensor());
   for (const auto& [begin, end] : {std::pair{0, 1}, {5, 30}, {30, 103}}) {
     HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 6, end - begin);
-    backend_->MatMul(out, x, {w.Rows(begin, end)}, kernels::Tensor());
+    ops().matmul.MatMul(out, x, {w.Rows(begin, end)}, kernels::Tensor());
     for (int r = 0; r < 6; ++r) {
       for (int c = begin; c < end; ++c) {
         ASSERT_EQ(out.matrix()[r * (end - begin) + c - begin], all.matrix()[r * columns + c]);
@@ -69,7 +70,7 @@ TEST_P(InvarianceTest, AColumnOfMatMulIsTheSameInAnyShard) {
 TEST_P(InvarianceTest, ThreadsChangeNothing) {
   // Runs every op once; large enough that work is divided.
   const auto run = [&](int threads) {
-    const auto backend = MakeCpu(GetParam(), threads);
+    const auto device = MakeCpu(GetParam(), threads);
     Random random(43);
     std::vector<std::byte> bytes;
     const auto take = [&](const HostTensor& t) {
@@ -85,24 +86,25 @@ TEST_P(InvarianceTest, ThreadsChangeNothing) {
       std::vector<int32_t> positions;
       for (int i = 0; i < 40; ++i) positions.push_back(random.Below(5000));
       HostTensor out = HostTensor::Poisoned(type, 40, 300);
-      backend->MatMul(out, x, w.weight(), kernels::Tensor());
+      device->ops().matmul.MatMul(out, x, w.weight(), kernels::Tensor());
       take(out);
-      HostTensor pieces = HostTensor::Poisoned(kernels::DType::kF32, 40, 300);
-      backend->MatMulPieces(pieces, x, w.weight(), std::vector<int64_t>{0, 100, 350, 351, 700});
-      take(pieces);
+      HostTensor splits = HostTensor::Poisoned(kernels::DType::kF32, 40, 300);
+      device->ops().matmul.MatMulSplitK(splits, x, w.weight(),
+                                        std::vector<int64_t>{0, 100, 350, 351, 700});
+      take(splits);
       HostTensor same = x.Clone();
-      backend->RmsNorm(same, same, gain, 1e-6f);
+      device->ops().rows.RmsNorm(same, same, gain, 1e-6f);
       take(same);
-      backend->AddSum(same, sum, kernels::Tensor());
+      device->ops().rows.AddSum(same, sum, kernels::Tensor());
       take(same);
-      backend->RopeAngles(angles, HostTensor::OfInts(positions), frequencies, 1.0f);
+      device->ops().attention.RopeAngles(angles, HostTensor::OfInts(positions), frequencies, 1.0f);
       take(angles);
-      backend->Rope(same, angles, 70);
+      device->ops().attention.Rope(same, angles, 70);
       take(same);
-      backend->SiluMul(same, same, x);
+      device->ops().rows.GateMul(kernels::GateFunction::kSilu, same, same, x);
       take(same);
       HostTensor embedded = HostTensor::Poisoned(type, 40, 700);
-      backend->Embed(embedded, w.weight(), HostTensor::OfInts(positions), 2000, 1.0f);
+      device->ops().rows.Embed(embedded, w.weight(), HostTensor::OfInts(positions), 2000, 1.0f);
       take(embedded);
     }
     return bytes;
@@ -115,12 +117,12 @@ TEST_P(InvarianceTest, RanksThatShareASumGiveTheBitsOfOne) {
   Random random(44);
   const int64_t rows = 5, columns = 37, k = 172;
   // Cuts at multiples of a unit (exactness: fixed-k-order): of MLP columns, of heads of 20
-  // (some pieces empty).
+  // (some splits empty).
   for (const int64_t unit : {1, 20}) {
     std::vector<int64_t> cut;
     const int64_t units = k / unit;
-    for (int i = 0; i <= kernels::kNumPieces; ++i)
-      cut.push_back(i * units / kernels::kNumPieces * unit);
+    for (int i = 0; i <= kernels::kNumSplits; ++i)
+      cut.push_back(i * units / kernels::kNumSplits * unit);
     const int64_t width = cut.back();
     for (const kernels::DType type : kActivations) {
       for (const kernels::DType weight_type : kWeights) {
@@ -128,9 +130,9 @@ TEST_P(InvarianceTest, RanksThatShareASumGiveTheBitsOfOne) {
         const HostTensor w = HostTensor::Of(weight_type, columns, width, random);
         ExpectRanksGiveTheBitsOfOne(
             GetParam(), x, w, cut,
-            [](kernels::Backend& backend, const HostTensor& out, const HostTensor& some_x,
-               const HostTensor& some_w, const std::vector<int64_t>& piece_begin) {
-              backend.MatMulPieces(out, some_x, some_w.weight(), piece_begin);
+            [](kernels::Device& device, const HostTensor& out, const HostTensor& some_x,
+               const HostTensor& some_w, const std::vector<int64_t>& split_begin) {
+              device.ops().matmul.MatMulSplitK(out, some_x, some_w.weight(), split_begin);
             },
             std::string(NameOf(type)) + " " + NameOf(weight_type));
       }

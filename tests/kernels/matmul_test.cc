@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "tests/kernels/host_tensor.h"
 
 namespace continuo::testing {
@@ -18,12 +18,12 @@ constexpr kernels::DType kWeights[] = {kernels::DType::kF32, kernels::DType::kBF
 // f32 sums of k products in at least 8 lanes, then a tree and perhaps a bias: each addition and
 // product may lose half an ulp of what it holds, which Σ|x·w| bounds.
 Matrix SumBound(const Matrix& x, const Matrix& w, int64_t rows, int64_t columns, int64_t k,
-                int64_t num_pieces = 1) {
+                int64_t num_splits = 1) {
   Matrix ax = x, aw = w;
   for (double& v : ax) v = std::fabs(v);
   for (double& v : aw) v = std::fabs(v);
   Matrix bound = ReferenceMatMul(ax, aw, {}, rows, columns, k);
-  const double steps = static_cast<double>(k) / 8 + 1 + 4 + std::log2(num_pieces) + 2;
+  const double steps = static_cast<double>(k) / 8 + 1 + 4 + std::log2(num_splits) + 2;
   for (double& v : bound) v = (v + 2) * (steps + 1) * 0x1p-24;
   return bound;
 }
@@ -52,7 +52,7 @@ TEST_P(MatMulTest, MatchesReferenceAtOddSizes) {
           const Matrix bound = SumBound(x.matrix(), w.matrix(), rows, columns, k);
           for (const kernels::DType out_type : kActivations) {
             HostTensor out = HostTensor::Poisoned(out_type, rows, columns);
-            backend_->MatMul(out, x, w.weight(), with_bias ? bias.tensor() : kernels::Tensor());
+            ops().matmul.MatMul(out, x, w.weight(), with_bias ? bias.tensor() : kernels::Tensor());
             SCOPED_TRACE(::testing::Message()
                          << rows << "x" << columns << "x" << k << " " << NameOf(type) << " "
                          << NameOf(weight_type) << " to " << NameOf(out_type));
@@ -71,12 +71,12 @@ TEST_P(MatMulTest, ManyRowsGoThroughInSlabs) {
   const HostTensor x = HostTensor::Of(kernels::DType::kBF16, rows, k, random);
   const HostTensor w = HostTensor::Of(kernels::DType::kBF16, columns, k, random);
   HostTensor out = HostTensor::Poisoned(kernels::DType::kBF16, rows, columns);
-  backend_->MatMul(out, x, w.weight(), kernels::Tensor());
+  ops().matmul.MatMul(out, x, w.weight(), kernels::Tensor());
   ExpectNear(out, ReferenceMatMul(x.matrix(), w.matrix(), {}, rows, columns, k),
              RoundingOf(kernels::DType::kBF16), SumBound(x.matrix(), w.matrix(), rows, columns, k));
 }
 
-TEST_P(MatMulTest, PiecesMatchReference) {
+TEST_P(MatMulTest, SplitsMatchReference) {
   Random random(13);
   const std::vector<std::vector<int64_t>> cuts = {
       {0, 172},
@@ -90,7 +90,7 @@ TEST_P(MatMulTest, PiecesMatchReference) {
       const HostTensor w = HostTensor::Of(weight_type, 31, 172, random);
       for (const std::vector<int64_t>& cut : cuts) {
         HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 5, 31);
-        backend_->MatMulPieces(out, x, w.weight(), cut);
+        ops().matmul.MatMulSplitK(out, x, w.weight(), cut);
         ExpectNear(out, ReferenceMatMul(x.matrix(), w.matrix(), {}, 5, 31, 172), 0x1p-24,
                    SumBound(x.matrix(), w.matrix(), 5, 31, 172, 8));
       }
@@ -102,13 +102,13 @@ TEST_P(MatMulTest, ASumOverNothingIsZero) {
   for (const kernels::DType type : kActivations) {
     const HostTensor x(type, 3, 0), w(kernels::DType::kBF16, 4, 0);
     HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 3, 4);
-    backend_->MatMul(out, x, w.weight(), kernels::Tensor());
+    ops().matmul.MatMul(out, x, w.weight(), kernels::Tensor());
     EXPECT_EQ(out.matrix(), Matrix(12, 0.0));
     out = HostTensor::Poisoned(kernels::DType::kF32, 3, 4);
-    backend_->MatMulPieces(out, x, w.weight(), std::vector<int64_t>{0, 0, 0});
+    ops().matmul.MatMulSplitK(out, x, w.weight(), std::vector<int64_t>{0, 0, 0});
     EXPECT_EQ(out.matrix(), Matrix(12, 0.0));
     const HostTensor bias(kernels::DType::kF32, 1, 4);
-    backend_->MatMul(out, x, w.weight(), bias);
+    ops().matmul.MatMul(out, x, w.weight(), bias);
     EXPECT_EQ(out.matrix(), Matrix(12, 0.0));
   }
 }
@@ -116,10 +116,10 @@ TEST_P(MatMulTest, ASumOverNothingIsZero) {
 TEST_P(MatMulTest, NoOutputsAndNoRowsAreFine) {
   const HostTensor x(kernels::DType::kF32, 3, 8), no_weights(kernels::DType::kBF16, 0, 8),
       no_columns(kernels::DType::kF32, 3, 0);
-  backend_->MatMul(no_columns, x, no_weights.weight(), kernels::Tensor());
+  ops().matmul.MatMul(no_columns, x, no_weights.weight(), kernels::Tensor());
   const HostTensor no_rows(kernels::DType::kF32, 0, 8), w(kernels::DType::kBF16, 4, 8),
       none(kernels::DType::kF32, 0, 4);
-  backend_->MatMul(none, no_rows, w.weight(), kernels::Tensor());
+  ops().matmul.MatMul(none, no_rows, w.weight(), kernels::Tensor());
 }
 
 TEST_P(MatMulTest, WhatLiesBesideARowIsNotRead) {
@@ -131,7 +131,7 @@ TEST_P(MatMulTest, WhatLiesBesideARowIsNotRead) {
     for (int64_t i = k; i < 2 * k; ++i) x_all.Set(i, random.Value());
     for (int64_t i = k; i < 3 * k; ++i) w_all.Set(i, random.Value());
     HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 1, 2);
-    backend_->MatMul(out, x_all.Rows(1, 2), {w_all.Rows(1, 3)}, kernels::Tensor());
+    ops().matmul.MatMul(out, x_all.Rows(1, 2), {w_all.Rows(1, 3)}, kernels::Tensor());
     const Matrix expected =
         ReferenceMatMul(ToMatrix(x_all.Rows(1, 2)), ToMatrix(w_all.Rows(1, 3)), {}, 1, 2, k);
     ExpectNear(out, expected, 0, {1e-4});

@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "tests/kernels/host_tensor.h"
 
 namespace continuo::testing {
@@ -27,7 +27,7 @@ TEST_P(OpsTest, EmbedCopiesRowsAndLeavesForeignIdsNeutral) {
       for (const int64_t cols : {1, 7, 33, 64}) {
         const HostTensor table = HostTensor::Of(table_type, 5, cols, random);
         HostTensor out = HostTensor::Poisoned(type, 7, cols);
-        backend_->Embed(out, table.weight(), HostTensor::OfInts(ids), /*first_id=*/10, 1.0f);
+        ops().rows.Embed(out, table.weight(), HostTensor::OfInts(ids), /*first_id=*/10, 1.0f);
         const Matrix expected = ReferenceEmbed(table.matrix(), 5, cols, ids, 10);
         ExpectNear(out, expected, RoundingOf(type), {0});
         const Matrix got = out.matrix();
@@ -44,7 +44,7 @@ TEST_P(OpsTest, EmbedCopiesRowsAndLeavesForeignIdsNeutral) {
 TEST_P(OpsTest, EmbedOnARankWithoutRowsIsNeutral) {
   HostTensor table(kernels::DType::kBF16, 0, 8);
   HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 2, 8);
-  backend_->Embed(out, table.weight(), HostTensor::OfInts({0, 1}), 0, 1.0f);
+  ops().rows.Embed(out, table.weight(), HostTensor::OfInts({0, 1}), 0, 1.0f);
   for (const double value : out.matrix()) {
     EXPECT_EQ(value, 0);
     EXPECT_TRUE(std::signbit(value));
@@ -61,11 +61,11 @@ TEST_P(OpsTest, RmsNormMatchesReference) {
         const HostTensor gain = HostTensor::Of(gain_type, 1, n, random);
         HostTensor out = HostTensor::Poisoned(type, 4, heads * n);
         const Matrix expected = ReferenceRmsNorm(x.matrix(), gain.matrix(), 1e-5f);
-        backend_->RmsNorm(out, x, gain, 1e-5f);
+        ops().rows.RmsNorm(out, x, gain, 1e-5f);
         // A sum of n squares, then a division, a root, a division and two products.
         const double relative = (static_cast<double>(n) / 8 + 12) * 0x1p-24;
         ExpectNear(out, expected, relative + RoundingOf(type), {1e-30});
-        backend_->RmsNorm(x, x, gain, 1e-5f);
+        ops().rows.RmsNorm(x, x, gain, 1e-5f);
         EXPECT_TRUE(x.SameBits(out)) << "in place";
       }
     }
@@ -83,7 +83,7 @@ TEST_P(OpsTest, AddSumRoundsTwice) {
             with_bias ? HostTensor::Of(kernels::DType::kF32, 1, cols, random, 0.11f) : HostTensor();
         const Matrix before = x.matrix(), s = sum.matrix();
         const Matrix b = with_bias ? bias.matrix() : Matrix();
-        backend_->AddSum(x, sum, with_bias ? bias.tensor() : kernels::Tensor());
+        ops().rows.AddSum(x, sum, with_bias ? bias.tensor() : kernels::Tensor());
         const Matrix got = x.matrix();
         for (size_t i = 0; i < got.size(); ++i) {
           float addend = static_cast<float>(s[i]);
@@ -105,7 +105,7 @@ TEST_P(OpsTest, RopeAnglesAreRightFarOut) {
   const float values[] = {1.0f, 0.1f, 0.0123f, 1e-4f, 2.5e-6f};
   for (int i = 0; i < 5; ++i) frequencies.Set(i, values[i]);
   HostTensor angles = HostTensor::Poisoned(kernels::DType::kF32, 7, 10);
-  backend_->RopeAngles(angles, HostTensor::OfInts(positions), frequencies, 1.25f);
+  ops().attention.RopeAngles(angles, HostTensor::OfInts(positions), frequencies, 1.25f);
   ExpectNear(angles, ReferenceRopeAngles(positions, frequencies.matrix(), 1.25), 0, {0x1.1p-23});
 }
 
@@ -118,7 +118,7 @@ TEST_P(OpsTest, RopeRotatesTheFirstPartOfEachHead) {
         HostTensor x = HostTensor::Of(type, 4, cols, random);
         const HostTensor angles = HostTensor::Of(kernels::DType::kF32, 4, 2 * n, random, 0.5f);
         const Matrix expected = ReferenceRope(x.matrix(), angles.matrix(), 4, cols, head_dim);
-        backend_->Rope(x, angles, static_cast<int>(head_dim));
+        ops().attention.Rope(x, angles, static_cast<int>(head_dim));
         ExpectNear(x, expected, RoundingOf(type), {3 * 4 * 0x1p-24});
       }
     }
@@ -137,7 +137,7 @@ TEST_P(OpsTest, WriteKvPutsRowsIntoTheirSlots) {
       kernels::PagedKv kv;
       kv.cache = cache;
       kv.block_size = block_size;
-      backend_->WriteKv(kv, k, v, HostTensor::OfInts(slots));
+      ops().attention.WriteKv(kv, k, v, HostTensor::OfInts(slots));
       Matrix expected(240, 0.0);
       for (int r = 0; r < 3; ++r) {
         for (int c = 0; c < heads * dim; ++c) {
@@ -165,7 +165,7 @@ TEST_P(OpsTest, WriteKvRoundsToInt8PerPositionAndHead) {
     kv.cache = cache;
     kv.block_size = block_size;
     const std::vector<int32_t> slots = {4, 2};
-    backend_->WriteKv(kv, k, v, HostTensor::OfInts(slots));
+    ops().attention.WriteKv(kv, k, v, HostTensor::OfInts(slots));
     for (int r = 0; r < 2; ++r) {
       for (int which = 0; which < 2; ++which) {
         const Matrix from = (which == 0 ? k : v).matrix();
@@ -196,7 +196,7 @@ TEST_P(OpsTest, CopyKvBlocksCopiesInOrder) {
   const Matrix before = cache.matrix();
   kernels::PagedKv kv;
   kv.cache = cache;
-  backend_->CopyKvBlocks(kv, HostTensor::OfInts({0, 2, 2, 3, 1, 1}, 2));
+  ops().attention.CopyKvBlocks(kv, HostTensor::OfInts({0, 2, 2, 3, 1, 1}, 2));
   for (int i = 0; i < 12; ++i) {
     for (const int block : {2, 3}) EXPECT_EQ(cache.matrix()[block * 12 + i], before[i]);
     EXPECT_EQ(cache.matrix()[12 + i], before[12 + i]);
@@ -211,10 +211,10 @@ TEST_P(OpsTest, SiluMulMatchesReference) {
       const HostTensor up = HostTensor::Of(type, 3, cols, random);
       HostTensor out = HostTensor::Poisoned(type, 3, cols);
       const Matrix expected = ReferenceSiluMul(gate.matrix(), up.matrix());
-      backend_->SiluMul(out, gate, up);
+      ops().rows.GateMul(kernels::GateFunction::kSilu, out, gate, up);
       // The exponential's 2 ulp and three roundings.
       ExpectNear(out, expected, 5 * 0x1p-23 + RoundingOf(type), {1e-30});
-      backend_->SiluMul(gate, gate, up);
+      ops().rows.GateMul(kernels::GateFunction::kSilu, gate, gate, up);
       EXPECT_TRUE(gate.SameBits(out)) << "in place";
     }
   }
@@ -225,7 +225,7 @@ TEST_P(OpsTest, EmbedScalesRowsButNotForeignOnes) {
   for (const kernels::DType type : kActivations) {
     const HostTensor table = HostTensor::Of(kernels::DType::kBF16, 2, 19, random);
     HostTensor out = HostTensor::Poisoned(type, 2, 19);
-    backend_->Embed(out, table.weight(), HostTensor::OfInts({1, 2}), 0, 45.25f);
+    ops().rows.Embed(out, table.weight(), HostTensor::OfInts({1, 2}), 0, 45.25f);
     Matrix expected = ReferenceEmbed(table.matrix(), 2, 19, std::vector<int32_t>{1, 2}, 0);
     for (double& v : expected) v *= 45.25;
     ExpectNear(out, expected, RoundingOf(type), {0});
@@ -241,11 +241,11 @@ TEST_P(OpsTest, GeluMulMatchesReference) {
       const HostTensor up = HostTensor::Of(type, 3, cols, random);
       HostTensor out = HostTensor::Poisoned(type, 3, cols);
       const Matrix expected = ReferenceGeluMul(gate.matrix(), up.matrix());
-      backend_->GeluMul(out, gate, up);
+      ops().rows.GateMul(kernels::GateFunction::kGelu, out, gate, up);
       // Below 0 the exponent's own rounding counts: |u| < 24 of it, each 2^-24 twice or so, and
       // the exponential's 2 ulp.
       ExpectNear(out, expected, (3 * 24 + 6) * 0x1p-24 + RoundingOf(type), {1e-12});
-      backend_->GeluMul(gate, gate, up);
+      ops().rows.GateMul(kernels::GateFunction::kGelu, gate, gate, up);
       EXPECT_TRUE(gate.SameBits(out)) << "in place";
     }
   }
@@ -257,7 +257,7 @@ TEST_P(OpsTest, SoftCapMatchesReferenceFromTinyToHuge) {
     for (const float size : {1e-20f, 1e-3f, 0.1f, 1.0f, 10.0f, 1e4f, 1e30f}) {
       HostTensor x = HostTensor::Of(kernels::DType::kF32, 3, 101, random, size);
       const Matrix expected = ReferenceSoftCap(x.matrix(), cap);
-      backend_->SoftCap(x, cap);
+      ops().rows.SoftCap(x, cap);
       ExpectNear(x, expected, 8 * 0x1p-23, {1e-40});
     }
   }
@@ -272,14 +272,14 @@ TEST_P(OpsTest, SiluMulOfExtremes) {
     gate.Set(i, gates[i]);
     up.Set(i, 1.0f);
   }
-  backend_->SiluMul(out, gate, up);
+  ops().rows.GateMul(kernels::GateFunction::kSilu, out, gate, up);
   const double expected[] = {0, 0, 90, 0, 0, 3e38f, 0, kInf, 0};
   for (int i = 0; i < 9; ++i) {
     const double got = out.matrix()[i];
     EXPECT_TRUE(got == expected[i] || std::fabs(got - expected[i]) < 1e-30) << gates[i];
   }
   gate.Set(0, std::numeric_limits<float>::quiet_NaN());
-  backend_->SiluMul(out, gate, up);
+  ops().rows.GateMul(kernels::GateFunction::kSilu, out, gate, up);
   EXPECT_TRUE(std::isnan(out.matrix()[0]));
 }
 
@@ -288,7 +288,7 @@ TEST_P(OpsTest, GatherRowsCopiesRows) {
   for (const kernels::DType type : kActivations) {
     const HostTensor x = HostTensor::Of(type, 6, 11, random);
     HostTensor out = HostTensor::Poisoned(type, 4, 11);
-    backend_->GatherRows(out, x, HostTensor::OfInts({5, 0, 0, 3}));
+    ops().rows.GatherRows(out, x, HostTensor::OfInts({5, 0, 0, 3}));
     int i = 0;
     for (const int row : {5, 0, 0, 3}) {
       for (int c = 0; c < 11; ++c) EXPECT_EQ(out.matrix()[i++], x.matrix()[row * 11 + c]);
@@ -303,7 +303,7 @@ TEST_P(OpsTest, RoundingToBF16IsNearestEvenAndKeepsNan) {
   HostTensor table(kernels::DType::kF32, 1, 10);
   for (int i = 0; i < 10; ++i) table.Set(i, std::bit_cast<float>(patterns[i]));
   HostTensor out(kernels::DType::kBF16, 1, 10);
-  backend_->Embed(out, table.weight(), HostTensor::OfInts({0}), 0, 1.0f);
+  ops().rows.Embed(out, table.weight(), HostTensor::OfInts({0}), 0, 1.0f);
   for (int i = 0; i < 10; ++i) {
     uint16_t bits;
     std::memcpy(&bits, out.bytes().data() + 2 * i, 2);
@@ -321,7 +321,7 @@ TEST_P(OpsTest, EveryF16IsWidenedExactly) {
     std::memcpy(const_cast<std::byte*>(table.bytes().data()) + 2 * i, &bits, 2);
   }
   HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 1, 65536);
-  backend_->Embed(out, table.weight(), HostTensor::OfInts({0}), 0, 1.0f);
+  ops().rows.Embed(out, table.weight(), HostTensor::OfInts({0}), 0, 1.0f);
   const Matrix got = out.matrix();
   for (int i = 0; i < 65536; ++i) {
     const int exponent = (i >> 10) & 31, fraction = i & 1023;
@@ -339,38 +339,38 @@ TEST_P(OpsTest, EveryF16IsWidenedExactly) {
 TEST_P(OpsTest, NothingHappensToNoRows) {
   for (const kernels::DType type : kActivations) {
     HostTensor none(type, 0, 8), gain(type, 1, 8), sum(kernels::DType::kF32, 0, 8);
-    backend_->RmsNorm(none, none, gain, 1e-5f);
-    backend_->SiluMul(none, none, none);
-    backend_->AddSum(none, sum, kernels::Tensor());
-    backend_->GatherRows(none, none, HostTensor::OfInts({}));
+    ops().rows.RmsNorm(none, none, gain, 1e-5f);
+    ops().rows.GateMul(kernels::GateFunction::kSilu, none, none, none);
+    ops().rows.AddSum(none, sum, kernels::Tensor());
+    ops().rows.GatherRows(none, none, HostTensor::OfInts({}));
     HostTensor no_columns(type, 3, 0);
-    backend_->Rope(no_columns, HostTensor(kernels::DType::kF32, 3, 8), 8);
+    ops().attention.Rope(no_columns, HostTensor(kernels::DType::kF32, 3, 8), 8);
   }
 }
 
-TEST(MakeBackendTest, UnknownNamesAreListedWithWhatThereIs) {
-  const auto isa = kernels::MakeBackend({.device = "cpu", .isa = "mmx"});
+TEST(MakeDeviceTest, UnknownNamesAreListedWithWhatThereIs) {
+  const auto isa = kernels::MakeDevice({.device = "cpu", .isa = "mmx"});
   EXPECT_EQ(isa.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(isa.status().message()), ::testing::HasSubstr("mmx"));
   EXPECT_THAT(std::string(isa.status().message()), ::testing::HasSubstr("scalar"));
-  const auto device = kernels::MakeBackend({.device = "tpu"});
+  const auto device = kernels::MakeDevice({.device = "tpu"});
   EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(device.status().message()), ::testing::HasSubstr("cpu"));
-  EXPECT_EQ(kernels::MakeBackend({.device = "cpu", .num_threads = 0}).status().code(),
+  EXPECT_EQ(kernels::MakeDevice({.device = "cpu", .num_threads = 0}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(MakeBackendTest, MemoryIsZeroedAlignedAndRefusedWithItsSize) {
-  const auto backend = MakeCpu("auto");
-  EXPECT_THAT(backend->name(), ::testing::StartsWith("cpu/"));
+TEST(MakeDeviceTest, MemoryIsZeroedAlignedAndRefusedWithItsSize) {
+  const auto device = MakeCpu("auto");
+  EXPECT_THAT(device->name(), ::testing::StartsWith("cpu/"));
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{5} << 20}) {
-    const auto data = backend->Allocate(bytes);
+    const auto data = device->Allocate(bytes);
     ASSERT_TRUE(data.ok());
     EXPECT_EQ(reinterpret_cast<uintptr_t>(*data) % 64, 0u);
     for (size_t i = 0; i < bytes; i += 97) EXPECT_EQ(static_cast<char*>(*data)[i], 0);
-    backend->Free(*data);
+    device->Free(*data);
   }
-  const auto much = backend->Allocate(size_t{1} << 60);
+  const auto much = device->Allocate(size_t{1} << 60);
   EXPECT_EQ(much.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(much.status().message()), ::testing::HasSubstr("1152921504606846976"));
 }

@@ -6,26 +6,26 @@
 #include <span>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "tests/kernels/host_tensor.h"
 
 namespace continuo::testing {
 
-// A matrix as the backend packs it, in memory of exactly its size.
+// A matrix as the device packs it, in memory of exactly its size.
 class PackedWeight {
  public:
-  PackedWeight(kernels::Backend& backend, kernels::WeightType type, const HostTensor& matrix,
-               std::vector<int64_t> piece_begin = {}) {
+  PackedWeight(kernels::Device& device, kernels::WeightType type, const HostTensor& matrix,
+               std::vector<int64_t> split_begin = {}) {
     const kernels::Tensor t = matrix.tensor();
-    if (piece_begin.empty()) piece_begin = {0, t.cols()};
-    weight_.format = backend.FormatOf(type);
+    if (split_begin.empty()) split_begin = {0, t.cols()};
+    weight_.format = device.ops().matmul.FormatOf(type);
     const bool is_dense = weight_.format == kernels::WeightFormat::kDense;
     weight_.data = {nullptr,
                     !is_dense                           ? kernels::DType::kI8
                     : type == kernels::WeightType::kF32 ? kernels::DType::kF32
                                                         : kernels::DType::kBF16,
                     {t.rows(), t.cols(), 1}};
-    const size_t bytes = backend.WeightBytes(weight_, piece_begin);
+    const size_t bytes = device.ops().matmul.WeightBytes(weight_, split_begin);
     // Panels begin at cache lines.
     memory_ = std::shared_ptr<std::byte[]>(static_cast<std::byte*>(std::aligned_alloc(
                                                64, std::max<size_t>(64, (bytes + 63) / 64 * 64))),
@@ -47,18 +47,18 @@ class PackedWeight {
       std::vector<float> rows;
       for (const double v : ToMatrix(matrix.Rows(begin, end)))
         rows.push_back(static_cast<float>(v));
-      backend.PackRows(weight_, piece_begin, begin, rows.data(), end - begin);
+      device.ops().matmul.PackRows(weight_, split_begin, begin, rows.data(), end - begin);
     }
   }
 
   const kernels::Weight& weight() const { return weight_; }
-  // What the packed numbers stand for, row-major. For matrices of one piece.
-  Matrix Unpacked(kernels::Backend& backend) const {
+  // The values of the packed numbers, row-major. For matrices of one split.
+  Matrix Unpacked(kernels::Device& device) const {
     std::vector<int32_t> ids;
     for (int64_t i = 0; i < weight_.data.rows(); ++i) ids.push_back(static_cast<int32_t>(i));
     HostTensor out =
         HostTensor::Poisoned(kernels::DType::kF32, weight_.data.rows(), weight_.data.cols());
-    backend.Embed(out, weight_, HostTensor::OfInts(ids), 0, 1.0f);
+    device.ops().rows.Embed(out, weight_, HostTensor::OfInts(ids), 0, 1.0f);
     return out.matrix();
   }
 

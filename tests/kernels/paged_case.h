@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/kv_bytes.h"
 
@@ -78,22 +78,22 @@ class PagedCase {
     kv_.block_tables = tables_;
     kv_.kv_len = lengths_;
     kv_.query_begin = begins_;
-    kv_.num_single = kernels::NumSingle(begins);
+    kv_.num_decodes = kernels::CountDecodes(begins);
   }
 
   const kernels::PagedKv& kv() const { return kv_; }
   const HostTensor& q() const { return q_; }
   const kernels::AttentionParams& params() const { return params_; }
 
-  HostTensor Run(kernels::Backend& backend) const {
+  HostTensor Run(kernels::Device& device) const {
     HostTensor out =
         HostTensor::Poisoned(q_.tensor().dtype, q_.tensor().rows(), q_.tensor().cols());
-    backend.PagedAttention(out, q_, kv_, params_);
+    device.ops().attention.PagedAttention(out, q_, kv_, params_);
     return out;
   }
 
   // The same rows, at most `chunk` of each sequence at a time.
-  HostTensor RunInChunks(kernels::Backend& backend, int64_t chunk) const {
+  HostTensor RunInChunks(kernels::Device& device, int64_t chunk) const {
     HostTensor out =
         HostTensor::Poisoned(q_.tensor().dtype, q_.tensor().rows(), q_.tensor().cols());
     int64_t first = 0;
@@ -106,10 +106,10 @@ class PagedCase {
         const HostTensor begin = HostTensor::OfInts({0, static_cast<int32_t>(n)});
         kv.kv_len = length;
         kv.query_begin = begin;
-        kv.num_single = n == 1 ? 1 : 0;
+        kv.num_decodes = n == 1 ? 1 : 0;
         kv.block_tables = tables_.Rows(static_cast<int64_t>(i), static_cast<int64_t>(i) + 1);
-        backend.PagedAttention(out.Rows(first + r, first + r + n),
-                               q_.Rows(first + r, first + r + n), kv, params_);
+        device.ops().attention.PagedAttention(out.Rows(first + r, first + r + n),
+                                              q_.Rows(first + r, first + r + n), kv, params_);
       }
       first += rows;
     }

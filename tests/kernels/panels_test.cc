@@ -5,7 +5,8 @@
 #include <limits>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
+#include "kernels/arithmetic.h"
+#include "kernels/device.h"
 #include "tests/kernels/packed_weight.h"
 #include "tests/kernels/rank_sum.h"
 
@@ -37,8 +38,8 @@ TEST_P(PanelsTest, RoundingToAGroupLosesHalfAStep) {
   for (size_t type = 0; type < 2; ++type) {
     for (const auto& [rows, k] : {std::pair{1, 1}, {5, 7}, {16, 64}, {33, 200}, {40, 384}}) {
       const HostTensor matrix = Rough(rows, k, random);
-      const PackedWeight packed(*backend_, kQuantised[type], matrix);
-      const Matrix exact = matrix.matrix(), got = packed.Unpacked(*backend_);
+      const PackedWeight packed(*device_, kQuantised[type], matrix);
+      const Matrix exact = matrix.matrix(), got = packed.Unpacked(*device_);
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t begin = 0; begin < k; begin += kGroups[type]) {
           const int64_t end = std::min<int64_t>(k, begin + kGroups[type]);
@@ -61,8 +62,8 @@ TEST_P(PanelsTest, Bf16IsKeptAsItIs) {
   Random random(62);
   for (const auto& [rows, k] : {std::pair{1, 1}, {5, 7}, {16, 64}, {33, 201}}) {
     const HostTensor matrix = HostTensor::Of(kernels::DType::kBF16, rows, k, random);
-    const PackedWeight packed(*backend_, kernels::WeightType::kBF16, matrix);
-    EXPECT_EQ(packed.Unpacked(*backend_), matrix.matrix());
+    const PackedWeight packed(*device_, kernels::WeightType::kBF16, matrix);
+    EXPECT_EQ(packed.Unpacked(*device_), matrix.matrix());
   }
 }
 
@@ -88,7 +89,7 @@ TEST_P(PanelsTest, ProductsOfOneXTogetherAreThoseOneByOne) {
           std::vector<kernels::Product> products;
           for (size_t i = 0; i < types.size(); ++i) {
             const int64_t n = empty && i == 1 ? 0 : columns[i];
-            weights.emplace_back(*backend_, types[i], Rough(n, k, random));
+            weights.emplace_back(*device_, types[i], Rough(n, k, random));
             biases.push_back(i == 1 ? HostTensor()
                                     : HostTensor::Of(kernels::DType::kF32, 1, n, random));
             alone.push_back(HostTensor::Poisoned(type, rows, n));
@@ -96,10 +97,10 @@ TEST_P(PanelsTest, ProductsOfOneXTogetherAreThoseOneByOne) {
           }
           for (size_t i = 0; i < types.size(); ++i) {
             const kernels::Tensor bias = i == 1 ? kernels::Tensor() : biases[i].tensor();
-            backend_->MatMul(alone[i], x, weights[i].weight(), bias);
+            ops().matmul.MatMul(alone[i], x, weights[i].weight(), bias);
             products.push_back({outs[i], weights[i].weight(), bias});
           }
-          threads->MatMuls(x, products);
+          threads->ops().matmul.MatMuls(x, products);
           for (size_t i = 0; i < types.size(); ++i) {
             EXPECT_TRUE(outs[i].SameBits(alone[i]))
                 << NameOf(types[i]) << " " << i << " of " << types.size() << ", " << rows;
@@ -125,8 +126,8 @@ TEST_P(PanelsTest, AGatedProductIsItsProductsAndThenTheirGate) {
       const HostTensor x = HostTensor::Of(type, rows, k, random);
       for (const int64_t columns : {1, 40, 301}) {
         for (const auto& [gate_type, up_type] : types) {
-          const PackedWeight gate(*backend_, gate_type, Rough(columns, k, random));
-          const PackedWeight up(*backend_, up_type, Rough(columns, k, random));
+          const PackedWeight gate(*device_, gate_type, Rough(columns, k, random));
+          const PackedWeight up(*device_, up_type, Rough(columns, k, random));
           const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 1, columns, random);
           HostTensor expected = HostTensor::Poisoned(type, rows, columns);
           HostTensor factor = HostTensor::Poisoned(type, rows, columns);
@@ -135,17 +136,17 @@ TEST_P(PanelsTest, AGatedProductIsItsProductsAndThenTheirGate) {
             const bool silu = function == kernels::GateFunction::kSilu;
             const kernels::Tensor gate_bias = silu ? bias.tensor() : kernels::Tensor();
             const kernels::Tensor up_bias = silu ? kernels::Tensor() : bias.tensor();
-            backend_->MatMul(expected, x, gate.weight(), gate_bias);
-            backend_->MatMul(factor, x, up.weight(), up_bias);
+            ops().matmul.MatMul(expected, x, gate.weight(), gate_bias);
+            ops().matmul.MatMul(factor, x, up.weight(), up_bias);
             if (silu) {
-              backend_->SiluMul(expected, expected, factor);
+              ops().rows.GateMul(kernels::GateFunction::kSilu, expected, expected, factor);
             } else {
-              backend_->GeluMul(expected, expected, factor);
+              ops().rows.GateMul(kernels::GateFunction::kGelu, expected, expected, factor);
             }
             HostTensor out = HostTensor::Poisoned(type, rows, columns);
             HostTensor scratch = HostTensor::Poisoned(type, rows, columns);
-            threads->GatedMatMul(x, {out, gate.weight(), gate_bias},
-                                 {scratch, up.weight(), up_bias}, function);
+            threads->ops().matmul.GatedMatMul(x, {out, gate.weight(), gate_bias},
+                                              {scratch, up.weight(), up_bias}, function);
             EXPECT_TRUE(out.SameBits(expected))
                 << NameOf(gate_type) << ", " << rows << " rows, " << columns << " columns";
           }
@@ -191,9 +192,9 @@ TEST_P(PanelsTest, QuantisedProductsMatchReference) {
         const HostTensor x = HostTensor::Of(activations, rows, k, random);
         const HostTensor matrix = Rough(columns, k, random);
         const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 1, columns, random);
-        const PackedWeight w(*backend_, kQuantised[type], matrix);
+        const PackedWeight w(*device_, kQuantised[type], matrix);
         const Matrix rounded = Rounded(x.matrix(), rows, k, kGroups[type]);
-        const Matrix weights = w.Unpacked(*backend_);
+        const Matrix weights = w.Unpacked(*device_);
         const Matrix expected = ReferenceMatMul(rounded, weights, bias.matrix(), rows, columns, k);
         Matrix ax = rounded, aw = weights;
         for (double& v : ax) v = std::fabs(v);
@@ -204,7 +205,7 @@ TEST_P(PanelsTest, QuantisedProductsMatchReference) {
         for (double& v : bound) v = (v + 2) * steps * 0x1p-24;
         for (const kernels::DType out_type : {kernels::DType::kF32, kernels::DType::kBF16}) {
           HostTensor out = HostTensor::Poisoned(out_type, rows, columns);
-          backend_->MatMul(out, x, w.weight(), bias);
+          ops().matmul.MatMul(out, x, w.weight(), bias);
           SCOPED_TRACE(::testing::Message()
                        << NameOf(kQuantised[type]) << " " << rows << "x" << columns << "x" << k);
           ExpectNear(out, expected, RoundingOf(out_type), bound);
@@ -221,7 +222,7 @@ TEST_P(PanelsTest, Bf16ProductsMatchReference) {
            {1, 1, 1}, {1, 70, 129}, {4, 130, 64}, {7, 33, 1201}, {13, 64, 2}, {250, 20, 600}}) {
     const HostTensor x = HostTensor::Of(kernels::DType::kBF16, rows, k, random);
     const HostTensor matrix = HostTensor::Of(kernels::DType::kBF16, columns, k, random);
-    const PackedWeight w(*backend_, kernels::WeightType::kBF16, matrix);
+    const PackedWeight w(*device_, kernels::WeightType::kBF16, matrix);
     const Matrix expected = ReferenceMatMul(x.matrix(), matrix.matrix(), {}, rows, columns, k);
     Matrix ax = x.matrix(), aw = matrix.matrix();
     for (double& v : ax) v = std::fabs(v);
@@ -229,7 +230,7 @@ TEST_P(PanelsTest, Bf16ProductsMatchReference) {
     Matrix bound = ReferenceMatMul(ax, aw, {}, rows, columns, k);
     for (double& v : bound) v = (v + 2) * static_cast<double>(k + 8) * 0x1p-24;
     HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
-    backend_->MatMul(out, x, w.weight(), kernels::Tensor());
+    ops().matmul.MatMul(out, x, w.weight(), kernels::Tensor());
     SCOPED_TRACE(::testing::Message() << rows << "x" << columns << "x" << k);
     ExpectNear(out, expected, 0x1p-24, bound);
   }
@@ -240,15 +241,15 @@ TEST(QuantisedPanelsTest, EveryInstructionSetGivesTheSameBytes) {
   for (const kernels::WeightType type : kQuantised) {
     std::vector<std::byte> expected;
     for (const std::string& isa : AvailableIsas()) {
-      const auto backend = MakeCpu(isa);
+      const auto device = MakeCpu(isa);
       std::vector<std::byte> bytes;
       Random random(65);
       for (const auto& [rows, columns, k] : std::vector<std::array<int64_t, 3>>{
                {1, 100, 333}, {3, 33, 64}, {12, 70, 1400}, {29, 64, 2304}, {7, 90, 9}}) {
         const HostTensor x = Rough(rows, k, random);
-        const PackedWeight w(*backend, type, Rough(columns, k, random));
+        const PackedWeight w(*device, type, Rough(columns, k, random));
         HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
-        backend->MatMul(out, x, w.weight(), kernels::Tensor());
+        device->ops().matmul.MatMul(out, x, w.weight(), kernels::Tensor());
         bytes.insert(bytes.end(), out.bytes().begin(), out.bytes().end());
       }
       if (expected.empty()) expected = bytes;
@@ -262,14 +263,13 @@ TEST_P(PanelsTest, ARowIsTheSameAloneAndInAnyBatch) {
   const int64_t k = 1150, columns = 103, most = 500;
   for (const kernels::WeightType type : kPacked) {
     const HostTensor x = HostTensor::Of(kernels::DType::kBF16, most, k, random);
-    const PackedWeight w(*backend_, type,
-                         HostTensor::Of(kernels::DType::kBF16, columns, k, random));
+    const PackedWeight w(*device_, type, HostTensor::Of(kernels::DType::kBF16, columns, k, random));
     HostTensor all = HostTensor::Poisoned(kernels::DType::kF32, most, columns);
-    backend_->MatMul(all, x, w.weight(), kernels::Tensor());
+    ops().matmul.MatMul(all, x, w.weight(), kernels::Tensor());
     for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 24, 25, 49, 241}) {
       for (const int64_t first : {int64_t{0}, most - rows}) {
         HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
-        backend_->MatMul(out, x.Rows(first, first + rows), w.weight(), kernels::Tensor());
+        ops().matmul.MatMul(out, x.Rows(first, first + rows), w.weight(), kernels::Tensor());
         ASSERT_EQ(
             std::memcmp(out.bytes().data(), all.Rows(first, first + rows).data, out.bytes().size()),
             0)
@@ -278,7 +278,7 @@ TEST_P(PanelsTest, ARowIsTheSameAloneAndInAnyBatch) {
     }
     for (const int threads : {2, 3}) {
       HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, most, columns);
-      MakeCpu(GetParam(), threads)->MatMul(out, x, w.weight(), kernels::Tensor());
+      MakeCpu(GetParam(), threads)->ops().matmul.MatMul(out, x, w.weight(), kernels::Tensor());
       EXPECT_TRUE(out.SameBits(all)) << threads << " threads, " << NameOf(type);
     }
   }
@@ -287,21 +287,21 @@ TEST_P(PanelsTest, ARowIsTheSameAloneAndInAnyBatch) {
 TEST_P(PanelsTest, RanksThatShareASumGiveTheBitsOfOne) {
   Random random(67);
   const int64_t rows = 5, columns = 37;
-  // Of an MLP of 1,100 columns, and of 6 heads of 40, some pieces of which are empty.
+  // The splits of an MLP of 1,100 columns, and of 6 heads of 40, some of which are empty.
   for (const auto& [units, unit] : {std::pair<int64_t, int64_t>{1100, 1}, {6, 40}}) {
     std::vector<int64_t> cut;
-    for (int i = 0; i <= kernels::kNumPieces; ++i)
-      cut.push_back(i * units / kernels::kNumPieces * unit);
+    for (int i = 0; i <= kernels::kNumSplits; ++i)
+      cut.push_back(i * units / kernels::kNumSplits * unit);
     const int64_t width = cut.back();
     for (const kernels::WeightType type : kPacked) {
       const HostTensor x = HostTensor::Of(kernels::DType::kBF16, rows, width, random);
       const HostTensor w = HostTensor::Of(kernels::DType::kBF16, columns, width, random);
       ExpectRanksGiveTheBitsOfOne(
           GetParam(), x, w, cut,
-          [type](kernels::Backend& backend, const HostTensor& out, const HostTensor& some_x,
-                 const HostTensor& some_w, const std::vector<int64_t>& piece_begin) {
-            const PackedWeight packed(backend, type, some_w, piece_begin);
-            backend.MatMulPieces(out, some_x, packed.weight(), piece_begin);
+          [type](kernels::Device& device, const HostTensor& out, const HostTensor& some_x,
+                 const HostTensor& some_w, const std::vector<int64_t>& split_begin) {
+            const PackedWeight packed(device, type, some_w, split_begin);
+            device.ops().matmul.MatMulSplitK(out, some_x, packed.weight(), split_begin);
           },
           NameOf(type));
     }
@@ -314,11 +314,11 @@ TEST_P(PanelsTest, NanAndInfinityReachTheirRowsAndNoOthers) {
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       Random random(68);
       HostTensor x = HostTensor::Of(kernels::DType::kBF16, 9, 300, random);
-      const PackedWeight w(*backend_, type, HostTensor::Of(kernels::DType::kBF16, 40, 300, random));
+      const PackedWeight w(*device_, type, HostTensor::Of(kernels::DType::kBF16, 40, 300, random));
       HostTensor before = HostTensor::Poisoned(kernels::DType::kF32, 9, 40), after = before.Clone();
-      backend_->MatMul(before, x, w.weight(), kernels::Tensor());
+      ops().matmul.MatMul(before, x, w.weight(), kernels::Tensor());
       x.Set(4 * 300 + 170, bad);
-      backend_->MatMul(after, x, w.weight(), kernels::Tensor());
+      ops().matmul.MatMul(after, x, w.weight(), kernels::Tensor());
       for (int i = 0; i < 9 * 40; ++i) {
         if (i / 40 == 4) {
           EXPECT_FALSE(std::isfinite(after.matrix()[i])) << NameOf(type);
@@ -336,31 +336,32 @@ TEST_P(PanelsTest, ZerosAndTheSmallestNumbersGiveZeros) {
     for (int i = 0; i < 200; ++i) x.Set(i, 0x1p-140f);
     for (int i = 0; i < 200; ++i) matrix.Set(i, 0x1p-140f);
     for (int i = 0; i < 200; ++i) matrix.Set(400 + i, 1.0f);
-    const PackedWeight w(*backend_, type, matrix);
+    const PackedWeight w(*device_, type, matrix);
     HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 2, 3);
-    backend_->MatMul(out, x, w.weight(), kernels::Tensor());
+    ops().matmul.MatMul(out, x, w.weight(), kernels::Tensor());
     EXPECT_EQ(out.matrix(), Matrix(6, 0.0));
   }
 }
 
 TEST_P(PanelsTest, ASumOverNothingIsZeroAndNothingHappensToNoRows) {
   for (const kernels::WeightType type : kPacked) {
-    const PackedWeight w(*backend_, type, HostTensor(kernels::DType::kF32, 4, 0));
+    const PackedWeight w(*device_, type, HostTensor(kernels::DType::kF32, 4, 0));
     HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 3, 4);
-    backend_->MatMul(out, HostTensor(kernels::DType::kBF16, 3, 0), w.weight(), kernels::Tensor());
+    ops().matmul.MatMul(out, HostTensor(kernels::DType::kBF16, 3, 0), w.weight(),
+                        kernels::Tensor());
     EXPECT_EQ(out.matrix(), Matrix(12, 0.0));
-    backend_->MatMul(HostTensor(kernels::DType::kF32, 0, 4),
-                     HostTensor(kernels::DType::kBF16, 0, 0), w.weight(), kernels::Tensor());
+    ops().matmul.MatMul(HostTensor(kernels::DType::kF32, 0, 4),
+                        HostTensor(kernels::DType::kBF16, 0, 0), w.weight(), kernels::Tensor());
   }
 }
 
 TEST_P(PanelsTest, EmbedTakesPackedTables) {
   Random random(69);
   for (const kernels::WeightType type : kPacked) {
-    const PackedWeight w(*backend_, type, HostTensor::Of(kernels::DType::kBF16, 21, 150, random));
-    const Matrix table = w.Unpacked(*backend_);
+    const PackedWeight w(*device_, type, HostTensor::Of(kernels::DType::kBF16, 21, 150, random));
+    const Matrix table = w.Unpacked(*device_);
     HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 4, 150);
-    backend_->Embed(out, w.weight(), HostTensor::OfInts({30, 17, 10, 31}), 10, 2.0f);
+    ops().rows.Embed(out, w.weight(), HostTensor::OfInts({30, 17, 10, 31}), 10, 2.0f);
     Matrix expected = ReferenceEmbed(table, 21, 150, std::vector<int32_t>{30, 17, 10, 31}, 10);
     for (double& v : expected) v *= 2;
     ExpectNear(out, expected, 0, {0});

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bits of every op on fixed inputs, per instruction set. They must be the same in every build
 // type, under every sanitizer and compiler. Whoever means to change them raises kArithmeticVersion
-// (kernels/backend.h) and writes the new ones here; a failure prints them.
+// (kernels/device.h) and writes the new ones here; a failure prints them.
 #include <cstdio>
 #include <map>
 #include <string>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
+#include "kernels/arithmetic.h"
+#include "kernels/device.h"
 #include "kernels/exact_math.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/packed_weight.h"
@@ -32,7 +33,7 @@ std::string Hex(uint64_t value) {
 
 using Hashes = std::map<std::string, uint64_t>;
 
-Hashes HashOps(kernels::Backend& backend) {
+Hashes HashOps(kernels::Device& device) {
   Hashes hashes;
   const auto take = [&](const std::string& op, const HostTensor& t) {
     const auto [it, is_new] = hashes.emplace(op, 0xcbf29ce484222325u);
@@ -48,40 +49,42 @@ Hashes HashOps(kernels::Backend& backend) {
          {kernels::DType::kF32, kernels::DType::kBF16, kernels::DType::kF16}) {
       const HostTensor w = HostTensor::Of(weight_type, 45, cols, random);
       HostTensor out = HostTensor::Poisoned(type, rows, 45);
-      backend.MatMul(out, x, w.weight(), bias);
+      device.ops().matmul.MatMul(out, x, w.weight(), bias);
       take("MatMul", out);
       HostTensor sum = HostTensor::Poisoned(kernels::DType::kF32, rows, 45);
-      backend.MatMulPieces(sum, x, w.weight(),
-                           std::vector<int64_t>{0, 21, 43, 64, 86, 107, 129, 150, 172});
-      take("MatMulPieces", sum);
+      device.ops().matmul.MatMulSplitK(sum, x, w.weight(),
+                                       std::vector<int64_t>{0, 21, 43, 64, 86, 107, 129, 150, 172});
+      take("MatMulSplitK", sum);
     }
     HostTensor y = HostTensor::Poisoned(type, rows, cols);
-    backend.RmsNorm(y, x, gain, 1e-5f);
+    device.ops().rows.RmsNorm(y, x, gain, 1e-5f);
     take("RmsNorm", y);
     y = x.Clone();
     // Drawn one after the other: the order of arguments is the compiler's.
     const HostTensor sum_bias = HostTensor::Of(kernels::DType::kF32, 1, cols, random, 0.7f);
-    backend.AddSum(y, HostTensor::Of(kernels::DType::kF32, rows, cols, random, 0.3f), sum_bias);
+    device.ops().rows.AddSum(y, HostTensor::Of(kernels::DType::kF32, rows, cols, random, 0.3f),
+                             sum_bias);
     take("AddSum", y);
     HostTensor frequencies(kernels::DType::kF32, 1, 32), angles(kernels::DType::kF32, rows, 64);
     for (int i = 0; i < 32; ++i) {
       frequencies.Set(i, static_cast<float>(kernels::ExactPow(10000.0, -i / 32.0)));
     }
     take("ExactPow", frequencies);
-    backend.RopeAngles(angles, HostTensor::OfInts({0, 1, 5, 77, 1000, 40000, 131071}), frequencies,
-                       1.1f);
+    device.ops().attention.RopeAngles(
+        angles, HostTensor::OfInts({0, 1, 5, 77, 1000, 40000, 131071}), frequencies, 1.1f);
     take("RopeAngles", angles);
     y = x.Clone();
-    backend.Rope(y, angles, 86);
+    device.ops().attention.Rope(y, angles, 86);
     take("Rope", y);
-    backend.SiluMul(y, HostTensor::Of(type, rows, cols, random, 20.0f), x);
+    device.ops().rows.GateMul(kernels::GateFunction::kSilu, y,
+                              HostTensor::Of(type, rows, cols, random, 20.0f), x);
     take("SiluMul", y);
     HostTensor embedded = HostTensor::Poisoned(type, 3, cols);
-    backend.Embed(embedded, gain.weight(), HostTensor::OfInts({0, 1, -1}), 0, 1.0f);
+    device.ops().rows.Embed(embedded, gain.weight(), HostTensor::OfInts({0, 1, -1}), 0, 1.0f);
     take("Embed", embedded);
     for (const int window : {0, 70}) {
       const PagedCase c({{150, 40}, {3, 3}}, Heads(6, 2, 40, window), type, random.Next(), 16);
-      take("PagedAttention", c.Run(backend));
+      take("PagedAttention", c.Run(device));
     }
   }
   HostTensor functions(kernels::DType::kF32, 3, 1000);
@@ -95,24 +98,27 @@ Hashes HashOps(kernels::Backend& backend) {
   for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
     HostTensor y = HostTensor::Poisoned(type, 7, 172);
     const HostTensor up = HostTensor::Of(type, 7, 172, random);
-    backend.GeluMul(y, HostTensor::Of(type, 7, 172, random, 3.0f), up);
+    device.ops().rows.GateMul(kernels::GateFunction::kGelu, y,
+                              HostTensor::Of(type, 7, 172, random, 3.0f), up);
     take("GeluMul", y);
     kernels::AttentionParams capped = Heads(6, 2, 40);
     capped.softcap = 5.0f;
     take("PagedAttention capped",
-         PagedCase({{150, 40}, {3, 3}}, capped, type, random.Next(), 16).Run(backend));
+         PagedCase({{150, 40}, {3, 3}}, capped, type, random.Next(), 16).Run(device));
   }
   HostTensor capped = HostTensor::Of(kernels::DType::kF32, 3, 301, random, 20.0f);
-  backend.SoftCap(capped, 7.0f);
+  device.ops().rows.SoftCap(capped, 7.0f);
   take("SoftCap", capped);
   HostTensor weights(kernels::DType::kF32, 9, 2), entries(kernels::DType::kI32, 9, 2),
       rows(kernels::DType::kI32, 18, 1), begin(kernels::DType::kI32, 6, 1),
       combined(kernels::DType::kF32, 9, 33);
   const kernels::ExpertRoutes routes = {weights, entries, rows, begin};
-  backend.RouteExperts(routes, HostTensor::Of(kernels::DType::kF32, 9, 5, random), false);
+  device.ops().experts.RouteExperts(routes, HostTensor::Of(kernels::DType::kF32, 9, 5, random),
+                                    false);
   take("RouteExperts", weights);
   take("RouteExperts", entries);
-  backend.CombineExperts(combined, HostTensor::Of(kernels::DType::kF32, 18, 33, random), routes);
+  device.ops().experts.CombineExperts(combined,
+                                      HostTensor::Of(kernels::DType::kF32, 18, 33, random), routes);
   take("CombineExperts", combined);
   for (const kernels::WeightType type :
        {kernels::WeightType::kBF16, kernels::WeightType::kInt8, kernels::WeightType::kInt4}) {
@@ -121,17 +127,16 @@ Hashes HashOps(kernels::Backend& backend) {
                                                             : "MatMul packed int4";
     const std::vector<int64_t> cut = {0, 21, 43, 64, 86, 107, 129, 150, 172};
     const HostTensor x = HostTensor::Of(kernels::DType::kBF16, 7, 172, random, 1.7f);
-    const PackedWeight w(backend, type, HostTensor::Of(kernels::DType::kBF16, 45, 172, random),
-                         cut);
+    const PackedWeight w(device, type, HostTensor::Of(kernels::DType::kBF16, 45, 172, random), cut);
     HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 7, 45);
-    backend.MatMulPieces(out, x, w.weight(), cut);
+    device.ops().matmul.MatMulSplitK(out, x, w.weight(), cut);
     take(name, out);
   }
   for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
     for (const int window : {0, 70}) {
       const PagedCase c({{150, 40}, {3, 3}, {290, 1}}, Heads(6, 2, 40, window), type, random.Next(),
                         16, kernels::DType::kI8);
-      take("PagedAttention int8", c.Run(backend));
+      take("PagedAttention int8", c.Run(device));
     }
   }
   return hashes;
@@ -142,7 +147,7 @@ Hashes PinnedOf(const std::string& isa);
 
 TEST_P(PinnedBitsTest, AreThoseOfTheArithmeticVersion) {
   EXPECT_EQ(kernels::kArithmeticVersion, 3) << "pin the new bits below";
-  const Hashes hashes = HashOps(*backend_);
+  const Hashes hashes = HashOps(*device_);
   const Hashes pinned = PinnedOf(GetParam());
   ASSERT_FALSE(pinned.empty()) << "no bits are pinned for " << GetParam();
   std::string table;
@@ -176,7 +181,7 @@ Hashes PinnedOf(const std::string& isa) {
   const Hashes scalar = With(every, {
                                         {"GeluMul", 0xc2a9a011eb4e94a3},
                                         {"MatMul", 0x113543ea1d2f2e33},
-                                        {"MatMulPieces", 0x2ca4cc51d0c6c0b0},
+                                        {"MatMulSplitK", 0x2ca4cc51d0c6c0b0},
                                         {"PagedAttention", 0x25a2698f1224f9fe},
                                         {"PagedAttention capped", 0x4580249c93aa7498},
                                         {"PagedAttention int8", 0x2822bb937019d15d},
@@ -186,7 +191,7 @@ Hashes PinnedOf(const std::string& isa) {
                                     });
   const Hashes avx2 = With(every, {
                                       {"MatMul", 0xbaf97b38afd46a75},
-                                      {"MatMulPieces", 0xcc5be3c7428779a7},
+                                      {"MatMulSplitK", 0xcc5be3c7428779a7},
                                       {"PagedAttention", 0x41269c0e9b56340b},
                                       {"PagedAttention capped", 0x1249be2ce2c73f8d},
                                       {"PagedAttention int8", 0x858b6d072d57d1b8},
@@ -194,7 +199,7 @@ Hashes PinnedOf(const std::string& isa) {
                                   });
   const Hashes avx512 = With(every, {
                                         {"MatMul", 0xa8ded1904be15f73},
-                                        {"MatMulPieces", 0x592d1c75b2bf79a1},
+                                        {"MatMulSplitK", 0x592d1c75b2bf79a1},
                                         {"PagedAttention", 0x14c9088c3626fcae},
                                         {"PagedAttention capped", 0x2d8e614862430e82},
                                         {"PagedAttention int8", 0x7cc7853e736f0e21},

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
+#include "kernels/arithmetic.h"
+#include "kernels/device.h"
 #include "kernels/host/thread_communicator.h"
 #include "tests/kernels/host_tensor.h"
 
@@ -26,16 +27,16 @@ inline HostTensor Columns(const HostTensor& t, int64_t begin, int64_t end) {
   return part;
 }
 
-// out = x · wᵀ over pieces, as MatMulPieces does, with w in the format under test.
-using PiecesProduct =
-    std::function<void(kernels::Backend& backend, const HostTensor& out, const HostTensor& x,
-                       const HostTensor& w, const std::vector<int64_t>& piece_begin)>;
+// out = x · wᵀ in K splits, as MatMulSplitK computes it, with w in the format under test.
+using SplitProduct =
+    std::function<void(kernels::Device& device, const HostTensor& out, const HostTensor& x,
+                       const HostTensor& w, const std::vector<int64_t>& split_begin)>;
 
 // The sum of 1, 2, 4 or 8 ranks, each of which holds its columns of x and w, has the bits of one.
-// `cut`: where the kNumPieces pieces begin, and the end.
+// `cut` is where the kNumSplits splits begin, and the end.
 inline void ExpectRanksGiveTheBitsOfOne(const std::string& isa, const HostTensor& x,
                                         const HostTensor& w, const std::vector<int64_t>& cut,
-                                        const PiecesProduct& multiply, const std::string& what) {
+                                        const SplitProduct& multiply, const std::string& what) {
   const int64_t rows = x.tensor().rows(), columns = w.tensor().rows();
   const HostTensor expected = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
   multiply(*MakeCpu(isa), expected, x, w, cut);
@@ -44,8 +45,8 @@ inline void ExpectRanksGiveTheBitsOfOne(const std::string& isa, const HostTensor
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
-        const int first = rank * kernels::kNumPieces / size,
-                  last = (rank + 1) * kernels::kNumPieces / size;
+        const int first = rank * kernels::kNumSplits / size,
+                  last = (rank + 1) * kernels::kNumSplits / size;
         std::vector<int64_t> own;
         for (int i = first; i <= last; ++i) own.push_back(cut[i] - cut[first]);
         const HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);

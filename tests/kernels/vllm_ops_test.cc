@@ -6,7 +6,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/paged_case.h"
 #include "tests/testing/shared_data.h"
@@ -62,7 +62,7 @@ TEST_P(VllmOpsTest, RmsNorm) {
   for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
     const Golden golden(std::string("rmsnorm_") + NameOf(type) + "_8x128");
     HostTensor out = HostTensor::Poisoned(type, 8, 128);
-    backend_->RmsNorm(out, golden.Read("x", 8, 128), golden.Read("weight", 1, 128), 1e-6f);
+    ops().rows.RmsNorm(out, golden.Read("x", 8, 128), golden.Read("weight", 1, 128), 1e-6f);
     const double tolerance = type == kernels::DType::kF32 ? 1e-5 : 0.008;
     ExpectNear(out, golden.Read("out", 8, 128).matrix(), tolerance, {tolerance});
   }
@@ -72,9 +72,9 @@ TEST_P(VllmOpsTest, RmsNormAfterResidual) {
   CONTINUO_NEED_SHARED(kData);
   const Golden golden("rmsnorm_fused_residual_f32_8x128");
   HostTensor x = golden.Read("residual_in", 8, 128);
-  backend_->AddSum(x, golden.Read("x", 8, 128), kernels::Tensor());
+  ops().rows.AddSum(x, golden.Read("x", 8, 128), kernels::Tensor());
   ExpectNear(x, golden.Read("residual_out", 8, 128).matrix(), 1e-5, {1e-5});
-  backend_->RmsNorm(x, x, golden.Read("weight", 1, 128), 1e-6f);
+  ops().rows.RmsNorm(x, x, golden.Read("weight", 1, 128), 1e-6f);
   ExpectNear(x, golden.Read("out", 8, 128).matrix(), 1e-5, {1e-5});
 }
 
@@ -95,9 +95,10 @@ TEST_P(VllmOpsTest, Rope) {
     const Golden golden(name);
     HostTensor q = golden.Read("q_in", 8, 256), k = golden.Read("k_in", 8, 128);
     HostTensor angles(kernels::DType::kF32, 8, 32);
-    backend_->RopeAngles(angles, golden.Read("positions", 8, 1), Frequencies(10000, 32), 1.0f);
-    backend_->Rope(q, angles, 64);
-    backend_->Rope(k, angles, 64);
+    ops().attention.RopeAngles(angles, golden.Read("positions", 8, 1), Frequencies(10000, 32),
+                               1.0f);
+    ops().attention.Rope(q, angles, 64);
+    ops().attention.Rope(k, angles, 64);
     ExpectNear(q, golden.Read("q_out", 8, 256).matrix(), 0, {tolerance});
     ExpectNear(k, golden.Read("k_out", 8, 128).matrix(), 0, {tolerance});
   }
@@ -113,7 +114,7 @@ TEST_P(VllmOpsTest, SiluMul) {
     up.Set(i, static_cast<float>(x[i / 128 * 256 + 128 + i % 128]));
   }
   HostTensor out = HostTensor::Poisoned(kernels::DType::kBF16, 8, 128);
-  backend_->SiluMul(out, gate, up);
+  ops().rows.GateMul(kernels::GateFunction::kSilu, out, gate, up);
   ExpectNear(out, golden.Read("out", 8, 128).matrix(), 0.008, {0.008});
 }
 
@@ -124,7 +125,7 @@ TEST_P(VllmOpsTest, MatMul) {
   HostTensor w(kernels::DType::kBF16, 32, 64);
   for (int i = 0; i < 64 * 32; ++i) w.Set(i % 32 * 64 + i / 32, static_cast<float>(b.matrix()[i]));
   HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 16, 32);
-  backend_->MatMul(out, golden.Read("a", 16, 64), w.weight(), kernels::Tensor());
+  ops().matmul.MatMul(out, golden.Read("a", 16, 64), w.weight(), kernels::Tensor());
   ExpectNear(out, golden.Read("out", 16, 32).matrix(), 1e-5, {1e-5});
 }
 
@@ -146,19 +147,19 @@ TEST_P(VllmOpsTest, ExpertsBlock) {
       weights(kernels::DType::kF32, rows, k);
   HostTensor entries(kernels::DType::kI32, rows, k), entry_rows(kernels::DType::kI32, rows * k, 1),
       begin(kernels::DType::kI32, num_experts + 1, 1);
-  backend_->MatMul(logits, x, golden.Read("gate_w", num_experts, hidden).weight(),
-                   kernels::Tensor());
+  ops().matmul.MatMul(logits, x, golden.Read("gate_w", num_experts, hidden).weight(),
+                      kernels::Tensor());
   ExpectNear(logits, golden.Read("router_logits", rows, num_experts).matrix(), 1e-5, {1e-5});
   const kernels::ExpertRoutes routes = {weights, entries, entry_rows, begin};
-  backend_->RouteExperts(routes, logits, /*normalise=*/true);
+  ops().experts.RouteExperts(routes, logits, /*normalise=*/true);
   HostTensor g(kernels::DType::kF32, rows * k, inner), u(kernels::DType::kF32, rows * k, inner);
-  backend_->ExpertMatMul(g, x, gate, routes, /*by_entry=*/false);
-  backend_->ExpertMatMul(u, x, up, routes, /*by_entry=*/false);
-  backend_->SiluMul(g, g, u);
+  ops().experts.ExpertMatMul(g, x, gate, routes, /*by_entry=*/false);
+  ops().experts.ExpertMatMul(u, x, up, routes, /*by_entry=*/false);
+  ops().rows.GateMul(kernels::GateFunction::kSilu, g, g, u);
   HostTensor parts(kernels::DType::kF32, rows * k, hidden), out(kernels::DType::kF32, rows, hidden);
-  backend_->ExpertMatMulPieces(parts, g, down, routes,
-                               std::vector<int64_t>{0, 4, 8, 12, 16, 20, 24, 28, 32});
-  backend_->CombineExperts(out, parts, routes);
+  ops().experts.ExpertMatMulSplitK(parts, g, down, routes,
+                                   std::vector<int64_t>{0, 4, 8, 12, 16, 20, 24, 28, 32});
+  ops().experts.CombineExperts(out, parts, routes);
   ExpectNear(out, golden.Read("routed_out", rows, hidden).matrix(), 1e-5, {1e-5});
 }
 
@@ -166,7 +167,7 @@ TEST_P(VllmOpsTest, Embed) {
   CONTINUO_NEED_SHARED(kData);
   const Golden golden("embedding_bf16_32ids");
   HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 32, 32);
-  backend_->Embed(out, golden.Read("table", 64, 32).weight(), golden.Read("ids", 32, 1), 0, 1.0f);
+  ops().rows.Embed(out, golden.Read("table", 64, 32).weight(), golden.Read("ids", 32, 1), 0, 1.0f);
   ExpectNear(out, golden.Read("out", 32, 32).matrix(), 0, {0});
 }
 
@@ -194,13 +195,13 @@ TEST_P(VllmOpsTest, DenseAttention) {
     HostTensor q = golden.Read("q", c.rows, 4 * c.head_dim);
     HostTensor k = golden.Read("k", c.rows, 2 * c.head_dim);
     const HostTensor v = golden.Read("v", c.rows, 2 * c.head_dim);
-    backend_->RmsNorm(q, q, PlusOne(golden.Read("q_norm_weight", 1, c.head_dim)), 1e-6f);
-    backend_->RmsNorm(k, k, PlusOne(golden.Read("k_norm_weight", 1, c.head_dim)), 1e-6f);
+    ops().rows.RmsNorm(q, q, PlusOne(golden.Read("q_norm_weight", 1, c.head_dim)), 1e-6f);
+    ops().rows.RmsNorm(k, k, PlusOne(golden.Read("k_norm_weight", 1, c.head_dim)), 1e-6f);
     HostTensor angles(kernels::DType::kF32, c.rows, c.rotary_dim);
-    backend_->RopeAngles(angles, golden.Read("positions", c.rows, 1),
-                         Frequencies(c.base, c.rotary_dim), 1.0f);
-    backend_->Rope(q, angles, c.head_dim);
-    backend_->Rope(k, angles, c.head_dim);
+    ops().attention.RopeAngles(angles, golden.Read("positions", c.rows, 1),
+                               Frequencies(c.base, c.rotary_dim), 1.0f);
+    ops().attention.Rope(q, angles, c.head_dim);
+    ops().attention.Rope(k, angles, c.head_dim);
     const HostTensor cache(kernels::DType::kF32, {4, 2, 2 * 3 * c.head_dim});
     const HostTensor table = HostTensor::OfInts({2, 0, 3}, 3),
                      length = HostTensor::OfInts({c.rows});
@@ -208,11 +209,11 @@ TEST_P(VllmOpsTest, DenseAttention) {
     kernels::PagedKv kv{cache, /*block_size=*/3, table, length, begin};
     std::vector<int32_t> slots;
     for (int p = 0; p < c.rows; ++p) slots.push_back(table.ints()[p / 3] * 3 + p % 3);
-    backend_->WriteKv(kv, k, v, HostTensor::OfInts(slots));
+    ops().attention.WriteKv(kv, k, v, HostTensor::OfInts(slots));
     kernels::AttentionParams params = Heads(4, 2, c.head_dim);
     params.scale = c.scale;
     HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, c.rows, 4 * c.head_dim);
-    backend_->PagedAttention(out, q, kv, params);
+    ops().attention.PagedAttention(out, q, kv, params);
     SCOPED_TRACE(c.name);
     ExpectNear(out, golden.Read("attn", c.rows, 4 * c.head_dim).matrix(), 2e-4, {2e-4});
   }

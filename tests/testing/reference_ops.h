@@ -5,12 +5,12 @@
 #include <span>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/device.h"
 
 namespace continuo::testing {
 
-// What every op of Backend means: plain loops in float64 over plain vectors, row-major, with the
-// shapes of kernels/backend.h. Slow and obviously right; nothing is rounded on the way.
+// What every op of Device means: plain loops in float64 over plain vectors, row-major, with the
+// shapes of kernels/device.h. Slow and obviously right; nothing is rounded on the way.
 using Matrix = std::vector<double>;
 
 // Elements of a host tensor of any float type, exactly.

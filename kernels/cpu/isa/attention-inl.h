@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of attention over one span, for an arithmetic A: two products of matrices with a
+// The loops of attention over one KV chunk, for an arithmetic A: two products of matrices with a
 // softmax between them. Keys and values are packed into panels first: scores have lanes over
 // positions, sums of values have lanes over elements of the head, so every output is one
 // accumulator over its k in ascending order. Included after vector_math-inl.h. A defines
@@ -7,18 +7,18 @@
 //   Tile                 multiplies, see FloatTile
 //   kStep                elements of k that one word of x holds
 //   kScaled              keys and values are multiplied by their position's scale
-//   PackKeys, PackValues the panels of a span; PackStep: of one position alone
+//   PackKeys, PackValues the panels of a chunk; PackStep: of one position alone
 //   AddWord, AddStep     what Tile does for one vector; LoadValues: kD panels of a step;
 //   LoadWholeValues      the same of rows that are there and long enough
 //   StoreWeights         kLanes weights from position j of a row of scores on, as Tile's x
 
-#include "kernels/cpu/isa/attention_panels-inl.h"
+#include "kernels/cpu/isa/attention_prefill-inl.h"
 
-// Turns one query's scores, of the vectors that hold positions [begin, end), into
+// Replaces one query's scores, of the vectors that hold positions [begin, end), into
 // e^(score - maximum), zero where not seen, as A multiplies them. Returns their sums in lanes.
 template <class A>
-INLINE Vec Softmax(const SpanArgs& a, size_t query, float* maximum) {
-  float* const scores = a.scores + query * kSpan;
+INLINE Vec Softmax(const KvChunkArgs& a, size_t query, float* maximum) {
+  float* const scores = a.scores + query * kKvChunk;
   const size_t begin = a.begin[query], end = a.end[query];
   const size_t first = begin / kLanes * kLanes, last = (end + kLanes - 1) / kLanes * kLanes;
   const Vec scale = Set(a.scale);
@@ -43,16 +43,16 @@ INLINE Vec Softmax(const SpanArgs& a, size_t query, float* maximum) {
   return sum;
 }
 
-// span_out of queries [first_query, end_query) += their weights · values, over positions
+// chunk_out of queries [first_query, end_query) += their weights · values, over positions
 // [begin, end) that all of them see, ascending. `first`: written instead.
 template <class A>
-static void AddValues(const SpanArgs& a, size_t first_query, size_t end_query, size_t begin,
+static void AddValues(const KvChunkArgs& a, size_t first_query, size_t end_query, size_t begin,
                       size_t end, bool first) {
-  SpanTile t;
-  t.out = a.span_out + first_query * a.stride;
+  ChunkTile t;
+  t.out = a.chunk_out + first_query * a.stride;
   t.out_stride = a.stride;
-  t.x_stride = kSpan * sizeof(float);
-  const char* const x = reinterpret_cast<const char*>(a.scores + first_query * kSpan);
+  t.x_stride = kKvChunk * sizeof(float);
+  const char* const x = reinterpret_cast<const char*>(a.scores + first_query * kKvChunk);
   const size_t num_panels = (a.head_dim + kLanes - 1) / kLanes;
   // A position whose neighbours in its step are not seen: those may hold NaN, so zeros stand for
   // them.
@@ -79,11 +79,11 @@ static void AddValues(const SpanArgs& a, size_t first_query, size_t end_query, s
   for (; begin < end; ++begin) add_one(begin);
 }
 
-// The same for what each of the queries sees of [from, to), which are whole steps: what all see
-// together, what is left by halves of them.
+// The same for the part of [from, to), whole steps, that each query sees: positions that all see
+// are done together, the rest by halves of the queries.
 template <class A>
-static void WeighValues(const SpanArgs& a, size_t first_query, size_t end_query, int from, int to,
-                        bool first) {
+static void WeighValues(const KvChunkArgs& a, size_t first_query, size_t end_query, int from,
+                        int to, bool first) {
   const auto cut = [&](int position) {
     return position < from ? from : position > to ? to : position;
   };
@@ -107,9 +107,9 @@ static void WeighValues(const SpanArgs& a, size_t first_query, size_t end_query,
   if (common_end < end) halves(common_end, to);
 }
 
-// With m = max(m1, m2): sum = s1·e^(m1-m) + s2·e^(m2-m), out likewise. Nothing seen yet is a
-// maximum of -infinity, a sum of zero and a vector of zeros.
-INLINE void Merge(const SpanArgs& a, size_t first_query, size_t n, const float* max,
+// Merges a chunk's results: with m = max(m1, m2), sum = s1·e^(m1-m) + s2·e^(m2-m), and out
+// likewise. Before the first chunk the maximum is -infinity, the sum 0 and the vector zeros.
+INLINE void Merge(const KvChunkArgs& a, size_t first_query, size_t n, const float* max,
                   const float* sum) {
   const Vec old_max = Load(a.max + first_query), new_max = Load(max);
   const Vec top = Max(old_max, new_max);
@@ -126,53 +126,53 @@ INLINE void Merge(const SpanArgs& a, size_t first_query, size_t n, const float* 
     a.sum[query] = sums[i];
     const Vec old_factor = Set(befores[i]), new_factor = Set(heres[i]);
     float* out = a.out + query * a.stride;
-    const float* span_out = a.span_out + query * a.stride;
+    const float* chunk_out = a.chunk_out + query * a.stride;
     for (size_t d = 0; d < a.head_dim; d += kLanes) {
-      Store(out + d, MulAdd(Load(span_out + d), new_factor, Mul(Load(out + d), old_factor)));
+      Store(out + d, MulAdd(Load(chunk_out + d), new_factor, Mul(Load(out + d), old_factor)));
     }
   }
 }
 
-static void MergeSpan(const SpanArgs& a, const float* max, const float* sum) {
+static void MergeChunk(const KvChunkArgs& a, const float* max, const float* sum) {
   for (size_t i = 0; i < a.num_queries; i += kLanes) {
     const size_t left = a.num_queries - i;
     Merge(a, i, left < kLanes ? left : kLanes, max + i, sum + i);
   }
 }
 
-#include "kernels/cpu/isa/attention_few-inl.h"
+#include "kernels/cpu/isa/attention_decode-inl.h"
 
 template <class A>
-static void AttendSpan(const SpanArgs& a) {
+static void AttendChunk(const KvChunkArgs& a) {
   // Ranges do not decrease from query to query, so the union is from the first to the last.
   const size_t last = a.num_queries - 1;
   const size_t begin = a.begin[0], end = a.end[last];
   if (begin >= end) return;
-  Ahead ahead(a);
-  const bool few =
-      a.num_queries <= kFewQueries && a.begin[0] == a.begin[last] && a.end[0] == a.end[last];
-  if (few) {
+  Prefetcher prefetcher(a);
+  const bool is_decode =
+      a.num_queries <= kDecodeQueries && a.begin[0] == a.begin[last] && a.end[0] == a.end[last];
+  if (is_decode) {
     switch (a.num_queries) {
       case 1:
-        ScoreFew<A, 1>(a, begin, end, ahead);
+        ScoreDecode<A, 1>(a, begin, end, prefetcher);
         break;
       case 2:
-        ScoreFew<A, 2>(a, begin, end, ahead);
+        ScoreDecode<A, 2>(a, begin, end, prefetcher);
         break;
       case 3:
-        ScoreFew<A, 3>(a, begin, end, ahead);
+        ScoreDecode<A, 3>(a, begin, end, prefetcher);
         break;
       case 4:
-        ScoreFew<A, 4>(a, begin, end, ahead);
+        ScoreDecode<A, 4>(a, begin, end, prefetcher);
         break;
     }
   } else {
-    A::PackKeys(a, begin, end, ahead);
-    SpanTile t;
+    A::PackKeys(a, begin, end, prefetcher);
+    ChunkTile t;
     const size_t panel = begin / kLanes;
     t.panel_stride = KeyPanelBytes(a, A::kStep);
     t.out = a.scores + panel * kLanes;
-    t.out_stride = kSpan;
+    t.out_stride = kKvChunk;
     t.x = static_cast<const char*>(a.q);
     t.x_stride = a.q_stride;
     t.w = reinterpret_cast<const char*>(a.key_panels) + panel * t.panel_stride;
@@ -192,33 +192,33 @@ static void AttendSpan(const SpanArgs& a) {
     SumEach<kLanes>(sum + i, sums);
   }
 
-  if (few) {
+  if (is_decode) {
     switch (a.num_queries) {
       case 1:
-        WeighFewValues<A, 1>(a, begin, end, ahead);
+        WeighDecodeValues<A, 1>(a, begin, end, prefetcher);
         break;
       case 2:
-        WeighFewValues<A, 2>(a, begin, end, ahead);
+        WeighDecodeValues<A, 2>(a, begin, end, prefetcher);
         break;
       case 3:
-        WeighFewValues<A, 3>(a, begin, end, ahead);
+        WeighDecodeValues<A, 3>(a, begin, end, prefetcher);
         break;
       case 4:
-        WeighFewValues<A, 4>(a, begin, end, ahead);
+        WeighDecodeValues<A, 4>(a, begin, end, prefetcher);
         break;
     }
   } else {
-    A::PackValues(a, begin, end, ahead);
+    A::PackValues(a, begin, end, prefetcher);
     // Where all begin together and none is done before the first step ends, that step writes.
     const bool first = a.begin[0] == a.begin[last] && begin % A::kStep == 0 &&
                        a.end[0] >= static_cast<int>(begin + A::kStep);
-    if (!first) memset(a.span_out, 0, a.num_queries * a.stride * sizeof(float));
-    WeighValues<A>(a, 0, a.num_queries, 0, kSpan, first);
+    if (!first) memset(a.chunk_out, 0, a.num_queries * a.stride * sizeof(float));
+    WeighValues<A>(a, 0, a.num_queries, 0, kKvChunk, first);
   }
-  if (a.alone) {
+  if (a.write_partial) {
     memcpy(a.max, max, a.num_queries * sizeof(float));
     memcpy(a.sum, sum, a.num_queries * sizeof(float));
   } else {
-    MergeSpan(a, max, sum);
+    MergeChunk(a, max, sum);
   }
 }

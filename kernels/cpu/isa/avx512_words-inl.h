@@ -9,7 +9,7 @@ constexpr size_t kColTile = 6;
 constexpr size_t kColTile1 = 8;
 constexpr size_t kQueryTile = 6;
 constexpr size_t kPanelTile = 4;
-constexpr size_t kFewAccumulators = 16;
+constexpr size_t kDecodeAccumulators = 16;
 
 INLINE Vec Zero() { return _mm512_setzero_ps(); }
 INLINE Vec Set(float x) { return _mm512_set1_ps(x); }

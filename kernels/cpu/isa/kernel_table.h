@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/arithmetic.h"
 #include "kernels/host/group_constants.h"
 
 namespace continuo::kernels::cpu {
@@ -13,16 +14,14 @@ using host::kInt8Group;
 using host::kRoundShift;
 using host::kSmallestScaled;
 
-// Types of elements in memory, in the order of DType; indices of the arrays below. What is
-// computed is always f32.
+// Types of elements in memory, in the order of DType; they index the arrays below. The arithmetic
+// is always f32.
 enum Element : int { kElementF32 = 0, kElementBF16 = 1, kElementF16 = 2, kNumElements = 3 };
 
-// Positions reduced together by attention; equals kAttentionSpan.
-constexpr int kSpan = 128;
+// Positions whose keys follow one another in memory, KvChunkArgs::runs.
+constexpr int kKvRun = 16;
 
-constexpr int kSpanRun = 16;
-
-// Queries that one call of attend_span takes at most.
+// The most queries of one call of attend_chunk.
 constexpr int kMaxQueries = 60;
 
 // out[i * out_stride + j] = x row i · w row j, over k elements. x rows are packed for w's type by
@@ -40,11 +39,11 @@ struct DotBlock {
   size_t gap;  // bytes from the last row of w to the rows that this thread likely reads next
 };
 
-// ---- Packed matrices; their layout is at PanelLayout (panels.h) ----
+// ---- Packed matrices; matmul/panel_layout.h describes their layout ----
 
 constexpr int kPanelColumns = 16;
 
-// out[i * out_stride + j] = x row i · packed row j, over one piece of k elements. Rows of x are
+// out[i * out_stride + j] = x row i · packed row j, over one K split of k elements. Rows of x are
 // bf16 elements, or int8 elements beside a scale and a sum for each group.
 //
 // bf16: one accumulator per output, over k in pairs. int8, int4: the products of a group are added
@@ -57,10 +56,10 @@ struct PanelBlock {
   const uint8_t* x;
   size_t x_stride;        // bytes
   const float* x_scales;  // [num_rows, group_stride]
-  const int32_t* x_sums;  // likewise: of the group's elements
+  const int32_t* x_sums;  // [num_rows, group_stride]: sums of the groups' elements
   size_t group_stride;
   size_t num_rows;
-  const uint8_t* w;     // the piece in the first panel
+  const uint8_t* w;     // the split in the first panel
   size_t panel_stride;  // bytes
   size_t num_panels;
   size_t k;
@@ -74,50 +73,53 @@ struct PanelDots {
   void (*int4)(const PanelBlock& block);
 };
 
-struct MemoryPiece {
+// Memory to prefetch.
+struct MemoryRange {
   const char* data;
   ptrdiff_t bytes;
 };
 
-// One span of attention for queries that share a key-value head.
-struct SpanArgs {
+// Attention of one KV chunk for queries that share a KV head.
+struct KvChunkArgs {
   const void* q;    // rows of floats, or of bf16 for attend_pairs; head_dim of them, then zeros
   size_t q_stride;  // bytes
   size_t num_queries;
-  const void* const* keys;    // kSpan pointers to head_dim elements; read in [begin, end) only
+  const void* const* keys;    // kKvChunk pointers to head_dim elements; read in [begin, end) only
   const void* const* values;  // likewise
   const float* key_scales;    // of int8: what each position's elements are multiplied by
   const float* value_scales;
-  // Keys of each kSpanRun positions from a multiple of it on follow one another in memory, and
-  // values do.
+  // Keys of each kKvRun positions, from a multiple of it on, follow one another in memory, and so
+  // do values.
   bool runs;
-  // Memory that is read soon after this span, in the order in which it lies.
-  const MemoryPiece* next;
-  const MemoryPiece* next_end;
-  const int* begin;  // per query: the positions of the span that it sees, [begin, end),
-  const int* end;    // perhaps none. Neither decreases from query to query.
+  // Memory that is read soon after this chunk, in the order of its addresses.
+  const MemoryRange* next;
+  const MemoryRange* next_end;
+  // Per query: it sees the chunk's positions [begin, end), perhaps none. Neither decreases from
+  // query to query.
+  const int* begin;
+  const int* end;
   size_t head_dim;
   size_t stride;  // head_dim, rounded up to a multiple of pack_block, of int8 of twice that
   float scale;
   float softcap;  // 0: none
   // Scratch.
-  float* key_panels;    // [kSpan * (stride + 1)]
-  float* value_panels;  // [(kSpan + 1) * stride]
+  float* key_panels;    // [kKvChunk * (stride + 1)]
+  float* value_panels;  // [(kKvChunk + 1) * stride]
   float* step_panels;   // [stride]
-  float* scores;        // [num_queries, kSpan]
-  float* span_out;      // [num_queries, stride]
-  // What the spans before gave, updated: maximum, sum of e^(score - maximum) and values weighted by
-  // them, [num_queries, stride]. Before the first: -infinity, 0 and zeros. `max` and `sum` have
-  // room for a vector more.
+  float* scores;        // [num_queries, kKvChunk]
+  float* chunk_out;     // [num_queries, stride]
+  // The results of the chunks before, which are updated: maximum, sum of e^(score - maximum) and
+  // values weighted by them, [num_queries, stride]. Before the first chunk they are -infinity, 0
+  // and zeros. `max` and `sum` have room for a vector more.
   float* max;
   float* sum;
   float* out;
-  // Nothing is merged: `max`, `sum` and span_out become what this span gives by itself, for queries
-  // that see something of it; `out` is not used.
-  bool alone;
+  // Nothing is merged: `max`, `sum` and chunk_out become the results of this chunk alone, for
+  // queries that see some of it. `out` is not used.
+  bool write_partial;
 };
 
-// The inner loops that differ per instruction set, chosen once when the backend is made. Every
+// The inner loops that differ per instruction set, chosen once when the device is made. Every
 // sum has one order, which is part of the set's arithmetic (kernels/README.md).
 //
 // The files that fill a table are compiled with that instruction set's flags, so they include
@@ -134,17 +136,17 @@ struct KernelTable {
   // Orders n floats as `dots` wants them beside rows of the given type.
   void (*pack[kNumElements])(float* out, const float* in, size_t n);
   void (*dots[kNumElements])(const DotBlock& block);
-  void (*attend_span[kNumElements])(const SpanArgs& args);
-  void (*attend_int8)(const SpanArgs& args);
-  // For bf16 queries, keys and values, by products of pairs; null where attend_span does them.
-  void (*attend_pairs)(const SpanArgs& args);
-  // Merges what one span gave alone, span_max and span_sum with room for a vector more and
-  // args.span_out, into args.max, sum and out, for queries that see something of it.
-  void (*merge_span)(const SpanArgs& args, const float* span_max, const float* span_sum);
+  void (*attend_chunk[kNumElements])(const KvChunkArgs& args);
+  void (*attend_int8)(const KvChunkArgs& args);
+  // For bf16 queries, keys and values, by products of pairs; null where attend_chunk takes those.
+  void (*attend_pairs)(const KvChunkArgs& args);
+  // Merges the results of one chunk alone (chunk_max and chunk_sum, with room for a vector more,
+  // and args.chunk_out) into args.max, sum and out, for queries that see some of the chunk.
+  void (*merge_chunk)(const KvChunkArgs& args, const float* chunk_max, const float* chunk_sum);
 
   PanelDots panel_dots;
-  // One group of n floats to integers from -127 to 127: x ≈ q · scale; their sum. NaN or infinity
-  // among them makes the scale NaN.
+  // Rounds a group of n floats to integers from -127 to 127, x ≈ q · scale, and sums them. NaN or
+  // infinity among them makes the scale NaN.
   void (*quantise)(int8_t* q, float* scale, int32_t* sum, const float* x, size_t n);
 
   float (*sum_squares)(const float* x, size_t n);
@@ -177,7 +179,7 @@ void Avx2Int4(const PanelBlock& block);
 void Avx512VnniInt8(const PanelBlock& block);
 void Avx512VnniInt4(const PanelBlock& block);
 void Avx512Bf16(const PanelBlock& block);
-void Avx512AttendPairs(const SpanArgs& args);
+void Avx512AttendPairs(const KvChunkArgs& args);
 #elif defined(__aarch64__)
 extern const KernelTable kNeonKernels;
 extern const KernelTable kNeonDotKernels;  // the same bits, faster

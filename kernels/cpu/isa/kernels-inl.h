@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// clang-format off
 // Included once per instruction set, inside that set's unnamed namespace, after it has defined
 // the words below. It defines the loops and `MakeTable`. No include guard: not a header.
 //
@@ -10,8 +11,9 @@
 //   Sum, MaxOf                         over lanes: i with i + kLanes/2, then halves of that, …
 //   SumEach<n>(out, vectors)           Sum of each of n vectors, the same bits
 //   Evens(a, b), Odds(a, b)            every second lane of a, then of b
-//   Transpose(v)                       lane j of vector i becomes lane i of vector j; kLanes of
-//   them Keep(v)                            v, in a register: not loaded again for each use
+//   Transpose(v)                       lane j of vector i becomes lane i of vector j, for kLanes
+//                                      vectors
+//   Keep(v)                            v, in a register: not loaded again for each use
 //   LoadWords(p)                       kLanes words of whatever lies there
 //   LoadBF16 LoadF16 StoreBF16         kLanes 16-bit elements
 //   LoadBF16Even LoadBF16Odd           every second of 2·kLanes elements
@@ -19,7 +21,8 @@
 //   BF16Even BF16Odd                   those of a vector that holds 2·kLanes elements
 //   kRowTile, kColTile, kColTile1      dot products done at once: rows × columns, and of one row
 //   kQueryTile, kPanelTile             the same of attention: queries × vectors
-//   kFewAccumulators                   vectors that it sums into at once for a few queries; ≥ 8
+//   kDecodeAccumulators                accumulators of attention's sums of values when decoding; ≥ 8
+// clang-format on
 
 #include "kernels/cpu/isa/vector_math-inl.h"
 
@@ -70,19 +73,19 @@ static void PackEvenOdd(float* out, const float* in, size_t n) {
 
 // ---- Dot products ----
 
-// Up to this many rows MatMul is bound by memory.
-constexpr size_t kFewRows = 16;
+// Up to this many rows the time of a product is that of reading the weights.
+constexpr size_t kSmallM = 16;
 
-// Weights are asked for this many bytes before they are needed.
-constexpr size_t kAheadBytes = 65536;
+// Weights are prefetched this many bytes before they are needed.
+constexpr size_t kPrefetchBytes = 65536;
 
 // One accumulator per output, over k in blocks: its order does not depend on the tile's shape.
-// `ahead`: bytes from each row of w to one that will be read soon; 0: none.
-template <class E, size_t kM, size_t kN, bool kAhead>
+// `ahead` is the prefetch distance: bytes from each row of w to one that is read soon; 0: none.
+template <class E, size_t kM, size_t kN, bool kPrefetch>
 INLINE void DotSteps(Vec (&acc)[kM][kN], const float* x, size_t x_stride,
                      const typename E::T* const* w, size_t begin, size_t end, size_t ahead) {
   for (size_t k = begin; k < end; k += kBlock) {
-    if constexpr (kAhead) {
+    if constexpr (kPrefetch) {
       UNROLL for (size_t j = 0; j < kN; ++j) Prefetch(w[j] + k, ahead);
     }
     for (size_t half = 0; half < 2; ++half) {
@@ -108,7 +111,7 @@ INLINE void DotSteps(Vec (&acc)[kM][kN], const float* x, size_t x_stride,
 }
 
 // out[i][j] = x row i · w[j], over k elements.
-template <class E, size_t kM, size_t kN, bool kAhead>
+template <class E, size_t kM, size_t kN, bool kPrefetch>
 static void DotTile(float* out, size_t out_stride, const float* x, size_t x_stride,
                     const typename E::T* const* rows, size_t k, size_t ahead) {
   const typename E::T* w[kN];
@@ -118,7 +121,7 @@ static void DotTile(float* out, size_t out_stride, const float* x, size_t x_stri
     UNROLL for (size_t j = 0; j < kN; ++j) acc[i][j] = Zero();
   }
   const size_t whole = k / kBlock * kBlock;
-  DotSteps<E, kM, kN, kAhead>(acc, x, x_stride, w, 0, whole, ahead);
+  DotSteps<E, kM, kN, kPrefetch>(acc, x, x_stride, w, 0, whole, ahead);
   if (whole < k) {
     typename E::T part[kN][kBlock] = {};
     const typename E::T* parts[kN];
@@ -141,11 +144,11 @@ static void DotTile(float* out, size_t out_stride, const float* x, size_t x_stri
 }
 
 // All rows of x beside kN rows of w.
-template <class E, size_t kN, bool kAhead>
+template <class E, size_t kN, bool kPrefetch>
 static void DotColumns(float* out, size_t out_stride, const float* x, size_t x_stride,
                        size_t num_rows, const typename E::T* const* rows, size_t k, size_t ahead) {
   if (num_rows >= kRowTile) {
-    DotTile<E, kRowTile, kN, kAhead>(out, out_stride, x, x_stride, rows, k, ahead);
+    DotTile<E, kRowTile, kN, kPrefetch>(out, out_stride, x, x_stride, rows, k, ahead);
     size_t i = kRowTile;
     for (; i + kRowTile <= num_rows; i += kRowTile) {
       DotTile<E, kRowTile, kN, false>(out + i * out_stride, out_stride, x + i * x_stride, x_stride,
@@ -159,11 +162,11 @@ static void DotColumns(float* out, size_t out_stride, const float* x, size_t x_s
   }
   switch (num_rows) {
     case 1:
-      return DotTile<E, 1, kN, kAhead>(out, out_stride, x, x_stride, rows, k, ahead);
+      return DotTile<E, 1, kN, kPrefetch>(out, out_stride, x, x_stride, rows, k, ahead);
     case 2:
-      return DotTile<E, 2, kN, kAhead>(out, out_stride, x, x_stride, rows, k, ahead);
+      return DotTile<E, 2, kN, kPrefetch>(out, out_stride, x, x_stride, rows, k, ahead);
     case 3:
-      return DotTile<E, 3, kN, kAhead>(out, out_stride, x, x_stride, rows, k, ahead);
+      return DotTile<E, 3, kN, kPrefetch>(out, out_stride, x, x_stride, rows, k, ahead);
   }
 }
 static_assert(kRowTile == 4, "DotColumns names the remainders");
@@ -177,12 +180,12 @@ static void Dots(const DotBlock& b) {
   const auto point = [&](size_t n) {
     for (size_t i = 0; i < n; ++i) rows[i] = w + (j + i) * b.w_stride;
   };
-  // Bytes from a row of the tile at j to the row that is asked for meanwhile: whole tiles, and
-  // past the end of this block in the one that comes next.
+  // The distance in bytes from a row of the tile at j to the row that is prefetched meanwhile:
+  // whole tiles, and past the end of this block in the one that comes next.
   const auto ahead = [&](size_t tile) {
     const size_t bytes = tile * b.w_stride * sizeof(T);
     if (bytes == 0) return bytes;  // a rank without columns
-    const size_t tiles = (kAheadBytes + bytes - 1) / bytes;
+    const size_t tiles = (kPrefetchBytes + bytes - 1) / bytes;
     return tiles * bytes + (j + tiles * tile >= b.num_cols ? b.gap : 0);
   };
   if (b.num_rows == 1) {
@@ -191,15 +194,15 @@ static void Dots(const DotBlock& b) {
       DotTile<E, 1, kColTile1, true>(b.out + j, b.out_stride, b.x, b.x_stride, rows, b.k,
                                      ahead(kColTile1));
     }
-  } else if (b.num_rows <= kFewRows) {
-    // Few rows: they stay in the cache, and each row of w is read once.
+  } else if (b.num_rows <= kSmallM) {
+    // Small M: the rows stay in the cache, and each row of w is read once.
     for (; j + kColTile <= b.num_cols; j += kColTile) {
       point(kColTile);
       DotColumns<E, kColTile, true>(b.out + j, b.out_stride, b.x, b.x_stride, b.num_rows, rows, b.k,
                                     ahead(kColTile));
     }
   } else {
-    // Many rows: a tile of them stays in the first cache, w in the second.
+    // Large M: a tile of them stays in the L1 cache, w in the L2 cache.
     const size_t whole = b.num_cols / kColTile * kColTile;
     for (size_t i = 0; i < b.num_rows; i += kRowTile) {
       const size_t m = b.num_rows - i < kRowTile ? b.num_rows - i : kRowTile;
@@ -359,7 +362,7 @@ static void Quantise(int8_t* q, float* scale, int32_t* sum, const float* x, size
 }
 
 constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots,
-                                void (*attend_pairs)(const SpanArgs&) = nullptr) {
+                                void (*attend_pairs)(const KvChunkArgs&) = nullptr) {
   return {
       name,
       kBlock,
@@ -369,11 +372,11 @@ constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots,
       {NarrowF32, NarrowBF16},
       {PackPlain, PackEvenOdd, PackPlain},
       {Dots<F32>, Dots<BF16>, Dots<F16>},
-      {AttendSpan<FloatAttention<F32>>, AttendSpan<FloatAttention<BF16>>,
-       AttendSpan<FloatAttention<F16>>},
-      AttendSpan<FloatAttention<I8>>,
+      {AttendChunk<FloatAttention<F32>>, AttendChunk<FloatAttention<BF16>>,
+       AttendChunk<FloatAttention<F16>>},
+      AttendChunk<FloatAttention<I8>>,
       attend_pairs,
-      MergeSpan,
+      MergeChunk,
       panel_dots,
       Quantise,
       SumSquares,

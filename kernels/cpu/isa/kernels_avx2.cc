@@ -15,7 +15,7 @@ constexpr size_t kColTile = 2;
 constexpr size_t kColTile1 = 8;
 constexpr size_t kQueryTile = 6;
 constexpr size_t kPanelTile = 2;
-constexpr size_t kFewAccumulators = 8;
+constexpr size_t kDecodeAccumulators = 8;
 
 INLINE Vec Zero() { return _mm256_setzero_ps(); }
 INLINE Vec Set(float x) { return _mm256_set1_ps(x); }

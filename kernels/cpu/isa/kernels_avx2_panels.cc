@@ -8,7 +8,7 @@
 namespace continuo::kernels::cpu {
 namespace {
 
-#include "kernels/cpu/isa/panels-inl.h"
+#include "kernels/cpu/isa/panel_matmul-inl.h"
 
 INLINE __m256i Load(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -19,7 +19,7 @@ template <int kBits>
 struct QuantTile : QuantLayout<kBits, 1024> {
   using Layout = QuantLayout<kBits, 1024>;
   using Layout::kGroup, Layout::kRun, Layout::kGroupBytes;
-  static constexpr size_t kRows = 4, kPanels = 1, kFewRows = 4, kFewPanels = 1;
+  static constexpr size_t kRows = 4, kPanels = 1, kSmallM = 4, kSmallMPanels = 1;
 
   // Sums of four products, exact: vpmaddubsw adds two in 16 bits, which holds 2 · 127 · 127 but
   // not 2 · 255 · 127. So int8 weights lose their offset and give their sign to x.
@@ -44,7 +44,7 @@ struct QuantTile : QuantLayout<kBits, 1024> {
       const uint8_t* x = t.x + k;
       size_t at = 64;
       for (size_t run = 0; run < size; run += kRun, at += 64) {
-        AskAhead(w + at, t.ahead);
+        PrefetchL2(w + at, t.ahead);
         UNROLL for (size_t half = 0; half < 2; ++half) {
           const __m256i bytes = Load(w + at + 32 * half);
           const __m256i mask = _mm256_set1_epi8(15);

@@ -9,7 +9,7 @@ namespace continuo::kernels::cpu {
 namespace {
 
 #include "kernels/cpu/isa/avx512_words-inl.h"
-#include "kernels/cpu/isa/panels-inl.h"
+#include "kernels/cpu/isa/panel_matmul-inl.h"
 #include "kernels/cpu/isa/vector_math-inl.h"
 // After the words they are made of.
 #include "kernels/cpu/isa/attention-inl.h"
@@ -17,13 +17,13 @@ namespace {
 DEFINE_ADD_PRODUCTS(__m512, "vdpbf16ps")
 
 struct PairsTile {
-  static constexpr size_t kRows = 12, kPanels = 2, kFewRows = 6, kFewPanels = 4;
+  static constexpr size_t kRows = 12, kPanels = 2, kSmallM = 6, kSmallMPanels = 4;
   static constexpr size_t kElementBytes = 2;
   static constexpr size_t kGroup = 0;
   static constexpr size_t kChunk = 256;
   static constexpr size_t kUnit = 32, kUnitBytes = kUnit / 2 * 64;
 
-  template <size_t kM, size_t kP, bool kAskAhead = true>
+  template <size_t kM, size_t kP, bool kPrefetch = true>
   static void Tile(const TileArgs& t) {
     const uint8_t* w[kP];
     UNROLL for (size_t p = 0; p < kP; ++p) w[p] = t.w + p * t.panel_stride;
@@ -40,7 +40,7 @@ struct PairsTile {
       __m512i ws[kP];
       UNROLL for (size_t p = 0; p < kP; ++p) {
         ws[p] = _mm512_loadu_si512(w[p] + at);
-        if (kAskAhead) AskAhead(w[p] + at, t.ahead);
+        if (kPrefetch) PrefetchL2(w[p] + at, t.ahead);
       }
       UNROLL for (size_t i = 0; i < kM; ++i) { AddProducts<kP>(acc[i], ws, x.Row(i)); }
     }
@@ -53,11 +53,11 @@ struct PairsTile {
 };
 
 // Attention's products, in tiles of PairsTile.
-struct PairsSpanTile {
+struct PairsChunkTile {
   static constexpr size_t kRows = kQueryTile, kPanels = kPanelTile;
 
   template <size_t kM, size_t kP>
-  static void Tile(const SpanTile& t) {
+  static void Tile(const ChunkTile& t) {
     TileArgs args = {};
     args.out = t.out;
     args.out_stride = t.out_stride;
@@ -77,13 +77,13 @@ struct PairsAttention {
   static constexpr bool kScaled = false;
   using Elements = BF16;
   using T = uint16_t;
-  using Tile = PairsSpanTile;
+  using Tile = PairsChunkTile;
   static constexpr size_t kStep = 2;
 
-  static void PackKeys(const SpanArgs& a, size_t begin, size_t end, Ahead& ahead) {
+  static void PackKeys(const KvChunkArgs& a, size_t begin, size_t end, Prefetcher& prefetcher) {
     char* const panels = reinterpret_cast<char*>(a.key_panels);
     const size_t panel_bytes = KeyPanelBytes(a, kStep);
-    PackKeyPanels<BF16>(a, begin, end, ahead, [&](size_t panel, size_t d, Vec word) {
+    PackKeyPanels<BF16>(a, begin, end, prefetcher, [&](size_t panel, size_t d, Vec word) {
       Store(reinterpret_cast<float*>(panels + panel * panel_bytes + d / 2 * sizeof(Vec)), word);
     });
   }
@@ -100,7 +100,7 @@ struct PairsAttention {
   }
 
   // Elements [d, d + 32) of the value at p, zeros beyond the head; null: zeros.
-  INLINE static __m512i Row(const SpanArgs& a, const void* p, size_t d) {
+  INLINE static __m512i Row(const KvChunkArgs& a, const void* p, size_t d) {
     if (p == nullptr || d >= a.head_dim) return _mm512_setzero_si512();
     const uint16_t* at = static_cast<const uint16_t*>(p) + d;
     if (d + 32 <= a.head_dim) return _mm512_loadu_si512(at);
@@ -118,7 +118,7 @@ struct PairsAttention {
   }
   // kD panels of two positions from element d on.
   template <size_t kD>
-  INLINE static void LoadValues(const SpanArgs& a, const void* even, const void* odd, size_t d,
+  INLINE static void LoadValues(const KvChunkArgs& a, const void* even, const void* odd, size_t d,
                                 Vec* out) {
     static_assert(kD % 2 == 0);
     UNROLL for (size_t i = 0; i < kD; i += 2, d += 2 * kLanes) {
@@ -133,7 +133,7 @@ struct PairsAttention {
   }
   // The panels of one pair, the first of them at `out`. They reach to a.stride, as panels have
   // room.
-  INLINE static void PackPair(const SpanArgs& a, const void* even, const void* odd, char* out,
+  INLINE static void PackPair(const KvChunkArgs& a, const void* even, const void* odd, char* out,
                               size_t panel_bytes) {
     for (size_t d = 0; d < a.head_dim; d += 2 * kLanes, out += 2 * panel_bytes) {
       Vec values[2];
@@ -142,15 +142,15 @@ struct PairsAttention {
       Store(reinterpret_cast<float*>(out + panel_bytes), values[1]);
     }
   }
-  static void PackValues(const SpanArgs& a, size_t begin, size_t end, Ahead& ahead) {
+  static void PackValues(const KvChunkArgs& a, size_t begin, size_t end, Prefetcher& prefetcher) {
     char* const panels = reinterpret_cast<char*>(a.value_panels);
     for (size_t j = begin / 2 * 2; j < end; j += 2) {
-      ahead.AskSome((a.head_dim * sizeof(T) + 63) / 64 * 2);
+      prefetcher.NextSome((a.head_dim * sizeof(T) + 63) / 64 * 2);
       PackPair(a, j < begin ? nullptr : a.values[j], j + 1 < end ? a.values[j + 1] : nullptr,
                panels + j / 2 * sizeof(Vec), ValuePanelBytes(kStep));
     }
   }
-  static void PackStep(const SpanArgs& a, size_t j) {
+  static void PackStep(const KvChunkArgs& a, size_t j) {
     const void* const value = a.values[j];
     PackPair(a, j % 2 == 0 ? value : nullptr, j % 2 == 0 ? nullptr : value,
              reinterpret_cast<char*>(a.step_panels), sizeof(Vec));
@@ -164,7 +164,7 @@ struct PairsAttention {
 
 }  // namespace
 
-void Avx512AttendPairs(const SpanArgs& args) { AttendSpan<PairsAttention>(args); }
+void Avx512AttendPairs(const KvChunkArgs& args) { AttendChunk<PairsAttention>(args); }
 
 void Avx512Bf16(const PanelBlock& block) { Panels<PairsTile>(block); }
 

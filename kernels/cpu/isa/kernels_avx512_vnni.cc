@@ -6,7 +6,7 @@
 namespace continuo::kernels::cpu {
 namespace {
 
-#include "kernels/cpu/isa/panels-inl.h"
+#include "kernels/cpu/isa/panel_matmul-inl.h"
 
 DEFINE_ADD_PRODUCTS(__m512i, "vpdpbusd")
 
@@ -15,7 +15,7 @@ template <int kBits>
 struct QuantTile : QuantLayout<kBits, 512> {
   using Layout = QuantLayout<kBits, 512>;
   using Layout::kGroup, Layout::kRun, Layout::kGroupBytes;
-  static constexpr size_t kRows = 12, kPanels = 2, kFewRows = 6, kFewPanels = 4;
+  static constexpr size_t kRows = 12, kPanels = 2, kSmallM = 6, kSmallMPanels = 4;
 
   // One group: its integer sums, then what they add to `out`. A function of its own, since GCC 12
   // copies the accumulators about where a loop over groups stands around it.
@@ -37,7 +37,7 @@ struct QuantTile : QuantLayout<kBits, 512> {
       __m512i low[kP], high[kP];
       UNROLL for (size_t p = 0; p < kP; ++p) {
         low[p] = _mm512_loadu_si512(w[p] + at);
-        AskAhead(w[p] + at, ahead);
+        PrefetchL2(w[p] + at, ahead);
         if (kBits == 4) {
           const __m512i mask = _mm512_set1_epi8(15);
           high[p] = _mm512_and_si512(_mm512_srli_epi16(low[p], 4), mask);

@@ -17,7 +17,7 @@ constexpr size_t kColTile = 2;
 constexpr size_t kColTile1 = 8;
 constexpr size_t kQueryTile = 4;
 constexpr size_t kPanelTile = 2;
-constexpr size_t kFewAccumulators = 8;
+constexpr size_t kDecodeAccumulators = 8;
 
 INLINE uint32x4_t BitsOf(float32x4_t v) { return vreinterpretq_u32_f32(v); }
 INLINE float32x4_t FloatsOf(uint32x4_t v) { return vreinterpretq_f32_u32(v); }

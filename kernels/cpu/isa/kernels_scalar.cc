@@ -18,7 +18,7 @@ constexpr size_t kColTile = 1;
 constexpr size_t kColTile1 = 4;
 constexpr size_t kQueryTile = 2;
 constexpr size_t kPanelTile = 2;
-constexpr size_t kFewAccumulators = 8;
+constexpr size_t kDecodeAccumulators = 8;
 
 INLINE V4 Set4(float x) { return V4{x, x, x, x}; }
 INLINE Vec Set(float x) { return {Set4(x), Set4(x)}; }
@@ -154,7 +154,7 @@ INLINE void StoreBF16(uint16_t* p, Vec v) {
 
 // ---- Packed matrices ----
 
-#include "kernels/cpu/isa/panels-inl.h"
+#include "kernels/cpu/isa/panel_matmul-inl.h"
 
 // acc[lane] += the products of one run of four.
 INLINE void AddRun(int32_t* acc, const uint8_t* w, int mask, int shift, const int8_t* x) {
@@ -169,7 +169,7 @@ template <int kBits>
 struct QuantTile : QuantLayout<kBits, 1024> {
   using Layout = QuantLayout<kBits, 1024>;
   using Layout::kGroup, Layout::kRun, Layout::kGroupBytes;
-  static constexpr size_t kRows = 1, kPanels = 1, kFewRows = 1, kFewPanels = 1;
+  static constexpr size_t kRows = 1, kPanels = 1, kSmallM = 1, kSmallMPanels = 1;
 
   template <size_t kM, size_t kP>
   static void Tile(const TileArgs& t) {

@@ -104,8 +104,9 @@ INLINE Vec Tanh(Vec x) {
 
 INLINE Vec Cap(Vec x, Vec cap) { return Mul(cap, Tanh(Div(x, cap))); }
 
-// Asks for the cache line that lies `ahead` bytes after p, which need not exist. To the second
-// cache: the first is full of what is in use, and lines put there early are gone before their turn.
+// Prefetches the cache line that lies `ahead` bytes after p, which need not exist, into the L2
+// cache: the L1 cache is full of lines in use, and evicts lines that come early before they are
+// read.
 INLINE void Prefetch(const void* p, size_t ahead) {
   constexpr int kToRead = 0, kSecondCache = 2;
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + ahead), kToRead,

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <string>
 
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "tests/bench/kernels/ceilings.h"
 
 namespace continuo::bench {
@@ -22,23 +22,23 @@ int Main(const Flags& flags) {
   params.head_dim = flags.Get("head_dim", 128);
   params.heads_per_kv_head = params.num_heads / params.num_kv_heads;
   params.scale = 0.088f;
-  const std::unique_ptr<kernels::Backend> made = BackendOf(flags);
-  kernels::Backend& backend = *made;
-  const bool avx512 = backend.name().find("avx512") != std::string::npos;
+  const std::unique_ptr<kernels::Device> made = BackendOf(flags);
+  kernels::Device& device = *made;
+  const bool avx512 = device.name().find("avx512") != std::string::npos;
   const kernels::DType kv_type =
       flags.Get("kv", std::string("bf16")) == "int8" ? kernels::DType::kI8 : kernels::DType::kBF16;
   Ceilings ceilings(threads);
   const auto allocate = [&](kernels::DType d, int64_t a, int64_t b, int64_t c) {
     kernels::Tensor t{nullptr, d, {a, b, c}};
-    t.data = *backend.Allocate(t.bytes());
+    t.data = *device.Allocate(t.bytes());
     std::memset(t.data, d == kernels::DType::kI32 ? 0 : 0x3c, t.bytes());
     return t;
   };
 
   nlohmann::json results;
-  results["path"] = backend.name();
+  results["path"] = device.name();
   results["threads"] = threads;
-  std::printf("%s, %d threads, %d/%d heads of %d\n", backend.name().c_str(), threads,
+  std::printf("%s, %d threads, %d/%d heads of %d\n", device.name().c_str(), threads,
               params.num_heads, params.num_kv_heads, params.head_dim);
   std::printf("%8s %8s %10s %8s %8s | %8s %8s\n", "context", "rows", "us", "GB/s", "GFLOP/s",
               "read", "fma");
@@ -78,7 +78,7 @@ int Main(const Flags& flags) {
         int calls = 0;
         const double start = Seconds();
         do {
-          backend.PagedAttention(out, q, kv, params);
+          device.ops().attention.PagedAttention(out, q, kv, params);
           ++calls;
         } while (Seconds() - start < 0.03);
         if (round < 0) continue;  // warms up
@@ -103,7 +103,7 @@ int Main(const Flags& flags) {
                                   {"fma_gflop_per_s", Median(fma)}});
       for (const kernels::Tensor& tensor :
            {kv.cache, kv.block_tables, kv.kv_len, kv.query_begin, q, out}) {
-        backend.Free(tensor.data);
+        device.Free(tensor.data);
       }
     }
   }

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "kernels/host/thread_pool.h"
 #include "nlohmann/json.hpp"
 
@@ -212,8 +212,8 @@ class Flags {
 };
 
 // Of --threads (2) and --isa; ends the program where there is none such.
-inline std::unique_ptr<kernels::Backend> BackendOf(const Flags& flags) {
-  auto made = kernels::MakeBackend(
+inline std::unique_ptr<kernels::Device> BackendOf(const Flags& flags) {
+  auto made = kernels::MakeDevice(
       {.num_threads = flags.Get("threads", 2), .isa = flags.Get("isa", std::string("auto"))});
   if (!made.ok()) {
     std::fprintf(stderr, "%s\n", std::string(made.status().message()).c_str());

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "tests/bench/kernels/ceilings.h"
 
 namespace continuo::bench {
@@ -31,7 +31,7 @@ constexpr int64_t kMemory = int64_t{400} << 20;  // of copies of a matrix, beyon
 class Bench {
  public:
   explicit Bench(const Flags& flags) : flags_(flags), rounds_(flags.Get("rounds", 9)) {
-    backend_ = BackendOf(flags);
+    device_ = BackendOf(flags);
     const std::string type = flags.Get("weights", std::string("bf16"));
     type_ = type == "int8"   ? kernels::WeightType::kInt8
             : type == "int4" ? kernels::WeightType::kInt4
@@ -45,11 +45,11 @@ class Bench {
     const int64_t kv = flags_.Get("kv_heads", 8) * head_dim;
     const int layers = flags_.Get("layers", 28);
     const int64_t vocab = flags_.Get("vocab", 151936);
-    std::printf("%s, %s weights\n", backend_->name().c_str(),
+    std::printf("%s, %s weights\n", device_->name().c_str(),
                 flags_.Get("weights", std::string("bf16")).c_str());
     std::printf("%6s %14s %10s %10s %10s %8s\n", "rows", "k", "exact us", "whole us", "split us",
                 "price");
-    nlohmann::json results = {{"path", backend_->name()}};
+    nlohmann::json results = {{"path", device_->name()}};
     for (const int rows : flags_.GetList("rows", "1,4,16,64,256")) {
       double price = 0, pieces = 0;  // seconds
       for (const int64_t k : {heads, inner}) {
@@ -76,13 +76,13 @@ class Bench {
  private:
   kernels::Tensor Allocate(kernels::DType type, int64_t rows, int64_t cols) {
     kernels::Tensor t{nullptr, type, {rows, cols, 1}};
-    t.data = *backend_->Allocate(t.bytes());
+    t.data = *device_->Allocate(t.bytes());
     std::memset(t.data, 0x3c, t.bytes());
     tensors_.push_back(t.data);
     return t;
   }
   void FreeAll() {
-    for (void* data : tensors_) backend_->Free(data);
+    for (void* data : tensors_) device_->Free(data);
     tensors_.clear();
   }
 
@@ -96,8 +96,8 @@ class Bench {
     Matrix m;
     for (int i = 0; i <= pieces; ++i) m.begins.push_back(k * i / pieces);
     m.w.data = {nullptr, kernels::DType::kBF16, {n, k, 1}};
-    m.w.format = backend_->FormatOf(type_);
-    m.bytes = static_cast<int64_t>(backend_->WeightBytes(m.w, m.begins));
+    m.w.format = device_->ops().matmul.FormatOf(type_);
+    m.bytes = static_cast<int64_t>(device_->ops().matmul.WeightBytes(m.w, m.begins));
     m.copies = std::max<int64_t>(1, kMemory / m.bytes);
     m.w.data.data = Allocate(kernels::DType::kI8, m.copies, m.bytes).data;
     return m;
@@ -144,11 +144,11 @@ class Bench {
     const kernels::Tensor right{
         static_cast<char*>(halves.data) + left.bytes(), kernels::DType::kF32, {rows, n, 1}};
     const std::vector<double> times = Turns({
-        [&] { backend_->MatMulPieces(sum, x, Next(pieces), pieces.begins); },
-        [&] { backend_->MatMul(out, x, Next(one), kernels::Tensor()); },
+        [&] { device_->ops().matmul.MatMulSplitK(sum, x, Next(pieces), pieces.begins); },
+        [&] { device_->ops().matmul.MatMul(out, x, Next(one), kernels::Tensor()); },
         [&] {
-          backend_->MatMul(halves, half_x, Next(half), kernels::Tensor());
-          backend_->AddSum(left, right, kernels::Tensor());
+          device_->ops().matmul.MatMul(halves, half_x, Next(half), kernels::Tensor());
+          device_->ops().rows.AddSum(left, right, kernels::Tensor());
         },
     });
     FreeAll();
@@ -158,14 +158,15 @@ class Bench {
     const kernels::Tensor x = Allocate(kernels::DType::kBF16, rows, k),
                           out = Allocate(kernels::DType::kBF16, rows, n);
     Matrix m = Make(n, k, 1);
-    const double time = Turns({[&] { backend_->MatMul(out, x, Next(m), kernels::Tensor()); }})[0];
+    const double time =
+        Turns({[&] { device_->ops().matmul.MatMul(out, x, Next(m), kernels::Tensor()); }})[0];
     FreeAll();
     return time;
   }
 
   const Flags& flags_;
   const int rounds_;
-  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<kernels::Device> device_;
   kernels::WeightType type_;
   std::vector<void*> tensors_;
 };

@@ -7,7 +7,7 @@
 // multiplies with at the same moment: in each round bandwidth, peak, MatMul, peak, bandwidth. A
 // round counts where the ceiling moved by less than 5 % meanwhile; of at most four times --rounds
 // the first --rounds such, medians; a * where there were none, so that all count. --pieces cuts k
-// as attention's output and the MLP's last product are cut, by MatMulPieces. The roofline is
+// as attention's output and the MLP's last product are cut, by MatMulSplitK. The roofline is
 // min(peak, 2 · rows · columns · k · bandwidth / bytes of the matrix).
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "tests/bench/kernels/ceilings.h"
 
 namespace continuo::bench {
@@ -58,8 +58,8 @@ struct Round {
 
 class Bench {
  public:
-  Bench(kernels::Backend& backend, const Flags& flags)
-      : backend_(backend),
+  Bench(kernels::Device& device, const Flags& flags)
+      : device_(device),
         flags_(flags),
         type_(flags.Get("weights", std::string("bf16"))),
         ceilings_(flags.Get("threads", 2)) {
@@ -68,9 +68,9 @@ class Bench {
         {"int8", kernels::WeightType::kInt8},
         {"int4", kernels::WeightType::kInt4}};
     if (const auto it = packed.find(type_); it != packed.end()) {
-      format_ = backend.FormatOf(it->second);
+      format_ = device.ops().matmul.FormatOf(it->second);
     }
-    const bool avx512 = backend.name().find("avx512") != std::string::npos;
+    const bool avx512 = device.name().find("avx512") != std::string::npos;
     unit_ = !avx512                                         ? Ceilings::Unit::kFma256
             : format_ == kernels::WeightFormat::kDense      ? Ceilings::Unit::kFma512
             : format_ == kernels::WeightFormat::kBF16Panels ? Ceilings::Unit::kBf16
@@ -86,9 +86,9 @@ class Bench {
                                : kernels::DType::kBF16,
               {shape.n, shape.k, 1}};
     w.format = format_;
-    std::vector<int64_t> piece_begin;
-    for (int i = 0; i <= shape.pieces; ++i) piece_begin.push_back(shape.k * i / shape.pieces);
-    const auto bytes = static_cast<int64_t>(backend_.WeightBytes(w, piece_begin));
+    std::vector<int64_t> split_begin;
+    for (int i = 0; i <= shape.pieces; ++i) split_begin.push_back(shape.k * i / shape.pieces);
+    const auto bytes = static_cast<int64_t>(device_.ops().matmul.WeightBytes(w, split_begin));
     const int64_t copies =
         flags_.Get("copies", static_cast<int>(std::max<int64_t>(1, (int64_t{400} << 20) / bytes)));
     const kernels::Tensor weights = Allocate(kernels::DType::kI8, copies, bytes);
@@ -110,24 +110,24 @@ class Bench {
         w.data.data = static_cast<char*>(weights.data) + next * bytes;
         next = (next + 1) % copies;
         if (shape.pieces > 1) {
-          backend_.MatMulPieces(out, x, w, piece_begin);
+          device_.ops().matmul.MatMulSplitK(out, x, w, split_begin);
         } else {
-          backend_.MatMul(out, x, w, kernels::Tensor());
+          device_.ops().matmul.MatMul(out, x, w, kernels::Tensor());
         }
       };
       result["rows"].push_back(
           Report(rows, operations, static_cast<double>(bytes), Rounds(multiply, roof), roof));
-      backend_.Free(x.data);
-      backend_.Free(out.data);
+      device_.Free(x.data);
+      device_.Free(out.data);
     }
-    backend_.Free(weights.data);
+    device_.Free(weights.data);
     return result;
   }
 
  private:
   kernels::Tensor Allocate(kernels::DType d, int64_t rows, int64_t cols) {
     kernels::Tensor t{nullptr, d, {rows, cols, 1}};
-    t.data = *backend_.Allocate(t.bytes());
+    t.data = *device_.Allocate(t.bytes());
     std::memset(t.data, 0x3c, t.bytes());
     return t;
   }
@@ -181,7 +181,7 @@ class Bench {
             {"still_rounds", num_still_}};
   }
 
-  kernels::Backend& backend_;
+  kernels::Device& device_;
   const Flags& flags_;
   const std::string type_;
   kernels::WeightFormat format_ = kernels::WeightFormat::kDense;
@@ -192,7 +192,7 @@ class Bench {
 
 int Main(const Flags& flags) {
   const int threads = flags.Get("threads", 2);
-  const std::unique_ptr<kernels::Backend> made = BackendOf(flags);
+  const std::unique_ptr<kernels::Device> made = BackendOf(flags);
   std::vector<Shape> shapes = {
       {"product", flags.Get("n", 3072), flags.Get("k", 1024), flags.Get("pieces", 1)}};
   if (const std::string layers = flags.Get("layers", std::string()); !layers.empty()) {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "tests/bench/kernels/ceilings.h"
 
 namespace continuo::bench {
@@ -18,8 +18,8 @@ namespace {
 
 class Bench {
  public:
-  Bench(kernels::Backend& backend, const Flags& flags)
-      : backend_(backend),
+  Bench(kernels::Device& device, const Flags& flags)
+      : device_(device),
         hidden_(flags.Get("hidden", 1024)),
         intermediate_(flags.Get("intermediate", 3072)),
         rounds_(flags.Get("rounds", 200)) {
@@ -31,15 +31,15 @@ class Bench {
       std::fprintf(stderr, "--weights is bf16, int8 or int4\n");
       std::exit(2);
     }
-    format_ = backend.FormatOf(type->second);
+    format_ = device.ops().matmul.FormatOf(type->second);
     const int pieces = flags.Get("pieces", 8);
     for (int i = 0; i <= pieces; ++i) down_pieces_.push_back(intermediate_ * i / pieces);
     const size_t bytes = Layer(0).bytes;
     num_layers_ = static_cast<int>(std::max<size_t>(1, (size_t{400} << 20) / bytes));
-    memory_ = *backend.Allocate(num_layers_ * bytes);
+    memory_ = *device.Allocate(num_layers_ * bytes);
     std::memset(memory_, 0x3c, num_layers_ * bytes);
   }
-  ~Bench() { backend_.Free(memory_); }
+  ~Bench() { device_.Free(memory_); }
 
   nlohmann::json Measure(int rows) {
     x_ = Allocate(kernels::DType::kBF16, rows, hidden_);
@@ -53,7 +53,7 @@ class Bench {
       for (const bool first : {i % 2 == 0, i % 2 != 0})
         (first ? joined : apart).push_back(Once(first));
     }
-    for (const kernels::Tensor& t : {x_, gate_, up_, out_}) backend_.Free(t.data);
+    for (const kernels::Tensor& t : {x_, gate_, up_, out_}) device_.Free(t.data);
     const double a = Median(joined), b = Median(apart);
     std::printf("%6d %10.1f %10.1f %8.3f\n", rows, a * 1e6, b * 1e6, a / b);
     std::fflush(stdout);
@@ -73,8 +73,8 @@ class Bench {
     w.up = w.gate;
     w.down.data = {nullptr, kernels::DType::kBF16, {hidden_, intermediate_, 1}};
     w.down.format = format_;
-    const size_t wide = backend_.WeightBytes(w.gate, std::vector<int64_t>{0, hidden_});
-    w.bytes = 2 * wide + backend_.WeightBytes(w.down, down_pieces_);
+    const size_t wide = device_.ops().matmul.WeightBytes(w.gate, std::vector<int64_t>{0, hidden_});
+    w.bytes = 2 * wide + device_.ops().matmul.WeightBytes(w.down, down_pieces_);
     if (memory_ == nullptr) return w;  // only to know how large it is
     char* at = static_cast<char*>(memory_) + number * w.bytes;
     w.gate.data.data = at;
@@ -89,24 +89,24 @@ class Bench {
     const double start = Seconds();
     const kernels::Product gate{gate_, w.gate, kernels::Tensor()}, up{up_, w.up, kernels::Tensor()};
     if (joined) {
-      backend_.GatedMatMul(x_, gate, up, kernels::GateFunction::kSilu);
+      device_.ops().matmul.GatedMatMul(x_, gate, up, kernels::GateFunction::kSilu);
     } else {
       const kernels::Product products[] = {gate, up};
-      backend_.MatMuls(x_, products);
-      backend_.SiluMul(gate_, gate_, up_);
+      device_.ops().matmul.MatMuls(x_, products);
+      device_.ops().rows.GateMul(kernels::GateFunction::kSilu, gate_, gate_, up_);
     }
-    backend_.MatMulPieces(out_, gate_, w.down, down_pieces_);
+    device_.ops().matmul.MatMulSplitK(out_, gate_, w.down, down_pieces_);
     return Seconds() - start;
   }
 
   kernels::Tensor Allocate(kernels::DType type, int64_t rows, int64_t columns) {
     kernels::Tensor t{nullptr, type, {rows, columns, 1}};
-    t.data = *backend_.Allocate(t.bytes());
+    t.data = *device_.Allocate(t.bytes());
     std::memset(t.data, 0x3c, t.bytes());
     return t;
   }
 
-  kernels::Backend& backend_;
+  kernels::Device& device_;
   const int64_t hidden_, intermediate_;
   const int rounds_;
   kernels::WeightFormat format_;
@@ -118,7 +118,7 @@ class Bench {
 
 int Main(const Flags& flags) {
   const int threads = flags.Get("threads", 2);
-  const std::unique_ptr<kernels::Backend> made = BackendOf(flags);
+  const std::unique_ptr<kernels::Device> made = BackendOf(flags);
   Bench bench(*made, flags);
   nlohmann::json results = {{"path", made->name()}, {"threads", threads}};
   std::printf("%s, %d threads\n%6s %10s %10s %8s\n", made->name().c_str(), threads, "rows",

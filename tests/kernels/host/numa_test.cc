@@ -13,7 +13,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/cpu_replica.h"
 #include "kernels/cpu/isa/pick_kernels.h"
 #include "tests/testing/temp_folder.h"
@@ -114,18 +114,18 @@ TEST(NumaTest, ThreadsOfARankStayAtItsPlace) {
     const auto rank = replica.MakeRank(i, 3);
     ASSERT_TRUE(rank.ok());
     std::thread([&] {
-      rank->backend->BindThread();
+      rank->device->BindThread();
       std::latch all(3);  // so that each thread has one
-      rank->backend->ParallelFor(3, [&](int) {
+      rank->device->ParallelFor(3, [&](int) {
         all.arrive_and_wait();
         EXPECT_THAT(Allowed(), ElementsAre(nodes[static_cast<size_t>(i)].cpus[0]));
       });
     }).join();
     // Node 1 need not exist: the memory is there all the same.
-    const auto memory = rank->backend->Allocate(3 << 20);
+    const auto memory = rank->device->Allocate(3 << 20);
     ASSERT_TRUE(memory.ok());
     std::memset(*memory, 7, 3 << 20);
-    rank->backend->Free(*memory);
+    rank->device->Free(*memory);
   }
   EXPECT_EQ(Allowed(), cpus);  // of this thread nobody asked it
 }

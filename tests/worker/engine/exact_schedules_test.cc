@@ -19,7 +19,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/shared_data.h"
 #include "tests/worker/engine/real_model.h"
@@ -62,7 +62,7 @@ struct Case {
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const char* isa : {"scalar", "avx2", "avx512", "avx512_bf16", "neon"}) {
-    if (!kernels::MakeBackend({.isa = isa}).ok()) continue;
+    if (!kernels::MakeDevice({.isa = isa}).ok()) continue;
     for (const Format& format : kFormats) cases.push_back({isa, format});
   }
   return cases;

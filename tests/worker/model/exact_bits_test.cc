@@ -14,7 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/arithmetic.h"
+#include "kernels/device.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/worker/model/model_harness.h"

@@ -30,25 +30,26 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
     auto rank = std::make_unique<Rank>();
     rank->shard = model::MakeShard(config, i, options.tensor_parallel);
     rank->communicator = std::move(communicators[static_cast<size_t>(i)]);
-    ASSIGN_OR_RETURN(rank->backend, kernels::MakeBackend({.device = options.device,
-                                                          .num_threads = options.threads,
-                                                          .isa = options.isa}));
+    ASSIGN_OR_RETURN(rank->device, kernels::MakeDevice({.device = options.device,
+                                                        .num_threads = options.threads,
+                                                        .isa = options.isa}));
     const kernels::WeightType weights = options.weights.value_or(
         options.dtype == kernels::DType::kBF16 ? kernels::WeightType::kBF16
                                                : kernels::WeightType::kF32);
-    ASSIGN_OR_RETURN(rank->weights, model::Weights::Load(config, rank->shard, checkpoint, weights,
-                                                         *rank->backend));
+    ASSIGN_OR_RETURN(rank->weights,
+                     model::Weights::Load(config, rank->shard, checkpoint, weights, *rank->device));
     ASSIGN_OR_RETURN(
         rank->cache,
         model::KvCache::Make(
-            *rank->backend, config.num_layers, options.num_blocks, options.block_size,
+            *rank->device, config.num_layers, options.num_blocks, options.block_size,
             {static_cast<int>(rank->shard.kv_heads.size()), config.head_dim, options.kv_dtype}));
     ASSIGN_OR_RETURN(rank->model, model::MakeModel({.config = config,
                                                     .shard = rank->shard,
                                                     .weights = rank->weights->model(),
+                                                    .weight_type = weights,
                                                     .activations = options.dtype,
                                                     .max_rows = options.max_rows,
-                                                    .backend = *rank->backend,
+                                                    .device = *rank->device,
                                                     .communicator = *rank->communicator,
                                                     .cache = *rank->cache}));
     harness->ranks_.push_back(std::move(rank));
@@ -73,9 +74,9 @@ std::vector<float> ModelHarness::Run(const model::StepPlan& plan) {
 }
 
 std::vector<float> ModelHarness::RunRank(Rank& rank, const model::StepPlan& plan) {
-  kernels::Backend& backend = *rank.backend;
-  model::DeviceArray ids(backend), positions(backend), slots(backend), tables(backend),
-      lengths(backend), begins(backend), rows(backend), copies(backend);
+  kernels::Device& device = *rank.device;
+  model::DeviceArray ids(device), positions(device), slots(device), tables(device), lengths(device),
+      begins(device), rows(device), copies(device);
   if (!plan.block_copies.empty()) {
     rank.cache->CopyBlocks(
         *copies.Upload({&plan.block_copies[0].from, 2 * plan.block_copies.size()}, 2));
@@ -87,7 +88,7 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const model::StepPlan& plan
   step.kv.block_tables = *tables.Upload(plan.block_tables, plan.max_blocks);
   step.kv.kv_len = *lengths.Upload(plan.kv_len);
   step.kv.query_begin = *begins.Upload(plan.query_begin);
-  step.kv.num_single = kernels::NumSingle(plan.query_begin);
+  step.kv.num_decodes = kernels::CountDecodes(plan.query_begin);
   // Each row once, as it has to be.
   CONTINUO_CHECK(std::ranges::adjacent_find(plan.sample_rows, std::greater_equal<>()) ==
                  plan.sample_rows.end());
@@ -99,8 +100,8 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const model::StepPlan& plan
     const size_t n = std::min<size_t>(model::kHostLogitRows, plan.sample_rows.size() - first);
     const kernels::Tensor logits =
         rank.model->Logits(static_cast<int64_t>(first), static_cast<int64_t>(n));
-    backend.CopyOut(all.data() + first * vocab, logits);
-    EXPECT_TRUE(backend.Synchronize().ok());
+    device.CopyOut(all.data() + first * vocab, logits);
+    EXPECT_TRUE(device.Synchronize().ok());
   }
   return all;
 }
@@ -108,7 +109,7 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const model::StepPlan& plan
 std::vector<std::string> UsableIsas() {
   std::vector<std::string> isas;
   for (const char* isa : {"scalar", "avx2", "avx512", "avx512_bf16", "neon"}) {
-    if (kernels::MakeBackend({.isa = isa}).ok()) isas.push_back(isa);
+    if (kernels::MakeDevice({.isa = isa}).ok()) isas.push_back(isa);
   }
   CONTINUO_CHECK(!isas.empty());
   return isas;

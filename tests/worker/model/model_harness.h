@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/backend.h"
 #include "kernels/communicator.h"
+#include "kernels/device.h"
 #include "services/worker/model/checkpoint/config.h"
 #include "services/worker/model/checkpoint/shard.h"
 #include "services/worker/model/checkpoint/weights.h"
@@ -49,7 +49,7 @@ class ModelHarness {
   struct Rank {
     model::Shard shard;
     std::unique_ptr<kernels::Communicator> communicator;
-    std::unique_ptr<kernels::Backend> backend;
+    std::unique_ptr<kernels::Device> device;
     std::unique_ptr<model::Weights> weights;
     std::unique_ptr<model::KvCache> cache;
     std::unique_ptr<model::Model> model;

@@ -39,7 +39,7 @@ struct FingerprintParts {
   std::string config;         // ConfigSummary()
   std::string weight_format;  // of weights and activations
   std::string kv_format;
-  std::string backend;  // Backend::name(): device and instruction-set path
+  std::string backend;  // Device::name(): device and instruction-set path
 };
 
 // Writes the fields of the configuration that a token depends on, generation defaults and context

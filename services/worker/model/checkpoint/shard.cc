@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/checkpoint/shard.h"
 
-#include "kernels/backend.h"
+#include "kernels/arithmetic.h"
 #include "services/base/check.h"
 
 namespace continuo::model {
@@ -13,12 +13,12 @@ int64_t CutAt(int64_t units, int i, int parts) { return i * units / parts; }
 // The first column of each of the rank's K splits, relative to its first unit, and the end. A unit
 // is `unit` columns.
 std::vector<int64_t> Pieces(int64_t units, int64_t unit, int rank, int size) {
-  const int per_rank = kernels::kNumPieces / size;
+  const int per_rank = kernels::kNumSplits / size;
   const int first = rank * per_rank;
   std::vector<int64_t> begin;
   for (int i = first; i <= first + per_rank; ++i) {
     begin.push_back(
-        (CutAt(units, i, kernels::kNumPieces) - CutAt(units, first, kernels::kNumPieces)) * unit);
+        (CutAt(units, i, kernels::kNumSplits) - CutAt(units, first, kernels::kNumSplits)) * unit);
   }
   return begin;
 }
@@ -31,7 +31,7 @@ Range Units(int64_t units, int rank, int size) {
 }  // namespace
 
 Shard MakeShard(const ModelConfig& config, int rank, int size) {
-  CONTINUO_CHECK(size >= 1 && kernels::kNumPieces % size == 0 && rank >= 0 && rank < size);
+  CONTINUO_CHECK(size >= 1 && kernels::kNumSplits % size == 0 && rank >= 0 && rank < size);
   Shard shard;
   shard.rank = rank;
   shard.size = size;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/arithmetic.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/checkpoint/stored_types.h"
 #include "services/worker/model/checkpoint/weight_schemes.h"
@@ -92,7 +93,7 @@ struct Placed {
 };
 
 Placed Place(const WeightSpec& spec, const Part& part, const Shard& shard, kernels::WeightType type,
-             const kernels::Backend& backend) {
+             const kernels::Device& device) {
   Placed placed;
   kernels::Tensor& data = placed.weight.data;
   data.shape = {part.rows.size(), part.columns.size(), 1};
@@ -101,13 +102,14 @@ Placed Place(const WeightSpec& spec, const Part& part, const Shard& shard, kerne
     return placed;
   }
   type = TypeOf(spec, SchemeOf(type));
-  placed.weight.format = backend.FormatOf(type);
+  placed.weight.format = device.ops().matmul.FormatOf(type);
   data.dtype = type == kernels::WeightType::kF32   ? kernels::DType::kF32
                : type == kernels::WeightType::kF16 ? kernels::DType::kF16
                                                    : kernels::DType::kBF16;
   if (placed.weight.format != kernels::WeightFormat::kDense) data.dtype = kernels::DType::kI8;
   placed.pieces = PiecesOf(spec, shard, part);
-  placed.bytes = static_cast<int64_t>(backend.WeightBytes(placed.weight, placed.pieces));
+  placed.bytes =
+      static_cast<int64_t>(device.ops().matmul.WeightBytes(placed.weight, placed.pieces));
   return placed;
 }
 
@@ -130,12 +132,12 @@ class Source {
   // Converts rows [begin, begin + n) to `out`, on the device's host threads. InvalidArgument where
   // an element overflows fp16.
   absl::Status Read(int64_t begin, int64_t n, kernels::DType dtype, uint8_t* out,
-                    kernels::Backend& backend) const {
+                    kernels::Device& device) const {
     const int64_t columns = part_.columns.size();
     const int64_t row_bytes = columns * static_cast<int64_t>(kernels::SizeOf(dtype));
     constexpr int kTasks = 16;
     std::array<bool, kTasks> fits;
-    backend.ParallelFor(kTasks, [&](int task) {
+    device.ParallelFor(kTasks, [&](int task) {
       bool all = true;
       for (int64_t r = n * task / kTasks; r < n * (task + 1) / kTasks; ++r) {
         all &= type_.convert(out + r * row_bytes, dtype, Row(begin + r), columns);
@@ -159,38 +161,38 @@ class Source {
 // take(first row, bytes, number of rows).
 template <typename Take>
 absl::Status ForRows(const Source& source, const kernels::Tensor& shape, kernels::DType dtype,
-                     kernels::Backend& backend, std::vector<uint8_t>& staging, const Take& take) {
+                     kernels::Device& device, std::vector<uint8_t>& staging, const Take& take) {
   const int64_t row_bytes = shape.cols() * static_cast<int64_t>(kernels::SizeOf(dtype));
   const int64_t chunk =
       std::max<int64_t>(1, kStagingBytes / row_bytes / kernels::kPackedRows) * kernels::kPackedRows;
   for (int64_t row = 0; row < shape.rows(); row += chunk) {
     const int64_t n = std::min(chunk, shape.rows() - row);
     staging.resize(static_cast<size_t>(n * row_bytes));
-    RETURN_IF_ERROR(source.Read(row, n, dtype, staging.data(), backend));
+    RETURN_IF_ERROR(source.Read(row, n, dtype, staging.data(), device));
     take(row, staging.data(), n);
-    RETURN_IF_ERROR(backend.Synchronize());  // staging is filled again
+    RETURN_IF_ERROR(device.Synchronize());  // staging is filled again
   }
   return absl::OkStatus();
 }
 
 // Fills `placed`, whose memory is there, with the rank's part of a stored tensor.
 absl::Status Fill(const Placed& placed, const StoredTensor& stored, const WeightSpec& spec,
-                  const Part& part, kernels::Backend& backend, std::vector<uint8_t>& staging) {
+                  const Part& part, kernels::Device& device, std::vector<uint8_t>& staging) {
   const kernels::Tensor& data = placed.weight.data;
   if (data.size() == 0) return absl::OkStatus();
   const Source source(stored, spec, part);
   if (placed.weight.format != kernels::WeightFormat::kDense) {
-    return ForRows(source, data, kernels::DType::kF32, backend, staging,
+    return ForRows(source, data, kernels::DType::kF32, device, staging,
                    [&](int64_t row, const uint8_t* rows, int64_t n) {
-                     backend.PackRows(placed.weight, placed.pieces, row,
-                                      reinterpret_cast<const float*>(rows), n);
+                     device.ops().matmul.PackRows(placed.weight, placed.pieces, row,
+                                                  reinterpret_cast<const float*>(rows), n);
                    });
   }
   if (source.type().dtype == data.dtype && source.HoldsWholeRows() && !spec.less_one) {
-    backend.CopyIn(data, source.Row(0));
+    device.CopyIn(data, source.Row(0));
     return absl::OkStatus();
   }
-  return ForRows(source, data, data.dtype, backend, staging,
+  return ForRows(source, data, data.dtype, device, staging,
                  [&](int64_t row, uint8_t* rows, int64_t n) {
                    if (spec.less_one) {  // a vector of f32
                      float* const gains = reinterpret_cast<float*>(rows);
@@ -200,18 +202,18 @@ absl::Status Fill(const Placed& placed, const StoredTensor& stored, const Weight
                    to.data = static_cast<uint8_t*>(data.data) +
                              row * data.cols() * static_cast<int64_t>(kernels::SizeOf(data.dtype));
                    to.shape[0] = n;
-                   backend.CopyIn(to, rows);
+                   device.CopyIn(to, rows);
                  });
 }
 
 // Everything that a rank's bytes depend on, except the checkpoint.
 std::string CacheKey(const ModelConfig& config, const Shard& shard, kernels::WeightType type,
-                     const kernels::Backend& backend) {
-  std::string key = absl::StrCat(backend.name(), ";", kernels::kArithmeticVersion, ";", kAlignment);
+                     const kernels::Device& device) {
+  std::string key = absl::StrCat(device.name(), ";", kernels::kArithmeticVersion, ";", kAlignment);
   ModelWeights places;
   for (const WeightSpec& spec : ListWeights(config, places)) {
     const Part part = PartOf(spec, shard, config.head_dim);
-    const Placed placed = Place(spec, part, shard, type, backend);
+    const Placed placed = Place(spec, part, shard, type, device);
     absl::StrAppend(&key, ";", spec.name.size(), ":", spec.name, ShapeText(spec.shape), " ",
                     part.rows.begin, "-", part.rows.end, ",", part.columns.begin, "-",
                     part.columns.end, " ", absl::StrJoin(placed.pieces, ","), " ", placed.bytes,
@@ -282,38 +284,38 @@ std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpo
 }
 
 int64_t WeightBytes(const ModelConfig& config, const Shard& shard, kernels::WeightType type,
-                    const kernels::Backend& backend) {
+                    const kernels::Device& device) {
   ModelWeights places;
   int64_t bytes = 0;
   for (const WeightSpec& spec : ListWeights(config, places)) {
     const Part part = PartOf(spec, shard, config.head_dim);
-    bytes += AlignUp(Place(spec, part, shard, type, backend).bytes);
+    bytes += AlignUp(Place(spec, part, shard, type, device).bytes);
   }
   return bytes;
 }
 
 absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
     const ModelConfig& config, const Shard& shard, const Checkpoint& checkpoint,
-    kernels::WeightType type, kernels::Backend& backend, const WeightsCache* cache) {
-  std::unique_ptr<Weights> weights(new Weights(backend));
-  weights->bytes_ = WeightBytes(config, shard, type, backend);
-  ASSIGN_OR_RETURN(weights->memory_, backend.Allocate(static_cast<size_t>(weights->bytes_)));
+    kernels::WeightType type, kernels::Device& device, const WeightsCache* cache) {
+  std::unique_ptr<Weights> weights(new Weights(device));
+  weights->bytes_ = WeightBytes(config, shard, type, device);
+  ASSIGN_OR_RETURN(weights->memory_, device.Allocate(static_cast<size_t>(weights->bytes_)));
   // The cache reads into the weights' own memory, so that has to be the host's.
-  const bool is_cached = cache != nullptr && backend.SharesHostMemory() &&
-                         backend.FormatOf(type) != kernels::WeightFormat::kDense &&
+  const bool is_cached = cache != nullptr && device.SharesHostMemory() &&
+                         device.ops().matmul.FormatOf(type) != kernels::WeightFormat::kDense &&
                          weights->bytes_ > 0;
-  const auto loop = [&backend](int n, absl::FunctionRef<void(int)> body) {
-    backend.ParallelFor(n, body);
+  const auto loop = [&device](int n, absl::FunctionRef<void(int)> body) {
+    device.ParallelFor(n, body);
   };
-  const std::string key = CacheKey(config, shard, type, backend);
+  const std::string key = CacheKey(config, shard, type, device);
   if (is_cached) {
     const absl::Status read = cache->Read(
         key, {static_cast<uint8_t*>(weights->memory_), static_cast<size_t>(weights->bytes_)}, loop);
     weights->is_from_cache_ = read.ok();
     if (absl::IsDataLoss(read)) {
       // The failed read has overwritten memory that must be zero.
-      backend.Free(std::exchange(weights->memory_, nullptr));
-      ASSIGN_OR_RETURN(weights->memory_, backend.Allocate(static_cast<size_t>(weights->bytes_)));
+      device.Free(std::exchange(weights->memory_, nullptr));
+      ASSIGN_OR_RETURN(weights->memory_, device.Allocate(static_cast<size_t>(weights->bytes_)));
     }
     if (!absl::IsNotFound(read)) weights->cache_status_ = read;
   }
@@ -322,7 +324,7 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
   int64_t offset = 0;
   for (const WeightSpec& spec : specs) {
     const Part part = PartOf(spec, shard, config.head_dim);
-    Placed placed = Place(spec, part, shard, type, backend);
+    Placed placed = Place(spec, part, shard, type, device);
     placed.weight.data.data = static_cast<uint8_t*>(weights->memory_) + offset;
     offset += AlignUp(placed.bytes);
     if (spec.matrix != nullptr) {
@@ -331,10 +333,10 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
       *spec.vector = placed.weight.data;
     }
     if (weights->is_from_cache_) continue;
-    RETURN_IF_ERROR(Fill(placed, *checkpoint.Find(spec.name), spec, part, backend, staging));
+    RETURN_IF_ERROR(Fill(placed, *checkpoint.Find(spec.name), spec, part, device, staging));
   }
   if (config.tied_embeddings) weights->model_.head = weights->model_.embedding;
-  RETURN_IF_ERROR(backend.Synchronize());
+  RETURN_IF_ERROR(device.Synchronize());
   if (is_cached && !weights->is_from_cache_) {
     weights->cache_status_.Update(cache->Write(
         key, {static_cast<const uint8_t*>(weights->memory_), static_cast<size_t>(weights->bytes_)},
@@ -344,7 +346,7 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
 }
 
 Weights::~Weights() {
-  if (memory_ != nullptr) backend_.Free(memory_);
+  if (memory_ != nullptr) device_.Free(memory_);
 }
 
 }  // namespace continuo::model

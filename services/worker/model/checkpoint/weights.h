@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "services/worker/model/checkpoint/config.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
 #include "services/worker/model/checkpoint/safetensors.h"
@@ -91,7 +91,7 @@ std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpo
 
 // Bytes that Weights::Load will allocate.
 int64_t WeightBytes(const ModelConfig& config, const Shard& shard, kernels::WeightType type,
-                    const kernels::Backend& backend);
+                    const kernels::Device& device);
 
 // One rank's weights in its device's memory, in the device's formats. They are a copy: the files
 // may be replaced under a running worker.
@@ -99,12 +99,12 @@ class Weights {
  public:
   // `type` is the dense type of a WeightScheme. `checkpoint` has passed CheckWeights and is not
   // read after the return. ResourceExhausted where the device has not enough memory,
-  // InvalidArgument where an element overflows fp16. `backend` outlives the result. On the CPU,
+  // InvalidArgument where an element overflows fp16. `device` outlives the result. On the CPU,
   // packed weights are read from `cache`, which belongs to this checkpoint, or written to it; null:
   // neither.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(
       const ModelConfig& config, const Shard& shard, const Checkpoint& checkpoint,
-      kernels::WeightType type, kernels::Backend& backend, const WeightsCache* cache = nullptr);
+      kernels::WeightType type, kernels::Device& device, const WeightsCache* cache = nullptr);
   ~Weights();
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
@@ -116,9 +116,9 @@ class Weights {
   const absl::Status& cache_status() const { return cache_status_; }
 
  private:
-  explicit Weights(kernels::Backend& backend) : backend_(backend) {}
+  explicit Weights(kernels::Device& device) : device_(device) {}
 
-  kernels::Backend& backend_;
+  kernels::Device& device_;
   void* memory_ = nullptr;
   int64_t bytes_ = 0;
   bool is_from_cache_ = false;

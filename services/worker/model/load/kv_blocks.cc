@@ -68,13 +68,14 @@ absl::StatusOr<int> FitBlocks(const LoadOptions& options, const LoadPlan& plan, 
   std::vector<kernels::RankNeeds> needs;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const Shard& shard = plan.shards[rank];
-    const kernels::Backend& backend = *ranks[rank].backend;
+    const kernels::Device& device = *ranks[rank].device;
     // The KV cache has a spare block of its own.
     const int64_t spare = plan.BlockBytes(shard, options.kv.block_size);
-    needs.push_back({.weights = WeightBytes(plan.config, shard, plan.types.weights, backend),
-                     .scratch = spare + ScratchBytes(plan.config, shard, plan.types.activations,
-                                                     options.max_batch_tokens, backend),
-                     .block = BlockNeeds(options, plan, rank)});
+    needs.push_back(
+        {.weights = WeightBytes(plan.config, shard, plan.types.weights, device),
+         .scratch = spare + ScratchBytes(plan.config, shard, plan.types.weights,
+                                         plan.types.activations, options.max_batch_tokens, device),
+         .block = BlockNeeds(options, plan, rank)});
   }
   // A warm-up will measure what steps take besides, before the requested blocks are allocated.
   const bool is_measured = requested > 0 && options.warm_up_sequences > 0;

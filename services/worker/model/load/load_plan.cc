@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/model/network/kv_cache.h"
@@ -65,16 +65,17 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
 
 absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
   ASSIGN_OR_RETURN(LoadPlan plan, MakeLoadPlan(options, options.tensor_parallel));
-  // This backend computes nothing; it says how it would pack the weights.
+  // This device computes nothing; it says how it would pack the weights.
   ASSIGN_OR_RETURN(
-      const std::unique_ptr<kernels::Backend> backend,
-      kernels::MakeBackend({.device = options.device.device, .isa = options.device.isa}));
-  RETURN_IF_ERROR(CheckSupported(*backend, plan.types));
+      const std::unique_ptr<kernels::Device> device,
+      kernels::MakeDevice({.device = options.device.device, .isa = options.device.isa}));
+  RETURN_IF_ERROR(CheckSupported(*device, plan.types));
   LoadEstimate estimate;
   for (const Shard& shard : plan.shards) {
-    estimate.weight_bytes += WeightBytes(plan.config, shard, plan.types.weights, *backend);
-    estimate.scratch_bytes += RunnerScratchBytes(plan.config, shard, plan.types.activations,
-                                                 options.max_batch_tokens, *backend);
+    estimate.weight_bytes += WeightBytes(plan.config, shard, plan.types.weights, *device);
+    estimate.scratch_bytes +=
+        RunnerScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
+                           options.max_batch_tokens, *device);
   }
   estimate.bytes_per_block = plan.BlockBytes(options.kv.block_size);
   estimate.min_blocks = plan.min_blocks;

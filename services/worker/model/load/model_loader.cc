@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/checkpoint/weights.h"
@@ -47,16 +47,10 @@ ModelLoader::ModelLoader(const LoadOptions& options, std::unique_ptr<kernels::Re
 
 absl::StatusOr<ModelLoader> ModelLoader::Open(const LoadOptions& options) {
   RETURN_IF_ERROR(CheckTensorParallel(options.tensor_parallel));
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<kernels::Replica> replica,
-      kernels::MakeReplica({.device = options.device.device,
-                            .isa = options.device.isa,
-                            .num_ranks = options.tensor_parallel,
-                            .deterministic = options.device.deterministic,
-                            .fp8_fast_accumulation = options.device.fp8_fast_accumulation,
-                            .early_grids = options.device.pdl,
-                            .warpgroup_attention = options.device.wgmma_prefill,
-                            .on_stuck = options.on_stuck}));
+  ASSIGN_OR_RETURN(std::unique_ptr<kernels::Replica> replica,
+                   kernels::MakeReplica({.device = options.device,
+                                         .num_ranks = options.tensor_parallel,
+                                         .on_stuck = options.on_stuck}));
   ASSIGN_OR_RETURN(LoadPlan plan, MakeLoadPlan(options, replica->num_ranks()));
   ModelLoader loader(options, std::move(replica), std::move(plan));
   const bool has_device_memory = loader.replica_->has_device_memory();
@@ -91,7 +85,7 @@ absl::StatusOr<std::vector<kernels::Replica::Rank>> ModelLoader::MakeRanks() {
           [&](size_t rank) { return replica_->MakeRank(static_cast<int>(rank), NumThreads(rank)); },
           [] {}));
   for (const kernels::Replica::Rank& rank : ranks) {
-    RETURN_IF_ERROR(CheckSupported(*rank.backend, plan_.types));
+    RETURN_IF_ERROR(CheckSupported(*rank.device, plan_.types));
   }
   return ranks;
 }
@@ -111,7 +105,7 @@ absl::Status ModelLoader::LoadWeights(std::vector<kernels::Replica::Rank> ranks)
                    MakeOnAllRanks<std::unique_ptr<ModelRunner>>(
                        ranks.size(),
                        [&](size_t rank) {
-                         ranks[rank].backend->BindThread();  // weights are first touched here
+                         ranks[rank].device->BindThread();  // weights are first touched here
                          return ModelRunner::Make(
                              plan_.config, plan_.checkpoint,
                              {.weights = plan_.types.weights,
@@ -122,7 +116,7 @@ absl::Status ModelLoader::LoadWeights(std::vector<kernels::Replica::Rank> ranks)
                               .graphs = options_.device.graphs,
                               .num_threads = NumThreads(rank),
                               .weights_cache = cache.has_value() ? &*cache : nullptr},
-                             std::move(ranks[rank].backend), std::move(ranks[rank].communicator));
+                             std::move(ranks[rank].device), std::move(ranks[rank].communicator));
                        },
                        [&] {
                          if (!cache.has_value()) digest_weights();

@@ -75,7 +75,7 @@ class ModelLoader {
 
   bool warms_up() const { return replica_->has_device_memory() && options_.warm_up_sequences > 0; }
   int NumThreads(size_t rank) const;
-  // The backend and communicator of each rank, checked against the plan's types.
+  // The device and communicator of each rank, checked against the plan's types.
   absl::StatusOr<std::vector<kernels::Replica::Rank>> MakeRanks();
   absl::Status LoadWeights(std::vector<kernels::Replica::Rank> ranks);
   void Describe();

@@ -21,22 +21,23 @@ absl::StatusOr<kernels::DType> FindKvType(const std::string& name, kernels::DTyp
       absl::StrCat("kv_dtype is \"", name, "\"; it must be auto, fp32, bf16, fp16, int8 or fp8"));
 }
 
-absl::Status CheckWeightType(const kernels::Backend& backend, kernels::WeightType weights) {
-  if (backend.Computes(weights)) return absl::OkStatus();
+absl::Status CheckWeightType(const kernels::Device& device, kernels::WeightType weights) {
+  if (device.ops().matmul.SupportsWeights(weights)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("weights is ", kernels::NameOf(weights), ", with which ", backend.name(),
+      absl::StrCat("weights is ", kernels::NameOf(weights), ", with which ", device.name(),
                    " does not compute; it needs ", std::string(SchemeOf(weights).needs)));
 }
 
-absl::Status CheckKvType(const kernels::Backend& backend, kernels::DType kv,
+absl::Status CheckKvType(const kernels::Device& device, kernels::DType kv,
                          kernels::DType activations) {
-  if (backend.Keeps(kv, activations)) return absl::OkStatus();
+  if (device.ops().attention.SupportsKvType(kv, activations)) return absl::OkStatus();
   std::string taken = "auto";
   for (const kernels::DType type : kKvTypes) {
-    if (backend.Keeps(type, activations)) absl::StrAppend(&taken, ", ", TypeName(type));
+    if (device.ops().attention.SupportsKvType(type, activations))
+      absl::StrAppend(&taken, ", ", TypeName(type));
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "kv_dtype is ", TypeName(kv), ", in which ", backend.name(),
+      "kv_dtype is ", TypeName(kv), ", in which ", device.name(),
       " keeps no keys and values beside activations in ", TypeName(activations), "; it takes ",
       taken, kv == kernels::DType::kF16 ? "; fp16 goes with fp16 weights on CUDA devices" : ""));
 }
@@ -75,9 +76,9 @@ absl::StatusOr<ComputeTypes> ResolvePrecision(const Precision& precision, kernel
   return types;
 }
 
-absl::Status CheckSupported(const kernels::Backend& backend, const ComputeTypes& types) {
-  RETURN_IF_ERROR(CheckWeightType(backend, types.weights));
-  return CheckKvType(backend, types.kv, types.activations);
+absl::Status CheckSupported(const kernels::Device& device, const ComputeTypes& types) {
+  RETURN_IF_ERROR(CheckWeightType(device, types.weights));
+  return CheckKvType(device, types.kv, types.activations);
 }
 
 }  // namespace continuo::model

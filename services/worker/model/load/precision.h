@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "services/worker/model/load/load_options.h"
 
 namespace continuo::model {
@@ -28,8 +28,8 @@ std::vector<std::string> KvTypeNames();
 absl::StatusOr<ComputeTypes> ResolvePrecision(const Precision& precision, kernels::DType auto_type,
                                               bool is_cpu);
 
-// InvalidArgument names the first type that `backend` does not compute with or keep a KV cache in,
+// InvalidArgument names the first type that `device` does not compute with or keep a KV cache in,
 // and what it takes.
-absl::Status CheckSupported(const kernels::Backend& backend, const ComputeTypes& types);
+absl::Status CheckSupported(const kernels::Device& device, const ComputeTypes& types);
 
 }  // namespace continuo::model

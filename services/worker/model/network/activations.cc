@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/network/activations.h"
 
-#include <algorithm>
-
 #include "services/base/check.h"
 
 namespace continuo::model {
@@ -10,24 +8,26 @@ namespace continuo::model {
 Activations Activations::First(int64_t rows) const {
   CONTINUO_CHECK(rows <= x.rows());
   const int64_t entries = rows * routes.weights.cols();
-  Activations now = *this;
+  Activations first = *this;
   for (kernels::Tensor* tensor :
-       {&now.x, &now.h, &now.q, &now.k, &now.v, &now.a, &now.sum, &now.gate, &now.up, &now.angles,
-        &now.router_logits, &now.routes.weights, &now.routes.entries}) {
+       {&first.x, &first.h, &first.q, &first.k, &first.v, &first.a, &first.sum, &first.gate,
+        &first.up, &first.angles, &first.router_logits, &first.routes.weights,
+        &first.routes.entries}) {
     tensor->shape[0] = rows;
   }
   for (kernels::Tensor* tensor :
-       {&now.routes.rows, &now.expert_gate, &now.expert_up, &now.expert_sum}) {
+       {&first.routes.rows, &first.expert_gate, &first.expert_up, &first.expert_sum}) {
     tensor->shape[0] = entries;
   }
-  return now;
+  return first;
 }
 
-int64_t LayOut(const ModelConfig& c, const Shard& s, kernels::DType activations, int64_t rows,
-               int64_t logit_rows, uint8_t* base, Activations* b) {
-  logit_rows = std::min(logit_rows, rows);
+int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& sizes, uint8_t* base,
+               Activations* b) {
+  const auto& [activations, rows, logit_rows, prepared_bytes] = sizes;
   int64_t offset = 0;
-  const auto place = [&](kernels::Tensor& tensor, kernels::DType dtype, int64_t n, int64_t cols) {
+  const auto place = [base, &offset](kernels::Tensor& tensor, kernels::DType dtype, int64_t n,
+                                     int64_t cols) {
     tensor = {base == nullptr ? nullptr : base + offset, dtype, {n, cols, 1}};
     offset += (static_cast<int64_t>(tensor.bytes()) + 63) / 64 * 64;
   };
@@ -50,6 +50,11 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, kernels::DType activations,
     b->logits = b->part;
   }
   place(b->frequencies, kernels::DType::kF32, c.rotary_dim / 2, 1);
+  if (prepared_bytes > 0) {
+    kernels::Tensor prepared;
+    place(prepared, kernels::DType::kI8, prepared_bytes, 1);
+    b->prepared = prepared.data;
+  }
   if (c.experts.num_experts > 0) {
     const int64_t per_row = c.experts.per_token, entries = rows * per_row;
     place(b->router_logits, kernels::DType::kF32, rows, c.experts.num_experts);

@@ -3,38 +3,46 @@
 
 #include <cstdint>
 
-#include "kernels/backend.h"
+#include "kernels/expert_ops.h"
+#include "kernels/tensor.h"
 #include "services/worker/model/checkpoint/config.h"
 #include "services/worker/model/checkpoint/shard.h"
 
 namespace continuo::model {
 
-// Buffers of one pass of a decoder, each [max_rows, …] in one arena; a step uses the first rows.
-// logit_rows is LogitRows, or max_rows if that is less.
-// Entries are the (row, expert) pairs of a mixture of experts: rows * experts.per_token.
+// The buffers of one pass of a decoder, each [max_rows, …] in one arena; a step uses the first
+// rows. Entries are the (row, expert) pairs of a mixture of experts: rows * experts.per_token.
 struct Activations {
   kernels::Tensor x, h;         // [rows, hidden]: the residual stream and its norm
   kernels::Tensor q, k, v, a;   // [rows, heads * head_dim] of this rank
-  kernels::Tensor sum;          // f32 [rows, hidden]: what the ranks add up
+  kernels::Tensor sum;          // f32 [rows, hidden]: summed over the ranks
   kernels::Tensor gate, up;     // [rows, inner] of this rank
   kernels::Tensor angles;       // f32 [rows, rotary_dim]
   kernels::Tensor last;         // [logit_rows, hidden]
   kernels::Tensor part;         // f32 [logit_rows, vocab] of this rank
   kernels::Tensor logits;       // f32 [logit_rows, vocab]; the same as `part` with one rank
   kernels::Tensor frequencies;  // f32 [rotary_dim / 2]
+  void* prepared = nullptr;     // what ops prepare beside h or gate for products (MatMulInput)
 
   // Empty without experts.
   kernels::Tensor router_logits;           // f32 [rows, num_experts]
-  kernels::ExpertRoutes routes;            //
+  kernels::ExpertRoutes routes;            // without a host copy
   kernels::Tensor expert_gate, expert_up;  // [entries, an expert's inner columns of this rank]
-  kernels::Tensor expert_sum;              // f32 [entries, hidden]: what the ranks add up
+  kernels::Tensor expert_sum;              // f32 [entries, hidden]: summed over the ranks
 
   // Views of the first rows.
   Activations First(int64_t rows) const;
 };
 
+struct ActivationSizes {
+  kernels::DType activations = kernels::DType::kF32;
+  int64_t rows = 0;
+  int64_t logit_rows = 0;      // LogitRows, or `rows` if that is less
+  int64_t prepared_bytes = 0;  // 0: ops prepare nothing
+};
+
 // Lays the buffers out from `base` (null: only to count) and returns their bytes.
-int64_t LayOut(const ModelConfig& config, const Shard& shard, kernels::DType activations,
-               int64_t rows, int64_t logit_rows, uint8_t* base, Activations* buffers);
+int64_t LayOut(const ModelConfig& config, const Shard& shard, const ActivationSizes& sizes,
+               uint8_t* base, Activations* buffers);
 
 }  // namespace continuo::model

@@ -14,12 +14,12 @@ int64_t KvCache::BlockBytes(int num_layers, int block_size, const Shape& shape) 
          static_cast<int64_t>(kernels::SizeOf(shape.dtype));
 }
 
-absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Make(kernels::Backend& backend, int num_layers,
+absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Make(kernels::Device& device, int num_layers,
                                                        int num_blocks, int block_size,
                                                        Shape shape) {
-  std::unique_ptr<KvCache> cache(new KvCache(backend));
+  std::unique_ptr<KvCache> cache(new KvCache(device));
   cache->num_layers_ = num_layers;
-  cache->num_spare_ = backend.SharesHostMemory() ? 0 : 1;
+  cache->num_spare_ = device.SharesHostMemory() ? 0 : 1;
   cache->block_size_ = block_size;
   cache->shape_ = shape;
   cache->block_bytes_ = BlockBytes(num_layers, block_size, shape);
@@ -28,15 +28,15 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Make(kernels::Backend& backend
 }
 
 absl::Status KvCache::Resize(int num_blocks) {
-  if (memory_ != nullptr) backend_.Free(std::exchange(memory_, nullptr));
+  if (memory_ != nullptr) device_.Free(std::exchange(memory_, nullptr));
   num_blocks_ = num_blocks;
-  ASSIGN_OR_RETURN(void* const memory, backend_.Allocate(static_cast<size_t>(bytes())));
+  ASSIGN_OR_RETURN(void* const memory, device_.Allocate(static_cast<size_t>(bytes())));
   memory_ = static_cast<uint8_t*>(memory);
   return absl::OkStatus();
 }
 
 KvCache::~KvCache() {
-  if (memory_ != nullptr) backend_.Free(memory_);
+  if (memory_ != nullptr) device_.Free(memory_);
 }
 
 kernels::PagedKv KvCache::Layer(int layer, kernels::PagedKv kv) const {
@@ -53,7 +53,7 @@ kernels::PagedKv KvCache::Layer(int layer, kernels::PagedKv kv) const {
 
 void KvCache::CopyBlocks(kernels::Tensor pairs) {
   for (int layer = 0; layer < num_layers_; ++layer) {
-    backend_.CopyKvBlocks(Layer(layer, kernels::PagedKv{}), pairs);
+    device_.ops().attention.CopyKvBlocks(Layer(layer, kernels::PagedKv{}), pairs);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 
 namespace continuo::model {
 
@@ -13,22 +13,23 @@ namespace continuo::model {
 // names the same place in every layer.
 class KvCache {
  public:
-  // What one token of one layer takes on this rank; 0 heads where it owns none.
+  // The shape of one token in one layer on this rank; 0 heads where it owns none.
   struct Shape {
     int num_heads = 0, head_dim = 0;
     kernels::DType dtype = kernels::DType::kF32;
   };
 
-  // ResourceExhausted where the memory is not to be had. `backend` outlives the result. With one
-  // block more for rows that only fill a step up, num_blocks(), where the device works apart.
-  static absl::StatusOr<std::unique_ptr<KvCache>> Make(kernels::Backend& backend, int num_layers,
+  // ResourceExhausted where the device has not enough memory. `device` outlives the result. A
+  // device with memory of its own gets one spare block, whose number is num_blocks(), for rows that
+  // only pad a step.
+  static absl::StatusOr<std::unique_ptr<KvCache>> Make(kernels::Device& device, int num_layers,
                                                        int num_blocks, int block_size, Shape shape);
   ~KvCache();
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
-  // Another number of blocks, with nothing in them. Nothing may use the cache meanwhile, and what
-  // was captured with it is void.
+  // Changes the number of blocks, which are empty afterwards. Nothing may use the cache meanwhile,
+  // and graphs captured with it become invalid.
   absl::Status Resize(int num_blocks);
 
   // Bytes of one block in all layers.
@@ -44,9 +45,9 @@ class KvCache {
   int64_t bytes() const { return (num_blocks_ + num_spare_) * block_bytes_; }
 
  private:
-  explicit KvCache(kernels::Backend& backend) : backend_(backend) {}
+  explicit KvCache(kernels::Device& device) : device_(device) {}
 
-  kernels::Backend& backend_;
+  kernels::Device& device_;
   uint8_t* memory_ = nullptr;  // layer by layer
   int num_layers_ = 0, num_blocks_ = 0, num_spare_ = 0, block_size_ = 0;
   Shape shape_;

@@ -3,24 +3,24 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "services/worker/model/network/llama.h"
+#include "services/worker/model/network/decoder.h"
 #include "services/worker/model/network/model.h"
 
 namespace continuo::model {
 namespace {
 
-using Factory = absl::StatusOr<std::unique_ptr<Model>> (*)(const ModelParts& parts);
+using Factory = absl::StatusOr<std::unique_ptr<Model>> (*)(const ModelDependencies& parts);
 
 constexpr std::pair<std::string_view, Factory> kArchitectures[] = {
-    {"LlamaForCausalLM", MakeLlama},    {"MistralForCausalLM", MakeLlama},
-    {"Qwen2ForCausalLM", MakeLlama},    {"Qwen3ForCausalLM", MakeLlama},
-    {"Qwen3MoeForCausalLM", MakeLlama}, {"MixtralForCausalLM", MakeLlama},
-    {"Gemma2ForCausalLM", MakeLlama},   {"Phi3ForCausalLM", MakeLlama},
+    {"LlamaForCausalLM", MakeDecoder},    {"MistralForCausalLM", MakeDecoder},
+    {"Qwen2ForCausalLM", MakeDecoder},    {"Qwen3ForCausalLM", MakeDecoder},
+    {"Qwen3MoeForCausalLM", MakeDecoder}, {"MixtralForCausalLM", MakeDecoder},
+    {"Gemma2ForCausalLM", MakeDecoder},   {"Phi3ForCausalLM", MakeDecoder},
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelParts& parts) {
+absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelDependencies& parts) {
   for (const auto& [name, factory] : kArchitectures) {
     if (name == parts.config.architecture) return factory(parts);
   }

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "services/base/status_macros.h"
 
 namespace continuo::model {
@@ -16,9 +16,9 @@ namespace continuo::model {
 // steps allocate nothing.
 class DeviceArray {
  public:
-  explicit DeviceArray(kernels::Backend& backend) : backend_(backend) {}
+  explicit DeviceArray(kernels::Device& device) : device_(device) {}
   ~DeviceArray() {
-    if (data_ != nullptr) backend_.Free(data_);
+    if (data_ != nullptr) device_.Free(data_);
   }
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
@@ -26,11 +26,11 @@ class DeviceArray {
   // Makes room for n elements. Ends earlier views.
   absl::Status Reserve(size_t n) {
     if (n <= capacity_) return absl::OkStatus();
-    RETURN_IF_ERROR(backend_.Synchronize());
-    if (data_ != nullptr) backend_.Free(data_);
+    RETURN_IF_ERROR(device_.Synchronize());
+    if (data_ != nullptr) device_.Free(data_);
     data_ = nullptr;
     capacity_ = std::max<size_t>(n, std::max<size_t>(256, capacity_ * 2));
-    ASSIGN_OR_RETURN(data_, backend_.Allocate(capacity_ * sizeof(int32_t)));
+    ASSIGN_OR_RETURN(data_, device_.Allocate(capacity_ * sizeof(int32_t)));
     return absl::OkStatus();
   }
 
@@ -40,12 +40,12 @@ class DeviceArray {
     RETURN_IF_ERROR(Reserve(host.size()));
     const kernels::Tensor tensor = {
         data_, kernels::DType::kI32, {static_cast<int64_t>(host.size()) / cols, cols, 1}};
-    if (!host.empty()) backend_.CopyIn(tensor, host.data());
+    if (!host.empty()) device_.CopyIn(tensor, host.data());
     return tensor;
   }
 
  private:
-  kernels::Backend& backend_;
+  kernels::Device& device_;
   void* data_ = nullptr;
   size_t capacity_ = 0;  // elements
 };

@@ -23,39 +23,39 @@ bool AreOffsets(std::span<const int32_t> begin, size_t n, size_t total) {
 }  // namespace
 
 ModelRunner::ModelRunner(const ModelConfig& config, const ModelRunnerOptions& options,
-                         std::unique_ptr<kernels::Backend> backend,
+                         std::unique_ptr<kernels::Device> device,
                          std::unique_ptr<kernels::Communicator> communicator)
     : config_(config),
       options_(options),
       shard_(MakeShard(config, communicator->rank(), communicator->size())),
-      backend_(std::move(backend)),
+      device_(std::move(device)),
       communicator_(std::move(communicator)),
-      step_arrays_(*backend_),
-      block_copies_(*backend_),
-      sampler_(*backend_, config.vocab_size, options.num_threads) {}
+      step_arrays_(*device_),
+      block_copies_(*device_),
+      sampler_(*device_, config.vocab_size, options.num_threads) {}
 
 // A step may still use the memory. An error has been returned before, or nobody waits for it.
 ModelRunner::~ModelRunner() { (void)DropGraphs(); }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
     const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
-    std::unique_ptr<kernels::Backend> backend,
-    std::unique_ptr<kernels::Communicator> communicator) {
+    std::unique_ptr<kernels::Device> device, std::unique_ptr<kernels::Communicator> communicator) {
   std::unique_ptr<ModelRunner> runner(
-      new ModelRunner(config, options, std::move(backend), std::move(communicator)));
+      new ModelRunner(config, options, std::move(device), std::move(communicator)));
   ModelRunner& r = *runner;
   ASSIGN_OR_RETURN(r.weights_, Weights::Load(r.config_, r.shard_, checkpoint, options.weights,
-                                             *r.backend_, options.weights_cache));
-  ASSIGN_OR_RETURN(r.cache_, KvCache::Make(*r.backend_, config.num_layers, options.num_blocks,
-                                           options.block_size,
-                                           {static_cast<int>(r.shard_.kv_heads.size()),
-                                            config.head_dim, options.kv_dtype}));
+                                             *r.device_, options.weights_cache));
+  ASSIGN_OR_RETURN(
+      r.cache_, KvCache::Make(*r.device_, config.num_layers, options.num_blocks, options.block_size,
+                              {static_cast<int>(r.shard_.kv_heads.size()), config.head_dim,
+                               options.kv_dtype}));
   ASSIGN_OR_RETURN(r.model_, MakeModel({.config = r.config_,
                                         .shard = r.shard_,
                                         .weights = r.weights_->model(),
+                                        .weight_type = options.weights,
                                         .activations = options.activations,
                                         .max_rows = options.max_rows,
-                                        .backend = *r.backend_,
+                                        .device = *r.device_,
                                         .communicator = *r.communicator_,
                                         .cache = *r.cache_}));
   RETURN_IF_ERROR(r.ReserveSamples());
@@ -81,20 +81,21 @@ absl::Status ModelRunner::ReserveSamples() {
 }
 
 int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard,
-                           kernels::DType activations, int max_rows,
-                           const kernels::Backend& backend) {
-  return ScratchBytes(config, shard, activations, max_rows, backend) +
-         StepSampler::Bytes(backend, config.vocab_size, max_rows);
+                           kernels::WeightType weights, kernels::DType activations, int max_rows,
+                           const kernels::Device& device) {
+  return ScratchBytes(config, shard, weights, activations, max_rows, device) +
+         StepSampler::Bytes(device, config.vocab_size, max_rows);
 }
 
 absl::Status ModelRunner::DropGraphs() {
-  const absl::Status status = backend_->Synchronize();
-  backend_->ForgetRepeated();
+  const absl::Status status = device_->Synchronize();
+  device_->DropGraphs();
   return status;
 }
 
 int64_t ModelRunner::scratch_bytes() const {
-  return RunnerScratchBytes(config_, shard_, options_.activations, options_.max_rows, *backend_);
+  return RunnerScratchBytes(config_, shard_, options_.weights, options_.activations,
+                            options_.max_rows, *device_);
 }
 
 void ModelRunner::CheckPlan(const StepPlan& plan) const {
@@ -170,24 +171,24 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
   step.kv.query_begin = view(words_.query_begin());
   step.wanted_rows = view(words_.wanted_rows());
   step.kv.block_tables = view(words_.block_tables(), padding.columns);
-  step.kv.num_single = kernels::NumSingle(of.plan->query_begin);
-  if (step.kv.num_single == of.plan->num_seqs()) step.kv.num_single += padding.num_sequences;
-  step.recurs = graph_padding.has_value();
+  step.kv.num_decodes = kernels::CountDecodes(of.plan->query_begin);
+  if (step.kv.num_decodes == of.plan->num_seqs()) step.kv.num_decodes += padding.num_sequences;
+  step.is_capturable = graph_padding.has_value();
   return step;
 }
 
 SampleSlice ModelRunner::SliceFrom(const Step& step, int begin) const {
   const auto& rows = step.row_of_sample;
-  const int logit_rows = LogitRows(*backend_);
+  const int logit_rows = LogitRows(*device_);
   const int first_row = rows[static_cast<size_t>(begin)] / logit_rows * logit_rows;
   const auto end = std::lower_bound(rows.begin() + begin, rows.end(), first_row + logit_rows);
-  return {begin, std::min(static_cast<int>(end - rows.begin()), begin + kernels::kMaxDraws),
+  return {begin, std::min(static_cast<int>(end - rows.begin()), begin + kernels::kMaxSamples),
           first_row, rows};
 }
 
 kernels::Tensor ModelRunner::LogitsOf(const Step& step, const SampleSlice& slice) {
   return model_->Logits(slice.first_row,
-                        std::min<int64_t>(LogitRows(*backend_), step.num_wanted - slice.first_row));
+                        std::min<int64_t>(LogitRows(*device_), step.num_wanted - slice.first_row));
 }
 
 absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
@@ -228,7 +229,7 @@ absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
     }
     begin = slice.end;
   }
-  step.event = backend_->Mark();
+  step.event = device_->RecordEvent();
   ++num_started_;
   return absl::OkStatus();
 }
@@ -238,7 +239,7 @@ absl::StatusOr<StepResult> ModelRunner::Finish() {
   const int own = parity(num_finished_++);
   Step& step = steps_[static_cast<size_t>(own)];
   const int num_samples = step.plan->num_samples();
-  RETURN_IF_ERROR(backend_->WaitFor(step.event));
+  RETURN_IF_ERROR(device_->WaitForEvent(step.event));
   // After a rank has failed, logits may be incomplete, so their samples are not returned.
   RETURN_IF_ERROR(communicator_->status());
   StepResult result = std::exchange(recycled_, {});
@@ -271,7 +272,7 @@ absl::Status ModelRunner::SampleOnHost(int own, StepResult& result) {
     }
     begin = end;
   }
-  RETURN_IF_ERROR(backend_->Synchronize());
+  RETURN_IF_ERROR(device_->Synchronize());
   return communicator_->status();
 }
 

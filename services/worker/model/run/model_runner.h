@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/backend.h"
 #include "kernels/communicator.h"
+#include "kernels/device.h"
 #include "services/worker/model/checkpoint/config.h"
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "services/worker/model/checkpoint/shard.h"
@@ -33,15 +33,15 @@ struct ModelRunnerOptions {
   int block_size = 16;
   int max_rows = 0;     // of one step
   bool graphs = true;   // replay steps that decode as graphs, where possible
-  int num_threads = 1;  // that the backend has for ParallelFor
+  int num_threads = 1;  // that the device has for ParallelFor
   const WeightsCache* weights_cache = nullptr;  // as Weights::Load takes it; for Make alone
 };
 
 // Bytes that a rank needs besides weights and KV cache: the network's buffers, and the sampler's
 // where the host cannot read the device's logits.
 int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard,
-                           kernels::DType activations, int max_rows,
-                           const kernels::Backend& backend);
+                           kernels::WeightType weights, kernels::DType activations, int max_rows,
+                           const kernels::Device& device);
 
 // One rank: uploads a StepPlan, runs the network, samples. With several ranks, RankGroup gives each
 // its own ModelRunner and thread and passes all of them the same plans; only rank 0 returns a
@@ -55,13 +55,12 @@ class ModelRunner : public Executor {
   // ResourceExhausted where the device has not enough memory.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Make(
       const ModelConfig& config, const Checkpoint& checkpoint, const ModelRunnerOptions& options,
-      std::unique_ptr<kernels::Backend> backend,
-      std::unique_ptr<kernels::Communicator> communicator);
+      std::unique_ptr<kernels::Device> device, std::unique_ptr<kernels::Communicator> communicator);
 
   absl::Status Start(const StepPlan& plan, MaskFiller fill_mask) override;
   absl::StatusOr<StepResult> Finish() override;
-  bool IsAsynchronous() const override { return !backend_->SharesHostMemory(); }
-  double TakeBusySeconds() override { return backend_->TakeBusySeconds(); }
+  bool IsAsynchronous() const override { return !device_->SharesHostMemory(); }
+  double TakeBusySeconds() override { return device_->TakeBusySeconds(); }
   void Recycle(StepResult result) override { recycled_ = std::move(result); }
 
   // Between steps, also after an error: waits for the device and drops the captured graphs.
@@ -72,12 +71,12 @@ class ModelRunner : public Executor {
 
   // True if steps that decode this many rows are replayed as a graph.
   bool UsesGraphs(int rows) const {
-    return options_.graphs && IsAsynchronous() && model_->Repeats(rows);
+    return options_.graphs && IsAsynchronous() && model_->IsCapturable(rows);
   }
-  // As Backend::BindThread.
-  void BindThread() { backend_->BindThread(); }
+  // As Device::BindThread.
+  void BindThread() { device_->BindThread(); }
   int vocab_size() const { return config_.vocab_size; }
-  std::string backend_name() const { return backend_->name(); }
+  std::string backend_name() const { return device_->name(); }
   kernels::Communicator& communicator() { return *communicator_; }
   const Weights& weights() const { return *weights_; }
   int64_t weight_bytes() const { return weights_->bytes(); }
@@ -86,7 +85,7 @@ class ModelRunner : public Executor {
 
  private:
   ModelRunner(const ModelConfig& config, const ModelRunnerOptions& options,
-              std::unique_ptr<kernels::Backend> backend,
+              std::unique_ptr<kernels::Device> device,
               std::unique_ptr<kernels::Communicator> communicator);
 
   // Reserves memory for a sample on each row.
@@ -118,7 +117,7 @@ class ModelRunner : public Executor {
   const ModelConfig config_;
   const ModelRunnerOptions options_;
   const Shard shard_;
-  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<kernels::Device> device_;
   std::unique_ptr<kernels::Communicator> communicator_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<KvCache> cache_;

@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/backend.h"
+#include "kernels/arithmetic.h"
 #include "services/base/check.h"
 
 namespace continuo::model {
 
 absl::Status CheckTensorParallel(int size) {
-  if (size >= 1 && size <= kernels::kNumPieces && kernels::kNumPieces % size == 0)
+  if (size >= 1 && size <= kernels::kNumSplits && kernels::kNumSplits % size == 0)
     return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("tensor_parallel is ", size, "; it must be 1, 2, 4 or 8"));

@@ -18,7 +18,7 @@ int64_t LogitBytes(int vocab_size) {
   return int64_t{kHostLogitRows} * vocab_size * int64_t{sizeof(float)};
 }
 
-int Capacity(int max_samples) { return std::max(max_samples, kernels::kMaxDraws); }
+int Capacity(int max_samples) { return std::max(max_samples, kernels::kMaxSamples); }
 
 template <typename T>
 std::span<const T> PartOf(const std::vector<T>& values, const std::vector<int32_t>& offsets,
@@ -33,22 +33,22 @@ int32_t PositionOf(const StepPlan& plan, size_t sample) {
 
 }  // namespace
 
-StepSampler::StepSampler(kernels::Backend& backend, int vocab_size, int num_threads)
-    : backend_(backend),
+StepSampler::StepSampler(kernels::Device& device, int vocab_size, int num_threads)
+    : device_(device),
       vocab_size_(vocab_size),
       scratch_(static_cast<size_t>(std::max(1, num_threads))) {}
 
 StepSampler::~StepSampler() {
-  if (backend_.SharesHostMemory()) return;
-  for (const Parity& parity : parities_) backend_.FreeHost(parity.sampled);
-  backend_.FreeHost(host_logits_);
-  backend_.FreeHost(host_tokens_);
-  backend_.Free(tokens_);
+  if (device_.SharesHostMemory()) return;
+  for (const Parity& parity : parities_) device_.FreeHost(parity.sampled);
+  device_.FreeHost(host_logits_);
+  device_.FreeHost(host_tokens_);
+  device_.Free(tokens_);
 }
 
-int64_t StepSampler::Bytes(const kernels::Backend& backend, int vocab_size, int max_samples) {
-  if (backend.SharesHostMemory()) return 0;
-  const int64_t each = 2 * int64_t{sizeof(kernels::DrawnToken)} + 2 * int64_t{sizeof(int32_t)};
+int64_t StepSampler::Bytes(const kernels::Device& device, int vocab_size, int max_samples) {
+  if (device.SharesHostMemory()) return 0;
+  const int64_t each = 2 * int64_t{sizeof(kernels::SampledToken)} + 2 * int64_t{sizeof(int32_t)};
   return LogitBytes(vocab_size) + Capacity(max_samples) * each;
 }
 
@@ -57,20 +57,20 @@ absl::Status StepSampler::Reserve(int max_samples) {
     parity.mask_of_sample.reserve(static_cast<size_t>(max_samples));
   }
   row_here_.reserve(static_cast<size_t>(max_samples));
-  if (backend_.SharesHostMemory()) return absl::OkStatus();
-  requests_.reserve(kernels::kMaxDraws);
+  if (device_.SharesHostMemory()) return absl::OkStatus();
+  requests_.reserve(kernels::kMaxSamples);
   const auto capacity = static_cast<size_t>(Capacity(max_samples));
   for (Parity& parity : parities_) {
     ASSIGN_OR_RETURN(void* const sampled,
-                     backend_.AllocateHost(capacity * sizeof(kernels::DrawnToken)));
-    parity.sampled = static_cast<kernels::DrawnToken*>(sampled);
+                     device_.AllocateHost(capacity * sizeof(kernels::SampledToken)));
+    parity.sampled = static_cast<kernels::SampledToken*>(sampled);
   }
   ASSIGN_OR_RETURN(void* const logits,
-                   backend_.AllocateHost(static_cast<size_t>(LogitBytes(vocab_size_))));
+                   device_.AllocateHost(static_cast<size_t>(LogitBytes(vocab_size_))));
   host_logits_ = static_cast<float*>(logits);
-  ASSIGN_OR_RETURN(void* const rows, backend_.AllocateHost(capacity * sizeof(int32_t)));
+  ASSIGN_OR_RETURN(void* const rows, device_.AllocateHost(capacity * sizeof(int32_t)));
   host_tokens_ = static_cast<int32_t*>(rows);
-  ASSIGN_OR_RETURN(void* const tokens, backend_.Allocate(capacity * sizeof(int32_t)));
+  ASSIGN_OR_RETURN(void* const tokens, device_.Allocate(capacity * sizeof(int32_t)));
   tokens_ = static_cast<int32_t*>(tokens);
   capacity_ = static_cast<int>(capacity);
   return absl::OkStatus();
@@ -91,7 +91,8 @@ void StepSampler::FillMasks(int parity, const StepPlan& plan, MaskFiller fill_ma
 
 void StepSampler::ResolveTokens(kernels::Tensor token_ids) {
   CONTINUO_CHECK(tokens_ != nullptr);
-  backend_.TakeTokens(token_ids, {tokens_, kernels::DType::kI32, {capacity_, 1, 1}});
+  device_.ops().sampling.ResolveSampledIds(token_ids,
+                                           {tokens_, kernels::DType::kI32, {capacity_, 1, 1}});
 }
 
 bool StepSampler::CountsUnknownToken(const StepPlan& plan, size_t sample) {
@@ -122,8 +123,8 @@ SampleInput StepSampler::InputOf(int parity, const StepPlan& plan, int sample,
   return input;
 }
 
-kernels::DrawBatch StepSampler::BatchOf(int parity, const StepPlan& plan,
-                                        const SampleSlice& slice) {
+kernels::SampleBatch StepSampler::BatchOf(int parity, const StepPlan& plan,
+                                          const SampleSlice& slice) {
   const Parity& own = parities_[static_cast<size_t>(parity)];
   const auto begin = static_cast<size_t>(slice.begin), end = static_cast<size_t>(slice.end);
   requests_.clear();
@@ -156,7 +157,7 @@ kernels::DrawBatch StepSampler::BatchOf(int parity, const StepPlan& plan,
          .num_alternatives = p.num_logprobs <= kernels::kMaxAlternatives ? p.num_logprobs : -1});
   }
   masks = masks.first(static_cast<size_t>(num_masks) * static_cast<size_t>(MaskWords(vocab_size_)));
-  return {.draws = requests_,
+  return {.requests = requests_,
           .biases = PartOf(plan.biases, plan.bias_begin, begin, end),
           .seen = PartOf(plan.seen, plan.seen_begin, begin, end),
           .masks = masks};
@@ -165,19 +166,20 @@ kernels::DrawBatch StepSampler::BatchOf(int parity, const StepPlan& plan,
 bool StepSampler::SampleOnDevice(int parity, const StepPlan& plan, const SampleSlice& slice,
                                  kernels::Tensor logits, kernels::Tensor token_ids) {
   const int n = slice.end - slice.begin;
-  if (n > kernels::kMaxDraws || slice.end > capacity_) return false;
+  if (n > kernels::kMaxSamples || slice.end > capacity_) return false;
   const kernels::Tensor tokens = {tokens_ + slice.begin, kernels::DType::kI32, {n, 1, 1}};
-  kernels::DrawnToken* const sampled = parities_[static_cast<size_t>(parity)].sampled + slice.begin;
-  return backend_.DrawTokens({sampled, static_cast<size_t>(n)}, tokens, logits, token_ids,
-                             BatchOf(parity, plan, slice));
+  kernels::SampledToken* const sampled =
+      parities_[static_cast<size_t>(parity)].sampled + slice.begin;
+  return device_.ops().sampling.SampleTokens({sampled, static_cast<size_t>(n)}, tokens, logits,
+                                             token_ids, BatchOf(parity, plan, slice));
 }
 
 void StepSampler::TakeSampled(int parity, const StepPlan& plan,
                               std::span<const int32_t> host_samples, StepResult& result,
                               std::vector<int32_t>& left) {
-  const kernels::DrawnToken* const all = parities_[static_cast<size_t>(parity)].sampled;
+  const kernels::SampledToken* const all = parities_[static_cast<size_t>(parity)].sampled;
   // On a host thread of the device, for its floating-point state.
-  backend_.ParallelFor(1, [&](int) {
+  device_.ParallelFor(1, [&](int) {
     for (int i = 0; i < plan.num_samples(); ++i) {
       if (!host_samples.empty() && host_samples.front() == i) {
         left.push_back(i);
@@ -185,7 +187,7 @@ void StepSampler::TakeSampled(int parity, const StepPlan& plan,
         continue;
       }
       const auto sample = static_cast<size_t>(i);
-      const kernels::DrawnToken& sampled = all[sample];
+      const kernels::SampledToken& sampled = all[sample];
       const bool is_scored = plan.sampling[sample].num_logprobs >= 0;
       if (sampled.token_id < 0 || (is_scored && sampled.num_alternatives < 0)) {
         left.push_back(i);
@@ -213,7 +215,7 @@ size_t StepSampler::CopyRows(const SampleSlice& slice, kernels::Tensor logits,
   row_here_.clear();
   int64_t num_copied = 0, first = 0, n = 0;  // rows [first, first + n) are next
   const auto copy = [&] {
-    backend_.CopyOut(host_logits_ + num_copied * vocab_size_, RowsOf(logits, first, n));
+    device_.CopyOut(host_logits_ + num_copied * vocab_size_, RowsOf(logits, first, n));
     num_copied += n;
   };
   for (const int32_t sample : samples) {
@@ -235,15 +237,15 @@ size_t StepSampler::CopyRows(const SampleSlice& slice, kernels::Tensor logits,
 absl::Status StepSampler::SampleOnHost(int parity, const StepPlan& plan, const SampleSlice& slice,
                                        kernels::Tensor logits, kernels::Tensor token_ids,
                                        std::span<const int32_t> samples, StepResult& result) {
-  const bool is_here = backend_.SharesHostMemory();
+  const bool is_here = device_.SharesHostMemory();
   if (!is_here &&
       std::ranges::any_of(samples, [&](int32_t i) { return CountsUnknownToken(plan, i); })) {
     CONTINUO_CHECK(token_ids.size() >= plan.num_rows() && plan.num_rows() <= capacity_);
-    backend_.CopyOut(host_tokens_, RowsOf(token_ids, 0, plan.num_rows()));
+    device_.CopyOut(host_tokens_, RowsOf(token_ids, 0, plan.num_rows()));
   }
   while (!samples.empty()) {
     const size_t n = is_here ? samples.size() : CopyRows(slice, logits, samples);
-    RETURN_IF_ERROR(backend_.Synchronize());
+    RETURN_IF_ERROR(device_.Synchronize());
     SampleRows(parity, plan, slice, logits, samples.first(n), result);
     samples = samples.subspan(n);
   }
@@ -253,7 +255,7 @@ absl::Status StepSampler::SampleOnHost(int parity, const StepPlan& plan, const S
 void StepSampler::SampleRows(int parity, const StepPlan& plan, const SampleSlice& slice,
                              kernels::Tensor logits, std::span<const int32_t> samples,
                              StepResult& result) {
-  const bool is_here = backend_.SharesHostMemory();
+  const bool is_here = device_.SharesHostMemory();
   const auto logits_of = [&](size_t i) {
     const float* const all = is_here ? static_cast<const float*>(logits.data) : host_logits_;
     const int64_t row = is_here
@@ -264,7 +266,7 @@ void StepSampler::SampleRows(int parity, const StepPlan& plan, const SampleSlice
   // Each worker takes the next sample that none has taken; which one does not matter.
   std::atomic<size_t> next = 0;
   const int workers = static_cast<int>(std::min(scratch_.size(), samples.size()));
-  backend_.ParallelFor(workers, [&](int worker) {
+  device_.ParallelFor(workers, [&](int worker) {
     SamplerScratch& scratch = scratch_[static_cast<size_t>(worker)];
     for (size_t i = next.fetch_add(1); i < samples.size(); i = next.fetch_add(1)) {
       const auto sample = static_cast<size_t>(samples[i]);

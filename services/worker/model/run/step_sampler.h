@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "services/worker/model/executor.h"
 #include "services/worker/model/run/sampler.h"
 #include "services/worker/model/step_plan.h"
@@ -26,14 +26,14 @@ struct SampleSlice {
 // double-buffered by step parity, so two steps can be in flight. One thread at a time.
 class StepSampler {
  public:
-  // The backend has `num_threads` for ParallelFor and outlives this.
-  StepSampler(kernels::Backend& backend, int vocab_size, int num_threads);
+  // The device has `num_threads` for ParallelFor and outlives this.
+  StepSampler(kernels::Device& device, int vocab_size, int num_threads);
   ~StepSampler();
   StepSampler(const StepSampler&) = delete;
   StepSampler& operator=(const StepSampler&) = delete;
 
   // Bytes that Reserve allocates.
-  static int64_t Bytes(const kernels::Backend& backend, int vocab_size, int max_samples);
+  static int64_t Bytes(const kernels::Device& device, int vocab_size, int max_samples);
   // Allocates memory for steps of max_samples. ResourceExhausted where there is not enough.
   absl::Status Reserve(int max_samples);
 
@@ -59,15 +59,15 @@ class StepSampler {
 
  private:
   struct Parity {
-    std::vector<uint32_t> mask;              // [masked samples, MaskWords(vocab)]
-    std::vector<int32_t> mask_of_sample;     // index among the masked samples, or -1
-    kernels::DrawnToken* sampled = nullptr;  // [capacity_] of AllocateHost
+    std::vector<uint32_t> mask;                // [masked samples, MaskWords(vocab)]
+    std::vector<int32_t> mask_of_sample;       // index among the masked samples, or -1
+    kernels::SampledToken* sampled = nullptr;  // [capacity_] of AllocateHost
   };
 
   // Collects everything that one sample depends on; `logits` is its row.
   SampleInput InputOf(int parity, const StepPlan& plan, int sample, const float* logits) const;
   // Makes the slice's requests for the device; the result refers to requests_.
-  kernels::DrawBatch BatchOf(int parity, const StepPlan& plan, const SampleSlice& slice);
+  kernels::SampleBatch BatchOf(int parity, const StepPlan& plan, const SampleSlice& slice);
   // True if a sample has a penalty and the token of its row is not known to the plan.
   static bool CountsUnknownToken(const StepPlan& plan, size_t sample);
   // Copies rows of the slice's logits, for as many of the first `samples` as fit, to host_logits_,
@@ -79,7 +79,7 @@ class StepSampler {
   void SampleRows(int parity, const StepPlan& plan, const SampleSlice& slice,
                   kernels::Tensor logits, std::span<const int32_t> samples, StepResult& result);
 
-  kernels::Backend& backend_;
+  kernels::Device& device_;
   const int vocab_size_;
   std::vector<SamplerScratch> scratch_;  // one per thread
   std::array<Parity, 2> parities_;
@@ -88,7 +88,7 @@ class StepSampler {
   int32_t* tokens_ = nullptr;       // [capacity_] on the device, sampled by the last step
   float* host_logits_ = nullptr;    // [kHostLogitRows, vocab] of AllocateHost
   int32_t* host_tokens_ = nullptr;  // [capacity_] of AllocateHost: ids of a step's rows
-  std::vector<kernels::TokenDraw> requests_;
+  std::vector<kernels::SampleRequest> requests_;
   std::vector<int32_t> row_here_;
 };
 

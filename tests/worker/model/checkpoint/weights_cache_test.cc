@@ -123,9 +123,9 @@ Loaded Load(const TinyModel& model, const WeightsCache* cache,
             kernels::WeightType type = kernels::WeightType::kInt8, int ranks = 1, int rank = 0) {
   const ModelConfig config = *ReadModelConfig(model.dir());
   const Checkpoint checkpoint = *Checkpoint::Open(model.dir());
-  const auto backend = *kernels::MakeBackend({.num_threads = 2, .isa = "scalar"});
+  const auto device = *kernels::MakeDevice({.num_threads = 2, .isa = "scalar"});
   const auto weights =
-      *Weights::Load(config, MakeShard(config, rank, ranks), checkpoint, type, *backend, cache);
+      *Weights::Load(config, MakeShard(config, rank, ranks), checkpoint, type, *device, cache);
   const void* first = weights->model().embedding.data.data;  // the first of all
   return {std::string(static_cast<const char*>(first), static_cast<size_t>(weights->bytes())),
           weights->is_from_cache(), weights->cache_status()};

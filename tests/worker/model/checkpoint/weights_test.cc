@@ -145,7 +145,7 @@ TEST_F(WeightsTest, TruncatedFilesAreRefused) {
 struct Loaded {
   ModelConfig config;
   Checkpoint checkpoint;
-  std::unique_ptr<kernels::Backend> backend;
+  std::unique_ptr<kernels::Device> device;
   std::unique_ptr<Weights> weights;
 };
 
@@ -156,22 +156,22 @@ Loaded Load(const TinyModel& model, int rank, int size, kernels::DType dtype) {
   loaded.config = *ReadModelConfig(model.dir());
   loaded.checkpoint = *Checkpoint::Open(model.dir());
   EXPECT_TRUE(CheckWeights(loaded.config, loaded.checkpoint).ok());
-  loaded.backend = *kernels::MakeBackend({.isa = "scalar"});  // packs nothing of these
+  loaded.device = *kernels::MakeDevice({.isa = "scalar"});  // packs nothing of these
   loaded.weights = *Weights::Load(loaded.config, MakeShard(loaded.config, rank, size),
-                                  loaded.checkpoint, type, *loaded.backend);
+                                  loaded.checkpoint, type, *loaded.device);
   return loaded;
 }
 
 std::vector<float> Values(const Loaded& loaded, const kernels::Tensor& tensor) {
   std::vector<float> values(static_cast<size_t>(tensor.size()));
   if (tensor.dtype == kernels::DType::kF32) {
-    loaded.backend->CopyOut(values.data(), tensor);
+    loaded.device->CopyOut(values.data(), tensor);
   } else {
     std::vector<uint16_t> bits(values.size());
-    loaded.backend->CopyOut(bits.data(), tensor);
+    loaded.device->CopyOut(bits.data(), tensor);
     for (size_t i = 0; i < bits.size(); ++i) values[i] = kernels::FromBF16(bits[i]);
   }
-  EXPECT_TRUE(loaded.backend->Synchronize().ok());
+  EXPECT_TRUE(loaded.device->Synchronize().ok());
   return values;
 }
 
@@ -272,7 +272,7 @@ TEST_F(WeightsTest, EachRankHoldsItsShareAndWhatIsReplicated) {
                            .tied_embeddings = false});
     const ModelConfig config = *ReadModelConfig(model.dir());
     const int64_t whole = WeightBytes(config, MakeShard(config, 0, 1), kernels::WeightType::kF32,
-                                      *kernels::MakeBackend({}).value());
+                                      *kernels::MakeDevice({}).value());
     // Gains and biases, each at most one cache line longer than it must be, and the kv heads that
     // more than one rank reads.
     ModelWeights places;
@@ -286,7 +286,7 @@ TEST_F(WeightsTest, EachRankHoldsItsShareAndWhatIsReplicated) {
       for (int rank = 0; rank < size; ++rank) {
         const Loaded part = Load(model, rank, size, kernels::DType::kF32);
         EXPECT_EQ(part.weights->bytes(), WeightBytes(config, MakeShard(config, rank, size),
-                                                     kernels::WeightType::kF32, *part.backend));
+                                                     kernels::WeightType::kF32, *part.device));
         EXPECT_LE(part.weights->bytes(), whole / size + replicated) << family << " " << size;
         sum += part.weights->bytes();
       }

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/isa/pick_kernels.h"
 #include "kernels/host/thread_communicator.h"
 #include "tests/testing/tiny_model.h"
@@ -72,9 +72,9 @@ std::unique_ptr<model::RankGroup> Group(const TinyModel& model, int size, int fa
     auto communicator = std::make_unique<FailingCommunicator>(
         std::move(communicators[static_cast<size_t>(rank)]),
         rank == failing_rank ? calls : std::numeric_limits<int>::max(), num_aborts);
-    runners.push_back(
-        *model::ModelRunner::Make(config, checkpoint, {.num_blocks = 32, .max_rows = 64},
-                                  *kernels::MakeBackend({}), std::move(communicator)));
+    runners.push_back(*model::ModelRunner::Make(config, checkpoint,
+                                                {.num_blocks = 32, .max_rows = 64},
+                                                *kernels::MakeDevice({}), std::move(communicator)));
   }
   return std::make_unique<model::RankGroup>(std::move(runners));
 }
@@ -158,10 +158,10 @@ TEST(RankGroupTest, RanksComputeWhereTheirMemoryIs) {
   std::vector<int> cpus[2];
   std::vector<std::unique_ptr<model::ModelRunner>> runners;
   for (size_t rank = 0; rank < 2; ++rank) {
-    auto backend = std::make_unique<kernels::cpu::CpuBackend>(
+    auto device = std::make_unique<kernels::cpu::CpuDevice>(
         **kernels::cpu::PickKernels("auto"), 1, kernels::host::Place{.nodes = {}, .cpus = {cpu}});
     runners.push_back(*model::ModelRunner::Make(
-        config, checkpoint, {.num_blocks = 32, .max_rows = 64}, std::move(backend),
+        config, checkpoint, {.num_blocks = 32, .max_rows = 64}, std::move(device),
         std::make_unique<NotingCommunicator>(std::move(communicators[rank]), &cpus[rank])));
   }
   model::RankGroup group(std::move(runners));

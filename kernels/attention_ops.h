@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/row_ops.h"
+#include "kernels/tensor.h"
+
+namespace continuo::kernels {
+
+// Elements that a KV cache of a type keeps for one position and head. Bytes have a scale, too.
+constexpr int64_t KvRowElements(DType dtype, int64_t head_dim) {
+  return SizeOf(dtype) == 1 ? head_dim + static_cast<int64_t>(sizeof(float)) : head_dim;
+}
+
+// Where each sequence of a step keeps its keys and values. All arrays are on the device.
+struct PagedKv {
+  // [num_blocks, num_kv_heads, 2 * block_size * KvRowElements]: a head's keys of the block's
+  // positions, then its values, which are read soon after. The type is f32, bf16, f16, or bytes: i8
+  // or f8 (e4m3). Of bytes the keys, and likewise the values, are the rows and then their scales,
+  // f32: an element is its byte's number times the scale, which makes the largest of a row ±127
+  // (i8) or ±448 (f8).
+  Tensor cache;
+  int block_size = 0;   // positions
+  Tensor block_tables;  // i32 [num_seqs, max_blocks], -1 padded
+  Tensor kv_len;        // i32 [num_seqs]: tokens in the cache, this step's included
+  Tensor query_begin;   // i32 [num_seqs + 1]: rows of each sequence, back to back
+  // The first num_decodes sequences have one row each. Others may have one, too.
+  int num_decodes = 0;
+};
+
+// The num_decodes of such a query_begin: how many sequences from the first on have one row.
+inline int CountDecodes(std::span<const int32_t> query_begin) {
+  size_t n = 0;
+  while (n + 1 < query_begin.size() && query_begin[n + 1] == query_begin[n] + 1) ++n;
+  return static_cast<int>(n);
+}
+
+struct AttentionParams {
+  int num_heads = 0;     // of q and out: [rows, num_heads * head_dim]
+  int num_kv_heads = 0;  // of keys and values
+  int head_dim = 0;
+  // Query head h of this rank reads KV head (first_head + h) / heads_per_kv_head - first_kv_head;
+  // with one rank both firsts are 0.
+  int heads_per_kv_head = 1;
+  int first_head = 0, first_kv_head = 0;
+  float scale = 1.0f;  // of q·k
+  // Where it is not 0, a scaled score s becomes softcap · tanh(s / softcap).
+  float softcap = 0.0f;
+  // A query at position p sees positions in (p - window, p]; 0: all up to p.
+  int window = 0;
+};
+
+// How a step's queries and keys change before attention: RmsNorm with eps per head (where the
+// gains, each of head_dim elements, are not empty), then Rope.
+struct HeadRotation {
+  Tensor q_gain, k_gain;
+  float eps = 0;
+  Tensor angles;
+  int head_dim = 0;
+};
+
+// Rotary embedding, the paged KV cache, and attention over it. Rules of all ops: ops.h.
+class AttentionOps {
+ public:
+  virtual ~AttentionOps() = default;
+
+  // Whether the device keeps keys and values of a type beside activations of a type.
+  virtual bool SupportsKvType(DType type, DType activations) const = 0;
+
+  // angles f32 [rows, 2 * num_frequencies]: the cosines then the sines of
+  // positions[r] * frequencies[i] (product and reduction in f64, rounded to f32), times `scale`.
+  void RopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale);
+  // Rotates pairs (i, i + n) of the first 2n elements of each head (Hugging Face's half-split
+  // layout), n = num_frequencies. x: [rows, num_heads * head_dim], in place.
+  void Rope(Tensor x, Tensor angles, int head_dim);
+  // keys/values[slot[r]] = k[r], v[r]; a slot is block * block_size + offset.
+  void WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots);
+  // Changes q and k as `rotation` says, then WriteKv of k and v, with the bits that the single ops
+  // give. q [rows, num_heads * head_dim] changes in place; k holds anything afterwards.
+  void RotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v, Tensor slots,
+                        const HeadRotation& rotation);
+  // Copies whole KV blocks of one layer: pairs i32 [n, 2] of (from, to), in order.
+  void CopyKvBlocks(const PagedKv& kv, Tensor pairs);
+  // Causal attention of each row over its sequence's cache. out, q: [rows, num_heads * head_dim].
+  void PagedAttention(Tensor out, Tensor q, const PagedKv& kv, const AttentionParams& params);
+
+ protected:
+  // `rows` outlives this.
+  explicit AttentionOps(RowOps& rows) : rows_(rows) {}
+
+  // The arguments of all Do… have been checked, and what is written is not empty, but one of q and
+  // k here may be. The default of the joined op is the single ones; a device that overrides it may
+  // call this for what it does not join.
+  virtual void DoRotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v, Tensor slots,
+                                  const HeadRotation& rotation);
+
+ private:
+  virtual void DoRopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) = 0;
+  virtual void DoRope(Tensor x, Tensor angles, int head_dim) = 0;
+  virtual void DoWriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) = 0;
+  virtual void DoCopyKvBlocks(const PagedKv& kv, Tensor pairs) = 0;
+  virtual void DoPagedAttention(Tensor out, Tensor q, const PagedKv& kv,
+                                const AttentionParams& params) = 0;
+
+  RowOps& rows_;
+};
+
+}  // namespace continuo::kernels

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/matmul/panel_matmul.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/matmul/split_sum.h"
+#include "kernels/cpu/runtime/rows.h"
+#include "kernels/host/group_rounding.h"
+#include "services/base/check.h"
+
+namespace continuo::kernels::cpu {
+namespace {
+
+constexpr int64_t kMaxSlab = 960;  // rows of x packed at a time
+
+int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Prefetches what a work item writes at its end: the rows' lines lie apart, so the hardware does
+// not.
+void PrefetchRows(const Tensor& out, int64_t row, int64_t num_rows, int64_t column,
+                  int64_t num_columns) {
+  const auto bytes = static_cast<int64_t>(SizeOf(out.dtype)) * num_columns;
+  for (int64_t i = 0; i < num_rows; ++i) {
+    const char* const begin = At(out, (row + i) * out.cols() + column);
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(begin + at, 1, 2);
+  }
+}
+
+}  // namespace
+
+PackedRows PanelMatMul::RoomForRows(const PanelLayout& layout, int64_t rows) {
+  const int64_t num_splits = layout.num_splits();
+  PackedRows packed;
+  // An odd number of cache lines, so that neighbouring rows do not meet in one set of the cache.
+  packed.stride = RoundUp(layout.x_offset[num_splits], 128) + 64;
+  packed.num_groups = layout.group_offset[num_splits];
+  float* const memory =
+      packed_.Get(static_cast<size_t>(rows * (packed.stride / 4 + 2 * packed.num_groups)));
+  packed.bytes = reinterpret_cast<uint8_t*>(memory);
+  packed.scales = memory + rows * packed.stride / 4;
+  packed.sums = reinterpret_cast<int32_t*>(packed.scales + rows * packed.num_groups);
+  return packed;
+}
+
+void PanelMatMul::PackX(const PanelLayout& layout, Tensor x, const int32_t* x_rows, int64_t first,
+                        int64_t rows, const PackedRows& packed) {
+  const int64_t k = x.cols();
+  const auto pack_bf16 = [&](int64_t row, int64_t x_row, float* buffer) {
+    const float* in = x.dtype == DType::kBF16 ? nullptr : Read(kernels_, x, x_row * k, k, buffer);
+    for (int64_t i = 0; i < layout.num_splits(); ++i) {
+      const auto bytes = static_cast<size_t>(layout.split_size(i)) * sizeof(uint16_t);
+      uint8_t* const to = packed.bytes + row * packed.stride + layout.x_offset[i];
+      if (bytes == 0) {
+        // x may have no memory.
+      } else if (in == nullptr) {
+        std::memcpy(to, At(x, x_row * k + layout.split_begin[i]), bytes);
+      } else {
+        kernels_.narrow[kElementBF16](to, in + layout.split_begin[i], bytes / sizeof(uint16_t));
+      }
+      std::memset(to + bytes, 0,
+                  static_cast<size_t>(layout.x_offset[i + 1] - layout.x_offset[i]) - bytes);
+    }
+  };
+  const auto pack_quantised = [&](int64_t row, const float* in) {
+    const int64_t group_size = host::GroupSize(layout.format);
+    for (int64_t i = 0; i < layout.num_splits(); ++i) {
+      const int64_t size = layout.split_size(i);
+      uint8_t* to = packed.bytes + row * packed.stride + layout.x_offset[i];
+      std::memset(to + size, 0,
+                  static_cast<size_t>(layout.x_offset[i + 1] - layout.x_offset[i] - size));
+      int64_t group = row * packed.num_groups + layout.group_offset[i];
+      for (int64_t at = 0; at < size; at += group_size, ++group) {
+        kernels_.quantise(reinterpret_cast<int8_t*>(to) + at, packed.scales + group,
+                          packed.sums + group, in + layout.split_begin[i] + at,
+                          static_cast<size_t>(std::min(group_size, size - at)));
+      }
+    }
+  };
+  context_.ForRanges(rows, 4 * k, [&](int64_t begin, int64_t end, int thread) {
+    float* buffer = context_.Scratch(thread, k);
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t x_row = x_rows == nullptr ? first + r : x_rows[first + r];
+      if (layout.format == WeightFormat::kBF16Panels) {
+        pack_bf16(r, x_row, buffer);
+      } else {
+        pack_quantised(r, Read(kernels_, x, x_row * k, k, buffer));
+      }
+    }
+  });
+}
+
+void PanelMatMul::Run(std::span<const PanelProduct> products, Tensor x, const int32_t* x_rows,
+                      int64_t num_rows, std::span<const int64_t> split_begin) {
+  const PanelLayout layout(products[0].w.format, split_begin);
+  const int num_threads = context_.num_threads();
+  const PackedRows packed = RoomForRows(layout, std::min(num_rows, kMaxSlab));
+  for (int64_t first = 0; first < num_rows; first += kMaxSlab) {
+    const int64_t rows = std::min(kMaxSlab, num_rows - first);
+    PackX(layout, x, x_rows, first, rows, packed);
+    const int64_t num_items = plan_.Make(layout, products, first, rows, num_threads);
+    context_.pool().Run(static_cast<int>(num_items), [&](int index, int thread) {
+      // Each thread first claims every num_threads-th item, so this is most likely its next.
+      const int64_t next = int64_t{index} + num_threads;
+      Multiply(layout, packed, plan_.At(index), next < num_items ? plan_.At(next).weights : nullptr,
+               thread);
+    });
+  }
+}
+
+void PanelMatMul::Multiply(const PanelLayout& layout, const PackedRows& packed,
+                           const PanelItem& item, const uint8_t* next_weights, int thread) {
+  const PanelDots& all = kernels_.panel_dots;
+  const auto dots = layout.format == WeightFormat::kBF16Panels   ? all.bf16
+                    : layout.format == WeightFormat::kInt8Panels ? all.int8
+                                                                 : all.int4;
+  CONTINUO_CHECK(dots != nullptr);
+  const Tensor& out = item.product->out;
+  const int64_t num_splits = layout.num_splits();
+  const int64_t stride = item.num_panels * kPanelColumns;
+  const int64_t split_size = item.num_rows * stride;
+  float* const buffer = context_.Scratch(
+      thread, static_cast<size_t>((item.up == nullptr ? num_splits : 3) * split_size));
+  const int64_t column = item.panel * kPanelColumns;
+  const int64_t num_columns = std::min(stride, out.cols() - column);
+  PrefetchRows(out, item.out_row, item.num_rows, column, num_columns);
+  const auto multiply = [&](const uint8_t* weights, const uint8_t* next, float* sums) {
+    for (int64_t i = 0; i < num_splits; ++i) {
+      PanelBlock block;
+      block.out = sums + i * split_size;
+      block.out_stride = static_cast<size_t>(stride);
+      block.x = packed.bytes + item.row * packed.stride + layout.x_offset[i];
+      block.x_stride = static_cast<size_t>(packed.stride);
+      const int64_t group = item.row * packed.num_groups + layout.group_offset[i];
+      block.x_scales = packed.scales + group;
+      block.x_sums = packed.sums + group;
+      block.group_stride = static_cast<size_t>(packed.num_groups);
+      block.num_rows = static_cast<size_t>(item.num_rows);
+      block.w = weights + layout.weight_offset[i];
+      block.next = i + 1 < num_splits ? weights + layout.weight_offset[i + 1] : next;
+      block.panel_stride = static_cast<size_t>(layout.panel_bytes);
+      block.num_panels = static_cast<size_t>(item.num_panels);
+      block.k = static_cast<size_t>(layout.split_size(i));
+      dots(block);
+    }
+  };
+  if (item.up == nullptr) {
+    multiply(item.weights, next_weights, buffer);
+    const ResultBlock to = {.out = out,
+                            .bias = item.product->bias,
+                            .row = item.out_row,
+                            .num_rows = item.num_rows,
+                            .column = column,
+                            .num_columns = num_columns};
+    FinishSplits(kernels_, to, buffer, num_splits, stride);
+  } else {
+    CONTINUO_CHECK(num_splits == 1);
+    multiply(item.weights, item.up, buffer);
+    multiply(item.up, next_weights, buffer + split_size);
+    FinishGated(item, num_columns, stride, buffer, buffer + split_size);
+  }
+}
+
+void PanelMatMul::FinishGated(const PanelItem& item, int64_t num_columns, int64_t stride,
+                              float* gates, float* ups) {
+  const PanelProduct& product = *item.product;
+  const Tensor& out = product.out;
+  const int64_t column = item.panel * kPanelColumns, size = item.num_rows * stride;
+  const auto add_bias = [&](float* sums, const Tensor& bias) {
+    if (bias.size() == 0) return;
+    for (int64_t i = 0; i < item.num_rows; ++i) {
+      float* const row = sums + i * stride;
+      kernels_.add(row, row, static_cast<const float*>(bias.data) + column, num_columns);
+    }
+  };
+  add_bias(gates, product.bias);
+  add_bias(ups, product.up_bias);
+  // The results are as if the products had been written to a tensor of out's type and read again.
+  // All rows are done at once, with their padding, which is zeros.
+  const auto write = [&](const char* rows) {
+    const auto element = static_cast<int64_t>(SizeOf(out.dtype));
+    for (int64_t i = 0; i < item.num_rows; ++i) {
+      std::memcpy(At(out, (item.out_row + i) * out.cols() + column), rows + i * stride * element,
+                  static_cast<size_t>(num_columns * element));
+    }
+  };
+  if (out.dtype == DType::kF32) {
+    product.gate(gates, gates, ups, size);
+    return write(reinterpret_cast<const char*>(gates));
+  }
+  auto* const rounded = reinterpret_cast<uint16_t*>(ups + size);
+  for (float* const sums : {gates, ups}) {
+    kernels_.narrow[kElementBF16](rounded, sums, size);
+    kernels_.widen[kElementBF16](sums, rounded, size);
+  }
+  product.gate(gates, gates, ups, size);
+  kernels_.narrow[kElementBF16](rounded, gates, size);
+  write(reinterpret_cast<const char*>(rounded));
+}
+
+}  // namespace continuo::kernels::cpu

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/row_ops.h"
+
+#include "kernels/check_tensor.h"
+#include "services/base/check.h"
+
+namespace continuo::kernels {
+namespace {
+
+void CheckAddSum(const Tensor& x, const Tensor& sum, const Tensor& bias) {
+  CONTINUO_CHECK(IsActivation(x.dtype) && sum.dtype == DType::kF32 && sum.size() == x.size());
+  CheckBias(bias, x.cols());
+}
+
+}  // namespace
+
+void RowOps::Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id, float scale) {
+  CONTINUO_CHECK(IsActivation(out.dtype));
+  CONTINUO_CHECK(token_ids.dtype == DType::kI32 && token_ids.size() == out.rows());
+  CONTINUO_CHECK(table.data.rows() == 0 || table.data.cols() == out.cols());
+  if (out.size() > 0) DoEmbed(out, table, token_ids, first_id, scale);
+}
+
+void RowOps::RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) {
+  CONTINUO_CHECK(IsActivation(x.dtype) && out.dtype == x.dtype && out.size() == x.size());
+  if (x.size() == 0) return;
+  CONTINUO_CHECK(gain.size() > 0 && x.size() % gain.size() == 0);
+  DoRmsNorm(out, x, gain, eps);
+}
+
+void RowOps::AddSum(Tensor x, Tensor sum, Tensor bias) {
+  CheckAddSum(x, sum, bias);
+  if (x.size() > 0) DoAddSum(x, sum, bias);
+}
+
+MatMulInput RowOps::AddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Tensor gain,
+                               float eps, void* prepared) {
+  CheckAddSum(x, sum, bias);
+  CONTINUO_CHECK(out.dtype == x.dtype && out.size() == x.size() && gain.size() == x.cols());
+  if (x.size() == 0) return out;
+  DoAddSumNorm(out, x, sum, bias, gain, eps, prepared);
+  return {out, prepared};
+}
+
+void RowOps::DoAddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Tensor gain, float eps,
+                          void* prepared) {
+  CONTINUO_CHECK(prepared == nullptr);  // a device that prepares inputs does so here
+  DoAddSum(x, sum, bias);
+  DoRmsNorm(out, x, gain, eps);
+}
+
+void RowOps::GateMul(GateFunction function, Tensor out, Tensor gate, Tensor up) {
+  CONTINUO_CHECK(IsActivation(out.dtype) && gate.dtype == out.dtype && up.dtype == out.dtype);
+  CONTINUO_CHECK(gate.size() == out.size() && up.size() == out.size());
+  if (out.size() > 0) DoGateMul(function, out, gate, up);
+}
+
+void RowOps::SoftCap(Tensor x, float cap) {
+  CONTINUO_CHECK(x.dtype == DType::kF32 && cap > 0);
+  if (x.size() > 0) DoSoftCap(x, cap);
+}
+
+void RowOps::GatherRows(Tensor out, Tensor x, Tensor rows) {
+  CONTINUO_CHECK(rows.dtype == DType::kI32 && rows.size() == out.rows());
+  CONTINUO_CHECK(out.dtype == x.dtype && out.cols() == x.cols());
+  if (out.size() > 0) DoGatherRows(out, x, rows);
+}
+
+}  // namespace continuo::kernels

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/matmul_input.h"
+#include "kernels/tensor.h"
+
+namespace continuo::kernels {
+
+// The function of a gated MLP: silu(g) = g / (1 + e^-g), or gelu in its tanh form,
+// g / (1 + e^(-2√(2/π)(g + 0.044715 g³))).
+enum class GateFunction { kSilu, kGelu };
+
+// Ops that treat each row or element by itself. Rules of all ops: ops.h.
+class RowOps {
+ public:
+  virtual ~RowOps() = default;
+
+  // out[r] = table[token_ids[r] - first_id] * scale. A row whose id is outside this rank's part of
+  // the table becomes -0.0, the neutral element of addition. token_ids: i32 [rows].
+  void Embed(Tensor out, const Weight& table, Tensor token_ids, int first_id, float scale);
+  // out[r] = x[r] / sqrt(mean(x[r]²) + eps) * gain, for each row of gain's length: x may be
+  // [rows, heads * gain] for a norm per head. out may be x.
+  void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps);
+  // x = round(x + round(sum + bias)): sum f32 [rows, cols], bias f32 [cols] or empty. The inner
+  // rounding is to x's type.
+  void AddSum(Tensor x, Tensor sum, Tensor bias);
+  // AddSum of x, sum and bias, then out = RmsNorm(x, gain), with the same bits. out has x's type
+  // and shape, and does not overlap it. `prepared`, where not null, is memory of
+  // MatMulOps::PreparedBytes for out: the result then holds what products read there.
+  MatMulInput AddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Tensor gain, float eps,
+                         void* prepared = nullptr);
+  // out = function(gate) * up, all of one type. out may be gate.
+  void GateMul(GateFunction function, Tensor out, Tensor gate, Tensor up);
+  // x = cap · tanh(x / cap), f32, in place; cap > 0.
+  void SoftCap(Tensor x, float cap);
+  // out[i] = x[rows[i]]; rows i32 [out's rows].
+  void GatherRows(Tensor out, Tensor x, Tensor rows);
+
+ protected:
+  // The arguments of all Do… have been checked, and no output is empty. The default of the joined
+  // op is the single ones; a device with PreparedBytes overrides it.
+  virtual void DoAddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Tensor gain, float eps,
+                            void* prepared);
+
+ private:
+  virtual void DoEmbed(Tensor out, const Weight& table, Tensor token_ids, int first_id,
+                       float scale) = 0;
+  virtual void DoRmsNorm(Tensor out, Tensor x, Tensor gain, float eps) = 0;
+  virtual void DoAddSum(Tensor x, Tensor sum, Tensor bias) = 0;
+  virtual void DoGateMul(GateFunction function, Tensor out, Tensor gate, Tensor up) = 0;
+  virtual void DoSoftCap(Tensor x, float cap) = 0;
+  virtual void DoGatherRows(Tensor out, Tensor x, Tensor rows) = 0;
+};
+
+}  // namespace continuo::kernels

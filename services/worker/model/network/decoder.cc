@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/network/decoder.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "kernels/bfloat16.h"
+#include "kernels/device.h"
+#include "kernels/matmul_input.h"
+#include "kernels/ops.h"
+#include "kernels/tensor_rows.h"
+#include "services/base/check.h"
+#include "services/base/status_macros.h"
+#include "services/worker/model/network/activations.h"
+#include "services/worker/model/network/rope.h"
+
+namespace continuo::model {
+namespace {
+
+// The sizes of a pass's buffers.
+ActivationSizes SizesOf(const ModelConfig& config, const Shard& shard, kernels::WeightType weights,
+                        kernels::DType activations, int max_rows, const kernels::Device& device) {
+  const kernels::MatMulOps& matmul = device.ops().matmul;
+  const int64_t k = std::max<int64_t>(config.hidden_size, shard.inner.size());
+  return {.activations = activations,
+          .rows = max_rows,
+          .logit_rows = std::min(LogitRows(device), max_rows),
+          .prepared_bytes =
+              static_cast<int64_t>(matmul.PreparedBytes(matmul.FormatOf(weights), max_rows, k))};
+}
+
+class Decoder : public Model {
+ public:
+  explicit Decoder(const ModelDependencies& parts)
+      : config_(parts.config),
+        shard_(parts.shard),
+        weights_(parts.weights),
+        device_(parts.device),
+        ops_(parts.device.ops()),
+        comm_(parts.communicator),
+        cache_(parts.cache),
+        gate_function_(parts.config.activation == Activation::kGeluTanh
+                           ? kernels::GateFunction::kGelu
+                           : kernels::GateFunction::kSilu) {
+    attention_.num_heads = static_cast<int>(shard_.heads.size());
+    attention_.num_kv_heads = static_cast<int>(shard_.kv_heads.size());
+    attention_.head_dim = config_.head_dim;
+    attention_.heads_per_kv_head = config_.num_heads / config_.num_kv_heads;
+    attention_.first_head = static_cast<int>(shard_.heads.begin);
+    attention_.first_kv_head = static_cast<int>(shard_.kv_heads.begin);
+    attention_.scale = static_cast<float>(config_.attention_scale);
+    attention_.softcap = config_.attention_softcap;
+    // Models are trained with the scale in the activations' type.
+    embedding_scale_ = static_cast<float>(config_.embedding_scale);
+    if (parts.activations == kernels::DType::kBF16) {
+      embedding_scale_ = kernels::FromBF16(kernels::ToBF16(embedding_scale_));
+    } else if (parts.activations == kernels::DType::kF16) {
+      embedding_scale_ = kernels::FromF16(kernels::ToF16(embedding_scale_));
+    }
+  }
+
+  ~Decoder() override {
+    if (memory_ != nullptr) device_.Free(memory_);
+  }
+
+  absl::Status Allocate(const ModelDependencies& parts) {
+    const ActivationSizes sizes =
+        SizesOf(config_, shard_, parts.weight_type, parts.activations, parts.max_rows, device_);
+    Activations counted;
+    const int64_t bytes = LayOut(config_, shard_, sizes, nullptr, &counted);
+    ASSIGN_OR_RETURN(memory_, device_.Allocate(static_cast<size_t>(bytes)));
+    LayOut(config_, shard_, sizes, static_cast<uint8_t*>(memory_), &all_);
+    host_expert_begin_.resize(static_cast<size_t>(config_.experts.num_experts) + 1);
+    const std::vector<float> frequencies =
+        RopeFrequencies(config_.rope, config_.rotary_dim, config_.context_length);
+    device_.CopyIn(all_.frequencies, frequencies.data());
+    return device_.Synchronize();
+  }
+
+  absl::Status Forward(const DeviceStep& step) override {
+    // A replayed graph does not ask.
+    RETURN_IF_ERROR(comm_.status());
+    const int64_t rows = step.token_ids.rows(), wanted = step.wanted_rows.rows();
+    CONTINUO_CHECK(wanted <= rows);
+    buffers_ = all_.First(rows);
+    hidden_ = RowsOf(wanted < rows ? all_.h : all_.x, 0, wanted);
+    if (!step.is_capturable || !IsCapturable(rows)) return Enqueue(step);
+    std::array<int64_t, 19> key;
+    auto at = key.begin();
+    for (const kernels::Tensor& t : {step.token_ids, step.positions, step.kv_slots,
+                                     step.kv.block_tables, step.kv.kv_len, step.kv.query_begin}) {
+      for (const int64_t part : {reinterpret_cast<intptr_t>(t.data), t.shape[0], t.shape[1]}) {
+        *at++ = part;
+      }
+    }
+    *at = step.kv.num_decodes;
+    return device_.RunGraph(key, [&] { return Enqueue(step); });
+  }
+
+  kernels::Tensor Logits(int64_t first, int64_t n) override {
+    const kernels::Tensor last = RowsOf(all_.last, 0, n);
+    const kernels::Tensor part = RowsOf(all_.part, 0, n), logits = RowsOf(all_.logits, 0, n);
+    ops_.rows.RmsNorm(last, RowsOf(hidden_, first, n), weights_.final_gain, config_.rms_norm_eps);
+    ops_.matmul.MatMul(part, last, weights_.head, kernels::Tensor{});
+    if (config_.final_softcap > 0) ops_.rows.SoftCap(part, config_.final_softcap);
+    if (shard_.size > 1) comm_.AllGather(logits, part, shard_.vocab_begin);
+    return logits;
+  }
+
+  // A step is not captured where the host waits to know how many rows each expert has.
+  bool IsCapturable(int64_t rows) const override {
+    for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
+      if (!config_.has_experts(static_cast<int>(layer))) continue;
+      const ExpertsWeights& experts = weights_.layers[layer].experts;
+      const int64_t entries = rows * config_.experts.per_token;
+      return !ops_.experts.NeedsHostRoutes(all_.h.dtype, experts.gate, entries);
+    }
+    return true;
+  }
+
+ private:
+  // Enqueues the layers. Returns the error of a collective, after which the step is of no use.
+  absl::Status Enqueue(const DeviceStep& step) {
+    Embed(step.token_ids);
+    ops_.attention.RopeAngles(buffers_.angles, step.positions, all_.frequencies,
+                              static_cast<float>(config_.rope.attention_factor));
+    const int num_layers = static_cast<int>(weights_.layers.size());
+    ops_.rows.RmsNorm(buffers_.h, buffers_.x, weights_.layers[0].attention_gain,
+                      config_.rms_norm_eps);
+    input_ = buffers_.h;
+    for (int layer = 0; layer < num_layers; ++layer) {
+      const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+      const bool is_last = layer + 1 == num_layers;
+      KeysAndValues(w, layer, step);
+      // From here on the last layer is for the wanted rows alone.
+      if (is_last && step.wanted_rows.rows() == 0) break;
+      Attention(layer, step);
+      if (is_last && step.wanted_rows.rows() < step.token_ids.rows()) KeepRows(step.wanted_rows);
+      AddAttention(w);
+      const kernels::Tensor next_gain =
+          is_last ? kernels::Tensor{}
+                  : weights_.layers[static_cast<size_t>(layer) + 1].attention_gain;
+      if (config_.has_experts(layer)) {
+        Experts(w, next_gain);
+      } else {
+        Mlp(w, next_gain);
+      }
+    }
+    return comm_.status();
+  }
+
+  void Embed(kernels::Tensor token_ids) {
+    if (shard_.size == 1) {
+      ops_.rows.Embed(buffers_.x, weights_.embedding, token_ids, 0, embedding_scale_);
+      return;
+    }
+    // Each id is in one rank's part of the table; the others add -0.0.
+    ops_.rows.Embed(buffers_.sum, weights_.embedding, token_ids,
+                    static_cast<int>(shard_.vocab.begin), embedding_scale_);
+    comm_.AllReduceSum(buffers_.sum);
+    // No id is in a part that begins beyond all of them, so x becomes -0.0, to which the sum is
+    // added.
+    ops_.rows.Embed(buffers_.x, weights_.embedding, token_ids, std::numeric_limits<int>::max(),
+                    1.0f);
+    ops_.rows.AddSum(buffers_.x, buffers_.sum, kernels::Tensor{});
+  }
+
+  // Writes the keys and values of the layer's input, and leaves its queries in q.
+  void KeysAndValues(const LayerWeights& w, int layer, const DeviceStep& step) {
+    ops_.matmul.MatMuls(input_, std::array<kernels::Product, 3>{{{buffers_.q, w.q, w.q_bias},
+                                                                 {buffers_.k, w.k, w.k_bias},
+                                                                 {buffers_.v, w.v, w.v_bias}}});
+    kernels::HeadRotation rotation = {
+        .eps = config_.rms_norm_eps, .angles = buffers_.angles, .head_dim = config_.head_dim};
+    if (config_.qk_norm) {
+      rotation.q_gain = w.q_gain;
+      rotation.k_gain = w.k_gain;
+    }
+    ops_.attention.RotateAndWriteKv(cache_.Layer(layer, step.kv), buffers_.q, buffers_.k,
+                                    buffers_.v, step.kv_slots, rotation);
+  }
+
+  void Attention(int layer, const DeviceStep& step) {
+    kernels::AttentionParams params = attention_;
+    params.window = config_.windows[static_cast<size_t>(layer)];
+    ops_.attention.PagedAttention(buffers_.a, buffers_.q, cache_.Layer(layer, step.kv), params);
+  }
+
+  // Goes on with these rows alone, in memory that is free by now.
+  void KeepRows(kernels::Tensor rows) {
+    const kernels::Tensor a = buffers_.a, x = buffers_.x;
+    buffers_ = all_.First(rows.rows());
+    ops_.rows.GatherRows(buffers_.q, a, rows);
+    ops_.rows.GatherRows(buffers_.h, x, rows);
+    std::swap(buffers_.a, buffers_.q);
+    std::swap(buffers_.x, buffers_.h);
+  }
+
+  void AddAttention(const LayerWeights& w) {
+    ops_.matmul.MatMulSplitK(buffers_.sum, buffers_.a, w.o, shard_.head_pieces);
+    comm_.AllReduceSum(buffers_.sum);
+    AddToStream(w.o_bias, w.attention_output_gain, w.mlp_gain);
+  }
+
+  // The input becomes that of the next layer, normalised with next_gain.
+  void Mlp(const LayerWeights& w, kernels::Tensor next_gain) {
+    const kernels::MatMulInput gated =
+        ops_.matmul.GatedMatMul(input_, {buffers_.gate, w.gate, w.gate_bias},
+                                {buffers_.up, w.up, w.up_bias}, gate_function_, all_.prepared);
+    ops_.matmul.MatMulSplitK(buffers_.sum, gated, w.down, shard_.inner_pieces);
+    comm_.AllReduceSum(buffers_.sum);
+    AddToStream(w.down_bias, w.mlp_output_gain, next_gain);
+  }
+
+  // Every rank picks the same experts and holds a part of each. The K splits of an expert are
+  // summed before the experts are: each expert's result is rounded once, whatever the number of
+  // ranks.
+  void Experts(const LayerWeights& w, kernels::Tensor next_gain) {
+    kernels::ExpertOps& experts = ops_.experts;
+    ops_.matmul.MatMul(buffers_.router_logits, buffers_.h, w.experts.router, kernels::Tensor{});
+    kernels::ExpertRoutes routes = buffers_.routes;
+    experts.RouteExperts(routes, buffers_.router_logits, config_.experts.normalise);
+    if (experts.NeedsHostRoutes(buffers_.h.dtype, w.experts.gate, routes.rows.size())) {
+      device_.CopyOut(host_expert_begin_.data(), routes.expert_begin);
+      // After an error the ops do nothing, and the end of the step returns it.
+      (void)device_.Synchronize();
+      routes.host_expert_begin = host_expert_begin_;
+    }
+    experts.GatedExpertMatMul(buffers_.expert_gate, buffers_.expert_up, buffers_.h, w.experts.gate,
+                              w.experts.up, routes, gate_function_);
+    experts.ExpertMatMulSplitK(buffers_.expert_sum, buffers_.expert_gate, w.experts.down, routes,
+                               shard_.expert_pieces);
+    comm_.AllReduceSum(buffers_.expert_sum);
+    experts.CombineExperts(buffers_.sum, buffers_.expert_sum, routes);
+    AddToStream(kernels::Tensor{}, w.mlp_output_gain, next_gain);
+  }
+
+  // Adds `sum`, through its norm where there is one, to the residual stream. The next input becomes
+  // that with next_gain, unless it is empty.
+  void AddToStream(kernels::Tensor bias, kernels::Tensor output_gain, kernels::Tensor next_gain) {
+    const float eps = config_.rms_norm_eps;
+    if (config_.output_norms) ops_.rows.RmsNorm(buffers_.sum, buffers_.sum, output_gain, eps);
+    if (next_gain.size() == 0) {
+      ops_.rows.AddSum(buffers_.x, buffers_.sum, bias);
+    } else {
+      input_ = ops_.rows.AddSumNorm(buffers_.h, buffers_.x, buffers_.sum, bias, next_gain, eps,
+                                    all_.prepared);
+    }
+  }
+
+  const ModelConfig& config_;
+  const Shard& shard_;
+  const ModelWeights& weights_;
+  kernels::Device& device_;
+  const kernels::Ops& ops_;
+  kernels::Communicator& comm_;
+  const KvCache& cache_;
+  const kernels::GateFunction gate_function_;
+  kernels::AttentionParams attention_;
+  float embedding_scale_ = 1;
+  void* memory_ = nullptr;
+  Activations all_;             // of max_rows
+  Activations buffers_;         // the first rows of all_, those of the current pass
+  kernels::MatMulInput input_;  // the current layer's input, normalised; h
+  kernels::Tensor hidden_;      // of the last pass's wanted rows
+  // A copy of the current layer's expert_begin, where products need it.
+  std::vector<int32_t> host_expert_begin_;
+};
+
+}  // namespace
+
+int64_t ScratchBytes(const ModelConfig& config, const Shard& shard, kernels::WeightType weights,
+                     kernels::DType activations, int max_rows, const kernels::Device& device) {
+  Activations buffers;
+  return LayOut(config, shard, SizesOf(config, shard, weights, activations, max_rows, device),
+                nullptr, &buffers);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeDecoder(const ModelDependencies& parts) {
+  auto model = std::make_unique<Decoder>(parts);
+  RETURN_IF_ERROR(model->Allocate(parts));
+  return model;
+}
+
+}  // namespace continuo::model
