@@ -15,38 +15,37 @@ namespace continuo::kernels {
 // A line for the log about a process's devices.
 struct DeviceNote {
   enum class Kind : uint8_t {
-    kFault,       // what the driver tells of a device, "Xid 79 on cuda:0: …"
-    kUnheard,     // why it will tell nothing
-    kPartUnheard  // why it will not tell all: of some devices nothing, or not everything
+    kFault,       // a fault that the driver reports of a device, "Xid 79 on cuda:0: …"
+    kUnheard,     // the reason why the driver will report nothing
+    kPartUnheard  // the reason why it will not report everything, or nothing of some devices
   };
   Kind kind = Kind::kFault;
   std::string text;
 };
 
-// What the driver tells of the faults of a process's devices, beside the errors of calls: those say
-// that a device is lost, this says why. Thread-safe.
+// The faults of a process's devices that the driver reports. Errors of calls say that a device is
+// lost; these say why. Thread-safe.
 class DeviceFaults {
  public:
   virtual ~DeviceFaults() = default;
-  // `failure` with the faults that are known: "…; Xid 79 on cuda:0: GPU has fallen off the bus".
-  // They may come a little behind the error, so this waits up to half a second for one, of a device
-  // that `failure` names as "cuda:0" where it names any: what ends a process asks, nothing that
-  // others wait for. What is no device's fault comes back at once, as it is: OK,
-  // ResourceExhausted, and what is wrong with arguments, files or the machine (InvalidArgument,
-  // NotFound, FailedPrecondition).
+  // Returns `failure` with the faults that are known: "…; Xid 79 on cuda:0: GPU has fallen off the
+  // bus". Faults may be reported a little after the error, so this waits up to half a second for
+  // one of a device that `failure` names (as "cuda:0"), or of any where it names none. Call it
+  // where a process ends, not where others wait. A status that is no device's fault comes back at
+  // once and unchanged: OK, ResourceExhausted, InvalidArgument, NotFound, FailedPrecondition.
   virtual absl::Status Explain(const absl::Status& failure) = 0;
 };
 
 struct DeviceFaultsOptions {
-  std::string device = "cpu";    // as ReplicaOptions::device
+  std::string device = "cpu";    // as DeviceOptions::device
   const Clock* clock = nullptr;  // outlives the result
-  // By a thread of the result's, until that is destroyed. A flood of faults is not a flood of
-  // notes.
+  // Called by a thread of the result's, until that is destroyed. A flood of faults is not a flood
+  // of notes.
   std::function<void(const DeviceNote&)> on_note;
 };
 
-// One for the process is enough. Null where no driver tells of faults, as of the CPU; errors are
-// those of finding the devices.
+// One watch is enough for a process. Null where no driver reports faults, as for the CPU; errors
+// are those of finding the devices.
 absl::StatusOr<std::shared_ptr<DeviceFaults>> WatchDeviceFaults(const DeviceFaultsOptions& options);
 
 }  // namespace continuo::kernels

@@ -9,8 +9,9 @@
 
 namespace continuo::kernels::host {
 
-// While it lives, this thread rounds to nearest, keeps subnormals and raises no signals, whatever
-// the caller had set (exactness: no-borrowed-bits). Restores the caller's settings.
+// While an object lives, its thread rounds to nearest, keeps subnormals and raises no signals,
+// whatever the caller had set (exactness: no-borrowed-bits). The destructor restores the caller's
+// settings.
 class FloatState {
  public:
 #if defined(__x86_64__)
@@ -23,7 +24,7 @@ class FloatState {
 
  private:
   static constexpr unsigned kDefault = 0x1f80;    // all exceptions masked, nothing else set
-  static constexpr unsigned kStickyFlags = 0x3f;  // what happened so far; changes no result
+  static constexpr unsigned kStickyFlags = 0x3f;  // exceptions so far; they change no result
   const unsigned before_;
 #elif defined(__aarch64__)
   FloatState() {

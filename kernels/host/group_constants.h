@@ -5,7 +5,7 @@
 
 namespace continuo::kernels::host {
 
-// Elements of a row of x or of weights that share a scale.
+// The number of elements of a row of x or of weights that share a scale.
 constexpr int kInt8Group = 128;
 constexpr int kInt4Group = 64;
 

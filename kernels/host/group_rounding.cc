@@ -10,7 +10,7 @@
 namespace continuo::kernels::host {
 namespace {
 
-// Rounds n elements to integers of a scale that takes the largest to `largest`.
+// Rounds n elements to integers, with a scale that makes the largest `largest`.
 float Round(const float* x, int64_t n, float largest, int32_t lowest, int32_t highest,
             int32_t* rounded) {
   std::fill_n(rounded, n, 0);
@@ -23,7 +23,7 @@ float Round(const float* x, int64_t n, float largest, int32_t lowest, int32_t hi
   }
   if (!finite) return std::numeric_limits<float>::quiet_NaN();
   const float size = std::max(high, -low);
-  // Of both signs the first one counts, where the sides have not the same number of steps.
+  // Where the two signs have different ranges, the first of the largest elements decides.
   const bool same_sides = lowest == -highest;
   const float top =
       same_sides ? size : *std::find_if(x, x + n, [size](float v) { return std::fabs(v) == size; });

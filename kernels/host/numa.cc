@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMostNodes = 1023;  // Linux's CONFIG_NODES_SHIFT is at most 10
 
-// Of a file that has one line, or none.
+// Reads the first line of a file; empty where there is none.
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -95,7 +95,7 @@ void BindMemory(const Place& place, void* data, size_t bytes) {
     mask[static_cast<size_t>(node) / kBits] |= 1UL << static_cast<size_t>(node) % kBits;
   }
   const int policy = place.nodes.size() == 1 ? MPOL_PREFERRED : MPOL_INTERLEAVE;
-  // The kernel counts one bit less than it is told.
+  // The kernel uses one bit less than the number that it is given.
   syscall(SYS_mbind, data, bytes, policy, mask, kMostNodes + 2, 0);
 }
 

@@ -10,8 +10,8 @@
 
 namespace continuo::kernels::host {
 
-// A float array that only grows, by half at least: a steady state allocates nothing, and what grows
-// with a sequence is rarely allocated anew. Contents are lost when it grows.
+// A float array that only grows, by half at least: a steady state allocates nothing, and an array
+// that grows with a sequence is rarely allocated anew. Its contents are lost when it grows.
 class Scratch {
  public:
   float* Get(size_t n) {

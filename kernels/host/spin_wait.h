@@ -19,11 +19,11 @@ inline void CpuRelax() {
 #endif
 }
 
-// Waiting for another thread that is expected soon: spins some microseconds, then gives the core
-// away between looks, so that a thread that lost its core to a neighbour can get on with it.
+// Waits for another thread that is expected soon: it spins some microseconds, then yields the core
+// between looks, so that a thread that lost its core to a neighbour can go on.
 class Spinner {
  public:
-  // One look's worth of waiting; false once it is time to sleep.
+  // Waits between two looks; returns false once it is time to sleep.
   bool Once() {
     if (looks_ < kSpins) {
       CpuRelax();
@@ -36,7 +36,7 @@ class Spinner {
     return true;
   }
 
-  // As Once, for waits that are too short to sleep in.
+  // Like Once, for waits that are too short to sleep.
   void OnceOrYield() {
     if (!Once()) std::this_thread::yield();
   }
@@ -47,8 +47,8 @@ class Spinner {
   int looks_ = 0;
 };
 
-// Returns when `value` is no longer `old`: spins, yields, then sleeps. Whoever changes it calls
-// notify_all().
+// Returns when `value` is no longer `old`: it spins, yields, then sleeps. Whoever changes the value
+// calls notify_all().
 inline void WaitForChange(const std::atomic<uint32_t>& value, uint32_t old) {
   Spinner spinner;
   while (value.load(std::memory_order_acquire) == old) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMaxRanks = 8;
 
-// What the ranks of one replica share.
+// The state that the ranks of one replica share.
 class Group {
  public:
   explicit Group(int size) : size_(size) {}
@@ -34,7 +34,7 @@ class Group {
   void Show(int rank, const Tensor& t) { shown_[rank] = t; }
   const Tensor& Shown(int rank) const { return shown_[rank]; }
 
-  // Returns when every rank has called it: true, or false after Abort.
+  // Returns true when every rank has called it, and false after Abort.
   bool Meet() {
     const uint32_t generation = generation_.load();
     if (aborted()) return false;
@@ -48,8 +48,9 @@ class Group {
     return !aborted();
   }
 
-  // Between the two, a rank touches what others have shown. A rank that leaves a collective early
-  // because of Abort waits in WaitUntilUntouched, so that its tensors are not used after that.
+  // Between the two calls a rank touches tensors that others have shown. A rank that leaves a
+  // collective early because of Abort waits in WaitUntilUntouched, so that its tensors are not used
+  // afterwards.
   bool BeginTouching() {
     num_touching_.fetch_add(1);
     if (!aborted()) return true;
@@ -83,7 +84,7 @@ class ThreadCommunicator : public Communicator {
     CONTINUO_CHECK(x.dtype == DType::kF32);
     if (size() == 1) return;
     Exchange(x, [&] {
-      // Each rank adds one slice, for everybody.
+      // Each rank adds one slice for all ranks.
       const int64_t begin = x.size() * rank_ / size(), end = x.size() * (rank_ + 1) / size();
       const host::FloatState float_state;
       float* ranks[kMaxRanks];
@@ -126,7 +127,7 @@ class ThreadCommunicator : public Communicator {
  private:
   static constexpr int64_t kRun = 1024;
 
-  // Shows `mine`, runs `work` between two meetings.
+  // Shows `mine` to the other ranks and runs `work` between two meetings.
   template <typename Work>
   void Exchange(const Tensor& mine, Work work) {
     group_->Show(rank_, mine);

@@ -11,7 +11,7 @@ namespace continuo::kernels::host {
 
 ThreadPool::ThreadPool(int num_threads, std::function<void()> begin) : begin_(std::move(begin)) {
   CONTINUO_CHECK(num_threads >= 1);
-  shares_ = std::vector<Share>(static_cast<size_t>(num_threads));
+  queues_ = std::vector<Queue>(static_cast<size_t>(num_threads));
   threads_.reserve(num_threads - 1);
   for (int i = 1; i < num_threads; ++i) {
     threads_.emplace_back([this, i] { Work(i); });
@@ -37,39 +37,39 @@ void ThreadPool::Run(int n, absl::FunctionRef<void(int, int)> body) {
   Job job{body, static_cast<uint32_t>(n)};
   job_.store(&job, std::memory_order_relaxed);
   ++num_jobs_;
-  for (uint32_t t = 0; t < shares_.size(); ++t) {
-    shares_[t].state.store(uint64_t{num_jobs_} << 32 | PiecesInTurn(job.num_pieces, t),
+  for (uint32_t t = 0; t < queues_.size(); ++t) {
+    queues_[t].state.store(uint64_t{num_jobs_} << 32 | QueueLength(job.num_items, t),
                            std::memory_order_release);
   }
   wake_.fetch_add(1);
   wake_.notify_all();
-  TakePieces(0);
+  RunItems(0);
   Spinner spinner;
-  while (job.num_done.load(std::memory_order_acquire) != job.num_pieces) spinner.OnceOrYield();
+  while (job.num_done.load(std::memory_order_acquire) != job.num_items) spinner.OnceOrYield();
   running_ = false;
 }
 
-void ThreadPool::TakePieces(int thread) {
+void ThreadPool::RunItems(int thread) {
   Job* mine = nullptr;
   uint32_t num_done = 0;
-  const auto num_shares = static_cast<uint32_t>(shares_.size());
-  for (uint32_t i = 0; i < num_shares; ++i) {
-    const uint32_t owner = (static_cast<uint32_t>(thread) + i) % num_shares;
-    std::atomic<uint64_t>& share = shares_[owner].state;
-    uint64_t state = share.load(std::memory_order_acquire);
+  const auto num_queues = static_cast<uint32_t>(queues_.size());
+  for (uint32_t i = 0; i < num_queues; ++i) {
+    const uint32_t owner = (static_cast<uint32_t>(thread) + i) % num_queues;
+    std::atomic<uint64_t>& queue = queues_[owner].state;
+    uint64_t state = queue.load(std::memory_order_acquire);
     while (static_cast<uint32_t>(state) != 0) {
       Job* const job = job_.load(std::memory_order_relaxed);
-      if (!share.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel,
+      if (!queue.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel,
                                        std::memory_order_acquire)) {
         continue;
       }
-      // A job is not over while a piece of it is unclaimed or unreported: the claim succeeded, so
-      // `job` was this one's, and it is the same one until the report below.
+      // A job is not over while an item of it is unclaimed or unreported. The claim succeeded, so
+      // `job` is the item's, and stays the current one until the report below.
       mine = job;
-      const uint32_t turn = PiecesInTurn(mine->num_pieces, owner) - static_cast<uint32_t>(state);
-      mine->body(static_cast<int>(turn * num_shares + owner), thread);
+      const uint32_t index = QueueLength(mine->num_items, owner) - static_cast<uint32_t>(state);
+      mine->body(static_cast<int>(index * num_queues + owner), thread);
       ++num_done;
-      state = share.load(std::memory_order_acquire);
+      state = queue.load(std::memory_order_acquire);
     }
   }
   if (mine != nullptr) mine->num_done.fetch_add(num_done, std::memory_order_release);
@@ -80,11 +80,11 @@ void ThreadPool::Work(int thread) {
   const FloatState float_state;
   uint32_t seen = wake_.load(std::memory_order_acquire);
   // A job may have come before this thread read wake_.
-  TakePieces(thread);
+  RunItems(thread);
   while (!stop_.load(std::memory_order_acquire)) {
     WaitForChange(wake_, seen);
     seen = wake_.load(std::memory_order_acquire);
-    TakePieces(thread);
+    RunItems(thread);
   }
 }
 

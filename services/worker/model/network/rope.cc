@@ -9,7 +9,7 @@ namespace {
 constexpr double kTwoPi = 0x1.921fb54442d18p+2;
 
 double ScaleLongWaves(const RopeConfig& rope, double frequency) {
-  // How many turns the wave makes in the context that the model was first trained with.
+  // The number of turns of the wave in the context that the model was first trained with.
   const double turns = static_cast<double>(rope.original_context) * frequency / kTwoPi;
   if (turns < rope.low_freq_factor) return frequency / rope.factor;
   if (turns > rope.high_freq_factor) return frequency;

@@ -8,9 +8,10 @@
 
 namespace continuo::model {
 
-// Frequencies of the rotation, [rotary_dim / 2]: theta^(-2i / rotary_dim), scaled as `rope` says
-// (Hugging Face's "linear", "llama3" and "longrope" in modeling_rope_utils), rounded to f32 once.
-// `context`: tokens of the longest sequence served, by which longrope picks its factors.
+// Returns the frequencies of the rotation, [rotary_dim / 2]: theta^(-2i / rotary_dim), scaled as
+// `rope` says (Hugging Face's "linear", "llama3" and "longrope" in modeling_rope_utils), rounded to
+// f32 once. `context` is the length of the longest sequence served, by which longrope picks its
+// factors.
 std::vector<float> RopeFrequencies(const RopeConfig& rope, int rotary_dim, int64_t context);
 
 }  // namespace continuo::model
