@@ -15,7 +15,8 @@ constexpr int64_t KvRowElements(DType dtype, int64_t head_dim) {
   return SizeOf(dtype) == 1 ? head_dim + static_cast<int64_t>(sizeof(float)) : head_dim;
 }
 
-// Where each sequence of a step keeps its keys and values. All arrays are on the device.
+// The KV cache of one layer, and where each sequence of a step has its keys and values there. All
+// arrays are on the device.
 struct PagedKv {
   // [num_blocks, num_kv_heads, 2 * block_size * KvRowElements]: a head's keys of the block's
   // positions, then its values, which are read soon after. The type is f32, bf16, f16, or bytes: i8
@@ -53,7 +54,7 @@ struct AttentionParams {
   int window = 0;
 };
 
-// How a step's queries and keys change before attention: RmsNorm with eps per head (where the
+// The change of a step's queries and keys before attention: RmsNorm with eps per head (where the
 // gains, each of head_dim elements, are not empty), then Rope.
 struct HeadRotation {
   Tensor q_gain, k_gain;
@@ -67,7 +68,7 @@ class AttentionOps {
  public:
   virtual ~AttentionOps() = default;
 
-  // Whether the device keeps keys and values of a type beside activations of a type.
+  // Returns whether the device keeps keys and values of a type beside activations of a type.
   virtual bool SupportsKvType(DType type, DType activations) const = 0;
 
   // angles f32 [rows, 2 * num_frequencies]: the cosines then the sines of

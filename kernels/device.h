@@ -37,8 +37,8 @@ class Device {
   // Host memory that CopyOut reaches at full speed. ResourceExhausted as for Allocate.
   virtual absl::StatusOr<void*> AllocateHost(size_t bytes) = 0;
   virtual void FreeHost(void* data) = 0;
-  // Whether tensors lie in host memory: the host may then read them in place after Synchronize, and
-  // need not copy them out.
+  // Returns whether tensors lie in host memory: the host may then read them in place after
+  // Synchronize, and need not copy them out.
   virtual bool SharesHostMemory() const { return false; }
 
   // `host` may change as soon as CopyIn returns only where dst is small (CUDA: up to 64 MiB), else

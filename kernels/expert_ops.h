@@ -9,8 +9,8 @@
 
 namespace continuo::kernels {
 
-// Which experts each row of a step goes to. An entry is one (row, expert) pair. Entries are ordered
-// by expert, and those of an expert by row. RouteExperts fills the device arrays.
+// The experts that each row of a step goes to. An entry is one (row, expert) pair. Entries are
+// ordered by expert, and those of an expert by row. RouteExperts fills the device arrays.
 struct ExpertRoutes {
   Tensor weights;       // f32 [rows, experts_per_row], of a row's experts by ascending index
   Tensor entries;       // i32 [rows, experts_per_row]: which entry each of those is
@@ -30,8 +30,8 @@ class ExpertOps {
   // equal ones the lower index. Their weights are softmax(logits) over all experts, divided by
   // their own sum if `normalise`. Sums run over ascending indices. NaN counts as -infinity.
   void RouteExperts(const ExpertRoutes& routes, Tensor logits, bool normalise);
-  // Whether products of so many entries with such experts need host_expert_begin, for which the
-  // caller copies expert_begin out and waits. They are then no part of a graph.
+  // Returns whether products of num_entries entries with such experts need host_expert_begin, for
+  // which the caller copies expert_begin out and waits. They are then no part of a graph.
   virtual bool NeedsHostRoutes(DType /*activations*/, std::span<const Weight> /*experts*/,
                                int64_t /*num_entries*/) const {
     return false;

@@ -26,13 +26,14 @@ class MatMulOps {
  public:
   virtual ~MatMulOps() = default;
 
-  // Whether the device computes with matrices of a type, and the format in which it keeps them.
+  // SupportsWeights returns whether the device computes with matrices of a type, FormatOf the
+  // format in which it keeps them.
   virtual bool SupportsWeights(WeightType type) const = 0;
   virtual WeightFormat FormatOf(WeightType type) const = 0;
-  // Bytes of a matrix of w's shape and format.
+  // Returns the bytes of a matrix of w's shape and format.
   virtual size_t WeightBytes(const Weight& w, std::span<const int64_t> split_begin) const = 0;
-  // Bytes of what an op may prepare beside rows of k activations for products with weights of a
-  // format (MatMulInput); 0: such products read activations alone.
+  // Returns the bytes of what an op may prepare beside rows of k activations for products with
+  // weights of a format (MatMulInput); 0: such products read activations alone.
   virtual size_t PreparedBytes(WeightFormat /*format*/, int64_t /*rows*/, int64_t /*k*/) const {
     return 0;
   }

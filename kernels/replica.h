@@ -24,7 +24,7 @@ struct ReplicaOptions {
   std::function<void(const absl::Status&)> on_stuck;
 };
 
-// What a rank needs of its device's memory, in bytes.
+// The device memory that a rank needs, in bytes.
 struct RankNeeds {
   int64_t weights = 0;
   int64_t scratch = 0;  // activations and logits
@@ -52,11 +52,13 @@ class Replica {
 
   virtual ~Replica() = default;
   virtual int num_ranks() const = 0;
-  // Whether ranks have memory of their own, which PlanBlocks divides. Otherwise it is the host's.
+  // Returns whether ranks have memory of their own, which PlanBlocks divides. Otherwise it is the
+  // host's.
   virtual bool has_device_memory() const = 0;
-  // Whether a row's results depend on that row alone, so that a fingerprint means something.
+  // Returns whether a row's results depend on that row alone, so that a fingerprint means
+  // something.
   virtual bool is_exact() const = 0;
-  // Where the ranks are, for logs; empty where it does not matter.
+  // Returns where the ranks are, for logs; empty where it does not matter.
   virtual std::string placement() const { return ""; }
 
   // Called once for each rank, by a thread each, all at the same time. The rank gets num_threads of
@@ -66,7 +68,7 @@ class Replica {
   // made. ResourceExhausted is one line with the device and the numbers.
   virtual absl::StatusOr<int64_t> PlanBlocks(std::span<const RankNeeds> needs,
                                              const BlockRequest& request) = 0;
-  // Bytes that are free now on each rank's device; empty without has_device_memory.
+  // Returns the bytes that are free now on each rank's device; empty without has_device_memory.
   virtual absl::StatusOr<std::vector<int64_t>> FreeBytes() const { return std::vector<int64_t>(); }
 };
 

@@ -107,7 +107,7 @@ TEST_P(AttentionTest, BitsDoNotDependOnThreads) {
 TEST_P(AttentionTest, BitsDoNotDependOnThreadsThatShareALongSequence) {
   for (const auto& [type, kept] : kTypes) {
     for (const int window : {0, 1500}) {
-      // One key-value head: without parts there would be too little for the threads.
+      // One KV head: without splitting there would be too few work items for the threads.
       for (const auto& sequences : std::vector<std::vector<PagedCase::Sequence>>{
                {{3001, 1}}, {{2909, 3}}, {{2200, 4}}, {{2560, 1}, {130, 2}, {4096, 1}}}) {
         const PagedCase c(sequences, Heads(5, 1, 24, window), type, 29, 16, kept);
@@ -142,8 +142,8 @@ TEST_P(AttentionTest, ARowDoesNotSeeLaterPositionsEvenIfTheyAreNan) {
 }
 
 TEST_P(AttentionTest, ARanksHeadsReadTheirKvHeads) {
-  // 6 query heads on 2 kv heads, cut into ranks of 2: the middle rank straddles both kv heads,
-  // which it holds both.
+  // 6 query heads on 2 KV heads, cut into ranks of 2: the middle rank straddles both KV heads, and
+  // holds both.
   const PagedCase whole({{70, 5}}, Heads(6, 2, 8), kernels::DType::kF32, 26, 16);
   const Matrix expected = whole.Run(*device_).matrix();
   for (const int rank : {0, 1, 2}) {

@@ -31,7 +31,7 @@ TEST(BFloat16Test, RoundingToF16IsToTheNearestOfTwoTheEvenOne) {
     EXPECT_EQ(ToF16(value), bits) << value;
     EXPECT_EQ(ToF16(-value), bits | 0x8000) << value;
   };
-  // Behind the last number comes what would be one, 65536, and is infinity.
+  // The number after the last one would be 65536, and is infinity.
   for (int bits = 0; bits < 0x7c00; ++bits) {
     const auto low = static_cast<float>(NumberOf(bits));
     const auto high = static_cast<float>(bits == 0x7bff ? 65536 : NumberOf(bits + 1));

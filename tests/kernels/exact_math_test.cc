@@ -13,7 +13,7 @@ namespace {
 
 using testing::Random;
 
-// In [-1, 1], 53 random bits.
+// A random number in [-1, 1] of 53 bits.
 double Unit(Random& random) {
   return static_cast<double>(static_cast<int64_t>(random.Next()) >> 10) * 0x1p-53;
 }

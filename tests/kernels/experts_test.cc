@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixture of experts: routing beside its definition, products beside those of MatMul, bit by bit.
+// Compares routing to experts with its definition, and products of experts with those of MatMul,
+// bit by bit.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -121,7 +122,7 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
       packed.emplace_back(*device_, weights, matrix, cut);
       cut_experts.push_back(packed.back().weight());
     }
-    // So many that they are packed in several slabs.
+    // 600 rows are packed in several slabs.
     for (const int64_t rows : {1, 2, 19, 600}) {
       const HostTensor logits = HostTensor::Of(kernels::DType::kF32, rows, num_experts, random);
       const HostTensor x = HostTensor::Of(type, rows, inner, random);
@@ -129,7 +130,7 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
       ops().experts.RouteExperts(routes.view(), logits, true);
       HostTensor out = HostTensor::Poisoned(type, rows * k, columns);
       ops().experts.ExpertMatMul(out, x, experts, routes.view(), /*by_entry=*/false);
-      // Gated by another's weights.
+      // Other experts' weights are the factors of the gates.
       const std::vector<kernels::Weight> ups(experts.rbegin(), experts.rend());
       for (const kernels::GateFunction function :
            {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu}) {

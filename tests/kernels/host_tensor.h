@@ -108,21 +108,20 @@ class HostTensor {
   std::shared_ptr<std::vector<std::byte>> bytes_;
 };
 
-// What a value of a type becomes.
+// Returns a value rounded to a type.
 inline float RoundedTo(kernels::DType dtype, float value) {
   return dtype == kernels::DType::kBF16  ? kernels::FromBF16(kernels::ToBF16(value))
          : dtype == kernels::DType::kF16 ? kernels::FromF16(kernels::ToF16(value))
                                          : value;
 }
 
-// The most that rounding to the type loses, relative; of f16 without what is below its normal
-// numbers.
+// The largest relative error of rounding to the type; for f16, of its normal numbers.
 inline double RoundingOf(kernels::DType dtype) {
   return dtype == kernels::DType::kF32 ? 0x1p-24 : dtype == kernels::DType::kF16 ? 0x1p-11 : 0x1p-8;
 }
 
-// Each element within `relative` of its size plus `absolute[i]` (or absolute[0] for all), and of
-// f16 half of its smallest number.
+// Expects each element within `relative` of its size plus `absolute[i]` (or absolute[0] for all),
+// and for f16 half of its smallest number.
 inline void ExpectNear(const HostTensor& actual, const Matrix& expected, double relative,
                        const Matrix& absolute) {
   const Matrix got = actual.matrix();

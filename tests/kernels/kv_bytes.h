@@ -10,7 +10,8 @@
 
 #include "kernels/tensor.h"
 
-// What 8-bit caches keep of a head's row, and what it stands for, by plain definitions.
+// The bytes of a head's row in 8-bit caches, and the values that they stand for, by plain
+// definitions.
 namespace continuo::testing {
 
 // The number of a byte of e4m3: a sign, four bits of exponent with bias 7, three of fraction (OCP

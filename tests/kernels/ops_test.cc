@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that treat rows or elements by themselves, beside their float64 definitions.
+// Compares the ops that treat rows or elements by themselves with their float64 definitions.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -242,8 +242,8 @@ TEST_P(OpsTest, GeluMulMatchesReference) {
       HostTensor out = HostTensor::Poisoned(type, 3, cols);
       const Matrix expected = ReferenceGeluMul(gate.matrix(), up.matrix());
       ops().rows.GateMul(kernels::GateFunction::kGelu, out, gate, up);
-      // Below 0 the exponent's own rounding counts: |u| < 24 of it, each 2^-24 twice or so, and
-      // the exponential's 2 ulp.
+      // Below 0 the rounding of the exponent counts, about twice 2^-24 of |u| < 24, and the
+      // exponential's 2 ulp.
       ExpectNear(out, expected, (3 * 24 + 6) * 0x1p-24 + RoundingOf(type), {1e-12});
       ops().rows.GateMul(kernels::GateFunction::kGelu, gate, gate, up);
       EXPECT_TRUE(gate.SameBits(out)) << "in place";
@@ -297,7 +297,7 @@ TEST_P(OpsTest, GatherRowsCopiesRows) {
 }
 
 TEST_P(OpsTest, RoundingToBF16IsNearestEvenAndKeepsNan) {
-  // Through GatherRows no rounding happens; Embed of f32 rounds.
+  // GatherRows rounds nothing; Embed of f32 rounds.
   const uint32_t patterns[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff, 0x7f7fffff,
                                0x7f800000, 0xff800001, 0x7fffffff, 0x00000001, 0x80008000};
   HostTensor table(kernels::DType::kF32, 1, 10);

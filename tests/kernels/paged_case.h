@@ -92,7 +92,7 @@ class PagedCase {
     return out;
   }
 
-  // The same rows, at most `chunk` of each sequence at a time.
+  // Computes the same rows, at most `chunk` of each sequence at a time.
   HostTensor RunInChunks(kernels::Device& device, int64_t chunk) const {
     HostTensor out =
         HostTensor::Poisoned(q_.tensor().dtype, q_.tensor().rows(), q_.tensor().cols());
@@ -129,7 +129,7 @@ class PagedCase {
     return out;
   }
 
-  // Of some rows.
+  // The reference of some rows.
   Matrix Reference(const std::vector<int64_t>& rows) const {
     Matrix out;
     for (const int64_t row : rows) {

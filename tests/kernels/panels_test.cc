@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packed weights: what packing keeps, products beside float64, and the same bits everywhere.
+// Tests packed weights: how much packing loses, products beside float64, and equal bits everywhere.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -22,7 +22,7 @@ constexpr kernels::WeightType kPacked[] = {kernels::WeightType::kBF16, kernels::
                                            kernels::WeightType::kInt4};
 constexpr int64_t kGroups[] = {128, 64};  // of kQuantised
 
-// Values of very different sizes, as outliers make them.
+// Values of very different sizes, as with outliers.
 HostTensor Rough(int64_t rows, int64_t cols, Random& random) {
   HostTensor t(kernels::DType::kF32, rows, cols);
   for (int64_t i = 0; i < rows * cols; ++i) {
@@ -69,7 +69,7 @@ TEST_P(PanelsTest, Bf16IsKeptAsItIs) {
 
 TEST_P(PanelsTest, ProductsOfOneXTogetherAreThoseOneByOne) {
   Random random(69);
-  // Of any format or size; of several, and an empty one among them.
+  // Products of any format and size; several at once, with an empty one among them.
   const std::vector<std::vector<kernels::WeightType>> together = {
       {kernels::WeightType::kBF16, kernels::WeightType::kBF16, kernels::WeightType::kBF16},
       {kernels::WeightType::kInt8, kernels::WeightType::kInt8},
@@ -156,7 +156,7 @@ TEST_P(PanelsTest, AGatedProductIsItsProductsAndThenTheirGate) {
   }
 }
 
-// x as int8 groups stand for it, each computed here by itself.
+// The values of x in int8 groups, computed here independently.
 Matrix Rounded(const Matrix& x, int64_t rows, int64_t k, int64_t group) {
   Matrix out = x;
   for (int64_t r = 0; r < rows; ++r) {
@@ -236,7 +236,8 @@ TEST_P(PanelsTest, Bf16ProductsMatchReference) {
   }
 }
 
-// Sums of integers have no order: scalar, avx2 and avx512 may serve one stream in turn.
+// Sums of integers have no order: scalar, avx2 and avx512 workers may serve one stream one after
+// another.
 TEST(QuantisedPanelsTest, EveryInstructionSetGivesTheSameBytes) {
   for (const kernels::WeightType type : kQuantised) {
     std::vector<std::byte> expected;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bits of every op on fixed inputs, per instruction set. They must be the same in every build
-// type, under every sanitizer and compiler. Whoever means to change them raises kArithmeticVersion
-// (kernels/device.h) and writes the new ones here; a failure prints them.
+// Pins the bits of every op on fixed inputs, for each instruction set. They must be the same in
+// every build type, under every sanitizer and compiler. Whoever means to change them raises
+// kArithmeticVersion (kernels/arithmetic.h) and writes the new ones here; a failure prints them.
 #include <cstdio>
 #include <map>
 #include <string>
@@ -60,7 +60,7 @@ Hashes HashOps(kernels::Device& device) {
     device.ops().rows.RmsNorm(y, x, gain, 1e-5f);
     take("RmsNorm", y);
     y = x.Clone();
-    // Drawn one after the other: the order of arguments is the compiler's.
+    // Made one after the other, because the compiler chooses the order of arguments.
     const HostTensor sum_bias = HostTensor::Of(kernels::DType::kF32, 1, cols, random, 0.7f);
     device.ops().rows.AddSum(y, HostTensor::Of(kernels::DType::kF32, rows, cols, random, 0.3f),
                              sum_bias);
@@ -142,7 +142,7 @@ Hashes HashOps(kernels::Device& device) {
   return hashes;
 }
 
-// The bits of a path; none where none are pinned.
+// Returns the pinned bits of a path; empty where there are none.
 Hashes PinnedOf(const std::string& isa);
 
 TEST_P(PinnedBitsTest, AreThoseOfTheArithmeticVersion) {
@@ -155,7 +155,7 @@ TEST_P(PinnedBitsTest, AreThoseOfTheArithmeticVersion) {
   EXPECT_EQ(hashes, pinned) << GetParam() << " gives\n" << table;
 }
 
-// `hashes` with some more, or others.
+// Returns `hashes` with some replaced and added.
 Hashes With(Hashes hashes, const Hashes& others) {
   for (const auto& [op, hash] : others) hashes[op] = hash;
   return hashes;

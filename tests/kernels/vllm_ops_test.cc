@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Op-level values that vLLM gives (tolerances are those of the golden files' manifests).
+// Compares ops with values computed by vLLM; the tolerances are those of the golden files'
+// manifests.
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -17,7 +18,7 @@ namespace {
 using VllmOpsTest = IsaTest;
 INSTANTIATE_FOR_ISAS(VllmOpsTest);
 
-// An .npy file (version 1) as one of our types; 64-bit integers become 32-bit ones.
+// Reads an .npy file (version 1) as one of our types; 64-bit integers become 32-bit ones.
 HostTensor ReadNpy(const std::string& path, int64_t rows, int64_t cols) {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -89,7 +90,7 @@ HostTensor Frequencies(double base, int rotary_dim) {
 
 TEST_P(VllmOpsTest, Rope) {
   CONTINUO_NEED_SHARED(kData);
-  // Angles of theirs are f32 products: far out they are off by what the second tolerance allows.
+  // vLLM's angles are f32 products: far out they are off, within the second tolerance.
   for (const auto& [name, tolerance] :
        {std::pair<std::string, double>{"rope_f32_pos_short", 1e-4}, {"rope_f32_pos_131k", 0.02}}) {
     const Golden golden(name);
@@ -171,7 +172,7 @@ TEST_P(VllmOpsTest, Embed) {
   ExpectNear(out, golden.Read("out", 32, 32).matrix(), 0, {0});
 }
 
-// Weights that are stored less one, as this model's norms are.
+// Gains that are stored less one, as this model's are.
 HostTensor PlusOne(const HostTensor& t) {
   HostTensor result = t.Clone();
   for (int64_t i = 0; i < t.tensor().size(); ++i) {

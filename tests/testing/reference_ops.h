@@ -5,15 +5,16 @@
 #include <span>
 #include <vector>
 
-#include "kernels/device.h"
+#include "kernels/attention_ops.h"
+#include "kernels/tensor.h"
 
 namespace continuo::testing {
 
-// What every op of Device means: plain loops in float64 over plain vectors, row-major, with the
-// shapes of kernels/device.h. Slow and obviously right; nothing is rounded on the way.
+// The definitions of the ops: plain loops in float64 over plain vectors, row-major, with the shapes
+// of kernels/*_ops.h. They are slow and obviously right, and round nothing on the way.
 using Matrix = std::vector<double>;
 
-// Elements of a host tensor of any float type, exactly.
+// Returns the elements of a host tensor of any float type, exactly.
 Matrix ToMatrix(const kernels::Tensor& t);
 
 Matrix ReferenceEmbed(const Matrix& table, int64_t table_rows, int64_t cols,

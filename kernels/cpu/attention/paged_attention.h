@@ -21,7 +21,7 @@ class PagedAttention {
   // `context` outlives this.
   explicit PagedAttention(CpuContext& context);
 
-  // As AttentionOps::PagedAttention; shapes have been checked.
+  // Does what AttentionOps::PagedAttention does; shapes have been checked.
   void Run(Tensor out, Tensor q, const PagedKv& kv, const AttentionParams& params);
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the files of every instruction set begin with. C headers only; see kernel_table.h.
+// The beginning of the files of every instruction set. C headers only; see kernel_table.h.
 
 #include <stddef.h>
 #include <stdint.h>

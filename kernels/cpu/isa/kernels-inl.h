@@ -143,7 +143,7 @@ static void DotTile(float* out, size_t out_stride, const float* x, size_t x_stri
   }
 }
 
-// All rows of x beside kN rows of w.
+// All rows of x times kN rows of w.
 template <class E, size_t kN, bool kPrefetch>
 static void DotColumns(float* out, size_t out_stride, const float* x, size_t x_stride,
                        size_t num_rows, const typename E::T* const* rows, size_t k, size_t ahead) {
@@ -331,7 +331,7 @@ static void Rotate(float* low, float* high, const float* cos, const float* sin, 
 // Plain loops, which the compiler turns into vectors; every operation is exact or rounded by
 // itself, so the set does not matter.
 static void Quantise(int8_t* q, float* scale, int32_t* sum, const float* x, size_t n) {
-  // Of floats without a sign the larger has the larger bits, NaN the largest.
+  // Larger floats without a sign have larger bits; NaN has the largest.
   uint32_t top_bits = 0;
   for (size_t i = 0; i < n; ++i) {
     uint32_t bits;

@@ -9,7 +9,7 @@ namespace continuo::kernels::cpu {
 namespace {
 
 #include "kernels/cpu/isa/avx512_words-inl.h"
-// After the words it is made of.
+// It needs the words above.
 #include "kernels/cpu/isa/kernels-inl.h"
 
 }  // namespace

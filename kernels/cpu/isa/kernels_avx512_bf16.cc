@@ -11,7 +11,7 @@ namespace {
 #include "kernels/cpu/isa/avx512_words-inl.h"
 #include "kernels/cpu/isa/panel_matmul-inl.h"
 #include "kernels/cpu/isa/vector_math-inl.h"
-// After the words they are made of.
+// They need the words above.
 #include "kernels/cpu/isa/attention-inl.h"
 
 DEFINE_ADD_PRODUCTS(__m512, "vdpbf16ps")

@@ -17,8 +17,8 @@ struct QuantTile : QuantLayout<kBits, 512> {
   using Layout::kGroup, Layout::kRun, Layout::kGroupBytes;
   static constexpr size_t kRows = 12, kPanels = 2, kSmallM = 6, kSmallMPanels = 4;
 
-  // One group: its integer sums, then what they add to `out`. A function of its own, since GCC 12
-  // copies the accumulators about where a loop over groups stands around it.
+  // Computes the integer sums of one group, then adds them to `out`, scaled. It is a function of
+  // its own, since GCC 12 copies the accumulators about where a loop over groups stands around it.
   template <size_t kM, size_t kP, bool kFirst>
   __attribute__((noinline)) static void AddGroup(const TileArgs& t, const uint8_t* group_w,
                                                  const uint8_t* group_x, size_t group,

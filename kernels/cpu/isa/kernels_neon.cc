@@ -46,7 +46,7 @@ INLINE Vec Div(Vec x, Vec y) { return {vdivq_f32(x.a, y.a), vdivq_f32(x.b, y.b)}
 INLINE Vec MulAdd(Vec x, Vec y, Vec z) {
   return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b)};
 }
-// Of a NaN and of zeros the second, unlike the instruction for it.
+// Returns the second of two zeros, and where one is NaN; the instruction for it does not.
 INLINE float32x4_t Max4(float32x4_t x, float32x4_t y) { return vbslq_f32(vcgtq_f32(x, y), x, y); }
 INLINE Vec Max(Vec x, Vec y) { return {Max4(x.a, y.a), Max4(x.b, y.b)}; }
 INLINE Vec IfLess(Vec x, Vec y, Vec yes, Vec no) {
@@ -160,7 +160,7 @@ INLINE void StoreBF16(uint16_t* p, Vec v) {
   vst1q_u16(p, vcombine_u16(RoundBF16(v.a), RoundBF16(v.b)));
 }
 
-// After the words it is made of.
+// It needs the words above.
 #include "kernels/cpu/isa/kernels-inl.h"
 
 }  // namespace

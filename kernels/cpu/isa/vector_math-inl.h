@@ -4,12 +4,12 @@
 
 constexpr size_t kBlock = 2 * kLanes;
 
-// How rows of each element type are read, kBlock elements at a time as two vectors. bf16 comes as
+// Readers of rows of each element type, kBlock elements at a time as two vectors. bf16 comes as
 // even and odd elements, which are cheaper to widen than neighbours; packed rows have that order.
 // Words(p): kLanes words of kWordElements elements, widened where that is one. Part<i>: element i
 // of each word as a float.
 //
-// Of types that a word holds one element of:
+// For types of which a word holds one element:
 INLINE Vec LoadOne(const float* p) { return Load(p); }
 INLINE Vec LoadOne(const uint16_t* p) { return LoadF16(p); }
 template <class Stored>

@@ -33,13 +33,14 @@ inline char* At(const Tensor& t, int64_t element) {
   return static_cast<char*>(t.data) + element * static_cast<int64_t>(SizeOf(t.dtype));
 }
 
-// Where a block keeps a head's keys (which = 0) or values (1): block_size rows of head_dim
+// Returns where a block keeps a head's keys (which = 0) or values (1): block_size rows of head_dim
 // elements, in i8 then as many scales.
 inline char* KvRows(const PagedKv& kv, int64_t block, int64_t head, int64_t which) {
   return At(kv.cache, ((block * kv.cache.shape[1] + head) * 2 + which) * (kv.cache.shape[2] / 2));
 }
 
-// n elements of t from `element` on as floats: in place where t is f32, else widened to `buffer`.
+// Returns n elements of t from `element` on as floats: in place where t is f32, else widened to
+// `buffer`.
 inline const float* Read(const KernelTable& k, const Tensor& t, int64_t element, int64_t n,
                          float* buffer) {
   if (t.dtype == DType::kF32) return reinterpret_cast<const float*>(At(t, element));
@@ -47,8 +48,9 @@ inline const float* Read(const KernelTable& k, const Tensor& t, int64_t element,
   return buffer;
 }
 
-// Where to compute n floats that belong in t: in place where t is f32, else `buffer`. Finish then
-// gets the same pointer, and rounds to t's type: f32 or bf16, which are the activations of the CPU.
+// Returns where to compute n floats that belong in t: in place where t is f32, else `buffer`.
+// Finish then gets the same pointer, and rounds to t's type: f32 or bf16, which are the activations
+// of the CPU.
 inline float* Begin(const Tensor& t, int64_t element, float* buffer) {
   return t.dtype == DType::kF32 ? reinterpret_cast<float*>(At(t, element)) : buffer;
 }

@@ -2,9 +2,9 @@
 // attention_bench --isa=auto --threads=2 --heads=16 --kv_heads=8 --head_dim=128
 //   --context=512,4096 [--sequences=16] [--mode=decode] [--kv=int8] [--rounds=7] [--clock=cpu]
 //   [--json=FILE]
-// PagedAttention over bf16 or int8 keys and values in blocks of 16: sequences that decode one row
-// each, and one sequence that prefills 512 rows, at each context length (--mode: one of the
-// two). Beside them, in turn, the read bandwidth and the multiply-add peak of the same moment.
+// Measures PagedAttention over bf16 or int8 keys and values in blocks of 16: sequences that decode
+// one row each, and one sequence that prefills 512 rows, at each context length (--mode: one of the
+// two). The read bandwidth and the multiply-add peak are measured in alternation with it.
 #include <cstdio>
 #include <string>
 
@@ -22,7 +22,7 @@ int Main(const Flags& flags) {
   params.head_dim = flags.Get("head_dim", 128);
   params.heads_per_kv_head = params.num_heads / params.num_kv_heads;
   params.scale = 0.088f;
-  const std::unique_ptr<kernels::Device> made = BackendOf(flags);
+  const std::unique_ptr<kernels::Device> made = DeviceOf(flags);
   kernels::Device& device = *made;
   const bool avx512 = device.name().find("avx512") != std::string::npos;
   const kernels::DType kv_type =

@@ -38,8 +38,8 @@ inline double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// What the machine gives right now on the given threads: measured beside every figure, since
-// neighbours change it.
+// The read bandwidth and the peak of the machine on the given threads, at this moment. They are
+// measured beside every figure, because neighbours change them.
 class Ceilings {
  public:
   explicit Ceilings(int num_threads) : pool_(num_threads), bytes_(size_t{256} << 20) {
@@ -47,7 +47,7 @@ class Ceilings {
     std::memset(memory_.get(), 1, bytes_);
   }
 
-  // GB/s of reading memory in order.
+  // Returns the GB/s of reading memory in order.
   double ReadBandwidth() {
     constexpr int kParts = 256;
     const size_t part = bytes_ / kParts;
@@ -56,10 +56,11 @@ class Ceilings {
     return static_cast<double>(bytes_) / (Seconds() - start) * 1e-9;
   }
 
-  // What a path multiplies with: fused multiply-adds on floats, vdpbf16ps, vpdpbusd.
+  // The instructions by which a path multiplies: fused multiply-adds on floats, vdpbf16ps,
+  // vpdpbusd.
   enum class Unit { kFma256, kFma512, kBf16, kVnni };
 
-  // G operations/s, two for a product and its sum.
+  // Returns G operations/s; a product and its sum are two.
   double Peak(Unit unit) {
     constexpr int kParts = 64, kRounds = 20000;
     const int products = unit == Unit::kFma256   ? 8
@@ -211,8 +212,8 @@ class Flags {
   std::string command_;
 };
 
-// Of --threads (2) and --isa; ends the program where there is none such.
-inline std::unique_ptr<kernels::Device> BackendOf(const Flags& flags) {
+// Makes the device of --threads (2) and --isa; ends the program where there is no such device.
+inline std::unique_ptr<kernels::Device> DeviceOf(const Flags& flags) {
   auto made = kernels::MakeDevice(
       {.num_threads = flags.Get("threads", 2), .isa = flags.Get("isa", std::string("auto"))});
   if (!made.ok()) {

@@ -2,17 +2,18 @@
 // exactness_bench [--isa=auto] [--threads=2] [--weights=bf16] [--hidden=1024] [--heads=16]
 //   [--head_dim=128] [--inner=3072] [--vocab=151936] [--layers=28] [--kv_heads=8]
 //   [--rows=1,4,16,64,256] [--rounds=9] [--clock=cpu] [--json=FILE]
-// What it costs that results depend on nothing but a row itself. The same kernels with two
-// freedoms:
-//   whole     attention's output and the MLP's last product as one sum over k each, in the
-//             activations' type, instead of eight pieces in f32 that are added in a tree (so that
+// Measures the price of results that depend on nothing but a row itself. The same kernels run with
+// two freedoms:
+//   whole     attention's output and the MLP's last product are one sum over k each, in the
+//             activations' type, instead of eight K splits in f32 that are added in a tree (so that
 //             1, 2, 4 and 8 ranks agree)
-//   split     the same products, k cut among the threads where there are few columns for each,
-//   their
-//             parts added afterwards (split-K): what a free kernel would pick where it is faster
+//   split     the threads share the k of the same products where there are few columns for each,
+//   and
+//             their sums are added afterwards: a free kernel would do so where it is faster
 // All other products have one sum over k already, and tiles that differ with the number of rows
-// change no bit, so neither is a price. Rounds of exact, whole, split in turn; medians. "layers" is
-// the price as a share of all products of a model of this shape, the faster freedom taken for each.
+// change no bit, so neither has a price. Rounds of exact, whole and split alternate; figures are
+// medians. "layers" is the price as a share of all products of a model of this shape, with the
+// faster freedom for each.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -31,7 +32,7 @@ constexpr int64_t kMemory = int64_t{400} << 20;  // of copies of a matrix, beyon
 class Bench {
  public:
   explicit Bench(const Flags& flags) : flags_(flags), rounds_(flags.Get("rounds", 9)) {
-    device_ = BackendOf(flags);
+    device_ = DeviceOf(flags);
     const std::string type = flags.Get("weights", std::string("bf16"));
     type_ = type == "int8"   ? kernels::WeightType::kInt8
             : type == "int4" ? kernels::WeightType::kInt4
@@ -51,20 +52,20 @@ class Bench {
                 "price");
     nlohmann::json results = {{"path", device_->name()}};
     for (const int rows : flags_.GetList("rows", "1,4,16,64,256")) {
-      double price = 0, pieces = 0;  // seconds
+      double price = 0, splits = 0;  // seconds
       for (const int64_t k : {heads, inner}) {
         const auto [exact, whole, split] = Freedoms(rows, hidden, k);
         const double best = std::min(whole, split);
-        pieces += exact;
+        splits += exact;
         price += layers * std::max(0.0, exact - best);
         std::printf("%6d %14lld %10.1f %10.1f %10.1f %7.1f%%\n", rows, static_cast<long long>(k),
                     exact * 1e6, whole * 1e6, split * 1e6, 100 * (exact / best - 1));
         results["products"].push_back(
             {{"rows", rows}, {"k", k}, {"exact_s", exact}, {"whole_s", whole}, {"split_s", split}});
       }
-      // All products of a step, as they are.
+      // All products of a step, with exactness.
       const double all =
-          layers * (pieces + One(rows, heads + 2 * kv, hidden) + One(rows, 2 * inner, hidden)) +
+          layers * (splits + One(rows, heads + 2 * kv, hidden) + One(rows, 2 * inner, hidden)) +
           One(std::min(rows, 64), vocab, hidden);
       std::printf("%6d %14s %10.1f %29.2f%%\n", rows, "layers", all * 1e6, 100 * price / all);
       results["steps"].push_back({{"rows", rows}, {"products_s", all}, {"price", price / all}});
@@ -92,9 +93,9 @@ class Bench {
     int64_t bytes, copies, next = 0;
     std::vector<int64_t> begins;
   };
-  Matrix Make(int64_t n, int64_t k, int pieces) {
+  Matrix Make(int64_t n, int64_t k, int splits) {
     Matrix m;
-    for (int i = 0; i <= pieces; ++i) m.begins.push_back(k * i / pieces);
+    for (int i = 0; i <= splits; ++i) m.begins.push_back(k * i / splits);
     m.w.data = {nullptr, kernels::DType::kBF16, {n, k, 1}};
     m.w.format = device_->ops().matmul.FormatOf(type_);
     m.bytes = static_cast<int64_t>(device_->ops().matmul.WeightBytes(m.w, m.begins));
@@ -135,7 +136,7 @@ class Bench {
     const kernels::Tensor x = Allocate(kernels::DType::kBF16, rows, k),
                           sum = Allocate(kernels::DType::kF32, rows, n);
     const kernels::Tensor out = Allocate(kernels::DType::kBF16, rows, n);
-    Matrix pieces = Make(n, k, 8), one = Make(n, k, 1);
+    Matrix splits = Make(n, k, 8), one = Make(n, k, 1);
     // k halves as rows of a matrix twice as high: as many columns again for the threads.
     const kernels::Tensor half_x = Allocate(kernels::DType::kBF16, rows, k / 2);
     const kernels::Tensor halves = Allocate(kernels::DType::kF32, rows, 2 * n);
@@ -144,7 +145,7 @@ class Bench {
     const kernels::Tensor right{
         static_cast<char*>(halves.data) + left.bytes(), kernels::DType::kF32, {rows, n, 1}};
     const std::vector<double> times = Turns({
-        [&] { device_->ops().matmul.MatMulSplitK(sum, x, Next(pieces), pieces.begins); },
+        [&] { device_->ops().matmul.MatMulSplitK(sum, x, Next(splits), splits.begins); },
         [&] { device_->ops().matmul.MatMul(out, x, Next(one), kernels::Tensor()); },
         [&] {
           device_->ops().matmul.MatMul(halves, half_x, Next(half), kernels::Tensor());

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul_bench --layers=qwen3-0.6b --isa=auto --threads=2 --weights=bf16 --rows=1,4,8,16,32,64,256
-//   [--n=3072 --k=1024 --pieces=1] [--copies=N] [--rounds=7] [--clock=cpu] [--json=FILE]
-// MatMul with weights (f32, f16, bf16, int8, int4) that come from memory (more of them than caches
-// hold; --copies=1: from where they fit), for each shape of a model's layers (qwen3-0.6b,
-// llama-3.2-1b, llama-3.1-8b) or for one, beside the read bandwidth and the peak of what the path
-// multiplies with at the same moment: in each round bandwidth, peak, MatMul, peak, bandwidth. A
-// round counts where the ceiling moved by less than 5 % meanwhile; of at most four times --rounds
-// the first --rounds such, medians; a * where there were none, so that all count. --pieces cuts k
-// as attention's output and the MLP's last product are cut, by MatMulSplitK. The roofline is
-// min(peak, 2 · rows · columns · k · bandwidth / bytes of the matrix).
+//   [--n=3072 --k=1024 --splits=1] [--copies=N] [--rounds=7] [--clock=cpu] [--json=FILE]
+// Measures MatMul with weights (f32, f16, bf16, int8, int4) that come from memory (more of them
+// than caches hold; --copies=1: from the cache where they fit), for each shape of a model's layers
+// (qwen3-0.6b, llama-3.2-1b, llama-3.1-8b) or for one shape. Beside it stand the read bandwidth and
+// the peak of the path's multiplications at the same moment: a round measures bandwidth, peak,
+// MatMul, peak, bandwidth. A round counts where the ceiling moved by less than 5 % meanwhile.
+// Figures are medians of the first --rounds such rounds, of at most four times as many; a * says
+// that there were none, so that all count. --splits cuts k as that of attention's output and the
+// MLP's last product is cut, by MatMulSplitK. The roofline is min(peak, 2 · rows · columns · k ·
+// bandwidth / bytes of the matrix).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -26,10 +27,11 @@ namespace {
 struct Shape {
   const char* name;
   int64_t n, k;
-  int pieces;
+  int splits;
 };
 
-// Of the models' config.json: columns and k of each product of a layer, and of the head.
+// Columns, k and K splits of each product of a layer, and of the head, from the models'
+// config.json.
 const std::map<std::string, std::vector<Shape>> kLayers = {{"qwen3-0.6b",
                                                             {{"q", 2048, 1024, 1},
                                                              {"k, v", 1024, 1024, 1},
@@ -87,7 +89,7 @@ class Bench {
               {shape.n, shape.k, 1}};
     w.format = format_;
     std::vector<int64_t> split_begin;
-    for (int i = 0; i <= shape.pieces; ++i) split_begin.push_back(shape.k * i / shape.pieces);
+    for (int i = 0; i <= shape.splits; ++i) split_begin.push_back(shape.k * i / shape.splits);
     const auto bytes = static_cast<int64_t>(device_.ops().matmul.WeightBytes(w, split_begin));
     const int64_t copies =
         flags_.Get("copies", static_cast<int>(std::max<int64_t>(1, (int64_t{400} << 20) / bytes)));
@@ -101,7 +103,7 @@ class Bench {
           type_ == "f32" ? kernels::DType::kF32 : kernels::DType::kBF16;
       const kernels::Tensor x = Allocate(activations, rows, shape.k);
       const kernels::Tensor out =
-          Allocate(shape.pieces > 1 ? kernels::DType::kF32 : activations, rows, shape.n);
+          Allocate(shape.splits > 1 ? kernels::DType::kF32 : activations, rows, shape.n);
       const double operations = 2.0 * rows * static_cast<double>(shape.n * shape.k);
       const auto roof = [&](double bandwidth, double peak) {
         return std::min(peak, operations * bandwidth / static_cast<double>(bytes));
@@ -109,7 +111,7 @@ class Bench {
       const auto multiply = [&] {
         w.data.data = static_cast<char*>(weights.data) + next * bytes;
         next = (next + 1) % copies;
-        if (shape.pieces > 1) {
+        if (shape.splits > 1) {
           device_.ops().matmul.MatMulSplitK(out, x, w, split_begin);
         } else {
           device_.ops().matmul.MatMul(out, x, w, kernels::Tensor());
@@ -192,9 +194,9 @@ class Bench {
 
 int Main(const Flags& flags) {
   const int threads = flags.Get("threads", 2);
-  const std::unique_ptr<kernels::Device> made = BackendOf(flags);
+  const std::unique_ptr<kernels::Device> made = DeviceOf(flags);
   std::vector<Shape> shapes = {
-      {"product", flags.Get("n", 3072), flags.Get("k", 1024), flags.Get("pieces", 1)}};
+      {"product", flags.Get("n", 3072), flags.Get("k", 1024), flags.Get("splits", 1)}};
   if (const std::string layers = flags.Get("layers", std::string()); !layers.empty()) {
     const auto it = kLayers.find(layers);
     if (it == kLayers.end()) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// mlp_bench --weights=bf16 --rows=1,8,16,64,240 [--hidden=1024 --intermediate=3072 --pieces=8]
+// mlp_bench --weights=bf16 --rows=1,8,16,64,240 [--hidden=1024 --intermediate=3072 --splits=8]
 //   [--threads=2 --isa=auto --rounds=200] [--json=FILE]
-// The MLP of a layer, GatedMatMul and the product behind it, in turn with the ops that the first
-// one joins, MatMuls and then SiluMul: medians of --rounds of each, and their ratio. Weights (bf16,
-// int8, int4) come from memory: more of them than caches hold.
+// Measures the MLP of a layer, GatedMatMul and the product behind it, alternating with the ops that
+// GatedMatMul joins, MatMuls and then GateMul: medians of --rounds of each, and their ratio.
+// Weights (bf16, int8, int4) come from memory: there are more of them than caches hold.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -32,8 +32,8 @@ class Bench {
       std::exit(2);
     }
     format_ = device.ops().matmul.FormatOf(type->second);
-    const int pieces = flags.Get("pieces", 8);
-    for (int i = 0; i <= pieces; ++i) down_pieces_.push_back(intermediate_ * i / pieces);
+    const int splits = flags.Get("splits", 8);
+    for (int i = 0; i <= splits; ++i) down_splits_.push_back(intermediate_ * i / splits);
     const size_t bytes = Layer(0).bytes;
     num_layers_ = static_cast<int>(std::max<size_t>(1, (size_t{400} << 20) / bytes));
     memory_ = *device.Allocate(num_layers_ * bytes);
@@ -49,7 +49,7 @@ class Bench {
     std::vector<double> joined, apart;
     Once(true), Once(false);  // warms up
     for (int i = 0; i < rounds_; ++i) {
-      // Which is first changes, or one of them would always have the other's caches.
+      // The order alternates, or one of them would always find the other's caches.
       for (const bool first : {i % 2 == 0, i % 2 != 0})
         (first ? joined : apart).push_back(Once(first));
     }
@@ -74,7 +74,7 @@ class Bench {
     w.down.data = {nullptr, kernels::DType::kBF16, {hidden_, intermediate_, 1}};
     w.down.format = format_;
     const size_t wide = device_.ops().matmul.WeightBytes(w.gate, std::vector<int64_t>{0, hidden_});
-    w.bytes = 2 * wide + device_.ops().matmul.WeightBytes(w.down, down_pieces_);
+    w.bytes = 2 * wide + device_.ops().matmul.WeightBytes(w.down, down_splits_);
     if (memory_ == nullptr) return w;  // only to know how large it is
     char* at = static_cast<char*>(memory_) + number * w.bytes;
     w.gate.data.data = at;
@@ -95,7 +95,7 @@ class Bench {
       device_.ops().matmul.MatMuls(x_, products);
       device_.ops().rows.GateMul(kernels::GateFunction::kSilu, gate_, gate_, up_);
     }
-    device_.ops().matmul.MatMulSplitK(out_, gate_, w.down, down_pieces_);
+    device_.ops().matmul.MatMulSplitK(out_, gate_, w.down, down_splits_);
     return Seconds() - start;
   }
 
@@ -110,7 +110,7 @@ class Bench {
   const int64_t hidden_, intermediate_;
   const int rounds_;
   kernels::WeightFormat format_;
-  std::vector<int64_t> down_pieces_;
+  std::vector<int64_t> down_splits_;
   void* memory_ = nullptr;
   int num_layers_ = 0, next_ = 0;
   kernels::Tensor x_, gate_, up_, out_;
@@ -118,7 +118,7 @@ class Bench {
 
 int Main(const Flags& flags) {
   const int threads = flags.Get("threads", 2);
-  const std::unique_ptr<kernels::Device> made = BackendOf(flags);
+  const std::unique_ptr<kernels::Device> made = DeviceOf(flags);
   Bench bench(*made, flags);
   nlohmann::json results = {{"path", made->name()}, {"threads", threads}};
   std::printf("%s, %d threads\n%6s %10s %10s %8s\n", made->name().c_str(), threads, "rows",

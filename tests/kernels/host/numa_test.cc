@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes as files describe them, ranks on nodes, and threads that stay there. Machines with one node
-// run it too: nodes are made up of the processors that there are.
+// Tests nodes that files describe, ranks on nodes, and threads that stay there. It runs on machines
+// with one node, too: the nodes are made up from the processors at hand.
 #include "kernels/host/numa.h"
 
 #include <sched.h>
@@ -94,7 +94,7 @@ TEST(NumaTest, RanksAreSpreadOverTheNodes) {
   };
   using Nodes = std::vector<std::vector<int>>;
   EXPECT_EQ(nodes_of(0, 2), (Nodes{{}, {}}));
-  EXPECT_EQ(nodes_of(1, 2), (Nodes{{}, {}}));  // it does not matter
+  EXPECT_EQ(nodes_of(1, 2), (Nodes{{}, {}}));  // one node: ranks may be anywhere
   EXPECT_EQ(nodes_of(2, 1), (Nodes{{0, 1}}));
   EXPECT_EQ(nodes_of(2, 2), (Nodes{{0}, {1}}));
   EXPECT_EQ(nodes_of(2, 4), (Nodes{{0}, {0}, {1}, {1}}));
@@ -127,7 +127,7 @@ TEST(NumaTest, ThreadsOfARankStayAtItsPlace) {
     std::memset(*memory, 7, 3 << 20);
     rank->device->Free(*memory);
   }
-  EXPECT_EQ(Allowed(), cpus);  // of this thread nobody asked it
+  EXPECT_EQ(Allowed(), cpus);  // this thread was not bound
 }
 
 }  // namespace

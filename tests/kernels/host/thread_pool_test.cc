@@ -15,29 +15,29 @@
 namespace continuo::kernels::cpu {
 namespace {
 
-TEST(ThreadPoolTest, EveryPieceRunsOnceAndItsWorkIsSeenAfterwards) {
+TEST(ThreadPoolTest, EveryItemRunsOnceAndItsWorkIsSeenAfterwards) {
   for (const int threads : {1, 2, 3, 8}) {
     host::ThreadPool pool(threads);
     EXPECT_EQ(pool.num_threads(), threads);
     for (int round = 0; round < 300; ++round) {
       const int n = round % 50;
       std::vector<int> runs(n, 0);  // plain: a race would be one of the pool's
-      pool.Run(n, [&](int piece, int thread) {
+      pool.Run(n, [&](int item, int thread) {
         EXPECT_GE(thread, 0);
         EXPECT_LT(thread, threads);
-        ++runs[piece];
+        ++runs[item];
       });
       EXPECT_EQ(runs, std::vector<int>(n, 1));
     }
   }
 }
 
-TEST(ThreadPoolTest, PiecesGoToThreadsThatAreFree) {
-  // Piece 0 ends only after all others ran: the other thread must take them.
+TEST(ThreadPoolTest, ItemsGoToThreadsThatAreFree) {
+  // Item 0 ends only after all others ran: the other thread must claim them.
   host::ThreadPool pool(2);
   std::atomic<int> done{0};
-  pool.Run(20, [&](int piece, int) {
-    if (piece == 0) {
+  pool.Run(20, [&](int item, int) {
+    if (item == 0) {
       while (done.load() != 19) std::this_thread::yield();
     } else {
       ++done;
@@ -46,29 +46,30 @@ TEST(ThreadPoolTest, PiecesGoToThreadsThatAreFree) {
   EXPECT_EQ(done.load(), 19);
 }
 
-// A thread that was still looking for the last loop's pieces may begin with another's: so mostly.
+// This holds mostly: a thread that was still looking for the last loop's items may begin with
+// another's.
 TEST(ThreadPoolTest, AThreadTakesItsOwnTurnsBeforeThoseOfOthers) {
-  constexpr int kThreads = 3, kPieces = 11, kRounds = 40;
+  constexpr int kThreads = 3, kItems = 11, kRounds = 40;
   host::ThreadPool pool(kThreads);
   int num_in_turn = 0;
   for (int round = 0; round < kRounds; ++round) {
     std::vector<std::vector<int>> taken(kThreads);
     std::atomic<int> begun{0}, done{0};
-    pool.Run(kPieces, [&](int piece, int thread) {
-      // Nobody goes on before all have begun, and the caller is held until the others are done.
+    pool.Run(kItems, [&](int item, int thread) {
+      // No thread goes on before all have begun, and the caller waits until the others are done.
       if (taken[thread].empty()) {
         ++begun;
         while (begun.load() != kThreads) std::this_thread::yield();
       }
-      taken[thread].push_back(piece);
-      while (thread == 0 && done.load() != kPieces - 1) std::this_thread::yield();
+      taken[thread].push_back(item);
+      while (thread == 0 && done.load() != kItems - 1) std::this_thread::yield();
       ++done;
     });
     EXPECT_EQ(taken[0].size(), 1u);
     bool in_turn = true;
     for (int thread = 0; thread < kThreads; ++thread) {
-      // Once it takes another's, its own are gone.
-      const auto is_own = [&](int piece) { return piece % kThreads == thread; };
+      // Once a thread claims another's items, its own are gone.
+      const auto is_own = [&](int item) { return item % kThreads == thread; };
       in_turn &= taken[thread].front() == thread &&
                  std::is_partitioned(taken[thread].begin(), taken[thread].end(), is_own);
     }
@@ -84,7 +85,7 @@ TEST(ThreadPoolTest, ThreadsWorkAgainAfterTheySlept) {
     pool.Run(1, [](int, int) {
       for (int i = 0; i < 20000; ++i) std::this_thread::yield();
     });
-    // Ends only if a second thread wakes up.
+    // The loop ends only if a second thread wakes up.
     std::atomic<int> inside{0};
     pool.Run(2, [&](int, int) {
       ++inside;
@@ -100,7 +101,7 @@ TEST(ThreadPoolTest, PoolsOfManyRanksDoNotDisturbEachOther) {
     ranks.emplace_back([&total] {
       host::ThreadPool pool(2);
       for (int round = 0; round < 200; ++round) {
-        pool.Run(7, [&](int piece, int) { total += piece; });
+        pool.Run(7, [&](int item, int) { total += item; });
       }
     });
   }

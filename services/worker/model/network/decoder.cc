@@ -136,7 +136,7 @@ class Decoder : public Model {
       const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
       const bool is_last = layer + 1 == num_layers;
       KeysAndValues(w, layer, step);
-      // From here on the last layer is for the wanted rows alone.
+      // The rest of the last layer computes the wanted rows alone.
       if (is_last && step.wanted_rows.rows() == 0) break;
       Attention(layer, step);
       if (is_last && step.wanted_rows.rows() < step.token_ids.rows()) KeepRows(step.wanted_rows);

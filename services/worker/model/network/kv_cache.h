@@ -32,10 +32,10 @@ class KvCache {
   // and graphs captured with it become invalid.
   absl::Status Resize(int num_blocks);
 
-  // Bytes of one block in all layers.
+  // Returns the bytes of one block in all layers.
   static int64_t BlockBytes(int num_layers, int block_size, const Shape& shape);
 
-  // `kv` with this layer's blocks filled in.
+  // Returns `kv` with this layer's blocks filled in.
   kernels::PagedKv Layer(int layer, kernels::PagedKv kv) const;
   // Copies whole blocks in every layer; pairs i32 [n, 2] of (from, to), in order.
   void CopyBlocks(kernels::Tensor pairs);

@@ -34,14 +34,14 @@ struct DeviceStep {
   bool is_capturable = false;
 };
 
-// One rank's transformer, as a list of ops. Every rank of a replica makes the same calls in the
+// The transformer of one rank, a list of ops. Every rank of a replica makes the same calls in the
 // same order.
 class Model {
  public:
   virtual ~Model() = default;
   // Enqueues one pass. The hidden states of the wanted rows live until the next one.
   virtual absl::Status Forward(const DeviceStep& step) = 0;
-  // Whether capturable steps of so many rows are captured as graphs (Device::RunGraph).
+  // Returns whether capturable steps of so many rows are captured as graphs (Device::RunGraph).
   virtual bool IsCapturable(int64_t /*rows*/) const { return false; }
   // Enqueues the head for the last pass's wanted rows [first, first + n), n ≤ LogitRows. The
   // logits f32 [n, vocab], the same on every rank, live until the next call.
