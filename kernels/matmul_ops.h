@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/matmul_input.h"
 #include "kernels/row_ops.h"
 #include "kernels/tensor.h"
 

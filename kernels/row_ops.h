@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/matmul_input.h"
 #include "kernels/tensor.h"
 
 namespace continuo::kernels {

@@ -9,9 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/collectives/nccl_communicator.h"
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/memory_plan.h"
-#include "kernels/cuda/runtime/early_grids.h"
 #include "kernels/host/thread_communicator.h"
 #include "services/base/check.h"
 #include "services/base/clock.h"
@@ -20,7 +19,7 @@
 namespace continuo::kernels::cuda {
 namespace {
 
-// Outlives every communicator.
+// The clock outlives every communicator.
 const Clock* ProcessClock() {
   static const SystemClock clock;
   return &clock;
@@ -34,19 +33,18 @@ void AbortProcess(const absl::Status& failure) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaReplica>> CudaReplica::Make(const ReplicaOptions& options) {
-  ASSIGN_OR_RETURN(const std::vector<int> indices, ParseDevices(options.device));
+  ASSIGN_OR_RETURN(const std::vector<int> indices, ParseDevices(options.device.device));
   const int size = static_cast<int>(indices.size());
   if (options.num_ranks != 1 && options.num_ranks != size) {
     return absl::InvalidArgumentError(absl::StrCat("tensor_parallel is ", options.num_ranks,
-                                                   ", and device \"", options.device, "\" names ",
-                                                   size, ": there is a rank on each"));
+                                                   ", and device \"", options.device.device,
+                                                   "\" names ", size, ": there is a rank on each"));
   }
-  ASSIGN_OR_RETURN(std::vector<Device> devices, FindDevices(indices));
-  AllowEarlyGrids(options.early_grids);
+  ASSIGN_OR_RETURN(std::vector<DeviceInfo> devices, FindDevices(indices));
   std::shared_ptr<NcclGroup> group;
   if (size > 1) {
     NcclOptions nccl;
-    nccl.tree_order = options.deterministic;
+    nccl.tree_order = options.device.deterministic;
     nccl.on_stuck = options.on_stuck != nullptr ? options.on_stuck : AbortProcess;
     nccl.clock = ProcessClock();
     ASSIGN_OR_RETURN(group, NcclGroup::Make(size, std::move(nccl)));
@@ -56,34 +54,32 @@ absl::StatusOr<std::unique_ptr<CudaReplica>> CudaReplica::Make(const ReplicaOpti
 }
 
 absl::StatusOr<Replica::Rank> CudaReplica::MakeRank(int rank, int num_threads) {
-  const Device& device = devices_[static_cast<size_t>(rank)];
-  absl::StatusOr<std::unique_ptr<CudaBackend>> backend =
-      CudaBackend::Make({.device = device,
-                         .num_threads = num_threads,
-                         .deterministic = options_.deterministic,
-                         .fp8_fast_accumulation = options_.fp8_fast_accumulation,
-                         .warpgroup_attention = options_.warpgroup_attention});
-  if (!backend.ok()) {
-    // The others wait for this rank.
-    if (group_ != nullptr) group_->Fail(backend.status());
-    return backend.status();
+  const DeviceInfo& info = devices_[static_cast<size_t>(rank)];
+  DeviceOptions of_rank = options_.device;
+  of_rank.num_threads = num_threads;
+  absl::StatusOr<std::unique_ptr<CudaDevice>> device =
+      CudaDevice::Make({.device = info, .options = of_rank});
+  if (!device.ok()) {
+    // The other ranks wait for this one.
+    if (group_ != nullptr) group_->Fail(device.status());
+    return device.status();
   }
   Rank made;
   if (group_ == nullptr) {
     made.communicator = std::move(host::MakeThreadCommunicators(1)[0]);
   } else {
-    ASSIGN_OR_RETURN(made.communicator, NcclCommunicator::Make(group_, rank, device.index,
-                                                               (*backend)->stream_object()));
+    ASSIGN_OR_RETURN(made.communicator, NcclCommunicator::Make(group_, rank, info.index,
+                                                               (*device)->context().stream()));
   }
-  made.backend = *std::move(backend);
+  made.device = *std::move(device);
   return made;
 }
 
 absl::StatusOr<int64_t> CudaReplica::PlanBlocks(std::span<const RankNeeds> needs,
                                                 const BlockRequest& request) {
   CONTINUO_CHECK(needs.size() == devices_.size());
-  // What is free now that the backends have their workspaces and NCCL its buffers.
-  ASSIGN_OR_RETURN(std::vector<Device> devices, DevicesNow());
+  // The devices have their workspaces by now, and NCCL its buffers.
+  ASSIGN_OR_RETURN(std::vector<DeviceInfo> devices, DevicesNow());
   int64_t margin = kMemoryMargin;
   if (request.is_measured) {
     margin = kMeasuredMargin;
@@ -107,15 +103,15 @@ absl::StatusOr<int64_t> CudaReplica::PlanBlocks(std::span<const RankNeeds> needs
 }
 
 absl::StatusOr<std::vector<int64_t>> CudaReplica::FreeBytes() const {
-  ASSIGN_OR_RETURN(const std::vector<Device> devices, DevicesNow());
+  ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, DevicesNow());
   std::vector<int64_t> free;
-  for (const Device& device : devices) free.push_back(device.free_bytes);
+  for (const DeviceInfo& device : devices) free.push_back(device.free_bytes);
   return free;
 }
 
-absl::StatusOr<std::vector<Device>> CudaReplica::DevicesNow() const {
+absl::StatusOr<std::vector<DeviceInfo>> CudaReplica::DevicesNow() const {
   std::vector<int> indices;
-  for (const Device& device : devices_) indices.push_back(device.index);
+  for (const DeviceInfo& device : devices_) indices.push_back(device.index);
   return FindDevices(indices);
 }
 

@@ -11,7 +11,7 @@
 namespace continuo::kernels::cuda {
 namespace {
 
-// "79.10 GiB"; small numbers in bytes.
+// Formats as "79.10 GiB"; small numbers in bytes.
 std::string Size(int64_t bytes) {
   if (bytes < int64_t{1} << 20) return absl::StrCat(bytes, " B");
   char text[32];
@@ -19,20 +19,20 @@ std::string Size(int64_t bytes) {
   return text;
 }
 
-std::string Room(const Device& device) {
+std::string Room(const DeviceInfo& device) {
   return absl::StrCat("cuda:", device.index, " (", device.name, ") has ", Size(device.free_bytes),
                       " free of ", Size(device.total_bytes));
 }
 
 }  // namespace
 
-absl::Status CheckFits(std::span<const Device> devices, std::span<const RankNeed> needs,
+absl::Status CheckFits(std::span<const DeviceInfo> devices, std::span<const RankNeed> needs,
                        int64_t margin_bytes) {
   CONTINUO_CHECK(devices.size() == needs.size());
   for (size_t rank = 0; rank < devices.size(); ++rank) {
     const RankNeed& need = needs[rank];
     CONTINUO_CHECK(need.weight_bytes >= 0 && need.scratch_bytes >= 0 && margin_bytes >= 0);
-    // Subtractions of what is not negative do not overflow.
+    // Differences of numbers that are not negative do not overflow.
     if (devices[rank].free_bytes - margin_bytes - need.scratch_bytes >= need.weight_bytes) continue;
     return absl::ResourceExhaustedError(
         absl::StrCat("out of memory: ", Room(devices[rank]), "; weights take ",
@@ -42,7 +42,7 @@ absl::Status CheckFits(std::span<const Device> devices, std::span<const RankNeed
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> PlanKvBlocks(std::span<const Device> devices,
+absl::StatusOr<int64_t> PlanKvBlocks(std::span<const DeviceInfo> devices,
                                      std::span<const int64_t> block_bytes,
                                      const KvPoolRequest& request) {
   CONTINUO_CHECK(devices.size() == block_bytes.size());

@@ -18,10 +18,10 @@
 #include "kernels/replica.h"
 #include "services/base/status_macros.h"
 #if CONTINUO_CUDA
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_replica.h"
 #include "kernels/cuda/faults/xid_watch.h"
-#include "kernels/cuda/runtime/device.h"
+#include "kernels/cuda/runtime/device_info.h"
 #endif
 
 namespace continuo::kernels {
@@ -42,11 +42,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCuda(const DeviceOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("device \"", options.device, "\": a Device is one device"));
   }
-  ASSIGN_OR_RETURN(const std::vector<cuda::Device> devices, cuda::FindDevices(indices));
-  return cuda::CudaBackend::Make({.device = devices[0],
-                                  .num_threads = options.num_threads,
-                                  .deterministic = options.deterministic,
-                                  .fp8_fast_accumulation = options.fp8_fast_accumulation});
+  ASSIGN_OR_RETURN(const std::vector<cuda::DeviceInfo> devices, cuda::FindDevices(indices));
+  return cuda::CudaDevice::Make({.device = devices[0], .options = options});
 }
 #endif
 
@@ -92,7 +89,7 @@ absl::StatusOr<std::shared_ptr<DeviceFaults>> WatchDeviceFaults(
 #if CONTINUO_CUDA
   if (IsCuda(options.device)) {
     ASSIGN_OR_RETURN(const std::vector<int> indices, cuda::ParseDevices(options.device));
-    ASSIGN_OR_RETURN(std::vector<cuda::Device> devices, cuda::FindDevices(indices));
+    ASSIGN_OR_RETURN(std::vector<cuda::DeviceInfo> devices, cuda::FindDevices(indices));
     return std::make_shared<cuda::XidWatch>(
         std::move(devices),
         cuda::XidWatchOptions{.clock = options.clock, .on_note = options.on_note});

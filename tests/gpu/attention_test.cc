@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// CudaBackend's attention on a device.
-#include "kernels/backend.h"
+// CudaAttention on a device.
+#include "kernels/device.h"
 
 #include <array>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/gpu/backend_fixture.h"
+#include "tests/gpu/device_fixture.h"
 #include "tests/gpu/model_sizes.h"
 #include "tests/kernels/cuda/cases/attention_cases.h"
 
 namespace continuo::testing {
 namespace {
 
-// Of a sequence's rows so many are compared where they are many.
+// Of sequences with more rows, this many rows are compared.
 constexpr int64_t kChecked = 48;
 
 kernels::AttentionParams HeadsOf(const ModelSizes& m) {
   return Heads(m.heads, m.kv_heads, kHeadDim);
 }
 
-// Of the models, and sizes of head in use, with windows and blocks of several sizes.
+// Calls check with the models' heads and other head sizes in use, with windows and several block
+// sizes.
 template <typename Check>
 void WithHeads(Check check) {
   for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{{16, 8, 128},
@@ -46,7 +47,7 @@ kernels::AttentionParams Capped() {
   return capped;
 }
 
-void CheckHeads(kernels::Backend& b) {
+void CheckHeads(kernels::Device& b) {
   WithHeads([&](const kernels::AttentionParams& params, int64_t block_size) {
     for (const kernels::DType type : kNumbers) {
       CheckAttention(b, {{1, 1}, {5, 5}, {129, 3}, {700, 137}}, params, type, block_size,
@@ -62,14 +63,14 @@ void CheckHeads(kernels::Backend& b) {
   }
 }
 
-TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSays) { CheckHeads(b()); }
+TEST_F(GpuDeviceTest, AttentionIsWhatTheReferenceSays) { CheckHeads(b()); }
 
-TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSaysWhereDeterministic) {
+TEST_F(GpuDeviceTest, AttentionIsWhatTheReferenceSaysWhereDeterministic) {
   Make(true);
   CheckHeads(b());
 }
 
-void CheckHeadsOverBytes(kernels::Backend& b) {
+void CheckHeadsOverBytes(kernels::Device& b) {
   WithHeads([&](const kernels::AttentionParams& params, int64_t block_size) {
     CheckAttentionOverBytes(b, {{1, 1}, {5, 5}, {129, 3}, {700, 137}}, params, {block_size},
                             kChecked);
@@ -78,15 +79,15 @@ void CheckHeadsOverBytes(kernels::Backend& b) {
   CheckAttentionOverBytes(b, {{130, 40}, {1090, 1}}, Capped(), {16, 5});
 }
 
-TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSaysOverBytes) { CheckHeadsOverBytes(b()); }
+TEST_F(GpuDeviceTest, AttentionIsWhatTheReferenceSaysOverBytes) { CheckHeadsOverBytes(b()); }
 
-TEST_F(GpuBackendTest, AttentionIsWhatTheReferenceSaysOverBytesWhereDeterministic) {
+TEST_F(GpuDeviceTest, AttentionIsWhatTheReferenceSaysOverBytesWhereDeterministic) {
   Make(true);
   CheckHeadsOverBytes(b());
 }
 
-// A step of 64 sequences, without and with a prompt beside them.
-void CheckManySequences(kernels::Backend& b) {
+// A step of 64 sequences, with and without a prompt beside them.
+void CheckManySequences(kernels::Device& b) {
   std::vector<PagedCase::Sequence> sequences;
   for (int i = 0; i < 64; ++i) sequences.push_back({1 + i * 61 % 800, 1});
   for (const ModelSizes& m : kModels) {
@@ -101,17 +102,17 @@ void CheckManySequences(kernels::Backend& b) {
   }
 }
 
-TEST_F(GpuBackendTest, AttentionIsRightOfManySequences) { CheckManySequences(b()); }
+TEST_F(GpuDeviceTest, AttentionIsRightOfManySequences) { CheckManySequences(b()); }
 
-TEST_F(GpuBackendTest, AttentionIsRightOfManySequencesWhereDeterministic) {
+TEST_F(GpuDeviceTest, AttentionIsRightOfManySequencesWhereDeterministic) {
   Make(true);
   CheckManySequences(b());
 }
 
-// So many positions of one sequence beside a short one.
+// One sequence has this many positions, beside a short one.
 constexpr int64_t kLong = 32768;
 
-void CheckLong(kernels::Backend& b, int64_t rows, int64_t most_checked) {
+void CheckLong(kernels::Device& b, int64_t rows, int64_t most_checked) {
   for (const ModelSizes& m : kModels) {
     SCOPED_TRACE(m.name);
     const std::vector<PagedCase::Sequence> sequences = {{kLong, rows}, {37, 1}};
@@ -124,24 +125,24 @@ void CheckLong(kernels::Backend& b, int64_t rows, int64_t most_checked) {
   }
 }
 
-TEST_F(GpuBackendTest, AttentionIsRightOfALongSequence) { CheckLong(b(), 1, kAll); }
+TEST_F(GpuDeviceTest, AttentionIsRightOfALongSequence) { CheckLong(b(), 1, kAll); }
 
-TEST_F(GpuBackendTest, AttentionIsRightOfALongSequenceWhereDeterministic) {
+TEST_F(GpuDeviceTest, AttentionIsRightOfALongSequenceWhereDeterministic) {
   Make(true);
   CheckLong(b(), 1, kAll);
 }
 
-TEST_F(GpuBackendTest, AttentionIsRightOfALongPrompt) { CheckLong(b(), 300, /*most_checked=*/3); }
+TEST_F(GpuDeviceTest, AttentionIsRightOfALongPrompt) { CheckLong(b(), 300, /*most_checked=*/3); }
 
-TEST_F(GpuBackendTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     CheckFewShapes(b());
   }
 }
 
-TEST_F(GpuBackendTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
-  MakeWith({.warpgroup_attention = true});
+TEST_F(GpuDeviceTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
+  MakeWith({.options = {.wgmma_prefill = true}});
   CheckPromptAttention(b());
   for (const ModelSizes& m : kModels) {
     SCOPED_TRACE(m.name);
@@ -153,14 +154,14 @@ TEST_F(GpuBackendTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
   }
 }
 
-TEST_F(GpuBackendTest, StrangeKeysAndValuesReachTheRowsThatSeeThemAlone) {
+TEST_F(GpuDeviceTest, StrangeKeysAndValuesReachTheRowsThatSeeThemAlone) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     for (const kernels::DType type : kNumbers) CheckStrangeKeysAndValues(b(), type);
   }
 }
 
-TEST_F(GpuBackendTest, EveryByteOfTheCacheStandsForItsNumber) {
+TEST_F(GpuDeviceTest, EveryByteOfTheCacheStandsForItsNumber) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     for (const kernels::DType type : kNumbers) {
@@ -169,7 +170,7 @@ TEST_F(GpuBackendTest, EveryByteOfTheCacheStandsForItsNumber) {
   }
 }
 
-TEST_F(GpuBackendTest, DeterministicAttentionDoesNotDependOnTheStep) {
+TEST_F(GpuDeviceTest, DeterministicAttentionDoesNotDependOnTheStep) {
   Make(true);
   ASSERT_TRUE(why_.ok());
   CheckDeterministicAttention(b());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The libraries that were linked, and the machine's devices.
-#include "kernels/cuda/runtime/device.h"
+// The linked libraries and the machine's devices.
+#include "kernels/cuda/runtime/device_info.h"
 
 #include <iostream>
 #include <string>
@@ -18,7 +18,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-// A machine may have later ones than those compiled against.
+// A machine may have later versions than those compiled against.
 TEST(LibrariesTest, AreOfTheMajorVersionsCompiledAgainst) {
   int runtime = 0, nccl = 0;
   ASSERT_EQ(cudaRuntimeGetVersion(&runtime), cudaSuccess);

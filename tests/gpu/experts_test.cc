@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// CudaBackend's mixture of experts on a device, at the shape of Qwen3-30B-A3B, too.
-#include "kernels/backend.h"
+// CudaExperts on a device, including the shape of Qwen3-30B-A3B.
+#include "kernels/device.h"
 
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/gpu/backend_fixture.h"
+#include "tests/gpu/device_fixture.h"
 #include "tests/gpu/model_sizes.h"
 #include "tests/kernels/cuda/cases/expert_cases.h"
 
@@ -14,14 +14,14 @@ namespace {
 
 constexpr int64_t kExperts = 128, kExpertsPerRow = 8, kHidden = 2048, kInner = 768;
 
-TEST_F(GpuBackendTest, RowsGoToTheExpertsOfTheCpu) {
+TEST_F(GpuDeviceTest, RowsGoToTheExpertsOfTheCpu) {
   for (const int64_t rows : {int64_t{1}, int64_t{17}, kPrompt}) {
     CheckRoutes(b(), *cpu_, rows, kExperts, kExpertsPerRow);
   }
   CheckRoutes(b(), *cpu_, 9, 1024, 32);
 }
 
-TEST_F(GpuBackendTest, ExpertsAreThoseOfTheCpu) {
+TEST_F(GpuDeviceTest, ExpertsAreThoseOfTheCpu) {
   CheckLayersOfExperts(
       b(), *cpu_, [] {}, [] {});
   for (const bool deterministic : {false, true}) {
@@ -39,43 +39,43 @@ TEST_F(GpuBackendTest, ExpertsAreThoseOfTheCpu) {
 }
 
 // A model's products: gate and up, and down, whose inner size ranks divide.
-void CheckGateOfAModel(kernels::Backend& b, kernels::Backend& cpu, kernels::WeightType type,
+void CheckGateOfAModel(kernels::Device& b, kernels::Device& cpu, kernels::WeightType type,
                        const std::vector<int64_t>& rows) {
   CheckExperts(b, cpu, rows, kExperts, kExpertsPerRow, type, {0, kHidden}, kInner);
 }
-void CheckDownOfAModel(kernels::Backend& b, kernels::Backend& cpu, kernels::WeightType type,
+void CheckDownOfAModel(kernels::Device& b, kernels::Device& cpu, kernels::WeightType type,
                        const std::vector<int64_t>& rows) {
-  std::vector<int64_t> pieces;
-  for (int i = 0; i <= kernels::kNumPieces; ++i) pieces.push_back(kInner / kernels::kNumPieces * i);
-  CheckExperts(b, cpu, rows, kExperts, kExpertsPerRow, type, pieces, kHidden);
+  std::vector<int64_t> splits;
+  for (int i = 0; i <= kernels::kNumSplits; ++i) splits.push_back(kInner / kernels::kNumSplits * i);
+  CheckExperts(b, cpu, rows, kExperts, kExpertsPerRow, type, splits, kHidden);
 }
 
-TEST_F(GpuBackendTest, ExpertsOfAModelInBf16AreThoseOfTheCpu) {
+TEST_F(GpuDeviceTest, ExpertsOfAModelInBf16AreThoseOfTheCpu) {
   CheckGateOfAModel(b(), *cpu_, kernels::WeightType::kBF16, kStepRows);
   CheckDownOfAModel(b(), *cpu_, kernels::WeightType::kBF16, kStepRows);
 }
-TEST_F(GpuBackendTest, ExpertsOfAModelInFp16AreThoseOfTheCpu) {
+TEST_F(GpuDeviceTest, ExpertsOfAModelInFp16AreThoseOfTheCpu) {
   CheckGateOfAModel(b(), *cpu_, kernels::WeightType::kF16, kStepRows);
   CheckDownOfAModel(b(), *cpu_, kernels::WeightType::kF16, kStepRows);
 }
-TEST_F(GpuBackendTest, ExpertsOfAModelInInt8AreThoseOfTheCpu) {
+TEST_F(GpuDeviceTest, ExpertsOfAModelInInt8AreThoseOfTheCpu) {
   CheckGateOfAModel(b(), *cpu_, kernels::WeightType::kInt8, kStepRows);
   CheckDownOfAModel(b(), *cpu_, kernels::WeightType::kInt8, kStepRows);
 }
-TEST_F(GpuBackendTest, ExpertsOfAModelInInt4AreThoseOfTheCpu) {
+TEST_F(GpuDeviceTest, ExpertsOfAModelInInt4AreThoseOfTheCpu) {
   CheckGateOfAModel(b(), *cpu_, kernels::WeightType::kInt4, kStepRows);
   CheckDownOfAModel(b(), *cpu_, kernels::WeightType::kInt4, kStepRows);
 }
-TEST_F(GpuBackendTest, DeterministicExpertsOfAModelAreThoseOfTheCpu) {
+TEST_F(GpuDeviceTest, DeterministicExpertsOfAModelAreThoseOfTheCpu) {
   Make(true);
   CheckGateOfAModel(b(), *cpu_, kernels::WeightType::kBF16, kStepRows);
   CheckDownOfAModel(b(), *cpu_, kernels::WeightType::kBF16, {1, 17});
 }
 
-// Of entries and columns so many are compared.
+// This many entries and columns are compared.
 constexpr int64_t kChecked = 24;
 
-TEST_F(GpuBackendTest, GatesOfExpertsAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, GatesOfExpertsAreWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     for (const kernels::WeightType type : kExpertTypes) {
@@ -84,12 +84,12 @@ TEST_F(GpuBackendTest, GatesOfExpertsAreWhatTheReferenceSays) {
     }
   }
 }
-TEST_F(GpuBackendTest, GatesOfExpertsOfAModelAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, GatesOfExpertsOfAModelAreWhatTheReferenceSays) {
   for (const kernels::WeightType type : {kernels::WeightType::kBF16, kernels::WeightType::kF16}) {
     CheckGatedExperts(b(), kStepRows, kExperts, kExpertsPerRow, type, kInner, kHidden, kChecked);
   }
 }
-TEST_F(GpuBackendTest, GatesOfQuantisedExpertsOfAModelAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, GatesOfQuantisedExpertsOfAModelAreWhatTheReferenceSays) {
   for (const kernels::WeightType type : {kernels::WeightType::kInt8, kernels::WeightType::kInt4}) {
     CheckGatedExperts(b(), kStepRows, kExperts, kExpertsPerRow, type, kInner, kHidden, kChecked);
   }

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "tests/kernels/cuda/cases/hf_cases.h"
 
 namespace continuo::testing {
@@ -11,7 +11,7 @@ namespace {
 class GpuHfTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (const auto backend = kernels::MakeBackend({.device = "cuda:0"}); !backend.ok()) {
+    if (const auto backend = kernels::MakeDevice({.device = "cuda:0"}); !backend.ok()) {
       GTEST_SKIP() << "skipped: no device: " << backend.status();
     }
   }

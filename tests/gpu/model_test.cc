@@ -2,8 +2,8 @@
 #include <array>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
-#include "kernels/cuda/runtime/device.h"
+#include "kernels/cuda/runtime/device_info.h"
+#include "kernels/device.h"
 #include "kernels/replica.h"
 #include "tests/kernels/cuda/cases/model_cases.h"
 #include "tests/kernels/cuda/cases/overlap_cases.h"
@@ -11,7 +11,7 @@
 namespace continuo::testing {
 namespace {
 
-// As a worker of several devices begins.
+// Prepares the process as a worker of several devices does.
 class Prepared : public ::testing::Environment {
   void SetUp() override { kernels::PrepareDevices("cuda:0,1"); }
 };
@@ -20,7 +20,7 @@ class Prepared : public ::testing::Environment {
 class GpuModelTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (const auto backend = kernels::MakeBackend({.device = "cuda:0"}); !backend.ok()) {
+    if (const auto backend = kernels::MakeDevice({.device = "cuda:0"}); !backend.ok()) {
       GTEST_SKIP() << "skipped: no device: " << backend.status();
     }
   }
@@ -37,13 +37,15 @@ TEST_F(GpuModelTest, KeysAndValuesOf8BitsScoreAsOnTheCpu) { CheckKvTypes("cuda:0
 TEST_F(GpuModelTest, Fp16ScoresAsOnTheCpu) { CheckFp16Models("cuda:0"); }
 
 TEST_F(GpuModelTest, Fp8WeightsScoreNearly) {
-  const auto backend = kernels::MakeBackend({.device = "cuda:0"});
-  ASSERT_TRUE(backend.ok());
-  if (!(*backend)->Computes(kernels::WeightType::kFp8)) GTEST_SKIP() << "skipped: no such products";
+  const auto device = kernels::MakeDevice({.device = "cuda:0"});
+  ASSERT_TRUE(device.ok());
+  if (!(*device)->ops().matmul.SupportsWeights(kernels::WeightType::kFp8)) {
+    GTEST_SKIP() << "skipped: no such products";
+  }
   CheckFp8Models("cuda:0");
 }
 
-// A rank on each of two devices, joined by NCCL.
+// Two devices with a rank on each, which communicate by NCCL.
 class GpuTwoDevicesTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NcclCommunicator over the real NCCL, with as many ranks (1, 2, 4 or 8) as there are devices, and
-// the kernel of its tree.
+// the kernel of its tree sum.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -14,8 +14,8 @@
 #include "kernels/cuda/collectives/nccl_communicator.h"
 #include "kernels/cuda/collectives/tree_sum.h"
 #include "kernels/cuda/runtime/cuda_status.h"
-#include "kernels/cuda/runtime/device.h"
 #include "kernels/cuda/runtime/device_buffer.h"
+#include "kernels/cuda/runtime/device_info.h"
 #include "kernels/cuda/runtime/graph_cache.h"
 #include "kernels/cuda/runtime/stream.h"
 #include "services/base/status_macros.h"
@@ -23,7 +23,7 @@
 namespace continuo::kernels::cuda {
 namespace {
 
-// As a worker of several devices begins.
+// Prepares the process as a worker of several devices does.
 class Prepared : public ::testing::Environment {
   void SetUp() override { PrepareLibraries(std::array{0, 1}); }
 };
@@ -34,7 +34,7 @@ int NumDevices() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-// Runs `work` on a copy of `host` in the device's memory and copies that back.
+// Runs `work` on a copy of `host` in device memory and copies it back.
 template <typename Work>
 absl::Status OnDevice(std::vector<float>& host, Stream& stream, Work work) {
   const size_t bytes = host.size() * sizeof(float);
@@ -55,14 +55,14 @@ float ValueOf(int rank, int64_t i) {
 
 TEST(TreeSumTest, AddsAsTheHostDoes) {
   if (NumDevices() == 0) GTEST_SKIP() << "skipped: no device";
-  Stream stream = *Stream::Make(0);
+  Stream stream = *Stream::Make(0, /*pdl=*/true);
   for (const int parts : {1, 2, 4, 8}) {
     for (const int64_t n : {1, 255, 100'003, 3'000'000}) {
       std::vector<float> x(static_cast<size_t>(parts * n)), expected(static_cast<size_t>(n));
       for (size_t i = 0; i < x.size(); ++i) x[i] = ValueOf(0, static_cast<int64_t>(i));
       for (int64_t i = 0; i < n; ++i) expected[i] = AddTree(x.data() + i, n, parts);
       ASSERT_TRUE(OnDevice(x, stream, [&](float* data) {
-                    EXPECT_EQ(AddTrees(data, data, parts, n, stream.get()), cudaSuccess);
+                    EXPECT_EQ(AddTrees(data, data, parts, n, stream.kernels()), cudaSuccess);
                   }).ok());
       EXPECT_EQ(std::memcmp(x.data(), expected.data(), expected.size() * sizeof(float)), 0)
           << parts << ' ' << n;
@@ -70,10 +70,10 @@ TEST(TreeSumTest, AddsAsTheHostDoes) {
   }
 }
 
-// As many ranks as the machine has devices, up to 8 and a power of two.
+// Returns the machine's number of devices, cut to a power of two up to 8.
 int NumRanks(int devices) { return devices >= 8 ? 8 : devices >= 4 ? 4 : devices >= 2 ? 2 : 1; }
 
-// What each rank, a thread with a stream, came back with.
+// Returns the status of each rank, a thread with a stream.
 template <typename Body>
 std::vector<absl::Status> OnRanks(int size, NcclOptions options, Body body) {
   const SystemClock clock;
@@ -83,7 +83,7 @@ std::vector<absl::Status> OnRanks(int size, NcclOptions options, Body body) {
   if (!group.ok()) return {group.status()};
   std::vector<absl::Status> statuses(static_cast<size_t>(size));
   const auto run = [&](int rank) -> absl::Status {
-    ASSIGN_OR_RETURN(Stream stream, Stream::Make(rank));
+    ASSIGN_OR_RETURN(Stream stream, Stream::Make(rank, /*pdl=*/true));
     ASSIGN_OR_RETURN(const std::unique_ptr<NcclCommunicator> c,
                      NcclCommunicator::Make(*group, rank, rank, stream));
     RETURN_IF_ERROR(body(*c, stream));
@@ -112,7 +112,7 @@ TEST(NcclTest, SumsInTreeOrderGathersAndEnds) {
     RETURN_IF_ERROR(OnDevice(sums[rank], stream, [&](float* data) {
       c.AllReduceSum({.data = data, .dtype = DType::kF32, .shape = {1, kN, 1}});
     }));
-    // The rank's part, and after it the whole.
+    // The rank's part is followed by the whole.
     const int64_t cols = begin[rank + 1] - begin[rank], part = kRows * cols;
     gathered[rank].resize(static_cast<size_t>(part + kRows * begin.back()));
     for (int64_t i = 0; i < part; ++i) {
@@ -125,7 +125,7 @@ TEST(NcclTest, SumsInTreeOrderGathersAndEnds) {
     gathered[rank].erase(gathered[rank].begin(), gathered[rank].begin() + part);
     return absl::OkStatus();
   };
-  // Several turns.
+  // This takes several rounds.
   for (const absl::Status& status :
        OnRanks(size, {.tree_order = true, .scratch_bytes = size_t{64} << 10}, run)) {
     ASSERT_TRUE(status.ok()) << status;
@@ -141,8 +141,7 @@ TEST(NcclTest, SumsInTreeOrderGathersAndEnds) {
   }
 }
 
-// Sums of small integers, which are exact: each time they are done again they are `size` times as
-// large.
+// Sums of small integers are exact, and each repetition makes them `size` times as large.
 TEST(NcclTest, CollectivesOfAGraphAreDoneWheneverItIs) {
   if (NumDevices() == 0) GTEST_SKIP() << "skipped: no device";
   const int size = NumRanks(NumDevices());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CudaBackend's products on a device.
-#include "kernels/backend.h"
+// CudaMatMul on a device.
+#include "kernels/device.h"
 
 #include <cstring>
 #include <iostream>
@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/matmul/matmul.h"
-#include "tests/gpu/backend_fixture.h"
+#include "kernels/cuda/matmul/cublaslt_matmul.h"
+#include "tests/gpu/device_fixture.h"
 #include "tests/gpu/model_sizes.h"
 #include "tests/kernels/cuda/cases/fp8_cases.h"
 #include "tests/kernels/cuda/cases/joined_cases.h"
@@ -24,58 +24,59 @@
 namespace continuo::testing {
 namespace {
 
-// Of a model's rows and columns so many are compared.
+// This many of a model's rows and columns are compared.
 constexpr int64_t kChecked = 32;
 
-TEST_F(GpuBackendTest, ProductsAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, ProductsAreWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     CheckMatMul(b(), {1}, 7, 64);
     CheckMatMul(b(), {5}, 64, 40);
     CheckMatMul(b(), {1, 16, 70}, 512, 2048);
     CheckExactMatMul(b(), {1, 18}, 33, 200);
-    // Where K is split into parts that are no multiples of 64 elements, cuBLASLt may lose the last.
+    // Where K is split into parts that are no multiples of 64 elements, cuBLASLt may lose the last
+    // one.
     for (const int64_t columns : {8, 128}) {
       for (const int64_t rows : {1, 128}) CheckOnes(b(), rows, columns, 11528);
     }
   }
 }
 
-void CheckProductsOf(kernels::Backend& b, const ModelSizes& m) {
+void CheckProductsOf(kernels::Device& b, const ModelSizes& m) {
   for (const MatrixSizes& matrix : MatricesOf(m)) {
     CheckMatMul(b, kStepRows, matrix.columns, matrix.k, kChecked);
     CheckExactMatMul(b, kStepRows, matrix.columns, matrix.k, kChecked);
   }
 }
 
-TEST_F(GpuBackendTest, ProductsOfQwenAreWhatTheReferenceSays) { CheckProductsOf(b(), kQwen); }
-TEST_F(GpuBackendTest, ProductsOfLlamaAreWhatTheReferenceSays) { CheckProductsOf(b(), kLlama); }
-TEST_F(GpuBackendTest, ProductsOfAShardAreWhatTheReferenceSays) { CheckProductsOf(b(), kShard); }
+TEST_F(GpuDeviceTest, ProductsOfQwenAreWhatTheReferenceSays) { CheckProductsOf(b(), kQwen); }
+TEST_F(GpuDeviceTest, ProductsOfLlamaAreWhatTheReferenceSays) { CheckProductsOf(b(), kLlama); }
+TEST_F(GpuDeviceTest, ProductsOfAShardAreWhatTheReferenceSays) { CheckProductsOf(b(), kShard); }
 
-TEST_F(GpuBackendTest, DeterministicProductsOfQwenAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, DeterministicProductsOfQwenAreWhatTheReferenceSays) {
   Make(true);
   CheckProductsOf(b(), kQwen);
 }
-TEST_F(GpuBackendTest, DeterministicProductsOfLlamaAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, DeterministicProductsOfLlamaAreWhatTheReferenceSays) {
   Make(true);
   CheckProductsOf(b(), kLlama);
 }
-TEST_F(GpuBackendTest, DeterministicProductsOfAShardAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, DeterministicProductsOfAShardAreWhatTheReferenceSays) {
   Make(true);
   CheckProductsOf(b(), kShard);
 }
 
-TEST_F(GpuBackendTest, ProductsWithVocabulariesAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, ProductsWithVocabulariesAreWhatTheReferenceSays) {
   for (const ModelSizes& m : kModels) {
     SCOPED_TRACE(m.name);
     CheckMatMul(b(), {1, 16, 64}, m.vocab, m.hidden, kChecked);
   }
 }
 
-TEST_F(GpuBackendTest, JoinedProductsAreWhatTheReferenceSaysEitherWay) {
-  for (const std::optional<bool> few_rows :
+TEST_F(GpuDeviceTest, JoinedProductsAreWhatTheReferenceSaysEitherWay) {
+  for (const std::optional<bool> small_m :
        {std::optional<bool>(), std::optional(false), std::optional(true)}) {
-    MakeWith({.few_rows = few_rows});
+    MakeWith({.small_m = small_m});
     CheckJoinedProducts(b(), {1, 7, 16}, {33, 8}, 200);
     for (const ModelSizes& m : kModels) {
       SCOPED_TRACE(m.name);
@@ -85,7 +86,7 @@ TEST_F(GpuBackendTest, JoinedProductsAreWhatTheReferenceSaysEitherWay) {
   }
 }
 
-TEST_F(GpuBackendTest, JoinedQuantisedProductsHaveTheBitsOfTheSingleOnes) {
+TEST_F(GpuDeviceTest, JoinedQuantisedProductsHaveTheBitsOfTheSingleOnes) {
   for (const kernels::WeightType type : {kernels::WeightType::kInt8, kernels::WeightType::kInt4}) {
     for (const ModelSizes& m : kModels) {
       SCOPED_TRACE(m.name);
@@ -94,7 +95,7 @@ TEST_F(GpuBackendTest, JoinedQuantisedProductsHaveTheBitsOfTheSingleOnes) {
   }
 }
 
-TEST_F(GpuBackendTest, GatesOfProductsAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, GatesOfProductsAreWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     CheckGatedMatMul(b(), {1, 3, 16, 17}, 40, 72);
@@ -104,14 +105,14 @@ TEST_F(GpuBackendTest, GatesOfProductsAreWhatTheReferenceSays) {
   }
 }
 
-TEST_F(GpuBackendTest, GatesOfProductsOfLlamaAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, GatesOfProductsOfLlamaAreWhatTheReferenceSays) {
   CheckGatedMatMul(b(), kStepRows, kLlama.ffn, kLlama.hidden, kChecked);
   Make(true);
   CheckGatedMatMul(b(), {17}, kLlama.ffn, kLlama.hidden, kChecked);
 }
 
-// --deterministic: a row's bits do not depend on the others.
-TEST_F(GpuBackendTest, DeterministicProductsDoNotDependOnTheRows) {
+// With --deterministic a row's bits do not depend on the other rows.
+TEST_F(GpuDeviceTest, DeterministicProductsDoNotDependOnTheRows) {
   Make(true);
   ASSERT_TRUE(why_.ok());
   Random random(30);
@@ -124,12 +125,12 @@ TEST_F(GpuBackendTest, DeterministicProductsDoNotDependOnTheRows) {
     const DeviceTensor w(b(), HostTensor::Of(type, columns, k, random));
     const DeviceTensor in(b(), x),
         out(b(), HostTensor::Poisoned(kernels::DType::kF32, 300, columns));
-    b().MatMul(out, in, w.weight(), kernels::Tensor());
+    b().ops().matmul.MatMul(out, in, w.weight(), kernels::Tensor());
     const HostTensor expected = out.Get();
     for (const int64_t rows : {1, 2, 16, 64, 65, 129}) {
       const DeviceTensor part(b(), x.Rows(0, rows));
       const DeviceTensor got(b(), HostTensor::Poisoned(kernels::DType::kF32, rows, columns));
-      b().MatMul(got, part, w.weight(), kernels::Tensor());
+      b().ops().matmul.MatMul(got, part, w.weight(), kernels::Tensor());
       EXPECT_EQ(std::memcmp(got.Get().bytes().data(), expected.bytes().data(),
                             static_cast<size_t>(rows * columns) * sizeof(float)),
                 0)
@@ -138,7 +139,7 @@ TEST_F(GpuBackendTest, DeterministicProductsDoNotDependOnTheRows) {
   }
 }
 
-TEST_F(GpuBackendTest, QuantisedProductsAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, QuantisedProductsAreWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     CheckQuantised(b(), *cpu_, {5}, 7, {0, 33});
@@ -151,67 +152,67 @@ TEST_F(GpuBackendTest, QuantisedProductsAreWhatTheReferenceSays) {
   }
 }
 
-// Eight pieces of k, or one.
-std::vector<int64_t> PiecesOf(const MatrixSizes& matrix) {
-  std::vector<int64_t> pieces = {0, matrix.k};
-  for (int i = 1; matrix.in_pieces && i < kernels::kNumPieces; ++i) {
-    pieces.insert(pieces.end() - 1, matrix.k / kernels::kNumPieces * i);
+// Returns eight splits of k, or one.
+std::vector<int64_t> SplitsOf(const MatrixSizes& matrix) {
+  std::vector<int64_t> splits = {0, matrix.k};
+  for (int i = 1; matrix.is_split && i < kernels::kNumSplits; ++i) {
+    splits.insert(splits.end() - 1, matrix.k / kernels::kNumSplits * i);
   }
-  return pieces;
+  return splits;
 }
 
-void CheckQuantisedOf(kernels::Backend& b, kernels::Backend& cpu, const ModelSizes& m,
+void CheckQuantisedOf(kernels::Device& b, kernels::Device& cpu, const ModelSizes& m,
                       int64_t wide_from) {
   for (const MatrixSizes& matrix : MatricesOf(m)) {
-    CheckQuantised(b, cpu, kStepRows, matrix.columns, PiecesOf(matrix), wide_from, kChecked);
+    CheckQuantised(b, cpu, kStepRows, matrix.columns, SplitsOf(matrix), wide_from, kChecked);
   }
 }
 
-TEST_F(GpuBackendTest, QuantisedProductsOfQwenAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, QuantisedProductsOfQwenAreWhatTheReferenceSays) {
   CheckQuantisedOf(b(), *cpu_, kQwen, 65);
   Make(true);
   CheckQuantisedOf(b(), *cpu_, kQwen, kAll);
 }
-TEST_F(GpuBackendTest, QuantisedProductsOfLlamaAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, QuantisedProductsOfLlamaAreWhatTheReferenceSays) {
   CheckQuantisedOf(b(), *cpu_, kLlama, 65);
 }
-TEST_F(GpuBackendTest, QuantisedProductsOfAShardAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, QuantisedProductsOfAShardAreWhatTheReferenceSays) {
   CheckQuantisedOf(b(), *cpu_, kShard, 65);
 }
-TEST_F(GpuBackendTest, DeterministicQuantisedProductsOfLlamaAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, DeterministicQuantisedProductsOfLlamaAreWhatTheReferenceSays) {
   Make(true);
   CheckQuantisedOf(b(), *cpu_, kLlama, kAll);
 }
-TEST_F(GpuBackendTest, DeterministicQuantisedProductsOfAShardAreWhatTheReferenceSays) {
+TEST_F(GpuDeviceTest, DeterministicQuantisedProductsOfAShardAreWhatTheReferenceSays) {
   Make(true);
   CheckQuantisedOf(b(), *cpu_, kShard, kAll);
 }
 
 // No element of a model's matrices is lost.
-TEST_F(GpuBackendTest, QuantisedProductsOfModelsAreExact) {
+TEST_F(GpuDeviceTest, QuantisedProductsOfModelsAreExact) {
   for (const ModelSizes& m : kModels) {
     SCOPED_TRACE(m.name);
     for (const MatrixSizes& matrix : MatricesOf(m)) {
-      if (!matrix.in_pieces) continue;
-      CheckExactProducts(b(), kStepRows, matrix.columns, PiecesOf(matrix), kChecked);
+      if (!matrix.is_split) continue;
+      CheckExactProducts(b(), kStepRows, matrix.columns, SplitsOf(matrix), kChecked);
     }
   }
 }
 
-// Their tables, too.
-TEST_F(GpuBackendTest, QuantisedVocabulariesAreWhatTheReferenceSays) {
+// This includes the tables of vocabularies.
+TEST_F(GpuDeviceTest, QuantisedVocabulariesAreWhatTheReferenceSays) {
   for (const ModelSizes& m : {kQwen, kShard}) {
     SCOPED_TRACE(m.name);
     CheckQuantised(b(), *cpu_, {1, 17}, m.vocab, {0, m.hidden}, kAll, kChecked);
   }
 }
 
-TEST_F(GpuBackendTest, QuantisedProductsOfManyRowsAreMultipliedInSlices) {
+TEST_F(GpuDeviceTest, QuantisedProductsOfManyRowsAreMultipliedInSlices) {
   MakeWith({.scratch_bytes = 1024 * 2 * 400});
   CheckQuantised(b(), *cpu_, {130}, 1000, {0, 512, 1024}, /*wide_from=*/65);
 }
 
-TEST_F(GpuBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
+TEST_F(GpuDeviceTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
   Make(true);
   CheckQuantisedRows(b(), {kernels::WeightType::kInt8, kernels::WeightType::kInt4}, 1024, 1024,
                      {1, 2, 16, 17, 64, 65, 300});
@@ -219,11 +220,11 @@ TEST_F(GpuBackendTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {
                      {1, 33, 300});
 }
 
-// Sums in e4m3 keep fewer bits than f32 has, on Hopper about 14 of a product's.
+// Sums in e4m3 keep fewer bits than f32 has; Hopper keeps about 14 of a product's.
 constexpr double kFp8SumError = 0x1p-11;
 
-TEST_F(GpuBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
-  if (!b().Computes(kernels::WeightType::kFp8))
+TEST_F(GpuDeviceTest, ProductsInFp8AreThoseOfTheirNumbers) {
+  if (!b().ops().matmul.SupportsWeights(kernels::WeightType::kFp8))
     GTEST_SKIP() << "skipped: the device has no such products";
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
@@ -237,12 +238,12 @@ TEST_F(GpuBackendTest, ProductsInFp8AreThoseOfTheirNumbers) {
     if (deterministic)
       CheckQuantisedRows(b(), {kernels::WeightType::kFp8}, 1024, 1024, {1, 2, 16, 65, 300});
   }
-  auto fast = kernels::MakeBackend({.device = "cuda:0", .fp8_fast_accumulation = true});
+  auto fast = kernels::MakeDevice({.device = "cuda:0", .fp8_fast_accumulation = true});
   ASSERT_TRUE(fast.ok()) << fast.status();
   CheckFp8(**fast, {1, 64, 300}, 4096, 14336, 0x1p-9, /*most_checked=*/64);
 }
 
-void CheckFp8Of(kernels::Backend& b) {
+void CheckFp8Of(kernels::Device& b) {
   for (const ModelSizes& m : kModels) {
     SCOPED_TRACE(m.name);
     for (const MatrixSizes& matrix : MatricesOf(m)) {
@@ -251,31 +252,31 @@ void CheckFp8Of(kernels::Backend& b) {
   }
 }
 
-TEST_F(GpuBackendTest, ProductsOfModelsInFp8AreThoseOfTheirNumbers) {
-  if (!b().Computes(kernels::WeightType::kFp8))
+TEST_F(GpuDeviceTest, ProductsOfModelsInFp8AreThoseOfTheirNumbers) {
+  if (!b().ops().matmul.SupportsWeights(kernels::WeightType::kFp8))
     GTEST_SKIP() << "skipped: the device has no such products";
   CheckFp8Of(b());
 }
 
-TEST_F(GpuBackendTest, DeterministicProductsOfModelsInFp8AreThoseOfTheirNumbers) {
-  if (!b().Computes(kernels::WeightType::kFp8))
+TEST_F(GpuDeviceTest, DeterministicProductsOfModelsInFp8AreThoseOfTheirNumbers) {
+  if (!b().ops().matmul.SupportsWeights(kernels::WeightType::kFp8))
     GTEST_SKIP() << "skipped: the device has no such products";
   Make(true);
   CheckFp8Of(b());
 }
 
-// All that is refused at once, also where a worker would do without.
-TEST_F(GpuBackendTest, ThereAreAlgorithmsForTheShapesOfModels) {
-  for (const kernels::cuda::MatMulOptions& options :
-       {kernels::cuda::MatMulOptions{}, kernels::cuda::MatMulOptions{.deterministic = true},
-        kernels::cuda::MatMulOptions{.fp8_fast_accumulation = true}}) {
+// All refused shapes are printed at once, also those that a worker would do without.
+TEST_F(GpuDeviceTest, ThereAreAlgorithmsForTheShapesOfModels) {
+  for (const kernels::cuda::CublasLtOptions& options :
+       {kernels::cuda::CublasLtOptions{}, kernels::cuda::CublasLtOptions{.deterministic = true},
+        kernels::cuda::CublasLtOptions{.fp8_fast_accumulation = true}}) {
     const std::string how = absl::StrCat("deterministic ", options.deterministic, ", fast ",
                                          options.fp8_fast_accumulation);
-    auto matmul = kernels::cuda::MatMul::Make(0, options);
+    auto matmul = kernels::cuda::CublasLtMatMul::Make(0, options);
     ASSERT_TRUE(matmul.ok()) << matmul.status();
     std::vector<std::string> without_scales;
-    const std::vector<std::string> missing =
-        MissingAlgorithms(**matmul, b().Computes(kernels::WeightType::kFp8), &without_scales);
+    const std::vector<std::string> missing = MissingAlgorithms(
+        **matmul, b().ops().matmul.SupportsWeights(kernels::WeightType::kFp8), &without_scales);
     EXPECT_EQ(absl::StrJoin(missing, "\n"), "") << how;
     if (without_scales.empty()) continue;
     std::cout << "without scales of rows, " << how << ":\n"

@@ -48,14 +48,14 @@ packed=build/gpu
 archive=$packed.tar.xz
 stages=(smoke models memcheck tests goals ops hf sanitize serve variants steps ranks xid)
 all_shapes="llama-3.1-8b llama-3.2-1b qwen3-0.6b"
-smoke_tests=(gpu_device_test gpu_early_grids_test gpu_nccl_test gpu_model_test gpu_hf_test)
+smoke_tests=(gpu_device_test gpu_pdl_test gpu_nccl_test gpu_model_test gpu_hf_test)
 hf_models=data/models/hf_tiny_random
 max_bytes=$((64 << 20))
 
 # collect BUILD: what runs, from a build that is up to date, in build/gpu.
 collect() {
   local built=$1 shared=${CONTINUO_SHARED:-../shared} program todo
-  local programs=("${smoke_tests[@]/#/tests/}" tests/gpu_backend_test tests/gpu_xid_test bench/ops_bench
+  local programs=("${smoke_tests[@]/#/tests/}" tests/gpu_ops_test tests/gpu_xid_test bench/ops_bench
     bench/score_tokens bench/step_bench bin/continuo-worker bin/continuo-gateway bin/continuo
     bin/continuo-make-model)
   ninja -C "$built" build.ninja >/dev/null
@@ -321,9 +321,9 @@ if [ -n "${wanted[models]:-}" ]; then
   for shape in "${made[@]}"; do make_model "$shape"; done &
   maker=$!
 fi
-if [ -n "${wanted[memcheck]:-}" ]; then sanitize sanitizer-memcheck 200 memcheck gpu_backend_test "$few"; fi
+if [ -n "${wanted[memcheck]:-}" ]; then sanitize sanitizer-memcheck 200 memcheck gpu_ops_test "$few"; fi
 if [ -n "${wanted[tests]:-}" ]; then
-  LINES_SHOWN=0 step list-tests 60 "$bin/gpu_backend_test" --gtest_list_tests
+  LINES_SHOWN=0 step list-tests 60 "$bin/gpu_ops_test" --gtest_list_tests
   tests=''
   if [[ $(cat "$out/list-tests.end") == 0\ * ]]; then
     # The longest first.
@@ -332,7 +332,7 @@ if [ -n "${wanted[tests]:-}" ]; then
     [ -n "$tests" ] || { echo "== list-tests: there are none" | tell; failed+=(list-tests); }
   fi
   for test in $tests; do
-    beside "backend-${test#*.}" 300 "$bin/gpu_backend_test" --gtest_filter="$test"
+    beside "ops-${test#*.}" 300 "$bin/gpu_ops_test" --gtest_filter="$test"
   done
 fi
 together
@@ -346,10 +346,10 @@ if [ -n "${wanted[ops]:-}" ]; then
   LINES_SHOWN=60 step ops_bench 300 "$bin/ops_bench" --json="$out/ops_bench.json"
   # Where it was ended it has not said so itself.
   [[ $(cat "$out/ops_bench.end") =~ ^(0|1|none)\  ]] || echo '{"failed": true}' >>"$out/ops_bench.json"
-  LINES_SHOWN=2 step ops_bench-late-chains 30 "$bin/ops_bench" --late_grids --only=chains \
-    --json="$out/ops_bench-late-chains.json"
-  LINES_SHOWN=20 step ops_bench-warpgroups 60 "$bin/ops_bench" --warpgroup_attention --only=prefill \
-    --json="$out/ops_bench-warpgroups.json"
+  LINES_SHOWN=2 step ops_bench-no-pdl-chains 30 "$bin/ops_bench" --cuda_experiments=no_pdl --only=chains \
+    --json="$out/ops_bench-no-pdl-chains.json"
+  LINES_SHOWN=20 step ops_bench-wgmma-prefill 60 "$bin/ops_bench" --cuda_experiments=wgmma_prefill --only=prefill \
+    --json="$out/ops_bench-wgmma-prefill.json"
 fi
 if [ -n "${wanted[hf]:-}" ]; then
   step python 120 "${as_found[@]}" HF_HUB_OFFLINE=1 python3 -c \
@@ -365,7 +365,7 @@ if [ -n "${wanted[hf]:-}" ]; then
 fi
 if [ -n "${wanted[sanitize]:-}" ]; then
   for tool in racecheck initcheck synccheck; do
-    sanitize "sanitizer-$tool" 200 "$tool" gpu_backend_test "$few"
+    sanitize "sanitizer-$tool" 200 "$tool" gpu_ops_test "$few"
   done
   sanitize sanitizer-memcheck-model 200 memcheck gpu_model_test '*EveryFamily*'
   together
@@ -400,8 +400,8 @@ for shape in ${wanted[steps]:-}; do
   need_model steps "$shape" || continue
   step_bench "step-$shape" "$shape"
   few_works=(--decode=1,64 --prefill=512)
-  step_bench "step-$shape-late-grids" "$shape" "${few_works[@]}" --cuda_experiments=no_pdl
-  step_bench "step-$shape-warpgroups" "$shape" "${few_works[@]}" --cuda_experiments=wgmma_prefill
+  step_bench "step-$shape-no-pdl" "$shape" "${few_works[@]}" --cuda_experiments=no_pdl
+  step_bench "step-$shape-wgmma-prefill" "$shape" "${few_works[@]}" --cuda_experiments=wgmma_prefill
   for weights in $hopper int8; do
     step_bench "step-$shape-$weights" "$shape" "${few_works[@]}" --weights="$weights"
   done

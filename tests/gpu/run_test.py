@@ -18,8 +18,8 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 # The folder of the build that each program comes from.
 BUILT = {
-    "tests": ["gpu_device_test", "gpu_early_grids_test", "gpu_nccl_test", "gpu_model_test", "gpu_hf_test",
-              "gpu_backend_test", "gpu_xid_test"],
+    "tests": ["gpu_device_test", "gpu_pdl_test", "gpu_nccl_test", "gpu_model_test", "gpu_hf_test",
+              "gpu_ops_test", "gpu_xid_test"],
     "bench": ["ops_bench", "score_tokens", "step_bench"],
     "bin": ["continuo-worker", "continuo-gateway", "continuo", "continuo-make-model"],
 }
@@ -52,8 +52,8 @@ OPS = """for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] || cat >"${flag#--
 END
 done"""
 BEHAVIOUR = {
-    "gpu_backend_test": """if [ "$1" = --gtest_list_tests ]; then
-  printf 'GpuBackendTest.\\n  Rows\\n  AttentionIsRight\\n'; fi""",
+    "gpu_ops_test": """if [ "$1" = --gtest_list_tests ]; then
+  printf 'GpuDeviceTest.\\n  Rows\\n  AttentionIsRight\\n'; fi""",
     "continuo-make-model": """out=${2#--out=}; mkdir "$out"; echo {} >"$out/config.json" """,
     "continuo-worker": LISTENS % WORKER, "continuo-gateway": LISTENS % GATEWAY,
     "continuo": REPORT, "step_bench": STEPS, "ops_bench": OPS,
@@ -145,18 +145,18 @@ class RunTest(unittest.TestCase):
             return next(i for i, line in enumerate(ran) if line.startswith(begin))
         first = [place(begin) for begin in (
             "gpu_device_test", "compute-sanitizer --tool memcheck --error-exitcode 9",
-            "gpu_backend_test --gtest_list_tests", "ops_bench --only=ceilings", "continuo-worker",
+            "gpu_ops_test --gtest_list_tests", "ops_bench --only=ceilings", "continuo-worker",
             "ops_bench --json", "compute-sanitizer --tool racecheck",
             "step_bench --model=build/gpu-models/llama-3.1-8b --device=cuda:0 "
             "--threads=%s --json=build/gpu-results/price" % processors)]
         self.assertEqual(first, sorted(first))
-        for line in ("gpu_backend_test --gtest_filter=GpuBackendTest.Rows",
-                     "gpu_backend_test --gtest_filter=GpuBackendTest.AttentionIsRight"):
+        for line in ("gpu_ops_test --gtest_filter=GpuDeviceTest.Rows",
+                     "gpu_ops_test --gtest_filter=GpuDeviceTest.AttentionIsRight"):
             self.assertEqual(ran.count(line), 1)
         results = self.results()
-        for name in ("backend-Rows.txt", "sanitizer-racecheck.txt", "ops_bench.txt", "ops_bench-late-chains.txt",
-                     "ops_bench-warpgroups.txt", "step-qwen3-0.6b-fp8.txt",
-                     "step-qwen3-0.6b-late-grids.txt", "step-qwen3-0.6b-warpgroups.txt",
+        for name in ("ops-Rows.txt", "sanitizer-racecheck.txt", "ops_bench.txt", "ops_bench-no-pdl-chains.txt",
+                     "ops_bench-wgmma-prefill.txt", "step-qwen3-0.6b-fp8.txt",
+                     "step-qwen3-0.6b-no-pdl.txt", "step-qwen3-0.6b-wgmma-prefill.txt",
                      "serve-llama-3.1-8b-off-256.txt", "hf-llama-3.2-1b.txt", "gpu_xid_test.txt", "summary.txt",
                      "gpu-state.txt"):
             self.assertIn(name, results)
@@ -301,11 +301,11 @@ class RunTest(unittest.TestCase):
         self.assertEqual(len(self.ran_by("gpu_nccl_test")), 1)
 
     def test_a_step_that_is_lost_ends_the_wait(self):
-        self.does("gpu_backend_test", BEHAVIOUR["gpu_backend_test"] + """
+        self.does("gpu_ops_test", BEHAVIOUR["gpu_ops_test"] + """
 if [[ $* = *Rows ]]; then kill -9 "$(ps -o ppid= -p $PPID | tr -d ' ')"; fi""")
         output = self.run_stages("tests", code=1)
-        self.assertIn("== backend-Rows: lost", output)
-        self.assertIn("failed: backend-Rows; left out: none", output)
+        self.assertIn("== ops-Rows: lost", output)
+        self.assertIn("failed: ops-Rows; left out: none", output)
 
     def test_a_stage_is_done_for_the_shapes_that_are_named(self):
         self.run_stages("steps:qwen3-0.6b")
@@ -340,7 +340,7 @@ if [[ $* = *Rows ]]; then kill -9 "$(ps -o ppid= -p $PPID | tr -d ' ')"; fi""")
 
     def test_tests_that_are_not_listed_are_a_failure(self):
         for text in ("echo no library; exit 127", ""):
-            self.does("gpu_backend_test", text)
+            self.does("gpu_ops_test", text)
             self.assertIn("failed: list-tests; left out: none", self.run_again("tests", code=1))
 
     def test_one_device_is_enough(self):
@@ -357,8 +357,8 @@ if [[ $* = *Rows ]]; then kill -9 "$(ps -o ppid= -p $PPID | tr -d ' ')"; fi""")
     def test_what_gets_no_time_is_named(self):
         self.does("gpu_nccl_test", "tail -f /dev/null")
         output = self.run_stages("smoke", "ops", "serve:qwen3-0.6b", code=1, CONTINUO_GPU_SECONDS="10")
-        self.assertIn("failed: gpu_nccl_test; left out: gpu_model_test gpu_hf_test ops_bench ops_bench-late-chains "
-                      "ops_bench-warpgroups "
+        self.assertIn("failed: gpu_nccl_test; left out: gpu_model_test gpu_hf_test ops_bench ops_bench-no-pdl-chains "
+                      "ops_bench-wgmma-prefill "
                       "make-qwen3-0.6b serve of qwen3-0.6b", output)
         self.assertIn("== gpu_nccl_test: cut off", output)
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A few small shapes of every family of CudaBackend's ops, little enough for tools that look at
-// every access: tests/gpu/run.sh gives them to compute-sanitizer.
-#include "kernels/backend.h"
+// A few small shapes of every family of CudaDevice's ops, small enough for tools that look at every
+// access: tests/gpu/run.sh runs them under compute-sanitizer.
+#include "kernels/device.h"
 
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/gpu/backend_fixture.h"
+#include "tests/gpu/device_fixture.h"
 #include "tests/kernels/cuda/cases/attention_cases.h"
-#include "tests/kernels/cuda/cases/backend_cases.h"
 #include "tests/kernels/cuda/cases/expert_cases.h"
 #include "tests/kernels/cuda/cases/fp8_cases.h"
 #include "tests/kernels/cuda/cases/joined_cases.h"
 #include "tests/kernels/cuda/cases/kv_cases.h"
+#include "tests/kernels/cuda/cases/ops_cases.h"
 #include "tests/kernels/cuda/cases/product_cases.h"
 #include "tests/kernels/cuda/cases/quantised_cases.h"
 #include "tests/kernels/cuda/cases/sampling_cases.h"
@@ -20,7 +20,7 @@
 namespace continuo::testing {
 namespace {
 
-TEST_F(GpuBackendTest, SmallRowsAndElements) {
+TEST_F(GpuDeviceTest, SmallRowsAndElements) {
   CheckEmbed(b(), 5, {1, 7, 300}, 9);
   CheckRmsNorm(b(), 4, {1, 64, 257, 1024});
   CheckAddSum(b(), 5, {9, 520, 2056});
@@ -30,7 +30,7 @@ TEST_F(GpuBackendTest, SmallRowsAndElements) {
   CheckGatherRows(b(), 6, 300, 4);
 }
 
-TEST_F(GpuBackendTest, SmallKeysAndValues) {
+TEST_F(GpuDeviceTest, SmallKeysAndValues) {
   for (const int64_t head_dim : {128, 40, 20}) {
     CheckRotateAndWriteKv(b(), {.rows = 6, .kv_heads = 2, .head_dim = head_dim, .block_size = 5}, 3,
                           head_dim);
@@ -38,7 +38,7 @@ TEST_F(GpuBackendTest, SmallKeysAndValues) {
   CheckWriteKv(b(), *cpu_, {.rows = 6, .kv_heads = 3, .head_dim = 40, .block_size = 5});
 }
 
-TEST_F(GpuBackendTest, SmallProducts) {
+TEST_F(GpuDeviceTest, SmallProducts) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     CheckMatMul(b(), {1, 17}, 24, 72);
@@ -46,14 +46,14 @@ TEST_F(GpuBackendTest, SmallProducts) {
   }
 }
 
-TEST_F(GpuBackendTest, SmallProductsOfFewRows) {
-  MakeWith({.few_rows = true});
+TEST_F(GpuDeviceTest, SmallProductsOfFewRows) {
+  MakeWith({.small_m = true});
   CheckJoinedProducts(b(), {1, 3, 16}, {40, 8, 33}, 72);
   CheckJoinedProducts(b(), {16}, {64, 64}, 1100);
   CheckGatedMatMul(b(), {5}, 33, 200);
 }
 
-TEST_F(GpuBackendTest, SmallQuantisedProducts) {
+TEST_F(GpuDeviceTest, SmallQuantisedProducts) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     CheckQuantised(b(), *cpu_, {1, 5}, 7, {0, 33});
@@ -65,8 +65,8 @@ TEST_F(GpuBackendTest, SmallQuantisedProducts) {
   }
 }
 
-TEST_F(GpuBackendTest, SmallProductsInFp8) {
-  if (!b().Computes(kernels::WeightType::kFp8))
+TEST_F(GpuDeviceTest, SmallProductsInFp8) {
+  if (!b().ops().matmul.SupportsWeights(kernels::WeightType::kFp8))
     GTEST_SKIP() << "skipped: the device has no such products";
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
@@ -78,7 +78,7 @@ TEST_F(GpuBackendTest, SmallProductsInFp8) {
   }
 }
 
-TEST_F(GpuBackendTest, SmallExperts) {
+TEST_F(GpuDeviceTest, SmallExperts) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     for (const kernels::WeightType type : kExpertTypes) {
@@ -92,20 +92,20 @@ TEST_F(GpuBackendTest, SmallExperts) {
   CheckRoutes(b(), *cpu_, 9, 1024, 10);
 }
 
-TEST_F(GpuBackendTest, SmallDraws) {
-  CheckRandomDraws(b(), {33, 1024, 8195}, 1);
-  CheckPeakedDraws(b(), 9001);
+TEST_F(GpuDeviceTest, SmallSamples) {
+  CheckRandomSamples(b(), {33, 1024, 8195}, 1);
+  CheckPeakedSamples(b(), 9001);
   CheckSums(b(), {7, 1027});
 }
 
-TEST_F(GpuBackendTest, SmallAttention) {
+TEST_F(GpuDeviceTest, SmallAttention) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     CheckFewShapes(b());
   }
 }
 
-TEST_F(GpuBackendTest, SmallAttentionOfOtherTypes) {
+TEST_F(GpuDeviceTest, SmallAttentionOfOtherTypes) {
   for (const int dim : {20, 33}) {
     CheckAttention(b(), {{1, 1}, {129, 3}}, Heads(4, 2, dim, 70), kernels::DType::kF32, 7);
     CheckAttention(b(), {{129, 3}}, Heads(4, 2, dim), kernels::DType::kF32, 16,
@@ -117,8 +117,8 @@ TEST_F(GpuBackendTest, SmallAttentionOfOtherTypes) {
   }
 }
 
-TEST_F(GpuBackendTest, SmallAttentionByWarpgroups) {
-  MakeWith({.warpgroup_attention = true});
+TEST_F(GpuDeviceTest, SmallAttentionByWarpgroups) {
+  MakeWith({.options = {.wgmma_prefill = true}});
   for (const kernels::DType type : kNumbers) {
     for (const int dim : {64, 72, 128}) {
       CheckAttention(b(), {{300, 150}, {3, 3}, {140, 33}}, Heads(4, 2, dim), type, 16);

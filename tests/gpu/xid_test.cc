@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/faults/xid_watch.h"
 #include "kernels/cuda/ops/elementwise.h"
-#include "kernels/cuda/runtime/device.h"
+#include "kernels/cuda/runtime/device_info.h"
 
 namespace continuo::kernels::cuda {
 namespace {
@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::ExitedWithCode;
 using ::testing::IsEmpty;
 
-// What a watch of the first device says from its start to its end.
+// Collects the notes of a watch of the first device from its start to its end.
 class Notes {
  public:
   XidWatchOptions Options() {
@@ -48,8 +48,8 @@ class Notes {
   std::vector<std::string> faults_, unheard_;  // guarded by mutex_
 };
 
-// Why nothing, or not everything, is heard of these devices; empty where all is.
-std::string WhyUnheard(const std::vector<Device>& devices) {
+// Returns why nothing, or not everything, is heard of these devices; empty where all is.
+std::string WhyUnheard(const std::vector<DeviceInfo>& devices) {
   Notes notes;
   const XidWatch watch(devices, notes.Options());
   const bool hears = !watch.Watched().empty();
@@ -69,15 +69,15 @@ TEST(XidTest, NvmlHearsOfTheDevice) {
       GTEST_SKIP() << "skipped: " << (unheard.empty() ? "no note says why" : unheard.front());
     }
     EXPECT_THAT(watch.Watched(), ElementsAre(0));
-    // Of a device that is well there is nothing to say.
+    // There is nothing to report of a healthy device.
     const absl::Status lost = absl::InternalError("lost");
     EXPECT_EQ(watch.Explain(lost), lost);
   }
   EXPECT_THAT(notes.faults(), IsEmpty());
 }
 
-// For a process of its own, whose context it ends: prints the error with its reason.
-[[noreturn]] void UseMemoryThatThereIsNot(const std::vector<Device>& devices) {
+// Runs in a process of its own, whose context it ends: prints the error with its reason.
+[[noreturn]] void UseMemoryThatThereIsNot(const std::vector<DeviceInfo>& devices) {
   Notes notes;
   XidWatch watch(devices, notes.Options());
   if (watch.Watched().empty()) std::_Exit(2);
@@ -91,7 +91,7 @@ TEST(XidTest, NvmlHearsOfTheDevice) {
 
 TEST(XidDeathTest, AnIllegalAddressIsAnXid) {
   GTEST_FLAG_SET(death_test_style,
-                 "threadsafe");  // a process from its start: CUDA outlives no fork
+                 "threadsafe");  // a process from its start, since CUDA does not survive a fork
   const auto devices = FindDevices(std::vector<int>{0});
   if (!devices.ok()) GTEST_SKIP() << "skipped: no device: " << devices.status();
   if (const std::string why = WhyUnheard(*devices); !why.empty())

@@ -18,14 +18,19 @@ ALLOWED = {
     "kernels/cpu/ops": "services/base kernels kernels/host kernels/cpu/matmul kernels/cpu/runtime",
     "kernels/cpu": "services/base kernels kernels/host kernels/cpu/attention kernels/cpu/isa kernels/cpu/matmul "
                    "kernels/cpu/ops kernels/cpu/runtime",
-    "kernels/cuda/runtime": "services/base kernels",
-    "kernels/cuda/attention": "services/base kernels kernels/cuda/runtime",
+    "kernels/cuda/runtime": "services/base kernels kernels/host",
+    "kernels/cuda/formats": "services/base kernels kernels/host kernels/cuda/runtime",
+    "kernels/cuda/ops": "services/base kernels kernels/cuda/formats kernels/cuda/runtime",
+    "kernels/cuda/matmul": "services/base kernels kernels/cuda/formats kernels/cuda/ops kernels/cuda/runtime",
+    "kernels/cuda/experts": "services/base kernels kernels/cuda/formats kernels/cuda/matmul kernels/cuda/ops "
+                            "kernels/cuda/runtime",
+    "kernels/cuda/attention": "services/base kernels kernels/cuda/formats kernels/cuda/runtime",
+    "kernels/cuda/sampling": "kernels kernels/cuda/runtime",
     "kernels/cuda/collectives": "services/base kernels kernels/cuda/runtime",
     "kernels/cuda/faults": "services/base kernels kernels/cuda/runtime",
-    "kernels/cuda/matmul": "services/base kernels kernels/host kernels/cuda/runtime",
-    "kernels/cuda/ops": "kernels kernels/cuda/runtime",
     "kernels/cuda": "services/base kernels kernels/host kernels/cuda/attention kernels/cuda/collectives "
-                    "kernels/cuda/matmul kernels/cuda/ops kernels/cuda/runtime",
+                    "kernels/cuda/experts kernels/cuda/matmul kernels/cuda/ops kernels/cuda/runtime "
+                    "kernels/cuda/sampling",
     "kernels/factory": "services/base kernels kernels/host kernels/cpu kernels/cpu/isa kernels/cuda "
                        "kernels/cuda/faults kernels/cuda/runtime",
     "services/protocol": "services/base proto",

@@ -7,14 +7,14 @@
 #include "kernels/cuda/attention/query_tile.h"
 #include "kernels/cuda/runtime/launch.h"
 
-// What a block writes of its tile of queries. For .cu files.
+// Writes the results of a block's tile of queries. For .cu files.
 namespace continuo::kernels::cuda {
 
-// Where a block's results go: rows of out, or, for a split, places in scratch.
+// The destination of a block's results: rows of out or, for a split, places in scratch.
 template <typename Number>
 struct Results {
   Number* out;
-  float* sums;     // [place, head_dim]; null: to out
+  float* sums;     // [place, head_dim]; null: results go to out
   float* weights;  // [place, 2]: maximum and sum of weights
   int64_t first_place;
 
@@ -23,7 +23,7 @@ struct Results {
     weights[(first_place + query) * 2] = max;
     weights[(first_place + query) * 2 + 1] = weight;
   }
-  // Two elements, d and d + 1, of a query's sums.
+  // Writes elements d and d + 1 of a query's sums.
   __device__ void Sums(const AttentionStep& step, const QueryTile& tile, int query, int d, float a,
                        float b, float weight) const {
     if (sums != nullptr) {

@@ -14,19 +14,19 @@
 #include "kernels/cuda/runtime/divisor.h"
 #include "kernels/cuda/runtime/launch.h"
 
-// What a block does with a tile of queries and one of positions: copies to shared memory, scores,
-// weights and sums in a warp's registers. For .cu files.
+// The work of a block on a tile of queries and a tile of positions: copies to shared memory, then
+// scores, weights and sums in a warp's registers. For .cu files.
 namespace continuo::kernels::cuda {
 
 inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
 inline constexpr float kLog2E = 1.44269504088896341f;
-// Elements behind each row in shared memory, so that rows are in different banks.
+// Rows in shared memory are padded by this many elements, so that they are in different banks.
 inline constexpr int kPad = 8;
 
-// How a kernel is cut: a block is kQueryWarps times kKvWarps warps; each has 16 queries and, of
-// kTile positions at a time, every kKvWarps-th part. kDim: of heads, filled up with zeros. Number:
-// of queries and results, uint16_t (bf16) or Half. Element: of keys and values, Number or bytes as
-// KvLayout has them.
+// The shape of a kernel. A block has kQueryWarps times kKvWarps warps; each has 16 queries and, of
+// kTile positions at a time, every kKvWarps-th part. kDim is the size of heads, filled up with
+// zeros. Number is the type of queries and results, uint16_t (bf16) or Half. Element is the type of
+// keys and values: Number, or bytes as KvLayout has them.
 template <typename Number_, typename Element_, int kDim_, int kQueryWarps_, int kKvWarps_,
           int kTile_>
 struct Shape {
@@ -34,55 +34,56 @@ struct Shape {
   using Element = Element_;
   static constexpr bool kHasScales = KvLayout<Element>::kHasScales;
   static_assert(kHasScales || std::is_same_v<Number, Element>);
-  // Of values and weights when they meet. A weight times the scale of a value that is bytes may be
-  // far below 1, where f16 loses digits and bf16 does not.
+  // The type in which values meet weights. A weight times the scale of an 8-bit value may be far
+  // below 1, where f16 loses digits and bf16 does not.
   using ValueNumber = std::conditional_t<kHasScales, uint16_t, Number>;
   static constexpr int kDim = kDim_, kQueryWarps = kQueryWarps_, kKvWarps = kKvWarps_,
                        kTile = kTile_;
   static constexpr int kQueries = 16 * kQueryWarps;
   static constexpr int kThreads = kWarp * kQueryWarps * kKvWarps;
-  static constexpr int kStride = kDim + kPad;      // of a row of numbers in shared memory
+  static constexpr int kStride = kDim + kPad;      // elements of a row in shared memory
   static constexpr int kSlice = kTile / kKvWarps;  // positions of a warp
-  // What is computed with: keys in Number and values in ValueNumber, [2, kTile, kStride], of bytes
-  // then their scales, f32 [2, kTile].
+  // The tile that warps compute with: keys in Number and values in ValueNumber, [2, kTile,
+  // kStride]; with bytes also their scales, f32 [2, kTile].
   static constexpr size_t kScaleBytes = kHasScales ? 2 * kTile * sizeof(float) : 0;
   static constexpr size_t kTileBytes = 2 * kTile * kStride * sizeof(uint16_t) + kScaleBytes;
-  // What arrives: that, or bytes, [2, kTile, kDim], then their scales.
+  // The tile that arrives: the same, or bytes [2, kTile, kDim] followed by their scales.
   static constexpr size_t kStageBytes = kHasScales ? 2 * kTile * kDim + kScaleBytes : kTileBytes;
-  // Whether warps make numbers of the bytes that they compute with, each being one warp's alone,
-  // and not the block of all of them. That takes as many registers as a warp's queries.
+  // Each warp widens its own bytes in registers instead of the block widening the tile in shared
+  // memory. That takes as many registers as a warp's queries.
   static constexpr bool kIsDirect = kHasScales && kKvWarps > 1 && kDim <= 128;
   static constexpr size_t kQueryBytes = kQueries * kStride * sizeof(uint16_t);
-  // Queries, two stages, and a tile where warps do not compute with stages.
+  // Queries, two stages, and a widened tile unless warps compute with stages.
   static constexpr size_t kSharedBytes =
       kQueryBytes + 2 * kStageBytes + (kHasScales && !kIsDirect ? kTileBytes : 0);
-  // Blocks that are to fit a multiprocessor at once: what 227 KiB of shared memory hold, and no
-  // more than leave a thread the registers that it needs.
+  // Number of blocks that fit a multiprocessor at once: as many as 227 KiB of shared memory hold,
+  // and no more than leave each thread enough registers.
   static constexpr size_t kThatFit = (size_t{227} << 10) / (kSharedBytes + 1024);
   static constexpr int kBlocks = kThatFit < 3 ? static_cast<int>(kThatFit) : 3;
-  // Where 16 bytes of a row lie in it. Warps that compute with stages read eight rows' at once, or
-  // four of a row and four of the next one: in other banks.
-  static CONTINUO_HOST_DEVICE constexpr int PieceOf(int row, int piece) {
-    if (!kIsDirect) return piece;
-    return piece ^ (kDim >= 128 ? (row & 1) << 2 | (row >> 1 & 3) : row >> 1 & 3);
+  // Position of a 16-byte chunk in its row. Warps that compute with stages read the chunks of eight
+  // rows at once, or four of a row and four of the next one; the swizzle puts them in different
+  // banks.
+  static CONTINUO_HOST_DEVICE constexpr int SwizzleOf(int row, int chunk) {
+    if (!kIsDirect) return chunk;
+    return chunk ^ (kDim >= 128 ? (row & 1) << 2 | (row >> 1 & 3) : row >> 1 & 3);
   }
-  // Which of a head's elements a thread of lane 4 r + q has in sums[i][j] (Accumulator) and, j
-  // being 0 or 1, in sums[i][2 + j].
+  // The element of a head that the thread of lane 4 r + q has in sums[i][j] (Accumulator) and, for
+  // j = 0 and 1, in sums[i][2 + j].
   static CONTINUO_HOST_DEVICE constexpr int ElementOf(int i, int q, int j) {
     return kIsDirect ? i / 2 * 16 + q * 4 + j * 2 + i % 2 : i * 8 + q * 2 + j;
   }
   static_assert(kSlice % 16 == 0 && kDim % 16 == 0);
-  // Where the warps of a tile meet: sums, then maxima and sums of weights.
+  // The warps of a tile merge here: sums, then maxima and sums of weights.
   static_assert(kKvWarps == 1 || kKvWarps * kQueries * (kDim + 2) * sizeof(float) <= kSharedBytes);
 };
 
-// Copies of a block: its threads take neighbouring 16 bytes.
+// Starts the block's copies of its queries. Threads take neighbouring chunks of 16 bytes.
 template <typename S>
 __device__ void StartQueries(typename S::Number* shared, const typename S::Number* q,
                              const AttentionStep& step, const QueryTile& tile) {
-  constexpr int kPieces = S::kDim / 8;
-  for (int i = static_cast<int>(threadIdx.x); i < S::kQueries * kPieces; i += S::kThreads) {
-    const int query = i / kPieces, d = i % kPieces * 8;
+  constexpr int kChunks = S::kDim / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < S::kQueries * kChunks; i += S::kThreads) {
+    const int query = i / kChunks, d = i % kChunks * 8;
     const bool wanted = query < tile.num_pairs && d < step.head_dim;
     const typename S::Number* from = q;
     if (wanted) from += (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d;
@@ -90,13 +91,13 @@ __device__ void StartQueries(typename S::Number* shared, const typename S::Numbe
   }
 }
 
-// Where the positions of a sequence lie, of one key-value head.
+// Addresses of the positions of a sequence, for one key-value head.
 template <typename Element>
 struct PagedRows {
   const Element* keys;  // of the head, in block 0
   const int32_t* table;
   Divisor by_size;
-  uint32_t size;         // of a block, positions
+  uint32_t size;         // positions of a block
   uint32_t block_bytes;  // from a block to the next one
   uint32_t half_bytes;   // from its keys to its values
   int head_dim;
@@ -105,7 +106,7 @@ struct PagedRows {
     const unsigned char* block;  // its keys
     uint32_t row;
   };
-  // Of a position; block 0 where it is not `wanted`, whose table entry is not read.
+  // Returns the place of a position; block 0 where it is not `wanted`, without reading the table.
   __device__ Place PlaceOf(uint32_t position, bool wanted) const {
     const uint32_t number = by_size.Divide(position);
     const auto block = static_cast<uint32_t>(wanted ? table[number] : 0);
@@ -126,8 +127,8 @@ __device__ PagedRows<Element> RowsOf(const KvLayout<Element>& kv, Divisor by_siz
           .head_dim = kv.head_dim};
 }
 
-// 16 bytes that lie at 4, the first `n` of them, a multiple of 4; zeros behind them, or where they
-// are not wanted.
+// Copies 16 bytes that are 4-byte aligned: the first `n`, a multiple of 4, with zeros behind them,
+// or all zeros where they are not wanted.
 __device__ inline void StartWords(unsigned char* shared, const unsigned char* from, int n,
                                   bool wanted) {
   CONTINUO_UNROLL
@@ -137,42 +138,42 @@ __device__ inline void StartWords(unsigned char* shared, const unsigned char* fr
   }
 }
 
-// The keys and values of positions [begin, begin + kTile); zeros where nobody sees them. A thread
-// has the same piece of a row every so many rows.
+// Starts copying the keys and values of positions [begin, begin + kTile), with zeros where no query
+// sees them. A thread takes the same chunk of every kAtOnce-th row.
 template <typename S, bool kIn16>
 __device__ void StartRows(unsigned char* stage, const PagedRows<const typename S::Element>& rows,
                           uint32_t begin, int from, int until) {
   constexpr int kElementBytes = static_cast<int>(sizeof(typename S::Element));
-  constexpr int kPiece = 16 / kElementBytes, kPieces = S::kDim / kPiece;
+  constexpr int kOfChunk = 16 / kElementBytes, kChunks = S::kDim / kOfChunk;
   constexpr int kRowBytes = S::kHasScales ? S::kDim : S::kStride * 2;
-  constexpr int kAtOnce = S::kThreads / kPieces;
-  static_assert(S::kThreads % kPieces == 0 && S::kTile % kAtOnce == 0);
-  const int first = static_cast<int>(threadIdx.x) / kPieces;
-  const int piece = static_cast<int>(threadIdx.x) % kPieces;
-  const bool in_head = piece * kPiece < rows.head_dim;
+  constexpr int kAtOnce = S::kThreads / kChunks;
+  static_assert(S::kThreads % kChunks == 0 && S::kTile % kAtOnce == 0);
+  const int first = static_cast<int>(threadIdx.x) / kChunks;
+  const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+  const bool in_head = chunk * kOfChunk < rows.head_dim;
   const auto row_bytes = static_cast<uint32_t>(rows.head_dim * kElementBytes);
   CONTINUO_UNROLL
   for (int i = 0; i < S::kTile; i += kAtOnce) {
     const bool wanted = in_head && first + i >= from && first + i < until;
     const auto place = rows.PlaceOf(begin + static_cast<uint32_t>(first + i), wanted);
     const unsigned char* const key =
-        place.block + (place.row * row_bytes + (in_head ? static_cast<uint32_t>(piece) * 16 : 0));
+        place.block + (place.row * row_bytes + (in_head ? static_cast<uint32_t>(chunk) * 16 : 0));
     const unsigned char* const value = key + rows.half_bytes;
     unsigned char* const key_to =
-        stage + (first + i) * kRowBytes + S::PieceOf(first + i, piece) * 16;
+        stage + (first + i) * kRowBytes + S::SwizzleOf(first + i, chunk) * 16;
     unsigned char* const value_to = key_to + S::kTile * kRowBytes;
     if constexpr (kIn16) {
       StartCopy16(key_to, key, wanted);
       StartCopy16(value_to, value, wanted);
     } else {
-      StartWords(key_to, key, rows.head_dim - piece * kPiece, wanted);
-      StartWords(value_to, value, rows.head_dim - piece * kPiece, wanted);
+      StartWords(key_to, key, rows.head_dim - chunk * kOfChunk, wanted);
+      StartWords(value_to, value, rows.head_dim - chunk * kOfChunk, wanted);
     }
   }
 }
 
-// Those and, of bytes, their scales. Rows of bytes lie at 16 bytes where heads and blocks are
-// multiples of 16 and of 4, else at 4.
+// Starts copying the rows and, of bytes, their scales. Rows of bytes are 16-byte aligned where
+// heads are multiples of 16 and blocks of 4, otherwise 4-byte aligned.
 template <typename S>
 __device__ void StartTile(unsigned char* stage, const PagedRows<const typename S::Element>& rows,
                           int64_t tile_begin, const SeenRange& seen) {
@@ -198,15 +199,15 @@ __device__ void StartTile(unsigned char* stage, const PagedRows<const typename S
   }
 }
 
-// What a thread has of its warp's 16 queries. With r = lane / 4, q = lane % 4: sums[i] holds
-// elements ElementOf(i, q, 0) and (i, q, 1) of query r, then of query r + 8; the others are of
-// those queries, too.
+// A thread's part of its warp's 16 queries. With r = lane / 4 and q = lane % 4, sums[i] holds
+// elements ElementOf(i, q, 0) and (i, q, 1) of query r, then of query r + 8. The other members are
+// of those two queries, too.
 template <typename S>
 struct Accumulator {
   float sums[S::kDim / 8][4] = {};
   float max[2] = {kLowest, kLowest};  // times log2 e
   float weight[2] = {0, 0};           // of this thread's positions, until Reduce
-  int32_t first[2], last[2];          // what is seen in this split, perhaps nothing
+  int32_t first[2], last[2];          // first and last position seen in this split, perhaps none
 
   __device__ void Reduce() {
     CONTINUO_UNROLL
@@ -217,7 +218,7 @@ struct Accumulator {
   }
 };
 
-// Scores of a warp's queries for its slice of a stage, [kSlice / 8] tiles of 16 × 8.
+// Computes the scores of a warp's queries for its slice of a stage: [kSlice / 8] tiles of 16 × 8.
 template <typename S>
 __device__ void Score(float (&scores)[S::kSlice / 8][4], const typename S::Number* queries,
                       const typename S::Number* keys) {
@@ -241,19 +242,19 @@ __device__ void Score(float (&scores)[S::kSlice / 8][4], const typename S::Numbe
   }
 }
 
-// Scores become weights; what was summed up so far is to be multiplied by `shrink`, for the new
-// maximum, of queries r and r + 8. `begin` is the slice's first position; all_seen: every query
-// sees all of it. `scales` are those of values that are bytes, by which weights are multiplied once
-// they are summed; where a row does not see a position its weight is 0 whatever the scale, which is
-// NaN where the value was not finite. few_queries: there are none but the first 8, of the others
-// nothing is used.
+// Turns scores into weights. The sums so far are to be multiplied by `shrink` for the new maximum,
+// of queries r and r + 8. `begin` is the slice's first position. all_seen: every query sees all of
+// the slice. `scales` are those of 8-bit values: weights are multiplied by them after they are
+// summed up. A position that a row does not see has weight 0 whatever its scale, which is NaN where
+// the value was not finite. few_queries: only the first 8 queries exist, and nothing of the others
+// is used.
 template <typename S>
 __device__ void Weigh(Accumulator<S>& acc, float (&shrink)[2], float (&scores)[S::kSlice / 8][4],
                       const AttentionStep& step, int32_t begin, bool all_seen,
                       [[maybe_unused]] const float* scales, bool few_queries) {
   const int c = static_cast<int>(threadIdx.x) % 4 * 2;
   if (step.softcap > 0) {
-    // tanh x = 1 - 2 / (1 + e^(2 x)): what it loses near 0 is far below what a cap is.
+    // tanh x = 1 - 2 / (1 + e^(2 x)). What it loses near 0 is far below any cap.
     const float twice = 2 * kLog2E * step.scale / step.softcap;
     CONTINUO_UNROLL
     for (int i = 0; i < S::kSlice / 8; ++i) {
@@ -321,8 +322,8 @@ __device__ void ShrinkSums(Accumulator<S>& acc, const float (&shrink)[2]) {
   }
 }
 
-// Weights of two tiles of 16 × 8 as the first factor of MultiplyAdd: what a thread has of them as
-// sums is what it needs of them there.
+// Rounds the weights of two tiles of 16 × 8 to the first factor of MultiplyAdd. A thread needs
+// there the same elements that it has as sums.
 template <typename Number>
 __device__ inline void RoundWeights(uint32_t (&a)[4], const float (&low)[4],
                                     const float (&high)[4]) {

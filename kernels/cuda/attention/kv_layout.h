@@ -7,9 +7,10 @@
 
 namespace continuo::kernels::cuda {
 
-// A layer of the KV cache as kernels see it (PagedKv::cache of kernels/backend.h): for each block
-// and head block_size rows of head_dim keys, then as many of values. Element is float, uint16_t
-// (bf16), Half, int8_t or uint8_t (e4m3); rows of bytes are followed by their scales, f32.
+// A layer of the KV cache as kernels see it (PagedKv::cache of kernels/attention_ops.h). For each
+// block and head there are block_size rows of head_dim keys, then as many of values. Element is
+// float, uint16_t (bf16), Half, int8_t or uint8_t (e4m3). Rows of bytes are followed by their f32
+// scales.
 template <typename Element>
 struct KvLayout {
   static constexpr bool kHasScales = sizeof(Element) == 1;
@@ -23,14 +24,14 @@ struct KvLayout {
     const int64_t scales = kHasScales ? static_cast<int64_t>(sizeof(float)) : 0;
     return block_size * (head_dim + scales);
   }
-  // The keys (which = 0) or values (1) of a head in a block.
+  // Returns the keys (which = 0) or values (1) of a head in a block.
   CONTINUO_HOST_DEVICE Element* Rows(int64_t block, int64_t head, int which) const {
     return cache + ((block * num_heads + head) * 2 + which) * HalfBlock();
   }
   CONTINUO_HOST_DEVICE Element* Row(int64_t slot, int64_t head, int which) const {
     return Rows(slot / block_size, head, which) + slot % block_size * head_dim;
   }
-  // Where the scale of that row is.
+  // Returns the address of that row's scale.
   CONTINUO_HOST_DEVICE Element* Scale(int64_t slot, int64_t head, int which) const {
     return Rows(slot / block_size, head, which) + static_cast<int64_t>(block_size) * head_dim +
            slot % block_size * static_cast<int64_t>(sizeof(float));

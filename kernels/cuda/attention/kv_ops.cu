@@ -5,8 +5,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/cuda/formats/fp8.h"
 #include "kernels/cuda/runtime/chunk.h"
-#include "kernels/cuda/runtime/fp8.h"
 #include "kernels/cuda/runtime/launch.h"
 
 namespace continuo::kernels::cuda {
@@ -14,9 +14,9 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// One row of a head, by a warp, as bytes and a scale (kernels/README.md, int8 keys and values): the
-// largest size becomes 127, or 448 in e4m3, whose numbers are rounded to the nearest, of two to the
-// even one. Rows of tiny numbers are zeros with scale 0; NaN or infinity makes the row zeros whose
+// One warp writes one row of a head as bytes and a scale (kernels/README.md, int8 keys and values).
+// The largest magnitude becomes 127, or 448 in e4m3, whose numbers are rounded to nearest, ties to
+// even. Rows of tiny numbers are zeros with scale 0; NaN or infinity makes the row zeros whose
 // scale is NaN.
 template <typename Element, typename T>
 __device__ void WriteBytes(Element* to, void* scale_to, const T* from, int head_dim, int lane) {
@@ -54,7 +54,7 @@ __device__ void WriteBytes(Element* to, void* scale_to, const T* from, int head_
   memcpy(scale_to, &scale, sizeof(scale));
 }
 
-// A row of a head, by a warp, to its place in the cache.
+// One warp writes a row of a head to its place in the cache.
 template <typename T, typename Element>
 __device__ void WriteRow(const KvLayout<Element>& kv, const T* from, int64_t slot, int64_t head,
                          int which, int lane) {
@@ -66,11 +66,11 @@ __device__ void WriteRow(const KvLayout<Element>& kv, const T* from, int64_t slo
   }
 }
 
-// A warp takes a head's key or value of a row; bound by reading and writing them.
+// A warp takes a head's key or value of a row. Bound by reading and writing them.
 template <typename T, typename Element>
 __global__ void WriteKvKernel(KvLayout<Element> kv, const T* k, const T* v, const int32_t* slots,
                               int64_t rows) {
-  BeginGrid();
+  WaitForPreviousKernel();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t num_warps = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
   const int64_t n = rows * kv.num_heads * 2;
@@ -84,7 +84,7 @@ __global__ void WriteKvKernel(KvLayout<Element> kv, const T* k, const T* v, cons
   }
 }
 
-// RmsNorm of a head of whose elements a thread of the warp has N, the sum's order being that of
+// RmsNorm of a head of which each thread of the warp has N elements. The sum has the order of
 // RmsNormKernel. Threads beyond the head have zeros.
 template <typename T, int N>
 __device__ void NormHead(Chunk<T, N>& chunk, const float* gain, int head_dim, float eps, int lane) {
@@ -103,9 +103,9 @@ __device__ void NormHead(Chunk<T, N>& chunk, const float* gain, int head_dim, fl
   }
 }
 
-// Rotates a thread's elements of a head, from `first` on, of which `head` has all. In chunks: pairs
-// are a multiple of N apart, so that a thread's are all first or all second ones, and 16 bytes of
-// them and of the angles are read at a time, which meets no bank twice.
+// Rotates a thread's elements of a head, from `first` on; `head` has all elements. In chunks: pairs
+// are a multiple of N apart, so a thread's elements are all first or all second ones, and 16 bytes
+// of them and of the angles are read at a time, without bank conflicts.
 template <bool kInChunks, typename T, int N>
 __device__ void RotateChunk(Chunk<T, N>& chunk, const float* head, const float* angles, int first,
                             int n) {
@@ -138,13 +138,13 @@ __device__ void RotateChunk(Chunk<T, N>& chunk, const float* head, const float* 
   }
 }
 
-// A warp takes a query, a key or a value of a row and head. Pairs that are rotated meet in shared
-// memory, [warps, head_dim].
+// A warp takes a query, a key or a value of a row and head. Rotated pairs meet in shared memory,
+// [warps, head_dim].
 template <bool kInChunks, typename T, typename Element>
 __global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, T* q, T* k, const T* v,
                                        const int32_t* slots, int64_t rows, int num_heads,
                                        HeadRotationArrays how) {
-  BeginGrid();
+  WaitForPreviousKernel();
   constexpr int N = kChunk<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int head_dim = kv.head_dim, n = how.num_frequencies, first = lane * N;
@@ -184,15 +184,15 @@ __global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, T* q, T* k, const T
       RotateChunk<kInChunks>(chunk, head, how.angles + row * 2 * n, first, n);
       StoreChunk<N>(at, chunk);
     }
-    SyncWarp();  // before `head` is filled again, and `at` read by others
+    SyncWarp();  // `head` is filled again, and others read `at`
     if (!is_query) WriteRow(kv, at - first, slots[row], kv_head, 0, lane);
   }
 }
 
-// A thread takes the same words of all pairs, so that they are copied in order.
+// A thread takes the same words of all pairs, so that pairs are copied in order.
 __global__ void CopyKvBlocksKernel(uint32_t* cache, int64_t block_words, const int32_t* pairs,
                                    int64_t num_pairs) {
-  BeginGrid();
+  WaitForPreviousKernel();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < block_words;
        i += step) {
@@ -206,7 +206,7 @@ __global__ void CopyKvBlocksKernel(uint32_t* cache, int64_t block_words, const i
 
 template <typename T, typename Element>
 cudaError_t WriteKv(const KvLayout<Element>& kv, const T* k, const T* v, const int32_t* slots,
-                    int64_t rows, cudaStream_t stream) {
+                    int64_t rows, KernelStream stream) {
   const int64_t n = rows * kv.num_heads * 2;
   if (n == 0 || kv.head_dim == 0) return cudaSuccess;
   return Launch("WriteKv", WriteKvKernel<T, Element>, BlocksFor(n, kThreads / kWarp), kThreads, 0,
@@ -216,7 +216,7 @@ cudaError_t WriteKv(const KvLayout<Element>& kv, const T* k, const T* v, const i
 template <typename T, typename Element>
 cudaError_t RotateAndWriteKv(const KvLayout<Element>& kv, T* q, T* k, const T* v,
                              const int32_t* slots, int64_t rows, int num_heads,
-                             const HeadRotationArrays& how, cudaStream_t stream) {
+                             const HeadRotationArrays& how, KernelStream stream) {
   const int64_t n = rows * (num_heads + 2 * kv.num_heads);
   if (n == 0 || kv.head_dim == 0) return cudaSuccess;
   const size_t shared = kThreads / kWarp * static_cast<size_t>(kv.head_dim) * sizeof(float);
@@ -228,7 +228,7 @@ cudaError_t RotateAndWriteKv(const KvLayout<Element>& kv, T* q, T* k, const T* v
 }
 
 cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs, int64_t num_pairs,
-                         cudaStream_t stream) {
+                         KernelStream stream) {
   const int64_t words = block_bytes / static_cast<int64_t>(sizeof(uint32_t));
   if (words == 0 || num_pairs == 0) return cudaSuccess;
   return Launch("CopyKvBlocks", CopyKvBlocksKernel, BlocksFor(words, kThreads), kThreads, 0, stream,
@@ -237,10 +237,10 @@ cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs,
 
 #define INSTANTIATE(T, Element)                                                                  \
   template cudaError_t WriteKv(const KvLayout<Element>&, const T*, const T*, const int32_t*,     \
-                               int64_t, cudaStream_t);                                           \
+                               int64_t, KernelStream);                                           \
   template cudaError_t RotateAndWriteKv(const KvLayout<Element>&, T*, T*, const T*,              \
                                         const int32_t*, int64_t, int, const HeadRotationArrays&, \
-                                        cudaStream_t)
+                                        KernelStream)
 INSTANTIATE(float, float);
 INSTANTIATE(float, uint16_t);
 INSTANTIATE(float, int8_t);

@@ -5,20 +5,21 @@
 
 #include "cuda_runtime_api.h"
 #include "kernels/cuda/attention/kv_layout.h"
+#include "kernels/cuda/runtime/kernel_stream.h"
 #include "kernels/tensor.h"
 
-// What launchers return is the launch's error.
+// Launchers return the launch's error.
 namespace continuo::kernels::cuda {
 
-// Backend::WriteKv. k, v [rows, num_heads * head_dim] of T, float, uint16_t (bf16) or Half, slots
-// [rows]; Element is of bytes, Half where T is, or else float or uint16_t. Into int8_t each row is
-// rounded to the nearest of -127 … 127 times its scale, the bytes being the CPU's; into uint8_t
-// likewise to those of e4m3, the largest being 448.
+// AttentionOps::WriteKv. k and v [rows, num_heads * head_dim] have type T: float, uint16_t (bf16)
+// or Half; slots [rows]. Element is a byte type, Half where T is, or else float or uint16_t. For
+// int8_t each row is rounded to the nearest of -127 … 127 times its scale, with the CPU's bytes;
+// for uint8_t to e4m3, whose largest number is 448.
 template <typename T, typename Element>
 cudaError_t WriteKv(const KvLayout<Element>& kv, const T* k, const T* v, const int32_t* slots,
-                    int64_t rows, cudaStream_t stream);
+                    int64_t rows, KernelStream stream);
 
-// Backend::HeadRotation, as a kernel sees it: gains f32 [head_dim] or null, angles as Rope takes
+// HeadRotation as a kernel sees it: gains are f32 [head_dim] or null, and angles are as Rope takes
 // them.
 struct HeadRotationArrays {
   const float* q_gain;
@@ -28,18 +29,18 @@ struct HeadRotationArrays {
   int num_frequencies;
 };
 
-// The largest head that RotateAndWriteKv takes: what a warp's threads load in 16 bytes each.
+// The largest head that RotateAndWriteKv takes: a warp's threads load 16 bytes each.
 constexpr int64_t MaxHeadDim(DType dtype) { return 32 * 16 / static_cast<int64_t>(SizeOf(dtype)); }
 
-// Backend::RotateAndWriteKv of q [rows, num_heads * head_dim]; heads lie at 16 bytes, and none is
-// larger than MaxHeadDim.
+// AttentionOps::RotateAndWriteKv with q [rows, num_heads * head_dim]. Heads are 16-byte aligned,
+// and none is larger than MaxHeadDim.
 template <typename T, typename Element>
 cudaError_t RotateAndWriteKv(const KvLayout<Element>& kv, T* q, T* k, const T* v,
                              const int32_t* slots, int64_t rows, int num_heads,
-                             const HeadRotationArrays& how, cudaStream_t stream);
+                             const HeadRotationArrays& how, KernelStream stream);
 
-// Backend::CopyKvBlocks of blocks of block_bytes (a multiple of 4): pairs [num_pairs, 2].
+// AttentionOps::CopyKvBlocks with blocks of block_bytes (a multiple of 4); pairs [num_pairs, 2].
 cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs, int64_t num_pairs,
-                         cudaStream_t stream);
+                         KernelStream stream);
 
 }  // namespace continuo::kernels::cuda

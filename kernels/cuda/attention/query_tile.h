@@ -7,13 +7,13 @@
 
 namespace continuo::kernels::cuda {
 
-// A step's sequences and heads, as kernels see them: the arrays of PagedKv and AttentionParams
-// (kernels/backend.h), in device memory.
+// A step's sequences and heads as kernels see them: the device arrays of PagedKv and the numbers of
+// AttentionParams (kernels/attention_ops.h).
 struct AttentionStep {
   const int32_t* block_tables = nullptr;  // [num_seqs, max_blocks]
   const int32_t* kv_len = nullptr;        // [num_seqs]
   const int32_t* query_begin = nullptr;   // [num_seqs + 1]
-  int64_t first_row = 0, rows = 0;        // of these sequences, below 2^31 with all heads
+  int64_t first_row = 0, rows = 0;        // rows of these sequences; times all heads below 2^31
   int64_t max_blocks = 0;
   int num_seqs = 0;
 
@@ -23,7 +23,7 @@ struct AttentionStep {
   int window = 0;
 };
 
-// The first position that a query at `position` sees; the last is its own.
+// Returns the first position that a query at `position` sees. The last one is its own.
 CONTINUO_HOST_DEVICE inline int64_t FirstSeen(int64_t position, int window) {
   return window == 0 ? 0 : Max(0, position - window + 1);
 }
@@ -40,10 +40,10 @@ CONTINUO_HOST_DEVICE inline HeadRange HeadsOf(const AttentionStep& step, int kv_
   return {static_cast<int>(begin), static_cast<int>(Max(begin, end))};
 }
 
-// The sequence of a row of the step: the last one that begins at or before it. Of sequences without
-// rows none is found.
+// Returns the sequence of a row of the step: the last one that begins at or before it. Sequences
+// without rows are never found.
 CONTINUO_HOST_DEVICE inline int SequenceOf(const AttentionStep& step, int64_t row) {
-  int low = 0, high = step.num_seqs;  // it is in [low, high)
+  int low = 0, high = step.num_seqs;  // the result is in [low, high)
   while (high - low > 1) {
     const int middle = (low + high) / 2;
     if (step.query_begin[middle] <= row) {
@@ -60,7 +60,7 @@ CONTINUO_HOST_DEVICE inline int SequenceOf(const AttentionStep& step, int64_t ro
 struct QueryTile {
   int seq = 0;
   HeadRange heads;
-  int64_t first_pair = 0;  // among the sequence's
+  int64_t first_pair = 0;  // index among the sequence's pairs
   int num_pairs = 0;
   int64_t first_row = 0;       // of the sequence, in the step
   int64_t first_position = 0;  // of that row
@@ -72,26 +72,26 @@ struct QueryTile {
   CONTINUO_HOST_DEVICE int64_t Position(int i) const { return first_position + RowOfSequence(i); }
 
  private:
-  // In 32 bits, which devices divide several times as fast.
+  // Devices divide 32-bit numbers several times as fast as 64-bit ones.
   CONTINUO_HOST_DEVICE uint32_t Pair(int i) const { return static_cast<uint32_t>(first_pair + i); }
   CONTINUO_HOST_DEVICE uint32_t RowOfSequence(int i) const {
     return Pair(i) / static_cast<uint32_t>(heads.size());
   }
 };
 
-// Tiles are numbered so that each finds its sequence without a table: sequence s begins with number
+// Numbers tiles so that each finds its sequence without a table. Sequence s begins with number
 // TilesBefore(s), and some of its numbers may have no pair.
 CONTINUO_HOST_DEVICE inline int64_t TilesBefore(const AttentionStep& step, int num_heads,
                                                 int tile_size, int seq) {
   return (step.query_begin[seq] - step.first_row) * num_heads / tile_size + seq;
 }
-// As many numbers as there are at most, whatever the sequences.
+// Returns the largest number of tiles that such sequences can have.
 CONTINUO_HOST_DEVICE inline int64_t NumTiles(int64_t rows, int num_seqs, int num_heads,
                                              int tile_size) {
   return rows * num_heads / tile_size + num_seqs;
 }
 
-// The tile of a number, of a key-value head; num_pairs is 0 where there is none.
+// Returns the tile with this number of a key-value head. Its num_pairs is 0 if there is none.
 CONTINUO_HOST_DEVICE inline QueryTile FindTile(const AttentionStep& step, int kv_head,
                                                int tile_size, int64_t number) {
   QueryTile tile;
@@ -116,8 +116,8 @@ CONTINUO_HOST_DEVICE inline QueryTile FindTile(const AttentionStep& step, int kv
   return tile;
 }
 
-// The same where sequences have one row each and tiles as many pairs as a key-value head has heads,
-// or more: a tile's number is its sequence's.
+// Returns the tile of a decode: sequences have one row each, and a tile holds all heads of a
+// key-value head, so a tile's number is its sequence's.
 CONTINUO_HOST_DEVICE inline QueryTile TileOfRow(const AttentionStep& step, int kv_head, int seq) {
   QueryTile tile;
   tile.seq = seq;
@@ -128,13 +128,13 @@ CONTINUO_HOST_DEVICE inline QueryTile TileOfRow(const AttentionStep& step, int k
   return tile;
 }
 
-// Which positions a tile sees, and which of them are a split's: [begin, end), begin being a
-// multiple of `unit`, as are the borders of splits. What is before `first` nobody sees.
+// The positions that a tile sees, and those of them that belong to a split: [begin, end). begin and
+// the borders of splits are multiples of `unit`. No query sees positions before `first`.
 struct SeenRange {
   int64_t first = 0, begin = 0, end = 0;
 };
-// split_tokens: of each split, at the same positions for every tile; 0: the tile's positions are
-// divided evenly.
+// split_tokens: the length of each split, at the same positions for every tile. With 0 the tile's
+// positions are divided evenly.
 CONTINUO_HOST_DEVICE inline SeenRange SeenBy(const AttentionStep& step, const QueryTile& tile,
                                              int unit, int split, int num_splits,
                                              int64_t split_tokens) {

@@ -8,31 +8,31 @@
 #include "kernels/cuda/attention/attention_results.h"
 #include "kernels/cuda/attention/attention_tile.h"
 #include "kernels/cuda/attention/byte_tile.h"
-#include "kernels/cuda/attention/prompt_attention.h"
+#include "kernels/cuda/attention/wgmma_attention.h"
 #include "kernels/cuda/runtime/launch.h"
 #include "services/base/check.h"
 
 namespace continuo::kernels::cuda {
 namespace {
 
-constexpr int64_t kFixedSplit = 1024;  // positions, where results must not depend on the step
+constexpr int64_t kFixedSplit = 1024;  // positions; results do not depend on the step
 constexpr int kMaxSplits = 64;
 constexpr int kMergeThreads = 128;
 
-template <typename Number, typename cpu::Element>
-using Small64 = Shape<Number, cpu::Element, 64, 1, 4, 64>;
-template <typename Number, typename cpu::Element>
-using Large64 = Shape<Number, cpu::Element, 64, 4, 1, 64>;
-template <typename Number, typename cpu::Element>
-using Small128 = Shape<Number, cpu::Element, 128, 1, 4, 64>;
-template <typename Number, typename cpu::Element>
-using Large128 = Shape<Number, cpu::Element, 128, 4, 1, 64>;
-template <typename Number, typename cpu::Element>
-using Small256 = Shape<Number, cpu::Element, 256, 1, 2, 32>;
-template <typename Number, typename cpu::Element>
-using Large256 = Shape<Number, cpu::Element, 256, 2, 1, 32>;
+template <typename Number, typename Element>
+using Small64 = Shape<Number, Element, 64, 1, 4, 64>;
+template <typename Number, typename Element>
+using Large64 = Shape<Number, Element, 64, 4, 1, 64>;
+template <typename Number, typename Element>
+using Small128 = Shape<Number, Element, 128, 1, 4, 64>;
+template <typename Number, typename Element>
+using Large128 = Shape<Number, Element, 128, 4, 1, 64>;
+template <typename Number, typename Element>
+using Small256 = Shape<Number, Element, 256, 1, 2, 32>;
+template <typename Number, typename Element>
+using Large256 = Shape<Number, Element, 256, 2, 1, 32>;
 
-// The warps that shared out the positions meet in shared memory, in ascending order.
+// The warps that shared the positions merge in shared memory, in ascending order.
 template <typename S>
 __device__ void WriteMerged(const Accumulator<S>& acc, const Results<typename S::Number>& results,
                             const AttentionStep& step, const QueryTile& tile, int query_warp,
@@ -40,7 +40,7 @@ __device__ void WriteMerged(const Accumulator<S>& acc, const Results<typename S:
   auto* const sums = reinterpret_cast<float*>(SharedMemory());        // [kKvWarps, kQueries, kDim]
   float* const weights = sums + S::kKvWarps * S::kQueries * S::kDim;  // [kKvWarps, kQueries, 2]
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  SyncBlock();  // before what was computed with is written over
+  SyncBlock();  // shared memory is overwritten from here on
   CONTINUO_UNROLL
   for (int half = 0; half < 2; ++half) {
     const int place = kv_warp * S::kQueries + query_warp * 16 + lane / 4 + half * 8;
@@ -65,7 +65,7 @@ __device__ void WriteMerged(const Accumulator<S>& acc, const Results<typename S:
     float a = 0, b = 0, weight = 0;
     for (int w = 0; w < S::kKvWarps; ++w) {
       const int place = w * S::kQueries + query;
-      if (weights[place * 2 + 1] == 0) continue;  // it saw nothing
+      if (weights[place * 2 + 1] == 0) continue;  // this warp saw nothing
       const float factor = Exp2(weights[place * 2] - max);
       weight += weights[place * 2 + 1] * factor;
       a += sums[place * S::kDim + d] * factor;
@@ -76,7 +76,7 @@ __device__ void WriteMerged(const Accumulator<S>& acc, const Results<typename S:
   }
 }
 
-// The tile of a block, of a key-value head.
+// Returns the tile of a block and key-value head.
 __device__ inline QueryTile TileOf(const AttentionStep& step, int kv_head, int tile_size,
                                    bool small_tiles, int64_t first_tile) {
   const int64_t number = first_tile + blockIdx.x;
@@ -84,17 +84,17 @@ __device__ inline QueryTile TileOf(const AttentionStep& step, int kv_head, int t
                      : FindTile(step, kv_head, tile_size, number);
 }
 
-// Block (x, y, z): tile first_tile + x of key-value head y, split z. Many queries are bound by the
-// products, few by reading keys and values, of which the next kTile arrive while the last are
-// computed with. Bytes become numbers of 16 bits where a warp multiplies them or, for many queries,
-// in between, in a tile of its own, so a stage can be filled as soon as all warps have passed that.
+// Block (x, y, z) computes tile first_tile + x of key-value head y, split z. Many queries are bound
+// by products, few by reading keys and values; the next kTile positions arrive while the last are
+// used. Bytes are widened where a warp multiplies them or, for many queries, into a tile of their
+// own in between, so a stage can be filled as soon as all warps have passed that.
 template <typename S>
 __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
     TileAttentionKernel(typename S::Number* out, const typename S::Number* q,
                         KvLayout<const typename S::Element> kv, Divisor by_block_size,
                         AttentionStep step, TileAttentionPlan plan, int64_t first_tile,
                         float* split_sums, float* split_weights) {
-  BeginGrid();
+  WaitForPreviousKernel();
   using Number = typename S::Number;
   auto* const queries = reinterpret_cast<Number*>(SharedMemory());
   unsigned char* const stages = SharedMemory() + S::kQueryBytes;
@@ -124,7 +124,7 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
     acc.first[half] = static_cast<int32_t>(Max(seen.begin, FirstSeen(position, step.window)));
     acc.last[half] = static_cast<int32_t>(Min(seen.end - 1, position));
   }
-  // What all of the tile's queries see.
+  // Positions that all of the tile's queries see.
   const auto all_first = static_cast<int32_t>(
       Max(seen.begin, FirstSeen(tile.Position(tile.num_pairs - 1), step.window)));
   const auto all_end = static_cast<int32_t>(Min(seen.end, tile.Position(0) + 1));
@@ -141,7 +141,7 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
   }
   const std::conditional_t<S::kIsDirect, QueryPairs<S>, const Number*> warp_queries(
       queries + query_warp * 16 * S::kStride);
-  const int first = kv_warp * S::kSlice;  // of the tile's positions
+  const int first = kv_warp * S::kSlice;  // offset among the tile's positions
   int stage = 0;
   for (int64_t begin = seen.begin; begin < seen.end; begin += S::kTile, stage ^= 1) {
     if (begin + S::kTile < seen.end) {
@@ -172,7 +172,7 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
       const auto* const keys = reinterpret_cast<const Number*>(elements) + first * S::kStride;
       const auto* const values =
           reinterpret_cast<const typename S::ValueNumber*>(keys + S::kTile * S::kStride);
-      // Behind them; of bytes alone.
+      // Scales follow the numbers, for bytes only.
       const float* const scales = reinterpret_cast<const float*>(
           elements + S::kTileBytes - S::kScaleBytes + first * sizeof(float));
       Score<S>(scores, warp_queries, keys);
@@ -181,7 +181,7 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
       ShrinkSums<S>(acc, shrink);
       AddValues<S>(acc, scores, values);
     }
-    // Before the stage is filled again, unless all warps have passed it.
+    // The stage is filled again after this, unless all warps have already passed it.
     if constexpr (!S::kHasScales || S::kIsDirect) SyncBlock();
   }
   acc.Reduce();
@@ -192,13 +192,13 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
   }
 }
 
-// Block (x, y, z): the splits of query z of tile first_tile + x of key-value head y meet; what each
-// counts is in shared memory, [num_splits]. Bound by reading their sums.
+// Block (x, y, z) merges the splits of query z of tile first_tile + x of key-value head y. The
+// weight of each split is in shared memory, [num_splits]. Bound by reading their sums.
 template <typename Number>
 __global__ void CONTINUO_BLOCK_OF(kMergeThreads)
     MergeSplitsKernel(Number* out, AttentionStep step, TileAttentionPlan plan, int64_t first_tile,
                       const float* split_sums, const float* split_weights) {
-  BeginGrid();
+  WaitForPreviousKernel();
   const int kv_head = static_cast<int>(blockIdx.y), query = static_cast<int>(blockIdx.z);
   const int num_splits = plan.num_splits, places = plan.places;
   const int thread = static_cast<int>(threadIdx.x);
@@ -215,7 +215,7 @@ __global__ void CONTINUO_BLOCK_OF(kMergeThreads)
   for (int split = 0; split < num_splits; ++split) max = fmaxf(max, factors[split]);
   SyncBlock();
   for (int split = thread; split < num_splits; split += kMergeThreads) {
-    // Of a split that saw nothing the sums were not written.
+    // A split that saw nothing has not written its sums.
     const bool is_there = split_weights[(first + int64_t{split} * places) * 2 + 1] != 0;
     factors[split] = is_there ? Exp2(factors[split] - max) : 0;
   }
@@ -238,7 +238,7 @@ __global__ void CONTINUO_BLOCK_OF(kMergeThreads)
 }
 
 int TileSize(int head_dim, bool small) {
-  using T = uint16_t;  // any
+  using T = uint16_t;  // any 16-bit type
   return small            ? Small128<T, T>::kQueries
          : head_dim > 128 ? Large256<T, T>::kQueries
                           : Large128<T, T>::kQueries;
@@ -258,7 +258,7 @@ int64_t TilesOf(const AttentionStep& step, bool small_tiles, int tile_size) {
 // launch_tiles(sums, weights, first, n) launches a kernel for n tiles from the first on.
 template <typename Number, typename Tiles>
 cudaError_t RunTiles(Number* out, const AttentionStep& step, const TileAttentionPlan& plan,
-                     float* scratch, cudaStream_t stream, const Tiles& launch_tiles) {
+                     float* scratch, KernelStream stream, const Tiles& launch_tiles) {
   const auto heads = static_cast<unsigned>(step.num_kv_heads);
   const auto splits = static_cast<unsigned>(plan.num_splits);
   const int64_t num_tiles = TilesOf(step, plan.small_tiles, plan.tile_size);
@@ -282,7 +282,7 @@ cudaError_t RunTiles(Number* out, const AttentionStep& step, const TileAttention
 template <typename S>
 cudaError_t Run(typename S::Number* out, const typename S::Number* q,
                 const KvLayout<const typename S::Element>& kv, const AttentionStep& step,
-                const TileAttentionPlan& plan, float* scratch, cudaStream_t stream) {
+                const TileAttentionPlan& plan, float* scratch, KernelStream stream) {
   CONTINUO_CHECK(plan.tile_size == S::kQueries);
   return RunTiles(out, step, plan, scratch, stream,
                   [&](float* sums, float* weights, int64_t first, unsigned tiles) {
@@ -315,21 +315,22 @@ bool FitsSmallTiles(const AttentionStep& step) {
 }
 
 TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_len,
-                                    int num_multiprocessors, size_t scratch_bytes, bool single,
-                                    bool deterministic, bool warpgroups) {
+                                    int num_multiprocessors, size_t scratch_bytes, bool is_decode,
+                                    bool deterministic, bool wgmma) {
   TileAttentionPlan plan;
-  plan.small_tiles = single && !deterministic;
-  plan.warpgroups = warpgroups && !plan.small_tiles && !deterministic;
-  plan.tile_size = plan.warpgroups ? kPromptQueries : TileSize(step.head_dim, plan.small_tiles);
+  plan.small_tiles = is_decode && !deterministic;
+  plan.wgmma = wgmma && !plan.small_tiles && !deterministic;
+  plan.tile_size = plan.wgmma ? kWgmmaQueries : TileSize(step.head_dim, plan.small_tiles);
   plan.places = plan.small_tiles ? MaxHeads(step) : plan.tile_size;
   const int64_t num_tiles = TilesOf(step, plan.small_tiles, plan.tile_size);
   if (deterministic) {
     plan.split_tokens = kFixedSplit;
     plan.num_splits = static_cast<int>(FixedSplits(max_kv_len));
   } else {
-    // As many blocks as the device takes at once, where that makes no split shorter than what it
-    // costs; and twice as many where splits are still long, so that few are left for the end.
-    const int64_t at_once = plan.warpgroups ? 1 : 3;
+    // Splits make as many blocks as the device runs at once, where that makes no split shorter than
+    // its cost is worth; and twice as many where splits are still long, so that few blocks are left
+    // for the end.
+    const int64_t at_once = plan.wgmma ? 1 : 3;
     constexpr int64_t kWorthIt = 128, kLong = 512;
     const int64_t all = at_once * num_multiprocessors;
     const int64_t blocks = std::max<int64_t>(1, num_tiles * step.num_kv_heads);
@@ -337,14 +338,14 @@ TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_le
       return std::min((total + blocks - 1) / blocks, max_kv_len / tokens);
     };
     int64_t splits = std::max(wanted(all, kWorthIt), wanted(2 * all, kLong));
-    // Sequences that are much longer than the others would be alone in the end: splits have a
-    // length then, by which the others have few that are not empty.
-    // Of tiles of twice as many queries these fit where the splits of `deterministic` do.
+    // Sequences that are much longer than the others would run alone at the end. Splits then have a
+    // fixed length, so that the other sequences have few that are not empty. With tiles of twice as
+    // many queries these fit where the splits of `deterministic` do.
     constexpr int64_t kLongest = 4096, kMostLongest = 16;
-    static_assert(kLongest >= 4 * kFixedSplit && kPromptQueries <= 128);
+    static_assert(kLongest >= 4 * kFixedSplit && kWgmmaQueries <= 128);
     const int64_t of_longest = std::min((max_kv_len + kLongest - 1) / kLongest, kMostLongest);
     if (splits < of_longest) {
-      constexpr int64_t kUnit = 128;  // a multiple of every tile's positions
+      constexpr int64_t kUnit = 128;  // a multiple of every kernel's kTile
       splits = of_longest;
       plan.split_tokens = ((max_kv_len + splits - 1) / splits + kUnit - 1) / kUnit * kUnit;
     }
@@ -364,35 +365,34 @@ TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_le
   return plan;
 }
 
-template <typename Number, typename cpu::Element>
-cudaError_t TileAttention(Number* out, const Number* q, const KvLayout<const cpu::Element>& kv,
+template <typename Number, typename Element>
+cudaError_t TileAttention(Number* out, const Number* q, const KvLayout<const Element>& kv,
                           const AttentionStep& step, const TileAttentionPlan& plan, float* scratch,
-                          cudaStream_t stream) {
+                          KernelStream stream) {
   if (step.rows == 0 || step.num_heads == 0 || step.num_kv_heads == 0) return cudaSuccess;
-  if constexpr (std::is_same_v<Number, cpu::Element>) {
-    if (plan.warpgroups) {
+  if constexpr (std::is_same_v<Number, Element>) {
+    if (plan.wgmma) {
       return RunTiles(out, step, plan, scratch, stream,
                       [&](float* sums, float* weights, int64_t first, unsigned tiles) {
-                        return PromptAttention(out, q, kv, step, plan, first, tiles, sums, weights,
-                                               stream);
+                        return WgmmaAttention(out, q, kv, step, plan, first, tiles, sums, weights,
+                                              stream);
                       });
     }
   }
-  CONTINUO_CHECK(!plan.warpgroups);
+  CONTINUO_CHECK(!plan.wgmma);
   const bool small = plan.small_tiles;
-  const auto run =
-      step.head_dim <= 64
-          ? (small ? Run<Small64<Number, cpu::Element>> : Run<Large64<Number, cpu::Element>>)
-      : step.head_dim <= 128
-          ? (small ? Run<Small128<Number, cpu::Element>> : Run<Large128<Number, cpu::Element>>)
-          : (small ? Run<Small256<Number, cpu::Element>> : Run<Large256<Number, cpu::Element>>);
+  const auto run = step.head_dim <= 64
+                       ? (small ? Run<Small64<Number, Element>> : Run<Large64<Number, Element>>)
+                   : step.head_dim <= 128
+                       ? (small ? Run<Small128<Number, Element>> : Run<Large128<Number, Element>>)
+                       : (small ? Run<Small256<Number, Element>> : Run<Large256<Number, Element>>);
   return run(out, q, kv, step, plan, scratch, stream);
 }
 
-#define INSTANTIATE(Number, Element)                                                              \
-  template cudaError_t TileAttention(Number*, const Number*, const KvLayout<const cpu::Element>&, \
-                                     const AttentionStep&, const TileAttentionPlan&, float*,      \
-                                     cudaStream_t)
+#define INSTANTIATE(Number, Element)                                                         \
+  template cudaError_t TileAttention(Number*, const Number*, const KvLayout<const Element>&, \
+                                     const AttentionStep&, const TileAttentionPlan&, float*, \
+                                     KernelStream)
 INSTANTIATE(uint16_t, uint16_t);
 INSTANTIATE(uint16_t, int8_t);
 INSTANTIATE(uint16_t, uint8_t);

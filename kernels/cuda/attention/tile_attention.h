@@ -7,56 +7,62 @@
 #include "cuda_runtime_api.h"
 #include "kernels/cuda/attention/kv_layout.h"
 #include "kernels/cuda/attention/query_tile.h"
+#include "kernels/cuda/runtime/kernel_stream.h"
 
 namespace continuo::kernels::cuda {
 
-// Backend::PagedAttention on tensor cores, of bf16 or f16 queries over keys and values of the same
-// type, int8 or e4m3. Queries, rows times the heads that share a key-value head, are computed in
-// tiles of 16 or 64, so that each key and value is read once for all of them; positions are cut
-// into splits, each by a block of its own, where there are too few tiles to fill the device. In a
-// split: scores are sums of products in f32, of bytes, which are numbers of the queries' type
-// exactly, times the key's scale; times `scale`, capped; weights e^(score − maximum so far) in f32,
-// rounded to the values' type where they meet them, or, of bytes, times the value's scale and
-// rounded to bf16; their sum is of what was neither scaled nor rounded; what was summed up is
-// scaled down when a larger maximum comes ("Online normalizer calculation for softmax", Milakov and
-// Gimelshein, 2018). Splits meet in ascending order.
+// AttentionOps::PagedAttention on tensor cores, for bf16 or f16 queries over keys and values of the
+// same type, int8 or e4m3.
 //
-// A row's bits depend on the other rows through the splits and the tiles' size alone: with
-// split_tokens and `one_size` not at all. NaN in a value that a row does not see reaches it where
-// both are of the same sequence and tile.
+// Queries are (row, head) pairs of the heads that share a key-value head. They are computed in
+// tiles of 16 or 64, so that each key and value is read once for all of them. Positions are cut
+// into splits, each computed by a block of its own, where there are too few tiles to fill the
+// device.
+//
+// A split sums products of queries and keys in f32; 8-bit keys are exact in the queries' type, and
+// the sum is multiplied by the key's scale. Scores are multiplied by `scale` and capped. Weights
+// e^(score − maximum so far) are f32, rounded to the values' type where they meet values; for 8-bit
+// values they are multiplied by the value's scale and rounded to bf16. The sum of weights is of the
+// unrounded, unscaled ones. Sums are scaled down when a larger maximum comes ("Online normalizer
+// calculation for softmax", Milakov and Gimelshein, 2018). Splits are merged in ascending order.
+//
+// A row's bits depend on the other rows through the splits and the tile size alone: not at all with
+// fixed split_tokens and tiles of one size. NaN in a value that a row does not see reaches the row
+// where both are in one sequence and tile.
 struct TileAttentionPlan {
-  bool small_tiles = false;  // 16 queries, the warps sharing out the positions, a tile for each
-                             // sequence; else 64 (32 where heads are larger than 128)
-  bool warpgroups = false;   // by PromptAttention, 128 queries
-  int tile_size = 0;         // that number of queries
-  int places = 0;            // of a tile's queries in scratch
+  // Tiles have 16 queries, one tile for each sequence, and the warps share the positions; otherwise
+  // 64 queries (32 where heads are larger than 128).
+  bool small_tiles = false;
+  bool wgmma = false;  // computed by WgmmaAttention, 128 queries
+  int tile_size = 0;   // queries of a tile
+  int places = 0;      // queries of a tile that have a place in scratch
   int num_splits = 1;
-  int64_t split_tokens = 0;  // as SeenBy's
+  int64_t split_tokens = 0;  // as SeenBy has it
   int64_t tiles_per_launch = 0;
 };
 
-// Whether there is a kernel for heads of this size.
+// Returns whether there is a kernel for heads of this size.
 constexpr bool HasTileAttention(int head_dim) { return head_dim % 8 == 0 && head_dim <= 256; }
 
-// Whether sequences of one row each may have small tiles: if none of their key-value heads has more
-// heads than a tile has queries.
+// Returns whether sequences of one row each may have small tiles: none of their key-value heads has
+// more heads than a tile has queries.
 bool FitsSmallTiles(const AttentionStep& step);
 
-// scratch_bytes: of what is handed to TileAttention. max_kv_len: no sequence is longer. single:
-// each sequence has one row, and FitsSmallTiles. deterministic: tiles of one size, splits at fixed
-// positions. warpgroups: prompts may be PromptAttention's, where it is not.
+// scratch_bytes is the size of TileAttention's scratch. No sequence is longer than max_kv_len.
+// is_decode: each sequence has one row, and FitsSmallTiles. deterministic: tiles have one size, and
+// splits are at fixed positions. wgmma: WgmmaAttention may compute tiles that are not small.
 TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_len,
-                                    int num_multiprocessors, size_t scratch_bytes, bool single,
-                                    bool deterministic, bool warpgroups);
+                                    int num_multiprocessors, size_t scratch_bytes, bool is_decode,
+                                    bool deterministic, bool wgmma);
 
-// At least so much scratch.
+// Returns the least scratch that TileAttention needs, in bytes.
 size_t MinTileAttentionScratch(int num_kv_heads, int head_dim, int64_t max_kv_len);
 
-// out, q [rows, num_heads * head_dim] of Number, uint16_t (bf16) or Half, 16-byte aligned; Element
-// is Number, int8_t or uint8_t. The error is that of a launch.
+// out and q [rows, num_heads * head_dim] have type Number, uint16_t (bf16) or Half, and are 16-byte
+// aligned. Element is Number, int8_t or uint8_t. Returns the error of a launch.
 template <typename Number, typename Element>
 cudaError_t TileAttention(Number* out, const Number* q, const KvLayout<const Element>& kv,
                           const AttentionStep& step, const TileAttentionPlan& plan, float* scratch,
-                          cudaStream_t stream);
+                          KernelStream stream);
 
 }  // namespace continuo::kernels::cuda

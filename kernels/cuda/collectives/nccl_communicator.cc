@@ -17,12 +17,13 @@
 namespace continuo::kernels::cuda {
 namespace {
 
-// Between looks at what goes on by itself. A call that enqueues is soon through: NCCL hands it to a
-// thread.
+// Pause between polls of what goes on by itself. A call that enqueues ends soon, since NCCL hands
+// it to a thread.
 constexpr absl::Duration kCallPeriod = absl::Microseconds(100);
-constexpr int kQuickLooks = 200;
-// At a call in progress after a failure: its thread enqueues to the stream, which may be captured.
-constexpr int kLooksAfterFailure = 100'000;
+constexpr int kSpinningPolls = 200;
+// Polls of a call in progress after a failure. Its thread enqueues to the stream, which may be
+// captured.
+constexpr int kPollsAfterFailure = 100'000;
 constexpr absl::Duration kWatchPeriod = absl::Milliseconds(10);
 
 }  // namespace
@@ -49,7 +50,7 @@ NcclCommunicator::~NcclCommunicator() {
     return;
   }
   const std::lock_guard lock(comm_->mutex);
-  // Nobody needs what it returns.
+  // Nobody needs the result.
   if (comm_->comm != nullptr) (void)ncclCommDestroy(std::exchange(comm_->comm, nullptr));
 }
 
@@ -68,7 +69,7 @@ absl::Status NcclCommunicator::Init() {
   RETURN_IF_ERROR(SetDevice(device_));
   ASSIGN_OR_RETURN(scratch_, DeviceBuffer::Make(device_, group_->options().scratch_bytes));
   CONTINUO_CHECK(scratch_.bytes() >= sizeof(float));
-  ASSIGN_OR_RETURN(mark_, Event::Make(device_));
+  ASSIGN_OR_RETURN(event_, Event::Make(device_));
   RETURN_IF_ERROR(Join());
   return Connect();
 }
@@ -101,7 +102,7 @@ absl::Status NcclCommunicator::Connect() {
   RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(scratch_.data(), 0, sizeof(float), stream_.get()),
                              device_, "cudaMemsetAsync"));
   ASSIGN_OR_RETURN(Event connected, Event::Make(device_));
-  // Nothing is watched before the first collective.
+  // The watcher sees nothing before the first collective.
   if (const absl::Status met = group_->Meet(hang_limit()); !met.ok()) {
     RETURN_IF_ERROR(group_->failure());
     return absl::Status(met.code(), absl::StrCat(Name(), ": ", met.message()));
@@ -116,10 +117,10 @@ absl::Status NcclCommunicator::Connect() {
   }
 }
 
-// A kernel of a collective ends when those of all ranks are there. What another rank does meanwhile
-// for the first time may wait for a device's work, and hold what this process needs to launch
-// anything: loading a kernel, cudaMalloc, cudaFree, making a graph. So a collective is enqueued
-// when nobody does so, and nobody goes on to do so before all have enqueued it.
+// The kernel of a collective ends when those of all ranks have started. What another rank does for
+// the first time meanwhile may wait for a device and hold what this process needs to launch
+// anything: loading a kernel, cudaMalloc, cudaFree, capturing a graph. So all ranks meet before
+// they enqueue a collective and again when they have.
 absl::Status NcclCommunicator::Call(absl::string_view what, NcclCall call) {
   RETURN_IF_ERROR(group_->Meet());
   RETURN_IF_ERROR(Enqueue(what, call));
@@ -133,16 +134,16 @@ absl::Status NcclCommunicator::Enqueue(absl::string_view what, NcclCall call) {
   comm_->in_call = true;
   ncclResult_t result = call(comm_->comm);
   absl::Status status;
-  int looks_left = kLooksAfterFailure;
-  for (int look = 0; result == ncclInProgress && looks_left > 0; ++look) {
+  int polls_left = kPollsAfterFailure;
+  for (int poll = 0; result == ncclInProgress && polls_left > 0; ++poll) {
     if (status.ok()) status = group_->failure();
     if (status.ok() && group_->Elapsed() - start > hang_limit()) {
       status = absl::DeadlineExceededError(absl::StrCat(
           Name(), ": ", what, " has been in progress for ", absl::FormatDuration(hang_limit())));
     }
-    looks_left -= status.ok() ? 0 : 1;
+    polls_left -= status.ok() ? 0 : 1;
     lock.unlock();
-    if (look < kQuickLooks || !status.ok()) {
+    if (poll < kSpinningPolls || !status.ok()) {
       std::this_thread::yield();
     } else {
       group_->Pause(kCallPeriod);
@@ -170,16 +171,16 @@ absl::Status NcclCommunicator::Sum(float* data, int64_t n) {
 
 absl::Status NcclCommunicator::SumInTree(float* data, int64_t n) {
   auto* parts = static_cast<float*>(scratch_.data());
-  const auto turn = static_cast<int64_t>(scratch_.bytes() / sizeof(float)) / size();
-  CONTINUO_CHECK(turn > 0);
-  for (int64_t begin = 0; begin < n; begin += turn) {
-    const int64_t count = std::min(turn, n - begin);
+  const auto count_at_once = static_cast<int64_t>(scratch_.bytes() / sizeof(float)) / size();
+  CONTINUO_CHECK(count_at_once > 0);
+  for (int64_t begin = 0; begin < n; begin += count_at_once) {
+    const int64_t count = std::min(count_at_once, n - begin);
     RETURN_IF_ERROR(Call("ncclAllGather", [&](ncclComm_t comm) {
       return ncclAllGather(data + begin, parts, static_cast<size_t>(count), ncclFloat32, comm,
                            stream_.get());
     }));
-    RETURN_IF_ERROR(CudaStatus(AddTrees(data + begin, parts, size(), count, stream_.get()), device_,
-                               "AddTrees"));
+    RETURN_IF_ERROR(CudaStatus(AddTrees(data + begin, parts, size(), count, stream_.kernels()),
+                               device_, "AddTrees"));
   }
   return absl::OkStatus();
 }
@@ -193,18 +194,18 @@ void NcclCommunicator::AllReduceSum(Tensor x) {
   if (!status.ok()) group_->Fail(status);
 }
 
-// Each rank's rows arrive one after the other in scratch, then go to their columns.
+// Each rank's rows arrive one after the other in scratch, then are copied to their columns.
 absl::Status NcclCommunicator::Gather(Tensor out, Tensor part,
                                       std::span<const int64_t> column_begin) {
   const size_t width = SizeOf(out.dtype), row_bytes = static_cast<size_t>(out.cols()) * width;
-  const auto turn = static_cast<int64_t>(scratch_.bytes() / row_bytes);
-  if (turn == 0) {
+  const auto rows_at_once = static_cast<int64_t>(scratch_.bytes() / row_bytes);
+  if (rows_at_once == 0) {
     return absl::InternalError(absl::StrCat(Name(), ": a gathered row has ", row_bytes,
                                             " bytes, the communicator's scratch ",
                                             scratch_.bytes()));
   }
-  for (int64_t begin = 0; begin < out.rows(); begin += turn) {
-    const int64_t rows = std::min(turn, out.rows() - begin);
+  for (int64_t begin = 0; begin < out.rows(); begin += rows_at_once) {
+    const int64_t rows = std::min(rows_at_once, out.rows() - begin);
     const auto* from =
         static_cast<const char*>(part.data) + static_cast<size_t>(begin * part.cols()) * width;
     RETURN_IF_ERROR(Broadcasts(from, rows, width, column_begin));
@@ -236,7 +237,7 @@ absl::Status NcclCommunicator::Broadcasts(const char* part, int64_t rows, size_t
       const size_t at = static_cast<size_t>(column_begin[r] * rows) * width;
       result = ncclBroadcast(part, scratch + at, bytes, ncclUint8, r, comm, stream_.get());
     }
-    const ncclResult_t ended = ncclGroupEnd();  // also after an error, since it started
+    const ncclResult_t ended = ncclGroupEnd();  // after an error, too, since the group has started
     return result == ncclSuccess ? ended : result;
   });
 }
@@ -278,28 +279,28 @@ absl::Status NcclCommunicator::CheckOnce() {
   return CheckStream();
 }
 
-// Behind whatever has been enqueued since the last mark, if anything. None while the stream is
-// captured.
-absl::Status NcclCommunicator::Mark() {
+// Records an event behind everything enqueued since the last one, if there is anything. It records
+// none while the stream is captured.
+absl::Status NcclCommunicator::RecordEvent() {
   const std::unique_lock lock(stream_.capture_mutex(), std::try_to_lock);
   const int64_t enqueued = num_enqueued();
-  if (!lock.owns_lock() || enqueued == num_marked_) return absl::OkStatus();
-  RETURN_IF_ERROR(mark_->Record(stream_.get()));
-  num_marked_ = enqueued;
-  mark_pending_ = true;
-  marked_at_ = group_->Elapsed();
+  if (!lock.owns_lock() || enqueued == num_recorded_) return absl::OkStatus();
+  RETURN_IF_ERROR(event_->Record(stream_.get()));
+  num_recorded_ = enqueued;
+  event_pending_ = true;
+  recorded_at_ = group_->Elapsed();
   return absl::OkStatus();
 }
 
-// One mark at a time: nothing for the rank's thread to do, and no more than one event in each
-// period.
+// Checks one event at a time: the rank's thread has nothing to do for it, and there is at most one
+// event in a period.
 absl::Status NcclCommunicator::CheckStream() {
-  if (!mark_pending_) RETURN_IF_ERROR(Mark());
-  if (!mark_pending_) return absl::OkStatus();
-  const absl::Duration now = group_->Elapsed();  // before the look, as time passes behind it
-  ASSIGN_OR_RETURN(const bool done, mark_->Done());
-  mark_pending_ = !done;
-  if (done || now - marked_at_ <= hang_limit()) return absl::OkStatus();
+  if (!event_pending_) RETURN_IF_ERROR(RecordEvent());
+  if (!event_pending_) return absl::OkStatus();
+  const absl::Duration now = group_->Elapsed();  // read first, since time passes while polling
+  ASSIGN_OR_RETURN(const bool done, event_->Done());
+  event_pending_ = !done;
+  if (done || now - recorded_at_ <= hang_limit()) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat(Name(), ": hung: a collective has not ended for ",
                                                   absl::FormatDuration(hang_limit())));
 }
@@ -307,8 +308,8 @@ absl::Status NcclCommunicator::CheckStream() {
 void NcclCommunicator::EndAfterFailure() {
   if (comm_->ends.exchange(true)) return;
   const absl::Duration start = group_->Elapsed();
-  // A thread that can be left behind: ncclCommAbort may hang where a device does. It frees kernels
-  // at once, but the last rank's returns when all ranks' graphs are gone.
+  // This thread can be left behind: ncclCommAbort may hang where a device does. It frees kernels at
+  // once, but the last rank's call returns when all ranks' graphs are gone.
   aborter_ = std::thread([comm = comm_, group = group_, device = device_] {
     (void)SetDevice(device);
     ncclComm_t aborted = nullptr;
@@ -316,21 +317,21 @@ void NcclCommunicator::EndAfterFailure() {
       {
         const std::lock_guard lock(comm->mutex);
         if (!comm->in_call) {
-          aborted = std::exchange(comm->comm, nullptr);  // nobody calls it from here on
+          aborted = std::exchange(comm->comm, nullptr);  // no thread calls it from here on
           break;
         }
       }
-      std::this_thread::yield();  // it ends soon, as the group has failed
+      std::this_thread::yield();  // the call ends soon, since the group has failed
     }
     if (aborted != nullptr) (void)ncclCommAbort(aborted);
     comm->aborted = true;
     group->Wake();
   });
   while (true) {
-    // Errors are of the failure that is being ended.
-    if (!mark_pending_ && !Mark().ok()) return;
-    if (mark_pending_) mark_pending_ = !mark_->Done().value_or(true);
-    if (!mark_pending_ && num_enqueued() == num_marked_) return;
+    // An error belongs to the failure that is being ended.
+    if (!event_pending_ && !RecordEvent().ok()) return;
+    if (event_pending_) event_pending_ = !event_->Done().value_or(true);
+    if (!event_pending_ && num_enqueued() == num_recorded_) return;
     if (group_->Elapsed() - start > group_->options().end_limit) return TellStuck();
     group_->Pause(kWatchPeriod);
   }

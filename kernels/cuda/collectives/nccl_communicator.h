@@ -24,23 +24,26 @@
 
 namespace continuo::kernels::cuda {
 
-// One rank's collectives, by NCCL, on the stream of its Backend. Made and used by the rank's
-// thread, which waits for the device elsewhere; a second thread per rank watches. A failure of any
-// rank, an error that NCCL reports later and a stream that stands still behind a collective for
-// NcclOptions::hang_limit become the group's failure:
-// all ranks' communicators are aborted, what waits in a collective comes back with undefined
-// output, later calls do nothing, and status() is that failure on every rank. Collectives may be
-// part of what GraphCache captures: then all ranks' graphs end before the first communicator, since
-// the last one's end waits for them, and none is launched after a failure.
+// One rank's collectives by NCCL, on the stream of its device. The rank's thread makes and uses it,
+// and waits for the device elsewhere. A second thread for each rank watches.
+//
+// These become the group's failure: a failure of any rank, an error that NCCL reports later, and a
+// stream that stands still behind a collective for NcclOptions::hang_limit. All ranks'
+// communicators are then aborted, what waits in a collective returns with undefined output, later
+// calls do nothing, and status() is that failure on every rank.
+//
+// Collectives may be captured in graphs (GraphCache). All ranks' graphs then have to end before the
+// first communicator, since the last one's end waits for them, and none may be launched after a
+// failure.
 class NcclCommunicator : public Communicator {
  public:
   // Returns when all ranks are connected and have added a number, or with the group's failure
-  // (DeadlineExceeded after hang_limit). `stream` is of `device` and outlives the result.
+  // (DeadlineExceeded after hang_limit). `stream` belongs to `device` and outlives the result.
   static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Make(std::shared_ptr<NcclGroup> group,
                                                                 int rank, int device,
                                                                 const Stream& stream);
-  // Its rank's stream is idle, or the group has failed. All ranks' are destroyed, in any order; the
-  // last one ends NCCL's part of all.
+  // Requires that the rank's stream is idle or the group has failed. Ranks are destroyed in any
+  // order; the last one ends NCCL's part of all.
   ~NcclCommunicator() override;
 
   int rank() const override { return rank_; }
@@ -51,10 +54,10 @@ class NcclCommunicator : public Communicator {
   absl::Status status() const override { return group_->failure(); }
 
  private:
-  // What of NCCL outlives the object where NCCL hangs.
+  // The part that outlives the object where NCCL hangs.
   struct Comm {
     std::mutex mutex;           // held for every call of NCCL with `comm`
-    ncclComm_t comm = nullptr;  // none before it joins and after its end
+    ncclComm_t comm = nullptr;  // null before joining and after the end
     bool in_call = false;       // NCCL's thread is enqueueing; guarded by mutex
     std::atomic<bool> ends{false}, aborted{false};
   };
@@ -66,9 +69,9 @@ class NcclCommunicator : public Communicator {
   absl::Status Init();
   absl::Status Join();
   absl::Status Connect();
-  // One call that enqueues a collective, between two meetings of all ranks.
+  // Makes one call that enqueues a collective, between two meetings of all ranks.
   absl::Status Call(absl::string_view what, NcclCall call);
-  // The call, until it is no longer in progress.
+  // Makes the call and polls until it is no longer in progress.
   absl::Status Enqueue(absl::string_view what, NcclCall call);
   absl::Status Sum(float* data, int64_t n);
   absl::Status SumInTree(float* data, int64_t n);
@@ -79,33 +82,33 @@ class NcclCommunicator : public Communicator {
   void Watch();
   absl::Status CheckOnce();
   absl::Status CheckStream();
-  absl::Status Mark();
+  absl::Status RecordEvent();
   void EndAfterFailure();
   void AwaitAbort();
   void TellStuck();
 
-  // What may have put collectives on the stream: calls, of which those of a capture have not, and
-  // graphs. Any thread.
+  // Number of calls and graph launches that may have put collectives on the stream. Calls during a
+  // capture count, though they put none there. Any thread may call this.
   int64_t num_enqueued() const { return num_called_ + stream_.num_graphs(); }
   absl::Duration hang_limit() const { return group_->options().hang_limit; }
   absl::Status NcclStatus(ncclResult_t result, absl::string_view what, ncclComm_t comm) const;
-  std::string Name() const;  // "rank 1 on cuda:1"
+  std::string Name() const;  // such as "rank 1 on cuda:1"
 
   const std::shared_ptr<NcclGroup> group_;
   const int rank_, device_;
   const Stream& stream_;
   const std::shared_ptr<Comm> comm_ = std::make_shared<Comm>();
   DeviceBuffer scratch_;
-  std::atomic<int64_t> num_called_{0};  // collectives
+  std::atomic<int64_t> num_called_{0};  // calls of collectives
   std::atomic<bool> stopping_{false};
 
-  // Of the watching thread, and of the destructor after it.
-  std::optional<Event> mark_;  // behind the collectives enqueued when it was recorded
-  bool mark_pending_ = false;
-  int64_t num_marked_ = 0;  // of num_enqueued()
-  absl::Duration marked_at_;
+  // The members below belong to the watching thread, and to the destructor after it.
+  std::optional<Event> event_;  // recorded behind the collectives enqueued by then
+  bool event_pending_ = false;
+  int64_t num_recorded_ = 0;  // num_enqueued() at that time
+  absl::Duration recorded_at_;
   std::thread watcher_;
-  std::thread aborter_;  // begun by EndAfterFailure
+  std::thread aborter_;  // started by EndAfterFailure
 };
 
 }  // namespace continuo::kernels::cuda

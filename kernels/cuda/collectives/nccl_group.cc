@@ -9,9 +9,10 @@
 namespace continuo::kernels::cuda {
 namespace {
 
-// Of a rank that waits for the others: they are soon there, or one of them loads or allocates.
-constexpr int kQuickLooks = 2000;
-constexpr absl::Duration kLookPeriod = absl::Microseconds(100);
+// A waiting rank polls this often before it pauses: the others come soon, unless one of them loads
+// or allocates.
+constexpr int kSpinningPolls = 2000;
+constexpr absl::Duration kPollPeriod = absl::Microseconds(100);
 
 }  // namespace
 
@@ -30,7 +31,7 @@ void NcclGroup::Fail(const absl::Status& failure) {
   CONTINUO_CHECK(!failure.ok());
   {
     const std::lock_guard lock(mutex_);
-    failure_.Update(failure);  // only where it is OK
+    failure_.Update(failure);  // keeps the first one
     has_failed_ = true;
   }
   changed_.notify_all();
@@ -44,11 +45,11 @@ absl::Status NcclGroup::failure() const {
 absl::Status NcclGroup::Meet(absl::Duration limit) {
   const int64_t all = (num_met_++ / size_ + 1) * size_;
   const absl::Duration start = Elapsed();
-  for (int look = 0;; ++look) {
-    const absl::Duration waited = look < kQuickLooks ? absl::ZeroDuration() : Elapsed() - start;
+  for (int poll = 0;; ++poll) {
+    const absl::Duration waited = poll < kSpinningPolls ? absl::ZeroDuration() : Elapsed() - start;
     if (num_met_ >= all) return absl::OkStatus();
     if (has_failed_) return failure();
-    if (look < kQuickLooks) {
+    if (poll < kSpinningPolls) {
       std::this_thread::yield();
       continue;
     }
@@ -56,7 +57,7 @@ absl::Status NcclGroup::Meet(absl::Duration limit) {
       return absl::DeadlineExceededError(
           absl::StrCat("the ", size_, " ranks have not met within ", absl::FormatDuration(limit)));
     }
-    Pause(kLookPeriod);
+    Pause(kPollPeriod);
   }
 }
 

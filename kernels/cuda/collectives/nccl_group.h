@@ -18,24 +18,26 @@
 namespace continuo::kernels::cuda {
 
 struct NcclOptions {
-  // For the ranks to join, then to come to the first collective, and for a stream to stand still
-  // behind collectives. First ones load code; steps that serve are watched more closely elsewhere.
+  // Time limit for the ranks to join, then to come to the first collective, and for a stream to
+  // stand still behind collectives. First collectives load code. Steps in service are watched more
+  // closely elsewhere.
   absl::Duration hang_limit = absl::Seconds(60);
-  // From a failure until every rank's stream and communicator are at rest; `on_stuck` after it.
+  // Time limit from a failure until every rank's stream and communicator are at rest; then on_stuck
+  // is called.
   absl::Duration end_limit = absl::Seconds(10);
-  // AllReduceSum adds in the order of Communicator's contract (a gather and a kernel, more bytes)
-  // and not in NCCL's, which depends on sizes and topology.
+  // AllReduceSum adds in the order of Communicator's contract, by a gather and a kernel, which
+  // takes more bytes. NCCL's own order depends on sizes and topology.
   bool tree_order = false;
-  size_t scratch_bytes = size_t{32} << 20;  // of each rank; larger collectives take several turns
-  // Called by a thread of the rank where a failure cannot be ended: the device or NCCL itself
-  // hangs, and so do threads that wait for them. It ends the process; where it returns, they are
-  // left.
+  size_t scratch_bytes = size_t{32} << 20;  // for each rank; larger collectives take several rounds
+  // A thread of the rank calls it where a failure cannot be ended, because the device or NCCL
+  // itself hangs, and with it threads that wait for them. It ends the process. If it returns, these
+  // threads are left.
   std::function<void(const absl::Status&)> on_stuck;
   const Clock* clock = nullptr;  // outlives the communicators
 };
 
-// What the ranks of one replica share: NCCL's id, and the first failure, which is everybody's.
-// Thread-safe.
+// The state that the ranks of one replica share: NCCL's id and the first failure, which is every
+// rank's. Thread-safe.
 class NcclGroup {
  public:
   static absl::StatusOr<std::shared_ptr<NcclGroup>> Make(int size, NcclOptions options);
@@ -45,14 +47,14 @@ class NcclGroup {
   const ncclUniqueId& id() const { return id_; }
   absl::Duration Elapsed() const { return options_.clock->Elapsed(); }
 
-  // The first failure stays, later ones are its consequences.
+  // Keeps the first failure; later ones are its consequences.
   void Fail(const absl::Status& failure);
   absl::Status failure() const;
   // Returns when every rank's thread has called it as often as this one, with the group's failure,
-  // or DeadlineExceeded after `limit`. Without one: a rank that does not come has failed, or its
-  // step hangs, which others watch.
+  // or with DeadlineExceeded after `limit`. No limit is needed in service: a rank that does not
+  // come has failed, or its step hangs, which others watch.
   absl::Status Meet(absl::Duration limit = absl::InfiniteDuration());
-  // Returns after `period`, or when the group fails or Wake is called meanwhile.
+  // Returns after `period`, or earlier when the group fails or Wake is called.
   void Pause(absl::Duration period);
   void Wake() { changed_.notify_all(); }
 
@@ -67,7 +69,7 @@ class NcclGroup {
   std::condition_variable changed_;
   absl::Status failure_;  // guarded by mutex_
   std::atomic<bool> has_failed_{false};
-  std::atomic<int64_t> num_met_{0};  // calls of Meet, of all ranks together
+  std::atomic<int64_t> num_met_{0};  // calls of Meet by all ranks
 };
 
 }  // namespace continuo::kernels::cuda

@@ -8,9 +8,10 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A thread an element, neighbours reading neighbours: bound by memory, (num_parts + 1) · n floats.
+// A thread adds one element, and neighbours read neighbours. Bound by memory, (num_parts + 1) · n
+// floats.
 __global__ void AddTreesKernel(float* out, const float* parts, int num_parts, int64_t n) {
-  BeginGrid();
+  WaitForPreviousKernel();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     out[i] = AddTree(parts + i, n, num_parts);
@@ -20,7 +21,7 @@ __global__ void AddTreesKernel(float* out, const float* parts, int num_parts, in
 }  // namespace
 
 cudaError_t AddTrees(float* out, const float* parts, int num_parts, int64_t n,
-                     cudaStream_t stream) {
+                     KernelStream stream) {
   if (n == 0) return cudaSuccess;
   return Launch("AddTrees", AddTreesKernel, BlocksFor(n, kThreads), kThreads, 0, stream, out, parts,
                 num_parts, n);

@@ -6,22 +6,22 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#define NVML_NO_UNVERSIONED_FUNC_DEFS  // nvmlInit_v2 is called so
+#define NVML_NO_UNVERSIONED_FUNC_DEFS  // only nvmlInit_v2 is called
 #include "nvml.h"
 
 namespace continuo::kernels::cuda {
 
-// The functions of NVIDIA's management library that tell of Xids. It is a part of the driver, not
-// of the toolkit, and there may be none, so it is opened by name and not linked. Thread-safe.
+// Functions of NVIDIA's management library (NVML) that report Xids. NVML is part of the driver and
+// not of the toolkit, and may be missing, so it is opened by name and not linked. Thread-safe.
 class NvmlLibrary {
  public:
-  // NotFound says which file or function is missing.
+  // NotFound names the missing file or function.
   static absl::StatusOr<std::unique_ptr<NvmlLibrary>> Open(const std::string& path);
   ~NvmlLibrary();
   NvmlLibrary(const NvmlLibrary&) = delete;
   NvmlLibrary& operator=(const NvmlLibrary&) = delete;
 
-  // OK, or "nvmlInit_v2: Driver Not Loaded (9)".
+  // Returns OK, or an error such as "nvmlInit_v2: Driver Not Loaded (9)".
   absl::Status Check(nvmlReturn_t result, const char* function) const;
 
   decltype(&nvmlInit_v2) Init = nullptr;
@@ -32,11 +32,12 @@ class NvmlLibrary {
   decltype(&nvmlEventSetCreate) EventSetCreate = nullptr;
   decltype(&nvmlEventSetWait_v2) EventSetWait = nullptr;
   decltype(&nvmlEventSetFree) EventSetFree = nullptr;
-  decltype(&nvmlDeviceGetMigMode) DeviceGetMigMode = nullptr;  // null where NVML lacks it
+  // null where NVML has no such function
+  decltype(&nvmlDeviceGetMigMode) DeviceGetMigMode = nullptr;
 
  private:
   explicit NvmlLibrary(void* handle) : handle_(handle) {}
-  void* const handle_;  // of dlopen
+  void* const handle_;  // from dlopen
 };
 
 }  // namespace continuo::kernels::cuda

@@ -13,8 +13,8 @@ struct Known {
   std::string_view text;
 };
 
-// After NVIDIA's catalogue, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html;
-// what graphics, video and other GPUs than those of data centres have is left out. Ascending.
+// From NVIDIA's catalogue, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html,
+// without the entries for graphics, video and GPUs that are not made for data centres. Ascending.
 constexpr Known kKnown[] = {
     {8, "GPU stopped processing"},
     {13, "graphics engine exception, as of an illegal access or instruction of a kernel"},

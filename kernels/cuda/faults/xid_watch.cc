@@ -18,11 +18,12 @@
 namespace continuo::kernels::cuda {
 namespace {
 
-// NVML returns by then from one turn of all sets, so that the thread can end.
+// Time limit of one round of waits for all event sets, so that the thread can end.
 constexpr unsigned kWaitMilliseconds = 100;
-// Errors in a row after which NVML is asked no more of a device; a second of them at least.
+// After this many errors in a row, a second of them at least, NVML is no longer asked about a
+// device.
 constexpr int kMaxErrors = 100;
-// Of nvmlEventData_t: no GPU instance.
+// The value in nvmlEventData_t that means no GPU instance.
 constexpr unsigned kNoInstance = 0xffffffff;
 
 Xid::Loss LossOf(nvmlReturn_t result) {
@@ -31,7 +32,7 @@ Xid::Loss LossOf(nvmlReturn_t result) {
   return Xid::Loss::kNone;
 }
 
-// The indices of "cuda:0" and "cuda:0,1" in a text.
+// Returns the indices of "cuda:0" and "cuda:0,1" in a text.
 std::vector<int> DevicesIn(std::string_view text) {
   constexpr std::string_view kPrefix = "cuda:";
   std::vector<int> devices;
@@ -53,39 +54,39 @@ std::vector<int> DevicesIn(std::string_view text) {
 }  // namespace
 
 struct XidWatch::State {
-  // A device with a set of events of its own: what fails of one says nothing of the others.
+  // A device has an event set of its own, so that its errors say nothing about other devices.
   struct Listened {
     int device = 0;
     std::string name;  // for notes
     nvmlDevice_t handle = nullptr;
     nvmlEventSet_t set = nullptr;
-    nvmlReturn_t last = NVML_SUCCESS;  // that its set answered
+    nvmlReturn_t last = NVML_SUCCESS;  // last answer for its set
     int num_errors = 0;                // in a row
   };
 
-  State(std::vector<Device> devices_, XidWatchOptions options_)
+  State(std::vector<DeviceInfo> devices_, XidWatchOptions options_)
       : devices(std::move(devices_)), options(std::move(options_)) {}
 
-  // The thread.
+  // The body of the thread.
   void Run();
   absl::Status Watch(const NvmlLibrary& nvml);
   absl::Status Register(const NvmlLibrary& nvml);
-  absl::StatusOr<Listened> ListenTo(const NvmlLibrary& nvml, const Device& device);
+  absl::StatusOr<Listened> ListenTo(const NvmlLibrary& nvml, const DeviceInfo& device);
   void NoteMig(const NvmlLibrary& nvml);
   absl::Status Listen(const NvmlLibrary& nvml);
   bool Ask(const NvmlLibrary& nvml, Listened& from, unsigned milliseconds);
   void Take(const Listened& from, const nvmlEventData_t& event);
   void Add(Xid xid);
   void Note(DeviceNote::Kind kind, const std::string& text);
-  bool Pause();  // false: the thread is to end
+  bool Pause();  // returns false when the thread has to end
 
-  const std::vector<Device> devices;
+  const std::vector<DeviceInfo> devices;
   const XidWatchOptions options;
-  std::vector<Listened> listened;  // of the thread alone
+  std::vector<Listened> listened;  // used by the thread alone
 
   std::mutex mutex;
   std::condition_variable changed;
-  // Guarded by mutex:
+  // The members below are guarded by mutex.
   bool started = false;  // `watched` is known
   std::vector<int> watched;
   bool hears = true;  // Xids may come
@@ -128,10 +129,10 @@ absl::Status XidWatch::State::Watch(const NvmlLibrary& nvml) {
   return status;
 }
 
-// OK where at least one device is listened to; the others are noted.
+// Returns OK if at least one device is listened to. A note names the others.
 absl::Status XidWatch::State::Register(const NvmlLibrary& nvml) {
   std::vector<std::string> refusals;
-  for (const Device& device : devices) {
+  for (const DeviceInfo& device : devices) {
     absl::StatusOr<Listened> l = ListenTo(nvml, device);
     if (l.ok()) {
       listened.push_back(*std::move(l));
@@ -146,7 +147,7 @@ absl::Status XidWatch::State::Register(const NvmlLibrary& nvml) {
 }
 
 absl::StatusOr<XidWatch::State::Listened> XidWatch::State::ListenTo(const NvmlLibrary& nvml,
-                                                                    const Device& device) {
+                                                                    const DeviceInfo& device) {
   Listened l{.device = device.index,
              .name = absl::StrCat("cuda:", device.index, " at ", device.pci_bus_id)};
   const auto check = [&](nvmlReturn_t result, const char* function) {
@@ -177,11 +178,11 @@ void XidWatch::State::NoteMig(const NvmlLibrary& nvml) {
                     absl::StrJoin(names, ", ")));
 }
 
-// Until the thread is to end, or with what the last devices failed by.
+// Returns when the thread has to end, or with the errors of the last devices.
 absl::Status XidWatch::State::Listen(const NvmlLibrary& nvml) {
   bool has_more = false;
   while (Pause()) {
-    // All sets within kWaitMilliseconds; no wait while one of them has events.
+    // All sets together wait kWaitMilliseconds, and not at all while one of them has events.
     const auto num_sets = static_cast<unsigned>(listened.size());
     const unsigned milliseconds = has_more ? 0 : std::max(1u, kWaitMilliseconds / num_sets);
     has_more = false;
@@ -202,12 +203,12 @@ absl::Status XidWatch::State::Listen(const NvmlLibrary& nvml) {
   return absl::OkStatus();
 }
 
-// Whether there was an event; there may be more.
+// Returns whether there was an event; there may be more.
 bool XidWatch::State::Ask(const NvmlLibrary& nvml, Listened& from, unsigned milliseconds) {
   nvmlEventData_t event{};
   const nvmlReturn_t result = nvml.EventSetWait(from.set, &event, milliseconds);
   if (result == NVML_SUCCESS) Take(from, event);
-  // A loss is a fault by itself, and the set goes on saying so. Its Xid may still be on its way.
+  // A loss is a fault by itself, and the set reports it again and again. Its Xid may still come.
   const Xid::Loss loss = LossOf(result);
   if (loss != Xid::Loss::kNone && result != from.last) Add({.device = from.device, .loss = loss});
   from.last = result;
@@ -249,7 +250,7 @@ bool XidWatch::State::Pause() {
   return !stopping;
 }
 
-XidWatch::XidWatch(std::vector<Device> devices, XidWatchOptions options)
+XidWatch::XidWatch(std::vector<DeviceInfo> devices, XidWatchOptions options)
     : state_(std::make_shared<State>(std::move(devices), std::move(options))) {
   CONTINUO_CHECK(state_->options.clock != nullptr && !state_->devices.empty());
   thread_ = std::thread([state = state_] { state->Run(); });

@@ -5,24 +5,25 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cuda/matmul/quantised_layout.h"
+#include "kernels/cuda/formats/quantised_layout.h"
 #include "kernels/cuda/runtime/chunk.h"
 #include "kernels/cuda/runtime/launch.h"
 
-// Products on tensor cores of a first factor that has few rows: each block reads its columns of the
-// second one, as it lies, once. For .cu files.
+// Products on tensor cores whose first factor has few rows. Each block reads its columns of the
+// second factor once, as they are stored. For .cu files.
 namespace continuo::kernels::cuda {
 
 inline constexpr int kBlockWarps = 8;
 inline constexpr int kBlockThreads = kBlockWarps * kWarp;
-inline constexpr int kColumnTiles = 4;  // of a block
+inline constexpr int kColumnTiles = 4;  // column tiles of a block
 inline constexpr int kBlockColumns = kColumnTiles * kTileColumns;
-// Of sums in shared memory, so that rows are in other banks.
+// Rows of sums in shared memory are padded, so that they are in different banks.
 inline constexpr int kSumStride = kBlockColumns + 8;
 inline constexpr int kMmaRows = 16;
 
-// The bits of two bf16 whose values are low - kZero and high - kZero; of at most 8 bits, so exact.
-// The float 2^23 + n has n in its low bits, which costs less than a conversion.
+// Returns the bits of two bf16 whose values are low - kZero and high - kZero. Both have at most 8
+// bits, so this is exact. The float 2^23 + n has n in its low bits, which costs less than a
+// conversion.
 template <int kZero>
 __device__ inline uint32_t PairOf(uint32_t low, uint32_t high) {
   constexpr uint32_t kTwo23 = 0x4b000000;
@@ -38,8 +39,8 @@ __device__ inline uint32_t PairOf(uint32_t low, uint32_t high) {
   return low >> 16 | (high & 0xffff0000u);
 }
 
-// Elements 2 i and 2 i + 1 of the eight that a lane has of each block of 32, from its words of a
-// chunk.
+// Returns elements 2 i and 2 i + 1 of the eight that a lane has of each block of 32, from its words
+// of a chunk.
 template <bool kFour>
 __device__ inline uint32_t PairAt(const uint32_t* words, int block, int i) {
   constexpr int kZero = QuantisedFormat<kFour>::kZero;
@@ -50,8 +51,8 @@ __device__ inline uint32_t PairAt(const uint32_t* words, int block, int i) {
   return PairOf<kZero>(word & kMask, word >> kBits & kMask);
 }
 
-// Eight numbers of 16 bits as four pairs, zeros from the n-th on. Where kAligned they lie at 16
-// bytes, and n is 8 or more, or not above 0.
+// Loads eight 16-bit numbers as four pairs, with zeros from the n-th on. With kAligned they are
+// 16-byte aligned, and n is at least 8 or not above 0.
 template <bool kAligned, typename Number>
 __device__ inline void LoadEight(uint32_t (&pairs)[4], const Number* from, int64_t n) {
   if constexpr (kAligned) {
@@ -69,14 +70,14 @@ __device__ inline void LoadEight(uint32_t (&pairs)[4], const Number* from, int64
   }
 }
 
-// A matrix [columns, k] of uint16_t (bf16) or Half, row-major, of one piece. Like QuantisedMatrix
-// it says how a matrix lies; where is said apart, so that one description, read where a launch has
-// put it, serves many matrices.
+// A row-major matrix [columns, k] of uint16_t (bf16) or Half, with one K split. Like
+// QuantisedMatrix it describes the layout only. The address is passed apart, so that one
+// description, read where a launch put it, serves many matrices.
 template <typename Number_>
 struct DenseMatrix {
   using Number = Number_;
   struct Format {
-    // The warps' turns: it has no scales.
+    // Warps take these groups in turn. There are no scales.
     static constexpr int kGroup = kChunkElements, kChunks = 1;
   };
   QuantisedGroups groups;
@@ -86,8 +87,8 @@ struct DenseMatrix {
   }
 };
 
-// What a lane has of a chunk's second factor: for each block of 32 the four pairs of its column of
-// a tile; w has so many columns.
+// Loads a lane's part of a chunk of the second factor: for each block of 32 the four pairs of its
+// column of a tile. w has `columns` columns.
 template <bool kAligned, bool kFour>
 __device__ inline void LoadColumn(uint32_t (&pairs)[2][4], const QuantisedMatrix<kFour>& w,
                                   const void* data, int64_t tile, int group, int chunk,
@@ -117,7 +118,7 @@ __device__ inline void LoadColumn(uint32_t (&pairs)[2][4], const DenseMatrix<Num
   }
 }
 
-// Asks for what a warp reads first of a block's columns, before it may read the other factor.
+// Prefetches what a warp reads first of a block's columns, before it may read the other factor.
 template <bool kFour>
 __device__ inline void PrefetchColumns(const QuantisedMatrix<kFour>& w, const void* data, int group,
                                        int64_t first_column, int64_t columns, int lane) {
@@ -139,7 +140,7 @@ __device__ inline void PrefetchColumns(const DenseMatrix<Number>& w, const void*
            w.RangeOf(group).begin);
 }
 
-// Of columns 2 q and 2 q + 1 of a tile.
+// Returns the scales of columns 2 q and 2 q + 1 of a tile.
 template <bool kFour>
 __device__ inline Chunk<float, 2> ScalesOf(const QuantisedMatrix<kFour>& w, const void* data,
                                            int64_t tile, int group, int q) {
@@ -157,12 +158,12 @@ constexpr size_t SharedOfBlock(int row_tiles) {
   return sizeof(float) * kBlockWarps * kMmaRows * kSumStride * static_cast<size_t>(row_tiles);
 }
 
-// Rows [first_row, end_row) of out, at most kMmaRows * kRowTiles of them, and kBlockColumns
-// columns, by a block; of x they are rows x_rows[row], or where it is null the same. w lies at
-// `data`. The block's warps take the groups of k in turns and their sums are added in the warps'
-// order, so the order does not depend on the rows. x comes from caches, once for each
-// kBlockColumns: with 32 rows and int8 about twice the matrix's bytes. Integers are bf16 exactly,
-// and a group's sum is scaled once.
+// Computes rows [first_row, end_row) of out, at most kMmaRows * kRowTiles of them, and
+// kBlockColumns columns, by one block. The rows of x are x_rows[row], or the same rows where x_rows
+// is null. w lies at `data`. The block's warps take the groups of k in turn, and their sums are
+// added in the order of the warps, so the order does not depend on the rows. x comes from caches,
+// once for each kBlockColumns: with 32 rows and int8 that is about twice the matrix's bytes.
+// Integers are exact in bf16, and a group's sum is scaled once.
 template <int kRowTiles, bool kAligned, typename Matrix, typename T>
 __device__ void MultiplyBlock(T* out, const typename Matrix::Number* x, const int32_t* x_rows,
                               const Matrix& w, const void* data, const float* bias,
@@ -206,7 +207,7 @@ __device__ void MultiplyBlock(T* out, const typename Matrix::Number* x, const in
     }
     CONTINUO_UNROLL
     for (int t = 0; t < kColumnTiles; ++t) {
-      // Beyond the last column the last tile is read again, and its sums are not kept.
+      // Beyond the last column the last tile is read again, and its sums are dropped.
       const int64_t number = Min(first_column / kTileColumns + t, (columns - 1) / kTileColumns);
       float partial[kRowTiles][4] = {};
       CONTINUO_UNROLL
@@ -263,7 +264,7 @@ __device__ void MultiplyBlock(T* out, const typename Matrix::Number* x, const in
   }
 }
 
-// Whether rows of k numbers, and the pieces of each, begin at 16 bytes.
+// Returns whether rows of k numbers, and the K splits of each, begin at multiples of 16 bytes.
 inline bool Aligned(const void* data, const QuantisedGroups& groups) {
   bool aligned = IsAligned(data) && groups.k() % 8 == 0;
   for (int i = 0; i < groups.num; ++i) aligned = aligned && groups.begin[i] % 8 == 0;

@@ -1,25 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
-#include "cuda_runtime_api.h"
-#include "kernels/cuda/matmul/quantised_layout.h"
+#include "kernels/cuda/matmul/cublaslt_matmul.h"
+#include "kernels/cuda/runtime/cuda_context.h"
+#include "kernels/matmul_ops.h"
 
-// Ops with int8 and int4 matrices. T is float or uint16_t (bf16). What launchers return is the
-// launch's error.
 namespace continuo::kernels::cuda {
 
-// out [n, k] bf16: what columns [first, first + n) of w stand for, rounded; first is a multiple of
-// kTileColumns.
-template <bool kFour>
-cudaError_t Dequantise(uint16_t* out, const QuantisedMatrix<kFour>& w, int64_t first, int64_t n,
-                       cudaStream_t stream);
+// Products of many rows with int8 and int4 matrices, which are dequantised to bf16 in scratch,
+// columns by columns, and multiplied by cuBLASLt. SmallMMatMul reads such matrices as they are.
+// Not thread-safe.
+class QuantisedMatMul {
+ public:
+  // context and cublaslt outlive the object. slice_bytes: memory of the columns that are
+  // dequantised at a time.
+  QuantisedMatMul(CudaContext& context, CublasLtMatMul& cublaslt, bool deterministic,
+                  size_t slice_bytes)
+      : context_(context),
+        cublaslt_(cublaslt),
+        deterministic_(deterministic),
+        slice_bytes_(slice_bytes) {}
 
-// Backend::Embed. out [rows, k]; a row of the table is a column of `table`; ids [rows].
-template <bool kFour, typename T>
-cudaError_t EmbedQuantised(T* out, const QuantisedMatrix<kFour>& table, const int32_t* ids,
-                           int64_t rows, int64_t table_rows, int first_id, float scale,
-                           cudaStream_t stream);
+  // MatMulOps::PackRows of a matrix in kInt8Panels or kInt4Panels.
+  void Pack(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,
+            const float* rows, int64_t n);
+  // Whether Multiply is to be used for a product.
+  bool IsUsedFor(Tensor x, const Product& product) const;
+  // x is bf16; there is no bias.
+  void Multiply(Tensor x, const Product& product, std::span<const int64_t> split_begin);
+
+ private:
+  // Columns of k elements that are dequantised at a time, whole tiles.
+  int64_t SliceColumns(int64_t k) const;
+
+  CudaContext& context_;
+  CublasLtMatMul& cublaslt_;
+  const bool deterministic_;
+  const size_t slice_bytes_;
+};
 
 }  // namespace continuo::kernels::cuda

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cuda/formats/fp8_row.h"
 #include "kernels/cuda/runtime/chunk.h"
-#include "kernels/cuda/runtime/fp8_row.h"
 #include "kernels/cuda/runtime/launch.h"
 
 namespace continuo::kernels::cuda {
@@ -17,7 +17,7 @@ struct Silu {
   __device__ static float Of(float gate) { return gate / (1.0f + expf(-gate)); }
 };
 
-// The tanh form, tanh written by the exponential.
+// Gelu in its tanh form, with tanh written by the exponential.
 struct Gelu {
   __device__ static float Of(float gate) {
     constexpr float kTwoRoots = 1.5957691216057308f;  // 2 √(2 / π)
@@ -36,10 +36,10 @@ __device__ Chunk<T, N> ActivateMul(const Chunk<T, N>& gates, const Chunk<T, N>& 
   return result;
 }
 
-// A thread a chunk of N elements; bound by two reads and a write of memory.
+// A thread computes a chunk of N elements. Bound by two reads and a write of memory.
 template <typename Activation, typename T, int N>
 __global__ void ActivateMulKernel(T* out, const T* gate, const T* up, int64_t n) {
-  BeginGrid();
+  WaitForPreviousKernel();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads * N;
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N; i < n;
        i += step) {
@@ -47,14 +47,14 @@ __global__ void ActivateMulKernel(T* out, const T* gate, const T* up, int64_t n)
   }
 }
 
-// The same of bf16, a block a row, which is made e4m3 behind that. Threads are as many as make few
-// turns, since a row alone is bound by its latency.
+// The same for bf16, one block per row, which then rounds the row to e4m3. There are enough threads
+// for few iterations, since a single row is bound by latency.
 constexpr int kMostRowThreads = 1024;
 template <typename Activation, int N>
 __global__ void CONTINUO_BLOCK_OF(kMostRowThreads)
     ActivateMulInFp8Kernel(uint16_t* out, Fp8Rows fp8, const uint16_t* gate, const uint16_t* up,
                            int64_t rows, int64_t cols) {
-  BeginGrid();
+  WaitForPreviousKernel();
   const int64_t step = static_cast<int64_t>(blockDim.x) * N;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t begin = row * cols;
@@ -71,7 +71,7 @@ __global__ void CONTINUO_BLOCK_OF(kMostRowThreads)
 }
 
 __global__ void SoftCapKernel(float* x, float cap, int64_t n) {
-  BeginGrid();
+  WaitForPreviousKernel();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     x[i] = cap * tanhf(x[i] / cap);
@@ -80,7 +80,7 @@ __global__ void SoftCapKernel(float* x, float cap, int64_t n) {
 
 template <typename Activation, typename T>
 cudaError_t LaunchActivateMul(const char* name, T* out, const T* gate, const T* up, int64_t n,
-                              cudaStream_t stream) {
+                              KernelStream stream) {
   if (n == 0) return cudaSuccess;
   const bool in_chunks = n % kChunk<T> == 0 && IsAligned(out) && IsAligned(gate) && IsAligned(up);
   return Launch(
@@ -92,7 +92,7 @@ cudaError_t LaunchActivateMul(const char* name, T* out, const T* gate, const T* 
 template <typename Activation>
 cudaError_t ActivateMulInFp8(const char* name, uint16_t* out, const Fp8Rows& fp8,
                              const uint16_t* gate, const uint16_t* up, int64_t rows, int64_t cols,
-                             cudaStream_t stream) {
+                             KernelStream stream) {
   if (rows == 0 || cols == 0) return cudaSuccess;
   const bool in_chunks =
       cols % 8 == 0 && IsAligned(out) && IsAligned(gate) && IsAligned(up) && IsAligned(fp8.numbers);
@@ -109,33 +109,33 @@ cudaError_t ActivateMulInFp8(const char* name, uint16_t* out, const Fp8Rows& fp8
 }  // namespace
 
 template <typename T>
-cudaError_t SiluMul(T* out, const T* gate, const T* up, int64_t n, cudaStream_t stream) {
+cudaError_t SiluMul(T* out, const T* gate, const T* up, int64_t n, KernelStream stream) {
   return LaunchActivateMul<Silu>("SiluMul", out, gate, up, n, stream);
 }
 
 template <typename T>
-cudaError_t GeluMul(T* out, const T* gate, const T* up, int64_t n, cudaStream_t stream) {
+cudaError_t GeluMul(T* out, const T* gate, const T* up, int64_t n, KernelStream stream) {
   return LaunchActivateMul<Gelu>("GeluMul", out, gate, up, n, stream);
 }
 
 cudaError_t SiluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
-                         const uint16_t* up, int64_t rows, int64_t cols, cudaStream_t stream) {
+                         const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream) {
   return ActivateMulInFp8<Silu>("SiluMulInFp8", out, fp8, gate, up, rows, cols, stream);
 }
 
 cudaError_t GeluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
-                         const uint16_t* up, int64_t rows, int64_t cols, cudaStream_t stream) {
+                         const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream) {
   return ActivateMulInFp8<Gelu>("GeluMulInFp8", out, fp8, gate, up, rows, cols, stream);
 }
 
-cudaError_t SoftCap(float* x, float cap, int64_t n, cudaStream_t stream) {
+cudaError_t SoftCap(float* x, float cap, int64_t n, KernelStream stream) {
   if (n == 0) return cudaSuccess;
   return Launch("SoftCap", SoftCapKernel, BlocksFor(n, kThreads), kThreads, 0, stream, x, cap, n);
 }
 
 #define INSTANTIATE(T)                                                         \
-  template cudaError_t SiluMul(T*, const T*, const T*, int64_t, cudaStream_t); \
-  template cudaError_t GeluMul(T*, const T*, const T*, int64_t, cudaStream_t)
+  template cudaError_t SiluMul(T*, const T*, const T*, int64_t, KernelStream); \
+  template cudaError_t GeluMul(T*, const T*, const T*, int64_t, KernelStream)
 INSTANTIATE(float);
 INSTANTIATE(uint16_t);
 INSTANTIATE(Half);

@@ -4,25 +4,26 @@
 #include <cstdint>
 
 #include "cuda_runtime_api.h"
-#include "kernels/cuda/runtime/fp8.h"
+#include "kernels/cuda/formats/fp8.h"
+#include "kernels/cuda/runtime/kernel_stream.h"
 
-// Ops of Backend on n elements each by itself. T is float, uint16_t (bf16) or Half. What launchers
-// return is the launch's error.
+// Ops on n elements, each by itself. T is float, uint16_t (bf16) or Half. Launchers return the
+// launch's error.
 namespace continuo::kernels::cuda {
 
-// Backend::SiluMul and GeluMul; out may be gate or up.
+// RowOps::GateMul with silu and gelu; out may be gate or up.
 template <typename T>
-cudaError_t SiluMul(T* out, const T* gate, const T* up, int64_t n, cudaStream_t stream);
+cudaError_t SiluMul(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);
 template <typename T>
-cudaError_t GeluMul(T* out, const T* gate, const T* up, int64_t n, cudaStream_t stream);
+cudaError_t GeluMul(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);
 
-// The same of rows [rows, cols] of bf16, and out's rows in e4m3.
+// The same for rows [rows, cols] of bf16. out's rows are also rounded to e4m3.
 cudaError_t SiluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
-                         const uint16_t* up, int64_t rows, int64_t cols, cudaStream_t stream);
+                         const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream);
 cudaError_t GeluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
-                         const uint16_t* up, int64_t rows, int64_t cols, cudaStream_t stream);
+                         const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream);
 
-// Backend::SoftCap.
-cudaError_t SoftCap(float* x, float cap, int64_t n, cudaStream_t stream);
+// RowOps::SoftCap.
+cudaError_t SoftCap(float* x, float cap, int64_t n, KernelStream stream);
 
 }  // namespace continuo::kernels::cuda

@@ -5,23 +5,23 @@
 #include <cmath>
 #include <type_traits>
 
+#include "kernels/cuda/formats/fp8_row.h"
 #include "kernels/cuda/runtime/chunk.h"
-#include "kernels/cuda/runtime/fp8_row.h"
 #include "kernels/cuda/runtime/launch.h"
 
 namespace continuo::kernels::cuda {
 namespace {
 
-// Blocks that take rows in turns.
+// Returns the number of blocks, each of which loops over rows.
 unsigned RowBlocks(int64_t rows) {
   return static_cast<unsigned>(std::min<int64_t>(rows, int64_t{1} << 20));
 }
 
-// A block a row; bound by reading and writing it.
+// One block per row. Bound by reading and writing it.
 template <typename T, typename W>
 __global__ void EmbedKernel(T* out, const W* table, const int32_t* ids, int64_t rows, int64_t cols,
                             int64_t table_rows, int first_id, float scale) {
-  BeginGrid();
+  WaitForPreviousKernel();
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t id = static_cast<int64_t>(ids[row]) - first_id;
     const bool mine = id >= 0 && id < table_rows;
@@ -31,7 +31,24 @@ __global__ void EmbedKernel(T* out, const W* table, const int32_t* ids, int64_t 
   }
 }
 
-// N floats that go with a chunk of a row, 16 bytes at a time where there are so many.
+// One block per row.
+template <bool kFour, typename T>
+__global__ void EmbedQuantisedKernel(T* out,
+                                     const CONTINUO_READ_IN_PLACE QuantisedMatrix<kFour> table,
+                                     const int32_t* ids, int64_t rows, int64_t table_rows,
+                                     int first_id, float scale) {
+  WaitForPreviousKernel();
+  const int64_t cols = table.groups.k();
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const int64_t id = static_cast<int64_t>(ids[row]) - first_id;
+    const bool mine = id >= 0 && id < table_rows;
+    for (int64_t i = threadIdx.x; i < cols; i += blockDim.x) {
+      Store(out + row * cols + i, mine ? table.ValueOf(id, i) * scale : -0.0f);
+    }
+  }
+}
+
+// N floats that go with a chunk of a row, loaded 16 bytes at a time where possible.
 template <int N>
 struct Floats {
   float at[N];
@@ -49,7 +66,7 @@ __device__ Floats<N> LoadFloats(const float* from) {
   return all;
 }
 
-// x += round(sum + bias), of a chunk of a row; bias may be null.
+// x += round(sum + bias) for a chunk of a row. bias may be null.
 template <typename T, int N>
 __device__ void AddTo(Chunk<T, N>& x, const float* sum, const float* bias) {
   Floats<N> addends = LoadFloats<N>(sum);
@@ -76,8 +93,8 @@ __device__ float AddSquares(float sum, const Chunk<T, N>& chunk) {
   return sum;
 }
 
-// What a block's row is divided by in the end, from its threads' sums of squares, which are added
-// in a tree.
+// Returns the factor of a row's RmsNorm from its threads' sums of squares, which are added in a
+// tree.
 __device__ inline float NormFactor(float sum, int64_t cols, float eps) {
   float* const sums = reinterpret_cast<float*>(SharedMemory());  // [kRowThreads]
   const int thread = static_cast<int>(threadIdx.x);
@@ -110,12 +127,12 @@ __device__ RowExtent ScaleRow(T* out, const T* x, const float* gain, int64_t col
   return extent;
 }
 
-// A block a row: squares, then a second pass over x, which the second-level cache still has; so
-// bound by one read and one write of memory. N: elements of a chunk.
+// One block per row sums squares, then passes over x again, which is still in the L2 cache. Bound
+// by one read and one write of memory. N: elements of a chunk.
 template <typename T, int N>
 __global__ void RmsNormKernel(T* out, const T* x, const float* gain, int64_t rows, int64_t cols,
                               float eps) {
-  BeginGrid();
+  WaitForPreviousKernel();
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* const from = x + row * cols;
     float sum = 0;
@@ -126,12 +143,12 @@ __global__ void RmsNormKernel(T* out, const T* x, const float* gain, int64_t row
   }
 }
 
-// The same of x += sum, whose rows the threads write themselves before they read them again; and
-// so out in e4m3, where that is wanted.
+// The same for x += sum, whose chunks the threads write themselves before they read them again. It
+// also rounds out to e4m3 where `fp8` has memory.
 template <typename T, int N>
 __global__ void AddSumNormKernel(T* out, Fp8Rows fp8, T* x, const float* sum, const float* bias,
                                  const float* gain, int64_t rows, int64_t cols, float eps) {
-  BeginGrid();
+  WaitForPreviousKernel();
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     T* const to = x + row * cols;
     float squares = 0;
@@ -150,10 +167,10 @@ __global__ void AddSumNormKernel(T* out, Fp8Rows fp8, T* x, const float* sum, co
   }
 }
 
-// A thread a chunk of a row; bound by reading sum and x and writing x.
+// A thread computes a chunk of a row. Bound by reading sum and x and writing x.
 template <typename T, int N>
 __global__ void AddSumKernel(T* x, const float* sum, const float* bias, int64_t n, int64_t cols) {
-  BeginGrid();
+  WaitForPreviousKernel();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads * N;
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x) * N; i < n;
        i += step) {
@@ -166,7 +183,7 @@ __global__ void AddSumKernel(T* x, const float* sum, const float* bias, int64_t 
 template <typename T>
 __global__ void AddBiasKernel(T* out, const float* sum, int64_t stride, const float* bias,
                               int64_t n, int64_t cols) {
-  BeginGrid();
+  WaitForPreviousKernel();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < n; i += step) {
     const float value = stride == cols ? sum[i] : sum[i / cols * stride + i % cols];
@@ -176,7 +193,7 @@ __global__ void AddBiasKernel(T* out, const float* sum, int64_t stride, const fl
 
 template <typename T>
 __global__ void GatherRowsKernel(T* out, const T* x, const int32_t* rows, int64_t n, int64_t cols) {
-  BeginGrid();
+  WaitForPreviousKernel();
   for (int64_t row = blockIdx.x; row < n; row += gridDim.x) {
     for (int64_t i = threadIdx.x; i < cols; i += kRowThreads) {
       out[row * cols + i] = x[rows[row] * cols + i];
@@ -185,7 +202,7 @@ __global__ void GatherRowsKernel(T* out, const T* x, const int32_t* rows, int64_
 }
 
 __global__ void ToFloatsKernel(float* out, const uint16_t* x, int64_t n) {
-  BeginGrid();
+  WaitForPreviousKernel();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < n; i += step) {
     out[i] = Widen(x[i]);
@@ -196,15 +213,23 @@ __global__ void ToFloatsKernel(float* out, const uint16_t* x, int64_t n) {
 
 template <typename T, typename W>
 cudaError_t Embed(T* out, const W* table, const int32_t* ids, int64_t rows, int64_t cols,
-                  int64_t table_rows, int first_id, float scale, cudaStream_t stream) {
+                  int64_t table_rows, int first_id, float scale, KernelStream stream) {
   if (rows == 0 || cols == 0) return cudaSuccess;
   return Launch("Embed", EmbedKernel<T, W>, RowBlocks(rows), kRowThreads, 0, stream, out, table,
                 ids, rows, cols, table_rows, first_id, scale);
 }
 
+template <bool kFour, typename T>
+cudaError_t EmbedQuantised(T* out, const QuantisedMatrix<kFour>& table, const int32_t* ids,
+                           int64_t rows, int64_t table_rows, int first_id, float scale,
+                           KernelStream stream) {
+  return Launch("EmbedQuantised", EmbedQuantisedKernel<kFour, T>, RowBlocks(rows), kRowThreads, 0,
+                stream, out, table, ids, rows, table_rows, first_id, scale);
+}
+
 template <typename T>
 cudaError_t RmsNorm(T* out, const T* x, const float* gain, int64_t rows, int64_t cols, float eps,
-                    cudaStream_t stream) {
+                    KernelStream stream) {
   if (rows == 0 || cols == 0) return cudaSuccess;
   const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(out) && IsAligned(gain);
   return Launch("RmsNorm", in_chunks ? RmsNormKernel<T, kChunk<T>> : RmsNormKernel<T, 1>,
@@ -214,7 +239,7 @@ cudaError_t RmsNorm(T* out, const T* x, const float* gain, int64_t rows, int64_t
 
 template <typename T>
 cudaError_t AddSum(T* x, const float* sum, const float* bias, int64_t rows, int64_t cols,
-                   cudaStream_t stream) {
+                   KernelStream stream) {
   const int64_t n = rows * cols;
   if (n == 0) return cudaSuccess;
   const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(sum) && IsAligned(bias);
@@ -226,7 +251,7 @@ cudaError_t AddSum(T* x, const float* sum, const float* bias, int64_t rows, int6
 template <typename T>
 cudaError_t AddSumNorm(T* out, const Fp8Rows& fp8, T* x, const float* sum, const float* bias,
                        const float* gain, int64_t rows, int64_t cols, float eps,
-                       cudaStream_t stream) {
+                       KernelStream stream) {
   static_assert(ExtentFloats(kRowThreads) <= kRowThreads);
   if (rows == 0 || cols == 0) return cudaSuccess;
   const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(out) &&
@@ -239,7 +264,7 @@ cudaError_t AddSumNorm(T* out, const Fp8Rows& fp8, T* x, const float* sum, const
 
 template <typename T>
 cudaError_t AddBias(T* out, const float* sum, int64_t stride, const float* bias, int64_t rows,
-                    int64_t cols, cudaStream_t stream) {
+                    int64_t cols, KernelStream stream) {
   const int64_t n = rows * cols;
   if (n == 0) return cudaSuccess;
   return Launch("AddBias", AddBiasKernel<T>, BlocksFor(n, kRowThreads), kRowThreads, 0, stream, out,
@@ -248,26 +273,26 @@ cudaError_t AddBias(T* out, const float* sum, int64_t stride, const float* bias,
 
 template <typename T>
 cudaError_t GatherRows(T* out, const T* x, const int32_t* rows, int64_t n, int64_t cols,
-                       cudaStream_t stream) {
+                       KernelStream stream) {
   if (n == 0 || cols == 0) return cudaSuccess;
   return Launch("GatherRows", GatherRowsKernel<T>, RowBlocks(n), kRowThreads, 0, stream, out, x,
                 rows, n, cols);
 }
 
-cudaError_t ToFloats(float* out, const uint16_t* x, int64_t n, cudaStream_t stream) {
+cudaError_t ToFloats(float* out, const uint16_t* x, int64_t n, KernelStream stream) {
   if (n == 0) return cudaSuccess;
   return Launch("ToFloats", ToFloatsKernel, BlocksFor(n, kRowThreads), kRowThreads, 0, stream, out,
                 x, n);
 }
 
 #define INSTANTIATE(T)                                                                             \
-  template cudaError_t RmsNorm(T*, const T*, const float*, int64_t, int64_t, float, cudaStream_t); \
-  template cudaError_t AddSum(T*, const float*, const float*, int64_t, int64_t, cudaStream_t);     \
+  template cudaError_t RmsNorm(T*, const T*, const float*, int64_t, int64_t, float, KernelStream); \
+  template cudaError_t AddSum(T*, const float*, const float*, int64_t, int64_t, KernelStream);     \
   template cudaError_t AddSumNorm(T*, const Fp8Rows&, T*, const float*, const float*,              \
-                                  const float*, int64_t, int64_t, float, cudaStream_t);            \
+                                  const float*, int64_t, int64_t, float, KernelStream);            \
   template cudaError_t AddBias(T*, const float*, int64_t, const float*, int64_t, int64_t,          \
-                               cudaStream_t);                                                      \
-  template cudaError_t GatherRows(T*, const T*, const int32_t*, int64_t, int64_t, cudaStream_t)
+                               KernelStream);                                                      \
+  template cudaError_t GatherRows(T*, const T*, const int32_t*, int64_t, int64_t, KernelStream)
 INSTANTIATE(float);
 INSTANTIATE(uint16_t);
 INSTANTIATE(Half);
@@ -275,13 +300,22 @@ INSTANTIATE(Half);
 
 #define INSTANTIATE(T, W)                                                                         \
   template cudaError_t Embed(T*, const W*, const int32_t*, int64_t, int64_t, int64_t, int, float, \
-                             cudaStream_t)
+                             KernelStream)
 INSTANTIATE(float, float);
 INSTANTIATE(float, uint16_t);
 INSTANTIATE(uint16_t, float);
 INSTANTIATE(uint16_t, uint16_t);
 INSTANTIATE(float, Half);
 INSTANTIATE(Half, Half);
+#undef INSTANTIATE
+
+#define INSTANTIATE(kFour, T)                                                                     \
+  template cudaError_t EmbedQuantised(T*, const QuantisedMatrix<kFour>&, const int32_t*, int64_t, \
+                                      int64_t, int, float, KernelStream);
+INSTANTIATE(false, float)
+INSTANTIATE(false, uint16_t)
+INSTANTIATE(true, float)
+INSTANTIATE(true, uint16_t)
 #undef INSTANTIATE
 
 }  // namespace continuo::kernels::cuda

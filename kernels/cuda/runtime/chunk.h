@@ -7,8 +7,8 @@
 
 namespace continuo::kernels::cuda {
 
-// Neighbouring elements that a thread reads or writes at once: 16 bytes, or one element where rows
-// do not lie so.
+// A chunk is N neighbouring elements that a thread loads or stores at once: 16 bytes where rows are
+// 16-byte aligned, otherwise one element.
 template <typename T, int N>
 struct alignas(N * sizeof(T)) Chunk {
   T at[N];

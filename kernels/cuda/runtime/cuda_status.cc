@@ -17,7 +17,7 @@ absl::Status CudaStatus(cudaError_t error, int device, absl::string_view what) {
   if (cudaSetDevice(device) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess) {
     absl::StrAppend(&message, "; ", free, " of the device's ", total, " bytes are free");
   }
-  (void)cudaGetLastError();  // of these two
+  (void)cudaGetLastError();  // cudaMemGetInfo and cudaGetDevice may have set it
   return absl::ResourceExhaustedError(message);
 }
 

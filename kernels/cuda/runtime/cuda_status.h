@@ -7,12 +7,13 @@
 
 namespace continuo::kernels::cuda {
 
-// OK, or "cuda:1: <what>: out of memory (cudaErrorMemoryAllocation); 512 of the device's 4096 bytes
-// are free", which is ResourceExhausted; what else fails is Internal. The error is taken from the
-// calling thread's last error, so that a kernel launched later is not blamed for it.
+// Returns OK for cudaSuccess. Out of memory is ResourceExhausted: "cuda:1: <what>: out of memory
+// (cudaErrorMemoryAllocation); 512 of the device's 4096 bytes are free". Every other error is
+// Internal. The calling thread's last error is cleared, so that a kernel launched later is not
+// blamed for it.
 absl::Status CudaStatus(cudaError_t error, int device, absl::string_view what);
 
-// Makes `device` the calling thread's.
+// Makes `device` the calling thread's current device.
 absl::Status SetDevice(int device);
 
 }  // namespace continuo::kernels::cuda

@@ -18,7 +18,7 @@ absl::StatusOr<DeviceBuffer> DeviceBuffer::Make(int device, size_t bytes) {
 }
 
 DeviceBuffer::~DeviceBuffer() {
-  // An error here is one of earlier work; whoever waits for that work is told.
+  // An error here belongs to earlier work, and whoever waits for that work gets it.
   if (data_ != nullptr) (void)cudaFree(data_);
 }
 

@@ -8,11 +8,10 @@
 
 namespace continuo::kernels::cuda {
 
-// Owns bytes of one device's memory; their contents are what was there. Freed by any thread, after
-// the work that uses them.
+// Owns uninitialised memory of one device. Any thread may free it, after the work that uses it.
 class DeviceBuffer {
  public:
-  // ResourceExhausted names the device, the bytes asked for and those free.
+  // ResourceExhausted names the device, the bytes requested and the bytes free.
   static absl::StatusOr<DeviceBuffer> Make(int device, size_t bytes);
 
   DeviceBuffer() = default;

@@ -7,13 +7,13 @@
 
 namespace continuo::kernels::cuda {
 
-// Division by a number that a kernel is launched with: a product and a shift where the device,
-// which does not divide integers, takes some twenty instructions. With l the least for which d ≤
-// 2^l, and m = floor(2^(31 + l) / d) + 1, n · m / 2^(31 + l) exceeds n / d by at most n / (d ·
-// 2^31), so for n < 2^31 its integer part is that of n / d.
+// Divides by a number that is known at launch: a product and a shift instead of the twenty
+// instructions of an integer division on a device. With l the least number for which d ≤ 2^l, and m
+// = floor(2^(31 + l) / d) + 1, n · m / 2^(31 + l) exceeds n / d by at most n / (d · 2^31), so for n
+// < 2^31 its integer part is that of n / d.
 class Divisor {
  public:
-  // 1 ≤ d < 2^31.
+  // Requires 1 ≤ d < 2^31.
   static constexpr Divisor Of(uint32_t d) {
     int log2 = 0;
     while (uint64_t{1} << log2 < d) ++log2;
@@ -22,7 +22,7 @@ class Divisor {
     divisor.multiplier_ = static_cast<uint32_t>((uint64_t{1} << divisor.shift_) / d + 1);
     return divisor;
   }
-  // n / d, n < 2^31.
+  // Returns n / d for n < 2^31.
   CONTINUO_HOST_DEVICE uint32_t Divide(uint32_t n) const {
     return static_cast<uint32_t>(uint64_t{n} * multiplier_ >> shift_);
   }

@@ -11,7 +11,7 @@ namespace continuo::kernels::cuda {
 GraphCache::~GraphCache() { Clear(); }
 
 void GraphCache::Clear() {
-  // Errors of destruction are those of earlier work; whoever waits for that work is told.
+  // An error of destruction belongs to earlier work, and whoever waits for that work gets it.
   for (const auto& [key, graph] : graphs_) {
     if (graph != nullptr) (void)cudaGraphExecDestroy(graph);
   }
@@ -31,7 +31,7 @@ absl::Status GraphCache::Capture(absl::FunctionRef<absl::Status()> work, const S
     worked = work();
     const absl::Status ended =
         CudaStatus(cudaStreamEndCapture(stream.get(), &captured), device_, "cudaStreamEndCapture");
-    worked.Update(ended);  // what failed in between is why
+    worked.Update(ended);  // an earlier error is the cause
   }
   if (worked.ok()) {
     worked = CudaStatus(cudaGraphInstantiate(graph, captured, 0), device_, "cudaGraphInstantiate");
@@ -50,7 +50,7 @@ absl::Status GraphCache::Run(std::span<const int64_t> key, absl::FunctionRef<abs
   auto found = graphs_.find(name);
   if (found == graphs_.end()) {
     if (graphs_.size() >= kMaxKeys || num_graphs_ >= kMaxGraphs) {
-      // None of them may be running.
+      // None of the dropped graphs may be running.
       RETURN_IF_ERROR(stream.Synchronize());
       Clear();
     }
@@ -68,7 +68,7 @@ absl::Status GraphCache::Run(std::span<const int64_t> key, absl::FunctionRef<abs
   }
   RETURN_IF_ERROR(
       CudaStatus(cudaGraphLaunch(found->second, stream.get()), device_, "cudaGraphLaunch"));
-  stream.CountGraph();  // who sees it finds the graph on the stream
+  stream.CountGraph();  // a reader of the count finds the graph on the stream
   return absl::OkStatus();
 }
 

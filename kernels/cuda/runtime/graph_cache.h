@@ -13,8 +13,8 @@
 
 namespace continuo::kernels::cuda {
 
-// What a device has been given to do again and again, as CUDA graphs: one launch instead of
-// hundreds. NCCL's collectives may be among it; their communicators end later. Not thread-safe.
+// Captures repeated work as CUDA graphs and replays it: one launch instead of hundreds. NCCL's
+// collectives may be part of it, and their communicators then end after Clear. Not thread-safe.
 class GraphCache {
  public:
   explicit GraphCache(int device) : device_(device) {}
@@ -22,20 +22,20 @@ class GraphCache {
   GraphCache(const GraphCache&) = delete;
   GraphCache& operator=(const GraphCache&) = delete;
 
-  // Enqueues what work() enqueues on `stream`: the first two times of a key by calling it, later by
-  // the graph that the second time has made besides. So what comes once costs nothing more,
-  // whatever work() prepares at its first call is there when it is captured, and where collectives
-  // are among it no rank's graph runs while another rank still makes its own. An error of work() is
-  // the result.
+  // Enqueues on `stream` what work() enqueues. The first call with a key runs work(). The second
+  // runs it and also captures it as a graph. Later calls launch the graph. Work that comes once
+  // therefore costs nothing extra, everything that work() prepares at its first call exists when it
+  // is captured, and with collectives no rank's graph runs while another rank still captures.
+  // Returns the error of work() or of CUDA.
   absl::Status Run(std::span<const int64_t> key, absl::FunctionRef<absl::Status()> work,
                    Stream& stream);
-  // Forgets all, none of which runs: what they were captured with has changed.
+  // Drops all graphs. None of them may be running. Call it when memory that they use goes.
   void Clear();
-  // What graphs were captured with may still be used by them.
+  // While this is false, graphs may still use the memory that they were captured with.
   bool empty() const { return num_graphs_ == 0; }
 
  private:
-  // Graphs at most; their memory is about a kilobyte for each kernel in them.
+  // Most graphs that are kept; each takes about a kilobyte for each of its kernels.
   static constexpr size_t kMaxGraphs = 128;
   static constexpr size_t kMaxKeys = 4096;
 
@@ -43,7 +43,7 @@ class GraphCache {
                        cudaGraphExec_t* graph) const;
 
   const int device_;
-  std::map<std::vector<int64_t>, cudaGraphExec_t> graphs_;  // null: seen once
+  std::map<std::vector<int64_t>, cudaGraphExec_t> graphs_;  // null: the key was seen once
   size_t num_graphs_ = 0;
 };
 

@@ -6,7 +6,7 @@
 
 #include "kernels/bfloat16.h"
 
-// For code that runs on the device and, so that tests reach it, on the host.
+// CONTINUO_HOST_DEVICE marks code that runs on the device and, so that tests reach it, on the host.
 #ifdef __CUDACC__
 #define CONTINUO_HOST_DEVICE __host__ __device__
 #else
@@ -18,8 +18,8 @@ namespace continuo::kernels::cuda {
 CONTINUO_HOST_DEVICE inline int64_t Max(int64_t a, int64_t b) { return a > b ? a : b; }
 CONTINUO_HOST_DEVICE inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Elements of a tensor as kernels see them: f32 is float, bf16 its bits in a uint16_t, as in
-// kernels/bfloat16.h, f16 its bits in a Half.
+// Kernels see an element of a tensor as float (f32), as the bits in a uint16_t (bf16, as in
+// kernels/bfloat16.h), or as a Half (f16).
 struct Half {
   uint16_t bits;
 };
@@ -41,8 +41,7 @@ CONTINUO_HOST_DEVICE inline float Widen(uint16_t bits) {
   return value;
 }
 
-// Rounds to nearest, ties to even; a NaN stays one, though the bits of it may differ from the
-// host's.
+// Rounds to nearest, ties to even. A NaN stays a NaN, though its bits may differ from the host's.
 CONTINUO_HOST_DEVICE inline void Store(float* to, float value) { *to = value; }
 CONTINUO_HOST_DEVICE inline void Store(Half* to, float value) {
 #ifdef __CUDA_ARCH__

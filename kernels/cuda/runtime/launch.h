@@ -10,47 +10,50 @@
 
 #include "cuda_runtime_api.h"
 #include "kernels/cuda/runtime/host_device.h"
+#include "kernels/cuda/runtime/kernel_stream.h"
 
-// What .cu files need of CUDA beyond its headers, in two versions. nvcc compiles the files for
-// devices. The host's compiler compiles the same files for tests, where a grid runs thread by
-// thread (tests/kernels/cuda/shim/grid_runner.cc) and what the threads of a block or a warp do
-// together is defined by plain code; so the shared memory, barriers and fragments that tests see
-// are those of the device.
+// This header has what .cu files need from CUDA beyond its own headers, in two versions. nvcc
+// compiles the files for devices. The host's compiler compiles the same files for tests, where a
+// grid runs thread by thread (tests/kernels/cuda/shim/grid_runner.cc) and plain code defines what
+// the threads of a block or a warp do together. Shared memory, barriers and fragments in tests are
+// therefore those of the device.
 namespace continuo::kernels::cuda {
 
 inline constexpr int kWarp = 32;
 
-// Threads of a warp call what is below together, all 32.
+// Unless a comment says otherwise, all 32 threads of a warp call a function below together.
 #ifdef __CUDACC__
 
-// Of a kernel: its blocks have so many threads.
+// Attribute of a kernel: its blocks have this many threads.
 #define CONTINUO_BLOCK_OF(threads) __launch_bounds__(threads)
-// And so many of them are to fit a multiprocessor's registers.
+// Attribute of a kernel: in addition, this many blocks fit a multiprocessor's registers.
 #define CONTINUO_BLOCKS_OF(threads, blocks) __launch_bounds__(threads, blocks)
-// Of a kernel's parameter, const: a structure with arrays that is read where it lies.
+// Attribute of a kernel's const parameter: a structure with arrays, read where the launch put it.
 #define CONTINUO_READ_IN_PLACE __grid_constant__
-// Before a loop over an array that is to stay in registers.
+// Unrolls the loop that follows, whose array has to stay in registers.
 #define CONTINUO_UNROLL _Pragma("unroll")
-// Before one of which so many turns are to be under way at once.
+// Unrolls n iterations of the loop that follows, so that n loads are in flight.
 #define CONTINUO_PRAGMA(text) _Pragma(#text)
 #define CONTINUO_UNROLL_BY(n) CONTINUO_PRAGMA(unroll n)
 
 extern __shared__ __align__(16) unsigned char continuo_shared_memory[];
-// What Launch was given of the block's shared memory, 16-byte aligned.
+// Returns the block's shared memory, as many bytes as Launch was given, 16-byte aligned.
 __device__ inline unsigned char* SharedMemory() { return continuo_shared_memory; }
 
-// What a kernel does first, before it touches memory of the device: its grid may have been started
-// while the one before was ending. Returns when that has ended and what it wrote is seen, and lets
-// the next one be started likewise (CUDA C++ Programming Guide, programmatic dependent launch; PTX
-// ISA, griddepcontrol). Since every grid waits for the one before, it waits for all before.
-__device__ inline void BeginGrid() {
+// Every kernel calls this before it touches device memory. With programmatic dependent launch the
+// grid may have started while the previous one was ending. Returns when that one has completed and
+// its writes are visible, and lets the next grid start (CUDA C++ Programming Guide, programmatic
+// dependent launch; PTX ISA, griddepcontrol). Since every grid waits for the one before, it waits
+// for all before.
+__device__ inline void WaitForPreviousKernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-// Asks for the cache line around an address of memory that no kernel writes, for the device's
-// second cache. May come before BeginGrid, and is nothing on devices where no grid begins early.
+// Prefetches the cache line around an address into the L2 cache. No kernel may write that memory.
+// This is the only access allowed before WaitForPreviousKernel. It does nothing on devices without
+// programmatic dependent launch.
 __device__ inline void Prefetch([[maybe_unused]] const void* from) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
@@ -59,29 +62,29 @@ __device__ inline void Prefetch([[maybe_unused]] const void* from) {
 
 __device__ inline void SyncBlock() { __syncthreads(); }
 __device__ inline void SyncWarp() { __syncwarp(); }
-// The value of the lane whose number differs in the bits of `mask`.
+// Returns the value of the lane whose number differs in the bits of `mask`.
 __device__ inline float ShuffleXor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
-// 2^x to within 2^-22 of it; what would be subnormal is 0 (PTX ISA, ex2.approx.ftz). Not a call of
-// the whole warp.
+// Returns 2^x to within 2^-22 of it, and 0 for subnormal results (PTX ISA, ex2.approx.ftz). Any
+// thread may call it alone.
 __device__ inline float Exp2(float x) {
   float y = 0;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// 1 / x to within an ulp, 0 for infinities and where it would be subnormal (PTX ISA,
-// rcp.approx.ftz). Not a call of the whole warp.
+// Returns 1 / x to within an ulp, and 0 for infinities and subnormal results (PTX ISA,
+// rcp.approx.ftz). Any thread may call it alone.
 __device__ inline float Reciprocal(float x) {
   float y = 0;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Two numbers side by side, each rounded to Number, the first in the low half (PTX ISA, cvt). Not a
-// call of the whole warp.
+// Rounds two numbers to Number and packs them, the first in the low half (PTX ISA, cvt). Any thread
+// may call it alone.
 template <typename Number>
 __device__ inline uint32_t RoundPair(float low, float high) {
   uint32_t pair = 0;
@@ -92,19 +95,19 @@ __device__ inline uint32_t RoundPair(float low, float high) {
   }
   return pair;
 }
-// Whether it is so for any lane.
+// Returns whether `is_so` holds for any lane.
 __device__ inline bool AnyLane(bool is_so) { return __any_sync(0xffffffffu, is_so) != 0; }
 
-// Adds to shared or device memory; returns what was there. Not a call of the whole warp.
+// Adds to shared or device memory and returns the old value. Any thread may call it alone.
 __device__ inline uint32_t AtomicAdd(uint32_t* to, uint32_t value) { return atomicAdd(to, value); }
 __device__ inline uint64_t AtomicAdd(uint64_t* to, uint64_t value) {
   static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
   return atomicAdd(reinterpret_cast<unsigned long long*>(to), value);
 }
 
-// Four 8 × 8 matrices of 16-bit elements from shared memory: lane l gives the address of row l % 8
-// of matrix l / 8 (16 bytes, aligned) and receives in out[i] elements 2 (l % 4) and + 1 of row l /
-// 4 of matrix i (PTX ISA, ldmatrix).
+// Loads four 8 × 8 matrices of 16-bit elements from shared memory. Lane l gives the address of row
+// l % 8 of matrix l / 8 (16 bytes, aligned) and receives in out[i] elements 2 (l % 4) and + 1 of
+// row l / 4 of matrix i (PTX ISA, ldmatrix).
 __device__ inline void LoadMatrices(uint32_t (&out)[4], const void* row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -112,8 +115,8 @@ __device__ inline void LoadMatrices(uint32_t (&out)[4], const void* row) {
                : "r"(address)
                : "memory");
 }
-// The same of the matrices' transposes: out[i] is elements (2 (l % 4), l / 4) and (2 (l % 4) + 1,
-// l / 4), row and column.
+// Does the same and transposes the matrices: out[i] is elements (2 (l % 4), l / 4) and (2 (l % 4) +
+// 1, l / 4), row and column.
 __device__ inline void LoadMatricesTransposed(uint32_t (&out)[4], const void* row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -122,9 +125,9 @@ __device__ inline void LoadMatricesTransposed(uint32_t (&out)[4], const void* ro
                : "memory");
 }
 
-// d += a · b on tensor cores: a [16, 16] and b [16, 8] of Number, uint16_t (bf16) or Half, d [16,
-// 8] f32. Of lane l, with r = l / 4 and c = 2 (l % 4), pairs being elements side by side, the first
-// in the low half:
+// Computes d += a · b on tensor cores: a [16, 16] and b [16, 8] of Number, which is uint16_t (bf16)
+// or Half, and d [16, 8] f32. Lane l has these elements, where r = l / 4, c = 2 (l % 4), and a pair
+// is two neighbouring elements with the first in the low half:
 //   a: (r, c), (r + 8, c), (r, c + 8), (r + 8, c + 8), each with column + 1
 //   b: (c, r), (c + 8, r), each with row + 1
 //   d: (r, c), (r, c + 1), (r + 8, c), (r + 8, c + 1)
@@ -147,8 +150,9 @@ __device__ inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32
   }
 }
 
-// a · b + c of two of Number side by side, the first in the low half, each rounded once; subnormal
-// numbers count (PTX ISA, fma.rn.bf16x2 and fma.rn.f16x2). Not a call of the whole warp.
+// Returns a · b + c of two Numbers that are packed with the first in the low half. Each result is
+// rounded once, and subnormals are kept (PTX ISA, fma.rn.bf16x2 and fma.rn.f16x2). Any thread may
+// call it alone.
 template <typename Number>
 __device__ inline uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t d = 0;
@@ -159,42 +163,37 @@ __device__ inline uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) 
   }
   return d;
 }
-// The bytes of a word that the selector's hexadecimal digits name, the last one's first; 4 is a
-// zero.
+// Returns the bytes of a word that the selector's hexadecimal digits name, the last digit's byte
+// lowest. Digit 4 is a zero byte.
 template <uint32_t kSelector>
 __device__ inline uint32_t PickBytes(uint32_t word) {
   return __byte_perm(word, 0, kSelector);
 }
 
-// Starts copying 16 bytes, both sides aligned, to shared memory; zeros where they are not `wanted`,
-// and `from` is not read then. Nothing else may touch them between the barrier before and
-// AwaitCopies: the compiler may move loads and stores across.
+// Starts an asynchronous copy of 16 bytes to shared memory; both sides are aligned. Where it is not
+// `wanted`, zeros are written and `from` is not read. No thread may touch the bytes between the
+// barrier before and AwaitCopies, since the compiler may move loads and stores across.
 __device__ inline void StartCopy16(void* shared, const void* from, bool wanted) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const int bytes = wanted ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address),
                "l"(__cvta_generic_to_global(from)), "r"(bytes));
 }
-// The same of 4 bytes.
+// Does the same with 4 bytes.
 __device__ inline void StartCopy4(void* shared, const void* from, bool wanted) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const int bytes = wanted ? 4 : 0;
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address),
                "l"(__cvta_generic_to_global(from)), "r"(bytes));
 }
-// Ends a group of this thread's copies.
+// Ends a group of this thread's asynchronous copies.
 __device__ inline void EndCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Returns when all but this thread's last kGroups groups have arrived; other threads see them after
+// Returns when all but this thread's last kGroups groups have arrived. Other threads see them after
 // SyncBlock.
 template <int kGroups>
 __device__ inline void AwaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
-
-// Whether kernels on the current device may be started before the ones in front of them have ended,
-// because the code that it runs waits itself: that compiled for compute capability 9.0 does, an
-// older one's PTX does not, wherever it runs.
-cudaError_t StartsEarly(bool* early);
 
 #else
 
@@ -205,12 +204,12 @@ cudaError_t StartsEarly(bool* early);
 #define CONTINUO_UNROLL_BY(n)
 extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 unsigned char* SharedMemory();
-void BeginGrid();
+void WaitForPreviousKernel();
 void Prefetch(const void* from);
 void SyncBlock();
 void SyncWarp();
 float ShuffleXor(float value, int mask);
-// Fibers of a grid take turns on one thread.
+// No atomic is needed here: the fibers of a grid run on one thread.
 inline uint32_t AtomicAdd(uint32_t* to, uint32_t value) { return (*to += value) - value; }
 inline uint64_t AtomicAdd(uint64_t* to, uint64_t value) { return (*to += value) - value; }
 void LoadMatrices(uint32_t (&out)[4], const void* row);
@@ -253,12 +252,12 @@ cudaError_t RunGrid(const char* name, dim3 grid, int threads, size_t shared_byte
 
 #endif
 
-// Runs kernel(args…) by `threads` threads in each block of the grid, with so much SharedMemory().
-// `name` is for tests. Returns the launch's error.
+// Launches kernel(args…) with `threads` threads in each block of the grid and `shared_bytes` of
+// SharedMemory(). Tests see `name`. Returns the launch's error.
 template <typename... Parameters, typename... Args>
 cudaError_t Launch(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads,
-                   size_t shared_bytes, cudaStream_t stream, Args... args) {
-  constexpr size_t kUnasked = 48 << 10;  // of shared memory; more has to be asked for
+                   size_t shared_bytes, KernelStream stream, Args... args) {
+  constexpr size_t kUnasked = 48 << 10;  // shared memory above this needs an attribute
   if (shared_bytes > kUnasked) {
     const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -267,8 +266,6 @@ cudaError_t Launch(const char* name, void (*kernel)(Parameters...), dim3 grid, i
   }
 #ifdef __CUDACC__
   (void)name;
-  bool early = false;
-  if (const cudaError_t error = StartsEarly(&early); error != cudaSuccess) return error;
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -276,17 +273,18 @@ cudaError_t Launch(const char* name, void (*kernel)(Parameters...), dim3 grid, i
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
+  config.stream = stream.stream;
   config.attrs = &attribute;
-  config.numAttrs = early ? 1 : 0;
+  config.numAttrs = stream.pdl ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(args)...);
 #else
-  return RunGrid(name, grid, threads, shared_bytes, stream,
+  return RunGrid(name, grid, threads, shared_bytes, stream.stream,
                  [=] { kernel(static_cast<Parameters>(args)...); });
 #endif
 }
 
-// Blocks of `threads` threads for n elements, a thread one or several of them (grid-stride).
+// Returns the number of blocks of `threads` threads for n elements. A thread takes one or several
+// of them in a grid-stride loop.
 inline unsigned BlocksFor(int64_t n, int threads) {
   constexpr int64_t kMaxBlocks = 16384;  // enough to fill any device several times
   const int64_t blocks = (n + threads - 1) / threads;

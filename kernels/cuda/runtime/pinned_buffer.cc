@@ -18,7 +18,7 @@ absl::StatusOr<PinnedBuffer> PinnedBuffer::Make(int device, size_t bytes) {
 }
 
 PinnedBuffer::~PinnedBuffer() {
-  // An error here is one of earlier work; whoever waits for that work is told.
+  // An error here belongs to earlier work, and whoever waits for that work gets it.
   if (data_ != nullptr) (void)cudaFreeHost(data_);
 }
 

@@ -8,7 +8,7 @@
 
 namespace continuo::kernels::cuda {
 
-// Owns bytes of the host's memory that a device copies from and to by itself.
+// Owns page-locked host memory, which a device copies from and to at full speed.
 class PinnedBuffer {
  public:
   // ResourceExhausted names the device whose driver refused.

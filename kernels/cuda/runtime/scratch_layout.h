@@ -5,7 +5,7 @@
 
 namespace continuo::kernels::cuda {
 
-// Lays out arrays one behind the other, each at 256 bytes; from null on it only counts.
+// Lays out arrays one behind the other, each 256-byte aligned. With null memory it only counts.
 class ScratchLayout {
  public:
   explicit ScratchLayout(void* memory = nullptr) : memory_(static_cast<char*>(memory)) {}

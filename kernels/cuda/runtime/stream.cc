@@ -2,6 +2,7 @@
 #include "kernels/cuda/runtime/stream.h"
 
 #include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/pdl.h"
 #include "services/base/status_macros.h"
 
 namespace continuo::kernels::cuda {
@@ -15,7 +16,7 @@ absl::StatusOr<Event> Event::Make(int device, bool timed) {
   return Event(device, event);
 }
 
-// Errors of destruction are those of earlier work; whoever waits for that work is told.
+// An error of destruction belongs to earlier work, and whoever waits for that work gets it.
 Event::~Event() {
   if (event_ != nullptr) (void)cudaEventDestroy(event_);
 }
@@ -45,12 +46,14 @@ absl::StatusOr<double> Event::SecondsSince(const Event& other) const {
   return milliseconds * 1e-3;
 }
 
-absl::StatusOr<Stream> Stream::Make(int device) {
+absl::StatusOr<Stream> Stream::Make(int device, bool pdl) {
   RETURN_IF_ERROR(SetDevice(device));
+  bool has_code = false;
+  if (pdl) RETURN_IF_ERROR(CudaStatus(HasPdlCode(&has_code), device, "cudaFuncGetAttributes"));
   cudaStream_t stream = nullptr;
   RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), device,
                              "cudaStreamCreateWithFlags"));
-  return Stream(device, stream);
+  return Stream(device, stream, has_code);
 }
 
 Stream::~Stream() {

@@ -10,11 +10,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cuda_runtime_api.h"
+#include "kernels/cuda/runtime/kernel_stream.h"
 
 namespace continuo::kernels::cuda {
 
-// A point in a stream's work. Thread-safe; without timing unless it is asked for, since that costs
-// the device time.
+// An event in a stream. Thread-safe. It has no timing unless asked for, since timing costs the
+// device time.
 class Event {
  public:
   static absl::StatusOr<Event> Make(int device, bool timed = false);
@@ -28,13 +29,13 @@ class Event {
   }
   ~Event();
 
-  // From now on the event means all the work that the stream has been given so far.
+  // Makes the event stand for all work that the stream has been given so far.
   absl::Status Record(cudaStream_t stream);
-  // Whether the device has done that work. Asked before any Record: true.
+  // Returns whether the device has completed that work. Before any Record: true.
   absl::StatusOr<bool> Done() const;
-  // Returns when it has, with the error of the work that failed.
+  // Waits for that work and returns its error, if it failed.
   absl::Status Synchronize() const;
-  // Between two timed points that the device has reached, the other one first.
+  // Returns the time between two timed events that the device has reached, the other one first.
   absl::StatusOr<double> SecondsSince(const Event& other) const;
   cudaEvent_t get() const { return event_; }
 
@@ -44,34 +45,38 @@ class Event {
   cudaEvent_t event_;
 };
 
-// One in-order queue of work of a device, which waits for no other queue. Destroyed when idle.
+// An in-order queue of work of one device, which waits for no other queue. Destroyed when idle.
 class Stream {
  public:
-  static absl::StatusOr<Stream> Make(int device);
+  // pdl: our kernels on it use programmatic dependent launch where their code can (pdl.h).
+  static absl::StatusOr<Stream> Make(int device, bool pdl = false);
 
   Stream(Stream&& other) noexcept
       : device_(other.device_),
         stream_(std::exchange(other.stream_, nullptr)),
+        pdl_(other.pdl_),
         shared_(std::move(other.shared_)) {}
   Stream& operator=(Stream&& other) noexcept {
     std::swap(device_, other.device_);
     std::swap(stream_, other.stream_);
+    std::swap(pdl_, other.pdl_);
     std::swap(shared_, other.shared_);
     return *this;
   }
   ~Stream();
 
-  // Returns when all work is done, with the error of the work that failed.
+  // Waits for all work and returns its error, if it failed.
   absl::Status Synchronize();
-  // What is enqueued after this starts after `event`.
+  // Makes work that is enqueued after this call wait for `event`.
   absl::Status WaitFor(const Event& event);
   int device() const { return device_; }
   cudaStream_t get() const { return stream_; }
+  KernelStream kernels() const { return {.stream = stream_, .pdl = pdl_}; }
 
-  // Held by its thread while what it enqueues becomes a graph instead. Another thread holds it
-  // where it gives the stream work, which would become part of that graph.
+  // The stream's thread holds this mutex while it captures a graph. Another thread holds it while
+  // it enqueues work, which would otherwise become part of that graph.
   std::mutex& capture_mutex() const { return shared_->capture_mutex; }
-  // Graphs that it has been given. Any thread.
+  // Number of graphs launched on the stream. Any thread may call this.
   int64_t num_graphs() const { return shared_->num_graphs; }
   void CountGraph() { ++shared_->num_graphs; }
 
@@ -80,10 +85,11 @@ class Stream {
     std::mutex capture_mutex;
     std::atomic<int64_t> num_graphs{0};
   };
-  Stream(int device, cudaStream_t stream)
-      : device_(device), stream_(stream), shared_(std::make_unique<Shared>()) {}
+  Stream(int device, cudaStream_t stream, bool pdl)
+      : device_(device), stream_(stream), pdl_(pdl), shared_(std::make_unique<Shared>()) {}
   int device_;
   cudaStream_t stream_;
+  bool pdl_;
   std::unique_ptr<Shared> shared_;
 };
 

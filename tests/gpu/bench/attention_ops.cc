@@ -20,7 +20,8 @@ struct Attended {
   KvType type;
 };
 
-// block_size: of the context, blocks are one a sequence and in order; smaller ones lie scattered.
+// With a block_size of the whole context there is one block for each sequence, in order. Smaller
+// blocks are scattered.
 kernels::PagedKv CacheOf(OpsSource& s, const Attended& a, int block_size) {
   kernels::PagedKv kv;
   kv.block_size = block_size;
@@ -35,13 +36,13 @@ kernels::PagedKv CacheOf(OpsSource& s, const Attended& a, int block_size) {
       const int64_t end = std::min(positions, begin + kWrittenRows);
       kernels::Tensor part = k;
       part.shape[0] = end - begin;
-      s.b.WriteKv(kv, part, part, s.Slots(begin, end));
+      s.b.ops().attention.WriteKv(kv, part, part, s.Slots(begin, end));
     }
   }
   std::vector<int32_t> tables, lengths, begins = {0};
   const int64_t all = int64_t{a.seqs} * blocks;
   for (int seq = 0; seq < a.seqs; ++seq) {
-    // Scattered: a step that has no divisor in common with their number.
+    // Blocks are scattered by a step that has no divisor in common with their number.
     for (int i = 0; i < blocks; ++i) {
       const int64_t block = int64_t{seq} * blocks + i;
       tables.push_back(static_cast<int32_t>(blocks == 1 ? block : block * 1'000'003 % all));
@@ -52,7 +53,7 @@ kernels::PagedKv CacheOf(OpsSource& s, const Attended& a, int block_size) {
   kv.block_tables = s.Ints(tables, blocks);
   kv.kv_len = s.Ints(lengths);
   kv.query_begin = s.Ints(begins);
-  kv.num_single = kernels::NumSingle(begins);
+  kv.num_decodes = kernels::CountDecodes(begins);
   return kv;
 }
 
@@ -64,25 +65,26 @@ Calls Attentions(OpsSource& s, const Attended& a, int block_size, int copies) {
   for (int i = 0; i < copies; ++i) {
     const kernels::PagedKv kv = CacheOf(s, a, block_size);
     calls.push_back([=, &s] {
-      s.b.PagedAttention(out, q, kv,
-                         {.num_heads = a.heads.queries,
-                          .num_kv_heads = a.heads.kv,
-                          .head_dim = kHead,
-                          .heads_per_kv_head = a.heads.queries / a.heads.kv,
-                          .scale = 0.088f});
+      s.b.ops().attention.PagedAttention(out, q, kv,
+                                         {.num_heads = a.heads.queries,
+                                          .num_kv_heads = a.heads.kv,
+                                          .head_dim = kHead,
+                                          .heads_per_kv_head = a.heads.queries / a.heads.kv,
+                                          .scale = 0.088f});
     });
   }
   return calls;
 }
 
-// Of bytes what has to be read is half as much, and scales.
+// With bytes half as much has to be read, and the scales.
 void AddAttended(OpsSource& s, const Attended& a) {
-  if (!s.b.Keeps(a.type.dtype, NumberOf(a.type))) return;
+  if (!s.b.ops().attention.SupportsKvType(a.type.dtype, NumberOf(a.type))) return;
   const bool decodes = a.rows == 1;
   const double kept = static_cast<double>(a.seqs) * a.context * a.heads.kv * 2 *
                       static_cast<double>(kernels::KvRowElements(a.type.dtype, kHead)) *
                       static_cast<double>(kernels::SizeOf(a.type.dtype));
-  const double pairs = a.rows * (a.context - (a.rows - 1) / 2.0) * a.seqs;  // row and position
+  // pairs of a row and a position
+  const double pairs = a.rows * (a.context - (a.rows - 1) / 2.0) * a.seqs;
   const double values = static_cast<double>(a.heads.queries) * kHead;
   const int copies = decodes ? CopiesOf(kept) : 1;
   Case& c = s.Add({.group = decodes ? "decode" : "prefill",
@@ -96,14 +98,14 @@ void AddAttended(OpsSource& s, const Attended& a) {
                                                      ? kernels::WeightType::kF16
                                                      : kernels::WeightType::kBF16)}});
   if (!decodes) return;
-  // What pages cost: the same kernel over blocks of a whole context.
+  // The same kernel over blocks of a whole context shows what pages cost.
   c.rival = "dense";
   c.make_rival = [=, &s] { return Attentions(s, a, a.context, copies); };
 }
 
 }  // namespace
 
-// Heads of Llama-3.1-8B, of Qwen3-0.6B and of an eighth of Llama-3.1-70B.
+// The heads are those of Llama-3.1-8B, of Qwen3-0.6B and of an eighth of Llama-3.1-70B.
 void AddAttention(OpsSource& s) {
   const Heads others[] = {{"0.6B", 16, 8}, {"70B / 8", 8, 1}};
   for (const auto& [seqs, context] :

@@ -15,7 +15,7 @@
 namespace continuo::kernels::cuda {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // MatMul's
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // the same as CublasLtMatMul's
 constexpr int kCandidates = 16;
 constexpr int kTimes = 3;
 
@@ -34,7 +34,7 @@ BestProduct::~BestProduct() {
   if (handle_ != nullptr) (void)cublasLtDestroy(handle_);
 }
 
-// By columns, as cuBLAS counts: out is columns × rows, w transposed.
+// cuBLAS is column-major: out is columns × rows, w transposed.
 absl::Status BestProduct::Describe(const Arguments& call) {
   const auto rows = static_cast<uint64_t>(call.x.rows()), k = static_cast<uint64_t>(call.x.cols());
   const auto columns = static_cast<uint64_t>(call.w.rows());
@@ -65,7 +65,7 @@ absl::Status BestProduct::Run(const cublasLtMatmulAlgo_t& algorithm, const Argum
 
 absl::StatusOr<double> BestProduct::Try(const cublasLtMatmulAlgo_t& algorithm,
                                         std::span<const Arguments> calls, cudaStream_t stream) {
-  // Outside of a graph first: it loads code, and may not compute this.
+  // It runs outside of a graph first: that loads code, and the algorithm may not compute this.
   if (!Run(algorithm, calls[0], stream).ok()) return -1.0;
   const auto check = [](cudaError_t error, const char* what) { return CudaStatus(error, 0, what); };
   RETURN_IF_ERROR(check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"));

@@ -13,15 +13,14 @@
 
 namespace continuo::kernels::cuda {
 
-// out = x · wᵀ of bf16 or f16, sums in f32, called as cuBLASLt's own users would with time to try:
-// by whichever of its 16 candidates is the fastest on these very arrays. What MatMul is measured
-// beside.
+// out = x · wᵀ of bf16 or f16 with f32 sums, by whichever of cuBLASLt's 16 candidates is the
+// fastest on these very arrays. MatMul is measured beside it.
 class BestProduct {
  public:
   struct Arguments {
     Tensor out, x, w;
   };
-  // Tries the candidates on all of `calls`, which are of one shape, one behind the other. Internal
+  // Tries the candidates on all of `calls`, which have one shape, one behind the other. Internal
   // where there is none, or cuBLASLt fails.
   static absl::StatusOr<std::shared_ptr<BestProduct>> Make(int device,
                                                            std::span<const Arguments> calls);
@@ -36,7 +35,8 @@ class BestProduct {
   absl::Status Describe(const Arguments& call);
   absl::Status Run(const cublasLtMatmulAlgo_t& algorithm, const Arguments& call,
                    cudaStream_t stream);
-  // Seconds of all calls as a graph, the least of a few times; negative where it is not computed.
+  // Returns the seconds of all calls as a graph, the least of a few times; negative if the
+  // algorithm does not compute it.
   absl::StatusOr<double> Try(const cublasLtMatmulAlgo_t& algorithm,
                              std::span<const Arguments> calls, cudaStream_t stream);
 

@@ -28,12 +28,12 @@ namespace {
 
 constexpr size_t kRounds = 7, kMostRounds = 21;
 constexpr double kRoundSeconds = 0.01;
-constexpr int kMaxCalls = 2000;         // of a round: nodes of a graph, or a few for each call
+constexpr int kMaxCalls = 2000;  // in a round: nodes of a graph, or a few enqueued calls each
 constexpr unsigned kCaseSeconds = 120;  // a case that takes longer hangs
 
-// What a process leaves behind, in memory that it shares with the first one.
+// The state that a process leaves behind, in memory that it shares with the first one.
 struct Progress {
-  size_t next;  // the case that runs, or the first that has not
+  size_t next;  // the case that runs, or the first one that has not run
   bool running;
   std::array<char, 128> name, group;
 };
@@ -47,10 +47,10 @@ double SecondsOf(const std::function<void()>& work) {
 // Calls that are measured again and again.
 class Measured {
  public:
-  // The first calls load code, look up algorithms, make room and, of a graph, the graph. `key` is
-  // that of no other.
-  Measured(CaseSource& source, Calls calls, bool repeats, int64_t key)
-      : source_(source), calls_(std::move(calls)), repeats_(repeats), key_(key) {
+  // The first calls load code, look up algorithms, make room and capture the graph. No other case
+  // has the key `key`.
+  Measured(CaseSource& source, Calls calls, bool is_capturable, int64_t key)
+      : source_(source), calls_(std::move(calls)), is_capturable_(is_capturable), key_(key) {
     CONTINUO_CHECK(!calls_.empty());
     const auto each_once = [&] {
       for (const auto& call : calls_) call();
@@ -63,10 +63,10 @@ class Measured {
     });
     const int most = std::max(1, kMaxCalls / static_cast<int>(calls_.size()));
     times_ = std::clamp(static_cast<int>(kRoundSeconds / seconds), 1, most);
-    for (int i = 0; i < 3; ++i) Seconds();  // enqueued, captured, and the graph itself
+    for (int i = 0; i < 3; ++i) Seconds();  // eager, captured, and replayed
   }
 
-  // Of a call, in one round.
+  // Returns the seconds of a call, in one round.
   double Seconds() {
     return SecondsOf([&] {
              const auto all = [&] {
@@ -75,7 +75,8 @@ class Measured {
                }
                return absl::OkStatus();
              };
-             EndOnFailure(repeats_ ? source_.backend().Repeat(std::array{key_}, all) : all());
+             EndOnFailure(is_capturable_ ? source_.device().RunGraph(std::array{key_}, all)
+                                         : all());
              source_.Wait();
            }) /
            (times_ * static_cast<double>(calls_.size()));
@@ -84,12 +85,12 @@ class Measured {
  private:
   CaseSource& source_;
   const Calls calls_;
-  const bool repeats_;
+  const bool is_capturable_;
   const int64_t key_;
   int times_ = 1;
 };
 
-// Measures cases of one source.
+// Measures the cases of one source.
 class Runner {
  public:
   explicit Runner(CaseSource& source) : source_(source) {}
@@ -107,7 +108,7 @@ class Runner {
   }
 
   CaseSource& source_;
-  std::map<std::string, Calls> ceilings_;  // whose arguments are kept
+  std::map<std::string, Calls> ceilings_;  // their arguments are kept
 };
 
 nlohmann::ordered_json Runner::Run(size_t index) {
@@ -120,24 +121,25 @@ nlohmann::ordered_json Runner::Run(size_t index) {
     ceilings_[name] = ceiling.make();
     source_.KeepArguments();
   }
-  std::vector<Measured> things;  // ceilings, the case, its rival
-  const auto add = [&](Calls calls, bool repeats) {
-    things.emplace_back(source_, std::move(calls), repeats, static_cast<int64_t>(things.size()));
+  std::vector<Measured> things;  // ceilings, then the case and its rival
+  const auto add = [&](Calls calls, bool is_capturable) {
+    things.emplace_back(source_, std::move(calls), is_capturable,
+                        static_cast<int64_t>(things.size()));
   };
-  for (const std::string& name : c.ceilings) add(ceilings_[name], CeilingOf(name).repeats);
+  for (const std::string& name : c.ceilings) add(ceilings_[name], CeilingOf(name).is_capturable);
   const size_t num_ceilings = things.size();
-  add(c.make(), c.repeats);
-  if (c.make_rival) add(c.make_rival(), c.repeats);
+  add(c.make(), c.is_capturable);
+  if (c.make_rival) add(c.make_rival(), c.is_capturable);
 
   std::vector<std::function<double()>> turns;
   for (Measured& thing : things) turns.push_back([&thing] { return thing.Seconds(); });
   const std::vector<Round> rounds = MeasureInTurn(turns, num_ceilings, kRounds, kMostRounds);
   const std::vector<Round> steady = SteadyRounds(rounds, num_ceilings);
   things.clear();
-  source_.backend().ForgetRepeated();
+  source_.device().DropGraphs();
   source_.FreeArguments();
 
-  // With no steady round at all the figure is of all of them, and says so.
+  // Without any steady round the figure is of all rounds, and says so.
   const std::vector<Round>& kept = steady.empty() ? rounds : steady;
   const Spread spread = SpreadOf(kept, num_ceilings);
   nlohmann::ordered_json row = {{"op", c.name},
@@ -200,14 +202,14 @@ std::string Now() {
   return text.data();
 }
 
-// All from progress.next on.
+// Runs all cases from progress.next on.
 int RunRest(CaseSource& source, const RunOptions& options, Progress& progress) {
   std::ofstream file(options.json.empty() ? "/dev/null" : options.json, std::ios::app);
   const std::span<const Case> cases = source.cases();
   if (progress.next == 0) {
-    std::printf("%s, %s\n", source.device().c_str(), source.backend().name().c_str());
-    file << nlohmann::ordered_json({{"device", source.device()},
-                                    {"path", source.backend().name()},
+    std::printf("%s, %s\n", source.device_name().c_str(), source.device().name().c_str());
+    file << nlohmann::ordered_json({{"device", source.device_name()},
+                                    {"path", source.device().name()},
                                     {"date", Now()},
                                     {"command", options.command}})
          << std::endl;
@@ -256,7 +258,7 @@ int RunCases(const std::function<std::unique_ptr<CaseSource>()>& open, const Run
       const std::unique_ptr<CaseSource> source = open();
       const int code = source == nullptr ? 1 : RunRest(*source, options, *progress);
       std::fflush(stdout);
-      // An end that hangs or fails would count as a case's.
+      // Destructors are skipped: one that hangs or fails would count as a case's failure.
       std::_Exit(code);
     }
     int status = 0;

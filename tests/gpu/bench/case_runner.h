@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 
 namespace continuo {
 
-// What enqueues a call, one for each copy of what it reads, so that taken in turn they read from
-// memory what in a model comes from there.
+// Functions that each enqueue a call, one for each copy of what it reads. Taken in turn they read
+// from memory what a model reads from memory.
 using Calls = std::vector<std::function<void()>>;
 
 // Calls that are measured as one figure.
@@ -22,53 +22,53 @@ struct Case {
   double bytes = 0, flops = 0;  // of one call
   // Makes the arguments and the calls.
   std::function<Calls()> make;
-  // Whether calls may be a CUDA graph: not where they copy from or to the host, allocate or wait.
-  bool repeats = true;
-  // Names of cases of the group `ceilings` that are measured in turn with it: what has bytes alone
-  // for its bytes, what has operations for its operations.
+  // The calls can be captured as a CUDA graph: they do not copy from or to the host, allocate or
+  // wait.
+  bool is_capturable = true;
+  // Names of cases of the group `ceilings` that are measured in turn with it: those with bytes
+  // alone bound its bytes, those with operations its operations.
   std::vector<std::string> ceilings;
-  // Another way to the same end, measured in turn, too.
+  // Another way to the same result, measured in turn, too.
   std::string rival;
   std::function<Calls()> make_rival;
 };
 inline constexpr char kCeilings[] = "ceilings";  // their group
 
-// Prints what is wrong, if anything is, and ends the process: after a failure a device may do
-// nothing more for it.
+// Prints an error, if there is one, and ends the process: after a failure a device may do nothing
+// more for it.
 void EndOnFailure(const absl::Status& status);
 
-// A process's cases and what owns their arguments.
+// The cases of a process, and the owner of their arguments.
 class CaseSource {
  public:
   virtual ~CaseSource() = default;
-  virtual kernels::Backend& backend() = 0;
-  virtual std::string device() const = 0;  // as it calls itself
-  // The same ones in the same order in every process.
+  virtual kernels::Device& device() = 0;
+  virtual std::string device_name() const = 0;  // the device's own name
+  // These are the same in the same order in every process.
   virtual std::span<const Case> cases() const = 0;
-  // Returns when all that was enqueued is done.
+  // Returns when everything enqueued is done.
   virtual void Wait() = 0;
-  // Keeps what `make`s have made so far from FreeArguments.
+  // Keeps the arguments made so far from FreeArguments.
   virtual void KeepArguments() = 0;
-  // Frees what was made since. Nothing is running.
+  // Frees the arguments made since. Nothing is running.
   virtual void FreeArguments() = 0;
 };
 
 struct RunOptions {
   std::string only;     // a group; empty: all
   std::string json;     // file; empty: none
-  std::string command;  // told there
+  std::string command;  // written to the file
 };
 
 // Measures cases one after the other, each in at least 7 rounds in turn with its ceilings and its
-// rival, and prints each when it is done, to the file, too, a line of JSON each; of one that fails
-// that is its name, its group and "failed", which stands alone where others were not reached.
-// Rounds in which a ceiling moved by more than 5 % are thrown away, and others take their place, up
-// to 21 in all.
+// rival. Each result is printed when it is done, and written to the file as a line of JSON. A
+// failed case has its name, its group and "failed"; "failed" stands alone where others were not
+// reached. Rounds in which a ceiling moved by more than 5 % are thrown away and replaced, up to 21
+// rounds in all.
 //
 // Cases run in a process of their own; where one fails, hangs or crashes, the next process goes on
-// with the one behind it. `open` is called there and gives null, having said why, where there is no
-// device. The result is the exit code: 0 where all cases ended well. Called before anything of CUDA
-// is.
+// with the case behind it. `open` is called there and returns null, having said why, where there is
+// no device. Returns the exit code: 0 if all cases ended well. Call it before any CUDA call.
 int RunCases(const std::function<std::unique_ptr<CaseSource>()>& open, const RunOptions& options);
 
 }  // namespace continuo

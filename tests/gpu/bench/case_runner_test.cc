@@ -17,16 +17,16 @@ using ::testing::ElementsAre;
 class CpuSource : public CaseSource {
  public:
   explicit CpuSource(std::vector<Case> cases)
-      : backend_(kernels::MakeBackend({}).value()), cases_(std::move(cases)) {}
-  kernels::Backend& backend() override { return *backend_; }
-  std::string device() const override { return "cpu"; }
+      : device_(kernels::MakeDevice({}).value()), cases_(std::move(cases)) {}
+  kernels::Device& device() override { return *device_; }
+  std::string device_name() const override { return "cpu"; }
   std::span<const Case> cases() const override { return cases_; }
   void Wait() override {}
   void KeepArguments() override {}
   void FreeArguments() override {}
 
  private:
-  const std::unique_ptr<kernels::Backend> backend_;
+  const std::unique_ptr<kernels::Device> device_;
   const std::vector<Case> cases_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/matmul/matmul.h"
+#include "kernels/cuda/matmul/cublaslt_matmul.h"
 #include "tests/gpu/bench/ops_source.h"
 #include "tests/gpu/bench/read_memory.h"
 
@@ -15,7 +15,7 @@ int MultiprocessorsOf(int device) {
   return n;
 }
 
-// On a CPU there is none to compare with: the same bytes, by one thread.
+// On a CPU there is no such kernel: one thread reads the same bytes.
 std::function<void()> HostReader(kernels::Tensor data) {
   return [=] {
     const auto* words = static_cast<const uint64_t*>(data.data);
@@ -29,15 +29,15 @@ Calls Readers(OpsSource& s) {
   const kernels::Tensor data = s.Random(kernels::DType::kBF16, {1, kReadBytes / 2, 1});
   if (s.cuda == nullptr) return {HostReader(data)};
   auto* const sink = static_cast<uint32_t*>(s.Zeros(kernels::DType::kI32, {1, 1, 1}).data);
-  const int num_multiprocessors = MultiprocessorsOf(s.cuda->device());
+  const int num_multiprocessors = MultiprocessorsOf(s.cuda->index());
   return {[=, &s] {
     OpsSource::Check(kernels::cuda::ReadMemory(sink, data.data, data.bytes(), num_multiprocessors,
-                                               s.cuda->stream()));
+                                               s.cuda->context().kernels()));
   }};
 }
 
 void AddPeak(OpsSource& s, kernels::WeightType type) {
-  if (!s.b.Computes(type)) return;
+  if (!s.b.ops().matmul.SupportsWeights(type)) return;
   const kernels::DType number =
       type == kernels::WeightType::kF16 ? kernels::DType::kF16 : kernels::DType::kBF16;
   s.Add({.group = kCeilings,
@@ -46,29 +46,30 @@ void AddPeak(OpsSource& s, kernels::WeightType type) {
          .flops = 2.0 * kSide * kSide * kSide,
          .make = [=, &s]() -> Calls {
            const kernels::Tensor x = s.Random(number, {kSide, kSide, 1});
-           const kernels::Weight w = {s.Random(number, {kSide, kSide, 1}), s.b.FormatOf(type)};
+           const kernels::Weight w = {s.Random(number, {kSide, kSide, 1}),
+                                      s.b.ops().matmul.FormatOf(type)};
            const kernels::Tensor out = s.Zeros(number, {kSide, kSide, 1});
-           return {[=, &s] { s.b.MatMul(out, x, w, kernels::Tensor()); }};
+           return {[=, &s] { s.b.ops().matmul.MatMul(out, x, w, kernels::Tensor()); }};
          }});
 }
 
-// Of bytes as they are: without making them of bf16 first, as MatMul does.
+// The peak of fp8 bytes as they are. MatMul would round bf16 to them first.
 void AddFp8Peak(OpsSource& s, bool fast) {
-  if (s.cuda == nullptr || !s.b.Computes(kernels::WeightType::kFp8)) return;
+  if (s.cuda == nullptr || !s.b.ops().matmul.SupportsWeights(kernels::WeightType::kFp8)) return;
   s.Add({.group = kCeilings,
          .name = PeakOf(kernels::WeightType::kFp8) + (fast ? " fast" : ""),
          .bytes = 4.0 * kSide * kSide,
          .flops = 2.0 * kSide * kSide * kSide,
          .make = [=, &s]() -> Calls {
-           auto made = kernels::cuda::MatMul::Make(
-               s.cuda->device(), {.deterministic = false, .fp8_fast_accumulation = fast});
+           auto made = kernels::cuda::CublasLtMatMul::Make(
+               s.cuda->index(), {.deterministic = false, .fp8_fast_accumulation = fast});
            EndOnFailure(made.status());
-           const std::shared_ptr<kernels::cuda::MatMul> product = *std::move(made);
+           const std::shared_ptr<kernels::cuda::CublasLtMatMul> product = *std::move(made);
            const auto has = product->Has({kSide, kSide, kSide, kernels::DType::kF8,
                                           kernels::DType::kBF16, /*has_scales=*/true});
            EndOnFailure(has.status());
            const auto factor = [&] {
-             // The numbers are any; with the scales of Random none is infinite but NaN's bytes.
+             // Any numbers will do; with the scales of Random none is infinite except NaN's bytes.
              const kernels::Tensor bytes = s.Random(kernels::DType::kI8, {kSide, kSide, 1});
              const kernels::Tensor scales = s.Random(kernels::DType::kF32, {kSide, 1, 1});
              return kernels::cuda::Fp8Matrix{
@@ -78,7 +79,9 @@ void AddFp8Peak(OpsSource& s, bool fast) {
            const kernels::cuda::Fp8Matrix x = factor(), w = factor();
            const kernels::Tensor out =
                s.Zeros(*has ? kernels::DType::kBF16 : kernels::DType::kF32, {kSide, kSide, 1});
-           return {[=, &s] { EndOnFailure(product->Run(out, x, w, s.cuda->stream())); }};
+           return {[=, &s] {
+             EndOnFailure(product->Run(out, x, w, s.cuda->context().stream().get()));
+           }};
          }});
 }
 
@@ -89,7 +92,7 @@ void AddCeilings(OpsSource& s) {
          .name = kReading,
          .bytes = static_cast<double>(kReadBytes),
          .make = [&s] { return Readers(s); },
-         .repeats = s.cuda != nullptr});
+         .is_capturable = s.cuda != nullptr});
   if (s.cuda != nullptr) {
     s.Add({.group = kCeilings,
            .name = "copy of 1 GiB",
@@ -99,7 +102,8 @@ void AddCeilings(OpsSource& s) {
              const kernels::Tensor to = s.Zeros(kernels::DType::kBF16, {1, kCopyBytes / 2, 1});
              return {[=, &s] {
                OpsSource::Check(cudaMemcpyAsync(to.data, from.data, kCopyBytes,
-                                                cudaMemcpyDeviceToDevice, s.cuda->stream()));
+                                                cudaMemcpyDeviceToDevice,
+                                                s.cuda->context().stream().get()));
              }};
            }});
     s.Add({.group = kCeilings,
@@ -108,7 +112,8 @@ void AddCeilings(OpsSource& s) {
            .make = [&s]() -> Calls {
              const kernels::Tensor to = s.Zeros(kernels::DType::kBF16, {1, kCopyBytes / 2, 1});
              return {[=, &s] {
-               OpsSource::Check(cudaMemsetAsync(to.data, 1, kCopyBytes, s.cuda->stream()));
+               OpsSource::Check(
+                   cudaMemsetAsync(to.data, 1, kCopyBytes, s.cuda->context().stream().get()));
              }};
            }});
   }

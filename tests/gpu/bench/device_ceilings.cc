@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/runtime/device.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/runtime/device_info.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "tests/gpu/bench/read_memory.h"
@@ -22,8 +22,8 @@ constexpr int kReadTimes = 10, kProductTimes = 8;
 
 class CudaCeilings : public DeviceCeilings {
  public:
-  CudaCeilings(const kernels::cuda::Device& device,
-               std::unique_ptr<kernels::cuda::CudaBackend> backend)
+  CudaCeilings(const kernels::cuda::DeviceInfo& device,
+               std::unique_ptr<kernels::cuda::CudaDevice> backend)
       : device_(device), b_(std::move(backend)) {}
 
   absl::Status Reserve() {
@@ -37,13 +37,14 @@ class CudaCeilings : public DeviceCeilings {
     return kReadBytes / Seconds(kReadTimes, [&] {
              CONTINUO_CHECK(kernels::cuda::ReadMemory(static_cast<uint32_t*>(sink_), read_,
                                                       kReadBytes, device_.num_multiprocessors,
-                                                      b_->stream()) == cudaSuccess);
+                                                      b_->context().kernels()) == cudaSuccess);
            });
   }
   double Peak(kernels::WeightType type) override {
     const Factors& f = FactorsOf(type);
-    return 2.0 * kSide * kSide * kSide /
-           Seconds(kProductTimes, [&] { b_->MatMul(f.out, f.x, f.w, kernels::Tensor()); });
+    return 2.0 * kSide * kSide * kSide / Seconds(kProductTimes, [&] {
+             b_->ops().matmul.MatMul(f.out, f.x, f.w, kernels::Tensor());
+           });
   }
 
  private:
@@ -52,7 +53,7 @@ class CudaCeilings : public DeviceCeilings {
     kernels::Weight w;
   };
 
-  // Of one call.
+  // Returns the seconds of one call.
   double Seconds(int times, const std::function<void()>& call) {
     call();  // wakes the device up
     CONTINUO_CHECK(b_->Synchronize().ok());
@@ -63,7 +64,7 @@ class CudaCeilings : public DeviceCeilings {
     return taken.count() / times;
   }
 
-  // Of random numbers: products of zeros are faster.
+  // Returns factors of random numbers, since products of zeros are faster.
   const Factors& FactorsOf(kernels::WeightType type) {
     Factors& f = factors_[type];
     if (f.x.data != nullptr) return f;
@@ -73,7 +74,7 @@ class CudaCeilings : public DeviceCeilings {
     uint32_t seed = 1;
     for (uint16_t& value : values) {
       seed = seed * 1664525u + 1013904223u;
-      // Any sign and fraction, with exponents of ±1 to ±2 (bf16), ±0.5 to ±1 (f16).
+      // Signs and fractions are random, exponents are of ±1 to ±2 (bf16), ±0.5 to ±1 (f16).
       const auto bits = static_cast<uint16_t>(seed >> 16);
       value = number == kernels::DType::kF16 ? (bits & 0x83ff) | 0x3800 : (bits & 0x807f) | 0x3f80;
     }
@@ -87,15 +88,15 @@ class CudaCeilings : public DeviceCeilings {
     f.out = make(number);
     f.x = make(number);
     b_->CopyIn(f.x, values.data());
-    // Of e4m3 the same bytes: the numbers are any.
-    f.w = {make(number), b_->FormatOf(type)};
+    // e4m3 takes the same bytes, since any numbers will do.
+    f.w = {make(number), b_->ops().matmul.FormatOf(type)};
     b_->CopyIn(f.w.data, values.data());
     CONTINUO_CHECK(b_->Synchronize().ok());
     return f;
   }
 
-  const kernels::cuda::Device device_;
-  const std::unique_ptr<kernels::cuda::CudaBackend> b_;
+  const kernels::cuda::DeviceInfo device_;
+  const std::unique_ptr<kernels::cuda::CudaDevice> b_;
   void* read_ = nullptr;
   void* sink_ = nullptr;
   std::map<kernels::WeightType, Factors> factors_;
@@ -105,9 +106,9 @@ class CudaCeilings : public DeviceCeilings {
 
 absl::StatusOr<std::unique_ptr<DeviceCeilings>> DeviceCeilings::Make(const std::string& devices) {
   ASSIGN_OR_RETURN(const std::vector<int> indices, kernels::cuda::ParseDevices(devices));
-  ASSIGN_OR_RETURN(const std::vector<kernels::cuda::Device> found,
+  ASSIGN_OR_RETURN(const std::vector<kernels::cuda::DeviceInfo> found,
                    kernels::cuda::FindDevices(indices));
-  ASSIGN_OR_RETURN(auto backend, kernels::cuda::CudaBackend::Make({.device = found.front()}));
+  ASSIGN_OR_RETURN(auto backend, kernels::cuda::CudaDevice::Make({.device = found.front()}));
   auto ceilings = std::make_unique<CudaCeilings>(found.front(), std::move(backend));
   RETURN_IF_ERROR(ceilings->Reserve());
   return ceilings;

@@ -10,18 +10,18 @@
 
 namespace continuo {
 
-// What a CUDA device gives right now, beside whatever else it has in its memory: of it this takes 4
-// GiB, and 384 MiB for each type of products.
+// What a CUDA device delivers right now, beside whatever else it has in its memory. This takes 4
+// GiB of it, and 384 MiB for each type of product.
 class DeviceCeilings {
  public:
-  // Of the first of the devices of "cuda:0,1".
+  // Makes those of the first device of "cuda:0,1".
   static absl::StatusOr<std::unique_ptr<DeviceCeilings>> Make(const std::string& devices);
   virtual ~DeviceCeilings() = default;
 
-  virtual std::string name() const = 0;  // as it calls itself
+  virtual std::string name() const = 0;  // the device's own name
   // Bytes/s of a kernel that only reads.
   virtual double ReadBandwidth() = 0;
-  // Operations/s of the largest product, as a model's are called.
+  // Operations/s of the largest product, called as a model calls it.
   virtual double Peak(kernels::WeightType type) = 0;
 };
 

@@ -4,10 +4,10 @@
 namespace continuo {
 namespace {
 
-// Of Qwen3-30B-A3B.
+// The sizes are those of Qwen3-30B-A3B.
 constexpr int64_t kExperts = 128, kPicked = 8, kHidden = 2048, kInner = 768;
-// Steps of few rows go to other experts, in turn: with all of their weights in the second-level
-// cache products would not be those of a model.
+// Steps of few rows go to different experts in turn: with all weights in the L2 cache products
+// would not be those of a model.
 constexpr int kRoutes = 16;
 
 kernels::ExpertRoutes RoutesOf(OpsSource& s, int64_t rows) {
@@ -17,7 +17,7 @@ kernels::ExpertRoutes RoutesOf(OpsSource& s, int64_t rows) {
           .expert_begin = s.Zeros(kernels::DType::kI32, {kExperts + 1, 1, 1})};
 }
 
-// Rows of one long array of random numbers, so that each set of routes has others.
+// Takes rows of one long array of random numbers, so that each set of routes has others.
 kernels::Tensor LogitsOf(OpsSource& s, int64_t rows, int set) {
   kernels::Tensor all = s.Random(kernels::DType::kF32, {rows * kRoutes, kExperts, 1});
   all.data = static_cast<float*>(all.data) + int64_t{set} * rows * kExperts;
@@ -37,23 +37,32 @@ std::vector<kernels::Weight> Matrices(OpsSource& s, int64_t columns, int64_t k) 
   return matrices;
 }
 
+// Reads the numbers of rows to `begin`, as a model does where NeedsHostRoutes.
+kernels::ExpertRoutes ReadRoutes(OpsSource& s, kernels::ExpertRoutes routes,
+                                 std::vector<int32_t>& begin) {
+  s.b.CopyOut(begin.data(), routes.expert_begin);
+  EndOnFailure(s.b.Synchronize());
+  routes.host_expert_begin = begin;
+  return routes;
+}
+
 void AddExpertsOf(OpsSource& s, int64_t rows) {
   const int64_t entries = rows * kPicked;
   const std::string of = ", rows " + std::to_string(rows);
   const int sets = rows > 256 ? 1 : kRoutes;
-  // Experts that some row goes to, of independent rows.
+  // The number of experts that some row goes to, with independent rows.
   const double used = kExperts * (1 - std::pow(1 - static_cast<double>(kPicked) / kExperts, rows));
   const double matrix = 2.0 * kHidden * kInner, n = static_cast<double>(entries);
   const kernels::Weight shape = {{nullptr, kernels::DType::kBF16, {kInner, kHidden, 1}},
                                  kernels::WeightFormat::kDense};
   const std::vector<kernels::Weight> shapes(kExperts, shape);
-  const bool waits = s.b.WaitsForExperts(kernels::DType::kBF16, shapes, entries);
+  const bool waits = s.b.ops().experts.NeedsHostRoutes(kernels::DType::kBF16, shapes, entries);
 
   s.Add("experts", "RouteExperts" + of, 4.0 * static_cast<double>(rows) * kExperts + 16 * n,
         kColdBytes, [=, &s] {
           const kernels::ExpertRoutes routes = RoutesOf(s, rows);
           const kernels::Tensor logits = LogitsOf(s, rows, 0);
-          return [=, &s] { s.b.RouteExperts(routes, logits, /*normalise=*/true); };
+          return [=, &s] { s.b.ops().experts.RouteExperts(routes, logits, /*normalise=*/true); };
         });
   s.Add({.group = "experts",
          .name = "GatedExpertMatMul" + of,
@@ -69,18 +78,19 @@ void AddExpertsOf(OpsSource& s, int64_t rows) {
                Calls calls;
                for (int i = 0; i < sets; ++i) {
                  const kernels::ExpertRoutes routes = RoutesOf(s, rows);
-                 s.b.RouteExperts(routes, LogitsOf(s, rows, i), /*normalise=*/true);
-                 calls.push_back([=, &s] {
-                   s.b.GatedExpertMatMul(gate, up, x, gates, ups, routes,
-                                         kernels::GateFunction::kSilu);
+                 s.b.ops().experts.RouteExperts(routes, LogitsOf(s, rows, i), /*normalise=*/true);
+                 calls.push_back([=, &s, begin = std::vector<int32_t>(kExperts + 1)]() mutable {
+                   s.b.ops().experts.GatedExpertMatMul(
+                       gate, up, x, gates, ups, waits ? ReadRoutes(s, routes, begin) : routes,
+                       kernels::GateFunction::kSilu);
                  });
                }
                return calls;
              },
-         .repeats = !waits,
+         .is_capturable = !waits,
          .ceilings = {kReading, PeakOf(kernels::WeightType::kBF16)}});
   s.Add({.group = "experts",
-         .name = "ExpertMatMulPieces" + of,
+         .name = "ExpertMatMulSplitK" + of,
          .bytes = used * matrix + 2 * n * kInner + 4 * n * kHidden,
          .flops = 2 * n * kHidden * kInner,
          .make =
@@ -91,23 +101,24 @@ void AddExpertsOf(OpsSource& s, int64_t rows) {
                Calls calls;
                for (int i = 0; i < sets; ++i) {
                  const kernels::ExpertRoutes routes = RoutesOf(s, rows);
-                 s.b.RouteExperts(routes, LogitsOf(s, rows, i), /*normalise=*/true);
-                 calls.push_back([=, &s] {
-                   const int64_t pieces[] = {0, kInner};
-                   s.b.ExpertMatMulPieces(out, x, downs, routes, pieces);
+                 s.b.ops().experts.RouteExperts(routes, LogitsOf(s, rows, i), /*normalise=*/true);
+                 calls.push_back([=, &s, begin = std::vector<int32_t>(kExperts + 1)]() mutable {
+                   const int64_t splits[] = {0, kInner};
+                   s.b.ops().experts.ExpertMatMulSplitK(
+                       out, x, downs, waits ? ReadRoutes(s, routes, begin) : routes, splits);
                  });
                }
                return calls;
              },
-         .repeats = !waits,
+         .is_capturable = !waits,
          .ceilings = {kReading, PeakOf(kernels::WeightType::kBF16)}});
   const double combined = 4 * n * kHidden + 4.0 * static_cast<double>(rows) * kHidden;
   s.Add("experts", "CombineExperts" + of, combined, kColdBytes, [=, &s] {
     const kernels::ExpertRoutes routes = RoutesOf(s, rows);
-    s.b.RouteExperts(routes, LogitsOf(s, rows, 0), /*normalise=*/true);
+    s.b.ops().experts.RouteExperts(routes, LogitsOf(s, rows, 0), /*normalise=*/true);
     const kernels::Tensor x = s.Random(kernels::DType::kF32, {entries, kHidden, 1});
     const kernels::Tensor out = s.Zeros(kernels::DType::kF32, {rows, kHidden, 1});
-    return [=, &s] { s.b.CombineExperts(out, x, routes); };
+    return [=, &s] { s.b.ops().experts.CombineExperts(out, x, routes); };
   });
 }
 

@@ -60,11 +60,11 @@ kernels::Tensor OpsSource::Slots(int64_t begin, int64_t end) {
   return Ints(slots);
 }
 
-std::span<kernels::DrawnToken> OpsSource::Drawn(size_t n) {
-  auto memory = b.AllocateHost(n * sizeof(kernels::DrawnToken));
+std::span<kernels::SampledToken> OpsSource::Sampled(size_t n) {
+  auto memory = b.AllocateHost(n * sizeof(kernels::SampledToken));
   EndOnFailure(memory.status());
   host_arguments_.push_back(*memory);
-  return drawn_ = {static_cast<kernels::DrawnToken*>(*memory), n};
+  return sampled_ = {static_cast<kernels::SampledToken*>(*memory), n};
 }
 
 }  // namespace continuo

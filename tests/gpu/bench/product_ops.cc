@@ -20,7 +20,8 @@ kernels::DType NumberOf(kernels::WeightType type) {
   return type == kernels::WeightType::kF16 ? kernels::DType::kF16 : kernels::DType::kBF16;
 }
 
-// Products of one x each by the fastest of cuBLASLt's candidates, copies of all as the case has.
+// Products of one x each by the fastest of cuBLASLt's candidates, with copies of everything as the
+// case has.
 Calls BestProducts(OpsSource& s, const Shape& shape, kernels::DType number, int64_t rows,
                    int copies) {
   using kernels::cuda::BestProduct;
@@ -35,7 +36,7 @@ Calls BestProducts(OpsSource& s, const Shape& shape, kernels::DType number, int6
                    {rows, columns, 1}),
            x, s.Random(number, {columns, shape.k, 1})});
     }
-    auto made = BestProduct::Make(s.cuda->device(), of_copies);
+    auto made = BestProduct::Make(s.cuda->index(), of_copies);
     EndOnFailure(made.status());
     best.push_back(*std::move(made));
   }
@@ -43,26 +44,27 @@ Calls BestProducts(OpsSource& s, const Shape& shape, kernels::DType number, int6
   for (int i = 0; i < copies; ++i) {
     calls.push_back([=, &s] {
       for (size_t p = 0; p < best.size(); ++p) {
-        EndOnFailure(best[p]->Run(arguments[p][static_cast<size_t>(i)], s.cuda->stream()));
+        EndOnFailure(
+            best[p]->Run(arguments[p][static_cast<size_t>(i)], s.cuda->context().stream().get()));
       }
     });
   }
   return calls;
 }
 
-// MatMul of one matrix, or MatMuls. Of random bytes: scales and elements of quantised weights are
-// any.
+// Adds MatMul of one matrix, or MatMuls, with random bytes: any scales and elements of quantised
+// weights will do.
 void AddProduct(OpsSource& s, const Shape& shape, kernels::WeightType type, int64_t rows,
                 bool joined) {
   const bool dense = type == kernels::WeightType::kBF16 || type == kernels::WeightType::kF16;
   const kernels::DType number = NumberOf(type);
-  const int64_t pieces[] = {0, shape.k};
+  const int64_t splits[] = {0, shape.k};
   std::vector<kernels::Weight> weights;
   int64_t weight_bytes = 0;
   for (const int64_t columns : shape.columns) {
     weights.push_back({{nullptr, dense ? number : kernels::DType::kI8, {columns, shape.k, 1}},
-                       dense ? kernels::WeightFormat::kDense : s.b.FormatOf(type)});
-    weight_bytes += static_cast<int64_t>(s.b.WeightBytes(weights.back(), pieces));
+                       dense ? kernels::WeightFormat::kDense : s.b.ops().matmul.FormatOf(type)});
+    weight_bytes += static_cast<int64_t>(s.b.ops().matmul.WeightBytes(weights.back(), splits));
   }
   const int copies = CopiesOf(static_cast<double>(weight_bytes));
   const kernels::DType out = shape.out == kernels::DType::kF32 ? kernels::DType::kF32 : number;
@@ -82,15 +84,15 @@ void AddProduct(OpsSource& s, const Shape& shape, kernels::WeightType type, int6
              for (int i = 0; i < copies; ++i) {
                std::vector<kernels::Product> products;
                for (kernels::Weight w : weights) {
-                 const auto bytes = static_cast<int64_t>(s.b.WeightBytes(w, pieces));
+                 const auto bytes = static_cast<int64_t>(s.b.ops().matmul.WeightBytes(w, splits));
                  w.data.data = s.Random(number, {1, (bytes + 1) / 2, 1}).data;
                  products.push_back({s.Zeros(out, {rows, w.data.rows(), 1}), w, kernels::Tensor()});
                }
                calls.push_back([=, &s] {
                  if (joined) {
-                   s.b.MatMuls(x, products);
+                   s.b.ops().matmul.MatMuls(x, products);
                  } else {
-                   s.b.MatMul(products[0].out, x, products[0].w, kernels::Tensor());
+                   s.b.ops().matmul.MatMul(products[0].out, x, products[0].w, kernels::Tensor());
                  }
                });
              }
@@ -104,7 +106,7 @@ void AddProduct(OpsSource& s, const Shape& shape, kernels::WeightType type, int6
 
 }  // namespace
 
-// Of Qwen3-0.6B and Llama-3.1-8B.
+// The shapes are those of Qwen3-0.6B and Llama-3.1-8B.
 void AddProducts(OpsSource& s) {
   const Shape q8 = {"8B q", {4096}, 4096}, gate8 = {"8B gate", {14336}, 4096},
               down8 = {"8B down", {4096}, 14336};
@@ -113,8 +115,8 @@ void AddProducts(OpsSource& s) {
       AddProduct(s, shape, kernels::WeightType::kBF16, rows, /*joined=*/false);
     }
   }
-  // Several products of one x, which may be one launch: queries, keys and values, gate and up; and
-  // one that may go the same way alone.
+  // Several products of one x may be one launch: queries, keys and values, or gate and up. One
+  // product may go the same way by itself.
   for (const Shape& shape :
        {Shape{"8B q, k, v", {4096, 1024, 1024}, 4096}, Shape{"8B gate, up", {14336, 14336}, 4096},
         Shape{"0.6B q, k, v", {2048, 1024, 1024}, 1024}, down8}) {
@@ -129,13 +131,13 @@ void AddProducts(OpsSource& s) {
     }
   }
   for (const int64_t rows : {1, 64, 2048}) {
-    if (s.b.Computes(kernels::WeightType::kF16)) {
+    if (s.b.ops().matmul.SupportsWeights(kernels::WeightType::kF16)) {
       AddProduct(s, gate8, kernels::WeightType::kF16, rows, /*joined=*/false);
     }
   }
   for (const kernels::WeightType type :
        {kernels::WeightType::kInt8, kernels::WeightType::kInt4, kernels::WeightType::kFp8}) {
-    if (!s.b.Computes(type)) continue;
+    if (!s.b.ops().matmul.SupportsWeights(type)) continue;
     for (const Shape& shape : {gate8, down8}) {
       for (const int64_t rows : {1, 8, 32, 64, 256, 2048}) {
         AddProduct(s, shape, type, rows, /*joined=*/false);

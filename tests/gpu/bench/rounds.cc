@@ -45,7 +45,7 @@ double LeastSeconds(const Amount& call, std::span<const Amount> ceilings,
                     std::span<const double> seconds) {
   double bytes_per_s = 0, flops_per_s = 0;
   for (size_t i = 0; i < ceilings.size(); ++i) {
-    // A product reads its factors, too, far more slowly than memory gives them.
+    // A product reads its factors, too, far more slowly than memory delivers them.
     if (ceilings[i].flops > 0) {
       flops_per_s = std::max(flops_per_s, ceilings[i].flops / seconds[i]);
     } else {

@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 
 TEST(RoundsTest, ThoseInWhichACeilingMovedAreThrownAway) {
-  // Two ceilings, and what is measured, which may move as it likes.
+  // Two ceilings, and the measured thing, which may move.
   const std::vector<Round> rounds = {
       {1.00, 10.0, 5}, {1.04, 10.0, 9}, {1.00, 10.6, 5}, {0.90, 10.0, 5}, {1.00, 9.8, 1}};
   EXPECT_THAT(SteadyRounds(rounds, 2), ElementsAre(rounds[0], rounds[1], rounds[4]));
@@ -56,7 +56,7 @@ TEST(RoundsTest, AnOutlierDoesNotMoveAMedian) {
 }
 
 TEST(RoundsTest, ACallIsBoundByBytesOrByOperations) {
-  // 100 bytes/s, and 1,000 operations/s of a product that reads besides.
+  // 100 bytes/s, and 1,000 operations/s of a product that also reads.
   const std::vector<Amount> ceilings = {{.bytes = 200}, {.bytes = 4000, .flops = 500}};
   const std::vector<double> seconds = {2, 0.5};
   EXPECT_EQ(LeastSeconds({.bytes = 300}, ceilings, seconds), 3);

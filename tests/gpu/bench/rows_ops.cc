@@ -26,7 +26,7 @@ void AddKeysAndValues(OpsSource& s, const KvType& type) {
   s.Add("rows", "WriteKv, rows " + std::to_string(kRows) + type.name, bytes, bytes, [=, &s] {
     const kernels::Tensor k = keys(), v = keys(), slots = s.Slots(0, kRows);
     const kernels::PagedKv kv = CacheOf(s, type);
-    return [=, &s] { s.b.WriteKv(kv, k, v, slots); };
+    return [=, &s] { s.b.ops().attention.WriteKv(kv, k, v, slots); };
   });
   for (const bool norms : {false, true}) {
     const double all = bytes + kElements * 4 + 4.0 * kRows * kHead;  // queries twice, angles
@@ -45,7 +45,7 @@ void AddKeysAndValues(OpsSource& s, const KvType& type) {
               how.q_gain = s.Random(kernels::DType::kF32, {1, kHead, 1});
               how.k_gain = s.Random(kernels::DType::kF32, {1, kHead, 1});
             }
-            return [=, &s] { s.b.RotateAndWriteKv(kv, q, k, v, slots, how); };
+            return [=, &s] { s.b.ops().attention.RotateAndWriteKv(kv, q, k, v, slots, how); };
           });
   }
 }
@@ -62,45 +62,45 @@ void AddRows(OpsSource& s) {
     for (int i = 0; i < kRows / 2; ++i) rows.push_back(i * 2);
     const kernels::Tensor x = hidden(kernels::DType::kF32), taken = s.Ints(rows);
     const kernels::Tensor out = s.Zeros(kernels::DType::kF32, {kRows / 2, kHidden, 1});
-    return [=, &s] { s.b.GatherRows(out, x, taken); };
+    return [=, &s] { s.b.ops().rows.GatherRows(out, x, taken); };
   });
   add("RmsNorm", kElements * 4, [=, &s] {
     const kernels::Tensor x = hidden(kernels::DType::kBF16),
                           out = s.Zeros(kernels::DType::kBF16, x.shape);
     const kernels::Tensor gain = s.Random(kernels::DType::kF32, {1, kHidden, 1});
-    return [=, &s] { s.b.RmsNorm(out, x, gain, 1e-5f); };
+    return [=, &s] { s.b.ops().rows.RmsNorm(out, x, gain, 1e-5f); };
   });
   add("AddSum", kElements * 8, [=, &s] {
     const kernels::Tensor x = hidden(kernels::DType::kBF16), sum = hidden(kernels::DType::kF32);
-    return [=, &s] { s.b.AddSum(x, sum, kernels::Tensor()); };
+    return [=, &s] { s.b.ops().rows.AddSum(x, sum, kernels::Tensor()); };
   });
   add("AddSumNorm", kElements * 10, [=, &s] {
     const kernels::Tensor x = hidden(kernels::DType::kBF16), sum = hidden(kernels::DType::kF32);
     const kernels::Tensor out = s.Zeros(kernels::DType::kBF16, x.shape);
     const kernels::Tensor gain = s.Random(kernels::DType::kF32, {1, kHidden, 1});
-    return [=, &s] { s.b.AddSumNorm(out, x, sum, kernels::Tensor(), gain, 1e-5f); };
+    return [=, &s] { s.b.ops().rows.AddSumNorm(out, x, sum, kernels::Tensor(), gain, 1e-5f); };
   });
   add("SiluMul", 6.0 * kRows * kInner, [=, &s] {
     const kernels::Tensor gate = s.Random(kernels::DType::kBF16, {kRows, kInner, 1});
     const kernels::Tensor up = s.Random(kernels::DType::kBF16, {kRows, kInner, 1});
-    return [=, &s] { s.b.SiluMul(gate, gate, up); };
+    return [=, &s] { s.b.ops().rows.GateMul(kernels::GateFunction::kSilu, gate, gate, up); };
   });
   add("Rope", kElements * 4 + 4.0 * kRows * kHead, [=, &s] {
     const kernels::Tensor x = hidden(kernels::DType::kBF16),
                           angles = s.Random(kernels::DType::kF32, {kRows, kHead, 1});
-    return [=, &s] { s.b.Rope(x, angles, kHead); };
+    return [=, &s] { s.b.ops().attention.Rope(x, angles, kHead); };
   });
   for (const KvType& type : kKvTypes) AddKeysAndValues(s, type);
 }
 
-// Of one row: a norm is bound by what is between two kernels, a product is begun meanwhile.
+// With one row a norm is bound by the gap between two kernels; a product starts meanwhile.
 void AddChains(OpsSource& s) {
   constexpr double kWeightBytes = 2.0 * kHidden * kHidden;
   const auto norm = [&s] {
     const kernels::Tensor x = s.Random(kernels::DType::kBF16, {1, kHidden, 1}),
                           out = s.Zeros(kernels::DType::kBF16, x.shape);
     const kernels::Tensor gain = s.Random(kernels::DType::kF32, {1, kHidden, 1});
-    return std::pair(out, [=, &s] { s.b.RmsNorm(out, x, gain, 1e-5f); });
+    return std::pair(out, [=, &s] { s.b.ops().rows.RmsNorm(out, x, gain, 1e-5f); });
   };
   s.Add("chains", "RmsNorm of a row", 8.0 * kHidden, kColdBytes, [=] { return norm().second; });
   s.Add("chains", "RmsNorm, MatMuls 8B o", 12.0 * kHidden + kWeightBytes, kWeightBytes, [=, &s] {
@@ -111,7 +111,7 @@ void AddChains(OpsSource& s) {
          kernels::Tensor()}};
     return [=, &s] {
       make_x();
-      s.b.MatMuls(x, product);
+      s.b.ops().matmul.MatMuls(x, product);
     };
   });
 }

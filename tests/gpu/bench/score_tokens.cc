@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // score_tokens --model=DIR [--device=cuda:0] [--weights=auto] [--kv_dtype=auto] <IDS
-// The log-probability of every token of some sequences but the first, each after those before it:
-// JSON [[id, …], …] to [[logprob, …], …]. Sequences share all steps: chunks of 64 rows, of the last
-// quarter row by row. For tests/gpu/hf_scores.py.
+// Prints the log-probability of every token of some sequences but the first, each after those
+// before it: JSON [[id, …], …] to [[logprob, …], …]. Sequences share all steps: chunks of 64 rows,
+// and of the last quarter row by row. tests/gpu/hf_scores.py runs it.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CudaBackend's attention over the shim: the kernels thread by thread.
-#include "kernels/backend.h"
+// CudaAttention over the shim, which runs the kernels thread by thread.
+#include "kernels/device.h"
 
 #include <array>
 #include <utility>
@@ -8,15 +8,15 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/kernels/cuda/backend_fixture.h"
 #include "tests/kernels/cuda/cases/attention_cases.h"
+#include "tests/kernels/cuda/device_fixture.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::testing {
 namespace {
 
-// Long sequences among short ones, chunks behind a prefix, one row each.
-TEST_F(CudaBackendTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
+// The cases are long sequences among short ones, chunks behind a prefix, and one row each.
+TEST_F(CudaDeviceTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{
@@ -41,8 +41,8 @@ TEST_F(CudaBackendTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
   }
 }
 
-// Keys and values of bytes likewise; nothing goes the way of other types.
-TEST_F(CudaBackendTest, AttentionOverBytesOnTensorCoresIsWhatTheReferenceSays) {
+// The same over 8-bit keys and values; none of it goes the way of other types.
+TEST_F(CudaDeviceTest, AttentionOverBytesOnTensorCoresIsWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{
@@ -64,16 +64,16 @@ TEST_F(CudaBackendTest, AttentionOverBytesOnTensorCoresIsWhatTheReferenceSays) {
   }
   const std::vector<ShimCall> calls = CudaShim::Calls();
   EXPECT_THAT(calls, ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
-  for (const ShimCall& call : calls) EXPECT_NE(call.function, "SpanAttention");
+  for (const ShimCall& call : calls) EXPECT_NE(call.function, "SimpleAttention");
 }
 
-// Of many rows the sample's alone are compared.
-TEST_F(CudaBackendTest, AttentionOfSomeRowsIsWhatTheReferenceSays) {
+// With many rows only the sample's are compared.
+TEST_F(CudaDeviceTest, AttentionOfSomeRowsIsWhatTheReferenceSays) {
   CheckAttention(b(), {{200, 1}, {90, 60}, {3, 3}, {150, 40}}, Heads(4, 2, 64),
                  kernels::DType::kBF16, 16, std::nullopt, /*most_checked=*/6);
 }
 
-TEST_F(CudaBackendTest, AttentionIsSplitWhereTilesAreFew) {
+TEST_F(CudaDeviceTest, AttentionIsSplitWhereTilesAreFew) {
   // 8 multiprocessors take 24 blocks at once, of which 2 key-value heads and one tile are 2.
   CheckAttention(b(), {{1100, 1}}, Heads(4, 2, 64), kernels::DType::kBF16, 16);
   EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
@@ -82,22 +82,22 @@ TEST_F(CudaBackendTest, AttentionIsSplitWhereTilesAreFew) {
   }
 }
 
-TEST_F(CudaBackendTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
-  MakeWith({.warpgroup_attention = true});
+TEST_F(CudaDeviceTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
+  MakeWith({.options = {.wgmma_prefill = true}});
   CheckPromptAttention(b());
   EXPECT_EQ(CudaShim::NumCalls(0, "TileAttention"), 0);
   EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
-  // Others than they are for.
-  const int before = CudaShim::NumCalls(0, "PromptAttention");
+  // These cases are not for the wgmma kernel.
+  const int before = CudaShim::NumCalls(0, "WgmmaAttention");
   CheckAttention(b(), {{130, 1}, {3, 1}}, Heads(4, 2, 64), kernels::DType::kBF16, 16);
   CheckAttention(b(), {{40, 9}}, Heads(4, 2, 256), kernels::DType::kBF16, 16);
   CheckAttention(b(), {{40, 9}}, Heads(4, 2, 64), kernels::DType::kBF16, 16, kernels::DType::kF8);
-  MakeWith({.deterministic = true, .warpgroup_attention = true});
+  MakeWith({.options = {.deterministic = true, .wgmma_prefill = true}});
   CheckAttention(b(), {{40, 9}}, Heads(4, 2, 64), kernels::DType::kBF16, 16);
-  EXPECT_EQ(CudaShim::NumCalls(0, "PromptAttention"), before);
+  EXPECT_EQ(CudaShim::NumCalls(0, "WgmmaAttention"), before);
 }
 
-TEST_F(CudaBackendTest, SequencesOfOneRowHaveSmallTilesBesidePromptsToo) {
+TEST_F(CudaDeviceTest, SequencesOfOneRowHaveSmallTilesBesidePromptsToo) {
   const auto launches = [&](std::vector<PagedCase::Sequence> sequences, bool deterministic) {
     Make(deterministic);
     const int before = CudaShim::NumCalls(0, "TileAttention");
@@ -106,11 +106,11 @@ TEST_F(CudaBackendTest, SequencesOfOneRowHaveSmallTilesBesidePromptsToo) {
   };
   EXPECT_EQ(launches({{130, 1}, {3, 1}}, false), 1);
   EXPECT_EQ(launches({{130, 1}, {3, 1}, {90, 40}}, false), 2);
-  EXPECT_EQ(launches({{90, 40}, {3, 1}}, false), 1);  // only the first ones are known to have one
+  EXPECT_EQ(launches({{90, 40}, {3, 1}}, false), 1);  // only the first ones are known to be decodes
   EXPECT_EQ(launches({{130, 1}, {3, 1}, {90, 40}}, true), 1);
 }
 
-TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
+TEST_F(CudaDeviceTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
   for (const int window : {0, 70}) {
     for (const auto& [heads, kv_heads, dim] :
          std::vector<std::array<int, 3>>{{1, 1, 1}, {4, 2, 20}, {3, 1, 33}}) {
@@ -132,21 +132,21 @@ TEST_F(CudaBackendTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
   CheckAttention(b(), {{130, 3}}, capped, kernels::DType::kF32, 16);
 }
 
-TEST_F(CudaBackendTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
+TEST_F(CudaDeviceTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     CheckFewShapes(b());
   }
 }
 
-TEST_F(CudaBackendTest, StrangeKeysAndValuesReachTheRowsThatSeeThemAlone) {
+TEST_F(CudaDeviceTest, StrangeKeysAndValuesReachTheRowsThatSeeThemAlone) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     for (const kernels::DType type : kNumbers) CheckStrangeKeysAndValues(b(), type);
   }
 }
 
-TEST_F(CudaBackendTest, EveryByteOfTheCacheStandsForItsNumber) {
+TEST_F(CudaDeviceTest, EveryByteOfTheCacheStandsForItsNumber) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     for (const kernels::DType type : kNumbers) {
@@ -155,7 +155,7 @@ TEST_F(CudaBackendTest, EveryByteOfTheCacheStandsForItsNumber) {
   }
 }
 
-TEST_F(CudaBackendTest, DeterministicAttentionDoesNotDependOnTheStep) {
+TEST_F(CudaDeviceTest, DeterministicAttentionDoesNotDependOnTheStep) {
   Make(true);
   CheckDeterministicAttention(b());
 }

@@ -2,25 +2,25 @@
 #pragma once
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "services/base/check.h"
 #include "tests/kernels/host_tensor.h"
 
-// Tensors of a Backend whose memory the host does not read, and the types that they have.
+// Tensors of a Device whose memory the host does not read, and the types that they have.
 namespace continuo::testing {
 
-// A host tensor's copy on the device, and back.
+// A copy of a host tensor on the device, which Get copies back.
 class DeviceTensor {
  public:
-  DeviceTensor(kernels::Backend& backend, const kernels::Tensor& host)
-      : backend_(backend), tensor_(host) {
-    auto data = backend.Allocate(host.bytes());
+  DeviceTensor(kernels::Device& device, const kernels::Tensor& host)
+      : device_(device), tensor_(host) {
+    auto data = device.Allocate(host.bytes());
     CONTINUO_CHECK(data.ok());
     tensor_.data = *data;
-    backend.CopyIn(tensor_, host.data);
-    CONTINUO_CHECK(backend.Synchronize().ok());
+    device.CopyIn(tensor_, host.data);
+    CONTINUO_CHECK(device.Synchronize().ok());
   }
-  ~DeviceTensor() { backend_.Free(tensor_.data); }
+  ~DeviceTensor() { device_.Free(tensor_.data); }
   DeviceTensor(const DeviceTensor&) = delete;
   DeviceTensor& operator=(const DeviceTensor&) = delete;
 
@@ -28,14 +28,14 @@ class DeviceTensor {
   kernels::Weight weight() const { return {tensor_, kernels::WeightFormat::kDense}; }
   HostTensor Get() const {
     HostTensor host(tensor_.dtype, tensor_.shape);
-    backend_.CopyOut(host.tensor().data, tensor_);
-    const absl::Status status = backend_.Synchronize();
+    device_.CopyOut(host.tensor().data, tensor_);
+    const absl::Status status = device_.Synchronize();
     EXPECT_TRUE(status.ok()) << status;
     return host;
   }
 
  private:
-  kernels::Backend& backend_;
+  kernels::Device& device_;
   kernels::Tensor tensor_;
 };
 
@@ -45,12 +45,12 @@ inline constexpr kernels::DType kCacheTypes[] = {kernels::DType::kF32, kernels::
                                                  kernels::DType::kF16, kernels::DType::kI8,
                                                  kernels::DType::kF8};
 
-// Of those, what rounded weights are multiplied to.
+// The outputs of products with quantised weights.
 inline constexpr kernels::DType kF32AndBF16[] = {kernels::DType::kF32, kernels::DType::kBF16};
-// Of those, what tensor cores take.
+// The types that tensor cores multiply.
 inline constexpr kernels::DType kNumbers[] = {kernels::DType::kBF16, kernels::DType::kF16};
 
-// A host tensor in another type.
+// Converts a host tensor to another type.
 inline HostTensor As(kernels::DType type, const HostTensor& from) {
   HostTensor to(type, from.tensor().shape);
   const Matrix values = from.matrix();

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// CudaBackend's mixture of experts over the shim: the kernels thread by thread, cuBLASLt as a loop.
-#include "kernels/backend.h"
+// CudaExperts over the shim, which runs the kernels thread by thread and cuBLASLt as a loop.
+#include "kernels/device.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/kernels/cuda/backend_fixture.h"
 #include "tests/kernels/cuda/cases/expert_cases.h"
+#include "tests/kernels/cuda/device_fixture.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::testing {
 namespace {
 
-TEST_F(CudaBackendTest, RowsGoToTheExpertsOfTheCpu) {
+TEST_F(CudaDeviceTest, RowsGoToTheExpertsOfTheCpu) {
   CheckRoutes(b(), *cpu_, 1, 4, 2);
   CheckRoutes(b(), *cpu_, 3, 32, 32);
   CheckRoutes(b(), *cpu_, 37, 40, 8);
@@ -22,9 +22,9 @@ TEST_F(CudaBackendTest, RowsGoToTheExpertsOfTheCpu) {
   CheckRoutes(b(), *cpu_, 9, 1024, 10);
 }
 
-// Few rows an expert, in launches of 128 experts; sums of one group, of more than a block's warps
-// take at once, with a tail and without, aligned and not.
-TEST_F(CudaBackendTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
+// The cases have few rows an expert, in launches of 128 experts, and sums of one group and of more
+// than a block's warps take at once, with a tail and without, aligned and not.
+TEST_F(CudaDeviceTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
   const auto launches = [](const char* name) {
     const std::vector<ShimCall> calls = CudaShim::Calls();
     return std::count_if(calls.begin(), calls.end(),
@@ -33,7 +33,7 @@ TEST_F(CudaBackendTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
   const auto expect_launches = [&](int n, auto check) {
     const auto before = launches("ExpertMatMul");
     check();
-    EXPECT_EQ(launches("ExpertMatMul"), before + 2 * n);  // whole and in pieces
+    EXPECT_EQ(launches("ExpertMatMul"), before + 2 * n);  // whole and in splits
   };
   for (const kernels::WeightType type : kExpertTypes) {
     expect_launches(1, [&] { CheckExperts(b(), *cpu_, {1}, 4, 2, type); });
@@ -51,7 +51,7 @@ TEST_F(CudaBackendTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
   expect_launches(1, [&] { CheckExperts(b(), *cpu_, {90}, 2, 1); });
 }
 
-TEST_F(CudaBackendTest, GatesOfExpertsAreWhatTheReferenceSays) {
+TEST_F(CudaDeviceTest, GatesOfExpertsAreWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     for (const kernels::WeightType type : kExpertTypes) {
@@ -61,9 +61,9 @@ TEST_F(CudaBackendTest, GatesOfExpertsAreWhatTheReferenceSays) {
   }
 }
 
-// Of many rows an expert, of which the host has to know the numbers.
-TEST_F(CudaBackendTest, ALayerOfExpertsWaitsForTheDeviceOnce) {
-  MakeWith({.few_rows = false});  // else it waits to measure
+// With many rows an expert the host has to know their numbers.
+TEST_F(CudaDeviceTest, ALayerOfExpertsWaitsForTheDeviceOnce) {
+  MakeWith({.small_m = false});  // otherwise it waits to measure
   int before = 0, layers = 0;
   const auto waits = [] { return CudaShim::NumCalls(0, "cudaStreamSynchronize"); };
   CheckLayersOfExperts(
@@ -75,7 +75,7 @@ TEST_F(CudaBackendTest, ALayerOfExpertsWaitsForTheDeviceOnce) {
   EXPECT_EQ(layers, 3);
 }
 
-TEST_F(CudaBackendTest, DeterministicExpertsDoNotDependOnTheOtherRows) {
+TEST_F(CudaDeviceTest, DeterministicExpertsDoNotDependOnTheOtherRows) {
   Make(true);
   for (const kernels::WeightType type : kExpertTypes) {
     CheckExpertRows(b(), type, 700, {1, 3, 16, 17, 50});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of kernels without a device stand on: barriers, shared memory and fragments of the
-// shim's grids.
+// Tests of kernels without a device rely on the barriers, shared memory and fragments of the shim's
+// grids.
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -18,9 +18,9 @@ using ::testing::IsEmpty;
 
 constexpr int kThreads = 64;
 
-// Each thread's number to its neighbour, by shared memory.
+// Passes each thread's number to its neighbour through shared memory.
 void Rotate(int* out, bool with_barrier) {
-  BeginGrid();
+  WaitForPreviousKernel();
   int* const shared = reinterpret_cast<int*>(SharedMemory());
   const int t = static_cast<int>(threadIdx.x);
   shared[t] = t;
@@ -34,7 +34,7 @@ TEST(GridRunnerTest, AMissingBarrierShows) {
   Stream stream = *Stream::Make(0);
   for (const bool with_barrier : {true, false}) {
     std::vector<int> out(4 * kThreads);
-    ASSERT_EQ(Launch("Rotate", Rotate, dim3(4), kThreads, kThreads * sizeof(int), stream.get(),
+    ASSERT_EQ(Launch("Rotate", Rotate, dim3(4), kThreads, kThreads * sizeof(int), stream.kernels(),
                      out.data(), with_barrier),
               cudaSuccess);
     ASSERT_TRUE(stream.Synchronize().ok());
@@ -44,10 +44,10 @@ TEST(GridRunnerTest, AMissingBarrierShows) {
   }
 }
 
-// d [16, 8] = a [16, 16] · bᵀ [8, 16], a and b row-major, b transposed or not in memory.
+// Computes d [16, 8] = a [16, 16] · bᵀ [8, 16], all row-major, with b transposed or not in memory.
 template <typename Number>
 void Product(float* d, const Number* a, const Number* b, bool transposed) {
-  BeginGrid();
+  WaitForPreviousKernel();
   auto* const shared = reinterpret_cast<Number*>(SharedMemory());  // a, then b
   const int lane = static_cast<int>(threadIdx.x);
   for (int i = lane; i < 48; i += kWarp) {
@@ -59,7 +59,7 @@ void Product(float* d, const Number* a, const Number* b, bool transposed) {
   uint32_t x[4], y[4];
   LoadMatrices(x, shared + (lane % 16) * 16 + lane / 16 * 8);
   const Number* const w = shared + 256;
-  if (transposed) {  // [16, 8]: rows 0 … 7, then 8 … 15; the upper lanes' are not used
+  if (transposed) {  // [16, 8]: rows 0 … 7, then 8 … 15; the upper lanes' addresses are not used
     LoadMatricesTransposed(y, w + lane % 16 * 8);
   } else {  // [8, 16]: columns 0 … 7, then 8 … 15
     LoadMatrices(y, w + lane % 8 * 16 + lane / 8 % 2 * 8);
@@ -77,9 +77,9 @@ void CheckFragments() {
   for (int i = 0; i < 128; ++i) Store(&b[i], static_cast<float>(i * 53 % 31 - 15));
   for (const bool transposed : {false, true}) {
     float d[128];
-    ASSERT_EQ(
-        Launch("Product", Product<Number>, dim3(1), kWarp, 768, stream.get(), d, a, b, transposed),
-        cudaSuccess);
+    ASSERT_EQ(Launch("Product", Product<Number>, dim3(1), kWarp, 768, stream.kernels(), d, a, b,
+                     transposed),
+              cudaSuccess);
     ASSERT_TRUE(stream.Synchronize().ok());
     for (int r = 0; r < 16; ++r) {
       for (int c = 0; c < 8; ++c) {
@@ -101,20 +101,20 @@ TEST(GridRunnerTest, FragmentsMultiply) {
 }
 
 void Leave() {
-  BeginGrid();
+  WaitForPreviousKernel();
   if (threadIdx.x == 3) return;
   SyncBlock();
 }
 void WriteBehind() {
-  BeginGrid();
+  WaitForPreviousKernel();
   SharedMemory()[64] = 0;
 }
 void Forget() {
-  BeginGrid();
+  WaitForPreviousKernel();
   StartCopy16(SharedMemory(), nullptr, false);
 }
 void NotWait() {
-  if (threadIdx.x != 3) BeginGrid();
+  if (threadIdx.x != 3) WaitForPreviousKernel();
 }
 
 TEST(GridRunnerDeathTest, WhatADeviceWouldNotSurviveEndsTheTest) {
@@ -122,21 +122,21 @@ TEST(GridRunnerDeathTest, WhatADeviceWouldNotSurviveEndsTheTest) {
   const auto run = [](void (*kernel)()) {
     CudaShim::Reset({});
     Stream stream = *Stream::Make(0);
-    (void)Launch("kernel", kernel, dim3(1), kWarp, 64, stream.get());
+    (void)Launch("kernel", kernel, dim3(1), kWarp, 64, stream.kernels());
     (void)stream.Synchronize();
   };
   EXPECT_DEATH(run(Leave), "wait for others that do not come");
   EXPECT_DEATH(run(WriteBehind), "behind shared memory");
   EXPECT_DEATH(run(Forget), "ends before its copies");
-  EXPECT_DEATH(run(NotWait), "ends without BeginGrid");
+  EXPECT_DEATH(run(NotWait), "ends without WaitForPreviousKernel");
 }
 
 TEST(GridRunnerTest, AGridThatNoDeviceTakesIsRefused) {
   CudaShim::Reset({});
   Stream stream = *Stream::Make(0);
-  EXPECT_NE(Launch("kernel", Leave, dim3(0), kWarp, 0, stream.get()), cudaSuccess);
-  EXPECT_NE(Launch("kernel", Leave, dim3(1), 2048, 0, stream.get()), cudaSuccess);
-  EXPECT_NE(Launch("kernel", Leave, dim3(1), kWarp, 228 << 10, stream.get()), cudaSuccess);
+  EXPECT_NE(Launch("kernel", Leave, dim3(0), kWarp, 0, stream.kernels()), cudaSuccess);
+  EXPECT_NE(Launch("kernel", Leave, dim3(1), 2048, 0, stream.kernels()), cudaSuccess);
+  EXPECT_NE(Launch("kernel", Leave, dim3(1), kWarp, 228 << 10, stream.kernels()), cudaSuccess);
   EXPECT_EQ(CudaShim::Violations().size(), 3u);
   EXPECT_THAT(CudaShim::Violations()[0], HasSubstr("no device takes"));
 }

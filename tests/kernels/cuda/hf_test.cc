@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole models on CudaBackend over the shim, against Hugging Face's logits.
+// Whole models on CudaDevice over the shim, against Hugging Face's logits.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/kernels/cuda/cases/hf_cases.h"

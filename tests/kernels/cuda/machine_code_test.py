@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""machine_code_test.py BIN LIBRARY: what nvcc made of kernels/cuda. Needs no device.
+"""machine_code_test.py BIN LIBRARY: looks into what nvcc made of kernels/cuda. Needs no device.
 
-Kernels meant for tensor cores have to contain their instructions, for every architecture, and keep
-what they compute with in registers. Attention's loops over positions have to be short.
+Kernels that are meant for tensor cores have to contain their instructions, for every architecture,
+and keep their data in registers. Attention's loops over positions have to be short.
 """
 import os
 import re
@@ -10,19 +10,19 @@ import subprocess
 import sys
 
 ARCHITECTURES = {"sm_80", "sm_90a"}
-# And how many of them there are.
-TENSOR_CORE_KERNELS = {"TileAttentionKernel": 36, "FewRowsMatMulKernel": 32, "ExpertMatMulKernel": 32}
-# Those of warpgroups, for sm_90a alone: in the loop and before it products are in one go, since the
-# compiler puts a wait behind each one where it cannot follow what registers hold.
-WARPGROUP_KERNELS = {"PromptAttentionKernel": 4}
-# Instructions in the loop over positions, for heads of 128 on sm_90a: of decoding, what a
-# multiprocessor does in the time that the keys and values of 64 positions take from memory is about
-# 1,100 to 1,600 a warp with bf16 and half of that with bytes; a third or more of a loop is for soft
-# caps, rows that do not lie at 16 bytes, the last positions and larger maxima, and is jumped over.
+# Kernels for tensor cores, and the number of their instances.
+TENSOR_CORE_KERNELS = {"TileAttentionKernel": 36, "SmallMMatMulKernel": 32, "ExpertMatMulKernel": 32}
+# Kernels by wgmma, for sm_90a alone. Their products have to be issued together, in the loop and before
+# it: the compiler puts a wait behind each one where it cannot follow what registers hold.
+WGMMA_KERNELS = {"WgmmaAttentionKernel": 4}
+# Most instructions in the loop over positions, for heads of 128 on sm_90a. While a multiprocessor
+# decodes, the keys and values of 64 positions take memory as long as about 1,100 to 1,600 instructions
+# of a warp with bf16, and half of that with bytes. A third or more of a loop is for soft caps, rows that
+# are not 16-byte aligned, the last positions and larger maxima, and is jumped over.
 LOOPS = {
-    "ShapeIttLi128ELi1ELi4ELi64E": 720,   # bf16, sequences of one row
+    "ShapeIttLi128ELi1ELi4ELi64E": 720,   # bf16, decodes
     "ShapeIthLi128ELi1ELi4ELi64E": 1200,  # e4m3
-    "ShapeIttLi128ELi4ELi1ELi64E": 1100,  # bf16, prompts
+    "ShapeIttLi128ELi4ELi1ELi64E": 1100,  # bf16, prefill
 }
 
 
@@ -35,14 +35,14 @@ class Function:
     def products(self) -> int:
         return sum(bool(re.search(r"\b(HMMA|HGMMA)\b", text)) for _, text in self.instructions)
 
-    def waits_of_warpgroups(self) -> tuple:
-        """How many products of warpgroups there are, and how many waits for them."""
+    def wgmma_counts(self) -> tuple:
+        """The numbers of wgmma instructions and of waits for them."""
         return tuple(sum(word in text for _, text in self.instructions)
                      for word in ("HGMMA", "WARPGROUP.DEPBAR"))
 
-    def begins_before_memory(self) -> bool:
-        """Whether it waits as BeginGrid does, always and before all that touches the device's memory
-        or leaves the kernel, and lets the next grid begin."""
+    def waits_before_memory(self) -> bool:
+        """Whether it always calls WaitForPreviousKernel before it touches device memory or leaves the
+        kernel, and lets the next grid begin."""
         for i, (_, text) in enumerate(self.instructions):
             if re.match(r"ACQBULK\b", text):
                 return any(re.match(r"PREEXIT\b", later) for _, later in self.instructions[i:])
@@ -89,22 +89,22 @@ def main() -> int:
             if len(counts) != number or 0 in counts:
                 errors.append(f"{kernel} for {architecture}: instructions of tensor cores in "
                               f"{counts}, {number} kernels are expected")
-    for kernel, number in WARPGROUP_KERNELS.items():
-        # Scores and values of a tile in the loop, and of one each outside; a wait for each group.
-        counts = sorted(f.waits_of_warpgroups() for (a, n), f in functions.items()
+    for kernel, number in WGMMA_KERNELS.items():
+        # The loop has the scores and values of a tile, and there is one of each outside. Each group has a wait.
+        counts = sorted(f.wgmma_counts() for (a, n), f in functions.items()
                         if a == "sm_90a" and kernel in n)
         if counts != sorted([(2 * (dim // 16 + 8), 4) for dim in (64, 128)] * (number // 2)):
-            errors.append(f"{kernel}: products of warpgroups and waits for them are {counts}")
+            errors.append(f"{kernel}: there are (wgmma, waits) {counts}")
     for (architecture, name), function in functions.items():
-        if architecture == "sm_90a" and not function.begins_before_memory():
-            errors.append(f"{name} reads or writes memory before BeginGrid, or has none")
+        if architecture == "sm_90a" and not function.waits_before_memory():
+            errors.append(f"{name} touches memory before WaitForPreviousKernel, or does not call it")
     for shape, most in LOOPS.items():
         loops = [f.shortest_loop_with_products() for (a, n), f in functions.items()
                  if a == "sm_90a" and "TileAttentionKernel" in n and shape in n]
         if len(loops) != 1 or not 0 < loops[0] <= most:
             errors.append(f"{shape}: loops of {loops} instructions, one of at most {most} is expected")
 
-    # What newer devices make their code of.
+    # Newer devices compile the PTX.
     num_waits, name = 0, ""
     for line in cuobjdump("-ptx").splitlines():
         if found := re.search(r"\.entry (\w+)", line):
@@ -125,7 +125,7 @@ def main() -> int:
         if found := re.match(r"\s*Function (\S+):", line):
             name = found[1]
         elif found := re.search(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", line):
-            on_tensor_cores = any(k in name for k in [*TENSOR_CORE_KERNELS, *WARPGROUP_KERNELS])
+            on_tensor_cores = any(k in name for k in [*TENSOR_CORE_KERNELS, *WGMMA_KERNELS])
             if on_tensor_cores and (found[2], found[3]) != ("0", "0"):
                 errors.append(f"{name} keeps {found[2]} bytes on its stack, {found[3]} in local memory")
     for error in errors:

@@ -14,20 +14,20 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-Device Of(int index, int64_t free_bytes) {
+DeviceInfo Of(int index, int64_t free_bytes) {
   return {.index = index, .name = "H100", .total_bytes = 80 * kGiB, .free_bytes = free_bytes};
 }
 
 TEST(CheckFitsTest, WeightsScratchAndMarginFitToTheByte) {
   const std::vector<RankNeed> needs = {{.weight_bytes = 1000, .scratch_bytes = 200}};
-  EXPECT_TRUE(CheckFits(std::vector<Device>{Of(0, 1230)}, needs, 30).ok());
-  const absl::Status status = CheckFits(std::vector<Device>{Of(0, 1229)}, needs, 30);
+  EXPECT_TRUE(CheckFits(std::vector<DeviceInfo>{Of(0, 1230)}, needs, 30).ok());
+  const absl::Status status = CheckFits(std::vector<DeviceInfo>{Of(0, 1229)}, needs, 30);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(CheckFitsTest, TheLineNamesTheDeviceAndTheNumbers) {
   const absl::Status status =
-      CheckFits(std::vector<Device>{Of(0, 79 * kGiB), Of(3, 70 * kGiB)},
+      CheckFits(std::vector<DeviceInfo>{Of(0, 79 * kGiB), Of(3, 70 * kGiB)},
                 std::vector<RankNeed>{{70 * kGiB, kGiB}, {70 * kGiB, kGiB}}, kGiB);
   EXPECT_EQ(status.message(),
             "out of memory: cuda:3 (H100) has 70.00 GiB free of 80.00 GiB; weights take 70.00 GiB, "
@@ -35,7 +35,7 @@ TEST(CheckFitsTest, TheLineNamesTheDeviceAndTheNumbers) {
 }
 
 TEST(PlanKvBlocksTest, TheDeviceWithTheLeastRoomDecides) {
-  const std::vector<Device> devices = {Of(0, 10'000), Of(1, 7'050)};
+  const std::vector<DeviceInfo> devices = {Of(0, 10'000), Of(1, 7'050)};
   EXPECT_EQ(*PlanKvBlocks(devices, std::vector<int64_t>{100, 100},
                           {.max_blocks = 1000, .margin_bytes = 50}),
             70);
@@ -46,14 +46,14 @@ TEST(PlanKvBlocksTest, TheDeviceWithTheLeastRoomDecides) {
 }
 
 TEST(PlanKvBlocksTest, RanksWithoutHeadsTakeNoRoom) {
-  const std::vector<Device> devices = {Of(0, 1000), Of(1, 0)};
+  const std::vector<DeviceInfo> devices = {Of(0, 1000), Of(1, 0)};
   EXPECT_EQ(
       *PlanKvBlocks(devices, std::vector<int64_t>{100, 0}, {.max_blocks = 1000, .margin_bytes = 0}),
       10);
 }
 
 TEST(PlanKvBlocksTest, SlotsAndWishesAreLimits) {
-  const std::vector<Device> devices = {Of(0, 10'000)};
+  const std::vector<DeviceInfo> devices = {Of(0, 10'000)};
   const std::vector<int64_t> block = {100};
   EXPECT_EQ(*PlanKvBlocks(devices, block, {.max_blocks = 30, .margin_bytes = 0}), 30);
   EXPECT_EQ(
@@ -68,7 +68,7 @@ TEST(PlanKvBlocksTest, SlotsAndWishesAreLimits) {
 }
 
 TEST(PlanKvBlocksTest, OneSequenceOfTheLongestContextMustFit) {
-  const std::vector<Device> devices = {Of(2, kMemoryMargin + 999)};
+  const std::vector<DeviceInfo> devices = {Of(2, kMemoryMargin + 999)};
   const std::vector<int64_t> block = {100};
   EXPECT_EQ(*PlanKvBlocks(devices, block, {.min_blocks = 9, .max_blocks = 1000}), 9);
   const absl::Status status =
@@ -82,9 +82,10 @@ TEST(PlanKvBlocksTest, OneSequenceOfTheLongestContextMustFit) {
 }
 
 TEST(PlanKvBlocksTest, ADeviceFullerThanTheMarginHoldsNone) {
-  const absl::Status status = PlanKvBlocks(std::vector<Device>{Of(0, 5)}, std::vector<int64_t>{1},
-                                           {.max_blocks = 10, .margin_bytes = 6})
-                                  .status();
+  const absl::Status status =
+      PlanKvBlocks(std::vector<DeviceInfo>{Of(0, 5)}, std::vector<int64_t>{1},
+                   {.max_blocks = 10, .margin_bytes = 6})
+          .status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("holds 0 KV blocks"));
 }
 

@@ -106,7 +106,7 @@ TEST(StreamTest, EveryCallThatFailsIsToldAndNothingStays) {
     CudaShim::Fail(call);
     const absl::StatusOr<int> result = RoundTrip(7);
     EXPECT_TRUE(CudaShim::Failed());
-    // The first stream's wait is for the test's own sake.
+    // The test waits for the first stream itself.
     const bool told = call.function != "cudaFree" && !call.function.ends_with("Destroy") &&
                       !(call.function == "cudaStreamSynchronize" && call.count == 2);
     if (told) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every call of CUDA and NCCL that loading a model and its steps make, failed once.
+// Every call of CUDA and NCCL that loading a model and its steps make fails once.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -24,8 +24,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Errors of ends are those of earlier work, and whoever waits for that work is told; what is to end
-// has ended as far as it can.
+// Errors of destruction belong to earlier work, and whoever waits for that work gets them. What is
+// destroyed has ended as far as it can.
 bool IsEnd(const std::string& function) {
   constexpr std::array<std::string_view, 8> kEnds = {
       "cudaEventDestroy", "cudaFree",        "cudaFreeHost",  "cudaGraphExecDestroy",
@@ -33,20 +33,20 @@ bool IsEnd(const std::string& function) {
   return std::ranges::find(kEnds, function) != kEnds.end();
 }
 
-// What an error is called: by the function, or by the op where that is several kernels.
+// Returns the name in an error: the function's, or the op's where that is several kernels.
 std::string NameOf(const ShimCall& call) {
   static const std::map<std::string, std::string> kOps = {
-      {"Choose", "DrawTokens"},         {"FindMax", "DrawTokens"},       {"Gather", "DrawTokens"},
-      {"OrderEntries", "RouteExperts"}, {"PickExperts", "RouteExperts"}, {"Weigh", "DrawTokens"}};
+      {"Choose", "SampleTokens"},       {"FindMax", "SampleTokens"},     {"Gather", "SampleTokens"},
+      {"OrderEntries", "RouteExperts"}, {"PickExperts", "RouteExperts"}, {"Weigh", "SampleTokens"}};
   const auto op = kOps.find(call.function);
   return absl::StrCat("cuda:0: ", op == kOps.end() ? call.function : op->second);
 }
 
 struct FailureCase {
   std::string name;
-  std::string kernel;  // what the case is about, so that it is among those that fail
+  std::string kernel;  // the kernel that the case is about; it has to be among those that fail
   TinyModelOptions files;
-  // Which products are faster is measured where it is not so, and what follows varies with it.
+  // Otherwise the faster products are measured, and the calls that follow vary.
   bool deterministic = true;
   bool graphs = true;
   bool warms_up = false;
@@ -57,8 +57,9 @@ struct FailureCase {
 };
 void PrintTo(const FailureCase& c, std::ostream* out) { *out << c.name; }
 
-// Loads a model, runs a prompt and decodes three tokens; with graphs, the first without one, the
-// second while one is captured. Sets *failed to whether a call has failed before the model ends.
+// Loads a model, runs a prompt and decodes three tokens. With graphs, the first step is enqueued,
+// and the second is captured as well. Sets *failed to whether a call has failed before the model
+// ends.
 absl::Status LoadAndDecode(const TinyModel& files, const FailureCase& c, bool* failed) {
   model::LoadOptions options;
   options.source.dir = files.dir();
@@ -67,7 +68,7 @@ absl::Status LoadAndDecode(const TinyModel& files, const FailureCase& c, bool* f
   options.precision.weights = c.weights;
   options.precision.kv_dtype = c.kv_dtype;
   options.device.graphs = c.graphs;
-  options.kv.num_blocks = c.warms_up ? 0 : 4;  // or those of
+  options.kv.num_blocks = c.warms_up ? 0 : 4;  // or as many as measured
   options.kv.memory_bytes = 4096;
   options.max_batch_tokens = 4;
   options.source.max_context_tokens = 16;
@@ -145,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(
         FailureCase{
             .name = "DenseWarmedUp", .kernel = "TileAttention", .files = kDense, .warms_up = true},
         FailureCase{.name = "DenseByFewRows",
-                    .kernel = "FewRowsMatMul",
+                    .kernel = "SmallMMatMul",
                     .files = kDense,
                     .deterministic = false,
                     .prompt = 1},
@@ -154,9 +155,9 @@ INSTANTIATE_TEST_SUITE_P(
         FailureCase{
             .name = "Int8Kv", .kernel = "RotateAndWriteKv", .files = kDense, .kv_dtype = "int8"},
         FailureCase{
-            .name = "Fp16", .kernel = "SpanAttention", .files = With(kDense, "llama", "fp16")},
-        FailureCase{.name = "Int8", .kernel = "FewRowsMatMul", .files = kDense, .weights = "int8"},
-        FailureCase{.name = "Int4", .kernel = "FewRowsMatMul", .files = kDense, .weights = "int4"},
+            .name = "Fp16", .kernel = "SimpleAttention", .files = With(kDense, "llama", "fp16")},
+        FailureCase{.name = "Int8", .kernel = "SmallMMatMul", .files = kDense, .weights = "int8"},
+        FailureCase{.name = "Int4", .kernel = "SmallMMatMul", .files = kDense, .weights = "int4"},
         FailureCase{.name = "Int4Experts",
                     .kernel = "ExpertMatMul",
                     .files = With(kDense, "mixtral", "bf16"),
@@ -181,7 +182,7 @@ absl::Status LoadAndRun(const TinyModel& files, const std::string& weights) {
   options.max_batch_tokens = 4;
   options.source.max_context_tokens = 16;
   options.precision.weights = weights;
-  options.warm_up_sequences = weights == "bf16" ? 1 : 0;  // with graphs, made twice
+  options.warm_up_sequences = weights == "bf16" ? 1 : 0;  // captures graphs, twice
   auto loaded = model::LoadModel(options);
   if (!loaded.ok()) return loaded.status();
   const std::vector<int32_t> tokens = {1, 2, 3};
@@ -191,8 +192,8 @@ absl::Status LoadAndRun(const TinyModel& files, const std::string& weights) {
   return loaded->executor->Run(builder.plan(), [](std::span<uint32_t>) {}).status();
 }
 
-// Two ranks, whose threads and NCCL's poll and set their devices as they happen to: of each
-// function the first call of a rank and the last two.
+// With two ranks, their threads and NCCL's poll and set their devices at random. So the first call
+// and the last two of each function fail.
 TEST(ModelFailuresOfTwoRanksTest, ACallThatFailsEndsTheStepAndNothingStays) {
   const TinyModel files({.num_layers = 1, .dtype = "bf16"});
   const ShimOptions shim = {.devices = {{}, {}}};

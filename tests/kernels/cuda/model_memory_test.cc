@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What whole models over the shim take of their devices' memory, and what warming up takes.
+// The device memory of whole models over the shim, and of warming up.
 #include <array>
 #include <string>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/memory_plan.h"
-#include "kernels/cuda/runtime/device.h"
+#include "kernels/cuda/runtime/device_info.h"
 #include "tests/kernels/cuda/cases/model_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
@@ -20,8 +20,8 @@ using ::testing::IsEmpty;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-// Everything that is free beside weights, activations, workspaces and the margin becomes KV blocks,
-// of the device with the least room.
+// Free memory beside weights, activations, workspaces and the margin becomes KV blocks; the device
+// with the least room decides.
 TEST(CudaModelMemoryTest, TheDevicesMemoryDecidesTheKvBlocks) {
   CudaShim::Reset({.devices = {{.total_bytes = 5 * kGiB / 4, .free_bytes = 5 * kGiB / 4},
                                {.total_bytes = kGiB, .free_bytes = kGiB}}});
@@ -35,7 +35,7 @@ TEST(CudaModelMemoryTest, TheDevicesMemoryDecidesTheKvBlocks) {
     EXPECT_LE(loaded->ranks[0].kv_bytes, 5 * kGiB / 4 - (int64_t{768} << 20));
     return loaded->num_blocks;
   };
-  // 2 layers of 16 positions of 2 heads of 8 floats, keys and values.
+  // The divisor is 2 layers of 16 positions of 2 heads of 8 floats, keys and values.
   EXPECT_GT(blocks("cuda:0"), (kGiB / 4) / (2 * 16 * 2 * 8 * 4 * 2));
   const int of_small = blocks("cuda:1");
   EXPECT_LT(of_small, blocks("cuda:0") / 2);
@@ -44,7 +44,7 @@ TEST(CudaModelMemoryTest, TheDevicesMemoryDecidesTheKvBlocks) {
   EXPECT_EQ(blocks("cuda:0"), 20);
 }
 
-// Steps of every shape run before the KV cache takes what their graphs leave; none of those that
+// Steps of every shape run before the KV cache takes what their graphs leave. None of those that
 // follow is enqueued op by op, and none lacks memory.
 class CudaWarmUpTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -63,7 +63,7 @@ class CudaWarmUpTest : public ::testing::TestWithParam<const char*> {
     CONTINUO_CHECK(loaded.ok());
     return *std::move(loaded);
   }
-  // Of a rank.
+  // Counts calls of one rank.
   int Count(const std::string& function) const {
     int n = 0;
     for (const ShimCall& call : CudaShim::Calls()) {
@@ -88,12 +88,12 @@ class CudaWarmUpTest : public ::testing::TestWithParam<const char*> {
 TEST_P(CudaWarmUpTest, AWarmDeviceHasItsGraphsAndTheRoomForThem) {
   constexpr int64_t kGraph = int64_t{20} << 20;
   const std::vector<model::RankMemory> without = Load(0).ranks;
-  // More than where nothing is measured.
+  // Without a measurement the margin is larger.
   options_.warm_up_sequences = 0;
   EXPECT_LT(Load(0).ranks[0].kv_bytes, without[0].kv_bytes - (int64_t{500} << 20));
   options_.warm_up_sequences = 17;
   model::LoadedModel model = Load(kGraph);
-  // 1, 2, 4, 8, 16 and 24 rows, a context that fits one table.
+  // The shapes are 1, 2, 4, 8, 16 and 24 rows, and a context that fits one table.
   for (size_t rank = 0; rank < without.size(); ++rank) {
     EXPECT_EQ(without[rank].graph_bytes, 0);
     EXPECT_EQ(model.ranks[rank].graph_bytes, 6 * kGraph);
@@ -108,7 +108,8 @@ TEST_P(CudaWarmUpTest, AWarmDeviceHasItsGraphsAndTheRoomForThem) {
   EXPECT_EQ(Count("cudaMalloc"), mallocs);
 }
 
-// Also of a KV cache that was asked for: what graphs take is known before it is there.
+// The same holds for a number of KV blocks that was asked for: the memory of graphs is known before
+// the cache is made.
 TEST_P(CudaWarmUpTest, KvBlocksThatAreAskedForLeaveRoomForGraphs) {
   constexpr int64_t kGraph = int64_t{20} << 20;
   options_.kv.num_blocks = 20;
@@ -158,8 +159,8 @@ TEST(CudaModelMemoryTest, WhatDoesNotFitIsOneLineWithTheNumbers) {
   EXPECT_THAT(CudaShim::Alive(), IsEmpty());
 }
 
-// The first device's memory is for both models' KV blocks; with what the draft model's graphs take,
-// all but the margin is used.
+// The first device's memory holds both models' KV blocks. With the draft model's graphs, everything
+// but the margin is used.
 TEST(CudaModelMemoryTest, ADraftModelsKvBlocksAreCounted) {
   for (const char* device : {"cuda:0", "cuda:0,1"}) {
     const ShimDevice shim = {.free_bytes = kGiB, .graph_bytes = int64_t{1} << 20};
@@ -202,7 +203,7 @@ TEST(CudaModelMemoryTest, ADraftModelsKvBlocksAreCounted) {
   EXPECT_THAT(CudaShim::Alive(), IsEmpty());
 }
 
-// The other devices hold blocks of the model alone, so what goes with them costs nothing there.
+// The other devices hold blocks of the model alone, so the draft model costs nothing there.
 TEST(CudaModelMemoryTest, ADraftModelCostsNothingWhereAnotherDeviceDecides) {
   CudaShim::Reset({.devices = {{.total_bytes = 4 * kGiB, .free_bytes = 4 * kGiB}, {}}});
   const TinyModel files;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole models on CudaBackend over the shim: loading, steps, failures.
+// Whole models on CudaDevice over the shim: loading, steps, failures.
 #include <cstring>
 #include <string>
 #include <thread>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
-// Room for several models beside each one's margin.
+// This device has room for several models beside each one's margin.
 const ShimDevice kRoomy = {.total_bytes = 4 * kGiB, .free_bytes = 4 * kGiB};
 
 TEST(CudaModelTest, EveryFamilyScoresAsOnTheCpu) {
@@ -47,7 +47,7 @@ TEST(CudaModelTest, Fp16ScoresAsOnTheCpu) {
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
 
-// Where a tensor of a file of safetensors ends.
+// Returns where a tensor of a safetensors file ends.
 size_t EndOf(const std::string& file, const std::string& name) {
   uint64_t header = 0;
   std::memcpy(&header, file.data(), sizeof(header));
@@ -56,7 +56,7 @@ size_t EndOf(const std::string& file, const std::string& name) {
   return sizeof(header) + header + std::stoul(file.substr(end, 20));
 }
 
-// Weights that are stored in another type become fp16, unless one has no such number.
+// Weights that are stored in another type become fp16, unless one of them has no such number.
 TEST(CudaModelTest, WeightsBecomeFp16OrAreRefused) {
   CudaShim::Reset({});
   for (const char* dtype : {"fp32", "bf16"}) {
@@ -66,10 +66,10 @@ TEST(CudaModelTest, WeightsBecomeFp16OrAreRefused) {
       model::LoadedModel other = LoadOn(files, "cuda:0", false, "auto", "fp16");
       ExpectSameScores(Scores(other), Scores(cpu), 0.0125f);
     }
-    // The last element of a tensor.
+    // The last element of a tensor is changed.
     std::string bytes = files.Read("model.safetensors");
     const size_t end = EndOf(bytes, "model.layers.1.mlp.down_proj.weight");
-    const float large = 65520;  // where fp16 ends
+    const float large = 65520;  // beyond the largest fp16
     const uint16_t narrow = kernels::ToBF16(large);
     if (std::string(dtype) == "fp32") {
       std::memcpy(&bytes[end - sizeof(large)], &large, sizeof(large));
@@ -113,7 +113,7 @@ TEST(CudaModelTest, DecodingIsAGraphFromTheThirdStepOn) {
     int num_ranks;
     float tolerance;
   };
-  // Quantised in the CPU's way, another one.
+  // Products are quantised in the CPU's way or in another.
   for (const auto& [family, weights, device, num_ranks, tolerance] :
        {Case{"llama", "auto", "cuda:0", 1, 1e-3f}, Case{"gemma2", "auto", "cuda:0", 1, 1e-3f},
         Case{"llama", "int8", "cuda:0", 1, 0.5f}, Case{"qwen3_moe", "int8", "cuda:0", 1, 0.5f},
@@ -131,7 +131,7 @@ TEST(CudaModelTest, DecodingIsAGraphFromTheThirdStepOn) {
       for (const ShimCall& call : CudaShim::Calls()) n += call.function == function ? 1 : 0;
       return n;
     };
-    DecodeScores(cuda, 1);  // no graph; in others it finds out which ways of products are faster
+    DecodeScores(cuda, 1);  // eager; the faster products are measured in others
     const int launches = count("cudaGraphLaunch"), captures = count("cudaStreamBeginCapture");
     ExpectSameScores(DecodeScores(cuda, kSteps), DecodeScores(cpu, kSteps), tolerance);
     EXPECT_EQ(count("cudaStreamBeginCapture"), captures + num_ranks);
@@ -157,9 +157,8 @@ TEST(CudaModelTest, ADraftModelChangesNoToken) {
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
 
-// A step of 100 rows and samples, of which the head takes two slices, is given to the device as a
-// whole.
-TEST(CudaModelTest, ManySamplesAreDrawnWithoutAWaitBetween) {
+// A step of 100 rows and samples, whose head takes two slices, is enqueued as a whole.
+TEST(CudaModelTest, ManySamplesAreTakenWithoutAWaitBetween) {
   CudaShim::Reset({});
   const TinyModel files;
   model::LoadedModel model = LoadOn(files, "cuda:0");
@@ -219,7 +218,8 @@ TEST(CudaModelTest, RanksOnSeveralDevicesScoreAsOne) {
       EXPECT_THAT(four.fingerprint.backend, HasSubstr("ranks=4"));
     }
     {
-      // Quantised matrices are cut into the same pieces for any ranks, so have the same numbers.
+      // Quantised matrices are cut into the same K splits for any number of ranks, so they have the
+      // same numbers.
       model::LoadedModel one = LoadOn(files, "cuda:3", deterministic, "auto", "int8");
       model::LoadedModel two = LoadOn(files, "cuda:1,0", deterministic, "auto", "int8");
       ExpectSameScores(Scores(two), Scores(one), 0.05f);
@@ -252,7 +252,7 @@ TEST(CudaModelTest, AResultIsExactWhereItIsDeterministic) {
   EXPECT_TRUE(LoadOn(files, "cpu").is_exact);
 }
 
-// Rows that fill a step up change nothing of the others, and no other sequence's keys and values.
+// Rows that fill up a step change nothing of the others, and no other sequence's keys and values.
 TEST(CudaModelTest, ThreeSequencesDecodeAsFour) {
   CudaShim::Reset({});
   for (const char* family : {"llama", "qwen3_moe"}) {
@@ -320,8 +320,8 @@ TEST(CudaModelTest, WhatADeviceDoesNotDoIsRefused) {
           "activations in bf16");
 }
 
-// A rank that fails with two steps under way: both end with its error, and nobody reads a plan
-// then.
+// If a rank fails with two steps in flight, both end with its error, and no rank reads a plan after
+// that.
 TEST(CudaModelTest, ARankThatFailsEndsBothStepsUnderWay) {
   CudaShim::Reset({.devices = {{}, {}}});
   const TinyModel files({.num_layers = 1});
@@ -330,7 +330,7 @@ TEST(CudaModelTest, ARankThatFailsEndsBothStepsUnderWay) {
   const auto copies_of = [](int rank) { return CudaShim::NumCalls(rank, "cudaMemcpyAsync"); };
   {
     model::LoadedModel model = LoadOn(files, "cuda:0,1");
-    // Of rank 1, which may be behind where rank 0 has given a result: they copy the same.
+    // Rank 1 may be behind when rank 0 has given a result; both make the same copies.
     const auto copies = [&, more = copies_of(1) - copies_of(0)] {
       while (copies_of(1) < copies_of(0) + more) std::this_thread::yield();
       return copies_of(1);
@@ -341,12 +341,12 @@ TEST(CudaModelTest, ARankThatFailsEndsBothStepsUnderWay) {
     ASSERT_TRUE(model.executor->Run(prompt.plan(), no_mask).ok());
     const int of_a_step = copies() - before;
     ASSERT_GE(of_a_step, 2);
-    // The first one of the second step.
+    // The first copy of the second step fails.
     CudaShim::Fail({1, "cudaMemcpyAsync", copies() + of_a_step + 1});
     auto next = std::make_unique<PlanBuilder>(model.block_size, 4);
     next->Add(0, 3, drawn, LastOf(drawn));
     ASSERT_TRUE(model.executor->Start(prompt.plan(), no_mask).ok());
-    (void)model.executor->Start(next->plan(), no_mask);  // ranks may be told later
+    (void)model.executor->Start(next->plan(), no_mask);  // ranks may hear of it later
     absl::Status status;
     for (int step = 0; step < 2 && status.ok(); ++step) {
       status = model.executor->Finish().status();

@@ -10,13 +10,14 @@
 #include "gtest/gtest.h"
 #include "tests/kernels/host_tensor.h"
 
-// Some rows and columns of results that are too large to compare as a whole with float64 loops.
+// Results that are too large to compare as a whole with float64 loops are compared in some rows and
+// columns.
 namespace continuo::testing {
 
 inline constexpr int64_t kAll = int64_t{1} << 30;
 
-// All of n numbers from 0, or, where those are more than `most`, the first, the last and others at
-// random; ascending.
+// Returns all of the n numbers from 0 or, if they are more than `most`, the first, the last and
+// others at random; ascending.
 inline std::vector<int64_t> Sampled(int64_t n, int64_t most, Random& random) {
   std::vector<int64_t> which;
   if (n <= most) {
@@ -74,7 +75,7 @@ int64_t FirstPoisoned(const HostTensor& t) {
   return std::find(data, data + size, static_cast<Bits>(-1)) - data;
 }
 
-// Nothing is left as HostTensor::Poisoned made it.
+// Expects that nothing is left as HostTensor::Poisoned made it.
 inline void ExpectWritten(const HostTensor& actual) {
   const int64_t first = kernels::SizeOf(actual.tensor().dtype) == 4
                             ? FirstPoisoned<uint32_t>(actual)
@@ -82,14 +83,14 @@ inline void ExpectWritten(const HostTensor& actual) {
   ASSERT_EQ(first, actual.tensor().size()) << "element " << first << " was not written";
 }
 
-// All is written, and the sample is as ExpectNear has it.
+// Expects that everything is written, and that the sample is near, as ExpectNear says.
 inline void ExpectNearIn(const Sample& sample, const HostTensor& actual, const Matrix& expected,
                          double relative, const Matrix& absolute) {
   ExpectWritten(actual);
   ExpectNear(Part(actual, sample.rows, sample.columns), expected, relative, absolute);
 }
 
-// Integers in [-most, most], times a power of two.
+// Returns integers in [-most, most], times a power of two.
 inline HostTensor SmallIntegers(kernels::DType type, int64_t rows, int64_t cols, int most,
                                 Random& random, float factor = 1) {
   HostTensor t(type, rows, cols);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linked beside the worker's main in continuo-worker-shim: two devices of the shim, which the fake
-// NVML knows, and their faults, ordered by a line each:
+// This is linked beside the worker's main in continuo-worker-shim. It has two devices of the shim,
+// which the fake NVML knows, and takes orders for their faults, one a line:
 //
 //   break DEVICE FUNCTION COUNT [XID]   all calls fail from the COUNT-th one of FUNCTION on,
-//   hang DEVICE FUNCTION COUNT [XID]    or kernels wait; the driver tells of the Xid then
+//   hang DEVICE FUNCTION COUNT [XID]    or kernels wait; the driver reports the Xid then
 //   hang-collective DEVICE COUNT        the COUNT-th collective does not begin
 //
-// counted from the order on. $CONTINUO_SHIM_ORDER is one that is taken before main begins,
-// $CONTINUO_SHIM_ORDERS a FIFO of more; each is logged when it is taken.
+// Counts begin at the order. $CONTINUO_SHIM_ORDER is an order that is taken before main begins,
+// $CONTINUO_SHIM_ORDERS a FIFO of more. Each order is logged when it is taken.
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -45,7 +45,7 @@ void Take(const std::string& order) {
     if (words >> xid) {
       fault.also = [device, xid] {
         FakeNvml::Send(kBusIds[device], xid);
-        FakeNvml::AwaitTaken();  // who explains the failure waits half a second for it
+        FakeNvml::AwaitTaken();  // whoever explains the failure waits half a second for it
       };
     }
     CudaShim::Plan(fault);
@@ -59,7 +59,7 @@ bool Start() {
   if (const char* order = std::getenv("CONTINUO_SHIM_ORDER")) Take(order);
   const char* path = std::getenv("CONTINUO_SHIM_ORDERS");
   if (path == nullptr) return true;
-  // The process's signals are its own threads' to take.
+  // The process's own threads take its signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

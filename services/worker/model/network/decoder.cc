@@ -10,8 +10,8 @@
 
 #include "kernels/bfloat16.h"
 #include "kernels/device.h"
-#include "kernels/matmul_input.h"
 #include "kernels/ops.h"
+#include "kernels/tensor.h"
 #include "kernels/tensor_rows.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a warp does with scores, and how attention is cut for a device.
+// How a warp turns scores into weights, and how attention is cut for a device.
 #include "kernels/cuda/attention/attention_tile.h"
 
 #include <cmath>
@@ -21,15 +21,15 @@ using ::testing::IsEmpty;
 
 using Tile = Shape<uint16_t, uint16_t, 64, 1, 4, 64>;
 
-// Of each lane.
+// The state of a lane.
 struct State {
   float sum, max, weight;
 };
 
-// Scores of the first 16 positions, `largest` being one, then as many tiles in which nobody sees
-// anything.
+// Weighs the scores of the first 16 positions, one of which is `largest`, then as many tiles of
+// which no query sees anything.
 void WeighAndSeeNothing(State* before, State* after, float largest, float scale, int tiles) {
-  BeginGrid();
+  WaitForPreviousKernel();
   const int lane = static_cast<int>(threadIdx.x);
   AttentionStep step;
   step.scale = scale;
@@ -58,8 +58,8 @@ TEST(AttentionTileTest, PositionsThatNobodySeesChangeNothing) {
   for (int round = 0; round < 50; ++round) {
     const float largest = std::uniform_real_distribution<float>(0.01f, 300)(random);
     std::vector<State> before(kWarp), after(kWarp);
-    ASSERT_EQ(Launch("kernel", WeighAndSeeNothing, dim3(1), kWarp, 0, stream.get(), before.data(),
-                     after.data(), largest, 0.125f, 3),
+    ASSERT_EQ(Launch("kernel", WeighAndSeeNothing, dim3(1), kWarp, 0, stream.kernels(),
+                     before.data(), after.data(), largest, 0.125f, 3),
               cudaSuccess);
     ASSERT_TRUE(stream.Synchronize().ok());
     for (int lane = 0; lane < kWarp; ++lane) {
@@ -86,7 +86,7 @@ TEST(DivisorTest, DividesAsTheHostDoes) {
   }
 }
 
-// 32 heads over 8.
+// Returns a step of 32 heads over 8 key-value heads.
 AttentionStep StepOf(int num_seqs) {
   AttentionStep step;
   step.rows = step.num_seqs = num_seqs;
@@ -100,14 +100,14 @@ AttentionStep StepOf(int num_seqs) {
 TileAttentionPlan PlanOf(int num_seqs, int64_t max_kv_len) {
   return PlanTileAttention(StepOf(num_seqs), max_kv_len, /*num_multiprocessors=*/132,
                            size_t{64} << 20,
-                           /*single=*/true, /*deterministic=*/false, /*warpgroups=*/true);
+                           /*is_decode=*/true, /*deterministic=*/false, /*wgmma=*/true);
 }
 
 TEST(TileAttentionPlanTest, FewSequencesAreSplitToFillTheDevice) {
   EXPECT_EQ(PlanOf(1, 1024).num_splits, 8);
   EXPECT_EQ(PlanOf(1, 65536).num_splits, 64);
-  EXPECT_EQ(PlanOf(8, 4096).num_splits, 8);    // of 512 positions
-  EXPECT_EQ(PlanOf(8, 4096).split_tokens, 0);  // each sequence's positions
+  EXPECT_EQ(PlanOf(8, 4096).num_splits, 8);    // splits of 512 positions
+  EXPECT_EQ(PlanOf(8, 4096).split_tokens, 0);  // splits follow each sequence's positions
   EXPECT_EQ(PlanOf(64, 1024).num_splits, 2);
   EXPECT_EQ(PlanOf(256, 1024).num_splits, 1);
   EXPECT_EQ(PlanOf(1, 64).num_splits, 1);

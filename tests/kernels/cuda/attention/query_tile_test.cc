@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which queries and positions a block of attention takes.
+// The queries and positions that a block of attention takes.
 #include "kernels/cuda/attention/query_tile.h"
 
 #include <map>
@@ -24,7 +24,7 @@ TEST(QueryTileTest, EveryQueryIsInOneTileOfItsSequence) {
       begin.push_back(begin.back() + rows);
       length.push_back(rows + static_cast<int32_t>(random() % 300));
     }
-    // Not all of the step's sequences.
+    // The launch does not have all of the step's sequences.
     const int skipped = static_cast<int>(random() % static_cast<unsigned>(step.num_seqs));
     step.num_seqs -= skipped;
     step.query_begin = begin.data() + skipped;

@@ -8,21 +8,21 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "tests/kernels/cuda/device_tensor.h"
 #include "tests/kernels/cuda/sampled.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/kv_bytes.h"
 #include "tests/kernels/paged_case.h"
 
-// Attention of a Backend whose memory the host does not read, against its definition in float64,
-// and its bits, for whatever is linked: the shim or a device. Outputs hold NaN before.
+// Attention of a Device whose memory the host does not read, against its definition in float64, and
+// its bits. The cases run on whatever is linked: the shim or a device. Outputs hold NaN before.
 namespace continuo::testing {
 
-// Keys and values in the memory of a device.
+// Keys and values in device memory.
 class DevicePaged {
  public:
-  DevicePaged(kernels::Backend& b, const PagedCase& c)
+  DevicePaged(kernels::Device& b, const PagedCase& c)
       : cache_(b, c.kv().cache),
         tables_(b, c.kv().block_tables),
         lengths_(b, c.kv().kv_len),
@@ -41,28 +41,29 @@ class DevicePaged {
   kernels::PagedKv kv_;
 };
 
-inline HostTensor AttendOnDevice(kernels::Backend& b, const PagedCase& c,
+inline HostTensor AttendOnDevice(kernels::Device& b, const PagedCase& c,
                                  const kernels::PagedKv& kv) {
   const kernels::Tensor q = c.q();
   const DeviceTensor queries(b, q), out(b, HostTensor::Poisoned(q.dtype, q.rows(), q.cols()));
-  b.PagedAttention(out, queries, kv, c.params());
+  b.ops().attention.PagedAttention(out, queries, kv, c.params());
   return out.Get();
 }
 
-inline HostTensor AttendOnDevice(kernels::Backend& b, const PagedCase& c) {
+inline HostTensor AttendOnDevice(kernels::Device& b, const PagedCase& c) {
   const DevicePaged paged(b, c);
   return AttendOnDevice(b, c, paged.kv());
 }
 
-// Scores are sums of head_dim products of at most 4 each times the scale, weights at most 1 that
-// sum to 1, values at most 2: an error of e in a score moves the result by at most 4e. On tensor
-// cores weights w are rounded to bf16: of 8 significant bits the last is worth up to 2^-7 of a
-// number, so each loses up to 2^-8 of itself, which moves the result, Σ w v / Σ w with a sum of
-// unrounded weights below, by at most 2^-8 of the largest value. Over bf16 the largest weight is 1
-// and loses nothing; over bytes weights are rounded times the value's scale, so that one may, too.
-// Over f16 they are rounded to that: 2^-11 of each, and 2^-25 of those below its normal numbers.
-// Of sequences of more rows than `most_checked` so many are compared.
-inline void CheckAttention(kernels::Backend& b, std::vector<PagedCase::Sequence> sequences,
+// A score is a sum of head_dim products of at most 4 each, times the scale. Weights are at most 1
+// and sum to 1, and values are at most 2, so an error of e in a score moves the result by at most
+// 4e. On tensor cores weights w are rounded to bf16: the last of its 8 significant bits is worth up
+// to 2^-7 of a number, so each weight loses up to 2^-8 of itself, which moves the result, Σ w v / Σ
+// w with a sum of unrounded weights below, by at most 2^-8 of the largest value. Over bf16 the
+// largest weight is 1 and loses nothing. Over bytes weights are rounded times the value's scale, so
+// the largest may lose, too. Over f16 they are rounded to f16: 2^-11 of each, and 2^-25 of those
+// below its normal numbers. Of sequences with more rows than `most_checked`, that many rows are
+// compared.
+inline void CheckAttention(kernels::Device& b, std::vector<PagedCase::Sequence> sequences,
                            const kernels::AttentionParams& p, kernels::DType type,
                            int64_t block_size, std::optional<kernels::DType> kept = std::nullopt,
                            int64_t most_checked = kAll) {
@@ -88,13 +89,13 @@ inline void CheckAttention(kernels::Backend& b, std::vector<PagedCase::Sequence>
   const HostTensor got = AttendOnDevice(b, c);
   ExpectWritten(got);
   ExpectNear(RowsOf(got, rows), c.Reference(rows), RoundingOf(type),
-             {4 * score_error + 2 * weight_error + kernels::kAttentionSpan * 2 * 0x1p-23});
+             {4 * score_error + 2 * weight_error + kernels::kKvChunk * 2 * 0x1p-23});
 }
 
-// Prompts beside others, as PromptAttention takes them or leaves them to the other kernels: heads
-// that fill a matrix's parts and that do not, tiles of several sequences' rows and of a part of one
-// row's heads, splits.
-inline void CheckPromptAttention(kernels::Backend& b) {
+// Prompts beside others, which WgmmaAttention takes or leaves to the other kernels: heads that fill
+// a matrix's parts and that do not, tiles of several sequences' rows and of a part of one row's
+// heads, and splits.
+inline void CheckPromptAttention(kernels::Device& b) {
   for (const kernels::DType type : kNumbers) {
     for (const int dim : {64, 128}) {
       CheckAttention(b, {{300, 300}, {3, 3}, {140, 33}}, Heads(4, 2, dim), type, 16);
@@ -111,9 +112,9 @@ inline void CheckPromptAttention(kernels::Backend& b) {
   }
 }
 
-// The same of caches of bytes, whose rows lie at 16 bytes or, of other sizes of heads and blocks,
-// at 4.
-inline void CheckAttentionOverBytes(kernels::Backend& b, std::vector<PagedCase::Sequence> sequences,
+// The same over 8-bit caches, whose rows are 16-byte aligned or, for other sizes of heads and
+// blocks, 4-byte aligned.
+inline void CheckAttentionOverBytes(kernels::Device& b, std::vector<PagedCase::Sequence> sequences,
                                     const kernels::AttentionParams& p,
                                     const std::vector<int64_t>& block_sizes,
                                     int64_t most_checked = kAll) {
@@ -126,9 +127,8 @@ inline void CheckAttentionOverBytes(kernels::Backend& b, std::vector<PagedCase::
   }
 }
 
-// A few sizes of heads, types, blocks and splits, little enough for tools that look at every
-// access.
-inline void CheckFewShapes(kernels::Backend& b) {
+// A few sizes of heads, types, blocks and splits, small enough for tools that look at every access.
+inline void CheckFewShapes(kernels::Device& b) {
   for (const int dim : {64, 128, 256}) {
     for (const int64_t block_size : {16, 7}) {
       const kernels::AttentionParams params = Heads(4, 2, dim);
@@ -145,9 +145,9 @@ inline void CheckFewShapes(kernels::Backend& b) {
   CheckAttentionOverBytes(b, {{1100, 1}}, Heads(4, 2, 128), {16, 7});
 }
 
-// A key or value with an infinity makes the rows that see it NaN and leaves the others' bits. Type:
-// of queries.
-inline void CheckStrangeKeysAndValues(kernels::Backend& b, kernels::DType type) {
+// A key or value with an infinity makes the rows that see it NaN and leaves the others' bits.
+// `type` is that of queries.
+inline void CheckStrangeKeysAndValues(kernels::Device& b, kernels::DType type) {
   constexpr int kRows = 20, kStrange = 12, kHeads = 2, kDim = 64, kBlock = 16;
   Random random(36);
   const HostTensor finite = HostTensor::Of(type, 1, kDim, random);
@@ -164,7 +164,7 @@ inline void CheckStrangeKeysAndValues(kernels::Backend& b, kernels::DType type) 
         const int32_t* const table = static_cast<const int32_t*>(c.kv().block_tables.data);
         const DeviceTensor key(b, is_key ? strange : finite), value(b, is_key ? finite : strange);
         const DeviceTensor slots(b, HostTensor::OfInts({table[0] * kBlock + kStrange}));
-        b.WriteKv(paged.kv(), key, value, slots);
+        b.ops().attention.WriteKv(paged.kv(), key, value, slots);
         const Matrix after = AttendOnDevice(b, c, paged.kv()).matrix();
         for (int64_t i = 0; i < kRows * kHeads * kDim; ++i) {
           const int64_t row = i / (kHeads * kDim);
@@ -179,10 +179,10 @@ inline void CheckStrangeKeysAndValues(kernels::Backend& b, kernels::DType type) 
   }
 }
 
-// All bytes in one value at the only position: its score is 0 and its weight 1, so results are the
-// bytes' numbers times their scale, of which f16 has not all digits. Rows of blocks of 16 lie at 16
-// bytes, of 7 at 4. Type: of queries.
-inline void CheckEveryByte(kernels::Backend& b, kernels::DType type, float value_scale) {
+// All bytes occur in one value at the only position. Its score is 0 and its weight 1, so results
+// are the bytes' numbers times their scale, of which f16 has not all digits. Rows of blocks of 16
+// are 16-byte aligned, of 7 4-byte aligned. `type` is that of queries.
+inline void CheckEveryByte(kernels::Device& b, kernels::DType type, float value_scale) {
   for (const kernels::DType kept : {kernels::DType::kI8, kernels::DType::kF8}) {
     for (const int dim : {64, 128, 256}) {
       for (const int64_t block_size : {16, 7}) {
@@ -202,7 +202,7 @@ inline void CheckEveryByte(kernels::Backend& b, kernels::DType type, float value
           for (int d = 0; d < dim; ++d) {
             auto byte = static_cast<uint8_t>(head * dim + d);
             if (kept == kernels::DType::kF8 && (byte & 0x7f) == 0x7f)
-              byte = 0;  // NaN, which none writes
+              byte = 0;  // NaN, which is never written
             values[d] = byte;
             const float number =
                 kept == kernels::DType::kF8 ? E4M3Value(byte) : static_cast<int8_t>(byte);
@@ -222,8 +222,8 @@ inline void CheckEveryByte(kernels::Backend& b, kernels::DType type, float value
         kv.block_tables = table;
         kv.kv_len = length;
         kv.query_begin = begin;
-        kv.num_single = 1;
-        b.PagedAttention(out, q, kv, Heads(heads, heads, dim));
+        kv.num_decodes = 1;
+        b.ops().attention.PagedAttention(out, q, kv, Heads(heads, heads, dim));
         EXPECT_EQ(out.Get().matrix(), expected);
       }
     }
@@ -235,9 +235,9 @@ inline std::vector<int32_t> IntsOf(const kernels::Tensor& host) {
   return {data, data + host.size()};
 }
 
-// The case's rows, at most `chunk` of one sequence at a time; tables are as wide as those rows need
-// or have `columns`, if that is more, of which the last ones name no block.
-inline HostTensor AttendInChunks(kernels::Backend& b, const PagedCase& c, int64_t chunk,
+// Computes the case's rows, at most `chunk` of one sequence at a time. Tables are as wide as those
+// rows need, or have `columns` if that is more; the last ones then name no block.
+inline HostTensor AttendInChunks(kernels::Device& b, const PagedCase& c, int64_t chunk,
                                  int64_t columns) {
   const DevicePaged paged(b, c);
   const std::vector<int32_t> lengths = IntsOf(c.kv().kv_len), begins = IntsOf(c.kv().query_begin);
@@ -263,8 +263,8 @@ inline HostTensor AttendInChunks(kernels::Backend& b, const PagedCase& c, int64_
       kv.block_tables = device_table;
       kv.kv_len = length;
       kv.query_begin = begin;
-      kv.num_single = end - row == 1 ? 1 : 0;
-      b.PagedAttention(out, queries, kv, c.params());
+      kv.num_decodes = end - row == 1 ? 1 : 0;
+      b.ops().attention.PagedAttention(out, queries, kv, c.params());
       const HostTensor got = out.Get();
       std::memcpy(all.Rows(row, end).data, got.bytes().data(), got.bytes().size());
     }
@@ -273,8 +273,8 @@ inline HostTensor AttendInChunks(kernels::Backend& b, const PagedCase& c, int64_
 }
 
 // With --deterministic a row has the same bits alone, among others, in chunks, in blocks of any
-// size and with tables of any width; `columns` are those of 16 positions.
-inline void CheckAttentionBits(kernels::Backend& b,
+// size and with tables of any width. `columns` are those of 16 positions.
+inline void CheckAttentionBits(kernels::Device& b,
                                const std::vector<PagedCase::Sequence>& sequences,
                                const kernels::AttentionParams& params,
                                const std::vector<int64_t>& block_sizes,
@@ -305,9 +305,10 @@ inline void CheckAttentionBits(kernels::Backend& b,
   }
 }
 
-inline void CheckDeterministicAttention(kernels::Backend& b) {
+inline void CheckDeterministicAttention(kernels::Device& b) {
   CheckAttentionBits(b, {{150, 90}, {66, 66}, {1, 1}}, Heads(6, 2, 64, 100), {1, 7, 16}, {33}, 20);
-  // Over the borders of splits, which are at multiples of 1,024, and with some that nobody sees.
+  // Sequences cross the borders of splits, which are at multiples of 1,024, and some splits are
+  // seen by no row.
   for (const int dim : {40, 64, 128}) {
     CheckAttentionBits(b, {{1100, 3}, {2100, 1}, {1026, 5}}, Heads(2, 1, dim), {7}, {3}, 300);
   }

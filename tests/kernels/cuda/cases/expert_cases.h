@@ -8,21 +8,21 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
-#include "tests/kernels/cuda/cases/backend_cases.h"
+#include "kernels/device.h"
 #include "tests/kernels/cuda/cases/joined_cases.h"
+#include "tests/kernels/cuda/cases/ops_cases.h"
 #include "tests/kernels/cuda/cases/quantised_cases.h"
 #include "tests/kernels/cuda/sampled.h"
 #include "tests/kernels/host_tensor.h"
 
-// Mixture of experts on a Backend whose memory the host does not read, beside the CPU, for whatever
-// is linked: the shim or a device.
+// Mixture of experts on a Device whose memory the host does not read, beside the CPU. The cases run
+// on whatever is linked: the shim or a device.
 namespace continuo::testing {
 
-// Where the rows of random logits go, on the device and on the CPU.
+// The routes of rows with random logits, on the device and on the CPU.
 class Routed {
  public:
-  Routed(kernels::Backend& b, kernels::Backend& cpu, int64_t rows, int64_t num_experts, int64_t k,
+  Routed(kernels::Device& b, kernels::Device& cpu, int64_t rows, int64_t num_experts, int64_t k,
          bool normalise)
       : weights_(HostTensor::Poisoned(kernels::DType::kF32, rows, k)),
         places_(HostTensor::Poisoned(kernels::DType::kI32, rows, k)),
@@ -35,16 +35,17 @@ class Routed {
     Random random(10);
     HostTensor logits = HostTensor::Of(kernels::DType::kF32, rows, num_experts, random);
     logits.Set(0, NAN);
-    for (int64_t e = 2; e < num_experts; e += 3) logits.Set(e, 1);  // equal ones
+    for (int64_t e = 2; e < num_experts; e += 3) logits.Set(e, 1);  // some are equal
     const DeviceTensor device_logits(b, logits);
-    b.RouteExperts(device(), device_logits, normalise);
-    cpu.RouteExperts(host(), logits, normalise);
+    b.ops().experts.RouteExperts(device(), device_logits, normalise);
+    cpu.ops().experts.RouteExperts(host(), logits, normalise);
+    read_begin_ = device_begin_.Get().ints();
   }
   kernels::ExpertRoutes device() const {
-    return {device_weights_, device_places_, device_rows_, device_begin_};
+    return {device_weights_, device_places_, device_rows_, device_begin_, read_begin_};
   }
   kernels::ExpertRoutes host() const { return {weights_, places_, rows_, begin_}; }
-  // The CPU's to the bit.
+  // Expects the CPU's bits.
   void Check() const {
     EXPECT_TRUE(device_weights_.Get().SameBits(weights_));
     EXPECT_TRUE(device_places_.Get().SameBits(places_));
@@ -55,10 +56,11 @@ class Routed {
  private:
   HostTensor weights_, places_, rows_, begin_;
   DeviceTensor device_weights_, device_places_, device_rows_, device_begin_;
+  std::vector<int32_t> read_begin_;  // the host's copy of device_begin_
 };
 
-inline void CheckRoutes(kernels::Backend& b, kernels::Backend& cpu, int64_t rows,
-                        int64_t num_experts, int64_t k) {
+inline void CheckRoutes(kernels::Device& b, kernels::Device& cpu, int64_t rows, int64_t num_experts,
+                        int64_t k) {
   SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts);
   for (const bool normalise : {false, true}) {
     Routed(b, cpu, rows, num_experts, k, normalise).Check();
@@ -69,21 +71,21 @@ inline constexpr kernels::WeightType kExpertTypes[] = {
     kernels::WeightType::kBF16, kernels::WeightType::kF16, kernels::WeightType::kInt8,
     kernels::WeightType::kInt4};
 
-// The type of activations that experts of a type are multiplied with.
+// Returns the type of activations that experts of a type are multiplied with.
 inline kernels::DType BesideOf(kernels::WeightType type) {
   return type == kernels::WeightType::kF16 ? kernels::DType::kF16 : kernels::DType::kBF16;
 }
 
-// Matrices of small integers, as a device has them.
+// Matrices of small integers as a device stores them.
 struct DeviceExperts {
-  DeviceExperts(kernels::Backend& b, kernels::WeightType type,
-                const std::vector<HostTensor>& matrices, const std::vector<int64_t>& piece_begin) {
+  DeviceExperts(kernels::Device& b, kernels::WeightType type,
+                const std::vector<HostTensor>& matrices, const std::vector<int64_t>& split_begin) {
     for (const HostTensor& matrix : matrices) {
       if (type == kernels::WeightType::kBF16 || type == kernels::WeightType::kF16) {
         dense.push_back(std::make_unique<DeviceTensor>(b, As(BesideOf(type), matrix)));
         weights.push_back(dense.back()->weight());
       } else {
-        packed.push_back(std::make_unique<DeviceWeight>(b, type, matrix, piece_begin));
+        packed.push_back(std::make_unique<DeviceWeight>(b, type, matrix, split_begin));
         weights.push_back(packed.back()->weight());
       }
     }
@@ -93,22 +95,23 @@ struct DeviceExperts {
   std::vector<kernels::Weight> weights;
 };
 
-// Products of integers, whose sums are exact in whatever order, so the CPU's to the bit, of which
-// those in f16 are those in bf16; k experts a row, of [columns, inner]. `pieces` cut inner.
-inline void CheckExperts(kernels::Backend& b, kernels::Backend& cpu,
+// Checks products of integers, whose sums are exact in any order, so they have the CPU's bits;
+// those in f16 have the bits of those in bf16. There are k experts a row, of [columns, inner];
+// `splits` cut inner.
+inline void CheckExperts(kernels::Device& b, kernels::Device& cpu,
                          const std::vector<int64_t>& row_counts, int64_t num_experts, int64_t k,
                          kernels::WeightType type = kernels::WeightType::kBF16,
-                         const std::vector<int64_t>& pieces = {0, 8, 8, 16, 24},
+                         const std::vector<int64_t>& splits = {0, 8, 8, 16, 24},
                          int64_t columns = 40) {
-  const int64_t inner = pieces.back();
+  const int64_t inner = splits.back();
   Random random(11);
   std::vector<HostTensor> matrices;
   std::vector<kernels::Weight> cpu_weights;
   for (int64_t i = 0; i < num_experts; ++i) {
-    matrices.push_back(WeightIntegers(type, columns, pieces, random));
+    matrices.push_back(WeightIntegers(type, columns, splits, random));
     cpu_weights.push_back(matrices.back().weight());
   }
-  const DeviceExperts whole(b, type, matrices, {0, inner}), in_pieces(b, type, matrices, pieces);
+  const DeviceExperts whole(b, type, matrices, {0, inner}), in_splits(b, type, matrices, splits);
   for (const int64_t rows : row_counts) {
     SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts << ", "
                                       << NameOf(type) << ", inner " << inner);
@@ -121,31 +124,33 @@ inline void CheckExperts(kernels::Backend& b, kernels::Backend& cpu,
     const DeviceTensor device_x(b, As(BesideOf(type), x));
     const DeviceTensor device_entries(b, As(BesideOf(type), x_entries));
     const auto sums = [&] { return HostTensor::Poisoned(kernels::DType::kF32, entries, columns); };
-    const DeviceTensor out(b, sums()), of_pieces(b, sums());
-    const HostTensor expected = sums(), expected_of_pieces = sums();
-    b.ExpertMatMul(out, device_x, whole.weights, routes, /*by_entry=*/false);
-    cpu.ExpertMatMul(expected, x, cpu_weights, host_routes, /*by_entry=*/false);
+    const DeviceTensor out(b, sums()), of_splits(b, sums());
+    const HostTensor expected = sums(), expected_of_splits = sums();
+    b.ops().experts.ExpertMatMul(out, device_x, whole.weights, routes, /*by_entry=*/false);
+    cpu.ops().experts.ExpertMatMul(expected, x, cpu_weights, host_routes, /*by_entry=*/false);
     EXPECT_TRUE(out.Get().SameBits(expected));
-    b.ExpertMatMulPieces(of_pieces, device_entries, in_pieces.weights, routes, pieces);
-    cpu.ExpertMatMulPieces(expected_of_pieces, x_entries, cpu_weights, host_routes, pieces);
-    EXPECT_TRUE(of_pieces.Get().SameBits(expected_of_pieces));
+    b.ops().experts.ExpertMatMulSplitK(of_splits, device_entries, in_splits.weights, routes,
+                                       splits);
+    cpu.ops().experts.ExpertMatMulSplitK(expected_of_splits, x_entries, cpu_weights, host_routes,
+                                         splits);
+    EXPECT_TRUE(of_splits.Get().SameBits(expected_of_splits));
     const DeviceTensor combined(b, HostTensor::Poisoned(kernels::DType::kF32, rows, columns));
     const HostTensor expected_combined = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
-    b.CombineExperts(combined, out, routes);
-    cpu.CombineExperts(expected_combined, expected, host_routes);
+    b.ops().experts.CombineExperts(combined, out, routes);
+    cpu.ops().experts.CombineExperts(expected_combined, expected, host_routes);
     EXPECT_TRUE(combined.Get().SameBits(expected_combined));
     if (::testing::Test::HasFailure()) return;
   }
 }
 
-// Gates of experts beside the reference: products of integers times a power of two are exact, so
-// both are known as they are rounded before the function takes them. Of some entries, and of their
-// columns.
-inline void CheckGatedExperts(kernels::Backend& b, const std::vector<int64_t>& row_counts,
+// Checks gates of experts beside the reference. Products of integers times a power of two are
+// exact, so both factors are known as they are rounded before the function takes them. Some entries
+// and columns are compared.
+inline void CheckGatedExperts(kernels::Device& b, const std::vector<int64_t>& row_counts,
                               int64_t num_experts, int64_t k, kernels::WeightType type,
                               int64_t columns, int64_t inner, int64_t most_checked = kAll) {
   const kernels::DType activations = BesideOf(type);
-  // The largest of a group counts for more than the others.
+  // The largest element of a group counts for more than the others.
   const bool has_large = type != kernels::WeightType::kBF16;
   const float factor = GateFactor(inner) * (has_large ? 0.25f : 1);
   Random random(16);
@@ -163,9 +168,10 @@ inline void CheckGatedExperts(kernels::Backend& b, const std::vector<int64_t>& r
     const DeviceTensor places(b, HostTensor::Poisoned(kernels::DType::kI32, rows, k));
     const DeviceTensor of_entries(b, HostTensor::Poisoned(kernels::DType::kI32, entries, 1));
     const DeviceTensor begin(b, HostTensor::Poisoned(kernels::DType::kI32, num_experts + 1, 1));
-    const kernels::ExpertRoutes routes = {weights, places, of_entries, begin};
-    b.RouteExperts(routes, logits, true);
+    kernels::ExpertRoutes routes = {weights, places, of_entries, begin};
+    b.ops().experts.RouteExperts(routes, logits, true);
     const std::vector<int32_t> row_of = of_entries.Get().ints(), begins = begin.Get().ints();
+    routes.host_expert_begin = begins;
     const HostTensor x = SmallIntegers(activations, rows, inner, 3, random);
     const DeviceTensor in(b, x);
     const Sample some(entries, columns, most_checked, random);
@@ -191,7 +197,7 @@ inline void CheckGatedExperts(kernels::Backend& b, const std::vector<int64_t>& r
                                         << NameOf(type) << ", inner " << inner);
       const DeviceTensor gate(b, HostTensor::Poisoned(activations, entries, columns));
       const DeviceTensor up(b, HostTensor::Poisoned(activations, entries, columns));
-      b.GatedExpertMatMul(gate, up, in, gates.weights, ups.weights, routes, function);
+      b.ops().experts.GatedExpertMatMul(gate, up, in, gates.weights, ups.weights, routes, function);
       const HostTensor got = gate.Get();
       ExpectWritten(got);
       ExpectGated(Part(got, some.rows, some.columns), function, gate_values, up_values);
@@ -200,10 +206,10 @@ inline void CheckGatedExperts(kernels::Backend& b, const std::vector<int64_t>& r
   }
 }
 
-// Layers one after the other whose routes are the same arrays: what the host knows of one layer is
-// not taken for the next. `after_routes` and `after_layer` are called after those.
+// Runs layers one after the other whose routes are the same arrays. after_routes() is called before
+// the host reads a layer's numbers of rows, after_layer() behind its products.
 template <typename AfterRoutes, typename AfterLayer>
-void CheckLayersOfExperts(kernels::Backend& b, kernels::Backend& cpu, AfterRoutes after_routes,
+void CheckLayersOfExperts(kernels::Device& b, kernels::Device& cpu, AfterRoutes after_routes,
                           AfterLayer after_layer) {
   constexpr int64_t kRows = 60, kExperts = 3, kInner = 24, kColumns = 16;
   Random random(13);
@@ -223,55 +229,61 @@ void CheckLayersOfExperts(kernels::Backend& b, kernels::Backend& cpu, AfterRoute
   const DeviceTensor device_weights(b, weights), device_places(b, places);
   const DeviceTensor device_of_entries(b, of_entries), device_begin(b, begin);
   const kernels::ExpertRoutes host = {weights, places, of_entries, begin};
-  const kernels::ExpertRoutes routes = {device_weights, device_places, device_of_entries,
-                                        device_begin};
+  kernels::ExpertRoutes routes = {device_weights, device_places, device_of_entries, device_begin};
   const HostTensor sums = HostTensor::Poisoned(kernels::DType::kF32, kRows, kColumns);
   std::vector<std::unique_ptr<DeviceTensor>> logits, outs;
   std::vector<HostTensor> expected;
   for (int layer = 0; layer < 3; ++layer) {
     const HostTensor layer_logits = HostTensor::Of(kernels::DType::kF32, kRows, kExperts, random);
     logits.push_back(std::make_unique<DeviceTensor>(b, layer_logits));
-    cpu.RouteExperts(host, layer_logits, true);
+    cpu.ops().experts.RouteExperts(host, layer_logits, true);
     expected.push_back(sums.Clone());
-    cpu.ExpertMatMul(expected.back(), x, cpu_weights, host, /*by_entry=*/false);
+    cpu.ops().experts.ExpertMatMul(expected.back(), x, cpu_weights, host, /*by_entry=*/false);
     for (int product = 0; product < 3; ++product) {
       outs.push_back(std::make_unique<DeviceTensor>(b, sums));
     }
   }
   for (size_t layer = 0; layer < 3; ++layer) {
-    b.RouteExperts(routes, *logits[layer], true);
+    b.ops().experts.RouteExperts(routes, *logits[layer], true);
     after_routes();
+    // A model does the same where NeedsHostRoutes: it reads the numbers once for the layer.
+    std::vector<int32_t> begins(kExperts + 1);
+    b.CopyOut(begins.data(), device_begin);
+    ASSERT_TRUE(b.Synchronize().ok());
+    routes.host_expert_begin = begins;
     for (size_t product = 0; product < 3; ++product) {
-      b.ExpertMatMul(*outs[3 * layer + product], device_x, experts.weights, routes,
-                     /*by_entry=*/false);
+      b.ops().experts.ExpertMatMul(*outs[3 * layer + product], device_x, experts.weights, routes,
+                                   /*by_entry=*/false);
     }
     after_layer();
   }
   for (size_t i = 0; i < 9; ++i) EXPECT_TRUE(outs[i]->Get().SameBits(expected[i / 3])) << i;
-  // Arrays that the caller fills.
+  // The caller may fill the arrays itself.
   b.CopyIn(device_begin, HostTensor::OfInts({0, 60, 60, 60}).tensor().data);
-  b.ExpertMatMul(*outs[0], device_x, experts.weights, routes, /*by_entry=*/false);
+  const std::vector<int32_t> filled_begins = {0, 60, 60, 60};
+  routes.host_expert_begin = filled_begins;
+  b.ops().experts.ExpertMatMul(*outs[0], device_x, experts.weights, routes, /*by_entry=*/false);
   const HostTensor all_to_one = HostTensor::OfInts({0, 60, 60, 60});
   const kernels::ExpertRoutes filled = {weights, places, of_entries, all_to_one};
-  cpu.ExpertMatMul(expected[0], x, cpu_weights, filled, /*by_entry=*/false);
+  cpu.ops().experts.ExpertMatMul(expected[0], x, cpu_weights, filled, /*by_entry=*/false);
   EXPECT_TRUE(outs[0]->Get().SameBits(expected[0]));
 }
 
-// A rank that owns no columns of the experts' inner size.
-inline void CheckExpertsOfNoColumns(kernels::Backend& b, kernels::Backend& cpu) {
+// A rank may own no columns of the experts' inner size.
+inline void CheckExpertsOfNoColumns(kernels::Device& b, kernels::Device& cpu) {
   const Routed routed(b, cpu, 5, 4, 2, true);
   const DeviceTensor x(b, HostTensor(kernels::DType::kBF16, 10, 0));
   const DeviceTensor weights(b, HostTensor(kernels::DType::kBF16, 40, 0));
   const DeviceTensor out(b, HostTensor::Poisoned(kernels::DType::kF32, 10, 40));
-  const int64_t pieces[] = {0, 0};
-  b.ExpertMatMulPieces(out, x, std::vector<kernels::Weight>(4, weights.weight()), routed.device(),
-                       pieces);
+  const int64_t splits[] = {0, 0};
+  b.ops().experts.ExpertMatMulSplitK(out, x, std::vector<kernels::Weight>(4, weights.weight()),
+                                     routed.device(), splits);
   for (const double value : out.Get().matrix()) ASSERT_EQ(value, 0);
 }
 
-// An entry's bits are the same with few rows in the step and with many: every row goes to the same
+// An entry's bits are the same with few rows in the step and with many. Every row goes to the same
 // experts, so entries lie expert by expert.
-inline void CheckExpertRows(kernels::Backend& b, kernels::WeightType type, int64_t inner,
+inline void CheckExpertRows(kernels::Device& b, kernels::WeightType type, int64_t inner,
                             const std::vector<int64_t>& counts) {
   constexpr int64_t kExperts = 3, kColumns = 33;
   Random random(12);
@@ -291,11 +303,13 @@ inline void CheckExpertRows(kernels::Backend& b, kernels::WeightType type, int64
     const DeviceTensor weights(b, HostTensor::Poisoned(kernels::DType::kF32, rows, kExperts));
     const DeviceTensor places(b, ints(rows, kExperts)), of_entries(b, ints(rows * kExperts, 1));
     const DeviceTensor begin(b, ints(kExperts + 1, 1));
-    const kernels::ExpertRoutes routes = {weights, places, of_entries, begin};
-    b.RouteExperts(routes, device_logits, false);
+    kernels::ExpertRoutes routes = {weights, places, of_entries, begin};
+    b.ops().experts.RouteExperts(routes, device_logits, false);
+    const std::vector<int32_t> begins = begin.Get().ints();
+    routes.host_expert_begin = begins;
     const DeviceTensor out(b,
                            HostTensor::Poisoned(kernels::DType::kF32, rows * kExperts, kColumns));
-    b.ExpertMatMul(out, device_x, experts.weights, routes, /*by_entry=*/false);
+    b.ops().experts.ExpertMatMul(out, device_x, experts.weights, routes, /*by_entry=*/false);
     return out.Get();
   };
   const HostTensor all = multiply(most);

@@ -8,8 +8,8 @@
 
 namespace continuo::testing {
 
-// The logits of a family's model in fp32 on a device, in chunks: for whatever is linked, the shim
-// or a device.
+// The logits of a family's model in fp32 on a device, in chunks. The cases run on whatever is
+// linked: the shim or a device.
 inline void CheckHfLogits(const std::string& device, const std::string& model, double tolerance) {
   const auto folder = ModelFolder::Of(model);
   const HfGolden golden = ReadHfGolden(model);

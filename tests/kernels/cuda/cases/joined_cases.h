@@ -6,18 +6,18 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
-#include "tests/kernels/cuda/cases/backend_cases.h"
+#include "kernels/device.h"
+#include "tests/kernels/cuda/cases/ops_cases.h"
 #include "tests/kernels/cuda/cases/product_cases.h"
 #include "tests/kernels/cuda/cases/quantised_cases.h"
 #include "tests/kernels/cuda/sampled.h"
 #include "tests/kernels/host_tensor.h"
 
-// Several products of one x at once, of a Backend whose memory the host does not read.
+// Several products of one x at once, on a Device whose memory the host does not read.
 namespace continuo::testing {
 
-// Dense ones beside the reference; every second has a bias.
-inline void CheckJoinedProducts(kernels::Backend& b, const std::vector<int64_t>& row_counts,
+// Checks dense products beside the reference; every second one has a bias.
+inline void CheckJoinedProducts(kernels::Device& b, const std::vector<int64_t>& row_counts,
                                 const std::vector<int64_t>& columns, int64_t k,
                                 int64_t most_checked = kAll) {
   Random random(41);
@@ -44,7 +44,7 @@ inline void CheckJoinedProducts(kernels::Backend& b, const std::vector<int64_t>&
           products.push_back({*outs[i], weights[i]->weight(),
                               i % 2 == 1 ? kernels::Tensor(*biases[i]) : kernels::Tensor()});
         }
-        b.MatMuls(in, products);
+        b.ops().matmul.MatMuls(in, products);
         for (size_t i = 0; i < columns.size(); ++i) {
           const Sample some(rows, columns[i], most_checked, random);
           const Matrix added =
@@ -61,14 +61,14 @@ inline void CheckJoinedProducts(kernels::Backend& b, const std::vector<int64_t>&
   }
 }
 
-// A power of two with which sums of k products of SmallIntegers are a few, as gates are.
+// Returns a power of two with which sums of k products of SmallIntegers are as small as gates are.
 inline float GateFactor(int64_t k) {
   return std::ldexp(1.0f, -static_cast<int>(std::log2(8.6 * std::sqrt(static_cast<double>(k)))));
 }
 
-// Dense gates beside the reference: products of integers times a power of two are exact, so both
-// are known as they are rounded before the function takes them.
-inline void CheckGatedMatMul(kernels::Backend& b, const std::vector<int64_t>& row_counts,
+// Checks dense gates beside the reference. Products of integers times a power of two are exact, so
+// both factors are known as they are rounded before the function takes them.
+inline void CheckGatedMatMul(kernels::Device& b, const std::vector<int64_t>& row_counts,
                              int64_t columns, int64_t k, int64_t most_checked = kAll) {
   Random random(44);
   const float factor = GateFactor(k);
@@ -99,8 +99,8 @@ inline void CheckGatedMatMul(kernels::Backend& b, const std::vector<int64_t>& ro
              {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu}) {
           const DeviceTensor gate(b, HostTensor::Poisoned(type, rows, columns));
           const DeviceTensor up(b, HostTensor::Poisoned(type, rows, columns));
-          b.GatedMatMul(in, {gate, gate_weights.weight(), added}, {up, up_weights.weight(), added},
-                        function);
+          b.ops().matmul.GatedMatMul(in, {gate, gate_weights.weight(), added},
+                                     {up, up_weights.weight(), added}, function);
           const HostTensor got = gate.Get();
           ExpectWritten(got);
           ExpectGated(Part(got, some.rows, some.columns), function, gate_values, up_values);
@@ -111,8 +111,8 @@ inline void CheckGatedMatMul(kernels::Backend& b, const std::vector<int64_t>& ro
   }
 }
 
-// int8 or int4 ones have the bits that each has alone.
-inline void CheckJoinedQuantised(kernels::Backend& b, const std::vector<int64_t>& row_counts,
+// int8 or int4 products have the bits that each has by itself.
+inline void CheckJoinedQuantised(kernels::Device& b, const std::vector<int64_t>& row_counts,
                                  const std::vector<int64_t>& columns, int64_t k,
                                  kernels::WeightType type) {
   Random random(42);
@@ -131,10 +131,10 @@ inline void CheckJoinedQuantised(kernels::Backend& b, const std::vector<int64_t>
             std::make_unique<DeviceTensor>(b, HostTensor::Poisoned(out_type, rows, columns[i])));
         products.push_back({*outs[i], weights[i]->weight(), kernels::Tensor()});
       }
-      b.MatMuls(in, products);
+      b.ops().matmul.MatMuls(in, products);
       for (size_t i = 0; i < columns.size(); ++i) {
         const DeviceTensor alone(b, HostTensor::Poisoned(out_type, rows, columns[i]));
-        b.MatMul(alone, in, weights[i]->weight(), kernels::Tensor());
+        b.ops().matmul.MatMul(alone, in, weights[i]->weight(), kernels::Tensor());
         const HostTensor got = outs[i]->Get();
         ExpectWritten(got);
         EXPECT_TRUE(got.SameBits(alone.Get())) << rows << " rows, product " << i;

@@ -8,17 +8,17 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
-#include "tests/kernels/cuda/cases/backend_cases.h"
+#include "kernels/device.h"
+#include "tests/kernels/cuda/cases/ops_cases.h"
 #include "tests/kernels/cuda/device_tensor.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/kv_bytes.h"
 
-// What becomes of queries, keys and values before attention, on a Backend whose memory the host
-// does not read, for whatever is linked: the shim or a device.
+// The changes of queries, keys and values before attention, on a Device whose memory the host does
+// not read. The cases run on whatever is linked: the shim or a device.
 namespace continuo::testing {
 
-// Of a step's keys and values, and the cache that they go to.
+// Sizes of a step's keys and values, and of the cache that they go to.
 struct KvSizes {
   int64_t rows, kv_heads, head_dim;
   int block_size;
@@ -43,7 +43,7 @@ class EmptyKv {
   kernels::PagedKv kv_;
 };
 
-// A place for each row, none twice, in no order.
+// Returns a slot for each row, all different, in random order.
 inline std::vector<int32_t> ShuffledSlots(const KvSizes& s, Random& random) {
   std::vector<int32_t> slots(static_cast<size_t>(s.num_blocks() * s.block_size));
   for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int32_t>(i);
@@ -54,7 +54,7 @@ inline std::vector<int32_t> ShuffledSlots(const KvSizes& s, Random& random) {
   return slots;
 }
 
-// WriteKv into bytes, as they are defined.
+// Writes bytes as WriteKv defines them.
 inline void WriteKvBytes(const kernels::PagedKv& kv, const HostTensor& from, int which,
                          const std::vector<int32_t>& slots) {
   const int64_t num_heads = kv.cache.shape[1], half = kv.cache.shape[2] / 2;
@@ -74,9 +74,9 @@ inline void WriteKvBytes(const kernels::PagedKv& kv, const HostTensor& from, int
   }
 }
 
-// What is written is what the CPU writes, or, of what it does not, as bytes are defined. Other
-// places stay.
-inline void CheckWriteKv(kernels::Backend& b, kernels::Backend& cpu, const KvSizes& s) {
+// What is written is what the CPU writes or, for types that it does not write, as bytes are
+// defined. Other slots stay.
+inline void CheckWriteKv(kernels::Device& b, kernels::Device& cpu, const KvSizes& s) {
   Random random(9);
   const std::vector<int32_t> slots = ShuffledSlots(s, random);
   const HostTensor host_slots = HostTensor::OfInts(slots);
@@ -88,37 +88,37 @@ inline void CheckWriteKv(kernels::Backend& b, kernels::Backend& cpu, const KvSiz
       v.Set(s.head_dim + i, 0);  // a row of zeros
       v.Set(2 * s.head_dim + i, (i % 2 == 0 ? 1 : -1) * 0x1p-101f);
     }
-    k.Set(5, INFINITY);  // a row that bytes have no scale for
+    k.Set(5, INFINITY);  // no byte has a scale for this row
     const DeviceTensor keys(b, k), values(b, v), to(b, host_slots);
     for (const kernels::DType cache_type : kCacheTypes) {
-      if (!b.Keeps(cache_type, type)) continue;
+      if (!b.ops().attention.SupportsKvType(cache_type, type)) continue;
       const EmptyKv empty(s, cache_type);
       const kernels::PagedKv& kv = empty.kv();
       const DeviceTensor device_cache(b, kv.cache);
       kernels::PagedKv device_kv = kv;
       device_kv.cache = device_cache;
-      b.WriteKv(device_kv, keys, values, to);
+      b.ops().attention.WriteKv(device_kv, keys, values, to);
       const HostTensor pairs = HostTensor::OfInts({3, 2, 2, 0}, 2);
       const DeviceTensor device_pairs(b, pairs);
-      b.CopyKvBlocks(device_kv, device_pairs);
+      b.ops().attention.CopyKvBlocks(device_kv, device_pairs);
       if (cache_type != kernels::DType::kF8) {
-        // What has the numbers of f16 is as good to the CPU, which copies of f16 itself.
+        // Numbers of f16 are as good to the CPU, which copies f16 itself.
         const bool widens = type == kernels::DType::kF16 && cache_type != kernels::DType::kF16;
-        cpu.WriteKv(kv, widens ? As(kernels::DType::kF32, k) : k,
-                    widens ? As(kernels::DType::kF32, v) : v, host_slots);
+        cpu.ops().attention.WriteKv(kv, widens ? As(kernels::DType::kF32, k) : k,
+                                    widens ? As(kernels::DType::kF32, v) : v, host_slots);
       } else {
         WriteKvBytes(kv, k, 0, slots);
         WriteKvBytes(kv, v, 1, slots);
       }
-      cpu.CopyKvBlocks(kv, pairs);
+      cpu.ops().attention.CopyKvBlocks(kv, pairs);
       EXPECT_TRUE(device_cache.Get().bytes() == empty.cache().bytes())
           << NameOf(type) << " to type " << static_cast<int>(cache_type);
     }
   }
 }
 
-// Heads in float64 after a norm, if any, and the rotation. `errors`: what a device may be off by
-// before it rounds that: the norm is rounded, too.
+// Heads in float64 after a norm, if any, and the rotation. `errors` bounds the device's error
+// before it rounds the result: the norm is rounded, too.
 struct RotatedHeads {
   RotatedHeads(const HostTensor& x, const HostTensor* gain, const HostTensor& angles, float eps,
                int64_t head_dim)
@@ -134,7 +134,7 @@ struct RotatedHeads {
         errors[i] = std::fabs(values[i]) * (RmsNormError(head_dim) + RoundingOf(type)) + least;
       }
     }
-    // Two products and a sum.
+    // The errors of two products and a sum.
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t head = 0; head < cols; head += head_dim) {
         for (int64_t i = 0; i < n; ++i) {
@@ -179,10 +179,10 @@ struct KeptRow {
     }
   }
   Matrix values;
-  double scale = 0;  // of bytes
+  double scale = 0;  // only for bytes
 };
 
-// The cache holds the rotated keys and the values as they are, each rounded.
+// Expects that the cache holds the rotated keys and the unchanged values, each rounded.
 inline void ExpectKept(const HostTensor& cache, const KvSizes& s, const std::vector<int32_t>& slots,
                        const RotatedHeads& keys, const HostTensor& v) {
   const kernels::DType cache_type = cache.tensor().dtype, type = v.tensor().dtype;
@@ -227,9 +227,9 @@ inline void ExpectKept(const HostTensor& cache, const KvSizes& s, const std::vec
   }
 }
 
-// Queries and keys are normed, if so, and rotated, keys and values written: as float64 loops say,
-// and with the bits of the single ops.
-inline void CheckRotateAndWriteKv(kernels::Backend& b, const KvSizes& s, int64_t heads,
+// Queries and keys are normed, if asked for, and rotated, and keys and values are written: as
+// float64 loops say, and with the bits of the single ops.
+inline void CheckRotateAndWriteKv(kernels::Device& b, const KvSizes& s, int64_t heads,
                                   int64_t rotated) {
   constexpr float kEps = 1e-6f;
   Random random(34);
@@ -245,16 +245,16 @@ inline void CheckRotateAndWriteKv(kernels::Backend& b, const KvSizes& s, int64_t
     const DeviceTensor device_v(b, v), device_angles(b, angles);
     const DeviceTensor device_q_gain(b, q_gain), device_k_gain(b, k_gain);
     for (const bool with_norm : {false, true}) {
-      kernels::HeadRotation how = {
+      kernels::HeadRotation rotation = {
           .eps = kEps, .angles = device_angles, .head_dim = static_cast<int>(s.head_dim)};
       if (with_norm) {
-        how.q_gain = device_q_gain;
-        how.k_gain = device_k_gain;
+        rotation.q_gain = device_q_gain;
+        rotation.k_gain = device_k_gain;
       }
       const RotatedHeads queries(q, with_norm ? &q_gain : nullptr, angles, kEps, s.head_dim);
       const RotatedHeads keys(k, with_norm ? &k_gain : nullptr, angles, kEps, s.head_dim);
       for (const kernels::DType cache_type : kCacheTypes) {
-        if (!b.Keeps(cache_type, type)) continue;
+        if (!b.ops().attention.SupportsKvType(cache_type, type)) continue;
         SCOPED_TRACE(::testing::Message()
                      << NameOf(type) << " to " << static_cast<int>(cache_type) << ", " << s.rows
                      << " rows, heads of " << s.head_dim << ", norm " << with_norm);
@@ -265,9 +265,15 @@ inline void CheckRotateAndWriteKv(kernels::Backend& b, const KvSizes& s, int64_t
           kernels::PagedKv kv = empty.kv();
           kv.cache = device_cache;
           if (joined) {
-            b.RotateAndWriteKv(kv, to_q, to_k, device_v, device_slots, how);
+            b.ops().attention.RotateAndWriteKv(kv, to_q, to_k, device_v, device_slots, rotation);
           } else {
-            b.Backend::RotateAndWriteKv(kv, to_q, to_k, device_v, device_slots, how);
+            if (with_norm) {
+              b.ops().rows.RmsNorm(to_q, to_q, device_q_gain, kEps);
+              b.ops().rows.RmsNorm(to_k, to_k, device_k_gain, kEps);
+            }
+            b.ops().attention.Rope(to_q, device_angles, rotation.head_dim);
+            b.ops().attention.Rope(to_k, device_angles, rotation.head_dim);
+            b.ops().attention.WriteKv(kv, to_k, device_v, device_slots);
           }
           to_queries.push_back(to_q.Get());
           caches.push_back(device_cache.Get());
@@ -282,8 +288,8 @@ inline void CheckRotateAndWriteKv(kernels::Backend& b, const KvSizes& s, int64_t
   }
 }
 
-// Heads that lie at 16 bytes and that do not, rotated as a whole or in part.
-inline void CheckRotateAndWriteKvs(kernels::Backend& b) {
+// Heads are 16-byte aligned or not, and rotated as a whole or in part.
+inline void CheckRotateAndWriteKvs(kernels::Device& b) {
   for (const auto& [head_dim, rotated] : std::vector<std::array<int64_t, 2>>{
            {128, 128}, {64, 64}, {40, 40}, {96, 24}, {256, 256}, {20, 20}, {8, 8}}) {
     CheckRotateAndWriteKv(b, {.rows = 6, .kv_heads = 2, .head_dim = head_dim, .block_size = 5}, 3,

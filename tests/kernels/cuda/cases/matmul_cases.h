@@ -5,17 +5,18 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/matmul/matmul.h"
+#include "kernels/cuda/matmul/cublaslt_matmul.h"
 #include "services/base/check.h"
 
-// What cuBLASLt has algorithms for, for whatever is linked: the shim or a device.
+// The products that cuBLASLt has algorithms for. The cases run on whatever is linked: the shim or a
+// device.
 namespace continuo::testing {
 
 // A matrix of a model's weights, [columns, k].
 struct WeightShape {
   const char* name;
   int64_t columns, k;
-  bool is_vocabulary = false;  // is never in e4m3
+  bool is_vocabulary = false;  // never in e4m3
 };
 
 inline constexpr WeightShape kModelShapes[] = {
@@ -30,24 +31,25 @@ inline constexpr WeightShape kModelShapes[] = {
     {"Qwen3-0.6B's gate", 3072, 1024},
     {"Qwen3-0.6B's down", 1024, 3072},
     {"Qwen3-0.6B's vocabulary", 151936, 1024, true},
-    // Of eight ranks.
+    // The following are of one of eight ranks.
     {"a 70B's queries", 1024, 8192},
     {"a 70B's keys", 128, 8192},
     {"a 70B's output", 8192, 1024},
     {"a 70B's gate", 3584, 8192},
     {"a 70B's down", 8192, 3584},
     {"a 70B's vocabulary", 16032, 8192, true},
-    // That H100 is known to refuse with scales.
+    // H100 is known to refuse this with scales.
     {"k 9216", 3072, 9216},
 };
 inline constexpr int64_t kModelRows[] = {1, 2, 16, 64, 127, 256, 257, 2048};
 
-// Products that matmul has no algorithm for, all of them; of e4m3 those that have one neither with
-// scales nor without. `without_scales`: that have the latter alone.
-inline std::vector<std::string> MissingAlgorithms(kernels::cuda::MatMul& matmul, bool with_fp8,
+// Returns all products that matmul has no algorithm for; of e4m3 those that have one neither with
+// scales nor without. `without_scales` gets those that have one only without.
+inline std::vector<std::string> MissingAlgorithms(kernels::cuda::CublasLtMatMul& matmul,
+                                                  bool with_fp8,
                                                   std::vector<std::string>* without_scales) {
   std::vector<std::string> missing;
-  const auto has = [&](const kernels::cuda::MatMulShape& shape, const std::string& name) {
+  const auto has = [&](const kernels::cuda::CublasLtShape& shape, const std::string& name) {
     const absl::StatusOr<bool> found = matmul.Has(shape);
     if (!found.ok()) missing.push_back(absl::StrCat(name, ": ", found.status().message()));
     return found.value_or(true);
@@ -63,12 +65,12 @@ inline std::vector<std::string> MissingAlgorithms(kernels::cuda::MatMul& matmul,
           const std::string name =
               absl::StrCat(rows, " rows of ", w.name, " [", w.columns, ", ", w.k, "] in type ",
                            static_cast<int>(in), " to ", static_cast<int>(out));
-          kernels::cuda::MatMulShape shape = {.rows = rows,
-                                              .columns = w.columns,
-                                              .k = w.k,
-                                              .in = in,
-                                              .out = out,
-                                              .has_scales = is_fp8};
+          kernels::cuda::CublasLtShape shape = {.rows = rows,
+                                                .columns = w.columns,
+                                                .k = w.k,
+                                                .in = in,
+                                                .out = out,
+                                                .has_scales = is_fp8};
           if (has(shape, name)) continue;
           if (is_fp8) {
             without_scales->push_back(name);

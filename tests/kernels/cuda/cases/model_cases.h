@@ -13,8 +13,8 @@
 #include "tests/testing/tiny_model.h"
 #include "tests/worker/model/run/plan_builder.h"
 
-// Whole models on a device beside the same models on the CPU, for whatever is linked: the shim or a
-// device.
+// Whole models on a device beside the same models on the CPU. The cases run on whatever is linked:
+// the shim or a device.
 namespace continuo::testing {
 
 inline model::LoadedModel LoadOn(const TinyModel& model, const std::string& device,
@@ -44,8 +44,8 @@ inline std::vector<int32_t> Prompt(int length, int vocab, uint32_t seed) {
   return tokens;
 }
 
-// The log-probabilities of every next token of two prompts, which come in chunks beside each other,
-// then row by row.
+// Returns the log-probabilities of every next token of two prompts, which come in chunks beside
+// each other, then row by row.
 inline std::vector<float> Scores(model::LoadedModel& model) {
   const int vocab = model.config.vocab_size;
   const std::vector<int32_t> a = Prompt(41, vocab, 1), b = Prompt(23, vocab, 2);
@@ -58,7 +58,7 @@ inline std::vector<float> Scores(model::LoadedModel& model) {
     CONTINUO_CHECK(result.ok());
     for (const model::TokenScore& score : result->scores) scores.push_back(score.logprob);
   };
-  // Rows [begin, end) of a prompt, each of whose next tokens is scored.
+  // Adds rows [begin, end) of a prompt, and scores each of their next tokens.
   const auto add = [&](PlanBuilder& builder, int id, const std::vector<int32_t>& tokens, int begin,
                        int end) {
     const std::span<const int32_t> rows(tokens.data() + begin, static_cast<size_t>(end - begin));
@@ -91,8 +91,8 @@ inline std::vector<float> Scores(model::LoadedModel& model) {
   return scores;
 }
 
-// Two sequences, a row each, step after step: a graph is made of the second step of its kind, later
-// ones are launches of the graph, where there are graphs.
+// Decodes two sequences, a row each, step after step. With graphs, the second step of its kind is
+// captured, and later ones are replayed.
 inline std::vector<float> DecodeScores(model::LoadedModel& model, int num_steps) {
   const std::vector<int32_t> a = Prompt(60, model.config.vocab_size, 1);
   std::vector<float> scores;
@@ -118,7 +118,8 @@ inline void ExpectSameScores(const std::vector<float>& got, const std::vector<fl
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
 }
 
-// Scores of rounded numbers: bounds of the largest difference and of the mean one, which is not 0.
+// Compares scores of rounded numbers with bounds of the largest difference and of the mean one,
+// which is not 0.
 inline void ExpectScoresNear(const std::vector<float>& got, const std::vector<float>& expected,
                              double largest, double mean) {
   ASSERT_EQ(got.size(), expected.size());
@@ -132,8 +133,8 @@ inline void ExpectScoresNear(const std::vector<float>& got, const std::vector<fl
   EXPECT_GT(sum, 0);
 }
 
-// In fp32 a model differs by sums of other order; in bf16 by roundings to 8 bits in each layer, of
-// logits whose size is about 1.
+// In fp32 a model differs by sums in another order; in bf16 by roundings to 8 bits in each layer,
+// of logits whose size is about 1.
 inline void CheckModels(const std::string& device) {
   for (const char* family :
        {"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gemma2", "phi3"}) {
@@ -160,8 +161,8 @@ inline constexpr RankCase kRankCases[] = {{"llama", "fp32", "auto", 1e-3f},
                                           {"llama", "fp32", "int8", 0.05f}};
 
 // A model on cuda:0 and cuda:1 scores as on cuda:0 alone, prompts in chunks and decoding, with
-// graphs and without: but for the order of sums over ranks. Where two ranks are `deterministic`,
-// and so add up in a tree, they have the same bits every time.
+// graphs and without, except for the order of sums over ranks. Where two ranks are `deterministic`,
+// and add up in a tree, they have the same bits every time.
 inline void CheckTwoRanks(const RankCase& c) {
   constexpr int kSteps = 6;
   const TinyModel files({.family = c.family, .dtype = c.dtype});
@@ -189,9 +190,9 @@ inline void CheckTwoRanks(const RankCase& c) {
   }
 }
 
-// The CPU rounds activations to int8 as well: a model's numbers are those of the same weights, not
-// of the same products. Bounds are between what that does to models of this size, some hundredths
-// in the mean and a third at most, and what other weights do, which is about 1.
+// The CPU rounds activations to int8 as well, so a model has the same weights but not the same
+// products. The bounds are between what that does to models of this size, some hundredths in the
+// mean and a third at most, and what other weights do, which is about 1.
 inline void CheckQuantisedModels(const std::string& device) {
   for (const char* family : {"llama", "qwen2", "gemma2", "qwen3_moe"}) {
     for (const char* weights : {"int8", "int4"}) {
@@ -207,7 +208,7 @@ inline void CheckQuantisedModels(const std::string& device) {
   }
 }
 
-// Models stored in fp16, computed in it, beside the CPU's fp32: activations have 11 bits, so scores
+// Models stored and computed in fp16 beside the CPU's fp32. Activations have 11 bits, so scores
 // move by an eighth of what bf16 moves them by. Keys and values are fp16 or bytes.
 inline void CheckFp16Models(const std::string& device) {
   for (const char* family :
@@ -235,7 +236,7 @@ inline void CheckFp16Models(const std::string& device) {
 }
 
 // Three bits of fraction in weights and activations move scores of models of this size by a fifth
-// in the mean, other weights by about 1; that products are right is for the tests of the op.
+// in the mean, other weights by about 1. The tests of the op show that products are right.
 inline void CheckFp8Models(const std::string& device) {
   for (const char* family : {"llama", "qwen2", "gemma2", "qwen3_moe"}) {
     SCOPED_TRACE(family);
@@ -247,10 +248,10 @@ inline void CheckFp8Models(const std::string& device) {
   }
 }
 
-// The device's own arithmetic beside the CPU's with the same keys and values; e4m3, which the CPU
-// does not keep, beside the CPU's unrounded ones: three bits of fraction in keys and values move
-// scores of models of this size by some hundredths in the mean, other keys or values by about 1.
-// Rows of heads of 64 lie at 16 bytes.
+// The device's own arithmetic beside the CPU's with the same keys and values. The CPU does not
+// store e4m3, so that is beside the CPU's unrounded ones: three bits of fraction in keys and values
+// move scores of models of this size by some hundredths in the mean, other keys or values by about
+// 1. Rows of heads of 64 are 16-byte aligned.
 inline void CheckKvTypes(const std::string& device) {
   for (const auto& [family, head_dim] : {std::pair{"llama", 8}, std::pair{"gemma2", 8},
                                          std::pair{"qwen3", 8}, std::pair{"llama", 64}}) {

@@ -16,12 +16,12 @@
 #include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
 
-// The engine on a device, for whatever is linked: the shim or a device. Steps that begin before the
-// tokens of the last one are known give what steps one after the other give.
+// The engine on a device. The cases run on whatever is linked: the shim or a device. Steps that
+// begin before the tokens of the last one are known give what steps one after the other give.
 namespace continuo::testing {
 
-// Allows one step at a time, or two; counts those that began behind another and the draws that were
-// lost to them. A step takes 10 ms of the clock.
+// Allows one step at a time, or two. Counts those that began behind another, and the samples that
+// were lost to them. A step takes 10 ms of the clock.
 class OverlapExecutor : public ForwardingExecutor {
  public:
   OverlapExecutor(model::Executor* executor, ManualClock* clock, bool overlaps)
@@ -69,10 +69,11 @@ inline std::vector<engine::Request> OverlapRequests(int vocab) {
   requests[2].sampling.num_logprobs = 3;
   requests[3].stop_ids = {1, 2, 3, 5, 8, 13, 21, 34};
   requests[3].min_tokens = 6;
-  // More than a device tells: the host draws these, and steps ahead of them are in vain.
+  // This is more than a device reports, so the host samples these, and overlapped steps of them are
+  // in vain.
   requests[4].sampling.num_logprobs = kernels::kMaxAlternatives + 1;
   requests[4].max_tokens = 9;
-  // Among few tokens it decides how often each has come.
+  // Among few tokens, the number of times that each has come decides.
   requests[5].num_sequences = 2;
   requests[5].biases = {{4, 20}, {9, 20}, {17, 20}, {23, 20}};
   requests[5].sampling.repetition_penalty = 1.1f;
@@ -82,7 +83,7 @@ inline std::vector<engine::Request> OverlapRequests(int vocab) {
   return requests;
 }
 
-// `draft`: null, or a model that guesses; its steps take no time of the clock.
+// `draft` is null, or a model that guesses; its steps take no time of the clock.
 inline OverlapAnswers AnswerOn(model::LoadedModel& model,
                                const std::vector<engine::Request>& requests, bool overlaps,
                                model::LoadedModel* draft = nullptr) {
@@ -134,7 +135,7 @@ inline OverlapAnswers AnswerOn(model::LoadedModel& model,
   return answers;
 }
 
-// Deterministic, so that tokens do not depend on which rows a step has.
+// The model is deterministic, so tokens do not depend on the rows of a step.
 inline void CheckOverlap(const std::string& device) {
   for (const char* family : {"llama", "qwen3_moe"}) {
     SCOPED_TRACE(std::string(family) + " " + device);
@@ -153,8 +154,8 @@ inline void CheckOverlap(const std::string& device) {
   }
 }
 
-// A model guesses for another one on the same device, from a KV cache that it is given when the
-// other one has its own: the tokens are those that come without.
+// A model guesses for another one on the same device, from a KV cache that it gets when the other
+// one has its own. The tokens are those that come without it.
 inline void CheckDraftModel(const std::string& device) {
   const TinyModel files({.dtype = "bf16"}), other({.num_layers = 1, .seed = 2, .dtype = "bf16"});
   for (const bool is_same : {true, false}) {
@@ -172,7 +173,7 @@ inline void CheckDraftModel(const std::string& device) {
     auto draft = (*std::move(loader)).MakeKvCache(model.num_blocks);
     ASSERT_TRUE(draft.ok()) << draft.status();
     EXPECT_EQ(draft->num_blocks, model.num_blocks);
-    // And the spare one.
+    // The spare block is one more.
     EXPECT_EQ(draft->ranks[0].kv_bytes, draft->bytes_per_block * (model.num_blocks + 1));
     const std::vector<engine::Request> all = OverlapRequests(model.config.vocab_size);
     const std::vector<engine::Request> requests = {all[0], all[1], all[5]};
@@ -181,7 +182,7 @@ inline void CheckDraftModel(const std::string& device) {
     EXPECT_EQ(guessed.tokens, plain.tokens);
     EXPECT_EQ(guessed.logprobs, plain.logprobs);
     EXPECT_GT(guessed.num_drafts, is_same ? 50 : 0);
-    // Of what is not drawn in the same order, since the draft model is not deterministic.
+    // These are not sampled in the same order, since the draft model is not deterministic.
     if (is_same) {
       EXPECT_GE(guessed.num_hits, guessed.num_drafts / 2);
     }

@@ -13,21 +13,21 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 #include "kernels/exact_math.h"
 #include "services/worker/model/run/step_sampler.h"
-#include "tests/kernels/cuda/cases/backend_cases.h"
+#include "tests/kernels/cuda/cases/ops_cases.h"
 #include "tests/worker/model/run/sampler_cases.h"
 
-// Draws on a device beside SampleToken on the host, bit by bit, for whatever is linked: the shim or
-// a device.
+// Samples on a device beside SampleToken on the host, bit by bit. The cases run on whatever is
+// linked: the shim or a device.
 namespace continuo::testing {
 
-// A step whose samples are some cases of one vocabulary, each its own row but for the last of
+// A step whose samples are cases of one vocabulary, each with its own row except the last
 // `num_sharing`, which read the row before theirs.
-class DrawnStep {
+class SampledStep {
  public:
-  DrawnStep(std::vector<std::unique_ptr<RandomCase>> cases, int num_sharing)
+  SampledStep(std::vector<std::unique_ptr<RandomCase>> cases, int num_sharing)
       : cases_(std::move(cases)) {
     const int n = static_cast<int>(cases_.size());
     for (int i = 0; i < n; ++i) {
@@ -58,8 +58,8 @@ class DrawnStep {
     }
   }
 
-  // Returns how many samples the host has drawn.
-  size_t Check(kernels::Backend& device) {
+  // Returns how many tokens the host sampled.
+  size_t Check(kernels::Device& device) {
     const auto vocab = static_cast<int>(cases_[0]->logits.size());
     const int rows = static_cast<int>(plan_.positions.size());
     model::StepSampler sampler(device, vocab, /*num_threads=*/2);
@@ -78,11 +78,11 @@ class DrawnStep {
     model::StepResult result;
     result.token_ids.resize(cases_.size());
     result.scores.resize(cases_.size(),
-                         {.logprob = 7, .alternatives = {{1, 2}}});  // of an old step
-    // In two slices where there are some rows.
+                         {.logprob = 7, .alternatives = {{1, 2}}});  // left from an earlier step
+    // There are two slices if there are several rows.
     std::vector<std::pair<model::SampleSlice, kernels::Tensor>> slices;
     const int middle = rows / 3;
-    int sample = 0, num_drawn = 0;
+    int sample = 0, num_sampled = 0;
     for (const auto& [first, end] : {std::pair{0, middle}, std::pair{middle, rows}}) {
       const int begin = sample;
       while (sample < static_cast<int>(cases_.size()) &&
@@ -94,27 +94,27 @@ class DrawnStep {
       slice.data = static_cast<float*>(slice.data) + int64_t{first} * vocab;
       slice.shape[0] = end - first;
       slices.push_back({{begin, sample, first, plan_.sample_rows}, slice});
-      if (num_drawn == begin &&
-          sampler.Draw(kParity, plan_, slices.back().first, slice, row_tokens)) {
-        num_drawn = sample;
+      if (num_sampled == begin &&
+          sampler.SampleOnDevice(kParity, plan_, slices.back().first, slice, row_tokens)) {
+        num_sampled = sample;
       }
     }
-    // What was drawn is there for the next step: each sample's token; one that is known stays, one
+    // Samples are there for the next step: each sample's token. An id that is known stays, and one
     // of no sample is 0.
     std::vector<int32_t> ids = {3, model::SampledBy(1 << 28)};
-    for (int i = 0; i < num_drawn; ++i) ids.push_back(model::SampledBy(i));
+    for (int i = 0; i < num_sampled; ++i) ids.push_back(model::SampledBy(i));
     const DeviceTensor next(device, HostTensor::OfInts(ids));
-    if (num_drawn > 0) sampler.TakeTokens(next);
-    EXPECT_TRUE(device.WaitFor(device.Mark()).ok());
+    if (num_sampled > 0) sampler.ResolveTokens(next);
+    EXPECT_TRUE(device.WaitForEvent(device.RecordEvent()).ok());
     std::vector<int32_t> left;
-    std::vector<int32_t> undrawn;
-    for (int i = num_drawn; i < static_cast<int>(cases_.size()); ++i) undrawn.push_back(i);
-    sampler.TakeDrawn(kParity, plan_, undrawn, result, left);
+    std::vector<int32_t> left_to_host;
+    for (int i = num_sampled; i < static_cast<int>(cases_.size()); ++i) left_to_host.push_back(i);
+    sampler.TakeSampled(kParity, plan_, left_to_host, result, left);
     const HostTensor taken = next.Get();
     EXPECT_EQ(static_cast<const int32_t*>(taken.tensor().data)[0], 3);
     EXPECT_EQ(static_cast<const int32_t*>(taken.tensor().data)[1],
-              num_drawn > 0 ? 0 : model::SampledBy(1 << 28));
-    for (int i = 0; i < num_drawn; ++i) {
+              num_sampled > 0 ? 0 : model::SampledBy(1 << 28));
+    for (int i = 0; i < num_sampled; ++i) {
       const int32_t token = static_cast<const int32_t*>(taken.tensor().data)[i + 2];
       if (std::ranges::binary_search(left, i)) {
         EXPECT_TRUE(token >= 0 && token < vocab) << i;
@@ -127,7 +127,7 @@ class DrawnStep {
       for (const int32_t i : left) {
         if (i >= slice.begin && i < slice.end) here.push_back(i);
       }
-      EXPECT_TRUE(sampler.DrawHere(kParity, plan_, slice, part, row_tokens, here, result).ok());
+      EXPECT_TRUE(sampler.SampleOnHost(kParity, plan_, slice, part, row_tokens, here, result).ok());
     }
     model::SamplerScratch scratch;
     for (size_t i = 0; i < cases_.size(); ++i) {
@@ -151,13 +151,13 @@ class DrawnStep {
   static constexpr int kParity = 1;
   std::vector<std::unique_ptr<RandomCase>> cases_;
   std::vector<float> logits_;
-  std::vector<int32_t> row_tokens_;  // as the device has taken them
+  std::vector<int32_t> row_tokens_;  // as the device has them
   model::StepPlan plan_;
 };
 
-// Random requests.
-inline void CheckRandomDraws(kernels::Backend& device, const std::vector<size_t>& vocabularies,
-                             int num_steps) {
+// Checks random requests.
+inline void CheckRandomSamples(kernels::Device& device, const std::vector<size_t>& vocabularies,
+                               int num_steps) {
   size_t all_left = 0;
   for (int step = 0; step < num_steps; ++step) {
     for (const size_t vocab : vocabularies) {
@@ -173,9 +173,9 @@ inline void CheckRandomDraws(kernels::Backend& device, const std::vector<size_t>
         if (number % 2 == 0) one->CountOnceMore(number);
         cases.push_back(std::move(one));
       }
-      const size_t left = DrawnStep(std::move(cases), /*num_sharing=*/5).Check(device);
+      const size_t left = SampledStep(std::move(cases), /*num_sharing=*/5).Check(device);
       if (::testing::Test::HasFailure()) return;
-      // Flat distributions leave more than a device sorts; not all are flat, and these are small.
+      // Flat distributions leave more than a device sorts. Not all are flat, and these are small.
       EXPECT_LT(left, vocab <= 1024 ? 1u : 18u);
       all_left += left;
     }
@@ -183,8 +183,8 @@ inline void CheckRandomDraws(kernels::Backend& device, const std::vector<size_t>
   EXPECT_GT(all_left, 0u);
 }
 
-// What a confident model gives: fifty logits within 15 of the largest, the others 20 below.
-inline void CheckPeakedDraws(kernels::Backend& device, size_t vocab) {
+// A confident model gives such logits: fifty within 15 of the largest, the others 20 below.
+inline void CheckPeakedSamples(kernels::Device& device, size_t vocab) {
   std::vector<std::unique_ptr<RandomCase>> cases;
   for (const model::SamplingParams& params :
        std::vector<model::SamplingParams>{{.temperature = 0.2f, .top_k = 50},
@@ -206,14 +206,14 @@ inline void CheckPeakedDraws(kernels::Backend& device, size_t vocab) {
     one->input = {.logits = one->logits, .params = params, .position = 5};
     cases.push_back(std::move(one));
   }
-  EXPECT_EQ(DrawnStep(std::move(cases), 0).Check(device), 0u);
+  EXPECT_EQ(SampledStep(std::move(cases), 0).Check(device), 0u);
 }
 
-// More samples than a batch of draws has, and more that are left, of few rows and of as many, than
-// the host has room for rows.
-inline void CheckManySamples(kernels::Backend& device) {
+// There are more samples than a batch has, and more that are left to the host, of few rows and of
+// as many, than the host has room for rows.
+inline void CheckManySamples(kernels::Device& device) {
   for (const auto& [num_cases, expected_left, num_sharing] : std::vector<std::array<int, 3>>{
-           {kernels::kMaxDraws + 40, kernels::kMaxDraws + 40, kernels::kMaxDraws + 37},
+           {kernels::kMaxSamples + 40, kernels::kMaxSamples + 40, kernels::kMaxSamples + 37},
            {150, 150, 147},
            {150, 150, 0},
            {150, 0, 147}}) {
@@ -225,7 +225,7 @@ inline void CheckManySamples(kernels::Backend& device) {
       one->input.target = -1;
       one->mask.clear();
       one->input.mask = {};
-      // Equal logits but for one, of which top_p wants more than are sorted.
+      // All logits but one are equal, and top_p needs more of them than are sorted.
       if (expected_left > 0) {
         std::fill(one->logits.begin(), one->logits.end(), 1.0f);
         one->logits[static_cast<size_t>(i * 7) % kVocab] = 7;
@@ -237,15 +237,15 @@ inline void CheckManySamples(kernels::Backend& device) {
       }
       cases.push_back(std::move(one));
     }
-    EXPECT_EQ(DrawnStep(std::move(cases), num_sharing).Check(device),
+    EXPECT_EQ(SampledStep(std::move(cases), num_sharing).Check(device),
               static_cast<size_t>(expected_left));
     if (::testing::Test::HasFailure()) return;
   }
 }
 
-// The sum that log-probabilities are of, in the order that kernels/sampling.h writes down, of
-// weights so different that other orders round otherwise: what no token or float shows.
-inline void CheckSums(kernels::Backend& device, const std::vector<size_t>& vocabularies) {
+// Checks the sum behind log-probabilities in the order of kernels/sampling.h, with weights so
+// different that other orders round differently. No token or float would show that.
+inline void CheckSums(kernels::Device& device, const std::vector<size_t>& vocabularies) {
   for (const size_t vocab : vocabularies) {
     RandomCase one(1000 + vocab, vocab);
     for (size_t id = 0; id < vocab; ++id)
@@ -264,21 +264,22 @@ inline void CheckSums(kernels::Backend& device, const std::vector<size_t>& vocab
     const HostTensor host(kernels::DType::kF32, 1, static_cast<int64_t>(vocab));
     std::copy(one.logits.begin(), one.logits.end(), static_cast<float*>(host.tensor().data));
     const DeviceTensor logits(device, host.tensor());
-    const kernels::TokenDraw draw = {.target = 0, .num_alternatives = 0};
-    auto memory = device.AllocateHost(sizeof(kernels::DrawnToken));
+    const kernels::SampleRequest request = {.target = 0, .num_alternatives = 0};
+    auto memory = device.AllocateHost(sizeof(kernels::SampledToken));
     ASSERT_TRUE(memory.ok());
-    auto* const drawn = static_cast<kernels::DrawnToken*>(*memory);
+    auto* const sampled = static_cast<kernels::SampledToken*>(*memory);
     const DeviceTensor token(device, HostTensor::OfInts({7}));
-    ASSERT_TRUE(device.DrawTokens({drawn, 1}, token, logits, {}, {.draws = {&draw, 1}}));
+    ASSERT_TRUE(device.ops().sampling.SampleTokens({sampled, 1}, token, logits, {},
+                                                   {.requests = {&request, 1}}));
     ASSERT_TRUE(device.Synchronize().ok());
-    EXPECT_EQ(drawn->sum, sum) << vocab;
-    EXPECT_EQ(drawn->max_logit, max);
-    device.FreeHost(drawn);
+    EXPECT_EQ(sampled->sum, sum) << vocab;
+    EXPECT_EQ(sampled->max_logit, max);
+    device.FreeHost(sampled);
   }
 }
 
-// NaN, infinities, nothing left.
-inline void CheckStrangeDraws(kernels::Backend& device) {
+// The logits have NaN and infinities, or nothing is left.
+inline void CheckStrangeSamples(kernels::Device& device) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   const std::vector<model::SamplingParams> params = {
@@ -300,7 +301,7 @@ inline void CheckStrangeDraws(kernels::Backend& device) {
             if (all || id % 7 == 1) one->logits[id] = strange;
           }
           one->input.params = params[i];
-          // Nothing allowed, or one id.
+          // No id is allowed, or one.
           one->input.params.masked = i % 2 == 0;
           one->mask.assign(i % 2 == 0 ? (vocab + 31) / 32 : 0, 0);
           if (i % 4 == 0) one->mask[(vocab - 1) / 32] = 1u << ((vocab - 1) % 32);
@@ -308,7 +309,7 @@ inline void CheckStrangeDraws(kernels::Backend& device) {
           cases.push_back(std::move(one));
         }
         SCOPED_TRACE(std::to_string(strange) + " of " + std::to_string(vocab));
-        DrawnStep(std::move(cases), 0).Check(device);
+        SampledStep(std::move(cases), 0).Check(device);
         if (::testing::Test::HasFailure()) return;
       }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NcclCommunicator computes. nccl_failures_test is about what goes wrong.
+// Results of NcclCommunicator. nccl_failures_test has its failures.
 #include "kernels/cuda/collectives/nccl_communicator.h"
 
 #include <atomic>
@@ -26,7 +26,7 @@ void ExpectClean(const std::vector<absl::Status>& statuses) {
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
 
-// Numbers whose sums are rounded.
+// Returns numbers whose sums are rounded.
 std::vector<Array<float>> Parts(int size, int64_t n) {
   std::mt19937 random(7);
   std::vector<Array<float>> parts;
@@ -48,7 +48,7 @@ std::vector<absl::Status> SumAll(NcclHarness& harness, std::vector<Array<float>>
 
 TEST(NcclCommunicatorTest, TreeOrderAddsNeighboursFirst) {
   for (const int size : {1, 2, 4, 8}) {
-    // 4096 bytes of scratch: one and several turns.
+    // 4096 bytes of scratch hold one and several rounds.
     for (const int64_t n : {0, 1, 128, 129, 5000}) {
       std::vector<Array<float>> x = Parts(size, n), sums = x;
       for (int num = size / 2; num > 0; num /= 2) {
@@ -86,7 +86,7 @@ TEST(NcclCommunicatorTest, NcclsOrderGivesTheSum) {
 template <typename T>
 void GatherUnequalParts() {
   const std::vector<int64_t> begin = {0, 3, 3, 4, 9};
-  for (const int64_t rows : {0, 1, 5, 300}) {  // 300: several turns
+  for (const int64_t rows : {0, 1, 5, 300}) {  // 300 rows take several rounds
     CudaShim::Reset(NcclHarness::Devices(4));
     NcclHarness harness(4);
     ExpectClean(harness.Run([&](NcclCommunicator& c, Stream& stream) {
@@ -124,8 +124,8 @@ TEST(NcclCommunicatorTest, ManyCollectivesInARowWhereNcclTakesItsTime) {
   }));
 }
 
-// What a rank does between two collectives may wait for devices: then none waits for that rank, and
-// none goes on before all have enqueued theirs.
+// Work between two collectives may wait for devices: no rank waits for another rank's meanwhile,
+// and none goes on before all have enqueued theirs.
 TEST(NcclCommunicatorTest, NoCollectiveWaitsForARankThatDoesSomethingElse) {
   constexpr int kRanks = 4;
   CudaShim::Reset(NcclHarness::Devices(kRanks, /*in_progress_polls=*/50));
@@ -134,8 +134,8 @@ TEST(NcclCommunicatorTest, NoCollectiveWaitsForARankThatDoesSomethingElse) {
   ExpectClean(harness.Run([&](NcclCommunicator& c, Stream& stream) {
     Array<float> x(1, 3);
     for (int round = 1; round <= 20; ++round) {
-      // The first was Connect's.
-      for (int look = 0; look < 20 * (c.rank() + round) % 100; ++look) {
+      // The first collective was Connect's.
+      for (int poll = 0; poll < 20 * (c.rank() + round) % 100; ++poll) {
         for (int device = 0; device < kRanks; ++device) {
           num_others += CudaShim::NumCollectives(device) != round ? 1 : 0;
         }
@@ -161,7 +161,7 @@ TEST(NcclCommunicatorTest, MemoryIsGivenAndTakenBetweenCollectives) {
   }));
 }
 
-// The watching thread looks at the stream meanwhile and leaves it alone.
+// The watching thread polls the stream meanwhile and leaves it alone.
 TEST(NcclCommunicatorTest, CollectivesOfAGraphAreDoneWheneverItIs) {
   for (const bool tree_order : {false, true}) {
     CudaShim::Reset(NcclHarness::Devices(2));
@@ -172,7 +172,7 @@ TEST(NcclCommunicatorTest, CollectivesOfAGraphAreDoneWheneverItIs) {
       GraphCache graphs(stream.device());
       const auto work = [&] {
         c.AllReduceSum(x);
-        AwaitLooks(c, stream);
+        AwaitPolls(c, stream);
         c.AllGather(whole, part, begin);
         return c.status();
       };
@@ -190,7 +190,7 @@ TEST(NcclCommunicatorTest, CollectivesOfAGraphAreDoneWheneverItIs) {
   }
 }
 
-// A stream that advances, however long its steps take together, is not hung.
+// A stream that advances is not hung, however long its steps take together.
 TEST(NcclCommunicatorTest, LongWorkThatAdvancesIsNotHung) {
   CudaShim::Reset(NcclHarness::Devices(2));
   NcclHarness harness(2);
@@ -199,7 +199,7 @@ TEST(NcclCommunicatorTest, LongWorkThatAdvancesIsNotHung) {
     for (int round = 0; round < 20; ++round) {
       c.AllReduceSum(x);
       RETURN_IF_ERROR(stream.Synchronize());
-      if (c.rank() == 0) harness.clock.Advance(absl::Seconds(50));  // of 60
+      if (c.rank() == 0) harness.clock.Advance(absl::Seconds(50));  // of a limit of 60 s
     }
     return absl::OkStatus();
   }));

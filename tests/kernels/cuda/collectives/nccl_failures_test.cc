@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every call that can fail fails once, every collective hangs once: each time all ranks come back
+// Every call that can fail fails once, and every collective hangs once. Each time all ranks return
 // with one clear status, and nothing is left.
 #include <algorithm>
 #include <atomic>
@@ -27,8 +27,8 @@ using ::testing::IsEmpty;
 using testing::ShimCall;
 using testing::ToString;
 
-// A sum and a gather in several turns, twice as they are, a graph being made of them the second
-// time, then by that.
+// Runs a sum and a gather in several rounds: eagerly, eagerly while a graph is captured, then by
+// the graph.
 absl::Status Collectives(NcclCommunicator& c, Stream& stream) {
   const std::vector<int64_t> begin =
       c.size() == 2 ? std::vector<int64_t>{0, 2, 5} : std::vector<int64_t>{0, 2, 5, 5, 6};
@@ -51,7 +51,7 @@ absl::Status Collectives(NcclCommunicator& c, Stream& stream) {
   return status;
 }
 
-// A sum, as a graph from the third one on.
+// Runs a sum, by a graph from the third time on.
 absl::Status SumByGraph(GraphCache& graphs, NcclCommunicator& c, Tensor x, Stream& stream) {
   const std::vector<int64_t> key = {2};
   return graphs.Run(
@@ -68,7 +68,7 @@ void ExpectNothingLeft() {
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
 
-// Calls whose errors nobody needs: what they end is not used again.
+// Nobody needs the errors of these calls: what they end is not used again.
 bool IsEnd(const ShimCall& call) {
   return call.function == "cudaFree" ||
          (call.function.ends_with("Destroy") && call.function != "cudaGraphDestroy");
@@ -106,7 +106,7 @@ TEST_P(NcclFailuresTest, EveryCallFailsOnce) {
     if (CudaShim::Failed() && !IsEnd(call)) {
       EXPECT_FALSE(harness.failure().ok());
       EXPECT_THAT(std::string(harness.failure().message()), HasSubstr(call.function));
-      // A rank that was back before hears of it at its next step.
+      // A rank that had returned before hears of it at its next step.
       for (const absl::Status& status : statuses) {
         EXPECT_TRUE(status.ok() || status == harness.failure()) << status;
       }
@@ -130,13 +130,13 @@ TEST_P(NcclFailuresTest, EveryCollectiveHangsOnce) {
       CudaShim::HangCollective(device, count);
       NcclHarness harness(kSize, Options());
       harness.Start(Collectives);
-      // Before that, time would run out for joining.
+      // Time would run out for joining before that.
       for (int d = 0; d < kSize; ++d) CudaShim::AwaitCollectives(d, 1);
       const std::vector<absl::Status> statuses = harness.FinishWhileTimePasses();
       for (const absl::Status& status : statuses) {
         EXPECT_EQ(status, harness.failure());
         EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-        // Time runs away from a call that is still in progress as well.
+        // Time also runs out for a call that is still in progress.
         EXPECT_THAT(std::string(status.message()),
                     GetParam().in_progress_polls > 0
                         ? HasSubstr(" for 1m")
@@ -170,7 +170,7 @@ TEST(NcclHangTest, TheLimitOfTheOptionsCounts) {
 
 TEST(NcclHangTest, AGraphThatHangsWhenItIsDoneAgainIsNoticed) {
   CudaShim::Reset(NcclHarness::Devices(2));
-  CudaShim::HangCollective(1, 5);  // one connects, two are enqueued, one is of the new graph
+  CudaShim::HangCollective(1, 5);  // one connects, two are eager, one is the new graph's
   NcclHarness harness(2);
   harness.Start([](NcclCommunicator& c, Stream& stream) {
     Array<float> x(1, 100);
@@ -178,7 +178,7 @@ TEST(NcclHangTest, AGraphThatHangsWhenItIsDoneAgainIsNoticed) {
     for (int time = 0; time < 4; ++time) {
       RETURN_IF_ERROR(SumByGraph(graphs, c, x, stream));
       RETURN_IF_ERROR(stream.Synchronize());
-      AwaitLooks(c, stream);
+      AwaitPolls(c, stream);
     }
     return c.status();
   });
@@ -197,7 +197,7 @@ TEST(NcclHangTest, NothingIsHungWhileTimeStandsStill) {
   NcclHarness harness(2);
   harness.Start(Collectives);
   for (int d = 0; d < 2; ++d) CudaShim::AwaitCollectives(d, 2);
-  harness.clock.Advance(absl::Seconds(59));  // of 60
+  harness.clock.Advance(absl::Seconds(59));  // of a limit of 60 s
   CudaShim::ReleaseHangs();
   EXPECT_THAT(harness.Finish(), Each(absl::OkStatus()));
   ExpectNothingLeft();
@@ -241,7 +241,7 @@ TEST(NcclHangTest, ARankThatDoesNotConnectIsNotAwaitedForEver) {
     asked = ncclCommGetAsyncError(other, &joined);
   }
   EXPECT_EQ(joined, ncclSuccess);
-  // Before that, time would run out for joining.
+  // Time would run out for joining before that.
   while (CudaShim::NumCalls(0, "cudaMemsetAsync") == 0) std::this_thread::yield();
   while (!is_back && (*group)->failure().ok()) {
     clock.Advance(absl::Milliseconds(50));
@@ -310,7 +310,7 @@ TEST(NcclFailureTest, ACaptureEndsWhenNcclHasEnqueuedToIt) {
   const std::vector<absl::Status> statuses = harness.Run([](NcclCommunicator& c, Stream& stream) {
     Array<float> x(1, 100);
     std::thread aborter([&] {
-      // The third is captured, and takes its time.
+      // The third call is captured, and takes its time.
       while (CudaShim::NumCalls(0, "ncclAllReduce") < 3) std::this_thread::yield();
       if (c.rank() == 1) c.Abort();
     });
@@ -340,7 +340,7 @@ TEST(NcclFailureTest, ARankThatNeverComesIsToldByTheGroup) {
   ExpectNothingLeft();
 }
 
-// Another rank may be told so, too, where time passes before it is at rest.
+// Another rank may be stuck, too, where time passes before it is at rest.
 void LetTimePassUntilStuck(NcclHarness& harness, const std::string& rank) {
   const std::string end = absl::StrCat("; ", rank, " does not come to rest after it");
   const auto hung = AllOf(HasSubstr("hung: a collective has not ended for 1m"), HasSubstr(end));
@@ -374,7 +374,7 @@ TEST(NcclStuckTest, AKernelThatHangsEndsTheProcess) {
   LetTimePassUntilStuck(harness, "rank 1 on cuda:1");
   CudaShim::ReleaseHangs();
   for (const absl::Status& status : harness.Finish()) EXPECT_EQ(status, harness.failure());
-  // Time may have run away from an abort.
+  // Time may have run out for an abort.
   while (!CudaShim::Alive().empty()) std::this_thread::yield();
   ExpectNothingLeft();
 }

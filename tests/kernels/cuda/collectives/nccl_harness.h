@@ -20,7 +20,7 @@
 
 namespace continuo::kernels::cuda {
 
-// A tensor. The shim's memory is the host's, so that this may lie where it likes.
+// A tensor with its memory. The shim's memory is the host's, so any address will do.
 template <typename T>
 struct Array {
   Array(int64_t rows_, int64_t cols_) : rows(rows_), cols(cols_), values(rows_ * cols_) {}
@@ -33,9 +33,9 @@ struct Array {
   std::vector<T> values;
 };
 
-// Returns when the rank's watching thread has looked at all that had been enqueued before. By the
+// Returns when the rank's watching thread has polled everything enqueued before. Called by the
 // rank's thread, whose own calls ask NCCL as well.
-inline void AwaitLooks(const NcclCommunicator& c, const Stream& stream) {
+inline void AwaitPolls(const NcclCommunicator& c, const Stream& stream) {
   const auto looks = [&] {
     return testing::CudaShim::NumCalls(stream.device(), "ncclCommGetAsyncError");
   };
@@ -44,8 +44,8 @@ inline void AwaitLooks(const NcclCommunicator& c, const Stream& stream) {
   }
 }
 
-// The ranks of a replica, rank i on cuda:i, each a thread with a stream and a communicator. Time
-// stands still but for what a test advances.
+// The ranks of a replica, rank i on cuda:i. Each is a thread with a stream and a communicator. Time
+// stands still unless a test advances it.
 class NcclHarness {
  public:
   using Body = std::function<absl::Status(NcclCommunicator&, Stream&)>;
@@ -65,7 +65,7 @@ class NcclHarness {
     if (options_.scratch_bytes > 4096) options_.scratch_bytes = 4096;
   }
 
-  // What each rank came back with: the first of its errors.
+  // Returns the first error of each rank.
   std::vector<absl::Status> Run(const Body& body) {
     Start(body);
     return Finish();
@@ -89,7 +89,7 @@ class NcclHarness {
     }
   }
 
-  // Lets time go by until a rank fails or all are back.
+  // Lets time pass until a rank fails or all have returned.
   std::vector<absl::Status> FinishWhileTimePasses() {
     while (running_ > 0 && failure().ok()) {
       clock.Advance(absl::Milliseconds(50));
@@ -104,7 +104,7 @@ class NcclHarness {
     return statuses_;
   }
 
-  // Of the last Run; OK where no rank failed.
+  // The failure of the last Run; OK if no rank failed.
   absl::Status failure() const { return group_ == nullptr ? statuses_[0] : group_->failure(); }
   int running() const { return running_; }
   std::vector<std::string> stuck() {
@@ -126,7 +126,7 @@ class NcclHarness {
     absl::Status status = body(*communicator, *stream);
     status.Update(stream->Synchronize());
     status.Update(communicator->status());
-    // As RankGroup does.
+    // RankGroup does the same.
     if (!status.ok()) group_->Fail(status);
     return status;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver says of a lost device, Xids of the tests' NVML, behind the errors of backends and
-// whole models over the shim.
+// The driver's Xids of a lost device, from the tests' NVML, behind the errors of devices and whole
+// models over the shim.
 #include "kernels/device_faults.h"
 
 #include <array>
@@ -12,7 +12,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/faults/xid_watch.h"
 #include "tests/kernels/cuda/cases/model_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
@@ -42,7 +42,7 @@ class FaultsTest : public ::testing::Test {
     const auto devices = kernels::cuda::FindDevices(std::array{0, 1});
     CONTINUO_CHECK(devices.ok());
     device_ = devices->front();
-    // A wait that no Xid ends would be noticed.
+    // A wait that no Xid ends would show.
     watch_ = std::make_shared<kernels::cuda::XidWatch>(
         *devices, kernels::cuda::XidWatchOptions{.library = FakeNvml::Path(),
                                                  .explain_limit = absl::Hours(1),
@@ -57,12 +57,12 @@ class FaultsTest : public ::testing::Test {
   }
 
   ManualClock clock_;
-  kernels::cuda::Device device_;
+  kernels::cuda::DeviceInfo device_;
   std::shared_ptr<kernels::cuda::XidWatch> watch_;
 };
 
 TEST_F(FaultsTest, ALostDeviceIsToldWithItsXid) {
-  auto backend = kernels::cuda::CudaBackend::Make({.device = device_});
+  auto backend = kernels::cuda::CudaDevice::Make({.device = device_});
   ASSERT_TRUE(backend.ok()) << backend.status();
   CudaShim::Break(0);
   FakeNvml::Send(kPci0, 79);
@@ -71,7 +71,7 @@ TEST_F(FaultsTest, ALostDeviceIsToldWithItsXid) {
                                 "Xid 79 on cuda:0: GPU has fallen off the bus"));
 }
 
-// Streams wait for a step that fails: it comes back before there is an Xid.
+// Streams wait for a step that fails, so it returns before there is an Xid.
 TEST_F(FaultsTest, AModelOnALostDeviceEndsAtOnceAndIsExplainedLater) {
   const TinyModel files({.num_layers = 1});
   for (const auto& [device, lost] : std::vector<std::pair<std::string, int>>{
@@ -108,7 +108,7 @@ TEST_F(FaultsTest, AModelOnALostDeviceEndsAtOnceAndIsExplainedLater) {
 }
 
 TEST(WatchDeviceFaultsTest, AnUnheardDeviceIsNotedAndNothingElse) {
-  CudaShim::Reset({});  // at a PCI bus id that no machine's NVML knows
+  CudaShim::Reset({});  // no machine's NVML knows this PCI bus id
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::string> notes;

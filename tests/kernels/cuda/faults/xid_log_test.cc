@@ -65,7 +65,7 @@ TEST(XidLogTest, RecentIsWhatCameTwoSecondsBeforeOnTheDevice) {
   EXPECT_TRUE(log.HasRecent(std::vector{3, 0}, absl::Seconds(12)));
   EXPECT_FALSE(log.HasRecent(std::vector{1}, absl::Seconds(12)));
   EXPECT_FALSE(log.HasRecent({}, absl::Seconds(13)));
-  log.Add(Of(0, 63, 20));  // a repetition is as recent as another one
+  log.Add(Of(0, 63, 20));  // a repetition is as recent as any other
   EXPECT_TRUE(log.HasRecent(std::vector{0}, absl::Seconds(22)));
 }
 
@@ -79,7 +79,7 @@ TEST(XidLogTest, RepetitionsAreLoggedOnceAMinute) {
   EXPECT_TRUE(log.Add(Of(0, 31, 160)));
 }
 
-// More different ones than are kept are no reason to log them again.
+// More different Xids than are kept are no reason to log them again.
 TEST(XidLogTest, RepetitionsOfWhatIsNotKeptAreLoggedOnceAMinuteToo) {
   XidLog log;
   int lines = 0;
@@ -133,7 +133,7 @@ TEST(XidLogTest, AFloodKeepsAFewAndLogsAFewAMinute) {
   EXPECT_LE(lines, kMinutes * static_cast<int>(XidLog::kLines));
   const std::string reasons = log.Reasons(absl::Minutes(kMinutes));
   EXPECT_EQ(std::count(reasons.begin(), reasons.end(), ';'),
-            2 * (XidLog::kKept + 1));  // with how many more
+            2 * (XidLog::kKept + 1));  // each with the number of dropped ones
 }
 
 }  // namespace

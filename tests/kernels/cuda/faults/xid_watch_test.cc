@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// XidWatch over an NVML of the tests.
+// XidWatch over the tests' NVML.
 #include "kernels/cuda/faults/xid_watch.h"
 
 #include <condition_variable>
@@ -25,7 +25,7 @@ using ::testing::UnorderedElementsAre;
 
 constexpr char kFirst[] = "00000000:17:00.0";
 constexpr char kSecond[] = "00000001:CA:00.0";
-// What a test that ends in time never waits for, and what it need not wait for.
+// A test that ends in time never waits this long, and need not wait for the other.
 constexpr absl::Duration kForEver = absl::Hours(1);
 constexpr absl::Duration kShort = absl::Milliseconds(1);
 
@@ -36,7 +36,7 @@ const absl::Status& Lost() {
 
 class XidWatchTest : public ::testing::Test {
  protected:
-  // NVML numbers the devices otherwise than CUDA.
+  // NVML numbers the devices differently from CUDA.
   XidWatchTest() { FakeNvml::Reset({"00000000:01:00.0", kFirst, kSecond}); }
   ~XidWatchTest() override {
     watch_.reset();
@@ -66,8 +66,8 @@ class XidWatchTest : public ::testing::Test {
             }};
   }
   XidWatch& Watch(XidWatchOptions options) {
-    watch_ = std::make_unique<XidWatch>(std::vector<Device>{{.index = 0, .pci_bus_id = kSecond},
-                                                            {.index = 1, .pci_bus_id = kFirst}},
+    watch_ = std::make_unique<XidWatch>(std::vector<DeviceInfo>{{.index = 0, .pci_bus_id = kSecond},
+                                                                {.index = 1, .pci_bus_id = kFirst}},
                                         std::move(options));
     return *watch_;
   }
@@ -78,7 +78,7 @@ class XidWatchTest : public ::testing::Test {
     changed_.wait(lock, [&] { return faults_.size() >= count; });
     return faults_;
   }
-  // NVML is given up, and why has been noted.
+  // Expects that NVML is given up, and that a note says why.
   void ExpectNothingIsHeard(const std::string& why) {
     EXPECT_THAT(watch_->Watched(), IsEmpty());
     EXPECT_EQ(watch_->Explain(Lost()), Lost());
@@ -157,7 +157,7 @@ TEST_F(XidWatchTest, AnXidThatIsNotRecentEndsNoWaitOfItsDevice) {
   waiting.join();
 }
 
-// Else these would wait for ever.
+// These would otherwise wait for ever.
 TEST_F(XidWatchTest, AnyOfTheDevicesThatAFailureNamesWillDo) {
   Watch();
   FakeNvml::Send(kFirst, 31);
@@ -224,7 +224,7 @@ TEST_F(XidWatchTest, AFloodIsKeptSmall) {
   for (unsigned i = 0; i < 5000; ++i) FakeNvml::Send(i % 3 == 0 ? kFirst : kSecond, i % 500);
   FakeNvml::AwaitTaken();
   const std::string text(watch_->Explain(Lost()).message());
-  EXPECT_EQ(std::count(text.begin(), text.end(), ';'), 10);  // with how many more, of each
+  EXPECT_EQ(std::count(text.begin(), text.end(), ';'), 10);  // each with the number of dropped ones
   const std::lock_guard lock(mutex_);
   EXPECT_EQ(faults_.size(), 16u);
 }
@@ -338,7 +338,7 @@ TEST_F(XidWatchTest, ALostDeviceIsAFaultAndTheOtherOneHeard) {
     FakeNvml::Fail(std::string("nvmlEventSetWait_v2 ") + kSecond, result);
     waiting.join();
     EXPECT_THAT(AwaitParts(1), ElementsAre(HasSubstr("nvmlEventSetWait_v2 of cuda:0")));
-    EXPECT_THAT(AwaitFaults(1), ElementsAre(text));  // once, however often NVML says it
+    EXPECT_THAT(AwaitFaults(1), ElementsAre(text));  // only once, however often NVML repeats it
     FakeNvml::Send(kFirst, 74);
     EXPECT_THAT(AwaitFaults(2), ElementsAre(text, "Xid 74 on cuda:1: NVLink error"));
     watch_.reset();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of cuBLASLt's algorithms MatMul takes, over the shim.
-#include "kernels/cuda/matmul/matmul.h"
+// The algorithms of cuBLASLt that CublasLtMatMul takes, over the shim.
+#include "kernels/cuda/matmul/cublaslt_matmul.h"
 
 #include <memory>
 #include <string>
@@ -26,20 +26,20 @@ using testing::ShimProduct;
 
 constexpr int64_t kMiB = 1 << 20;
 
-class MatMulTest : public ::testing::Test {
+class CublasLtMatMulTest : public ::testing::Test {
  protected:
-  ~MatMulTest() override {
+  ~CublasLtMatMulTest() override {
     matmul_.reset();
     EXPECT_THAT(CudaShim::Violations(), IsEmpty());
   }
   void Make(bool deterministic, const ShimOptions& options = {}, bool fast = false) {
     matmul_.reset();
     CudaShim::Reset(options);
-    auto made = MatMul::Make(0, {.deterministic = deterministic, .fp8_fast_accumulation = fast});
+    auto made = CublasLtMatMul::Make(0, {.deterministic = deterministic, .fp8_fast_accumulation = fast});
     ASSERT_TRUE(made.ok()) << made.status();
     matmul_ = *std::move(made);
   }
-  // Of zeros, so many bytes behind an address that is a multiple of 256.
+  // Multiplies zeros that lie this many bytes behind a multiple of 256.
   absl::Status Run(int64_t rows, int64_t columns, int64_t k, DType type = DType::kBF16,
                    int64_t x_offset = 0, int64_t out_offset = 0) {
     auto stream = Stream::Make(0);
@@ -63,23 +63,23 @@ class MatMulTest : public ::testing::Test {
     return status;
   }
 
-  std::unique_ptr<MatMul> matmul_;
+  std::unique_ptr<CublasLtMatMul> matmul_;
 };
 
-// Where a row lies among others does not change how it is computed.
-TEST_F(MatMulTest, DeterministicAlgorithmsDoNotDependOnWhereRowsLie) {
+// The place of a row among others does not change how it is computed.
+TEST_F(CublasLtMatMulTest, DeterministicAlgorithmsDoNotDependOnWhereRowsLie) {
   Make(true);
   const auto num_picked = [] { return CudaShim::NumCalls(0, "cublasLtMatmulAlgoGetHeuristic"); };
   for (const int64_t offset : {0, 16, 32, 48, 128})
     EXPECT_TRUE(Run(2, 8, 64, DType::kBF16, offset, offset).ok());
   EXPECT_EQ(num_picked(), 1);
-  for (int64_t row = 0; row < 9; ++row) {  // of 6 and 10 bytes
+  for (int64_t row = 0; row < 9; ++row) {  // rows of 6 and 10 bytes
     EXPECT_TRUE(Run(2, 5, 3, DType::kBF16, 6 * row, 10 * row).ok());
   }
   EXPECT_EQ(num_picked(), 2);
 }
 
-TEST_F(MatMulTest, DeterministicAlgorithmsComputeAnyNumberOfRows) {
+TEST_F(CublasLtMatMulTest, DeterministicAlgorithmsComputeAnyNumberOfRows) {
   Make(true, {.num_algorithms = 5, .workspace_of = [](const ShimProduct& product) -> int64_t {
                 const int64_t refused[] = {1, 2, 129, 4096, 0};
                 return product.rows == refused[product.algorithm] ? -1 : 0;
@@ -89,7 +89,7 @@ TEST_F(MatMulTest, DeterministicAlgorithmsComputeAnyNumberOfRows) {
   }
 }
 
-TEST_F(MatMulTest, AlgorithmsThatWantALargerWorkspaceAreNotTaken) {
+TEST_F(CublasLtMatMulTest, AlgorithmsThatWantALargerWorkspaceAreNotTaken) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic, {.num_algorithms = 2, .workspace_of = [](const ShimProduct& product) {
                            return product.algorithm == 0 ? 33 * kMiB : 31 * kMiB;
@@ -104,14 +104,14 @@ TEST_F(MatMulTest, AlgorithmsThatWantALargerWorkspaceAreNotTaken) {
 }
 
 // A deterministic algorithm that computes some numbers of rows computes all, with the same bits.
-TEST_F(MatMulTest, RowsThatADeterministicAlgorithmRefusesAreMultipliedInParts) {
+TEST_F(CublasLtMatMulTest, RowsThatADeterministicAlgorithmRefusesAreMultipliedInParts) {
   constexpr int64_t kColumns = 16, kK = 64;
   const auto all_of = [&](int64_t rows, DType type) {
     auto stream = Stream::Make(0);
     const int64_t width = static_cast<int64_t>(SizeOf(type)), stride = kColumns + 16;
     std::vector<char> numbers(static_cast<size_t>((rows + kColumns) * kK * width));
     for (size_t i = 0; i < numbers.size(); ++i) {
-      // Of e4m3, or bf16's upper halves: between 2^-4 and 2 with either sign.
+      // Bytes of e4m3, or the upper halves of bf16: numbers between 2^-4 and 2 with either sign.
       numbers[i] = static_cast<char>((type == DType::kF8 ? 0x20 : 0x3d) + i * 7 % 5 + i % 3 * 128);
     }
     std::vector<float> scales(static_cast<size_t>(rows + kColumns));
@@ -154,7 +154,7 @@ TEST_F(MatMulTest, RowsThatADeterministicAlgorithmRefusesAreMultipliedInParts) {
   }
 }
 
-TEST_F(MatMulTest, AShapeWithoutAnAlgorithmIsNamed) {
+TEST_F(CublasLtMatMulTest, AShapeWithoutAnAlgorithmIsNamed) {
   for (const bool deterministic : {false, true}) {
     for (const bool finds_none : {false, true}) {
       Make(deterministic,
@@ -166,7 +166,7 @@ TEST_F(MatMulTest, AShapeWithoutAnAlgorithmIsNamed) {
   }
 }
 
-TEST_F(MatMulTest, OnlyProductsInFp8AreAddedUpFast) {
+TEST_F(CublasLtMatMulTest, OnlyProductsInFp8AreAddedUpFast) {
   for (const bool deterministic : {false, true}) {
     for (const bool fast : {false, true}) {
       std::vector<ShimProduct> asked;
@@ -191,8 +191,8 @@ TEST_F(MatMulTest, OnlyProductsInFp8AreAddedUpFast) {
   }
 }
 
-// The test of devices names what they refuse.
-TEST_F(MatMulTest, MissingAlgorithmsAreThoseThatThereAreNone) {
+// The test on devices prints the shapes that are refused.
+TEST_F(CublasLtMatMulTest, MissingAlgorithmsAreThoseThatThereAreNone) {
   for (const bool deterministic : {false, true}) {
     std::vector<std::string> without_scales;
     Make(deterministic);
@@ -203,7 +203,7 @@ TEST_F(MatMulTest, MissingAlgorithmsAreThoseThatThereAreNone) {
                                 (product.has_scales || product.rows == 127);
            return refused ? -1 : 0;
          }});
-    // Rows of 127 are none of those that deterministic algorithms are tried with: they go in parts.
+    // Deterministic algorithms are not checked for 127 rows, so they are multiplied in parts.
     EXPECT_EQ(testing::MissingAlgorithms(*matmul_, true, &without_scales).size(),
               deterministic ? 0u : 2u);
     EXPECT_EQ(without_scales.size(), deterministic ? 16u : 12u);

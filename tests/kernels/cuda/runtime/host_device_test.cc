@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/bfloat16.h"
 #include "kernels/cuda/attention/byte_tile.h"
-#include "kernels/cuda/runtime/fp8.h"
+#include "kernels/cuda/formats/fp8.h"
 #include "tests/kernels/kv_bytes.h"
 
 namespace continuo::kernels::cuda {
@@ -19,7 +19,7 @@ TEST(HostDeviceTest, Bf16IsThatOfTheHost) {
     const auto wide = FromBF16(static_cast<uint16_t>(bits));
     EXPECT_EQ(std::bit_cast<uint32_t>(Widen(static_cast<uint16_t>(bits))),
               std::bit_cast<uint32_t>(wide));
-    // Halfway to the next, and beside that.
+    // The numbers are halfway between two others, and beside that.
     for (const uint32_t low : {0u, 0x7fffu, 0x8000u, 0x8001u}) {
       const float value = std::bit_cast<float>(bits << 16 | low);
       uint16_t stored = 0;
@@ -73,7 +73,8 @@ TEST(HostDeviceTest, E4M3IsTheNearestOfItsNumbersTheEvenOneOfTwo) {
   EXPECT_EQ(ToE4M3(std::numeric_limits<float>::denorm_min()), 0);
 }
 
-// Bytes of a cache as tensor cores take them; two at a time, beside every kind of other.
+// Bytes of a cache are widened as tensor cores take them, two at a time, beside every kind of other
+// byte.
 template <typename Number>
 void CheckBytes() {
   const auto number = [](uint32_t pair) {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of cuBLASLt that kernels/cuda calls. A product is a loop in double; an algorithm
-// remembers what it was asked for, and its use for something else is a violation. Which there are
-// is ShimOptions' to say.
+// The functions of cuBLASLt that kernels/cuda calls. A product is a loop in double. An algorithm
+// remembers the product that it was looked up for, and another use is a violation. ShimOptions
+// decides which algorithms there are.
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
 #include "cublasLt.h"
 #include "kernels/bfloat16.h"
-#include "kernels/cuda/runtime/fp8.h"
+#include "kernels/cuda/formats/fp8.h"
 #include "tests/kernels/cuda/shim/shim_state.h"
 
 using continuo::kernels::FromBF16;
 using continuo::kernels::FromF16;
 using continuo::kernels::ToBF16;
 using continuo::kernels::ToF16;
-using continuo::kernels::testing::CountCall;
-using continuo::kernels::testing::CudaShim;
-using continuo::kernels::testing::CurrentDevice;
-using continuo::kernels::testing::ShimProduct;
-using continuo::kernels::testing::State;
-using continuo::kernels::testing::TheState;
+using continuo::testing::CountCall;
+using continuo::testing::CudaShim;
+using continuo::testing::CurrentDevice;
+using continuo::testing::ShimProduct;
+using continuo::testing::State;
+using continuo::testing::TheState;
 
 struct cublasLtContext {
   int device;
@@ -28,7 +28,7 @@ struct cublasLtContext {
 
 namespace {
 
-// What the opaque types hold here.
+// The contents of the opaque types.
 struct Product {
   bool transposed_a, transposed_b;
   int32_t scale_modes[2];  // of A, B
@@ -60,7 +60,7 @@ T& As(Opaque* opaque) {
   return *reinterpret_cast<T*>(opaque);
 }
 
-// Counts the call; the error where it is the one that fails.
+// Counts the call and returns its error if it is the one that fails.
 cublasStatus_t Count(const char* function) {
   auto& state = TheState();
   const std::lock_guard lock(state.mutex);
@@ -75,8 +75,8 @@ cublasStatus_t Refuse(const char* what) {
 
 bool Is16(cudaDataType_t type) { return type == CUDA_R_16BF || type == CUDA_R_16F; }
 
-// What products in e4m3 want besides: A transposed, sizes and rows of 16 bytes, scales of rows or,
-// of sums in f32, none.
+// Returns whether an e4m3 product keeps its additional rules: A is transposed, sizes and rows are
+// multiples of 16 bytes, and there are scales of rows or, for sums in f32, none.
 bool FitsFp8(const Product& product, const Layout& a, const Layout& b, const Layout& d) {
   const int64_t width = d.type == CUDA_R_32F ? 4 : 2;
   const bool has_scales = product.scale_modes[0] != CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
@@ -92,7 +92,7 @@ bool FitsFp8(const Product& product, const Layout& a, const Layout& b, const Lay
          (d.type == CUDA_R_32F || (d.type == CUDA_R_16BF && has_scales));
 }
 
-// Whether D = op(A) · B has these shapes; what cuBLAS would refuse.
+// Returns whether D = op(A) · B has these shapes, which cuBLAS would otherwise refuse.
 bool Fits(const Product& product, const Layout& a, const Layout& b, const Layout& d) {
   const uint64_t m = product.transposed_a ? a.columns : a.rows;
   const uint64_t k = product.transposed_a ? a.rows : a.columns;
@@ -106,8 +106,8 @@ bool Fits(const Product& product, const Layout& a, const Layout& b, const Layout
          (d.type == CUDA_R_32F || d.type == a.type);
 }
 
-// The workspace that an algorithm wants for a product, less than 0 where it does not compute that;
-// with the mutex held.
+// Returns the workspace that an algorithm wants for a product, less than 0 if it does not compute
+// that. Called with the mutex held.
 int64_t WorkspaceOf(const State& state, const Algorithm& algorithm, const Product& product,
                     const Layout& a, const Layout& b, const Layout& d) {
   if (state.options.workspace_of == nullptr) return static_cast<int64_t>(algorithm.workspace);
@@ -125,10 +125,10 @@ double ElementOf(const void* data, const Layout& layout, uint64_t row, uint64_t 
   const uint64_t at = column * static_cast<uint64_t>(layout.ld) + row;
   if (layout.type == CUDA_R_32F) return static_cast<const float*>(data)[at];
   if (layout.type == CUDA_R_8F_E4M3) {
-    return continuo::cuda::FromE4M3(static_cast<const uint8_t*>(data)[at]);
+    return continuo::kernels::cuda::FromE4M3(static_cast<const uint8_t*>(data)[at]);
   }
   const uint16_t bits = static_cast<const uint16_t*>(data)[at];
-  return layout.type == CUDA_R_16F ? kernels::FromF16(bits) : kernels::FromBF16(bits);
+  return layout.type == CUDA_R_16F ? FromF16(bits) : FromBF16(bits);
 }
 
 void Multiply(const Product& product, const void* a, const Layout& la, const void* b,
@@ -149,8 +149,7 @@ void Multiply(const Product& product, const void* a, const Layout& la, const voi
         static_cast<float*>(d)[at] = static_cast<float>(sum);
       } else {
         const auto value = static_cast<float>(sum);
-        static_cast<uint16_t*>(d)[at] =
-            ld.type == CUDA_R_16F ? kernels::ToF16(value) : kernels::ToBF16(value);
+        static_cast<uint16_t*>(d)[at] = ld.type == CUDA_R_16F ? ToF16(value) : ToBF16(value);
       }
     }
   }

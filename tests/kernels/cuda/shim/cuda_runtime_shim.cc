@@ -20,7 +20,7 @@ namespace {
 constexpr int kPoison = 0xff;                  // NaN in every float type
 constexpr size_t kPoisoned = size_t{1} << 20;  // at the start of an allocation: pages cost time
 
-// Locks, counts the call; to_fail() says whether it is the one.
+// Locks and counts the call. to_fail() says whether it is the one that fails.
 class Call {
  public:
   Call(const char* function, int device, cudaError_t error = cudaErrorUnknown)
@@ -65,12 +65,12 @@ int64_t Free(const State& state, int device) {
 
 int NumDevices(const State& state) { return static_cast<int>(state.options.devices.size()); }
 
-// Of a call that may wait for the work of the device and of those that have access to its memory,
-// and let nothing be launched meanwhile: that work must not wait for this device.
+// Checks a call that may wait for the work of the device and of those that have access to its
+// memory, and that keeps all launches waiting meanwhile: that work must not wait for this device.
 void RefuseToWait(Call& call, const char* function) {
   State& state = call.state();
   if (state.to_fail.has_value() || state.failed || !state.broken.empty())
-    return;  // they are aborted
+    return;  // aborted work does not count
   for (ncclComm_t own : state.comms) {
     if (own->device != CurrentDevice() || own->clique == nullptr) continue;
     for (const auto& [rank, other] : own->clique->joined) {
@@ -81,7 +81,7 @@ void RefuseToWait(Call& call, const char* function) {
   }
 }
 
-// The thread of a stream.
+// The body of a stream's thread.
 void RunStream(cudaStream_t stream) {
   State& state = TheState();
   std::unique_lock lock(state.mutex);
@@ -202,7 +202,7 @@ cudaError_t cudaFree(void* data) {
     return call.Violation("cudaFree of what is not allocated");
   }
   RefuseToWait(call, "cudaFree");
-  // As the real one, after all that the device has been given to do.
+  // The real function waits for everything that the device was given.
   call.state().changed.wait(call.lock(), [&, device = found->second.first] {
     return std::all_of(call.state().streams.begin(), call.state().streams.end(),
                        [&](cudaStream_t s) { return s->device != device || Idle(s); });
@@ -378,7 +378,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   Call call("cudaEventDestroy", event->device);
   if (call.state().events.erase(event) == 0) return call.Violation("an event destroyed twice");
-  // The real one is freed when nobody needs it any more.
+  // The real event is freed when nothing uses it any more.
   const auto is_free = [&] { return event->reached == event->recorded && event->num_waits == 0; };
   call.state().changed.wait(call.lock(),
                             [&] { return is_free() || !call.state().hanging_streams.empty(); });

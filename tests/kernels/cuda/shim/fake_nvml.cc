@@ -28,7 +28,7 @@ struct Nvml {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, std::unique_ptr<nvmlDevice_st>> devices, strangers;
-  std::map<std::string, std::pair<nvmlReturn_t, int>> failures;  // and how often
+  std::map<std::string, std::pair<nvmlReturn_t, int>> failures;  // and how often it is returned
   std::map<std::string, int> num_calls;
   std::set<std::string> mig;
   std::deque<nvmlEventData_t> events;
@@ -42,7 +42,7 @@ Nvml& TheNvml() {
   return *nvml;
 }
 
-// Locks and counts; `result` is what Fail said.
+// Locks and counts the call; `result` is what Fail said.
 struct Call {
   explicit Call(const std::string& function, const std::string& device = "")
       : nvml(TheNvml()), lock(nvml.mutex) {
@@ -61,7 +61,7 @@ struct Call {
   nvmlReturn_t result = NVML_SUCCESS;
 };
 
-// The device of a set that has one.
+// Returns the device of a set that has one.
 [[maybe_unused]] std::string NameOf(nvmlEventSet_t set) {
   const std::lock_guard lock(TheNvml().mutex);
   const bool has_one = TheNvml().sets.contains(set) && set->registered.size() == 1;
@@ -136,7 +136,7 @@ void FakeNvml::AwaitTaken() {
   Nvml& nvml = TheNvml();
   std::unique_lock lock(nvml.mutex);
   nvml.changed.wait(lock, [&] { return nvml.events.empty(); });
-  // The last one has been dealt with when the next is asked for.
+  // The last event has been dealt with when the next one is asked for.
   const int calls = nvml.num_calls["nvmlEventSetWait_v2"];
   nvml.changed.wait(lock, [&] { return nvml.num_calls["nvmlEventSetWait_v2"] > calls; });
 }
@@ -216,7 +216,7 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t* data, unsi
   if (!nvml.sets.contains(set) || set->registered.empty()) return NVML_ERROR_INVALID_ARGUMENT;
   nvml.changed.wait(call.lock, [&] { return !nvml.hangs; });
   if (call.result != NVML_SUCCESS) return call.result;
-  // Those of devices that no set has are anybody's.
+  // Any set gets the events of devices that no set has.
   const auto next = [&] {
     return std::ranges::find_if(nvml.events, [&](const nvmlEventData_t& event) {
       return set->registered.contains(event.device) ||
@@ -225,7 +225,7 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t* data, unsi
              });
     });
   };
-  // Before its time, as NVML's may, so that tests of many waits are short.
+  // It returns early, as NVML may, so that tests of many waits are short.
   nvml.changed.wait_for(call.lock, std::chrono::milliseconds(std::min(timeout, 2u)),
                         [&] { return next() != nvml.events.end(); });
   const auto event = next();

@@ -9,27 +9,27 @@
 
 namespace continuo::testing {
 
-// A libnvidia-ml of its own file, which programs open by its path as they do the real one; tests
-// link it too, to say what it answers. Process-wide, thread-safe. Devices are named by their PCI
-// bus ids.
+// A libnvidia-ml in a file of its own, which programs open by its path as they do the real one.
+// Tests also link it, to say what it answers. Process-wide, thread-safe. Devices are named by their
+// PCI bus ids.
 class FakeNvml {
  public:
-  // Of this library. Reset forgets everything; nothing may be alive.
+  // Path returns this library's. Reset forgets everything; nothing may be alive.
   static std::string Path();
   static void Reset(const std::vector<std::string>& devices);
 
-  // An event that the next nvmlEventSetWait_v2 of the device's set hands out, after those before
-  // it; any set's where no set has the device, as of one that there is not.
+  // Sends an event that the next nvmlEventSetWait_v2 of the device's set returns, after those
+  // before it. Any set returns it where no set has the device.
   static void Send(const std::string& device, unsigned long long data,
                    unsigned long long type = nvmlEventTypeXidCriticalError,
                    unsigned gpu_instance = 0xffffffff);
-  // The next calls of the function return this, all that come where `times` is not said. With
+  // The next calls of the function return this, or all that come if `times` is not given. With
   // "nvmlDeviceRegisterEvents 00000000:…" only those of that device, or of the set that has it
   // alone.
   static void Fail(const std::string& function, nvmlReturn_t result, int times = 1 << 30);
   // The device is in MIG mode.
   static void TurnMigOn(const std::string& device);
-  // nvmlEventSetWait_v2 does not come back, whatever its timeout, until Release.
+  // nvmlEventSetWait_v2 does not return, whatever its timeout, until Release.
   static void Hang();
   static void Release();
 
@@ -39,7 +39,7 @@ class FakeNvml {
   // Waits until every nvmlInit_v2 has its nvmlShutdown and every set is freed.
   static void AwaitEnd();
   static int NumCalls(const std::string& function);
-  // Event sets, and nvmlInit_v2 without nvmlShutdown.
+  // Returns the number of event sets, and of nvmlInit_v2 calls without nvmlShutdown.
   static int NumAlive();
 };
 

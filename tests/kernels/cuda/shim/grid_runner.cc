@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels on the host: each thread of a block is a fiber, the blocks run one after the other on the
-// stream's thread. Between two barriers a warp goes as far as it can before the next one moves, in
+// Kernels on the host. Each thread of a block is a fiber, and blocks run one after the other on the
+// stream's thread. Between two barriers a warp runs as far as it can before the next one moves, in
 // an order that changes, so that a missing barrier changes results. Copies to shared memory leave
-// NaN where they go until they are awaited, since they may arrive at any time; shared memory is NaN
-// at first. Products of warpgroups leave NaN in what they add to, and read when they are awaited.
+// NaN at their destination until they are awaited, since they may arrive at any time. Shared memory
+// is NaN at first. wgmma products leave NaN in their sums, and read their operands when they are
+// awaited.
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -19,7 +20,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/attention/warpgroup.h"
+#include "kernels/cuda/attention/wgmma.h"
 #include "kernels/cuda/runtime/launch.h"
 #include "services/base/check.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
@@ -33,10 +34,10 @@ namespace {
 constexpr size_t kStackBytes = 128 << 10;
 constexpr size_t kGuardBytes = 256;  // behind shared memory
 constexpr unsigned char kGuard = 0xa5;
-// What a block may have: on compute capability 8.6 and 8.9, and on 9.0.
+// Limits of a block's shared memory: on compute capability 8.6 and 8.9, and on 9.0.
 constexpr size_t kMaxShared = 99 << 10, kMostShared = 227 << 10;
-// Where shared memory begins, as descriptors of matrices have it: not at a multiple of what they
-// ask for.
+// The address of shared memory in matrix descriptors. It is deliberately not aligned as they need
+// it.
 constexpr uint32_t kSharedAddress = 1024 + 176;
 
 enum class State : uint8_t { kRunnable, kAtWarp, kAtBlock, kDone };
@@ -48,17 +49,18 @@ struct Copy {
   size_t group;
 };
 
-// A thread's part of a product of a warpgroup.
+// A thread's part of a wgmma product.
 struct Product {
   float (*d)[4];
   int n8;             // columns of d in eights
-  const uint32_t* a;  // or, where that is null, a_matrix
+  const uint32_t* a;  // or null for a_matrix
   uint64_t a_matrix, b;
   bool b_is_transposed, adds, is_f16;
   size_t group;
 };
 
-// Where something stopped. Begun by a context, then switched by jumps: these need no system call.
+// The point where a fiber stopped. A fiber begins by a context and is then switched by jumps, which
+// need no system call.
 struct Stop {
   ucontext_t context;
   jmp_buf jump;
@@ -76,36 +78,37 @@ struct Fiber {
   Stop stop;
   std::unique_ptr<std::array<char, kStackBytes>> stack;
   State state = State::kDone;
-  std::vector<Copy> copies;  // not arrived
-  size_t num_groups = 0;     // ended
+  std::vector<Copy> copies;  // not yet arrived
+  size_t num_groups = 0;     // number of ended groups
   size_t num_exchanges = 0;
   bool has_begun = false;
 
-  std::vector<Product> products;                    // not awaited
-  std::map<float (*)[4], std::vector<float>> sums;  // what they add to
-  size_t num_product_groups = 0;                    // ended
-  bool may_multiply = false;                        // since BeginProducts
-  bool has_unshown_copies = false;                  // since ShowToProducts
+  std::vector<Product> products;                    // not yet awaited
+  std::map<float (*)[4], std::vector<float>> sums;  // destinations of sums
+  size_t num_product_groups = 0;                    // number of ended groups
+  bool may_multiply = false;                        // BeginProducts has been called
+  bool has_unshown_copies = false;                  // ShowToProducts is needed
 };
 
-// What a lane shows to its warp: a value, an address or fragments.
+// A value, an address or fragments that a lane shows to its warp.
 struct Shown {
   float value = 0;
   const void* row = nullptr;
   uint32_t words[6] = {};
 };
 
-// The blocks of one stream's thread.
+// Runs the blocks of one stream's thread.
 struct Runner {
   Stop scheduler;
   std::vector<std::unique_ptr<Fiber>> fibers;
   int num_threads = 0;
   int current = 0;
   const std::function<void()>* thread = nullptr;
-  std::vector<unsigned char> shared;  // and what aligns it, and a guard
+  std::vector<unsigned char> shared;  // with room for alignment and a guard
   size_t shared_bytes = 0;
-  bool has_warpgroups = false;  // whether the grid has begun a product of theirs
-  // Twice, in turns: a lane that is ahead shows the next thing while others read the last.
+  bool has_wgmma = false;  // the grid has begun a wgmma product
+  // There are two, used in turn: a lane that is ahead shows the next thing while others read the
+  // last one.
   std::vector<std::array<Shown, 2>> shown;
 
   unsigned char* SharedMemory() {
@@ -131,7 +134,7 @@ void RunFiber() {
     Fiber& fiber = *runner.fibers[runner.current];
     if (!fiber.copies.empty()) Broken("a thread ends before its copies");
     if (!fiber.products.empty()) Broken("a thread ends before its products");
-    if (!fiber.has_begun) Broken("a thread ends without BeginGrid");
+    if (!fiber.has_begun) Broken("a thread ends without WaitForPreviousKernel");
     fiber.state = State::kDone;
     Switch(fiber.stop, runner.scheduler);
   }
@@ -185,7 +188,7 @@ void RunBlock(Runner& runner, bool backwards) {
   unsigned char* const guard = runner.SharedMemory() + runner.shared_bytes;
   std::memset(guard, kGuard, kGuardBytes);
   while (!AllAre(runner, 0, n, State::kDone)) {
-    // A warp goes as far as it can before the next one moves.
+    // A warp runs as far as it can before the next one moves.
     const int num_warps = (n + kWarp - 1) / kWarp;
     for (int i = 0; i < num_warps; ++i) {
       RunWarp(runner, (backwards ? num_warps - 1 - i : i) * kWarp, backwards);
@@ -207,7 +210,7 @@ void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<
   runner.num_threads = threads;
   runner.thread = &thread;
   runner.shared_bytes = shared_bytes;
-  runner.has_warpgroups = false;
+  runner.has_wgmma = false;
   runner.shared.resize(shared_bytes + 256 + kGuardBytes);
   runner.shown.resize(threads);
   while (static_cast<int>(runner.fibers.size()) < threads) {
@@ -233,12 +236,12 @@ void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<
       }
     }
   }
-  if (shared_bytes > kMaxShared && !runner.has_warpgroups) {
+  if (shared_bytes > kMaxShared && !runner.has_wgmma) {
     Broken("more shared memory than all devices have");
   }
 }
 
-// Shows something to the warp; returns what its lanes show, when all do.
+// Shows something to the warp and returns what its lanes show, once all do.
 const Shown& OfLane(Runner& runner, size_t turn, int lane) {
   return runner.shown[runner.current / kWarp * kWarp + lane][turn];
 }
@@ -255,7 +258,7 @@ uint16_t Element(const void* row, int i) {
   std::memcpy(&bits, static_cast<const char*>(row) + 2 * i, sizeof(bits));
   return bits;
 }
-// Elements of a pair, of uint16_t (bf16) or Half.
+// Splits a pair of uint16_t (bf16) or Half into elements.
 template <typename Number>
 double Low(uint32_t pair) {
   return static_cast<double>(Widen(std::bit_cast<Number>(static_cast<uint16_t>(pair))));
@@ -277,12 +280,12 @@ void CheckShared(const void* data, size_t bytes = 16) {
 }  // namespace
 
 unsigned char* SharedMemory() { return TheRunner().SharedMemory(); }
-void BeginGrid() {
+void WaitForPreviousKernel() {
   Runner& runner = TheRunner();
   runner.fibers[runner.current]->has_begun = true;
 }
 void Prefetch(const void* from) {
-  // What a device would read has to be there.
+  // A device would read this memory, so it has to exist.
   (void)*static_cast<const volatile char*>(from);
 }
 void SyncBlock() { Wait(State::kAtBlock); }
@@ -332,7 +335,7 @@ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1
   const size_t turn = Exchange(runner, {.words = {a[0], a[1], a[2], a[3], b0, b1}});
   const int lane = runner.current % kWarp, r = lane / 4, c = lane % 4 * 2;
   for (int i = 0; i < 4; ++i) {
-    // Element (r or r + 8, c or c + 1).
+    // This is element (r or r + 8, c or c + 1).
     const int half = i / 2, column = c + i % 2;
     double sum = d[i];
     for (int k = 0; k < 16; k += 2) {
@@ -349,7 +352,7 @@ template void MultiplyAdd<Half>(float (&)[4], const uint32_t (&)[4], uint32_t, u
 
 template <typename Number>
 uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) {
-  // Products and sums of so few bits are exact in f64, and f32.
+  // Products and sums of so few bits are exact in f64 and f32.
   Number low, high;
   Store(&low, static_cast<float>(Low<Number>(a) * Low<Number>(b) + Low<Number>(c)));
   Store(&high, static_cast<float>(High<Number>(a) * High<Number>(b) + High<Number>(c)));
@@ -411,7 +414,7 @@ void ShowToProducts() {
 void BeginProducts() {
   Runner& runner = TheRunner();
   runner.fibers[runner.current]->may_multiply = true;
-  runner.has_warpgroups = true;
+  runner.has_wgmma = true;
 }
 void EndProducts() {
   Runner& runner = TheRunner();
@@ -420,8 +423,8 @@ void EndProducts() {
 
 namespace {
 
-// An element of a matrix in shared memory, swizzled by 128 bytes (PTX ISA, matrix descriptor and
-// canonical layouts): k along its rows, or, of one that is transposed, row after row.
+// Returns an element of a matrix in shared memory with the 128-byte swizzle (PTX ISA, matrix
+// descriptor and canonical layouts). k runs along its rows or, if it is transposed, row after row.
 uint16_t MatrixElement(uint64_t matrix, int n, int k, bool is_transposed) {
   if (matrix >> 62 != 1) Broken("a matrix that is not swizzled by 128 bytes");
   const auto bytes = [matrix](int shift) {
@@ -438,8 +441,8 @@ uint16_t MatrixElement(uint64_t matrix, int n, int k, bool is_transposed) {
   return Element(element, 0);
 }
 
-// A thread's part of a product: rows r and r + 8 of its warp's 16, columns c and c + 1 of each
-// eight.
+// Computes a thread's part of a product: rows r and r + 8 of its warp's 16, columns c and c + 1 of
+// each eight.
 template <typename Number>
 void Multiply(Runner& runner, const Product& product, std::vector<float>& sums) {
   const int lane = runner.current % kWarp, r = lane / 4, c = lane % 4 * 2;
@@ -551,7 +554,7 @@ template void StartValues<Half>(float (*)[4], int, const uint32_t (&)[4], uint64
 
 cudaError_t RunGrid(const char* name, dim3 grid, int threads, size_t shared_bytes,
                     cudaStream_t stream, std::function<void()> thread) {
-  // What a device would refuse.
+  // A device would refuse such a launch.
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535 ||
       threads < 1 || threads > 1024 || threads % kWarp != 0 || shared_bytes > kMostShared) {
     return testing::CudaShim::Refuse(absl::StrCat(name, ": a grid that no device takes"));

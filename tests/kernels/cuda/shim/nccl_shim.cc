@@ -32,7 +32,7 @@ struct Collective {
   Combine combine;
 };
 
-// Of the calling thread.
+// The group depth of the calling thread.
 struct GroupDepth {
   int depth = 0;
   ~GroupDepth() {
@@ -43,7 +43,7 @@ struct GroupDepth {
 };
 thread_local GroupDepth group_depth;
 thread_local std::vector<Collective> group;
-thread_local bool group_fails = false;  // one of its calls has
+thread_local bool group_fails = false;  // one of its calls has failed
 
 size_t Width(ncclDataType_t type) { return type == ncclFloat32 ? 4 : 1; }
 
@@ -53,7 +53,7 @@ class Call {
   Call(const char* function, int device) : state_(TheState()), lock_(state_.mutex) {
     fails_ = CountCall(state_, function, device);
   }
-  // One of `comm`, which no other thread may call meanwhile.
+  // A call with `comm`, which no other thread may call meanwhile.
   Call(const char* function, ncclComm_t comm) : Call(function, comm->device) {
     if (comm->in_call) Violation("two threads call NCCL for one communicator");
     if (!state_.comms.contains(comm))
@@ -83,7 +83,7 @@ class Call {
   bool fails_ = false;
 };
 
-// On the stream's thread: meets the other ranks.
+// Runs on the stream's thread and meets the other ranks.
 void Meet(const Collective& c, int64_t index, bool hangs, int count) {
   State& state = TheState();
   std::unique_lock lock(state.mutex);
@@ -110,11 +110,11 @@ void Meet(const Collective& c, int64_t index, bool hangs, int count) {
   if (meeting.done) {
     ++comm->num_finished;
   } else {
-    meeting.buffers.erase(comm->rank);  // nobody touches them any more
+    meeting.buffers.erase(comm->rank);  // no rank touches them any more
   }
 }
 
-// A thread of NCCL's enqueues while the call is in progress.
+// A thread of NCCL enqueues while the call is in progress.
 ncclResult_t EnqueueAll(Call& call, const std::vector<Collective>& collectives) {
   State& state = call.state();
   if (collectives.empty()) return ncclSuccess;
@@ -145,7 +145,7 @@ ncclResult_t EnqueueAll(Call& call, const std::vector<Collective>& collectives) 
   return ncclSuccess;
 }
 
-// Whether graphs have collectives of a communicator of the clique.
+// Returns whether graphs have collectives of a communicator of the clique.
 bool IsInGraphs(const State& state, const Clique& clique) {
   const auto has = [&](const CUgraph_st& graph) {
     return std::ranges::any_of(graph.comms, [&](ncclComm_t c) { return c->clique == &clique; });
@@ -297,9 +297,9 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   State& state = call.state();
   state.changed.wait(call.lock(), [&] { return !state.hanging_aborts.contains(comm->device); });
   comm->aborted = true;
-  if (comm->enqueue) std::exchange(comm->enqueue, {})();  // its thread is awaited
+  if (comm->enqueue) std::exchange(comm->enqueue, {})();  // waits for its thread
   state.changed.notify_all();
-  // The last of a process ends all, when no graph needs them any more.
+  // The last one of a process ends all, when no graph needs them any more.
   Clique& clique = *comm->clique;
   if (++clique.num_ended == clique.size) {
     state.changed.wait(call.lock(), [&] { return !IsInGraphs(state, clique); });
@@ -312,7 +312,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   Call call("ncclCommDestroy", comm);
   if (comm->num_enqueued != comm->num_finished)
     call.Violation("destroyed before its work was done");
-  // The last of the real ones waits for them.
+  // The real library's last call waits for them.
   if (++comm->clique->num_ended == comm->clique->size && IsInGraphs(call.state(), *comm->clique)) {
     call.Violation("all destroyed before their graphs");
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the shim's files share; tests include cuda_shim.h.
+// State that the shim's files share. Tests include cuda_shim.h.
 
 #include <condition_variable>
 #include <cstdint>
@@ -21,28 +21,28 @@
 
 namespace continuo::testing {
 using Work = std::function<void()>;
-// What a stream is given: the work of this time, since graphs give it again and again. Called with
+// Makes the work of one enqueueing, since graphs enqueue it again and again. Called with
 // State::mutex held.
 using WorkMaker = std::function<Work()>;
 }  // namespace continuo::testing
 
-// The runtime's and NCCL's opaque types.
+// The opaque types of the runtime and of NCCL.
 struct CUstream_st {
   int device = 0;
-  std::deque<std::function<void()>> work;  // guarded by State::mutex, like what follows
+  std::deque<std::function<void()>> work;  // guarded by State::mutex, like the following
   bool running = false;
   bool closing = false;
   bool capturing = false;
-  int64_t num_captures = 0;  // begun and ended
+  int64_t num_captures = 0;  // begun or ended
   std::vector<continuo::testing::WorkMaker> captured;
   std::set<ncclComm_t> captured_comms;
   std::thread thread;
 };
 
-// What was captured, and what is launched.
+// A captured graph, and its executable.
 struct CUgraph_st {
   std::vector<continuo::testing::WorkMaker> work;
-  std::set<ncclComm_t> comms;  // that it has collectives of
+  std::set<ncclComm_t> comms;  // communicators of its collectives
 };
 struct CUgraphExec_st {
   CUgraph_st graph;
@@ -52,9 +52,9 @@ struct CUgraphExec_st {
 struct CUevent_st {
   int device = 0;
   int64_t recorded = 0, reached = 0;  // counts of cudaEventRecord
-  int num_waits = 0;                  // that streams have not come to the end of
+  int num_waits = 0;                  // waits that streams have not finished
   bool timed = false;
-  int64_t when = 0;  // State::milliseconds as it was last reached
+  int64_t when = 0;  // State::milliseconds when it was last reached
 };
 
 namespace continuo::testing {
@@ -66,7 +66,7 @@ struct ncclComm {
   int rank = 0, device = 0;
   bool aborted = false;
   int polls_in_progress = 0;
-  continuo::testing::Work enqueue;  // when they are over
+  continuo::testing::Work enqueue;  // work for when the calls are over
   bool joining = true;
   int64_t num_enqueued = 0, num_finished = 0;  // collectives, those in a group one by one
   ncclResult_t async_error = ncclSuccess;
@@ -75,10 +75,10 @@ struct ncclComm {
 
 namespace continuo::testing {
 
-// One collective: ranks arrive, the last moves the bytes.
+// One collective: ranks arrive, and the last one moves the bytes.
 struct Meeting {
   std::string what;  // name, count and type; the same for all ranks
-  std::map<int, std::pair<const void*, void*>> buffers;  // send and receive, by rank
+  std::map<int, std::pair<const void*, void*>> buffers;  // send and receive buffers by rank
   bool done = false;
 };
 
@@ -99,7 +99,7 @@ struct State {
   std::optional<ShimCall> to_fail;
   int error_to_fail = 0;
   bool failed = false;
-  int64_t milliseconds = 0;           // of the devices' clock
+  int64_t milliseconds = 0;           // the devices' clock
   std::map<int, cudaError_t> broken;  // devices
   std::map<int, ShimFault> planned;   // by device
   std::vector<std::string> violations;
@@ -112,7 +112,7 @@ struct State {
   std::set<cudaGraph_t> graphs;
   std::set<cudaGraphExec_t> graph_execs;
   std::set<ncclComm_t> comms;                        // neither aborted nor destroyed
-  std::vector<std::unique_ptr<ncclComm>> all_comms;  // work may be left that knows them
+  std::vector<std::unique_ptr<ncclComm>> all_comms;  // work that refers to them may be left
   std::map<std::string, Clique> cliques;
 
   std::map<int, int> num_collectives;
@@ -121,12 +121,12 @@ struct State {
 };
 
 State& TheState();
-// Of the calling thread.
+// The current device of the calling thread.
 int& CurrentDevice();
-// Counts a call, at which planned faults come; whether it is the one to fail. Called with the mutex
-// held.
+// Counts a call, at which planned faults come, and returns whether it is the one that fails. Called
+// with the mutex held.
 bool CountCall(State& state, const char* function, int device);
-// Adds work to a stream, or to what it captures; with the mutex held.
+// Adds work to a stream, or to what it captures. Called with the mutex held.
 void Enqueue(State& state, cudaStream_t stream, Work work);
 void EnqueueMade(State& state, cudaStream_t stream, WorkMaker maker);
 

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/attention_ops.h"
+#include "kernels/cuda/attention/query_tile.h"
+#include "kernels/cuda/runtime/cuda_context.h"
+
+namespace continuo::kernels::cuda {
+
+struct CudaAttentionOptions {
+  // A row's bits do not depend on the other rows.
+  bool deterministic = false;
+  // Prefill attention uses wgmma where the device has it (compute capability 9.0), `deterministic`
+  // is off, and keys and values have 16 bits.
+  bool wgmma_prefill = false;
+};
+
+// AttentionOps of one CUDA device. Keys and values have 8 bits, or they are f16 where activations
+// are, and f32 or bf16 where activations are one of these.
+class CudaAttention : public AttentionOps {
+ public:
+  // context and rows outlive the object.
+  CudaAttention(CudaContext& context, RowOps& rows, const CudaAttentionOptions& options)
+      : AttentionOps(rows), context_(context), options_(options) {}
+
+  bool SupportsKvType(DType type, DType activations) const override;
+
+ private:
+  void DoRopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) override;
+  void DoRope(Tensor x, Tensor angles, int head_dim) override;
+  void DoWriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) override;
+  void DoRotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v, Tensor slots,
+                          const HeadRotation& rotation) override;
+  void DoCopyKvBlocks(const PagedKv& kv, Tensor pairs) override;
+  void DoPagedAttention(Tensor out, Tensor q, const PagedKv& kv,
+                        const AttentionParams& params) override;
+
+  // Computes attention of the step's sequences on tensor cores. is_decode: each sequence has one
+  // row.
+  void AttendByTiles(Tensor out, Tensor q, const PagedKv& kv, const AttentionStep& step,
+                     bool is_decode);
+
+  CudaContext& context_;
+  const CudaAttentionOptions options_;
+};
+
+}  // namespace continuo::kernels::cuda

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "cuda_runtime_api.h"
+#include "kernels/cuda/runtime/kernel_stream.h"
+
+// Mixture of experts without the products. Launchers return the launch's error.
+namespace continuo::kernels::cuda {
+
+inline constexpr int kMaxExperts = 1024;
+inline constexpr int kMaxExpertsPerRow = 32;
+
+// The device arrays of ExpertRoutes (kernels/expert_ops.h).
+struct RouteArrays {
+  float* weights = nullptr;         // [rows, per_row]
+  int32_t* entries = nullptr;       // [rows, per_row]
+  int32_t* rows = nullptr;          // [rows * per_row]
+  int32_t* expert_begin = nullptr;  // [num_experts + 1]
+};
+
+// ExpertOps::RouteExperts with the CPU's exponentials and order of sums. logits [rows,
+// num_experts]; at most kMaxExperts experts, and kMaxExpertsPerRow for a row.
+cudaError_t RouteExperts(const RouteArrays& routes, const float* logits, int64_t rows,
+                         int num_experts, int per_row, bool normalise, KernelStream stream);
+
+// ExpertOps::CombineExperts: out [rows, cols], x [rows * per_row, cols].
+cudaError_t CombineExperts(float* out, const float* x, const float* weights, const int32_t* entries,
+                           int64_t rows, int64_t cols, int per_row, KernelStream stream);
+
+}  // namespace continuo::kernels::cuda

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/device.h"
+#include "tests/kernels/cuda/device_tensor.h"
+#include "tests/kernels/cuda/sampled.h"
+#include "tests/kernels/host_tensor.h"
+
+// Ops on rows and elements of a Device whose memory the host does not read, against their
+// definitions in float64. The cases run on whatever is linked: the shim or a device. Outputs hold
+// NaN before.
+namespace continuo::testing {
+
+// The ids include those at the table's ends and beyond them.
+inline void CheckEmbed(kernels::Device& b, int64_t table_rows, const std::vector<int64_t>& widths,
+                       int64_t num_ids) {
+  SCOPED_TRACE(::testing::Message() << "table of " << table_rows);
+  constexpr int kFirst = 10;
+  Random random(1);
+  const auto end = static_cast<int32_t>(kFirst + table_rows);
+  std::vector<int32_t> ids = {kFirst, end - 1, kFirst - 1, end, (kFirst + end) / 2, -1, 1 << 30};
+  while (static_cast<int64_t>(ids.size()) < num_ids) {
+    ids.push_back(kFirst + random.Below(static_cast<int>(table_rows)));
+  }
+  // The rows that the ids name, one behind the other, and the ids of those.
+  std::vector<int64_t> named;
+  std::vector<int32_t> ids_of_named;
+  for (const int32_t id : ids) {
+    const bool is_there = id >= kFirst && id < end;
+    ids_of_named.push_back(is_there ? static_cast<int32_t>(named.size()) : -1);
+    if (is_there) named.push_back(id - kFirst);
+  }
+  const auto n = static_cast<int64_t>(ids.size());
+  const DeviceTensor device_ids(b, HostTensor::OfInts(ids));
+  for (const kernels::DType table_type : kActivations) {
+    for (const int64_t cols : widths) {
+      const HostTensor table = HostTensor::Of(table_type, table_rows, cols, random);
+      const DeviceTensor weights(b, table);
+      const Matrix expected = ReferenceEmbed(
+          RowsOf(table, named).matrix(), static_cast<int64_t>(named.size()), cols, ids_of_named, 0);
+      for (const kernels::DType type : kActivations) {
+        // f16 becomes f16, or f32 where ranks add up their parts.
+        if (table_type == kernels::DType::kF16 ? type == kernels::DType::kBF16
+                                               : type == kernels::DType::kF16)
+          continue;
+        const DeviceTensor out(b, HostTensor::Poisoned(type, n, cols));
+        b.ops().rows.Embed(out, weights.weight(), device_ids, kFirst, 1.0f);
+        const HostTensor got = out.Get();
+        ExpectNear(got, expected, RoundingOf(type), {0});
+        const Matrix values = got.matrix();
+        for (size_t i = 0; i < expected.size(); ++i) {
+          if (expected[i] == 0) {
+            ASSERT_EQ(std::signbit(values[i]), std::signbit(expected[i]));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Checks every f16 to f32 and back, and every f32 at which rounding to f16 changes.
+inline void CheckF16(kernels::Device& b) {
+  HostTensor table(kernels::DType::kF16, 256, 256);
+  for (int i = 0; i < 0x10000; ++i) {
+    const auto bits = static_cast<uint16_t>(i);
+    std::memcpy(static_cast<uint16_t*>(table.tensor().data) + i, &bits, sizeof(bits));
+  }
+  std::vector<int32_t> ids(256);
+  for (int i = 0; i < 256; ++i) ids[static_cast<size_t>(i)] = i;
+  const DeviceTensor device_ids(b, HostTensor::OfInts(ids)), weights(b, table);
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kF16}) {
+    const DeviceTensor out(b, HostTensor::Poisoned(type, 256, 256));
+    b.ops().rows.Embed(out, weights.weight(), device_ids, 0, 1.0f);
+    const Matrix got = out.Get().matrix(), expected = table.matrix();
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (std::isnan(expected[i])) {
+        EXPECT_TRUE(std::isnan(got[i])) << i;
+      } else {
+        ASSERT_EQ(got[i], expected[i]) << i;
+        ASSERT_EQ(std::signbit(got[i]), std::signbit(expected[i])) << i;
+      }
+    }
+  }
+  std::vector<float> values = {65519.996f, 65520, 65536, 1e30f, INFINITY, 0x1p-149f};
+  for (int bits = 0; bits < 0x7bff; ++bits) {
+    const float low = kernels::FromF16(static_cast<uint16_t>(bits));
+    const float middle = low + (kernels::FromF16(static_cast<uint16_t>(bits + 1)) - low) / 2;
+    values.insert(values.end(),
+                  {low, std::nextafter(middle, 0.0f), middle, std::nextafter(middle, 1e6f)});
+  }
+  const auto n = static_cast<int64_t>(values.size());
+  for (const float sign : {1.0f, -1.0f}) {
+    HostTensor x(kernels::DType::kF16, 1, n), sum(kernels::DType::kF32, 1, n),
+        expected(kernels::DType::kF16, 1, n);
+    for (int64_t i = 0; i < n; ++i) {
+      const float value = sign * values[static_cast<size_t>(i)];
+      x.Set(i, -0.0f);
+      sum.Set(i, value);
+      expected.Set(i, value);
+    }
+    const DeviceTensor to(b, x), sums(b, sum);
+    b.ops().rows.AddSum(to, sums, kernels::Tensor());
+    EXPECT_TRUE(to.Get().SameBits(expected)) << sign;
+  }
+}
+
+// Bounds the error of a norm of n elements before it is rounded: a thread's multiply-adds and 8
+// levels of the tree, halved by the root, then a quotient, a sum, a root, a reciprocal and two
+// products.
+inline double RmsNormError(int64_t n) {
+  return ((static_cast<double>(n) / 256 + 9) / 2 + 6) * 0x1p-24;
+}
+
+inline void CheckRmsNorm(kernels::Device& b, int64_t rows, const std::vector<int64_t>& widths) {
+  Random random(2);
+  for (const kernels::DType type : kActivations) {
+    for (const int64_t n : widths) {
+      const HostTensor x = HostTensor::Of(type, rows, 3 * n, random);
+      const HostTensor gain = HostTensor::Of(kernels::DType::kF32, 1, n, random);
+      const DeviceTensor in(b, x), gains(b, gain), out(b, HostTensor::Poisoned(type, rows, 3 * n));
+      b.ops().rows.RmsNorm(out, in, gains, 1e-5f);
+      const Matrix expected = ReferenceRmsNorm(x.matrix(), gain.matrix(), 1e-5f);
+      ExpectNear(out.Get(), expected, RmsNormError(n) + RoundingOf(type), {1e-30});
+      b.ops().rows.RmsNorm(in, in, gains, 1e-5f);
+      EXPECT_TRUE(in.Get().SameBits(out.Get())) << "in place";
+    }
+  }
+}
+
+// Computes AddSum to the bit.
+inline Matrix WithSum(kernels::DType type, const HostTensor& x, const HostTensor& sum,
+                      const Matrix& bias) {
+  Matrix all = x.matrix();
+  const Matrix sums = sum.matrix();
+  for (size_t i = 0; i < all.size(); ++i) {
+    float addend = static_cast<float>(sums[i]);
+    if (!bias.empty()) addend += static_cast<float>(bias[i % bias.size()]);
+    all[i] = RoundedTo(type, static_cast<float>(all[i]) + RoundedTo(type, addend));
+  }
+  return all;
+}
+
+// Checks AddSum, then AddSumNorm of the same, which has to have the bits of the single ops as well.
+inline void CheckAddSum(kernels::Device& b, int64_t rows, const std::vector<int64_t>& widths) {
+  Random random(3);
+  for (const kernels::DType type : kActivations) {
+    for (const bool with_bias : {false, true}) {
+      for (const int64_t cols : widths) {
+        SCOPED_TRACE(::testing::Message() << NameOf(type) << ' ' << rows << " x " << cols);
+        const HostTensor x = HostTensor::Of(type, rows, cols, random);
+        const HostTensor sum = HostTensor::Of(kernels::DType::kF32, rows, cols, random, 0.37f);
+        const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 1, cols, random, 0.11f);
+        const HostTensor gain = HostTensor::Of(kernels::DType::kF32, 1, cols, random);
+        const DeviceTensor to(b, x), sums(b, sum), biases(b, bias), gains(b, gain);
+        const kernels::Tensor added = with_bias ? kernels::Tensor(biases) : kernels::Tensor();
+        const Matrix expected = WithSum(type, x, sum, with_bias ? bias.matrix() : Matrix());
+        b.ops().rows.AddSum(to, sums, added);
+        EXPECT_TRUE(to.Get().matrix() == expected);
+        const DeviceTensor stream(b, x), out(b, HostTensor::Poisoned(type, rows, cols));
+        const DeviceTensor normed(b, HostTensor::Poisoned(type, rows, cols));
+        b.ops().rows.AddSumNorm(out, stream, sums, added, gains, 1e-5f);
+        EXPECT_TRUE(stream.Get().matrix() == expected);
+        const HostTensor got = out.Get();
+        ExpectNear(got, ReferenceRmsNorm(expected, gain.matrix(), 1e-5f),
+                   RmsNormError(cols) + RoundingOf(type), {1e-30});
+        b.ops().rows.RmsNorm(normed, to, gains, 1e-5f);
+        EXPECT_TRUE(got.SameBits(normed.Get()));
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+inline void CheckRopeAngles(kernels::Device& b, const std::vector<int32_t>& positions,
+                            const std::vector<float>& values, float scale) {
+  const auto rows = static_cast<int64_t>(positions.size());
+  const auto n = static_cast<int64_t>(values.size());
+  HostTensor frequencies(kernels::DType::kF32, 1, n);
+  for (int64_t i = 0; i < n; ++i) frequencies.Set(i, values[static_cast<size_t>(i)]);
+  const DeviceTensor p(b, HostTensor::OfInts(positions)), f(b, frequencies);
+  const DeviceTensor angles(b, HostTensor::Poisoned(kernels::DType::kF32, rows, 2 * n));
+  b.ops().attention.RopeAngles(angles, p, f, scale);
+  ExpectNear(angles.Get(), ReferenceRopeAngles(positions, frequencies.matrix(), scale), 0,
+             {0x1.1p-23});
+}
+
+// `n` is the number of frequencies.
+inline void CheckRope(kernels::Device& b, int64_t rows, int64_t heads, int64_t head_dim,
+                      int64_t n) {
+  SCOPED_TRACE(::testing::Message() << rows << " rows, " << heads << " heads of " << head_dim);
+  Random random(5);
+  for (const kernels::DType type : kActivations) {
+    const HostTensor x = HostTensor::Of(type, rows, heads * head_dim, random);
+    const HostTensor angles = HostTensor::Of(kernels::DType::kF32, rows, 2 * n, random, 0.5f);
+    const DeviceTensor to(b, x), by(b, angles);
+    b.ops().attention.Rope(to, by, static_cast<int>(head_dim));
+    ExpectNear(to.Get(),
+               ReferenceRope(x.matrix(), angles.matrix(), rows, heads * head_dim, head_dim),
+               RoundingOf(type), {3 * 4 * 0x1p-24});
+  }
+}
+
+inline void CheckRopes(kernels::Device& b) {
+  CheckRopeAngles(b, {0, 1, 2, 77, 4095, 131071, 1000003}, {1.0f, 0.1f, 0.0123f, 1e-4f, 2.5e-6f},
+                  1.25f);
+  for (const int64_t n : {1, 3, 37, 64}) {
+    for (const int64_t rest : {0, 5}) CheckRope(b, 4, 3, 2 * n + rest, n);
+  }
+}
+
+// Gates lose this beside the rounding of the result, relative to its size and absolutely. Silu: an
+// exponential within 2 ulp, of an argument within 4, then a sum, a quotient, a product. Gelu: the
+// argument of its exponential is up to 90 where the result matters; there an error of 2^-22 of it
+// is one of 2^-15 of the exponential, and the reference loses 2^-52 of 24 in 1 + tanh.
+inline void ExpectGated(const HostTensor& actual, kernels::GateFunction function,
+                        const Matrix& gate, const Matrix& up) {
+  const bool is_silu = function == kernels::GateFunction::kSilu;
+  ExpectNear(actual, is_silu ? ReferenceSiluMul(gate, up) : ReferenceGeluMul(gate, up),
+             RoundingOf(actual.tensor().dtype) * 1.01 + (is_silu ? 7 * 0x1p-24 : 0x1p-15),
+             {is_silu ? 1e-30 : 0x1p-46});
+}
+
+// Gates have outputs of their own, or the place of either factor.
+inline void CheckGates(kernels::Device& b, int64_t rows, const std::vector<int64_t>& widths) {
+  Random random(6);
+  for (const kernels::DType type : kActivations) {
+    for (const int64_t n : widths) {
+      SCOPED_TRACE(::testing::Message() << NameOf(type) << ' ' << rows << " x " << n);
+      const HostTensor gate = HostTensor::Of(type, rows, n, random, 12);
+      const HostTensor up = HostTensor::Of(type, rows, n, random);
+      const Matrix gate_values = gate.matrix(), up_values = up.matrix();
+      for (const kernels::GateFunction function :
+           {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu}) {
+        const auto call = [&](kernels::Tensor to, kernels::Tensor by_gate, kernels::Tensor by_up) {
+          function == kernels::GateFunction::kSilu
+              ? b.ops().rows.GateMul(kernels::GateFunction::kSilu, to, by_gate, by_up)
+              : b.ops().rows.GateMul(kernels::GateFunction::kGelu, to, by_gate, by_up);
+        };
+        const DeviceTensor gates(b, gate), ups(b, up), out(b, HostTensor::Poisoned(type, rows, n));
+        call(out, gates, ups);
+        const HostTensor got = out.Get();
+        ExpectGated(got, function, gate_values, up_values);
+        call(gates, gates, ups);
+        EXPECT_TRUE(gates.Get().SameBits(got)) << "in place of the gate";
+        const DeviceTensor gates_again(b, gate);
+        call(ups, gates_again, ups);
+        EXPECT_TRUE(ups.Get().SameBits(got)) << "in place of the other factor";
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+inline void CheckSoftCap(kernels::Device& b, int64_t rows, int64_t cols) {
+  Random random(14);
+  const HostTensor x = HostTensor::Of(kernels::DType::kF32, rows, cols, random, 40);
+  for (const float cap : {0.5f, 30.0f}) {
+    const DeviceTensor to(b, x);
+    b.ops().rows.SoftCap(to, cap);
+    ExpectNear(to.Get(), ReferenceSoftCap(x.matrix(), cap), 4 * 0x1p-23, {1e-30});
+  }
+}
+
+// Some rows are gathered twice.
+inline void CheckGatherRows(kernels::Device& b, int64_t from_rows, int64_t cols, int64_t num_rows) {
+  Random random(7);
+  std::vector<int32_t> rows = {static_cast<int32_t>(from_rows) - 1, 0, 0};
+  while (static_cast<int64_t>(rows.size()) < num_rows) {
+    rows.push_back(random.Below(static_cast<int>(from_rows)));
+  }
+  const auto n = static_cast<int64_t>(rows.size());
+  for (const kernels::DType type : kActivations) {
+    const HostTensor x = HostTensor::Of(type, from_rows, cols, random);
+    const DeviceTensor from(b, x), which(b, HostTensor::OfInts(rows));
+    const DeviceTensor out(b, HostTensor::Poisoned(type, n, cols));
+    b.ops().rows.GatherRows(out, from, which);
+    EXPECT_TRUE(out.Get().SameBits(RowsOf(x, {rows.begin(), rows.end()})));
+  }
+}
+
+}  // namespace continuo::testing
