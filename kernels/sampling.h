@@ -30,12 +30,12 @@ struct SeenToken {
 //   sample is the first kept token, by ascending id, at which the running sum exceeds uniform ·
 //   sum.
 //
-// Of equal values the lower id is first everywhere. Sums are in double. Over the whole vocabulary
-// they run in blocks of kSumBlock weights by four lanes: weight i of a block goes to lane i % 4,
-// the rest of a block to lane 0; the lanes are added (0 + 1) + (2 + 3), and blocks in ascending
-// order. Over what filters kept they run one by one, by ascending id, for top_p by descending
-// weight; the sum that top_p is a part of runs, after top_k, by descending weight, and after min_p
-// alone by ascending id.
+// Among equal values the lower id comes first everywhere. Sums are in double. Over the whole
+// vocabulary they run in blocks of kSumBlock weights by four lanes: weight i of a block goes to
+// lane i % 4, the rest of a block to lane 0; the lanes are added (0 + 1) + (2 + 3), and blocks in
+// ascending order. Over what filters kept they run one by one, by ascending id, for top_p by
+// descending weight; the sum that top_p is a part of runs, after top_k, by descending weight, and
+// after min_p alone by ascending id.
 //
 // If everything is -infinity, the lowest id that the mask allows is sampled, or 0 if it allows
 // none.

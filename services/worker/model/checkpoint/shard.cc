@@ -12,7 +12,7 @@ int64_t CutAt(int64_t units, int i, int parts) { return i * units / parts; }
 
 // The first column of each of the rank's K splits, relative to its first unit, and the end. A unit
 // is `unit` columns.
-std::vector<int64_t> Pieces(int64_t units, int64_t unit, int rank, int size) {
+std::vector<int64_t> Splits(int64_t units, int64_t unit, int rank, int size) {
   const int per_rank = kernels::kNumSplits / size;
   const int first = rank * per_rank;
   std::vector<int64_t> begin;
@@ -43,9 +43,9 @@ Shard MakeShard(const ModelConfig& config, int rank, int size) {
   shard.inner = Units(config.intermediate_size, rank, size);
   shard.expert_inner = Units(config.experts.intermediate_size, rank, size);
   shard.vocab = Units(config.vocab_size, rank, size);
-  shard.head_pieces = Pieces(config.num_heads, config.head_dim, rank, size);
-  shard.inner_pieces = Pieces(config.intermediate_size, 1, rank, size);
-  shard.expert_pieces = Pieces(config.experts.intermediate_size, 1, rank, size);
+  shard.head_splits = Splits(config.num_heads, config.head_dim, rank, size);
+  shard.inner_splits = Splits(config.intermediate_size, 1, rank, size);
+  shard.expert_splits = Splits(config.experts.intermediate_size, 1, rank, size);
   for (int r = 0; r <= size; ++r) shard.vocab_begin.push_back(CutAt(config.vocab_size, r, size));
   return shard;
 }

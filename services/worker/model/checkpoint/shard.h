@@ -17,10 +17,10 @@ struct Range {
 };
 
 // The part of the model that one rank of a replica holds (exactness: fixed-k-order). Attention
-// heads and the MLP's inner columns are cut into kNumPieces pieces, piece i being units ⌊iU/8⌋ …
-// ⌊(i+1)U/8⌋ of U, and each rank owns the same number of neighbouring pieces, so a rank may own no
-// head at all. A key-value head belongs to every rank that owns a query head reading it. Rows of
-// the vocabulary are cut at ⌊rV/size⌋.
+// heads and the MLP's inner columns are cut into kNumSplits K splits, split i being units ⌊iU/8⌋ …
+// ⌊(i+1)U/8⌋ of U, and each rank owns the same number of neighbouring splits, so a rank may own no
+// head at all. A KV head belongs to every rank that owns a query head reading it. Rows of the
+// vocabulary are cut at ⌊rV/size⌋.
 struct Shard {
   int rank = 0, size = 1;
   Range heads, kv_heads;  // of num_heads, num_kv_heads
@@ -29,9 +29,9 @@ struct Shard {
   Range vocab;            // of vocab_size
   // For MatMulSplitK: the first column of each of this rank's K splits, among its own columns, and
   // the end.
-  std::vector<int64_t> head_pieces;    // columns of the attention's output: heads * head_dim
-  std::vector<int64_t> inner_pieces;   // columns of the MLP's inner rows
-  std::vector<int64_t> expert_pieces;  // likewise of an expert's
+  std::vector<int64_t> head_splits;    // columns of the attention's output: heads * head_dim
+  std::vector<int64_t> inner_splits;   // columns of the MLP's inner rows
+  std::vector<int64_t> expert_splits;  // likewise of an expert's
   // The first vocabulary row of every rank's part, and the end.
   std::vector<int64_t> vocab_begin;
 };

@@ -70,10 +70,10 @@ Part PartOf(const WeightSpec& spec, const Shard& shard, int64_t head_dim) {
 }
 
 // The K splits of the rank's columns, as MatMulSplitK takes them.
-std::vector<int64_t> PiecesOf(const WeightSpec& spec, const Shard& shard, const Part& part) {
-  if (spec.cut == Cut::kHeadColumns) return shard.head_pieces;
-  if (spec.cut == Cut::kInnerColumns) return shard.inner_pieces;
-  if (spec.cut == Cut::kExpertColumns) return shard.expert_pieces;
+std::vector<int64_t> SplitsOf(const WeightSpec& spec, const Shard& shard, const Part& part) {
+  if (spec.cut == Cut::kHeadColumns) return shard.head_splits;
+  if (spec.cut == Cut::kInnerColumns) return shard.inner_splits;
+  if (spec.cut == Cut::kExpertColumns) return shard.expert_splits;
   return {0, part.columns.size()};
 }
 
@@ -88,7 +88,7 @@ kernels::WeightType TypeOf(const WeightSpec& spec, const WeightScheme& scheme) {
 // A tensor's format and size on the device, before it has memory.
 struct Placed {
   kernels::Weight weight;  // of a vector, its data alone
-  std::vector<int64_t> pieces;
+  std::vector<int64_t> splits;
   int64_t bytes = 0;
 };
 
@@ -107,9 +107,9 @@ Placed Place(const WeightSpec& spec, const Part& part, const Shard& shard, kerne
                : type == kernels::WeightType::kF16 ? kernels::DType::kF16
                                                    : kernels::DType::kBF16;
   if (placed.weight.format != kernels::WeightFormat::kDense) data.dtype = kernels::DType::kI8;
-  placed.pieces = PiecesOf(spec, shard, part);
+  placed.splits = SplitsOf(spec, shard, part);
   placed.bytes =
-      static_cast<int64_t>(device.ops().matmul.WeightBytes(placed.weight, placed.pieces));
+      static_cast<int64_t>(device.ops().matmul.WeightBytes(placed.weight, placed.splits));
   return placed;
 }
 
@@ -184,7 +184,7 @@ absl::Status Fill(const Placed& placed, const StoredTensor& stored, const Weight
   if (placed.weight.format != kernels::WeightFormat::kDense) {
     return ForRows(source, data, kernels::DType::kF32, device, staging,
                    [&](int64_t row, const uint8_t* rows, int64_t n) {
-                     device.ops().matmul.PackRows(placed.weight, placed.pieces, row,
+                     device.ops().matmul.PackRows(placed.weight, placed.splits, row,
                                                   reinterpret_cast<const float*>(rows), n);
                    });
   }
@@ -216,7 +216,7 @@ std::string CacheKey(const ModelConfig& config, const Shard& shard, kernels::Wei
     const Placed placed = Place(spec, part, shard, type, device);
     absl::StrAppend(&key, ";", spec.name.size(), ":", spec.name, ShapeText(spec.shape), " ",
                     part.rows.begin, "-", part.rows.end, ",", part.columns.begin, "-",
-                    part.columns.end, " ", absl::StrJoin(placed.pieces, ","), " ", placed.bytes,
+                    part.columns.end, " ", absl::StrJoin(placed.splits, ","), " ", placed.bytes,
                     " ", static_cast<int>(placed.weight.format), ",",
                     static_cast<int>(placed.weight.data.dtype), ",", spec.less_one ? 1 : 0);
   }

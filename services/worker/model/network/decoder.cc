@@ -201,7 +201,7 @@ class Decoder : public Model {
   }
 
   void AddAttention(const LayerWeights& w) {
-    ops_.matmul.MatMulSplitK(buffers_.sum, buffers_.a, w.o, shard_.head_pieces);
+    ops_.matmul.MatMulSplitK(buffers_.sum, buffers_.a, w.o, shard_.head_splits);
     comm_.AllReduceSum(buffers_.sum);
     AddToStream(w.o_bias, w.attention_output_gain, w.mlp_gain);
   }
@@ -211,7 +211,7 @@ class Decoder : public Model {
     const kernels::MatMulInput gated =
         ops_.matmul.GatedMatMul(input_, {buffers_.gate, w.gate, w.gate_bias},
                                 {buffers_.up, w.up, w.up_bias}, gate_function_, all_.prepared);
-    ops_.matmul.MatMulSplitK(buffers_.sum, gated, w.down, shard_.inner_pieces);
+    ops_.matmul.MatMulSplitK(buffers_.sum, gated, w.down, shard_.inner_splits);
     comm_.AllReduceSum(buffers_.sum);
     AddToStream(w.down_bias, w.mlp_output_gain, next_gain);
   }
@@ -233,7 +233,7 @@ class Decoder : public Model {
     experts.GatedExpertMatMul(buffers_.expert_gate, buffers_.expert_up, buffers_.h, w.experts.gate,
                               w.experts.up, routes, gate_function_);
     experts.ExpertMatMulSplitK(buffers_.expert_sum, buffers_.expert_gate, w.experts.down, routes,
-                               shard_.expert_pieces);
+                               shard_.expert_splits);
     comm_.AllReduceSum(buffers_.expert_sum);
     experts.CombineExperts(buffers_.sum, buffers_.expert_sum, routes);
     AddToStream(kernels::Tensor{}, w.mlp_output_gain, next_gain);

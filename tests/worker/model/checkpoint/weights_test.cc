@@ -38,8 +38,8 @@ TEST(ShardTest, OneRankHoldsEverything) {
   EXPECT_EQ(shard.kv_heads, (Range{0, 2}));
   EXPECT_EQ(shard.inner, (Range{0, 100}));
   // Of 6 heads, piece i begins at head ⌊6i/8⌋: 0 0 1 2 3 3 4 5 6.
-  EXPECT_THAT(shard.head_pieces, ElementsAre(0, 0, 4, 8, 12, 12, 16, 20, 24));
-  EXPECT_THAT(shard.inner_pieces, ElementsAre(0, 12, 25, 37, 50, 62, 75, 87, 100));
+  EXPECT_THAT(shard.head_splits, ElementsAre(0, 0, 4, 8, 12, 12, 16, 20, 24));
+  EXPECT_THAT(shard.inner_splits, ElementsAre(0, 12, 25, 37, 50, 62, 75, 87, 100));
 }
 
 TEST(ShardTest, RanksOwnWholePiecesSoTheTreeIsTheSame) {
@@ -49,17 +49,17 @@ TEST(ShardTest, RanksOwnWholePiecesSoTheTreeIsTheSame) {
     std::vector<int64_t> heads = {0}, inner = {0};
     for (int rank = 0; rank < size; ++rank) {
       const Shard shard = MakeShard(config, rank, size);
-      ASSERT_EQ(shard.head_pieces.size(), static_cast<size_t>(8 / size + 1));
-      for (size_t i = 1; i < shard.head_pieces.size(); ++i) {
-        heads.push_back(heads.back() + shard.head_pieces[i] - shard.head_pieces[i - 1]);
-        inner.push_back(inner.back() + shard.inner_pieces[i] - shard.inner_pieces[i - 1]);
+      ASSERT_EQ(shard.head_splits.size(), static_cast<size_t>(8 / size + 1));
+      for (size_t i = 1; i < shard.head_splits.size(); ++i) {
+        heads.push_back(heads.back() + shard.head_splits[i] - shard.head_splits[i - 1]);
+        inner.push_back(inner.back() + shard.inner_splits[i] - shard.inner_splits[i - 1]);
       }
-      EXPECT_EQ(shard.head_pieces.back(), shard.heads.size() * config.head_dim);
-      EXPECT_EQ(shard.inner_pieces.back(), shard.inner.size());
+      EXPECT_EQ(shard.head_splits.back(), shard.heads.size() * config.head_dim);
+      EXPECT_EQ(shard.inner_splits.back(), shard.inner.size());
       EXPECT_EQ(shard.vocab_begin[static_cast<size_t>(rank)], shard.vocab.begin);
     }
-    EXPECT_EQ(heads, whole.head_pieces);
-    EXPECT_EQ(inner, whole.inner_pieces);
+    EXPECT_EQ(heads, whole.head_splits);
+    EXPECT_EQ(inner, whole.inner_splits);
   }
 }
 
@@ -80,7 +80,7 @@ TEST(ShardTest, ARankMayOwnNoHead) {
   const Shard shard = MakeShard(Config(2, 1), 0, 8);
   EXPECT_EQ(shard.heads.size(), 0);
   EXPECT_EQ(shard.kv_heads.size(), 0);
-  EXPECT_THAT(shard.head_pieces, ElementsAre(0, 0));
+  EXPECT_THAT(shard.head_splits, ElementsAre(0, 0));
   EXPECT_EQ(MakeShard(Config(2, 1), 3, 8).heads, (Range{0, 1}));
 }
 
@@ -91,11 +91,11 @@ TEST(ShardTest, EveryRankHoldsAPartOfEachExpert) {
   for (int rank = 0; rank < 4; ++rank) {
     const Shard shard = MakeShard(config, rank, 4);
     EXPECT_EQ(shard.expert_inner, (Range{rank * 5, rank * 5 + 5}));
-    for (size_t i = 1; i < shard.expert_pieces.size(); ++i) {
-      pieces.push_back(pieces.back() + shard.expert_pieces[i] - shard.expert_pieces[i - 1]);
+    for (size_t i = 1; i < shard.expert_splits.size(); ++i) {
+      pieces.push_back(pieces.back() + shard.expert_splits[i] - shard.expert_splits[i - 1]);
     }
   }
-  EXPECT_EQ(pieces, MakeShard(config, 0, 1).expert_pieces);
+  EXPECT_EQ(pieces, MakeShard(config, 0, 1).expert_splits);
 }
 
 class WeightsTest : public ::testing::Test {
