@@ -8,8 +8,8 @@
 namespace continuo {
 namespace {
 
-// As the inside of a JSON string; cut where it does not fit. Nothing is allocated: the heap may be
-// what is broken.
+// Writes `text` as the inside of a JSON string, cut if it does not fit. Allocates nothing, because
+// the heap may be broken.
 template <size_t kSize>
 void Escape(const char* text, char (&out)[kSize]) {
   size_t size = 0;

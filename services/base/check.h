@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// CONTINUO_CHECK(condition): ends the process with file, line and text where an invariant of the
-// program itself is broken. Never for what a client, a file or the network can cause: that is an
-// absl::Status. On in every build type. (Abseil 20220623 has no public CHECK.)
+// CONTINUO_CHECK(condition) ends the process with file, line and text if an invariant of the
+// program itself is broken. It is never used for errors that a client, a file or the network can
+// cause: those are an absl::Status. It is on in every build type. (Abseil 20220623 has no public
+// CHECK.)
 
 namespace continuo {
 

@@ -8,13 +8,14 @@
 
 namespace continuo {
 
-// Time is passed in: what decides never asks the system. Thread-safe.
+// The source of time. Classes that decide by time get a Clock and never ask the system.
+// Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
   // Wall time, for deadlines and reference times.
   virtual absl::Time Now() const = 0;
-  // Since some fixed moment; never goes back. For measuring how long something takes.
+  // Time since some fixed moment; never goes back. For measuring how long something takes.
   virtual absl::Duration Elapsed() const { return Now() - absl::UnixEpoch(); }
 };
 

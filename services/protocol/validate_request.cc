@@ -81,7 +81,7 @@ absl::Status FindUnknown(const Message& message, const std::string& path) {
   return absl::OkStatus();
 }
 
-// What else is wrong with a continuation, the worker's replay finds out.
+// Checks what bounds memory; the worker's replay finds every other fault of a continuation.
 absl::Status CheckReceived(const v1::GenerateResponse& received) {
   // The received model stands in for the request's where that is left out.
   RETURN_IF_ERROR(CheckBytes("continuation.received.accepted.model",

@@ -224,7 +224,7 @@ class Worker {
     }
     server::CallInfo call = CallOf("hostile");
     if (control[3] > 0) call.deadline = clock_.Now() + absl::Milliseconds(control[3]);
-    call.is_move = (control[3] & 1) != 0;
+    call.is_migration = (control[3] & 1) != 0;
 
     Begin();
     std::shared_ptr<Stream> again;

@@ -63,9 +63,12 @@ ALLOWED = {
     "services/worker/server/session": "services/base services/protocol proto services/worker/engine/types "
                                       "services/worker/text",
     "services/worker/server/lifetime": "services/base services/protocol proto services/worker/engine",
+    "services/worker/server/runtime": "services/base services/protocol services/worker/server/session "
+                                      "services/worker/server/lifetime services/worker/engine proto",
     "services/worker/server/grpc": "services/base services/common services/common/grpc services/common/telemetry "
-                                   "services/protocol proto services/worker/engine services/worker/engine/types "
-                                   "services/worker/server/session services/worker/server/lifetime",
+                                   "services/protocol services/worker/server/runtime proto services/worker/engine "
+                                   "services/worker/engine/types services/worker/server/session "
+                                   "services/worker/server/lifetime",
     # main.cc and config.*: composition.
     "services/worker": "services/base services/common services/common/telemetry services/protocol kernels "
                        "services/worker/model/checkpoint services/worker/model/load services/worker/engine "

@@ -28,7 +28,7 @@ constexpr uintmax_t kMaxFileBytes = 16 << 20;
 
 absl::StatusOr<std::string> ReadKeysFile(const std::string& path) {
   std::error_code error;
-  // A pipe would be waited for.
+  // Reading a pipe would block.
   if (!std::filesystem::is_regular_file(path, error) || error) {
     return absl::InvalidArgumentError("is not a file that can be read");
   }
@@ -49,7 +49,8 @@ bool IsPrintable(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > 0x20 && c <= 0x7e; });
 }
 
-// Takes everything up to the first of `separators`, and that, off the front of `text`.
+// Removes everything up to and including the first of `separators` from the front of `text`, and
+// returns it without the separator.
 std::string_view NextPart(std::string_view& text, std::string_view separators) {
   const size_t end = std::min(text.find_first_of(separators), text.size());
   const std::string_view part = text.substr(0, end);
@@ -65,7 +66,7 @@ std::string_view NextWord(std::string_view& text) {
   return word;
 }
 
-// What follows "Bearer"; the scheme's case does not matter.
+// The text after "Bearer"; the scheme's case does not matter.
 std::optional<std::string_view> BearerKey(std::string_view authorization) {
   const std::string_view scheme = NextWord(authorization);
   const std::string_view key = NextWord(authorization);
@@ -137,7 +138,7 @@ std::optional<std::string> KeyRing::TenantOf(std::string_view key) const {
   const Digest digest = DigestOf(key);
   size_t found = entries_.size();
   for (size_t i = 0; i < entries_.size(); ++i) {
-    // All ones where they agree; no branch tells which.
+    // All ones if they agree; no branch depends on it.
     const size_t agree =
         size_t{0} - static_cast<size_t>(CRYPTO_memcmp(digest.data(), entries_[i].digest.data(),
                                                       digest.size()) == 0);
@@ -209,7 +210,7 @@ void Authenticator::Reload() {
   if (options_.keys_file.empty()) return;
   absl::MutexLock reload_lock(&reload_mutex_);
   absl::StatusOr<std::string> text = ReadKeysFile(options_.keys_file);
-  // Compared whole: times and sizes can stay the same.
+  // The whole text is compared, because times and sizes can stay the same.
   if (text == seen_) return;
   seen_ = text;
   absl::StatusOr<int> outcome = 0;

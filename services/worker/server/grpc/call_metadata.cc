@@ -32,7 +32,7 @@ absl::StatusOr<CallInfo> ReadCallInfo(const grpc::CallbackServerContext& context
       RETURN_IF_ERROR(protocol::ValidateId("x-tenant-id", tenant));
       call.tenant = std::move(tenant);
     }
-    call.is_move = Value(context, "x-continuo-move") == "1";
+    call.is_migration = Value(context, "x-continuo-move") == "1";
     call.call_id = Value(context, "x-continuo-call");
     if (!call.call_id.empty())
       RETURN_IF_ERROR(protocol::ValidateId("x-continuo-call", call.call_id));

@@ -10,16 +10,16 @@
 
 namespace continuo::server {
 
-// Whether this peer may speak for others: it proved to be of the configured CA, or TLS is off.
+// True if this peer may speak for others: it has a certificate of the configured CA, or TLS is off.
 bool IsTrustedPeer(const grpc::CallbackServerContext& context, bool tls);
 
-// Tenant, request id, move and deadline of a call. Peers are believed what they say of tenant and
-// move where they proved to be of the configured CA, or where TLS is off (exactness:
-// migrations-first); others belong to the tenant "default". INVALID_ARGUMENT names the metadata
-// key. `now` and `random` are the caller's to set.
+// Reads a call's tenant, request id, deadline, and whether it is a migration. Only a trusted peer
+// is believed about the tenant and the migration (exactness: migrations-first); calls of others
+// belong to the tenant "default". INVALID_ARGUMENT names the metadata key. The caller sets `now`
+// and `random`.
 absl::StatusOr<CallInfo> ReadCallInfo(const grpc::CallbackServerContext& context, bool tls);
 
-// `traceparent` as it was sent, "" for none.
+// The header `traceparent` as it was sent; "" if there is none.
 std::string TraceparentOf(const grpc::CallbackServerContext& context);
 
 }  // namespace continuo::server

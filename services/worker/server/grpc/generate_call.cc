@@ -15,11 +15,11 @@
 namespace continuo::server {
 namespace {
 
-// Requests of up to this many bytes are read at once, on gRPC's own thread.
+// Requests of up to this many bytes are parsed at once, on gRPC's own thread.
 constexpr size_t kShortRequestBytes = 4096;
 
-// What the engine's refusals mean to a gateway.
-absl::Status Refusal(const absl::Status& status) {
+// The status that a gateway gets for a request that the engine rejected.
+absl::Status RejectionStatus(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
       return protocol::OverloadedError(std::string(status.message()));
@@ -35,33 +35,33 @@ absl::Status Refusal(const absl::Status& status) {
 }  // namespace
 
 GenerateCall::GenerateCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
-                           WorkerCore* core)
-    : core_(core),
+                           engine::RequestId id, const Dependencies& dependencies)
+    : worker_(dependencies),
       context_(context),
-      info_(ReadCallInfo(*context, core->identity().tls)),
-      start_(core->clock().Elapsed()),
-      trace_(core->identity().spans, TraceparentOf(*context), &core->clock()),
+      info_(ReadCallInfo(*context, dependencies.identity->tls)),
+      start_(dependencies.clock->Elapsed()),
+      trace_(dependencies.spans, TraceparentOf(*context), dependencies.clock),
       bytes_(request),
-      id_(core->NextId()),
+      id_(id),
       cutter_(std::make_shared<CallCutter>(*context)),
-      // An end is passed on once the engine has the request, so serving() is set then.
+      // Cancel is called once the engine has the request, so the slot is filled then.
       control_(std::make_shared<RequestControl>(RequestControl::Hooks{
-          .cancel = [core, id = id_](
-                        absl::Status why) { core->serving()->engine->Cancel(id, std::move(why)); },
+          .cancel = [serving = dependencies.serving,
+                     id](absl::Status why) { serving->get()->engine->Cancel(id, std::move(why)); },
           .cut = [cutter = cutter_](const absl::Status& why) { cutter->Cut(why); }})) {
-  core_->open_calls().Add(control_);
+  worker_.open_calls->Add(control_);
   const size_t size = bytes_.Length();
   if (size <= kShortRequestBytes) {
     Run();
     return;
   }
-  const bool is_move = info_.ok() && info_->is_move;
-  if (!is_move && core_->text_pool().waiting_weight() > WorkerCore::kMaxWaitingPromptBytes) {
-    Finish(protocol::OverloadedError(absl::StrCat("over ", WorkerCore::kMaxWaitingPromptBytes,
-                                                  " bytes of prompts wait to be encoded")));
+  const bool is_migration = info_.ok() && info_->is_migration;
+  if (!is_migration && worker_.text_pool->waiting_weight() > kMaxWaitingPromptBytes) {
+    Finish(protocol::OverloadedError(
+        absl::StrCat("over ", kMaxWaitingPromptBytes, " bytes of prompts wait to be encoded")));
     return;
   }
-  core_->text_pool().Post([this] { Run(); }, size);
+  worker_.text_pool->Post([this] { Run(); }, size);
 }
 
 void GenerateCall::Run() {
@@ -70,12 +70,12 @@ void GenerateCall::Run() {
 }
 
 absl::Status GenerateCall::Start() {
-  RETURN_IF_ERROR(core_->CheckServing());
+  RETURN_IF_ERROR(worker_.lifecycle->CheckServing());
   RETURN_IF_ERROR(info_.status());
   if (const auto why = control_->reason(); why.has_value()) return *why;
-  const Serving& serving = *core_->serving();
-  info_->now = core_->clock().Now();
-  info_->random = [this] { return core_->Random(); };
+  const Serving& serving = *worker_.serving->get();
+  info_->now = worker_.clock->Now();
+  info_->random = [random = worker_.random] { return random->Next(); };
   if (info_->deadline <= info_->now) {
     return absl::DeadlineExceededError("the deadline has passed");
   }
@@ -83,12 +83,12 @@ absl::Status GenerateCall::Start() {
   v1::GenerateRequest request;
   RETURN_IF_ERROR(ParseRequest(std::exchange(bytes_, {}), &request));
   ASSIGN_OR_RETURN(Generation generation,
-                   PrepareGeneration(request, *info_, serving.model, core_->salt_key()));
+                   PrepareGeneration(request, *info_, serving.model, *worker_.salt_key));
   const std::string label = generation.accepted.request_id();
   const ArrivalKind kind = !request.has_continuation() ? ArrivalKind::kNew
-                           : info_->is_move            ? ArrivalKind::kMove
+                           : info_->is_migration       ? ArrivalKind::kMigration
                                                        : ArrivalKind::kClientContinuation;
-  RETURN_IF_ERROR(core_->registry().Add(info_->tenant, label, kind, control_, info_->call_id));
+  RETURN_IF_ERROR(worker_.registry->Add(info_->tenant, label, kind, control_, info_->call_id));
   label_ = label;
 
   generation.request.id = id_;
@@ -97,8 +97,8 @@ absl::Status GenerateCall::Start() {
   hooks.finish_sequence = [engine, id = id_](int index) { engine->FinishSequence(id, index); };
   hooks.cancel = [engine, id = id_](absl::Status why) { engine->Cancel(id, std::move(why)); };
   hooks.cut = [cutter = cutter_](const absl::Status& why) { cutter->Cut(why); };
-  session_ = GenerateSession::Create(generation, this, std::move(hooks), &core_->delivery_pool(),
-                                     &serving.model, &core_->clock());
+  session_ = GenerateSession::Create(generation, this, std::move(hooks), worker_.delivery_pool,
+                                     &serving.model, worker_.clock);
   // The call may be gone as soon as the session has something to finish.
   const std::shared_ptr<GenerateSession> session = session_;
   const std::shared_ptr<RequestControl> control = control_;
@@ -109,12 +109,12 @@ absl::Status GenerateCall::Start() {
   const absl::Status submitted =
       engine->Submit(std::move(generation.request),
                      [session](engine::RequestEvent event) { session->OnEvent(std::move(event)); });
-  if (!submitted.ok()) return Refusal(submitted);
+  if (!submitted.ok()) return RejectionStatus(submitted);
   control->Submitted();
   return absl::OkStatus();
 }
 
-void GenerateCall::TellAccepted() {
+void GenerateCall::SendAccepted() {
   context_->AddInitialMetadata("x-continuo-accepted", "1");
   StartSendInitialMetadata();
 }
@@ -131,17 +131,17 @@ void GenerateCall::OnWriteDone(bool ok) {
 }
 
 void GenerateCall::OnCancel() {
-  const bool late = info_.ok() && core_->clock().Now() >= info_->deadline;
+  const bool late = info_.ok() && worker_.clock->Now() >= info_->deadline;
   control_->End(late ? absl::DeadlineExceededError("the deadline has passed")
                      : absl::CancelledError("the client cancelled"));
 }
 
 void GenerateCall::OnDone() {
-  core_->open_calls().Remove(control_.get());
+  worker_.open_calls->Remove(control_.get());
   delete this;
 }
 
-void GenerateCall::Tell(const absl::Status& status) {
+void GenerateCall::LogEnd(const absl::Status& status) {
   const SessionReport report = session_ == nullptr ? SessionReport() : session_->report();
   const std::string tenant = info_.ok() ? info_->tenant : "";
   common::Log(common::LogSeverity::kInfo, "generate",
@@ -155,15 +155,15 @@ void GenerateCall::Tell(const absl::Status& status) {
                {"queue", report.timings.queue},
                {"prefill", report.timings.prefill},
                {"decode", report.decode()},
-               {"seconds", core_->clock().Elapsed() - start_}});
+               {"seconds", worker_.clock->Elapsed() - start_}});
   if (!trace_.recorded()) return;
-  trace_.Set("gen_ai.request.model", core_->identity().model_name);
+  trace_.Set("gen_ai.request.model", worker_.identity->model_name);
   trace_.Set("gen_ai.usage.input_tokens", int64_t{report.prompt_tokens});
   trace_.Set("gen_ai.usage.output_tokens", int64_t{report.completion_tokens});
   trace_.Set("rpc.grpc.status_code", int64_t{status.raw_code()});
   trace_.Set("continuo.request_id", label_);
   trace_.Set("continuo.tenant", tenant);
-  trace_.Set("continuo.worker", core_->identity().worker);
+  trace_.Set("continuo.worker", worker_.identity->worker);
   trace_.Set("continuo.cached_prompt_tokens", int64_t{report.cached_prompt_tokens});
   trace_.Set("continuo.preemptions", int64_t{report.timings.num_preemptions});
   trace_.Set("continuo.queue_seconds", report.timings.queue);
@@ -175,9 +175,9 @@ void GenerateCall::Tell(const absl::Status& status) {
 void GenerateCall::Finish(absl::Status status) {
   // A reader may be gone because the call was cut.
   if (absl::IsCancelled(status)) status = control_->reason().value_or(status);
-  if (!label_.empty()) core_->registry().Remove(info_->tenant, label_, control_.get());
-  core_->CountRequest(status.code());
-  Tell(status);
+  if (!label_.empty()) worker_.registry->Remove(info_->tenant, label_, control_.get());
+  worker_.counters->Count(status.code());
+  LogEnd(status);
   Reactor::Finish(common::ToGrpcStatus(status));
 }
 

@@ -9,10 +9,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/base/clock.h"
 #include "services/common/telemetry/call_trace.h"
 #include "services/worker/server/grpc/call_cutter.h"
-#include "services/worker/server/grpc/worker_core.h"
+#include "services/worker/server/lifetime/lifecycle.h"
+#include "services/worker/server/lifetime/open_calls.h"
 #include "services/worker/server/lifetime/request_registry.h"
+#include "services/worker/server/runtime/random_bits.h"
+#include "services/worker/server/runtime/request_counters.h"
+#include "services/worker/server/runtime/serving.h"
+#include "services/worker/server/runtime/worker_identity.h"
 #include "services/worker/server/session/convert.h"
 #include "services/worker/server/session/generate_session.h"
 
@@ -22,9 +28,29 @@ namespace continuo::server {
 // itself when gRPC is done with it.
 class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public ResponseWriter {
  public:
-  // `core` outlives the call. Long prompts are read on the core's text pool.
+  // Largest number of bytes of prompts that wait for a thread of the text pool; beyond it new ones
+  // are rejected.
+  static constexpr size_t kMaxWaitingPromptBytes = 64 << 20;
+
+  // The parts of the worker that a call uses. All of them outlive it.
+  struct Dependencies {
+    const WorkerIdentity* identity;
+    const Clock* clock;
+    RandomBits* random;
+    const SaltKey* salt_key;
+    const ServingSlot* serving;
+    const Lifecycle* lifecycle;
+    OpenCalls* open_calls;
+    RequestRegistry* registry;
+    RequestCounters* counters;
+    WorkPool* text_pool;  // encodes long prompts
+    WorkPool* delivery_pool;
+    common::SpanExporter* spans;  // null: nothing is traced
+  };
+
+  // `id` is the engine's name for the request, unlike any other of this process.
   GenerateCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
-               WorkerCore* core);
+               engine::RequestId id, const Dependencies& dependencies);
 
   // grpc::ServerWriteReactor
   void OnWriteDone(bool ok) override;
@@ -32,7 +58,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   void OnDone() override;
 
   // ResponseWriter
-  void TellAccepted() override;
+  void SendAccepted() override;
   void Write(v1::GenerateResponse response) override;
   void Finish(absl::Status status) override;
 
@@ -41,12 +67,12 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
 
   ~GenerateCall() override = default;
   void Run();
-  // Hands the request to the engine, or answers it right away. Not OK: nothing was started.
+  // Hands the request to the engine, or answers it right away. On an error nothing was started.
   absl::Status Start();
   // Logs the end of the call, and ends its span.
-  void Tell(const absl::Status& status);
+  void LogEnd(const absl::Status& status);
 
-  WorkerCore* const core_;
+  const Dependencies worker_;
   grpc::CallbackServerContext* const context_;
   absl::StatusOr<CallInfo> info_;
   const absl::Duration start_;

@@ -2,37 +2,32 @@
 #include "services/worker/server/grpc/inference_service.h"
 
 #include "services/base/status_macros.h"
-#include "services/protocol/error.h"
-#include "services/worker/server/grpc/generate_call.h"
 #include "services/worker/server/grpc/unary_call.h"
 #include "services/worker/server/session/text_answers.h"
 #include "services/worker/server/session/validate.h"
 
 namespace continuo::server {
-namespace {
 
-// The model, once it is loaded; also while the worker drains.
-absl::StatusOr<const ServedModel*> Loaded(const WorkerCore& core) {
-  const Serving* serving = core.serving();
-  if (serving == nullptr) return core.CheckServing();
+absl::StatusOr<const ServedModel*> InferenceService::LoadedModel() const {
+  const Serving* serving = worker_.serving->get();
+  if (serving == nullptr) return worker_.lifecycle->CheckServing();
   return &serving->model;
 }
 
-}  // namespace
-
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  return new GenerateCall(context, *request, core_);
+  return new GenerateCall(context, *request, next_id_.fetch_add(1, std::memory_order_relaxed),
+                          worker_);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
   return AnswerText<v1::TokenizeRequest>(
-      core_, context, request, response,
+      *worker_.text_pool, *text_budget_, context, request, response,
       [this](const v1::TokenizeRequest& r) -> absl::StatusOr<v1::TokenizeResponse> {
-        ASSIGN_OR_RETURN(const ServedModel* model, Loaded(*core_));
-        return AnswerTokenize(r, core_->clock().Now(), *model);
+        ASSIGN_OR_RETURN(const ServedModel* model, LoadedModel());
+        return AnswerTokenize(r, worker_.clock->Now(), *model);
       });
 }
 
@@ -40,16 +35,16 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
   return AnswerText<v1::DetokenizeRequest>(
-      core_, context, request, response,
+      *worker_.text_pool, *text_budget_, context, request, response,
       [this](const v1::DetokenizeRequest& r) -> absl::StatusOr<v1::DetokenizeResponse> {
-        ASSIGN_OR_RETURN(const ServedModel* model, Loaded(*core_));
+        ASSIGN_OR_RETURN(const ServedModel* model, LoadedModel());
         return AnswerDetokenize(r, *model);
       });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
                                                   const grpc::ByteBuffer*, grpc::ByteBuffer*) {
-  return RefuseUnary(context, absl::UnimplementedError("the model has no embeddings"));
+  return RejectUnary(context, absl::UnimplementedError("the model has no embeddings"));
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
@@ -59,8 +54,9 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
       context, request, response,
       [this](const v1::ListModelsRequest&) -> absl::StatusOr<v1::ListModelsResponse> {
         v1::ListModelsResponse list;
-        if (const Serving* s = core_->serving(); s != nullptr)
+        if (const Serving* s = worker_.serving->get(); s != nullptr) {
           *list.add_models() = ToProto(s->model);
+        }
         return list;
       });
 }
@@ -71,7 +67,7 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
   return AnswerUnary<v1::GetModelRequest>(
       context, request, response,
       [this](const v1::GetModelRequest& r) -> absl::StatusOr<v1::GetModelResponse> {
-        ASSIGN_OR_RETURN(const ServedModel* model, Loaded(*core_));
+        ASSIGN_OR_RETURN(const ServedModel* model, LoadedModel());
         RETURN_IF_ERROR(ValidateModelName(r.name(), *model));
         v1::GetModelResponse found;
         *found.mutable_model() = ToProto(*model);

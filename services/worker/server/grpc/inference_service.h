@@ -3,8 +3,12 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
+
+#include "absl/status/statusor.h"
 #include "continuo/v1/inference.grpc.pb.h"
-#include "services/worker/server/grpc/worker_core.h"
+#include "services/base/byte_budget.h"
+#include "services/worker/server/grpc/generate_call.h"
 
 namespace continuo::server {
 
@@ -17,8 +21,10 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
                                              v1::InferenceService::WithRawCallbackMethod_GetModel<
                                                  v1::InferenceService::Service>>>>>> {
  public:
-  // `core` outlives the service.
-  explicit InferenceService(WorkerCore* core) : core_(core) {}
+  // Both outlive the service. `text_budget` bounds the Tokenize and Detokenize requests in
+  // progress.
+  InferenceService(GenerateCall::Dependencies worker, ByteBudget* text_budget)
+      : worker_(worker), text_budget_(text_budget) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;
@@ -39,7 +45,12 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
                                      grpc::ByteBuffer* response) override;
 
  private:
-  WorkerCore* const core_;
+  // The model once it is loaded, also while the worker drains.
+  absl::StatusOr<const ServedModel*> LoadedModel() const;
+
+  const GenerateCall::Dependencies worker_;
+  ByteBudget* const text_budget_;
+  std::atomic<engine::RequestId> next_id_ = 1;
 };
 
 }  // namespace continuo::server

@@ -12,16 +12,16 @@
 #include "services/common/grpc/grpc_status.h"
 #include "services/protocol/error.h"
 #include "services/worker/server/grpc/wire.h"
-#include "services/worker/server/grpc/worker_core.h"
+#include "services/worker/server/session/work_pool.h"
 
 namespace continuo::server {
 
 // Largest request of a method that is answered on gRPC's own thread.
 inline constexpr size_t kMaxShortRequestBytes = 64 << 10;
-// What a call takes beside its request's bytes.
+// Memory that a call takes beside its request's bytes.
 inline constexpr size_t kUnaryCallBytes = 4 << 10;
 
-inline grpc::ServerUnaryReactor* RefuseUnary(grpc::CallbackServerContext* context,
+inline grpc::ServerUnaryReactor* RejectUnary(grpc::CallbackServerContext* context,
                                              const absl::Status& status) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(common::ToGrpcStatus(status));
@@ -42,13 +42,13 @@ void FinishUnary(grpc::ServerUnaryReactor* reactor, const grpc::ByteBuffer& requ
   reactor->Finish(common::ToGrpcStatus(status));
 }
 
-// A unary method as a function from request to response that returns at once.
+// Answers a unary method with a function from request to response that returns at once.
 template <typename RequestMessage, typename Function>
 grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context,
                                       const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
                                       Function answer) {
   if (request->Length() > kMaxShortRequestBytes) {
-    return RefuseUnary(context, absl::InvalidArgumentError(
+    return RejectUnary(context, absl::InvalidArgumentError(
                                     absl::StrCat("the request has ", request->Length(),
                                                  " bytes, the limit is ", kMaxShortRequestBytes)));
   }
@@ -57,21 +57,22 @@ grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context,
   return reactor;
 }
 
-// Likewise one that takes time with the request's length: answered on the text pool,
-// RESOURCE_EXHAUSTED (reason OVERLOADED) where the text budget has no room for it.
+// Answers a unary method with a function that takes time with the request's length: on `pool`, or
+// RESOURCE_EXHAUSTED (reason OVERLOADED) where `budget` has no room for the request.
 template <typename RequestMessage, typename Function>
-grpc::ServerUnaryReactor* AnswerText(WorkerCore* core, grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* AnswerText(WorkPool& pool, ByteBudget& budget,
+                                     grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
                                      Function answer) {
   const size_t size = request->Length();
-  ByteBudget::Share share = core->text_budget().Take(static_cast<int64_t>(size + kUnaryCallBytes));
+  ByteBudget::Share share = budget.Take(static_cast<int64_t>(size + kUnaryCallBytes));
   if (!share) {
-    return RefuseUnary(
-        context, protocol::OverloadedError(absl::StrCat("over ", core->text_budget().limit(),
+    return RejectUnary(
+        context, protocol::OverloadedError(absl::StrCat("over ", budget.limit(),
                                                         " bytes of such requests are worked on")));
   }
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  core->text_pool().Post(
+  pool.Post(
       [reactor, bytes = *request, response, share = std::move(share),
        answer = std::move(answer)]() mutable {
         const ByteBudget::Share held = std::move(share);

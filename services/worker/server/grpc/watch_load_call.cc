@@ -15,6 +15,9 @@
 namespace continuo::server {
 namespace {
 
+// A loop without a pause would be a request to burn a core.
+constexpr absl::Duration kMinInterval = absl::Milliseconds(1);
+
 absl::StatusOr<absl::Duration> Interval(std::string_view field, bool is_set,
                                         const google::protobuf::Duration& value,
                                         absl::Duration otherwise) {
@@ -24,7 +27,7 @@ absl::StatusOr<absl::Duration> Interval(std::string_view field, bool is_set,
 
 absl::StatusOr<WatchPace> ReadPace(const grpc::ByteBuffer& bytes) {
   v1::WatchLoadRequest request;
-  // A gateway of a later release may ask for more; what it can have is told.
+  // A gateway of a later release may ask for more; it gets the fields that this worker knows.
   RETURN_IF_ERROR(ParseMessage(bytes, &request));
   ASSIGN_OR_RETURN(const absl::Duration max, Interval("max_interval", request.has_max_interval(),
                                                       request.max_interval(), absl::Seconds(1)));
@@ -32,9 +35,7 @@ absl::StatusOr<WatchPace> ReadPace(const grpc::ByteBuffer& bytes) {
                    Interval("min_interval", request.has_min_interval(), request.min_interval(),
                             std::min(absl::Milliseconds(100), max)));
   if (min > max) return protocol::FieldError("min_interval", "is above max_interval");
-  // A loop without a pause would be a request to burn a core.
-  constexpr absl::Duration kLeast = absl::Milliseconds(1);
-  return WatchPace(std::max(min, kLeast), std::max(max, kLeast));
+  return WatchPace(std::max(min, kMinInterval), std::max(max, kMinInterval));
 }
 
 }  // namespace

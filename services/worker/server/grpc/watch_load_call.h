@@ -13,11 +13,11 @@
 
 namespace continuo::server {
 
-// One stream of WatchLoad: sends what the board says, the newest only where the reader is slow.
-// Lives until gRPC is done with it and the board has let go.
+// One stream of WatchLoad: sends the board's reports; a slow reader gets only the newest one. Lives
+// until gRPC is done with it and the board has let go.
 class WatchLoadCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public LoadWatcher {
  public:
-  // The reactor of a new call. `board` outlives it.
+  // Returns the reactor of a new call. `board` outlives it.
   static WatchLoadCall* Start(const grpc::ByteBuffer& request, LoadBoard* board);
 
   void Send(const v1::WatchLoadResponse& response) override;

@@ -17,6 +17,9 @@
 namespace continuo::server {
 namespace {
 
+// A loop without a pause would be a request to burn a core.
+constexpr absl::Duration kMinInterval = absl::Milliseconds(10);
+
 v1::Step StepOf(const engine::StepRecord& record) {
   v1::Step step;
   step.set_number(record.number);
@@ -43,8 +46,7 @@ absl::StatusOr<absl::Duration> ReadInterval(const v1::WatchStepsRequest& request
   ASSIGN_OR_RETURN(
       const absl::Duration interval,
       protocol::ReadDuration("min_interval", request.min_interval(), protocol::kMaxWatchInterval));
-  // A loop without a pause would be a request to burn a core.
-  return std::max(interval, absl::Milliseconds(10));
+  return std::max(interval, kMinInterval);
 }
 
 }  // namespace
@@ -65,8 +67,9 @@ bool NextSteps(engine::StepLog::Watch& watch, v1::WatchStepsResponse& response) 
   return true;
 }
 
-WatchStepsCall* WatchStepsCall::Start(const grpc::ByteBuffer& request, WorkerCore* core) {
-  std::shared_ptr<WatchStepsCall> call(new WatchStepsCall(core));
+WatchStepsCall* WatchStepsCall::Start(const grpc::ByteBuffer& request, const ServingSlot* serving,
+                                      const Lifecycle* lifecycle) {
+  std::shared_ptr<WatchStepsCall> call(new WatchStepsCall(serving, lifecycle));
   call->self_ = call;
   if (const absl::Status status = call->Begin(request); !status.ok()) call->End(status);
   return call.get();
@@ -76,37 +79,37 @@ absl::Status WatchStepsCall::Begin(const grpc::ByteBuffer& bytes) {
   v1::WatchStepsRequest request;
   RETURN_IF_ERROR(ParseRequest(bytes, &request));
   ASSIGN_OR_RETURN(const absl::Duration interval, ReadInterval(request));
-  const Serving* serving = core_->serving();
+  const Serving* serving = serving_->get();
   if (serving == nullptr) return absl::UnavailableError("the model is being loaded");
   absl::MutexLock lock(&mutex_);
   interval_ = interval;
   watch_ = std::make_unique<engine::StepLog::Watch>(&serving->engine->step_log());
   StartSendInitialMetadata();
-  LookLater();
+  ScheduleRead();
   return absl::OkStatus();
 }
 
-// gRPC runs what is called back when it likes, for a cancelled alarm also after the server has
-// ended. The alarm, which is the call's, keeps the callback: one that kept the call would keep it
-// for ever.
-void WatchStepsCall::LookLater() {
+// gRPC runs the callback of a cancelled alarm when it likes, also after the server has ended. The
+// call owns the alarm and the alarm its callback, so the callback gives its reference to the call
+// up when it runs: otherwise the call would never be freed.
+void WatchStepsCall::ScheduleRead() {
   alarm_ = std::make_unique<grpc::Alarm>();
   alarm_->Set(absl::ToChronoTime(absl::Now() + interval_), [self = self_](bool ok) mutable {
     const std::shared_ptr<WatchStepsCall> call = std::move(self);
-    if (ok) call->Look();
+    if (ok) call->Read();
   });
 }
 
-void WatchStepsCall::Look() {
+void WatchStepsCall::Read() {
   absl::MutexLock lock(&mutex_);
-  if (ended_) return;  // else the call is open, so what `core_` points to is there
-  if (core_->lifecycle().drained()) {
+  if (ended_) return;  // otherwise the call is open, so the worker's parts are there
+  if (lifecycle_->drained()) {
     FinishWith(absl::UnavailableError("the worker ends"));
     return;
   }
   v1::WatchStepsResponse response;
   if (!NextSteps(*watch_, response)) {
-    LookLater();
+    ScheduleRead();
     return;
   }
   outgoing_ = Serialize(response);
@@ -115,7 +118,7 @@ void WatchStepsCall::Look() {
 
 void WatchStepsCall::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mutex_);
-  if (ok && !ended_) LookLater();
+  if (ok && !ended_) ScheduleRead();
 }
 
 void WatchStepsCall::OnCancel() { End(absl::CancelledError("the watcher is gone")); }

@@ -8,13 +8,13 @@
 
 namespace continuo::server {
 
-// A received message. The services take bytes and parse them here, so that a request which is no
-// message gets INVALID_ARGUMENT with the field's name, and one of more than kMaxValues before it is
-// parsed.
+// Parses a received message. The services take bytes and parse them here, so that bytes which are
+// no message get INVALID_ARGUMENT with the field's name, and a message of more than kMaxValues
+// values is rejected before it is parsed.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
 
-// The same of what a client asks for: it is done as a whole or refused, so unknown fields are
-// refused by name.
+// Parses a client's request. It is served as a whole or rejected, so unknown fields are rejected by
+// name.
 absl::Status ParseRequest(const grpc::ByteBuffer& bytes, google::protobuf::Message* request);
 
 grpc::ByteBuffer Serialize(const google::protobuf::Message& response);

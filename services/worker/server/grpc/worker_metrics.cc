@@ -17,8 +17,10 @@ double Read(const std::atomic<T>& value) {
   return static_cast<double>(value.load(std::memory_order_relaxed));
 }
 
-void CollectOwn(const engine::EngineMetrics& e, const WorkerCore& core, common::MetricFamilies& f) {
-  const common::MetricLabels model = {{"model", core.identity().model_name}};
+void CollectOwn(const engine::EngineMetrics& e, const RequestCounters& requests,
+                const WorkerIdentity& identity, const Serving* serving,
+                const common::SpanExporter* spans, common::MetricFamilies& f) {
+  const common::MetricLabels model = {{"model", identity.model_name}};
   common::AddGauge(f, "continuo_running_requests", "Sequences in the batch.", model,
                    Read(e.running_requests));
   common::AddGauge(f, "continuo_waiting_requests", "Sequences that wait for the batch.", model,
@@ -60,7 +62,7 @@ void CollectOwn(const engine::EngineMetrics& e, const WorkerCore& core, common::
     common::MetricLabels labels = model;
     labels.emplace_back("code", std::string(protocol::StatusName(status)));
     common::AddCounter(f, "continuo_requests_total", "Generate calls that ended, by gRPC status.",
-                       labels, static_cast<double>(core.num_requests(status)));
+                       labels, static_cast<double>(requests.num_ended(status)));
   }
   common::AddHistogram(f, "continuo_queue_seconds", "From arrival to the first step.", model,
                        e.queue_seconds);
@@ -70,20 +72,18 @@ void CollectOwn(const engine::EngineMetrics& e, const WorkerCore& core, common::
                        e.inter_token_seconds);
   common::AddHistogram(f, "continuo_request_seconds", "From arrival to the end.", model,
                        e.request_seconds);
-  const Serving* serving = core.serving();
   common::MetricLabels build = model;
   build.emplace_back("version", std::string(common::Version()));
   build.emplace_back("fingerprint", serving == nullptr ? "" : serving->model.fingerprint);
   common::AddGauge(f, "continuo_build_info", "1; the labels say what runs.", build, 1);
-  const common::SpanExporter* spans = core.identity().spans;
   common::AddCounter(f, "continuo_spans_dropped_total", "Spans that no collector took.", model,
                      spans == nullptr ? 0 : static_cast<double>(spans->num_dropped()));
 }
 
 // The same numbers under vLLM's names and labels.
-void CollectVllm(const engine::EngineMetrics& e, const WorkerCore& core,
-                 common::MetricFamilies& f) {
-  const common::MetricLabels labels = {{"model_name", core.identity().model_name}, {"engine", "0"}};
+void CollectVllm(const engine::EngineMetrics& e, const WorkerIdentity& identity,
+                 const Serving* serving, common::MetricFamilies& f) {
+  const common::MetricLabels labels = {{"model_name", identity.model_name}, {"engine", "0"}};
   common::AddGauge(f, "vllm:num_requests_running", "Sequences in the batch.", labels,
                    Read(e.running_requests));
   common::AddGauge(f, "vllm:num_requests_waiting", "Sequences that wait for the batch.", labels,
@@ -91,7 +91,6 @@ void CollectVllm(const engine::EngineMetrics& e, const WorkerCore& core,
   const double total = Read(e.kv_blocks_total);
   common::AddGauge(f, "vllm:kv_cache_usage_perc", "Share of the KV blocks in use; 1 is all.",
                    labels, total > 0 ? Read(e.kv_blocks_used) / total : 0);
-  const Serving* serving = core.serving();
   const engine::EngineLoad load =
       serving == nullptr ? engine::EngineLoad() : serving->engine->Load();
   common::MetricLabels config = labels;
@@ -126,10 +125,11 @@ void CollectVllm(const engine::EngineMetrics& e, const WorkerCore& core,
 
 }  // namespace
 
-void CollectWorkerMetrics(const engine::EngineMetrics& engine, const WorkerCore& core,
-                          common::MetricFamilies& families) {
-  CollectOwn(engine, core, families);
-  CollectVllm(engine, core, families);
+void CollectWorkerMetrics(const engine::EngineMetrics& engine, const RequestCounters& requests,
+                          const WorkerIdentity& identity, const Serving* serving,
+                          const common::SpanExporter* spans, common::MetricFamilies& families) {
+  CollectOwn(engine, requests, identity, serving, spans, families);
+  CollectVllm(engine, identity, serving, families);
   common::AddProcessMetrics(families);
 }
 

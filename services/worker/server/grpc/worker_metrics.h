@@ -2,14 +2,19 @@
 #pragma once
 
 #include "services/common/telemetry/metrics.h"
+#include "services/common/telemetry/span_exporter.h"
 #include "services/worker/engine/types/metrics.h"
-#include "services/worker/server/grpc/worker_core.h"
+#include "services/worker/server/runtime/request_counters.h"
+#include "services/worker/server/runtime/serving.h"
+#include "services/worker/server/runtime/worker_identity.h"
 
 namespace continuo::server {
 
 // Adds every series of a worker: its own names, and the ones that vLLM's dashboards and endpoint
-// pickers read. All are there from the start, at 0. Thread-safe.
-void CollectWorkerMetrics(const engine::EngineMetrics& engine, const WorkerCore& core,
-                          common::MetricFamilies& families);
+// pickers read. All are there from the start, at 0. `serving` is null while the model is being
+// loaded, `spans` where nothing is traced. Thread-safe.
+void CollectWorkerMetrics(const engine::EngineMetrics& engine, const RequestCounters& requests,
+                          const WorkerIdentity& identity, const Serving* serving,
+                          const common::SpanExporter* spans, common::MetricFamilies& families);
 
 }  // namespace continuo::server

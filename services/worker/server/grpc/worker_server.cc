@@ -20,20 +20,36 @@ constexpr absl::Duration kTick = absl::Milliseconds(20);
 WorkerServer::WorkerServer(const WorkerServerOptions& options, const Clock* clock)
     : clock_(clock),
       metrics_host_(options.metrics_listen.substr(0, options.metrics_listen.rfind(':'))),
-      core_(std::make_unique<WorkerCore>(WorkerCore::Identity{.worker = options.worker_name,
-                                                              .model_name = options.model_name,
-                                                              .tls = options.tls.any(),
-                                                              .drain_grace = options.drain_grace,
-                                                              .end_patience = options.end_patience,
-                                                              .spans = options.spans},
-                                         clock, options.text_threads,
-                                         [this](bool serving) {
-                                           if (common::GrpcServer* server = health_;
-                                               server != nullptr)
-                                             server->SetAllServing(serving);
-                                         })),
-      inference_(std::make_unique<InferenceService>(core_.get())),
-      worker_(std::make_unique<WorkerService>(core_.get())) {}
+      spans_(options.spans),
+      runtime_({.worker = options.worker_name,
+                .model_name = options.model_name,
+                .tls = options.tls.any()},
+               clock, options.end_patience, options.text_threads,
+               [this](bool serving) {
+                 if (common::GrpcServer* server = health_; server != nullptr) {
+                   server->SetAllServing(serving);
+                 }
+               }),
+      inference_({.identity = &runtime_.identity,
+                  .clock = clock,
+                  .random = &runtime_.random,
+                  .salt_key = &runtime_.salt_key,
+                  .serving = &runtime_.serving,
+                  .lifecycle = &runtime_.lifecycle,
+                  .open_calls = &runtime_.open_calls,
+                  .registry = &runtime_.registry,
+                  .counters = &runtime_.counters,
+                  .text_pool = &runtime_.text_pool,
+                  .delivery_pool = &runtime_.delivery_pool,
+                  .spans = options.spans},
+                 &runtime_.text_budget),
+      worker_({.clock = clock,
+               .serving = &runtime_.serving,
+               .lifecycle = &runtime_.lifecycle,
+               .registry = &runtime_.registry,
+               .load_board = &runtime_.load_board,
+               .tls = options.tls.any(),
+               .drain_grace = options.drain_grace}) {}
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
     const WorkerServerOptions& options, const Clock* clock) {
@@ -47,8 +63,8 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   grpc.health_names = {v1::InferenceService::service_full_name(),
                        v1::WorkerService::service_full_name(), options.model_name};
   grpc.serving = false;
-  ASSIGN_OR_RETURN(server->grpc_, common::GrpcServer::Start(
-                                      grpc, {server->inference_.get(), server->worker_.get()}));
+  ASSIGN_OR_RETURN(server->grpc_,
+                   common::GrpcServer::Start(grpc, {&server->inference_, &server->worker_}));
   server->health_ = server->grpc_.get();
   WorkerServer* const s = server.get();
   if (!options.metrics_listen.empty()) {
@@ -56,17 +72,18 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
         server->metrics_server_,
         common::MetricsServer::Start(
             options.metrics_listen, {common::MakeCollectable([s](common::MetricFamilies& families) {
-              CollectWorkerMetrics(s->metrics_, *s->core_, families);
+              CollectWorkerMetrics(s->metrics_, s->runtime_.counters, s->runtime_.identity,
+                                   s->runtime_.serving.get(), s->spans_, families);
             })},
-            [s] { return s->core_->lifecycle().healthy(); }));
+            [s] { return s->runtime_.lifecycle.healthy(); }));
   }
   server->ticker_ = std::thread([s, on_hang = options.on_hang] {
     // Slept, not awaited: absl's waits with a timeout follow the wall clock when it is set.
     while (!s->stopping_) {
       const absl::Duration now = s->clock_->Elapsed();
-      s->core_->lifecycle().Tick(now);
-      if (on_hang && s->core_->lifecycle().hung()) on_hang();
-      s->core_->open_calls().Tick(now);
+      s->runtime_.lifecycle.Tick(now);
+      if (on_hang && s->runtime_.lifecycle.hung()) on_hang();
+      s->runtime_.open_calls.Tick(now);
       std::this_thread::sleep_for(absl::ToChronoMilliseconds(kTick));
     }
   });
@@ -75,16 +92,16 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
 
 void WorkerServer::Serve(ServedModel model, engine::EngineOptions options,
                          model::Executor* executor, std::function<void(absl::Status)> on_failure) {
-  options.hash_key = {core_->Random(), core_->Random()};
+  options.hash_key = {runtime_.random.Next(), runtime_.random.Next()};
   engine_ = std::make_unique<engine::Engine>(options, executor, clock_, &metrics_);
   engine_->SetLoadListener(
-      [this](const engine::EngineLoad& load) { core_->load_board().Update(load); });
+      [this](const engine::EngineLoad& load) { runtime_.load_board.Update(load); });
   engine_thread_ = std::thread([this, on_failure = std::move(on_failure)] {
     pthread_setname_np(pthread_self(), "engine");  // for `top -H`, debuggers and tests
     const absl::Status status = engine_->Run();
     if (!status.ok()) on_failure(status);
   });
-  core_->StartServing({std::move(model), engine_.get()});
+  runtime_.StartServing({std::move(model), engine_.get()});
 }
 
 std::string WorkerServer::metrics_address() const {
@@ -93,7 +110,7 @@ std::string WorkerServer::metrics_address() const {
 }
 
 void WorkerServer::BeginDrain(absl::Duration grace) {
-  core_->lifecycle().BeginDrain(clock_->Elapsed(), grace);
+  runtime_.lifecycle.BeginDrain(clock_->Elapsed(), grace);
 }
 
 void WorkerServer::Shutdown() {
@@ -101,7 +118,7 @@ void WorkerServer::Shutdown() {
   if (grpc_ != nullptr) {
     BeginDrain(absl::ZeroDuration());
     if (engine_ != nullptr) engine_->EndAll(DrainingError());
-    core_->load_board().Close();
+    runtime_.load_board.Close();
     // Long enough for statuses to be written to readers who are there.
     grpc_->Shutdown(absl::Now() + absl::Seconds(1));
   }
@@ -112,14 +129,14 @@ void WorkerServer::Shutdown() {
     engine_->Stop();
     engine_thread_.join();
   }
-  // What still follows the last calls may speak to the engine.
-  core_->text_pool().Join();
-  core_->delivery_pool().Join();
+  // Text work of the last calls may still speak to the engine.
+  runtime_.text_pool.Join();
+  runtime_.delivery_pool.Join();
 }
 
 WorkerServer::~WorkerServer() {
   Shutdown();
-  // Calls end before what they use.
+  // Calls end before the parts that they use.
   grpc_.reset();
   engine_.reset();
 }

@@ -13,8 +13,8 @@
 #include "services/common/telemetry/metrics.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/server/grpc/inference_service.h"
-#include "services/worker/server/grpc/worker_core.h"
 #include "services/worker/server/grpc/worker_service.h"
+#include "services/worker/server/runtime/worker_runtime.h"
 
 namespace continuo::server {
 
@@ -25,30 +25,31 @@ struct WorkerServerOptions {
   std::string worker_name;
   std::string model_name;
   absl::Duration drain_grace = absl::Seconds(5);
-  // How long a call that was told to end may take, by a reader who does not read, before it is cut.
+  // A call that was told to end is cut after this time; a reader who does not read would keep it
+  // open.
   absl::Duration end_patience = absl::Seconds(3);
   int max_receive_bytes = 32 << 20;
-  // What gRPC may hold of all connections together, before it is known who sends it. Above, gRPC
-  // ends streams.
+  // Largest number of bytes that gRPC may hold for all connections together, before it is known who
+  // sends them. Above it, gRPC ends streams.
   size_t max_buffer_bytes = size_t{1} << 30;
-  // Calls at a time on one connection; a gateway has one.
+  // Calls at a time on one connection; a gateway has one connection.
   int max_concurrent_streams = 4096;
   int text_threads = 2;
   common::SpanExporter* spans = nullptr;  // none: nothing is traced; outlives the server
-  // Called while a step hangs (Engine::Hung), during a drain, too, on a thread of the server's.
-  // None: only health tells.
+  // Called while a step hangs (Engine::Hung), also during a drain, on a thread of the server.
+  // Without it, only the health check shows a hang.
   std::function<void()> on_hang;
 };
 
-// A whole worker but for the model: the gRPC server with both services, the metrics page, and,
-// once Serve() brings a model, the engine on its thread. From Start() on the port answers, with
+// A whole worker except for the model: the gRPC server with both services, the metrics page, and,
+// once Serve() brings a model, the engine on its thread. The port answers from Start() on, with
 // NOT_SERVING and WORKER_STATE_LOADING until the model is there. Thread-safe.
 class WorkerServer {
  public:
   // `clock` outlives the server.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerServerOptions& options,
                                                              const Clock* clock);
-  // As Shutdown().
+  // Calls Shutdown().
   ~WorkerServer();
 
   // Begins to serve. `executor` and what `model` points to outlive the server. `on_failure` is
@@ -56,12 +57,13 @@ class WorkerServer {
   void Serve(ServedModel model, engine::EngineOptions engine, model::Executor* executor,
              std::function<void(absl::Status)> on_failure);
 
-  // NOT_SERVING at once, nothing new; what still runs after the grace is handed over.
+  // NOT_SERVING at once, and new requests are rejected; streams that still run after the grace are
+  // migrated.
   void BeginDrain(absl::Duration grace);
-  // True once the drain is over: nothing is left to do.
-  bool drained() const { return core_->lifecycle().drained(); }
+  // True once the drain is over: no call is left.
+  bool drained() const { return runtime_.lifecycle.drained(); }
 
-  // Ends everything that is still open.
+  // Ends every open call, then the threads.
   void Shutdown();
 
   int port() const { return grpc_->port(); }
@@ -70,7 +72,7 @@ class WorkerServer {
   // "host:port" of the metrics page as it listens; empty where there is none.
   std::string metrics_address() const;
   const engine::EngineMetrics& metrics() const { return metrics_; }
-  WorkerCore& core() { return *core_; }
+  WorkerRuntime& runtime() { return runtime_; }
 
  private:
   WorkerServer(const WorkerServerOptions& options, const Clock* clock);
@@ -78,10 +80,11 @@ class WorkerServer {
   const Clock* const clock_;
   const std::string metrics_host_;
   engine::EngineMetrics metrics_;
-  std::atomic<common::GrpcServer*> health_ = nullptr;  // where health is told
-  std::unique_ptr<WorkerCore> core_;
-  std::unique_ptr<InferenceService> inference_;
-  std::unique_ptr<WorkerService> worker_;
+  common::SpanExporter* const spans_;
+  std::atomic<common::GrpcServer*> health_ = nullptr;  // answers health checks once it is there
+  WorkerRuntime runtime_;
+  InferenceService inference_;
+  WorkerService worker_;
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<common::GrpcServer> grpc_;
   std::unique_ptr<common::MetricsServer> metrics_server_;

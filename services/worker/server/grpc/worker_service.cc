@@ -13,32 +13,32 @@ namespace continuo::server {
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* WorkerService::WatchLoad(
     grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
-  return WatchLoadCall::Start(*request, &core_->load_board());
+  return WatchLoadCall::Start(*request, worker_.load_board);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* WorkerService::WatchSteps(
     grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
-  return WatchStepsCall::Start(*request, core_);
+  return WatchStepsCall::Start(*request, worker_.serving, worker_.lifecycle);
 }
 
 grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context,
                                                const grpc::ByteBuffer* request,
                                                grpc::ByteBuffer* response) {
-  const bool trusted = IsTrustedPeer(*context, core_->identity().tls);
+  const bool trusted = IsTrustedPeer(*context, worker_.tls);
   return AnswerUnary<v1::DrainRequest>(
       context, request, response,
       [this, trusted](const v1::DrainRequest& r) -> absl::StatusOr<v1::DrainResponse> {
         if (!trusted) {
           return absl::PermissionDeniedError("a certificate of the worker's CA is needed to drain");
         }
-        absl::Duration grace = core_->identity().drain_grace;
+        absl::Duration grace = worker_.drain_grace;
         if (r.has_grace()) {
           ASSIGN_OR_RETURN(grace,
                            protocol::ReadDuration("grace", r.grace(), protocol::kMaxDrainGrace));
         }
         v1::DrainResponse answer;
         answer.set_running_requests(
-            static_cast<uint32_t>(core_->lifecycle().BeginDrain(core_->clock().Elapsed(), grace)));
+            static_cast<uint32_t>(worker_.lifecycle->BeginDrain(worker_.clock->Elapsed(), grace)));
         return answer;
       });
 }
@@ -46,14 +46,14 @@ grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* WorkerService::Abort(grpc::CallbackServerContext* context,
                                                const grpc::ByteBuffer* request,
                                                grpc::ByteBuffer* response) {
-  absl::StatusOr<CallInfo> info = ReadCallInfo(*context, core_->identity().tls);
+  absl::StatusOr<CallInfo> info = ReadCallInfo(*context, worker_.tls);
   return AnswerUnary<v1::AbortRequest>(
       context, request, response,
       [this, info](const v1::AbortRequest& r) -> absl::StatusOr<v1::AbortResponse> {
         RETURN_IF_ERROR(info.status());
         RETURN_IF_ERROR(protocol::ValidateId("request_id", r.request_id()));
         v1::AbortResponse answer;
-        answer.set_aborted(core_->registry().Abort(info->tenant, r.request_id()));
+        answer.set_aborted(worker_.registry->Abort(info->tenant, r.request_id()));
         return answer;
       });
 }

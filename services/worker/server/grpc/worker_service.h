@@ -3,21 +3,35 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "absl/time/time.h"
 #include "continuo/v1/worker.grpc.pb.h"
-#include "services/worker/server/grpc/worker_core.h"
+#include "services/base/clock.h"
+#include "services/worker/server/lifetime/lifecycle.h"
+#include "services/worker/server/lifetime/load_board.h"
+#include "services/worker/server/lifetime/request_registry.h"
+#include "services/worker/server/runtime/serving.h"
 
 namespace continuo::server {
 
-// WorkerService: what gateways and operators ask of a worker. Every method takes bytes and parses
-// them itself (see wire.h).
+// WorkerService: the calls of gateways and operators. Every method takes bytes and parses them
+// itself (see wire.h).
 class WorkerService
     : public v1::WorkerService::WithRawCallbackMethod_WatchLoad<
           v1::WorkerService::WithRawCallbackMethod_WatchSteps<
               v1::WorkerService::WithRawCallbackMethod_Drain<
                   v1::WorkerService::WithRawCallbackMethod_Abort<v1::WorkerService::Service>>>> {
  public:
-  // `core` outlives the service.
-  explicit WorkerService(WorkerCore* core) : core_(core) {}
+  // The parts of the worker that the service uses. All of them outlive it.
+  struct Dependencies {
+    const Clock* clock;
+    const ServingSlot* serving;
+    Lifecycle* lifecycle;
+    RequestRegistry* registry;
+    LoadBoard* load_board;
+    bool tls;
+    absl::Duration drain_grace;  // of a Drain that names none
+  };
+  explicit WorkerService(const Dependencies& dependencies) : worker_(dependencies) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchLoad(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request) override;
@@ -31,7 +45,7 @@ class WorkerService
                                   grpc::ByteBuffer* response) override;
 
  private:
-  WorkerCore* const core_;
+  const Dependencies worker_;
 };
 
 }  // namespace continuo::server

@@ -31,12 +31,12 @@ int Lifecycle::BeginDrain(absl::Duration now, absl::Duration grace) {
   v1::WorkerState before;
   {
     absl::MutexLock change_lock(&change_mutex_);
-    // The engine refuses before anybody can read that the worker drains. So what it still took is
-    // among the open calls when these are handed over.
+    // The engine rejects requests before anybody can read that the worker drains. So every request
+    // that it took is among the open calls when these are migrated.
     if (state() == v1::WORKER_STATE_SERVING) hooks_.begin_drain();
     absl::MutexLock lock(&mutex_);
     before = std::exchange(state_, v1::WORKER_STATE_DRAINING);
-    if (!handing_over_) drain_end_ = now + grace;
+    if (!migrating_) drain_end_ = now + grace;
   }
   if (before != v1::WORKER_STATE_DRAINING) {
     UpdateHealth(false);
@@ -48,20 +48,20 @@ int Lifecycle::BeginDrain(absl::Duration now, absl::Duration grace) {
 std::vector<std::shared_ptr<RequestControl>> Lifecycle::TakeEnding(absl::Duration now) {
   absl::MutexLock lock(&mutex_);
   if (state_ != v1::WORKER_STATE_DRAINING || now < drain_end_) return {};
-  if (!handing_over_) {
-    handing_over_ = true;
-    for (const auto& control : calls_->All()) leaving_.push_back(control);
+  if (!migrating_) {
+    migrating_ = true;
+    for (const auto& control : calls_->All()) to_migrate_.push_back(control);
   }
   const double part = absl::FDivDuration(now - drain_end_, kSpread);
-  // Calls that came in meanwhile are not among the leaving ones. To end again does nothing.
+  // Calls that came in meanwhile are not in to_migrate_. Ending a call again does nothing.
   if (part >= 1) {
-    leaving_.clear();
+    to_migrate_.clear();
     return calls_->All();
   }
-  const auto due = static_cast<size_t>(part * static_cast<double>(leaving_.size())) + 1;
+  const auto due = static_cast<size_t>(part * static_cast<double>(to_migrate_.size())) + 1;
   std::vector<std::shared_ptr<RequestControl>> ending;
-  while (num_left_ < std::min(due, leaving_.size())) {
-    if (auto control = leaving_[num_left_++].lock(); control != nullptr) {
+  while (num_migrated_ < std::min(due, to_migrate_.size())) {
+    if (auto control = to_migrate_[num_migrated_++].lock(); control != nullptr) {
       ending.push_back(std::move(control));
     }
   }
@@ -81,14 +81,26 @@ void Lifecycle::UpdateHealth(bool hung) {
     hung_ = hung;
     now_healthy = state_ == v1::WORKER_STATE_SERVING && !hung_;
   }
-  if (now_healthy == told_healthy_) return;
-  told_healthy_ = now_healthy;
+  if (now_healthy == reported_healthy_) return;
+  reported_healthy_ = now_healthy;
   hooks_.set_health(now_healthy);
 }
 
 v1::WorkerState Lifecycle::state() const {
   absl::MutexLock lock(&mutex_);
   return state_;
+}
+
+absl::Status Lifecycle::CheckServing() const {
+  switch (state()) {
+    case v1::WORKER_STATE_SERVING:
+      return absl::OkStatus();
+    case v1::WORKER_STATE_DRAINING:
+      return DrainingError();
+    default:
+      return protocol::WithRetryInfo(absl::UnavailableError("the worker is loading its model"),
+                                     absl::Seconds(1));
+  }
 }
 
 bool Lifecycle::drained() const { return draining() && calls_->size() == 0; }

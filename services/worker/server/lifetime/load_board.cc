@@ -8,19 +8,19 @@
 namespace continuo::server {
 namespace {
 
-// Longer waits are cut into pieces of this.
+// The board's thread wakes at least this often.
 constexpr absl::Duration kLongestWait = absl::Hours(1);
 
 }  // namespace
 
 absl::Duration WatchPace::NextDue(uint64_t changes, uint64_t state_changes) const {
   constexpr absl::Duration kAtOnce = -absl::InfiniteDuration();
-  if (told_at_ == kAtOnce || state_changes != state_changes_) return kAtOnce;
-  return told_at_ + (changes != changes_ ? min_interval_ : max_interval_);
+  if (last_report_time_ == kAtOnce || state_changes != state_changes_) return kAtOnce;
+  return last_report_time_ + (changes != changes_ ? min_interval_ : max_interval_);
 }
 
-void WatchPace::Told(absl::Duration now, uint64_t changes, uint64_t state_changes) {
-  told_at_ = now;
+void WatchPace::Reported(absl::Duration now, uint64_t changes, uint64_t state_changes) {
+  last_report_time_ = now;
   changes_ = changes;
   state_changes_ = state_changes;
 }
@@ -89,7 +89,7 @@ void LoadBoard::Run() {
         absl::Duration next = entry.pace.NextDue(changes_, state_changes_);
         if (next <= now) {
           due.push_back(entry.watcher);
-          entry.pace.Told(now, changes_, state_changes_);
+          entry.pace.Reported(now, changes_, state_changes_);
           next = entry.pace.NextDue(changes_, state_changes_);
         }
         wake = std::min(wake, next);

@@ -16,23 +16,23 @@
 
 namespace continuo::server {
 
-// When one watcher is told: at once, then after changes but not twice within min_interval, at
-// least every max_interval, and at once after a change of state. A pure function of what it is
-// given. Not thread-safe.
+// Decides when one watcher gets a report: at once, then after changes but not twice within
+// min_interval, at least every max_interval, and at once after a change of state. A pure function
+// of its arguments. Not thread-safe.
 class WatchPace {
  public:
   // 0 ≤ min_interval ≤ max_interval.
   WatchPace(absl::Duration min_interval, absl::Duration max_interval)
       : min_interval_(min_interval), max_interval_(max_interval) {}
 
-  // When to tell next, given the counts of changes and of state changes so far. Times here are of
-  // a clock that never goes back (Clock::Elapsed).
+  // The time of the next report, given the numbers of changes and of state changes so far. Times
+  // here are of a clock that never goes back (Clock::Elapsed).
   absl::Duration NextDue(uint64_t changes, uint64_t state_changes) const;
-  void Told(absl::Duration now, uint64_t changes, uint64_t state_changes);
+  void Reported(absl::Duration now, uint64_t changes, uint64_t state_changes);
 
  private:
   absl::Duration min_interval_, max_interval_;
-  absl::Duration told_at_ = -absl::InfiniteDuration();
+  absl::Duration last_report_time_ = -absl::InfiniteDuration();
   uint64_t changes_ = 0, state_changes_ = 0;
 };
 
@@ -40,27 +40,27 @@ class WatchPace {
 class LoadWatcher {
  public:
   virtual ~LoadWatcher() = default;
-  // Must not block; replaces what was not sent yet.
+  // Must not block; replaces a report that was not sent yet.
   virtual void Send(const v1::WatchLoadResponse& response) = 0;
-  // The worker ends.
+  // Called when the worker ends.
   virtual void Close() = 0;
 };
 
-// Tells every watcher of the load. Has a thread of its own. Thread-safe.
+// Reports the load to every watcher. Has a thread of its own. Thread-safe.
 class LoadBoard {
  public:
-  // `read` fills in the load as it is now; called on the board's thread. `clock` outlives the
+  // `read` returns the load as it is now; it is called on the board's thread. `clock` outlives the
   // board.
   LoadBoard(std::function<v1::WatchLoadResponse()> read, const Clock* clock);
   ~LoadBoard() { Close(); }
 
   void Watch(std::shared_ptr<LoadWatcher> watcher, WatchPace pace);
   void Unwatch(const LoadWatcher* watcher);
-  // The engine's load listener; counts a change only where something that matters differs.
+  // The engine's load listener. Counts a change only if a number that a router uses differs.
   void Update(const engine::EngineLoad& load);
   void StateChanged();
-  // Ends all streams; new ones end at once. Nothing is read afterwards. May be called again, by one
-  // thread at a time.
+  // Ends all streams; new ones end at once. `read` is not called afterwards. May be called again,
+  // by one thread at a time.
   void Close();
 
  private:
@@ -72,13 +72,14 @@ class LoadBoard {
 
   const std::function<v1::WatchLoadResponse()> read_;
   const Clock* const clock_;
-  // Not absl's: waits of these do not follow the wall clock when it is set.
+  // From the standard library, because Abseil's waits with a timeout follow the wall clock when it
+  // is set.
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<Entry> watchers_;
   engine::EngineLoad load_;
   uint64_t changes_ = 0, state_changes_ = 0;
-  bool news_ = false;  // since the thread looked
+  bool news_ = false;  // something has changed since the thread looked
   bool closed_ = false;
   std::thread thread_;
 };

@@ -14,18 +14,18 @@
 namespace continuo::server {
 
 // The calls of Generate that are open in this process: from their arrival until the transport is
-// done with them, however their requests have ended. A status waits behind what the reader has not
-// read; a reader who does not read would keep a call that was told to end for ever, so it is cut.
-// Thread-safe; keeps no thread and reads no clock.
+// done with them, however their requests have ended. A status waits behind unread messages, so a
+// reader who does not read could keep a call that was told to end open for ever: such a call is
+// cut. Thread-safe; keeps no thread and reads no clock.
 class OpenCalls {
  public:
-  // `patience`: how long a call that was told to end has to do so.
+  // A call that was told to end has `patience` to do so.
   explicit OpenCalls(absl::Duration patience) : patience_(patience) {}
 
   void Add(std::shared_ptr<RequestControl> control);
   void Remove(const RequestControl* control);
-  // Cuts what has been ending for longer than the patience. Called every few tens of milliseconds;
-  // `now` is of a clock that never goes back.
+  // Cuts the calls that were told to end longer ago than the patience. Called every few tens of
+  // milliseconds; `now` is of a clock that never goes back.
   void Tick(absl::Duration now);
 
   size_t size() const;

@@ -33,10 +33,10 @@ std::optional<absl::Status> RequestControl::reason() const {
 
 bool RequestControl::Overdue(absl::Duration now, absl::Duration patience) {
   absl::MutexLock lock(&mutex_);
-  if (!why_.has_value() || overdue_told_) return false;
+  if (!why_.has_value() || overdue_reported_) return false;
   if (!ending_since_.has_value()) ending_since_ = now;
-  overdue_told_ = now - *ending_since_ >= patience;
-  return overdue_told_;
+  overdue_reported_ = now - *ending_since_ >= patience;
+  return overdue_reported_;
 }
 
 void RequestControl::Cut() const {

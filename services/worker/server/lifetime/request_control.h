@@ -12,29 +12,29 @@
 
 namespace continuo::server {
 
-// Ends one request from outside, also while the engine does not have it yet, and its call where
-// that does not end by itself. Thread-safe.
+// Ends one request from outside, also before the engine has it, and cuts its call if that does not
+// end by itself. Thread-safe.
 class RequestControl {
  public:
   struct Hooks {
     // Ends the request in the engine.
     std::function<void(absl::Status)> cancel;
-    // Ends the call at once, whatever it waits for; nothing where it has ended.
+    // Ends the call at once, whatever it waits for; does nothing if it has ended.
     std::function<void(const absl::Status&)> cut;
   };
   explicit RequestControl(Hooks hooks) : hooks_(std::move(hooks)) {}
 
-  // The first reason counts.
+  // Ends the request with `why`; only the first call has an effect.
   void End(absl::Status why);
-  // The engine has the request; passes on an end that came before.
+  // Called when the engine has the request; passes on an end that came before.
   void Submitted();
-  // Why it was ended, if it was.
+  // The status that it was ended with, if it was.
   std::optional<absl::Status> reason() const;
 
-  // True once, when `patience` has passed since the first call of this after End(). `now` is of a
-  // clock that never goes back.
+  // Returns true once: when `patience` has passed since the first call of this method after End().
+  // `now` is of a clock that never goes back.
   bool Overdue(absl::Duration now, absl::Duration patience);
-  // Cuts the call with the reason that it was ended for. Only after End().
+  // Cuts the call with the status that it was ended with. Called only after End().
   void Cut() const;
 
  private:
@@ -43,7 +43,7 @@ class RequestControl {
   std::optional<absl::Status> why_ ABSL_GUARDED_BY(mutex_);
   bool submitted_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Duration> ending_since_ ABSL_GUARDED_BY(mutex_);
-  bool overdue_told_ ABSL_GUARDED_BY(mutex_) = false;
+  bool overdue_reported_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace continuo::server

@@ -17,8 +17,8 @@ absl::Status RequestRegistry::Add(const std::string& tenant, const std::string& 
       if (kind == ArrivalKind::kNew) {
         return absl::AlreadyExistsError("a request of this request_id is live");
       }
-      if (kind == ArrivalKind::kMove && entry.client_continuation) {
-        // The very call comes back where its gateway gave this worker up for a pause.
+      if (kind == ArrivalKind::kMigration && entry.client_continuation) {
+        // The same call comes back if its gateway had given this worker up during a pause.
         client_continuation = !call_id.empty() && call_id == entry.call_id;
         if (!client_continuation) {
           return protocol::WithReason(

@@ -15,24 +15,24 @@
 
 namespace continuo::server {
 
-// Who asks for an id that may be live (exactness: migrations-first).
+// The kind of a request whose id may be live already (exactness: migrations-first).
 enum class ArrivalKind {
-  kNew,                 // without a continuation: a live duplicate is refused
-  kClientContinuation,  // takes a live one's place
-  kMove,                // likewise, but gives way to another call that is a client's continuation
+  kNew,                 // has no continuation; rejected while another of its id is live
+  kClientContinuation,  // replaces a live one
+  kMigration,           // replaces a live one, except a client's continuation of another call
 };
 
-// The requests that live in this process and have not finished, by tenant and id. Thread-safe.
+// The live requests of this process, those that have not finished, by tenant and id. Thread-safe.
 class RequestRegistry {
  public:
-  // ALREADY_EXISTS or ABORTED where the newcomer has to give way; otherwise a live request of the
-  // same tenant and id ends with ABORTED. `call_id` names the client's call at its gateway; "" is
-  // equal to none.
+  // Returns ALREADY_EXISTS or ABORTED if the newcomer is rejected; otherwise a live request of the
+  // same tenant and id ends with ABORTED. `call_id` names the client's call at its gateway; an
+  // empty one equals no other.
   absl::Status Add(const std::string& tenant, const std::string& id, ArrivalKind kind,
                    std::shared_ptr<RequestControl> control, std::string_view call_id = "");
-  // Nothing happens where another request has taken its place.
+  // Does nothing if another request has taken its place.
   void Remove(const std::string& tenant, const std::string& id, const RequestControl* control);
-  // Ends the live request with ABORTED. False where there is none.
+  // Ends the live request with ABORTED. Returns false if there is none.
   bool Abort(const std::string& tenant, const std::string& id);
 
   size_t size() const;

@@ -14,7 +14,8 @@
 
 namespace continuo::server {
 
-// What ends a sequence, as the edge sees it. Alike for all sequences of a request.
+// The rules that end a sequence, apart from the engine's own limits. The same for all sequences of
+// a request.
 struct StopRules {
   std::vector<std::string> strings;
   bool include_stop = false;
@@ -27,7 +28,7 @@ struct StopRules {
 };
 
 // One of a request's sequences, as its reader sees it: tokens in, text and finish reason out, one
-// token at a time. What it says is a function of the tokens alone (exactness: text-per-token,
+// token at a time. Its output is a function of the tokens alone (exactness: text-per-token,
 // one-last-delta), so live tokens and the replayed ones of a continuation go through it alike. Not
 // thread-safe.
 class AnswerSequence {
@@ -35,24 +36,25 @@ class AnswerSequence {
   // Model and rules outlive the sequence.
   AnswerSequence(const ServedModel* model, const StopRules* rules);
 
-  // What the newest token made deliverable, or the end did.
+  // The text that the newest token, or the end, made deliverable.
   struct Output {
     std::string text;
     v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
     int matched_string = -1;        // index of the stop string that was met
     int32_t matched_token_id = -1;  // stop id that was met
-    // Of an end: so many bytes at the end of `text` are held back by a sequence that has not ended.
+    // With an end: the number of bytes at the end of `text` that a sequence which goes on would
+    // hold back.
     size_t num_held = 0;
   };
 
-  // The next token. With FINISH_REASON_STOP the sequence has ended; what a limit ends is told by
-  // End(). `stops_active` false: nothing ends here, whatever the rules say.
+  // Takes the next token. With FINISH_REASON_STOP the sequence has ended; a sequence that a limit
+  // ends is ended by End(). With `stops_active` false no rule ends it here.
   Output Push(int32_t token, bool stops_active = true);
 
-  // Ends the sequence at a limit, with the text that was held back.
+  // Ends the sequence at a limit and returns the text that was held back.
   Output End(v1::FinishReason why);
 
-  // Ends it without a word: its finish reason is known already.
+  // Ends it without output: its finish reason was received before.
   void MarkFinished() { finished_ = true; }
 
   bool finished() const { return finished_; }
@@ -65,7 +67,7 @@ class AnswerSequence {
   bool finished_ = false;
 };
 
-// The wire's finish reason of the engine's.
+// The wire's finish reason for the engine's.
 v1::FinishReason ToProto(engine::FinishReason reason);
 
 }  // namespace continuo::server

@@ -37,7 +37,8 @@ absl::StatusOr<std::string> ChooseRequestId(const v1::GenerateRequest& request,
   return absl::StrFormat("%016x%016x", high, call.random());
 }
 
-// What the server chose, or chose before (exactness: relay-edits-nothing, same-fingerprint).
+// Accepted says what the server chose, now or for an earlier call (exactness: relay-edits-nothing,
+// same-fingerprint).
 absl::StatusOr<v1::Accepted> Accept(const v1::GenerateRequest& request, const CallInfo& call,
                                     const ServedModel& model) {
   const v1::GenerateResponse& response = request.continuation().received();
@@ -162,7 +163,7 @@ engine::Request ConvertRequest(const v1::GenerateRequest& request, const CallInf
     r.num_prompt_logprobs = static_cast<int>(output.prompt_logprobs());
   }
   r.priority = request.priority();
-  r.is_migration = call.is_move && request.has_continuation();
+  r.is_migration = call.is_migration && request.has_continuation();
   r.deadline = call.deadline;
   r.cache_bypass = request.cache().bypass();
   r.want_progress = output.progress();
@@ -211,7 +212,7 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
     g.request.time_limit = reference + protocol::FromProto(request.stopping().time_limit());
   }
   if (resumed) {
-    // Of what went on inexactly once, some ids are another worker's for good.
+    // A stream that once went on inexactly keeps ids of another worker for good.
     const bool exact = !g.accepted.inexact();
     g.next_sequence = received.sequence() + 1;
     ASSIGN_OR_RETURN(g.replay, ReplayReceived(received, g.request.num_sequences,

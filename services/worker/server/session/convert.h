@@ -17,39 +17,41 @@
 
 namespace continuo::server {
 
-// What a call says beside its request, and what the server adds to it.
+// The call around a request: its metadata, and what the server adds.
 struct CallInfo {
   std::string tenant = "default";
-  std::string request_id;  // from x-request-id; "" if there is none
-  bool is_move = false;    // x-continuo-move
-  std::string call_id;     // x-continuo-call: of the gateway's client, on each try; "" without one
+  std::string request_id;     // from x-request-id; "" if there is none
+  bool is_migration = false;  // x-continuo-move: a gateway goes on with a stream of another worker
+  std::string call_id;  // x-continuo-call: names the client's call at its gateway, the same on each
+                        // attempt; "" without one
   absl::Time now;
   absl::Time deadline = absl::InfiniteFuture();
-  std::function<uint64_t()> random;  // for what the server has to choose: id and seed
+  std::function<uint64_t()> random;  // chooses the id and the seed where the client does not
 };
 
-// Secret of the process, so that nobody can aim at another tenant's cached prefixes.
+// A secret of the process, so that nobody can aim at another tenant's cached prefixes.
 class SaltKey {
  public:
   explicit SaltKey(const std::function<uint64_t()>& random);
-  // One value for each pair of tenant and salt (exactness: relay-edits-nothing).
+  // Returns one value for each pair of tenant and salt (exactness: relay-edits-nothing).
   std::array<uint64_t, 2> Combine(std::string_view tenant, std::string_view salt) const;
 
  private:
   std::array<uint64_t, 24> secret_;
 };
 
-// A request that was checked and turned into what engine and session need.
+// A request that was checked and turned into the inputs of engine and session.
 struct Generation {
   v1::Accepted accepted;
-  // Everything was received before: OK with no response, nothing else here is set.
+  // True if everything was received before: the call ends with OK and no response, and nothing else
+  // here is set.
   bool complete = false;
   uint64_t next_sequence = 0;        // number of the next response
-  std::unique_ptr<StopRules> rules;  // stays where it is: the sequences point to it
+  std::unique_ptr<StopRules> rules;  // on the heap: the sequences point to it
   Replay replay;
-  engine::Request request;  // id is the caller's to set
+  engine::Request request;  // the caller sets its id
   bool collect = false;
-  absl::Time start;  // of this call
+  absl::Time start;  // when this call began
 };
 
 // Validates, encodes the prompt (which takes time), fills in defaults and replays a continuation.

@@ -90,7 +90,7 @@ void GenerateSession::OnEvent(engine::RequestEvent event) {
                                               " bytes wait; go on with a continuation")),
                              protocol::kReasonSlowReader);
     hooks_.cancel(why);
-    // Not from here: what the cut makes way for is text work.
+    // On the pool, because the cut is followed by text work.
     pool_->Post([self = shared_from_this(), why] { self->hooks_.cut(why); });
   }
   Wake();
@@ -106,7 +106,7 @@ void GenerateSession::Wake() {
 }
 
 void GenerateSession::WriteDone(bool ok) {
-  // A reader who is gone gets nothing more; the request ends when the engine says so.
+  // A reader who is gone gets nothing more; the request ends when the engine reports its end.
   if (!ok && !reader_gone_) {
     reader_gone_ = true;
     hooks_.cancel(absl::CancelledError("the client is gone"));
@@ -154,7 +154,7 @@ void GenerateSession::Deliver() {
 void GenerateSession::Process(engine::RequestEvent event) {
   if (event.started) {
     queue_.AddStart();
-    if (collect_) writer_->TellAccepted();
+    if (collect_) writer_->SendAccepted();
     ProcessEndings();
   }
   if (event.progress.has_value()) queue_.AddProgress(*event.progress);
@@ -166,7 +166,7 @@ void GenerateSession::Process(engine::RequestEvent event) {
   if (event.ended.has_value()) ProcessEnd(event);
 }
 
-// What a continuation's received ids left open.
+// Sends the ends that a continuation's received ids imply but its client did not receive.
 void GenerateSession::ProcessEndings() {
   for (size_t i = 0; i < endings_.size(); ++i) {
     if (endings_[i].has_value()) queue_.AddEnd(static_cast<int>(i), *endings_[i], *rules_);
@@ -181,7 +181,7 @@ void GenerateSession::ProcessDelta(engine::SequenceDelta delta) {
   for (size_t i = 0; i < count; ++i) {
     const int32_t token = delta.tokens[i];
     AnswerSequence::Output output = sequence.Push(token);
-    // The token that a limit comes after, the held-back text and the reason are one delta.
+    // The last token before a limit, the held-back text and the reason are one delta.
     if (i + 1 == count && delta.finish != engine::FinishReason::kNone && !sequence.finished()) {
       AnswerSequence::Output end = sequence.End(ToProto(delta.finish));
       output.text += end.text;
@@ -206,7 +206,7 @@ void GenerateSession::ProcessEnd(const engine::RequestEvent& event) {
   report_.timings = event.timings;
   const bool all_finished = std::all_of(sequences_.begin(), sequences_.end(),
                                         [](const AnswerSequence& s) { return s.finished(); });
-  // An answer that is whole is never spoilt by what came after it.
+  // A whole answer is never spoilt by a later error.
   if (all_finished) {
     Complete(event.cached_prompt_tokens, event.timings);
     return;

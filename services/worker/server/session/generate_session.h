@@ -22,13 +22,13 @@
 
 namespace continuo::server {
 
-// Where a session's responses go. Calls come one at a time.
+// Takes a session's responses. Calls come one at a time.
 class ResponseWriter {
  public:
   virtual ~ResponseWriter() = default;
-  // The request has started and its first response comes only at its end. Once at most, before
-  // Write.
-  virtual void TellAccepted() {}
+  // Called once at most, before Write, when the request has started and its first response comes
+  // only at its end.
+  virtual void SendAccepted() {}
   // Starts to write; the writer calls GenerateSession::WriteDone() when it may be called again,
   // not from inside this call.
   virtual void Write(v1::GenerateResponse response) = 0;
@@ -36,54 +36,54 @@ class ResponseWriter {
   virtual void Finish(absl::Status status) = 0;
 };
 
-// How a generation went, for log and span.
+// Figures of a generation, for log and span.
 struct SessionReport {
   int prompt_tokens = 0, cached_prompt_tokens = 0;
-  int completion_tokens = 0;       // of this call
-  engine::RequestTimings timings;  // as the engine told with its end
+  int completion_tokens = 0;       // generated in this call
+  engine::RequestTimings timings;  // as the engine reported them at the end
 
   // From the first token on.
   absl::Duration decode() const { return timings.total - timings.queue - timings.prefill; }
 };
 
-// What a session tells others. All are called without locks held, from any thread.
+// Callbacks of a session. All are called without locks held, from any thread.
 struct SessionHooks {
-  // To the engine: a stop string was met, the sequence ends quietly.
+  // Tells the engine that a stop string was met: the sequence ends quietly.
   std::function<void(int index)> finish_sequence;
-  // To the engine: the request is given up.
+  // Tells the engine that the request is given up.
   std::function<void(absl::Status why)> cancel;
-  // To the call: the write in flight has to end though the reader does not read; WriteDone(false)
-  // follows, perhaps from inside. Also called where the stream has just finished.
+  // Tells the call that the write in flight has to end though the reader does not read;
+  // WriteDone(false) follows, perhaps from inside. May also come when the stream has just finished.
   std::function<void(const absl::Status& why)> cut;
 };
 
 // One generation's answer: events of the engine in, responses out. Knows neither gRPC nor the
 // engine. Text work is done on the threads of a pool and on those that WriteDone comes from, by
-// one of them at a time, never on the engine's. What arrives while a write is in flight goes out
-// as one message. What a reader leaves unread is bounded by what the request may generate and by
-// kMaxUnreadBytes, above which the request is given up.
+// one of them at a time, never on the engine's. Events that arrive while a write is in flight go
+// out as one message. Unread output is bounded by the request's own limits and by kMaxUnreadBytes;
+// above it the request is given up.
 class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
  public:
   static constexpr size_t kMaxUnreadBytes = 64 << 20;
 
-  // Takes all of `generation` but its request, which is left for the engine. Writer, pool, model
+  // Takes all of `generation` except its request, which is left for the engine. Writer, pool, model
   // and clock outlive the session's work, which ends with the writer's Finish.
   static std::shared_ptr<GenerateSession> Create(Generation& generation, ResponseWriter* writer,
                                                  SessionHooks hooks, WorkPool* pool,
                                                  const ServedModel* model, const Clock* clock,
                                                  size_t max_unread_bytes = kMaxUnreadBytes);
 
-  // False where nothing is left to compute, because all was received before: then
-  // AnswerFromReceived() does it all. Else the engine's events do.
+  // False if nothing is left to compute because everything was received before. The caller then
+  // calls AnswerFromReceived() instead of submitting the request to the engine.
   bool needs_engine() const { return needs_engine_; }
   void AnswerFromReceived();
 
-  // Complete when the writer's Finish is called.
+  // Its figures are complete when the writer's Finish is called.
   const SessionReport& report() const { return report_; }
 
-  // The engine's sink: only queues and wakes. Engine thread.
+  // The engine's sink; only queues the event and wakes the pool. Called on the engine thread.
   void OnEvent(engine::RequestEvent event);
-  // The last Write has ended; `ok` false: the reader is gone. Any thread.
+  // Called when the last Write has ended, on any thread. With `ok` false the reader is gone.
   void WriteDone(bool ok);
 
  private:
@@ -121,7 +121,7 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   uint32_t migrations_ = 0;
   bool inexact_ = false;
   ResponseQueue queue_;
-  std::optional<absl::Status> status_;  // after what is queued
+  std::optional<absl::Status> status_;  // sent after the queued responses
   bool reader_gone_ = false;
   SessionReport report_;
 
@@ -129,7 +129,7 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   std::deque<engine::RequestEvent> events_ ABSL_GUARDED_BY(mutex_);
   size_t event_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // of events not yet in queue_
   size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of queue_, without the write in flight
-  // A thread is delivering, or a write is in flight.
+  // True while a thread delivers or a write is in flight.
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool gave_up_ ABSL_GUARDED_BY(mutex_) = false;
 };

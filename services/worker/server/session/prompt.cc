@@ -12,7 +12,7 @@
 namespace continuo::server {
 namespace {
 
-// The text module's refusals name no field; they are of this one.
+// Errors of the text module name no field; this names it.
 absl::Status At(std::string_view field, const absl::Status& status) {
   if (status.code() == absl::StatusCode::kInvalidArgument ||
       status.code() == absl::StatusCode::kFailedPrecondition) {

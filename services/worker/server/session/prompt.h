@@ -14,10 +14,10 @@
 
 namespace continuo::server {
 
-// A prompt as the model reads it.
+// An encoded prompt.
 struct EncodedPrompt {
-  std::string field;     // which part of the request it was
-  std::string rendered;  // what was encoded; empty for token ids
+  std::string field;     // the part of the request that it comes from
+  std::string rendered;  // the text that was encoded; empty for token ids
   std::vector<int32_t> tokens;
 };
 
@@ -29,7 +29,7 @@ absl::StatusOr<std::string> RenderConversation(const v1::Conversation& conversat
 
 // Renders and encodes the prompt of a valid request. Takes time that grows with the prompt. Text
 // that cannot fit the context, because it has more bytes than that many of the longest tokens, is
-// refused unread: INVALID_ARGUMENT, reason CONTEXT_TOO_LONG.
+// rejected without being encoded: INVALID_ARGUMENT, reason CONTEXT_TOO_LONG.
 absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::GenerateRequest& request, absl::Time now,
                                            const ServedModel& model);
 // The same for a Tokenize request, whose limit is protocol::kMaxTokenizeBytes.

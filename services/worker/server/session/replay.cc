@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kDeltas[] = "continuation.received.deltas";
 
-// The deltas' ids and ends, by sequence.
+// Collects the deltas' ids and ends by sequence.
 absl::StatusOr<std::vector<engine::ReceivedSequence>> Gather(const v1::GenerateResponse& received,
                                                              int num_sequences, bool exact,
                                                              const ServedModel& model) {
@@ -40,13 +40,13 @@ absl::StatusOr<std::vector<engine::ReceivedSequence>> Gather(const v1::GenerateR
     }
     sequence.tokens.insert(sequence.tokens.end(), delta.token_ids().begin(),
                            delta.token_ids().end());
-    // One that this worker does not know, from a newer one, is an end too.
+    // A reason that this worker does not know, from a newer one, is an end too.
     sequence.finished |= delta.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
   }
   return sequences;
 }
 
-// Brings a sequence behind its received ids. The result, if any, is the end that they are.
+// Replays the received ids of a sequence. Returns the end that they imply, if any.
 absl::StatusOr<std::optional<AnswerSequence::Output>> ReplaySequence(
     const std::vector<int32_t>& tokens, int index, bool exact, const StopRules& rules,
     AnswerSequence& sequence) {
@@ -65,7 +65,7 @@ absl::StatusOr<std::optional<AnswerSequence::Output>> ReplaySequence(
           kDeltas,
           absl::StrCat("sequence ", index, " has ids after its end, which is token ", k + 1));
     }
-    // What is deliverable without the end was delivered with these ids.
+    // The text that is deliverable without the end was delivered with these ids.
     output.text.erase(0, output.text.size() - output.num_held);
     return output;
   }

@@ -11,7 +11,7 @@
 namespace continuo::server {
 namespace {
 
-// Room for tags and lengths around each thing that is added.
+// Room for the tags and lengths around each addition.
 constexpr size_t kFrameBytes = 32;
 
 }  // namespace

@@ -12,9 +12,9 @@
 
 namespace continuo::server {
 
-// What was generated and not yet written, as the responses that will carry it. What is added goes
-// into the last of them as long as that stays within 1 MiB, so that a reader who keeps up gets
-// small messages and one who does not gets few. Not thread-safe.
+// Output that was generated and not yet written, as the responses that will carry it. Additions go
+// into the last response as long as that stays within protocol::kMaxResponseBytes, so that a reader
+// who keeps up gets small messages and a slow one gets few. Not thread-safe.
 class ResponseQueue {
  public:
   // `accepted` goes out with the first response, which is number `next_sequence`. With `collect`
@@ -22,33 +22,33 @@ class ResponseQueue {
   ResponseQueue(v1::Accepted accepted, uint64_t next_sequence, int num_sequences, bool collect,
                 const ServedModel* model);
 
-  // The request has started: lets Accepted go out.
+  // Lets Accepted go out, because the request has started.
   void AddStart();
   void AddProgress(const engine::PromptProgress& progress);
   void AddPromptLogprob(int32_t token, const model::TokenScore& score);
-  // One token of sequence `index` with all that it brought; `score` may be null.
+  // Adds one token of sequence `index` with its output; `score` may be null.
   void AddToken(int index, int32_t token, const model::TokenScore* score,
                 const AnswerSequence::Output& output, const StopRules& rules);
-  // The end of a sequence without a token of its own.
+  // Adds the end of a sequence that comes without a token.
   void AddEnd(int index, const AnswerSequence::Output& output, const StopRules& rules);
   void AddSummary(v1::Summary summary);
 
-  // A response may be written now.
+  // True if a response may be written now.
   bool ready() const;
-  // The next response; only when ready.
+  // Takes the next response. Called only when ready().
   v1::GenerateResponse Pop();
-  // Of all that waits, on the wire, at most.
+  // Upper bound of the bytes on the wire of all waiting responses.
   size_t bytes() const { return bytes_; }
 
  private:
-  // The response that `bytes` more fit into.
+  // Returns the response that `bytes` more fit into.
   v1::GenerateResponse& Open(size_t bytes);
   v1::Delta& OpenDelta(int index, size_t bytes);
   void Append(v1::Delta& delta, const AnswerSequence::Output& output, const StopRules& rules);
 
   struct Waiting {
     v1::GenerateResponse response;
-    size_t bytes = 0;  // at most
+    size_t bytes = 0;  // upper bound on the wire
   };
 
   v1::Accepted accepted_;
@@ -56,10 +56,11 @@ class ResponseQueue {
   const bool collect_;
   const ServedModel* model_;
   bool accepted_sent_ = false;
-  bool complete_ = false;  // the summary is in
+  bool complete_ = false;  // the summary was added
   std::deque<Waiting> responses_;
-  size_t bytes_ = 0;           // sum of theirs
-  std::vector<int> delta_of_;  // index in the last response's deltas, -1: none; by sequence
+  size_t bytes_ = 0;  // sum over responses_
+  std::vector<int>
+      delta_of_;  // by sequence: index in the last response's deltas, -1 if there is none
 };
 
 }  // namespace continuo::server

@@ -11,13 +11,13 @@
 
 namespace continuo::server {
 
-// What generation_config.json says; unset fields take the defaults of the proto.
+// The defaults of generation_config.json; unset fields take those of the proto.
 struct SamplingDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<uint32_t> top_k;
 };
 
-// The model as the server describes it to clients and checks their requests against. Filled in
+// The model as the server describes it to clients and checks their requests against it. Filled in
 // once by main (FinishServedModel last), then immutable.
 struct ServedModel {
   std::string name;
@@ -32,7 +32,7 @@ struct ServedModel {
   std::vector<int32_t> eos_ids;  // ascending
   const text::TextModel* text = nullptr;
 
-  // The most bytes of text and of TokenLogprob.token that one token can stand for.
+  // The most bytes that one token can have as text and as TokenLogprob.token.
   size_t max_text_bytes_per_token = 0;
   size_t max_token_bytes = 0;
 };

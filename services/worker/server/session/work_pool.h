@@ -12,8 +12,8 @@
 
 namespace continuo::server {
 
-// A few threads that run what is posted, in order of posting. Thread-safe. Without threads, where
-// one thread does everything, Post runs it itself.
+// A few threads that run posted work in order of posting. Thread-safe. A pool of no threads runs
+// the work inside Post, for programs where one thread does everything.
 class WorkPool {
  public:
   using Work = absl::AnyInvocable<void()>;
@@ -23,13 +23,13 @@ class WorkPool {
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
 
-  // Returns at once, but where there are no threads. `weight` is counted, in what unit the caller
-  // likes, until the work begins.
+  // Returns at once, unless the pool has no threads. `weight`, in a unit of the caller's choice, is
+  // counted until the work begins.
   void Post(Work work, size_t weight = 0);
-  // Returns when all that was posted has run; what is posted later never does. May be called again,
-  // by one thread at a time.
+  // Returns when all posted work has run; work that is posted later never runs. May be called
+  // again, by one thread at a time.
   void Join();
-  // Of the work that has not begun.
+  // Sum of the weights of work that has not begun.
   size_t waiting_weight() const;
 
  private:

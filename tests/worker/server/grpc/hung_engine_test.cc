@@ -9,7 +9,7 @@
 namespace continuo::server {
 namespace {
 
-// What outlives the server.
+// The parts that outlive the server.
 struct Surroundings {
   ManualClock manual_clock_;
   absl::Notification told_;

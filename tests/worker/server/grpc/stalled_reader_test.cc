@@ -31,13 +31,13 @@ class StalledReaderTest : public testing::WorkerServerTest {
   }
   std::unique_ptr<Call> StartStalled() {
     auto call = Start(LargeRequest(), {}, stub_.get());
-    WaitUntil([&] { return server_->core().registry().size() == 1; });
+    WaitUntil([&] { return server_->runtime().registry.size() == 1; });
     WaitUntilIdle();
     return call;
   }
   void WaitUntilAllHasEnded() {
-    WaitUntil([&] { return server_->core().open_calls().size() == 0; });
-    EXPECT_EQ(server_->core().registry().size(), 0u);
+    WaitUntil([&] { return server_->runtime().open_calls.size() == 0; });
+    EXPECT_EQ(server_->runtime().registry.size(), 0u);
   }
 
   std::unique_ptr<v1::InferenceService::Stub> stub_;
@@ -45,7 +45,7 @@ class StalledReaderTest : public testing::WorkerServerTest {
 
 TEST_F(StalledReaderTest, GetsTheWholeAnswerWhenItReadsOn) {
   auto call = StartStalled();
-  EXPECT_EQ(server_->core().open_calls().size(), 1u) << "the answer was to be too large to send";
+  EXPECT_EQ(server_->runtime().open_calls.size(), 1u) << "the answer was to be too large to send";
   EXPECT_TRUE(call->Finish().ok());
   EXPECT_TRUE(testing::AnswerOf(call->responses).has_summary);
 }
@@ -54,7 +54,7 @@ TEST_F(StalledReaderTest, AbortEndsItsCall) {
   auto call = StartStalled();
   EXPECT_TRUE(Abort("large").aborted());
   WaitUntilAllHasEnded();
-  EXPECT_EQ(server_->core().num_requests(absl::StatusCode::kAborted), 1u);
+  EXPECT_EQ(server_->runtime().counters.num_ended(absl::StatusCode::kAborted), 1u);
   const absl::Status status = call->Finish();
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_EQ(protocol::ReasonOf(status), protocol::kReasonAborted);
@@ -77,7 +77,7 @@ TEST_F(StalledReaderTest, ADrainEnds) {
   ASSERT_TRUE(Drain(absl::ZeroDuration(), &drained).ok());
   WaitUntil([&] { return server_->drained(); });
   WaitUntilAllHasEnded();
-  EXPECT_EQ(server_->core().num_requests(absl::StatusCode::kUnavailable), 1u);
+  EXPECT_EQ(server_->runtime().counters.num_ended(absl::StatusCode::kUnavailable), 1u);
   const absl::Status status = call->Finish();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(protocol::ReasonOf(status), protocol::kReasonDraining);

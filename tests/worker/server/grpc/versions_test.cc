@@ -20,7 +20,7 @@ void AddNewField(google::protobuf::Message& message) {
 
 class VersionsTest : public WorkerServerTest {
  protected:
-  // What was received before a move, cut after the first tokens, with what is left of the answer.
+  // The responses before a migration, cut after the first tokens, and the rest of the answer.
   Answer GoOn(v1::GenerateRequest request, const std::map<std::string, std::string>& metadata,
               bool of_a_later_release) {
     Answer joined;

@@ -80,7 +80,7 @@ TEST_F(WatchStepsTest, IntervalsAreChecked) {
 
 TEST_F(WatchStepsTest, AWatcherWhoLeavesStopsTheLog) {
   Serve();
-  engine::StepLog& log = server_->core().serving()->engine->step_log();
+  engine::StepLog& log = server_->runtime().serving.get()->engine->step_log();
   Watcher watcher(*worker_, absl::Hours(1));
   watcher.reader->WaitForInitialMetadata();
   EXPECT_TRUE(log.watched());

@@ -49,7 +49,7 @@ class GatedExecutor : public ForwardingExecutor {
 // A whole worker in this process and a client of it.
 class WorkerServerTest : public ::testing::Test {
  protected:
-  // Where there is a clock, it outlives the fixture.
+  // `clock` outlives the fixture.
   explicit WorkerServerTest(server::WorkerServerOptions options = {}, const Clock* clock = nullptr)
       : text_(OpenTestModel("byte_level")),
         fake_({.num_blocks = 4096, .block_size = 4, .vocab_size = kVocab}),

@@ -127,7 +127,7 @@ TEST_F(WorkerServerTest, CancelFreesTheBlocks) {
   auto call = Start(BaseRequest(3900));
   ASSERT_TRUE(call->ReadToTokens());
   executor_.SetOpen(false);
-  const auto live = server_->core().open_calls().All();
+  const auto live = server_->runtime().open_calls.All();
   ASSERT_EQ(live.size(), 1u);
   call->context.TryCancel();
   EXPECT_EQ(call->Finish().code(), absl::StatusCode::kCancelled);
@@ -151,7 +151,7 @@ TEST_F(WorkerServerTest, TheDeadlineEndsARequestThatWaits) {
 TEST_F(WorkerServerTest, ALiveIdIsRefusedUnlessContinuedAndOnlyForItsTenant) {
   Serve();
   executor_.SetOpen(false);
-  RequestRegistry& live = server_->core().registry();
+  RequestRegistry& live = server_->runtime().registry;
   v1::GenerateRequest request = BaseRequest();
   request.set_request_id("twice");
   auto first = Start(request);
@@ -162,14 +162,14 @@ TEST_F(WorkerServerTest, ALiveIdIsRefusedUnlessContinuedAndOnlyForItsTenant) {
 
   // A client's continuation takes its place; a gateway's move does not take that one's.
   request.mutable_continuation();
-  const auto before = server_->core().open_calls().All();
+  const auto before = server_->runtime().open_calls.All();
   auto second = Start(request, {{"x-continuo-call", "second"}});
   WaitUntil([&] {
     return std::any_of(before.begin(), before.end(),
                        [](const auto& control) { return control->reason().has_value(); });
   });
   // Calls that have not reached the engine end at once.
-  const auto later = server_->core().open_calls().All();
+  const auto later = server_->runtime().open_calls.All();
   std::set calls(before.begin(), before.end());
   calls.insert(later.begin(), later.end());
   EXPECT_EQ(Failure(request, {{"x-continuo-move", "1"}}).code(), absl::StatusCode::kAborted);
@@ -210,10 +210,11 @@ TEST_F(WorkerServerTest, DrainFlushesAndHandsOverWhatTheNextWorkerGoesOnWith) {
   auto call = Start(request);
   ASSERT_TRUE(call->ReadToTokens());
   executor_.SetOpen(false);
-  const auto live = server_->core().open_calls().All();
+  const auto live = server_->runtime().open_calls.All();
   ASSERT_EQ(live.size(), 1u);
   // The load is published after a step's tokens.
-  WaitUntil([&] { return server_->core().ReadLoad().running_requests() == 1; });
+  const WorkerRuntime& runtime = server_->runtime();
+  WaitUntil([&] { return runtime.serving.get()->engine->Load().running == 1; });
   v1::DrainResponse drained;
   ASSERT_TRUE(Drain(absl::ZeroDuration(), &drained).ok());
   EXPECT_EQ(drained.running_requests(), 1u);
@@ -264,14 +265,16 @@ TEST_F(WorkerServerTest, AFullQueueIsOverloadWithARetryHint) {
   executor_.SetOpen(false);
   v1::GenerateRequest request = BaseRequest();
   for (int i = 0; i < 15; ++i) request.mutable_token_ids()->add_ids(i);
-  const WorkerCore& core = server_->core();
-  const auto num_refused = [&] { return core.num_requests(absl::StatusCode::kResourceExhausted); };
+  const WorkerRuntime& runtime = server_->runtime();
+  const auto num_refused = [&] {
+    return runtime.counters.num_ended(absl::StatusCode::kResourceExhausted);
+  };
   std::vector<std::unique_ptr<Call>> calls;
   while (num_refused() == 0) {
     ASSERT_LT(calls.size(), 5u) << "the queue has no bound";
     calls.push_back(Start(request));
     WaitUntil([&] {
-      const engine::EngineLoad load = core.serving()->engine->Load();
+      const engine::EngineLoad load = runtime.serving.get()->engine->Load();
       return load.running + load.waiting == static_cast<int>(calls.size()) || num_refused() > 0;
     });
   }
@@ -319,7 +322,7 @@ TEST_F(WorkerServerTest, TextCallsBeyondTheirBudgetAreOverload) {
   // Nothing is worked off while the pool's threads are held.
   absl::Notification go_on;
   for (int i = 0; i < WorkerServerOptions().text_threads; ++i) {
-    server_->core().text_pool().Post([&] { go_on.WaitForNotification(); });
+    server_->runtime().text_pool.Post([&] { go_on.WaitForNotification(); });
   }
   struct TextCall {
     grpc::ClientContext context;
@@ -329,7 +332,7 @@ TEST_F(WorkerServerTest, TextCallsBeyondTheirBudgetAreOverload) {
   };
   v1::TokenizeRequest request;
   request.set_text(std::string(protocol::kMaxTokenizeBytes, 'a'));
-  constexpr size_t kCalls = WorkerCore::kMaxTextCallBytes / protocol::kMaxTokenizeBytes;
+  constexpr size_t kCalls = WorkerRuntime::kMaxTextCallBytes / protocol::kMaxTokenizeBytes;
   std::array<TextCall, kCalls + 1> calls;
   for (TextCall& call : calls) {
     inference_->async()->Tokenize(&call.context, &request, &call.response,
@@ -475,7 +478,9 @@ TEST_F(WorkerServerTest, TheNamesOfTheMetricsAreFrozen) {
                                        "vllm:prefix_cache_hits_total"};
   const auto collect = [&] {
     common::MetricFamilies families;
-    CollectWorkerMetrics(server_->metrics(), server_->core(), families);
+    const WorkerRuntime& runtime = server_->runtime();
+    CollectWorkerMetrics(server_->metrics(), runtime.counters, runtime.identity,
+                         runtime.serving.get(), nullptr, families);
     return families;
   };
   std::set<std::string> found;
@@ -527,7 +532,7 @@ TEST_F(WorkerServerTest, ManyStreamsAtOnceAreEachAsAlone) {
   }
 }
 
-// Who is told may take its time to find out why.
+// The callback may take its time to find out why.
 TEST_F(WorkerServerTest, StreamsHaveEndedWhenAFailureIsTold) {
   absl::Notification ended;
   absl::Status told;

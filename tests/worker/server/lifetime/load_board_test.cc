@@ -17,21 +17,21 @@ constexpr absl::Duration kStart = absl::Seconds(1000);
 TEST(WatchPaceTest, TellsAtOnceThenEveryMaxInterval) {
   WatchPace pace(kMin, kMax);
   EXPECT_EQ(pace.NextDue(0, 0), -absl::InfiniteDuration());
-  pace.Told(kStart, 0, 0);
+  pace.Reported(kStart, 0, 0);
   EXPECT_EQ(pace.NextDue(0, 0), kStart + kMax);
 }
 
 TEST(WatchPaceTest, AChangeWaitsForTheMinInterval) {
   WatchPace pace(kMin, kMax);
-  pace.Told(kStart, 0, 0);
+  pace.Reported(kStart, 0, 0);
   EXPECT_EQ(pace.NextDue(5, 0), kStart + kMin);
 }
 
 TEST(WatchPaceTest, AChangeOfStateDoesNotWait) {
   WatchPace pace(kMin, kMax);
-  pace.Told(kStart, 0, 0);
+  pace.Reported(kStart, 0, 0);
   EXPECT_EQ(pace.NextDue(0, 1), -absl::InfiniteDuration());
-  pace.Told(kStart + absl::Milliseconds(1), 0, 1);
+  pace.Reported(kStart + absl::Milliseconds(1), 0, 1);
   EXPECT_EQ(pace.NextDue(0, 1), kStart + absl::Milliseconds(1) + kMax);
 }
 

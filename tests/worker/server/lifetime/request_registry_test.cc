@@ -45,7 +45,7 @@ TEST(RequestRegistryTest, AContinuationReplacesTheLiveOneWhichEndsAborted) {
   RequestRegistry registry;
   Live first, second;
   ASSERT_TRUE(registry.Add("t", "id", ArrivalKind::kNew, first.control).ok());
-  ASSERT_TRUE(registry.Add("t", "id", ArrivalKind::kMove, second.control).ok());
+  ASSERT_TRUE(registry.Add("t", "id", ArrivalKind::kMigration, second.control).ok());
   EXPECT_EQ(first.ended->code(), absl::StatusCode::kAborted);
   EXPECT_EQ(protocol::ReasonOf(*first.ended), protocol::kReasonAborted);
   registry.Remove("t", "id", first.control.get());  // as it ends
@@ -56,7 +56,7 @@ TEST(RequestRegistryTest, AMoveGivesWayToAClientsContinuation) {
   RequestRegistry registry;
   Live client, move, again;
   ASSERT_TRUE(registry.Add("t", "id", ArrivalKind::kClientContinuation, client.control).ok());
-  EXPECT_EQ(registry.Add("t", "id", ArrivalKind::kMove, move.control).code(),
+  EXPECT_EQ(registry.Add("t", "id", ArrivalKind::kMigration, move.control).code(),
             absl::StatusCode::kAborted);
   EXPECT_FALSE(client.ended.has_value());
   EXPECT_TRUE(registry.Add("t", "id", ArrivalKind::kClientContinuation, again.control).ok());
@@ -68,11 +68,12 @@ TEST(RequestRegistryTest, AClientsContinuationMayBeMovedItself) {
   Live client, older, back, older_again;
   ASSERT_TRUE(
       registry.Add("t", "id", ArrivalKind::kClientContinuation, client.control, "call 2").ok());
-  EXPECT_FALSE(registry.Add("t", "id", ArrivalKind::kMove, older.control, "call 1").ok());
+  EXPECT_FALSE(registry.Add("t", "id", ArrivalKind::kMigration, older.control, "call 1").ok());
   EXPECT_FALSE(client.ended.has_value());
-  EXPECT_TRUE(registry.Add("t", "id", ArrivalKind::kMove, back.control, "call 2").ok());
+  EXPECT_TRUE(registry.Add("t", "id", ArrivalKind::kMigration, back.control, "call 2").ok());
   EXPECT_EQ(client.ended->code(), absl::StatusCode::kAborted);
-  EXPECT_FALSE(registry.Add("t", "id", ArrivalKind::kMove, older_again.control, "call 1").ok());
+  EXPECT_FALSE(
+      registry.Add("t", "id", ArrivalKind::kMigration, older_again.control, "call 1").ok());
   EXPECT_FALSE(back.ended.has_value()) << "still the client's own";
 }
 

@@ -13,7 +13,7 @@
 
 namespace continuo::testing {
 
-// What a stream delivered, however it was divided into responses.
+// The content of a stream, however it was divided into responses.
 struct Answer {
   struct Sequence {
     std::string text;

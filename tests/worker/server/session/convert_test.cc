@@ -179,7 +179,7 @@ TEST_F(ConvertTest, TheTemplatesClockIsTheReferenceTime) {
 }
 
 TEST_F(ConvertTest, OnlyAContinuationIsAMove) {
-  call_.is_move = true;
+  call_.is_migration = true;
   EXPECT_FALSE(Prepare().request.is_migration);
   request_.mutable_continuation();
   EXPECT_TRUE(Prepare().request.is_migration);

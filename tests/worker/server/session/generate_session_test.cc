@@ -80,8 +80,8 @@ class GenerateSessionTest : public ::testing::Test {
     writer_->Wait();
     return AnswerOf(writer_->responses(), request_.output().collect());
   }
-  // What was posted so far has run.
-  void Settle() {
+  // Returns when all work posted so far has run.
+  void WaitForPostedWork() {
     absl::Notification done;
     pool_.Post([&] { done.Notify(); });
     done.WaitForNotification();
@@ -148,10 +148,10 @@ TEST_F(GenerateSessionTest, AcceptedIsInTheFirstResponseAlone) {
 
 TEST_F(GenerateSessionTest, EventsDuringAWriteGoOutAsOneMessage) {
   Start(/*manual=*/true);
-  Settle();
+  WaitForPostedWork();
   ASSERT_EQ(writer_->responses().size(), 1u);  // Accepted
   for (const char c : std::string("hello")) SendTokens({c});
-  Settle();
+  WaitForPostedWork();
   EXPECT_EQ(writer_->responses().size(), 1u) << "a write is in flight";
   session_->WriteDone(true);
   ASSERT_EQ(writer_->responses().size(), 2u);
@@ -163,15 +163,15 @@ TEST_F(GenerateSessionTest, EventsDuringAWriteGoOutAsOneMessage) {
 TEST_F(GenerateSessionTest, StopStringEndsInOneDeltaWithWhatWasHeldBack) {
   request_.mutable_stopping()->add_strings("stop");
   Start(/*manual=*/true);
-  Settle();
+  WaitForPostedWork();
   session_->WriteDone(true);
   SendTokens(Bytes("xst"));
-  Settle();
+  WaitForPostedWork();
   EXPECT_EQ(writer_->responses()[1].deltas(0).text(), "x");
   EXPECT_EQ(writer_->responses()[1].deltas(0).token_ids_size(), 3);
   session_->WriteDone(true);
   SendTokens(Bytes("opyz"));  // one step generated beyond the stop
-  Settle();
+  WaitForPostedWork();
   const v1::Delta last = writer_->responses()[2].deltas(0);
   EXPECT_EQ(last.text(), "");
   EXPECT_THAT(last.token_ids(), ElementsAre('o', 'p'));
@@ -181,7 +181,7 @@ TEST_F(GenerateSessionTest, StopStringEndsInOneDeltaWithWhatWasHeldBack) {
   SendTokens(Bytes("late"));  // the engine heard of it late
   session_->WriteDone(true);
   SendEnd();
-  Settle();
+  WaitForPostedWork();
   const v1::GenerateResponse summary = writer_->responses().back();
   EXPECT_EQ(summary.deltas_size(), 0);
   EXPECT_EQ(summary.summary().usage().completion_tokens(), 5u);
@@ -327,7 +327,7 @@ TEST_F(GenerateSessionTest, OnlyCollectTellsThatItIsAcceptedBeforeItsFirstRespon
     request_.mutable_output()->set_collect(collect);
     request_.mutable_stopping()->set_max_tokens(50);
     Start();
-    Settle();
+    WaitForPostedWork();
     EXPECT_EQ(writer_->num_accepted(), collect ? 1 : 0);
     SendTokens(Bytes("ab"), engine::FinishReason::kLength);
     Finish();
@@ -355,7 +355,7 @@ TEST_F(GenerateSessionTest, ProgressComesWithAcceptedWhileTheRequestWaits) {
   session_ = GenerateSession::Create(*generation, writer_.get(), {}, &pool_, &model_, &clock_);
   writer_->Attach(session_);
   Send({.progress = engine::PromptProgress{.queue_position = 3, .prompt_tokens = 2}});
-  Settle();
+  WaitForPostedWork();
   ASSERT_EQ(writer_->responses().size(), 1u);
   EXPECT_TRUE(writer_->responses()[0].has_accepted());
   EXPECT_EQ(writer_->responses()[0].progress().queue_position(), 3u);
@@ -385,7 +385,7 @@ TEST_F(GenerateSessionTest, AWholeAnswerIsNotSpoiltByALateError) {
 
 TEST_F(GenerateSessionTest, AReaderWhoIsGoneCancelsTheRequestAndGetsNothingMore) {
   Start(/*manual=*/true);
-  Settle();
+  WaitForPostedWork();
   session_->WriteDone(false);
   ASSERT_EQ(cancelled_.size(), 1u);
   EXPECT_EQ(cancelled_[0].code(), absl::StatusCode::kCancelled);
@@ -399,7 +399,7 @@ TEST_F(GenerateSessionTest, AReaderWhoDoesNotReadIsGivenUpAtTheBound) {
   max_unread_bytes_ = 1 << 20;
   request_.mutable_output()->set_logprobs(20);
   Start(/*manual=*/true);
-  Settle();
+  WaitForPostedWork();
   int events = 0;
   while (cancelled_.empty() && events < 100) {
     SendScored(256);
@@ -408,7 +408,7 @@ TEST_F(GenerateSessionTest, AReaderWhoDoesNotReadIsGivenUpAtTheBound) {
   ASSERT_EQ(cancelled_.size(), 1u);
   EXPECT_EQ(cancelled_[0].code(), absl::StatusCode::kResourceExhausted);
   EXPECT_GT(events, 1);
-  Settle();
+  WaitForPostedWork();
   ASSERT_EQ(cut_.size(), 1u) << "the write in flight would never end";
   EXPECT_EQ(cut_[0].code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(protocol::ReasonOf(cut_[0]), protocol::kReasonSlowReader);
@@ -421,12 +421,12 @@ TEST_F(GenerateSessionTest, WhatWaitsAsResponsesCountsAsUnreadToo) {
   max_unread_bytes_ = 4 << 20;
   request_.mutable_output()->set_logprobs(20);
   Start(/*manual=*/true);
-  Settle();
+  WaitForPostedWork();
   // Each round is far below the bound as events; one response of it is read.
   int rounds = 0;
   while (cancelled_.empty() && rounds < 20) {
     SendScored(5000);
-    Settle();
+    WaitForPostedWork();
     session_->WriteDone(true);
     ++rounds;
   }
@@ -438,11 +438,11 @@ TEST_F(GenerateSessionTest, WhatWasReadIsForgotten) {
   max_unread_bytes_ = 4 << 20;
   request_.mutable_output()->set_logprobs(20);
   Start(/*manual=*/true);
-  Settle();
+  WaitForPostedWork();
   session_->WriteDone(true);
   for (int round = 0; round < 6; ++round) {
     SendScored(5000);
-    Settle();
+    WaitForPostedWork();
     size_t written = 0;
     while (written != writer_->responses().size()) {
       written = writer_->responses().size();
@@ -457,7 +457,7 @@ TEST_F(GenerateSessionTest, LargeAnswersAreSplitWithoutLoss) {
   request_.mutable_stopping()->set_max_tokens(50000);
   request_.mutable_output()->set_logprobs(20);
   Start(/*manual=*/true);
-  Settle();
+  WaitForPostedWork();
   constexpr int kTokens = 5000;
   std::string text;
   for (int i = 0; i < kTokens; ++i) text.push_back(static_cast<char>('a' + i % 26));
@@ -471,7 +471,7 @@ TEST_F(GenerateSessionTest, LargeAnswersAreSplitWithoutLoss) {
   event.deltas.push_back(std::move(delta));
   Send(std::move(event));
   SendEnd();
-  Settle();
+  WaitForPostedWork();
   while (!writer_->finished()) session_->WriteDone(true);
   const Answer answer = AnswerOf(writer_->responses());  // checks the sizes
   EXPECT_GT(writer_->responses().size(), 2u);

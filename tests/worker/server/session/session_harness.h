@@ -50,13 +50,13 @@ inline std::function<uint64_t()> CountingRandom() {
 // Keeps what a session writes. Writes end when the test says so, or on the pool's thread.
 class RecordingWriter : public server::ResponseWriter {
  public:
-  // Where `pool` is null the test calls GenerateSession::WriteDone itself.
+  // If `pool` is null the test calls GenerateSession::WriteDone itself.
   explicit RecordingWriter(server::WorkPool* pool = nullptr) : pool_(pool) {}
 
   // Before the first write, where there is a pool.
   void Attach(std::weak_ptr<server::GenerateSession> session) { session_ = std::move(session); }
 
-  void TellAccepted() override { ++num_accepted_; }
+  void SendAccepted() override { ++num_accepted_; }
   void Write(v1::GenerateResponse response) override {
     {
       absl::MutexLock lock(&mutex_);
@@ -120,7 +120,8 @@ class SessionHarness {
     server::CallInfo call;
     call.now = clock_.Now();
     call.random = random_;
-    absl::StatusOr<server::Generation> generation = server::PrepareGeneration(request, call, model_, key_);
+    absl::StatusOr<server::Generation> generation =
+        server::PrepareGeneration(request, call, model_, key_);
     if (!generation.ok()) return {{}, generation.status()};
     RecordingWriter writer(&writes_);
     const engine::RequestId id = next_id_++;

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "continuo/v1/worker.pb.h"
+#include "services/worker/server/runtime/serving.h"
+#include "services/worker/server/runtime/worker_identity.h"
+
+namespace continuo::server {
+
+// The worker's load as it is now, for WatchLoad. `serving` is null while the model is being loaded.
+// Thread-safe.
+v1::WatchLoadResponse MakeLoadReport(const WorkerIdentity& identity, v1::WorkerState state,
+                                     const Serving* serving);
+
+}  // namespace continuo::server

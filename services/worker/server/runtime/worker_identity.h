@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace continuo::server {
+
+// The names by which a worker is known, also before its model is loaded. Immutable.
+struct WorkerIdentity {
+  std::string worker;       // name of this worker, for people and metrics
+  std::string incarnation;  // of this process; another one after a restart
+  std::string model_name;
+  bool tls = false;
+};
+
+}  // namespace continuo::server
