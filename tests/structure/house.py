@@ -146,7 +146,7 @@ def citation_errors(files):
     for name in files:
         if not name.endswith(SOURCES + (".sh", ".md", ".proto", ".txt", ".cmake")) or name.startswith("tests/structure/"):
             continue
-        for cited in re.findall(r"\(exactness: ([^)]*)\)", read(name)):
+        for cited in re.findall(r"\(exactness:\s+(?:(?://|#|\*)\s*)?([^)]*)\)", read(name)):
             for rule in re.split(r",\s*(?://\s*|#\s*)?", cited.strip()):
                 rule = re.sub(r"\s*\n\s*(//|#)\s*", "", rule).strip("`* ")
                 if rule not in rules:
