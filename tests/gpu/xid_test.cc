@@ -82,7 +82,7 @@ TEST(XidTest, NvmlHearsOfTheDevice) {
   XidWatch watch(devices, notes.Options());
   if (watch.Watched().empty()) std::_Exit(2);
   (void)cudaSetDevice(devices[0].index);
-  (void)SoftCap(reinterpret_cast<float*>(uintptr_t{1} << 46), 1, 1024, nullptr);
+  (void)SoftCap(reinterpret_cast<float*>(uintptr_t{1} << 46), 1, 1024, KernelStream{});
   const absl::Status failure = absl::InternalError(
       absl::StrCat("cuda:", devices[0].index, ": ", cudaGetErrorString(cudaDeviceSynchronize())));
   std::fprintf(stderr, "%s\n", watch.Explain(failure).ToString().c_str());
