@@ -35,7 +35,8 @@ class CublasLtMatMulTest : public ::testing::Test {
   void Make(bool deterministic, const ShimOptions& options = {}, bool fast = false) {
     matmul_.reset();
     CudaShim::Reset(options);
-    auto made = CublasLtMatMul::Make(0, {.deterministic = deterministic, .fp8_fast_accumulation = fast});
+    auto made =
+        CublasLtMatMul::Make(0, {.deterministic = deterministic, .fp8_fast_accumulation = fast});
     ASSERT_TRUE(made.ok()) << made.status();
     matmul_ = *std::move(made);
   }

@@ -20,8 +20,7 @@ using testing::AnswerOf;
 using testing::SessionHarness;
 
 // The first `count` responses, merged and without what a continuation need not bring.
-v1::GenerateResponse Received(const std::vector<v1::GenerateResponse>& responses,
-                              size_t count) {
+v1::GenerateResponse Received(const std::vector<v1::GenerateResponse>& responses, size_t count) {
   v1::GenerateResponse received;
   for (size_t i = 0; i < count; ++i) received.MergeFrom(responses[i]);
   for (v1::Delta& delta : *received.mutable_deltas()) {
