@@ -3,6 +3,20 @@
 
 set(CONTINUO_WARNINGS -Wall -Wextra -Werror -Wno-missing-field-initializers)
 
+# Compiles a target's sources as one. Headers of gRPC, Abseil and Boost are most of what a source of services/
+# costs to compile, and a folder parses them once this way. Names in anonymous namespaces differ within a folder
+# therefore. CMake's own UNITY_BUILD includes by absolute paths, which ccache cannot share between checkouts.
+function(continuo_unite target folder)
+  list(TRANSFORM ARGN REPLACE "(.+)" "#include \"${folder}/\\1\"" OUTPUT_VARIABLE includes)
+  list(JOIN includes "\n" includes)
+  set(united ${CMAKE_CURRENT_BINARY_DIR}/${target}.cc)
+  file(CONFIGURE OUTPUT ${united} CONTENT "${includes}\n" @ONLY)
+  set_source_files_properties(${ARGN} PROPERTIES HEADER_FILE_ONLY ON)
+  target_sources(${target} PRIVATE ${united})
+  # An anonymous namespace of an included source looks like that of a header to GCC.
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+endfunction()
+
 function(continuo_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   if(ARG_SRCS)
@@ -10,6 +24,10 @@ function(continuo_library name)
     target_include_directories(continuo_${name} PUBLIC ${PROJECT_SOURCE_DIR})
     target_compile_options(continuo_${name} PRIVATE ${CONTINUO_WARNINGS})
     target_link_libraries(continuo_${name} PUBLIC ${ARG_DEPS})
+    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+    if(CONTINUO_UNITY_BUILD AND folder MATCHES "^services/")
+      continuo_unite(continuo_${name} ${folder} ${ARG_SRCS})
+    endif()
   else()
     add_library(continuo_${name} INTERFACE)
     target_include_directories(continuo_${name} INTERFACE ${PROJECT_SOURCE_DIR})

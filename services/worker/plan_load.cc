@@ -13,7 +13,7 @@
 namespace continuo::worker {
 namespace {
 
-constexpr uint64_t kMaxInt = std::numeric_limits<int>::max();
+constexpr uint64_t kMaxBlocks = std::numeric_limits<int>::max();
 
 // Tokens of one step of the draft model; longer prompts take several steps.
 constexpr int kMaxDraftBatchTokens = 256;
@@ -48,7 +48,7 @@ absl::StatusOr<int> PlanBlocks(const WorkerConfig& config, const model::LoadEsti
                      " blocks (", common::FormatBytes(min_blocks * block),
                      "); raise --kv_blocks or --kv_cache_memory, or lower --max_context_tokens"));
   }
-  return static_cast<int>(std::min(blocks, kMaxInt));
+  return static_cast<int>(std::min(blocks, kMaxBlocks));
 }
 
 }  // namespace

@@ -14,9 +14,9 @@ namespace {
 // A sample that the device leaves to the host is likely followed by more of the kind.
 constexpr int kSynchronousAfterLost = 32;
 
-// No step overlaps one that is predicted to take longer than target_step / kShortShare: the gap
+// No step overlaps one that is predicted to take longer than target_step / kOverlapShare: the gap
 // that it would close is small beside that, and requests that arrive meanwhile would wait for both.
-constexpr int kShortShare = 4;
+constexpr int kOverlapShare = 4;
 
 }  // namespace
 
@@ -129,7 +129,7 @@ void Scheduler::WritePlan(PlannedStep& step, const Moment& now) {
 // prompts or samples that the host has to make.
 bool Scheduler::CanOverlap() const {
   if (num_steps_in_flight() != 1 || idle() || preemption_.MayPreempt()) return false;
-  if (next_->predicted > options_.target_step / kShortShare) return false;
+  if (next_->predicted > options_.target_step / kOverlapShare) return false;
   if (!speculation_.CanOverlap()) return false;
   for (const ScheduledTokens& t : next_->scheduled) {
     if (t.num_drafts > 0) return false;

@@ -16,7 +16,7 @@ namespace continuo::server {
 namespace {
 
 // A loop without a pause would be a request to burn a core.
-constexpr absl::Duration kMinInterval = absl::Milliseconds(1);
+constexpr absl::Duration kMinLoadInterval = absl::Milliseconds(1);
 
 absl::StatusOr<absl::Duration> Interval(std::string_view field, bool is_set,
                                         const google::protobuf::Duration& value,
@@ -35,7 +35,7 @@ absl::StatusOr<WatchPace> ReadPace(const grpc::ByteBuffer& bytes) {
                    Interval("min_interval", request.has_min_interval(), request.min_interval(),
                             std::min(absl::Milliseconds(100), max)));
   if (min > max) return protocol::FieldError("min_interval", "is above max_interval");
-  return WatchPace(std::max(min, kMinInterval), std::max(max, kMinInterval));
+  return WatchPace(std::max(min, kMinLoadInterval), std::max(max, kMinLoadInterval));
 }
 
 }  // namespace

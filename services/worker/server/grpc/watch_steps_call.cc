@@ -18,7 +18,7 @@ namespace continuo::server {
 namespace {
 
 // A loop without a pause would be a request to burn a core.
-constexpr absl::Duration kMinInterval = absl::Milliseconds(10);
+constexpr absl::Duration kMinStepsInterval = absl::Milliseconds(10);
 
 v1::Step StepOf(const engine::StepRecord& record) {
   v1::Step step;
@@ -46,7 +46,7 @@ absl::StatusOr<absl::Duration> ReadInterval(const v1::WatchStepsRequest& request
   ASSIGN_OR_RETURN(
       const absl::Duration interval,
       protocol::ReadDuration("min_interval", request.min_interval(), protocol::kMaxWatchInterval));
-  return std::max(interval, kMinInterval);
+  return std::max(interval, kMinStepsInterval);
 }
 
 }  // namespace

@@ -351,6 +351,7 @@ TEST_F(XidWatchTest, ALostDeviceIsAFaultAndTheOtherOneHeard) {
 TEST_F(XidWatchTest, TheXidOfALostDeviceIsHeardBehindIt) {
   Watch();
   FakeNvml::Fail(std::string("nvmlEventSetWait_v2 ") + kSecond, NVML_ERROR_GPU_IS_LOST, 50);
+  AwaitFaults(1);  // a wait that has begun would hear the Xid first
   FakeNvml::Send(kSecond, 79);
   AwaitFaults(2);
   EXPECT_EQ(watch_->Explain(Lost()).message(),
