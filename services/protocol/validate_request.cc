@@ -113,7 +113,7 @@ absl::Status CheckSampling(const v1::Sampling& s) {
   if (s.has_temperature()) {
     RETURN_IF_ERROR(CheckRange("sampling.temperature", s.temperature(), 0.0f, kMaxTemperature));
   }
-  if (s.has_top_p()) RETURN_IF_ERROR(CheckAboveZero("sampling.top_p", s.top_p(), 1));
+  if (s.has_top_p()) RETURN_IF_ERROR(CheckRange("sampling.top_p", s.top_p(), 0.0f, 1.0f));
   if (s.has_min_p()) RETURN_IF_ERROR(CheckRange("sampling.min_p", s.min_p(), 0.0f, 1.0f));
   if (s.has_num_sequences()) {
     RETURN_IF_ERROR(

@@ -49,7 +49,7 @@ TEST(ValidateGenerateTest, EachFieldOutOfRangeIsNamed) {
       {"priority", [](Request& r) { r.set_priority(101); }},
       {"sampling.temperature", [](Request& r) { r.mutable_sampling()->set_temperature(kNan); }},
       {"sampling.temperature", [](Request& r) { r.mutable_sampling()->set_temperature(-0.1f); }},
-      {"sampling.top_p", [](Request& r) { r.mutable_sampling()->set_top_p(0); }},
+      {"sampling.top_p", [](Request& r) { r.mutable_sampling()->set_top_p(-0.1f); }},
       {"sampling.top_p", [](Request& r) { r.mutable_sampling()->set_top_p(kNan); }},
       {"sampling.min_p", [](Request& r) { r.mutable_sampling()->set_min_p(1.1f); }},
       {"sampling.num_sequences", [](Request& r) { r.mutable_sampling()->set_num_sequences(0); }},

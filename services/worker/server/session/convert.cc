@@ -100,6 +100,10 @@ model::SamplingParams ConvertSampling(const v1::GenerateRequest& request, uint64
       std::min<uint32_t>(OrDefault<uint32_t>(s.has_top_k(), s.top_k(), d.top_k, 0),
                          std::numeric_limits<int32_t>::max()));
   p.top_p = OrDefault(s.has_top_p(), s.top_p(), d.top_p, 1.0f);
+  if (p.top_p == 0) {  // the most likely token, which is what a temperature of 0 gives
+    p.temperature = 0;
+    p.top_p = 1;
+  }
   p.min_p = OrDefault(s.has_min_p(), s.min_p(), d.min_p, 0.0f);
   p.repetition_penalty =
       OrDefault(s.has_repetition_penalty(), s.repetition_penalty(), d.repetition_penalty, 1.0f);

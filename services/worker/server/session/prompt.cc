@@ -8,6 +8,7 @@
 #include "services/base/status_macros.h"
 #include "services/protocol/error.h"
 #include "services/protocol/limits.h"
+#include "services/worker/server/session/validate.h"
 
 namespace continuo::server {
 namespace {
@@ -16,7 +17,13 @@ namespace {
 absl::Status At(std::string_view field, const absl::Status& status) {
   if (status.code() == absl::StatusCode::kInvalidArgument ||
       status.code() == absl::StatusCode::kFailedPrecondition) {
-    return protocol::FieldError(field, std::string(status.message()));
+    // The text module begins with the name of its argument where that is at fault.
+    constexpr std::string_view kArguments = "template_arguments";
+    std::string message(status.message());
+    if (!message.starts_with(kArguments)) return protocol::FieldError(field, message);
+    message.erase(0, kArguments.size() + 1);
+    return protocol::FieldError(absl::StrCat(std::string(field), ".", std::string(kArguments)),
+                                message);
   }
   return status;
 }
@@ -32,11 +39,8 @@ absl::Status CheckFitsContext(std::string_view field, size_t bytes, const Served
   const size_t longest = model.text->max_token_bytes();
   const size_t most = static_cast<size_t>(model.max_context_tokens) * longest;
   if (bytes <= most) return absl::OkStatus();
-  return protocol::WithReason(
-      protocol::FieldError(field, absl::StrCat("the prompt has ", bytes, " bytes; the model takes ",
-                                               model.max_context_tokens,
-                                               " tokens, which have at most ", most, " bytes")),
-      protocol::kReasonContextTooLong);
+  return ContextTooLong(
+      field, absl::StrCat(bytes, " bytes, where the tokens can have at most ", most), model);
 }
 
 absl::Status CheckTokenizeBytes(std::string_view field, size_t bytes) {

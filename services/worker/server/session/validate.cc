@@ -81,9 +81,6 @@ absl::Status ValidateConversation(std::string_view path, const v1::Conversation&
     if (message.tool_calls_size() > 0) {
       return protocol::FieldError(part("tool_calls"), "tools are not supported");
     }
-    if (!message.reasoning().empty()) {
-      return protocol::FieldError(part("reasoning"), "thoughts in a prompt are not supported");
-    }
   }
   if (!model.text->has_chat_template()) {
     return protocol::FieldError(path,
@@ -107,15 +104,23 @@ absl::Status ValidateGenerate(const v1::GenerateRequest& request, const ServedMo
   return absl::OkStatus();
 }
 
+absl::Status ContextTooLong(std::string_view field, std::string_view size,
+                            const ServedModel& model) {
+  const char* const what = field == "conversation" ? "messages" : "prompt";
+  const char* const have = field == "conversation" ? "have " : "has ";
+  return protocol::WithReason(
+      protocol::FieldError(
+          field, absl::StrCat("This model's maximum context length is ", model.max_context_tokens,
+                              " tokens. However, your ", what, " ", have, std::string(size),
+                              ". Please reduce the length of the ", what, ".")),
+      protocol::kReasonContextTooLong);
+}
+
 absl::Status ValidatePromptTokens(std::string_view field, const std::vector<int32_t>& prompt,
                                   const ServedModel& model) {
   if (prompt.empty()) return protocol::FieldError(field, "the prompt encodes to no token");
   if (prompt.size() > static_cast<size_t>(model.max_context_tokens)) {
-    return protocol::WithReason(
-        protocol::FieldError(
-            field, absl::StrCat("the prompt has ", prompt.size(), " tokens, the model takes ",
-                                model.max_context_tokens)),
-        protocol::kReasonContextTooLong);
+    return ContextTooLong(field, absl::StrCat(prompt.size(), " tokens"), model);
   }
   for (const int32_t id : prompt) {
     if (id < 0) return protocol::FieldError(field, absl::StrCat("id ", id, " is negative"));

@@ -30,6 +30,11 @@ absl::Status ValidateModelName(std::string_view name, const ServedModel& model);
 // An id has to lie in the vocabulary of the model.
 absl::Status ValidateToken(std::string_view field, uint64_t id, const ServedModel& model);
 
+// INVALID_ARGUMENT, reason CONTEXT_TOO_LONG, for a prompt of `size` ("200 tokens"), in the words
+// that client libraries look for.
+absl::Status ContextTooLong(std::string_view field, std::string_view size,
+                            const ServedModel& model);
+
 // An encoded prompt has at least one token, all of the vocabulary, and no more than the context
 // (reason CONTEXT_TOO_LONG). `field` is the part of the request that was encoded.
 absl::Status ValidatePromptTokens(std::string_view field, const std::vector<int32_t>& prompt,

@@ -67,6 +67,20 @@ TEST_F(ConvertTest, TheModelsDefaultsComeBeforeTheProtosAndAfterTheRequests) {
   EXPECT_EQ(p.top_k, 40);
 }
 
+TEST_F(ConvertTest, ATopPOfZeroIsGreedy) {
+  request_.mutable_sampling()->set_temperature(1.5f);
+  request_.mutable_sampling()->set_top_p(0);
+  model::SamplingParams p = Prepare().request.sampling;
+  EXPECT_EQ(p.temperature, 0);
+  EXPECT_EQ(p.top_p, 1);
+  // Also where it is the model's default.
+  request_.mutable_sampling()->clear_top_p();
+  model_.defaults.top_p = 0.0f;
+  p = Prepare().request.sampling;
+  EXPECT_EQ(p.temperature, 0);
+  EXPECT_EQ(p.top_p, 1);
+}
+
 TEST_F(ConvertTest, FieldsArriveWhereTheEngineReadsThem) {
   v1::Sampling& s = *request_.mutable_sampling();
   s.set_seed(~uint64_t{0});
