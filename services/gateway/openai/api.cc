@@ -12,6 +12,7 @@
 #include "services/gateway/openai/call_headers.h"
 #include "services/gateway/openai/fleet_json.h"
 #include "services/gateway/openai/json/error_json.h"
+#include "services/gateway/openai/json/members.h"
 #include "services/gateway/openai/page.h"
 #include "services/protocol/error.h"
 #include "services/protocol/validate_request.h"
@@ -98,14 +99,14 @@ HttpResponse Api::Error(int status, std::string_view message) {
   return {.status = status, .body = ErrorJson(status, message, "")};
 }
 
-HttpResponse Api::ErrorOf(Endpoint endpoint, const absl::Status& status,
+HttpResponse Api::ErrorOf(const ParamNames& names, const absl::Status& status,
                           HttpHeaders headers) const {
   if (const std::optional<int> seconds = RetryAfterOf(status)) {
     headers.emplace_back("Retry-After", absl::StrCat(*seconds));
   }
   return {.status = HttpStatusOf(status),
           .headers = std::move(headers),
-          .body = ErrorJson(endpoint, status)};
+          .body = ErrorJson(names, status)};
 }
 
 std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
@@ -177,9 +178,11 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
     if (!last.ok()) parsed = last;
   }
   if (!parsed.ok()) {
-    dependencies_.service->OnRejected("", parsed.status());
+    dependencies_.service->OnRejected("", WithoutClientsWords(parsed.status()));
     DropBody(connection, request);
-    HttpResponse response = ErrorOf(endpoint, parsed.status(), std::move(headers));
+    ParamNames names(endpoint);
+    names.as_written = true;
+    HttpResponse response = ErrorOf(names, parsed.status(), std::move(headers));
     co_await connection.Respond(std::move(response));
     co_return;
   }
@@ -195,7 +198,7 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
       queue->Open(dependencies_.service, call, std::move(parsed->requests), num_copies);
   DropBody(connection, request);
   if (!opened.ok()) {
-    HttpResponse response = ErrorOf(endpoint, opened, std::move(headers));
+    HttpResponse response = ErrorOf(parsed->form.names, opened, std::move(headers));
     co_await connection.Respond(std::move(response));
     co_return;
   }
@@ -254,7 +257,7 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
     queue.Cancel(excess);
     answer.TakeBody();
     room.Release();
-    response = ErrorOf(answer.form().endpoint, status, std::move(headers));
+    response = ErrorOf(answer.form().names, status, std::move(headers));
   }
   co_await connection.Respond(std::move(response));
 }
@@ -293,7 +296,7 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
     if (!begun) {
       // Before the first response an error is still one of HTTP.
       if (!status.ok()) {
-        HttpResponse response = ErrorOf(answer.form().endpoint, status, std::move(headers));
+        HttpResponse response = ErrorOf(answer.form().names, status, std::move(headers));
         co_await connection.Respond(std::move(response));
         co_return;
       }
@@ -304,7 +307,7 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
       co_await connection.BeginStream("text/event-stream; charset=utf-8", std::move(headers));
     }
     if (!status.ok()) {
-      events.append(ErrorEvent(ErrorJson(answer.form().endpoint, status)));
+      events.append(ErrorEvent(ErrorJson(answer.form().names, status)));
       num_prompts = 0;
     } else if (num_prompts == 0) {
       answer.AddEnd(&events);

@@ -55,7 +55,8 @@ class Api : public HttpHandler {
                                       Answer& answer, size_t num_prompts, absl::Time deadline,
                                       HttpHeaders headers);
   HttpResponse Get(std::string_view path);
-  HttpResponse ErrorOf(Endpoint endpoint, const absl::Status& status, HttpHeaders headers) const;
+  HttpResponse ErrorOf(const ParamNames& names, const absl::Status& status,
+                       HttpHeaders headers) const;
   // A queue whose responses wake the connection.
   std::shared_ptr<GenerationQueue> MakeQueue(HttpConnection& connection);
 

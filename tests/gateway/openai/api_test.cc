@@ -312,6 +312,19 @@ TEST_F(ApiTest, WhatCannotBeReadIsRejected) {
   EXPECT_EQ(Post(kCompletionsPath, R"({"prompt":"a","temperature":101})").result_int(), 400);
 }
 
+TEST_F(ApiTest, WhatIsNotKnownIsNamedToItsClientAndNotInTheLog) {
+  StartServer();
+  const HttpClient::Response response = Post(kCompletionsPath, R"({"prompt":"a","secret":1})");
+  EXPECT_EQ(response.result_int(), 400);
+  EXPECT_EQ(Json::parse(response.body())["error"]["param"], "secret");
+  ASSERT_THAT(service_.rejected(), SizeIs(1));
+  EXPECT_THAT(service_.rejected()[0].ToString(), Not(HasSubstr("secret")));
+  // A name of ours is no field here.
+  EXPECT_EQ(
+      Json::parse(Post(kCompletionsPath, R"({"prompt":"a","text":"b"})").body())["error"]["param"],
+      "text");
+}
+
 TEST_F(ApiTest, ModelsAreFoundByNamesWithSlashes) {
   StartServer();
   EXPECT_EQ(Json::parse(Get("/v1/models").body())["data"][0]["id"], "org/fake");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_replace.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
@@ -106,15 +107,22 @@ std::optional<int> RetryAfterOf(const absl::Status& status) {
   return std::nullopt;
 }
 
-std::string ErrorJson(Endpoint endpoint, const absl::Status& status) {
+std::string ErrorJson(const ParamNames& names, const absl::Status& status) {
   const int http_status = HttpStatusOf(status);
   std::string message(status.message());
   OrderedJson param;
   if (const std::string field = protocol::FieldOf(status); !field.empty()) {
-    const std::string name = ParamOf(endpoint, field);
+    const std::string name = ParamOf(names, field);
     param = name;
     const std::string prefix = field + ": ";
-    if (message.starts_with(prefix)) message = name + ": " + message.substr(prefix.size());
+    if (message.starts_with(prefix)) {
+      message.erase(0, prefix.size());
+      if (names.max_completion_tokens && !names.as_written) {
+        message = absl::StrReplaceAll(message, {{"max_tokens", "max_completion_tokens"}});
+      }
+      const bool is_of_context = protocol::ReasonOf(status) == protocol::kReasonContextTooLong;
+      if (!is_of_context) message = name + ": " + message;
+    }
   } else if (absl::IsNotFound(status)) {
     param = "model";
   }

@@ -28,9 +28,10 @@ absl::Status StatusOf(int http_status, std::string_view message);
 // again may help; nullopt if it does not.
 std::optional<int> RetryAfterOf(const absl::Status& status);
 
-// {"error":{"message","type","param","code"}}. `param` is the OpenAI name of the field that the
-// status names. An internal failure gets a message that discloses nothing of the inside.
-std::string ErrorJson(Endpoint endpoint, const absl::Status& status);
+// {"error":{"message","type","param","code"}}. `param` is the client's name of the field that the
+// status names. That the context is exceeded is told without it, in the words that client
+// libraries look for. An internal failure gets a message that discloses nothing of the inside.
+std::string ErrorJson(const ParamNames& names, const absl::Status& status);
 
 // The same for an error of HTTP itself.
 std::string ErrorJson(int http_status, std::string_view message, std::string_view code);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/json/json_fields.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
+#include "services/gateway/openai/json/json_explain.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
@@ -56,17 +59,34 @@ absl::Status CheckSize(std::string_view text) {
   return absl::OkStatus();
 }
 
+// The value as an error tells it. Texts are not repeated: errors are logged, prompts are not.
+std::string Describe(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "an array";
+    case Json::value_t::string:
+      return "a string";
+    default:
+      return value.dump();
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Json> ParseObject(std::string_view body) {
   if (const absl::Status status = CheckSize(body); !status.ok()) return status;
   Json json = Json::parse(body, /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) {
-    return absl::InvalidArgumentError("the body is not valid JSON in UTF-8");
+    if (body.empty())
+      return absl::InvalidArgumentError("the body is empty; it must be a JSON object");
+    return absl::InvalidArgumentError(
+        absl::StrCat("the body is not valid JSON: ", ExplainJson(body)));
   }
   if (!json.is_object()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the body must be a JSON object, is ", json.type_name()));
+        absl::StrCat("the body must be a JSON object, is ", Describe(json)));
   }
   return json;
 }
@@ -78,7 +98,7 @@ const Json* Find(const Json& object, const char* name) {
 
 absl::Status WrongType(std::string_view path, std::string_view expected, const Json& value) {
   return protocol::FieldError(
-      path, absl::StrCat("must be ", std::string(expected), ", is ", value.type_name()));
+      path, absl::StrCat("must be ", std::string(expected), ", is ", Describe(value)));
 }
 
 absl::Status Read(const Json& object, const char* path, std::optional<float>* value) {
@@ -106,18 +126,35 @@ absl::Status Read(const Json& object, const char* path, std::optional<std::strin
   return absl::OkStatus();
 }
 
+std::optional<Integer> IntegerOf(const Json& value) {
+  if (value.is_number_unsigned()) return Integer{.magnitude = value.get<uint64_t>()};
+  if (value.is_number_integer()) {
+    const auto number = value.get<int64_t>();
+    if (number >= 0) return Integer{.magnitude = static_cast<uint64_t>(number)};
+    return Integer{.is_negative = true, .magnitude = ~static_cast<uint64_t>(number) + 1};
+  }
+  if (!value.is_number_float()) return std::nullopt;
+  const double number = value.get<double>();
+  if (std::trunc(number) != number) return std::nullopt;
+  const double magnitude = std::abs(number);
+  return Integer{.is_negative = number < 0,
+                 .magnitude = magnitude < 0x1p64 ? static_cast<uint64_t>(magnitude) : ~uint64_t{0}};
+}
+
 absl::Status ReadInteger(const Json& object, const char* path, int64_t min, int64_t max,
                          std::optional<int64_t>* value) {
   const Json* const json = Find(object, path);
   if (json == nullptr) return absl::OkStatus();
-  if (!json->is_number_integer()) return WrongType(path, "an integer", *json);
-  const bool too_large =
-      json->is_number_unsigned() && json->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
-  if (too_large || json->get<int64_t>() < min || json->get<int64_t>() > max) {
+  const std::optional<Integer> integer = IntegerOf(*json);
+  if (!integer.has_value()) return WrongType(path, "an integer", *json);
+  const bool fits = integer->magnitude <= static_cast<uint64_t>(INT64_MAX);
+  const auto magnitude = static_cast<int64_t>(fits ? integer->magnitude : 0);
+  const int64_t number = integer->is_negative ? -magnitude : magnitude;
+  if (!fits || number < min || number > max) {
     return protocol::FieldError(
         path, absl::StrCat("is ", json->dump(), ", must be from ", min, " to ", max));
   }
-  *value = json->get<int64_t>();
+  *value = number;
   return absl::OkStatus();
 }
 

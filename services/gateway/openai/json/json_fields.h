@@ -31,6 +31,14 @@ absl::Status WrongType(std::string_view path, std::string_view expected, const J
 absl::Status Read(const Json& object, const char* path, std::optional<float>* value);
 absl::Status Read(const Json& object, const char* path, std::optional<bool>* value);
 absl::Status Read(const Json& object, const char* path, std::optional<std::string>* value);
+
+// The value as an integer, if it is one: 16, and also 16.0 and 1.6e1. Null for other values.
+struct Integer {
+  bool is_negative = false;
+  uint64_t magnitude = 0;
+};
+std::optional<Integer> IntegerOf(const Json& value);
+
 // Reads an integer from `min` to `max`.
 absl::Status ReadInteger(const Json& object, const char* path, int64_t min, int64_t max,
                          std::optional<int64_t>* value);

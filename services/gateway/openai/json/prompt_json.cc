@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/json/prompt_json.h"
 
+#include <array>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/gateway/openai/json/members.h"
 #include "services/gateway/openai/json/request_json.h"
 #include "services/protocol/error.h"
 
@@ -22,6 +25,25 @@ absl::Status ReadText(const Json& object, const char* name, const std::string& p
   return absl::OkStatus();
 }
 
+absl::Status ReadPart(const Json& part, const std::string& path, std::string* text) {
+  if (!part.is_object()) return WrongType(path, "an object", part);
+  std::string type, piece;
+  RETURN_IF_ERROR(ReadText(part, "type", path, &type));
+  if (type != "text" && type != "refusal") {
+    return protocol::FieldError(path + ".type", "only parts of the type \"text\" are supported");
+  }
+  constexpr std::array<std::string_view, 5> kKnown = {"type", "text", "refusal", "cache_control",
+                                                      "prompt_cache_breakpoint"};
+  RETURN_IF_ERROR(CheckOnly(part, path, kKnown));
+  const char* const member = type == "text" ? "text" : "refusal";
+  if (Find(part, member) == nullptr) {
+    return protocol::FieldError(absl::StrCat(path, ".", member), "is needed");
+  }
+  RETURN_IF_ERROR(ReadText(part, member, path, &piece));
+  text->append(piece);
+  return absl::OkStatus();
+}
+
 absl::Status ReadContent(const Json& content, const std::string& path, std::string* text) {
   if (content.is_string()) {
     *text = content.get<std::string>();
@@ -29,31 +51,42 @@ absl::Status ReadContent(const Json& content, const std::string& path, std::stri
   }
   if (!content.is_array()) return WrongType(path, "a string or an array of parts", content);
   for (size_t i = 0; i < content.size(); ++i) {
-    const Json& part = content[i];
-    const std::string at = absl::StrCat(path, "[", i, "]");
-    if (!part.is_object()) return WrongType(at, "an object", part);
-    std::string type, piece;
-    RETURN_IF_ERROR(ReadText(part, "type", at, &type));
-    if (type != "text") {
-      return protocol::FieldError(at + ".type", "only parts of the type \"text\" are supported");
+    RETURN_IF_ERROR(ReadPart(content[i], absl::StrCat(path, "[", i, "]"), text));
+  }
+  return absl::OkStatus();
+}
+
+// Members of messages that are read, or have no bearing on the answer: marks for caches, and what
+// answers of other servers have beside their text.
+constexpr std::array<std::string_view, 14> kMessageMembers = {
+    "role",          "content",     "name",    "tool_call_id", "tool_calls",
+    "function_call", "prefix",      "refusal", "reasoning",    "reasoning_content",
+    "audio",         "annotations", "phase",   "cache_control"};
+
+absl::Status RejectCalls(const Json& json, const std::string& path) {
+  for (const char* name : {"tool_calls", "function_call"}) {
+    const Json* const calls = Find(json, name);
+    if (calls != nullptr && !calls->empty()) {
+      return protocol::FieldError(absl::StrCat(path, ".", name),
+                                  "is not supported; there are no tool calls");
     }
-    if (Find(part, "text") == nullptr) return protocol::FieldError(at + ".text", "is needed");
-    RETURN_IF_ERROR(ReadText(part, "text", at, &piece));
-    text->append(piece);
+  }
+  if (const Json* const audio = Find(json, "audio"); audio != nullptr && !audio->empty()) {
+    return protocol::FieldError(path + ".audio", "is not supported; text is all that goes in");
   }
   return absl::OkStatus();
 }
 
 absl::Status ReadMessage(const Json& json, const std::string& path, v1::ChatMessage* message) {
   if (!json.is_object()) return WrongType(path, "an object", json);
+  RETURN_IF_ERROR(CheckOnly(json, path, kMessageMembers));
   RETURN_IF_ERROR(ReadText(json, "role", path, message->mutable_role()));
   if (message->role().empty()) return protocol::FieldError(path + ".role", "is needed");
   if (message->role() == "developer") message->set_role("system");
-  for (const char* name : {"tool_calls", "function_call"}) {
-    const Json* const calls = Find(json, name);
-    if (calls != nullptr && !calls->empty()) {
-      return protocol::FieldError(absl::StrCat(path, ".", name), "tools are not supported");
-    }
+  RETURN_IF_ERROR(RejectCalls(json, path));
+  // Servers have both names; the first is the field's.
+  for (const char* name : {"reasoning_content", "reasoning"}) {
+    RETURN_IF_ERROR(ReadText(json, name, path, message->mutable_reasoning()));
   }
   RETURN_IF_ERROR(ReadText(json, "name", path, message->mutable_name()));
   RETURN_IF_ERROR(ReadText(json, "tool_call_id", path, message->mutable_tool_call_id()));
@@ -62,8 +95,25 @@ absl::Status ReadMessage(const Json& json, const std::string& path, v1::ChatMess
     return ReadContent(*content, path + ".content", message->mutable_content());
   }
   // An assistant's message may have only calls or a refusal.
-  if (message->role() == "assistant") return absl::OkStatus();
+  if (message->role() == "assistant") {
+    return ReadText(json, "refusal", path, message->mutable_content());
+  }
   return protocol::FieldError(path + ".content", "is needed");
+}
+
+// Reads "prefix" of a message.
+absl::Status ReadPrefix(const Json& json, const std::string& path, bool is_last,
+                        v1::Conversation* conversation) {
+  const Json* const prefix = Find(json, "prefix");
+  if (prefix == nullptr) return absl::OkStatus();
+  if (!prefix->is_boolean()) return WrongType(path + ".prefix", "a boolean", *prefix);
+  if (!prefix->get<bool>()) return absl::OkStatus();
+  if (!is_last || conversation->messages().rbegin()->role() != "assistant") {
+    return protocol::FieldError(path + ".prefix",
+                                "is of the last message, which must be an assistant's");
+  }
+  conversation->set_continue_final_message(true);
+  return absl::OkStatus();
 }
 
 bool IsTokenIds(const Json& json) {
@@ -74,12 +124,8 @@ absl::Status ReadTokenIds(const Json& json, const std::string& path, v1::TokenId
   if (json.empty()) return protocol::FieldError(path, "is empty");
   ids->mutable_ids()->Reserve(static_cast<int>(json.size()));
   for (size_t i = 0; i < json.size(); ++i) {
-    const Json& id = json[i];
-    if (!id.is_number_unsigned() || id.get<uint64_t>() > std::numeric_limits<uint32_t>::max()) {
-      return protocol::FieldError(absl::StrCat(path, "[", i, "]"),
-                                  "must be a token id, from 0 to 4294967295");
-    }
-    ids->add_ids(id.get<uint32_t>());
+    ASSIGN_OR_RETURN(const uint32_t id, TokenIdAt(json, i, path));
+    ids->add_ids(id);
   }
   return absl::OkStatus();
 }
@@ -97,14 +143,25 @@ absl::Status ReadPrompt(const Json& json, const std::string& path,
 
 }  // namespace
 
+absl::StatusOr<uint32_t> TokenIdAt(const Json& array, size_t i, std::string_view path) {
+  const std::optional<Integer> id = IntegerOf(array[i]);
+  constexpr uint64_t kMax = std::numeric_limits<uint32_t>::max();
+  if (id.has_value() && !id->is_negative && id->magnitude <= kMax) {
+    return static_cast<uint32_t>(id->magnitude);
+  }
+  return WrongType(absl::StrCat(std::string(path), "[", i, "]"), "a token id, from 0 to 4294967295",
+                   array[i]);
+}
+
 absl::Status ReadMessages(const Json& body, v1::Conversation* conversation) {
   const Json* const messages = Find(body, "messages");
   if (messages == nullptr) return protocol::FieldError("messages", "is needed");
   if (!messages->is_array()) return WrongType("messages", "an array", *messages);
   if (messages->empty()) return protocol::FieldError("messages", "is empty");
   for (size_t i = 0; i < messages->size(); ++i) {
-    RETURN_IF_ERROR(ReadMessage((*messages)[i], absl::StrCat("messages[", i, "]"),
-                                conversation->add_messages()));
+    const std::string path = absl::StrCat("messages[", i, "]");
+    RETURN_IF_ERROR(ReadMessage((*messages)[i], path, conversation->add_messages()));
+    RETURN_IF_ERROR(ReadPrefix((*messages)[i], path, i + 1 == messages->size(), conversation));
   }
   return absl::OkStatus();
 }

@@ -10,8 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/gateway/openai/json/json_fields.h"
+#include "services/gateway/openai/json/members.h"
 #include "services/gateway/openai/json/prompt_json.h"
 #include "services/protocol/error.h"
+#include "services/protocol/limits.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -22,32 +24,25 @@ constexpr uint32_t kCompletionsMaxTokens = 16;
 // Bounds the fields that each prompt of a call repeats, for all prompts together.
 constexpr size_t kMaxRepeatedBytes = 1 << 20;
 
-// Rejects members that would change the answer and are not supported. Empty values ask for nothing.
-absl::Status RejectUnsupported(Endpoint endpoint, const Json& body) {
-  for (const char* name :
-       {"tools", "functions", "function_call", "audio", "web_search_options", "suffix"}) {
-    const Json* const json = Find(body, name);
-    if (json != nullptr && !(json->empty() || *json == "")) {
-      return protocol::FieldError(name, "is not supported");
-    }
-  }
-  if (const Json* const choice = Find(body, "tool_choice");
-      choice != nullptr && *choice != "none" && *choice != "auto") {
-    return protocol::FieldError("tool_choice", "tools are not supported");
-  }
-  if (const Json* const format = Find(body, "response_format"); format != nullptr) {
-    const Json* const type = format->is_object() ? Find(*format, "type") : nullptr;
-    if (type == nullptr || *type != "text") {
-      return protocol::FieldError("response_format", "only the type \"text\" is supported");
-    }
-  }
-  if (const Json* const modalities = Find(body, "modalities");
-      modalities != nullptr && *modalities != Json::array({"text"})) {
-    return protocol::FieldError("modalities", "only [\"text\"] is supported");
-  }
-  if (endpoint == Endpoint::kChat && Find(body, "prompt") != nullptr &&
-      Find(body, "messages") == nullptr) {
-    return protocol::FieldError("prompt", "is of /v1/completions; a chat has messages");
+absl::Status ReadSeed(const Json& body, v1::Sampling* sampling) {
+  const Json* const seed = Find(body, "seed");
+  if (seed == nullptr) return absl::OkStatus();
+  const std::optional<Integer> integer = IntegerOf(*seed);
+  if (!integer.has_value()) return WrongType("seed", "an integer", *seed);
+  // OpenAI's seeds have a sign; its two's complement is as good a seed.
+  sampling->set_seed(integer->is_negative ? ~integer->magnitude + 1 : integer->magnitude);
+  return absl::OkStatus();
+}
+
+// Reads an array of token ids at `name` into `ids`.
+template <typename Ids>
+absl::Status ReadIds(const Json& body, const char* name, Ids* ids) {
+  const Json* const json = Find(body, name);
+  if (json == nullptr) return absl::OkStatus();
+  if (!json->is_array()) return WrongType(name, "an array of token ids", *json);
+  for (size_t i = 0; i < json->size(); ++i) {
+    ASSIGN_OR_RETURN(const uint32_t id, TokenIdAt(*json, i, name));
+    ids->Add(id);
   }
   return absl::OkStatus();
 }
@@ -71,37 +66,41 @@ absl::Status ReadSampling(const Json& body, v1::Sampling* sampling) {
   if (top_k.has_value()) sampling->set_top_k(static_cast<uint32_t>(std::max<int64_t>(*top_k, 0)));
   RETURN_IF_ERROR(ReadInteger(body, "n", 1, kMaxChoices, &n));
   if (n.has_value()) sampling->set_num_sequences(static_cast<uint32_t>(*n));
-  if (const Json* const seed = Find(body, "seed"); seed != nullptr) {
-    if (!seed->is_number_integer()) return WrongType("seed", "an integer", *seed);
-    // OpenAI's seeds have a sign; its two's complement is as good a seed.
-    sampling->set_seed(seed->is_number_unsigned() ? seed->get<uint64_t>()
-                                                  : static_cast<uint64_t>(seed->get<int64_t>()));
-  }
+  RETURN_IF_ERROR(ReadSeed(body, sampling));
   if (const Json* const bias = Find(body, "logit_bias"); bias != nullptr) {
     if (!bias->is_object()) return WrongType("logit_bias", "an object", *bias);
     for (const auto& [key, value] : bias->items()) {
       uint32_t id;
       if (!absl::SimpleAtoi(key, &id)) {
-        return protocol::FieldError("logit_bias", "its keys must be token ids");
+        return protocol::FieldError("logit_bias",
+                                    "its keys must be token ids, from \"0\" to \"4294967295\"");
       }
-      if (!value.is_number()) return WrongType("logit_bias", "numbers by token id", value);
+      if (!value.is_number()) {
+        return WrongType(absl::StrCat("logit_bias.", id), "a number", value);
+      }
       (*sampling->mutable_logit_bias())[id] = value.get<float>();
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadStopping(const Json& body, v1::Stopping* stopping) {
+absl::Status ReadStopping(const Json& body, v1::Stopping* stopping, ParamNames* names) {
   std::optional<int64_t> max_tokens, min_tokens;
   RETURN_IF_ERROR(ReadInteger(body, "max_tokens", 0, kMaxUint32, &max_tokens));
   // The newer name wins.
   RETURN_IF_ERROR(ReadInteger(body, "max_completion_tokens", 0, kMaxUint32, &max_tokens));
+  names->max_completion_tokens = Find(body, "max_completion_tokens") != nullptr;
   if (max_tokens.has_value()) stopping->set_max_tokens(static_cast<uint32_t>(*max_tokens));
   RETURN_IF_ERROR(ReadInteger(body, "min_tokens", 0, kMaxUint32, &min_tokens));
   if (min_tokens.has_value()) stopping->set_min_tokens(static_cast<uint32_t>(*min_tokens));
   std::optional<bool> ignore_eos;
   RETURN_IF_ERROR(Read(body, "ignore_eos", &ignore_eos));
   stopping->set_ignore_eos(ignore_eos.value_or(false));
+  RETURN_IF_ERROR(ReadIds(body, "stop_token_ids", stopping->mutable_token_ids()));
+  std::optional<bool> include_stop, no_trim;
+  RETURN_IF_ERROR(Read(body, "include_stop_str_in_output", &include_stop));
+  RETURN_IF_ERROR(Read(body, "no_stop_trim", &no_trim));
+  stopping->set_include_stop(include_stop.value_or(false) || no_trim.value_or(false));
 
   const Json* const stop = Find(body, "stop");
   if (stop == nullptr) return absl::OkStatus();
@@ -110,8 +109,10 @@ absl::Status ReadStopping(const Json& body, v1::Stopping* stopping) {
     return absl::OkStatus();
   }
   if (!stop->is_array()) return WrongType("stop", "a string or an array of strings", *stop);
-  for (const Json& text : *stop) {
-    if (!text.is_string()) return WrongType("stop", "an array of strings", text);
+  names->stop_is_array = true;
+  for (size_t i = 0; i < stop->size(); ++i) {
+    const Json& text = (*stop)[i];
+    if (!text.is_string()) return WrongType(absl::StrCat("stop[", i, "]"), "a string", text);
     stopping->add_strings(text.get<std::string>());
   }
   return absl::OkStatus();
@@ -137,18 +138,52 @@ absl::Status ReadLogprobs(Endpoint endpoint, const Json& body, v1::Output* outpu
   return absl::OkStatus();
 }
 
-absl::Status ReadForm(const Json& body, AnswerForm* form) {
-  std::optional<bool> stream, include_usage;
-  RETURN_IF_ERROR(Read(body, "stream", &stream));
-  form->stream = stream.value_or(false);
+absl::Status ReadStreamOptions(const Json& body, AnswerForm* form) {
   const Json* const options = Find(body, "stream_options");
   if (options == nullptr) return absl::OkStatus();
   if (!options->is_object()) return WrongType("stream_options", "an object", *options);
-  if (!form->stream) return protocol::FieldError("stream_options", "needs stream to be true");
-  if (!Read(*options, "include_usage", &include_usage).ok()) {
-    return WrongType("stream_options.include_usage", "a boolean", *Find(*options, "include_usage"));
+  constexpr std::array<std::string_view, 3> kKnown = {"include_usage", "continuous_usage_stats",
+                                                      "include_obfuscation"};
+  RETURN_IF_ERROR(CheckOnly(*options, "stream_options", kKnown));
+  const auto read = [&](const char* name, bool* value) -> absl::Status {
+    const Json* const json = Find(*options, name);
+    if (json == nullptr) return absl::OkStatus();
+    const std::string path = absl::StrCat("stream_options.", name);
+    if (!json->is_boolean()) return WrongType(path, "a boolean", *json);
+    *value = json->get<bool>();
+    if (!*value || form->stream) return absl::OkStatus();
+    return protocol::FieldError(path, "needs stream to be true");
+  };
+  RETURN_IF_ERROR(read("include_usage", &form->include_usage));
+  for (const char* name : {"continuous_usage_stats", "include_obfuscation"}) {
+    bool value = false;
+    RETURN_IF_ERROR(read(name, &value));
+    if (!value) continue;
+    return protocol::FieldError(absl::StrCat("stream_options.", name),
+                                "is not supported other than as false");
   }
-  form->include_usage = include_usage.value_or(false);
+  return absl::OkStatus();
+}
+
+absl::Status ReadForm(const Json& body, AnswerForm* form) {
+  std::optional<bool> stream;
+  RETURN_IF_ERROR(Read(body, "stream", &stream));
+  form->stream = stream.value_or(false);
+  return ReadStreamOptions(body, form);
+}
+
+// Reads what bears on scheduling and caching.
+absl::Status ReadService(const Json& body, v1::GenerateRequest* request) {
+  std::optional<std::string> salt;
+  RETURN_IF_ERROR(Read(body, "cache_salt", &salt));
+  if (salt.has_value()) request->mutable_cache()->set_salt(*salt);
+  std::optional<bool> cache_prompt;
+  RETURN_IF_ERROR(Read(body, "cache_prompt", &cache_prompt));
+  if (!cache_prompt.value_or(true)) request->mutable_cache()->set_bypass(true);
+  std::optional<int64_t> priority;
+  RETURN_IF_ERROR(
+      ReadInteger(body, "priority", -protocol::kMaxPriority, protocol::kMaxPriority, &priority));
+  if (priority.has_value()) request->set_priority(static_cast<int32_t>(*priority));
   return absl::OkStatus();
 }
 
@@ -182,34 +217,57 @@ absl::Status ReadCompletionsOnly(const Json& body, std::vector<v1::GenerateReque
   return ReadEcho(body, *requests, form);
 }
 
+// Reads the arguments of the chat template. Members of the body that are one of them stand behind
+// chat_template_kwargs.
+absl::Status ReadTemplateArguments(const Json& body, v1::Conversation* conversation) {
+  Json arguments = Json::object();
+  if (const Json* const given = Find(body, "chat_template_kwargs"); given != nullptr) {
+    if (!given->is_object()) return WrongType("chat_template_kwargs", "an object", *given);
+    arguments = *given;
+  }
+  std::optional<std::string> effort;
+  RETURN_IF_ERROR(Read(body, "reasoning_effort", &effort));
+  if (effort.has_value()) {
+    arguments.emplace("reasoning_effort", *effort);
+    if (*effort == "none") {
+      for (const char* name : {"enable_thinking", "thinking"}) arguments.emplace(name, false);
+    }
+  }
+  if (const Json* const documents = Find(body, "documents"); documents != nullptr) {
+    if (!documents->is_array()) return WrongType("documents", "an array", *documents);
+    arguments.emplace("documents", *documents);
+  }
+  if (!arguments.empty()) conversation->set_template_arguments(arguments.dump());
+  return absl::OkStatus();
+}
+
 absl::Status ReadChatOnly(const Json& body, std::vector<v1::GenerateRequest>* requests) {
   v1::Conversation* const conversation = requests->emplace_back().mutable_conversation();
   std::optional<bool> continue_final;
   RETURN_IF_ERROR(Read(body, "continue_final_message", &continue_final));
-  conversation->set_continue_final_message(continue_final.value_or(false));
-  if (const Json* const arguments = Find(body, "chat_template_kwargs"); arguments != nullptr) {
-    if (!arguments->is_object()) return WrongType("chat_template_kwargs", "an object", *arguments);
-    conversation->set_template_arguments(arguments->dump());
-  }
-  return ReadMessages(body, conversation);
+  RETURN_IF_ERROR(ReadTemplateArguments(body, conversation));
+  RETURN_IF_ERROR(ReadMessages(body, conversation));
+  if (continue_final.value_or(false)) conversation->set_continue_final_message(true);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body) {
   ASSIGN_OR_RETURN(const Json json, ParseObject(body));
-  RETURN_IF_ERROR(RejectUnsupported(endpoint, json));
+  RETURN_IF_ERROR(CheckMembers(endpoint, json));
   ParsedCall call;
   v1::GenerateRequest common;
-  std::optional<std::string> model, user;
+  std::optional<std::string> model;
   RETURN_IF_ERROR(Read(json, "model", &model));
-  RETURN_IF_ERROR(Read(json, "user", &user));
   common.set_model(model.value_or(""));
   RETURN_IF_ERROR(ReadSampling(json, common.mutable_sampling()));
-  RETURN_IF_ERROR(ReadStopping(json, common.mutable_stopping()));
+  RETURN_IF_ERROR(ReadStopping(json, common.mutable_stopping(), &call.form.names));
   RETURN_IF_ERROR(ReadLogprobs(endpoint, json, common.mutable_output()));
   RETURN_IF_ERROR(ReadForm(json, &call.form));
+  RETURN_IF_ERROR(ReadService(json, &common));
   call.form.endpoint = endpoint;
+  call.form.names.endpoint = endpoint;
   call.form.logprobs = common.output().has_logprobs();
   if (common.sampling().has_num_sequences()) {
     call.form.num_sequences = static_cast<int>(common.sampling().num_sequences());
@@ -236,27 +294,33 @@ absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body) {
   return call;
 }
 
-std::string ParamOf(Endpoint endpoint, std::string_view field) {
-  const bool chat = endpoint == Endpoint::kChat;
-  const std::array<std::pair<std::string_view, std::string_view>, 9> names = {{
+std::string ParamOf(const ParamNames& names, std::string_view field) {
+  if (names.as_written) return std::string(field);
+  const bool chat = names.endpoint == Endpoint::kChat;
+  const std::string prompt =
+      names.prompt < 0 ? std::string("prompt") : absl::StrCat("prompt[", names.prompt, "]");
+  const std::array<std::pair<std::string_view, std::string_view>, 12> ours_and_theirs = {{
       {"sampling.num_sequences", "n"},
       {"stopping.strings", "stop"},
+      {"stopping.token_ids", "stop_token_ids"},
+      {"stopping.max_tokens", names.max_completion_tokens ? "max_completion_tokens" : "max_tokens"},
       {"output.logprobs", chat ? "top_logprobs" : "logprobs"},
+      {"cache.salt", "cache_salt"},
       {"conversation.template_arguments", "chat_template_kwargs"},
       {"conversation.messages", "messages"},
       {"conversation", "messages"},
-      {"token_ids.ids", "prompt"},
-      {"token_ids", "prompt"},
-      {"text", "prompt"},
+      {"token_ids.ids", prompt},
+      {"token_ids", prompt},
+      {"text", prompt},
   }};
-  for (const auto& [ours, theirs] : names) {
+  for (const auto& [ours, theirs] : ours_and_theirs) {
     if (!field.starts_with(ours)) continue;
     const std::string_view rest = field.substr(ours.size());
     if (!rest.empty() && rest[0] != '[' && rest[0] != '.') continue;
     // Stop strings may have been one string.
-    return theirs == "stop" ? "stop" : std::string(theirs).append(rest);
+    return theirs == "stop" && !names.stop_is_array ? "stop" : std::string(theirs).append(rest);
   }
-  for (const std::string_view group : {"sampling.", "stopping."}) {
+  for (const std::string_view group : {"sampling.", "stopping.", "output."}) {
     if (field.starts_with(group)) return std::string(field.substr(group.size()));
   }
   return std::string(field);

@@ -2,8 +2,8 @@
 #pragma once
 
 // Converts bodies of /v1/chat/completions and /v1/completions to GenerateRequests. Pure functions.
-// Known members that are not supported are rejected by name; unknown members are ignored. Ranges
-// are checked later, as for gRPC clients (protocol/validate_request.h).
+// Members that are unknown or not supported are rejected by name (members.h). Ranges are checked
+// later, as for gRPC clients (protocol/validate_request.h).
 
 #include <cstdint>
 #include <optional>
@@ -22,6 +22,18 @@ enum class Endpoint { kChat, kCompletions };
 // Bounds the choices of one call, all prompts together.
 inline constexpr int kMaxChoices = 128;
 
+// What the client called things, where there are several names.
+struct ParamNames {
+  ParamNames() = default;
+  ParamNames(Endpoint endpoint) : endpoint(endpoint) {}  // NOLINT: a call that was not read
+
+  Endpoint endpoint = Endpoint::kChat;
+  bool as_written = false;             // errors name members already, and no fields
+  bool max_completion_tokens = false;  // not max_tokens
+  bool stop_is_array = false;
+  int prompt = -1;  // which of several prompts is meant; -1: there is one
+};
+
 // The form of the answer.
 struct AnswerForm {
   Endpoint endpoint = Endpoint::kChat;
@@ -31,6 +43,7 @@ struct AnswerForm {
   // kCompletions: the text of each prompt, repeated before its answers; empty without echo.
   std::vector<std::string> echo;
   int num_sequences = 1;  // of each prompt; prompt p has choices p·n to p·n + n − 1
+  ParamNames names;
 };
 
 struct ParsedCall {
@@ -38,11 +51,12 @@ struct ParsedCall {
   std::vector<v1::GenerateRequest> requests;  // one for each prompt, at least one
 };
 
-// INVALID_ARGUMENT names the member (FieldOf) if one is wrong.
+// INVALID_ARGUMENT names the member (FieldOf), as the body has it, if one is wrong.
 absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body);
 
 // The name of OpenAI's interface for a field of GenerateRequest or of its parts:
-// "sampling.top_p" is "top_p", "stopping.strings[2]" is "stop". Others stay as they are.
-std::string ParamOf(Endpoint endpoint, std::string_view field);
+// "sampling.top_p" is "top_p", "stopping.strings[2]" is "stop[2]", or "stop" where that was one
+// string. Others stay as they are.
+std::string ParamOf(const ParamNames& names, std::string_view field);
 
 }  // namespace continuo::gateway::openai

@@ -57,6 +57,24 @@ TEST(ErrorJsonTest, ReasonsAreCodes) {
   EXPECT_EQ(ErrorOf(absl::UnauthenticatedError("x"))["code"], "invalid_api_key");
 }
 
+TEST(ErrorJsonTest, AnExceededContextIsToldInOpenAisWords) {
+  const Json error = ErrorOf(protocol::WithReason(
+      protocol::FieldError("conversation", "This model's maximum context length is 8 tokens."),
+      protocol::kReasonContextTooLong));
+  EXPECT_EQ(error, Json::parse(R"({"message":"This model's maximum context length is 8 tokens.",
+                                   "type":"invalid_request_error","param":"messages",
+                                   "code":"context_length_exceeded"})"));
+}
+
+TEST(ErrorJsonTest, TheClientsNameOfALimitIsUsedInTheTextToo) {
+  ParamNames names(Endpoint::kChat);
+  names.max_completion_tokens = true;
+  const Json error = Json::parse(ErrorJson(
+      names,
+      protocol::FieldError("stopping.min_tokens", "5 is above max_tokens, which is 3")))["error"];
+  EXPECT_EQ(error["message"], "min_tokens: 5 is above max_completion_tokens, which is 3");
+}
+
 TEST(ErrorJsonTest, RetryAfterIsWholeSecondsAtLeastOne) {
   const absl::Status full = absl::ResourceExhaustedError("full");
   EXPECT_EQ(RetryAfterOf(full), 1);

@@ -5,6 +5,7 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -92,12 +93,12 @@ TEST(RequestJsonTest, EverySamplingMemberHasItsField) {
   EXPECT_EQ(request.output().logprobs(), 4);
 }
 
-TEST(RequestJsonTest, NullIsAbsentAndUnknownMembersAreIgnored) {
+TEST(RequestJsonTest, NullIsAbsentAndLabelsAreLeftAlone) {
   const ParsedCall plain = Chat();
   const ParsedCall call =
       Chat(R"(,"temperature":null,"stop":null,"n":null,"stream":null,"tools":null,
               "response_format":null,"logit_bias":null,"seed":null,"stream_options":null,
-              "reasoning_effort":"low","what":{"is":["this"]},"store":false,"metadata":{})");
+              "reasoning_effort":null,"what":null,"store":true,"metadata":{"a":"b"})");
   EXPECT_TRUE(
       google::protobuf::util::MessageDifferencer::Equals(call.requests[0], plain.requests[0]));
 }
@@ -139,6 +140,18 @@ TEST(RequestJsonTest, BadMessagesAreNamed) {
             "messages[0].content[0].text");
   EXPECT_EQ(rejected(R"([{"role":"assistant","content":"","tool_calls":[{}]}])"),
             "messages[0].tool_calls");
+  EXPECT_EQ(rejected(R"([{"role":"user","content":"x","images":["y"]}])"), "messages[0].images");
+  EXPECT_EQ(rejected(R"([{"role":"user","content":[{"type":"text","text":"x","y":1}]}])"),
+            "messages[0].content[0].y");
+  EXPECT_EQ(rejected(R"([{"role":"assistant","content":"x","prefix":true},
+                         {"role":"assistant","content":"y"}])"),
+            "messages[0].prefix");
+  EXPECT_EQ(rejected(R"([{"role":"user","content":"x","prefix":true}])"), "messages[0].prefix");
+  EXPECT_EQ(rejected(R"([{"role":"assistant","content":"x","prefix":1}])"), "messages[0].prefix");
+  EXPECT_EQ(rejected(R"([{"role":"assistant","content":"x","reasoning":1}])"),
+            "messages[0].reasoning");
+  EXPECT_EQ(rejected(R"([{"role":"assistant","content":"x","audio":{"id":"a"}}])"),
+            "messages[0].audio");
 }
 
 TEST(RequestJsonTest, AWrongTypeIsRejectedByName) {
@@ -154,8 +167,9 @@ TEST(RequestJsonTest, AWrongTypeIsRejectedByName) {
       {"n", "0"},
       {"n", "129"},
       {"n", "1e3"},
+      {"n", "1e300"},
       {"stop", "1"},
-      {"stop", "[1]"},
+      {"stop[0]", "[1]"},
       {"max_tokens", "-1"},
       {"max_tokens", "\"5\""},
       {"max_tokens", "18446744073709551615"},
@@ -163,16 +177,24 @@ TEST(RequestJsonTest, AWrongTypeIsRejectedByName) {
       {"top_logprobs", "21"},
       {"logit_bias", "[]"},
       {"logit_bias", "{\"a\":1}"},
-      {"logit_bias", "{\"1\":\"2\"}"},
+      {"logit_bias.1", "{\"1\":\"2\"}"},
+      {"stop_token_ids[1]", "[1,-1]"},
+      {"stop_token_ids", "5"},
+      {"reasoning_effort", "{}"},
+      {"documents", "{}"},
+      {"cache_salt", "5"},
+      {"cache_prompt", "\"no\""},
+      {"priority", "101"},
+      {"priority", "0.5"},
       {"stream", "1"},
       {"stream", "\"yes\""},
-      {"user", "1"},
       {"ignore_eos", "0"},
       {"presence_penalty", "true"},
       {"chat_template_kwargs", "[]"},
   };
   for (const auto& [name, value] : members) {
-    EXPECT_EQ(RejectedChat(absl::StrCat(",\"", name, "\":", value)), name) << value;
+    const std::string member(name, std::strcspn(name, ".["));
+    EXPECT_EQ(RejectedChat(absl::StrCat(",\"", member, "\":", value)), name) << value;
   }
 }
 
@@ -184,7 +206,8 @@ TEST(RequestJsonTest, WhatIsNotSupportedIsRejectedByName) {
   EXPECT_EQ(RejectedChat(R"(,"response_format":"text")"), "response_format");
   EXPECT_EQ(RejectedChat(R"(,"modalities":["audio"])"), "modalities");
   EXPECT_EQ(RejectedChat(R"(,"top_logprobs":2)"), "top_logprobs");
-  EXPECT_EQ(RejectedChat(R"(,"stream_options":{"include_usage":true})"), "stream_options");
+  EXPECT_EQ(RejectedChat(R"(,"stream_options":{"include_usage":true})"),
+            "stream_options.include_usage");
   EXPECT_EQ(RejectedBy(Endpoint::kChat, R"({"prompt":"x"})"), "prompt");
   EXPECT_EQ(RejectedBy(Endpoint::kCompletions, R"({"prompt":"x","suffix":"y"})"), "suffix");
   EXPECT_EQ(RejectedBy(Endpoint::kCompletions, R"({"prompt":"x","best_of":2})"), "best_of");
@@ -198,6 +221,89 @@ TEST(RequestJsonTest, StreamOptionsAreRead) {
   EXPECT_TRUE(call.form.include_usage);
   EXPECT_EQ(RejectedChat(R"(,"stream":true,"stream_options":{"include_usage":1})"),
             "stream_options.include_usage");
+}
+
+TEST(RequestJsonTest, OptionsOfAStreamThatAreNotThereAreRejected) {
+  EXPECT_EQ(RejectedChat(R"(,"stream":true,"stream_options":{"include_obfuscation":true})"),
+            "stream_options.include_obfuscation");
+  EXPECT_EQ(RejectedChat(R"(,"stream":true,"stream_options":{"usage":true})"),
+            "stream_options.usage");
+  Chat(R"(,"stream_options":{"include_usage":false,"usage":null})");
+}
+
+TEST(RequestJsonTest, IntegersMayBeWrittenWithAPointOrAnExponent) {
+  const v1::GenerateRequest request =
+      Chat(R"(,"max_tokens":16.0,"n":2.0e0,"top_k":1e1,"seed":-1.0,"min_tokens":-0.0,
+              "stop_token_ids":[5.0,1e2],"logprobs":true,"top_logprobs":3.0,"priority":-1e1)")
+          .requests[0];
+  EXPECT_EQ(request.stopping().max_tokens(), 16);
+  EXPECT_EQ(request.stopping().min_tokens(), 0);
+  EXPECT_THAT(request.stopping().token_ids(), ElementsAre(5, 100));
+  EXPECT_EQ(request.sampling().num_sequences(), 2);
+  EXPECT_EQ(request.sampling().top_k(), 10);
+  EXPECT_EQ(request.sampling().seed(), ~uint64_t{0});
+  EXPECT_EQ(request.output().logprobs(), 3);
+  EXPECT_EQ(request.priority(), -10);
+  EXPECT_THAT(
+      Completions(R"("prompt":[[1.0],[2,3e0]],"best_of":1.0)").requests[1].token_ids().ids(),
+      ElementsAre(2, 3));
+  EXPECT_EQ(Chat(R"(,"seed":1.8446744073709549568e19)").requests[0].sampling().seed(),
+            18446744073709549568u);
+  EXPECT_EQ(RejectedChat(R"(,"max_tokens":16.5)"), "max_tokens");
+}
+
+TEST(RequestJsonTest, ExtensionsHaveTheirFields) {
+  const v1::GenerateRequest request =
+      Chat(R"(,"stop_token_ids":[7,9],"include_stop_str_in_output":true,"cache_salt":"s",
+              "cache_prompt":false,"priority":5)")
+          .requests[0];
+  EXPECT_THAT(request.stopping().token_ids(), ElementsAre(7, 9));
+  EXPECT_TRUE(request.stopping().include_stop());
+  EXPECT_EQ(request.cache().salt(), "s");
+  EXPECT_TRUE(request.cache().bypass());
+  EXPECT_EQ(request.priority(), 5);
+  EXPECT_TRUE(
+      Completions(R"("prompt":"a","no_stop_trim":true)").requests[0].stopping().include_stop());
+  EXPECT_FALSE(Chat(R"(,"cache_prompt":true)").requests[0].has_cache());
+}
+
+TEST(RequestJsonTest, SomeMembersAreArgumentsOfTheTemplate) {
+  const auto arguments = [](const std::string& more) {
+    return Chat(more).requests[0].conversation().template_arguments();
+  };
+  EXPECT_EQ(arguments(""), "");
+  EXPECT_EQ(arguments(R"(,"reasoning_effort":"low")"), R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(arguments(R"(,"reasoning_effort":"none")"),
+            R"({"enable_thinking":false,"reasoning_effort":"none","thinking":false})");
+  // Those of chat_template_kwargs are the client's last word.
+  EXPECT_EQ(arguments(R"(,"documents":[{"text":"d"}],"reasoning_effort":"none",
+                         "chat_template_kwargs":{"enable_thinking":true,"thinking":1})"),
+            R"({"documents":[{"text":"d"}],"enable_thinking":true,"reasoning_effort":"none",)"
+            R"("thinking":1})");
+}
+
+TEST(RequestJsonTest, EveryFormOfMessageIsRead) {
+  const auto call = ParseCall(Endpoint::kChat, R"({"messages":[
+      {"role":"user","content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}],
+       "cache_control":{}},
+      {"role":"assistant","content":null,"refusal":"no","tool_calls":[],"function_call":null,
+       "audio":null,"annotations":[]},
+      {"role":"assistant","content":[{"type":"refusal","refusal":"never"}],
+       "reasoning_content":"so"},
+      {"role":"assistant","content":"x","reasoning":"thus","prefix":false},
+      {"role":"assistant","content":"y","prefix":true}]})");
+  ASSERT_TRUE(call.ok()) << call.status();
+  const v1::Conversation& conversation = call->requests[0].conversation();
+  EXPECT_EQ(conversation.messages(0).content(), "a");
+  EXPECT_EQ(conversation.messages(1).content(), "no");
+  EXPECT_EQ(conversation.messages(2).content(), "never");
+  EXPECT_EQ(conversation.messages(2).reasoning(), "so");
+  EXPECT_EQ(conversation.messages(3).reasoning(), "thus");
+  EXPECT_TRUE(conversation.continue_final_message());
+  EXPECT_TRUE(Chat(R"(,"continue_final_message":true)")
+                  .requests[0]
+                  .conversation()
+                  .continue_final_message());
 }
 
 TEST(RequestJsonTest, EveryFormOfPromptIsTaken) {
@@ -262,7 +368,7 @@ TEST(RequestJsonTest, DepthAndNumberOfValuesAreBounded) {
   for (int i = 0; i < 1 << 20; ++i) values += ",0";
   EXPECT_THAT(message(values + "]"), HasSubstr("more than 1048576 values"));
   // Brackets in strings are text.
-  Chat(absl::StrCat(",\"a\":\"\\\"", std::string(100, '['), "\""));
+  Chat(absl::StrCat(",\"user\":\"\\\"", std::string(100, '['), "\""));
 }
 
 TEST(RequestJsonTest, FieldsHaveTheNamesThatTheClientKnows) {
@@ -279,6 +385,20 @@ TEST(RequestJsonTest, FieldsHaveTheNamesThatTheClientKnows) {
   EXPECT_EQ(ParamOf(Endpoint::kCompletions, "text"), "prompt");
   EXPECT_EQ(ParamOf(Endpoint::kCompletions, "token_ids.ids[4]"), "prompt[4]");
   EXPECT_EQ(ParamOf(Endpoint::kCompletions, "output.logprobs"), "logprobs");
+  EXPECT_EQ(chat("stopping.token_ids[1]"), "stop_token_ids[1]");
+  EXPECT_EQ(chat("cache.salt"), "cache_salt");
+  EXPECT_EQ(chat("conversation.template_arguments"), "chat_template_kwargs");
+  EXPECT_EQ(chat("output.prompt_logprobs"), "prompt_logprobs");
+  // Where there are several names, the client's own.
+  const ParsedCall call = Chat(R"(,"max_completion_tokens":5,"stop":["a"])");
+  EXPECT_EQ(ParamOf(call.form.names, "stopping.max_tokens"), "max_completion_tokens");
+  EXPECT_EQ(ParamOf(call.form.names, "stopping.strings[0]"), "stop[0]");
+  ParamNames names(Endpoint::kCompletions);
+  names.prompt = 3;
+  EXPECT_EQ(ParamOf(names, "text"), "prompt[3]");
+  EXPECT_EQ(ParamOf(names, "token_ids.ids[4]"), "prompt[3][4]");
+  names.as_written = true;
+  EXPECT_EQ(ParamOf(names, "text"), "text");
 }
 
 }  // namespace

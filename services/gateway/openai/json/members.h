@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The members of a request's body that are known: those of OpenAI, vLLM, SGLang, TGI, llama.cpp's
+// server and Ollama's OpenAI route. The table decides what is read, what may be left out without
+// harm and what is refused; the list in docs/operations.md is made of it. Pure functions.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "services/gateway/openai/json/json_fields.h"
+#include "services/gateway/openai/json/request_json.h"
+
+namespace continuo::gateway::openai {
+
+enum class Disposition : uint8_t {
+  kDone,      // read by request_json.cc or prompt_json.cc
+  kHarmless,  // has no bearing on the answer; taken and left alone
+  kRefused,   // rejected by name, unless it asks for what happens anyway
+};
+
+// Which endpoints take a member, as bits.
+inline constexpr uint8_t kOfChat = 1, kOfCompletions = 2, kOfBoth = 3;
+
+// Which servers know a member, as bits.
+inline constexpr uint8_t kOpenAi = 1, kVllm = 2, kSglang = 4, kTgi = 8, kLlamaCpp = 16,
+                         kOllama = 32;
+
+struct Member {
+  std::string_view name;
+  uint8_t endpoints;
+  Disposition disposition;
+  uint8_t servers;
+  // Of a refused member, a JSON array of the values that ask for nothing; null is always one.
+  std::string_view idle;
+  std::string_view note;  // what it does, or what there is instead
+};
+
+// Ordered by disposition, then as the documents have them.
+std::span<const Member> Members();
+
+// Rejects members that are unknown, of the other endpoint or refused: INVALID_ARGUMENT names the
+// first one.
+absl::Status CheckMembers(Endpoint endpoint, const Json& body);
+
+// Rejects members of the object at `path` other than `known`. Those that are null ask for nothing.
+absl::Status CheckOnly(const Json& object, std::string_view path,
+                       std::span<const std::string_view> known);
+
+// The status as it may be logged: that of an unknown member has the client's own word, which may be
+// anything, and becomes one without it.
+absl::Status WithoutClientsWords(const absl::Status& status);
+
+// The table in Markdown, as docs/operations.md has it.
+std::string MembersTable();
+
+}  // namespace continuo::gateway::openai
