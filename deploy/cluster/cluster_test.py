@@ -49,7 +49,7 @@ class Test:
         cluster.tell_all(self.loads, "progress")
         reports = cluster.tell_all(self.loads, "stop")
         total = {key: sum(r[key] for r in reports.values()) for key in
-                 ("streams", "tokens", "moves", "reconnects", "inexact")}
+                 ("streams", "tokens", "migrations", "reconnects", "inexact")}
         total["seconds"] = round(seconds, 1)
         for gap in ("longest_gap_s", "longest_kept_gap_s"):
             total[gap] = max(r[gap] for r in reports.values())
@@ -107,7 +107,7 @@ class Test:
 
     def stream_through_service_and_node_port(self):
         total = self.under_load(lambda: time.sleep(5))
-        assert total["reconnects"] == total["moves"] == 0, total
+        assert total["reconnects"] == total["migrations"] == 0, total
 
     def security_contexts_hold(self):
         for component in ("gateway", "worker"):
@@ -138,7 +138,7 @@ class Test:
 
     def worker_killed_mid_stream(self):
         total = self.under_load(lambda: self._kill("worker"), longest_gap=STAYS_S)
-        assert total["moves"] > 0, "no stream was at that worker"
+        assert total["migrations"] > 0, "no stream was at that worker"
         self.whole()
 
     def gateway_killed_mid_stream(self):
@@ -203,7 +203,7 @@ class Test:
                 total = self.under_load(drain, most_reconnects=1)
         finally:
             kubectl("uncordon", "node2")
-        assert total["moves"] > 0, "no stream was at a worker there"
+        assert total["migrations"] > 0, "no stream was at a worker there"
         self.whole()
         self._spread()
 
@@ -226,7 +226,7 @@ class Test:
             total = self.under_load(lose, most_reconnects=1, longest_gap=LOST_S, longest_kept_gap=STAYS_S)
         finally:
             cluster.run("ip", "link", "set", "kube-h2", "up")
-        assert total["moves"] > 0, "no stream of the other node's gateway was at the lost worker"
+        assert total["migrations"] > 0, "no stream of the other node's gateway was at the lost worker"
         wait_until(lambda: kubectl("get", "node", "node2", "--no-headers").split()[1] == "Ready", 120,
                    "node2")
         self.whole()
@@ -235,7 +235,7 @@ class Test:
         tag = self.tag + "-next"
         with self._more_streams():
             total = self.under_load(lambda: cluster.helm_upgrade(f"--set=image.tag={tag}"), most_reconnects=1)
-        assert total["moves"] > 0, "no stream was at a worker that was replaced"
+        assert total["migrations"] > 0, "no stream was at a worker that was replaced"
         images = {c["image"] for p in cluster.pods() for c in p["spec"]["containers"]}
         assert all(image.endswith(":" + tag) for image in images), images
 
@@ -320,7 +320,7 @@ class Test:
                 self.loads.append(load(*options("alice" if load is cluster.load_in_pod else "bob")))
                 stack.callback(self.loads[-1].end)
             total = self.under_load(renew, longest_gap=STAYS_S)
-            assert total["moves"] > 0, "no stream was at that worker"
+            assert total["migrations"] > 0, "no stream was at that worker"
             served = {(series.split('tenant="')[1].split('"')[0])
                       for pod in ready("gateway")
                       for series, value in cluster.metrics(address(pod, 9091)).items()
@@ -346,7 +346,7 @@ class Test:
             options.append(f"--set-json=pools.demo.model={json.dumps(model)}")  # in place of the claim
             with self._more_streams():
                 total = self.under_load(lambda o=options: cluster.helm_upgrade(*o))
-            assert total["moves"] > 0, "no stream was at a worker that was replaced"
+            assert total["migrations"] > 0, "no stream was at a worker that was replaced"
             for pod in ready("worker"):
                 assert [c["name"] for c in pod["status"]["initContainerStatuses"]] == ["download"]
         cluster.helm_upgrade()

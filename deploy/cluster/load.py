@@ -94,7 +94,7 @@ class Load(Clients):
     def _compare(self, stream):
         answer = fleet.Answer(stream.responses)
         with self.changed:
-            self.moves += answer.summary.migrations
+            self.migrations += answer.summary.migrations
             self.most_reconnects = max(self.most_reconnects, stream.reconnects)
             if stream.reconnects == 0:
                 self.longest_kept_gap = max(self.longest_kept_gap, stream.worst_gap[0])
@@ -105,7 +105,7 @@ class Load(Clients):
 
     def forget(self):
         with self.changed:
-            self.tokens = self.num_streams = self.reconnects = self.cuts = self.moves = 0
+            self.tokens = self.num_streams = self.reconnects = self.cuts = self.migrations = 0
             self.inexact = self.most_reconnects = 0
             self.longest_kept_gap = 0.0
             self.errors, self.gaps, self.unknown = [], [], []
@@ -116,7 +116,7 @@ class Load(Clients):
         with self.changed:
             gaps = sorted(gap for gap, _, _ in self.gaps)
             different = [kind for kind, got in self.unknown if got != self.references[kind]]
-            return {"streams": self.num_streams, "tokens": self.tokens, "moves": self.moves,
+            return {"streams": self.num_streams, "tokens": self.tokens, "migrations": self.migrations,
                     "reconnects": self.reconnects, "most_reconnects": self.most_reconnects,
                     "inexact": self.inexact, "different": len(different),
                     "refusals": sum((c.refusals for c in self.gateways), collections.Counter()),

@@ -125,7 +125,7 @@ def print_table(report):
         print(f"{cells[0]:<34}{cells[1]:>14}" + "".join(f"{c:>14}" for c in cells[2:]))
     for kind, count in sorted(report["faults"].items()):
         row(kind, count)
-    for key in ("seed", "seconds", "streams", "tokens", "moves", "reconnects", "cuts", "different",
+    for key in ("seed", "seconds", "streams", "tokens", "migrations", "reconnects", "cuts", "different",
                 "errors"):
         row(key, report[key])
     for key, value in report["longest_pause_ms"].items():
@@ -185,7 +185,7 @@ def main():
     seconds = time.monotonic() - begin
     report = {
         "seed": options.seed, "seconds": round(seconds), "faults": dict(faults.counts),
-        "streams": clients.num_streams, "tokens": clients.tokens, "moves": clients.moves,
+        "streams": clients.num_streams, "tokens": clients.tokens, "migrations": clients.migrations,
         "reconnects": clients.reconnects, "cuts": clients.cuts,
         "different": len(clients.differences),
         "errors": len(clients.errors),

@@ -32,7 +32,7 @@ class Clients:
         self.gateways, self.requests, self.references = gateways, requests, references
         self.changed = threading.Condition()
         self.active = set()
-        self.tokens = self.num_streams = self.reconnects = self.cuts = self.moves = 0
+        self.tokens = self.num_streams = self.reconnects = self.cuts = self.migrations = 0
         self.differences, self.errors, self.gaps = [], [], []
         self._open, self._ended = False, False
         self._threads = [threading.Thread(target=self._work, args=(i, f"{seed}-{i}"), daemon=True)
@@ -166,7 +166,7 @@ class Clients:
         if answer.summary.inexact:
             found.append("inexact")
         with self.changed:
-            self.moves += answer.summary.migrations
+            self.migrations += answer.summary.migrations
             if found:
                 self.differences.append(
                     f"{stream.request.request_id} of kind {stream.kind}: " + "; ".join(found))

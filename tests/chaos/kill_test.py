@@ -117,7 +117,7 @@ def main():
     client = fleet.Client(gateway.address)
     client.wait_for_model()
     cuts = collections.Counter()
-    kills = moves = differ = number = 0
+    kills = migrations = differ = number = 0
     while kills < options.kills:
         number += 1
         live = 0 if workers[0] else 1
@@ -148,7 +148,7 @@ def main():
             cuts["two workers in a row"] += in_a_row == 2
             answers = [f.result() for f in futures]
         for i, answer in enumerate(answers):
-            moves += answer.summary.migrations
+            migrations += answer.summary.migrations
             got = answer.comparable()
             if got != reference[i]:
                 differ += 1
@@ -165,7 +165,7 @@ def main():
     stalls = {float(k.split('le="')[1].split('"')[0]): v for k, v in series.items()
               if k.startswith("continuo_gateway_migration_stall_seconds_bucket")}
     status = gateway.terminate()
-    print(f"{kills} kills, {number * NUM_STREAMS} streams, {moves} moves in summaries, "
+    print(f"{kills} kills, {number * NUM_STREAMS} streams, {migrations} migrations in summaries, "
           f"{counted:.0f} counted by the gateway, {differ} differ", flush=True)
     print("stalls: " + ", ".join(f"{stalls[s]:.0f} within {s:g} s" for s in sorted(stalls)
                                  if s in (0.1, 0.5, 1, math.inf)), flush=True)
@@ -177,7 +177,7 @@ def main():
     if options.kills >= 100 and missing:
         print("never happened:", ", ".join(missing))
         return 1
-    ok = differ == 0 and moves >= min(50, options.kills // 2) and counted >= moves and status == 0
+    ok = differ == 0 and migrations >= min(50, options.kills // 2) and counted >= migrations and status == 0
     return 0 if ok else 1
 
 

@@ -89,7 +89,7 @@ class Load:
                 self.failures.append(failure)
             else:
                 self.counts["tokens"] += sum(len(ids) for ids in answer.ids.values())
-                self.counts["moves"] += answer.summary.migrations
+                self.counts["migrations"] += answer.summary.migrations
                 self.counts["reconnects"] += reconnects
             self.changed.notify_all()
 
@@ -231,7 +231,7 @@ def main():
     seconds = time.monotonic() - begin
     failures += load.failures
     print(f"restarted in {seconds:.0f} s: {', '.join(restarted)}")
-    for what in ("stock", "continuing", "tokens", "moves", "reconnects"):
+    for what in ("stock", "continuing", "tokens", "migrations", "reconnects"):
         print(f"  {what:<12}{load.counts[what]:>8}")
     print(f"  {'failed':<12}{len(failures):>8}")
     for failure in failures[:10]:
@@ -239,7 +239,7 @@ def main():
         request_id = failure.split(":")[0]
         for log in logs:
             print("".join(f"  {line}\n" for line in log if f'"{request_id}"' in line), end="")
-    cut = min(load.counts["moves"], load.counts["reconnects"])
+    cut = min(load.counts["migrations"], load.counts["reconnects"])
     return 0 if not failures and cut > 0 and len(restarted) == len(places) else 1
 
 

@@ -117,7 +117,7 @@ class Clients:
         self.requests, self.references = requests, references
         self.changed = threading.Condition()
         self.given = dict.fromkeys(NAMES, 0)
-        self.failures, self.num_streams, self.num_moves = [], 0, 0
+        self.failures, self.num_streams, self.num_migrations = [], 0, 0
         self._period, self._ended = 0, False
         self._threads = [threading.Thread(target=self._work, args=(i,), daemon=True)
                          for i in range(NUM_CLIENTS)]
@@ -152,7 +152,7 @@ class Clients:
         if answer.comparable() != self.references[kind] or answer.summary.inexact:
             return "differs"
         with self.changed:
-            self.num_moves += answer.summary.migrations
+            self.num_migrations += answer.summary.migrations
         return None
 
     def next_period(self, num_requests):
@@ -242,7 +242,7 @@ def main():
     # Once; more only where the machine is so busy that the well ones' steps are long, too. Without
     # hysteresis it would be about once for each stop.
     ok &= check(1 <= times <= 1 + num_stops // 10, f"the gateway called a worker slow {times} times")
-    ok &= check(not clients.failures, f"{clients.num_streams} streams, {clients.num_moves} moves, "
+    ok &= check(not clients.failures, f"{clients.num_streams} streams, {clients.num_migrations} migrations, "
                 f"{len(clients.failures)} failed or differ: {clients.failures[:5]}")
     ok &= check([p.terminate() for p in (gateway, *workers)] == [0] * 4, "all exit with 0")
     return 0 if ok else 1

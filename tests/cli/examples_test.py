@@ -103,9 +103,9 @@ class ExampleTest(unittest.TestCase):
             if name.startswith("continuo_running_requests")))
         busy.process.kill()
         self.assertEqual(self.finish(process), (0, undisturbed + "\n", ""))
-        moves = sum(value for name, value in fleet.scrape(self.gateways[0].metrics_address).items()
+        migrations = sum(value for name, value in fleet.scrape(self.gateways[0].metrics_address).items()
                     if name.startswith("continuo_gateway_migrations_total"))
-        self.assertEqual(moves, 1)
+        self.assertEqual(migrations, 1)
 
     def test_gateway_killed_is_one_reconnect(self):
         undisturbed = self.undisturbed()

@@ -205,7 +205,7 @@ class LifecycleTest(unittest.TestCase):
         settings = dict(struct.iter_unpack(">HI", payload))
         self.assertEqual(settings[3], 17)  # SETTINGS_MAX_CONCURRENT_STREAMS
 
-    def test_drain_moves_streams_to_another_worker(self):
+    def test_drain_migrates_streams_to_another_worker(self):
         workers = [self.worker(), self.worker()]
         gateway = self.gateway(workers)
         client = fleet.Client(gateway.address)

@@ -127,7 +127,7 @@ class OtlpTest(unittest.TestCase):
         seen = attributes(gateway)
         expected = {"gen_ai.request.model": "demo-model", "gen_ai.usage.output_tokens": 20,
                     "rpc.grpc.status_code": 0, "continuo.request_id": "mine",
-                    "continuo.tenant": "default", "continuo.moves": 0}
+                    "continuo.tenant": "default", "continuo.migrations": 0}
         self.assertEqual({k: seen[k] for k in expected}, expected)
         for key in ("queue", "prefill", "time_to_first_token", "stall", "longest_gap",
                     "without_worker"):
@@ -226,13 +226,13 @@ class OtlpTest(unittest.TestCase):
         spans = collector.wait_for(2)
         gateway, worker = spans["continuo-gateway"][0], spans["continuo-worker"][0]
         self.check_joined(gateway, worker)
-        self.assertEqual([e.name for e in gateway.events], ["worker", "moved", "worker"])
+        self.assertEqual([e.name for e in gateway.events], ["worker", "migration", "worker"])
         names = [attributes(e)["continuo.worker"] for e in gateway.events]
         self.assertEqual(names[0], killed_name[0])
         self.assertEqual(names[1], killed_name[0])
-        self.assertEqual(attributes(gateway.events[1])["continuo.move_reason"], "lost")
+        self.assertEqual(attributes(gateway.events[1])["continuo.migration_reason"], "lost")
         self.assertEqual(names[2], attributes(worker)["continuo.worker"])
-        self.assertEqual(attributes(gateway)["continuo.moves"], 1)
+        self.assertEqual(attributes(gateway)["continuo.migrations"], 1)
         self.assertGreater(attributes(gateway)["continuo.stall_seconds"], 0)
 
     def check_harmless(self, endpoint):

@@ -160,7 +160,7 @@ class WorkersTrust(unittest.TestCase):
         self.assertEqual(cached(client, prompt("Mira"), bob) == 0, believed)
         self.assertGreater(cached(client, prompt("Mira"), alice), 0)
 
-        # A client's own continuation is replaced by another one of its tenant, never by a move.
+        # A client's own continuation is replaced by another one of its tenant, never by a migration.
         first = request("Nora", max_tokens=900, request_id="one")
         first.continuation.SetInParent()
         begun, codes = threading.Event(), []
@@ -168,11 +168,11 @@ class WorkersTrust(unittest.TestCase):
             lambda: client.generate(first, metadata=alice, on_response=lambda _: begun.set()))))
         live.start()
         self.assertTrue(begun.wait(WAIT_S))
-        move = code_of(lambda: client.generate(
+        migration = code_of(lambda: client.generate(
             first, metadata=alice + (("x-continuo-move", "1"),)))
         live.join()
         ok, aborted = grpc.StatusCode.OK, grpc.StatusCode.ABORTED
-        self.assertEqual([codes[0], move], [ok, aborted] if believed else [aborted, ok])
+        self.assertEqual([codes[0], migration], [ok, aborted] if believed else [aborted, ok])
 
         drained = code_of(lambda: client.worker.Drain(worker_pb.DrainRequest(), timeout=WAIT_S))
         self.assertEqual(drained, ok if believed else grpc.StatusCode.PERMISSION_DENIED)

@@ -112,7 +112,7 @@ class MutualTls(unittest.TestCase):
                     if answer.comparable() != reference[seed]:
                         failures.append("another answer")
                     if answer.summary.migrations:
-                        failures.append("the stream moved")
+                        failures.append("the stream migrated")
                 except grpc.RpcError as error:
                     failures.append(error)
 

@@ -73,7 +73,7 @@ TEST_F(GatewayTest, AWorkerKilledMidStreamIsNotNoticed) {
   }
 }
 
-TEST_F(GatewayTest, AMoveTellsTheNextWorkerAllItNeeds) {
+TEST_F(GatewayTest, AMigrationTellsTheNextWorkerAllItNeeds) {
   const v1::GenerateRequest request = LongRequest("drain");
   AddWorkers(2);
   StartGateway();

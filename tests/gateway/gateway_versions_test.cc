@@ -181,7 +181,7 @@ TEST_F(GatewayVersionsTest, FieldsOfALaterReleasePassBothWays) {
   EXPECT_EQ(NewField(seen[0].stopping()), 3);
 }
 
-TEST_F(GatewayVersionsTest, WhatALaterWorkerChoseComesBackToItAfterAMove) {
+TEST_F(GatewayVersionsTest, WhatALaterWorkerChoseComesBackToItAfterAMigration) {
   std::vector<v1::GenerateResponse> answer = ThreeTokens();
   AddNewField(*answer[0].mutable_accepted(), 4);
   OtherWorker worker(Report(), answer);

@@ -201,7 +201,7 @@ class FiredTest(unittest.TestCase):
         thread = threading.Thread(target=pause)
         thread.start()
         try:
-            self.fires("ContinuoLoadReportsOld", "ContinuoStreamsMove")
+            self.fires("ContinuoLoadReportsOld", "ContinuoStreamsMigrate")
         finally:
             done.set()
             thread.join()
@@ -214,8 +214,8 @@ class FiredTest(unittest.TestCase):
         self.fires("ContinuoModelNotServed")
         time.sleep(6)  # a pause of streams, which is what the alert is about
         self.workers[0] = self.worker(0)
-        self.fires("ContinuoMovesSlow")
-        # For too long this time.
+        self.fires("ContinuoMigrationsSlow")
+        # This time they wait for too long.
         self.workers[0].kill()
         self.fires("ContinuoNoWorker", "ContinuoErrorBudgetBurnsFast", "ContinuoErrorBudgetBurnsSlowly")
 

@@ -118,17 +118,17 @@ class LiveTest(unittest.TestCase):
             "sum(continuo_gateway_open_streams)": 0,
             "sum(continuo_kv_blocks_unaccounted)": 0,
         })
-        # On a machine so busy that a worker's reports stay away for 2 s, streams move, and what the
-        # workers did for them more than once only they count.
-        moves = self.prometheus.value("sum(continuo_gateway_migrations_total)")
-        self.assertGreaterEqual(moves, counted["migrations"])
+        # On a machine so busy that a worker's reports stay away for 2 s, streams migrate, and only the
+        # workers count the work that they do more than once.
+        migrations = self.prometheus.value("sum(continuo_gateway_migrations_total)")
+        self.assertGreaterEqual(migrations, counted["migrations"])
         for query, value in {
                 'sum(continuo_requests_total{code="OK"})': ok,
                 "sum(continuo_generated_tokens_total)": counted["output"],
                 "sum(continuo_prompt_tokens_total)": counted["prompt"],
                 "sum(continuo_time_to_first_token_seconds_count)": ok,
                 "sum(continuo_request_seconds_count)": ok}.items():
-            check = self.assertGreaterEqual if moves else self.assertEqual
+            check = self.assertGreaterEqual if migrations else self.assertEqual
             check(self.prometheus.value(query), value, query)
         self.assertGreaterEqual(
             self.prometheus.value("sum(continuo_prefix_cache_hit_tokens_total)"),
@@ -177,7 +177,7 @@ class LiveTest(unittest.TestCase):
         # Many scrapes long: rate() has to guess what was before the first and after the last of them.
         window = 30
         self.prometheus.wait_for("vector(time())", lambda t: t > end + window, "the end of its window")
-        moves = self.prometheus.value("sum(continuo_gateway_migrations_total)")
+        migrations = self.prometheus.value("sum(continuo_gateway_migrations_total)")
         told = {}
         for title, legend, count in (("Requests", "__auto", requests), ("Tokens", "prompt", counted["prompt"]),
                                      ("Tokens", "generated", counted["output"])):
@@ -186,7 +186,7 @@ class LiveTest(unittest.TestCase):
             area = sum(self.prometheus.values(query, begin, end + window))  # a value a second
             told[title, legend] = round(area), count
             self.assertGreater(area, 0.9 * count, query)
-            if not moves:  # workers do more than clients get where streams move
+            if not migrations:  # workers do more than clients get where streams migrate
                 self.assertLess(area, 1.1 * count, query)
         # Of the whole load at once, from a scrape before it on: it may be over before the next one. A
         # sequence that was preempted finds its own beginning.
@@ -195,7 +195,7 @@ class LiveTest(unittest.TestCase):
         hits, share = self.prometheus.value(query), counted["cached"] / counted["prompt"]
         print(f"drawn and counted: {told}; prefix hits {hits:.3f} and {share:.3f}", file=sys.stderr)
         self.assertGreater(hits, 0.9 * share, query)
-        if not moves:
+        if not migrations:
             self.assertLess(hits, 1.5 * share, query)
 
     def check_variables(self, end):

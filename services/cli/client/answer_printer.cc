@@ -67,7 +67,7 @@ std::string UsageLine::Text() const {
   }
   absl::StrAppend(&text, ", ", FinishName(finish_), ", seed ", accepted_.seed(), ", worker ",
                   accepted_.worker());
-  if (summary_.migrations() > 0) absl::StrAppend(&text, ", moved ", summary_.migrations(), "×");
+  if (summary_.migrations() > 0) absl::StrAppend(&text, ", migrated ", summary_.migrations(), "×");
   if (summary_.inexact()) text += ", inexact";
   return text + "]";
 }

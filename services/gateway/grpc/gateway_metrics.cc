@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMaxTenants = 1000;
 constexpr std::string_view kUnknownModel = "unknown";
-constexpr std::array kMoveReasons = {"drained", "lost", "silent", "fault", "overloaded"};
+constexpr std::array kMigrationReasons = {"drained", "lost", "silent", "fault", "overloaded"};
 constexpr std::array kRejectReasons = {protocol::kReasonOverloaded, protocol::kReasonRateLimited,
                                        protocol::kReasonNoWorker, protocol::kReasonContinue};
 
@@ -130,11 +130,12 @@ GatewayMetrics::ModelSeries GatewayMetrics::Series(std::string_view model) {
     if (name == model) return series;
   }
   const std::string name(model);
-  // Series of all codes start at 0: one that started at 1 would have no rate.
+  // The series of all codes start at 0, since one that starts at 1 has no rate.
   for (const std::string_view code : protocol::kStatusNames) {
     requests_.Add({{"model", name}, {"code", std::string(code)}});
   }
-  for (const char* reason : kMoveReasons) migrations_.Add({{"model", name}, {"reason", reason}});
+  for (const char* reason : kMigrationReasons)
+    migrations_.Add({{"model", name}, {"reason", reason}});
   const ModelSeries series = {
       .time_to_first_token = &time_to_first_token_.Add({{"model", name}}, kFirstTokenBuckets),
       .inter_token = &inter_token_.Add({{"model", name}}, kInterTokenBuckets),

@@ -43,7 +43,7 @@ void EndSpan(const RelayReport& report, const absl::Status& status, common::Call
   trace->Set("continuo.request_id", report.request_id);
   trace->Set("continuo.tenant", report.tenant);
   trace->Set("continuo.worker", report.worker);
-  trace->Set("continuo.moves", int64_t{report.migrations});
+  trace->Set("continuo.migrations", int64_t{report.migrations});
   trace->Set("continuo.without_worker_seconds", report.without_worker);
   SetDuration("continuo.queue_seconds", report.queue, trace);
   SetDuration("continuo.prefill_seconds", report.prefill, trace);
@@ -53,9 +53,13 @@ void EndSpan(const RelayReport& report, const absl::Status& status, common::Call
   for (const RelayAttempt& attempt : report.attempts) {
     trace->AddEvent("worker", attempt.begin, {{"continuo.worker", attempt.worker}});
     if (attempt.reason.empty()) continue;
-    trace->AddEvent("moved", attempt.end,
+    if (attempt.reason == "rejected") {
+      trace->AddEvent("rejection", attempt.end, {{"continuo.worker", attempt.worker}});
+      continue;
+    }
+    trace->AddEvent("migration", attempt.end,
                     {{"continuo.worker", attempt.worker},
-                     {"continuo.move_reason", std::string(attempt.reason)}});
+                     {"continuo.migration_reason", std::string(attempt.reason)}});
   }
   trace->End(kName, status);
 }

@@ -11,8 +11,8 @@ namespace continuo::gateway {
 // Makes the span the parent of the calls to workers, in place of the client's traceparent.
 void CarryTrace(const common::CallTrace& trace, CallContext* context);
 
-// Ends the span "gateway.generate" of a relayed call, with an event for each call to a worker and
-// for each migration.
+// Ends the span "gateway.generate" of a relayed call, with an event for each call to a worker, each
+// rejection after which another worker was tried, and each migration.
 void EndSpan(const RelayReport& report, const absl::Status& status, common::CallTrace* trace);
 
 // Ends the span of a call that was rejected.

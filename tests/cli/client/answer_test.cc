@@ -228,7 +228,7 @@ TEST_F(AnswerTest, VerboseTellsUsage) {
   EXPECT_THAT(err_.str(),
               AllOf(HasSubstr("[UNAVAILABLE: lost; going on]"),
                     HasSubstr("[5 prompt tokens (2 cached), 20 generated, first after "),
-                    HasSubstr("LENGTH, seed 3, worker w0, moved 1×]")));
+                    HasSubstr("LENGTH, seed 3, worker w0, migrated 1×]")));
 }
 
 TEST_F(AnswerTest, JsonIsOneResponseALine) {

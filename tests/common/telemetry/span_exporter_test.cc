@@ -143,7 +143,7 @@ TEST(SpanExporterTest, ACallsSpanReachesTheCollector) {
   trace.Set("tokens", int64_t{7});
   trace.Set("queue_seconds", absl::Milliseconds(1500));
   trace.Set("name", std::string(255, 'a') + "\xe2\x82\xac");
-  trace.AddEvent("moved", absl::Milliseconds(2), {{"worker", "w"}});
+  trace.AddEvent("migration", absl::Milliseconds(2), {{"worker", "w"}});
   trace.End("worker.generate", absl::AbortedError("text that stays here"));
   const auto spans = collector.WaitForSpans(1);
   const otlp::trace::v1::Span& span = spans[0];
@@ -162,7 +162,7 @@ TEST(SpanExporterTest, ACallsSpanReachesTheCollector) {
   EXPECT_EQ(span.attributes(2).value().double_value(), 1.5);
   EXPECT_EQ(span.attributes(3).value().string_value(), std::string(255, 'a') + "\xef\xbf\xbd");
   ASSERT_EQ(span.events_size(), 1);
-  EXPECT_EQ(span.events(0).name(), "moved");
+  EXPECT_EQ(span.events(0).name(), "migration");
   EXPECT_EQ(span.events(0).time_unix_nano(), span.start_time_unix_nano() + 2'000'000);
   EXPECT_EQ(span.events(0).attributes(0).value().string_value(), "w");
   const auto resource = collector.request(0).resource_spans(0).resource();

@@ -393,7 +393,7 @@ TEST(StreamRelayTest, WhereEverythingFailsTriesAreBoundedByTheBudgetOfAllStreams
   }
 }
 
-TEST(StreamRelayTest, ManyStreamsOfOneDeadWorkerMoveAtOnceWhateverTheBudgetHas) {
+TEST(StreamRelayTest, ManyStreamsOfOneDeadWorkerMigrateAtOnceWhateverTheBudgetHas) {
   RelayWorld world(1);
   RetryBudget budget(&world.sim.clock, {.per_request = 0, .per_second = 0, .max = 0});
   Crowd crowd(world, 300, &budget);

@@ -50,7 +50,7 @@ struct Request {
   int prompt_logprobs_received = 0;  // the client has these; only the rest is reported
 
   int priority = 0;           // higher runs first
-  bool is_migration = false;  // moved here by a gateway: admitted before new work, never rejected
+  bool is_migration = false;  // sent here by a gateway: admitted before new work, never rejected
   absl::Time deadline = absl::InfiniteFuture();    // DEADLINE_EXCEEDED, checked at every step
   absl::Time time_limit = absl::InfiniteFuture();  // finishes with kTimeLimit and status OK
   std::array<uint64_t, 2> cache_salt = {0, 0};     // prefixes are shared within one salt only

@@ -160,7 +160,7 @@ TEST_F(WorkerServerTest, ALiveIdIsRefusedUnlessContinuedAndOnlyForItsTenant) {
   auto other_tenant = Start(request, {{"x-tenant-id", "other"}});
   WaitUntil([&] { return live.size() == 2; });
 
-  // A client's continuation takes its place; a gateway's move does not take that one's.
+  // A client's continuation takes its place; a gateway's migration does not take that one's.
   request.mutable_continuation();
   const auto before = server_->runtime().open_calls.All();
   auto second = Start(request, {{"x-continuo-call", "second"}});
@@ -206,7 +206,7 @@ TEST_F(WorkerServerTest, AbortEndsOneRequest) {
 TEST_F(WorkerServerTest, DrainFlushesAndHandsOverWhatTheNextWorkerGoesOnWith) {
   Serve();
   v1::GenerateRequest request = BaseRequest(3900);
-  request.set_request_id("moved");
+  request.set_request_id("migrated");
   auto call = Start(request);
   ASSERT_TRUE(call->ReadToTokens());
   executor_.SetOpen(false);

@@ -52,18 +52,18 @@ TEST(RequestRegistryTest, AContinuationReplacesTheLiveOneWhichEndsAborted) {
   EXPECT_EQ(registry.size(), 1u) << "its place is the other one's";
 }
 
-TEST(RequestRegistryTest, AMoveGivesWayToAClientsContinuation) {
+TEST(RequestRegistryTest, AMigrationGivesWayToAClientsContinuation) {
   RequestRegistry registry;
-  Live client, move, again;
+  Live client, migration, again;
   ASSERT_TRUE(registry.Add("t", "id", ArrivalKind::kClientContinuation, client.control).ok());
-  EXPECT_EQ(registry.Add("t", "id", ArrivalKind::kMigration, move.control).code(),
+  EXPECT_EQ(registry.Add("t", "id", ArrivalKind::kMigration, migration.control).code(),
             absl::StatusCode::kAborted);
   EXPECT_FALSE(client.ended.has_value());
   EXPECT_TRUE(registry.Add("t", "id", ArrivalKind::kClientContinuation, again.control).ok());
   EXPECT_TRUE(client.ended.has_value());
 }
 
-TEST(RequestRegistryTest, AClientsContinuationMayBeMovedItself) {
+TEST(RequestRegistryTest, AClientsContinuationMayMigrateItself) {
   RequestRegistry registry;
   Live client, older, back, older_again;
   ASSERT_TRUE(

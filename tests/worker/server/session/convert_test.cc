@@ -192,7 +192,7 @@ TEST_F(ConvertTest, TheTemplatesClockIsTheReferenceTime) {
   EXPECT_THAT(prompt, ::testing::HasSubstr("1970"));
 }
 
-TEST_F(ConvertTest, OnlyAContinuationIsAMove) {
+TEST_F(ConvertTest, OnlyAContinuationIsAMigration) {
   call_.is_migration = true;
   EXPECT_FALSE(Prepare().request.is_migration);
   request_.mutable_continuation();

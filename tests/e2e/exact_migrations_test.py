@@ -3,7 +3,7 @@
 """A generation that is cut anywhere goes on in another process with the same tokens and
 log-probabilities, bit by bit, in every format, whatever else the two workers do differently.
 
-    exact_moves_test.py [--moves=N] [--seed=N]    N cuts in each format
+    exact_migrations_test.py [--migrations=N] [--seed=N]    N cuts in each format
 """
 import argparse
 import concurrent.futures
@@ -30,34 +30,34 @@ FORMATS = {
 FIRST = ("--threads=1", "--kv_blocks=512", "--speculation=off")
 SECOND = ("--threads=2", "--tensor_parallel=2", "--kv_blocks=1100", "--block_size=1",
           "--max_batch_tokens=50", "--max_prefill_chunk=7", "--speculation=lookup")
-OPTIONS = argparse.Namespace(moves=10, seed=1)
+OPTIONS = argparse.Namespace(migrations=10, seed=1)
 
 
 def draw_request(rng, number):
-    """One of the kinds that chaos tests send, or a prompt that goes beyond one span of attention."""
+    """One of the kinds that chaos tests send, or a prompt that goes beyond one KV chunk."""
     request = make_request(rng.randrange(NUM_KINDS), chat=False)
     request.output.collect = False
     if rng.random() < 0.3:
         request.token_ids.ids.extend(rng.randrange(10, 2000) for _ in range(rng.randrange(90, 200)))
-    request.request_id = f"move-{number}"
+    request.request_id = f"migration-{number}"
     request.sampling.seed = rng.randrange(1 << 32)
     request.output.logprobs = rng.randrange(4)
     return request
 
 
-class ExactMovesTest(unittest.TestCase):
-    def move(self, clients, request, number):
+class ExactMigrationsTest(unittest.TestCase):
+    def migrate(self, clients, request, number):
         """Cuts the answer of the first worker at a random place, and goes on with the second."""
         whole = clients[0].generate(request)
         responses = whole.responses
         cut = random.Random(OPTIONS.seed * 1000 + number).randrange(len(responses))
-        moved = pb.GenerateRequest()
-        moved.CopyFrom(request)
+        rest = pb.GenerateRequest()
+        rest.CopyFrom(request)
         if cut == 0:
-            moved.sampling.seed = whole.accepted[-1].seed
-        fleet.continue_after(moved, [without_text(r) for r in responses[:cut]])
-        rest = clients[1].generate(moved).responses
-        return whole, fleet.Answer(responses[:cut] + rest)
+            rest.sampling.seed = whole.accepted[-1].seed
+        fleet.continue_after(rest, [without_text(r) for r in responses[:cut]])
+        responses = responses[:cut] + clients[1].generate(rest).responses
+        return whole, fleet.Answer(responses)
 
     def test_goes_on_with_the_same_bits(self):
         for name, flags in FORMATS.items():
@@ -71,9 +71,9 @@ class ExactMovesTest(unittest.TestCase):
             for client in clients:
                 client.wait_for_model()
             rng = random.Random(OPTIONS.seed)
-            requests = [draw_request(rng, i) for i in range(OPTIONS.moves)]
+            requests = [draw_request(rng, i) for i in range(OPTIONS.migrations)]
             with concurrent.futures.ThreadPoolExecutor(8) as pool:
-                answers = list(pool.map(lambda i: self.move(clients, requests[i], i),
+                answers = list(pool.map(lambda i: self.migrate(clients, requests[i], i),
                                         range(len(requests))))
             for request, (whole, joined) in zip(requests, answers):
                 self.assertFalse(joined.accepted[-1].inexact)
@@ -85,7 +85,7 @@ class ExactMovesTest(unittest.TestCase):
 
 
 def without_text(response):
-    """As the relay keeps it."""
+    """The response as the relay keeps it."""
     kept = pb.GenerateResponse()
     kept.CopyFrom(response)
     for delta in kept.deltas:
@@ -96,7 +96,7 @@ def without_text(response):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--moves", type=int, default=OPTIONS.moves)
+    parser.add_argument("--migrations", type=int, default=OPTIONS.migrations)
     parser.add_argument("--seed", type=int, default=OPTIONS.seed)
     OPTIONS, rest = parser.parse_known_args()
     unittest.main(argv=[sys.argv[0], *rest])
