@@ -63,7 +63,7 @@ FLEET = [
     ("Prompt tokens without an answer", "short",
      {"{{pod}}": f"sum by (pod) (continuo_gateway_queued_prompt_tokens{{{N}}})"},
      "Estimated; --max_queued_tokens bounds them at each gateway"),
-    ("Refused or given up", "reqps",
+    ("Rejected or given up", "reqps",
      {"{{reason}}": rate("continuo_gateway_rejected_total", N, "reason"),
       "no known key": rate("continuo_gateway_unauthenticated_total", N)}, "A second"),
     ("Tokens by tenant", "short",
@@ -176,7 +176,7 @@ SLO = [
     ("KV occupancy", "percentunit",
      {"{{model}}": f"avg by (model) ({KV_OCCUPANCY})"},
      "Workers are scaled by it"),
-    ("Refused for overload", "percentunit",
+    ("Rejected for overload", "percentunit",
      {"": share(rate("continuo_gateway_rejected_total", f'{N},reason="OVERLOADED"'),
                 rate("continuo_gateway_requests_total", N))}, "Share of requests"),
 ]

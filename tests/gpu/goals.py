@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""goals.py RESULTS...: what run.sh has measured, beside what has to be reached on one H200.
+"""goals.py RESULTS...: the results of run.sh beside the goals for one H200.
 
 RESULTS are its folders build/gpu-results, of one call or of several; the last one that has a figure
 counts. Ratios hold on any device; figures in tokens a second are goals for an H200 alone. What was not
@@ -11,7 +11,7 @@ import pathlib
 import statistics
 import sys
 
-# GB/s by the vendor's datasheets, by what the device calls itself.
+# GB/s of the vendor's datasheets, by the device's own name.
 DATASHEET = {"NVIDIA H200": 4800, "NVIDIA H100 80GB HBM3": 3350}
 BF16 = 2  # bytes
 KEPT_ROUNDS = 3  # of fewer steady ones no verdict is told
@@ -62,7 +62,7 @@ def not_run(what, goal, why=""):
 
 
 def why_not(rows, name):
-    """Why there is no verdict over rows of ops or steps, if it is so."""
+    """The reason why rows of ops or steps have no verdict, if there is one."""
     for row in rows:
         if row.get("failed"):
             return f"{row[name]} failed"
@@ -83,18 +83,18 @@ def share(what, rows, goal, field, rival=None):
 
 
 def trouble(report):
-    """Why there is no verdict over a served run, if it is so, "" where there was none."""
+    """The reason why a served run has no verdict, if there is one; "" where there was no run."""
     if report is None:
         return ""
     if report.get("failed"):
         return "the bench failed"
-    lost = {what: report["requests"][what] for what in ("shed", "failed") if report["requests"][what]}
+    lost = {what: report["requests"][what] for what in ("rejected", "failed") if report["requests"][what]}
     return ", ".join(f"{n} requests {what}" for what, n in lost.items())
 
 
 def requests_of(report):
     r, t = report["requests"], report["tokens"]
-    return (f"{r['ok']} ok, {r['shed']} shed, {r['failed']} failed; "
+    return (f"{r['ok']} ok, {r['rejected']} rejected, {r['failed']} failed; "
             f"{t['cached_prompt']} of {t['prompt']} prompt tokens cached")
 
 
@@ -159,7 +159,7 @@ def idle(folders):
         return not_run(what, "<= 2%", why)
     most = max(rows, key=lambda row: row["idle"])
     line(what, f"{most['idle']:.1%}", "<= 2%", most["idle"] <= 0.02,
-         f"{most['name']}, the most of {len(rows)}; steps begun one ahead, without the scheduler's work")
+         f"{most['name']}, the most of {len(rows)}; overlapped steps, without the scheduler's work")
 
 
 def gateway(folders):
@@ -185,7 +185,8 @@ def gateway(folders):
 
 
 def deterministic(folders):
-    """What it costs, as the time of steps and of a served run with it over those without."""
+    """The cost of --deterministic: the time of steps and of a served run with it over those
+    without."""
     for shape in ("llama-3.1-8b", "llama-3.2-1b", "qwen3-0.6b"):
         times = {"as-is": {}, "deterministic": {}}
         for way, steps in times.items():

@@ -34,12 +34,12 @@ WORKER, GATEWAY = "127.0.0.1:1", "127.0.0.1:2"
 # Tokens a second: 100 from the worker, 99 through the gateway.
 REPORT = """rate=100; [[ $* != *--server=127.0.0.1:2* ]] || rate=99
 for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] || cat >"${flag#--json=}" <<END
-{"requests": {"ok": 1, "shed": 0, "failed": 0}, "tokens": {"cached_prompt": 0, "prompt": 8},
+{"requests": {"ok": 1, "rejected": 0, "failed": 0}, "tokens": {"cached_prompt": 0, "prompt": 8},
  "throughput": {"output_tokens_per_second": $rate}, "steady": {"output_tokens_per_second": 20000},
  "latency_seconds": {"inter_token": {"mean": 0.004}}}
 END
 done"""
-# Of a step: what deterministic steps take twice as long.
+# A step takes 1 s, and with --deterministic 2 s.
 STEPS = """seconds=1; [[ $* != *--deterministic* ]] || seconds=2
 for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] ||
   echo '{"steps": [{"name": "decode/1", "seconds": '$seconds', "idle": 0.015, "rounds": 7,
@@ -119,7 +119,7 @@ class RunTest(unittest.TestCase):
         output = run.communicate()[0]
         self.assertEqual(run.returncode, code, output)
         self.assertEqual(sorted(p.name for p in self.out.iterdir()), ["results.tar.gz", "summary.txt"])
-        # Bash tells of a step that was killed in between.
+        # Bash reports a step that was killed in between.
         told = re.sub(r"^tests/gpu/run\.sh: line .*\n", "", output, flags=re.MULTILINE)
         self.assertIn((self.out / "summary.txt").read_text(), told)
         return output
@@ -217,7 +217,7 @@ class RunTest(unittest.TestCase):
         for report, code, why in (
                 (REPORT.replace('"failed": 0', '"failed": 3') + "\nexit 1", 1, "the bench failed"),
                 (REPORT.replace('"failed": 0', '"failed": 3'), 0, "3 requests failed"),
-                (REPORT.replace('"shed": 0', '"shed": 2'), 0, "2 requests shed")):
+                (REPORT.replace('"rejected": 0', '"rejected": 2'), 0, "2 requests rejected")):
             self.does("continuo", report)
             output = self.run_again("goals", code=code)
             for what in ("llama-3.1-8b fp8, 1000/1000", "llama-3.1-8b fp8, 128/2048", "lost through the gateway",

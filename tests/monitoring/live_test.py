@@ -17,11 +17,11 @@ from prometheus import TIMEOUT_S, Prometheus, make_model
 
 import fleet  # found by queries
 
-# 0 in a fleet that is well, and in one that lost a worker; fired_test makes them more.
-ZERO_WHEN_WELL = {("fleet", "Failed"), ("fleet", "Refused or given up"),
+# These are 0 in a healthy fleet, and in one that lost a worker; fired_test raises them.
+ZERO_WHEN_WELL = {("fleet", "Failed"), ("fleet", "Rejected or given up"),
                   ("fleet", "Errors of workers"), ("worker", "Defects"), ("slo", "Failed"),
                   ("slo", "Budget used, 6 hours"), ("slo", "Failed requests by status"),
-                  ("slo", "Refused for overload")}
+                  ("slo", "Rejected for overload")}
 
 
 class LiveTest(unittest.TestCase):
@@ -79,7 +79,7 @@ class LiveTest(unittest.TestCase):
         for report in reports:
             self.assertEqual(report["requests"]["failed"], 0, report)
         return {"ok": sum(r["requests"]["ok"] for r in reports),
-                "shed": sum(r["requests"]["shed"] for r in reports),
+                "rejected": sum(r["requests"]["rejected"] for r in reports),
                 "prompt": sum(r["tokens"]["prompt"] for r in reports),
                 "cached": sum(r["tokens"]["cached_prompt"] for r in reports),
                 "output": sum(r["tokens"]["output"] for r in reports),
@@ -104,10 +104,10 @@ class LiveTest(unittest.TestCase):
         self.settled()
         self.check_drawn(counted, 2 * requests, begin, time.time())
         ok = counted["ok"]
-        self.assertEqual(ok + counted["shed"], 2 * requests)
+        self.assertEqual(ok + counted["rejected"], 2 * requests)
         self.check_equal({
             'sum(continuo_gateway_requests_total{code="OK"})': ok,
-            'sum(continuo_gateway_requests_total{code="RESOURCE_EXHAUSTED"})': counted["shed"],
+            'sum(continuo_gateway_requests_total{code="RESOURCE_EXHAUSTED"})': counted["rejected"],
             'sum(continuo_gateway_requests_total)': 2 * requests,
             'sum(continuo_gateway_tenant_tokens_total{kind="prompt"})': counted["prompt"],
             'sum(continuo_gateway_tenant_tokens_total{kind="completion"})': counted["output"],

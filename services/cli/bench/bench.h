@@ -8,7 +8,7 @@
 namespace continuo::cli {
 
 // Runs `continuo bench`: generates load, in a closed or an open loop, and reports. Returns the exit
-// code: 0, 1 where a request failed (shed ones do not count) or none succeeded, 2 for bad usage,
+// code: 0, 1 where a request failed (rejections do not count) or none succeeded, 2 for bad usage,
 // 130 where it was interrupted, with a report of the measurement until then.
 int RunBench(const BenchFlags& flags, Interrupt& interrupt, const Console& console);
 

@@ -53,9 +53,8 @@ void AddBenchFlags(common::Flags& flags, BenchFlags* v) {
       "File for the report in JSON. - prints it to the standard output instead of the table.");
   flags.Footer(
       "Prompts are random token ids of the model's vocabulary, made from the seed. The time "
-      "between "
-      "tokens is the gap between responses, divided among the tokens that came together. A request "
-      "that was rejected for overload (RESOURCE_EXHAUSTED) counts as shed. Exit code: 0, 1 where a "
+      "between tokens is the gap between responses, divided among the tokens that came together. A "
+      "request that ends with RESOURCE_EXHAUSTED counts as rejected. Exit code: 0, 1 where a "
       "request failed or none succeeded, 2 for bad usage, 130 when interrupted.");
 }
 

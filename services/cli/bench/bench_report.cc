@@ -64,7 +64,7 @@ BenchReport MakeReport(const std::vector<RequestRecord>& records, double seconds
   BenchReport report;
   report.seconds = seconds;
   report.sent = records.size();
-  std::vector<float> first, inter, whole, refusals;
+  std::vector<float> first, inter, whole, rejections;
   for (const RequestRecord& record : records) {
     report.prompt_tokens += record.prompt_tokens;
     report.cached_prompt_tokens += record.cached_prompt_tokens;
@@ -72,8 +72,8 @@ BenchReport MakeReport(const std::vector<RequestRecord>& records, double seconds
     report.migrations += record.migrations;
     if (!record.status.ok()) {
       if (absl::IsResourceExhausted(record.status)) {
-        ++report.shed;
-        refusals.push_back(static_cast<float>(record.duration));
+        ++report.rejected;
+        rejections.push_back(static_cast<float>(record.duration));
       } else {
         ++report.failed;
       }
@@ -89,14 +89,14 @@ BenchReport MakeReport(const std::vector<RequestRecord>& records, double seconds
   report.time_to_first_token = Summarize(std::move(first));
   report.inter_token = Summarize(std::move(inter));
   report.duration = Summarize(std::move(whole));
-  report.refusal = Summarize(std::move(refusals));
+  report.rejection = Summarize(std::move(rejections));
   return report;
 }
 
 std::string FormatReport(const BenchReport& r) {
   const auto count = [](uint64_t n) { return std::to_string(n); };
   std::string requests = count(r.ok) + " ok";
-  if (r.shed > 0) requests += ", " + count(r.shed) + " shed";
+  if (r.rejected > 0) requests += ", " + count(r.rejected) + " rejected";
   if (r.failed > 0) requests += ", " + count(r.failed) + " failed";
   if (r.cut > 0) requests += "; " + count(r.cut) + " cut to the context";
   std::string text = Line("requests", requests) + Line("time", FormatSeconds(r.seconds));
@@ -117,7 +117,7 @@ std::string FormatReport(const BenchReport& r) {
                 "p95", "p99", "max");
   text += titles + Row("time to first token", r.time_to_first_token) +
           Row("between tokens", r.inter_token) + Row("whole request", r.duration);
-  if (r.shed > 0) text += Row("refusal", r.refusal);
+  if (r.rejected > 0) text += Row("rejection", r.rejection);
   for (const auto& [error, times] : r.errors) text += Line("error", count(times) + "× " + error);
   return text;
 }

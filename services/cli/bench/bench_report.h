@@ -47,16 +47,16 @@ struct BenchReport {
   double seconds = 0;  // From the first request sent to the last answer.
   uint64_t sent = 0;
   uint64_t ok = 0;
-  uint64_t shed = 0;    // Rejected with RESOURCE_EXHAUSTED.
-  uint64_t failed = 0;  // Ended with any other error.
-  uint64_t cut = 0;     // Shortened to fit into the context.
+  uint64_t rejected = 0;  // Ended with RESOURCE_EXHAUSTED.
+  uint64_t failed = 0;    // Ended with any other error.
+  uint64_t cut = 0;       // Shortened to fit into the context.
   // The number of times of each error, with its numbers replaced by N.
   std::map<std::string, uint64_t> errors;
   uint64_t prompt_tokens = 0, cached_prompt_tokens = 0, output_tokens = 0, migrations = 0;
   uint64_t good_tokens = 0;                                 // Output of successful requests.
   Distribution time_to_first_token, inter_token, duration;  // Of successful requests.
   SteadyState steady;
-  Distribution refusal;  // The time until a request was shed.
+  Distribution rejection;  // The time until a request was rejected.
 };
 
 // Summarizes the records. Tokens of failed requests count as output; their times do not count.

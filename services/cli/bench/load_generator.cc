@@ -132,7 +132,7 @@ void LoadGenerator::Cancel() {
     cancelled_ = true;
     calls = calls_;
   }
-  // Without the mutex: a cancelled call may call back from within.
+  // The mutex is not held here, since a cancelled call may call back from within.
   for (const auto& [call, owner] : calls) call->Cancel();
 }
 

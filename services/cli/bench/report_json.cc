@@ -20,7 +20,7 @@ nlohmann::ordered_json ReportJson(const BenchReport& r) {
           {"requests",
            {{"sent", r.sent},
             {"ok", r.ok},
-            {"shed", r.shed},
+            {"rejected", r.rejected},
             {"failed", r.failed},
             {"cut_to_context", r.cut},
             {"errors", errors}}},
@@ -43,7 +43,7 @@ nlohmann::ordered_json ReportJson(const BenchReport& r) {
            {{"time_to_first_token", Json(r.time_to_first_token)},
             {"inter_token", Json(r.inter_token)},
             {"request", Json(r.duration)},
-            {"refusal", Json(r.refusal)}}}};
+            {"rejection", Json(r.rejection)}}}};
 }
 
 nlohmann::ordered_json ConfigJson(const BenchFlags& f, const std::string& model, bool open) {

@@ -15,7 +15,7 @@ constexpr size_t kMaxName = 160;  // A server accepts ids of up to 128 bytes.
 void Update(BatchRow& row, const v1::StepSequence& s) {
   const uint64_t in_cache = uint64_t{s.cached_tokens()} + s.new_tokens();
   row.prompt_tokens = s.prompt_tokens();
-  row.read_tokens = std::min<uint64_t>(in_cache, s.prompt_tokens());
+  row.prefilled_tokens = std::min<uint64_t>(in_cache, s.prompt_tokens());
   row.generated_tokens = s.generated_tokens();
   row.finish = s.finish_reason();
   if (row.finish != v1::FINISH_REASON_UNSPECIFIED) {
@@ -23,7 +23,7 @@ void Update(BatchRow& row, const v1::StepSequence& s) {
   } else if (s.preempted()) {
     row.state = BatchRow::State::kPreempted;
   } else if (in_cache < s.prompt_tokens()) {
-    row.state = BatchRow::State::kReading;
+    row.state = BatchRow::State::kPrefill;
   } else {
     row.state = BatchRow::State::kGenerating;
   }

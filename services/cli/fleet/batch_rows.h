@@ -19,7 +19,7 @@ namespace continuo::cli {
 // One sequence.
 struct BatchRow {
   enum class State {
-    kReading,  // Prefill.
+    kPrefill,
     kGenerating,
     kPreempted,  // Its blocks were freed; it will be computed again.
     kEnded,      // `finish` says why.
@@ -27,14 +27,14 @@ struct BatchRow {
   };
   // The request's id, with "#" and the index for further sequences of a request. Plain ASCII.
   std::string name;
-  State state = State::kReading;
+  State state = State::kPrefill;
   uint64_t prompt_tokens = 0;
-  uint64_t cached_tokens = 0;  // Prompt tokens from the prefix cache, at its first step.
-  uint64_t read_tokens = 0;    // Prompt tokens in the KV cache after the last step.
+  uint64_t cached_tokens = 0;     // Prompt tokens from the prefix cache, at its first step.
+  uint64_t prefilled_tokens = 0;  // Prompt tokens in the KV cache after the last step.
   uint64_t generated_tokens = 0;
   v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
 
-  bool running() const { return state == State::kReading || state == State::kGenerating; }
+  bool running() const { return state == State::kPrefill || state == State::kGenerating; }
   bool free() const { return state == State::kEnded || state == State::kGone; }
 };
 

@@ -19,8 +19,8 @@ constexpr absl::Duration kRecent = absl::Seconds(1);
 
 std::string StateOf(const BatchRow& row) {
   switch (row.state) {
-    case BatchRow::State::kReading:
-      return "reading";
+    case BatchRow::State::kPrefill:
+      return "prefill";
     case BatchRow::State::kGenerating:
       return "generating";
     case BatchRow::State::kPreempted:
@@ -38,11 +38,11 @@ std::string StateOf(const BatchRow& row) {
 std::string Bar(const BatchRow& row, uint64_t scale) {
   const auto characters = [scale](uint64_t tokens) { return (tokens + scale - 1) / scale; };
   const size_t cached = characters(row.cached_tokens);
-  const size_t read = std::max(cached, characters(row.read_tokens));
-  const size_t prompt = std::max(read, characters(row.prompt_tokens));
+  const size_t prefilled = std::max(cached, characters(row.prefilled_tokens));
+  const size_t prompt = std::max(prefilled, characters(row.prompt_tokens));
   const size_t all = characters(row.prompt_tokens + row.generated_tokens);
-  std::string bar = std::string(cached, '-') + std::string(read - cached, '=');
-  bar += std::string(prompt - read, '.');
+  std::string bar = std::string(cached, '-') + std::string(prefilled - cached, '=');
+  bar += std::string(prompt - prefilled, '.');
   return bar + std::string(std::max(all, prompt) - prompt, '#');
 }
 
@@ -152,7 +152,7 @@ std::string BatchView::Draw(const std::string& address, size_t width, size_t hei
     }
     lines.push_back(
         absl::StrFormat(kLine, absl::StrCat(i + 1), static_cast<int>(id), row.name.substr(0, id),
-                        absl::StrCat(row.read_tokens, "/", row.prompt_tokens),
+                        absl::StrCat(row.prefilled_tokens, "/", row.prompt_tokens),
                         absl::StrCat(row.generated_tokens), StateOf(row), Bar(row, scale)));
   }
   std::string text;

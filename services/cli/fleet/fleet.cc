@@ -246,7 +246,7 @@ int RunFleet(const FleetFlags& flags, Interrupt& interrupt, const Console& conso
     watchers.push_back(std::make_unique<Watcher>(address, &mutex));
     watchers.back()->Start(flags.connection, !flags.watch, flags.timeout);
   }
-  // Called without the mutex: a cancelled call may call back from within.
+  // The mutex is not held here, since a cancelled call may call back from within.
   const auto cancel = [&] {
     for (const auto& watcher : watchers) watcher->Cancel();
   };

@@ -145,7 +145,7 @@ void StepTrace::TakeSequence(const v1::StepSequence& s, size_t row, int64_t begi
     Add(Slice(now.name + " prompt", kBatch, row + 1, begin, end,
               absl::StrFormat(R"("prompt":%d,"in the cache":%d,"read":%d)", s.prompt_tokens(),
                               s.cached_tokens(), s.new_tokens())));
-    if (now.state == BatchRow::State::kReading) return;
+    if (now.state == BatchRow::State::kPrefill) return;
     // The token that is sampled after the last token of the prompt belongs to the generation.
     g = {true, now.name, end, end, 0, s.generated_tokens(), 0};
   } else {

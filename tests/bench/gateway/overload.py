@@ -3,10 +3,10 @@
 """Ten times the load that a fleet can bear, and a tenant who floods it, with real processes.
 
 A gateway, a worker with one thread and a model of seeded random weights; `continuo bench` is the
-load. Measured in one run: the peak in a closed loop; goodput, refusals and memory at ten times its
+load. Measured in one run: the peak in a closed loop; goodput, rejections and memory at ten times its
 rate; a light tenant's time to first token alone, and while another one sends twenty times as much.
 Prints each figure beside its goal, writes build/bench/overload.json, and ends with 1 where a program
-ended badly, more than a few requests were neither answered nor refused in time, one of the light
+ended badly, more than a few requests were neither answered nor rejected in time, one of the light
 tenant's was not answered, or a figure is past its limit: so far from its goal that a busy machine does
 not explain it.
 """
@@ -24,8 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 import fleet  # noqa: E402
 
-# About ten requests a second on one core: ten times that is still little work for those who send
-# and refuse it.
+# The peak is about ten requests a second on one core, so sending and rejecting ten times that is
+# little work.
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256,
     "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 8,
@@ -36,13 +36,13 @@ PROMPT_TOKENS, OUTPUT_TOKENS, BATCH, CHUNK = 768, 64, 16, 256
 TIMES, FLOOD = 10, 20
 # Ratios, with the goal of each and the limit.
 GOALS = {"goodput": (0.95, 0.80), "growth": (1.02, 1.10), "light": (1.5, 2.5)}
-REFUSAL_GOAL_MS = 5
-# Of the requests sent: how long those before it take is a forecast, so that one that was taken may
-# meet its deadline unanswered all the same. None of the light tenant's may.
+REJECTION_GOAL_MS = 5
+# A share of the requests sent. The wait is a forecast, so an admitted request may still miss its
+# deadline; none of the light tenant's may.
 FAILED_LIMIT = 0.02
-# A refusal's p99 is a few scheduling slices where cores are busy, so its limit is a share of what an
-# answer's first token takes: who is refused must know long before who is served.
-REFUSAL_LIMIT = 0.05
+# A rejection's p99 is a few scheduling slices where cores are busy, so its limit is a share of the
+# time to the first token: a rejection must come long before an answer.
+REJECTION_LIMIT = 0.05
 
 
 class Resident:
@@ -153,7 +153,7 @@ def report(peaks, peak, rate, overload, memory, alone, beside, flood):
              ("light alone", alone), ("light beside the flood", beside), ("flood", flood)]
     failed = {name: part["requests"]["failed"] for name, part in parts}
     sent = {name: part["requests"]["sent"] for name, part in parts}
-    misses = [f"{count} of {sent[name]} requests of {name} were neither answered nor refused"
+    misses = [f"{count} of {sent[name]} requests of {name} were neither answered nor rejected"
               for name, count in failed.items() if count > FAILED_LIMIT * sent[name]]
     unanswered = [name for name, part in (("the peak", peaks[0]), ("the second peak", peaks[1]),
                                           ("overload", overload), ("the flood", flood),
@@ -163,22 +163,22 @@ def report(peaks, peak, rate, overload, memory, alone, beside, flood):
     if unanswered:
         return misses + [f"nothing was answered in {name}: no ratio can be told"
                          for name in unanswered]
-    refusal = overload["latency_seconds"]["refusal"]["p99"]
+    rejection = overload["latency_seconds"]["rejection"]["p99"]
     first_token = overload["latency_seconds"]["time_to_first_token"]["p50"]
     ratios = {"goodput": good(overload) / peak, "growth": memory[1] / memory[0],
               "light": ttft_p95(beside) / ttft_p95(alone)}
-    turned_away = beside["requests"]["shed"] + beside["requests"]["failed"]
+    not_served = beside["requests"]["rejected"] + beside["requests"]["failed"]
     rows = [
         ("peak, tokens/s (before and after)",
          " and ".join(f"{good(p):.0f}" for p in peaks), "", ""),
         ("offered, requests/s", f"{TIMES * rate:.0f}", f"{TIMES} x peak", ""),
         ("goodput, tokens/s", f"{good(overload):.0f} = {ratios['goodput']:.3f} of peak",
          ">= {}", ">= {}", "goodput"),
-        ("refused", f"{overload['requests']['shed']} of {overload['requests']['sent']}", "", ""),
-        ("refusal p99, ms; of the first token's p50",
-         f"{refusal * 1e3:.2f}; {refusal / first_token:.4f}", f"<= {REFUSAL_GOAL_MS} ms",
-         f"<= {REFUSAL_LIMIT}"),
-        ("neither answered nor refused, all parts", f"{sum(failed.values())} of {sum(sent.values())}", "0",
+        ("rejected", f"{overload['requests']['rejected']} of {overload['requests']['sent']}", "", ""),
+        ("rejection p99, ms; of the first token's p50",
+         f"{rejection * 1e3:.2f}; {rejection / first_token:.4f}", f"<= {REJECTION_GOAL_MS} ms",
+         f"<= {REJECTION_LIMIT}"),
+        ("neither answered nor rejected, all parts", f"{sum(failed.values())} of {sum(sent.values())}", "0",
          f"<= {FAILED_LIMIT:.0%} of a part's"),
         ("resident memory, MiB, early and late",
          f"{memory[0]:.1f} and {memory[1]:.1f} = {ratios['growth']:.3f} x", "<= {}", "<= {}",
@@ -187,9 +187,9 @@ def report(peaks, peak, rate, overload, memory, alone, beside, flood):
         (f"beside {FLOOD}:1, TTFT p95, ms",
          f"{ttft_p95(beside) * 1e3:.1f} = {ratios['light']:.2f} x alone", "<= {}", "<= {}",
          "light"),
-        ("of the light tenant's, refused or failed",
-         f"{turned_away} of {beside['requests']['sent']}", "0", "0"),
-        ("of the flood, refused", f"{flood['requests']['shed']} of {flood['requests']['sent']}",
+        ("of the light tenant's, rejected or failed",
+         f"{not_served} of {beside['requests']['sent']}", "0", "0"),
+        ("of the flood, rejected", f"{flood['requests']['rejected']} of {flood['requests']['sent']}",
          "", ""),
     ]
     print(f"{'':44}{'figure':>30}  {'goal':14}limit")
@@ -198,10 +198,10 @@ def report(peaks, peak, rate, overload, memory, alone, beside, flood):
             goal, limit = (text.format(bound) for text, bound in zip((goal, limit), GOALS[key[0]]))
         print(f"{name:44}{figure:>30}  {goal:14}{limit}")
 
-    if turned_away:
-        misses.append(f"{turned_away} requests of the light tenant were refused or failed")
-    if refusal > REFUSAL_LIMIT * first_token:
-        misses.append(f"a refusal's p99 is {refusal / first_token:.3f} of the first token's p50")
+    if not_served:
+        misses.append(f"{not_served} requests of the light tenant were rejected or failed")
+    if rejection > REJECTION_LIMIT * first_token:
+        misses.append(f"a rejection's p99 is {rejection / first_token:.3f} of the first token's p50")
     for name, (_, limit) in GOALS.items():
         if ratios[name] < limit if name == "goodput" else ratios[name] > limit:
             misses.append(f"{name} is {ratios[name]:.3f}, the limit {limit}")

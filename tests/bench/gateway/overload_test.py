@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What overload.py takes for a failure."""
+"""Tests which results overload.py counts as failures."""
 import contextlib
 import copy
 import io
@@ -13,10 +13,10 @@ import overload  # noqa: E402
 
 
 def part(good_tokens=100, first_token_s=0.1):
-    return {"requests": {"sent": 20, "ok": 10, "shed": 0, "failed": 0,
+    return {"requests": {"sent": 20, "ok": 10, "rejected": 0, "failed": 0,
                          "requests_per_second": 5},
             "throughput": {"good_tokens_per_second": good_tokens},
-            "latency_seconds": {"refusal": {"p99": 0.001},
+            "latency_seconds": {"rejection": {"p99": 0.001},
                                 "time_to_first_token": {"p50": first_token_s,
                                                         "p95": first_token_s}}}
 
@@ -36,7 +36,7 @@ class OverloadTest(unittest.TestCase):
         self.parts.update(overload=part(85, 4), memory=(100, 108), beside=part(first_token_s=0.2))
         self.assertEqual(self.misses(), [])
 
-    def test_request_that_was_neither_answered_nor_refused_is_a_failure(self):
+    def test_request_that_was_neither_answered_nor_rejected_is_a_failure(self):
         for name in ("overload", "alone", "beside", "flood"):
             with self.subTest(name):
                 self.parts[name]["requests"].update(failed=3, sent=100)
@@ -66,8 +66,8 @@ class OverloadTest(unittest.TestCase):
                 self.assertEqual(len(self.misses()), 1)
                 self.parts = before
 
-    def test_refused_request_of_the_light_tenant_is_a_failure(self):
-        self.parts["beside"]["requests"]["shed"] = 1
+    def test_rejected_request_of_the_light_tenant_is_a_failure(self):
+        self.parts["beside"]["requests"]["rejected"] = 1
         self.assertEqual(len(self.misses()), 1)
 
 

@@ -64,7 +64,7 @@ TEST(BenchReportTest, CountsByWhatBecameOfThem) {
   const BenchReport report = MakeReport(Records(), 2);
   EXPECT_EQ(report.sent, 4);
   EXPECT_EQ(report.ok, 2);
-  EXPECT_EQ(report.shed, 1);
+  EXPECT_EQ(report.rejected, 1);
   EXPECT_EQ(report.failed, 1);
   EXPECT_EQ(report.output_tokens, 10);
   EXPECT_EQ(report.cached_prompt_tokens, 4);
@@ -72,28 +72,28 @@ TEST(BenchReportTest, CountsByWhatBecameOfThem) {
   EXPECT_EQ(report.errors.at("INTERNAL: broken"), 1);
   EXPECT_EQ(report.good_tokens, 4);
   EXPECT_EQ(report.duration.max, 2);  // The failed one does not count.
-  EXPECT_EQ(report.refusal.count, 1);
-  EXPECT_FLOAT_EQ(static_cast<float>(report.refusal.p99), 0.01f);
+  EXPECT_EQ(report.rejection.count, 1);
+  EXPECT_FLOAT_EQ(static_cast<float>(report.rejection.p99), 0.01f);
   EXPECT_EQ(report.time_to_first_token.mean, 1);
   EXPECT_EQ(report.inter_token.count, 2);
 }
 
 TEST(BenchReportTest, JsonHasTheFigures) {
   const auto json = ReportJson(MakeReport(Records(), 2));
-  EXPECT_EQ(json["requests"]["shed"], 1);
+  EXPECT_EQ(json["requests"]["rejected"], 1);
   EXPECT_EQ(json["throughput"]["output_tokens_per_second"], 5);
   EXPECT_EQ(json["throughput"]["good_tokens_per_second"], 2);
   EXPECT_EQ(json["throughput"]["requests_per_second"], 1);
-  EXPECT_EQ(json["latency_seconds"]["refusal"]["count"], 1);
+  EXPECT_EQ(json["latency_seconds"]["rejection"]["count"], 1);
   EXPECT_EQ(json["latency_seconds"]["time_to_first_token"]["p99"], 1.5);
   EXPECT_EQ(json["tokens"]["cached_prompt"], 4);
 }
 
 TEST(BenchReportTest, TheTableTellsThemToo) {
   const std::string table = FormatReport(MakeReport(Records(), 2));
-  EXPECT_THAT(table, HasSubstr("2 ok, 1 shed, 1 failed"));
+  EXPECT_THAT(table, HasSubstr("2 ok, 1 rejected, 1 failed"));
   EXPECT_THAT(table, HasSubstr("5 output tokens/s"));
-  EXPECT_THAT(table, HasSubstr("refusal"));
+  EXPECT_THAT(table, HasSubstr("rejection"));
   EXPECT_THAT(table, HasSubstr("1× INTERNAL: broken"));
 }
 

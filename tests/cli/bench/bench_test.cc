@@ -90,10 +90,10 @@ TEST_F(BenchTest, ADurationEndsIt) {
   EXPECT_GT(report()["requests"]["ok"], 0);
 }
 
-TEST_F(BenchTest, ShedAndFailedAreTold) {
+TEST_F(BenchTest, RejectedAndFailedAreCounted) {
   service_.SetScript({{0, absl::ResourceExhaustedError("full")}});
   EXPECT_EQ(Run(), 0) << err_.str();
-  EXPECT_EQ(report()["requests"]["shed"], 1);
+  EXPECT_EQ(report()["requests"]["rejected"], 1);
   EXPECT_EQ(report()["requests"]["errors"]["RESOURCE_EXHAUSTED: full"], 1);
   service_.SetScript({{3, absl::UnavailableError("lost")}});
   EXPECT_EQ(Run(), 1);

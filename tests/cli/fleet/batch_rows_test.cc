@@ -20,13 +20,13 @@ using State = BatchRow::State;
 TEST(BatchRowsTest, ARowTellsHowFarItsRequestIs) {
   BatchRows batch;
   batch.Take(MakeStep(1, {{"a", 100, 32, 50, 0}}));
-  EXPECT_EQ(batch.rows()[0].state, State::kReading);
+  EXPECT_EQ(batch.rows()[0].state, State::kPrefill);
   EXPECT_EQ(batch.rows()[0].cached_tokens, 32u);
-  EXPECT_EQ(batch.rows()[0].read_tokens, 82u);
+  EXPECT_EQ(batch.rows()[0].prefilled_tokens, 82u);
   batch.Take(MakeStep(2, {{"a", 100, 82, 18, 1}}));
   EXPECT_EQ(batch.rows()[0].state, State::kGenerating);
   batch.Take(MakeStep(3, {{"a", 100, 100, 1, 2}}));
-  EXPECT_EQ(batch.rows()[0].read_tokens, 100u);
+  EXPECT_EQ(batch.rows()[0].prefilled_tokens, 100u);
   EXPECT_EQ(batch.rows()[0].cached_tokens, 32u);
   EXPECT_EQ(batch.rows()[0].generated_tokens, 2u);
 }
@@ -106,7 +106,7 @@ TEST(BatchRowsTest, AStepThatNoWorkerMakesDoesNoHarm) {
   BatchRows second;
   second.Take(other);
   EXPECT_LT(second.rows()[0].name.size(), 1000u);
-  EXPECT_EQ(second.rows()[0].read_tokens, 5u);
+  EXPECT_EQ(second.rows()[0].prefilled_tokens, 5u);
   EXPECT_EQ(FinishName(second.rows()[0].finish), "reason 99");
 }
 

@@ -50,7 +50,7 @@ TEST(BatchViewTest, DrawsWorkerAndRows) {
       " ROW  REQUEST              PROMPT  GENERATED  STATE           -cached =read #generated, 1 "
       "token each\n"
       "   1  first                 16/16          1  generating      --------========#\n"
-      "   2  second                 4/16          0  reading         ====............\n");
+      "   2  second                 4/16          0  prefill         ====............\n");
 }
 
 TEST(BatchViewTest, AnEndStaysUntilTheNextRequestTakesItsRow) {
