@@ -13,7 +13,7 @@ void CheckRows(const Tensor& k, const Tensor& v, const Tensor& slots) {
   CONTINUO_CHECK(slots.dtype == DType::kI32 && slots.size() == k.rows());
 }
 
-// For keys or values of `columns` elements a row.
+// Checks the cache for keys or values of `columns` elements a row.
 void CheckCache(const PagedKv& kv, int64_t columns) {
   const int64_t num_heads = kv.cache.shape[1];
   CONTINUO_CHECK(kv.block_size > 0 && num_heads > 0 && columns % num_heads == 0);

@@ -15,9 +15,9 @@ namespace continuo::kernels {
 // A line for the log about a process's devices.
 struct DeviceNote {
   enum class Kind : uint8_t {
-    kFault,       // a fault that the driver reports of a device, "Xid 79 on cuda:0: …"
-    kUnheard,     // the reason why the driver will report nothing
-    kPartUnheard  // the reason why it will not report everything, or nothing of some devices
+    kFault,              // a fault that the driver reports of a device, "Xid 79 on cuda:0: …"
+    kEventsUnavailable,  // the reason why the driver will report nothing
+    kEventsIncomplete    // the reason why it will not report everything, or nothing of some devices
   };
   Kind kind = Kind::kFault;
   std::string text;
@@ -39,8 +39,8 @@ class DeviceFaults {
 struct DeviceFaultsOptions {
   std::string device = "cpu";    // as DeviceOptions::device
   const Clock* clock = nullptr;  // outlives the result
-  // Called by a thread of the result's, until that is destroyed. A flood of faults is not a flood
-  // of notes.
+  // Called on a thread of the result, until that is destroyed. Notes are limited, however many
+  // faults come.
   std::function<void(const DeviceNote&)> on_note;
 };
 

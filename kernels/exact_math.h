@@ -60,7 +60,7 @@ constexpr double ExactExp(double x) {
   p = p * r + 1.0 / 6.0;
   p = p * r + 0.5;
   const double y = 1.0 + (r + (r * r * p + rest));
-  // Two factors, since 2^k itself may be no normal number.
+  // It is multiplied by two factors, since 2^k itself may be no normal number.
   const int n = static_cast<int>(k);
   const int half = n / 2;
   return y * PowerOfTwo(half) * PowerOfTwo(n - half);

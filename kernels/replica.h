@@ -61,11 +61,11 @@ class Replica {
   // Returns where the ranks are, for logs; empty where it does not matter.
   virtual std::string placement() const { return ""; }
 
-  // Called once for each rank, by a thread each, all at the same time. The rank gets num_threads of
+  // Called once for each rank, on a thread each, all at the same time. The rank gets num_threads of
   // the host's threads, its own included.
   virtual absl::StatusOr<Rank> MakeRank(int rank, int num_threads) = 0;
-  // The number of KV blocks that every rank has room for beside needs[rank], once all ranks are
-  // made. ResourceExhausted is one line with the device and the numbers.
+  // Returns the number of KV blocks that every rank has room for beside needs[rank], once all ranks
+  // are made. ResourceExhausted is one line with the device and the numbers.
   virtual absl::StatusOr<int64_t> PlanBlocks(std::span<const RankNeeds> needs,
                                              const BlockRequest& request) = 0;
   // Returns the bytes that are free now on each rank's device; empty without has_device_memory.

@@ -8,7 +8,7 @@
 
 namespace continuo::kernels {
 
-// The view of rows [first, first + n) of a tensor.
+// Returns the view of rows [first, first + n) of a tensor.
 inline Tensor RowsOf(Tensor tensor, int64_t first, int64_t n) {
   CONTINUO_CHECK(first >= 0 && n >= 0 && first + n <= tensor.shape[0]);
   tensor.data = static_cast<char*>(tensor.data) +

@@ -22,7 +22,7 @@ namespace continuo::kernels::cpu {
 // int8. Tokens are sampled on the host.
 class CpuDevice : public Device {
  public:
-  // Its threads run, and its memory lies, at `place`.
+  // Its threads run on the processors of `place`, and its memory is on those nodes.
   CpuDevice(const KernelTable& kernels, int num_threads, host::Place place = {});
   ~CpuDevice() override;
 

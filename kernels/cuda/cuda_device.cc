@@ -42,7 +42,7 @@ CudaDevice::CudaDevice(const CudaDeviceOptions& options, std::unique_ptr<CudaCon
       ops_{*matmul_, *rows_, attention_, experts_, sampling_} {}
 
 CudaDevice::~CudaDevice() {
-  // No memory may be in use when it is freed. An error belongs to earlier work.
+  // Memory must not be in use when it is freed. An error belongs to earlier work.
   (void)context_->stream().Synchronize();
 }
 

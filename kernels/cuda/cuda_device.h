@@ -33,7 +33,7 @@ inline constexpr int kCudaArithmeticVersion = 4;
 struct CudaDeviceOptions {
   DeviceInfo device;
   DeviceOptions options;  // its `device` and `graphs` are not used here
-  // Tests set the following.
+  // Only tests set the following.
   size_t scratch_bytes = size_t{64} << 20;  // as CudaContextOptions has it
   std::optional<bool> small_m = {};         // as CudaMatMulOptions has it
   size_t slice_bytes = size_t{16} << 20;    // as CudaMatMulOptions has it
@@ -75,7 +75,8 @@ class CudaDevice : public Device {
              std::unique_ptr<CudaRowOps> rows, std::unique_ptr<CudaMatMul> matmul);
 
   const CudaDeviceOptions options_;
-  // Declared in the order of use: the groups refer to the context, and to each other.
+  // The members are declared in the order of use: the groups refer to the context, and to each
+  // other.
   const std::unique_ptr<CudaContext> context_;
   std::unordered_map<void*, DeviceBuffer> allocations_;
   std::unordered_map<void*, PinnedBuffer> host_allocations_;

@@ -11,7 +11,7 @@
 namespace continuo::kernels::cuda {
 namespace {
 
-// Formats as "79.10 GiB"; small numbers in bytes.
+// Formats bytes as "79.10 GiB", and small numbers in bytes.
 std::string Size(int64_t bytes) {
   if (bytes < int64_t{1} << 20) return absl::StrCat(bytes, " B");
   char text[32];

@@ -10,8 +10,8 @@
 
 namespace continuo::kernels::cuda {
 
-// Memory that stays free beside the KV pool for libraries, graphs and the driver; and the smaller
-// amount where these were measured, for kernels that are loaded at first use.
+// Memory that stays free beside the KV pool, for libraries, graphs and the driver. Where these were
+// measured it is the smaller amount, for kernels that are loaded at first use.
 inline constexpr int64_t kMemoryMargin = int64_t{768} << 20;
 inline constexpr int64_t kMeasuredMargin = int64_t{256} << 20;
 

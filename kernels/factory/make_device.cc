@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MakeDevice, MakeReplica and the others that switch on device names; no other file does.
+// The functions that switch on device names, such as MakeDevice and MakeReplica. No other file
+// does.
 #include <memory>
 #include <utility>
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constants of quantised weights that every device shares. No functions: files that are compiled
-// for one instruction set include this.
+// Constants of quantised weights that every device shares. It has no functions, since files that
+// are compiled for one instruction set include it.
 #pragma once
 
 namespace continuo::kernels::host {

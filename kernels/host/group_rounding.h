@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rounding of quantised weights, the same for the packed matrices of every device.
+// Rounds quantised weights, in the same way for the packed matrices of every device.
 #pragma once
 
 #include <cstdint>

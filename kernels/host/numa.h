@@ -15,15 +15,16 @@ struct NumaNode {
 };
 
 // Returns the machine's nodes, by ascending id, with the processors that the calling thread may run
-// on; nodes without such processors are left out. Empty where the machine does not tell. `root` is
-// laid out as Linux's /sys/devices/system/node (Documentation/ABI/stable/sysfs-devices-node).
+// on; nodes without such processors are left out. Empty where the machine does not report them.
+// `root` is laid out as Linux's /sys/devices/system/node
+// (Documentation/ABI/stable/sysfs-devices-node).
 std::vector<NumaNode> FindNumaNodes(const std::string& root = "/sys/devices/system/node");
 
 // Parses a list of numbers as Linux writes it, "0-3,8". Empty where the text is no such list, or
 // has a number above `most`.
 std::vector<int> ParseCpuList(const std::string& text, int most);
 
-// The nodes on which a rank computes and has its memory. Empty: anywhere.
+// The nodes on which a rank computes and has its memory. An empty list allows all.
 struct Place {
   std::vector<int> nodes, cpus;
 };

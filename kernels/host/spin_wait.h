@@ -19,8 +19,8 @@ inline void CpuRelax() {
 #endif
 }
 
-// Waits for another thread that is expected soon: it spins some microseconds, then yields the core
-// between looks, so that a thread that lost its core to a neighbour can go on.
+// Waits for another thread that is expected soon. It spins for some microseconds, then yields the
+// core between looks, so that a thread that lost its core to a neighbour can go on.
 class Spinner {
  public:
   // Waits between two looks; returns false once it is time to sleep.

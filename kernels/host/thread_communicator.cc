@@ -30,12 +30,12 @@ class Group {
     generation_.notify_all();
   }
 
-  // Shows `t` to the other ranks from the next Meet on.
+  // Shows `t` to the other ranks from the next Barrier on.
   void Show(int rank, const Tensor& t) { shown_[rank] = t; }
   const Tensor& Shown(int rank) const { return shown_[rank]; }
 
   // Returns true when every rank has called it, and false after Abort.
-  bool Meet() {
+  bool Barrier() {
     const uint32_t generation = generation_.load();
     if (aborted()) return false;
     if (num_arrived_.fetch_add(1) + 1 == size_) {
@@ -67,7 +67,7 @@ class Group {
   const int size_;
   std::atomic<bool> aborted_{false};
   std::atomic<int> num_arrived_{0};
-  std::atomic<uint32_t> generation_{0};  // counts meetings
+  std::atomic<uint32_t> generation_{0};  // counts barriers
   std::atomic<int> num_touching_{0};
   Tensor shown_[kMaxRanks];
 };
@@ -127,15 +127,15 @@ class ThreadCommunicator : public Communicator {
  private:
   static constexpr int64_t kRun = 1024;
 
-  // Shows `mine` to the other ranks and runs `work` between two meetings.
+  // Shows `mine` to the other ranks and runs `work` between two barriers.
   template <typename Work>
   void Exchange(const Tensor& mine, Work work) {
     group_->Show(rank_, mine);
-    if (group_->Meet() && group_->BeginTouching()) {
+    if (group_->Barrier() && group_->BeginTouching()) {
       work();
       group_->EndTouching();
     }
-    if (!group_->Meet()) group_->WaitUntilUntouched();
+    if (!group_->Barrier()) group_->WaitUntilUntouched();
   }
 
   // ranks[…][at, at + n) = their sum in a balanced tree: neighbours first.

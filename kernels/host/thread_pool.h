@@ -35,7 +35,7 @@ class ThreadPool {
   void Run(int n, absl::FunctionRef<void(int item, int thread)> body);
 
  private:
-  // Lives on Run's stack; only threads that have claimed an item of it may touch it.
+  // A job lives on Run's stack; only threads that have claimed an item of it may touch it.
   struct Job {
     absl::FunctionRef<void(int, int)> body;
     uint32_t num_items;

@@ -29,12 +29,12 @@ void LogDeviceNote(const kernels::DeviceNote& note) {
       common::Log(common::LogSeverity::kWarning, "a device's driver tells of a fault",
                   {{"fault", note.text}});
       break;
-    case kernels::DeviceNote::Kind::kUnheard:
-      common::Log(common::LogSeverity::kInfo, "faults of devices are not heard of",
+    case kernels::DeviceNote::Kind::kEventsUnavailable:
+      common::Log(common::LogSeverity::kInfo, "the driver reports no faults of devices",
                   {{"reason", note.text}});
       break;
-    case kernels::DeviceNote::Kind::kPartUnheard:
-      common::Log(common::LogSeverity::kInfo, "faults of some devices are not heard of",
+    case kernels::DeviceNote::Kind::kEventsIncomplete:
+      common::Log(common::LogSeverity::kInfo, "the driver does not report all faults of devices",
                   {{"reason", note.text}});
       break;
   }
@@ -42,8 +42,8 @@ void LogDeviceNote(const kernels::DeviceNote& note) {
 
 }  // namespace
 
-// Adds what the driver reports of the devices to the failure. That waits a little, so nothing that
-// streams wait for calls it: streams end before the process does.
+// Adds the faults that the driver reports to the failure. This may wait, so it is called only where
+// no stream waits: streams end before the process does.
 void WorkerProcess::Fail(const absl::Status& failure) const {
   const absl::Status status = faults_ == nullptr ? failure : faults_->Explain(failure);
   common::LogAndExit(1, "the worker ends", {{"reason", status.ToString()}});
@@ -75,7 +75,7 @@ void WorkerProcess::StartServer() {
   options.max_receive_bytes = static_cast<int>(config_.max_receive_bytes);
   options.max_buffer_bytes = config_.max_buffer_bytes;
   options.max_concurrent_streams = config_.max_streams_per_connection;
-  // A CPU is slow and goes on. A step of a CUDA device may never end: then the process ends, and
+  // A step on a CPU is only slow. A step on a CUDA device may never end: then the process ends, and
   // gateways continue its streams elsewhere.
   const std::string& device = config_.load.device.device;
   if (device != "cpu") {

@@ -30,30 +30,30 @@ class Notes {
             .clock = &clock_,
             .on_note = [this](const DeviceNote& note) {
               const std::lock_guard lock(mutex_);
-              (note.kind == DeviceNote::Kind::kFault ? faults_ : unheard_).push_back(note.text);
+              (note.kind == DeviceNote::Kind::kFault ? faults_ : missing_).push_back(note.text);
             }};
   }
   std::vector<std::string> faults() const {
     const std::lock_guard lock(mutex_);
     return faults_;
   }
-  std::vector<std::string> unheard() const {
+  std::vector<std::string> missing() const {
     const std::lock_guard lock(mutex_);
-    return unheard_;
+    return missing_;
   }
 
  private:
   const SystemClock clock_;
   mutable std::mutex mutex_;
-  std::vector<std::string> faults_, unheard_;  // guarded by mutex_
+  std::vector<std::string> faults_, missing_;  // guarded by mutex_
 };
 
-// Returns why nothing, or not everything, is heard of these devices; empty where all is.
-std::string WhyUnheard(const std::vector<DeviceInfo>& devices) {
+// Returns why events of these devices are missing, all or some; empty where none are.
+std::string WhyEventsAreMissing(const std::vector<DeviceInfo>& devices) {
   Notes notes;
   const XidWatch watch(devices, notes.Options());
-  const bool hears = !watch.Watched().empty();
-  return notes.unheard().empty() ? (hears ? "" : "no note says why") : notes.unheard().front();
+  const bool registered = !watch.Watched().empty();
+  return notes.missing().empty() ? (registered ? "" : "no note says why") : notes.missing().front();
 }
 
 TEST(XidTest, NvmlHearsOfTheDevice) {
@@ -65,8 +65,8 @@ TEST(XidTest, NvmlHearsOfTheDevice) {
     options.explain_limit = absl::Milliseconds(500);
     XidWatch watch(*devices, options);
     if (watch.Watched().empty()) {
-      const auto unheard = notes.unheard();
-      GTEST_SKIP() << "skipped: " << (unheard.empty() ? "no note says why" : unheard.front());
+      const auto missing = notes.missing();
+      GTEST_SKIP() << "skipped: " << (missing.empty() ? "no note says why" : missing.front());
     }
     EXPECT_THAT(watch.Watched(), ElementsAre(0));
     // There is nothing to report of a healthy device.
@@ -94,7 +94,7 @@ TEST(XidDeathTest, AnIllegalAddressIsAnXid) {
                  "threadsafe");  // a process from its start, since CUDA does not survive a fork
   const auto devices = FindDevices(std::vector<int>{0});
   if (!devices.ok()) GTEST_SKIP() << "skipped: no device: " << devices.status();
-  if (const std::string why = WhyUnheard(*devices); !why.empty())
+  if (const std::string why = WhyEventsAreMissing(*devices); !why.empty())
     GTEST_SKIP() << "skipped: " << why;
   EXPECT_EXIT(UseMemoryThatThereIsNot(*devices), ExitedWithCode(0), "Xid (31|13) on cuda:0");
 }

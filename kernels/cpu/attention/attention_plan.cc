@@ -6,9 +6,9 @@
 namespace continuo::kernels::cpu {
 namespace {
 
-// Fewer chunks in a part of an item are not worth keeping its results.
+// The least number of chunks in a part of an item: fewer are not worth keeping its results.
 constexpr int64_t kMinChunks = 8;
-// Items of more queries are many already, and their results would be large.
+// Items of more queries are not split: they are many already, and their results would be large.
 constexpr int kMostSplitQueries = 16;
 // The results take at most 16 MiB.
 constexpr int64_t kMostPartialFloats = int64_t{4} << 20;

@@ -10,7 +10,7 @@ namespace continuo::kernels::cpu {
 // AttentionOps of the CPU: rotary embedding and the KV cache here, attention in PagedAttention.
 class CpuAttention : public AttentionOps {
  public:
-  // Both outlive this.
+  // context and rows outlive this.
   CpuAttention(CpuContext& context, RowOps& rows)
       : AttentionOps(rows), context_(context), kernels_(context.kernels()), attention_(context) {}
 

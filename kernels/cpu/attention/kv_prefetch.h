@@ -16,8 +16,9 @@ namespace continuo::kernels::cpu {
 // Any thread, one at a time.
 class alignas(64) KvPrefetch {
  public:
-  // Called before work item number `index` in the order of claiming. The last of `items` is claimed
-  // first, and every `step`th goes to the same thread. All arguments outlive the calls of Next.
+  // Tells that work item number `index`, in the order of claiming, begins. The last of `items` is
+  // claimed first, and every `step`th goes to the same thread. All arguments outlive the calls of
+  // Next.
   void Begin(const std::vector<AttentionItem>& items, int index, int step, const PagedKv& kv,
              const AttentionParams& params);
 

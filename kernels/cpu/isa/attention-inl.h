@@ -14,8 +14,8 @@
 
 #include "kernels/cpu/isa/attention_prefill-inl.h"
 
-// Replaces one query's scores, of the vectors that hold positions [begin, end), into
-// e^(score - maximum), zero where not seen, as A multiplies them. Returns their sums in lanes.
+// Turns one query's scores, in the vectors that hold positions [begin, end), into e^(score -
+// maximum), zero where not seen, as A multiplies them. Returns their sums in lanes.
 template <class A>
 INLINE Vec Softmax(const KvChunkArgs& a, size_t query, float* maximum) {
   float* const scores = a.scores + query * kKvChunk;
@@ -54,8 +54,7 @@ static void AddValues(const KvChunkArgs& a, size_t first_query, size_t end_query
   t.x_stride = kKvChunk * sizeof(float);
   const char* const x = reinterpret_cast<const char*>(a.scores + first_query * kKvChunk);
   const size_t num_panels = (a.head_dim + kLanes - 1) / kLanes;
-  // A position whose neighbours in its step are not seen: those may hold NaN, so zeros stand for
-  // them.
+  // The other positions of this one's step are not seen. They may hold NaN, so zeros replace them.
   const auto add_one = [&](size_t j) {
     A::PackStep(a, j);
     t.x = x + j / A::kStep * sizeof(float);

@@ -17,7 +17,8 @@ INLINE void ScoreWords(const KvChunkArgs& a, Vec* acc, const char* words, size_t
     const size_t row_bytes = a.head_dim * sizeof(typename E::T);
     UNROLL for (size_t i = 0; i < kLoadLines<E>; ++i) __builtin_prefetch(next + 64 * i);
     keys += d * sizeof(typename E::T);
-    asm("" : "+r"(keys));  // else all rows' addresses are computed in advance, and find no register
+    // Keeps the compiler from computing all rows' addresses in advance: they would not fit.
+    asm("" : "+r"(keys));
     UNROLL for (size_t i = 0; i < kLanes; ++i) {
       v[i] = E::Words(reinterpret_cast<const typename E::T*>(keys + i % 3 * row_bytes));
       if (i % 3 == 2) keys += 3 * row_bytes;
@@ -33,7 +34,7 @@ INLINE void ScoreWords(const KvChunkArgs& a, Vec* acc, const char* words, size_t
   }
 }
 
-// scores = keys · q, two panels in turn, so that one's sums need not be waited for.
+// scores = keys · q, two panels in turn, so that neither waits for the other's sums.
 template <class A, size_t kQ>
 static void ScoreDecode(const KvChunkArgs& a, size_t begin, size_t end, Prefetcher& prefetcher) {
   using E = typename A::Elements;

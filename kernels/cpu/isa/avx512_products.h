@@ -6,8 +6,8 @@
 #include "kernels/cpu/isa/kernel_words.h"
 
 // Defines AddProducts<kP>(acc, w, x): acc[p] += w[p] · the four bytes at x, in every lane, by one
-// instruction for each p. Written out, since GCC 12 gives the intrinsics' accumulators copies and
-// loads all of x first, until nothing fits the registers.
+// instruction for each p. It is inline assembly, since GCC 12 copies the intrinsics' accumulators
+// and loads all of x first, until nothing fits the registers.
 typedef int32_t FourBytes __attribute__((may_alias, aligned(1)));
 
 #define DEFINE_ADD_PRODUCTS(Vec, INSTRUCTION)                                               \

@@ -14,8 +14,8 @@ using host::kInt8Group;
 using host::kRoundShift;
 using host::kSmallestScaled;
 
-// Types of elements in memory, in the order of DType; they index the arrays below. The arithmetic
-// is always f32.
+// The types of elements in memory, in the order of DType; they index the arrays below. The
+// arithmetic is always f32.
 enum Element : int { kElementF32 = 0, kElementBF16 = 1, kElementF16 = 2, kNumElements = 3 };
 
 // Positions whose keys follow one another in memory, KvChunkArgs::runs.

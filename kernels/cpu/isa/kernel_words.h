@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The beginning of the files of every instruction set. C headers only; see kernel_table.h.
+// Every instruction set's files begin with this header. C headers only; see kernel_table.h.
 
 #include <stddef.h>
 #include <stdint.h>

@@ -131,7 +131,7 @@ static void DotTile(float* out, size_t out_stride, const float* x, size_t x_stri
     }
     DotSteps<E, kM, kN, false>(acc, x + whole, x_stride, parts, 0, kBlock, 0);
   }
-  // A copy, so that the accumulators above never need an address.
+  // The sums are copied, so that the accumulators above never need an address.
   Vec flat[kM * kN];
   UNROLL for (size_t i = 0; i < kM; ++i) {
     UNROLL for (size_t j = 0; j < kN; ++j) flat[i * kN + j] = acc[i][j];

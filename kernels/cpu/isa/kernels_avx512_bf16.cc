@@ -155,7 +155,7 @@ struct PairsAttention {
     PackPair(a, j % 2 == 0 ? value : nullptr, j % 2 == 0 ? nullptr : value,
              reinterpret_cast<char*>(a.step_panels), sizeof(Vec));
   }
-  // Over the scores that the weights come from: a row is read from its start on.
+  // The weights overwrite the scores that they come from, since a row is read from its start on.
   INLINE static void StoreWeights(float* row, size_t j, Vec weights) {
     const __m256bh halves = _mm512_cvtneps_pbh(weights);
     memcpy(reinterpret_cast<char*>(row) + 2 * j, &halves, sizeof(halves));

@@ -18,7 +18,7 @@ struct QuantTile : QuantLayout<kBits, 512> {
   static constexpr size_t kRows = 12, kPanels = 2, kSmallM = 6, kSmallMPanels = 4;
 
   // Computes the integer sums of one group, then adds them to `out`, scaled. It is a function of
-  // its own, since GCC 12 copies the accumulators about where a loop over groups stands around it.
+  // its own, since GCC 12 copies the accumulators if a loop over groups is around it.
   template <size_t kM, size_t kP, bool kFirst>
   __attribute__((noinline)) static void AddGroup(const TileArgs& t, const uint8_t* group_w,
                                                  const uint8_t* group_x, size_t group,

@@ -16,7 +16,7 @@ namespace continuo::kernels::cpu {
 // of the others and a row's experts are added in ascending order.
 class CpuExperts : public ExpertOps {
  public:
-  // All outlive this.
+  // The arguments outlive this.
   CpuExperts(CpuContext& context, RowOps& rows, CpuMatMul& matmul)
       : ExpertOps(rows), context_(context), kernels_(context.kernels()), matmul_(matmul) {}
 

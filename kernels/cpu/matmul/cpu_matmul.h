@@ -17,7 +17,7 @@ namespace continuo::kernels::cpu {
 // weights; products of one x with packed weights of one format go together.
 class CpuMatMul : public MatMulOps {
  public:
-  // Both outlive this.
+  // context and rows outlive this.
   CpuMatMul(CpuContext& context, RowOps& rows)
       : MatMulOps(rows), context_(context), dense_(context), panels_(context) {}
 
@@ -25,8 +25,8 @@ class CpuMatMul : public MatMulOps {
   WeightFormat FormatOf(WeightType type) const override;
   size_t WeightBytes(const Weight& w, std::span<const int64_t> split_begin) const override;
 
-  // For other groups of ops: MatMul in K splits, with the row of x that each row of the output
-  // belongs to (null: as they come), and several products at once. Shapes have been checked.
+  // Other groups of ops call these: MatMul in K splits, with the row of x that each row of the
+  // output belongs to (null: as they come), and several products at once. Shapes have been checked.
   void Multiply(const Product& product, Tensor x, std::span<const int64_t> split_begin,
                 const int32_t* x_rows);
   PanelMatMul& panels() { return panels_; }

@@ -21,8 +21,8 @@ class DenseMatMul {
   // `context` outlives this.
   explicit DenseMatMul(CpuContext& context) : context_(context), kernels_(context.kernels()) {}
 
-  // The product with x, in the K splits of split_begin. `x_rows` names the row of x that each row
-  // of the output belongs to; null: as they come.
+  // Computes the product with x, in the K splits of split_begin. `x_rows` names the row of x that
+  // each row of the output belongs to; null: as they come.
   void Run(const Product& product, Tensor x, std::span<const int64_t> split_begin,
            const int32_t* x_rows);
 

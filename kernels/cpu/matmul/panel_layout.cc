@@ -61,7 +61,7 @@ void PackBF16(const float* x, int64_t size, uint8_t* runs) {
   }
 }
 
-// Where x is null the column is beyond the last one, and becomes zeros.
+// A null x is a column beyond the last one, and becomes zeros.
 void PackInt8(const float* x, int64_t size, uint8_t* group, int64_t column) {
   int32_t rounded[kMaxGroup] = {};
   const float scale =

@@ -13,8 +13,8 @@ constexpr int64_t kResults = 1 << 17;     // floats that a work item holds befor
 constexpr int64_t kSmallM = 6;
 constexpr int64_t kMaxPanels = 4;
 
-// The panels of one work item, of each of `num_matrices`. `share` is the number of panels that each
-// thread would get.
+// Returns the panels of one work item, of each of `num_matrices`. `share` is the number of panels
+// that each thread would get.
 int64_t PanelsOfItem(const PanelLayout& layout, int64_t rows, int64_t num_matrices, int64_t share) {
   const int64_t by_weights = kWeightBytes / std::max<int64_t>(1, layout.panel_bytes);
   const int64_t row_block = std::min(rows, kRowBlock);

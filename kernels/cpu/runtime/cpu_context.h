@@ -29,7 +29,7 @@ class CpuContext {
   const host::Place& place() const { return place_; }
   host::ThreadPool& pool() { return pool_; }
   int num_threads() const { return pool_.num_threads(); }
-  // At least n floats of a thread of the pool, until the thread asks again.
+  // Returns at least n floats of a thread of the pool, valid until the thread's next call.
   float* Scratch(int thread, size_t n) { return scratch_[static_cast<size_t>(thread)].Get(n); }
 
   // Runs body(begin, end, thread) over ranges that make up [0, n). `cost` is the number of elements

@@ -17,7 +17,7 @@ static_assert(static_cast<int>(DType::kF32) == kElementF32);
 static_assert(static_cast<int>(DType::kBF16) == kElementBF16);
 static_assert(static_cast<int>(DType::kF16) == kElementF16);
 
-// The index of a float type in a KernelTable's arrays.
+// Returns the index of a float type in a KernelTable's arrays.
 inline int ElementOf(DType dtype) {
   CONTINUO_CHECK(dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16);
   return static_cast<int>(dtype);
@@ -28,7 +28,7 @@ inline void CheckComputes(DType activations) {
   CONTINUO_CHECK(activations == DType::kF32 || activations == DType::kBF16);
 }
 
-// The address of an element.
+// Returns the address of an element.
 inline char* At(const Tensor& t, int64_t element) {
   return static_cast<char*>(t.data) + element * static_cast<int64_t>(SizeOf(t.dtype));
 }
@@ -61,7 +61,7 @@ inline void Finish(const KernelTable& k, const Tensor& t, int64_t element, int64
   k.narrow[kElementBF16](At(t, element), values, static_cast<size_t>(n));
 }
 
-// The loop of a gate: out = function(gate) * up, n floats of each; out may be gate.
+// Returns the loop of a gate: out = function(gate) * up, n floats of each; out may be gate.
 using GateLoop = void (*)(float* out, const float* gate, const float* up, size_t n);
 
 inline GateLoop GateLoopOf(const KernelTable& k, GateFunction function) {

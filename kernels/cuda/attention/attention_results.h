@@ -7,7 +7,7 @@
 #include "kernels/cuda/attention/query_tile.h"
 #include "kernels/cuda/runtime/launch.h"
 
-// Writes the results of a block's tile of queries. For .cu files.
+// Writes the results of a block's tile of queries. Only .cu files include this header.
 namespace continuo::kernels::cuda {
 
 // The destination of a block's results: rows of out or, for a split, places in scratch.

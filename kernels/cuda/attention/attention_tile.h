@@ -14,8 +14,8 @@
 #include "kernels/cuda/runtime/divisor.h"
 #include "kernels/cuda/runtime/launch.h"
 
-// The work of a block on a tile of queries and a tile of positions: copies to shared memory, then
-// scores, weights and sums in a warp's registers. For .cu files.
+// A block's work on a tile of queries and a tile of positions: copies to shared memory, then
+// scores, weights and sums in a warp's registers. Only .cu files include this header.
 namespace continuo::kernels::cuda {
 
 inline constexpr float kLowest = -std::numeric_limits<float>::infinity();

@@ -9,7 +9,7 @@
 #include "kernels/cuda/runtime/launch.h"
 
 // 8-bit keys and values: how a block or a warp widens them to 16 bits, and how a warp computes with
-// those that it widens itself. For .cu files.
+// those that it widens itself. Only .cu files include this header.
 namespace continuo::kernels::cuda {
 
 // Widens two bytes, bits 0 to 7 and 16 to 23 of a word, whatever the other bits are. bf16 has 8

@@ -24,7 +24,7 @@ KvLayout<Element> LayoutOf(const PagedKv& kv, int64_t head_dim) {
           .head_dim = static_cast<int>(head_dim)};
 }
 
-// Whether RotateAndWriteKv takes such heads at such an address.
+// Returns whether RotateAndWriteKv takes heads of this size at this address.
 bool FitsAWarp(const Tensor& heads, int64_t head_dim) {
   return head_dim <= MaxHeadDim(heads.dtype) &&
          head_dim * static_cast<int64_t>(SizeOf(heads.dtype)) % 16 == 0 && IsAligned(heads.data);

@@ -8,7 +8,7 @@
 namespace continuo::kernels::cuda {
 
 struct CudaAttentionOptions {
-  // A row's bits do not depend on the other rows.
+  // If set, a row's bits do not depend on the other rows.
   bool deterministic = false;
   // Prefill attention uses wgmma where the device has it (compute capability 9.0), `deterministic`
   // is off, and keys and values have 16 bits.

@@ -103,9 +103,9 @@ __device__ void NormHead(Chunk<T, N>& chunk, const float* gain, int head_dim, fl
   }
 }
 
-// Rotates a thread's elements of a head, from `first` on; `head` has all elements. In chunks: pairs
-// are a multiple of N apart, so a thread's elements are all first or all second ones, and 16 bytes
-// of them and of the angles are read at a time, without bank conflicts.
+// Rotates a thread's elements of a head, from `first` on; `head` has all elements. It reads chunks:
+// pairs are a multiple of N apart, so a thread's elements are all first or all second ones, and 16
+// bytes of them and of the angles are read at a time, without bank conflicts.
 template <bool kInChunks, typename T, int N>
 __device__ void RotateChunk(Chunk<T, N>& chunk, const float* head, const float* angles, int first,
                             int n) {

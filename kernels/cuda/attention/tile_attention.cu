@@ -124,7 +124,7 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
     acc.first[half] = static_cast<int32_t>(Max(seen.begin, FirstSeen(position, step.window)));
     acc.last[half] = static_cast<int32_t>(Min(seen.end - 1, position));
   }
-  // Positions that all of the tile's queries see.
+  // The positions that all of the tile's queries see.
   const auto all_first = static_cast<int32_t>(
       Max(seen.begin, FirstSeen(tile.Position(tile.num_pairs - 1), step.window)));
   const auto all_end = static_cast<int32_t>(Min(seen.end, tile.Position(0) + 1));

@@ -17,12 +17,12 @@
 namespace continuo::kernels::cuda {
 namespace {
 
-// Pause between polls of what goes on by itself. A call that enqueues ends soon, since NCCL hands
-// it to a thread.
+// Pause between polls of work that goes on by itself. A call that enqueues ends soon, since NCCL
+// hands it to a thread.
 constexpr absl::Duration kCallPeriod = absl::Microseconds(100);
 constexpr int kSpinningPolls = 200;
-// Polls of a call in progress after a failure. Its thread enqueues to the stream, which may be
-// captured.
+// The number of polls of a call that is still in progress after a failure. Its thread enqueues to
+// the stream, which may be captured.
 constexpr int kPollsAfterFailure = 100'000;
 constexpr absl::Duration kWatchPeriod = absl::Milliseconds(10);
 
@@ -103,7 +103,7 @@ absl::Status NcclCommunicator::Connect() {
                              device_, "cudaMemsetAsync"));
   ASSIGN_OR_RETURN(Event connected, Event::Make(device_));
   // The watcher sees nothing before the first collective.
-  if (const absl::Status met = group_->Meet(hang_limit()); !met.ok()) {
+  if (const absl::Status met = group_->Barrier(hang_limit()); !met.ok()) {
     RETURN_IF_ERROR(group_->failure());
     return absl::Status(met.code(), absl::StrCat(Name(), ": ", met.message()));
   }
@@ -119,12 +119,12 @@ absl::Status NcclCommunicator::Connect() {
 
 // The kernel of a collective ends when those of all ranks have started. What another rank does for
 // the first time meanwhile may wait for a device and hold what this process needs to launch
-// anything: loading a kernel, cudaMalloc, cudaFree, capturing a graph. So all ranks meet before
-// they enqueue a collective and again when they have.
+// anything: loading a kernel, cudaMalloc, cudaFree, capturing a graph. So all ranks wait at a
+// barrier before they enqueue a collective, and again when they have.
 absl::Status NcclCommunicator::Call(absl::string_view what, NcclCall call) {
-  RETURN_IF_ERROR(group_->Meet());
+  RETURN_IF_ERROR(group_->Barrier());
   RETURN_IF_ERROR(Enqueue(what, call));
-  return group_->Meet();
+  return group_->Barrier();
 }
 
 absl::Status NcclCommunicator::Enqueue(absl::string_view what, NcclCall call) {

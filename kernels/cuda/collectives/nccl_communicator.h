@@ -54,7 +54,7 @@ class NcclCommunicator : public Communicator {
   absl::Status status() const override { return group_->failure(); }
 
  private:
-  // The part that outlives the object where NCCL hangs.
+  // Outlives the object where NCCL hangs.
   struct Comm {
     std::mutex mutex;           // held for every call of NCCL with `comm`
     ncclComm_t comm = nullptr;  // null before joining and after the end
@@ -69,7 +69,7 @@ class NcclCommunicator : public Communicator {
   absl::Status Init();
   absl::Status Join();
   absl::Status Connect();
-  // Makes one call that enqueues a collective, between two meetings of all ranks.
+  // Makes one call that enqueues a collective, between two barriers of all ranks.
   absl::Status Call(absl::string_view what, NcclCall call);
   // Makes the call and polls until it is no longer in progress.
   absl::Status Enqueue(absl::string_view what, NcclCall call);

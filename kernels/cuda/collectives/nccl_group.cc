@@ -42,12 +42,12 @@ absl::Status NcclGroup::failure() const {
   return failure_;
 }
 
-absl::Status NcclGroup::Meet(absl::Duration limit) {
-  const int64_t all = (num_met_++ / size_ + 1) * size_;
+absl::Status NcclGroup::Barrier(absl::Duration limit) {
+  const int64_t all = (num_arrived_++ / size_ + 1) * size_;
   const absl::Duration start = Elapsed();
   for (int poll = 0;; ++poll) {
     const absl::Duration waited = poll < kSpinningPolls ? absl::ZeroDuration() : Elapsed() - start;
-    if (num_met_ >= all) return absl::OkStatus();
+    if (num_arrived_ >= all) return absl::OkStatus();
     if (has_failed_) return failure();
     if (poll < kSpinningPolls) {
       std::this_thread::yield();

@@ -52,8 +52,8 @@ class NcclGroup {
   absl::Status failure() const;
   // Returns when every rank's thread has called it as often as this one, with the group's failure,
   // or with DeadlineExceeded after `limit`. No limit is needed in service: a rank that does not
-  // come has failed, or its step hangs, which others watch.
-  absl::Status Meet(absl::Duration limit = absl::InfiniteDuration());
+  // come has failed, or its step hangs, which the worker watches.
+  absl::Status Barrier(absl::Duration limit = absl::InfiniteDuration());
   // Returns after `period`, or earlier when the group fails or Wake is called.
   void Pause(absl::Duration period);
   void Wake() { changed_.notify_all(); }
@@ -69,7 +69,7 @@ class NcclGroup {
   std::condition_variable changed_;
   absl::Status failure_;  // guarded by mutex_
   std::atomic<bool> has_failed_{false};
-  std::atomic<int64_t> num_met_{0};  // calls of Meet by all ranks
+  std::atomic<int64_t> num_arrived_{0};  // calls of Barrier by all ranks
 };
 
 }  // namespace continuo::kernels::cuda

@@ -33,7 +33,7 @@ class CudaExperts : public ExpertOps {
 
   void Multiply(Tensor out, Tensor x, std::span<const Weight> experts, const ExpertRoutes& routes,
                 std::span<const int64_t> split_begin, bool by_entry);
-  // One product for each expert that has rows.
+  // Computes one product for each expert that has rows.
   void MultiplyOneByOne(Tensor out, Tensor x, std::span<const Weight> experts,
                         const ExpertRoutes& routes, std::span<const int64_t> split_begin,
                         bool by_entry);

@@ -25,7 +25,7 @@ struct Tile {
 
 // Finds the block's tile of `rows` rows. Ends with a barrier.
 __device__ Tile TileOf(const int32_t* expert_begin, int num_experts, int rows) {
-  // The number of tiles of each expert, and what is found.
+  // Shared memory holds the number of tiles of each expert, then the tile that was found.
   auto* const tiles = reinterpret_cast<int32_t*>(SharedMemory());  // [kMatrices]
   int32_t* const found = tiles + kMatrices;                        // [2]
   const int expert = static_cast<int>(threadIdx.x);

@@ -20,8 +20,8 @@ namespace {
 
 // Time limit of one round of waits for all event sets, so that the thread can end.
 constexpr unsigned kWaitMilliseconds = 100;
-// After this many errors in a row, a second of them at least, NVML is no longer asked about a
-// device.
+// After this many errors in a row, a second of them at least, NVML is not asked about a device any
+// more.
 constexpr int kMaxErrors = 100;
 // The value in nvmlEventData_t that means no GPU instance.
 constexpr unsigned kNoInstance = 0xffffffff;
@@ -55,7 +55,7 @@ std::vector<int> DevicesIn(std::string_view text) {
 
 struct XidWatch::State {
   // A device has an event set of its own, so that its errors say nothing about other devices.
-  struct Listened {
+  struct Registration {
     int device = 0;
     std::string name;  // for notes
     nvmlDevice_t handle = nullptr;
@@ -67,29 +67,29 @@ struct XidWatch::State {
   State(std::vector<DeviceInfo> devices_, XidWatchOptions options_)
       : devices(std::move(devices_)), options(std::move(options_)) {}
 
-  // The body of the thread.
+  // Runs on the thread.
   void Run();
   absl::Status Watch(const NvmlLibrary& nvml);
   absl::Status Register(const NvmlLibrary& nvml);
-  absl::StatusOr<Listened> ListenTo(const NvmlLibrary& nvml, const DeviceInfo& device);
+  absl::StatusOr<Registration> RegisterDevice(const NvmlLibrary& nvml, const DeviceInfo& device);
   void NoteMig(const NvmlLibrary& nvml);
-  absl::Status Listen(const NvmlLibrary& nvml);
-  bool Ask(const NvmlLibrary& nvml, Listened& from, unsigned milliseconds);
-  void Take(const Listened& from, const nvmlEventData_t& event);
+  absl::Status WaitForEvents(const NvmlLibrary& nvml);
+  bool Poll(const NvmlLibrary& nvml, Registration& from, unsigned milliseconds);
+  void HandleEvent(const Registration& from, const nvmlEventData_t& event);
   void Add(Xid xid);
   void Note(DeviceNote::Kind kind, const std::string& text);
   bool Pause();  // returns false when the thread has to end
 
   const std::vector<DeviceInfo> devices;
   const XidWatchOptions options;
-  std::vector<Listened> listened;  // used by the thread alone
+  std::vector<Registration> registrations;  // used by the thread alone
 
   std::mutex mutex;
   std::condition_variable changed;
   // The members below are guarded by mutex.
   bool started = false;  // `watched` is known
   std::vector<int> watched;
-  bool hears = true;  // Xids may come
+  bool may_report = true;  // Xids may come
   bool stopping = false;
   bool ended = false;
   XidLog xids;
@@ -98,11 +98,11 @@ struct XidWatch::State {
 void XidWatch::State::Run() {
   absl::StatusOr<std::unique_ptr<NvmlLibrary>> nvml = NvmlLibrary::Open(options.library);
   const absl::Status status = nvml.ok() ? Watch(**nvml) : nvml.status();
-  if (!status.ok()) Note(DeviceNote::Kind::kUnheard, std::string(status.message()));
+  if (!status.ok()) Note(DeviceNote::Kind::kEventsUnavailable, std::string(status.message()));
   {
     const std::lock_guard lock(mutex);
     started = true;
-    hears = false;
+    may_report = false;
   }
   changed.notify_all();
   if (nvml.ok()) nvml->reset();
@@ -118,38 +118,38 @@ absl::Status XidWatch::State::Watch(const NvmlLibrary& nvml) {
     NoteMig(nvml);
     {
       const std::lock_guard lock(mutex);
-      for (const Listened& l : listened) watched.push_back(l.device);
+      for (const Registration& l : registrations) watched.push_back(l.device);
       started = true;
     }
     changed.notify_all();
-    status = Listen(nvml);
+    status = WaitForEvents(nvml);
   }
-  for (const Listened& l : listened) (void)nvml.EventSetFree(l.set);
+  for (const Registration& l : registrations) (void)nvml.EventSetFree(l.set);
   (void)nvml.Shutdown();
   return status;
 }
 
-// Returns OK if at least one device is listened to. A note names the others.
+// Returns OK if the events of at least one device are registered. A note names the others.
 absl::Status XidWatch::State::Register(const NvmlLibrary& nvml) {
-  std::vector<std::string> refusals;
+  std::vector<std::string> failures;
   for (const DeviceInfo& device : devices) {
-    absl::StatusOr<Listened> l = ListenTo(nvml, device);
+    absl::StatusOr<Registration> l = RegisterDevice(nvml, device);
     if (l.ok()) {
-      listened.push_back(*std::move(l));
+      registrations.push_back(*std::move(l));
     } else {
-      refusals.emplace_back(l.status().message());
+      failures.emplace_back(l.status().message());
     }
   }
-  const std::string all = absl::StrJoin(refusals, "; ");
-  if (listened.empty()) return absl::InternalError(all);
-  if (!refusals.empty()) Note(DeviceNote::Kind::kPartUnheard, all);
+  const std::string all = absl::StrJoin(failures, "; ");
+  if (registrations.empty()) return absl::InternalError(all);
+  if (!failures.empty()) Note(DeviceNote::Kind::kEventsIncomplete, all);
   return absl::OkStatus();
 }
 
-absl::StatusOr<XidWatch::State::Listened> XidWatch::State::ListenTo(const NvmlLibrary& nvml,
-                                                                    const DeviceInfo& device) {
-  Listened l{.device = device.index,
-             .name = absl::StrCat("cuda:", device.index, " at ", device.pci_bus_id)};
+absl::StatusOr<XidWatch::State::Registration> XidWatch::State::RegisterDevice(
+    const NvmlLibrary& nvml, const DeviceInfo& device) {
+  Registration l{.device = device.index,
+                 .name = absl::StrCat("cuda:", device.index, " at ", device.pci_bus_id)};
   const auto check = [&](nvmlReturn_t result, const char* function) {
     return nvml.Check(result, absl::StrCat(function, " of ", l.name).c_str());
   };
@@ -167,29 +167,29 @@ absl::StatusOr<XidWatch::State::Listened> XidWatch::State::ListenTo(const NvmlLi
 void XidWatch::State::NoteMig(const NvmlLibrary& nvml) {
   if (nvml.DeviceGetMigMode == nullptr) return;
   std::vector<std::string> names;
-  for (const Listened& l : listened) {
+  for (const Registration& l : registrations) {
     unsigned mode = NVML_DEVICE_MIG_DISABLE, pending = 0;
     const nvmlReturn_t result = nvml.DeviceGetMigMode(l.handle, &mode, &pending);
     if (result == NVML_SUCCESS && mode == NVML_DEVICE_MIG_ENABLE) names.push_back(l.name);
   }
   if (names.empty()) return;
-  Note(DeviceNote::Kind::kPartUnheard,
+  Note(DeviceNote::Kind::kEventsIncomplete,
        absl::StrCat("events of MIG instances need privileges: MIG is on for ",
                     absl::StrJoin(names, ", ")));
 }
 
 // Returns when the thread has to end, or with the errors of the last devices.
-absl::Status XidWatch::State::Listen(const NvmlLibrary& nvml) {
+absl::Status XidWatch::State::WaitForEvents(const NvmlLibrary& nvml) {
   bool has_more = false;
   while (Pause()) {
     // All sets together wait kWaitMilliseconds, and not at all while one of them has events.
-    const auto num_sets = static_cast<unsigned>(listened.size());
+    const auto num_sets = static_cast<unsigned>(registrations.size());
     const unsigned milliseconds = has_more ? 0 : std::max(1u, kWaitMilliseconds / num_sets);
     has_more = false;
-    for (Listened& l : listened) has_more |= Ask(nvml, l, milliseconds);
+    for (Registration& l : registrations) has_more |= Poll(nvml, l, milliseconds);
 
     std::vector<std::string> failures;
-    std::erase_if(listened, [&](const Listened& l) {
+    std::erase_if(registrations, [&](const Registration& l) {
       if (l.num_errors < kMaxErrors) return false;
       const std::string call = absl::StrCat("nvmlEventSetWait_v2 of ", l.name);
       failures.emplace_back(nvml.Check(l.last, call.c_str()).message());
@@ -197,17 +197,17 @@ absl::Status XidWatch::State::Listen(const NvmlLibrary& nvml) {
       return true;
     });
     const std::string all = absl::StrJoin(failures, "; ");
-    if (listened.empty()) return absl::InternalError(all);
-    if (!failures.empty()) Note(DeviceNote::Kind::kPartUnheard, all);
+    if (registrations.empty()) return absl::InternalError(all);
+    if (!failures.empty()) Note(DeviceNote::Kind::kEventsIncomplete, all);
   }
   return absl::OkStatus();
 }
 
 // Returns whether there was an event; there may be more.
-bool XidWatch::State::Ask(const NvmlLibrary& nvml, Listened& from, unsigned milliseconds) {
+bool XidWatch::State::Poll(const NvmlLibrary& nvml, Registration& from, unsigned milliseconds) {
   nvmlEventData_t event{};
   const nvmlReturn_t result = nvml.EventSetWait(from.set, &event, milliseconds);
-  if (result == NVML_SUCCESS) Take(from, event);
+  if (result == NVML_SUCCESS) HandleEvent(from, event);
   // A loss is a fault by itself, and the set reports it again and again. Its Xid may still come.
   const Xid::Loss loss = LossOf(result);
   if (loss != Xid::Loss::kNone && result != from.last) Add({.device = from.device, .loss = loss});
@@ -217,7 +217,7 @@ bool XidWatch::State::Ask(const NvmlLibrary& nvml, Listened& from, unsigned mill
   return result == NVML_SUCCESS;
 }
 
-void XidWatch::State::Take(const Listened& from, const nvmlEventData_t& event) {
+void XidWatch::State::HandleEvent(const Registration& from, const nvmlEventData_t& event) {
   if ((event.eventType & nvmlEventTypeXidCriticalError) == 0 || event.device != from.handle) return;
   Xid xid{.device = from.device, .number = event.eventData};
   if (event.gpuInstanceId != kNoInstance) xid.gpu_instance = event.gpuInstanceId;
@@ -277,7 +277,7 @@ absl::Status XidWatch::Explain(const absl::Status& failure) {
   State& s = *state_;
   std::unique_lock lock(s.mutex);
   s.changed.wait_for(lock, absl::ToChronoMicroseconds(s.options.explain_limit), [&] {
-    return !s.hears || s.xids.HasRecent(devices, s.options.clock->Elapsed());
+    return !s.may_report || s.xids.HasRecent(devices, s.options.clock->Elapsed());
   });
   const std::string reasons = s.xids.Reasons(s.options.clock->Elapsed());
   if (reasons.empty()) return failure;

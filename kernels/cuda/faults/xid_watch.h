@@ -28,17 +28,17 @@ struct XidWatchOptions {
 };
 
 // Reports the Xids of some CUDA devices, and devices that NVML has lost. A thread of its own makes
-// all calls of NVML, so that a hanging driver holds up no other thread. Each device is listened to
-// by itself. Where NVML is missing or of no use, for all devices or some, a note says so. Explain
-// then adds what is known, without a wait where nothing more can come.
+// all calls of NVML, so that a driver that hangs delays no other thread. Each device has an event
+// set of its own. Where NVML is missing or fails, for all devices or some, a note says so. Explain
+// then adds the faults that are known, without a wait where no more can come.
 class XidWatch : public DeviceFaults {
  public:
   XidWatch(std::vector<DeviceInfo> devices, XidWatchOptions options);
   ~XidWatch() override;
 
   absl::Status Explain(const absl::Status& failure) override;
-  // Returns the devices (as in cuda:INDEX) whose Xids are heard, once NVML has been asked for all
-  // of them.
+  // Returns the devices (as in cuda:INDEX) whose events NVML has registered, once it was asked for
+  // all of them.
   std::vector<int> Watched() const;
 
  private:

@@ -31,8 +31,8 @@ CONTINUO_HOST_DEVICE inline uint8_t ToE4M3(float value) {
   std::memcpy(&size, &bits, sizeof(size));
   if (size >= kLargestE4M3) return static_cast<uint8_t>(sign | 0x7e);
   if (size < 0x1p-6f) {
-    // The size is counted in units of 2^-9; adding 2^23 rounds it to an integer. Eight units are
-    // the smallest normal number.
+    // The magnitude is counted in units of 2^-9; adding 2^23 rounds it to an integer. Eight units
+    // are the smallest normal number.
     const float units = (size * 0x1p9f + 0x1p23f) - 0x1p23f;
     return static_cast<uint8_t>(sign | static_cast<uint8_t>(units));
   }

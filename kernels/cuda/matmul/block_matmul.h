@@ -10,7 +10,7 @@
 #include "kernels/cuda/runtime/launch.h"
 
 // Products on tensor cores whose first factor has few rows. Each block reads its columns of the
-// second factor once, as they are stored. For .cu files.
+// second factor once, as they are stored. Only .cu files include this header.
 namespace continuo::kernels::cuda {
 
 inline constexpr int kBlockWarps = 8;

@@ -17,8 +17,8 @@ namespace {
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // cuBLAS's manual recommends it for Hopper
 constexpr size_t kMaxPlans = 16384;
 constexpr int64_t kFixedRows = 128;  // a deterministic algorithm is picked for these
-// A deterministic algorithm has to compute these, too, so that products rarely have to be cut into
-// two. With one row there is always a part that it computes.
+// A deterministic algorithm has to compute these numbers of rows, too, so that products rarely have
+// to be cut into two. With one row there is always a part that it computes.
 constexpr int64_t kCheckedRows[] = {1, 2, 16, 129, 4096};
 constexpr int kMaxCandidates = 16;
 

@@ -33,8 +33,9 @@ struct CublasLtShape {
 };
 
 struct CublasLtOptions {
-  // One algorithm is used for a weight matrix's shape, whatever the number of rows and their
-  // addresses, and no sum is split over K, so that a row's bits do not depend on the other rows.
+  // If set, one algorithm is used for a weight matrix's shape, whatever the number of rows and
+  // their addresses, and no sum is split over K, so that a row's bits do not depend on the other
+  // rows.
   bool deterministic = false;
   // Sets CUBLASLT_MATMUL_DESC_FAST_ACCUM for e4m3 factors.
   bool fp8_fast_accumulation = false;

@@ -18,7 +18,7 @@
 namespace continuo::kernels::cuda {
 namespace {
 
-// Dense products of at most this many rows may go to SmallMMatMul: one row tile of tensor cores.
+// Dense products of at most this many rows, one row tile of tensor cores, may go to SmallMMatMul.
 constexpr int64_t kMaxDenseSmallMRows = 16;
 
 bool AreAll(std::span<const Product> products, auto predicate) {

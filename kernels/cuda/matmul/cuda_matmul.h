@@ -20,12 +20,12 @@
 namespace continuo::kernels::cuda {
 
 struct CudaMatMulOptions {
-  // A row's bits do not depend on the other rows.
+  // If set, a row's bits do not depend on the other rows.
   bool deterministic = false;
-  bool fp8_fast_accumulation = false;  // CublasLtOptions has it
-  // Whether SmallMMatMul multiplies dense products of few rows, unless `deterministic`. Without a
-  // value it does where it is faster, which is measured at the first product of a shape, and never
-  // for MatMul.
+  bool fp8_fast_accumulation = false;  // as CublasLtOptions has it
+  // True lets SmallMMatMul multiply dense products of few rows, unless `deterministic`. Without a
+  // value it does so where it is faster, which is measured at the first product of a shape, and
+  // never for MatMul.
   std::optional<bool> small_m;
   // Memory of the int8 or int4 weights that are dequantised at a time for a product of many rows.
   // It should stay in the device's L2 cache (50 MB on an H100) until it is read.
@@ -48,7 +48,7 @@ class CudaMatMul : public MatMulOps {
   // fp8: numbers [rows, k filled up] and, 256-byte aligned behind them, a scale for each row.
   size_t PreparedBytes(WeightFormat format, int64_t rows, int64_t k) const override;
 
-  // One product, computed the same way on every rank: what MatMul does, without its checks.
+  // Computes one product in the same way on every rank: MatMul without its checks.
   void Multiply(const MatMulInput& x, const Product& product,
                 std::span<const int64_t> split_begin) {
     MultiplyAll(x, {&product, 1}, split_begin, /*same_on_all_ranks=*/true);
@@ -73,16 +73,17 @@ class CudaMatMul : public MatMulOps {
   void DoMatMulSplitK(Tensor out, const MatMulInput& x, const Weight& w,
                       std::span<const int64_t> split_begin) override;
 
-  // Products of one x, of any types, together where one launch takes them.
+  // Computes products of one x, of any types, together where one launch takes them.
   void MultiplyAll(const MatMulInput& x, std::span<const Product> products,
                    std::span<const int64_t> split_begin, bool same_on_all_ranks);
   void MultiplyOne(const MatMulInput& x, const Product& product,
                    std::span<const int64_t> split_begin, bool same_on_all_ranks);
   void MultiplyDense(Tensor x, const Product& product);
-  // Whether SmallMMatMul takes these products: quantised ones of few rows, and dense ones of few
-  // rows where that is faster than cuBLASLt.
+  // Returns whether SmallMMatMul takes these products: quantised ones of few rows, and dense ones
+  // of few rows where that is faster than cuBLASLt.
   bool UsesSmallM(Tensor x, std::span<const Product> products, bool same_on_all_ranks);
-  // Measures it at the first products of a shape, which waits for some twenty of them.
+  // Returns whether SmallMMatMul is faster for them. Measures it at the first products of a shape,
+  // which waits for some twenty of them.
   bool IsSmallMFaster(Tensor x, std::span<const Product> products);
   void MultiplySmallM(Tensor x, std::span<const Product> products,
                       std::span<const int64_t> split_begin);

@@ -16,21 +16,21 @@ namespace continuo::kernels::cuda {
 // are rounded to e4m3, too. Not thread-safe.
 class Fp8MatMul {
  public:
-  // Both outlive the object.
+  // context and cublaslt outlive the object.
   Fp8MatMul(CudaContext& context, CublasLtMatMul& cublaslt)
       : context_(context), cublaslt_(cublaslt) {}
 
-  // MatMulOps::PackRows of a matrix in kFp8Rows.
+  // Does MatMulOps::PackRows for a matrix in kFp8Rows.
   void Pack(const Weight& w, int64_t first_row, const float* rows, int64_t n);
-  // Products of x, bf16, whose outputs are not empty. Rows of x are rounded in scratch, as many at
-  // a time as it holds, once for all products, unless x.prepared has them.
+  // Computes products of x, bf16, whose outputs are not empty. Rows of x are rounded in scratch, as
+  // many at a time as it holds, once for all products, unless x.prepared has them.
   void Multiply(const MatMulInput& x, std::span<const Product> products);
 
  private:
-  // Whether cuBLASLt multiplies n rows with scales for an output of this type.
+  // Returns whether cuBLASLt multiplies n rows with scales for an output of this type.
   bool HasScales(int64_t n, int64_t columns, int64_t k, DType out);
-  // Whether a product of n rows goes by way of f32 sums in scratch: a bias is added to them, or
-  // cuBLASLt does not write `out` as it lies, or has no algorithm with scales for it.
+  // Returns whether a product of n rows goes by way of f32 sums in scratch: a bias is added to
+  // them, or cuBLASLt does not write `out` as it lies, or has no algorithm with scales for it.
   bool NeedsSums(const Product& product, int64_t n, int64_t k);
   // Multiplies by way of f32 sums [out.rows(), columns filled up].
   void MultiplyBySums(Tensor out, float* sums, const Fp8Matrix& x, const Fp8Matrix& w, Tensor bias,

@@ -12,8 +12,8 @@
 namespace continuo::kernels::cuda {
 namespace {
 
-// Up to this many rows SmallMMatMul reads the matrix as it is. With more it would read it again for
-// every 32 rows, and make its numbers of integers each time. The limit has not been measured.
+// Up to this many rows SmallMMatMul reads the matrix as it is. With more rows it would read the
+// matrix again for every 32 rows, and dequantise it each time. The limit has not been measured.
 constexpr int64_t kMaxSmallMRows = 64;
 
 }  // namespace

@@ -25,16 +25,16 @@ class QuantisedMatMul {
         deterministic_(deterministic),
         slice_bytes_(slice_bytes) {}
 
-  // MatMulOps::PackRows of a matrix in kInt8Panels or kInt4Panels.
+  // Does MatMulOps::PackRows for a matrix in kInt8Panels or kInt4Panels.
   void Pack(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,
             const float* rows, int64_t n);
-  // Whether Multiply is to be used for a product.
+  // Returns whether Multiply is to be used for a product.
   bool IsUsedFor(Tensor x, const Product& product) const;
   // x is bf16; there is no bias.
   void Multiply(Tensor x, const Product& product, std::span<const int64_t> split_begin);
 
  private:
-  // Columns of k elements that are dequantised at a time, whole tiles.
+  // Returns the number of columns of k elements that are dequantised at a time, whole tiles.
   int64_t SliceColumns(int64_t k) const;
 
   CudaContext& context_;

@@ -31,7 +31,7 @@ __global__ void CONTINUO_BLOCKS_OF(kBlockThreads, kRowTiles == 1 ? 2 : 1)
   const SmallMProduct& product = products.at[i];
   const int64_t first_column =
       static_cast<int64_t>(block - products.first_block[i]) * kBlockColumns;
-  // Weights can be prefetched whatever x waits for.
+  // Weights are prefetched before the kernel waits for x, since no kernel writes them.
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   if (warp < like.groups.num_groups()) {
     PrefetchColumns(like, product.data, warp, first_column, product.columns,

@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Make(const CudaContext
 }
 
 CudaContext::~CudaContext() {
-  // No memory may be in use when it is freed. An error belongs to earlier work.
+  // Memory must not be in use when it is freed. An error belongs to earlier work.
   (void)stream_.Synchronize();
 }
 
@@ -98,7 +98,7 @@ void CudaContext::CopyOut(void* host, Tensor src) {
 }
 
 absl::Status CudaContext::Synchronize() {
-  // It waits after a failure, too, since the caller's memory may be in use.
+  // This waits after a failure, too, since the caller's memory may be in use.
   Keep(stream_.Synchronize());
   copied_ = staged_;
   return failure_;

@@ -60,13 +60,13 @@ class CudaContext {
     if (!PrepareToEnqueue()) return;
     Keep(CudaStatus(call(), device().index, what));
   }
-  // The same of a call() that returns an absl::Status.
+  // Does the same with a call() that returns an absl::Status.
   template <typename Call>
   void EnqueueStatus(Call call) {
     if (PrepareToEnqueue()) Keep(call());
   }
 
-  // Memory of at least so many bytes, for one op at a time. Null after a failure to get it.
+  // Returns memory of at least so many bytes, for one op at a time. Null after a failure to get it.
   void* Scratch(size_t bytes);
   // Bytes that Scratch has without growing.
   size_t scratch_capacity() const { return scratch_.bytes(); }

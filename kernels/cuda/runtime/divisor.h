@@ -7,7 +7,7 @@
 
 namespace continuo::kernels::cuda {
 
-// Divides by a number that is known at launch: a product and a shift instead of the twenty
+// Divides by a number that is known at launch: a product and a shift replace the twenty
 // instructions of an integer division on a device. With l the least number for which d ≤ 2^l, and m
 // = floor(2^(31 + l) / d) + 1, n · m / 2^(31 + l) exceeds n / d by at most n / (d · 2^31), so for n
 // < 2^31 its integer part is that of n / d.

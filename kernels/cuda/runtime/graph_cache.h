@@ -35,7 +35,8 @@ class GraphCache {
   bool empty() const { return num_graphs_ == 0; }
 
  private:
-  // Most graphs that are kept; each takes about a kilobyte for each of its kernels.
+  // The largest number of graphs that are kept; each takes about a kilobyte for each of its
+  // kernels.
   static constexpr size_t kMaxGraphs = 128;
   static constexpr size_t kMaxKeys = 4096;
 

@@ -5,7 +5,7 @@
 
 namespace continuo::kernels::cuda {
 
-// Says where a launcher enqueues its kernels, and how. Stream::kernels() makes it.
+// Tells a launcher where to enqueue its kernels, and how. Stream::kernels() makes it.
 struct KernelStream {
   cudaStream_t stream = nullptr;
   // Uses programmatic dependent launch (PDL): a kernel may start while the one before it ends, and

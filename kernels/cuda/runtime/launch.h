@@ -12,11 +12,11 @@
 #include "kernels/cuda/runtime/host_device.h"
 #include "kernels/cuda/runtime/kernel_stream.h"
 
-// This header has what .cu files need from CUDA beyond its own headers, in two versions. nvcc
-// compiles the files for devices. The host's compiler compiles the same files for tests, where a
-// grid runs thread by thread (tests/kernels/cuda/shim/grid_runner.cc) and plain code defines what
-// the threads of a block or a warp do together. Shared memory, barriers and fragments in tests are
-// therefore those of the device.
+// The part of CUDA that .cu files need beyond CUDA's own headers, in two versions. nvcc compiles
+// the files for devices. The host's compiler compiles the same files for tests, where a grid runs
+// thread by thread (tests/kernels/cuda/shim/grid_runner.cc) and plain code defines what the threads
+// of a block or a warp do together. Shared memory, barriers and fragments in tests are therefore
+// those of the device.
 namespace continuo::kernels::cuda {
 
 inline constexpr int kWarp = 32;

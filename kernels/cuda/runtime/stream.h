@@ -14,8 +14,8 @@
 
 namespace continuo::kernels::cuda {
 
-// An event in a stream. Thread-safe. It has no timing unless asked for, since timing costs the
-// device time.
+// An event in a stream. Thread-safe. It is timed only on request, since timing costs the device
+// time.
 class Event {
  public:
   static absl::StatusOr<Event> Make(int device, bool timed = false);
@@ -29,7 +29,7 @@ class Event {
   }
   ~Event();
 
-  // Makes the event stand for all work that the stream has been given so far.
+  // Makes the event stand for all work that was enqueued on the stream so far.
   absl::Status Record(cudaStream_t stream);
   // Returns whether the device has completed that work. Before any Record: true.
   absl::StatusOr<bool> Done() const;
@@ -45,7 +45,8 @@ class Event {
   cudaEvent_t event_;
 };
 
-// An in-order queue of work of one device, which waits for no other queue. Destroyed when idle.
+// An in-order queue of work of one device, which waits for no other queue. It must be idle when it
+// is destroyed.
 class Stream {
  public:
   // pdl: our kernels on it use programmatic dependent launch where their code can (pdl.h).

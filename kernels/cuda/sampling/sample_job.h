@@ -8,7 +8,7 @@
 #include "kernels/cuda/runtime/launch.h"
 #include "kernels/cuda/sampling/sampling.h"
 
-// The kernels of sampling.cu share jobs, and logits after mask, bias and penalties.
+// Jobs, and logits after mask, bias and penalties, which the kernels of sampling.cu share.
 namespace continuo::kernels::cuda {
 
 inline constexpr int kSampleThreads = 256;

@@ -267,7 +267,7 @@ __device__ void Sort(Candidate* list, int size) {
   }
 }
 
-// Sums a list one by one, in its order. For one thread.
+// Sums a list one by one, in its order. One thread calls it.
 __device__ double SumOf(const Candidate* list, int size) {
   double sum = 0;
   for (int i = 0; i < size && IsCandidate(list[i]); ++i) sum += static_cast<double>(list[i].value);

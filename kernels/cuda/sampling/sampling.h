@@ -18,7 +18,7 @@ namespace continuo::kernels::cuda {
 inline constexpr int kMaxCandidates = 1024;
 inline constexpr int64_t kMaxSampleVocabulary = int64_t{1} << 20;
 
-// A block of threads takes this many ids of a row, a part.
+// A block of threads takes this many ids of a row, which are a part.
 inline constexpr int kVocabularyPart = 8192;
 // Candidates are all tokens that are not too far below the largest logit. Their number, or weight,
 // is first counted by distance, in buckets.

@@ -116,7 +116,7 @@ TEST(WatchDeviceFaultsTest, AnUnheardDeviceIsNotedAndNothingElse) {
   const auto faults = kernels::WatchDeviceFaults(
       {.device = "cuda:0", .clock = &clock, .on_note = [&](const kernels::DeviceNote& note) {
          const std::lock_guard lock(mutex);
-         EXPECT_EQ(note.kind, kernels::DeviceNote::Kind::kUnheard);
+         EXPECT_EQ(note.kind, kernels::DeviceNote::Kind::kEventsUnavailable);
          notes.push_back(note.text);
          changed.notify_all();
        }});

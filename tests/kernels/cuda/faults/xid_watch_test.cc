@@ -55,10 +55,10 @@ class XidWatchTest : public ::testing::Test {
                 case DeviceNote::Kind::kFault:
                   faults_.push_back(note.text);
                   break;
-                case DeviceNote::Kind::kUnheard:
+                case DeviceNote::Kind::kEventsUnavailable:
                   infos_.push_back(note.text);
                   break;
-                case DeviceNote::Kind::kPartUnheard:
+                case DeviceNote::Kind::kEventsIncomplete:
                   parts_.push_back(note.text);
                   break;
               }
