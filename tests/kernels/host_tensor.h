@@ -16,26 +16,19 @@
 #include "kernels/cpu/isa/pick_kernels.h"
 #include "kernels/device.h"
 #include "services/base/check.h"
+#include "services/base/random.h"
 #include "tests/testing/reference_ops.h"
 
 namespace continuo::testing {
 
-// Numbers for inputs: splitmix64, integers only, the same on every machine.
-class Random {
+// Makes numbers for inputs, the same on every machine.
+class Random : public SplitMix64 {
  public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t Next() {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  using SplitMix64::SplitMix64;
+
   int Below(int n) { return static_cast<int>(Next() % static_cast<uint64_t>(n)); }
   // A multiple of 2^-10 in [-2, 2).
   float Value() { return static_cast<float>(Below(4096) - 2048) * 0x1p-10f; }
-
- private:
-  uint64_t state_;
 };
 
 // A tensor in memory of exactly its size, so that a sanitizer sees the element after the last.
@@ -59,7 +52,8 @@ class HostTensor {
     for (int64_t i = 0; i < rows * cols; ++i) t.Set(i, random.Value() * factor);
     return t;
   }
-  // Filled with NaN: what an op does not write, or reads from its output, shows.
+  // Returns a tensor filled with NaN: an element that an op does not write, or reads from its
+  // output, shows.
   static HostTensor Poisoned(kernels::DType dtype, int64_t rows, int64_t cols) {
     HostTensor t(dtype, rows, cols);
     std::fill(t.bytes_->begin(), t.bytes_->end(), std::byte{0xff});
@@ -79,7 +73,7 @@ class HostTensor {
     const int32_t* p = reinterpret_cast<const int32_t*>(bytes_->data());
     return {p, p + tensor().size()};
   }
-  // Rows [begin, end), sharing memory.
+  // Returns rows [begin, end), which share the memory.
   kernels::Tensor Rows(int64_t begin, int64_t end) const {
     kernels::Tensor t = tensor();
     t.data = bytes_->data() + begin * t.cols() * static_cast<int64_t>(kernels::SizeOf(dtype_));
@@ -115,7 +109,7 @@ inline float RoundedTo(kernels::DType dtype, float value) {
                                          : value;
 }
 
-// The largest relative error of rounding to the type; for f16, of its normal numbers.
+// Returns the largest relative error of rounding to the type; for f16, of its normal numbers.
 inline double RoundingOf(kernels::DType dtype) {
   return dtype == kernels::DType::kF32 ? 0x1p-24 : dtype == kernels::DType::kF16 ? 0x1p-11 : 0x1p-8;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "services/base/random.h"
 #include "services/protocol/error.h"
 
 namespace continuo {
@@ -11,12 +12,7 @@ namespace {
 
 constexpr uint32_t kPromptTokens = 7;
 
-uint64_t Mix(uint64_t hash, uint64_t value) {
-  uint64_t x = (hash ^ value) + 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+uint64_t Mix(uint64_t hash, uint64_t value) { return SplitMix64::At(hash ^ value, 0); }
 
 uint64_t Mix(uint64_t hash, const std::string& text) {
   for (const char c : text) hash = Mix(hash, static_cast<unsigned char>(c));
