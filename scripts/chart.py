@@ -51,8 +51,8 @@ BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def bounds(program, flag):
-    """What the program takes for a number or size. A size as text is not compared, nor what is beyond
-    the integers that JSON is sure to keep."""
+    """The values that the program accepts for a number or size. Sizes as text are not compared, nor
+    numbers beyond the integers that JSON surely keeps."""
     told = subprocess.run([BIN / f"continuo-{program}", *NEEDED[program], f"--{flag}=x"], text=True,
                           capture_output=True).stderr
     match = re.search(r'"x" is not an? (integer|number|size) from (\S+) to ([^\s,]+)', told)

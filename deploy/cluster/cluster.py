@@ -167,7 +167,8 @@ class Load:
 
 
 def tell_all(loads, command):
-    """At once, so that none is kept waiting by another's streams; {name: report}."""
+    """Sends the command to all at once, so that none waits for another's streams; {name: report}.
+   """
     for load in loads:
         load.send(command)
     reports = {load.name: load.answer() for load in loads}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the chart does on a real cluster while streams are open: updates, losses, scaling. test.sh
+"""Tests the chart on a real cluster while streams are open: updates, losses, scaling. test.sh
 brings the cluster, the images and the model; the steps below go in this order, each leaving the
 fleet whole. `--only=NAME,…` runs some of them.
 
@@ -78,7 +78,8 @@ class Test:
 
     @contextlib.contextmanager
     def _more_streams(self):
-        """So many that each takes longer than the second over which a worker hands its streams over."""
+        """Opens so many streams that each takes longer than the second over which a worker migrates
+        its streams."""
         more = cluster.load_on_node(streams=24, seed="more")
         self.loads.append(more)
         try:
@@ -330,7 +331,8 @@ class Test:
         self.whole()
 
     def models_are_downloaded(self):
-        """The same model by the init containers, from a hub and from an object store: streams go on exactly."""
+        """The init containers download the same model from a hub and from an object store: streams
+        go on exactly."""
         kubectl("apply", "-f", cluster.HERE / "manifests/model-sources.yaml")
         kubectl("wait", "--for=condition=Ready", "pod/model-sources", "--timeout=60s")
         cluster.put_secret("hub-token", {"token": "hub-token"})  # what manifests/model-sources.yaml asks for
@@ -354,7 +356,7 @@ class Test:
         kubectl("delete", "-f", cluster.HERE / "manifests/model-sources.yaml")
 
     def gateways_scale_on_cpu(self):
-        """Two at rest, three under load."""
+        """There are two gateways at rest, and three under load."""
         cluster.helm_upgrade(
             "--set=gateway.autoscaling.enabled=true", "--set=gateway.autoscaling.maxReplicas=3",
             "--set=gateway.autoscaling.cpuUtilization=50", "--set=gateway.resources.requests.cpu=20m")
@@ -388,7 +390,8 @@ class Test:
         self._scale_by("--set=worker.autoscaling.kvOccupancy=1")
 
     def _scale_by(self, without_the_other):
-        """One worker, two or more under load, and one again while a last stream is open."""
+        """There is one worker, two or more under load, and one again while a last stream is open.
+       """
         cluster.helm_upgrade("-f", cluster.HERE / "values-autoscaling.yaml", without_the_other)
         wait_until(lambda: len(ready("worker")) == 1 == len(cluster.pods("worker")), 240, "one worker")
 

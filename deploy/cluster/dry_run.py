@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the API server takes what the chart makes of each example's values, also for operators that
-are not here: their definitions are put into the cluster, and every object is sent as a dry run, with
-unknown fields refused and a warning, as of Pod Security, taken for an error.
+"""Checks that the API server accepts the chart with each example's values, also for operators that
+are not installed: their definitions are put into the cluster, and every object is sent as a dry
+run, with unknown fields refused and a warning, as of Pod Security, taken for an error.
 
     build/venv/bin/python deploy/cluster/dry_run.py
 """

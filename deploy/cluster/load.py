@@ -31,8 +31,9 @@ MORE_TOKENS = 600  # so that streams are longer than what happens to them
 
 
 class Connection:
-    """One channel to the Service: one HTTP/2 connection at a time, so to one gateway. That gateway may
-    end at any time: what it refuses or cuts goes on over the same channel, each time a reconnect."""
+    """One channel to the Service: one HTTP/2 connection at a time, so to one gateway. That gateway
+    may end at any time: a call that it rejects or cuts goes on over the same channel, each time a
+    reconnect."""
 
     def __init__(self, address, authority="", server_name="", key=""):
         self.client = self.inference = self

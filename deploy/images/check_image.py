@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What every image promises: an unprivileged user, labels, nothing that runs but its program, and a
-bill of materials with what the program loads.
+"""Checks the promises of every image: an unprivileged user, labels, nothing that runs but its
+program, and a bill of materials with what the program loads.
 
     check_image.py ARCHIVE ROOT NAME VERSION REVISION    an OCI archive, and where its root is mounted
 """

@@ -73,7 +73,7 @@ class Flood:
 
 
 class FloodTest(hostile.HostileHttp2Test):
-    """With the tests of hostile_http2_test, which this build has to pass as well."""
+    """Adds to the tests of hostile_http2_test, which this build has to pass as well."""
     GATEWAY_FLAGS = ("--max_buffer_bytes=256MiB", "--max_streams_per_connection=100")
 
     def flood(self, name, frames, num_frames, reads=True, bound=64 * MIB):

@@ -41,7 +41,7 @@ def crate(entry):
 
 
 def wheel(folder):
-    """Of its folder *.dist-info."""
+    """The entry of a wheel, from its folder *.dist-info."""
     with open(pathlib.Path(folder, "METADATA"), encoding="utf-8") as file:
         fields = email.message_from_file(file)
     name, version = fields["Name"], fields["Version"]

@@ -21,7 +21,7 @@ std::string Assemble(std::string_view bytes) {
   return text;
 }
 
-// Every character but surrogates, encoded one by one: what UTF-8 is, written down the slow way.
+// Encodes a character that is no surrogate: the definition of UTF-8, written the slow way.
 std::string Encode(uint32_t code) {
   std::string s;
   if (code < 0x80) {
@@ -38,7 +38,7 @@ std::string Encode(uint32_t code) {
   return s;
 }
 
-// Is there a character that begins with exactly these bytes? All are written down.
+// Returns whether a character begins with exactly these bytes, by a list of all characters.
 bool BeginsACharacter(std::string_view bytes) {
   static const auto* const kBeginnings = [] {
     auto* beginnings = new std::unordered_set<std::string>;
@@ -122,7 +122,7 @@ TEST(Utf8AssemblerTest, HalfACharacterAtTheEndIsReplacedOnce) {
 }
 
 std::string RandomBytes(std::mt19937& random) {
-  // Mostly leads and continuations, so that characters come about and break.
+  // Most bytes are leads and continuations, so that characters are formed and broken.
   static const std::vector<uint8_t> kBytes = {0x00, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0,
                                               0xBF, 0xC0, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEF,
                                               0xF0, 0xF1, 0xF4, 0xF5, 0xFF, 0x98, 0x82, 0xAC};

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long a worker takes to load a model, with and without packed weights on disk.
+"""Measures how long a worker takes to load a model, with and without packed weights on disk.
 
     build/venv/bin/python tests/bench/cold_start.py MODEL [--weights=int8] [--threads=2] [--rounds=4]
 

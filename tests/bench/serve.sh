@@ -30,7 +30,7 @@ start_program "$out/serve-gateway.log" "$bin/continuo-gateway" --workers="$addre
   --http_listen=off --metrics_listen=127.0.0.1:0
 for streams in 1 16; do
   echo "== $streams at once: 128 prompt tokens, 96 output tokens"
-  # A seed of its own: the same prompts again would be in the worker's prefix cache.
+  # Each run has a seed of its own, since the same prompts would be in the worker's prefix cache.
   "$bin/continuo" bench --server="$address" --concurrency="$streams" --requests=$((streams * 3 + 1)) \
     --warmup="$streams" --prompt_tokens=128 --output_tokens=96 --seed="$streams" \
     --json="$out/serve-$streams.json"

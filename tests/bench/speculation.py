@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What speculation saves where an answer repeats itself, and what it costs where it does not: CPU time
-of a worker a token, with and without, in turn, for one sequence at a time.
+"""Measures how much speculation saves where an answer repeats itself, and costs where it does not:
+CPU time of a worker a token, with and without, in turn, for one sequence at a time.
 
     build/venv/bin/python tests/bench/speculation.py MODEL [--draft_model=DIR] [--tokens=60] [--rounds=5]
 

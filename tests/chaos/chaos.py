@@ -19,19 +19,21 @@ from network import Namespace  # noqa: E402
 from nodes import GatewayNode, WorkerNode  # noqa: E402
 from traffic import NUM_KINDS, make_request  # noqa: E402
 
-# Scalar: slow enough that faults meet streams in the middle, and a full cache now and then.
+# The scalar path is so slow that faults hit streams in the middle, and a full cache now and then.
 WORKER_FLAGS = ["--kv_blocks=512", "--threads=1", "--isa=scalar", "--drain_grace=200ms"]
 GATEWAY_FLAGS = ["--drain_grace=300ms"]
 QUIET_TIMEOUT_S = 60
 MEMORY_EVERY = 100  # faults
-# gRPC gives up an attempt to connect, and what it holds for it, after 20 s, also where nobody waits
-# for it any more.
+# gRPC gives up an attempt to connect, and frees its memory, after 20 s, also where nobody waits for
+# it any more.
 MEMORY_SECONDS = 25
 MAX_GROWTH = 0.02  # from the first measurement to the last
-# Told, and bounded by what holds it: heap, mapped and resident. By itself a page between two blocks of
-# the heap is 0.2 % of a gateway's, and how many of those there are changes by more than 2 % up and down.
+# Printed only; the bounds are on heap, mapped and resident memory. A single page between two blocks
+# of the heap is 0.2 % of a gateway's, and the number of such pages changes by more than 2 % up and
+# down.
 NOT_BOUNDED = ("anonymous",)
-# gRPC's pools keep as many threads as were busy at once; faults that meet make more than ever before.
+# gRPC's pools keep as many threads as were busy at once, and several faults at once can raise that
+# number at any time.
 MORE_THREADS = 2
 
 
@@ -69,15 +71,16 @@ class Fleet:
             client.channel.close()
 
     def at_rest(self, expected=None):
-        """What each node holds once nothing runs and no client is connected; with `expected`,
-        once it is that, or after a minute what it is instead."""
+        """The resources of each node once nothing runs and no client is connected. With `expected`
+        it waits until they equal that, for at most a minute."""
         for gateway in self.gateways:
             gateway.client.wait_for_model(len(self.workers))
             gateway.reconnect()  # lazily: no connection until the next call
         give_up = time.monotonic() + QUIET_TIMEOUT_S
         previous, since = None, time.monotonic()
         while True:
-            # Before holds(), whose own connection takes a moment to be closed at the other end.
+            # This precedes holds(), whose own connection takes a moment to be closed at the other
+            # end.
             descriptors = {node.name: node.descriptors() for node in self.nodes()}
             now = {node.name: {**node.holds(), "descriptors": descriptors[node.name]}
                    for node in self.nodes()}
@@ -90,9 +93,9 @@ class Fleet:
         return now
 
     def memory_kib(self, first):
-        """Of those that never end: the least of some seconds, since what is under way (a connection
-        that is tried, a report) is not kept. Less than all of them where nothing has grown beyond the
-        bound since `first`; {} to begin with."""
+        """The memory of the nodes that never end: the least of some seconds, since memory of work
+        in progress (a connection attempt, a report) is not kept. Stops early where nothing has
+        grown beyond the bound since `first`; {} to begin with."""
         least = {}
         give_up = time.monotonic() + MEMORY_SECONDS
         while time.monotonic() < give_up:
@@ -112,7 +115,7 @@ def percentile(values, share):
 
 
 def grown(first, last):
-    """What grew beyond the bound, of {node: {kind: KiB}}."""
+    """The entries of {node: {kind: KiB}} that grew beyond the bound."""
     def bound(kind, before):
         return before + MORE_THREADS if kind == "threads" else before * (1 + MAX_GROWTH)
     return [f"{name}: {kind} grew from {first[name][kind]} to {now}"
@@ -152,7 +155,7 @@ def main():
     clients = Clients(nodes.gateways, requests, references, options.streams, options.seed)
     faults = Faults(clients, nodes.gateways, nodes.workers, rng)
 
-    # Connections, threads and buffers that stay are made by the first streams.
+    # The first streams make the connections, threads and buffers that stay.
     nodes.answer_all_at_once(requests, references)
     clients.resume()
     clients.wait_for_tokens(30_000, timeout=60)

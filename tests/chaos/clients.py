@@ -71,13 +71,13 @@ class Clients:
             return max((stream.losses for stream in self.active), default=0)
 
     def is_midway(self, gateway):
-        """Whether an answer that has begun is coming from this gateway."""
+        """Tells whether an answer that has begun is coming from this gateway."""
         with self.changed:
             return any(stream.responses and self.gateways[stream.gateway] is gateway
                        for stream in self.active)
 
     def wait_for_tokens(self, count, timeout):
-        """Until `count` more tokens were delivered, or `timeout` seconds."""
+        """Waits until `count` more tokens were delivered, or for `timeout` seconds."""
         with self.changed:
             goal = self.tokens + count
             self.changed.wait_for(lambda: self.tokens >= goal, timeout)
@@ -116,7 +116,7 @@ class Clients:
                     self.changed.notify_all()
 
     def _run(self, stream, slow):
-        """Until the summary; `slow` reads at less than the speed of generation."""
+        """Reads until the summary; `slow` reads more slowly than the answer is generated."""
         last = time.monotonic()
         deadline = last + STREAM_TIMEOUT_S
         while True:

@@ -5,7 +5,7 @@ the cause, exactness: query-of-death)."""
 import collections
 import time
 
-# How often each is drawn.
+# The relative frequency of each fault.
 WEIGHTS = {"worker killed": 6, "worker stopped": 3, "engine blocked": 3, "worker terminated": 2,
            "link cut": 3, "gateway killed": 2, "gateway terminated": 1, "gateway stopped": 1}
 PROGRESS_TIMEOUT_S = 60
@@ -24,7 +24,7 @@ class Faults:
         self._repairs = []  # (when, node, method)
 
     def inject(self):
-        """One fault, as soon as one may happen."""
+        """Causes one fault, as soon as one may happen."""
         kind = self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         begin = time.monotonic()
         while True:
@@ -58,7 +58,7 @@ class Faults:
         self.clients.wait_for_tokens(tokens, timeout=max(0.0, until - time.monotonic()))
 
     def _victim(self, kind, waited):
-        """None where the fault may not happen now, or would hit nothing."""
+        """The node to hit; None where the fault may not happen now, or would hit nothing."""
         if kind.startswith("gateway"):
             up = [g for g in self.gateways if not g.down]
             nodes = up if len(up) > 1 else []

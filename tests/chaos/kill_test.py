@@ -75,14 +75,14 @@ class Round:
             self.changed.wait_for(lambda: all(self.done) or any(self.in_prefill), timeout=120)
 
     def wait_for_tokens(self, count):
-        """Until so many were delivered, and some to every stream."""
+        """Waits until this many tokens were delivered, and some to every stream."""
         with self.changed:
             self.changed.wait_for(
                 lambda: all(self.done) or (sum(self.delivered) >= count and
                                            all(n > 0 for n in self.delivered)), timeout=120)
 
     def count_cuts(self, cuts):
-        """What a kill at this moment cuts."""
+        """Counts the streams that a kill at this moment cuts."""
         with self.changed:
             for i, done in enumerate(self.done):
                 if done:

@@ -21,7 +21,7 @@ class Namespace:
             ["unshare", "--net", "sh", "-c", "echo; exec sleep infinity"], stdout=subprocess.PIPE)
         atexit.register(self._holder.kill)
         self._holder.stdout.readline()  # it has its own namespace from here on
-        # A command that runs its arguments inside.
+        # The command that runs its arguments inside the namespace.
         self.prefix = ["nsenter", f"--net=/proc/{self._holder.pid}/ns/net", "--"]
         near = f"chaos{number}"
         _run("ip", "link", "add", near, "type", "veth", "peer", "name", "eth0",

@@ -12,7 +12,7 @@ import tempfile
 import fleet
 from stopped_thread import StoppedThread
 
-# Free for sure: the network namespaces are our own.
+# The port is free, since the network namespaces are our own.
 WORKER_PORT, GATEWAY_PORT, HTTP_PORT, METRICS_PORT = 50051, 50050, 8080, 9090
 EXIT_TIMEOUT_S = 60
 ARENA_BYTES = 64 << 20
@@ -31,10 +31,10 @@ ENVIRONMENT = {"LD_PRELOAD": _build_heap_probe(),
 
 
 def _own_memory_kib(pid):
-    """What no file backs: `anonymous`, resident; and `mapped`, touched or not, without glibc's heaps
-    ([heap], and below it arenas, which begin at multiples of their greatest size where the system has
-    not joined them with a neighbour). Stacks are in neither: each keeps the depth of its thread's
-    deepest moment."""
+    """Memory that no file backs: `anonymous`, resident; and `mapped`, touched or not, without
+    glibc's heaps ([heap], and below it arenas, which begin at multiples of their greatest size
+    where the system has not joined them with a neighbour). Stacks are in neither: each keeps the
+    depth of its thread's deepest moment."""
     mapped = anonymous = 0
     guard = None  # where the inaccessible pages before this mapping end
     for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
@@ -71,7 +71,7 @@ class Node:
                                "\n".join(self.program.lines[-20:]))
 
     def lose(self):
-        """Just before it ends, or can no longer be reached."""
+        """Called just before the node ends or becomes unreachable."""
         self.epoch += 1
         self.down = self.ended = True
 
@@ -96,7 +96,7 @@ class Node:
         return self.program.process.poll() is not None
 
     def restart(self):
-        """After begin_end()."""
+        """Starts the node again. Called after begin_end()."""
         status = self.program.process.wait(EXIT_TIMEOUT_S)
         if status != 0:
             raise RuntimeError(f"{self.name} ended with {status} after SIGTERM:\n" +
@@ -119,8 +119,8 @@ class Node:
         return dict(sorted(kinds.items()))
 
     def memory_kib(self):
-        """What the heap has in use, what else the process has of its own, and what is resident after
-        free memory was given back; and the number of threads."""
+        """The memory that the heap uses, the process's other memory, the memory that is resident
+        after free memory was given back, and the number of threads."""
         self.program.signal(signal.SIGUSR2)
         heap = self.program.wait_for_log("heap")["in_use_bytes"] // 1024
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
@@ -162,7 +162,7 @@ class WorkerNode(Node):
         self.down = False
 
     def holds(self):
-        """What it has in hand for requests: all 0 when there are none."""
+        """The resources that it holds for requests: all 0 when there are none."""
         return self.sum_of("continuo_running_requests", "continuo_waiting_requests",
                            "continuo_waiting_prompt_tokens", "continuo_kv_blocks_used",
                            "continuo_kv_blocks_unaccounted")
@@ -181,7 +181,7 @@ class GatewayNode(Node):
 
     def start(self):
         super().start()
-        # A channel that has seen the last one's end would go on failing for a while.
+        # A channel that saw the end of the last process would go on failing for a while.
         self.client = fleet.Client(self.address)
 
     def reconnect(self):

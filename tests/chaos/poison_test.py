@@ -12,7 +12,7 @@ import fleet  # noqa: E402
 from fleet import grpc, pb, worker_pb  # noqa: E402
 from lifecycle_test import reason_of  # noqa: E402
 
-# One row a step: reading the prompt takes as many steps as it has tokens, so that a worker is
+# With one row a step, prefill takes as many steps as the prompt has tokens, so that a worker is
 # surely killed before the first token.
 FLAGS = ["--threads=1", "--max_prefill_chunk=1", "--isa=scalar"]
 PROMPT_TOKENS = 800
@@ -58,8 +58,8 @@ class PoisonTest(unittest.TestCase):
         return fleet.Answer(responses)
 
     def collect_killing(self, deaths):
-        """The same with output.collect: a client sees nothing before the end, so each worker's steps
-        tell that it has begun."""
+        """Does the same with output.collect: a client sees nothing before the end, so each worker's
+        steps show that it has begun."""
         self.request.output.collect = True
         self.request.request_id = "collected"
         self.num_killed = 0
@@ -72,7 +72,7 @@ class PoisonTest(unittest.TestCase):
             try:
                 for response in worker.WatchSteps(watch_request):
                     steps = [s for step in response.steps for s in step.sequences]
-                    # So many steps later the gateway has heard of the first, also on a busy machine.
+                    # After this many steps the gateway knows of the first, also on a busy machine.
                     if not any(s.request_id == "collected" and s.cached_tokens >= 200 for s in steps):
                         continue
                     with lock:
@@ -92,7 +92,7 @@ class PoisonTest(unittest.TestCase):
         self.assertEqual(raised.exception.code(), grpc.StatusCode.INTERNAL)
         self.assertEqual(reason_of(raised.exception), "POISON")
         self.assertEqual(self.num_killed, 3)
-        # The worker that is left serves others.
+        # The remaining worker serves others.
         other = pb.GenerateRequest(text="Mira lives in Oslo.")
         other.stopping.max_tokens = 5
         self.assertIsNotNone(self.client.generate(other).summary)

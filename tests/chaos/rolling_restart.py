@@ -27,7 +27,7 @@ LOAD = 0.7
 CAPACITY_STREAMS = 12
 TIMEOUT_S = 120
 ENOUGH_SERVED = 5
-# What gRPC's documentation tells clients of several servers to configure.
+# The configuration that gRPC's documentation recommends to clients of several servers.
 SERVICE_CONFIG = json.dumps({
     "loadBalancingConfig": [{"round_robin": {}}],
     "healthCheckConfig": {"serviceName": ""},
@@ -108,7 +108,7 @@ class Stock:
 
 
 class Continuing:
-    """Of one gateway; goes on at the other one."""
+    """A client of one gateway that goes on at the other one."""
     name = "continuing"
 
     def __init__(self, gateways):
@@ -140,14 +140,14 @@ def restart(places, load, restarted, logs):
             raise RuntimeError(f"{name} did not end well:\n" + "\n".join(program.lines[-20:]))
         place[0] = start()
         back()
-        # As in a rolling update that waits for each pod to take its share.
+        # A rolling update also waits for each pod to take its share.
         wait_for(place[0], "requests_total", ENOUGH_SERVED)
         load.wait_for_cut()
         restarted.append(name)
 
 
 def wait_for(program, metric, value):
-    """Until the series whose names end so sum up to the value."""
+    """Waits until the series whose names have this ending sum up to the value."""
     while sum(v for k, v in fleet.scrape(program.metrics_address).items()
               if k.split("{")[0].endswith(metric)) < value:
         threading.Event().wait(0.02)  # polls another process; nothing to be notified by

@@ -28,12 +28,13 @@ NUM_CLIENTS, NUM_KINDS, MAX_TOKENS = 5, 16, 6
 WORKER_FLAGS = ["--threads=1", "--kv_blocks=512", "--max_running=8", "--isa=scalar",
                 "--speculation=off"]
 NAMES = ["slow", "well-1", "well-2"]
-# Streams at each well worker itself, two more than it runs at once.
+# Streams at each healthy worker, two more than it runs at once.
 NUM_QUEUEING = 10
-# Beyond SlowWorkersOptions::slow_step, and less than the 2 s after which an engine is hung.
+# The pause is above SlowWorkersOptions::slow_step, and below the 2 s after which an engine is hung.
 STOPPED_S = 1
 WAIT_S = 180
-# In a period: while a worker is slow, and before and after it, so that shares are told apart from chance.
+# Streams of a period: while a worker is slow, and before and after it. They are enough to tell
+# shares from chance.
 NUM_REQUESTS, NUM_MORE = 120, 480
 
 
@@ -54,7 +55,8 @@ class Throttle:
                    if line.startswith("continuo_step_seconds_count"))
 
     def _stop(self):
-        """Not where the engine holds a lock: that others wait for it is another fault."""
+        """Stops the thread, but not while the engine holds a lock: others waiting for it would be
+        another fault."""
         while True:
             stopped = StoppedThread(self._worker.process.pid, "engine")
             try:
@@ -135,7 +137,7 @@ class Clients:
                     self.failures.append(f"kind {kind}: {failure}")
 
     def _run(self, kind):
-        """What is wrong with the answer, or None."""
+        """The fault of the answer, or None."""
         with self.changed:
             period = self._period
 
@@ -156,7 +158,7 @@ class Clients:
         return None
 
     def next_period(self, num_requests):
-        """What each worker was given of so many requests sent from now on."""
+        """The number of requests that each worker gets of this many sent from now on."""
         with self.changed:
             self._period += 1
             self.given = dict.fromkeys(NAMES, 0)
@@ -171,7 +173,7 @@ class Clients:
 
 
 def wait_for_slow(gateway, slow, is_slow):
-    """Until the gateway's fleet page says so."""
+    """Waits until the gateway's fleet page says so."""
     give_up = time.monotonic() + WAIT_S
     while time.monotonic() < give_up:
         with urllib.request.urlopen(f"http://{gateway.http_address}/fleet", timeout=10) as page:
@@ -202,7 +204,7 @@ def mean_of_others(given):
 
 def main():
     parser = argparse.ArgumentParser()
-    # To see the test fail: a policy that does not look, or a worker that nothing slows.
+    # These make the test fail: a policy that ignores slowness, or a worker that nothing slows.
     parser.add_argument("--routing_policy", default="least_loaded")
     parser.add_argument("--no_throttle", action="store_true")
     options = parser.parse_args()
@@ -213,7 +215,7 @@ def main():
     references = [client.generate(request).comparable() for request in requests]
     gateway = fleet.start_gateway(workers, f"--routing_policy={options.routing_policy}")
     fleet.Client(gateway.address).wait_for_model(len(workers))
-    # So that there are steps by which to know it.
+    # The worker needs steps that can be measured.
     always = Ballast(workers[0], 900)
     clients = Clients(gateway, requests, references)
 
@@ -239,8 +241,8 @@ def main():
     clients.end()
     always.end()
     times = sum('"worker slow"' in line for line in gateway.lines)
-    # Once; more only where the machine is so busy that the well ones' steps are long, too. Without
-    # hysteresis it would be about once for each stop.
+    # The verdict comes once, and more often only where the machine is so busy that the healthy
+    # workers' steps are long, too. Without hysteresis it would come about once for each stop.
     ok &= check(1 <= times <= 1 + num_stops // 10, f"the gateway called a worker slow {times} times")
     ok &= check(not clients.failures, f"{clients.num_streams} streams, {clients.num_migrations} migrations, "
                 f"{len(clients.failures)} failed or differ: {clients.failures[:5]}")

@@ -32,7 +32,7 @@ def make_request(i, chat):
     if i % 5 == 1:
         request.sampling.num_sequences = 2
     if i % 5 == 2:
-        # Text is held back after every letter that could begin one.
+        # Text is held back after every letter that could begin a stop string.
         request.stopping.strings.extend([f"{c} Q" for c in "aeinorst."] + ["the end of it"])
         request.stopping.min_tokens = 20
     if i % 5 == 3:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a client, a file or a command line can get wrong is one clear error that names the thing and
+"""Every mistake of a client, a file or a command line is one clear error that names the thing and
 the limit; the process lives and other streams are untouched."""
 import json
 import pathlib
@@ -137,7 +137,7 @@ class BadRequestTest(unittest.TestCase):
         cls.worker.kill()
 
     def refusal_of(self, client, raw):
-        """Of a Generate call with these bytes."""
+        """The error of a Generate call with these bytes."""
         call = client.channel.unary_stream("/continuo.v1.InferenceService/Generate")
         with self.assertRaises(grpc.RpcError) as raised:
             list(call(raw, timeout=20))
@@ -169,7 +169,7 @@ class BadRequestTest(unittest.TestCase):
         self.assertIsNone(self.gateway.process.poll())
 
     def test_text_that_is_no_utf8(self):
-        # Stock stubs refuse to build it; the bytes do not.
+        # Stock stubs cannot build it, so the bytes are sent as they are.
         nested = pb.GenerateRequest()
         nested.conversation.messages.add(role="user", content="XX")
         for raw, field in ((b"\x1a\x02\xc3\x28", "text"), (b"\x1a\x01\xff", "text"),
@@ -190,7 +190,7 @@ class BadRequestTest(unittest.TestCase):
                 client.generate(good())
 
     def test_a_finish_reason_of_the_future_is_an_end(self):
-        # Another version of the worker gave it, in a rolling update.
+        # A worker of another version gave it, in a rolling update.
         for program, client in self.both.items():
             with self.subTest(program=program):
                 request = good()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a client confides is in no log, no metric and no error of gateway or worker, and errors tell
-nothing of the machines: a word goes through a real fleet in every way that fails, and is looked for."""
+"""Clients' secrets are in no log, metric or error of gateway or worker, and errors disclose nothing
+of the machines: a word goes through a real fleet in every way that fails, and is searched for."""
 import json
 import pathlib
 import re
@@ -20,7 +20,7 @@ CANARY = "Kanarienvogel"
 TEXT = f"{CANARY} lives in Oslo. "
 KEY = f"key-of-{CANARY}-0123"
 WAIT_S = 60
-# Of a machine: addresses, files, source lines.
+# Patterns of a machine's secrets: addresses, files, source lines.
 MACHINE = re.compile(r"\d+\.\d+\.\d+\.\d+|localhost|/(tmp|home|work|usr|proc|root)/|demo-model/"
                      r"|\.(cc|h|rs|py|json|safetensors)\b|ipv[46]:")
 
@@ -110,7 +110,7 @@ class Canary(unittest.TestCase):
         cls.worker.kill()
 
     def check_error(self, error):
-        """Nothing confided and nothing of the machines in message and details."""
+        """Checks that message and details have no secret and nothing of the machines."""
         texts = [error.details() or ""]
         for key, value in error.trailing_metadata() or ():
             texts.append(str(value))
@@ -137,7 +137,7 @@ class Canary(unittest.TestCase):
                         client.generate(request, metadata=metadata, timeout=WAIT_S)
                     except grpc.RpcError as error:
                         self.check_error(error)
-            # What is cut off: by the client, by its deadline, in the middle of a message.
+            # Calls that are cut off: by the client, by its deadline, in the middle of a message.
             long = generate(lambda r: (setattr(r.stopping, "max_tokens", 800),
                                        setattr(r.stopping, "ignore_eos", True),
                                        setattr(r.sampling, "num_sequences", 128)))

@@ -61,7 +61,7 @@ authorityKeyIdentifier = keyid
                  f"{new}.key", "-out", f"{new}.csr", "-subj", f"/CN={name}")
         (self.folder / "index.txt").write_text("")  # what was issued before does not count
         (self.folder / "serial").write_text(f"{serial:04X}\n")
-        # `x509 -req` takes no time in the past in newer versions.
+        # Newer versions of `x509 -req` accept no time in the past.
         _openssl("ca", "-batch", "-notext", "-config", self._config, "-cert", self.ca,
                  "-keyfile", self._ca_key, "-startdate", f"{begin - SKEW:%Y%m%d%H%M%SZ}",
                  "-enddate", f"{end:%Y%m%d%H%M%SZ}", "-in", f"{new}.csr", "-out", f"{new}.crt")
@@ -75,7 +75,7 @@ authorityKeyIdentifier = keyid
 
 
 def flags(authority, name, mutual=True):
-    """Of a gateway or worker that serves as `name`."""
+    """The flags of a gateway or worker that serves as `name`."""
     certificate, key = authority.files(name)
     result = [f"--tls_cert_file={certificate}", f"--tls_key_file={key}"]
     return result + [f"--tls_ca_file={authority.ca}"] if mutual else result

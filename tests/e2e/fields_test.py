@@ -208,7 +208,7 @@ class FieldsTest(unittest.TestCase):
         self.assertEqual(after.matched[0], ("stop_token_id", after.ids[0][-1]))
 
     def text_request(self):
-        """Only letters and spaces come, so that text is what the bytes say."""
+        """A request whose answer has only letters and spaces, so that its text is its bytes."""
         request = self.request(40)
         request.output.logprobs = 0
         letters = [i for i, b in reference.token_bytes(self.folder.name + "/fields").items()
@@ -253,7 +253,7 @@ class FieldsTest(unittest.TestCase):
         request.stopping.time_limit.FromSeconds(3600)
         answer = self.check(request)
         self.assertEqual(answer.finish[0], pb.FINISH_REASON_LENGTH)
-        # A limit that a continuation finds passed: the generation began long ago.
+        # The limit has passed before the continuation: the generation began long ago.
         request.continuation.received.accepted.CopyFrom(answer.accepted[0])
         request.continuation.received.accepted.reference_time.FromSeconds(int(time.time()) - 7200)
         self.assertEqual(self.client.generate(request).finish[0], pb.FINISH_REASON_TIME_LIMIT)
@@ -321,7 +321,7 @@ class FieldsTest(unittest.TestCase):
         request.output.progress = True
         answer = client.generate(request)
         self.assertEqual(answer.ids, plain.ids)
-        # A response has the newest progress of its time, perhaps with the first tokens.
+        # A response has the newest progress, perhaps together with the first tokens.
         told, num_ids = [], 0
         for response in answer.responses:
             if response.HasField("progress"):
@@ -336,7 +336,7 @@ class FieldsTest(unittest.TestCase):
         self.assertEqual(done, sorted(set(done)), "not increasing")
         self.assertLess(done[-1], 960, "the last chunk gives a token, not progress")
         self.assertEqual({p.cached_prompt_tokens for p in told}, {0})
-        # What the cache holds is done from the beginning.
+        # The cached part of the prompt is done from the beginning.
         request.cache.bypass = False
         client.generate(request)
         request.token_ids.ids[-20:] = [9] * 20

@@ -172,14 +172,15 @@ class Client:
         self.worker = worker_grpc.WorkerServiceStub(self.channel)
 
     def wait_for_model(self, num_workers=1, timeout=START_TIMEOUT_S):
-        """Until ListModels tells of a model with that many workers."""
+        """Waits until ListModels has a model with that many workers."""
         deadline = time.monotonic() + timeout
         while True:
             try:
                 models = self.inference.ListModels(pb.ListModelsRequest(), wait_for_ready=True,
                                                    timeout=timeout).models
             except grpc.RpcError as error:
-                # A channel without calls reads nothing: the server it was connected to may be gone.
+                # A channel without calls reads nothing, so the server that it was connected to may
+                # be gone.
                 if error.code() != grpc.StatusCode.UNAVAILABLE:
                     raise
                 models = []
@@ -201,7 +202,7 @@ class Client:
 
 
 class Answer:
-    """What a stream delivered, per sequence, however it was divided into responses."""
+    """The content of a stream, per sequence, independent of its division into responses."""
 
     def __init__(self, responses):
         self.responses = responses

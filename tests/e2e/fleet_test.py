@@ -28,7 +28,7 @@ class FreePortTest(unittest.TestCase):
             self.assertNotIn(taken, [fleet.free_port() for _ in range(20)])
 
     def test_another_process_gets_another(self):
-        # With the same process id it would begin to look at the same port.
+        # With the same process id the search would begin at the same port.
         program = (f"import os; os.getpid = lambda: {fleet.os.getpid()}; import sys; "
                    f"sys.path.insert(0, {str(HERE)!r}); import fleet; print(fleet.free_port())")
         mine = fleet.free_port()

@@ -46,7 +46,7 @@ def long_request():
 
 
 class RawClient:
-    """One connection on which everything may be sent."""
+    """One connection on which any bytes may be sent."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)
@@ -89,7 +89,7 @@ class RawClient:
         try:
             events = self.h2.receive_data(data)
         except h2.exceptions.StreamClosedError as error:
-            # The gateway resets a stream that it has refused already.
+            # The gateway resets a stream that it has rejected already.
             reset = h2.events.StreamReset()
             reset.stream_id = error.stream_id
             events = [reset]
@@ -108,7 +108,8 @@ class RawClient:
                 return found
 
     def settle(self):
-        """Until the gateway has read everything that was sent, or has closed the connection."""
+        """Waits until the gateway has read everything that was sent, or has closed the connection.
+       """
         self.send_raw(PingFrame(0, opaque_data=b"all read"))
         answer = PingFrame(0, opaque_data=b"all read", flags=["ACK"]).serialize()
         data = b""
@@ -128,7 +129,7 @@ class RawClient:
                 (b"content-type", b"application/grpc"), *extra]
 
     def call(self, extra=(), method="Generate", body=None):
-        """How one call ends: "0" (its grpc-status), "reset" or "closed"."""
+        """The end of one call: "0" (its grpc-status), "reset" or "closed"."""
         stream = self.h2.get_next_available_stream_id()
         self.h2.send_headers(stream, self.headers(extra, method))
         self.h2.send_data(stream, body or message(small_request()), end_stream=True)
@@ -150,7 +151,7 @@ class RawClient:
         self.socket.close()
 
 
-# Memory is measured; AddressSanitizer would keep what is freed.
+# Memory is measured, and AddressSanitizer would keep freed memory.
 ENVIRONMENT = {"ASAN_OPTIONS": "quarantine_size_mb=1:thread_local_quarantine_size_kb=64"}
 
 
@@ -194,7 +195,7 @@ class HostileHttp2Test(unittest.TestCase):
         return client
 
     def memory_now(self):
-        """In bytes; peak_memory counts from here on."""
+        """The memory in bytes; peak_memory counts from here on."""
         pathlib.Path(f"/proc/{self.gateway.process.pid}/clear_refs").write_text("5")
         return self.peak_memory()
 
@@ -215,7 +216,7 @@ class HostileHttp2Test(unittest.TestCase):
             client = self.connect()
             self.assertIn(client.call([(key, b"\x01")]),
                           ("0", "1", "2", "3", "12", "13", "reset", "closed", "none"), key)
-        # The one that ended the process: it is dropped, the request is served.
+        # gRPC would abort on sending this value: it is dropped, and the request is served.
         self.assertEqual(self.connect().call([(b"x-session-id", b"\x01\x7f")]), "0")
 
     def test_metadata_beyond_every_limit_is_refused(self):

@@ -47,8 +47,9 @@ GATEWAY_SERIES = [
 ]
 
 
-# A worker runs ahead of its reader. So what has to meet a stream under way meets one of seconds of
-# work, a hundred times what the test takes to get there; or of so much work that it never ends here.
+# A worker generates faster than its reader reads. So a test that needs a running stream uses one
+# with seconds of work, a hundred times what the test needs, or one with so much work that it never
+# ends here.
 SOME_SECONDS, ENDLESS = 16, 128  # sequences of 900 tokens
 
 
@@ -111,7 +112,7 @@ class LifecycleTest(unittest.TestCase):
                 return load
 
     def value(self, program, name):
-        """Of all series of this name together."""
+        """The sum of all series of this name."""
         series = fleet.scrape(program.metrics_address)
         return sum(v for k, v in series.items() if k.split("{")[0] == name)
 
@@ -169,7 +170,7 @@ class LifecycleTest(unittest.TestCase):
         request = long_request(sequences=8)
         request.output.logprobs = 20
         call = fleet.pb_grpc.InferenceServiceStub(channel).Generate(request)
-        # Some megabytes are made and wait for a window of 64 KiB.
+        # Some megabytes are generated and wait for a window of 64 KiB.
         for load in fleet.Client(worker.address).worker.WatchLoad(
                 worker_pb.WatchLoadRequest(), timeout=60):
             if load.steps > 0 and load.running_requests == 0:
@@ -182,7 +183,7 @@ class LifecycleTest(unittest.TestCase):
         channel.close()
 
     def test_more_ranks_than_threads_are_told(self):
-        # Each rank has a thread of its own, so four compute though two were asked for.
+        # Each rank has a thread of its own, so four compute although the flag says two.
         def warnings(*flags):
             worker = self.worker(*flags)
             records = [json.loads(line) for line in worker.lines if line.startswith("{")]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What openai_sdk_test.py checks of the Node SDK; prints one JSON object.
+// The checks of openai_sdk_test.py with the Node SDK; prints one JSON object.
 const OpenAI = require('openai').default ?? require('openai');
 
 const ask = {
@@ -28,7 +28,7 @@ async function main() {
   } catch (error) {
     result.error = {name: error.constructor.name, status: error.status, param: error.param};
   }
-  // One that is left after its first chunk.
+  // A stream that is left after its first chunk.
   const left = await client.completions.create(
       {model: ask.model, prompt: 'Mira lives', max_tokens: 900, ignore_eos: true, stream: true});
   for await (const chunk of left) break;

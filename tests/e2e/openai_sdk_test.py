@@ -71,7 +71,7 @@ class OpenAiTest(ServiceTest):
         message.role, message.content = "user", QUESTION
         return request
 
-    # The same answer as over gRPC.
+    # The answer is the same as over gRPC.
 
     def test_a_chat_is_that_of_grpc(self):
         request = self.grpc_chat()
@@ -272,7 +272,7 @@ class OpenAiTest(ServiceTest):
         self.assertEqual(lines[-1], "[DONE]")
         pieces = [json.loads(l)["choices"][0]["delta"].get("content", "") for l in lines[:-1]]
         self.assertEqual("".join(pieces), text)
-        # Over 1 MiB curl asks before it sends.
+        # curl sends `Expect: 100-continue` before bodies over 1 MiB.
         large = json.dumps({**body, "ignored": "x" * (2 << 20)})
         answer = subprocess.run(["curl", "-sS", "-d", "@-", self.url + "/v1/chat/completions"],
                                 input=large, check=True, capture_output=True, text=True).stdout

@@ -22,7 +22,7 @@ SECRET = "zanzibar"  # in every prompt
 
 class Collector(otlp_grpc.TraceServiceServicer):
     def __init__(self, blocked=False, authority=None):
-        """With an authority: over TLS, for who shows a certificate of it."""
+        """With an authority it serves TLS, to clients with one of its certificates."""
         self.blocked, self.spans, self.services, self.raw = blocked, [], [], b""
         self.changed, self.ended = threading.Condition(), threading.Event()
         self.arrived = threading.Event()
@@ -35,7 +35,7 @@ class Collector(otlp_grpc.TraceServiceServicer):
             port = self.server.add_secure_port("127.0.0.1:0", credentials)
         else:
             port = self.server.add_insecure_port("127.0.0.1:0")
-        # A certificate is for a name; without one no name is looked up, for which c-ares 1.18 leaks
+        # A certificate needs a name. Without one no name is looked up, for which c-ares 1.18 leaks
         # ten bytes that LeakSanitizer finds.
         self.address = f"{'localhost' if authority else '127.0.0.1'}:{port}"
         self.server.start()
@@ -140,7 +140,7 @@ class OtlpTest(unittest.TestCase):
         for key in ("queue_seconds", "prefill_seconds", "decode_seconds", "preemptions",
                     "cached_prompt_tokens"):
             self.assertGreaterEqual(told[f"continuo.{key}"], 0, key)
-        # The log lines tell the same.
+        # The log lines have the same values.
         line = self.gateway.wait_for_log("request")
         for key in ("without_worker", "queue", "prefill", "stall", "longest_gap"):
             self.assertAlmostEqual(line[key], seen[f"continuo.{key}_seconds"], delta=1e-6)
@@ -163,7 +163,7 @@ class OtlpTest(unittest.TestCase):
     def test_a_collector_of_another_authority_gets_nothing(self):
         authority, other = certificates.Authority(), certificates.Authority()
         authority.issue("collector", 2)
-        # One that the collector takes, so that only whom the programs trust stands between.
+        # The collector accepts this certificate, so that only the programs' trust decides.
         certificate, key = authority.issue("client", 3)
         collector = self.collector(authority=authority)
         self.start(1, f"--otlp_endpoint={collector.address}", f"--otlp_tls_ca_file={other.ca}",
@@ -191,7 +191,7 @@ class OtlpTest(unittest.TestCase):
         self.assertNotEqual(gateway.trace_id.hex(), TRACE)
         self.assertEqual((worker.trace_id, worker.parent_span_id),
                          (gateway.trace_id, gateway.span_id))
-        # Who does not sample is not sampled; who is refused is.
+        # A client that does not sample is not sampled; a rejected one is.
         post(traceparent=TRACEPARENT[:-1] + "0")
         with self.assertRaises(grpc.RpcError):
             r = request()
@@ -242,7 +242,7 @@ class OtlpTest(unittest.TestCase):
             self.assertEqual(len(answer.ids[0]), 20)
 
     def check_ends(self):
-        """At once, but for the second that the last spans are given."""
+        """Checks that the process ends at once, but for the second that the last spans get."""
         begin = time.monotonic()
         self.assertEqual(self.gateway.terminate(), 0)
         self.assertLess(time.monotonic() - begin, 20)

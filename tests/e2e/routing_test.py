@@ -65,7 +65,7 @@ class RoutingTest(unittest.TestCase):
             pass  # cancelled at the end
 
     def load_without_queue(self, worker):
-        """What the worker reports while nobody waits; a report may be from just before the last
+        """The worker's report while no request waits; a report may be from just before the last
         request was admitted, so the first that shows no queue counts. A lasting queue fails."""
         call = fleet.Client(worker.address).worker.WatchLoad(worker_pb.WatchLoadRequest(),
                                                              timeout=30)

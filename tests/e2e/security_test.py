@@ -33,7 +33,7 @@ def request(text, max_tokens=4, request_id="", salt=""):
 
 
 def prompt(name):
-    """Of more than a KV block, and nobody else's."""
+    """A prompt of more than a KV block that no other test has."""
     return f"{name} " + "lives in Oslo and likes the sea. " * 20
 
 
@@ -140,7 +140,7 @@ class Keys(unittest.TestCase):
 
 
 class WorkersTrust(unittest.TestCase):
-    """What a worker believes of x-tenant-id and x-continuo-move, called without a gateway."""
+    """Tests when a worker believes x-tenant-id and x-continuo-move, called without a gateway."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker answers does not depend on speculation: text, ids, log-probabilities, usage."""
+"""A worker's answers do not depend on speculation: text, ids, log-probabilities, usage."""
 import concurrent.futures
 import contextlib
 import json
@@ -62,7 +62,7 @@ class SpeculationTest(unittest.TestCase):
             plain = self.start("--speculation=off")
             drafting = self.start("--speculation=draft", f"--draft_model={draft}")
             checked, accepted = self.compare(plain, drafting)
-        # How many depends on how long steps take beside everything else that runs here.
+        # Their number depends on how long steps take beside everything else that runs here.
         print(f"draft model: {checked:.0f} drafts, {accepted:.0f} accepted", flush=True)
         self.assertGreaterEqual(checked, accepted)
 

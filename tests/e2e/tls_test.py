@@ -66,7 +66,8 @@ class MutualTls(unittest.TestCase):
             for shown in None, stranger.issue("stranger", 8), expired:
                 self.assertEqual(self.list_models(self.connect(shown, address)),
                                  grpc.StatusCode.UNAVAILABLE)
-            # Nor does a client believe a server of another CA, nor a server one without TLS.
+            # A client does not trust a server of another CA, and a server does not accept a client
+            # without TLS.
             self.assertEqual(
                 self.list_models(self.connect(self.authority.files("client"), address, stranger)),
                 grpc.StatusCode.UNAVAILABLE)
@@ -83,7 +84,7 @@ class MutualTls(unittest.TestCase):
             client = self.connect(self.authority.files("client"), gateway.address)
             self.assertIn(code_of(lambda: client.generate(long_request(1), timeout=WAIT_S)),
                           (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND))
-            # With that CA for workers it does; towards clients nothing changes.
+            # With that CA for workers it connects; towards clients nothing changes.
             second = fleet.start_gateway([worker], *certificates.flags(self.authority, "gateway"),
                                          *(f.replace("--tls", "--worker_tls")
                                            for f in certificates.flags(stranger, "worker")),
@@ -126,7 +127,7 @@ class MutualTls(unittest.TestCase):
             shown = self.authority.files("client")
             for program, serial in (self.worker, 101), (self.gateway, 102):
                 program.wait_for_log("new TLS files", WAIT_S)
-                # gRPC looks at what was checked once a second.
+                # gRPC reads the checked copies once a second.
                 for _ in range(100):
                     if certificates.served_serial(program.address, self.authority,
                                                   shown) == serial:
@@ -144,7 +145,8 @@ class MutualTls(unittest.TestCase):
         self.assertEqual(failures, [])
         self.assertGreater(len(streams), done)
 
-        # A new worker connection of the gateway, too: it and the worker show the new ones.
+        # A new connection of the gateway to the worker also shows the new certificates on both
+        # sides.
         worker = fleet.start_worker(fleet.DEMO_MODEL,
                                     *certificates.flags(self.authority, "worker"))
         gateway = fleet.start_gateway([worker], *certificates.flags(self.authority, "gateway"),

@@ -47,7 +47,7 @@ namespace continuo {
 namespace {
 
 constexpr size_t kControlBytes = 4;
-constexpr int kNumBlocks = 48, kBlockSize = 4;  // for less than what four sequences may need
+constexpr int kNumBlocks = 48, kBlockSize = 4;  // less than four sequences may need
 constexpr uint32_t kMaxTokens = 12, kMaxSequencesRun = 4;
 
 // A step takes a millisecond.
@@ -64,7 +64,7 @@ class ClockedExecutor : public ForwardingExecutor {
   ManualClock* const clock_;
 };
 
-// One answer on its way to a client that reads so many responses and then leaves; 0: all.
+// Writes one answer to a client that reads this many responses and then leaves; 0: all.
 class Stream : public server::ResponseWriter {
  public:
   explicit Stream(size_t leaves_after) : leaves_after_(leaves_after) {}
@@ -101,7 +101,7 @@ class Stream : public server::ResponseWriter {
   bool writing_ = false;
 };
 
-// What an answer says, however it is divided.
+// The content of an answer, independent of its division into responses.
 struct Joined {
   struct Sequence {
     std::string text;
@@ -136,7 +136,7 @@ Joined Join(const std::vector<v1::GenerateResponse>& responses) {
   return joined;
 }
 
-// Of an answer that was read to its end.
+// Checks an answer that was read to its end.
 void CheckWhole(const v1::GenerateRequest& request, const Stream& stream) {
   if (!stream.status().ok()) return;
   const auto& responses = stream.responses();
@@ -159,7 +159,7 @@ class Worker {
  public:
   Worker() {
     {
-      // A folder that is gone again when the model is loaded.
+      // Loads the model from a folder that is then removed.
       const testing::TinyModel files({.hidden_size = 16,
                                       .intermediate_size = 24,
                                       .num_layers = 1,
@@ -212,7 +212,7 @@ class Worker {
     // A gateway rejects no request that its worker takes.
     if (server::ValidateGenerate(request, served_).ok()) CONTINUO_CHECK(at_gateway.ok());
 
-    // Less of the same, so that an execution is short.
+    // Limits are lowered, so that an execution is short.
     v1::Sampling& sampling = *request.mutable_sampling();
     if (sampling.num_sequences() > kMaxSequencesRun &&
         sampling.num_sequences() <= protocol::kMaxSequences) {
@@ -228,7 +228,7 @@ class Worker {
 
     Begin();
     std::shared_ptr<Stream> again;
-    // While the engine runs, so that it finds in the cache what the first one left there.
+    // It runs while the engine does, so that it finds the first one's blocks in the cache.
     const auto follow = [&](const Stream& first) {
       if (control[1] > 0 || control[3] > 0 || !first.status().ok()) return;
       auto stream = Submit(Continued(request, first, control[2]), CallOf("hostile"), 0, nullptr);
@@ -238,7 +238,7 @@ class Worker {
     const auto stream = Submit(request, call, control[1], follow);
     CheckRefusal(stream.status());
     if (!stream.ok() || num_open_ == 0) {
-      // Nothing to compute: the neighbour is not disturbed.
+      // There is nothing to compute, so the neighbour is not disturbed.
       if (stream.ok()) CheckWhole(request, **stream);
       return;
     }
@@ -260,7 +260,7 @@ class Worker {
     return call;
   }
 
-  // A fresh engine over the same model.
+  // Makes a fresh engine over the same model.
   void Begin() {
     engine_ =
         std::make_unique<engine::Engine>(engine::EngineOptions{.num_blocks = kNumBlocks,
@@ -274,7 +274,7 @@ class Worker {
     num_open_ = 0;
   }
 
-  // Until everything submitted has ended, on this thread.
+  // Runs on this thread until everything submitted has ended.
   void Run() {
     CONTINUO_CHECK(engine_->Run().ok());
     const engine::EngineLoad load = engine_->Load();
@@ -321,7 +321,7 @@ class Worker {
     return stream;
   }
 
-  // With the first so many responses, as a gateway keeps them.
+  // Returns the continuation with the first responses, as a gateway keeps them.
   static v1::GenerateRequest Continued(const v1::GenerateRequest& request, const Stream& first,
                                        size_t num_responses) {
     protocol::ReceivedResponses received;
@@ -340,7 +340,7 @@ class Worker {
   static void CheckAgain(const v1::GenerateRequest& request, const Stream& first,
                          const Stream& second, size_t num_responses) {
     CheckWhole(Continued(request, first, num_responses), second);
-    // What depends on time or on another worker may differ.
+    // Fields that depend on time or on another worker may differ.
     if (request.has_continuation() || request.stopping().has_time_limit()) return;
     CONTINUO_CHECK(second.status().ok());
     Joined joined;
@@ -379,7 +379,7 @@ class Worker {
   Joined expected_;
 };
 
-// Received from a worker that may be anything.
+// Merges a response from a worker, which may be anything.
 void Receive(const v1::GenerateResponse& response) {
   protocol::ReceivedResponses received;
   if (!received.Add(response).ok()) {
@@ -400,7 +400,7 @@ protocol::WireCounts Count(std::string_view bytes, const google::protobuf::Descr
   return protocol::CountOnWire(&input, type);
 }
 
-// What a parser makes of the bytes was counted before.
+// Parses the bytes, and checks that the values in the message are no more than Count has found.
 template <typename T>
 std::optional<T> Parse(std::string_view bytes) {
   T message;
@@ -414,7 +414,7 @@ std::optional<T> Parse(std::string_view bytes) {
 }  // namespace
 }  // namespace continuo
 
-// What Protocol Buffers would say of each input that is none.
+// Silences Protocol Buffers' log line for each input that does not parse.
 extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
 #if __has_include(<google/protobuf/stubs/logging.h>)
   google::protobuf::SetLogHandler(nullptr);

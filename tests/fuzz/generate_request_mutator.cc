@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mutates the inputs of generate_request_fuzz as what they are: four bytes and a proto.
+// Mutates the inputs of generate_request_fuzz by their structure: four bytes and a proto.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,7 @@ std::unique_ptr<google::protobuf::Message> MessageOf(uint8_t kind) {
   }
 }
 
-// The size of the input; `size` as it was where it does not fit.
+// Returns the size of the input; `size` unchanged where it does not fit.
 size_t Store(const google::protobuf::Message& message, uint8_t* data, size_t size,
              size_t max_size) {
   const size_t bytes = message.ByteSizeLong();
@@ -49,7 +49,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
     return size;
   }
   const auto message = MessageOf(data[0]);
-  // What can be read of it.
+  // Parses as much as can be read.
   (void)message->ParsePartialFromArray(data + kControlBytes,
                                        static_cast<int>(size - kControlBytes));
   for (int i = 1 + static_cast<int>(random() % 3); i > 0; --i) {

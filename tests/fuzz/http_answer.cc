@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Of one answer. The body is empty while it is not whole.
+// One answer. The body is empty while it is not complete.
 struct Parsed {
   int status = 0;
   std::string content_type;
@@ -29,7 +29,7 @@ bool IsTokenChar(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_';
 }
 
-// nullopt where the header is not whole.
+// Returns nullopt where the header is not complete.
 std::optional<Parsed> ParseHeader(std::string_view bytes) {
   const size_t end = bytes.find("\r\n\r\n");
   if (end == std::string_view::npos) return std::nullopt;
@@ -60,7 +60,8 @@ std::optional<Parsed> ParseHeader(std::string_view bytes) {
   return parsed;
 }
 
-// What the chunks hold, taken off `bytes`; nullopt where they are not whole.
+// Returns the content of the chunks and removes them from `bytes`; nullopt where they are not
+// complete.
 std::optional<std::string> TakeChunks(std::string_view* bytes) {
   std::string body;
   std::string_view rest = *bytes;

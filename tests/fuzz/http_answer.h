@@ -12,8 +12,8 @@ namespace continuo::gateway::openai {
 // to HEAD, which has no body.
 void CheckAnswers(std::string_view bytes, bool is_cut, bool has_head);
 
-// Header and body of the one answer that `bytes` are, without its date and without the division
-// into chunks, which tells of other connections' load.
+// Returns header and body of the one answer in `bytes`, without its date and without the division
+// into chunks, which depends on other connections' load.
 std::string Normalized(std::string_view bytes);
 
 }  // namespace continuo::gateway::openai

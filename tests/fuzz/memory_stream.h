@@ -39,7 +39,7 @@ class MemoryStream : public ByteStream {
     news_.expires_at(std::chrono::steady_clock::time_point::max());
   }
 
-  // After a change of the client's side.
+  // Called after a change of the client's side.
   void Notify() { news_.cancel(); }
 
   boost::asio::awaitable<void> Handshake(boost::system::error_code& error) override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes on an HTTP connection, in any pieces, with a client that leaves and a worker that fails
-// at any time, get well-formed answers, and none of it stays: no body's room, no connection, no
+// at any time, get well-formed answers and leave nothing behind: no body's room, no connection, no
 // request at a worker. A neighbour on a connection of its own, served by turns on the same thread,
 // gets the same bytes each time.
 //
@@ -22,7 +22,7 @@
 #include "services/base/check.h"
 #include "services/protocol/error.h"
 #include "tests/fuzz/http_answer.h"
-#include "tests/fuzz/inline_front.h"
+#include "tests/fuzz/inline_gateway.h"
 #include "tests/fuzz/memory_stream.h"
 #include "tests/gateway/openai/fake_api.h"
 
@@ -30,7 +30,7 @@ namespace continuo::gateway::openai {
 namespace {
 
 constexpr size_t kControlBytes = 4;
-// The neighbour comes with each so many inputs.
+// The neighbour comes with one in this many inputs.
 constexpr int kNeighbourEvery = 16;
 
 absl::Status FailureOf(int kind) {
@@ -88,8 +88,8 @@ class Connection {
 class Server {
  public:
   Server()
-      : front_(&context_, &clock_),
-        api_(FakeApi(&front_, &clock_)),
+      : gateway_(&context_, &clock_),
+        api_(FakeApi(&gateway_, &clock_)),
         neighbour_(&context_, &shared_, &api_) {
     expected_ = {AskNeighbour(0), AskNeighbour(1)};
     for (int i = 0; i < 2; ++i) CONTINUO_CHECK(AskNeighbour(i) == expected_[i]);
@@ -98,9 +98,9 @@ class Server {
   void Run(std::string_view input) {
     const auto control = [&](size_t i) { return static_cast<uint8_t>(input[i]); };
     const uint8_t flags = control(1);
-    front_.SetScript({.fail_at = control(2) % 8 - 1,
-                      .failure = FailureOf(control(2) / 8),
-                      .key = (flags & 1) != 0 ? "sesame" : ""});
+    gateway_.SetScript({.fail_at = control(2) % 8 - 1,
+                        .failure = FailureOf(control(2) / 8),
+                        .key = (flags & 1) != 0 ? "sesame" : ""});
     shared_.limits = HttpLimits();
     if ((flags & 8) != 0) {
       shared_.limits.max_body_bytes = 128;
@@ -123,16 +123,16 @@ class Server {
       context_.restart();
       if (context_.poll() > 0) continue;
       if (hostile.done() && hostile.gone()) break;
-      // Everybody waits: for time to pass, else for the client.
-      if (front_.timer().RunNext()) continue;
+      // Everything waits: for time to pass, or else for the client.
+      if (gateway_.timer().RunNext()) continue;
       CONTINUO_CHECK(!client.ended);  // a connection that never ends
       client.ended = true;
       hostile.Notify();
     }
     CheckAnswers(client.output, is_cut, has_head);
-    while (front_.timer().RunNext()) context_.restart(), context_.poll();
+    while (gateway_.timer().RunNext()) context_.restart(), context_.poll();
     if (asks) CONTINUO_CHECK(TakeAnswer() == expected_[question]);
-    CONTINUO_CHECK(shared_.bodies.used() == 0 && front_.num_in_flight() == 0);
+    CONTINUO_CHECK(shared_.bodies.used() == 0 && gateway_.num_in_flight() == 0);
     clock_.Advance(start_ - clock_.Elapsed());
   }
 
@@ -152,7 +152,7 @@ class Server {
             : R"({"prompt":["a","b"],"max_tokens":3,"logprobs":2,"seed":4})";
     neighbour_.client().input =
         absl::StrCat("POST /v1/", question == 0 ? "chat/completions" : "completions",
-                     " HTTP/1.1\r\nHost: a\r\nx-request-id: n\r\n", InlineFront::kNeighbour,
+                     " HTTP/1.1\r\nHost: a\r\nx-request-id: n\r\n", InlineGateway::kNeighbour,
                      ": 1\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
     neighbour_.Notify();
   }
@@ -168,7 +168,7 @@ class Server {
   ManualClock clock_;
   const absl::Duration start_ = clock_.Elapsed();
   HttpShared shared_;
-  InlineFront front_;
+  InlineGateway gateway_;
   Api api_;
   Connection neighbour_;
   std::vector<std::string> expected_;
@@ -181,7 +181,7 @@ class Server {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using continuo::gateway::openai::kControlBytes;
   if (size < kControlBytes) return 0;
-  // Never destroyed: its neighbour's connection stays open.
+  // It is never destroyed, since its neighbour's connection stays open.
   static auto* const kServer = new continuo::gateway::openai::Server;
   kServer->Run({reinterpret_cast<const char*>(data), size});
   return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any body, the first byte telling of which endpoint, gives requests within the limits that can be
-// sent, or a refusal that is JSON; and what a worker would say with the body's text is JSON, too.
+// Any body (the first byte selects the endpoint) gives requests within the limits that can be sent,
+// or an error in JSON; and a worker's answer with the body's text is JSON, too.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>

@@ -18,7 +18,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Below n; 0 for 0.
+// Returns a random number below n; 0 for 0.
 uint32_t Below(std::minstd_rand& random, size_t n) {
   return n == 0 ? 0 : static_cast<uint32_t>(random() % n);
 }
@@ -80,7 +80,8 @@ std::string Text(std::string text, bool utf8, std::minstd_rand& random) {
   return text;
 }
 
-// One value of a field that is no message: at `index` of a repeated one, added where that is −1.
+// Sets one value of a field that is no message: at `index` of a repeated one, added where that is
+// −1.
 void SetScalar(Message* message, const FieldDescriptor* field, int index,
                std::minstd_rand& random) {
   const Reflection* const reflection = message->GetReflection();
@@ -161,7 +162,7 @@ void MutateField(Message* message, const FieldDescriptor* field, std::minstd_ran
         reflection->AddMessage(message, field)->CopyFrom(source);
         return;
       }
-      // Many, as limits of numbers need them.
+      // Adds many, so that limits of numbers are reached.
       for (uint32_t i = Below(random, 100); i > 0; --i) SetScalar(message, field, -1, random);
       return;
     default:
@@ -173,7 +174,7 @@ void MutateField(Message* message, const FieldDescriptor* field, std::minstd_ran
 }  // namespace
 
 void MutateMessage(Message* message, std::minstd_rand& random) {
-  // What is there is changed more often than what is not is added.
+  // Present fields are changed more often than absent ones are added.
   std::vector<const FieldDescriptor*> present;
   message->GetReflection()->ListFields(*message, &present);
   const auto* const descriptor = message->GetDescriptor();

@@ -58,7 +58,7 @@ slice() {
   { time "$build/fuzz/$name" -max_total_time="$2" -max_len="$(max_len "$name")" -timeout=$hang_seconds \
       -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$corpus-" "${options[@]}" \
       "$corpus" "${seeds[@]}" >"$log" 2>&1; } 2>"$log.time" || rc=$?
-  # What it repeats of the corpus at its start is no new execution.
+  # Inputs of the corpus that it repeats at its start are no new executions.
   runs=$(awk '/INITED/ {sub("#", "", $1); inited = $1 + 0}
               /^stat::number_of_executed_units/ {done = $2 + 0}
               END {print (done > inited ? done - inited : 0)}' "$log")
@@ -78,7 +78,7 @@ slice() {
   [ $resume = 0 ] || echo "$total_runs $total_cpu $findings ${coverage:-0}" >"$corpus.total"
 }
 
-# Where memory was allocated matters only once there is a finding, and is then told in full.
+# Allocation stacks matter only once there is a finding, and are then printed in full.
 export ASAN_OPTIONS=malloc_context_size=${MALLOC_CONTEXT_SIZE:-2}:${ASAN_OPTIONS:-}
 mkdir -p build/fuzz-corpus build/bench
 failed=0 rows=() stopped=0
@@ -98,7 +98,7 @@ for name in "${targets[@]}"; do
       [ "$left_runs" -gt 0 ] || break
     fi
     [ "$left" -gt 0 ] || break
-    # libFuzzer counts what it repeats of the corpus among its runs: twice the files there are.
+    # libFuzzer counts the corpus that it repeats among its runs: twice the number of files.
     [ "$left_runs" = 0 ] || left_runs=$((left_runs + 2 * $(find "build/fuzz-corpus/$name" | wc -l) + 1000))
     slice "$name" $((left < slice_seconds ? left : slice_seconds)) "$left_runs"
   done

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients put into a chat template: any conversation and any template arguments are refused,
-// or render to UTF-8 that encodes to ids which decode to it. A neighbour's conversation renders to
-// the same text each time.
+// Any conversation and any template arguments are an error, or render to UTF-8 that encodes to ids
+// which decode to it. A neighbour's conversation renders to the same text each time.
 //
 // First byte: which template (and above: text that is encoded as it is); bit 7: the last message is
 // to be continued. Second byte: the clock. Then records that end with 0x1e: the template arguments,
@@ -22,15 +21,15 @@
 
 namespace {
 
-// In the manner of those that models come with.
+// Templates in the style of those that models come with.
 constexpr std::array kTemplates = {
     R"({%- for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %})",
-    // A system message of its own, dates, strict roles.
+    // This one has a system message of its own, dates and strict roles.
     R"({%- if messages[0]['role'] == 'system' %}{% set system = messages[0]['content']|trim %}{% set rest = messages[1:] %}{% else %}{% set system = '' %}{% set rest = messages %}{% endif %}
 {%- if not date_string is defined %}{% if strftime_now is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}{% endif %}
 {{- bos_token + 'Today Date: ' + date_string + '\n' + system + '<|eot|>' }}
 {%- for m in rest %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}{{ m.role + '\n\n' + m.content | trim + '<|eot|>' }}{% endfor %})",
-    // Thoughts, and a walk from the end.
+    // This one has reasoning, and reads messages from the end.
     R"({%- set ns = namespace(multi_step=true, last=messages|length - 1) %}
 {%- for message in messages[::-1] %}{% set index = (messages|length - 1) - loop.index0 %}
 {%- if ns.multi_step and message.role == "user" and message.content is string and not (message.content.startswith('<r>') and message.content.endswith('</r>')) %}{% set ns.multi_step = false %}{% set ns.last = index %}{% endif %}{% endfor %}
@@ -41,11 +40,11 @@ constexpr std::array kTemplates = {
 {%- if loop.index0 > ns.last and (loop.last or reasoning) %}{{ '<think>\n' + reasoning.strip('\n') + '\n</think>\n\n' }}{% endif %}{% endif %}
 {{- message.role + '\n' + content + '<|im_end|>\n' }}{% endfor %}
 {%- if add_generation_prompt and enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %})",
-    // Everything that is not text.
+    // This one uses every value that is not text.
     R"({%- macro show(value, depth) %}{% if depth > 8 %}...{% elif value is mapping %}{ {%- for k, v in value.items() %}{{ k }}: {{ show(v, depth + 1) }}, {% endfor %}}{% elif value is iterable and value is not string %}[{% for v in value %}{{ show(v, depth + 1) }}, {% endfor %}]{% elif value is none %}null{% else %}{{ value | string }}{% endif %}{% endmacro %}
 {{- show(custom, 0) }}{{ custom | tojson }}{{ custom | tojson(indent=2) }}{{ custom | string | length }}
 {%- for m in messages %}{{ m | tojson }}{{ m.keys() | list | join('|') }}{% endfor %}{{ documents | tojson }}{{ tools | tojson }})",
-    // Arithmetic and strings as Python has them.
+    // This one uses arithmetic and strings as Python has them.
     R"({%- for m in messages %}{% set words = m.content.strip().split(' ') %}{{ words | length }}{{ words[-1].upper() }}{{ m.content[:width] }}{{ m.content[width:][::-1] }}{{ m.content.replace('a', fill) }}{{ '%s' ~ m.name }}{{ m.content.title().find('E') }}{{ m.content | capitalize | replace('x', 'y') }}{% if width is number %}{{ width // 3 }}{{ width % 7 }}{{ width * 2 - 1 }}{{ width ** 2 }}{% for i in range(width) %}{{ i }}{% endfor %}{% endif %}{{ loop.cycle('a', 'b') }}{% endfor %}{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | join(', ') }})"};
 
 // Every byte is a token, and so are the marks of messages.
@@ -103,7 +102,7 @@ std::unique_ptr<continuo::text::TextModel> Model(std::string_view chat_template)
   return *std::move(model);
 }
 
-// One more than there are templates.
+// Returns model `number`. Each template has one, and the first has another.
 const continuo::text::TextModel& ModelOf(size_t number) {
   static const auto* const kModels = [] {
     auto* const models =
@@ -116,7 +115,8 @@ const continuo::text::TextModel& ModelOf(size_t number) {
   return *(*kModels)[number];
 }
 
-// What ends with `mark`, taken off `rest`; everything where there is no mark.
+// Returns the part that ends with `mark` and removes it from `rest`; everything where there is no
+// mark.
 std::string_view Take(std::string_view* rest, char mark) {
   const std::string_view taken = rest->substr(0, rest->find(mark));
   rest->remove_prefix(std::min(taken.size() + 1, rest->size()));

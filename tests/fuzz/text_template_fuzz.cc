@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chat template of any bytes is refused, or renders UTF-8, the same text twice (which
-// every eighth is asked for). What follows a zero byte are the template's arguments.
+// A chat template of any bytes is an error, or renders UTF-8, the same text twice (one in eight
+// renders again). The bytes after a zero byte are the template's arguments.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tokenizer.json of any bytes is refused, or encodes and decodes within its own vocabulary.
+// A tokenizer.json of any bytes is an error, or encodes and decodes within its own vocabulary.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -27,7 +27,7 @@ LENGTHS = [700, 333, 64, 17, 2]  # tokens of the sequences, which share steps
 
 
 def by_transformers(model_dir, sequences, dtype, device):
-    # Since version 5 the argument has another name.
+    # From version 5 on the argument has another name.
     name = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
     model = transformers.AutoModelForCausalLM.from_pretrained(model_dir, **{name: dtype})
     model = model.to(device).eval()

@@ -52,14 +52,14 @@ smoke_tests=(gpu_device_test gpu_pdl_test gpu_nccl_test gpu_model_test gpu_hf_te
 hf_models=data/models/hf_tiny_random
 max_bytes=$((64 << 20))
 
-# collect BUILD: what runs, from a build that is up to date, in build/gpu.
+# collect BUILD: copies the programs of a build that is up to date to build/gpu.
 collect() {
   local built=$1 shared=${CONTINUO_SHARED:-../shared} program todo
   local programs=("${smoke_tests[@]/#/tests/}" tests/gpu_ops_test tests/gpu_xid_test bench/ops_bench
     bench/score_tokens bench/step_bench bin/continuo-worker bin/continuo-gateway bin/continuo
     bin/continuo-make-model)
   ninja -C "$built" build.ninja >/dev/null
-  # A dry run always finds build.ninja itself out of date and goes no further; this one does not ask.
+  # A dry run always finds build.ninja itself out of date and stops there, so this one does not check it.
   todo=$(ninja -C "$built" -f <(echo "include build.ninja") -n "${programs[@]}")
   [[ $todo == *"no work to do"* ]] || {
     echo "$built is not up to date: ninja -C $built cuda_tests ${programs[*]##*/}" >&2
@@ -71,7 +71,7 @@ collect() {
   for program in "${programs[@]}"; do
     strip -o "$packed/bin/$(basename "$program")" "$built/$program"
   done
-  # The C library is the machine's own.
+  # The machine's own C library is used.
   ldd "$packed"/bin/* | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
     { grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv|ld-linux[^/]*|libcuda[^/]*|libcublas[^/]*|libnccl)\.so' || true; } |
     while read -r program; do
@@ -164,7 +164,7 @@ export LD_LIBRARY_PATH=$libraries${python_libraries:+:$python_libraries}${LD_LIB
 tell() { tee -a "${summaries[@]}"; }
 left() { echo $((deadline - SECONDS)); }
 
-# publish: what there is so far, for a call that ends without notice.
+# publish: writes the results so far, since a call may end without notice.
 publish() {
   [ -n "${OUT:-}" ] || return 0
   tar -C build -czf "$OUT/results.tmp" gpu-results 2>/dev/null || [ $? = 1 ]  # 1: a file grew meanwhile
@@ -187,7 +187,7 @@ run_step() {
   mv "$out/$name.end.tmp" "$out/$name.end"
 }
 
-# report NAME: how it ended, for all to see; last lines of its output, more where it failed.
+# report NAME: prints how it ended and the last lines of its output, more where it failed.
 report() {
   local name=$1 code taken skipped what=ok lines=${LINES_SHOWN:-1}
   read -r code taken <"$out/$name.end"
@@ -237,11 +237,11 @@ one_of_them() {
 }
 together() { while [ "${#beside[@]}" -gt 0 ]; do one_of_them; done; }
 
-# leave_out NAME WHY: also where it is not a matter of time.
+# leave_out NAME WHY: notes a step that does not run, for lack of time or another reason.
 leave_out() { echo "== $1: left out, $2" | tell; left_out+=("$1"); publish; }
 
 model_of() { echo "build/gpu-models/$1"; }
-# Under its name a model is whole.
+# A model gets its name when it is complete.
 make_model() {
   # shellcheck disable=SC2016
   run_step "make-$1" 400 nice -n 19 bash -c 'rm -rf "$2.tmp" && "$0" --shape="$1" --out="$2.tmp" --seed=1 && mv "$2.tmp" "$2"' \
@@ -265,7 +265,7 @@ models_are_made() {
 }
 
 sanitizer_works=''
-# sanitize NAME SECONDS TOOL PROGRAM FILTER. Works where a first trial does.
+# sanitize NAME SECONDS TOOL PROGRAM FILTER. It runs only if a first trial works.
 sanitize() {
   if [ -z "$sanitizer_works" ]; then
     sanitizer_works=no
@@ -292,7 +292,7 @@ step_bench() {  # NAME SHAPE FLAGS...
 
 . tests/gpu/served.sh
 
-# What the results are beside what they have to reach.
+# Prints the results beside the goals.
 figures() {
   "${as_found[@]}" python3 tests/gpu/goals.py "$out" >"$out/goals.txt" 2>&1 || failed+=(goals.py)
   tell <"$out/goals.txt"
@@ -326,7 +326,7 @@ if [ -n "${wanted[tests]:-}" ]; then
   LINES_SHOWN=0 step list-tests 60 "$bin/gpu_ops_test" --gtest_list_tests
   tests=''
   if [[ $(cat "$out/list-tests.end") == 0\ * ]]; then
-    # The longest first.
+    # The longest come first.
     tests=$(awk '/^[^ ]/ {suite = $1} /^ / {print ($1 ~ /^AttentionIs/ ? 0 : 1), suite $1}' "$out/list-tests.txt" |
       sort -s -k1,1 | cut -d' ' -f2)
     [ -n "$tests" ] || { echo "== list-tests: there are none" | tell; failed+=(list-tests); }
@@ -344,7 +344,7 @@ if [ -n "${wanted[goals]:-}" ]; then
 fi
 if [ -n "${wanted[ops]:-}" ]; then
   LINES_SHOWN=60 step ops_bench 300 "$bin/ops_bench" --json="$out/ops_bench.json"
-  # Where it was ended it has not said so itself.
+  # A step that was ended has not printed this itself.
   [[ $(cat "$out/ops_bench.end") =~ ^(0|1|none)\  ]] || echo '{"failed": true}' >>"$out/ops_bench.json"
   LINES_SHOWN=2 step ops_bench-no-pdl-chains 30 "$bin/ops_bench" --cuda_experiments=no_pdl --only=chains \
     --json="$out/ops_bench-no-pdl-chains.json"
@@ -375,7 +375,7 @@ for shape in ${wanted[serve]:-}; do
   serve "serve-$shape-off" "$shape" off "1 16 64 256"
   serve "serve-$shape-lookup" "$shape" lookup "1 64"
 done
-# What --deterministic costs: with and without it next to each other, twice.
+# The cost of --deterministic: runs with and without it in turn, twice.
 for shape in ${wanted[variants]:-}; do
   need_model variants "$shape" || continue
   for n in 1 2; do

@@ -45,7 +45,7 @@ bench() {
   step "$1" "$2" "$bin/continuo" bench --server="$3" --concurrency="$4" --requests="$5" \
     --warmup="${8:-$(($4 < 16 ? $4 : 16))}" --prompt_tokens="$6" --output_tokens="$7" --seed="$bench_seed" \
     --json="$out/$1.json"
-  # Of one that was ended or had failures there are figures as well, in its output.
+  # A bench that was ended or had failures also has figures, in its output.
   [[ $(cat "$out/$1.end") =~ ^(0|none)\  ]] || echo '{"failed": true}' >"$out/$1.json"
 }
 
@@ -82,7 +82,7 @@ goals_8b() {
   for lengths in 1000/1000 128/2048; do
     prompt=${lengths%/*} output=${lengths#*/}
     streams=$(streams_of "$prompt" "$output")
-    # What is steady begins long after the first tokens, so that these answers need no warm-up.
+    # The steady state begins long after the first tokens, so these answers need no warm-up.
     LINES_SHOWN=12 bench "goals-8b-fp8-$prompt-$output" 180 "$gateway_address" "$streams" $((streams * 2)) \
       "$prompt" "$output" 0
   done
@@ -94,7 +94,7 @@ goals_8b() {
   stop_served goals-fp8
 }
 
-# In order of weight: what a call has no time for is at the end.
+# The most important come first: a call may have no time for the last ones.
 goals() {
   local shape shapes="llama-3.1-8b llama-3.2-1b"
   LINES_SHOWN=4 step goals-ceilings 60 "$bin/ops_bench" --only=ceilings --json="$out/goals-ceilings.json"
@@ -109,7 +109,7 @@ goals() {
   for shape in $shapes; do
     if has_model "$shape"; then step_bench "goals-step-$shape" "$shape" --decode=1,64 --prefill=512; fi
   done
-  # As it is served above, with as many rows as on an H200, and with some that a graph is made for.
+  # Steps as served above, with as many rows as on an H200, and with numbers of rows that have a graph.
   if [ -n "$hopper" ] && has_model llama-3.1-8b; then
     step_bench goals-step-llama-3.1-8b-fp8 llama-3.1-8b --weights=fp8 --kv_dtype=fp8 --decode=64,896 \
       --prefill=512

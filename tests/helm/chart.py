@@ -38,7 +38,7 @@ def pods(rendered):
 
 
 def refusal(*arguments, release="r"):
-    """What helm says where it refuses values."""
+    """The error of helm for bad values."""
     done = run("helm", "template", release, CHART, *arguments)
     if done.returncode == 0:
         raise AssertionError(f"{arguments} is not refused")

@@ -68,7 +68,7 @@ class ExamplesTest(unittest.TestCase):
                 self.check_names(chart.objects(*pool, release=release))
 
     def test_pods_are_restricted(self):
-        # What Pod Security's level "restricted" asks for, and a root file system that stays as it is.
+        # The requirements of Pod Security's level "restricted", and a read-only root file system.
         for rendered in self.each():
             for owner, pod in chart.pods(rendered):
                 with self.subTest(pod=owner["metadata"]["name"]):
@@ -125,8 +125,8 @@ class ExamplesTest(unittest.TestCase):
                             .get("sleep", {}).get("seconds", 0))
                 delay = sum(int(a.removeprefix("--drain_delay=").removesuffix("s"))
                             for a in container["args"] if a.startswith("--drain_delay="))
-                # Beyond the drain: 1 s of hand-over and 20 s for the engine to end on workers, 2 s
-                # of goodbye and 1 s until no call comes on gateways.
+                # Times beyond the drain: on workers 1 s of migrations and 20 s for the engine to
+                # end, on gateways 2 s for clients to leave and 1 s until no call comes.
                 rest = 21 if container["name"] == "worker" else 3
                 self.assertGreater(pod["terminationGracePeriodSeconds"], pre_stop + delay + drain + rest,
                                    owner["metadata"]["name"])

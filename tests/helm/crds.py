@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the custom resources are defined that the chart may make: in the Go modules of their operators."""
+"""Finds the definitions of the custom resources that the chart may make, in the Go modules of their
+operators."""
 import json
 import pathlib
 import subprocess
@@ -21,7 +22,7 @@ CRDS = [
 
 
 def module(name):
-    """Where the Go module lies, fetched if it has to be."""
+    """The folder of the Go module, which is fetched if necessary."""
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "go.mod").write_text("module local/schemas\n")
         answer = subprocess.run(["go", "mod", "download", "-json", name], cwd=folder, text=True,

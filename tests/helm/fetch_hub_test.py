@@ -98,7 +98,7 @@ class FetchTest(unittest.TestCase):
         self.storage.stop()
 
     def fetch(self, revision="main", **more):
-        # As Kubernetes passes it: an argument of sh -c.
+        # Kubernetes passes it as an argument of sh -c.
         pod = next(p for _, p in chart.pods(chart.objects(
             "--set", "pools.m.model.hub.repository=a/b")) if "initContainers" in p)
         container = pod["initContainers"][0]
@@ -120,7 +120,7 @@ class FetchTest(unittest.TestCase):
                                         "tokenizer.json"])
         self.assertEqual((self.target / "model.safetensors").read_bytes(), WEIGHTS)
         self.assertEqual([p.name for p in self.target.parent.rglob("evil*")], [])
-        # Every file is of the one commit that the listing told.
+        # Every file is of the one commit in the listing.
         self.assertTrue(all(COMMIT in p for p in self.hub.asked[1:]))
 
     def test_a_branch_that_moves_on_leaves_no_file_of_before(self):
@@ -131,7 +131,7 @@ class FetchTest(unittest.TestCase):
         shards = {f"model-0000{i}-of-00002.safetensors": WEIGHTS[i:] for i in (1, 2)}
         self.hub.files |= shards
         self.storage.files |= shards
-        # A worker's container that starts in between finds all that it had.
+        # A worker's container that starts in between finds all its files.
         self.storage.cut_after = 1000
         self.assertNotEqual(self.fetch().returncode, 0)
         self.assertEqual(self.there(), [".complete", "config.json", "model.safetensors",
@@ -143,7 +143,7 @@ class FetchTest(unittest.TestCase):
                                         "tokenizer.json"])
         for name, content in shards.items():
             self.assertEqual((self.target / name).read_bytes(), content)
-        # And what still reads the files of before may go on.
+        # A process that still reads the previous files may go on.
         self.assertEqual((before / "model.safetensors").read_bytes(), WEIGHTS)
 
     def test_weights_that_a_commit_leaves_as_they_are_are_not_fetched_again(self):
@@ -223,7 +223,7 @@ class FetchTest(unittest.TestCase):
 
 @unittest.skipUnless(shutil.which("busybox"), "busybox is not installed")
 class FetchWithBusyboxTest(FetchTest):
-    """With the tools of the chart's default image: busybox' and curl."""
+    """Runs the tests with the tools of the chart's default image: busybox and curl."""
 
     @classmethod
     def setUpClass(cls):

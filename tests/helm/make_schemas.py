@@ -38,7 +38,7 @@ def compact(schema, closed=True):
     if schema.get("format") == "int-or-string" or schema.get("x-kubernetes-int-or-string"):
         return {"type": ["integer", "string"]}
     out = {k: v for k, v in schema.items() if k in KEPT}
-    # Go's expressions that JSON schema's do not share are the API server's to check.
+    # The API server checks expressions of Go that JSON schema does not have.
     if "pattern" in out:
         try:
             re.compile(out["pattern"])
@@ -102,7 +102,7 @@ def kubernetes():
                                          "\n}}\n")
     for kind, (group, version) in KINDS.items():
         name = kind_of[kind, group, version]
-        # The API server takes an object without these; a manifest needs them.
+        # The API server accepts an object without these; a manifest needs them.
         write(file_of(kind, group, version), {
             "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
             "required": ["apiVersion", "kind", "metadata"],

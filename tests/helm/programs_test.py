@@ -32,7 +32,8 @@ class ProgramsTest(unittest.TestCase):
                      "keys": keys}
 
     def arguments(self, pod):
-        """What Kubernetes would start, with files of this test in place of the Secrets'."""
+        """The arguments that Kubernetes would start, with files of this test in place of the
+        Secrets'."""
         container = pod["containers"][0]
         mounts = [m["mountPath"] for m in container.get("volumeMounts", [])]
         result = []
@@ -83,7 +84,7 @@ class ProgramsTest(unittest.TestCase):
             program = fleet.Program("continuo-worker", *arguments, *FREE_PORTS)
         try:
             if any(a.startswith("--device=cuda") for a in arguments):
-                # A build without GPUs takes every flag and has no such device.
+                # A build without GPUs accepts every flag but has no such device.
                 record = program.wait_for_log("the worker ends")
                 self.assertIn('device "cuda:', record["reason"])
                 return
@@ -103,7 +104,7 @@ class ProgramsTest(unittest.TestCase):
                     self.check(pod)
 
     def test_ports_are_the_programs_defaults(self):
-        # The chart gives no --listen: what it opens has to be what --help tells.
+        # The chart sets no --listen, so its ports have to be the defaults in --help.
         import subprocess
         for name, expected in (("gateway", {"listen": "grpc", "http_listen": "http",
                                             "metrics_listen": "metrics"}),

@@ -7,7 +7,7 @@ import unittest
 import chart
 
 P = "pools.m"
-# --set arguments, and what helm has to say.
+# --set arguments, and the error of helm.
 SCHEMA = [
     ("gatway.replicas=2", "at '': additional properties 'gatway' not allowed"),
     ("gateway.replica=2", "at '/gateway': additional properties 'replica' not allowed"),
@@ -103,7 +103,7 @@ SCHEMA = [
     ("ingress.paths[0]=v1", "at '/ingress/paths/0': 'v1' does not match pattern"),
     ("inferencePool.endpointPicker.failureMode=Open", "value must be one of 'FailOpen', 'FailClose'"),
 ]
-# What the schema cannot say: values that exclude or need each other.
+# The schema cannot express these: values that exclude or need each other.
 CHECKS = [
     (f"{P}.model.pvc.claim=x", "pools.m.model: needs one of pvc, image, hub, objectStore and path, "
      "has pvc and path"),
@@ -179,7 +179,7 @@ class RefusalsTest(unittest.TestCase):
         """Helm drops what is null from the chart's values, and a template would read nothing there."""
         schema = json.loads((chart.CHART / "values.schema.json").read_text())
         default = chart.render(*chart.MINIMAL)
-        # That null is told in values.yaml.
+        # values.yaml documents that null.
         for path in set(values_of(schema)) - {("global",), ("pools",), ("runAsUser",)}:
             pool = [("pools", "m", *path[1:])] if path[0] == "worker" and path[1:] else []
             for name in (path, *pool):

@@ -60,7 +60,7 @@ class SuitesTest(unittest.TestCase):
                 for test in told["tests"]:
                     for path in leaves(test.get("set", {})):
                         name = f"without {len(value_of)}"
-                        # A pool's are those of `worker`.
+                        # A pool has the values of `worker`.
                         value_of[name] = re.sub(r"^pools\.[a-z]+\.", "worker.", ".".join(path))
                         tests.append({**test, "it": name, "set": without(test["set"], path)})
                 suite.write_text(yaml.safe_dump({**told, "tests": tests}, sort_keys=False))
@@ -76,7 +76,7 @@ class SuitesTest(unittest.TestCase):
 
     def test_every_value_is_in_the_schema_and_the_other_way_round(self):
         values = yaml.safe_load((chart.CHART / "values.yaml").read_text())
-        # Maps with keys of the user's end where the schema does.
+        # Maps whose keys the user chooses are not followed, as in the schema.
         told = {next((k for k in self.known if leaf.startswith(k + ".")), leaf)
                 for leaf in map(".".join, leaves(values))}
         self.assertEqual(told, self.known)

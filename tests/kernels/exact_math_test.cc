@@ -134,7 +134,8 @@ TEST(ExactMathTest, SinCosAtTheEdges) {
   EXPECT_TRUE(std::isnan(SinCos(std::nan("")).cos));
 }
 
-// Evaluated by the compiler, in its own arithmetic: the same bits at run time, whatever the flags.
+// The compiler evaluates these in its own arithmetic. The bits at run time are the same, whatever
+// the flags.
 TEST(ExactMathTest, TheCompilerGetsTheSameBits) {
   constexpr double kX[] = {0.1, -3.7, 12.25, 700.5, -700.5, 1e-8};
   constexpr double kExp[] = {ExactExp(kX[0]), ExactExp(kX[1]), ExactExp(kX[2]),

@@ -68,7 +68,7 @@ TEST_P(InvarianceTest, AColumnOfMatMulIsTheSameInAnyShard) {
 }
 
 TEST_P(InvarianceTest, ThreadsChangeNothing) {
-  // Runs every op once; large enough that work is divided.
+  // Runs every op once, at sizes at which work is divided.
   const auto run = [&](int threads) {
     const auto device = MakeCpu(GetParam(), threads);
     Random random(43);
@@ -116,8 +116,8 @@ TEST_P(InvarianceTest, ThreadsChangeNothing) {
 TEST_P(InvarianceTest, RanksThatShareASumGiveTheBitsOfOne) {
   Random random(44);
   const int64_t rows = 5, columns = 37, k = 172;
-  // Cuts at multiples of a unit (exactness: fixed-k-order): of MLP columns, of heads of 20
-  // (some splits empty).
+  // Cuts are at multiples of a unit (exactness: fixed-k-order): of MLP columns, and of heads of 20,
+  // where some splits are empty.
   for (const int64_t unit : {1, 20}) {
     std::vector<int64_t> cut;
     const int64_t units = k / unit;

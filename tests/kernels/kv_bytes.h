@@ -14,8 +14,8 @@
 // definitions.
 namespace continuo::testing {
 
-// The number of a byte of e4m3: a sign, four bits of exponent with bias 7, three of fraction (OCP
-// 8-bit Floating Point Specification 1.0).
+// Returns the number of a byte of e4m3: a sign, four bits of exponent with bias 7, three of
+// fraction (OCP 8-bit Floating Point Specification 1.0).
 inline double E4M3Value(uint8_t byte) {
   const int exponent = byte >> 3 & 15, fraction = byte & 7;
   if (exponent == 15 && fraction == 7) return std::numeric_limits<double>::quiet_NaN();
@@ -24,7 +24,7 @@ inline double E4M3Value(uint8_t byte) {
   return (byte & 0x80) != 0 ? -size : size;
 }
 
-// The byte of e4m3 whose number is nearest to x, which is no NaN, of two the even one.
+// Returns the byte of e4m3 whose number is nearest to x, which is no NaN, of two the even one.
 inline uint8_t NearestE4M3(double x) {
   static const std::vector<double> numbers = [] {
     std::vector<double> all;

@@ -62,7 +62,7 @@ TEST_P(OpsTest, RmsNormMatchesReference) {
         HostTensor out = HostTensor::Poisoned(type, 4, heads * n);
         const Matrix expected = ReferenceRmsNorm(x.matrix(), gain.matrix(), 1e-5f);
         ops().rows.RmsNorm(out, x, gain, 1e-5f);
-        // A sum of n squares, then a division, a root, a division and two products.
+        // The op is a sum of n squares, then a division, a root, a division and two products.
         const double relative = (static_cast<double>(n) / 8 + 12) * 0x1p-24;
         ExpectNear(out, expected, relative + RoundingOf(type), {1e-30});
         ops().rows.RmsNorm(x, x, gain, 1e-5f);
@@ -212,7 +212,7 @@ TEST_P(OpsTest, SiluMulMatchesReference) {
       HostTensor out = HostTensor::Poisoned(type, 3, cols);
       const Matrix expected = ReferenceSiluMul(gate.matrix(), up.matrix());
       ops().rows.GateMul(kernels::GateFunction::kSilu, out, gate, up);
-      // The exponential's 2 ulp and three roundings.
+      // The bound is the exponential's 2 ulp and three roundings.
       ExpectNear(out, expected, 5 * 0x1p-23 + RoundingOf(type), {1e-30});
       ops().rows.GateMul(kernels::GateFunction::kSilu, gate, gate, up);
       EXPECT_TRUE(gate.SameBits(out)) << "in place";

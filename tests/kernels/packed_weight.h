@@ -40,7 +40,7 @@ class PackedWeight {
       if (bytes > 0) std::memcpy(memory_.get(), dense.bytes().data(), bytes);
       return;
     }
-    // Two halves, to see that they find their places.
+    // It is packed in two halves, to see that they find their places.
     const int64_t half = t.rows() / 2 / kernels::kPackedRows * kernels::kPackedRows;
     for (const auto& [begin, end] : {std::pair{int64_t{0}, half}, std::pair{half, t.rows()}}) {
       if (begin == end) continue;
@@ -52,7 +52,7 @@ class PackedWeight {
   }
 
   const kernels::Weight& weight() const { return weight_; }
-  // The values of the packed numbers, row-major. For matrices of one split.
+  // Returns the values of the packed numbers, row-major. The matrix has one K split.
   Matrix Unpacked(kernels::Device& device) const {
     std::vector<int32_t> ids;
     for (int64_t i = 0; i < weight_.data.rows(); ++i) ids.push_back(static_cast<int32_t>(i));

@@ -35,7 +35,7 @@ class PagedCase {
       max_blocks = std::max(max_blocks, blocks);
       rows += s.rows;
     }
-    // Inputs first, so that they do not depend on the block size.
+    // Inputs are made first, so that they do not depend on the block size.
     q_ = HostTensor(type, rows, int64_t{params.num_heads} * params.head_dim);
     for (int64_t i = 0; i < q_.tensor().size(); ++i) q_.Set(i, random.Value());
     for (const Sequence& s : sequences_) {
@@ -129,7 +129,7 @@ class PagedCase {
     return out;
   }
 
-  // The reference of some rows.
+  // Returns the reference of some rows.
   Matrix Reference(const std::vector<int64_t>& rows) const {
     Matrix out;
     for (const int64_t row : rows) {
@@ -145,8 +145,8 @@ class PagedCase {
   }
 
  private:
-  // Puts one head's elements of row p of `from` where a block's `half` keeps position `offset`. Of
-  // bytes `kept`, which has the same numbers before, tells what that stands for.
+  // Puts one head's elements of row p of `from` where a block's `half` keeps position `offset`. For
+  // bytes, `kept` gets the values that they stand for.
   void Write(kernels::Tensor half, int64_t offset, int64_t block_size, const HostTensor& from,
              int64_t p, int head, Matrix& kept) const {
     const int64_t dim = params_.head_dim, first = p * from.tensor().cols() + head * dim;

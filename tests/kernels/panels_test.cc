@@ -22,7 +22,7 @@ constexpr kernels::WeightType kPacked[] = {kernels::WeightType::kBF16, kernels::
                                            kernels::WeightType::kInt4};
 constexpr int64_t kGroups[] = {128, 64};  // of kQuantised
 
-// Values of very different sizes, as with outliers.
+// Returns values of very different sizes, as with outliers.
 HostTensor Rough(int64_t rows, int64_t cols, Random& random) {
   HostTensor t(kernels::DType::kF32, rows, cols);
   for (int64_t i = 0; i < rows * cols; ++i) {
@@ -32,7 +32,7 @@ HostTensor Rough(int64_t rows, int64_t cols, Random& random) {
   return t;
 }
 
-// Half a step of the group's scale, which is its largest element over 127, or 8 of a side.
+// The bound is half a step of the group's scale: its largest element over 127, or over 8 for int4.
 TEST_P(PanelsTest, RoundingToAGroupLosesHalfAStep) {
   Random random(61);
   for (size_t type = 0; type < 2; ++type) {
@@ -200,7 +200,7 @@ TEST_P(PanelsTest, QuantisedProductsMatchReference) {
         for (double& v : ax) v = std::fabs(v);
         for (double& v : aw) v = std::fabs(v);
         Matrix bound = ReferenceMatMul(ax, aw, {}, rows, columns, k);
-        // Two products and a sum for each group, and the bias.
+        // Each group has two products and a sum, and there is the bias.
         const double steps = 3.0 * (static_cast<double>(k) / kGroups[type] + 1) + 2;
         for (double& v : bound) v = (v + 2) * steps * 0x1p-24;
         for (const kernels::DType out_type : {kernels::DType::kF32, kernels::DType::kBF16}) {

@@ -60,7 +60,8 @@ Hashes HashOps(kernels::Device& device) {
     device.ops().rows.RmsNorm(y, x, gain, 1e-5f);
     take("RmsNorm", y);
     y = x.Clone();
-    // Made one after the other, because the compiler chooses the order of arguments.
+    // Every tensor is made in a statement of its own or as the only one of a call, because the
+    // compiler chooses the order of arguments.
     const HostTensor sum_bias = HostTensor::Of(kernels::DType::kF32, 1, cols, random, 0.7f);
     device.ops().rows.AddSum(y, HostTensor::Of(kernels::DType::kF32, rows, cols, random, 0.3f),
                              sum_bias);

@@ -79,7 +79,7 @@ TEST_P(VllmOpsTest, RmsNormAfterResidual) {
   ExpectNear(x, golden.Read("out", 8, 128).matrix(), 1e-5, {1e-5});
 }
 
-// The frequencies of plain rotary embedding.
+// Returns the frequencies of plain rotary embedding.
 HostTensor Frequencies(double base, int rotary_dim) {
   HostTensor t(kernels::DType::kF32, 1, rotary_dim / 2);
   for (int i = 0; i < rotary_dim / 2; ++i) {

@@ -154,7 +154,7 @@ class QueriesTest(unittest.TestCase):
         queries_of = [q for q in queries.scaler_queries() if "kv_blocks" in q]
         queries_of += [q for _, title, q in queries.panel_queries()
                        if title in ("KV occupancy", "KV cache in use")]
-        # What each worker has in use, what all of them have together, and their mean.
+        # The use of each worker, of all of them together, and their mean.
         each = {'{pod="r-continuo-worker-m-x-a"}': 0.75, '{pod="r-continuo-worker-m-x-b"}': 0.25}
         expected = [{"{}": 1.0}, each, {"{}": 0.5}, each, {"{}": 0.5}]
         self.assertEqual(len(queries_of), len(expected), queries_of)
@@ -163,7 +163,7 @@ class QueriesTest(unittest.TestCase):
                 self.check_samples(series, f"sum by (pod) ({query})", samples)
 
     def check_samples(self, series, query, samples):
-        """What Prometheus answers where there is `series` alone."""
+        """Checks the answers of Prometheus to queries where only `series` exists."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "test.yaml"
             path.write_text(yaml.safe_dump({"tests": [{

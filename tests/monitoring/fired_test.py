@@ -24,7 +24,7 @@ from prometheus import Prometheus, make_model
 import fleet  # found by queries
 from fleet import grpc, pb
 
-# A defect of the worker, which nothing here can bring about.
+# This is a defect of the worker, which no test can cause.
 NOT_FIRED = {"ContinuoBlocksUnaccounted"}
 KEY = "key-of-alice-0123"
 NO_WORKER_WAIT_S = 12
@@ -64,13 +64,13 @@ class FiredTest(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.model = make_model(self.folder)
         (self.folder / "keys").write_text(f"alice {KEY}\n")
-        # One that opens it waits for ever.
+        # A process that opens it waits for ever.
         (self.folder / "loads").mkdir()
         for file in self.model.iterdir():
             (self.folder / "loads" / file.name).symlink_to(file)
         (self.folder / "loads/config.json").unlink()
         os.mkfifo(self.folder / "loads/config.json")
-        # Where no collector is.
+        # No collector is at this address.
         self.collector = socket.socket()
         self.addCleanup(self.collector.close)
         self.collector.bind(("127.0.0.1", 0))
@@ -135,7 +135,7 @@ class FiredTest(unittest.TestCase):
             self.late_reports()
             self.lost_workers()
         self.restarts()
-        # Answers that grow beyond the KV cache, and more prompts than may wait.
+        # Answers grow beyond the KV cache, and more prompts come than may wait.
         with self.load(self.workers[0], concurrency=6, output_tokens="uniform:400:1200"):
             self.fires("ContinuoPreempting")
         with self.load(self.gateway, concurrency=32):
@@ -161,7 +161,8 @@ class FiredTest(unittest.TestCase):
         self.fires("ContinuoStrangers")
 
     def hung_worker(self):
-        """Near the end of an answer that fills the KV cache; what comes meanwhile waits long."""
+        """Hangs a worker near the end of an answer that fills the KV cache, so that later requests
+        wait long."""
         client = fleet.Client(self.workers[0].address)
 
         def ask(tokens, **keywords):
@@ -189,7 +190,8 @@ class FiredTest(unittest.TestCase):
         self.fires("ContinuoQueueSlow")
 
     def late_reports(self):
-        """Just as long that the worker is missed, again and again, and its streams leave it."""
+        """Delays reports again and again, just long enough for the worker to be lost and its
+        streams to leave."""
         done = threading.Event()
 
         def pause():

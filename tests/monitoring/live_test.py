@@ -29,7 +29,7 @@ class LiveTest(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory(prefix="continuo-live-")
         self.addCleanup(self.folder.cleanup)
         self.model = make_model(pathlib.Path(self.folder.name))
-        # At addresses of their own, so that the one that dies can come back.
+        # They have addresses of their own, so that the one that dies can come back.
         self.ports = [(fleet.free_port(), fleet.free_port()) for _ in range(2)]
         self.workers = [self.worker(i) for i in range(2)]
         self.gateways = [fleet.start_gateway(self.workers, "--routing_policy=affinity")
@@ -49,7 +49,7 @@ class LiveTest(unittest.TestCase):
 
     def worker(self, i):
         port, metrics = self.ports[i]
-        # A KV cache in which the load does not find room without preemptions.
+        # The load does not fit into this KV cache without preemptions.
         return fleet.Program(
             "continuo-worker", f"--model={self.model}", f"--listen=127.0.0.1:{port}",
             f"--metrics_listen=127.0.0.1:{metrics}", "--threads=1", "--kv_blocks=160",
@@ -70,7 +70,7 @@ class LiveTest(unittest.TestCase):
         return report
 
     def load(self, name, requests, during=None):
-        """Both gateways under load; what the clients counted, together."""
+        """Puts both gateways under load; returns the sums of the clients' counts."""
         reports = [self.bench(g, f"{name}-{i}", f"--seed={i}", f"--requests={requests}")
                    for i, g in enumerate(self.gateways)]
         if during is not None:
@@ -88,7 +88,7 @@ class LiveTest(unittest.TestCase):
                                    for r in reports)}
 
     def settled(self, num_targets=4):
-        """After a scrape, of all targets that are there, that began when nothing was open."""
+        """Waits for a scrape of all present targets that began when nothing was open."""
         now = time.time()
         self.prometheus.wait_for(f"count((timestamp(up) > {now}) and up == 1)",
                                  lambda v: v == num_targets, "a scrape of each target")
@@ -112,7 +112,7 @@ class LiveTest(unittest.TestCase):
             'sum(continuo_gateway_tenant_tokens_total{kind="prompt"})': counted["prompt"],
             'sum(continuo_gateway_tenant_tokens_total{kind="completion"})': counted["output"],
             "sum(continuo_gateway_time_to_first_token_seconds_count)": ok,
-            # What the gateways saw is within what the clients waited.
+            # The times that gateways saw are within the times that clients waited.
             "sum(continuo_gateway_time_to_first_token_seconds_sum) <= bool %f"
             % (counted["first_token"] * ok): 1,
             "sum(continuo_gateway_open_streams)": 0,
@@ -160,7 +160,7 @@ class LiveTest(unittest.TestCase):
         self.workers[0] = self.worker(0)
         for alert in ("ContinuoWorkerLost", "ContinuoTargetDown"):
             self.prometheus.wait_for(firing % alert, lambda v: v is None, f"the end of {alert}")
-        # Of what a load is while it lasts nothing is seen where it is over between two scrapes.
+        # Gauges of a load show nothing if it is over between two scrapes.
         deadline = time.monotonic() + TIMEOUT_S
         while self.panels_at_zero() and time.monotonic() < deadline:
             self.load("more", requests)
@@ -174,7 +174,7 @@ class LiveTest(unittest.TestCase):
 
     def check_drawn(self, counted, requests, begin, end):
         """The area below a panel's rate is what happened, as the clients counted it."""
-        # Many scrapes long: rate() has to guess what was before the first and after the last of them.
+        # The load lasts many scrapes, since rate() extrapolates before the first and after the last of them.
         window = 30
         self.prometheus.wait_for("vector(time())", lambda t: t > end + window, "the end of its window")
         migrations = self.prometheus.value("sum(continuo_gateway_migrations_total)")
@@ -188,8 +188,8 @@ class LiveTest(unittest.TestCase):
             self.assertGreater(area, 0.9 * count, query)
             if not migrations:  # workers do more than clients get where streams migrate
                 self.assertLess(area, 1.1 * count, query)
-        # Of the whole load at once, from a scrape before it on: it may be over before the next one. A
-        # sequence that was preempted finds its own beginning.
+        # The window is the whole load, from a scrape before it on, since it may be over before the next one.
+        # A sequence that was preempted finds its own beginning.
         query = queries.substituted(queries.targets("worker", "Prefix hits")["__auto"], namespace="test",
                                     window=f"{int(time.time() - self.begin) + 5}s", pod="worker-.")
         hits, share = self.prometheus.value(query), counted["cached"] / counted["prompt"]
@@ -199,7 +199,7 @@ class LiveTest(unittest.TestCase):
             self.assertLess(hits, 1.5 * share, query)
 
     def check_variables(self, end):
-        """They offer what there is; returns choices of one value of each, as a person makes them."""
+        """Checks that variables offer the present values; returns choices of one value each."""
         expected = {"namespace": ["test"], "model": ["tiny"], "pod": ["worker-0", "worker-1"]}
         for dashboard, name, selector, label in queries.variables():
             for namespace in (".*", "test"):

@@ -71,18 +71,18 @@ class Prometheus:
             raise NotReady from error
 
     def value(self, query):
-        """Of the one series that the query has; None where it has none."""
+        """The value of the query's one series; None where it has none."""
         result = self.get("query", query=query)["result"]
         assert len(result) <= 1, (query, result)
         return float(result[0]["value"][1]) if result else None
 
     def values(self, query, begin, end):
-        """Of all series at all times, NaN left out."""
+        """The values of all series at all times, without NaN."""
         result = self.get("query_range", query=query, start=begin, end=end, step=1)["result"]
         return [float(v) for series in result for _, v in series["values"] if v != "NaN"]
 
     def label_values(self, selector, label, begin, end):
-        """As Grafana asks for a variable's values."""
+        """The values of a variable, queried as Grafana does."""
         return self.get(f"label/{label}/values", **{"match[]": selector, "start": begin, "end": end})
 
     def panels(self, begin, end, **chosen):

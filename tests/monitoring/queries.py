@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What dashboards, alerts and scalers ask Prometheus, and how a test asks it."""
+"""The queries of dashboards, alerts and scalers, and how a test sends them to Prometheus."""
 import json
 import pathlib
 import re
@@ -62,7 +62,7 @@ def rules():
 
 
 def scaler_queries():
-    """Of the chart's ScaledObjects and of prometheus-adapter."""
+    """The queries of the chart's ScaledObjects and of prometheus-adapter."""
     for o in chart.objects("--set", "pools.m.model.path=/m,pools.m.autoscaling.enabled=true,"
                            "pools.m.autoscaling.by=keda,pools.m.autoscaling.minReplicas=0"):
         if o["kind"] == "ScaledObject":

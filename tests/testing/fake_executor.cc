@@ -29,7 +29,7 @@ bool MayPick(std::span<const uint32_t> mask, int32_t id) {
   return mask.empty() || (mask[id / 32] >> (id % 32) & 1) != 0;
 }
 
-// `context` is the hash of every visible cell; `position` that of the token drawn.
+// `context` is the hash of every visible cell; `position` that of the sampled token.
 int32_t Draw(uint64_t context, int position, const model::SamplingParams& p,
              std::span<const kernels::LogitBias> biases, std::span<const kernels::SeenToken> seen,
              std::span<const uint32_t> mask, int vocab_size) {
@@ -176,7 +176,7 @@ absl::Status FakeExecutor::CheckRows(const model::StepPlan& p, int i) {
   for (int k = p.sample_begin[i]; k < p.sample_begin[i + 1]; ++k) {
     if (p.sample_rows[k] < begin || p.sample_rows[k] >= end) return Malformed("sample row", k);
   }
-  // What several sequences see, none may write.
+  // A cell that several sequences see must not be written by any of them.
   const int first_written = p.positions[begin] / options_.block_size;
   for (int b = 0; b < blocks; ++b) {
     const int block = table[b];

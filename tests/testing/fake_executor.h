@@ -17,12 +17,12 @@ struct FakeExecutorOptions {
   int num_blocks = 64;
   int block_size = 4;
   int vocab_size = 50;
-  // Virtual time: each step moves `clock` on by what `cost` says of its plan.
+  // Virtual time: each step advances `clock` by the `cost` of its plan.
   ManualClock* clock = nullptr;
   std::function<absl::Duration(const model::StepPlan&)> cost;
   bool is_asynchronous = false;
-  // Whether the device leaves a draw to the host, asked for each: a step ahead then goes on with
-  // token 0.
+  // Returns whether the device leaves a sample to the host; called for each. An overlapped step
+  // then goes on with token 0.
   std::function<bool()> leaves_sample;
 };
 
@@ -30,32 +30,32 @@ struct FakeExecutorOptions {
 // block table, and whose next token is a hash of every cell it can see and of how it is sampled
 // (seed, index, position, penalties, bias, mask). Any mistake in paging, chunking, preemption,
 // forks, copies or prefix reuse changes the text; FakeAnswer is the same function without a cache.
-// Where it works apart, two steps may be under way, as Executor has it. A badly formed plan, or one
-// that comes too early, is an Internal error.
+// If it is asynchronous, two steps may be in flight, as Executor has it. A badly formed plan, or
+// one that comes too early, is an Internal error.
 class FakeExecutor : public model::Executor {
  public:
   explicit FakeExecutor(const FakeExecutorOptions& options);
 
-  // The work is done here, in the order of the plans, as a device does it.
+  // Runs the plans in their order, as a device does.
   absl::Status Start(const model::StepPlan& plan, model::MaskFiller fill_mask) override;
   absl::StatusOr<model::StepResult> Finish() override;
   bool IsAsynchronous() const override { return options_.is_asynchronous; }
 
-  // From now on every Run fails with `status`. Any thread.
+  // From now on every Run fails with `status`. Any thread may call it.
   void FailWith(absl::Status status);
-  // Steps and rows so far. Any thread.
+  // The numbers of steps and rows so far. Any thread may call them.
   int64_t num_steps() const { return num_steps_; }
   int64_t num_rows() const { return num_rows_; }
 
  private:
   struct Started {
     model::StepResult result;
-    std::vector<bool> is_left;  // by sample: a draw that is the host's
+    std::vector<bool> is_left;  // by sample: it is left to the host
     bool is_overtaken = false;
   };
 
   absl::Status Check(const model::StepPlan& plan);
-  // The tokens of the plan's rows, with those that the step before has drawn.
+  // Returns the tokens of the plan's rows, with those that the step before has sampled.
   absl::Status TakeTokens(const model::StepPlan& plan);
   absl::Status CheckRows(const model::StepPlan& plan, int sequence);
 

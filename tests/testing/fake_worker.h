@@ -65,7 +65,7 @@ class FakeWorker {
 
   std::vector<Call> calls() const;
   size_t num_calls() const;
-  // Waits until `done` is true of the calls; false after a minute.
+  // Waits until `done` is true of the calls. Returns false after a minute.
   bool WaitForCalls(const std::function<bool(const std::vector<Call>&)>& done) const;
 
  private:

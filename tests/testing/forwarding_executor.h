@@ -7,7 +7,7 @@
 
 namespace continuo {
 
-// Another executor, for tests that change or watch some of what it does. It outlives this one.
+// Forwards to another executor, which outlives it. Tests override what they change or watch.
 class ForwardingExecutor : public model::Executor {
  public:
   explicit ForwardingExecutor(model::Executor* executor) : executor_(*executor) {}

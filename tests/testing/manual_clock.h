@@ -17,7 +17,7 @@ class ManualClock : public Clock {
   absl::Time Now() const override { return absl::FromUnixNanos(nanoseconds_ + wall_ahead_); }
   absl::Duration Elapsed() const override { return absl::Nanoseconds(nanoseconds_.load()); }
   void Advance(absl::Duration by) { nanoseconds_ += absl::ToInt64Nanoseconds(by); }
-  // As when somebody sets the clock on the wall; Elapsed goes on as before.
+  // Sets the wall time, as an operator may do; Elapsed goes on as before.
   void JumpWallClock(absl::Duration by) { wall_ahead_ += absl::ToInt64Nanoseconds(by); }
 
  private:

@@ -10,8 +10,7 @@
 
 namespace continuo {
 
-// Knows what a FakeExecutor will answer, and proposes it with a token of its own choice now and
-// then.
+// Proposes the answer that a FakeExecutor will give, with a wrong token now and then.
 class OracleDrafter : public engine::Drafter {
  public:
   // Each draft is right with `percent`.

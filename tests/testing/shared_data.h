@@ -8,7 +8,8 @@
 
 namespace continuo::testing {
 
-// Path of a file or folder of the shared test data ($CONTINUO_SHARED, which ctest sets).
+// Returns the path of a file or folder of the shared test data ($CONTINUO_SHARED, which ctest
+// sets).
 inline std::string SharedPath(std::string_view relative) {
   const char* root = std::getenv("CONTINUO_SHARED");
   return (std::filesystem::path(root != nullptr ? root : "../shared") / relative).string();
@@ -18,14 +19,15 @@ inline bool SharedExists(std::string_view relative) {
   return std::filesystem::exists(SharedPath(relative));
 }
 
-// Path inside the project's source tree: $CONTINUO_SOURCE, else the working directory, which is
-// the tree's root under ctest.
+// Returns a path inside the project's source tree: $CONTINUO_SOURCE, else the working directory,
+// which is the tree's root under ctest.
 inline std::string SourcePath(std::string_view relative) {
   const char* root = std::getenv("CONTINUO_SOURCE");
   return (std::filesystem::path(root != nullptr ? root : ".") / relative).string();
 }
 
-// Path of a program built with the tests: $CONTINUO_BIN, else the folder bin beside the test's own.
+// Returns the path of a program built with the tests: $CONTINUO_BIN, else the folder bin beside the
+// test's own.
 inline std::string BinaryPath(std::string_view name) {
   const char* root = std::getenv("CONTINUO_BIN");
   const std::filesystem::path bin =

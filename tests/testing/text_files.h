@@ -12,7 +12,7 @@
 
 namespace continuo::testing {
 
-// The contents of the files of a model's folder that text depends on; an empty one is not written.
+// The contents of the files of a model's folder that text depends on. An empty file is not written.
 struct TextFiles {
   std::string_view tokenizer_json, tokenizer_config_json, special_tokens_map_json, chat_template;
 };

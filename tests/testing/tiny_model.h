@@ -7,8 +7,8 @@
 
 namespace continuo::testing {
 
-// What a tiny model is like. The defaults load in milliseconds; every size is odd enough that cuts
-// among ranks are uneven.
+// The parameters of a tiny model. The defaults load in milliseconds; every size is odd enough that
+// cuts among ranks are uneven.
 struct TinyModelOptions {
   // "llama", "mistral" (window of 24 tokens), "qwen2" (biases), "qwen3" (query and key norms),
   // "mixtral" (2 of 5 experts), "qwen3_moe" (3 of 7 in every other layer), "gemma2" (caps, windows

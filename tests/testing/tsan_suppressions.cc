@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ThreadSanitizer must not take for a race. Abseil maps the memory of its thread identities
-// with mmap, which counts as a write, and hands them to other threads inside its Mutex, where
-// ThreadSanitizer is told not to look: a thread's first wait then seems to race with its waker.
+// Tells ThreadSanitizer what is no race. Abseil maps the memory of its thread identities with mmap,
+// which counts as a write, and hands them to other threads inside its Mutex, where ThreadSanitizer
+// is told not to look: a thread's first wait then seems to race with its waker.
 
 extern "C" const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() { return "race:DoAllocWithArena\n"; }

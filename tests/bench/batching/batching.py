@@ -47,14 +47,14 @@ from workload import StepCosts, batches, draw_lengths, draw_prompt, static_batch
 
 OUT = ROOT / "build/bench"
 MEAN = 128
-# Qwen3-0.6B with half of everything, its heads' width aside: 72 million parameters.
+# Qwen3-0.6B with half of every size but the width of heads: 72 million parameters.
 SMALL = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu",
     "attention_bias": False, "vocab_size": 32768, "hidden_size": 512, "intermediate_size": 1536,
     "num_hidden_layers": 14, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 128,
     "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000,
     "tie_word_embeddings": True, "bos_token_id": 32000, "eos_token_id": 32001}
-# A seventh of that, so that hundreds of requests take minutes on one thread.
+# A model of a seventh of that, so that hundreds of requests take minutes on one thread.
 TINY = {**SMALL, "vocab_size": 8192, "hidden_size": 256, "intermediate_size": 768,
         "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2,
         "bos_token_id": 8000, "eos_token_id": 8001}
@@ -78,7 +78,8 @@ def make_model(shape):
 
 
 class Engine:
-    """Our own, driven over gRPC; an answer comes in one piece, so that the client costs nothing."""
+    """Our own engine, driven over gRPC; an answer comes in one piece, so that the client costs
+    nothing."""
 
     def __init__(self, model, batch, prompts, tokens, clock, shared_prefix, flags):
         self.clock, self.shared_prefix = clock, shared_prefix
@@ -129,7 +130,7 @@ class Engine:
                 for group in batches(lengths, batch)]
 
     def batch_times(self, prompt_tokens, batch):
-        """What full batches take: to read new prompts, then for 1, SHORT and LONG tokens each
+        """The times of full batches: to prefill new prompts, then for 1, SHORT and LONG tokens each
         after prompts that are in the cache."""
         read = self.run(prompt_tokens, [1] * batch)
         self.run(prompt_tokens, [1] * batch, cached=True, again=True)
@@ -173,7 +174,7 @@ def cells_of(result, prompt_tokens):
 
 
 def measure(engine, cell, batch, num_rounds):
-    """Both ways by turns; medians."""
+    """Measures both ways in turn; returns medians."""
     lengths, prompt_tokens = cell["lengths"], cell["prompt_tokens"]
     useful = sum(lengths)
     rounds = [(sum(engine.static(prompt_tokens, lengths, batch)),
@@ -201,7 +202,8 @@ def add_bound(cell, costs, shared_prefix):
 
 
 def measure_cells(engine, cells, prompt_tokens, arguments):
-    """Those of one prompt length; what a step costs before, between and after them, as medians."""
+    """Measures the cells of one prompt length, and the cost of a step before, between and after
+    them, as medians."""
     times = [engine.batch_times(prompt_tokens, arguments.batch)]
     for cell in cells:
         measure(engine, cell, arguments.batch, arguments.rounds)

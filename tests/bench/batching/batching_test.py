@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the comparison sends, the bound that stands beside its figures, and its plot."""
+"""Tests the comparison's requests, the bound beside its figures, and its plot."""
 import pathlib
 import sys
 import unittest
@@ -22,7 +22,8 @@ class LengthsTest(unittest.TestCase):
         self.assertAlmostEqual(sum(lengths) / len(lengths), 128, delta=3)
         capped = draw_lengths(20000, 128, 128, seed=1)
         self.assertEqual((min(capped), max(capped)), (1, 128))
-        # Drawn again, not cut: the mean of an exponential below 128 is 53.5.
+        # Lengths above the cap are drawn again, not cut: the mean of an exponential below 128 is
+        # 53.5.
         self.assertAlmostEqual(sum(capped) / len(capped), 53.5, delta=1.5)
 
     def test_lengths_and_prompts_are_drawn_from_the_seed(self):

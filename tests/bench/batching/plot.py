@@ -50,7 +50,7 @@ def panel(cells, one, top, x0, y0):
         out.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
         if not predicted:
             out += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3.5" fill="{colour}"/>' for px, py in points]
-    # Figures stand below the axis, where no line is.
+    # Figures are below the axis, where no line is.
     rows = [("longest answer, tokens", lambda c: str(c["cap"]), "#57606a")]
     if one != "static":
         rows.append(("continuous over the pipeline", lambda c: f'{rate(c, "continuous") / rate(c, one):.1f}×', "#1f6feb"))

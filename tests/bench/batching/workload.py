@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the comparison sends, and what it can gain at most. No clock, no model."""
+"""The comparison's requests, and the most that it can gain. Uses no clock and no model."""
 import random
 import string
 
@@ -39,10 +39,10 @@ def static_batches(lengths, size, seconds):
 
 
 class StepCosts:
-    """What a full batch costs on an engine: `prompt_s` to read its prompts and draw a first token
-    each, and a + b·n for the step that draws token n of each. That is from the time that the batch
-    takes for 1, `short` and `long` tokens each where its rows begin together, since their prompts
-    are in the cache: b is what the longer contexts add, at least 0."""
+    """The costs of a full batch on an engine: `prompt_s` to prefill its prompts and sample a first
+    token each, and a + b·n for the step that samples token n of each. That is from the time that
+    the batch takes for 1, `short` and `long` tokens each where its rows begin together, since their
+    prompts are in the cache: b is what the longer contexts add, at least 0."""
 
     def __init__(self, batch, prompt_s, one_s, short, short_s, long, long_s):
         self.batch, self.prompt_s = batch, prompt_s
@@ -52,7 +52,7 @@ class StepCosts:
         self.a = first - self.b * (2 + short) / 2
 
     def steps_s(self, tokens):
-        """The steps that draw tokens 2 to `tokens` of each row."""
+        """The time of the steps that sample tokens 2 to `tokens` of each row."""
         n = tokens - 1
         return self.a * n + self.b * (n * (n + 1) / 2 + n)
 
@@ -69,5 +69,5 @@ class StepCosts:
                    for length in lengths)
 
     def bound(self, lengths, unread=1.0):
-        """How many times static batching's throughput continuous batching can have."""
+        """The largest possible ratio of continuous batching's throughput to static batching's."""
         return self.static_s(lengths) / self.continuous_s(lengths, unread)

@@ -72,7 +72,7 @@ class Server:
         return ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def measure(self, load):
-        """What `load` reports, with CPU and memory of the server beside it."""
+        """The report of `load`, with CPU and memory of the server."""
         with self:
             before, _ = self.used()
             report = load()
@@ -99,7 +99,8 @@ def spawn(name, arguments, env=None):
 
 
 def wait_until_ready(name, address, process, seconds=540):
-    """Until it answers a completion. vLLM compiles at its first start with a model, for minutes."""
+    """Waits until it answers a completion. vLLM compiles at its first start with a model, for
+    minutes."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -129,7 +130,8 @@ def start_ours(model, weights, threads, streams, context):
 
 
 def start_llama(model, weights, threads, streams, context):
-    """In its folder of Debian's unstable suite; the GGUF file has to lie in there."""
+    """Starts llama.cpp in its folder of Debian's unstable suite, which has to contain the GGUF
+    file."""
     if not (LLAMA / "usr/bin/llama-server").exists():
         raise RuntimeError("llama.cpp is not there: tests/bench/peers/setup.sh llama.cpp")
     name = f"{model.name}.gguf"
@@ -174,7 +176,7 @@ STARTERS = {"continuo": start_ours, "llama.cpp": start_llama, "vllm": start_vllm
 
 
 def over_grpc(server, plan_flags, streams, requests):
-    """The same load in kind, from our own client."""
+    """Runs the same kind of load with our own client."""
     result = subprocess.run(
         [fleet.BIN / "continuo", "bench", f"--server={server.grpc}", f"--concurrency={streams}",
          f"--requests={requests}", "--bypass_cache", "--json=-", *plan_flags],
@@ -190,7 +192,7 @@ def over_grpc(server, plan_flags, streams, requests):
 
 
 def agree(servers, vocabulary):
-    """How many of some prompts have the same most likely next token as ours."""
+    """The number of prompts whose most likely next token is the same as ours."""
     prompts = [item[0] for item in Plan(12, 24, 1, "agree", vocabulary).items]
     texts = {}
     for server in servers:

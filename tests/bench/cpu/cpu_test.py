@@ -45,7 +45,7 @@ def write_model(folder, **config):
 
 
 class Reader:
-    """Of a GGUF file, by the text of its specification."""
+    """Reads a GGUF file, by the text of its specification."""
 
     KINDS = {4: "<I", 5: "<i", 6: "<f"}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cpu.py measured, as lines."""
+"""Formats the results of cpu.py as lines."""
 import statistics
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much prompts that arrive hold up the streams that run: the time between tokens of a worker at
+"""Measures how much arriving prompts delay running streams: the time between tokens of a worker at
 a part of its capacity, with prompts of less than a third of the answers' length, beside what a step
 takes that only decodes. By turns, several rounds:
 

@@ -3,15 +3,18 @@
 //   [--tensor_parallel=1] [--device=cpu] [--deterministic=1] [--fp8_fast_accumulation=1]
 //   [--cuda_experiments=no_pdl,wgmma_prefill] [--decode=1,4,16,32,64] [--context=128]
 //   [--prefill=512,4096] [--chunk=512] [--rounds=7] [--clock=cpu] [--json=FILE]
-// Whole steps of a model, greedy. decode/B: one row of each of B sequences with --context tokens in
-// the cache. prefill/R: a prompt of R tokens, --chunk rows a step. The read bandwidth and the peaks
-// of what the path multiplies with are measured in turn with the steps, of a device's the rounds in
-// which its bandwidth moved by more than 5 % do not count, and medians are compared with a bound:
-// for layers, head and attention each max(operations / peak, bytes / bandwidth), added up, as none
-// of them can run beside another. Weights count as read once a step. "of peak" is the share of the
-// multiplying peak, for all operations. Of a device of its own "ahead" is a step's time when the
-// next one is always begun before it has ended, as the engine does, whose own work is not in it;
-// "idle" the share of that in which the device had nothing to do between steps, by its own clock.
+// Measures whole steps of a model, greedy. decode/B: one row of each of B sequences with --context
+// tokens in the cache. prefill/R: a prompt of R tokens, --chunk rows a step.
+//
+// The read bandwidth and the peaks of the path's multiplications are measured in turn with the
+// steps. On devices, rounds in which the bandwidth changed by more than 5 % do not count. Medians
+// are compared with a bound: max(operations / peak, bytes / bandwidth) of layers, head and
+// attention, added up, since none of them runs beside another. Weights count as read once a step.
+// "of peak" is the share of the multiplying peak, for all operations.
+//
+// On devices with their own queue "overlap" is a step's time when the next one always begins before
+// it has ended, as the engine does, without the engine's own work. "idle" is the share of that in
+// which the device had nothing to do between steps, by its own clock.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -36,7 +39,7 @@ namespace {
 
 constexpr int kBlockSize = 16;
 
-// What one measured unit of work is made of.
+// One measured unit of work.
 struct Work {
   std::string name;
   std::vector<model::StepPlan> steps;
@@ -71,14 +74,14 @@ Work Prefill(int rows, int chunk, int max_blocks) {
   return work;
 }
 
-// Medians of what the machine gave while something was measured.
+// Medians of the machine's rates while something was measured.
 struct Machine {
   double bandwidth = 0;       // bytes/s
-  double products = 0;        // operations/s of what MatMul multiplies with
-  double attention_peak = 0;  // of what attention does
+  double products = 0;        // operations/s of MatMul's multiplications
+  double attention_peak = 0;  // of attention's
 };
 
-// What was measured in turn, as a Round: a machine's, then seconds.
+// The figures that are measured in turn, as a Round: the machine's, then seconds.
 enum Figure { kBandwidth, kProducts, kAttentionPeak, kSeconds };
 
 Ceilings::Unit MatMulUnit(const model::LoadedModel& model) {
@@ -94,7 +97,7 @@ Ceilings::Unit AttentionUnit(const model::LoadedModel& model) {
   return pairs && model.kv_format == "bf16" ? Ceilings::Unit::kBf16 : Ceilings::Unit::kFma512;
 }
 
-// What the machine gives right now: the CPU's threads, or a device of the kind that each rank has.
+// The machine's rates right now: of the CPU's threads, or of a device like each rank's.
 class MachineCeilings {
  public:
   static absl::StatusOr<MachineCeilings> Make(const model::LoadOptions& options,
@@ -143,7 +146,7 @@ class MachineCeilings {
 #endif
 };
 
-// What a model costs, counted from its config. Dense layers only.
+// The costs of a model, counted from its config. Dense layers only.
 struct Costs {
   explicit Costs(const model::LoadedModel& model) {
     const model::ModelConfig& c = model.config;
@@ -158,7 +161,7 @@ struct Costs {
     last = double{1.0} * c.hidden_size * (c.num_heads * c.head_dim + 3.0 * c.intermediate_size);
   }
   double head, body;      // weights
-  double last;            // of those the last layer's behind attention, for sampled rows alone
+  double last;            // of them in the last layer after attention, for sampled rows alone
   double weight_bytes;    // of one weight, on average
   double position_bytes;  // of keys and values, in all layers
   double pair;            // operations of a row and a position that it sees, in all layers
@@ -177,13 +180,14 @@ struct Costs {
   }
 };
 
-struct Ahead {
+struct OverlappedSteps {
   double seconds = 0, idle = 0;  // of a step, of wall
 };
 
-// Steps that each begin before the one in front has ended, with the token that it draws, for about
-// a second.
-absl::StatusOr<Ahead> RunAhead(model::Executor& executor, const model::StepPlan& first) {
+// Runs steps for about a second, each of which begins before the last one has ended, with the token
+// that it samples.
+absl::StatusOr<OverlappedSteps> RunOverlapped(model::Executor& executor,
+                                              const model::StepPlan& first) {
   constexpr double kSeconds = 1;
   model::StepPlan next = first;
   for (int i = 0; i < next.num_seqs(); ++i)
@@ -201,7 +205,7 @@ absl::StatusOr<Ahead> RunAhead(model::Executor& executor, const model::StepPlan&
   int64_t steps = 0;
   double begin = 0, end = 0;
   absl::Status status = start(first);
-  // The first steps make what is made once.
+  // The first steps allocate memory and capture graphs.
   for (int64_t i = 0; status.ok() && (i < 8 || end - begin < kSeconds); ++i) {
     status = start(next);
     if (status.ok()) status = finish();
@@ -217,7 +221,7 @@ absl::StatusOr<Ahead> RunAhead(model::Executor& executor, const model::StepPlan&
   const double busy = executor.TakeBusySeconds();
   if (status.ok()) status = finish();
   if (!status.ok()) return status;
-  return Ahead{(end - begin) / static_cast<double>(steps), 1 - busy / (end - begin)};
+  return OverlappedSteps{(end - begin) / static_cast<double>(steps), 1 - busy / (end - begin)};
 }
 
 int Main(const Flags& flags) {
@@ -271,10 +275,10 @@ int Main(const Flags& flags) {
               ceilings->device().c_str(), model->backend_name.c_str(), options.source.dir.c_str(),
               model->weight_format.c_str(), model->kv_format.c_str(), options.device.num_threads);
   std::printf("%14s %10s %10s %9s %8s | %7s %9s %9s | %9s %7s\n", "", "ms", "tokens/s", "of bound",
-              "of peak", "GB/s", "matmul G", "attend G", "ahead ms", "idle");
+              "of peak", "GB/s", "matmul G", "attend G", "overlap ms", "idle");
   if (model->executor->IsAsynchronous()) {
     std::printf(
-        "idle: what the device waits between steps begun one ahead, without the scheduler's "
+        "idle: what the device waits between overlapped steps, without the scheduler's "
         "work\n");
   }
   nlohmann::json results = {
@@ -325,14 +329,14 @@ int Main(const Flags& flags) {
                   machine.bandwidth * 1e-9, machine.products * 1e-9, machine.attention_peak * 1e-9);
     }
     if (model->executor->IsAsynchronous() && work.rows == work.samples) {
-      const auto ahead = RunAhead(*model->executor, work.steps[0]);
-      if (!ahead.ok()) {
-        std::fprintf(stderr, "%s\n", ahead.status().ToString().c_str());
+      const auto overlapped = RunOverlapped(*model->executor, work.steps[0]);
+      if (!overlapped.ok()) {
+        std::fprintf(stderr, "%s\n", overlapped.status().ToString().c_str());
         return 1;
       }
-      row["ahead_seconds"] = ahead->seconds;
-      row["idle"] = ahead->idle;
-      std::printf(" | %9.3f %6.2f%%", ahead->seconds * 1e3, 100 * ahead->idle);
+      row["overlapped_seconds"] = overlapped->seconds;
+      row["idle"] = overlapped->idle;
+      std::printf(" | %9.3f %6.2f%%", overlapped->seconds * 1e3, 100 * overlapped->idle);
     }
     std::printf("\n");
     std::fflush(stdout);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What WatchSteps costs a step: CPU of the whole worker and wall time for each step and each token,
-with and without somebody who watches (`continuo trace` into /dev/null), by turns.
+"""Measures the cost of WatchSteps for a step: CPU of the whole worker and wall time for each step
+and each token, with and without somebody who watches (`continuo trace` into /dev/null), by turns.
 
 The worker computes on one thread, so that no thread waits in a loop and the watcher has a core of
 its own. Each watched phase is compared with the phases before and after it; the figures are medians
@@ -26,7 +26,7 @@ import fleet  # noqa: E402
 
 
 def cpu_s(pid):
-    """Of all threads that live."""
+    """CPU seconds of all threads that live."""
     total = 0
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         total += int((task / "schedstat").read_text().split()[0])

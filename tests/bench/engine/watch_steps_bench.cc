@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What WatchSteps costs a step: recording it on the engine thread, and telling it to one watcher on
-// a thread of gRPC. Decode steps of the scheduler without any model, by turns unwatched and
-// watched, so that both meet the same machine; medians, in microseconds a step. The goal is at most
-// 1 % of a step, with a model. --benchmark_format=json writes JSON.
+// Measures the cost of WatchSteps for a step: recording it on the engine thread, and sending it to
+// one watcher on a thread of gRPC. Decode steps of the scheduler run without any model, unwatched
+// and watched in turn, so that both see the same machine; figures are medians, in microseconds a
+// step. The goal is at most 1 % of a step, with a model. --benchmark_format=json writes JSON.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker without a model, for measuring what stands before it: every generation gets as many
-// tokens as it asks for, some a message, at once or at a pace. Prints "listening ADDRESS".
+// A worker without a model, for measuring gateways: every generation gets as many tokens as it asks
+// for, some a message, at once or at a pace. Prints "listening ADDRESS".
 #include <grpcpp/alarm.h>
 #include <grpcpp/server_builder.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a client waits for the first message of a stream, one stream at a time: the median of
-// some requests, in microseconds.
+// Measures how long a client waits for the first message of a stream, one stream at a time: the
+// median of some requests, in microseconds.
 //
 //   first_token SERVER REQUESTS
 #include <grpcpp/grpcpp.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a proxy costs that does nothing but pass messages of one call at a time in each direction
-// through gRPC's generic API, with one thread that polls: no reading of messages, no routing, no
-// limits, no metrics. The least that a gateway on this version of gRPC can cost.
+// A proxy that only passes messages of one call at a time in each direction through gRPC's generic
+// API, with one thread that polls: it does not read messages, route, limit or count. Its cost is
+// the least that a gateway on this version of gRPC can have.
 //
 //   floor_proxy UPSTREAM      prints "listening ADDRESS", and runs until it is killed
 #include <grpcpp/generic/async_generic_service.h>
@@ -28,7 +28,7 @@ struct Proxy {
   std::unique_ptr<grpc::GenericStub> stub;
 };
 
-// One request message, then responses until the upstream's status. Owns itself.
+// Passes one request message, then responses until the upstream's status. Owns itself.
 class Call {
  public:
   explicit Call(Proxy* proxy) : proxy_(proxy) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the gateway costs, beside nginx's grpc_pass and the least that a proxy on gRPC can cost
-(floor_proxy) over gRPC, and beside smg over HTTP, in one run.
+"""Measures the cost of the gateway beside nginx's grpc_pass and the least that a proxy on gRPC can
+cost (floor_proxy) over gRPC, and beside smg over HTTP, in one run.
 
 Workers are canned (canned_worker: answers without a model, so that the load is the gateway's), the
 load is nghttp2's h2load, CPU is user and system time of the process under test. Each figure is the
@@ -337,7 +337,8 @@ def http_rounds(bench, rounds):
 
 
 def beside_goal(goal, figure, of=""):
-    """How a figure stands to its goal, as text; below 1.00 times is better where less is wanted."""
+    """The ratio of a figure to its goal, as text; below 1.00 times is better where less is wanted.
+   """
     order, bound = goal
     reached = figure <= bound if order == "<=" else figure >= bound
     return (f"(goal {order} {bound:,}{of}; {figure / bound:.2f} times that"

@@ -45,7 +45,7 @@ std::optional<size_t> Minimum(const RouteKey& key, std::span<const Candidate> ca
   return best;
 }
 
-// State of the gateway that picks, here because a Policy is a function without state.
+// The state of the gateway that picks. It is global because a Policy is a function without state.
 uint64_t g_turn = 0;
 std::optional<size_t> RoundRobin(const RouteKey&, std::span<const Candidate> candidates,
                                  absl::BitGenRef) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A worker with all that routing can tell one from another by: steps that cost time, a prefix cache
-// of whole blocks, a bounded batch. It has no tokens and no threads; the caller has the clock.
+// A worker with the properties that matter for routing: steps that cost time, a prefix cache of
+// whole blocks, a bounded batch. It has no tokens and no threads; the caller has the clock.
 
 #include <algorithm>
 #include <cstdint>

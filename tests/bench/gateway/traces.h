@@ -20,8 +20,9 @@
 
 namespace continuo::gateway {
 
-// Names what a recording does not: a request belongs to the conversation of the latest one whose
-// whole blocks its own begin with, two at least (the first is everybody's); else to a new one.
+// Names the sessions, which a recording does not name: a request belongs to the conversation of the
+// latest one whose whole blocks its own begin with, two at least (the first is everybody's); else
+// to a new one.
 inline void FindConversations(std::vector<TraceRequest>& trace, int64_t block_tokens) {
   constexpr size_t kFewest = 2;
   std::unordered_map<uint64_t, int64_t> by_last_block;
@@ -54,7 +55,7 @@ inline std::vector<TraceRequest> ReadMooncake(const std::string& path) {
   return trace;
 }
 
-// The same with a prompt of the system before each, so long that a prefix's hash sees nothing else.
+// The same with a system prompt before each, so long that a prefix's hash sees nothing else.
 inline std::vector<TraceRequest> BehindSystemPrompt(std::vector<TraceRequest> trace) {
   constexpr uint64_t kSystem = uint64_t{1} << 32;
   constexpr int64_t kBlocks = 2;
@@ -67,7 +68,8 @@ inline std::vector<TraceRequest> BehindSystemPrompt(std::vector<TraceRequest> tr
   return trace;
 }
 
-// Columns arrival_s, input_tokens, output_tokens, in some client_id, and others.
+// Reads a trace with the columns arrival_s, input_tokens, output_tokens, in some traces client_id,
+// and others.
 inline std::vector<TraceRequest> ReadCsv(const std::string& path) {
   std::vector<TraceRequest> trace;
   std::ifstream file(path);
@@ -93,8 +95,8 @@ inline std::vector<TraceRequest> ReadCsv(const std::string& path) {
   return trace;
 }
 
-// So many copies of the trace over each other, each begun somewhere else in it, and of that the
-// first `seconds`: the load of a larger fleet at the trace's own pace.
+// Lays `copies` copies of the trace over each other, each begun at another place in it, and takes
+// the first `seconds`: the load of a larger fleet at the trace's own pace.
 inline std::vector<TraceRequest> Overlaid(const std::vector<TraceRequest>& trace, int copies,
                                           double seconds) {
   std::vector<TraceRequest> all;

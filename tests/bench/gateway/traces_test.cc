@@ -9,7 +9,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-// When each request comes, and which one it is.
+// Returns the arrival of each request, and which one it is.
 std::vector<std::pair<double, int64_t>> Arrivals(const std::vector<TraceRequest>& trace) {
   std::vector<std::pair<double, int64_t>> arrivals;
   for (const TraceRequest& request : trace) {

@@ -58,7 +58,8 @@ int Main(const Flags& flags) {
       kv.kv_len = allocate(kernels::DType::kI32, seqs, 1, 1);
       kv.query_begin = allocate(kernels::DType::kI32, seqs + 1, 1, 1);
       for (int64_t i = 0; i < seqs * blocks; ++i) {
-        // Scattered: 7 and the number of blocks have no common factor where it is a power of two.
+        // Blocks are scattered: 7 and the number of blocks have no common factor if that is a power
+        // of two.
         static_cast<int32_t*>(kv.block_tables.data)[i] =
             static_cast<int32_t>(i * 7 % (seqs * blocks));
       }

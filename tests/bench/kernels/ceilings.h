@@ -23,8 +23,8 @@
 
 namespace continuo::bench {
 
-// Wall time; or, with --clock=cpu --threads=1, time that this process ran, which neighbours that
-// share the cores change less.
+// Returns the wall time or, with --clock=cpu --threads=1, the time that this process ran, which
+// neighbours that share the cores change less.
 inline clockid_t bench_clock = CLOCK_MONOTONIC;
 
 inline double Seconds() {
@@ -162,7 +162,7 @@ class Ceilings {
   std::unique_ptr<char, Deleter> memory_;
 };
 
-// Flags of every benchmark here: --isa, --threads, --rounds, --json FILE, and others by name.
+// The flags of every benchmark here: --isa, --threads, --rounds, --json FILE, and others by name.
 class Flags {
  public:
   Flags(int argc, char** argv) {

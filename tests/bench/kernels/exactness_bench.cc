@@ -63,7 +63,7 @@ class Bench {
         results["products"].push_back(
             {{"rows", rows}, {"k", k}, {"exact_s", exact}, {"whole_s", whole}, {"split_s", split}});
       }
-      // All products of a step, with exactness.
+      // The products of a step, with exactness.
       const double all =
           layers * (splits + One(rows, heads + 2 * kv, hidden) + One(rows, 2 * inner, hidden)) +
           One(std::min(rows, 64), vocab, hidden);
@@ -110,7 +110,7 @@ class Bench {
     return w;
   }
 
-  // Medians of things done in turn.
+  // Returns medians of things done in turn.
   std::vector<double> Turns(const std::vector<std::function<void()>>& things) const {
     std::vector<std::vector<double>> seconds(things.size());
     for (int round = -1; round < rounds_; ++round) {
@@ -137,7 +137,8 @@ class Bench {
                           sum = Allocate(kernels::DType::kF32, rows, n);
     const kernels::Tensor out = Allocate(kernels::DType::kBF16, rows, n);
     Matrix splits = Make(n, k, 8), one = Make(n, k, 1);
-    // k halves as rows of a matrix twice as high: as many columns again for the threads.
+    // The halves of k are rows of a matrix that is twice as high, so the threads share twice as
+    // many columns.
     const kernels::Tensor half_x = Allocate(kernels::DType::kBF16, rows, k / 2);
     const kernels::Tensor halves = Allocate(kernels::DType::kF32, rows, 2 * n);
     Matrix half = Make(2 * n, k / 2, 1);

@@ -134,7 +134,7 @@ class Bench {
     return t;
   }
 
-  // The rounds in which the ceiling stood still, or all.
+  // The rounds in which the ceiling was steady, or all.
   template <typename Multiply, typename Roof>
   std::vector<Round> Rounds(Multiply multiply, Roof roof) {
     const auto wanted = static_cast<size_t>(flags_.Get("rounds", 7));

@@ -49,7 +49,7 @@ class Bench {
     std::vector<double> joined, apart;
     Once(true), Once(false);  // warms up
     for (int i = 0; i < rounds_; ++i) {
-      // The order alternates, or one of them would always find the other's caches.
+      // The order alternates, since otherwise one of them would always find the other's caches.
       for (const bool first : {i % 2 == 0, i % 2 != 0})
         (first ? joined : apart).push_back(Once(first));
     }

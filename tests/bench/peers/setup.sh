@@ -44,7 +44,7 @@ for line in email.message_from_bytes(wheel.read(name)).get_all("Requires-Dist"):
 PYTHON
   pip install -r "$work/requirements.txt"
   pip install --no-deps "$work"/*.whl
-  # AMD's kernels, which vLLM uses by itself where they can be imported.
+  # AMD's kernels, which vLLM uses where they can be imported.
   if grep -q AuthenticAMD /proc/cpuinfo && grep -q avx512 /proc/cpuinfo; then
     pip install deprecated
     pip install --no-deps zentorch==2.13.0.1

@@ -59,10 +59,10 @@ class GoldensTest(unittest.TestCase):
             else:
                 work = list(itertools.islice(itertools.cycle(
                     itertools.product(cases, (False, True))), max(at_once, 2 * len(cases))))
-                # What arrives later and ranks higher takes the room of what runs.
+                # A request that arrives later and ranks higher takes the room of a running one.
                 ranks = [i * 7 % 100 if needs_preemptions else 0 for i in range(len(work))]
                 with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-                    # Where all arrive before the first one runs, nothing is preempted.
+                    # If all arrive before the first one runs, nothing is preempted.
                     for _ in range(10 if needs_preemptions else 1):
                         for done in [pool.submit(run, *w, rank) for w, rank in zip(work, ranks)]:
                             done.result()

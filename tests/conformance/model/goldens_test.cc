@@ -50,7 +50,7 @@ std::vector<GreedyCase> ReadCases(const nlohmann::json& golden) {
 
 void NoMask(std::span<uint32_t>) { FAIL() << "no sample is masked"; }
 
-// All cases as one batch, prompts in chunks of `chunk`, each until its golden answer ends.
+// Runs all cases as one batch, prompts in chunks of `chunk`, each until its golden answer ends.
 void ExpectGreedy(model::Executor& executor, const std::vector<GreedyCase>& cases, int chunk,
                   int max_blocks) {
   const model::SamplingParams greedy = {.temperature = 0};
@@ -85,7 +85,8 @@ void ExpectGreedy(model::Executor& executor, const std::vector<GreedyCase>& case
 
 const std::string kModels[] = {"stories260K", "babyllama105"};
 
-// How a model is run: each a test of its own, so that none is long under ThreadSanitizer.
+// The ways of running a model. Each is a test of its own, so that none is long under
+// ThreadSanitizer.
 struct Way {
   std::string isa;
   int ranks = 1;

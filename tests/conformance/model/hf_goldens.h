@@ -39,7 +39,7 @@ class ModelFolder {
     std::filesystem::create_directories(dir_);
   }
   ~ModelFolder() { std::filesystem::remove_all(dir_); }
-  // That of one of kHfModels.
+  // Returns the folder of one of kHfModels.
   static std::unique_ptr<ModelFolder> Of(const std::string& model) {
     auto folder = std::make_unique<ModelFolder>(model);
     folder->Link(model + ".safetensors", "model.safetensors");
@@ -68,7 +68,7 @@ inline HfGolden ReadHfGolden(const std::string& model) {
           json["logits"].get<std::vector<std::vector<std::vector<double>>>>()};
 }
 
-// The largest difference, with the rows of each sequence run in chunks of `chunk` and all
+// Returns the largest difference, with the rows of each sequence run in chunks of `chunk` and all
 // sequences in one batch.
 inline double LargestError(ModelHarness& harness, const HfGolden& golden, int chunk) {
   const int vocab = harness.config().vocab_size;

@@ -29,7 +29,7 @@ std::string LastError() {
   return std::string(error.data, error.size);
 }
 
-// The rendering, or nothing and the reason in `error`.
+// Returns the rendering, or nothing with the reason in `error`.
 std::optional<std::string> Render(const std::string& chat_template, const ordered_json& inputs,
                                   std::string* error) {
   const std::string tokenizer =

@@ -35,7 +35,7 @@ std::string TextOf(const text::TextModel& model, const std::vector<int32_t>& ids
   return text + detokenizer.Flush();
 }
 
-// Whether Hugging Face leaves out a space at the start of a text, which an answer keeps.
+// Returns whether Hugging Face leaves out a space at the start of a text, which an answer keeps.
 bool StripsAtStart(const json& decoder) {
   const std::string type = decoder.value("type", "");
   if (type == "Sequence") {
@@ -45,7 +45,8 @@ bool StripsAtStart(const json& decoder) {
   return type == "Metaspace" || type == "WordPiece" || type == "Strip";
 }
 
-// Of a text that is not empty in HF's decoding, the same text in the middle of another.
+// Expects that the ids decode to HF's text as it is in the middle of another one. An empty text is
+// checked as it is.
 void ExpectDecoding(const text::TextModel& model, const json& tokenizer,
                     const std::vector<int32_t>& ids, const std::string& decoded) {
   std::string expected = decoded;

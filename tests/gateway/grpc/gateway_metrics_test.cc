@@ -34,7 +34,7 @@ class GatewayMetricsTest : public ::testing::Test {
     }
     return all;
   }
-  // The sum of the series of a family whose labels include these.
+  // Returns the sum of the series of a family whose labels include these.
   double Value(const std::string& name, const std::map<std::string, std::string>& labels) const {
     double sum = 0;
     for (const auto& family : Collect()) {

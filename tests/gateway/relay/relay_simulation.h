@@ -464,7 +464,7 @@ inline v1::GenerateRequest Request(const std::string& text = "once", uint32_t ma
   return request;
 }
 
-// One of `faults` at each of the first calls, and none later.
+// Returns one of `faults` at each of the first calls, and none later.
 inline auto FaultsAt(std::vector<Fault> faults) {
   return [faults](const SimulatedFleet::Try&, int number) {
     return number < static_cast<int>(faults.size()) ? std::optional(faults[number]) : std::nullopt;

@@ -21,7 +21,7 @@ v1::GenerateRequest CollectRequest() {
   return request;
 }
 
-// The same fault at the first `calls` calls.
+// Returns the same fault at the first `calls` calls.
 auto FaultAtFirst(int calls, Fault fault) {
   return [=](const SimulatedFleet::Try&, int number) {
     return number < calls ? std::optional(fault) : std::nullopt;

@@ -20,7 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
-// Sets at random every field that changes what has to be kept over a migration.
+// Sets at random every field that changes the state to be kept over a migration.
 v1::GenerateRequest RandomRequest(Simulation& sim) {
   v1::GenerateRequest request = Request("p" + std::to_string(sim.Draw(1000)), 1 + sim.Draw(40));
   request.mutable_sampling()->set_seed(sim.random());

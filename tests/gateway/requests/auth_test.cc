@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr char kKey[] = "correct-horse-battery";
-// Of "abc…xyz", as sha256sum prints it.
+// The digest of "abc…xyz", as sha256sum prints it.
 constexpr char kAlphabet[] = "abcdefghijklmnopqrstuvwxyz";
 constexpr char kAlphabetHash[] = "71c480df93d6ae2f1efad1447c66c9525e316218cf51fc8d9ed832f2daf18b73";
 
@@ -84,7 +84,7 @@ class AuthenticatorTest : public ::testing::Test {
  protected:
   AuthenticatorTest() {}
 
-  // A new file, as an operator or Kubernetes puts it in place.
+  // Replaces the file, as an operator or Kubernetes does.
   std::string Write(const std::string& text) const {
     const std::string path = folder_ + "/keys";
     std::ofstream(path + ".new") << text;

@@ -32,7 +32,7 @@ struct Fleet {
       candidates[i].load = &loads[i];
     }
   }
-  // How often each worker is picked in `draws` picks.
+  // Returns how often each worker is picked in `draws` picks.
   std::map<size_t, int> Draw(const RouteKey& key, int draws) {
     std::mt19937_64 random(1);
     std::map<size_t, int> hits;

@@ -12,8 +12,8 @@
 
 namespace continuo {
 
-// Functions that each enqueue a call, one for each copy of what it reads. Taken in turn they read
-// from memory what a model reads from memory.
+// Functions that each enqueue a call, one for each copy of its inputs. Taken in turn they read from
+// memory, as a model does.
 using Calls = std::vector<std::function<void()>>;
 
 // Calls that are measured as one figure.

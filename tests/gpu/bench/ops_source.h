@@ -24,7 +24,7 @@ namespace continuo {
 inline constexpr double kColdBytes = 200e6;  // four times the L2 cache, which has 50 MB on Hopper
 inline constexpr char kReading[] = "read of 4 GiB";
 
-// Returns the number of copies of what a call reads.
+// Returns the number of copies of a call's inputs.
 inline int CopiesOf(double bytes) {
   return std::max(1, static_cast<int>(std::ceil(kColdBytes / bytes)));
 }

@@ -33,7 +33,7 @@ class LinkedWorkerTest(unittest.TestCase):
             needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
             for library in ("libcudart.so.13", "libcublasLt.so.13", "libnccl.so.2"):
                 self.assertIn(library, needed, program)
-            # What belongs to the driver is not there on every machine.
+            # The driver's libraries are not on every machine.
             for library in needed:
                 self.assertFalse(library.startswith(("libcuda.so", "libnvidia-ml")), needed)
 

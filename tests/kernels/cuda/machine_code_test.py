@@ -41,8 +41,8 @@ class Function:
                      for word in ("HGMMA", "WARPGROUP.DEPBAR"))
 
     def waits_before_memory(self) -> bool:
-        """Whether it always calls WaitForPreviousKernel before it touches device memory or leaves the
-        kernel, and lets the next grid begin."""
+        """Tells whether it always calls WaitForPreviousKernel before it touches device memory or
+        leaves the kernel, and lets the next grid begin."""
         for i, (_, text) in enumerate(self.instructions):
             if re.match(r"ACQBULK\b", text):
                 return any(re.match(r"PREEXIT\b", later) for _, later in self.instructions[i:])

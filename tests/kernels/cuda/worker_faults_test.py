@@ -20,7 +20,7 @@ from fleet import pb  # noqa: E402
 
 WORKER, FAKE_NVML = os.environ["CONTINUO_SHIM_WORKER"], os.environ["CONTINUO_FAKE_NVML"]
 TIMEOUT_S = 60
-# Kernels are fibers, so all is small.
+# Kernels run as fibers, so all sizes are small.
 CONFIG = {"model_type": "qwen3", "vocab_size": 288, "hidden_size": 32, "intermediate_size": 48,
           "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16,
           "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
@@ -59,7 +59,7 @@ class WorkerFaultsTest(unittest.TestCase):
         return worker
 
     def last_words(self, worker):
-        """Why the process ended, which is the last line of its log."""
+        """The last line of the process's log, which says why it ended."""
         self.assertEqual(worker.process.wait(TIMEOUT_S), 1)
         worker._reader.join(TIMEOUT_S)
         record = json.loads(worker.lines[-1])
@@ -130,7 +130,7 @@ class WorkerFaultsTest(unittest.TestCase):
         self.assertTrue(reason.endswith("; Xid 79 on cuda:1: GPU has fallen off the bus"), reason)
 
     def test_a_collective_that_hangs(self):
-        # Two a step for the layer, one for the logits.
+        # A step has two for the layer and one for the logits.
         whole, joined, reason = self.lose_a_worker(
             f"hang-collective 0 {3 * NUM_GRAPHS}", "--device=cuda:0,1", "--deterministic")
         self.check_exact(whole, joined)

@@ -81,7 +81,7 @@ TEST(ThreadPoolTest, AThreadTakesItsOwnTurnsBeforeThoseOfOthers) {
 TEST(ThreadPoolTest, ThreadsWorkAgainAfterTheySlept) {
   host::ThreadPool pool(4);
   for (int round = 0; round < 3; ++round) {
-    // Long enough on one thread for the others to fall asleep.
+    // One thread runs long enough for the others to fall asleep.
     pool.Run(1, [](int, int) {
       for (int i = 0; i < 20000; ++i) std::this_thread::yield();
     });

@@ -39,7 +39,7 @@ class WatchedExecutor : public ForwardingExecutor {
     return ForwardingExecutor::Finish();
   }
   void FailAtStart(int step) { fails_at_ = step; }
-  // To be called after the engine has ended.
+  // Called after the engine has ended.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:

@@ -41,7 +41,7 @@ std::vector<Tokens> RandomSequences(uint32_t seed, int vocab) {
 
 using Logits = std::vector<float>;
 
-// Of each sequence the logits of its last row, each run alone and whole.
+// Returns the logits of each sequence's last row, each run alone and whole.
 std::vector<Logits> Alone(ModelHarness& harness, const std::vector<Tokens>& sequences,
                           int block_size) {
   std::vector<Logits> all;
@@ -53,8 +53,8 @@ std::vector<Logits> Alone(ModelHarness& harness, const std::vector<Tokens>& sequ
   return all;
 }
 
-// The same, in random chunks, all sequences mixed in every step; of some chunks every row is
-// sampled, of others none.
+// Returns the same, in random chunks, with all sequences mixed in every step. Every row of some
+// chunks is sampled, and none of others.
 std::vector<Logits> Mixed(ModelHarness& harness, const std::vector<Tokens>& sequences,
                           uint32_t seed, int block_size) {
   std::mt19937 random(seed);
@@ -202,7 +202,7 @@ TEST(Bf16Test, LogitsAreNearThoseInFp32) {
 // there are. A group's largest element is some 2.5 times the typical one, so a rounding loses
 // about 2.5/127/√12 of it, or 2.5/8/√12; a dozen products in turn add up like a random walk.
 TEST(QuantisedTest, LogitsAreNearThoseInFp32) {
-  // Not of experts: where two are nearly equal, a rounding picks the other one.
+  // Experts are left out: where two are nearly equal, a rounding picks the other one.
   for (const std::string family : {"llama", "qwen3", "gemma2", "phi3"}) {
     const TinyModel model({.family = family, .hidden_size = 256, .intermediate_size = 512});
     const auto sequences = RandomSequences(4, 301);
@@ -230,7 +230,7 @@ TEST(QuantisedTest, LogitsAreNearThoseInFp32) {
   }
 }
 
-// The bits of the logits of fixed models, per instruction set. Whoever changes one must raise
+// The bits of the logits of fixed models, by instruction set. Whoever changes one must raise
 // kArithmeticVersion, since workers of both builds may serve one stream.
 TEST(PinnedBitsTest, LogitsAreThoseOfTheArithmeticVersion) {
   EXPECT_EQ(kernels::kArithmeticVersion, 3);

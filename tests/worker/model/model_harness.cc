@@ -89,7 +89,7 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const model::StepPlan& plan
   step.kv.kv_len = *lengths.Upload(plan.kv_len);
   step.kv.query_begin = *begins.Upload(plan.query_begin);
   step.kv.num_decodes = kernels::CountDecodes(plan.query_begin);
-  // Each row once, as it has to be.
+  // Each row occurs once, as the model requires.
   CONTINUO_CHECK(std::ranges::adjacent_find(plan.sample_rows, std::greater_equal<>()) ==
                  plan.sample_rows.end());
   step.wanted_rows = *rows.Upload(plan.sample_rows);

@@ -32,7 +32,8 @@ struct HarnessOptions {
   int max_rows = 1024;
 };
 
-// Model and KV cache on every rank, without a sampler: StepPlan in, logits out.
+// Runs a model with its KV cache on every rank, without a sampler: it takes StepPlans and returns
+// logits.
 class ModelHarness {
  public:
   static absl::StatusOr<std::unique_ptr<ModelHarness>> Make(const std::string& dir,

@@ -112,9 +112,9 @@ TEST(ChatTemplateTest, AFinalMessageIsContinuedWhereItsContentEnds) {
       .template_arguments = "",
       .continue_final_message = true};
   EXPECT_EQ(model->RenderChat(prompt).value(), "<|user|>say he<|end|><|assistant|>he ");
-  // A template that trims what it is given: the space is gone, the answer goes on after "he".
+  // The template trims its values: the space is gone, and the answer goes on after "he".
   EXPECT_EQ(Render("{{ messages[-1].content|trim }}END", prompt).value(), "he");
-  // One that does not show the final message.
+  // This template does not show the final message.
   EXPECT_EQ(Render("END", prompt).status().code(), absl::StatusCode::kInvalidArgument);
   ChatPrompt empty = prompt;
   empty.messages.clear();
@@ -173,7 +173,7 @@ TEST(ChatTemplateTest, WhatOneFilterOrMethodMakesIsBounded) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << expression;
     EXPECT_THAT(std::string(status.message()), HasSubstr("items")) << expression;
   }
-  // What is not too much is as it was.
+  // Results below the bounds are unchanged.
   for (const auto& [expression, expected] : std::vector<std::pair<std::string, std::string>>{
            {"[1, 'a', none]|join('-')", "1-a-None"},
            {"'-'.join(['a', 'b'])", "a-b"},
@@ -206,7 +206,7 @@ TEST(ChatTemplateTest, AMillionNestedValuesAreDroppedAgain) {
   EXPECT_THAT(std::string(Render(nested, kHello).status().message()), HasSubstr("steps"));
 }
 
-// AddressSanitizer's build finds what was left by itself.
+// AddressSanitizer's build finds leaks by itself.
 TEST(ChatTemplateTest, NamespacesThatHoldOneAnotherLeaveNothingBehind) {
   const auto model = WithTemplate(
       "{% set a = namespace(k='a') %}{% set b = namespace(a=a) %}{% set a.b = [b] %}"
@@ -240,8 +240,8 @@ TEST(ChatTemplateTest, ATemplateThatIsNoneIsRefusedWhenTheModelIsOpened) {
   EXPECT_FALSE(WithTemplate(std::string((1 << 20) + 1, 'x')).ok());
 }
 
-// What templates rely on beyond minijinja's own behaviour; equal to Jinja2 3.1 with the settings
-// of transformers.
+// Templates rely on these beyond minijinja's own behaviour. Results equal those of Jinja2 3.1 with
+// the settings of transformers.
 TEST(ChatTemplateTest, ValuesBehaveAsInPython) {
   const std::pair<std::string, std::string> cases[] = {
       {"{{ none }} {{ true }} {{ 1.0 }} {{ 1e20 }} {{ 0.00001 }}", "None True 1.0 1e+20 1e-05"},

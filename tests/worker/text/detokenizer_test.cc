@@ -62,7 +62,7 @@ TEST_F(DetokenizerTest, AStopStringMayBeHalfATokenOfBytes) {
   EXPECT_EQ(piece.text, "😀");
 }
 
-// All bytes so far as text, half a character at the end left out.
+// Returns all bytes so far as text, without half a character at the end.
 std::string WholeCharacters(const std::string& bytes) {
   Utf8Assembler assembler;
   std::string text;

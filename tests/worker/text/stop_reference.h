@@ -8,8 +8,8 @@
 
 namespace continuo::testing {
 
-// What a stop string does to a text, the slow and obvious way: after every byte of whole
-// characters the whole text is looked at.
+// Applies stop strings to a text in the slow and obvious way: it searches the whole text after
+// every byte of whole characters.
 class StopReference {
  public:
   StopReference(std::vector<std::string> stops, bool include_stop)
@@ -43,7 +43,7 @@ class StopReference {
     return -1;
   }
 
-  // All that is out so far, and all that there is.
+  // The text released so far, and all text.
   std::string released() const { return text_.substr(0, text_.size() - num_held_); }
   const std::string& text() const { return text_; }
 

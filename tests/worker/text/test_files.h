@@ -20,7 +20,7 @@ inline std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-// One of the models of tests/worker/text/testdata, which make_testdata.py writes.
+// Returns one of the models of tests/worker/text/testdata, which make_testdata.py writes.
 inline std::unique_ptr<text::TextModel> OpenTestModel(const std::string& name) {
   auto model = text::TextModel::Open(SourcePath("tests/worker/text/testdata/" + name));
   EXPECT_TRUE(model.ok()) << model.status();
@@ -28,7 +28,7 @@ inline std::unique_ptr<text::TextModel> OpenTestModel(const std::string& name) {
   return *std::move(model);
 }
 
-// The first token with these bytes, special or not; -1 where there is none.
+// Returns the first token with these bytes, special or not; -1 where there is none.
 inline int32_t IdOf(const text::TextModel& model, std::string_view bytes) {
   for (int32_t id = 0; id < model.vocab_size(); ++id) {
     if (model.TokenBytesKeepSpecial(id) == bytes) return id;

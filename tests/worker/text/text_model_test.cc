@@ -223,7 +223,7 @@ TEST(TextModelTest, DigestsDoNotDependOnHowTheJsonIsWritten) {
       absl::StrReplaceAll(config, {{"\"bos_token\": null", "\"bos_token\": \"<|user|>\""}});
   ASSERT_NE(special_edit, config);
   EXPECT_NE(open(tokenizer, special_edit)->template_digest(), model->template_digest());
-  // Only what changes an encoding or a rendering counts.
+  // Only changes of an encoding or a rendering count.
   const std::string length = absl::StrReplaceAll(config, {{"{\n", "{\"model_max_length\": 7,\n"}});
   EXPECT_EQ(open(tokenizer, length)->tokenizer_digest(), model->tokenizer_digest());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each decoder of tokenizer.json means for the bytes of one token.
+// Tests the bytes of one token under each decoder of tokenizer.json.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -37,7 +37,7 @@ Quadratic<4> RandomQuadratic(std::mt19937& rng) {
   return q;
 }
 
-// Slow and obviously right: moves one coordinate after the other to its minimum, until none moves.
+// The slow and obvious way: moves one coordinate after the other to its minimum, until none moves.
 Vector Descend(const Quadratic<4>& q) {
   Vector x = {};
   for (int sweep = 0; sweep < 20000; ++sweep) {

@@ -88,8 +88,8 @@ TEST(ConfigTest, Llama3ScalingIsReadFromBothPlaces) {
   EXPECT_EQ(RopeFrequencies(newer.rope, 8, 2048), RopeFrequencies(older.rope, 8, 2048));
 }
 
-// By hand for theta 10000, head_dim 8: frequencies 1, 0.1, 0.01, 0.001; turns in 1000 positions
-// 159, 15.9, 1.59, 0.159.
+// Computed by hand for theta 10000, head_dim 8: frequencies 1, 0.1, 0.01, 0.001; turns in 1000
+// positions 159, 15.9, 1.59, 0.159.
 TEST(ConfigTest, Llama3ScalesLongWavesOnly) {
   RopeConfig rope;
   rope.type = RopeConfig::Type::kLlama3;
@@ -323,7 +323,7 @@ TEST(ConfigTest, DamagedTextNeverEndsTheProcess) {
     for (int i = 0; i < 3000; ++i) {
       std::string text = whole;
       for (uint32_t n = 1 + random() % 4; n > 0; --n) {
-        // Half of them digits, which leave a configuration more often.
+        // Half of the bytes are digits, which leave a valid configuration more often.
         text[random() % text.size()] =
             static_cast<char>(random() % 2 == 0 ? '0' + random() % 10 : random());
       }

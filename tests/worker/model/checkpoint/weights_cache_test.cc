@@ -77,7 +77,7 @@ TEST(WeightsCacheTest, AFileThatIsNotWholeCountsAsNone) {
   std::vector<uint8_t> found(bytes.size());
   const auto read = [&] { return cache.Read("k", std::span(found), kLoop); };
   const std::string path = cache.PathOf("k");
-  // Of each part: magic, key, size, digests, padding, first chunk, last byte.
+  // The offsets are in each part: magic, key, size, digests, padding, first chunk, last byte.
   for (const int64_t at : {0, 16, 35, 40, 60, 100, 4096, 5000000, -1}) {
     ASSERT_TRUE(cache.Write("k", bytes, kLoop).ok());
     ASSERT_TRUE(read().ok());
@@ -91,11 +91,11 @@ TEST(WeightsCacheTest, AFileThatIsNotWholeCountsAsNone) {
     std::filesystem::resize_file(path, size);
     EXPECT_TRUE(absl::IsDataLoss(read())) << size;
   }
-  // Of other weights, under this name.
+  // The file of other weights has this name.
   ASSERT_TRUE(cache.Write("other", bytes, kLoop).ok());
   std::filesystem::rename(cache.PathOf("other"), path);
   EXPECT_TRUE(absl::IsDataLoss(read()));
-  // Not a file at all.
+  // A folder has this name.
   std::filesystem::remove(path);
   std::filesystem::create_directory(path);
   EXPECT_FALSE(read().ok());
@@ -112,7 +112,7 @@ TEST(WeightsCacheTest, WhereNothingCanBeWrittenTheReasonIsTold) {
               HasSubstr("/proc/no/such/folder"));
 }
 
-// A rank's weights, their bytes, and how they were come by.
+// A rank's weights, their bytes, and where they come from.
 struct Loaded {
   std::string bytes;
   bool from_cache;

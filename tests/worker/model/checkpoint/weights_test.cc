@@ -37,7 +37,7 @@ TEST(ShardTest, OneRankHoldsEverything) {
   EXPECT_EQ(shard.heads, (Range{0, 6}));
   EXPECT_EQ(shard.kv_heads, (Range{0, 2}));
   EXPECT_EQ(shard.inner, (Range{0, 100}));
-  // Of 6 heads, piece i begins at head ⌊6i/8⌋: 0 0 1 2 3 3 4 5 6.
+  // K split i of 6 heads begins at head ⌊6i/8⌋: 0 0 1 2 3 3 4 5 6.
   EXPECT_THAT(shard.head_splits, ElementsAre(0, 0, 4, 8, 12, 12, 16, 20, 24));
   EXPECT_THAT(shard.inner_splits, ElementsAre(0, 12, 25, 37, 50, 62, 75, 87, 100));
 }
@@ -71,7 +71,7 @@ TEST(ShardTest, KvHeadsAreReplicatedWhereACutStraddlesThemOrTheyAreFewer) {
   EXPECT_EQ(kv(Config(6, 2), 0, 4), (Range{0, 1}));
   EXPECT_EQ(kv(Config(6, 2), 1, 4), (Range{0, 1}));
   EXPECT_EQ(kv(Config(6, 2), 2, 4), (Range{1, 2}));
-  // Of 6 heads in groups of 2, two ranks own heads 0-2 and 3-5: kv head 1 is on both.
+  // Two ranks own heads 0-2 and 3-5 of 6 heads in groups of 2, so kv head 1 is on both.
   EXPECT_EQ(kv(Config(6, 3), 0, 2), (Range{0, 2}));
   EXPECT_EQ(kv(Config(6, 3), 1, 2), (Range{1, 3}));
 }
@@ -187,7 +187,7 @@ TEST_F(WeightsTest, RanksTogetherHoldTheWholeMatrix) {
     const LayerWeights& layer = part.weights->model().layers[1];
     for (const float v : Values(part, layer.gate.data)) gate.push_back(v);
     for (const float v : Values(part, layer.q_bias)) bias.push_back(v);
-    // Columns 22 rank … 22 (rank + 1) of 88.
+    // These are columns 22 rank … 22 (rank + 1) of 88.
     const auto down = Values(part, layer.down.data);
     for (size_t row = 0; row < 48; ++row) {
       for (size_t column = 0; column < 22; ++column) {
@@ -246,7 +246,7 @@ TEST_F(WeightsTest, StoredTypesConvertToWhatIsComputed) {
   EXPECT_EQ(brain, rounded);
   EXPECT_EQ(brain, values(bf16, kernels::DType::kBF16));
   for (size_t i = 0; i < exact.size(); ++i) {
-    // Half a unit in the last place, and half a unit of the smallest subnormal.
+    // The bound is half a unit in the last place, and half a unit of the smallest subnormal.
     ASSERT_NEAR(half[i], exact[i], std::abs(exact[i]) * 0x1p-11 + 0x1p-25);
     ASSERT_NEAR(brain[i], exact[i], std::abs(exact[i]) * 0x1p-8);
   }
@@ -273,8 +273,8 @@ TEST_F(WeightsTest, EachRankHoldsItsShareAndWhatIsReplicated) {
     const ModelConfig config = *ReadModelConfig(model.dir());
     const int64_t whole = WeightBytes(config, MakeShard(config, 0, 1), kernels::WeightType::kF32,
                                       *kernels::MakeDevice({}).value());
-    // Gains and biases, each at most one cache line longer than it must be, and the kv heads that
-    // more than one rank reads.
+    // The difference is gains and biases, each at most one cache line longer than it must be, and
+    // the kv heads that more than one rank reads.
     ModelWeights places;
     int64_t replicated = 0;
     for (const WeightSpec& spec : ListWeights(config, places)) {

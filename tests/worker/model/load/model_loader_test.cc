@@ -43,12 +43,13 @@ TEST(LoaderTest, DescribesWhatItLoaded) {
   EXPECT_EQ(loaded->weight_format, "bf16");
   EXPECT_EQ(loaded->kv_format, "bf16");
   EXPECT_THAT(loaded->backend_name, HasSubstr("cpu/"));
-  // 301 * 48 embedding; per layer 2 * 48 gains, q and o 48 * 48, k and v 16 * 48, 3 * 88 * 48.
+  // There are 301 * 48 elements of the embedding and, per layer, 2 * 48 of gains, 48 * 48 of q and
+  // of o, 16 * 48 of k and of v, and 3 * 88 * 48 of the MLP.
   EXPECT_EQ(loaded->num_parameters, 301 * 48 + 48 + 2 * (96 + 2 * 2304 + 2 * 768 + 3 * 4224));
   ASSERT_EQ(loaded->ranks.size(), 1u);
   EXPECT_GE(loaded->ranks[0].weight_bytes, 2 * loaded->num_parameters);
   EXPECT_LT(loaded->ranks[0].weight_bytes, 2 * loaded->num_parameters + 64 * 64);
-  // 2 layers, keys and values, 64 blocks of 16 tokens, 16 elements of 2 bytes.
+  // The KV cache has 2 layers, keys and values, 64 blocks of 16 tokens, and 16 elements of 2 bytes.
   EXPECT_EQ(loaded->ranks[0].kv_bytes, 2 * 2 * 64 * 16 * 16 * 2);
 }
 
@@ -304,7 +305,7 @@ TEST(FingerprintTest, ChangesWithEverythingThatATokenDependsOn) {
   differs(options, "one bit of the weights");
   text[2] = "other template";
   differs(options, "template");
-  // Where one part ends counts.
+  // The place where one part ends counts.
   text = {"text 1", "tokenizert", "emplate"};
   differs(options, "parts");
 }

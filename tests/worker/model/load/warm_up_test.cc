@@ -87,7 +87,7 @@ TEST(WarmUpTest, OddSizesAreNotExceeded) {
   }
 }
 
-// As a device that hangs, until whoever ends the process is called.
+// Finish does not return until `ended` is set, as with a device that hangs.
 class HangingExecutor : public Executor {
  public:
   absl::Status Start(const StepPlan&, MaskFiller) override { return absl::OkStatus(); }

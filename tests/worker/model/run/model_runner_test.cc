@@ -121,7 +121,7 @@ TEST_P(ExecutorTest, SeveralSamplesOfOneRowDifferByTheirIndex) {
   std::sort(distinct.begin(), distinct.end());
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
   EXPECT_GT(distinct.size(), 20u);
-  // Alone, sequence 77 draws the same.
+  // Alone, sequence 77 samples the same tokens.
   PlanBuilder alone(kBlockSize, kMaxBlocks);
   alone.Add(1, 0, tokens, LastOf(tokens), {.temperature = 3, .seed = 1, .sequence_index = 77});
   EXPECT_EQ(Run(alone.plan()).token_ids[0], result.token_ids[77]);

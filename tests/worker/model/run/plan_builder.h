@@ -18,8 +18,8 @@ class PlanBuilder {
     plan_.max_blocks = max_blocks;
   }
 
-  // Rows of sequence `id` at positions begin, begin + 1, …; everything before is in the cache.
-  // Samples the rows given, as indices into `tokens`.
+  // Adds rows of sequence `id` at positions begin, begin + 1, …; everything before is in the cache.
+  // Samples the given rows, which are indices into `tokens`.
   PlanBuilder& Add(int id, int begin, std::span<const int32_t> tokens,
                    std::span<const int32_t> sampled, const model::SamplingParams& params = {},
                    int32_t target = -1) {
@@ -55,7 +55,7 @@ class PlanBuilder {
   model::StepPlan plan_;
 };
 
-// A sequence's last row, as Add takes it.
+// Returns a sequence's last row, as Add takes it.
 inline std::vector<int32_t> LastOf(std::span<const int32_t> tokens) {
   return {static_cast<int32_t>(tokens.size()) - 1};
 }

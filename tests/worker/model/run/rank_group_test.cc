@@ -25,8 +25,8 @@ namespace {
 
 using ::testing::Each;
 
-// A rank's collectives that fail from the n-th sum on, as a lost device would. An abort takes until
-// every rank has failed.
+// The collectives of a rank that fails from the n-th sum on, as a lost device would. An abort ends
+// when every rank has failed.
 class FailingCommunicator : public kernels::Communicator {
  public:
   FailingCommunicator(std::unique_ptr<kernels::Communicator> inner, int calls,
@@ -116,13 +116,14 @@ model::StepPlan Plan(bool masked) {
 TEST(RankGroupTest, ARankThatFailsFailsTheStepOfAllAndEveryLaterOne) {
   const TinyModel model;
   for (const int failing : {0, 1, 3}) {
-    // A step has one sum for the embedding and two per layer, 5 in all: the third step's second.
+    // A step has one sum for the embedding and two per layer, 5 in all, so this is the third step's
+    // second.
     const auto group = Group(model, 4, failing, 11);
     for (const bool masked : {false, true}) {
       EXPECT_TRUE(group->Run(Plan(masked), [](std::span<uint32_t>) {}).ok());
     }
     const auto failed = group->Run(Plan(true), [](std::span<uint32_t>) {});
-    // Not those of the ranks that waited for it.
+    // The failure is not that of a rank that waited for it.
     EXPECT_EQ(failed.status(),
               absl::DataLossError("rank " + std::to_string(failing) + ": device lost"));
     EXPECT_EQ(group->Run(Plan(false), [](std::span<uint32_t>) {}).status(), failed.status());

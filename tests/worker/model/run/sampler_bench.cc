@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sample from 152k logits, on one thread. A greedy token without log-probabilities costs one
-// pass for the maximum and one to find it.
+// Measures one sample from 152k logits, on one thread. A greedy token without log-probabilities
+// costs one pass for the maximum and one to find it.
 #include <benchmark/benchmark.h>
 
 #include <cmath>

@@ -21,7 +21,7 @@ struct RandomCase {
   std::vector<uint32_t> mask;
   model::SampleInput input;
 
-  // Of so many ids; some number of them where it is 0. Larger powers leave fewer logits near the
+  // `vocab` is the number of ids, or 0 for a random one. Larger powers leave fewer logits near the
   // largest.
   explicit RandomCase(uint64_t number, size_t vocab = 0, int power = 1) {
     std::mt19937_64 random(number);
@@ -70,7 +70,7 @@ struct RandomCase {
     input.mask = mask;
   }
 
-  // Some token once more in the answer, often one of those seen.
+  // Counts one token of the answer once more, often one of those seen.
   void CountOnceMore(uint64_t number) {
     input.answered = number % 3 != 0 && !seen.empty()
                          ? seen[number % seen.size()].token_id

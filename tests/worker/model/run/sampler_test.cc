@@ -53,7 +53,7 @@ TEST(PhiloxTest, UniformsAreThoseOfTheReference) {
   }
 }
 
-// Rounding of float32 through penalties and temperature, on numbers up to about 32.
+// The rounding of float32 through penalties and temperature, on numbers up to about 32.
 constexpr double kRounding = 2e-5;
 
 TEST(SamplerTest, DrawsWhatTheFloat64ReferenceDraws) {
@@ -231,7 +231,7 @@ TEST(SamplerTest, ATokenOnceMoreInTheAnswerIsCountedAmongThoseSeen) {
   EXPECT_GT(num_changed, 20);
 }
 
-// Bits of draws and scores over a fixed set of cases: whoever changes them must raise
+// The bits of samples and scores of a fixed set of cases: whoever changes them must raise
 // kArithmeticVersion.
 TEST(SamplerTest, BitsArePinned) {
   SamplerScratch scratch;

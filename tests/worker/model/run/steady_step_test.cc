@@ -43,7 +43,7 @@ namespace {
 
 constexpr int kBlockSize = 16, kSequences = 12;
 
-// One row of each sequence at `position`.
+// Returns a plan with one row of each sequence at `position`.
 model::StepPlan DecodeAt(int position, const model::SamplingParams& sampling) {
   PlanBuilder builder(kBlockSize, 256 / kBlockSize);
   for (int id = 0; id < kSequences; ++id) {

@@ -38,7 +38,7 @@ TEST(StepShapeTest, TablesHaveFewWidths) {
   EXPECT_EQ(PaddedBlocks(9000, 8192), 9000);  // a plan may have columns that nobody reads
 }
 
-// As many graphs as a device keeps.
+// A device keeps this many graphs.
 TEST(StepShapeTest, ThereAreFewShapesWhateverTheContext) {
   for (int blocks = 1; blocks <= 1 << 20; blocks *= 2) {
     for (const int most : {blocks, blocks + 1, 2 * blocks - 1}) {

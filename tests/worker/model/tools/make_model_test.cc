@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using testing::TinyModel;
 
 TEST(MakeModelTest, BytesArePinnedForEachType) {
-  // The generator is integer arithmetic and one rounding: any machine gives these.
+  // The generator is integer arithmetic and one rounding, so any machine gives these bytes.
   const auto digest = [](const char* dtype) {
     return ToHex(DigestOf(TinyModel({.seed = 42, .dtype = dtype}).Read("model.safetensors")));
   };

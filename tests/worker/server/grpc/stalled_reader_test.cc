@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker whose client stops to read: HTTP/2's flow control holds the stream, and with it every
+// A worker whose client stops reading: HTTP/2's flow control holds the stream, and with it every
 // status, for as long as the client likes.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ class StalledReaderTest : public testing::WorkerServerTest {
         server_->address(), grpc::InsecureChannelCredentials(), arguments));
   }
 
-  // Some megabytes of answer, made and not read.
+  // The request has some megabytes of answer, which are generated and not read.
   static v1::GenerateRequest LargeRequest() {
     v1::GenerateRequest request = BaseRequest(2000);
     request.set_request_id("large");

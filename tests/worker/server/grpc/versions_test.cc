@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker below gateways of other releases: what a later one adds harms nothing, and what an
-// earlier one does not send has a sane meaning. tests/gateway/gateway_versions_test.cc is the other
-// side.
+// Tests a worker below gateways of other releases: fields that a later one adds do no harm, and
+// fields that an earlier one does not send have sane defaults.
+// tests/gateway/gateway_versions_test.cc is the other side.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -55,7 +55,7 @@ TEST_F(WatchStepsTest, TellsWhatEachStepRanForARequest) {
       rows.insert(rows.end(), step.sequences().begin(), step.sequences().end());
     }
   }
-  ASSERT_EQ(rows.size(), 20u);  // the first one reads the prompt and draws
+  ASSERT_EQ(rows.size(), 20u);  // the first one prefills the prompt and samples
   EXPECT_EQ(rows[0].cached_tokens(), 0u);
   EXPECT_EQ(rows[0].new_tokens(), rows[0].prompt_tokens());
   for (uint32_t i = 0; i < 20; ++i) {
@@ -96,7 +96,8 @@ TEST_F(WatchStepsTest, AWatcherDoesNotOutliveTheWorker) {
   EXPECT_EQ(watcher.Refusal().code(), absl::StatusCode::kUnavailable);
 }
 
-// For AddressSanitizer: gRPC calls back for a cancelled alarm when it likes, also after the end.
+// AddressSanitizer checks this: gRPC calls back for a cancelled alarm at any time, also after the
+// end.
 TEST_F(WatchStepsTest, WatchersWhoAreThereAtTheEndAreReleasedAndTouchNothing) {
   Serve();
   std::vector<std::unique_ptr<Watcher>> watchers;

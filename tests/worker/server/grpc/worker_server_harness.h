@@ -94,7 +94,7 @@ class WorkerServerTest : public ::testing::Test {
     std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader;
     std::vector<v1::GenerateResponse> responses;
 
-    // Reads on until tokens came; false if the stream ended before.
+    // Reads on until tokens came. Returns false if the stream ended before.
     bool ReadToTokens() {
       v1::GenerateResponse response;
       while (reader->Read(&response)) {

@@ -173,7 +173,7 @@ TEST_F(WorkerServerTest, ALiveIdIsRefusedUnlessContinuedAndOnlyForItsTenant) {
   std::set calls(before.begin(), before.end());
   calls.insert(later.begin(), later.end());
   EXPECT_EQ(Failure(request, {{"x-continuo-move", "1"}}).code(), absl::StatusCode::kAborted);
-  // Unless it is that very call.
+  // A migration of that very call takes its place.
   auto back = Start(request, {{"x-continuo-move", "1"}, {"x-continuo-call", "second"}});
   WaitUntil([&] {
     return std::ranges::count_if(
@@ -319,7 +319,7 @@ TEST_F(WorkerServerTest, TextTooLongToTokenizeIsRefusedUnread) {
 
 TEST_F(WorkerServerTest, TextCallsBeyondTheirBudgetAreOverload) {
   Serve();
-  // Nothing is worked off while the pool's threads are held.
+  // No work is done while the pool's threads are held.
   absl::Notification go_on;
   for (int i = 0; i < WorkerServerOptions().text_threads; ++i) {
     server_->runtime().text_pool.Post([&] { go_on.WaitForNotification(); });
@@ -532,7 +532,7 @@ TEST_F(WorkerServerTest, ManyStreamsAtOnceAreEachAsAlone) {
   }
 }
 
-// The callback may take its time to find out why.
+// The callback may take a while to find out why.
 TEST_F(WorkerServerTest, StreamsHaveEndedWhenAFailureIsTold) {
   absl::Notification ended;
   absl::Status told;

@@ -23,7 +23,7 @@ class LifecycleTest : public ::testing::Test {
                                  },
                              .state_changed = [this] { events_.push_back("state"); }}) {}
 
-  // `count` live requests that count when they are ended.
+  // Adds `count` live requests that count their ends.
   void AddLive(int count) {
     for (int i = 0; i < count; ++i) {
       auto control = std::make_shared<RequestControl>(
@@ -105,7 +105,7 @@ TEST_F(LifecycleTest, DrainingAgainChangesOnlyTheGrace) {
 }
 
 TEST_F(LifecycleTest, TheEngineRefusesBeforeTheDrainIsTold) {
-  // A request between the two: it finds a worker that serves, and the engine has the last word.
+  // A request between the two finds a worker that serves, and the engine rejects it.
   std::vector<v1::WorkerState> told;
   Lifecycle* lifecycle = nullptr;
   Lifecycle observed(&calls_, {.begin_drain = [&] { told.push_back(lifecycle->state()); },

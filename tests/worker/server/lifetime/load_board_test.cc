@@ -94,7 +94,7 @@ TEST(LoadBoardTest, AChangeOfTheLoadReachesAWatcher) {
   watcher->WaitFor(v1::WORKER_STATE_DRAINING);
 }
 
-// Set back while the time goes on.
+// The wall clock is set back while time goes on.
 class SetBackClock : public Clock {
  public:
   absl::Time Now() const override { return absl::UnixEpoch(); }

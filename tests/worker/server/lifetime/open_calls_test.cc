@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 constexpr absl::Duration kPatience = absl::Seconds(3);
 constexpr absl::Duration kStart = absl::Seconds(1000);
 
-// A request whose ends are written down.
+// A request that records its ends.
 class FakeCall {
  public:
   std::vector<std::string> events;

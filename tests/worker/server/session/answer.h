@@ -13,7 +13,7 @@
 
 namespace continuo::testing {
 
-// The content of a stream, however it was divided into responses.
+// The content of a stream, independent of its division into responses.
 struct Answer {
   struct Sequence {
     std::string text;
@@ -30,7 +30,7 @@ struct Answer {
   v1::Accepted accepted;
   uint64_t next_sequence = 0;
 
-  // Adds the next response of the stream, which has to keep what every stream keeps.
+  // Adds the next response of the stream, and checks the rules of every stream.
   void Add(const v1::GenerateResponse& response, bool collect = false) {
     EXPECT_EQ(response.sequence(), next_sequence);
     ++next_sequence;
@@ -62,7 +62,7 @@ struct Answer {
     }
   }
 
-  // Everything that must be equal to an undisturbed run.
+  // Returns everything that must equal an undisturbed run.
   std::string Comparable() const {
     std::string all;
     for (const auto& [index, s] : sequences) {

@@ -19,7 +19,8 @@ using testing::Answer;
 using testing::AnswerOf;
 using testing::SessionHarness;
 
-// The first `count` responses, merged and without what a continuation need not bring.
+// Returns the first `count` responses, merged, without the parts that a continuation need not
+// bring.
 v1::GenerateResponse Received(const std::vector<v1::GenerateResponse>& responses, size_t count) {
   v1::GenerateResponse received;
   for (size_t i = 0; i < count; ++i) received.MergeFrom(responses[i]);
@@ -52,7 +53,8 @@ v1::GenerateRequest BaseRequest() {
   return request;
 }
 
-// Requests of every kind that has state of its own; stops are taken from the answer itself.
+// Returns requests of every kind that has state of its own; stop strings are taken from the answer
+// itself.
 std::vector<v1::GenerateRequest> Requests(SessionHarness& harness) {
   std::vector<v1::GenerateRequest> requests(6, BaseRequest());
   requests[1].mutable_sampling()->set_num_sequences(3);
@@ -224,7 +226,7 @@ TEST(ContinuationTest, IdsOfAnotherFingerprintAreTakenHoweverOftenTheyCome) {
   const SessionHarness::Outcome second = harness.Run(again);
   ASSERT_TRUE(second.status.ok()) << second.status;
   ASSERT_FALSE(second.responses.empty());
-  // And on to a third, of the second one's fingerprint.
+  // The stream goes on to a third worker, of the second one's fingerprint.
   *received.mutable_accepted() = second.responses[0].accepted();
   ASSERT_EQ(received.accepted().fingerprint(), "F");
   const SessionHarness::Outcome third = harness.Run(again);

@@ -29,7 +29,7 @@ Ids Bytes(std::string_view text) {
   return ids;
 }
 
-// A session whose engine is the test.
+// A session for which the test plays the engine.
 class GenerateSessionTest : public ::testing::Test {
  protected:
   GenerateSessionTest()
@@ -62,7 +62,7 @@ class GenerateSessionTest : public ::testing::Test {
         {.index = index, .tokens = {tokens.begin(), tokens.end()}, .finish = finish});
     Send(std::move(event));
   }
-  // `count` tokens with twenty alternatives each.
+  // Sends `count` tokens with twenty alternatives each.
   void SendScored(size_t count) {
     engine::RequestEvent event;
     engine::SequenceDelta& delta = event.deltas.emplace_back();
@@ -178,7 +178,7 @@ TEST_F(GenerateSessionTest, StopStringEndsInOneDeltaWithWhatWasHeldBack) {
   EXPECT_EQ(last.finish_reason(), v1::FINISH_REASON_STOP);
   EXPECT_EQ(last.stop_sequence(), "stop");
   EXPECT_THAT(finished_by_edge_, ElementsAre(0));
-  SendTokens(Bytes("late"));  // the engine heard of it late
+  SendTokens(Bytes("late"));  // the engine was told late
   session_->WriteDone(true);
   SendEnd();
   WaitForPostedWork();
@@ -422,7 +422,7 @@ TEST_F(GenerateSessionTest, WhatWaitsAsResponsesCountsAsUnreadToo) {
   request_.mutable_output()->set_logprobs(20);
   Start(/*manual=*/true);
   WaitForPostedWork();
-  // Each round is far below the bound as events; one response of it is read.
+  // The events of each round are far below the bound, and one response of each is read.
   int rounds = 0;
   while (cancelled_.empty() && rounds < 20) {
     SendScored(5000);

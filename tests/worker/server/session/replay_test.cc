@@ -118,7 +118,7 @@ TEST_F(ReplayTest, WhatAnotherStopStringHeldBackBeforeTheOneThatWasMetIsSent) {
   EXPECT_EQ(Run()->endings[0]->text, "abc");
 }
 
-// One that holds back whatever may be, or is, part of a stop string has delivered the rest.
+// A worker that holds back whatever may be, or is, part of a stop string has delivered the rest.
 TEST_F(ReplayTest, TextDeliveredWithoutTheEndAndItsTextAreThatOfTheUndisturbedRun) {
   std::mt19937 rng(5);
   const auto pick = [&rng](int low, int high) {

@@ -25,7 +25,7 @@ namespace continuo::testing {
 inline constexpr int32_t kEos = 268;
 inline constexpr int kVocab = 272;
 
-// That model, with a context of 128 tokens.
+// Returns that model, with a context of 128 tokens.
 inline server::ServedModel MakeServedModel(const text::TextModel* text) {
   server::ServedModel model;
   model.name = "bytes";
@@ -42,7 +42,7 @@ inline server::ServedModel MakeServedModel(const text::TextModel* text) {
   return model;
 }
 
-// Counts up, so that every draw is known.
+// Counts up, so that every random number is known.
 inline std::function<uint64_t()> CountingRandom() {
   return [next = std::make_shared<uint64_t>(uint64_t{77} << 11)] { return *next += 1 << 11; };
 }
@@ -53,7 +53,7 @@ class RecordingWriter : public server::ResponseWriter {
   // If `pool` is null the test calls GenerateSession::WriteDone itself.
   explicit RecordingWriter(server::WorkPool* pool = nullptr) : pool_(pool) {}
 
-  // Before the first write, where there is a pool.
+  // Called before the first write, where there is a pool.
   void Attach(std::weak_ptr<server::GenerateSession> session) { session_ = std::move(session); }
 
   void SendAccepted() override { ++num_accepted_; }

@@ -286,7 +286,7 @@ TEST_F(ValidateTest, CollectIsRefusedWhereTheAnswerCouldPassItsLimit) {
 }
 
 TEST_F(ValidateTest, EveryFieldOfARequestIsCheckedOrHasNoLimit) {
-  // A new field has to be put on one of these lists, after its check was written.
+  // A new field is added to one of these lists after its check is written.
   const std::set<std::string> known = {"request_id",
                                        "model",
                                        "text",

@@ -24,7 +24,7 @@
 
 namespace continuo::gateway::openai {
 
-// Callbacks that wait until somebody lets time pass.
+// Keeps callbacks until the fuzzer lets time pass.
 class ManualTimer : public Timer {
  public:
   explicit ManualTimer(ManualClock* clock) : clock_(clock) {}
@@ -47,7 +47,7 @@ class ManualTimer : public Timer {
   std::multimap<absl::Duration, std::function<void()>> due_;
 };
 
-// What the worker does to all but the neighbour.
+// How the worker treats all calls but the neighbour's.
 struct WorkerScript {
   int fail_at = -1;  // instead of this response a call ends with `failure`
   absl::Status failure;
@@ -56,14 +56,14 @@ struct WorkerScript {
 
 // The gateway behind the HTTP server on one thread: real relays, over a worker whose responses are
 // turns of the executor.
-class InlineFront : public GenerateService, public WorkerTransport {
+class InlineGateway : public GenerateService, public WorkerTransport {
  public:
   // Calls with this header are the neighbour's.
   static constexpr char kNeighbour[] = "x-neighbour-61a5c2f0e9";
   // The worker generates no more, so that an execution is short.
   static constexpr uint32_t kMaxTokens = 6;
 
-  InlineFront(boost::asio::io_context* context, ManualClock* clock)
+  InlineGateway(boost::asio::io_context* context, ManualClock* clock)
       : context_(context),
         clock_(clock),
         timer_(clock),
@@ -127,22 +127,22 @@ class InlineFront : public GenerateService, public WorkerTransport {
  private:
   class Call : public WorkerCall, public std::enable_shared_from_this<Call> {
    public:
-    Call(InlineFront* front, std::shared_ptr<StreamRelay> relay, int attempt,
+    Call(InlineGateway* gateway, std::shared_ptr<StreamRelay> relay, int attempt,
          FakeGeneration generation, int fail_at)
-        : front_(front),
+        : gateway_(gateway),
           relay_(std::move(relay)),
           attempt_(attempt),
           generation_(std::move(generation)),
           fail_at_(fail_at) {}
     void StartRead() override {
-      boost::asio::post(*front_->context_, [self = shared_from_this()] { self->Step(); });
+      boost::asio::post(*gateway_->context_, [self = shared_from_this()] { self->Step(); });
     }
     void Abandon() override {}
 
    private:
     void Step() {
       if (number_++ == fail_at_) {
-        relay_->OnWorkerEnd(attempt_, front_->script_.failure);
+        relay_->OnWorkerEnd(attempt_, gateway_->script_.failure);
       } else if (std::optional<v1::GenerateResponse> response = generation_.Next()) {
         relay_->OnResponse(attempt_, *std::move(response));
       } else {
@@ -150,7 +150,7 @@ class InlineFront : public GenerateService, public WorkerTransport {
       }
     }
 
-    InlineFront* const front_;
+    InlineGateway* const gateway_;
     const std::shared_ptr<StreamRelay> relay_;
     const int attempt_;
     FakeGeneration generation_;
