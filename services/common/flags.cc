@@ -74,8 +74,8 @@ void PrintWrapped(std::ostream& out, const std::string& text, size_t column) {
   out << "\n";
 }
 
-// Prints the left part and then the help from kHelpColumn on, in the next line where the left part
-// is too long.
+// Prints the left part and then the help from kHelpColumn on; the help begins in the next line if
+// the left part is too long.
 void PrintEntry(std::ostream& out, const std::string& left, const std::string& help) {
   out << left;
   if (left.size() + 2 > kHelpColumn) {

@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   RETURN_IF_ERROR(gateway->StartGrpc());
   RETURN_IF_ERROR(gateway->StartHttp());
   RETURN_IF_ERROR(gateway->StartMetrics());
-  // Last, since a change of workers reaches the servers.
+  // Discovery starts last, since a change of workers reaches the servers.
   gateway->discovery_->Start(
       [pool = gateway->pool_.get()](const std::vector<WorkerAddress>& addresses, bool complete) {
         pool->SetAddresses(addresses, complete);
@@ -202,7 +202,8 @@ void Gateway::End() {
   service_->EndStreams(
       protocol::WithReason(absl::UnavailableError("the gateway is shutting down; go on elsewhere"),
                            protocol::kReasonContinue));
-  // Clients that still send calls are told where to go rather than cut off.
+  // Clients that still send calls get a status that sends them elsewhere, rather than a cut
+  // connection.
   service_->WaitForQuiet(kQuiet, kLongestUnquiet);
   // A client without a call may not read, so that its connection would not end by itself; only
   // calls are waited for.

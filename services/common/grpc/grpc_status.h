@@ -14,8 +14,8 @@ namespace continuo::common {
 // over 3 KiB are left out.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// The inverse. Details that do not parse are ignored; where there are none, the reason is read from
-// the front of the message (protocol::MessageWithReason). An unknown code becomes UNKNOWN.
+// Does the inverse. Details that do not parse are ignored; where there are none, the reason is read
+// from the front of the message (protocol::MessageWithReason). An unknown code becomes UNKNOWN.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
 }  // namespace continuo::common

@@ -73,8 +73,8 @@ class Admission {
     Ticket(Ticket&& other) noexcept { *this = std::move(other); }
     Ticket& operator=(Ticket&& other) noexcept;
     ~Ticket() { Release(); }
-    // True: a worker has the request and will tell when it begins the prompt. False: the request
-    // has no worker any more.
+    // True: a worker has the request and will report the begin of its prefill. False: the request
+    // has no worker.
     void SetSent(bool sent);
     // A worker has begun the prompt.
     void MarkRead();
@@ -89,7 +89,7 @@ class Admission {
       std::string tenant;
       std::pair<std::string, int32_t> queue;  // key in queues_
       int64_t bytes = 0, tokens = 0, work_tokens = 0;
-      QueueWait* wait = nullptr;  // until the prompt is read
+      QueueWait* wait = nullptr;  // until prefill begins
       bool sent = false;
       bool queued = true;
     };

@@ -8,7 +8,7 @@
 
 namespace continuo::gateway {
 
-// Forecasts how long an answer takes from the moment a worker begins its prompt: the mean time of
+// Forecasts how long an answer takes from the moment a worker begins its prefill: the mean time of
 // recent answers to their first token, plus their mean time per further token times the expected
 // tokens. The expected number is two standard deviations above the mean of recent answers, which
 // few exceed. A function of what it is told; not thread-safe.

@@ -9,7 +9,7 @@
 
 namespace continuo::gateway {
 
-// Forecasts how long a request waits until a worker begins its prompt: the tokens ahead of it over
+// Forecasts how long a request waits until a worker begins its prefill: the tokens ahead of it over
 // the rate at which tokens leave the queue.
 //
 // The rate is measured from one prompt that a worker begins to the next one, while workers have had

@@ -151,7 +151,7 @@ void DnsResolver::Run() {
     }
     if (channel != nullptr) ares_destroy(channel);  // Ends open queries with errors.
     if (stopped_) break;
-    // IPv6 addresses count where there are none of IPv4.
+    // IPv6 addresses count only where there are none of IPv4.
     Query& answer = v4.is_empty() ? v6 : v4;
     if (status == ARES_SUCCESS) status = answer.status;
 

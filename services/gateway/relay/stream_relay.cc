@@ -77,8 +77,8 @@ void StreamRelay::Handle(WorkerResponded& event) {
     return;
   }
   const absl::Duration now = env_.clock->Elapsed();
-  // A worker sends Accepted when it begins to read the prompt; if progress is asked for, already
-  // when the request is queued.
+  // A worker sends Accepted when prefill begins or, if the client wants progress, when the request
+  // is queued.
   Admission::Ticket& ticket = call_.ticket;
   if (!response.has_progress() || response.progress().queue_position() == 0) ticket.MarkRead();
   if (is_progress) {
@@ -178,7 +178,7 @@ void StreamRelay::StartAttempt(Lease lease) {
   retry_.OnCallStarted(now);
   stats_.OnCallStarted(lease.load(), is_migration, now);
   if (call_.request.output().collect()) {
-    // Not every worker tells before the end when it begins to read the prompt.
+    // Not every worker reports the begin of prefill before the end.
     call_.ticket.MarkRead();
   } else {
     call_.ticket.SetSent(true);

@@ -74,7 +74,7 @@ bool IsFree(const RouteKey& key, const Candidate& candidate) {
 
 namespace {
 
-// The candidates that a policy chooses from, see Policy. Empty if none may be taken.
+// Returns the candidates that a policy chooses from, see Policy. Empty if none may be taken.
 std::vector<size_t> Choices(const RouteKey& key, std::span<const Candidate> candidates,
                             absl::BitGenRef random) {
   std::vector<size_t> best;

@@ -23,7 +23,7 @@ void SlowWorkers::Measure(Worker& worker, uint64_t steps, int64_t running,
     worker.has_step = true;
     worker.measured_time = now;
   } else if (steps == worker.steps && was_running && worker.running) {
-    // The step under way takes at least this long.
+    // The current step takes at least this long.
     if (const absl::Duration sample = now - worker.steps_time; sample > worker.step) {
       worker.step = sample;
       worker.has_step = true;

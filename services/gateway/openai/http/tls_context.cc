@@ -33,7 +33,7 @@ absl::StatusOr<std::shared_ptr<ssl::context>> MakeTlsContext(const TlsPem& pem) 
     SSL_CTX* const native = context->native_handle();
     SSL_CTX_set_min_proto_version(native, TLS1_2_VERSION);
     SSL_CTX_set_options(native, SSL_OP_NO_RENEGOTIATION);
-    // A resumed session would keep an earlier certificate.
+    // A resumed TLS session would keep an earlier certificate.
     SSL_CTX_set_session_cache_mode(native, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_options(native, SSL_OP_NO_TICKET);
     SSL_CTX_set_num_tickets(native, 0);

@@ -153,7 +153,7 @@ void ModelDrafter::Prefill(std::span<const DraftAsk> asks) {
     const int begin = static_cast<int>(place.tokens.size()), missing = NumMissing(s, place);
     const int most = std::min(ask.most, options_.context_length - NumTokens(s));
     if (!place.readable || most <= 0) continue;
-    // Take as many tokens as the step has time for, halving until they fit.
+    // Takes as many tokens as the step has time for, halving until they fit.
     int count = std::min<int>(missing, options_.max_batch_tokens - static_cast<int>(load.tokens));
     while (count > kMinChunk &&
            cost_.Predict(load.WithTokens(begin, count, 1)) > options_.longest_step) {

@@ -70,7 +70,7 @@ int Speculation::NumDraftsWorth(const Sequence& s, const PlannedStep& step,
   return drafts;
 }
 
-// Lets a drafter that guesses for all sequences at once do so.
+// Calls Prepare of a drafter that guesses for all sequences at once.
 void Speculation::PrepareBatch(const PlannedStep& step) {
   const auto may_have = [&](const ScheduledTokens& t) { return MayHaveDrafts(*t.sequence, step); };
   const auto count = static_cast<int>(std::ranges::count_if(step.scheduled, may_have));

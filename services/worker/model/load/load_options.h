@@ -18,7 +18,7 @@ struct ModelSource {
   std::string dir;  // folder of config.json and the safetensors
   // Folder of packed weights of earlier starts (weights_cache.h), on the CPU only; empty: none.
   std::string weights_cache;
-  int max_context_tokens = 0;  // 0: the model's; more than the model's is refused
+  int max_context_tokens = 0;  // 0: the model's; more than the model's is an error
 };
 
 // The types that the model computes in. Activations follow the weights (weight_schemes.h).
@@ -31,7 +31,7 @@ struct Precision {
 struct KvCacheSize {
   int block_size = 16;  // tokens of a KV block
   int num_blocks = 0;   // 0: as many as memory_bytes holds
-  // Bytes of all ranks together, read where num_blocks is 0. 0 is refused on the CPU; CUDA devices
+  // Bytes of all ranks together, read where num_blocks is 0. 0 is an error on the CPU; CUDA devices
   // then give what they have free beside weights, scratch and a margin.
   uint64_t memory_bytes = 0;
   // Extra bytes per KV block on the first device, reserved for a draft model that was opened

@@ -125,7 +125,7 @@ void GenerateCall::Write(v1::GenerateResponse response) {
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
-  // Held here too: finishing may delete the call before the session has returned.
+  // The call is also held here, since finishing may delete it before the session has returned.
   const std::shared_ptr<GenerateSession> session = session_;
   session->WriteDone(ok);
 }

@@ -78,7 +78,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
             [s] { return s->runtime_.lifecycle.healthy(); }));
   }
   server->ticker_ = std::thread([s, on_hang = options.on_hang] {
-    // Slept, not awaited: absl's waits with a timeout follow the wall clock when it is set.
+    // The thread sleeps, since absl's waits with a timeout follow the wall clock when it is set.
     while (!s->stopping_) {
       const absl::Duration now = s->clock_->Elapsed();
       s->runtime_.lifecycle.Tick(now);

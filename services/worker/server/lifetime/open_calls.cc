@@ -24,7 +24,7 @@ void OpenCalls::Tick(absl::Duration now) {
       if (control->Overdue(now, patience_)) overdue.push_back(control);
     }
   }
-  // Without the lock: a call may be over before this returns.
+  // The lock is not held here, since a call may be over before this returns.
   for (const auto& control : overdue) control->Cut();
 }
 

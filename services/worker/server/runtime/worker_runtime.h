@@ -23,8 +23,8 @@ namespace continuo::server {
 // needs. Every part is thread-safe. The members stand in the order in which they depend on each
 // other.
 struct WorkerRuntime {
-  // Largest number of bytes of the Tokenize and Detokenize requests in progress; about 2 s of work
-  // for one thread.
+  // The largest number of bytes of the Tokenize and Detokenize requests in progress, about 2 s of
+  // work for one thread.
   static constexpr size_t kMaxTextCallBytes = 4 << 20;
 
   // The incarnation of `identity` is chosen here. `end_patience` is how long a call that was told

@@ -90,7 +90,7 @@ void GenerateSession::OnEvent(engine::RequestEvent event) {
                                               " bytes wait; go on with a continuation")),
                              protocol::kReasonSlowReader);
     hooks_.cancel(why);
-    // On the pool, because the cut is followed by text work.
+    // It runs on the pool, because text work follows the cut.
     pool_->Post([self = shared_from_this(), why] { self->hooks_.cut(why); });
   }
   Wake();
