@@ -67,6 +67,7 @@ void ReceivedResponses::Merge(const v1::GenerateResponse& response) {
     num_tokens_ += delta.token_ids_size();
   }
   num_prompt_logprobs_ += response.prompt_logprobs_size();
+  num_prompt_tokens_ += response.prompt_tokens_size();
   has_summary_ = has_summary_ || response.has_summary();
 }
 
@@ -82,6 +83,7 @@ v1::GenerateResponse ReceivedResponses::ToProto() const {
     delta.set_finish_reason(sequence.finish_reason);
   }
   for (int64_t i = 0; i < num_prompt_logprobs_; ++i) result.add_prompt_logprobs();
+  for (int64_t i = 0; i < num_prompt_tokens_; ++i) result.add_prompt_tokens();
   if (has_summary_) result.mutable_summary();
   return result;
 }

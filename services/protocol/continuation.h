@@ -55,6 +55,7 @@ class ReceivedResponses {
   absl::flat_hash_map<uint32_t, size_t> by_index_;
   int64_t num_tokens_ = 0;
   int64_t num_prompt_logprobs_ = 0;
+  int64_t num_prompt_tokens_ = 0;
   bool has_summary_ = false;
 };
 

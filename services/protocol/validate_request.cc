@@ -96,6 +96,10 @@ absl::Status CheckReceived(const v1::GenerateResponse& received) {
 }
 
 absl::Status CheckPrompt(const v1::GenerateRequest& request) {
+  if (request.has_suffix()) {
+    if (!request.has_text()) return FieldError("suffix", "needs a prompt that is text");
+    RETURN_IF_ERROR(CheckUtf8("suffix", request.suffix()));
+  }
   switch (request.prompt_case()) {
     case v1::GenerateRequest::kText:
       return CheckUtf8("text", request.text());

@@ -193,7 +193,7 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
   const std::string model = parsed->requests[0].model();
   const std::shared_ptr<GenerationQueue> queue = MakeQueue(connection);
   // The echo is kept beside the prompt.
-  const int num_copies = parsed->form.echo.empty() ? 1 : 2;
+  const int num_copies = parsed->form.echo ? 2 : 1;
   const absl::Status opened =
       queue->Open(dependencies_.service, call, std::move(parsed->requests), num_copies);
   DropBody(connection, request);

@@ -18,8 +18,8 @@ void Attempt::StartRead() {
 bool Attempt::OnResponse(const v1::GenerateResponse& response) {
   is_reading_ = false;
   was_accepted_ = was_accepted_ || response.has_accepted();
-  const bool is_progress =
-      response.deltas_size() > 0 || response.prompt_logprobs_size() > 0 || response.has_summary();
+  const bool is_progress = response.deltas_size() > 0 || response.prompt_logprobs_size() > 0 ||
+                           response.prompt_tokens_size() > 0 || response.has_summary();
   made_progress_ = made_progress_ || is_progress;
   return is_progress;
 }

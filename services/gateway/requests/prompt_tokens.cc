@@ -11,7 +11,9 @@ constexpr int64_t kBytesPerToken = 4;
 int64_t EstimatePromptTokens(const v1::GenerateRequest& request) {
   switch (request.prompt_case()) {
     case v1::GenerateRequest::kText:
-      return static_cast<int64_t>(request.text().size()) / kBytesPerToken + 1;
+      return static_cast<int64_t>(request.text().size() + request.suffix().size()) /
+                 kBytesPerToken +
+             1;
     case v1::GenerateRequest::kTokenIds:
       return request.token_ids().ids_size();
     case v1::GenerateRequest::kConversation: {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/base/check.h"
 #include "services/base/utf8.h"
 #include "services/gateway/openai/json/json_text.h"
 
@@ -44,6 +45,10 @@ std::string CompletionToken(const std::string& token) {
 
 }  // namespace
 
+void ChatLogprobs::AddFirst(const std::string& /*token*/) {
+  CONTINUO_CHECK(false);  // a chat repeats no prompt
+}
+
 void ChatLogprobs::Add(const v1::TokenLogprob& logprob) {
   Separate(&entries_);
   AppendChatToken(logprob.token(), logprob.logprob(), &entries_);
@@ -64,10 +69,27 @@ std::string ChatLogprobs::Take() {
   return json;
 }
 
-void CompletionLogprobs::Add(const v1::TokenLogprob& logprob) {
-  const std::string chosen = CompletionToken(logprob.token());
+void CompletionLogprobs::AddToken(const std::string& token) {
   Separate(&tokens_);
-  AppendString(chosen, &tokens_);
+  AppendString(CompletionToken(token), &tokens_);
+  Separate(&offsets_);
+  absl::StrAppend(&offsets_, offset_);
+  // A character counts in the token that has its first byte.
+  offset_ += std::ranges::count_if(
+      token, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+void CompletionLogprobs::AddFirst(const std::string& token) {
+  AddToken(token);
+  Separate(&logprobs_);
+  logprobs_.append("null");
+  Separate(&top_);
+  top_.append("null");
+}
+
+void CompletionLogprobs::Add(const v1::TokenLogprob& logprob) {
+  AddToken(logprob.token());
+  const std::string chosen = CompletionToken(logprob.token());
   Separate(&logprobs_);
   AppendNumber(logprob.logprob(), &logprobs_);
 
@@ -89,12 +111,6 @@ void CompletionLogprobs::Add(const v1::TokenLogprob& logprob) {
   // The chosen token is always listed.
   add(chosen, logprob.logprob());
   top_.push_back('}');
-
-  Separate(&offsets_);
-  absl::StrAppend(&offsets_, offset_);
-  // A character counts in the token that has its first byte.
-  offset_ += std::ranges::count_if(
-      logprob.token(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
 
 std::string CompletionLogprobs::Take() {

@@ -14,6 +14,9 @@ namespace continuo::gateway::openai {
 class LogprobsJson {
  public:
   virtual ~LogprobsJson() = default;
+  // Adds the first token of a prompt, which has no log-probability. Only completions repeat a
+  // prompt.
+  virtual void AddFirst(const std::string& token) = 0;
   virtual void Add(const v1::TokenLogprob& logprob) = 0;
   // Returns the tokens since the last call as one value; "null" if there are none.
   virtual std::string Take() = 0;
@@ -25,6 +28,7 @@ class LogprobsJson {
 // character is U+FFFD in `token` and exact in `bytes`.
 class ChatLogprobs : public LogprobsJson {
  public:
+  void AddFirst(const std::string& token) override;
   void Add(const v1::TokenLogprob& logprob) override;
   std::string Take() override;
   size_t num_bytes() const override { return entries_.capacity(); }
@@ -34,10 +38,11 @@ class ChatLogprobs : public LogprobsJson {
 };
 
 // For a completion: four arrays tokens, token_logprobs, top_logprobs, text_offset. The offset
-// counts characters from the beginning of the answer. A part of a character is written as
+// counts characters from the beginning of the choice's text. A part of a character is written as
 // "bytes:\xe2\x82".
 class CompletionLogprobs : public LogprobsJson {
  public:
+  void AddFirst(const std::string& token) override;
   void Add(const v1::TokenLogprob& logprob) override;
   std::string Take() override;
   size_t num_bytes() const override {
@@ -45,6 +50,8 @@ class CompletionLogprobs : public LogprobsJson {
   }
 
  private:
+  void AddToken(const std::string& token);
+
   std::string tokens_, logprobs_, top_, offsets_;
   int64_t offset_ = 0;
 };

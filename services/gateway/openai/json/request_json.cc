@@ -187,18 +187,46 @@ absl::Status ReadService(const Json& body, v1::GenerateRequest* request) {
   return absl::OkStatus();
 }
 
-// Reads "echo". Only text without log-probabilities is repeated: ids would have to be decoded
-// first, and the text of a prompt's first token, which has no log-probability, is not known here.
-absl::Status ReadEcho(const Json& body, const std::vector<v1::GenerateRequest>& requests,
-                      AnswerForm* form) {
+// Reads "echo". The tokens of the prompt are requested where its text alone does not do.
+absl::Status ReadEcho(const Json& body, const v1::GenerateRequest& common,
+                      std::vector<v1::GenerateRequest>* requests, AnswerForm* form) {
   std::optional<bool> echo;
   RETURN_IF_ERROR(Read(body, "echo", &echo));
-  if (!echo.value_or(false)) return absl::OkStatus();
-  if (form->logprobs)
-    return protocol::FieldError("echo", "is not supported together with logprobs");
-  for (const v1::GenerateRequest& request : requests) {
-    if (!request.has_text()) return protocol::FieldError("echo", "is not supported of token ids");
-    form->echo.push_back(request.text());
+  form->echo = echo.value_or(false);
+  if (!form->echo) return absl::OkStatus();
+  const auto n = static_cast<size_t>(form->num_sequences);
+  for (v1::GenerateRequest& request : *requests) {
+    // Each choice repeats the prompt.
+    if (n > 1 && (form->logprobs || request.has_token_ids())) {
+      return protocol::FieldError("n",
+                                  "must be 1 where echo is of token ids or together with logprobs");
+    }
+    if (n > 1 && n * request.text().size() > kMaxRepeatedBytes) {
+      return protocol::FieldError(
+          "n", absl::StrCat("asks for ", n, " copies of a prompt of ", request.text().size(),
+                            " bytes by echo, the limit is ", kMaxRepeatedBytes, " bytes"));
+    }
+    form->echo_texts.push_back(request.text());
+    v1::Output& output = *request.mutable_output();
+    if (form->logprobs) {
+      if (request.has_suffix()) {
+        return protocol::FieldError("echo", "is not supported together with logprobs and suffix");
+      }
+      output.set_prompt_logprobs(common.output().logprobs());
+    }
+    output.set_prompt_tokens(form->logprobs || request.has_token_ids());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadSuffix(const Json& body, std::vector<v1::GenerateRequest>* requests) {
+  std::optional<std::string> suffix;
+  RETURN_IF_ERROR(Read(body, "suffix", &suffix));
+  // An empty one asks for nothing.
+  if (suffix.value_or("").empty()) return absl::OkStatus();
+  for (v1::GenerateRequest& request : *requests) {
+    if (!request.has_text()) return protocol::FieldError("suffix", "needs a prompt that is text");
+    request.set_suffix(*suffix);
   }
   return absl::OkStatus();
 }
@@ -214,7 +242,8 @@ absl::Status ReadCompletionsOnly(const Json& body, std::vector<v1::GenerateReque
     return protocol::FieldError("best_of", "is supported only where it equals n");
   }
   RETURN_IF_ERROR(ReadPrompts(body, requests));
-  return ReadEcho(body, *requests, form);
+  RETURN_IF_ERROR(ReadSuffix(body, requests));
+  return ReadEcho(body, *common, requests, form);
 }
 
 // Reads the arguments of the chat template. Members of the body that are one of them stand behind

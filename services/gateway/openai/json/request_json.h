@@ -40,8 +40,12 @@ struct AnswerForm {
   bool stream = false;
   bool include_usage = false;  // the last event has the usage
   bool logprobs = false;
-  // kCompletions: the text of each prompt, repeated before its answers; empty without echo.
-  std::vector<std::string> echo;
+  // kCompletions: each prompt is repeated before its answers, with its log-probabilities where
+  // those of the answer are requested.
+  bool echo = false;
+  // With echo: the text of each prompt; empty where the prompt is token ids, whose text the worker
+  // tells (Output.prompt_tokens).
+  std::vector<std::string> echo_texts;
   int num_sequences = 1;  // of each prompt; prompt p has choices p·n to p·n + n − 1
   ParamNames names;
 };

@@ -95,26 +95,83 @@ std::string Answer::ChunkChoice(int index, const Choice& choice, const v1::Delta
   return absl::StrCat(json, R"(,"finish_reason":)", FinishReasonJson(choice.finish_reason), "}");
 }
 
-void Answer::Begin(int index, Choice& choice, std::string* events) {
-  if (choice.begun) return;
-  choice.begun = true;
+Answer::Choice& Answer::Begin(int index, std::string* events) {
+  if (choices_.size() <= static_cast<size_t>(index)) choices_.resize(index + 1);
+  Choice& choice = choices_[index];
+  if (std::exchange(choice.begun, true)) return choice;
   if (form_.logprobs && is_chat()) choice.logprobs = std::make_unique<ChatLogprobs>();
   if (form_.logprobs && !is_chat()) choice.logprobs = std::make_unique<CompletionLogprobs>();
-  const bool echoes = !form_.echo.empty();
-  const std::string& echo = echoes ? form_.echo[index / form_.num_sequences] : id_;
-  if (!form_.stream) {
-    if (echoes) AppendCharacters(echo, &choice.text);
-    return;
-  }
-  if (is_chat()) {
+  if (form_.stream && is_chat()) {
     AddEvent(absl::StrCat(R"({"index":)", index,
                           R"(,"delta":{"role":"assistant","content":""},"logprobs":null,)",
                           R"("finish_reason":null})"),
              events);
-  } else if (echoes) {
+  }
+  const std::string_view echo =
+      form_.echo ? form_.echo_texts[index / form_.num_sequences] : std::string_view();
+  if (!form_.stream) {
+    AppendCharacters(echo, &choice.text);
+    num_bytes_ += choice.num_bytes();
+  } else if (!echo.empty()) {
     v1::Delta delta;
-    delta.set_text(echo);
+    delta.set_text(std::string(echo));
     AddEvent(ChunkChoice(index, choice, delta, "null"), events);
+  }
+  return choice;
+}
+
+void Answer::AddEcho(int prompt, const v1::GenerateResponse& response, std::string* events) {
+  if (prompts_.size() <= static_cast<size_t>(prompt)) prompts_.resize(prompt + 1);
+  Prompt& state = prompts_[prompt];
+  v1::Delta delta;
+  if (form_.echo_texts[prompt].empty()) {
+    for (const v1::PromptToken& token : response.prompt_tokens()) {
+      state.text.Push(token.token(), delta.mutable_text());
+    }
+    if (response.deltas_size() > 0) state.text.Flush(delta.mutable_text());
+  }
+  const bool first = !state.has_first && response.prompt_tokens_size() > 0;
+  state.has_first = state.has_first || first;
+  const bool scores = form_.logprobs && (first || response.prompt_logprobs_size() > 0);
+  if (delta.text().empty() && !scores) return;
+  for (int i = 0; i < form_.num_sequences; ++i) {
+    const int index = prompt * form_.num_sequences + i;
+    Choice& choice = Begin(index, events);
+    const size_t bytes_before = choice.num_bytes();
+    if (choice.logprobs != nullptr) {
+      if (first) choice.logprobs->AddFirst(response.prompt_tokens(0).token());
+      for (const v1::TokenLogprob& score : response.prompt_logprobs()) choice.logprobs->Add(score);
+    }
+    if (form_.stream) {
+      const std::string logprobs = choice.logprobs == nullptr ? "null" : choice.logprobs->Take();
+      AddEvent(ChunkChoice(index, choice, delta, logprobs), events);
+    } else {
+      AppendCharacters(delta.text(), &choice.text);
+      num_bytes_ += choice.num_bytes() - bytes_before;
+    }
+  }
+}
+
+void Answer::AddDelta(int prompt, const v1::Delta& delta, std::string* events) {
+  const int index = prompt * form_.num_sequences + static_cast<int>(delta.index());
+  Choice& choice = Begin(index, events);
+  const size_t bytes_before = choice.num_bytes();
+  choice.finish_reason = FinishReasonOf(delta.finish_reason());
+  if (choice.logprobs != nullptr) {
+    for (const v1::TokenLogprob& logprob : delta.logprobs()) choice.logprobs->Add(logprob);
+  }
+  if (form_.stream) {
+    // Tokens whose text is held back make no event.
+    if (delta.text().empty() && delta.reasoning().empty() && choice.finish_reason.empty() &&
+        (choice.logprobs == nullptr || delta.logprobs().empty())) {
+      return;
+    }
+    const std::string logprobs = choice.logprobs == nullptr ? "null" : choice.logprobs->Take();
+    AddEvent(ChunkChoice(index, choice, delta, logprobs), events);
+  } else {
+    AppendCharacters(delta.text(), &choice.text);
+    AppendCharacters(delta.reasoning(), &choice.reasoning);
+    num_bytes_ += choice.num_bytes() - bytes_before;
   }
 }
 
@@ -125,31 +182,10 @@ void Answer::Add(int prompt, const v1::GenerateResponse& response, std::string* 
     if (!accepted.fingerprint().empty()) fingerprint_ = accepted.fingerprint();
     if (accepted.has_reference_time()) created_ = accepted.reference_time().seconds();
   }
+  if (form_.echo) AddEcho(prompt, response, events);
   for (const v1::Delta& delta : response.deltas()) {
     // Sequences that were not requested are dropped.
-    if (delta.index() >= static_cast<uint32_t>(form_.num_sequences)) continue;
-    const int index = prompt * form_.num_sequences + static_cast<int>(delta.index());
-    if (choices_.size() <= static_cast<size_t>(index)) choices_.resize(index + 1);
-    Choice& choice = choices_[index];
-    const size_t bytes_before = choice.begun ? choice.num_bytes() : 0;
-    Begin(index, choice, events);
-    choice.finish_reason = FinishReasonOf(delta.finish_reason());
-    if (choice.logprobs != nullptr) {
-      for (const v1::TokenLogprob& logprob : delta.logprobs()) choice.logprobs->Add(logprob);
-    }
-    if (form_.stream) {
-      // Tokens whose text is held back make no event.
-      if (delta.text().empty() && delta.reasoning().empty() && choice.finish_reason.empty() &&
-          (choice.logprobs == nullptr || delta.logprobs().empty())) {
-        continue;
-      }
-      const std::string logprobs = choice.logprobs == nullptr ? "null" : choice.logprobs->Take();
-      AddEvent(ChunkChoice(index, choice, delta, logprobs), events);
-    } else {
-      AppendCharacters(delta.text(), &choice.text);
-      AppendCharacters(delta.reasoning(), &choice.reasoning);
-      num_bytes_ += choice.num_bytes() - bytes_before;
-    }
+    if (delta.index() < static_cast<uint32_t>(form_.num_sequences)) AddDelta(prompt, delta, events);
   }
   if (response.has_summary()) {
     const v1::Usage& usage = response.summary().usage();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "continuo/v1/inference.pb.h"
+#include "services/base/utf8.h"
 #include "services/gateway/openai/json/logprobs_json.h"
 #include "services/gateway/openai/json/request_json.h"
 
@@ -52,6 +53,12 @@ class Answer {
     size_t num_bytes() const;
   };
 
+  // A prompt of token ids that is repeated.
+  struct Prompt {
+    bool has_first = false;  // its first token was told
+    Utf8Assembler text;
+  };
+
   bool is_chat() const { return form_.endpoint == Endpoint::kChat; }
   // The text of a JSON object up to its member `choices`, which follows.
   std::string Head(std::string_view object) const;
@@ -60,13 +67,18 @@ class Answer {
   // The new part of the choice, for an event.
   std::string ChunkChoice(int index, const Choice& choice, const v1::Delta& delta,
                           std::string_view logprobs) const;
-  void Begin(int index, Choice& choice, std::string* events);
+  // Makes room for the choice; adds its first event, or its part of the echo that is known.
+  Choice& Begin(int index, std::string* events);
+  // Adds what a response tells of a prompt to each of its choices.
+  void AddEcho(int prompt, const v1::GenerateResponse& response, std::string* events);
+  void AddDelta(int prompt, const v1::Delta& delta, std::string* events);
 
   const AnswerForm form_;
   const std::string id_;
   std::string model_, fingerprint_;
   int64_t created_;
   std::vector<Choice> choices_;
+  std::vector<Prompt> prompts_;
   v1::Usage usage_;
   size_t num_bytes_ = 0;
 };

@@ -44,7 +44,8 @@ absl::StatusOr<v1::Accepted> Accept(const v1::GenerateRequest& request, const Ca
   const v1::GenerateResponse& response = request.continuation().received();
   const v1::Accepted& received = response.accepted();
   const bool resumed = response.has_accepted();
-  if (!resumed && (response.deltas_size() > 0 || response.prompt_logprobs_size() > 0)) {
+  if (!resumed && (response.deltas_size() > 0 || response.prompt_logprobs_size() > 0 ||
+                   response.prompt_tokens_size() > 0)) {
     return protocol::FieldError("continuation.received.accepted", "is missing");
   }
   v1::Accepted accepted;
@@ -209,6 +210,7 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
   RETURN_IF_ERROR(ValidateCollect(request, prompt.tokens.size(), rules.max_tokens, model));
   g.rules = std::make_unique<StopRules>(std::move(rules));
   g.collect = request.output().collect();
+  g.want_prompt_tokens = request.output().prompt_tokens();
 
   g.request = ConvertRequest(request, call, g.accepted, *g.rules, model);
   g.request.cache_salt = salt_key.Combine(call.tenant, request.cache().salt());

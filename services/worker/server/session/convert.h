@@ -51,6 +51,7 @@ struct Generation {
   Replay replay;
   engine::Request request;  // the caller sets its id
   bool collect = false;
+  bool want_prompt_tokens = false;
   absl::Time start;  // when this call began
 };
 

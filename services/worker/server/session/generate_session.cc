@@ -36,13 +36,17 @@ GenerateSession::GenerateSession(Generation& generation, ResponseWriter* writer,
       sequences_(std::move(generation.replay.sequences)),
       endings_(std::move(generation.replay.endings)),
       prompt_tokens_(static_cast<int>(generation.request.prompt.size())),
+      next_prompt_token_(generation.want_prompt_tokens ? generation.replay.num_prompt_tokens
+                                                       : prompt_tokens_),
       next_prompt_logprob_(1 + generation.replay.num_prompt_logprobs),
       completion_tokens_(generation.replay.num_tokens()),
       migrations_(generation.accepted.migrations()),
       inexact_(generation.accepted.inexact()),
       queue_(std::move(generation.accepted), generation.next_sequence,
              static_cast<int>(sequences_.size()), generation.collect, model) {
-  if (generation.request.num_prompt_logprobs >= 0) prompt_ = generation.request.prompt;
+  if (generation.request.num_prompt_logprobs >= 0 || generation.want_prompt_tokens) {
+    prompt_ = generation.request.prompt;
+  }
   if (generation.complete) status_ = absl::OkStatus();
   report_.prompt_tokens = prompt_tokens_;
 }
@@ -155,6 +159,9 @@ void GenerateSession::Process(engine::RequestEvent event) {
   if (event.started) {
     queue_.AddStart();
     if (collect_) writer_->SendAccepted();
+    while (next_prompt_token_ < prompt_tokens_) {
+      queue_.AddPromptToken(prompt_[next_prompt_token_++]);
+    }
     ProcessEndings();
   }
   if (event.progress.has_value()) queue_.AddProgress(*event.progress);

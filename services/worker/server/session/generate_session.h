@@ -114,8 +114,9 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   std::unique_ptr<StopRules> rules_;
   std::vector<AnswerSequence> sequences_;
   std::vector<std::optional<AnswerSequence::Output>> endings_;
-  std::vector<int32_t> prompt_;  // kept for prompt log-probabilities only
+  std::vector<int32_t> prompt_;  // kept where its tokens or their log-probabilities are requested
   int prompt_tokens_ = 0;
+  int next_prompt_token_ = 0;    // place in the prompt; its end where no tokens are requested
   int next_prompt_logprob_ = 1;  // place in the prompt
   int completion_tokens_ = 0;
   uint32_t migrations_ = 0;

@@ -43,6 +43,17 @@ absl::Status CheckFitsContext(std::string_view field, size_t bytes, const Served
       field, absl::StrCat(bytes, " bytes, where the tokens can have at most ", most), model);
 }
 
+absl::StatusOr<EncodedPrompt> EncodeFillInMiddle(const v1::GenerateRequest& request,
+                                                 const ServedModel& model) {
+  if (!model.fill_in_middle.has_value()) {
+    return protocol::FieldError(
+        "suffix", absl::StrCat("model \"", model.name, "\" has no fill-in-the-middle tokens"));
+  }
+  RETURN_IF_ERROR(CheckFitsContext("text", request.text().size() + request.suffix().size(), model));
+  return Encode("text", model.fill_in_middle->Join(request.text(), request.suffix()),
+                /*add_special=*/true, *model.text);
+}
+
 absl::Status CheckTokenizeBytes(std::string_view field, size_t bytes) {
   if (bytes <= protocol::kMaxTokenizeBytes) return absl::OkStatus();
   return protocol::FieldError(
@@ -78,6 +89,7 @@ absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::GenerateRequest& request, a
     return EncodedPrompt{"token_ids", "", std::vector<int32_t>(ids.begin(), ids.end())};
   }
   if (request.has_text()) {
+    if (request.has_suffix()) return EncodeFillInMiddle(request, model);
     RETURN_IF_ERROR(CheckFitsContext("text", request.text().size(), model));
     return Encode("text", request.text(), /*add_special=*/true, *model.text);
   }

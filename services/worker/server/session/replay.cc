@@ -46,6 +46,16 @@ absl::StatusOr<std::vector<engine::ReceivedSequence>> Gather(const v1::GenerateR
   return sequences;
 }
 
+// Checks how many entries of the prompt were received against the number that the prompt gives.
+absl::StatusOr<int> CountReceived(std::string_view field, int received, size_t given, bool exact) {
+  const auto count = static_cast<size_t>(received);
+  if (exact && count > given) {
+    return protocol::FieldError(field,
+                                absl::StrCat("has ", count, " entries, the prompt gives ", given));
+  }
+  return static_cast<int>(std::min(count, given));
+}
+
 // Replays the received ids of a sequence. Returns the end that they imply, if any.
 absl::StatusOr<std::optional<AnswerSequence::Output>> ReplaySequence(
     const std::vector<int32_t>& tokens, int index, bool exact, const StopRules& rules,
@@ -114,14 +124,12 @@ absl::StatusOr<Replay> ReplayReceived(const v1::GenerateResponse& received, int 
                      ReplaySequence(sequence.tokens, i, exact, rules, replay.sequences[i]));
     sequence.finished = replay.endings[i].has_value();
   }
-  const size_t scored = prompt_tokens - 1;
-  const auto num_logprobs = static_cast<size_t>(received.prompt_logprobs_size());
-  if (exact && num_logprobs > scored) {
-    return protocol::FieldError(
-        "continuation.received.prompt_logprobs",
-        absl::StrCat("has ", num_logprobs, " entries, the prompt gives ", scored));
-  }
-  replay.num_prompt_logprobs = static_cast<int>(std::min(num_logprobs, scored));
+  ASSIGN_OR_RETURN(replay.num_prompt_logprobs,
+                   CountReceived("continuation.received.prompt_logprobs",
+                                 received.prompt_logprobs_size(), prompt_tokens - 1, exact));
+  ASSIGN_OR_RETURN(replay.num_prompt_tokens,
+                   CountReceived("continuation.received.prompt_tokens",
+                                 received.prompt_tokens_size(), prompt_tokens, exact));
   return replay;
 }
 

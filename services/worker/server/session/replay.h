@@ -23,6 +23,7 @@ struct Replay {
   // the text that was held back.
   std::vector<std::optional<AnswerSequence::Output>> endings;
   int num_prompt_logprobs = 0;  // received by the client
+  int num_prompt_tokens = 0;    // received by the client
 
   bool all_finished() const;
   int num_tokens() const;  // received in all sequences

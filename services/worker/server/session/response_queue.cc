@@ -66,6 +66,13 @@ void ResponseQueue::AddProgress(const engine::PromptProgress& progress) {
   proto.set_cached_prompt_tokens(static_cast<uint32_t>(progress.cached_prompt_tokens));
 }
 
+void ResponseQueue::AddPromptToken(int32_t token) {
+  const std::string_view bytes = model_->text->TokenBytes(token);
+  v1::PromptToken& proto = *Open(bytes.size() + kFrameBytes).add_prompt_tokens();
+  proto.set_token_id(static_cast<uint32_t>(token));
+  proto.set_token(std::string(bytes));
+}
+
 void ResponseQueue::AddPromptLogprob(int32_t token, const model::TokenScore& score) {
   v1::TokenLogprob logprob = ToProto(token, score, *model_);
   v1::GenerateResponse& response = Open(logprob.ByteSizeLong() + kFrameBytes);

@@ -25,6 +25,7 @@ class ResponseQueue {
   // Lets Accepted go out, because the request has started.
   void AddStart();
   void AddProgress(const engine::PromptProgress& progress);
+  void AddPromptToken(int32_t token);
   void AddPromptLogprob(int32_t token, const model::TokenScore& score);
   // Adds one token of sequence `index` with its output; `score` may be null.
   void AddToken(int index, int32_t token, const model::TokenScore* score,

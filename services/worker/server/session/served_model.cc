@@ -9,6 +9,7 @@
 namespace continuo::server {
 
 void FinishServedModel(ServedModel& model) {
+  model.fill_in_middle = FindFillInMiddle(*model.text);
   std::sort(model.eos_ids.begin(), model.eos_ids.end());
   model.eos_ids.erase(std::unique(model.eos_ids.begin(), model.eos_ids.end()), model.eos_ids.end());
   // Each byte of half a character may become a U+FFFD of three bytes.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "services/worker/server/session/fill_in_middle.h"
 #include "services/worker/text/text_model.h"
 
 namespace continuo::server {
@@ -31,13 +32,15 @@ struct ServedModel {
   SamplingDefaults defaults;
   std::vector<int32_t> eos_ids;  // ascending
   const text::TextModel* text = nullptr;
+  std::optional<FillInMiddle> fill_in_middle;
 
   // The most bytes that one token can have as text and as TokenLogprob.token.
   size_t max_text_bytes_per_token = 0;
   size_t max_token_bytes = 0;
 };
 
-// Sorts the end-of-sequence ids and reads the longest token off the vocabulary.
+// Sorts the end-of-sequence ids, and reads the longest token and those of fill-in-the-middle off
+// the vocabulary.
 void FinishServedModel(ServedModel& model);
 
 }  // namespace continuo::server

@@ -141,6 +141,7 @@ absl::Status ValidateCollect(const v1::GenerateRequest& request, size_t prompt_t
   if (output.has_prompt_logprobs()) {
     fixed += LogprobBytes(prompt_tokens, output.prompt_logprobs(), model);
   }
+  if (output.prompt_tokens()) fixed += LogprobBytes(prompt_tokens, 0, model);
   uint64_t token_bytes = 5 + model.max_text_bytes_per_token;
   if (output.has_logprobs()) token_bytes += LogprobBytes(1, output.logprobs(), model);
   const uint64_t bytes = fixed + tokens * token_bytes;

@@ -209,7 +209,6 @@ TEST(RequestJsonTest, WhatIsNotSupportedIsRejectedByName) {
   EXPECT_EQ(RejectedChat(R"(,"stream_options":{"include_usage":true})"),
             "stream_options.include_usage");
   EXPECT_EQ(RejectedBy(Endpoint::kChat, R"({"prompt":"x"})"), "prompt");
-  EXPECT_EQ(RejectedBy(Endpoint::kCompletions, R"({"prompt":"x","suffix":"y"})"), "suffix");
   EXPECT_EQ(RejectedBy(Endpoint::kCompletions, R"({"prompt":"x","best_of":2})"), "best_of");
   Chat(R"(,"tools":[],"tool_choice":"none","response_format":{"type":"text"})");
   Completions(R"("prompt":"x","suffix":"","best_of":2,"n":2)");
@@ -340,12 +339,51 @@ TEST(RequestJsonTest, BadPromptsAreNamed) {
   EXPECT_EQ(rejected(many + "]"), "prompt");
 }
 
-TEST(RequestJsonTest, EchoIsOfTextWithoutLogprobs) {
-  const ParsedCall call = Completions(R"("prompt":["a","b"],"echo":true)");
-  EXPECT_THAT(call.form.echo, ElementsAre("a", "b"));
-  EXPECT_EQ(RejectedBy(Endpoint::kCompletions, R"({"prompt":"a","echo":true,"logprobs":1})"),
-            "echo");
-  EXPECT_EQ(RejectedBy(Endpoint::kCompletions, R"({"prompt":[1],"echo":true})"), "echo");
+TEST(RequestJsonTest, EchoAsksForTokensOfThePromptWhereItsTextDoesNotDo) {
+  const ParsedCall text = Completions(R"("prompt":["a","b"],"echo":true,"n":2)");
+  EXPECT_TRUE(text.form.echo);
+  EXPECT_THAT(text.form.echo_texts, ElementsAre("a", "b"));
+  EXPECT_FALSE(text.requests[0].output().prompt_tokens());
+  EXPECT_FALSE(text.requests[0].output().has_prompt_logprobs());
+
+  const ParsedCall ids = Completions(R"("prompt":[[1],[2,3]],"echo":true)");
+  EXPECT_THAT(ids.form.echo_texts, ElementsAre("", ""));
+  for (const v1::GenerateRequest& request : ids.requests) {
+    EXPECT_TRUE(request.output().prompt_tokens());
+    EXPECT_FALSE(request.output().has_prompt_logprobs());
+  }
+  for (const std::string prompt : {R"("a")", R"([1,2])", R"([[1],[2]])", R"(["a","b"])"}) {
+    const ParsedCall scored =
+        Completions("\"prompt\":" + prompt + R"(,"echo":true,"logprobs":3,"max_tokens":0)");
+    for (const v1::GenerateRequest& request : scored.requests) {
+      EXPECT_TRUE(request.output().prompt_tokens());
+      EXPECT_EQ(request.output().prompt_logprobs(), 3u);
+      EXPECT_EQ(request.output().logprobs(), 3u);
+    }
+  }
+  EXPECT_FALSE(Completions(R"("prompt":"a","echo":false)").form.echo);
+}
+
+TEST(RequestJsonTest, WhatEchoRepeatsIsBounded) {
+  const auto rejected = [](const std::string& members) {
+    return RejectedBy(Endpoint::kCompletions, "{" + members + R"(,"echo":true})");
+  };
+  EXPECT_EQ(rejected(R"("prompt":[1],"n":2)"), "n");
+  EXPECT_EQ(rejected(R"("prompt":"a","logprobs":0,"n":2)"), "n");
+  EXPECT_EQ(rejected(R"("n":2,"prompt":")" + std::string(600'000, 'a') + "\""), "n");
+  EXPECT_EQ(rejected(R"("prompt":"a","suffix":"b","logprobs":0)"), "echo");
+}
+
+TEST(RequestJsonTest, SuffixIsOfCompletionsOfText) {
+  EXPECT_EQ(Completions(R"("prompt":["a","b"],"suffix":"z")").requests[1].suffix(), "z");
+  for (const std::string nothing : {R"("")", "null"}) {
+    EXPECT_FALSE(Completions(R"("prompt":"a","suffix":)" + nothing).requests[0].has_suffix());
+  }
+  EXPECT_EQ(RejectedBy(Endpoint::kCompletions, R"({"prompt":[1],"suffix":"z"})"), "suffix");
+  EXPECT_EQ(RejectedBy(Endpoint::kCompletions, R"({"prompt":"a","suffix":1})"), "suffix");
+  EXPECT_EQ(
+      RejectedBy(Endpoint::kChat, R"({"messages":[{"role":"user","content":"a"}],"suffix":"z"})"),
+      "suffix");
 }
 
 TEST(RequestJsonTest, WhatIsNoJsonObjectIsRejected) {

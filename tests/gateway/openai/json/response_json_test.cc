@@ -130,8 +130,11 @@ TEST(ResponseJsonTest, HeldBackTextMakesNoEvent) {
 }
 
 TEST(ResponseJsonTest, ChoicesAreNumberedThroughThePrompts) {
-  Answer answer({.endpoint = Endpoint::kCompletions, .echo = {"P", "Q"}, .num_sequences = 2}, "id",
-                "asked", 5);
+  Answer answer({.endpoint = Endpoint::kCompletions,
+                 .echo = true,
+                 .echo_texts = {"P", "Q"},
+                 .num_sequences = 2},
+                "id", "asked", 5);
   answer.Add(1, Text(1, "d", v1::FINISH_REASON_STOP), nullptr);
   answer.Add(0, Text(0, "a", v1::FINISH_REASON_STOP), nullptr);
   answer.Add(1, Text(0, "c", v1::FINISH_REASON_STOP), nullptr);
@@ -154,13 +157,73 @@ TEST(ResponseJsonTest, ChoicesAreNumberedThroughThePrompts) {
 }
 
 TEST(ResponseJsonTest, AnEchoIsTheFirstEvent) {
-  Answer answer({.endpoint = Endpoint::kCompletions, .stream = true, .echo = {"P"}}, "id", "m", 5);
+  Answer answer(
+      {.endpoint = Endpoint::kCompletions, .stream = true, .echo = true, .echo_texts = {"P"}}, "id",
+      "m", 5);
   std::string stream;
   answer.Add(0, Text(0, "a"), &stream);
   const std::vector<Json> events = Events(stream);
   ASSERT_THAT(events, SizeIs(2));
   EXPECT_EQ(events[0]["choices"][0]["text"], "P");
   EXPECT_EQ(events[1]["choices"][0]["text"], "a");
+}
+
+// Responses to one prompt of three tokens, the second of them half a character, cut as workers do.
+std::vector<v1::GenerateResponse> EchoedResponses() {
+  std::vector<v1::GenerateResponse> responses(4);
+  const std::string tokens[] = {"a", "\xc3", "\xa9"};
+  for (int i = 0; i < 3; ++i) {
+    v1::PromptToken& token = *responses[i < 2 ? 0 : 1].add_prompt_tokens();
+    token.set_token_id(static_cast<uint32_t>(i));
+    token.set_token(tokens[i]);
+  }
+  for (int i = 1; i < 3; ++i) {
+    v1::TokenLogprob& score = *responses[i].add_prompt_logprobs();
+    score.set_token(tokens[i]);
+    score.set_logprob(static_cast<float>(-i));
+  }
+  responses[3] = Text(0, "z", v1::FINISH_REASON_LENGTH);
+  AddLogprob(responses[3], "z", -7);
+  return responses;
+}
+
+TEST(ResponseJsonTest, AnEchoWithLogprobsBeginsWithNull) {
+  for (const std::string& text : {std::string(), std::string("aé")}) {
+    Answer answer(
+        {.endpoint = Endpoint::kCompletions, .logprobs = true, .echo = true, .echo_texts = {text}},
+        "id", "m", 5);
+    for (const auto& response : EchoedResponses()) answer.Add(0, response, nullptr);
+    const Json choice = Json::parse(BodyOf(answer))["choices"][0];
+    EXPECT_EQ(choice["text"], "aéz");
+    EXPECT_EQ(choice["logprobs"]["tokens"],
+              Json::parse(R"(["a","bytes:\\xc3","bytes:\\xa9","z"])"));
+    EXPECT_EQ(choice["logprobs"]["token_logprobs"], Json::parse("[null,-1.0,-2.0,-7.0]"));
+    EXPECT_EQ(choice["logprobs"]["text_offset"], Json::parse("[0,1,2,2]"));
+    EXPECT_EQ(choice["logprobs"]["top_logprobs"][0], nullptr);
+    EXPECT_EQ(choice["logprobs"]["top_logprobs"][1], Json::parse(R"({"bytes:\\xc3":-1.0})"));
+  }
+}
+
+TEST(ResponseJsonTest, AStreamedEchoGivesWhatTheBodyGives) {
+  Answer answer({.endpoint = Endpoint::kCompletions,
+                 .stream = true,
+                 .logprobs = true,
+                 .echo = true,
+                 .echo_texts = {""}},
+                "id", "m", 5);
+  std::string stream, text;
+  for (const auto& response : EchoedResponses()) answer.Add(0, response, &stream);
+  Json logprobs = Json::array(), offsets = Json::array();
+  for (const Json& event : Events(stream)) {
+    const Json& choice = event["choices"][0];
+    text += choice["text"];
+    if (choice["logprobs"].is_null()) continue;
+    for (const Json& value : choice["logprobs"]["token_logprobs"]) logprobs.push_back(value);
+    for (const Json& value : choice["logprobs"]["text_offset"]) offsets.push_back(value);
+  }
+  EXPECT_EQ(text, "aéz");
+  EXPECT_EQ(logprobs, Json::parse("[null,-1.0,-2.0,-7.0]"));
+  EXPECT_EQ(offsets, Json::parse("[0,1,2,2]"));
 }
 
 TEST(ResponseJsonTest, ChatLogprobsHaveTheBytesOfHalfACharacter) {

@@ -24,7 +24,7 @@ struct Answer {
     friend bool operator==(const Sequence&, const Sequence&) = default;
   };
   std::map<int, Sequence> sequences;
-  std::vector<std::string> prompt_logprobs;
+  std::vector<std::string> prompt_logprobs, prompt_tokens;  // serialised
   v1::Summary summary;
   bool has_summary = false;
   v1::Accepted accepted;
@@ -38,6 +38,12 @@ struct Answer {
     EXPECT_LE(response.ByteSizeLong(),
               collect ? protocol::kMaxUnsplitResponseBytes : protocol::kMaxResponseBytes);
     if (response.has_accepted()) accepted = response.accepted();
+    if (!collect && response.prompt_tokens_size() > 0) {
+      EXPECT_TRUE(sequences.empty() && prompt_logprobs.empty()) << "the prompt's tokens come first";
+    }
+    for (const auto& token : response.prompt_tokens()) {
+      prompt_tokens.push_back(token.SerializeAsString());
+    }
     if (!collect && response.prompt_logprobs_size() > 0) {
       EXPECT_TRUE(sequences.empty()) << "prompt log-probabilities come before the first delta";
     }
@@ -72,6 +78,7 @@ struct Answer {
       absl::StrAppend(&all, " finish ", s.finish, " ", s.matched, "\n");
     }
     for (const std::string& logprob : prompt_logprobs) absl::StrAppend(&all, "|", logprob);
+    for (const std::string& token : prompt_tokens) absl::StrAppend(&all, "|", token);
     v1::Usage usage = summary.usage();
     usage.clear_cached_prompt_tokens();
     absl::StrAppend(&all, " usage ", usage.ShortDebugString(), " seed ", accepted.seed(), " id ",

@@ -60,6 +60,7 @@ std::vector<v1::GenerateRequest> Requests(SessionHarness& harness) {
   requests[1].mutable_sampling()->set_num_sequences(3);
   requests[2].mutable_output()->set_logprobs(2);
   requests[2].mutable_output()->set_prompt_logprobs(1);
+  requests[2].mutable_output()->set_prompt_tokens(true);
   requests[3].mutable_sampling()->set_repetition_penalty(1.5);
   requests[3].mutable_sampling()->set_frequency_penalty(0.5);
   requests[4].mutable_sampling()->clear_seed();
@@ -139,6 +140,10 @@ TEST(ContinuationTest, AfterAnyIdsTheWholeEqualsAnUndisturbedRun) {
       joined.prompt_logprobs = undisturbed.prompt_logprobs;
       for (const std::string& logprob : undisturbed.prompt_logprobs) {
         ASSERT_TRUE(received.add_prompt_logprobs()->ParseFromString(logprob));
+      }
+      joined.prompt_tokens = undisturbed.prompt_tokens;
+      for (const std::string& token : undisturbed.prompt_tokens) {
+        ASSERT_TRUE(received.add_prompt_tokens()->ParseFromString(token));
       }
       for (const auto& [index, sequence] : undisturbed.sequences) {
         // The ids of the first sequence are cut everywhere, also right at the end.

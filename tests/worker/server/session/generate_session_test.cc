@@ -308,6 +308,26 @@ TEST_F(GenerateSessionTest, PromptLogprobsNameTheTokensAfterTheFirst) {
   EXPECT_EQ(logprob.logprob(), -2);
 }
 
+TEST_F(GenerateSessionTest, PromptTokensAreAllOfThemBeforeTheLogprobs) {
+  request_.set_text("abc");
+  request_.mutable_output()->set_prompt_tokens(true);
+  request_.mutable_output()->set_prompt_logprobs(0);
+  Start();
+  Send({.started = true});
+  for (int i = 0; i < 2; ++i) Send({.prompt_scores = {{.logprob = -1}}});
+  SendTokens(Bytes("x"), engine::FinishReason::kLength);
+  const Answer answer = Finish();
+  std::string text;
+  for (const std::string& serialized : answer.prompt_tokens) {
+    v1::PromptToken token;
+    ASSERT_TRUE(token.ParseFromString(serialized));
+    text += token.token();
+  }
+  EXPECT_EQ(text, "abc");
+  EXPECT_EQ(answer.prompt_tokens.size(), 3u);
+  EXPECT_EQ(answer.prompt_logprobs.size(), 2u);
+}
+
 TEST_F(GenerateSessionTest, CollectGivesOneResponseWithEverything) {
   request_.mutable_output()->set_collect(true);
   request_.mutable_stopping()->set_max_tokens(50);

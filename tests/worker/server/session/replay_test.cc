@@ -184,6 +184,8 @@ TEST_F(ReplayTest, IdsThatCannotHaveBeenGivenAreRefused) {
   refused("continuation.received.deltas");
   for (int i = 0; i < 3; ++i) received_.add_prompt_logprobs();
   refused("continuation.received.prompt_logprobs");
+  for (int i = 0; i < 4; ++i) received_.add_prompt_tokens();
+  refused("continuation.received.prompt_tokens");
 }
 
 TEST_F(ReplayTest, OfAnotherFingerprintOnlyTheVocabularyIsRefused) {
@@ -210,9 +212,12 @@ TEST_F(ReplayTest, OfAnotherFingerprintOnlyTheVocabularyIsRefused) {
   EXPECT_EQ(replay->endings[0]->finish, v1::FINISH_REASON_STOP);
 }
 
-TEST_F(ReplayTest, PromptLogprobsAreCounted) {
+TEST_F(ReplayTest, PromptLogprobsAndTokensAreCounted) {
   received_.add_prompt_logprobs();
+  received_.add_prompt_tokens();
+  received_.add_prompt_tokens();
   EXPECT_EQ(Run()->num_prompt_logprobs, 1);
+  EXPECT_EQ(Run()->num_prompt_tokens, 2);
 }
 
 }  // namespace

@@ -111,6 +111,24 @@ const Case kRefused[] = {
        r.mutable_output()->set_collect(true);
      },
      "output.progress", "output.collect"},
+    {"suffix of ids",
+     [](auto& r) {
+       r.mutable_token_ids()->add_ids(1);
+       r.set_suffix("x");
+     },
+     "suffix", "text"},
+    {"bad suffix",
+     [](auto& r) {
+       r.set_text("a");
+       r.set_suffix("\xFF");
+     },
+     "suffix", "UTF-8"},
+    {"suffix without tokens",
+     [](auto& r) {
+       r.set_text("a");
+       r.set_suffix("b");
+     },
+     "suffix", "fill-in-the-middle"},
     {"priority", [](auto& r) { r.set_priority(-101); }, "priority", "[-100, 100]"},
     {"tools", [](auto& r) { r.mutable_conversation()->add_tools(); }, "conversation.tools",
      "not supported"},
@@ -274,6 +292,10 @@ TEST_F(ValidateTest, CollectIsRefusedWhereTheAnswerCouldPassItsLimit) {
            [](auto& r) { r.mutable_sampling()->set_num_sequences(128); },
            [](auto& r) { r.mutable_output()->set_logprobs(20); },
            [](auto& r) {
+             r.mutable_output()->set_prompt_tokens(true);
+             r.set_text(std::string(300000, 'a'));
+           },
+           [](auto& r) {
              r.mutable_output()->set_prompt_logprobs(20);
              r.set_text(std::string(10000, 'a'));
            }}) {
@@ -300,6 +322,7 @@ TEST_F(ValidateTest, EveryFieldOfARequestIsCheckedOrHasNoLimit) {
                                        "priority",
                                        "continuation",
                                        "exact_only",
+                                       "suffix",
                                        "sampling.temperature",
                                        "sampling.top_k",
                                        "sampling.top_p",
@@ -321,6 +344,7 @@ TEST_F(ValidateTest, EveryFieldOfARequestIsCheckedOrHasNoLimit) {
                                        "output.prompt_logprobs",
                                        "output.collect",
                                        "output.progress",
+                                       "output.prompt_tokens",
                                        "cache.salt",
                                        "cache.bypass"};
   std::set<std::string> found;
