@@ -28,7 +28,6 @@ enum {
   CONTINUO_TEXT_NOT_FOUND = 5,
   CONTINUO_TEXT_RESOURCE_EXHAUSTED = 8,
   CONTINUO_TEXT_FAILED_PRECONDITION = 9,
-  CONTINUO_TEXT_INTERNAL = 13,
 };
 
 typedef struct {
@@ -78,6 +77,10 @@ int continuo_text_encode(const ContinuoText* text, ContinuoSlice utf8, int add_s
  * holds a JSON object, or the empty string), now_seconds (integer). */
 int continuo_text_render_chat(const ContinuoText* text, ContinuoSlice request_json,
                               ContinuoString* out);
+
+/* The same with the text of a template alone: no special tokens, contents in the form that they have. */
+int continuo_text_render_template(ContinuoSlice chat_template, ContinuoSlice request_json,
+                                  ContinuoString* out);
 
 void continuo_string_free(ContinuoString string);
 void continuo_ids_free(ContinuoIds ids);

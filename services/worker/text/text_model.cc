@@ -27,8 +27,9 @@ absl::Status CheckUtf8(std::string_view text, const std::string& field, size_t i
   return absl::InvalidArgumentError(absl::StrCat("messages[", index, "].", field, " is not UTF-8"));
 }
 
-absl::StatusOr<nlohmann::json> ToJson(const ChatMessage& message, size_t index) {
-  nlohmann::json json = nlohmann::json::object();
+// Members in the order of OpenAI's messages, which templates that print whole messages show.
+absl::StatusOr<nlohmann::ordered_json> ToJson(const ChatMessage& message, size_t index) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
   RETURN_IF_ERROR(CheckUtf8(message.role, "role", index));
   RETURN_IF_ERROR(CheckUtf8(message.content, "content", index));
   json["role"] = message.role;
@@ -86,19 +87,19 @@ absl::StatusOr<std::vector<int32_t>> TextModel::Encode(std::string_view text,
 }
 
 absl::StatusOr<std::string> TextModel::RenderChat(const ChatPrompt& prompt) const {
-  nlohmann::json messages = nlohmann::json::array();
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   for (size_t i = 0; i < prompt.messages.size(); ++i) {
-    ASSIGN_OR_RETURN(nlohmann::json message, ToJson(prompt.messages[i], i));
+    ASSIGN_OR_RETURN(nlohmann::ordered_json message, ToJson(prompt.messages[i], i));
     messages.push_back(std::move(message));
   }
   if (!IsUtf8(prompt.template_arguments)) {
     return absl::InvalidArgumentError("template_arguments is not UTF-8");
   }
-  const nlohmann::json request = {{"messages", std::move(messages)},
-                                  {"add_generation_prompt", !prompt.continue_final_message},
-                                  {"continue_final_message", prompt.continue_final_message},
-                                  {"template_arguments", prompt.template_arguments},
-                                  {"now_seconds", prompt.now_seconds}};
+  const nlohmann::ordered_json request = {{"messages", std::move(messages)},
+                                          {"add_generation_prompt", !prompt.continue_final_message},
+                                          {"continue_final_message", prompt.continue_final_message},
+                                          {"template_arguments", prompt.template_arguments},
+                                          {"now_seconds", prompt.now_seconds}};
   ContinuoString rendered;
   if (continuo_text_render_chat(text_, SliceOf(request.dump()), &rendered) != CONTINUO_TEXT_OK) {
     return LastError();

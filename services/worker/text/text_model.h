@@ -17,7 +17,7 @@ namespace continuo::text {
 
 // Raised whenever the same ids could become other text or the same text other ids: encoding,
 // detokenising, stop strings, template rendering. Part of the worker's fingerprint.
-inline constexpr int kTextVersion = 1;
+inline constexpr int kTextVersion = 2;
 
 struct ChatMessage {
   std::string role, content;

@@ -10,7 +10,6 @@ pub enum Code {
     NotFound = 5,
     ResourceExhausted = 8,
     FailedPrecondition = 9,
-    Internal = 13,
 }
 
 #[derive(Debug)]

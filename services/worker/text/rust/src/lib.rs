@@ -2,15 +2,13 @@
 //! The functions of continuo_text.h.
 #![deny(warnings)]
 
-mod bounds;
 mod decoder;
 mod digest;
 mod error;
 mod files;
-mod json;
-mod namespaces;
+mod forms;
+mod jinja;
 mod python;
-mod rewrite;
 mod template;
 mod tokenizer;
 
@@ -71,6 +69,13 @@ impl Slice {
 pub struct OutString {
     data: *mut u8,
     size: usize,
+}
+
+impl OutString {
+    fn of(text: &str) -> OutString {
+        let bytes = Box::leak(text.as_bytes().to_vec().into_boxed_slice());
+        OutString { data: bytes.as_mut_ptr(), size: bytes.len() }
+    }
 }
 
 #[repr(C)]
@@ -205,9 +210,23 @@ pub unsafe extern "C" fn continuo_text_render_chat(
 ) -> i32 {
     code_of(guard("the conversation", || {
         let request = ChatRequest::parse(request_json.utf8("the conversation")?)?;
-        let rendered = (*text).template.render(request)?.into_bytes();
-        let rendered = Box::leak(rendered.into_boxed_slice());
-        *out = OutString { data: rendered.as_mut_ptr(), size: rendered.len() };
+        *out = OutString::of((*text).template.render(request)?.as_str());
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_render_template(
+    chat_template: Slice,
+    request_json: Slice,
+    out: *mut OutString,
+) -> i32 {
+    code_of(guard("the conversation", || {
+        let template = ChatTemplate::of_text(chat_template.utf8("the chat template")?)?;
+        let request = ChatRequest::parse(request_json.utf8("the conversation")?)?;
+        *out = OutString::of(template.render(request)?.as_str());
         Ok(())
     }))
 }

@@ -1,65 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Chat templates as transformers renders them.
 
-use std::fmt::Write as _;
-use std::io;
+use std::collections::HashMap;
 
 use chrono::DateTime;
-use minijinja::value::Value;
-use minijinja::{Environment, ErrorKind};
 use serde::Deserialize;
-use serde_json::Map;
+use serde_json::{Map, Value as Json};
 
-use crate::bounds::{self, MAX_TEXT_BYTES};
 use crate::digest::Digest;
 use crate::error::{Code, Error, Result};
 use crate::files::Config;
-use crate::json::tojson;
-use crate::namespaces::Namespaces;
-use crate::python;
-use crate::rewrite::rewrite;
+use crate::forms::{Form, Forms};
+use crate::jinja::Template;
+use crate::python::error::{self as python_error, Kind};
+use crate::python::text::{Str, MAX_TEXT_BYTES};
+use crate::python::value::{Dict, Value};
 
-/// Most instructions of one rendering, about half a second. Fuzzers get fewer.
+/// Most steps of one rendering, about half a second. Fuzzers get fewer.
 const MAX_STEPS: u64 = if cfg!(fuzzing) { 20_000 } else { 5_000_000 };
-/// Bytes of the stack. The allowed steps can nest so many values that dropping them needs most of it.
-/// Only the used part costs memory.
+/// Bytes of the stack of a rendering. Only the used part costs memory.
 const STACK_BYTES: usize = 256 << 20;
-/// Most macros inside macros, and blocks inside blocks.
-const MAX_RECURSION: usize = 100;
 /// Names that transformers sets, which arguments may not.
 const RESERVED: [&str; 5] =
     ["messages", "tools", "add_generation_prompt", "strftime_now", "raise_exception"];
 
 pub struct ChatTemplate {
     /// None: the model has no template.
-    compiled: Option<Compiled>,
-    special_tokens: Map<String, serde_json::Value>,
+    compiled: Option<Template>,
+    special_tokens: Map<String, Json>,
+    forms: Forms,
     pub digest: String,
-}
-
-struct Compiled {
-    environment: Environment<'static>,
-    namespaces: Namespaces,
 }
 
 #[derive(Deserialize)]
 pub struct ChatRequest {
-    messages: Vec<Value>,
+    pub messages: Vec<Json>,
     #[serde(default)]
-    tools: Value,
+    pub tools: Json,
     #[serde(default)]
-    documents: Value,
-    add_generation_prompt: bool,
+    pub documents: Json,
+    pub add_generation_prompt: bool,
     #[serde(default)]
-    continue_final_message: bool,
+    pub continue_final_message: bool,
     #[serde(default)]
-    template_arguments: String,
+    pub template_arguments: String,
     #[serde(default)]
-    now_seconds: i64,
+    pub now_seconds: i64,
 }
 
 impl ChatRequest {
     pub fn parse(json: &str) -> Result<ChatRequest> {
+        check_integers(json, "the conversation")?;
         serde_json::from_str(json).map_err(|e| Error::invalid(format!("the conversation: {e}")))
     }
 }
@@ -69,171 +60,259 @@ impl ChatTemplate {
         let mut digest = Digest::new("continuo chat template");
         digest.object(&config.special_tokens);
         digest.value(&config.template.as_deref().into());
-        let compiled = config.template.map(compile).transpose()?;
-        Ok(ChatTemplate { compiled, special_tokens: config.special_tokens, digest: digest.hex() })
+        let mut template = ChatTemplate {
+            compiled: None,
+            special_tokens: config.special_tokens,
+            forms: Forms::default(),
+            digest: digest.hex(),
+        };
+        if let Some(source) = config.template {
+            with_large_stack(|| {
+                template.compiled = Some(compile(&source)?);
+                template.forms = Forms::find(|request, steps| template.render_here(request, steps));
+                Ok(())
+            })?;
+        }
+        Ok(template)
+    }
+
+    /// A template without a model: no special tokens, and contents as they are given.
+    pub fn of_text(source: &str) -> Result<ChatTemplate> {
+        let compiled = with_large_stack(|| compile(source))?;
+        Ok(ChatTemplate {
+            compiled: Some(compiled),
+            special_tokens: Map::new(),
+            forms: Forms::default(),
+            digest: String::new(),
+        })
     }
 
     pub fn exists(&self) -> bool {
         self.compiled.is_some()
     }
 
-    /// Renders on a thread whose stack is large enough for anything that a template can do.
-    pub fn render(&self, request: ChatRequest) -> Result<String> {
-        std::thread::scope(|scope| {
-            std::thread::Builder::new()
-                .stack_size(STACK_BYTES)
-                .spawn_scoped(scope, || self.render_here(request))
-                .map_err(|e| Error::new(Code::ResourceExhausted, format!("no thread: {e}")))?
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    pub fn render(&self, mut request: ChatRequest) -> Result<Str> {
+        with_large_stack(|| {
+            let final_message = request.messages.last().cloned();
+            for message in &mut request.messages {
+                self.forms.apply(message);
+            }
+            let continues = request.continue_final_message;
+            let rendered = self.render_here(&request, MAX_STEPS)?;
+            match continues {
+                true => cut_after_final_message(rendered, final_message),
+                false => Ok(rendered),
+            }
         })
     }
 
-    fn render_here(&self, request: ChatRequest) -> Result<String> {
-        let Some(Compiled { environment, namespaces }) = &self.compiled else {
+    fn render_here(&self, request: &ChatRequest, steps: u64) -> Result<Str> {
+        let Some(template) = &self.compiled else {
             let message = "the model has no chat template";
             return Err(Error::new(Code::FailedPrecondition, message));
         };
-        let now = DateTime::from_timestamp(request.now_seconds, 0)
-            .ok_or_else(|| Error::invalid("the time is out of range"))?;
-        let strftime_now = Value::from_function(move |format: &str| {
-            let mut text = String::new();
-            write!(text, "{}", now.format(format)).map(|()| text).map_err(|_| {
-                minijinja::Error::new(ErrorKind::InvalidOperation, "strftime_now: bad format")
-            })
-        });
+        if DateTime::from_timestamp(request.now_seconds, 0).is_none() {
+            return Err(Error::invalid("the time is out of range"));
+        }
+        python_error::set_steps(MAX_STEPS);
+        let variables = self.variables(request)?;
+        template.render(variables, request.now_seconds, steps).map_err(refusal)
+    }
 
-        let mut context: Vec<(String, Value)> = Vec::new();
+    fn variables(&self, request: &ChatRequest) -> Result<HashMap<String, Value>> {
+        let mut variables = HashMap::new();
         for (name, token) in &self.special_tokens {
-            context.push((name.clone(), Value::from_serialize(token)));
+            variables.insert(name.clone(), to_value(token, false).map_err(refusal)?);
         }
-        context.push(("documents".to_owned(), none_if_undefined(request.documents)));
-        context.extend(arguments(&request.template_arguments)?);
-        let final_message = request.messages.last().cloned();
-        context.push(("messages".to_owned(), Value::from(request.messages)));
-        context.push(("tools".to_owned(), none_if_undefined(request.tools)));
+        let documents = to_value(&request.documents, true).map_err(refusal)?;
+        variables.insert("documents".to_owned(), documents);
+        for (name, value) in arguments(&request.template_arguments)? {
+            let value = to_value(&value, true).map_err(refusal)?;
+            variables.insert(name, value);
+        }
+        let messages = request.messages.iter().map(message_of).collect::<python_error::Result<_>>();
+        let messages = messages.and_then(Value::list).map_err(refusal)?;
+        variables.insert("messages".to_owned(), messages);
+        let tools = to_value(&request.tools, true).map_err(refusal)?;
+        variables.insert("tools".to_owned(), tools);
         let generation_prompt = request.add_generation_prompt && !request.continue_final_message;
-        context.push(("add_generation_prompt".to_owned(), generation_prompt.into()));
-        context.push(("strftime_now".to_owned(), strftime_now));
-
-        let mut out = Bounded(Vec::new());
-        let result = environment
-            .get_template(NAME)
-            .and_then(|t| t.render_captured_to(Value::from_iter(context), &mut out).map(drop));
-        namespaces.clear().map_err(|e| Error::new(Code::Internal, format!("namespaces: {e}")))?;
-        result.map_err(refusal)?;
-        let rendered = String::from_utf8(out.0)
-            .map_err(|_| Error::new(Code::Internal, "the chat template's output is not UTF-8"))?;
-        if request.continue_final_message {
-            return cut_after_final_message(rendered, final_message);
-        }
-        Ok(rendered)
+        variables.insert("add_generation_prompt".to_owned(), Value::Bool(generation_prompt));
+        Ok(variables)
     }
 }
 
-const NAME: &str = "chat template";
+fn compile(source: &str) -> Result<Template> {
+    Template::parse(source).map_err(|e| Error::invalid(format!("chat template: {e}")))
+}
 
-fn compile(source: String) -> Result<Compiled> {
-    let mut environment = Environment::new();
-    environment.set_trim_blocks(true);
-    environment.set_lstrip_blocks(true);
-    environment.set_fuel(Some(MAX_STEPS));
-    environment.set_recursion_limit(MAX_RECURSION);
-    python::add_to(&mut environment);
-    bounds::add_to(&mut environment);
-    environment.add_filter("tojson", tojson);
-    environment.add_function(
-        "raise_exception",
-        |message: String| -> std::result::Result<Value, _> {
-            Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+/// Runs `work` on a thread whose stack is large enough for anything that a template can do.
+fn with_large_stack<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        std::thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, work)
+            .map_err(|e| Error::new(Code::ResourceExhausted, format!("no thread: {e}")))?
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// A JSON value as Python's. Its strings are the request's, or else the template's own.
+fn to_value(json: &Json, from_request: bool) -> python_error::Result<Value> {
+    let text = |s: &str| match from_request {
+        true => Value::Str(Str::content(s)),
+        false => Value::Str(Str::template(s)),
+    };
+    Ok(match json {
+        Json::Null => Value::None,
+        Json::Bool(b) => Value::Bool(*b),
+        Json::Number(n) => match (n.as_i64(), n.as_u64()) {
+            (Some(n), _) => Value::Int(n.into()),
+            (_, Some(n)) => Value::Int(n.into()),
+            _ => Value::Float(n.as_f64().unwrap_or(f64::NAN)),
         },
-    );
-    let bad = |e| Error::invalid(format!("chat template: {e}"));
-    let source = rewrite(&source);
-    let namespaces = Namespaces::new(&mut environment, &source, MAX_STEPS).map_err(bad)?;
-    environment.add_template_owned(NAME, source).map_err(bad)?;
-    Ok(Compiled { environment, namespaces })
+        Json::String(s) => text(s),
+        Json::Array(items) => {
+            let items = items.iter().map(|item| to_value(item, from_request));
+            Value::list(items.collect::<python_error::Result<_>>()?)?
+        }
+        Json::Object(object) => {
+            Value::Dict(dict_of(object, |_, value| to_value(value, from_request), from_request)?)
+        }
+    })
 }
 
-fn arguments(json: &str) -> Result<Vec<(String, Value)>> {
-    if json.is_empty() {
-        return Ok(Vec::new());
+fn dict_of(
+    object: &Map<String, Json>,
+    value_of: impl Fn(&str, &Json) -> python_error::Result<Value>,
+    from_request: bool,
+) -> python_error::Result<std::rc::Rc<Dict>> {
+    let mut entries = Vec::with_capacity(object.len());
+    for (name, value) in object {
+        let name_value = match from_request {
+            true => Str::content(name.as_str()),
+            false => Str::template(name.as_str()),
+        };
+        entries.push((Value::Str(name_value), value_of(name, value)?));
     }
-    let object: Map<String, serde_json::Value> = serde_json::from_str(json)
+    Dict::new(entries)
+}
+
+/// A message. Its role is a word of the protocol, from which templates make control tokens
+/// (`<|user|>`), and so counts as the template's own where it is a plain word.
+fn message_of(message: &Json) -> python_error::Result<Value> {
+    let Json::Object(object) = message else { return to_value(message, true) };
+    let is_word = |s: &str| s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    let value_of = |name: &str, value: &Json| match value {
+        Json::String(role) if name == "role" && is_word(role) => {
+            Ok(Value::Str(Str::template(role.as_str())))
+        }
+        value => to_value(value, true),
+    };
+    dict_of(object, value_of, true).map(Value::Dict)
+}
+
+fn arguments(json: &str) -> Result<Map<String, Json>> {
+    if json.is_empty() {
+        return Ok(Map::new());
+    }
+    check_integers(json, "template_arguments")?;
+    let object: Map<String, Json> = serde_json::from_str(json)
         .map_err(|e| Error::invalid(format!("template_arguments is not a JSON object: {e}")))?;
     for name in RESERVED {
         if object.contains_key(name) {
             return Err(Error::invalid(format!("template_arguments may not set \"{name}\"")));
         }
     }
-    Ok(object.iter().map(|(name, value)| (name.clone(), Value::from_serialize(value))).collect())
+    Ok(object)
 }
 
-fn none_if_undefined(value: Value) -> Value {
-    if value.is_undefined() {
-        return Value::from(());
-    }
-    value
-}
-
-fn refusal(error: minijinja::Error) -> Error {
-    if error.kind() == ErrorKind::OutOfFuel {
-        return Error::invalid(format!("the chat template takes more than {MAX_STEPS} steps"));
-    }
-    if error.kind() == ErrorKind::WriteFailure {
-        return Error::invalid(format!(
-            "the conversation has more than {MAX_TEXT_BYTES} bytes with its chat template"
-        ));
-    }
-    let mut message = format!("the chat template refuses the conversation: {error}");
-    let mut cause = std::error::Error::source(&error);
-    while let Some(inner) = cause {
-        let _ = write!(message, ": {inner}");
-        cause = inner.source();
-    }
-    Error::invalid(message)
-}
-
-/// A writer that ends the rendering at its limit.
-struct Bounded(Vec<u8>);
-
-impl io::Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_TEXT_BYTES {
-            return Err(io::ErrorKind::OutOfMemory.into());
+/// Refuses integers that would be read as floats, since Python reads them as integers.
+fn check_integers(json: &str, what: &str) -> Result<()> {
+    let bytes = json.as_bytes();
+    let (mut at, mut in_string) = (0, false);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' if in_string => at += 1,
+            b'"' => in_string = !in_string,
+            b'0'..=b'9' if !in_string => {
+                let begin = at;
+                while at < bytes.len() && b"0123456789+-.eE".contains(&bytes[at]) {
+                    at += 1;
+                }
+                let number = &json[begin..at];
+                let signed = begin > 0 && bytes[begin - 1] == b'-';
+                let fits = match signed {
+                    true => format!("-{number}").parse::<i64>().is_ok(),
+                    false => number.parse::<u64>().is_ok(),
+                };
+                if number.bytes().all(|b| b.is_ascii_digit()) && !fits {
+                    return Err(Error::invalid(format!(
+                        "{what} has an integer of more than 64 bits"
+                    )));
+                }
+                continue;
+            }
+            _ => {}
         }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
+        at += 1;
     }
+    Ok(())
+}
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+fn refusal(error: python_error::Error) -> Error {
+    Error::invalid(match error.kind {
+        Kind::OutOfSteps => format!("the chat template takes more than {MAX_STEPS} steps"),
+        Kind::TooLong => {
+            format!("the conversation has more than {MAX_TEXT_BYTES} bytes with its chat template")
+        }
+        Kind::Raised => format!("the chat template refuses the conversation: {error}"),
+        Kind::Refused => format!("the chat template cannot be rendered here: {error}"),
+    })
 }
 
 /// Cuts the rendering at the end of the final message's content, so that the answer continues there.
 /// White space around the content counts only as far as the template kept it.
-fn cut_after_final_message(mut rendered: String, message: Option<Value>) -> Result<String> {
+fn cut_after_final_message(rendered: Str, message: Option<Json>) -> Result<Str> {
     let content = message
-        .and_then(|message| message.get_attr("content").ok())
-        .and_then(|content| text_of(&content))
+        .as_ref()
+        .and_then(|message| text_of(message.get("content")?))
         .ok_or_else(|| Error::invalid("the final message to continue has no text"))?;
+    let text = rendered.as_str();
     let trimmed = content.trim();
-    let start = rendered.rfind(trimmed).ok_or_else(|| {
+    let start = text.rfind(trimmed).ok_or_else(|| {
         Error::invalid("the final message to continue is not in what the chat template renders")
     })?;
     let with_end = content.trim_start();
-    let kept = if rendered[start..].starts_with(with_end) { with_end } else { trimmed };
-    rendered.truncate(start + kept.len());
-    Ok(rendered)
+    let kept = if text[start..].starts_with(with_end) { with_end } else { trimmed };
+    Ok(rendered.slice(0..start + kept.len()))
 }
 
 /// A content is a string, or parts of which the last one with a text counts.
-fn text_of(content: &Value) -> Option<String> {
-    if let Some(text) = content.as_str() {
-        return Some(text.to_owned());
+fn text_of(content: &Json) -> Option<&str> {
+    match content {
+        Json::String(text) => Some(text),
+        Json::Array(parts) => parts.iter().rev().find_map(|part| part.get("text")?.as_str()),
+        _ => None,
     }
-    let parts: Vec<Value> = content.try_iter().ok()?.collect();
-    let texts = parts.iter().rev().filter_map(|part| part.get_attr("text").ok());
-    texts.filter_map(|text| text.as_str().map(str::to_owned)).next()
+}
+
+/// The text of parts that are all text.
+pub fn joined(parts: &[Json]) -> Option<String> {
+    let text = |part: &Json| match part.get("type") {
+        Some(Json::String(kind)) if kind == "text" => Some(part.get("text")?.as_str()?.to_owned()),
+        _ => None,
+    };
+    parts.iter().map(text).collect()
+}
+
+/// What a message holds in another form.
+pub fn in_form(content: &Json, form: Form) -> Option<Json> {
+    match (form, content) {
+        (Form::Parts, Json::String(text)) => {
+            Some(serde_json::json!([{"type": "text", "text": text}]))
+        }
+        (Form::String, Json::Array(parts)) => joined(parts).map(Json::String),
+        _ => None,
+    }
 }
