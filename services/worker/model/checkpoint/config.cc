@@ -10,6 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/exact_math.h"
+#include "services/base/foreign_file.h"
+#include "services/base/json_text.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/checkpoint/family.h"
 #include "services/worker/model/checkpoint/json_file.h"
@@ -132,60 +134,89 @@ void ParseGemma(JsonObject& json, ModelConfig& config) {
   config.final_softcap = cap("final_logit_softcapping", 30.0f);
 }
 
-// eos_token_id is one id, a list of ids, or absent.
-std::vector<int32_t> ParseEos(JsonObject& json, int vocab_size) {
+// Adds the ids of eos_token_id, which is one id, a list of ids, or absent. Ids that the model
+// cannot sample are left out with a warning.
+void ParseEos(JsonObject& json, int vocab_size, ModelConfig& config) {
+  constexpr size_t kMaxIds = 64;
   const nlohmann::json& value = json.Raw("eos_token_id");
-  std::vector<int32_t> ids;
-  const std::string allowed =
-      absl::StrCat("it must be an id or at most 64 ids from 0 to ", vocab_size - 1);
-  const auto add = [&](const nlohmann::json& id) {
-    const bool fits =
-        id.is_number_integer() &&
-        (id.is_number_unsigned() ? id.get<uint64_t>() < static_cast<uint64_t>(vocab_size)
-                                 : id.get<int64_t>() >= 0 && id.get<int64_t>() < vocab_size);
-    if (fits) {
-      ids.push_back(id.get<int32_t>());
-    } else {
-      json.Fail("eos_token_id", allowed);
-    }
-  };
+  const std::string allowed = absl::StrCat("it must be an id or at most ", kMaxIds, " ids");
+  std::vector<nlohmann::json> ids;
   if (value.is_array()) {
-    if (value.size() > 64) json.Fail("eos_token_id", allowed);
-    for (size_t i = 0; i < std::min<size_t>(value.size(), 64); ++i) add(value[i]);
+    ids.assign(value.begin(), value.end());
   } else if (!value.is_null()) {
-    add(value);
+    ids = {value};
   }
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
+  if (ids.size() > kMaxIds) return json.Fail("eos_token_id", allowed);
+  for (const nlohmann::json& id : ids) {
+    const double number = id.is_number() ? id.get<double>() : 0.5;
+    if (number != std::floor(number)) return json.Fail("eos_token_id", allowed);
+    if (number >= 0 && number < vocab_size) {
+      config.defaults.eos_token_ids.push_back(static_cast<int32_t>(number));
+    } else {
+      config.warnings.push_back(absl::StrCat(json.name(), ": eos_token_id has ", ShowJson(id),
+                                             ", which is outside the vocabulary of ", vocab_size,
+                                             "; it is left out"));
+    }
+  }
 }
 
-absl::StatusOr<GenerationDefaults> ParseDefaults(JsonObject& config_json,
-                                                 std::string_view generation_config,
-                                                 int vocab_size) {
-  GenerationDefaults defaults;
-  defaults.eos_token_ids = ParseEos(config_json, vocab_size);
-  RETURN_IF_ERROR(config_json.status());
-  if (generation_config.empty()) return defaults;
-  ASSIGN_OR_RETURN(JsonObject json, JsonObject::Parse("generation_config.json", generation_config));
-  const auto number = [&json](std::string_view field, double min, double max) {
-    std::optional<float> value;
-    if (json.Has(field)) value = static_cast<float>(json.Number(field, min, max, min));
-    return value;
-  };
-  constexpr double kTiny = 1e-6;  // the least value that counts as more than 0
-  defaults.temperature = number("temperature", 0, 100);
-  defaults.top_p = number("top_p", kTiny, 1);
-  defaults.min_p = number("min_p", 0, 1);
-  defaults.repetition_penalty = number("repetition_penalty", kTiny, 2);
-  if (json.Has("top_k")) {
-    // -1 is another way to say all.
-    const int64_t top_k = json.Int("top_k", -1, std::numeric_limits<int32_t>::max(), 0);
-    defaults.top_k = static_cast<int32_t>(std::max<int64_t>(top_k, 0));
+// Fills in the defaults of sampling and the end-of-sequence ids that both files name.
+absl::Status ParseDefaults(JsonObject& config_json, std::string_view generation_config,
+                           ModelConfig& config) {
+  GenerationDefaults& defaults = config.defaults;
+  ParseEos(config_json, config.vocab_size, config);
+  if (config_json.Raw("text_config").is_object()) {
+    JsonObject nested = config_json.Object("text_config");
+    ParseEos(nested, config.vocab_size, config);
+    RETURN_IF_ERROR(nested.status());
   }
-  if (json.Has("eos_token_id")) defaults.eos_token_ids = ParseEos(json, vocab_size);
-  RETURN_IF_ERROR(json.status());
-  return defaults;
+  RETURN_IF_ERROR(config_json.status());
+  if (!generation_config.empty()) {
+    ASSIGN_OR_RETURN(JsonObject json,
+                     JsonObject::Parse("generation_config.json", generation_config));
+    const auto number = [&](std::string_view field, double min, double max) {
+      std::optional<float> value;
+      if (json.Has(field)) {
+        value = static_cast<float>(json.Clamped(field, min, max, &config.warnings));
+      }
+      return value;
+    };
+    constexpr double kTiny = 1e-6;  // the least value that counts as more than 0
+    defaults.temperature = number("temperature", 0, 100);
+    defaults.top_p = number("top_p", kTiny, 1);
+    defaults.min_p = number("min_p", 0, 1);
+    defaults.repetition_penalty = number("repetition_penalty", kTiny, 2);
+    if (json.Has("top_k")) {
+      const double top_k =
+          json.Clamped("top_k", -1, std::numeric_limits<int32_t>::max(), &config.warnings);
+      if (top_k != std::floor(top_k)) json.Fail("top_k", "it must be a whole number");
+      // -1 is another way to say all.
+      defaults.top_k = static_cast<int32_t>(std::max(top_k, 0.0));
+    }
+    ParseEos(json, config.vocab_size, config);
+    RETURN_IF_ERROR(json.status());
+  }
+  std::vector<int32_t>& ids = defaults.eos_token_ids;
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return absl::OkStatus();
+}
+
+// Says what is at the place of a model that has no config.json.
+absl::Status MissingConfig(const std::filesystem::path& dir) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(dir, ignored)) {
+    return absl::NotFoundError(absl::StrCat(dir.string(), ": there is no such folder"));
+  }
+  std::string hint;
+  if (std::filesystem::exists(dir / "snapshots", ignored)) {
+    hint = "; it looks like a hub's cache: give the folder of one of its snapshots";
+  } else if (std::filesystem::exists(dir / "params.json", ignored)) {
+    hint = "; params.json is of another format: give the model's Hugging Face folder";
+  } else if (std::filesystem::exists(dir / "adapter_config.json", ignored)) {
+    hint = "; it is a LoRA adapter: merge it into its model";
+  }
+  return absl::NotFoundError(absl::StrCat(dir.string(), ": has no config.json", hint));
 }
 
 }  // namespace
@@ -260,19 +291,29 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
   }
   ParseWindows(*family, json, config);
   RETURN_IF_ERROR(json.status());
-  ASSIGN_OR_RETURN(config.defaults, ParseDefaults(json, generation_config_json, config.vocab_size));
+  RETURN_IF_ERROR(ParseDefaults(json, generation_config_json, config));
   return config;
 }
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
   const std::filesystem::path path(dir);
-  ASSIGN_OR_RETURN(const std::string config,
-                   ReadSmallFile((path / "config.json").string(), kMaxConfigBytes));
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) {
+    const std::string foreign = ForeignFileAt(dir);
+    return absl::InvalidArgumentError(
+        absl::StrCat(dir, ": is a file, not a model's Hugging Face folder",
+                     foreign.empty() ? "" : absl::StrCat("; it ", foreign)));
+  }
+  absl::StatusOr<std::string> config =
+      ReadSmallFile((path / "config.json").string(), kMaxConfigBytes);
+  if (absl::IsNotFound(config.status())) return MissingConfig(path);
+  RETURN_IF_ERROR(config.status());
   absl::StatusOr<std::string> generation =
       ReadSmallFile((path / "generation_config.json").string(), kMaxConfigBytes);
-  if (absl::IsNotFound(generation.status())) generation = std::string();
+  if (absl::IsNotFound(generation.status())) return ParseModelConfig(*config, "");
   RETURN_IF_ERROR(generation.status());
-  return ParseModelConfig(config, *generation);
+  if (generation->empty()) return CheckJson("generation_config.json", "", 1);
+  return ParseModelConfig(*config, *generation);
 }
 
 int64_t NumParameters(const ModelConfig& c) {

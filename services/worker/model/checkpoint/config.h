@@ -15,8 +15,8 @@ namespace continuo::model {
 struct GenerationDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k;
-  // End-of-sequence ids, ascending and distinct. They come from config.json where
-  // generation_config.json has none, and are empty where neither has any.
+  // The end-of-sequence ids that config.json (its text_config too) and generation_config.json name,
+  // ascending and distinct.
   std::vector<int32_t> eos_token_ids;
 };
 
@@ -89,6 +89,9 @@ struct ModelConfig {
   // Attention window of each layer, in tokens, the query's own included; 0: the whole context.
   std::vector<int> windows;  // [num_layers]
   GenerationDefaults defaults;
+  // What the files say and the model does not do as they say: defaults that were moved into their
+  // ranges, ids left out. For the log.
+  std::vector<std::string> warnings;
 
   int kv_width() const { return num_kv_heads * head_dim; }
   bool has_experts(int layer) const {
@@ -109,11 +112,13 @@ inline constexpr int kMaxExpertsOfAllLayers = 1 << 16;
 
 // Parses the texts of config.json and generation_config.json (empty: there is none).
 // InvalidArgument names the field, its value and the limit; Unimplemented names an architecture,
-// rope type, activation or quantisation that is not known. Any bytes may be passed.
+// rope type, activation or quantisation that is not known. Defaults of sampling beyond their limits
+// are warnings. Any bytes may be passed.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
                                              std::string_view generation_config_json);
 
-// Does the same for the files of a folder; generation_config.json may be absent.
+// Does the same for the files of a folder; generation_config.json may be absent. NotFound says what
+// is there instead of a folder with config.json.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir);
 
 // Number of weights of the whole model, biases and norms included; a tied head counts once.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace continuo::model {
@@ -72,16 +73,33 @@ constexpr Family kFamilies[] = {
      .names = WeightNames::kFused},
 };
 
+// True if `name` plainly means the family though it is not its architecture: the base model's class
+// (LlamaModel), the family's own name (Llama), or another spelling (LLaMAForCausalLM).
+bool MeansFamily(const std::string& name, const Family& family) {
+  constexpr std::string_view kEnd = "ForCausalLM";
+  const std::string stem(family.architecture.substr(0, family.architecture.size() - kEnd.size()));
+  for (const char* end : {"", "Model", "LMHeadModel", "ForCausalLM"}) {
+    if (absl::EqualsIgnoreCase(name, stem + end)) return true;
+  }
+  return absl::EqualsIgnoreCase(name, std::string(family.model_type));
+}
+
+// The names in "architectures": a list, or one name.
+std::vector<std::string> Architectures(const JsonObject& json) {
+  const nlohmann::json& value = json.Raw("architectures");
+  std::vector<std::string> names;
+  if (value.is_string()) names.push_back(value.get<std::string>());
+  if (!value.is_array()) return names;
+  for (const nlohmann::json& name : value) {
+    if (name.is_string()) names.push_back(name.get<std::string>());
+  }
+  return names;
+}
+
 }  // namespace
 
 absl::StatusOr<const Family*> FindFamily(JsonObject& json) {
-  std::vector<std::string> names;
-  const nlohmann::json& architectures = json.Raw("architectures");
-  if (architectures.is_array()) {
-    for (const nlohmann::json& name : architectures) {
-      if (name.is_string()) names.push_back(name.get<std::string>());
-    }
-  }
+  const std::vector<std::string> names = Architectures(json);
   const std::string model_type = json.String("model_type", "");
   for (const Family& family : kFamilies) {
     for (const std::string& name : names) {
@@ -89,14 +107,21 @@ absl::StatusOr<const Family*> FindFamily(JsonObject& json) {
     }
     if (names.empty() && model_type == family.model_type) return &family;
   }
+  for (const Family& family : kFamilies) {
+    // A model_type of another family would make the meaning doubtful.
+    if (!model_type.empty() && model_type != family.model_type) continue;
+    for (const std::string& name : names) {
+      if (MeansFamily(name, family)) return &family;
+    }
+  }
   std::string known;
   for (const Family& family : kFamilies) {
     absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(family.architecture));
   }
-  std::string name = names.empty() ? model_type : names[0];
-  name = name.substr(0, 60);
-  return absl::UnimplementedError(
-      absl::StrCat("config.json: architecture \"", name, "\" is not known; known are ", known));
+  std::string what = absl::StrCat("architecture ", ShowJson(names.empty() ? model_type : names[0]),
+                                  " is not known");
+  if (names.empty() && model_type.empty()) what = "there is neither architectures nor model_type";
+  return absl::UnimplementedError(absl::StrCat("config.json: ", what, "; known are ", known));
 }
 
 void ParseWindows(const Family& family, JsonObject& json, ModelConfig& config) {

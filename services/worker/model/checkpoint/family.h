@@ -41,8 +41,8 @@ struct Family {
   const char* num_experts_field = nullptr;
 };
 
-// Returns the family that "architectures" names, or else "model_type". Unimplemented names the
-// unknown one and lists all known families.
+// Returns the family that "architectures" names, or plainly means (LlamaModel), or else the one of
+// "model_type". Unimplemented names the unknown one and lists all known families.
 absl::StatusOr<const Family*> FindFamily(JsonObject& json);
 
 // These fill in `windows` and `experts` of a configuration whose sizes are known. Errors come

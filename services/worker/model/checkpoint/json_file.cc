@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/checkpoint/json_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <utility>
-#include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/check.h"
+#include "services/base/json_text.h"
 #include "services/base/status_macros.h"
 
 namespace continuo::model {
@@ -38,30 +39,10 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t max_b
   return bytes;
 }
 
-absl::StatusOr<nlohmann::json> ParseJson(std::string_view name_view, std::string_view text) {
-  const std::string name(name_view);
-  using Event = nlohmann::json::parse_event_t;
-  std::vector<absl::flat_hash_set<std::string>> open_objects;  // the fields met so far
-  std::string problem;
-  const auto watch = [&](int depth, Event event, nlohmann::json& parsed) {
-    if (depth > kMaxDepth && problem.empty()) {
-      problem = absl::StrCat("nested deeper than ", kMaxDepth, " levels");
-    }
-    if (!problem.empty()) return false;
-    if (event == Event::object_start) open_objects.emplace_back();
-    if (event == Event::object_end) open_objects.pop_back();
-    if (event == Event::key) {
-      if (!open_objects.back().insert(parsed.get_ref<const std::string&>()).second) {
-        problem = absl::StrCat("field ", ShowJson(parsed), " is there twice");
-        return false;
-      }
-    }
-    return true;
-  };
-  nlohmann::json value = nlohmann::json::parse(text, nlohmann::json::parser_callback_t(watch),
-                                               /*allow_exceptions=*/false);
-  if (!problem.empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": ", problem));
-  if (value.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(name, ": not JSON"));
+absl::StatusOr<nlohmann::json> ParseJson(std::string_view name, std::string_view text) {
+  RETURN_IF_ERROR(CheckJson(name, text, kMaxDepth));
+  nlohmann::json value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  CONTINUO_CHECK(!value.is_discarded());
   return value;
 }
 
@@ -134,6 +115,22 @@ double JsonObject::Number(std::string_view field, double min, double max,
   }
   Fail(field, absl::StrCat("it must be a number from ", min, " to ", max));
   return fallback.value_or(min);
+}
+
+double JsonObject::Clamped(std::string_view field, double min, double max,
+                           std::vector<std::string>* warnings) {
+  const nlohmann::json& value = Raw(field);
+  if (!value.is_number()) {
+    Fail(field, absl::StrCat("it must be a number from ", min, " to ", max));
+    return min;
+  }
+  const double wanted = value.get<double>(), v = std::clamp(wanted, min, max);
+  if (v != wanted) {
+    warnings->push_back(absl::StrCat(name_, ": ", std::string(field), " is ", ShowJson(value),
+                                     "; it must be from ", min, " to ", max, ", and ", v,
+                                     " is used"));
+  }
+  return v;
 }
 
 bool JsonObject::Bool(std::string_view field, bool fallback) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,9 +17,9 @@ namespace continuo::model {
 // than `max_bytes` or cannot be read.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t max_bytes);
 
-// Parses hostile text. InvalidArgument, beginning with `name`, where it is not JSON, is nested
-// deeper than 16 levels (so that walking the value needs little stack), or names a field of one
-// object twice.
+// Parses hostile text, which a byte order mark may begin. InvalidArgument begins with `name` and
+// tells line and column where it is not JSON, is nested deeper than 16 levels (so that walking the
+// value needs little stack), or names a field of one object twice.
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view name, std::string_view text);
 
 // Returns the beginning of a value as ASCII text, for error messages.
@@ -40,6 +41,9 @@ class JsonObject {
   int64_t Int(std::string_view field, int64_t min, int64_t max, std::optional<int64_t> fallback);
   // Reads a finite number in [min, max].
   double Number(std::string_view field, double min, double max, std::optional<double> fallback);
+  // Reads a number that is present and moves it into [min, max]; a move is told in `warnings`.
+  double Clamped(std::string_view field, double min, double max,
+                 std::vector<std::string>* warnings);
   bool Bool(std::string_view field, bool fallback);
   std::string String(std::string_view field, std::string_view fallback);
   // Reads an object inside; empty where absent. Its errors come through its own status().
@@ -50,6 +54,7 @@ class JsonObject {
   // Remembers `problem` of `field`, unless there is an earlier one.
   void Fail(std::string_view field, std::string_view problem);
   const absl::Status& status() const { return status_; }
+  const std::string& name() const { return name_; }
 
  private:
   JsonObject(std::string name, nlohmann::json value);

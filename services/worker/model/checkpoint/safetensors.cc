@@ -14,8 +14,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/foreign_file.h"
 #include "services/base/status_macros.h"
+#include "services/base/utf8.h"
 #include "services/worker/model/checkpoint/json_file.h"
+#include "services/worker/model/checkpoint/tensor_names.h"
 
 namespace continuo::model {
 namespace {
@@ -23,6 +26,7 @@ namespace {
 constexpr size_t kMaxDimensions = 8;
 constexpr size_t kMaxShards = 4096;
 constexpr size_t kMaxNameBytes = 1024;
+constexpr char kIndexName[] = "model.safetensors.index.json";
 
 // Bits of one element of a type; 0 if the type is unknown.
 int BitsOf(std::string_view dtype) {
@@ -88,6 +92,49 @@ std::string ReadEntry(const nlohmann::json& entry, std::span<const uint8_t> data
   return "";
 }
 
+// True for a beginning that is all printable, as an error message in the file's place is. The
+// length at the beginning of a safetensors file has bytes of zero.
+bool IsText(std::string_view head) {
+  const auto is_text = [](char c) { return (c >= ' ' && c < 0x7f) || c == '\n' || c == '\r'; };
+  return head.size() >= 8 && std::all_of(head.begin(), head.begin() + 8, is_text);
+}
+
+std::string FirstLine(std::string_view text) {
+  return std::string(text.substr(0, text.find_first_of("\r\n")));
+}
+
+// What a folder has in place of safetensors files under their usual names, as "; it has ...".
+std::string OtherWeights(const std::filesystem::path& dir) {
+  struct Kind {
+    std::string_view end, what;
+  };
+  static constexpr Kind kKinds[] = {
+      {"adapter_model.safetensors", "a LoRA adapter: merge it into its model"},
+      {".safetensors", "not one of the usual names, and no index leads to it"},
+      {".bin", "a PyTorch pickle: convert it to safetensors"},
+      {".pt", "a PyTorch pickle: convert it to safetensors"},
+      {".pth", "a PyTorch pickle: convert it to safetensors"},
+      {".ckpt", "a pickle: convert it to safetensors"},
+      {".gguf", "GGUF, which is not read"},
+      {".h5", "TensorFlow's: convert it to safetensors"},
+      {".msgpack", "Flax's: convert it to safetensors"},
+      {".onnx", "ONNX, which is not read"}};
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end;
+       it.increment(error)) {
+    names.push_back(it->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  for (const Kind& kind : kKinds) {
+    for (const std::string& name : names) {
+      if (name == "training_args.bin" || !std::string_view(name).ends_with(kind.end)) continue;
+      return absl::StrCat("; it has ", ToValidUtf8(name), ", which is ", std::string(kind.what));
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::string_view name,
@@ -96,6 +143,10 @@ absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::string_view name
   const auto error = [&](const auto&... parts) {
     return absl::InvalidArgumentError(absl::StrCat(file_name, ": ", parts...));
   };
+  const std::string_view head(reinterpret_cast<const char*>(file.data()),
+                              std::min(file.size(), kForeignHeadBytes));
+  if (const std::string foreign = ForeignFile(head); !foreign.empty()) return error(foreign);
+  if (IsText(head)) return error("is a text that begins with ", ShowJson(FirstLine(head)));
   if (file.size() < 8) return error("has ", file.size(), " bytes, too few for a header");
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = (length << 8) | file[static_cast<size_t>(i)];
@@ -104,7 +155,8 @@ absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::string_view name
                  " are read");
   }
   if (length > file.size() - 8) {
-    return error("says its header has ", length, " bytes, but only ", file.size() - 8, " follow");
+    return error("says its header has ", length, " bytes, but only ", file.size() - 8,
+                 " follow; is it truncated?");
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
   const std::span<const uint8_t> data = file.subspan(8 + length);
@@ -144,6 +196,12 @@ absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::string_view name
 
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
   const auto error = [&path](int code) {
+    std::error_code ignored;
+    const std::filesystem::path target = std::filesystem::read_symlink(path, ignored);
+    if (code == ENOENT && !ignored) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": is a symbolic link to ", target.string(), ", which is not there"));
+    }
     const std::string why = absl::StrCat(path, ": ", std::strerror(code));
     return code == ENOENT ? absl::NotFoundError(why) : absl::InvalidArgumentError(why);
   };
@@ -173,10 +231,9 @@ MappedFile::~MappedFile() {
 
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>> ParseSafetensorsIndex(
     std::string_view index_json) {
-  constexpr char kName[] = "model.safetensors.index.json";
-  ASSIGN_OR_RETURN(const nlohmann::json index, ParseJson(kName, index_json));
+  ASSIGN_OR_RETURN(const nlohmann::json index, ParseJson(kIndexName, index_json));
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(kName, ": has no object weight_map"));
+    return absl::InvalidArgumentError(absl::StrCat(kIndexName, ": has no object weight_map"));
   }
   const nlohmann::json& map = index["weight_map"];
   absl::flat_hash_map<std::string, std::string> shard_of;
@@ -187,7 +244,7 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> ParseSafetensorsIn
                        absl::EndsWith(shard, ".safetensors");
     if (!plain) {
       return absl::InvalidArgumentError(
-          absl::StrCat(kName, ": tensor ", ShowJson(it.key()), " is said to be in ",
+          absl::StrCat(kIndexName, ": tensor ", ShowJson(it.key()), " is said to be in ",
                        ShowJson(it.value()), ", which is not the plain name of a .safetensors"));
     }
     shard_of.emplace(it.key(), shard);
@@ -198,50 +255,100 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> ParseSafetensorsIn
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
   const std::filesystem::path folder(dir);
   Checkpoint checkpoint;
-  const auto add = [&](const std::string& name) -> absl::StatusOr<std::vector<StoredTensor>> {
-    ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> file, MappedFile::Open((folder / name).string()));
-    checkpoint.files_.push_back(std::move(file));
-    return ParseSafetensors(name, checkpoint.files_.back()->bytes());
-  };
-
-  absl::StatusOr<std::vector<StoredTensor>> single = add("model.safetensors");
-  if (single.ok()) {
-    for (StoredTensor& tensor : *single) checkpoint.tensors_.emplace(tensor.name, tensor);
-    return checkpoint;
+  const absl::Status single = checkpoint.Add(dir, "model.safetensors");
+  if (absl::IsNotFound(single)) {
+    const absl::StatusOr<std::string> index_json =
+        ReadSmallFile((folder / kIndexName).string(), kMaxSafetensorsHeader);
+    if (absl::IsNotFound(index_json.status())) {
+      return absl::NotFoundError(absl::StrCat(dir, ": has neither model.safetensors nor ",
+                                              kIndexName, OtherWeights(folder)));
+    }
+    RETURN_IF_ERROR(index_json.status());
+    RETURN_IF_ERROR(checkpoint.OpenShards(dir, *index_json));
+  } else {
+    RETURN_IF_ERROR(single);
   }
-  if (!absl::IsNotFound(single.status())) return single.status();
+  RETURN_IF_ERROR(checkpoint.UseCanonicalNames());
+  return checkpoint;
+}
 
-  absl::StatusOr<std::string> index_json =
-      ReadSmallFile((folder / "model.safetensors.index.json").string(), kMaxSafetensorsHeader);
-  if (absl::IsNotFound(index_json.status())) {
-    return absl::NotFoundError(
-        absl::StrCat(dir, ": has neither model.safetensors nor model.safetensors.index.json"));
-  }
-  RETURN_IF_ERROR(index_json.status());
-  ASSIGN_OR_RETURN(const auto shard_of, ParseSafetensorsIndex(*index_json));
+absl::Status Checkpoint::OpenShards(const std::string& dir, std::string_view index_json) {
+  ASSIGN_OR_RETURN(const auto shard_of, ParseSafetensorsIndex(index_json));
   std::vector<std::string> shards;
   for (const auto& [name, shard] : shard_of) shards.push_back(shard);
   std::sort(shards.begin(), shards.end());
   shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
   if (shards.size() > kMaxShards) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model.safetensors.index.json: names ", shards.size(), " shards, more than ", kMaxShards));
+    return absl::InvalidArgumentError(
+        absl::StrCat(kIndexName, ": names ", shards.size(), " shards, more than ", kMaxShards));
   }
+  std::vector<std::string> missing;
   for (const std::string& shard : shards) {
-    ASSIGN_OR_RETURN(std::vector<StoredTensor> tensors, add(shard));
-    for (StoredTensor& tensor : tensors) {
-      const auto it = shard_of.find(tensor.name);
-      if (it == shard_of.end() || it->second != shard) continue;  // the index decides
-      checkpoint.tensors_.emplace(tensor.name, std::move(tensor));
+    const absl::Status added = Add(dir, shard);
+    if (absl::IsNotFound(added)) {
+      missing.push_back(shard);
+    } else {
+      RETURN_IF_ERROR(added);
     }
   }
-  for (const auto& [name, shard] : shard_of) {
-    if (!checkpoint.tensors_.contains(name)) {
-      return absl::InvalidArgumentError(absl::StrCat("model.safetensors.index.json: tensor ",
-                                                     ShowJson(name), " is not in ", shard));
+  if (!missing.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat(kIndexName, ": names ", shards.size(), " shards, of which ", missing.size(),
+                     missing.size() == 1 ? " is" : " are", " missing in ", dir, ": ", missing[0],
+                     missing.size() == 1 ? "" : absl::StrCat(" to ", missing.back())));
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, shard] : shard_of) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) {
+    if (!tensors_.contains(name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(kIndexName, ": tensor ", ShowJson(name), " is not in ", shard_of.at(name)));
     }
   }
-  return checkpoint;
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::Add(const std::string& dir, const std::string& file_name) {
+  ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> file,
+                   MappedFile::Open((std::filesystem::path(dir) / file_name).string()));
+  ASSIGN_OR_RETURN(std::vector<StoredTensor> tensors, ParseSafetensors(file_name, file->bytes()));
+  files_.push_back(std::move(file));
+  for (StoredTensor& tensor : tensors) {
+    const auto [it, is_new] = tensors_.emplace(tensor.name, tensor);
+    const StoredTensor& other = it->second;
+    const bool is_same = tensor.dtype == other.dtype && tensor.shape == other.shape &&
+                         std::ranges::equal(tensor.bytes, other.bytes);
+    if (!is_new && !is_same) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file_name, ": tensor ", ShowJson(tensor.name),
+                       " is in an earlier shard, too, with other contents"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::UseCanonicalNames() {
+  const NamePrefix* prefix = nullptr;
+  for (const auto& [name, tensor] : tensors_) {
+    const NamePrefix* const found = FindNamePrefix(name);
+    if (found == nullptr) continue;
+    // Two embeddings: one of them is no part of the model, and unread tensors are told.
+    if (prefix != nullptr) return absl::OkStatus();
+    prefix = found;
+  }
+  if (prefix == nullptr || prefix->body == "model.") return absl::OkStatus();
+  absl::flat_hash_map<std::string, StoredTensor> renamed;
+  for (auto& [name, tensor] : tensors_) {
+    const auto [it, is_new] = renamed.emplace(CanonicalName(*prefix, name), std::move(tensor));
+    if (!is_new) {
+      return absl::InvalidArgumentError(absl::StrCat("weights: tensors ", ShowJson(name), " and ",
+                                                     ShowJson(it->second.name),
+                                                     " would be the same one"));
+    }
+  }
+  tensors_ = std::move(renamed);
+  return absl::OkStatus();
 }
 
 const StoredTensor* Checkpoint::Find(const std::string& name) const {

@@ -8,17 +8,21 @@
 #include <thread>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/arithmetic.h"
 #include "services/base/status_macros.h"
+#include "services/worker/model/checkpoint/json_file.h"
 #include "services/worker/model/checkpoint/stored_types.h"
+#include "services/worker/model/checkpoint/tensor_names.h"
 #include "services/worker/model/checkpoint/weight_schemes.h"
 
 namespace continuo::model {
 namespace {
 
-constexpr int64_t kAlignment = 64;          // bytes, of the beginning of each tensor
+constexpr int64_t kAlignment = 64;  // bytes, of the beginning of each tensor
+constexpr char kHead[] = "lm_head.weight";
 constexpr int64_t kStagingBytes = 4 << 20;  // converted rows that are copied in at a time
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -223,15 +227,55 @@ std::string CacheKey(const ModelConfig& config, const Shard& shard, kernels::Wei
   return key;
 }
 
+// The first by name of the tensors that the model does not read, and why it is there; empty where
+// it reads all but harmless ones.
+std::string FirstUnread(const ModelConfig& config, const Checkpoint& checkpoint,
+                        const std::vector<WeightSpec>& specs) {
+  absl::flat_hash_set<std::string_view> read;
+  for (const WeightSpec& spec : specs) read.insert(spec.name);
+  if (config.tied_embeddings) read.insert(kHead);
+  const std::string* first = nullptr;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (read.contains(name) || IsHarmlessTensor(name)) continue;
+    if (first == nullptr || name < *first) first = &name;
+  }
+  if (first == nullptr) return "";
+  return absl::StrCat(ShowJson(checkpoint.Find(*first)->name), WhyUnread(config, *first));
+}
+
+// A tied head may be stored, too, if it is the embedding.
+absl::Status CheckTiedHead(const ModelConfig& config, const Checkpoint& checkpoint) {
+  const StoredTensor* const head = config.tied_embeddings ? checkpoint.Find(kHead) : nullptr;
+  if (head == nullptr) return absl::OkStatus();
+  const StoredTensor& embedding = *checkpoint.Find("model.embed_tokens.weight");
+  if (head->dtype == embedding.dtype && std::ranges::equal(head->bytes, embedding.bytes)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("weights: tensor ", head->name, " differs from ", embedding.name,
+                   ", and config.json says that they are one; set tie_word_embeddings to false to "
+                   "use it, or take it out"));
+}
+
 }  // namespace
 
 absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint) {
   ModelWeights places;
-  for (const WeightSpec& spec : ListWeights(config, places)) {
+  const std::vector<WeightSpec> specs = ListWeights(config, places);
+  const std::string unread = FirstUnread(config, checkpoint, specs);
+  for (const WeightSpec& spec : specs) {
     const StoredTensor* stored = checkpoint.Find(spec.name);
     if (stored == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("weights: tensor ", spec.name, ", ", ShapeText(spec.shape), ", is missing"));
+      std::string hint;
+      if (spec.name == kHead) {
+        hint =
+            "; where the head is the embedding, config.json has to say so (tie_word_embeddings: "
+            "true); a model without a head gives no tokens";
+      } else if (!unread.empty()) {
+        hint = absl::StrCat("; there is ", unread);
+      }
+      return absl::InvalidArgumentError(absl::StrCat("weights: tensor ", spec.name, ", ",
+                                                     ShapeText(spec.shape), ", is missing", hint));
     }
     if (stored->shape != spec.shape) {
       return absl::InvalidArgumentError(
@@ -244,7 +288,9 @@ absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoin
                                                      " are taken"));
     }
   }
-  return absl::OkStatus();
+  if (unread.empty()) return CheckTiedHead(config, checkpoint);
+  return absl::InvalidArgumentError(
+      absl::StrCat("weights: the model would not read the tensor ", unread));
 }
 
 kernels::DType AutoType(const ModelConfig& config, const Checkpoint& checkpoint) {
@@ -273,7 +319,7 @@ std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpo
     for (size_t i = next.fetch_add(1); i < specs.size(); i = next.fetch_add(1)) {
       const StoredTensor* stored = checkpoint.Find(specs[i].name);
       if (stored == nullptr) continue;
-      digests[i] = {stored->name, stored->dtype, stored->shape, DigestOf(stored->bytes)};
+      digests[i] = {specs[i].name, stored->dtype, stored->shape, DigestOf(stored->bytes)};
     }
   };
   std::vector<std::thread> threads;

@@ -78,8 +78,9 @@ struct WeightSpec {
 // each other. Resizes the vectors in `weights`; the places stay valid until they are resized again.
 std::vector<WeightSpec> ListWeights(const ModelConfig& config, ModelWeights& weights);
 
-// InvalidArgument names the tensor that is missing, has another shape (the message has both), or
-// has a type that FindStoredType does not know.
+// InvalidArgument names the tensor that is missing, has another shape (the message has both), has a
+// type that FindStoredType does not know, or that the model would not read, buffers without effect
+// aside (tensor_names.h).
 absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // The type that --weights=auto computes in: bf16 where every matrix is stored so, else f32.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <random>
 #include <string>
 
@@ -243,14 +244,101 @@ TEST(ConfigTest, ModelTypeServesWhereArchitecturesIsMissing) {
   EXPECT_EQ(Parse(config)->architecture, "Qwen2ForCausalLM");
 }
 
-TEST(ConfigTest, EndOfSequenceIsAnIdOrAList) {
+TEST(ConfigTest, ModelsAreFoundByWhatTheirArchitecturesPlainlyMean) {
+  struct Case {
+    json architectures;
+    const char* model_type;
+    const char* expected;  // empty: refused
+  };
+  const Case cases[] = {
+      {{"LlamaModel"}, "llama", "LlamaForCausalLM"},
+      {{"LlamaModel"}, nullptr, "LlamaForCausalLM"},
+      {{"LLaMAForCausalLM"}, "llama", "LlamaForCausalLM"},
+      {{"LlamaLMHeadModel"}, "llama", "LlamaForCausalLM"},
+      {{"Llama"}, nullptr, "LlamaForCausalLM"},
+      {{"llama"}, nullptr, "LlamaForCausalLM"},
+      {"LlamaForCausalLM", "llama", "LlamaForCausalLM"},
+      {"LlamaModel", nullptr, "LlamaForCausalLM"},
+      {{"MistralModel"}, "mistral", "MistralForCausalLM"},
+      {{"MixtralModel"}, "mixtral", "MixtralForCausalLM"},
+      {{"Qwen2Model"}, "qwen2", "Qwen2ForCausalLM"},
+      {{"Qwen3Model"}, "qwen3", "Qwen3ForCausalLM"},
+      {{"Qwen3MoeModel"}, "qwen3_moe", "Qwen3MoeForCausalLM"},
+      {{"qwen3_moe"}, nullptr, "Qwen3MoeForCausalLM"},
+      {{"Phi3Model"}, "phi3", "Phi3ForCausalLM"},
+      {json::array(), "llama", "LlamaForCausalLM"},
+      {nullptr, "mistral", "MistralForCausalLM"},
+      {{"Unheard", "LlamaForCausalLM"}, "other", "LlamaForCausalLM"},
+      {{7, "LlamaModel"}, "llama", "LlamaForCausalLM"},
+      // These mean something else, or nobody knows what.
+      {{"LlamaForSequenceClassification"}, "llama", ""},
+      {{"LlamaForTokenClassification"}, "llama", ""},
+      {{"LlamaForCausalLMEagle3"}, "llama", ""},
+      {{"LlamaModel"}, "qwen2", ""},
+      {{"Qwen2"}, "llama", ""},
+      {{"Qwen2VLForConditionalGeneration"}, "qwen2_vl", ""},
+      {{"GemmaModel"}, "gemma", ""},
+      {{"Model"}, nullptr, ""},
+      {{""}, nullptr, ""},
+      {json::array(), "unheard", ""},
+      {json::array(), nullptr, ""},
+      {json::object(), nullptr, ""},
+  };
+  for (const Case& one : cases) {
+    json config = With(Llama(), {{"architectures", one.architectures}});
+    if (one.model_type != nullptr) config["model_type"] = one.model_type;
+    const auto parsed = Parse(config);
+    if (*one.expected != '\0') {
+      ASSERT_TRUE(parsed.ok()) << config << parsed.status();
+      EXPECT_EQ(parsed->architecture, one.expected) << config;
+    } else {
+      ASSERT_FALSE(parsed.ok()) << config;
+      EXPECT_THAT(std::string(parsed.status().message()),
+                  AllOf(HasSubstr("archite"), HasSubstr("known are LlamaForCausalLM, ")));
+    }
+  }
+}
+
+TEST(ConfigTest, EndOfSequenceIsTheUnionOfWhatTheFilesName) {
   const json config = With(Llama(), {{"eos_token_id", 2}});
-  EXPECT_THAT(Parse(config)->defaults.eos_token_ids, ElementsAre(2));
-  EXPECT_THAT(Parse(config, R"({"eos_token_id":[7,3,7]})")->defaults.eos_token_ids,
-              ElementsAre(3, 7));
-  EXPECT_THAT(Parse(config, R"({"temperature":0.5})")->defaults.eos_token_ids, ElementsAre(2));
-  EXPECT_THAT(Error(config, R"({"eos_token_id":512})"),
-              AllOf(HasSubstr("eos_token_id"), HasSubstr("511")));
+  const auto ids = [](const json& config, const std::string& generation) {
+    const auto parsed = Parse(config, generation);
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_THAT(parsed->warnings, ::testing::IsEmpty());
+    return parsed->defaults.eos_token_ids;
+  };
+  EXPECT_THAT(ids(config, ""), ElementsAre(2));
+  EXPECT_THAT(ids(config, R"({"eos_token_id":[7,3,7]})"), ElementsAre(2, 3, 7));
+  EXPECT_THAT(ids(config, R"({"eos_token_id":2})"), ElementsAre(2));
+  EXPECT_THAT(ids(config, R"({"temperature":0.5})"), ElementsAre(2));
+  EXPECT_THAT(ids(config, R"({"eos_token_id":null})"), ElementsAre(2));
+  EXPECT_THAT(ids(Llama(), R"({"eos_token_id":511})"), ElementsAre(511));
+  EXPECT_THAT(ids(Llama(), R"({"eos_token_id":4.0})"), ElementsAre(4));
+  EXPECT_THAT(ids(Llama(), "{}"), ::testing::IsEmpty());
+  EXPECT_THAT(ids(With(config, {{"text_config", {{"eos_token_id", {9, 1}}}}}), ""),
+              ElementsAre(1, 2, 9));
+  EXPECT_THAT(ids(With(config, {{"text_config", "none"}}), ""), ElementsAre(2));
+  for (const json& wrong : {json("2"), json(true), json(1.5), json::object(), json{{"a", 1}},
+                            json{2, "3"}, json(std::vector<int>(65, 1))}) {
+    EXPECT_THAT(Error(With(Llama(), {{"eos_token_id", wrong}})), HasSubstr("eos_token_id"));
+    EXPECT_THAT(Error(With(Llama(), {{"text_config", {{"eos_token_id", wrong}}}})),
+                HasSubstr("text_config: eos_token_id"));
+    EXPECT_THAT(Error(Llama(), json{{"eos_token_id", wrong}}.dump()),
+                HasSubstr("generation_config.json: eos_token_id"));
+  }
+}
+
+TEST(ConfigTest, EndsThatTheModelCannotSampleAreLeftOutWithAWarning) {
+  for (const json& id : {json(512), json(151645), json(-1), json(1e300), json(uint64_t{1} << 63)}) {
+    const json ends = {{"eos_token_id", {3, id}}};
+    const auto in_config = Parse(With(Llama(), ends)), in_generation = Parse(Llama(), ends.dump());
+    for (const auto& parsed : {in_config, in_generation}) {
+      ASSERT_TRUE(parsed.ok()) << parsed.status();
+      EXPECT_THAT(parsed->defaults.eos_token_ids, ElementsAre(3));
+      EXPECT_THAT(parsed->warnings, ElementsAre(AllOf(HasSubstr("eos_token_id has " + id.dump()),
+                                                      HasSubstr("vocabulary of 512"))));
+    }
+  }
 }
 
 TEST(ConfigTest, GenerationDefaultsAreReadAndTheRestIgnored) {
@@ -262,8 +350,82 @@ TEST(ConfigTest, GenerationDefaultsAreReadAndTheRestIgnored) {
   EXPECT_FLOAT_EQ(*parsed.defaults.min_p, 0.1f);
   EXPECT_FLOAT_EQ(*parsed.defaults.repetition_penalty, 1.05f);
   EXPECT_FALSE(Parse(Llama())->defaults.top_k.has_value());
-  EXPECT_THAT(Error(Llama(), R"({"top_p":1.5})"),
-              AllOf(HasSubstr("generation_config.json"), HasSubstr("top_p"), HasSubstr("1.5")));
+  EXPECT_THAT(parsed.warnings, ::testing::IsEmpty());
+}
+
+TEST(ConfigTest, GenerationDefaultsBeyondTheirLimitsAreClampedWithAWarning) {
+  struct Case {
+    const char* field;
+    json value;
+    double expected;
+  };
+  const Case cases[] = {
+      {"temperature", -1, 0},
+      {"temperature", 1000, 100},
+      {"temperature", -1e300, 0},
+      {"top_p", 2, 1},
+      {"top_p", 1.5, 1},
+      {"top_p", 0, 1e-6},
+      {"top_p", -0.5, 1e-6},
+      {"min_p", -0.1, 0},
+      {"min_p", 7, 1},
+      {"repetition_penalty", 0, 1e-6},
+      {"top_k", -5, 0},
+      {"repetition_penalty", 3.5, 2},
+      {"repetition_penalty", -1, 1e-6},
+      {"top_k", 5000000000, 2147483647},
+      {"top_k", -1e18, 0},
+      {"top_k", 1e300, 2147483647},
+  };
+  for (const Case& one : cases) {
+    const auto parsed = Parse(Llama(), json{{one.field, one.value}}.dump());
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    const GenerationDefaults& d = parsed->defaults;
+    const std::map<std::string, double> values = {
+        {"temperature", d.temperature.value_or(-7)},
+        {"top_p", d.top_p.value_or(-7)},
+        {"min_p", d.min_p.value_or(-7)},
+        {"repetition_penalty", d.repetition_penalty.value_or(-7)},
+        {"top_k", d.top_k.value_or(-7)}};
+    EXPECT_FLOAT_EQ(values.at(one.field), one.expected) << one.field << one.value;
+    EXPECT_THAT(parsed->warnings,
+                ElementsAre(AllOf(HasSubstr("generation_config.json: "), HasSubstr(one.field),
+                                  HasSubstr(" is " + one.value.dump()), HasSubstr("is used"))));
+  }
+  // Limits themselves, and another way to say all, are no reason to warn.
+  for (const char* fine : {R"({"top_k":-1})", R"({"top_k":0})", R"({"top_k":50.0})",
+                           R"({"temperature":0})", R"({"temperature":100})", R"({"top_p":1})",
+                           R"({"min_p":0,"repetition_penalty":2})", R"({"temperature":null})"}) {
+    const auto parsed = Parse(Llama(), fine);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_THAT(parsed->warnings, ::testing::IsEmpty()) << fine;
+  }
+  EXPECT_EQ(Parse(Llama(), R"({"top_k":-1})")->defaults.top_k, 0);
+  for (const char* wrong :
+       {R"({"temperature":"0.7"})", R"({"top_p":true})", R"({"top_k":[50]})", R"({"top_k":1.5})",
+        R"({"min_p":{}})", R"({"repetition_penalty":"1"})"}) {
+    EXPECT_THAT(Error(Llama(), wrong), HasSubstr("generation_config.json: ")) << wrong;
+  }
+}
+
+TEST(ConfigTest, WhatIsNoJsonIsToldByLine) {
+  const std::string good = Llama().dump();
+  EXPECT_TRUE(ParseModelConfig("\xEF\xBB\xBF" + good, "\xEF\xBB\xBF{}").ok());
+  struct Case {
+    std::string text, expected;
+  };
+  for (const Case& one :
+       std::vector<Case>{{"{\n\"rope_theta\": NaN}", "line 2, column 15: NaN is no JSON"},
+                         {"{\n\n\"rope_theta\": Infinity}", "line 3, column 15: Infinity"},
+                         {"{\n\n\"rope_theta\": -Infinity}", "line 3, column 15: -Infinity"},
+                         {"{\"a\": 1,\n\"a\": 2}",
+                          "line 2, column 3: field \"a\" is there twice, first in line 1"},
+                         {"{\n\"a\": 1,\n}", "line 3, column 1: not JSON"}}) {
+    EXPECT_THAT(std::string(ParseModelConfig(one.text, "").status().message()),
+                HasSubstr("config.json: " + one.expected));
+    EXPECT_THAT(std::string(ParseModelConfig(good, one.text).status().message()),
+                HasSubstr("generation_config.json: " + one.expected));
+  }
 }
 
 TEST(ConfigTest, WhatIsNotKnownIsRefusedByName) {

@@ -242,7 +242,7 @@ TEST(LoaderTest, MissingFilesAreNamed) {
   LoadOptions options;
   options.source.dir = "/nonexistent";
   EXPECT_EQ(LoadModel(options).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(Error(options), HasSubstr("config.json"));
+  EXPECT_THAT(Error(options), HasSubstr("/nonexistent: there is no such folder"));
 }
 
 TEST(FingerprintTest, DoesNotDependOnRanksThreadsBlocksOrShards) {

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/checkpoint/tensor_names.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace continuo::model {
+namespace {
+
+constexpr std::string_view kEmbedding = "embed_tokens.weight";
+
+constexpr NamePrefix kPrefixes[] = {
+    {"model.", ""},
+    {"", ""},                                         // LlamaModel and the like
+    {"model.model.", "model."},                       // a module that holds the model
+    {"module.model.", "module."},                     // DistributedDataParallel
+    {"_orig_mod.model.", "_orig_mod."},               // torch.compile
+    {"base_model.model.model.", "base_model.model."}  // PEFT, its adapter merged
+};
+
+// Endings of names. They are buffers of rotary embeddings, which RopeConfig computes.
+constexpr std::string_view kHarmless[] = {"rotary_emb.inv_freq", "rotary_emb.original_inv_freq",
+                                          "rotary_emb.cos_cached", "rotary_emb.sin_cached",
+                                          "rotary_pos_emb.inv_freq"};
+
+struct Reason {
+  std::string_view part;  // of a name
+  std::string_view why;
+};
+
+constexpr Reason kReasons[] = {
+    {".lora_", "it belongs to a LoRA adapter, which has to be merged into the weights"},
+    {".qweight", "it is quantised, which is not taken"},
+    {".qzeros", "it is quantised, which is not taken"},
+    {".g_idx", "it is quantised, which is not taken"},
+    {".scales", "it is quantised, which is not taken"},
+    {"_packed", "it is quantised, which is not taken"},
+    {"_scale", "it is quantised, which is not taken"},
+    {".absmax", "it is quantised, which is not taken"},
+    {".quant_", "it is quantised, which is not taken"},
+    {"vision", "it belongs to a model of images, which is not taken"},
+    {"visual", "it belongs to a model of images, which is not taken"},
+    {"v_head.", "it is a head that gives no tokens"},
+    {"score.", "it is a head that gives no tokens"},
+    {"classifier.", "it is a head that gives no tokens"},
+    {".experts.", "config.json says otherwise of the experts"},
+};
+
+}  // namespace
+
+const NamePrefix* FindNamePrefix(std::string_view embedding) {
+  if (!embedding.ends_with(kEmbedding)) return nullptr;
+  embedding.remove_suffix(kEmbedding.size());
+  for (const NamePrefix& prefix : kPrefixes) {
+    if (embedding == prefix.body) return &prefix;
+  }
+  return nullptr;
+}
+
+std::string CanonicalName(const NamePrefix& prefix, std::string_view name) {
+  std::string_view rest = name;
+  if (name.starts_with(prefix.head)) rest.remove_prefix(prefix.head.size());
+  if (rest.starts_with("lm_head.")) return std::string(rest);
+  if (!name.starts_with(prefix.body)) return std::string(name);
+  return absl::StrCat("model.", std::string(name.substr(prefix.body.size())));
+}
+
+bool IsHarmlessTensor(std::string_view name) {
+  for (const std::string_view end : kHarmless) {
+    if (name == end || name.ends_with(absl::StrCat(".", std::string(end)))) return true;
+  }
+  return false;
+}
+
+std::string WhyUnread(const ModelConfig& config, std::string_view name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  if (name.starts_with(kLayers)) {
+    std::string_view number = name.substr(kLayers.size());
+    number = number.substr(0, number.find('.'));
+    int layer = 0;
+    if (absl::SimpleAtoi(std::string(number), &layer) && layer >= config.num_layers) {
+      return absl::StrCat("; config.json's num_hidden_layers is ", config.num_layers);
+    }
+  }
+  for (const Reason& reason : kReasons) {
+    if (name.find(reason.part) != name.npos) {
+      return absl::StrCat("; ", std::string(reason.why));
+    }
+  }
+  if (name.ends_with(".bias")) return "; config.json says that there is no such bias";
+  return "";
+}
+
+}  // namespace continuo::model

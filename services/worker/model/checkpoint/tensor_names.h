@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "services/worker/model/checkpoint/config.h"
+
+namespace continuo::model {
+
+// How the names of a file's tensors differ from those that ListWeights gives. Files of a base
+// model's class lack "model." in front; wrappers of training tools put their own names there.
+struct NamePrefix {
+  std::string_view body;  // in front of "embed_tokens", "layers", "norm"; usually "model."
+  std::string_view head;  // in front of "lm_head"; usually empty
+};
+
+// The prefix of files with such an embedding, "embed_tokens.weight" behind its body. Null where the
+// name is of no known form.
+const NamePrefix* FindNamePrefix(std::string_view embedding);
+
+// The name that ListWeights gives to a tensor of a file with this prefix. A name of another form is
+// returned as it is.
+std::string CanonicalName(const NamePrefix& prefix, std::string_view name);
+
+// True for the written list of tensors that no model needs: buffers that follow from config.json.
+bool IsHarmlessTensor(std::string_view name);
+
+// Why a tensor is in the files although the model does not read it, as "; ..."; empty where it is
+// not known.
+std::string WhyUnread(const ModelConfig& config, std::string_view name);
+
+}  // namespace continuo::model
