@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "services/worker/engine/draft/prompt_lookup.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
 
@@ -36,10 +38,22 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
   served.vocab_size = model.config.vocab_size;
   served.num_parameters = static_cast<uint64_t>(model.num_parameters);
   served.weight_format = model.weight_format;
+  served.eos_ids = model.config.defaults.eos_token_ids;
+  for (const int32_t id : text->EndIds(model.config.defaults.eos_token_ids)) {
+    if (id < model.config.vocab_size) served.eos_ids.push_back(id);
+  }
+  served.text = text;
+  server::FinishServedModel(served);
   const std::vector<std::string> text_parts = {absl::StrCat(text::kTextVersion),
                                                text->tokenizer_digest(), text->template_digest()};
   // An empty fingerprint equals nothing, not even itself.
-  if (model.is_exact) served.fingerprint = model::MakeFingerprint(model.fingerprint, text_parts);
+  if (model.is_exact) {
+    model::ModelConfig config = model.config;
+    config.defaults.eos_token_ids = served.eos_ids;
+    model::FingerprintParts parts = model.fingerprint;
+    parts.config = model::ConfigSummary(config);
+    served.fingerprint = model::MakeFingerprint(parts, text_parts);
+  }
   served.tokenizer_fingerprint = text->tokenizer_digest();
   const model::GenerationDefaults& d = model.config.defaults;
   served.defaults.temperature = d.temperature;
@@ -47,10 +61,14 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
   served.defaults.min_p = d.min_p;
   served.defaults.repetition_penalty = d.repetition_penalty;
   if (d.top_k.has_value()) served.defaults.top_k = static_cast<uint32_t>(*d.top_k);
-  served.eos_ids = d.eos_token_ids;
-  served.text = text;
-  server::FinishServedModel(served);
   return served;
+}
+
+std::string ShowTokens(const std::vector<int32_t>& ids, const text::TextModel& text) {
+  return absl::StrJoin(ids, ", ", [&text](std::string* out, int32_t id) {
+    const std::string bytes(text.TokenBytesKeepSpecial(id));
+    absl::StrAppend(out, id, bytes.empty() ? "" : " ", absl::StripAsciiWhitespace(bytes));
+  });
 }
 
 }  // namespace continuo::worker

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "services/worker/config.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/model/load/model_loader.h"
@@ -13,9 +17,13 @@ namespace continuo::worker {
 engine::EngineOptions MakeEngineOptions(const WorkerConfig& config,
                                         const model::LoadedModel& model);
 
-// The model as the server describes it to clients, fingerprint included. `text` outlives the
-// result.
+// The model as the server describes it to clients, fingerprint included. Answers end with the
+// tokens that config.json, generation_config.json, the tokenizer's files and the chat template name
+// together. `text` outlives the result.
 server::ServedModel DescribeModel(const WorkerConfig& config, const model::LoadedModel& model,
                                   const text::TextModel* text);
+
+// The tokens of `ids` as a log shows them: "1 <|begin|>, 2 <|end|>".
+std::string ShowTokens(const std::vector<int32_t>& ids, const text::TextModel& text);
 
 }  // namespace continuo::worker

@@ -146,6 +146,14 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
     common::Log(common::LogSeverity::kWarning, "the weights were packed anew",
                 {{"reason", model.cache_status.ToString()}});
   }
+  for (const std::string& warning : model.config.warnings) {
+    common::Log(common::LogSeverity::kWarning, "the model is not served as its files say",
+                {{"reason", warning}});
+  }
+  if (served.eos_ids.empty()) {
+    common::Log(common::LogSeverity::kWarning,
+                "the model names no token that ends an answer: answers go on to max_tokens");
+  }
   common::Log(common::LogSeverity::kInfo, "loaded",
               {{"architecture", served.architecture},
                {"parameters", model.num_parameters},
@@ -160,6 +168,7 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
                {"block_size", model.block_size},
                {"graph_bytes", model.ranks[0].graph_bytes},
                {"context", served.max_context_tokens},
+               {"end_tokens", ShowTokens(served.eos_ids, *loaded_->text)},
                {"fingerprint", served.fingerprint}});
 }
 

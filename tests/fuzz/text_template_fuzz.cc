@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chat template of any bytes is an error, or renders UTF-8, the same text twice (one in eight
-// renders again). The bytes after a zero byte are the template's arguments.
+// A chat template of any bytes is an error, or renders UTF-8, the same text twice and end tokens of
+// the vocabulary (one in eight renders again). The bytes after a zero byte are the template's
+// arguments.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -22,6 +23,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   static int64_t num_runs = 0;
   ++num_runs;
+  if (num_runs % 8 == 0) {
+    for (const int32_t id : (*model)->EndIds({})) {
+      CONTINUO_CHECK(id >= 0 && id < (*model)->vocab_size());
+    }
+  }
   continuo::text::ChatPrompt prompt;
   prompt.messages = {{.role = "system", .content = "Be brief."},
                      {.role = "user", .content = "2 < 3 'é' \"😀\"?"},

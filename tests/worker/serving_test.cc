@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/serving.h"
 
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "services/worker/plan_load.h"
 #include "services/worker/text/text_model.h"
 #include "tests/testing/tiny_model.h"
@@ -56,6 +58,61 @@ TEST(DescribeModelTest, TheFingerprintDependsOnTextAndContextButNotOnBatchLimits
             base.fingerprint);
   EXPECT_NE(describe({.load = {.precision = {.kv_dtype = "bf16"}}}).fingerprint, base.fingerprint);
   EXPECT_NE(describe({.load = {.precision = {.kv_dtype = "int8"}}}).fingerprint, base.fingerprint);
+}
+
+// A tiny model whose files name ends as the arguments say; id 300 is <|special_300|>, 299 a word.
+server::ServedModel DescribeWith(const std::string& eos_in_config, const std::string& generation,
+                                 const std::string& tokenizer_config) {
+  const TinyModel tiny;
+  nlohmann::json config = nlohmann::json::parse(tiny.Read("config.json"));
+  config["eos_token_id"] = nlohmann::json::parse(eos_in_config);
+  tiny.Write("config.json", config.dump());
+  if (!generation.empty()) tiny.Write("generation_config.json", generation);
+  tiny.Write("tokenizer_config.json", tokenizer_config);
+  const auto text = text::TextModel::Open(tiny.dir());
+  EXPECT_TRUE(text.ok()) << text.status();
+  WorkerConfig worker;
+  worker.load.source.dir = tiny.dir();
+  worker.load.device.isa = "scalar";
+  const auto loaded = model::LoadModel(*PlanLoad(worker, kGiB));
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  server::ServedModel served = DescribeModel(worker, *loaded, text->get());
+  // Shown while the text lives.
+  served.name = ShowTokens(served.eos_ids, **text);
+  served.text = nullptr;
+  return served;
+}
+
+TEST(DescribeModelTest, AnswersEndWithWhatAnyFileNames) {
+  constexpr char kCloses[] =
+      R"({"chat_template": "{% for m in messages %}{{m.content}}<|special_300|>\n{% endfor %}"})";
+  struct Case {
+    const char *config, *generation, *tokenizer_config, *shown;
+  };
+  for (const Case& one : {
+           Case{"300", "", "{}", "300 <|special_300|>"},
+           Case{"null", R"({"eos_token_id": 300})", "{}", "300 <|special_300|>"},
+           Case{"null", "", R"({"eos_token": "<|special_300|>"})", "300 <|special_300|>"},
+           Case{"null", "", R"({"eos_token": {"content": "<|special_300|>"}})",
+                "300 <|special_300|>"},
+           Case{"null", "", kCloses, "300 <|special_300|>"},
+           Case{"[65, 299]", R"({"eos_token_id": [66, 65]})", kCloses,
+                "65 A, 66 B, 299 w299, 300 <|special_300|>"},
+           Case{"null", "{}", "{}", ""},
+           Case{"9999", "{}", R"({"eos_token": "<|unheard|>"})", ""},
+       }) {
+    EXPECT_EQ(DescribeWith(one.config, one.generation, one.tokenizer_config).name, one.shown)
+        << one.config << one.generation << one.tokenizer_config;
+  }
+}
+
+TEST(DescribeModelTest, TheFingerprintHasTheEndsWhereverTheyAreNamed) {
+  const std::string one = DescribeWith("300", "", "{}").fingerprint;
+  EXPECT_EQ(DescribeWith("null", R"({"eos_token_id": 300})", "{}").fingerprint, one);
+  EXPECT_EQ(DescribeWith("[300, 300]", R"({"eos_token_id": 300})", "{}").fingerprint, one);
+  EXPECT_NE(DescribeWith("null", "", "{}").fingerprint, one);
+  EXPECT_NE(DescribeWith("[299, 300]", "", "{}").fingerprint, one);
+  EXPECT_NE(DescribeWith("300", R"({"eos_token_id": 299})", "{}").fingerprint, one);
 }
 
 }  // namespace

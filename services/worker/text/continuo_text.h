@@ -69,6 +69,12 @@ void continuo_text_token_table(const ContinuoText* text, ContinuoTokenTable* out
 ContinuoSlice continuo_text_tokenizer_digest(const ContinuoText* text);
 ContinuoSlice continuo_text_template_digest(const ContinuoText* text);
 
+/* The tokens that end an answer, ascending: what the files call eos_token, and the token that the
+ * chat template closes a turn of the assistant with. `known` are ends that other files name.
+ * Renders a few short conversations. */
+int continuo_text_end_ids(const ContinuoText* text, const int32_t* known, size_t num_known,
+                          ContinuoIds* out);
+
 int continuo_text_encode(const ContinuoText* text, ContinuoSlice utf8, int add_special,
                          ContinuoIds* out);
 
@@ -78,7 +84,8 @@ int continuo_text_encode(const ContinuoText* text, ContinuoSlice utf8, int add_s
 int continuo_text_render_chat(const ContinuoText* text, ContinuoSlice request_json,
                               ContinuoString* out);
 
-/* The same with the text of a template alone: no special tokens, contents in the form that they have. */
+/* The same with the text of a template alone: no special tokens, contents in the form that they
+ * have. */
 int continuo_text_render_template(ContinuoSlice chat_template, ContinuoSlice request_json,
                                   ContinuoString* out);
 

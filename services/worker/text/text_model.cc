@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/base/utf8.h"
+#include "services/worker/text/text_files.h"
 
 namespace continuo::text {
 namespace {
@@ -54,6 +55,7 @@ absl::StatusOr<nlohmann::ordered_json> ToJson(const ChatMessage& message, size_t
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TextModel>> TextModel::Open(const std::string& model_dir) {
+  RETURN_IF_ERROR(CheckTextFiles(model_dir));
   ContinuoText* text = continuo_text_open(SliceOf(model_dir));
   if (text == nullptr) return LastError();
   return std::unique_ptr<TextModel>(new TextModel(text));
@@ -74,6 +76,14 @@ TextModel::~TextModel() { continuo_text_free(text_); }
 int32_t TextModel::vocab_size() const { return static_cast<int32_t>(table_.num_tokens); }
 
 bool TextModel::has_chat_template() const { return table_.has_chat_template != 0; }
+
+std::vector<int32_t> TextModel::EndIds(std::span<const int32_t> known) const {
+  ContinuoIds ids;
+  if (continuo_text_end_ids(text_, known.data(), known.size(), &ids) != CONTINUO_TEXT_OK) return {};
+  std::vector<int32_t> result(ids.data, ids.data + ids.size);
+  continuo_ids_free(ids);
+  return result;
+}
 
 absl::StatusOr<std::vector<int32_t>> TextModel::Encode(std::string_view text,
                                                        bool add_special) const {

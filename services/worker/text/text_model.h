@@ -37,7 +37,8 @@ struct ChatPrompt {
 // continuo_text.h, which Rust implements.
 class TextModel {
  public:
-  // Errors name the file: NotFound (no tokenizer.json), InvalidArgument (cannot be read).
+  // Errors name the file and the cause: NotFound (no tokenizer.json, with what is there instead),
+  // InvalidArgument (cannot be read, or is a file of another kind).
   static absl::StatusOr<std::unique_ptr<TextModel>> Open(const std::string& model_dir);
 
   ~TextModel();
@@ -75,6 +76,12 @@ class TextModel {
   // in which a repeated token adds nothing (CTC).
   std::string_view TokenBytesAfter(int32_t id, int32_t previous) const;
   bool IsSpecial(int32_t id) const;
+
+  // The tokens that end an answer, ascending: what the files call eos_token, and what the chat
+  // template closes a turn of the assistant with (it renders a few short conversations). Where it
+  // closes one with several, an end among `known`, which other files name, is preferred. A function
+  // of the model's files.
+  std::vector<int32_t> EndIds(std::span<const int32_t> known) const;
 
   // Lower-case hex digests: equal if encoding and decoding, or the chat template, are equal.
   // kTextVersion is not part of them.

@@ -55,6 +55,12 @@ impl TokenTable {
     pub fn num_tokens(&self) -> usize {
         self.ends.len()
     }
+
+    /// True for a token of white space alone, and for one without bytes.
+    pub fn is_space(&self, id: usize) -> bool {
+        let begin = if id == 0 { 0 } else { self.ends[id - 1] as usize };
+        self.bytes[begin..self.ends[id] as usize].iter().all(u8::is_ascii_whitespace)
+    }
 }
 
 enum Step<'a> {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Code, Error, Result};
 
+const BOM: &[u8] = b"\xef\xbb\xbf";
 const MIB: u64 = 1 << 20;
 const MAX_TOKENIZER_BYTES: u64 = 256 * MIB;
 const MAX_CONFIG_BYTES: u64 = 64 * MIB;
@@ -63,7 +64,16 @@ impl Files {
                 "chat template: has {size} bytes, the limit is {MAX_TEMPLATE_BYTES}"
             )));
         }
-        Ok(Config { special_tokens: special_tokens(&config, &special_map), template, config })
+        let end_tokens = [&config, &special_map]
+            .iter()
+            .filter_map(|file| Some(token_content(file.get("eos_token")?)?.to_owned()))
+            .collect();
+        Ok(Config {
+            special_tokens: special_tokens(&config, &special_map),
+            end_tokens,
+            template,
+            config,
+        })
     }
 }
 
@@ -72,6 +82,8 @@ pub struct Config {
     pub config: Map<String, Value>,
     /// Variable name (bos_token, additional_special_tokens, …) to a string or an array of strings.
     pub special_tokens: Map<String, Value>,
+    /// What each of the two files calls eos_token.
+    pub end_tokens: Vec<String>,
     pub template: Option<String>,
 }
 
@@ -81,7 +93,7 @@ impl Config {
     }
 }
 
-/// Empty where there is no such file.
+/// The bytes after a byte order mark of UTF-8; empty where there is no such file.
 fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let fail = |e: std::io::Error| Error::invalid(format!("{}: {e}", path.display()));
     let file = match File::open(path) {
@@ -96,6 +108,9 @@ fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>> {
             "{}: larger than the limit of {limit} bytes",
             path.display()
         )));
+    }
+    if path.extension().is_some_and(|extension| extension == "json") && bytes.starts_with(BOM) {
+        bytes.drain(..BOM.len());
     }
     Ok(bytes)
 }

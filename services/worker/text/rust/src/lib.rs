@@ -4,6 +4,7 @@
 
 mod decoder;
 mod digest;
+mod ends;
 mod error;
 mod files;
 mod forms;
@@ -82,6 +83,13 @@ impl OutString {
 pub struct OutIds {
     data: *mut i32,
     size: usize,
+}
+
+impl OutIds {
+    fn of(ids: Vec<i32>) -> OutIds {
+        let ids = Box::leak(ids.into_boxed_slice());
+        OutIds { data: ids.as_mut_ptr(), size: ids.len() }
+    }
 }
 
 #[repr(C)]
@@ -186,6 +194,23 @@ pub unsafe extern "C" fn continuo_text_template_digest(text: *const ContinuoText
 /// # Safety
 /// See `continuo_text_open`.
 #[no_mangle]
+pub unsafe extern "C" fn continuo_text_end_ids(
+    text: *const ContinuoText,
+    known: *const i32,
+    num_known: usize,
+    out: *mut OutIds,
+) -> i32 {
+    code_of(guard("the chat template", || {
+        let text = &*text;
+        let known = if num_known == 0 { &[] } else { std::slice::from_raw_parts(known, num_known) };
+        *out = OutIds::of(ends::end_ids(&text.tokenizer, &text.template, known));
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
 pub unsafe extern "C" fn continuo_text_encode(
     text: *const ContinuoText,
     utf8: Slice,
@@ -194,8 +219,7 @@ pub unsafe extern "C" fn continuo_text_encode(
 ) -> i32 {
     code_of(guard("the text", || {
         let ids = (*text).tokenizer.encode(utf8.utf8("the text")?, add_special != 0)?;
-        let ids = Box::leak(ids.into_boxed_slice());
-        *out = OutIds { data: ids.as_mut_ptr(), size: ids.len() };
+        *out = OutIds::of(ids);
         Ok(())
     }))
 }

@@ -17,6 +17,8 @@ pub struct Tokenizer {
     tokenizer: HfTokenizer,
     pub table: TokenTable,
     pub digest: String,
+    /// The ids of what the files call eos_token, without names that the vocabulary lacks.
+    pub named_ends: Vec<i32>,
 }
 
 impl Tokenizer {
@@ -33,7 +35,14 @@ impl Tokenizer {
             HfTokenizer::deserialize(value).map_err(|e| Error::invalid(e.to_string()))?;
         let tokens = tokens_by_id(&tokenizer)?;
         let table = TokenTable::new(&tokenizer, tokens)?;
-        Ok(Tokenizer { tokenizer, table, digest: digest.hex() })
+        let ends = config.end_tokens.iter().filter_map(|token| tokenizer.token_to_id(token));
+        let named_ends = ends.filter_map(|id| i32::try_from(id).ok()).collect();
+        Ok(Tokenizer { tokenizer, table, digest: digest.hex(), named_ends })
+    }
+
+    /// True for a token that is found in a text as a whole, special or not.
+    pub fn is_added(&self, id: i32) -> bool {
+        self.tokenizer.get_added_vocabulary().get_added_tokens_decoder().contains_key(&(id as u32))
     }
 
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
