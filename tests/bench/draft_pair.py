@@ -25,8 +25,7 @@ def halve(path, layers, halvings):
         size = int.from_bytes(bytes_[:8], "little")
         header = json.loads(bytes_[8:8 + size])
         for name, tensor in header.items():
-            parts = name.split(".")
-            if parts[:2] != ["model", "layers"] or int(parts[2]) < layers or not name.endswith(OUTPUTS):
+            if layer_of(name) < layers or not name.endswith(OUTPUTS):
                 continue
             if tensor["dtype"] != "BF16":
                 raise SystemExit(f"{name} is {tensor['dtype']}, not BF16")
@@ -35,6 +34,36 @@ def halve(path, layers, halvings):
             small = ((values >> 7) & 0xFF) <= halvings
             values[:] = numpy.where(small, values & 0x8000, values - (halvings << 7))
             del values
+
+
+def layer_of(name):
+    """The number of the layer that a tensor is part of; -1 for others."""
+    parts = name.split(".")
+    return int(parts[2]) if parts[:2] == ["model", "layers"] else -1
+
+
+def drop_layers(model, layers):
+    """Takes the layers from the `layers`-th on out of a model's folder; a file that is linked is copied."""
+    for path in model.glob("*.safetensors"):
+        data = path.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + size])
+        kept = json.dumps({n: t for n, t in header.items() if layer_of(n) < layers}).encode()
+        path.unlink()
+        path.write_bytes(len(kept).to_bytes(8, "little") + kept + data[8 + size:])
+    index = model / "model.safetensors.index.json"
+    if index.exists():
+        values = json.loads(index.read_text())
+        names = values["weight_map"]
+        values["weight_map"] = {n: shard for n, shard in names.items() if layer_of(n) < layers}
+        index.unlink()
+        index.write_text(json.dumps(values, indent=1))
+    config = json.loads((model / "config.json").read_text())
+    config["num_hidden_layers"] = layers
+    if "layer_types" in config:
+        config["layer_types"] = config["layer_types"][:layers]
+    (model / "config.json").unlink()
+    (model / "config.json").write_text(json.dumps(config, indent=1))
 
 
 def main():
@@ -49,12 +78,7 @@ def main():
     for path in target.glob("*.safetensors"):
         halve(path, options.layers, options.halvings)
     shutil.copytree(target, draft, copy_function=lambda a, b: pathlib.Path(b).hardlink_to(a))
-    config = json.loads((target / "config.json").read_text())
-    config["num_hidden_layers"] = options.layers
-    if "layer_types" in config:
-        config["layer_types"] = config["layer_types"][:options.layers]
-    (draft / "config.json").unlink()
-    (draft / "config.json").write_text(json.dumps(config, indent=1))
+    drop_layers(draft, options.layers)
 
 
 if __name__ == "__main__":
