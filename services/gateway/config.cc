@@ -33,6 +33,9 @@ void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
   flags.Text("http_listen", &c.http_listen,
              "Address of the HTTP server with the OpenAI API. Port 0 takes a free one; off turns "
              "the server off.");
+  flags.Text("http_cors_origins", &c.http_cors_origins,
+             "Origins whose pages may use the HTTP server in a browser, such as "
+             "https://app.example,http://localhost:3000; * allows all. Empty: none.");
   flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz.");
 }
 

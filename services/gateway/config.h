@@ -23,6 +23,7 @@ struct GatewayConfig {
   std::string listen = "0.0.0.0:50050";
   std::string metrics_listen = "0.0.0.0:9091";
   std::string http_listen = "0.0.0.0:8080";  // The OpenAI API; "" and "off" turn it off.
+  std::string http_cors_origins;             // The argument of CorsPolicy::Parse.
   openai::HttpLimits http;
   common::TlsFiles tls;  // Towards clients, and towards workers where worker_tls is empty.
   common::TlsFiles worker_tls = {.flag_prefix = "worker_tls"};

@@ -11,6 +11,7 @@
 #include "services/base/host_name.h"
 #include "services/base/status_macros.h"
 #include "services/common/log.h"
+#include "services/common/version.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway {
@@ -131,6 +132,7 @@ absl::Status Gateway::StartGrpc() {
 
 absl::Status Gateway::StartHttp() {
   if (config_.http_listen.empty() || config_.http_listen == "off") return absl::OkStatus();
+  ASSIGN_OR_RETURN(openai::CorsPolicy cors, openai::CorsPolicy::Parse(config_.http_cors_origins));
   openai::HttpServerOptions options;
   options.listen = config_.http_listen;
   options.limits = HttpLimitsOf(config_);
@@ -148,7 +150,9 @@ absl::Status Gateway::StartHttp() {
       .models = [this] { return pool_->Models(); },
       .ready = [this] { return IsReady(); },
       .metrics = [this] { return common::FormatMetrics(metrics_.collectables()); },
-      .fleet = [this] { return view_.Get(); }});
+      .fleet = [this] { return view_.Get(); },
+      .version = std::string(common::Version()),
+      .cors = std::move(cors)});
   ASSIGN_OR_RETURN(http_server_, openai::HttpServer::Start(options, http_api_.get()));
   return absl::OkStatus();
 }

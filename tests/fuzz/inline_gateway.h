@@ -79,6 +79,7 @@ class InlineGateway : public GenerateService, public WorkerTransport {
 
   void SetScript(WorkerScript script) { script_ = std::move(script); }
   ManualTimer& timer() { return timer_; }
+  bool is_ready() const { return true; }
   std::shared_ptr<const LoadSnapshot> loads() const { return view_.Get(); }
   // Requests that are open at workers.
   int64_t num_in_flight() const { return router_.InFlight("0") + router_.InFlight("1"); }
@@ -109,7 +110,7 @@ class InlineGateway : public GenerateService, public WorkerTransport {
                                                           .observer = &observer_},
                                          std::move(relay_request), client);
   }
-  void OnRejected(const std::string&, const absl::Status& status) override {
+  void OnRejected(const std::string&, const std::string&, const absl::Status& status) override {
     CONTINUO_CHECK(!status.ok());
   }
   std::string MakeRequestId() override { return "made"; }

@@ -80,6 +80,15 @@ class MemoryStream : public ByteStream {
     error = {};
     co_return;
   }
+  // The client that has ended its side reads on.
+  boost::asio::awaitable<void> WaitForReset(boost::system::error_code& error) override {
+    const size_t cancels = num_cancels_;
+    while (cancels == num_cancels_) {
+      boost::system::error_code ignored;
+      co_await news_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
+    }
+    error = boost::asio::error::operation_aborted;
+  }
   void Cancel() override {
     ++num_cancels_;
     Notify();

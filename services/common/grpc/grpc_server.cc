@@ -88,7 +88,12 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
 GrpcServer::~GrpcServer() { Shutdown(absl::InfinitePast()); }
 
 std::string GrpcServer::address() const {
-  return port_ == 0 ? listen_ : absl::StrCat("127.0.0.1:", port_);
+  if (port_ == 0) return listen_;
+  std::string host = listen_.substr(0, listen_.rfind(':'));
+  // Addresses that stand for all of this host's.
+  if (host == "0.0.0.0" || host == "*" || host.empty()) host = "127.0.0.1";
+  if (host == "[::]") host = "[::1]";
+  return absl::StrCat(host, ":", port_);
 }
 
 void GrpcServer::SetServing(const std::string& service, bool serving) {

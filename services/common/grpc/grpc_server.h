@@ -59,7 +59,8 @@ class GrpcServer {
 
   // The port in use; 0 for a unix socket.
   int port() const { return port_; }
-  // The address for a client on this host: "127.0.0.1:port", or the unix address.
+  // The address for a client on this host: the host that was given, or loopback where that stands
+  // for all, and the port; or the unix address.
   std::string address() const;
 
   // Sets the health of one name, which may be "". Adds a name that is not known.

@@ -63,6 +63,7 @@ class InferenceService::OpenStream : public RelayClient {
 
   void set_relay(const StreamRelay* relay) { relay_ = relay; }
   common::CallTrace* trace() { return &trace_; }
+  void OnSent() override { client_->OnSent(); }
   void Write(const v1::GenerateResponse& response) override { client_->Write(response); }
   void Finish(const absl::Status& status, const RelayReport& report) override {
     if (!given_up_) Report(status, report);
@@ -110,6 +111,7 @@ absl::StatusOr<CallContext> InferenceService::ContextOf(const ClientCall& call) 
       result.forwarded.emplace_back(key, std::move(value));
     }
   }
+  result.correlation_id = call.correlation_id;
   result.deadline = call.deadline;
   return result;
 }
@@ -182,10 +184,12 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
   return result;
 }
 
-void InferenceService::OnRejected(const std::string& model, const absl::Status& status) {
+void InferenceService::OnRejected(const std::string& model, const std::string& correlation_id,
+                                  const absl::Status& status) {
   dependencies_.metrics->OnRequestEnd(model, status);
   common::Log(common::LogSeverity::kInfo, "request",
-              {{"code", protocol::StatusName(status.code())},
+              {{"correlation_id", correlation_id},
+               {"code", protocol::StatusName(status.code())},
                {"model", std::string_view(model).substr(0, 256)},  // Not validated yet.
                {"reason", protocol::ReasonOf(status)},
                {"error", std::string(status.message())}});
@@ -199,7 +203,7 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
                           dependencies_.relay.clock);
   absl::StatusOr<RelayRequest> admitted = Admit(call, trace, std::move(request));
   if (!admitted.ok()) {
-    OnRejected(model, admitted.status());
+    OnRejected(model, call.correlation_id, admitted.status());
     EndSpan(model, admitted.status(), &trace);
     return admitted.status();
   }
@@ -216,7 +220,7 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
   // The request was admitted before the drain began, but too late for EndStreams to end it.
   EndSpan(model, ended, stream->trace());
   delete stream;
-  OnRejected(model, ended);
+  OnRejected(model, call.correlation_id, ended);
   return ended;
 }
 
@@ -228,7 +232,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   absl::StatusOr<v1::GenerateRequest> request =
       stranger.ok() ? ParseMessage<v1::GenerateRequest>(*bytes, &call.num_bytes) : stranger;
   if (!request.ok()) {
-    OnRejected("", request.status());
+    OnRejected("", "", request.status());
     return new RejectedStream(dependencies_.open_calls, request.status());
   }
   auto client = std::make_unique<ClientStream>(dependencies_.open_calls);
@@ -248,6 +252,7 @@ void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status&
                                                        : common::LogSeverity::kWarning,
               "request",
               {{"request_id", report.request_id},
+               {"correlation_id", report.correlation_id},
                {"tenant", report.tenant},
                {"model", report.model},
                {"worker", report.worker},

@@ -66,7 +66,8 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
                                                     v1::GenerateRequest request,
                                                     RelayClient* client) override;
-  void OnRejected(const std::string& model, const absl::Status& status) override;
+  void OnRejected(const std::string& model, const std::string& correlation_id,
+                  const absl::Status& status) override;
   std::string MakeRequestId() override;
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,

@@ -8,14 +8,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/byte_budget.h"
-#include "services/base/status_macros.h"
 #include "services/gateway/openai/call_headers.h"
 #include "services/gateway/openai/fleet_json.h"
+#include "services/gateway/openai/http/inflate.h"
+#include "services/gateway/openai/http/request_target.h"
 #include "services/gateway/openai/json/error_json.h"
 #include "services/gateway/openai/json/members.h"
 #include "services/gateway/openai/page.h"
+#include "services/gateway/openai/routes.h"
 #include "services/protocol/error.h"
-#include "services/protocol/validate_request.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -23,26 +24,14 @@ namespace {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
-constexpr std::string_view kModelsPath = "/v1/models";
 // The events of a stream are sent at the latest when they are this long.
 constexpr size_t kMaxEventsBytes = 64 << 10;
 
-std::string_view PathOf(const HttpRequest& request) {
-  const std::string_view target(request.target().data(), request.target().size());
-  return target.substr(0, target.find('?'));
-}
+std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
-std::optional<Endpoint> EndpointOf(std::string_view path) {
-  if (path == "/v1/chat/completions") return Endpoint::kChat;
-  if (path == "/v1/completions") return Endpoint::kCompletions;
-  return std::nullopt;
-}
-
-bool IsGetPath(std::string_view path) {
-  return path == "/" || path == "/fleet" || path == kModelsPath || path == "/healthz" ||
-         path == "/readyz" || path == "/metrics" ||
-         (path.starts_with(kModelsPath) && path.size() > kModelsPath.size() + 1 &&
-          path[kModelsPath.size()] == '/');
+Endpoint EndpointOf(const Route* route) {
+  return route != nullptr && route->id == RouteId::kCompletions ? Endpoint::kCompletions
+                                                                : Endpoint::kChat;
 }
 
 // Frees the request, of which nothing is needed any more.
@@ -54,6 +43,15 @@ void DropBody(HttpConnection& connection, HttpRequest& request) {
 // The request id of one prompt: two generations with one id at a time would be rejected.
 std::string PromptId(const std::string& id, size_t prompt) {
   return prompt == 0 ? id : absl::StrCat(id, "-", prompt);
+}
+
+// Sends the header of a stream of events.
+asio::awaitable<void> BeginEvents(HttpConnection& connection, HttpHeaders headers) {
+  headers.emplace_back("Cache-Control", "no-cache");
+  // Without it nginx would keep events back.
+  headers.emplace_back("X-Accel-Buffering", "no");
+  co_await connection.BeginStream("text/event-stream; charset=utf-8", std::move(headers),
+                                  ": keep-alive\n\n");
 }
 
 HttpResponse Text(int status, std::string body) {
@@ -95,8 +93,31 @@ std::shared_ptr<GenerationQueue> Api::MakeQueue(HttpConnection& connection) {
 }
 
 HttpResponse Api::Error(int status, std::string_view message) {
-  dependencies_.service->OnRejected("", StatusOf(status, message));
+  dependencies_.service->OnRejected("", "", StatusOf(status, message));
   return {.status = status, .body = ErrorJson(status, message, "")};
+}
+
+HttpHeaders Api::CommonHeaders(const HttpRequest& header) {
+  HttpHeaders headers;
+  if (const auto id = header["x-request-id"]; !id.empty()) {
+    headers.emplace_back("x-request-id", std::string(View(id)));
+  }
+  dependencies_.cors.AddTo(View(header[http::field::origin]), &headers);
+  return headers;
+}
+
+HttpResponse Api::Options(const HttpRequest& header, const Route* route) const {
+  HttpResponse response = {.status = 204, .content_type = ""};
+  const std::string allow = AllowOf(route);
+  response.headers.emplace_back("Allow", allow);
+  const std::string_view origin = View(header[http::field::origin]);
+  // A browser asks without a key.
+  if (!origin.empty() && !header[http::field::access_control_request_method].empty()) {
+    dependencies_.cors.AddPreflight(origin, allow,
+                                    View(header[http::field::access_control_request_headers]),
+                                    &response.headers);
+  }
+  return response;
 }
 
 HttpResponse Api::ErrorOf(const ParamNames& names, const absl::Status& status,
@@ -110,56 +131,94 @@ HttpResponse Api::ErrorOf(const ParamNames& names, const absl::Status& status,
 }
 
 std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
-  const std::string_view path = PathOf(header);
-  const bool posts = EndpointOf(path).has_value();
-  if (!posts && !IsGetPath(path)) return Error(404, "there is nothing at this path");
+  const std::string_view path = View(header.target());
   const http::verb method = header.method();
-  if (posts ? method != http::verb::post
-            : method != http::verb::get && method != http::verb::head) {
-    HttpResponse response = Error(405, posts ? "this path takes POST" : "this path takes GET");
-    response.headers.emplace_back("Allow", posts ? "POST" : "GET, HEAD");
+  if (method == http::verb::unknown || method == http::verb::connect) {
+    return Error(501, absl::StrCat("the method ", std::string(View(header.method_string())),
+                                   " is not served"));
+  }
+  const Route* const route = FindRoute(path);
+  if (method == http::verb::options && (route != nullptr || path == "*")) {
+    return Options(header, route);
+  }
+  if (route == nullptr) return Error(404, "there is nothing at this path");
+  if (!Takes(*route, method)) {
+    const std::string allow = AllowOf(route);
+    HttpResponse response =
+        Error(405, absl::StrCat("the method ", std::string(View(header.method_string())),
+                                " is not for this path, which takes ", allow));
+    response.headers.emplace_back("Allow", allow);
     return response;
   }
-  if (const auto encoding = header[http::field::content_encoding];
-      !encoding.empty() && encoding != "identity") {
-    return Error(415, "a body is taken without Content-Encoding only");
+  if (const std::string_view coding = View(header[http::field::content_encoding]);
+      !IsKnownCoding(coding)) {
+    HttpResponse response = Error(
+        415, absl::StrCat("Content-Encoding: ", std::string(coding),
+                          " is not supported; a body may come as it is, or as gzip or deflate"));
+    response.headers.emplace_back("Accept-Encoding", "gzip, deflate");
+    return response;
   }
-  if (path.starts_with("/v1/") || path == "/fleet" || path == "/metrics") {
-    const auto tenant =
-        dependencies_.service->Authenticate(CallOf(header, dependencies_.clock->Now()));
+  if (route->needs_key) {
+    const ClientCall call = CallOf(header, dependencies_.clock->Now());
+    const auto tenant = dependencies_.service->Authenticate(call);
     if (!tenant.ok()) {
-      dependencies_.service->OnRejected("", tenant.status());
-      return ErrorOf(EndpointOf(path).value_or(Endpoint::kChat), tenant.status(), {});
+      dependencies_.service->OnRejected("", call.correlation_id, tenant.status());
+      HttpResponse response = ErrorOf(EndpointOf(route), tenant.status(), {});
+      response.headers.emplace_back("WWW-Authenticate", "Bearer");
+      return response;
     }
   }
   return std::nullopt;
 }
 
-HttpResponse Api::Get(std::string_view path) {
-  if (path == "/healthz") return Text(200, "ok\n");
-  if (path == "/readyz") {
-    return dependencies_.ready() ? Text(200, "ready\n") : Text(503, "no worker takes requests\n");
+HttpResponse Api::Ready() const {
+  if (dependencies_.ready()) return {.body = ""};
+  return {.status = 503,
+          .headers = {{"Retry-After", "1"}},
+          .body = ErrorJson(503, "no worker takes requests", "no_worker")};
+}
+
+HttpResponse Api::Get(const Route& route, std::string_view path) {
+  switch (route.id) {
+    case RouteId::kPage:
+      return PageResponse();
+    case RouteId::kFleet:
+      return {.body = FleetJson(*dependencies_.fleet())};
+    case RouteId::kModels:
+      return {.body = ModelsJson(dependencies_.models(), start_seconds_)};
+    case RouteId::kHealth:
+    case RouteId::kPing:
+      return Ready();
+    case RouteId::kHealthz:
+      return Text(200, "ok\n");
+    case RouteId::kReadyz:
+      return dependencies_.ready() ? Text(200, "ready\n") : Text(503, "no worker takes requests\n");
+    case RouteId::kVersion:
+      return {.body = absl::StrCat(R"({"version":")", dependencies_.version, R"("})")};
+    case RouteId::kMetrics:
+      return Text(200, dependencies_.metrics());
+    default:
+      break;
   }
-  if (path == "/") return PageResponse();
-  if (path == "/fleet") return {.body = FleetJson(*dependencies_.fleet())};
-  if (path == "/metrics") return Text(200, dependencies_.metrics());
-  const std::vector<v1::Model> models = dependencies_.models();
-  if (path == kModelsPath) return {.body = ModelsJson(models, start_seconds_)};
-  const std::string name = DecodePath(path.substr(kModelsPath.size() + 1));
-  const auto model = std::ranges::find(models, name, &v1::Model::name);
-  if (model != models.end()) return {.body = ModelJson(*model, start_seconds_)};
+  const std::string name(ModelNameOf(path));
+  for (const v1::Model& model : dependencies_.models()) {
+    // A name may be a path itself.
+    if (ModelNameOf(NormalPath(absl::StrCat("/v1/models/", model.name()))) == name) {
+      return {.body = ModelJson(model, start_seconds_)};
+    }
+  }
   return ErrorOf(Endpoint::kChat,
                  absl::NotFoundError(absl::StrCat("model \"", name, "\" is not served here")), {});
 }
 
 asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest request) {
-  const std::string_view path = PathOf(request);
-  const std::optional<Endpoint> endpoint = EndpointOf(path);
-  if (endpoint.has_value()) {
-    co_await Generate(connection, *endpoint, std::move(request));
+  const std::string path(View(request.target()));
+  const Route& route = *FindRoute(path);
+  if (route.id == RouteId::kChat || route.id == RouteId::kCompletions) {
+    co_await Generate(connection, EndpointOf(&route), std::move(request));
     co_return;
   }
-  HttpResponse response = Get(path);
+  HttpResponse response = Get(route, path);
   DropBody(connection, request);
   co_await connection.Respond(std::move(response));
 }
@@ -167,18 +226,14 @@ asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest reques
 asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoint,
                                     HttpRequest request) {
   ClientCall call = CallOf(request, dependencies_.clock->Now());
+  // The client's own id stands for nothing here but itself: several requests may have it.
+  const std::string id = dependencies_.service->MakeRequestId();
   HttpHeaders headers;
-  const absl::StatusOr<std::string> id = RequestIdOf(request, *dependencies_.service);
-  if (id.ok()) headers.emplace_back("x-request-id", *id);
-  absl::StatusOr<ParsedCall> parsed =
-      id.ok() ? ParseCall(endpoint, request.body()) : absl::StatusOr<ParsedCall>(id.status());
-  if (parsed.ok() && parsed->requests.size() > 1) {
-    const absl::Status last =
-        protocol::ValidateId("x-request-id", PromptId(*id, parsed->requests.size() - 1));
-    if (!last.ok()) parsed = last;
-  }
+  if (request["x-request-id"].empty()) headers.emplace_back("x-request-id", id);
+  absl::StatusOr<ParsedCall> parsed = ParseCall(endpoint, request.body());
   if (!parsed.ok()) {
-    dependencies_.service->OnRejected("", WithoutClientsWords(parsed.status()));
+    dependencies_.service->OnRejected("", call.correlation_id,
+                                      WithoutClientsWords(parsed.status()));
     DropBody(connection, request);
     ParamNames names(endpoint);
     names.as_written = true;
@@ -188,7 +243,7 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
   }
   const size_t num_prompts = parsed->requests.size();
   for (size_t i = 0; i < num_prompts; ++i) {
-    parsed->requests[i].set_request_id(PromptId(*id, i));
+    parsed->requests[i].set_request_id(PromptId(id, i));
   }
   const std::string model = parsed->requests[0].model();
   const std::shared_ptr<GenerationQueue> queue = MakeQueue(connection);
@@ -203,7 +258,7 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoin
     co_return;
   }
   connection.WatchClient();
-  Answer answer(std::move(parsed->form), *id, model,
+  Answer answer(std::move(parsed->form), id, model,
                 absl::ToUnixSeconds(dependencies_.clock->Now()));
   if (answer.form().stream) {
     co_await Stream(connection, *queue, answer, num_prompts, call.deadline, std::move(headers));
@@ -224,8 +279,7 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
     if (left <= absl::ZeroDuration()) queue.Expire();
     std::vector<GenerationQueue::Item> items = queue.Take();
     if (items.empty()) {
-      co_await connection.signal().Wait(
-          absl::ToChronoNanoseconds(std::clamp(left, absl::Milliseconds(1), absl::Hours(1))));
+      co_await connection.Wait(std::clamp(left, absl::Milliseconds(1), absl::Hours(1)));
       if (connection.client_gone()) co_return;
       continue;
     }
@@ -265,6 +319,8 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
 asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& queue,
                                   Answer& answer, size_t num_prompts, absl::Time deadline,
                                   HttpHeaders headers) {
+  const HttpLimits& limits = connection.limits();
+  const absl::Duration start = dependencies_.clock->Elapsed();
   bool begun = false;
   std::string events;
   while (num_prompts > 0) {
@@ -272,11 +328,22 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
     if (left <= absl::ZeroDuration()) queue.Expire();
     std::vector<GenerationQueue::Item> items = queue.Take();
     if (items.empty()) {
-      const absl::Duration wait = std::min(left, connection.limits().keepalive_interval);
-      const bool woken = co_await connection.signal().Wait(
-          absl::ToChronoNanoseconds(std::max(wait, absl::Milliseconds(1))));
+      // Most errors come at once. What waits longer is in a worker's queue, and the header keeps
+      // proxies from giving it up; while there is no worker, an error of HTTP can still tell when
+      // to try again.
+      const absl::Duration silence =
+          begun ? limits.keepalive_interval
+                : start - dependencies_.clock->Elapsed() +
+                      (queue.is_sent() ? limits.stream_header_delay : limits.keepalive_interval);
+      bool woken = false;
+      if (silence > absl::ZeroDuration()) {
+        woken = co_await connection.Wait(std::max(std::min(left, silence), absl::Milliseconds(1)));
+      }
       if (connection.client_gone()) co_return;
-      if (!woken && begun) co_await connection.SendStream(":\n\n");
+      if (woken || dependencies_.clock->Now() >= deadline) continue;
+      if (!begun && silence > absl::ZeroDuration()) continue;
+      if (!std::exchange(begun, true)) co_await BeginEvents(connection, headers);
+      co_await connection.SendComment();
       continue;
     }
     absl::Status status;
@@ -301,10 +368,7 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
         co_return;
       }
       begun = true;
-      headers.emplace_back("Cache-Control", "no-cache");
-      // Without it nginx would keep events back.
-      headers.emplace_back("X-Accel-Buffering", "no");
-      co_await connection.BeginStream("text/event-stream; charset=utf-8", std::move(headers));
+      co_await BeginEvents(connection, headers);
     }
     if (!status.ok()) {
       events.append(ErrorEvent(ErrorJson(answer.form().names, status)));

@@ -14,10 +14,12 @@
 #include "absl/time/time.h"
 #include "continuo/v1/inference.pb.h"
 #include "services/base/clock.h"
+#include "services/gateway/openai/cors.h"
 #include "services/gateway/openai/generation_queue.h"
 #include "services/gateway/openai/http/http_connection.h"
 #include "services/gateway/openai/json/request_json.h"
 #include "services/gateway/openai/json/response_json.h"
+#include "services/gateway/openai/routes.h"
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/routing/load_view.h"
 
@@ -31,10 +33,11 @@ struct ApiDependencies {
   std::function<bool()> ready;           // true while a worker takes requests
   std::function<std::string()> metrics;  // in Prometheus' text format
   std::function<std::shared_ptr<const LoadSnapshot>()> fleet;
+  std::string version;  // of the program
+  CorsPolicy cors;
 };
 
-// Serves the paths / (the page), /fleet, /v1/chat/completions, /v1/completions, /v1/models,
-// /v1/models/{id}, /healthz, /readyz, /metrics. Thread-safe.
+// Serves the paths of routes.h. Thread-safe.
 class Api : public HttpHandler {
  public:
   explicit Api(ApiDependencies dependencies);
@@ -44,6 +47,7 @@ class Api : public HttpHandler {
   std::optional<HttpResponse> Reject(const HttpRequest& header) override;
   boost::asio::awaitable<void> Handle(HttpConnection& connection, HttpRequest request) override;
   HttpResponse Error(int status, std::string_view message) override;
+  HttpHeaders CommonHeaders(const HttpRequest& header) override;
 
  private:
   boost::asio::awaitable<void> Generate(HttpConnection& connection, Endpoint endpoint,
@@ -54,7 +58,11 @@ class Api : public HttpHandler {
   boost::asio::awaitable<void> Stream(HttpConnection& connection, GenerationQueue& queue,
                                       Answer& answer, size_t num_prompts, absl::Time deadline,
                                       HttpHeaders headers);
-  HttpResponse Get(std::string_view path);
+  // The answer to OPTIONS for a path, or for the whole server if `route` is null.
+  HttpResponse Options(const HttpRequest& header, const Route* route) const;
+  HttpResponse Get(const Route& route, std::string_view path);
+  // For probes: tells whether a worker takes requests.
+  HttpResponse Ready() const;
   HttpResponse ErrorOf(const ParamNames& names, const absl::Status& status,
                        HttpHeaders headers) const;
   // A queue whose responses wake the connection.

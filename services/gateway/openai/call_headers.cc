@@ -2,52 +2,46 @@
 #include "services/gateway/openai/call_headers.h"
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "services/base/status_macros.h"
-#include "services/protocol/validate_request.h"
+#include "absl/strings/str_cat.h"
 
 namespace continuo::gateway::openai {
 namespace {
 
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  c = absl::ascii_tolower(static_cast<unsigned char>(c));
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+constexpr size_t kMaxLoggedId = 128;
+
+std::string ValueOf(const HttpRequest& request, std::string_view name) {
+  const auto value = request[boost::beast::string_view(name.data(), name.size())];
+  return std::string(value.data(), value.size());
 }
 
 }  // namespace
 
 ClientCall CallOf(const HttpRequest& request, absl::Time now) {
   ClientCall call;
-  call.metadata = [&request](const char* key) {
-    const auto value = request[key];
-    return std::string(value.data(), value.size());
+  call.metadata = [&request](const char* key) -> std::string {
+    const std::string_view name = key;
+    // A client's id is no key of a generation: proxies give one to all requests of a page.
+    if (name == "x-request-id") return "";
+    std::string value = ValueOf(request, name);
+    if (name == "authorization" && !absl::StartsWithIgnoreCase(value, "bearer")) {
+      const std::string api_key = ValueOf(request, "x-api-key");
+      if (!api_key.empty()) return absl::StrCat("Bearer ", api_key);
+    }
+    return value;
   };
+  call.correlation_id = LoggedId(ValueOf(request, "x-request-id"));
   const absl::Duration timeout = ParseGrpcTimeout(call.metadata("grpc-timeout"));
   call.deadline = now + timeout;
   return call;
 }
 
-absl::StatusOr<std::string> RequestIdOf(const HttpRequest& request, GenerateService& service) {
-  const auto value = request["x-request-id"];
-  if (value.empty()) return service.MakeRequestId();
-  std::string id(value.data(), value.size());
-  RETURN_IF_ERROR(protocol::ValidateId("x-request-id", id));
-  return id;
-}
-
-std::string DecodePath(std::string_view path) {
-  std::string text;
-  for (size_t i = 0; i < path.size(); ++i) {
-    if (path[i] == '%' && i + 2 < path.size() && HexDigit(path[i + 1]) >= 0 &&
-        HexDigit(path[i + 2]) >= 0) {
-      text.push_back(static_cast<char>(HexDigit(path[i + 1]) * 16 + HexDigit(path[i + 2])));
-      i += 2;
-    } else {
-      text.push_back(path[i]);
-    }
-  }
-  return text;
+std::string LoggedId(std::string_view id) {
+  std::string logged = absl::CHexEscape(std::string(id.substr(0, kMaxLoggedId)));
+  if (id.size() > kMaxLoggedId) logged.append("...");
+  return logged;
 }
 
 absl::Duration ParseGrpcTimeout(std::string_view text) {

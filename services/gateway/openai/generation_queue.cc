@@ -25,6 +25,9 @@ class GenerationQueue::Client : public RelayClient {
   // Null before Attach. Kept until the queue is destroyed, since other threads may be calling it.
   StreamRelay* relay() const { return relay_.get(); }
 
+  void OnSent() override {
+    if (!std::exchange(sent_, true)) queue_->OnSent();
+  }
   void Write(const v1::GenerateResponse& response) override {
     if (queue_->Push(this, {.prompt = prompt_, .response = response})) relay_->OnWritten(true);
   }
@@ -36,6 +39,7 @@ class GenerationQueue::Client : public RelayClient {
  private:
   GenerationQueue* const queue_;
   const int prompt_;
+  bool sent_ = false;  // only used from the relay's callbacks, which come one at a time
   std::shared_ptr<StreamRelay> relay_;
   std::shared_ptr<GenerationQueue> keep_queue_;  // from Attach to Finish
 };
@@ -68,6 +72,19 @@ absl::Status GenerationQueue::Open(GenerateService* service, ClientCall call,
     relay->Start();
   }
   return status;
+}
+
+void GenerationQueue::OnSent() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (++num_sent_ < clients_.size()) return;
+  }
+  notify_();
+}
+
+bool GenerationQueue::is_sent() const {
+  absl::MutexLock lock(&mutex_);
+  return num_sent_ >= clients_.size();
 }
 
 bool GenerationQueue::Push(Client* client, Item item) {

@@ -37,6 +37,8 @@ class GenerationQueue : public std::enable_shared_from_this<GenerationQueue> {
   absl::Status Open(GenerateService* service, ClientCall call,
                     std::vector<v1::GenerateRequest> requests, int num_copies = 1);
 
+  // True once a worker has got each request.
+  bool is_sent() const;
   // Returns everything since the last call.
   std::vector<Item> Take();
   // Ends every generation, after which nothing is left to take. The client is gone, or gets
@@ -48,6 +50,7 @@ class GenerationQueue : public std::enable_shared_from_this<GenerationQueue> {
  private:
   class Client;
 
+  void OnSent();
   // Adds an item. True if there is room for the next one.
   bool Push(Client* client, Item item);
 
@@ -55,7 +58,8 @@ class GenerationQueue : public std::enable_shared_from_this<GenerationQueue> {
   const std::shared_ptr<void> keep_;
   std::vector<std::unique_ptr<Client>> clients_;  // made by Open
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
+  size_t num_sent_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Item> items_ ABSL_GUARDED_BY(mutex_);
   size_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Client*> blocked_ ABSL_GUARDED_BY(mutex_);  // get OnWritten after Take

@@ -21,6 +21,9 @@ struct ClientCall {
   std::function<std::string(const char* key)> metadata;
   absl::Time deadline = absl::InfiniteFuture();
   int64_t num_bytes = 0;  // of memory that the request takes, roughly
+  // What the client calls its request, printable and bounded; for the log alone, and perhaps
+  // another request's as well.
+  std::string correlation_id;
 };
 
 // The method Generate without a protocol: all ways into the gateway share it. No gRPC.
@@ -40,7 +43,8 @@ class GenerateService {
                                                             v1::GenerateRequest request,
                                                             RelayClient* client) = 0;
   // Logs and counts a request that was rejected before Open.
-  virtual void OnRejected(const std::string& model, const absl::Status& status) = 0;
+  virtual void OnRejected(const std::string& model, const std::string& correlation_id,
+                          const absl::Status& status) = 0;
 
   virtual std::string MakeRequestId() = 0;
 };

@@ -12,6 +12,8 @@ namespace continuo::gateway {
 class RelayClient {
  public:
   virtual ~RelayClient() = default;
+  // Called each time that a worker gets the request; it may queue it or reject it yet.
+  virtual void OnSent() {}
   // The client answers with StreamRelay::OnWritten. It must not keep the reference.
   virtual void Write(const v1::GenerateResponse& response) = 0;
   virtual void Finish(const absl::Status& status, const RelayReport& report) = 0;

@@ -23,7 +23,8 @@ struct RelayAttempt {
 // The report on one call of a client, for the log, the metrics and the spans.
 struct RelayReport {
   std::string request_id, tenant, model, worker;
-  int migrations = 0;  // calls after the first one, except those after a rejection
+  std::string correlation_id;  // ClientCall::correlation_id
+  int migrations = 0;          // calls after the first one, except those after a rejection
   // From the summary. Without one: the estimate, if a worker had accepted the request, else 0.
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;                                  // delivered in this call

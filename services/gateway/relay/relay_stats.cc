@@ -99,6 +99,7 @@ const RelayReport& RelayStats::Complete(const CallContext& context, int64_t esti
                                         absl::Duration now) {
   report_.tenant = context.tenant;
   if (report_.request_id.empty()) report_.request_id = context.request_id;
+  report_.correlation_id = context.correlation_id;
   report_.completion_tokens = received.num_tokens() - tokens_before_;
   if (!received.has_summary() && accepted_time_.has_value()) {
     report_.prompt_tokens = estimated_prompt_tokens;

@@ -193,6 +193,7 @@ void StreamRelay::StartAttempt(Lease lease) {
   attempt_.emplace(++num_attempts_, std::move(lease), now);
   attempt_->Begin(env_.transport->Start(shared_from_this(), num_attempts_, attempt_->lease(),
                                         call_.request, call_.context, is_migration));
+  client_->OnSent();
 }
 
 void StreamRelay::LeaveWorker(WorkerEnd end, const absl::Status& status, bool has_ended) {

@@ -30,6 +30,7 @@ struct CallContext {
   // Identifies the client's call among all calls, so that a worker recognises a migration of the
   // very call that it holds. Empty for calls that never migrate.
   std::string call_id;
+  std::string correlation_id;  // ClientCall::correlation_id; not sent
   // traceparent, tracestate and x-session-id, as the client sent them.
   std::vector<std::pair<std::string, std::string>> forwarded;
   absl::Time deadline = absl::InfiniteFuture();

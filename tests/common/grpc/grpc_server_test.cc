@@ -185,6 +185,19 @@ TEST_F(GrpcServerTest, ATakenPortIsAnErrorThatNamesIt) {
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(server_->address()));
 }
 
+TEST_F(GrpcServerTest, TheAddressTellsTheHostThatWasGiven) {
+  const std::vector<std::pair<std::string, std::string>> hosts = {
+      {"127.0.0.1", "127.0.0.1"}, {"127.0.0.2", "127.0.0.2"}, {"localhost", "localhost"},
+      {"0.0.0.0", "127.0.0.1"},   {"[::1]", "[::1]"},         {"[::]", "[::1]"}};
+  for (const auto& [listen, told] : hosts) {
+    const auto server = GrpcServer::Start({.listen = listen + ":0"}, {});
+    // A machine may be without IPv6.
+    if (!server.ok() && listen.starts_with("[")) continue;
+    ASSERT_TRUE(server.ok()) << server.status();
+    EXPECT_EQ((*server)->address(), absl::StrCat(told, ":", (*server)->port()));
+  }
+}
+
 TEST_F(GrpcServerTest, ShutdownCancelsWhatIsOpenAtTheDeadline) {
   Start({});
   grpc::ClientContext context;

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,10 +57,11 @@ TEST_F(ApiTest, SeveralPromptsAreSeveralRequestsWithIdsOfTheirOwn) {
   const HttpClient::Response response =
       Post(kCompletionsPath, R"({"prompt":["a","b","c"]})", "x-request-id: mine\r\n");
   EXPECT_EQ(response["x-request-id"], "mine");
+  EXPECT_EQ(Json::parse(response.body())["id"], "cmpl-made-1");
   const Json body = Json::parse(response.body());
   ASSERT_THAT(body["choices"], SizeIs(3));
   const std::vector<v1::GenerateRequest> requests = service_.requests();
-  const char* const ids[] = {"mine", "mine-1", "mine-2"};
+  const char* const ids[] = {"made-1", "made-1-1", "made-1-2"};
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(requests[i].request_id(), ids[i]);
     EXPECT_EQ(body["choices"][i]["text"], ExpectedText(i));
@@ -155,7 +158,8 @@ TEST_F(ApiTest, ASilentStreamIsKeptOpenByComments) {
   service_.SetScript({.hold_at = 2});
   HttpClient client = Connect();
   client.Post(kCompletionsPath, kStream);
-  EXPECT_THAT(client.ReadUntil("\r\n:\n\n\r\n"), HasSubstr("\r\n:\n\n\r\n"));
+  const std::string comment = ": keep-alive\n\n\r\n";
+  EXPECT_THAT(client.ReadUntil(comment), HasSubstr(comment));
   service_.Release();
   EXPECT_THAT(client.ReadUntil("0\r\n\r\n"), HasSubstr("[DONE]"));
 }
@@ -274,7 +278,7 @@ TEST_F(ApiTest, EveryRejectionIsReportedToTheService) {
   EXPECT_EQ(Post(kChatPath, kPrompt, "Authorization: Bearer wrong\r\n").result_int(), 401);
   EXPECT_EQ(Get("/nothing").result_int(), 404);
   EXPECT_EQ(Get(kChatPath).result_int(), 405);
-  EXPECT_EQ(Post(kChatPath, kPrompt, "Content-Encoding: gzip\r\n").result_int(), 415);
+  EXPECT_EQ(Post(kChatPath, kPrompt, "Content-Encoding: br\r\n").result_int(), 415);
   EXPECT_EQ(Post(kChatPath, std::string(1001, ' '), key).result_int(), 413);
   EXPECT_EQ(Post(kChatPath, std::string(901, ' '), key).result_int(), 503);
   EXPECT_EQ(Post(kChatPath, "{", key).result_int(), 400);
@@ -289,26 +293,144 @@ TEST_F(ApiTest, EveryRejectionIsReportedToTheService) {
   EXPECT_EQ(protocol::ReasonOf(service_.rejected()[6]), protocol::kReasonOverloaded);
 }
 
-TEST_F(ApiTest, ARequestIdThatCannotBeOneIsRejected) {
+TEST_F(ApiTest, AStreamThatWaitsGetsItsHeaderAndComments) {
+  HttpLimits limits;
+  limits.stream_header_delay = limits.keepalive_interval = absl::Milliseconds(5);
+  StartServer(limits);
+  service_.SetScript({.hold_at = 0});
+  HttpClient client = Connect();
+  client.Post(kCompletionsPath, kStream);
+  const std::string begin = client.ReadUntil(": keep-alive\n\n\r\n");
+  EXPECT_THAT(begin, ::testing::StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(begin, HasSubstr("text/event-stream"));
+  EXPECT_THAT(begin, HasSubstr("x-request-id: made-1\r\n"));
+  EXPECT_THAT(begin, Not(HasSubstr("data:")));
+  EXPECT_THAT(client.ReadUntil(": keep-alive\n\n\r\n"), HasSubstr(": keep-alive"));
+  service_.Release();
+  EXPECT_EQ(TextOf(client.ReadUntil("\r\n0\r\n\r\n")), ExpectedText());
+}
+
+TEST_F(ApiTest, AnErrorAfterTheHeaderOfAWaitingStreamIsItsEvent) {
+  HttpLimits limits;
+  limits.stream_header_delay = absl::Milliseconds(5);
+  StartServer(limits);
+  service_.SetScript(
+      {.hold_at = 0, .fail_at = 0, .failure = protocol::FieldError("sampling.top_p", "is odd")});
+  HttpClient client = Connect();
+  client.Post(kCompletionsPath, kStream);
+  client.ReadUntil(": keep-alive\n\n\r\n");
+  service_.Release();
+  const std::string events = client.ReadUntil("\r\n0\r\n\r\n");
+  EXPECT_THAT(events, HasSubstr(R"(data: {"error":{"message":"top_p: is odd")"));
+  EXPECT_THAT(events, Not(HasSubstr("[DONE]")));
+}
+
+TEST_F(ApiTest, AnAnswerInOnePieceThatWaitsKeepsItsStatus) {
+  HttpLimits limits;
+  limits.stream_header_delay = limits.keepalive_interval = absl::Milliseconds(1);
+  StartServer(limits);
+  service_.SetScript(
+      {.hold_at = 0, .fail_at = 0, .failure = protocol::FieldError("sampling.top_p", "is odd")});
+  HttpClient waits = Connect(), client = Connect();
+  waits.Post(kCompletionsPath, kStream);
+  client.Post(kCompletionsPath, kPrompt);
+  ASSERT_TRUE(service_.WaitForHeld(2));
+  // By now the stream has its header.
+  waits.ReadUntil(": keep-alive\n\n\r\n");
+  service_.Release();
+  EXPECT_EQ(client.Read().result_int(), 400);
+}
+
+TEST_F(ApiTest, AClientsIdIsAnyTextAndNoKey) {
   StartServer();
-  const HttpClient::Response response = Post(
-      kCompletionsPath, kPrompt, absl::StrCat("x-request-id: ", std::string(129, 'x'), "\r\n"));
-  EXPECT_EQ(response.result_int(), 400);
-  EXPECT_EQ(Json::parse(response.body())["error"]["param"], "x-request-id");
-  EXPECT_EQ(response["x-request-id"], "");
-  // Further prompts get the suffixes -1, -2 and so on.
-  const std::string id = absl::StrCat("x-request-id: ", std::string(127, 'x'), "\r\n");
-  const HttpClient::Response several = Post(kCompletionsPath, R"({"prompt":["a","b"]})", id);
-  EXPECT_EQ(several.result_int(), 400);
-  EXPECT_EQ(Json::parse(several.body())["error"]["param"], "x-request-id");
-  EXPECT_EQ(Post(kCompletionsPath, kPrompt, id).result_int(), 200);
+  std::string all_bytes;
+  for (int c = 0x21; c <= 0xff; ++c) {
+    if (c != 0x7f) all_bytes.push_back(static_cast<char>(c));
+  }
+  for (const std::string& id : {std::string("a"), std::string(127, 'x'), std::string(129, 'x'),
+                                std::string(7000, 'y'), std::string("a b, c;d=\"e\""),
+                                std::string("a\tb"), std::string("\xc3\xa9\xff\x80"), all_bytes}) {
+    const std::string header = absl::StrCat("X-Request-ID: ", id, "\r\n");
+    for (const char* const body :
+         {kPrompt, kStream, R"({"prompt":["a","b"]})", R"({"prompt":7})", "{"}) {
+      const HttpClient::Response response = Post(kCompletionsPath, body, header);
+      EXPECT_TRUE(response["x-request-id"] == id) << id.substr(0, 100);
+      EXPECT_THAT(response.result_int(), ::testing::AnyOf(200, 400));
+    }
+    HttpClient client = Connect();
+    for (const char* const path : {"/v1/models", "/nothing", "/healthz", "/v1/completions"}) {
+      client.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: a\r\n", header, "\r\n"));
+      EXPECT_TRUE(client.Read()["x-request-id"] == id) << path << id.substr(0, 100);
+    }
+  }
+  // An empty one is none.
+  const HttpClient::Response made = Post(kCompletionsPath, kPrompt, "X-Request-ID:\r\n");
+  EXPECT_THAT(std::string(made["x-request-id"]), ::testing::StartsWith("made-"));
+}
+
+TEST_F(ApiTest, RequestsOfOneClientsIdRunBesideEachOther) {
+  StartServer();
+  service_.SetScript({.hold_at = 2});
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(server_->port()));
+    clients.back()->Post(kCompletionsPath, i % 2 == 0 ? kPrompt : kStream,
+                         "X-Request-ID: one-page\r\n");
+  }
+  ASSERT_TRUE(service_.WaitForHeld(8));
+  service_.Release();
+  for (const auto& client : clients) {
+    const HttpClient::Response response = client->Read();
+    EXPECT_EQ(response.result_int(), 200);
+    EXPECT_EQ(response["x-request-id"], "one-page");
+  }
+  std::set<std::string> ids;
+  for (const v1::GenerateRequest& request : service_.requests()) ids.insert(request.request_id());
+  EXPECT_THAT(ids, SizeIs(8));
+}
+
+TEST_F(ApiTest, AKeyMayStandInXApiKey) {
+  StartServer();
+  service_.SetKey("0123456789abcdef");
+  const std::string bearer = "Authorization: Bearer ", other = "x-api-key: ";
+  const std::string good = "0123456789abcdef\r\n", bad = "0123456789abcdee\r\n";
+  const std::vector<std::pair<std::string, unsigned>> headers = {
+      {other + good, 200},
+      {"X-API-KEY: " + good, 200},
+      {other + bad, 401},
+      {other + "\r\n", 401},
+      {other + "Bearer " + good, 401},
+      {"Authorization: Basic dTpw\r\n" + other + good, 200},
+      {bearer + good + other + bad, 200},
+      {bearer + bad + other + good, 401},
+      {"", 401}};
+  for (const auto& [header, status] : headers) {
+    const HttpClient::Response response = Post(kCompletionsPath, kPrompt, header);
+    EXPECT_EQ(response.result_int(), status) << header;
+    EXPECT_EQ(response["WWW-Authenticate"], status == 401 ? "Bearer" : "") << header;
+  }
+}
+
+TEST_F(ApiTest, ProbesNeedNoKey) {
+  StartServer();
+  service_.SetKey("0123456789abcdef");
+  for (const char* const path : {"/health", "/ping"}) {
+    const HttpClient::Response response = Get(path);
+    EXPECT_EQ(response.result_int(), 200) << path;
+    EXPECT_EQ(response.body(), "") << path;
+    service_.SetReady(false);
+    const HttpClient::Response not_ready = Get(path);
+    EXPECT_EQ(not_ready.result_int(), 503) << path;
+    EXPECT_EQ(Json::parse(not_ready.body())["error"]["code"], "no_worker") << path;
+    service_.SetReady(true);
+  }
+  EXPECT_EQ(Get("/version").body(), R"({"version":"1.2.3"})");
 }
 
 TEST_F(ApiTest, WhatCannotBeReadIsRejected) {
   StartServer();
   EXPECT_EQ(Post(kChatPath, "{").result_int(), 400);
   EXPECT_EQ(Post(kChatPath, kPrompt).result_int(), 400);
-  EXPECT_EQ(Post(kCompletionsPath, kPrompt, "Content-Encoding: gzip\r\n").result_int(), 415);
   EXPECT_EQ(Post(kCompletionsPath, R"({"prompt":"a","temperature":101})").result_int(), 400);
 }
 
@@ -370,6 +492,14 @@ TEST_F(ApiTest, ManyClientsThatComeAndGoGetWhatIsTheirs) {
   EXPECT_EQ(server_->num_connections(), 0);
 }
 
+TEST(CallHeadersTest, IdsAreLoggedInPrint) {
+  EXPECT_EQ(LoggedId("plain-1"), "plain-1");
+  EXPECT_EQ(LoggedId("a\"b\n\xff"), "a\\\"b\\n\\xff");
+  EXPECT_EQ(LoggedId(std::string(128, 'x')), std::string(128, 'x'));
+  EXPECT_EQ(LoggedId(std::string(16000, 'x')), std::string(128, 'x') + "...");
+  EXPECT_EQ(LoggedId(std::string(16000, '\xff')).size(), 128 * 4 + 3);
+}
+
 TEST(CallHeadersTest, TimeoutsAreGrpcs) {
   EXPECT_EQ(ParseGrpcTimeout("2H"), absl::Hours(2));
   EXPECT_EQ(ParseGrpcTimeout("3M"), absl::Minutes(3));
@@ -380,11 +510,6 @@ TEST(CallHeadersTest, TimeoutsAreGrpcs) {
   for (const char* bad : {"", "S", "1", "1s", "-1S", " 1S", "123456789S", "1.5S", "+1S"}) {
     EXPECT_EQ(ParseGrpcTimeout(bad), absl::InfiniteDuration()) << bad;
   }
-}
-
-TEST(CallHeadersTest, PathsAreDecoded) {
-  EXPECT_EQ(DecodePath("a%2Fb%2f%20"), "a/b/ ");
-  EXPECT_EQ(DecodePath("%%4%zz%4"), "%%4%zz%4");
 }
 
 }  // namespace

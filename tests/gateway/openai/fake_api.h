@@ -19,9 +19,10 @@ ApiDependencies FakeApi(Service* service, const Clock* clock) {
                 model.set_name("org/fake");
                 return std::vector{model};
               },
-          .ready = [] { return true; },
+          .ready = [service] { return service->is_ready(); },
           .metrics = [] { return std::string("a 1\n"); },
-          .fleet = [service] { return service->loads(); }};
+          .fleet = [service] { return service->loads(); },
+          .version = "1.2.3"};
 }
 
 }  // namespace continuo::gateway::openai

@@ -60,6 +60,14 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
     script_ = script;
   }
   std::shared_ptr<const LoadSnapshot> loads() const { return view_.Get(); }
+  bool is_ready() const {
+    absl::MutexLock lock(&mutex_);
+    return ready_;
+  }
+  void SetReady(bool ready) {
+    absl::MutexLock lock(&mutex_);
+    ready_ = ready;
+  }
   void SetKey(const std::string& key) {
     absl::MutexLock lock(&mutex_);
     key_ = key;
@@ -135,7 +143,7 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
     relays_.push_back(relay);
     return relay;
   }
-  void OnRejected(const std::string&, const absl::Status& status) override {
+  void OnRejected(const std::string&, const std::string&, const absl::Status& status) override {
     absl::MutexLock lock(&mutex_);
     rejected_.push_back(status);
   }
@@ -242,6 +250,7 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
   mutable absl::Mutex mutex_;
   FakeScript script_ ABSL_GUARDED_BY(mutex_);
   std::string key_ ABSL_GUARDED_BY(mutex_);
+  bool ready_ ABSL_GUARDED_BY(mutex_) = true;
   int reject_at_ ABSL_GUARDED_BY(mutex_) = -1;
   absl::Status rejection_ ABSL_GUARDED_BY(mutex_);
   int num_ids_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -36,7 +36,8 @@ class HttpClient {
   }
   // Sends the body in one chunk.
   void PostChunked(const std::string& path, const std::string& body) {
-    Send(absl::StrCat("POST ", path, " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    Send(absl::StrCat("POST ", path,
+                      " HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n",
                       absl::Hex(body.size()), "\r\n", body, "\r\n0\r\n\r\n"));
   }
   // The next response, complete; the status is 0 if there is none.
@@ -62,6 +63,8 @@ class HttpClient {
     return all;
   }
   std::string ReadToEnd() { return ReadUntil("\xff this is never sent"); }
+  // Sends nothing more; what the server sends is still read.
+  void EndWrites() { socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_send); }
   void Close() { socket_.close(); }
 
  private:

@@ -26,7 +26,9 @@ class ServerTest : public ::testing::Test {
   using Json = nlohmann::json;
 
   void StartServer(HttpLimits limits = {}) {
-    api_ = std::make_unique<Api>(FakeApi(&service_, &clock_));
+    ApiDependencies dependencies = FakeApi(&service_, &clock_);
+    dependencies.cors = cors_;
+    api_ = std::make_unique<Api>(std::move(dependencies));
     auto server = HttpServer::Start({.listen = "127.0.0.1:0", .num_threads = 2, .limits = limits},
                                     api_.get());
     ASSERT_TRUE(server.ok()) << server.status();
@@ -69,6 +71,7 @@ class ServerTest : public ::testing::Test {
   }
 
   const SystemClock clock_{};
+  CorsPolicy cors_;
   FakeGenerateService service_;
   std::unique_ptr<Api> api_;
   std::unique_ptr<HttpServer> server_;

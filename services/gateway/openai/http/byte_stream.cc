@@ -33,6 +33,10 @@ class TcpStream : public ByteStream {
     socket_.shutdown(tcp::socket::shutdown_send, error);
     co_return;
   }
+  asio::awaitable<void> WaitForReset(error_code& error) override {
+    co_await socket_.async_wait(tcp::socket::wait_error,
+                                asio::redirect_error(asio::use_awaitable, error));
+  }
   void Cancel() override {
     error_code ignored;
     socket_.cancel(ignored);
@@ -62,6 +66,10 @@ class TlsStream : public ByteStream {
     // Answers say where they end; the shutdown of TLS would wait for the client's.
     stream_.next_layer().shutdown(tcp::socket::shutdown_send, error);
     co_return;
+  }
+  asio::awaitable<void> WaitForReset(error_code& error) override {
+    co_await stream_.next_layer().async_wait(tcp::socket::wait_error,
+                                             asio::redirect_error(asio::use_awaitable, error));
   }
   void Cancel() override {
     error_code ignored;

@@ -18,7 +18,8 @@ class ByteStream {
   virtual ~ByteStream() = default;
   // Must complete before the first byte.
   virtual boost::asio::awaitable<void> Handshake(boost::system::error_code& error) = 0;
-  // Reads at least one byte, or fails.
+  // Reads at least one byte, or fails. The error is asio::error::eof if the other side sends
+  // nothing more.
   virtual boost::asio::awaitable<size_t> ReadSome(boost::asio::mutable_buffer to,
                                                   boost::system::error_code& error) = 0;
   // Writes all bytes, or fails.
@@ -26,7 +27,9 @@ class ByteStream {
                                              boost::system::error_code& error) = 0;
   // Tells the other side that nothing more comes.
   virtual boost::asio::awaitable<void> EndWrites(boost::system::error_code& error) = 0;
-  // Reads and writes under way end with an error.
+  // Waits until the other side has reset the connection. May be called beside a read or a write.
+  virtual boost::asio::awaitable<void> WaitForReset(boost::system::error_code& error) = 0;
+  // Reads, writes and waits under way end with an error.
   virtual void Cancel() = 0;
 };
 

@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "services/gateway/openai/http/inflate.h"
+#include "services/gateway/openai/http/request_target.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -26,6 +28,8 @@ constexpr size_t kMaxPipelined = 16 << 10;
 // The bytes and the time for which a rejected client may go on sending.
 constexpr size_t kMaxLinger = 32 << 20;
 constexpr absl::Duration kLinger = absl::Seconds(2);
+// The beginning of every answer.
+constexpr std::string_view kVersion = "HTTP/1.1 ";
 
 }  // namespace
 
@@ -86,20 +90,25 @@ asio::awaitable<bool> HttpConnection::Fill() {
     while (reading_ && !gone_ && buffer_.size() == before) {
       co_await signal_.Wait(std::chrono::hours(1));
     }
-    co_return !gone_;
+    if (gone_) co_return false;
+    if (buffer_.size() > before) co_return true;
   }
   const size_t room = std::min(kReadBytes, buffer_.max_size() - buffer_.size());
-  if (room == 0 || gone_) co_return false;
+  if (room == 0 || gone_ || input_ended_) co_return false;
   error_code error;
   const size_t size = co_await stream_->ReadSome(buffer_.prepare(room), error);
   buffer_.commit(size);
-  if (error) gone_ = true;
+  if (error == asio::error::eof) {
+    input_ended_ = true;
+  } else if (error) {
+    gone_ = true;
+  }
   co_return !error;
 }
 
 void HttpConnection::WatchClient() {
   watch_ = true;
-  if (reading_ || gone_) return;
+  if (reading_ || gone_ || input_ended_) return;
   reading_ = true;
   asio::co_spawn(
       executor_, [self = shared_from_this()] { return self->Watch(); }, asio::detached);
@@ -113,18 +122,58 @@ asio::awaitable<void> HttpConnection::Watch() {
     const asio::mutable_buffer room = buffer_.prepare(size);
     std::copy_n(watched_.data(), size, static_cast<char*>(room.data()));
     buffer_.commit(size);
-    if (error) gone_ = true;
-    if (gone_ || !watch_ || buffer_.size() >= kMaxPipelined) break;
+    if (error == asio::error::eof) {
+      input_ended_ = true;
+    } else if (error) {
+      gone_ = true;
+    }
+    if (gone_ || input_ended_ || !watch_ || buffer_.size() >= kMaxPipelined) break;
     signal_.Notify();
   }
   reading_ = false;
   signal_.Notify();
 }
 
-asio::awaitable<bool> HttpConnection::ReadHeader(Parser& parser) {
-  if (buffer_.size() == 0) {
-    idle_ = true;
-    Arm(limits().idle_timeout);
+asio::awaitable<void> HttpConnection::WatchForReset() {
+  const std::shared_ptr<HttpConnection> self = shared_from_this();
+  error_code error;
+  co_await stream_->WaitForReset(error);
+  gone_ = true;
+  signal_.Notify();
+}
+
+asio::awaitable<void> HttpConnection::Probe() {
+  if (!watches_reset_) {
+    watches_reset_ = true;
+    asio::co_spawn(
+        executor_, [self = shared_from_this()] { return self->WatchForReset(); }, asio::detached);
+  }
+  if (streams_) {
+    co_await SendComment();
+  } else if (num_probed_ < kVersion.size()) {
+    co_await Write(kVersion.substr(num_probed_++, 1));
+  }
+}
+
+asio::awaitable<bool> HttpConnection::Wait(absl::Duration limit) {
+  if (input_ended_ && !watches_reset_) co_await Probe();
+  if (input_ended_) limit = std::min(limit, limits().keepalive_interval);
+  const bool woken = co_await signal_.Wait(absl::ToChronoNanoseconds(limit));
+  // A stream's comments are its handler's.
+  if (input_ended_ && (!watches_reset_ || (!woken && !streams_))) co_await Probe();
+  co_return woken;
+}
+
+asio::awaitable<bool> HttpConnection::ReadStart() {
+  const auto starts = [this](std::string_view text) {
+    return std::string_view(static_cast<const char*>(buffer_.data().data()), buffer_.size())
+        .starts_with(text);
+  };
+  idle_ = buffer_.size() == 0;
+  Arm(idle_ ? limits().idle_timeout : limits().header_timeout);
+  while (true) {
+    while (starts("\r\n")) buffer_.consume(2);
+    if (buffer_.size() > 0 && !(buffer_.size() == 1 && starts("\r"))) break;
     const bool received = co_await Fill();
     idle_ = false;
     if (!received || !keep_alive_) {
@@ -132,6 +181,11 @@ asio::awaitable<bool> HttpConnection::ReadHeader(Parser& parser) {
       co_return false;
     }
   }
+  co_return true;
+}
+
+asio::awaitable<bool> HttpConnection::ReadHeader(Parser& parser) {
+  if (!co_await ReadStart()) co_return false;
   Arm(limits().header_timeout);
   while (!parser.is_header_done()) {
     error_code error = http::error::need_more;
@@ -139,15 +193,11 @@ asio::awaitable<bool> HttpConnection::ReadHeader(Parser& parser) {
     if (!error) continue;
     if (error != http::error::need_more) {
       Disarm();
-      co_await RejectParse(error);
+      co_await RejectParse(error, /*is_line_read=*/!parser.get().target().empty());
       co_return false;
     }
     if (!co_await Fill()) {
-      keep_alive_ = false;
-      if (expired_) {
-        gone_ = false;
-        co_await Reject(handler_->Error(408, "the request's header took too long"));
-      }
+      co_await RejectUnfinished("header");
       co_return false;
     }
   }
@@ -178,16 +228,12 @@ asio::awaitable<bool> HttpConnection::ReadBody(Parser& parser) {
     if (!error) continue;
     if (error != http::error::need_more) {
       drop();
-      co_await RejectParse(error);
+      co_await RejectParse(error, /*is_line_read=*/true);
       co_return false;
     }
     if (!co_await Fill()) {
-      keep_alive_ = false;
       drop();
-      if (expired_) {
-        gone_ = false;
-        co_await Reject(handler_->Error(408, "the request's body took too long"));
-      }
+      co_await RejectUnfinished("body");
       co_return false;
     }
   }
@@ -201,22 +247,45 @@ asio::awaitable<void> HttpConnection::RejectForRoom() {
   co_await Reject(std::move(response));
 }
 
-asio::awaitable<void> HttpConnection::RejectParse(const error_code& error) {
+asio::awaitable<void> HttpConnection::RejectUnfinished(std::string_view part) {
+  keep_alive_ = false;
+  const std::string name(part);
+  if (expired_) {
+    gone_ = false;
+    co_await Reject(handler_->Error(408, absl::StrCat("the request's ", name, " took too long")));
+  } else if (input_ended_) {
+    co_await Reject(
+        handler_->Error(400, absl::StrCat("the request's ", name, " ended before its end")));
+  } else if (!gone_) {
+    co_await Reject(handler_->Error(
+        431, "the extensions of a chunk or the trailers of the body are too large"));
+  }
+}
+
+asio::awaitable<void> HttpConnection::RejectParse(const error_code& error, bool is_line_read) {
   if (error == http::error::body_limit) {
     co_await Reject(handler_->Error(
         413, absl::StrCat("the body is larger than ", limits().max_body_bytes, " bytes")));
   } else if (error == http::error::header_limit) {
-    co_await Reject(handler_->Error(
-        431, absl::StrCat("the header is larger than ", limits().max_header_bytes, " bytes")));
+    co_await Reject(
+        handler_->Error(is_line_read ? 431 : 414,
+                        absl::StrCat(is_line_read ? "the header" : "the request line",
+                                     " is larger than ", limits().max_header_bytes, " bytes")));
   } else {
-    co_await Reject(handler_->Error(400, "this is no valid HTTP/1.1 request"));
+    const std::string_view text(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+    if (error == http::error::bad_version && IsOtherVersion(text.substr(0, text.find('\r')))) {
+      co_await Reject(handler_->Error(505, "HTTP/1.1 and HTTP/1.0 are spoken here"));
+    } else {
+      co_await Reject(handler_->Error(
+          400, absl::StrCat("this is no valid HTTP/1.1 request: ", error.message())));
+    }
   }
 }
 
 asio::awaitable<void> HttpConnection::ServeOne() {
-  watch_ = false;
-  is_head_ = false;
-  chunked_ = true;
+  watch_ = streams_ = is_head_ = is_http_1_0_ = false;
+  num_probed_ = 0;
+  common_.clear();
   std::optional<Parser> parser(std::in_place);
   parser->header_limit(limits().max_header_bytes);
   parser->body_limit(limits().max_body_bytes);
@@ -224,14 +293,20 @@ asio::awaitable<void> HttpConnection::ServeOne() {
     keep_alive_ = false;
     co_return;
   }
-  const HttpRequest& header = parser->get();
+  HttpRequest& header = parser->get();
   is_head_ = header.method() == http::verb::head;
-  chunked_ = header.version() >= 11;
-  // Clients of HTTP/1.0 that would keep it open are few.
-  if (!header.keep_alive() || header.version() < 11) keep_alive_ = false;
+  is_http_1_0_ = header.version() < 11;
+  if (!header.keep_alive()) keep_alive_ = false;
+  common_ = handler_->CommonHeaders(header);
+  if (std::optional<HttpProblem> problem = CheckHeader(header)) {
+    co_await Reject(handler_->Error(problem->status, problem->message));
+    co_return;
+  }
+  const std::string_view target(header.target().data(), header.target().size());
+  header.target(PathOf(target));
 
   std::optional<HttpResponse> rejection = handler_->Reject(header);
-  const auto expect = header[http::field::expect];
+  const auto expect = is_http_1_0_ ? "" : header[http::field::expect];
   const bool continues = boost::beast::iequals(expect, "100-continue");
   if (!rejection.has_value() && !expect.empty() && !continues) {
     rejection = handler_->Error(417, "Expect is understood only as 100-continue");
@@ -249,26 +324,59 @@ asio::awaitable<void> HttpConnection::ServeOne() {
       co_await RejectForRoom();
       co_return;
     }
-    if (continues) co_await Write("HTTP/1.1 100 Continue\r\n\r\n");
+    // A client that has sent its body already does not wait.
+    if (continues && buffer_.size() == 0) co_await Write("HTTP/1.1 100 Continue\r\n\r\n");
+    // The parser adds trailers to the header, where they would count as fields of the request.
+    const http::request_header<> fields = header;
     if (!co_await ReadBody(*parser)) {
       keep_alive_ = false;
       co_return;
     }
+    static_cast<http::request_header<>&>(header) = fields;
   }
   HttpRequest request = parser->release();
   parser.reset();
+  if (std::optional<HttpProblem> problem = Unpack(request)) {
+    body_.Release();
+    HttpResponse response = handler_->Error(problem->status, problem->message);
+    if (problem->status == 503) response.headers.emplace_back("Retry-After", "1");
+    co_await Respond(std::move(response));
+    co_return;
+  }
   co_await handler_->Handle(*this, std::move(request));
   body_.Release();
+}
+
+std::optional<HttpProblem> HttpConnection::Unpack(HttpRequest& request) {
+  const auto coding = request[http::field::content_encoding];
+  const auto packed = static_cast<int64_t>(request.body().size());
+  if (packed == 0) return std::nullopt;
+  std::optional<HttpProblem> problem = Inflate(
+      {coding.data(), coding.size()}, limits().max_body_bytes,
+      [&](size_t size) { return body_.Resize(packed + static_cast<int64_t>(size)); },
+      &request.body());
+  if (!problem.has_value()) body_.Resize(static_cast<int64_t>(request.body().capacity()));
+  return problem;
 }
 
 std::string HttpConnection::Head(int status, std::string_view content_type,
                                  const HttpHeaders& headers) const {
   std::string head = absl::StrCat(
-      "HTTP/1.1 ", status, " ", std::string(http::obsolete_reason(http::int_to_status(status))),
+      std::string(kVersion.substr(num_probed_)), status, " ",
+      std::string(http::obsolete_reason(http::int_to_status(status))),
       "\r\nDate: ", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone()),
-      "\r\nContent-Type: ", std::string(content_type), "\r\n");
-  for (const auto& [name, value] : headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
-  if (!keep_alive_) head.append("Connection: close\r\n");
+      "\r\n");
+  if (!content_type.empty()) {
+    absl::StrAppend(&head, "Content-Type: ", std::string(content_type), "\r\n");
+  }
+  for (const HttpHeaders* list : {&headers, &common_}) {
+    for (const auto& [name, value] : *list) absl::StrAppend(&head, name, ": ", value, "\r\n");
+  }
+  if (!keep_alive_) {
+    head.append("Connection: close\r\n");
+  } else if (is_http_1_0_) {
+    head.append("Connection: keep-alive\r\n");
+  }
   return head;
 }
 
@@ -277,7 +385,8 @@ asio::awaitable<void> HttpConnection::Respond(HttpResponse response) {
   std::string bytes = Head(response.status, response.content_type, response.headers);
   size_t size = response.body.size();
   for (const std::string& piece : response.more) size += piece.size();
-  absl::StrAppend(&bytes, "Content-Length: ", size, "\r\n\r\n");
+  if (response.status != 204) absl::StrAppend(&bytes, "Content-Length: ", size, "\r\n");
+  bytes.append("\r\n");
   if (!is_head_) {
     bytes.append(response.body);
     // Small pieces are sent together.
@@ -295,16 +404,19 @@ asio::awaitable<void> HttpConnection::Respond(HttpResponse response) {
 }
 
 asio::awaitable<void> HttpConnection::BeginStream(std::string_view content_type,
-                                                  HttpHeaders headers) {
-  if (shared_->closing) keep_alive_ = false;
-  if (chunked_) headers.emplace_back("Transfer-Encoding", "chunked");
+                                                  HttpHeaders headers, std::string_view comment) {
+  // A client of HTTP/1.0 knows no chunks: its stream ends with the connection.
+  if (shared_->closing || is_http_1_0_) keep_alive_ = false;
+  if (!is_http_1_0_) headers.emplace_back("Transfer-Encoding", "chunked");
   const std::string head = Head(200, content_type, headers) + "\r\n";
+  streams_ = true;
+  comment_ = comment;
   co_await Write(head);
 }
 
 asio::awaitable<void> HttpConnection::SendStream(std::string_view piece) {
   if (piece.empty()) co_return;
-  if (!chunked_) {
+  if (is_http_1_0_) {
     co_await Write(piece);
     co_return;
   }
@@ -313,8 +425,10 @@ asio::awaitable<void> HttpConnection::SendStream(std::string_view piece) {
   co_await Write(bytes);
 }
 
+asio::awaitable<void> HttpConnection::SendComment() { co_await SendStream(comment_); }
+
 asio::awaitable<void> HttpConnection::EndStream() {
-  if (chunked_) co_await Write("0\r\n\r\n");
+  if (!is_http_1_0_) co_await Write("0\r\n\r\n");
 }
 
 asio::awaitable<void> HttpConnection::Write(std::string_view bytes) {

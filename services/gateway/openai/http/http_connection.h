@@ -7,7 +7,6 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/message.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <cstddef>
@@ -16,13 +15,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "absl/time/time.h"
 #include "services/base/byte_budget.h"
 #include "services/gateway/openai/http/byte_stream.h"
 #include "services/gateway/openai/http/http_limits.h"
+#include "services/gateway/openai/http/http_message.h"
+#include "services/gateway/openai/http/request_target.h"
 #include "services/gateway/openai/http/signal.h"
 
 namespace continuo::gateway::openai {
@@ -39,30 +38,22 @@ struct HttpShared {
   std::atomic<bool> closing = false;   // each response is the last of its connection
 };
 
-using HttpRequest = boost::beast::http::request<boost::beast::http::string_body>;
-using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
-
-struct HttpResponse {
-  int status = 200;
-  std::string content_type = "application/json";
-  HttpHeaders headers;
-  std::string body;
-  std::vector<std::string> more;  // further parts of the body; each is freed when it is sent
-};
-
 class HttpConnection;
 
 // Answers requests. Called on the connections' threads.
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
-  // Looks at a header before the body is read. Returns the answer if the body is not to be read.
+  // Looks at a header before the body is read. The target of each request is its path (PathOf).
+  // Returns the answer if the body is not to be read.
   virtual std::optional<HttpResponse> Reject(const HttpRequest& header) = 0;
   // Answers the request with one call of Respond, or with BeginStream and EndStream. Calls
   // OnBodyDropped as soon as the body is freed.
   virtual boost::asio::awaitable<void> Handle(HttpConnection& connection, HttpRequest request) = 0;
   // The answer to an invalid request or one that has no room; called once for each.
   virtual HttpResponse Error(int status, std::string_view message) = 0;
+  // The headers that every answer to the request has, whoever makes it.
+  virtual HttpHeaders CommonHeaders(const HttpRequest& header) = 0;
 };
 
 // One client's connection: HTTP/1.1 with its limits and deadlines, one request after the other.
@@ -84,12 +75,19 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // The methods below are for handlers. They send nothing once the client is gone.
   void OnBodyDropped() { body_.Release(); }
   boost::asio::awaitable<void> Respond(HttpResponse response);
-  // Sends a body of unknown length, in pieces.
-  boost::asio::awaitable<void> BeginStream(std::string_view content_type, HttpHeaders headers);
+  // Sends a body of unknown length, in pieces. `comment` is a piece without meaning, which keeps
+  // the connection busy.
+  boost::asio::awaitable<void> BeginStream(std::string_view content_type, HttpHeaders headers,
+                                           std::string_view comment);
   boost::asio::awaitable<void> SendStream(std::string_view piece);
   boost::asio::awaitable<void> EndStream();
+  boost::asio::awaitable<void> SendComment();
   // From now on client_gone() turns true at once when the client leaves, and `signal` wakes.
   void WatchClient();
+  // Waits for the signal, for `limit` at most; false if it did not come. A client that has ended
+  // its side of the connection may have left or may still read, which only bytes sent to it tell:
+  // it gets a comment, or the first characters of an answer.
+  boost::asio::awaitable<bool> Wait(absl::Duration limit);
   bool client_gone() const { return gone_; }
   Signal& signal() { return signal_; }
   const boost::asio::any_io_executor& executor() const { return executor_; }
@@ -103,14 +101,23 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Serves one request.
   boost::asio::awaitable<void> ServeOne();
   boost::asio::awaitable<bool> ReadHeader(Parser& parser);
+  // Waits for the first byte of a request, and drops empty lines before it.
+  boost::asio::awaitable<bool> ReadStart();
   boost::asio::awaitable<bool> ReadBody(Parser& parser);
-  // Reads more bytes into the buffer. False if the connection has ended or the buffer is full.
+  // Replaces a body with a Content-Encoding by what it stands for.
+  std::optional<HttpProblem> Unpack(HttpRequest& request);
+  // Reads more bytes into the buffer. False if none come any more or the buffer is full.
   boost::asio::awaitable<bool> Fill();
   boost::asio::awaitable<void> Watch();
+  boost::asio::awaitable<void> WatchForReset();
+  boost::asio::awaitable<void> Probe();
+  // Answers a request whose header or body does not go on.
+  boost::asio::awaitable<void> RejectUnfinished(std::string_view part);
   boost::asio::awaitable<void> Write(std::string_view bytes);
   // Answers and ends the connection so that the client can read the answer.
   boost::asio::awaitable<void> Reject(HttpResponse response);
-  boost::asio::awaitable<void> RejectParse(const boost::system::error_code& error);
+  boost::asio::awaitable<void> RejectParse(const boost::system::error_code& error,
+                                           bool is_line_read);
   boost::asio::awaitable<void> RejectForRoom();
   boost::asio::awaitable<void> Linger();
   std::string Head(int status, std::string_view content_type, const HttpHeaders& headers) const;
@@ -135,10 +142,16 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool watch_ = false;    // WatchClient was called
   bool reading_ = false;  // Watch has a read under way
   bool gone_ = false;
+  bool input_ended_ = false;  // the client sends nothing more, and may still read
   bool idle_ = false;
   bool keep_alive_ = true;
   bool is_head_ = false;
-  bool chunked_ = true;
+  bool is_http_1_0_ = false;
+  HttpHeaders common_;  // headers of each answer to the current request
+  bool watches_reset_ = false;
+  size_t num_probed_ = 0;  // characters of the answer that were sent ahead
+  bool streams_ = false;   // BeginStream was called for the current request
+  std::string comment_;    // of the current stream
 };
 
 }  // namespace continuo::gateway::openai

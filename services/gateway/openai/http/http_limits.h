@@ -25,6 +25,8 @@ struct HttpLimits {
   absl::Duration body_timeout = absl::Seconds(60);
   // How long a client may take nothing at all while at least 64 KiB are buffered for it.
   absl::Duration write_timeout = absl::Seconds(30);
+  // A stream that waits at a worker for this long gets its header, without a response yet.
+  absl::Duration stream_header_delay = absl::Seconds(2);
   // A stream that has been silent for this long gets a comment, so that proxies keep it open.
   absl::Duration keepalive_interval = absl::Seconds(15);
 };

@@ -95,6 +95,17 @@ std::string Answer::ChunkChoice(int index, const Choice& choice, const v1::Delta
   return absl::StrCat(json, R"(,"finish_reason":)", FinishReasonJson(choice.finish_reason), "}");
 }
 
+void Answer::AddDeltaEvents(int index, Choice& choice, const v1::Delta& delta,
+                            std::string_view logprobs, std::string* events) const {
+  // The event with the finish reason has nothing else: some clients do not look for text there.
+  const std::string_view reason = std::exchange(choice.finish_reason, {});
+  if (!delta.text().empty() || !delta.reasoning().empty() || logprobs != "null") {
+    AddEvent(ChunkChoice(index, choice, delta, logprobs), events);
+  }
+  choice.finish_reason = reason;
+  if (!reason.empty()) AddEvent(ChunkChoice(index, choice, v1::Delta(), "null"), events);
+}
+
 Answer::Choice& Answer::Begin(int index, std::string* events) {
   if (choices_.size() <= static_cast<size_t>(index)) choices_.resize(index + 1);
   Choice& choice = choices_[index];
@@ -167,7 +178,7 @@ void Answer::AddDelta(int prompt, const v1::Delta& delta, std::string* events) {
       return;
     }
     const std::string logprobs = choice.logprobs == nullptr ? "null" : choice.logprobs->Take();
-    AddEvent(ChunkChoice(index, choice, delta, logprobs), events);
+    AddDeltaEvents(index, choice, delta, logprobs, events);
   } else {
     AppendCharacters(delta.text(), &choice.text);
     AppendCharacters(delta.reasoning(), &choice.reasoning);

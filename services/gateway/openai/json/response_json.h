@@ -64,6 +64,9 @@ class Answer {
   std::string Head(std::string_view object) const;
   OrderedJson Usage() const;
   void AddEvent(std::string_view choice, std::string* events) const;
+  // Appends the events of a delta that the client sees something of.
+  void AddDeltaEvents(int index, Choice& choice, const v1::Delta& delta, std::string_view logprobs,
+                      std::string* events) const;
   // The new part of the choice, for an event.
   std::string ChunkChoice(int index, const Choice& choice, const v1::Delta& delta,
                           std::string_view logprobs) const;

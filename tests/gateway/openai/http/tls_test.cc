@@ -99,7 +99,7 @@ class TlsTest : public ServerTest {
       stream.handshake(ssl::stream_base::client);
       const std::string body = R"({"prompt":"once","stream":true})";
       asio::write(stream,
-                  asio::buffer(absl::StrCat("POST /v1/completions HTTP/1.1\r\n",
+                  asio::buffer(absl::StrCat("POST /v1/completions HTTP/1.1\r\nHost: test\r\n",
                                             "Content-Length: ", body.size(), "\r\n\r\n", body)));
       boost::beast::flat_buffer buffer;
       http::response<http::string_body> response;

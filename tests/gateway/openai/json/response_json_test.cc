@@ -112,12 +112,54 @@ TEST(ResponseJsonTest, UsageIsTheLastEventAndNullInTheOthers) {
   answer.Add(0, Summary(7, 3, 1), &stream);
   answer.AddEnd(&stream);
   const std::vector<Json> events = Events(stream);
-  ASSERT_THAT(events, SizeIs(4));
+  ASSERT_THAT(events, SizeIs(5));
   EXPECT_EQ(events[0]["usage"], nullptr);
   EXPECT_TRUE(events[0].contains("usage"));
-  EXPECT_EQ(events[2]["choices"], Json::array());
-  EXPECT_EQ(events[2]["usage"]["total_tokens"], 8);
-  EXPECT_EQ(events[2]["usage"]["prompt_tokens_details"]["cached_tokens"], 3);
+  EXPECT_EQ(events[3]["choices"], Json::array());
+  EXPECT_EQ(events[3]["usage"]["total_tokens"], 8);
+  EXPECT_EQ(events[3]["usage"]["prompt_tokens_details"]["cached_tokens"], 3);
+}
+
+TEST(ResponseJsonTest, TheEventWithTheFinishReasonHasNothingElse) {
+  for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
+    for (const std::string text : {"", "Hi"}) {
+      for (const std::string reasoning : {"", "hm"}) {
+        for (const bool logprobs : {false, true}) {
+          for (const v1::FinishReason finish :
+               {v1::FINISH_REASON_STOP, v1::FINISH_REASON_LENGTH, v1::FINISH_REASON_TIME_LIMIT}) {
+            Answer answer({.endpoint = endpoint, .stream = true, .logprobs = logprobs}, "id", "m",
+                          5);
+            v1::GenerateResponse response = Text(0, text, finish);
+            response.mutable_deltas(0)->set_reasoning(reasoning);
+            if (logprobs) AddLogprob(response, "t", -1);
+            std::string stream;
+            answer.Add(0, response, &stream);
+            std::vector<Json> events = Events(stream);
+            const Json last = events.back()["choices"][0];
+            events.pop_back();
+            if (endpoint == Endpoint::kChat) {
+              EXPECT_EQ(last["delta"], Json::object());
+            } else {
+              EXPECT_EQ(last["text"], "");
+            }
+            EXPECT_EQ(last["finish_reason"], finish == v1::FINISH_REASON_STOP ? "stop" : "length");
+            EXPECT_EQ(last["logprobs"], nullptr);
+            std::string had;
+            int num_logprobs = 0;
+            for (const Json& event : events) {
+              const Json& choice = event["choices"][0];
+              EXPECT_EQ(choice["finish_reason"], nullptr);
+              had += endpoint == Endpoint::kChat ? choice["delta"].value("content", "")
+                                                 : choice.value("text", "");
+              num_logprobs += !choice["logprobs"].is_null();
+            }
+            EXPECT_EQ(had, text);
+            EXPECT_EQ(num_logprobs, logprobs ? 1 : 0);
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(ResponseJsonTest, HeldBackTextMakesNoEvent) {

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Reads what a request asks for and checks what HTTP/1.1 demands of its header. Pure functions.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "services/gateway/openai/http/http_message.h"
+
+namespace continuo::gateway::openai {
+
+// An error of HTTP itself.
+struct HttpProblem {
+  int status = 400;
+  std::string message;
+};
+
+// What the parser leaves to its user: framing that is not understood, the Host field, the form of
+// the target (RFC 9112, sections 3.2 and 6). Nothing if the header is in order. After an error of
+// framing the place where the next request begins is unknown.
+std::optional<HttpProblem> CheckHeader(const HttpRequest& header);
+
+// The path of a request whose header is in order, in the one form that handlers compare: without
+// scheme, host and query, with its %-codes decoded, without doubled slashes and without one at the
+// end. "*" for the whole server, which only OPTIONS may ask for.
+std::string PathOf(std::string_view target);
+
+// Decodes %2F and the like; anything that is no such code stays.
+std::string DecodePercent(std::string_view text);
+
+// Joins runs of slashes to one, and drops one at the end of a longer path.
+std::string NormalPath(std::string_view path);
+
+// True if `text` is the value of a Host field: a name or an address, perhaps with a port.
+bool IsHost(std::string_view text);
+
+// True if the line is a request line of another version of HTTP than 1.0 and 1.1.
+bool IsOtherVersion(std::string_view line);
+
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The paths that are served over HTTP. Pure functions.
+
+#include <boost/beast/http/verb.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace continuo::gateway::openai {
+
+enum class RouteId {
+  kPage,
+  kFleet,
+  kChat,
+  kCompletions,
+  kModels,
+  kModel,  // its path has the model's name at the end
+  kTokenize,
+  kDetokenize,
+  kTokenizerInfo,
+  kHealth,
+  kHealthz,
+  kReadyz,
+  kPing,
+  kVersion,
+  kMetrics,
+};
+
+struct Route {
+  RouteId id;
+  std::string_view path;  // in the form of PathOf
+  bool takes_get = false;
+  bool takes_post = false;
+  bool needs_key = false;  // where there are keys
+};
+
+std::span<const Route> Routes();
+
+// The route of a path as PathOf returns it; null if there is none.
+const Route* FindRoute(std::string_view path);
+
+// The name of the model at the end of a path of RouteId::kModel.
+std::string_view ModelNameOf(std::string_view path);
+
+// True if the method may be used with the route. OPTIONS always may.
+bool Takes(const Route& route, boost::beast::http::verb method);
+
+// The value of Allow. Null stands for the whole server.
+std::string AllowOf(const Route* route);
+
+}  // namespace continuo::gateway::openai
