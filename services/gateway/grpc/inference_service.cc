@@ -207,21 +207,37 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
     EndSpan(model, admitted.status(), &trace);
     return admitted.status();
   }
+  RequestKey key(admitted->context.tenant, admitted->context.request_id);
+  const bool is_continuation = admitted->request.has_continuation();
   auto* const stream = new OpenStream(this, client, std::move(trace));
   auto relay = std::make_shared<StreamRelay>(dependencies_.relay, *std::move(admitted), stream);
   stream->set_relay(relay.get());
-  absl::Status ended;
+  const absl::Status entered = Enter(relay, std::move(key), is_continuation);
+  if (entered.ok()) return relay;
+  EndSpan(model, entered, stream->trace());
+  delete stream;
+  OnRejected(model, call.correlation_id, entered);
+  return entered;
+}
+
+absl::Status InferenceService::Enter(const std::shared_ptr<StreamRelay>& relay, RequestKey key,
+                                     bool is_continuation) {
+  std::shared_ptr<StreamRelay> replaced;
   {
     absl::MutexLock lock(&mutex_);
-    ended = ended_;
-    if (ended.ok()) open_.emplace(relay.get(), relay);
+    // The request was admitted before the drain began, but too late for EndStreams to end it.
+    RETURN_IF_ERROR(ended_);
+    const StreamRelay*& live = live_[key];
+    if (live != nullptr) {
+      if (!is_continuation) return absl::AlreadyExistsError("a request of this request_id is live");
+      // Null if it ends at this moment.
+      replaced = open_[live].relay.lock();
+    }
+    live = relay.get();
+    open_.emplace(relay.get(), OpenRelay{relay, std::move(key)});
   }
-  if (ended.ok()) return relay;
-  // The request was admitted before the drain began, but too late for EndStreams to end it.
-  EndSpan(model, ended, stream->trace());
-  delete stream;
-  OnRejected(model, call.correlation_id, ended);
-  return ended;
+  if (replaced != nullptr) relay->Replace(*replaced);
+  return absl::OkStatus();
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
@@ -270,14 +286,18 @@ void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status&
                {"longest_gap", report.longest_gap},
                {"duration", report.duration}});
   absl::MutexLock lock(&mutex_);
-  open_.erase(relay);
+  const auto open = open_.find(relay);
+  if (open == open_.end()) return;
+  const auto live = live_.find(open->second.key);
+  if (live != live_.end() && live->second == relay) live_.erase(live);
+  open_.erase(open);
 }
 
 std::vector<std::shared_ptr<StreamRelay>> InferenceService::OpenRelays() const {
   absl::MutexLock lock(&mutex_);
   std::vector<std::shared_ptr<StreamRelay>> relays;
-  for (const auto& [key, weak] : open_) {
-    if (auto relay = weak.lock()) relays.push_back(std::move(relay));
+  for (const auto& [key, open] : open_) {
+    if (auto relay = open.relay.lock()) relays.push_back(std::move(relay));
   }
   return relays;
 }

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -90,6 +92,8 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
 
  private:
   class OpenStream;
+  // The tenant and the id of a request.
+  using RequestKey = std::pair<std::string, std::string>;
 
   std::vector<std::shared_ptr<StreamRelay>> OpenRelays() const;
   // UNAVAILABLE after BeginDrain.
@@ -103,6 +107,10 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
                                     Method method);
+  // Enters a relay that has been admitted; it replaces one of the same key if it is a continuation.
+  // ALREADY_EXISTS if it is none, or the status of EndStreams.
+  absl::Status Enter(const std::shared_ptr<StreamRelay>& relay, RequestKey key,
+                     bool is_continuation);
   void OnStreamEnd(const StreamRelay* relay, const absl::Status& status, const RelayReport& report);
 
   const Dependencies dependencies_;
@@ -112,7 +120,13 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   mutable absl::CondVar rejected_ ABSL_GUARDED_BY(mutex_);  // Signalled by CheckOpen.
   absl::BitGen random_ ABSL_GUARDED_BY(mutex_);
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // OK until EndStreams.
-  absl::flat_hash_map<const StreamRelay*, std::weak_ptr<StreamRelay>> open_ ABSL_GUARDED_BY(mutex_);
+  struct OpenRelay {
+    std::weak_ptr<StreamRelay> relay;
+    RequestKey key;
+  };
+  absl::flat_hash_map<const StreamRelay*, OpenRelay> open_ ABSL_GUARDED_BY(mutex_);
+  // Of several of one key, the one that replaced the others.
+  absl::flat_hash_map<RequestKey, const StreamRelay*> live_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace continuo::gateway

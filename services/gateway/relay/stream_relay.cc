@@ -29,6 +29,14 @@ StreamRelay::StreamRelay(const RelayEnvironment& environment, RelayRequest reque
       outbox_(env_.options.outbox, client),
       stats_(call_.request.model(), received_, env_.observer, env_.clock->Elapsed()) {}
 
+void StreamRelay::Replace(StreamRelay& other) {
+  awaits_replaced_ = true;
+  other.End(
+      protocol::WithReason(absl::AbortedError("replaced by a continuation of the same request_id"),
+                           protocol::kReasonAborted),
+      [self = shared_from_this()] { self->Post(ReplacedEnded{}); });
+}
+
 void StreamRelay::Start() {
   if (env_.budget != nullptr) env_.budget->Earn();
   if (events_.Open(Started{})) HandleEvents();
@@ -38,7 +46,12 @@ void StreamRelay::HandleEvents() {
   // Finish may let go of the last other owner.
   const std::shared_ptr<StreamRelay> self = shared_from_this();
   events_.Drain([this](Event& event) {
-    if (state_ == State::kFinished) return;
+    if (state_ == State::kFinished) {
+      // Somebody may wait for it.
+      if (auto* const end = std::get_if<GatewayEnds>(&event)) Handle(*end);
+      if (auto* const ended = std::get_if<ReplacedEnded>(&event)) Handle(*ended);
+      return;
+    }
     std::visit([this](auto& e) { Handle(e); }, event);
     Pump();
   });
@@ -123,6 +136,22 @@ void StreamRelay::Handle(WaitTimedOut& event) {
   if (state_ == State::kWaitingForWorker) TryNext();
 }
 
+void StreamRelay::Handle(GatewayEnds& event) {
+  Conclude(std::move(event.status));
+  if (!event.then) return;
+  if (awaits_replaced_) {
+    on_end_.push_back(std::move(event.then));
+  } else {
+    event.then();
+  }
+}
+
+void StreamRelay::Handle(ReplacedEnded&) {
+  awaits_replaced_ = false;
+  for (const auto& then : std::exchange(on_end_, {})) then();
+  if (state_ == State::kNew && is_started_) TryNext();
+}
+
 void StreamRelay::Pump() {
   outbox_.WriteNext();
   if (state_ == State::kConcluded && outbox_.is_empty()) {
@@ -168,6 +197,8 @@ absl::StatusOr<Lease> StreamRelay::Pick(absl::Duration now) {
       .session_hash = call_.session_hash,
       .failures = retry_.failures(),
       .rejected_by = retry_.rejected_by(),
+      // That worker has the prompt in its cache, and replaces the call where it still computes.
+      .last_worker = num_attempts_ == 0 ? accepted.worker() : "",
   };
   return env_.router->Pick(key, Later(WorkerLost{num_attempts_ + 1}));
 }
@@ -231,7 +262,7 @@ void StreamRelay::WaitForWorker(absl::Duration delay) {
 }
 
 void StreamRelay::Conclude(absl::Status status) {
-  if (state_ == State::kConcluded) return;
+  if (state_ == State::kConcluded || state_ == State::kFinished) return;
   const absl::Duration now = env_.clock->Elapsed();
   if (attempt_.has_value()) {
     attempt_->Abandon();

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -73,6 +74,9 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   StreamRelay(const StreamRelay&) = delete;
   StreamRelay& operator=(const StreamRelay&) = delete;
 
+  // Called before Start: this relay goes on with the generation of `other`, which ends with ABORTED
+  // first, so that no two workers compute it at a time.
+  void Replace(StreamRelay& other);
   // Events that arrive earlier are handled here; until then the client is not called.
   void Start();
 
@@ -89,14 +93,17 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   void OnWorkerEnd(int attempt, absl::Status status) {
     Post(WorkerEnded{attempt, std::move(status)});
   }
-  // The gateway shuts down: the client gets what has been received, then `status`.
-  void End(absl::Status status) { Post(GatewayEnds{std::move(status)}); }
+  // The client gets what has been received, then `status`. `then` is called once neither this relay
+  // nor one that it replaces has a call at a worker any more, or will have one.
+  void End(absl::Status status, std::function<void()> then = nullptr) {
+    Post(GatewayEnds{std::move(status), std::move(then)});
+  }
   // The gateway no longer waits for the client to read the end.
   void GiveUp() { Post(ClientGivenUp{}); }
 
  private:
   enum class State {
-    kNew,               // Start has not been handled
+    kNew,               // Start has not been handled, or the relay that this one replaces goes on
     kBackingOff,        // without a call; the next one follows a delay
     kWaitingForWorker,  // without a call; the next one follows a change of the workers
     kCalling,           // a call to a worker is open
@@ -131,11 +138,13 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   };
   struct GatewayEnds {
     absl::Status status;
+    std::function<void()> then;
   };
+  struct ReplacedEnded {};  // the relay that this one replaces
   struct ClientGivenUp {};
-  using Event =
-      std::variant<Started, ClientWrote, ClientCancelled, WorkerAccepted, WorkerResponded,
-                   WorkerEnded, WorkerLost, WaitOver, WaitTimedOut, GatewayEnds, ClientGivenUp>;
+  using Event = std::variant<Started, ClientWrote, ClientCancelled, WorkerAccepted, WorkerResponded,
+                             WorkerEnded, WorkerLost, WaitOver, WaitTimedOut, GatewayEnds,
+                             ReplacedEnded, ClientGivenUp>;
 
   void Post(Event event) {
     if (events_.Push(std::move(event))) HandleEvents();
@@ -144,7 +153,8 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   // A callback that posts the event, unless the relay is gone by then.
   std::function<void()> Later(Event event);
   void Handle(Started&) {
-    if (state_ == State::kNew) TryNext();
+    is_started_ = true;
+    if (state_ == State::kNew && !awaits_replaced_) TryNext();
   }
   void Handle(ClientWrote& event);
   void Handle(ClientCancelled&);
@@ -154,7 +164,8 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   void Handle(WorkerLost& event);
   void Handle(WaitOver& event);
   void Handle(WaitTimedOut& event);
-  void Handle(GatewayEnds& event) { Conclude(std::move(event.status)); }
+  void Handle(GatewayEnds& event);
+  void Handle(ReplacedEnded&);
   void Handle(ClientGivenUp&) {
     if (state_ == State::kConcluded) client_->OnGivenUp(conclusion_, Report());
   }
@@ -191,6 +202,9 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   protocol::ReceivedResponses received_;
 
   State state_ = State::kNew;
+  bool is_started_ = false;
+  bool awaits_replaced_ = false;
+  std::vector<std::function<void()>> on_end_;  // of End, while awaits_replaced_
   int num_attempts_ = 0;
   std::optional<Attempt> attempt_;  // kCalling
   int64_t wait_ = 0;                // number of the current wait; WaitOver of another one is late

@@ -2,6 +2,7 @@
 #include "services/gateway/routing/policy.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -54,6 +55,22 @@ int Preference(const RouteKey& key, const WorkerLoad& load) {
   if (key.exact_only) return kNever;
   if (key.tokenizer_fingerprint == load.tokenizer_fingerprint) return 2 + step;
   return kNever;
+}
+
+std::optional<size_t> FindLastWorker(const RouteKey& key, std::span<const Candidate> candidates) {
+  if (key.last_worker.empty()) return std::nullopt;
+  std::optional<size_t> last;
+  int least = std::numeric_limits<int>::max(), preference = kNever;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const int rank = Preference(key, *candidates[i].load);
+    if (rank < 0) continue;
+    least = std::min(least, rank);
+    if (candidates[i].load->worker != key.last_worker) continue;
+    if (last.has_value() && preference <= rank) continue;
+    last = i;
+    preference = rank;
+  }
+  return preference == least ? last : std::nullopt;
 }
 
 double Cost(const RouteKey& key, const Candidate& candidate) {

@@ -36,6 +36,9 @@ struct RouteKey {
   uint64_t session_hash = 0;
   std::span<const Failure> failures;         // avoided if others are left
   std::span<const std::string> rejected_by;  // addresses that must not be picked
+  // Name of the worker that a client's continuation comes from; empty for none. It is picked
+  // whatever its load if it is one of the most preferred.
+  std::string_view last_worker;
 };
 
 // A worker that may take the request, with the requests of this gateway that its last report cannot
@@ -52,6 +55,9 @@ struct Candidate {
 // that, fewer failures come first. A worker with three failures comes after one that would go on
 // inexactly.
 int Preference(const RouteKey& key, const WorkerLoad& load);
+
+// The candidate that is key.last_worker, if it is one of the most preferred; nothing without one.
+std::optional<size_t> FindLastWorker(const RouteKey& key, std::span<const Candidate> candidates);
 
 // The load that the request would meet at a worker, in units of a full worker: KV occupancy with
 // the request in it, plus prompt tokens ahead of it over kTokensPerUnit, plus sequences over the

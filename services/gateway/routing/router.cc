@@ -134,7 +134,9 @@ absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on
   std::function<void()> lost;
   {
     absl::MutexLock lock(&mutex_);
-    const std::optional<size_t> pick = policy_(key, Candidates(loads), random_);
+    const std::vector<Candidate> candidates = Candidates(loads);
+    std::optional<size_t> pick = FindLastWorker(key, candidates);
+    if (!pick.has_value()) pick = policy_(key, candidates, random_);
     const bool continued = !key.fingerprint.empty() || !key.tokenizer_fingerprint.empty();
     const bool exact =
         pick.has_value() &&

@@ -412,6 +412,16 @@ struct RelayWorld {
   // Starts relaying the request.
   void Start(v1::GenerateRequest request, absl::Duration timeout = absl::InfiniteDuration()) {
     Report();
+    Open(std::move(request), &client, timeout);
+    if (timeout != absl::InfiniteDuration()) {
+      // gRPC cancels the server's side at the deadline.
+      sim.After(timeout, [this] { client.relay->OnCancelled(); });
+    }
+    client.relay->Start();
+  }
+  // Makes the relay of a client without starting it.
+  void Open(v1::GenerateRequest request, SimulatedClient* whose,
+            absl::Duration timeout = absl::InfiniteDuration()) {
     RelayRequest relay_request;
     relay_request.request = std::move(request);
     relay_request.context.request_id = "id";
@@ -426,12 +436,7 @@ struct RelayWorld {
                                           .clock = clock,
                                           .observer = &observer,
                                           .options = options};
-    client.relay = std::make_shared<StreamRelay>(environment, std::move(relay_request), &client);
-    if (timeout != absl::InfiniteDuration()) {
-      // gRPC cancels the server's side at the deadline.
-      sim.After(timeout, [this] { client.relay->OnCancelled(); });
-    }
-    client.relay->Start();
+    whose->relay = std::make_shared<StreamRelay>(environment, std::move(relay_request), whose);
   }
   void Run(v1::GenerateRequest request) {
     Start(std::move(request));

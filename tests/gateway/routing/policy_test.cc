@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -42,6 +44,68 @@ struct Fleet {
   std::vector<WorkerLoad> loads;
   std::vector<Candidate> candidates;
 };
+
+TEST(FindLastWorkerTest, ItIsPickedWhileItIsAmongTheMostPreferred) {
+  const std::vector<std::string> rejected = {"10.0.0.1:1"};
+  const std::vector<Failure> failed = {{"10.0.0.1:1", 1}};
+  const RouteKey base = {
+      .model = "m", .fingerprint = "F", .tokenizer_fingerprint = "T", .last_worker = "w1"};
+  struct Case {
+    const char* what;
+    RouteKey key;
+    std::function<void(Fleet&)> change;
+    std::optional<size_t> expected;
+  };
+  const auto with = [&](auto edit) {
+    RouteKey key = base;
+    edit(key);
+    return key;
+  };
+  const auto nothing = [](Fleet&) {};
+  const std::vector<Case> cases = {
+      {"it lives", base, nothing, 1},
+      {"it is full and slow", base,
+       [](Fleet& f) {
+         f.loads[1].used_kv_blocks = 100;
+         f.loads[1].pending_prompt_tokens = 1 << 20;
+         f.loads[1].slow = true;
+       },
+       1},
+      {"a new request", with([](RouteKey& k) { k.last_worker = ""; }), nothing, std::nullopt},
+      {"it is gone", with([](RouteKey& k) { k.last_worker = "w9"; }), nothing, std::nullopt},
+      {"workers without names", with([](RouteKey& k) { k.last_worker = ""; }),
+       [](Fleet& f) { f.loads[1].worker = ""; }, std::nullopt},
+      {"it has rejected the request", with([&](RouteKey& k) { k.rejected_by = rejected; }), nothing,
+       std::nullopt},
+      {"it has failed", with([&](RouteKey& k) { k.failures = failed; }), nothing, std::nullopt},
+      {"it has another model now", base, [](Fleet& f) { f.loads[1].fingerprint = "G"; },
+       std::nullopt},
+      {"it has another tokenizer now", base,
+       [](Fleet& f) { f.loads[1].fingerprint = f.loads[1].tokenizer_fingerprint = "G"; },
+       std::nullopt},
+      {"all have another model now", base,
+       [](Fleet& f) {
+         for (WorkerLoad& load : f.loads) load.fingerprint = "G";
+       },
+       1},
+      {"two of its name", base,
+       [](Fleet& f) {
+         f.loads[0].worker = "w1";
+         f.loads[0].fingerprint = "G";
+       },
+       1},
+      {"fingerprints are empty", with([](RouteKey& k) { k.fingerprint = ""; }),
+       [](Fleet& f) {
+         for (WorkerLoad& load : f.loads) load.fingerprint = "";
+       },
+       1}};
+  for (const Case& c : cases) {
+    Fleet fleet(3);
+    for (int i = 0; i < 3; ++i) fleet.loads[i].worker = "w" + std::to_string(i);
+    c.change(fleet);
+    EXPECT_EQ(FindLastWorker(c.key, fleet.candidates), c.expected) << c.what;
+  }
+}
 
 TEST(LeastLoadedOfTwoTest, ABusyWorkerAmongFourIsPickedOnceInSixteenDraws) {
   Fleet fleet(4);
