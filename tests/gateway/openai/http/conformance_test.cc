@@ -341,8 +341,9 @@ TEST_F(ConformanceTest, TrailersAreNoHeaders) {
 }
 
 TEST_F(ConformanceTest, AClientThatEndsItsSideIsServedInFull) {
-  StartServer();
-  const std::string text = "once";
+  HttpLimits limits;
+  limits.keepalive_interval = absl::Milliseconds(10);
+  StartServer(limits);
   for (const bool streams : {false, true}) {
     for (const int hold_at : {0, 2}) {
       service_.SetScript({.hold_at = hold_at});
