@@ -49,22 +49,30 @@ def http_corpus() -> None:
     http("expect_other", post(chat, hello, "Expect: 200-ok\r\n"))
     http("encoded", post(chat, hello, "Content-Encoding: gzip\r\n"))
     body = json.dumps(hello)
-    http("chunked", f"POST {chat} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    http("chunked", f"POST {chat} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
          f"5;a=b\r\n{body[:5]}\r\n{len(body) - 5:x}\r\n{body[5:]}\r\n0\r\nx: y\r\n\r\n")
     http("set_length", f"POST {chat} HTTP/1.1\r\nHost: a\r\n\r\n{body}", flags=SET_LENGTH)
-    http("ahead", post(completions, {"prompt": "a", "stream": True}) + "GET /healthz HTTP/1.1\r\n\r\n"
+    http("ahead", post(completions, {"prompt": "a", "stream": True}) + "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
          + post(chat, hello))
     http("gets", "".join(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n" for path in (
         "/fleet", "/v1/models", "/v1/models/org%2Ffake", "/v1/models/x", "/readyz", "/metrics", "/?a")))
-    http("head", "HEAD /healthz HTTP/1.1\r\n\r\nHEAD /v1/models/x HTTP/1.1\r\n\r\n")
-    http("wrong", "DELETE /v1/models HTTP/1.1\r\n\r\nGET /v1/chat/completions HTTP/1.1\r\n\r\n"
-         "OPTIONS / HTTP/1.1\r\nConnection: close\r\n\r\n")
+    http("head", "HEAD /healthz HTTP/1.1\r\nHost: a\r\n\r\nHEAD /v1/models/x HTTP/1.1\r\nHost: a\r\n\r\n")
+    http("wrong", "DELETE /v1/models HTTP/1.1\r\nHost: a\r\n\r\nGET /v1/chat/completions HTTP/1.1\r\nHost: a\r\n\r\n"
+         "OPTIONS / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     http("not_http", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
     http("http2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-    http("two_lengths", f"POST {completions} HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab")
-    http("both", f"POST {completions} HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked"
+    http("two_lengths", f"POST {completions} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab")
+    http("both", f"POST {completions} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nTransfer-Encoding: chunked"
          "\r\n\r\n0\r\n\r\n")
-    http("half", f"POST {completions} HTTP/1.1\r\nContent-Length: 9999999\r\n\r\nab")
+    http("half", f"POST {completions} HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\nab")
+    http("targets", "".join(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n" for target in (
+        "http://a/v1/models", "https://a:1", "//v1//models/", "/v1%2fmodels", "/health", "/ping", "/version")))
+    http("options", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\nOPTIONS /v1/models HTTP/1.1\r\nHost: a\r\n"
+         "Origin: https://b\r\nAccess-Control-Request-Method: GET\r\n\r\n")
+    http("ids", post(chat, hello, "x-request-id: \xe9\x80\t; \"\r\nx-api-key: sesame\r\n"), flags=NEEDS_KEY)
+    http("keeps_10", "GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /readyz HTTP/1.0\r\n\r\n")
+    http("versions", "GET / HTTP/3.0\r\nHost: a\r\n\r\n")
+    http("no_host", "GET / HTTP/1.1\r\nX: a\r\n\r\n")
     http("low_limits", post(chat, hello | {"user": "x" * 200}), flags=LOW_LIMITS)
     http("long_answer", post(completions, prompts | {"n": 8, "max_tokens": 40, "user": ""}),
          flags=LOW_LIMITS)
