@@ -92,6 +92,10 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c) {
                "and head.");
   flags.Integer("max_context_tokens", &load.source.max_context_tokens, 0, kMaxInt,
                 "Most tokens of one sequence, prompt and answer together. 0: the model's context.");
+  flags.Switch(
+      "parse_special_in_content", &c.parse_special_in_content,
+      "Special tokens written in the content of a conversation are such. Otherwise they are "
+      "text, and control tokens come from the chat template alone.");
 }
 
 void AddDeviceFlags(common::Flags& flags, WorkerConfig& c, std::string& experiments) {

@@ -17,6 +17,8 @@ namespace continuo::worker {
 struct WorkerConfig {
   std::string model_name;  // default: the name of the model's folder
   std::string worker_name;
+  // Special tokens in a conversation's content are such, and not text.
+  bool parse_special_in_content = false;
   std::string listen = "0.0.0.0:50051";
   std::string metrics_listen = "0.0.0.0:9090";
   common::TlsFiles tls;

@@ -43,9 +43,11 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
     if (id < model.config.vocab_size) served.eos_ids.push_back(id);
   }
   served.text = text;
+  served.parse_special_in_content = config.parse_special_in_content;
   server::FinishServedModel(served);
-  const std::vector<std::string> text_parts = {absl::StrCat(text::kTextVersion),
-                                               text->tokenizer_digest(), text->template_digest()};
+  std::vector<std::string> text_parts = {absl::StrCat(text::kTextVersion), text->tokenizer_digest(),
+                                         text->template_digest()};
+  if (config.parse_special_in_content) text_parts.push_back("parse_special_in_content");
   // An empty fingerprint equals nothing, not even itself.
   if (model.is_exact) {
     model::ModelConfig config = model.config;

@@ -134,6 +134,22 @@ void CheckEncoding(const continuo::text::TextModel& model, std::string_view text
   CONTINUO_CHECK(decoded.ok() && *decoded == text);
 }
 
+// Control tokens are the template's: none lies in what the request wrote.
+void CheckContent(const continuo::text::TextModel& model,
+                  const continuo::text::RenderedChat& chat) {
+  const auto ids = model.EncodeChat(chat);
+  if (!ids.ok()) return CheckRefusal(ids.status());
+  size_t at = 0;
+  for (const int32_t id : *ids) {
+    const size_t size = model.TokenBytesKeepSpecial(id).size();
+    for (const ContinuoSpan& span : chat.content) {
+      CONTINUO_CHECK(!model.IsSpecial(id) || at + size <= span.begin || at >= span.end);
+    }
+    at += size;
+  }
+  CONTINUO_CHECK(at == chat.text.size());
+}
+
 std::string RenderNeighbours(const continuo::text::TextModel& model) {
   continuo::text::ChatPrompt prompt;
   prompt.messages = {{.role = "system", .content = "Be brief."},
@@ -170,10 +186,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       *part = Take(&message, '\x1f');
     }
   }
-  const auto text = model.RenderChat(prompt);
+  const auto chat = model.RenderMarkedChat(prompt);
+  const absl::StatusOr<std::string> text =
+      chat.ok() ? absl::StatusOr<std::string>(chat->text) : chat.status();
   if (text.ok()) {
     CONTINUO_CHECK(continuo::IsUtf8(*text));
     CheckEncoding(model, *text);
+    CheckContent(model, *chat);
   } else {
     CheckRefusal(text.status());
   }

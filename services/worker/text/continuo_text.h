@@ -45,6 +45,16 @@ typedef struct {
   size_t size;
 } ContinuoIds;
 
+/* Bytes of a text, from `begin` to before `end`. */
+typedef struct {
+  size_t begin, end;
+} ContinuoSpan;
+
+typedef struct {
+  ContinuoSpan* data;
+  size_t size;
+} ContinuoSpans;
+
 /* The bytes of every token: token `id` has bytes[ends[id - 1]] up to bytes[ends[id]] (from 0 for
  * id 0), those of special tokens included. Lives as long as its ContinuoText. */
 typedef struct {
@@ -80,9 +90,15 @@ int continuo_text_encode(const ContinuoText* text, ContinuoSlice utf8, int add_s
 
 /* `request_json` is an object: messages (array), tools and documents (any; null where absent),
  * add_generation_prompt and continue_final_message (booleans), template_arguments (a string that
- * holds a JSON object, or the empty string), now_seconds (integer). */
+ * holds a JSON object, or the empty string), now_seconds (integer). `content`, unless NULL, gets
+ * the ascending spans of the text that come from the request and not from the template. */
 int continuo_text_render_chat(const ContinuoText* text, ContinuoSlice request_json,
-                              ContinuoString* out);
+                              ContinuoString* out, ContinuoSpans* content);
+
+/* Encodes a rendered conversation without special tokens of the tokenizer's own. Special tokens
+ * written in `content` are text. */
+int continuo_text_encode_chat(const ContinuoText* text, ContinuoSlice utf8, ContinuoSpans content,
+                              ContinuoIds* out);
 
 /* The same with the text of a template alone: no special tokens, contents in the form that they
  * have. */
@@ -91,6 +107,7 @@ int continuo_text_render_template(ContinuoSlice chat_template, ContinuoSlice req
 
 void continuo_string_free(ContinuoString string);
 void continuo_ids_free(ContinuoIds ids);
+void continuo_spans_free(ContinuoSpans spans);
 
 #ifdef __cplusplus
 }

@@ -97,6 +97,24 @@ absl::StatusOr<std::vector<int32_t>> TextModel::Encode(std::string_view text,
 }
 
 absl::StatusOr<std::string> TextModel::RenderChat(const ChatPrompt& prompt) const {
+  ASSIGN_OR_RETURN(RenderedChat rendered, RenderMarkedChat(prompt));
+  return std::move(rendered.text);
+}
+
+absl::StatusOr<std::vector<int32_t>> TextModel::EncodeChat(const RenderedChat& chat) const {
+  // The function only reads the spans.
+  const ContinuoSpans content = {.data = const_cast<ContinuoSpan*>(chat.content.data()),
+                                 .size = chat.content.size()};
+  ContinuoIds ids;
+  if (continuo_text_encode_chat(text_, SliceOf(chat.text), content, &ids) != CONTINUO_TEXT_OK) {
+    return LastError();
+  }
+  std::vector<int32_t> result(ids.data, ids.data + ids.size);
+  continuo_ids_free(ids);
+  return result;
+}
+
+absl::StatusOr<RenderedChat> TextModel::RenderMarkedChat(const ChatPrompt& prompt) const {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   for (size_t i = 0; i < prompt.messages.size(); ++i) {
     ASSIGN_OR_RETURN(nlohmann::ordered_json message, ToJson(prompt.messages[i], i));
@@ -111,11 +129,15 @@ absl::StatusOr<std::string> TextModel::RenderChat(const ChatPrompt& prompt) cons
                                           {"template_arguments", prompt.template_arguments},
                                           {"now_seconds", prompt.now_seconds}};
   ContinuoString rendered;
-  if (continuo_text_render_chat(text_, SliceOf(request.dump()), &rendered) != CONTINUO_TEXT_OK) {
+  ContinuoSpans content;
+  if (continuo_text_render_chat(text_, SliceOf(request.dump()), &rendered, &content) !=
+      CONTINUO_TEXT_OK) {
     return LastError();
   }
-  std::string result(rendered.data, rendered.size);
+  RenderedChat result = {.text = std::string(rendered.data, rendered.size),
+                         .content = {content.data, content.data + content.size}};
   continuo_string_free(rendered);
+  continuo_spans_free(content);
   return result;
 }
 

@@ -32,6 +32,14 @@ struct ChatPrompt {
   int64_t now_seconds = 0;              // Unix time of the template's clock (UTC)
 };
 
+// A rendered conversation.
+struct RenderedChat {
+  std::string text;
+  // Ascending spans that come from the request: contents, names, arguments, tools. The rest is the
+  // template's own.
+  std::vector<ContinuoSpan> content;
+};
+
 // Everything that depends on a model's vocabulary: tokenizer.json, tokenizer_config.json and chat
 // template of one HF directory. Immutable and thread-safe. A thin wrapper over the C functions of
 // continuo_text.h, which Rust implements.
@@ -60,7 +68,13 @@ class TextModel {
   // FailedPrecondition without a chat template; InvalidArgument where the template refuses the
   // conversation (raise_exception), the arguments are no JSON object, or rendering exceeds its
   // bounds on steps and output bytes.
+  absl::StatusOr<RenderedChat> RenderMarkedChat(const ChatPrompt& prompt) const;
+  // Its text alone.
   absl::StatusOr<std::string> RenderChat(const ChatPrompt& prompt) const;
+
+  // The ids of a rendered conversation. Special tokens that the request wrote are text: only those
+  // of the template count as such. Equal to Encode(chat.text, false) where the request wrote none.
+  absl::StatusOr<std::vector<int32_t>> EncodeChat(const RenderedChat& chat) const;
 
   // The text of `ids` as an answer continues a prompt (a decoder's strip at the start is not
   // applied); bytes that can be no character become one U+FFFD per maximal subpart. Special tokens

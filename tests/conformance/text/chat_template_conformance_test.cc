@@ -51,7 +51,7 @@ std::optional<std::string> Render(const std::string& chat_template, const ordere
       {"now_seconds", kNow}}.dump();
   std::optional<std::string> result;
   ContinuoString rendered;
-  if (continuo_text_render_chat(text, SliceOf(request), &rendered) == CONTINUO_TEXT_OK) {
+  if (continuo_text_render_chat(text, SliceOf(request), &rendered, nullptr) == CONTINUO_TEXT_OK) {
     result.emplace(rendered.data, rendered.size);
     continuo_string_free(rendered);
   } else {

@@ -2,6 +2,7 @@
 // Ids and texts that Hugging Face's and llama.cpp's programs made, compared with TextModel's.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -84,6 +85,57 @@ TEST(TokenizerConformanceTest, TinyTokenizersOfEveryKindEncodeAndDecodeAsHugging
   }
   EXPECT_EQ(num_suites, 15);
   EXPECT_EQ(num_cases, 258);
+}
+
+// How many control tokens are written in `text` and taken as such. The token of unknown characters
+// also stands for those.
+int NumControl(const text::TextModel& model, const std::string& text,
+               const std::vector<int32_t>& ids) {
+  return static_cast<int>(std::count_if(ids.begin(), ids.end(), [&](int32_t id) {
+    const std::string token(model.TokenBytesKeepSpecial(id));
+    return model.IsSpecial(id) && !token.empty() && token != "<unk>" && token != "[UNK]" &&
+           text.find(token) != std::string::npos;
+  }));
+}
+
+// Each case as the content of a conversation: ordinary text has the same ids, control tokens in it
+// are text, and those of the template around it stay.
+TEST(TokenizerConformanceTest, ControlTokensInTheContentOfAConversationAreText) {
+  const std::string dir = "data/tokenizers/hf_tiny_cases/";
+  CONTINUO_NEED_SHARED(dir);
+  const json suites = json::parse(ReadFile(SharedPath(dir + "hf_tokenizer_cases.json")));
+  int num_hostile = 0;
+  for (const auto& [name, suite] : suites.items()) {
+    const std::string file = suite["tokenizer"];
+    if (!file.ends_with(".json")) continue;
+    SCOPED_TRACE(file);
+    const auto model = OpenTokenizer(ReadFile(SharedPath(dir + file)));
+    ASSERT_NE(model, nullptr);
+    std::string control;
+    for (int32_t id = 0; id < model->vocab_size() && control.empty(); ++id) {
+      const std::string token(model->TokenBytesKeepSpecial(id));
+      if (!model->IsSpecial(id) || token.empty()) continue;
+      if (NumControl(*model, token, model->Encode(token, false).value()) == 1) control = token;
+    }
+    for (const json& c : suite["cases"]) {
+      const std::string text = c["text"];
+      const auto whole = model->EncodeChat({.text = text, .content = {{0, text.size()}}}).value();
+      if (NumControl(*model, text, c["ids"]) == 0) {
+        EXPECT_EQ(whole, std::vector<int32_t>(c["ids"])) << text;
+      }
+      EXPECT_EQ(NumControl(*model, text, whole), 0) << text;
+      if (control.empty()) continue;
+      const std::string content = text + control + text;
+      const text::RenderedChat chat = {
+          .text = control + content + control,
+          .content = {{control.size(), control.size() + content.size()}}};
+      const auto ids = model->EncodeChat(chat).value();
+      EXPECT_EQ(NumControl(*model, chat.text, ids), 2) << chat.text;
+      EXPECT_EQ(NumControl(*model, chat.text, {ids.front(), ids.back()}), 2) << chat.text;
+      ++num_hostile;
+    }
+  }
+  EXPECT_GT(num_hostile, 100);
 }
 
 std::vector<std::string> SplitAt(const std::string& text, const std::string& separator) {

@@ -256,7 +256,12 @@ v1::Model ToProto(const ServedModel& model) {
   proto.set_num_parameters(model.num_parameters);
   proto.set_weight_format(model.weight_format);
   proto.add_capabilities(v1::CAPABILITY_GENERATE);
-  if (model.text->has_chat_template()) proto.add_capabilities(v1::CAPABILITY_CHAT);
+  if (model.text->has_chat_template()) {
+    proto.add_capabilities(v1::CAPABILITY_CHAT);
+    if (!model.parse_special_in_content) {
+      proto.add_capabilities(v1::CAPABILITY_CONTENT_IS_TEXT);
+    }
+  }
   if (!model.fingerprint.empty()) proto.add_fingerprints(model.fingerprint);
   proto.set_num_workers(1);
   return proto;

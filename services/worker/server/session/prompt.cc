@@ -35,6 +35,14 @@ absl::StatusOr<EncodedPrompt> Encode(std::string field, std::string rendered, bo
   return EncodedPrompt{std::move(field), std::move(rendered), *std::move(tokens)};
 }
 
+absl::StatusOr<EncodedPrompt> EncodeChat(std::string field, text::RenderedChat rendered,
+                                         const ServedModel& model) {
+  if (model.parse_special_in_content) rendered.content.clear();
+  auto tokens = model.text->EncodeChat(rendered);
+  if (!tokens.ok()) return At(field, tokens.status());
+  return EncodedPrompt{std::move(field), std::move(rendered.text), *std::move(tokens)};
+}
+
 absl::Status CheckFitsContext(std::string_view field, size_t bytes, const ServedModel& model) {
   const size_t longest = model.text->max_token_bytes();
   const size_t most = static_cast<size_t>(model.max_context_tokens) * longest;
@@ -62,9 +70,9 @@ absl::Status CheckTokenizeBytes(std::string_view field, size_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::string> RenderConversation(const v1::Conversation& conversation,
-                                               std::string_view field, absl::Time now,
-                                               const text::TextModel& text) {
+absl::StatusOr<text::RenderedChat> RenderConversation(const v1::Conversation& conversation,
+                                                      std::string_view field, absl::Time now,
+                                                      const text::TextModel& text) {
   text::ChatPrompt prompt;
   prompt.messages.reserve(conversation.messages_size());
   for (const v1::ChatMessage& message : conversation.messages()) {
@@ -77,7 +85,7 @@ absl::StatusOr<std::string> RenderConversation(const v1::Conversation& conversat
   prompt.template_arguments = conversation.template_arguments();
   prompt.continue_final_message = conversation.continue_final_message();
   prompt.now_seconds = absl::ToUnixSeconds(now);
-  auto rendered = text.RenderChat(prompt);
+  auto rendered = text.RenderMarkedChat(prompt);
   if (!rendered.ok()) return At(field, rendered.status());
   return rendered;
 }
@@ -93,10 +101,10 @@ absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::GenerateRequest& request, a
     RETURN_IF_ERROR(CheckFitsContext("text", request.text().size(), model));
     return Encode("text", request.text(), /*add_special=*/true, *model.text);
   }
-  ASSIGN_OR_RETURN(std::string rendered,
+  ASSIGN_OR_RETURN(text::RenderedChat rendered,
                    RenderConversation(request.conversation(), "conversation", now, *model.text));
-  RETURN_IF_ERROR(CheckFitsContext("conversation", rendered.size(), model));
-  return Encode("conversation", std::move(rendered), /*add_special=*/false, *model.text);
+  RETURN_IF_ERROR(CheckFitsContext("conversation", rendered.text.size(), model));
+  return EncodeChat("conversation", std::move(rendered), model);
 }
 
 absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::TokenizeRequest& request, absl::Time now,
@@ -105,10 +113,10 @@ absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::TokenizeRequest& request, a
     RETURN_IF_ERROR(CheckTokenizeBytes("text", request.text().size()));
     return Encode("text", request.text(), !request.omit_special_tokens(), *model.text);
   }
-  ASSIGN_OR_RETURN(std::string rendered,
+  ASSIGN_OR_RETURN(text::RenderedChat rendered,
                    RenderConversation(request.conversation(), "conversation", now, *model.text));
-  RETURN_IF_ERROR(CheckTokenizeBytes("conversation", rendered.size()));
-  return Encode("conversation", std::move(rendered), /*add_special=*/false, *model.text);
+  RETURN_IF_ERROR(CheckTokenizeBytes("conversation", rendered.text.size()));
+  return EncodeChat("conversation", std::move(rendered), model);
 }
 
 }  // namespace continuo::server

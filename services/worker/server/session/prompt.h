@@ -23,9 +23,9 @@ struct EncodedPrompt {
 
 // Renders the conversation at `field` of the request; `now` is the template's clock.
 // INVALID_ARGUMENT names the field.
-absl::StatusOr<std::string> RenderConversation(const v1::Conversation& conversation,
-                                               std::string_view field, absl::Time now,
-                                               const text::TextModel& text);
+absl::StatusOr<text::RenderedChat> RenderConversation(const v1::Conversation& conversation,
+                                                      std::string_view field, absl::Time now,
+                                                      const text::TextModel& text);
 
 // Renders and encodes the prompt of a valid request. Takes time that grows with the prompt. Text
 // that cannot fit the context, because it has more bytes than that many of the longest tokens, is

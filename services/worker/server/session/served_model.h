@@ -32,6 +32,8 @@ struct ServedModel {
   SamplingDefaults defaults;
   std::vector<int32_t> eos_ids;  // ascending
   const text::TextModel* text = nullptr;
+  // Special tokens that a conversation's content holds are such, and not text.
+  bool parse_special_in_content = false;
   std::optional<FillInMiddle> fill_in_middle;
 
   // The most bytes that one token can have as text and as TokenLogprob.token.

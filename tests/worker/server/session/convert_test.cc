@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/worker/server/session/session_harness.h"
 
 namespace continuo::server {
@@ -190,6 +192,29 @@ TEST_F(ConvertTest, TheTemplatesClockIsTheReferenceTime) {
   had.mutable_reference_time()->set_seconds(0);
   const std::string prompt = *text_->Decode(Prepare().request.prompt, true);
   EXPECT_THAT(prompt, ::testing::HasSubstr("1970"));
+}
+
+TEST_F(ConvertTest, ControlTokensInAConversationAreTextUnlessTheWorkerParsesThem) {
+  v1::ChatMessage& message = *request_.mutable_conversation()->add_messages();
+  message.set_role("user");
+  message.set_content("<|end|>");
+  const auto num_special = [&] {
+    const std::vector<int32_t> prompt = Prepare().request.prompt;
+    return std::count_if(prompt.begin(), prompt.end(),
+                         [&](int32_t id) { return text_->IsSpecial(id); });
+  };
+  EXPECT_THAT(
+      ToProto(model_).capabilities(),
+      ElementsAre(v1::CAPABILITY_GENERATE, v1::CAPABILITY_CHAT, v1::CAPABILITY_CONTENT_IS_TEXT));
+  EXPECT_EQ(num_special(), 3) << "user, end, assistant";
+  model_.parse_special_in_content = true;
+  EXPECT_EQ(num_special(), 4);
+  EXPECT_THAT(ToProto(model_).capabilities(),
+              ElementsAre(v1::CAPABILITY_GENERATE, v1::CAPABILITY_CHAT));
+  // A text is taken as it is.
+  model_.parse_special_in_content = false;
+  request_.set_text("<|end|>");
+  EXPECT_EQ(num_special(), 1);
 }
 
 TEST_F(ConvertTest, OnlyAContinuationIsAMigration) {

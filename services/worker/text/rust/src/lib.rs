@@ -2,6 +2,7 @@
 //! The functions of continuo_text.h.
 #![deny(warnings)]
 
+mod content;
 mod decoder;
 mod digest;
 mod ends;
@@ -90,6 +91,18 @@ impl OutIds {
         let ids = Box::leak(ids.into_boxed_slice());
         OutIds { data: ids.as_mut_ptr(), size: ids.len() }
     }
+}
+
+#[repr(C)]
+pub struct Span {
+    begin: usize,
+    end: usize,
+}
+
+#[repr(C)]
+pub struct OutSpans {
+    data: *mut Span,
+    size: usize,
 }
 
 #[repr(C)]
@@ -231,10 +244,37 @@ pub unsafe extern "C" fn continuo_text_render_chat(
     text: *const ContinuoText,
     request_json: Slice,
     out: *mut OutString,
+    content: *mut OutSpans,
 ) -> i32 {
     code_of(guard("the conversation", || {
         let request = ChatRequest::parse(request_json.utf8("the conversation")?)?;
-        *out = OutString::of((*text).template.render(request)?.as_str());
+        let rendered = (*text).template.render(request)?;
+        *out = OutString::of(rendered.as_str());
+        if !content.is_null() {
+            let spans = rendered.spans().into_iter().map(|(begin, end)| Span { begin, end });
+            let spans = Box::leak(spans.collect::<Vec<Span>>().into_boxed_slice());
+            *content = OutSpans { data: spans.as_mut_ptr(), size: spans.len() };
+        }
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_encode_chat(
+    text: *const ContinuoText,
+    utf8: Slice,
+    content: OutSpans,
+    out: *mut OutIds,
+) -> i32 {
+    code_of(guard("the conversation", || {
+        let spans = match content.size {
+            0 => &[],
+            size => std::slice::from_raw_parts(content.data, size),
+        };
+        let spans: Vec<(usize, usize)> = spans.iter().map(|span| (span.begin, span.end)).collect();
+        *out = OutIds::of((*text).tokenizer.encode_chat(utf8.utf8("the conversation")?, &spans)?);
         Ok(())
     }))
 }
@@ -270,5 +310,14 @@ pub unsafe extern "C" fn continuo_string_free(string: OutString) {
 pub unsafe extern "C" fn continuo_ids_free(ids: OutIds) {
     if !ids.data.is_null() {
         drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(ids.data, ids.size)));
+    }
+}
+
+/// # Safety
+/// See `continuo_string_free`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_spans_free(spans: OutSpans) {
+    if !spans.data.is_null() {
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(spans.data, spans.size)));
     }
 }

@@ -5,16 +5,19 @@ use serde::Deserialize;
 use serde_json::{json, Map, Value};
 use tokenizers::Tokenizer as HfTokenizer;
 
+use crate::content::ControlTokens;
 use crate::decoder::TokenTable;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::files::{token_content, Config};
+use crate::python::text::Span;
 
 /// Token ids are below this; tables are as large as the largest id.
 const MAX_VOCAB: usize = 1 << 22;
 
 pub struct Tokenizer {
     tokenizer: HfTokenizer,
+    control: ControlTokens,
     pub table: TokenTable,
     pub digest: String,
     /// The ids of what the files call eos_token, without names that the vocabulary lacks.
@@ -35,9 +38,10 @@ impl Tokenizer {
             HfTokenizer::deserialize(value).map_err(|e| Error::invalid(e.to_string()))?;
         let tokens = tokens_by_id(&tokenizer)?;
         let table = TokenTable::new(&tokenizer, tokens)?;
+        let control = ControlTokens::new(&tokenizer)?;
         let ends = config.end_tokens.iter().filter_map(|token| tokenizer.token_to_id(token));
         let named_ends = ends.filter_map(|id| i32::try_from(id).ok()).collect();
-        Ok(Tokenizer { tokenizer, table, digest: digest.hex(), named_ends })
+        Ok(Tokenizer { tokenizer, control, table, digest: digest.hex(), named_ends })
     }
 
     /// True for a token that is found in a text as a whole, special or not.
@@ -50,10 +54,29 @@ impl Tokenizer {
             .tokenizer
             .encode_fast(text, add_special)
             .map_err(|e| Error::invalid(format!("the tokenizer refuses the text: {e}")))?;
+        self.checked(encoding.get_ids())
+    }
+
+    /// Encodes a rendered conversation. Control tokens that lie in `content`, the spans of the request, are
+    /// the characters that they are.
+    pub fn encode_chat(&self, text: &str, content: &[Span]) -> Result<Vec<i32>> {
+        let within = |at: usize| at <= text.len() && text.is_char_boundary(at);
+        let mut done = 0;
+        for (begin, end) in content {
+            if *begin < done || end < begin || !within(*begin) || !within(*end) {
+                return Err(Error::invalid("the spans of the conversation are not in order"));
+            }
+            done = *end;
+        }
+        match self.control.encode(&self.tokenizer, text, content)? {
+            Some(ids) => self.checked(&ids),
+            None => self.encode(text, false),
+        }
+    }
+
+    fn checked(&self, ids: &[u32]) -> Result<Vec<i32>> {
         let num_tokens = self.table.num_tokens();
-        encoding
-            .get_ids()
-            .iter()
+        ids.iter()
             .map(|&id| match i32::try_from(id) {
                 Ok(id) if (id as usize) < num_tokens => Ok(id),
                 _ => Err(Error::invalid(format!(

@@ -53,6 +53,9 @@ pub fn binary(operator: Binary, left: &Value, right: &Value) -> Result<Value> {
     if let Value::Undefined(missing) = left {
         return Err(missing.error());
     }
+    if let (Binary::Sub, Value::View(..)) = (operator, left) {
+        return Err(refused("a set"));
+    }
     if let Value::Undefined(missing) = right {
         return Err(missing.error());
     }
