@@ -46,7 +46,10 @@ std::optional<Parsed> ParseHeader(std::string_view bytes) {
     CONTINUO_CHECK(colon != std::string_view::npos && colon > 0);
     const std::string_view name = line.substr(0, colon), value = line.substr(colon + 2);
     CONTINUO_CHECK(std::ranges::all_of(name, IsTokenChar));
-    CONTINUO_CHECK(std::ranges::all_of(value, [](char c) { return c >= ' ' && c <= '~'; }));
+    // A client's own id may have other bytes than ASCII's.
+    CONTINUO_CHECK(std::ranges::all_of(value, [](char c) {
+      return c == '\t' || (static_cast<unsigned char>(c) >= ' ' && c != 0x7f);
+    }));
     if (name == "Content-Type") parsed.content_type = value;
     if (name == "Transfer-Encoding") parsed.chunked = value == "chunked";
     if (name == "Content-Length") {
