@@ -344,6 +344,15 @@ class FieldsTest(unittest.TestCase):
         self.assertEqual(told[-1].cached_prompt_tokens, 928)
         self.assertGreater(told[-1].prompt_tokens_done, 928)
 
+    def test_output_prompt_tokens(self):
+        request = self.request()
+        self.assertFalse(any(r.prompt_tokens for r in self.client.generate(request).responses))
+        request.output.prompt_tokens = True
+        for collect in (False, True):
+            request.output.collect = collect
+            answer = self.check(request)
+            self.assertEqual([t.token_id for r in answer.responses for t in r.prompt_tokens], PROMPT)
+
     def test_every_field_has_a_test(self):
         for name in ("Sampling", "Stopping", "Output"):
             for field in pb.DESCRIPTOR.message_types_by_name[name].fields:
