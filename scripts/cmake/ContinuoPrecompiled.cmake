@@ -28,6 +28,8 @@ function(continuo_make_precompiled)
     target_link_libraries(continuo_precompiled_test PRIVATE continuo::proto_messages)
   endif()
   target_precompile_headers(continuo_precompiled_test PRIVATE ${headers})
+  # ccache has handed a checkout the headers of another one, whose messages had other fields.
+  set_target_properties(continuo_precompiled_test PROPERTIES C_COMPILER_LAUNCHER "" CXX_COMPILER_LAUNCHER "")
   # As programs' sources are compiled, and continuo_tests does.
   set_target_properties(continuo_precompiled_test PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(continuo_precompiled_test PRIVATE -fPIE -O0 -pthread)
