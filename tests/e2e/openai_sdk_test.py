@@ -274,7 +274,7 @@ class OpenAiTest(ServiceTest):
         pieces = [json.loads(l)["choices"][0]["delta"].get("content", "") for l in lines[:-1]]
         self.assertEqual("".join(pieces), text)
         # curl sends `Expect: 100-continue` before bodies over 1 MiB.
-        large = json.dumps({**body, "ignored": "x" * (2 << 20)})
+        large = json.dumps({**body, "metadata": {"note": "x" * (2 << 20)}})
         answer = subprocess.run(["curl", "-sS", "-d", "@-", self.url + "/v1/chat/completions"],
                                 input=large, check=True, capture_output=True, text=True).stdout
         self.assertEqual(json.loads(answer)["choices"][0]["message"]["content"], text)
