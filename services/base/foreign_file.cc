@@ -18,7 +18,7 @@ constexpr char kPickle[] =
     "a pickle can run any program and is not read; convert it to safetensors, or download the "
     "model's .safetensors files";
 
-// What a file is by its first bytes.
+// A kind of file that is known by its first bytes.
 struct Magic {
   std::string_view bytes;
   std::string_view what;

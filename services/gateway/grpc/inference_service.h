@@ -125,7 +125,7 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
     RequestKey key;
   };
   absl::flat_hash_map<const StreamRelay*, OpenRelay> open_ ABSL_GUARDED_BY(mutex_);
-  // Of several of one key, the one that replaced the others.
+  // The relay that runs for each key; where several did, the one that replaced the others.
   absl::flat_hash_map<RequestKey, const StreamRelay*> live_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -11,9 +11,9 @@
 namespace continuo::gateway::openai {
 namespace {
 
-// What a browser may send where it does not say what it wants to send.
+// The headers that a preflight allows where it asks for none by name.
 constexpr char kHeaders[] = "authorization, content-type, x-api-key, x-request-id, x-session-id";
-// Longer lists are no browser's.
+// No browser asks for a longer list.
 constexpr size_t kMaxRequestedHeaders = 4096;
 
 // scheme://host or scheme://host:port, without a path.

@@ -21,8 +21,8 @@ struct ClientCall {
   std::function<std::string(const char* key)> metadata;
   absl::Time deadline = absl::InfiniteFuture();
   int64_t num_bytes = 0;  // of memory that the request takes, roughly
-  // What the client calls its request, printable and bounded; for the log alone, and perhaps
-  // another request's as well.
+  // The client's own name for its request, printable and bounded. Only the log has it; several
+  // requests may share one.
   std::string correlation_id;
 };
 

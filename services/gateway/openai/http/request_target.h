@@ -17,9 +17,9 @@ struct HttpProblem {
   std::string message;
 };
 
-// What the parser leaves to its user: framing that is not understood, the Host field, the form of
-// the target (RFC 9112, sections 3.2 and 6). Nothing if the header is in order. After an error of
-// framing the place where the next request begins is unknown.
+// Checks what the parser leaves to its user: framing, the Host field, the form of the target (RFC
+// 9112, sections 3.2 and 6). Returns nothing if the header is in order. After an error of framing
+// the place where the next request begins is unknown.
 std::optional<HttpProblem> CheckHeader(const HttpRequest& header);
 
 // The path of a request whose header is in order, in the one form that handlers compare: without

@@ -34,7 +34,8 @@ struct Member {
   uint8_t endpoints;
   Disposition disposition;
   uint8_t servers;
-  // Of a refused member, a JSON array of the values that ask for nothing; null is always one.
+  // A refused member has here a JSON array of the values that ask for nothing. null always asks for
+  // nothing.
   std::string_view idle;
   std::string_view note;  // what it does, or what there is instead
 };

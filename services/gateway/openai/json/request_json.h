@@ -22,7 +22,7 @@ enum class Endpoint { kChat, kCompletions };
 // Bounds the choices of one call, all prompts together.
 inline constexpr int kMaxChoices = 128;
 
-// What the client called things, where there are several names.
+// The names that the client used, where a thing has several.
 struct ParamNames {
   ParamNames() = default;
   ParamNames(Endpoint endpoint) : endpoint(endpoint) {}  // NOLINT: a call that was not read

@@ -89,8 +89,8 @@ struct ModelConfig {
   // Attention window of each layer, in tokens, the query's own included; 0: the whole context.
   std::vector<int> windows;  // [num_layers]
   GenerationDefaults defaults;
-  // What the files say and the model does not do as they say: defaults that were moved into their
-  // ranges, ids left out. For the log.
+  // For the log: values of the files that the model does not use as they are, such as defaults that
+  // were clamped and ids that were left out.
   std::vector<std::string> warnings;
 
   int kv_width() const { return num_kv_heads * head_dim; }
