@@ -55,7 +55,7 @@ class MatMulOps {
                           GateFunction function, void* prepared = nullptr);
   // MatMul for a K that tensor parallelism splits: x and w hold this rank's columns, and split i is
   // columns [split_begin[i], split_begin[i+1]) of them, perhaps empty; their number is a power of
-  // two. The splits' f32 sums meet in a balanced binary tree. out is f32; there is no bias.
+  // two. The splits' f32 sums are added in a balanced binary tree. out is f32; there is no bias.
   void MatMulSplitK(Tensor out, const MatMulInput& x, const Weight& w,
                     std::span<const int64_t> split_begin);
 
