@@ -73,7 +73,7 @@ struct ChosenLimits {
 void FitMemory(uint64_t memory, const ChosenLimits& chosen, GatewayConfig* config);
 
 // The limits of the HTTP server. A body is at most max_request_bytes and half of the memory of all
-// bodies: it grows by doubling, and so it has room where no other one is received.
+// bodies. Its buffer grows by doubling, so the other half is there for the larger copy.
 openai::HttpLimits HttpLimitsOf(const GatewayConfig& config);
 
 }  // namespace continuo::gateway

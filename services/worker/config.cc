@@ -150,7 +150,7 @@ void AddBatchFlags(common::Flags& flags, WorkerConfig& c) {
                 "Most draft tokens of one sequence in a step.");
 }
 
-// What the flags must have in common beyond each one's own range; empty where they fit.
+// Checks rules between flags. Returns what is wrong, empty where they fit together.
 std::string Contradiction(const WorkerConfig& c) {
   const int ranks = c.load.tensor_parallel;
   if ((ranks & (ranks - 1)) != 0) {

@@ -72,7 +72,7 @@ TEST(CountOnWireTest, NumbersOfListsCountHoweverTheyAreWritten) {
   v1::Delta* const delta = request.mutable_continuation()->mutable_received()->add_deltas();
   for (uint32_t i = 0; i < 100; ++i) delta->add_token_ids(i);
   EXPECT_EQ(CountNumbers(request.SerializeAsString()), 1100);
-  // Of four bytes each.
+  // Each number takes four bytes.
   v1::Embedding floats;
   for (int i = 0; i < 9; ++i) floats.add_values(-1);
   EXPECT_EQ(CountOnWire(floats.SerializeAsString(), *floats.GetDescriptor()).numbers, 9);

@@ -120,7 +120,7 @@ struct KvChunkArgs {
 };
 
 // The inner loops that differ per instruction set, chosen once when the device is made. Every
-// sum has one order, which is part of the set's arithmetic (kernels/README.md).
+// sum has one order, which is part of the set's arithmetic (docs/arithmetic.md).
 //
 // The files that fill a table are compiled with that instruction set's flags, so they include
 // only C headers: an inline std:: function compiled there could be the copy the linker keeps for

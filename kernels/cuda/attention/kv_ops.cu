@@ -14,10 +14,10 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// One warp writes one row of a head as bytes and a scale (kernels/README.md, int8 keys and values).
-// The largest magnitude becomes 127, or 448 in e4m3, whose numbers are rounded to nearest, ties to
-// even. Rows of tiny numbers are zeros with scale 0; NaN or infinity makes the row zeros whose
-// scale is NaN.
+// One warp writes one row of a head as bytes and a scale (docs/arithmetic.md, int8 keys and
+// values). The largest magnitude becomes 127, or 448 in e4m3, whose numbers are rounded to nearest,
+// ties to even. Rows of tiny numbers are zeros with scale 0; NaN or infinity makes the row zeros
+// whose scale is NaN.
 template <typename Element, typename T>
 __device__ void WriteBytes(Element* to, void* scale_to, const T* from, int head_dim, int lane) {
   constexpr bool kIsE4M3 = std::is_same_v<Element, uint8_t>;

@@ -11,7 +11,7 @@
 namespace continuo::kernels::cuda {
 
 // AttentionOps::PagedAttention without tensor cores, for any type and head size. Each row and head
-// is computed by itself, in chunks of kKvChunk positions as on the CPU (kernels/README.md), all in
+// is computed by itself, in chunks of kKvChunk positions as on the CPU (docs/arithmetic.md), all in
 // f32. Bits depend on the row and its sequence alone. T is the type of out and q: float, uint16_t
 // (bf16) or Half. Element is the type of the cache: bytes, Half where T is, or else float or
 // uint16_t.

@@ -31,8 +31,9 @@ struct CudaContextOptions {
   size_t scratch_bytes = size_t{64} << 20;
 };
 
-// What the groups of ops of one CUDA device share: the stream, scratch memory, copies, events,
-// graphs, and the first failure. After it, calls enqueue nothing, and Synchronize returns it.
+// The state that the groups of ops of one CUDA device share: the stream, scratch memory, copies,
+// events, graphs, and the first failure. After a failure calls enqueue nothing, and Synchronize
+// returns it.
 //
 // Not thread-safe; the thread of the device's rank owns it.
 class CudaContext {

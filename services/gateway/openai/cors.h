@@ -10,9 +10,9 @@
 
 namespace continuo::gateway::openai {
 
-// Which pages of other origins may read answers in a browser (Fetch standard, "CORS protocol").
-// Requests of others are served as well: a browser keeps the answers from their pages, and nobody
-// else looks at the headers. A value; none is allowed by default.
+// Says which pages of other origins may read answers in a browser (Fetch standard, "CORS
+// protocol"). Requests of others are served as well: a browser keeps the answers from their pages,
+// and nobody else looks at the headers. A value; none is allowed by default.
 class CorsPolicy {
  public:
   // `text` is "", "*" or a list "https://a.example,http://localhost:3000". INVALID_ARGUMENT names

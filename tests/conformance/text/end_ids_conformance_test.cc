@@ -58,7 +58,7 @@ std::string ClosingToken(const std::string& chat_template) {
                                         .tokenizer_config_json = kConfig,
                                         .chat_template = chat_template});
   EXPECT_TRUE(model.ok()) << model.status();
-  // What a model of these templates names in its files.
+  // The end tokens that the files of a model with these templates name.
   const int32_t named = testing::IdOf(**model, " <|END_OF_TURN_TOKEN|>");
   std::string shown;
   for (const int32_t id : (*model)->EndIds({&named, size_t{named >= 0}})) {

@@ -97,7 +97,7 @@ TEST_F(CorsTest, APreflightNeedsNoKey) {
   EXPECT_EQ(answer["Access-Control-Allow-Methods"], "POST, OPTIONS");
   EXPECT_EQ(answer["Access-Control-Allow-Headers"], wanted);
   EXPECT_EQ(answer["Access-Control-Max-Age"], "600");
-  // What a browser may send where it does not ask.
+  // A preflight that names no headers is answered with those that clients usually send.
   EXPECT_THAT(
       std::string(Preflight(kChatPath, "Origin: https://a.example\r\n")["Access-Control-Allow-"
                                                                         "Headers"]),

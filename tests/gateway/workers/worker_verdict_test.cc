@@ -74,7 +74,7 @@ TEST(WorkerVerdictTest, EachSituationHasItsVerdict) {
        WorkerState::kLost},
       {"silent", Silent(), {kServing}, Verdict::kSilent, WorkerState::kLost},
       {"another model reports", Reporting(), {kNothing}, Verdict::kLost, WorkerState::kLost},
-      // What is reported counts.
+      // The report counts.
       {"loading", Reporting(), {kLoading}, Verdict::kLoading, WorkerState::kLoading},
       {"unspecified", Reporting(), {kUnspecified}, Verdict::kLoading, WorkerState::kLoading},
       {"serving", Reporting(), {kServing}, Verdict::kReady, WorkerState::kServing},

@@ -22,10 +22,10 @@ enum class Disposition : uint8_t {
   kRefused,   // rejected by name, unless it asks for what happens anyway
 };
 
-// Which endpoints take a member, as bits.
+// The endpoints that take a member, as bits.
 inline constexpr uint8_t kOfChat = 1, kOfCompletions = 2, kOfBoth = 3;
 
-// Which servers know a member, as bits.
+// The servers that know a member, as bits.
 inline constexpr uint8_t kOpenAi = 1, kVllm = 2, kSglang = 4, kTgi = 8, kLlamaCpp = 16,
                          kOllama = 32;
 

@@ -26,8 +26,8 @@
 namespace continuo::engine {
 
 // Decides which tokens of which sequences run in each step, and which sequences hold KV blocks.
-// Reads no clock and knows no thread: the caller passes the time in and runs the plans. The README
-// of engine/ has the rules. Not thread-safe.
+// Reads no clock and knows no thread: the caller passes the time in and runs the plans. The rules
+// are in docs/scheduling.md. Not thread-safe.
 //
 //   Add, End, FinishSequence, Expire → Schedule → (run) → Commit → Deliver
 //

@@ -10,9 +10,9 @@
 namespace continuo::engine {
 namespace {
 
-// What is known about a sequence's drafts decays by kKeepVerified at each draft that was verified,
-// and by kKeepUnverified at each step without one, so that the sequence is tried again after about
-// a hundred steps.
+// The counts of a sequence's right and verified drafts decay by kKeepVerified at each draft that
+// was verified, and by kKeepUnverified at each step without one, so that the sequence is tried
+// again after about a hundred steps.
 constexpr float kKeepVerified = 0.9f, kKeepUnverified = 0.98f;
 
 // The cost of drafts is only known from drafts: after this many steps in which they did not seem to

@@ -103,7 +103,7 @@ std::string FirstLine(std::string_view text) {
   return std::string(text.substr(0, text.find_first_of("\r\n")));
 }
 
-// What a folder has in place of safetensors files under their usual names, as "; it has ...".
+// Tells which other files of weights a folder without safetensors has, as "; it has ...".
 std::string OtherWeights(const std::filesystem::path& dir) {
   struct Kind {
     std::string_view end, what;

@@ -31,7 +31,7 @@ struct LoadPlan {
 // NotFound a missing file.
 absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks);
 
-// What ModelLoader will take, so that a caller can size the KV cache from the memory it has.
+// The memory that ModelLoader will take, so that a caller can size the KV cache from what it has.
 struct LoadEstimate {
   ModelConfig config;           // context_length cut to max_context_tokens
   int64_t weight_bytes = 0;     // of all ranks together, replicated parts as often as held

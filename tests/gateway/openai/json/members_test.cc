@@ -47,7 +47,7 @@ bool Takes(const Member& member, Endpoint endpoint) {
   return (member.endpoints & (endpoint == Endpoint::kChat ? kOfChat : kOfCompletions)) != 0;
 }
 
-// What some member somewhere means; no member takes the last one.
+// Values that mean something for some member; no member takes the last one.
 const std::vector<Json>& Values() {
   static const auto* const values = new std::vector<Json>{
       true,
@@ -115,7 +115,7 @@ TEST_P(MembersTest, DoneMembersAreRead) {
   for (const Member& member : Members()) {
     if (member.disposition != Disposition::kDone) continue;
     const std::string name(member.name);
-    // Of a member that is read, no value has every type.
+    // A member that is read takes values of its own type, so it rejects some of these.
     int num_rejected = 0;
     for (const Json& value : Values()) {
       const absl::Status status = Parse(GetParam(), name, value).status();

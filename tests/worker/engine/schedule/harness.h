@@ -14,7 +14,7 @@
 
 namespace continuo::engine {
 
-// What the sink of one request has received.
+// The events that the sink of one request has received.
 struct Received {
   bool started = false;
   int num_events = 0;

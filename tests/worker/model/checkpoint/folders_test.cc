@@ -205,7 +205,7 @@ TEST(FoldersTest, AMissingTensorIsNamedWithOneThatIsThere) {
                     HasSubstr("\"transformer.model.embed_tokens.weight\"")));
 }
 
-// What lies in the place of a file, and what the refusal has to say.
+// A file that lies in the place of another one, and what the error has to say.
 struct Foreign {
   std::string bytes, what;
 };
