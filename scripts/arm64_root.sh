@@ -4,7 +4,7 @@
 # lists that this machine has: what the preset arm64 compiles against and qemu runs with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-packages=(libabsl-dev libbenchmark-dev libgmock-dev libgtest-dev libstdc++-12-dev)
+packages=(libabsl-dev libbenchmark-dev libgmock-dev libgtest-dev libstdc++-12-dev nlohmann-json3-dev)
 root=$PWD/build/arm64-root
 [ "$(cat "$root/installed.txt" 2>/dev/null)" != "${packages[*]}" ] || exit 0
 echo "setup: libraries for arm64"
