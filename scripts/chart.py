@@ -159,7 +159,7 @@ def table(text):
     lines = ["| value | default | |", "| --- | --- | --- |"]
     in_list = None
     for key, value, said in rows(text):
-        # What stands in a list's default is shown with the list.
+        # The entries of a list's default are shown with the list.
         if in_list and key.startswith(in_list + "."):
             continue
         in_list = None

@@ -32,7 +32,7 @@ def share(part, whole):
     return f"{part} / ({whole} > 0)"
 
 
-# Of the workers that serve; one that loads has no blocks yet.
+# A worker that loads has no blocks yet, so this is of those that serve.
 KV_OCCUPANCY = share(f"continuo_kv_blocks_used{{{G}}}", f"continuo_kv_blocks_total{{{G}}}")
 
 

@@ -27,11 +27,11 @@ from fleet import grpc, pb  # noqa: E402
 
 WORKERS = "deployment/continuo-worker-demo"
 POOL_NAME = "continuo-worker-demo.continuo.svc.cluster.local"
-# What a client needs to see that its gateway is gone without a word: its pings, every 10 s and 2 s each,
-# and then tries to connect, of which half go to the gateway that is gone.
+# The longest gap of a stream whose gateway is lost without a word. The client notices by its pings, which
+# come every 10 s and wait 2 s. Then half of its attempts to connect go to the gateway that is lost.
 LOST_S = 20
-# For a stream whose gateway stays: that hears nothing of a worker for 2 s, and another one reads the
-# prompt and what was delivered again. 3 s were seen; the rest is for a machine that does more than this.
+# The longest gap of a stream whose gateway stays. The gateway takes a worker for lost after 2 s of silence,
+# and another worker prefills the prompt and what was delivered. The rest is for a busy machine.
 STAYS_S = 10
 
 
@@ -247,7 +247,7 @@ class Test:
                 lambda: cluster.helm_upgrade(f"--set=image.tag={tag}", "--set=pools.demo.model.pvc.path=other"),
                 most_reconnects=1, inexact=True)
             assert total["inexact"] > 0, "no stream was under way from the old to the new weights"
-            # What was neither an old answer nor inexact is an answer of the new weights.
+            # The other streams, neither an old answer nor inexact, are answers of the new weights.
             for load in self.loads:
                 report = load.tell("references")
                 assert report["different"] == 0, report

@@ -123,7 +123,7 @@ class Load(Clients):
                     "refusals": sum((c.refusals for c in self.gateways), collections.Counter()),
                     "errors": [text for _, text in self.errors],
                     "longest_gap_s": round(gaps[-1], 3) if gaps else 0.0,
-                    # Of streams that ended over the connection on which they began.
+                    # This counts streams that ended over the connection on which they began.
                     "longest_kept_gap_s": round(self.longest_kept_gap, 3)}
 
 
@@ -162,7 +162,7 @@ def main():
     for line in sys.stdin:
         command = line.strip()
         if command == "references":
-            # What was unknown before may be an answer of these.
+            # Answers that were unknown before may be answers of the new weights.
             load.references[:] = undisturbed()
             print(json.dumps(load.report()), flush=True)
         elif command == "start":

@@ -53,7 +53,7 @@ def problems(archive, root, name, version, revision):
     for needed in ("libc6", "libgrpc++", "libprotobuf"):
         if not any(n.startswith(needed) for n in names):
             yield f"{needed} is not in the bill of materials"
-    # One package at least for each library that lies there.
+    # An image has libraries, and no program of ours is made of fewer than 20 packages and crates.
     num_libraries = len({path.name.split(".so")[0] for path in files if ".so" in path.name})
     if num_libraries == 0 or len(components) < 20:
         yield f"{len(components)} components for {num_libraries} libraries"

@@ -12,7 +12,7 @@ import re
 import subprocess
 import uuid
 
-# Header-only or linked as archives: nothing of them is loaded, all of them is inside.
+# These are header-only or linked as archives, so the programs contain them and load nothing of them.
 COMPILED_IN = ["libboost-dev", "libcli11-dev", "nlohmann-json3-dev", "prometheus-cpp-dev"]
 
 

@@ -48,7 +48,7 @@ constexpr int kPanelColumns = 16;
 //
 // bf16: one accumulator per output, over k in pairs. int8, int4: the products of a group are added
 // as integers, exactly; that sum becomes f32 and is multiplied by the weights' scale, then by the
-// row's; these meet over the groups in ascending order, from the first one on. Every product and
+// row's; the groups are added in ascending order, from the first one on. Every product and
 // sum is rounded, so the bits are the same on every instruction set.
 struct PanelBlock {
   float* out;
