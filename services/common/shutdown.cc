@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -31,15 +30,13 @@ ShutdownSignal::ShutdownSignal(const Clock* clock)
     : clock_(clock != nullptr ? clock : &system_clock_) {
   const sigset_t set = Signals();
   CONTINUO_CHECK(pthread_sigmask(SIG_BLOCK, &set, &previous_mask_) == 0);
-  // The descriptors do not block: of several waiting threads one reads, and the others wait on.
+  // The descriptor does not block: of several waiting threads one reads, and the others wait on.
   signal_fd_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  trigger_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
-  CONTINUO_CHECK(signal_fd_ >= 0 && trigger_fd_ >= 0);
+  CONTINUO_CHECK(signal_fd_ >= 0);
 }
 
 ShutdownSignal::~ShutdownSignal() {
   close(signal_fd_);
-  close(trigger_fd_);
   pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
 }
 
@@ -54,21 +51,13 @@ std::optional<int> ShutdownSignal::WaitFor(absl::Duration timeout) {
       milliseconds = static_cast<int>(std::min<int64_t>(
           absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))), int64_t{INT_MAX}));
     }
-    pollfd fds[] = {{signal_fd_, POLLIN, 0}, {trigger_fd_, POLLIN, 0}};
-    if (poll(fds, 2, milliseconds) == 0 && clock_->Elapsed() >= end) return std::nullopt;
+    pollfd fd = {signal_fd_, POLLIN, 0};
+    if (poll(&fd, 1, milliseconds) == 0 && clock_->Elapsed() >= end) return std::nullopt;
     signalfd_siginfo info;
     if (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
       return static_cast<int>(info.ssi_signo);
     }
-    uint64_t one;
-    if (read(trigger_fd_, &one, sizeof(one)) == sizeof(one)) return 0;
   }
-}
-
-void ShutdownSignal::Trigger() {
-  const uint64_t one = 1;
-  // This only fails where 2^64 triggers are pending.
-  [[maybe_unused]] const ssize_t written = write(trigger_fd_, &one, sizeof(one));
 }
 
 }  // namespace continuo::common

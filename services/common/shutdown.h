@@ -22,20 +22,17 @@ class ShutdownSignal {
   ShutdownSignal(const ShutdownSignal&) = delete;
   ShutdownSignal& operator=(const ShutdownSignal&) = delete;
 
-  // Blocks until a signal arrives or Trigger is called. Returns SIGTERM, SIGINT, or 0 for a
-  // trigger. Each signal is returned once, so a second call waits for a second signal.
+  // Blocks until a signal arrives and returns SIGTERM or SIGINT. Each signal is returned once, so a
+  // second call waits for a second signal.
   int Wait();
   // Waits for at most `timeout`; nullopt where no signal came.
   std::optional<int> WaitFor(absl::Duration timeout);
-  // Wakes one Wait, a current or the next one. Safe in a signal handler.
-  void Trigger();
 
  private:
   const SystemClock system_clock_;
   const Clock* const clock_;
   sigset_t previous_mask_;
   int signal_fd_ = -1;
-  int trigger_fd_ = -1;
 };
 
 }  // namespace continuo::common
