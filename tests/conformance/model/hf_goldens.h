@@ -19,7 +19,13 @@
 #include "tests/worker/model/model_harness.h"
 #include "tests/worker/model/run/plan_builder.h"
 
-// Tiny random models of every family, with logits that Hugging Face computed in float64.
+// Tiny random models of every family, with logits that Hugging Face computed in float64. A golden
+// NAME is three files of kHfFolder below CONTINUO_SHARED:
+//   NAME_config.json   the model's config.json; few kilobytes of weights do, such as two layers
+//                      with a hidden size of 8 and a vocabulary of 11
+//   NAME.safetensors   its weights in fp32, from save_pretrained of transformers' own class
+//   NAME_logits.json   {"sequences": [[id, …] …], "logits": [sequence][row][vocabulary]}, from the
+//                      same model after .double(); three sequences of 16 ids
 namespace continuo::testing {
 
 inline constexpr char kHfFolder[] = "data/models/hf_tiny_random/";
