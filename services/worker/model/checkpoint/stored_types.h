@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,9 +12,9 @@ namespace continuo::model {
 
 // A type of element that a checkpoint's weights may be stored in.
 struct StoredType {
-  std::string_view name;  // as safetensors names it
-  int64_t size;           // bytes of an element
-  kernels::DType dtype;   // the type in memory that has the same bytes
+  std::string_view name;                // as safetensors names it
+  int64_t size;                         // bytes of an element
+  std::optional<kernels::DType> dtype;  // the type in memory that has the same bytes, if any
   // Converts n elements at any address to f32, bf16 or f16. False where a finite element becomes
   // infinite in f16.
   bool (*convert)(void* out, kernels::DType dtype, const uint8_t* in, int64_t n);
