@@ -97,9 +97,9 @@ class DashboardsTest(unittest.TestCase):
 
     def test_what_an_operator_looks_for_is_there(self):
         titles = {p["title"] for d in queries.dashboards().values() for p in queries.panels(d)}
-        self.assertLessEqual({"Time to first token", "Between tokens", "KV occupancy", "Queue",
-                              "Batch size", "Preemptions", "Prefix hits",
-                              "Streams that went on elsewhere", "Requests by status"}, titles)
+        self.assertLessEqual({"Time to first token", "Inter-token latency", "KV occupancy", "Queue",
+                              "Batch size", "Preemptions", "Prefix cache hits",
+                              "Migrations by reason", "Requests by status"}, titles)
 
 
 class QueriesTest(unittest.TestCase):

@@ -190,7 +190,7 @@ class LiveTest(unittest.TestCase):
                 self.assertLess(area, 1.1 * count, query)
         # The window is the whole load, from a scrape before it on, since it may be over before the next one.
         # A sequence that was preempted finds its own beginning.
-        query = queries.substituted(queries.targets("worker", "Prefix hits")["__auto"], namespace="test",
+        query = queries.substituted(queries.targets("worker", "Prefix cache hits")["__auto"], namespace="test",
                                     window=f"{int(time.time() - self.begin) + 5}s", pod="worker-.")
         hits, share = self.prometheus.value(query), counted["cached"] / counted["prompt"]
         print(f"drawn and counted: {told}; prefix hits {hits:.3f} and {share:.3f}", file=sys.stderr)

@@ -25,7 +25,7 @@ void CollectOwn(const engine::EngineMetrics& e, const RequestCounters& requests,
                    Read(e.running_requests));
   common::AddGauge(f, "continuo_waiting_requests", "Sequences that wait for the batch.", model,
                    Read(e.waiting_requests));
-  common::AddGauge(f, "continuo_waiting_prompt_tokens", "Prompt tokens that wait to be read.",
+  common::AddGauge(f, "continuo_waiting_prompt_tokens", "Prompt tokens that wait for prefill.",
                    model, Read(e.waiting_prompt_tokens));
   common::AddGauge(f, "continuo_kv_blocks_used", "KV blocks in use by running sequences.", model,
                    Read(e.kv_blocks_used));
