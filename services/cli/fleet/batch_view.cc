@@ -141,7 +141,7 @@ std::string BatchView::Draw(const std::string& address, size_t width, size_t hei
   if (!rows.empty()) {
     lines.push_back(absl::StrFormat(kLine, "ROW", static_cast<int>(id), "REQUEST", "PROMPT",
                                     "GENERATED", "STATE",
-                                    absl::StrCat("-cached =read #generated, ", scale,
+                                    absl::StrCat("-cached =prefilled #generated, ", scale,
                                                  scale == 1 ? " token each" : " tokens each")));
   }
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -67,7 +67,7 @@ void StepTrace::AddInstant(std::string_view name, int64_t at) {
 }
 
 // Adds the counters that have changed.
-void StepTrace::AddCounters(const v1::Step& step, uint64_t read, uint64_t generating,
+void StepTrace::AddCounters(const v1::Step& step, uint64_t prefill, uint64_t decode,
                             int64_t begin) {
   const auto add = [&](const std::string& name, const std::string& values) {
     if (counters_[name] == values) return;
@@ -77,7 +77,7 @@ void StepTrace::AddCounters(const v1::Step& step, uint64_t read, uint64_t genera
   };
   add("sequences", absl::StrFormat(R"("in the step":%d,"waiting":%d)", step.sequences_size(),
                                    step.waiting_requests()));
-  add("rows", absl::StrFormat(R"("of prompts":%d,"generating":%d)", read, generating));
+  add("tokens", absl::StrFormat(R"("prefill":%d,"decode":%d)", prefill, decode));
   add("KV blocks", absl::StrFormat(R"("used":%d)", step.used_kv_blocks()));
 }
 
@@ -100,18 +100,18 @@ void StepTrace::TakeStep(const v1::Step& step) {
   const int64_t begin =
       last_end_ + absl::ToInt64Nanoseconds(std::clamp(idle, absl::ZeroDuration(), absl::Hours(24)));
   const int64_t end = begin + absl::ToInt64Nanoseconds(DurationOf(step.duration()));
-  uint64_t read = 0, generating = 0;
+  uint64_t prefill = 0, decode = 0;
   for (const v1::StepSequence& s : step.sequences()) {
-    (s.cached_tokens() < s.prompt_tokens() ? read : generating) += s.new_tokens();
+    (s.cached_tokens() < s.prompt_tokens() ? prefill : decode) += s.new_tokens();
   }
-  const bool fits = Add(Slice(
-      "step", kSteps, 1, begin, end,
-      absl::StrFormat(R"("number":%d,"sequences":%d,"rows of prompts":%d,"rows generating":%d,)"
-                      R"("waiting":%d,"KV blocks":%d)",
-                      step.number(), step.sequences_size(), read, generating,
-                      step.waiting_requests(), step.used_kv_blocks())));
+  const bool fits = Add(
+      Slice("step", kSteps, 1, begin, end,
+            absl::StrFormat(R"("number":%d,"sequences":%d,"prefill tokens":%d,"decode tokens":%d,)"
+                            R"("waiting":%d,"KV blocks":%d)",
+                            step.number(), step.sequences_size(), prefill, decode,
+                            step.waiting_requests(), step.used_kv_blocks())));
   if (!fits) return;
-  AddCounters(step, read, generating, begin);
+  AddCounters(step, prefill, decode, begin);
   ++num_steps_;
   last_end_ = end;
 
@@ -141,9 +141,9 @@ void StepTrace::TakeSequence(const v1::StepSequence& s, size_t row, int64_t begi
     return;
   }
   if (s.cached_tokens() < s.prompt_tokens()) {
-    Close(row, "read again");
+    Close(row, "prefilled again");
     Add(Slice(now.name + " prompt", kBatch, row + 1, begin, end,
-              absl::StrFormat(R"("prompt":%d,"in the cache":%d,"read":%d)", s.prompt_tokens(),
+              absl::StrFormat(R"("prompt":%d,"cached":%d,"prefilled":%d)", s.prompt_tokens(),
                               s.cached_tokens(), s.new_tokens())));
     if (now.state == BatchRow::State::kPrefill) return;
     // The token that is sampled after the last token of the prompt belongs to the generation.

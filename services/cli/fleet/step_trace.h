@@ -60,7 +60,7 @@ class StepTrace {
   bool Add(std::string_view event);
   void AddMetadata(std::string_view name, int process, size_t thread, std::string_view value);
   void AddInstant(std::string_view name, int64_t at);
-  void AddCounters(const v1::Step& step, uint64_t read, uint64_t generating, int64_t begin);
+  void AddCounters(const v1::Step& step, uint64_t prefill, uint64_t decode, int64_t begin);
   void TakeStep(const v1::Step& step);
   void TakeSequence(const v1::StepSequence& s, size_t row, int64_t begin, int64_t end);
   void Close(size_t row, std::string_view why);

@@ -47,7 +47,8 @@ TEST(BatchViewTest, DrawsWorkerAndRows) {
       "w0  m  SERVING  step 7  step 8.00 ms, longest 8.00 ms\n"
       "KV [#####               ] 25% of 100  running 2  waiting 3  prompt 500 tok/s  generated "
       "1.23k tok/s\n"
-      " ROW  REQUEST              PROMPT  GENERATED  STATE           -cached =read #generated, 1 "
+      " ROW  REQUEST              PROMPT  GENERATED  STATE           -cached =prefilled "
+      "#generated, 1 "
       "token each\n"
       "   1  first                 16/16          1  generating      --------========#\n"
       "   2  second                 4/16          0  prefill         ====............\n");

@@ -60,7 +60,7 @@ TEST(StepTraceTest, AStepIsASliceWithItsFigures) {
   EXPECT_EQ(steps[0]["dur"], 8000.0);
   EXPECT_EQ(steps[1]["ts"], 10000.0);
   EXPECT_EQ(steps[0]["args"],
-            json::parse(R"({"number":1,"sequences":2,"rows of prompts":90,"rows generating":1,
+            json::parse(R"({"number":1,"sequences":2,"prefill tokens":90,"decode tokens":1,
                             "waiting":3,"KV blocks":12})"));
   EXPECT_FALSE(Events(result, "C", 1).empty());
   EXPECT_EQ(result["otherData"]["steps"], 2);
@@ -76,9 +76,9 @@ TEST(StepTraceTest, ARequestIsASliceForEachPieceOfItsPromptAndOneForItsAnswer) {
   const std::vector<json> slices = Events(result, "X", 2);
   ASSERT_EQ(slices.size(), 5u);
   EXPECT_EQ(slices[0]["name"], "a prompt");
-  EXPECT_EQ(slices[1]["args"]["read"], 4);
+  EXPECT_EQ(slices[1]["args"]["prefilled"], 4);
   EXPECT_EQ(slices[2]["name"], "a");
-  EXPECT_EQ(slices[2]["ts"], 18000.0);   // the end of the step that read the rest
+  EXPECT_EQ(slices[2]["ts"], 18000.0);   // the end of the step that prefilled the rest
   EXPECT_EQ(slices[2]["dur"], 20000.0);  // to the end of the fourth
   EXPECT_EQ(slices[2]["args"]["generated"], 3);
   EXPECT_EQ(slices[2]["args"]["end"], "stop");
