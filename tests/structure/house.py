@@ -7,7 +7,8 @@
 
 A folder has at most 24 source files, a class in a header at most 40 methods, a paragraph of Markdown at
 most 120 words. Every `exactness: name` in a source is a heading of docs/exactness.md; every relative link of
-a Markdown file leads to a file and, with #anchor, to a heading of it.
+a Markdown file leads to a file and, with #anchor, to a heading of it. Every file that a comment of a source
+names with a folder, such as docs/scheduling.md, exists.
 """
 import collections
 import pathlib
@@ -154,6 +155,17 @@ def citation_errors(files):
     return errors
 
 
+def comment_errors(files):
+    ends = {"/".join(parts[i:]) for parts in (name.split("/") for name in files) for i in range(len(parts))}
+    errors = []
+    for name in (f for f in files if f.endswith(SOURCES)):
+        for comment in re.findall(r"(?:^|\s)//(.*)", read(name)):
+            for cited in re.findall(r"(?<![\w./<$*:-])((?:[\w.-]+/)+[\w-]+\.(?:md|h|cc|cu|py|sh|proto))\b", comment):
+                if cited not in ends:
+                    errors.append(f"{name}: {cited} is no file of the repository")
+    return errors
+
+
 def folder_rows(files):
     """Folder -> (files, lines, arrows) of the sources."""
     rows = {folder: [0, 0, ALLOWED[folder].split()] for folder in ALLOWED}
@@ -201,7 +213,7 @@ def main():
         (ROOT / TABLE).write_text(f"{head}{BEGIN}\n{table(folder_rows(files))}\n{END}{rest.split(END)[1]}",
                                   encoding="utf-8")
     errors = (folder_errors(files) + class_errors(files) + markdown_errors(files) + citation_errors(files)
-              + table_errors(files))
+              + comment_errors(files) + table_errors(files))
     for error in errors:
         print(error)
     print(f"{len(files)} files, {len(errors)} errors")
