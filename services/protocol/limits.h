@@ -22,6 +22,7 @@ inline constexpr size_t kMaxForwardedHeaderBytes = 1024;
 inline constexpr int kMaxMessages = 16384;
 inline constexpr int kMaxTools = 1024;
 inline constexpr size_t kMaxTemplateArgumentsBytes = 65536;
+inline constexpr size_t kMaxChatTemplateBytes = 65536;
 // Text of a Tokenize request, a rendered conversation included. Encoding takes about 130 bytes of
 // memory for each byte of text.
 inline constexpr size_t kMaxTokenizeBytes = 1 << 20;
@@ -33,6 +34,9 @@ inline constexpr float kMaxPenalty = 2;  // of presence and frequency, also belo
 inline constexpr uint32_t kMaxSequences = 128;
 inline constexpr int kMaxLogitBiases = 1024;
 inline constexpr float kMaxLogitBias = 100;  // also below 0
+inline constexpr int kMaxAllowedIds = 262144;
+inline constexpr int kMaxBadWords = 256;
+inline constexpr size_t kMaxBadWordBytes = 256;
 
 // Stopping.
 inline constexpr int kMaxStopStrings = 16;

@@ -56,6 +56,23 @@ absl::Status CheckUtf8(std::string_view field, std::string_view text) {
   return IsUtf8(text) ? absl::OkStatus() : FieldError(field, "is not UTF-8");
 }
 
+// Each of at most `limit` texts has 1 to `max_bytes` bytes.
+absl::Status CheckTexts(std::string_view path,
+                        const google::protobuf::RepeatedPtrField<std::string>& texts, int limit,
+                        size_t max_bytes) {
+  RETURN_IF_ERROR(CheckCount(path, texts.size(), limit));
+  for (int i = 0; i < texts.size(); ++i) {
+    const std::string& text = texts[i];
+    const auto field = [path, i] { return absl::StrCat(std::string(path), "[", i, "]"); };
+    if (text.empty() || text.size() > max_bytes) {
+      return FieldError(field(),
+                        absl::StrCat("has ", text.size(), " bytes, must have 1 to ", max_bytes));
+    }
+    if (!IsUtf8(text)) return FieldError(field(), "is not UTF-8");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FindUnknown(const Message& message, const std::string& path) {
   const auto* reflection = message.GetReflection();
   const auto& unknown = reflection->GetUnknownFields(message);
@@ -99,6 +116,7 @@ absl::Status CheckPrompt(const v1::GenerateRequest& request) {
   if (request.has_suffix()) {
     if (!request.has_text()) return FieldError("suffix", "needs a prompt that is text");
     RETURN_IF_ERROR(CheckUtf8("suffix", request.suffix()));
+    if (request.has_truncation()) return FieldError("truncation", "is not possible with suffix");
   }
   switch (request.prompt_case()) {
     case v1::GenerateRequest::kText:
@@ -140,7 +158,9 @@ absl::Status CheckSampling(const v1::Sampling& s) {
   for (const auto& [id, bias] : s.logit_bias()) {
     RETURN_IF_ERROR(CheckRange("sampling.logit_bias", bias, -kMaxLogitBias, kMaxLogitBias));
   }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(
+      CheckCount("sampling.allowed_token_ids", s.allowed_token_ids_size(), kMaxAllowedIds));
+  return CheckTexts("sampling.bad_words", s.bad_words(), kMaxBadWords, kMaxBadWordBytes);
 }
 
 absl::Status CheckStopping(const v1::Stopping& s) {
@@ -149,16 +169,8 @@ absl::Status CheckStopping(const v1::Stopping& s) {
         "stopping.min_tokens",
         absl::StrCat(s.min_tokens(), " is above max_tokens, which is ", s.max_tokens()));
   }
-  RETURN_IF_ERROR(CheckCount("stopping.strings", s.strings_size(), kMaxStopStrings));
-  for (int i = 0; i < s.strings_size(); ++i) {
-    const std::string& stop = s.strings(i);
-    const auto field = [i] { return absl::StrCat("stopping.strings[", i, "]"); };
-    if (stop.empty() || stop.size() > kMaxStopStringBytes) {
-      return FieldError(field(), absl::StrCat("has ", stop.size(), " bytes, must have 1 to ",
-                                              kMaxStopStringBytes));
-    }
-    if (!IsUtf8(stop)) return FieldError(field(), "is not UTF-8");
-  }
+  RETURN_IF_ERROR(
+      CheckTexts("stopping.strings", s.strings(), kMaxStopStrings, kMaxStopStringBytes));
   RETURN_IF_ERROR(CheckCount("stopping.token_ids", s.token_ids_size(), kMaxStopIds));
   if (s.has_time_limit()) return ReadDuration("stopping.time_limit", s.time_limit()).status();
   return absl::OkStatus();
@@ -220,6 +232,13 @@ absl::Status ValidateConversation(std::string_view path, const v1::Conversation&
   RETURN_IF_ERROR(
       CheckBytes(field("template_arguments"), arguments.size(), kMaxTemplateArgumentsBytes));
   RETURN_IF_ERROR(CheckUtf8(field("template_arguments"), arguments));
+  RETURN_IF_ERROR(CheckBytes(field("chat_template"), conversation.chat_template().size(),
+                             kMaxChatTemplateBytes));
+  RETURN_IF_ERROR(CheckUtf8(field("chat_template"), conversation.chat_template()));
+  if (conversation.omit_generation_prompt() && conversation.continue_final_message()) {
+    return FieldError(field("omit_generation_prompt"),
+                      "is not possible with continue_final_message, which implies it");
+  }
   for (int i = 0; i < conversation.messages_size(); ++i) {
     const v1::ChatMessage& message = conversation.messages(i);
     for (const auto& [name, text] :

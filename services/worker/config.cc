@@ -146,6 +146,9 @@ void AddBatchFlags(common::Flags& flags, WorkerConfig& c) {
                "it.");
   flags.Text("draft_model", &c.draft_model,
              "Folder of a smaller model with the same tokenizer, for --speculation=draft.");
+  flags.Switch("allow_request_chat_template", &c.allow_request_chat_template,
+               "Render the chat template that a request brings instead of the model's. For clients "
+               "that are trusted: a template can take much memory.");
   flags.Integer("max_draft_tokens", &c.max_draft_tokens, 1, 64,
                 "Most draft tokens of one sequence in a step.");
 }

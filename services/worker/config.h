@@ -36,6 +36,7 @@ struct WorkerConfig {
   int64_t max_queued_tokens = 262144;
   std::string speculation = "lookup";
   std::string draft_model;  // folder, for speculation=draft
+  bool allow_request_chat_template = false;
   int max_draft_tokens = 8;
 };
 

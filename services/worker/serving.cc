@@ -44,6 +44,7 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
   }
   served.text = text;
   served.parse_special_in_content = config.parse_special_in_content;
+  served.allow_request_chat_template = config.allow_request_chat_template;
   server::FinishServedModel(served);
   std::vector<std::string> text_parts = {absl::StrCat(text::kTextVersion), text->tokenizer_digest(),
                                          text->template_digest()};

@@ -14,6 +14,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import grpc  # noqa: E402
 import fleet  # noqa: E402
 import reference  # noqa: E402
 from fleet import pb  # noqa: E402
@@ -157,6 +158,63 @@ class FieldsTest(unittest.TestCase):
             request.sampling.logit_bias[299] = 4.5
         self.check_changes(self.request(), change, "logit_bias")
         self.check_changes(self.request(temperature=0), change, "logit_bias")
+
+    def test_sampling_allowed_token_ids(self):
+        def allow(request):
+            request.sampling.allowed_token_ids.extend([5, 91, 250, EOS, 5])
+        self.check_changes(self.request(), allow, "allowed_token_ids")
+        self.check_changes(self.request(temperature=0), allow, "allowed_token_ids")
+        request = self.request(40)
+        allow(request)
+        request.stopping.min_tokens = 30
+        answer = self.check(request)
+        self.assertGreaterEqual(len(answer.ids[0]), 30)
+        self.assertLessEqual(set(answer.ids[0]), {5, 91, 250, EOS})
+        request.sampling.num_sequences = 3
+        self.check(request)
+        self.check_continuations(request)
+
+    def check_continuations(self, request):
+        """The rest of an answer is the same whatever part of it the client brings."""
+        whole = self.client.generate(request)
+        for cut in range(0, len(whole.ids[0]), 5):
+            part = pb.GenerateRequest()
+            part.CopyFrom(request)
+            received = part.continuation.received
+            received.accepted.CopyFrom(whole.accepted[0])
+            for index, ids in whole.ids.items():
+                received.deltas.add(index=index, token_ids=ids[:cut])
+            rest = self.client.generate(part)
+            for index, ids in whole.ids.items():
+                self.assertEqual(ids[:cut] + rest.ids.get(index, []), ids)
+
+    def test_sampling_bad_words(self):
+        request = self.text_request()
+        before = self.check(request)
+        text = before.text[0]
+        # Tokens of the text are letters; a word of one to three of them, which the text has.
+        for length in (1, 2, 3):
+            banned = self.text_request()
+            words = [text[10:10 + length], text[25:25 + length]]
+            banned.sampling.bad_words.extend(words)
+            bars = [self.tokenize(space + word) for word in words for space in ("", " ")]
+            answer = self.client.generate(banned)
+            self.assertEqual(answer.ids[0],
+                             reference.generate(self.model, banned, 0, EOS, bars))
+            self.assertNotEqual(answer.ids, before.ids)
+            for bar in bars:
+                for i in range(len(answer.ids[0])):
+                    self.assertNotEqual(answer.ids[0][i:i + len(bar)], bar)
+            self.check_continuations(banned)
+        # Where nothing else is left, the bad words give way.
+        request = self.request(12)
+        request.sampling.allowed_token_ids.append(before.ids[0][0])
+        request.sampling.bad_words.append(text[0])
+        self.assertEqual(self.client.generate(request).ids[0], [before.ids[0][0]] * 12)
+
+    def tokenize(self, text):
+        return list(self.client.inference.Tokenize(pb.TokenizeRequest(
+            text=text, omit_special_tokens=True)).token_ids)
 
     # Stopping.
 
@@ -352,6 +410,29 @@ class FieldsTest(unittest.TestCase):
             request.output.collect = collect
             answer = self.check(request)
             self.assertEqual([t.token_id for r in answer.responses for t in r.prompt_tokens], PROMPT)
+        request.truncation.max_tokens = 4
+        ids = [t.token_id for r in self.client.generate(request).responses
+               for t in r.prompt_tokens]
+        self.assertEqual(ids, PROMPT[-4:])
+
+    # The prompt.
+
+    def test_truncation(self):
+        for most, first in ((1, False), (4, False), (4, True), (9, False), (200, True)):
+            request, cut = self.request(), self.request()
+            request.truncation.max_tokens, request.truncation.keep_first = most, first
+            cut.token_ids.ids[:] = PROMPT[:most] if first else PROMPT[-most:]
+            answer = self.client.generate(request)
+            self.assertEqual(answer.ids, self.check(cut).ids)
+            self.assertEqual(answer.summary.usage.prompt_tokens, min(most, len(PROMPT)))
+        request = self.request(100)
+        request.token_ids.ids[:] = [20 + i % 200 for i in range(1000)]
+        with self.assertRaises(grpc.RpcError) as caught:
+            self.client.generate(request)
+        self.assertIn("This model's maximum context length is 256 tokens. However, your prompt has "
+                      "1000 tokens.", caught.exception.details())
+        request.truncation.SetInParent()
+        self.assertEqual(self.client.generate(request).summary.usage.prompt_tokens, 156)
 
     def test_every_field_has_a_test(self):
         for name in ("Sampling", "Stopping", "Output"):

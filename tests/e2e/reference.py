@@ -160,8 +160,18 @@ def pick(logits, sampling, prompt, answer, banned, index):
     return order[-1]
 
 
-def generate(model, request, index, eos):
-    """The ids of one sequence of a request whose prompt is token_ids; no text, no time."""
+def barred(row, sampling, stops, answer, bars):
+    """What may not follow the answer; bad words give way where nothing else is left."""
+    banned = set(stops)
+    if sampling.allowed_token_ids:
+        banned |= set(range(len(row))) - set(sampling.allowed_token_ids)
+    more = {bar[-1] for bar in bars if (answer + bar[-1:])[-len(bar):] == bar}
+    return banned | more if len(banned | more) < len(row) else banned
+
+
+def generate(model, request, index, eos, bars=()):
+    """The ids of one sequence of a request whose prompt is token_ids; no text, no time. `bars` are
+    the ids of bad_words."""
     prompt = list(request.token_ids.ids)
     stopping = request.stopping
     stops = set(stopping.token_ids) | (set() if stopping.ignore_eos else {eos})
@@ -171,6 +181,7 @@ def generate(model, request, index, eos):
     while len(answer) < limit:
         banned = stops if len(answer) < stopping.min_tokens else set()
         row = model.next_logits(prompt + answer)
+        banned = barred(row, request.sampling, banned, answer, bars)
         answer.append(pick(row, request.sampling, prompt, answer, banned, index))
         if answer[-1] in stops:
             break

@@ -51,6 +51,23 @@ TEST(ValidateGenerateTest, EachFieldOutOfRangeIsNamed) {
       {"sampling.temperature", [](Request& r) { r.mutable_sampling()->set_temperature(-0.1f); }},
       {"sampling.top_p", [](Request& r) { r.mutable_sampling()->set_top_p(-0.1f); }},
       {"sampling.top_p", [](Request& r) { r.mutable_sampling()->set_top_p(kNan); }},
+      {"sampling.allowed_token_ids",
+       [](Request& r) {
+         for (int i = 0; i <= 262144; ++i) r.mutable_sampling()->add_allowed_token_ids(1);
+       }},
+      {"sampling.bad_words",
+       [](Request& r) {
+         for (int i = 0; i <= 256; ++i) r.mutable_sampling()->add_bad_words("x");
+       }},
+      {"sampling.bad_words[0]",
+       [](Request& r) { r.mutable_sampling()->add_bad_words(std::string(257, 'x')); }},
+      {"conversation.chat_template",
+       [](Request& r) { r.mutable_conversation()->set_chat_template(std::string(65537, ' ')); }},
+      {"conversation.omit_generation_prompt",
+       [](Request& r) {
+         r.mutable_conversation()->set_omit_generation_prompt(true);
+         r.mutable_conversation()->set_continue_final_message(true);
+       }},
       {"sampling.min_p", [](Request& r) { r.mutable_sampling()->set_min_p(1.1f); }},
       {"sampling.num_sequences", [](Request& r) { r.mutable_sampling()->set_num_sequences(0); }},
       {"sampling.num_sequences", [](Request& r) { r.mutable_sampling()->set_num_sequences(129); }},

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "tests/testing/next_token_mask.h"
 
 namespace continuo {
 namespace {
@@ -291,8 +292,6 @@ std::vector<int32_t> FakeAnswer(const engine::Request& request, int index, int v
   }
   model::SamplingParams sampling = request.sampling;
   sampling.sequence_index = index;
-  std::vector<uint32_t> mask(model::MaskWords(vocab_size), ~uint32_t{0});
-  for (const int32_t id : request.stop_ids) mask[id / 32] &= ~(uint32_t{1} << (id % 32));
 
   uint64_t cell = kFirstCell, context = 0;
   std::map<int32_t, int32_t> counts;
@@ -313,14 +312,12 @@ std::vector<int32_t> FakeAnswer(const engine::Request& request, int index, int v
            std::ranges::binary_search(request.stop_ids, answer.back());
   };
   while (static_cast<int>(answer.size()) < request.max_tokens && !stops()) {
-    const bool masked =
-        static_cast<int>(answer.size()) < request.min_tokens && !request.stop_ids.empty();
+    const std::vector<uint32_t> mask = NextTokenMask(request, answer, vocab_size);
     std::vector<kernels::SeenToken> seen;
     for (const auto& [id, count] : counts) seen.push_back({id, count});
     const auto position = static_cast<int>(request.prompt.size() + answer.size());
-    answer.push_back(Draw(context, position, sampling, request.biases, seen,
-                          masked ? std::span<const uint32_t>(mask) : std::span<const uint32_t>(),
-                          vocab_size));
+    answer.push_back(
+        Draw(context, position, sampling, request.biases, seen, std::span(mask), vocab_size));
     ++counts[answer.back()];
     read(answer.back());
   }

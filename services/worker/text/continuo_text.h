@@ -90,8 +90,9 @@ int continuo_text_encode(const ContinuoText* text, ContinuoSlice utf8, int add_s
 
 /* `request_json` is an object: messages (array), tools and documents (any; null where absent),
  * add_generation_prompt and continue_final_message (booleans), template_arguments (a string that
- * holds a JSON object, or the empty string), now_seconds (integer). `content`, unless NULL, gets
- * the ascending spans of the text that come from the request and not from the template. */
+ * holds a JSON object, or the empty string), chat_template (a string: rendered instead of the
+ * model's; empty: the model's), now_seconds (integer). `content`, unless NULL, gets the ascending
+ * spans of the text that come from the request and not from the template. */
 int continuo_text_render_chat(const ContinuoText* text, ContinuoSlice request_json,
                               ContinuoString* out, ContinuoSpans* content);
 

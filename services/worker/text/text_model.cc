@@ -123,8 +123,12 @@ absl::StatusOr<RenderedChat> TextModel::RenderMarkedChat(const ChatPrompt& promp
   if (!IsUtf8(prompt.template_arguments)) {
     return absl::InvalidArgumentError("template_arguments is not UTF-8");
   }
+  if (!IsUtf8(prompt.chat_template)) {
+    return absl::InvalidArgumentError("chat_template is not UTF-8");
+  }
   const nlohmann::ordered_json request = {{"messages", std::move(messages)},
-                                          {"add_generation_prompt", !prompt.continue_final_message},
+                                          {"add_generation_prompt", !prompt.omit_generation_prompt},
+                                          {"chat_template", prompt.chat_template},
                                           {"continue_final_message", prompt.continue_final_message},
                                           {"template_arguments", prompt.template_arguments},
                                           {"now_seconds", prompt.now_seconds}};

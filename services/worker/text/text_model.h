@@ -28,7 +28,9 @@ struct ChatMessage {
 struct ChatPrompt {
   std::vector<ChatMessage> messages;
   std::string template_arguments;       // a JSON object; empty: none
+  std::string chat_template;            // instead of the model's; empty: the model's
   bool continue_final_message = false;  // the last message is the beginning of the answer
+  bool omit_generation_prompt = false;  // the template does not begin an answer
   int64_t now_seconds = 0;              // Unix time of the template's clock (UTC)
 };
 
@@ -65,9 +67,9 @@ class TextModel {
   // special tokens (such as BOS). Special tokens written in the text count as such.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special) const;
 
-  // FailedPrecondition without a chat template; InvalidArgument where the template refuses the
-  // conversation (raise_exception), the arguments are no JSON object, or rendering exceeds its
-  // bounds on steps and output bytes.
+  // FailedPrecondition without a chat template; InvalidArgument where the prompt's own template
+  // cannot be read, the template refuses the conversation (raise_exception), the arguments are no
+  // JSON object, or rendering exceeds its bounds on steps and output bytes.
   absl::StatusOr<RenderedChat> RenderMarkedChat(const ChatPrompt& prompt) const;
   // Its text alone.
   absl::StatusOr<std::string> RenderChat(const ChatPrompt& prompt) const;

@@ -8,6 +8,7 @@
 #include "services/base/status_macros.h"
 #include "services/worker/engine/draft/model_drafter.h"
 #include "services/worker/engine/draft/prompt_lookup.h"
+#include "tests/testing/next_token_mask.h"
 
 namespace continuo::engine {
 namespace {
@@ -45,7 +46,7 @@ class ReplayDrafter : public Drafter {
 // Makes the plans of one request alone, which has the first blocks to itself.
 class RealModel::AlonePlans {
  public:
-  explicit AlonePlans(const Request& request) : request_(request) {}
+  AlonePlans(const Request& request, int vocab_size) : request_(request), vocab_size_(vocab_size) {}
 
   // Adds rows for `tokens` from position `begin` on.
   void AddRows(int begin, std::span<const int32_t> tokens) {
@@ -73,8 +74,7 @@ class RealModel::AlonePlans {
     AddSample(row, -1);
     model::SamplingParams& sampling = plan_.sampling.emplace_back(request_.sampling);
     sampling.sequence_index = index;
-    sampling.masked =
-        static_cast<int>(answer.size()) < request_.min_tokens && !request_.stop_ids.empty();
+    sampling.masked = !NextTokenMask(request_, answer, vocab_size_).empty();
     plan_.biases.insert(plan_.biases.end(), request_.biases.begin(), request_.biases.end());
     plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
     if (model::HasPenalty(request_.sampling)) {
@@ -95,6 +95,7 @@ class RealModel::AlonePlans {
   }
 
   const Request& request_;
+  const int vocab_size_;
   model::StepPlan plan_;
 };
 
@@ -158,13 +159,12 @@ std::shared_ptr<Drafter> RealModel::MakeDrafter(int percent, uint32_t seed) {
       std::move(draft->executor), &stopped_clock_);
 }
 
-model::StepResult RealModel::RunAlone(const Request& request, const model::StepPlan& plan) {
+model::StepResult RealModel::RunAlone(const Request& request, const model::StepPlan& plan,
+                                      const std::vector<int32_t>& answer) {
   auto result = loaded_.executor->Run(plan, [&](std::span<uint32_t> mask) {
-    const size_t words = static_cast<size_t>(model::MaskWords(vocab_size_));
-    for (size_t at = 0; at < mask.size(); at += words) {
-      for (const int32_t id : request.stop_ids) {
-        mask[at + static_cast<size_t>(id) / 32] &= ~(uint32_t{1} << (id % 32));
-      }
+    const std::vector<uint32_t> one = NextTokenMask(request, answer, vocab_size_);
+    for (size_t at = 0; at < mask.size(); at += one.size()) {
+      std::ranges::copy(one, mask.begin() + static_cast<ptrdiff_t>(at));
     }
   });
   CONTINUO_CHECK(result.ok());
@@ -190,7 +190,7 @@ const RealModel::Alone& RealModel::Find(const Request& request) {
   };
 
   const auto prompt_tokens = static_cast<int>(request.prompt.size());
-  AlonePlans plans(request);
+  AlonePlans plans(request, vocab_size_);
   plans.AddRows(0, request.prompt);
   size_t num_scored = 0;
   if (request.num_prompt_logprobs >= 0) {
@@ -201,7 +201,7 @@ const RealModel::Alone& RealModel::Find(const Request& request) {
   if (request.max_tokens > 0) {
     for (size_t i = 0; i < n; ++i) plans.AddSample(prompt_tokens - 1, static_cast<int>(i), {});
   }
-  model::StepResult result = RunAlone(request, plans.plan());
+  model::StepResult result = RunAlone(request, plans.plan(), {});
   for (size_t i = 0; i < num_scored; ++i) {
     alone.prompt_scores.push_back(std::move(result.scores[i]));
   }
@@ -213,7 +213,7 @@ const RealModel::Alone& RealModel::Find(const Request& request) {
       const int position = prompt_tokens + static_cast<int>(answer.size()) - 1;
       plans.AddRows(position, std::span(answer).last(1));
       plans.AddSample(0, static_cast<int>(i), answer);
-      model::StepResult next = RunAlone(request, plans.plan());
+      model::StepResult next = RunAlone(request, plans.plan(), answer);
       take(next, 0, i);
     }
   }

@@ -45,7 +45,9 @@ class RealModel : public SimulatedModel {
 
   RealModel(const model::LoadOptions& options, model::LoadedModel alone);
   const Alone& Find(const Request& request);
-  model::StepResult RunAlone(const Request& request, const model::StepPlan& plan);
+  // `answer` is what the plan's samples follow.
+  model::StepResult RunAlone(const Request& request, const model::StepPlan& plan,
+                             const std::vector<int32_t>& answer);
 
   const model::LoadOptions options_;
   const model::LoadedModel loaded_;  // runs requests alone

@@ -110,6 +110,7 @@ Request Simulation::MakeRequest() {
   for (int n = Chance(60) ? Pick(1, 2) : 0; n > 0; --n) stops.insert(PickToken());
   r.stop_ids.assign(stops.begin(), stops.end());
   if (Chance(20)) r.min_tokens = Pick(0, r.max_tokens);
+  if (Chance(15)) MakeBars(r);
   if (Chance(15)) {
     r.num_prompt_logprobs = Pick(0, 2);
     if (Chance(30)) r.prompt_logprobs_received = Pick(0, static_cast<int>(r.prompt.size()) - 1);
@@ -125,6 +126,26 @@ Request Simulation::MakeRequest() {
   if (extremes_) MakeExtreme(r);
   if (Chance(20)) MakeContinuation(r);
   return r;
+}
+
+// Allows few tokens or bars some, which may leave none.
+void Simulation::MakeBars(Request& r) {
+  std::vector<int32_t> ids;
+  for (int n = Pick(1, 12); n > 0; --n) ids.push_back(PickToken());
+  if (Chance(50)) {
+    r.allowed_mask.assign(static_cast<size_t>(options_.vocab_size + 31) / 32, 0);
+    // One that does not end the answer, as the server demands.
+    int32_t other = 0;
+    while (std::ranges::binary_search(r.stop_ids, other)) ++other;
+    ids.push_back(other);
+    for (const int32_t id : ids) r.allowed_mask[id / 32] |= uint32_t{1} << (id % 32);
+  }
+  for (int n = Chance(70) ? Pick(1, 8) : 0; n > 0; --n) {
+    std::vector<int32_t>& barred = r.barred.emplace_back();
+    for (int length = Pick(1, 3); length > 0; --length) {
+      barred.push_back(ids[static_cast<size_t>(Pick(0, static_cast<int>(ids.size()) - 1))]);
+    }
+  }
 }
 
 // Sets extreme values that the server lets through: it checks each field, but not all together.

@@ -51,6 +51,7 @@ class Simulation {
 
   Request MakeRequest();
   void MakeContinuation(Request& request);
+  void MakeBars(Request& request);
   void MakeExtreme(Request& request);
   void Submit();
   void Receive(Client& client, RequestEvent event);

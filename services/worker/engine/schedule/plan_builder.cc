@@ -9,10 +9,61 @@
 namespace continuo::engine {
 namespace {
 
-// Returns whether stop ids are masked for the sample after `num_drafts` more tokens.
-bool IsMasked(const Sequence& s, size_t num_drafts) {
+// Returns whether stop ids are barred from the sample after `num_drafts` more tokens.
+bool BarsStops(const Sequence& s, size_t num_drafts) {
   const Request& r = s.request->request;
   return !r.stop_ids.empty() && NumAnswered(s) + static_cast<int64_t>(num_drafts) < r.min_tokens;
+}
+
+bool IsMasked(const Sequence& s, size_t num_drafts) {
+  const Request& r = s.request->request;
+  return !r.allowed_mask.empty() || !r.barred.empty() || BarsStops(s, num_drafts);
+}
+
+void Bar(std::span<uint32_t> mask, int32_t id) {
+  const auto word = static_cast<size_t>(id) / 32;
+  if (id >= 0 && word < mask.size()) mask[word] &= ~(uint32_t{1} << (id % 32));
+}
+
+// Leaves in `mask` what the sample may take but for barred sequences.
+void FillAllowed(const PlannedSample& sample, int vocab_size, std::span<uint32_t> mask) {
+  const Request& r = sample.sequence->request->request;
+  std::ranges::fill(mask, ~uint32_t{0});
+  if (vocab_size % 32 != 0) mask.back() = (uint32_t{1} << (vocab_size % 32)) - 1;
+  if (!r.allowed_mask.empty()) {
+    for (size_t i = 0; i < mask.size(); ++i) {
+      mask[i] &= i < r.allowed_mask.size() ? r.allowed_mask[i] : 0;
+    }
+  }
+  if (!sample.bars_stops) return;
+  for (const int32_t id : r.stop_ids) Bar(mask, id);
+}
+
+// Whether the tokens of an answer end with `ids`; `drafts` are samples whose drafts follow the
+// answer.
+bool EndsWith(const std::vector<int32_t>& answer, std::span<const PlannedSample> drafts,
+              std::span<const int32_t> ids) {
+  if (ids.size() > answer.size() + drafts.size()) return false;
+  for (size_t i = 0; i < ids.size(); ++i) {  // from the end
+    const int32_t token = i < drafts.size() ? drafts[drafts.size() - 1 - i].draft
+                                            : answer[answer.size() - 1 - (i - drafts.size())];
+    if (token != ids[ids.size() - 1 - i]) return false;
+  }
+  return true;
+}
+
+// `drafts` are those before the sample.
+void FillOne(const PlannedSample& sample, std::span<const PlannedSample> drafts, int vocab_size,
+             std::span<uint32_t> mask) {
+  FillAllowed(sample, vocab_size, mask);
+  const Sequence& s = *sample.sequence;
+  if (s.request->request.barred.empty()) return;
+  // A token that only the device knows is no matter: steps do not overlap where it would be.
+  for (const std::vector<int32_t>& ids : s.request->request.barred) {
+    if (EndsWith(s.answer, drafts, std::span(ids).first(ids.size() - 1))) Bar(mask, ids.back());
+  }
+  if (std::ranges::any_of(mask, [](uint32_t word) { return word != 0; })) return;
+  FillAllowed(sample, vocab_size, mask);
 }
 
 // The last token of the prompt gives the first sample of every sequence that has none yet.
@@ -148,20 +199,19 @@ void PlanBuilder::AddSample(Sequence& s, int32_t row, std::span<const int32_t> d
     plan_.seen.insert(plan_.seen.end(), seen->begin(), seen->end());
   }
   plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
-  samples_.push_back({.sequence = &s, .epoch = s.epoch});
+  samples_.push_back({.sequence = &s, .bars_stops = BarsStops(s, drafts.size()), .epoch = s.epoch});
 }
 
 void PlanBuilder::FillMask(std::span<uint32_t> mask, int vocab_size) const {
-  const size_t words = model::MaskWords(vocab_size);
-  size_t at = 0;
+  const auto words = static_cast<size_t>(model::MaskWords(vocab_size));
   for (size_t k = 0; k < samples_.size(); ++k) {
     if (!plan_.sampling[k].masked) continue;
-    CONTINUO_CHECK(at + words <= mask.size());
-    for (const int32_t id : samples_[k].sequence->request->request.stop_ids) {
-      if (id < 0 || id >= vocab_size) continue;
-      mask[at + id / 32] &= ~(uint32_t{1} << (id % 32));
-    }
-    at += words;
+    CONTINUO_CHECK(words <= mask.size());
+    size_t first = k + 1;  // of the drafts before this sample
+    while (samples_[first - 1].draft >= 0) --first;
+    FillOne(samples_[k], std::span(samples_).subspan(first, k + 1 - first), vocab_size,
+            mask.first(words));
+    mask = mask.subspan(words);
   }
 }
 

@@ -14,6 +14,7 @@ namespace continuo::engine {
 struct PlannedSample {
   Sequence* sequence = nullptr;
   bool scores_prompt = false;  // a prompt log-probability of its request
+  bool bars_stops = false;     // stop ids must not be sampled yet
   // If the token that is sampled from is a draft: that token and its position. Otherwise -1.
   int32_t draft = -1;
   int position = -1;
@@ -40,7 +41,8 @@ class PlanBuilder {
   const model::StepPlan& plan() const { return plan_; }
   std::span<const PlannedSample> samples() const { return samples_; }
 
-  // A MaskFiller: stop ids must not be sampled before min_tokens.
+  // A MaskFiller: stop ids must not be sampled before min_tokens, nor what the request bars or does
+  // not allow. Where nothing is left, what it bars is.
   void FillMask(std::span<uint32_t> mask, int vocab_size) const;
 
  private:

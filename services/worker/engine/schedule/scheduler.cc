@@ -126,7 +126,7 @@ void Scheduler::WritePlan(PlannedStep& step, const Moment& now) {
 }
 
 // The next sample may depend on tokens that only the device knows, but not on drafts, scored
-// prompts or samples that the host has to make.
+// prompts or samples that the host has to make, and its mask not on any of these tokens.
 bool Scheduler::CanOverlap() const {
   if (num_steps_in_flight() != 1 || idle() || preemption_.MayPreempt()) return false;
   if (next_->predicted > options_.target_step / kOverlapShare) return false;
@@ -138,7 +138,7 @@ bool Scheduler::CanOverlap() const {
     if (sample.scores_prompt) return false;
     const Sequence& s = *sample.sequence;
     if (s.state == SequenceState::kFinished) continue;
-    if (s.num_synchronous_samples > 0) return false;
+    if (s.num_synchronous_samples > 0 || BarsSequences(s.request->request)) return false;
   }
   return residency_.CanReserveNextTokens();
 }

@@ -40,6 +40,10 @@ struct Request {
   int num_sequences = 1;
   model::SamplingParams sampling;          // the engine sets sequence_index and masked
   std::vector<kernels::LogitBias> biases;  // ids ascending and distinct
+  // The only ids that may be sampled, bit id % 32 of word id / 32. Empty: all.
+  std::vector<uint32_t> allowed_mask;
+  // The last id of each must not be sampled where the answer ends with those before it.
+  std::vector<std::vector<int32_t>> barred;  // none empty
   // Ids that end a sequence (end of sequence unless ignore_eos, and the client's stop ids),
   // ascending. They are delivered. Before min_tokens they cannot be sampled.
   std::vector<int32_t> stop_ids;
@@ -57,6 +61,11 @@ struct Request {
   bool cache_bypass = false;                       // neither reads nor fills the prefix cache
   bool want_progress = false;
 };
+
+// Which ids may be sampled depends on those sampled before.
+inline bool BarsSequences(const Request& r) {
+  return std::ranges::any_of(r.barred, [](const auto& ids) { return ids.size() > 1; });
+}
 
 // Returns the number of prompt and received tokens.
 inline int64_t TokensToRead(const Request& r) {

@@ -122,6 +122,58 @@ std::vector<int32_t> Ascending(std::vector<int32_t> ids) {
   return ids;
 }
 
+// Cuts the prompt to what the request says.
+void Truncate(const v1::GenerateRequest& request, int max_context_tokens,
+              std::vector<int32_t>* prompt) {
+  if (!request.has_truncation()) return;
+  const v1::Truncation& truncation = request.truncation();
+  size_t most = truncation.max_tokens();
+  if (most == 0) {
+    const v1::Stopping& stopping = request.stopping();
+    const int64_t answer = stopping.has_max_tokens() ? stopping.max_tokens() : 1;
+    most = static_cast<size_t>(std::max<int64_t>(max_context_tokens - answer, 1));
+  }
+  if (prompt->size() <= most) return;
+  if (!truncation.keep_first()) {
+    prompt->erase(prompt->begin(), prompt->end() - static_cast<ptrdiff_t>(most));
+  }
+  prompt->resize(most);
+}
+
+// Which tokens may be sampled.
+absl::Status ConvertBars(const v1::Sampling& s, const ServedModel& model, engine::Request* r) {
+  for (int i = 0; i < s.bad_words_size(); ++i) {
+    const std::string& word = s.bad_words(i);
+    for (const bool has_space : {false, true}) {
+      if (has_space && word[0] == ' ') continue;
+      ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                       model.text->Encode(has_space ? " " + word : word, /*add_special=*/false));
+      if (ids.empty()) {
+        return protocol::FieldError(absl::StrCat("sampling.bad_words[", i, "]"),
+                                    "encodes to no token");
+      }
+      r->barred.push_back(std::move(ids));
+    }
+  }
+  std::ranges::sort(r->barred);
+  r->barred.erase(std::unique(r->barred.begin(), r->barred.end()), r->barred.end());
+  if (s.allowed_token_ids().empty()) return absl::OkStatus();
+  r->allowed_mask.assign(static_cast<size_t>(model.vocab_size + 31) / 32, 0);
+  for (const uint32_t id : s.allowed_token_ids()) {
+    r->allowed_mask[id / 32] |= uint32_t{1} << (id % 32);
+  }
+  const auto ends = [r](uint32_t id) {
+    return std::ranges::binary_search(r->stop_ids, static_cast<int32_t>(id));
+  };
+  if (r->min_tokens == 0 || !std::ranges::all_of(s.allowed_token_ids(), ends)) {
+    return absl::OkStatus();
+  }
+  return protocol::FieldError("sampling.allowed_token_ids",
+                              absl::StrCat("all of them end the answer, which min_tokens forbids "
+                                           "before ",
+                                           r->min_tokens, " tokens"));
+}
+
 absl::StatusOr<StopRules> ConvertStopping(const v1::Stopping& stopping, size_t prompt_tokens,
                                           const ServedModel& model) {
   StopRules rules;
@@ -204,6 +256,7 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
   }
   const absl::Time reference = protocol::FromProto(g.accepted.reference_time());
   ASSIGN_OR_RETURN(EncodedPrompt prompt, EncodePrompt(request, reference, model));
+  Truncate(request, model.max_context_tokens, &prompt.tokens);
   RETURN_IF_ERROR(ValidatePromptTokens(prompt.field, prompt.tokens, model));
   ASSIGN_OR_RETURN(StopRules rules,
                    ConvertStopping(request.stopping(), prompt.tokens.size(), model));
@@ -213,6 +266,7 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
   g.want_prompt_tokens = request.output().prompt_tokens();
 
   g.request = ConvertRequest(request, call, g.accepted, *g.rules, model);
+  RETURN_IF_ERROR(ConvertBars(request.sampling(), model, &g.request));
   g.request.cache_salt = salt_key.Combine(call.tenant, request.cache().salt());
   if (request.stopping().has_time_limit()) {
     g.request.time_limit = reference + protocol::FromProto(request.stopping().time_limit());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/server/session/prompt.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -18,12 +19,14 @@ absl::Status At(std::string_view field, const absl::Status& status) {
   if (status.code() == absl::StatusCode::kInvalidArgument ||
       status.code() == absl::StatusCode::kFailedPrecondition) {
     // The text module begins with the name of its argument where that is at fault.
-    constexpr std::string_view kArguments = "template_arguments";
-    std::string message(status.message());
-    if (!message.starts_with(kArguments)) return protocol::FieldError(field, message);
-    message.erase(0, kArguments.size() + 1);
-    return protocol::FieldError(absl::StrCat(std::string(field), ".", std::string(kArguments)),
-                                message);
+    const std::string message(status.message());
+    for (const std::string_view name : {"template_arguments", "chat_template"}) {
+      if (!message.starts_with(name)) continue;
+      const size_t rest = message.find_first_not_of(": ", name.size());
+      return protocol::FieldError(absl::StrCat(std::string(field), ".", std::string(name)),
+                                  rest == std::string::npos ? "" : message.substr(rest));
+    }
+    return protocol::FieldError(field, message);
   }
   return status;
 }
@@ -43,9 +46,11 @@ absl::StatusOr<EncodedPrompt> EncodeChat(std::string field, text::RenderedChat r
   return EncodedPrompt{std::move(field), std::move(rendered.text), *std::move(tokens)};
 }
 
-absl::Status CheckFitsContext(std::string_view field, size_t bytes, const ServedModel& model) {
+absl::Status CheckFitsContext(std::string_view field, size_t bytes, bool is_cut,
+                              const ServedModel& model) {
   const size_t longest = model.text->max_token_bytes();
-  const size_t most = static_cast<size_t>(model.max_context_tokens) * longest;
+  size_t most = static_cast<size_t>(model.max_context_tokens) * longest;
+  if (is_cut) most = std::max(most, protocol::kMaxTokenizeBytes);
   if (bytes <= most) return absl::OkStatus();
   return ContextTooLong(
       field, absl::StrCat(bytes, " bytes, where the tokens can have at most ", most), model);
@@ -57,7 +62,8 @@ absl::StatusOr<EncodedPrompt> EncodeFillInMiddle(const v1::GenerateRequest& requ
     return protocol::FieldError(
         "suffix", absl::StrCat("model \"", model.name, "\" has no fill-in-the-middle tokens"));
   }
-  RETURN_IF_ERROR(CheckFitsContext("text", request.text().size() + request.suffix().size(), model));
+  RETURN_IF_ERROR(CheckFitsContext("text", request.text().size() + request.suffix().size(),
+                                   /*is_cut=*/false, model));
   return Encode("text", model.fill_in_middle->Join(request.text(), request.suffix()),
                 /*add_special=*/true, *model.text);
 }
@@ -84,6 +90,8 @@ absl::StatusOr<text::RenderedChat> RenderConversation(const v1::Conversation& co
   }
   prompt.template_arguments = conversation.template_arguments();
   prompt.continue_final_message = conversation.continue_final_message();
+  prompt.omit_generation_prompt = conversation.omit_generation_prompt();
+  prompt.chat_template = conversation.chat_template();
   prompt.now_seconds = absl::ToUnixSeconds(now);
   auto rendered = text.RenderMarkedChat(prompt);
   if (!rendered.ok()) return At(field, rendered.status());
@@ -98,12 +106,14 @@ absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::GenerateRequest& request, a
   }
   if (request.has_text()) {
     if (request.has_suffix()) return EncodeFillInMiddle(request, model);
-    RETURN_IF_ERROR(CheckFitsContext("text", request.text().size(), model));
+    RETURN_IF_ERROR(
+        CheckFitsContext("text", request.text().size(), request.has_truncation(), model));
     return Encode("text", request.text(), /*add_special=*/true, *model.text);
   }
   ASSIGN_OR_RETURN(text::RenderedChat rendered,
                    RenderConversation(request.conversation(), "conversation", now, *model.text));
-  RETURN_IF_ERROR(CheckFitsContext("conversation", rendered.text.size(), model));
+  RETURN_IF_ERROR(
+      CheckFitsContext("conversation", rendered.text.size(), request.has_truncation(), model));
   return EncodeChat("conversation", std::move(rendered), model);
 }
 

@@ -34,6 +34,7 @@ struct ServedModel {
   const text::TextModel* text = nullptr;
   // Special tokens that a conversation's content holds are such, and not text.
   bool parse_special_in_content = false;
+  bool allow_request_chat_template = false;  // requests may bring a template of their own
   std::optional<FillInMiddle> fill_in_middle;
 
   // The most bytes that one token can have as text and as TokenLogprob.token.

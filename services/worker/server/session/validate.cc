@@ -82,6 +82,12 @@ absl::Status ValidateConversation(std::string_view path, const v1::Conversation&
       return protocol::FieldError(part("tool_calls"), "tools are not supported");
     }
   }
+  if (!conversation.chat_template().empty()) {
+    if (model.allow_request_chat_template) return absl::OkStatus();
+    return protocol::FieldError(
+        field("chat_template"),
+        "is not taken here: the worker runs without --allow_request_chat_template");
+  }
   if (!model.text->has_chat_template()) {
     return protocol::FieldError(path,
                                 absl::StrCat("model \"", model.name, "\" has no chat template"));
@@ -96,6 +102,11 @@ absl::Status ValidateGenerate(const v1::GenerateRequest& request, const ServedMo
   RETURN_IF_ERROR(ValidatePrompt(request, model));
   for (const auto& [id, bias] : request.sampling().logit_bias()) {
     RETURN_IF_ERROR(ValidateToken("sampling.logit_bias", id, model));
+  }
+  for (int i = 0; i < request.sampling().allowed_token_ids_size(); ++i) {
+    const uint32_t id = request.sampling().allowed_token_ids(i);
+    if (id < static_cast<uint32_t>(model.vocab_size)) continue;
+    return ValidateToken(absl::StrCat("sampling.allowed_token_ids[", i, "]"), id, model);
   }
   RETURN_IF_ERROR(ValidateStopping(request.stopping(), model));
   if (request.has_constraint()) {

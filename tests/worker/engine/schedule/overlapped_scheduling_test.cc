@@ -164,5 +164,21 @@ TEST(OverlappedSchedulingTest, NoStepOverlapsALongOne) {
   ExpectEmpty(h);
 }
 
+TEST(OverlappedSchedulingTest, BarredSequencesOfTokensWaitForTheLastOneAndOthersDoNot) {
+  for (const int length : {1, 2, 3}) {
+    Harness h;
+    Request request = RequestOf(Tokens(5), 40);
+    const std::vector<int32_t> whole = FakeAnswer(request, 0, h.options().vocab_size);
+    request.barred = {{whole.begin() + 7, whole.begin() + 7 + length}};
+    const RequestId id = h.Add(request);
+    h.Begin();
+    EXPECT_EQ(h.scheduler().CanOverlap(), length == 1);
+    h.RunOverlappedToEnd();
+    ExpectWhole(h, id);
+    EXPECT_NE(h.received(id).answers[0], whole);
+    ExpectEmpty(h);
+  }
+}
+
 }  // namespace
 }  // namespace continuo::engine

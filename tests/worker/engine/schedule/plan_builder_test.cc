@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
+#include "services/worker/model/executor.h"
+#include "tests/testing/next_token_mask.h"
+
 namespace continuo::engine {
 namespace {
 
@@ -18,6 +23,9 @@ class OneRequest {
     s.state = SequenceState::kRunning;
     s.blocks = {0};
   }
+
+  Request& request() { return live_.request; }
+  Sequence& sequence() { return live_.sequences[0]; }
 
   void Step(PlanBuilder& builder) {
     builder.Clear();
@@ -52,6 +60,63 @@ TEST(PlanBuilderTest, StepsThatAreAlikeUseTheSameMemory) {
     EXPECT_EQ(builder.plan().biases.data(), biases) << num_biases;
     EXPECT_EQ(builder.plan().sample_rows.data(), rows) << num_biases;
   }
+}
+
+// Masks of random requests, with drafts, against the definition.
+TEST(PlanBuilderTest, MasksAreThoseOfTheTokensBefore) {
+  std::mt19937 random(3);
+  const auto pick = [&](int n) {
+    return static_cast<int32_t>(random() % static_cast<uint32_t>(n));
+  };
+  int num_masked = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const int vocab = 1 + pick(70);
+    OneRequest one(0);
+    Request& request = one.request();
+    request.max_tokens = 20;
+    const auto ids = [&](int n) {
+      std::vector<int32_t> picked;
+      for (int i = 0; i < n; ++i) picked.push_back(pick(std::min(vocab, 4)));
+      return picked;
+    };
+    if (pick(2) == 0) {
+      request.allowed_mask.assign(static_cast<size_t>(model::MaskWords(vocab)), 0);
+      for (const int32_t id : ids(1 + pick(4))) {
+        request.allowed_mask[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
+      }
+    }
+    for (int n = pick(4); n > 0; --n) request.barred.push_back(ids(1 + pick(3)));
+    if (pick(2) == 0) request.stop_ids = {0};
+    request.min_tokens = pick(6);
+    Sequence& s = one.sequence();
+    s.answer = ids(1 + pick(4));
+    s.num_computed = static_cast<int>(request.prompt.size() + s.answer.size()) - 1;
+    const std::vector<int32_t> drafts = ids(pick(4));
+    PlanBuilder builder(16, 8);
+    builder.SetMaxBlocks(1);
+    builder.Add(s, 1, drafts);
+
+    std::vector<uint32_t> expected;
+    std::vector<int32_t> answer = s.answer;
+    for (size_t k = 0; k <= drafts.size(); ++k) {
+      if (k > 0) answer.push_back(drafts[k - 1]);
+      std::vector<uint32_t> mask = NextTokenMask(request, answer, vocab);
+      if (!builder.plan().sampling[k].masked) {
+        EXPECT_TRUE(mask.empty());
+        continue;
+      }
+      ++num_masked;
+      if (mask.empty()) {  // all may follow
+        mask.assign(static_cast<size_t>(model::MaskWords(vocab)), ~uint32_t{0});
+        if (vocab % 32 != 0) mask.back() = (uint32_t{1} << (vocab % 32)) - 1;
+      }
+      expected.insert(expected.end(), mask.begin(), mask.end());
+    }
+    std::vector<uint32_t> filled(expected.size(), ~uint32_t{0});
+    builder.FillMask(filled, vocab);
+    ASSERT_EQ(filled, expected) << round;
+  }
+  EXPECT_GT(num_masked, 1000);
 }
 
 }  // namespace

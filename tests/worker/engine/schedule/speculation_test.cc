@@ -125,6 +125,9 @@ TEST(SpeculationTest, PenaltiesMasksAndScoresSeeTheDraftsBefore) {
   request.sampling.num_logprobs = 2;
   request.stop_ids = {3, 8, 20, 33, 41};
   request.min_tokens = 20;
+  for (int32_t i = 0; i + 2 < kVocab; i += 2) request.barred.push_back({i, i + 1, i + 2});
+  for (int32_t i = 1; i + 1 < kVocab; i += 3) request.barred.push_back({i, i + 1});
+  request.barred.push_back({5});
   const RequestId id = h.Add(request);
   h.RunToEnd();
   ExpectUndisturbed(h, id);

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "services/protocol/error.h"
+#include "services/protocol/limits.h"
 #include "tests/worker/server/session/session_harness.h"
 
 namespace continuo::server {
@@ -81,6 +83,65 @@ TEST_F(ConvertTest, ATopPOfZeroIsGreedy) {
   p = Prepare().request.sampling;
   EXPECT_EQ(p.temperature, 0);
   EXPECT_EQ(p.top_p, 1);
+}
+
+TEST_F(ConvertTest, BadWordsAreTheirTokensWithAndWithoutASpace) {
+  for (const char* word : {"ab", " cd", "e", "ab"})
+    request_.mutable_sampling()->add_bad_words(word);
+  EXPECT_THAT(Prepare().request.barred,
+              ElementsAre(ElementsAre(' ', 'a', 'b'), ElementsAre(' ', 'c', 'd'),
+                          ElementsAre(' ', 'e'), ElementsAre('a', 'b'), ElementsAre('e')));
+}
+
+TEST_F(ConvertTest, AllowedIdsAreAMaskAndHaveOneThatDoesNotEndTheAnswer) {
+  EXPECT_THAT(Prepare().request.allowed_mask, IsEmpty());
+  for (const uint32_t id : {33u, 0u, 33u}) request_.mutable_sampling()->add_allowed_token_ids(id);
+  std::vector<uint32_t> mask(static_cast<size_t>(model_.vocab_size + 31) / 32, 0);
+  mask[0] = 1;
+  mask[1] = 2;
+  EXPECT_EQ(Prepare().request.allowed_mask, mask);
+  request_.mutable_stopping()->set_min_tokens(1);
+  EXPECT_EQ(Prepare().request.allowed_mask, mask);
+  request_.mutable_sampling()->clear_allowed_token_ids();
+  request_.mutable_sampling()->add_allowed_token_ids(kEos);
+  const auto refused = PrepareGeneration(request_, call_, model_, SaltKey(call_.random));
+  EXPECT_EQ(protocol::FieldOf(refused.status()), "sampling.allowed_token_ids");
+  request_.mutable_stopping()->set_min_tokens(0);
+  EXPECT_EQ(Prepare().request.allowed_mask[kEos / 32], uint32_t{1} << (kEos % 32));
+}
+
+TEST_F(ConvertTest, APromptIsCutAtItsBeginningOrItsEnd) {
+  const auto prompt = [&](uint32_t most, bool keep_first) {
+    request_.mutable_truncation()->set_max_tokens(most);
+    request_.mutable_truncation()->set_keep_first(keep_first);
+    return Prepare().request.prompt;
+  };
+  EXPECT_THAT(prompt(2, false), ElementsAre('b', 'c'));
+  EXPECT_THAT(prompt(2, true), ElementsAre('a', 'b'));
+  for (const uint32_t most : {3u, 4u, ~0u}) {
+    EXPECT_THAT(prompt(most, false), ElementsAre('a', 'b', 'c'));
+  }
+  // 0 is what the context leaves: 128 tokens and the answer's.
+  request_.set_text(std::string(500, 'x') + "yz");
+  EXPECT_EQ(prompt(0, false).size(), 127u);
+  EXPECT_EQ(prompt(0, false).back(), 'z');
+  request_.mutable_stopping()->set_max_tokens(28);
+  EXPECT_EQ(prompt(0, true), std::vector<int32_t>(100, 'x'));
+  request_.mutable_stopping()->set_max_tokens(~0u);
+  EXPECT_THAT(prompt(0, false), ElementsAre('z'));
+  // Text that has no place in the context may be cut, up to a bound.
+  request_.set_text(std::string(protocol::kMaxTokenizeBytes, 'x'));
+  EXPECT_EQ(prompt(100, false).size(), 100u);
+  request_.set_text(std::string(protocol::kMaxTokenizeBytes + 1, 'x'));
+  EXPECT_EQ(protocol::ReasonOf(
+                PrepareGeneration(request_, call_, model_, SaltKey(call_.random)).status()),
+            protocol::kReasonContextTooLong);
+  // One that is cut too little is too long still.
+  request_.set_text(std::string(500, 'x'));
+  request_.mutable_truncation()->set_max_tokens(129);
+  EXPECT_EQ(protocol::ReasonOf(
+                PrepareGeneration(request_, call_, model_, SaltKey(call_.random)).status()),
+            protocol::kReasonContextTooLong);
 }
 
 TEST_F(ConvertTest, FieldsArriveWhereTheEngineReadsThem) {

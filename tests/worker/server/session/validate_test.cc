@@ -49,6 +49,20 @@ const Case kRefused[] = {
     {"top_p", [](auto& r) { r.mutable_sampling()->set_top_p(1.1f); }, "sampling.top_p", "[0, 1]"},
     {"top_p NaN", [](auto& r) { r.mutable_sampling()->set_top_p(kNaN); }, "sampling.top_p", "1"},
     {"min_p", [](auto& r) { r.mutable_sampling()->set_min_p(1.01f); }, "sampling.min_p", "1"},
+    {"allowed",
+     [](auto& r) {
+       r.mutable_sampling()->add_allowed_token_ids(5);
+       r.mutable_sampling()->add_allowed_token_ids(272);
+     },
+     "sampling.allowed_token_ids[1]", "272"},
+    {"bad word", [](auto& r) { r.mutable_sampling()->add_bad_words(""); }, "sampling.bad_words[0]",
+     "1 to 256"},
+    {"template",
+     [](auto& r) {
+       r.mutable_conversation()->add_messages()->set_role("user");
+       r.mutable_conversation()->set_chat_template("x");
+     },
+     "conversation.chat_template", "--allow_request_chat_template"},
     {"n 0", [](auto& r) { r.mutable_sampling()->set_num_sequences(0); }, "sampling.num_sequences",
      "128"},
     {"n 129", [](auto& r) { r.mutable_sampling()->set_num_sequences(129); },
@@ -323,6 +337,9 @@ TEST_F(ValidateTest, EveryFieldOfARequestIsCheckedOrHasNoLimit) {
                                        "continuation",
                                        "exact_only",
                                        "suffix",
+                                       "truncation",
+                                       "sampling.allowed_token_ids",
+                                       "sampling.bad_words",
                                        "sampling.temperature",
                                        "sampling.top_k",
                                        "sampling.top_p",
@@ -360,6 +377,29 @@ TEST_F(ValidateTest, EveryFieldOfARequestIsCheckedOrHasNoLimit) {
     }
   }
   EXPECT_EQ(found, known);
+}
+
+TEST_F(ValidateTest, ATemplateOfTheRequestIsRenderedWhereTheWorkerAllowsIt) {
+  model_.allow_request_chat_template = true;
+  v1::Conversation& conversation = *good_.mutable_conversation();
+  conversation.add_messages()->set_content("hi");
+  conversation.mutable_messages(0)->set_role("user");
+  conversation.set_chat_template("<{{ messages[0].content }}{{ add_generation_prompt }}>");
+  const auto text_of = [this] {
+    const auto generation = Prepare(good_);
+    EXPECT_TRUE(generation.ok()) << generation.status();
+    return generation.ok() ? text_->Decode(generation->request.prompt, true).value() : "";
+  };
+  EXPECT_EQ(text_of(), "<hiTrue>");
+  conversation.set_omit_generation_prompt(true);
+  EXPECT_EQ(text_of(), "<hiFalse>");
+  conversation.set_chat_template("{% for %}");
+  EXPECT_EQ(protocol::FieldOf(Prepare(good_).status()), "conversation.chat_template");
+  conversation.clear_chat_template();
+  conversation.set_template_arguments("[]");
+  const absl::Status status = Prepare(good_).status();
+  EXPECT_EQ(protocol::FieldOf(status), "conversation.template_arguments");
+  EXPECT_TRUE(absl::StrContains(status.message(), "is not a JSON object")) << status;
 }
 
 }  // namespace

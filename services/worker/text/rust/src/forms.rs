@@ -49,6 +49,7 @@ impl Forms {
                     add_generation_prompt: true,
                     continue_final_message: false,
                     template_arguments: String::new(),
+                    chat_template: String::new(),
                     now_seconds: 0,
                 };
                 let Ok(text) = render(&request, MAX_STEPS) else { return false };

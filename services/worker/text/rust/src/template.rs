@@ -44,6 +44,9 @@ pub struct ChatRequest {
     pub continue_final_message: bool,
     #[serde(default)]
     pub template_arguments: String,
+    /// Rendered instead of the model's own; empty: the model's.
+    #[serde(default)]
+    pub chat_template: String,
     #[serde(default)]
     pub now_seconds: i64,
 }
@@ -67,13 +70,17 @@ impl ChatTemplate {
             digest: digest.hex(),
         };
         if let Some(source) = config.template {
-            with_large_stack(|| {
-                template.compiled = Some(compile(&source)?);
-                template.forms = Forms::find(|request, steps| template.render_here(request, steps));
-                Ok(())
-            })?;
+            template.take_source(&source)?;
         }
         Ok(template)
+    }
+
+    fn take_source(&mut self, source: &str) -> Result<()> {
+        with_large_stack(|| {
+            self.compiled = Some(compile(source)?);
+            self.forms = Forms::find(|request, steps| self.render_here(request, steps));
+            Ok(())
+        })
     }
 
     /// A template without a model: no special tokens, and contents as they are given.
@@ -92,6 +99,21 @@ impl ChatTemplate {
     }
 
     pub fn render(&self, mut request: ChatRequest) -> Result<Str> {
+        let source = std::mem::take(&mut request.chat_template);
+        if source.is_empty() {
+            return self.render_own(request);
+        }
+        let mut own = ChatTemplate {
+            compiled: None,
+            special_tokens: self.special_tokens.clone(),
+            forms: Forms::default(),
+            digest: String::new(),
+        };
+        own.take_source(&source).map_err(|e| Error::invalid(format!("chat_template: {e}")))?;
+        own.render_own(request)
+    }
+
+    fn render_own(&self, mut request: ChatRequest) -> Result<Str> {
         with_large_stack(|| {
             let final_message = request.messages.last().cloned();
             for message in &mut request.messages {
