@@ -16,6 +16,7 @@
 #include "services/gateway/openai/json/members.h"
 #include "services/gateway/openai/page.h"
 #include "services/gateway/openai/routes.h"
+#include "services/gateway/openai/unknown_path.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
@@ -141,7 +142,13 @@ std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
   if (method == http::verb::options && (route != nullptr || path == "*")) {
     return Options(header, route);
   }
-  if (route == nullptr) return Error(404, "there is nothing at this path");
+  if (route == nullptr) {
+    dependencies_.service->OnRejected("", "", StatusOf(404, "there is nothing at this path"));
+    return HttpResponse{
+        .status = 404,
+        .body =
+            ErrorJson(404, UnknownPathMessage(View(header.method_string()), path), "unknown_url")};
+  }
   if (!Takes(*route, method)) {
     const std::string allow = AllowOf(route);
     HttpResponse response =
@@ -273,6 +280,8 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
                                    HttpHeaders headers) {
   const HttpLimits& limits = connection.limits();
   ByteBudget::Share room(&connection.answers_budget());
+  const size_t num_all = num_prompts;
+  ParamNames names = answer.form().names;
   absl::Status status, excess;  // excess: a limit of answers in one piece is exceeded
   while (num_prompts > 0 && status.ok()) {
     const absl::Duration left = deadline - dependencies_.clock->Now();
@@ -287,6 +296,7 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
       answer.Add(item.prompt, item.response, nullptr);
       if (!item.end.has_value()) continue;
       --num_prompts;
+      if (status.ok() && num_all > 1) names.prompt = item.prompt;
       status.Update(*item.end);
     }
     const auto num_bytes = static_cast<int64_t>(answer.num_bytes());
@@ -311,7 +321,7 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
     queue.Cancel(excess);
     answer.TakeBody();
     room.Release();
-    response = ErrorOf(answer.form().names, status, std::move(headers));
+    response = ErrorOf(names, status, std::move(headers));
   }
   co_await connection.Respond(std::move(response));
 }
@@ -322,6 +332,8 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
   const HttpLimits& limits = connection.limits();
   const absl::Duration start = dependencies_.clock->Elapsed();
   bool begun = false;
+  const size_t num_all = num_prompts;
+  ParamNames names = answer.form().names;
   std::string events;
   while (num_prompts > 0) {
     const absl::Duration left = deadline - dependencies_.clock->Now();
@@ -353,6 +365,7 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
       item.response.Clear();
       if (item.end.has_value()) {
         --num_prompts;
+        if (status.ok() && num_all > 1) names.prompt = item.prompt;
         status.Update(*item.end);
       }
       if (!begun || events.size() < kMaxEventsBytes) continue;
@@ -363,7 +376,7 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
     if (!begun) {
       // Before the first response an error is still one of HTTP.
       if (!status.ok()) {
-        HttpResponse response = ErrorOf(answer.form().names, status, std::move(headers));
+        HttpResponse response = ErrorOf(names, status, std::move(headers));
         co_await connection.Respond(std::move(response));
         co_return;
       }
@@ -371,7 +384,7 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
       co_await BeginEvents(connection, headers);
     }
     if (!status.ok()) {
-      events.append(ErrorEvent(ErrorJson(answer.form().names, status)));
+      events.append(ErrorEvent(ErrorJson(names, status)));
       num_prompts = 0;
     } else if (num_prompts == 0) {
       answer.AddEnd(&events);

@@ -88,6 +88,18 @@ TEST_F(ApiTest, AnErrorBeforeTheFirstResponseIsOneOfHttp) {
   }
 }
 
+TEST_F(ApiTest, AnErrorOfOneOfSeveralPromptsNamesIt) {
+  StartServer();
+  service_.SetScript({.fail_at = 0, .failure = protocol::FieldError("token_ids.ids[4]", "is odd")});
+  for (const char* more : {"", R"(,"stream":true)"}) {
+    const std::string one = absl::StrCat(R"({"prompt":[1,2])", more, "}");
+    EXPECT_EQ(Json::parse(Post(kCompletionsPath, one).body())["error"]["param"], "prompt[4]");
+    const std::string two = absl::StrCat(R"({"prompt":[[1],[2]])", more, "}");
+    const std::string param = Json::parse(Post(kCompletionsPath, two).body())["error"]["param"];
+    EXPECT_THAT(param, ::testing::AnyOf("prompt[0][4]", "prompt[1][4]"));
+  }
+}
+
 TEST_F(ApiTest, AnErrorInAStreamIsItsLastEvent) {
   StartServer();
   service_.SetScript(
@@ -455,6 +467,31 @@ TEST_F(ApiTest, ModelsAreFoundByNamesWithSlashes) {
   const HttpClient::Response other = Get("/v1/models/other");
   EXPECT_EQ(other.result_int(), 404);
   EXPECT_EQ(Json::parse(other.body())["error"]["code"], "model_not_found");
+}
+
+TEST_F(ApiTest, AnUnknownPathSaysSoAndNamesWhatIsThere) {
+  StartServer();
+  const std::pair<const char*, const char*> cases[] = {
+      {"/chat/completions", "Is it /v1/chat/completions?"},
+      {"/v1/v1/chat/completions", "Is it /v1/chat/completions?"},
+      {"/completions", "Is it /v1/completions?"},
+      {"/api/v1/models", "Is it /v1/models?"},
+      {"/models/", "Is it /v1/models?"},
+      {"/v1/embeddings", "POST /v1/embeddings. The paths that are served: /, "},
+      {"/v1", "POST /v1. The paths that are served: /, "},
+      {"/v1/responses?x=y", "POST /v1/responses. The"},
+      {"/nothing", "/v1/models/{model}"},
+  };
+  for (const auto& [path, message] : cases) {
+    const HttpClient::Response response = Post(path, "{}");
+    EXPECT_EQ(response.result_int(), 404) << path;
+    const Json error = Json::parse(response.body())["error"];
+    EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(message));
+    EXPECT_EQ(error["code"], "unknown_url");
+    EXPECT_EQ(error["type"], "invalid_request_error");
+    EXPECT_TRUE(error["param"].is_null());
+  }
+  EXPECT_LT(Get(("/" + std::string(5000, 'x')).c_str()).body().size(), 1000);
 }
 
 TEST_F(ApiTest, MetricsAndHealthAreThere) {

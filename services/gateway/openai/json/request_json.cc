@@ -47,6 +47,26 @@ absl::Status ReadIds(const Json& body, const char* name, Ids* ids) {
   return absl::OkStatus();
 }
 
+absl::Status ReadBadWords(const Json& body, v1::Sampling* sampling) {
+  const Json* const words = Find(body, "bad_words");
+  if (words == nullptr) return absl::OkStatus();
+  if (!words->is_array()) return WrongType("bad_words", "an array of strings", *words);
+  for (size_t i = 0; i < words->size(); ++i) {
+    const Json& word = (*words)[i];
+    if (!word.is_string()) return WrongType(absl::StrCat("bad_words[", i, "]"), "a string", word);
+    sampling->add_bad_words(word.get<std::string>());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadAllowedIds(const Json& body, v1::Sampling* sampling) {
+  RETURN_IF_ERROR(ReadIds(body, "allowed_token_ids", sampling->mutable_allowed_token_ids()));
+  if (Find(body, "allowed_token_ids") == nullptr || sampling->allowed_token_ids_size() > 0) {
+    return absl::OkStatus();
+  }
+  return protocol::FieldError("allowed_token_ids", "is empty; leave it out to allow all");
+}
+
 absl::Status ReadSampling(const Json& body, v1::Sampling* sampling) {
   const auto number = [&](const char* name, void (v1::Sampling::*set)(float)) -> absl::Status {
     std::optional<float> value;
@@ -67,6 +87,8 @@ absl::Status ReadSampling(const Json& body, v1::Sampling* sampling) {
   RETURN_IF_ERROR(ReadInteger(body, "n", 1, kMaxChoices, &n));
   if (n.has_value()) sampling->set_num_sequences(static_cast<uint32_t>(*n));
   RETURN_IF_ERROR(ReadSeed(body, sampling));
+  RETURN_IF_ERROR(ReadAllowedIds(body, sampling));
+  RETURN_IF_ERROR(ReadBadWords(body, sampling));
   if (const Json* const bias = Find(body, "logit_bias"); bias != nullptr) {
     if (!bias->is_object()) return WrongType("logit_bias", "an object", *bias);
     for (const auto& [key, value] : bias->items()) {
@@ -155,21 +177,53 @@ absl::Status ReadStreamOptions(const Json& body, AnswerForm* form) {
     return protocol::FieldError(path, "needs stream to be true");
   };
   RETURN_IF_ERROR(read("include_usage", &form->include_usage));
-  for (const char* name : {"continuous_usage_stats", "include_obfuscation"}) {
-    bool value = false;
-    RETURN_IF_ERROR(read(name, &value));
-    if (!value) continue;
-    return protocol::FieldError(absl::StrCat("stream_options.", name),
-                                "is not supported other than as false");
-  }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(read("continuous_usage_stats", &form->continuous_usage));
+  bool include_obfuscation = false;
+  RETURN_IF_ERROR(read("include_obfuscation", &include_obfuscation));
+  if (!include_obfuscation) return absl::OkStatus();
+  return protocol::FieldError("stream_options.include_obfuscation",
+                              "is not supported other than as false; events are not padded");
 }
 
 absl::Status ReadForm(const Json& body, AnswerForm* form) {
-  std::optional<bool> stream;
+  std::optional<bool> stream, token_ids;
   RETURN_IF_ERROR(Read(body, "stream", &stream));
   form->stream = stream.value_or(false);
+  RETURN_IF_ERROR(Read(body, "return_token_ids", &token_ids));
+  form->token_ids = token_ids.value_or(false);
   return ReadStreamOptions(body, form);
+}
+
+absl::Status ReadTruncation(const Json& body, v1::GenerateRequest* request) {
+  std::optional<int64_t> tokens;
+  std::optional<std::string> side;
+  RETURN_IF_ERROR(ReadInteger(body, "truncate_prompt_tokens", -1, kMaxUint32, &tokens));
+  RETURN_IF_ERROR(Read(body, "truncation_side", &side));
+  if (side.has_value() && *side != "left" && *side != "right") {
+    return protocol::FieldError("truncation_side", "must be \"left\" or \"right\"");
+  }
+  if (!tokens.has_value()) return absl::OkStatus();  // the side is of nothing
+  if (*tokens == 0) {
+    return protocol::FieldError("truncate_prompt_tokens",
+                                "is 0, must be at least 1, or -1 for what the context leaves");
+  }
+  request->mutable_truncation()->set_max_tokens(
+      static_cast<uint32_t>(std::max<int64_t>(*tokens, 0)));
+  request->mutable_truncation()->set_keep_first(side == "right");
+  return absl::OkStatus();
+}
+
+// Reads "prompt_logprobs"; the form has been read.
+absl::Status ReadPromptLogprobs(const Json& body, AnswerForm* form, v1::Output* output) {
+  std::optional<int64_t> number;
+  RETURN_IF_ERROR(ReadInteger(body, "prompt_logprobs", 0, protocol::kMaxLogprobs, &number));
+  if (!number.has_value()) return absl::OkStatus();
+  if (form->stream) {
+    return protocol::FieldError("prompt_logprobs", "is not possible with stream");
+  }
+  form->prompt_logprobs = true;
+  output->set_prompt_logprobs(static_cast<uint32_t>(*number));
+  return absl::OkStatus();
 }
 
 // Reads what bears on scheduling and caching.
@@ -195,18 +249,26 @@ absl::Status ReadEcho(const Json& body, const v1::GenerateRequest& common,
   form->echo = echo.value_or(false);
   if (!form->echo) return absl::OkStatus();
   const auto n = static_cast<size_t>(form->num_sequences);
+  if (form->logprobs && form->prompt_logprobs &&
+      common.output().prompt_logprobs() != common.output().logprobs()) {
+    return protocol::FieldError("prompt_logprobs",
+                                "must equal logprobs, which the echo has of the prompt");
+  }
   for (v1::GenerateRequest& request : *requests) {
+    // What is left of a prompt that is cut is known by its tokens.
+    const bool from_tokens = request.has_token_ids() || common.has_truncation();
     // Each choice repeats the prompt.
-    if (n > 1 && (form->logprobs || request.has_token_ids())) {
+    if (n > 1 && (form->logprobs || from_tokens)) {
       return protocol::FieldError("n",
-                                  "must be 1 where echo is of token ids or together with logprobs");
+                                  "must be 1 where echo is of token ids, of a prompt that is cut, "
+                                  "or together with logprobs");
     }
     if (n > 1 && n * request.text().size() > kMaxRepeatedBytes) {
       return protocol::FieldError(
           "n", absl::StrCat("asks for ", n, " copies of a prompt of ", request.text().size(),
                             " bytes by echo, the limit is ", kMaxRepeatedBytes, " bytes"));
     }
-    form->echo_texts.push_back(request.text());
+    form->echo_texts.push_back(from_tokens ? "" : request.text());
     v1::Output& output = *request.mutable_output();
     if (form->logprobs) {
       if (request.has_suffix()) {
@@ -214,7 +276,7 @@ absl::Status ReadEcho(const Json& body, const v1::GenerateRequest& common,
       }
       output.set_prompt_logprobs(common.output().logprobs());
     }
-    output.set_prompt_tokens(form->logprobs || request.has_token_ids());
+    output.set_prompt_tokens(form->logprobs || from_tokens);
   }
   return absl::OkStatus();
 }
@@ -272,11 +334,22 @@ absl::Status ReadTemplateArguments(const Json& body, v1::Conversation* conversat
 
 absl::Status ReadChatOnly(const Json& body, std::vector<v1::GenerateRequest>* requests) {
   v1::Conversation* const conversation = requests->emplace_back().mutable_conversation();
-  std::optional<bool> continue_final;
+  std::optional<bool> continue_final, add_prompt;
+  std::optional<std::string> chat_template;
   RETURN_IF_ERROR(Read(body, "continue_final_message", &continue_final));
+  RETURN_IF_ERROR(Read(body, "add_generation_prompt", &add_prompt));
+  RETURN_IF_ERROR(Read(body, "chat_template", &chat_template));
+  conversation->set_chat_template(chat_template.value_or(""));
   RETURN_IF_ERROR(ReadTemplateArguments(body, conversation));
   RETURN_IF_ERROR(ReadMessages(body, conversation));
   if (continue_final.value_or(false)) conversation->set_continue_final_message(true);
+  if (!add_prompt.has_value()) return absl::OkStatus();
+  if (!conversation->continue_final_message()) {
+    conversation->set_omit_generation_prompt(!*add_prompt);
+  } else if (*add_prompt) {
+    return protocol::FieldError("add_generation_prompt",
+                                "must be false where the last message is continued");
+  }
   return absl::OkStatus();
 }
 
@@ -295,6 +368,12 @@ absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body) {
   RETURN_IF_ERROR(ReadLogprobs(endpoint, json, common.mutable_output()));
   RETURN_IF_ERROR(ReadForm(json, &call.form));
   RETURN_IF_ERROR(ReadService(json, &common));
+  RETURN_IF_ERROR(ReadTruncation(json, &common));
+  RETURN_IF_ERROR(ReadPromptLogprobs(json, &call.form, common.mutable_output()));
+  // Usage in every event is counted by the ids.
+  if (call.form.token_ids || call.form.continuous_usage) {
+    common.mutable_output()->set_prompt_tokens(true);
+  }
   call.form.endpoint = endpoint;
   call.form.names.endpoint = endpoint;
   call.form.logprobs = common.output().has_logprobs();
@@ -328,13 +407,15 @@ std::string ParamOf(const ParamNames& names, std::string_view field) {
   const bool chat = names.endpoint == Endpoint::kChat;
   const std::string prompt =
       names.prompt < 0 ? std::string("prompt") : absl::StrCat("prompt[", names.prompt, "]");
-  const std::array<std::pair<std::string_view, std::string_view>, 12> ours_and_theirs = {{
+  const std::array<std::pair<std::string_view, std::string_view>, 14> ours_and_theirs = {{
       {"sampling.num_sequences", "n"},
       {"stopping.strings", "stop"},
       {"stopping.token_ids", "stop_token_ids"},
       {"stopping.max_tokens", names.max_completion_tokens ? "max_completion_tokens" : "max_tokens"},
       {"output.logprobs", chat ? "top_logprobs" : "logprobs"},
       {"cache.salt", "cache_salt"},
+      {"truncation", "truncate_prompt_tokens"},
+      {"conversation.chat_template", "chat_template"},
       {"conversation.template_arguments", "chat_template_kwargs"},
       {"conversation.messages", "messages"},
       {"conversation", "messages"},

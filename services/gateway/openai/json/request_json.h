@@ -38,8 +38,11 @@ struct ParamNames {
 struct AnswerForm {
   Endpoint endpoint = Endpoint::kChat;
   bool stream = false;
-  bool include_usage = false;  // the last event has the usage
+  bool include_usage = false;     // the last event has the usage
+  bool continuous_usage = false;  // every event has the usage so far
+  bool token_ids = false;         // the answer has the ids of prompt and choices
   bool logprobs = false;
+  bool prompt_logprobs = false;  // never with stream
   // kCompletions: each prompt is repeated before its answers, with its log-probabilities where
   // those of the answer are requested.
   bool echo = false;

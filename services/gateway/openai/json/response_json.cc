@@ -36,6 +36,38 @@ void AppendMember(std::string_view name, std::string_view text, std::string* jso
   AppendString(text, json);
 }
 
+template <typename Ids>
+void AppendIds(const Ids& ids, std::string* json) {
+  for (const uint32_t id : ids) absl::StrAppend(json, json->empty() ? "" : ",", id);
+}
+
+void AppendPromptEntry(uint32_t id, float logprob, int rank, std::string_view token,
+                       std::string* json) {
+  absl::StrAppend(json, R"(")", id, R"(":{"logprob":)");
+  AppendNumber(logprob, json);
+  absl::StrAppend(json, R"(,"rank":)", rank > 0 ? absl::StrCat(rank) : "null");
+  AppendMember("decoded_token", token, json);
+  json->push_back('}');
+}
+
+// As vLLM has it: by id, the prompt's own token and the most likely ones, ranked from 1. The rank
+// of a token that is none of these is not known.
+void AppendPromptLogprob(const v1::TokenLogprob& logprob, std::string* json) {
+  int own_rank = 0;
+  for (int i = 0; i < logprob.alternatives_size(); ++i) {
+    if (logprob.alternatives(i).token_id() == logprob.token_id()) own_rank = i + 1;
+  }
+  json->push_back('{');
+  AppendPromptEntry(logprob.token_id(), logprob.logprob(), own_rank, logprob.token(), json);
+  for (int i = 0; i < logprob.alternatives_size(); ++i) {
+    if (i + 1 == own_rank) continue;
+    json->push_back(',');
+    const v1::TokenLogprob::Alternative& other = logprob.alternatives(i);
+    AppendPromptEntry(other.token_id(), other.logprob(), i + 1, other.token(), json);
+  }
+  json->push_back('}');
+}
+
 OrderedJson ModelObject(const v1::Model& model, int64_t created) {
   return {{"id", model.name()},
           {"object", "model"},
@@ -53,7 +85,7 @@ Answer::Answer(AnswerForm form, std::string id, std::string model, int64_t creat
       created_(created) {}
 
 size_t Answer::Choice::num_bytes() const {
-  return sizeof(Choice) + text.capacity() + reasoning.capacity() +
+  return sizeof(Choice) + text.capacity() + reasoning.capacity() + token_ids.capacity() +
          (logprobs == nullptr ? 0 : logprobs->num_bytes());
 }
 
@@ -73,10 +105,53 @@ OrderedJson Answer::Usage() const {
           {"completion_tokens_details", {{"reasoning_tokens", usage_.reasoning_tokens()}}}};
 }
 
-void Answer::AddEvent(std::string_view choice, std::string* events) const {
+OrderedJson Answer::UsageSoFar() const {
+  return {{"prompt_tokens", num_prompt_ids_},
+          {"completion_tokens", num_answer_ids_},
+          {"total_tokens", num_prompt_ids_ + num_answer_ids_}};
+}
+
+std::string Answer::PromptMembers(int prompt) const {
+  std::string json;
+  static const Prompt kNothing;
+  const auto place = static_cast<size_t>(prompt);
+  const Prompt& told = place < prompts_.size() ? prompts_[place] : kNothing;
+  if (form_.token_ids) absl::StrAppend(&json, R"(,"prompt_token_ids":[)", told.token_ids, "]");
+  // The first token has no log-probability.
+  if (form_.prompt_logprobs) {
+    absl::StrAppend(&json, R"(,"prompt_logprobs":[null)", told.logprobs, "]");
+  }
+  return json;
+}
+
+void Answer::KeepPrompt(int prompt, const v1::GenerateResponse& response) {
+  num_prompt_ids_ += static_cast<uint64_t>(response.prompt_tokens_size());
+  if (!form_.token_ids && !form_.prompt_logprobs) return;
+  if (prompts_.size() <= static_cast<size_t>(prompt)) prompts_.resize(prompt + 1);
+  Prompt& told = prompts_[prompt];
+  const size_t bytes_before = told.token_ids.capacity() + told.logprobs.capacity();
+  if (form_.token_ids) {
+    for (const v1::PromptToken& token : response.prompt_tokens()) {
+      absl::StrAppend(&told.token_ids, told.token_ids.empty() ? "" : ",", token.token_id());
+    }
+  }
+  if (form_.prompt_logprobs) {
+    for (const v1::TokenLogprob& logprob : response.prompt_logprobs()) {
+      told.logprobs.push_back(',');
+      AppendPromptLogprob(logprob, &told.logprobs);
+    }
+  }
+  num_bytes_ += told.token_ids.capacity() + told.logprobs.capacity() - bytes_before;
+}
+
+void Answer::AddEvent(std::string_view choice, std::string* events, std::string_view more) const {
   absl::StrAppend(events, "data: ", Head(is_chat() ? "chat.completion.chunk" : "text_completion"));
-  events->append("[").append(choice).append("]");
-  if (form_.include_usage) events->append(R"(,"usage":null)");
+  events->append("[").append(choice).append("]").append(more);
+  if (form_.continuous_usage) {
+    absl::StrAppend(events, R"(,"usage":)", Dump(UsageSoFar()));
+  } else if (form_.include_usage) {
+    events->append(R"(,"usage":null)");
+  }
   events->append("}\n\n");
 }
 
@@ -92,6 +167,12 @@ std::string Answer::ChunkChoice(int index, const Choice& choice, const v1::Delta
     AppendMember("text", delta.text(), &json);
   }
   json.append(R"(,"logprobs":)").append(logprobs);
+  if (form_.token_ids) {
+    json.append(R"(,"token_ids":[)");
+    std::string ids;
+    AppendIds(delta.token_ids(), &ids);
+    json.append(ids).append("]");
+  }
   return absl::StrCat(json, R"(,"finish_reason":)", FinishReasonJson(choice.finish_reason), "}");
 }
 
@@ -99,7 +180,8 @@ void Answer::AddDeltaEvents(int index, Choice& choice, const v1::Delta& delta,
                             std::string_view logprobs, std::string* events) const {
   // The event with the finish reason has nothing else: some clients do not look for text there.
   const std::string_view reason = std::exchange(choice.finish_reason, {});
-  if (!delta.text().empty() || !delta.reasoning().empty() || logprobs != "null") {
+  const bool has_ids = form_.token_ids && !delta.token_ids().empty();
+  if (!delta.text().empty() || !delta.reasoning().empty() || logprobs != "null" || has_ids) {
     AddEvent(ChunkChoice(index, choice, delta, logprobs), events);
   }
   choice.finish_reason = reason;
@@ -116,7 +198,7 @@ Answer::Choice& Answer::Begin(int index, std::string* events) {
     AddEvent(absl::StrCat(R"({"index":)", index,
                           R"(,"delta":{"role":"assistant","content":""},"logprobs":null,)",
                           R"("finish_reason":null})"),
-             events);
+             events, std::exchange(told_prompt_ids_, true) ? "" : PromptMembers(0));
   }
   const std::string_view echo =
       form_.echo ? form_.echo_texts[index / form_.num_sequences] : std::string_view();
@@ -166,6 +248,13 @@ void Answer::AddEcho(int prompt, const v1::GenerateResponse& response, std::stri
 void Answer::AddDelta(int prompt, const v1::Delta& delta, std::string* events) {
   const int index = prompt * form_.num_sequences + static_cast<int>(delta.index());
   Choice& choice = Begin(index, events);
+  num_answer_ids_ += static_cast<uint64_t>(delta.token_ids_size());
+  if (!std::exchange(choice.has_delta, true) && form_.stream && form_.token_ids && !is_chat()) {
+    // The prompt's ids are all known now; an echo may have come in pieces.
+    std::string json = ChunkChoice(index, choice, v1::Delta(), "null");
+    json.pop_back();
+    AddEvent(json.append(PromptMembers(prompt)).append("}"), events);
+  }
   const size_t bytes_before = choice.num_bytes();
   choice.finish_reason = FinishReasonOf(delta.finish_reason());
   if (choice.logprobs != nullptr) {
@@ -174,7 +263,8 @@ void Answer::AddDelta(int prompt, const v1::Delta& delta, std::string* events) {
   if (form_.stream) {
     // Tokens whose text is held back make no event.
     if (delta.text().empty() && delta.reasoning().empty() && choice.finish_reason.empty() &&
-        (choice.logprobs == nullptr || delta.logprobs().empty())) {
+        (choice.logprobs == nullptr || delta.logprobs().empty()) &&
+        (!form_.token_ids || delta.token_ids().empty())) {
       return;
     }
     const std::string logprobs = choice.logprobs == nullptr ? "null" : choice.logprobs->Take();
@@ -182,6 +272,7 @@ void Answer::AddDelta(int prompt, const v1::Delta& delta, std::string* events) {
   } else {
     AppendCharacters(delta.text(), &choice.text);
     AppendCharacters(delta.reasoning(), &choice.reasoning);
+    if (form_.token_ids) AppendIds(delta.token_ids(), &choice.token_ids);
     num_bytes_ += choice.num_bytes() - bytes_before;
   }
 }
@@ -193,6 +284,7 @@ void Answer::Add(int prompt, const v1::GenerateResponse& response, std::string* 
     if (!accepted.fingerprint().empty()) fingerprint_ = accepted.fingerprint();
     if (accepted.has_reference_time()) created_ = accepted.reference_time().seconds();
   }
+  KeepPrompt(prompt, response);
   if (form_.echo) AddEcho(prompt, response, events);
   for (const v1::Delta& delta : response.deltas()) {
     // Sequences that were not requested are dropped.
@@ -239,9 +331,17 @@ std::vector<std::string> Answer::TakeBody() {
     }
     json.append(R"(,"logprobs":)");
     add(choice.logprobs == nullptr ? "null" : choice.logprobs->Take());
-    absl::StrAppend(&json, R"(,"finish_reason":)", FinishReasonJson(choice.finish_reason), "}");
+    absl::StrAppend(&json, R"(,"finish_reason":)", FinishReasonJson(choice.finish_reason));
+    if (form_.token_ids) {
+      json.append(R"(,"token_ids":[)");
+      add(std::move(choice.token_ids));
+      json.append("]");
+    }
+    // Each prompt of completions has choices of its own.
+    if (!is_chat()) json.append(PromptMembers(static_cast<int>(i) / form_.num_sequences));
+    json.append("}");
   }
-  absl::StrAppend(&json, R"(],"usage":)", Dump(Usage()), "}");
+  absl::StrAppend(&json, R"(],"usage":)", Dump(Usage()), is_chat() ? PromptMembers(0) : "", "}");
   pieces.push_back(std::move(json));
   return pieces;
 }

@@ -45,25 +45,32 @@ class Answer {
  private:
   // One choice.
   struct Choice {
-    bool begun = false;                      // it has had an event
+    bool begun = false;  // it has had an event
+    bool has_delta = false;
     std::string text, reasoning;             // escaped as in a JSON string
+    std::string token_ids;                   // as JSON, without brackets
     std::string_view finish_reason;          // empty until it is known
     std::unique_ptr<LogprobsJson> logprobs;  // null unless requested
 
     size_t num_bytes() const;
   };
 
-  // A prompt of token ids that is repeated.
+  // What is told of a prompt.
   struct Prompt {
-    bool has_first = false;  // its first token was told
+    // Of token ids that are repeated:
+    bool has_first = false;  // the first token was told
     Utf8Assembler text;
+    // As JSON, without brackets:
+    std::string token_ids, logprobs;
   };
 
   bool is_chat() const { return form_.endpoint == Endpoint::kChat; }
   // The text of a JSON object up to its member `choices`, which follows.
   std::string Head(std::string_view object) const;
   OrderedJson Usage() const;
-  void AddEvent(std::string_view choice, std::string* events) const;
+  // The usage as far as it is known from ids.
+  OrderedJson UsageSoFar() const;
+  void AddEvent(std::string_view choice, std::string* events, std::string_view more = "") const;
   // Appends the events of a delta that the client sees something of.
   void AddDeltaEvents(int index, Choice& choice, const v1::Delta& delta, std::string_view logprobs,
                       std::string* events) const;
@@ -72,6 +79,10 @@ class Answer {
                           std::string_view logprobs) const;
   // Makes room for the choice; adds its first event, or its part of the echo that is known.
   Choice& Begin(int index, std::string* events);
+  // Keeps what a response tells of a prompt and the answer is to have.
+  void KeepPrompt(int prompt, const v1::GenerateResponse& response);
+  // The members of that, with a comma in front; empty where there are none.
+  std::string PromptMembers(int prompt) const;
   // Adds what a response tells of a prompt to each of its choices.
   void AddEcho(int prompt, const v1::GenerateResponse& response, std::string* events);
   void AddDelta(int prompt, const v1::Delta& delta, std::string* events);
@@ -82,6 +93,8 @@ class Answer {
   int64_t created_;
   std::vector<Choice> choices_;
   std::vector<Prompt> prompts_;
+  bool told_prompt_ids_ = false;  // in a chat's stream
+  uint64_t num_prompt_ids_ = 0, num_answer_ids_ = 0;
   v1::Usage usage_;
   size_t num_bytes_ = 0;
 };

@@ -186,6 +186,18 @@ TEST(RequestJsonTest, AWrongTypeIsRejectedByName) {
       {"cache_prompt", "\"no\""},
       {"priority", "101"},
       {"priority", "0.5"},
+      {"allowed_token_ids", "[]"},
+      {"allowed_token_ids[0]", "[-1]"},
+      {"bad_words", "\"x\""},
+      {"bad_words[1]", "[\"x\",1]"},
+      {"truncate_prompt_tokens", "0"},
+      {"truncate_prompt_tokens", "-2"},
+      {"truncation_side", "\"middle\""},
+      {"add_generation_prompt", "1"},
+      {"chat_template", "1"},
+      {"prompt_logprobs", "21"},
+      {"prompt_logprobs", "-1"},
+      {"return_token_ids", "1"},
       {"stream", "1"},
       {"stream", "\"yes\""},
       {"ignore_eos", "0"},
@@ -227,7 +239,14 @@ TEST(RequestJsonTest, OptionsOfAStreamThatAreNotThereAreRejected) {
             "stream_options.include_obfuscation");
   EXPECT_EQ(RejectedChat(R"(,"stream":true,"stream_options":{"usage":true})"),
             "stream_options.usage");
+  EXPECT_EQ(RejectedChat(R"(,"stream_options":{"continuous_usage_stats":true})"),
+            "stream_options.continuous_usage_stats");
   Chat(R"(,"stream_options":{"include_usage":false,"usage":null})");
+  const ParsedCall call =
+      Chat(R"(,"stream":true,"stream_options":{"continuous_usage_stats":true})");
+  EXPECT_TRUE(call.form.continuous_usage);
+  EXPECT_FALSE(call.form.include_usage);
+  EXPECT_TRUE(call.requests[0].output().prompt_tokens());
 }
 
 TEST(RequestJsonTest, IntegersMayBeWrittenWithAPointOrAnExponent) {
@@ -264,6 +283,39 @@ TEST(RequestJsonTest, ExtensionsHaveTheirFields) {
   EXPECT_TRUE(
       Completions(R"("prompt":"a","no_stop_trim":true)").requests[0].stopping().include_stop());
   EXPECT_FALSE(Chat(R"(,"cache_prompt":true)").requests[0].has_cache());
+}
+
+TEST(RequestJsonTest, WhatBearsOnThePromptAndWhichTokensComeHasItsFields) {
+  const v1::GenerateRequest request =
+      Chat(R"(,"allowed_token_ids":[5,7.0],"bad_words":["x"," y"],"truncate_prompt_tokens":-1,
+              "truncation_side":"right","add_generation_prompt":false,"chat_template":"t",
+              "prompt_logprobs":3,"return_token_ids":true)")
+          .requests[0];
+  EXPECT_THAT(request.sampling().allowed_token_ids(), ElementsAre(5, 7));
+  EXPECT_THAT(request.sampling().bad_words(), ElementsAre("x", " y"));
+  EXPECT_EQ(request.truncation().max_tokens(), 0);
+  EXPECT_TRUE(request.has_truncation());
+  EXPECT_TRUE(request.truncation().keep_first());
+  EXPECT_TRUE(request.conversation().omit_generation_prompt());
+  EXPECT_EQ(request.conversation().chat_template(), "t");
+  EXPECT_EQ(request.output().prompt_logprobs(), 3);
+  EXPECT_TRUE(request.output().prompt_tokens());
+  EXPECT_EQ(Completions(R"("prompt":"a","truncate_prompt_tokens":9)")
+                .requests[0]
+                .truncation()
+                .max_tokens(),
+            9);
+  EXPECT_FALSE(Chat(R"(,"truncation_side":"left")").requests[0].has_truncation());
+  // vLLM's clients say both.
+  const v1::Conversation continued =
+      Chat(R"(,"add_generation_prompt":false,"continue_final_message":true)")
+          .requests[0]
+          .conversation();
+  EXPECT_TRUE(continued.continue_final_message());
+  EXPECT_FALSE(continued.omit_generation_prompt());
+  EXPECT_EQ(RejectedChat(R"(,"add_generation_prompt":true,"continue_final_message":true)"),
+            "add_generation_prompt");
+  EXPECT_EQ(RejectedChat(R"(,"stream":true,"prompt_logprobs":0)"), "prompt_logprobs");
 }
 
 TEST(RequestJsonTest, SomeMembersAreArgumentsOfTheTemplate) {
@@ -361,6 +413,10 @@ TEST(RequestJsonTest, EchoAsksForTokensOfThePromptWhereItsTextDoesNotDo) {
       EXPECT_EQ(request.output().logprobs(), 3u);
     }
   }
+  // Of a prompt that is cut, what is left is repeated.
+  const ParsedCall cut = Completions(R"("prompt":"abc","echo":true,"truncate_prompt_tokens":1)");
+  EXPECT_THAT(cut.form.echo_texts, ElementsAre(""));
+  EXPECT_TRUE(cut.requests[0].output().prompt_tokens());
   EXPECT_FALSE(Completions(R"("prompt":"a","echo":false)").form.echo);
 }
 
@@ -372,6 +428,8 @@ TEST(RequestJsonTest, WhatEchoRepeatsIsBounded) {
   EXPECT_EQ(rejected(R"("prompt":"a","logprobs":0,"n":2)"), "n");
   EXPECT_EQ(rejected(R"("n":2,"prompt":")" + std::string(600'000, 'a') + "\""), "n");
   EXPECT_EQ(rejected(R"("prompt":"a","suffix":"b","logprobs":0)"), "echo");
+  EXPECT_EQ(rejected(R"("prompt":"a","logprobs":2,"prompt_logprobs":3)"), "prompt_logprobs");
+  EXPECT_EQ(rejected(R"("prompt":"a","n":2,"truncate_prompt_tokens":3)"), "n");
 }
 
 TEST(RequestJsonTest, SuffixIsOfCompletionsOfText) {

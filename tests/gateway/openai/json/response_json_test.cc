@@ -358,5 +358,107 @@ TEST(ResponseJsonTest, ModelsAreListed) {
                                              "owned_by":"continuo","max_model_len":9})"));
 }
 
+v1::GenerateResponse Prompt(std::initializer_list<uint32_t> ids) {
+  v1::GenerateResponse response;
+  for (const uint32_t id : ids) response.add_prompt_tokens()->set_token_id(id);
+  return response;
+}
+
+TEST(ResponseJsonTest, IdsOfPromptAndChoicesAreToldWhereAskedFor) {
+  for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
+    const bool chat = endpoint == Endpoint::kChat;
+    Answer answer({.endpoint = endpoint, .token_ids = true, .num_sequences = 2}, "i", "m", 0);
+    for (const auto& response :
+         {Accepted(), Prompt({5, 6}), Prompt({7}), Text(0, "a"), Text(1, "b"),
+          Text(0, "c", v1::FINISH_REASON_STOP), Summary(3, 0, 3)}) {
+      answer.Add(0, response, nullptr);
+    }
+    const Json body = Json::parse(absl::StrJoin(answer.TakeBody(), ""));
+    EXPECT_EQ(body["choices"][0]["token_ids"], Json({1, 1}));
+    EXPECT_EQ(body["choices"][1]["token_ids"], Json({1}));
+    EXPECT_EQ((chat ? body : body["choices"][1])["prompt_token_ids"], Json({5, 6, 7}));
+    EXPECT_EQ(body.contains("prompt_token_ids"), chat);
+  }
+}
+
+TEST(ResponseJsonTest, IdsOfAStreamAreInItsEventsAndThePromptsInTheFirst) {
+  for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
+    const bool chat = endpoint == Endpoint::kChat;
+    Answer answer({.endpoint = endpoint, .stream = true, .token_ids = true}, "i", "m", 0);
+    std::string stream;
+    // The text of the second token is held back.
+    for (const auto& response : {Accepted(), Prompt({5, 6}), Text(0, "a"), Text(0, ""),
+                                 Text(0, "b"), Text(0, "", v1::FINISH_REASON_LENGTH)}) {
+      answer.Add(0, response, &stream);
+    }
+    answer.AddEnd(&stream);
+    std::vector<Json> events = Events(stream);
+    EXPECT_EQ((chat ? events[0] : events[0]["choices"][0])["prompt_token_ids"], Json({5, 6}));
+    Json ids = Json::array();
+    events.pop_back();
+    for (size_t i = 0; i < events.size(); ++i) {
+      const Json& choice = events[i]["choices"][0];
+      EXPECT_EQ(events[i].contains("prompt_token_ids"), chat && i == 0);
+      EXPECT_EQ(choice.contains("prompt_token_ids"), !chat && i == 0);
+      if (!choice.contains("token_ids")) continue;
+      for (const Json& id : choice["token_ids"]) ids.push_back(id);
+    }
+    EXPECT_EQ(ids, Json({1, 1, 1, 1}));
+  }
+}
+
+TEST(ResponseJsonTest, ContinuousUsageIsThatOfTheIdsSoFar) {
+  for (const bool include_usage : {false, true}) {
+    Answer answer({.stream = true, .include_usage = include_usage, .continuous_usage = true}, "i",
+                  "m", 0);
+    std::string stream;
+    for (const auto& response : {Accepted(), Prompt({5, 6}), Text(0, "a"), Text(0, "b"),
+                                 Text(0, "c", v1::FINISH_REASON_LENGTH), Summary(2, 0, 3)}) {
+      answer.Add(0, response, &stream);
+    }
+    answer.AddEnd(&stream);
+    std::vector<Json> events = Events(stream);
+    events.pop_back();
+    int last = 0;
+    for (const Json& event : events) {
+      EXPECT_EQ(event["usage"]["prompt_tokens"], 2);
+      EXPECT_GE(event["usage"]["completion_tokens"], last);
+      last = event["usage"]["completion_tokens"];
+      EXPECT_EQ(event["usage"]["total_tokens"], 2 + last);
+    }
+    EXPECT_EQ(last, 3);
+    EXPECT_EQ(events.back()["choices"].empty(), include_usage);
+  }
+}
+
+TEST(ResponseJsonTest, PromptLogprobsAreByIdAsInVllm) {
+  v1::GenerateResponse scores = Accepted();
+  for (const uint32_t id : {7u, 8u}) {
+    v1::TokenLogprob& entry = *scores.add_prompt_logprobs();
+    entry.set_token_id(id);
+    entry.set_logprob(-1.5f);
+    entry.set_token("t");
+    for (const uint32_t other : {9u, 8u}) {
+      v1::TokenLogprob::Alternative& alternative = *entry.add_alternatives();
+      alternative.set_token_id(other);
+      alternative.set_logprob(other == 8 ? -1.5f : -0.5f);
+      alternative.set_token(other == 8 ? "t" : "\"");
+    }
+  }
+  for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
+    Answer answer({.endpoint = endpoint, .prompt_logprobs = true}, "i", "m", 0);
+    answer.Add(0, scores, nullptr);
+    answer.Add(0, Text(0, "a", v1::FINISH_REASON_STOP), nullptr);
+    const Json body = Json::parse(absl::StrJoin(answer.TakeBody(), ""));
+    EXPECT_EQ((endpoint == Endpoint::kChat ? body : body["choices"][0])["prompt_logprobs"],
+              Json::parse(R"([null,
+                  {"7":{"logprob":-1.5,"rank":null,"decoded_token":"t"},
+                   "9":{"logprob":-0.5,"rank":1,"decoded_token":"\""},
+                   "8":{"logprob":-1.5,"rank":2,"decoded_token":"t"}},
+                  {"8":{"logprob":-1.5,"rank":2,"decoded_token":"t"},
+                   "9":{"logprob":-0.5,"rank":1,"decoded_token":"\""}}])"));
+  }
+}
+
 }  // namespace
 }  // namespace continuo::gateway::openai
