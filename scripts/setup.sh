@@ -6,7 +6,7 @@
 #   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages, helm, promtool,
 #                               where there is npm also buf
 #   scripts/setup.sh --quick    less: what building and running needs, without the tools of tests
-#   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, npm, the OpenAI SDK
+#   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, npm, stock clients
 #   scripts/setup.sh --peers    also the programs that benches measure beside ours
 #   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples
 #   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda-toolkit, for the preset cuda
@@ -47,7 +47,7 @@ rust_is_new || packages+=(rustc-web cargo-web)
 # As in the image that helm/continuo fetches models with.
 [ "$want_tools" = 0 ] || packages+=(busybox)
 if [ "$want_all" = 1 ]; then
-  packages+=(clang-19 libclang-rt-19-dev clang-format iproute2)
+  packages+=(clang-19 libclang-rt-19-dev clang-format iproute2 wget)
   command -v npm >/dev/null || packages+=(npm)  # other packages of Node.js bring their own
 fi
 [ "$want_cluster" = 0 ] || packages+=(
@@ -109,6 +109,7 @@ if [ "$want_all" = 1 ]; then
   echo "setup: the OpenAI SDK for Node"
   # The last major version that takes Debian's Node.
   npm_install openai openai@4.104.0
+  scripts/client_tools.sh
 fi
 
 [ "$want_arm64" = 0 ] || scripts/arm64_root.sh

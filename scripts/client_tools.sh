@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The stock clients that tests/e2e/clients runs, in pinned versions, into build/clients: about 2 GB,
+# a minute or two. Safe to run again: what is there in the pinned versions stays.
+#
+#   python  526 MB  guidance, langchain-openai, litellm, llama-index, llm, openai, pydantic-ai
+#   aider   544 MB  aider-chat, which pins all that it uses
+#   load    812 MB  aiperf, guidellm 0.3 (later ones need PyTorch with CUDA, several GB)
+#   node     92 MB  ai, @langchain/openai, openai; they need Node.js 20, else they are skipped
+#   java     38 MB  openai-java; needs a JDK and Maven, else it is skipped
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+UV=0.13.9
+source=tests/e2e/clients
+clients=build/clients
+mkdir -p "$clients"
+
+# is_new NAME FILE...: whether a client of that name is missing or was made from other files.
+is_new() {
+  local name=$1; shift
+  ! cat "$@" | cmp -s - "$clients/$name/installed.txt"
+}
+
+for name in python aider load; do
+  is_new $name $source/$name.txt || continue
+  if ! [ -x $clients/uv/bin/uv ]; then
+    /usr/bin/python3 -m venv --clear $clients/uv
+    $clients/uv/bin/pip install -q --disable-pip-version-check uv==$UV
+  fi
+  echo "setup: stock clients ($source/$name.txt) into $clients/$name"
+  /usr/bin/python3 -m venv --without-pip --clear $clients/$name
+  $clients/uv/bin/uv pip sync -q --python $clients/$name/bin/python $source/$name.txt
+  cp $source/$name.txt $clients/$name/installed.txt
+done
+
+if ! command -v npm >/dev/null || ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then
+  echo "setup: stock clients for Node.js: skipped, they need Node.js 20 and npm"
+elif is_new node $source/package.json $source/package-lock.json; then
+  echo "setup: stock clients ($source/package.json) into $clients/node"
+  mkdir -p $clients/node
+  cp $source/package.json $source/package-lock.json $clients/node
+  npm ci --silent --no-audit --no-fund --prefix $clients/node >/dev/null
+  cat $source/package.json $source/package-lock.json >$clients/node/installed.txt
+fi
+
+if ! command -v javac >/dev/null || ! command -v mvn >/dev/null; then
+  echo "setup: stock clients for Java: skipped, they need a JDK and Maven (scripts/setup.sh --clients)"
+elif is_new java $source/pom.xml; then
+  echo "setup: stock clients ($source/pom.xml) into $clients/java"
+  rm -rf $clients/java
+  mvn -q -B -f $source/pom.xml dependency:copy-dependencies -DoutputDirectory="$PWD/$clients/java" 2>&1 |
+    sed $'s/\x1b\\[[0-9;]*m//g; /^$/d'  # it ends with colours whatever it is told
+  cp $source/pom.xml $clients/java/installed.txt
+fi

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""langchain-openai: chat, streams, batches, the legacy completions, errors, a stream that is left."""
+from ask import *
+from langchain_openai import ChatOpenAI, OpenAI
+
+options = dict(temperature=0, max_tokens=MAX_TOKENS, max_retries=0)
+chat = ChatOpenAI(model=MODEL, stream_usage=True, **options)
+answer = chat.invoke(QUESTION)
+whole = None
+for chunk in chat.stream(QUESTION):
+    whole = chunk if whole is None else whole + chunk
+assert [a.content for a in chat.batch([QUESTION] * 3)] == [answer.content] * 3
+assert answer.response_metadata["finish_reason"] == whole.response_metadata["finish_reason"] == "stop"
+left = ChatOpenAI(model=MODEL, max_tokens=900, extra_body={"ignore_eos": True}).stream(QUESTION)
+next(left)
+left.close()
+
+
+def usage(message):
+    return [message.usage_metadata["input_tokens"], message.usage_metadata["output_tokens"]]
+
+
+tell(chat=answer.content, streamed=whole.content, usage=usage(answer), streamed_usage=usage(whole),
+     stopped=chat.invoke(QUESTION, stop=[STOP]).content,
+     completion=OpenAI(model=MODEL, **options).invoke(PROMPT),
+     long=ChatOpenAI(model=LONG_MODEL, **options).invoke(LONG_QUESTION).content,
+     errors={
+         "too_long": error_of(chat.invoke, LONG_QUESTION),
+         "model": error_of(ChatOpenAI(model="another", **options).invoke, QUESTION),
+         "path": error_of(ChatOpenAI(model=MODEL, use_responses_api=True, **options).invoke, QUESTION),
+     })
