@@ -301,6 +301,17 @@ class FieldsTest(unittest.TestCase):
         with_stop = self.client.generate(request)
         self.assertEqual(with_stop.ids, without.ids)
         self.assertEqual(with_stop.text[0], without.text[0] + text[10:13])
+        # A token's text, too.
+        request = self.text_request()
+        ids = self.client.generate(request).ids[0]
+        request.stopping.token_ids.append(ids[4])
+        cut = ids.index(ids[4]) + 1
+        without = self.client.generate(request)
+        request.stopping.include_stop = True
+        with_stop = self.check(request)
+        self.assertEqual((without.ids[0], with_stop.ids[0]), (ids[:cut], ids[:cut]))
+        token = reference.token_bytes(self.folder.name + "/fields")[ids[4]].decode()
+        self.assertEqual(with_stop.text[0], without.text[0] + token)
 
     def test_stopping_time_limit(self):
         request = self.request()

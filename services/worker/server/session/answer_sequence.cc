@@ -27,7 +27,12 @@ AnswerSequence::Output AnswerSequence::Push(int32_t token, bool stops_active) {
   ++num_tokens_;
   stops_active = stops_active && num_tokens_ > rules_->min_tokens;
   if (stops_active && rules_->EndsSequence(token)) {
+    std::string text;
+    if (rules_->include_stop && Contains(rules_->stop_ids, token)) {
+      text = detokenizer_.Push(token, /*stops_active=*/false).text;
+    }
     Output output = End(v1::FINISH_REASON_STOP);
+    output.text.insert(0, text);
     if (!Contains(rules_->eos_ids, token)) output.matched_token_id = token;
     return output;
   }

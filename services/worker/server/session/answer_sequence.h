@@ -18,7 +18,7 @@ namespace continuo::server {
 // a request.
 struct StopRules {
   std::vector<std::string> strings;
-  bool include_stop = false;
+  bool include_stop = false;  // the text of what stopped, string or stop id, is part of the answer
   std::vector<int32_t> eos_ids;   // ascending; empty with ignore_eos
   std::vector<int32_t> stop_ids;  // the client's, ascending
   int min_tokens = 0;

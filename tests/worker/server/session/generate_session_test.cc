@@ -219,6 +219,26 @@ TEST_F(GenerateSessionTest, StopIdIsNamedAndItsTextCutOff) {
   EXPECT_EQ(answer.sequences.at(0).matched, "id 99");
 }
 
+TEST_F(GenerateSessionTest, IncludeStopKeepsTheTextOfAStopId) {
+  request_.mutable_stopping()->add_strings("xcc");  // holds back
+  request_.mutable_stopping()->add_token_ids('c');
+  request_.mutable_stopping()->set_include_stop(true);
+  Start();
+  SendTokens({'a', 'x', 'c'}, engine::FinishReason::kStop);
+  const Answer answer = Finish();
+  EXPECT_EQ(answer.sequences.at(0).text, "axc");
+  EXPECT_EQ(answer.sequences.at(0).matched, "id 99");
+  EXPECT_THAT(answer.sequences.at(0).ids, ElementsAre('a', 'x', 'c'));
+}
+
+TEST_F(GenerateSessionTest, IncludeStopKeepsNoTextOfTheEndOfSequence) {
+  request_.mutable_stopping()->add_token_ids(kEos);
+  request_.mutable_stopping()->set_include_stop(true);
+  Start();
+  SendTokens({'a', kEos}, engine::FinishReason::kStop);
+  EXPECT_EQ(Finish().sequences.at(0).text, "a");
+}
+
 TEST_F(GenerateSessionTest, HalfACharacterIsFlushedAtALimit) {
   Start();
   SendTokens({'a', 0xC3}, engine::FinishReason::kLength);
