@@ -12,7 +12,7 @@ constexpr uint8_t kAll = kOpenAi | kVllm | kSglang | kTgi | kLlamaCpp | kOllama;
 constexpr uint8_t kExtended = kVllm | kSglang | kLlamaCpp;
 
 // Notes that many members share.
-constexpr std::string_view kLimit = "limit of the answer's tokens";
+constexpr std::string_view kLimit = "limit of the answer's tokens; -1 is what the context leaves";
 constexpr std::string_view kConstrained = "answers are not constrained";
 constexpr std::string_view kNoTools = "there are no tool calls";
 constexpr std::string_view kKwargs = "pass it to the template: chat_template_kwargs";
@@ -57,7 +57,7 @@ constexpr auto kMembers = std::to_array<Member>({
     {"stop", kOfBoth, kDone, kAll, "", "text or an array of texts"},
     {"stop_token_ids", kOfBoth, kDone, kVllm | kSglang, "", "ids that end the answer"},
     {"include_stop_str_in_output", kOfBoth, kDone, kVllm, "",
-     "the stop string is part of the answer"},
+     "the stop string, or the text of the stop id, is part of the answer"},
     {"no_stop_trim", kOfBoth, kDone, kSglang, "", "as include_stop_str_in_output"},
     {"ignore_eos", kOfBoth, kDone, kVllm | kSglang | kLlamaCpp, "",
      "the end of sequence does not end the answer"},
@@ -90,6 +90,9 @@ constexpr auto kMembers = std::to_array<Member>({
      "false: the chat template does not begin an answer"},
     {"chat_template", kOfChat, kDone, kVllm, "",
      "instead of the model's, where the worker runs with --allow_request_chat_template"},
+    {"add_special_tokens", kOfBoth, kDone, kVllm, "",
+     "true for completions, whose text gets the tokenizer's own special tokens; false for chats, "
+     "which have those of their template"},
     {"truncate_prompt_tokens", kOfBoth, kDone, kVllm, "",
      "keeps so many tokens of the prompt; -1 is what the context leaves beside max_tokens"},
     {"truncation_side", kOfBoth, kDone, kVllm, "",
@@ -181,8 +184,6 @@ constexpr auto kMembers = std::to_array<Member>({
     {"thinking_forced_open", kOfChat, kRefused, kLlamaCpp, "[false]", kThoughts},
     {"generation_prompt", kOfChat, kRefused, kLlamaCpp, R"([""])", "the chat template writes it"},
     {"chat_format", kOfChat, kRefused, kLlamaCpp, "", "the chat template decides it"},
-    {"add_special_tokens", kOfBoth, kRefused, kVllm, "",
-     "text gets the tokenizer's own special tokens, a conversation those of its template"},
     {"skip_special_tokens", kOfBoth, kRefused, kVllm | kSglang, "[true]",
      "special tokens have no text"},
     {"n_keep", kOfBoth, kRefused, kLlamaCpp, "[0,-1]", "write truncate_prompt_tokens"},
@@ -239,7 +240,7 @@ constexpr auto kMembers = std::to_array<Member>({
     {"return_output_ids_in_sglext", kOfChat, kRefused, kSglang, "[false]", kReturnIds},
     {"return_flat_raw_output_top_logprobs", kOfChat, kRefused, kSglang, "[false]",
      "write top_logprobs"},
-    {"return_flat_raw_top_logprobs_b64", kOfChat, kRefused, kSglang, "[false]",
+    {"return_flat_raw_top_logprobs_b64", kOfChat, kRefused, kSglang, "[true,false]",
      "write top_logprobs"},
     {"return_meta_info", kOfChat, kRefused, kSglang, "[false]", kInside},
     {"return_hidden_states", kOfBoth, kRefused, kSglang, "[false]", kInside},

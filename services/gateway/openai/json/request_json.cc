@@ -108,11 +108,12 @@ absl::Status ReadSampling(const Json& body, v1::Sampling* sampling) {
 
 absl::Status ReadStopping(const Json& body, v1::Stopping* stopping, ParamNames* names) {
   std::optional<int64_t> max_tokens, min_tokens;
-  RETURN_IF_ERROR(ReadInteger(body, "max_tokens", 0, kMaxUint32, &max_tokens));
+  RETURN_IF_ERROR(ReadInteger(body, "max_tokens", -1, kMaxUint32, &max_tokens));
   // The newer name wins.
-  RETURN_IF_ERROR(ReadInteger(body, "max_completion_tokens", 0, kMaxUint32, &max_tokens));
+  RETURN_IF_ERROR(ReadInteger(body, "max_completion_tokens", -1, kMaxUint32, &max_tokens));
   names->max_completion_tokens = Find(body, "max_completion_tokens") != nullptr;
-  if (max_tokens.has_value()) stopping->set_max_tokens(static_cast<uint32_t>(*max_tokens));
+  // Other servers write "what the context leaves" as -1.
+  if (max_tokens.value_or(-1) >= 0) stopping->set_max_tokens(static_cast<uint32_t>(*max_tokens));
   RETURN_IF_ERROR(ReadInteger(body, "min_tokens", 0, kMaxUint32, &min_tokens));
   if (min_tokens.has_value()) stopping->set_min_tokens(static_cast<uint32_t>(*min_tokens));
   std::optional<bool> ignore_eos;
@@ -226,6 +227,18 @@ absl::Status ReadPromptLogprobs(const Json& body, AnswerForm* form, v1::Output* 
   return absl::OkStatus();
 }
 
+// Reads "add_special_tokens", which has one value only.
+absl::Status ReadAddSpecial(Endpoint endpoint, const Json& body) {
+  std::optional<bool> add;
+  RETURN_IF_ERROR(Read(body, "add_special_tokens", &add));
+  const bool is_chat = endpoint == Endpoint::kChat;
+  if (add.value_or(!is_chat) == !is_chat) return absl::OkStatus();
+  return protocol::FieldError(
+      "add_special_tokens",
+      is_chat ? "is not supported other than as false; the chat template has the special tokens"
+              : "is not supported other than as true; write the prompt as token ids");
+}
+
 // Reads what bears on scheduling and caching.
 absl::Status ReadService(const Json& body, v1::GenerateRequest* request) {
   std::optional<std::string> salt;
@@ -295,7 +308,7 @@ absl::Status ReadSuffix(const Json& body, std::vector<v1::GenerateRequest>* requ
 
 absl::Status ReadCompletionsOnly(const Json& body, std::vector<v1::GenerateRequest>* requests,
                                  AnswerForm* form, v1::GenerateRequest* common) {
-  if (!common->stopping().has_max_tokens()) {
+  if (Find(body, "max_tokens") == nullptr && Find(body, "max_completion_tokens") == nullptr) {
     common->mutable_stopping()->set_max_tokens(kCompletionsMaxTokens);
   }
   std::optional<int64_t> best_of;
@@ -367,6 +380,7 @@ absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body) {
   RETURN_IF_ERROR(ReadStopping(json, common.mutable_stopping(), &call.form.names));
   RETURN_IF_ERROR(ReadLogprobs(endpoint, json, common.mutable_output()));
   RETURN_IF_ERROR(ReadForm(json, &call.form));
+  RETURN_IF_ERROR(ReadAddSpecial(endpoint, json));
   RETURN_IF_ERROR(ReadService(json, &common));
   RETURN_IF_ERROR(ReadTruncation(json, &common));
   RETURN_IF_ERROR(ReadPromptLogprobs(json, &call.form, common.mutable_output()));

@@ -104,6 +104,13 @@ TEST(RequestJsonTest, NullIsAbsentAndLabelsAreLeftAlone) {
 }
 
 TEST(RequestJsonTest, TheNewerNameOfTheLimitWins) {
+  // -1 is what the context leaves.
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    const std::string unlimited = absl::StrCat(R"(,")", name, R"(":-1)");
+    EXPECT_FALSE(Chat(unlimited).requests[0].stopping().has_max_tokens());
+    EXPECT_FALSE(
+        Completions(R"("prompt":"a")" + unlimited).requests[0].stopping().has_max_tokens());
+  }
   EXPECT_EQ(Chat(R"(,"max_tokens":5)").requests[0].stopping().max_tokens(), 5);
   EXPECT_EQ(
       Chat(R"(,"max_tokens":5,"max_completion_tokens":6)").requests[0].stopping().max_tokens(), 6);
@@ -170,7 +177,7 @@ TEST(RequestJsonTest, AWrongTypeIsRejectedByName) {
       {"n", "1e300"},
       {"stop", "1"},
       {"stop[0]", "[1]"},
-      {"max_tokens", "-1"},
+      {"max_tokens", "-2"},
       {"max_tokens", "\"5\""},
       {"max_tokens", "18446744073709551615"},
       {"logprobs", "2"},
@@ -316,6 +323,14 @@ TEST(RequestJsonTest, WhatBearsOnThePromptAndWhichTokensComeHasItsFields) {
   EXPECT_EQ(RejectedChat(R"(,"add_generation_prompt":true,"continue_final_message":true)"),
             "add_generation_prompt");
   EXPECT_EQ(RejectedChat(R"(,"stream":true,"prompt_logprobs":0)"), "prompt_logprobs");
+}
+
+TEST(RequestJsonTest, SpecialTokensAreAddedToTextAlone) {
+  Chat(R"(,"add_special_tokens":false)");
+  EXPECT_EQ(RejectedChat(R"(,"add_special_tokens":true)"), "add_special_tokens");
+  Completions(R"("prompt":"a","add_special_tokens":true)");
+  EXPECT_EQ(RejectedBy(Endpoint::kCompletions, R"({"prompt":"a","add_special_tokens":false})"),
+            "add_special_tokens");
 }
 
 TEST(RequestJsonTest, SomeMembersAreArgumentsOfTheTemplate) {
