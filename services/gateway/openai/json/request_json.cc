@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -29,6 +30,13 @@ absl::Status ReadSeed(const Json& body, v1::Sampling* sampling) {
   if (seed == nullptr) return absl::OkStatus();
   const std::optional<Integer> integer = IntegerOf(*seed);
   if (!integer.has_value()) return WrongType("seed", "an integer", *seed);
+  // The parser gives what has more than 64 bits as a rounded number.
+  const double most = integer->is_negative ? 0x1p63 : 0x1p64;
+  if (seed->is_number_float() && std::abs(seed->get<double>()) >= most) {
+    return protocol::FieldError(
+        "seed", absl::StrCat("is ", seed->dump(),
+                             ", must be from -9223372036854775808 to 18446744073709551615"));
+  }
   // OpenAI's seeds have a sign; its two's complement is as good a seed.
   sampling->set_seed(integer->is_negative ? ~integer->magnitude + 1 : integer->magnitude);
   return absl::OkStatus();
