@@ -75,6 +75,7 @@ public class Client {
     HttpResponse<String> answer = send(
         HttpRequest.newBuilder(URI.create(System.getenv("OPENAI_BASE_URL") + "/chat/completions"))
             .header("Content-Type", "application/json")
+            .header("Authorization", "Bearer " + System.getenv("OPENAI_API_KEY"))
             .POST(HttpRequest.BodyPublishers.ofString(json.writeValueAsString(body)))
             .build());
     return json.readTree(answer.body()).at("/choices/0/message/content").asText();
@@ -122,6 +123,8 @@ public class Client {
     Map<String, String> errors = new TreeMap<>();
     errors.put("too_long", errorOf(() -> create(chat(ask.get("model").asText(), longQuestion))));
     errors.put("model", errorOf(() -> create(chat("another", "a"))));
+    OpenAIClient stranger = OpenAIOkHttpClient.builder().fromEnv().apiKey("wrong").maxRetries(0).build();
+    errors.put("key", errorOf(() -> stranger.models().list()));
     result.put("errors", errors);
     System.out.println(json.writeValueAsString(result));
     System.exit(0);  // the client's threads would keep the process for a minute

@@ -5,7 +5,7 @@ import {generateText, streamText} from 'ai';
 import {ask, errorOf, tell} from './ask.mjs';
 
 const provider = createOpenAICompatible(
-    {name: 'continuo', baseURL: ask.base_url, apiKey: 'none', includeUsage: true});
+    {name: 'continuo', baseURL: ask.base_url, apiKey: ask.key, includeUsage: true});
 const options = {
   model: provider(ask.model),
   messages: ask.messages,
@@ -33,7 +33,8 @@ for await (const delta of left.textStream) {
   break;
 }
 
-const broken = createOpenAICompatible({name: 'continuo', baseURL: ask.base_url + '/v2', apiKey: 'none'});
+const other = (options) =>
+    createOpenAICompatible({name: 'continuo', baseURL: ask.base_url, apiKey: ask.key, ...options})(ask.model);
 tell({
   chat: answer.text,
   streamed,
@@ -46,6 +47,7 @@ tell({
   errors: {
     too_long: await errorOf(generateText({...options, messages: ask.long_messages})),
     model: await errorOf(generateText({...options, model: provider('another')})),
-    path: await errorOf(generateText({...options, model: broken(ask.model)})),
+    path: await errorOf(generateText({...options, model: other({baseURL: ask.base_url + '/v2'})})),
+    key: await errorOf(generateText({...options, model: other({apiKey: 'wrong'})})),
   },
 });

@@ -4,6 +4,7 @@ export const ask = JSON.parse(process.env.ASK);
 ask.messages = [{role: 'user', content: ask.question}];
 ask.long_messages = [{role: 'user', content: ask.long_question}];
 ask.base_url = process.env.OPENAI_BASE_URL;
+ask.key = process.env.OPENAI_API_KEY;
 
 // The error that a call has to end with, as text with its class's name and code.
 export async function errorOf(promise) {

@@ -4,6 +4,7 @@ import json
 import os
 
 URL = os.environ["URL"]
+KEY = os.environ["OPENAI_API_KEY"]
 BASE_URL = os.environ["OPENAI_BASE_URL"]
 _ask = json.loads(os.environ["ASK"])
 MODEL, LONG_MODEL = _ask["model"], _ask["long_model"]

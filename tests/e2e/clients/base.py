@@ -25,6 +25,8 @@ QUESTION = "Mira lives in Oslo and plays the violin. Where does Mira live?"
 LONG_QUESTION = "word " * 2000 + QUESTION
 PROMPT = "Mira lives"
 MAX_TOKENS = 20
+KEY = "0123456789abcdef0123"
+GRPC_KEY = (("authorization", "Bearer " + KEY),)
 NAMES = "chat streamed usage streamed_usage stopped completion long"
 TOO_LONG = "This model's maximum context length is 1024 tokens"
 
@@ -36,7 +38,8 @@ def installed(path, what):
 
 
 class ClientsTest(unittest.TestCase):
-    """A gateway, two workers with the demo model and one with the same model for longer contexts."""
+    """A gateway that wants a key, two workers with the demo model and one with the same model for
+    longer contexts."""
 
     @classmethod
     def setUpClass(cls):
@@ -51,11 +54,12 @@ class ClientsTest(unittest.TestCase):
                        for model in (fleet.DEMO_MODEL, fleet.DEMO_MODEL, long_model)]
         for worker in cls.workers:
             worker.wait_until_listening()
-        cls.gateway = fleet.start_gateway(cls.workers)
+        keys = cls.folder / "keys"
+        keys.write_text(f"somebody {KEY}\n")
+        cls.gateway = fleet.start_gateway(cls.workers, f"--api_keys_file={keys}")
         cls.url = f"http://{cls.gateway.http_address}"
         cls.grpc = fleet.Client(cls.gateway.address)
-        cls.wait_until(lambda: len(cls.models_of_grpc()) == 2, "two models")
-        cls.grpc.wait_for_model()
+        cls.wait_until(lambda: cls.models_of_grpc() == {MODEL: 2, LONG_MODEL: 1}, "three workers")
         cls.expected = cls.answers()
 
     @classmethod
@@ -88,14 +92,16 @@ class ClientsTest(unittest.TestCase):
 
     @classmethod
     def models_of_grpc(cls):
-        models = cls.grpc.inference.ListModels(pb.ListModelsRequest(), wait_for_ready=True).models
+        models = cls.grpc.inference.ListModels(pb.ListModelsRequest(), wait_for_ready=True,
+                                               metadata=GRPC_KEY).models
         return {m.name: m.num_workers for m in models}
 
     @classmethod
     def post(cls, path, **members):
         """The answer to plain HTTP."""
         request = urllib.request.Request(cls.url + path, json.dumps(members).encode(),
-                                         {"Content-Type": "application/json"})
+                                         {"Content-Type": "application/json",
+                                          "Authorization": "Bearer " + KEY})
         with urllib.request.urlopen(request, timeout=120) as response:
             return json.loads(response.read())
 
@@ -118,14 +124,14 @@ class ClientsTest(unittest.TestCase):
         request = pb.GenerateRequest(model=MODEL)
         request.conversation.messages.add(role="user", content=QUESTION)
         request.sampling.temperature, request.stopping.max_tokens = 0, MAX_TOKENS
-        if cls.grpc.generate(request).text[0] != content:
+        if cls.grpc.generate(request, metadata=GRPC_KEY).text[0] != content:
             raise AssertionError("HTTP and gRPC differ")
         stop = content[4:7]
         request = pb.GenerateRequest(model=MODEL, text=PROMPT)
         request.sampling.temperature, request.stopping.max_tokens = 0, MAX_TOKENS
         completion = cls.post("/v1/completions", model=MODEL, prompt=PROMPT, temperature=0,
                               max_tokens=MAX_TOKENS)["choices"][0]["text"]
-        if cls.grpc.generate(request).text[0] != completion:
+        if cls.grpc.generate(request, metadata=GRPC_KEY).text[0] != completion:
             raise AssertionError("HTTP and gRPC differ")
         return {
             "chat": content, "streamed": content, "completion": completion,
@@ -145,7 +151,7 @@ class ClientsTest(unittest.TestCase):
         """Only what a client may need: nothing of this machine's configuration leads it elsewhere."""
         return {**{k: os.environ[k] for k in ("PATH", "LANG", "LD_LIBRARY_PATH") if k in os.environ},
                 "HOME": str(self.folder), "TMPDIR": str(self.folder),
-                "OPENAI_BASE_URL": self.url + "/v1", "OPENAI_API_KEY": "none", "URL": self.url,
+                "OPENAI_BASE_URL": self.url + "/v1", "OPENAI_API_KEY": KEY, "URL": self.url,
                 "ASK": json.dumps({
                     "model": MODEL, "long_model": LONG_MODEL, "question": QUESTION,
                     "long_question": LONG_QUESTION, "prompt": PROMPT, "max_tokens": MAX_TOKENS,

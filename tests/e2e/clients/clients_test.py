@@ -21,32 +21,38 @@ class PythonTest(ClientsTest):
         self.python("openai_client.py", names=NAMES + " models",
                     too_long=("BadRequestError", TOO_LONG, "context_length_exceeded"),
                     model=("NotFoundError", "model_not_found"), path=("NotFoundError", "unknown_url"),
+                    key=("AuthenticationError", "invalid_api_key"),
                     timeout="APITimeoutError")
 
     @PYTHON
     def test_langchain(self):
         # It makes every 404 a model that is not found; the code tells them apart.
         self.python("langchain_client.py", too_long=("OpenAIContextOverflowError", TOO_LONG),
-                    model=("OpenAIModelNotFoundError", "model_not_found"), path="unknown_url")
+                    model=("OpenAIModelNotFoundError", "model_not_found"), path="unknown_url",
+                    key="OpenAIAuthenticationError",
+                    tools=("OpenAIInvalidRequestError", "there are no tool calls"))
 
     @PYTHON
     def test_litellm(self):
         self.python("litellm_client.py", too_long=("ContextWindowExceededError: ", TOO_LONG),
                     model=("NotFoundError: ", 'model "another" is not served here'),
                     path=("NotFoundError: ", "/v2/chat/completions"), member="BadRequestError: ",
+                    key="AuthenticationError: ",
                     timeout="Timeout: ")
 
     @PYTHON
     def test_llama_index(self):
         self.python("llama_index_client.py",
                     names="chat streamed usage stopped completion long",
-                    too_long=("BadRequestError", TOO_LONG), model="model_not_found")
+                    too_long=("BadRequestError", TOO_LONG), model="model_not_found",
+                    key="AuthenticationError")
 
     @PYTHON
     def test_pydantic_ai(self):
         self.python("pydantic_ai_client.py",
                     names="chat streamed usage streamed_usage stopped long",
-                    too_long=("ModelHTTPError", TOO_LONG), model="model_not_found")
+                    too_long=("ModelHTTPError", TOO_LONG), model="model_not_found",
+                    json=("ModelHTTPError", "answers are not constrained"))
 
     @PYTHON
     def test_guidance(self):
@@ -61,8 +67,9 @@ class PythonTest(ClientsTest):
         entries = [("chat", MODEL, ""), ("long", LONG_MODEL, ""), ("another", "another", ""),
                    ("text", MODEL, "  completion: true\n")]
         (folder / "extra-openai-models.yaml").write_text("".join(
-            f"- model_id: {name}\n  model_name: {model}\n  api_base: {self.url}/v1\n{more}"
-            for name, model, more in entries))
+            f"- model_id: {name}\n  model_name: {model}\n  api_base: {self.url}/v1\n"
+            f"  api_key_name: continuo\n{more}" for name, model, more in entries))
+        (folder / "keys.json").write_text(json.dumps({"continuo": KEY}))
         environment = self.environment(LLM_USER_PATH=str(folder))
         command = INSTALLED / "python/bin/llm"
 
@@ -90,20 +97,21 @@ class NodeTest(ClientsTest):
         self.node("openai_client.mjs", names=NAMES + " models",
                   too_long=("BadRequestError context_length_exceeded", TOO_LONG),
                   model="NotFoundError model_not_found", path="NotFoundError unknown_url",
-                  aborted="APIUserAbortError")
+                  aborted="APIUserAbortError", key="AuthenticationError invalid_api_key")
 
     @NODE
     def test_langchain(self):
         # It adds MODEL_NOT_FOUND to every 404; the code tells them apart.
         self.node("langchain_client.mjs", too_long=("ContextOverflowError", TOO_LONG),
-                  model="NotFoundError model_not_found", path="unknown_url")
+                  model="NotFoundError model_not_found", path="unknown_url",
+                  key="AuthenticationError invalid_api_key")
 
     @NODE
     def test_ai_sdk(self):
         self.node("ai_sdk_client.mjs",
                   names="chat streamed usage streamed_usage stopped conversation long",
                   too_long=("APICallError", TOO_LONG), model="model_not_found",
-                  path=("APICallError", "unknown_url"))
+                  path=("APICallError", "unknown_url"), key=("APICallError", "invalid_api_key"))
 
 
 class JavaTest(ClientsTest):
@@ -112,7 +120,8 @@ class JavaTest(ClientsTest):
         self.check("java", "-cp", INSTALLED / "java/*", HERE / "Client.java",
                    names=NAMES + " models",
                    too_long=("BadRequestException context_length_exceeded", TOO_LONG),
-                   model="NotFoundException model_not_found")
+                   model="NotFoundException model_not_found",
+                   key="UnauthorizedException invalid_api_key")
 
 
 class ShellTest(ClientsTest):
@@ -150,7 +159,8 @@ class ShellTest(ClientsTest):
     def test_curl(self):
         for protocol in ("--http1.0", "--http1.1"):
             def curl(path, *arguments):
-                return self.run_program("curl", "-sSN", protocol, self.url + path, *arguments)
+                return self.run_program("curl", "-sSN", "--oauth2-bearer", KEY, protocol,
+                                        self.url + path, *arguments)
             with self.subTest(protocol):
                 self.check_shell(curl, lambda path, body: curl(path, "--json", body))
 
@@ -159,7 +169,7 @@ class ShellTest(ClientsTest):
         body = self.folder / "body.gz"
         body.write_bytes(gzip.compress(json.dumps(self.BODY).encode()))
         answer = self.run_program(
-            "curl", "-sS", "--compressed", "-H", "Content-Type: application/json", "-H",
+            "curl", "-sS", "--compressed", "-H", "x-api-key: " + KEY, "-H", "Content-Type: application/json", "-H",
             "Content-Encoding: gzip", "--data-binary", f"@{body}",
             self.url + "/v1/chat/completions")
         self.assertEqual(json.loads(answer)["choices"][0]["message"]["content"],
@@ -169,7 +179,8 @@ class ShellTest(ClientsTest):
     def test_wget(self):
         def wget(path, *arguments):
             # It ends with 8 where the server refused.
-            return self.run_program("wget", "-q", "-O", "-", "--content-on-error", *arguments,
+            return self.run_program("wget", "-q", "-O", "-", "--content-on-error",
+                                    f"--header=Authorization: Bearer {KEY}", *arguments,
                                     self.url + path, status=None)
         self.check_shell(wget, lambda path, body: wget(
             path, "--header=Content-Type: application/json", "--post-data=" + body))

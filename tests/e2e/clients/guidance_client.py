@@ -9,7 +9,7 @@ from guidance.models import OpenAI
 
 def ask(model, question):
     """guidance streams every answer."""
-    lm = OpenAI(model, echo=False, api_key="none", base_url=BASE_URL, max_retries=0)
+    lm = OpenAI(model, echo=False, api_key=KEY, base_url=BASE_URL, max_retries=0)
     with guidance.user():
         lm += question
     with guidance.assistant():

@@ -27,6 +27,7 @@ tell({
   errors: {
     too_long: await errorOf(chat().invoke(ask.long_question)),
     model: await errorOf(chat({model: 'another'}).invoke(ask.question)),
+    key: await errorOf(chat({apiKey: 'wrong'}).invoke(ask.question)),
     path: await errorOf(chat({useResponsesApi: true}).invoke(ask.question)),
   },
 });

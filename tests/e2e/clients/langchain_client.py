@@ -27,5 +27,7 @@ tell(chat=answer.content, streamed=whole.content, usage=usage(answer), streamed_
      errors={
          "too_long": error_of(chat.invoke, LONG_QUESTION),
          "model": error_of(ChatOpenAI(model="another", **options).invoke, QUESTION),
+         "key": error_of(ChatOpenAI(model=MODEL, api_key="wrong", **options).invoke, QUESTION),
+         "tools": error_of(chat.bind_tools([{"name": "f", "parameters": {}}]).invoke, QUESTION),
          "path": error_of(ChatOpenAI(model=MODEL, use_responses_api=True, **options).invoke, QUESTION),
      })

@@ -6,7 +6,7 @@ from ask import *
 import litellm
 
 litellm.suppress_debug_info = True
-at = dict(model="openai/" + MODEL, api_base=BASE_URL, api_key="none", num_retries=0, max_retries=0)
+at = dict(model="openai/" + MODEL, api_base=BASE_URL, api_key=KEY, num_retries=0, max_retries=0)
 options = dict(temperature=0, max_tokens=MAX_TOKENS, **at)
 answer = litellm.completion(messages=MESSAGES, **options)
 chunks = list(litellm.completion(messages=MESSAGES, stream=True,
@@ -23,7 +23,7 @@ def usage(response):
 
 def deployment(name, model):
     return {"model_name": name, "litellm_params": {
-        "model": "openai/" + model, "api_base": BASE_URL, "api_key": "none", "temperature": 0}}
+        "model": "openai/" + model, "api_base": BASE_URL, "api_key": KEY, "temperature": 0}}
 
 
 router = litellm.Router([deployment("short", MODEL), deployment("long", LONG_MODEL)],
@@ -46,6 +46,7 @@ tell(chat=answer.choices[0].message.content,
          "too_long": error_of(litellm.completion, messages=LONG_MESSAGES, **options),
          "model": error_of(litellm.completion, messages=MESSAGES,
                            **{**options, "model": "openai/another"}),
+         "key": error_of(litellm.completion, messages=MESSAGES, **{**options, "api_key": "wrong"}),
          "path": error_of(litellm.completion, messages=MESSAGES,
                           **{**options, "api_base": URL + "/v2"}),
          "member": error_of(litellm.completion, messages=MESSAGES, **{**options, "temperature": -1}),

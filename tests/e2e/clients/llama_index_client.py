@@ -8,7 +8,7 @@ messages = [ChatMessage(role="user", content=QUESTION)]
 
 
 def llm(model=MODEL, is_chat_model=True, **more):
-    return OpenAILike(**{"model": model, "api_base": BASE_URL, "api_key": "none", "temperature": 0,
+    return OpenAILike(**{"model": model, "api_base": BASE_URL, "api_key": KEY, "temperature": 0,
                          "max_tokens": MAX_TOKENS, "context_window": 1024, "max_retries": 0,
                          "is_chat_model": is_chat_model, **more})
 
@@ -29,4 +29,5 @@ tell(chat=answer.message.content, streamed="".join(c.delta for c in streamed),
      errors={
          "too_long": error_of(llm().chat, [ChatMessage(role="user", content=LONG_QUESTION)]),
          "model": error_of(llm("another").chat, messages),
+         "key": error_of(llm(api_key="wrong").chat, messages),
      })

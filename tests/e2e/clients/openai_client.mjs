@@ -36,6 +36,7 @@ tell({
   errors: {
     too_long: await errorOf(chat({messages: ask.long_messages})),
     model: await errorOf(chat({model: 'another'})),
+    key: await errorOf(client.withOptions({apiKey: 'wrong'}).models.list()),
     path: await errorOf(client.responses.create({model: ask.model, input: ask.question})),
     aborted: await aborted,
   },

@@ -3,15 +3,20 @@
 import asyncio
 
 from ask import *
-from pydantic_ai import Agent
+from pydantic import BaseModel
+from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 SETTINGS = {"temperature": 0, "max_tokens": MAX_TOKENS}
 
 
+class Answer(BaseModel):
+    name: str
+
+
 def agent(model=MODEL, **settings):
-    return Agent(OpenAIChatModel(model, provider=OpenAIProvider(base_url=BASE_URL, api_key="none")),
+    return Agent(OpenAIChatModel(model, provider=OpenAIProvider(base_url=BASE_URL, api_key=KEY)),
                  model_settings={**SETTINGS, **settings}, retries=0)
 
 
@@ -38,5 +43,6 @@ async def main():
 result = asyncio.run(main())
 tell(**result, errors={
     "too_long": error_of(agent().run_sync, LONG_QUESTION),
+    "json": error_of(Agent(agent().model, output_type=NativeOutput(Answer)).run_sync, QUESTION),
     "model": error_of(agent("another").run_sync, QUESTION),
 })

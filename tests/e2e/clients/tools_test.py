@@ -65,7 +65,7 @@ class LoadTest(ClientsTest):
             MODEL, "--processor", fleet.DEMO_MODEL, "--data",
             f"prompt_tokens={PROMPT_TOKENS},output_tokens={OUTPUT_TOKENS}", "--rate-type",
             "concurrent", "--rate", CONCURRENCY, "--max-requests", REQUESTS, "--backend-args",
-            '{"extra_body": {"temperature": 0}}', "--disable-progress",
+            json.dumps({"api_key": KEY, "extra_body": {"temperature": 0}}), "--disable-progress",
             "--disable-console-outputs", "--output-path", report)
         requests = json.loads(report.read_text())["benchmarks"][0]["requests"]
         self.assertEqual([len(requests[k] or []) for k in ("successful", "errored", "incomplete")],
@@ -83,7 +83,7 @@ class LoadTest(ClientsTest):
         reports = self.folder / "aiperf"
         self.run_program(
             INSTALLED / "load/bin/aiperf", "profile", "--model", MODEL, "--url", self.url,
-            "--endpoint-type", "chat", "--streaming", "--tokenizer", fleet.DEMO_MODEL,
+            "--api-key", KEY, "--endpoint-type", "chat", "--streaming", "--tokenizer", fleet.DEMO_MODEL,
             "--concurrency", CONCURRENCY, "--request-count", REQUESTS, "--isl", PROMPT_TOKENS,
             "--osl", OUTPUT_TOKENS, "--extra-inputs", "ignore_eos:true", "--extra-inputs",
             "temperature:0", "--use-server-token-count", "--export-level", "raw", "--ui", "none",
