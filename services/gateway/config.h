@@ -31,8 +31,8 @@ struct GatewayConfig {
   common::SpanTarget spans;
   AuthOptions auth;
   AdmissionLimits admission;
-  // The limits of Tokenize, Detokenize and Embed, whose texts and answers are held while a worker
-  // reads them.
+  // The limits of the methods that one worker answers, whose texts and answers are held while a
+  // worker reads them.
   AdmissionLimits forwarded = {.max_open_requests = 1024, .max_open_bytes = 256 << 20};
   RelayOptions relay;
   ResolverOptions resolver;

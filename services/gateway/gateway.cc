@@ -151,6 +151,7 @@ absl::Status Gateway::StartHttp() {
       .ready = [this] { return IsReady(); },
       .metrics = [this] { return common::FormatMetrics(metrics_.collectables()); },
       .fleet = [this] { return view_.Get(); },
+      .text = service_.get(),
       .version = std::string(common::Version()),
       .cors = std::move(cors)});
   ASSIGN_OR_RETURN(http_server_, openai::HttpServer::Start(options, http_api_.get()));

@@ -46,6 +46,7 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
   served.parse_special_in_content = config.parse_special_in_content;
   served.allow_request_chat_template = config.allow_request_chat_template;
   server::FinishServedModel(served);
+  served.tokenizer_info = text->TokenizerInfo(served.eos_ids.empty() ? -1 : served.eos_ids.front());
   std::vector<std::string> text_parts = {absl::StrCat(text::kTextVersion), text->tokenizer_digest(),
                                          text->template_digest()};
   if (config.parse_special_in_content) text_parts.push_back("parse_special_in_content");

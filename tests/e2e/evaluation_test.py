@@ -87,8 +87,11 @@ class EvaluationTest(unittest.TestCase):
                 self.assertEqual(choice["text"], text)
                 self.assertEqual(choice["finish_reason"], "length")
                 scores = choice["logprobs"]
-                self.assertEqual("".join(scores["tokens"]), text)
-                for token, offset in zip(scores["tokens"], scores["text_offset"]):
+                # The beginning of the sequence has a name and no text.
+                begin, *tokens = scores["tokens"]
+                self.assertEqual((begin, scores["text_offset"][:2]), ("<|begin|>", [0, 0]))
+                self.assertEqual("".join(tokens), text)
+                for token, offset in zip(tokens, scores["text_offset"][1:]):
                     self.assertEqual(text[offset:offset + len(token)], token)
                 plain = json.loads(self.post(prompt=prompt, echo=True, max_tokens=3, temperature=0))
                 self.assertTrue(plain["choices"][0]["text"].startswith(text))

@@ -102,7 +102,9 @@ void CheckJson(int status, std::string_view text) {
   const Json body = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   CONTINUO_CHECK(body.is_object());
   if (status != 200) return CheckError(body);
-  if (body.contains("workers") || body.contains("version")) return;
+  for (const char* const member : {"workers", "version", "tokens", "prompt", "eos_token"}) {
+    if (body.contains(member)) return;
+  }
   const std::string object = body.at("object");
   if (object == "list") {
     CONTINUO_CHECK(body.at("data").is_array());

@@ -18,6 +18,7 @@
 #include "services/gateway/relay/timer.h"
 #include "services/gateway/routing/router.h"
 #include "services/protocol/validate_request.h"
+#include "tests/gateway/openai/fake_text_service.h"
 #include "tests/gateway/serving_worker.h"
 #include "tests/testing/fake_generation.h"
 #include "tests/testing/manual_clock.h"
@@ -77,6 +78,7 @@ class InlineGateway : public GenerateService, public WorkerTransport {
     view_.Set(std::move(snapshot));
   }
 
+  FakeTextService* text() { return &text_; }
   void SetScript(WorkerScript script) { script_ = std::move(script); }
   ManualTimer& timer() { return timer_; }
   bool is_ready() const { return true; }
@@ -160,6 +162,7 @@ class InlineGateway : public GenerateService, public WorkerTransport {
   };
 
   boost::asio::io_context* const context_;
+  FakeTextService text_;
   ManualClock* const clock_;
   ManualTimer timer_;
   IgnoringObserver observer_;

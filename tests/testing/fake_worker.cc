@@ -66,6 +66,7 @@ class FakeWorker::Inference : public v1::InferenceService::Service {
     if (script) script();
     for (const char c : request->text()) response->add_token_ids(static_cast<unsigned char>(c));
     response->set_rendered_prompt(request->text());
+    response->set_max_context_tokens(1024);
     return grpc::Status::OK;
   }
 
@@ -74,6 +75,12 @@ class FakeWorker::Inference : public v1::InferenceService::Service {
     for (const uint32_t id : request->token_ids()) {
       response->mutable_text()->push_back(static_cast<char>(id));
     }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetTokenizer(grpc::ServerContext*, const v1::GetTokenizerRequest*,
+                            v1::GetTokenizerResponse* response) override {
+    response->set_config(R"({"eos_token":"</s>"})");
     return grpc::Status::OK;
   }
 

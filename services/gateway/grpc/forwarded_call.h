@@ -6,6 +6,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -25,22 +26,24 @@
 
 namespace continuo::gateway {
 
-// One unary call of a client, forwarded to one worker at a time. Owns itself until gRPC is done
-// with it. Method is called with (stub, client context, request, response, callback).
+// One unary call of a client, forwarded to one worker at a time. Lives until `done` has been
+// called. Method is called with (stub, client context, request, response, callback).
 template <typename Request, typename Response, typename Method>
-class ForwardedCall : public grpc::ServerUnaryReactor {
+class ForwardedCall
+    : public std::enable_shared_from_this<ForwardedCall<Request, Response, Method>> {
  public:
+  using Done = std::function<void(const grpc::Status& status, Response response)>;
+
   ForwardedCall(OpenCalls* open, Router* router, const WorkerPool* pool, Request request,
-                CallContext context, Admission::Ticket ticket, grpc::ByteBuffer* bytes,
-                Method method)
+                CallContext context, Admission::Ticket ticket, Method method, Done done)
       : open_(open),
         router_(router),
         pool_(pool),
         request_(std::move(request)),
         call_context_(std::move(context)),
         ticket_(std::move(ticket)),
-        bytes_(bytes),
-        method_(method) {}
+        method_(method),
+        done_(std::move(done)) {}
 
   // Calls a worker that has not failed yet.
   void TryNext() {
@@ -66,17 +69,18 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
     }
     response_.Clear();
     // The channel lives as long as the call.
-    method_(
-        channel->inference.get(), &attempt->context, &request_, &response_,
-        [this, channel, attempt](const grpc::Status& status) { OnAnswer(status, attempt->lost); });
+    method_(channel->inference.get(), &attempt->context, &request_, &response_,
+            [self = this->shared_from_this(), channel, attempt](const grpc::Status& status) {
+              self->OnAnswer(status, attempt->lost);
+            });
   }
 
-  void OnCancel() override {
+  // The call ends early, with an error.
+  void Cancel() {
     absl::MutexLock lock(&mutex_);
     cancelled_ = true;
     if (attempt_ != nullptr) attempt_->context.TryCancel();
   }
-  void OnDone() override { delete this; }
 
  private:
   static constexpr int kMaxTries = 3;
@@ -99,8 +103,11 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
           absl::UnavailableError("worker after worker was lost"), protocol::kReasonWorkerLost)));
       return;
     }
-    if (status.ok()) SerializeMessage(response_, bytes_);
     Finish(status);
+  }
+  void Finish(const grpc::Status& status) {
+    const Done done = std::move(done_);
+    done(status, std::move(response_));
   }
 
   const OpenCalls::Call open_;
@@ -109,8 +116,8 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
   const Request request_;
   const CallContext call_context_;
   const Admission::Ticket ticket_;
-  grpc::ByteBuffer* const bytes_;
   const Method method_;
+  Done done_;
   Response response_;
   std::optional<Lease> lease_;
   std::vector<Failure> failures_;
@@ -118,6 +125,21 @@ class ForwardedCall : public grpc::ServerUnaryReactor {
   absl::Mutex mutex_;
   std::shared_ptr<Attempt> attempt_ ABSL_GUARDED_BY(mutex_);
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// The client's side of a ForwardedCall over gRPC. Owns itself until gRPC is done with it.
+template <typename Call>
+class ForwardedReactor : public grpc::ServerUnaryReactor {
+ public:
+  explicit ForwardedReactor(OpenCalls* open) : open_(open) {}
+  // Called before the call begins.
+  void Attach(std::shared_ptr<Call> call) { call_ = std::move(call); }
+  void OnCancel() override { call_->Cancel(); }
+  void OnDone() override { delete this; }
+
+ private:
+  const OpenCalls::Call open_;
+  std::shared_ptr<Call> call_;
 };
 
 }  // namespace continuo::gateway

@@ -15,6 +15,7 @@
 #include "services/gateway/grpc/forwarded_call.h"
 #include "services/gateway/grpc/message_bytes.h"
 #include "services/gateway/grpc/request_span.h"
+#include "services/gateway/relay/message_memory.h"
 #include "services/gateway/requests/prompt_tokens.h"
 #include "services/gateway/routing/route_hash.h"
 #include "services/protocol/error.h"
@@ -44,6 +45,22 @@ ClientCall CallOf(const grpc::CallbackServerContext& context, const grpc::ByteBu
 double SecondsOrNone(absl::Duration duration) {
   return duration == absl::InfiniteDuration() ? -1 : absl::ToDoubleSeconds(duration);
 }
+
+// The methods that are forwarded, as ForwardedCall calls them.
+constexpr auto kTokenize = [](auto* stub, auto* context, auto* request, auto* response, auto done) {
+  stub->async()->Tokenize(context, request, response, std::move(done));
+};
+constexpr auto kDetokenize = [](auto* stub, auto* context, auto* request, auto* response,
+                                auto done) {
+  stub->async()->Detokenize(context, request, response, std::move(done));
+};
+constexpr auto kGetTokenizer = [](auto* stub, auto* context, auto* request, auto* response,
+                                  auto done) {
+  stub->async()->GetTokenizer(context, request, response, std::move(done));
+};
+constexpr auto kEmbed = [](auto* stub, auto* context, auto* request, auto* response, auto done) {
+  stub->async()->Embed(context, request, response, std::move(done));
+};
 
 // Ends a unary call at once.
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
@@ -342,38 +359,97 @@ grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext*
   absl::StatusOr<Request> request = ParseMessage<Request>(bytes);
   if (!request.ok()) return Answer(context, request.status());
   if (call_context->request_id.empty()) call_context->request_id = MakeRequestId();
-  auto* const call = new ForwardedCall<Request, Response, Method>(
+  using Call = ForwardedCall<Request, Response, Method>;
+  auto* const reactor = new ForwardedReactor<Call>(dependencies_.open_calls);
+  const auto call = std::make_shared<Call>(
       dependencies_.open_calls, dependencies_.relay.router, dependencies_.pool, *std::move(request),
-      *std::move(call_context), *std::move(ticket), response, method);
+      *std::move(call_context), *std::move(ticket), method,
+      [reactor, response](const grpc::Status& status, const Response& answer) {
+        if (status.ok()) SerializeMessage(answer, response);
+        reactor->Finish(status);
+      });
+  reactor->Attach(call);
   call->TryNext();
-  return call;
+  return reactor;
+}
+
+template <typename Request, typename Response, typename Method>
+TextService::Cancel InferenceService::Ask(const ClientCall& call, Request request,
+                                          Done<Response> done, Method method) {
+  const auto admit = [&]() -> absl::StatusOr<std::pair<CallContext, Admission::Ticket>> {
+    RETURN_IF_ERROR(CheckOpen());
+    ASSIGN_OR_RETURN(CallContext context, ContextOf(call));
+    ASSIGN_OR_RETURN(
+        Admission::Ticket ticket,
+        dependencies_.forwarded->Admit({.bytes = MemoryOf(request), .tenant = context.tenant}));
+    context.request_id = MakeRequestId();
+    return std::pair(std::move(context), std::move(ticket));
+  };
+  auto admitted = admit();
+  if (!admitted.ok()) {
+    done(admitted.status());
+    return [] {};
+  }
+  using Call = ForwardedCall<Request, Response, Method>;
+  const auto forwarded = std::make_shared<Call>(
+      dependencies_.open_calls, dependencies_.relay.router, dependencies_.pool, std::move(request),
+      std::move(admitted->first), std::move(admitted->second), method,
+      [done = std::move(done)](const grpc::Status& status, Response answer) {
+        if (status.ok()) {
+          done(std::move(answer));
+        } else {
+          done(common::FromGrpcStatus(status));
+        }
+      });
+  forwarded->TryNext();
+  return [forwarded] { forwarded->Cancel(); };
+}
+
+TextService::Cancel InferenceService::AskTokenize(const ClientCall& call,
+                                                  v1::TokenizeRequest request,
+                                                  Done<v1::TokenizeResponse> done) {
+  return Ask<v1::TokenizeRequest, v1::TokenizeResponse>(call, std::move(request), std::move(done),
+                                                        kTokenize);
+}
+
+TextService::Cancel InferenceService::AskDetokenize(const ClientCall& call,
+                                                    v1::DetokenizeRequest request,
+                                                    Done<v1::DetokenizeResponse> done) {
+  return Ask<v1::DetokenizeRequest, v1::DetokenizeResponse>(call, std::move(request),
+                                                            std::move(done), kDetokenize);
+}
+
+TextService::Cancel InferenceService::AskGetTokenizer(const ClientCall& call,
+                                                      v1::GetTokenizerRequest request,
+                                                      Done<v1::GetTokenizerResponse> done) {
+  return Ask<v1::GetTokenizerRequest, v1::GetTokenizerResponse>(call, std::move(request),
+                                                                std::move(done), kGetTokenizer);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* bytes,
                                                      grpc::ByteBuffer* response) {
-  return Forward<v1::TokenizeRequest, v1::TokenizeResponse>(
-      context, *bytes, response, [](auto* stub, auto* ctx, auto* req, auto* res, auto done) {
-        stub->async()->Tokenize(ctx, req, res, std::move(done));
-      });
+  return Forward<v1::TokenizeRequest, v1::TokenizeResponse>(context, *bytes, response, kTokenize);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* bytes,
                                                        grpc::ByteBuffer* response) {
-  return Forward<v1::DetokenizeRequest, v1::DetokenizeResponse>(
-      context, *bytes, response, [](auto* stub, auto* ctx, auto* req, auto* res, auto done) {
-        stub->async()->Detokenize(ctx, req, res, std::move(done));
-      });
+  return Forward<v1::DetokenizeRequest, v1::DetokenizeResponse>(context, *bytes, response,
+                                                                kDetokenize);
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetTokenizer(grpc::CallbackServerContext* context,
+                                                         const grpc::ByteBuffer* bytes,
+                                                         grpc::ByteBuffer* response) {
+  return Forward<v1::GetTokenizerRequest, v1::GetTokenizerResponse>(context, *bytes, response,
+                                                                    kGetTokenizer);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
                                                   const grpc::ByteBuffer* bytes,
                                                   grpc::ByteBuffer* response) {
-  return Forward<v1::EmbedRequest, v1::EmbedResponse>(
-      context, *bytes, response, [](auto* stub, auto* ctx, auto* req, auto* res, auto done) {
-        stub->async()->Embed(ctx, req, res, std::move(done));
-      });
+  return Forward<v1::EmbedRequest, v1::EmbedResponse>(context, *bytes, response, kEmbed);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,

@@ -23,29 +23,33 @@
 #include "services/gateway/grpc/open_calls.h"
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
+#include "services/gateway/relay/text_service.h"
 #include "services/gateway/requests/auth.h"
 #include "services/gateway/workers/worker_pool.h"
 
 namespace continuo::gateway {
 
-// continuo.v1.InferenceService for clients. Generate is relayed; Tokenize, Detokenize and Embed are
-// forwarded to one worker; ListModels and GetModel merge the reports of all workers. Requests
-// arrive as bytes, so that one that does not parse gets a status of ours. Thread-safe.
-class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Generate<
-                             v1::InferenceService::WithRawCallbackMethod_Tokenize<
-                                 v1::InferenceService::WithRawCallbackMethod_Detokenize<
-                                     v1::InferenceService::WithRawCallbackMethod_Embed<
-                                         v1::InferenceService::WithRawCallbackMethod_ListModels<
-                                             v1::InferenceService::WithRawCallbackMethod_GetModel<
-                                                 v1::InferenceService::Service>>>>>>,
-                         public GenerateService {
+// continuo.v1.InferenceService for clients. Generate is relayed; Tokenize, Detokenize, GetTokenizer
+// and Embed are forwarded to one worker; ListModels and GetModel merge the reports of all workers.
+// Requests arrive as bytes, so that one that does not parse gets a status of ours. Thread-safe.
+class InferenceService
+    : public v1::InferenceService::WithRawCallbackMethod_Generate<
+          v1::InferenceService::WithRawCallbackMethod_Tokenize<
+              v1::InferenceService::WithRawCallbackMethod_Detokenize<
+                  v1::InferenceService::WithRawCallbackMethod_Embed<
+                      v1::InferenceService::WithRawCallbackMethod_ListModels<
+                          v1::InferenceService::WithRawCallbackMethod_GetModel<
+                              v1::InferenceService::WithRawCallbackMethod_GetTokenizer<
+                                  v1::InferenceService::Service>>>>>>>,
+      public GenerateService,
+      public TextService {
  public:
   // All of them outlive the service, and the service outlives the server.
   struct Dependencies {
     RelayEnvironment relay;
     const WorkerPool* pool = nullptr;
     Admission* admission = nullptr;  // For Generate.
-    Admission* forwarded = nullptr;  // For Tokenize, Detokenize and Embed.
+    Admission* forwarded = nullptr;  // For the methods that are forwarded.
     GatewayMetrics* metrics = nullptr;
     OpenCalls* open_calls = nullptr;
     const Authenticator* auth = nullptr;
@@ -72,6 +76,13 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
                   const absl::Status& status) override;
   std::string MakeRequestId() override;
 
+  Cancel AskTokenize(const ClientCall& call, v1::TokenizeRequest request,
+                     Done<v1::TokenizeResponse> done) override;
+  Cancel AskDetokenize(const ClientCall& call, v1::DetokenizeRequest request,
+                       Done<v1::DetokenizeResponse> done) override;
+  Cancel AskGetTokenizer(const ClientCall& call, v1::GetTokenizerRequest request,
+                         Done<v1::GetTokenizerResponse> done) override;
+
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* bytes) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
@@ -89,6 +100,9 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* bytes,
                                      grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetTokenizer(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* bytes,
+                                         grpc::ByteBuffer* response) override;
 
  private:
   class OpenStream;
@@ -107,6 +121,9 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
                                     Method method);
+  // The same for a call of another protocol.
+  template <typename Request, typename Response, typename Method>
+  Cancel Ask(const ClientCall& call, Request request, Done<Response> done, Method method);
   // Enters a relay that has been admitted; it replaces one of the same key if it is a continuation.
   // ALREADY_EXISTS if it is none, or the status of EndStreams.
   absl::Status Enter(const std::shared_ptr<StreamRelay>& relay, RequestKey key,

@@ -30,9 +30,17 @@ constexpr size_t kMaxEventsBytes = 64 << 10;
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
-Endpoint EndpointOf(const Route* route) {
-  return route != nullptr && route->id == RouteId::kCompletions ? Endpoint::kCompletions
-                                                                : Endpoint::kChat;
+Endpoint EndpointOf(RouteId route) {
+  switch (route) {
+    case RouteId::kCompletions:
+      return Endpoint::kCompletions;
+    case RouteId::kTokenize:
+      return Endpoint::kTokenize;
+    case RouteId::kDetokenize:
+      return Endpoint::kDetokenize;
+    default:
+      return Endpoint::kChat;
+  }
 }
 
 // Frees the request, of which nothing is needed any more.
@@ -65,6 +73,7 @@ HttpResponse Text(int status, std::string body) {
 
 Api::Api(ApiDependencies dependencies)
     : dependencies_(std::move(dependencies)),
+      text_(dependencies_.text, dependencies_.clock),
       start_seconds_(absl::ToUnixSeconds(dependencies_.clock->Now())) {}
 
 Api::~Api() {
@@ -170,7 +179,7 @@ std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
     const auto tenant = dependencies_.service->Authenticate(call);
     if (!tenant.ok()) {
       dependencies_.service->OnRejected("", call.correlation_id, tenant.status());
-      HttpResponse response = ErrorOf(EndpointOf(route), tenant.status(), {});
+      HttpResponse response = ErrorOf(EndpointOf(route->id), tenant.status(), {});
       response.headers.emplace_back("WWW-Authenticate", "Bearer");
       return response;
     }
@@ -221,12 +230,41 @@ HttpResponse Api::Get(const Route& route, std::string_view path) {
 asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest request) {
   const std::string path(View(request.target()));
   const Route& route = *FindRoute(path);
-  if (route.id == RouteId::kChat || route.id == RouteId::kCompletions) {
-    co_await Generate(connection, EndpointOf(&route), std::move(request));
-    co_return;
+  switch (route.id) {
+    case RouteId::kChat:
+    case RouteId::kCompletions:
+      co_await Generate(connection, EndpointOf(route.id), std::move(request));
+      co_return;
+    case RouteId::kTokenize:
+    case RouteId::kDetokenize:
+    case RouteId::kTokenizerInfo:
+      co_await AnswerText(connection, route.id, std::move(request));
+      co_return;
+    default:
+      break;
   }
   HttpResponse response = Get(route, path);
   DropBody(connection, request);
+  co_await connection.Respond(std::move(response));
+}
+
+asio::awaitable<void> Api::AnswerText(HttpConnection& connection, RouteId route,
+                                      HttpRequest request) {
+  const std::string correlation_id = CallOf(request, dependencies_.clock->Now()).correlation_id;
+  TextApi::Answer answer = co_await text_.Serve(connection, route, std::move(request));
+  ByteBudget::Share room(&connection.answers_budget());
+  if (answer.status.ok() && !room.ResizeLeavingRoom(static_cast<int64_t>(answer.body.size()))) {
+    answer.body.clear();
+    room.Release();
+    answer.status = protocol::OverloadedError("answers in one piece have taken their memory");
+  }
+  HttpResponse response = {.body = std::move(answer.body)};
+  if (!answer.status.ok()) {
+    dependencies_.service->OnRejected("", correlation_id, WithoutClientsWords(answer.status));
+    ParamNames names(EndpointOf(route));
+    names.as_written = answer.as_written;
+    response = ErrorOf(names, answer.status, {});
+  }
   co_await connection.Respond(std::move(response));
 }
 

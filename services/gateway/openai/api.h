@@ -20,6 +20,7 @@
 #include "services/gateway/openai/json/request_json.h"
 #include "services/gateway/openai/json/response_json.h"
 #include "services/gateway/openai/routes.h"
+#include "services/gateway/openai/text_api.h"
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/routing/load_view.h"
 
@@ -33,6 +34,7 @@ struct ApiDependencies {
   std::function<bool()> ready;           // true while a worker takes requests
   std::function<std::string()> metrics;  // in Prometheus' text format
   std::function<std::shared_ptr<const LoadSnapshot>()> fleet;
+  TextService* text = nullptr;
   std::string version;  // of the program
   CorsPolicy cors;
 };
@@ -41,7 +43,7 @@ struct ApiDependencies {
 class Api : public HttpHandler {
  public:
   explicit Api(ApiDependencies dependencies);
-  // Waits until every generation has ended; all have been cancelled or ended before.
+  // Waits until every call has ended; all have been cancelled or ended before.
   ~Api() override;
 
   std::optional<HttpResponse> Reject(const HttpRequest& header) override;
@@ -58,6 +60,8 @@ class Api : public HttpHandler {
   boost::asio::awaitable<void> Stream(HttpConnection& connection, GenerationQueue& queue,
                                       Answer& answer, size_t num_prompts, absl::Time deadline,
                                       HttpHeaders headers);
+  boost::asio::awaitable<void> AnswerText(HttpConnection& connection, RouteId route,
+                                          HttpRequest request);
   // The answer to OPTIONS for a path, or for the whole server if `route` is null.
   HttpResponse Options(const HttpRequest& header, const Route* route) const;
   HttpResponse Get(const Route& route, std::string_view path);
@@ -69,6 +73,7 @@ class Api : public HttpHandler {
   std::shared_ptr<GenerationQueue> MakeQueue(HttpConnection& connection);
 
   const ApiDependencies dependencies_;
+  TextApi text_;
   const int64_t start_seconds_;  // Unix time of the server's start
   absl::Mutex mutex_;
   int num_queues_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -17,6 +17,14 @@ ContinuoSlice SliceOf(std::string_view s) { return {.data = s.data(), .size = s.
 
 std::string_view ViewOf(ContinuoSlice s) { return {s.data, s.size}; }
 
+// The string of a call that succeeded, which is freed; empty if it failed.
+std::string TakeString(int code, ContinuoString string) {
+  if (code != CONTINUO_TEXT_OK) return "";
+  std::string result(string.data, string.size);
+  continuo_string_free(string);
+  return result;
+}
+
 // The error of the last call on this thread.
 absl::Status LastError() {
   return absl::Status(static_cast<absl::StatusCode>(continuo_text_error_code()),
@@ -76,6 +84,18 @@ TextModel::~TextModel() { continuo_text_free(text_); }
 int32_t TextModel::vocab_size() const { return static_cast<int32_t>(table_.num_tokens); }
 
 bool TextModel::has_chat_template() const { return table_.has_chat_template != 0; }
+
+std::string TextModel::TokenName(int32_t id) const {
+  ContinuoString name = {};
+  const int code = continuo_text_token_name(text_, id, &name);
+  return TakeString(code, name);
+}
+
+std::string TextModel::TokenizerInfo(int32_t end_id) const {
+  ContinuoString info = {};
+  const int code = continuo_text_tokenizer_info(text_, end_id, &info);
+  return TakeString(code, info);
+}
 
 std::vector<int32_t> TextModel::EndIds(std::span<const int32_t> known) const {
   ContinuoIds ids;

@@ -93,6 +93,16 @@ class TextModel {
   std::string_view TokenBytesAfter(int32_t id, int32_t previous) const;
   bool IsSpecial(int32_t id) const;
 
+  // The token as the vocabulary writes it, such as "Ġworld" for " world"; empty for an id that
+  // names no token.
+  std::string TokenName(int32_t id) const;
+
+  // What a client needs to tokenise and to render the chat template itself: tokenizer_config.json
+  // as a JSON object of at most 2 MiB, special tokens as plain text, "chat_template" as it is used.
+  // Members that name files are left out. `end_id` is the eos_token where the files name none; -1:
+  // null.
+  std::string TokenizerInfo(int32_t end_id) const;
+
   // The tokens that end an answer, ascending: what the files call eos_token, and what the chat
   // template closes a turn of the assistant with (it renders a few short conversations). Where it
   // closes one with several, an end among `known`, which other files name, is preferred. A function

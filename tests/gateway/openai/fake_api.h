@@ -8,7 +8,7 @@
 
 namespace continuo::gateway::openai {
 
-// The API of one model, "org/fake", in front of a fake service that also has loads().
+// The API of one model, "org/fake", in front of a fake service that also has loads() and text().
 template <typename Service>
 ApiDependencies FakeApi(Service* service, const Clock* clock) {
   return {.service = service,
@@ -22,6 +22,7 @@ ApiDependencies FakeApi(Service* service, const Clock* clock) {
           .ready = [service] { return service->is_ready(); },
           .metrics = [] { return std::string("a 1\n"); },
           .fleet = [service] { return service->loads(); },
+          .text = service->text(),
           .version = "1.2.3"};
 }
 

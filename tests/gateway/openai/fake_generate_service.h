@@ -25,6 +25,7 @@
 #include "services/gateway/routing/router.h"
 #include "services/protocol/error.h"
 #include "services/protocol/validate_request.h"
+#include "tests/gateway/openai/fake_text_service.h"
 #include "tests/gateway/serving_worker.h"
 #include "tests/testing/fake_generation.h"
 
@@ -60,6 +61,7 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
     script_ = script;
   }
   std::shared_ptr<const LoadSnapshot> loads() const { return view_.Get(); }
+  FakeTextService* text() { return &text_; }
   bool is_ready() const {
     absl::MutexLock lock(&mutex_);
     return ready_;
@@ -241,6 +243,7 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
   }
 
   const SystemClock clock_{};
+  FakeTextService text_;
   LoadView view_;
   std::mt19937_64 random_{1};
   Router router_;

@@ -5,10 +5,13 @@
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/http/verb.hpp>
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -38,6 +41,26 @@ size_t SchemeSize(std::string_view text) {
 std::string_view AuthorityOf(std::string_view target) {
   target.remove_prefix(SchemeSize(target));
   return target.substr(0, target.find_first_of("/?#"));
+}
+
+// The decoded path without its segments "." and "..", which a client may also write as %2E. An
+// encoded slash divides no segments.
+std::string ResolveDots(std::string_view path) {
+  std::vector<std::string> segments;
+  while (true) {
+    const size_t slash = path.find('/');
+    std::string segment = DecodePercent(path.substr(0, slash));
+    if (segment == "..") {
+      if (!segments.empty()) segments.pop_back();
+    } else if (segment != ".") {
+      segments.push_back(std::move(segment));
+    }
+    if (slash == std::string_view::npos) break;
+    path.remove_prefix(slash + 1);
+    // What stands in front of the first slash is empty, and stays.
+    if (segments.empty()) segments.emplace_back();
+  }
+  return absl::StrJoin(segments, "/");
 }
 
 std::optional<HttpProblem> CheckFraming(const HttpRequest& header) {
@@ -146,7 +169,7 @@ std::string PathOf(std::string_view target) {
     target.remove_prefix(scheme);
     target.remove_prefix(std::min(target.find_first_of("/?"), target.size()));
   }
-  return NormalPath(DecodePercent(target.substr(0, target.find('?'))));
+  return NormalPath(ResolveDots(target.substr(0, target.find('?'))));
 }
 
 std::string DecodePercent(std::string_view text) {

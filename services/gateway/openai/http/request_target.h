@@ -23,8 +23,9 @@ struct HttpProblem {
 std::optional<HttpProblem> CheckHeader(const HttpRequest& header);
 
 // The path of a request whose header is in order, in the one form that handlers compare: without
-// scheme, host and query, with its %-codes decoded, without doubled slashes and without one at the
-// end. "*" for the whole server, which only OPTIONS may ask for.
+// scheme, host and query, with its %-codes decoded, its segments "." and ".." resolved (RFC 3986,
+// section 5.2.4), without doubled slashes and without one at the end. "*" for the whole server,
+// which only OPTIONS may ask for.
 std::string PathOf(std::string_view target);
 
 // Decodes %2F and the like; anything that is no such code stays.

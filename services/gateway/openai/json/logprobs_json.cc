@@ -34,6 +34,12 @@ void AppendChatToken(const std::string& token, float logprob, std::string* json)
   json->push_back(']');
 }
 
+// The token as clients see it; `proto` is a TokenLogprob, an alternative or a PromptToken.
+template <typename Proto>
+const std::string& TokenOf(const Proto& proto) {
+  return proto.special_token().empty() ? proto.token() : proto.special_token();
+}
+
 std::string CompletionToken(const std::string& token) {
   if (ToValidUtf8(token) == token) return token;
   std::string escaped = "bytes:";
@@ -45,18 +51,18 @@ std::string CompletionToken(const std::string& token) {
 
 }  // namespace
 
-void ChatLogprobs::AddFirst(const std::string& /*token*/) {
+void ChatLogprobs::AddFirst(const v1::PromptToken& /*token*/) {
   CONTINUO_CHECK(false);  // a chat repeats no prompt
 }
 
 void ChatLogprobs::Add(const v1::TokenLogprob& logprob) {
   Separate(&entries_);
-  AppendChatToken(logprob.token(), logprob.logprob(), &entries_);
+  AppendChatToken(TokenOf(logprob), logprob.logprob(), &entries_);
   entries_.append(R"(,"top_logprobs":[)");
   bool first = true;
   for (const v1::TokenLogprob::Alternative& alternative : logprob.alternatives()) {
     if (!std::exchange(first, false)) entries_.push_back(',');
-    AppendChatToken(alternative.token(), alternative.logprob(), &entries_);
+    AppendChatToken(TokenOf(alternative), alternative.logprob(), &entries_);
     entries_.push_back('}');
   }
   entries_.append("]}");
@@ -69,9 +75,9 @@ std::string ChatLogprobs::Take() {
   return json;
 }
 
-void CompletionLogprobs::AddToken(const std::string& token) {
+void CompletionLogprobs::AddToken(const std::string& token, const std::string& special_token) {
   Separate(&tokens_);
-  AppendString(CompletionToken(token), &tokens_);
+  AppendString(CompletionToken(special_token.empty() ? token : special_token), &tokens_);
   Separate(&offsets_);
   absl::StrAppend(&offsets_, offset_);
   // A character counts in the token that has its first byte.
@@ -79,8 +85,8 @@ void CompletionLogprobs::AddToken(const std::string& token) {
       token, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
 
-void CompletionLogprobs::AddFirst(const std::string& token) {
-  AddToken(token);
+void CompletionLogprobs::AddFirst(const v1::PromptToken& token) {
+  AddToken(token.token(), token.special_token());
   Separate(&logprobs_);
   logprobs_.append("null");
   Separate(&top_);
@@ -88,8 +94,8 @@ void CompletionLogprobs::AddFirst(const std::string& token) {
 }
 
 void CompletionLogprobs::Add(const v1::TokenLogprob& logprob) {
-  AddToken(logprob.token());
-  const std::string chosen = CompletionToken(logprob.token());
+  AddToken(logprob.token(), logprob.special_token());
+  const std::string chosen = CompletionToken(TokenOf(logprob));
   Separate(&logprobs_);
   AppendNumber(logprob.logprob(), &logprobs_);
 
@@ -106,7 +112,7 @@ void CompletionLogprobs::Add(const v1::TokenLogprob& logprob) {
     names.push_back(std::move(name));
   };
   for (const v1::TokenLogprob::Alternative& alternative : logprob.alternatives()) {
-    add(CompletionToken(alternative.token()), alternative.logprob());
+    add(CompletionToken(TokenOf(alternative)), alternative.logprob());
   }
   // The chosen token is always listed.
   add(chosen, logprob.logprob());

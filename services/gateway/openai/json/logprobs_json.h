@@ -11,12 +11,13 @@ namespace continuo::gateway::openai {
 
 // The log-probabilities of a choice in the form of its endpoint, written as JSON from the first
 // token.
+// A special token is told by its name.
 class LogprobsJson {
  public:
   virtual ~LogprobsJson() = default;
   // Adds the first token of a prompt, which has no log-probability. Only completions repeat a
   // prompt.
-  virtual void AddFirst(const std::string& token) = 0;
+  virtual void AddFirst(const v1::PromptToken& token) = 0;
   virtual void Add(const v1::TokenLogprob& logprob) = 0;
   // Returns the tokens since the last call as one value; "null" if there are none.
   virtual std::string Take() = 0;
@@ -28,7 +29,7 @@ class LogprobsJson {
 // character is U+FFFD in `token` and exact in `bytes`.
 class ChatLogprobs : public LogprobsJson {
  public:
-  void AddFirst(const std::string& token) override;
+  void AddFirst(const v1::PromptToken& token) override;
   void Add(const v1::TokenLogprob& logprob) override;
   std::string Take() override;
   size_t num_bytes() const override { return entries_.capacity(); }
@@ -38,11 +39,11 @@ class ChatLogprobs : public LogprobsJson {
 };
 
 // For a completion: four arrays tokens, token_logprobs, top_logprobs, text_offset. The offset
-// counts characters from the beginning of the choice's text. A part of a character is written as
-// "bytes:\xe2\x82".
+// counts characters from the beginning of the choice's text, of which special tokens are no part. A
+// part of a character is written as "bytes:\xe2\x82".
 class CompletionLogprobs : public LogprobsJson {
  public:
-  void AddFirst(const std::string& token) override;
+  void AddFirst(const v1::PromptToken& token) override;
   void Add(const v1::TokenLogprob& logprob) override;
   std::string Take() override;
   size_t num_bytes() const override {
@@ -50,7 +51,7 @@ class CompletionLogprobs : public LogprobsJson {
   }
 
  private:
-  void AddToken(const std::string& token);
+  void AddToken(const std::string& token, const std::string& special_token);
 
   std::string tokens_, logprobs_, top_, offsets_;
   int64_t offset_ = 0;

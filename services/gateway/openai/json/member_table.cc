@@ -276,8 +276,27 @@ constexpr auto kMembers = std::to_array<Member>({
     {"ngram_corpus_id", kOfBoth, kRefused, kSglang, "", kRouting},
 });
 
+constexpr auto kTextMembers = std::to_array<Member>({
+    {"model", kOfTokenize | kOfDetokenize, kDone, kVllm, "",
+     "may be left out where one model is served"},
+    {"prompt", kOfTokenize, kDone, kVllm, "", "a text"},
+    {"messages", kOfTokenize, kDone, kVllm, "", "a conversation, instead of prompt"},
+    {"add_special_tokens", kOfTokenize, kDone, kVllm, "",
+     "false leaves out the tokenizer's own; with messages it is false, as the template has them"},
+    {"return_token_strs", kOfTokenize, kDone, kVllm, "",
+     "token_strs has each token as the vocabulary writes it"},
+    {"add_generation_prompt", kOfTokenize, kDone, kVllm, "", "of messages, as for a chat"},
+    {"continue_final_message", kOfTokenize, kDone, kVllm, "", "of messages, as for a chat"},
+    {"chat_template", kOfTokenize, kDone, kVllm, "", "of messages, as for a chat"},
+    {"chat_template_kwargs", kOfTokenize, kDone, kVllm, "", "of messages, as for a chat"},
+    {"reasoning_effort", kOfTokenize, kDone, 0, "", "of messages, as for a chat"},
+    {"documents", kOfTokenize, kDone, 0, "", "of messages, as for a chat"},
+    {"tokens", kOfDetokenize, kDone, kVllm, "", "token ids; special tokens are part of the text"},
+});
+
 }  // namespace
 
 std::span<const Member> Members() { return kMembers; }
+std::span<const Member> TextMembers() { return kTextMembers; }
 
 }  // namespace continuo::gateway::openai

@@ -29,10 +29,41 @@ const Member* FindMember(std::string_view name) {
   return at == by_name->end() ? nullptr : at->second;
 }
 
-uint8_t BitOf(Endpoint endpoint) { return endpoint == Endpoint::kChat ? kOfChat : kOfCompletions; }
+uint8_t BitOf(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kChat:
+      return kOfChat;
+    case Endpoint::kCompletions:
+      return kOfCompletions;
+    case Endpoint::kTokenize:
+      return kOfTokenize;
+    case Endpoint::kDetokenize:
+      break;
+  }
+  return kOfDetokenize;
+}
 
 std::string_view PathOf(uint8_t endpoints) {
-  return (endpoints & kOfChat) != 0 ? "/v1/chat/completions" : "/v1/completions";
+  if ((endpoints & kOfChat) != 0) return "/v1/chat/completions";
+  if ((endpoints & kOfCompletions) != 0) return "/v1/completions";
+  return (endpoints & kOfTokenize) != 0 ? "/tokenize" : "/detokenize";
+}
+
+const Member* FindMember(Endpoint endpoint, std::string_view name) {
+  if (endpoint == Endpoint::kChat || endpoint == Endpoint::kCompletions) return FindMember(name);
+  const auto at = std::ranges::find(TextMembers(), name, &Member::name);
+  return at == TextMembers().end() ? FindMember(name) : &*at;
+}
+
+// The names of the endpoint's members.
+std::vector<std::string_view> NamesOf(Endpoint endpoint) {
+  std::vector<std::string_view> names;
+  for (const std::span<const Member> table : {Members(), TextMembers()}) {
+    for (const Member& member : table) {
+      if ((member.endpoints & BitOf(endpoint)) != 0) names.push_back(member.name);
+    }
+  }
+  return names;
 }
 
 Json IdleValues(const Member& member) {
@@ -116,13 +147,16 @@ std::string ServersOf(const Member& member) {
 
 std::string_view RoutesOf(const Member& member) {
   if (member.endpoints == kOfBoth) return "both";
+  if (member.endpoints == (kOfTokenize | kOfDetokenize)) return "both";
+  if (member.endpoints == kOfTokenize) return "tokenize";
+  if (member.endpoints == kOfDetokenize) return "detokenize";
   return member.endpoints == kOfChat ? "chat" : "completions";
 }
 
 // Members that have everything but their names in common share a row.
-std::string Rows(Disposition disposition) {
+std::string Rows(std::span<const Member> members, Disposition disposition) {
   std::vector<std::pair<std::string, std::vector<std::string>>> rows;  // the rest, the names
-  for (const Member& member : Members()) {
+  for (const Member& member : members) {
     if (member.disposition != disposition) continue;
     std::string name = absl::StrCat("`", std::string(member.name), "`");
     if (disposition == Disposition::kRefused && !member.idle.empty()) {
@@ -150,14 +184,10 @@ std::string Rows(Disposition disposition) {
 
 absl::Status CheckMembers(Endpoint endpoint, const Json& body) {
   for (const auto& [name, value] : body.items()) {
-    const Member* const member = FindMember(name);
+    const Member* const member = FindMember(endpoint, name);
     if (member == nullptr) {
       if (value.is_null()) continue;
-      std::vector<std::string_view> known;
-      for (const Member& other : Members()) {
-        if ((other.endpoints & BitOf(endpoint)) != 0) known.push_back(other.name);
-      }
-      return Unknown("", name, PathOf(BitOf(endpoint)), known);
+      return Unknown("", name, PathOf(BitOf(endpoint)), NamesOf(endpoint));
     }
     if (member->disposition == Disposition::kHarmless || AsksForNothing(*member, value)) continue;
     if (member->disposition == Disposition::kRefused) return Refuse(*member);
@@ -186,11 +216,12 @@ absl::Status WithoutClientsWords(const absl::Status& status) {
 
 std::string MembersTable() {
   constexpr std::string_view kHead = "| member | route | known to | |\n| --- | --- | --- | --- |\n";
-  return absl::StrCat("Done:\n\n", std::string(kHead), Rows(Disposition::kDone),
-                      "\nTaken and left alone:\n\n", std::string(kHead),
-                      Rows(Disposition::kHarmless),
-                      "\nRefused, other than with the values in brackets:\n\n", std::string(kHead),
-                      Rows(Disposition::kRefused));
+  return absl::StrCat(
+      "Done:\n\n", std::string(kHead), Rows(Members(), Disposition::kDone),
+      "\nTaken and left alone:\n\n", std::string(kHead), Rows(Members(), Disposition::kHarmless),
+      "\nRefused, other than with the values in brackets:\n\n", std::string(kHead),
+      Rows(Members(), Disposition::kRefused), "\nOf `/tokenize` and `/detokenize`:\n\n",
+      std::string(kHead), Rows(TextMembers(), Disposition::kDone));
 }
 
 }  // namespace continuo::gateway::openai

@@ -17,13 +17,14 @@
 namespace continuo::gateway::openai {
 
 enum class Disposition : uint8_t {
-  kDone,      // read by request_json.cc or prompt_json.cc
+  kDone,      // read by request_json.cc, prompt_json.cc or text_json.cc
   kHarmless,  // has no bearing on the answer; taken and left alone
   kRefused,   // rejected by name, unless it asks for what happens anyway
 };
 
 // The endpoints that take a member, as bits.
-inline constexpr uint8_t kOfChat = 1, kOfCompletions = 2, kOfBoth = 3;
+inline constexpr uint8_t kOfChat = 1, kOfCompletions = 2, kOfBoth = 3, kOfTokenize = 4,
+                         kOfDetokenize = 8;
 
 // The servers that know a member, as bits.
 inline constexpr uint8_t kOpenAi = 1, kVllm = 2, kSglang = 4, kTgi = 8, kLlamaCpp = 16,
@@ -42,6 +43,9 @@ struct Member {
 
 // Ordered by disposition, then as the documents have them.
 std::span<const Member> Members();
+// Those of /tokenize and /detokenize, which are vLLM's. What they lack of Members() is as harmless
+// or as refused there.
+std::span<const Member> TextMembers();
 
 // Rejects members that are unknown, of the other endpoint or refused: INVALID_ARGUMENT names the
 // first one.

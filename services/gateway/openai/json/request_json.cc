@@ -354,7 +354,12 @@ absl::Status ReadTemplateArguments(const Json& body, v1::Conversation* conversat
 }
 
 absl::Status ReadChatOnly(const Json& body, std::vector<v1::GenerateRequest>* requests) {
-  v1::Conversation* const conversation = requests->emplace_back().mutable_conversation();
+  return ReadConversation(body, requests->emplace_back().mutable_conversation());
+}
+
+}  // namespace
+
+absl::Status ReadConversation(const Json& body, v1::Conversation* conversation) {
   std::optional<bool> continue_final, add_prompt;
   std::optional<std::string> chat_template;
   RETURN_IF_ERROR(Read(body, "continue_final_message", &continue_final));
@@ -373,8 +378,6 @@ absl::Status ReadChatOnly(const Json& body, std::vector<v1::GenerateRequest>* re
   }
   return absl::OkStatus();
 }
-
-}  // namespace
 
 absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body) {
   ASSIGN_OR_RETURN(const Json json, ParseObject(body));
@@ -442,7 +445,7 @@ std::string ParamOf(const ParamNames& names, std::string_view field) {
       {"conversation.messages", "messages"},
       {"conversation", "messages"},
       {"token_ids.ids", prompt},
-      {"token_ids", prompt},
+      {"token_ids", names.endpoint == Endpoint::kDetokenize ? std::string_view("tokens") : prompt},
       {"text", prompt},
   }};
   for (const auto& [ours, theirs] : ours_and_theirs) {

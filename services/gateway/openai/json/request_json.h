@@ -14,10 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "continuo/v1/inference.pb.h"
+#include "services/gateway/openai/json/json_fields.h"
 
 namespace continuo::gateway::openai {
 
-enum class Endpoint { kChat, kCompletions };
+// The routes with a body. Those of the last two are text_json.h's.
+enum class Endpoint { kChat, kCompletions, kTokenize, kDetokenize };
 
 // Bounds the choices of one call, all prompts together.
 inline constexpr int kMaxChoices = 128;
@@ -58,12 +60,16 @@ struct ParsedCall {
   std::vector<v1::GenerateRequest> requests;  // one for each prompt, at least one
 };
 
-// INVALID_ARGUMENT names the member (FieldOf), as the body has it, if one is wrong.
+// INVALID_ARGUMENT names the member (FieldOf), as the body has it, if one is wrong. For kChat and
+// kCompletions.
 absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body);
 
-// The name of OpenAI's interface for a field of GenerateRequest or of its parts:
-// "sampling.top_p" is "top_p", "stopping.strings[2]" is "stop[2]", or "stop" where that was one
-// string. Others stay as they are.
+// Reads "messages" and the members that say how they are rendered.
+absl::Status ReadConversation(const Json& body, v1::Conversation* conversation);
+
+// The name over HTTP for a field of GenerateRequest, TokenizeRequest, DetokenizeRequest or of their
+// parts: "sampling.top_p" is "top_p", "stopping.strings[2]" is "stop[2]", or "stop" where that was
+// one string. Others stay as they are.
 std::string ParamOf(const ParamNames& names, std::string_view field);
 
 }  // namespace continuo::gateway::openai

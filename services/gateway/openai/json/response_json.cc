@@ -41,12 +41,14 @@ void AppendIds(const Ids& ids, std::string* json) {
   for (const uint32_t id : ids) absl::StrAppend(json, json->empty() ? "" : ",", id);
 }
 
-void AppendPromptEntry(uint32_t id, float logprob, int rank, std::string_view token,
-                       std::string* json) {
-  absl::StrAppend(json, R"(")", id, R"(":{"logprob":)");
-  AppendNumber(logprob, json);
+// `entry` is a TokenLogprob or one of its alternatives.
+template <typename Entry>
+void AppendPromptEntry(const Entry& entry, int rank, std::string* json) {
+  absl::StrAppend(json, R"(")", entry.token_id(), R"(":{"logprob":)");
+  AppendNumber(entry.logprob(), json);
   absl::StrAppend(json, R"(,"rank":)", rank > 0 ? absl::StrCat(rank) : "null");
-  AppendMember("decoded_token", token, json);
+  const bool special = !entry.special_token().empty();
+  AppendMember("decoded_token", special ? entry.special_token() : entry.token(), json);
   json->push_back('}');
 }
 
@@ -58,12 +60,11 @@ void AppendPromptLogprob(const v1::TokenLogprob& logprob, std::string* json) {
     if (logprob.alternatives(i).token_id() == logprob.token_id()) own_rank = i + 1;
   }
   json->push_back('{');
-  AppendPromptEntry(logprob.token_id(), logprob.logprob(), own_rank, logprob.token(), json);
+  AppendPromptEntry(logprob, own_rank, json);
   for (int i = 0; i < logprob.alternatives_size(); ++i) {
     if (i + 1 == own_rank) continue;
     json->push_back(',');
-    const v1::TokenLogprob::Alternative& other = logprob.alternatives(i);
-    AppendPromptEntry(other.token_id(), other.logprob(), i + 1, other.token(), json);
+    AppendPromptEntry(logprob.alternatives(i), i + 1, json);
   }
   json->push_back('}');
 }
@@ -232,7 +233,7 @@ void Answer::AddEcho(int prompt, const v1::GenerateResponse& response, std::stri
     Choice& choice = Begin(index, events);
     const size_t bytes_before = choice.num_bytes();
     if (choice.logprobs != nullptr) {
-      if (first) choice.logprobs->AddFirst(response.prompt_tokens(0).token());
+      if (first) choice.logprobs->AddFirst(response.prompt_tokens(0));
       for (const v1::TokenLogprob& score : response.prompt_logprobs()) choice.logprobs->Add(score);
     }
     if (form_.stream) {

@@ -75,4 +75,15 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
       });
 }
 
+grpc::ServerUnaryReactor* InferenceService::GetTokenizer(grpc::CallbackServerContext* context,
+                                                         const grpc::ByteBuffer* request,
+                                                         grpc::ByteBuffer* response) {
+  return AnswerUnary<v1::GetTokenizerRequest>(
+      context, request, response,
+      [this](const v1::GetTokenizerRequest& r) -> absl::StatusOr<v1::GetTokenizerResponse> {
+        ASSIGN_OR_RETURN(const ServedModel* model, LoadedModel());
+        return AnswerGetTokenizer(r, *model);
+      });
+}
+
 }  // namespace continuo::server

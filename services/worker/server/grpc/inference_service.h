@@ -13,13 +13,15 @@
 namespace continuo::server {
 
 // InferenceService of a worker. Every method takes bytes and parses them itself (see wire.h).
-class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Generate<
-                             v1::InferenceService::WithRawCallbackMethod_Tokenize<
-                                 v1::InferenceService::WithRawCallbackMethod_Detokenize<
-                                     v1::InferenceService::WithRawCallbackMethod_Embed<
-                                         v1::InferenceService::WithRawCallbackMethod_ListModels<
-                                             v1::InferenceService::WithRawCallbackMethod_GetModel<
-                                                 v1::InferenceService::Service>>>>>> {
+class InferenceService
+    : public v1::InferenceService::WithRawCallbackMethod_Generate<
+          v1::InferenceService::WithRawCallbackMethod_Tokenize<
+              v1::InferenceService::WithRawCallbackMethod_Detokenize<
+                  v1::InferenceService::WithRawCallbackMethod_Embed<
+                      v1::InferenceService::WithRawCallbackMethod_ListModels<
+                          v1::InferenceService::WithRawCallbackMethod_GetModel<
+                              v1::InferenceService::WithRawCallbackMethod_GetTokenizer<
+                                  v1::InferenceService::Service>>>>>>> {
  public:
   // Both outlive the service. `text_budget` bounds the Tokenize and Detokenize requests in
   // progress.
@@ -43,6 +45,9 @@ class InferenceService : public v1::InferenceService::WithRawCallbackMethod_Gene
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetTokenizer(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
 
  private:
   // The model once it is loaded, also while the worker drains.

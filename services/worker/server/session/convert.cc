@@ -287,16 +287,15 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
 }
 
 v1::TokenLogprob ToProto(int32_t token, const model::TokenScore& score, const ServedModel& model) {
-  const auto bytes = [&](int32_t id) { return std::string(model.text->TokenBytes(id)); };
   v1::TokenLogprob proto;
   proto.set_token_id(static_cast<uint32_t>(token));
   proto.set_logprob(score.logprob);
-  proto.set_token(bytes(token));
+  SetToken(token, model, &proto);
   for (const model::TokenAlternative& alternative : score.alternatives) {
     v1::TokenLogprob::Alternative& added = *proto.add_alternatives();
     added.set_token_id(static_cast<uint32_t>(alternative.token_id));
     added.set_logprob(alternative.logprob);
-    added.set_token(bytes(alternative.token_id));
+    SetToken(alternative.token_id, model, &added);
   }
   return proto;
 }

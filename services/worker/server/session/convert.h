@@ -61,6 +61,17 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
                                              const CallInfo& call, const ServedModel& model,
                                              const SaltKey& salt_key);
 
+// Sets the token of a TokenLogprob, an alternative or a PromptToken as text, or as a special one's
+// name.
+template <typename Proto>
+void SetToken(int32_t id, const ServedModel& model, Proto* proto) {
+  if (model.text->IsSpecial(id)) {
+    proto->set_special_token(model.text->TokenName(id));
+  } else {
+    proto->set_token(std::string(model.text->TokenBytes(id)));
+  }
+}
+
 v1::TokenLogprob ToProto(int32_t token, const model::TokenScore& score, const ServedModel& model);
 v1::Model ToProto(const ServedModel& model);
 

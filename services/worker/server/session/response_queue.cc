@@ -67,10 +67,11 @@ void ResponseQueue::AddProgress(const engine::PromptProgress& progress) {
 }
 
 void ResponseQueue::AddPromptToken(int32_t token) {
-  const std::string_view bytes = model_->text->TokenBytes(token);
-  v1::PromptToken& proto = *Open(bytes.size() + kFrameBytes).add_prompt_tokens();
+  v1::PromptToken proto;
   proto.set_token_id(static_cast<uint32_t>(token));
-  proto.set_token(std::string(bytes));
+  SetToken(token, *model_, &proto);
+  const size_t bytes = proto.token().size() + proto.special_token().size();
+  *Open(bytes + kFrameBytes).add_prompt_tokens() = std::move(proto);
 }
 
 void ResponseQueue::AddPromptLogprob(int32_t token, const model::TokenScore& score) {

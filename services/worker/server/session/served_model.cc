@@ -18,7 +18,9 @@ void FinishServedModel(ServedModel& model) {
   const int32_t num_texts = std::min<int32_t>(model.vocab_size, model.text->vocab_size());
   for (int32_t id = 0; id < num_texts; ++id) {
     const std::string_view bytes = model.text->TokenBytes(id);
-    model.max_token_bytes = std::max(model.max_token_bytes, bytes.size());
+    model.max_token_bytes =
+        std::max(model.max_token_bytes,
+                 model.text->IsSpecial(id) ? model.text->TokenName(id).size() : bytes.size());
     model.max_text_bytes_per_token =
         std::max(model.max_text_bytes_per_token, IsUtf8(bytes) ? bytes.size() : 3 * bytes.size());
   }

@@ -37,7 +37,9 @@ struct ServedModel {
   bool allow_request_chat_template = false;  // requests may bring a template of their own
   std::optional<FillInMiddle> fill_in_middle;
 
-  // The most bytes that one token can have as text and as TokenLogprob.token.
+  std::string tokenizer_info;  // a JSON object (TextModel::TokenizerInfo)
+
+  // The most bytes that one token can have as text, and as TokenLogprob.token or special_token.
   size_t max_text_bytes_per_token = 0;
   size_t max_token_bytes = 0;
 };

@@ -38,7 +38,25 @@ absl::StatusOr<v1::TokenizeResponse> AnswerTokenize(const v1::TokenizeRequest& r
   v1::TokenizeResponse response;
   response.mutable_token_ids()->Add(prompt.tokens.begin(), prompt.tokens.end());
   response.set_rendered_prompt(std::move(prompt.rendered));
+  response.set_max_context_tokens(static_cast<uint32_t>(model.max_context_tokens));
+  if (request.return_tokens()) {
+    size_t bytes = response.ByteSizeLong();
+    for (const int32_t id : prompt.tokens) {
+      std::string name = model.text->TokenName(id);
+      bytes += name.size();
+      RETURN_IF_ERROR(CheckSize(prompt.field, bytes));
+      response.add_tokens(std::move(name));
+    }
+  }
   RETURN_IF_ERROR(CheckSize(prompt.field, response.ByteSizeLong()));
+  return response;
+}
+
+absl::StatusOr<v1::GetTokenizerResponse> AnswerGetTokenizer(const v1::GetTokenizerRequest& request,
+                                                            const ServedModel& model) {
+  RETURN_IF_ERROR(ValidateModelName(request.model(), model));
+  v1::GetTokenizerResponse response;
+  response.set_config(model.tokenizer_info);
   return response;
 }
 

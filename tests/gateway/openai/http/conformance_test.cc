@@ -395,18 +395,32 @@ TEST_F(ConformanceTest, ARequestThatEndsEarlyIsToldSo) {
 }
 
 TEST(RequestTargetTest, PathsHaveOneForm) {
-  const std::vector<std::pair<std::string, std::string>> paths = {{"/", "/"},
-                                                                  {"//", "/"},
-                                                                  {"/v1/models/", "/v1/models"},
-                                                                  {"/v1//models", "/v1/models"},
-                                                                  {"//v1/models?x=/", "/v1/models"},
-                                                                  {"/a%2Fb%2f%20c", "/a/b/ c"},
-                                                                  {"/%%4%zz%4", "/%%4%zz%4"},
-                                                                  {"http://h", "/"},
-                                                                  {"http://h?x", "/"},
-                                                                  {"http://h:1/a/", "/a"},
-                                                                  {"HTTPS://h//a", "/a"},
-                                                                  {"*", "*"}};
+  const std::vector<std::pair<std::string, std::string>> paths = {
+      {"/", "/"},
+      {"//", "/"},
+      {"/v1/models/", "/v1/models"},
+      {"/v1//models", "/v1/models"},
+      {"//v1/models?x=/", "/v1/models"},
+      {"/a%2Fb%2f%20c", "/a/b/ c"},
+      {"/%%4%zz%4", "/%%4%zz%4"},
+      {"/a/./b/../c", "/a/c"},
+      {"/../../a", "/a"},
+      {"/a/..", "/"},
+      {"/..", "/"},
+      {"/a/.", "/a"},
+      {"/a//../b", "/a/b"},
+      {"//v1/../x", "/x"},
+      {"/a/%2E%2e/b", "/b"},
+      {"/a/%2e/b/", "/a/b"},
+      {"/m/a%2F..%2Fb", "/m/a/../b"},
+      {"/.../.a/a./..b", "/.../.a/a./..b"},
+      {"/a/../b?c=/../d", "/b"},
+      {"http://h/a/../b", "/b"},
+      {"http://h", "/"},
+      {"http://h?x", "/"},
+      {"http://h:1/a/", "/a"},
+      {"HTTPS://h//a", "/a"},
+      {"*", "*"}};
   for (const auto& [target, path] : paths) EXPECT_EQ(PathOf(target), path) << target;
 }
 

@@ -285,6 +285,66 @@ TEST(ResponseJsonTest, ChatLogprobsHaveTheBytesOfHalfACharacter) {
   }
 }
 
+// As AddLogprob, for a special token.
+void AddSpecial(v1::GenerateResponse& response, const std::string& name, float logprob) {
+  AddLogprob(response, "", logprob);
+  v1::TokenLogprob& entry = *response.mutable_deltas(0)->mutable_logprobs()->rbegin();
+  entry.set_special_token(name);
+  entry.mutable_alternatives(0)->set_special_token(name);
+}
+
+TEST(ResponseJsonTest, SpecialTokensAreToldByTheirNames) {
+  for (const bool stream : {false, true}) {
+    Answer chat({.stream = stream, .logprobs = true}, "id", "m", 5);
+    v1::GenerateResponse response = Text(0, "a", v1::FINISH_REASON_STOP);
+    AddLogprob(response, "a", -1);
+    AddSpecial(response,
+               "<\xe2\x96\x81"
+               "e>",
+               -2);
+    std::string events;
+    chat.Add(0, response, stream ? &events : nullptr);
+    Json content;
+    if (stream) {
+      for (const Json& event : Events(events)) {
+        const Json& logprobs = event["choices"][0]["logprobs"];
+        if (logprobs.is_null()) continue;
+        for (const Json& entry : logprobs["content"]) content.push_back(entry);
+      }
+    } else {
+      content = Json::parse(BodyOf(chat))["choices"][0]["logprobs"]["content"];
+    }
+    ASSERT_EQ(content.size(), 2u);
+    EXPECT_EQ(content[1]["token"],
+              "<\xe2\x96\x81"
+              "e>");
+    EXPECT_EQ(content[1]["bytes"], Json::parse("[60,226,150,129,101,62]"));
+    EXPECT_EQ(content[1]["top_logprobs"][0]["token"], content[1]["token"]);
+    EXPECT_EQ(content[1]["top_logprobs"][0]["bytes"], content[1]["bytes"]);
+  }
+  // They have no part in the text.
+  Answer answer(
+      {.endpoint = Endpoint::kCompletions, .logprobs = true, .echo = true, .echo_texts = {""}},
+      "id", "m", 5);
+  v1::GenerateResponse prompt = Accepted();
+  prompt.add_prompt_tokens()->set_special_token("<s>");
+  prompt.add_prompt_tokens()->set_token("x");
+  v1::TokenLogprob& score = *prompt.add_prompt_logprobs();
+  score.set_token("x");
+  score.set_logprob(-0.5f);
+  answer.Add(0, prompt, nullptr);
+  v1::GenerateResponse response = Text(0, "ab", v1::FINISH_REASON_STOP);
+  AddLogprob(response, "a", -1);
+  AddSpecial(response, "<e>", -2);
+  AddLogprob(response, "b", -3);
+  answer.Add(0, response, nullptr);
+  const Json choice = Json::parse(BodyOf(answer))["choices"][0];
+  EXPECT_EQ(choice["text"], "xab");
+  EXPECT_EQ(choice["logprobs"]["tokens"], Json::parse(R"(["<s>","x","a","<e>","b"])"));
+  EXPECT_EQ(choice["logprobs"]["text_offset"], Json::parse("[0,0,1,2,2]"));
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"][3], Json::parse(R"({"<e>":-2.0})"));
+}
+
 TEST(ResponseJsonTest, CompletionLogprobsCountCharacters) {
   Answer answer({.endpoint = Endpoint::kCompletions, .logprobs = true}, "id", "m", 5);
   v1::GenerateResponse first = Text(0, "");
@@ -437,12 +497,17 @@ TEST(ResponseJsonTest, PromptLogprobsAreByIdAsInVllm) {
     v1::TokenLogprob& entry = *scores.add_prompt_logprobs();
     entry.set_token_id(id);
     entry.set_logprob(-1.5f);
-    entry.set_token("t");
+    if (id == 7) entry.set_token("t");
+    if (id == 8) entry.set_special_token("<t>");
     for (const uint32_t other : {9u, 8u}) {
       v1::TokenLogprob::Alternative& alternative = *entry.add_alternatives();
       alternative.set_token_id(other);
       alternative.set_logprob(other == 8 ? -1.5f : -0.5f);
-      alternative.set_token(other == 8 ? "t" : "\"");
+      if (other == 8) {
+        alternative.set_special_token("<t>");
+      } else {
+        alternative.set_token("\"");
+      }
     }
   }
   for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
@@ -454,8 +519,8 @@ TEST(ResponseJsonTest, PromptLogprobsAreByIdAsInVllm) {
               Json::parse(R"([null,
                   {"7":{"logprob":-1.5,"rank":null,"decoded_token":"t"},
                    "9":{"logprob":-0.5,"rank":1,"decoded_token":"\""},
-                   "8":{"logprob":-1.5,"rank":2,"decoded_token":"t"}},
-                  {"8":{"logprob":-1.5,"rank":2,"decoded_token":"t"},
+                   "8":{"logprob":-1.5,"rank":2,"decoded_token":"<t>"}},
+                  {"8":{"logprob":-1.5,"rank":2,"decoded_token":"<t>"},
                    "9":{"logprob":-0.5,"rank":1,"decoded_token":"\""}}])"));
   }
 }

@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <set>
 
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "services/common/grpc/grpc_status.h"
 #include "services/protocol/error.h"
@@ -303,6 +305,30 @@ TEST_F(WorkerServerTest, TokenizeAndDetokenizeAreInverse) {
   back.add_token_ids(kVocab);
   const absl::Status status = common::FromGrpcStatus(inference_->Detokenize(&third, back, &text));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(WorkerServerTest, TokensAndTheTokenizerAreTold) {
+  Serve();
+  grpc::ClientContext first, second, third;
+  v1::TokenizeRequest request;
+  request.set_text("a b<|end|>");
+  request.set_return_tokens(true);
+  v1::TokenizeResponse tokens;
+  ASSERT_TRUE(inference_->Tokenize(&first, request, &tokens).ok());
+  ASSERT_EQ(tokens.tokens_size(), tokens.token_ids_size());
+  // A space is written in the way of byte-level vocabularies.
+  EXPECT_EQ(absl::StrJoin(tokens.tokens(), ""),
+            "a\xc4\xa0"
+            "b<|end|>");
+  EXPECT_EQ(tokens.tokens().rbegin()[0], "<|end|>");
+  EXPECT_GT(tokens.max_context_tokens(), 0);
+  v1::GetTokenizerRequest info_request;
+  v1::GetTokenizerResponse info;
+  ASSERT_TRUE(inference_->GetTokenizer(&second, info_request, &info).ok());
+  EXPECT_EQ(nlohmann::json::parse(info.config())["eos_token"], "<|end|>");
+  info_request.set_model("nobody");
+  EXPECT_EQ(inference_->GetTokenizer(&third, info_request, &info).error_code(),
+            grpc::StatusCode::NOT_FOUND);
 }
 
 TEST_F(WorkerServerTest, TextTooLongToTokenizeIsRefusedUnread) {

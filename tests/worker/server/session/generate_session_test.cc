@@ -310,7 +310,13 @@ TEST_F(GenerateSessionTest, LogprobsCarryTheBytesOfTheirTokens) {
   EXPECT_EQ(first.token(), "\xC3") << "part of a character";
   EXPECT_EQ(first.logprob(), -1.5f);
   EXPECT_EQ(first.alternatives(0).token(), "x");
+  EXPECT_EQ(first.special_token(), "");
+  EXPECT_EQ(first.alternatives(0).special_token(), "");
   EXPECT_EQ(second.token(), "") << "a special token";
+  EXPECT_EQ(second.special_token(), text_->TokenName(kEos));
+  EXPECT_NE(second.special_token(), "");
+  EXPECT_EQ(second.alternatives(0).token(), "");
+  EXPECT_EQ(second.alternatives(0).special_token(), text_->TokenName(kEos));
 }
 
 TEST_F(GenerateSessionTest, PromptLogprobsNameTheTokensAfterTheFirst) {

@@ -37,6 +37,7 @@ inline server::ServedModel MakeServedModel(const text::TextModel* text) {
   model.fingerprint = "F";
   model.tokenizer_fingerprint = "T";
   model.eos_ids = {kEos};
+  model.tokenizer_info = text->TokenizerInfo(kEos);
   model.text = text;
   server::FinishServedModel(model);
   return model;

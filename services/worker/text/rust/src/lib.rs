@@ -9,6 +9,7 @@ mod ends;
 mod error;
 mod files;
 mod forms;
+mod info;
 mod jinja;
 mod python;
 mod template;
@@ -20,12 +21,14 @@ use std::sync::Once;
 
 use error::{Error, Result};
 use files::Files;
+use serde_json::{Map, Value};
 use template::{ChatRequest, ChatTemplate};
 use tokenizer::Tokenizer;
 
 pub struct ContinuoText {
     tokenizer: Tokenizer,
     template: ChatTemplate,
+    info: Map<String, Value>,
 }
 
 impl ContinuoText {
@@ -33,7 +36,8 @@ impl ContinuoText {
         let config = files.config()?;
         let tokenizer =
             Tokenizer::new(&files.tokenizer, &config).map_err(|e| e.in_file("tokenizer.json"))?;
-        Ok(ContinuoText { tokenizer, template: ChatTemplate::new(config)? })
+        let info = info::tokenizer_info(&config);
+        Ok(ContinuoText { tokenizer, template: ChatTemplate::new(config)?, info })
     }
 }
 
@@ -217,6 +221,35 @@ pub unsafe extern "C" fn continuo_text_end_ids(
         let text = &*text;
         let known = if num_known == 0 { &[] } else { std::slice::from_raw_parts(known, num_known) };
         *out = OutIds::of(ends::end_ids(&text.tokenizer, &text.template, known));
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_token_name(
+    text: *const ContinuoText,
+    id: i32,
+    out: *mut OutString,
+) -> i32 {
+    code_of(guard("the token", || {
+        *out = OutString::of(&(*text).tokenizer.name_of(id).unwrap_or_default());
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_tokenizer_info(
+    text: *const ContinuoText,
+    end_id: i32,
+    out: *mut OutString,
+) -> i32 {
+    code_of(guard("tokenizer_config.json", || {
+        let end = (*text).tokenizer.name_of(end_id);
+        *out = OutString::of(&info::json_of(&(*text).info, end));
         Ok(())
     }))
 }

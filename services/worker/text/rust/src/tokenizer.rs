@@ -49,6 +49,11 @@ impl Tokenizer {
         self.tokenizer.get_added_vocabulary().get_added_tokens_decoder().contains_key(&(id as u32))
     }
 
+    /// The token as the vocabulary writes it; None for an id that names none.
+    pub fn name_of(&self, id: i32) -> Option<String> {
+        self.tokenizer.id_to_token(u32::try_from(id).ok()?)
+    }
+
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
         let encoding = self
             .tokenizer

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <functional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "services/base/clock.h"
+#include "services/gateway/openai/http/http_connection.h"
+#include "services/gateway/openai/routes.h"
+#include "services/gateway/relay/text_service.h"
+
+namespace continuo::gateway::openai {
+
+// Serves /tokenize, /detokenize and /tokenizer_info. Thread-safe.
+class TextApi {
+ public:
+  struct Answer {
+    absl::Status status;
+    std::string body;
+    bool as_written = false;  // an error names a member of the body, and no field
+  };
+
+  // Both outlive the TextApi.
+  TextApi(TextService* service, const Clock* clock) : service_(service), clock_(clock) {}
+  // Waits until every call has ended.
+  ~TextApi();
+
+  // The answer to a request for one of the three. The connection's coroutine.
+  boost::asio::awaitable<Answer> Serve(HttpConnection& connection, RouteId route,
+                                       HttpRequest request);
+
+ private:
+  // Makes a call, drops the request, and waits for the answer while the client is there.
+  template <typename Response, typename Ask>
+  boost::asio::awaitable<absl::StatusOr<Response>> Wait(HttpConnection& connection,
+                                                        HttpRequest& request, Ask ask);
+
+  TextService* const service_;
+  const Clock* const clock_;
+  absl::Mutex mutex_;
+  int num_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace continuo::gateway::openai

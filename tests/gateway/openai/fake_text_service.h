@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "services/gateway/relay/text_service.h"
+#include "services/protocol/error.h"
+
+namespace continuo::gateway::openai {
+
+// A tokenizer whose tokens are bytes, of a context of 1024 tokens. Thread-safe.
+class FakeTextService : public TextService {
+ public:
+  // Calls of Tokenize are held from now on, until they are cancelled.
+  void Hold() {
+    absl::MutexLock lock(&mutex_);
+    holds_ = true;
+  }
+  // Waits until `number` calls have been cancelled, for at most a minute.
+  bool WaitForCancelled(int number) {
+    absl::MutexLock lock(&mutex_);
+    const auto reached = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return num_cancelled_ >= number;
+    };
+    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
+  }
+  // Waits until a call is held, for at most a minute.
+  bool WaitForHeld() {
+    absl::MutexLock lock(&mutex_);
+    const auto reached = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return num_held_ > 0; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
+  }
+
+  // The text "refuse" is refused.
+  Cancel AskTokenize(const ClientCall&, v1::TokenizeRequest request,
+                     Done<v1::TokenizeResponse> done) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (holds_) {
+        ++num_held_;
+        return CancelOf(std::move(done));
+      }
+    }
+    if (request.text() == "refuse") {
+      done(protocol::FieldError("text", "is refused"));
+      return [] {};
+    }
+    std::string text = request.text();
+    for (const v1::ChatMessage& message : request.conversation().messages()) {
+      text.append(message.content());
+    }
+    v1::TokenizeResponse response;
+    response.set_max_context_tokens(1024);
+    for (const char c : text) {
+      response.add_token_ids(static_cast<unsigned char>(c));
+      if (request.return_tokens()) response.add_tokens(std::string(1, c));
+    }
+    done(std::move(response));
+    return [] {};
+  }
+  // The token 200 is refused.
+  Cancel AskDetokenize(const ClientCall&, v1::DetokenizeRequest request,
+                       Done<v1::DetokenizeResponse> done) override {
+    v1::DetokenizeResponse response;
+    for (int i = 0; i < request.token_ids_size(); ++i) {
+      if (request.token_ids(i) == 200) {
+        done(protocol::FieldError(absl::StrCat("token_ids[", i, "]"), "is refused"));
+        return [] {};
+      }
+      response.mutable_text()->push_back(static_cast<char>(request.token_ids(i) & 0x7f));
+    }
+    done(std::move(response));
+    return [] {};
+  }
+  Cancel AskGetTokenizer(const ClientCall&, v1::GetTokenizerRequest,
+                         Done<v1::GetTokenizerResponse> done) override {
+    v1::GetTokenizerResponse response;
+    response.set_config(R"({"eos_token":"</s>","chat_template":"{{ messages }}"})");
+    done(std::move(response));
+    return [] {};
+  }
+
+ private:
+  Cancel CancelOf(Done<v1::TokenizeResponse> done) {
+    const auto held = std::make_shared<Done<v1::TokenizeResponse>>(std::move(done));
+    return [this, held] {
+      const Done<v1::TokenizeResponse> end = std::exchange(*held, nullptr);
+      if (end == nullptr) return;
+      end(absl::CancelledError("cancelled"));
+      absl::MutexLock lock(&mutex_);
+      ++num_cancelled_;
+    };
+  }
+
+  absl::Mutex mutex_;
+  bool holds_ ABSL_GUARDED_BY(mutex_) = false;
+  int num_held_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_cancelled_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace continuo::gateway::openai
