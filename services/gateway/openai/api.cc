@@ -153,10 +153,10 @@ std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
   }
   if (route == nullptr) {
     dependencies_.service->OnRejected("", "", StatusOf(404, "there is nothing at this path"));
-    return HttpResponse{
-        .status = 404,
-        .body =
-            ErrorJson(404, UnknownPathMessage(View(header.method_string()), path), "unknown_url")};
+    // A HEAD gets the header of a GET.
+    const std::string_view name = method == http::verb::head ? "GET" : View(header.method_string());
+    return HttpResponse{.status = 404,
+                        .body = ErrorJson(404, UnknownPathMessage(name, path), "unknown_url")};
   }
   if (!Takes(*route, method)) {
     const std::string allow = AllowOf(route);
