@@ -6,7 +6,7 @@
 #   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages, helm, promtool,
 #                               where there is npm also buf
 #   scripts/setup.sh --quick    less: what building and running needs, without the tools of tests
-#   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, npm, stock clients
+#   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, npm, stock clients, lm-eval
 #   scripts/setup.sh --peers    also the programs that benches measure beside ours
 #   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples
 #   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda-toolkit, for the preset cuda
@@ -110,6 +110,13 @@ if [ "$want_all" = 1 ]; then
   # The last major version that takes Debian's Node.
   npm_install openai openai@4.104.0
   scripts/client_tools.sh
+  lm_eval=tests/e2e/evaluation/lm_eval.txt
+  if ! cmp -s $lm_eval build/lm-eval/installed.txt; then
+    echo "setup: lm-eval ($lm_eval), a few minutes, into build/lm-eval"
+    /usr/bin/python3 -m venv --clear build/lm-eval
+    build/lm-eval/bin/pip install -q --disable-pip-version-check -r $lm_eval
+    cp $lm_eval build/lm-eval/installed.txt
+  fi
 fi
 
 [ "$want_arm64" = 0 ] || scripts/arm64_root.sh

@@ -13,7 +13,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import fleet  # noqa: E402
 from fleet import pb  # noqa: E402
 
