@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what building and testing Continuo needs on Debian 12, from the package registries.
-# Safe to run again: what is there stays.
+# Safe to run again: what is there stays. Mostly downloads: about a minute with --quick, about eight with every
+# option. Each step says what it installs.
 #
 #   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages, helm, promtool,
 #                               where there is npm also buf
@@ -25,7 +26,7 @@ for argument in "$@"; do
     --cluster) want_cluster=1 ;;
     --cuda) want_cuda=1 ;;
     --peers) want_peers=1 ;;
-    *) sed -n '3,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,16s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
