@@ -79,6 +79,11 @@ void continuo_text_token_table(const ContinuoText* text, ContinuoTokenTable* out
 ContinuoSlice continuo_text_tokenizer_digest(const ContinuoText* text);
 ContinuoSlice continuo_text_template_digest(const ContinuoText* text);
 
+/* The source of the chat template, of the one for conversations with tools where there are two; and
+ * the JSON of the model's response_template. Empty where there is none. Live as long as `text`. */
+ContinuoSlice continuo_text_chat_template(const ContinuoText* text);
+ContinuoSlice continuo_text_response_template(const ContinuoText* text);
+
 /* The tokens that end an answer, ascending: what the files call eos_token, and the token that the
  * chat template closes a turn of the assistant with. `known` are ends that other files name.
  * Renders a few short conversations. */

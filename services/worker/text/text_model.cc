@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/base/utf8.h"
+#include "services/worker/text/response/json_scanner.h"
 #include "services/worker/text/text_files.h"
 
 namespace continuo::text {
@@ -36,9 +37,51 @@ absl::Status CheckUtf8(std::string_view text, const std::string& field, size_t i
   return absl::InvalidArgumentError(absl::StrCat("messages[", index, "].", field, " is not UTF-8"));
 }
 
+using Json = nlohmann::ordered_json;
+
+// Reads an object that a request has as text. `where` names it; empty text is `otherwise`.
+absl::StatusOr<Json> ReadObject(const std::string& text, const std::string& where, Json otherwise) {
+  if (text.empty()) return otherwise;
+  // The scanner bounds the depth.
+  if (IsJsonObject(text)) {
+    Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object()) return json;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(where, " is not a JSON object of at most ", JsonScanner::kMaxDepth, " levels"));
+}
+
+absl::StatusOr<Json> ToJson(const ChatTool& tool, size_t index) {
+  const std::string where = absl::StrCat("tools[", index, "]");
+  if (!IsUtf8(tool.name) || !IsUtf8(tool.description)) {
+    return absl::InvalidArgumentError(where + " is not UTF-8");
+  }
+  Json function = {{"name", tool.name}};
+  if (!tool.description.empty()) function["description"] = tool.description;
+  ASSIGN_OR_RETURN(function["parameters"],
+                   ReadObject(tool.parameters, where + ".parameters",
+                              {{"type", "object"}, {"properties", Json::object()}}));
+  return Json{{"type", "function"}, {"function", std::move(function)}};
+}
+
+absl::StatusOr<Json> ToJson(const ChatToolCall& call, const std::string& where,
+                            bool arguments_are_text) {
+  if (!IsUtf8(call.id) || !IsUtf8(call.name)) {
+    return absl::InvalidArgumentError(where + " is not UTF-8");
+  }
+  ASSIGN_OR_RETURN(Json arguments,
+                   ReadObject(call.arguments, where + ".arguments", Json::object()));
+  if (arguments_are_text) arguments = call.arguments.empty() ? "{}" : call.arguments;
+  Json json = Json::object();
+  if (!call.id.empty()) json["id"] = call.id;
+  json["type"] = "function";
+  json["function"] = {{"name", call.name}, {"arguments", std::move(arguments)}};
+  return json;
+}
+
 // Members in the order of OpenAI's messages, which templates that print whole messages show.
-absl::StatusOr<nlohmann::ordered_json> ToJson(const ChatMessage& message, size_t index) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+absl::StatusOr<Json> ToJson(const ChatMessage& message, size_t index, bool arguments_are_text) {
+  Json json = Json::object();
   RETURN_IF_ERROR(CheckUtf8(message.role, "role", index));
   RETURN_IF_ERROR(CheckUtf8(message.content, "content", index));
   json["role"] = message.role;
@@ -57,6 +100,11 @@ absl::StatusOr<nlohmann::ordered_json> ToJson(const ChatMessage& message, size_t
     RETURN_IF_ERROR(CheckUtf8(optional.value, optional.field, index));
     json[optional.name] = optional.value;
   }
+  for (size_t i = 0; i < message.tool_calls.size(); ++i) {
+    const std::string where = absl::StrCat("messages[", index, "].tool_calls[", i, "]");
+    ASSIGN_OR_RETURN(Json call, ToJson(message.tool_calls[i], where, arguments_are_text));
+    json["tool_calls"].push_back(std::move(call));
+  }
   return json;
 }
 
@@ -66,7 +114,9 @@ absl::StatusOr<std::unique_ptr<TextModel>> TextModel::Open(const std::string& mo
   RETURN_IF_ERROR(CheckTextFiles(model_dir));
   ContinuoText* text = continuo_text_open(SliceOf(model_dir));
   if (text == nullptr) return LastError();
-  return std::unique_ptr<TextModel>(new TextModel(text));
+  std::unique_ptr<TextModel> model(new TextModel(text));
+  model->FindFormat();
+  return model;
 }
 
 TextModel::TextModel(ContinuoText* text)
@@ -82,6 +132,75 @@ TextModel::TextModel(ContinuoText* text)
 TextModel::~TextModel() { continuo_text_free(text_); }
 
 int32_t TextModel::vocab_size() const { return static_cast<int32_t>(table_.num_tokens); }
+
+void TextModel::FindFormat() {
+  if (!has_chat_template()) return;
+  if (const std::string_view own = ViewOf(continuo_text_response_template(text_)); !own.empty()) {
+    auto parsed = ResponseTemplate::Parse(own);
+    if (parsed.ok()) {
+      response_format_ = {"template", *std::move(parsed)};
+    } else {
+      response_template_status_ = parsed.status();
+    }
+  }
+  RenderedCall call;
+  const bool is_rendered = RenderCall(&call);
+  if (response_format_.name == "template") return;
+  response_format_ = FindResponseFormat(Markers(), is_rendered ? &call : nullptr);
+}
+
+absl::Status TextModel::UseResponseFormat(std::string_view name) {
+  ASSIGN_OR_RETURN(response_format_, NamedResponseFormat(name, Markers()));
+  return absl::OkStatus();
+}
+
+bool TextModel::RenderCall(RenderedCall* call) {
+  call->name = "find_place";
+  call->arguments = R"({"place": "Lima"})";
+  const ChatTool tool = {.name = call->name,
+                         .description = "Finds a place.",
+                         .parameters =
+                             R"({"type": "object", "properties": {"place": {"type": "string", )"
+                             R"("description": "Its name."}}, "required": ["place"]})"};
+  ChatPrompt prompt = {.messages = {{.role = "user", .content = "Where is it?"}}, .tools = {tool}};
+  const auto unanswered = RenderChat(prompt);
+  if (!unanswered.ok()) return false;
+  call->prompt = *unanswered;
+  prompt.omit_generation_prompt = true;
+  // Some templates take arguments as text, some refuse a call without its result.
+  for (const bool are_text : {false, true}) {
+    for (const bool has_result : {false, true}) {
+      prompt.messages.resize(1);
+      prompt.messages.push_back(
+          {.role = "assistant", .tool_calls = {{"call00000", call->name, call->arguments}}});
+      if (has_result) {
+        prompt.messages.push_back(
+            {.role = "tool", .content = "There.", .tool_call_id = "call00000", .name = call->name});
+      }
+      arguments_are_text_ = are_text;
+      const auto answered = RenderChat(prompt);
+      if (!answered.ok()) continue;
+      call->with_call = *answered;
+      return true;
+    }
+  }
+  arguments_are_text_ = false;
+  return false;
+}
+
+// What tells of a format: the chat template, and tokens that look like markers.
+std::string TextModel::Markers() const {
+  constexpr size_t kMaxMarker = 64;
+  std::string markers(ViewOf(continuo_text_chat_template(text_)));
+  for (int32_t id = 0; id < vocab_size(); ++id) {
+    const std::string_view token = TokenBytesKeepSpecial(id);
+    if (token.size() < 5 || token.size() > kMaxMarker) continue;
+    const bool is_marker = (token.front() == '<' && token.back() == '>') ||
+                           (token.front() == '[' && token.back() == ']');
+    if (is_marker) markers.append("\n").append(token);
+  }
+  return markers;
+}
 
 bool TextModel::has_chat_template() const { return table_.has_chat_template != 0; }
 
@@ -135,10 +254,15 @@ absl::StatusOr<std::vector<int32_t>> TextModel::EncodeChat(const RenderedChat& c
 }
 
 absl::StatusOr<RenderedChat> TextModel::RenderMarkedChat(const ChatPrompt& prompt) const {
-  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  Json messages = Json::array();
   for (size_t i = 0; i < prompt.messages.size(); ++i) {
-    ASSIGN_OR_RETURN(nlohmann::ordered_json message, ToJson(prompt.messages[i], i));
+    ASSIGN_OR_RETURN(Json message, ToJson(prompt.messages[i], i, arguments_are_text_));
     messages.push_back(std::move(message));
+  }
+  Json tools;  // null where there are none
+  for (size_t i = 0; i < prompt.tools.size(); ++i) {
+    ASSIGN_OR_RETURN(Json tool, ToJson(prompt.tools[i], i));
+    tools.push_back(std::move(tool));
   }
   if (!IsUtf8(prompt.template_arguments)) {
     return absl::InvalidArgumentError("template_arguments is not UTF-8");
@@ -146,12 +270,13 @@ absl::StatusOr<RenderedChat> TextModel::RenderMarkedChat(const ChatPrompt& promp
   if (!IsUtf8(prompt.chat_template)) {
     return absl::InvalidArgumentError("chat_template is not UTF-8");
   }
-  const nlohmann::ordered_json request = {{"messages", std::move(messages)},
-                                          {"add_generation_prompt", !prompt.omit_generation_prompt},
-                                          {"chat_template", prompt.chat_template},
-                                          {"continue_final_message", prompt.continue_final_message},
-                                          {"template_arguments", prompt.template_arguments},
-                                          {"now_seconds", prompt.now_seconds}};
+  const Json request = {{"messages", std::move(messages)},
+                        {"tools", std::move(tools)},
+                        {"add_generation_prompt", !prompt.omit_generation_prompt},
+                        {"chat_template", prompt.chat_template},
+                        {"continue_final_message", prompt.continue_final_message},
+                        {"template_arguments", prompt.template_arguments},
+                        {"now_seconds", prompt.now_seconds}};
   ContinuoString rendered;
   ContinuoSpans content;
   if (continuo_text_render_chat(text_, SliceOf(request.dump()), &rendered, &content) !=

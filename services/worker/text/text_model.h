@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/worker/text/continuo_text.h"
+#include "services/worker/text/response/response_formats.h"
 
 namespace continuo::text {
 
@@ -19,14 +20,26 @@ namespace continuo::text {
 // detokenising, stop strings, template rendering. Part of the worker's fingerprint.
 inline constexpr int kTextVersion = 2;
 
+struct ChatTool {
+  std::string name, description;
+  std::string parameters;  // JSON schema, an object; empty: none
+};
+
+struct ChatToolCall {
+  std::string id, name;
+  std::string arguments;  // a JSON object; empty: {}
+};
+
 struct ChatMessage {
   std::string role, content;
   // Optional fields; the template does not see empty ones.
   std::string reasoning, tool_call_id, name;
+  std::vector<ChatToolCall> tool_calls;
 };
 
 struct ChatPrompt {
   std::vector<ChatMessage> messages;
+  std::vector<ChatTool> tools;          // the template sees none where it is empty
   std::string template_arguments;       // a JSON object; empty: none
   std::string chat_template;            // instead of the model's; empty: the model's
   bool continue_final_message = false;  // the last message is the beginning of the answer
@@ -68,8 +81,9 @@ class TextModel {
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special) const;
 
   // FailedPrecondition without a chat template; InvalidArgument where the prompt's own template
-  // cannot be read, the template refuses the conversation (raise_exception), the arguments are no
-  // JSON object, or rendering exceeds its bounds on steps and output bytes.
+  // cannot be read, the template refuses the conversation (raise_exception), arguments or a schema
+  // are no JSON object, or rendering exceeds its bounds on steps and output bytes. With tools the
+  // template named "tool_use" is rendered, where there is one.
   absl::StatusOr<RenderedChat> RenderMarkedChat(const ChatPrompt& prompt) const;
   // Its text alone.
   absl::StatusOr<std::string> RenderChat(const ChatPrompt& prompt) const;
@@ -103,6 +117,14 @@ class TextModel {
   // null.
   std::string TokenizerInfo(int32_t end_id) const;
 
+  // How the model writes thoughts and calls of tools: its own response_template, else what the chat
+  // template renders or names.
+  const ResponseFormat& response_format() const { return response_format_; }
+  // Why the model's own response_template is not used; OK where it is, or there is none.
+  const absl::Status& response_template_status() const { return response_template_status_; }
+  // Takes a built-in format by its name instead. Before the model is shared.
+  absl::Status UseResponseFormat(std::string_view name);
+
   // The tokens that end an answer, ascending: what the files call eos_token, and what the chat
   // template closes a turn of the assistant with (it renders a few short conversations). Where it
   // closes one with several, an end among `known`, which other files name, is preferred. A function
@@ -118,11 +140,19 @@ class TextModel {
   explicit TextModel(ContinuoText* text);
 
   bool HasToken(int32_t id) const { return id >= 0 && id < vocab_size(); }
+  void FindFormat();
+  // Renders a call of a tool, and how the template takes its arguments. False where it renders
+  // none.
+  bool RenderCall(RenderedCall* call);
+  std::string Markers() const;
 
   ContinuoText* text_;
   ContinuoTokenTable table_;  // of text_
   size_t max_token_bytes_ = 1;
   std::string tokenizer_digest_, template_digest_;
+  ResponseFormat response_format_;
+  absl::Status response_template_status_;
+  bool arguments_are_text_ = false;  // the template wants a call's arguments as text
 };
 
 }  // namespace continuo::text

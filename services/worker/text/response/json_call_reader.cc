@@ -208,15 +208,7 @@ bool JsonCallReader::NameIsRead(ResponseEvents* events) {
 bool JsonCallReader::QuotedIsRead(ResponseEvents* events) {
   std::string json;
   phase_ = Phase::kAfterValue;
-  if (!Unquote(text_, &json)) return false;
-  JsonScanner scanner;
-  JsonScanner::Step step = JsonScanner::Step::kBad;
-  for (size_t i = 0; i < json.size(); ++i) {
-    step = scanner.Push(json[i]);
-    if (step == JsonScanner::Step::kBad) return false;
-    if (step == JsonScanner::Step::kEnds && i + 1 < json.size()) return false;
-  }
-  if (step != JsonScanner::Step::kEnds || json.front() != '{') return false;
+  if (!Unquote(text_, &json) || !IsJsonObject(json)) return false;
   call_.whole = true;
   return TellArguments(json, events);
 }

@@ -148,6 +148,17 @@ JsonScanner::Step JsonScanner::Push(char c) {
   }
 }
 
+bool IsJsonObject(std::string_view text) {
+  JsonScanner scanner;
+  if (!text.starts_with('{')) return false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const JsonScanner::Step step = scanner.Push(text[i]);
+    if (step == JsonScanner::Step::kEnds) return i + 1 == text.size();
+    if (step != JsonScanner::Step::kInside) return false;
+  }
+  return false;
+}
+
 void AppendJsonEscaped(char c, std::string* out) {
   constexpr char kHex[] = "0123456789abcdef";
   switch (c) {

@@ -21,6 +21,7 @@ pub struct Files {
     pub config: Vec<u8>,
     pub special_tokens_map: Vec<u8>,
     pub chat_template: Vec<u8>,
+    pub tool_template: Vec<u8>,
 }
 
 impl Files {
@@ -45,6 +46,10 @@ impl Files {
             config: read_file(&dir.join("tokenizer_config.json"), MAX_CONFIG_BYTES)?,
             special_tokens_map: read_file(&dir.join("special_tokens_map.json"), MAX_CONFIG_BYTES)?,
             chat_template,
+            tool_template: read_file(
+                &dir.join("additional_chat_templates/tool_use.jinja"),
+                MAX_CONFIG_BYTES,
+            )?,
         })
     }
 
@@ -52,18 +57,9 @@ impl Files {
     pub fn config(&self) -> Result<Config> {
         let config = parse_object(&self.config, "tokenizer_config.json")?;
         let special_map = parse_object(&self.special_tokens_map, "special_tokens_map.json")?;
-        let template = if self.chat_template.is_empty() {
-            template_of(&config)
-        } else {
-            let template = std::str::from_utf8(&self.chat_template)
-                .map_err(|_| Error::invalid("chat template: not UTF-8"))?;
-            Some(template.to_owned())
-        };
-        if let Some(size) = template.as_ref().map(String::len).filter(|n| *n > MAX_TEMPLATE_BYTES) {
-            return Err(Error::invalid(format!(
-                "chat template: has {size} bytes, the limit is {MAX_TEMPLATE_BYTES}"
-            )));
-        }
+        let template = template_from(&self.chat_template, || template_of(&config))?;
+        let tool_template =
+            template_from(&self.tool_template, || named_template(&config, TOOL_USE))?;
         let end_tokens = [&config, &special_map]
             .iter()
             .filter_map(|file| Some(token_content(file.get("eos_token")?)?.to_owned()))
@@ -72,6 +68,7 @@ impl Files {
             special_tokens: special_tokens(&config, &special_map),
             end_tokens,
             template,
+            tool_template,
             config,
         })
     }
@@ -85,6 +82,8 @@ pub struct Config {
     /// What each of the two files calls eos_token.
     pub end_tokens: Vec<String>,
     pub template: Option<String>,
+    /// For conversations with tools, where it is another one.
+    pub tool_template: Option<String>,
 }
 
 impl Config {
@@ -126,17 +125,41 @@ fn parse_object(bytes: &[u8], file: &str) -> Result<Map<String, Value>> {
     }
 }
 
+/// The template of a file, else what `otherwise` finds.
+fn template_from(
+    file: &[u8],
+    otherwise: impl FnOnce() -> Option<String>,
+) -> Result<Option<String>> {
+    let template = if file.is_empty() {
+        otherwise()
+    } else {
+        let template =
+            std::str::from_utf8(file).map_err(|_| Error::invalid("chat template: not UTF-8"))?;
+        Some(template.to_owned())
+    };
+    match template.as_ref().map(String::len).filter(|size| *size > MAX_TEMPLATE_BYTES) {
+        Some(size) => Err(Error::invalid(format!(
+            "chat template: has {size} bytes, the limit is {MAX_TEMPLATE_BYTES}"
+        ))),
+        None => Ok(template),
+    }
+}
+
+/// The name of the template for conversations with tools.
+const TOOL_USE: &str = "tool_use";
+
 /// "chat_template": one string, or a list of {name, template} of which "default" counts.
 fn template_of(config: &Map<String, Value>) -> Option<String> {
     match config.get("chat_template")? {
         Value::String(template) => Some(template.clone()),
-        Value::Array(named) => named
-            .iter()
-            .find(|t| t["name"] == "default")
-            .and_then(|t| t["template"].as_str())
-            .map(str::to_owned),
-        _ => None,
+        _ => named_template(config, "default"),
     }
+}
+
+fn named_template(config: &Map<String, Value>, name: &str) -> Option<String> {
+    let Value::Array(named) = config.get("chat_template")? else { return None };
+    let template = named.iter().find(|t| t["name"] == name)?;
+    template["template"].as_str().map(str::to_owned)
 }
 
 /// A token is written as a string or as an object with "content".

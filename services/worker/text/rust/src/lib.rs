@@ -211,6 +211,20 @@ pub unsafe extern "C" fn continuo_text_template_digest(text: *const ContinuoText
 /// # Safety
 /// See `continuo_text_open`.
 #[no_mangle]
+pub unsafe extern "C" fn continuo_text_chat_template(text: *const ContinuoText) -> Slice {
+    Slice::of((*text).template.source.as_bytes())
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_response_template(text: *const ContinuoText) -> Slice {
+    Slice::of((*text).template.response_template.as_bytes())
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
 pub unsafe extern "C" fn continuo_text_end_ids(
     text: *const ContinuoText,
     known: *const i32,

@@ -24,12 +24,19 @@ const STACK_BYTES: usize = 256 << 20;
 const RESERVED: [&str; 5] =
     ["messages", "tools", "add_generation_prompt", "strftime_now", "raise_exception"];
 
+#[derive(Default)]
 pub struct ChatTemplate {
     /// None: the model has no template.
     compiled: Option<Template>,
+    /// The one for conversations with tools, where it is another one.
+    with_tools: Option<Template>,
     special_tokens: Map<String, Json>,
     forms: Forms,
     pub digest: String,
+    /// The source, or that of the template for conversations with tools.
+    pub source: String,
+    /// The model's `response_template`, as JSON; empty where it has none.
+    pub response_template: String,
 }
 
 #[derive(Deserialize)]
@@ -63,14 +70,25 @@ impl ChatTemplate {
         let mut digest = Digest::new("continuo chat template");
         digest.object(&config.special_tokens);
         digest.value(&config.template.as_deref().into());
+        let response_template = config.config.get("response_template");
+        // Models without either keep the digest that they had.
+        if config.tool_template.is_some() || response_template.is_some() {
+            digest.value(&config.tool_template.as_deref().into());
+            digest.value(response_template.unwrap_or(&Json::Null));
+        }
         let mut template = ChatTemplate {
-            compiled: None,
             special_tokens: config.special_tokens,
-            forms: Forms::default(),
             digest: digest.hex(),
+            response_template: response_template.map(Json::to_string).unwrap_or_default(),
+            ..ChatTemplate::default()
         };
         if let Some(source) = config.template {
             template.take_source(&source)?;
+            template.source = source;
+        }
+        if let Some(source) = config.tool_template {
+            template.with_tools = Some(with_large_stack(|| compile(&source))?);
+            template.source = source;
         }
         Ok(template)
     }
@@ -86,12 +104,7 @@ impl ChatTemplate {
     /// A template without a model: no special tokens, and contents as they are given.
     pub fn of_text(source: &str) -> Result<ChatTemplate> {
         let compiled = with_large_stack(|| compile(source))?;
-        Ok(ChatTemplate {
-            compiled: Some(compiled),
-            special_tokens: Map::new(),
-            forms: Forms::default(),
-            digest: String::new(),
-        })
+        Ok(ChatTemplate { compiled: Some(compiled), ..ChatTemplate::default() })
     }
 
     pub fn exists(&self) -> bool {
@@ -103,12 +116,8 @@ impl ChatTemplate {
         if source.is_empty() {
             return self.render_own(request);
         }
-        let mut own = ChatTemplate {
-            compiled: None,
-            special_tokens: self.special_tokens.clone(),
-            forms: Forms::default(),
-            digest: String::new(),
-        };
+        let mut own =
+            ChatTemplate { special_tokens: self.special_tokens.clone(), ..ChatTemplate::default() };
         own.take_source(&source).map_err(|e| Error::invalid(format!("chat_template: {e}")))?;
         own.render_own(request)
     }
@@ -129,7 +138,8 @@ impl ChatTemplate {
     }
 
     fn render_here(&self, request: &ChatRequest, steps: u64) -> Result<Str> {
-        let Some(template) = &self.compiled else {
+        let for_tools = self.with_tools.as_ref().filter(|_| !request.tools.is_null());
+        let Some(template) = for_tools.or(self.compiled.as_ref()) else {
             let message = "the model has no chat template";
             return Err(Error::new(Code::FailedPrecondition, message));
         };
