@@ -94,7 +94,7 @@ CASES = [
     ("unprintable id", lambda r: setattr(r, "request_id", "a\nb"), INVALID, "request_id"),
     ("schema", lambda r: setattr(r.constraint, "json_schema", "{}"), INVALID, "constraint"),
     ("tools", lambda r: r.conversation.tools.add(name="f"), INVALID, "tools"),
-    ("tool choice", lambda r: setattr(r.conversation.tool_choice, "mode", 2), INVALID,
+    ("tool choice", lambda r: setattr(r.conversation.tool_choice, "mode", 3), INVALID,
      "tool_choice"),
     ("tool calls", lambda r: r.conversation.messages.add(role="assistant").tool_calls.add(),
      INVALID, "tool_calls"),

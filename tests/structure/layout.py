@@ -62,7 +62,7 @@ ALLOWED = {
                               "services/worker/engine/requests services/worker/engine/estimate "
                               "services/worker/engine/draft services/worker/engine/schedule",
     "services/worker/server/session": "services/base services/protocol proto services/worker/engine/types "
-                                      "services/worker/text",
+                                      "services/worker/text services/worker/text/response",
     "services/worker/server/lifetime": "services/base services/protocol proto services/worker/engine",
     "services/worker/server/runtime": "services/base services/protocol services/worker/server/session "
                                       "services/worker/server/lifetime services/worker/engine proto",

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/server/session/answer_sequence.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/base/check.h"
 
 namespace continuo::server {
@@ -19,40 +22,182 @@ bool StopRules::EndsSequence(int32_t token) const {
   return Contains(eos_ids, token) || Contains(stop_ids, token);
 }
 
-AnswerSequence::AnswerSequence(const ServedModel* model, const StopRules* rules)
-    : rules_(rules), detokenizer_(model->text, rules->strings, rules->include_stop) {}
+std::string CallId(std::string_view request_id, int index, int number) {
+  constexpr std::string_view kLetters =
+      "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  const std::string key = absl::StrCat(index, ":", number, ":", std::string(request_id));
+  uint64_t hash = XXH3_64bits(key.data(), key.size());
+  std::string id;
+  for (int i = 0; i < 9; ++i) {
+    id += kLetters[hash % kLetters.size()];
+    hash /= kLetters.size();
+  }
+  return id;
+}
+
+void AnswerSequence::Said::Append(const Said& other) {
+  text += other.text;
+  reasoning += other.reasoning;
+  for (const v1::ToolCall& call : other.tool_calls) {
+    // A piece without an id goes on with the call before it.
+    if (call.id().empty() && !tool_calls.empty() && tool_calls.back().index() == call.index()) {
+      tool_calls.back().mutable_arguments()->append(call.arguments());
+    } else {
+      tool_calls.push_back(call);
+    }
+  }
+}
+
+size_t AnswerSequence::Said::num_bytes() const {
+  size_t bytes = text.size() + reasoning.size();
+  for (const v1::ToolCall& call : tool_calls) bytes += call.ByteSizeLong() + 8;
+  return bytes;
+}
+
+AnswerSequence::AnswerSequence(const ServedModel* model, const StopRules* rules,
+                               const AnswerFormat* format, int index)
+    : model_(model),
+      rules_(rules),
+      format_(format),
+      index_(index),
+      detokenizer_(model->text, rules->strings, rules->include_stop,
+                   /*tell_special=*/format != nullptr && format->response_template != nullptr) {
+  if (format == nullptr || format->response_template == nullptr) return;
+  parser_.emplace(format->response_template,
+                  text::ResponseParser::Options{.calls = format->calls, .types = &format->types});
+  text::ResponseEvents events;
+  parser_->Begin(format->prompt_end, &events);
+}
 
 AnswerSequence::Output AnswerSequence::Push(int32_t token, bool stops_active) {
   CONTINUO_CHECK(!finished_);
   ++num_tokens_;
+  if (parser_.has_value() && parser_->in_reasoning()) ++num_reasoning_tokens_;
   stops_active = stops_active && num_tokens_ > rules_->min_tokens;
   if (stops_active && rules_->EndsSequence(token)) {
-    std::string text;
+    Said said;
     if (rules_->include_stop && Contains(rules_->stop_ids, token)) {
-      text = detokenizer_.Push(token, /*stops_active=*/false).text;
+      const text::Detokenizer::Piece piece = detokenizer_.Push(token, /*stops_active=*/false);
+      TakeFirst(piece, piece.text.size(), &said);
     }
-    Output output = End(v1::FINISH_REASON_STOP);
-    output.text.insert(0, text);
+    Output output = Ended(v1::FINISH_REASON_STOP, token);
+    said.Append(output);
+    static_cast<Said&>(output) = std::move(said);
     if (!Contains(rules_->eos_ids, token)) output.matched_token_id = token;
     return output;
   }
-  text::Detokenizer::Piece piece = detokenizer_.Push(token, stops_active);
-  Output output{.text = std::move(piece.text),
-                .matched_string = piece.matched_stop,
-                .num_held = piece.num_held};
-  if (piece.matched_stop >= 0) {
-    output.finish = v1::FINISH_REASON_STOP;
-    finished_ = true;
+  const text::Detokenizer::Piece piece = detokenizer_.Push(token, stops_active);
+  Output output;
+  const size_t delivered = piece.text.size() - piece.num_held;
+  TakeFirst(piece, delivered, &output);
+  if (piece.matched_stop < 0) return output;
+  finished_ = true;
+  output.matched_string = piece.matched_stop;
+  TakeRest(piece, delivered, &output.held);
+  if (parser_.has_value()) {
+    text::ResponseEvents events;
+    parser_->Finish(&events);
+    Tell(events, &output.held);
   }
+  output.Append(output.held);
+  output.finish = has_whole_call_ ? v1::FINISH_REASON_TOOL_CALLS : v1::FINISH_REASON_STOP;
   return output;
 }
 
-AnswerSequence::Output AnswerSequence::End(v1::FinishReason why) {
+AnswerSequence::Output AnswerSequence::End(v1::FinishReason why) { return Ended(why, -1); }
+
+AnswerSequence::Output AnswerSequence::Ended(v1::FinishReason why, int32_t last_token) {
   CONTINUO_CHECK(!finished_);
   finished_ = true;
-  Output output{.text = detokenizer_.Flush(), .finish = why};
-  output.num_held = output.text.size();
+  Output output;
+  text::Detokenizer::Piece piece;
+  piece.text = detokenizer_.Flush(&piece.specials);
+  TakeRest(piece, 0, &output.held);
+  if (parser_.has_value()) {
+    text::ResponseEvents events;
+    // The end of a sequence may be the end of a call.
+    if (model_->text->IsSpecial(last_token)) {
+      parser_->PushSpecial(model_->text->TokenBytesKeepSpecial(last_token), &events);
+    }
+    parser_->Finish(&events);
+    Tell(events, &output.held);
+  }
+  output.Append(output.held);
+  const bool called = why == v1::FINISH_REASON_STOP && has_whole_call_;
+  output.finish = called ? v1::FINISH_REASON_TOOL_CALLS : why;
   return output;
+}
+
+void AnswerSequence::MarkFinished(const std::vector<int32_t>& tokens) {
+  // They are counted. An end before the last one is of another worker's rules.
+  if (parser_.has_value()) {
+    for (const int32_t token : tokens) Push(token, /*stops_active=*/false);
+  }
+  finished_ = true;
+}
+
+// Takes the first `size` bytes of a piece and the special tokens up to there.
+void AnswerSequence::TakeFirst(const text::Detokenizer::Piece& piece, size_t size, Said* said) {
+  const auto end = std::find_if(piece.specials.begin(), piece.specials.end(),
+                                [size](const auto& special) { return special.begin > size; });
+  Take(std::string_view(piece.text).substr(0, size), 0, {piece.specials.begin(), end}, said);
+}
+
+// Takes what TakeFirst(piece, begin) leaves; all of a piece that was flushed, where `begin` is 0.
+void AnswerSequence::TakeRest(const text::Detokenizer::Piece& piece, size_t begin, Said* said) {
+  const auto first = std::find_if(
+      piece.specials.begin(), piece.specials.end(),
+      [&](const auto& special) { return special.begin > begin || piece.matched_stop < 0; });
+  Take(std::string_view(piece.text).substr(begin), begin, {first, piece.specials.end()}, said);
+}
+
+// Takes bytes that begin at byte `begin` of a piece.
+void AnswerSequence::Take(std::string_view bytes, size_t begin,
+                          std::span<const text::Detokenizer::Special> specials, Said* said) {
+  if (!parser_.has_value()) {
+    said->text += bytes;
+    return;
+  }
+  text::ResponseEvents events;
+  size_t at = 0;
+  for (const text::Detokenizer::Special& special : specials) {
+    parser_->Push(bytes.substr(at, special.begin - begin - at), &events);
+    parser_->PushSpecial(model_->text->TokenBytesKeepSpecial(special.id), &events);
+    at = special.begin - begin;
+  }
+  parser_->Push(bytes.substr(at), &events);
+  Tell(events, said);
+}
+
+void AnswerSequence::Tell(const text::ResponseEvents& events, Said* said) {
+  using Kind = text::ResponseEvent::Kind;
+  for (const text::ResponseEvent& event : events) {
+    switch (event.kind) {
+      case Kind::kText:
+        said->text += event.bytes;
+        break;
+      case Kind::kReasoning:
+        said->reasoning += event.bytes;
+        break;
+      case Kind::kCallBegin: {
+        v1::ToolCall& call = said->tool_calls.emplace_back();
+        call.set_index(static_cast<uint32_t>(num_calls_));
+        call.set_id(CallId(format_->request_id, index_, num_calls_));
+        call.set_name(event.bytes);
+        ++num_calls_;
+        break;
+      }
+      case Kind::kArguments:
+        if (said->tool_calls.empty()) {
+          said->tool_calls.emplace_back().set_index(static_cast<uint32_t>(num_calls_ - 1));
+        }
+        said->tool_calls.back().mutable_arguments()->append(event.bytes);
+        break;
+      case Kind::kCallEnd:
+        has_whole_call_ |= event.whole;
+        break;
+    }
+  }
 }
 
 v1::FinishReason ToProto(engine::FinishReason reason) {

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "services/worker/engine/types/request.h"
 #include "services/worker/server/session/served_model.h"
 #include "services/worker/text/detokenizer.h"
+#include "services/worker/text/response/response_parser.h"
 
 namespace continuo::server {
 
@@ -18,7 +21,7 @@ namespace continuo::server {
 // a request.
 struct StopRules {
   std::vector<std::string> strings;
-  bool include_stop = false;  // the text of what stopped, string or stop id, is part of the answer
+  bool include_stop = false;      // the text of a stop string or id is part of the answer
   std::vector<int32_t> eos_ids;   // ascending; empty with ignore_eos
   std::vector<int32_t> stop_ids;  // the client's, ascending
   int min_tokens = 0;
@@ -27,43 +30,79 @@ struct StopRules {
   bool EndsSequence(int32_t token) const;
 };
 
+// How a request's answers are divided into thoughts, text and calls of tools. The same for all its
+// sequences.
+struct AnswerFormat {
+  const text::ResponseTemplate* response_template = nullptr;  // null: answers are text
+  bool calls = false;
+  text::ParameterTypes types;  // of the tools' parameters
+  std::string prompt_end;      // what the chat template wrote behind the last content
+  std::string request_id;      // ids of calls derive from it
+};
+
+// The id of call `number` of a sequence: nine letters and digits, which Mistral's templates ask for
+// (exactness: reference-clock).
+std::string CallId(std::string_view request_id, int index, int number);
+
 // One of a request's sequences, as its reader sees it: tokens in, text and finish reason out, one
 // token at a time. Its output is a function of the tokens alone (exactness: text-per-token,
-// one-last-delta), so live tokens and the replayed ones of a continuation go through it alike. Not
-// thread-safe.
+// one-last-delta, parser-of-ids), so live tokens and the replayed ones of a continuation go through
+// it alike. Not thread-safe; copyable.
 class AnswerSequence {
  public:
-  // Model and rules outlive the sequence.
-  AnswerSequence(const ServedModel* model, const StopRules* rules);
+  // Model, rules and format outlive the sequence, which is number `index` of its request. Without a
+  // format the answer is text.
+  AnswerSequence(const ServedModel* model, const StopRules* rules,
+                 const AnswerFormat* format = nullptr, int index = 0);
 
-  // The text that the newest token, or the end, made deliverable.
-  struct Output {
-    std::string text;
+  // Parts of an answer that became deliverable.
+  struct Said {
+    std::string text, reasoning;
+    std::vector<v1::ToolCall> tool_calls;  // pieces, as a Delta has them
+
+    void Append(const Said& other);
+    size_t num_bytes() const;  // about what they take in a message
+  };
+  // What the newest token, or the end, made deliverable.
+  struct Output : Said {
     v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
     int matched_string = -1;        // index of the stop string that was met
     int32_t matched_token_id = -1;  // stop id that was met
-    // With an end: the number of bytes at the end of `text` that a sequence which goes on would
-    // hold back.
-    size_t num_held = 0;
+    Said held;  // with an end: the part that a sequence which goes on would hold back
   };
 
-  // Takes the next token. With FINISH_REASON_STOP the sequence has ended; a sequence that a limit
-  // ends is ended by End(). With `stops_active` false no rule ends it here.
+  // Takes the next token. With FINISH_REASON_STOP or TOOL_CALLS the sequence has ended; a sequence
+  // that a limit ends is ended by End(). With `stops_active` false no rule ends it here.
   Output Push(int32_t token, bool stops_active = true);
 
   // Ends the sequence at a limit and returns the text that was held back.
   Output End(v1::FinishReason why);
 
-  // Ends it without output: its finish reason was received before.
-  void MarkFinished() { finished_ = true; }
+  // Ends it without output: its finish reason was received before, after `tokens`.
+  void MarkFinished(const std::vector<int32_t>& tokens);
 
   bool finished() const { return finished_; }
   int num_tokens() const { return num_tokens_; }
+  // Tokens that came while a thought was open.
+  int num_reasoning_tokens() const { return num_reasoning_tokens_; }
 
  private:
+  Output Ended(v1::FinishReason why, int32_t last_token);
+  void TakeFirst(const text::Detokenizer::Piece& piece, size_t size, Said* said);
+  void TakeRest(const text::Detokenizer::Piece& piece, size_t begin, Said* said);
+  void Take(std::string_view bytes, size_t begin,
+            std::span<const text::Detokenizer::Special> specials, Said* said);
+  void Tell(const text::ResponseEvents& events, Said* said);
+
+  const ServedModel* model_;
   const StopRules* rules_;
+  const AnswerFormat* format_;
+  int index_;
   text::Detokenizer detokenizer_;
-  int num_tokens_ = 0;
+  std::optional<text::ResponseParser> parser_;
+  int num_tokens_ = 0, num_reasoning_tokens_ = 0;
+  int num_calls_ = 0;
+  bool has_whole_call_ = false;
   bool finished_ = false;
 };
 

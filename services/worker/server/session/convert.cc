@@ -194,6 +194,27 @@ absl::StatusOr<StopRules> ConvertStopping(const v1::Stopping& stopping, size_t p
   return rules;
 }
 
+// How the answers to a conversation are divided. Prompts that the client wrote itself have text.
+AnswerFormat FormatOf(const v1::GenerateRequest& request, const EncodedPrompt& prompt,
+                      const std::string& request_id, const ServedModel& model) {
+  using Channel = text::ResponseField::Channel;
+  AnswerFormat format;
+  if (!request.has_conversation()) return format;
+  const v1::Conversation& conversation = request.conversation();
+  const text::ResponseTemplate& answers = model.text->response_format().response_template;
+  format.calls = conversation.tools_size() > 0 &&
+                 conversation.tool_choice().mode() != v1::ToolChoice::MODE_NONE &&
+                 answers.has(Channel::kCalls);
+  if (!format.calls && !answers.has(Channel::kReasoning)) return format;
+  format.response_template = &answers;
+  for (const v1::Tool& tool : conversation.tools()) {
+    format.types.Add(tool.name(), tool.parameters());
+  }
+  format.prompt_end = prompt.rendered.substr(prompt.template_end);
+  format.request_id = request_id;
+  return format;
+}
+
 engine::Request ConvertRequest(const v1::GenerateRequest& request, const CallInfo& call,
                                const v1::Accepted& accepted, const StopRules& rules,
                                const ServedModel& model) {
@@ -262,6 +283,8 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
                    ConvertStopping(request.stopping(), prompt.tokens.size(), model));
   RETURN_IF_ERROR(ValidateCollect(request, prompt.tokens.size(), rules.max_tokens, model));
   g.rules = std::make_unique<StopRules>(std::move(rules));
+  g.format =
+      std::make_unique<AnswerFormat>(FormatOf(request, prompt, g.accepted.request_id(), model));
   g.collect = request.output().collect();
   g.want_prompt_tokens = request.output().prompt_tokens();
 
@@ -275,12 +298,13 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
     // A stream that once went on inexactly keeps ids of another worker for good.
     const bool exact = !g.accepted.inexact();
     g.next_sequence = received.sequence() + 1;
-    ASSIGN_OR_RETURN(g.replay, ReplayReceived(received, g.request.num_sequences,
-                                              prompt.tokens.size(), exact, model, *g.rules));
+    ASSIGN_OR_RETURN(g.replay,
+                     ReplayReceived(received, g.request.num_sequences, prompt.tokens.size(), exact,
+                                    model, *g.rules, g.format.get()));
     g.request.received = g.replay.received;
     g.request.prompt_logprobs_received = g.replay.num_prompt_logprobs;
   } else {
-    g.replay = BeginAnswer(g.request.num_sequences, model, *g.rules);
+    g.replay = BeginAnswer(g.request.num_sequences, model, *g.rules, g.format.get());
   }
   g.request.prompt = std::move(prompt.tokens);
   return g;
@@ -311,6 +335,13 @@ v1::Model ToProto(const ServedModel& model) {
   proto.add_capabilities(v1::CAPABILITY_GENERATE);
   if (model.text->has_chat_template()) {
     proto.add_capabilities(v1::CAPABILITY_CHAT);
+    const text::ResponseTemplate& answers = model.text->response_format().response_template;
+    if (answers.has(text::ResponseField::Channel::kCalls)) {
+      proto.add_capabilities(v1::CAPABILITY_TOOLS);
+    }
+    if (answers.has(text::ResponseField::Channel::kReasoning)) {
+      proto.add_capabilities(v1::CAPABILITY_REASONING);
+    }
     if (!model.parse_special_in_content) {
       proto.add_capabilities(v1::CAPABILITY_CONTENT_IS_TEXT);
     }

@@ -46,8 +46,9 @@ struct Generation {
   // True if everything was received before: the call ends with OK and no response, and nothing else
   // here is set.
   bool complete = false;
-  uint64_t next_sequence = 0;        // number of the next response
-  std::unique_ptr<StopRules> rules;  // on the heap: the sequences point to it
+  uint64_t next_sequence = 0;            // number of the next response
+  std::unique_ptr<StopRules> rules;      // on the heap: the sequences point to it
+  std::unique_ptr<AnswerFormat> format;  // on the heap, too
   Replay replay;
   engine::Request request;  // the caller sets its id
   bool collect = false;

@@ -33,6 +33,7 @@ GenerateSession::GenerateSession(Generation& generation, ResponseWriter* writer,
       collect_(generation.collect),
       start_(generation.start),
       rules_(std::move(generation.rules)),
+      format_(std::move(generation.format)),
       sequences_(std::move(generation.replay.sequences)),
       endings_(std::move(generation.replay.endings)),
       prompt_tokens_(static_cast<int>(generation.request.prompt.size())),
@@ -191,7 +192,7 @@ void GenerateSession::ProcessDelta(engine::SequenceDelta delta) {
     // The last token before a limit, the held-back text and the reason are one delta.
     if (i + 1 == count && delta.finish != engine::FinishReason::kNone && !sequence.finished()) {
       AnswerSequence::Output end = sequence.End(ToProto(delta.finish));
-      output.text += end.text;
+      output.Append(end);
       output.finish = end.finish;
     }
     const model::TokenScore* score = i < delta.scores.size() ? &delta.scores[i] : nullptr;
@@ -230,6 +231,11 @@ void GenerateSession::Complete(int cached_prompt_tokens, const engine::RequestTi
   usage.set_prompt_tokens(static_cast<uint32_t>(prompt_tokens_));
   usage.set_cached_prompt_tokens(static_cast<uint32_t>(cached_prompt_tokens));
   usage.set_completion_tokens(static_cast<uint32_t>(completion_tokens_));
+  int reasoning_tokens = 0;
+  for (const AnswerSequence& sequence : sequences_) {
+    reasoning_tokens += sequence.num_reasoning_tokens();
+  }
+  usage.set_reasoning_tokens(static_cast<uint32_t>(reasoning_tokens));
   v1::Timings& proto = *summary.mutable_timings();
   *proto.mutable_queue_duration() = protocol::ToProto(timings.queue);
   *proto.mutable_prefill_duration() = protocol::ToProto(timings.prefill);

@@ -112,6 +112,7 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
 
   // Touched by whoever set busy_, one thread at a time.
   std::unique_ptr<StopRules> rules_;
+  std::unique_ptr<AnswerFormat> format_;
   std::vector<AnswerSequence> sequences_;
   std::vector<std::optional<AnswerSequence::Output>> endings_;
   std::vector<int32_t> prompt_;  // kept where its tokens or their log-probabilities are requested

@@ -26,6 +26,13 @@ absl::Status At(std::string_view field, const absl::Status& status) {
       return protocol::FieldError(absl::StrCat(std::string(field), ".", std::string(name)),
                                   rest == std::string::npos ? "" : message.substr(rest));
     }
+    // An element of a list is named as "messages[0].content is …".
+    for (const std::string_view name : {"messages[", "tools["}) {
+      const size_t end = message.find(' ');
+      if (!message.starts_with(name) || end == std::string::npos) continue;
+      return protocol::FieldError(absl::StrCat(std::string(field), ".", message.substr(0, end)),
+                                  message.substr(end + 1));
+    }
     return protocol::FieldError(field, message);
   }
   return status;
@@ -40,10 +47,12 @@ absl::StatusOr<EncodedPrompt> Encode(std::string field, std::string rendered, bo
 
 absl::StatusOr<EncodedPrompt> EncodeChat(std::string field, text::RenderedChat rendered,
                                          const ServedModel& model) {
+  const size_t template_end = rendered.content.empty() ? 0 : rendered.content.back().end;
   if (model.parse_special_in_content) rendered.content.clear();
   auto tokens = model.text->EncodeChat(rendered);
   if (!tokens.ok()) return At(field, tokens.status());
-  return EncodedPrompt{std::move(field), std::move(rendered.text), *std::move(tokens)};
+  return EncodedPrompt{std::move(field), std::move(rendered.text), *std::move(tokens),
+                       template_end};
 }
 
 absl::Status CheckFitsContext(std::string_view field, size_t bytes, bool is_cut,
@@ -87,6 +96,17 @@ absl::StatusOr<text::RenderedChat> RenderConversation(const v1::Conversation& co
                                .reasoning = message.reasoning(),
                                .tool_call_id = message.tool_call_id(),
                                .name = message.name()});
+    for (const v1::ToolCall& call : message.tool_calls()) {
+      prompt.messages.back().tool_calls.push_back(
+          {.id = call.id(), .name = call.name(), .arguments = call.arguments()});
+    }
+  }
+  if (conversation.tool_choice().mode() != v1::ToolChoice::MODE_NONE) {
+    for (const v1::Tool& tool : conversation.tools()) {
+      prompt.tools.push_back({.name = tool.name(),
+                              .description = tool.description(),
+                              .parameters = tool.parameters()});
+    }
   }
   prompt.template_arguments = conversation.template_arguments();
   prompt.continue_final_message = conversation.continue_final_message();

@@ -75,8 +75,8 @@ absl::StatusOr<std::optional<AnswerSequence::Output>> ReplaySequence(
           kDeltas,
           absl::StrCat("sequence ", index, " has ids after its end, which is token ", k + 1));
     }
-    // The text that is deliverable without the end was delivered with these ids.
-    output.text.erase(0, output.text.size() - output.num_held);
+    // What is deliverable without the end was delivered with these ids.
+    static_cast<AnswerSequence::Said&>(output) = std::move(output.held);
     return output;
   }
   if (count > 0 && count >= rules.max_tokens) return sequence.End(v1::FINISH_REASON_LENGTH);
@@ -96,9 +96,12 @@ int Replay::num_tokens() const {
   return static_cast<int>(sum);
 }
 
-Replay BeginAnswer(int num_sequences, const ServedModel& model, const StopRules& rules) {
+Replay BeginAnswer(int num_sequences, const ServedModel& model, const StopRules& rules,
+                   const AnswerFormat* format) {
   Replay replay;
-  replay.sequences.assign(num_sequences, AnswerSequence(&model, &rules));
+  for (int i = 0; i < num_sequences; ++i) {
+    replay.sequences.emplace_back(&model, &rules, format, i);
+  }
   replay.received.resize(num_sequences);
   replay.endings.resize(num_sequences);
   return replay;
@@ -106,8 +109,8 @@ Replay BeginAnswer(int num_sequences, const ServedModel& model, const StopRules&
 
 absl::StatusOr<Replay> ReplayReceived(const v1::GenerateResponse& received, int num_sequences,
                                       size_t prompt_tokens, bool exact, const ServedModel& model,
-                                      const StopRules& rules) {
-  Replay replay = BeginAnswer(num_sequences, model, rules);
+                                      const StopRules& rules, const AnswerFormat* format) {
+  Replay replay = BeginAnswer(num_sequences, model, rules, format);
   ASSIGN_OR_RETURN(replay.received, Gather(received, num_sequences, exact, model));
   for (int i = 0; i < num_sequences; ++i) {
     engine::ReceivedSequence& sequence = replay.received[i];
@@ -117,7 +120,7 @@ absl::StatusOr<Replay> ReplayReceived(const v1::GenerateResponse& received, int 
                                                " tokens, max_tokens is ", rules.max_tokens));
     }
     if (sequence.finished) {
-      replay.sequences[i].MarkFinished();
+      replay.sequences[i].MarkFinished(sequence.tokens);
       continue;
     }
     ASSIGN_OR_RETURN(replay.endings[i],

@@ -30,7 +30,9 @@ struct Replay {
 };
 
 // The state of a request without a continuation: `num_sequences` at their beginning.
-Replay BeginAnswer(int num_sequences, const ServedModel& model, const StopRules& rules);
+// `format` may be null.
+Replay BeginAnswer(int num_sequences, const ServedModel& model, const StopRules& rules,
+                   const AnswerFormat* format = nullptr);
 
 // Replays received ids through detokeniser, stop strings and limits (exactness: replay). `exact`
 // means that a worker of this one's fingerprint made them, so that ids which the request cannot
@@ -38,6 +40,6 @@ Replay BeginAnswer(int num_sequences, const ServedModel& model, const StopRules&
 // last received id is ignored, and a limit already passed ends the sequence with LENGTH.
 absl::StatusOr<Replay> ReplayReceived(const v1::GenerateResponse& received, int num_sequences,
                                       size_t prompt_tokens, bool exact, const ServedModel& model,
-                                      const StopRules& rules);
+                                      const StopRules& rules, const AnswerFormat* format = nullptr);
 
 }  // namespace continuo::server

@@ -83,6 +83,16 @@ void ResponseQueue::AddPromptLogprob(int32_t token, const model::TokenScore& sco
 void ResponseQueue::Append(v1::Delta& delta, const AnswerSequence::Output& output,
                            const StopRules& rules) {
   delta.mutable_text()->append(output.text);
+  if (!output.reasoning.empty()) delta.mutable_reasoning()->append(output.reasoning);
+  for (const v1::ToolCall& call : output.tool_calls) {
+    const int last = delta.tool_calls_size() - 1;
+    // A piece without an id goes on with the call before it.
+    if (call.id().empty() && last >= 0 && delta.tool_calls(last).index() == call.index()) {
+      delta.mutable_tool_calls(last)->mutable_arguments()->append(call.arguments());
+    } else {
+      *delta.add_tool_calls() = call;
+    }
+  }
   if (output.finish == v1::FINISH_REASON_UNSPECIFIED) return;
   delta.set_finish_reason(output.finish);
   if (output.matched_string >= 0) {
@@ -97,7 +107,7 @@ void ResponseQueue::AddToken(int index, int32_t token, const model::TokenScore* 
   v1::TokenLogprob logprob;
   if (score != nullptr) logprob = ToProto(token, *score, *model_);
   const size_t bytes =
-      output.text.size() + protocol::kMaxStopStringBytes + logprob.ByteSizeLong() + kFrameBytes;
+      output.num_bytes() + protocol::kMaxStopStringBytes + logprob.ByteSizeLong() + kFrameBytes;
   v1::Delta& delta = OpenDelta(index, bytes);
   delta.add_token_ids(static_cast<uint32_t>(token));
   if (score != nullptr) *delta.add_logprobs() = std::move(logprob);
@@ -106,7 +116,7 @@ void ResponseQueue::AddToken(int index, int32_t token, const model::TokenScore* 
 
 void ResponseQueue::AddEnd(int index, const AnswerSequence::Output& output,
                            const StopRules& rules) {
-  Append(OpenDelta(index, output.text.size() + protocol::kMaxStopStringBytes + kFrameBytes), output,
+  Append(OpenDelta(index, output.num_bytes() + protocol::kMaxStopStringBytes + kFrameBytes), output,
          rules);
 }
 

@@ -39,6 +39,9 @@ absl::Status ValidateStopping(const v1::Stopping& s, const ServedModel& model) {
   return absl::OkStatus();
 }
 
+// Of a call's beginning in an answer, but for its name.
+constexpr uint64_t kMaxCallBytes = 32;
+
 // The most bytes that `count` log-probabilities with `alternatives` each can take in an answer: a
 // tag and a length before each message, ids as varints, logprobs, the tokens' bytes.
 uint64_t LogprobBytes(uint64_t count, uint64_t alternatives, const ServedModel& model) {
@@ -67,19 +70,32 @@ absl::Status ValidateConversation(std::string_view path, const v1::Conversation&
   const auto field = [&](std::string_view name) {
     return absl::StrCat(std::string(path), ".", std::string(name));
   };
-  if (conversation.tools_size() > 0) {
-    return protocol::FieldError(field("tools"), "tools are not supported");
+  if (conversation.tools_size() > 0 &&
+      !model.text->response_format().response_template.has(text::ResponseField::Channel::kCalls)) {
+    return protocol::FieldError(
+        field("tools"), absl::StrCat("model \"", model.name, "\" has no known format of calls"));
   }
-  if (conversation.has_tool_choice()) {
-    return protocol::FieldError(field("tool_choice"), "tools are not supported");
+  for (int i = 0; i < conversation.tools_size(); ++i) {
+    const auto part = [&](const char* name) {
+      return absl::StrCat(field("tools"), "[", i, "].", name);
+    };
+    const v1::Tool& tool = conversation.tools(i);
+    if (tool.name().empty()) return protocol::FieldError(part("name"), "is empty");
+    if (tool.strict()) {
+      return protocol::FieldError(part("strict"), "constraints are not supported");
+    }
+  }
+  const v1::ToolChoice& choice = conversation.tool_choice();
+  if (choice.mode() == v1::ToolChoice::MODE_REQUIRED || !choice.name().empty()) {
+    return protocol::FieldError(field("tool_choice"),
+                                "a required call is not supported: constraints are not");
   }
   for (int i = 0; i < conversation.messages_size(); ++i) {
     const v1::ChatMessage& message = conversation.messages(i);
-    const auto part = [&](const char* name) {
-      return absl::StrCat(field("messages"), "[", i, "].", name);
-    };
-    if (message.tool_calls_size() > 0) {
-      return protocol::FieldError(part("tool_calls"), "tools are not supported");
+    for (int k = 0; k < message.tool_calls_size(); ++k) {
+      if (!message.tool_calls(k).name().empty()) continue;
+      return protocol::FieldError(
+          absl::StrCat(field("messages"), "[", i, "].tool_calls[", k, "].name"), "is empty");
     }
   }
   if (!conversation.chat_template().empty()) {
@@ -154,6 +170,10 @@ absl::Status ValidateCollect(const v1::GenerateRequest& request, size_t prompt_t
   }
   if (output.prompt_tokens()) fixed += LogprobBytes(prompt_tokens, 0, model);
   uint64_t token_bytes = 5 + model.max_text_bytes_per_token;
+  if (request.conversation().tools_size() > 0) {
+    // A byte of arguments may become an escape of six, and a marker a call with its id.
+    token_bytes = 5 + 6 * model.max_text_bytes_per_token + kMaxCallBytes;
+  }
   if (output.has_logprobs()) token_bytes += LogprobBytes(1, output.logprobs(), model);
   const uint64_t bytes = fixed + tokens * token_bytes;
   if (bytes <= kMaxBytes) return absl::OkStatus();

@@ -93,6 +93,10 @@ void ResponseParser::PushSpecial(std::string_view token, ResponseEvents* events)
   Run(/*at_end=*/false, events);
 }
 
+bool ResponseParser::in_reasoning() const {
+  return field_ != nullptr && field_->channel == Channel::kReasoning;
+}
+
 void ResponseParser::Finish(ResponseEvents* events) {
   Run(/*at_end=*/true, events);
   Close(/*at_marker=*/false, events);
@@ -280,9 +284,8 @@ void ResponseParser::Drop(size_t bytes) {
 }
 
 ResponseEvent::Kind ResponseParser::kind() const {
-  const bool thinks = field_ != nullptr && field_->channel == Channel::kReasoning;
-  return thinks && options_.reasoning ? ResponseEvent::Kind::kReasoning
-                                      : ResponseEvent::Kind::kText;
+  return in_reasoning() && options_.reasoning ? ResponseEvent::Kind::kReasoning
+                                              : ResponseEvent::Kind::kText;
 }
 
 void ResponseParser::Tell(size_t begin, size_t end, ResponseEvents* events) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,6 +51,11 @@ struct ResponseTemplate {
   static constexpr size_t kMaxBytes = 64 << 10;
 
   static absl::StatusOr<ResponseTemplate> Parse(std::string_view json);
+
+  bool has(ResponseField::Channel channel) const {
+    return std::any_of(fields.begin(), fields.end(),
+                       [&](const ResponseField& field) { return field.channel == channel; });
+  }
 
   std::vector<ResponseField> fields;
   int implicit = -1;  // index of the field without an open

@@ -264,14 +264,14 @@ TEST_F(ConvertTest, ControlTokensInAConversationAreTextUnlessTheWorkerParsesThem
     return std::count_if(prompt.begin(), prompt.end(),
                          [&](int32_t id) { return text_->IsSpecial(id); });
   };
-  EXPECT_THAT(
-      ToProto(model_).capabilities(),
-      ElementsAre(v1::CAPABILITY_GENERATE, v1::CAPABILITY_CHAT, v1::CAPABILITY_CONTENT_IS_TEXT));
+  EXPECT_THAT(ToProto(model_).capabilities(),
+              ElementsAre(v1::CAPABILITY_GENERATE, v1::CAPABILITY_CHAT, v1::CAPABILITY_REASONING,
+                          v1::CAPABILITY_CONTENT_IS_TEXT));
   EXPECT_EQ(num_special(), 3) << "user, end, assistant";
   model_.parse_special_in_content = true;
   EXPECT_EQ(num_special(), 4);
   EXPECT_THAT(ToProto(model_).capabilities(),
-              ElementsAre(v1::CAPABILITY_GENERATE, v1::CAPABILITY_CHAT));
+              ElementsAre(v1::CAPABILITY_GENERATE, v1::CAPABILITY_CHAT, v1::CAPABILITY_REASONING));
   // A text is taken as it is.
   model_.parse_special_in_content = false;
   request_.set_text("<|end|>");

@@ -145,11 +145,17 @@ const Case kRefused[] = {
      "suffix", "fill-in-the-middle"},
     {"priority", [](auto& r) { r.set_priority(-101); }, "priority", "[-100, 100]"},
     {"tools", [](auto& r) { r.mutable_conversation()->add_tools(); }, "conversation.tools",
-     "not supported"},
-    {"tool choice", [](auto& r) { r.mutable_conversation()->mutable_tool_choice(); },
+     "no known format"},
+    {"tool choice",
+     [](auto& r) {
+       r.mutable_conversation()->mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_REQUIRED);
+     },
+     "conversation.tool_choice", "not supported"},
+    {"tool choice by name",
+     [](auto& r) { r.mutable_conversation()->mutable_tool_choice()->set_name("f"); },
      "conversation.tool_choice", "not supported"},
     {"tool calls", [](auto& r) { r.mutable_conversation()->add_messages()->add_tool_calls(); },
-     "conversation.messages[0].tool_calls", "not supported"},
+     "conversation.messages[0].tool_calls[0].name", "empty"},
     {"received index",
      [](auto& r) {
        r.mutable_continuation()->mutable_received()->add_deltas()->set_index(

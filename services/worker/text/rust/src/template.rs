@@ -33,7 +33,7 @@ pub struct ChatTemplate {
     special_tokens: Map<String, Json>,
     forms: Forms,
     pub digest: String,
-    /// The source, or that of the template for conversations with tools.
+    /// The sources of both.
     pub source: String,
     /// The model's `response_template`, as JSON; empty where it has none.
     pub response_template: String,
@@ -88,7 +88,7 @@ impl ChatTemplate {
         }
         if let Some(source) = config.tool_template {
             template.with_tools = Some(with_large_stack(|| compile(&source))?);
-            template.source = source;
+            template.source.push_str(&source);
         }
         Ok(template)
     }

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// Thoughts and calls of tools, from ids to deltas.
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/protocol/error.h"
+#include "services/worker/server/session/convert.h"
+#include "services/worker/server/session/response_queue.h"
+#include "services/worker/text/response/response_formats.h"
+#include "tests/testing/text_files.h"
+#include "tests/worker/server/session/session_harness.h"
+
+namespace continuo::server {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::kEos;
+using testing::MakeServedModel;
+using testing::OpenTestModel;
+
+constexpr int32_t kUser = 269, kAssistant = 270;  // special tokens of byte_level
+
+std::vector<int32_t> Ids(std::string_view text) {
+  std::vector<int32_t> ids;
+  for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+  return ids;
+}
+
+// What was said, joined.
+std::string Line(const AnswerSequence::Said& said) {
+  std::string line = absl::StrCat("text \"", said.text, "\" thought \"", said.reasoning, "\"");
+  for (const v1::ToolCall& call : said.tool_calls) {
+    absl::StrAppend(&line, " call ", call.index(), " ", call.id(), " ", call.name(), " ",
+                    call.arguments());
+  }
+  return line;
+}
+
+class ToolCallsTest : public ::testing::Test {
+ protected:
+  ToolCallsTest() : text_(OpenTestModel("byte_level")), model_(MakeServedModel(text_.get())) {
+    rules_.eos_ids = {kEos};
+    rules_.max_tokens = 1000;
+    format_.response_template = &hermes_.response_template;
+    format_.calls = true;
+    format_.request_id = "r";
+  }
+
+  // What a sequence says of these ids; it goes on where they do not end it.
+  AnswerSequence::Output Push(AnswerSequence& sequence, const std::vector<int32_t>& ids) {
+    AnswerSequence::Output all;
+    for (const int32_t id : ids) {
+      AnswerSequence::Output output = sequence.Push(id);
+      all.Append(output);
+      all.finish = output.finish;
+    }
+    return all;
+  }
+  AnswerSequence::Output Whole(const std::vector<int32_t>& ids) {
+    AnswerSequence sequence(&model_, &rules_, &format_);
+    return Push(sequence, ids);
+  }
+
+  std::unique_ptr<text::TextModel> text_;
+  ServedModel model_;
+  const text::ResponseFormat hermes_ = *text::NamedResponseFormat("hermes", "<think>");
+  StopRules rules_;
+  AnswerFormat format_;
+};
+
+std::vector<int32_t> Answer() {
+  std::vector<int32_t> ids =
+      Ids("<think>\nHm é</think>\n\nI ask.\n<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": "
+          "\"stop\"}}"
+          "</tool_call>\n<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>");
+  ids.push_back(kEos);
+  return ids;
+}
+
+TEST_F(ToolCallsTest, AnAnswerIsDividedAndItsCallsHaveIds) {
+  const AnswerSequence::Output output = Whole(Answer());
+  EXPECT_EQ(Line(output),
+            absl::StrCat("text \"I ask.\" thought \"Hm é\" call 0 ", CallId("r", 0, 0),
+                         " f {\"a\": \"stop\"} call 1 ", CallId("r", 0, 1), " g {}"));
+  EXPECT_EQ(output.finish, v1::FINISH_REASON_TOOL_CALLS);
+  EXPECT_EQ(CallId("r", 0, 0).size(), 9u);
+  EXPECT_NE(CallId("r", 0, 0), CallId("r", 1, 0));
+  EXPECT_NE(CallId("r", 0, 0), CallId("s", 0, 0));
+
+  AnswerSequence sequence(&model_, &rules_, &format_);
+  Push(sequence, Answer());
+  // From the token that completes "<think>" to the one that completes "</think>".
+  EXPECT_EQ(sequence.num_reasoning_tokens(), static_cast<int>(Ids("\nHm é</think>").size()));
+}
+
+TEST_F(ToolCallsTest, OnlyAWholeCallIsAReasonToFinish) {
+  std::vector<int32_t> cut = Ids("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\"");
+  AnswerSequence sequence(&model_, &rules_, &format_);
+  AnswerSequence::Output output = Push(sequence, cut);
+  const AnswerSequence::Output end = sequence.End(v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(end.finish, v1::FINISH_REASON_LENGTH);
+  output.Append(end);
+  EXPECT_THAT(Line(output), HasSubstr(" f {\"a\""));
+  cut.push_back(kEos);
+  EXPECT_EQ(Whole(cut).finish, v1::FINISH_REASON_STOP);
+}
+
+TEST_F(ToolCallsTest, WithoutAFormatAllIsText) {
+  format_.response_template = nullptr;
+  const AnswerSequence::Output output = Whole(Answer());
+  EXPECT_THAT(output.text, HasSubstr("<think>\nHm é</think>"));
+  EXPECT_EQ(output.finish, v1::FINISH_REASON_STOP);
+}
+
+TEST_F(ToolCallsTest, SpecialTokensStandWhereTheyCameAlsoInTextThatIsHeldBack) {
+  const auto parsed = text::ResponseTemplate::Parse(
+      R"({"fields": {"thinking": {"open": "<|user|>", "close": "<|assistant|>"}, "content": {}}})");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  format_.response_template = &*parsed;
+  rules_.strings = {"abd", "cc"};
+  EXPECT_EQ(Line(Whole({'x', 'a', kUser, 'b', kAssistant, 'c', kEos})),
+            R"(text "xac" thought "b")");
+  // A stop string goes through special tokens, which fall away with its text.
+  EXPECT_EQ(Line(Whole({'x', 'a', kUser, 'b', kAssistant, 'd'})), R"(text "x" thought "")");
+  rules_.include_stop = true;
+  EXPECT_EQ(Line(Whole({'x', 'a', kUser, 'b', kAssistant, 'd'})), R"(text "xad" thought "b")");
+}
+
+// Told before the cut and told after it are together what an undisturbed run tells.
+TEST_F(ToolCallsTest, AContinuationGoesOnAfterAnyId) {
+  const std::vector<int32_t> ids = Answer();
+  int num_ends = 0;
+  for (const char* stop : {"", "stop", "\"st", "</tool_call>", "I ask.", "Hm"}) {
+    for (const bool include_stop : {false, true}) {
+      rules_.include_stop = include_stop;
+      rules_.strings.clear();
+      if (*stop != '\0') rules_.strings = {stop};
+      // Holds back as much, and is never met.
+      StopRules unmet = rules_;
+      for (std::string& text : unmet.strings) text += '\xff';
+      AnswerSequence undisturbed(&model_, &rules_, &format_);
+      AnswerSequence::Output whole;
+      size_t length = 0;
+      while (!undisturbed.finished()) {
+        AnswerSequence::Output output = undisturbed.Push(ids[length++]);
+        whole.Append(output);
+        whole.finish = output.finish;
+      }
+      for (size_t cut = 0; cut <= length; ++cut) {
+        AnswerSequence before(&model_, &unmet, &format_);
+        v1::GenerateResponse received;
+        v1::Delta& delta = *received.add_deltas();
+        AnswerSequence::Said said;
+        for (size_t i = 0; i < cut; ++i) {
+          delta.add_token_ids(static_cast<uint32_t>(ids[i]));
+          // An end of sequence is delivered with its end.
+          if (ids[i] != kEos) said.Append(before.Push(ids[i]));
+        }
+        auto replay = ReplayReceived(received, 1, 1, /*exact=*/true, model_, rules_, &format_);
+        ASSERT_TRUE(replay.ok()) << replay.status();
+        AnswerSequence::Output last;
+        if (replay->endings[0].has_value()) {
+          last = *replay->endings[0];
+          ++num_ends;
+        }
+        said.Append(last);
+        for (size_t i = cut; i < length; ++i) {
+          last = replay->sequences[0].Push(ids[i]);
+          said.Append(last);
+        }
+        EXPECT_EQ(Line(said), Line(whole)) << stop << " after " << cut;
+        EXPECT_EQ(last.finish, whole.finish);
+        EXPECT_EQ(replay->sequences[0].num_reasoning_tokens(), undisturbed.num_reasoning_tokens());
+      }
+    }
+  }
+  EXPECT_EQ(num_ends, 12);
+}
+
+TEST_F(ToolCallsTest, ThoughtsOfAFinishedSequenceAreCounted) {
+  v1::GenerateResponse received;
+  v1::Delta& delta = *received.add_deltas();
+  for (const int32_t id : Answer()) delta.add_token_ids(static_cast<uint32_t>(id));
+  delta.set_finish_reason(v1::FINISH_REASON_TOOL_CALLS);
+  const auto replay = ReplayReceived(received, 1, 1, /*exact=*/true, model_, rules_, &format_);
+  ASSERT_TRUE(replay.ok()) << replay.status();
+  EXPECT_TRUE(replay->all_finished());
+  EXPECT_EQ(replay->sequences[0].num_reasoning_tokens(),
+            static_cast<int>(Ids("\nHm é</think>").size()));
+}
+
+TEST_F(ToolCallsTest, PiecesOfACallAreJoinedInADelta) {
+  ResponseQueue queue({}, 0, 1, /*collect=*/false, &model_);
+  AnswerSequence sequence(&model_, &rules_, &format_);
+  std::vector<v1::Delta> deltas;
+  const auto pop = [&] {
+    while (queue.ready()) {
+      const v1::GenerateResponse response = queue.Pop();
+      deltas.insert(deltas.end(), response.deltas().begin(), response.deltas().end());
+    }
+  };
+  const std::vector<int32_t> ids = Answer();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    queue.AddToken(0, ids[i], nullptr, sequence.Push(ids[i]), rules_);
+    if (i == 76) pop();  // in the first call's arguments
+  }
+  pop();
+  ASSERT_EQ(deltas.size(), 2u);
+  EXPECT_EQ(deltas[0].reasoning(), "Hm é");
+  EXPECT_EQ(deltas[0].text(), "I ask.");
+  ASSERT_EQ(deltas[0].tool_calls_size(), 1);
+  EXPECT_EQ(deltas[0].tool_calls(0).id(), CallId("r", 0, 0));
+  ASSERT_EQ(deltas[1].tool_calls_size(), 2);
+  EXPECT_EQ(deltas[1].tool_calls(0).id(), "");
+  EXPECT_EQ(deltas[0].tool_calls(0).arguments() + deltas[1].tool_calls(0).arguments(),
+            R"({"a": "stop"})");
+  EXPECT_EQ(deltas[1].tool_calls(1).name(), "g");
+  EXPECT_EQ(deltas[1].tool_calls(1).arguments(), "{}");
+  EXPECT_EQ(deltas[1].finish_reason(), v1::FINISH_REASON_TOOL_CALLS);
+}
+
+// A model whose chat template has tools.
+class ToolRequestTest : public ::testing::Test {
+ protected:
+  ToolRequestTest() {
+    const std::string tokenizer = testing::ReadFile(
+        testing::SourcePath("tests/worker/text/testdata/byte_level/tokenizer.json"));
+    text_ = *testing::OpenText(
+        {.tokenizer_json = tokenizer,
+         .chat_template =
+             "{% for t in tools or [] %}{{ t.function.name }};{% endfor %}"
+             "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+             "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>"
+             "{% endfor %}{% endfor %}{% if add_generation_prompt %}<|assistant|><think>{% endif "
+             "%}"});
+    model_ = MakeServedModel(text_.get());
+    model_.max_context_tokens = 1000;
+    request_.set_request_id("r");
+    v1::Conversation& conversation = *request_.mutable_conversation();
+    v1::ChatMessage& message = *conversation.add_messages();
+    message.set_role("user");
+    message.set_content("x<think>");
+    v1::Tool& tool = *conversation.add_tools();
+    tool.set_name("f");
+    tool.set_parameters(R"({"properties": {"a": {"type": "string"}}})");
+  }
+
+  absl::StatusOr<Generation> Prepare() {
+    CallInfo call;
+    call.random = testing::CountingRandom();
+    const SaltKey key(call.random);
+    return PrepareGeneration(request_, call, model_, key);
+  }
+  void ExpectRefused(const std::string& field, const std::string& message) {
+    const absl::Status status = Prepare().status();
+    EXPECT_EQ(protocol::FieldOf(status), field) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  }
+
+  std::unique_ptr<text::TextModel> text_;
+  ServedModel model_;
+  v1::GenerateRequest request_;
+};
+
+TEST_F(ToolRequestTest, ToolsAreRenderedAndTheAnswerIsParsed) {
+  auto generation = Prepare();
+  ASSERT_TRUE(generation.ok()) << generation.status();
+  EXPECT_EQ(text_->Decode(generation->request.prompt, true).value(),
+            "f;<|user|>x<think><|assistant|><think>");
+  EXPECT_EQ(generation->format->prompt_end, "<|assistant|><think>");
+  AnswerSequence::Said said;
+  for (const int32_t id : Ids("Hm</think><tool_call>{\"name\": \"f\"}</tool_call>")) {
+    said.Append(generation->replay.sequences[0].Push(id));
+  }
+  EXPECT_EQ(Line(said),
+            absl::StrCat("text \"\" thought \"Hm\" call 0 ", CallId("r", 0, 0), " f {}"));
+}
+
+TEST_F(ToolRequestTest, WithModeNoneTheTemplateSeesNoToolsAndCallsAreText) {
+  request_.mutable_conversation()->mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_NONE);
+  auto generation = Prepare();
+  ASSERT_TRUE(generation.ok()) << generation.status();
+  EXPECT_EQ(text_->Decode(generation->request.prompt, true).value(),
+            "<|user|>x<think><|assistant|><think>");
+  AnswerSequence::Said said;
+  for (const int32_t id : Ids("Hm</think><tool_call>{}.")) {
+    said.Append(generation->replay.sequences[0].Push(id));
+  }
+  EXPECT_EQ(Line(said), R"(text "<tool_call>{}." thought "Hm")");
+}
+
+TEST_F(ToolRequestTest, CallsOfEarlierTurnsAreRendered) {
+  v1::ChatMessage& message = *request_.mutable_conversation()->add_messages();
+  message.set_role("assistant");
+  v1::ToolCall& call = *message.add_tool_calls();
+  call.set_id("i");
+  call.set_name("f");
+  call.set_arguments(R"({"a": "b"})");
+  EXPECT_THAT(text_->Decode(Prepare()->request.prompt, true).value(),
+              HasSubstr(R"(<tool_call>{"name": "f", "arguments": {"a": "b"}}</tool_call>)"));
+  call.set_arguments("[1]");
+  ExpectRefused("conversation.messages[1].tool_calls[0].arguments", "is not a JSON object");
+}
+
+TEST_F(ToolRequestTest, WhatIsNotSupportedIsNamed) {
+  v1::Tool& tool = *request_.mutable_conversation()->mutable_tools(0);
+  tool.set_strict(true);
+  ExpectRefused("conversation.tools[0].strict", "constraints are not supported");
+  tool.set_strict(false);
+  tool.set_parameters("{");
+  ExpectRefused("conversation.tools[0].parameters", "is not a JSON object");
+  tool.set_parameters("{}");
+  tool.clear_name();
+  ExpectRefused("conversation.tools[0].name", "is empty");
+}
+
+TEST_F(ToolRequestTest, CapabilitiesTellOfToolsAndThoughts) {
+  EXPECT_THAT(ToProto(model_).capabilities(),
+              ::testing::IsSupersetOf({v1::CAPABILITY_TOOLS, v1::CAPABILITY_REASONING}));
+}
+
+}  // namespace
+}  // namespace continuo::server
