@@ -39,48 +39,46 @@ absl::Status CheckUtf8(std::string_view text, const std::string& field, size_t i
 
 using Json = nlohmann::ordered_json;
 
-// Reads an object that a request has as text. `where` names it; empty text is `otherwise`.
-absl::StatusOr<Json> ReadObject(const std::string& text, const std::string& where, Json otherwise) {
-  if (text.empty()) return otherwise;
-  // The scanner bounds the depth.
-  if (IsJsonObject(text)) {
-    Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object()) return json;
-  }
+// JSON that a request has as text becomes part of the larger text as it is: its keys keep their
+// order, its numbers their digits, and an object of many keys costs no more than its bytes. `where`
+// names it in errors; empty text is `otherwise`.
+absl::StatusOr<std::string> ObjectText(const std::string& text, const std::string& where,
+                                       std::string_view otherwise) {
+  if (text.empty()) return std::string(otherwise);
+  if (IsUtf8(text) && IsJsonObject(text)) return text;
   return absl::InvalidArgumentError(
       absl::StrCat(where, " is not a JSON object of at most ", JsonScanner::kMaxDepth, " levels"));
 }
 
-absl::StatusOr<Json> ToJson(const ChatTool& tool, size_t index) {
+absl::StatusOr<std::string> ToolText(const ChatTool& tool, size_t index) {
   const std::string where = absl::StrCat("tools[", index, "]");
   if (!IsUtf8(tool.name) || !IsUtf8(tool.description)) {
     return absl::InvalidArgumentError(where + " is not UTF-8");
   }
-  Json function = {{"name", tool.name}};
-  if (!tool.description.empty()) function["description"] = tool.description;
-  ASSIGN_OR_RETURN(function["parameters"],
-                   ReadObject(tool.parameters, where + ".parameters",
-                              {{"type", "object"}, {"properties", Json::object()}}));
-  return Json{{"type", "function"}, {"function", std::move(function)}};
+  ASSIGN_OR_RETURN(
+      const std::string parameters,
+      ObjectText(tool.parameters, where + ".parameters", R"({"type":"object","properties":{}})"));
+  std::string text = R"({"type":"function","function":{"name":)" + JsonString(tool.name);
+  if (!tool.description.empty()) text += R"(,"description":)" + JsonString(tool.description);
+  return text + R"(,"parameters":)" + parameters + "}}";
 }
 
-absl::StatusOr<Json> ToJson(const ChatToolCall& call, const std::string& where,
-                            bool arguments_are_text) {
+absl::StatusOr<std::string> CallText(const ChatToolCall& call, const std::string& where,
+                                     bool arguments_are_text) {
   if (!IsUtf8(call.id) || !IsUtf8(call.name)) {
     return absl::InvalidArgumentError(where + " is not UTF-8");
   }
-  ASSIGN_OR_RETURN(Json arguments,
-                   ReadObject(call.arguments, where + ".arguments", Json::object()));
-  if (arguments_are_text) arguments = call.arguments.empty() ? "{}" : call.arguments;
-  Json json = Json::object();
-  if (!call.id.empty()) json["id"] = call.id;
-  json["type"] = "function";
-  json["function"] = {{"name", call.name}, {"arguments", std::move(arguments)}};
-  return json;
+  ASSIGN_OR_RETURN(std::string arguments, ObjectText(call.arguments, where + ".arguments", "{}"));
+  if (arguments_are_text) arguments = JsonString(arguments);
+  std::string text = "{";
+  if (!call.id.empty()) text += R"("id":)" + JsonString(call.id) + ",";
+  return text + R"("type":"function","function":{"name":)" + JsonString(call.name) +
+         R"(,"arguments":)" + arguments + "}}";
 }
 
 // Members in the order of OpenAI's messages, which templates that print whole messages show.
-absl::StatusOr<Json> ToJson(const ChatMessage& message, size_t index, bool arguments_are_text) {
+absl::StatusOr<std::string> MessageText(const ChatMessage& message, size_t index,
+                                        bool arguments_are_text) {
   Json json = Json::object();
   RETURN_IF_ERROR(CheckUtf8(message.role, "role", index));
   RETURN_IF_ERROR(CheckUtf8(message.content, "content", index));
@@ -100,12 +98,16 @@ absl::StatusOr<Json> ToJson(const ChatMessage& message, size_t index, bool argum
     RETURN_IF_ERROR(CheckUtf8(optional.value, optional.field, index));
     json[optional.name] = optional.value;
   }
+  std::string text = json.dump();
+  if (message.tool_calls.empty()) return text;
+  text.pop_back();
   for (size_t i = 0; i < message.tool_calls.size(); ++i) {
     const std::string where = absl::StrCat("messages[", index, "].tool_calls[", i, "]");
-    ASSIGN_OR_RETURN(Json call, ToJson(message.tool_calls[i], where, arguments_are_text));
-    json["tool_calls"].push_back(std::move(call));
+    ASSIGN_OR_RETURN(const std::string call,
+                     CallText(message.tool_calls[i], where, arguments_are_text));
+    text += (i == 0 ? R"(,"tool_calls":[)" : ",") + call;
   }
-  return json;
+  return text + "]}";
 }
 
 }  // namespace
@@ -254,33 +256,33 @@ absl::StatusOr<std::vector<int32_t>> TextModel::EncodeChat(const RenderedChat& c
 }
 
 absl::StatusOr<RenderedChat> TextModel::RenderMarkedChat(const ChatPrompt& prompt) const {
-  Json messages = Json::array();
+  std::string lists = R"("messages":[)";
   for (size_t i = 0; i < prompt.messages.size(); ++i) {
-    ASSIGN_OR_RETURN(Json message, ToJson(prompt.messages[i], i, arguments_are_text_));
-    messages.push_back(std::move(message));
+    ASSIGN_OR_RETURN(const std::string message,
+                     MessageText(prompt.messages[i], i, arguments_are_text_));
+    lists += (i == 0 ? "" : ",") + message;
   }
-  Json tools;  // null where there are none
+  lists += "]";
   for (size_t i = 0; i < prompt.tools.size(); ++i) {
-    ASSIGN_OR_RETURN(Json tool, ToJson(prompt.tools[i], i));
-    tools.push_back(std::move(tool));
+    ASSIGN_OR_RETURN(const std::string tool, ToolText(prompt.tools[i], i));
+    lists += (i == 0 ? R"(,"tools":[)" : ",") + tool;
   }
+  if (!prompt.tools.empty()) lists += "]";
   if (!IsUtf8(prompt.template_arguments)) {
     return absl::InvalidArgumentError("template_arguments is not UTF-8");
   }
   if (!IsUtf8(prompt.chat_template)) {
     return absl::InvalidArgumentError("chat_template is not UTF-8");
   }
-  const Json request = {{"messages", std::move(messages)},
-                        {"tools", std::move(tools)},
-                        {"add_generation_prompt", !prompt.omit_generation_prompt},
-                        {"chat_template", prompt.chat_template},
-                        {"continue_final_message", prompt.continue_final_message},
-                        {"template_arguments", prompt.template_arguments},
-                        {"now_seconds", prompt.now_seconds}};
+  const Json rest = {{"add_generation_prompt", !prompt.omit_generation_prompt},
+                     {"chat_template", prompt.chat_template},
+                     {"continue_final_message", prompt.continue_final_message},
+                     {"template_arguments", prompt.template_arguments},
+                     {"now_seconds", prompt.now_seconds}};
+  const std::string request = "{" + lists + "," + rest.dump().substr(1);
   ContinuoString rendered;
   ContinuoSpans content;
-  if (continuo_text_render_chat(text_, SliceOf(request.dump()), &rendered, &content) !=
-      CONTINUO_TEXT_OK) {
+  if (continuo_text_render_chat(text_, SliceOf(request), &rendered, &content) != CONTINUO_TEXT_OK) {
     return LastError();
   }
   RenderedChat result = {.text = std::string(rendered.data, rendered.size),

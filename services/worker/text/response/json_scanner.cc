@@ -152,6 +152,7 @@ bool IsJsonObject(std::string_view text) {
   JsonScanner scanner;
   if (!text.starts_with('{')) return false;
   for (size_t i = 0; i < text.size(); ++i) {
+    if (scanner.in_string() && static_cast<unsigned char>(text[i]) < 0x20) return false;
     const JsonScanner::Step step = scanner.Push(text[i]);
     if (step == JsonScanner::Step::kEnds) return i + 1 == text.size();
     if (step != JsonScanner::Step::kInside) return false;
