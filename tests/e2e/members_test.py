@@ -22,7 +22,7 @@ LONG = {"prompt": "Mira lives", "max_tokens": 600, "ignore_eos": True, "seed": 3
 REFUSED = [
     (CHAT, {"messages": HELLO, "temprature": 1}, 'no member of /v1/chat/completions; "temperature" is one',
      "temprature", None),
-    (CHAT, {"messages": HELLO, "tools": [{}]}, "there are no tool calls", "tools", None),
+    (CHAT, {"messages": HELLO, "tools": [{}]}, "is needed", "tools[0].function", None),
     (CHAT, {"messages": HELLO, "response_format": {"type": "json_object"}},
      'is not supported other than as {"type":"text"}', "response_format", None),
     (CHAT, {"messages": HELLO, "prompt": "x"}, "is a member of /v1/completions", "prompt", None),

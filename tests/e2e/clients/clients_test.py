@@ -30,7 +30,7 @@ class PythonTest(ClientsTest):
         self.python("langchain_client.py", too_long=("OpenAIContextOverflowError", TOO_LONG),
                     model=("OpenAIModelNotFoundError", "model_not_found"), path="unknown_url",
                     key="OpenAIAuthenticationError",
-                    tools=("OpenAIInvalidRequestError", "there are no tool calls"))
+                    tools=("OpenAIInvalidRequestError", "no known format of calls"))
 
     @PYTHON
     def test_litellm(self):

@@ -14,14 +14,15 @@ constexpr uint8_t kExtended = kVllm | kSglang | kLlamaCpp;
 // Notes that many members share.
 constexpr std::string_view kLimit = "limit of the answer's tokens; -1 is what the context leaves";
 constexpr std::string_view kConstrained = "answers are not constrained";
-constexpr std::string_view kNoTools = "there are no tool calls";
+constexpr std::string_view kOldTools = "write tools and tool_choice";
+constexpr std::string_view kModelCalls = "the model decides how many calls it makes";
 constexpr std::string_view kKwargs = "pass it to the template: chat_template_kwargs";
 constexpr std::string_view kSampler =
     "there are temperature, top_k, top_p, min_p, the penalties and logit_bias";
 constexpr std::string_view kTextOnly = "text is all that goes in and out";
 constexpr std::string_view kLora = "adapters are not supported";
 constexpr std::string_view kInside = "answers do not tell of the model's inside";
-constexpr std::string_view kThoughts = "thoughts are not told apart from the answer";
+constexpr std::string_view kThoughts = "thoughts come apart, as reasoning_content and reasoning";
 constexpr std::string_view kReturnIds = "write return_token_ids";
 constexpr std::string_view kBeams = "there is no beam search";
 constexpr std::string_view kRouting = "the gateway chooses the worker";
@@ -84,6 +85,9 @@ constexpr auto kMembers = std::to_array<Member>({
     {"chat_template_kwargs", kOfChat, kDone, kExtended, "", "arguments of the chat template"},
     {"reasoning_effort", kOfChat, kDone, kOpenAi | kVllm | kSglang | kOllama, "",
      "the chat template's argument of this name, where it has one"},
+    {"tools", kOfChat, kDone, kAll, "", "functions; strict ones are refused by the worker"},
+    {"tool_choice", kOfChat, kDone, kOpenAi | kVllm | kSglang | kTgi | kLlamaCpp, "",
+     "\"none\" or \"auto\"; a required call is refused by the worker"},
     {"documents", kOfChat, kDone, kVllm, "",
      "the chat template's argument of this name, where it has one"},
     {"add_generation_prompt", kOfChat, kDone, kVllm | kLlamaCpp, "",
@@ -126,18 +130,16 @@ constexpr auto kMembers = std::to_array<Member>({
     {"stream_interval", kOfBoth, kHarmless, kVllm, "", "events come as tokens do"},
     {"sse_ping_interval", kOfBoth, kHarmless, kLlamaCpp, "", "comments come every 15 s"},
     {"parallel_tool_calls", kOfChat, kHarmless, kOpenAi | kVllm | kSglang | kLlamaCpp, "",
-     kNoTools},
-    {"parse_tool_calls", kOfChat, kHarmless, kLlamaCpp, "", kNoTools},
+     kModelCalls},
+    {"parse_tool_calls", kOfChat, kHarmless, kLlamaCpp, "",
+     "calls are parsed where there are tools"},
     {"spaces_between_special_tokens", kOfBoth, kHarmless, kVllm, "", "special tokens have no text"},
     {"return_mm_kwargs", kOfBoth, kHarmless, kVllm, "", kTextOnly},
     {"mm_payload", kOfBoth, kHarmless, kVllm, "", kTextOnly},
 
-    {"tools", kOfChat, kRefused, kAll, "[[]]", kNoTools},
-    {"tool_choice", kOfChat, kRefused, kOpenAi | kVllm | kSglang | kTgi | kLlamaCpp,
-     R"(["none","auto"])", kNoTools},
-    {"functions", kOfChat, kRefused, kOpenAi, "[[]]", kNoTools},
-    {"function_call", kOfChat, kRefused, kOpenAi, R"(["none","auto"])", kNoTools},
-    {"tool_prompt", kOfChat, kRefused, kTgi, R"([""])", kNoTools},
+    {"functions", kOfChat, kRefused, kOpenAi, "[[]]", kOldTools},
+    {"function_call", kOfChat, kRefused, kOpenAi, R"(["none","auto"])", kOldTools},
+    {"tool_prompt", kOfChat, kRefused, kTgi, R"([""])", "the chat template has its own"},
     {"response_format", kOfBoth, kRefused, kAll, R"([{"type":"text"}])", kConstrained},
     {"structured_outputs", kOfBoth, kRefused, kVllm, "[{}]", kConstrained},
     {"guided_json", kOfBoth, kRefused, kVllm, "", kConstrained},
@@ -289,6 +291,8 @@ constexpr auto kTextMembers = std::to_array<Member>({
     {"continue_final_message", kOfTokenize, kDone, kVllm, "", "of messages, as for a chat"},
     {"chat_template", kOfTokenize, kDone, kVllm, "", "of messages, as for a chat"},
     {"chat_template_kwargs", kOfTokenize, kDone, kVllm, "", "of messages, as for a chat"},
+    {"tools", kOfTokenize, kDone, kVllm, "", "of messages, as for a chat"},
+    {"tool_choice", kOfTokenize, kDone, 0, "", "of messages, as for a chat"},
     {"reasoning_effort", kOfTokenize, kDone, 0, "", "of messages, as for a chat"},
     {"documents", kOfTokenize, kDone, 0, "", "of messages, as for a chat"},
     {"tokens", kOfDetokenize, kDone, kVllm, "", "token ids; special tokens are part of the text"},

@@ -10,6 +10,7 @@
 #include "services/base/status_macros.h"
 #include "services/gateway/openai/json/members.h"
 #include "services/gateway/openai/json/request_json.h"
+#include "services/gateway/openai/json/tools_json.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
@@ -63,13 +64,9 @@ constexpr std::array<std::string_view, 14> kMessageMembers = {
     "function_call", "prefix",      "refusal", "reasoning",    "reasoning_content",
     "audio",         "annotations", "phase",   "cache_control"};
 
-absl::Status RejectCalls(const Json& json, const std::string& path) {
-  for (const char* name : {"tool_calls", "function_call"}) {
-    const Json* const calls = Find(json, name);
-    if (calls != nullptr && !calls->empty()) {
-      return protocol::FieldError(absl::StrCat(path, ".", name),
-                                  "is not supported; there are no tool calls");
-    }
+absl::Status RejectOldCalls(const Json& json, const std::string& path) {
+  if (const Json* const call = Find(json, "function_call"); call != nullptr && !call->empty()) {
+    return protocol::FieldError(path + ".function_call", "is not supported; write tool_calls");
   }
   if (const Json* const audio = Find(json, "audio"); audio != nullptr && !audio->empty()) {
     return protocol::FieldError(path + ".audio", "is not supported; text is all that goes in");
@@ -83,7 +80,8 @@ absl::Status ReadMessage(const Json& json, const std::string& path, v1::ChatMess
   RETURN_IF_ERROR(ReadText(json, "role", path, message->mutable_role()));
   if (message->role().empty()) return protocol::FieldError(path + ".role", "is needed");
   if (message->role() == "developer") message->set_role("system");
-  RETURN_IF_ERROR(RejectCalls(json, path));
+  RETURN_IF_ERROR(RejectOldCalls(json, path));
+  RETURN_IF_ERROR(ReadToolCalls(json, path, message));
   // Servers have both names; the first is the field's.
   for (const char* name : {"reasoning_content", "reasoning"}) {
     RETURN_IF_ERROR(ReadText(json, name, path, message->mutable_reasoning()));

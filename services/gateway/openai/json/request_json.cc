@@ -13,6 +13,7 @@
 #include "services/gateway/openai/json/json_fields.h"
 #include "services/gateway/openai/json/members.h"
 #include "services/gateway/openai/json/prompt_json.h"
+#include "services/gateway/openai/json/tools_json.h"
 #include "services/protocol/error.h"
 #include "services/protocol/limits.h"
 
@@ -353,13 +354,15 @@ absl::Status ReadTemplateArguments(const Json& body, v1::Conversation* conversat
   return absl::OkStatus();
 }
 
-absl::Status ReadChatOnly(const Json& body, std::vector<v1::GenerateRequest>* requests) {
-  return ReadConversation(body, requests->emplace_back().mutable_conversation());
+absl::Status ReadChatOnly(const Json& body, std::string_view text,
+                          std::vector<v1::GenerateRequest>* requests) {
+  return ReadConversation(body, text, requests->emplace_back().mutable_conversation());
 }
 
 }  // namespace
 
-absl::Status ReadConversation(const Json& body, v1::Conversation* conversation) {
+absl::Status ReadConversation(const Json& body, std::string_view text,
+                              v1::Conversation* conversation) {
   std::optional<bool> continue_final, add_prompt;
   std::optional<std::string> chat_template;
   RETURN_IF_ERROR(Read(body, "continue_final_message", &continue_final));
@@ -368,6 +371,7 @@ absl::Status ReadConversation(const Json& body, v1::Conversation* conversation) 
   conversation->set_chat_template(chat_template.value_or(""));
   RETURN_IF_ERROR(ReadTemplateArguments(body, conversation));
   RETURN_IF_ERROR(ReadMessages(body, conversation));
+  RETURN_IF_ERROR(ReadTools(body, text, conversation));
   if (continue_final.value_or(false)) conversation->set_continue_final_message(true);
   if (!add_prompt.has_value()) return absl::OkStatus();
   if (!conversation->continue_final_message()) {
@@ -406,7 +410,7 @@ absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body) {
     call.form.num_sequences = static_cast<int>(common.sampling().num_sequences());
   }
   if (endpoint == Endpoint::kChat) {
-    RETURN_IF_ERROR(ReadChatOnly(json, &call.requests));
+    RETURN_IF_ERROR(ReadChatOnly(json, body, &call.requests));
   } else {
     RETURN_IF_ERROR(ReadCompletionsOnly(json, &call.requests, &call.form, &common));
   }
@@ -432,7 +436,7 @@ std::string ParamOf(const ParamNames& names, std::string_view field) {
   const bool chat = names.endpoint == Endpoint::kChat;
   const std::string prompt =
       names.prompt < 0 ? std::string("prompt") : absl::StrCat("prompt[", names.prompt, "]");
-  const std::array<std::pair<std::string_view, std::string_view>, 14> ours_and_theirs = {{
+  const std::array<std::pair<std::string_view, std::string_view>, 16> ours_and_theirs = {{
       {"sampling.num_sequences", "n"},
       {"stopping.strings", "stop"},
       {"stopping.token_ids", "stop_token_ids"},
@@ -443,6 +447,8 @@ std::string ParamOf(const ParamNames& names, std::string_view field) {
       {"conversation.chat_template", "chat_template"},
       {"conversation.template_arguments", "chat_template_kwargs"},
       {"conversation.messages", "messages"},
+      {"conversation.tools", "tools"},
+      {"conversation.tool_choice", "tool_choice"},
       {"conversation", "messages"},
       {"token_ids.ids", prompt},
       {"token_ids", names.endpoint == Endpoint::kDetokenize ? std::string_view("tokens") : prompt},
@@ -452,6 +458,14 @@ std::string ParamOf(const ParamNames& names, std::string_view field) {
     if (!field.starts_with(ours)) continue;
     const std::string_view rest = field.substr(ours.size());
     if (!rest.empty() && rest[0] != '[' && rest[0] != '.') continue;
+    // Over HTTP what a tool or a call is has a level of its own.
+    if (theirs == "tools" || theirs == "messages") {
+      const size_t end = rest.rfind("].");
+      if (end != rest.npos && (theirs == "tools" || rest.find(".tool_calls[") != rest.npos)) {
+        return absl::StrCat(std::string(theirs), std::string(rest.substr(0, end + 2)), "function.",
+                            std::string(rest.substr(end + 2)));
+      }
+    }
     // Stop strings may have been one string.
     return theirs == "stop" && !names.stop_is_array ? "stop" : std::string(theirs).append(rest);
   }

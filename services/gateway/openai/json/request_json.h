@@ -64,8 +64,9 @@ struct ParsedCall {
 // kCompletions.
 absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body);
 
-// Reads "messages" and the members that say how they are rendered.
-absl::Status ReadConversation(const Json& body, v1::Conversation* conversation);
+// Reads "messages", tools and the members that say how they are rendered. `text` is the body's.
+absl::Status ReadConversation(const Json& body, std::string_view text,
+                              v1::Conversation* conversation);
 
 // The name over HTTP for a field of GenerateRequest, TokenizeRequest, DetokenizeRequest or of their
 // parts: "sampling.top_p" is "top_p", "stopping.strings[2]" is "stop[2]", or "stop" where that was

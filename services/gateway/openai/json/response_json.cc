@@ -86,7 +86,9 @@ Answer::Answer(AnswerForm form, std::string id, std::string model, int64_t creat
       created_(created) {}
 
 size_t Answer::Choice::num_bytes() const {
-  return sizeof(Choice) + text.capacity() + reasoning.capacity() + token_ids.capacity() +
+  size_t of_calls = calls.capacity() * sizeof(std::string);
+  for (const std::string& call : calls) of_calls += call.capacity();
+  return of_calls + sizeof(Choice) + text.capacity() + reasoning.capacity() + token_ids.capacity() +
          (logprobs == nullptr ? 0 : logprobs->num_bytes());
 }
 
@@ -161,8 +163,23 @@ std::string Answer::ChunkChoice(int index, const Choice& choice, const v1::Delta
   std::string json = absl::StrCat(R"({"index":)", index);
   if (is_chat()) {
     OrderedJson what = OrderedJson::object();
-    if (!delta.reasoning().empty()) what["reasoning_content"] = delta.reasoning();
+    // Some clients read one name, some the other.
+    for (const char* name : {"reasoning_content", "reasoning"}) {
+      if (!delta.reasoning().empty()) what[name] = delta.reasoning();
+    }
     if (!delta.text().empty()) what["content"] = delta.text();
+    for (const v1::ToolCall& call : delta.tool_calls()) {
+      OrderedJson piece = {{"index", call.index()}};
+      OrderedJson function = OrderedJson::object();
+      if (!call.id().empty()) {
+        piece["id"] = call.id();
+        piece["type"] = "function";
+        function["name"] = call.name();
+      }
+      function["arguments"] = call.arguments();
+      piece["function"] = std::move(function);
+      what["tool_calls"].push_back(std::move(piece));
+    }
     absl::StrAppend(&json, R"(,"delta":)", Dump(what));
   } else {
     AppendMember("text", delta.text(), &json);
@@ -182,7 +199,8 @@ void Answer::AddDeltaEvents(int index, Choice& choice, const v1::Delta& delta,
   // The event with the finish reason has nothing else: some clients do not look for text there.
   const std::string_view reason = std::exchange(choice.finish_reason, {});
   const bool has_ids = form_.token_ids && !delta.token_ids().empty();
-  if (!delta.text().empty() || !delta.reasoning().empty() || logprobs != "null" || has_ids) {
+  if (!delta.text().empty() || !delta.reasoning().empty() || !delta.tool_calls().empty() ||
+      logprobs != "null" || has_ids) {
     AddEvent(ChunkChoice(index, choice, delta, logprobs), events);
   }
   choice.finish_reason = reason;
@@ -263,8 +281,8 @@ void Answer::AddDelta(int prompt, const v1::Delta& delta, std::string* events) {
   }
   if (form_.stream) {
     // Tokens whose text is held back make no event.
-    if (delta.text().empty() && delta.reasoning().empty() && choice.finish_reason.empty() &&
-        (choice.logprobs == nullptr || delta.logprobs().empty()) &&
+    if (delta.text().empty() && delta.reasoning().empty() && delta.tool_calls().empty() &&
+        choice.finish_reason.empty() && (choice.logprobs == nullptr || delta.logprobs().empty()) &&
         (!form_.token_ids || delta.token_ids().empty())) {
       return;
     }
@@ -273,6 +291,16 @@ void Answer::AddDelta(int prompt, const v1::Delta& delta, std::string* events) {
   } else {
     AppendCharacters(delta.text(), &choice.text);
     AppendCharacters(delta.reasoning(), &choice.reasoning);
+    for (const v1::ToolCall& call : delta.tool_calls()) {
+      if (!call.id().empty()) {
+        std::string& json = choice.calls.emplace_back(R"({"id":)");
+        AppendString(call.id(), &json);
+        json.append(R"(,"type":"function","function":{"name":)");
+        AppendString(call.name(), &json);
+        json.append(R"(,"arguments":")");
+      }
+      if (!choice.calls.empty()) AppendCharacters(call.arguments(), &choice.calls.back());
+    }
     if (form_.token_ids) AppendIds(delta.token_ids(), &choice.token_ids);
     num_bytes_ += choice.num_bytes() - bytes_before;
   }
@@ -318,17 +346,29 @@ std::vector<std::string> Answer::TakeBody() {
   for (size_t i = 0; i < choices_.size(); ++i) {
     Choice& choice = choices_[i];
     absl::StrAppend(&json, i == 0 ? "" : ",", R"({"index":)", i,
-                    is_chat() ? R"(,"message":{"role":"assistant","content":")" : R"(,"text":")");
-    add(std::move(choice.text));
-    json.append("\"");
+                    is_chat() ? R"(,"message":{"role":"assistant","content":)" : R"(,"text":)");
+    if (choice.text.empty() && !choice.calls.empty()) {
+      json.append("null");
+    } else {
+      json.append("\"");
+      add(std::move(choice.text));
+      json.append("\"");
+    }
     if (is_chat()) {
       json.append(R"(,"refusal":null)");
       if (!choice.reasoning.empty()) {
         json.append(R"(,"reasoning_content":")");
+        add(choice.reasoning);
+        json.append(R"(","reasoning":")");
         add(std::move(choice.reasoning));
         json.append("\"");
       }
-      json.append("}");
+      for (size_t k = 0; k < choice.calls.size(); ++k) {
+        json.append(k == 0 ? R"(,"tool_calls":[)" : ",");
+        add(std::move(choice.calls[k]));
+        json.append("\"}}");
+      }
+      json.append(choice.calls.empty() ? "}" : "]}");
     }
     json.append(R"(,"logprobs":)");
     add(choice.logprobs == nullptr ? "null" : choice.logprobs->Take());

@@ -47,7 +47,9 @@ class Answer {
   struct Choice {
     bool begun = false;  // it has had an event
     bool has_delta = false;
-    std::string text, reasoning;             // escaped as in a JSON string
+    std::string text, reasoning;  // escaped as in a JSON string
+    // What there is of each call but for its last quote and brackets, as JSON.
+    std::vector<std::string> calls;
     std::string token_ids;                   // as JSON, without brackets
     std::string_view finish_reason;          // empty until it is known
     std::unique_ptr<LogprobsJson> logprobs;  // null unless requested

@@ -146,7 +146,9 @@ TEST(RequestJsonTest, BadMessagesAreNamed) {
   EXPECT_EQ(rejected(R"([{"role":"user","content":[{"type":"text"}]}])"),
             "messages[0].content[0].text");
   EXPECT_EQ(rejected(R"([{"role":"assistant","content":"","tool_calls":[{}]}])"),
-            "messages[0].tool_calls");
+            "messages[0].tool_calls[0].function");
+  EXPECT_EQ(rejected(R"([{"role":"assistant","content":"","function_call":{"name":"f"}}])"),
+            "messages[0].function_call");
   EXPECT_EQ(rejected(R"([{"role":"user","content":"x","images":["y"]}])"), "messages[0].images");
   EXPECT_EQ(rejected(R"([{"role":"user","content":[{"type":"text","text":"x","y":1}]}])"),
             "messages[0].content[0].y");
@@ -221,9 +223,7 @@ TEST(RequestJsonTest, AWrongTypeIsRejectedByName) {
 }
 
 TEST(RequestJsonTest, WhatIsNotSupportedIsRejectedByName) {
-  EXPECT_EQ(RejectedChat(R"(,"tools":[{"type":"function"}])"), "tools");
   EXPECT_EQ(RejectedChat(R"(,"functions":[{}])"), "functions");
-  EXPECT_EQ(RejectedChat(R"(,"tool_choice":"required")"), "tool_choice");
   EXPECT_EQ(RejectedChat(R"(,"response_format":{"type":"json_object"})"), "response_format");
   EXPECT_EQ(RejectedChat(R"(,"response_format":"text")"), "response_format");
   EXPECT_EQ(RejectedChat(R"(,"modalities":["audio"])"), "modalities");

@@ -67,6 +67,57 @@ void AddLogprob(v1::GenerateResponse& response, const std::string& token, float 
 
 std::string BodyOf(Answer& answer) { return absl::StrJoin(answer.TakeBody(), ""); }
 
+v1::GenerateResponse Call(uint32_t index, const std::string& id, const std::string& name,
+                          const std::string& arguments) {
+  v1::GenerateResponse response = Text(0, "");
+  v1::ToolCall& call = *response.mutable_deltas(0)->add_tool_calls();
+  call.set_index(index);
+  call.set_id(id);
+  call.set_name(name);
+  call.set_arguments(arguments);
+  return response;
+}
+
+TEST(ResponseJsonTest, CallsOfToolsAreMembersOfTheMessage) {
+  Answer answer(AnswerForm(), "1", "m", 1);
+  std::string events;
+  answer.Add(0, Call(0, "id0", "f", "{\"a\": \"x"), &events);
+  answer.Add(0, Call(0, "", "", "\\n\"}"), &events);
+  answer.Add(0, Call(1, "id1", "g", ""), &events);
+  answer.Add(0, Call(1, "", "", "{}"), &events);
+  answer.Add(0, Text(0, "", v1::FINISH_REASON_TOOL_CALLS), &events);
+  const Json choice = Json::parse(BodyOf(answer))["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_TRUE(choice["message"]["content"].is_null());
+  EXPECT_EQ(choice["message"]["tool_calls"], Json::parse(R"([
+      {"id":"id0","type":"function","function":{"name":"f","arguments":"{\"a\": \"x\\n\"}"}},
+      {"id":"id1","type":"function","function":{"name":"g","arguments":"{}"}}])"));
+}
+
+TEST(ResponseJsonTest, CallsOfToolsAreStreamedInPieces) {
+  AnswerForm form;
+  form.stream = true;
+  Answer answer(form, "1", "m", 1);
+  std::string stream;
+  answer.Add(0, Call(0, "id0", "f", ""), &stream);
+  answer.Add(0, Call(0, "", "", "{\"a\""), &stream);
+  answer.Add(0, Call(0, "", "", ": 1}"), &stream);
+  v1::GenerateResponse last = Call(1, "id1", "g", "{}");
+  last.mutable_deltas(0)->set_finish_reason(v1::FINISH_REASON_TOOL_CALLS);
+  answer.Add(0, last, &stream);
+  std::vector<Json> pieces;
+  for (const Json& event : Events(stream)) {
+    const Json& delta = event["choices"][0]["delta"];
+    if (delta.contains("tool_calls")) pieces.push_back(delta["tool_calls"][0]);
+  }
+  ASSERT_THAT(pieces, SizeIs(4));
+  EXPECT_EQ(pieces[0], Json::parse(R"({"index":0,"id":"id0","type":"function",
+                                       "function":{"name":"f","arguments":""}})"));
+  EXPECT_EQ(pieces[1], Json::parse(R"({"index":0,"function":{"arguments":"{\"a\""}})"));
+  EXPECT_EQ(pieces[3]["index"], 1);
+  EXPECT_EQ(Events(stream).back()["choices"][0]["finish_reason"], "tool_calls");
+}
+
 TEST(ResponseJsonTest, AChatIsOneBody) {
   Answer answer({}, "id", "asked", 5);
   for (const auto& response :
@@ -396,6 +447,7 @@ TEST(ResponseJsonTest, ThoughtsAreApartFromTheAnswer) {
   const Json message = Json::parse(BodyOf(answer))["choices"][0]["message"];
   EXPECT_EQ(message["content"], "42");
   EXPECT_EQ(message["reasoning_content"], "6 x 7");
+  EXPECT_EQ(message["reasoning"], "6 x 7");
 }
 
 TEST(ResponseJsonTest, TextThatLooksLikeAnEventStaysText) {

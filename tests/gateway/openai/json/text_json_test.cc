@@ -92,7 +92,7 @@ TEST(TextJsonTest, WhatIsWrongIsNamed) {
        "add_special_tokens"},
       {R"({"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":[]})",
        "chat_template_kwargs"},
-      {R"({"messages":[{"role":"user","content":"a"}],"tools":[{}]})", "tools"}};
+      {R"({"messages":[{"role":"user","content":"a"}],"tools":[{}]})", "tools[0].function"}};
   for (const auto& [body, member] : tokenize) {
     const auto parsed = ParseTokenize(body);
     EXPECT_TRUE(absl::IsInvalidArgument(parsed.status())) << body;

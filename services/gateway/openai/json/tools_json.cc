@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/json/tools_json.h"
+
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/gateway/openai/json/members.h"
+#include "services/protocol/error.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+constexpr std::string_view kBlank = " \t\n\r";
+
+// Where the JSON string that begins at `at` ends. The text is JSON.
+size_t EndOfString(std::string_view text, size_t at) {
+  for (++at; at < text.size() && text[at] != '"'; ++at) {
+    if (text[at] == '\\') ++at;
+  }
+  return std::min(at + 1, text.size());
+}
+
+// Where the value that begins at `at` ends.
+size_t EndOfValue(std::string_view text, size_t at) {
+  int depth = 0;
+  while (at < text.size()) {
+    const char c = text[at];
+    if (c == '"') {
+      at = EndOfString(text, at);
+    } else if (c == '{' || c == '[') {
+      ++depth;
+      ++at;
+    } else if (c == '}' || c == ']') {
+      if (--depth < 0) return at;  // of what is around a number or a word
+      ++at;
+    } else if (depth == 0) {
+      at = std::min(text.find_first_of(",]} \t\n\r", at), text.size());
+    } else {
+      at = std::min(text.find_first_of("\"{}[]", at), text.size());
+    }
+    if (depth == 0) return at;
+  }
+  return at;
+}
+
+// The place of the next byte that is no white space and no comma.
+size_t NextValue(std::string_view text, size_t at) {
+  while (at < text.size() && (text[at] == ',' || kBlank.find(text[at]) != kBlank.npos)) ++at;
+  return at;
+}
+
+// A member that has to be a string, or may be missing.
+absl::Status ReadName(const Json& object, const char* name, const std::string& path,
+                      std::string* value) {
+  const Json* const json = Find(object, name);
+  if (json == nullptr) return absl::OkStatus();
+  if (!json->is_string()) return WrongType(absl::StrCat(path, ".", name), "a string", *json);
+  *value = json->get<std::string>();
+  return absl::OkStatus();
+}
+
+// The "function" of a tool, a call or a choice at `path`, which has to be of that type.
+absl::StatusOr<const Json*> FunctionOf(const Json& json, const std::string& path) {
+  if (!json.is_object()) return WrongType(path, "an object", json);
+  std::string type = "function";
+  RETURN_IF_ERROR(ReadName(json, "type", path, &type));
+  if (type != "function") {
+    return protocol::FieldError(path + ".type", "only the type \"function\" is supported");
+  }
+  const Json* const function = Find(json, "function");
+  if (function == nullptr) return protocol::FieldError(path + ".function", "is needed");
+  if (!function->is_object()) return WrongType(path + ".function", "an object", *function);
+  return function;
+}
+
+absl::Status ReadTool(const Json& json, std::string_view text, const std::string& path,
+                      v1::Tool* tool) {
+  constexpr std::array<std::string_view, 3> kKnown = {"type", "function", "cache_control"};
+  constexpr std::array<std::string_view, 4> kKnownOfFunction = {"name", "description", "parameters",
+                                                                "strict"};
+  ASSIGN_OR_RETURN(const Json* const function, FunctionOf(json, path));
+  RETURN_IF_ERROR(CheckOnly(json, path, kKnown));
+  const std::string inside = path + ".function";
+  RETURN_IF_ERROR(CheckOnly(*function, inside, kKnownOfFunction));
+  RETURN_IF_ERROR(ReadName(*function, "name", inside, tool->mutable_name()));
+  if (tool->name().empty()) return protocol::FieldError(inside + ".name", "is needed");
+  RETURN_IF_ERROR(ReadName(*function, "description", inside, tool->mutable_description()));
+  if (const Json* const parameters = Find(*function, "parameters"); parameters != nullptr) {
+    if (!parameters->is_object()) {
+      return WrongType(inside + ".parameters", "an object", *parameters);
+    }
+    const std::string_view as_written = MemberText(MemberText(text, "function"), "parameters");
+    tool->set_parameters(as_written.empty() ? parameters->dump() : std::string(as_written));
+  }
+  if (const Json* const strict = Find(*function, "strict"); strict != nullptr) {
+    if (!strict->is_boolean()) return WrongType(inside + ".strict", "a boolean", *strict);
+    tool->set_strict(strict->get<bool>());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadToolChoice(const Json& body, v1::Conversation* conversation) {
+  const Json* const choice = Find(body, "tool_choice");
+  if (choice == nullptr) return absl::OkStatus();
+  v1::ToolChoice parsed;
+  if (choice->is_string()) {
+    const std::string mode = choice->get<std::string>();
+    if (mode == "none") {
+      parsed.set_mode(v1::ToolChoice::MODE_NONE);
+    } else if (mode == "auto") {
+      parsed.set_mode(v1::ToolChoice::MODE_AUTO);
+    } else if (mode == "required") {
+      parsed.set_mode(v1::ToolChoice::MODE_REQUIRED);
+    } else {
+      return protocol::FieldError(
+          "tool_choice", "must be \"none\", \"auto\", \"required\" or a function of the tools");
+    }
+  } else {
+    ASSIGN_OR_RETURN(const Json* const function, FunctionOf(*choice, "tool_choice"));
+    RETURN_IF_ERROR(ReadName(*function, "name", "tool_choice.function", parsed.mutable_name()));
+    bool is_known = false;
+    for (const v1::Tool& tool : conversation->tools()) is_known |= tool.name() == parsed.name();
+    if (!is_known) {
+      return protocol::FieldError("tool_choice.function.name", "is the name of no tool");
+    }
+    parsed.set_mode(v1::ToolChoice::MODE_REQUIRED);
+  }
+  if (conversation->tools().empty()) {
+    if (parsed.mode() != v1::ToolChoice::MODE_REQUIRED) return absl::OkStatus();
+    return protocol::FieldError("tool_choice", "needs tools");
+  }
+  *conversation->mutable_tool_choice() = parsed;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string_view ElementText(std::string_view array, size_t index) {
+  size_t at = NextValue(array, array.empty() ? 0 : 1);
+  for (size_t i = 0; at < array.size() && array[at] != ']'; ++i) {
+    const size_t end = EndOfValue(array, at);
+    if (i == index) return array.substr(at, end - at);
+    at = NextValue(array, end);
+  }
+  return {};
+}
+
+std::string_view MemberText(std::string_view object, std::string_view name) {
+  std::string_view found;
+  object.remove_prefix(std::min(object.find_first_not_of(kBlank), object.size()));
+  size_t at = NextValue(object, object.empty() ? 0 : 1);
+  while (at < object.size() && object[at] == '"') {
+    const size_t end = EndOfString(object, at);
+    const bool is_it = object.substr(at + 1, end - at - 2) == name;
+    at = std::min(object.find(':', end), object.size());
+    if (at == object.size()) return found;
+    at = std::min(object.find_first_not_of(kBlank, at + 1), object.size());
+    const size_t value_end = EndOfValue(object, at);
+    if (is_it) found = object.substr(at, value_end - at);
+    at = NextValue(object, value_end);
+  }
+  return found;
+}
+
+absl::Status ReadTools(const Json& body, std::string_view text, v1::Conversation* conversation) {
+  if (const Json* const tools = Find(body, "tools"); tools != nullptr) {
+    if (!tools->is_array()) return WrongType("tools", "an array", *tools);
+    // Elements are found one after the other, since each look-up reads those before it.
+    std::string_view rest = MemberText(text, "tools");
+    for (size_t i = 0; i < tools->size(); ++i) {
+      const std::string_view element = ElementText(rest, 0);
+      RETURN_IF_ERROR(ReadTool((*tools)[i], element, absl::StrCat("tools[", i, "]"),
+                               conversation->add_tools()));
+      if (element.empty()) continue;
+      // The comma behind the element stands for the bracket in front of the next one.
+      rest.remove_prefix(static_cast<size_t>(element.data() + element.size() - rest.data()));
+      rest.remove_prefix(std::min(rest.find_first_not_of(kBlank), rest.size()));
+    }
+  }
+  return ReadToolChoice(body, conversation);
+}
+
+absl::Status ReadToolCalls(const Json& json, const std::string& path, v1::ChatMessage* message) {
+  const Json* const calls = Find(json, "tool_calls");
+  if (calls == nullptr) return absl::OkStatus();
+  if (!calls->is_array()) return WrongType(path + ".tool_calls", "an array", *calls);
+  constexpr std::array<std::string_view, 4> kKnown = {"id", "type", "function", "index"};
+  constexpr std::array<std::string_view, 2> kKnownOfFunction = {"name", "arguments"};
+  for (size_t i = 0; i < calls->size(); ++i) {
+    const std::string place = absl::StrCat(path, ".tool_calls[", i, "]");
+    ASSIGN_OR_RETURN(const Json* const function, FunctionOf((*calls)[i], place));
+    RETURN_IF_ERROR(CheckOnly((*calls)[i], place, kKnown));
+    const std::string inside = place + ".function";
+    RETURN_IF_ERROR(CheckOnly(*function, inside, kKnownOfFunction));
+    v1::ToolCall& call = *message->add_tool_calls();
+    RETURN_IF_ERROR(ReadName((*calls)[i], "id", place, call.mutable_id()));
+    RETURN_IF_ERROR(ReadName(*function, "name", inside, call.mutable_name()));
+    if (call.name().empty()) return protocol::FieldError(inside + ".name", "is needed");
+    RETURN_IF_ERROR(ReadName(*function, "arguments", inside, call.mutable_arguments()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace continuo::gateway::openai
