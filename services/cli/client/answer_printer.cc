@@ -21,8 +21,18 @@ std::string FinishName(v1::FinishReason reason) {
 void AnswerPrinter::Take(const v1::GenerateResponse& response) {
   for (const v1::Delta& delta : response.deltas()) {
     Sequence& sequence = sequences_[delta.index()];
+    // Thoughts are for a person to watch; what a program reads is the answer.
+    if (console_.out_terminal && !delta.reasoning().empty()) {
+      sequence.pending += delta.reasoning();
+      sequence.thinks = true;
+    }
+    if (sequence.thinks && !delta.text().empty()) {
+      sequence.pending += "\n\n";
+      sequence.thinks = false;
+    }
     sequence.pending += delta.text();
     sequence.text += delta.text();
+    if (!sequence.pending.empty()) sequence.last = sequence.pending.back();
     sequence.finished = sequence.finished || delta.finish_reason() != 0;
   }
   while (true) {
@@ -41,7 +51,7 @@ void AnswerPrinter::Take(const v1::GenerateResponse& response) {
 }
 
 void AnswerPrinter::EndLine(const Sequence& sequence) {
-  if (!sequence.text.empty() && sequence.text.back() != '\n') console_.out << "\n";
+  if (sequence.last != '\n') console_.out << "\n";
   console_.out.flush();
 }
 

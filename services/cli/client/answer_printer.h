@@ -12,8 +12,9 @@
 
 namespace continuo::cli {
 
-// Prints the answer while it arrives. The first sequence is printed as it comes; each other one
-// follows under a title, when the one before is complete. Not thread-safe.
+// Prints the answer while it arrives, on a terminal with its thoughts in front. The first sequence
+// is printed as it comes; each other one follows under a title, when the one before is complete.
+// Not thread-safe.
 class AnswerPrinter {
  public:
   // The console outlives this.
@@ -30,6 +31,8 @@ class AnswerPrinter {
   struct Sequence {
     std::string text, pending;  // The whole text, and the part that is not printed yet.
     bool finished = false, titled = false;
+    bool thinks = false;  // What was printed last is a thought.
+    char last = '\n';     // What was printed last.
   };
   void EndLine(const Sequence& sequence);
 
