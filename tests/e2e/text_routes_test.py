@@ -113,7 +113,7 @@ class TextRoutesTest(unittest.TestCase):
                 ("/tokenize", {"prompt": 7}, 400, "prompt"),
                 ("/tokenize", {"prompt": "a" * (1 << 20) + "b"}, 400, "prompt"),
                 ("/tokenize", {"prompt": "a", "model": "nobody"}, 404, "model"),
-                ("/tokenize", {"messages": [{"role": "user", "content": "a"}], "tools": [{}]}, 400, "tools"),
+                ("/tokenize", {"messages": [{"role": "user", "content": "a"}], "tools": [{}]}, 400, "tools[0].function"),
                 ("/tokenize", {"messages": MESSAGES, "chat_template_kwargs": {"messages": 1}}, 400,
                  "chat_template_kwargs"),
                 ("/detokenize", {"tokens": [1, 2048]}, 400, "tokens[1]"),
