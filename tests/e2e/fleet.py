@@ -160,6 +160,15 @@ def start_gateway(workers, *flags, port=0, **keywords):
                    **keywords).wait_until_listening()
 
 
+def wait_until(condition, what, timeout=START_TIMEOUT_S):
+    """Polls another process; nothing to be notified by."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        threading.Event().wait(0.02)
+
+
 class Client:
     """A stock gRPC client of one address."""
 

@@ -8,8 +8,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import threading
-import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -22,15 +20,6 @@ QUESTION = "Mira lives in Oslo and plays the violin. Where does Mira live?"
 MESSAGES = [{"role": "user", "content": QUESTION}]
 LONG = {"prompt": "Mira lives", "max_tokens": 900, "extra_body": {"ignore_eos": True}}
 NODE_SDK = fleet.ROOT / "build/npm/node_modules/openai"
-
-
-def wait_until(condition, what, timeout=60):
-    """Polls another process; nothing to be notified by."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(what)
-        threading.Event().wait(0.02)
 
 
 class ServiceTest(unittest.TestCase):
@@ -61,7 +50,7 @@ class ServiceTest(unittest.TestCase):
                     and worker[f"continuo_kv_blocks_unaccounted{label}"] == 0
                     and worker[f"continuo_kv_blocks_used{label}"] == 0
                     and gateway["continuo_gateway_open_streams"] == 0)
-        wait_until(idle, "idle")
+        fleet.wait_until(idle, "idle")
 
 
 class OpenAiTest(ServiceTest):

@@ -7,8 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 import unittest
 import urllib.error
 import urllib.request
@@ -59,7 +57,7 @@ class ClientsTest(unittest.TestCase):
         cls.gateway = fleet.start_gateway(cls.workers, f"--api_keys_file={keys}")
         cls.url = f"http://{cls.gateway.http_address}"
         cls.grpc = fleet.Client(cls.gateway.address)
-        cls.wait_until(lambda: cls.models_of_grpc() == {MODEL: 2, LONG_MODEL: 1}, "three workers")
+        fleet.wait_until(lambda: cls.models_of_grpc() == {MODEL: 2, LONG_MODEL: 1}, "three workers")
         cls.expected = cls.answers()
 
     @classmethod
@@ -67,15 +65,6 @@ class ClientsTest(unittest.TestCase):
         for program in (cls.gateway, *cls.workers):
             program.kill()
         shutil.rmtree(cls.folder)
-
-    @staticmethod
-    def wait_until(condition, what, timeout=60):
-        """Polls another process; nothing to be notified by."""
-        deadline = time.monotonic() + timeout
-        while not condition():
-            if time.monotonic() > deadline:
-                raise TimeoutError(what)
-            threading.Event().wait(0.02)
 
     def wait_until_idle(self):
         """No worker computes and the gateway has no stream open."""
@@ -88,7 +77,7 @@ class ClientsTest(unittest.TestCase):
                                                   "continuo_waiting_requests{",
                                                   "continuo_kv_blocks_used{")))
             return busy == 0
-        self.wait_until(idle, "idle")
+        fleet.wait_until(idle, "idle")
 
     @classmethod
     def models_of_grpc(cls):
