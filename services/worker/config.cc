@@ -19,11 +19,18 @@
 #include "services/worker/model/checkpoint/weight_schemes.h"
 #include "services/worker/model/load/precision.h"
 #include "services/worker/server/lifetime/lifecycle.h"
+#include "services/worker/text/response/response_formats.h"
 
 namespace continuo::worker {
 namespace {
 
 constexpr int kMaxInt = std::numeric_limits<int>::max();
+
+std::vector<std::string> ToolFormatNames() {
+  std::vector<std::string> names = {"auto", "none"};
+  for (const std::string_view name : text::ResponseFormatNames()) names.emplace_back(name);
+  return names;
+}
 
 std::string NameOfFolder(const std::string& path) {
   std::error_code ignored;
@@ -96,6 +103,12 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c) {
       "parse_special_in_content", &c.parse_special_in_content,
       "Special tokens written in the content of a conversation are such. Otherwise they are "
       "text, and control tokens come from the chat template alone.");
+  flags.Switch("allow_request_chat_template", &c.allow_request_chat_template,
+               "Render the chat template that a request brings instead of the model's. For clients "
+               "that are trusted: a template can take much memory.");
+  flags.Choice("tool_format", &c.tool_format, ToolFormatNames(),
+               "Format in which the model writes calls of tools. auto: its own response_template, "
+               "else the one that its chat template renders. none: answers have no calls.");
 }
 
 void AddDeviceFlags(common::Flags& flags, WorkerConfig& c, std::string& experiments) {
@@ -146,9 +159,6 @@ void AddBatchFlags(common::Flags& flags, WorkerConfig& c) {
                "it.");
   flags.Text("draft_model", &c.draft_model,
              "Folder of a smaller model with the same tokenizer, for --speculation=draft.");
-  flags.Switch("allow_request_chat_template", &c.allow_request_chat_template,
-               "Render the chat template that a request brings instead of the model's. For clients "
-               "that are trusted: a template can take much memory.");
   flags.Integer("max_draft_tokens", &c.max_draft_tokens, 1, 64,
                 "Most draft tokens of one sequence in a step.");
 }

@@ -17,8 +17,9 @@ namespace continuo::worker {
 struct WorkerConfig {
   std::string model_name;  // default: the name of the model's folder
   std::string worker_name;
-  // Special tokens in a conversation's content are such, and not text.
   bool parse_special_in_content = false;
+  bool allow_request_chat_template = false;
+  std::string tool_format = "auto";
   std::string listen = "0.0.0.0:50051";
   std::string metrics_listen = "0.0.0.0:9090";
   common::TlsFiles tls;
@@ -36,7 +37,6 @@ struct WorkerConfig {
   int64_t max_queued_tokens = 262144;
   std::string speculation = "lookup";
   std::string draft_model;  // folder, for speculation=draft
-  bool allow_request_chat_template = false;
   int max_draft_tokens = 8;
 };
 

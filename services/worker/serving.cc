@@ -50,6 +50,7 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
   std::vector<std::string> text_parts = {absl::StrCat(text::kTextVersion), text->tokenizer_digest(),
                                          text->template_digest()};
   if (config.parse_special_in_content) text_parts.push_back("parse_special_in_content");
+  if (config.tool_format != "auto") text_parts.push_back("tool_format=" + config.tool_format);
   // An empty fingerprint equals nothing, not even itself.
   if (model.is_exact) {
     model::ModelConfig config = model.config;

@@ -115,6 +115,9 @@ absl::StatusOr<WorkerProcess::Loaded> WorkerProcess::Load() {
                    {.device = options.device.device, .clock = &clock_, .on_note = LogDeviceNote}));
   options.on_stuck = [this](const absl::Status& failure) { Fail(failure); };
   ASSIGN_OR_RETURN(loaded.text, text::TextModel::Open(options.source.dir));
+  if (config_.tool_format != "auto") {
+    RETURN_IF_ERROR(loaded.text->UseResponseFormat(config_.tool_format));
+  }
   std::optional<DraftModel> draft;
   if (config_.speculation == "draft") {
     ASSIGN_OR_RETURN(draft, DraftModel::Open(config_, options, *loaded.text));
@@ -150,6 +153,10 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
     common::Log(common::LogSeverity::kWarning, "the model is not served as its files say",
                 {{"reason", warning}});
   }
+  if (!loaded_->text->response_template_status().ok()) {
+    common::Log(common::LogSeverity::kWarning, "the model's response_template is not used",
+                {{"reason", loaded_->text->response_template_status().ToString()}});
+  }
   if (served.eos_ids.empty()) {
     common::Log(common::LogSeverity::kWarning,
                 "the model names no token that ends an answer: answers go on to max_tokens");
@@ -168,6 +175,7 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
                {"block_size", model.block_size},
                {"graph_bytes", model.ranks[0].graph_bytes},
                {"context", served.max_context_tokens},
+               {"tool_format", loaded_->text->response_format().name},
                {"end_tokens", ShowTokens(served.eos_ids, *loaded_->text)},
                {"fingerprint", served.fingerprint}});
 }

@@ -16,6 +16,7 @@ from fleet import pb  # noqa: E402
 
 NO_END = "the model names no token that ends an answer: answers go on to max_tokens"
 PUT_RIGHT = "the model is not served as its files say"
+NOT_USED = "the model's response_template is not used"
 
 
 @contextlib.contextmanager
@@ -32,9 +33,9 @@ def demo_model(**files):
 
 
 class ModelFilesTest(unittest.TestCase):
-    def serve(self, model):
+    def serve(self, model, *flags):
         """The line "loaded", warnings, and (text, finish reason) of an answer."""
-        worker = fleet.start_worker(model)
+        worker = fleet.start_worker(model, *flags)
         gateway = fleet.start_gateway([worker])
         client = fleet.Client(gateway.address)
         client.wait_for_model()
@@ -101,6 +102,22 @@ class ModelFilesTest(unittest.TestCase):
             for line, field in zip(warnings, ("temperature is -1", "top_p is 2", "top_k is -5")):
                 self.assertIn(field, line["reason"])
             self.assertEqual(answer, whole)
+
+    def test_a_response_template_that_cannot_be_read_is_a_warning(self):
+        usual, _, whole = self.serve(fleet.DEMO_MODEL)
+        self.assertEqual(usual["tool_format"], "none")
+        with demo_model(tokenizer_config={"response_template": {"fields": 7}}) as model:
+            loaded, warnings, answer = self.serve(model)
+            self.assertEqual([line["message"] for line in warnings], [NOT_USED])
+            self.assertIn("fields", warnings[0]["reason"])
+            self.assertEqual((loaded["tool_format"], answer), ("none", whole))
+            loaded, warnings, answer = self.serve(model, "--tool_format=hermes")
+            self.assertEqual((loaded["tool_format"], warnings, answer), ("hermes", [], whole))
+
+    def test_a_tool_format_is_part_of_the_fingerprint(self):
+        prints = {self.serve(fleet.DEMO_MODEL, *flags)[0]["fingerprint"]
+                  for flags in ((), ("--tool_format=none",), ("--tool_format=hermes",))}
+        self.assertEqual(len(prints), 3)
 
 
 if __name__ == "__main__":

@@ -73,8 +73,8 @@ ALLOWED = {
     # main.cc and config.*: composition.
     "services/worker": "services/base services/common services/common/telemetry services/protocol kernels "
                        "services/worker/model/checkpoint services/worker/model/load services/worker/engine "
-                       "services/worker/engine/draft services/worker/text services/worker/server/session "
-                       "services/worker/server/lifetime services/worker/server/grpc",
+                       "services/worker/engine/draft services/worker/text services/worker/text/response "
+                       "services/worker/server/session services/worker/server/lifetime services/worker/server/grpc",
     "services/gateway/requests": "services/base services/protocol proto",
     "services/gateway/routing": "services/base services/protocol proto",
     "services/gateway/admission": "services/base services/protocol",

@@ -153,6 +153,7 @@ void TextModel::FindFormat() {
 
 absl::Status TextModel::UseResponseFormat(std::string_view name) {
   ASSIGN_OR_RETURN(response_format_, NamedResponseFormat(name, Markers()));
+  response_template_status_ = absl::OkStatus();
   return absl::OkStatus();
 }
 
@@ -190,7 +191,8 @@ bool TextModel::RenderCall(RenderedCall* call) {
   return false;
 }
 
-// What tells of a format: the chat template, and tokens that look like markers.
+// Returns the texts that a format is known by: the chat template, and tokens that look like
+// markers.
 std::string TextModel::Markers() const {
   constexpr size_t kMaxMarker = 64;
   std::string markers(ViewOf(continuo_text_chat_template(text_)));

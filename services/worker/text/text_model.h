@@ -112,16 +112,17 @@ class TextModel {
   // names no token.
   std::string TokenName(int32_t id) const;
 
-  // What a client needs to tokenise and to render the chat template itself: tokenizer_config.json
-  // as a JSON object of at most 2 MiB, special tokens as plain text, "chat_template" as it is used.
-  // Members that name files are left out. `end_id` is the eos_token where the files name none; -1:
-  // null.
+  // Returns what a client needs to tokenise and to render the chat template itself:
+  // tokenizer_config.json as a JSON object of at most 2 MiB, special tokens as plain text,
+  // "chat_template" as it is used. Members that name files are left out. `end_id` is the eos_token
+  // where the files name none; -1: null.
   std::string TokenizerInfo(int32_t end_id) const;
 
   // How the model writes thoughts and calls of tools: its own response_template, else what the chat
   // template renders or names.
   const ResponseFormat& response_format() const { return response_format_; }
-  // Why the model's own response_template is not used; OK where it is, or there is none.
+  // Why the model's own response_template cannot be used. OK where it is used, where there is none,
+  // and after UseResponseFormat.
   const absl::Status& response_template_status() const { return response_template_status_; }
   // Takes a built-in format by its name instead. Before the model is shared.
   absl::Status UseResponseFormat(std::string_view name);

@@ -12,20 +12,19 @@ namespace continuo::text {
 
 // A format of answers: what one family of models writes.
 struct ResponseFormat {
-  // As --tool_format and GetModel have it; "template" for the model's own response_template, "none"
-  // for one without calls.
+  // As --tool_format has it. "template" is the model's own response_template; "none" has no calls.
   std::string name;
   ResponseTemplate response_template;
 };
 
-// What a chat template makes of a call, rendered to find out how its model writes one.
+// A call as a chat template writes it, rendered to find out how its model writes one.
 struct RenderedCall {
   std::string prompt;           // a conversation with a tool, to be answered
   std::string with_call;        // the same, answered by a call
   std::string name, arguments;  // of the call; a JSON object
 };
 
-// The names of the formats that are built in.
+// Returns the names of the formats that are built in, without "none".
 std::vector<std::string_view> ResponseFormatNames();
 
 // A format by its name, with thoughts as `markers` has them: the chat template's source, and the
