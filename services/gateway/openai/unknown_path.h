@@ -6,7 +6,7 @@
 
 namespace continuo::gateway::openai {
 
-// What a client is told of a path that is not served: the paths of Routes(), first the one that was
+// Tells a client of a path that is not served: the paths of Routes(), first the one that was
 // perhaps meant, such as that of "/chat/completions" or "/v1/v1/models". Repeats at most 200 bytes
 // of `path`, which is in the form of NormalPath.
 std::string UnknownPathMessage(std::string_view method, std::string_view path);

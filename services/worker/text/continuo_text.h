@@ -93,10 +93,10 @@ int continuo_text_end_ids(const ContinuoText* text, const int32_t* known, size_t
 /* The token as the vocabulary writes it; empty for an id that names none. */
 int continuo_text_token_name(const ContinuoText* text, int32_t id, ContinuoString* out);
 
-/* What a client needs to tokenise and to render the chat template itself: tokenizer_config.json as
- * a JSON object, special tokens as plain text, `chat_template` as it is used. `end_id` is its
- * eos_token where the files name none; -1: null. At most 2 MiB: the largest members are left out
- * until it fits. */
+/* Tells a client what it needs to tokenise and to render the chat template itself:
+ * tokenizer_config.json as a JSON object, special tokens as plain text, `chat_template` as it is
+ * used. `end_id` is its eos_token where the files name none; -1: null. At most 2 MiB: the largest
+ * members are left out until it fits. */
 int continuo_text_tokenizer_info(const ContinuoText* text, int32_t end_id, ContinuoString* out);
 
 int continuo_text_encode(const ContinuoText* text, ContinuoSlice utf8, int add_special,

@@ -57,7 +57,7 @@ std::string ResolveDots(std::string_view path) {
     }
     if (slash == std::string_view::npos) break;
     path.remove_prefix(slash + 1);
-    // What stands in front of the first slash is empty, and stays.
+    // The empty segment in front of the first slash stays.
     if (segments.empty()) segments.emplace_back();
   }
   return absl::StrJoin(segments, "/");

@@ -43,8 +43,8 @@ struct Member {
 
 // Ordered by disposition, then as the documents have them.
 std::span<const Member> Members();
-// Those of /tokenize and /detokenize, which are vLLM's. What they lack of Members() is as harmless
-// or as refused there.
+// The members of /tokenize and /detokenize, which are vLLM's. A member that only Members() has is
+// harmless or refused there as it is in a completion.
 std::span<const Member> TextMembers();
 
 // Rejects members that are unknown, of the other endpoint or refused: INVALID_ARGUMENT names the

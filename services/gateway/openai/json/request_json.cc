@@ -277,7 +277,7 @@ absl::Status ReadEcho(const Json& body, const v1::GenerateRequest& common,
                                 "must equal logprobs, which the echo has of the prompt");
   }
   for (v1::GenerateRequest& request : *requests) {
-    // What is left of a prompt that is cut is known by its tokens.
+    // A prompt that is cut is echoed from the tokens that are left of it.
     const bool from_tokens = request.has_token_ids() || common.has_truncation();
     // Each choice repeats the prompt.
     if (n > 1 && (form->logprobs || from_tokens)) {

@@ -52,8 +52,8 @@ void AppendPromptEntry(const Entry& entry, int rank, std::string* json) {
   json->push_back('}');
 }
 
-// As vLLM has it: by id, the prompt's own token and the most likely ones, ranked from 1. The rank
-// of a token that is none of these is not known.
+// Writes vLLM's form: by id, the prompt's own token and the most likely ones, ranked from 1. The
+// rank of a token that is none of these is not known.
 void AppendPromptLogprob(const v1::TokenLogprob& logprob, std::string* json) {
   int own_rank = 0;
   for (int i = 0; i < logprob.alternatives_size(); ++i) {

@@ -48,7 +48,7 @@ class Answer {
     bool begun = false;  // it has had an event
     bool has_delta = false;
     std::string text, reasoning;  // escaped as in a JSON string
-    // What there is of each call but for its last quote and brackets, as JSON.
+    // Each call as JSON, as far as it has come; its last quote and brackets are missing.
     std::vector<std::string> calls;
     std::string token_ids;                   // as JSON, without brackets
     std::string_view finish_reason;          // empty until it is known
@@ -57,12 +57,12 @@ class Answer {
     size_t num_bytes() const;
   };
 
-  // What is told of a prompt.
+  // A prompt that is repeated or told of.
   struct Prompt {
-    // Of token ids that are repeated:
+    // These two are of a prompt of token ids.
     bool has_first = false;  // the first token was told
     Utf8Assembler text;
-    // As JSON, without brackets:
+    // Both are JSON without its brackets.
     std::string token_ids, logprobs;
   };
 

@@ -63,7 +63,7 @@ class AnswerSequence {
     void Append(const Said& other);
     size_t num_bytes() const;  // about what they take in a message
   };
-  // What the newest token, or the end, made deliverable.
+  // The parts that the newest token, or the end, made deliverable.
   struct Output : Said {
     v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
     int matched_string = -1;        // index of the stop string that was met

@@ -19,8 +19,8 @@ struct EncodedPrompt {
   std::string field;     // the part of the request that it comes from
   std::string rendered;  // the text that was encoded; empty for token ids
   std::vector<int32_t> tokens;
-  size_t template_end =
-      0;  // a conversation: where the template's own text behind its content begins
+  // Of a conversation: where the template's own text behind the last content begins in `rendered`.
+  size_t template_end = 0;
 };
 
 // Renders the conversation at `field` of the request; `now` is the template's clock.

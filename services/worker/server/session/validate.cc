@@ -39,7 +39,7 @@ absl::Status ValidateStopping(const v1::Stopping& s, const ServedModel& model) {
   return absl::OkStatus();
 }
 
-// Of a call's beginning in an answer, but for its name.
+// Bytes that the beginning of a call takes in an answer, without its name.
 constexpr uint64_t kMaxCallBytes = 32;
 
 // The most bytes that `count` log-probabilities with `alternatives` each can take in an answer: a

@@ -59,7 +59,7 @@ void Pattern::Emit(const PatternNode& node, Program& program) {
     program.code.push_back({op, a, b});
     return here() - 1;
   };
-  // Of a split, which way is preferred.
+  // Sets the preferred way of a split (`first`), or the other one.
   const auto aim = [&](uint32_t split, bool first, uint32_t target) {
     (first ? program.code[split].a : program.code[split].b) = target;
   };

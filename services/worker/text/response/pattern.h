@@ -17,7 +17,7 @@ namespace continuo::text {
 
 struct PatternNode;
 
-// What opens or closes a part of an answer: a regular expression of Python's, matched at one place
+// A regular expression of Python's that opens or closes a part of an answer, matched at one place
 // of a text whose end may not be there yet. It has literals, classes, groups, alternatives, greedy
 // and lazy repetition, ^ and $; "." is any byte, and \w also every byte of a character beyond
 // ASCII. Look-around, back references, \b and flags are InvalidArgument. Immutable, cheap to copy
@@ -41,7 +41,7 @@ class Pattern {
     enum class State { kNone, kPending, kMatch };
     State state = State::kNone;
     size_t length = 0;
-    // Of each named group that took part.
+    // Name and text of each named group that took part.
     std::vector<std::pair<std::string, std::string>> groups;
 
     std::string_view group(std::string_view name) const;

@@ -9,7 +9,7 @@
 
 namespace continuo::text {
 
-// What an answer says next. Bytes of two events of one kind that follow each other are one text:
+// A piece of an answer. The bytes of two events of one kind that follow each other are one text:
 // AppendEvent joins them.
 struct ResponseEvent {
   enum class Kind : uint8_t {
@@ -41,7 +41,7 @@ inline void AppendEvent(ResponseEvent::Kind kind, std::string_view bytes, Respon
   events->push_back({.kind = kind, .bytes = std::string(bytes)});
 }
 
-// What all readers of calls share: the call that has begun.
+// The call that a reader has begun to tell. Every reader has one.
 struct OpenCall {
   // Bytes of a name, and of a text that has to be whole before it can be passed on.
   static constexpr size_t kMaxName = 1024;

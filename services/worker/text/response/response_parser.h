@@ -52,7 +52,7 @@ class ResponseParser {
  private:
   using Reader = std::variant<JsonCallReader, TagCallReader, PythonCallReader>;
   enum class Mark : char { kText, kSpecialBegin, kSpecial };
-  // What begins at a place of what is held.
+  // A marker that begins at a place of the held bytes.
   struct Found {
     Pattern::Match::State state = Pattern::Match::State::kNone;
     size_t length = 0;

@@ -6,7 +6,8 @@
 
 namespace continuo::text {
 
-// ASCII's white space, at the ends of a text.
+// Strips ASCII's white space from the ends of a text. Abseil's functions take absl::string_view,
+// which in Debian 12's build is not std's.
 inline constexpr std::string_view kSpaces = " \n\t\r\f\v";
 
 inline std::string_view StripLeft(std::string_view text) {
