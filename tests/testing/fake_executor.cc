@@ -307,11 +307,8 @@ std::vector<int32_t> FakeAnswer(const engine::Request& request, int index, int v
     ++counts[token];
     read(token);
   }
-  const auto stops = [&] {
-    return !answer.empty() && static_cast<int>(answer.size()) > request.min_tokens &&
-           std::ranges::binary_search(request.stop_ids, answer.back());
-  };
-  while (static_cast<int>(answer.size()) < request.max_tokens && !stops()) {
+  while (static_cast<int>(answer.size()) < request.max_tokens &&
+         EndOf(request, answer) == engine::FinishReason::kNone) {
     const std::vector<uint32_t> mask = NextTokenMask(request, answer, vocab_size);
     std::vector<kernels::SeenToken> seen;
     for (const auto& [id, count] : counts) seen.push_back({id, count});

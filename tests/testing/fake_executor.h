@@ -74,7 +74,8 @@ class FakeExecutor : public model::Executor {
 };
 
 // The whole answer of one sequence, received tokens included, computed without a cache: what the
-// engine must give whatever it did on the way. Ends by stop ids, min_tokens and max_tokens alone.
+// engine must give whatever it did on the way. Ends by stop ids, min_tokens, max_tokens and a
+// scripted constraint alone.
 std::vector<int32_t> FakeAnswer(const engine::Request& request, int index, int vocab_size);
 // The score of the i-th token of an answer, or of prompt[i + 1] given prompt[0…i].
 model::TokenScore FakeAnswerScore(const engine::Request& request,

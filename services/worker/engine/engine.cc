@@ -264,6 +264,12 @@ absl::Status Engine::Submit(Request request, RequestSink sink) {
                                                    " prompt tokens, ", request.num_sequences,
                                                    " sequences and ", received, " received"));
   }
+  const auto constraints = static_cast<int>(request.constraints.size());
+  if ((constraints != 0 && constraints != request.num_sequences) ||
+      std::ranges::count(request.constraints, nullptr) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a request with ", request.num_sequences,
+                                                   " sequences and ", constraints, " constraints"));
+  }
   const int64_t most = MostTokens(request);
   const int64_t capacity =
       static_cast<int64_t>(impl_->options.num_blocks) * impl_->options.block_size;

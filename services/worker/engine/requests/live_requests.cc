@@ -32,13 +32,11 @@ LiveRequest* LiveRequests::Add(Request request, RequestSink sink, absl::Duration
     s.id = next_sequence_id_++;
     s.request = &r;
     s.index = i;
-    if (r.request.received.empty()) {
-      ++r.num_unfinished;
-      continue;
-    }
-    s.answer = std::move(r.request.received[i].tokens);
-    if (!r.request.received[i].finished) s.finish = WhyFinished(r.request, s.answer);
-    if (r.request.received[i].finished || s.finish != FinishReason::kNone) {
+    if (!r.request.constraints.empty()) s.constraint = r.request.constraints[i].get();
+    const bool has_finished = !r.request.received.empty() && r.request.received[i].finished;
+    if (!r.request.received.empty()) s.answer = std::move(r.request.received[i].tokens);
+    if (!has_finished) s.finish = WhyFinished(s);
+    if (has_finished || s.finish != FinishReason::kNone) {
       s.state = SequenceState::kFinished;
     } else {
       ++r.num_unfinished;

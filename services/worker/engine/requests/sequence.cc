@@ -5,13 +5,20 @@
 
 namespace continuo::engine {
 
-FinishReason WhyFinished(const Request& request, const std::vector<int32_t>& answer) {
-  const auto n = static_cast<int64_t>(answer.size());
-  if (n > 0 && n > request.min_tokens &&
-      std::ranges::binary_search(request.stop_ids, answer.back())) {
+bool EndsByStopId(const Sequence& s) {
+  const Request& r = s.request->request;
+  const auto n = static_cast<int64_t>(s.answer.size());
+  return n > 0 && std::ranges::binary_search(r.stop_ids, s.answer.back()) &&
+         (n > r.min_tokens || (s.constraint != nullptr && s.constraint->Restricts()));
+}
+
+FinishReason WhyFinished(const Sequence& s) {
+  if (EndsByStopId(s)) return FinishReason::kStop;
+  if (s.constraint != nullptr && s.constraint->Restricts() && s.constraint->MustEnd()) {
     return FinishReason::kStop;
   }
-  return n > 0 && n >= request.max_tokens ? FinishReason::kLength : FinishReason::kNone;
+  const auto n = static_cast<int64_t>(s.answer.size());
+  return n > 0 && n >= s.request->request.max_tokens ? FinishReason::kLength : FinishReason::kNone;
 }
 
 void BuildSeen(Sequence& s) {

@@ -29,6 +29,8 @@ struct Sequence {
   FinishReason finish = FinishReason::kNone;
 
   std::vector<int32_t> answer;  // received tokens, then those generated here
+  // Has accepted the answer, but for a stop id that ends it. Null: none.
+  TokenConstraint* constraint = nullptr;
   // Tokens after the answer that steps in flight sample. The last of them is sample
   // `in_flight_sample` of its step.
   int num_in_flight = 0;
@@ -110,8 +112,11 @@ inline int64_t MostTokens(const Request& r) {
   return static_cast<int64_t>(r.prompt.size()) + (r.max_tokens > 0 ? r.max_tokens - 1 : 0);
 }
 
-// Returns why `answer` is complete, or kNone. A stop id counts only after min_tokens others.
-FinishReason WhyFinished(const Request& request, const std::vector<int32_t>& answer);
+// Returns whether the answer ends with a stop id that counts: after min_tokens others, or where a
+// constraint restricts, which lets stop ids come only where the answer may end.
+bool EndsByStopId(const Sequence& s);
+// Returns why the answer is complete, or kNone.
+FinishReason WhyFinished(const Sequence& s);
 
 // Builds `seen` from the prompt and the answer, unless it has been built already.
 void BuildSeen(Sequence& s);

@@ -2,6 +2,7 @@
 #include "services/worker/engine/schedule/plan_builder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "services/base/check.h"
 #include "services/worker/model/executor.h"
@@ -15,9 +16,17 @@ bool BarsStops(const Sequence& s, size_t num_drafts) {
   return !r.stop_ids.empty() && NumAnswered(s) + static_cast<int64_t>(num_drafts) < r.min_tokens;
 }
 
-bool IsMasked(const Sequence& s, size_t num_drafts) {
-  const Request& r = s.request->request;
-  return !r.allowed_mask.empty() || !r.barred.empty() || BarsStops(s, num_drafts);
+bool IsMasked(const Request& r, bool bars_stops) {
+  return !r.allowed_mask.empty() || !r.barred.empty() || bars_stops;
+}
+
+bool IsAny(std::span<const uint32_t> mask) {
+  return std::ranges::any_of(mask, [](uint32_t word) { return word != 0; });
+}
+
+void SetAll(std::span<uint32_t> mask, int vocab_size) {
+  std::ranges::fill(mask, ~uint32_t{0});
+  if (vocab_size % 32 != 0) mask.back() = (uint32_t{1} << (vocab_size % 32)) - 1;
 }
 
 void Bar(std::span<uint32_t> mask, int32_t id) {
@@ -25,11 +34,14 @@ void Bar(std::span<uint32_t> mask, int32_t id) {
   if (id >= 0 && word < mask.size()) mask[word] &= ~(uint32_t{1} << (id % 32));
 }
 
+void Allow(std::span<uint32_t> mask, int vocab_size, int32_t id) {
+  if (id >= 0 && id < vocab_size) mask[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
+}
+
 // Leaves in `mask` what the sample may take but for barred sequences.
 void FillAllowed(const PlannedSample& sample, int vocab_size, std::span<uint32_t> mask) {
   const Request& r = sample.sequence->request->request;
-  std::ranges::fill(mask, ~uint32_t{0});
-  if (vocab_size % 32 != 0) mask.back() = (uint32_t{1} << (vocab_size % 32)) - 1;
+  SetAll(mask, vocab_size);
   if (!r.allowed_mask.empty()) {
     for (size_t i = 0; i < mask.size(); ++i) {
       mask[i] &= i < r.allowed_mask.size() ? r.allowed_mask[i] : 0;
@@ -50,20 +62,6 @@ bool EndsWith(const std::vector<int32_t>& answer, std::span<const PlannedSample>
     if (token != ids[ids.size() - 1 - i]) return false;
   }
   return true;
-}
-
-// `drafts` are those before the sample.
-void FillOne(const PlannedSample& sample, std::span<const PlannedSample> drafts, int vocab_size,
-             std::span<uint32_t> mask) {
-  FillAllowed(sample, vocab_size, mask);
-  const Sequence& s = *sample.sequence;
-  if (s.request->request.barred.empty()) return;
-  // A token that only the device knows is no matter: steps do not overlap where it would be.
-  for (const std::vector<int32_t>& ids : s.request->request.barred) {
-    if (EndsWith(s.answer, drafts, std::span(ids).first(ids.size() - 1))) Bar(mask, ids.back());
-  }
-  if (std::ranges::any_of(mask, [](uint32_t word) { return word != 0; })) return;
-  FillAllowed(sample, vocab_size, mask);
 }
 
 // The last token of the prompt gives the first sample of every sequence that has none yet.
@@ -161,11 +159,16 @@ void PlanBuilder::Add(Sequence& s, int num_tokens, std::span<const int32_t> draf
     }
   }
   if (end == NumTokens(s) && NumAnswered(s) > 0) AddSample(s, first_row + num_tokens - 1);
+  int num_accepted = 0;
   for (int i = 0; i < num_drafts; ++i) {
+    if (s.constraint != nullptr && num_accepted == i && s.constraint->Accept(drafts[i])) {
+      ++num_accepted;
+    }
     AddSample(s, first_row + num_tokens + i, drafts.first(i + 1));
     samples_.back().draft = drafts[i];
     samples_.back().position = end + i;
   }
+  if (s.constraint != nullptr && num_drafts > 0) s.constraint->Rollback(num_accepted);
   plan_.sample_begin.push_back(plan_.num_samples());
 }
 
@@ -185,7 +188,9 @@ void PlanBuilder::AddSample(Sequence& s, int32_t row, std::span<const int32_t> d
   plan_.sample_targets.push_back(-1);
   model::SamplingParams& sampling = plan_.sampling.emplace_back(r.sampling);
   sampling.sequence_index = s.index;
-  sampling.masked = IsMasked(s, drafts.size());
+  const bool bars_stops = BarsStops(s, drafts.size());
+  const bool is_constrained = s.constraint != nullptr && s.constraint->Restricts();
+  sampling.masked = is_constrained || IsMasked(r, bars_stops);
   plan_.biases.insert(plan_.biases.end(), r.biases.begin(), r.biases.end());
   plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
   if (model::HasPenalty(r.sampling)) {
@@ -199,19 +204,80 @@ void PlanBuilder::AddSample(Sequence& s, int32_t row, std::span<const int32_t> d
     plan_.seen.insert(plan_.seen.end(), seen->begin(), seen->end());
   }
   plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
-  samples_.push_back({.sequence = &s, .bars_stops = BarsStops(s, drafts.size()), .epoch = s.epoch});
+  samples_.push_back({.sequence = &s,
+                      .bars_stops = bars_stops,
+                      .is_constrained = is_constrained,
+                      .epoch = s.epoch});
 }
 
-void PlanBuilder::FillMask(std::span<uint32_t> mask, int vocab_size) const {
+void PlanBuilder::FillUnconstrained(size_t k, int vocab_size, std::span<uint32_t> mask) const {
+  const PlannedSample& sample = samples_[k];
+  FillAllowed(sample, vocab_size, mask);
+  const Sequence& s = *sample.sequence;
+  if (s.request->request.barred.empty()) return;
+  size_t first = k + 1;  // of the drafts before this sample
+  while (samples_[first - 1].draft >= 0) --first;
+  const std::span<const PlannedSample> drafts = std::span(samples_).subspan(first, k + 1 - first);
+  // A token that only the device knows is no matter: steps do not overlap where it would be.
+  for (const std::vector<int32_t>& ids : s.request->request.barred) {
+    if (EndsWith(s.answer, drafts, std::span(ids).first(ids.size() - 1))) Bar(mask, ids.back());
+  }
+  if (!IsAny(mask)) FillAllowed(sample, vocab_size, mask);
+}
+
+void PlanBuilder::FillConstrained(size_t k, int vocab_size, std::span<uint32_t> mask) {
+  PlannedSample& sample = samples_[k];
+  const Request& r = sample.sequence->request->request;
+  TokenConstraint& constraint = *sample.sequence->constraint;
+  SetAll(mask, vocab_size);
+  constraint.FillMask(mask);
+  for (const int32_t id : r.stop_ids) Bar(mask, id);
+  const bool any_goes_on = IsAny(mask);
+  const bool can_end = !r.stop_ids.empty() && constraint.CanEnd();
+  sample.failure = constraint.status();
+  if (sample.failure.ok() && !any_goes_on && !can_end) {
+    sample.failure = absl::InvalidArgumentError(
+        "the constraint leaves no token that can follow and is not a stop token");
+  }
+  if (!sample.failure.ok()) return SetAll(mask, vocab_size);  // a sampler needs something
+  // Before min_tokens an end comes only where nothing else can.
+  if (can_end && !(sample.bars_stops && any_goes_on)) {
+    for (const int32_t id : r.stop_ids) Allow(mask, vocab_size, id);
+  }
+  if (!IsMasked(r, sample.bars_stops)) return;
+  rest_.resize(mask.size());
+  FillUnconstrained(k, vocab_size, rest_);
+  for (size_t i = 0; i < mask.size(); ++i) rest_[i] &= mask[i];
+  if (IsAny(rest_)) std::ranges::copy(rest_, mask.begin());
+}
+
+void PlanBuilder::FillMask(std::span<uint32_t> mask, int vocab_size) {
   const auto words = static_cast<size_t>(model::MaskWords(vocab_size));
+  int num_accepted = 0;  // drafts before this sample
   for (size_t k = 0; k < samples_.size(); ++k) {
-    if (!plan_.sampling[k].masked) continue;
-    CONTINUO_CHECK(words <= mask.size());
-    size_t first = k + 1;  // of the drafts before this sample
-    while (samples_[first - 1].draft >= 0) --first;
-    FillOne(samples_[k], std::span(samples_).subspan(first, k + 1 - first), vocab_size,
-            mask.first(words));
-    mask = mask.subspan(words);
+    TokenConstraint* const constraint = samples_[k].sequence->constraint;
+    if (constraint != nullptr && samples_[k].draft >= 0) {
+      samples_[k].failure = samples_[k - 1].failure;
+      if (samples_[k].failure.ok() && !constraint->Accept(samples_[k].draft)) {
+        samples_[k].failure = absl::InternalError("the constraint refuses a draft that it took");
+      }
+      if (samples_[k].failure.ok()) ++num_accepted;
+    }
+    if (plan_.sampling[k].masked) {
+      CONTINUO_CHECK(words <= mask.size());
+      if (!samples_[k].failure.ok()) {
+        SetAll(mask.first(words), vocab_size);
+      } else if (samples_[k].is_constrained) {
+        FillConstrained(k, vocab_size, mask.first(words));
+      } else {
+        FillUnconstrained(k, vocab_size, mask.first(words));
+      }
+      mask = mask.subspan(words);
+    }
+    const bool is_last = k + 1 == samples_.size() || samples_[k + 1].draft < 0;
+    if (constraint != nullptr && samples_[k].draft >= 0 && is_last) {
+      constraint->Rollback(std::exchange(num_accepted, 0));
+    }
   }
 }
 

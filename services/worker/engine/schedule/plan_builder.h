@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "services/worker/engine/requests/sequence.h"
 #include "services/worker/model/step_plan.h"
 
@@ -13,16 +14,20 @@ namespace continuo::engine {
 // Facts about one sample that the plan does not have.
 struct PlannedSample {
   Sequence* sequence = nullptr;
-  bool scores_prompt = false;  // a prompt log-probability of its request
-  bool bars_stops = false;     // stop ids must not be sampled yet
+  bool scores_prompt = false;   // a prompt log-probability of its request
+  bool bars_stops = false;      // stop ids must not be sampled yet
+  bool is_constrained = false;  // the sequence's constraint restricts it
   // If the token that is sampled from is a draft: that token and its position. Otherwise -1.
   int32_t draft = -1;
   int position = -1;
   uint32_t epoch = 0;  // of the sequence when this was planned
+  // Why the constraint leaves no token here, if it does: whatever is sampled does not count then.
+  absl::Status failure;
 };
 
 // Writes a StepPlan, sequence by sequence, into arrays that keep their memory from step to step.
-// Does not change sequences, except that it builds their `seen`. Not thread-safe.
+// Does not change sequences, except that it builds their `seen`; constraints are left as they were.
+// Not thread-safe.
 class PlanBuilder {
  public:
   // Reserves memory for `max_tokens` tokens with one sample each. Arrays that need more grow, and
@@ -42,18 +47,24 @@ class PlanBuilder {
   std::span<const PlannedSample> samples() const { return samples_; }
 
   // A MaskFiller: stop ids must not be sampled before min_tokens, nor what the request bars or does
-  // not allow. Where nothing is left, what it bars is.
-  void FillMask(std::span<uint32_t> mask, int vocab_size) const;
+  // not allow. Where nothing is left, what it bars is. A constraint comes on top, and what the rest
+  // leaves to it counts only if it is something.
+  void FillMask(std::span<uint32_t> mask, int vocab_size);
 
  private:
   void AddScored(Sequence& s, int32_t row, int position);
-  // Adds a sample after the tokens of `s` and `drafts`.
+  // Adds a sample after the tokens of `s` and `drafts`, which its constraint has accepted.
   void AddSample(Sequence& s, int32_t row, std::span<const int32_t> drafts = {});
+  // Leaves in `mask` what sample `k` may take but for its constraint.
+  void FillUnconstrained(size_t k, int vocab_size, std::span<uint32_t> mask) const;
+  // The same with the constraint, whose state is that before the sample.
+  void FillConstrained(size_t k, int vocab_size, std::span<uint32_t> mask);
 
   const int block_size_;
   model::StepPlan plan_;
   std::vector<PlannedSample> samples_;
   std::vector<kernels::SeenToken> seen_;  // reused memory
+  std::vector<uint32_t> rest_;            // reused memory: a mask
 };
 
 // Returns the number of samples that the tokens [begin, begin + num_tokens) of `s` ask for.

@@ -138,7 +138,7 @@ bool Scheduler::CanOverlap() const {
     if (sample.scores_prompt) return false;
     const Sequence& s = *sample.sequence;
     if (s.state == SequenceState::kFinished) continue;
-    if (s.num_synchronous_samples > 0 || BarsSequences(s.request->request)) return false;
+    if (s.num_synchronous_samples > 0 || MaskNeedsAnswer(s.request->request)) return false;
   }
   return residency_.CanReserveNextTokens();
 }
@@ -193,6 +193,9 @@ absl::Status Scheduler::Commit(model::StepResult&& result, const Moment& now,
     commit_.TakePrefill(t);
   }
   for (Sequence* s : commit_.finished()) Finish(*s, now);
+  for (const auto& [s, why] : commit_.failed()) {
+    if (!s->request->has_ended) EndRequest(*s->request, why, now);
+  }
   return absl::OkStatus();
 }
 

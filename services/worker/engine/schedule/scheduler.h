@@ -58,7 +58,7 @@ class Scheduler {
   // Returns the predicted duration of the step that was planned last.
   absl::Duration predicted() const { return next_->predicted; }
   // A MaskFiller for the step that was planned last.
-  void FillMask(std::span<uint32_t> mask) const { next_->plan.FillMask(mask, options_.vocab_size); }
+  void FillMask(std::span<uint32_t> mask) { next_->plan.FillMask(mask, options_.vocab_size); }
   // Takes the result of the step that has been in flight longest, and how long it took. Returns
   // Internal if the result does not fit the plan; nothing is changed then. The scores are moved
   // from, the vectors remain the caller's.

@@ -92,6 +92,23 @@ void Speculation::PrepareBatch(const PlannedStep& step) {
   if (!asks_.empty()) options_.drafter->Prepare(asks_);
 }
 
+// Leaves of the proposed drafts those that the constraint of `s` lets come, and behind which the
+// answer goes on.
+void Speculation::CutDrafts(Sequence& s) {
+  TokenConstraint& constraint = *s.constraint;
+  const std::vector<int32_t>& stops = s.request->request.stop_ids;
+  int accepted = 0;
+  size_t kept = 0;
+  for (; kept < proposed_.size(); ++kept) {
+    const int32_t draft = proposed_[kept];
+    if (std::ranges::binary_search(stops, draft) || !constraint.Accept(draft)) break;
+    ++accepted;
+    if (constraint.Restricts() && constraint.MustEnd()) break;
+  }
+  constraint.Rollback(accepted);
+  proposed_.resize(kept);
+}
+
 void Speculation::AddDrafts(PlannedStep& step, bool is_overlapped) {
   drafts_.clear();
   if (options_.drafter == nullptr) return;
@@ -125,6 +142,7 @@ void Speculation::AddDrafts(PlannedStep& step, bool is_overlapped) {
     }
     options_.drafter->Propose(s, most, proposed_);
     CONTINUO_CHECK(static_cast<int>(proposed_.size()) <= most);
+    if (s.constraint != nullptr) CutDrafts(s);
     if (proposed_.empty()) continue;
     const auto count = static_cast<int>(proposed_.size());
     t.first_draft = drafts_.size();

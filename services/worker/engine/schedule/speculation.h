@@ -52,6 +52,7 @@ class Speculation {
   int64_t MostDrafts(const Sequence& s, const PlannedStep& step) const;
   int NumDraftsWorth(const Sequence& s, const PlannedStep& step, const DraftCost& cost) const;
   void PrepareBatch(const PlannedStep& step);
+  void CutDrafts(Sequence& s);
 
   const EngineOptions& options_;
   const StepCost& cost_;

@@ -30,6 +30,7 @@ absl::Status StepCommit::Check(const PlannedStep& step, const model::StepResult&
 void StepCommit::TakeSamples(const PlannedStep& step, model::StepResult& result,
                              const Moment& now) {
   finished_.clear();
+  failed_.clear();
   sampled_tokens_ = 0;
   const auto samples = step.plan.samples();
   for (size_t k = 0; k < samples.size(); ++k) {
@@ -54,20 +55,36 @@ void StepCommit::TakeSample(const PlannedSample& sample, int32_t token, model::T
     // The sample counts if the one before it counts and is that draft.
     const bool follows = s.finish == FinishReason::kNone && s.num_computed == sample.position &&
                          s.answer.back() == sample.draft;
-    if (!follows) return;
+    // A constraint that fails here does so again in the next step, where this is no draft.
+    if (!follows || !sample.failure.ok()) return;
     ++s.num_computed;
   } else {
     --s.num_in_flight;
   }
+  s.answer.push_back(token);
+  if (s.constraint != nullptr && !TakeConstrained(s, sample)) return;
   ++sampled_tokens_;
   s.num_synchronous_samples = std::max(0, s.num_synchronous_samples - 1);
-  s.answer.push_back(token);
   if (s.seen_is_built) model::AddSeen(s.seen, token);
   book_.live().AddToken(s, token, std::move(score), now);
-  s.finish = WhyFinished(s.request->request, s.answer);
+  s.finish = WhyFinished(s);
   if (s.finish == FinishReason::kNone) return;
   book_.live().AddFinish(s, s.finish);
   finished_.push_back(&s);
+}
+
+bool StepCommit::TakeConstrained(Sequence& s, const PlannedSample& sample) {
+  absl::Status failure = sample.failure;
+  if (failure.ok() && (EndsByStopId(s) || s.constraint->Accept(s.answer.back()))) return true;
+  if (failure.ok()) failure = s.constraint->status();
+  if (failure.ok()) {
+    failure = absl::InternalError(
+        absl::StrCat("the constraint refuses token ", s.answer.back(), ", which was sampled"));
+  }
+  s.answer.pop_back();
+  ++s.epoch;  // the samples of its drafts are void
+  failed_.emplace_back(&s, std::move(failure));
+  return false;
 }
 
 void StepCommit::TakePrefill(const ScheduledTokens& t) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,6 +34,8 @@ class StepCommit {
 
   // Returns the sequences that finish with the step; the caller must finish them.
   std::span<Sequence* const> finished() const { return finished_; }
+  // Returns the sequences whose constraint has failed, and why; the caller must end their requests.
+  std::span<const std::pair<Sequence*, absl::Status>> failed() const { return failed_; }
   // Returns the number of tokens that the step gave.
   int64_t sampled_tokens() const { return sampled_tokens_; }
 
@@ -40,10 +43,14 @@ class StepCommit {
   void TakeSample(const PlannedSample& sample, int32_t token, model::TokenScore score,
                   const Moment& now);
 
+  // Takes the last token of the answer into the constraint. If that fails the token does not count.
+  bool TakeConstrained(Sequence& s, const PlannedSample& sample);
+
   const int vocab_size_;
   RequestBook& book_;
   EngineMetrics& metrics_;
   std::vector<Sequence*> finished_;
+  std::vector<std::pair<Sequence*, absl::Status>> failed_;
   int64_t sampled_tokens_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "services/worker/engine/types/token_constraint.h"
 #include "services/worker/model/step_plan.h"
 
 namespace continuo::engine {
@@ -27,7 +29,8 @@ struct ReceivedSequence {
   bool finished = false;  // nothing of it is left to compute
 };
 
-// One request as the engine sees it: validated, tokenised, with defaults filled in. A value.
+// One request as the engine sees it: validated, tokenised, with defaults filled in. A value, except
+// that copies share their constraints: only one of them may be submitted.
 struct Request {
   RequestId id = 0;
   std::string label;  // the client's request_id, for WatchSteps and logs
@@ -47,6 +50,9 @@ struct Request {
   // Ids that end a sequence (end of sequence unless ignore_eos, and the client's stop ids),
   // ascending. They are delivered. Before min_tokens they cannot be sampled.
   std::vector<int32_t> stop_ids;
+  // Empty, or one for each sequence, which has accepted its received tokens already. Where it and
+  // the members above allow nothing together, the constraint alone counts.
+  std::vector<std::shared_ptr<TokenConstraint>> constraints;
   // Limit for each sequence, counting received tokens; prompt + max_tokens ≤ context.
   int max_tokens = 0;
   int min_tokens = 0;
@@ -63,8 +69,9 @@ struct Request {
 };
 
 // Which ids may be sampled depends on those sampled before.
-inline bool BarsSequences(const Request& r) {
-  return std::ranges::any_of(r.barred, [](const auto& ids) { return ids.size() > 1; });
+inline bool MaskNeedsAnswer(const Request& r) {
+  return !r.constraints.empty() ||
+         std::ranges::any_of(r.barred, [](const auto& ids) { return ids.size() > 1; });
 }
 
 // Returns the number of prompt and received tokens.
@@ -89,8 +96,9 @@ struct PromptProgress {
 struct SequenceDelta {
   int index = 0;
   absl::InlinedVector<int32_t, 2> tokens;
-  std::vector<model::TokenScore> scores;      // one per token if log-probabilities were requested
-  FinishReason finish = FinishReason::kNone;  // kStop: the last token is one of stop_ids
+  std::vector<model::TokenScore> scores;  // one per token if log-probabilities were requested
+  // kStop: the last token is one of stop_ids, or the constraint must end after it.
+  FinishReason finish = FinishReason::kNone;
 };
 
 struct RequestTimings {
