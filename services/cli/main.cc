@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "services/cli/bench/bench.h"
+#include "services/cli/chat/chat.h"
 #include "services/cli/client/answer.h"
 #include "services/cli/client/console.h"
 #include "services/cli/client/interrupt.h"
@@ -20,7 +21,8 @@ int main(int argc, char** argv) {
   common::Flags flags(
       "continuo",
       "Command-line client: streams to the terminal, shows the fleet, runs benchmarks.");
-  cli::AnswerFlags generate_flags, chat_flags;
+  cli::AnswerFlags generate_flags;
+  cli::ChatFlags chat_flags;
   cli::FleetFlags fleet_flags;
   cli::TopFlags top_flags;
   cli::TraceFlags trace_flags;

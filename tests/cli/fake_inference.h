@@ -36,6 +36,11 @@ class FakeInference : public v1::InferenceService::Service {
     absl::MutexLock lock(&mutex_);
     script_ = std::move(script);
   }
+  // From now on the n-th answer of a conversation is the n-th of these, a response for each delta.
+  void SetAnswers(std::vector<std::vector<v1::Delta>> answers) {
+    absl::MutexLock lock(&mutex_);
+    answers_ = std::move(answers);
+  }
   std::vector<v1::GenerateRequest> requests() {
     absl::MutexLock lock(&mutex_);
     return requests_;
@@ -51,6 +56,7 @@ class FakeInference : public v1::InferenceService::Service {
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         grpc::ServerWriter<v1::GenerateResponse>* writer) override {
     Step step;
+    std::vector<std::vector<v1::Delta>> answers;
     {
       absl::MutexLock lock(&mutex_);
       requests_.push_back(*request);
@@ -58,7 +64,9 @@ class FakeInference : public v1::InferenceService::Service {
         step = script_.front();
         script_.erase(script_.begin());
       }
+      answers = answers_;
     }
+    if (!answers.empty()) return SendAnswer(*request, step, answers, *writer);
     const v1::GenerateResponse& received = request->continuation().received();
     v1::Accepted accepted = received.accepted();
     if (!received.has_accepted()) {
@@ -139,6 +147,30 @@ class FakeInference : public v1::InferenceService::Service {
   }
 
  private:
+  // The responses that the client does not have yet, up to those of the step.
+  static grpc::Status SendAnswer(const v1::GenerateRequest& request, const Step& step,
+                                 const std::vector<std::vector<v1::Delta>>& answers,
+                                 grpc::ServerWriter<v1::GenerateResponse>& writer) {
+    size_t number = 0;
+    for (const v1::ChatMessage& message : request.conversation().messages()) {
+      if (message.role() == "assistant") ++number;
+    }
+    if (number >= answers.size()) return grpc::Status(grpc::StatusCode::INTERNAL, "no answer");
+    const std::vector<v1::Delta>& deltas = answers[number];
+    uint64_t next = request.continuation().has_received()
+                        ? request.continuation().received().sequence() + 1
+                        : 0;
+    for (int sent = 0; next <= deltas.size() && sent != step.num_responses; ++next, ++sent) {
+      v1::GenerateResponse response;
+      response.set_sequence(next);
+      if (sent == 0) response.mutable_accepted()->set_seed(1);
+      if (next < deltas.size()) *response.add_deltas() = deltas[next];
+      if (next == deltas.size()) response.mutable_summary();
+      writer.Write(response);
+    }
+    return common::ToGrpcStatus(step.status);
+  }
+
   static uint32_t Next(const v1::GenerateRequest& request, uint64_t seed, size_t index,
                        const std::vector<uint32_t>& ids) {
     std::string text = absl::StrCat(request.text(), "|", seed, "|", index, "|");
@@ -153,6 +185,7 @@ class FakeInference : public v1::InferenceService::Service {
 
   absl::Mutex mutex_;
   std::vector<Step> script_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::vector<v1::Delta>> answers_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::GenerateRequest> requests_ ABSL_GUARDED_BY(mutex_);
   bool hanging_ ABSL_GUARDED_BY(mutex_) = false;
   bool never_ ABSL_GUARDED_BY(mutex_) = false;

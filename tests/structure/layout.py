@@ -98,8 +98,9 @@ ALLOWED = {
                         "services/gateway/workers",
     "services/cli/client": "services/base services/common services/common/grpc services/protocol proto",
     "services/cli/bench": "services/base services/common services/common/grpc proto services/cli/client",
+    "services/cli/chat": "services/base services/common proto services/cli/client",
     "services/cli/fleet": "services/base services/common/grpc services/protocol proto services/cli/client",
-    "services/cli": "services/common services/cli/client services/cli/bench services/cli/fleet",
+    "services/cli": "services/common services/cli/client services/cli/bench services/cli/chat services/cli/fleet",
 }
 # Folders that know neither gRPC nor protobuf.
 KNOWS_NO_GRPC = ("kernels", "services/worker/text", "services/worker/model", "services/worker/engine",

@@ -9,13 +9,10 @@
 #include <memory>
 
 #include "absl/time/clock.h"
-#include "services/cli/client/answer_printer.h"
 #include "services/cli/client/generation.h"
 
 namespace continuo::cli {
 namespace {
-
-constexpr int kInterrupted = 130;
 
 std::string Json(const v1::GenerateResponse& response) {
   google::protobuf::util::JsonPrintOptions options;
@@ -26,11 +23,11 @@ std::string Json(const v1::GenerateResponse& response) {
   return json + "\n";
 }
 
-// Runs one request to its end. `text` is set to the answer of the first sequence, also after an
-// error.
-absl::Status Answer(const AnswerFlags& flags, v1::InferenceService::StubInterface* stub,
-                    v1::GenerateRequest request, Interrupt& interrupt, const Console& console,
-                    std::string* text) {
+}  // namespace
+
+absl::Status PrintAnswer(const AnswerFlags& flags, v1::InferenceService::StubInterface* stub,
+                         v1::GenerateRequest request, Interrupt& interrupt, const Console& console,
+                         Answer* answer) {
   GenerationOptions options;
   if (flags.request.timeout != absl::InfiniteDuration()) {
     options.deadline = absl::Now() + flags.request.timeout;
@@ -60,7 +57,7 @@ absl::Status Answer(const AnswerFlags& flags, v1::InferenceService::StubInterfac
   }
   if (!flags.json) printer.End();
   if (flags.verbose && status.ok()) console.err << usage.Text() << std::endl;
-  *text = printer.text();
+  *answer = printer.answer();
   return status;
 }
 
@@ -68,8 +65,6 @@ int Fail(const Console& console, const char* command, const absl::Status& status
   console.err << command << ": " << DescribeError(status) << std::endl;
   return 1;
 }
-
-}  // namespace
 
 void AddGenerateFlags(common::Flags& flags, AnswerFlags* values) {
   flags.Positional("prompt", &values->prompt, /*required=*/false,
@@ -86,18 +81,6 @@ void AddGenerateFlags(common::Flags& flags, AnswerFlags* values) {
       "interrupted.");
 }
 
-void AddChatFlags(common::Flags& flags, AnswerFlags* values) {
-  AddConnectionFlags(flags, &values->connection);
-  AddRequestFlags(flags, &values->request);
-  flags.Text("system", &values->system, "System message at the beginning of the conversation.");
-  flags.Switch("verbose", &values->verbose, "Print usage, speed and reconnects to stderr.");
-  flags.Footer(
-      "Every line is a message. A backslash at its end continues it in the next line. /reset "
-      "starts "
-      "a new conversation, /system TEXT also changes the system message, and /exit ends. Ctrl-C "
-      "ends an answer, and between answers the program.");
-}
-
 int RunGenerate(const AnswerFlags& flags, Interrupt& interrupt, const Console& console) {
   const char* const kCommand = "continuo generate";
   v1::GenerateRequest request = MakeRequest(flags.request);
@@ -109,92 +92,11 @@ int RunGenerate(const AnswerFlags& flags, Interrupt& interrupt, const Console& c
   const auto channel = OpenChannel(flags.connection);
   if (!channel.ok()) return Fail(console, kCommand, channel.status());
   const auto stub = v1::InferenceService::NewStub(*channel);
-  std::string text;
+  Answer answer;
   const absl::Status status =
-      Answer(flags, stub.get(), std::move(request), interrupt, console, &text);
+      PrintAnswer(flags, stub.get(), std::move(request), interrupt, console, &answer);
   if (absl::IsCancelled(status) && interrupt.num_signals() > 0) return kInterrupted;
   return status.ok() ? 0 : Fail(console, kCommand, status);
-}
-
-namespace {
-
-// Reads the next message: lines that end in a backslash are joined with the next one. Returns false
-// at the end of the input.
-bool ReadMessage(const Console& console, std::string* message) {
-  message->clear();
-  std::string line;
-  const char* prompt = "> ";
-  while (true) {
-    if (console.interactive) console.out << prompt << std::flush;
-    if (!std::getline(console.in, line)) return !message->empty();
-    if (line.empty() || line.back() != '\\') break;
-    line.back() = '\n';
-    *message += line;
-    prompt = "… ";
-  }
-  *message += line;
-  return true;
-}
-
-v1::Conversation NewConversation(const std::string& system) {
-  v1::Conversation conversation;
-  if (!system.empty()) {
-    v1::ChatMessage& message = *conversation.add_messages();
-    message.set_role("system");
-    message.set_content(system);
-  }
-  return conversation;
-}
-
-void AddMessage(v1::Conversation& conversation, const char* role, const std::string& content) {
-  v1::ChatMessage& message = *conversation.add_messages();
-  message.set_role(role);
-  message.set_content(content);
-}
-
-}  // namespace
-
-int RunChat(const AnswerFlags& flags, Interrupt& interrupt, const Console& console) {
-  const char* const kCommand = "continuo chat";
-  const auto channel = OpenChannel(flags.connection);
-  if (!channel.ok()) return Fail(console, kCommand, channel.status());
-  const auto stub = v1::InferenceService::NewStub(*channel);
-  std::string system = flags.system;
-  v1::Conversation conversation = NewConversation(system);
-  std::string message;
-  while (ReadMessage(console, &message)) {
-    if (message.empty()) continue;
-    if (message == "/exit") break;
-    if (message == "/reset" || message.rfind("/system ", 0) == 0) {
-      if (message != "/reset") system = message.substr(8);
-      conversation = NewConversation(system);
-      continue;
-    }
-    if (message[0] == '/' && console.interactive) {
-      console.err << "/reset begins anew, /system TEXT also changes the system message, /exit ends"
-                  << std::endl;
-      continue;
-    }
-    AddMessage(conversation, "user", message);
-    v1::GenerateRequest request = MakeRequest(flags.request);
-    *request.mutable_conversation() = conversation;
-    std::string answer;
-    const absl::Status status =
-        Answer(flags, stub.get(), std::move(request), interrupt, console, &answer);
-    // A partial answer stays in the conversation; a message without an answer is dropped.
-    if (status.ok() || !answer.empty()) {
-      AddMessage(conversation, "assistant", answer);
-    } else {
-      conversation.mutable_messages()->RemoveLast();
-    }
-    if (status.ok()) continue;
-    if (absl::IsCancelled(status) && console.interactive) continue;
-    if (absl::IsCancelled(status) && interrupt.num_signals() > 0) return kInterrupted;
-    const int code = Fail(console, kCommand, status);
-    if (!console.interactive) return code;
-  }
-  if (console.interactive) console.out << std::endl;
-  return 0;
 }
 
 }  // namespace continuo::cli

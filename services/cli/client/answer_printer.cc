@@ -31,10 +31,15 @@ void AnswerPrinter::Take(const v1::GenerateResponse& response) {
       sequence.thinks = false;
     }
     sequence.pending += delta.text();
-    sequence.text += delta.text();
+    sequence.answer.text += delta.text();
+    sequence.answer.reasoning += delta.reasoning();
     if (!sequence.pending.empty()) sequence.last = sequence.pending.back();
-    sequence.finished = sequence.finished || delta.finish_reason() != 0;
+    if (delta.finish_reason() != 0) {
+      sequence.finished = true;
+      sequence.answer.finish_reason = delta.finish_reason();
+    }
   }
+  if (!sequences_[current_].pending.empty()) CloseCall();
   while (true) {
     Sequence& sequence = sequences_[current_];
     if (num_sequences_ > 1 && !sequence.titled) {
@@ -48,10 +53,40 @@ void AnswerPrinter::Take(const v1::GenerateResponse& response) {
     ++current_;
   }
   console_.out.flush();
+  for (const v1::Delta& delta : response.deltas()) {
+    if (delta.index() == 0) TakeCalls(sequences_[0], delta);
+  }
 }
 
-void AnswerPrinter::EndLine(const Sequence& sequence) {
+void AnswerPrinter::TakeCalls(Sequence& sequence, const v1::Delta& delta) {
+  std::vector<v1::ToolCall>& calls = sequence.answer.tool_calls;
+  for (const v1::ToolCall& piece : delta.tool_calls()) {
+    // The first piece of a call has its id; pieces come in the order of the calls.
+    if (!piece.id().empty() || calls.empty()) {
+      CloseCall();
+      EndLine(sequence);
+      console_.err << "[" << LineForTerminal(piece.name()) << " ";
+      call_open_ = true;
+      calls.emplace_back(piece).clear_arguments();
+    }
+    *calls.back().mutable_arguments() += piece.arguments();
+    console_.err << LineForTerminal(piece.arguments()) << std::flush;
+  }
+}
+
+void AnswerPrinter::CloseCall() {
+  if (call_open_) console_.err << "]" << std::endl;
+  call_open_ = false;
+}
+
+void AnswerPrinter::End() {
+  CloseCall();
+  EndLine(sequences_[current_]);
+}
+
+void AnswerPrinter::EndLine(Sequence& sequence) {
   if (sequence.last != '\n') console_.out << "\n";
+  sequence.last = '\n';
   console_.out.flush();
 }
 

@@ -4,8 +4,6 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/cli/client/terminal.h"
@@ -73,9 +71,7 @@ std::string DescribeError(const absl::Status& status) {
   if (!reason.empty()) absl::StrAppend(&text, " (", reason, ")");
   if (!status.message().empty()) {
     // A server's message may contain anything; it is printed as one line of harmless text.
-    std::string message(status.message());
-    std::replace(message.begin(), message.end(), '\n', ' ');
-    absl::StrAppend(&text, ": ", ForTerminal(message));
+    absl::StrAppend(&text, ": ", LineForTerminal(std::string(status.message())));
   }
   const auto delay = protocol::RetryDelayOf(status);
   if (delay.has_value()) absl::StrAppend(&text, "; try again in ", absl::FormatDuration(*delay));

@@ -37,6 +37,12 @@ std::string ForTerminal(std::string_view text) {
   return result;
 }
 
+std::string LineForTerminal(std::string_view text) {
+  std::string line = ForTerminal(text);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  return line;
+}
+
 std::string ProgressBar(double fraction, size_t width) {
   fraction = std::clamp(std::isfinite(fraction) ? fraction : 0.0, 0.0, 1.0);
   const auto filled = static_cast<size_t>(fraction * static_cast<double>(width));

@@ -12,6 +12,8 @@ namespace continuo::cli {
 // Makes text harmless for a terminal: control characters other than newline and tab become U+FFFD,
 // so that a model cannot send escape sequences. Characters of several bytes have to be whole.
 std::string ForTerminal(std::string_view text);
+// The same in one line: newlines become spaces.
+std::string LineForTerminal(std::string_view text);
 
 // Formats "[######      ] 50%" with `width` columns for the bar; `fraction` is clamped to [0, 1].
 std::string ProgressBar(double fraction, size_t width);

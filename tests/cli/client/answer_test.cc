@@ -4,59 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <future>
 #include <sstream>
 
 #include "services/cli/client/generation.h"
 #include "tests/cli/fake_inference.h"
+#include "tests/cli/output.h"
 
 namespace continuo::cli {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using ::testing::StartsWith;
 using Step = ::continuo::testing::FakeInference::Step;
-
-// Collects the output and lets another thread wait for a part of it.
-class Output : public std::streambuf {
- public:
-  std::string str() const {
-    absl::MutexLock lock(&mutex_);
-    return text_;
-  }
-  void clear() {
-    absl::MutexLock lock(&mutex_);
-    text_.clear();
-  }
-  ptrdiff_t Count(char c) const {
-    const std::string text = str();
-    return std::count(text.begin(), text.end(), c);
-  }
-  void Await(char c, ptrdiff_t times) const {
-    const auto there = [&] { return std::count(text_.begin(), text_.end(), c) >= times; };
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&there));
-  }
-
- protected:
-  std::streamsize xsputn(const char* text, std::streamsize size) override {
-    absl::MutexLock lock(&mutex_);
-    text_.append(text, static_cast<size_t>(size));
-    return size;
-  }
-  int_type overflow(int_type c) override {
-    absl::MutexLock lock(&mutex_);
-    text_ += static_cast<char>(c);
-    return c;
-  }
-
- private:
-  mutable absl::Mutex mutex_;
-  std::string text_;
-};
 
 class AnswerTest : public ::testing::Test {
  protected:
@@ -77,21 +38,13 @@ class AnswerTest : public ::testing::Test {
     err_.str("");
     return RunGenerate(flags_, interrupt_, Console{in_, out, err_, terminal, terminal});
   }
-  int Chat(const std::string& input, bool terminal = false) {
-    std::ostream out(&out_);
-    in_.clear();
-    in_.str(input);
-    out_.clear();
-    err_.str("");
-    return RunChat(flags_, interrupt_, Console{in_, out, err_, terminal, terminal});
-  }
 
   testing::FakeInference service_;
   std::unique_ptr<common::GrpcServer> server_;
   AnswerFlags flags_;
   Interrupt interrupt_;
   std::istringstream in_;
-  Output out_;
+  testing::Output out_;
   std::ostringstream err_;
 };
 
@@ -238,48 +191,6 @@ TEST_F(AnswerTest, JsonIsOneResponseALine) {
   EXPECT_EQ(out_.Count('\n'), 3);
   EXPECT_THAT(out_.str(),
               AllOf(HasSubstr("\"token_ids\":["), HasSubstr("\"completion_tokens\":2")));
-}
-
-TEST_F(AnswerTest, AChatRemembersWhatWasSaid) {
-  flags_.system = "Be brief.";
-  EXPECT_EQ(Chat("first\nsecond\\\nline\n\n"), 0) << err_.str();
-  const auto requests = service_.requests();
-  ASSERT_EQ(requests.size(), 2);
-  const v1::Conversation& last = requests[1].conversation();
-  ASSERT_EQ(last.messages_size(), 4);
-  EXPECT_EQ(last.messages(0).role(), "system");
-  EXPECT_EQ(last.messages(1).content(), "first");
-  EXPECT_EQ(last.messages(2).role(), "assistant");
-  EXPECT_THAT(out_.str(), StartsWith(last.messages(2).content()));
-  EXPECT_EQ(last.messages(3).content(), "second\nline");
-}
-
-TEST_F(AnswerTest, AChatCanBeginAnew) {
-  EXPECT_EQ(Chat("first\n/reset\nsecond\n/system Be long.\nthird\n/exit\nnever\n"), 0);
-  const auto requests = service_.requests();
-  ASSERT_EQ(requests.size(), 3);
-  EXPECT_EQ(requests[1].conversation().messages_size(), 1);
-  EXPECT_EQ(requests[2].conversation().messages(0).content(), "Be long.");
-}
-
-TEST_F(AnswerTest, AChatOnATerminalLivesOnAfterAnError) {
-  service_.SetScript({{0, absl::InvalidArgumentError("no")}});
-  EXPECT_EQ(Chat("first\nsecond\n", /*terminal=*/true), 0);
-  EXPECT_THAT(err_.str(), HasSubstr("INVALID_ARGUMENT: no"));
-  EXPECT_EQ(service_.requests().at(1).conversation().messages_size(), 1);
-  service_.SetScript({{0, absl::InvalidArgumentError("no")}});
-  EXPECT_EQ(Chat("first\nsecond\n", /*terminal=*/false), 1);
-}
-
-TEST_F(AnswerTest, AnInterruptEndsOnlyTheAnswerOfAChatOnATerminal) {
-  service_.SetScript({{.num_responses = 3, .hang = true}});
-  auto code = std::async(std::launch::async, [this] { return Chat("one\ntwo\n", true); });
-  out_.Await('w', 3);
-  EXPECT_TRUE(interrupt_.Signal());
-  EXPECT_EQ(code.get(), 0);
-  const auto requests = service_.requests();
-  ASSERT_EQ(requests.size(), 2);
-  EXPECT_EQ(requests[1].conversation().messages_size(), 3);
 }
 
 }  // namespace
