@@ -37,10 +37,11 @@ packages=(
   nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
   python3 python3-venv
 )
-# A Rust new enough for the tokenizer crates: the one at hand, else Debian's.
+# A Rust new enough for the crates of services/worker/text/rust: the one at hand, else that of Debian's
+# security updates.
 rust_is_new() {
   command -v cargo >/dev/null && command -v rustc >/dev/null &&
-    rustc --version | awk '{split($2, v, "."); exit !(v[1] > 1 || v[2] >= 85)}'
+    rustc --version | awk '{split($2, v, "."); exit !(v[1] > 1 || v[2] >= 87)}'
 }
 rust_is_new || packages+=(rustc-web cargo-web)
 # For scripts/helm_tools.sh, where too old a one fetches a newer, and services/cli/examples.

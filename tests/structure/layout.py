@@ -38,6 +38,7 @@ ALLOWED = {
     "services/common/grpc": "services/base services/common services/protocol proto",
     "services/common/telemetry": "services/base services/common services/protocol proto",
     "services/worker/text": "services/base services/worker/text/response",
+    "services/worker/text/grammar": "services/base services/worker/text",
     "services/worker/text/response": "services/base",
     "services/worker/model": "kernels",
     "services/worker/model/checkpoint": "services/base kernels",

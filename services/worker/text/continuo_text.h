@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * The C functions that rust/ implements: tokenizers and chat templates. Only TextModel and the
- * tests of this folder call them.
+ * The C functions that rust/ implements: tokenizers, chat templates and grammars. Only TextModel,
+ * grammar/ and the tests of this folder call them.
  *
  * Strings are (pointer, length), never NUL-terminated; NULL with length 0 is the empty string.
  * What a call puts into an `out` argument belongs to the caller, who frees it with the matching
@@ -119,6 +119,45 @@ int continuo_text_encode_chat(const ContinuoText* text, ContinuoSlice utf8, Cont
  * have. */
 int continuo_text_render_template(ContinuoSlice chat_template, ContinuoSlice request_json,
                                   ContinuoString* out);
+
+/* A grammar that answers obey, compiled for one model's vocabulary, which must outlive it. The
+ * first one of a ContinuoText takes longer and needs memory for the vocabulary (some 100 bytes a
+ * token). A ContinuoGrammar never changes: calls on one may run in parallel. */
+typedef struct ContinuoGrammar ContinuoGrammar;
+/* One answer on its way through a grammar. One thread at a time; shares nothing with others. */
+typedef struct ContinuoMatcher ContinuoMatcher;
+
+enum {
+  CONTINUO_GRAMMAR_JSON_SCHEMA = 0, /* source: the schema */
+  CONTINUO_GRAMMAR_JSON_OBJECT = 1, /* source: empty */
+  CONTINUO_GRAMMAR_REGEX = 2,       /* source: what the whole answer matches */
+  CONTINUO_GRAMMAR_CHOICE = 3,      /* source: a JSON array of strings */
+  CONTINUO_GRAMMAR_LARK = 4,        /* source: Lark in the dialect of llguidance */
+};
+
+/* NULL where the source is refused, also because it needs more than the bounds on operations
+ * allow. */
+ContinuoGrammar* continuo_grammar_compile(const ContinuoText* text, int kind, ContinuoSlice source);
+void continuo_grammar_free(ContinuoGrammar* grammar);
+
+ContinuoMatcher* continuo_matcher_new(const ContinuoGrammar* grammar);
+ContinuoMatcher* continuo_matcher_clone(const ContinuoMatcher* matcher);
+void continuo_matcher_free(ContinuoMatcher* matcher);
+
+/* Clears the bits of ids that must not come next: bit id % 32 of word id / 32. Ids outside of the
+ * vocabulary must not; what ends an answer is the caller's affair. */
+void continuo_matcher_fill_mask(ContinuoMatcher* matcher, uint32_t* words, size_t num_words);
+/* 1; 0 for an id that must not come next, and nothing has changed. */
+int continuo_matcher_accept(ContinuoMatcher* matcher, int32_t id);
+/* Takes the last `count` accepted ids back; so many must have been. */
+void continuo_matcher_rollback(ContinuoMatcher* matcher, size_t count);
+/* 1 where the answer may end here, and where only an end may come. */
+int continuo_matcher_can_end(ContinuoMatcher* matcher);
+int continuo_matcher_must_end(ContinuoMatcher* matcher);
+/* OK, or why the matcher failed: RESOURCE_EXHAUSTED where a step needs more than the bounds on
+ * operations allow, FAILED_PRECONDITION where the vocabulary cannot write what must come. A failed
+ * matcher allows everything and must end. */
+int continuo_matcher_status(const ContinuoMatcher* matcher);
 
 void continuo_string_free(ContinuoString string);
 void continuo_ids_free(ContinuoIds ids);

@@ -133,6 +133,9 @@ class TextModel {
   // of the model's files.
   std::vector<int32_t> EndIds(std::span<const int32_t> known) const;
 
+  // The functions of continuo_text.h read it.
+  const ContinuoText* handle() const { return text_; }
+
   // Lower-case hex digests: equal if encoding and decoding, or the chat template, are equal.
   // kTextVersion is not part of them.
   const std::string& tokenizer_digest() const { return tokenizer_digest_; }

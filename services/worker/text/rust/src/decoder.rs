@@ -56,10 +56,14 @@ impl TokenTable {
         self.ends.len()
     }
 
+    pub fn bytes_of(&self, id: usize) -> &[u8] {
+        let begin = if id == 0 { 0 } else { self.ends[id - 1] as usize };
+        &self.bytes[begin..self.ends[id] as usize]
+    }
+
     /// True for a token of white space alone, and for one without bytes.
     pub fn is_space(&self, id: usize) -> bool {
-        let begin = if id == 0 { 0 } else { self.ends[id - 1] as usize };
-        self.bytes[begin..self.ends[id] as usize].iter().all(u8::is_ascii_whitespace)
+        self.bytes_of(id).iter().all(u8::is_ascii_whitespace)
     }
 }
 

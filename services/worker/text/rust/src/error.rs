@@ -12,7 +12,7 @@ pub enum Code {
     FailedPrecondition = 9,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error {
     pub code: Code,
     pub message: String,

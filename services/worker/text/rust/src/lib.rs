@@ -9,6 +9,7 @@ mod ends;
 mod error;
 mod files;
 mod forms;
+mod grammar;
 mod info;
 mod jinja;
 mod python;
@@ -17,10 +18,11 @@ mod tokenizer;
 
 use std::cell::RefCell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
 use error::{Error, Result};
 use files::Files;
+use grammar::Environment;
 use serde_json::{Map, Value};
 use template::{ChatRequest, ChatTemplate};
 use tokenizer::Tokenizer;
@@ -29,6 +31,8 @@ pub struct ContinuoText {
     tokenizer: Tokenizer,
     template: ChatTemplate,
     info: Map<String, Value>,
+    /// Made for the first grammar.
+    grammars: OnceLock<Result<Environment>>,
 }
 
 impl ContinuoText {
@@ -37,7 +41,17 @@ impl ContinuoText {
         let tokenizer =
             Tokenizer::new(&files.tokenizer, &config).map_err(|e| e.in_file("tokenizer.json"))?;
         let info = info::tokenizer_info(&config);
-        Ok(ContinuoText { tokenizer, template: ChatTemplate::new(config)?, info })
+        Ok(ContinuoText {
+            tokenizer,
+            template: ChatTemplate::new(config)?,
+            info,
+            grammars: OnceLock::new(),
+        })
+    }
+
+    fn grammars(&self) -> Result<&Environment> {
+        let made = self.grammars.get_or_init(|| Environment::new(&self.tokenizer.table));
+        made.as_ref().map_err(Error::clone)
     }
 }
 

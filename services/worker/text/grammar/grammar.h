@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/worker/text/text_model.h"
+
+namespace continuo::text {
+
+// The library that compiles grammars, with its version. The same grammar allows the same ids where
+// this and kTextVersion are equal, so both are parts of the worker's fingerprint.
+inline constexpr std::string_view kGrammarLibrary = "llguidance 1.9.1";
+
+// What answers must match, from beginning to end, as a request writes it.
+struct GrammarSource {
+  enum class Kind { kJsonSchema, kJsonObject, kRegex, kChoice, kLark };
+
+  Kind kind = Kind::kJsonObject;
+  std::string text;                  // schema, regular expression or Lark; else empty
+  std::vector<std::string> options;  // of a choice: the literal answers
+};
+
+class GrammarMatcher;
+
+// A compiled grammar for the vocabulary of one model, which must outlive it. Immutable and
+// thread-safe.
+class Grammar {
+ public:
+  // InvalidArgument tells why the source is refused; a schema's keyword is named with its JSON
+  // pointer. A source that needs more operations than the bounds allow is refused, too: these are
+  // counted, no time is measured. FailedPrecondition: no grammar applies to this vocabulary.
+  static absl::StatusOr<std::shared_ptr<const Grammar>> Compile(const TextModel& model,
+                                                                const GrammarSource& source);
+
+  ~Grammar();
+  Grammar(const Grammar&) = delete;
+  Grammar& operator=(const Grammar&) = delete;
+
+  // At the beginning of an answer.
+  absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher() const;
+
+ private:
+  explicit Grammar(ContinuoGrammar* grammar) : grammar_(grammar) {}
+
+  ContinuoGrammar* const grammar_;
+};
+
+// One answer on its way through a grammar. One thread at a time; shares nothing that changes with
+// other matchers, and may outlive its Grammar, but not the TextModel.
+//
+// A matcher fails where a step needs more operations than the bounds allow, and where the grammar
+// wants text that no token begins with. It then allows every id, and the answer must end: whoever
+// owns it looks at status() and ends the request with that. Rolling back behind a dead end makes
+// the matcher well again; exhaustion is final.
+class GrammarMatcher {
+ public:
+  ~GrammarMatcher();
+  GrammarMatcher(const GrammarMatcher&) = delete;
+  GrammarMatcher& operator=(const GrammarMatcher&) = delete;
+
+  absl::StatusOr<std::unique_ptr<GrammarMatcher>> Clone() const;
+
+  // Clears the bits of ids that must not come next (bit id % 32 of word id / 32); sets none. Ids
+  // without a token and those of special tokens that the grammar does not name must not. It does
+  // not know which ids end an answer.
+  void FillMask(std::span<uint32_t> mask);
+  // Goes on behind `id`. False for an id that FillMask clears, and nothing has changed.
+  bool Accept(int32_t id);
+  // Takes the last `count` accepted ids back; there must have been so many.
+  void Rollback(int count);
+  // The answer may end here.
+  bool CanEnd();
+  // Only an end may come. May be so before the first id.
+  bool MustEnd();
+  // OK unless it failed: ResourceExhausted or FailedPrecondition.
+  absl::Status status() const;
+
+ private:
+  friend class Grammar;
+  explicit GrammarMatcher(ContinuoMatcher* matcher) : matcher_(matcher) {}
+
+  ContinuoMatcher* const matcher_;
+};
+
+}  // namespace continuo::text

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the five kinds of grammar allow.
+#include "services/worker/text/grammar/grammar.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/worker/text/grammar/random_answer.h"
+#include "tests/worker/text/test_files.h"
+
+namespace continuo::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using text::Grammar;
+
+class GrammarTest : public ::testing::Test {
+ protected:
+  const std::unique_ptr<text::TextModel> model_ = OpenTestModel("byte_level");
+
+  bool Is(const Source& source, std::string_view text) { return IsAnswer(*model_, source, text); }
+
+  std::string Refusal(const Source& source) {
+    const auto grammar = Grammar::Compile(*model_, source);
+    EXPECT_FALSE(grammar.ok()) << source.text;
+    EXPECT_EQ(grammar.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(grammar.status().message());
+  }
+};
+
+TEST_F(GrammarTest, ARegexMatchesTheWholeAnswer) {
+  const Source source = RegexSource("a[bc]{2,3}/|\\d+");
+  EXPECT_TRUE(Is(source, "abc/"));
+  EXPECT_TRUE(Is(source, "abcb/"));
+  EXPECT_TRUE(Is(source, "17"));
+  EXPECT_FALSE(Is(source, "ab/"));
+  EXPECT_FALSE(Is(source, "xabc/"));
+  EXPECT_FALSE(Is(source, "abc/x"));
+  EXPECT_FALSE(Is(source, ""));
+}
+
+TEST_F(GrammarTest, AChoiceIsOneOfItsOptionsLiterally) {
+  const Source source = ChoiceSource({"yes", "no", "no way", "a\"b\\n", "/x/", "<|end|>", "é😀\n"});
+  for (const std::string& option : source.options) EXPECT_TRUE(Is(source, option)) << option;
+  EXPECT_FALSE(Is(source, "ye"));
+  EXPECT_FALSE(Is(source, "yess"));
+  EXPECT_FALSE(Is(source, "no wa"));
+}
+
+TEST_F(GrammarTest, AJsonObjectIsAny) {
+  const Source source = {.kind = Source::Kind::kJsonObject};
+  EXPECT_TRUE(Is(source, "{}"));
+  EXPECT_TRUE(Is(source, R"({"a": [1, 2.5e3, null, {"b": "é\n"}]})"));
+  EXPECT_TRUE(Is(source, "{\n  \"a\": 1\n}"));
+  EXPECT_FALSE(Is(source, "[]"));
+  EXPECT_FALSE(Is(source, "1"));
+  EXPECT_FALSE(Is(source, "{\"a\"}"));
+}
+
+TEST_F(GrammarTest, ASchemaAllowsWhatValidates) {
+  const Source source = SchemaSource(R"({
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 5}, "age": {"type": "integer", "minimum": 0}},
+    "required": ["name"],
+    "additionalProperties": false})");
+  EXPECT_TRUE(Is(source, R"({"name":"Ann"})"));
+  EXPECT_TRUE(Is(source, R"({"name": "Ann", "age": 7})"));
+  EXPECT_FALSE(Is(source, R"({"name": "Antonia"})"));
+  EXPECT_FALSE(Is(source, R"({"name": "Ann", "age": -7})"));
+  EXPECT_FALSE(Is(source, R"({"age": 7})"));
+  EXPECT_FALSE(Is(source, R"({"name": "Ann", "other": 1})"));
+}
+
+TEST_F(GrammarTest, ALarkGrammarMayHoldASchema) {
+  const Source source = LarkSource(R"(start: "<call>" obj "</call>" | /[a-z ]+/
+obj: %json {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": false}
+)");
+  EXPECT_TRUE(Is(source, R"(<call>{"x": 1}</call>)"));
+  EXPECT_TRUE(Is(source, "hello world"));
+  EXPECT_FALSE(Is(source, R"(<call>{"y": 1}</call>)"));
+  EXPECT_FALSE(Is(source, R"(<call>{"x": 1})"));
+}
+
+TEST_F(GrammarTest, ALarkGrammarMayNameSpecialTokens) {
+  const auto matcher = NewMatcher(*model_, LarkSource("start: <|user|> \"hello\""));
+  EXPECT_FALSE(AcceptText(*model_, *matcher, "h"));
+  EXPECT_FALSE(matcher->Accept(IdOf(*model_, "<|end|>")));
+  EXPECT_TRUE(matcher->Accept(IdOf(*model_, "<|user|>")));
+  EXPECT_TRUE(AcceptText(*model_, *matcher, "hello"));
+  EXPECT_TRUE(matcher->MustEnd());
+}
+
+TEST_F(GrammarTest, WhatIsNoGrammarIsRefused) {
+  EXPECT_THAT(Refusal(SchemaSource("{")), HasSubstr("not JSON"));
+  EXPECT_THAT(Refusal(SchemaSource(R"({"type": "strin"})")), HasSubstr("strin"));
+  EXPECT_THAT(Refusal(RegexSource("(")), HasSubstr("the regular expression"));
+  EXPECT_THAT(Refusal(RegexSource("\xff")), HasSubstr("UTF-8"));
+  EXPECT_THAT(Refusal(LarkSource("start: missing")), HasSubstr("missing"));
+  EXPECT_THAT(Refusal(LarkSource("")), HasSubstr("the grammar"));
+  EXPECT_THAT(Refusal(ChoiceSource({})), HasSubstr("0 options"));
+  EXPECT_THAT(Refusal(ChoiceSource({"a", "\xff"})), HasSubstr("UTF-8"));
+}
+
+TEST_F(GrammarTest, ErrorsAreShort) {
+  const std::string message = Refusal(LarkSource("start: " + std::string(5000, 'x')));
+  EXPECT_LT(message.size(), 700u);
+  EXPECT_THAT(message, Not(HasSubstr("backtrace")));
+}
+
+}  // namespace
+}  // namespace continuo::testing
