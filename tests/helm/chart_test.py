@@ -104,7 +104,7 @@ class ExamplesTest(unittest.TestCase):
                 with self.subTest(kind=kind, name=name):
                     if kind == "Service":
                         self.assertEqual(selected(o["spec"]["selector"]),
-                                         [name.removesuffix("-metrics")])
+                                         [name.removesuffix("-metrics").removesuffix("-headless")])
                     elif kind in ("PodDisruptionBudget", "Deployment", "InferencePool"):
                         self.assertEqual(selected(o["spec"]["selector"]["matchLabels"]), [name])
                     elif kind in ("HorizontalPodAutoscaler", "ScaledObject"):
@@ -139,7 +139,7 @@ class ExamplesTest(unittest.TestCase):
             names = {w.split("@")[0].removeprefix("dns:///").split(".")[0] for w in workers}
             headless = {o["metadata"]["name"] for o in rendered if o["kind"] == "Service" and
                         o["spec"].get("clusterIP") == "None" and
-                        not o["metadata"]["name"].endswith("-metrics")}
+                        not o["metadata"]["name"].endswith(("-metrics", "-gateway-headless"))}
             self.assertEqual(names, headless)
 
 

@@ -14,8 +14,10 @@ CRDS = [
     ("sigs.k8s.io/gateway-api@v1.4.0", "config/crd/standard",
      ["gateway.networking.k8s.io_httproutes.yaml", "gateway.networking.k8s.io_grpcroutes.yaml",
       "gateway.networking.k8s.io_backendtlspolicies.yaml"]),
-    ("sigs.k8s.io/gateway-api-inference-extension@v1.1.0", "config/crd/bases",
+    ("sigs.k8s.io/gateway-api-inference-extension@v1.4.0", "config/crd/bases",
      ["inference.networking.k8s.io_inferencepools.yaml"]),
+    ("github.com/envoyproxy/gateway@v1.6.0", "charts/gateway-helm/crds/generated",
+     ["gateway.envoyproxy.io_backendtrafficpolicies.yaml"]),
     ("github.com/cert-manager/cert-manager@v1.19.1", "deploy/crds",
      ["cert-manager.io_certificates.yaml"]),
 ]

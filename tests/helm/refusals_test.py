@@ -34,6 +34,11 @@ SCHEMA = [
                              ("00%", "'00%' does not match pattern"))),
     ("gateway.resources.limits.memory=2 GB", "'2 GB' does not match pattern"),
     ("gateway.resources.memory=2Gi", "at '/gateway/resources': additional properties 'memory'"),
+    ("gateway.resources.limits.memory=4K", "'4K' does not match pattern"),
+    ("gateway.env[0].value=x", "at '/gateway/env/0': missing property 'name'"),
+    ("gateway.env.TZ=UTC", "at '/gateway/env': got object, want array"),
+    ("ipFamilyPolicy=Dual", "at '/ipFamilyPolicy': value must be one of"),
+    (f"{P}.gpuResource=gpu", "at '/pools/m/gpuResource': 'gpu' does not match pattern"),
     ("fullnameOverride=a.b", "at '/fullnameOverride': 'a.b' does not match pattern"),
     ("fullnameOverride=1a", "at '/fullnameOverride': '1a' does not match pattern"),
     ("nameOverride=a.b", "at '/nameOverride': 'a.b' does not match pattern"),
@@ -139,6 +144,18 @@ CHECKS = [
      "otlpTls.clientCertificate: needs otlpTls.secretName"),
     ("tls.enabled=true,tls.issuer.name=i,tls.workers.gatewaySecretName=g",
      "tls.workers.gatewaySecretName: needs tls.workers.secretName"),
+    ("enabled=false", "enabled: is read by charts that depend on this one"),
+    ("gateway.podSpec.containers[0].name=x", "gateway.podSpec.containers: say it by extraContainers"),
+    (f"{P}.podSpec.terminationGracePeriodSeconds=9",
+     "pools.m.podSpec.terminationGracePeriodSeconds: say it by drainSeconds"),
+    (f"{P}.gpus=1,{P}.gpuResource=", "pools.m: has GPUs and neither gpuResource nor resourceClaims"),
+    (f"{P}.gpus=1,{P}.resources.limits.nvidia\\.com/gpu=2",
+     "pools.m.resources.limits: nvidia.com/gpu is made of gpus"),
+    ("gateway.service.loadBalancerClass=x", "gateway.service: loadBalancerClass and "
+     "loadBalancerSourceRanges need type: LoadBalancer"),
+    ("gateway.service.externalTrafficPolicy=Local", "gateway.service.externalTrafficPolicy: needs type"),
+    ("gateway.service.labels.continuo/x=y", "gateway.service.labels: continuo/x is the chart's own"),
+    ("grpcRoute.envoyGateway=true", "grpcRoute.envoyGateway: needs grpcRoute.enabled"),
     ("gateway.autoscaling.minReplicas=9", "gateway.autoscaling: minReplicas 9 is above maxReplicas 8"),
     ("tls.enabled=true", "tls: workers need tls.workers.secretName, or tls.issuer.name"),
     ("tls.enabled=true,tls.workers.secretName=s,tls.workers.serverName=n",
@@ -180,7 +197,7 @@ class RefusalsTest(unittest.TestCase):
         schema = json.loads((chart.CHART / "values.schema.json").read_text())
         default = chart.render(*chart.MINIMAL)
         # values.yaml documents that null.
-        for path in set(values_of(schema)) - {("global",), ("pools",), ("runAsUser",)}:
+        for path in set(values_of(schema)) - {("global",), ("pools",), ("runAsUser",), ("enabled",)}:
             pool = [("pools", "m", *path[1:])] if path[0] == "worker" and path[1:] else []
             for name in (path, *pool):
                 with self.subTest(null=".".join(name)):
@@ -200,6 +217,15 @@ class RefusalsTest(unittest.TestCase):
                        "monitoring.prometheusAddress=http://p:60123"):
             with self.subTest(values=values):
                 chart.render(*chart.MINIMAL, "--set", values)
+
+    def test_quantities_that_kubernetes_takes(self):
+        for value in ("0.5", "2", "500m", "4k", "1e3", "1.5Gi", ".5", "12E", "+1"):
+            with self.subTest(value=value):
+                chart.render(*chart.MINIMAL, "--set", f"gateway.resources.requests.cpu={value}")
+                chart.render(*chart.MINIMAL, "--set-string", f"gateway.resources.requests.cpu={value}")
+
+    def test_a_condition_of_a_chart_that_depends_on_this_one(self):
+        chart.render(*chart.MINIMAL, "--set", "enabled=true")
 
     def test_a_release_whose_services_would_begin_with_a_digit(self):
         self.assertIn("names of Services begin with a letter, 7-continuo does not; "

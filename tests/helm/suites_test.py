@@ -44,7 +44,7 @@ def known(schema, path=""):
 class SuitesTest(unittest.TestCase):
     def setUp(self):
         schema = json.loads((chart.CHART / "values.schema.json").read_text())
-        self.known = set(known(schema)) - {"global"}  # Helm's own
+        self.known = set(known(schema)) - {"global", "enabled"}  # read by Helm
         self.of_models = set(known(schema["$defs"]["pool"]["properties"]["model"], "worker.model"))
 
     def test_every_value_is_noticed_by_a_suite(self):

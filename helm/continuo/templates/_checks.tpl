@@ -1,5 +1,18 @@
 {{- /* What the schema cannot say: values that exclude or need each other. */ -}}
 {{- define "continuo.checks" -}}
+{{- if eq (toString .Values.enabled) "false" }}
+{{- fail "enabled: is read by charts that depend on this one, as their condition; this one renders nothing where it is not installed" }}
+{{- end }}
+{{- include "continuo.checkPodSpec" (list "gateway" .Values.gateway.podSpec) }}
+{{- if and .Values.grpcRoute.envoyGateway (not .Values.grpcRoute.enabled) }}
+{{- fail "grpcRoute.envoyGateway: needs grpcRoute.enabled" }}
+{{- end }}
+{{- if and (ne .Values.gateway.service.type "LoadBalancer") (or .Values.gateway.service.loadBalancerClass .Values.gateway.service.loadBalancerSourceRanges) }}
+{{- fail "gateway.service: loadBalancerClass and loadBalancerSourceRanges need type: LoadBalancer" }}
+{{- end }}
+{{- if and .Values.gateway.service.externalTrafficPolicy (eq .Values.gateway.service.type "ClusterIP") }}
+{{- fail "gateway.service.externalTrafficPolicy: needs type: LoadBalancer or NodePort" }}
+{{- end }}
 {{- if not .Values.pools }}
 {{- fail "pools: at least one is needed, such as --set pools.qwen.model.hub.repository=Qwen/Qwen3-0.6B" }}
 {{- end }}
@@ -18,6 +31,7 @@
 {{- end }}
 {{- include "continuo.checkLabels" (list "labels" .Values.labels) }}
 {{- include "continuo.checkLabels" (list "gateway.podLabels" .Values.gateway.podLabels) }}
+{{- include "continuo.checkLabels" (list "gateway.service.labels" .Values.gateway.service.labels) }}
 {{- include "continuo.checkLabels" (list "monitoring.labels" .Values.monitoring.labels) }}
 {{- include "continuo.checkLabels" (list "monitoring.dashboardLabels" .Values.monitoring.dashboardLabels) }}
 {{- range $name, $said := .Values.pools }}
@@ -27,6 +41,13 @@
 {{- if hasKey $said.model . }}{{ $sources = append $sources . }}{{ end }}
 {{- end }}
 {{- include "continuo.checkLabels" (list (printf "pools.%s.podLabels" $name) $pool.podLabels) }}
+{{- include "continuo.checkPodSpec" (list (printf "pools.%s" $name) $pool.podSpec) }}
+{{- if and $pool.gpus (not $pool.gpuResource) (not $pool.resourceClaims) }}
+{{- fail (printf "pools.%s: has GPUs and neither gpuResource nor resourceClaims, so nobody would give it any" $name) }}
+{{- end }}
+{{- if and $pool.gpus $pool.gpuResource (hasKey ($pool.resources.limits | default dict) $pool.gpuResource) }}
+{{- fail (printf "pools.%s.resources.limits: %s is made of gpus" $name $pool.gpuResource) }}
+{{- end }}
 {{- if ne (len $sources) 1 }}
 {{- fail (printf "pools.%s.model: needs one of pvc, image, hub, objectStore and path, has %s" $name (join " and " $sources | default "none")) }}
 {{- end }}
@@ -102,6 +123,21 @@
 {{- range $label, $_ := index . 1 }}
 {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|managed-by)|continuo/.*)$" $label }}
 {{- fail (printf "%s: %s is the chart's own" (index $ 0) $label) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Members of a pod's spec that have values of their own, or that follow from others. (list NAME MEMBERS) */ -}}
+{{- define "continuo.checkPodSpec" -}}
+{{- $values := dict
+  "containers" "extraContainers" "initContainers" "extraInitContainers" "volumes" "extraVolumes"
+  "serviceAccountName" "serviceAccountName" "schedulerName" "schedulerName" "nodeSelector" "nodeSelector"
+  "tolerations" "tolerations" "affinity" "affinity" "priorityClassName" "priorityClassName"
+  "topologySpreadConstraints" "spread" "terminationGracePeriodSeconds" "drainSeconds"
+  "imagePullSecrets" "image.pullSecrets" }}
+{{- range $member, $_ := index . 1 }}
+{{- with index $values $member }}
+{{- fail (printf "%s.podSpec.%s: say it by %s" (index $ 0) $member .) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -134,7 +134,7 @@ capabilities:
 {{- define "continuo.podSpec" -}}
 {{- $root := index . 0 }}
 {{- $values := index . 1 }}
-serviceAccountName: {{ include "continuo.serviceAccountName" $root | quote }}
+serviceAccountName: {{ $values.serviceAccountName | default (include "continuo.serviceAccountName" $root) | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext:
@@ -178,8 +178,43 @@ affinity:
 {{- with $values.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
+{{- with $values.schedulerName }}
+schedulerName: {{ . | quote }}
+{{- end }}
 {{- with $values.runtimeClassName }}
 runtimeClassName: {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* The environment of a container, of `env` and `envFrom`. */ -}}
+{{- define "continuo.environment" -}}
+{{- with .env }}
+env:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .envFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* A pod's spec with the operator's members over it. (list TEXT MEMBERS) */ -}}
+{{- define "continuo.overlaid" -}}
+{{- if index . 1 }}
+{{- toYaml (mergeOverwrite (index . 0 | fromYaml) (index . 1)) }}
+{{- else }}
+{{- index . 0 }}
+{{- end }}
+{{- end }}
+
+{{- /* Which addresses a Service has. */ -}}
+{{- define "continuo.ipFamilies" -}}
+{{- with .Values.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.ipFamilies }}
+ipFamilies:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
