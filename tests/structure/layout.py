@@ -9,6 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Folder -> folders whose headers it may include. A file belongs to the longest folder that it is below.
 ALLOWED = {
     "services/base": "",
+    "services/base/net": "",
     "kernels": "services/base",
     "kernels/host": "services/base kernels",
     "kernels/cpu/isa": "kernels kernels/host",
@@ -36,7 +37,7 @@ ALLOWED = {
     "services/protocol": "services/base proto",
     "services/common": "services/base",
     "services/common/grpc": "services/base services/common services/protocol proto",
-    "services/common/telemetry": "services/base services/common services/protocol proto",
+    "services/common/telemetry": "services/base services/base/net services/common services/protocol proto",
     "services/worker/text": "services/base services/worker/text/response",
     "services/worker/text/grammar": "services/base services/worker/text",
     "services/worker/text/response": "services/base",
@@ -88,7 +89,7 @@ ALLOWED = {
                              "services/protocol proto services/gateway/admission services/gateway/relay "
                              "services/gateway/requests services/gateway/routing services/gateway/workers",
     "services/gateway/openai/json": "services/base services/protocol proto",
-    "services/gateway/openai/http": "services/base",
+    "services/gateway/openai/http": "services/base services/base/net",
     "services/gateway/openai": "services/base services/protocol proto services/gateway/openai/json "
                                "services/gateway/openai/http services/gateway/relay services/gateway/routing",
     # main.cc, config.* and gateway.*: composition.

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "services/base/net/listener.h"
 #include "services/common/telemetry/metrics.h"
 
 namespace continuo::common {
@@ -107,24 +108,10 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
   impl.collectables = std::move(collectables);
   impl.healthy = std::move(healthy);
 
-  const size_t colon = listen.rfind(':');
-  std::string host = listen.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
+  if (absl::Status status = Listen(impl.acceptor, listen); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(status.message(), ", for metrics"));
   }
-  try {
-    const std::string port = colon == std::string::npos ? "" : listen.substr(colon + 1);
-    const tcp::endpoint endpoint =
-        *tcp::resolver(impl.context).resolve(host, port, tcp::resolver::passive).begin();
-    impl.acceptor.open(endpoint.protocol());
-    impl.acceptor.set_option(tcp::acceptor::reuse_address(true));
-    impl.acceptor.bind(endpoint);
-    impl.acceptor.listen();
-    result->port_ = impl.acceptor.local_endpoint().port();
-  } catch (const boost::system::system_error& error) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on \"", listen, "\" for metrics: ", error.code().message()));
-  }
+  result->port_ = impl.acceptor.local_endpoint().port();
   asio::co_spawn(impl.context, impl.Accept(), asio::detached);
   impl.thread = std::thread([&impl] { impl.context.run(); });
   return result;

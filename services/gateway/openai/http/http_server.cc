@@ -19,6 +19,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "services/base/net/listener.h"
 #include "services/base/status_macros.h"
 #include "services/gateway/openai/http/byte_stream.h"
 
@@ -161,33 +162,12 @@ HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options,
                                                               HttpHandler* handler) {
-  const std::string& listen = options.listen;
-  const size_t colon = listen.rfind(':');
-  if (colon == std::string::npos || listen.starts_with("unix:")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--http_listen: \"", listen, "\" is not host:port"));
-  }
-  std::string host = listen.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
   std::unique_ptr<HttpServer> server(new HttpServer(std::make_unique<Impl>(options, handler)));
   Impl& impl = *server->impl_;
-  int port = 0;
-  try {
-    const tcp::endpoint endpoint =
-        *tcp::resolver(impl.loops[0]->context)
-             .resolve(host, listen.substr(colon + 1), tcp::resolver::passive)
-             .begin();
-    impl.acceptor->open(endpoint.protocol());
-    impl.acceptor->set_option(tcp::acceptor::reuse_address(true));
-    impl.acceptor->bind(endpoint);
-    impl.acceptor->listen();
-    port = impl.acceptor->local_endpoint().port();
-  } catch (const boost::system::system_error& error) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on \"", listen, "\" for HTTP: ", error.code().message()));
+  if (absl::Status status = Listen(*impl.acceptor, options.listen); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("--http_listen: ", status.message()));
   }
+  const int port = impl.acceptor->local_endpoint().port();
   if (options.read_tls) {
     RETURN_IF_ERROR(impl.LoadTls());
     asio::co_spawn(impl.loops[0]->context, impl.WatchTls(), asio::detached);
