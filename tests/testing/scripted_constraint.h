@@ -19,7 +19,7 @@ struct Scripted {
   bool restricts = true;
   std::function<bool(int32_t id)> allows = [](int32_t) { return true; };
   bool can_end = false, must_end = false;
-  absl::Status failure;  // of FillMask and Accept here
+  absl::Status mask_failure, accept_failure;  // of FillMask and Accept here
 };
 // The constraint after `ids`; a pure function that takes any ids.
 using Script = std::function<Scripted(std::span<const int32_t> ids)>;
@@ -35,7 +35,7 @@ class ScriptedConstraint : public engine::TokenConstraint {
   void FillMask(std::span<uint32_t> mask) override {
     ++num_masks_;
     const Scripted here = Here();
-    failure_.Update(here.failure);
+    failure_.Update(here.mask_failure);
     for (size_t id = 0; id < mask.size() * 32; ++id) {
       if (!here.allows(static_cast<int32_t>(id))) mask[id / 32] &= ~(uint32_t{1} << (id % 32));
     }
@@ -44,7 +44,7 @@ class ScriptedConstraint : public engine::TokenConstraint {
   bool MustEnd() override { return Here().must_end; }
   bool Accept(int32_t id) override {
     const Scripted here = Here();
-    failure_.Update(here.failure);
+    failure_.Update(here.accept_failure);
     if (!failure_.ok()) return false;
     if (here.restricts && (here.must_end || !here.allows(id))) return false;
     ids_.push_back(id);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -50,6 +51,7 @@ struct Engine::Impl {
       : options(options),
         executor(*executor),
         clock(*clock),
+        metrics(*metrics),
         is_asynchronous(executor->IsAsynchronous()),
         scheduler(options, metrics),
         quota(options.max_queued_tokens) {
@@ -63,6 +65,7 @@ struct Engine::Impl {
   void Apply(Command command, const Moment& now);
   bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return stopped || !inbox.empty(); }
   absl::Status BeginStep(const Moment& now);
+  void FillMask(std::span<uint32_t> mask);
   absl::Status RunStep(const Moment& now);
   absl::Status Loop();
   // No request is live and no step is in flight.
@@ -74,6 +77,7 @@ struct Engine::Impl {
   const EngineOptions options;
   model::Executor& executor;
   const Clock& clock;
+  EngineMetrics& metrics;
   // The device works while this thread does something else. Then the next step is planned, and the
   // events of the last one are delivered, while a step runs.
   const bool is_asynchronous;
@@ -170,7 +174,13 @@ absl::Status Engine::Impl::BeginStep(const Moment& now) {
     absl::MutexLock lock(&mutex);
     predicted = std::max(in_flight[0].predicted, scheduler.predicted());
   }
-  return executor.Start(plan, [this](std::span<uint32_t> mask) { scheduler.FillMask(mask); });
+  return executor.Start(plan, [this](std::span<uint32_t> mask) { FillMask(mask); });
+}
+
+void Engine::Impl::FillMask(std::span<uint32_t> mask) {
+  const absl::Duration begin = clock.Elapsed();
+  scheduler.FillMask(mask);
+  metrics.mask_seconds.Observe(absl::ToDoubleSeconds(clock.Elapsed() - begin));
 }
 
 absl::Status Engine::Impl::RunStep(const Moment& now) {

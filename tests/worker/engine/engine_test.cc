@@ -13,6 +13,7 @@
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
+#include "tests/testing/scripted_constraint.h"
 
 namespace continuo::engine {
 namespace {
@@ -249,7 +250,11 @@ TEST_F(UnstartedEngineTest, RequestsThatMakeNoSenseAreRejected) {
   none.num_sequences = 0;
   two.num_sequences = 2;
   two.received.resize(1);
-  for (const Request& request : {empty, none, two}) {
+  Request short_of_one = SmallRequest(4), null = SmallRequest(5);
+  short_of_one.num_sequences = 2;
+  short_of_one.constraints = {std::make_shared<ScriptedConstraint>(Alternating())};
+  null.constraints = {nullptr};
+  for (const Request& request : {empty, none, two, short_of_one, null}) {
     EXPECT_EQ(engine_.Submit(request, ignore).code(), absl::StatusCode::kInvalidArgument);
   }
 }

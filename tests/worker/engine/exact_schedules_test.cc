@@ -111,13 +111,15 @@ TEST_P(ExactSchedulesTest, EveryAnswerIsThatOfTheRequestAlone) {
                     {"continuations", tally.continued},
                     {"cancelled", tally.cancelled},
                     {"drafts", tally.drafts},
-                    {"right_drafts", tally.right_drafts}});
+                    {"right_drafts", tally.right_drafts},
+                    {"constrained", tally.constrained}});
   if (!flags.json.empty()) std::ofstream(flags.json) << report.dump(1) << "\n";
   if (count < 200) return;
   // The schedules must have met everything that they are to show.
-  for (const int64_t met : {tally.preemptions, tally.hit_tokens, tally.copies, tally.cancelled,
-                            tally.continued, tally.forked, tally.masked, tally.prompt_scores,
-                            tally.right_drafts, tally.drafts - tally.right_drafts}) {
+  for (const int64_t met :
+       {tally.preemptions, tally.hit_tokens, tally.copies, tally.cancelled, tally.continued,
+        tally.forked, tally.masked, tally.prompt_scores, tally.right_drafts,
+        tally.drafts - tally.right_drafts, tally.constrained}) {
     EXPECT_GT(met, 20);
   }
 }

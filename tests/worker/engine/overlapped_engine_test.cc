@@ -15,6 +15,7 @@
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
+#include "tests/testing/scripted_constraint.h"
 
 namespace continuo::engine {
 namespace {
@@ -142,6 +143,23 @@ TEST_F(OverlappedEngineTest, MaskedStepsGiveTheSameTokens) {
   request.stop_ids = {4, 5, 6};
   EXPECT_TRUE(Answer(request).ok());
   EXPECT_EQ(given_, FakeAnswer(request, 0, kVocab));
+}
+
+// The mask of the next token depends on the one in flight.
+TEST_F(OverlappedEngineTest, AConstrainedStepWaitsForTheTokenBefore) {
+  Request request = Asking(9);
+  Constrain(request, Multiples(7, 3));
+  EXPECT_TRUE(Answer(request).ok());
+  EXPECT_EQ(given_, FakeAnswer(request, 0, kVocab));
+  EXPECT_THAT(executor_.notes(),
+              ElementsAre("start 1 after 0", "finish 1 after 0", "start 2 after 0",
+                          "finish 2 after 1", "start 3 after 1", "finish 3 after 2"));
+  EXPECT_EQ(metrics_.constrained_samples, 3u);
+  uint64_t masked_steps = 0;
+  for (size_t i = 0; i <= metrics_.mask_seconds.bounds().size(); ++i) {
+    masked_steps += metrics_.mask_seconds.count(i);
+  }
+  EXPECT_EQ(masked_steps, 3u);
 }
 
 TEST_F(OverlappedEngineTest, AStepThatFailsLosesNothingThatWasKnownBefore) {

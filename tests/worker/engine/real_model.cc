@@ -179,10 +179,8 @@ const RealModel::Alone& RealModel::Find(const Request& request) {
   alone.answers.resize(n);
   alone.scores.resize(n);
   const auto finished = [&](const std::vector<int32_t>& answer) {
-    const auto count = static_cast<int>(answer.size());
-    return count >= request.max_tokens ||
-           (count > request.min_tokens && count > 0 &&
-            std::ranges::binary_search(request.stop_ids, answer.back()));
+    return static_cast<int>(answer.size()) >= request.max_tokens ||
+           EndOf(request, answer) != FinishReason::kNone;
   };
   const auto take = [&](model::StepResult& result, size_t sample, size_t index) {
     alone.answers[index].push_back(result.token_ids[sample]);

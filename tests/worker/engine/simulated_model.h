@@ -38,7 +38,7 @@ class SimulatedModel {
   virtual std::shared_ptr<Drafter> MakeDrafter(int percent, uint32_t seed) = 0;
 
   // Returns the whole answer of one sequence, whatever was received. It ends by stop ids,
-  // min_tokens and max_tokens alone.
+  // min_tokens, max_tokens and a scripted constraint alone.
   virtual std::vector<int32_t> Answer(const Request& request, int index) = 0;
   // Return the score of the i-th token of that answer, and of prompt[i + 1] given prompt[0…i].
   virtual model::TokenScore AnswerScore(const Request& request, int index, int i) = 0;

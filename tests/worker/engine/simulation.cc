@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "tests/testing/next_token_mask.h"
 
 namespace continuo::engine {
 
@@ -33,10 +34,7 @@ bool Equal(const model::TokenScore& a, const model::TokenScore& b) {
 }
 
 FinishReason NaturalFinish(const Request& r, const std::vector<int32_t>& answer) {
-  const auto n = static_cast<int>(answer.size());
-  const bool stop =
-      n > 0 && n > r.min_tokens && std::ranges::binary_search(r.stop_ids, answer.back());
-  return stop ? FinishReason::kStop : FinishReason::kLength;
+  return EndOf(r, answer) == FinishReason::kStop ? FinishReason::kStop : FinishReason::kLength;
 }
 
 }  // namespace
@@ -124,8 +122,20 @@ Request Simulation::MakeRequest() {
   r.cache_bypass = Chance(15);
   r.want_progress = Chance(10);
   if (extremes_) MakeExtreme(r);
+  const bool is_constrained = Chance(25);
+  const Script script = MakeScript();
+  if (is_constrained) Constrain(r, script);
   if (Chance(20)) MakeContinuation(r);
+  if (is_constrained && !r.received.empty()) Constrain(r, script);
+  tally_.constrained += is_constrained;
   return r;
+}
+
+// Makes one that always leaves a token, whatever the stop ids are.
+Script Simulation::MakeScript() {
+  const auto seed = static_cast<uint32_t>(Pick(0, 1 << 20));
+  return Chance(50) ? RandomAutomaton(seed, Chance(50))
+                    : AfterThought({0, 1}, RandomAutomaton(seed, false));
 }
 
 // Allows few tokens or bars some, which may leave none.
@@ -270,6 +280,7 @@ void Simulation::CheckEnd(Client& c, const RequestEvent& event) {
       Fail(absl::StrCat(name, ".", i, ": the text differs"));
     }
   }
+  for (int i = 0; i < c.request.num_sequences; ++i) CheckConstraint(c, i);
   if (event.ended->code() == absl::StatusCode::kCancelled && c.cancelled) return;
   if (event.ended->code() == absl::StatusCode::kDeadlineExceeded) {
     ++tally_.timed_out;
@@ -302,6 +313,17 @@ void Simulation::CheckEnd(Client& c, const RequestEvent& event) {
       c.num_prompt_scores + 1 != static_cast<int>(c.request.prompt.size())) {
     Fail(absl::StrCat(name, ": prompt scores are missing"));
   }
+}
+
+// A constraint has accepted what was delivered, but for a stop id at the end, and no draft.
+void Simulation::CheckConstraint(const Client& c, int index) {
+  if (c.request.constraints.empty()) return;
+  std::vector<int32_t> said = c.got[static_cast<size_t>(index)];
+  const bool stopped = !said.empty() && std::ranges::binary_search(c.request.stop_ids, said.back());
+  if (stopped) said.pop_back();
+  tally_.must_end += !stopped && c.finish[static_cast<size_t>(index)] == FinishReason::kStop;
+  if (ConstraintOf(c.request, index).accepted() == said) return;
+  Fail(absl::StrCat("request ", c.request.id, ".", index, ": its constraint is out of step"));
 }
 
 void Simulation::Disturb() {

@@ -13,6 +13,7 @@
 
 #include "services/worker/engine/schedule/scheduler.h"
 #include "tests/testing/manual_clock.h"
+#include "tests/testing/scripted_constraint.h"
 #include "tests/worker/engine/simulated_model.h"
 
 namespace continuo::engine {
@@ -23,7 +24,8 @@ struct SimulationTally {
   int64_t cancelled = 0, edge_finished = 0, timed_out = 0, time_limited = 0, continued = 0;
   int64_t tokens = 0, scores = 0;  // compared
   int64_t forked = 0, masked = 0, prompt_scores = 0, cut_steps = 0;
-  int64_t overlapped = 0, lost = 0;  // overlapped steps; samples lost to them
+  int64_t constrained = 0, must_end = 0;  // requests; sequences that ended without an end token
+  int64_t overlapped = 0, lost = 0;       // overlapped steps; samples lost to them
   int64_t late = 0, widely_forked = 0, longest = 0, drafts = 0, right_drafts = 0;
 };
 
@@ -52,11 +54,13 @@ class Simulation {
   Request MakeRequest();
   void MakeContinuation(Request& request);
   void MakeBars(Request& request);
+  Script MakeScript();
   void MakeExtreme(Request& request);
   void Submit();
   void Receive(Client& client, RequestEvent event);
   void ReceiveDelta(Client& client, SequenceDelta& delta);
   void CheckEnd(Client& client, const RequestEvent& event);
+  void CheckConstraint(const Client& client, int index);
   void Disturb();
   void Begin();
   void Step();

@@ -123,6 +123,10 @@ void Scheduler::WritePlan(PlannedStep& step, const Moment& now) {
     if (NumRemaining(s) > 1 || NumAnswered(s) == 0) step.prompt_tokens += t.num_tokens;
     step.plan.Add(s, t.num_tokens, speculation_.DraftsOf(t));
   }
+  const auto constrained =
+      std::ranges::count_if(step.plan.samples(), &PlannedSample::is_constrained);
+  metrics_.constrained_samples.fetch_add(static_cast<uint64_t>(constrained),
+                                         std::memory_order_relaxed);
 }
 
 // The next sample may depend on tokens that only the device knows, but not on drafts, scored

@@ -103,7 +103,7 @@ void Speculation::CutDrafts(Sequence& s) {
     const int32_t draft = proposed_[kept];
     if (std::ranges::binary_search(stops, draft) || !constraint.Accept(draft)) break;
     ++accepted;
-    if (constraint.Restricts() && constraint.MustEnd()) break;
+    if (!constraint.status().ok() || (constraint.Restricts() && constraint.MustEnd())) break;
   }
   constraint.Rollback(accepted);
   proposed_.resize(kept);

@@ -55,8 +55,7 @@ void StepCommit::TakeSample(const PlannedSample& sample, int32_t token, model::T
     // The sample counts if the one before it counts and is that draft.
     const bool follows = s.finish == FinishReason::kNone && s.num_computed == sample.position &&
                          s.answer.back() == sample.draft;
-    // A constraint that fails here does so again in the next step, where this is no draft.
-    if (!follows || !sample.failure.ok()) return;
+    if (!follows) return;
     ++s.num_computed;
   } else {
     --s.num_in_flight;
@@ -75,8 +74,12 @@ void StepCommit::TakeSample(const PlannedSample& sample, int32_t token, model::T
 
 bool StepCommit::TakeConstrained(Sequence& s, const PlannedSample& sample) {
   absl::Status failure = sample.failure;
-  if (failure.ok() && (EndsByStopId(s) || s.constraint->Accept(s.answer.back()))) return true;
-  if (failure.ok()) failure = s.constraint->status();
+  if (failure.ok()) {
+    if (EndsByStopId(s)) return true;
+    const bool accepted = s.constraint->Accept(s.answer.back());
+    failure = s.constraint->status();
+    if (accepted && failure.ok()) return true;
+  }
   if (failure.ok()) {
     failure = absl::InternalError(
         absl::StrCat("the constraint refuses token ", s.answer.back(), ", which was sampled"));

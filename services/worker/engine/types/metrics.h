@@ -43,9 +43,13 @@ struct EngineMetrics {
   std::atomic<uint64_t> prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   std::atomic<uint64_t> draft_tokens = 0, accepted_draft_tokens = 0;
   std::atomic<uint64_t> prefix_cache_queried_tokens = 0, prefix_cache_hit_tokens = 0;
+  std::atomic<uint64_t> constrained_samples = 0;  // drafts' ones too
 
   Histogram<12> step_seconds{{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}};
   Histogram<12> step_rows{{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048}};
+  // Of steps that have any mask; the device works meanwhile.
+  Histogram<12> mask_seconds{
+      {.00001, .00002, .00005, .0001, .0002, .0005, .001, .002, .005, .01, .02, .05}};
   Histogram<20> queue_seconds{
       {.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920}};
   Histogram<22> time_to_first_token_seconds{{.001, .005, .01, .02, .04, .06, .08, .1,

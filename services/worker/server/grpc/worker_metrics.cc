@@ -57,6 +57,12 @@ void CollectOwn(const engine::EngineMetrics& e, const RequestCounters& requests,
   common::AddCounter(f, "continuo_accepted_draft_tokens_total",
                      "Drafts that were right: tokens generated beside the one of a step.", model,
                      Read(e.accepted_draft_tokens));
+  common::AddCounter(f, "continuo_constrained_samples_total",
+                     "Samples whose token a constraint restricted.", model,
+                     Read(e.constrained_samples));
+  common::AddHistogram(f, "continuo_mask_seconds",
+                       "Filling the token masks of a step that has any, while the device computes.",
+                       model, e.mask_seconds);
   for (size_t code = 0; code < protocol::kStatusNames.size(); ++code) {
     const auto status = static_cast<absl::StatusCode>(code);
     common::MetricLabels labels = model;

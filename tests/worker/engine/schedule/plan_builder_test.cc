@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <random>
+#include <vector>
 
 #include "services/worker/model/executor.h"
 #include "tests/testing/next_token_mask.h"
@@ -62,13 +65,25 @@ TEST(PlanBuilderTest, StepsThatAreAlikeUseTheSameMemory) {
   }
 }
 
-// Masks of random requests, with drafts, against the definition.
+// The first of `drafts`, as many as the constraint takes.
+std::vector<int32_t> Walkable(TokenConstraint& constraint, std::vector<int32_t> drafts) {
+  int accepted = 0;
+  for (const int32_t draft : drafts) {
+    if (!constraint.Accept(draft)) break;
+    ++accepted;
+  }
+  constraint.Rollback(accepted);
+  drafts.resize(static_cast<size_t>(accepted));
+  return drafts;
+}
+
+// Masks of random requests, with drafts and constraints, against the definition.
 TEST(PlanBuilderTest, MasksAreThoseOfTheTokensBefore) {
   std::mt19937 random(3);
   const auto pick = [&](int n) {
     return static_cast<int32_t>(random() % static_cast<uint32_t>(n));
   };
-  int num_masked = 0;
+  int num_masked = 0, num_failed = 0;
   for (int round = 0; round < 3000; ++round) {
     const int vocab = 1 + pick(70);
     OneRequest one(0);
@@ -90,12 +105,22 @@ TEST(PlanBuilderTest, MasksAreThoseOfTheTokensBefore) {
     request.min_tokens = pick(6);
     Sequence& s = one.sequence();
     s.answer = ids(1 + pick(4));
+    std::vector<int32_t> drafts = ids(pick(4));
+    if (pick(2) == 0) {
+      // Nothing but stop ids may be left, so that min_tokens gives way.
+      const bool has_thoughts = pick(3) == 0;
+      request.constraints = {std::make_shared<ScriptedConstraint>(
+          RandomAutomaton(static_cast<uint32_t>(pick(1000)), has_thoughts), s.answer)};
+      s.constraint = request.constraints[0].get();
+      drafts = Walkable(*s.constraint, drafts);
+    }
     s.num_computed = static_cast<int>(request.prompt.size() + s.answer.size()) - 1;
-    const std::vector<int32_t> drafts = ids(pick(4));
     PlanBuilder builder(16, 8);
     builder.SetMaxBlocks(1);
     builder.Add(s, 1, drafts);
 
+    bool failed = false;
+    std::vector<bool> failures;  // of masked samples
     std::vector<uint32_t> expected;
     std::vector<int32_t> answer = s.answer;
     for (size_t k = 0; k <= drafts.size(); ++k) {
@@ -106,7 +131,11 @@ TEST(PlanBuilderTest, MasksAreThoseOfTheTokensBefore) {
         continue;
       }
       ++num_masked;
-      if (mask.empty()) {  // all may follow
+      // Whatever the constraint leaves nothing for does not count, nor what is behind it.
+      const bool none = std::ranges::all_of(mask, [](uint32_t word) { return word == 0; });
+      failed |= !mask.empty() && none && ConstraintAfter(request, answer).has_value();
+      failures.push_back(failed);
+      if (mask.empty() || failed) {  // all may follow
         mask.assign(static_cast<size_t>(model::MaskWords(vocab)), ~uint32_t{0});
         if (vocab % 32 != 0) mask.back() = (uint32_t{1} << (vocab % 32)) - 1;
       }
@@ -115,8 +144,18 @@ TEST(PlanBuilderTest, MasksAreThoseOfTheTokensBefore) {
     std::vector<uint32_t> filled(expected.size(), ~uint32_t{0});
     builder.FillMask(filled, vocab);
     ASSERT_EQ(filled, expected) << round;
+    if (s.constraint != nullptr) {
+      EXPECT_EQ(ConstraintOf(request).accepted(), s.answer);
+    }
+    size_t masked = 0;
+    for (size_t k = 0; k <= drafts.size(); ++k) {
+      if (!builder.plan().sampling[k].masked) continue;
+      EXPECT_EQ(builder.samples()[k].failure.ok(), !failures[masked++]) << round;
+    }
+    num_failed += failed;
   }
   EXPECT_GT(num_masked, 1000);
+  EXPECT_GT(num_failed, 20);
 }
 
 }  // namespace

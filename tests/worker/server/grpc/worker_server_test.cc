@@ -474,6 +474,8 @@ TEST_F(WorkerServerTest, TheNamesOfTheMetricsAreFrozen) {
                                        "continuo_prefix_cache_hit_tokens_total",
                                        "continuo_draft_tokens_total",
                                        "continuo_accepted_draft_tokens_total",
+                                       "continuo_constrained_samples_total",
+                                       "continuo_mask_seconds",
                                        "continuo_requests_total",
                                        "continuo_queue_seconds",
                                        "continuo_time_to_first_token_seconds",
