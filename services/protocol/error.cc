@@ -100,4 +100,10 @@ std::string FieldOf(const absl::Status& status) {
                                                              : "";
 }
 
+std::string LoggedMessage(const absl::Status& status) {
+  const std::string field = FieldOf(status);
+  if (!field.starts_with("constraint")) return std::string(status.message());
+  return field + ": is refused";
+}
+
 }  // namespace continuo::protocol

@@ -43,6 +43,10 @@ inline constexpr int kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopStringBytes = 256;
 inline constexpr int kMaxStopIds = 64;
 
+// Constraints.
+inline constexpr size_t kMaxConstraintBytes = 262144;  // of each kind
+inline constexpr int kMaxChoiceOptions = 1024;
+
 // Output and scheduling.
 inline constexpr uint32_t kMaxLogprobs = 20;  // alternatives per token
 inline constexpr int32_t kMaxPriority = 100;  // also below 0

@@ -176,6 +176,40 @@ absl::Status CheckStopping(const v1::Stopping& s) {
   return absl::OkStatus();
 }
 
+absl::Status CheckConstraintText(std::string_view field, const std::string& text) {
+  RETURN_IF_ERROR(CheckBytes(field, text.size(), kMaxConstraintBytes));
+  return CheckUtf8(field, text);
+}
+
+absl::Status CheckConstraint(const v1::Constraint& c) {
+  switch (c.kind_case()) {
+    case v1::Constraint::kJsonSchema:
+      return CheckConstraintText("constraint.json_schema", c.json_schema());
+    case v1::Constraint::kJsonObject:
+      if (c.json_object()) return absl::OkStatus();
+      return FieldError("constraint.json_object", "is false; leave constraint out");
+    case v1::Constraint::kRegex:
+      return CheckConstraintText("constraint.regex", c.regex());
+    case v1::Constraint::kLark:
+      return CheckConstraintText("constraint.lark", c.lark());
+    case v1::Constraint::kChoice: {
+      constexpr std::string_view kOptions = "constraint.choice.options";
+      const auto& options = c.choice().options();
+      if (options.empty()) return FieldError(kOptions, "is empty");
+      RETURN_IF_ERROR(CheckCount(kOptions, options.size(), kMaxChoiceOptions));
+      size_t bytes = 0;
+      for (int i = 0; i < options.size(); ++i) {
+        bytes += options[i].size();
+        RETURN_IF_ERROR(CheckUtf8(absl::StrCat(std::string(kOptions), "[", i, "]"), options[i]));
+      }
+      return CheckBytes(kOptions, bytes, kMaxConstraintBytes);
+    }
+    case v1::Constraint::KIND_NOT_SET:  // perhaps of a newer release
+      break;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOutput(const v1::Output& o) {
   RETURN_IF_ERROR(CheckRange<uint32_t>("output.logprobs", o.logprobs(), 0, kMaxLogprobs));
   RETURN_IF_ERROR(
@@ -262,6 +296,7 @@ absl::Status ValidateGenerate(const v1::GenerateRequest& request) {
   RETURN_IF_ERROR(CheckPrompt(request));
   RETURN_IF_ERROR(CheckSampling(request.sampling()));
   RETURN_IF_ERROR(CheckStopping(request.stopping()));
+  if (request.has_constraint()) RETURN_IF_ERROR(CheckConstraint(request.constraint()));
   RETURN_IF_ERROR(CheckOutput(request.output()));
   return CheckRange("priority", request.priority(), -kMaxPriority, kMaxPriority);
 }

@@ -95,5 +95,12 @@ TEST(ErrorTest, BytesThatAreNoTextDoNotReachTheDetails) {
   EXPECT_EQ(status.message(), "a\ufffd: is \"\ufffd\"");
 }
 
+TEST(LoggedMessageTest, ErrorsOfConstraintsAreToldWithoutWhatTheyQuote) {
+  EXPECT_EQ(LoggedMessage(FieldError("constraint.regex", "secret")),
+            "constraint.regex: is refused");
+  EXPECT_EQ(LoggedMessage(FieldError("sampling.top_p", "is 3")), "sampling.top_p: is 3");
+  EXPECT_EQ(LoggedMessage(absl::InternalError("x")), "x");
+}
+
 }  // namespace
 }  // namespace continuo::protocol

@@ -154,6 +154,38 @@ TEST(ValidateGenerateTest, ContentOfTheModelIsLeftToTheWorker) {
   EXPECT_TRUE(ValidateGenerate(request).ok()) << ValidateGenerate(request);
 }
 
+TEST(ValidateGenerateTest, AConstraintIsBounded) {
+  v1::GenerateRequest request;
+  request.set_text("x");
+  v1::Constraint& constraint = *request.mutable_constraint();
+  const auto field = [&] { return FieldOf(ValidateGenerate(request)); };
+  EXPECT_EQ(field(), "");  // perhaps of a kind that a newer release has
+  constraint.set_json_object(false);
+  EXPECT_EQ(field(), "constraint.json_object");
+  constraint.set_json_object(true);
+  EXPECT_EQ(field(), "");
+  const std::string longest(kMaxConstraintBytes, 'x'), longer = longest + "x";
+  constraint.set_json_schema(longer);
+  EXPECT_EQ(field(), "constraint.json_schema");
+  constraint.set_json_schema(longest);
+  EXPECT_EQ(field(), "");
+  constraint.set_regex(longer);
+  EXPECT_EQ(field(), "constraint.regex");
+  constraint.set_lark(longer);
+  EXPECT_EQ(field(), "constraint.lark");
+  v1::Choice& choice = *constraint.mutable_choice();
+  EXPECT_EQ(field(), "constraint.choice.options");
+  choice.add_options(longest);
+  EXPECT_EQ(field(), "");
+  choice.add_options("x");
+  EXPECT_EQ(field(), "constraint.choice.options");
+  choice.clear_options();
+  for (int i = 0; i < kMaxChoiceOptions; ++i) choice.add_options("");
+  EXPECT_EQ(field(), "");
+  choice.add_options("");
+  EXPECT_EQ(field(), "constraint.choice.options");
+}
+
 TEST(RejectUnknownFieldsTest, AnUnknownFieldIsNamedByItsPathButNotInAContinuation) {
   v1::GenerateRequest request;
   v1::ChatMessage& message = *request.mutable_conversation()->add_messages();

@@ -63,8 +63,11 @@ ALLOWED = {
     "services/worker/engine": "services/base services/worker/model services/worker/engine/types "
                               "services/worker/engine/requests services/worker/engine/estimate "
                               "services/worker/engine/draft services/worker/engine/schedule",
+    "services/worker/server/constraint": "services/base services/worker/engine/types services/worker/text "
+                                         "services/worker/text/grammar services/worker/text/response",
     "services/worker/server/session": "services/base services/protocol proto services/worker/engine/types "
-                                      "services/worker/text services/worker/text/response",
+                                      "services/worker/server/constraint services/worker/text "
+                                      "services/worker/text/grammar services/worker/text/response",
     "services/worker/server/lifetime": "services/base services/protocol proto services/worker/engine",
     "services/worker/server/runtime": "services/base services/protocol services/worker/server/session "
                                       "services/worker/server/lifetime services/worker/engine proto",
@@ -108,7 +111,8 @@ ALLOWED = {
 KNOWS_NO_GRPC = ("kernels", "services/worker/text", "services/worker/model", "services/worker/engine",
                  "services/base")
 # Folders that know protobuf, but no gRPC.
-KNOWS_MESSAGES_ONLY = ("services/protocol", "services/worker/server/session", "services/worker/server/lifetime",
+KNOWS_MESSAGES_ONLY = ("services/protocol", "services/worker/server/constraint", "services/worker/server/session",
+                       "services/worker/server/lifetime",
                        "services/gateway/requests", "services/gateway/routing", "services/gateway/admission",
                        "services/gateway/relay", "services/gateway/openai")
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^">]+)[">]', re.M)

@@ -209,7 +209,7 @@ void InferenceService::OnRejected(const std::string& model, const std::string& c
                {"code", protocol::StatusName(status.code())},
                {"model", std::string_view(model).substr(0, 256)},  // Not validated yet.
                {"reason", protocol::ReasonOf(status)},
-               {"error", std::string(status.message())}});
+               {"error", protocol::LoggedMessage(status)}});
 }
 
 absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const ClientCall& call,
@@ -291,7 +291,7 @@ void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status&
                {"worker", report.worker},
                {"code", protocol::StatusName(status.code())},
                {"reason", protocol::ReasonOf(status)},
-               {"error", std::string(status.message())},
+               {"error", protocol::LoggedMessage(status)},
                {"migrations", report.migrations},
                {"prompt_tokens", report.prompt_tokens},
                {"completion_tokens", report.completion_tokens},

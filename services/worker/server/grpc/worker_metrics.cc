@@ -63,6 +63,18 @@ void CollectOwn(const engine::EngineMetrics& e, const RequestCounters& requests,
   common::AddHistogram(f, "continuo_mask_seconds",
                        "Filling the token masks of a step that has any, while the device computes.",
                        model, e.mask_seconds);
+  const text::GrammarCompiler::Counters grammars =
+      serving == nullptr ? text::GrammarCompiler::Counters() : serving->model.grammars->counters();
+  common::AddCounter(f, "continuo_grammar_compiles_total",
+                     "Schemas, regular expressions and other grammars that were compiled.", model,
+                     static_cast<double>(grammars.compiles));
+  common::AddCounter(f, "continuo_grammar_refusals_total", "Of those, refused ones.", model,
+                     static_cast<double>(grammars.refusals));
+  common::AddCounter(f, "continuo_grammar_cache_hits_total",
+                     "Grammars that had been compiled before.", model,
+                     static_cast<double>(grammars.hits));
+  common::AddCounter(f, "continuo_grammar_compile_seconds_total", "Time spent compiling grammars.",
+                     model, absl::ToDoubleSeconds(grammars.compile_time));
   for (size_t code = 0; code < protocol::kStatusNames.size(); ++code) {
     const auto status = static_cast<absl::StatusCode>(code);
     common::MetricLabels labels = model;

@@ -64,7 +64,9 @@ AnswerSequence::AnswerSequence(const ServedModel* model, const StopRules* rules,
                    /*tell_special=*/format != nullptr && format->response_template != nullptr) {
   if (format == nullptr || format->response_template == nullptr) return;
   parser_.emplace(format->response_template,
-                  text::ResponseParser::Options{.calls = format->calls, .types = &format->types});
+                  text::ResponseParser::Options{.calls = format->calls,
+                                                .thoughts_first = format->thoughts_first,
+                                                .types = &format->types});
   text::ResponseEvents events;
   parser_->Begin(format->prompt_end, &events);
 }
@@ -73,8 +75,9 @@ AnswerSequence::Output AnswerSequence::Push(int32_t token, bool stops_active) {
   CONTINUO_CHECK(!finished_);
   ++num_tokens_;
   if (parser_.has_value() && parser_->in_reasoning()) ++num_reasoning_tokens_;
+  const bool ids_end = stops_active && (rules_->constrained || num_tokens_ > rules_->min_tokens);
   stops_active = stops_active && num_tokens_ > rules_->min_tokens;
-  if (stops_active && rules_->EndsSequence(token)) {
+  if (ids_end && rules_->EndsSequence(token)) {
     Said said;
     if (rules_->include_stop && Contains(rules_->stop_ids, token)) {
       const text::Detokenizer::Piece piece = detokenizer_.Push(token, /*stops_active=*/false);

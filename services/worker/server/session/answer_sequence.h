@@ -26,6 +26,8 @@ struct StopRules {
   std::vector<int32_t> stop_ids;  // the client's, ascending
   int min_tokens = 0;
   int max_tokens = 0;
+  // A constraint says where an end may come, also before min_tokens.
+  bool constrained = false;
 
   bool EndsSequence(int32_t token) const;
 };
@@ -35,9 +37,10 @@ struct StopRules {
 struct AnswerFormat {
   const text::ResponseTemplate* response_template = nullptr;  // null: answers are text
   bool calls = false;
-  text::ParameterTypes types;  // of the tools' parameters
-  std::string prompt_end;      // what the chat template wrote behind the last content
-  std::string request_id;      // ids of calls derive from it
+  bool thoughts_first = false;  // behind the thoughts all is text
+  text::ParameterTypes types;   // of the tools' parameters
+  std::string prompt_end;       // what the chat template wrote behind the last content
+  std::string request_id;       // ids of calls derive from it
 };
 
 // The id of call `number` of a sequence: nine letters and digits, which Mistral's templates ask for

@@ -13,6 +13,7 @@
 #include "services/protocol/error.h"
 #include "services/protocol/proto_time.h"
 #include "services/protocol/validate_request.h"
+#include "services/worker/server/session/constrain.h"
 #include "services/worker/server/session/prompt.h"
 #include "services/worker/server/session/validate.h"
 
@@ -205,12 +206,18 @@ AnswerFormat FormatOf(const v1::GenerateRequest& request, const EncodedPrompt& p
   format.calls = conversation.tools_size() > 0 &&
                  conversation.tool_choice().mode() != v1::ToolChoice::MODE_NONE &&
                  answers.has(Channel::kCalls);
-  if (!format.calls && !answers.has(Channel::kReasoning)) return format;
+  format.prompt_end = prompt.rendered.substr(prompt.template_end);
+  // What a constraint lets an answer say is text, whatever it looks like.
+  format.thoughts_first = request.has_constraint() && !format.calls;
+  if (format.thoughts_first) {
+    if (ThoughtsOf(request, format.prompt_end, model) == Thoughts::kNone) return format;
+  } else if (!format.calls && !answers.has(Channel::kReasoning)) {
+    return format;
+  }
   format.response_template = &answers;
   for (const v1::Tool& tool : conversation.tools()) {
     format.types.Add(tool.name(), tool.parameters());
   }
-  format.prompt_end = prompt.rendered.substr(prompt.template_end);
   format.request_id = request_id;
   return format;
 }
@@ -282,6 +289,8 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
   ASSIGN_OR_RETURN(StopRules rules,
                    ConvertStopping(request.stopping(), prompt.tokens.size(), model));
   RETURN_IF_ERROR(ValidateCollect(request, prompt.tokens.size(), rules.max_tokens, model));
+  ASSIGN_OR_RETURN(std::shared_ptr<const text::Grammar> grammar, CompileConstraint(request, model));
+  rules.constrained = grammar != nullptr;
   g.rules = std::make_unique<StopRules>(std::move(rules));
   g.format =
       std::make_unique<AnswerFormat>(FormatOf(request, prompt, g.accepted.request_id(), model));
@@ -294,13 +303,18 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
   if (request.stopping().has_time_limit()) {
     g.request.time_limit = reference + protocol::FromProto(request.stopping().time_limit());
   }
+  ASSIGN_OR_RETURN(
+      const std::vector<std::shared_ptr<AnswerConstraint>> constraints,
+      MakeConstraints(std::move(grammar), ThoughtsOf(request, g.format->prompt_end, model),
+                      g.request.num_sequences, model));
+  g.request.constraints.assign(constraints.begin(), constraints.end());
   if (resumed) {
     // A stream that once went on inexactly keeps ids of another worker for good.
     const bool exact = !g.accepted.inexact();
     g.next_sequence = received.sequence() + 1;
     ASSIGN_OR_RETURN(g.replay,
                      ReplayReceived(received, g.request.num_sequences, prompt.tokens.size(), exact,
-                                    model, *g.rules, g.format.get()));
+                                    model, *g.rules, g.format.get(), constraints));
     g.request.received = g.replay.received;
     g.request.prompt_logprobs_received = g.replay.num_prompt_logprobs;
   } else {
@@ -345,7 +359,9 @@ v1::Model ToProto(const ServedModel& model) {
     if (!model.parse_special_in_content) {
       proto.add_capabilities(v1::CAPABILITY_CONTENT_IS_TEXT);
     }
+    proto.set_response_format(model.text->response_format().name);
   }
+  proto.add_capabilities(v1::CAPABILITY_CONSTRAINTS);
   if (!model.fingerprint.empty()) proto.add_fingerprints(model.fingerprint);
   proto.set_num_workers(1);
   return proto;

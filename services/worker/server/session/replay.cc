@@ -56,14 +56,32 @@ absl::StatusOr<int> CountReceived(std::string_view field, int received, size_t g
   return static_cast<int>(std::min(count, given));
 }
 
-// Replays the received ids of a sequence. Returns the end that they imply, if any.
+// Takes one more id of a sequence into its constraint.
+absl::Status Constrain(int32_t id, int index, bool is_last, bool exact, const StopRules& rules,
+                       AnswerConstraint& constraint) {
+  const bool ends = rules.EndsSequence(id) && (exact || is_last);
+  if (ends && constraint.CanEnd()) return absl::OkStatus();
+  if (!ends && constraint.Accept(id)) return absl::OkStatus();
+  if (!constraint.status().ok())
+    return protocol::FieldError("constraint", std::string(constraint.status().message()));
+  const std::string message = absl::StrCat("sequence ", index, " has id ", id,
+                                           ", which the constraint does not allow there");
+  if (exact) return protocol::FieldError(kDeltas, message);
+  return protocol::WithReason(absl::FailedPreconditionError(message),
+                              protocol::kReasonModelChanged);
+}
+
+// Replays the received ids of a sequence. Returns the end that they imply, if any. `constraint` may
+// be null.
 absl::StatusOr<std::optional<AnswerSequence::Output>> ReplaySequence(
     const std::vector<int32_t>& tokens, int index, bool exact, const StopRules& rules,
-    AnswerSequence& sequence) {
+    AnswerSequence& sequence, AnswerConstraint* constraint) {
   const int count = static_cast<int>(tokens.size());
   for (int k = 0; k < count; ++k) {
     const bool last = k + 1 == count;
-    if (exact && k < rules.min_tokens && rules.EndsSequence(tokens[k])) {
+    if (constraint != nullptr) {
+      RETURN_IF_ERROR(Constrain(tokens[k], index, last, exact, rules, *constraint));
+    } else if (exact && k < rules.min_tokens && rules.EndsSequence(tokens[k])) {
       return protocol::FieldError(kDeltas,
                                   absl::StrCat("sequence ", index, " has stop id ", tokens[k],
                                                " before min_tokens, which is ", rules.min_tokens));
@@ -79,6 +97,7 @@ absl::StatusOr<std::optional<AnswerSequence::Output>> ReplaySequence(
     static_cast<AnswerSequence::Said&>(output) = std::move(output.held);
     return output;
   }
+  if (constraint != nullptr && constraint->MustEnd()) return sequence.End(v1::FINISH_REASON_STOP);
   if (count > 0 && count >= rules.max_tokens) return sequence.End(v1::FINISH_REASON_LENGTH);
   return std::nullopt;
 }
@@ -107,9 +126,10 @@ Replay BeginAnswer(int num_sequences, const ServedModel& model, const StopRules&
   return replay;
 }
 
-absl::StatusOr<Replay> ReplayReceived(const v1::GenerateResponse& received, int num_sequences,
-                                      size_t prompt_tokens, bool exact, const ServedModel& model,
-                                      const StopRules& rules, const AnswerFormat* format) {
+absl::StatusOr<Replay> ReplayReceived(
+    const v1::GenerateResponse& received, int num_sequences, size_t prompt_tokens, bool exact,
+    const ServedModel& model, const StopRules& rules, const AnswerFormat* format,
+    std::span<const std::shared_ptr<AnswerConstraint>> constraints) {
   Replay replay = BeginAnswer(num_sequences, model, rules, format);
   ASSIGN_OR_RETURN(replay.received, Gather(received, num_sequences, exact, model));
   for (int i = 0; i < num_sequences; ++i) {
@@ -123,8 +143,9 @@ absl::StatusOr<Replay> ReplayReceived(const v1::GenerateResponse& received, int 
       replay.sequences[i].MarkFinished(sequence.tokens);
       continue;
     }
-    ASSIGN_OR_RETURN(replay.endings[i],
-                     ReplaySequence(sequence.tokens, i, exact, rules, replay.sequences[i]));
+    AnswerConstraint* const constraint = constraints.empty() ? nullptr : constraints[i].get();
+    ASSIGN_OR_RETURN(replay.endings[i], ReplaySequence(sequence.tokens, i, exact, rules,
+                                                       replay.sequences[i], constraint));
     sequence.finished = replay.endings[i].has_value();
   }
   ASSIGN_OR_RETURN(replay.num_prompt_logprobs,

@@ -3,12 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "continuo/v1/inference.pb.h"
 #include "services/worker/engine/types/request.h"
+#include "services/worker/server/constraint/answer_constraint.h"
 #include "services/worker/server/session/answer_sequence.h"
 #include "services/worker/server/session/served_model.h"
 
@@ -38,8 +41,12 @@ Replay BeginAnswer(int num_sequences, const ServedModel& model, const StopRules&
 // means that a worker of this one's fingerprint made them, so that ids which the request cannot
 // have given are INVALID_ARGUMENT. Otherwise only ids outside the vocabulary are: an end before the
 // last received id is ignored, and a limit already passed ends the sequence with LENGTH.
-absl::StatusOr<Replay> ReplayReceived(const v1::GenerateResponse& received, int num_sequences,
-                                      size_t prompt_tokens, bool exact, const ServedModel& model,
-                                      const StopRules& rules, const AnswerFormat* format = nullptr);
+// `constraints` are none or one a sequence: each accepts the ids of its sequence, unless that was
+// received to its end. An id that it does not allow is INVALID_ARGUMENT, and otherwise
+// FAILED_PRECONDITION, reason MODEL_CHANGED.
+absl::StatusOr<Replay> ReplayReceived(
+    const v1::GenerateResponse& received, int num_sequences, size_t prompt_tokens, bool exact,
+    const ServedModel& model, const StopRules& rules, const AnswerFormat* format = nullptr,
+    std::span<const std::shared_ptr<AnswerConstraint>> constraints = {});
 
 }  // namespace continuo::server

@@ -2,6 +2,7 @@
 #include "services/worker/server/session/served_model.h"
 
 #include <algorithm>
+#include <memory>
 #include <string_view>
 
 #include "services/base/utf8.h"
@@ -10,6 +11,8 @@ namespace continuo::server {
 
 void FinishServedModel(ServedModel& model) {
   model.fill_in_middle = FindFillInMiddle(*model.text);
+  model.thought_marks = ThoughtMarks::Find(*model.text);
+  model.grammars = std::make_shared<text::GrammarCompiler>(model.text);
   std::sort(model.eos_ids.begin(), model.eos_ids.end());
   model.eos_ids.erase(std::unique(model.eos_ids.begin(), model.eos_ids.end()), model.eos_ids.end());
   // Each byte of half a character may become a U+FFFD of three bytes.

@@ -3,11 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "services/worker/server/constraint/thought_marks.h"
 #include "services/worker/server/session/fill_in_middle.h"
+#include "services/worker/text/grammar/grammar_compiler.h"
 #include "services/worker/text/text_model.h"
 
 namespace continuo::server {
@@ -39,13 +42,17 @@ struct ServedModel {
 
   std::string tokenizer_info;  // a JSON object (TextModel::TokenizerInfo)
 
+  // Compiles what answers must match; thread-safe.
+  std::shared_ptr<text::GrammarCompiler> grammars;
+  std::shared_ptr<const ThoughtMarks> thought_marks;  // null: the model has no thoughts
+
   // The most bytes that one token can have as text, and as TokenLogprob.token or special_token.
   size_t max_text_bytes_per_token = 0;
   size_t max_token_bytes = 0;
 };
 
-// Sorts the end-of-sequence ids, and reads the longest token and those of fill-in-the-middle off
-// the vocabulary.
+// Sorts the end-of-sequence ids, reads the longest token, those of fill-in-the-middle and those of
+// thoughts off the vocabulary, and makes the compiler of grammars.
 void FinishServedModel(ServedModel& model);
 
 }  // namespace continuo::server

@@ -125,8 +125,14 @@ absl::Status ValidateGenerate(const v1::GenerateRequest& request, const ServedMo
     return ValidateToken(absl::StrCat("sampling.allowed_token_ids[", i, "]"), id, model);
   }
   RETURN_IF_ERROR(ValidateStopping(request.stopping(), model));
-  if (request.has_constraint()) {
-    return protocol::FieldError("constraint", "constraints are not supported");
+  if (request.has_constraint() &&
+      request.constraint().kind_case() == v1::Constraint::KIND_NOT_SET) {
+    return protocol::FieldError("constraint", "has none of its kinds");
+  }
+  const v1::Conversation& conversation = request.conversation();
+  if (request.has_constraint() && conversation.tools_size() > 0 &&
+      conversation.tool_choice().mode() != v1::ToolChoice::MODE_NONE) {
+    return protocol::FieldError("constraint", "is not supported together with tools");
   }
   return absl::OkStatus();
 }

@@ -33,6 +33,13 @@ void ResponseParser::Watch() {
     if (field_->has_close) closes_.push_back(&field_->close);
     return;
   }
+  if (options_.thoughts_first) {
+    for (const ResponseField& field : template_->fields) {
+      if (rest_is_text_ || !field.has_open || field.channel != Channel::kReasoning) continue;
+      opens_.push_back(&field);
+    }
+    return;
+  }
   for (const ResponseField& field : template_->fields) {
     if (!field.has_open) {
       if (field.has_close) ignored_.push_back(&field.close);
@@ -139,7 +146,10 @@ ResponseParser::Found ResponseParser::FindAt(size_t at, bool at_end) const {
 bool ResponseParser::RunText(bool at_end, ResponseEvents* events) {
   for (size_t at = 0; at < held_.size(); ++at) {
     const Found found = FindAt(at, at_end);
-    if (found.state == State::kNone) continue;
+    if (found.state == State::kNone) {
+      if (options_.thoughts_first && field_ == nullptr) BeginText();
+      continue;
+    }
     Tell(0, at, events);
     Drop(at);
     if (found.state == State::kPending) return false;
@@ -155,6 +165,12 @@ bool ResponseParser::RunText(bool at_end, ResponseEvents* events) {
   Tell(0, held_.size(), events);
   Drop(held_.size());
   return true;
+}
+
+void ResponseParser::BeginText() {
+  if (rest_is_text_) return;
+  rest_is_text_ = true;
+  Watch();
 }
 
 // Gives the reader what is held, up to what ends the field.
@@ -259,6 +275,7 @@ void ResponseParser::Close(bool at_marker, ResponseEvents* events) {
   }
   field_ = nullptr;
   if (at_marker) AtMarker(events);
+  rest_is_text_ = options_.thoughts_first;
   Watch();
 }
 

@@ -27,8 +27,11 @@ namespace continuo::text {
 class ResponseParser {
  public:
   struct Options {
-    bool calls = true;                      // else what would be a call is text, as it is
-    bool reasoning = true;                  // else thoughts are text, without their markers
+    bool calls = true;      // else what would be a call is text, as it is
+    bool reasoning = true;  // else thoughts are text, without their markers
+    // Thoughts stand before the text alone: from its first byte on, and behind a thought, all is
+    // text as it is, markers included.
+    bool thoughts_first = false;
     const ParameterTypes* types = nullptr;  // of the tools' parameters; may be null
   };
 
@@ -68,6 +71,7 @@ class ResponseParser {
   bool TakeCallBytes(size_t at, size_t* length, ResponseEvents* events);
 
   void Watch();
+  void BeginText();
   Found FindAt(size_t at, bool at_end) const;
   void Open(const Found& found);
   void Close(bool at_marker, ResponseEvents* events);
@@ -85,6 +89,7 @@ class ResponseParser {
   const ResponseTemplate* template_;
   Options options_;
   const ResponseField* field_ = nullptr;  // the open one; null: none, or the implicit one
+  bool rest_is_text_ = false;             // thoughts_first: the text has begun
   std::optional<Reader> reader_;          // of field_; none where the rest of it is text
   std::vector<const Pattern*> closes_, ignored_;
   std::vector<const ResponseField*> opens_;

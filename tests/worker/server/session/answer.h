@@ -16,7 +16,7 @@ namespace continuo::testing {
 // The content of a stream, independent of its division into responses.
 struct Answer {
   struct Sequence {
-    std::string text;
+    std::string text, reasoning;
     std::vector<uint32_t> ids;
     std::vector<std::string> logprobs;  // serialised
     v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
@@ -54,6 +54,7 @@ struct Answer {
       Sequence& s = sequences[static_cast<int>(delta.index())];
       EXPECT_EQ(s.finish, v1::FINISH_REASON_UNSPECIFIED) << "a delta after the last one";
       s.text += delta.text();
+      s.reasoning += delta.reasoning();
       s.ids.insert(s.ids.end(), delta.token_ids().begin(), delta.token_ids().end());
       for (const auto& logprob : delta.logprobs()) {
         s.logprobs.push_back(logprob.SerializeAsString());
@@ -72,7 +73,7 @@ struct Answer {
   std::string Comparable() const {
     std::string all;
     for (const auto& [index, s] : sequences) {
-      absl::StrAppend(&all, index, ": \"", s.text, "\" ids");
+      absl::StrAppend(&all, index, ": \"", s.text, "\" thought \"", s.reasoning, "\" ids");
       for (const uint32_t id : s.ids) absl::StrAppend(&all, " ", id);
       for (const std::string& logprob : s.logprobs) absl::StrAppend(&all, "|", logprob);
       absl::StrAppend(&all, " finish ", s.finish, " ", s.matched, "\n");

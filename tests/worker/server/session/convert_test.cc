@@ -266,12 +266,14 @@ TEST_F(ConvertTest, ControlTokensInAConversationAreTextUnlessTheWorkerParsesThem
   };
   EXPECT_THAT(ToProto(model_).capabilities(),
               ElementsAre(v1::CAPABILITY_GENERATE, v1::CAPABILITY_CHAT, v1::CAPABILITY_REASONING,
-                          v1::CAPABILITY_CONTENT_IS_TEXT));
+                          v1::CAPABILITY_CONTENT_IS_TEXT, v1::CAPABILITY_CONSTRAINTS));
+  EXPECT_EQ(ToProto(model_).response_format(), "none");
   EXPECT_EQ(num_special(), 3) << "user, end, assistant";
   model_.parse_special_in_content = true;
   EXPECT_EQ(num_special(), 4);
   EXPECT_THAT(ToProto(model_).capabilities(),
-              ElementsAre(v1::CAPABILITY_GENERATE, v1::CAPABILITY_CHAT, v1::CAPABILITY_REASONING));
+              ElementsAre(v1::CAPABILITY_GENERATE, v1::CAPABILITY_CHAT, v1::CAPABILITY_REASONING,
+                          v1::CAPABILITY_CONSTRAINTS));
   // A text is taken as it is.
   model_.parse_special_in_content = false;
   request_.set_text("<|end|>");

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -96,8 +97,8 @@ class RecordingWriter : public server::ResponseWriter {
 // Requests through session and engine on a FakeExecutor, without a transport.
 class SessionHarness {
  public:
-  SessionHarness()
-      : text_(OpenTestModel("byte_level")),
+  explicit SessionHarness(std::unique_ptr<text::TextModel> text = OpenTestModel("byte_level"))
+      : text_(std::move(text)),
         model_(MakeServedModel(text_.get())),
         executor_({.num_blocks = 2048, .block_size = 4, .vocab_size = kVocab}),
         engine_({.num_blocks = 2048,

@@ -313,6 +313,9 @@ TEST_F(ToolRequestTest, WhatIsNotSupportedIsNamed) {
   tool.set_parameters("{");
   ExpectRefused("conversation.tools[0].parameters", "is not a JSON object");
   tool.set_parameters("{}");
+  request_.mutable_constraint()->set_json_object(true);
+  ExpectRefused("constraint", "together with tools");
+  request_.clear_constraint();
   tool.clear_name();
   ExpectRefused("conversation.tools[0].name", "is empty");
 }
@@ -320,6 +323,7 @@ TEST_F(ToolRequestTest, WhatIsNotSupportedIsNamed) {
 TEST_F(ToolRequestTest, CapabilitiesTellOfToolsAndThoughts) {
   EXPECT_THAT(ToProto(model_).capabilities(),
               ::testing::IsSupersetOf({v1::CAPABILITY_TOOLS, v1::CAPABILITY_REASONING}));
+  EXPECT_EQ(ToProto(model_).response_format(), "hermes");
 }
 
 }  // namespace

@@ -60,6 +60,28 @@ TEST(ResponseParserTest, ThoughtsTextAndSeveralCalls) {
       "true]}}. text \"Done.\"");
 }
 
+TEST(ResponseParserTest, WithThoughtsFirstAllBehindThemIsText) {
+  const auto line = [](std::string_view answer) {
+    std::string whole;
+    // However it is divided.
+    for (size_t cut = 0; cut <= answer.size(); ++cut) {
+      ResponseParser parser(&Hermes(), {.calls = false, .thoughts_first = true});
+      ResponseEvents events;
+      parser.Push(answer.substr(0, cut), &events);
+      parser.Push(answer.substr(cut), &events);
+      parser.Finish(&events);
+      if (cut == 0) whole = Line(events);
+      EXPECT_EQ(Line(events), whole) << cut;
+    }
+    return whole;
+  };
+  EXPECT_EQ(line("<think>Hm</think>\n a <think>b</think> <tool_call>"),
+            R"(thought "Hm" text "a <think>b</think> <tool_call>")");
+  EXPECT_EQ(line("<thin <think>b</think>"), R"(text "<thin <think>b</think>")");
+  EXPECT_EQ(line(" <think>b"), R"(text " <think>b")");
+  EXPECT_EQ(line("<think>b</think><think>c"), R"(thought "b" text "<think>c")");
+}
+
 TEST(ResponseParserTest, AMarkerInAStringIsPartOfIt) {
   EXPECT_EQ(
       HermesLine(R"(<tool_call>{"name": "f", "arguments": {"a": "</tool_call> \"}"}}</tool_call>)"),

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/session/constrain.h"
+
+#include <utility>
+
+#include "services/base/status_macros.h"
+#include "services/protocol/error.h"
+#include "services/worker/text/response/response_parser.h"
+#include "services/worker/text/response/spaces.h"
+
+namespace continuo::server {
+namespace {
+
+using Kind = text::GrammarSource::Kind;
+
+text::GrammarSource SourceOf(const v1::Constraint& constraint, std::string_view* field) {
+  switch (constraint.kind_case()) {
+    case v1::Constraint::kJsonSchema:
+      *field = "constraint.json_schema";
+      return {.kind = Kind::kJsonSchema, .text = constraint.json_schema()};
+    case v1::Constraint::kRegex:
+      *field = "constraint.regex";
+      return {.kind = Kind::kRegex, .text = constraint.regex()};
+    case v1::Constraint::kChoice:
+      *field = "constraint.choice.options";
+      return {
+          .kind = Kind::kChoice,
+          .options = {constraint.choice().options().begin(), constraint.choice().options().end()}};
+    case v1::Constraint::kLark:
+      *field = "constraint.lark";
+      return {.kind = Kind::kLark, .text = constraint.lark()};
+    case v1::Constraint::kJsonObject:
+    case v1::Constraint::KIND_NOT_SET:
+      break;
+  }
+  *field = "constraint.json_object";
+  return {.kind = Kind::kJsonObject};
+}
+
+// The prompt ends with a thought's end, as where thinking is switched off.
+bool EndsThought(std::string_view prompt_end, const ThoughtMarks& marks) {
+  using State = text::Pattern::Match::State;
+  const std::string_view end = text::StripRight(prompt_end);
+  for (size_t at = 0; at < end.size(); ++at) {
+    if (!marks.close().MayBeginWith(end[at])) continue;
+    const text::Pattern::Match match = marks.close().MatchAt(end.substr(at), false, true);
+    if (match.state == State::kMatch && match.length == end.size() - at) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const text::Grammar>> CompileConstraint(
+    const v1::GenerateRequest& request, const ServedModel& model) {
+  if (!request.has_constraint()) return nullptr;
+  std::string_view field;
+  const text::GrammarSource source = SourceOf(request.constraint(), &field);
+  absl::StatusOr<std::shared_ptr<const text::Grammar>> grammar = model.grammars->Compile(source);
+  if (!grammar.ok()) {
+    if (!absl::IsInvalidArgument(grammar.status())) return grammar.status();
+    return protocol::FieldError(field, std::string(grammar.status().message()));
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<text::GrammarMatcher> matcher, (*grammar)->NewMatcher());
+  if (matcher->MustEnd()) return protocol::FieldError(field, "allows the empty answer alone");
+  return grammar;
+}
+
+Thoughts ThoughtsOf(const v1::GenerateRequest& request, std::string_view prompt_end,
+                    const ServedModel& model) {
+  if (!request.has_conversation() || model.thought_marks == nullptr ||
+      request.conversation().continue_final_message()) {
+    return Thoughts::kNone;
+  }
+  text::ResponseParser parser(&model.text->response_format().response_template, {});
+  text::ResponseEvents events;
+  parser.Begin(prompt_end, &events);
+  if (parser.in_reasoning()) return Thoughts::kOpen;
+  return EndsThought(prompt_end, *model.thought_marks) ? Thoughts::kNone : Thoughts::kPossible;
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<AnswerConstraint>>> MakeConstraints(
+    std::shared_ptr<const text::Grammar> grammar, Thoughts thoughts, int num_sequences,
+    const ServedModel& model) {
+  std::vector<std::shared_ptr<AnswerConstraint>> constraints;
+  if (grammar == nullptr) return constraints;
+  for (int i = 0; i < num_sequences; ++i) {
+    ASSIGN_OR_RETURN(constraints.emplace_back(),
+                     AnswerConstraint::Create(grammar, model.thought_marks, thoughts));
+  }
+  return constraints;
+}
+
+}  // namespace continuo::server
