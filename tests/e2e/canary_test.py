@@ -53,9 +53,6 @@ def bad_requests():
     yield "many stops", generate(lambda r: r.stopping.strings.extend([CANARY] * 40))
     yield "min over max", generate(lambda r: setattr(r.stopping, "min_tokens", 9))
     yield "logprobs", generate(lambda r: setattr(r.output, "logprobs", 99))
-    yield "regex", generate(lambda r: setattr(r.constraint, "regex", f"({CANARY}"))
-    yield "schema", generate(lambda r: setattr(r.constraint, "json_schema", "{" + CANARY))
-    yield "lark", generate(lambda r: setattr(r.constraint, "lark", CANARY))
     yield "too long", generate(lambda r: setattr(r, "text", TEXT * 2000))
     yield "far too long", generate(lambda r: setattr(r, "text", TEXT * 100_000))
     yield "prompt and answer too long", generate(
@@ -79,6 +76,15 @@ def bad_requests():
     yield "model", generate(lambda r: setattr(r, "model", "another"))
     yield "stopped", generate(lambda r: r.stopping.strings.append(CANARY))
     yield "salted", generate(lambda r: setattr(r.cache, "salt", CANARY))
+
+
+def bad_constraints():
+    """Refused with errors that quote them: only their client sees these."""
+    yield "regex", generate(lambda r: setattr(r.constraint, "regex", f"({CANARY}"))
+    yield "schema", generate(lambda r: setattr(r.constraint, "json_schema", "{" + CANARY))
+    yield "keyword", generate(lambda r: setattr(
+        r.constraint, "json_schema", json.dumps({"properties": {CANARY: {"not": {}}}})))
+    yield "lark", generate(lambda r: setattr(r.constraint, "lark", CANARY))
 
 
 def bad_bodies():
@@ -137,6 +143,10 @@ class Canary(unittest.TestCase):
                         client.generate(request, metadata=metadata, timeout=WAIT_S)
                     except grpc.RpcError as error:
                         self.check_error(error)
+            for what, request in bad_constraints():
+                with self.subTest(what), self.assertRaises(grpc.RpcError) as caught:
+                    client.generate(request, metadata=metadata, timeout=WAIT_S)
+                self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
             # Calls that are cut off: by the client, by its deadline, in the middle of a message.
             long = generate(lambda r: (setattr(r.stopping, "max_tokens", 800),
                                        setattr(r.stopping, "ignore_eos", True),

@@ -28,6 +28,8 @@ WORKER_SERIES = [
     "continuo_prefix_cache_hit_tokens_total", "continuo_requests_total",
     "continuo_draft_tokens_total", "continuo_accepted_draft_tokens_total",
     "continuo_constrained_samples_total", "continuo_mask_seconds_count",
+    "continuo_grammar_compiles_total", "continuo_grammar_refusals_total",
+    "continuo_grammar_cache_hits_total", "continuo_grammar_compile_seconds_total",
     "continuo_queue_seconds_count", "continuo_time_to_first_token_seconds_count",
     "continuo_inter_token_seconds_count", "continuo_request_seconds_count", "continuo_build_info",
     "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",

@@ -187,7 +187,7 @@ class OpenAiTest(ServiceTest):
                 "temperature": {"temperature": -1}, "top_p": {"top_p": 2}, "n": {"n": 0},
                 "stop": {"stop": ["x"] * 17}, "tools": {"tools": [
                     {"type": "function", "function": {"name": "f", "parameters": {}}}]},
-                "response_format": {"response_format": {"type": "json_object"}},
+                "response_format.type": {"response_format": {"type": "python"}},
                 "messages": {"messages": []},
                 "logit_bias": {"logit_bias": {"99999999": 1}}}.items():
             for stream in (False, True):

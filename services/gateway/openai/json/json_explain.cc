@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/openai/json/json_explain.h"
+#include "services/gateway/openai/json/json_fields.h"
 
 #include <algorithm>
 #include <array>

@@ -1,24 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/json/json_fields.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "services/gateway/openai/json/json_explain.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
 
 constexpr int kMaxDepth = 32;
+// Of the members that have JSON schemas. The worker's readers take as much.
+constexpr int kMaxSchemaDepth = 127;
+constexpr std::string_view kSchemaMembers[] = {"tools", "response_format", "structured_outputs",
+                                               "guided_json", "json_schema"};
 // A value takes up to 100 bytes of memory, and as little as two bytes of a body.
 constexpr int kMaxValues = 1 << 20;
 
 // Checks nesting and number of values of a text without building anything. The counts are exact for
 // JSON; for other texts they are at least what the parser meets before it gives up.
 absl::Status CheckSize(std::string_view text) {
-  int depth = 0, values = 1;
+  int depth = 0, values = 1, max_depth = kMaxDepth;
   bool in_string = false;
+  std::string_view name;  // the last string, with what its quotes hold
+  size_t name_begin = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_string) {
@@ -26,19 +33,28 @@ absl::Status CheckSize(std::string_view text) {
         ++i;
       } else if (c == '"') {
         in_string = false;
+        name = text.substr(name_begin, i - name_begin);
       }
       continue;
     }
     switch (c) {
       case '"':
         in_string = true;
+        name_begin = i + 1;
+        break;
+      case ':':
+        if (depth == 1) {
+          const bool has_schemas =
+              std::ranges::find(kSchemaMembers, name) != std::end(kSchemaMembers);
+          max_depth = has_schemas ? kMaxSchemaDepth : kMaxDepth;
+        }
         break;
       case '[':
       case '{':
         ++values;
-        if (++depth > kMaxDepth) {
+        if (++depth > max_depth) {
           return absl::InvalidArgumentError(
-              absl::StrCat("the body's JSON is nested deeper than ", kMaxDepth, " levels"));
+              absl::StrCat("the body's JSON is nested deeper than ", max_depth, " levels"));
         }
         break;
       case ']':

@@ -22,6 +22,12 @@ using Json = nlohmann::json;
 // anything; INVALID_ARGUMENT names the limit.
 absl::StatusOr<Json> ParseObject(std::string_view body);
 
+// Says why a text is no JSON: "at byte 6 (line 1, column 7): expected a value, found the end".
+// Bytes are counted from 0, lines and columns (in bytes) from 1. Repeats no more of the text than
+// one character or one word of another language (True, None, NaN …). Empty for valid JSON. The
+// caller bounds the depth, since this recurses. Defined in json_explain.cc.
+std::string ExplainJson(std::string_view text);
+
 // Null if the object has no such member, or if that is null.
 const Json* Find(const Json& object, const char* name);
 

@@ -13,9 +13,9 @@ constexpr uint8_t kExtended = kVllm | kSglang | kLlamaCpp;
 
 // Notes that many members share.
 constexpr std::string_view kLimit = "limit of the answer's tokens; -1 is what the context leaves";
-constexpr std::string_view kConstrained = "answers are not constrained";
+constexpr std::string_view kGuided = "as structured_outputs has it";
+constexpr std::string_view kLazy = "answers match their grammar from the beginning";
 constexpr std::string_view kOldTools = "write tools and tool_choice";
-constexpr std::string_view kModelCalls = "the model decides how many calls it makes";
 constexpr std::string_view kKwargs = "pass it to the template: chat_template_kwargs";
 constexpr std::string_view kSampler =
     "there are temperature, top_k, top_p, min_p, the penalties and logit_bias";
@@ -85,9 +85,25 @@ constexpr auto kMembers = std::to_array<Member>({
     {"chat_template_kwargs", kOfChat, kDone, kExtended, "", "arguments of the chat template"},
     {"reasoning_effort", kOfChat, kDone, kOpenAi | kVllm | kSglang | kOllama, "",
      "the chat template's argument of this name, where it has one"},
-    {"tools", kOfChat, kDone, kAll, "", "functions; strict ones are refused by the worker"},
+    {"tools", kOfChat, kDone, kAll, "",
+     "functions; the arguments of strict ones match their schemas"},
     {"tool_choice", kOfChat, kDone, kOpenAi | kVllm | kSglang | kTgi | kLlamaCpp, "",
-     "\"none\" or \"auto\"; a required call is refused by the worker"},
+     "\"none\", \"auto\", \"required\", a function, or allowed_tools, which leaves out the others"},
+    {"parallel_tool_calls", kOfChat, kDone, kOpenAi | kVllm | kSglang | kLlamaCpp, "",
+     "false: at most one call, where calls are constrained: required ones and those of strict "
+     "tools"},
+    {"response_format", kOfBoth, kDone, kAll, "",
+     "text, json_object, json_schema (enforced, strict or not) or regex; also TGI's value and "
+     "llama.cpp's schema"},
+    {"structured_outputs", kOfBoth, kDone, kVllm, "",
+     "one of json, regex, choice, grammar (Lark) and json_object"},
+    {"guided_json", kOfBoth, kDone, kVllm, "", kGuided},
+    {"guided_regex", kOfBoth, kDone, kVllm, "", kGuided},
+    {"guided_choice", kOfBoth, kDone, kVllm, "", kGuided},
+    {"guided_grammar", kOfBoth, kDone, kVllm, "", kGuided},
+    {"json_schema", kOfBoth, kDone, kSglang | kLlamaCpp, "", "an object, or a string with one"},
+    {"regex", kOfBoth, kDone, kSglang, "", "what the whole answer matches"},
+    {"grammar", kOfBoth, kDone, kLlamaCpp, "", "Lark that begins with %llguidance; no GBNF"},
     {"documents", kOfChat, kDone, kVllm, "",
      "the chat template's argument of this name, where it has one"},
     {"add_generation_prompt", kOfChat, kDone, kVllm | kLlamaCpp, "",
@@ -129,8 +145,7 @@ constexpr auto kMembers = std::to_array<Member>({
     {"speculative.ngram_m_hits", kOfBoth, kHarmless, kLlamaCpp, "", kSpeed},
     {"stream_interval", kOfBoth, kHarmless, kVllm, "", "events come as tokens do"},
     {"sse_ping_interval", kOfBoth, kHarmless, kLlamaCpp, "", "comments come every 15 s"},
-    {"parallel_tool_calls", kOfChat, kHarmless, kOpenAi | kVllm | kSglang | kLlamaCpp, "",
-     kModelCalls},
+    {"guided_decoding_backend", kOfBoth, kHarmless, kVllm, "", "there is one library"},
     {"parse_tool_calls", kOfChat, kHarmless, kLlamaCpp, "",
      "calls are parsed where there are tools"},
     {"spaces_between_special_tokens", kOfBoth, kHarmless, kVllm, "", "special tokens have no text"},
@@ -140,21 +155,11 @@ constexpr auto kMembers = std::to_array<Member>({
     {"functions", kOfChat, kRefused, kOpenAi, "[[]]", kOldTools},
     {"function_call", kOfChat, kRefused, kOpenAi, R"(["none","auto"])", kOldTools},
     {"tool_prompt", kOfChat, kRefused, kTgi, R"([""])", "the chat template has its own"},
-    {"response_format", kOfBoth, kRefused, kAll, R"([{"type":"text"}])", kConstrained},
-    {"structured_outputs", kOfBoth, kRefused, kVllm, "[{}]", kConstrained},
-    {"guided_json", kOfBoth, kRefused, kVllm, "", kConstrained},
-    {"guided_regex", kOfBoth, kRefused, kVllm, "", kConstrained},
-    {"guided_choice", kOfBoth, kRefused, kVllm, "", kConstrained},
-    {"guided_grammar", kOfBoth, kRefused, kVllm, "", kConstrained},
-    {"guided_decoding_backend", kOfBoth, kRefused, kVllm, "", kConstrained},
-    {"guided_whitespace_pattern", kOfBoth, kRefused, kVllm, "", kConstrained},
-    {"json_schema", kOfBoth, kRefused, kSglang | kLlamaCpp, "[{}]", kConstrained},
-    {"regex", kOfBoth, kRefused, kSglang, "", kConstrained},
-    {"ebnf", kOfBoth, kRefused, kSglang, "", kConstrained},
-    {"grammar", kOfBoth, kRefused, kLlamaCpp, R"([""])", kConstrained},
-    {"grammar_lazy", kOfBoth, kRefused, kLlamaCpp, "[false]", kConstrained},
-    {"grammar_triggers", kOfBoth, kRefused, kLlamaCpp, "[[]]", kConstrained},
-    {"preserved_tokens", kOfBoth, kRefused, kLlamaCpp, "[[]]", kConstrained},
+    {"guided_whitespace_pattern", kOfBoth, kRefused, kVllm, "", "write a grammar"},
+    {"ebnf", kOfBoth, kRefused, kSglang, "", "write Lark: structured_outputs.grammar"},
+    {"grammar_lazy", kOfBoth, kRefused, kLlamaCpp, "[false]", kLazy},
+    {"grammar_triggers", kOfBoth, kRefused, kLlamaCpp, "[[]]", kLazy},
+    {"preserved_tokens", kOfBoth, kRefused, kLlamaCpp, "[[]]", kLazy},
     {"guideline", kOfChat, kRefused, kTgi, R"([""])", "write it into messages"},
     {"stop_regex", kOfBoth, kRefused, kSglang, "[[]]", "stop has texts"},
     {"audio", kOfChat, kRefused, kOpenAi, "", kTextOnly},

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/gateway/openai/json/constraint_json.h"
 #include "services/gateway/openai/json/json_fields.h"
 #include "services/gateway/openai/json/members.h"
 #include "services/gateway/openai/json/prompt_json.h"
@@ -398,6 +399,9 @@ absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body) {
   RETURN_IF_ERROR(ReadAddSpecial(endpoint, json));
   RETURN_IF_ERROR(ReadService(json, &common));
   RETURN_IF_ERROR(ReadTruncation(json, &common));
+  v1::Constraint constraint;
+  RETURN_IF_ERROR(ReadConstraint(json, body, &constraint, &call.form.names.constraint));
+  if (!call.form.names.constraint.empty()) *common.mutable_constraint() = std::move(constraint);
   RETURN_IF_ERROR(ReadPromptLogprobs(json, &call.form, common.mutable_output()));
   // Usage in every event is counted by the ids.
   if (call.form.token_ids || call.form.continuous_usage) {
@@ -431,8 +435,22 @@ absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body) {
   return call;
 }
 
+namespace {
+
+// The client's name for a part of the constraint.
+std::string ConstraintParam(const std::string& member, std::string_view field) {
+  const size_t element = field.find('[');
+  if (element == field.npos) return member;
+  return absl::StrCat(member, std::string(field.substr(element)));
+}
+
+}  // namespace
+
 std::string ParamOf(const ParamNames& names, std::string_view field) {
   if (names.as_written) return std::string(field);
+  if (field.starts_with("constraint") && !names.constraint.empty()) {
+    return ConstraintParam(names.constraint, field);
+  }
   const bool chat = names.endpoint == Endpoint::kChat;
   const std::string prompt =
       names.prompt < 0 ? std::string("prompt") : absl::StrCat("prompt[", names.prompt, "]");

@@ -2,7 +2,10 @@
 #include "services/gateway/openai/json/tools_json.h"
 
 #include <array>
+#include <optional>
+#include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/gateway/openai/json/members.h"
@@ -90,8 +93,7 @@ absl::Status ReadTool(const Json& json, std::string_view text, const std::string
     if (!parameters->is_object()) {
       return WrongType(inside + ".parameters", "an object", *parameters);
     }
-    const std::string_view as_written = MemberText(MemberText(text, "function"), "parameters");
-    tool->set_parameters(as_written.empty() ? parameters->dump() : std::string(as_written));
+    tool->set_parameters(std::string(MemberText(MemberText(text, "function"), "parameters")));
   }
   if (const Json* const strict = Find(*function, "strict"); strict != nullptr) {
     if (!strict->is_boolean()) return WrongType(inside + ".strict", "a boolean", *strict);
@@ -100,11 +102,59 @@ absl::Status ReadTool(const Json& json, std::string_view text, const std::string
   return absl::OkStatus();
 }
 
+absl::Status CheckIsTool(const v1::Conversation& conversation, const std::string& name,
+                         const std::string& path) {
+  for (const v1::Tool& tool : conversation.tools()) {
+    if (tool.name() == name) return absl::OkStatus();
+  }
+  return protocol::FieldError(path, "is the name of no tool");
+}
+
+// OpenAI's {"type": "allowed_tools"}: the other tools are left out. Sets the mode of the choice.
+absl::Status ReadAllowedTools(const Json& choice, v1::Conversation* conversation,
+                              v1::ToolChoice* parsed) {
+  constexpr char kPath[] = "tool_choice.allowed_tools";
+  RETURN_IF_ERROR(
+      CheckOnly(choice, "tool_choice", std::array<std::string_view, 2>{"type", "allowed_tools"}));
+  const Json* const allowed = Find(choice, "allowed_tools");
+  if (allowed == nullptr) return protocol::FieldError(kPath, "is needed");
+  if (!allowed->is_object()) return WrongType(kPath, "an object", *allowed);
+  RETURN_IF_ERROR(CheckOnly(*allowed, kPath, std::array<std::string_view, 2>{"mode", "tools"}));
+  std::string mode;
+  RETURN_IF_ERROR(ReadName(*allowed, "mode", kPath, &mode));
+  if (mode != "auto" && mode != "required") {
+    return protocol::FieldError(absl::StrCat(kPath, ".mode"), "must be \"auto\" or \"required\"");
+  }
+  parsed->set_mode(mode == "auto" ? v1::ToolChoice::MODE_AUTO : v1::ToolChoice::MODE_REQUIRED);
+  const Json* const tools = Find(*allowed, "tools");
+  const std::string place = absl::StrCat(kPath, ".tools");
+  if (tools == nullptr) return protocol::FieldError(place, "is needed");
+  if (!tools->is_array()) return WrongType(place, "an array", *tools);
+  absl::flat_hash_set<std::string> names;
+  for (size_t i = 0; i < tools->size(); ++i) {
+    const std::string element = absl::StrCat(place, "[", i, "]");
+    ASSIGN_OR_RETURN(const Json* const function, FunctionOf((*tools)[i], element));
+    std::string name;
+    RETURN_IF_ERROR(ReadName(*function, "name", element + ".function", &name));
+    RETURN_IF_ERROR(CheckIsTool(*conversation, name, element + ".function.name"));
+    names.insert(std::move(name));
+  }
+  if (names.empty()) return protocol::FieldError(place, "is empty");
+  google::protobuf::RepeatedPtrField<v1::Tool> kept;
+  for (v1::Tool& tool : *conversation->mutable_tools()) {
+    if (names.contains(tool.name())) kept.Add()->Swap(&tool);
+  }
+  conversation->mutable_tools()->Swap(&kept);
+  return absl::OkStatus();
+}
+
 absl::Status ReadToolChoice(const Json& body, v1::Conversation* conversation) {
   const Json* const choice = Find(body, "tool_choice");
   if (choice == nullptr) return absl::OkStatus();
   v1::ToolChoice parsed;
-  if (choice->is_string()) {
+  if (choice->is_object() && choice->value("type", Json()) == "allowed_tools") {
+    RETURN_IF_ERROR(ReadAllowedTools(*choice, conversation, &parsed));
+  } else if (choice->is_string()) {
     const std::string mode = choice->get<std::string>();
     if (mode == "none") {
       parsed.set_mode(v1::ToolChoice::MODE_NONE);
@@ -119,11 +169,7 @@ absl::Status ReadToolChoice(const Json& body, v1::Conversation* conversation) {
   } else {
     ASSIGN_OR_RETURN(const Json* const function, FunctionOf(*choice, "tool_choice"));
     RETURN_IF_ERROR(ReadName(*function, "name", "tool_choice.function", parsed.mutable_name()));
-    bool is_known = false;
-    for (const v1::Tool& tool : conversation->tools()) is_known |= tool.name() == parsed.name();
-    if (!is_known) {
-      return protocol::FieldError("tool_choice.function.name", "is the name of no tool");
-    }
+    RETURN_IF_ERROR(CheckIsTool(*conversation, parsed.name(), "tool_choice.function.name"));
     parsed.set_mode(v1::ToolChoice::MODE_REQUIRED);
   }
   if (conversation->tools().empty()) {
@@ -146,13 +192,24 @@ std::string_view ElementText(std::string_view array, size_t index) {
   return {};
 }
 
+namespace {
+
+// Whether the JSON string, with its quotes, is this text.
+bool IsString(std::string_view json, std::string_view text) {
+  if (json.find('\\') == json.npos) return json.substr(1, json.size() - 2) == text;
+  const Json value = Json::parse(json, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  return value.is_string() && value.get_ref<const std::string&>() == text;
+}
+
+}  // namespace
+
 std::string_view MemberText(std::string_view object, std::string_view name) {
   std::string_view found;
   object.remove_prefix(std::min(object.find_first_not_of(kBlank), object.size()));
   size_t at = NextValue(object, object.empty() ? 0 : 1);
   while (at < object.size() && object[at] == '"') {
     const size_t end = EndOfString(object, at);
-    const bool is_it = object.substr(at + 1, end - at - 2) == name;
+    const bool is_it = IsString(object.substr(at, end - at), name);
     at = std::min(object.find(':', end), object.size());
     if (at == object.size()) return found;
     at = std::min(object.find_first_not_of(kBlank, at + 1), object.size());
@@ -178,7 +235,13 @@ absl::Status ReadTools(const Json& body, std::string_view text, v1::Conversation
       rest.remove_prefix(std::min(rest.find_first_not_of(kBlank), rest.size()));
     }
   }
-  return ReadToolChoice(body, conversation);
+  RETURN_IF_ERROR(ReadToolChoice(body, conversation));
+  std::optional<bool> parallel;
+  RETURN_IF_ERROR(Read(body, "parallel_tool_calls", &parallel));
+  if (!parallel.value_or(true) && !conversation->tools().empty()) {
+    conversation->mutable_tool_choice()->set_single_call(true);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReadToolCalls(const Json& json, const std::string& path, v1::ChatMessage* message) {

@@ -10,15 +10,15 @@
 
 namespace continuo::gateway::openai {
 
-// Reads "tools" and "tool_choice" of a chat call. `text` is the whole body: a tool's schema goes on
-// as the client wrote it, since it becomes part of the prompt.
+// Reads "tools", "tool_choice" and "parallel_tool_calls" of a chat call. `text` is the whole body:
+// a tool's schema goes on as the client wrote it, since it becomes part of the prompt.
 absl::Status ReadTools(const Json& body, std::string_view text, v1::Conversation* conversation);
 
 // Reads "tool_calls" of the message at `path`.
 absl::Status ReadToolCalls(const Json& json, const std::string& path, v1::ChatMessage* message);
 
 // The text of a member's value in the text of a JSON object, as it is written; the last one of that
-// name, and empty where there is none (or its name has an escape).
+// name, and empty where there is none.
 std::string_view MemberText(std::string_view object, std::string_view name);
 // The text of element `index` of an array; empty beyond the end.
 std::string_view ElementText(std::string_view array, size_t index);

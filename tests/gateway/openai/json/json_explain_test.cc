@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/openai/json/json_explain.h"
+#include "services/gateway/openai/json/json_fields.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -224,8 +224,6 @@ TEST(RequestJsonTest, AWrongTypeIsRejectedByName) {
 
 TEST(RequestJsonTest, WhatIsNotSupportedIsRejectedByName) {
   EXPECT_EQ(RejectedChat(R"(,"functions":[{}])"), "functions");
-  EXPECT_EQ(RejectedChat(R"(,"response_format":{"type":"json_object"})"), "response_format");
-  EXPECT_EQ(RejectedChat(R"(,"response_format":"text")"), "response_format");
   EXPECT_EQ(RejectedChat(R"(,"modalities":["audio"])"), "modalities");
   EXPECT_EQ(RejectedChat(R"(,"top_logprobs":2)"), "top_logprobs");
   EXPECT_EQ(RejectedChat(R"(,"stream_options":{"include_usage":true})"),

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "services/gateway/openai/json/request_json.h"
 #include "services/protocol/error.h"
 
@@ -56,11 +57,10 @@ TEST(ToolsJsonTest, TheTextOfValuesIsFound) {
   EXPECT_EQ(ElementText("[]", 0), "");
 }
 
-// A name with an escape is found by its value, in another order of keys perhaps.
 TEST(ToolsJsonTest, ASchemaBehindAnEscapedNameIsReadToo) {
   const v1::Conversation conversation =
-      Read(R"(,"tools":[{"function":{"name":"f","p\u0061rameters":{"a":1}}}])");
-  EXPECT_EQ(conversation.tools(0).parameters(), R"({"a":1})");
+      Read(R"(,"t\u006fols":[{"function":{"name":"f","p\u0061rameters":{"b": 1,"a":1}}}])");
+  EXPECT_EQ(conversation.tools(0).parameters(), R"({"b": 1,"a":1})");
 }
 
 TEST(ToolsJsonTest, TheChoiceIsRead) {
@@ -75,6 +75,31 @@ TEST(ToolsJsonTest, TheChoiceIsRead) {
   EXPECT_EQ(named.mode(), v1::ToolChoice::MODE_REQUIRED);
   EXPECT_EQ(named.name(), "f");
   EXPECT_FALSE(Read(R"(,"tools":[],"tool_choice":"auto")").has_tool_choice());
+}
+
+TEST(ToolsJsonTest, AllowedToolsLeaveOutTheOthers) {
+  const std::string tools =
+      R"(,"tools":[{"function":{"name":"f"}},{"function":{"name":"g"}},{"function":{"name":"h"}}])";
+  for (const auto& [mode, expected] : {std::pair{"auto", v1::ToolChoice::MODE_AUTO},
+                                       {"required", v1::ToolChoice::MODE_REQUIRED}}) {
+    const v1::Conversation conversation = Read(absl::StrCat(
+        tools, R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":")", mode,
+        R"(","tools":[{"type":"function","function":{"name":"h"}},{"function":{"name":"f"}}]}})"));
+    ASSERT_EQ(conversation.tools_size(), 2);
+    EXPECT_EQ(conversation.tools(0).name(), "f");
+    EXPECT_EQ(conversation.tools(1).name(), "h");
+    EXPECT_EQ(conversation.tool_choice().mode(), expected);
+    EXPECT_EQ(conversation.tool_choice().name(), "");
+  }
+}
+
+TEST(ToolsJsonTest, CallsThatAreNotParallelAreSingle) {
+  const std::string tools = R"(,"tools":[{"function":{"name":"f"}}])";
+  EXPECT_FALSE(Read(tools + R"(,"parallel_tool_calls":true)").has_tool_choice());
+  const v1::Conversation conversation = Read(tools + R"(,"parallel_tool_calls":false)");
+  EXPECT_TRUE(conversation.tool_choice().single_call());
+  EXPECT_EQ(conversation.tool_choice().mode(), v1::ToolChoice::MODE_UNSPECIFIED);
+  EXPECT_FALSE(Read(R"(,"parallel_tool_calls":false)").has_tool_choice());
 }
 
 TEST(ToolsJsonTest, CallsOfMessagesAreRead) {
@@ -105,6 +130,17 @@ TEST(ToolsJsonTest, WhatIsWrongIsNamed) {
       {R"(,"tool_choice":"required")", "tool_choice"},
       {R"(,"tool_choice":"any")", "tool_choice"},
       {R"(,"tool_choice":{"function":{"name":"f"}})", "tool_choice.function.name"},
+      {R"(,"tool_choice":{"type":"allowed_tools"})", "tool_choice.allowed_tools"},
+      {R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{}})",
+       "tool_choice.allowed_tools.mode"},
+      {R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto"}})",
+       "tool_choice.allowed_tools.tools"},
+      {R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}})",
+       "tool_choice.allowed_tools.tools"},
+      {R"(,"tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools",
+          "allowed_tools":{"mode":"auto","tools":[{"function":{"name":"g"}}]}})",
+       "tool_choice.allowed_tools.tools[0].function.name"},
+      {R"(,"parallel_tool_calls":1)", "parallel_tool_calls"},
   };
   for (const auto& [members, field] : wrong) {
     const absl::Status status = ParseCall(Endpoint::kChat, Body(members)).status();
