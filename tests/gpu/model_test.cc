@@ -31,6 +31,7 @@ TEST_F(GpuModelTest, EveryFamilyScoresAsOnTheCpu) { CheckModels("cuda:0"); }
 TEST_F(GpuModelTest, QuantisedWeightsScoreAsOnTheCpu) { CheckQuantisedModels("cuda:0"); }
 
 TEST_F(GpuModelTest, StepsAheadGiveWhatStepsInTurnGive) { CheckOverlap("cuda:0"); }
+TEST_F(GpuModelTest, ConstraintsAreObeyedWhetherOrNotStepsOverlap) { CheckConstraints("cuda:0"); }
 TEST_F(GpuModelTest, ADraftModelChangesNoToken) { CheckDraftModel("cuda:0"); }
 TEST_F(GpuModelTest, KeysAndValuesOf8BitsScoreAsOnTheCpu) { CheckKvTypes("cuda:0"); }
 

@@ -150,6 +150,15 @@ TEST(CudaModelTest, StepsAheadGiveWhatStepsInTurnGive) {
   }
 }
 
+TEST(CudaModelTest, ConstraintsAreObeyedWhetherOrNotStepsOverlap) {
+  for (const char* device : {"cuda:0", "cuda:0,1"}) {
+    CudaShim::Reset({.devices = {{}, {}}});
+    CheckConstraints(device);
+    EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+    EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+  }
+}
+
 TEST(CudaModelTest, ADraftModelChangesNoToken) {
   CudaShim::Reset({});
   CheckDraftModel("cuda:0");

@@ -15,6 +15,7 @@
 #include "tests/kernels/cuda/cases/model_cases.h"
 #include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
+#include "tests/testing/scripted_constraint.h"
 
 // The engine on a device. The cases run on whatever is linked: the shim or a device. Steps that
 // begin before the tokens of the last one are known give what steps one after the other give.
@@ -151,6 +152,35 @@ inline void CheckOverlap(const std::string& device) {
     EXPECT_EQ(one.tokens, two.tokens);
     EXPECT_EQ(one.logprobs, two.logprobs);
     EXPECT_EQ(two.tokens.size(), 10u);
+  }
+}
+
+// Constrained sequences obey, with their neighbour's tokens as without them, whether or not steps
+// may overlap.
+inline void CheckConstraints(const std::string& device) {
+  const TinyModel files({.dtype = "bf16"});
+  model::LoadedModel model = LoadOn(files, device, /*deterministic=*/true);
+  const auto all = [&] { return OverlapRequests(model.config.vocab_size); };
+  const Script script = AfterThought({1, 2, 3, 4, 5, 6, 7, 8, 9}, RandomAutomaton(5, true));
+  const auto requests = [&] {
+    std::vector<engine::Request> some = {all()[0], all()[1], all()[2], all()[5]};
+    Constrain(some[0], RandomAutomaton(4, false));
+    Constrain(some[1], script);
+    Constrain(some[3], script);
+    return some;
+  };
+  const OverlapAnswers plain = AnswerOn(model, {all()[2]}, true);
+  const OverlapAnswers one = AnswerOn(model, requests(), false);
+  const std::vector<engine::Request> asked = requests();
+  const OverlapAnswers two = AnswerOn(model, asked, true);
+  EXPECT_EQ(one.tokens, two.tokens);
+  EXPECT_EQ(two.tokens.at({3, 0}), plain.tokens.at({3, 0}));
+  EXPECT_EQ(two.logprobs.at({3, 0}), plain.logprobs.at({3, 0}));
+  for (const engine::Request& request : asked) {
+    if (request.constraints.empty()) continue;
+    for (int i = 0; i < request.num_sequences; ++i) {
+      EXPECT_EQ(ConstraintOf(request, i).accepted(), two.tokens.at({request.id, i}));
+    }
   }
 }
 
