@@ -95,6 +95,7 @@ CASES = [
     ("schema", lambda r: setattr(r.constraint, "json_schema", '{"not": {}}'), INVALID,
      "constraint.json_schema"),
     ("regex", lambda r: setattr(r.constraint, "regex", "(" * 100000), INVALID, "constraint.regex"),
+    ("endless lark", lambda r: setattr(r.constraint, "lark", "start: start start"), INVALID, "constraint.lark"),
     ("lark", lambda r: setattr(r.constraint, "lark", "start: ("), INVALID, "constraint.lark"),
     ("choice", lambda r: r.constraint.choice.SetInParent(), INVALID, "constraint.choice"),
     ("tools", lambda r: r.conversation.tools.add(name="f"), INVALID, "tools"),

@@ -109,6 +109,16 @@ class Constraint:
         else:
             self.request.constraint.choice.options.extend(self.value)
 
+    @classmethod
+    def of_many_sequences(cls, number):
+        """Its sequences do not fit into a small cache together."""
+        constraint = cls(number)
+        constraint.kind, constraint.value = "regex", "[a-z .]{110}"
+        constraint.request.constraint.regex = constraint.value
+        constraint.request.sampling.temperature = 1
+        constraint.request.sampling.num_sequences = 16
+        return constraint
+
     def why_not(self, text):
         """None if the text matches."""
         if self.kind == "choice":
@@ -139,12 +149,11 @@ class Constraint:
 
 
 def neighbours():
-    """Requests without a constraint, together more than a small cache holds."""
+    """Requests without a constraint."""
     requests = [make_request(kind, chat=False) for kind in range(12)]
     for i, request in enumerate(requests):
         request.request_id = f"neighbour-{i}"
         request.sampling.seed = i
-        request.stopping.max_tokens = 400
     return requests
 
 
@@ -169,6 +178,7 @@ class ConstraintTest(unittest.TestCase):
     def setUpClass(cls):
         """Every request alone on a worker of its own kind: what all others must equal."""
         cls.constraints = [Constraint(i) for i in range(OPTIONS.constraints)]
+        cls.constraints.append(Constraint.of_many_sequences(OPTIONS.constraints))
         cls.requests = [c.request for c in cls.constraints]
         cls.neighbours = neighbours()
         with worker(PLAIN) as (_, client):
@@ -310,7 +320,9 @@ class HttpTest(unittest.TestCase):
              "response_format.json_schema.schema", "not"),
             ({"structured_outputs": {"json": "{"}}, "structured_outputs.json", ""),
             ({"guided_regex": "("}, "guided_regex", ""),
+            ({"guided_regex": "((((a{1,100}){1,100}){1,100}){1,100})"}, "guided_regex", "too complex"),
             ({"guided_grammar": "start: ("}, "guided_grammar", ""),
+            ({"guided_grammar": "start: start start"}, "guided_grammar", "no token"),
             ({"structured_outputs": {"grammar": "root ::= \"a\""}}, "structured_outputs.grammar", "Lark"),
             ({"guided_choice": []}, "guided_choice", "is empty"),
             ({"guided_choice": [""]}, "guided_choice", "empty answer"),

@@ -63,7 +63,7 @@ ALLOWED = {
     "services/worker/engine": "services/base services/worker/model services/worker/engine/types "
                               "services/worker/engine/requests services/worker/engine/estimate "
                               "services/worker/engine/draft services/worker/engine/schedule",
-    "services/worker/server/constraint": "services/base services/worker/engine/types services/worker/text "
+    "services/worker/server/constraint": "services/base services/protocol services/worker/engine/types services/worker/text "
                                          "services/worker/text/grammar services/worker/text/response",
     "services/worker/server/session": "services/base services/protocol proto services/worker/engine/types "
                                       "services/worker/server/constraint services/worker/text "

@@ -6,6 +6,7 @@
 
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
+#include "services/protocol/error.h"
 #include "services/worker/text/response/spaces.h"
 
 namespace continuo::server {
@@ -17,16 +18,20 @@ using MatchState = text::Pattern::Match::State;
 
 absl::StatusOr<std::shared_ptr<AnswerConstraint>> AnswerConstraint::Create(
     std::shared_ptr<const text::Grammar> grammar, std::shared_ptr<const ThoughtMarks> marks,
-    Thoughts thoughts) {
+    Thoughts thoughts, std::string field) {
   ASSIGN_OR_RETURN(std::unique_ptr<text::GrammarMatcher> matcher, grammar->NewMatcher());
-  return std::shared_ptr<AnswerConstraint>(
-      new AnswerConstraint(std::move(grammar), std::move(marks), std::move(matcher), thoughts));
+  return std::shared_ptr<AnswerConstraint>(new AnswerConstraint(
+      std::move(grammar), std::move(marks), std::move(matcher), thoughts, std::move(field)));
 }
 
 AnswerConstraint::AnswerConstraint(std::shared_ptr<const text::Grammar> grammar,
                                    std::shared_ptr<const ThoughtMarks> marks,
-                                   std::unique_ptr<text::GrammarMatcher> matcher, Thoughts thoughts)
-    : grammar_(std::move(grammar)), marks_(std::move(marks)), matcher_(std::move(matcher)) {
+                                   std::unique_ptr<text::GrammarMatcher> matcher, Thoughts thoughts,
+                                   std::string field)
+    : grammar_(std::move(grammar)),
+      marks_(std::move(marks)),
+      field_(std::move(field)),
+      matcher_(std::move(matcher)) {
   CONTINUO_CHECK(marks_ != nullptr || thoughts == Thoughts::kNone);
   if (thoughts == Thoughts::kPossible) state_.phase = Phase::kStart;
   if (thoughts == Thoughts::kOpen) state_.phase = Phase::kThought;
@@ -34,7 +39,10 @@ AnswerConstraint::AnswerConstraint(std::shared_ptr<const text::Grammar> grammar,
 }
 
 void AnswerConstraint::Note() {
-  if (failure_.ok()) failure_ = matcher_->status();
+  if (!failure_.ok()) return;
+  // It is the request's fault, and the same on every worker.
+  const absl::Status status = matcher_->status();
+  if (!status.ok()) failure_ = protocol::FieldError(field_, std::string(status.message()));
 }
 
 void AnswerConstraint::FillMask(std::span<uint32_t> mask) {

@@ -37,10 +37,10 @@ class AnswerConstraint final : public engine::TokenConstraint {
   // White space behind a thought, in ids; more has to be part of the answer.
   static constexpr int kMaxSpaces = 8;
 
-  // `marks` may be null with kNone.
+  // `marks` may be null with kNone. `field` is the part of the request that the grammar comes from.
   static absl::StatusOr<std::shared_ptr<AnswerConstraint>> Create(
       std::shared_ptr<const text::Grammar> grammar, std::shared_ptr<const ThoughtMarks> marks,
-      Thoughts thoughts);
+      Thoughts thoughts, std::string field);
 
   // Always, since the answer must not end within a thought.
   bool Restricts() override { return true; }
@@ -49,6 +49,7 @@ class AnswerConstraint final : public engine::TokenConstraint {
   bool MustEnd() override;
   bool Accept(int32_t id) override;
   void Rollback(int count) override;
+  // INVALID_ARGUMENT names the field.
   absl::Status status() override { return failure_; }
 
  private:
@@ -67,7 +68,8 @@ class AnswerConstraint final : public engine::TokenConstraint {
 
   AnswerConstraint(std::shared_ptr<const text::Grammar> grammar,
                    std::shared_ptr<const ThoughtMarks> marks,
-                   std::unique_ptr<text::GrammarMatcher> matcher, Thoughts thoughts);
+                   std::unique_ptr<text::GrammarMatcher> matcher, Thoughts thoughts,
+                   std::string field);
 
   bool MayBeAnswer() const {
     return state_.phase != Phase::kStart ||
@@ -85,6 +87,7 @@ class AnswerConstraint final : public engine::TokenConstraint {
 
   const std::shared_ptr<const text::Grammar> grammar_;
   const std::shared_ptr<const ThoughtMarks> marks_;
+  const std::string field_;
   std::unique_ptr<text::GrammarMatcher> matcher_;
   std::vector<int32_t> matched_;  // ids that the matcher has accepted
   State state_;

@@ -11,6 +11,7 @@
 #include "services/protocol/status_name.h"
 #include "services/worker/server/grpc/call_metadata.h"
 #include "services/worker/server/grpc/wire.h"
+#include "services/worker/server/session/constrain.h"
 
 namespace continuo::server {
 namespace {
@@ -73,15 +74,33 @@ absl::Status GenerateCall::Start() {
   RETURN_IF_ERROR(worker_.lifecycle->CheckServing());
   RETURN_IF_ERROR(info_.status());
   if (const auto why = control_->reason(); why.has_value()) return *why;
-  const Serving& serving = *worker_.serving->get();
   info_->now = worker_.clock->Now();
   info_->random = [random = worker_.random] { return random->Next(); };
   if (info_->deadline <= info_->now) {
     return absl::DeadlineExceededError("the deadline has passed");
   }
 
-  v1::GenerateRequest request;
-  RETURN_IF_ERROR(ParseRequest(std::exchange(bytes_, {}), &request));
+  const size_t size = bytes_.Length();
+  auto request = std::make_unique<v1::GenerateRequest>();
+  RETURN_IF_ERROR(ParseRequest(std::exchange(bytes_, {}), request.get()));
+  if (!NeedsGrammar(*request)) return StartParsed(*request);
+  // Those without a grammar do not wait behind a compilation.
+  if (!info_->is_migration && worker_.grammar_pool->waiting_weight() > kMaxWaitingPromptBytes) {
+    return protocol::OverloadedError(
+        absl::StrCat("over ", kMaxWaitingPromptBytes, " bytes of requests wait for a grammar"));
+  }
+  worker_.grammar_pool->Post(
+      [this, request = std::move(request)] {
+        absl::Status status = StartParsed(*request);
+        if (!status.ok()) Finish(std::move(status));
+      },
+      size);
+  return absl::OkStatus();
+}
+
+absl::Status GenerateCall::StartParsed(const v1::GenerateRequest& request) {
+  if (const auto why = control_->reason(); why.has_value()) return *why;
+  const Serving& serving = *worker_.serving->get();
   ASSIGN_OR_RETURN(Generation generation,
                    PrepareGeneration(request, *info_, serving.model, *worker_.salt_key));
   const std::string label = generation.accepted.request_id();

@@ -43,7 +43,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
     OpenCalls* open_calls;
     RequestRegistry* registry;
     RequestCounters* counters;
-    WorkPool* text_pool;  // encodes long prompts
+    WorkPool* text_pool;     // encodes long prompts
+    WorkPool* grammar_pool;  // prepares requests with a grammar
     WorkPool* delivery_pool;
     common::SpanExporter* spans;  // null: nothing is traced
   };
@@ -67,8 +68,10 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
 
   ~GenerateCall() override = default;
   void Run();
-  // Hands the request to the engine, or answers it right away. On an error nothing was started.
+  // Parses the request and starts it, or posts that. On an error nothing was started.
   absl::Status Start();
+  // Hands the request to the engine, or answers it right away. On an error nothing was started.
+  absl::Status StartParsed(const v1::GenerateRequest& request);
   // Logs the end of the call, and ends its span.
   void LogEnd(const absl::Status& status);
 

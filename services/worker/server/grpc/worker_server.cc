@@ -40,6 +40,7 @@ WorkerServer::WorkerServer(const WorkerServerOptions& options, const Clock* cloc
                   .registry = &runtime_.registry,
                   .counters = &runtime_.counters,
                   .text_pool = &runtime_.text_pool,
+                  .grammar_pool = &runtime_.grammar_pool,
                   .delivery_pool = &runtime_.delivery_pool,
                   .spans = options.spans},
                  &runtime_.text_budget),
@@ -131,6 +132,7 @@ void WorkerServer::Shutdown() {
   }
   // Text work of the last calls may still speak to the engine.
   runtime_.text_pool.Join();
+  runtime_.grammar_pool.Join();
   runtime_.delivery_pool.Join();
 }
 

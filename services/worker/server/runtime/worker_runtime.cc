@@ -39,6 +39,7 @@ WorkerRuntime::WorkerRuntime(WorkerIdentity given, const Clock* clock, absl::Dur
                               .set_health = std::move(set_health),
                               .state_changed = [this] { load_board.StateChanged(); }}),
       text_pool(text_threads),
+      grammar_pool(text_threads),
       delivery_pool(1) {}
 
 void WorkerRuntime::StartServing(Serving loaded) {

@@ -47,6 +47,7 @@ struct WorkerRuntime {
   Lifecycle lifecycle;
   ByteBudget text_budget{kMaxTextCallBytes};
   WorkPool text_pool;      // for work that takes time with a prompt's length
+  WorkPool grammar_pool;   // for requests with a grammar, which may take seconds to compile
   WorkPool delivery_pool;  // for text work that follows a step
 };
 

@@ -49,21 +49,40 @@ bool EndsThought(std::string_view prompt_end, const ThoughtMarks& marks) {
   return false;
 }
 
-}  // namespace
+// A grammar that no answer can begin is refused here, and what is known of its first token is known
+// before the engine asks.
+absl::Status CheckBeginning(const text::Grammar& grammar, std::string_view field,
+                            const ServedModel& model) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<text::GrammarMatcher> matcher, grammar.NewMatcher());
+  if (matcher->MustEnd()) return protocol::FieldError(field, "allows the empty answer alone");
+  std::vector<uint32_t> mask(static_cast<size_t>(model.vocab_size + 31) / 32, ~uint32_t{0});
+  matcher->FillMask(mask);
+  const absl::Status status = matcher->status();
+  if (!status.ok()) return protocol::FieldError(field, std::string(status.message()));
+  return absl::OkStatus();
+}
 
-absl::StatusOr<std::shared_ptr<const text::Grammar>> CompileConstraint(
-    const v1::GenerateRequest& request, const ServedModel& model) {
-  if (!request.has_constraint()) return nullptr;
-  std::string_view field;
-  const text::GrammarSource source = SourceOf(request.constraint(), &field);
+absl::StatusOr<AnswerGrammar> Compile(const text::GrammarSource& source, std::string_view field,
+                                      const ServedModel& model) {
   absl::StatusOr<std::shared_ptr<const text::Grammar>> grammar = model.grammars->Compile(source);
   if (!grammar.ok()) {
     if (!absl::IsInvalidArgument(grammar.status())) return grammar.status();
     return protocol::FieldError(field, std::string(grammar.status().message()));
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<text::GrammarMatcher> matcher, (*grammar)->NewMatcher());
-  if (matcher->MustEnd()) return protocol::FieldError(field, "allows the empty answer alone");
-  return grammar;
+  RETURN_IF_ERROR(CheckBeginning(**grammar, field, model));
+  return AnswerGrammar{*std::move(grammar), std::string(field)};
+}
+
+}  // namespace
+
+bool NeedsGrammar(const v1::GenerateRequest& request) { return request.has_constraint(); }
+
+absl::StatusOr<AnswerGrammar> CompileConstraint(const v1::GenerateRequest& request,
+                                                const ServedModel& model) {
+  if (!request.has_constraint()) return AnswerGrammar();
+  std::string_view field;
+  const text::GrammarSource source = SourceOf(request.constraint(), &field);
+  return Compile(source, field, model);
 }
 
 Thoughts ThoughtsOf(const v1::GenerateRequest& request, std::string_view prompt_end,
@@ -80,13 +99,13 @@ Thoughts ThoughtsOf(const v1::GenerateRequest& request, std::string_view prompt_
 }
 
 absl::StatusOr<std::vector<std::shared_ptr<AnswerConstraint>>> MakeConstraints(
-    std::shared_ptr<const text::Grammar> grammar, Thoughts thoughts, int num_sequences,
-    const ServedModel& model) {
+    const AnswerGrammar& grammar, Thoughts thoughts, int num_sequences, const ServedModel& model) {
   std::vector<std::shared_ptr<AnswerConstraint>> constraints;
-  if (grammar == nullptr) return constraints;
+  if (grammar.grammar == nullptr) return constraints;
   for (int i = 0; i < num_sequences; ++i) {
-    ASSIGN_OR_RETURN(constraints.emplace_back(),
-                     AnswerConstraint::Create(grammar, model.thought_marks, thoughts));
+    ASSIGN_OR_RETURN(
+        constraints.emplace_back(),
+        AnswerConstraint::Create(grammar.grammar, model.thought_marks, thoughts, grammar.field));
   }
   return constraints;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,10 +14,18 @@
 
 namespace continuo::server {
 
-// Compiles what the answers to a request have to match, which takes time; null where that is
-// nothing. INVALID_ARGUMENT names the field, and in a schema the place and the keyword.
-absl::StatusOr<std::shared_ptr<const text::Grammar>> CompileConstraint(
-    const v1::GenerateRequest& request, const ServedModel& model);
+// Whether CompileConstraint compiles anything.
+bool NeedsGrammar(const v1::GenerateRequest& request);
+
+// What the answers to a request have to match.
+struct AnswerGrammar {
+  std::shared_ptr<const text::Grammar> grammar;  // null: nothing
+  std::string field;                             // of the request, where it comes from
+};
+
+// Compiles it, which takes time. INVALID_ARGUMENT names the field, and in a schema the keyword.
+absl::StatusOr<AnswerGrammar> CompileConstraint(const v1::GenerateRequest& request,
+                                                const ServedModel& model);
 
 // Whether thoughts come before the answer to a request. `prompt_end` is what the chat template
 // wrote behind the last content.
@@ -25,7 +34,6 @@ Thoughts ThoughtsOf(const v1::GenerateRequest& request, std::string_view prompt_
 
 // One for each sequence, at its beginning.
 absl::StatusOr<std::vector<std::shared_ptr<AnswerConstraint>>> MakeConstraints(
-    std::shared_ptr<const text::Grammar> grammar, Thoughts thoughts, int num_sequences,
-    const ServedModel& model);
+    const AnswerGrammar& grammar, Thoughts thoughts, int num_sequences, const ServedModel& model);
 
 }  // namespace continuo::server

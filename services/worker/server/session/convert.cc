@@ -289,8 +289,8 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
   ASSIGN_OR_RETURN(StopRules rules,
                    ConvertStopping(request.stopping(), prompt.tokens.size(), model));
   RETURN_IF_ERROR(ValidateCollect(request, prompt.tokens.size(), rules.max_tokens, model));
-  ASSIGN_OR_RETURN(std::shared_ptr<const text::Grammar> grammar, CompileConstraint(request, model));
-  rules.constrained = grammar != nullptr;
+  ASSIGN_OR_RETURN(const AnswerGrammar grammar, CompileConstraint(request, model));
+  rules.constrained = grammar.grammar != nullptr;
   g.rules = std::make_unique<StopRules>(std::move(rules));
   g.format =
       std::make_unique<AnswerFormat>(FormatOf(request, prompt, g.accepted.request_id(), model));
@@ -303,10 +303,9 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
   if (request.stopping().has_time_limit()) {
     g.request.time_limit = reference + protocol::FromProto(request.stopping().time_limit());
   }
-  ASSIGN_OR_RETURN(
-      const std::vector<std::shared_ptr<AnswerConstraint>> constraints,
-      MakeConstraints(std::move(grammar), ThoughtsOf(request, g.format->prompt_end, model),
-                      g.request.num_sequences, model));
+  ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<AnswerConstraint>> constraints,
+                   MakeConstraints(grammar, ThoughtsOf(request, g.format->prompt_end, model),
+                                   g.request.num_sequences, model));
   g.request.constraints.assign(constraints.begin(), constraints.end());
   if (resumed) {
     // A stream that once went on inexactly keeps ids of another worker for good.

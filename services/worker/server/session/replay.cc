@@ -62,8 +62,7 @@ absl::Status Constrain(int32_t id, int index, bool is_last, bool exact, const St
   const bool ends = rules.EndsSequence(id) && (exact || is_last);
   if (ends && constraint.CanEnd()) return absl::OkStatus();
   if (!ends && constraint.Accept(id)) return absl::OkStatus();
-  if (!constraint.status().ok())
-    return protocol::FieldError("constraint", std::string(constraint.status().message()));
+  if (!constraint.status().ok()) return constraint.status();
   const std::string message = absl::StrCat("sequence ", index, " has id ", id,
                                            ", which the constraint does not allow there");
   if (exact) return protocol::FieldError(kDeltas, message);

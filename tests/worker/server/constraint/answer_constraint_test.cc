@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "services/protocol/error.h"
 #include "tests/testing/shared_data.h"
 #include "tests/testing/text_files.h"
 #include "tests/worker/text/test_files.h"
@@ -40,8 +41,8 @@ class AnswerConstraintTest : public ::testing::Test {
     const std::string tokenizer = testing::ReadFile(
         testing::SourcePath("tests/worker/text/testdata/byte_level/tokenizer.json"));
     auto text = testing::OpenText({.tokenizer_json = tokenizer,
-                                    .tokenizer_config_json = config,
-                                    .chat_template = "{{ messages[0].content }}"});
+                                   .tokenizer_config_json = config,
+                                   .chat_template = "{{ messages[0].content }}"});
     ASSERT_TRUE(text.ok()) << text.status();
     text_ = *std::move(text);
     marks_ = ThoughtMarks::Find(*text_);
@@ -59,7 +60,7 @@ class AnswerConstraintTest : public ::testing::Test {
   std::shared_ptr<AnswerConstraint> Make(text::GrammarSource source, Thoughts thoughts) {
     auto grammar = text::Grammar::Compile(*text_, source);
     EXPECT_TRUE(grammar.ok()) << grammar.status();
-    return *AnswerConstraint::Create(*grammar, marks_, thoughts);
+    return *AnswerConstraint::Create(*grammar, marks_, thoughts, "constraint.x");
   }
   std::shared_ptr<AnswerConstraint> MakeSchema(Thoughts thoughts) {
     return Make({.kind = text::GrammarSource::Kind::kJsonSchema, .text = kSchema}, thoughts);
@@ -246,6 +247,41 @@ TEST_F(AnswerConstraintTest, DraftsThatAreTakenBackLeaveNothing) {
       accepted.push_back(next);
     }
     EXPECT_FALSE(accepted.empty());
+  }
+}
+
+// A grammar whose second part nothing can end.
+TEST_F(AnswerConstraintTest, AFailureNamesItsFieldAndIsTakenBackWithWhatLedToIt) {
+  OpenThink();
+  for (const Thoughts thoughts : {Thoughts::kNone, Thoughts::kOpen}) {
+    const auto constraint =
+        Make({.kind = text::GrammarSource::Kind::kLark, .text = "start: \"ab\" x\nx: x \"c\""},
+             thoughts);
+    if (thoughts == Thoughts::kOpen) {
+      ASSERT_TRUE(Push(*constraint, Ids("h</think>")));
+    }
+    const std::vector<int32_t> first = Allowed(*constraint);
+    ASSERT_TRUE(constraint->Accept('a'));
+    const auto fails = [&] {
+      std::vector<uint32_t> mask((kVocab + 31) / 32, ~uint32_t{0});
+      if (constraint->Accept('b')) constraint->FillMask(mask);
+      EXPECT_TRUE(absl::IsInvalidArgument(constraint->status())) << constraint->status();
+      EXPECT_EQ(protocol::FieldOf(constraint->status()), "constraint.x");
+      EXPECT_FALSE(constraint->Accept('c'));
+    };
+    constraint->Rollback(0);
+    EXPECT_TRUE(constraint->status().ok());
+    EXPECT_EQ(AllowedBytes(*constraint), "b");
+    const bool counts = constraint->Accept('b');
+    constraint->Rollback(counts ? 1 : 0);
+    EXPECT_TRUE(constraint->status().ok()) << constraint->status();
+    EXPECT_EQ(AllowedBytes(*constraint), "b");
+    fails();
+    constraint->Rollback(counts ? 2 : 1);
+    EXPECT_TRUE(constraint->status().ok()) << constraint->status();
+    EXPECT_EQ(Allowed(*constraint), first);
+    ASSERT_TRUE(constraint->Accept('a'));
+    fails();
   }
 }
 
