@@ -265,6 +265,8 @@ TEST(ChatTemplateTest, ValuesBehaveAsInPython) {
        "a,/,b/c,,abc"},
       {"{{ messages[0].content[::-1] }}", "olleh"},
       {"{{ messages[0].tool_calls|length }}{{ messages[0].zz|first }}", "0"},
+      // Two shortest texts are equally near; Python takes the even one.
+      {"{{ 1379310344827586.25 }} {{ 0.1 + 0.2 }}", "1379310344827586.2 0.30000000000000004"},
       {"{{ 'x'|int }}{{ 'x'|int(7) }}{{ 2.5|round }}{{ '42.9'|int }}", "072.042"},
       {"{{ '%05.1f|%-4s|%x' % (3.14159, 'a', 255) }}", "003.1|a   |ff"},
       {"{{ (1, 'a') }}{{ (1,) }}{{ 7 // -2 }}{{ -7 % 3 }}{{ 1 / 2 }}", "(1, 'a')(1,)-420.5"},

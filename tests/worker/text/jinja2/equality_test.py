@@ -9,6 +9,7 @@ Equal are two equal texts and two errors. Where only ours is an error, a row of 
 import collections
 import json
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import expressions
 import reference
 
 HERE = pathlib.Path(__file__).resolve().parent
+MAX_CPU_S = 2  # of Jinja2 for a template; what takes longer counts as an error
 
 
 def refusals():
@@ -37,6 +39,10 @@ def names(row, error):
     return True
 
 
+def too_long(*_):
+    raise TimeoutError(f"more than {MAX_CPU_S} s")
+
+
 class Reference:
     def __init__(self):
         self.environment = reference.environment()
@@ -44,6 +50,7 @@ class Reference:
 
     def render(self, template):
         """(text, None) or (None, error). The variables are new ones each time: the filter indent changes lists."""
+        signal.setitimer(signal.ITIMER_VIRTUAL, MAX_CPU_S)  # a large power takes Python hours
         try:
             text = self.environment.from_string(template).render(
                 messages=[], tools=None, documents=None, add_generation_prompt=True, **json.loads(self.variables))
@@ -51,12 +58,15 @@ class Reference:
             return text, None
         except Exception as error:  # whatever Python raises
             return None, f"{type(error).__name__}: {error}"
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
 def main():
     renderer, number = sys.argv[1], int(sys.argv[2])
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     warnings.simplefilter("ignore")
+    signal.signal(signal.SIGVTALRM, too_long)
     generator = expressions.templates(seed)
     templates = [next(generator) for _ in range(number)]
     process = subprocess.Popen([renderer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")

@@ -9,9 +9,24 @@ pub fn repr(x: f64) -> String {
         return non_finite(x).to_owned();
     }
     if x == 0.0 || (1e-4..1e16).contains(&x.abs()) {
-        return format!("{x:?}");
+        let text = format!("{x:?}");
+        let decimals = text.split_once('.').map_or(0, |(_, digits)| digits.len());
+        return even_of_two(x, format!("{x:.decimals$}"), text);
     }
-    exponent_of_python(&format!("{x:e}"))
+    let text = format!("{x:e}");
+    let digits = text.split_once('e').map_or("", |(digits, _)| digits);
+    let decimals = digits.split_once('.').map_or(0, |(_, digits)| digits.len());
+    exponent_of_python(&even_of_two(x, format!("{x:.decimals$e}"), text))
+}
+
+/// Where two shortest texts are equally near, Python takes the even one, which rounding to as many
+/// digits finds, and Rust's shortest text is the upper one.
+fn even_of_two(x: f64, rounded: String, shortest: String) -> String {
+    if rounded.parse() == Ok(x) {
+        rounded
+    } else {
+        shortest
+    }
 }
 
 pub fn non_finite(x: f64) -> &'static str {
