@@ -39,6 +39,8 @@ ALLOWED = {
     "services/common/grpc": "services/base services/common services/protocol proto",
     "services/common/telemetry": "services/base services/base/net services/common services/protocol proto",
     "services/worker/text": "services/base services/worker/text/response",
+    "services/worker/text/calls": "services/base services/worker/text services/worker/text/grammar "
+                                  "services/worker/text/response",
     "services/worker/text/grammar": "services/base services/worker/text",
     "services/worker/text/response": "services/base",
     "services/worker/model": "kernels",

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/worker/text/response/pattern_parser.h"
+#include "services/worker/text/response/pattern_text.h"
 
 namespace continuo::text {
 
@@ -44,6 +45,8 @@ absl::StatusOr<Pattern> Pattern::FromNode(const PatternNode& node) {
     return absl::InvalidArgumentError(
         absl::StrCat("a pattern is too large, the limit is ", kMaxSize, " instructions"));
   }
+  program.regex = RegexOf(node);
+  program.example = ExampleOf(node);
   Pattern pattern;
   pattern.program_ = std::make_shared<const Program>(std::move(program));
   pattern.FindFirst();
@@ -240,6 +243,16 @@ void Pattern::FindFirst() {
 bool Pattern::has_group(std::string_view name) const {
   return program_ != nullptr && std::find(program_->groups.begin(), program_->groups.end(), name) !=
                                     program_->groups.end();
+}
+
+const std::string& Pattern::regex() const {
+  static const std::string kNothing;
+  return program_ == nullptr ? kNothing : program_->regex;
+}
+
+const std::optional<std::string>& Pattern::example() const {
+  static const std::optional<std::string> kNone;
+  return program_ == nullptr ? kNone : program_->example;
 }
 
 absl::StatusOr<Pattern::Around> Pattern::SplitAt(std::string_view regex, std::string_view group) {

@@ -54,6 +54,9 @@ class Pattern {
   // Whether a match may begin with this byte, or be empty.
   bool MayBeginWith(char c) const { return first_[static_cast<uint8_t>(c)]; }
   bool has_group(std::string_view name) const;
+  // RegexOf and ExampleOf (pattern_text.h) what was compiled.
+  const std::string& regex() const;
+  const std::optional<std::string>& example() const;
 
   // The pattern before and after its named group, which has to stand by itself and be ".*?". The
   // pattern before it has the other groups.
@@ -70,6 +73,8 @@ class Pattern {
     std::vector<Instruction> code;
     std::vector<std::bitset<256>> classes;
     std::vector<std::string> groups;  // slots 2i and 2i + 1
+    std::string regex;
+    std::optional<std::string> example;
   };
   struct Thread;
 

@@ -247,7 +247,9 @@ ResponseFormat FindResponseFormat(std::string_view markers, const RenderedCall* 
   if (rendered != nullptr) {
     for (const Known& known : kKnown) {
       ResponseTemplate format = Build(&known, markers);
-      if (Reads(format, *rendered)) return {std::string(known.name), std::move(format)};
+      if (!Reads(format, *rendered)) continue;
+      return {std::string(known.name), std::move(format), std::string(AnswerOf(*rendered)),
+              rendered->name, rendered->arguments};
     }
     // Calls that no format reads are not another one's.
     if (Contains(AnswerOf(*rendered), rendered->name)) return {"none", Build(nullptr, markers)};

@@ -15,6 +15,8 @@ struct ResponseFormat {
   // As --tool_format has it. "template" is the model's own response_template; "none" has no calls.
   std::string name;
   ResponseTemplate response_template;
+  // An answer with a call, as the chat template writes it; empty where it has shown none.
+  std::string example = {}, example_name = {}, example_arguments = {};
 };
 
 // A call as a chat template writes it, rendered to find out how its model writes one.

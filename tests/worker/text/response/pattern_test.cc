@@ -102,5 +102,19 @@ TEST(PatternTest, IsSplitAroundAGroup) {
   EXPECT_FALSE(Pattern::SplitAt("a", "value").ok());
 }
 
+// What a grammar makes of a pattern: a regular expression that finds what it matches, and a text.
+TEST(PatternTest, APatternHasARegexAndAnExample) {
+  const auto regex = [](const char* text) { return Pattern::Compile(text)->regex(); };
+  const auto example = [](const char* text) { return Pattern::Compile(text)->example(); };
+  EXPECT_EQ(regex("^<a/>\\s*(?P<name>[^>x]+)(?:b|é){2,3}$"),
+            "<a\\/>(?:[\\x{9}-\\x{d} ])*(?:(?:[\\x{0}-=\\?-wy-\\x{7f}\\x{80}-\\x{10ffff}])+)"
+            "(?:(?:(?:b|é))){2,3}");
+  EXPECT_EQ(example("^<a>\\s*(?P<name>\\w+)(?:b|c){2}\\s+<(?P<key>.*?)>$"), "<a>\1bb <\3>");
+  EXPECT_EQ(example("(?:\\w|a)b?"), "a");
+  EXPECT_EQ(example("<\\d>"), std::nullopt);
+  EXPECT_EQ(Pattern().regex(), "");
+  EXPECT_EQ(Pattern::OfLiterals({"a", "bc"}).example(), "bc");
+}
+
 }  // namespace
 }  // namespace continuo::text
