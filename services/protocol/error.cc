@@ -102,7 +102,9 @@ std::string FieldOf(const absl::Status& status) {
 
 std::string LoggedMessage(const absl::Status& status) {
   const std::string field = FieldOf(status);
-  if (!field.starts_with("constraint")) return std::string(status.message());
+  if (!field.starts_with("constraint") && field != "conversation.tools") {
+    return std::string(status.message());
+  }
   return field + ": is refused";
 }
 

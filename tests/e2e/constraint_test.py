@@ -255,6 +255,112 @@ class ConstraintTest(unittest.TestCase):
                 program.kill()
 
 
+def calls_of(responses):
+    """[(name, arguments)] of the first sequence's calls."""
+    calls = []
+    for delta in (d for r in responses for d in r.deltas):
+        for piece in delta.tool_calls:
+            if piece.index == len(calls):
+                calls.append([piece.name, ""])
+            calls[piece.index][1] += piece.arguments
+    return [tuple(call) for call in calls]
+
+
+class CallsTest(unittest.TestCase):
+    """Calls that have to be made. The demo model is told to write them as Hermes does."""
+    FORMAT = ("--tool_format=hermes",)
+
+    def requests(self):
+        """[(request, {name: schema})]"""
+        requests = []
+        for number in range(16):
+            rng = random.Random(number)
+            schemas = {name: random_schema(rng) for name in ("weather", "add numbers", "f")[:1 + number % 3]}
+            request = pb.GenerateRequest(request_id=f"call-{number}")
+            request.conversation.messages.add(role="user", content="Who is Mira?")
+            for name, schema in schemas.items():
+                request.conversation.tools.add(name=name, parameters=json.dumps(schema))
+            choice = request.conversation.tool_choice
+            choice.mode = pb.ToolChoice.MODE_REQUIRED
+            choice.single_call = True
+            if number % 4 == 3:
+                choice.name = rng.choice(sorted(schemas))
+            request.sampling.seed = number
+            request.sampling.temperature = (0, 1, 1.5)[number % 3]
+            request.stopping.max_tokens = 300
+            requests.append((request, schemas))
+        return requests
+
+    def test_every_call_is_whole_and_its_arguments_match(self):
+        requests = self.requests()
+        with worker(PLAIN + self.FORMAT) as (_, client):
+            whole = [client.generate(request) for request, _ in requests]
+        finished = 0
+        for (request, schemas), answer in zip(requests, whole):
+            if answer.finish[0] == pb.FINISH_REASON_LENGTH:
+                continue
+            finished += 1
+            self.assertEqual(answer.finish[0], pb.FINISH_REASON_TOOL_CALLS)
+            self.assertEqual(answer.text[0], "")
+            (name, arguments), = calls_of(answer.responses)
+            self.assertIn(name, [request.conversation.tool_choice.name] if
+                          request.conversation.tool_choice.name else schemas)
+            jsonschema.validate(json.loads(arguments), schemas[name])
+        print(f"{finished} calls of {len(requests)} requests", flush=True)
+        self.assertGreater(finished, 0.7 * len(requests))
+
+        # The same where workers die.
+        workers = [fleet.start_worker(fleet.DEMO_MODEL, *flags, *self.FORMAT)
+                   for flags in (PLAIN, OTHERS["drafts, 2 ranks"], OTHERS["a small cache"])]
+        gateway = fleet.start_gateway(workers)
+        try:
+            client = fleet.Client(gateway.address)
+            model = client.wait_for_model(3)
+            self.assertEqual(model.response_format, "hermes")
+            self.assertIn(pb.CAPABILITY_REQUIRED_CALLS, model.capabilities)
+            lock, seen, victims = threading.Lock(), [0], workers[:2]
+
+            def on_response(_):
+                with lock:
+                    seen[0] += 1
+                    if victims and seen[0] % 40 == 0:
+                        victims.pop().kill()
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                answers = list(pool.map(lambda r: client.generate(r[0], on_response=on_response), requests))
+            for answer, expected in zip(answers, whole):
+                self.assertEqual(answer.comparable(), expected.comparable())
+                self.assertEqual(calls_of(answer.responses), calls_of(expected.responses))
+            self.assertEqual(victims, [])
+            self.check_http(gateway, [r[0] for r in requests], whole)
+        finally:
+            for program in (gateway, *workers):
+                program.kill()
+
+    def check_http(self, gateway, requests, whole):
+        import openai
+        client = openai.OpenAI(base_url=f"http://{gateway.http_address}/v1", api_key="none", max_retries=0)
+        for request, expected in list(zip(requests, whole))[:8]:
+            name = request.conversation.tool_choice.name
+            body = {"model": "demo-model", "messages": [{"role": "user", "content": "Who is Mira?"}],
+                    "tools": [{"type": "function", "function": {
+                        "name": t.name, "parameters": json.loads(t.parameters)}} for t in request.conversation.tools],
+                    "tool_choice": {"type": "function", "function": {"name": name}} if name else "required",
+                    "parallel_tool_calls": False, "seed": request.sampling.seed, "max_tokens": 300,
+                    "temperature": request.sampling.temperature}
+            choice = client.chat.completions.create(**body).choices[0]
+            calls = [(c.function.name, c.function.arguments) for c in choice.message.tool_calls or []]
+            self.assertEqual(calls, calls_of(expected.responses))
+            if expected.finish[0] == pb.FINISH_REASON_TOOL_CALLS:
+                self.assertEqual(choice.finish_reason, "tool_calls")
+            streamed = []
+            for event in client.chat.completions.create(stream=True, **body):
+                for piece in (event.choices[0].delta.tool_calls or [] if event.choices else []):
+                    if piece.index == len(streamed):
+                        streamed.append([piece.function.name, ""])
+                    streamed[piece.index][1] += piece.function.arguments or ""
+            self.assertEqual([tuple(call) for call in streamed], calls)
+
+
 class HttpTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -69,7 +69,8 @@ ALLOWED = {
                                          "services/worker/text/grammar services/worker/text/response",
     "services/worker/server/session": "services/base services/protocol proto services/worker/engine/types "
                                       "services/worker/server/constraint services/worker/text "
-                                      "services/worker/text/grammar services/worker/text/response",
+                                      "services/worker/text/calls services/worker/text/grammar "
+                                      "services/worker/text/response",
     "services/worker/server/lifetime": "services/base services/protocol proto services/worker/engine",
     "services/worker/server/runtime": "services/base services/protocol services/worker/server/session "
                                       "services/worker/server/lifetime services/worker/engine proto",

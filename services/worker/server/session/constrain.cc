@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/server/session/constrain.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "services/base/status_macros.h"
 #include "services/protocol/error.h"
+#include "services/worker/text/calls/call_grammar.h"
 #include "services/worker/text/response/response_parser.h"
 #include "services/worker/text/response/spaces.h"
 
@@ -12,6 +15,8 @@ namespace continuo::server {
 namespace {
 
 using Kind = text::GrammarSource::Kind;
+
+constexpr std::string_view kTools = "conversation.tools";
 
 text::GrammarSource SourceOf(const v1::Constraint& constraint, std::string_view* field) {
   switch (constraint.kind_case()) {
@@ -49,6 +54,41 @@ bool EndsThought(std::string_view prompt_end, const ThoughtMarks& marks) {
   return false;
 }
 
+// Whether what the model calls is constrained, and not only read.
+bool ConstrainsCalls(const v1::GenerateRequest& request) {
+  const v1::Conversation& conversation = request.conversation();
+  const v1::ToolChoice::Mode mode = conversation.tool_choice().mode();
+  if (conversation.tools().empty() || mode == v1::ToolChoice::MODE_NONE) return false;
+  return mode == v1::ToolChoice::MODE_REQUIRED || request.has_constraint() ||
+         std::ranges::any_of(conversation.tools(), &v1::Tool::strict);
+}
+
+// Answers with calls. `text` is what those without have to match; null: nothing.
+absl::StatusOr<text::GrammarSource> CallSource(const v1::Conversation& conversation,
+                                               const text::GrammarSource* text,
+                                               const ServedModel& model) {
+  using Choice = text::CallGrammarOptions::Choice;
+  std::vector<text::CallTool> tools;
+  for (const v1::Tool& tool : conversation.tools()) {
+    tools.push_back(
+        {.name = tool.name(), .parameters = tool.parameters(), .strict = tool.strict()});
+  }
+  const v1::ToolChoice& choice = conversation.tool_choice();
+  text::CallGrammarOptions options = {
+      .choice = Choice::kAuto, .name = choice.name(), .parallel = !choice.single_call()};
+  if (choice.mode() == v1::ToolChoice::MODE_REQUIRED) {
+    options.choice = choice.name().empty() ? Choice::kRequired : Choice::kNamed;
+  } else if (text != nullptr) {
+    options.text = *text;
+  }
+  absl::StatusOr<std::string> lark =
+      text::CallGrammar(model.text->response_format(), tools, model.special_tokens, options);
+  if (lark.ok()) {
+    return text::GrammarSource{.kind = Kind::kLark, .text = *std::move(lark)};
+  }
+  return protocol::FieldError(kTools, std::string(lark.status().message()));
+}
+
 // A grammar that no answer can begin is refused here, and what is known of its first token is known
 // before the engine asks.
 absl::Status CheckBeginning(const text::Grammar& grammar, std::string_view field,
@@ -75,14 +115,23 @@ absl::StatusOr<AnswerGrammar> Compile(const text::GrammarSource& source, std::st
 
 }  // namespace
 
-bool NeedsGrammar(const v1::GenerateRequest& request) { return request.has_constraint(); }
+bool NeedsGrammar(const v1::GenerateRequest& request) {
+  return request.has_constraint() || ConstrainsCalls(request);
+}
 
 absl::StatusOr<AnswerGrammar> CompileConstraint(const v1::GenerateRequest& request,
                                                 const ServedModel& model) {
-  if (!request.has_constraint()) return AnswerGrammar();
+  AnswerGrammar grammar;
   std::string_view field;
-  const text::GrammarSource source = SourceOf(request.constraint(), &field);
-  return Compile(source, field, model);
+  text::GrammarSource source;
+  if (request.has_constraint()) {
+    source = SourceOf(request.constraint(), &field);
+    ASSIGN_OR_RETURN(grammar, Compile(source, field, model));
+  }
+  if (!ConstrainsCalls(request)) return grammar;
+  ASSIGN_OR_RETURN(source, CallSource(request.conversation(),
+                                      request.has_constraint() ? &source : nullptr, model));
+  return Compile(source, kTools, model);
 }
 
 Thoughts ThoughtsOf(const v1::GenerateRequest& request, std::string_view prompt_end,

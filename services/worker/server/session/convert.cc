@@ -352,6 +352,7 @@ v1::Model ToProto(const ServedModel& model) {
     if (answers.has(text::ResponseField::Channel::kCalls)) {
       proto.add_capabilities(v1::CAPABILITY_TOOLS);
     }
+    if (model.call_grammar_status.ok()) proto.add_capabilities(v1::CAPABILITY_REQUIRED_CALLS);
     if (answers.has(text::ResponseField::Channel::kReasoning)) {
       proto.add_capabilities(v1::CAPABILITY_REASONING);
     }

@@ -15,6 +15,11 @@ void FinishServedModel(ServedModel& model) {
   model.grammars = std::make_shared<text::GrammarCompiler>(model.text);
   std::sort(model.eos_ids.begin(), model.eos_ids.end());
   model.eos_ids.erase(std::unique(model.eos_ids.begin(), model.eos_ids.end()), model.eos_ids.end());
+  model.special_tokens = text::SpecialTokensOf(*model.text, model.eos_ids);
+  const text::CallTool probe = {.name = "f"};
+  model.call_grammar_status =
+      text::CallGrammar(model.text->response_format(), {&probe, 1}, model.special_tokens, {})
+          .status();
   // Each byte of half a character may become a U+FFFD of three bytes.
   model.max_text_bytes_per_token = 3;
   model.max_token_bytes = 1;

@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "services/worker/server/constraint/thought_marks.h"
 #include "services/worker/server/session/fill_in_middle.h"
+#include "services/worker/text/calls/call_grammar.h"
 #include "services/worker/text/grammar/grammar_compiler.h"
 #include "services/worker/text/text_model.h"
 
@@ -45,14 +47,17 @@ struct ServedModel {
   // Compiles what answers must match; thread-safe.
   std::shared_ptr<text::GrammarCompiler> grammars;
   std::shared_ptr<const ThoughtMarks> thought_marks;  // null: the model has no thoughts
+  std::vector<text::SpecialToken> special_tokens;
+  // Why calls cannot be constrained; OK where they can.
+  absl::Status call_grammar_status;
 
   // The most bytes that one token can have as text, and as TokenLogprob.token or special_token.
   size_t max_text_bytes_per_token = 0;
   size_t max_token_bytes = 0;
 };
 
-// Sorts the end-of-sequence ids, reads the longest token, those of fill-in-the-middle and those of
-// thoughts off the vocabulary, and makes the compiler of grammars.
+// Sorts the end-of-sequence ids, reads the longest token, the special ones, those of
+// fill-in-the-middle and those of thoughts off the vocabulary, and makes the compiler of grammars.
 void FinishServedModel(ServedModel& model);
 
 }  // namespace continuo::server

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/server/session/validate.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/escaping.h"
@@ -23,6 +24,14 @@ absl::Status ValidatePrompt(const v1::GenerateRequest& request, const ServedMode
     return ValidateToken(absl::StrCat("token_ids.ids[", i, "]"), id, model);
   }
   return absl::OkStatus();
+}
+
+// Tools whose calls are constrained, or stand beside a constraint.
+absl::Status CheckCanConstrain(std::string_view field, const ServedModel& model) {
+  if (model.call_grammar_status.ok()) return absl::OkStatus();
+  return protocol::FieldError(
+      field, absl::StrCat("calls of model \"", model.name, "\" cannot be constrained: ",
+                          std::string(model.call_grammar_status.message())));
 }
 
 absl::Status ValidateStopping(const v1::Stopping& s, const ServedModel& model) {
@@ -81,14 +90,23 @@ absl::Status ValidateConversation(std::string_view path, const v1::Conversation&
     };
     const v1::Tool& tool = conversation.tools(i);
     if (tool.name().empty()) return protocol::FieldError(part("name"), "is empty");
-    if (tool.strict()) {
-      return protocol::FieldError(part("strict"), "constraints are not supported");
-    }
+    if (tool.strict()) RETURN_IF_ERROR(CheckCanConstrain(part("strict"), model));
   }
   const v1::ToolChoice& choice = conversation.tool_choice();
-  if (choice.mode() == v1::ToolChoice::MODE_REQUIRED || !choice.name().empty()) {
-    return protocol::FieldError(field("tool_choice"),
-                                "a required call is not supported: constraints are not");
+  if (choice.mode() == v1::ToolChoice::MODE_REQUIRED) {
+    if (conversation.tools().empty()) {
+      return protocol::FieldError(field("tool_choice"), "requires a call, and there are no tools");
+    }
+    RETURN_IF_ERROR(CheckCanConstrain(field("tool_choice"), model));
+  }
+  if (!choice.name().empty()) {
+    if (choice.mode() != v1::ToolChoice::MODE_REQUIRED) {
+      return protocol::FieldError(field("tool_choice.name"), "needs MODE_REQUIRED");
+    }
+    const auto is_named = [&](const v1::Tool& tool) { return tool.name() == choice.name(); };
+    if (!std::ranges::any_of(conversation.tools(), is_named)) {
+      return protocol::FieldError(field("tool_choice.name"), "is the name of no tool");
+    }
   }
   for (int i = 0; i < conversation.messages_size(); ++i) {
     const v1::ChatMessage& message = conversation.messages(i);
@@ -132,7 +150,7 @@ absl::Status ValidateGenerate(const v1::GenerateRequest& request, const ServedMo
   const v1::Conversation& conversation = request.conversation();
   if (request.has_constraint() && conversation.tools_size() > 0 &&
       conversation.tool_choice().mode() != v1::ToolChoice::MODE_NONE) {
-    return protocol::FieldError("constraint", "is not supported together with tools");
+    RETURN_IF_ERROR(CheckCanConstrain("constraint", model));
   }
   return absl::OkStatus();
 }

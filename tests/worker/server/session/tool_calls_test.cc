@@ -307,22 +307,123 @@ TEST_F(ToolRequestTest, CallsOfEarlierTurnsAreRendered) {
 
 TEST_F(ToolRequestTest, WhatIsNotSupportedIsNamed) {
   v1::Tool& tool = *request_.mutable_conversation()->mutable_tools(0);
-  tool.set_strict(true);
-  ExpectRefused("conversation.tools[0].strict", "constraints are not supported");
-  tool.set_strict(false);
   tool.set_parameters("{");
   ExpectRefused("conversation.tools[0].parameters", "is not a JSON object");
+  tool.set_strict(true);
+  tool.set_parameters(R"({"properties": {"a": {"not": {}}}})");
+  ExpectRefused("conversation.tools", "not");
   tool.set_parameters("{}");
-  request_.mutable_constraint()->set_json_object(true);
-  ExpectRefused("constraint", "together with tools");
+  v1::ToolChoice& choice = *request_.mutable_conversation()->mutable_tool_choice();
+  choice.set_name("f");
+  ExpectRefused("conversation.tool_choice.name", "needs MODE_REQUIRED");
+  choice.set_mode(v1::ToolChoice::MODE_REQUIRED);
+  choice.set_name("g");
+  ExpectRefused("conversation.tool_choice.name", "is the name of no tool");
+  choice.clear_name();
+  request_.mutable_constraint()->set_regex("(");
+  ExpectRefused("constraint.regex", "");
   request_.clear_constraint();
   tool.clear_name();
   ExpectRefused("conversation.tools[0].name", "is empty");
 }
 
+// The constraint of the only sequence, behind its thought.
+class ConstrainedCallsTest : public ToolRequestTest {
+ protected:
+  ConstrainedCallsTest() {
+    v1::Tool& tool = *request_.mutable_conversation()->add_tools();
+    tool.set_name("g");
+    tool.set_parameters(R"({"properties": {"n": {"enum": [1, 2]}}, "required": ["n"]})");
+  }
+
+  // Whether an answer may be all of this and end there.
+  bool Allows(const std::string& answer) {
+    const auto generation = Prepare();
+    EXPECT_TRUE(generation.ok()) << generation.status();
+    if (!generation.ok() || generation->request.constraints.empty()) return false;
+    engine::TokenConstraint& constraint = *generation->request.constraints[0];
+    for (const int32_t id : Ids("Hm</think>" + answer)) {
+      if (!constraint.Accept(id)) return false;
+    }
+    return constraint.CanEnd();
+  }
+
+  v1::ToolChoice& choice() { return *request_.mutable_conversation()->mutable_tool_choice(); }
+
+  static constexpr char kF[] = R"(<tool_call>{"name": "f", "arguments": {"a": "x"}}</tool_call>)";
+  static constexpr char kG[] = R"(<tool_call>{"name": "g", "arguments": {"n": 1}}</tool_call>)";
+  static constexpr char kBadG[] = R"(<tool_call>{"name": "g", "arguments": {"n": 3}}</tool_call>)";
+};
+
+TEST_F(ConstrainedCallsTest, ARequiredCallIsAllThatMayCome) {
+  choice().set_mode(v1::ToolChoice::MODE_REQUIRED);
+  EXPECT_TRUE(Allows(kF));
+  EXPECT_TRUE(Allows(kG));
+  EXPECT_TRUE(Allows(absl::StrCat(kF, "\n", kG)));
+  EXPECT_FALSE(Allows(kBadG));
+  EXPECT_FALSE(Allows("Text."));
+  EXPECT_FALSE(Allows(""));
+  choice().set_single_call(true);
+  EXPECT_TRUE(Allows(kF));
+  EXPECT_FALSE(Allows(absl::StrCat(kF, "\n", kG)));
+  choice().set_name("g");
+  EXPECT_TRUE(Allows(kG));
+  EXPECT_FALSE(Allows(kF));
+}
+
+TEST_F(ConstrainedCallsTest, StrictToolsConstrainTheirOwnArguments) {
+  EXPECT_FALSE(Prepare()->rules->constrained) << "nothing is strict";
+  request_.mutable_conversation()->mutable_tools(1)->set_strict(true);
+  EXPECT_TRUE(Allows("Text."));
+  EXPECT_TRUE(Allows(kF));
+  EXPECT_TRUE(Allows(kG));
+  EXPECT_FALSE(Allows(kBadG));
+  EXPECT_TRUE(Allows(R"(<tool_call>{"name": "f", "arguments": {"b": 1}}</tool_call>)"));
+  choice().set_mode(v1::ToolChoice::MODE_NONE);
+  EXPECT_FALSE(Prepare()->rules->constrained);
+}
+
+TEST_F(ConstrainedCallsTest, AConstraintIsThatOfAnswersWithoutCalls) {
+  request_.mutable_constraint()->set_regex("[0-9]+");
+  EXPECT_TRUE(Allows("17"));
+  EXPECT_FALSE(Allows("Text."));
+  EXPECT_TRUE(Allows(kF));
+  choice().set_mode(v1::ToolChoice::MODE_NONE);
+  EXPECT_TRUE(Allows("17"));
+  EXPECT_FALSE(Allows(kF));
+}
+
+TEST_F(ConstrainedCallsTest, AContinuationGoesOnBehindEveryIdOfACall) {
+  choice().set_mode(v1::ToolChoice::MODE_REQUIRED);
+  choice().set_name("g");
+  const std::vector<int32_t> ids = Ids(absl::StrCat("Hm</think>\n", kG));
+  std::string whole;
+  for (size_t cut = 0; cut <= ids.size(); ++cut) {
+    v1::GenerateResponse& received = *request_.mutable_continuation()->mutable_received();
+    received.Clear();
+    received.mutable_accepted()->set_fingerprint("F");
+    received.mutable_accepted()->set_tokenizer_fingerprint("T");
+    for (size_t i = 0; i < cut; ++i) received.add_deltas()->add_token_ids(ids[i]);
+    auto generation = Prepare();
+    ASSERT_TRUE(generation.ok()) << generation.status() << " after " << cut;
+    if (cut == ids.size()) {
+      ASSERT_TRUE(generation->replay.endings[0].has_value());
+      EXPECT_EQ(generation->replay.endings[0]->finish, v1::FINISH_REASON_TOOL_CALLS);
+      break;
+    }
+    engine::TokenConstraint& constraint = *generation->request.constraints[0];
+    for (size_t i = cut; i < ids.size(); ++i) {
+      EXPECT_FALSE(constraint.MustEnd());
+      ASSERT_TRUE(constraint.Accept(ids[i])) << i << " after " << cut;
+    }
+    EXPECT_TRUE(constraint.MustEnd());
+  }
+}
+
 TEST_F(ToolRequestTest, CapabilitiesTellOfToolsAndThoughts) {
   EXPECT_THAT(ToProto(model_).capabilities(),
-              ::testing::IsSupersetOf({v1::CAPABILITY_TOOLS, v1::CAPABILITY_REASONING}));
+              ::testing::IsSupersetOf(
+                  {v1::CAPABILITY_TOOLS, v1::CAPABILITY_REQUIRED_CALLS, v1::CAPABILITY_REASONING}));
   EXPECT_EQ(ToProto(model_).response_format(), "hermes");
 }
 

@@ -154,10 +154,10 @@ const Case kRefused[] = {
      [](auto& r) {
        r.mutable_conversation()->mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_REQUIRED);
      },
-     "conversation.tool_choice", "not supported"},
+     "conversation.tool_choice", "there are no tools"},
     {"tool choice by name",
      [](auto& r) { r.mutable_conversation()->mutable_tool_choice()->set_name("f"); },
-     "conversation.tool_choice", "not supported"},
+     "conversation.tool_choice.name", "needs MODE_REQUIRED"},
     {"tool calls", [](auto& r) { r.mutable_conversation()->add_messages()->add_tool_calls(); },
      "conversation.messages[0].tool_calls[0].name", "empty"},
     {"received index",
