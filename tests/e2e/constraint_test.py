@@ -113,7 +113,7 @@ class Constraint:
     def of_many_sequences(cls, number):
         """Its sequences do not fit into a small cache together."""
         constraint = cls(number)
-        constraint.kind, constraint.value = "regex", "[a-z .]{110}"
+        constraint.kind, constraint.value = "regex", "[a-z .]{400}"
         constraint.request.constraint.regex = constraint.value
         constraint.request.sampling.temperature = 1
         constraint.request.sampling.num_sequences = 16

@@ -135,6 +135,16 @@ TEST_F(AnswerConstraintTest, AThoughtMayComeFirstAndIsFreeButDoesNotEndTheAnswer
   EXPECT_TRUE(constraint->MustEnd());
 }
 
+TEST_F(AnswerConstraintTest, AnAnswerThatMayBeEmptyDoesNotEndAThought) {
+  OpenThink();
+  const auto constraint = MakeRegex("a*", Thoughts::kPossible);
+  EXPECT_TRUE(constraint->CanEnd());
+  ASSERT_TRUE(constraint->Accept(kThink));
+  EXPECT_FALSE(constraint->CanEnd());
+  ASSERT_TRUE(Push(*constraint, Ids("x</think>")));
+  EXPECT_TRUE(constraint->CanEnd());
+}
+
 TEST_F(AnswerConstraintTest, WhiteSpaceBehindAThoughtHasAnEnd) {
   OpenThink();
   const auto constraint = MakeSchema(Thoughts::kOpen);
