@@ -51,8 +51,7 @@ class PythonTest(ClientsTest):
     def test_pydantic_ai(self):
         self.python("pydantic_ai_client.py",
                     names="chat streamed usage streamed_usage stopped long",
-                    too_long=("ModelHTTPError", TOO_LONG), model="model_not_found",
-                    json=("ModelHTTPError", "answers are not constrained"))
+                    too_long=("ModelHTTPError", TOO_LONG), model="model_not_found")
 
     @PYTHON
     def test_guidance(self):

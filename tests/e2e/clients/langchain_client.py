@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""langchain-openai: chat, streams, batches, the legacy completions, errors, a stream that is left."""
+"""langchain-openai: chat, streams, batches, the legacy completions, structured output, errors, a stream
+that is left."""
+from typing import Literal
+
 from ask import *
 from langchain_openai import ChatOpenAI, OpenAI
+from pydantic import BaseModel
 
 options = dict(temperature=0, max_tokens=MAX_TOKENS, max_retries=0)
 chat = ChatOpenAI(model=MODEL, stream_usage=True, **options)
@@ -14,6 +18,16 @@ assert answer.response_metadata["finish_reason"] == whole.response_metadata["fin
 left = ChatOpenAI(model=MODEL, max_tokens=900, extra_body={"ignore_eos": True}).stream(QUESTION)
 next(left)
 left.close()
+
+
+class Answer(BaseModel, extra="forbid"):
+    name: Literal["Mira", "Tom"]
+
+
+roomy = ChatOpenAI(model=MODEL, temperature=0, max_tokens=200, max_retries=0)
+assert isinstance(roomy.with_structured_output(Answer, method="json_schema").invoke(QUESTION), Answer)
+assert isinstance(roomy.with_structured_output(Answer.model_json_schema(), method="json_schema").invoke(QUESTION),
+                  dict)
 
 
 def usage(message):

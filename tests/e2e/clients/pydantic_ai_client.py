@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pydantic-ai: an agent without tools, its streams, its history, its errors."""
+"""pydantic-ai: an agent without tools, its streams, its history, structured output, its errors."""
 import asyncio
+from typing import Literal
 
 from ask import *
 from pydantic import BaseModel
@@ -11,8 +12,8 @@ from pydantic_ai.providers.openai import OpenAIProvider
 SETTINGS = {"temperature": 0, "max_tokens": MAX_TOKENS}
 
 
-class Answer(BaseModel):
-    name: str
+class Answer(BaseModel, extra="forbid"):
+    name: Literal["Mira", "Tom"]
 
 
 def agent(model=MODEL, **settings):
@@ -34,6 +35,9 @@ async def main():
             break
     again = await agent().run(QUESTION, message_history=answer.all_messages())
     assert again.usage.input_tokens > answer.usage.input_tokens
+    native = await Agent(agent().model, output_type=NativeOutput(Answer), retries=0,
+                         model_settings={**SETTINGS, "max_tokens": 200}).run(QUESTION)
+    assert isinstance(native.output, Answer)
     return dict(
         chat=answer.output, streamed=streamed, usage=usage(answer), streamed_usage=streamed_usage,
         stopped=(await agent(stop_sequences=[STOP]).run(QUESTION)).output,
@@ -43,6 +47,5 @@ async def main():
 result = asyncio.run(main())
 tell(**result, errors={
     "too_long": error_of(agent().run_sync, LONG_QUESTION),
-    "json": error_of(Agent(agent().model, output_type=NativeOutput(Answer)).run_sync, QUESTION),
     "model": error_of(agent("another").run_sync, QUESTION),
 })
