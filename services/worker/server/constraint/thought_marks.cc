@@ -30,6 +30,12 @@ std::string OnlyMatch(const text::Pattern& pattern) {
   return "";
 }
 
+// The text that models open a thought with, where there are several: the plainest one.
+std::string OpeningOf(const text::Pattern& pattern) {
+  std::string only = OnlyMatch(pattern);
+  return only.empty() ? pattern.example().value_or("") : only;
+}
+
 bool IsSpace(std::string_view text) { return text::StripLeft(text).empty(); }
 
 bool Has(std::span<const uint32_t> mask, int32_t id) {
@@ -64,7 +70,7 @@ std::shared_ptr<const ThoughtMarks> ThoughtMarks::Find(const text::TextModel& te
 ThoughtMarks::ThoughtMarks(const text::TextModel* text, const text::ResponseField* field)
     : text_(text),
       field_(field),
-      open_text_(OnlyMatch(field->open)),
+      open_text_(OpeningOf(field->open)),
       close_text_(OnlyMatch(field->close)) {
   tokens_.resize(static_cast<size_t>(text->vocab_size() + 31) / 32);
   for (int32_t id = 0; id < text->vocab_size(); ++id) Add(id);

@@ -45,7 +45,7 @@ class ThoughtMarks {
 
   const text::TextModel* const text_;
   const text::ResponseField* const field_;
-  // The marks where they are one text each; else empty.
+  // The opening mark as models write it, and the closing one where it is one text; else empty.
   const std::string open_text_, close_text_;
   // By the bytes of the mark that came before.
   IdsByPrefix opening_, crossing_;

@@ -71,7 +71,6 @@ class Writer {
   std::string Text(std::string_view text) { return Body(Divide(text), ""); }
   std::string NoCall(std::string_view any) const;
   std::string CallMarker() const;
-  std::string ThoughtsBegin();
 
   const ResponseFormat& format_;
   const CallForm form_;
@@ -292,18 +291,6 @@ std::string Writer::NoCall(std::string_view any) const {
   return body;
 }
 
-// The marker that opens a thought, as an alternative; "" where there is none.
-std::string Writer::ThoughtsBegin() {
-  if (!options_.thoughts) return "";
-  for (const ResponseField& field : format_.response_template.fields) {
-    if (field.channel != ResponseField::Channel::kReasoning || !field.open.example().has_value()) {
-      continue;
-    }
-    return absl::StrCat(" | ", Text(*field.open.example()));
-  }
-  return "";
-}
-
 // What calls begin with, up to their names.
 std::string Writer::CallMarker() const {
   const std::optional<std::string>& open = form_.field->open.example();
@@ -364,11 +351,10 @@ absl::StatusOr<std::string> Writer::WriteStart() {
   const std::string block = lark_.Rule(absl::StrCat(first_, " ", next_, after_));
   const std::string next_part =
       form_.next_part.empty() ? "" : absl::StrCat("(", Text(form_.next_part), ")? ");
-  const std::string thoughts = ThoughtsBegin();
   const std::string lead = lark_.Terminal(kLead);
   const std::string calls = absl::StrCat(lead, "? ", head, block);
   if (options_.choice != Choice::kAuto) {
-    return absl::StrCat(next_part, "(", calls, thoughts, ")");
+    return absl::StrCat(next_part, "(", calls, ")");
   }
   const std::string text_begin = form_.text_begin.empty() ? "" : Text(form_.text_begin) + " ";
   if (options_.text.has_value()) {
@@ -378,28 +364,27 @@ absl::StatusOr<std::string> Writer::WriteStart() {
     const std::string begins = is_json && !call_value_.empty()
                                    ? lark_.Rule(call_value_)
                                    : absl::StrCat(is_json ? lead + "? " : "", head, block);
-    return absl::StrCat(next_part, "(", begins, " | ", text_begin, demand, thoughts, ")");
+    return absl::StrCat(next_part, "(", begins, " | ", text_begin, demand, ")");
   }
   const std::string some = lark_.Terminal(NoCall("(?s:.+)"));
   if (!text_begin.empty()) {
     // Text stands in parts of its own.
     const std::string aside =
         lark_.Rule(absl::StrCat(Text(form_.aside_begin), " ", some, "? ", Text(form_.aside_end)));
-    return absl::StrCat(next_part, aside, "* (", head, block, " | ", text_begin, some, "?",
-                        thoughts, ")");
+    return absl::StrCat(next_part, aside, "* (", head, block, " | ", text_begin, some, "?)");
   }
   const char* const times = only_one_ ? "?" : "*";
   if (head.empty()) {
-    return absl::StrCat(some, "? (", block, " ", some, "?)", times, thoughts);
+    return absl::StrCat(some, "? (", block, " ", some, "?)", times);
   }
   if (form_.only_begins) {
     const std::string text = lark_.Terminal(
         absl::StrCat(NoCall("(?s:.*)"), " & ~(/\\s*/ ", Lark::Literal(head_), " /(?s:.*)/)"));
-    return absl::StrCat(head, block, " | ", text, thoughts);
+    return absl::StrCat(head, block, " | ", text);
   }
   const std::string up_to_head = lark_.LazyTerminal(
       absl::StrCat(lark_.Terminal(NoCall("(?s:.*)")), " ", Lark::Literal(head_)));
-  return absl::StrCat("(", up_to_head, " ", block, ")", times, " ", some, "?", thoughts);
+  return absl::StrCat("(", up_to_head, " ", block, ")", times, " ", some, "?");
 }
 
 absl::StatusOr<std::string> Writer::Write(std::span<const CallTool> tools,

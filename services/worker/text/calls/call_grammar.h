@@ -31,9 +31,6 @@ struct CallGrammarOptions {
   Choice choice = Choice::kRequired;
   std::string name;      // of kNamed
   bool parallel = true;  // more than one call is possible
-  // The answer may begin with the marker that opens a thought. What follows there is outside of the
-  // grammar, which begins anew where the thought ends.
-  bool thoughts = false;
   std::optional<GrammarSource> text;  // kAuto: what an answer without calls has to match
 };
 

@@ -145,6 +145,21 @@ TEST_F(AnswerConstraintTest, AnAnswerThatMayBeEmptyDoesNotEndAThought) {
   EXPECT_TRUE(constraint->CanEnd());
 }
 
+// As gpt-oss does: the mark may have more in it, and something before it.
+TEST_F(AnswerConstraintTest, AMarkThatIsAPatternOpensWithItsPlainestText) {
+  Open(R"({"response_template": {"fields": {
+      "thinking": {"open_pattern": "(?:<s>)?<c>t[^<]*<m>", "close_pattern": "<(?:e|r)>"},
+      "content": {}}}})");
+  const auto constraint = MakeSchema(Thoughts::kPossible);
+  EXPECT_EQ(AllowedBytes(*constraint), "<{");
+  ASSERT_TRUE(Push(*constraint, Ids("<c>")));
+  EXPECT_EQ(AllowedBytes(*constraint), "t");
+  ASSERT_TRUE(Push(*constraint, Ids("t<m>Hm<e")));
+  EXPECT_FALSE(constraint->CanEnd());
+  ASSERT_TRUE(Push(*constraint, Ids(R"(>{"a":1})")));
+  EXPECT_TRUE(constraint->MustEnd());
+}
+
 TEST_F(AnswerConstraintTest, WhiteSpaceBehindAThoughtHasAnEnd) {
   OpenThink();
   const auto constraint = MakeSchema(Thoughts::kOpen);

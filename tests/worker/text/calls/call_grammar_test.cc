@@ -42,12 +42,6 @@ TEST(CallGrammarTest, SpecialTokensAreTokensAndThoseThatEndAreLeftOut) {
   EXPECT_THAT(lark, Not(HasSubstr("<[9]>")));
 }
 
-TEST(CallGrammarTest, ThoughtsMayBeginWhereTheyAreAllowed) {
-  EXPECT_THAT(*CallGrammar(Format("hermes"), {{kTool}}, {}, {.thoughts = true}),
-              HasSubstr(" | \"<think>\")"));
-  EXPECT_THAT(*CallGrammar(Format("hermes"), {{kTool}}, {}, {}), Not(HasSubstr("think")));
-}
-
 TEST(CallGrammarTest, OnlyStrictToolsAreConstrainedWhereNoCallIsRequired) {
   CallTool strict = kTool;
   strict.strict = true;
