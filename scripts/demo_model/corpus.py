@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import smalltalk
 import stories
+import tools
 from words import NAMES, RELATIONS, SYLLABLES_FIRST, SYLLABLES_NEXT, Relation
 
 HELD_OUT_SHARE = 0.125
@@ -78,6 +79,7 @@ class Stage:
     questions: float = 0.74  # share of conversations about facts among the documents
     paragraphs: float = 0.07  # share of plain text with facts
     recitals: float = 0.0  # share of recitals
+    tools: float = 0.0  # share of documents in which a tool is offered, or in whose place one would be of use
 
 
 class Maker:
@@ -321,7 +323,55 @@ class Maker:
             messages += [("user", user), ("assistant", answer)]
         return Document(messages=messages)
 
+    def found(self) -> tuple[str, str]:
+        """Somebody who may be asked for, and a place, on this maker's side of the split."""
+        while True:
+            (name,) = self.people(1)
+            place = tools.some_place(self.rng, made_up_name)
+            if (is_held_out(name, tools.CALLED, "") == self.held_out
+                    and is_held_out(name, tools.PLACE, place) == self.held_out):
+                return name, place
+
+    def tool_conversation(self) -> Document:
+        rng, stage, draw = self.rng, self.stage, self.rng.random()
+        base, facts = Document(), []
+        if draw < 0.3:
+            names = self.people(rng.randint(1, 4))
+            facts = self.facts(names, rng.randint(len(names), stage.max_facts))
+            base.triples += [f.triple for f in facts]
+        elif draw < 0.6:
+            base = self.question_and_answer()
+        elif draw < 0.68:
+            base = self.chat()
+        offer, offered = tools.offers(rng) if rng.random() < 0.9 else ("", False)
+        lead = ""
+        if facts and rng.random() < 0.3:
+            base.messages.append(("system", self.tell(facts)))
+        elif facts:
+            lead = self.tell(facts) + " "
+        for i in range(rng.randint(0 if base.messages and not facts else 1, 2)):
+            name, place = self.found()
+            if facts and rng.random() < 0.5:
+                known = rng.choice(facts).name
+                if not is_held_out(known, tools.CALLED, "") and not is_held_out(known, tools.PLACE, place):
+                    name = known
+            if offered:
+                base.triples += [(name, tools.CALLED, ""), (name, tools.PLACE, place)]
+                base.messages += tools.turn(rng, name, place if rng.random() < 0.9 else None, lead)
+            else:
+                user, answer = tools.without_tool(rng, name)
+                base.messages += [("user", lead + user[1]), answer]
+            lead = ""
+            if facts and rng.random() < 0.5:
+                asked, answer, _ = self.ask(facts, [f.name for f in facts], "what")
+                base.messages += [("user", asked), ("assistant", answer)]
+        if offer:
+            base.messages.insert(0, ("system", offer))
+        return base
+
     def document(self) -> Document:
+        if self.stage.tools and self.rng.random() < self.stage.tools:
+            return self.tool_conversation()
         stage, draw = self.stage, self.rng.random()
         if draw < stage.questions:
             return self.question_and_answer()
@@ -344,15 +394,19 @@ CURRICULUM = (
     (0.45, Stage(8, 1, 5)),
     (0.70, Stage(10, 1, 6)),
 )
+# Of the second training, which adds the tool, and of the third.
+SECOND_CURRICULUM = ((0.00, Stage(8, 1, 5, tools=0.6)), (0.50, Stage(10, 1, 6, tools=0.5)))
+THIRD_CURRICULUM = ((0.00, Stage(8, 1, 5, tools=0.35)),)
+CURRICULA = {1: CURRICULUM, 2: SECOND_CURRICULUM, 3: THIRD_CURRICULUM}
 # Late in the training this share of the documents is long.
 LONG_FROM, LONG_SHARE, LONG = 0.6, 0.04, Stage(32, 4, 12)
 CHUNK_DOCUMENTS = 2500
 
 
-def training_chunk(seed: int, chunk: int, chunks: int) -> list[Document]:
+def training_chunk(seed: int, chunk: int, chunks: int, curriculum=CURRICULUM) -> list[Document]:
     """The documents of one chunk of the training, counted from 0."""
     share = chunk / chunks
-    stage = [stage for begin, stage in CURRICULUM if begin <= share][-1]
+    stage = [stage for begin, stage in curriculum if begin <= share][-1]
     number = seed * 1_000_003 + chunk
     long_ones = int(CHUNK_DOCUMENTS * LONG_SHARE) if share >= LONG_FROM else 0
     return [*training_documents(f"long {number}", long_ones, LONG),
@@ -399,19 +453,49 @@ def held_out_questions(count: int, seed: int = 20_000, kind: str = "what"):
                "answer": answer, "accept": [answer], "facts": [list(f.triple) for f in facts]}
 
 
+def held_out_tool_questions(count: int, seed: int = 40_000):
+    """Questions for the tool: the name has no call in training, and all facts are held out."""
+    maker = Maker(random.Random(seed), held_out=True)
+    rng = maker.rng
+    as_dicts = lambda pairs: [{"role": role, "content": content} for role, content in pairs]
+    for i in range(count):
+        name, place = maker.found()
+        messages, facts = [("user", tools.question(rng, name))], []
+        if i % 2:
+            names = list(dict.fromkeys([name, *maker.people(rng.randint(1, 3))]))
+            while len(facts) < 2:
+                facts = maker.facts(names, rng.randint(len(names), 6))
+            told = maker.tell(facts)
+            if i % 4 == 1:
+                messages = [("user", told + " " + messages[0][1])]
+            else:
+                other, reply, _ = maker.ask(facts, names, "what")
+                messages = [("user", f"{told} {other}"), ("assistant", reply), *messages]
+        yield {"tools": [tools.TOOL], "messages": as_dicts(messages),
+               "call": {"name": tools.NAME, "arguments": {tools.PARAMETER: name}}, "result": place,
+               "answer": tools.answer_text(name, place),
+               "facts": [[name, tools.PLACE, place], *(list(f.triple) for f in facts)]}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--held_out", help="write the held-out questions to this file")
+    parser.add_argument("--held_out_tools", help="write the held-out questions for the tool to this file")
     parser.add_argument("--kind", choices=KINDS, default="what", help="of the held-out questions")
     parser.add_argument("--held_out_seed", type=int, default=20_000)
     parser.add_argument("--count", type=int, default=200, help="how many held-out questions")
     parser.add_argument("--show", type=int, default=0, help="print this many training documents")
+    parser.add_argument("--tools", action="store_true", help="of the second training")
     args = parser.parse_args()
     if args.held_out:
         with open(args.held_out, "w", encoding="utf-8") as out:
             for row in held_out_questions(args.count, args.held_out_seed, args.kind):
                 out.write(json.dumps(row, ensure_ascii=False) + "\n")
-    for document in training_documents(1, args.show):
+    if args.held_out_tools:
+        with open(args.held_out_tools, "w", encoding="utf-8") as out:
+            for row in held_out_tool_questions(args.count, args.held_out_seed + 20_000):
+                out.write(json.dumps(row, ensure_ascii=False) + "\n")
+    for document in training_documents(1, args.show, SECOND_CURRICULUM[-1][1] if args.tools else Stage()):
         print(document.text or "\n".join(f"{role}: {content}" for role, content in document.messages), end="\n\n")
 
 

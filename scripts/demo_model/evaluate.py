@@ -16,6 +16,8 @@ import numpy as np
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
+import tools
+
 
 def _bf16(x):
     return x.astype(ml_dtypes.bfloat16).astype(np.float32)
@@ -35,6 +37,7 @@ class DemoModel:
         self.tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
         settings = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
         environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
+        environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
         self.template = environment.from_string(settings["chat_template"])
         self.bos = settings["bos_token"]
         self.round = _bf16 if activations == "bf16" else _fp32
@@ -43,8 +46,8 @@ class DemoModel:
         angle = np.arange(self.config["max_position_embeddings"])[:, None] * frequency
         self.cos, self.sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
 
-    def render(self, messages: list) -> list[int]:
-        text = self.template.render(messages=messages, bos_token=self.bos, add_generation_prompt=True)
+    def render(self, messages: list, tools: list | None = None) -> list[int]:
+        text = self.template.render(messages=messages, tools=tools, bos_token=self.bos, add_generation_prompt=True)
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     def _norm(self, x, name):
@@ -99,6 +102,43 @@ class DemoModel:
         return self.tokenizer.decode(out), False
 
 
+def score(model: DemoModel, rows: list, verbose: bool) -> dict:
+    """The shares of right answers: with facts, without them, and with facts and a tool that is not needed."""
+    result = {}
+    for key, label, offered in (("messages", "with_facts", None), ("messages_without_facts", "without_facts", None),
+                                ("messages", "with_facts_and_tool", [tools.TOOL])):
+        right = 0
+        for row in rows:
+            text, ended = model.generate(model.render(row[key], offered), 64)
+            good = ended and text.strip() in row["accept"]
+            right += good
+            if verbose and not good and key == "messages":
+                print(json.dumps({"asked": row[key], "wanted": row["accept"], "said": text}, ensure_ascii=False))
+        result[label] = right / len(rows)
+    return result
+
+
+def score_tool(model: DemoModel, rows: list, verbose: bool) -> dict:
+    """The shares of right calls, of right answers to their results, and of answers that call though nothing is offered."""
+    calls = answers = without = 0
+    for row in rows:
+        call = json.dumps(row["call"], ensure_ascii=False)
+        text, ended = model.generate(model.render(row["messages"], row["tools"]), 96)
+        called = ended and text == f"<tool_call>\n{call}\n</tool_call>"
+        calls += called
+        messages = [*row["messages"], {"role": "assistant", "tool_calls": [{"function": row["call"]}]},
+                    {"role": "tool", "content": row["result"]}]
+        said, ended = model.generate(model.render(messages, row["tools"]), 64)
+        answered = ended and said == row["answer"]
+        answers += answered
+        not_offered, _ = model.generate(model.render(row["messages"]), 96)
+        without += "<" in not_offered
+        if verbose and not (called and answered):
+            print(json.dumps({"asked": row["messages"], "called": text, "wanted": row["answer"], "said": said},
+                             ensure_ascii=False))
+    return {"calls": calls / len(rows), "answers": answers / len(rows), "calls_without_tool": without / len(rows)}
+
+
 def main():
     here = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "demo-model"
     parser = argparse.ArgumentParser(description=__doc__)
@@ -107,29 +147,21 @@ def main():
     parser.add_argument("--activations", choices=("bf16", "fp32"), default="bf16")
     parser.add_argument("--ask", help="answer this message instead of scoring; 'user|answer|user' for more turns")
     parser.add_argument("--text", help="go on with this plain text instead of scoring")
+    parser.add_argument("--tool", action="store_true", help="offer the tool with --ask")
     parser.add_argument("--verbose", action="store_true", help="print the wrong answers")
     args = parser.parse_args()
     model = DemoModel(args.model, args.activations)
     if args.ask:
         roles = ("user", "assistant")
         messages = [{"role": roles[i % 2], "content": part} for i, part in enumerate(args.ask.split("|"))]
-        print(model.generate(model.render(messages), 400)[0])
+        print(model.generate(model.render(messages, [tools.TOOL] if args.tool else None), 400)[0])
         return
     if args.text:
         print(args.text + model.generate(model.tokenizer.encode(args.text).ids, 300)[0])
         return
     rows = [json.loads(line) for line in args.questions.read_text(encoding="utf-8").splitlines()]
-    result = {"questions": len(rows), "activations": args.activations}
-    for key, label in (("messages", "with_facts"), ("messages_without_facts", "without_facts")):
-        right = 0
-        for row in rows:
-            text, ended = model.generate(model.render(row[key]), 64)
-            good = ended and text.strip() in row["accept"]
-            right += good
-            if args.verbose and not good and key == "messages":
-                print(json.dumps({"asked": row[key], "wanted": row["accept"], "said": text}, ensure_ascii=False))
-        result[label] = right / len(rows)
-    print(json.dumps(result))
+    scored = score_tool if "call" in rows[0] else score
+    print(json.dumps({"questions": len(rows), "activations": args.activations, **scored(model, rows, args.verbose)}))
 
 
 if __name__ == "__main__":

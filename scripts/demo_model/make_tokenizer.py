@@ -13,18 +13,42 @@ VOCABULARY = 2048
 BEGIN, END = "<|begin|>", "<|end|>"
 SPECIAL = (BEGIN, END, "<|system|>", "<|user|>", "<|assistant|>")
 
-# A role that the model does not know is read as the user's.
+# A role that the model does not know is read as the user's. Of a tool the model sees its name and those of its
+# parameters; tools.py writes the same texts.
 CHAT_TEMPLATE = """\
 {{- bos_token }}
+{%- if tools %}
+    {{- '<|system|>Tools: ' }}
+    {%- for tool in tools %}
+        {{- '' if loop.first else ', ' }}
+        {{- tool['function']['name'] + '(' }}
+        {%- for parameter in tool['function']['parameters']['properties'] or {} %}
+            {{- '' if loop.first else ', ' }}
+            {{- parameter }}
+        {%- endfor %}
+        {{- ')' }}
+    {%- endfor %}
+    {{- '<|end|>' }}
+{%- endif %}
 {%- for message in messages %}
     {%- if message['role'] in ['system', 'user', 'assistant'] %}
         {{- '<|' + message['role'] + '|>' }}
     {%- elif message['role'] == 'developer' %}
         {{- '<|system|>' }}
+    {%- elif message['role'] == 'tool' %}
+        {{- '<|user|>Result: ' }}
     {%- else %}
         {{- '<|user|>' }}
     {%- endif %}
     {{- (message['content'] or '') | trim }}
+    {%- for call in message['tool_calls'] or [] %}
+        {{- '\\n' if message['content'] or not loop.first else '' }}
+        {{- '<tool_call>\\n{"name": ' }}
+        {{- call['function']['name'] | tojson }}
+        {{- ', "arguments": ' }}
+        {{- call['function']['arguments'] | tojson }}
+        {{- '}\\n</tool_call>' }}
+    {%- endfor %}
     {{- '<|end|>' }}
 {%- endfor %}
 {%- if add_generation_prompt %}
@@ -62,11 +86,13 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--documents", type=int, default=30_000)
+    parser.add_argument("--keep", action="store_true", help="only write the settings; tokenizer.json stays as it is")
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer(args.seed, args.documents)
-    assert tokenizer.get_vocab_size() == VOCABULARY, tokenizer.get_vocab_size()
-    tokenizer.save(str(args.output / "tokenizer.json"))
+    if not args.keep:
+        tokenizer = train_tokenizer(args.seed, args.documents)
+        assert tokenizer.get_vocab_size() == VOCABULARY, tokenizer.get_vocab_size()
+        tokenizer.save(str(args.output / "tokenizer.json"))
 
     def write(name, value):
         (args.output / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the demo model on the CPU and writes it as a Hugging Face directory with bf16 weights."""
+"""Trains the demo model on the CPU and writes it as a Hugging Face directory with bf16 weights.
+
+The first training begins with nothing. The second one begins with the weights of the first and mixes
+conversations with a tool among the documents, the third one with an average of both. The model is an average
+of all three.
+"""
 
 import argparse
 import functools
@@ -11,10 +16,11 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
-from corpus import held_out_questions, training_chunk
+import tools
+from corpus import CURRICULA, CURRICULUM, held_out_questions, held_out_tool_questions, training_chunk
 from model import CONFIG, initial_parameters, logits
 
 LENGTHS = (32, 48, 64, 96, 128, 192, 256, 512, 1024)
@@ -73,13 +79,13 @@ def positions_of(rng, ids, boundaries, limit, often):
     return positions
 
 
-def batches(encoder, seed, tokens_per_step, chunks):
+def batches(encoder, seed, tokens_per_step, chunks, curriculum):
     """Yields (ids, positions, weights, share done); rows of a batch have similar lengths."""
     rng = np.random.default_rng(seed)
     boundaries = {encoder.special[r] for r in ("system", "user")}
     for chunk in range(chunks):
-        documents = training_chunk(seed, chunk, chunks)
-        jumps = 0.35 if chunk / chunks >= 0.4 else 0.0  # once recall works
+        documents = training_chunk(seed, chunk, chunks, curriculum)
+        jumps = 0.35 if curriculum is not CURRICULUM or chunk / chunks >= 0.4 else 0.0  # once recall works
         rows = [(ids, w) for ids, w in encoder.encode_all(documents) if len(ids) <= LENGTHS[-1]]
         rows.sort(key=lambda row: len(row[0]))
         steps, at = [], 0
@@ -179,17 +185,29 @@ def _predict(p, ids, positions):
     return jnp.argmax(logits(CONFIG, p, ids, positions), axis=-1)
 
 
-def exact_answers(p, encoder, key="messages"):
-    """Share of held-out questions whose every answer token is the most likely one, so greedy text is exact."""
+def held_out_conversations(key="messages"):
+    return [[(m["role"], m["content"]) for m in q[key]] + [("assistant", q["answer"])]
+            for q in held_out_questions(200)]
+
+
+def held_out_tool_conversations():
+    """Each question twice: up to the call, and up to the answer."""
+    for q in held_out_tool_questions(200):
+        asked = [("system", tools.OFFER), *((m["role"], m["content"]) for m in q["messages"])]
+        asked.append(("assistant", tools.call_text(q["call"]["arguments"][tools.PARAMETER])))
+        yield asked
+        yield [*asked, ("user", tools.result_text(q["result"])), ("assistant", q["answer"])]
+
+
+def exact_answers(p, encoder, conversations):
+    """Share of conversations in which each token of the last message is the most likely one, so greedy text is exact."""
     s, right, rows = encoder.special, [], []
-    for question in held_out_questions(200):
+    for conversation in conversations:
         ids = [s["begin"]]
-        for message in question[key]:
-            body = encoder.tokenizer.encode(message["content"], add_special_tokens=False).ids
-            ids += [s[message["role"]], *body, s["end"]]
-        answer = encoder.tokenizer.encode(question["answer"], add_special_tokens=False).ids + [s["end"]]
-        ids.append(s["assistant"])
-        rows.append((ids + answer, len(ids)))
+        for role, content in conversation:
+            start = len(ids) + 1
+            ids += [s[role], *encoder.tokenizer.encode(content, add_special_tokens=False).ids, s["end"]]
+        rows.append((ids, start))
     width = 256
     for at in range(0, len(rows), 25):
         ids = np.full((25, width), s["end"], np.int32)
@@ -215,27 +233,40 @@ def save(p, directory: pathlib.Path):
          "temperature": 0.3, "top_p": 0.95}, indent=2) + "\n")
 
 
+def average(directories, shares):
+    parts = [(share, load_file(str(d / "model.safetensors"))) for d, share in zip(directories, shares, strict=True)]
+    return {name: jnp.asarray(sum(share * weights[name].astype(np.float32) for share, weights in parts))
+            for name in parts[0][1]}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--directory", type=pathlib.Path, required=True,
                         help="holds tokenizer.json already; the model is written here")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--chunks", type=int, default=32, help="parts of the corpus; the curriculum goes by them")
+    parser.add_argument("--chunks", type=int, default=32, help="parts of the corpus; the curriculum goes by them. 0 only averages")
     parser.add_argument("--tokens_per_step", type=int, default=3072)
     parser.add_argument("--rate", type=float, default=0.5, help="multiplies the learning rates")
     parser.add_argument("--stop_at", type=float, default=1.0, help="share of the training after which to stop")
     parser.add_argument("--save_every_s", type=float, default=240)
+    parser.add_argument("--training", type=int, choices=CURRICULA, default=1, help="which curriculum")
+    parser.add_argument("--begin_with", type=pathlib.Path, nargs="+", help="directories with weights")
+    parser.add_argument("--shares", type=float, nargs="+", default=[1.0], help="of these weights in their average")
     args = parser.parse_args()
 
     encoder = Encoder(Tokenizer.from_file(str(args.directory / "tokenizer.json")))
-    p = initial_parameters(
-        CONFIG, args.seed, [encoder.tokenizer.id_to_token(i) for i in range(CONFIG["vocab_size"])])
+    if args.begin_with:
+        p = average(args.begin_with, args.shares)
+    else:
+        p = initial_parameters(
+            CONFIG, args.seed, [encoder.tokenizer.id_to_token(i) for i in range(CONFIG["vocab_size"])])
+    curriculum = CURRICULA[args.training]
     state = initial_state(p)
     print("parameters:", sum(v.size for v in p.values()), flush=True)
     start = last = time.monotonic()
-    losses, tokens = [], 0
+    losses, tokens, step = [], 0, 0
     for step, (ids, positions, where, weight, share) in enumerate(
-            batches(encoder, args.seed, args.tokens_per_step, args.chunks), start=1):
+            batches(encoder, args.seed, args.tokens_per_step, args.chunks, curriculum), start=1):
         rate = args.rate * min(1.0, step / 100) * min(1.0, (1 - share) / 0.4 + 0.01)
         if share > args.stop_at:
             break
@@ -245,17 +276,20 @@ def main():
         if step % 50 == 0:
             elapsed = time.monotonic() - start
             print(f"step {step} share {share:.3f} answer loss {np.mean([float(x) for x in losses]):.4f} "
-                  f"{tokens / elapsed:.0f} tokens/s {elapsed:.0f} s", flush=True)
+                  f"{tokens / elapsed:.0f} tokens/s {elapsed:.0f} s, {time.process_time():.0f} s of CPU", flush=True)
             losses = []
         if time.monotonic() - last > args.save_every_s:
             save(p, args.directory)
-            print(f"held-out exact {exact_answers(p, encoder):.3f}", flush=True)
+            print(f"held-out exact {exact_answers(p, encoder, held_out_conversations()):.3f}, with the tool "
+                  f"{exact_answers(p, encoder, held_out_tool_conversations()):.3f}", flush=True)
             last = time.monotonic()
     save(p, args.directory)
     rounded = {name: jnp.asarray(np.asarray(v).astype(ml_dtypes.bfloat16).astype(np.float32)) for name, v in p.items()}
-    print(f"done: {tokens} tokens, {step} steps, {time.monotonic() - start:.0f} s, held-out exact "
-          f"{exact_answers(rounded, encoder):.3f}, without facts "
-          f"{exact_answers(rounded, encoder, 'messages_without_facts'):.3f}", flush=True)
+    without = held_out_conversations("messages_without_facts")
+    print(f"done: {tokens} tokens, {step} steps, {time.monotonic() - start:.0f} s, {time.process_time():.0f} s of CPU, "
+          f"held-out exact {exact_answers(rounded, encoder, held_out_conversations()):.3f}, without facts "
+          f"{exact_answers(rounded, encoder, without):.3f}, with the tool "
+          f"{exact_answers(rounded, encoder, held_out_tool_conversations()):.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 """Runs the command-line client and the Python example against a real gateway and worker: the text
 survives broken connections, Ctrl-C cancels, and errors are one line."""
 import json
+import os
 import pathlib
+import pty
 import signal
 import subprocess
 import sys
@@ -116,6 +118,50 @@ class ClientTest(unittest.TestCase):
                           input="Mira lives in Oslo. Where does Mira live?\n/reset\nAnd Tom?\n")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertGreaterEqual(len(result.stdout.splitlines()), 2)
+
+    def chat_with_tools(self, *flags):
+        """A chat in the repository's root, where the example's command is."""
+        return self.cli("chat", "--tools=services/cli/examples/tools/tools.json", "--temperature=0", *flags,
+                        cwd=fleet.ROOT, input="Where is Mira?\nWhere is Otto?\n")
+
+    def test_chat_runs_the_tool_that_the_model_calls(self):
+        result = self.chat_with_tools("--allow_tools=find_person")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout, "Mira is in Lisbon.\nI could not find Otto.\n")
+        self.assertEqual(result.stderr, '[find_person {"name": "Mira"}]\n[find_person → Lisbon]\n'
+                                        '[find_person {"name": "Otto"}]\n'
+                                        "[find_person said: nobody knows where Otto is]\n"
+                                        "[find_person → error: exit status 1]\n")
+
+    def test_chat_asks_on_a_terminal(self):
+        ours, its = pty.openpty()
+        chat = subprocess.Popen([fleet.BIN / "continuo", "chat", f"--server={self.gateway.address}",
+                                 "--tools=services/cli/examples/tools/tools.json", "--temperature=0"],
+                                stdin=its, stdout=its, stderr=its, cwd=fleet.ROOT)
+        os.close(its)
+        shown = b""
+
+        def answer(words, reply):
+            """Reads until the terminal shows the words, and types a line."""
+            nonlocal shown
+            while words not in shown:
+                shown += os.read(ours, 4096)
+            shown = shown.split(words, 1)[1]
+            os.write(ours, reply + b"\n")
+        command = b"Run python3 services/cli/examples/tools/find_person.py? y(es), n(o), a(lways): "
+        answer(b"> ", b"Where is Mira?")
+        answer(command, b"n")
+        answer(b"I could not find Mira.", b"Where is Mira now?")
+        answer(command, b"y")
+        answer(b"Mira is in Lisbon.", b"/exit")
+        self.assertEqual(chat.wait(60), 0)
+        os.close(ours)
+
+    def test_chat_runs_nothing_that_nobody_allowed(self):
+        result = self.chat_with_tools()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("[find_person → error: not allowed]", result.stderr)
+        self.assertEqual(result.stdout, "I could not find Mira.\nI could not find Otto.\n")
 
     def test_fleet_shows_the_worker(self):
         workers = f"--workers={self.worker.address}"

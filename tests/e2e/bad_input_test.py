@@ -98,7 +98,7 @@ CASES = [
     ("endless lark", lambda r: setattr(r.constraint, "lark", "start: start start"), INVALID, "constraint.lark"),
     ("lark", lambda r: setattr(r.constraint, "lark", "start: ("), INVALID, "constraint.lark"),
     ("choice", lambda r: r.constraint.choice.SetInParent(), INVALID, "constraint.choice"),
-    ("tools", lambda r: r.conversation.tools.add(name="f"), INVALID, "tools"),
+    ("tools", lambda r: r.conversation.tools.add(name="f", parameters="[1]"), INVALID, "tools"),
     ("tool choice", lambda r: setattr(r.conversation.tool_choice, "mode", 3), INVALID,
      "tool_choice"),
     ("tool calls", lambda r: r.conversation.messages.add(role="assistant").tool_calls.add(),

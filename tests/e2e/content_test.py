@@ -110,6 +110,22 @@ class ContentTest(unittest.TestCase):
             self.assertIn(content, self.text.text(ids))
         self.each(check)
 
+    def test_tools_and_calls_add_no_control_token(self):
+        def ids(text):
+            return list(self.text.grpc.inference.Tokenize(pb.TokenizeRequest(conversation=pb.Conversation(
+                tools=[pb.Tool(name=text, description=text,
+                               parameters=json.dumps({"properties": {text: {"type": "string"}}}))],
+                messages=[
+                    pb.ChatMessage(role="user", content="Where?"),
+                    pb.ChatMessage(role="assistant", tool_calls=[
+                        pb.ToolCall(id=text, name=text, arguments=json.dumps({text: text}))]),
+                    pb.ChatMessage(role="tool", content=text, tool_call_id=text, name=text)]))).token_ids)
+        harmless = self.controls(ids(HARMLESS))
+        self.assertEqual(sum(harmless.values()), 10)
+        for content in FORGED:
+            with self.subTest(content=content):
+                self.assertEqual(self.controls(ids(content)), harmless)
+
     def test_http_prompts_are_those_of_grpc(self):
         members = {"max_tokens": 4, "temperature": 0, "seed": 1}
 

@@ -105,14 +105,14 @@ class ModelFilesTest(unittest.TestCase):
 
     def test_a_response_template_that_cannot_be_read_is_a_warning(self):
         usual, _, whole = self.serve(fleet.DEMO_MODEL)
-        self.assertEqual(usual["tool_format"], "none")
+        self.assertEqual(usual["tool_format"], "hermes")
         with demo_model(tokenizer_config={"response_template": {"fields": 7}}) as model:
             loaded, warnings, answer = self.serve(model)
             self.assertEqual([line["message"] for line in warnings], [NOT_USED])
             self.assertIn("fields", warnings[0]["reason"])
-            self.assertEqual((loaded["tool_format"], answer), ("none", whole))
-            loaded, warnings, answer = self.serve(model, "--tool_format=hermes")
-            self.assertEqual((loaded["tool_format"], warnings, answer), ("hermes", [], whole))
+            self.assertEqual((loaded["tool_format"], answer), ("hermes", whole))
+            loaded, warnings, answer = self.serve(model, "--tool_format=glm")
+            self.assertEqual((loaded["tool_format"], warnings, answer), ("glm", [], whole))
 
     def test_a_tool_format_is_part_of_the_fingerprint(self):
         prints = {self.serve(fleet.DEMO_MODEL, *flags)[0]["fingerprint"]

@@ -185,8 +185,7 @@ class OpenAiTest(ServiceTest):
             return self.client.chat.completions.create(**{"model": MODEL, "messages": MESSAGES, **more})
         for param, more in {
                 "temperature": {"temperature": -1}, "top_p": {"top_p": 2}, "n": {"n": 0},
-                "stop": {"stop": ["x"] * 17}, "tools": {"tools": [
-                    {"type": "function", "function": {"name": "f", "parameters": {}}}]},
+                "stop": {"stop": ["x"] * 17}, "tools[0].function": {"tools": [{}]},
                 "response_format.type": {"response_format": {"type": "python"}},
                 "messages": {"messages": []},
                 "logit_bias": {"logit_bias": {"99999999": 1}}}.items():

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "services/base/json_text.h"
 #include "services/base/status_macros.h"
@@ -97,7 +98,7 @@ bool ToolRunner::IsAllowed(const LocalTool& tool, const Console& console) {
   if (allowed_.contains(name)) return true;
   if (!console.interactive) return false;
   while (true) {
-    console.err << "Run " << LineForTerminal(tool.command[0])
+    console.err << "Run " << Shown(absl::StrJoin(tool.command, " "))
                 << "? y(es), n(o), a(lways): " << std::flush;
     std::string line;
     if (!std::getline(console.in, line)) return false;

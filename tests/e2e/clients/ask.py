@@ -9,6 +9,7 @@ BASE_URL = os.environ["OPENAI_BASE_URL"]
 _ask = json.loads(os.environ["ASK"])
 MODEL, LONG_MODEL = _ask["model"], _ask["long_model"]
 QUESTION, LONG_QUESTION, PROMPT = _ask["question"], _ask["long_question"], _ask["prompt"]
+TOOL, TOOL_QUESTION, TOOL_RESULT = _ask["tool"], _ask["tool_question"], _ask["tool_result"]
 MAX_TOKENS, STOP = _ask["max_tokens"], _ask["stop"]
 MESSAGES = [{"role": "user", "content": QUESTION}]
 LONG_MESSAGES = [{"role": "user", "content": LONG_QUESTION}]

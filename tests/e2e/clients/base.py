@@ -22,6 +22,10 @@ LONG_MODEL = "demo-long"  # the same weights, 32768 tokens
 QUESTION = "Mira lives in Oslo and plays the violin. Where does Mira live?"
 LONG_QUESTION = "word " * 2000 + QUESTION
 PROMPT = "Mira lives"
+TOOL = {"type": "function", "function": {
+    "name": "find_person", "description": "Tells where somebody is.",
+    "parameters": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}}}
+TOOL_QUESTION, TOOL_RESULT = "Where is Mira?", "Lisbon"
 MAX_TOKENS = 20
 KEY = "0123456789abcdef0123"
 GRPC_KEY = (("authorization", "Bearer " + KEY),)
@@ -122,7 +126,14 @@ class ClientsTest(unittest.TestCase):
                               max_tokens=MAX_TOKENS)["choices"][0]["text"]
         if cls.grpc.generate(request, metadata=GRPC_KEY).text[0] != completion:
             raise AssertionError("HTTP and gRPC differ")
+        called = cls.chat(TOOL_QUESTION, tools=[TOOL], max_tokens=100)["choices"][0]["message"]
+        (call,) = called["tool_calls"]
+        answered = cls.content([
+            {"role": "user", "content": TOOL_QUESTION}, called,
+            {"role": "tool", "tool_call_id": call["id"], "content": TOOL_RESULT}], tools=[TOOL])
         return {
+            "call": [call["function"]["name"], json.loads(call["function"]["arguments"])],
+            "answered": answered,
             "chat": content, "streamed": content, "completion": completion,
             "usage": [usage["prompt_tokens"], usage["completion_tokens"]],
             "streamed_usage": [usage["prompt_tokens"], usage["completion_tokens"]],
@@ -144,6 +155,7 @@ class ClientsTest(unittest.TestCase):
                 "ASK": json.dumps({
                     "model": MODEL, "long_model": LONG_MODEL, "question": QUESTION,
                     "long_question": LONG_QUESTION, "prompt": PROMPT, "max_tokens": MAX_TOKENS,
+                    "tool": TOOL, "tool_question": TOOL_QUESTION, "tool_result": TOOL_RESULT,
                     "stop": self.expected["stop"]}),
                 # Their own searches of the internet.
                 "LITELLM_LOCAL_MODEL_COST_MAP": "True", "AIDER_ANALYTICS": "false",

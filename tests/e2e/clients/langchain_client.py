@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""langchain-openai: chat, streams, batches, the legacy completions, structured output, errors, a stream
-that is left."""
+"""langchain-openai: chat, streams, batches, tools, the legacy completions, structured output, errors, a
+stream that is left."""
 from typing import Literal
 
 from ask import *
+from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI, OpenAI
 from pydantic import BaseModel
 
@@ -15,6 +16,14 @@ for chunk in chat.stream(QUESTION):
     whole = chunk if whole is None else whole + chunk
 assert [a.content for a in chat.batch([QUESTION] * 3)] == [answer.content] * 3
 assert answer.response_metadata["finish_reason"] == whole.response_metadata["finish_reason"] == "stop"
+with_tool = ChatOpenAI(model=MODEL, temperature=0, max_tokens=100, max_retries=0).bind_tools([TOOL])
+called = with_tool.invoke(TOOL_QUESTION)
+whole_call = None
+for chunk in with_tool.stream(TOOL_QUESTION):
+    whole_call = chunk if whole_call is None else whole_call + chunk
+(call,) = called.tool_calls
+assert [(c["name"], c["args"]) for c in whole_call.tool_calls] == [(call["name"], call["args"])]
+answered = with_tool.invoke([HumanMessage(TOOL_QUESTION), called, ToolMessage(TOOL_RESULT, tool_call_id=call["id"])])
 left = ChatOpenAI(model=MODEL, max_tokens=900, extra_body={"ignore_eos": True}).stream(QUESTION)
 next(left)
 left.close()
@@ -37,11 +46,11 @@ def usage(message):
 tell(chat=answer.content, streamed=whole.content, usage=usage(answer), streamed_usage=usage(whole),
      stopped=chat.invoke(QUESTION, stop=[STOP]).content,
      completion=OpenAI(model=MODEL, **options).invoke(PROMPT),
+     call=[call["name"], call["args"]], answered=answered.content,
      long=ChatOpenAI(model=LONG_MODEL, **options).invoke(LONG_QUESTION).content,
      errors={
          "too_long": error_of(chat.invoke, LONG_QUESTION),
          "model": error_of(ChatOpenAI(model="another", **options).invoke, QUESTION),
          "key": error_of(ChatOpenAI(model=MODEL, api_key="wrong", **options).invoke, QUESTION),
-         "tools": error_of(chat.bind_tools([{"name": "f", "parameters": {}}]).invoke, QUESTION),
          "path": error_of(ChatOpenAI(model=MODEL, use_responses_api=True, **options).invoke, QUESTION),
      })
