@@ -19,6 +19,9 @@ MODEL = "demo-model"
 QUESTION = "Mira lives in Oslo and plays the violin. Where does Mira live?"
 MESSAGES = [{"role": "user", "content": QUESTION}]
 LONG = {"prompt": "Mira lives", "max_tokens": 900, "extra_body": {"ignore_eos": True}}
+TOOLS = [{"type": "function", "function": {
+    "name": "find_person", "description": "Tells where somebody is.",
+    "parameters": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}}}]
 NODE_SDK = fleet.ROOT / "build/npm/node_modules/openai"
 
 
@@ -296,10 +299,15 @@ class NodeTest(ServiceTest):
             model=MODEL, messages=MESSAGES, temperature=0, max_tokens=20).choices[0].message.content
         script = pathlib.Path(__file__).with_name("page_node.js")
         run = subprocess.run(["node", script], capture_output=True, text=True, timeout=120,
-                             env={**os.environ, "PAGE_URL": self.url, "QUESTION": QUESTION})
+                             env={**os.environ, "PAGE_URL": self.url, "QUESTION": QUESTION,
+                                  "TOOLS": json.dumps(TOOLS)})
         self.assertEqual(run.returncode, 0, run.stderr)
         result = json.loads(run.stdout)
         self.assertEqual(result["answer"], expected)
+        self.assertIn("Tools: ", result["no_json"])
+        self.assertEqual(result["call"], 'find_person {"name": "Mira"}')
+        self.assertEqual(result["after_call"], "Mira is in Lisbon.")
+        self.assertEqual(result["awaited"], "Result of find_person")
         self.assertEqual(result["model"], MODEL)
         self.assertEqual(result["fleet"][1:3], [MODEL, "serving"])
         self.assertIn("generated", result["told"])

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the script of the gateway's page at PAGE_URL over a document that is just enough for it, and
-// prints what a user would see: the model, an answer, one that was cancelled, an error, the fleet.
+// prints what a user would see: the model, an answer, a call, one that was cancelled, an error, the fleet.
 'use strict';
 
 const elements = new Map();
@@ -64,6 +64,22 @@ async function main() {
   await sent();
   result.answer = talk('assistant')[0];
   result.told = at('told').textContent;
+
+  at('tools').value = '[{';
+  ask('Where is Mira?', 100);
+  result.no_json = talk('error').pop();
+  at('talk').replaceChildren();
+  at('clear').fire('click');
+  at('tools').value = process.env.TOOLS;
+  ask('Where is Mira?', 100);
+  await sent();
+  result.call = talk('call')[0];
+  result.awaited = at('prompt').placeholder;
+  ask('Lisbon', 100);
+  await sent();
+  result.after_call = talk('assistant')[0];
+  result.awaited += at('prompt').placeholder;
+  at('talk').replaceChildren();
 
   at('kind').value = 'text';
   at('temperature').value = '200';
