@@ -56,8 +56,8 @@ const std::vector<text::ResponseFormat>& Formats() {
 // Goes some way through the grammar, and reads what comes out if that is an answer.
 void GoThrough(const text::ResponseFormat& format, const std::vector<text::CallTool>& tools,
                const std::string& lark, bool is_required, uint32_t seed) {
-  const auto grammar =
-      text::Grammar::Compile(Model(), {.kind = text::GrammarSource::Kind::kLark, .text = lark});
+  const auto grammar = text::Grammar::Compile(
+      Model(), {.kind = text::GrammarSource::Kind::kLark, .text = lark, .is_own_lark = true});
   if (!grammar.ok()) {
     // A schema may be none that the compiler takes; the frame around it always is.
     CONTINUO_CHECK(grammar.status().code() == absl::StatusCode::kInvalidArgument);

@@ -133,6 +133,7 @@ enum {
   CONTINUO_GRAMMAR_REGEX = 2,       /* source: what the whole answer matches */
   CONTINUO_GRAMMAR_CHOICE = 3,      /* source: a JSON array of strings */
   CONTINUO_GRAMMAR_LARK = 4,        /* source: Lark in the dialect of llguidance */
+  CONTINUO_GRAMMAR_OWN_LARK = 5,    /* the same, not of a client's rules: with wider bounds */
 };
 
 /* NULL where the source is refused, also because it needs more than the bounds on operations
@@ -147,16 +148,16 @@ void continuo_matcher_free(ContinuoMatcher* matcher);
 /* Clears the bits of ids that must not come next: bit id % 32 of word id / 32. Ids outside of the
  * vocabulary must not; what ends an answer is the caller's affair. */
 void continuo_matcher_fill_mask(ContinuoMatcher* matcher, uint32_t* words, size_t num_words);
-/* 1; 0 for an id that must not come next, and nothing has changed. */
+/* 1; 0 for an id that must not come next, and after a failure: nothing has changed then. */
 int continuo_matcher_accept(ContinuoMatcher* matcher, int32_t id);
-/* Takes the last `count` accepted ids back; so many must have been. */
+/* Takes the last `count` accepted ids back, and a failure since; so many must have been. */
 void continuo_matcher_rollback(ContinuoMatcher* matcher, size_t count);
 /* 1 where the answer may end here, and where only an end may come. */
 int continuo_matcher_can_end(ContinuoMatcher* matcher);
 int continuo_matcher_must_end(ContinuoMatcher* matcher);
 /* OK, or why the matcher failed: RESOURCE_EXHAUSTED where a step needs more than the bounds on
- * operations allow, FAILED_PRECONDITION where the vocabulary cannot write what must come. A failed
- * matcher allows everything and must end. */
+ * operations allow, FAILED_PRECONDITION where the vocabulary cannot write what must come. Such a
+ * matcher clears and accepts nothing, and cannot end. */
 int continuo_matcher_status(const ContinuoMatcher* matcher);
 
 void continuo_string_free(ContinuoString string);

@@ -84,7 +84,7 @@ absl::StatusOr<text::GrammarSource> CallSource(const v1::Conversation& conversat
   absl::StatusOr<std::string> lark =
       text::CallGrammar(model.text->response_format(), tools, model.special_tokens, options);
   if (lark.ok()) {
-    return text::GrammarSource{.kind = Kind::kLark, .text = *std::move(lark)};
+    return text::GrammarSource{.kind = Kind::kLark, .text = *std::move(lark), .is_own_lark = true};
   }
   return protocol::FieldError(kTools, std::string(lark.status().message()));
 }

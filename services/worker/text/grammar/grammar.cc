@@ -15,8 +15,8 @@ absl::Status LastGrammarError() {
                       std::string(message.data, message.size));
 }
 
-int NumberOf(GrammarSource::Kind kind) {
-  switch (kind) {
+int NumberOf(const GrammarSource& source) {
+  switch (source.kind) {
     case GrammarSource::Kind::kJsonSchema:
       return CONTINUO_GRAMMAR_JSON_SCHEMA;
     case GrammarSource::Kind::kJsonObject:
@@ -26,7 +26,7 @@ int NumberOf(GrammarSource::Kind kind) {
     case GrammarSource::Kind::kChoice:
       return CONTINUO_GRAMMAR_CHOICE;
     case GrammarSource::Kind::kLark:
-      return CONTINUO_GRAMMAR_LARK;
+      return source.is_own_lark ? CONTINUO_GRAMMAR_OWN_LARK : CONTINUO_GRAMMAR_LARK;
   }
   CONTINUO_CHECK(false);
 }
@@ -43,7 +43,7 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Compile(const TextModel&
     text = nlohmann::json(source.options).dump();
   }
   ContinuoGrammar* const grammar = continuo_grammar_compile(
-      model.handle(), NumberOf(source.kind), {.data = text.data(), .size = text.size()});
+      model.handle(), NumberOf(source), {.data = text.data(), .size = text.size()});
   if (grammar == nullptr) return LastGrammarError();
   return std::shared_ptr<const Grammar>(new Grammar(grammar));
 }

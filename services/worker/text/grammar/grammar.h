@@ -24,6 +24,9 @@ struct GrammarSource {
   Kind kind = Kind::kJsonObject;
   std::string text;                  // schema, regular expression or Lark; else empty
   std::vector<std::string> options;  // of a choice: the literal answers
+  // Lark whose rules this program made, of tools' schemas for instance: they are not hostile, so
+  // their bounds are as wide as those of schemas.
+  bool is_own_lark = false;
 };
 
 class GrammarMatcher;
@@ -55,9 +58,9 @@ class Grammar {
 // other matchers, and may outlive its Grammar, but not the TextModel.
 //
 // A matcher fails where a step needs more operations than the bounds allow, and where the grammar
-// wants text that no token begins with. It then allows every id, and the answer must end: whoever
-// owns it looks at status() and ends the request with that. Rolling back behind a dead end makes
-// the matcher well again; exhaustion is final.
+// wants text that no token begins with. FillMask then clears nothing, Accept takes nothing, and the
+// answer cannot end: its request ends with status(). A failure is part of the state, so Rollback
+// takes it back.
 class GrammarMatcher {
  public:
   ~GrammarMatcher();
@@ -70,15 +73,16 @@ class GrammarMatcher {
   // without a token and those of special tokens that the grammar does not name must not. It does
   // not know which ids end an answer.
   void FillMask(std::span<uint32_t> mask);
-  // Goes on behind `id`. False for an id that FillMask clears, and nothing has changed.
+  // Goes on behind `id`. False for an id that FillMask clears, and after a failure; nothing has
+  // changed then.
   bool Accept(int32_t id);
-  // Takes the last `count` accepted ids back; there must have been so many.
+  // Takes the last `count` accepted ids back, and a failure since; there must have been so many.
   void Rollback(int count);
   // The answer may end here.
   bool CanEnd();
   // Only an end may come. May be so before the first id.
   bool MustEnd();
-  // OK unless it failed: ResourceExhausted or FailedPrecondition.
+  // OK unless it failed: ResourceExhausted (too complex) or FailedPrecondition (no such token).
   absl::Status status() const;
 
  private:

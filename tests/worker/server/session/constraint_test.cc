@@ -251,9 +251,9 @@ TEST_F(ConstrainedReplayTest, WhatCannotBeCompiledIsNamedByItsField) {
   refused("constraint.lark", "");
   constraint.mutable_choice()->add_options("");
   refused("constraint.choice.options", "empty answer");
-  // It is compiled, but no answer can begin with it.
+  // No answer can begin with it.
   constraint.set_lark("start: start \"a\"");
-  refused("constraint.lark", "no token");
+  refused("constraint.lark", "no answer obeys it");
 }
 
 // What a client has and what a worker sends it in the next call are together what an undisturbed

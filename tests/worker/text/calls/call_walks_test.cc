@@ -289,8 +289,8 @@ TEST_P(CallWalksTest, WhatIsAllowedIsReadBack) {
           continue;
         }
         ASSERT_TRUE(lark.ok()) << lark.status();
-        const auto grammar =
-            Grammar::Compile(*model, {.kind = GrammarSource::Kind::kLark, .text = *lark});
+        const auto grammar = Grammar::Compile(
+            *model, {.kind = GrammarSource::Kind::kLark, .text = *lark, .is_own_lark = true});
         ASSERT_TRUE(grammar.ok()) << grammar.status() << "\n" << *lark;
         const int walks = demand.text.has_value() ? 2 : NumWalks();
         for (int i = 0; i < walks; ++i) {

@@ -59,8 +59,8 @@ TEST(SharedTemplatesTest, EachFormatHasAGrammarAndItTakesTheTemplatesCall) {
       found[file] = format.name + ": " + std::string(lark.status().message());
       continue;
     }
-    const auto grammar =
-        Grammar::Compile(*model, {.kind = GrammarSource::Kind::kLark, .text = *lark});
+    const auto grammar = Grammar::Compile(
+        *model, {.kind = GrammarSource::Kind::kLark, .text = *lark, .is_own_lark = true});
     ASSERT_TRUE(grammar.ok()) << file << grammar.status() << *lark;
     found[file] = format.name + (format.example.empty()                     ? ""
                                  : Takes(*model, **grammar, format.example) ? ": its own call"

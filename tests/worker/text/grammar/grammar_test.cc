@@ -43,6 +43,16 @@ TEST_F(GrammarTest, ARegexMatchesTheWholeAnswer) {
   EXPECT_FALSE(Is(source, ""));
 }
 
+TEST_F(GrammarTest, ARegexIsThatOfRustAndOfPython) {
+  EXPECT_TRUE(Is(RegexSource("^\\w+$"), "é7_"));
+  EXPECT_FALSE(Is(RegexSource("\\w"), "²"));  // Python has it in \\w, Rust has not,
+  EXPECT_FALSE(Is(RegexSource("\\W"), "²"));  // so an answer has it in neither
+  EXPECT_TRUE(Is(RegexSource("(?i)(?P<stop>hello) .*"), "HELLO w"));
+  EXPECT_TRUE(Is(RegexSource("[a-z&&[^b]]"), "a"));
+  EXPECT_FALSE(Is(RegexSource("[a-z&&[^b]]"), "b"));
+  EXPECT_TRUE(Is(RegexSource("a{0,2}\\x{42}"), "aaB"));
+}
+
 TEST_F(GrammarTest, AChoiceIsOneOfItsOptionsLiterally) {
   const Source source = ChoiceSource({"yes", "no", "no way", "a\"b\\n", "/x/", "<|end|>", "é😀\n"});
   for (const std::string& option : source.options) EXPECT_TRUE(Is(source, option)) << option;
@@ -101,8 +111,33 @@ TEST_F(GrammarTest, WhatIsNoGrammarIsRefused) {
   EXPECT_THAT(Refusal(RegexSource("\xff")), HasSubstr("UTF-8"));
   EXPECT_THAT(Refusal(LarkSource("start: missing")), HasSubstr("missing"));
   EXPECT_THAT(Refusal(LarkSource("")), HasSubstr("the grammar"));
+  EXPECT_THAT(Refusal(RegexSource("(?-u:a)")), HasSubstr("answers are Unicode: `-u`"));
+  EXPECT_THAT(Refusal(RegexSource("a[^\\s\\S]")), HasSubstr("no answer obeys it"));
+  EXPECT_THAT(Refusal(RegexSource("a(?!b)c")), HasSubstr("look-around"));
+  EXPECT_THAT(Refusal(RegexSource("(a)\\1")), HasSubstr("backreferences"));
+  EXPECT_THAT(Refusal(RegexSource("a^b")), HasSubstr("the regular expression"));
+  EXPECT_THAT(Refusal(RegexSource("\\bab")), HasSubstr("word boundaries are not supported: `\\b`"));
+  EXPECT_THAT(Refusal(RegexSource(std::string(200, '(') + std::string(200, ')'))),
+              HasSubstr("nest"));
+  EXPECT_THAT(Refusal(LarkSource("start[temperature=0.5]: /a/")), HasSubstr("temperature="));
+  EXPECT_THAT(Refusal(LarkSource("start[max_tokens = 3]: /a/")), HasSubstr("max_tokens="));
+  EXPECT_THAT(Refusal(LarkSource("start[stop=\"b\"]: /a/")), HasSubstr("stop="));
+  EXPECT_THAT(Refusal(LarkSource("start: /a(?P<stop>b)/")), HasSubstr("named stop"));
+  EXPECT_THAT(Refusal(LarkSource("%llguidance {\"allow_invalid_utf8\": true}\nstart: /a/")),
+              HasSubstr("allow_invalid_utf8"));
+  EXPECT_THAT(
+      Refusal(LarkSource("start: " + std::string(100, '(') + "\"a\"" + std::string(100, ')'))),
+      HasSubstr("brackets"));
   EXPECT_THAT(Refusal(ChoiceSource({})), HasSubstr("0 options"));
   EXPECT_THAT(Refusal(ChoiceSource({"a", "\xff"})), HasSubstr("UTF-8"));
+}
+
+TEST_F(GrammarTest, TheLibraryIsThatOfTheFingerprint) {
+  const std::string lock = ReadFile(SourcePath("services/worker/text/rust/Cargo.lock"));
+  const std::string library(text::kGrammarLibrary);
+  const size_t space = library.find(' ');
+  EXPECT_THAT(lock, HasSubstr("name = \"" + library.substr(0, space) + "\"\nversion = \"" +
+                              library.substr(space + 1) + "\"\n"));
 }
 
 TEST_F(GrammarTest, ErrorsAreShort) {

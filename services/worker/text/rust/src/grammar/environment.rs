@@ -17,18 +17,35 @@ const MAX_TOKEN_BYTES: usize = 1000;
 
 /// What llguidance may spend. Numbers of operations, never a time, so the same grammar is refused
 /// everywhere.
-fn limits() -> ParserLimits {
+pub fn limits(writer: Writer) -> ParserLimits {
+    // Inputs that cost much say little new to a fuzzer, whose build is many times slower.
+    let share = if cfg!(fuzzing) { 20 } else { 1 };
+    // An item may cost as much as the square of its row has items, where a grammar is ambiguous. An
+    // optional property is four items of the row behind a brace.
+    let (max_items_in_row, step_max_items, max_grammar_size, step_lexer_fuel) = match writer {
+        Writer::Worker => (2_000, 30_000, 100_000, 200_000),
+        Writer::Client => (300, 10_000, 5_000, 100_000),
+    };
     ParserLimits {
-        max_items_in_row: 2_000,
-        initial_lexer_fuel: 1_000_000,
-        step_lexer_fuel: 200_000,
-        step_max_items: 50_000,
+        max_items_in_row,
+        initial_lexer_fuel: 1_000_000 / share,
+        step_lexer_fuel: step_lexer_fuel / share,
+        step_max_items: step_max_items / share as usize,
         max_lexer_states: 20_000,
-        max_grammar_size: 100_000,
+        max_grammar_size: max_grammar_size / share as usize,
         // A walk over the vocabulary for each large expression, without a bound.
         precompute_large_lexemes: false,
         verbose_errors: false,
     }
+}
+
+/// Who wrote the rules of a grammar.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Writer {
+    /// Rules made of a schema, say: they are ambiguous only where alternatives are.
+    Worker,
+    /// Lark, or a regular expression.
+    Client,
 }
 
 pub struct Environment {
@@ -55,7 +72,6 @@ impl Environment {
         let factory = ParserFactory::new(&tokens, InferenceCapabilities::default(), &slices);
         let mut factory = factory.map_err(|e| Error::invalid(format!("the vocabulary: {e}")))?;
         factory.quiet();
-        *factory.limits_mut() = limits();
         Ok(Environment { factory, num_tokens })
     }
 }

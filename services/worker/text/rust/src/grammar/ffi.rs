@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The functions of continuo_text.h about grammars. A panic in a matcher makes it fail.
 
+use std::sync::Arc;
+
 use crate::{code_of, guard, ContinuoText, Slice};
 
 use super::compile::{Grammar, Kind};
 use super::matcher::Matcher;
+
+/// What a ContinuoGrammar is: matchers keep it, too.
+pub type SharedGrammar = Arc<Grammar>;
 
 fn pointer_of<T>(result: crate::error::Result<T>) -> *mut T {
     result.map_or(std::ptr::null_mut(), |value| Box::into_raw(Box::new(value)))
@@ -17,17 +22,17 @@ pub unsafe extern "C" fn continuo_grammar_compile(
     text: *const ContinuoText,
     kind: i32,
     source: Slice,
-) -> *mut Grammar {
+) -> *mut SharedGrammar {
     pointer_of(guard("the constraint", || {
         let source = source.utf8("the constraint")?;
-        Grammar::compile((*text).grammars()?, Kind::of(kind)?, source)
+        Grammar::compile((*text).grammars()?, Kind::of(kind)?, source).map(Arc::new)
     }))
 }
 
 /// # Safety
 /// See `continuo_grammar_compile`.
 #[no_mangle]
-pub unsafe extern "C" fn continuo_grammar_free(grammar: *mut Grammar) {
+pub unsafe extern "C" fn continuo_grammar_free(grammar: *mut SharedGrammar) {
     if !grammar.is_null() {
         drop(Box::from_raw(grammar));
     }
@@ -36,8 +41,8 @@ pub unsafe extern "C" fn continuo_grammar_free(grammar: *mut Grammar) {
 /// # Safety
 /// See `continuo_grammar_compile`.
 #[no_mangle]
-pub unsafe extern "C" fn continuo_matcher_new(grammar: *const Grammar) -> *mut Matcher {
-    pointer_of(guard("the constraint", || (*grammar).matcher()))
+pub unsafe extern "C" fn continuo_matcher_new(grammar: *const SharedGrammar) -> *mut Matcher {
+    pointer_of(guard("the constraint", || Matcher::new((*grammar).clone())))
 }
 
 /// # Safety
@@ -94,7 +99,7 @@ pub unsafe extern "C" fn continuo_matcher_fill_mask(
 /// See `continuo_grammar_compile`.
 #[no_mangle]
 pub unsafe extern "C" fn continuo_matcher_accept(matcher: *mut Matcher, id: i32) -> i32 {
-    with(matcher, true, |matcher| matcher.accept(id)).into()
+    with(matcher, false, |matcher| matcher.accept(id)).into()
 }
 
 /// # Safety
@@ -108,12 +113,12 @@ pub unsafe extern "C" fn continuo_matcher_rollback(matcher: *mut Matcher, count:
 /// See `continuo_grammar_compile`.
 #[no_mangle]
 pub unsafe extern "C" fn continuo_matcher_can_end(matcher: *mut Matcher) -> i32 {
-    with(matcher, true, Matcher::can_end).into()
+    with(matcher, false, Matcher::can_end).into()
 }
 
 /// # Safety
 /// See `continuo_grammar_compile`.
 #[no_mangle]
 pub unsafe extern "C" fn continuo_matcher_must_end(matcher: *mut Matcher) -> i32 {
-    with(matcher, true, |matcher| matcher.must_end()).into()
+    with(matcher, false, |matcher| matcher.must_end()).into()
 }

@@ -4,6 +4,11 @@
 mod compile;
 mod environment;
 mod ffi;
+mod lark;
 mod matcher;
+mod meets;
+mod pattern;
+mod schema;
+mod step;
 
 pub use environment::Environment;
