@@ -48,7 +48,8 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
   server::FinishServedModel(served);
   served.tokenizer_info = text->TokenizerInfo(served.eos_ids.empty() ? -1 : served.eos_ids.front());
   std::vector<std::string> text_parts = {absl::StrCat(text::kTextVersion), text->tokenizer_digest(),
-                                         text->template_digest(), std::string(text::kGrammarLibrary)};
+                                         text->template_digest(),
+                                         std::string(text::kGrammarLibrary)};
   if (config.parse_special_in_content) text_parts.push_back("parse_special_in_content");
   if (config.tool_format != "auto") text_parts.push_back("tool_format=" + config.tool_format);
   // An empty fingerprint equals nothing, not even itself.

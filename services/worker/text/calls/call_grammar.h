@@ -29,8 +29,8 @@ struct CallGrammarOptions {
     kNamed,     // one call of the tool `name`
   };
   Choice choice = Choice::kRequired;
-  std::string name;      // of kNamed
-  bool parallel = true;  // more than one call is possible
+  std::string name;                   // of kNamed
+  bool parallel = true;               // more than one call is possible
   std::optional<GrammarSource> text;  // kAuto: what an answer without calls has to match
 };
 
