@@ -108,7 +108,8 @@ inline std::string FuzzGrammar(text::GrammarSource::Kind kind, std::string_view 
       text::Grammar::Compile(FuzzVocabulary(), {.kind = kind, .text = std::string(source)});
   if (!grammar.ok()) {
     CONTINUO_CHECK(grammar.status().code() == absl::StatusCode::kInvalidArgument);
-    CONTINUO_CHECK(IsUtf8(grammar.status().message()) && grammar.status().message().size() < 1000);
+    const std::string message(grammar.status().message());
+    CONTINUO_CHECK(IsUtf8(message) && message.size() < 1000);
     return "";
   }
   uint64_t seed = source.size();

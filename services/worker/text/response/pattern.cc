@@ -29,8 +29,10 @@ absl::StatusOr<Pattern> Pattern::Compile(std::string_view regex) {
 }
 
 Pattern Pattern::OfLiterals(std::vector<std::string> literals) {
-  std::stable_sort(literals.begin(), literals.end(),
-                   [](const std::string& a, const std::string& b) { return a.size() > b.size(); });
+  // Of two of one length at most one matches.
+  std::sort(literals.begin(), literals.end(), [](const std::string& a, const std::string& b) {
+    return a.size() != b.size() ? a.size() > b.size() : a < b;
+  });
   PatternNode node{.kind = PatternNode::Kind::kAlternatives};
   for (const std::string& literal : literals)
     node.children.push_back(PatternNode::Literal(literal));
