@@ -428,7 +428,7 @@ class HttpTest(unittest.TestCase):
             ({"guided_regex": "("}, "guided_regex", ""),
             ({"guided_regex": "((((a{1,100}){1,100}){1,100}){1,100})"}, "guided_regex", "too complex"),
             ({"guided_grammar": "start: ("}, "guided_grammar", ""),
-            ({"guided_grammar": "start: start start"}, "guided_grammar", "no token"),
+            ({"guided_grammar": "start: start start"}, "guided_grammar", "no answer obeys it"),
             ({"structured_outputs": {"grammar": "root ::= \"a\""}}, "structured_outputs.grammar", "Lark"),
             ({"guided_choice": []}, "guided_choice", "is empty"),
             ({"guided_choice": [""]}, "guided_choice", "empty answer"),
