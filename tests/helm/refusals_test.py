@@ -37,6 +37,7 @@ SCHEMA = [
     ("gateway.resources.limits.memory=4K", "'4K' does not match pattern"),
     ("gateway.env[0].value=x", "at '/gateway/env/0': missing property 'name'"),
     ("gateway.env.TZ=UTC", "at '/gateway/env': got object, want array"),
+    ("download.proxy=p:3128", "at '/download/proxy': 'p:3128' does not match pattern"),
     ("ipFamilyPolicy=Dual", "at '/ipFamilyPolicy': value must be one of"),
     (f"{P}.gpuResource=gpu", "at '/pools/m/gpuResource': 'gpu' does not match pattern"),
     ("fullnameOverride=a.b", "at '/fullnameOverride': 'a.b' does not match pattern"),
