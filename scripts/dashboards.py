@@ -143,7 +143,7 @@ WORKER = [
     ("Grammars", "ops", {"compiled": rate("continuo_grammar_compiles_total", W),
                          "refused": rate("continuo_grammar_refusals_total", W),
                          "found compiled": rate("continuo_grammar_cache_hits_total", W)},
-     "Of requests whose answers have to match"),
+     "Grammars of requests whose answers have to match"),
     ("Grammar compilation", "s", {"mean": share(rate("continuo_grammar_compile_seconds_total", W),
                                                 rate("continuo_grammar_compiles_total", W))}, ""),
     ("Calls by status", "reqps", {"{{code}}": rate("continuo_requests_total", W, "code") + " > 0"}, ""),

@@ -3,7 +3,7 @@
 {{- if eq (toString .Values.enabled) "false" }}
 {{- fail "enabled: is read by charts that depend on this one, as their condition; this one renders nothing where it is not installed" }}
 {{- end }}
-{{- include "continuo.checkPodSpec" (list "gateway" .Values.gateway.podSpec) }}
+{{- include "continuo.checkPodSpec" (list "gateway" .Values.gateway.podSpec dict) }}
 {{- if and .Values.grpcRoute.envoyGateway (not .Values.grpcRoute.enabled) }}
 {{- fail "grpcRoute.envoyGateway: needs grpcRoute.enabled" }}
 {{- end }}
@@ -41,7 +41,8 @@
 {{- if hasKey $said.model . }}{{ $sources = append $sources . }}{{ end }}
 {{- end }}
 {{- include "continuo.checkLabels" (list (printf "pools.%s.podLabels" $name) $pool.podLabels) }}
-{{- include "continuo.checkPodSpec" (list (printf "pools.%s" $name) $pool.podSpec) }}
+{{- include "continuo.checkPodSpec" (list (printf "pools.%s" $name) $pool.podSpec
+  (dict "runtimeClassName" "runtimeClassName" "resourceClaims" "resourceClaims")) }}
 {{- if and $pool.gpus (not $pool.gpuResource) (not $pool.resourceClaims) }}
 {{- fail (printf "pools.%s: has GPUs and neither gpuResource nor resourceClaims, so nobody would give it any" $name) }}
 {{- end }}
@@ -127,14 +128,15 @@
 {{- end }}
 {{- end }}
 
-{{- /* Members of a pod's spec that have values of their own, or that follow from others. (list NAME MEMBERS) */ -}}
+{{- /* Members of a pod's spec that have values of their own, or that follow from others; MORE are those of
+this component alone. (list NAME MEMBERS MORE) */ -}}
 {{- define "continuo.checkPodSpec" -}}
-{{- $values := dict
+{{- $values := merge (index . 2) (dict
   "containers" "extraContainers" "initContainers" "extraInitContainers" "volumes" "extraVolumes"
   "serviceAccountName" "serviceAccountName" "schedulerName" "schedulerName" "nodeSelector" "nodeSelector"
   "tolerations" "tolerations" "affinity" "affinity" "priorityClassName" "priorityClassName"
   "topologySpreadConstraints" "spread" "terminationGracePeriodSeconds" "drainSeconds"
-  "imagePullSecrets" "image.pullSecrets" }}
+  "imagePullSecrets" "image.pullSecrets") }}
 {{- range $member, $_ := index . 1 }}
 {{- with index $values $member }}
 {{- fail (printf "%s.podSpec.%s: say it by %s" (index $ 0) $member .) }}

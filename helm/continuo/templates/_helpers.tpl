@@ -207,7 +207,7 @@ envFrom:
 {{- end }}
 {{- end }}
 
-{{- /* Which addresses a Service has. */ -}}
+{{- /* The address families of a Service. */ -}}
 {{- define "continuo.ipFamilies" -}}
 {{- with .Values.ipFamilyPolicy }}
 ipFamilyPolicy: {{ . }}
