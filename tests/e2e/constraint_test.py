@@ -168,9 +168,33 @@ def worker(flags):
         program.kill()
 
 
-def together(client, requests, number=52):
+def together(client, requests, number=52, on_response=None):
     with concurrent.futures.ThreadPoolExecutor(number) as pool:
-        return list(pool.map(client.generate, requests))
+        return list(pool.map(lambda request: client.generate(request, on_response=on_response), requests))
+
+
+class DyingFleet:
+    """A gateway and three workers, two of which are killed: one after every `between` responses."""
+
+    def __init__(self, between, *flags):
+        self.workers = [fleet.start_worker(fleet.DEMO_MODEL, *own, *flags)
+                        for own in (PLAIN, OTHERS["drafts, 2 ranks"], OTHERS["a small cache"])]
+        self.gateway = fleet.start_gateway(self.workers)
+        self.client = fleet.Client(self.gateway.address)
+        self.victims, self._between, self._seen, self._lock = self.workers[:2], between, 0, threading.Lock()
+
+    def answers(self, requests):
+        return together(self.client, requests, 32, self._on_response)
+
+    def kill(self):
+        for program in (self.gateway, *self.workers):
+            program.kill()
+
+    def _on_response(self, _):
+        with self._lock:
+            self._seen += 1
+            if self.victims and self._seen % self._between == 0:
+                self.victims.pop().kill()
 
 
 class ConstraintTest(unittest.TestCase):
@@ -227,32 +251,17 @@ class ConstraintTest(unittest.TestCase):
                     self.assertEqual(answer.comparable(), expected, (constraint.value, cut))
 
     def test_a_worker_that_dies_changes_nothing(self):
-        workers = [fleet.start_worker(fleet.DEMO_MODEL, *flags)
-                   for flags in (PLAIN, OTHERS["drafts, 2 ranks"], OTHERS["a small cache"])]
-        gateway = fleet.start_gateway(workers)
-        try:
-            client = fleet.Client(gateway.address)
-            client.wait_for_model(3)
-            lock, seen, victims = threading.Lock(), [0], workers[:2]
-
-            def on_response(_):
-                with lock:
-                    seen[0] += 1
-                    if victims and seen[0] % 60 == 0:
-                        victims.pop().kill()
-            with concurrent.futures.ThreadPoolExecutor(32) as pool:
-                answers = list(pool.map(lambda r: client.generate(r, on_response=on_response),
-                                        self.requests))
-            for answer, expected in zip(answers, self.expected):
-                self.assertEqual(answer.comparable(), expected)
-            migrations = sum(answer.summary.migrations for answer in answers)
-            print(f"{migrations} migrations", flush=True)
-            self.assertEqual(victims, [])
-            self.assertGreater(migrations, 0)
-            self.assertFalse(any(answer.summary.inexact for answer in answers))
-        finally:
-            for program in (gateway, *workers):
-                program.kill()
+        dying = DyingFleet(60)
+        self.addCleanup(dying.kill)
+        dying.client.wait_for_model(3)
+        answers = dying.answers(self.requests)
+        for answer, expected in zip(answers, self.expected):
+            self.assertEqual(answer.comparable(), expected)
+        migrations = sum(answer.summary.migrations for answer in answers)
+        print(f"{migrations} migrations", flush=True)
+        self.assertEqual(dying.victims, [])
+        self.assertGreater(migrations, 0)
+        self.assertFalse(any(answer.summary.inexact for answer in answers))
 
 
 def calls_of(responses):
@@ -310,31 +319,16 @@ class CallsTest(unittest.TestCase):
         self.assertGreater(finished, 0.7 * len(requests))
 
         # The same where workers die.
-        workers = [fleet.start_worker(fleet.DEMO_MODEL, *flags, *self.FORMAT)
-                   for flags in (PLAIN, OTHERS["drafts, 2 ranks"], OTHERS["a small cache"])]
-        gateway = fleet.start_gateway(workers)
-        try:
-            client = fleet.Client(gateway.address)
-            model = client.wait_for_model(3)
-            self.assertEqual(model.response_format, "hermes")
-            self.assertIn(pb.CAPABILITY_REQUIRED_CALLS, model.capabilities)
-            lock, seen, victims = threading.Lock(), [0], workers[:2]
-
-            def on_response(_):
-                with lock:
-                    seen[0] += 1
-                    if victims and seen[0] % 40 == 0:
-                        victims.pop().kill()
-            with concurrent.futures.ThreadPoolExecutor(16) as pool:
-                answers = list(pool.map(lambda r: client.generate(r[0], on_response=on_response), requests))
-            for answer, expected in zip(answers, whole):
-                self.assertEqual(answer.comparable(), expected.comparable())
-                self.assertEqual(calls_of(answer.responses), calls_of(expected.responses))
-            self.assertEqual(victims, [])
-            self.check_http(gateway, [r[0] for r in requests], whole)
-        finally:
-            for program in (gateway, *workers):
-                program.kill()
+        dying = DyingFleet(40, *self.FORMAT)
+        self.addCleanup(dying.kill)
+        model = dying.client.wait_for_model(3)
+        self.assertEqual(model.response_format, "hermes")
+        self.assertIn(pb.CAPABILITY_REQUIRED_CALLS, model.capabilities)
+        for answer, expected in zip(dying.answers([request for request, _ in requests]), whole):
+            self.assertEqual(answer.comparable(), expected.comparable())
+            self.assertEqual(calls_of(answer.responses), calls_of(expected.responses))
+        self.assertEqual(dying.victims, [])
+        self.check_http(dying.gateway, [r[0] for r in requests], whole)
 
     def check_http(self, gateway, requests, whole):
         import openai

@@ -92,7 +92,7 @@ class Program:
         self.arguments = [*prefix, str(BIN / name), *[str(a) for a in arguments]]
         self.lines, self._records = [], queue.Queue()
         self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                         env={**os.environ, **(env or {})})
         _running.append(self)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -100,12 +100,13 @@ class Program:
         self.address = self.metrics_address = None
 
     def _read(self):
-        for line in self.process.stderr:
-            self.lines.append(line.rstrip("\n"))
-            try:
-                self._records.put(json.loads(line))
-            except ValueError:
-                pass
+        with self.process.stderr as lines:
+            for line in lines:
+                self.lines.append(line.rstrip("\n"))
+                try:
+                    self._records.put(json.loads(line))
+                except ValueError:
+                    pass
         self._records.put(None)
 
     def wait_for_log(self, message, timeout=START_TIMEOUT_S):
@@ -133,6 +134,7 @@ class Program:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self._reader.join()
         if self in _running:
             _running.remove(self)
 
