@@ -394,7 +394,7 @@ CURRICULUM = (
     (0.45, Stage(8, 1, 5)),
     (0.70, Stage(10, 1, 6)),
 )
-# Of the second training, which adds the tool, and of the third.
+# The second training adds the tool; the third has it more rarely.
 SECOND_CURRICULUM = ((0.00, Stage(8, 1, 5, tools=0.6)), (0.50, Stage(10, 1, 6, tools=0.5)))
 THIRD_CURRICULUM = ((0.00, Stage(8, 1, 5, tools=0.35)),)
 CURRICULA = {1: CURRICULUM, 2: SECOND_CURRICULUM, 3: THIRD_CURRICULUM}
@@ -485,7 +485,7 @@ def main():
     parser.add_argument("--held_out_seed", type=int, default=20_000)
     parser.add_argument("--count", type=int, default=200, help="how many held-out questions")
     parser.add_argument("--show", type=int, default=0, help="print this many training documents")
-    parser.add_argument("--tools", action="store_true", help="of the second training")
+    parser.add_argument("--tools", action="store_true", help="show documents of the second training")
     args = parser.parse_args()
     if args.held_out:
         with open(args.held_out, "w", encoding="utf-8") as out:

@@ -75,7 +75,7 @@ def turn(rng: random.Random, name: str, place: str | None, lead: str = "") -> li
 
 
 def offers(rng: random.Random) -> tuple[str, bool]:
-    """What is offered, and whether the tool is among it."""
+    """Returns what is offered, and whether the tool is among it."""
     draw, other = rng.random(), rng.choice(_OTHERS)
     own = f"{NAME}({PARAMETER})"
     if draw < 0.80:

@@ -30,8 +30,8 @@ bool ReadMessage(const Console& console, std::string* message) {
   return true;
 }
 
-// One conversation after another with the same tools. Not thread-safe; what it is made of outlives
-// it.
+// Holds one conversation after another, with the same tools. Not thread-safe; what its constructor
+// refers to outlives it.
 class Chat {
  public:
   Chat(const ChatFlags& flags, ToolRunner tools, v1::InferenceService::StubInterface* stub,
@@ -97,19 +97,17 @@ class Chat {
   absl::Status RunTools(Answer answer) {
     v1::ChatMessage& message = Add("assistant", answer.text);
     message.set_reasoning(answer.reasoning);
-    for (const v1::ToolCall& call : answer.tool_calls) *message.add_tool_calls() = call;
-    for (int i = 0; i < static_cast<int>(answer.tool_calls.size()); ++i) {
-      const v1::ToolCall& call = answer.tool_calls[static_cast<size_t>(i)];
+    for (const v1::ToolCall& call : answer.tool_calls) {
+      v1::ToolCall& told = *message.add_tool_calls();
+      told = call;
+      // Servers refuse a conversation with arguments that are no JSON object.
+      if (!CheckArguments(call.arguments()).ok()) told.set_arguments("{}");
+    }
+    for (const v1::ToolCall& call : answer.tool_calls) {
       ASSIGN_OR_RETURN(const std::string result, tools_.Run(call, interrupt_, console_));
       v1::ChatMessage& said = Add("tool", result);
       said.set_tool_call_id(call.id());
       said.set_name(call.name());
-    }
-    // Servers refuse a conversation with arguments that are no JSON object.
-    for (v1::ChatMessage& any : *conversation_.mutable_messages()) {
-      for (v1::ToolCall& call : *any.mutable_tool_calls()) {
-        if (!CheckArguments(call.arguments()).ok()) call.set_arguments("{}");
-      }
     }
     return absl::OkStatus();
   }

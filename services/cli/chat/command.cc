@@ -149,7 +149,8 @@ absl::StatusOr<CommandResult> RunCommand(const std::vector<std::string>& command
   if (!pid.ok()) return pid.status();
   out.write_end.Reset();
   err.write_end.Reset();
-  // Only waits: until it is reaped below, the numbers of the process and its group stay taken.
+  // This thread only waits. The child is reaped below, so the numbers of its process and its group
+  // stay taken until then.
   std::thread waiter([&] {
     siginfo_t info;
     while (waitid(P_PID, static_cast<id_t>(*pid), &info, WEXITED | WNOWAIT) != 0 &&

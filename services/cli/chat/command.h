@@ -14,7 +14,7 @@
 namespace continuo::cli {
 
 struct CommandLimits {
-  uint64_t max_bytes = 64 << 10;  // Of each of its two streams.
+  uint64_t max_bytes = 64 << 10;  // The limit of each of its two streams.
   absl::Duration timeout = absl::Seconds(30);
 };
 
@@ -28,8 +28,8 @@ struct CommandResult {
 
 // Runs a program, looked up in PATH, with `input` as its standard input, and waits for its end.
 // What it began and left running ends with it. The environment and the working directory are those
-// of this process. An error where it cannot be started; CANCELLED after an interrupt, which ends
-// it. To be called by one thread at a time.
+// of this process. Returns an error where it cannot be started, and CANCELLED after an interrupt,
+// which ends it. Called by one thread at a time.
 absl::StatusOr<CommandResult> RunCommand(const std::vector<std::string>& command,
                                          const std::string& input, const CommandLimits& limits,
                                          Interrupt& interrupt);

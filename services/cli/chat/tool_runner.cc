@@ -19,13 +19,13 @@ namespace {
 constexpr int kMaxArgumentsDepth = 128;
 constexpr size_t kShownBytes = 400;
 
-// A beginning of a text for the terminal.
+// Returns the beginning of a text, in one line that is harmless for the terminal.
 std::string Shown(const std::string& text) {
   const bool cut = text.size() > kShownBytes;
   return LineForTerminal(ToValidUtf8(text.substr(0, kShownBytes))) + (cut ? " …" : "");
 }
 
-// What the model is told of a command that ended.
+// Returns what the model is told of a command that ended.
 std::string Told(const CommandResult& result, const CommandLimits& limits) {
   std::string output = ToValidUtf8(result.output);
   while (!output.empty() && output.back() == '\n') output.pop_back();

@@ -26,7 +26,7 @@ struct ToolFlags {
 
 void AddToolFlags(common::Flags& flags, ToolFlags* values);
 
-// An error that says why, where arguments of a call are no JSON object.
+// Returns an error that says why, where the arguments of a call are no JSON object.
 absl::Status CheckArguments(const std::string& arguments);
 
 // Answers the calls of a model by the commands of a file. A command runs only where --allow_tools
@@ -48,13 +48,13 @@ class ToolRunner {
       : tools_(std::move(tools)),
         allowed_(flags.allowed.begin(), flags.allowed.end()),
         limits_(flags.limits) {}
-  // Asks the person where need be.
+  // Asks the person about a tool that is not allowed yet.
   bool IsAllowed(const LocalTool& tool, const Console& console);
   absl::StatusOr<std::string> ResultOf(const v1::ToolCall& call, Interrupt& interrupt,
                                        const Console& console);
 
   std::vector<LocalTool> tools_;
-  std::set<std::string> allowed_;  // By name.
+  std::set<std::string> allowed_;  // The names of tools that run without asking.
   CommandLimits limits_;
 };
 

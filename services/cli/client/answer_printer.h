@@ -39,7 +39,7 @@ class AnswerPrinter {
  private:
   struct Sequence {
     Answer answer;
-    std::string pending;  // What is not printed yet.
+    std::string pending;  // The text that is not printed yet.
     bool finished = false, titled = false;
     bool thinks = false;  // What was printed last is a thought.
     char last = '\n';     // What was printed last.

@@ -87,7 +87,7 @@ TEST_F(CommandTest, MessagesAreCutWithoutAnEnd) {
   EXPECT_EQ(result->message.size(), 1000);
 }
 
-// What runs on in the background holds the output open, and ends with the command.
+// A process in the background holds the output open, and ends with the command.
 TEST_F(CommandTest, NothingIsLeftRunning) {
   const auto result = Sh("sh -c 'while :; do :; done' & echo $!");
   ASSERT_TRUE(result.ok()) << result.status();

@@ -17,7 +17,8 @@ namespace {
 
 constexpr char kFormat[] = "response_format", kOutputs[] = "structured_outputs";
 
-// A rule as GBNF and EBNF write it: a name, then "::=". Lark has a colon.
+// Returns whether a line begins a rule as GBNF and EBNF write it: a name, then "::=". Lark has a
+// colon.
 bool IsGbnf(std::string_view grammar) {
   constexpr std::string_view kBlank = " \t\r\n";
   constexpr std::string_view kName =
@@ -49,8 +50,9 @@ class ConstraintReader {
   ConstraintReader(v1::Constraint* constraint, std::string* member)
       : constraint_(constraint), member_(member) {}
 
-  // Each does nothing where the value is missing.
   enum class SchemaForm : uint8_t { kObject, kObjectOrText };
+
+  // Each does nothing where the value is missing.
   absl::Status Schema(const Value& value, SchemaForm form) {
     if (value.json == nullptr) return absl::OkStatus();
     if (value.json->is_object()) {
@@ -124,7 +126,8 @@ class ConstraintReader {
 
 using SchemaForm = ConstraintReader::SchemaForm;
 
-// {"type": "json_schema"}: OpenAI's own object, llama.cpp's schema beside the type, or TGI's value.
+// Reads {"type": "json_schema"}: OpenAI's own object, llama.cpp's schema beside the type, or TGI's
+// value.
 absl::Status ReadSchemaFormat(const Value& format, ConstraintReader& reader) {
   constexpr std::array<std::string_view, 4> kKnown = {"type", "json_schema", "schema", "value"};
   constexpr std::array<std::string_view, 4> kKnownOfSchema = {"name", "description", "schema",
@@ -185,7 +188,7 @@ absl::Status ReadFormat(const Value& format, ConstraintReader& reader) {
                               "must be \"text\", \"json_object\", \"json_schema\" or \"regex\"");
 }
 
-// A member of structured_outputs that would change what is allowed, other than as it is.
+// Refuses a member of structured_outputs that would narrow what matches, unless it is false.
 absl::Status RefuseTrue(const Value& value) {
   if (value.json == nullptr) return absl::OkStatus();
   if (!value.json->is_boolean()) return WrongType(value.path, "a boolean", *value.json);
@@ -197,7 +200,7 @@ absl::Status RefuseTrue(const Value& value) {
 absl::Status ReadOutputs(const Value& outputs, ConstraintReader& reader) {
   if (outputs.json == nullptr) return absl::OkStatus();
   if (!outputs.json->is_object()) return WrongType(outputs.path, "an object", *outputs.json);
-  // disable_fallback is of vLLM's several libraries.
+  // disable_fallback only chooses among vLLM's several libraries.
   constexpr std::array<std::string_view, 10> kKnown = {"json",
                                                        "regex",
                                                        "choice",

@@ -12,7 +12,7 @@ namespace continuo::gateway::openai {
 namespace {
 
 constexpr int kMaxDepth = 32;
-// Of the members that have JSON schemas. The worker's readers take as much.
+// The limit inside members that have JSON schemas. The worker's readers take as much.
 constexpr int kMaxSchemaDepth = 127;
 constexpr std::string_view kSchemaMembers[] = {"tools", "response_format", "structured_outputs",
                                                "guided_json", "json_schema"};

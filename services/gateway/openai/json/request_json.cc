@@ -437,7 +437,7 @@ absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body) {
 
 namespace {
 
-// The client's name for a part of the constraint.
+// Returns the client's name for a part of the constraint.
 std::string ConstraintParam(const std::string& member, std::string_view field) {
   const size_t element = field.find('[');
   if (element == field.npos) return member;

@@ -107,10 +107,10 @@ absl::Status CheckIsTool(const v1::Conversation& conversation, const std::string
   for (const v1::Tool& tool : conversation.tools()) {
     if (tool.name() == name) return absl::OkStatus();
   }
-  return protocol::FieldError(path, "is the name of no tool");
+  return protocol::FieldError(path, "is not the name of a tool");
 }
 
-// OpenAI's {"type": "allowed_tools"}: the other tools are left out. Sets the mode of the choice.
+// Reads OpenAI's {"type": "allowed_tools"}: leaves out the other tools, and sets the choice's mode.
 absl::Status ReadAllowedTools(const Json& choice, v1::Conversation* conversation,
                               v1::ToolChoice* parsed) {
   constexpr char kPath[] = "tool_choice.allowed_tools";
@@ -194,7 +194,7 @@ std::string_view ElementText(std::string_view array, size_t index) {
 
 namespace {
 
-// Whether the JSON string, with its quotes, is this text.
+// Returns whether the JSON string, with its quotes, is this text.
 bool IsString(std::string_view json, std::string_view text) {
   if (json.find('\\') == json.npos) return json.substr(1, json.size() - 2) == text;
   const Json value = Json::parse(json, /*cb=*/nullptr, /*allow_exceptions=*/false);

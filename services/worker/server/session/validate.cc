@@ -105,7 +105,7 @@ absl::Status ValidateConversation(std::string_view path, const v1::Conversation&
     }
     const auto is_named = [&](const v1::Tool& tool) { return tool.name() == choice.name(); };
     if (!std::ranges::any_of(conversation.tools(), is_named)) {
-      return protocol::FieldError(field("tool_choice.name"), "is the name of no tool");
+      return protocol::FieldError(field("tool_choice.name"), "is not the name of a tool");
     }
   }
   for (int i = 0; i < conversation.messages_size(); ++i) {

@@ -241,7 +241,7 @@ TEST_F(CallsBesideTextTest, WhatCannotBeIsNamed) {
   ExpectRefused("conversation.tools", "two tools have the name \"f\"");
   conversation().mutable_tools(1)->set_name("g");
   conversation().mutable_tool_choice()->set_name("h");
-  ExpectRefused("conversation.tool_choice.name", "is the name of no tool");
+  ExpectRefused("conversation.tool_choice.name", "is not the name of a tool");
   conversation().mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_AUTO);
   ExpectRefused("conversation.tool_choice.name", "needs MODE_REQUIRED");
   conversation().mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_REQUIRED);

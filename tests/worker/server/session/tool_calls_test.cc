@@ -318,7 +318,7 @@ TEST_F(ToolRequestTest, WhatIsNotSupportedIsNamed) {
   ExpectRefused("conversation.tool_choice.name", "needs MODE_REQUIRED");
   choice.set_mode(v1::ToolChoice::MODE_REQUIRED);
   choice.set_name("g");
-  ExpectRefused("conversation.tool_choice.name", "is the name of no tool");
+  ExpectRefused("conversation.tool_choice.name", "is not the name of a tool");
   choice.clear_name();
   request_.mutable_constraint()->set_regex("(");
   ExpectRefused("constraint.regex", "");
