@@ -121,8 +121,8 @@ class TextModel {
   // How the model writes thoughts and calls of tools: its own response_template, else what the chat
   // template renders or names.
   const ResponseFormat& response_format() const { return response_format_; }
-  // Why the model's own response_template cannot be used. OK where it is used, where there is none,
-  // and after UseResponseFormat.
+  // Tells why the model's own response_template cannot be used. OK where it is used, where there is
+  // none, and after UseResponseFormat.
   const absl::Status& response_template_status() const { return response_template_status_; }
   // Takes a built-in format by its name instead. Before the model is shared.
   absl::Status UseResponseFormat(std::string_view name);

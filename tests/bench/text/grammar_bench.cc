@@ -76,7 +76,7 @@ std::vector<Workload> Workloads() {
   };
 }
 
-// Where the next token stands, told from the text so far.
+// Tells from the text so far where the next token stands.
 const char* PlaceOf(std::string_view text) {
   bool in_string = false, is_key = true;
   std::vector<bool> objects;

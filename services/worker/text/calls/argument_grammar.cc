@@ -327,7 +327,7 @@ absl::StatusOr<std::string> ArgumentGrammar::WriteTag(std::string_view tool, std
   const uint8_t types = types_.Of(tool, key);
   TagValue values;
   if ((types & ParameterTypes::kString) == 0 && !SaysNothing(property)) {
-    // Of a type that is not known, or of one that is no string, the reader takes JSON.
+    // The reader takes JSON for a type that is not known, and for one that is no string.
     values.values.push_back(TagJson(property, schema));
     return Tag(std::string(key), true, values);
   }

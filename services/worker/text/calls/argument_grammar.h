@@ -48,7 +48,8 @@ class ArgumentGrammar {
   std::string Tag(const std::string& key, bool key_is_literal, const TagValue& values);
   std::string TagJson(const Json& property, const ToolSchema& schema);
   std::string AnyText(uint8_t types, bool numbers_are_values);
-  // What the reader takes a tag's text for; none where it is not read as one value of this key.
+  // Returns the value that the reader takes a tag's text for; none where it is not read as one
+  // value of this key.
   std::optional<Json> Read(std::string_view tool, std::string_view key, std::string_view text,
                            const ParameterTypes& types) const;
   absl::StatusOr<std::string> WriteKeywords(const ToolSchema& schema);

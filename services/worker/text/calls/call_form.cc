@@ -77,7 +77,7 @@ constexpr Known kKnown[] = {
      "<|python_start|>"},
 };
 
-// Whether the chat template's own call has this.
+// Returns whether the chat template's own call has this.
 bool Shows(const ResponseFormat& format, std::string_view sign) {
   return format.example.find(FillForm(sign, format.example_name, "")) != std::string::npos;
 }

@@ -9,8 +9,8 @@
 
 namespace continuo::text {
 
-// How calls stand in an answer: `before`, then calls with `between` between them, then `after`.
-// These are texts in which some bytes are places that something else takes.
+// Tells how calls stand in an answer: `before`, then calls with `between` between them, then
+// `after`. These are texts in which some bytes are places that something else takes.
 struct CallForm {
   static constexpr char kName = '\1';       // the function's name
   static constexpr char kArguments = '\2';  // all arguments
@@ -19,9 +19,9 @@ struct CallForm {
   static constexpr char kIsString = '\5';   // "true" where that is text as it is, or "false"
   static constexpr char kNumber = '\6';     // a number that the format gives its calls
 
-  const ResponseField* field = nullptr;  // of the format
+  const ResponseField* field = nullptr;  // the format's field of calls
   std::string before, call, between, after;
-  std::string parameter;  // of Syntax::kTags
+  std::string parameter;  // a parameter and its value in Syntax::kTags, else empty
   // The name is in a string of JSON.
   bool name_is_json = false;
   // The format has one call an answer.
@@ -30,16 +30,16 @@ struct CallForm {
   // what else may begin one; empty: nothing.
   bool only_begins = false;
   std::string inner_sign;
-  // What stands before an answer of text, and before text that a call follows, with its end. Empty:
-  // text begins the answer.
+  // An answer of text begins with `text_begin`, and text that a call follows stands between
+  // `aside_begin` and `aside_end`. Empty: text begins the answer.
   std::string text_begin, aside_begin, aside_end;
-  // What stands before all of it, where a part of the answer was before.
+  // Begins the rest of an answer, where a part of it was before.
   std::string next_part;
 };
 
 // The form of a format's calls, as its models write them: the spelling of the chat template's own
-// call, where it has shown one. Unimplemented where the format is the model's own response_template
-// and cannot be turned around.
+// call, where it has shown one. kUnimplemented is the status of a format without calls, and of a
+// model's own response_template that cannot be turned around; its message tells why.
 absl::StatusOr<CallForm> FindCallForm(const ResponseFormat& format);
 
 // A text of the form with these in its places. `arguments` are written as they are.

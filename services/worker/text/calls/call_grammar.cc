@@ -25,7 +25,7 @@ using Choice = CallGrammarOptions::Choice;
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxTools = 1'024;
-// What may stand before the first marker; no parser tells it.
+// This may stand before the first marker; no parser tells it.
 constexpr char kLead[] = "/\\n{1,2}/";
 // White space between the parts of JSON, as the grammar of a schema alone has it.
 constexpr char kJsonSpaces[] = " {1,2}|\\t|\\r?\\n[ \\t]{0,40}";
@@ -131,7 +131,7 @@ Writer::Pieces Writer::DivideCall(std::string_view form, std::string_view name) 
   return pieces;
 }
 
-// Leaves out a token that ends the answer, and what follows it. True where there was one.
+// Leaves out a token that ends the answer, and what follows it. Returns whether there was one.
 bool Writer::CutAtEnd(Pieces* pieces) const {
   for (size_t i = 0; i < pieces->size(); ++i) {
     const CallPiece& piece = (*pieces)[i];
@@ -166,7 +166,7 @@ std::string Writer::Body(std::span<const CallPiece> pieces, const std::string& a
   return body.empty() ? "\"\"" : body;
 }
 
-// Whether the format reads the text as this many calls of the name, without arguments.
+// Returns whether the format reads the text as this many calls of the name, without arguments.
 bool Writer::Reads(std::string_view text, std::string_view name, int num_calls) const {
   ResponseParser parser(&format_.response_template, {.reasoning = false});
   ResponseEvents events;
@@ -291,7 +291,7 @@ std::string Writer::NoCall(std::string_view any) const {
   return body;
 }
 
-// What calls begin with, up to their names.
+// Returns the text that calls begin with, up to their names.
 std::string Writer::CallMarker() const {
   const std::optional<std::string>& open = form_.field->open.example();
   return open.has_value() ? open->substr(0, open->find(CallForm::kName)) : "";
@@ -322,7 +322,7 @@ absl::StatusOr<std::string> Writer::WriteDemand(const GrammarSource& demand) {
       if (!schema.is_object()) {
         return absl::InvalidArgumentError("the schema of the text is no JSON object");
       }
-      // Where both may begin alike they have to be read by one lexer, with one kind of white space.
+      // Two values that may begin alike have to be read by one lexer, with one kind of white space.
       if (form_.only_begins) return lark_.Rule(Lark::JsonValue(std::move(schema)));
       schema = WithoutMarker(std::move(schema), CallMarker());
       schema["x-guidance"] = {{"whitespace_pattern", kJsonSpaces},

@@ -29,7 +29,7 @@ struct CallGrammarOptions {
     kNamed,     // one call of the tool `name`
   };
   Choice choice = Choice::kRequired;
-  std::string name;                   // of kNamed
+  std::string name;                   // the tool of kNamed
   bool parallel = true;               // more than one call is possible
   std::optional<GrammarSource> text;  // kAuto: what an answer without calls has to match
 };
@@ -43,9 +43,10 @@ struct CallGrammarOptions {
 // additionalProperties a schema that lists properties allows no others.
 //
 // InvalidArgument names the tool and what of it cannot be: no tools, a name twice, a name or a
-// keyword of its schema that the format has no way to write. Unimplemented tells why the format has
-// no such grammar. Two limits are those of the parser: arguments deeper than JsonScanner::kMaxDepth
-// are no whole call, and a value that is no string of a tag is at most OpenCall::kMaxHeld bytes.
+// keyword of its schema that the format has no way to write. kUnimplemented is the status of a
+// format that has no such grammar; its message tells why. Two limits are those of the parser:
+// arguments deeper than JsonScanner::kMaxDepth are no whole call, and a value that is no string of
+// a tag is at most OpenCall::kMaxHeld bytes.
 absl::StatusOr<std::string> CallGrammar(const ResponseFormat& format,
                                         std::span<const CallTool> tools,
                                         std::span<const SpecialToken> tokens,

@@ -140,7 +140,7 @@ CallForm SpeltAsShown(CallForm form, const ResponseFormat& format) {
   result.after = write(&spelt.after);
   result.parameter = write(&spelt.parameter);
   if (result.parameter.empty()) return result;
-  // What follows the last parameter follows each.
+  // White space behind the last parameter follows each.
   const size_t end = result.call.find(CallForm::kArguments) + 1;
   const size_t rest = result.call.find_first_not_of(kSpaces, end);
   if (rest == std::string::npos) return result;

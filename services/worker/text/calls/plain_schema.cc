@@ -58,7 +58,7 @@ class Rewriter {
     return schema;
   }
 
-  // What "any value" is; call it last.
+  // Returns the schema of any value; call it last.
   Json Any() const {
     const Json any = AnyValue();
     return {{"anyOf",

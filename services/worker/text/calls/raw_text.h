@@ -8,9 +8,9 @@
 
 namespace continuo::text {
 
-// What a schema of a string demands of the string's own characters, as parts of a terminal of Lark:
-// " & /…/" for each, to stand behind a terminal of any text. Takes minLength, maxLength, pattern
-// and the formats that are common; InvalidArgument names what it does not take.
+// Returns what a schema of a string demands of the string's own characters, as parts of a terminal
+// of Lark: " & /…/" for each, to stand behind a terminal of any text. Takes minLength, maxLength,
+// pattern and the formats that are common; InvalidArgument names what it does not take.
 absl::StatusOr<std::string> TextDemands(const nlohmann::ordered_json& schema);
 
 // A pattern of a JSON schema (ECMAScript's, found anywhere in the text) as a regular expression of

@@ -33,7 +33,7 @@ bool IsTooDeep(std::string_view text) {
   return false;
 }
 
-// What is under these keywords is data, not a schema.
+// These keywords have data under them, not a schema.
 bool IsData(std::string_view keyword) {
   return keyword == "const" || keyword == "enum" || keyword == "default" || keyword == "examples";
 }
@@ -62,8 +62,8 @@ bool Rewrite(Json& schema) {
   return found;
 }
 
-// Whether arguments that the schema does not list are to be left out: they are where nothing tells
-// of them, since no function takes what it does not know.
+// Returns whether arguments that the schema does not list are left out: they are where nothing
+// tells of them, since no function takes what it does not know.
 bool IsClosed(const Json& root) {
   const auto properties = root.find("properties");
   if (properties == root.end() || !properties->is_object() || properties->empty()) return false;

@@ -27,7 +27,7 @@ class ToolSchema {
   Json Alone(const Json& part) const;
   // The schema of an object that has the name of a function and its arguments.
   Json CallValue(const char* name_key, std::string_view name, const char* arguments_key) const;
-  // What a reference "#/..." names; null where it names nothing.
+  // Returns the schema that a reference "#/..." names; null where it names nothing.
   const Json* Find(std::string_view reference) const;
 
   // The schema without what only describes it, and without definitions.

@@ -16,7 +16,7 @@ using Json = ToolSchema::Json;
 
 constexpr uint64_t kMaxItems = 1'000;
 
-// Whether the schema says nothing but these.
+// Returns whether the schema says nothing but these.
 bool HasOnly(const Json& schema, std::initializer_list<std::string_view> keywords) {
   for (const auto& [key, value] : schema.items()) {
     if (!ToolSchema::IsAnnotation(key) &&
@@ -169,7 +169,8 @@ std::string ValueGrammar::Key(std::string_view key) {
 
 std::string ValueGrammar::List(const std::vector<Item>& items, std::string_view more) {
   const std::string comma = Lark::Literal(dialect_.comma);
-  // What may follow where something stands before it, and where nothing does; from the end.
+  // `behind` is the rest of the list where an item stands before it, and `first` where none does.
+  // Both are written from the end.
   std::string behind, first;
   if (!more.empty()) {
     behind = lark_.Rule(absl::StrCat("(", comma, " ", std::string(more), ")*"));

@@ -39,10 +39,10 @@ class ValueGrammar {
   std::string Value(const Json& schema);
   std::string Any();
 
-  // What stands in a list: a body, and whether it has to be there.
+  // An item of a list.
   struct Item {
     std::string body;
-    bool required = false;
+    bool required = false;  // it has to be there
   };
   // The items in their order, with the dialect's comma between them, then any number of `more`,
   // which may be empty.

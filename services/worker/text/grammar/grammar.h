@@ -17,13 +17,13 @@ namespace continuo::text {
 // this and kTextVersion are equal, so both are parts of the worker's fingerprint.
 inline constexpr std::string_view kGrammarLibrary = "llguidance 1.9.1";
 
-// What answers must match, from beginning to end, as a request writes it.
+// Tells what answers must match, from beginning to end, as a request writes it.
 struct GrammarSource {
   enum class Kind { kJsonSchema, kJsonObject, kRegex, kChoice, kLark };
 
   Kind kind = Kind::kJsonObject;
   std::string text;                  // schema, regular expression or Lark; else empty
-  std::vector<std::string> options;  // of a choice: the literal answers
+  std::vector<std::string> options;  // the literal answers of a choice
   // Lark whose rules this program made, of tools' schemas for instance: they are not hostile, so
   // their bounds are as wide as those of schemas.
   bool is_own_lark = false;

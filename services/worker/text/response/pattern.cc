@@ -29,7 +29,7 @@ absl::StatusOr<Pattern> Pattern::Compile(std::string_view regex) {
 }
 
 Pattern Pattern::OfLiterals(std::vector<std::string> literals) {
-  // Of two of one length at most one matches.
+  // At most one of two that are equally long matches.
   std::sort(literals.begin(), literals.end(), [](const std::string& a, const std::string& b) {
     return a.size() != b.size() ? a.size() > b.size() : a < b;
   });

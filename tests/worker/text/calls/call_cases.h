@@ -82,7 +82,7 @@ inline std::vector<std::vector<CallTool>> ToolSets() {
           {open, odd}};
 }
 
-// Whether the value obeys the keywords that ToolSets has.
+// Returns whether the value obeys the keywords that ToolSets has.
 inline bool Obeys(const nlohmann::json& value, const nlohmann::json& schema,
                   const nlohmann::json& root) {
   using Json = nlohmann::json;

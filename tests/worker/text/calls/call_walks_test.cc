@@ -176,7 +176,7 @@ std::string WithSmallNumbers(const std::string& json) {
   return text;
 }
 
-// What is wrong with a call; empty: nothing.
+// Tells what is wrong with a call; empty: nothing.
 std::string Fault(const Called& call, const std::vector<CallTool>& tools, bool only_strict) {
   const auto tool = std::find_if(tools.begin(), tools.end(),
                                  [&](const CallTool& one) { return one.name == call.name; });
@@ -198,7 +198,7 @@ std::vector<std::string> Formats() {
 INSTANTIATE_TEST_SUITE_P(Formats, CallWalksTest, ::testing::ValuesIn(Formats()),
                          [](const auto& one) { return one.param; });
 
-// What a choice wants of an answer.
+// A choice, and what an answer without calls has to match.
 struct Demand {
   const char* what;
   Choice choice;

@@ -16,8 +16,8 @@
 namespace continuo::text {
 namespace {
 
-// Whether the call that stands somewhere in the text, from its first byte to its last one, is an
-// answer of the grammar.
+// Returns whether the call that stands somewhere in the text, from its first byte to its last one,
+// is an answer of the grammar.
 bool Takes(const TextModel& model, const Grammar& grammar, const std::string& text) {
   const auto fresh = *grammar.NewMatcher();
   for (size_t begin = 0; begin < text.size(); ++begin) {

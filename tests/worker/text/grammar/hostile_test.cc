@@ -216,7 +216,7 @@ TEST_F(HostileTest, ClientsRulesHaveNarrowerBounds) {
 }
 
 TEST_F(HostileTest, AFailureIsTakenBackWithItsIds) {
-  // Whether it fails depends on the bounds; that it comes back does not.
+  // The bounds decide whether it fails. It comes back either way.
   const auto grammar = text::Grammar::Compile(*model_, RegexSource("x(a|b)*a(a|b){2000}"));
   if (!grammar.ok()) return;
   const auto matcher = *(*grammar)->NewMatcher();

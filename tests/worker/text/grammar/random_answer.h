@@ -78,7 +78,7 @@ inline bool AcceptText(const text::TextModel& model, text::GrammarMatcher& match
   return true;
 }
 
-// Whether `text`, and nothing behind it, is an answer of the grammar.
+// Returns whether `text`, and nothing behind it, is an answer of the grammar.
 inline bool IsAnswer(const text::TextModel& model, const Source& source, std::string_view text) {
   const auto matcher = NewMatcher(model, source);
   return AcceptText(model, *matcher, text) && matcher->CanEnd() && matcher->status().ok();
@@ -91,8 +91,8 @@ struct RandomAnswer {
   absl::Status status;
 };
 
-// What a model of random logits says under a grammar. Tokens that close something are likelier than
-// others, so most answers finish.
+// Returns an answer of a model with random logits under a grammar. Tokens that close something are
+// likelier than others, so most answers finish.
 inline RandomAnswer AnswerRandomly(const text::TextModel& model, text::GrammarMatcher& matcher,
                                    std::mt19937_64& random, int max_tokens) {
   RandomAnswer answer;

@@ -19,7 +19,7 @@ import expressions
 import reference
 
 HERE = pathlib.Path(__file__).resolve().parent
-MAX_CPU_S = 2  # of Jinja2 for a template; what takes longer counts as an error
+MAX_CPU_S = 2  # the CPU time that Jinja2 may take for a template; more counts as an error
 
 
 def refusals():

@@ -102,7 +102,8 @@ TEST(PatternTest, IsSplitAroundAGroup) {
   EXPECT_FALSE(Pattern::SplitAt("a", "value").ok());
 }
 
-// What a grammar makes of a pattern: a regular expression that finds what it matches, and a text.
+// A grammar takes two things of a pattern: a regular expression that finds what it matches, and a
+// text.
 TEST(PatternTest, APatternHasARegexAndAnExample) {
   const auto regex = [](const char* text) { return Pattern::Compile(text)->regex(); };
   const auto example = [](const char* text) { return Pattern::Compile(text)->example(); };

@@ -74,7 +74,7 @@ class Answerer {
       if (!matcher.Accept(Pick(here, false))) break;
       here = Mask(matcher);
     }
-    // What drafts did too much of is taken back with them.
+    // Drafts that went too far are taken back.
     matcher.Rollback(num_drafts);
     const std::vector<uint32_t> again = Mask(matcher);
     CONTINUO_CHECK(!matcher.status().ok() || again == mask);

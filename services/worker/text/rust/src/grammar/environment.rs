@@ -15,7 +15,7 @@ use crate::error::{Code, Error, Result};
 /// obeys a grammar.
 const MAX_TOKEN_BYTES: usize = 1000;
 
-/// What llguidance may spend. Numbers of operations, never a time, so the same grammar is refused
+/// Bounds what llguidance spends: in operations, never in time, so the same grammar is refused
 /// everywhere.
 pub fn limits(writer: Writer) -> ParserLimits {
     // Inputs that cost much say little new to a fuzzer, whose build is many times slower.

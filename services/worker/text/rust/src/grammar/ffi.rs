@@ -8,7 +8,7 @@ use crate::{code_of, guard, ContinuoText, Slice};
 use super::compile::{Grammar, Kind};
 use super::matcher::Matcher;
 
-/// What a ContinuoGrammar is: matchers keep it, too.
+/// A ContinuoGrammar of continuo_text.h. Matchers keep it, too.
 pub type SharedGrammar = Arc<Grammar>;
 
 fn pointer_of<T>(result: crate::error::Result<T>) -> *mut T {

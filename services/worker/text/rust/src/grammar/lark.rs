@@ -77,7 +77,7 @@ pub fn prepare(
     Ok(result)
 }
 
-/// What llguidance takes out of an answer again.
+/// llguidance takes the text of such a group out of an answer again.
 fn has_lookahead(regex: &str) -> bool {
     regex.contains("(?P<stop>") || regex.contains("(?<stop>")
 }

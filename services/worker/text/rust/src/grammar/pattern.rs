@@ -14,7 +14,7 @@ use regex_syntax::ast::{
 /// Expressions in expressions.
 const MAX_DEPTH: u32 = 100;
 
-/// What any dialect takes for a character of a word. llguidance reads `\w` and `\d` of a schema's
+/// The characters of words in any dialect. llguidance reads `\w` and `\d` of a schema's
 /// pattern as ASCII, so they are in no result.
 const ALL_WORD: &str = r"\p{Alphabetic}\p{M}\p{N}\p{Pc}\p{Join_Control}";
 

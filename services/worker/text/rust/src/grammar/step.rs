@@ -18,12 +18,12 @@ pub fn refuel(parser: &mut TokenParser) {
     run(parser, |_, _| false);
 }
 
-/// Whether an ordinary token may come next. Special tokens are not looked at.
+/// Returns whether an ordinary token may come next. Special tokens are not looked at.
 pub fn has_next(parser: &mut TokenParser) -> bool {
     run(parser, |trie, recognizer| trie.has_valid_extensions(recognizer, &[]))
 }
 
-/// Why the parser cannot go on.
+/// Tells why the parser cannot go on; None where it can.
 pub fn error_of(parser: &TokenParser) -> Option<String> {
     if let Some(error) = parser.parser.get_error() {
         return Some(error.message());

@@ -19,8 +19,8 @@ pub fn repr(x: f64) -> String {
     exponent_of_python(&even_of_two(x, format!("{x:.decimals$e}"), text))
 }
 
-/// Where two shortest texts are equally near, Python takes the even one, which rounding to as many
-/// digits finds, and Rust's shortest text is the upper one.
+/// Of two shortest texts that are equally near, Python takes the even one, which rounding to as many
+/// digits finds; Rust's shortest text is the upper one.
 fn even_of_two(x: f64, rounded: String, shortest: String) -> String {
     if rounded.parse() == Ok(x) {
         rounded
