@@ -109,6 +109,11 @@ class Translator {
         at_end_ = true;
         ++at_;
         return absl::OkStatus();
+      case '.':
+        // Rust's leaves out the first of these alone.
+        text_ += "[^\\n\\r\\x{2028}\\x{2029}]";
+        ++at_;
+        return absl::OkStatus();
       default:
         break;
     }
@@ -135,7 +140,7 @@ class Translator {
       case 'W':
       case 'S':
         if (in_class_) return Refuse(pattern_, "a negated class in a class");
-        text_ += c == 'D' ? "[^0-9]" : c == 'W' ? "[^0-9A-Za-z_]" : "[^\\s]";
+        text_ += c == 'D' ? "[^0-9]" : c == 'W' ? "[^0-9A-Za-z_]" : "[^\\s\\x{feff}]";
         return absl::OkStatus();
       case 'n':
       case 't':

@@ -38,6 +38,12 @@ bool IsData(std::string_view keyword) {
   return keyword == "const" || keyword == "enum" || keyword == "default" || keyword == "examples";
 }
 
+// These keywords have schemas under names of a client's, which are no keywords.
+bool NamesSchemas(std::string_view keyword) {
+  return keyword == "properties" || keyword == "patternProperties" || keyword == "$defs" ||
+         keyword == "definitions";
+}
+
 // Lets references of a document find what they name when it is at kRootOfAlone. True where there
 // are any.
 bool Rewrite(Json& schema) {
@@ -55,6 +61,8 @@ bool Rewrite(Json& schema) {
       } else if (reference == "#" || reference == "#/") {
         value = std::string(kRootOfAlone);
       }
+    } else if (NamesSchemas(key) && value.is_object()) {
+      for (auto& [name, part] : value.items()) found |= Rewrite(part);
     } else if (!IsData(key)) {
       found |= Rewrite(value);
     }

@@ -22,6 +22,7 @@ TEST(RawTextTest, APatternIsFoundAnywhereUnlessItIsAnchored) {
 
 TEST(RawTextTest, ClassesAndEscapesAreThoseOfEcmaScript) {
   EXPECT_EQ(*WholeTextRegex("^\\d\\w\\s\\D$"), "(?:(?:[0-9][0-9A-Za-z_][ \\t\\n\\r][^0-9]))");
+  EXPECT_EQ(*WholeTextRegex("^.\\S$"), "(?:(?:[^\\n\\r\\x{2028}\\x{2029}][^\\s\\x{feff}]))");
   EXPECT_EQ(*WholeTextRegex("^[\\w.[&-]\\/\\u00e9$"), "(?:(?:[0-9A-Za-z_.\\[\\&-]\\/\\x{00e9}))");
 }
 
