@@ -24,14 +24,6 @@ using Syntax = ResponseField::Syntax;
 
 constexpr char kAnyKey[] = "/[A-Za-z_][A-Za-z0-9_]{0,63}/";
 
-bool SaysNothing(const Json& schema) {
-  if (!schema.is_object()) return schema == true;
-  for (const auto& [key, value] : schema.items()) {
-    if (!ToolSchema::IsAnnotation(key)) return false;
-  }
-  return true;
-}
-
 // The parameters that a schema lists, where it says nothing else of them than which are needed.
 struct Parameters {
   struct One {
@@ -49,24 +41,21 @@ absl::StatusOr<Parameters> ParametersOf(const ToolSchema& schema) {
   const Json* root = &schema.root();
   // The schema may be a reference to another one.
   for (int i = 0; i < 16 && root->is_object() && root->contains("$ref"); ++i) {
-    for (const auto& [key, value] : root->items()) {
-      if (key != "$ref" && key != "type" && !ToolSchema::IsAnnotation(key)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("\"", key, "\" beside \"$ref\" is not possible in this model's calls"));
-      }
+    if (const auto other = ToolSchema::OtherThan(*root, {"$ref", "type"}); other.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "\"", std::string(*other), "\" beside \"$ref\" is not possible in this model's calls"));
     }
     const Json& reference = root->at("$ref");
     root = reference.is_string() ? schema.Find(reference.get<std::string>()) : nullptr;
     if (root == nullptr) return absl::InvalidArgumentError("\"$ref\" names nothing");
   }
   if (!root->is_object()) return absl::InvalidArgumentError("parameters must be a schema");
-  for (const auto& [key, value] : root->items()) {
-    if (key == "type" || key == "properties" || key == "required" ||
-        key == "additionalProperties" || ToolSchema::IsAnnotation(key)) {
-      continue;
-    }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", key, "\" of the parameters as a whole is not possible in this model's calls"));
+  if (const auto other =
+          ToolSchema::OtherThan(*root, {"type", "properties", "required", "additionalProperties"});
+      other.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", std::string(*other),
+                     "\" of the parameters as a whole is not possible in this model's calls"));
   }
   const auto type = root->find("type");
   if (type != root->end() && *type != "object" &&
@@ -180,7 +169,7 @@ absl::StatusOr<std::string> ArgumentGrammar::WriteTags(std::string_view tool,
   }
   if (parameters.others != nullptr) {
     TagValue values;
-    if (SaysNothing(*parameters.others)) {
+    if (ToolSchema::IsAny(*parameters.others)) {
       values.texts.push_back(AnyText(0, false));
       values.may_be_empty = true;
     } else {
@@ -243,7 +232,7 @@ absl::Status ArgumentGrammar::AddTagValues(std::string_view tool, std::string_vi
                                            const Json& property, const ToolSchema& schema,
                                            const std::string& any_text, TagValue* values) {
   if (lark_.is_full()) return absl::OkStatus();
-  if (SaysNothing(property)) {
+  if (ToolSchema::IsAny(property)) {
     values->texts.push_back(any_text);
     values->may_be_empty = true;
     return absl::OkStatus();
@@ -254,14 +243,10 @@ absl::Status ArgumentGrammar::AddTagValues(std::string_view tool, std::string_vi
   };
   if (!property.is_object()) return as_json();
   const auto only = [&](std::initializer_list<std::string_view> keywords) -> absl::Status {
-    for (const auto& [name, value] : property.items()) {
-      if (!ToolSchema::IsAnnotation(name) &&
-          std::find(keywords.begin(), keywords.end(), name) == keywords.end()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("\"", name, "\" of a string is not possible in this model's calls"));
-      }
-    }
-    return absl::OkStatus();
+    const auto other = ToolSchema::OtherThan(property, keywords);
+    if (!other.has_value()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", std::string(*other), "\" of a string is not possible in this model's calls"));
   };
   const bool has_const = property.contains("const");
   const auto constants = property.find("enum");
@@ -326,7 +311,7 @@ absl::StatusOr<std::string> ArgumentGrammar::WriteTag(std::string_view tool, std
                                                       const ToolSchema& schema) {
   const uint8_t types = types_.Of(tool, key);
   TagValue values;
-  if ((types & ParameterTypes::kString) == 0 && !SaysNothing(property)) {
+  if ((types & ParameterTypes::kString) == 0 && !ToolSchema::IsAny(property)) {
     // The reader takes JSON for a type that is not known, and for one that is no string.
     values.values.push_back(TagJson(property, schema));
     return Tag(std::string(key), true, values);

@@ -27,8 +27,6 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxTools = 1'024;
 // This may stand before the first marker; no parser tells it.
 constexpr char kLead[] = "/\\n{1,2}/";
-// White space between the parts of JSON, as the grammar of a schema alone has it.
-constexpr char kJsonSpaces[] = " {1,2}|\\t|\\r?\\n[ \\t]{0,40}";
 
 absl::Status AboutTool(std::string_view name, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("the tool ", JsonString(name), ": ",
@@ -59,6 +57,7 @@ class Writer {
  private:
   using Pieces = std::vector<CallPiece>;
 
+  std::string NameText(std::string_view name) const;
   Pieces Divide(std::string_view text) const;
   Pieces DivideCall(std::string_view form, std::string_view name) const;
   bool CutAtEnd(Pieces* pieces) const;
@@ -87,6 +86,13 @@ class Writer {
   std::string call_value_;
 };
 
+// Returns the name as it stands in a call.
+std::string Writer::NameText(std::string_view name) const {
+  if (!form_.name_is_json) return std::string(name);
+  const std::string json = JsonString(name);
+  return json.substr(1, json.size() - 2);
+}
+
 Writer::Pieces Writer::Divide(std::string_view text) const {
   Pieces pieces;
   for (MarkedPiece& piece : DivideAtTokens(text, tokens_)) {
@@ -99,11 +105,6 @@ Writer::Pieces Writer::Divide(std::string_view text) const {
 // The pieces of a form with the name in its place.
 Writer::Pieces Writer::DivideCall(std::string_view form, std::string_view name) const {
   Pieces pieces;
-  std::string name_text(name);
-  if (form_.name_is_json) {
-    name_text = JsonString(name);
-    name_text = name_text.substr(1, name_text.size() - 2);
-  }
   const auto add = [&](Pieces more) {
     for (CallPiece& piece : more) {
       const bool joins = !pieces.empty() && piece.kind == CallPiece::Kind::kText &&
@@ -124,7 +125,7 @@ Writer::Pieces Writer::DivideCall(std::string_view form, std::string_view name) 
     add(Divide(form.substr(begin, at - begin)));
     begin = at + 1;
     // A name is text, whatever tokens it is spelt like.
-    if (c == CallForm::kName) add({{.text = name_text}});
+    if (c == CallForm::kName) add({{.text = NameText(name)}});
     if (c == CallForm::kArguments) pieces.push_back({.kind = CallPiece::Kind::kArguments});
     if (c == CallForm::kNumber) pieces.push_back({.kind = CallPiece::Kind::kNumber});
   }
@@ -208,11 +209,7 @@ absl::Status Writer::CheckName(std::string_view name) {
   const std::string_view no_arguments =
       form_.field->syntax == ResponseField::Syntax::kJson ? "{}" : "";
   const auto calls = [&](std::string_view called, int num_calls) {
-    std::string shown(called);
-    if (form_.name_is_json) {
-      shown = JsonString(called);
-      shown = shown.substr(1, shown.size() - 2);
-    }
+    const std::string shown = NameText(called);
     std::string text = form_.before;
     for (int i = 0; i < num_calls; ++i) {
       absl::StrAppend(&text, i == 0 ? "" : form_.between,
@@ -324,11 +321,7 @@ absl::StatusOr<std::string> Writer::WriteDemand(const GrammarSource& demand) {
       }
       // Two values that may begin alike have to be read by one lexer, with one kind of white space.
       if (form_.only_begins) return lark_.Rule(Lark::JsonValue(std::move(schema)));
-      schema = WithoutMarker(std::move(schema), CallMarker());
-      schema["x-guidance"] = {{"whitespace_pattern", kJsonSpaces},
-                              {"json_allowed_escapes", "nrbtf\"\\"}};
-      return lark_.Rule(
-          absl::StrCat("%json ", schema.dump(-1, ' ', false, Json::error_handler_t::replace)));
+      return lark_.Rule(Lark::SpacedJsonValue(WithoutMarker(std::move(schema), CallMarker())));
     }
     case GrammarSource::Kind::kRegex:
       return lark_.Terminal(absl::StrCat(Lark::Regex(demand.text), " & ", not_calls));

@@ -4,6 +4,13 @@
 #include "absl/strings/str_cat.h"
 
 namespace continuo::text {
+namespace {
+
+std::string Embedded(const Lark::Json& schema) {
+  return absl::StrCat("%json ", schema.dump(-1, ' ', false, Lark::Json::error_handler_t::replace));
+}
+
+}  // namespace
 
 void Lark::Define(std::string_view name, std::string_view body) {
   if (is_full()) return;
@@ -62,13 +69,19 @@ std::string Lark::Regex(std::string_view regex) {
 
 std::string Lark::Token(int32_t id) { return absl::StrCat("<[", id, "]>"); }
 
+std::string Lark::SpacedJsonValue(Json schema) {
+  // The compiler of grammars adds its own.
+  schema.erase("x-guidance");
+  return Embedded(schema);
+}
+
 std::string Lark::JsonValue(Json schema) {
   schema["x-guidance"] = {{"whitespace_flexible", false},
                           {"item_separator", ", ?"},
                           {"key_separator", ": ?"},
                           // Two spellings of one key would be two keys for the grammar.
                           {"json_allowed_escapes", "nrbtf\"\\"}};
-  return absl::StrCat("%json ", schema.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return Embedded(schema);
 }
 
 std::string Lark::Finish(std::string_view start) const {

@@ -34,6 +34,8 @@ class Lark {
   static std::string Token(int32_t id);
   // A value that matches the schema, compact but for one space behind a colon or a comma.
   static std::string JsonValue(Json schema);
+  // The same, with the white space of a grammar that is the schema alone.
+  static std::string SpacedJsonValue(Json schema);
 
   // No more is written: the grammar is too large to be used.
   static constexpr size_t kMaxBytes = 256 << 10;

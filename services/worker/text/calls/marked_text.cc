@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/text/calls/marked_text.h"
 
+#include <bitset>
+
 #include "absl/strings/str_cat.h"
 #include "services/worker/text/calls/lark.h"
 
@@ -9,9 +11,15 @@ namespace continuo::text {
 std::vector<MarkedPiece> DivideAtTokens(std::string_view text,
                                         std::span<const SpecialToken> tokens) {
   std::vector<MarkedPiece> pieces;
+  // Vocabularies have thousands of special tokens, and few first bytes.
+  std::bitset<256> first_bytes;
+  for (const SpecialToken& token : tokens) {
+    if (!token.text.empty()) first_bytes.set(static_cast<unsigned char>(token.text.front()));
+  }
   for (size_t at = 0; at < text.size();) {
     const SpecialToken* longest = nullptr;
-    for (const SpecialToken& token : tokens) {
+    const bool may_begin = first_bytes[static_cast<unsigned char>(text[at])];
+    for (const SpecialToken& token : may_begin ? tokens : std::span<const SpecialToken>()) {
       if (token.text.empty() || !text.substr(at).starts_with(token.text)) continue;
       if (longest == nullptr || token.text.size() > longest->text.size()) longest = &token;
     }

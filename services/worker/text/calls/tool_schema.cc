@@ -98,6 +98,19 @@ bool ToolSchema::IsAnnotation(std::string_view keyword) {
          keyword.starts_with("x-");
 }
 
+std::optional<std::string_view> ToolSchema::OtherThan(
+    const Json& schema, std::initializer_list<std::string_view> keywords) {
+  for (auto item = schema.begin(); item != schema.end(); ++item) {
+    const bool is_one = std::find(keywords.begin(), keywords.end(), item.key()) != keywords.end();
+    if (!is_one && !IsAnnotation(item.key())) return item.key();
+  }
+  return std::nullopt;
+}
+
+bool ToolSchema::IsAny(const Json& schema) {
+  return schema == true || (schema.is_object() && !OtherThan(schema, {}).has_value());
+}
+
 absl::StatusOr<ToolSchema> ToolSchema::Parse(std::string_view text) {
   ToolSchema schema;
   if (IsTooDeep(text)) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,8 +32,13 @@ class ToolSchema {
   // Returns the schema that a reference "#/..." names; null where it names nothing.
   const Json* Find(std::string_view reference) const;
 
-  // The schema without what only describes it, and without definitions.
+  // Returns whether a keyword only describes the schema, or defines others.
   static bool IsAnnotation(std::string_view keyword);
+  // Returns a keyword of a schema, which is an object, that is none of these and no annotation.
+  static std::optional<std::string_view> OtherThan(
+      const Json& schema, std::initializer_list<std::string_view> keywords);
+  // Returns whether every value obeys the schema, as far as keywords tell.
+  static bool IsAny(const Json& schema);
 
  private:
   Json root_;

@@ -16,15 +16,8 @@ using Json = ToolSchema::Json;
 
 constexpr uint64_t kMaxItems = 1'000;
 
-// Returns whether the schema says nothing but these.
 bool HasOnly(const Json& schema, std::initializer_list<std::string_view> keywords) {
-  for (const auto& [key, value] : schema.items()) {
-    if (!ToolSchema::IsAnnotation(key) &&
-        std::find(keywords.begin(), keywords.end(), key) == keywords.end()) {
-      return false;
-    }
-  }
-  return true;
+  return !ToolSchema::OtherThan(schema, keywords).has_value();
 }
 
 bool IsBareKey(std::string_view key) {
@@ -49,7 +42,7 @@ std::string Either(const std::vector<std::string>& options) {
 std::string ValueGrammar::Value(const Json& schema) {
   if (lark_.is_full()) return "\"\"";
   const auto json = [&] { return lark_.Rule(Lark::JsonValue(schema_.Alone(schema))); };
-  if (schema == true || (schema.is_object() && HasOnly(schema, {}))) return Any();
+  if (ToolSchema::IsAny(schema)) return Any();
   if (!schema.is_object()) return json();
   if (schema.contains("$ref") && HasOnly(schema, {"$ref"}) && schema["$ref"].is_string()) {
     return Reference(schema["$ref"]);

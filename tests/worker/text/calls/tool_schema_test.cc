@@ -27,5 +27,13 @@ TEST(ToolSchemaTest, DataHasNoReferencesAndPropertiesOfAnyNameDo) {
   EXPECT_EQ(alone["properties"]["b"]["const"]["$ref"], "#/properties/z");
 }
 
+TEST(ToolSchemaTest, AnnotationsSayNothing) {
+  EXPECT_TRUE(ToolSchema::IsAny({{"title", "x"}, {"x-y", 1}}));
+  EXPECT_TRUE(ToolSchema::IsAny(true));
+  EXPECT_FALSE(ToolSchema::IsAny(false));
+  EXPECT_FALSE(ToolSchema::IsAny(Json::parse(R"({"": 1})")));
+  EXPECT_EQ(ToolSchema::OtherThan({{"type", "null"}, {"title", "x"}, {"not", 1}}, {"type"}), "not");
+}
+
 }  // namespace
 }  // namespace continuo::text
